@@ -161,17 +161,17 @@ impl ProxyUrl {
             _ => return Err(wrong("must begin with http:// or https://")),
         };
         let rest = rest.split(['/', '?', '#']).next().unwrap_or_default();
-        let (userinfo, place) = match rest.rsplit_once('@') {
-            Some((userinfo, place)) => (Some(userinfo.to_owned()), place),
+        let (userinfo, authority) = match rest.rsplit_once('@') {
+            Some((userinfo, authority)) => (Some(userinfo.to_owned()), authority),
             None => (None, rest),
         };
-        let place: http::uri::Authority =
-            place.parse().map_err(|error| wrong(&format!("has no valid host: {error}")))?;
-        let host = place.host().trim_start_matches('[').trim_end_matches(']').to_owned();
+        let authority: http::uri::Authority =
+            authority.parse().map_err(|error| wrong(&format!("has no valid host: {error}")))?;
+        let host = authority.host().trim_start_matches('[').trim_end_matches(']').to_owned();
         if host.is_empty() {
             return Err(wrong("has no host"));
         }
-        let port = place.port_u16().unwrap_or(if tls { 443 } else { 80 });
+        let port = authority.port_u16().unwrap_or(if tls { 443 } else { 80 });
         Ok(Self { tls, host, port, userinfo })
     }
 }

@@ -203,8 +203,8 @@ impl StreamPermit {
             Ok(response) => Ok(response.map(|body| Answer { body, _permit: self })),
             Err(error) => {
                 let unsent = error.message().is_some() || never_begun(error.error());
-                let words = in_full(error.error());
-                Err(if unsent { SendError::Unsent(words) } else { SendError::Broken(words) })
+                let text = in_full(error.error());
+                Err(if unsent { SendError::Unsent(text) } else { SendError::Broken(text) })
             }
         }
     }

@@ -48,12 +48,12 @@ impl ProxyEnv {
         }
         let entries = self.no.as_deref().unwrap_or_default().split(',');
         entries.map(|entry| entry.trim().to_ascii_lowercase()).any(|entry| {
-            let (place, only) = split_port(&entry);
+            let (exempt, only) = split_port(&entry);
             let port_fits = only.is_none_or(|only| only == port);
             match address {
                 _ if entry == "*" => true,
-                Some(address) => port_fits && covers_address(place, address),
-                None => port_fits && covers_name(place, &host),
+                Some(address) => port_fits && covers_address(exempt, address),
+                None => port_fits && covers_name(exempt, &host),
             }
         })
     }
@@ -61,11 +61,11 @@ impl ProxyEnv {
 
 /// `[fd00::1]:6443`, `example.com:6443`, or without a port.
 fn split_port(entry: &str) -> (&str, Option<u16>) {
-    if let Some((place, rest)) = entry.strip_prefix('[').and_then(|entry| entry.split_once(']')) {
-        return (place, rest.strip_prefix(':').and_then(|port| port.parse().ok()));
+    if let Some((host, rest)) = entry.strip_prefix('[').and_then(|entry| entry.split_once(']')) {
+        return (host, rest.strip_prefix(':').and_then(|port| port.parse().ok()));
     }
     match entry.split_once(':') {
-        Some((place, port)) if !port.contains(':') => (place, port.parse().ok()),
+        Some((host, port)) if !port.contains(':') => (host, port.parse().ok()),
         Some(_) | None => (entry, None),
     }
 }

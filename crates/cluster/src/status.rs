@@ -83,7 +83,7 @@ mod tests {
     #[test]
     fn status_reason_takes_precedence_over_the_code() {
         let call = || "get pods a/b".to_owned();
-        let message = || "words".to_owned();
+        let message = || "text".to_owned();
         assert_eq!(
             error(409, "AlreadyExists"),
             ClusterError::AlreadyExists { call: call(), message: message() }

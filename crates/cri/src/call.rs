@@ -71,7 +71,7 @@ impl<'a> Call<'a> {
 
     /// Waits for a stop or removal. A missing object is success: the CRI requires that of the runtime, but containerd 1.6
     /// returns `NotFound`.
-    pub(crate) async fn gone<T>(
+    pub(crate) async fn ok_if_gone<T>(
         self,
         answer: impl Future<Output = Result<Response<T>, Status>>,
     ) -> RuntimeResult<()> {

@@ -36,8 +36,8 @@ impl Client {
 impl DevicePlugin for Client {
     async fn options(&self) -> PluginResult<PluginOptions> {
         let mut calls = self.calls.clone();
-        let asked = calls.get_device_plugin_options(wire::Empty {});
-        answer("GetDevicePluginOptions", OPTIONS_TIMEOUT, asked).await.map(convert::options)
+        let call = calls.get_device_plugin_options(wire::Empty {});
+        answer("GetDevicePluginOptions", OPTIONS_TIMEOUT, call).await.map(convert::options)
     }
 
     async fn devices(&self) -> PluginResult<DeviceLists> {
@@ -67,24 +67,28 @@ impl DevicePlugin for Client {
             allocation_size: i32::try_from(wanted).unwrap_or(i32::MAX),
         };
         let request = wire::PreferredAllocationRequest { container_requests: vec![request] };
-        let asked = calls.get_preferred_allocation(request);
-        let said = answer("GetPreferredAllocation", ALLOCATE_TIMEOUT, asked).await?;
-        Ok(said.container_responses.into_iter().next().map(|said| said.device_ids).unwrap_or_default())
+        let call = calls.get_preferred_allocation(request);
+        let response = answer("GetPreferredAllocation", ALLOCATE_TIMEOUT, call).await?;
+        Ok(response
+            .container_responses
+            .into_iter()
+            .next()
+            .map(|response| response.device_ids)
+            .unwrap_or_default())
     }
 
     async fn allocate(&self, devices: &[String]) -> PluginResult<AllocateResponse> {
         let mut calls = self.calls.clone();
         let request = wire::ContainerAllocateRequest { device_ids: devices.to_vec() };
-        let asked = calls.allocate(wire::AllocateRequest { container_requests: vec![request] });
-        let said = answer("Allocate", ALLOCATE_TIMEOUT, asked).await?;
+        let call = calls.allocate(wire::AllocateRequest { container_requests: vec![request] });
+        let response = answer("Allocate", ALLOCATE_TIMEOUT, call).await?;
         let none = || PluginError::Malformed("no containers return in allocation response".to_owned());
-        said.container_responses.into_iter().next().map(convert::allocate_response).ok_or_else(none)
+        response.container_responses.into_iter().next().map(convert::allocate_response).ok_or_else(none)
     }
 
     async fn pre_start(&self, devices: &[String]) -> PluginResult<()> {
         let mut calls = self.calls.clone();
-        let asked =
-            calls.pre_start_container(wire::PreStartContainerRequest { device_ids: devices.to_vec() });
-        answer("PreStartContainer", ALLOCATE_TIMEOUT, asked).await.map(|_| ())
+        let call = calls.pre_start_container(wire::PreStartContainerRequest { device_ids: devices.to_vec() });
+        answer("PreStartContainer", ALLOCATE_TIMEOUT, call).await.map(|_| ())
     }
 }

@@ -183,9 +183,9 @@ fn current_context_must_refer_to_an_existing_cluster_and_user() {
         let error = parse(text, Path::new(PATH), &ProxyEnv::default()).unwrap_err().to_string();
         assert_eq!(error, format!("kubeconfig {PATH}: {expected}"));
     }
-    let anybody = "current-context: x\ncontexts: [{name: x, context: {cluster: k}}]\n\
+    let without_user = "current-context: x\ncontexts: [{name: x, context: {cluster: k}}]\n\
                    clusters: [{name: k, cluster: {server: 'http://a:8080'}}]";
-    let access = parse(anybody, Path::new(PATH), &ProxyEnv::default()).unwrap();
+    let access = parse(without_user, Path::new(PATH), &ProxyEnv::default()).unwrap();
     assert_eq!((access.login, access.trust), (Login::None, Trust::System));
 }
 

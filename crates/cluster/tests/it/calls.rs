@@ -21,7 +21,7 @@ fn named(name: &str) -> ObjectMeta {
 
 #[tokio::test]
 async fn each_verb_sends_the_request_of_the_api() {
-    let server = TestServer::start(|asked| match asked.method.as_str() {
+    let server = TestServer::start(|request| match request.method.as_str() {
         "DELETE" => Reply::json(&json!({"kind": "Status", "status": "Success"})),
         _ => Reply::json(&node("7")),
     })
@@ -41,9 +41,11 @@ async fn each_verb_sends_the_request_of_the_api() {
     let deletion = Deletion { uid: Some("u-1".to_owned()), grace_seconds: Some(0) };
     nodes.delete("", "edge-1", &deletion).await.unwrap();
 
-    let asked = server.asked();
-    let seen: Vec<_> =
-        asked.iter().map(|one| (one.line(), one.header("content-type").unwrap_or("-").to_owned())).collect();
+    let requests = server.requests();
+    let seen: Vec<_> = requests
+        .iter()
+        .map(|one| (one.line(), one.header("content-type").unwrap_or("-").to_owned()))
+        .collect();
     let expected = [
         ("GET /api/v1/nodes/edge-1", "-"),
         ("POST /api/v1/nodes", "application/json"),
@@ -54,14 +56,14 @@ async fn each_verb_sends_the_request_of_the_api() {
         ("DELETE /api/v1/nodes/edge-1", "application/json"),
     ];
     assert_eq!(seen, expected.map(|(line, kind)| (line.to_owned(), kind.to_owned())));
-    assert_eq!(serde_json::from_str::<Value>(&asked[3].body).unwrap(), patch);
+    assert_eq!(serde_json::from_str::<Value>(&requests[3].body).unwrap(), patch);
     assert_eq!(
-        serde_json::from_str::<Value>(&asked[6].body).unwrap(),
+        serde_json::from_str::<Value>(&requests[6].body).unwrap(),
         json!({"apiVersion": "v1", "kind": "DeleteOptions", "gracePeriodSeconds": 0, "preconditions": {"uid": "u-1"}})
     );
-    assert!(asked.iter().all(|one| one.http2 && one.connection == 0), "{asked:?}");
-    assert_eq!(asked[0].header("user-agent"), Some("kubelet/v1.36.2 (linux/amd64) kubernetes/test"));
-    assert_eq!(asked[0].header("accept"), Some("application/json"));
+    assert!(requests.iter().all(|one| one.http2 && one.connection == 0), "{requests:?}");
+    assert_eq!(requests[0].header("user-agent"), Some("kubelet/v1.36.2 (linux/amd64) kubernetes/test"));
+    assert_eq!(requests[0].header("accept"), Some("application/json"));
 }
 
 #[derive(Debug)]
@@ -82,9 +84,9 @@ async fn traced_call_has_a_traceparent_header() {
     );
     traced.handle(UNLIMITED).nodes().get("", "edge-1").await.unwrap();
     server.handle().nodes().get("", "edge-1").await.unwrap();
-    let asked = server.asked();
-    assert_eq!(asked[0].header("traceparent"), AlwaysThere.traceparent().as_deref());
-    assert_eq!(asked[1].header("traceparent"), None, "tracing is off");
+    let requests = server.requests();
+    assert_eq!(requests[0].header("traceparent"), AlwaysThere.traceparent().as_deref());
+    assert_eq!(requests[1].header("traceparent"), None, "tracing is off");
 }
 
 #[tokio::test]
@@ -151,7 +153,7 @@ async fn malformed_object_in_a_list_is_named() {
 
 #[tokio::test]
 async fn empty_list_may_be_null_and_malformed_lists_are_errors() {
-    let server = TestServer::start(|asked| match asked.target.as_str() {
+    let server = TestServer::start(|request| match request.target.as_str() {
         "/api/v1/pods" => Reply::text(200, r#"{"metadata":{"resourceVersion":"9"},"items":null}"#),
         "/api/v1/nodes" => Reply::text(200, r#"{"metadata":{},"items":[]}"#),
         _ => Reply::text(200, "<html>hello</html>"),
@@ -168,8 +170,8 @@ async fn empty_list_may_be_null_and_malformed_lists_are_errors() {
 
 #[tokio::test]
 async fn error_responses_are_converted_by_their_reason() {
-    let server = TestServer::start(|asked| {
-        let name = asked.target.rsplit('/').next().unwrap();
+    let server = TestServer::start(|request| {
+        let name = request.target.rsplit('/').next().unwrap();
         match name {
             "gone" => Reply::status(404, "NotFound", "pods \"gone\" not found"),
             "busy" => Reply::status(429, "TooManyRequests", "later").header("Retry-After", "2"),
@@ -181,12 +183,12 @@ async fn error_responses_are_converted_by_their_reason() {
     })
     .await;
     let handle = server.handle();
-    let mut said = Vec::new();
+    let mut errors = Vec::new();
     for name in ["gone", "busy", "conflict", "twice", "no", "else"] {
-        said.push(handle.pods().get("a", name).await.unwrap_err().to_string());
+        errors.push(handle.pods().get("a", name).await.unwrap_err().to_string());
     }
     assert_eq!(
-        said,
+        errors,
         [
             "get pods a/gone: not found: pods \"gone\" not found",
             "get pods a/busy: the server is busy: later",
@@ -203,7 +205,7 @@ async fn error_responses_are_converted_by_their_reason() {
 
 #[tokio::test]
 async fn call_ends_at_its_deadline() {
-    let server = TestServer::start(|asked| match asked.target.as_str() {
+    let server = TestServer::start(|request| match request.target.as_str() {
         "/healthz" => Reply::text(200, "ok"),
         "/api/v1/nodes/slow" => Reply::json(&node("1")).after(LONG),
         _ => Reply::text(200, "{").then_silence(),
@@ -253,9 +255,9 @@ async fn empty_names_are_rejected() {
 
 #[tokio::test]
 async fn reviews_and_token_requests_return_their_status() {
-    let server = TestServer::start(|asked| {
-        let mut answer: Value = serde_json::from_str(&asked.body).unwrap();
-        answer["status"] = match asked.target.as_str() {
+    let server = TestServer::start(|request| {
+        let mut answer: Value = serde_json::from_str(&request.body).unwrap();
+        answer["status"] = match request.target.as_str() {
             "/api/v1/namespaces/a/serviceaccounts/builder/token" => {
                 json!({"token": "t", "expirationTimestamp": "2026-01-01T00:00:00Z"})
             }
@@ -299,8 +301,8 @@ async fn older_api_version_is_used_if_the_server_lacks_the_current_one() {
     let bundle = json!({"kind": "ClusterTrustBundle", "apiVersion": "certificates.k8s.io/v1alpha1",
         "metadata": {"name": "ca", "resourceVersion": "5"}, "spec": {"signerName": "s.example/x", "trustBundle": "PEM"}});
     let list = json!({"metadata": {"resourceVersion": "6"}, "items": [bundle]});
-    let server = TestServer::start(move |asked| {
-        if asked.line().contains("/v1beta1/") {
+    let server = TestServer::start(move |request| {
+        if request.line().contains("/v1beta1/") {
             return Reply::text(404, "404 page not found");
         }
         Reply::json(&list)
@@ -313,7 +315,7 @@ async fn older_api_version_is_used_if_the_server_lacks_the_current_one() {
         assert_eq!(listed.items[0].spec.signer_name, "s.example/x");
         assert_eq!(listed.items[0].spec.trust_bundle, "PEM");
     }
-    let lines: Vec<String> = server.asked().iter().map(|one| one.line()).collect();
+    let lines: Vec<String> = server.requests().iter().map(|one| one.line()).collect();
     let path = |version: &str| {
         format!(
             "GET /apis/certificates.k8s.io/{version}/clustertrustbundles?fieldSelector=metadata.name%3Dca"

@@ -20,7 +20,7 @@ fn ok() -> Reply {
 }
 
 fn connections_used(server: &TestServer) -> BTreeSet<usize> {
-    server.asked().iter().map(|asked| asked.connection).collect()
+    server.requests().iter().map(|request| request.connection).collect()
 }
 
 /// Polls until the condition is met.
@@ -60,7 +60,7 @@ async fn watches_beyond_the_stream_limit_get_another_connection() {
 async fn http1_calls_have_separate_connections() {
     for (http1_only, http2) in [(true, true), (false, false)] {
         let options = Options { http1_only, ..Options::default() };
-        let server = TestServer::start_with(options, |asked| match asked.target.as_str() {
+        let server = TestServer::start_with(options, |request| match request.target.as_str() {
             "/healthz" => ok(),
             _ => Reply::text(200, "\n").then_silence(),
         })
@@ -71,9 +71,9 @@ async fn http1_calls_have_separate_connections() {
         for _ in 0..5 {
             handle.healthy().await.unwrap();
         }
-        assert!(server.asked().iter().all(|asked| !asked.http2));
+        assert!(server.requests().iter().all(|request| !request.http2));
         let host = format!("127.0.0.1:{}", server.port);
-        assert_eq!(server.asked()[1].header("host"), Some(host.as_str()));
+        assert_eq!(server.requests()[1].header("host"), Some(host.as_str()));
         assert_eq!(server.connections(), 2, "one for the watch, one for all calls");
         drop(watch);
     }
@@ -88,12 +88,12 @@ async fn heartbeats_have_separate_connections() {
     for handle in [&pods, &events, &heartbeat, &pods, &heartbeat] {
         handle.healthy().await.unwrap();
     }
-    let used: Vec<_> = server.asked().iter().map(|asked| asked.connection).collect();
+    let used: Vec<_> = server.requests().iter().map(|request| request.connection).collect();
     assert_eq!(used, [0, 0, 1, 0, 1]);
     heartbeat.close_connections();
     heartbeat.healthy().await.unwrap();
     pods.healthy().await.unwrap();
-    let used: Vec<_> = server.asked().iter().skip(5).map(|asked| asked.connection).collect();
+    let used: Vec<_> = server.requests().iter().skip(5).map(|request| request.connection).collect();
     assert_eq!(used, [2, 0]);
 }
 
@@ -103,7 +103,7 @@ async fn closing_connections_does_not_affect_calls_under_way() {
     let handle = server.handle();
     let slow = handle.healthy();
     let renewed = async {
-        until(|| server.asked().len() == 1).await;
+        until(|| server.requests().len() == 1).await;
         handle.close_connections();
         handle.healthy().await
     };
@@ -143,7 +143,7 @@ async fn graceful_server_shutdown_fails_no_call() {
 #[tokio::test]
 async fn client_certificate_rotation_under_load_fails_no_call_and_no_watch() {
     let server = Arc::new(
-        TestServer::start(|asked| match asked.target.as_str() {
+        TestServer::start(|request| match request.target.as_str() {
             "/healthz" => Reply::text(200, "ok").after(Duration::from_millis(3)),
             _ => Reply::text(200, "\n").then_silence(),
         })
@@ -167,8 +167,8 @@ async fn client_certificate_rotation_under_load_fails_no_call_and_no_watch() {
         });
     }
     for round in 0..5 {
-        let before = server.asked().len();
-        until(|| server.asked().len() > before + 30).await;
+        let before = server.requests().len();
+        until(|| server.requests().len() > before + 30).await;
         let new = server.authority.client(&format!("new {round}"));
         let expected = new.chain().remove(0);
         if round % 2 == 0 {
@@ -180,7 +180,8 @@ async fn client_certificate_rotation_under_load_fails_no_call_and_no_watch() {
             assert!(api.reload().unwrap());
             assert!(!api.reload().unwrap(), "nothing new the second time");
         }
-        until(|| server.asked().last().is_some_and(|asked| asked.client.as_ref() == Some(&expected))).await;
+        until(|| server.requests().last().is_some_and(|request| request.client.as_ref() == Some(&expected)))
+            .await;
     }
     stop.store(true, Ordering::Relaxed);
     while let Some(caller) = callers.join_next().await {
@@ -202,7 +203,7 @@ async fn certificate_with_another_key_is_rejected_and_changes_nothing() {
     let error = api.set_identity(identity(&other.key)).unwrap_err().to_string();
     assert!(error.starts_with("the client certificate does not match its key: "), "{error}");
     api.handle(UNLIMITED).healthy().await.unwrap();
-    assert_eq!(server.asked()[0].client.as_ref(), Some(&one.chain()[0]));
+    assert_eq!(server.requests()[0].client.as_ref(), Some(&one.chain()[0]));
 }
 
 #[tokio::test]

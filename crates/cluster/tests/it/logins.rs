@@ -12,7 +12,7 @@ use crate::server::{Reply, TestServer, UNLIMITED};
 
 /// Accepts only the token `good`.
 async fn guarded() -> TestServer {
-    TestServer::start(|asked| match asked.header("authorization") {
+    TestServer::start(|request| match request.header("authorization") {
         Some("Bearer good") => Reply::text(200, "ok"),
         _ => Reply::status(401, "Unauthorized", "who are you?"),
     })
@@ -20,8 +20,8 @@ async fn guarded() -> TestServer {
 }
 
 fn authorizations(server: &TestServer) -> Vec<String> {
-    let asked = server.asked();
-    asked.iter().map(|asked| asked.header("authorization").unwrap_or("-").to_owned()).collect()
+    let requests = server.requests();
+    requests.iter().map(|request| request.header("authorization").unwrap_or("-").to_owned()).collect()
 }
 
 /// A plugin that is this shell script.
@@ -57,7 +57,7 @@ async fn tokens_passwords_and_impersonation_are_sent_as_headers() {
         server.api_for(&user).handle(UNLIMITED).healthy().await.unwrap();
     }
     assert_eq!(authorizations(&server), ["Bearer secret", "Basic amFuZTpwOnc=", "-"]);
-    let acting = &server.asked()[2];
+    let acting = &server.requests()[2];
     assert_eq!(
         (acting.header("impersonate-user"), acting.header("impersonate-uid")),
         (Some("joe"), Some("7"))
@@ -156,7 +156,7 @@ async fn exec_plugin_may_return_a_certificate() {
     let handle = server.api_for(&user).handle(UNLIMITED);
     handle.healthy().await.unwrap();
     handle.healthy().await.unwrap();
-    assert!(server.asked().iter().all(|asked| asked.client.as_ref() == Some(&pair.chain()[0])));
+    assert!(server.requests().iter().all(|request| request.client.as_ref() == Some(&pair.chain()[0])));
     assert_eq!(server.connections(), 1);
 }
 

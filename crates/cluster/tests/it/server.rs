@@ -153,7 +153,7 @@ pub(crate) struct TestServer {
 
 #[derive(Default)]
 struct Log {
-    asked: Mutex<Vec<Recorded>>,
+    requests: Mutex<Vec<Recorded>>,
     connections: Mutex<usize>,
 }
 
@@ -197,12 +197,12 @@ impl TestServer {
         Self { port, authority, dir: tempfile::tempdir().unwrap(), log, goaway, tasks }
     }
 
-    pub(crate) fn asked(&self) -> Vec<Recorded> {
-        self.log.asked.lock().clone()
+    pub(crate) fn requests(&self) -> Vec<Recorded> {
+        self.log.requests.lock().clone()
     }
 
     pub(crate) fn lines(&self) -> Vec<String> {
-        self.asked().iter().map(Recorded::line).collect()
+        self.requests().iter().map(Recorded::line).collect()
     }
 
     pub(crate) fn connections(&self) -> usize {
@@ -300,7 +300,7 @@ async fn serve(
         async move {
             let (head, body) = request.into_parts();
             let body = body.collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-            let asked = Recorded {
+            let recorded = Recorded {
                 connection,
                 http2,
                 method: head.method.to_string(),
@@ -309,8 +309,8 @@ async fn serve(
                 body: String::from_utf8(body.to_vec()).unwrap(),
                 client,
             };
-            log.asked.lock().push(asked.clone());
-            let reply = answer(&asked);
+            log.requests.lock().push(recorded.clone());
+            let reply = answer(&recorded);
             silent_for(reply.delay).await;
             Ok::<_, Infallible>(respond(reply))
         }

@@ -54,8 +54,8 @@ async fn watch_changes_are_in_order_and_the_server_may_end_the_watch() {
     })
     .await;
     assert_eq!(all(&server).await, ["+web", "~web", "@42", "-web"]);
-    let asked = &server.asked()[0];
-    let (path, query) = asked.target.split_once('?').unwrap();
+    let request = &server.requests()[0];
+    let (path, query) = request.target.split_once('?').unwrap();
     assert_eq!(path, "/api/v1/pods");
     let query: Vec<_> = query.split('&').collect();
     for part in ["watch=true", "allowWatchBookmarks=true", "resourceVersion=41"] {
@@ -116,7 +116,7 @@ async fn broken_watch_and_malformed_events_are_reported() {
     for (text, problem) in cases {
         let server = TestServer::start(move |_| Reply::text(200, text)).await;
         let seen = all(&server).await;
-        assert!(seen.len() == 1 && seen[0].contains(problem), "{seen:?} should say {problem}");
+        assert!(seen.len() == 1 && seen[0].contains(problem), "{seen:?} should contain {problem}");
     }
 }
 
@@ -133,7 +133,7 @@ async fn endless_watch_event_is_an_error() {
 
 #[tokio::test]
 async fn watch_that_is_not_read_blocks_no_call() {
-    let server = TestServer::start(|asked| match asked.target.as_str() {
+    let server = TestServer::start(|request| match request.target.as_str() {
         "/healthz" => Reply::text(200, "ok"),
         _ => Reply::text(200, &" ".repeat(4 << 20)).then_silence(),
     })

@@ -47,8 +47,8 @@ pub(crate) fn container_security(from: &ContainerSecurity) -> wire::LinuxContain
 
 /// `None` if the container requests none: some runtimes handle an empty message differently.
 fn capabilities(from: &ContainerSecurity) -> Option<wire::Capability> {
-    let asks = !from.add_capabilities.is_empty() || !from.drop_capabilities.is_empty();
-    asks.then(|| wire::Capability {
+    let has_any = !from.add_capabilities.is_empty() || !from.drop_capabilities.is_empty();
+    has_any.then(|| wire::Capability {
         add_capabilities: from.add_capabilities.clone(),
         drop_capabilities: from.drop_capabilities.clone(),
         add_ambient_capabilities: Vec::new(),

@@ -10,5 +10,5 @@ use crate::convert::image;
 pub(crate) async fn remove_image(cri: &CriRuntime, request: &ImageRequest) -> RuntimeResult<()> {
     let call = cri.call("RemoveImage");
     let message = wire::RemoveImageRequest { image: Some(image::spec(request)) };
-    call.gone(cri.images().remove_image(call.request(message))).await
+    call.ok_if_gone(cri.images().remove_image(call.request(message))).await
 }

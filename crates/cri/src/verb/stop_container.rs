@@ -14,11 +14,11 @@ pub(crate) async fn stop_container(cri: &CriRuntime, id: &ContainerId, grace: Du
     let call = cri.call_within("StopContainer", Some(cri.request_timeout.saturating_add(grace)));
     let request =
         wire::StopContainerRequest { container_id: id.as_str().to_owned(), timeout: whole_seconds(grace) };
-    call.gone(cri.runtime().stop_container(call.request(request))).await
+    call.ok_if_gone(cri.runtime().stop_container(call.request(request))).await
 }
 
 pub(crate) async fn remove_container(cri: &CriRuntime, id: &ContainerId) -> RuntimeResult<()> {
     let call = cri.call("RemoveContainer");
     let request = wire::RemoveContainerRequest { container_id: id.as_str().to_owned() };
-    call.gone(cri.runtime().remove_container(call.request(request))).await
+    call.ok_if_gone(cri.runtime().remove_container(call.request(request))).await
 }
