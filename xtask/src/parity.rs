@@ -318,7 +318,7 @@ mod tests_of_the_rows {
     const CODE: &str = "//! A page.\n#[cfg(test)]\nmod tests {\n    #[test]\n    fn an_invariant_holds() {}\n\n    /// Why.\n    #[tokio::test(start_paused = true)]\n    async fn a_task_ends() {}\n\n    fn not_a_test() {}\n}\n";
 
     fn known() -> Evidence {
-        let source = Source::new("crates/kubelet-core/src/pod/backoff.rs", CODE);
+        let source = Source::new("crates/kubelet-core/src/pods/backoff.rs", CODE);
         Evidence { tests: tests(&[source]), root: crate::workspace_root() }
     }
 
@@ -344,12 +344,12 @@ mod tests_of_the_rows {
 
     #[test]
     fn named_test_must_exist_and_be_a_test() {
-        assert_eq!(errors_of("done", "kubelet_core::pod::backoff::tests::an_invariant_holds"), [""; 0]);
+        assert_eq!(errors_of("done", "kubelet_core::pods::backoff::tests::an_invariant_holds"), [""; 0]);
         assert_eq!(errors_of("partly", "kubelet-core::a_task_ends"), [""; 0]);
         assert_eq!(
-            errors_of("partly", "kubelet-core::pod::not_a_test, model::an_invariant_holds"),
+            errors_of("partly", "kubelet-core::pods::not_a_test, model::an_invariant_holds"),
             [
-                "`a` names `kubelet-core::pod::not_a_test`, which does not exist",
+                "`a` names `kubelet-core::pods::not_a_test`, which does not exist",
                 "`a` names `model::an_invariant_holds`, which does not exist"
             ]
         );

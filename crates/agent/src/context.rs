@@ -5,8 +5,8 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use kubelet_core::cgroup::{CgroupNumbers, compute_settings};
-use kubelet_core::request::NodeFacts;
+use kubelet_core::pods::request::NodeFacts;
+use kubelet_core::resources::cgroup::{CgroupNumbers, compute_settings};
 use model::cgroup::{CgroupPath, CgroupSettings, CgroupVersion};
 use ports::host::HostResult;
 use ports::{Cgroups, Clock, Files, Machine, Mounts, Net, Processes, Runtime};

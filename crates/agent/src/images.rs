@@ -2,7 +2,7 @@
 //!
 //! Owns the pulls under way (at most one for each image and its credentials, shared by all passes that wait for it), the
 //! limits on parallel pulls and on the pull rate, and the image-pull back-off. Whether to pull, and every message that users
-//! see, is decided in `kubelet_core::image`.
+//! see, is decided in `kubelet_core::images`.
 
 pub(crate) mod garbage_collection;
 mod node_keyring;
@@ -16,12 +16,13 @@ use std::time::Duration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use jiff::Timestamp;
-use kubelet_core::image::access::{ImageAccess, PodCredentials, VerificationPolicy, compute_image_access};
-use kubelet_core::image::keyring::{Credential, Keyring, pod_credentials};
-use kubelet_core::image::pull::{self, ImageProblem, PullDecision, PullPolicy};
-use kubelet_core::image::pull_secrets::PullSecretError;
-use kubelet_core::pod::backoff::BackoffTable;
-use kubelet_core::volume::image::ImageVolume;
+use kubelet_core::images::access::{ImageAccess, PodCredentials, VerificationPolicy, compute_image_access};
+use kubelet_core::images::keyring::{Credential, Keyring, pod_credentials};
+use kubelet_core::images::pull;
+use kubelet_core::images::pull::{ImageProblem, PullDecision, PullPolicy};
+use kubelet_core::images::pull_secrets::PullSecretError;
+use kubelet_core::pods::backoff::BackoffTable;
+use kubelet_core::volumes::image::ImageVolume;
 use model::request::{ImageObservation, ImageRequest, RegistryAuth, SandboxRequest};
 use model::{ContainerRef, MonoTime, PodRef};
 use parking_lot::Mutex;
@@ -231,7 +232,7 @@ impl Images {
         counted: &mut ImageCount,
     ) -> Result<ReadyImage, ImageFailure> {
         let wanted = wanted_by.image;
-        let normal = kubelet_core::image::name::with_default_tag(wanted).map_err(|e| {
+        let normal = kubelet_core::images::name::with_default_tag(wanted).map_err(|e| {
             self.refuse(pod, wanted_by, Some("InspectFailed"), ImageProblem::InvalidName, e.waiting_message())
         })?;
         let request = ImageRequest {

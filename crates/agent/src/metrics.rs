@@ -20,8 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kubelet_core::stats::exposition::DEFAULT_BUCKETS;
-use kubelet_core::stats::operations::operation_type;
+use kubelet_core::serving::stats::exposition::DEFAULT_BUCKETS;
+use kubelet_core::serving::stats::operations::operation_type;
 use model::{ContainerKind, ContainerState};
 use parking_lot::Mutex;
 use ports::runtime::CallObserver;

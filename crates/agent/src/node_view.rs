@@ -41,7 +41,7 @@ impl NodeView {
         let mut problems =
             runtime_problems(self.has_answered.then_some(&self.status), self.last_ready, pleg, now);
         problems.extend(self.network_problem());
-        problems.extend(is_shutting_down.then(|| kubelet_core::shutdown::PROBLEM.to_owned()));
+        problems.extend(is_shutting_down.then(|| kubelet_core::node::shutdown::PROBLEM.to_owned()));
         problems
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use kubelet_core::status::PodStage;
+use kubelet_core::pods::status::PodStage;
 use model::PodUid;
 use model::k8s::{Pod, PodStatus};
 use parking_lot::Mutex;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kubelet_core::probe::outcome::Outcome;
-use kubelet_core::probe::results::ProbeKind;
-use kubelet_core::stats::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
+use kubelet_core::pods::probe::outcome::Outcome;
+use kubelet_core::pods::probe::results::ProbeKind;
+use kubelet_core::serving::stats::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 use model::{PodRef, PodUid};
 use parking_lot::Mutex;
 

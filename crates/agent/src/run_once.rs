@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use kubelet_core::pod::plan::RestartPolicy;
+use kubelet_core::pods::plan::RestartPolicy;
 use model::PodRef;
 use model::containers::spec_of;
 use model::k8s::{ContainerStatus, PodStatus};

@@ -7,11 +7,11 @@ use std::time::Duration;
 
 use config::{CredentialProviders, KubeletConfiguration};
 use jiff::tz::TimeZone;
-use kubelet_core::cgroup::{PodRules, QosCgroupRules};
-use kubelet_core::eviction::threshold::Threshold;
-use kubelet_core::image::access::VerificationPolicy;
-use kubelet_core::image::gc::ImageGcPolicy;
-use kubelet_core::shutdown::{GroupPeriod, STATE_FILE};
+use kubelet_core::images::access::VerificationPolicy;
+use kubelet_core::images::garbage_collection::ImageGcPolicy;
+use kubelet_core::node::eviction::threshold::Threshold;
+use kubelet_core::node::shutdown::{GroupPeriod, STATE_FILE};
+use kubelet_core::resources::cgroup::{PodRules, QosCgroupRules};
 use model::CgroupDriver;
 use model::cgroup::CgroupPath;
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kubelet_core::static_pod::{ManifestError, mark_first_seen};
+use kubelet_core::sources::static_pod::{ManifestError, mark_first_seen};
 use model::PodSource;
 use model::k8s::Pod;
 use parking_lot::Mutex;

@@ -6,11 +6,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use config::CGROUP_V1_WARNING;
-use kubelet_core::cgroup::CgroupNames;
-use kubelet_core::firewall::Family;
-use kubelet_core::kernel::{MEMORY_ON_DISK, compute_swap_warning};
-use kubelet_core::node::{NodePressure, compute_allocatable, compute_capacity, reserved_amounts};
-use kubelet_core::request::NodeFacts;
+use kubelet_core::node::firewall::Family;
+use kubelet_core::node::kernel::{MEMORY_ON_DISK, compute_swap_warning};
+use kubelet_core::node::{compute_allocatable, compute_capacity, reserved_amounts};
+use kubelet_core::pods::request::NodeFacts;
+use kubelet_core::resources::admission::pressure::NodePressure;
+use kubelet_core::resources::cgroup::CgroupNames;
 use model::k8s::{Node, NodeAddress, Pod, Quantity};
 use model::{CgroupDriver, PodSource};
 use ports::{Cgroups, Clock, Files, Host, HostError, Machine, Net, NodeApi, Plugins, Runtime, Shutdown};

@@ -9,7 +9,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt;
-use kubelet_core::pod::backoff::task_restart_delay;
+use kubelet_core::pods::backoff::task_restart_delay;
 use ports::Clock;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

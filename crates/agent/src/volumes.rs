@@ -2,7 +2,7 @@
 //! container is gone.
 //!
 //! [`Volumes`] is the handle that pod workers have. One task behind it, `engine`, knows what is under way for which pod;
-//! when what is made, waited for or tried again, `kubelet_core::volume::engine` decides. Each type is one file here. What
+//! when what is made, waited for or tried again, `kubelet_core::volumes::engine` decides. Each type is one file here. What
 //! exists is told by the pod's directory and the mount table only, so that a restarted kubelet goes on where the last one
 //! stopped.
 
@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::volume::engine::ReadyVolume;
+use kubelet_core::volumes::engine::ReadyVolume;
 use model::PodUid;
 use model::k8s::{Pod, VolumeMount};
 use ports::host::ProgramCall;

@@ -5,7 +5,7 @@
 //! volume/..data -> ..2026_…        renamed into place: the one step that counts
 //! volume/key    -> ..data/key      what users of the volume open
 //! ```
-//! Never: what the files are (`kubelet_core::volume`). A process that dies anywhere in between leaves a volume that the
+//! Never: what the files are (`kubelet_core::volumes`). A process that dies anywhere in between leaves a volume that the
 //! next write puts right.
 
 use std::collections::BTreeSet;

@@ -4,15 +4,16 @@
 use config::Features;
 use jiff::Timestamp;
 
-use crate::container_log::{LogFilter, LogReader, TailSearch};
-use crate::devices::checkpoint;
-use crate::image::keyring::Keyring;
-use crate::image::name;
-use crate::static_pod::{Manifest, Origin, parse_manifest};
-use crate::stats::cgroup::{self, Detail, Hierarchy};
-use crate::stats::process::ProcessFacts;
-use crate::stats::procfs;
-use crate::{dns, env};
+use crate::images::keyring::Keyring;
+use crate::images::name;
+use crate::pods::{dns, env};
+use crate::resources::devices::checkpoint;
+use crate::serving::container_log::{LogFilter, LogReader, TailSearch};
+use crate::serving::stats::cgroup;
+use crate::serving::stats::cgroup::{Detail, Hierarchy};
+use crate::serving::stats::process::ProcessFacts;
+use crate::serving::stats::procfs;
+use crate::sources::static_pod::{Manifest, Origin, parse_manifest};
 
 /// A name, which is also that of a corpus, and what is done with each input.
 pub type Target = (&'static str, fn(&[u8]));

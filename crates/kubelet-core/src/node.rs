@@ -4,12 +4,22 @@
 //! asking the machine or the runtime, resolving names, calling the API.
 
 pub mod addresses;
+pub mod cgroup_driver;
 mod conditions;
+pub mod enforcement;
+pub mod eviction;
+pub mod firewall;
+pub mod garbage_collection;
 mod images;
+pub mod kernel;
+pub mod lease;
+pub mod oom;
 pub mod register;
 pub mod report;
 pub mod resources;
+pub mod shutdown;
 mod status;
+pub mod system_processes;
 #[cfg(test)]
 mod tests;
 
@@ -27,15 +37,12 @@ pub use report::{
     StatusReport, StatusReports, compute_node_patch, compute_pod_cidr_update, compute_status_report,
     status_differs,
 };
-pub use resources::{
-    DeviceAmounts, Quantities, compute_allocatable, compute_capacity, reserved_amounts, reserved_for_node,
-};
+pub use resources::{compute_allocatable, compute_capacity, reserved_amounts, reserved_for_node};
 pub use status::{NodeOutcome, compute_node_status};
 
-/// Labels that say on what a node runs; the scheduler needs them.
-pub const OS_LABEL: &str = "kubernetes.io/os";
-pub const ARCH_LABEL: &str = "kubernetes.io/arch";
-pub const HOSTNAME_LABEL: &str = "kubernetes.io/hostname";
+use crate::resources::admission::pressure::NodePressure;
+use crate::resources::quantities::DeviceAmounts;
+
 const BETA_OS_LABEL: &str = "beta.kubernetes.io/os";
 const BETA_ARCH_LABEL: &str = "beta.kubernetes.io/arch";
 /// The attach/detach controller looks after this node's volumes.
@@ -61,14 +68,6 @@ pub struct NodeMachine {
     pub machine_id: String,
     pub system_uuid: String,
     pub boot_id: String,
-}
-
-/// Which resources run short, as eviction sees it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NodePressure {
-    pub memory: bool,
-    pub disk: bool,
-    pub pids: bool,
 }
 
 /// Everything the Node is computed from.

@@ -6,6 +6,7 @@
 //! A source always says its full set. Sources do not know each other: what one says never changes pods of another.
 //! Mirror pods, by which the API shows static ones, are no pods to run: whoever reads the API leaves them out.
 
+pub mod static_pod;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use model::annotations::{CONFIG_FILE, CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE}
 use model::k8s::{ObjectMeta, Pod};
 use model::{PodRef, PodSource, PodUid};
 
-use crate::static_pod::Origin;
+use crate::sources::static_pod::Origin;
 
 /// What is to be done about a pod because its source said something new.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

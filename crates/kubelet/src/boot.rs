@@ -10,7 +10,7 @@ use config::{KubeletConfiguration, MachineFacts, Resolved};
 use cri::CriRuntime;
 use host::process::{CgroupVersion, Contention, LockFile};
 use host::{LinuxCgroups, LinuxHost, Logind};
-use kubelet_core::cgroup::CgroupNames;
+use kubelet_core::resources::cgroup::CgroupNames;
 use model::CgroupDriver;
 use net::LinuxNet;
 use plugins::UnixPlugins;

@@ -12,7 +12,7 @@ use cluster::{
     X509, kubeconfig,
 };
 use config::{KubeletConfiguration, Resolved};
-use kubelet_core::certificates::{
+use kubelet_core::api::certificates::{
     BOOTSTRAP_TIMEOUT, CertificateUse, LoginFound, compute_bootstrap_reason, wanted_names,
 };
 use model::CertificateFacts;

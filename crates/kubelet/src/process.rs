@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use config::Resolved;
-use kubelet_core::kernel::{TUNABLES, TunablePlan, compute_tunable};
+use kubelet_core::node::kernel::{TUNABLES, TunablePlan, compute_tunable};
 use ports::{Clock, Files, HostError, NodeApi};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;

@@ -30,3 +30,5 @@ pub const VOLUME_GID: &str = "pv.beta.kubernetes.io/gid";
 pub const MOUNT_OPTIONS: &str = "volume.beta.kubernetes.io/mount-options";
 /// Only in this kubelet: the manifest file of the pod.
 pub const CONFIG_FILE: &str = "kubelet-rs/config.file";
+/// The deprecated way to choose an AppArmor profile; the container's name follows.
+pub const APPARMOR_ANNOTATION_PREFIX: &str = "container.apparmor.security.beta.kubernetes.io/";

@@ -1,46 +1,26 @@
 //! Modules of one folder must not use each other in a circle, or none of them can be read, tested or moved alone. A module
 //! counts with everything below it; that a module uses its own submodules, and they use it, is no circle.
 //!
-//! Owns the rule and the folders that broke it when it was made. Their number of modules in circles may only fall.
+//! Owns the rule; it has no exceptions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::Finding;
 use crate::source::Source;
 
-/// Folders with circles, and how many of their modules are part of one.
-const KNOWN: &[(&str, usize)] = &[("crates/kubelet-core/src", 16)];
-
 /// By module of a folder: the other modules of the folder that it uses.
 type Uses = BTreeMap<String, BTreeSet<String>>;
 
 pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
-    evaluate(sources, KNOWN)
-}
-
-fn evaluate(sources: &[Source], known: &[(&str, usize)]) -> Vec<Finding> {
-    let mut known: BTreeMap<&str, usize> = known.iter().copied().collect();
-    let mut findings = Vec::new();
-    for (folder, uses) in folders(sources) {
+    let circle = |(folder, uses): (String, Uses)| {
         let modules = in_circles(&uses);
-        let what = match (modules.len(), known.remove(&*folder)) {
-            (0, None) => continue,
-            (0, Some(_)) => "is on the list in circles.rs and gone: remove its entry".to_owned(),
-            (found, Some(allowed)) if found == allowed => continue,
-            (found, Some(allowed)) => {
-                format!("{found} modules are in circles; the list in circles.rs says {allowed}")
-            }
-            (_, None) => format!("modules use each other in a circle: {}", modules.join(", ")),
-        };
-        findings.push(Finding { file: folder, line: 0, what });
-    }
-    let gone = |folder: &str| Finding {
-        file: folder.to_owned(),
-        line: 0,
-        what: "is on the list in circles.rs and gone: remove its entry".to_owned(),
+        (!modules.is_empty()).then(|| Finding {
+            file: folder,
+            line: 0,
+            what: format!("modules use each other in a circle: {}", modules.join(", ")),
+        })
     };
-    findings.extend(known.into_keys().map(gone));
-    findings
+    folders(sources).into_iter().filter_map(circle).collect()
 }
 
 /// By folder: what its modules use of each other.
@@ -182,16 +162,9 @@ mod tests {
     use super::*;
 
     fn found(files: &[(&str, &str)]) -> Vec<String> {
-        found_beyond(&[], files)
-    }
-
-    fn found_beyond(known: &[(&str, usize)], files: &[(&str, &str)]) -> Vec<String> {
         let sources: Vec<Source> =
             files.iter().map(|(path, text)| Source::new(&format!("crates/a/src/{path}"), text)).collect();
-        evaluate(&sources, known)
-            .into_iter()
-            .map(|finding| format!("{}: {}", finding.file, finding.what))
-            .collect()
+        check(&sources).into_iter().map(|finding| format!("{}: {}", finding.file, finding.what)).collect()
     }
 
     #[test]
@@ -205,20 +178,6 @@ mod tests {
         ];
         assert_eq!(found(&circle), ["crates/a/src: modules use each other in a circle: x, y, z"]);
         assert!(found(&circle[..2]).is_empty());
-    }
-
-    #[test]
-    fn a_known_circle_may_only_become_smaller_and_then_the_list_says_so() {
-        let circle = [("x.rs", "use crate::y::Y;"), ("y.rs", "use crate::x::X;")];
-        assert!(found_beyond(&[("crates/a/src", 2)], &circle).is_empty());
-        assert_eq!(
-            found_beyond(&[("crates/a/src", 3)], &circle),
-            ["crates/a/src: 2 modules are in circles; the list in circles.rs says 3"]
-        );
-        assert_eq!(
-            found_beyond(&[("crates/a/src", 2)], &circle[..1]),
-            ["crates/a/src: is on the list in circles.rs and gone: remove its entry"]
-        );
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Writes events to the API.
 //!
 //! Owns the correlator's memory of recent events, by which events are counted up, combined or dropped
-//! (`kubelet_core::events`). Events are hints for people: one that cannot be written is dropped after a few attempts, and
+//! (`kubelet_core::api::events`). Events are hints for people: one that cannot be written is dropped after a few attempts, and
 //! none ever delays what it reports.
 
 use std::collections::{BTreeMap, VecDeque};
@@ -11,7 +11,7 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use kubelet_core::events::{EventCorrelator, EventKey, EventStep, Occurrence};
+use kubelet_core::api::events::{EventCorrelator, EventKey, EventStep, Occurrence};
 use model::PodUid;
 use model::k8s::{self, Node, ObjectReference};
 use ports::Cluster;

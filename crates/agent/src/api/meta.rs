@@ -1,7 +1,7 @@
 //! The metadata of API objects: keys and resource versions.
 
 use k8s_openapi::Metadata;
-use kubelet_core::reflector::ObjectKey;
+use kubelet_core::api::reflector::ObjectKey;
 use model::k8s::{ObjectMeta, Pod};
 use model::{PodSource, annotations};
 

@@ -1,12 +1,13 @@
 //! Mirror pods: the API objects that show static pods. Which one to create or delete is decided in
-//! `kubelet_core::mirror`; whatever happens to a mirror pod, its static pod keeps running.
+//! `kubelet_core::api::mirror`; whatever happens to a mirror pod, its static pod keeps running.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::mirror::{MirrorOwner, MirrorStep, compute_mirror, is_mirror_pod};
-use kubelet_core::reflector::ObjectKey;
+use kubelet_core::api::mirror::{MirrorOwner, MirrorStep, compute_mirror};
+use kubelet_core::api::reflector::ObjectKey;
+use kubelet_core::pod_kind::is_mirror_pod;
 use model::k8s::{Node, Pod};
 use ports::Cluster;
 use ports::cluster::{ClusterError, ClusterResult, Deletion};

@@ -14,12 +14,12 @@ use std::sync::Arc;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select_all};
-use kubelet_core::env::{EnvObjects, env_objects, required_env_objects};
-use kubelet_core::image::pull_secrets::pull_secret_names;
-use kubelet_core::reflector::ObjectKey;
-use kubelet_core::volume::bundle::BundleRequirement;
-use kubelet_core::volume::objects::RequiredObjects;
-use kubelet_core::volume::{ObjectName, TokenRequirement, VolumeObjects, required_objects};
+use kubelet_core::api::reflector::ObjectKey;
+use kubelet_core::images::pull_secrets::pull_secret_names;
+use kubelet_core::pods::env::{EnvObjects, env_objects, required_env_objects};
+use kubelet_core::volumes::bundle::BundleRequirement;
+use kubelet_core::volumes::objects::RequiredObjects;
+use kubelet_core::volumes::{ObjectName, TokenRequirement, VolumeObjects, required_objects};
 use model::containers::spec_of;
 use model::k8s::{ConfigMap, Node, Pod, RuntimeClass, Secret, Service, ServiceAccount, TrustBundle};
 use ports::Cluster;

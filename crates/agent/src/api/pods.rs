@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kubelet_core::mirror::is_mirror_pod;
+use kubelet_core::pod_kind::is_mirror_pod;
 use model::k8s::{Node, Pod};
 use model::{PodRef, PodSource, pod_path_problem};
 use ports::cluster::Selection;
@@ -59,7 +59,7 @@ fn to_run(seen: &Store<Pod>, refused: &mut BTreeSet<PodRef>) -> Vec<Arc<Pod>> {
 
 #[cfg(test)]
 mod tests {
-    use kubelet_core::reflector::ObjectKey;
+    use kubelet_core::api::reflector::ObjectKey;
     use serde_json::json;
 
     use super::*;

@@ -1,6 +1,6 @@
 //! Reflectors: the store of a collection of API objects, kept up to date by list and watch.
 //!
-//! Owns the open watch. What to request next, and how long to wait, is decided in `kubelet_core::reflector`. Never acts on
+//! Owns the open watch. What to request next, and how long to wait, is decided in `kubelet_core::api::reflector`. Never acts on
 //! objects: other tasks wait for changes of the store.
 
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use futures_util::StreamExt;
 use k8s_openapi::Metadata;
-use kubelet_core::reflector::{ObjectKey, ReflectorEvent, ReflectorState, ReflectorStep};
+use kubelet_core::api::reflector::{ObjectKey, ReflectorEvent, ReflectorState, ReflectorStep};
 use kubelet_core::sources::is_same_version;
 use model::k8s::{Node, ObjectMeta};
 use ports::Cluster;

@@ -7,7 +7,7 @@
 use std::fmt::Write as _;
 
 use jiff::{SignedDuration, Timestamp};
-use kubelet_core::certificates::CertificateUse;
+use kubelet_core::api::certificates::CertificateUse;
 use model::CertificateFacts;
 use parking_lot::Mutex;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kubelet_core::stats::exposition::{DEFAULT_BUCKETS, Kind};
+use kubelet_core::serving::stats::exposition::{DEFAULT_BUCKETS, Kind};
 
 use super::table::{Counts, Family, Histograms};
 

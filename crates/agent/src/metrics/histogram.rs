@@ -3,7 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kubelet_core::stats::exposition::{self, Kind, Value, family};
+use kubelet_core::serving::stats::exposition;
+use kubelet_core::serving::stats::exposition::{Kind, Value, family};
 
 #[derive(Debug)]
 pub(crate) struct Histogram {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use kubelet_core::image::access::ImageAccess;
-use kubelet_core::image::gc::ImageGcReason;
-use kubelet_core::stats::exposition::DEFAULT_BUCKETS;
+use kubelet_core::images::access::ImageAccess;
+use kubelet_core::images::garbage_collection::ImageGcReason;
+use kubelet_core::serving::stats::exposition::DEFAULT_BUCKETS;
 use parking_lot::Mutex;
 
 use super::Histogram;

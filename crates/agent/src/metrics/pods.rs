@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kubelet_core::stats::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
+use kubelet_core::serving::stats::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 use model::{ContainerKind, ContainerObservation};
 
 use super::histogram::write_plain;

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use config::{FeatureGates, Stage};
-use kubelet_core::cgroup_driver::LOSING_SUPPORT_IN;
-use kubelet_core::stats::exposition::{Kind, Value, family, line};
-use kubelet_core::stats::process::{ProcessFacts, write_process};
-use kubelet_core::stats::sample::DiskSample;
-use kubelet_core::stats::volumes::write_disks;
-use kubelet_core::volume::plan::VolumeCount;
+use kubelet_core::node::cgroup_driver::LOSING_SUPPORT_IN;
+use kubelet_core::serving::stats::exposition::{Kind, Value, family, line};
+use kubelet_core::serving::stats::process::{ProcessFacts, write_process};
+use kubelet_core::serving::stats::sample::DiskSample;
+use kubelet_core::serving::stats::volumes::write_disks;
+use kubelet_core::volumes::plan::VolumeCount;
 use model::{PodRef, PodUid};
 use parking_lot::Mutex;
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kubelet_core::stats::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
+use kubelet_core::serving::stats::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 use ports::request_metrics::{
     ApiExchange, ApiObserver, PodResourcesCall, RequestKind, Review, ServingObserver,
 };

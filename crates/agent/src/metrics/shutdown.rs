@@ -2,8 +2,8 @@
 
 use config::{FeatureGates, Features};
 use jiff::Timestamp;
-use kubelet_core::shutdown::ShutdownTimes;
-use kubelet_core::stats::exposition::Kind;
+use kubelet_core::node::shutdown::ShutdownTimes;
+use kubelet_core::serving::stats::exposition::Kind;
 use parking_lot::Mutex;
 
 use super::render::one;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kubelet_core::stats::exposition::{Kind, Value, family, line};
+use kubelet_core::serving::stats::exposition::{Kind, Value, family, line};
 use parking_lot::Mutex;
 
 use super::Histogram;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kubelet_core::stats::exposition::{Kind, Value, family, line};
+use kubelet_core::serving::stats::exposition::{Kind, Value, family, line};
 use model::PodUid;
 use parking_lot::Mutex;
 

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use kubelet_core::cgroup_driver::{DriverAnswer, DriverPlan, DriverReason, compute_cgroup_driver};
+use kubelet_core::node::cgroup_driver::{DriverAnswer, DriverPlan, DriverReason, compute_cgroup_driver};
 use model::CgroupDriver;
 use ports::runtime::RuntimeError;
 use ports::{Clock, Runtime};

@@ -8,11 +8,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::cgroup::{
-    CgroupNames, CgroupNumbers, Enforcement, QosCgroupNumbers, ReservedCgroup, compute_enforcement,
-    compute_qos_cgroups,
-};
-use kubelet_core::node::{Quantities, compute_capacity};
+use kubelet_core::node::compute_capacity;
+use kubelet_core::node::enforcement::{Enforcement, ReservedCgroup, compute_enforcement};
+use kubelet_core::resources::cgroup::{CgroupNames, CgroupNumbers, QosCgroupNumbers, compute_qos_cgroups};
+use kubelet_core::resources::quantities::Quantities;
 use model::cgroup::CgroupPath;
 use model::{CgroupDriver, MonoTime, QosClass};
 use tokio::sync::watch;

@@ -1,15 +1,17 @@
 //! Container garbage collection: dead containers and sandboxes, log directories of removed pods, dangling log symlinks.
 //!
-//! Owns no state: what to remove is decided in `kubelet_core::gc` from the pod cache, so that no extra listing is needed. It
+//! Owns no state: what to remove is decided in `kubelet_core::node::garbage_collection` from the pod cache, so that no extra listing is needed. It
 //! runs periodically, and at once under disk pressure.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::eviction::message::EVICTED;
-use kubelet_core::gc::{GcContainer, GcInputs, GcPlan, GcPolicy, GcSandbox, LogLink, PodFate, compute_gc};
-use kubelet_core::status::PodStage;
+use kubelet_core::node::eviction::message::EVICTED;
+use kubelet_core::node::garbage_collection::{
+    GcContainer, GcInputs, GcPlan, GcPolicy, GcSandbox, LogLink, PodFate, compute_gc,
+};
+use kubelet_core::pods::status::PodStage;
 use model::PodUid;
 use tokio::sync::{mpsc, oneshot, watch};
 

@@ -2,28 +2,28 @@
 //! one pod at a time if that is not enough.
 //!
 //! Owns which thresholds are met since when, and the node's pressure conditions. Thresholds and the ranking of pods are
-//! decided in `kubelet_core::eviction`; samples come from `stats`, and pods are terminated by their workers.
+//! decided in `kubelet_core::node::eviction`; samples come from `stats`, and pods are terminated by their workers.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
-use kubelet_core::admission::is_critical_pod;
-use kubelet_core::cgroup::CgroupNames;
-use kubelet_core::eviction::DiskLayout;
-use kubelet_core::eviction::alarm::compute_memory_marks;
-use kubelet_core::eviction::limits::{compute_passed_limit, has_limits};
-use kubelet_core::eviction::message::{THRESHOLD_MET, notice, threshold_met};
-use kubelet_core::eviction::observe::{Observations, disk_layout, observe};
-use kubelet_core::eviction::pressure::{PressureState, are_relieved, compute_pressure};
-use kubelet_core::eviction::rank::rank;
-use kubelet_core::eviction::reclaim::{Reclaim, compute_reclaim};
-use kubelet_core::eviction::threshold::{Threshold, fit_to_layout, set_in_vain};
-use kubelet_core::eviction::usage::{Candidate, PodUsage};
-use kubelet_core::node::NodePressure;
-use kubelet_core::stats::cgroup::Detail;
-use kubelet_core::stats::sample::{DiskSample, NodeSample};
+use kubelet_core::node::eviction::DiskLayout;
+use kubelet_core::node::eviction::alarm::compute_memory_marks;
+use kubelet_core::node::eviction::limits::{compute_passed_limit, has_limits};
+use kubelet_core::node::eviction::message::{THRESHOLD_MET, notice, threshold_met};
+use kubelet_core::node::eviction::observe::{Observations, disk_layout, observe};
+use kubelet_core::node::eviction::pressure::{PressureState, are_relieved, compute_pressure};
+use kubelet_core::node::eviction::rank::rank;
+use kubelet_core::node::eviction::reclaim::{Reclaim, compute_reclaim};
+use kubelet_core::node::eviction::threshold::{Threshold, fit_to_layout, set_in_vain};
+use kubelet_core::node::eviction::usage::{Candidate, PodUsage};
+use kubelet_core::pod_kind::is_critical_pod;
+use kubelet_core::resources::admission::pressure::NodePressure;
+use kubelet_core::resources::cgroup::CgroupNames;
+use kubelet_core::serving::stats::cgroup::Detail;
+use kubelet_core::serving::stats::sample::{DiskSample, NodeSample};
 use model::cgroup::MemoryMark;
 use model::containers::spec_of;
 use model::k8s::Pod;

@@ -5,7 +5,9 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use config::Features;
-use kubelet_core::node::{DeviceAmounts, NodeFacts, NodeImage, NodeMachine, NodePressure};
+use kubelet_core::node::{NodeFacts, NodeImage, NodeMachine};
+use kubelet_core::resources::admission::pressure::NodePressure;
+use kubelet_core::resources::quantities::DeviceAmounts;
 use model::MonoTime;
 use model::k8s::{NodeRuntimeHandler, NodeRuntimeHandlerFeatures};
 use ports::host::MachineInfo;

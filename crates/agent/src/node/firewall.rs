@@ -1,11 +1,11 @@
 //! The kubelet's own iptables chains: creates what is missing at the start, and again whenever the tables were flushed. The
-//! rules come from `kubelet_core::firewall`. Without iptables on the node there are no chains.
+//! rules come from `kubelet_core::node::firewall`. Without iptables on the node there are no chains.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::firewall::{CANARIES, Family, Piece, pieces};
+use kubelet_core::node::firewall::{CANARIES, Family, Piece, pieces};
 use ports::HostError;
 use ports::host::ProgramCall;
 
@@ -13,7 +13,7 @@ use crate::context::Context;
 use crate::error_chain::chain;
 
 const PERIOD: Duration = Duration::from_secs(60);
-/// iptables itself waits for the xtables lock; see [`kubelet_core::firewall`].
+/// iptables itself waits for the xtables lock; see [`kubelet_core::node::firewall`].
 const DEADLINE: Duration = Duration::from_secs(15);
 
 /// The chains of one address family.

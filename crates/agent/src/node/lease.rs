@@ -1,9 +1,9 @@
 //! The node lease: the heartbeat by which the cluster knows that the node is alive. The next call is decided in
-//! `kubelet_core::lease`.
+//! `kubelet_core::node::lease`.
 
 use std::sync::Arc;
 
-use kubelet_core::lease::{LEASE_NAMESPACE, LeaseAnswer, LeaseStep, NodeLease};
+use kubelet_core::node::lease::{LEASE_NAMESPACE, LeaseAnswer, LeaseStep, NodeLease};
 use model::k8s::{Lease, Node};
 use ports::cluster::{Cluster, ClusterError, ClusterResult};
 

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use kubelet_core::oom::{SYSTEM_OOM, parse_oom_kill, system_oom_message};
+use kubelet_core::node::oom::{SYSTEM_OOM, parse_oom_kill, system_oom_message};
 
 use crate::context::Context;
 use crate::error_chain::chain;

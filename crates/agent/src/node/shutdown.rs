@@ -2,7 +2,7 @@
 //! (docs/behaviour/node-shutdown.md).
 //!
 //! Owns whether the node is shutting down, and the inhibit lock. The signal is only a hint: the state is read from logind
-//! each time, and stays as it was while logind does not answer. The order of pods is decided in `kubelet_core::shutdown` and
+//! each time, and stays as it was while logind does not answer. The order of pods is decided in `kubelet_core::node::shutdown` and
 //! executed by [`drain`]. Not started if no grace period is configured.
 
 mod drain;
@@ -10,7 +10,7 @@ mod drain;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::shutdown::{
+use kubelet_core::node::shutdown::{
     CANCELLED, DETECTED, EVENT, ShutdownTimes, Turn, compute_delay, compute_turn, logind_drop_in,
 };
 use ports::shutdown::{ShutdownLock, ShutdownResult, ShutdownWatch};

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::cgroup::processes::{
+use kubelet_core::node::system_processes::{
     MAX_ROUNDS, RUNTIME_OOM_SCORE, compute_adjustment, is_movable, new_ones,
 };
 use model::cgroup::{CgroupPath, CgroupSettings, ProcessFacts};

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::cgroup::{CgroupNames, compute_pod_numbers};
+use kubelet_core::resources::cgroup::{CgroupNames, compute_pod_numbers};
 use model::cgroup::{CgroupPath, CgroupSettings, CgroupState};
 use model::k8s::Pod;
 use model::{PodRef, PodUid, QosClass};
@@ -124,7 +124,9 @@ impl PodCgroups {
         let mut found = Vec::new();
         for class in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {
             let children = self.ctx.cgroups.children(&names.qos_cgroup(class)).await;
-            found.extend(children.iter().filter_map(|name| kubelet_core::cgroup::name::pod_of(name)));
+            found.extend(
+                children.iter().filter_map(|name| kubelet_core::resources::cgroup::name::pod_of(name)),
+            );
         }
         found
     }

@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use kubelet_core::node::NodePressure;
+use kubelet_core::resources::admission::pressure::NodePressure;
 use model::k8s::Node;
 use tokio::sync::{Notify, watch};
 

@@ -4,7 +4,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use kubelet_core::http_action::{HttpAction, join_host_port};
+use kubelet_core::pods::http_action::{HttpAction, join_host_port};
 use model::containers::ContainerRef;
 use model::k8s::{HTTPGetAction, LifecycleHandler};
 use model::request::ExecResult;

@@ -1,9 +1,9 @@
 //! Converts the HTTP request of a probe or hook for the network port. Its contents are decided in
-//! `kubelet_core::http_action`.
+//! `kubelet_core::pods::http_action`.
 
 use std::time::Duration;
 
-use kubelet_core::http_action::{HttpAction, HttpScheme};
+use kubelet_core::pods::http_action::{HttpAction, HttpScheme};
 use ports::net::{HttpGet, Scheme};
 
 /// Bodies are only used in messages, so a small part is enough.

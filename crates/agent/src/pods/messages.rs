@@ -1,6 +1,6 @@
 //! Messages to a pod's worker from its probes and from the pass under way.
 
-use kubelet_core::probe::results::{ProbeKind, Verdict};
+use kubelet_core::pods::probe::results::{ProbeKind, Verdict};
 use model::{ContainerId, MonoTime};
 
 /// One queue for all messages, because each queue costs an idle pod kilobytes.

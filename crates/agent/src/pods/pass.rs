@@ -13,7 +13,7 @@ pub mod start;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kubelet_core::pod::plan::{PodPlan, PodStep, RemoveContainer};
+use kubelet_core::pods::plan::{PodPlan, PodStep, RemoveContainer};
 use model::k8s::Pod;
 use model::{MonoTime, PodObservation, PodRef};
 use tokio::sync::mpsc;

@@ -13,8 +13,10 @@ use config::Features;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use jiff::Timestamp;
-use kubelet_core::housekeeping::RuntimePresence;
-use kubelet_core::pleg::{Listing, PodListing, compute_pleg_diff, is_final, relist_period, relist_problem};
+use kubelet_core::pods::housekeeping::RuntimePresence;
+use kubelet_core::pods::pleg::{
+    Listing, PodListing, compute_pleg_diff, is_final, relist_period, relist_problem,
+};
 use model::{
     ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef, PodUid, SandboxObservation,
     SandboxState,

@@ -1,6 +1,6 @@
 //! Probes: one task for each probe of each running container instance, so that a slow probe delays no other.
 //!
-//! A task owns its probe's state machine (`kubelet_core::probe::machine`) and reports every new verdict to the pod's
+//! A task owns its probe's state machine (`kubelet_core::pods::probe::machine`) and reports every new verdict to the pod's
 //! worker. It never starts an attempt while one is under way. [`Probes::reconcile`], which the worker calls after each
 //! observation of the pod, starts and ends the tasks.
 
@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::probe::machine::{Gate, ProbeState, gate};
-use kubelet_core::probe::results::{ProbeKind, ProbeVerdicts, Verdict};
-use kubelet_core::probe::spec::ProbeSpec;
+use kubelet_core::pods::probe::machine::{Gate, ProbeState, gate};
+use kubelet_core::pods::probe::results::{ProbeKind, ProbeVerdicts, Verdict};
+use kubelet_core::pods::probe::spec::ProbeSpec;
 use model::containers::{ContainerRef, all_containers};
 use model::k8s::{Pod, Probe};
 use model::{ContainerId, ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef};

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::housekeeping::{CleanupInputs, RuntimePresence, WorkerProgress, compute_cleanup};
-use kubelet_core::reflector::ObjectKey;
+use kubelet_core::api::reflector::ObjectKey;
+use kubelet_core::pods::housekeeping::{CleanupInputs, RuntimePresence, WorkerProgress, compute_cleanup};
 use kubelet_core::sources::{PodChange, PodOp, Sources, SourcesReady};
 use model::k8s::Pod;
 use model::{MonoTime, PodRef, PodSource, PodUid};
@@ -306,7 +306,7 @@ impl SyncLoop {
         let full_name = worker.pod.full_name();
         if let (Some(pod), false) = (state.desired, state.is_removed) {
             // The pod was added again just when its worker ended.
-            self.handles.ctx.metrics.pod_restarted(kubelet_core::status::is_static_pod(&pod));
+            self.handles.ctx.metrics.pod_restarted(kubelet_core::pod_kind::is_static_pod(&pod));
             self.begin(worker.pod, pod);
         } else if let Some(pod) = self.held_back.remove(&full_name) {
             self.begin(PodRef::of(&pod), pod);

@@ -1,13 +1,13 @@
 //! User namespaces of pods (`hostUsers: false`).
 //!
-//! Owns the ID ranges of pods; decisions are made in `kubelet_core::userns`. The file `userns` in a pod's directory survives
+//! Owns the ID ranges of pods; decisions are made in `kubelet_core::pods::userns`. The file `userns` in a pod's directory survives
 //! the process: it is written before any container of the pod runs, and removed only when none runs any more.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::request::IdMappings;
-use kubelet_core::userns::{UserNamespaces, UsernsError, file_content};
+use kubelet_core::pods::request::IdMappings;
+use kubelet_core::pods::userns::{UserNamespaces, UsernsError, file_content};
 use model::PodUid;
 use parking_lot::Mutex;
 use ports::host::HostResult;

@@ -1,7 +1,7 @@
 //! One pod's worker: the only task that acts on it, from its first appearance until it has left no trace.
 //!
 //! ```text
-//! news --> state machine (kubelet_core::pod::worker) --> effects --> pass or release --> report --> state machine
+//! news --> state machine (kubelet_core::pods::worker) --> effects --> pass or release --> report --> state machine
 //! ```
 //! Each turn of the loop takes in one piece of news, decides (all decisions are pure functions of `kubelet-core`), and
 //! starts at most one act. An act is an owned child: a kill drops it, nothing is ever left running behind the worker's
@@ -23,16 +23,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::pod::actions::{PodInputs, compute_pod_actions};
-use kubelet_core::pod::backoff::{BackoffTable, SYNC_RETRY, note_step, step_retry_delay};
-use kubelet_core::pod::plan::{KillReason, PodStep};
-use kubelet_core::pod::termination::GracePeriod;
-use kubelet_core::pod::worker::{
+use kubelet_core::pods::actions::{PodInputs, compute_pod_actions};
+use kubelet_core::pods::backoff::{BackoffTable, SYNC_RETRY, note_step, step_retry_delay};
+use kubelet_core::pods::plan::{KillReason, PodStep};
+use kubelet_core::pods::probe::results::ProbeVerdicts;
+use kubelet_core::pods::status::TerminalReason;
+use kubelet_core::pods::termination::GracePeriod;
+use kubelet_core::pods::worker::{
     ActOutcome, PodStage, TerminationCause, WorkerEffect, WorkerEvent, WorkerState, on_event,
 };
-use kubelet_core::probe::results::ProbeVerdicts;
 use kubelet_core::sources::differs_semantically;
-use kubelet_core::status::TerminalReason;
 use model::cgroup::CgroupState;
 use model::containers::find_container;
 use model::k8s::{Pod, PodStatus};
@@ -282,7 +282,7 @@ impl PodWorker {
         };
         let known = known.map(|said| self.without_lost_ends(said));
         let is_due_again = |said: &PodStatus| {
-            self.desired.as_deref().is_some_and(|pod| kubelet_core::shutdown::begins_again(pod, said))
+            self.desired.as_deref().is_some_and(|pod| kubelet_core::node::shutdown::begins_again(pod, said))
         };
         let known = known.filter(|said| !is_due_again(said));
         self.last_status = known.map(Arc::new);
@@ -475,7 +475,7 @@ impl PodWorker {
         if self.handles.ctx.node_facts.features.status_starts_again {
             return;
         }
-        for seed in kubelet_core::status::merge_for_restart(previous, observed) {
+        for seed in kubelet_core::pods::status::merge_for_restart(previous, observed) {
             self.verdicts.set(&seed.container, seed.kind, seed.verdict);
         }
     }

@@ -1,16 +1,16 @@
 //! The pods that are admitted on this node and have not ended.
 //!
 //! Owns the [`Allocations`]: pods that arrive together are admitted one after another, so that no two of them get the same
-//! resources. Decisions are made in `kubelet_core::admission`. There is one entry for each worker of a desired pod.
+//! resources. Decisions are made in `kubelet_core::resources::admission`. There is one entry for each worker of a desired pod.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use kubelet_core::admission::Admission;
-use kubelet_core::allocations::{Allocations, Ended, OtherPods, Ticket};
-use kubelet_core::devices::PodDevices;
-use kubelet_core::eviction::message::EvictionNotice;
+use kubelet_core::node::eviction::message::EvictionNotice;
+use kubelet_core::resources::admission::Admission;
+use kubelet_core::resources::allocations::{Allocations, Ended, OtherPods, Ticket};
+use kubelet_core::resources::devices::PodDevices;
 use model::PodUid;
 use model::k8s::Pod;
 use parking_lot::Mutex;
@@ -308,7 +308,7 @@ mod tests {
     use std::task::Poll;
 
     use super::*;
-    use kubelet_core::admission::Rejection;
+    use kubelet_core::resources::rejection::Rejection;
 
     fn pod(uid: &str) -> Arc<Pod> {
         let mut pod = Pod::default();

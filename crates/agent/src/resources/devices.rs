@@ -1,7 +1,7 @@
 //! Device plugins: their registration, the devices they report, and the allocation of devices to pods.
 //!
 //! Owns the connections to plugins, the registry of their devices, and the checkpoint on disk. The devices of each pod are
-//! in the allocations in [`Admissions`]. Decisions are made in `kubelet_core::devices`. Sleeps until a plugin or a pod needs
+//! in the allocations in [`Admissions`]. Decisions are made in `kubelet_core::resources::devices`. Sleeps until a plugin or a pod needs
 //! it.
 
 mod allocate;
@@ -13,11 +13,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use kubelet_core::allocations::Allocations;
-use kubelet_core::devices::checkpoint::{FILE, Remembered, parse_checkpoint, write_checkpoint};
-use kubelet_core::devices::registry::check_registration;
-use kubelet_core::devices::{Connection, Registry};
-use kubelet_core::node::DeviceAmounts;
+use kubelet_core::resources::allocations::Allocations;
+use kubelet_core::resources::devices::checkpoint::{FILE, Remembered, parse_checkpoint, write_checkpoint};
+use kubelet_core::resources::devices::registry::check_registration;
+use kubelet_core::resources::devices::{Connection, Registry};
+use kubelet_core::resources::quantities::DeviceAmounts;
 use model::PodUid;
 use model::devices::PluginOptions;
 use parking_lot::Mutex;

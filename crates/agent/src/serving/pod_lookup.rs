@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kubelet_core::mirror::is_meant_by;
+use kubelet_core::api::mirror::is_meant_by;
 use model::k8s::Pod;
 use model::{ContainerId, ContainerState, PodUid, SandboxId};
 use ports::node_api::{PodRefusal, PodTarget};

@@ -1,5 +1,5 @@
 //! Measurements: two tasks sample the node on request, and read its counters every five minutes; requests within a short time
-//! share a sample. What is read and how it is exposed is decided in `kubelet_core::stats`.
+//! share a sample. What is read and how it is exposed is decided in `kubelet_core::serving::stats`.
 
 mod cgroups;
 mod disks;
@@ -9,9 +9,9 @@ mod report;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::cgroup::CgroupNames;
-use kubelet_core::stats::cgroup::Detail;
-use kubelet_core::stats::sample::{DiskSample, NodeSample};
+use kubelet_core::resources::cgroup::CgroupNames;
+use kubelet_core::serving::stats::cgroup::Detail;
+use kubelet_core::serving::stats::sample::{DiskSample, NodeSample};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::cache::PodCache;

@@ -11,7 +11,7 @@ use config::Features;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use kubelet_core::sources::last_described_by;
-use kubelet_core::static_pod::{Origin, parse_manifest};
+use kubelet_core::sources::static_pod::{Origin, parse_manifest};
 use model::PodSource;
 use model::k8s::Pod;
 use ports::host::{DirectoryChange, ManifestFile};

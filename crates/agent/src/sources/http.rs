@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use config::Features;
 use kubelet_core::sources::last_described_by;
-use kubelet_core::static_pod::{Origin, parse_manifest};
+use kubelet_core::sources::static_pod::{Origin, parse_manifest};
 use model::PodSource;
 use ports::net::{HttpGet, Scheme};
 use ports::{Clock, Files, Net};

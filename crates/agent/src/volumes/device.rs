@@ -1,12 +1,12 @@
 //! Block devices with a filesystem, mounted once for all pods that use them.
 //!
 //! Owns: whose turn it is at a device, so that it is never formatted twice, nor unmounted while a pod is about to use it.
-//! What a device needs before it is mounted is decided in `kubelet_core::volume::device`.
+//! What a device needs before it is mounted is decided in `kubelet_core::volumes::device`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kubelet_core::volume::device::{
+use kubelet_core::volumes::device::{
     Content, Step, compute_content, compute_step, evaluate_check, mount_failed,
 };
 use model::PodUid;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
-use kubelet_core::volume::engine::ReadyVolume;
-use kubelet_core::volume::plan::Medium;
+use kubelet_core::volumes::engine::ReadyVolume;
+use kubelet_core::volumes::plan::Medium;
 use model::Amount;
 use ports::HostError;
 

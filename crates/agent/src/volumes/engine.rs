@@ -1,7 +1,7 @@
 //! The task that knows what is under way for the volumes of which pod.
 //!
 //! ```text
-//! requests, ends of acts, time --> PodVolumes::on_event (kubelet_core::volume::engine) --> acts, answers
+//! requests, ends of acts, time --> PodVolumes::on_event (kubelet_core::volumes::engine) --> acts, answers
 //! ```
 //! Owns: every act on a volume. None of them is dropped because its pod's worker has something else to do now; so there is
 //! no act that nobody knows of, and two never meet at one volume. A pod whose volumes are settled is forgotten: what is
@@ -10,10 +10,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kubelet_core::volume::engine::{PodVolumes, Reaction, ReadyVolume, Verdict, VolumeAct, VolumeEvent};
-use kubelet_core::volume::has_payload;
-use kubelet_core::volume::image::is_image;
-use kubelet_core::volume::plan::is_known_plugin;
+use kubelet_core::volumes::engine::{PodVolumes, Reaction, ReadyVolume, Verdict, VolumeAct, VolumeEvent};
+use kubelet_core::volumes::has_payload;
+use kubelet_core::volumes::image::is_image;
+use kubelet_core::volumes::plan::is_known_plugin;
 use model::containers::spec_of;
 use model::{MonoTime, PodRef, PodUid};
 use ports::Cluster;

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use kubelet_core::volume::engine::ReadyVolume;
+use kubelet_core::volumes::engine::ReadyVolume;
 use ports::host::HostPathKind;
 
 use super::mount_context::{MakeError, MountContext};

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kubelet_core::volume::engine::ReadyVolume;
-use kubelet_core::volume::plan::plugin_name;
+use kubelet_core::volumes::engine::ReadyVolume;
+use kubelet_core::volumes::plan::plugin_name;
 use model::containers::spec_of;
 use ports::HostError;
 use ports::host::{GroupPolicy, HostPathKind};

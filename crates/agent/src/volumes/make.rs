@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use kubelet_core::downward::DownwardFacts;
-use kubelet_core::volume::bound_volume;
-use kubelet_core::volume::engine::{Attempt, ReadyVolume};
-use kubelet_core::volume::plan::{Claimed, Meaning, Shown, VolumePlan, claimed_plan, meaning, plugin_dir};
+use kubelet_core::volumes::bound_volume;
+use kubelet_core::volumes::engine::{Attempt, ReadyVolume};
+use kubelet_core::volumes::plan::{Claimed, Meaning, Shown, VolumePlan, claimed_plan, meaning, plugin_dir};
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
 use model::{MonoTime, PodRef};
@@ -225,7 +225,7 @@ const fn act_of(plan: &VolumePlan) -> &'static str {
 
 /// The name of the type in metrics: `kubernetes.io/nfs`.
 fn plugin_of(mount_context: &MountContext<'_>, plan: &VolumePlan) -> &'static str {
-    kubelet_core::volume::plan::plugin_name(plugin_dir(mount_context.volume, plan))
+    kubelet_core::volumes::plan::plugin_name(plugin_dir(mount_context.volume, plan))
 }
 
 /// Where the volume is, if it lies in the pod's directory. One with a claim is found by the mark that it got when it was

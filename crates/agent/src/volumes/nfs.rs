@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use kubelet_core::volume::engine::ReadyVolume;
+use kubelet_core::volumes::engine::ReadyVolume;
 use ports::HostError;
 
 use super::mount_context::{MakeError, MountContext};

@@ -1,9 +1,9 @@
 //! Volumes made of objects: configMap, secret, downwardAPI and projected. What files they hold is decided in
-//! `kubelet_core::volume`; the files change when the objects do.
+//! `kubelet_core::volumes`; the files change when the objects do.
 
-use kubelet_core::volume::engine::ReadyVolume;
-use kubelet_core::volume::plan::{Medium, VolumePlan, memory_size, plugin_dir};
-use kubelet_core::volume::{PayloadInputs, RequiredObjects, compute_payload, nested_mount_points};
+use kubelet_core::volumes::engine::ReadyVolume;
+use kubelet_core::volumes::plan::{Medium, VolumePlan, memory_size, plugin_dir};
+use kubelet_core::volumes::{PayloadInputs, RequiredObjects, compute_payload, nested_mount_points};
 use model::k8s::EmptyDirVolumeSource;
 
 use super::empty_dir::ensure_backing;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use kubelet_core::volume::quota::{believable, free_project, is_counted, is_ours};
+use kubelet_core::volumes::quota::{believable, free_project, is_counted, is_ours};
 use model::k8s::{Pod, Volume};
 use model::stats::TreeUsage;
 use ports::HostError;

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use kubelet_core::volume::plan::{is_known_plugin, plugin_name};
+use kubelet_core::volumes::plan::{is_known_plugin, plugin_name};
 use model::PodUid;
 use ports::{Files, HostError};
 

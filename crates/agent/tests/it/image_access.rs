@@ -1,7 +1,7 @@
 //! Scenarios of the right to use an image that is on the node, and of credential provider plugins.
 
 use config::CredentialProviders;
-use kubelet_core::image::access::{ImagePullIntent, ImagePulledRecord, VerificationPolicy, record_file};
+use kubelet_core::images::access::{ImagePullIntent, ImagePulledRecord, VerificationPolicy, record_file};
 use model::k8s::{Secret, ServiceAccount};
 use model::request::ImageRequest;
 use ports::Runtime;

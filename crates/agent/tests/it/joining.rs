@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use agent::api::certificates::{Join, JoinError, PairStore, SigningError, StoredPair};
 use jiff::Timestamp;
-use kubelet_core::certificates::{BOOTSTRAP_TIMEOUT, CertificateUse, wanted_names};
+use kubelet_core::api::certificates::{BOOTSTRAP_TIMEOUT, CertificateUse, wanted_names};
 use model::k8s::CertificateSigningRequest;
 use ports::{Certificates, Clock, ClusterError};
 use testing::{ClusterFault, FakeCertificates, FakeCluster, FakeHost, Outage, Verb, Verdict};

@@ -1,8 +1,8 @@
 //! Scenarios of a node under pressure: which pods are evicted, what is reclaimed first, what the API shows, and how it recovers.
 
 use config::KubeletConfiguration;
-use kubelet_core::eviction::threshold::compute_thresholds;
-use kubelet_core::image::gc::ImageGcPolicy;
+use kubelet_core::images::garbage_collection::ImageGcPolicy;
+use kubelet_core::node::eviction::threshold::compute_thresholds;
 use model::stats::FilesystemSpace;
 use serde_json::{Value, json};
 use testing::{Fault, Method, Program};

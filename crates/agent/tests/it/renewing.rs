@@ -8,7 +8,7 @@ use agent::rng::Rng;
 use agent::tasks::TaskSet;
 use async_trait::async_trait;
 use jiff::Timestamp;
-use kubelet_core::certificates::{CertificateUse, wanted_names};
+use kubelet_core::api::certificates::{CertificateUse, wanted_names};
 use model::k8s::CertificateSigningRequest;
 use model::{CertificateFacts, PemPair};
 use parking_lot::Mutex;

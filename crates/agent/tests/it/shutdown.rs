@@ -1,6 +1,6 @@
 //! Scenarios of graceful node shutdown: the order in which pods end, what is reported, and what delays the shutdown.
 
-use kubelet_core::shutdown::GroupPeriod;
+use kubelet_core::node::shutdown::GroupPeriod;
 use serde_json::json;
 use testing::{Fault, HostFault, HostMethod, Method, Program};
 

@@ -14,7 +14,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::static_pod::{Origin, parse_manifest};
+use kubelet_core::sources::static_pod::{Origin, parse_manifest};
 use model::k8s::Pod;
 use parking_lot::Mutex;
 use testing::{HostFault, Service};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kubelet_core::volume::quota::FIRST_PROJECT;
+use kubelet_core::volumes::quota::FIRST_PROJECT;
 use model::k8s::{PersistentVolume, PersistentVolumeClaim};
 use ports::Mounts;
 use ports::node_api::Measurements;

@@ -7,13 +7,11 @@ use model::k8s::{Node, NodeSpec, ObjectMeta, Quantity, Taint};
 use serde_json::{Value, json};
 
 use super::report::NODE_LISTS;
-use super::resources::is_extended_resource;
 use super::status::{NodeOutcome, compute_node_status};
-use super::{
-    ARCH_LABEL, BETA_ARCH_LABEL, BETA_OS_LABEL, CONTROLLER_ATTACH, HOSTNAME_LABEL, NodeFacts, OS_LABEL,
-    UNINITIALIZED_TAINT,
-};
-use crate::strategic_patch::compute_strategic_patch;
+use super::{BETA_ARCH_LABEL, BETA_OS_LABEL, CONTROLLER_ATTACH, NodeFacts, UNINITIALIZED_TAINT};
+use crate::api::strategic_patch::compute_strategic_patch;
+use crate::node_labels::{ARCH_LABEL, HOSTNAME_LABEL, OS_LABEL};
+use crate::resources::quantities::is_extended_resource;
 
 /// Labels that the kubelet keeps as it registered them. All others are their writers'.
 const DEFAULT_LABELS: [&str; 11] = [

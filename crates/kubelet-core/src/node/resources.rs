@@ -9,28 +9,15 @@ use model::k8s::Quantity;
 use model::quantity::binary_text;
 
 use super::NodeMachine;
-use crate::eviction::threshold::Level;
-
-pub type Amounts = BTreeMap<String, Amount>;
-pub type Quantities = BTreeMap<String, Quantity>;
+use crate::node::eviction::threshold::Level;
+use crate::resources::quantities::Amounts;
+use crate::resources::quantities::DeviceAmounts;
+use crate::resources::quantities::Quantities;
+use crate::resources::quantities::is_extended_resource;
 
 const HUGEPAGES: &str = "hugepages-";
 /// What every node has.
 const NATIVE: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
-
-/// How much of a device plugin's resource there is, and how much of that is healthy.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct DeviceAmounts {
-    pub capacity: i64,
-    pub allocatable: i64,
-}
-
-/// A resource that neither the kubelet nor Kubernetes itself defines: `example.com/gpu`.
-#[must_use]
-pub fn is_extended_resource(name: &str) -> bool {
-    name.split_once('/')
-        .is_some_and(|(domain, _)| domain != "kubernetes.io" && !domain.ends_with(".kubernetes.io"))
-}
 
 /// Everything the node has. Extended resources that somebody else wrote to the Node stay.
 #[must_use]

@@ -13,7 +13,8 @@ use super::addresses::{AddressError, compute_addresses};
 use super::conditions::set_conditions;
 use super::images::compute_images;
 use super::resources::{compute_allocatable, compute_capacity, missing_capacity, reserved_amounts};
-use super::{ARCH_LABEL, NodeEvent, NodeFacts, OS_LABEL, PROVIDED_IP};
+use super::{NodeEvent, NodeFacts, PROVIDED_IP};
+use crate::node_labels::{ARCH_LABEL, OS_LABEL};
 
 /// The Node as it is to be, and what is to be told about it.
 #[derive(Clone, Debug, PartialEq)]

@@ -1,5 +1,6 @@
 //! Facts in, a Node out. Facts are those of one small machine; each case changes what it is about.
 
+use crate::resources::quantities::Quantities;
 use std::time::Duration;
 
 use expect_test::{Expect, expect};
@@ -9,7 +10,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::strategic_patch::compute_strategic_patch;
+use crate::api::strategic_patch::compute_strategic_patch;
 
 mod upstream;
 

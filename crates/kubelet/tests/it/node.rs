@@ -307,7 +307,7 @@ impl Node {
     pub(crate) fn shows_images(&self, part: bool) -> bool {
         let version =
             self.ask(|runtime| async move { runtime.version().await }).expect("the runtime answers");
-        kubelet_core::volume::image::check_runtime(&version.name, &version.version, part).is_ok()
+        kubelet_core::volumes::image::check_runtime(&version.name, &version.version, part).is_ok()
     }
 
     /// Whether the runtime reports support of recursive read-only mounts.

@@ -256,7 +256,7 @@ fn pods_are_completed_as_the_kubelet_completes_static_ones() {
     for field in ["serviceAccount", "serviceAccountName", "priority", "preemptionPolicy"] {
         assert!(spec.remove(field).is_some(), "admission adds {field}");
     }
-    let golden = include_str!("../../../kubelet-core/src/static_pod/golden/defaults.json");
+    let golden = include_str!("../../../kubelet-core/src/sources/static_pod/golden/defaults.json");
     let golden: Value = serde_json::from_str(golden).expect("JSON");
     assert_eq!(ours, golden["spec"]);
 }

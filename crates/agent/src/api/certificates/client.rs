@@ -1,13 +1,13 @@
 //! Keeps the client certificate valid: rotates it before it expires, loads it from disk, or bootstraps again; ends the
 //! process when none of these works for too long.
 //!
-//! Owns the count of failures. What to do next is decided in `kubelet_core::certificates`.
+//! Owns the count of failures. What to do next is decided in `kubelet_core::api::certificates`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
-use kubelet_core::certificates::{
+use kubelet_core::api::certificates::{
     CertificateState, CertificateStep, CertificateUse, EXIT_AFTER, SIGNING_TIMEOUT, compute_certificate_step,
     wanted_names,
 };

@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kubelet_core::certificates::{
+use kubelet_core::api::certificates::{
     CertificateUse, KeyKind, bootstrap_request_name, retry_delay, signing_request, wanted_names,
 };
 use model::{CertificateNames, PemPair};

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kubelet_core::certificates::{
+use kubelet_core::api::certificates::{
     CertificateState, CertificateStep, CertificateUse, compute_certificate_step, rotation_deadline,
     serving_addresses, wanted_names,
 };

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use kubelet_core::certificates::{
+use kubelet_core::api::certificates::{
     CertificateUse, KeyKind, SIGNING_TIMEOUT, SigningOutcome, signing_outcome, signing_request,
 };
 use model::k8s::CertificateSigningRequest;

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use kubelet_core::volume::bundle::BundleRequirement;
+use kubelet_core::volumes::bundle::BundleRequirement;
 use model::k8s::TrustBundle;
 use parking_lot::Mutex;
 use ports::Clock;

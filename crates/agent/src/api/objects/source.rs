@@ -9,8 +9,8 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use k8s_openapi::Metadata;
-use kubelet_core::reflector::ObjectKey;
-use kubelet_core::volume::object_ttl;
+use kubelet_core::api::reflector::ObjectKey;
+use kubelet_core::volumes::object_ttl;
 use model::MonoTime;
 use model::k8s::{ConfigMap, Node, ObjectMeta, Secret};
 use parking_lot::Mutex;

@@ -1,13 +1,13 @@
 //! The service account tokens of one pod (docs/behaviour/volumes.md).
 //!
 //! Owns the issued tokens, one for each that the pod's volumes request. How long a token is used is decided in
-//! `kubelet_core::volume::token`.
+//! `kubelet_core::volumes::token`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kubelet_core::volume::TokenRequirement;
-use kubelet_core::volume::token::{
+use kubelet_core::volumes::TokenRequirement;
+use kubelet_core::volumes::token::{
     IssuedToken, TOKEN_JITTER, TokenAge, compute_token_age, compute_token_request, compute_token_retry,
 };
 use model::containers::spec_of;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kubelet_core::shutdown::{PodGroup, ShutdownTimes, compute_groups};
+use kubelet_core::node::shutdown::{PodGroup, ShutdownTimes, compute_groups};
 use model::k8s::Pod;
 use model::{PodRef, PodUid};
 use ports::shutdown::ShutdownLock;

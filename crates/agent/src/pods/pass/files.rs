@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use kubelet_core::env::{EnvFile, LONGEST_ENV_FILE, MAX_ENV_FILES_TOTAL, required_env_files};
-use kubelet_core::hostname::compute_hostname;
-use kubelet_core::hosts_file::{host_network_hosts_file, pod_hosts_file};
-use kubelet_core::log_paths;
-use kubelet_core::request::mounts::{SubPath, compute_sub_paths};
+use kubelet_core::pods::env::{EnvFile, LONGEST_ENV_FILE, MAX_ENV_FILES_TOTAL, required_env_files};
+use kubelet_core::pods::hostname::compute_hostname;
+use kubelet_core::pods::hosts_file::{host_network_hosts_file, pod_hosts_file};
+use kubelet_core::pods::request::mounts::{SubPath, compute_sub_paths};
+use kubelet_core::serving::log_paths;
 use model::ContainerId;
 use model::containers::{ContainerRef, spec_of};
 use model::k8s::Pod;

@@ -3,8 +3,8 @@
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use kubelet_core::request::VolumeMountPoint;
-use kubelet_core::volume::image::{all_image_volumes, check_runtime};
+use kubelet_core::pods::request::VolumeMountPoint;
+use kubelet_core::volumes::image::{all_image_volumes, check_runtime};
 use model::request::SandboxRequest;
 
 use super::{PassContext, PassNote};

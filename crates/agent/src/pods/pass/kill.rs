@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use kubelet_core::pod::plan::KillContainer;
-use kubelet_core::pod::restart::restarts_after_kill;
-use kubelet_core::pod::termination::{ContainerKill, killing_message, plan_kills};
+use kubelet_core::pods::plan::KillContainer;
+use kubelet_core::pods::restart::restarts_after_kill;
+use kubelet_core::pods::termination::{ContainerKill, killing_message, plan_kills};
 use model::containers::find_container;
 use model::k8s::Pod;
 use model::{ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef};

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::dns::{
+use kubelet_core::pods::dns::{
     DnsWarningReason, MISSING_CLUSTER_DNS, NodeDns, PodDns, check_resolv_conf, compute_pod_dns,
 };
-use kubelet_core::request::{
+use kubelet_core::pods::request::{
     ConfigError, PodFacts, SandboxInputs, VolumeMountPoint, compute_sandbox_request,
 };
-use kubelet_core::volume::plan::extra_groups;
+use kubelet_core::volumes::plan::extra_groups;
 use model::containers::{all_containers, spec_of};
 use model::k8s::Pod;
 use model::request::{DnsRequest, SandboxRequest};

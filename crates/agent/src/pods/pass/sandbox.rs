@@ -1,6 +1,6 @@
 //! Creates and stops pod sandboxes.
 
-use kubelet_core::pod::plan::SandboxReason;
+use kubelet_core::pods::plan::SandboxReason;
 use model::SandboxId;
 use model::containers::spec_of;
 

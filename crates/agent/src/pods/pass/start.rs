@@ -6,16 +6,16 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use kubelet_core::devices::allocate_response::{show_devices, with_env};
 use kubelet_core::downward::DownwardFacts;
-use kubelet_core::env::{EnvObjects, compute_env};
-use kubelet_core::image::pull::container_event;
-use kubelet_core::image::pull_secrets::{keyring_of, missing_secrets_message};
-use kubelet_core::pod::create_error::create_error_reason;
-use kubelet_core::pod::hash::container_hash;
-use kubelet_core::pod::plan::{KillContainer, KillReason, StartContainer};
-use kubelet_core::request::{ContainerInputs, PodFacts, compute_container_request};
-use kubelet_core::volume::image::{check_runtime, image_volumes};
+use kubelet_core::images::pull::container_event;
+use kubelet_core::images::pull_secrets::{keyring_of, missing_secrets_message};
+use kubelet_core::pods::create_error::create_error_reason;
+use kubelet_core::pods::env::{EnvObjects, compute_env};
+use kubelet_core::pods::hash::container_hash;
+use kubelet_core::pods::plan::{KillContainer, KillReason, StartContainer};
+use kubelet_core::pods::request::{ContainerInputs, PodFacts, compute_container_request};
+use kubelet_core::resources::devices::allocate_response::{show_devices, with_env};
+use kubelet_core::volumes::image::{check_runtime, image_volumes};
 use model::containers::{ContainerRef, find_container};
 use model::request::{ContainerRequest, SandboxRequest};
 use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, PodObservation, SandboxId};

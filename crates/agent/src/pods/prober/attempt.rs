@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use kubelet_core::http_action::{HttpAction, join_host_port};
-use kubelet_core::probe::outcome::{
+use kubelet_core::pods::http_action::{HttpAction, join_host_port};
+use kubelet_core::pods::probe::outcome::{
     ExecAnswer, GrpcAnswer, HttpAnswer, Outcome, classify_exec, classify_grpc, classify_http, classify_tcp,
 };
-use kubelet_core::probe::spec::{ProbeHandler, ProbeSpec};
+use kubelet_core::pods::probe::spec::{ProbeHandler, ProbeSpec};
 use model::request::ExecResult;
 use model::{ContainerId, PodRef};
 use ports::net::{GrpcHealth, NetError};

@@ -1,17 +1,19 @@
 //! Whether this node takes the pod at all. A refused pod never runs: its status says why. One that was taken may have to
 //! make way for a critical one later.
 
-use kubelet_core::admission::fit::{FitFacts, refuse_beyond};
-use kubelet_core::admission::preemption::PREEMPTING;
-use kubelet_core::admission::{Admission, AdmissionFacts, Rejection, compute_admission};
-use kubelet_core::allocations::{EndedFacts, OtherPods, compute_ended};
-use kubelet_core::devices::assign::{allocatable_devices, rejection};
-use kubelet_core::devices::{DeviceShortage, PodDevices};
-use kubelet_core::eviction::message::EVICTED;
-use kubelet_core::pod::termination::{EXCEEDED_GRACE_PERIOD, GraceSources, compute_grace};
-use kubelet_core::pod::worker::{PodStage, TerminationCause, WorkerEvent};
-use kubelet_core::shutdown::TERMINATED;
-use kubelet_core::status::TerminalReason;
+use kubelet_core::node::eviction::message::EVICTED;
+use kubelet_core::node::shutdown::TERMINATED;
+use kubelet_core::pods::ended::{EndedFacts, compute_ended};
+use kubelet_core::pods::status::TerminalReason;
+use kubelet_core::pods::termination::{EXCEEDED_GRACE_PERIOD, GraceSources, compute_grace};
+use kubelet_core::pods::worker::{PodStage, TerminationCause, WorkerEvent};
+use kubelet_core::resources::admission::fit::{FitFacts, refuse_beyond};
+use kubelet_core::resources::admission::preemption::PREEMPTING;
+use kubelet_core::resources::admission::{Admission, AdmissionFacts, compute_admission};
+use kubelet_core::resources::allocations::OtherPods;
+use kubelet_core::resources::devices::assign::{allocatable_devices, rejection};
+use kubelet_core::resources::devices::{DeviceShortage, PodDevices};
+use kubelet_core::resources::rejection::Rejection;
 use model::k8s::Pod;
 
 use super::PodWorker;

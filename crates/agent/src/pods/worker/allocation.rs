@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use kubelet_core::pod::allocation::{resize_pending_message, with_allocated_resources};
-use kubelet_core::pod::worker::WorkerEvent;
-use kubelet_core::status::is_static_pod;
+use kubelet_core::pod_kind::is_static_pod;
+use kubelet_core::pods::allocation::{resize_pending_message, with_allocated_resources};
+use kubelet_core::pods::worker::WorkerEvent;
 use model::k8s::Pod;
 
 use super::PodWorker;

@@ -3,9 +3,9 @@
 //! Only looks, with each picture of the pod; what follows is decided with the rest ([`compute_pod_actions`]), and carried out
 //! by a pass.
 //!
-//! [`compute_pod_actions`]: kubelet_core::pod::actions::compute_pod_actions
+//! [`compute_pod_actions`]: kubelet_core::pods::actions::compute_pod_actions
 
-use kubelet_core::pod::worker::PodStage;
+use kubelet_core::pods::worker::PodStage;
 use model::cgroup::CgroupState;
 
 use super::PodWorker;

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use kubelet_core::pod::worker::WorkerEvent;
-use kubelet_core::volume::has_payload;
+use kubelet_core::pods::worker::WorkerEvent;
+use kubelet_core::volumes::has_payload;
 use model::PodObservation;
 use model::containers::spec_of;
 use model::k8s::Pod;

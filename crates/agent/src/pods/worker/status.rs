@@ -5,14 +5,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use kubelet_core::cgroup::compute_pod_numbers;
-use kubelet_core::pod::plan::KillReason;
-use kubelet_core::pod::restart::{AfterExit, Memory, after_exit, restarts_after_kill};
-use kubelet_core::pod::{deadline, worker};
-use kubelet_core::status::{
+use kubelet_core::pod_kind::is_static_pod;
+use kubelet_core::pods::plan::KillReason;
+use kubelet_core::pods::restart::{AfterExit, Memory, after_exit, restarts_after_kill};
+use kubelet_core::pods::status::{
     NodeFacts, PodCgroupResources, PodStage, StatusInputs, TerminalReason, WaitingState, compute_pod_status,
-    forget_ended_init_containers, host_ip_family_mismatch, is_static_pod,
+    forget_ended_init_containers, host_ip_family_mismatch,
 };
+use kubelet_core::pods::{deadline, worker};
+use kubelet_core::resources::cgroup::compute_pod_numbers;
 use model::containers::{ContainerRef, find_container, regular_containers};
 use model::k8s::{Pod, PodStatus};
 use model::{ContainerId, ContainerState, PodObservation, PodRef};

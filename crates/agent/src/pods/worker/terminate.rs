@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kubelet_core::pod::termination::{GracePeriod, compute_kill_plan};
+use kubelet_core::pods::termination::{GracePeriod, compute_kill_plan};
 use model::PodObservation;
 use model::k8s::Pod;
 use tracing::Instrument;

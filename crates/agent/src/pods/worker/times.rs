@@ -85,7 +85,7 @@ impl Times {
 
     /// The pod as the API has it now.
     pub(super) fn seen_in_api(&mut self, metrics: &Metrics, now: Now, pod: &Pod) {
-        let status = pod.status.as_ref().filter(|_| !kubelet_core::status::is_static_pod(pod));
+        let status = pod.status.as_ref().filter(|_| !kubelet_core::pod_kind::is_static_pod(pod));
         let Some(status) = status.filter(|status| status.phase.as_deref() == Some("Running")) else { return };
         if std::mem::replace(&mut self.is_known_to_run, true) {
             return;

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use kubelet_core::pod::backoff::{BackOffNotice, compute_back_off_notice, crash_loop_message};
-use kubelet_core::pod::plan::{PodPlan, WaitingReason};
-use kubelet_core::status::{WaitingState, waiting_for_restart_of_all};
+use kubelet_core::pods::backoff::{BackOffNotice, compute_back_off_notice, crash_loop_message};
+use kubelet_core::pods::plan::{PodPlan, WaitingReason};
+use kubelet_core::pods::status::{WaitingState, waiting_for_restart_of_all};
 use model::MonoTime;
 
 use super::PodWorker;

@@ -1,11 +1,11 @@
 //! Allocation of devices: the devices chosen for a pod are allocated by their plugins and saved before any container starts.
 
-use kubelet_core::allocations::OtherPods;
-use kubelet_core::devices::allocate_response::merge_responses;
-use kubelet_core::devices::assign::{
+use kubelet_core::resources::allocations::OtherPods;
+use kubelet_core::resources::devices::allocate_response::merge_responses;
+use kubelet_core::resources::devices::assign::{
     Claims, compute_pod_devices, compute_preference, compute_preferred, has_its_devices, next_to_ask, up_to,
 };
-use kubelet_core::devices::{DeviceShortage, PodDevices};
+use kubelet_core::resources::devices::{DeviceShortage, PodDevices};
 use model::PodUid;
 use model::containers::ContainerRef;
 use model::devices::{AllocateResponse, PluginOptions};

@@ -6,16 +6,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::cgroup::{CgroupNames, name};
-use kubelet_core::stats::age::{
+use kubelet_core::resources::cgroup::{CgroupNames, name};
+use kubelet_core::serving::stats::age::{
     AtHand, BASELINE_INTERVAL, Reading, SHARED_FOR, compute_rate, compute_rate_since_start, is_good_enough,
     next_baseline,
 };
-use kubelet_core::stats::cgroup::{self, CgroupSample, Detail, Hierarchy};
-use kubelet_core::stats::sample::{
+use kubelet_core::serving::stats::cgroup;
+use kubelet_core::serving::stats::cgroup::{CgroupSample, Detail, Hierarchy};
+use kubelet_core::serving::stats::sample::{
     ContainerSample, MachineSample, NodeSample, Placed, PodSample, SystemSample, add_up,
 };
-use kubelet_core::stats::{place, procfs};
+use kubelet_core::serving::stats::{place, procfs};
 use model::observation::NamespaceMode;
 use model::{ContainerId, ContainerObservation, MonoTime, Now, PodObservation, QosClass, SandboxId};
 use tokio::sync::{mpsc, watch};

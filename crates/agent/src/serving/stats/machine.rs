@@ -1,9 +1,10 @@
 //! Statistics of the whole machine from procfs.
 
 use jiff::Timestamp;
-use kubelet_core::stats::cgroup::{CgroupSample, Detail, MemorySample, Pressures, field, pressure};
-use kubelet_core::stats::procfs::{self, ProcessSample};
-use kubelet_core::stats::sample::{LocalFilesystem, MachineSample};
+use kubelet_core::serving::stats::cgroup::{CgroupSample, Detail, MemorySample, Pressures, field, pressure};
+use kubelet_core::serving::stats::procfs;
+use kubelet_core::serving::stats::procfs::ProcessSample;
+use kubelet_core::serving::stats::sample::{LocalFilesystem, MachineSample};
 use ports::{Files, Machine};
 
 const FILES: &[&str] = &[

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kubelet_core::pod::hash::container_hash;
+use kubelet_core::pods::hash::container_hash;
 use model::containers::{find_container, init_containers, regular_containers};
 use model::k8s::Pod;
 use model::{

@@ -1,0 +1,11 @@
+//! What the kubelet reads from the Kubernetes API and writes to it: reflectors, patches of status, mirror pods, events,
+//! certificates.
+
+pub mod certificates;
+pub mod events;
+mod lru;
+pub mod mirror;
+pub mod reflector;
+pub mod status_patch;
+pub mod status_queue;
+pub mod strategic_patch;

@@ -1,0 +1,268 @@
+//! Events for the API (docs/behaviour/api-server.md): how one looks, and which are counted, combined or dropped so that a pod
+//! in trouble does not flood the cluster.
+//!
+//! Owns: the numbers, the names and the memory of recent events. Never: calling the API, or a rate over all events.
+//!
+//! The memory outlives the pods that the events are about. It holds digests and numbers of a fixed size and no text, because
+//! thousands of small strings between allocations of pods that are gone keep the pages around them in use.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use model::Now;
+use model::k8s::{Event, EventSource, ObjectMeta, ObjectReference, Time};
+use serde_json::{Value, json};
+
+use crate::api::lru::Lru;
+
+/// So many kinds of events, objects with a budget, and events to be counted up are remembered, each.
+pub const REMEMBERED: usize = 4096;
+/// So many different messages of one kind are told one by one; those beyond are combined.
+const SIMILAR: usize = 10;
+/// Without an event of a kind for longer than this, its messages are told one by one again.
+const SIMILAR_FOR: Duration = Duration::from_secs(600);
+/// Events about one object at once, and how long it takes to earn another.
+const BURST: f64 = 25.0;
+const EARNED_EVERY: Duration = Duration::from_secs(300);
+
+/// An event as the kubelet found it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Occurrence {
+    pub about: ObjectReference,
+    pub is_warning: bool,
+    pub reason: String,
+    pub message: String,
+    /// For programs that want more than words.
+    pub annotations: BTreeMap<String, String>,
+}
+
+/// What is to be done about it.
+#[derive(Clone, Debug, PartialEq)]
+pub enum EventStep {
+    Create {
+        event: Box<Event>,
+        key: EventKey,
+    },
+    /// It was told before: a strategic merge patch with the new count. If the event is gone by now, create `event`.
+    Patch {
+        namespace: String,
+        name: String,
+        patch: Value,
+        event: Box<Event>,
+        key: EventKey,
+    },
+    /// There have been too many about this object.
+    Drop,
+}
+
+/// Under which an event is counted; to be handed back when the API has taken it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EventKey(Digest);
+
+/// What recent events were about. Each of the three memories forgets the least recently used beyond [`REMEMBERED`] entries.
+#[derive(Debug)]
+pub struct EventCorrelator {
+    host: String,
+    /// By kind of event: the messages seen.
+    similar: Lru<Digest, Similar>,
+    /// By object.
+    budgets: Lru<Digest, Budget>,
+    /// By whole event: how often it was sent.
+    sent: Lru<Digest, SentEvent>,
+    /// The moment that the newest name was made from; no two are made from the same.
+    named_at: Timestamp,
+}
+
+/// The different messages of a kind of event.
+#[derive(Clone, Copy, Debug)]
+struct Similar {
+    /// Digests of the messages; the first `count` are in use.
+    messages: [u64; SIMILAR],
+    count: usize,
+    last: Timestamp,
+}
+
+impl Similar {
+    const fn new(now: Timestamp) -> Self {
+        Self { messages: [0; SIMILAR], count: 0, last: now }
+    }
+
+    /// Whether there are now [`SIMILAR`] different messages. One of them is forgotten then, so that they always fit.
+    fn is_full_with(&mut self, message: u64) -> bool {
+        if !self.messages[..self.count].contains(&message) {
+            self.messages[self.count] = message;
+            self.count += 1;
+        }
+        let is_full = self.count == SIMILAR;
+        if is_full {
+            self.messages.rotate_left(1);
+            self.count -= 1;
+        }
+        is_full
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Budget {
+    left: f64,
+    at: model::MonoTime,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct SentEvent {
+    count: i32,
+    first: Timestamp,
+    /// Its name in the API is that of the object and this moment, see [`event_name`].
+    named_at: Timestamp,
+}
+
+impl EventCorrelator {
+    /// `host` is the name of the node.
+    #[must_use]
+    pub fn new(host: &str) -> Self {
+        Self {
+            host: host.to_owned(),
+            similar: Lru::new(REMEMBERED),
+            budgets: Lru::new(REMEMBERED),
+            sent: Lru::new(REMEMBERED),
+            named_at: Timestamp::UNIX_EPOCH,
+        }
+    }
+
+    /// Decides about one event.
+    pub fn correlate(&mut self, occurrence: Occurrence, now: Now) -> EventStep {
+        let object = digest(&object_key(&occurrence.about));
+        let kind = digest(&format!("{object:x}\n{}\n{}", occurrence.is_warning, occurrence.reason));
+        let is_combined = self.is_one_too_many(kind, &occurrence.message, now.wall);
+        let (key, message) = if is_combined {
+            (kind, format!("(combined from similar events): {}", occurrence.message))
+        } else {
+            let field = occurrence.about.field_path.as_deref().unwrap_or_default();
+            (digest(&format!("{kind:x}\n{field}\n{}", occurrence.message)), occurrence.message.clone())
+        };
+        let fresh =
+            SentEvent { count: 0, first: whole_second(now.wall), named_at: self.new_moment(now.wall) };
+        let sent = self.sent.get_or_insert_with(&key, || fresh);
+        let is_known = sent.count > 0;
+        sent.count = sent.count.saturating_add(1);
+        let sent = *sent;
+        if !self.may_speak(object, now) {
+            return EventStep::Drop;
+        }
+        let (event, key) = (Box::new(self.event(occurrence, message, sent, now.wall)), EventKey(key));
+        if !is_known {
+            return EventStep::Create { event, key };
+        }
+        EventStep::Patch {
+            namespace: event.metadata.namespace.clone().unwrap_or_default(),
+            name: event.metadata.name.clone().unwrap_or_default(),
+            patch: json!({"count": event.count, "lastTimestamp": event.last_timestamp, "message": event.message}),
+            event,
+            key,
+        }
+    }
+
+    /// The API would not take an event: the next one of its kind is created rather than counted up.
+    pub fn event_lost(&mut self, key: &EventKey) {
+        self.sent.remove(&key.0);
+    }
+
+    /// Gives an event that the API no longer has another name, under which it can be created; later ones count it up.
+    pub fn rename(&mut self, key: &EventKey, event: &mut Event, now: Timestamp) {
+        let moment = self.new_moment(now);
+        if let Some(sent) = self.sent.peek_mut(&key.0) {
+            sent.named_at = moment;
+        }
+        let object = event.involved_object.name.as_deref().unwrap_or_default();
+        event.metadata.name = Some(event_name(object, moment));
+    }
+
+    /// Whether there are too many different messages of this kind to send each of them.
+    fn is_one_too_many(&mut self, kind: Digest, message: &str, now: Timestamp) -> bool {
+        let similar = self.similar.get_or_insert_with(&kind, || Similar::new(now));
+        if now.duration_since(similar.last).unsigned_abs() > SIMILAR_FOR {
+            similar.count = 0;
+        }
+        similar.last = now;
+        #[expect(clippy::cast_possible_truncation, reason = "64 bits tell ten messages apart")]
+        let message = digest(message) as u64;
+        similar.is_full_with(message)
+    }
+
+    /// Takes one event from the object's budget, if there is one left.
+    fn may_speak(&mut self, object: Digest, now: Now) -> bool {
+        let budget = self.budgets.get_or_insert_with(&object, || Budget { left: BURST, at: now.mono });
+        let earned = now.mono.saturating_since(budget.at).as_secs_f64() / EARNED_EVERY.as_secs_f64();
+        *budget = Budget { left: (budget.left + earned).min(BURST), at: now.mono };
+        let may_speak = budget.left >= 1.0;
+        if may_speak {
+            budget.left -= 1.0;
+        }
+        may_speak
+    }
+
+    /// A moment to make a name from. Of two events in one moment, or after the clock was set back, the later one gets a
+    /// moment of its own.
+    fn new_moment(&mut self, now: Timestamp) -> Timestamp {
+        self.named_at = now.max(self.named_at + Duration::from_nanos(1));
+        self.named_at
+    }
+
+    fn event(&self, occurrence: Occurrence, message: String, sent: SentEvent, now: Timestamp) -> Event {
+        let about = occurrence.about;
+        let namespace =
+            about.namespace.clone().filter(|namespace| !namespace.is_empty()).unwrap_or("default".to_owned());
+        Event {
+            metadata: ObjectMeta {
+                name: Some(event_name(about.name.as_deref().unwrap_or_default(), sent.named_at)),
+                namespace: Some(namespace),
+                annotations: Some(occurrence.annotations).filter(|annotations| !annotations.is_empty()),
+                ..ObjectMeta::default()
+            },
+            involved_object: about,
+            reason: Some(occurrence.reason),
+            message: Some(message),
+            type_: Some(if occurrence.is_warning { "Warning" } else { "Normal" }.to_owned()),
+            first_timestamp: Some(Time(sent.first)),
+            last_timestamp: Some(Time(whole_second(now))),
+            count: Some(sent.count),
+            source: Some(EventSource {
+                component: Some("kubelet".to_owned()),
+                host: Some(self.host.clone()),
+            }),
+            reporting_component: Some("kubelet".to_owned()),
+            reporting_instance: Some(self.host.clone()),
+            ..Event::default()
+        }
+    }
+}
+
+/// `<object>.<nanoseconds in hex>`.
+fn event_name(object: &str, moment: Timestamp) -> String {
+    format!("{object}.{:x}", moment.as_nanosecond())
+}
+
+fn whole_second(moment: Timestamp) -> Timestamp {
+    Timestamp::from_second(moment.as_second()).unwrap_or(moment)
+}
+
+/// 128 bits of the SHA-256 of a text, so that remembering costs the same however long the text is.
+type Digest = u128;
+
+fn digest(text: &str) -> Digest {
+    let digest = model::digest::sha256(text.as_bytes());
+    digest
+        .as_ref()
+        .iter()
+        .take(size_of::<Digest>())
+        .fold(0, |number, byte| (number << 8) | Digest::from(*byte))
+}
+
+fn object_key(about: &ObjectReference) -> String {
+    let parts = [&about.kind, &about.namespace, &about.name, &about.uid, &about.api_version];
+    parts.map(|part| part.as_deref().unwrap_or_default()).join("\n")
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,216 @@
+//! Mirror pods: the objects by which the API shows static pods (docs/behaviour/static-pods.md).
+//!
+//! Owns: how a mirror looks, and what is to be done so that each static pod has the right one. Never: calling the API,
+//! starting or stopping a container: whatever happens to a mirror, the static pod runs on.
+
+use model::annotations::{CONFIG_FILE, CONFIG_HASH, CONFIG_MIRROR};
+use model::k8s::{ObjectMeta, OwnerReference, Pod};
+
+use crate::pod_kind::is_mirror_pod;
+use crate::pods::status::PodStage;
+
+/// What is to be done about the mirror of one static pod.
+#[derive(Clone, Debug, PartialEq)]
+pub enum MirrorStep {
+    Nothing,
+    Create(Box<Pod>),
+    /// With grace 0, and only the object of this UID. Where the static pod goes on, the next look creates another.
+    Delete {
+        uid: String,
+    },
+}
+
+/// The node that owns the mirrors.
+#[derive(Clone, Copy, Debug)]
+pub struct MirrorOwner<'a> {
+    pub node: &'a str,
+    pub node_uid: &'a str,
+}
+
+/// What to do, given the static pod (`None`: no source wants it any more) with the stage of its worker, and the mirror
+/// that the API has. `owner` is `None` until the node is registered; nothing is created before.
+#[must_use]
+pub fn compute_mirror(
+    static_pod: Option<(&Pod, PodStage)>,
+    mirror: Option<&Pod>,
+    owner: Option<MirrorOwner<'_>>,
+) -> MirrorStep {
+    let stays = static_pod.filter(|(_, stage)| is_shown(*stage)).map(|(pod, _)| pod);
+    match (stays, mirror, owner) {
+        (Some(pod), Some(mirror), _) if is_mirror_of(mirror, pod) => MirrorStep::Nothing,
+        // One being terminated keeps its mirror, which shows how that goes; it leaves with the static pod.
+        (None, Some(mirror), _) if static_pod.is_some_and(|(pod, _)| is_mirror_of(mirror, pod)) => {
+            MirrorStep::Nothing
+        }
+        (_, Some(mirror), _) => MirrorStep::Delete { uid: mirror.metadata.uid.clone().unwrap_or_default() },
+        (Some(pod), None, Some(owner)) => MirrorStep::Create(Box::new(mirror_of(pod, owner))),
+        (Some(_), None, None) | (None, None, _) => MirrorStep::Nothing,
+    }
+}
+
+/// A static pod on its way out gets no new mirror: it would show as new what is ending.
+const fn is_shown(stage: PodStage) -> bool {
+    match stage {
+        PodStage::Rejected | PodStage::NotSynced | PodStage::Syncing => true,
+        PodStage::Terminating | PodStage::Terminated => false,
+    }
+}
+
+/// Whether a question about the pod means it by this UID. Of a static pod people see the mirror's UID only, given what
+/// the API has under the pod's name.
+#[must_use]
+pub fn is_meant_by(uid: &str, pod: &Pod, in_api: Option<&Pod>) -> bool {
+    let is_of = |pod: &Pod| pod.metadata.uid.as_deref() == Some(uid);
+    is_of(pod) || in_api.is_some_and(|in_api| is_mirror_pod(in_api) && is_of(in_api))
+}
+
+/// The mirror shows this very content, and nobody is deleting it.
+fn is_mirror_of(mirror: &Pod, static_pod: &Pod) -> bool {
+    let hash = annotation(static_pod, CONFIG_HASH).unwrap_or_default();
+    mirror.metadata.deletion_timestamp.is_none() && annotation(mirror, CONFIG_MIRROR) == Some(hash)
+}
+
+/// The mirror as it is created. It has the UID that the API gives it, not that of the static pod.
+fn mirror_of(static_pod: &Pod, owner: MirrorOwner<'_>) -> Pod {
+    let meta = &static_pod.metadata;
+    let mut annotations = meta.annotations.clone().unwrap_or_default();
+    let hash = annotations.get(CONFIG_HASH).cloned().unwrap_or_default();
+    annotations.insert(CONFIG_MIRROR.to_owned(), hash);
+    // A note of ours that nobody else needs; the Go kubelet has none.
+    annotations.remove(CONFIG_FILE);
+    let mut spec = static_pod.spec.clone().unwrap_or_default();
+    spec.node_name.get_or_insert_with(|| owner.node.to_owned());
+    Pod {
+        metadata: ObjectMeta {
+            name: meta.name.clone(),
+            namespace: meta.namespace.clone(),
+            labels: meta.labels.clone(),
+            annotations: Some(annotations),
+            owner_references: Some(vec![OwnerReference {
+                api_version: "v1".to_owned(),
+                kind: "Node".to_owned(),
+                name: owner.node.to_owned(),
+                uid: owner.node_uid.to_owned(),
+                controller: Some(true),
+                block_owner_deletion: None,
+            }]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(spec),
+        status: None,
+    }
+}
+
+fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
+    pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use expect_test::expect;
+    use proptest::prelude::*;
+    use serde_json::json;
+
+    use super::*;
+
+    const OWNER: MirrorOwner<'static> = MirrorOwner { node: "n1", node_uid: "node-uid" };
+
+    fn static_pod(hash: &str) -> Pod {
+        serde_json::from_value(json!({
+            "metadata": {"name": "web-n1", "namespace": "default", "uid": hash, "labels": {"app": "web"},
+                         "annotations": {
+                "kubernetes.io/config.hash": hash, "kubernetes.io/config.source": "file", "kubelet-rs/config.file": "/m/web.yaml",
+            }},
+            "spec": {"containers": [{"name": "a"}]},
+        }))
+        .unwrap()
+    }
+
+    /// `h1` a mirror of that content, `h1*` one being deleted.
+    fn mirror(text: &str) -> Option<Pod> {
+        let (hash, is_deleting) = text.strip_suffix('*').map_or((text, false), |hash| (hash, true));
+        let mut pod: Pod = serde_json::from_value(json!({
+            "metadata": {"name": "web-n1", "uid": "m", "annotations": {"kubernetes.io/config.mirror": hash}},
+        }))
+        .unwrap();
+        if is_deleting {
+            pod.metadata.deletion_timestamp = Some(model::k8s::Time(jiff::Timestamp::UNIX_EPOCH));
+        }
+        (text != "-").then_some(pod)
+    }
+
+    fn step(wanted: Option<(&str, PodStage)>, seen: &str, owner: Option<MirrorOwner<'_>>) -> &'static str {
+        let pod = wanted.map(|(hash, stage)| (static_pod(hash), stage));
+        match compute_mirror(pod.as_ref().map(|(pod, stage)| (pod, *stage)), mirror(seen).as_ref(), owner) {
+            MirrorStep::Nothing => "nothing",
+            MirrorStep::Create(_) => "create",
+            MirrorStep::Delete { uid } if uid == "m" => "delete",
+            MirrorStep::Delete { .. } => "delete another",
+        }
+    }
+
+    #[test]
+    fn each_running_static_pod_has_its_mirror() {
+        use PodStage::{NotSynced, Rejected, Syncing, Terminated, Terminating};
+        let table = [
+            (Some(("h1", NotSynced)), "-", "create"),
+            (Some(("h1", Syncing)), "-", "create"),
+            (Some(("h1", Rejected)), "-", "create"),
+            (Some(("h1", Syncing)), "h1", "nothing"),
+            (Some(("h1", Syncing)), "h0", "delete"),
+            (Some(("h1", Syncing)), "h1*", "delete"),
+            (Some(("h1", Terminating)), "-", "nothing"),
+            (Some(("h1", Terminating)), "h1", "nothing"),
+            (Some(("h1", Terminated)), "h1*", "delete"),
+            (Some(("h1", Terminating)), "h0", "delete"),
+            (None, "h1", "delete"),
+            (None, "-", "nothing"),
+        ];
+        for (wanted, seen, expected) in table {
+            assert_eq!(step(wanted, seen, Some(OWNER)), expected, "{wanted:?} {seen}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_created_before_the_node_is_registered() {
+        assert_eq!(step(Some(("h1", PodStage::Syncing)), "-", None), "nothing");
+        assert_eq!(step(None, "h1", None), "delete");
+    }
+
+    #[test]
+    fn a_static_pod_is_meant_by_its_own_uid_and_by_its_mirrors() {
+        let pod = static_pod("h1");
+        for (uid, seen, expected) in
+            [("h1", "-", true), ("m", "h1", true), ("m", "h0*", true), ("m", "-", false), ("x", "h1", false)]
+        {
+            assert_eq!(is_meant_by(uid, &pod, mirror(seen).as_ref()), expected, "{uid} {seen}");
+        }
+        let mut other = static_pod("h2");
+        other.metadata.annotations = None;
+        assert!(!is_meant_by("h2", &pod, Some(&other)), "another pod of that name is no mirror");
+    }
+
+    #[test]
+    fn a_mirror_names_its_node_and_its_content_and_has_no_uid_of_its_own() {
+        expect![[r#"{"apiVersion":"v1","kind":"Pod","metadata":{"annotations":{"kubernetes.io/config.hash":"h1","kubernetes.io/config.mirror":"h1","kubernetes.io/config.source":"file"},"labels":{"app":"web"},"name":"web-n1","namespace":"default","ownerReferences":[{"apiVersion":"v1","controller":true,"kind":"Node","name":"n1","uid":"node-uid"}]},"spec":{"containers":[{"name":"a"}],"nodeName":"n1"}}"#]]
+            .assert_eq(&serde_json::to_string(&mirror_of(&static_pod("h1"), OWNER)).unwrap());
+    }
+
+    proptest! {
+        #[test]
+        fn two_steps_are_enough_from_anywhere(hash in "h[0-3]", seen in prop::sample::select(vec!["-", "h0", "h1", "h1*", "h3"]), is_wanted: bool) {
+            let pod = static_pod(&hash);
+            let wanted = is_wanted.then_some((&pod, PodStage::Syncing));
+            let mut current = mirror(seen);
+            for _ in 0..2 {
+                match compute_mirror(wanted, current.as_ref(), Some(OWNER)) {
+                    MirrorStep::Nothing => {}
+                    MirrorStep::Create(pod) => current = Some(*pod),
+                    MirrorStep::Delete { .. } => current = None,
+                }
+            }
+            prop_assert_eq!(compute_mirror(wanted, current.as_ref(), Some(OWNER)), MirrorStep::Nothing);
+            prop_assert_eq!(current.is_some(), is_wanted);
+        }
+    }
+}

@@ -1,0 +1,9 @@
+//! Images: how they are named, when they are pulled, and with which credentials. Never talks to a registry.
+
+pub mod access;
+pub mod garbage_collection;
+pub mod keyring;
+pub mod name;
+pub mod provider;
+pub mod pull;
+pub mod pull_secrets;

@@ -1,0 +1,148 @@
+//! What one pod may take of the node's disk (docs/behaviour/eviction.md): the limits of its volumes, of the pod and of its
+//! containers.
+
+use model::Amount;
+use model::containers::{init_containers, regular_containers, spec_of};
+use model::k8s::{Pod, Quantity, ResourceRequirements};
+use model::quantity::{binary_text, decimal_text};
+
+use super::DiskLayout;
+use super::message::EvictionNotice;
+use super::usage::{PodUsage, plus};
+use crate::serving::stats::sample::PodDisks;
+
+const STORAGE: &str = "ephemeral-storage";
+
+/// Which limit was passed, in the words of the metric `kubelet_evictions`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PassedLimit {
+    Volume,
+    Pod,
+    Container,
+}
+
+impl PassedLimit {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Volume => "emptydirfs.limit",
+            Self::Pod => "ephemeralpodfs.limit",
+            Self::Container => "ephemeralcontainerfs.limit",
+        }
+    }
+}
+
+/// The pod has a limit that somebody must watch.
+#[must_use]
+pub fn has_limits(pod: &Pod) -> bool {
+    let sized = |volume: &model::k8s::Volume| {
+        volume.empty_dir.as_ref().and_then(|dir| dir.size_limit.as_ref()).is_some_and(is_positive)
+    };
+    spec_of(pod).volumes.iter().flatten().any(sized)
+        || init_containers(pod).chain(regular_containers(pod)).any(|c| limit_of(c.resources()).is_some())
+}
+
+fn is_positive(quantity: &Quantity) -> bool {
+    amount(quantity) > 0
+}
+
+/// The first limit that the pod has passed: of a volume, then of the whole, then of a container.
+#[must_use]
+pub fn compute_passed_limit(
+    pod: &Pod,
+    usage: &PodUsage,
+    disks: &PodDisks,
+    layout: DiskLayout,
+) -> Option<(PassedLimit, EvictionNotice)> {
+    let found = passed_by_volume(pod, disks)
+        .map(|message| (PassedLimit::Volume, message))
+        .or_else(|| passed_by_pod(pod, usage).map(|message| (PassedLimit::Pod, message)))
+        .or_else(|| passed_by_container(pod, usage, layout).map(|message| (PassedLimit::Container, message)));
+    found.map(|(limit, message)| (limit, EvictionNotice::own_fault(message)))
+}
+
+fn passed_by_volume(pod: &Pod, disks: &PodDisks) -> Option<String> {
+    spec_of(pod).volumes.iter().flatten().find_map(|volume| {
+        let limit = volume.empty_dir.as_ref()?.size_limit.as_ref().filter(|limit| is_positive(limit))?;
+        let used = disks.volumes.iter().find(|sample| *sample.name == *volume.name)?.used.bytes;
+        let name = &volume.name;
+        is_over(used, limit)
+            .then(|| format!("Usage of EmptyDir volume {name:?} exceeds the limit {:?}. ", limit.0))
+    })
+}
+
+fn passed_by_pod(pod: &Pod, usage: &PodUsage) -> Option<String> {
+    let limit = pod_limit(pod)?;
+    let used = plus(plus(usage.layers(), usage.logs()), plus(usage.volumes, usage.files)).bytes;
+    is_over(used, &limit).then(|| {
+        format!("Pod ephemeral local storage usage exceeds the total limit of containers {}. ", limit.0)
+    })
+}
+
+fn passed_by_container(pod: &Pod, usage: &PodUsage, layout: DiskLayout) -> Option<String> {
+    usage.containers.iter().find_map(|container| {
+        let spec = regular_containers(pod).find(|spec| spec.name() == &*container.name)?;
+        let limit = limit_of(spec.resources())?;
+        let logs = container.logs.unwrap_or_default();
+        let used = match layout {
+            DiskLayout::One => plus(logs, container.layer.unwrap_or_default()),
+            // What it wrote next to its volumes is on no disk that is shared with other pods' files.
+            DiskLayout::ImagesApart | DiskLayout::Split => logs,
+        };
+        is_over(used.bytes, limit).then(|| {
+            format!("Container {} exceeded its local ephemeral storage limit {:?}. ", container.name, limit.0)
+        })
+    })
+}
+
+/// What all containers together may take; a pod of which only some have a limit is limited all the same. Init
+/// containers run before the others, sidecars next to them.
+fn pod_limit(pod: &Pod) -> Option<Quantity> {
+    let mut together: Option<Quantity> = None;
+    for container in regular_containers(pod) {
+        together = sum(together, limit_of(container.resources()));
+    }
+    let (mut sidecars, mut most_at_start) = (None, None);
+    for container in init_containers(pod) {
+        let own = limit_of(container.resources());
+        if container.kind == model::ContainerKind::Sidecar {
+            together = sum(together, own);
+            sidecars = sum(sidecars, own);
+            most_at_start = larger(most_at_start, sidecars.clone());
+        } else {
+            most_at_start = larger(most_at_start, sum(sidecars.clone(), own));
+        }
+    }
+    larger(together, most_at_start)
+}
+
+fn larger(a: Option<Quantity>, b: Option<Quantity>) -> Option<Quantity> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(if amount(&b) > amount(&a) { b } else { a }),
+        (a, b) => a.or(b),
+    }
+}
+
+/// A sum is written in the powers of its first part.
+fn sum(a: Option<Quantity>, b: Option<&Quantity>) -> Option<Quantity> {
+    match (a, b) {
+        (Some(a), Some(b)) => {
+            let total = i128::from(amount(&a)) + i128::from(amount(b));
+            Some(Quantity(if a.0.ends_with('i') { binary_text(total) } else { decimal_text(total) }))
+        }
+        (a, b) => a.or_else(|| b.cloned()),
+    }
+}
+
+fn limit_of(resources: Option<&ResourceRequirements>) -> Option<&Quantity> {
+    resources?.limits.as_ref()?.get(STORAGE).filter(|limit| is_positive(limit))
+}
+
+fn is_over(used: u64, limit: &Quantity) -> bool {
+    u64::try_from(amount(limit)).is_ok_and(|limit| used > limit)
+}
+
+/// Validation has seen the text; one that cannot be read limits nothing.
+fn amount(quantity: &Quantity) -> i64 {
+    Amount::of(quantity).map_or(0, Amount::units)
+}

@@ -1,0 +1,29 @@
+//! Decisions about one pod: what to do next ([`actions`]), what its worker does ([`worker`]), what the runtime is asked to
+//! create ([`request`]), what its probes mean ([`probe`]), and what the API shows about it ([`status`]).
+
+pub mod actions;
+pub mod allocation;
+pub mod backoff;
+pub mod create_error;
+pub mod deadline;
+pub mod dns;
+pub mod ended;
+pub mod env;
+#[cfg(test)]
+mod extremes;
+#[cfg(test)]
+pub(crate) mod fixture;
+pub mod hash;
+pub mod hostname;
+pub mod hosts_file;
+pub mod housekeeping;
+pub mod http_action;
+pub mod plan;
+pub mod pleg;
+pub mod probe;
+pub mod request;
+pub mod restart;
+pub mod status;
+pub mod termination;
+pub mod userns;
+pub mod worker;

@@ -1,0 +1,289 @@
+//! What to do next for a pod: the one decision that turns a spec and an observation into a [`PodPlan`].
+//!
+//! ```text
+//! sandbox usable? --no--> wanted? --yes--> CreateSandbox          (sandbox.rs; a pod whose cgroup is gone has none)
+//!       | yes                `--no---> Teardown or Settled
+//! a rule restarts all? --yes--> Converge: kill and remove         (restart_all.rs)
+//!       | no
+//! init chain --failed--> Teardown                                 (init.rs)
+//!       | done
+//! regular containers --all ended for good--> Teardown             (regular.rs)
+//!       | else
+//! Converge, or Settled when nothing is left to do
+//! ```
+//! Level-triggered: after each step the pod is observed again and this is asked again, so every case must follow from
+//! the observation alone. Never performs I/O, never remembers, never kills and starts one name in the same step.
+
+mod init;
+mod regular;
+mod restart_all;
+mod sandbox;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use config::Features;
+use model::cgroup::CgroupState;
+use model::containers::{self, ContainerRef};
+use model::k8s::{Pod, Probe};
+use model::{
+    ContainerId, ContainerKind, ContainerObservation, ContainerState, Now, PodObservation, SandboxId,
+};
+
+pub(crate) use sandbox::find_usable;
+
+use super::backoff::{self, BackoffTable};
+use super::plan::{
+    KillContainer, KillReason, PodPlan, PodStep, RemoveContainer, SandboxReason, StartContainer, StartReason,
+    TeardownReason, Waiting, WaitingReason,
+};
+use super::restart::{AfterExit, Memory, after_exit, has_changed};
+use crate::pods::probe::results::{ProbeVerdicts, Verdict};
+
+/// Everything the decision knows.
+#[derive(Clone, Copy, Debug)]
+pub struct PodInputs<'a> {
+    pub pod: &'a Pod,
+    pub observed: &'a PodObservation,
+    /// Verdicts must be kept while their instance is observed, dead ones included: an exit after a failed liveness
+    /// probe restarts for that reason.
+    pub verdicts: &'a ProbeVerdicts,
+    /// Crash-loop delays; see [`backoff::note_step`] for who feeds it.
+    pub backoff: &'a BackoffTable,
+    /// The highest `N` of `/var/log/pods/…/<container>/N.log`, by container name.
+    pub log_restarts: &'a BTreeMap<String, u32>,
+    /// The instances this process killed by an earlier step, and why. May be empty.
+    pub killed: &'a BTreeMap<ContainerId, KillReason>,
+    /// The pod's own cgroup; as it should be, too, where nobody knows or pods have none.
+    pub cgroup: CgroupState,
+    pub features: Features,
+    pub now: Now,
+}
+
+/// Decides the next step for a pod that should run. Pods that are to end go through [`super::termination`] instead.
+#[must_use]
+pub fn compute_pod_actions(inputs: &PodInputs<'_>) -> PodPlan {
+    match find_usable(inputs.pod, inputs.observed) {
+        Err(why) => sandbox::plan_without(inputs, why),
+        Ok(_) if inputs.cgroup == CgroupState::Missing => {
+            sandbox::plan_without(inputs, SandboxReason::CgroupGone)
+        }
+        Ok(sandbox) => {
+            let mut plan = plan_within(inputs, &sandbox.id);
+            if plan.step == PodStep::Settled && inputs.cgroup == CgroupState::Changed {
+                plan.step = PodStep::RepairCgroup;
+            }
+            plan
+        }
+    }
+}
+
+fn plan_within(inputs: &PodInputs<'_>, current: &SandboxId) -> PodPlan {
+    let mut draft = Draft::new(inputs, current);
+    if restart_all::plan(&mut draft) {
+        return draft.into_plan();
+    }
+    draft.kill_strays();
+    draft.start_ephemeral();
+    match init::advance(&mut draft) {
+        init::Progress::Failed => teardown(inputs, TeardownReason::InitFailed),
+        init::Progress::Running => draft.into_plan(),
+        init::Progress::Done if regular::advance(&mut draft) => draft.into_plan(),
+        init::Progress::Done => teardown(inputs, TeardownReason::Completed),
+    }
+}
+
+/// Stops whatever still runs. Once nothing does, there is nothing to do.
+fn teardown(inputs: &PodInputs<'_>, why: TeardownReason) -> PodPlan {
+    let kill = kill_everything(inputs, KillReason::PodFinished);
+    let stop: Vec<SandboxId> = inputs.observed.ready_sandboxes().map(|s| s.id.clone()).collect();
+    let is_over = kill.is_empty() && stop.is_empty();
+    let step = if is_over { PodStep::Settled } else { PodStep::Teardown { kill, stop, why } };
+    PodPlan { step, waiting: Vec::new(), wake_at: None }
+}
+
+/// Everything that may run: first the containers that stop side by side, then the sidecars from last to first.
+fn kill_everything(inputs: &PodInputs<'_>, why: KillReason) -> Vec<KillContainer> {
+    let mut doomed: Vec<&ContainerObservation> =
+        inputs.observed.containers.iter().filter(|c| may_run(c)).collect();
+    doomed.sort_by_key(|c| stop_turn(inputs.pod, &c.name));
+    doomed.into_iter().map(|c| kill(c, why, None)).collect()
+}
+
+/// When a container stops: turn 0 for all but sidecars, which follow in reverse order.
+pub(super) fn stop_turn(pod: &Pod, name: &str) -> usize {
+    let sidecars = || containers::init_containers(pod).filter(|c| c.kind == ContainerKind::Sidecar);
+    sidecars().rev().position(|c| c.name() == name).map_or(0, |place| place + 1)
+}
+
+pub(super) const fn may_run(container: &ContainerObservation) -> bool {
+    match container.state {
+        ContainerState::Running | ContainerState::Unknown => true,
+        ContainerState::Created | ContainerState::Exited => false,
+    }
+}
+
+fn kill(container: &ContainerObservation, why: KillReason, grace: Option<Duration>) -> KillContainer {
+    KillContainer { id: container.id.clone(), name: container.name.clone(), why, grace }
+}
+
+/// The step in the making, with the questions all parts ask.
+struct Draft<'a> {
+    inputs: &'a PodInputs<'a>,
+    sandbox: &'a SandboxId,
+    kill: Vec<KillContainer>,
+    remove: Vec<RemoveContainer>,
+    start: Vec<StartContainer>,
+    waiting: Vec<Waiting>,
+}
+
+impl<'a> Draft<'a> {
+    const fn new(inputs: &'a PodInputs<'a>, sandbox: &'a SandboxId) -> Self {
+        Self { inputs, sandbox, kill: Vec::new(), remove: Vec::new(), start: Vec::new(), waiting: Vec::new() }
+    }
+
+    fn into_plan(self) -> PodPlan {
+        let wake_at = self.waiting.iter().filter_map(|w| match w.reason {
+            WaitingReason::CrashLoopBackOff { until, .. } => Some(until),
+            WaitingReason::RestartingAllContainers => None,
+        });
+        let wake_at = wake_at.min();
+        let is_idle = self.kill.is_empty() && self.remove.is_empty() && self.start.is_empty();
+        let step = if is_idle {
+            PodStep::Settled
+        } else {
+            PodStep::Converge {
+                sandbox: self.sandbox.clone(),
+                kill: self.kill,
+                remove: self.remove,
+                start: self.start,
+            }
+        };
+        PodPlan { step, waiting: self.waiting, wake_at }
+    }
+
+    fn newest(&self, name: &str) -> Option<&'a ContainerObservation> {
+        self.inputs.observed.newest(name)
+    }
+
+    /// The newest instance, if it belongs to the sandbox in use.
+    fn newest_here(&self, name: &str) -> Option<&'a ContainerObservation> {
+        self.newest(name).filter(|c| c.sandbox_id == *self.sandbox)
+    }
+
+    fn after_exit(&self, container: &ContainerRef<'_>, instance: &ContainerObservation) -> AfterExit {
+        after_exit_of(self.inputs, container, instance)
+    }
+
+    /// Kills what cannot be worked with, whatever its kind: names the spec does not know, leftovers of another
+    /// sandbox, older duplicates, and what the runtime has lost track of.
+    fn kill_strays(&mut self) {
+        // A debug container starts once: killing one that may still run would end it for good.
+        let is_ephemeral =
+            |name: &str| containers::ephemeral_containers(self.inputs.pod).any(|c| c.name() == name);
+        for container in self.inputs.observed.containers.iter().filter(|c| may_run(c)) {
+            let is_newest = self.newest(&container.name).is_some_and(|newest| newest.id == container.id);
+            let why = if containers::find_container(self.inputs.pod, &container.name).is_none() {
+                KillReason::NotInSpec
+            } else if container.sandbox_id != *self.sandbox {
+                KillReason::SandboxReplaced
+            } else if !is_newest {
+                KillReason::Superseded
+            } else if container.state == ContainerState::Unknown && !is_ephemeral(&container.name) {
+                KillReason::UnknownState
+            } else {
+                continue;
+            };
+            self.kill.push(kill(container, why, None));
+        }
+    }
+
+    /// Ephemeral containers start once, whatever the init chain is doing.
+    fn start_ephemeral(&mut self) {
+        for container in containers::ephemeral_containers(self.inputs.pod) {
+            if self.newest(container.name()).is_none() {
+                self.start(&container, StartReason::NeverStarted);
+            }
+        }
+    }
+
+    /// A reason to stop a running container that would otherwise go on.
+    fn reason_to_kill(
+        &self,
+        container: &ContainerRef<'_>,
+        instance: &ContainerObservation,
+    ) -> Option<(KillReason, Option<Duration>)> {
+        if has_changed(container, instance) {
+            return Some((KillReason::SpecChanged, None));
+        }
+        let verdicts = self.inputs.verdicts.get(&instance.id);
+        if verdicts.liveness == Some(Verdict::Failure) {
+            return Some((KillReason::LivenessFailed, probe_grace(container.liveness_probe())));
+        }
+        if verdicts.startup == Some(Verdict::Failure) {
+            return Some((KillReason::StartupFailed, probe_grace(container.startup_probe())));
+        }
+        None
+    }
+
+    fn kill_instance(&mut self, instance: &ContainerObservation, why: KillReason, grace: Option<Duration>) {
+        self.kill.push(kill(instance, why, grace));
+    }
+
+    /// Starts a container that has no instance in this sandbox.
+    fn start_first(&mut self, container: &ContainerRef<'_>) {
+        let existed = self.newest(container.name()).is_some();
+        self.start(container, if existed { StartReason::NewSandbox } else { StartReason::NeverStarted });
+    }
+
+    /// Starts a container, or says what it waits for: the end of an instance that still runs, or its back-off.
+    fn start(&mut self, container: &ContainerRef<'_>, why: StartReason) {
+        let name = container.name();
+        if self.inputs.observed.instances(name).any(may_run) {
+            return;
+        }
+        let shared_name: Arc<str> = self.newest(name).map_or_else(|| Arc::from(name), |c| c.name.clone());
+        if let Some(delay) = pending_restart(self.inputs, container) {
+            let reason = WaitingReason::CrashLoopBackOff { delay: delay.delay, until: delay.until };
+            self.waiting.push(Waiting { container: shared_name, reason });
+            return;
+        }
+        self.start.push(StartContainer {
+            name: shared_name,
+            kind: container.kind,
+            restart_count: next_restart_count(self.inputs, name),
+            why,
+        });
+    }
+}
+
+fn after_exit_of(
+    inputs: &PodInputs<'_>,
+    container: &ContainerRef<'_>,
+    instance: &ContainerObservation,
+) -> AfterExit {
+    let memory = Memory { verdicts: inputs.verdicts, killed: inputs.killed };
+    after_exit(inputs.pod, container, instance, memory, inputs.features)
+}
+
+/// How long the container must still wait before it may start again.
+fn pending_restart(inputs: &PodInputs<'_>, container: &ContainerRef<'_>) -> Option<backoff::Delay> {
+    let (_, finished_at) = backoff::newest_exited(inputs.observed, container.name())?;
+    let failed_at = backoff::mono_of_past(finished_at, inputs.now);
+    let key = backoff::restart_key(inputs.pod, container);
+    inputs.backoff.pending_after(&key, failed_at, inputs.now.mono)
+}
+
+/// One more than the last known instance, or than the newest log file of one that the runtime forgot
+/// (docs/behaviour/pod-lifecycle.md).
+fn next_restart_count(inputs: &PodInputs<'_>, name: &str) -> u32 {
+    let last = inputs.observed.newest(name).map(|c| c.record.restart_count);
+    last.or_else(|| inputs.log_restarts.get(name).copied()).map_or(0, |count| count.saturating_add(1))
+}
+
+fn probe_grace(probe: Option<&Probe>) -> Option<Duration> {
+    probe?.termination_grace_period_seconds.map(model::time::wait_of)
+}

@@ -1,0 +1,100 @@
+//! The config maps and secrets that variables are taken from: which a pod needs, and how they are read
+//! (docs/behaviour/pod-environment.md). Never fetches one.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::containers::all_containers;
+use model::k8s::{ConfigMap, Pod, Secret, Service};
+
+use super::EnvObjects;
+use super::services::service_variables;
+use crate::volumes::ObjectName;
+
+/// Every object that some container of the pod takes variables from, optional ones too.
+#[must_use]
+pub fn required_env_objects(pod: &Pod) -> BTreeSet<ObjectName> {
+    let mut names = BTreeSet::new();
+    for container in all_containers(pod) {
+        for source in container.env_from() {
+            names.extend(source.config_map_ref.as_ref().map(|r| ObjectName::ConfigMap(r.name.clone())));
+            names.extend(source.secret_ref.as_ref().map(|r| ObjectName::Secret(r.name.clone())));
+        }
+        for source in container.env().iter().filter_map(|variable| variable.value_from.as_ref()) {
+            let config_map = source.config_map_key_ref.as_ref();
+            names.extend(config_map.map(|r| ObjectName::ConfigMap(r.name.clone())));
+            names.extend(source.secret_key_ref.as_ref().map(|r| ObjectName::Secret(r.name.clone())));
+        }
+    }
+    names
+}
+
+/// The objects as variables are taken from them. Those of another namespace than the pod's are left out.
+#[must_use]
+pub fn env_objects(
+    pod: &Pod,
+    config_maps: &[&ConfigMap],
+    secrets: &[&Secret],
+    services: &[&Service],
+) -> EnvObjects {
+    let is_beside = |namespace: &Option<String>| *namespace == pod.metadata.namespace;
+    let name = |name: &Option<String>| name.clone().unwrap_or_default();
+    let mut objects = EnvObjects { services: service_variables(pod, services), ..EnvObjects::default() };
+    for map in config_maps.iter().filter(|map| is_beside(&map.metadata.namespace)) {
+        objects.config_maps.insert(name(&map.metadata.name), map.data.clone().unwrap_or_default());
+    }
+    for secret in secrets.iter().filter(|secret| is_beside(&secret.metadata.namespace)) {
+        let secret_name = name(&secret.metadata.name);
+        let mut texts = BTreeMap::new();
+        for (key, value) in secret.data.iter().flatten() {
+            match String::from_utf8(value.0.clone()) {
+                Ok(text) => drop(texts.insert(key.clone(), text)),
+                Err(_) => drop(objects.not_text.insert((secret_name.clone(), key.clone()))),
+            }
+        }
+        objects.secrets.insert(secret_name, texts);
+    }
+    objects
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn every_reference_of_every_container_counts() {
+        let pod: Pod = serde_json::from_value(json!({"spec": {
+            "initContainers": [{"name": "i", "envFrom": [{"configMapRef": {"name": "c1"}}, {"secretRef": {"name": "s1", "optional": true}}]}],
+            "containers": [{"name": "a", "env": [
+                {"name": "X", "valueFrom": {"configMapKeyRef": {"name": "c2", "key": "k"}}},
+                {"name": "Y", "valueFrom": {"secretKeyRef": {"name": "s2", "key": "k"}}},
+                {"name": "Z", "value": "z"}]}],
+        }}))
+        .unwrap();
+        let config_map = |name: &str| ObjectName::ConfigMap(name.to_owned());
+        let secret = |name: &str| ObjectName::Secret(name.to_owned());
+        let expected = [config_map("c1"), config_map("c2"), secret("s1"), secret("s2")];
+        assert_eq!(required_env_objects(&pod), BTreeSet::from(expected));
+    }
+
+    #[test]
+    fn secrets_are_decoded_and_only_the_pods_namespace_counts() {
+        let pod: Pod = serde_json::from_value(json!({"metadata": {"namespace": "ns"}})).unwrap();
+        let config_map = |namespace: &str, value: &str| -> ConfigMap {
+            serde_json::from_value(
+                json!({"metadata": {"name": "c", "namespace": namespace}, "data": {"k": value}}),
+            )
+            .unwrap()
+        };
+        let secret: Secret = serde_json::from_value(
+            json!({"metadata": {"name": "s", "namespace": "ns"}, "data": {"text": "dmFsdWU=", "bytes": "//4="}}),
+        )
+        .unwrap();
+        let (own, other) = (config_map("ns", "own"), config_map("else", "other"));
+        let objects = env_objects(&pod, &[&own, &other], &[&secret], &[]);
+        assert_eq!(objects.config_maps["c"]["k"], "own");
+        assert_eq!(objects.secrets["s"], BTreeMap::from([("text".to_owned(), "value".to_owned())]));
+        assert_eq!(objects.not_text, BTreeSet::from([("s".to_owned(), "bytes".to_owned())]));
+    }
+}

@@ -1,0 +1,195 @@
+//! Two listings in, the events out. A listing reads `pod: a=running box=ready; pod2: …`.
+
+use config::Features;
+use expect_test::{Expect, expect};
+use model::Now;
+use proptest::prelude::*;
+
+use super::*;
+use crate::pods::fixture::new_instance;
+
+fn listing(text: &str) -> Listing {
+    let pods = text.split(';').filter(|pod| !pod.trim().is_empty());
+    pods.map(|pod| {
+        let (uid, items) = pod.split_once(':').expect("pod: items");
+        let mut listing = PodListing::default();
+        for item in items.split_whitespace() {
+            let (id, state) = item.split_once('=').expect("id=state");
+            let _ = match state {
+                "ready" => listing.sandboxes.insert(id.into(), SandboxState::Ready).is_some(),
+                "notready" => listing.sandboxes.insert(id.into(), SandboxState::NotReady).is_some(),
+                "created" => listing.containers.insert(id.into(), ContainerState::Created).is_some(),
+                "running" => listing.containers.insert(id.into(), ContainerState::Running).is_some(),
+                "exited" => listing.containers.insert(id.into(), ContainerState::Exited).is_some(),
+                "unknown" => listing.containers.insert(id.into(), ContainerState::Unknown).is_some(),
+                other => panic!("no state {other}"),
+            };
+        }
+        (PodUid::from(uid.trim()), listing)
+    })
+    .collect()
+}
+
+/// Ended with that code for that reason, so many milliseconds ago; nobody ended at all where there is no such number.
+#[track_caller]
+fn check_final(code: i32, reason: &str, ago: Option<i64>, expected: bool) {
+    let now = Timestamp::from_second(1000).unwrap();
+    let taken = Now { wall: now, mono: MonoTime::ZERO };
+    let mut container = new_instance("a", SandboxId::from("box"), None, taken);
+    container.state = if ago.is_some() { ContainerState::Exited } else { ContainerState::Running };
+    container.finished_at = ago.map(|ago| now - jiff::SignedDuration::from_millis(ago));
+    (container.exit_code, container.reason) = (code, reason.to_owned());
+    assert_eq!(is_final(&container, now), expected, "{code} {reason} {ago:?}");
+}
+
+#[test]
+fn of_a_killed_container_the_runtime_may_still_say_that_it_was_for_the_memory() {
+    check_final(137, "Error", Some(0), false);
+    check_final(137, "Error", Some(2999), false);
+    check_final(137, "Error", Some(3000), true);
+    check_final(137, "OOMKilled", Some(0), true);
+    check_final(1, "Error", Some(0), true);
+    check_final(0, "Completed", Some(0), true);
+    check_final(0, "", None, false);
+}
+
+fn shown(diff: &PlegDiff) -> String {
+    let line = |event: &PodLifecycleEvent| match &event.what {
+        PodLifecycle::ContainerStarted(id) => format!("{}: {id} started", event.pod),
+        PodLifecycle::ContainerDied(id) => format!("{}: {id} died", event.pod),
+        PodLifecycle::ContainerRemoved(id) => format!("{}: {id} removed", event.pod),
+        PodLifecycle::ContainerChanged(id) => format!("{}: {id} changed", event.pod),
+        PodLifecycle::PodSync => format!("{}: sync", event.pod),
+    };
+    diff.events.iter().map(line).collect::<Vec<_>>().join(", ")
+}
+
+#[track_caller]
+fn check(old: &str, new: &str, expected: Expect) {
+    check_relook(old, new, "", expected);
+}
+
+#[track_caller]
+fn check_relook(old: &str, new: &str, relook: &str, expected: Expect) {
+    let relook = relook.split_whitespace().map(PodUid::from).collect();
+    let diff = compute_pleg_diff(&listing(old), &listing(new), &relook);
+    expected.assert_eq(&shown(&diff));
+}
+
+#[test]
+fn nothing_new_is_no_event() {
+    check("", "", expect![[""]]);
+    check("p: a=running s=ready", "p: a=running s=ready", expect![[""]]);
+    check("p: a=created", "p: a=unknown", expect![[""]]);
+}
+
+#[test]
+fn a_new_pod_starts_with_its_sandbox() {
+    check("", "p: s=ready", expect!["p: s started"]);
+    check("p: s=ready", "p: s=ready a=created", expect!["p: a changed"]);
+    check("p: s=ready a=created", "p: s=ready a=running", expect!["p: a started"]);
+    check("", "p: s=ready a=running b=exited", expect!["p: a started, p: b died, p: s started"]);
+}
+
+#[test]
+fn ends_are_told_once() {
+    check("p: a=running", "p: a=exited", expect!["p: a died"]);
+    check("p: a=exited", "p:", expect!["p: a removed"]);
+    check("p: a=exited", "", expect!["p: a removed"]);
+    check("p: a=running", "", expect!["p: a died, p: a removed"]);
+    check("p: a=created", "", expect!["p: a died, p: a removed"]);
+    check("p: a=unknown s=ready", "p: s=notready", expect!["p: a died, p: a removed, p: s died"]);
+}
+
+#[test]
+fn a_restart_between_two_listings_shows_both_instances() {
+    check("p: a=running", "p: a=exited b=running", expect!["p: a died, p: b started"]);
+}
+
+#[test]
+fn a_state_nobody_understands_is_a_change() {
+    check("p: a=running", "p: a=unknown", expect!["p: a changed"]);
+}
+
+#[test]
+fn only_pods_that_changed_are_looked_at() {
+    let diff = compute_pleg_diff(
+        &listing("p: a=running; q: b=running"),
+        &listing("p: a=running; q: b=exited"),
+        &BTreeSet::new(),
+    );
+    assert_eq!(diff.look, BTreeSet::from([PodUid::from("q")]));
+}
+
+#[test]
+fn a_pod_whose_look_failed_is_looked_at_again() {
+    check_relook("p: a=running", "p: a=running", "p", expect!["p: sync"]);
+    check_relook("p: a=running", "p: a=exited", "p", expect!["p: a died"]);
+    check_relook("", "", "gone", expect!["gone: sync"]);
+}
+
+#[test]
+fn an_overdue_relist_says_since_when() {
+    let at = |seconds| MonoTime::from_start(Duration::from_secs(seconds));
+    assert_eq!(relist_problem(Some(at(10)), at(190), Features::default()), None);
+    expect!["pleg was last seen active 3m1s ago; threshold is 3m0s"]
+        .assert_eq(&relist_problem(Some(at(10)), at(191), Features::default()).unwrap_or_default());
+    expect!["pleg has yet to be successful"]
+        .assert_eq(&relist_problem(None, at(1), Features::default()).unwrap_or_default());
+}
+
+prop_compose! {
+    fn any_listing()(
+        items in prop::collection::vec((0..3_u8, 0..4_u8, 0..6_u8), 0..10),
+    ) -> Listing {
+        let states = ["created", "running", "exited", "unknown", "ready", "notready"];
+        items.iter().fold(Listing::new(), |mut all, (pod, id, state)| {
+            let text = format!("p{pod}: x{id}={}", states[usize::from(*state)]);
+            for (uid, more) in listing(&text) {
+                let entry = all.entry(uid).or_default();
+                entry.sandboxes.extend(more.sandboxes);
+                entry.containers.extend(more.containers);
+            }
+            all
+        })
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_same_listing_twice_tells_nothing(listing in any_listing()) {
+        prop_assert_eq!(compute_pleg_diff(&listing, &listing, &BTreeSet::new()), PlegDiff::default());
+    }
+
+    #[test]
+    fn whatever_disappears_is_told_as_removed(old in any_listing(), new in any_listing()) {
+        let diff = compute_pleg_diff(&old, &new, &BTreeSet::new());
+        let gone: usize = old
+            .iter()
+            .map(|(pod, before)| {
+                let after = new.get(pod).cloned().unwrap_or_default();
+                before.containers.keys().filter(|id| !after.containers.contains_key(*id)).count()
+                    + before.sandboxes.keys().filter(|id| !after.sandboxes.contains_key(*id)).count()
+            })
+            .sum();
+        let told = diff.events.iter().filter(|e| matches!(e.what, PodLifecycle::ContainerRemoved(_))).count();
+        prop_assert_eq!(gone, told);
+    }
+}
+
+#[test]
+fn relists_are_rare_only_while_nobody_needs_one() {
+    let period = |evented_pleg, on_demand_relist, flowing, owing| {
+        let features = Features { evented_pleg, on_demand_relist, ..Features::default() };
+        relist_period(features, flowing, owing).as_secs()
+    };
+    assert_eq!(period(true, true, true, false), 300);
+    assert_eq!(period(false, true, true, false), 1, "the gate is off");
+    assert_eq!(period(true, false, true, false), 1, "workers wait for relists");
+    assert_eq!(period(true, true, false, false), 1, "no events");
+    assert_eq!(period(true, true, true, true), 1, "a pod is owed a look");
+    let evented = Features { evented_pleg: true, ..Features::default() };
+    let at = |seconds| MonoTime::from_start(Duration::from_secs(seconds));
+    assert_eq!(relist_problem(Some(at(0)), at(600), evented), None);
+    assert!(relist_problem(Some(at(0)), at(601), evented).is_some_and(|why| why.ends_with("is 10m0s")));
+}

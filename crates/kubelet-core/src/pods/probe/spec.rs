@@ -1,0 +1,102 @@
+//! A probe as the kubelet carries it out: defaults filled in, ports resolved, the request complete.
+//!
+//! Owns: reading `v1.Probe`. Never: carrying one out, or judging a result (`outcome`, `machine`).
+
+use std::time::Duration;
+
+use model::ContainerRef;
+use model::k8s::{EnvVar, GRPCAction, Probe};
+
+use super::results::ProbeKind;
+use crate::pods::env::{TooLarge, expand_all};
+use crate::pods::http_action::{HttpAction, PortError, port_number, resolve_port};
+
+/// What the kubelet calls itself towards probed servers.
+pub const USER_AGENT: &str = "kube-probe/1.36";
+
+/// Why a probe cannot be carried out. The texts show in the pod's events.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProbeSpecError {
+    #[error("missing probe handler for container {container}")]
+    NoHandler { container: String },
+    #[error(transparent)]
+    TooLarge(#[from] TooLarge),
+    #[error(transparent)]
+    Port(#[from] PortError),
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ProbeSpec {
+    pub kind: ProbeKind,
+    pub handler: ProbeHandler,
+    /// From the start of the container to its first probe.
+    pub initial_delay: Duration,
+    /// For one attempt.
+    pub timeout: Duration,
+    pub period: Duration,
+    /// That many in a row until a verdict changes.
+    pub success_threshold: u32,
+    pub failure_threshold: u32,
+    /// Replaces the pod's grace period when this probe has the container killed.
+    pub termination_grace: Option<Duration>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ProbeHandler {
+    Exec { command: Vec<String> },
+    HttpGet(HttpAction),
+    Tcp { host: Option<String>, port: u16 },
+    Grpc { port: u16, service: String },
+}
+
+impl ProbeSpec {
+    /// Reads a probe of this container.
+    ///
+    /// # Errors
+    /// When there is nothing to carry out, or no port to talk to.
+    pub fn of(probe: &Probe, kind: ProbeKind, container: &ContainerRef<'_>) -> Result<Self, ProbeSpecError> {
+        let or = |value: Option<i32>, default: u32| {
+            value.and_then(|v| u32::try_from(v).ok()).filter(|v| *v > 0).unwrap_or(default)
+        };
+        let seconds = |value: u32| Duration::from_secs(u64::from(value));
+        let grace = probe.termination_grace_period_seconds.filter(|seconds| *seconds >= 0);
+        Ok(Self {
+            kind,
+            handler: ProbeHandler::of(probe, container)?,
+            initial_delay: seconds(or(probe.initial_delay_seconds, 0)),
+            timeout: seconds(or(probe.timeout_seconds, 1)),
+            period: seconds(or(probe.period_seconds, 10)),
+            success_threshold: or(probe.success_threshold, 1),
+            failure_threshold: or(probe.failure_threshold, 3),
+            termination_grace: grace.map(model::time::wait_of),
+        })
+    }
+}
+
+/// The variables of a container as its spec writes them. Those that are taken from elsewhere are empty here, as in the
+/// Go kubelet: the probe does not read their sources.
+fn static_env(container: &ContainerRef<'_>) -> Vec<(String, String)> {
+    let value = |variable: &EnvVar| variable.value.clone().unwrap_or_default();
+    container.env().iter().map(|variable| (variable.name.clone(), value(variable))).collect()
+}
+
+impl ProbeHandler {
+    fn of(probe: &Probe, container: &ContainerRef<'_>) -> Result<Self, ProbeSpecError> {
+        if let Some(exec) = &probe.exec {
+            let command = exec.command.as_deref().unwrap_or_default();
+            return Ok(Self::Exec { command: expand_all(command, &static_env(container))? });
+        }
+        if let Some(get) = &probe.http_get {
+            return HttpAction::of(get, Some(container), USER_AGENT).map(Self::HttpGet).map_err(Into::into);
+        }
+        if let Some(tcp) = &probe.tcp_socket {
+            let host = tcp.host.clone().filter(|host| !host.is_empty());
+            return Ok(Self::Tcp { host, port: resolve_port(&tcp.port, Some(container))? });
+        }
+        if let Some(GRPCAction { port, service }) = &probe.grpc {
+            let service = service.clone().unwrap_or_default();
+            return Ok(Self::Grpc { port: port_number(*port)?, service });
+        }
+        Err(ProbeSpecError::NoHandler { container: container.name().to_owned() })
+    }
+}

@@ -1,0 +1,141 @@
+//! What we ask the container runtime for: from a pod and the facts around it to a complete sandbox or container request.
+//!
+//! Owns every number, label, annotation, path and profile in those requests (docs/behaviour/container-runtime.md). Never
+//! touches the machine: paths on the host, resolved environments and id mappings come in as arguments.
+
+pub mod container;
+pub mod labels;
+pub mod mounts;
+pub mod resources;
+pub mod sandbox;
+pub mod security;
+
+#[cfg(test)]
+mod tests;
+
+pub use container::{ContainerInputs, compute_container_request};
+pub use mounts::{SubPath, VolumeMountPoint, compute_sub_paths};
+pub use sandbox::{SandboxInputs, compute_sandbox_request};
+
+use config::Features;
+use model::request::IdMapping;
+
+use crate::resources::cgroup::MemoryQos;
+
+/// What is true of the node, whatever the pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeFacts {
+    pub memory_capacity_bytes: u64,
+    /// Directories that show how hot processors run, where the machine has them: hidden from containers.
+    pub thermal_throttle_paths: Vec<String>,
+    /// Files may be given labels.
+    pub selinux_enabled: bool,
+    /// `clusterDomain`, like `cluster.local`; may be empty.
+    pub cluster_domain: String,
+    /// `/var/log/pods`.
+    pub pod_logs_dir: String,
+    /// Where `Localhost` seccomp profiles are: `<root>/seccomp`.
+    pub seccomp_dir: String,
+    /// `seccompDefault`: containers that ask for nothing get the runtime's profile instead of none.
+    pub seccomp_default: bool,
+    /// Microseconds; `None` where CPU limits are not enforced (`cpuCFSQuota: false`).
+    pub cpu_quota_period: Option<i64>,
+    pub cgroup_v2: bool,
+    /// `singleProcessOOMKill`: out of memory ends one process instead of the whole container.
+    pub single_process_oom_kill: bool,
+    pub swap: Swap,
+    pub memory: MemoryRules,
+    /// Sizes of huge pages the kernel has, in its own words: `2MB`, `1GB`.
+    pub hugepage_sizes: Vec<String>,
+    pub features: Features,
+}
+
+/// How much swap containers may use.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Swap {
+    /// The kernel cannot limit swap, so we do not ask for it.
+    #[default]
+    Uncontrolled,
+    NoSwap,
+    /// `LimitedSwap`: Burstable containers share the node's swap in proportion to their memory requests.
+    Limited {
+        node_swap_bytes: u64,
+    },
+}
+
+/// What becomes of memory requests of containers, beyond their counting when pods are placed (gate `MemoryQoS`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct MemoryRules {
+    pub qos: MemoryQos,
+    /// `memoryThrottlingFactor` in millionths: so far on the way from its request to its limit a container is slowed down.
+    pub throttling_millionths: u32,
+    /// What pods may use together: the limit of a container that has none.
+    pub allocatable_bytes: u64,
+    /// The kernel takes whole pages.
+    pub page_bytes: u64,
+}
+
+/// What is true of one pod beyond its spec.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PodFacts {
+    /// The handler of the pod's RuntimeClass; empty for the runtime's default.
+    pub runtime_handler: String,
+    /// That handler can make mounts read-only all the way down.
+    pub recursive_read_only: bool,
+    /// The mapping the pod was given, needed where it has `hostUsers: false`.
+    pub user_namespace: Option<IdMappings>,
+    /// Groups that volumes bring along.
+    pub extra_supplemental_groups: Vec<i64>,
+    /// The pod's own `/etc/hosts` on the host; absent where it must not be mounted (no address yet).
+    pub hosts_file: Option<String>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct IdMappings {
+    pub uids: Vec<IdMapping>,
+    pub gids: Vec<IdMapping>,
+}
+
+/// Why no request can be made from the spec. The text is what `CreateContainerConfigError` (or, for sandboxes, the event
+/// `FailedCreatePodSandBox`) shows.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConfigError {
+    #[error(transparent)]
+    TooLarge(#[from] crate::pods::env::TooLarge),
+    #[error(transparent)]
+    Hostname(#[from] crate::pods::hostname::HostnameError),
+    #[error("pod {pod:?} has hostUsers: false, but was given no user namespace")]
+    NoUserNamespace { pod: String },
+    #[error("container's runAsUser breaks non-root policy (pod: {pod:?}, container: {container})")]
+    RunAsRoot { pod: String, container: String },
+    #[error("container has runAsNonRoot and image will run as root (pod: {pod:?}, container: {container})")]
+    ImageRunsAsRoot { pod: String, container: String },
+    #[error(
+        "container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root (pod: \
+         {pod:?}, container: {container})"
+    )]
+    ImageUserByName { user: String, pod: String, container: String },
+    #[error("localhostProfile must be set if {kind} type is Localhost.")]
+    NoLocalhostProfile { kind: &'static str },
+    #[error("unknown {kind} type {value:?}")]
+    UnknownProfile { kind: &'static str, value: String },
+    #[error("cannot find volume {volume:?} to mount into container {container:?}")]
+    NoVolume { volume: String, container: String },
+    #[error("subPath of volume {volume:?}: {problem}")]
+    SubPath { volume: String, problem: String },
+    #[error("failed to prepare subPath for volumeMount {volume:?} of container {container:?}")]
+    NoSubPath { volume: String, container: String },
+    #[error(
+        "failed to resolve recursive read-only mode: volume {volume:?} requested recursive read-only mode, but {problem}"
+    )]
+    RecursiveReadOnly { volume: String, problem: &'static str },
+    #[error("invalid mount propagation {value:?} of volume {volume:?}")]
+    Propagation { volume: String, value: String },
+}
+
+/// A pod as messages show it: `name_namespace(uid)`.
+#[must_use]
+pub fn describe(pod: &model::k8s::Pod) -> String {
+    let who = model::PodRef::of(pod);
+    format!("{}({})", who.full_name(), who.uid)
+}

@@ -1,0 +1,80 @@
+//! The request for one container.
+
+use std::collections::BTreeMap;
+
+use config::Features;
+use model::ContainerId;
+use model::containers::ContainerRef;
+use model::k8s::Pod;
+use model::request::{ContainerRequest, ImageObservation};
+
+use super::mounts::{HostPaths, VolumeMountPoint, container_devices, container_mounts};
+use super::{ConfigError, NodeFacts, PodFacts, labels, resources, security};
+use crate::pods::env::CommandExpander;
+use crate::serving::log_paths;
+
+/// Everything a container request is made from.
+#[derive(Clone, Copy, Debug)]
+pub struct ContainerInputs<'a> {
+    pub pod: &'a Pod,
+    pub container: ContainerRef<'a>,
+    pub node: &'a NodeFacts,
+    pub facts: &'a PodFacts,
+    pub restart_count: u32,
+    /// What `pod::hash` makes of the container's name and image.
+    pub hash: u32,
+    /// What to create the container from: the reference that the pull returned.
+    pub image_ref: &'a str,
+    /// The same image as the runtime has it.
+    pub image: &'a ImageObservation,
+    /// From [`crate::pods::env::compute_env`].
+    pub env: &'a [(String, String)],
+    /// The pod's volumes on the host, by name.
+    pub volumes: &'a BTreeMap<String, VolumeMountPoint>,
+    /// Where sub-paths were bound on the host, by position in `volumeMounts`.
+    pub sub_paths: &'a BTreeMap<usize, String>,
+    /// The host file for the termination message.
+    pub termination_log: Option<&'a str>,
+    /// The running instance of `targetContainerName`, for an ephemeral container that has one.
+    pub target: Option<&'a ContainerId>,
+}
+
+/// Computes the request for a container.
+///
+/// # Errors
+/// What the spec asks for cannot be had; the text goes into waiting reason `CreateContainerConfigError`.
+pub fn compute_container_request(inputs: &ContainerInputs<'_>) -> Result<ContainerRequest, ConfigError> {
+    let ContainerInputs { pod, container, node, facts, restart_count, hash, image_ref, image, .. } = *inputs;
+    let ContainerInputs { env, volumes, sub_paths, termination_log, target, .. } = *inputs;
+    let selinux_enabled = node.selinux_enabled;
+    let host = HostPaths { volumes, sub_paths, termination_log, selinux_enabled };
+    let mut expander = CommandExpander::new(env)?;
+    Ok(ContainerRequest {
+        name: container.name().to_owned(),
+        attempt: restart_count,
+        image: image_ref.to_owned(),
+        user_specified_image: container.image().to_owned(),
+        runtime_handler: facts.runtime_handler.clone(),
+        command: expander.expand(container.command())?,
+        args: expander.expand(container.args())?,
+        working_dir: container.working_dir().to_owned(),
+        env: env.to_vec(),
+        mounts: container_mounts(&container, host, facts)?,
+        devices: container_devices(&container, volumes),
+        cdi_devices: Vec::new(),
+        labels: labels::container_labels(pod, &container),
+        annotations: labels::container_annotations(pod, &container, hash, restart_count),
+        log_path: log_paths::container_log(container.name(), restart_count),
+        stdin: container.stdin(),
+        stdin_once: container.stdin_once(),
+        tty: container.tty(),
+        resources: resources::container_resources(pod, &container, node),
+        security: security::container_security(pod, &container, image, target, (node, facts))?,
+        stop_signal: stop_signal(&container, node.features),
+    })
+}
+
+/// The signal that ends the container, where the spec names one and the node looks at it; else the image's counts.
+fn stop_signal(container: &ContainerRef<'_>, features: Features) -> Option<String> {
+    container.lifecycle().filter(|_| features.container_stop_signals).and_then(|l| l.stop_signal.clone())
+}

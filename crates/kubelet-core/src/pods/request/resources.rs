@@ -1,0 +1,217 @@
+//! Requests and limits as the numbers of a cgroup (docs/behaviour/resources-and-qos.md). Never writes a cgroup.
+
+use std::collections::BTreeMap;
+
+use model::containers::{ContainerRef, regular_containers, spec_of};
+use model::k8s::{Pod, ResourceRequirements};
+use model::qos::{limit, request};
+use model::request::LinuxResources;
+use model::{Amount, ContainerKind, QosClass};
+
+use super::{MemoryRules, NodeFacts, Swap};
+use crate::pod_kind::is_critical_pod;
+use crate::resources::cgroup::MemoryQos;
+use crate::resources::cgroup::convert::cpu_quota;
+use crate::resources::cgroup::convert::cpu_shares;
+use crate::resources::cgroup::convert::effective_sum;
+use crate::resources::cgroup::convert::kernel_page_size;
+
+/// What is asked for, with an absent amount told from a zero one where the conversion needs it.
+struct RequestedResources {
+    cpu_request: Option<Amount>,
+    cpu_limit: Option<Amount>,
+    memory_limit: Option<Amount>,
+}
+
+/// Shares, quota, period and memory limit: what containers and sandboxes have in common.
+fn compute_limits(requested: &RequestedResources, node: &NodeFacts) -> LinuxResources {
+    let shares = cpu_shares(requested.cpu_request.map_or(0, Amount::milli));
+    let quota = |limit: Amount| node.cpu_quota_period.map(|period| cpu_quota(limit.milli(), period));
+    LinuxResources {
+        cpu_shares: Some(shares),
+        cpu_quota: requested.cpu_limit.and_then(quota),
+        cpu_period: node.cpu_quota_period,
+        memory_limit_bytes: requested.memory_limit.map(Amount::units),
+        ..LinuxResources::default()
+    }
+}
+
+/// Numbers for one container.
+#[must_use]
+pub fn container_resources(pod: &Pod, container: &ContainerRef<'_>, node: &NodeFacts) -> LinuxResources {
+    let own = container.resources();
+    let of_pod = spec_of(pod).resources.as_ref();
+    // Where a container has no limit of its own, the pod's is the closest one to show it.
+    let limit_of = |name| own.and_then(|r| limit(r, name)).or_else(|| of_pod.and_then(|r| limit(r, name)));
+    // A request of zero is one: the fewest shares there are.
+    let requests_cpu = own.and_then(|r| r.requests.as_ref()).is_some_and(|all| all.contains_key("cpu"));
+    let requested = RequestedResources {
+        cpu_request: if requests_cpu { own.and_then(|r| request(r, "cpu")) } else { limit_of("cpu") },
+        cpu_limit: limit_of("cpu"),
+        memory_limit: limit_of("memory"),
+    };
+    let mut resources = compute_limits(&requested, node);
+    resources.oom_score_adj = Some(oom_score_adj(pod, container, node.memory_capacity_bytes));
+    resources.hugepage_limits = hugepage_limits(own, &node.hugepage_sizes);
+    if node.cgroup_v2 && !node.single_process_oom_kill {
+        resources.unified.insert("memory.oom.group".to_owned(), "1".to_owned());
+    }
+    limit_swap(&mut resources, pod, container, node);
+    resources.unified.extend(memory_qos(pod, container, node.memory));
+    resources
+}
+
+/// The sum of what the pod's containers ask for, without overhead: what a runtime that sizes a virtual machine needs.
+#[must_use]
+pub fn sandbox_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
+    let spec = spec_of(pod);
+    let pod_level = spec.resources.as_ref();
+    let sum = |name, of: fn(&ResourceRequirements, &str) -> Option<Amount>| {
+        pod_level
+            .and_then(|r| of(r, name))
+            .or_else(|| effective_sum(spec, |container| of(container.resources.as_ref()?, name)))
+    };
+    let requested = RequestedResources {
+        cpu_request: sum("cpu", request),
+        cpu_limit: sum("cpu", limit),
+        memory_limit: sum("memory", limit),
+    };
+    compute_limits(&requested, node)
+}
+
+/// The overhead of the pod's RuntimeClass; nothing is set where it has none.
+#[must_use]
+pub fn overhead_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
+    let Some(overhead) = spec_of(pod).overhead.as_ref() else { return LinuxResources::default() };
+    let amount = |name| overhead.get(name).and_then(|q| Amount::of(q).ok()).filter(|a| *a > Amount::ZERO);
+    let requested = RequestedResources {
+        cpu_request: amount("cpu"),
+        cpu_limit: amount("cpu"),
+        memory_limit: amount("memory"),
+    };
+    compute_limits(&requested, node)
+}
+
+const GUARANTEED_SCORE: i64 = -997;
+const BEST_EFFORT_SCORE: i64 = 1000;
+
+/// How readily the kernel ends this container when memory runs out: the more of the node's memory it asked for, the
+/// later.
+#[must_use]
+pub fn oom_score_adj(pod: &Pod, container: &ContainerRef<'_>, memory_capacity_bytes: u64) -> i64 {
+    if spec_of(pod).priority_class_name.as_deref() == Some("system-node-critical") {
+        return GUARANTEED_SCORE;
+    }
+    match QosClass::of(pod) {
+        QosClass::Guaranteed => return GUARANTEED_SCORE,
+        QosClass::BestEffort => return BEST_EFFORT_SCORE,
+        QosClass::Burstable => {}
+    }
+    let extra = unassigned_memory_per_container(pod);
+    let score = |container: &ContainerRef<'_>| {
+        let requested = container.resources().and_then(|r| request(r, "memory")).map_or(0, Amount::units);
+        let capacity = i128::from(memory_capacity_bytes.max(1));
+        let share = 1000 * i128::from(requested.saturating_add(extra)) / capacity;
+        1000 - i64::try_from(share).unwrap_or(i64::MAX)
+    };
+    let own = score(container);
+    // Of those that a sidecar serves, the one that would end first.
+    let of_main = || regular_containers(pod).map(|c| score(&c)).max();
+    // A sidecar that ends before any of them takes them down with it.
+    let own = match container.kind {
+        ContainerKind::Sidecar => of_main().map_or(own, |main| own.min(main)),
+        ContainerKind::Init | ContainerKind::Regular | ContainerKind::Ephemeral => own,
+    };
+    own.clamp(BEST_EFFORT_SCORE + GUARANTEED_SCORE, BEST_EFFORT_SCORE - 1)
+}
+
+/// What a pod-level memory request leaves over after the containers' own, in equal parts.
+fn unassigned_memory_per_container(pod: &Pod) -> i64 {
+    let spec = spec_of(pod);
+    let Some(of_pod) = spec.resources.as_ref().and_then(|r| request(r, "memory")) else {
+        return 0;
+    };
+    let of_containers = effective_sum(spec, |c| request(c.resources.as_ref()?, "memory"));
+    let rest = of_pod - of_containers.unwrap_or(Amount::ZERO);
+    let sidecars =
+        model::containers::init_containers(pod).filter(|c| c.kind == ContainerKind::Sidecar).count();
+    let containers = i64::try_from(spec.containers.len() + sidecars).unwrap_or(i64::MAX).max(1);
+    rest.units().max(0) / containers
+}
+
+/// Every size the kernel has, limited to nothing unless the container asks for it.
+fn hugepage_limits(resources: Option<&ResourceRequirements>, sizes: &[String]) -> Vec<(String, u64)> {
+    let mut limits: BTreeMap<String, u64> = sizes.iter().map(|size| (size.clone(), 0)).collect();
+    for (name, quantity) in resources.and_then(|r| r.limits.as_ref()).into_iter().flatten() {
+        let size = name.strip_prefix("hugepages-").and_then(|size| Amount::parse(size).ok());
+        let bytes = Amount::of(quantity).ok().and_then(|amount| u64::try_from(amount.units()).ok());
+        if let (Some(size), Some(bytes)) = (size, bytes) {
+            limits.insert(kernel_page_size(size.units()), bytes);
+        }
+    }
+    limits.into_iter().collect()
+}
+
+/// What is kept for the container, and from where on it is slowed down: only version 2 knows both.
+fn memory_qos(pod: &Pod, container: &ContainerRef<'_>, rules: MemoryRules) -> BTreeMap<String, String> {
+    let mut files = BTreeMap::new();
+    let bytes =
+        |amount: Option<Amount>| amount.and_then(|amount| u64::try_from(amount.units()).ok()).unwrap_or(0);
+    let own = container.resources();
+    let requested = bytes(own.and_then(|r| request(r, "memory")));
+    let allowed = bytes(own.and_then(|r| limit(r, "memory")));
+    let kept = match (rules.qos, QosClass::of(pod)) {
+        (MemoryQos::Off, _) => return files,
+        (MemoryQos::Throttling, _) | (MemoryQos::Reservation, QosClass::BestEffort) => None,
+        (MemoryQos::Reservation, QosClass::Guaranteed) => Some("memory.min"),
+        (MemoryQos::Reservation, QosClass::Burstable) => Some("memory.low"),
+    };
+    if let Some(file) = kept.filter(|_| requested > 0) {
+        files.insert(file.to_owned(), requested.to_string());
+    }
+    // One that may have what it asked for and no more is never slowed down.
+    if requested != allowed {
+        let most = if allowed > 0 { allowed } else { rules.allocatable_bytes };
+        let high = high(requested, most, rules);
+        files.extend((high > requested).then(|| ("memory.high".to_owned(), high.to_string())));
+    }
+    files
+}
+
+/// So far on the way from what was asked for to what may be had, in whole pages.
+fn high(requested: u64, most: u64, rules: MemoryRules) -> u64 {
+    let way =
+        u128::from(most.saturating_sub(requested)) * u128::from(rules.throttling_millionths) / 1_000_000;
+    let page = rules.page_bytes.max(1);
+    requested.saturating_add(u64::try_from(way).unwrap_or(u64::MAX)) / page * page
+}
+
+fn limit_swap(resources: &mut LinuxResources, pod: &Pod, container: &ContainerRef<'_>, node: &NodeFacts) {
+    let allowance = match node.swap {
+        Swap::Uncontrolled => return,
+        Swap::NoSwap => 0,
+        Swap::Limited { node_swap_bytes } => swap_allowance(pod, container, node, node_swap_bytes),
+    };
+    if node.cgroup_v2 {
+        resources.unified.insert("memory.swap.max".to_owned(), allowance.to_string());
+    } else {
+        // cgroup v1 counts memory and swap together.
+        resources.memory_swap_limit_bytes = resources.memory_limit_bytes;
+    }
+}
+
+/// A share of the node's swap in proportion to the memory request; nothing for those who must never wait for a disk.
+fn swap_allowance(pod: &Pod, container: &ContainerRef<'_>, node: &NodeFacts, node_swap_bytes: u64) -> u64 {
+    let requested = container.resources().and_then(|r| request(r, "memory"));
+    let allowed = container.resources().and_then(|r| limit(r, "memory"));
+    if QosClass::of(pod) != QosClass::Burstable
+        || is_critical_pod(pod)
+        || requested.is_none()
+        || requested == allowed
+    {
+        return 0;
+    }
+    let requested = u128::try_from(requested.map_or(0, Amount::units)).unwrap_or(0);
+    let share = requested * u128::from(node_swap_bytes) / u128::from(node.memory_capacity_bytes.max(1));
+    u64::try_from(share).unwrap_or(u64::MAX)
+}

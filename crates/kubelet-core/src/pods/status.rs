@@ -1,0 +1,242 @@
+//! What the API shows about a pod: phase, conditions, container states, addresses.
+//!
+//! Owns: the translation of one observation (and what is known beyond it) to a `PodStatus`, and what a restarted
+//! kubelet may believe of the status it wrote before. Never: writing it anywhere, versions of it, probing.
+//!
+//! Invariants: a terminal phase never reverts; a terminal phase is withheld while anything may run; restart counts never
+//! shrink; the same inputs with the result as `previous` give the same result.
+
+mod addresses;
+mod conditions;
+mod containers;
+mod phase;
+mod resources;
+mod seeds;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+
+use config::Features;
+use jiff::Timestamp;
+use model::k8s::{ContainerStatus, Pod, PodStatus, Time};
+use model::{ContainerId, PodObservation, QosClass};
+
+pub use addresses::host_ip_family_mismatch;
+pub use containers::waiting_for_restart_of_all;
+pub use phase::Phase;
+pub use resources::PodCgroupResources;
+pub use seeds::{ProbeSeed, forget_ended_init_containers, merge_for_restart};
+
+use crate::pod_kind::is_static_pod;
+use crate::pods::probe::results::ProbeVerdicts;
+
+/// Where the pod's worker is, as far as the status depends on it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodStage {
+    /// Refused at admission: it never ran here and never will. `terminal` says why.
+    Rejected,
+    /// Accepted, but no pass over it has finished yet.
+    NotSynced,
+    Syncing,
+    /// Being stopped. Nothing is started any more.
+    Terminating,
+    /// Everything is stopped and stays so.
+    Terminated,
+}
+
+/// Why a container waits: the `reason` and `message` of its `state.waiting`.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WaitingState {
+    pub reason: String,
+    pub message: String,
+}
+
+/// Why the kubelet ended the pod: the `reason` and `message` of its status, with phase Failed. To be given with every
+/// computation until the status is terminal: while containers run it is not shown yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TerminalReason {
+    pub reason: String,
+    pub message: String,
+    /// The pod did nothing wrong: condition `DisruptionTarget` says so to its controller.
+    pub is_disruption: bool,
+}
+
+/// What the status says about the node.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeFacts<'a> {
+    /// At most two, the primary one first. Empty while the node's address is not known.
+    pub host_ips: &'a [IpAddr],
+    /// `containerd`, `cri-o`: what stands before `://` in container ids.
+    pub runtime_name: &'a str,
+    pub features: Features,
+}
+
+/// Everything a status is computed from.
+#[derive(Clone, Copy, Debug)]
+pub struct StatusInputs<'a> {
+    pub pod: &'a Pod,
+    /// `None`: nobody has looked yet, which is not the same as "nothing there".
+    pub observed: Option<&'a PodObservation>,
+    /// The last status computed for this UID. Without one, that of the API object counts.
+    pub previous: Option<&'a PodStatus>,
+    pub verdicts: &'a ProbeVerdicts,
+    /// By container: why its last start failed or its next one waits. Ignored for containers that run.
+    pub waiting: &'a BTreeMap<String, WaitingState>,
+    /// Containers whose postStart hook has not returned: they run, but are not shown as running yet.
+    pub starting: &'a BTreeSet<String>,
+    /// Containers that ended and start again for a reason that neither their exit nor their policy shows: a changed
+    /// spec, a failed probe.
+    pub returning: &'a BTreeSet<String>,
+    /// Instances that the kubelet stopped in order to start their container again. They are shown as waiting, never as
+    /// terminated: the API refuses the way back from there under restart policies OnFailure and Never.
+    pub killed_to_restart: &'a BTreeSet<ContainerId>,
+    pub stage: PodStage,
+    pub terminal: Option<&'a TerminalReason>,
+    /// What the pod's cgroup enforces, once the API showed the pod as Running when it was last synced.
+    pub cgroup: Option<PodCgroupResources>,
+    /// The API asks for other resources than the allocated ones, which the pod keeps.
+    pub is_resize_pending: bool,
+    pub node: NodeFacts<'a>,
+    pub now: Timestamp,
+}
+
+impl<'a> StatusInputs<'a> {
+    /// What was last said about this pod, by us or (before a restart of ours) through the API.
+    fn last_said(&self) -> Option<&'a PodStatus> {
+        self.previous.or(self.pod.status.as_ref())
+    }
+
+    /// Containers may still be started: the pod is neither being deleted nor stopped.
+    fn may_start(&self) -> bool {
+        match self.stage {
+            PodStage::NotSynced | PodStage::Syncing => self.pod.metadata.deletion_timestamp.is_none(),
+            PodStage::Rejected | PodStage::Terminating | PodStage::Terminated => false,
+        }
+    }
+
+    /// A container may be executing right now, or start any moment. A look that has not happened does not calm us.
+    fn may_run(&self) -> bool {
+        match (self.stage, self.observed) {
+            (PodStage::Terminated, _) => false,
+            (PodStage::Rejected, None) => false,
+            (PodStage::NotSynced | PodStage::Syncing | PodStage::Terminating, None) => true,
+            (
+                PodStage::Rejected | PodStage::NotSynced | PodStage::Syncing | PodStage::Terminating,
+                Some(observed),
+            ) => observed.containers.iter().any(|c| containers::may_run(c.state)),
+        }
+    }
+
+    /// The pod was stopped, and its containers are: nothing restarts, whatever the policy says. Static pods do not end
+    /// by being stopped: they come back with their manifest.
+    fn is_stopped_for_good(&self) -> bool {
+        let stopping = match self.stage {
+            PodStage::Terminating | PodStage::Terminated => true,
+            PodStage::Rejected | PodStage::NotSynced | PodStage::Syncing => false,
+        };
+        stopping && !self.may_run() && !is_static_pod(self.pod)
+    }
+}
+
+/// The statuses of all containers of a pod, in the order the API shows them.
+#[derive(Clone, Debug, Default, PartialEq)]
+struct ContainerStatuses {
+    /// In the order of the spec.
+    init: Vec<ContainerStatus>,
+    /// By name.
+    regular: Vec<ContainerStatus>,
+    /// By name.
+    ephemeral: Vec<ContainerStatus>,
+}
+
+impl ContainerStatuses {
+    /// The status of an init, sidecar or regular container.
+    fn find(&self, name: &str) -> Option<&ContainerStatus> {
+        self.init.iter().chain(&self.regular).find(|status| status.name == name)
+    }
+
+    /// A regular container runs or ran: the pod is past its initialization, whatever its sidecars do now.
+    fn is_initialized(&self) -> bool {
+        self.regular.iter().any(containers::has_run)
+    }
+}
+
+/// The status of a pod as the API is to show it. Conditions and fields that others own are carried over from the API
+/// object; times are cut to seconds.
+#[must_use]
+pub fn compute_pod_status(inputs: &StatusInputs<'_>) -> PodStatus {
+    let mut statuses = match inputs.stage {
+        PodStage::Rejected => ContainerStatuses::default(),
+        PodStage::NotSynced | PodStage::Syncing | PodStage::Terminating | PodStage::Terminated => {
+            containers::compute_container_statuses(inputs)
+        }
+    };
+    let condition_phase = phase::compute_condition_phase(inputs, &statuses);
+    let mut conditions = conditions::compute_conditions(inputs, &statuses, condition_phase);
+    if inputs.stage == PodStage::Terminated {
+        containers::end_what_never_reported(inputs.pod, &mut statuses);
+    }
+    let verdict = phase::compute_phase(inputs, &statuses);
+    if verdict.phase.is_terminal() && conditions::is_any_ready(&conditions) {
+        conditions = conditions::compute_conditions(inputs, &statuses, verdict.phase);
+    }
+    let addresses = addresses::compute_addresses(inputs);
+    let carried = inputs.pod.status.as_ref();
+    PodStatus {
+        conditions: not_empty(conditions),
+        phase: Some(verdict.phase.as_str().to_owned()),
+        reason: verdict.reason,
+        message: verdict.message,
+        container_statuses: not_empty(statuses.regular),
+        init_container_statuses: not_empty(statuses.init),
+        ephemeral_container_statuses: not_empty(statuses.ephemeral),
+        host_ip: addresses.host_ip,
+        host_ips: addresses.host_ips,
+        pod_ip: addresses.pod_ip,
+        pod_ips: addresses.pod_ips,
+        start_time: Some(start_time(inputs)),
+        qos_class: Some(qos_class(inputs)),
+        observed_generation: generation(inputs.pod),
+        nominated_node_name: carried.and_then(|s| s.nominated_node_name.clone()),
+        resource_claim_statuses: carried.and_then(|s| s.resource_claim_statuses.clone()),
+        extended_resource_claim_status: carried.and_then(|s| s.extended_resource_claim_status.clone()),
+        node_allocatable_resource_claim_statuses: carried
+            .and_then(|s| s.node_allocatable_resource_claim_statuses.clone()),
+        resources: resources::pod_resources(inputs),
+        allocated_resources: resources::allocated_resources(inputs),
+        resize: None,
+    }
+}
+
+/// The API knows whole seconds only.
+fn whole_seconds(time: Timestamp) -> Time {
+    Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
+}
+
+fn not_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
+    (!list.is_empty()).then_some(list)
+}
+
+/// Set once, then kept for the life of the UID.
+fn start_time(inputs: &StatusInputs<'_>) -> Time {
+    let said = |status: Option<&PodStatus>| status.and_then(|s| s.start_time.clone());
+    said(inputs.previous)
+        .or_else(|| said(inputs.pod.status.as_ref()))
+        .unwrap_or_else(|| whole_seconds(inputs.now))
+}
+
+/// Decided when the pod is created; a later change of resources does not move a pod to another class.
+fn qos_class(inputs: &StatusInputs<'_>) -> String {
+    let said =
+        |status: Option<&PodStatus>| status.and_then(|s| s.qos_class.clone()).filter(|q| !q.is_empty());
+    said(inputs.pod.status.as_ref())
+        .or_else(|| said(inputs.previous))
+        .unwrap_or_else(|| QosClass::of(inputs.pod).as_str().to_owned())
+}
+
+/// The generation of the spec that this status is about. Objects without one (static pods) report none.
+fn generation(pod: &Pod) -> Option<i64> {
+    pod.metadata.generation.filter(|generation| *generation > 0)
+}

@@ -1,0 +1,305 @@
+//! The conditions of a pod.
+//!
+//! Owns: the six conditions the kubelet writes, with their texts and transition times. Never: conditions of others,
+//! which pass through untouched.
+
+use model::containers::{init_containers, regular_containers, spec_of};
+use model::k8s::{ContainerStatus, Pod, PodCondition, PodStatus};
+use model::{ContainerKind, ContainerRef, ContainerState, PodObservation};
+
+use super::containers::waits_for_all;
+use super::phase::Phase;
+use super::{ContainerStatuses, PodStage, StatusInputs, generation, whole_seconds};
+use crate::pods::allocation;
+use crate::pods::restart::{AfterExit, after_end, may_restart_all};
+use crate::resources::admission::preemption::{PREEMPTED_CONDITION, PREEMPTING};
+
+#[cfg(test)]
+mod tests;
+
+const READY_TO_START: &str = "PodReadyToStartContainers";
+const INITIALIZED: &str = "Initialized";
+const READY: &str = "Ready";
+const CONTAINERS_READY: &str = "ContainersReady";
+const SCHEDULED: &str = "PodScheduled";
+const ALL_RESTARTING: &str = "AllContainersRestarting";
+const RESIZE_PENDING: &str = "PodResizePending";
+/// Written by others before they end a pod, and by the kubelet when it does.
+const DISRUPTION_TARGET: &str = "DisruptionTarget";
+const OWNED: [&str; 8] = [
+    READY_TO_START,
+    INITIALIZED,
+    READY,
+    CONTAINERS_READY,
+    SCHEDULED,
+    ALL_RESTARTING,
+    RESIZE_PENDING,
+    "PodResizeInProgress",
+];
+
+pub(super) fn compute_conditions(
+    inputs: &StatusInputs<'_>,
+    statuses: &ContainerStatuses,
+    phase: Phase,
+) -> Vec<PodCondition> {
+    let mut all = conditions_of_others(inputs);
+    if inputs.stage == PodStage::Rejected {
+        return all;
+    }
+    let containers_ready = containers_ready(inputs.pod, statuses, phase);
+    let mut findings = Vec::new();
+    if inputs.is_resize_pending && !phase.is_terminal() {
+        findings.push((RESIZE_PENDING, resize_pending()));
+    }
+    if inputs.node.features.ready_to_start_condition {
+        findings.push((READY_TO_START, ready_to_start(inputs)));
+    }
+    findings.extend([
+        (INITIALIZED, initialized(inputs.pod, statuses, phase)),
+        (READY, ready(inputs.pod, &all, &containers_ready)),
+        (CONTAINERS_READY, containers_ready),
+        (SCHEDULED, Finding::met()),
+    ]);
+    findings.extend(restarting_all(inputs, statuses, phase).map(|finding| (ALL_RESTARTING, finding)));
+    let last = inputs.last_said();
+    all.extend(findings.into_iter().map(|(kind, finding)| {
+        said_at_the_end(inputs, kind).unwrap_or_else(|| condition(inputs, last, kind, finding))
+    }));
+    all
+}
+
+/// The pod, or all of its containers, are said to be ready.
+pub(super) fn is_any_ready(conditions: &[PodCondition]) -> bool {
+    conditions.iter().any(|c| matches!(c.type_.as_str(), READY | CONTAINERS_READY) && c.status == "True")
+}
+
+/// What was said of the containers when the pod ended stays: nothing of them changes any more.
+fn said_at_the_end(inputs: &StatusInputs<'_>, kind: &str) -> Option<PodCondition> {
+    let is_terminal = |status: &PodStatus| Phase::of(Some(status)).is_some_and(Phase::is_terminal);
+    let previous = inputs.previous.filter(|p| inputs.stage == PodStage::Terminated && is_terminal(p))?;
+    let said = find(previous.conditions.as_deref()?, kind)?;
+    let stays = match kind {
+        READY | CONTAINERS_READY => said.status == "False",
+        INITIALIZED | ALL_RESTARTING => true,
+        _ => false,
+    };
+    let observed_generation = generation(inputs.pod).filter(|_| kind != ALL_RESTARTING);
+    stays.then(|| PodCondition { observed_generation, ..said.clone() })
+}
+
+/// What a condition says, before it gets its times.
+#[derive(Clone)]
+struct Finding {
+    is_met: bool,
+    reason: &'static str,
+    message: String,
+}
+
+impl Finding {
+    const fn met() -> Self {
+        Self { is_met: true, reason: "", message: String::new() }
+    }
+
+    const fn unmet(reason: &'static str, message: String) -> Self {
+        Self { is_met: false, reason, message }
+    }
+}
+
+fn condition(
+    inputs: &StatusInputs<'_>,
+    last: Option<&PodStatus>,
+    kind: &str,
+    finding: Finding,
+) -> PodCondition {
+    let status = if finding.is_met { "True" } else { "False" };
+    let said = last.and_then(|s| find(s.conditions.as_deref().unwrap_or_default(), kind));
+    let since = said.filter(|c| c.status == status).and_then(|c| c.last_transition_time.clone());
+    PodCondition {
+        type_: kind.to_owned(),
+        status: status.to_owned(),
+        reason: (!finding.reason.is_empty()).then(|| finding.reason.to_owned()),
+        message: (!finding.message.is_empty()).then_some(finding.message),
+        last_transition_time: Some(since.unwrap_or_else(|| whole_seconds(inputs.now))),
+        last_probe_time: None,
+        // The original sets none on this one.
+        observed_generation: generation(inputs.pod).filter(|_| kind != ALL_RESTARTING),
+    }
+}
+
+fn find<'a>(conditions: &'a [PodCondition], kind: &str) -> Option<&'a PodCondition> {
+    conditions.iter().find(|c| c.type_ == kind)
+}
+
+/// Others write theirs to the API object, so that is where they are read from.
+fn conditions_of_others(inputs: &StatusInputs<'_>) -> Vec<PodCondition> {
+    let of = |status: Option<&PodStatus>| status.and_then(|s| s.conditions.clone()).unwrap_or_default();
+    let mut all = of(inputs.pod.status.as_ref());
+    all.retain(|c| !OWNED.contains(&c.type_.as_str()));
+    if find(&all, DISRUPTION_TARGET).is_none() {
+        all.extend(of(inputs.previous).into_iter().find(|c| c.type_ == DISRUPTION_TARGET));
+    }
+    if let Some(why) = inputs.terminal
+        && why.is_disruption
+        && find(&all, DISRUPTION_TARGET).is_none()
+        && !Phase::of(inputs.pod.status.as_ref()).is_some_and(Phase::is_terminal)
+    {
+        let is_preempted = why.reason == PREEMPTING.0;
+        let message = if is_preempted { PREEMPTED_CONDITION.to_owned() } else { why.message.clone() };
+        let finding = Finding { is_met: true, reason: "TerminationByKubelet", message };
+        all.push(condition(inputs, inputs.last_said(), DISRUPTION_TARGET, finding));
+    }
+    all
+}
+
+/// The sandbox stands and has its network, so containers could start.
+fn ready_to_start(inputs: &StatusInputs<'_>) -> Finding {
+    let Some(observed) = inputs.observed else {
+        let said = inputs.last_said().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+        let was_met = find(said, READY_TO_START).is_some_and(|c| c.status == "True");
+        return Finding { is_met: was_met, ..Finding::met() };
+    };
+    let needs_ip = spec_of(inputs.pod).host_network != Some(true);
+    let mut ready = observed.ready_sandboxes();
+    let is_met = match (ready.next(), ready.next()) {
+        (Some(only), None) => {
+            let is_newest = observed.sandboxes.first().is_some_and(|newest| newest.id == only.id);
+            is_newest && (!needs_ip || !only.ips.is_empty())
+        }
+        (None | Some(_), _) => false,
+    };
+    Finding { is_met, ..Finding::met() }
+}
+
+fn initialized(pod: &Pod, statuses: &ContainerStatuses, phase: Phase) -> Finding {
+    let mut incomplete = Names::default();
+    for container in init_containers(pod) {
+        let is_sidecar = container.kind == ContainerKind::Sidecar;
+        let is_complete = |s: &ContainerStatus| if is_sidecar { s.started == Some(true) } else { s.ready };
+        incomplete.add(container.name(), statuses.find(container.name()).map(is_complete));
+    }
+    if phase == Phase::Succeeded && incomplete.unknown.is_empty() {
+        return Finding { is_met: true, reason: "PodCompleted", message: String::new() };
+    }
+    if statuses.is_initialized() {
+        return Finding::met();
+    }
+    match incomplete.message("incomplete") {
+        Some(message) => Finding::unmet("ContainersNotInitialized", message),
+        None => Finding::met(),
+    }
+}
+
+fn containers_ready(pod: &Pod, statuses: &ContainerStatuses, phase: Phase) -> Finding {
+    let mut unready = Names::default();
+    let sidecars = init_containers(pod).filter(|c| c.kind == ContainerKind::Sidecar);
+    for container in sidecars.chain(regular_containers(pod)) {
+        unready.add(container.name(), statuses.find(container.name()).map(|s| s.ready));
+    }
+    match phase {
+        Phase::Succeeded => return Finding::unmet("PodCompleted", String::new()),
+        Phase::Failed => return Finding::unmet("PodFailed", String::new()),
+        Phase::Pending | Phase::Running => {}
+    }
+    if statuses.regular.is_empty() {
+        return Finding::unmet("UnknownContainerStatuses", String::new());
+    }
+    match unready.message("unready") {
+        Some(message) => Finding::unmet("ContainersNotReady", message),
+        None => Finding::met(),
+    }
+}
+
+fn ready(pod: &Pod, conditions: &[PodCondition], containers_ready: &Finding) -> Finding {
+    if !containers_ready.is_met {
+        return containers_ready.clone();
+    }
+    let gates = spec_of(pod).readiness_gates.as_deref().unwrap_or_default();
+    let shut: Vec<String> = gates
+        .iter()
+        .filter_map(|gate| {
+            let kind = &gate.condition_type;
+            match find(conditions, kind) {
+                None => {
+                    Some(format!("corresponding condition of pod readiness gate {kind:?} does not exist."))
+                }
+                Some(c) if c.status != "True" => Some(format!(
+                    "the status of pod readiness gate {kind:?} is not \"True\", but {}",
+                    c.status
+                )),
+                Some(_) => None,
+            }
+        })
+        .collect();
+    if shut.is_empty() { Finding::met() } else { Finding::unmet("ReadinessGatesNotReady", shut.join(", ")) }
+}
+
+fn resize_pending() -> Finding {
+    Finding { is_met: true, reason: allocation::INFEASIBLE, message: allocation::NOT_SUPPORTED.to_owned() }
+}
+
+/// Every pod with a rule that restarts all containers has it. True from the exit that a rule matches until no container
+/// of the pod is left in the runtime.
+fn restarting_all(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses, phase: Phase) -> Option<Finding> {
+    if !may_restart_all(inputs.pod, inputs.node.features) {
+        return None;
+    }
+    match phase {
+        Phase::Succeeded => return Some(Finding::unmet("PodCompleted", String::new())),
+        Phase::Failed => return Some(Finding::unmet("PodFailed", String::new())),
+        Phase::Pending | Phase::Running => {}
+    }
+    let said = inputs.last_said().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+    let has_begun = find(said, ALL_RESTARTING).is_some_and(|c| c.status == "True")
+        && statuses.init.iter().chain(&statuses.regular).any(waits_for_all);
+    let is_left = |o: &PodObservation| {
+        init_containers(inputs.pod)
+            .chain(regular_containers(inputs.pod))
+            .any(|c| o.newest(c.name()).is_some())
+    };
+    let is_met = (has_begun || exit_restarts_all(inputs)) && inputs.observed.is_none_or(is_left);
+    Some(match is_met {
+        true => Finding {
+            is_met,
+            reason: "RestartAllContainersStarted",
+            message: "container exited with restart policy rule".to_owned(),
+        },
+        false => Finding { is_met, ..Finding::met() },
+    })
+}
+
+/// The last exit of some container matches a rule that restarts all.
+fn exit_restarts_all(inputs: &StatusInputs<'_>) -> bool {
+    let newest = |container: &ContainerRef<'_>| inputs.observed?.newest(container.name());
+    init_containers(inputs.pod).chain(regular_containers(inputs.pod)).any(|container| {
+        newest(&container).is_some_and(|instance| {
+            let after = after_end(inputs.pod, &container, instance.into(), inputs.node.features);
+            instance.state == ContainerState::Exited && matches!(after, AfterExit::RestartsAll { .. })
+        })
+    })
+}
+
+/// Containers that keep a condition from being met.
+#[derive(Default)]
+struct Names<'a> {
+    unknown: Vec<&'a str>,
+    unmet: Vec<&'a str>,
+}
+
+impl<'a> Names<'a> {
+    fn add(&mut self, name: &'a str, is_met: Option<bool>) {
+        match is_met {
+            None => self.unknown.push(name),
+            Some(false) => self.unmet.push(name),
+            Some(true) => {}
+        }
+    }
+
+    fn message(&self, what: &str) -> Option<String> {
+        let list = |names: &[&str], what: &str| {
+            (!names.is_empty()).then(|| format!("containers with {what} status: [{}]", names.join(" ")))
+        };
+        let parts: Vec<String> =
+            [list(&self.unknown, "unknown"), list(&self.unmet, what)].into_iter().flatten().collect();
+        (!parts.is_empty()).then(|| parts.join(", "))
+    }
+}

@@ -1,0 +1,156 @@
+//! The resources that the status of a pod shows: what it was allocated, and what its own cgroup enforces.
+//!
+//! A pod that the API does not show as Running yet has its allocated resources in both fields. Afterwards
+//! `status.resources` says what the cgroup enforces, as far as it says anything.
+
+use model::Amount;
+use model::cgroup::CgroupVersion;
+use model::containers::{all_containers, spec_of};
+use model::k8s::{Pod, Quantity, ResourceRequirements};
+use model::quantity::{binary_text, decimal_text};
+
+use super::{PodStage, StatusInputs};
+use crate::resources::cgroup::CgroupNumbers;
+use crate::resources::cgroup::convert::effective_sum;
+use crate::resources::requests::{Requests, pod_requests};
+
+/// `memory.limit_in_bytes` of version 1 where there is no limit.
+const UNLIMITED_V1: i64 = 9_223_372_036_854_771_712;
+/// Up to this many milli-CPUs the kernel cannot tell requests apart: the allocated one is shown.
+const MIN_CPU_REQUEST: i64 = 2;
+/// The same for limits.
+const MIN_CPU_LIMIT: i64 = 10;
+
+type Quantities = std::collections::BTreeMap<String, Quantity>;
+
+/// What a pod's cgroup enforces, in the units of the API.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct PodCgroupResources {
+    pub cpu_request_milli: Option<i64>,
+    pub cpu_limit_milli: Option<i64>,
+    pub memory_limit: Option<i64>,
+}
+
+impl PodCgroupResources {
+    /// As the kernel reports what was written.
+    #[must_use]
+    pub fn of(numbers: &CgroupNumbers, version: CgroupVersion) -> Self {
+        let unlimited = match version {
+            CgroupVersion::V1 => Some(UNLIMITED_V1),
+            CgroupVersion::V2 => None,
+        };
+        let quota = |quota: crate::resources::cgroup::CpuQuota| {
+            Some(quota.micros?.saturating_mul(1000) / quota.period.filter(|period| *period > 0)?)
+        };
+        Self {
+            cpu_request_milli: numbers.cpu_shares.map(|shares| (shares.saturating_mul(1000) + 1023) / 1024),
+            cpu_limit_milli: numbers.cpu_quota.and_then(quota).filter(|milli| *milli > 0),
+            memory_limit: numbers.memory_limit.or(unlimited),
+        }
+    }
+}
+
+/// `status.resources`; absent for a pod that was rejected.
+pub(super) fn pod_resources(inputs: &StatusInputs<'_>) -> Option<ResourceRequirements> {
+    match inputs.stage {
+        PodStage::Rejected => return None,
+        PodStage::NotSynced | PodStage::Syncing | PodStage::Terminating | PodStage::Terminated => {}
+    }
+    // The cgroup of a pod that has ended is gone: what it enforced at the end stays.
+    let ended =
+        inputs.last_said().filter(|said| matches!(said.phase.as_deref(), Some("Succeeded" | "Failed")));
+    if let (None, Some(ended)) = (inputs.cgroup, ended.and_then(|said| said.resources.clone())) {
+        return Some(ended);
+    }
+    let mut resources = spec_of(inputs.pod).resources.clone().unwrap_or_default();
+    match inputs.cgroup {
+        Some(cgroup) => enforced(inputs, cgroup, &mut resources),
+        None => {
+            resources.requests = Some(shown(inputs.pod, &pod_requests(inputs.pod)));
+            resources.limits = Some(shown(inputs.pod, &pod_limits(inputs.pod)));
+        }
+    }
+    resources.requests = resources.requests.filter(|requests| !requests.is_empty());
+    resources.limits = resources.limits.filter(|limits| !limits.is_empty());
+    Some(resources)
+}
+
+/// `status.allocatedResources`.
+pub(super) fn allocated_resources(inputs: &StatusInputs<'_>) -> Option<Quantities> {
+    if inputs.stage == PodStage::Rejected {
+        return None;
+    }
+    Some(shown(inputs.pod, &pod_requests(inputs.pod))).filter(|requests| !requests.is_empty())
+}
+
+fn enforced(inputs: &StatusInputs<'_>, cgroup: PodCgroupResources, resources: &mut ResourceRequirements) {
+    let milli = |list: &Quantities| list.get("cpu").and_then(|q| Amount::of(q).ok()).map_or(0, Amount::milli);
+    let cpu = |milli: i64| Quantity(Amount::from_milli(milli.into()).to_string());
+    // Where the cgroup enforces nothing, what a status of the running pod showed before stays.
+    let shown_before = inputs.last_said().filter(|said| said.phase.as_deref() == Some("Running"));
+    let shown_before = shown_before.and_then(|said| said.resources.as_ref());
+    let request_before = |name: &str| shown_before?.requests.as_ref()?.get(name).cloned();
+    let limit_before = |name: &str| shown_before?.limits.as_ref()?.get(name).cloned();
+    let requests = resources.requests.get_or_insert_default();
+    let request = match cgroup.cpu_request_milli {
+        Some(request) if request > MIN_CPU_REQUEST || milli(requests) > MIN_CPU_REQUEST => Some(cpu(request)),
+        Some(_) => None,
+        None => request_before("cpu"),
+    };
+    requests.extend(request.map(|request| ("cpu".to_owned(), request)));
+    // No cgroup holds a memory request.
+    let allocated = || shown(inputs.pod, &pod_requests(inputs.pod)).remove("memory");
+    let request = request_before("memory").or_else(|| requests.get("memory").cloned()).or_else(allocated);
+    requests.extend(request.map(|request| ("memory".to_owned(), request)));
+    let limits = resources.limits.get_or_insert_default();
+    let limit = match cgroup.cpu_limit_milli {
+        Some(limit) if limit > MIN_CPU_LIMIT || milli(limits) > MIN_CPU_LIMIT => Some(cpu(limit)),
+        Some(_) => None,
+        None => limit_before("cpu"),
+    };
+    limits.extend(limit.map(|limit| ("cpu".to_owned(), limit)));
+    let limit = cgroup.memory_limit.map(|limit| Quantity(binary_text(limit.into())));
+    limits.extend(limit.or_else(|| limit_before("memory")).map(|limit| ("memory".to_owned(), limit)));
+}
+
+/// The limits of all containers together, as far as they have any; those of the pod as a whole take their place, and
+/// overhead comes on top.
+fn pod_limits(pod: &Pod) -> Requests {
+    let spec = spec_of(pod);
+    let amount = |quantity: Option<&Quantity>| quantity.and_then(|quantity| Amount::of(quantity).ok());
+    let of =
+        |r: Option<&ResourceRequirements>, name: &str| amount(r.and_then(|r| r.limits.as_ref()?.get(name)));
+    let all = all_containers(pod).filter_map(|container| container.resources());
+    let names = all.chain(spec.resources.as_ref()).filter_map(|r| r.limits.as_ref()).flat_map(|l| l.keys());
+    let limit = |name: &String| {
+        let of_pod = of(spec.resources.as_ref(), name);
+        let sum = of_pod.or_else(|| effective_sum(spec, |c| of(c.resources.as_ref(), name)))?;
+        let overhead = amount(spec.overhead.as_ref().and_then(|overhead| overhead.get(name)));
+        Some((name.clone(), sum + overhead.filter(|_| !sum.is_zero()).unwrap_or_default()))
+    };
+    names.filter_map(limit).collect()
+}
+
+/// Sums keep the notation of what they are made of: powers of 1024 or of 1000.
+fn shown(pod: &Pod, amounts: &Requests) -> Quantities {
+    let texts: Vec<(&str, &str)> = quantities(pod).collect();
+    let text = |(name, amount): (&String, &Amount)| {
+        let is_binary = texts.iter().find(|(of, _)| of == name).is_some_and(|(_, text)| text.ends_with('i'));
+        let is_whole = amount.milli() % 1000 == 0;
+        let text = match (is_whole, is_binary) {
+            (false, _) => amount.to_string(),
+            (true, true) => binary_text(amount.units().into()),
+            (true, false) => decimal_text(amount.units().into()),
+        };
+        (name.clone(), Quantity(text))
+    };
+    amounts.iter().map(text).collect()
+}
+
+/// Every quantity that the pod asks for, by resource.
+fn quantities(pod: &Pod) -> impl Iterator<Item = (&str, &str)> {
+    let of_pod = spec_of(pod).resources.as_ref();
+    let all = of_pod.into_iter().chain(all_containers(pod).filter_map(|container| container.resources()));
+    let lists = all.flat_map(|r| [&r.requests, &r.limits]).flatten().chain(&spec_of(pod).overhead);
+    lists.flatten().map(|(name, quantity)| (name.as_str(), quantity.0.as_str()))
+}

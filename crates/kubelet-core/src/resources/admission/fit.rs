@@ -1,0 +1,219 @@
+//! Whether a pod fits the node: enough resources, the right labels, name, ports and taints (docs/behaviour/admission.md). All
+//! that does not fit is found, so that preemption knows whether resources are the only thing that is missing.
+
+use std::borrow::Cow;
+use std::cmp::Ordering;
+
+use config::Features;
+use model::containers::{init_containers, regular_containers, spec_of};
+use model::k8s::{ContainerPort, Node, Pod, Taint, Toleration};
+use model::{Amount, ContainerKind};
+
+use super::affinity::selects;
+use super::preemption;
+use super::shortage::{Shortage, measure};
+use crate::decimal::decimal;
+use crate::pod_kind::is_critical_pod;
+use crate::pod_kind::is_static_pod;
+use crate::resources::allocations::Allocation;
+use crate::resources::quantities::{Quantities, is_extended_resource};
+use crate::resources::rejection::Rejection;
+use crate::resources::requests::{Requests, add, pod_requests};
+
+/// The node, and who is there already.
+#[derive(Clone, Copy, Debug)]
+pub struct FitFacts<'a> {
+    pub node: &'a Node,
+    /// What pods may use.
+    pub allocatable: &'a Quantities,
+    /// What all other pods hold that were admitted and have not ended.
+    pub active: &'a [Allocation<'a>],
+    pub features: Features,
+}
+
+/// What came of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Fit {
+    Fits,
+    /// It fits once these are gone: each ends with phase Failed and reason Preempting.
+    FitsWithout {
+        victims: Vec<model::PodUid>,
+        /// The first resource that there is too little of.
+        short_of: String,
+    },
+    Refused(Rejection),
+}
+
+/// Why a pod does not fit.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Misfit {
+    Resource(Shortage),
+    Predicate { name: &'static str, why: &'static str },
+}
+
+/// Decides whether the pod fits, and who makes way for one that must run.
+#[must_use]
+pub fn compute_fit(pod: &Pod, facts: &FitFacts<'_>) -> Fit {
+    let misfits = misfits(pod, facts);
+    let Some(first) = misfits.first() else { return Fit::Fits };
+    if !is_critical_pod(pod) {
+        return Fit::Refused(rejection(first));
+    }
+    let mut shortages = Vec::new();
+    for misfit in &misfits {
+        match misfit {
+            Misfit::Resource(shortage) => shortages.push(shortage.clone()),
+            // Nobody's leaving would help.
+            Misfit::Predicate { .. } => return Fit::Refused(rejection(misfit)),
+        }
+    }
+    match preemption::compute_victims(pod, facts.active, &shortages) {
+        Ok(victims) => {
+            let short_of = shortages.first().map(|shortage| shortage.resource.clone()).unwrap_or_default();
+            Fit::FitsWithout { victims, short_of }
+        }
+        Err(problem) => Fit::Refused(Rejection {
+            reason: Cow::Borrowed("UnexpectedAdmissionError"),
+            message: format!(
+                "Unexpected error while attempting to recover from admission failure: preemption: error finding a \
+                 set of pods to preempt: {problem}"
+            ),
+        }),
+    }
+}
+
+/// The rejection of one more pod on a node that takes so many, and has these.
+#[must_use]
+pub fn refuse_beyond(max_pods: u32, active: &[Allocation<'_>]) -> Option<Rejection> {
+    let shortage = out_of_places(i64::from(max_pods), active)?;
+    Some(rejection(&Misfit::Resource(shortage)))
+}
+
+fn out_of_places(places: i64, active: &[Allocation<'_>]) -> Option<Shortage> {
+    let used = i64::try_from(active.len()).unwrap_or(i64::MAX);
+    let is_full = used >= places;
+    is_full.then(|| Shortage { resource: "pods".to_owned(), requested: 1, used, capacity: places })
+}
+
+fn rejection(misfit: &Misfit) -> Rejection {
+    match misfit {
+        Misfit::Resource(shortage) => Rejection {
+            reason: Cow::Owned(format!("OutOf{}", shortage.resource)),
+            message: shortage.to_string(),
+        },
+        Misfit::Predicate { name, why } => {
+            Rejection { reason: Cow::Borrowed(name), message: format!("Predicate {name} failed: {why}") }
+        }
+    }
+}
+
+fn misfits(pod: &Pod, facts: &FitFacts<'_>) -> Vec<Misfit> {
+    let mut misfits: Vec<Misfit> = shortages(pod, facts).into_iter().map(Misfit::Resource).collect();
+    let mut refuse = |is_met: bool, name, why| {
+        if !is_met {
+            misfits.push(Misfit::Predicate { name, why });
+        }
+    };
+    let meta = &facts.node.metadata;
+    let node = meta.name.as_deref().unwrap_or_default();
+    let labels = meta.labels.clone().unwrap_or_default();
+    refuse(selects(pod, node, &labels), "NodeAffinity", "node(s) didn't match Pod's node affinity/selector");
+    let wanted = spec_of(pod).node_name.as_deref().unwrap_or_default();
+    refuse(wanted.is_empty() || wanted == node, "NodeName", "node(s) didn't match the requested node name");
+    refuse(
+        has_free_ports(pod, facts.active),
+        "NodePorts",
+        "node(s) didn't have free ports for the requested pod ports",
+    );
+    let taints = facts.node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
+    refuse(
+        is_static_pod(pod) || tolerates_all(pod, taints, facts.features),
+        "TaintToleration",
+        "node(s) had taints that the pod didn't tolerate",
+    );
+    misfits
+}
+
+fn shortages(pod: &Pod, facts: &FitFacts<'_>) -> Vec<Shortage> {
+    let capacity = |name: &str| {
+        facts.allocatable.get(name).and_then(|quantity| Amount::of(quantity).ok()).unwrap_or(Amount::ZERO)
+    };
+    let mut shortages: Vec<Shortage> =
+        out_of_places(capacity("pods").units(), facts.active).into_iter().collect();
+    let mut used = Requests::new();
+    for other in facts.active {
+        add(&mut used, &other.requests());
+    }
+    let mut wanted: Vec<_> = pod_requests(pod).into_iter().collect();
+    wanted.sort_by_key(|(name, _)| {
+        ["cpu", "memory", "ephemeral-storage"].iter().position(|n| n == name).unwrap_or(3)
+    });
+    for (resource, amount) in wanted {
+        // Of an extended resource that the node does not have at all somebody else takes care.
+        let is_foreign = is_extended_resource(&resource) && !facts.allocatable.contains_key(&resource);
+        let of = |amount| measure(&resource, amount);
+        let shortage = Shortage {
+            requested: of(amount),
+            used: of(used.get(&resource).copied().unwrap_or(Amount::ZERO)),
+            capacity: of(capacity(&resource)),
+            resource: resource.clone(),
+        };
+        if shortage.requested > 0 && !is_foreign && shortage.missing() > 0 {
+            shortages.push(shortage);
+        }
+    }
+    shortages
+}
+
+/// Ports on the host that the containers of a pod take.
+fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
+    init_containers(pod)
+        .filter(|c| c.kind == ContainerKind::Sidecar)
+        .chain(regular_containers(pod))
+        .flat_map(|container| container.ports())
+        .filter(|port| port.host_port.is_some_and(|port| port > 0))
+}
+
+fn has_free_ports(pod: &Pod, active: &[Allocation<'_>]) -> bool {
+    let taken = || active.iter().flat_map(|other| host_ports(other.pod()));
+    host_ports(pod).all(|wanted| !taken().any(|other| collides(wanted, other)))
+}
+
+/// The same port of the same protocol, on an address that both take.
+fn collides(a: &ContainerPort, b: &ContainerPort) -> bool {
+    let protocol = |port: &ContainerPort| port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
+    let address = |port: &ContainerPort| {
+        port.host_ip.clone().filter(|ip| !ip.is_empty()).unwrap_or_else(|| "0.0.0.0".to_owned())
+    };
+    let (left, right) = (address(a), address(b));
+    a.host_port == b.host_port
+        && protocol(a) == protocol(b)
+        && (left == right || left == "0.0.0.0" || right == "0.0.0.0")
+}
+
+/// Only taints that drive running pods away are the kubelet's matter; the others are the scheduler's.
+fn tolerates_all(pod: &Pod, taints: &[Taint], features: Features) -> bool {
+    let tolerations = spec_of(pod).tolerations.as_deref().unwrap_or_default();
+    let mut driving = taints.iter().filter(|taint| taint.effect == "NoExecute");
+    driving.all(|taint| tolerations.iter().any(|by| tolerates(by, taint, features)))
+}
+
+pub(super) fn tolerates(toleration: &Toleration, taint: &Taint, features: Features) -> bool {
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    let (key, effect) = (text(&toleration.key), text(&toleration.effect));
+    let fits = (effect.is_empty() || effect == taint.effect) && (key.is_empty() || key == taint.key);
+    let compared = || {
+        let (taint, bound) = (decimal(&text(&taint.value))?, decimal(&text(&toleration.value))?);
+        features.comparing_tolerations.then(|| taint.cmp(&bound))
+    };
+    fits && match text(&toleration.operator).as_str() {
+        "Exists" => true,
+        "" | "Equal" => text(&toleration.value) == text(&taint.value),
+        "Lt" => compared() == Some(Ordering::Less),
+        "Gt" => compared() == Some(Ordering::Greater),
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests;

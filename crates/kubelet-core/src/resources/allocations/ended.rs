@@ -1,0 +1,29 @@
+//! Which containers of a pod have ended for good: a result of [`crate::pods::ended`], kept with what the pod holds.
+
+use std::collections::BTreeSet;
+
+/// What of a pod will not run again.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// These containers.
+    Containers(BTreeSet<Box<str>>),
+    /// Nothing of it runs, and nothing will.
+    All,
+}
+
+impl Ended {
+    pub(crate) const NOTHING: Self = Self::Containers(BTreeSet::new());
+
+    pub(crate) fn has(&self, container: &str) -> bool {
+        match self {
+            Self::Containers(names) => names.contains(container),
+            Self::All => true,
+        }
+    }
+}
+
+impl Default for Ended {
+    fn default() -> Self {
+        Self::NOTHING
+    }
+}

@@ -1,0 +1,57 @@
+//! Requests and limits converted to the numbers of a cgroup.
+
+use model::Amount;
+use model::k8s::{Container, PodSpec};
+
+pub(crate) const MIN_SHARES: i64 = 2;
+pub(crate) const MAX_SHARES: i64 = 262_144;
+const MIN_QUOTA: i64 = 1000;
+
+/// CPU shares (cgroup v1's measure, which CRI speaks) for so many thousandths of a core.
+#[must_use]
+pub fn cpu_shares(milli: i64) -> i64 {
+    (milli.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MAX_SHARES)
+}
+
+/// CPU time per period, both in microseconds. Never below what the kernel accepts.
+#[must_use]
+pub fn cpu_quota(milli: i64, period: i64) -> i64 {
+    (milli.saturating_mul(period) / 1000).max(MIN_QUOTA)
+}
+
+/// What the containers need at the same time at most: either all regular ones and sidecars together, or one init
+/// container and the sidecars before it. `None` if no container says.
+#[must_use]
+pub fn effective_sum(spec: &PodSpec, amount: impl Fn(&Container) -> Option<Amount>) -> Option<Amount> {
+    let (mut sidecars, mut init_peak) = (None, None);
+    for container in spec.init_containers.iter().flatten() {
+        let own = amount(container);
+        if container.restart_policy.as_deref() == Some("Always") {
+            sidecars = plus(sidecars, own);
+            init_peak = init_peak.max(sidecars);
+        } else {
+            init_peak = init_peak.max(plus(sidecars, own));
+        }
+    }
+    let together = spec.containers.iter().map(amount).fold(sidecars, plus);
+    together.max(init_peak)
+}
+
+fn plus(a: Option<Amount>, b: Option<Amount>) -> Option<Amount> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a + b),
+        (one, other) => one.or(other),
+    }
+}
+
+/// `2MB` for two mebibytes, as the kernel names the files of its hugetlb controller.
+pub(crate) fn kernel_page_size(bytes: i64) -> String {
+    let mut size = bytes;
+    for unit in ["B", "KB", "MB", "GB", "TB"] {
+        if size < 1024 || size % 1024 != 0 {
+            return format!("{size}{unit}");
+        }
+        size /= 1024;
+    }
+    format!("{size}PB")
+}

@@ -1,0 +1,98 @@
+//! The numbers of a pod's own cgroup (docs/behaviour/resources-and-qos.md).
+
+use model::containers::{init_containers, regular_containers, spec_of};
+use model::k8s::{Pod, ResourceRequirements};
+use model::qos::limit;
+use model::{Amount, QosClass};
+
+use super::numbers::{CgroupNumbers, CpuQuota};
+use crate::resources::cgroup::convert::{MIN_SHARES, cpu_quota, cpu_shares, effective_sum, kernel_page_size};
+use crate::resources::requests::{Requests, pod_requests};
+
+/// What the node does with memory requests where the gate `MemoryQoS` is on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MemoryQos {
+    /// Requests count when pods are placed, and no more.
+    #[default]
+    Off,
+    /// Containers are slowed down before they reach their limits; nothing is reserved.
+    Throttling,
+    /// `TieredReservation`: also, what Guaranteed pods request is theirs, and that of Burstable pods is taken last.
+    Reservation,
+}
+
+/// What is true of every pod's cgroup on this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodRules {
+    /// Microseconds; `None` where CPU limits are not enforced.
+    pub cpu_quota_period: Option<i64>,
+    /// `podPidsLimit`, if it limits anything.
+    pub pids_limit: Option<i64>,
+    /// Sizes of huge pages the kernel has, in its own words: `2MB`.
+    pub hugepage_sizes: Vec<String>,
+    pub memory_qos: MemoryQos,
+}
+
+/// The numbers for the cgroup that holds all containers of the pod.
+#[must_use]
+pub fn compute_pod_numbers(pod: &Pod, rules: &PodRules) -> CgroupNumbers {
+    let requests = pod_requests(pod);
+    let requested = |name: &str| requests.get(name).copied().unwrap_or(Amount::ZERO);
+    let limits = |name: &str| pod_limit(pod, name);
+    let class = QosClass::of(pod);
+    let cpu_shares = match class {
+        QosClass::BestEffort => MIN_SHARES,
+        QosClass::Guaranteed | QosClass::Burstable => cpu_shares(requested("cpu").milli()),
+    };
+    let (cpu_limit, memory_limit) = match class {
+        QosClass::BestEffort => (None, None),
+        QosClass::Guaranteed | QosClass::Burstable => (limits("cpu"), limits("memory")),
+    };
+    let memory = positive(requested("memory").units());
+    let is_reserved = rules.memory_qos == MemoryQos::Reservation;
+    CgroupNumbers {
+        cpu_shares: Some(cpu_shares),
+        cpu_quota: cpu_limit.map(|limit| quota(limit, rules.cpu_quota_period)),
+        memory_limit: memory_limit.map(Amount::units),
+        memory_min: memory.filter(|_| is_reserved && class == QosClass::Guaranteed),
+        memory_low: memory.filter(|_| is_reserved && class == QosClass::Burstable),
+        pids_limit: rules.pids_limit,
+        hugepage_limits: hugepage_limits(&requests, &rules.hugepage_sizes),
+    }
+}
+
+fn quota(limit: Amount, period: Option<i64>) -> CpuQuota {
+    CpuQuota { micros: period.map(|period| cpu_quota(limit.milli(), period)), period }
+}
+
+fn positive(number: i64) -> Option<i64> {
+    (number > 0).then_some(number)
+}
+
+/// What the pod may use together: only where nobody in it may use more. Overhead comes on top.
+pub(crate) fn pod_limit(pod: &Pod, name: &str) -> Option<Amount> {
+    let spec = spec_of(pod);
+    let of = |resources: Option<&ResourceRequirements>| resources.and_then(|r| limit(r, name));
+    let together = of(spec.resources.as_ref()).or_else(|| {
+        let mut all = init_containers(pod).chain(regular_containers(pod));
+        let is_limited = all.all(|container| of(container.resources()).is_some());
+        is_limited.then(|| effective_sum(spec, |container| of(container.resources.as_ref()))).flatten()
+    })?;
+    let overhead = spec.overhead.as_ref().and_then(|overhead| Amount::of(overhead.get(name)?).ok());
+    Some(together + overhead.unwrap_or(Amount::ZERO))
+}
+
+/// Every size the kernel has: what is requested of it, or nothing.
+pub(crate) fn hugepage_limits(amounts: &Requests, sizes: &[String]) -> Vec<(String, u64)> {
+    let asked = amounts.iter().filter_map(|(name, amount)| {
+        let size = Amount::parse(name.strip_prefix("hugepages-")?).ok()?;
+        Some((kernel_page_size(size.units()), u64::try_from(amount.units()).unwrap_or(0)))
+    });
+    let asked: Vec<(String, u64)> = asked.collect();
+    // One size has several spellings, such as 2Mi and 2097152.
+    let of = |size: &String| {
+        let all = asked.iter().filter(|(name, _)| name == size).map(|(_, bytes)| *bytes);
+        all.fold(0, u64::saturating_add)
+    };
+    sizes.iter().map(|size| (size.clone(), of(size))).collect()
+}

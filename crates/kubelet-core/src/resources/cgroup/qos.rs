@@ -1,0 +1,102 @@
+//! The numbers of the QoS cgroups, from all pods that have a place on the node (docs/behaviour/resources-and-qos.md): a QoS
+//! cgroup as a whole weighs what its pods request, so that those without requests get what is left and no more.
+
+use model::{Amount, QosClass};
+
+use super::numbers::{CgroupNumbers, UNBOUNDED_HUGEPAGES};
+use super::pod::MemoryQos;
+use crate::resources::allocations::Allocation;
+use crate::resources::cgroup::convert::{MIN_SHARES, cpu_shares};
+
+/// What is true of the QoS cgroups of this node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct QosCgroupRules {
+    pub hugepage_sizes: Vec<String>,
+    pub memory_qos: MemoryQos,
+    /// `qosReserved`: how much of what better classes request is kept from the others, and what pods may use together.
+    pub memory_reserve: Option<MemoryReserve>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryReserve {
+    pub percent: i64,
+    pub allocatable_bytes: i64,
+}
+
+/// The cgroups that change with the pods on the node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QosCgroupNumbers {
+    /// Only what the pods decide; what the node can give is enforced apart.
+    pub all_pods: CgroupNumbers,
+    pub burstable: CgroupNumbers,
+    pub best_effort: CgroupNumbers,
+}
+
+/// What pods of one class request together.
+#[derive(Clone, Copy, Debug, Default)]
+struct Requested {
+    cpu_milli: i64,
+    memory_bytes: i64,
+}
+
+impl Requested {
+    fn add(&mut self, held: Allocation<'_>) {
+        let requests = held.requests();
+        let of = |name: &str| requests.get(name).copied().unwrap_or(Amount::ZERO);
+        self.cpu_milli = self.cpu_milli.saturating_add(of("cpu").milli());
+        self.memory_bytes = self.memory_bytes.saturating_add(of("memory").units());
+    }
+}
+
+/// The numbers of the QoS cgroups for what these pods hold.
+#[must_use]
+pub fn compute_qos_cgroups<'a>(
+    held: impl IntoIterator<Item = Allocation<'a>>,
+    rules: &QosCgroupRules,
+) -> QosCgroupNumbers {
+    let (mut guaranteed, mut burstable) = (Requested::default(), Requested::default());
+    for held in held {
+        match QosClass::of(held.pod()) {
+            QosClass::Guaranteed => guaranteed.add(held),
+            QosClass::Burstable => burstable.add(held),
+            QosClass::BestEffort => {}
+        }
+    }
+    let hugepage_limits: Vec<(String, u64)> =
+        rules.hugepage_sizes.iter().map(|size| (size.clone(), UNBOUNDED_HUGEPAGES)).collect();
+    let (burstable_limit, best_effort_limit) = memory_limits(rules.memory_reserve, guaranteed, burstable);
+    let reserved = |bytes: i64| (rules.memory_qos == MemoryQos::Reservation).then_some(bytes);
+    QosCgroupNumbers {
+        all_pods: CgroupNumbers {
+            memory_min: reserved(guaranteed.memory_bytes),
+            memory_low: reserved(burstable.memory_bytes),
+            ..CgroupNumbers::default()
+        },
+        burstable: CgroupNumbers {
+            cpu_shares: Some(cpu_shares(burstable.cpu_milli)),
+            memory_limit: burstable_limit,
+            memory_low: reserved(burstable.memory_bytes),
+            hugepage_limits: hugepage_limits.clone(),
+            ..CgroupNumbers::default()
+        },
+        best_effort: CgroupNumbers {
+            cpu_shares: Some(MIN_SHARES),
+            memory_limit: best_effort_limit,
+            hugepage_limits,
+            ..CgroupNumbers::default()
+        },
+    }
+}
+
+/// Each class leaves the others a share of what they request.
+fn memory_limits(
+    reserve: Option<MemoryReserve>,
+    guaranteed: Requested,
+    burstable: Requested,
+) -> (Option<i64>, Option<i64>) {
+    let Some(MemoryReserve { percent, allocatable_bytes }) = reserve else { return (None, None) };
+    let kept = |requested: Requested| requested.memory_bytes.saturating_mul(percent) / 100;
+    let for_burstable = allocatable_bytes.saturating_sub(kept(guaranteed)).max(0);
+    let for_best_effort = for_burstable.saturating_sub(kept(burstable)).max(0);
+    (Some(for_burstable), Some(for_best_effort))
+}

@@ -1,0 +1,303 @@
+//! What plugins have said of their devices: who may register, and what remains of a plugin that has gone.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use model::MonoTime;
+use model::devices::PluginDevice;
+use model::path_component_problem;
+
+use crate::names::is_qualified_name;
+use crate::resources::quantities::DeviceAmounts;
+use crate::resources::quantities::is_extended_resource;
+
+/// The protocol that we speak.
+const VERSION: &str = "v1beta1";
+/// A resource is kept for so long after its plugin has gone.
+const KEPT_FOR: Duration = Duration::from_secs(300);
+/// In the names of quotas.
+const REQUESTS: &str = "requests.";
+
+/// Why a plugin is not registered, in the words that it is told.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum RegistrationError {
+    #[error("requested API version {0:?} is not supported by kubelet. Supported version is [\"{VERSION}\"]")]
+    Version(String),
+    #[error("the ResourceName {0:?} is invalid")]
+    Resource(String),
+    #[error("the endpoint {0:?} is invalid: it must be the name of a socket in the kubelet's directory")]
+    Endpoint(String),
+}
+
+/// # Errors
+/// The plugin speaks another protocol, or what it names is no resource or no socket.
+pub fn check_registration(version: &str, resource: &str, endpoint: &str) -> Result<(), RegistrationError> {
+    if version != VERSION {
+        return Err(RegistrationError::Version(version.to_owned()));
+    }
+    if !is_resource_name(resource) {
+        return Err(RegistrationError::Resource(resource.to_owned()));
+    }
+    if path_component_problem(endpoint).is_some() {
+        return Err(RegistrationError::Endpoint(endpoint.to_owned()));
+    }
+    Ok(())
+}
+
+/// Of an extended resource, one for which there can be a quota.
+fn is_resource_name(name: &str) -> bool {
+    is_extended_resource(name)
+        && !name.starts_with(REQUESTS)
+        && is_qualified_name(&format!("{REQUESTS}{name}"))
+}
+
+/// One connection to a plugin: what an older one says of the same resource counts no more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Connection(u64);
+
+/// The resources of plugins.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Registry {
+    connections: u64,
+    resources: BTreeMap<String, Resource>,
+    /// Those whose plugins have been away for too long.
+    dropped: BTreeSet<String>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Resource {
+    presence: Presence,
+    devices: BTreeMap<String, Known>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presence {
+    Here(Connection),
+    Gone { since: MonoTime },
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Known {
+    is_healthy: bool,
+    numa_nodes: Vec<i64>,
+}
+
+impl Registry {
+    /// Resources that an earlier kubelet knew: their plugins have yet to come back.
+    #[must_use]
+    pub fn remembering(resources: impl IntoIterator<Item = String>, now: MonoTime) -> Self {
+        let gone =
+            |name| (name, Resource { presence: Presence::Gone { since: now }, devices: BTreeMap::new() });
+        Self { resources: resources.into_iter().map(gone).collect(), ..Self::default() }
+    }
+
+    /// A plugin has registered; it takes the place of the one before it.
+    pub fn connected(&mut self, resource: &str) -> Connection {
+        self.connections += 1;
+        let connection = Connection(self.connections);
+        self.dropped.remove(resource);
+        let known = self.resources.remove(resource).map(|resource| resource.devices);
+        let presence = Presence::Here(connection);
+        self.resources.insert(resource.to_owned(), Resource { presence, devices: known.unwrap_or_default() });
+        connection
+    }
+
+    /// The plugin's devices are these and no others. Returns whether that is news.
+    pub fn listed(&mut self, resource: &str, by: Connection, devices: Vec<PluginDevice>) -> bool {
+        let Some(resource) = self.of(resource, by) else { return false };
+        let known = |device: PluginDevice| {
+            (device.id, Known { is_healthy: device.is_healthy, numa_nodes: device.numa_nodes })
+        };
+        let devices = devices.into_iter().map(known).collect();
+        let is_changed = resource.devices != devices;
+        resource.devices = devices;
+        is_changed
+    }
+
+    /// The plugin has gone: nobody knows any more how its devices are. Returns whether it counted.
+    pub fn vanished(&mut self, resource: &str, by: Connection, now: MonoTime) -> bool {
+        let Some(resource) = self.of(resource, by) else { return false };
+        resource.presence = Presence::Gone { since: now };
+        for device in resource.devices.values_mut() {
+            device.is_healthy = false;
+        }
+        true
+    }
+
+    fn of(&mut self, resource: &str, by: Connection) -> Option<&mut Resource> {
+        self.resources.get_mut(resource).filter(|resource| resource.presence == Presence::Here(by))
+    }
+
+    /// Forgets the devices of plugins that have been away for too long. Returns whether there were any.
+    pub fn drop_expired(&mut self, now: MonoTime) -> bool {
+        let is_over = |resource: &Resource| resource.ends_at().is_some_and(|at| at <= now);
+        let over = self.resources.iter().filter(|(_, resource)| is_over(resource));
+        let over: Vec<String> = over.map(|(name, _)| name.clone()).collect();
+        for name in &over {
+            self.resources.remove(name);
+        }
+        self.dropped.extend(over.iter().cloned());
+        !over.is_empty()
+    }
+
+    /// When the next resource is dropped if its plugin does not come back.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<MonoTime> {
+        self.resources.values().filter_map(Resource::ends_at).min()
+    }
+
+    /// For the Node: of a resource that was dropped there is nothing.
+    #[must_use]
+    pub fn amounts(&self) -> BTreeMap<String, DeviceAmounts> {
+        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
+        let amounts = |resource: &Resource| DeviceAmounts {
+            capacity: count(resource.devices.len()),
+            allocatable: count(resource.devices.values().filter(|device| device.is_healthy).count()),
+        };
+        let known = self.resources.iter().map(|(name, resource)| (name.clone(), amounts(resource)));
+        self.dropped.iter().map(|name| (name.clone(), DeviceAmounts::default())).chain(known).collect()
+    }
+
+    /// A plugin looks after that resource, or did until lately.
+    #[must_use]
+    pub fn knows(&self, resource: &str) -> bool {
+        self.resources.contains_key(resource)
+    }
+
+    pub fn resources(&self) -> impl Iterator<Item = &str> {
+        self.resources.keys().map(String::as_str)
+    }
+
+    /// Devices that can be handed out, as far as nobody has them.
+    pub fn healthy(&self, resource: &str) -> impl Iterator<Item = &str> {
+        let devices = self.resources.get(resource).into_iter().flat_map(|resource| &resource.devices);
+        devices.filter(|(_, device)| device.is_healthy).map(|(id, _)| id.as_str())
+    }
+
+    /// The NUMA nodes that a device is near to.
+    #[must_use]
+    pub fn numa_nodes(&self, resource: &str, device: &str) -> &[i64] {
+        let device = self.resources.get(resource).and_then(|resource| resource.devices.get(device));
+        device.map(|device| device.numa_nodes.as_slice()).unwrap_or_default()
+    }
+}
+
+impl Resource {
+    fn ends_at(&self) -> Option<MonoTime> {
+        match self.presence {
+            Presence::Here(_) => None,
+            Presence::Gone { since } => Some(since + KEPT_FOR),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GPU: &str = "example.com/gpu";
+
+    /// `a b!`: two devices, the second of which is not well.
+    fn devices(line: &str) -> Vec<PluginDevice> {
+        let device = |word: &str| PluginDevice {
+            id: word.trim_end_matches('!').to_owned(),
+            is_healthy: !word.ends_with('!'),
+            numa_nodes: Vec::new(),
+        };
+        line.split_whitespace().map(device).collect()
+    }
+
+    fn at(seconds: u64) -> MonoTime {
+        MonoTime::from_start(Duration::from_secs(seconds))
+    }
+
+    #[track_caller]
+    fn check(registry: &Registry, expected: &str) {
+        let amounts = registry.amounts().into_iter();
+        let shown = amounts.map(|(name, a)| format!("{name} {}/{}", a.allocatable, a.capacity));
+        assert_eq!(shown.collect::<Vec<_>>().join(", "), expected);
+    }
+
+    #[test]
+    fn a_plugin_is_told_why_it_may_not_register() {
+        let told = |version: &str, resource: &str, endpoint: &str| {
+            check_registration(version, resource, endpoint).map_err(|error| error.to_string())
+        };
+        assert_eq!(told("v1beta1", GPU, "gpu.sock"), Ok(()));
+        let old = "requested API version \"v1alpha1\" is not supported by kubelet. Supported version is [\"v1beta1\"]";
+        assert_eq!(told("v1alpha1", GPU, "gpu.sock"), Err(old.to_owned()));
+        for name in [
+            "gpu",
+            "",
+            "kubernetes.io/gpu",
+            "x.kubernetes.io/gpu",
+            "requests.example.com/gpu",
+            "example.com/",
+            "exa mple/gpu",
+        ] {
+            assert_eq!(
+                told("v1beta1", name, "gpu.sock"),
+                Err(format!("the ResourceName {name:?} is invalid"))
+            );
+        }
+        for endpoint in ["", "..", "a/b.sock", "/run/other.sock", "a\0.sock"] {
+            let why = told("v1beta1", GPU, endpoint).unwrap_err();
+            assert!(why.starts_with(&format!("the endpoint {endpoint:?} is invalid")), "{why}");
+        }
+    }
+
+    #[test]
+    fn only_the_healthy_can_be_had_and_all_are_there() {
+        let mut registry = Registry::default();
+        let plugin = registry.connected(GPU);
+        check(&registry, "example.com/gpu 0/0");
+        assert!(registry.listed(GPU, plugin, devices("a b c!")));
+        check(&registry, "example.com/gpu 2/3");
+        assert!(!registry.listed(GPU, plugin, devices("c! b a")), "no news");
+        assert!(registry.listed(GPU, plugin, devices("a b! c!")));
+        check(&registry, "example.com/gpu 1/3");
+        assert_eq!(registry.healthy(GPU).collect::<Vec<_>>(), ["a"]);
+        assert!(registry.listed(GPU, plugin, devices("a")));
+        check(&registry, "example.com/gpu 1/1");
+    }
+
+    #[test]
+    fn what_a_plugin_leaves_is_kept_for_five_minutes_and_is_nothing_then() {
+        let mut registry = Registry::default();
+        let plugin = registry.connected(GPU);
+        registry.listed(GPU, plugin, devices("a b"));
+        assert!(registry.vanished(GPU, plugin, at(100)));
+        check(&registry, "example.com/gpu 0/2");
+        assert_eq!(registry.wake_at(), Some(at(400)));
+        assert!(!registry.drop_expired(at(399)));
+        assert!(registry.drop_expired(at(400)) && !registry.knows(GPU));
+        check(&registry, "example.com/gpu 0/0");
+        assert_eq!(registry.wake_at(), None);
+        let plugin = registry.connected(GPU);
+        registry.listed(GPU, plugin, devices("a"));
+        check(&registry, "example.com/gpu 1/1");
+    }
+
+    #[test]
+    fn a_plugin_that_comes_back_counts_and_what_the_old_one_says_does_not() {
+        let mut registry = Registry::default();
+        let old = registry.connected(GPU);
+        registry.listed(GPU, old, devices("a b"));
+        let new = registry.connected(GPU);
+        check(&registry, "example.com/gpu 2/2");
+        assert!(!registry.vanished(GPU, old, at(1)) && !registry.listed(GPU, old, devices("a!")));
+        registry.listed(GPU, new, devices("a"));
+        check(&registry, "example.com/gpu 1/1");
+        assert_eq!(registry.wake_at(), None);
+    }
+
+    #[test]
+    fn after_a_restart_a_resource_is_known_and_empty_until_its_plugin_comes() {
+        let mut registry = Registry::remembering([GPU.to_owned()], at(5));
+        assert!(registry.knows(GPU));
+        check(&registry, "example.com/gpu 0/0");
+        assert_eq!(registry.wake_at(), Some(at(305)));
+        let plugin = registry.connected(GPU);
+        assert!(registry.listed(GPU, plugin, devices("a")) && registry.wake_at().is_none());
+    }
+}

@@ -1,0 +1,144 @@
+//! Pods described by a file or a URL instead of the API server: from manifest text to a pod that may run.
+//!
+//! Owns reading the text (YAML or JSON, one or several documents, lists), who the pod is (name, namespace, UID), the
+//! defaults an API server would fill in, and every reason to refuse it. Never reads the file itself.
+
+mod core_pod;
+pub mod defaults;
+pub mod identity;
+mod quantity_text;
+pub mod references;
+pub mod validation;
+
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+
+use config::Features;
+use model::annotations as keys;
+use model::k8s::Pod;
+
+pub use defaults::apply_defaults;
+pub use identity::{Origin, apply_identity, mark_first_seen};
+pub use validation::{FieldError, validate_pod};
+pub use yaml::Position;
+
+use yaml::{Documents, Node, Problem, Reading};
+
+/// What a manifest held.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Manifest {
+    /// In the order of the text; complete with identity and defaults, and valid.
+    pub pods: Vec<Pod>,
+    /// What was read differently from what the author may have meant: unknown and repeated fields.
+    pub warnings: Vec<ManifestError>,
+}
+
+/// One thing wrong with a manifest. Its text names the manifest and, where known, the line and the column.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}: {message}", Place { origin: &self.origin, position: self.position })]
+pub struct ManifestError {
+    pub origin: Origin,
+    pub position: Option<Position>,
+    pub message: String,
+}
+
+struct Place<'a> {
+    origin: &'a Origin,
+    position: Option<Position>,
+}
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.position {
+            Some(Position { line, column }) => write!(f, "{}:{line}:{column}", self.origin),
+            None => write!(f, "{}", self.origin),
+        }
+    }
+}
+
+/// Reads every pod of a manifest and makes it runnable on the node: identity, defaults, refusals.
+///
+/// A manifest without any document holds no pods. The moment of first sight is not part of the result, so that reading
+/// the same text twice gives equal pods; [`mark_first_seen`] adds it.
+///
+/// # Errors
+/// Everything that is wrong with any pod of the manifest, at once. One bad pod refuses the manifest as a whole.
+pub fn parse_manifest(
+    text: &[u8],
+    origin: &Origin,
+    node_name: &str,
+    features: Features,
+) -> Result<Manifest, Vec<ManifestError>> {
+    let error = |position, message: String| ManifestError { origin: origin.clone(), position, message };
+    let text = std::str::from_utf8(text)
+        .map_err(|e| vec![error(None, format!("not UTF-8 after byte {}", e.valid_up_to()))])?;
+    let Documents { documents, duplicate } =
+        yaml::read(text).map_err(|e| vec![error(e.position, e.to_string())])?;
+    let mut warnings: Vec<_> = duplicate.into_iter().map(|e| error(e.position, e.to_string())).collect();
+    let (mut pods, mut errors) = (Vec::new(), Vec::new());
+    for item in documents.iter().flat_map(items) {
+        match item.and_then(decode) {
+            Ok((mut pod, unknown)) => {
+                warnings.extend(unknown.into_iter().map(|e| error(e.position, e.to_string())));
+                let problems = complete(&mut pod, origin, node_name, features);
+                errors.extend(problems.into_iter().map(|problem| error(None, problem)));
+                pods.push(pod);
+            }
+            Err(e) => errors.push(error(e.position, e.to_string())),
+        }
+    }
+    if errors.is_empty() { Ok(Manifest { pods, warnings }) } else { Err(errors) }
+}
+
+/// The pods of one document: itself, or the items of a list.
+fn items(document: &Node) -> Vec<Result<&Node, Problem>> {
+    match document.text_field("kind") {
+        Some("Pod") => vec![Ok(document)],
+        Some("PodList" | "List") => document.list_field("items").iter().map(is_pod).collect(),
+        Some(other) => vec![Err(document.problem(format!("kind {other:?} is not a Pod or a list of pods")))],
+        None => vec![Err(document.problem("Object 'Kind' is missing".to_owned()))],
+    }
+}
+
+/// Items of a `PodList` may leave out their kind; items of a `List` say what they are.
+fn is_pod(item: &Node) -> Result<&Node, Problem> {
+    match item.text_field("kind") {
+        Some("Pod") | None => Ok(item),
+        Some(other) => Err(item.problem(format!("kind {other:?} in a list of pods"))),
+    }
+}
+
+fn decode(node: &Node) -> Result<(Pod, Vec<Problem>), Problem> {
+    match node.text_field("apiVersion") {
+        Some("v1") | None => {}
+        Some(other) => {
+            return Err(node.problem(format!("no kind \"Pod\" is registered for version {other:?}")));
+        }
+    }
+    let reading = Reading::strict();
+    let pod = reading.read(node)?;
+    Ok((pod, reading.into_unknown()))
+}
+
+/// Identity, defaults and every reason to refuse the pod.
+fn complete(pod: &mut Pod, origin: &Origin, node_name: &str, features: Features) -> Vec<String> {
+    let written_name = pod.metadata.name.clone().unwrap_or_default();
+    let mut problems = Vec::new();
+    if pod.metadata.deletion_timestamp.is_some() {
+        problems
+            .push(format!("pod {written_name:?}: metadata.deletionTimestamp may not be set by a manifest"));
+    }
+    if pod.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(keys::CONFIG_MIRROR)) {
+        problems.push(format!("pod {written_name:?}: a manifest may not describe a mirror pod"));
+    }
+    // Status is ours to say; what a manifest has of it was copied from another life.
+    pod.status = None;
+    apply_identity(pod, origin, node_name);
+    apply_defaults(pod);
+    let invalid =
+        validate_pod(pod, features).into_iter().chain(references::refused_references(pod, features));
+    problems.extend(invalid.map(|error| format!("invalid pod {written_name:?}: {error}")));
+    problems
+}
