@@ -3,7 +3,7 @@
 //!
 //! Owns: the measurements, their targets, and the report. Runs are never compared with each other: compared values were measured
 //! in the same run, alternately.
-#![expect(clippy::print_stdout, clippy::print_stderr, reason = "a bench is there to be read")]
+#![expect(clippy::print_stdout, clippy::print_stderr, reason = "the output of a benchmark is for people")]
 
 #[path = "speed/idle.rs"]
 mod idle;
@@ -139,7 +139,7 @@ fn run() -> Outcome<bool> {
 async fn measure(arguments: &Arguments) -> Outcome<Report> {
     let effort = if arguments.is_short { Effort::SHORT } else { Effort::FULL };
     let kubelet = &arguments.kubelet;
-    let binary = std::fs::metadata(kubelet).map_err(failed(format!("look at {}", kubelet.display())))?;
+    let binary = std::fs::metadata(kubelet).map_err(failed(format!("stat {}", kubelet.display())))?;
     let wants = |part| arguments.only.is_none_or(|only| only == part);
     let latency = if wants(Part::Latency) {
         eprintln!("starting {} pods in turn, raw and by manifest", effort.rounds * effort.pods);
@@ -148,7 +148,7 @@ async fn measure(arguments: &Arguments) -> Outcome<Report> {
         None
     };
     let idle = if wants(Part::Idle) {
-        eprintln!("watching idle kubelets for {} s", effort.window.as_secs());
+        eprintln!("measuring idle kubelets for {} s", effort.window.as_secs());
         idle::measure(kubelet, effort).await?
     } else {
         Vec::new()

@@ -119,11 +119,11 @@ fn decided(
     verdict: Verdict,
     now: Timestamp,
 ) -> CertificateSigningRequest {
-    let asked: Value = serde_json::from_slice(&request.spec.request.0).unwrap_or_default();
+    let subject: Value = serde_json::from_slice(&request.spec.request.0).unwrap_or_default();
     let (kind, signed) = match verdict {
         Verdict::Sign(life) => {
-            let key = asked["key"].as_u64().unwrap_or_default();
-            ("Approved", Some(certificate(key, &asked["names"], now, now + life)))
+            let key = subject["key"].as_u64().unwrap_or_default();
+            ("Approved", Some(certificate(key, &subject["names"], now, now + life)))
         }
         Verdict::Deny => ("Denied", None),
     };

@@ -36,7 +36,7 @@ struct State {
     /// By socket, the process that serves it.
     listeners: BTreeMap<PathBuf, u32>,
     /// No OOM score may be lowered.
-    keeps_scores: bool,
+    rejects_scores: bool,
 }
 
 #[derive(Debug)]
@@ -76,7 +76,7 @@ impl FakeCgroups {
     }
 
     /// Creates a cgroup, as another program would.
-    pub fn put(&self, cgroup: &str) -> &Self {
+    pub fn create(&self, cgroup: &str) -> &Self {
         self.state.lock().make(cgroup);
         self
     }
@@ -92,7 +92,7 @@ impl FakeCgroups {
     }
 
     /// Removes a cgroup with everything below it, as another program would; its processes are moved elsewhere.
-    pub fn take(&self, cgroup: &str) -> &Self {
+    pub fn remove_cgroup(&self, cgroup: &str) -> &Self {
         let mut state = self.state.lock();
         state.cgroups.retain(|path, _| !is_inside(path, cgroup));
         state
@@ -131,14 +131,14 @@ impl FakeCgroups {
     }
 
     /// From now on no score may be set.
-    pub fn keep_scores(&self) -> &Self {
-        self.state.lock().keeps_scores = true;
+    pub fn reject_scores(&self) -> &Self {
+        self.state.lock().rejects_scores = true;
         self
     }
 
     /// The cgroup of a process, and its score.
     #[must_use]
-    pub fn place_of(&self, pid: u32) -> Option<(String, i32)> {
+    pub fn process_cgroup(&self, pid: u32) -> Option<(String, i32)> {
         let state = self.state.lock();
         let process = state.processes.iter().find(|process| process.facts.pid == pid)?;
         Some((process.cgroup.clone(), process.facts.oom_score_adj))
@@ -146,17 +146,17 @@ impl FakeCgroups {
 
     /// The memory usage at which watchers are notified.
     #[must_use]
-    pub fn memory_marks(&self) -> Vec<MemoryMark> {
+    pub fn memory_thresholds(&self) -> Vec<MemoryMark> {
         self.state.lock().marks.clone()
     }
 
     /// Signals that one of the thresholds is reached.
-    pub fn ring(&self) {
+    pub fn notify_memory_threshold(&self) {
         self.state.lock().alarm.notify_one();
     }
 
     /// From now on nothing can be created or written there.
-    pub fn break_below(&self, cgroup: &str) -> &Self {
+    pub fn fail_below(&self, cgroup: &str) -> &Self {
         self.state.lock().broken.push(cgroup.to_owned());
         self
     }
@@ -265,9 +265,9 @@ impl Cgroups for FakeCgroups {
 
     async fn facts_of(&self, pids: &[u32]) -> Vec<ProcessFacts> {
         let state = self.state.lock();
-        let asked = state.processes.iter().filter(|process| pids.contains(&process.facts.pid));
-        let place = |process: &Process| format!("1:name=systemd:{0}\n0::{0}\n", process.cgroup);
-        asked.map(|process| ProcessFacts { cgroups: place(process), ..process.facts.clone() }).collect()
+        let requested = state.processes.iter().filter(|process| pids.contains(&process.facts.pid));
+        let cgroups = |process: &Process| format!("1:name=systemd:{0}\n0::{0}\n", process.cgroup);
+        requested.map(|process| ProcessFacts { cgroups: cgroups(process), ..process.facts.clone() }).collect()
     }
 
     async fn listener(&self, socket: &Path) -> HostResult<Option<u32>> {
@@ -276,7 +276,7 @@ impl Cgroups for FakeCgroups {
 
     async fn set_oom_score_adj(&self, pid: u32, score: i32) -> HostResult<()> {
         let mut state = self.state.lock();
-        if state.keeps_scores {
+        if state.rejects_scores {
             return Err(HostError::Invalid("scripted: scores stay as they are".to_owned()));
         }
         let processes = state.processes.iter_mut().filter(|process| process.facts.pid == pid);

@@ -154,10 +154,7 @@ impl Containerd {
             lacks.push("a static /bin/busybox (package busybox-static)".to_owned());
         }
         (!lacks.is_empty()).then(|| {
-            format!(
-                "tests on a real container runtime need {}; `scripts/test` says how to get it all",
-                lacks.join(", ")
-            )
+            format!("tests on a real container runtime need {}; see `scripts/test`", lacks.join(", "))
         })
     }
 
@@ -263,7 +260,7 @@ impl Containerd {
                 Err(state) => state,
             };
             let exited = match self.child.as_mut() {
-                Some(child) => child.try_wait().map_err(|e| failed("look at containerd", e))?,
+                Some(child) => child.try_wait().map_err(|e| failed("check containerd", e))?,
                 None => return Err(ContainerdError("containerd is not running".to_owned())),
             };
             if exited.is_some() || Instant::now() > deadline {

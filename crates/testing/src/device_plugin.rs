@@ -168,11 +168,11 @@ impl device_plugin_server::DevicePlugin for State {
         request: Request<wire::PreferredAllocationRequest>,
     ) -> Result<Response<wire::PreferredAllocationResponse>, Status> {
         let mut answers = Vec::new();
-        for asked in request.into_inner().container_requests {
-            self.note("GetPreferredAllocation", &asked.available_device_ids);
-            let mut device_ids = asked.available_device_ids;
+        for container in request.into_inner().container_requests {
+            self.note("GetPreferredAllocation", &container.available_device_ids);
+            let mut device_ids = container.available_device_ids;
             device_ids.sort_by(|a, b| b.cmp(a));
-            device_ids.truncate(usize::try_from(asked.allocation_size).unwrap_or_default());
+            device_ids.truncate(usize::try_from(container.allocation_size).unwrap_or_default());
             answers.push(wire::ContainerPreferredAllocationResponse { device_ids });
         }
         Ok(Response::new(wire::PreferredAllocationResponse { container_responses: answers }))
@@ -183,22 +183,22 @@ impl device_plugin_server::DevicePlugin for State {
         request: Request<wire::AllocateRequest>,
     ) -> Result<Response<wire::AllocateResponse>, Status> {
         let mut answers = Vec::new();
-        for asked in request.into_inner().container_requests {
-            self.note("Allocate", &asked.device_ids);
+        for container in request.into_inner().container_requests {
+            self.note("Allocate", &container.device_ids);
             let device = |id: &String| wire::DeviceSpec {
                 container_path: format!("/dev/plugged-{id}"),
                 host_path: format!("/dev/{id}"),
                 permissions: "rw".to_owned(),
             };
             answers.push(wire::ContainerAllocateResponse {
-                envs: [("PLUGGED".to_owned(), asked.device_ids.join(","))].into(),
+                envs: [("PLUGGED".to_owned(), container.device_ids.join(","))].into(),
                 mounts: vec![wire::Mount {
                     container_path: "/plugged/users".to_owned(),
                     host_path: "/etc/passwd".to_owned(),
                     read_only: true,
                 }],
-                devices: asked.device_ids.iter().map(device).collect(),
-                annotations: [("plugged.example.com/ids".to_owned(), asked.device_ids.join(","))].into(),
+                devices: container.device_ids.iter().map(device).collect(),
+                annotations: [("plugged.example.com/ids".to_owned(), container.device_ids.join(","))].into(),
                 cdi_devices: Vec::new(),
             });
         }

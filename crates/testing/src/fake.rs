@@ -126,8 +126,8 @@ impl FakeRuntime {
     }
 
     /// Clears every fault and is reachable again. Latencies stay, and calls that hang already continue to hang.
-    pub fn calm(&self) {
-        self.shared.script.lock().calm();
+    pub fn clear_faults(&self) {
+        self.shared.script.lock().clear_faults();
     }
 
     /// Every call of that method takes this long before it does anything.

@@ -161,8 +161,8 @@ impl FakeCluster {
     }
 
     /// Clears every fault, and is reachable.
-    pub fn calm(&self) -> &Self {
-        self.shared.script.lock().calm();
+    pub fn clear_faults(&self) -> &Self {
+        self.shared.script.lock().clear_faults();
         self
     }
 
@@ -240,7 +240,7 @@ impl FakeCluster {
 
     /// The stored object. No fault applies, and it is not counted.
     #[must_use]
-    pub fn look<K: FakeObject>(&self, namespace: &str, name: &str) -> Option<K> {
+    pub fn object<K: FakeObject>(&self, namespace: &str, name: &str) -> Option<K> {
         self.shared.store.lock().get("", namespace, name).ok()
     }
 
@@ -369,8 +369,8 @@ impl Cluster for FakeCluster {
         self.shared
             .act(Verb::Create, "tokenreviews", "", "create tokenreviews", |shared| {
                 let tokens = shared.tokens.lock();
-                let asked = Some(review.spec.token.as_str());
-                let user = tokens.iter().find(|(token, _)| Some(token.as_str()) == asked);
+                let requested = Some(review.spec.token.as_str());
+                let user = tokens.iter().find(|(token, _)| Some(token.as_str()) == requested);
                 let status = match user {
                     Some((_, user)) => json!({"authenticated": true, "user": {"username": user}}),
                     None => json!({"authenticated": false}),

@@ -40,10 +40,10 @@ impl FakeCri {
         let listener = UnixListener::bind(socket)?;
         let service = Service::new(runtime);
         let traces: Arc<Mutex<BTreeSet<String>>> = Arc::default();
-        let told = Arc::clone(&traces);
+        let recorded = Arc::clone(&traces);
         let listen = move |request: Request<()>| {
             let parent = request.metadata().get(TRACEPARENT).and_then(|parent| parent.to_str().ok());
-            told.lock().extend(parent.map(str::to_owned));
+            recorded.lock().extend(parent.map(str::to_owned));
             Ok(request)
         };
         let serving = Server::builder()

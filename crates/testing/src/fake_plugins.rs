@@ -50,35 +50,35 @@ impl FakePlugins {
     ///
     /// # Errors
     /// The error of the kubelet.
-    pub async fn come(&self, resource: &str, devices: &[&str]) -> Result<(), String> {
-        let told = devices.iter().map(|id| PluginDevice {
+    pub async fn register(&self, resource: &str, devices: &[&str]) -> Result<(), String> {
+        let list = devices.iter().map(|id| PluginDevice {
             id: (*id).to_owned(),
             is_healthy: true,
             numa_nodes: Vec::new(),
         });
         let plugin = FakePlugin {
-            devices: watch::Sender::new(Some(told.collect())),
+            devices: watch::Sender::new(Some(list.collect())),
             refusal: Mutex::default(),
             handed_out: Mutex::default(),
         };
         let registrar = {
             let mut state = self.state.lock();
             state.plugins.insert(socket_of(resource), Arc::new(plugin));
-            state.registrar.clone().ok_or_else(|| "nobody listens".to_owned())?
+            state.registrar.clone().ok_or_else(|| "connection refused".to_owned())?
         };
         let (version, endpoint) = ("v1beta1".to_owned(), socket_of(resource));
         registrar.register(DeviceRegistration { version, endpoint, resource: resource.to_owned() }).await
     }
 
     /// Stops the plugin.
-    pub fn go(&self, resource: &str) {
+    pub fn stop_plugin(&self, resource: &str) {
         if let Some(plugin) = self.state.lock().plugins.remove(&socket_of(resource)) {
             plugin.devices.send_replace(None);
         }
     }
 
     /// From now on the plugin fails allocations with this error, or succeeds again.
-    pub fn refuse(&self, resource: &str, why: Option<&str>) {
+    pub fn set_allocation_error(&self, resource: &str, why: Option<&str>) {
         if let Some(plugin) = self.state.lock().plugins.get(&socket_of(resource)) {
             *plugin.refusal.lock() = why.map(str::to_owned);
         }
@@ -86,7 +86,7 @@ impl FakePlugins {
 
     /// The allocations of the plugin, call by call.
     #[must_use]
-    pub fn handed_out(&self, resource: &str) -> Vec<Vec<String>> {
+    pub fn allocations(&self, resource: &str) -> Vec<Vec<String>> {
         let state = self.state.lock();
         state
             .plugins
@@ -112,7 +112,7 @@ impl Plugins for FakePlugins {
         let plugin = self.state.lock().plugins.get(&name).cloned();
         let unreachable = || PluginError::Unreachable {
             socket: socket.to_path_buf(),
-            message: "nobody listens".to_owned(),
+            message: "connection refused".to_owned(),
         };
         plugin.map(|plugin| plugin as Arc<dyn DevicePlugin>).ok_or_else(unreachable)
     }
@@ -137,13 +137,13 @@ impl DevicePlugin for FakePlugin {
     }
 
     async fn devices(&self) -> PluginResult<DeviceLists> {
-        let told = self.devices.subscribe();
-        let lists = stream::unfold((told, true), |(mut told, is_first)| async move {
+        let changes = self.devices.subscribe();
+        let lists = stream::unfold((changes, true), |(mut changes, is_first)| async move {
             if !is_first {
-                told.changed().await.ok()?;
+                changes.changed().await.ok()?;
             }
-            let devices = told.borrow_and_update().clone()?;
-            Some((Ok(devices), (told, false)))
+            let devices = changes.borrow_and_update().clone()?;
+            Some((Ok(devices), (changes, false)))
         });
         Ok(lists.boxed())
     }

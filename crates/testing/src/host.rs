@@ -60,9 +60,9 @@ pub enum HostFault {
     /// Never answers; nothing was done.
     Hangs,
     /// Timed out: its effect may still happen.
-    GivesUp,
+    TimesOut,
     /// Timed out, but done all the same.
-    GivesUpAndIsDone,
+    TimesOutButDone,
 }
 
 /// A change of the tree, for watchers.
@@ -88,7 +88,7 @@ pub struct FakeHost {
 #[derive(Debug)]
 struct Shared {
     tree: Mutex<Tree>,
-    faults: Mutex<BTreeMap<HostMethod, VecDeque<Ambush>>>,
+    faults: Mutex<BTreeMap<HostMethod, VecDeque<PendingFault>>>,
     changes: broadcast::Sender<Changed>,
     machine: MachineInfo,
     swap: Mutex<Swap>,
@@ -116,7 +116,7 @@ const SPACE: FilesystemSpace = FilesystemSpace {
 
 /// A queued fault for a call with a path.
 #[derive(Debug)]
-struct Ambush {
+struct PendingFault {
     below: PathBuf,
     fault: HostFault,
 }
@@ -215,7 +215,7 @@ impl FakeHost {
     }
 
     /// Another program flushes all tables.
-    pub fn empty_firewalls(&self) -> &Self {
+    pub fn flush_firewalls(&self) -> &Self {
         self.shared.firewalls.lock().empty();
         self
     }
@@ -236,7 +236,7 @@ impl FakeHost {
 
     /// From now on filesystems have project quotas, which count a kibibyte more for each project: a file that is deleted and
     /// still open.
-    pub fn count_projects(&self) -> &Self {
+    pub fn enable_project_quotas(&self) -> &Self {
         self.shared.projects.lock().get_or_insert_default();
         self
     }
@@ -260,13 +260,13 @@ impl FakeHost {
 
     /// The fault applies to the next call with that path or one below it; others succeed.
     pub fn fault_below(&self, method: HostMethod, path: impl AsRef<Path>, fault: HostFault) -> &Self {
-        let ambush = Ambush { below: path.as_ref().to_owned(), fault };
-        self.shared.faults.lock().entry(method).or_default().push_back(ambush);
+        let pending = PendingFault { below: path.as_ref().to_owned(), fault };
+        self.shared.faults.lock().entry(method).or_default().push_back(pending);
         self
     }
 
     /// Clears the faults that have not been applied yet.
-    pub fn calm(&self) {
+    pub fn clear_faults(&self) {
         self.shared.faults.lock().clear();
     }
 
@@ -301,11 +301,11 @@ impl FakeHost {
     fn meet(&self, method: HostMethod, path: &Path, is_done: bool) -> Option<HostFault> {
         let mut faults = self.shared.faults.lock();
         let waiting = faults.get_mut(&method)?;
-        let meets = |ambush: &Ambush| {
-            path.starts_with(&ambush.below) && is_done == (ambush.fault == HostFault::GivesUpAndIsDone)
+        let meets = |pending: &PendingFault| {
+            path.starts_with(&pending.below) && is_done == (pending.fault == HostFault::TimesOutButDone)
         };
         let index = waiting.iter().position(meets)?;
-        waiting.remove(index).map(|ambush| ambush.fault)
+        waiting.remove(index).map(|pending| pending.fault)
     }
 
     /// Applies the fault of a call.
@@ -326,7 +326,7 @@ impl FakeHost {
                 path: path.to_owned(),
                 source: std::io::Error::other("scripted: input/output error"),
             }),
-            Some(HostFault::GivesUp | HostFault::GivesUpAndIsDone) => {
+            Some(HostFault::TimesOut | HostFault::TimesOutButDone) => {
                 Err(HostError::GivenUp(format!("{what} {}: no answer (scripted)", path.display())))
             }
             Some(HostFault::Hangs) => std::future::pending().await,

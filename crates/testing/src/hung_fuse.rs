@@ -172,19 +172,19 @@ mod tests {
     #[test]
     fn hung_fuse_answers_then_hangs_until_dropped() {
         let dir = tempfile::tempdir().unwrap();
-        let place = dir.path().join("fuse");
-        let fuse = HungFuse::mount(&place).unwrap();
-        assert!(std::fs::metadata(&place).unwrap().is_dir());
-        assert_eq!(std::fs::read_dir(&place).unwrap().count(), 0);
+        let mount_point = dir.path().join("fuse");
+        let fuse = HungFuse::mount(&mount_point).unwrap();
+        assert!(std::fs::metadata(&mount_point).unwrap().is_dir());
+        assert_eq!(std::fs::read_dir(&mount_point).unwrap().count(), 0);
         fuse.hang();
-        let asked = place.clone();
-        let stuck = std::thread::spawn(move || std::fs::metadata(asked).map(|_| ()));
+        let path = mount_point.clone();
+        let stuck = std::thread::spawn(move || std::fs::metadata(path).map(|_| ()));
         while fuse.unanswered() == 0 {
             std::thread::yield_now();
         }
         assert!(!stuck.is_finished());
         drop(fuse);
         assert!(stuck.join().unwrap().is_err());
-        assert!(std::fs::metadata(&place).unwrap().is_dir(), "what was below is seen again");
+        assert!(std::fs::metadata(&mount_point).unwrap().is_dir(), "the covered content is visible again");
     }
 }

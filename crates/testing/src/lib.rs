@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 pub mod certificates;
-mod cgroup_place;
+mod cgroup_path;
 pub mod cgroups;
 pub mod containerd;
 pub mod device_plugin;

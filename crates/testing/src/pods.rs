@@ -44,7 +44,7 @@ pub fn pod(name: &str) -> PodBuilder {
 #[track_caller]
 #[expect(
     clippy::panic,
-    reason = "a fixture that is no pod is a mistake in the test, to be shown at its line"
+    reason = "a fixture that is not a pod is a mistake in the test, reported at its line"
 )]
 pub fn pod_from_json(pod: Value) -> Arc<Pod> {
     match serde_json::from_value(pod.clone()) {

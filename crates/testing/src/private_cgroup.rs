@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use model::CgroupDriver;
 
-use crate::cgroup_place::place_of;
+use crate::cgroup_path::cgroup_path;
 use crate::containerd::{cgroup_dirs_of, cgroup_driver, cgroup_root_of};
 
 pub const CGROUP_MOUNT: &str = "/sys/fs/cgroup";
@@ -56,7 +56,7 @@ impl PrivateCgroup {
 
     /// With systemd it is a slice, which exists once it is started.
     fn systemctl(&self, verb: &str) -> io::Result<()> {
-        let slice = place_of(CgroupDriver::Systemd, &self.path());
+        let slice = cgroup_path(CgroupDriver::Systemd, &self.path());
         let status = Command::new("systemctl").args([verb, &slice]).status()?;
         if status.success() { Ok(()) } else { Err(io::Error::other(format!("systemctl {verb} {slice}"))) }
     }
@@ -65,13 +65,13 @@ impl PrivateCgroup {
     /// directories. With systemd they are slices.
     #[must_use]
     pub fn find(&self, below: &str) -> Vec<PathBuf> {
-        let place = place_of(cgroup_driver(), &format!("{}/{below}", self.path()));
+        let path = cgroup_path(cgroup_driver(), &format!("{}/{below}", self.path()));
         let all = trees().into_iter().chain([Path::new(CGROUP_MOUNT).join("unified")]);
-        all.map(|tree| tree.join(&place)).filter(|dir| dir.exists()).collect()
+        all.map(|tree| tree.join(&path)).filter(|dir| dir.exists()).collect()
     }
 
     fn inside(&self, tree: &Path) -> PathBuf {
-        tree.join(place_of(cgroup_driver(), &self.path()))
+        tree.join(cgroup_path(cgroup_driver(), &self.path()))
     }
 
     /// Removes it from the bottom up; returns what is left of it after a generous time.

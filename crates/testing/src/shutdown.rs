@@ -68,13 +68,13 @@ impl FakeShutdown {
     }
 
     /// Breaks all connections; the argument sets whether new ones can be made.
-    pub fn lose(&self, comes_back: bool) {
+    pub fn disconnect(&self, comes_back: bool) {
         self.state.lock().is_there = comes_back;
         self.broken.send_modify(|count| *count += 1);
     }
 
     /// From the next reload on, after that many calls, the shutdown can be delayed for so long.
-    pub fn grant(&self, after: u32, delay: Duration) {
+    pub fn set_delay_after_reload(&self, after: u32, delay: Duration) {
         self.state.lock().granted = (after, delay);
     }
 
@@ -106,7 +106,7 @@ impl Shutdown for FakeShutdown {
         let mut state = self.state.lock();
         state.connections += 1;
         if !state.is_there {
-            return Err(failed("connect to logind", "scripted: nobody is there"));
+            return Err(failed("connect to logind", "scripted: connection refused"));
         }
         drop(state);
         let (announced, broken) = (self.announced.subscribe(), self.broken.subscribe());
@@ -124,7 +124,7 @@ struct FakeWatch {
 impl FakeWatch {
     fn check(&self) -> ShutdownResult<()> {
         let is_broken = self.broken.has_changed().unwrap_or(true);
-        if is_broken { Err(failed("ask logind", "scripted: the connection is broken")) } else { Ok(()) }
+        if is_broken { Err(failed("query logind", "scripted: the connection is broken")) } else { Ok(()) }
     }
 }
 
@@ -157,7 +157,7 @@ impl ShutdownWatch for FakeWatch {
         self.check()?;
         let mut state = self.shutdown.state.lock();
         if state.is_ending {
-            return Err(failed("hold up the end", "scripted: it is under way"));
+            return Err(failed("inhibit the shutdown", "scripted: the shutdown is in progress"));
         }
         state.locks += 1;
         drop(state);

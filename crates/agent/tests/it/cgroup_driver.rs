@@ -17,10 +17,10 @@ async fn cgroup_driver_of_the_runtime_overrides_the_configured_one() {
     let mut world = World::new();
     world.fake.set_cgroup_driver(CgroupDriver::Systemd);
     world.start().await;
-    world.until("the driver is known", |w| driver(w) == Some(CgroupDriver::Systemd)).await;
+    world.until("the cgroup driver is known", |w| driver(w) == Some(CgroupDriver::Systemd)).await;
     assert!(!world.metrics().await.contains("kubelet_cri_losing_support"));
-    world.pass(seconds(60)).await;
-    assert_eq!(world.fake.count(Method::RuntimeConfig), 1, "asked once");
+    world.advance(seconds(60)).await;
+    assert_eq!(world.fake.count(Method::RuntimeConfig), 1, "requested once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -30,14 +30,14 @@ async fn old_runtime_uses_the_configured_cgroup_driver_without_delay() {
     world.fake.fault_always(Method::RuntimeConfig, Some(Fault::Unimplemented));
     world.apply(&pod("web", [container("app")]));
     world.start().await;
-    let known = world.until("the driver is known", |w| driver(w) == Some(CgroupDriver::Systemd)).await;
+    let known = world.until("the cgroup driver is known", |w| driver(w) == Some(CgroupDriver::Systemd)).await;
     assert!(known < seconds(1), "{known:?}");
     let metrics = world.metrics().await;
     assert!(metrics.contains(LOSING), "{metrics}");
     let runs = world.until("the container runs", |w| w.runs("web-node/app")).await;
     assert!(runs < seconds(2), "{runs:?}");
-    world.pass(seconds(60)).await;
-    assert_eq!(world.fake.count(Method::RuntimeConfig), 1, "asked once");
+    world.advance(seconds(60)).await;
+    assert_eq!(world.fake.count(Method::RuntimeConfig), 1, "requested once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -45,12 +45,12 @@ async fn cgroup_driver_is_requested_until_a_late_runtime_answers() {
     let mut world = World::new();
     world.fake.set_cgroup_driver(CgroupDriver::Systemd).set_down(true);
     world.start().await;
-    world.pass(seconds(61)).await;
-    assert_eq!(driver(&world), None, "nobody has said anything yet");
-    let asked = world.fake.count(Method::RuntimeConfig);
-    assert!((30..=31).contains(&asked), "asked {asked} times in a minute");
+    world.advance(seconds(61)).await;
+    assert_eq!(driver(&world), None, "no observation has been made yet");
+    let requests = world.fake.count(Method::RuntimeConfig);
+    assert!((30..=31).contains(&requests), "requested {requests} times in a minute");
     world.fake.set_down(false);
-    world.until("the driver is known", |w| driver(w) == Some(CgroupDriver::Systemd)).await;
+    world.until("the cgroup driver is known", |w| driver(w) == Some(CgroupDriver::Systemd)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -58,8 +58,9 @@ async fn failed_cgroup_driver_request_is_tried_three_times() {
     let mut world = World::new();
     world.fake.fault_always(Method::RuntimeConfig, Some(Fault::Failed("no idea".to_owned())));
     world.start().await;
-    let known = world.until("the driver is known", |w| driver(w) == Some(CgroupDriver::Cgroupfs)).await;
+    let known =
+        world.until("the cgroup driver is known", |w| driver(w) == Some(CgroupDriver::Cgroupfs)).await;
     assert!(known >= seconds(4) && known < seconds(5), "{known:?}");
     assert_eq!(world.fake.count(Method::RuntimeConfig), 3);
-    assert!(!world.metrics().await.contains("kubelet_cri_losing_support"), "it is not old, but ill");
+    assert!(!world.metrics().await.contains("kubelet_cri_losing_support"), "it is not old, but damaged");
 }

@@ -43,7 +43,7 @@ async fn removed_pod_cgroup_restarts_the_pod_with_a_new_cgroup() {
         if is_restart {
             world.crash().await;
         }
-        world.cgroups.take(CGROUP);
+        world.cgroups.remove_cgroup(CGROUP);
         let since = world.now();
         if is_restart {
             world.start().await;
@@ -63,7 +63,7 @@ async fn missing_pod_cgroup_is_created_only_after_its_containers_have_stopped() 
     let before = instance(&world);
     let stops = world.times_of("StopPodSandbox web-node").len();
     world.fake.fault_always(Method::StopPodSandbox, Some(Fault::Failed("stuck".to_owned())));
-    world.cgroups.take(CGROUP);
+    world.cgroups.remove_cgroup(CGROUP);
     world.until("it is tried", |w| w.times_of("StopPodSandbox web-node").len() > stops + 1).await;
     assert_eq!(weight(&world, CGROUP), None);
     world.fake.fault_always(Method::StopPodSandbox, None);
@@ -85,8 +85,8 @@ async fn changed_cgroup_values_are_reset_without_a_restart() {
             world.start().await;
         }
         let right = |w: &World| weight(w, CGROUP).as_deref() == Some("20");
-        let mended = world.until("the cgroup weighs what it should", right).await;
-        assert!(mended - since < seconds(100), "{:?}", mended - since);
+        let corrected = world.until("the cgroup has the expected weight", right).await;
+        assert!(corrected - since < seconds(100), "{:?}", corrected - since);
     }
     world.until("the pod is ready", |w| w.is_ready("web")).await;
     assert_eq!(instance(&world), before);
@@ -96,8 +96,8 @@ async fn changed_cgroup_values_are_reset_without_a_restart() {
 async fn unreadable_pod_cgroup_is_not_treated_as_removed() {
     let world = with_a_pod().await;
     let before = instance(&world);
-    world.cgroups.break_below(CGROUP).take(CGROUP);
-    world.pass(seconds(300)).await;
+    world.cgroups.fail_below(CGROUP).remove_cgroup(CGROUP);
+    world.advance(seconds(300)).await;
     assert_eq!(instance(&world), before);
     world.cgroups.repair();
     world.until("it runs in another sandbox", |w| runs_again(w, before.as_ref())).await;
@@ -107,13 +107,13 @@ async fn unreadable_pod_cgroup_is_not_treated_as_removed() {
 async fn qos_cgroups_are_corrected_each_minute() {
     let world = with_a_pod().await;
     let is_right = |w: &World| weight(w, BURSTABLE).as_deref() == Some("20");
-    world.until("the QoS cgroup weighs what its pods request", is_right).await;
+    world.until("the QoS cgroup has the weight of its pods' requests", is_right).await;
     world.cgroups.write(BURSTABLE, "cpu.weight", "77");
     let since = world.now();
-    let right = world.until("the QoS cgroup is set right", is_right).await;
+    let right = world.until("the QoS cgroup is corrected", is_right).await;
     assert!(right - since <= seconds(61), "{:?}", right - since);
-    world.cgroups.take("/kubepods/besteffort");
-    world.until("the other QoS cgroup is there again", |w| weight(w, "/kubepods/besteffort").is_some()).await;
+    world.cgroups.remove_cgroup("/kubepods/besteffort");
+    world.until("the other QoS cgroup exists again", |w| weight(w, "/kubepods/besteffort").is_some()).await;
     world.apply(&pod("other", [container("app")]));
-    world.until("a pod finds its place in it", |w| w.is_ready("other")).await;
+    world.until("a pod finds its slot in it", |w| w.is_ready("other")).await;
 }

@@ -47,7 +47,7 @@ impl World {
     // ---- the node ----
 
     pub(crate) fn node(&self) -> Option<Node> {
-        self.api().look("", "node")
+        self.api().object("", "node")
     }
 
     pub(crate) fn node_condition(&self, kind: &str) -> Option<NodeCondition> {
@@ -70,31 +70,31 @@ impl World {
     pub(crate) fn delete(&self, name: &str, grace_seconds: Option<i64>) {
         assert!(
             self.api().remove::<Pod>("default", name, grace_seconds),
-            "{name} is not there to be deleted"
+            "{name} does not exist and cannot be deleted"
         );
     }
 
     pub(crate) fn in_api(&self, name: &str) -> Option<Pod> {
-        self.api().look("default", name)
+        self.api().object("default", name)
     }
 
     /// The pod's status in the API.
-    pub(crate) fn said(&self, name: &str) -> PodStatus {
+    pub(crate) fn api_status(&self, name: &str) -> PodStatus {
         self.in_api(name).and_then(|pod| pod.status).unwrap_or_default()
     }
 
-    pub(crate) fn said_phase(&self, name: &str) -> String {
-        self.said(name).phase.unwrap_or_default()
+    pub(crate) fn api_phase(&self, name: &str) -> String {
+        self.api_status(name).phase.unwrap_or_default()
     }
 
-    pub(crate) fn is_said_ready(&self, name: &str) -> bool {
-        self.said(name).conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+    pub(crate) fn is_ready_in_api(&self, name: &str) -> bool {
+        self.api_status(name).conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
     }
 
     // ---- events ----
 
     /// `Warning Failed web: message`, each with its count.
-    pub(crate) fn told(&self, reason: &str) -> Vec<Event> {
+    pub(crate) fn api_events(&self, reason: &str) -> Vec<Event> {
         let all = self.api().all::<Event>();
         all.into_iter().filter(|event| event.reason.as_deref() == Some(reason)).collect()
     }
@@ -106,7 +106,7 @@ impl World {
     }
 
     /// How often that call was made: `patch nodes/status node`.
-    pub(crate) fn asked(&self, line: &str) -> usize {
+    pub(crate) fn api_calls(&self, line: &str) -> usize {
         self.api().call_lines().iter().filter(|call| *call == line).count()
     }
 

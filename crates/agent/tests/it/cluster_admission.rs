@@ -8,22 +8,22 @@ use crate::pods::{Manifest, container, container_with, pod};
 use crate::world::{World, seconds};
 
 /// A pod of one container that requests so many of the node's four CPUs.
-fn asking(name: &str, cpus: &str) -> Manifest {
+fn requesting(name: &str, cpus: &str) -> Manifest {
     pod(name, [container_with("app", json!({"resources": {"requests": {"cpu": cpus}}}))])
 }
 
 fn reason(world: &World, name: &str) -> String {
-    world.said(name).reason.unwrap_or_default()
+    world.api_status(name).reason.unwrap_or_default()
 }
 
 /// The result of such a pod on a node that runs one already.
 #[track_caller]
 fn refused_as(world: &World, name: &str, expected: &str, message: &str) {
-    let said = world.said(name);
-    assert_eq!(said.phase.as_deref(), Some("Failed"), "{name}");
-    assert_eq!(said.reason.as_deref(), Some(expected), "{name}");
-    let told = said.message.unwrap_or_default();
-    assert!(told.starts_with("Pod was rejected: ") && told.contains(message), "{name}: {told}");
+    let status = world.api_status(name);
+    assert_eq!(status.phase.as_deref(), Some("Failed"), "{name}");
+    assert_eq!(status.reason.as_deref(), Some(expected), "{name}");
+    let text = status.message.unwrap_or_default();
+    assert!(text.starts_with("Pod was rejected: ") && text.contains(message), "{name}: {text}");
     assert!(!world.runs(&format!("{name}/app")) && !world.runs(&format!("{name}/rest")), "{name}");
 }
 
@@ -34,21 +34,21 @@ async fn pod_that_does_not_fit_fails_with_a_reason() {
     let taint = |effect: &str| Taint { key: "k".into(), effect: effect.into(), ..Taint::default() };
     node.spec.get_or_insert_default().taints = Some(vec![taint("NoExecute"), taint("NoSchedule")]);
     world.api().put(&node);
-    world.pass(seconds(1)).await;
+    world.advance(seconds(1)).await;
     let port = json!({"ports": [{"containerPort": 80, "hostPort": 80}]});
     let tolerant = |extra: Value| {
         let tolerations = json!({"tolerations": [{"key": "k", "operator": "Exists"}]});
         move |manifest: Manifest| manifest.spec(tolerations).spec(extra)
     };
     world.create(&tolerant(json!({}))(pod("first", [container_with("app", port.clone())])));
-    world.until("the first runs", |w| w.is_said_ready("first")).await;
+    world.until("the first runs", |w| w.is_ready_in_api("first")).await;
     world.create(&tolerant(json!({}))(pod("port", [container_with("app", port)])));
     world.create(&pod("taint", [container("app")]));
     world.create(&tolerant(json!({"nodeSelector": {"disk": "ssd"}}))(pod("labels", [container("app")])));
     world.create(&tolerant(json!({"os": {"name": "windows"}}))(pod("os", [container("app")])));
-    world.create(&tolerant(json!({}))(asking("cpu", "5")));
+    world.create(&tolerant(json!({}))(requesting("cpu", "5")));
     for name in ["port", "taint", "labels", "os", "cpu"] {
-        world.until("it has failed", |w| w.said_phase(name) == "Failed").await;
+        world.until("it has failed", |w| w.api_phase(name) == "Failed").await;
     }
     refused_as(&world, "port", "NodePorts", "free ports");
     refused_as(&world, "taint", "TaintToleration", "taints that the pod didn't tolerate");
@@ -64,10 +64,10 @@ async fn pod_that_does_not_fit_fails_with_a_reason() {
 async fn last_cpu_is_allocated_to_one_of_two_concurrent_pods() {
     let world = World::joined().await;
     for n in 0..6 {
-        world.create(&asking(&format!("web-{n}"), "1500m"));
+        world.create(&requesting(&format!("web-{n}"), "1500m"));
     }
-    let phases = |w: &World| (0..6).map(|n| w.said_phase(&format!("web-{n}"))).collect::<Vec<_>>();
-    world.until("all are decided", |w| phases(w).iter().all(|phase| phase != "Pending")).await;
+    let phases = |w: &World| (0..6).map(|n| w.api_phase(&format!("web-{n}"))).collect::<Vec<_>>();
+    world.until("all are approved or denied", |w| phases(w).iter().all(|phase| phase != "Pending")).await;
     let running = phases(&world).iter().filter(|phase| *phase == "Running").count();
     assert_eq!(running, 2, "{:?}", phases(&world));
     assert_eq!((0..6).filter(|n| reason(&world, &format!("web-{n}")) == "OutOfcpu").count(), 4);
@@ -78,11 +78,13 @@ async fn last_cpu_is_allocated_to_one_of_two_concurrent_pods() {
 async fn pods_that_arrive_together_are_admitted_in_order_of_creation() {
     let mut world = World::of_cluster();
     for name in ["b", "c", "a"] {
-        world.create(&asking(name, "1500m"));
-        world.pass(seconds(1)).await;
+        world.create(&requesting(name, "1500m"));
+        world.advance(seconds(1)).await;
     }
     world.start().await;
-    world.until("all are decided", |w| ["a", "b", "c"].iter().all(|n| w.said_phase(n) != "Pending")).await;
+    world
+        .until("all are approved or denied", |w| ["a", "b", "c"].iter().all(|n| w.api_phase(n) != "Pending"))
+        .await;
     assert_eq!(["a", "b", "c"].map(|name| reason(&world, name)), ["OutOfcpu", "", ""]);
 }
 
@@ -92,9 +94,9 @@ async fn job_pods_in_quick_succession_reuse_the_allocation_of_the_previous_pod()
     world.fake.program("app", Program::exits(0, seconds(2)));
     for n in 0..20 {
         let name = format!("job-{n}");
-        world.create(&asking(&name, "3").restart_policy("Never"));
-        world.until("it is decided", |w| !["", "Pending", "Running"].contains(&&*w.said_phase(&name))).await;
-        assert_eq!((world.said_phase(&name).as_str(), &*reason(&world, &name)), ("Succeeded", ""), "{name}");
+        world.create(&requesting(&name, "3").restart_policy("Never"));
+        world.until("it is decided", |w| !["", "Pending", "Running"].contains(&&*w.api_phase(&name))).await;
+        assert_eq!((world.api_phase(&name).as_str(), &*reason(&world, &name)), ("Succeeded", ""), "{name}");
     }
 }
 
@@ -102,7 +104,7 @@ async fn job_pods_in_quick_succession_reuse_the_allocation_of_the_previous_pod()
 async fn completed_container_releases_its_requests_while_its_pod_runs() {
     let world = World::joined().await;
     world.fake.program("app", Program::exits(0, seconds(5)));
-    let job = asking("job", "3").restart_policy("Never");
+    let job = requesting("job", "3").restart_policy("Never");
     world.create(&job.spec(json!({"containers": [
         container_with("app", json!({"resources": {"requests": {"cpu": "3"}}})),
         container_with("rest", json!({"resources": {"requests": {"cpu": "500m"}}})),
@@ -112,13 +114,15 @@ async fn completed_container_releases_its_requests_while_its_pod_runs() {
         pod(name, [container_with("rest", json!({"resources": {"requests": {"cpu": cpus}}}))])
     };
     world.create(&stays("early", "3"));
-    world.until("it is refused", |w| reason(w, "early") == "OutOfcpu").await;
+    world.until("it is rejected", |w| reason(w, "early") == "OutOfcpu").await;
     world.until("the first has ended", |w| !w.runs("job/app")).await;
-    world.pass(seconds(2)).await;
+    world.advance(seconds(2)).await;
     world.create(&stays("next", "3"));
-    world.until("the next runs beside what is left", |w| w.is_said_ready("next") && w.runs("job/rest")).await;
+    world
+        .until("the next one runs next to the leftovers", |w| w.is_ready_in_api("next") && w.runs("job/rest"))
+        .await;
     world.create(&stays("more", "501m"));
-    world.until("what is left counts", |w| w.said_phase("more") == "Failed").await;
+    world.until("available memory counts", |w| w.api_phase("more") == "Failed").await;
     refused_as(&world, "more", "OutOfcpu", "requested: 501, used: 3500, capacity: 4000");
 }
 
@@ -126,30 +130,30 @@ async fn completed_container_releases_its_requests_while_its_pod_runs() {
 async fn force_deleted_pod_holds_no_allocation() {
     let world = World::joined().await;
     world.fake.program("app", Program::runs().ignoring_term());
-    world.create(&asking("web", "3"));
-    world.until("it runs", |w| w.is_said_ready("web")).await;
+    world.create(&requesting("web", "3"));
+    world.until("it runs", |w| w.is_ready_in_api("web")).await;
     world.delete("web", Some(0));
-    world.pass(seconds(1)).await;
-    world.create(&asking("next", "3"));
-    world.until("the next runs", |w| w.is_said_ready("next")).await;
+    world.advance(seconds(1)).await;
+    world.create(&requesting("next", "3"));
+    world.until("the next runs", |w| w.is_ready_in_api("next")).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn restarted_agent_admits_all_running_pods() {
     let mut world = World::joined().await;
-    world.create(&asking("old", "3"));
-    world.until("it runs", |w| w.is_said_ready("old")).await;
-    world.create(&asking("refused", "2"));
-    world.until("it is refused", |w| w.said_phase("refused") == "Failed").await;
-    let before = world.said("refused");
+    world.create(&requesting("old", "3"));
+    world.until("it runs", |w| w.is_ready_in_api("old")).await;
+    world.create(&requesting("refused", "2"));
+    world.until("it is rejected", |w| w.api_phase("refused") == "Failed").await;
+    let before = world.api_status("refused");
     world.crash().await;
-    world.pass(seconds(5)).await;
-    world.create(&asking("a-new", "2"));
+    world.advance(seconds(5)).await;
+    world.create(&requesting("a-new", "2"));
     world.start().await;
-    world.until("the new one is decided", |w| w.said_phase("a-new") == "Failed").await;
-    world.pass(seconds(60)).await;
-    assert!(world.is_said_ready("old"));
-    assert_eq!(world.said("refused"), before);
+    world.until("the new one is approved", |w| w.api_phase("a-new") == "Failed").await;
+    world.advance(seconds(60)).await;
+    assert!(world.is_ready_in_api("old"));
+    assert_eq!(world.api_status("refused"), before);
     assert_eq!(world.recorded("OutOfcpu"), 1, "only about the new one");
     assert_eq!(world.times_of("StartContainer old/app").len(), 1);
 }
@@ -158,24 +162,24 @@ async fn restarted_agent_admits_all_running_pods() {
 async fn critical_pod_waits_until_preempted_pods_have_terminated() {
     let world = World::joined().await;
     world.fake.program("app", Program::runs().stopping(seconds(7), 0));
-    world.create(&asking("small", "500m"));
-    world.create(&asking("large", "3"));
-    world.until("both run", |w| w.is_said_ready("small") && w.is_said_ready("large")).await;
-    world.create(&asking("critical", "2").spec(json!({"priority": 2_000_001_000})));
+    world.create(&requesting("small", "500m"));
+    world.create(&requesting("large", "3"));
+    world.until("both run", |w| w.is_ready_in_api("small") && w.is_ready_in_api("large")).await;
+    world.create(&requesting("critical", "2").spec(json!({"priority": 2_000_001_000})));
     let came = world.now();
-    world.until("the critical one runs", |w| w.is_said_ready("critical")).await;
+    world.until("the critical one runs", |w| w.is_ready_in_api("critical")).await;
     let sandbox = world.times_of("RunPodSandbox critical")[0];
     assert!(sandbox >= came + seconds(7), "it began after {:?}", sandbox - came);
-    world.until("the other has failed", |w| w.said_phase("large") == "Failed").await;
-    let said = world.said("large");
-    assert_eq!(said.reason.as_deref(), Some("Preempting"));
-    let conditions = said.conditions.unwrap();
+    world.until("the other has failed", |w| w.api_phase("large") == "Failed").await;
+    let status = world.api_status("large");
+    assert_eq!(status.reason.as_deref(), Some("Preempting"));
+    let conditions = status.conditions.unwrap();
     let target = conditions.iter().find(|c| c.type_ == "DisruptionTarget").unwrap();
     assert_eq!((target.status.as_str(), target.reason.as_deref()), ("True", Some("TerminationByKubelet")));
     let text = "Pod was preempted by Kubelet to accommodate a critical pod.";
     assert_eq!(target.message.as_deref(), Some(text));
     assert_eq!(world.recorded("Preempting"), 1);
-    assert!(world.is_said_ready("small"), "there was enough without it");
+    assert!(world.is_ready_in_api("small"), "there was enough without it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -185,7 +189,7 @@ async fn standalone_node_admits_at_most_max_pods() {
     world.start().await;
     for n in 0..3 {
         world.apply(&pod(&format!("web-{n}"), [container("app")]));
-        world.pass(seconds(2)).await;
+        world.advance(seconds(2)).await;
     }
     world.until("two run", |w| w.is_ready("web-0") && w.is_ready("web-1")).await;
     let refused = world.status("web-2").unwrap();

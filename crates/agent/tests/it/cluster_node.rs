@@ -33,9 +33,9 @@ async fn node_registers_and_is_ready_at_once() {
     assert_eq!(node.metadata.labels.unwrap()["kubernetes.io/hostname"], "node");
     let ready = world.node_condition("Ready").unwrap();
     assert_eq!(ready.reason.as_deref(), Some("KubeletReady"));
-    assert_eq!(world.asked("create nodes node"), 1);
-    world.until("it was told", |w| !w.told("NodeReady").is_empty()).await;
-    assert_eq!(world.recorded("NodeReady"), 1, "one and the same thing is told once");
+    assert_eq!(world.api_calls("create nodes node"), 1);
+    world.until("it was reported", |w| !w.api_events("NodeReady").is_empty()).await;
+    assert_eq!(world.recorded("NodeReady"), 1, "a repeated error is reported once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -48,7 +48,7 @@ async fn node_registration_gets_the_node_before_or_after_create() {
         let lines = world.api().call_lines();
         let mut calls = lines.iter().map(|line| line.trim()).filter(|line| line.ends_with(" nodes node"));
         assert_eq!(calls.next(), Some(first), "{lines:?}");
-        assert_eq!(world.asked("create nodes node"), 1);
+        assert_eq!(world.api_calls("create nodes node"), 1);
     }
 }
 
@@ -58,7 +58,7 @@ async fn late_runtime_makes_the_node_ready_promptly() {
     world.fake.set_down(true);
     world.start().await;
     world.until("the node is registered", |w| w.node().is_some()).await;
-    world.pass(seconds(33)).await;
+    world.advance(seconds(33)).await;
     assert!(!world.is_node_ready());
     world.fake.set_down(false);
     let up = world.now();
@@ -91,10 +91,10 @@ async fn node_registration_backs_off_until_the_api_is_reachable() {
     let mut world = World::of_cluster();
     world.api().set_outage(Some(Outage::Refused));
     world.start().await;
-    world.pass(seconds(300)).await;
-    let is_look = |call: &&testing::ClusterCall| call.verb == Verb::Get && call.resource == "nodes";
+    world.advance(seconds(300)).await;
+    let is_get = |call: &&testing::ClusterCall| call.verb == Verb::Get && call.resource == "nodes";
     let calls = world.api().calls();
-    let times: Vec<_> = calls.iter().filter(is_look).map(|call| call.at).collect();
+    let times: Vec<_> = calls.iter().filter(is_get).map(|call| call.at).collect();
     let waits: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(waits[0] < Duration::from_millis(200), "{waits:?}");
     assert!(waits.iter().all(|wait| *wait < seconds(8)), "{waits:?}");
@@ -121,7 +121,7 @@ async fn runtime_that_is_not_ready_makes_the_node_not_ready_at_once() {
     let text = "container runtime network not ready: NetworkReady=false reason:NetworkPluginNotReady message:scripted: \
                 NetworkPluginNotReady";
     let says_so = |w: &World| w.node_condition("Ready").unwrap().message.as_deref() == Some(text);
-    world.until("the network is what is missing", says_so).await;
+    world.until("the message names the network", says_so).await;
     world.fake.set_ready(true, true);
     world.until("the node is ready", World::is_node_ready).await;
 }
@@ -152,30 +152,30 @@ async fn node_is_not_ready_when_pleg_has_not_listed_for_three_minutes() {
     assert!((seconds(180)..seconds(200)).contains(&(lost - began)), "{:?}", lost - began);
     let message = world.node_condition("Ready").unwrap().message.unwrap_or_default();
     assert!(message.starts_with("PLEG is not healthy: pleg was last seen active"), "{message}");
-    world.fake.calm();
+    world.fake.clear_faults();
     world.until("the node is ready again", World::is_node_ready).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn unchanged_node_status_is_reported_at_the_report_frequency() {
     let world = World::joined().await;
-    world.pass(seconds(30)).await;
+    world.advance(seconds(30)).await;
     world.api().forget_calls();
-    world.pass(seconds(3600)).await;
-    let reports = world.asked(PATCH);
+    world.advance(seconds(3600)).await;
+    let reports = world.api_calls(PATCH);
     assert!((11..=13).contains(&reports), "{reports} reports in an hour");
 }
 
 #[tokio::test(start_paused = true)]
 async fn node_status_patch_keeps_foreign_changes() {
     let world = World::joined().await;
-    world.pass(seconds(30)).await;
+    world.advance(seconds(30)).await;
     let mut node = world.node().unwrap();
     node.metadata.labels.get_or_insert_default().insert("zone".to_owned(), "b".to_owned());
     node.spec.get_or_insert_default().unschedulable = Some(true);
     world.api().put(&node);
-    world.until("it was told", |w| !w.told("NodeNotSchedulable").is_empty()).await;
-    world.pass(seconds(600)).await;
+    world.until("it was reported", |w| !w.api_events("NodeNotSchedulable").is_empty()).await;
+    world.advance(seconds(600)).await;
     let node = world.node().unwrap();
     assert_eq!(node.metadata.labels.unwrap()["zone"], "b");
     assert_eq!(node.spec.unwrap().unschedulable, Some(true));
@@ -189,10 +189,10 @@ async fn lagging_node_watch_causes_no_repeated_status_patch() {
     world.api().fault_always(Verb::Watch, "nodes", Some(ClusterFault::TimedOut));
     world.start().await;
     world.until("the node is ready", World::is_node_ready).await;
-    world.pass(seconds(20)).await;
+    world.advance(seconds(20)).await;
     let since = world.node_condition("Ready").unwrap().last_transition_time;
     world.api().fault_always(Verb::List, "nodes", Some(ClusterFault::TimedOut));
-    world.pass(seconds(120)).await;
+    world.advance(seconds(120)).await;
     assert_eq!(world.recorded("NodeReady"), 1);
     assert_eq!(world.node_condition("Ready").unwrap().last_transition_time, since);
 }
@@ -203,17 +203,17 @@ async fn pod_cidr_is_sent_to_the_runtime_once() {
     world.api().put(&existing_node());
     world.fake.fault(Method::UpdateRuntimeConfig, Fault::Failed("not now".to_owned()));
     world.start().await;
-    world.pass(seconds(120)).await;
-    let told = world.fake.call_lines().into_iter().filter(|l| l.starts_with("UpdateRuntimeConfig")).count();
-    assert_eq!(told, 2, "the first time failed");
+    world.advance(seconds(120)).await;
+    let calls = world.fake.call_lines().into_iter().filter(|l| l.starts_with("UpdateRuntimeConfig")).count();
+    assert_eq!(calls, 2, "the first time failed");
 }
 
 #[tokio::test(start_paused = true)]
 async fn node_lease_is_renewed_at_a_quarter_of_its_duration_and_owned_by_the_node() {
     let world = World::joined().await;
-    let lease = |w: &World| w.api().look::<Lease>("kube-node-lease", "node");
+    let lease = |w: &World| w.api().object::<Lease>("kube-node-lease", "node");
     let owned = |w: &World| lease(w).is_some_and(|lease| lease.metadata.owner_references.is_some());
-    world.until("the lease is there", |w| lease(w).is_some()).await;
+    world.until("the lease exists", |w| lease(w).is_some()).await;
     world.until("it has its owner", owned).await;
     let lease = lease(&world).unwrap();
     let owner = &lease.metadata.owner_references.unwrap()[0];
@@ -224,8 +224,8 @@ async fn node_lease_is_renewed_at_a_quarter_of_its_duration_and_owned_by_the_nod
     let spec = lease.spec.unwrap();
     assert_eq!((spec.holder_identity.as_deref(), spec.lease_duration_seconds), (Some("node"), Some(40)));
     world.api().forget_calls();
-    world.pass(seconds(1000)).await;
-    let renewals = world.asked("update leases kube-node-lease/node");
+    world.advance(seconds(1000)).await;
+    let renewals = world.api_calls("update leases kube-node-lease/node");
     assert!((95..=101).contains(&renewals), "{renewals} renewals");
 }
 
@@ -233,7 +233,7 @@ async fn node_lease_is_renewed_at_a_quarter_of_its_duration_and_owned_by_the_nod
 async fn heartbeats_continue_while_everything_else_hangs() {
     let world = World::joined().await;
     world.create(&pod("web", [container("app")]));
-    world.until("it runs", |w| w.is_said_ready("web")).await;
+    world.until("it runs", |w| w.is_ready_in_api("web")).await;
     for verb in [Verb::Patch, Verb::List, Verb::Watch, Verb::Delete, Verb::Create] {
         for plural in ["pods", "events"] {
             world.api().fault_always(verb, plural, Some(ClusterFault::TimedOut));
@@ -242,25 +242,25 @@ async fn heartbeats_continue_while_everything_else_hangs() {
     world.api().end_watches();
     world.delete("web", None);
     world.api().forget_calls();
-    world.pass(seconds(400)).await;
-    let renewals = world.asked("update leases kube-node-lease/node");
+    world.advance(seconds(400)).await;
+    let renewals = world.api_calls("update leases kube-node-lease/node");
     assert!((37..=41).contains(&renewals), "{renewals} renewals");
-    assert!(world.asked(PATCH) >= 1);
-    world.api().calm();
+    assert!(world.api_calls(PATCH) >= 1);
+    world.api().clear_faults();
     world.until("the pod is gone", |w| w.api().all::<Pod>().is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn silent_api_connections_are_reopened() {
     let world = World::joined().await;
-    world.pass(seconds(30)).await;
+    world.advance(seconds(30)).await;
     assert_eq!(world.api().closed_connections(), 0);
     world.api().set_deadline(seconds(10)).set_outage(Some(Outage::Silent));
     world.until("connections are closed", |w| w.api().closed_connections() > 0).await;
     world.api().set_outage(None);
-    world.pass(seconds(60)).await;
+    world.advance(seconds(60)).await;
     let closed = world.api().closed_connections();
-    world.pass(seconds(600)).await;
+    world.advance(seconds(600)).await;
     assert_eq!(world.api().closed_connections(), closed);
     assert!(world.is_node_ready());
 }

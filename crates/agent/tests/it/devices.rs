@@ -10,7 +10,7 @@ const GPU: &str = "example.com/gpu";
 const CHECKPOINT: &str = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint";
 
 /// A pod whose one container requests one device.
-fn wanting(name: &str) -> Manifest {
+fn device_pod(name: &str) -> Manifest {
     pod(name, [container_with(name, json!({"resources": {"limits": {GPU: "1"}, "requests": {GPU: "1"}}}))])
 }
 
@@ -26,33 +26,33 @@ fn on_node(world: &World) -> String {
 /// A node of a cluster, with a plugin that has these devices.
 async fn world_with(devices: &[&str]) -> World {
     let world = World::joined().await;
-    come(&world, devices).await;
+    register_plugin(&world, devices).await;
     world
 }
 
-async fn come(world: &World, devices: &[&str]) {
-    world.plugins.come(GPU, devices).await.unwrap();
+async fn register_plugin(world: &World, devices: &[&str]) {
+    world.plugins.register(GPU, devices).await.unwrap();
     let all = format!("{0}/{0}", devices.len());
-    world.until("the node tells of the devices", |w| on_node(w) == all).await;
+    world.until("the node reports the devices", |w| on_node(w) == all).await;
 }
 
 async fn runs(world: &World, name: &str) {
-    world.create(&wanting(name));
-    world.until("it is ready", |w| w.is_said_ready(name)).await;
+    world.create(&device_pod(name));
+    world.until("it is ready", |w| w.is_ready_in_api(name)).await;
 }
 
 /// Waits until the pod is rejected; returns the reason.
-async fn refused(world: &World, name: &str) -> String {
-    world.create(&wanting(name));
-    world.until("it is refused", |w| w.said_phase(name) == "Failed").await;
-    let said = world.said(name);
-    assert_eq!(said.reason.as_deref(), Some("UnexpectedAdmissionError"), "{said:?}");
-    said.message.unwrap_or_default()
+async fn wait_until_rejected(world: &World, name: &str) -> String {
+    world.create(&device_pod(name));
+    world.until("it is rejected", |w| w.api_phase(name) == "Failed").await;
+    let status = world.api_status(name);
+    assert_eq!(status.reason.as_deref(), Some("UnexpectedAdmissionError"), "{status:?}");
+    status.message.unwrap_or_default()
 }
 
 /// The restart count of the pod's container in the API.
 fn restarts(world: &World, name: &str) -> i32 {
-    world.said(name).container_statuses.unwrap()[0].restart_count
+    world.api_status(name).container_statuses.unwrap()[0].restart_count
 }
 
 fn devices_seen_by(world: &World, name: &str) -> Option<String> {
@@ -63,12 +63,12 @@ fn devices_seen_by(world: &World, name: &str) -> Option<String> {
 #[tokio::test(start_paused = true)]
 async fn pod_without_enough_devices_is_rejected_and_holds_none() {
     let world = world_with(&["a"]).await;
-    world.plugins.refuse(GPU, Some("out of order"));
-    let why = refused(&world, "first").await;
+    world.plugins.set_allocation_error(GPU, Some("out of order"));
+    let why = wait_until_rejected(&world, "first").await;
     assert!(why.contains("rpc error: code = Unknown desc = out of order"), "{why}");
-    world.plugins.refuse(GPU, None);
+    world.plugins.set_allocation_error(GPU, None);
     runs(&world, "second").await;
-    assert_eq!(world.plugins.handed_out(GPU), [["a"]]);
+    assert_eq!(world.plugins.allocations(GPU), [["a"]]);
     assert_eq!(devices_seen_by(&world, "second").as_deref(), Some("a"));
 }
 
@@ -76,10 +76,10 @@ async fn pod_without_enough_devices_is_rejected_and_holds_none() {
 async fn container_starts_only_after_its_devices_are_checkpointed() {
     let world = world_with(&["a"]).await;
     world.host.fault_below(HostMethod::WriteFile, CHECKPOINT, HostFault::Fails);
-    let why = refused(&world, "first").await;
+    let why = wait_until_rejected(&world, "first").await;
     assert!(why.contains("write checkpoint"), "{why}");
     assert!(!world.runs("first/first"));
-    world.host.calm();
+    world.host.clear_faults();
     runs(&world, "second").await;
     assert!(world.host.text(CHECKPOINT).unwrap().contains("\"DeviceIDs\":{\"-1\":[\"a\"]}"));
 }
@@ -88,14 +88,14 @@ async fn container_starts_only_after_its_devices_are_checkpointed() {
 async fn stopped_device_plugin_has_zero_allocatable_and_loses_its_capacity_after_five_minutes() {
     let world = world_with(&["a", "b"]).await;
     runs(&world, "first").await;
-    world.plugins.go(GPU);
+    world.plugins.stop_plugin(GPU);
     let gone = world.now();
-    world.until("none of the devices is well", |w| on_node(w) == "0/2").await;
-    world.pass(seconds(290)).await;
+    world.until("none of the devices is healthy", |w| on_node(w) == "0/2").await;
+    world.advance(seconds(290)).await;
     assert_eq!(on_node(&world), "0/2");
     let dropped = world.until("there are no devices", |w| on_node(w) == "0/0").await;
     assert!(dropped - gone >= seconds(300), "{:?}", dropped - gone);
-    assert!(world.is_said_ready("first"), "who has a device keeps it");
+    assert!(world.is_ready_in_api("first"), "a pod with a device keeps it");
 }
 
 #[tokio::test(start_paused = true)]
@@ -103,10 +103,10 @@ async fn device_allocations_survive_an_agent_restart() {
     let mut world = world_with(&["a"]).await;
     runs(&world, "first").await;
     world.restart().await;
-    come(&world, &["a"]).await;
-    refused(&world, "second").await;
-    assert!(world.is_said_ready("first") && restarts(&world, "first") == 0);
-    assert!(world.plugins.handed_out(GPU).is_empty(), "nobody asked the plugin again");
+    register_plugin(&world, &["a"]).await;
+    wait_until_rejected(&world, "second").await;
+    assert!(world.is_ready_in_api("first") && restarts(&world, "first") == 0);
+    assert!(world.plugins.allocations(GPU).is_empty(), "the plugin got no second request");
     world.delete("first", None);
     world.until("it is gone", |w| w.in_api("first").is_none()).await;
     runs(&world, "third").await;
@@ -119,10 +119,13 @@ async fn lost_device_checkpoint_is_restored_by_a_new_allocation() {
     world.crash().await;
     world.host.put(CHECKPOINT, "{");
     world.start().await;
-    come(&world, &["a"]).await;
-    assert!(world.runs("first/first") && world.plugins.handed_out(GPU).is_empty(), "what runs goes on");
+    register_plugin(&world, &["a"]).await;
+    assert!(
+        world.runs("first/first") && world.plugins.allocations(GPU).is_empty(),
+        "running pods keep running"
+    );
     assert!(world.fake.end_container("first", "first", 1));
-    world.until("it has come back", |w| restarts(w, "first") == 1 && w.is_said_ready("first")).await;
-    assert_eq!(world.plugins.handed_out(GPU), [["a"]]);
+    world.until("it is recreated", |w| restarts(w, "first") == 1 && w.is_ready_in_api("first")).await;
+    assert_eq!(world.plugins.allocations(GPU), [["a"]]);
     assert_eq!(devices_seen_by(&world, "first").as_deref(), Some("a"));
 }

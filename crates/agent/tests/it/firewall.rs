@@ -25,7 +25,7 @@ async fn iptables_chains_are_created_and_recreated_after_a_flush() {
     let mut world = keeping_chains();
     world.host.set_program("ip6tables", Ok(""));
     world.start().await;
-    world.until("the chains are there", is_whole).await;
+    world.until("the chains exist", is_whole).await;
     let made = world.host.firewall("iptables");
     assert_eq!(
         made,
@@ -45,19 +45,19 @@ async fn iptables_chains_are_created_and_recreated_after_a_flush() {
     assert_eq!(world.host.firewall("ip6tables"), v6);
 
     // While nothing changes them, only the canaries are checked.
-    let asked = world.host.program_calls().len();
-    world.pass(seconds(600)).await;
-    let calls = world.host.program_calls().split_off(asked);
+    let before = world.host.program_calls().len();
+    world.advance(seconds(600)).await;
+    let calls = world.host.program_calls().split_off(before);
     assert_eq!(calls.len(), 60, "three a minute for each family");
     assert!(calls.iter().all(|call| call.args.contains(&"-S".to_owned())));
-    world.host.empty_firewalls();
+    world.host.flush_firewalls();
     world.until("the chains are back", is_whole).await;
     assert_eq!(world.host.firewall("iptables"), made);
 
     // The next kubelet finds them and adds nothing.
     world.crash().await;
     world.start().await;
-    world.pass(seconds(200)).await;
+    world.advance(seconds(200)).await;
     assert_eq!(world.host.firewall("iptables"), made);
 }
 
@@ -66,13 +66,13 @@ async fn failing_iptables_is_tried_again_and_a_missing_iptables_is_not() {
     let mut world = keeping_chains();
     world.host.fault_below(HostMethod::RunProgram, "iptables", HostFault::Fails);
     world.start().await;
-    world.pass(seconds(30)).await;
+    world.advance(seconds(30)).await;
     assert!(!is_whole(&world));
     world.until("a minute later it works", is_whole).await;
     let asked_of_v6 = |world: &World| {
         world.host.program_calls().iter().filter(|call| call.path.ends_with("ip6tables")).count()
     };
-    world.pass(seconds(300)).await;
+    world.advance(seconds(300)).await;
     assert!(asked_of_v6(&world) <= 1, "{}", asked_of_v6(&world));
 }
 
@@ -81,7 +81,7 @@ async fn node_without_iptables_util_chains_runs_no_iptables() {
     let mut world = keeping_chains();
     world.settings.network.firewall_chains = false;
     world.start().await;
-    world.pass(seconds(300)).await;
+    world.advance(seconds(300)).await;
     assert!(world.host.program_calls().is_empty());
 }
 
@@ -91,8 +91,8 @@ async fn standalone_node_sends_its_pod_cidr_to_the_runtime() {
     world.settings.network.pod_cidr = Some("10.1.0.0/24".to_owned());
     world.fake.fault(Method::UpdateRuntimeConfig, Fault::Failed("not now".to_owned()));
     world.start().await;
-    world.until("it was told", |w| w.fake.pod_cidr() == "10.1.0.0/24").await;
-    assert_eq!(world.fake.count(Method::UpdateRuntimeConfig), 2, "the first answer was no");
-    world.pass(seconds(600)).await;
+    world.until("it was reported", |w| w.fake.pod_cidr() == "10.1.0.0/24").await;
+    assert_eq!(world.fake.count(Method::UpdateRuntimeConfig), 2, "the first request was denied");
+    world.advance(seconds(600)).await;
     assert_eq!(world.fake.count(Method::UpdateRuntimeConfig), 2);
 }

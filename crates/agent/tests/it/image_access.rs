@@ -40,12 +40,13 @@ async fn world() -> World {
 }
 
 async fn is_ready(world: &World, name: &str) {
-    world.until("the pod is ready", |w| w.is_said_ready(name)).await;
+    world.until("the pod is ready", |w| w.is_ready_in_api(name)).await;
 }
 
 async fn waits(world: &World, name: &str, reason: &str, message: &str) {
     let shows = |w: &World| {
-        let waiting = w.said(name).container_statuses.and_then(|all| all.first()?.state.clone()?.waiting);
+        let waiting =
+            w.api_status(name).container_statuses.and_then(|all| all.first()?.state.clone()?.waiting);
         waiting.is_some_and(|w| {
             w.reason.as_deref() == Some(reason) && w.message.unwrap_or_default().contains(message)
         })
@@ -113,7 +114,7 @@ async fn image_pull_records_survive_a_restart_and_a_changed_secret_is_recorded()
     let before = pulls(&world);
     // Different content under the same name and UID counts as the same secret.
     let mut changed = pull_secret("ann", "anne");
-    changed.metadata.uid = world.api().look::<Secret>("default", "ann").unwrap().metadata.uid;
+    changed.metadata.uid = world.api().object::<Secret>("default", "ann").unwrap().metadata.uid;
     world.api().put(&changed);
     world.create(&app("changed", "Never", &["ann"]));
     is_ready(&world, "changed").await;
@@ -172,13 +173,13 @@ async fn interrupted_pull_leaves_an_image_that_must_be_pulled_again() {
     // The runtime gets the image, but the kubelet does not get the response.
     world.fake.fault(Method::PullImage, Fault::Hang);
     world.create(&app("first", "IfNotPresent", &["ann"]));
-    world.until("the pull is under way", |w| pulls(w) == 1).await;
+    world.until("the pull is in progress", |w| pulls(w) == 1).await;
     let intent = ImagePullIntent::of("r.io/app:1");
     let path = format!("{PULLING}/{}", record_file("r.io/app:1"));
     assert_eq!(world.host.text(&path), Some(serde_json::to_string(&intent).unwrap()));
     world.crash().await;
     world.fake.image("r.io/app:1");
-    world.fake.calm();
+    world.fake.clear_faults();
     // Even a pull that surely fails does not make the image look preloaded.
     world.fake.fault_always(Method::PullImage, Some(Fault::Failed("denied".to_owned())));
     world.start().await;
@@ -186,7 +187,7 @@ async fn interrupted_pull_leaves_an_image_that_must_be_pulled_again() {
     assert_eq!(record(&world).credential_mapping.len(), 0);
     world.create(&app("eve", "Never", &[]));
     waits(&world, "eve", "ErrImageNeverPull", "not present").await;
-    world.fake.calm();
+    world.fake.clear_faults();
     is_ready(&world, "first").await;
 }
 
@@ -196,10 +197,10 @@ async fn image_pull_record_is_removed_with_its_image() {
     world.create(&app("first", "IfNotPresent", &["ann"]));
     is_ready(&world, "first").await;
     let image = record(&world).image_ref;
-    world.pass(seconds(700)).await;
+    world.advance(seconds(700)).await;
     assert_eq!(record(&world).image_ref, image);
     world.fake.remove_image(&ImageRequest { image, ..ImageRequest::default() }).await.unwrap();
-    world.pass(seconds(700)).await;
+    world.advance(seconds(700)).await;
     assert_eq!(world.host.files_below(PULLED), [""; 0]);
 }
 
@@ -265,7 +266,7 @@ async fn world_with(more: Value, output: Result<&str, &str>) -> World {
     world
 }
 
-fn asked(world: &World) -> Vec<Value> {
+fn provider_requests(world: &World) -> Vec<Value> {
     world.host.program_calls().iter().map(|call| serde_json::from_slice(&call.input).unwrap()).collect()
 }
 
@@ -278,7 +279,7 @@ async fn credential_provider_response_is_used_and_cached() {
         "kind": "CredentialProviderRequest", "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
         "image": "r.io/app",
     });
-    assert_eq!(asked(&world), [request]);
+    assert_eq!(provider_requests(&world), [request]);
     let call = world.host.program_calls().remove(0);
     assert_eq!((call.args, call.env), (vec!["get".into()], vec![("MODE".into(), "test".into())]));
     // Every pod may use what the node's credentials can pull.
@@ -286,11 +287,11 @@ async fn credential_provider_response_is_used_and_cached() {
     let other = container_with("app", json!({"image": "r.io/other:1", "imagePullPolicy": "Always"}));
     world.create(&pod("other", [other]));
     is_ready(&world, "other").await;
-    assert_eq!(asked(&world).len(), 1, "the answer was for the registry");
-    world.pass(seconds(600)).await;
+    assert_eq!(provider_requests(&world).len(), 1, "the response was for the registry");
+    world.advance(seconds(600)).await;
     world.create(&app("later", "Always", &[]));
     is_ready(&world, "later").await;
-    assert_eq!(asked(&world).len(), 2, "the answer was for ten minutes");
+    assert_eq!(provider_requests(&world).len(), 2, "the response was for ten minutes");
     assert!(
         metric(&world, r#"kubelet_credential_provider_plugin_duration_count{plugin_name="prog"} 2"#).await
     );
@@ -330,7 +331,7 @@ async fn credential_provider_gets_the_service_account_token_and_its_image_is_not
     };
     run_as("one", "IfNotPresent", "robot");
     is_ready(&world, "one").await;
-    let [request] = &asked(&world)[..] else { panic!("{:?}", asked(&world)) };
+    let [request] = &provider_requests(&world)[..] else { panic!("{:?}", provider_requests(&world)) };
     assert_eq!(request["serviceAccountToken"], "token-1");
     assert_eq!(request["serviceAccountAnnotations"], json!({"r.io/role": "reader"}));
     let known = record(&world).credential_mapping["r.io/app"].clone();
@@ -339,8 +340,8 @@ async fn credential_provider_gets_the_service_account_token_and_its_image_is_not
 
     run_as("same", "Never", "robot");
     is_ready(&world, "same").await;
-    assert_eq!(asked(&world).len(), 1, "the answer is good for all tokens of the account");
+    assert_eq!(provider_requests(&world).len(), 1, "the response is valid for all tokens of the account");
     run_as("other", "Never", "plain");
     waits(&world, "other", "ErrImageNeverPull", "not present").await;
-    assert_eq!(asked(&world).len(), 1, "the account lacks what the program needs");
+    assert_eq!(provider_requests(&world).len(), 1, "the service account lacks the required annotation");
 }

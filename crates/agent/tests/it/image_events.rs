@@ -77,8 +77,10 @@ async fn image_pull_back_off_emits_back_off_and_failed() {
     let message = "Back-off pulling image \"r.io/app:1\": SignatureValidationFailed: image pull failed for r.io/app:1 \
                    because the signature validation failed: bad key";
     let shows = |w: &World| {
-        let waiting =
-            w.said("web").container_statuses.and_then(|all| all.first()?.state.clone()?.waiting?.message);
+        let waiting = w
+            .api_status("web")
+            .container_statuses
+            .and_then(|all| all.first()?.state.clone()?.waiting?.message);
         waiting.as_deref() == Some(message)
     };
     world.until("the waiting message repeats the error", shows).await;
@@ -151,16 +153,16 @@ async fn image_manager_table() {
 async fn image_pull_policy_always_does_not_inspect_first() {
     let world = World::joined().await;
     world.fake.image("r.io/app:1");
-    world.fake.fault(Method::ImageStatus, Fault::Failed("must not be asked first".to_owned()));
+    world.fake.fault(Method::ImageStatus, Fault::Failed("must not be called first".to_owned()));
     let before = world.fake.count(Method::ImageStatus);
     world.fake.latency(Method::PullImage, seconds(5));
     world.create(&pod(
         "web",
         [container_with("main", json!({"image": "r.io/app:1", "imagePullPolicy": "Always"}))],
     ));
-    world.until("the pull is under way", |w| w.recorded("Pulling") == 1).await;
+    world.until("the pull is in progress", |w| w.recorded("Pulling") == 1).await;
     assert_eq!(world.fake.count(Method::ImageStatus), before);
-    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
     let labels = r#"present_locally="unknown",pull_policy="always",pull_required="true""#;
     assert!(has_metric(&world, labels).await);
 }
@@ -180,8 +182,8 @@ async fn node_registry_credentials_are_read_again_every_five_minutes() {
         "web",
         [container_with("main", json!({"image": "r.io/app:1", "imagePullPolicy": "Always"}))],
     ));
-    world.until("the old password is refused", |w| w.recorded("BackOff") > 0).await;
+    world.until("the old password is rejected", |w| w.recorded("BackOff") > 0).await;
     world.host.put(format!("{dir}/config.json"), config("ann"));
-    world.pass(seconds(300)).await;
-    world.until("the new password is used", |w| w.is_said_ready("web")).await;
+    world.advance(seconds(300)).await;
+    world.until("the new password is used", |w| w.is_ready_in_api("web")).await;
 }

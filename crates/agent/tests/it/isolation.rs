@@ -7,7 +7,7 @@ use crate::pods::{container, container_with, pod};
 use crate::world::{World, seconds};
 
 /// Another pod starts and ends while a call of `stuck` hangs.
-async fn another_comes_and_goes(world: &World) {
+async fn another_pod_starts_and_ends(world: &World) {
     let began = world.now();
     world.apply(&pod("other", [container("app")]));
     let ready = world.until("the other is ready", |w| w.is_ready("other")).await;
@@ -26,8 +26,8 @@ async fn hanging_image_pull_delays_no_other_pod() {
     let world = World::started().await;
     world.runtime.fault("stuck-node", Method::PullImage, Some(Fault::Hang));
     world.apply(&pod("stuck", [container("big")]));
-    world.until("the sandbox is there", |w| !w.fake.ready_sandboxes().is_empty()).await;
-    another_comes_and_goes(&world).await;
+    world.until("the sandbox exists", |w| !w.fake.ready_sandboxes().is_empty()).await;
+    another_pod_starts_and_ends(&world).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -37,7 +37,7 @@ async fn hanging_post_start_hook_delays_no_other_pod() {
     let hook = json!({"lifecycle": {"postStart": {"exec": {"command": ["begin"]}}}});
     world.apply(&pod("stuck", [container_with("app", hook)]));
     world.until("it runs", |w| w.runs("stuck-node/app")).await;
-    another_comes_and_goes(&world).await;
+    another_pod_starts_and_ends(&world).await;
     world.remove("stuck");
     world.until("it is gone all the same", |w| w.traces().is_empty()).await;
 }
@@ -49,7 +49,7 @@ async fn hanging_stop_container_delays_no_other_pod() {
     world.apply(&pod("stuck", [container("app")]));
     world.until("it runs", |w| w.is_ready("stuck")).await;
     world.remove("stuck");
-    another_comes_and_goes(&world).await;
+    another_pod_starts_and_ends(&world).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -57,8 +57,8 @@ async fn hanging_run_pod_sandbox_delays_no_other_pod() {
     let world = World::started().await;
     world.runtime.fault("stuck-node", Method::RunPodSandbox, Some(Fault::Hang));
     world.apply(&pod("stuck", [container("app")]));
-    world.pass(seconds(2)).await;
-    another_comes_and_goes(&world).await;
+    world.advance(seconds(2)).await;
+    another_pod_starts_and_ends(&world).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -68,7 +68,7 @@ async fn pod_with_a_status_timeout_is_reported_and_delays_no_other_pod() {
     world.apply(&pod("stuck", [container("app")]));
     let named = |w: &World| w.agent.as_ref().map_or(0, |agent| agent.pleg().stuck_pods().len());
     world.until("the pod is named", |w| named(w) == 1).await;
-    another_comes_and_goes(&world).await;
+    another_pod_starts_and_ends(&world).await;
     world.runtime.fault("stuck-node", Method::ContainerStatus, None);
     world.until("the pod is ready", |w| w.is_ready("stuck")).await;
     assert_eq!(named(&world), 0);

@@ -107,7 +107,7 @@ async fn states_during_image_change(policy: &str) -> Vec<String> {
     let last = world.container("web", "app").unwrap().last_state.unwrap().terminated.unwrap();
     assert_eq!(last.exit_code, 0);
     assert_eq!((world.restarts("web", "side"), world.times_of("StopContainer web-node/side").len()), (0, 0));
-    world.pass(seconds(60)).await;
+    world.advance(seconds(60)).await;
     assert_eq!(state(&world, "web", "app"), "running", "{policy}");
     seen.into_inner()
 }
@@ -136,7 +136,7 @@ async fn failed_image_pull_after_an_image_change_shows_waiting_with_last_state()
     for _ in 0..1000 {
         let now = state(&world, "web", "app");
         assert!(now.starts_with("waiting:"), "{now}");
-        world.pass(Duration::from_millis(60)).await;
+        world.advance(Duration::from_millis(60)).await;
     }
     assert_eq!(world.phase("web").as_deref(), Some("Running"));
     assert!(world.container("web", "app").unwrap().last_state.unwrap().terminated.is_some());
@@ -297,7 +297,7 @@ async fn static_manifest_deleted_and_written_again_at_once_restarts_its_containe
     world.remove("web");
     world.apply(&manifest);
     world.until("it runs again", |w| w.restarts("web", "app") == 1 && w.is_ready("web")).await;
-    world.pass(seconds(60)).await;
+    world.advance(seconds(60)).await;
     assert!(world.is_ready("web"));
     assert_eq!(world.restarts("web", "app"), 1);
     assert_eq!(world.fake.double_starts(), Vec::<String>::new());
@@ -311,7 +311,7 @@ async fn static_manifest_written_again_during_termination_restarts_its_container
     world.apply(&manifest);
     world.until("the pod is ready", |w| w.is_ready("web")).await;
     world.remove("web");
-    world.until("it is asked to end", |w| !w.times_of("StopContainer web-node/app").is_empty()).await;
+    world.until("it gets SIGTERM", |w| !w.times_of("StopContainer web-node/app").is_empty()).await;
     world.apply(&manifest);
     world.until("it runs again", |w| w.restarts("web", "app") == 1 && w.is_ready("web")).await;
 }
@@ -327,14 +327,14 @@ async fn container_record_that_the_runtime_refuses_to_remove_does_not_keep_its_p
     world.fake.fault_always(Method::RemovePodSandbox, Some(Fault::Failed("busy".to_owned())));
     world.remove("web");
     let removed = world.now();
-    let gone = world.until("it is not shown any more", |w| w.status("web").is_none()).await;
+    let gone = world.until("it is no longer listed", |w| w.status("web").is_none()).await;
     assert!(gone < removed + seconds(10), "{:?}", gone - removed);
     assert!(world.host.files_below(PODS).is_empty(), "{:?}", world.host.files_below(PODS));
     world.apply(&manifest);
     world.until("a new pod of the same UID runs", |w| w.is_ready("web")).await;
     world.remove("web");
-    world.until("it is not shown any more", |w| w.status("web").is_none()).await;
-    world.fake.calm();
+    world.until("it is no longer listed", |w| w.status("web").is_none()).await;
+    world.fake.clear_faults();
     world.until("garbage collection removed the records", |w| w.traces().is_empty()).await;
 }
 
@@ -379,8 +379,8 @@ async fn pod_data_directories_that_cannot_be_made_are_reported_as_failed() {
 #[tokio::test(start_paused = true)]
 async fn exec_probe_command_is_expanded_from_the_static_environment() {
     let world = World::started().await;
-    let asked = Arc::new(Mutex::new(Vec::new()));
-    let commands = asked.clone();
+    let probed_commands = Arc::new(Mutex::new(Vec::new()));
+    let commands = probed_commands.clone();
     world.fake.program(
         "app",
         Program::runs().on_exec(move |command| {
@@ -394,5 +394,5 @@ async fn exec_probe_command_is_expanded_from_the_static_environment() {
     });
     world.apply(&pod("web", [container_with("app", probe)]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
-    assert_eq!(asked.lock()[0], "check 80 $(PORT) $(NONE)");
+    assert_eq!(probed_commands.lock()[0], "check 80 $(PORT) $(NONE)");
 }

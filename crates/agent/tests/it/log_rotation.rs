@@ -56,7 +56,7 @@ async fn missing_live_log_file_is_reopened() {
     let mut world = World::new();
     world.settings.logs.monitor_interval = seconds(10);
     let (world, path) = with_log(world, "short").await;
-    world.pass(seconds(30)).await;
+    world.advance(seconds(30)).await;
     assert_eq!(world.fake.count(Method::ReopenContainerLog), 0);
     world.host.delete(&path);
     world.host.put(format!("{path}.20260101-000000"), "rotated before");
@@ -71,14 +71,14 @@ async fn log_is_reopened_after_kubelet_died_between_rename_and_reopen() {
     world.settings.logs.time_zone = TimeZone::fixed(offset(5));
     let (mut world, path) = with_log(world, "more than ten bytes").await;
     world.fake.fault(Method::ReopenContainerLog, Fault::Hang);
-    world.until("the reopen is under way", |w| w.fake.count(Method::ReopenContainerLog) == 1).await;
+    world.until("the reopen is in progress", |w| w.fake.count(Method::ReopenContainerLog) == 1).await;
     world.crash().await;
     assert!(!world.host.exists(&path), "the live log was renamed");
     let dir = path.strip_suffix("/0.log").unwrap();
     let rotated = world.host.files_below(dir);
     let [rotated] = rotated.as_slice() else { panic!("{rotated:?}") };
     assert!(rotated.starts_with(&format!("{path}.20260101-05")), "rotated names use local time: {rotated}");
-    world.fake.calm();
+    world.fake.clear_faults();
     world.start().await;
     world.until("the log is reopened", |w| w.fake.count(Method::ReopenContainerLog) == 2).await;
 }

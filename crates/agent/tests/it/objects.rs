@@ -93,7 +93,7 @@ fn message(world: &World, reason: &str) -> Option<String> {
 }
 
 fn waiting(world: &World, pod: &str) -> Option<(String, String)> {
-    let statuses = world.said(pod).container_statuses?;
+    let statuses = world.api_status(pod).container_statuses?;
     let waiting = statuses.first()?.state.clone()?.waiting?;
     Some((waiting.reason?, waiting.message.unwrap_or_default()))
 }
@@ -125,7 +125,7 @@ async fn env_variables_come_from_config_maps_secrets_and_services() {
     );
     let linked = json!({"enableServiceLinks": true});
     world.create(&pod("web", [app]).spec(linked));
-    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
     let value = |name| variable(&world, "web", name);
     assert_eq!(value("CFG_size").as_deref(), Some("big"));
     assert_eq!(value("PASSWORD").as_deref(), Some("sesame"));
@@ -135,7 +135,7 @@ async fn env_variables_come_from_config_maps_secrets_and_services() {
     assert_eq!(value("OTHER_SERVICE_HOST"), None);
 
     world.create(&pod("plain", [container("app")]).spec(json!({"enableServiceLinks": false})));
-    world.until("the other pod is ready", |w| w.is_said_ready("plain")).await;
+    world.until("the other pod is ready", |w| w.is_ready_in_api("plain")).await;
     assert_eq!(variable(&world, "plain", "DB_SERVICE_HOST"), None);
     assert_eq!(variable(&world, "plain", "KUBERNETES_SERVICE_HOST").as_deref(), Some("10.0.0.1"));
 }
@@ -153,7 +153,7 @@ async fn resource_field_ref_without_limits_gives_node_allocatable() {
     let field = |name: &str, resource: &str| json!({"name": name, "valueFrom": {"resourceFieldRef": {"containerName": "app", "resource": resource}}});
     let env = json!({"env": [field("CPUS", "limits.cpu"), field("BYTES", "limits.memory")]});
     world.create(&pod("web", [container_with("app", env)]));
-    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
     // The machine has 4 cores and 8 GiB.
     assert_eq!(variable(&world, "web", "CPUS").as_deref(), Some("3"));
     assert_eq!(variable(&world, "web", "BYTES"), Some((7_u64 << 30).to_string()));
@@ -166,10 +166,10 @@ async fn container_waits_for_the_config_map_of_a_variable_and_starts_when_it_is_
     world.create(&pod("web", [container_with("app", from)]));
     let expected = ("CreateContainerConfigError".to_owned(), "configmap \"cfg\" not found".to_owned());
     world.until("the reason shows", |w| waiting(w, "web").as_ref() == Some(&expected)).await;
-    world.pass(seconds(120)).await;
+    world.advance(seconds(120)).await;
     let came = world.now();
     world.api().put(&config_map("cfg", json!({"color": "red"})));
-    let ran = world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    let ran = world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
     assert!(ran - came < seconds(3), "it took {:?}", ran - came);
     assert_eq!(variable(&world, "web", "COLOR").as_deref(), Some("red"));
 }
@@ -186,8 +186,8 @@ async fn api_pods_wait_for_the_service_list_and_static_pods_do_not() {
     let expected = ("CreateContainerConfigError".to_owned(), text.to_owned());
     world.until("the reason shows", |w| waiting(w, "web").as_ref() == Some(&expected)).await;
     world.until("the static pod runs", |w| w.runs("local-node/app")).await;
-    world.api().calm();
-    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    world.api().clear_faults();
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -195,13 +195,13 @@ async fn pod_stays_pending_until_the_config_map_of_its_volume_exists() {
     let world = World::joined().await;
     let web = world.create(&pod_with_config_map("web"));
     let text = "MountVolume.SetUp failed for volume \"vol\" : configmap \"cfg\" not found";
-    world.until("the event tells why", |w| message(w, "FailedMount").as_deref() == Some(text)).await;
-    world.until("the API is told", |w| !w.told("FailedMount").is_empty()).await;
-    world.pass(seconds(120)).await;
+    world.until("the event has the reason", |w| message(w, "FailedMount").as_deref() == Some(text)).await;
+    world.until("the API has the change", |w| !w.api_events("FailedMount").is_empty()).await;
+    world.advance(seconds(120)).await;
     assert_eq!(waiting(&world, "web"), Some(("ContainerCreating".to_owned(), String::new())));
     let came = world.now();
     world.api().put(&config_map("cfg", json!({"color": "red"})));
-    let ran = world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    let ran = world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
     assert!(ran - came < seconds(3), "it took {:?}", ran - came);
     assert_eq!(in_volume(&world, &web, "configmap", "color").as_deref(), Some("red"));
     let mount = &world.fake.container_request("web", "app").unwrap().mounts[0];
@@ -213,7 +213,7 @@ async fn config_map_volume_is_updated_at_once_and_kept_after_deletion() {
     let world = World::joined().await;
     world.api().put(&config_map("cfg", json!({"color": "red", "size": "big"})));
     let web = world.create(&pod_with_config_map("web"));
-    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
     let changed = world.now();
     world.api().put(&config_map("cfg", json!({"color": "blue"})));
     let is_blue = |w: &World| in_volume(w, &web, "configmap", "color").as_deref() == Some("blue");
@@ -224,7 +224,7 @@ async fn config_map_volume_is_updated_at_once_and_kept_after_deletion() {
     world.api().remove::<ConfigMap>("default", "cfg", None);
     world.until("the deletion is noticed", |w| w.recorded("FailedMount") > 0).await;
     assert_eq!(in_volume(&world, &web, "configmap", "color").as_deref(), Some("blue"));
-    assert_eq!(world.said_phase("web"), "Running");
+    assert_eq!(world.api_phase("web"), "Running");
 }
 
 #[tokio::test(start_paused = true)]
@@ -234,7 +234,7 @@ async fn pods_share_one_watch_per_config_map_and_the_last_pod_ends_it() {
     let watches = world.api().open_watches();
     for name in ["a", "b"] {
         world.create(&pod_with_config_map(name));
-        world.until("the pod is ready", |w| w.is_said_ready(name)).await;
+        world.until("the pod is ready", |w| w.is_ready_in_api(name)).await;
     }
     assert_eq!(world.api().open_watches(), watches + 1);
     assert_eq!(
@@ -246,7 +246,7 @@ async fn pods_share_one_watch_per_config_map_and_the_last_pod_ends_it() {
         world.delete(name, Some(1));
         world.until("the pod is gone", |w| w.in_api(name).is_none()).await;
     }
-    world.until("nobody watches any more", |w| w.api().open_watches() == watches).await;
+    world.until("there is no watch left", |w| w.api().open_watches() == watches).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -256,8 +256,8 @@ async fn immutable_secret_is_not_watched() {
     fixed.immutable = Some(true);
     world.api().put(&fixed);
     let web = world.create(&pod_with_config_map("web"));
-    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
-    world.pass(seconds(600)).await;
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
+    world.advance(seconds(600)).await;
     assert_eq!(calls_about(&world, "configmaps"), ["list configmaps default metadata.name=cfg"]);
     assert_eq!(in_volume(&world, &web, "configmap", "color").as_deref(), Some("red"));
     assert_eq!(world.recorded("FailedMount"), 0);
@@ -268,7 +268,7 @@ async fn cached_config_map_is_read_again_after_a_minute_and_survives_an_outage()
     let world = joined_with("Cache").await;
     world.api().put(&config_map("cfg", json!({"color": "red"})));
     let web = world.create(&pod_with_config_map("web"));
-    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
     assert_eq!(calls_about(&world, "configmaps"), ["get configmaps default/cfg"]);
     let changed = world.now();
     world.api().put(&config_map("cfg", json!({"color": "blue"})));
@@ -277,7 +277,7 @@ async fn cached_config_map_is_read_again_after_a_minute_and_survives_an_outage()
     assert!((seconds(10)..seconds(181)).contains(&(seen - changed)), "it took {:?}", seen - changed);
 
     world.api().fault_always(Verb::Get, "configmaps", Some(ClusterFault::Unreachable));
-    world.pass(seconds(300)).await;
+    world.advance(seconds(300)).await;
     assert_eq!(world.recorded("FailedMount"), 0);
 }
 
@@ -288,10 +288,10 @@ async fn node_ttl_annotation_sets_the_lifetime_of_cached_config_maps() {
     let ttl = ("node.alpha.kubernetes.io/ttl".to_owned(), "600".to_owned());
     node.metadata.annotations.get_or_insert_default().extend([ttl]);
     world.api().put(&node);
-    world.pass(seconds(1)).await;
+    world.advance(seconds(1)).await;
     world.api().put(&config_map("cfg", json!({"color": "red"})));
     let web = world.create(&pod_with_config_map("web"));
-    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
     let changed = world.now();
     world.api().put(&config_map("cfg", json!({"color": "blue"})));
     let is_blue = |w: &World| in_volume(w, &web, "configmap", "color").as_deref() == Some("blue");
@@ -304,7 +304,7 @@ async fn change_detection_get_reads_the_config_map_at_each_volume_sync() {
     let world = joined_with("Get").await;
     world.api().put(&config_map("cfg", json!({"color": "red"})));
     let web = world.create(&pod_with_config_map("web"));
-    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
     let changed = world.now();
     world.api().put(&config_map("cfg", json!({"color": "blue"})));
     let is_blue = |w: &World| in_volume(w, &web, "configmap", "color").as_deref() == Some("blue");
@@ -312,7 +312,7 @@ async fn change_detection_get_reads_the_config_map_at_each_volume_sync() {
     // The next resync, which comes after one to one and a half of `syncFrequency`.
     assert!(seen - changed < seconds(91), "it took {:?}", seen - changed);
     world.api().fault_always(Verb::Get, "configmaps", Some(ClusterFault::Unreachable));
-    world.until("the failure is told", |w| w.recorded("FailedMount") > 0).await;
+    world.until("the failure is reported", |w| w.recorded("FailedMount") > 0).await;
     assert_eq!(calls_about(&world, "watch configmaps"), Vec::<String>::new());
 }
 
@@ -321,7 +321,7 @@ async fn secret_volumes_are_on_tmpfs_and_leave_no_file() {
     let world = World::joined().await;
     world.api().put(&secret("keys", "password", "sesame"));
     let web = world.create(&pod_with_volume("web", json!({"secret": {"secretName": "keys"}})));
-    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
     assert_eq!(in_volume(&world, &web, "secret", "password").as_deref(), Some("sesame"));
     let uid = web.metadata.uid.unwrap();
     assert_eq!(world.host.mounts(), [format!("tmpfs {PODS}/{uid}/volumes/kubernetes.io~secret/vol")]);
@@ -354,7 +354,7 @@ async fn service_account_token_is_requested_once_and_renewed_at_80_percent_of_it
     let world = World::joined().await;
     with_account(&world);
     let web = world.create(&pod_with_token("web", 3600));
-    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
     let began = world.now();
     let shown = |w: &World, file: &str| in_volume(w, &web, "projected", file);
     assert_eq!(shown(&world, "token").as_deref(), Some("token-1"));
@@ -365,7 +365,7 @@ async fn service_account_token_is_requested_once_and_renewed_at_80_percent_of_it
     let life = renewed - began;
     // Four fifths of an hour are 2880 s; jitter makes it 10 s earlier, the next resync up to 90 s later.
     assert!((seconds(2860)..seconds(2975)).contains(&life), "renewed after {life:?}");
-    assert_eq!(world.asked(TOKENS), 2);
+    assert_eq!(world.api_calls(TOKENS), 2);
 }
 
 #[tokio::test(start_paused = true)]
@@ -373,17 +373,17 @@ async fn failed_token_renewal_keeps_the_old_service_account_token() {
     let world = World::joined().await;
     with_account(&world);
     let web = world.create(&pod_with_token("web", 600));
-    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
     let refused = ClusterFault::Unreachable;
     world.api().fault_always(Verb::Create, "serviceaccounts/token", Some(refused));
-    world.pass(seconds(590)).await;
+    world.advance(seconds(590)).await;
     assert_eq!(world.recorded("FailedMount"), 0);
-    world.pass(seconds(120)).await;
+    world.advance(seconds(120)).await;
     let text = message(&world, "FailedMount").unwrap();
     let expected = "MountVolume.SetUp failed for volume \"vol\" : failed to fetch token: ";
     assert!(text.starts_with(expected), "{text}");
     assert_eq!(in_volume(&world, &web, "projected", "token").as_deref(), Some("token-1"));
-    world.api().calm();
+    world.api().clear_faults();
     let is_new = |w: &World| in_volume(w, &web, "projected", "token").as_deref() == Some("token-2");
     world.until("the new token is shown", is_new).await;
 }
@@ -392,8 +392,8 @@ async fn failed_token_renewal_keeps_the_old_service_account_token() {
 async fn loop_until(world: &World, timeout: Duration, condition: impl Fn(&World) -> bool) -> Duration {
     let deadline = world.now() + timeout;
     while !condition(world) {
-        assert!(world.now() < deadline, "waited in vain\n{}", world.describe());
-        world.pass(seconds(1)).await;
+        assert!(world.now() < deadline, "timed out waiting\n{}", world.describe());
+        world.advance(seconds(1)).await;
     }
     world.now()
 }
@@ -423,7 +423,7 @@ async fn nested_volume_mount_points_are_created() {
         {"name": "vol", "configMap": {"name": "cfg"}}, {"name": "scratch", "emptyDir": {}},
     ]});
     let web = world.create(&pod("web", [container_with("app", mounts)]).spec(volumes));
-    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
     let uid = web.metadata.uid.unwrap();
     let volume = format!("{PODS}/{uid}/volumes/kubernetes.io~configmap/vol");
     assert!(world.host.exists(format!("{volume}/scratch/pad")));
@@ -436,7 +436,7 @@ async fn image_pull_secrets_of_the_pod_are_used() {
     world.api().put(&pull_secret("bob", "bob"));
     world.api().put(&pull_secret("ann", "ann"));
     world.create(&pod_with_pull_secrets("web", &["bob", "nowhere", "ann"]));
-    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
     let text =
         "Unable to retrieve some image pull secrets (nowhere); attempting to pull the image may not succeed.";
     assert_eq!(message(&world, "FailedToRetrieveImagePullSecret").as_deref(), Some(text));
@@ -448,7 +448,7 @@ async fn pod_without_the_right_secret_does_not_get_an_image_by_sharing_a_pull() 
     world.fake.private("r.io/app:1", "ann").latency(Method::PullImage, seconds(20));
     world.api().put(&pull_secret("ann", "ann"));
     world.create(&pod_with_pull_secrets("ann", &["ann"]));
-    world.until("the pull is under way", |w| w.recorded("Pulling") == 1).await;
+    world.until("the pull is in progress", |w| w.recorded("Pulling") == 1).await;
     world.create(&pod_with_pull_secrets("eve", &[]));
     let is_refused = |w: &World| message(w, "Failed").as_deref() == Some("Error: ErrImagePull");
     world.until("the other pull fails", is_refused).await;
@@ -473,30 +473,32 @@ async fn runtime_class_sets_the_handler_and_an_unknown_class_keeps_the_pod_waiti
     world.create(&pod("web", [container("app")]).spec(json!({"runtimeClassName": "strict"})));
     let text = "Failed to create pod sandbox: runtimeclass.node.k8s.io \"strict\" not found";
     world
-        .until("the event tells why", |w| message(w, "FailedCreatePodSandBox").as_deref() == Some(text))
+        .until("the event has the reason", |w| message(w, "FailedCreatePodSandBox").as_deref() == Some(text))
         .await;
     world.api().put::<RuntimeClass>(&from(json!({"metadata": {"name": "strict"}, "handler": "kata"})));
-    world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
     assert_eq!(world.fake.sandbox_request("web").unwrap().runtime_handler, "kata");
 }
 
 #[tokio::test(start_paused = true)]
 async fn without_the_feature_gate_cluster_trust_bundle_volumes_fail_even_if_optional() {
     let world = World::joined().await;
-    let words = "MountVolume.SetUp failed for volume \"vol\" : ClusterTrustBundle projection is not available on this node: \
+    let message = "MountVolume.SetUp failed for volume \"vol\" : ClusterTrustBundle projection is not available on this node: \
                  the feature gate ClusterTrustBundleProjection is off, or the node is standalone";
     for (name, is_optional) in [("strict", false), ("easy", true)] {
         let bundle = json!({"name": "roots", "path": "roots.pem", "optional": is_optional});
         let source = json!({"projected": {"sources": [{"clusterTrustBundle": bundle}]}});
         world.create(&pod_with_volume(name, source));
-        let is_told = |w: &World| {
+        let is_reported = |w: &World| {
             let events = w.agent.as_ref().unwrap().recorder().latest();
-            events.iter().any(|e| e.message == words && e.pod.as_ref().is_some_and(|pod| &*pod.name == name))
+            events
+                .iter()
+                .any(|e| e.message == message && e.pod.as_ref().is_some_and(|pod| &*pod.name == name))
         };
-        world.until("it is said", is_told).await;
+        world.until("it is reported", is_reported).await;
         assert!(world.fake.container_request(name, "app").is_none(), "{name} waits");
     }
-    assert_eq!(calls_about(&world, "rustbundle"), Vec::<String>::new(), "the API is not asked");
+    assert_eq!(calls_about(&world, "rustbundle"), Vec::<String>::new(), "the API gets no request");
 }
 
 #[tokio::test(start_paused = true)]
@@ -513,7 +515,7 @@ async fn token_request_rejected_right_after_binding_is_repeated_without_an_event
     );
     let began = world.now();
     world.create(&pod_with_token("web", 3600));
-    let ready = world.until("the pod is ready", |w| w.is_said_ready("web")).await;
+    let ready = world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
     assert!(ready - began < seconds(5), "it took {:?}", ready - began);
     assert_eq!(world.recorded("FailedMount"), 0);
     // A repeated failure is reported.
@@ -534,7 +536,7 @@ async fn pod_with_more_config_maps_and_secrets_than_the_limit_waits_and_none_is_
         json!({"envFrom": sources.collect::<Vec<Value>>()})
     };
     world.create(&pod("large", [container_with("app", of(256))]));
-    world.until("a pod with as many as the limit is ready", |w| w.is_said_ready("large")).await;
+    world.until("a pod with as many as the limit is ready", |w| w.is_ready_in_api("large")).await;
     world.api().forget_calls();
     world.create(&pod("larger", [container_with("app", of(257))]));
     let text = "pod refers to 257 ConfigMaps and Secrets, but a pod may refer to at most 256";
@@ -546,5 +548,5 @@ async fn pod_with_more_config_maps_and_secrets_than_the_limit_waits_and_none_is_
     let volume = json!({"projected": {"sources": sources}});
     world.create(&pod_with_volume("volume", volume));
     let failed = |w: &World| message(w, "FailedMount").is_some_and(|message| message.contains(text));
-    world.until("the event gives the reason", failed).await;
+    world.until("the event has the reason", failed).await;
 }

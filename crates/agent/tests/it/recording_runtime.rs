@@ -96,13 +96,13 @@ impl RecordingRuntime {
         self.shared.lock().on_act = Some(on_act);
     }
 
-    pub(crate) fn let_outlive(&self, every: u64) {
+    pub(crate) fn complete_cancelled_calls(&self, every: u64) {
         self.shared.lock().outliving_every = every;
     }
 
     /// From now on a stopped container keeps running while the runtime reports that it has exited: a kubelet that relies on this
     /// breaks the invariants that protect running containers. It shows that the checks detect that.
-    pub(crate) fn lie_about_stops(&self) {
+    pub(crate) fn report_false_stops(&self) {
         self.shared.lock().lies = true;
     }
 
@@ -124,14 +124,14 @@ impl RecordingRuntime {
         self.shared.lock().overlapping_execs.clone()
     }
 
-    fn note(&self, act: &Act) {
+    fn record(&self, act: &Act) {
         let on_act = self.shared.lock().on_act.clone();
         if let Some(on_act) = on_act {
             on_act(act);
         }
     }
 
-    async fn meet(&self, pod: Option<String>, method: Method) -> RuntimeResult<()> {
+    async fn apply_fault(&self, pod: Option<String>, method: Method) -> RuntimeResult<()> {
         let Some(pod) = pod else { return Ok(()) };
         let fault = self.shared.lock().faults.get(&(pod, method)).cloned();
         let call = method.name();
@@ -224,12 +224,12 @@ impl Runtime for RecordingRuntime {
     }
 
     async fn sandbox_info(&self, id: &SandboxId) -> RuntimeResult<String> {
-        self.meet(self.pod_of_sandbox(id), Method::PodSandboxStatus).await?;
+        self.apply_fault(self.pod_of_sandbox(id), Method::PodSandboxStatus).await?;
         self.fake.sandbox_info(id).await
     }
 
     async fn sandbox_status(&self, id: &SandboxId) -> RuntimeResult<SandboxObservation> {
-        self.meet(self.pod_of_sandbox(id), Method::PodSandboxStatus).await?;
+        self.apply_fault(self.pod_of_sandbox(id), Method::PodSandboxStatus).await?;
         let mut status = self.fake.sandbox_status(id).await?;
         if self.has_pretended(Pretended::StopSandbox, id.as_str()) {
             status.state = SandboxState::NotReady;
@@ -238,7 +238,7 @@ impl Runtime for RecordingRuntime {
     }
 
     async fn container_status(&self, id: &ContainerId) -> RuntimeResult<ContainerObservation> {
-        self.meet(self.pod_of(id), Method::ContainerStatus).await?;
+        self.apply_fault(self.pod_of(id), Method::ContainerStatus).await?;
         let mut status = self.fake.container_status(id).await?;
         if self.has_pretended(Pretended::Stop, id.as_str()) {
             status.state = ContainerState::Exited;
@@ -248,28 +248,28 @@ impl Runtime for RecordingRuntime {
     }
 
     async fn run_sandbox(&self, request: &SandboxRequest) -> RuntimeResult<SandboxId> {
-        self.note(&Act::RunSandbox(request.pod.clone()));
-        self.meet(Some(request.pod.name.to_string()), Method::RunPodSandbox).await?;
+        self.record(&Act::RunSandbox(request.pod.clone()));
+        self.apply_fault(Some(request.pod.name.to_string()), Method::RunPodSandbox).await?;
         let request = request.clone();
         self.carry_out(|fake| async move { fake.run_sandbox(&request).await }).await
     }
 
     async fn stop_sandbox(&self, id: &SandboxId) -> RuntimeResult<()> {
-        self.note(&Act::StopSandbox(id.clone()));
+        self.record(&Act::StopSandbox(id.clone()));
         if self.pretends(Pretended::StopSandbox, id.as_str()) {
             return Ok(());
         }
-        self.meet(self.pod_of_sandbox(id), Method::StopPodSandbox).await?;
+        self.apply_fault(self.pod_of_sandbox(id), Method::StopPodSandbox).await?;
         let id = id.clone();
         self.carry_out(|fake| async move { fake.stop_sandbox(&id).await }).await
     }
 
     async fn remove_sandbox(&self, id: &SandboxId) -> RuntimeResult<()> {
-        self.note(&Act::RemoveSandbox(id.clone()));
+        self.record(&Act::RemoveSandbox(id.clone()));
         if self.pretends(Pretended::RemoveSandbox, id.as_str()) {
             return Ok(());
         }
-        self.meet(self.pod_of_sandbox(id), Method::RemovePodSandbox).await?;
+        self.apply_fault(self.pod_of_sandbox(id), Method::RemovePodSandbox).await?;
         let id = id.clone();
         self.carry_out(|fake| async move { fake.remove_sandbox(&id).await }).await
     }
@@ -280,21 +280,21 @@ impl Runtime for RecordingRuntime {
         request: &ContainerRequest,
         sandbox_request: &SandboxRequest,
     ) -> RuntimeResult<ContainerId> {
-        self.meet(Some(sandbox_request.pod.name.to_string()), Method::CreateContainer).await?;
+        self.apply_fault(Some(sandbox_request.pod.name.to_string()), Method::CreateContainer).await?;
         let (sandbox, request, of) = (sandbox.clone(), request.clone(), sandbox_request.clone());
         self.carry_out(|fake| async move { fake.create_container(&sandbox, &request, &of).await }).await
     }
 
     async fn start_container(&self, id: &ContainerId) -> RuntimeResult<()> {
-        self.note(&Act::Start(id.clone()));
-        self.meet(self.pod_of(id), Method::StartContainer).await?;
+        self.record(&Act::Start(id.clone()));
+        self.apply_fault(self.pod_of(id), Method::StartContainer).await?;
         let id = id.clone();
         self.carry_out(|fake| async move { fake.start_container(&id).await }).await
     }
 
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> RuntimeResult<()> {
-        self.note(&Act::Stop(id.clone()));
-        self.meet(self.pod_of(id), Method::StopContainer).await?;
+        self.record(&Act::Stop(id.clone()));
+        self.apply_fault(self.pod_of(id), Method::StopContainer).await?;
         if self.pretends(Pretended::Stop, id.as_str()) {
             return Ok(());
         }
@@ -303,11 +303,11 @@ impl Runtime for RecordingRuntime {
     }
 
     async fn remove_container(&self, id: &ContainerId) -> RuntimeResult<()> {
-        self.note(&Act::Remove(id.clone()));
+        self.record(&Act::Remove(id.clone()));
         if self.pretends(Pretended::Remove, id.as_str()) {
             return Ok(());
         }
-        self.meet(self.pod_of(id), Method::RemoveContainer).await?;
+        self.apply_fault(self.pod_of(id), Method::RemoveContainer).await?;
         let id = id.clone();
         self.carry_out(|fake| async move { fake.remove_container(&id).await }).await
     }
@@ -330,7 +330,7 @@ impl Runtime for RecordingRuntime {
         command: &[String],
         timeout: Duration,
     ) -> RuntimeResult<ExecResult> {
-        self.meet(self.pod_of(id), Method::ExecSync).await?;
+        self.apply_fault(self.pod_of(id), Method::ExecSync).await?;
         {
             let mut shared = self.shared.lock();
             let under_way = shared.execs.entry(id.clone()).or_default();
@@ -418,7 +418,7 @@ impl Runtime for RecordingRuntime {
         auth: Option<&RegistryAuth>,
         sandbox: &SandboxRequest,
     ) -> RuntimeResult<String> {
-        self.meet(Some(sandbox.pod.name.to_string()), Method::PullImage).await?;
+        self.apply_fault(Some(sandbox.pod.name.to_string()), Method::PullImage).await?;
         self.fake.pull_image(image, auth, sandbox).await
     }
 

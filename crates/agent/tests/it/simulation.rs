@@ -4,8 +4,8 @@
 //! `SIM_SEED=n` runs one seed, `SIM_SEEDS=a..b` a range. Seeds that once failed are kept in `simulation/pinned.txt`.
 
 mod cluster;
-mod dice;
 mod invariants;
+mod random;
 mod schedule;
 mod shapes;
 
@@ -28,13 +28,13 @@ use crate::recording_runtime::Act;
 use crate::world::{LINKS, MANIFESTS, POD_LOGS, PODS, World, manifest_path, seconds};
 
 /// How often the invariants are checked, in addition to every act.
-const LOOK_EVERY: Duration = Duration::from_millis(1000);
+const CHECK_INTERVAL: Duration = Duration::from_millis(1000);
 /// Within this time, a node without faults settles.
-const REST_WITHIN: Duration = Duration::from_secs(480);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(480);
 /// A node that is in its desired state for this long has settled: longer than the slowest call takes, which may be a kill.
-const RESTS_FOR: Duration = Duration::from_secs(45);
+const SETTLED_FOR: Duration = Duration::from_secs(45);
 /// For this long it then must not change.
-const STAYS_FOR: Duration = Duration::from_secs(60);
+const UNCHANGED_FOR: Duration = Duration::from_secs(60);
 const SERVER_PORT: u16 = 8080;
 const SERVER_URL: &str = "http://manifests:8080/all";
 
@@ -108,13 +108,13 @@ impl Simulation {
         for (method, latency) in &schedule.latencies {
             world.fake.latency(*method, *latency);
         }
-        world.runtime.let_outlive(schedule.outliving_every);
+        world.runtime.complete_cancelled_calls(schedule.outliving_every);
         world.net.serve(PROBED_PORT, Service::http(200));
         let checker = Arc::new(Mutex::new(InvariantChecker::new(world.fake.clone(), world.clock)));
         let (crash_at, crash_now) = (Arc::new(Mutex::new(None)), Arc::new(Notify::new()));
-        let (judge, at, now) = (checker.clone(), crash_at.clone(), crash_now.clone());
+        let (act_checker, at, now) = (checker.clone(), crash_at.clone(), crash_now.clone());
         world.runtime.watch(Arc::new(move |act: &Act| {
-            let mut checker = judge.lock();
+            let mut checker = act_checker.lock();
             checker.check(act);
             if at.lock().take_if(|at| *at <= checker.acts).is_some() {
                 now.notify_one();
@@ -130,18 +130,18 @@ impl Simulation {
         }
         self.start().await;
         for (pause, step) in &schedule.steps {
-            self.pass(*pause).await?;
+            self.advance(*pause).await?;
             self.take(step).await?;
         }
-        self.calm().await;
-        self.come_to_rest().await?;
-        self.stay().await?;
-        self.clear_away().await
+        self.clear_faults().await;
+        self.wait_until_settled().await?;
+        self.stay_settled().await?;
+        self.remove_everything().await
     }
 
     async fn start(&mut self) {
         // A disk that fails in the first moment keeps the process from starting; the service manager tries again.
-        self.world.host.calm();
+        self.world.host.clear_faults();
         self.world.start().await;
         if let Some(agent) = &self.world.agent {
             self.checker.lock().agent_started(agent.sources_ready());
@@ -151,24 +151,24 @@ impl Simulation {
     async fn crash(&mut self, away: Duration) -> Result<(), String> {
         self.world.crash().await;
         self.checker.lock().agent_crashed();
-        self.pass(away).await?;
+        self.advance(away).await?;
         self.start().await;
         Ok(())
     }
 
     /// Lets time pass while the invariants are checked.
-    async fn pass(&mut self, time: Duration) -> Result<(), String> {
+    async fn advance(&mut self, time: Duration) -> Result<(), String> {
         let until = self.world.now() + time;
         loop {
             self.end_storms();
-            if let Some(first) = self.checker.lock().look(self.world.agent.as_ref()) {
+            if let Some(first) = self.checker.lock().observe(self.world.agent.as_ref()) {
                 return Err(format!("invariant broken: {first}"));
             }
             let left = until.saturating_sub(self.world.now());
             if left.is_zero() {
                 return Ok(());
             }
-            tokio::time::sleep(left.min(LOOK_EVERY)).await;
+            tokio::time::sleep(left.min(CHECK_INTERVAL)).await;
         }
     }
 
@@ -220,7 +220,7 @@ impl Simulation {
             Step::Health { is_good: true } => self.heal(),
             Step::Health { is_good: false } => {
                 self.world.net.serve(PROBED_PORT, Service::http(500));
-                self.checker.lock().probes_turned_bad();
+                self.checker.lock().probes_failed();
             }
             Step::Server { is_up: true } => self.serve_manifests(),
             Step::Server { is_up: false } => drop(self.world.net.close(SERVER_PORT)),
@@ -237,7 +237,7 @@ impl Simulation {
             tokio::select! {
                 biased;
                 () = crash_now.notified() => return self.crash(away).await,
-                () = tokio::time::sleep(LOOK_EVERY) => self.pass(Duration::ZERO).await?,
+                () = tokio::time::sleep(CHECK_INTERVAL) => self.advance(Duration::ZERO).await?,
             }
             if self.world.now() > deadline {
                 self.crash_at.lock().take();
@@ -253,24 +253,24 @@ impl Simulation {
         let uid = parsed.metadata.uid.clone().unwrap_or_default();
         let mut checker = self.checker.lock();
         if let Some(old) = self.slots.get(&slot).filter(|old| old.uid != uid) {
-            checker.unwant(&old.uid);
+            checker.remove_pod(&old.uid);
         }
         // Completed work does not start again because its manifest changed; that is not tested here.
-        checker.want(shape, parsed);
+        checker.add_pod(shape, parsed);
         self.slots.insert(slot, Slot { shape, version, keeps_uid, uid });
         self.world.apply(&manifest);
     }
 
     fn remove(&mut self, slot: u64) {
         if let Some(old) = self.slots.remove(&slot) {
-            self.checker.lock().unwant(&old.uid);
+            self.checker.lock().remove_pod(&old.uid);
             self.world.remove(&slot_name(slot));
         }
     }
 
     fn heal(&self) {
         self.world.net.serve(PROBED_PORT, Service::http(200));
-        self.checker.lock().probes_turned_good();
+        self.checker.lock().probes_recovered();
     }
 
     /// The manifest server sends one pod of its own.
@@ -282,15 +282,15 @@ impl Simulation {
             "node",
             Features::default(),
         );
-        self.checker.lock().want(Shape::Plain, parsed.unwrap().pods.remove(0));
+        self.checker.lock().add_pod(Shape::Plain, parsed.unwrap().pods.remove(0));
         self.world.net.serve(SERVER_PORT, Service::Http { status: 200, body: manifest.text() });
     }
 
     /// No fault happens from now on.
-    async fn calm(&mut self) {
+    async fn clear_faults(&mut self) {
         self.storms.clear();
-        self.world.fake.calm();
-        self.world.host.calm();
+        self.world.fake.clear_faults();
+        self.world.host.clear_faults();
         self.heal();
         if self.has_server {
             self.serve_manifests();
@@ -300,26 +300,26 @@ impl Simulation {
         }
     }
 
-    async fn come_to_rest(&mut self) -> Result<(), String> {
-        let deadline = self.world.now() + REST_WITHIN;
+    async fn wait_until_settled(&mut self) -> Result<(), String> {
+        let deadline = self.world.now() + SETTLE_TIMEOUT;
         let mut since = None;
         loop {
-            let (complaints, now) = (self.complaints(), self.world.now());
-            if complaints.is_empty() && now - *since.get_or_insert(now) >= RESTS_FOR {
+            let (differences, now) = (self.differences(), self.world.now());
+            if differences.is_empty() && now - *since.get_or_insert(now) >= SETTLED_FOR {
                 return Ok(());
             }
-            if !complaints.is_empty() {
+            if !differences.is_empty() {
                 since = None;
             }
             if now > deadline {
-                return Err(format!("no rest within {REST_WITHIN:?}: {complaints:#?}"));
+                return Err(format!("not settled within {SETTLE_TIMEOUT:?}: {differences:#?}"));
             }
-            self.pass(seconds(1)).await?;
+            self.advance(seconds(1)).await?;
         }
     }
 
     /// A settled node changes nothing of running pods.
-    async fn stay(&mut self) -> Result<(), String> {
+    async fn stay_settled(&mut self) -> Result<(), String> {
         let restless: BTreeSet<String> = self
             .slots
             .iter()
@@ -327,7 +327,7 @@ impl Simulation {
             .map(|(slot, _)| slot_name(*slot))
             .collect();
         self.world.fake.forget_calls();
-        self.pass(STAYS_FOR).await?;
+        self.advance(UNCHANGED_FOR).await?;
         let of_restless = |line: &String| restless.iter().any(|name| line.contains(name.as_str()));
         // Records of exited containers are removed now and then; stopping a dead sandbox is part of that.
         let is_cleaning = |line: &str| line.starts_with("Remove") || line.starts_with("StopPodSandbox");
@@ -338,32 +338,32 @@ impl Simulation {
             .into_iter()
             .filter(|line| !line.starts_with("ExecSync") && !is_cleaning(line) && !of_restless(line))
             .collect();
-        if acts.is_empty() { Ok(()) } else { Err(format!("a node at rest acts: {acts:#?}")) }
+        if acts.is_empty() { Ok(()) } else { Err(format!("a settled node acts: {acts:#?}")) }
     }
 
     /// Removes every manifest; nothing must be left.
-    async fn clear_away(&mut self) -> Result<(), String> {
+    async fn remove_everything(&mut self) -> Result<(), String> {
         self.slots.keys().copied().collect::<Vec<_>>().into_iter().for_each(|slot| self.remove(slot));
         if self.has_server {
             let remote: Vec<String> = self.checker.lock().wanted.keys().cloned().collect();
-            remote.iter().for_each(|uid| self.checker.lock().unwant(uid));
+            remote.iter().for_each(|uid| self.checker.lock().remove_pod(uid));
             let nothing = r#"{"apiVersion": "v1", "kind": "PodList", "items": []}"#;
             self.world.net.serve(SERVER_PORT, Service::Http { status: 200, body: nothing.to_owned() });
         }
-        let deadline = self.world.now() + REST_WITHIN;
+        let deadline = self.world.now() + SETTLE_TIMEOUT;
         while !self.world.traces().is_empty() {
             if self.world.now() > deadline {
                 return Err(format!("traces are left: {:#?} {MANIFESTS}", self.world.traces()));
             }
-            self.pass(seconds(1)).await?;
+            self.advance(seconds(1)).await?;
         }
         Ok(())
     }
 
     /// What differs from the manifests.
-    fn complaints(&self) -> Vec<String> {
+    fn differences(&self) -> Vec<String> {
         let checker = self.checker.lock();
-        let mut complaints = Vec::new();
+        let mut differences = Vec::new();
         let Some(agent) = &self.world.agent else { return vec!["no agent".to_owned()] };
         for (uid, want) in &checker.wanted {
             let entry = agent.pods().get(&uid.as_str().into());
@@ -382,20 +382,20 @@ impl Simulation {
             if !is_fine {
                 let why =
                     format!("{uid} ({:?}) is {phase}, ready: {is_ready}, sandboxes: {sandboxes}", want.shape);
-                complaints.push(why);
+                differences.push(why);
             }
         }
         let is_foreign = |text: &str| !checker.wanted.keys().any(|uid| text.contains(uid.as_str()));
         let sandboxes = self.world.fake.sandboxes().into_iter().map(|s| s.pod.uid.to_string());
         let containers = self.world.fake.containers().into_iter().map(|(uid, _)| uid.to_string());
-        let files = [PODS, POD_LOGS].into_iter().flat_map(|place| self.world.host.files_below(place));
+        let files = [PODS, POD_LOGS].into_iter().flat_map(|directory| self.world.host.files_below(directory));
         let all = sandboxes.chain(containers).chain(files).chain(self.world.host.mounts());
-        complaints.extend(all.filter(|text| is_foreign(text)).map(|text| format!("left over: {text}")));
+        differences.extend(all.filter(|text| is_foreign(text)).map(|text| format!("left over: {text}")));
         let ids: Vec<String> = self.world.fake.containers().iter().map(|(_, c)| c.id.to_string()).collect();
         let links = self.world.host.files_below(LINKS).into_iter();
         let dead = links.filter(|link| !ids.iter().any(|id| link.contains(id.as_str())));
-        complaints.extend(dead.map(|link| format!("dead link: {link}")));
-        complaints
+        differences.extend(dead.map(|link| format!("dead link: {link}")));
+        differences
     }
 }
 

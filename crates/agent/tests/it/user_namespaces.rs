@@ -79,21 +79,26 @@ async fn user_namespace_ids_come_from_the_subuid_range_of_the_kubelet() {
 
 async fn is_refused(world: &World, name: &str, message: &str) {
     world.apply(&isolated(name));
-    world.pass(seconds(30)).await;
+    world.advance(seconds(30)).await;
     let events = world.agent.as_ref().unwrap().recorder().latest();
     let event = events.iter().find(|event| event.reason == "FailedCreatePodSandBox");
-    let told = event.map(|event| event.message.clone());
-    assert_eq!(told, Some(format!("Failed to create pod sandbox: {message}")), "{}", world.describe());
+    let message_of_event = event.map(|event| event.message.clone());
+    assert_eq!(
+        message_of_event,
+        Some(format!("Failed to create pod sandbox: {message}")),
+        "{}",
+        world.describe()
+    );
     assert_eq!(world.fake.sandboxes(), [], "nothing runs with the node's own ids instead");
     world.remove(name);
-    world.until("it is gone without a trace", |w| w.traces().is_empty()).await;
+    world.until("it is fully removed", |w| w.traces().is_empty()).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn runtime_without_user_namespaces_gets_no_request_for_one() {
     let world = World::started().await;
     world.fake.without_user_namespaces();
-    world.pass(seconds(10)).await;
+    world.advance(seconds(10)).await;
     is_refused(&world, "one", "can't set `spec.hostUsers: false`, runtime does not support user namespaces")
         .await;
 }
@@ -120,7 +125,7 @@ async fn unreadable_user_namespace_record_blocks_new_ids() {
     world.host.put(format!("{PODS}/uid-of-one/userns"), "{");
     world.start().await;
     world.apply(&isolated("two"));
-    world.pass(seconds(30)).await;
+    world.advance(seconds(30)).await;
     assert!(!world.is_ready("two"));
     world.remove("one");
     world.until("the other starts", |w| w.is_ready("two")).await;

@@ -58,9 +58,9 @@ fn mount_calls(world: &World) -> usize {
 }
 
 /// How often that event was recorded.
-fn said(world: &World, reason: &str, words: &str) -> usize {
+fn count_events(world: &World, reason: &str, text: &str) -> usize {
     let events = world.agent.as_ref().unwrap().recorder().latest();
-    events.iter().filter(|event| event.reason == reason && event.message.contains(words)).count()
+    events.iter().filter(|event| event.reason == reason && event.message.contains(text)).count()
 }
 
 #[tokio::test(start_paused = true)]
@@ -70,19 +70,19 @@ async fn slow_fs_group_ownership_change_is_reported_and_ends_with_its_pod() {
     world.host.fault(HostMethod::GiveTreeToGroup, HostFault::Hangs);
     world.create(&user("web"));
     let slow = |world: &World| {
-        let words = "is taking longer than expected, consider using OnRootMismatch";
-        said(world, "VolumePermissionChangeInProgress", words)
+        let text = "is taking longer than expected, consider using OnRootMismatch";
+        count_events(world, "VolumePermissionChangeInProgress", text)
     };
     world
         .until("the disk is bound", |w| w.host.mounts().iter().any(|mount| mount.starts_with("bind ")))
         .await;
-    world.pass(seconds(29)).await;
+    world.advance(seconds(29)).await;
     assert_eq!(slow(&world), 0);
-    world.pass(seconds(2)).await;
+    world.advance(seconds(2)).await;
     assert_eq!(slow(&world), 1, "after half a minute");
-    world.pass(seconds(58)).await;
+    world.advance(seconds(58)).await;
     assert_eq!(slow(&world), 1);
-    world.pass(seconds(2)).await;
+    world.advance(seconds(2)).await;
     assert_eq!(slow(&world), 2, "and after each further minute");
     world.delete("web", Some(1));
     world.until("nothing is mounted", |w| w.host.mounts().is_empty()).await;
@@ -101,35 +101,39 @@ async fn slow_fs_group_ownership_change_is_reported_and_ends_with_its_pod() {
 async fn leftovers_of_a_timed_out_mount_are_removed_before_the_next_mount() {
     let world = with_claim(json!({"nfs": {"server": "nas", "path": "/export"}})).await;
     world.host.set_program("mount", Ok(""));
-    world.host.fault(HostMethod::RunProgram, HostFault::GivesUp);
+    world.host.fault(HostMethod::RunProgram, HostFault::TimesOut);
     world.create(&user("web"));
-    world.until("the event says so", |w| said(w, "FailedMount", "MountVolume.SetUp failed") == 1).await;
-    assert_eq!(world.host.program_calls().len(), 0, "it never came to an end");
+    world
+        .until("the event is recorded", |w| count_events(w, "FailedMount", "MountVolume.SetUp failed") == 1)
+        .await;
+    assert_eq!(world.host.program_calls().len(), 0, "it never ended");
     world.host.fault(HostMethod::UnmountTree, HostFault::Fails);
-    world.pass(Duration::from_millis(600)).await;
-    assert_eq!(world.host.program_calls().len(), 0, "not mounted while the last one is not cleared away");
+    world.advance(Duration::from_millis(600)).await;
+    assert_eq!(world.host.program_calls().len(), 0, "not mounted while the last one is not cleaned up");
     world.until("it is mounted", |w| w.host.program_calls().len() == 1).await;
     let call = &world.host.program_calls()[0];
     let args: Vec<&str> = call.args.iter().map(String::as_str).collect();
     assert_eq!(args[..4], ["-t", "nfs", "--", "nas:/export"]);
-    world.until("the pod runs", |w| w.is_said_ready("web")).await;
+    world.until("the pod runs", |w| w.is_ready_in_api("web")).await;
 }
 
 #[tokio::test(start_paused = true)]
 async fn device_with_a_timed_out_mount_is_mounted_again_or_unmounted_with_its_pod() {
     let world = with_device().await;
-    world.host.fault_below(HostMethod::RunProgram, "mount", HostFault::GivesUpAndIsDone);
+    world.host.fault_below(HostMethod::RunProgram, "mount", HostFault::TimesOutButDone);
     world.create(&user("web"));
-    world.until("the event says so", |w| said(w, "FailedMount", "MountVolume.SetUp failed") == 1).await;
-    assert_eq!((device_mounts(&world), mount_calls(&world)), (1, 1), "mounted, which nobody knows");
-    world.until("the pod runs", |w| w.is_said_ready("web")).await;
+    world
+        .until("the event is recorded", |w| count_events(w, "FailedMount", "MountVolume.SetUp failed") == 1)
+        .await;
+    assert_eq!((device_mounts(&world), mount_calls(&world)), (1, 1), "mounted, but unknown to the kubelet");
+    world.until("the pod runs", |w| w.is_ready_in_api("web")).await;
     assert_eq!((device_mounts(&world), mount_calls(&world)), (1, 2), "cleared, then mounted again");
     world.delete("web", Some(1));
     world.until("nothing is mounted", |w| w.host.mounts().is_empty()).await;
 
-    world.host.fault_below(HostMethod::RunProgram, "mount", HostFault::GivesUpAndIsDone);
+    world.host.fault_below(HostMethod::RunProgram, "mount", HostFault::TimesOutButDone);
     world.create(&user("gone"));
-    world.until("the mount is given up", |w| mount_calls(w) == 3).await;
+    world.until("the mount has timed out", |w| mount_calls(w) == 3).await;
     world.delete("gone", Some(1));
     world.until("the device is not mounted any more", |w| w.host.mounts().is_empty()).await;
     assert_eq!(mount_calls(&world), 3);
@@ -139,11 +143,13 @@ async fn device_with_a_timed_out_mount_is_mounted_again_or_unmounted_with_its_po
 async fn device_used_by_another_pod_stays_mounted_after_a_timed_out_bind_mount() {
     let world = with_device().await;
     world.create(&user("first"));
-    world.until("the first pod runs", |w| w.is_said_ready("first")).await;
-    world.host.fault(HostMethod::BindVolume, HostFault::GivesUp);
+    world.until("the first pod runs", |w| w.is_ready_in_api("first")).await;
+    world.host.fault(HostMethod::BindVolume, HostFault::TimesOut);
     world.create(&user("second"));
-    world.until("the event says so", |w| said(w, "FailedMount", "MountVolume.SetUp failed") == 1).await;
-    world.until("the second pod runs", |w| w.is_said_ready("second")).await;
+    world
+        .until("the event is recorded", |w| count_events(w, "FailedMount", "MountVolume.SetUp failed") == 1)
+        .await;
+    world.until("the second pod runs", |w| w.is_ready_in_api("second")).await;
     assert_eq!((device_mounts(&world), mount_calls(&world)), (1, 1));
 }
 
@@ -180,7 +186,7 @@ async fn used(world: &World, name: &str) -> Vec<u64> {
 async fn volumes_of_user_namespace_pods_are_measured_by_project_quota() {
     let mut world = World::new();
     world.features.quota_monitoring = true;
-    world.host.count_projects();
+    world.host.enable_project_quotas();
     // Quotas of other programs are left alone.
     world.host.put("/srv/file", "theirs");
     world.host.set_project(std::path::Path::new("/srv"), FIRST_PROJECT + 1).await.unwrap();
@@ -196,7 +202,7 @@ async fn volumes_of_user_namespace_pods_are_measured_by_project_quota() {
     world.start().await;
     ready_with_two(&world, "two", false).await;
     assert_eq!(projects(&world), [&of_one[..], &["uid-of-two/a 1048580", "uid-of-two/b 1048581"]].concat());
-    world.pass(seconds(61)).await;
+    world.advance(seconds(61)).await;
     assert_eq!(used(&world, "one").await, [2048, 1024]);
     world.remove("one");
     world.until("it is gone", |w| !w.traces().iter().any(|t| t.contains("uid-of-one"))).await;
@@ -212,11 +218,11 @@ async fn volumes_without_project_quota_are_measured_by_walking() {
     ready_with_two(&world, "one", false).await;
     assert_eq!(used(&world, "one").await, [1024, 0]);
     // A volume that could use a quota from now on already has content, which would not be counted.
-    world.host.count_projects();
+    world.host.enable_project_quotas();
     world.crash().await;
     world.start().await;
     world.until("the pod is ready", |w| w.is_ready("one")).await;
-    world.pass(seconds(61)).await;
+    world.advance(seconds(61)).await;
     assert_eq!(used(&world, "one").await[0], 1024);
     assert!(!projects(&world).contains(&"uid-of-one/a 1048577".to_owned()));
 }

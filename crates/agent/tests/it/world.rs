@@ -147,7 +147,7 @@ impl World {
     }
 
     /// Lets time pass.
-    pub(crate) async fn pass(&self, time: Duration) {
+    pub(crate) async fn advance(&self, time: Duration) {
         self.clock.sleep_until(self.clock.mono() + time).await;
     }
 
@@ -159,7 +159,7 @@ impl World {
     pub(crate) async fn until(&self, what: &str, condition: impl Fn(&Self) -> bool) -> Duration {
         let deadline = self.now() + TIMEOUT;
         while !condition(self) {
-            assert!(self.now() < deadline, "waited in vain until {what}\n{}", self.describe());
+            assert!(self.now() < deadline, "timed out waiting until {what}\n{}", self.describe());
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
         self.now()
@@ -203,8 +203,8 @@ impl World {
         let mut traces: Vec<String> =
             self.fake.sandboxes().iter().map(|s| format!("sandbox {}", s.id)).collect();
         traces.extend(self.fake.containers().iter().map(|(_, c)| format!("container {}", c.id)));
-        for place in [PODS, POD_LOGS, LINKS] {
-            traces.extend(self.host.files_below(place));
+        for directory in [PODS, POD_LOGS, LINKS] {
+            traces.extend(self.host.files_below(directory));
         }
         traces.extend(self.host.mounts());
         traces.extend(self.cgroups.paths().into_iter().filter(|path| path.contains("/pod")));
@@ -213,9 +213,9 @@ impl World {
 
     /// When each call of that line began.
     pub(crate) fn times_of(&self, line: &str) -> Vec<Duration> {
-        let is_it =
+        let is_match =
             |call: &&testing::fake::CallRecord| format!("{} {}", call.method.name(), call.subject) == line;
-        self.fake.calls().iter().filter(is_it).map(|call| call.at).collect()
+        self.fake.calls().iter().filter(is_match).map(|call| call.at).collect()
     }
 
     /// A description of the node, for failures.

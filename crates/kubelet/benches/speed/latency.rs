@@ -21,7 +21,7 @@ use crate::{BenchError, Effort, Outcome, failed};
 
 /// Between two polls for the log file of a starting container: a poll costs microseconds, and only the kubelet and the runtime
 /// should be busy.
-const LOOK: Duration = Duration::from_millis(5);
+const POLL: Duration = Duration::from_millis(5);
 
 /// After the kubelet was resumed, and after a pod was removed: due work is done, and the runtime is idle.
 const SETTLE: Duration = Duration::from_millis(300);
@@ -89,9 +89,9 @@ async fn own_share(program: &Path, dir: &Path, cgroup: &PrivateCgroup, effort: E
         let name = format!("own-{pod}");
         let began = Timestamp::now();
         node.apply(&name, &sleeping_pod(&name, BUSYBOX_IMAGE))?;
-        let look = Duration::from_millis(1);
+        let poll = Duration::from_millis(1);
         let count = pod + 1;
-        until(&node, "a fake pod", look, async || Ok((fake.running().len() == count).then_some(()))).await?;
+        until(&node, "a fake pod", poll, async || Ok((fake.running().len() == count).then_some(()))).await?;
         // The first waits for the process to start.
         if pod > 0 {
             own.push(milliseconds(began, Some(Timestamp::now()))?);
@@ -145,7 +145,7 @@ impl Stand {
         let began = Timestamp::now();
         self.node.start(program)?;
         let started_at = self.started_at(name).await?;
-        self.take_down(name).await?;
+        self.remove(name).await?;
         milliseconds(began, started_at)
     }
 
@@ -154,11 +154,11 @@ impl Stand {
         let began = Timestamp::now();
         self.node.apply(name, &sleeping_pod(name, BUSYBOX_IMAGE))?;
         let started_at = self.started_at(name).await?;
-        self.take_down(name).await?;
+        self.remove(name).await?;
         milliseconds(began, started_at)
     }
 
-    async fn take_down(&self, name: &str) -> Outcome<()> {
+    async fn remove(&self, name: &str) -> Outcome<()> {
         self.node.delete(name)?;
         until(&self.node, "the pod's end", Duration::from_millis(50), async || {
             let left = self.runtime.list_sandboxes(&Scope::Node).await.map_err(failed("list sandboxes"))?;
@@ -171,15 +171,19 @@ impl Stand {
 
     /// When the runtime started the pod's container.
     async fn started_at(&self, name: &str) -> Outcome<Option<Timestamp>> {
-        until(&self.node, "a container's log", LOOK, async || Ok(self.node.has_log(name).then_some(())))
+        until(&self.node, "a container's log", POLL, async || Ok(self.node.has_log(name).then_some(())))
             .await?;
-        until(&self.node, "a running container", LOOK, async || {
+        until(&self.node, "a running container", POLL, async || {
             let listed =
                 self.runtime.list_containers(&Scope::Node).await.map_err(failed("list containers"))?;
             let Some(running) = listed.iter().find(|c| c.state == ContainerState::Running) else {
                 return Ok(None);
             };
-            let status = self.runtime.container_status(&running.id).await.map_err(failed("ask for it"))?;
+            let status = self
+                .runtime
+                .container_status(&running.id)
+                .await
+                .map_err(failed("get the container's status"))?;
             Ok(Some(status.started_at))
         })
         .await
@@ -197,8 +201,8 @@ pub(crate) async fn clear(runtime: &CriRuntime) -> Outcome<()> {
 }
 
 pub(crate) fn milliseconds(began: Timestamp, ended: Option<Timestamp>) -> Outcome<f64> {
-    let ended =
-        ended.ok_or_else(|| BenchError("the runtime says not when it started the container".to_owned()))?;
+    let ended = ended
+        .ok_or_else(|| BenchError("the runtime does not report when it started the container".to_owned()))?;
     Ok(ended.duration_since(began).as_secs_f64() * 1000.0)
 }
 
@@ -216,13 +220,13 @@ impl Requests {
         let (fake, server, mut node) = fake_node(dir, cgroup)?;
         node.apply("raw", &sleeping_pod("raw", BUSYBOX_IMAGE))?;
         node.start(program)?;
-        until(&node, "the fake pod", LOOK, async || Ok((!fake.running().is_empty()).then_some(()))).await?;
+        until(&node, "the fake pod", POLL, async || Ok((!fake.running().is_empty()).then_some(()))).await?;
         node.kill()?;
         server.stop().await;
         let sandbox = fake.sandbox_request("raw-bench");
         let container = fake.container_request("raw-bench", "main");
         let (Some(sandbox), Some(container)) = (sandbox, container) else {
-            return Err(BenchError("the fake runtime knows nothing of the pod it runs".to_owned()));
+            return Err(BenchError("the fake runtime has no request for the running pod".to_owned()));
         };
         // The fake has invented an id for the image.
         let container = ContainerRequest { image: BUSYBOX_IMAGE.to_owned(), ..container };

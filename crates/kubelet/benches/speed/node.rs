@@ -132,7 +132,7 @@ impl Node {
         let hidden = self.dir.join(format!("manifests/.{name}"));
         fs::write(&hidden, manifest.to_string())
             .and_then(|()| fs::rename(hidden, self.manifest(name)))
-            .map_err(failed("put a manifest in place"))
+            .map_err(failed("write a manifest"))
     }
 
     pub(crate) fn delete(&self, name: &str) -> Outcome<()> {
@@ -175,7 +175,7 @@ impl Node {
     fn read_proc(&self, file: &str) -> Outcome<String> {
         let pid = self.kubelet.as_ref().map_or(0, Child::id);
         fs::read_to_string(format!("/proc/{pid}/{file}"))
-            .map_err(failed(format!("the kubelet has ended; {}", self.last_words())))
+            .map_err(failed(format!("the kubelet has ended; {}", self.log_tail())))
     }
 
     /// A kubelet leaves its root directory as the shared mount that it made, where the machine's was not shared; a killed one
@@ -191,7 +191,7 @@ impl Node {
         {}
     }
 
-    pub(crate) fn last_words(&self) -> String {
+    pub(crate) fn log_tail(&self) -> String {
         let log = fs::read_to_string(self.dir.join("kubelet.log")).unwrap_or_default();
         let lines: Vec<&str> = log.lines().collect();
         format!("the end of its log:\n{}", lines[lines.len().saturating_sub(15)..].join("\n"))
@@ -219,21 +219,21 @@ pub(crate) fn sleeping_pod(name: &str, image: &str) -> Value {
 }
 
 /// Polls every `pause` until the query succeeds; the error names the log of the process.
-pub(crate) async fn until<T, F>(node: &Node, what: &str, pause: Duration, mut ask: F) -> Outcome<T>
+pub(crate) async fn until<T, F>(node: &Node, what: &str, pause: Duration, mut query: F) -> Outcome<T>
 where
     F: AsyncFnMut() -> Outcome<Option<T>>,
 {
-    let look = async {
+    let poll = async {
         loop {
-            if let Some(answer) = ask().await? {
+            if let Some(answer) = query().await? {
                 return Ok(answer);
             }
             tokio::time::sleep(pause).await;
         }
     };
-    match tokio::time::timeout(Duration::from_secs(60), look).await {
+    match tokio::time::timeout(Duration::from_secs(60), poll).await {
         Ok(answer) => answer,
-        Err(_) => Err(BenchError(format!("waited in vain for {what}; {}", node.last_words()))),
+        Err(_) => Err(BenchError(format!("timed out waiting for {what}; {}", node.log_tail()))),
     }
 }
 

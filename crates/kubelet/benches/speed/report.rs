@@ -30,19 +30,19 @@ struct Line {
     what: String,
     value: f64,
     /// The same value by the statistic that a busy machine disturbs least: a short run checks this one.
-    least: f64,
+    smallest: f64,
     unit: &'static str,
     /// At most this, where the project has set a target.
-    mark: Option<f64>,
+    target: Option<f64>,
 }
 
 impl Line {
     fn holds(&self) -> Option<bool> {
-        self.mark.map(|mark| self.value <= mark)
+        self.target.map(|target| self.value <= target)
     }
 
     fn is_tolerable(&self) -> bool {
-        self.mark.is_none_or(|mark| self.least <= mark * TOLERANCE)
+        self.target.is_none_or(|target| self.smallest <= target * TOLERANCE)
     }
 }
 
@@ -54,12 +54,12 @@ impl Report {
     pub(crate) fn table(&self) -> String {
         let mut table = String::new();
         for line in self.lines() {
-            let mark = match (line.mark, line.holds()) {
-                (Some(mark), Some(true)) => format!("at most {mark} {}: holds", line.unit),
-                (Some(mark), Some(false)) => format!("at most {mark} {}: MISSED", line.unit),
+            let target = match (line.target, line.holds()) {
+                (Some(target), Some(true)) => format!("at most {target} {}: holds", line.unit),
+                (Some(target), Some(false)) => format!("at most {target} {}: MISSED", line.unit),
                 (Some(_) | None, _) => String::new(),
             };
-            let row = format!("    {:<56} {:>8.2} {:<8} {mark}", line.what, line.value, line.unit);
+            let row = format!("    {:<56} {:>8.2} {:<8} {target}", line.what, line.value, line.unit);
             // Writing to a String cannot fail.
             let _ = writeln!(table, "{}", row.trim_end());
         }
@@ -72,7 +72,7 @@ impl Report {
             .into_iter()
             .map(|line| {
                 let holds = line.holds();
-                json!({"what": line.what, "value": line.value, "unit": line.unit, "mark": line.mark, "holds": holds})
+                json!({"what": line.what, "value": line.value, "unit": line.unit, "mark": line.target, "holds": holds})
             })
             .collect();
         let samples = self.latency.as_ref().map(|latency| {
@@ -94,13 +94,13 @@ impl Report {
         lines.extend(self.member.iter().flat_map(member_lines));
         lines.extend(self.joining.iter().flat_map(joining_lines));
         let binary = plain("size of the binary", as_f64(self.binary_bytes) / MEGABYTE, "MB");
-        lines.push(Line { mark: Some(14.0), ..binary });
+        lines.push(Line { target: Some(14.0), ..binary });
         lines
     }
 }
 
 fn plain(what: &str, value: f64, unit: &'static str) -> Line {
-    Line { what: what.to_owned(), value, least: value, unit, mark: None }
+    Line { what: what.to_owned(), value, smallest: value, unit, target: None }
 }
 
 fn latency_lines(latency: &Latency) -> [Line; 10] {
@@ -115,7 +115,7 @@ fn latency_lines(latency: &Latency) -> [Line; 10] {
         plain("manifest to container started, fastest", quantile(manifest, 0.0), "ms"),
         plain("manifest to container started, median", quantile(manifest, 0.5), "ms"),
         plain("manifest to container started, p90", quantile(manifest, 0.9), "ms"),
-        Line { mark: Some(20.0), least: on_quiet_machine, ..added },
+        Line { target: Some(20.0), smallest: on_quiet_machine, ..added },
         plain("its own share, on a runtime at no cost, fastest", quantile(own, 0.0), "ms"),
         plain("its own share, on a runtime at no cost, median", quantile(own, 0.5), "ms"),
         plain("process start to first container, median", quantile(process, 0.5), "ms"),
@@ -123,24 +123,24 @@ fn latency_lines(latency: &Latency) -> [Line; 10] {
 }
 
 fn resident_line(idle: &Idle) -> Line {
-    let mark = match idle.pods {
+    let target = match idle.pods {
         0 => Some(12.0),
         100 => Some(18.0),
         _ => None,
     };
     let what = format!("resident memory with {} pods", idle.pods);
-    Line { mark, ..plain(&what, as_f64(idle.resident_bytes) / MEGABYTE, "MB") }
+    Line { target, ..plain(&what, as_f64(idle.resident_bytes) / MEGABYTE, "MB") }
 }
 
 fn processor_line(idle: &Idle) -> Line {
     let what = format!("processor time a minute, idle with {} pods", idle.pods);
-    Line { mark: (idle.pods == 100).then_some(0.3), ..plain(&what, idle.cpu_seconds_per_minute, "s/min") }
+    Line { target: (idle.pods == 100).then_some(0.3), ..plain(&what, idle.cpu_seconds_per_minute, "s/min") }
 }
 
 fn joining_lines(joining: &Joining) -> [Line; 2] {
     let line = |what: &str, samples: &[f64]| Line {
-        mark: Some(400.0),
-        least: quantile(samples, 0.0),
+        target: Some(400.0),
+        smallest: quantile(samples, 0.0),
         ..plain(what, quantile(samples, 0.5), "ms")
     };
     [
@@ -157,7 +157,7 @@ fn member_lines(member: &Member) -> [Line; 5] {
         megabytes("cluster member: resident memory with 0 pods", member.empty_bytes),
         megabytes(&format!("cluster member: resident memory with {pods} pods"), member.full_bytes),
         Line {
-            mark: Some(19.0),
+            target: Some(19.0),
             ..megabytes(&format!("cluster member: the same after {pods} pods are gone"), member.after_bytes)
         },
         processor("cluster member: processor time a minute, 0 pods", member.empty_cpu_seconds_per_minute),

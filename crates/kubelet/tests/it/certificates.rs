@@ -70,7 +70,7 @@ impl Home {
     }
 
     async fn join(&self) -> Result<StoredPair, JoinError> {
-        let cluster = self.bootstrap().open().expect("a way in");
+        let cluster = self.bootstrap().open().expect("a directory handle");
         let join = Join {
             cluster: &cluster,
             clock: self.clock,
@@ -110,7 +110,7 @@ impl Home {
 
     /// Waits until a different pair is in use.
     async fn renewed(&self, old: &StoredPair) -> StoredPair {
-        let look = async {
+        let poll = async {
             loop {
                 let now = self.store().load().await.expect("the pair is never damaged").expect("a pair");
                 if now.facts != old.facts {
@@ -119,7 +119,7 @@ impl Home {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(testing::stretched(TIMEOUT), look).await.expect("the certificate is renewed")
+        tokio::time::timeout(testing::stretched(TIMEOUT), poll).await.expect("the certificate is renewed")
     }
 }
 
@@ -157,7 +157,7 @@ async fn certificate_rotation_under_load_fails_no_request_and_no_watch() {
         let failures = failures.clone();
         tasks.spawn("watcher", async move {
             let ended = watch.next().await;
-            let _ = failures.send(format!("a watch saw {ended:?}, and there was nothing to see")).await;
+            let _ = failures.send(format!("a watch reported {ended:?} without any change")).await;
         });
     }
     let second = home.renewed(&joined).await;
@@ -194,6 +194,6 @@ async fn invalid_bootstrap_token_is_reported_at_once() {
     let home = Home::new(Behaviour::default()).await;
     let wrong = home.api.token_kubeconfig("abcdef.ffffffffffffffff");
     std::fs::write(home.path("bootstrap.conf"), wrong).expect("written");
-    let error = home.join().await.expect_err("nobody knows this token").to_string();
+    let error = home.join().await.expect_err("this token is unknown").to_string();
     assert!(error.contains("unauthorized"), "{error}");
 }

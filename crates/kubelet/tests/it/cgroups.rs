@@ -21,7 +21,7 @@ fn read(node: &Node, cgroup: &str, v1: &str, v2: &str) -> String {
 }
 
 /// Weight, quota, memory and processes of a cgroup.
-fn numbers(node: &Node, cgroup: &str) -> [String; 4] {
+fn values(node: &Node, cgroup: &str) -> [String; 4] {
     [
         ("cpu/cpu.shares", "cpu.weight"),
         ("cpu/cpu.cfs_quota_us", "cpu.max"),
@@ -64,22 +64,22 @@ fn cgroups_of_pods_qos_classes_and_the_node_have_the_expected_values() {
     let [guaranteed, burstable, other, besteffort] =
         ["guaranteed", "burstable", "other", "besteffort"].map(|name| uid(&node.running(name)));
     assert_eq!(
-        numbers(&node, &format!("kubepods/pod{guaranteed}")),
+        values(&node, &format!("kubepods/pod{guaranteed}")),
         expected(["512", "50000", MEMORY, "100"], ["20", "50000 100000", MEMORY, "100"])
     );
     assert_eq!(
-        numbers(&node, &format!("kubepods/burstable/pod{burstable}")),
+        values(&node, &format!("kubepods/burstable/pod{burstable}")),
         expected(["256", "-1", UNLIMITED, "100"], ["10", "max 100000", "max", "100"])
     );
     assert_eq!(
-        numbers(&node, &format!("kubepods/burstable/pod{other}")),
+        values(&node, &format!("kubepods/burstable/pod{other}")),
         expected(["256", "100000", MEMORY, "100"], ["10", "100000 100000", MEMORY, "100"])
     );
     assert_eq!(
-        numbers(&node, &format!("kubepods/besteffort/pod{besteffort}")),
+        values(&node, &format!("kubepods/besteffort/pod{besteffort}")),
         expected(["2", "-1", UNLIMITED, "100"], ["1", "max 100000", "max", "100"])
     );
-    node.eventually("the QoS cgroup weighs what its pods request", |node| {
+    node.eventually("the QoS cgroup has the weight of its pods' requests", |node| {
         let shares = read(node, "kubepods/burstable", "cpu/cpu.shares", "cpu.weight");
         if shares == expected(["512"; 4], ["20"; 4])[0] { Ok(()) } else { Err(shares) }
     });
@@ -90,32 +90,32 @@ fn cgroups_of_pods_qos_classes_and_the_node_have_the_expected_values() {
     let cpus = i64::try_from(std::thread::available_parallelism().expect("CPUs").get()).expect("a count");
     let shares = (cpus * 1000 - 500) * 1024 / 1000;
     let weight = 1 + (shares - 2) * 9999 / 262_142;
-    let all = numbers(&node, "kubepods");
+    let all = values(&node, "kubepods");
     assert_eq!(all[0], if is_v2() { weight } else { shares }.to_string());
-    let most = memory_bytes() - (256 << 20);
-    assert_eq!(all[2], most.to_string(), "eviction keeps nothing from pods here");
-    node.eventually("each class leaves the others half of what they request", |node| {
-        let [burstable, besteffort] = ["burstable", "besteffort"].map(|tier| {
-            read(node, &format!("kubepods/{tier}"), "memory/memory.limit_in_bytes", "memory.max")
+    let limit = memory_bytes() - (256 << 20);
+    assert_eq!(all[2], limit.to_string(), "there are no eviction thresholds here");
+    node.eventually("each QoS class leaves the others half of their requests", |node| {
+        let [burstable, besteffort] = ["burstable", "besteffort"].map(|qos_class| {
+            read(node, &format!("kubepods/{qos_class}"), "memory/memory.limit_in_bytes", "memory.max")
         });
-        let expected = [most - (32 << 20), most - (32 << 20) - (82 << 20)].map(|bytes| bytes.to_string());
+        let expected = [limit - (32 << 20), limit - (32 << 20) - (82 << 20)].map(|bytes| bytes.to_string());
         if [&burstable, &besteffort] == expected.each_ref() {
             Ok(())
         } else {
             Err(format!("{burstable} {besteffort}"))
         }
     });
-    assert!(all[3].parse::<i64>().is_ok_and(|most| most > 1000), "{all:?}");
-    node.logged("Updated Node Allocatable limit across pods");
+    assert!(all[3].parse::<i64>().is_ok_and(|limit| limit > 1000), "{all:?}");
+    node.wait_for_log("Updated Node Allocatable limit across pods");
 
-    the_kubelet_and_the_runtime_are_in_their_cgroups(&node, &daemons);
+    kubelet_and_runtime_are_in_their_cgroups(&node, &daemons);
     pods_are_measured_in_their_cgroups(&node, &guaranteed);
-    pods_get_their_cgroups_and_numbers_back(&mut node, [&guaranteed, &burstable, &besteffort]);
-    what_others_change_is_put_right_by_a_restart(node);
+    pod_cgroups_and_values_are_restored(&mut node, [&guaranteed, &burstable, &besteffort]);
+    restart_restores_changed_values(node);
 }
 
 /// In every hierarchy that limits a resource.
-fn the_kubelet_and_the_runtime_are_in_their_cgroups(node: &Node, daemons: &str) {
+fn kubelet_and_runtime_are_in_their_cgroups(node: &Node, daemons: &str) {
     let runtime = node.containerd().pid().expect("it runs");
     for (name, pid) in [("kubelet", node.kubelet_pid()), ("runtime", runtime)] {
         let cgroup = format!("{daemons}/{name}");
@@ -132,7 +132,7 @@ fn the_kubelet_and_the_runtime_are_in_their_cgroups(node: &Node, daemons: &str) 
         let refused = format!("/proc/{runtime}/oom_score_adj: ");
         if score.trim() == "-999" || node.kubelet_log().contains(&refused) { Ok(()) } else { Err(score) }
     };
-    node.eventually("the runtime is killed last, or the log says why not", is_last);
+    node.eventually("the runtime has a low oom_score_adj, or the log has the reason", is_last);
 }
 
 fn pods_are_measured_in_their_cgroups(node: &Node, guaranteed: &str) {
@@ -158,19 +158,19 @@ fn pods_are_measured_in_their_cgroups(node: &Node, guaranteed: &str) {
 }
 
 /// Tested with a running kubelet, and with one that has stopped.
-fn pods_get_their_cgroups_and_numbers_back(node: &mut Node, uids: [&str; 3]) {
+fn pod_cgroups_and_values_are_restored(node: &mut Node, uids: [&str; 3]) {
     let [guaranteed, burstable, besteffort] = uids;
     let (shares, few) = if is_v2() { ("cpu.weight", "7") } else { ("cpu.shares", "77") };
     let burstable = format!("kubepods/burstable/pod{burstable}");
     let tree = node.cgroup().find(&burstable).into_iter().find(|dir| dir.join(shares).exists());
-    let shares = tree.expect("a tree that weighs").join(shares);
+    let shares = tree.expect("a tree with a size").join(shares);
     let before = container(&node.running("burstable"), "main")["containerID"].clone();
     for (name, cgroup, is_down) in [
         ("besteffort", format!("kubepods/besteffort/pod{besteffort}"), false),
         ("guaranteed", format!("kubepods/pod{guaranteed}"), true),
     ] {
         let (id, written) =
-            (container(&node.running(name), "main")["containerID"].clone(), numbers(node, &cgroup));
+            (container(&node.running(name), "main")["containerID"].clone(), values(node, &cgroup));
         if is_down {
             node.kill_kubelet();
         }
@@ -184,15 +184,15 @@ fn pods_get_their_cgroups_and_numbers_back(node: &mut Node, uids: [&str; 3]) {
             main["ready"] == true && main["containerID"] != id
         };
         node.pod_when(name, "runs in a new sandbox", again);
-        assert_eq!(numbers(node, &cgroup), written, "{name}");
+        assert_eq!(values(node, &cgroup), written, "{name}");
         let inside: Vec<_> = node.cgroup().find(&cgroup).iter().flat_map(|dir| directories_in(dir)).collect();
         assert!(!inside.is_empty(), "the containers are in {cgroup}");
-        node.eventually("the numbers are right again", |_| {
+        node.eventually("the values are restored", |_| {
             let now = std::fs::read_to_string(&shares).map_err(|e| e.to_string())?;
             if now.trim() == expected(["256"; 4], ["10"; 4])[0] { Ok(()) } else { Err(now) }
         });
     }
-    assert_eq!(container(&node.running("burstable"), "main")["containerID"], before, "the pod went on");
+    assert_eq!(container(&node.running("burstable"), "main")["containerID"], before, "the pod kept running");
 }
 
 fn directories_in(dir: &Path) -> Vec<PathBuf> {
@@ -228,7 +228,7 @@ fn remove_cgroup(node: &Node, cgroup: &str, is_down: bool) {
     }
 }
 
-fn what_others_change_is_put_right_by_a_restart(mut node: Node) {
+fn restart_restores_changed_values(mut node: Node) {
     let before = container(&node.running("burstable"), "main")["containerID"].clone();
     let root = node.cgroup().path();
     let file = if is_v2() {
@@ -237,7 +237,7 @@ fn what_others_change_is_put_right_by_a_restart(mut node: Node) {
         format!("/sys/fs/cgroup/cpu{root}/kubepods/burstable/cpu.shares")
     };
     let tier_weighs = |node: &Node, expected: &str| {
-        node.eventually("the QoS cgroup weighs what its pods request", |_| {
+        node.eventually("the QoS cgroup has the weight of its pods' requests", |_| {
             let weight = std::fs::read_to_string(&file).map_err(|e| e.to_string())?;
             if weight.trim() == expected { Ok(()) } else { Err(weight) }
         });
@@ -247,7 +247,7 @@ fn what_others_change_is_put_right_by_a_restart(mut node: Node) {
     tier_weighs(&node, if is_v2() { "20" } else { "512" });
     node.delete("other");
     tier_weighs(&node, if is_v2() { "10" } else { "256" });
-    assert_eq!(container(&node.running("burstable"), "main")["containerID"], before, "the pod went on");
+    assert_eq!(container(&node.running("burstable"), "main")["containerID"], before, "the pod kept running");
 }
 
 #[test]
@@ -287,7 +287,7 @@ fn leftover_processes_are_killed_and_the_pod_cgroup_removed_whenever_the_kubelet
             other => Err(format!("{other:?}")),
         });
         assert!(!ended.success());
-        node.gone("web", &uid(&pod));
+        node.wait_until_gone("web", &uid(&pod));
     }
 }
 
@@ -299,8 +299,8 @@ fn orphaned_pod_cgroups_are_removed_with_their_processes() {
     node.kill_kubelet();
     let orphans: Vec<_> = ["kubepods", "kubepods/burstable", "kubepods/besteffort"]
         .iter()
-        .flat_map(|tier| node.cgroup().find(tier))
-        .map(|tier| tier.join("podaaaa-bbbb").join("inner"))
+        .flat_map(|qos_class| node.cgroup().find(qos_class))
+        .map(|qos_class| qos_class.join("podaaaa-bbbb").join("inner"))
         .collect();
     for orphan in &orphans {
         std::fs::create_dir_all(orphan).expect("made");
@@ -310,11 +310,11 @@ fn orphaned_pod_cgroups_are_removed_with_their_processes() {
         orphans.iter().find(|dir| dir.to_string_lossy().contains("/memory/") || is_v2()).expect("a tree");
     std::fs::write(pids.join("cgroup.procs"), stray.id().to_string()).expect("moved");
     node.start_kubelet();
-    node.eventually("nobody's cgroups are gone", |node| {
+    node.eventually("no container's cgroup is missing", |node| {
         let left = node.pod_cgroups("aaaa-bbbb");
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     });
-    assert!(!stray.wait().expect("it has ended").success());
+    assert!(!stray.wait().expect("it has exited").success());
     let after = node.running("web");
     assert_eq!(container(&after, "main")["containerID"], container(&web, "main")["containerID"]);
 }
@@ -350,8 +350,8 @@ fn unenforceable_node_allocatable_configuration_stops_the_kubelet_with_an_error(
         "enforceNodeAllocatable": ["pods", "kube-reserved", "system-reserved"],
     }));
     node.start_kubelet();
-    node.logged("Updated limits on kube reserved cgroup");
-    node.logged("Updated limits on system reserved cgroup");
+    node.wait_for_log("Updated limits on kube reserved cgroup");
+    node.wait_for_log("Updated limits on system reserved cgroup");
     assert_eq!(read(&node, "kube", "cpu/cpu.shares", "cpu.weight"), expected(["102"; 4], ["4"; 4])[0]);
     assert_eq!(read(&node, "system", "cpu/cpu.shares", "cpu.weight"), expected(["204"; 4], ["8"; 4])[0]);
     node.kill_kubelet();

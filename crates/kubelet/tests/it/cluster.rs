@@ -5,29 +5,29 @@ mod api_server;
 mod kubectl;
 mod watch;
 
+mod block_devices;
+mod bootstrap;
+mod certificate_rotation;
 mod deletion;
 mod device_plugins;
-mod devices;
 mod flood;
+mod idle;
 mod image_disk;
+mod image_pull_secrets;
 mod jobs;
-mod joining;
-mod killed;
+mod kubelet_kills;
 mod logs;
-mod many;
+mod many_pods;
 mod metrics;
-mod mirrors;
+mod mirror_pods;
 mod node;
 mod objects;
 mod outages;
 mod pods;
 mod pressure;
-mod pulling;
-mod quiet;
 mod recorded_metrics;
-mod refusals;
+mod rejections;
 mod restarts;
-mod rotation;
 mod storage_limits;
 mod streams;
 pub(crate) mod volumes;
@@ -54,22 +54,22 @@ impl Cluster {
 
     /// The same, with further configuration fields of the kubelet.
     pub(crate) fn start_with(extra: Value) -> Self {
-        let mut cluster = Self::around(Node::on_containerd(extra));
+        let mut cluster = Self::with_node(Node::on_containerd(extra));
         cluster.node.start_kubelet();
         cluster
     }
 
     /// Uses a fake runtime, for more pods than a real one starts within a test.
     fn on_fake(runtime: &FakeRuntime) -> Self {
-        let mut cluster = Self::around(Node::with_fake(runtime, json!({})));
+        let mut cluster = Self::with_node(Node::with_fake(runtime, json!({})));
         cluster.node.start_kubelet();
         cluster
     }
 
     /// Uses a real containerd and a main port that authenticates and authorizes clients through the API server, as a node of a
     /// real cluster does.
-    fn guarded(extra: Value) -> Self {
-        let mut cluster = Self::around(Node::on_containerd(json!({
+    fn with_authorization(extra: Value) -> Self {
+        let mut cluster = Self::with_node(Node::on_containerd(json!({
             "address": "0.0.0.0",
             "authorization": {"mode": "Webhook"},
         })));
@@ -82,7 +82,7 @@ impl Cluster {
         cluster
     }
 
-    pub(crate) fn around(node: Node) -> Self {
+    pub(crate) fn with_node(node: Node) -> Self {
         Self::with_api(node, &["--no-service-accounts"])
     }
 
@@ -102,7 +102,7 @@ impl Cluster {
 
     /// Waits until the API shows that the node is ready.
     #[track_caller]
-    pub(crate) fn ready(&self) {
+    pub(crate) fn wait_until_ready(&self) {
         self.node.eventually("the node is ready", |_| {
             let node = self.kubectl.get("node", "node")?;
             if condition(&node, "Ready") == "True" { Ok(()) } else { Err(node["status"].to_string()) }
@@ -111,7 +111,7 @@ impl Cluster {
 
     /// Waits until the pod that kubectl returns passes the check.
     #[track_caller]
-    pub(crate) fn shown_when(&self, name: &str, what: &str, check: impl Fn(&Value) -> bool) -> Value {
+    pub(crate) fn pod_when(&self, name: &str, what: &str, check: impl Fn(&Value) -> bool) -> Value {
         self.node.eventually(&format!("kubectl shows that pod {name} {what}"), |_| {
             let pod = self.kubectl.get("pod", name)?;
             if check(&pod) { Ok(pod) } else { Err(pod["status"].to_string()) }
@@ -120,14 +120,14 @@ impl Cluster {
 
     #[track_caller]
     pub(crate) fn running(&self, name: &str) -> Value {
-        self.shown_when(name, "is running and ready", |pod| {
+        self.pod_when(name, "is running and ready", |pod| {
             pod["status"]["phase"] == "Running" && condition(pod, "Ready") == "True"
         })
     }
 
     /// Waits until neither the API nor the node has any trace of the pod.
     #[track_caller]
-    pub(crate) fn gone(&self, pod: &Value) {
+    pub(crate) fn wait_until_gone(&self, pod: &Value) {
         let name = pod["metadata"]["name"].as_str().expect("a name");
         self.node.eventually(&format!("the API has no pod {name} of that UID"), |_| {
             match self.kubectl.get("pod", name) {
@@ -137,7 +137,7 @@ impl Cluster {
                 Err(complaint) => Err(complaint),
             }
         });
-        self.node.eventually("the node has nothing of the pod", |node| node.has_nothing_of(&uid(pod)));
+        self.node.eventually("the node has no trace of the pod", |node| node.has_no_trace_of(&uid(pod)));
     }
 
     /// The events of an object as `reason: message`, ordered by first timestamp.

@@ -32,7 +32,7 @@ fn io_errors_of_the_root_directory_affect_no_container_and_clear_with_a_healthy_
 
     disk.fail();
     node.apply("late", &shell_pod("late", FOREVER));
-    node.logged(EIO);
+    node.wait_for_log(EIO);
     let late = node.pod_when("late", "is accepted", |pod| pod["status"]["phase"] == "Pending");
     assert_eq!(untouched(&node, &before), Ok(()));
     assert_eq!(node.running_containers(&uid(&late)), 0);
@@ -53,5 +53,5 @@ fn io_errors_of_the_root_directory_affect_no_container_and_clear_with_a_healthy_
     node.running("late");
     assert_eq!(untouched(&node, &before), Ok(()));
     node.delete("web");
-    node.gone("web", &uid(&before));
+    node.wait_until_gone("web", &uid(&before));
 }

@@ -48,11 +48,11 @@ fn mounts_below(node: &Node, uid: &str) -> Vec<String> {
 }
 
 /// Starts one kubelet after another until the condition holds; returns how many died.
-fn through_deaths(node: &mut Node, what: &str, mut is_so: impl FnMut(&Node) -> bool) -> usize {
+fn survive_deaths(node: &mut Node, what: &str, mut is_so: impl FnMut(&Node) -> bool) -> usize {
     let (began, mut deaths) = (Instant::now(), 0);
     while !is_so(node) {
-        assert!(began.elapsed() < TIMEOUT, "waited in vain for: {what}\n{}", node.kubelet_log());
-        deaths += usize::from(node.revive_kubelet());
+        assert!(began.elapsed() < TIMEOUT, "timed out waiting for: {what}\n{}", node.kubelet_log());
+        deaths += usize::from(node.restart_dead_kubelet());
         std::thread::park_timeout(Duration::from_millis(25));
     }
     deaths
@@ -79,12 +79,12 @@ const STEPS: [&str; 14] = [
 const MAX_PODS: usize = 5;
 
 /// Creates and removes the pod while one kubelet dies at each new moment; returns how many died.
-fn come_and_go(node: &mut Node) -> usize {
+fn create_and_remove(node: &mut Node) -> usize {
     let mut pod = everything(node);
     pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
     node.apply("all", &pod);
     let is_ready = |node: &Node| node.pod("all").is_some_and(|pod| condition(&pod, "Ready") == "True");
-    let mut deaths = through_deaths(node, "the pod runs", is_ready);
+    let mut deaths = survive_deaths(node, "the pod runs", is_ready);
     let uid = uid(&node.pod("all").expect("the pod"));
     assert_eq!(
         mounts_below(node, &uid),
@@ -101,7 +101,7 @@ fn come_and_go(node: &mut Node) -> usize {
     assert_eq!(std::fs::read_to_string(meta.join("deep/uid")).expect("a file"), uid);
 
     node.delete("all");
-    deaths += through_deaths(node, "nothing is left", |_| !dir.exists());
+    deaths += survive_deaths(node, "nothing is left", |_| !dir.exists());
     assert_eq!(mounts_below(node, &uid), Vec::<String>::new());
     deaths
 }
@@ -124,7 +124,7 @@ fn kubelet_killed_around_each_volume_step_restores_the_exact_mounts_after_restar
 
     let mut deaths = 0;
     for _ in 0..MAX_PODS {
-        deaths += come_and_go(&mut node);
+        deaths += create_and_remove(&mut node);
         if due.is_subset(&moments(&points)) {
             break;
         }
@@ -132,7 +132,7 @@ fn kubelet_killed_around_each_volume_step_restores_the_exact_mounts_after_restar
     let passed = moments(&points);
     let missed: Vec<&String> = due.difference(&passed).collect();
     assert!(missed.is_empty(), "not visited: {missed:?} among {passed:#?}");
-    assert!(node.path("host/kept/data").is_dir(), "what is behind a subPath is never removed");
+    assert!(node.path("host/kept/data").is_dir(), "the target of a subPath is never removed");
     // The first start is counted with the deaths, and the last kubelet lives.
     assert!(deaths > passed.len() - 2, "{deaths} kubelets for {} moments", passed.len());
     eprintln!("{} moments, {deaths} kubelets", passed.len());
@@ -182,14 +182,14 @@ fn config_map(color: &str) -> Value {
 #[test]
 fn kubelet_killed_around_each_step_of_a_persistent_volume_or_update_continues_after_restart() {
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
-    let mut cluster = Cluster::around(Node::with_fake(&runtime, json!({})));
+    let mut cluster = Cluster::with_node(Node::with_fake(&runtime, json!({})));
     let points = cluster.node.path("points");
     set_moments(&points, both(&COMMON));
     cluster.node.set_variable("KUBELET_FAULT_POINTS", points.clone());
     let pod = claimed(&cluster);
     cluster.kubectl.apply(&[config_map("red"), pod]);
     let is_ready = |node: &Node| node.pod("all").is_some_and(|pod| condition(&pod, "Ready") == "True");
-    let mut deaths = through_deaths(&mut cluster.node, "the pod runs", is_ready);
+    let mut deaths = survive_deaths(&mut cluster.node, "the pod runs", is_ready);
     let uid = uid(&cluster.node.pod("all").expect("the pod"));
     let dir = cluster.node.path("root/pods").join(&uid);
     let bound = "volumes/kubernetes.io~local-volume/pv-data";
@@ -204,14 +204,14 @@ fn kubelet_killed_around_each_step_of_a_persistent_volume_or_update_continues_af
     let others = moments(&points).into_iter().filter(|moment| !update.contains(moment));
     set_moments(&points, others);
     cluster.kubectl.apply(&[config_map("blue")]);
-    deaths += through_deaths(&mut cluster.node, "the update is there", |_| {
+    deaths += survive_deaths(&mut cluster.node, "the update is visible", |_| {
         let color = std::fs::read_to_string(&file).expect("a file, old or new");
         assert!(color == "red" || color == "blue", "{color}");
         color == "blue" && update.iter().all(|moment| moments(&points).contains(moment))
     });
 
     cluster.kubectl.ok(&["delete", "pod", "all-node", "--wait=false"]);
-    deaths += through_deaths(&mut cluster.node, "nothing is left", |_| !dir.exists());
+    deaths += survive_deaths(&mut cluster.node, "nothing is left", |_| !dir.exists());
     assert_eq!(mounts_below(&cluster.node, &uid), Vec::<String>::new());
     assert_eq!(std::fs::read_to_string(cluster.node.path("disk/file")).expect("a file"), "kept");
     let (passed, due) = (moments(&points), both(&CLAIMED).collect::<BTreeSet<String>>());

@@ -21,11 +21,11 @@ fn kubelet_restart_after_kill_keeps_containers_restart_counts_and_readiness() {
     let crashed = node.pod_when("once", "was restarted", |pod| restarts(pod, "main") >= 1);
     node.restart_kubelet();
     let after =
-        node.pod_when("web", "is known again", |pod| container(pod, "main")["state"]["running"].is_object());
+        node.pod_when("web", "is listed again", |pod| container(pod, "main")["state"]["running"].is_object());
     assert_eq!(id(&after, "main"), id(&before, "main"));
     assert_eq!(condition(&after, "Ready"), "True", "readiness is seeded, not flipped: {after}");
     assert_eq!(after["status"]["startTime"], before["status"]["startTime"]);
-    let crashed_after = node.pod_when("once", "is known again", |pod| restarts(pod, "main") >= 0);
+    let crashed_after = node.pod_when("once", "is listed again", |pod| restarts(pod, "main") >= 0);
     assert!(restarts(&crashed_after, "main") >= restarts(&crashed, "main"));
 }
 
@@ -39,7 +39,7 @@ fn static_pod_removed_while_the_kubelet_is_down_is_terminated_after_restart() {
     node.kill_kubelet();
     node.delete("orphan");
     node.start_kubelet();
-    node.gone("orphan", &uid(&orphan));
+    node.wait_until_gone("orphan", &uid(&orphan));
     assert_eq!(id(&node.running("stays"), "main"), id(&stays, "main"));
 }
 
@@ -78,7 +78,7 @@ fn kubelet_killed_during_pod_termination_completes_it_after_restart() {
         }
     });
     node.restart_kubelet();
-    node.gone("web", &uid(&pod));
+    node.wait_until_gone("web", &uid(&pod));
 }
 
 #[test]
@@ -101,7 +101,7 @@ fn killed_runtime_delays_pods_until_it_is_back() {
     node.apply("web", &shell_pod("web", FOREVER));
     let before = node.running("web");
     node.kill_runtime();
-    node.eventually("the kubelet says that the runtime is not ready", |node| {
+    node.eventually("the kubelet reports that the runtime is not ready", |node| {
         if node.kubelet_log().contains("Container runtime is not ready") {
             Ok(())
         } else {
@@ -141,7 +141,7 @@ fn kubelet_killed_while_the_runtime_is_down_recovers_all_pods_when_it_is_back() 
     node.resume_runtime();
     node.running("late");
     assert_eq!(id(&node.running("web"), "main"), id(&web, "main"), "its container never stopped");
-    node.gone("leaving", &uid(&leaving));
+    node.wait_until_gone("leaving", &uid(&leaving));
 }
 
 #[test]

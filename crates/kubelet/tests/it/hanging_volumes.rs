@@ -33,52 +33,55 @@ fn helpers() -> usize {
 #[test]
 fn hanging_filesystem_blocks_only_the_pods_that_use_it() {
     let mut node = Node::start();
-    let place = node.path("dead");
-    let fuse = HungFuse::mount(&place).expect("FUSE");
-    std::os::unix::fs::symlink(&place, node.path("link")).expect("a link");
-    node.apply("early", &with_host_path(shell_pod("early", FOREVER), &place, &json!({})));
+    let mount_point = node.path("dead");
+    let fuse = HungFuse::mount(&mount_point).expect("FUSE");
+    std::os::unix::fs::symlink(&mount_point, node.path("link")).expect("a link");
+    node.apply("early", &with_host_path(shell_pod("early", FOREVER), &mount_point, &json!({})));
     let early = uid(&node.running("early"));
     fuse.hang();
     for n in 0..STUCK {
         // Some mounts are reached through a symlink, which must not be followed to its end either.
-        let path = if n % 2 == 0 { place.clone() } else { node.path("link") };
+        let path = if n % 2 == 0 { mount_point.clone() } else { node.path("link") };
         let name = format!("stuck-{n}");
         node.apply(&name, &with_host_path(shell_pod(&name, FOREVER), &path, &json!({})));
     }
-    node.eventually("the filesystem was asked", |_| match fuse.unanswered() {
-        0 => Err("nobody asked".to_owned()),
+    node.eventually("the filesystem got a request", |_| match fuse.unanswered() {
+        0 => Err("no request was made".to_owned()),
         _ => Ok(()),
     });
     for n in 0..3 {
-        let name = format!("beside-{n}");
+        let name = format!("neighbour-{n}");
         node.apply(&name, &with_host_path(once_pod(&name, "echo well"), &node.path("root"), &json!({})));
         assert_eq!(node.output(&name).trim(), "well");
         let pod = uid(&node.pod(&name).expect("the pod"));
         node.delete(&name);
-        node.gone(&name, &pod);
+        node.wait_until_gone(&name, &pod);
     }
-    let summary = node.get("/stats/summary").expect("the summary is told");
+    let summary = node.get("/stats/summary").expect("the summary is served");
     assert!(summary.contains("early-node"), "{summary}");
-    node.eventually("the event says what does not answer", |node| {
+    node.eventually("the event names the unresponsive path", |node| {
         let log = node.kubelet_log();
-        let is_told = |line: &&str| {
+        let is_reported = |line: &&str| {
             line.contains("FailedMount") && line.contains("does not answer") && line.contains("stuck-")
         };
-        log.lines().find(is_told).map(|_| ()).ok_or_else(|| log.lines().last().unwrap_or_default().to_owned())
+        log.lines()
+            .find(is_reported)
+            .map(|_| ())
+            .ok_or_else(|| log.lines().last().unwrap_or_default().to_owned())
     });
     // After the kill its ports are free at once, so no thread of it is stuck in the filesystem.
     node.restart_kubelet();
     let stuck: Vec<String> =
-        (0..STUCK).map(|n| uid(&node.pod_when(&format!("stuck-{n}"), "is known", |_| true))).collect();
+        (0..STUCK).map(|n| uid(&node.pod_when(&format!("stuck-{n}"), "is listed", |_| true))).collect();
     for n in 0..STUCK {
         node.delete(&format!("stuck-{n}"));
     }
     for (n, uid) in stuck.iter().enumerate() {
-        node.gone(&format!("stuck-{n}"), uid);
+        node.wait_until_gone(&format!("stuck-{n}"), uid);
     }
     node.delete("early");
     drop(fuse);
-    node.gone("early", &early);
+    node.wait_until_gone("early", &early);
     node.eventually("no volume helper is left", |_| {
         if helpers() == 0 { Ok(()) } else { Err(helpers().to_string()) }
     });
@@ -106,18 +109,18 @@ fn failed_unmount_reports_the_processes_that_use_the_volume() {
         if is_there { Ok(()) } else { Err(format!("{names:?}")) }
     });
     node.delete("held");
-    let told = |words: String| {
-        node.eventually("the holders are named", |node| {
+    let wait_for_error = |message: String| {
+        node.eventually("the processes that use it are named", |node| {
             let log = node.kubelet_log();
-            if log.contains(&words) { Ok(()) } else { Err(log) }
+            if log.contains(&message) { Ok(()) } else { Err(log) }
         });
     };
     let (first, second) = (holder.id().min(apart.id()), holder.id().max(apart.id()));
-    told(format!("device or resource busy (held by {first} (sleep), {second} (sleep))"));
+    wait_for_error(format!("device or resource busy (held by {first} (sleep), {second} (sleep))"));
     holder.kill().expect("it is ours");
     holder.wait().expect("it ends");
-    told(format!("device or resource busy (held by {} (sleep))", apart.id()));
+    wait_for_error(format!("device or resource busy (held by {} (sleep))", apart.id()));
     apart.kill().expect("it is ours");
     apart.wait().expect("it ends");
-    node.gone("held", &uid);
+    node.wait_until_gone("held", &uid);
 }

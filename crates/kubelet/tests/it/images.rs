@@ -42,7 +42,7 @@ impl Registry {
     }
 
     /// The number of manifest requests that the registry got for an image.
-    fn asked(&self) -> usize {
+    fn manifest_requests(&self) -> usize {
         let log = std::fs::read_to_string(&self.log).unwrap_or_default();
         log.lines().filter(|line| line.contains(" /v2/") && line.contains("/manifests/")).count()
     }
@@ -119,7 +119,7 @@ fn private_registry_needs_the_credentials_of_the_node() {
 }
 
 /// A proxy to the registry that delays every new connection, so that pulls take a while. Returns its port.
-fn slow_way_to(port: u16, delay: Duration) -> u16 {
+fn start_slow_proxy(port: u16, delay: Duration) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
     let own = listener.local_addr().expect("an address").port();
     std::thread::spawn(move || {
@@ -130,8 +130,8 @@ fn slow_way_to(port: u16, delay: Duration) -> u16 {
                 let (Ok(client_too), Ok(server_too)) = (client.try_clone(), server.try_clone()) else {
                     return;
                 };
-                std::thread::spawn(move || pass_on(client_too, server_too));
-                pass_on(server, client);
+                std::thread::spawn(move || copy_stream(client_too, server_too));
+                copy_stream(server, client);
             });
         }
     });
@@ -139,14 +139,14 @@ fn slow_way_to(port: u16, delay: Duration) -> u16 {
 }
 
 /// Copies until one side has ended; the other side sees the broken connection.
-fn pass_on(mut from: TcpStream, mut to: TcpStream) {
+fn copy_stream(mut from: TcpStream, mut to: TcpStream) {
     let _ = std::io::copy(&mut from, &mut to);
     let _ = to.shutdown(std::net::Shutdown::Both);
 }
 
 /// The reference of `image` in the registry behind that port.
-fn through(image: &str, registry: u16, way: u16) -> String {
-    image.replace(&format!(":{registry}/"), &format!(":{way}/"))
+fn image_behind(image: &str, registry: u16, proxy: u16) -> String {
+    image.replace(&format!(":{registry}/"), &format!(":{proxy}/"))
 }
 
 #[test]
@@ -154,10 +154,10 @@ fn concurrent_pods_with_the_same_image_share_one_pull() {
     let node = Node::start_with(json!({"serializeImagePulls": false}));
     let registry = Registry::start(&node.path("registry"), None);
     registry.fill(&node, None);
-    let way = slow_way_to(registry.port, Duration::from_secs(3));
-    let image = through(&registry.image(), registry.port, way);
+    let proxy = start_slow_proxy(registry.port, Duration::from_secs(3));
+    let image = image_behind(&registry.image(), registry.port, proxy);
     let names = ["one", "two", "three", "four"];
-    let before = registry.asked();
+    let before = registry.manifest_requests();
     for name in names {
         node.apply(name, &pod_with(name, &image));
     }
@@ -166,9 +166,9 @@ fn concurrent_pods_with_the_same_image_share_one_pull() {
     }
     let log = node.kubelet_log();
     let count = |text: &str| log.lines().filter(|line| line.contains(text) && line.contains(&image)).count();
-    assert_eq!(count("Successfully pulled image"), 4, "each pod is told: {log}");
-    let asked = registry.asked() - before;
-    assert!((1..=2).contains(&asked), "by name, and at most once more by digest: {asked} times");
+    assert_eq!(count("Successfully pulled image"), 4, "each pod has an event: {log}");
+    let requests = registry.manifest_requests() - before;
+    assert!((1..=2).contains(&requests), "by name, and at most once more by digest: {requests} times");
 }
 
 #[test]
@@ -179,8 +179,8 @@ fn serialize_image_pulls_runs_one_pull_at_a_time_and_parallel_pulls_overlap() {
         registry.fill(&node, None);
         // Two registry addresses, so that the pulls share no connection.
         let images = [(), ()].map(|()| {
-            let way = slow_way_to(registry.port, Duration::from_secs(3));
-            through(&registry.image(), registry.port, way)
+            let proxy = start_slow_proxy(registry.port, Duration::from_secs(3));
+            image_behind(&registry.image(), registry.port, proxy)
         });
         for (name, image) in ["one", "two"].into_iter().zip(&images) {
             node.apply(name, &pod_with(name, image));
@@ -219,11 +219,11 @@ fn registry_qps_rejects_excess_image_pulls_for_a_while() {
     for name in &names {
         // A different name of the same registry makes a different image.
         let mut pod = pod_with(name, &registry.image());
-        let way = slow_way_to(registry.port, Duration::from_millis(100));
-        pod["spec"]["containers"][0]["image"] = through(&registry.image(), registry.port, way).into();
+        let proxy = start_slow_proxy(registry.port, Duration::from_millis(100));
+        pod["spec"]["containers"][0]["image"] = image_behind(&registry.image(), registry.port, proxy).into();
         node.apply(name, &pod);
     }
-    node.logged("pull QPS exceeded");
+    node.wait_for_log("pull QPS exceeded");
     let refused = node.eventually("one of them shows it", |node| {
         let message = |name: &String| {
             let waiting = container(&node.pod(name)?, "main")["state"]["waiting"].clone();
@@ -250,7 +250,7 @@ fn present_image_is_pulled_again_only_under_pull_policy_always() {
     pod["metadata"]["name"] = "second".into();
     node.apply("second", &pod);
     node.running("second");
-    node.logged("already present on machine");
+    node.wait_for_log("already present on machine");
     pod["metadata"]["name"] = "third".into();
     pod["spec"]["containers"][0]["imagePullPolicy"] = "Always".into();
     node.apply("third", &pod);
@@ -263,7 +263,7 @@ fn present_image_is_pulled_again_only_under_pull_policy_always() {
 /// The image pull records of the kubelet.
 pub(crate) fn records(node: &Node, kind: &str) -> Vec<Value> {
     let dir = node.path("root/image_manager").join(kind);
-    let files = std::fs::read_dir(dir).expect("the directory is there").map(|entry| entry.expect("an entry"));
+    let files = std::fs::read_dir(dir).expect("the directory exists").map(|entry| entry.expect("an entry"));
     let read = |file: std::fs::DirEntry| std::fs::read_to_string(file.path()).expect("readable");
     files.map(|file| serde_json::from_str(&read(file)).expect("JSON")).collect()
 }
@@ -283,21 +283,21 @@ fn image_pull_records_are_written_and_those_of_the_go_kubelet_are_read() {
     pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
     node.apply("first", &pod);
     node.running("first");
-    let known = node.eventually("the pull is recorded", |node| {
-        let known = records(node, "pulled");
-        if known.is_empty() { Err("no record".to_owned()) } else { Ok(known) }
+    let records_found = node.eventually("the pull is recorded", |node| {
+        let records_found = records(node, "pulled");
+        if records_found.is_empty() { Err("no record".to_owned()) } else { Ok(records_found) }
     });
     let name = image.trim_end_matches(":1");
-    assert_eq!(known[0]["kind"], "ImagePulledRecord");
-    assert_eq!(known[0]["apiVersion"], "kubelet.config.k8s.io/v1beta1");
-    assert_eq!(known[0]["credentialMapping"][name], json!({"nodePodsAccessible": true}));
+    assert_eq!(records_found[0]["kind"], "ImagePulledRecord");
+    assert_eq!(records_found[0]["apiVersion"], "kubelet.config.k8s.io/v1beta1");
+    assert_eq!(records_found[0]["credentialMapping"][name], json!({"nodePodsAccessible": true}));
     assert_eq!(records(&node, "pulling"), [] as [Value; 0]);
 
     // As if another kubelet on this node had pulled it with a secret.
     node.kill_kubelet();
     let dir = node.path("root/image_manager/pulled");
     let file = std::fs::read_dir(&dir).expect("readable").next().expect("a file").expect("an entry").path();
-    let mut private = known[0].clone();
+    let mut private = records_found[0].clone();
     let secret = json!({"uid": "u", "namespace": "default", "name": "s", "credentialHash": "h"});
     private["credentialMapping"][name] = json!({"kubernetesSecrets": [secret]});
     std::fs::write(&file, private.to_string()).expect("written");
@@ -305,7 +305,7 @@ fn image_pull_records_are_written_and_those_of_the_go_kubelet_are_read() {
     pod["metadata"]["name"] = "second".into();
     pod["spec"]["containers"][0]["imagePullPolicy"] = "Never".into();
     node.apply("second", &pod);
-    let refused = node.pod_when("second", "is refused", |pod| waiting(pod).starts_with("ErrImageNeverPull"));
+    let refused = node.pod_when("second", "is rejected", |pod| waiting(pod).starts_with("ErrImageNeverPull"));
     assert!(waiting(&refused).contains("is not present with pull policy of Never"), "{refused}");
 
     node.configure(json!({"imagePullCredentialsVerificationPolicy": "NeverVerify"}));
@@ -325,8 +325,9 @@ fn install_provider(node: &Node, registry: &Registry) {
         "auth": {location.clone(): {"username": "user", "password": "secret"}},
     });
     let program = dir.join("helper");
-    let script =
-        format!("#!/bin/sh\ncat >> \"$ASKED\"; echo >> \"$ASKED\"\n[ \"$1\" = get ] && echo '{answer}'\n");
+    let script = format!(
+        "#!/bin/sh\ncat >> \"$REQUESTS\"; echo >> \"$REQUESTS\"\n[ \"$1\" = get ] && echo '{answer}'\n"
+    );
     std::fs::write(&program, script).expect("written");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("executable");
     let config = json!({
@@ -334,7 +335,7 @@ fn install_provider(node: &Node, registry: &Registry) {
         "providers": [{
             "name": "helper", "matchImages": [location], "defaultCacheDuration": "0s", "args": ["get"],
             "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
-            "env": [{"name": "ASKED", "value": node.path("asked")}],
+            "env": [{"name": "REQUESTS", "value": node.path("requests.log")}],
         }],
     });
     std::fs::write(node.path("providers.json"), config.to_string()).expect("written");
@@ -355,13 +356,14 @@ fn credential_provider_plugin_supplies_the_registry_password() {
     node.running("first");
     node.apply("second", &pod_with("second", &registry.image()));
     node.running("second");
-    let asked = std::fs::read_to_string(node.path("asked")).expect("it was asked");
-    let asked: Vec<Value> = asked.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    let requests = std::fs::read_to_string(node.path("requests.log")).expect("it was requested");
+    let requests: Vec<Value> =
+        requests.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
     let request = json!({
         "kind": "CredentialProviderRequest", "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
         "image": registry.image().trim_end_matches(":1"),
     });
-    assert_eq!(asked, [request], "once, because its answer is good for ten minutes");
+    assert_eq!(requests, [request], "once, because its answer is good for ten minutes");
     let metrics = node.get("/metrics").expect("metrics");
     let count = r#"kubelet_credential_provider_plugin_duration_count{plugin_name="helper"} 1"#;
     assert!(metrics.lines().any(|line| line == count), "{metrics}");

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use crate::node::{FOREVER, Node, container, names_in, restarts, shell, shell_pod, uid};
 
 /// A container that writes `<name> up` when it starts and `<name> down` when it gets SIGTERM.
-fn witness(name: &str) -> Value {
+fn recording_container(name: &str) -> Value {
     let script = format!(
         "echo {name} up >> /shared/order; trap 'echo {name} down >> /shared/order; exit 0' TERM; \
          while :; do sleep 3600 & wait $!; done"
@@ -18,7 +18,7 @@ fn witness(name: &str) -> Value {
 pub(crate) fn ordered_pod(shared: &std::path::Path) -> Value {
     let mut init = shell("init", "echo init ran >> /shared/order");
     init["volumeMounts"] = json!([{"name": "shared", "mountPath": "/shared"}]);
-    let (mut first, mut second) = (witness("sidecar-1"), witness("sidecar-2"));
+    let (mut first, mut second) = (recording_container("sidecar-1"), recording_container("sidecar-2"));
     for sidecar in [&mut first, &mut second] {
         sidecar["restartPolicy"] = "Always".into();
     }
@@ -27,7 +27,7 @@ pub(crate) fn ordered_pod(shared: &std::path::Path) -> Value {
         "spec": {
             "terminationGracePeriodSeconds": 20,
             "initContainers": [init, first, second],
-            "containers": [witness("main")],
+            "containers": [recording_container("main")],
             "volumes": [{"name": "shared", "hostPath": {"path": shared, "type": "DirectoryOrCreate"}}],
         },
     })
@@ -44,7 +44,7 @@ fn init_sidecar_and_main_containers_start_in_order_and_stop_in_reverse() {
     let shared = node.path("shared");
     node.apply("ordered", &ordered_pod(&shared));
     let pod = node.running("ordered");
-    node.eventually("everybody has started", |_| {
+    node.eventually("every container has started", |_| {
         let order = order(&shared);
         if order.len() == 4 { Ok(()) } else { Err(format!("{order:?}")) }
     });
@@ -53,7 +53,7 @@ fn init_sidecar_and_main_containers_start_in_order_and_stop_in_reverse() {
     assert_eq!(pod["status"]["qosClass"], "BestEffort");
 
     node.delete("ordered");
-    node.gone("ordered", &uid(&pod));
+    node.wait_until_gone("ordered", &uid(&pod));
     assert_eq!(order(&shared)[4..], ["main down", "sidecar-2 down", "sidecar-1 down"]);
 }
 
@@ -150,7 +150,7 @@ fn deleted_pod_gets_pre_stop_hook_and_grace_period_and_leaves_no_resources() {
     );
 
     node.delete("polite");
-    node.gone("polite", &uid(&pod));
+    node.wait_until_gone("polite", &uid(&pod));
     assert_eq!(order(&shared), ["hook", "term", "bye"]);
     let mounts = std::fs::read_to_string("/proc/self/mounts").expect("the mount table");
     assert!(!mounts.contains(&uid(&pod)), "{mounts}");
@@ -162,7 +162,7 @@ fn container_that_ignores_sigterm_is_killed_after_the_grace_period() {
     node.apply("stubborn", &shell_pod("stubborn", "trap '' TERM; while :; do sleep 1; done"));
     let pod = node.running("stubborn");
     node.delete("stubborn");
-    node.gone("stubborn", &uid(&pod));
+    node.wait_until_gone("stubborn", &uid(&pod));
 }
 
 #[test]
@@ -177,7 +177,7 @@ fn thirty_pods_start_and_terminate_concurrently() {
         node.delete(name);
     }
     for (name, uid) in names.iter().zip(&uids) {
-        node.gone(name, uid);
+        node.wait_until_gone(name, uid);
     }
     assert_eq!(names_in(&node.path("root/pods")), Vec::<String>::new());
 }

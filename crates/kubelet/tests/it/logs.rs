@@ -5,7 +5,7 @@ use std::path::Path;
 
 use serde_json::json;
 
-use crate::killed::share;
+use crate::kubelet_kills::share;
 use crate::node::{FOREVER, Node, container, names_in, once_pod, restarts, shell_pod, uid};
 use crate::server::log;
 use crate::streaming::memory;
@@ -27,12 +27,12 @@ fn container_log_is_rotated_and_compressed_and_the_oldest_file_removed() {
     let mut seen = std::collections::BTreeSet::new();
     node.eventually("the first compressed log was removed again", |_| {
         let names = names_in(&dir);
-        assert!(names.len() <= 5, "three files, and what a rotation just works on: {names:?}");
+        assert!(names.len() <= 5, "three files, and those of a rotation in progress: {names:?}");
         seen.extend(names.iter().filter(|name| name.ends_with(".gz")).cloned());
         let first_is_gone = seen.first().is_some_and(|first| !names.contains(first));
         if first_is_gone { Ok(()) } else { Err(format!("{names:?}")) }
     });
-    let names = node.eventually("three files are there", |_| {
+    let names = node.eventually("three files exist", |_| {
         let mut names = names_in(&dir);
         names.sort();
         let is_settled = names.len() == 3 && !names.iter().any(|name| name.ends_with(".tmp"));
@@ -72,9 +72,9 @@ fn log_symlinks_in_var_log_containers_point_to_the_logs_of_each_instance() {
     let ids = ["containerID"].map(|field| container(&pod, "main")["lastState"]["terminated"][field].clone());
     let first = ids[0].as_str().expect("an id").trim_start_matches("containerd://").to_owned();
     let link = links.join(format!("linked-node_default_main-{first}.log"));
-    let target = std::fs::read_link(&link).expect("a link of the first instance");
+    let target = std::fs::read_link(&link).expect("a symlink of the first instance");
     assert_eq!(target, log_dir(&node, "linked", &uid(&pod)).join("0.log"));
-    let text = std::fs::read_to_string(&link).expect("the log behind the link");
+    let text = std::fs::read_to_string(&link).expect("the target of the log symlink");
     assert!(text.ends_with("stdout F hello\n"), "{text}");
 }
 
@@ -88,16 +88,16 @@ fn container_gc_keeps_one_dead_container_and_removes_logs_of_deleted_pods() {
     node.apply("crasher", &shell_pod("crasher", "exit 1"));
     node.apply("done", &once_pod("done", "echo done"));
     node.apply("web", &shell_pod("web", FOREVER));
-    let (crasher, web) = (node.pod_when("crasher", "is known", |_| true), node.running("web"));
+    let (crasher, web) = (node.pod_when("crasher", "is listed", |_| true), node.running("web"));
     let foreign = node.path("logs/pods/default_gone-node_00000000-0000-0000-0000-000000000000");
     std::fs::create_dir_all(foreign.join("main")).expect("a log directory");
     std::fs::write(foreign.join("main/0.log"), "").expect("a log");
     let dangling = node.path("logs/containers/gone-node_default_main-0123456789abcdef.log");
     std::os::unix::fs::symlink(foreign.join("main/0.log.gone"), &dangling).expect("a link");
     node.pod_when("crasher", "was restarted often", |pod| restarts(pod, "main") >= 4);
-    node.eventually("what nobody needs is gone", |_| {
+    node.eventually("unused objects are removed", |_| {
         if foreign.exists() || std::fs::symlink_metadata(&dangling).is_ok() {
-            return Err("the log or the link of a pod that is gone".to_owned());
+            return Err("the log or symlink of a deleted pod".to_owned());
         }
         Ok(())
     });
@@ -112,21 +112,23 @@ fn container_gc_keeps_one_dead_container_and_removes_logs_of_deleted_pods() {
 /// Three nodes at the same time, because garbage collection runs once a minute.
 #[test]
 fn container_gc_flags_set_how_many_dead_containers_are_kept() {
-    let patient = collected_node(&["--minimum-container-ttl-duration=1h"]);
-    let generous = collected_node(&["--maximum-dead-containers-per-container=3"]);
-    let capped =
-        collected_node(&["--maximum-dead-containers-per-container=3", "--maximum-dead-containers=2"]);
+    let patient = node_with_dead_containers(&["--minimum-container-ttl-duration=1h"]);
+    let generous = node_with_dead_containers(&["--maximum-dead-containers-per-container=3"]);
+    let capped = node_with_dead_containers(&[
+        "--maximum-dead-containers-per-container=3",
+        "--maximum-dead-containers=2",
+    ]);
     for (node, kept, why) in [
         (&patient, 5, "none is an hour old"),
-        (&generous, 3, "three of a container stay"),
+        (&generous, 3, "three dead containers are kept"),
         (&capped, 2, "two stay on the whole node"),
     ] {
         let pod = node.pod_when("crasher", "has crashed enough", |pod| {
             restarts(pod, "main") == 5 && container(pod, "main")["state"]["running"].is_object()
         });
-        node.eventually("the collector came by", |node| {
+        node.eventually("garbage collection has run", |node| {
             let is_there = std::fs::symlink_metadata(node.path("logs/containers").join(DANGLING)).is_ok();
-            if is_there { Err("the link of a pod that is gone".to_owned()) } else { Ok(()) }
+            if is_there { Err("the symlink of a deleted pod".to_owned()) } else { Ok(()) }
         });
         node.eventually(why, |node| {
             let ids = node.runtime_ids(&uid(&pod))?;
@@ -139,7 +141,7 @@ fn container_gc_flags_set_how_many_dead_containers_are_kept() {
 const DANGLING: &str = "gone-node_default_main-0123456789abcdef.log";
 
 /// A node with the flags, on which a container crashes five times and then keeps running.
-fn collected_node(flags: &[&str]) -> Node {
+fn node_with_dead_containers(flags: &[&str]) -> Node {
     let mut node = Node::on_containerd(json!({
         "featureGates": {"KubeletCrashLoopBackOffMax": true},
         "crashLoopBackOff": {"maxContainerRestartPeriod": "1s"},
@@ -162,7 +164,7 @@ fn has_a_log(dir: &Path) -> bool {
 }
 
 /// The log of the container of a pod that prints nothing itself, for tests that write the log.
-fn silent(name: &str) -> (Node, std::path::PathBuf) {
+fn silent_pod(name: &str) -> (Node, std::path::PathBuf) {
     // The kubelet must not rotate what the test writes.
     let node = Node::start_with(json!({"containerLogMaxSize": "100Gi"}));
     node.apply(name, &shell_pod(name, FOREVER));
@@ -183,7 +185,7 @@ fn bytes_read(node: &Node) -> u64 {
 fn log_tail_lines_of_a_2_gib_log_costs_no_more_than_of_a_short_one() {
     const SIZE: u64 = 2 << 30;
     const LINES: u64 = SIZE / 128;
-    let (node, log_file) = silent("huge");
+    let (node, log_file) = silent_pod("huge");
     let mut out =
         std::io::BufWriter::with_capacity(1 << 20, std::fs::File::create(&log_file).expect("a log"));
     let filling = "x".repeat(128 - "2026-01-01T00:00:00.000000000Z stdout F 0123456789 \n".len());
@@ -221,7 +223,7 @@ fn log_tail_lines_of_a_2_gib_log_costs_no_more_than_of_a_short_one() {
 
 #[test]
 fn log_in_docker_json_format_is_served_and_limited_like_cri_logs() {
-    let (node, file) = silent("old");
+    let (node, file) = silent_pod("old");
     let line = |second: u32, text: &str| {
         json!({"log": text, "stream": "stdout", "time": format!("2026-01-01T00:00:0{second}.5Z")}).to_string()
     };
@@ -233,8 +235,8 @@ fn log_in_docker_json_format_is_served_and_limited_like_cri_logs() {
         String::new(),
     ];
     std::fs::write(file, lines.join("\n")).expect("a log");
-    let said = |query: &str| log(&node, "old", query).expect("a log");
-    assert_eq!(said(""), "one\ntwo \"2\"\nthree\n");
-    assert_eq!(said("tailLines=1&timestamps=true"), "2026-01-01T00:00:03.500000000Z three\n");
-    assert_eq!(said("sinceTime=2026-01-01T00:00:02Z"), "two \"2\"\nthree\n");
+    let logs = |query: &str| log(&node, "old", query).expect("a log");
+    assert_eq!(logs(""), "one\ntwo \"2\"\nthree\n");
+    assert_eq!(logs("tailLines=1&timestamps=true"), "2026-01-01T00:00:03.500000000Z three\n");
+    assert_eq!(logs("sinceTime=2026-01-01T00:00:02Z"), "two \"2\"\nthree\n");
 }

@@ -6,7 +6,7 @@
     clippy::panic,
     clippy::print_stderr,
     clippy::disallowed_methods,
-    reason = "a test that cannot go on fails, and says why"
+    reason = "a test that cannot continue must fail with the reason"
 )]
 
 mod node;
@@ -20,12 +20,12 @@ mod fault_points;
 mod faults;
 mod guest;
 mod hanging_volumes;
-mod hostile;
+mod hostile_pods;
 mod images;
-mod killed;
+mod kubelet_kills;
 mod lifecycle;
 mod logs;
-mod own_api;
+mod node_endpoints;
 mod pod_resources;
 mod power_cut;
 mod probes;
@@ -42,6 +42,6 @@ mod small_disk;
 mod stalled_log;
 mod stats;
 mod streaming;
-mod stubborn;
-mod traces;
+mod trace_export;
+mod unkillable;
 mod volumes;

@@ -23,7 +23,7 @@ use crate::small_disk::SmallDisk;
 /// Long enough for a loaded machine with two cores; a passing test never waits this long.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a terminating pod may take before the runtime is checked for a stuck container.
-const FORGOTTEN_AFTER: Duration = Duration::from_secs(20);
+const LOST_TASK_TIMEOUT: Duration = Duration::from_secs(20);
 /// Pause between two polls: four times the duration of a poll, within these bounds.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
@@ -92,14 +92,14 @@ impl Node {
 
     /// Names of the images that the runtime has, with their ids.
     pub(crate) fn images(&self) -> std::collections::BTreeMap<String, String> {
-        let images = self.ask(|runtime| async move { runtime.list_images().await });
+        let images = self.call_runtime(|runtime| async move { runtime.list_images().await });
         let images = images.expect("the runtime answers").into_iter();
         images.flat_map(|image| image.repo_tags.into_iter().map(move |tag| (tag, image.id.clone()))).collect()
     }
 
     /// Names of the images that the runtime reports as pinned.
     pub(crate) fn pinned_images(&self) -> BTreeSet<String> {
-        let images = self.ask(|runtime| async move { runtime.list_images().await });
+        let images = self.call_runtime(|runtime| async move { runtime.list_images().await });
         let images = images.expect("the runtime answers").into_iter();
         images.filter(|image| image.pinned).flat_map(|image| image.repo_tags).collect()
     }
@@ -112,7 +112,7 @@ impl Node {
     }
 
     /// The span ids in the trace headers of its calls to the fake runtime.
-    pub(crate) fn traces_told_to_the_fake(&self) -> BTreeSet<String> {
+    pub(crate) fn spans_sent_to_the_fake(&self) -> BTreeSet<String> {
         self.fakes.iter().flat_map(FakeCri::traces).collect()
     }
 
@@ -178,12 +178,12 @@ impl Node {
         let path = self.path("machine-resolv.conf");
         std::fs::write(&path, resolv_conf).expect("resolv.conf is written");
         let script = "mount --bind \"$0\" /etc/resolv.conf && exec \"$@\"";
-        let words = ["unshare", "--mount", "sh", "-c", script, path.to_str().expect("a path")];
-        self.wrapper = words.map(str::to_owned).to_vec();
+        let arguments = ["unshare", "--mount", "sh", "-c", script, path.to_str().expect("a path")];
+        self.wrapper = arguments.map(str::to_owned).to_vec();
     }
 
     /// Starts another kubelet if the last one has died. Returns whether it had.
-    pub(crate) fn revive_kubelet(&mut self) -> bool {
+    pub(crate) fn restart_dead_kubelet(&mut self) -> bool {
         let died = self.kubelet.as_mut().is_none_or(|child| child.try_wait().expect("a child").is_some());
         if died {
             self.spawn_kubelet();
@@ -201,7 +201,7 @@ impl Node {
     }
 
     /// Runs code of the test process that must be started inside a tokio runtime.
-    pub(crate) fn inside<T>(&self, start: impl FnOnce() -> T) -> T {
+    pub(crate) fn enter_runtime<T>(&self, start: impl FnOnce() -> T) -> T {
         let _inside = self.tokio.enter();
         start()
     }
@@ -226,7 +226,7 @@ impl Node {
     }
 
     /// Calls the runtime itself, without the kubelet.
-    fn ask<T, F>(&self, question: impl FnOnce(CriRuntime) -> F) -> Result<T, String>
+    fn call_runtime<T, F>(&self, call: impl FnOnce(CriRuntime) -> F) -> Result<T, String>
     where
         F: Future<Output = Result<T, RuntimeError>>,
     {
@@ -234,14 +234,14 @@ impl Node {
             let endpoint = self.containerd().endpoint();
             let runtime = CriRuntime::new(&endpoint, &endpoint, stretched(Duration::from_secs(10)))
                 .map_err(|e| e.to_string())?;
-            question(runtime).await.map_err(|error| error.to_string())
+            call(runtime).await.map_err(|error| error.to_string())
         })
     }
 
     /// All sandboxes and containers of the pod in the runtime.
     pub(crate) fn runtime_ids(&self, uid: &str) -> Result<Vec<String>, String> {
         let scope = Scope::Pod(uid.into());
-        self.ask(|runtime| async move {
+        self.call_runtime(|runtime| async move {
             let sandboxes = runtime.list_sandboxes(&scope).await?.into_iter().map(|s| s.id.to_string());
             let containers = runtime.list_containers(&scope).await?.into_iter().map(|c| c.id.to_string());
             Ok(sandboxes.chain(containers).collect())
@@ -251,14 +251,14 @@ impl Node {
     /// The runtime handlers of the pod's sandboxes.
     pub(crate) fn handlers(&self, uid: &str) -> Vec<String> {
         let scope = Scope::Pod(uid.into());
-        let sandboxes = self.ask(|runtime| async move { runtime.list_sandboxes(&scope).await });
+        let sandboxes = self.call_runtime(|runtime| async move { runtime.list_sandboxes(&scope).await });
         sandboxes.expect("the runtime answers").into_iter().map(|s| s.runtime_handler).collect()
     }
 
     /// How many containers of the pod run.
     pub(crate) fn running_containers(&self, uid: &str) -> usize {
         let scope = Scope::Pod(uid.into());
-        let containers = self.ask(|runtime| async move { runtime.list_containers(&scope).await });
+        let containers = self.call_runtime(|runtime| async move { runtime.list_containers(&scope).await });
         let containers = containers.expect("the runtime answers");
         containers.iter().filter(|c| c.state == ContainerState::Running).count()
     }
@@ -267,14 +267,14 @@ impl Node {
     pub(crate) fn reason_of(&self, pod: &Value, name: &str) -> String {
         let id = container(pod, name)["containerID"].as_str().unwrap_or_default().to_owned();
         let id = model::ContainerId::from(id.trim_start_matches("containerd://"));
-        let status = self.ask(|runtime| async move { runtime.container_status(&id).await });
+        let status = self.call_runtime(|runtime| async move { runtime.container_status(&id).await });
         status.expect("the runtime answers").reason
     }
 
     /// Stops the pod's sandboxes without the kubelet.
     pub(crate) fn stop_sandboxes(&self, uid: &str) {
         let scope = Scope::Pod(uid.into());
-        let stopped = self.ask(|runtime| async move {
+        let stopped = self.call_runtime(|runtime| async move {
             for sandbox in runtime.list_sandboxes(&scope).await? {
                 runtime.stop_sandbox(&sandbox.id).await?;
             }
@@ -285,15 +285,15 @@ impl Node {
 
     /// Whether the runtime sends events: containerd does since 1.7. This is not tested by a request, because 1.7 sends each event
     /// to one client only, which must be the kubelet.
-    pub(crate) fn offers_hints(&self) -> bool {
+    pub(crate) fn supports_container_events(&self) -> bool {
         let version =
-            self.ask(|runtime| async move { runtime.version().await }).expect("the runtime answers");
+            self.call_runtime(|runtime| async move { runtime.version().await }).expect("the runtime answers");
         !version.version.trim_start_matches('v').starts_with("1.6.")
     }
 
     /// The cgroup driver that the runtime reports.
     pub(crate) fn cgroup_driver(&self) -> Option<CgroupDriver> {
-        self.ask(|runtime| async move {
+        self.call_runtime(|runtime| async move {
             match runtime.cgroup_driver().await {
                 Ok(driver) => Ok(Some(driver)),
                 Err(RuntimeError::Unimplemented { .. }) => Ok(None),
@@ -304,21 +304,23 @@ impl Node {
     }
 
     /// Whether the runtime is new enough to mount images as volumes, or parts of them.
-    pub(crate) fn shows_images(&self, part: bool) -> bool {
+    pub(crate) fn supports_image_volumes(&self, part: bool) -> bool {
         let version =
-            self.ask(|runtime| async move { runtime.version().await }).expect("the runtime answers");
+            self.call_runtime(|runtime| async move { runtime.version().await }).expect("the runtime answers");
         kubelet_core::volumes::image::check_runtime(&version.name, &version.version, part).is_ok()
     }
 
     /// Whether the runtime reports support of recursive read-only mounts.
-    pub(crate) fn offers_recursive_read_only(&self) -> bool {
-        let status = self.ask(|runtime| async move { runtime.status().await }).expect("the runtime answers");
+    pub(crate) fn supports_recursive_read_only(&self) -> bool {
+        let status =
+            self.call_runtime(|runtime| async move { runtime.status().await }).expect("the runtime answers");
         status.handlers.iter().any(|handler| handler.recursive_read_only_mounts)
     }
 
     /// Whether the runtime reports support of user namespaces.
-    pub(crate) fn offers_user_namespaces(&self) -> bool {
-        let status = self.ask(|runtime| async move { runtime.status().await }).expect("the runtime answers");
+    pub(crate) fn supports_user_namespaces(&self) -> bool {
+        let status =
+            self.call_runtime(|runtime| async move { runtime.status().await }).expect("the runtime answers");
         status.handlers.iter().any(|handler| handler.name.is_empty() && handler.user_namespaces)
     }
 
@@ -394,9 +396,9 @@ impl Node {
     pub(crate) fn kubelet_command(&self) -> Command {
         let config = self.write_config();
         let kubelet = [env!("CARGO_BIN_EXE_kubelet").to_owned()];
-        let mut words = self.wrapper.iter().chain(&kubelet);
-        let mut command = Command::new(words.next().expect("a program"));
-        command.args(words);
+        let mut arguments = self.wrapper.iter().chain(&kubelet);
+        let mut command = Command::new(arguments.next().expect("a program"));
+        command.args(arguments);
         command.arg("--config").arg(config);
         command.arg("--root-dir").arg(self.path("root"));
         command.arg("--cert-dir").arg(self.path("pki"));
@@ -436,7 +438,7 @@ impl Node {
     pub(crate) fn kill_kubelet(&mut self) {
         if let Some(mut child) = self.kubelet.take() {
             child.kill().expect("the kubelet is killed");
-            child.wait().expect("the kubelet is gone");
+            child.wait().expect("the kubelet has exited");
         }
     }
 
@@ -525,21 +527,23 @@ impl Node {
 
     /// Waits until the query succeeds and returns its result; fails with the last reason and the kubelet's log.
     #[track_caller]
-    pub(crate) fn eventually<T>(&self, what: &str, mut ask: impl FnMut(&Self) -> Result<T, String>) -> T {
+    pub(crate) fn eventually<T>(&self, what: &str, mut query: impl FnMut(&Self) -> Result<T, String>) -> T {
         let began = Instant::now();
         loop {
-            let asked = Instant::now();
-            match ask(self) {
+            let started = Instant::now();
+            match query(self) {
                 Ok(answer) => return answer,
                 Err(why) if began.elapsed() > stretched(TIMEOUT) => {
                     let log = self.kubelet_log();
                     let tail = log.lines().rev().take(60).collect::<Vec<_>>();
                     let tail = tail.into_iter().rev().collect::<Vec<_>>().join("\n");
-                    panic!("waited in vain for: {what}\nlast seen: {why}\n--- kubelet's last lines\n{tail}");
+                    panic!(
+                        "timed out waiting for: {what}\nlast error: {why}\n--- end of the kubelet log\n{tail}"
+                    );
                 }
                 // Where queries are slow, the machine should spend its time on the kubelet and not on them.
                 Err(_) => {
-                    std::thread::park_timeout((asked.elapsed() * 4).clamp(SHORTEST_PAUSE, LONGEST_PAUSE))
+                    std::thread::park_timeout((started.elapsed() * 4).clamp(SHORTEST_PAUSE, LONGEST_PAUSE))
                 }
             }
         }
@@ -563,15 +567,15 @@ impl Node {
 
     /// Waits until the pod has left /pods, the runtime and the disk.
     #[track_caller]
-    pub(crate) fn gone(&self, name: &str, uid: &str) {
+    pub(crate) fn wait_until_gone(&self, name: &str, uid: &str) {
         let began = Instant::now();
-        self.eventually(&format!("pod {name} is gone without a trace"), |node| {
-            if began.elapsed() > stretched(FORGOTTEN_AFTER) {
-                node.end_forgotten_tasks();
+        self.eventually(&format!("pod {name} is fully removed"), |node| {
+            if began.elapsed() > stretched(LOST_TASK_TIMEOUT) {
+                node.kill_lost_tasks();
             }
             match node.pod(name) {
                 Some(_) => Err("still in /pods".to_owned()),
-                None => node.has_nothing_of(uid),
+                None => node.has_no_trace_of(uid),
             }
         });
     }
@@ -579,7 +583,7 @@ impl Node {
     /// Does what an operator does where containerd 1.6 refuses forever to remove a container: in rare cases, a start whose client
     /// dies leaves a task of a container that containerd reports as exited, and no CRI call ends that task. The kubelet reports
     /// it (`FailedKillPod`) and tries again.
-    fn end_forgotten_tasks(&self) {
+    fn kill_lost_tasks(&self) {
         const REFUSAL: &str = "cannot delete running task ";
         let log = self.kubelet_log();
         let tasks = log.split(REFUSAL).skip(1).filter_map(|rest| rest.split(':').next());
@@ -587,12 +591,12 @@ impl Node {
             let mut ctr = self.ctr_command();
             // If it is gone by now, there is nothing to end.
             let ended = ctr.args(["tasks", "delete", "--force", task]).output().expect("ctr runs");
-            eprintln!("containerd had forgotten the task {task}, which is ended: {}", ended.status);
+            eprintln!("containerd had lost the task {task}, which is killed: {}", ended.status);
         }
     }
 
     /// Fails with what is left of a pod: in /pods, in the runtime, or on disk.
-    pub(crate) fn has_nothing_of(&self, uid: &str) -> Result<(), String> {
+    pub(crate) fn has_no_trace_of(&self, uid: &str) -> Result<(), String> {
         if self.pods().iter().any(|pod| pod["metadata"]["uid"] == uid) {
             return Err("still in /pods".to_owned());
         }
@@ -628,18 +632,18 @@ impl Node {
     #[track_caller]
     pub(crate) fn output(&self, name: &str) -> String {
         let pod = self.pod_when(name, "has succeeded", |pod| pod["status"]["phase"] == "Succeeded");
-        self.said(&pod, "main")
+        self.logs(&pod, "main")
     }
 
     /// The logs of a container, without the time stamps and tags of the CRI log format.
-    pub(crate) fn said(&self, pod: &Value, container: &str) -> String {
+    pub(crate) fn logs(&self, pod: &Value, container: &str) -> String {
         let log = self.container_log(pod, container);
         log.lines().filter_map(|line| line.splitn(4, ' ').nth(3)).map(|line| format!("{line}\n")).collect()
     }
 
     /// Waits until the kubelet's log has this text.
     #[track_caller]
-    pub(crate) fn logged(&self, text: &str) {
+    pub(crate) fn wait_for_log(&self, text: &str) {
         self.eventually(&format!("the kubelet logs {text:?}"), |node| {
             if node.kubelet_log().contains(text) { Ok(()) } else { Err("it did not".to_owned()) }
         });
@@ -783,7 +787,7 @@ pub(crate) fn signal(pid: u32, name: &str) {
 pub(crate) fn free_port() -> u16 {
     // Tests in another process start at a different port.
     static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| AtomicU32::new(std::process::id().wrapping_mul(61)));
-    let (first, last) = (12_000, first_given_away().max(22_000));
+    let (first, last) = (12_000, first_ephemeral_port().max(22_000));
     for _ in first..last {
         let turn = NEXT.fetch_add(1, Ordering::Relaxed);
         let port = u16::try_from(first + turn % (last - first)).expect("a port");
@@ -795,7 +799,7 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// The kernel gives outgoing connections ports from this one on.
-fn first_given_away() -> u32 {
+fn first_ephemeral_port() -> u32 {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
     range.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(32_768)
 }

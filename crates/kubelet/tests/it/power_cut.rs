@@ -62,7 +62,7 @@ fn power_cut_that_empties_or_damages_state_files_stops_no_container() {
             "ok",
             "a new serving pair"
         );
-        node.logged("Failed to parse status checkpoint");
+        node.wait_for_log("Failed to parse status checkpoint");
         assert!(devices.with_extension("damaged").exists(), "it is kept for an operator");
     }
 }

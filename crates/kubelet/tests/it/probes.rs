@@ -130,7 +130,7 @@ fn exec_probe_timeout_leaves_no_process_and_never_runs_two_commands_at_once() {
 #[test]
 fn grpc_probes_follow_the_health_status_of_each_service() {
     let node = Node::start();
-    let server = node.inside(testing::HealthServer::start).expect("a server");
+    let server = node.enter_runtime(testing::HealthServer::start).expect("a server");
     server.set("ready", false);
     server.set("alive", true);
     let mut pod = shell_pod("rpc", FOREVER);
@@ -139,7 +139,7 @@ fn grpc_probes_follow_the_health_status_of_each_service() {
     pod["spec"]["containers"][0]["readinessProbe"] = probe("ready");
     pod["spec"]["containers"][0]["livenessProbe"] = probe("alive");
     node.apply("rpc", &pod);
-    node.logged("Readiness probe failed: service unhealthy (responded with");
+    node.wait_for_log("Readiness probe failed: service unhealthy (responded with");
     let unready = node.pod("rpc").expect("the pod");
     assert_eq!(condition(&unready, "Ready"), "False");
     server.set("ready", true);

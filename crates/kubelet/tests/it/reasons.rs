@@ -46,7 +46,7 @@ fn missing_image_under_pull_policy_never_gives_err_image_never_pull() {
 }
 
 #[test]
-fn permanent_container_failures_are_retried_with_back_off() {
+fn permanent_start_failures_are_retried_every_10_to_15_seconds() {
     let node = Node::start();
     let mut pod = shell_pod("absent", FOREVER);
     pod["spec"]["containers"][0]["image"] = "localhost/absent:1".into();
@@ -92,7 +92,7 @@ fn root_image_under_run_as_non_root_is_rejected() {
 }
 
 #[test]
-fn container_runs_as_the_numeric_user_of_its_image() {
+fn container_runs_as_run_as_user_and_run_as_group() {
     let node = Node::start();
     let mut pod = shell_pod("user", "id -u; id -g; exit 0");
     pod["spec"]["restartPolicy"] = "Never".into();
@@ -128,7 +128,7 @@ fn missing_command_gives_run_container_error_or_crash_loop_back_off() {
     let mut pod = shell_pod("commandless", FOREVER);
     pod["spec"]["containers"][0]["command"] = json!(["/no/such/program"]);
     node.apply("commandless", &pod);
-    node.pod_when("commandless", "says that its program does not exist", |pod| {
+    node.pod_when("commandless", "reports that its command does not exist", |pod| {
         let status = container(pod, "main");
         let texts = [&status["state"]["waiting"]["message"], &status["lastState"]["terminated"]["message"]];
         texts.iter().any(|t| t.as_str().is_some_and(|t| t.contains("/no/such/program")))
@@ -168,7 +168,7 @@ fn runtime_errors_of_images_and_mounts_become_waiting_reasons() {
         node.apply(&name, &fake_pod(&name));
         let message = waiting_reason(&node, &name, reason);
         assert!(message.contains(error), "{message}");
-        runtime.calm();
+        runtime.clear_faults();
         node.running(&name);
     }
 }
@@ -206,7 +206,7 @@ fn runtime_class_selects_the_handler_and_an_unknown_handler_is_reported() {
         node.apply(name, &pod);
     }
     node.running("known");
-    node.eventually("the unknown handler is named in an event", |node| {
+    node.eventually("an event names the unknown handler", |node| {
         let log = node.kubelet_log();
         let found = log.contains("FailedCreatePodSandBox") && log.contains("no-such-handler");
         if found { Ok(()) } else { Err("no such event".to_owned()) }

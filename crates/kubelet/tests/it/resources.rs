@@ -65,7 +65,7 @@ fn requests_and_limits_set_cgroup_values_and_oom_score_adj() {
         true => assert_eq!(swap, ["0"; 3]),
         false => assert_eq!(swap, [(64 << 20).to_string().as_str(), UNLIMITED, UNLIMITED]),
     }
-    let shown = node.pod("burstable").expect("it is shown");
+    let shown = node.pod("burstable").expect("it is listed");
     let main = container(&shown, "main");
     let requests = json!({"cpu": "250m", "memory": "100Mi"});
     assert_eq!((&main["resources"]["requests"], &main["allocatedResources"]), (&requests, &requests));

@@ -92,7 +92,7 @@ fn failed_post_start_hook_kills_the_container_and_backs_off() {
         json!({"postStart": {"exec": {"command": ["/bin/sh", "-c", "echo no good; exit 1"]}}});
     node.apply("hooked", &pod);
     node.pod_when("hooked", "was restarted", |pod| restarts(pod, "main") >= 1);
-    node.logged("FailedPostStartHook");
+    node.wait_for_log("FailedPostStartHook");
     let pod = node.pod_when("hooked", "waits", |pod| {
         let reason = &container(pod, "main")["state"]["waiting"]["reason"];
         reason == "CrashLoopBackOff" || reason == "PostStartHookError"
@@ -126,11 +126,11 @@ fn http_and_sleep_pre_stop_hooks_delay_sigterm() {
     let deleted_at = jiff_seconds();
     node.delete("http");
     node.delete("sleeping");
-    node.gone("http", &uid(&http));
-    node.gone("sleeping", &uid(&sleeping));
+    node.wait_until_gone("http", &uid(&http));
+    node.wait_until_gone("sleeping", &uid(&sleeping));
     assert_eq!(lines(&order), ["hook", "term"]);
     let term: u64 = lines(&term)[0].parse().expect("a time");
-    assert!(term >= deleted_at + 3, "deleted at {deleted_at}, told to end at {term}");
+    assert!(term >= deleted_at + 3, "deleted at {deleted_at}, SIGTERM at {term}");
 }
 
 fn jiff_seconds() -> u64 {

@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::node::{FOREVER, Node, container, shell, shell_pod, uid};
 
 /// Five containers; each exits when its file appears in the shared directory.
-fn enders(shared: &std::path::Path) -> Value {
-    let ender = |n: usize| {
+fn exiting_pod(shared: &std::path::Path) -> Value {
+    let exiter = |n: usize| {
         let name = format!("ender-{n}");
         let mut container = shell(&name, &format!("until [ -e /shared/{name} ]; do sleep 0.02; done"));
         container["volumeMounts"] = json!([{"name": "shared", "mountPath": "/shared"}]);
@@ -20,15 +20,15 @@ fn enders(shared: &std::path::Path) -> Value {
         "spec": {
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 2,
-            "containers": (0..5).map(ender).collect::<Vec<_>>(),
+            "containers": (0..5).map(exiter).collect::<Vec<_>>(),
             "volumes": [{"name": "shared", "hostPath": {"path": shared, "type": "DirectoryOrCreate"}}],
         },
     })
 }
 
 /// Ends that container, and returns how long the kubelet took to report it.
-fn time_to_notice(node: &Node, ender: usize) -> Duration {
-    let name = format!("ender-{ender}");
+fn detection_time(node: &Node, exiter: usize) -> Duration {
+    let name = format!("ender-{exiter}");
     let began = Instant::now();
     std::fs::write(node.path("shared").join(&name), "").expect("a file is written");
     node.pod_when("enders", "has an ended container", |pod| {
@@ -42,28 +42,28 @@ fn time_to_notice(node: &Node, ender: usize) -> Duration {
 #[test]
 fn container_exit_is_seen_at_once_with_runtime_events() {
     let mut node = Node::start();
-    let offers_hints = node.offers_hints();
-    node.apply("enders", &enders(&node.path("shared")));
+    let supports_events = node.supports_container_events();
+    node.apply("enders", &exiting_pod(&node.path("shared")));
     node.running("enders");
-    let mut times: Vec<Duration> = (0..3).map(|n| time_to_notice(&node, n)).collect();
+    let mut times: Vec<Duration> = (0..3).map(|n| detection_time(&node, n)).collect();
     times.sort_unstable();
-    let limit = testing::stretched(Duration::from_millis(if offers_hints { 600 } else { 3000 }));
-    assert!(times[1] < limit, "hints: {offers_hints}, noticed after {times:?}");
+    let limit = testing::stretched(Duration::from_millis(if supports_events { 600 } else { 3000 }));
+    assert!(times[1] < limit, "runtime events: {supports_events}, noticed after {times:?}");
 
     // Without the runtime the event stream breaks. Exits during that time are seen when the runtime is back.
     node.kill_runtime();
     std::fs::write(node.path("shared/ender-3"), "").expect("a file is written");
     node.resume_runtime();
-    time_to_notice(&node, 3);
-    if offers_hints {
+    detection_time(&node, 3);
+    if supports_events {
         let reopened =
             |node: &Node| node.kubelet_log().matches("Connecting to the container event stream").count();
-        node.eventually("the stream is opened again", |node| match reopened(node) {
+        node.eventually("the stream is reopened", |node| match reopened(node) {
             0 | 1 => Err("not yet".to_owned()),
             _ => Ok(()),
         });
     }
-    time_to_notice(&node, 4);
+    detection_time(&node, 4);
 }
 
 /// A pod that logs its user and group ids, and whether it may write into its volume.
@@ -93,7 +93,7 @@ fn is_mapped(node: &Node, pod: &Value, first: u32) {
     });
     let lines = printed(node, pod);
     assert_eq!(lines[..2], [mapping.clone(), mapping]);
-    assert!(lines[2].contains(" 0 0 "), "the volume is the pod's own to write: {lines:?}");
+    assert!(lines[2].contains(" 0 0 "), "the pod can write to its volume: {lines:?}");
     let file = node.path("root/pods").join(uid(pod)).join("userns");
     let file = std::fs::read_to_string(file).expect("the mapping is written down");
     let file: Value = serde_json::from_str(&file).expect("it is JSON");
@@ -104,11 +104,11 @@ fn is_mapped(node: &Node, pod: &Value, first: u32) {
 #[test]
 fn user_namespace_pod_has_its_own_ids_or_is_rejected_with_a_reason() {
     let mut node = Node::start();
-    if !node.offers_user_namespaces() {
+    if !node.supports_user_namespaces() {
         node.apply("one", &isolated("one"));
         let refusal = "can't set `spec.hostUsers: false`, runtime does not support user namespaces";
-        node.logged(refusal);
-        let pod = node.pod("one").expect("the pod is shown");
+        node.wait_for_log(refusal);
+        let pod = node.pod("one").expect("the pod is listed");
         assert_eq!(pod["status"]["phase"], "Pending");
         assert_eq!(
             node.runtime_ids(&uid(&pod)),
@@ -116,7 +116,7 @@ fn user_namespace_pod_has_its_own_ids_or_is_rejected_with_a_reason() {
             "nothing runs with the node's own ids instead"
         );
         node.delete("one");
-        node.gone("one", &uid(&pod));
+        node.wait_until_gone("one", &uid(&pod));
         return;
     }
     let before = |pod: &Value| container(pod, "main")["containerID"].clone();
@@ -128,9 +128,9 @@ fn user_namespace_pod_has_its_own_ids_or_is_rejected_with_a_reason() {
     let two = node.running("two");
     is_mapped(&node, &two, 2 * 65_536);
     let one_again = node.running("one");
-    assert_eq!(before(&one_again), before(&one), "the restart touches nothing");
+    assert_eq!(before(&one_again), before(&one), "the restart affects nothing");
     node.delete("one");
-    node.gone("one", &uid(&one));
+    node.wait_until_gone("one", &uid(&one));
     node.apply("three", &isolated("three"));
     is_mapped(&node, &node.running("three"), 65_536);
 }
@@ -141,19 +141,19 @@ fn cgroup_driver_is_read_from_the_runtime_and_an_old_runtime_is_reported() {
     let node = Node::start();
     let losing = "kubelet_cri_losing_support{version=\"1.37.0\"} 1\n";
     if node.cgroup_driver().is_some() {
-        node.logged("Using cgroup driver setting received from the CRI runtime");
+        node.wait_for_log("Using cgroup driver setting received from the CRI runtime");
         let metrics = node.get("/metrics").expect("metrics");
         assert!(!metrics.contains("kubelet_cri_losing_support"), "{metrics}");
     } else {
-        node.logged("CRI implementation does not report its cgroup driver");
+        node.wait_for_log("CRI implementation does not report its cgroup driver");
         let metrics = node.get("/metrics").expect("metrics");
         assert!(metrics.contains(losing), "{metrics}");
     }
-    assert_eq!(node.kubelet_log().matches("cgroup driver").count(), 1, "said once");
+    assert_eq!(node.kubelet_log().matches("cgroup driver").count(), 1, "logged once");
 }
 
 /// Mounts the image that it runs, and the requested part of it.
-fn showing(name: &str, part: Option<&str>) -> Value {
+fn with_image_volume(name: &str, part: Option<&str>) -> Value {
     let script = format!("ls /whole /whole/etc; touch /whole/mine 2>/dev/null || echo refused; {FOREVER}");
     let mut pod = shell_pod(name, &script);
     let image = json!({"reference": pod["spec"]["containers"][0]["image"], "pullPolicy": "Never"});
@@ -167,8 +167,8 @@ fn showing(name: &str, part: Option<&str>) -> Value {
 }
 
 /// Waits until the container waits with a message that begins like this.
-fn is_refused(node: &Node, name: &str, words: &str) {
-    node.pod_when(name, "says what it would take", |pod| {
+fn waits_with(node: &Node, name: &str, words: &str) {
+    node.pod_when(name, "reports what would be required", |pod| {
         let waiting = container(pod, "main")["state"]["waiting"].clone();
         let message = waiting["message"].as_str().unwrap_or_default();
         waiting["reason"] == "CreateContainerConfigError" && message.starts_with(words)
@@ -178,30 +178,30 @@ fn is_refused(node: &Node, name: &str, words: &str) {
 #[test]
 fn image_volume_is_mounted_or_the_runtime_reported_as_too_old() {
     let node = Node::start();
-    node.apply("part", &showing("part", Some("etc")));
-    if node.shows_images(true) {
+    node.apply("part", &with_image_volume("part", Some("etc")));
+    if node.supports_image_volumes(true) {
         let pod = node.running("part");
-        node.eventually("it has looked around", |node| {
+        node.eventually("it has finished its checks", |node| {
             let lines = printed(node, &pod);
             if lines.iter().any(|line| line == "passwd") { Ok(()) } else { Err(format!("{lines:?}")) }
         });
     } else {
-        is_refused(
+        waits_with(
             &node,
             "part",
             "image volumes with a subPath need containerd 2.2 or newer, this is containerd ",
         );
     }
-    node.apply("shown", &showing("shown", None));
-    if !node.shows_images(false) {
-        return is_refused(
+    node.apply("shown", &with_image_volume("shown", None));
+    if !node.supports_image_volumes(false) {
+        return waits_with(
             &node,
             "shown",
             "image volumes need containerd 2.1 or newer, this is containerd 1.",
         );
     }
     let pod = node.running("shown");
-    let lines = node.eventually("it has looked around", |node| {
+    let lines = node.eventually("it has finished its checks", |node| {
         let lines = printed(node, &pod);
         if lines.iter().any(|line| line == "refused") { Ok(lines) } else { Err(format!("{lines:?}")) }
     });
@@ -209,14 +209,14 @@ fn image_volume_is_mounted_or_the_runtime_reported_as_too_old() {
     let metrics = node.get("/metrics").expect("metrics");
     assert!(!metrics.contains("kubelet_image_volume_mounted_succeed_total 0\n"), "{metrics}");
     // An unavailable image of a volume keeps the container waiting, like its own image.
-    let mut absent = showing("absent", None);
+    let mut absent = with_image_volume("absent", None);
     absent["spec"]["volumes"][0]["image"]["reference"] = "localhost/none:1".into();
     node.apply("absent", &absent);
     node.pod_when("absent", "waits for its image", |pod| {
         container(pod, "main")["state"]["waiting"]["reason"] == "ErrImageNeverPull"
     });
     node.delete("shown");
-    node.gone("shown", &uid(&pod));
+    node.wait_until_gone("shown", &uid(&pod));
 }
 
 /// Writes into a mount below a read-only volume, and prints its groups.
@@ -263,29 +263,29 @@ fn recursive_read_only_mount_covers_submounts_where_supported() {
     let _mounted = Mounted::tmpfs(inner);
     node.apply("loose", &confined("loose", &volume, false));
     let loose = node.running("loose");
-    let said = |pod: &Value| {
+    let logs = |pod: &Value| {
         node.eventually("it has tried to write", |node| {
             let lines = printed(node, pod);
             if lines.len() >= 2 { Ok(lines) } else { Err(format!("{lines:?}")) }
         })
     };
-    let can = node.offers_recursive_read_only();
-    let lines = said(&loose);
+    let can = node.supports_recursive_read_only();
+    let lines = logs(&loose);
     assert_eq!(lines[1], if can { "refused" } else { "written" });
     assert_eq!(lines[0], "1000 2000 4242");
     node.apply("strict", &confined("strict", &volume, true));
     if can {
         let strict = node.running("strict");
-        let lines = said(&strict);
+        let lines = logs(&strict);
         assert_eq!(lines, ["1000 4242", "refused"], "no group that the image gives the user");
         let shown = &container(&strict, "main")["volumeMounts"][0];
         assert_eq!(shown["recursiveReadOnly"], "Enabled", "{shown}");
     } else {
-        let pod = node.pod_when("strict", "is refused", |pod| pod["status"]["phase"] == "Failed");
+        let pod = node.pod_when("strict", "is rejected", |pod| pod["status"]["phase"] == "Failed");
         assert_eq!(pod["status"]["reason"], "SupplementalGroupsPolicyNotSupported", "{}", pod["status"]);
     }
     for pod in ["loose", "strict"] {
         node.delete(pod);
     }
-    node.gone("loose", &uid(&loose));
+    node.wait_until_gone("loose", &uid(&loose));
 }

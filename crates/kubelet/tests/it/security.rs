@@ -150,8 +150,8 @@ const NAMESPACES: &str = "for n in net pid ipc uts; do readlink /proc/self/ns/$n
 fn pod_shares_only_the_requested_host_namespaces() {
     let node = Node::start();
     let all = ["net", "pid", "ipc", "uts"];
-    let asked = [("hostNetwork", vec!["net", "uts"]), ("hostPID", vec!["pid"]), ("hostIPC", vec!["ipc"])];
-    for (field, _) in &asked {
+    let requested = [("hostNetwork", vec!["net", "uts"]), ("hostPID", vec!["pid"]), ("hostIPC", vec!["ipc"])];
+    for (field, _) in &requested {
         let name = field.to_lowercase();
         let mut pod = once_pod(&name, NAMESPACES);
         pod["spec"][field] = true.into();
@@ -163,7 +163,7 @@ fn pod_shares_only_the_requested_host_namespaces() {
         all.into_iter().zip(output.lines()).filter(|(n, theirs)| own(n) == *theirs).map(|(n, _)| n).collect()
     };
     assert_eq!(shared("isolated"), Vec::<&str>::new());
-    for (field, expected) in asked {
+    for (field, expected) in requested {
         assert_eq!(shared(&field.to_lowercase()), expected, "{field}");
     }
 }
@@ -228,8 +228,8 @@ fn share_process_namespace_lets_containers_see_each_others_processes() {
     for (name, expected) in [("shared", "1\n"), ("apart", "0\n")] {
         let pod = node.running(name);
         node.eventually("the processes are counted", |node| {
-            let said = node.said(&pod, "main");
-            if said == expected { Ok(()) } else { Err(said) }
+            let output = node.logs(&pod, "main");
+            if output == expected { Ok(()) } else { Err(output) }
         });
     }
     node.apply("plain", &shell_pod("plain", FOREVER));

@@ -70,7 +70,7 @@ pub(crate) fn connect_to(
     Ok(StreamOwned::new(session, stream))
 }
 
-pub(crate) fn ask(stream: Stream, method: &str, path: &str) -> Result<Answer, String> {
+pub(crate) fn request(stream: Stream, method: &str, path: &str) -> Result<Answer, String> {
     send(stream, &format!("{method} {path}"), "", "")
 }
 
@@ -105,7 +105,7 @@ fn dechunked(mut body: &str) -> String {
 
 /// A GET without credentials, from a kubelet that made its own certificate.
 pub(crate) fn get(node: &Node, path: &str) -> Result<Answer, String> {
-    ask(connect(node, &node.path("pki/kubelet.crt"), None)?, "GET", path)
+    request(connect(node, &node.path("pki/kubelet.crt"), None)?, "GET", path)
 }
 
 pub(crate) fn authority() -> (rcgen::Issuer<'static, rcgen::KeyPair>, String) {
@@ -159,7 +159,9 @@ fn client_ca_file_admits_only_clients_with_a_certificate_of_the_ca() {
     node.restart_kubelet();
     let served = node.path("pki/kubelet.crt");
     let status = |pair: Option<&Pair>| {
-        ask(connect(&node, &served, pair).expect("a connection"), "GET", "/pods").expect("an answer").status
+        request(connect(&node, &served, pair).expect("a connection"), "GET", "/pods")
+            .expect("an answer")
+            .status
     };
     assert_eq!(status(None), 401);
     assert_eq!(status(Some(&client(&stranger))), 401);
@@ -177,9 +179,9 @@ fn tls_cert_file_is_served_and_reloaded_when_replaced() {
     node.restart_kubelet();
     let healthy = |node: &Node| {
         let stream = connect(node, &node.path("tls.crt"), None)?;
-        ask(stream, "GET", "/healthz").map(|answer| assert_eq!(answer.body, "ok"))
+        request(stream, "GET", "/healthz").map(|answer| assert_eq!(answer.body, "ok"))
     };
-    healthy(&node).expect("the pair of the files is served");
+    healthy(&node).expect("the certificate of the files is served");
     serving(&node.path(""));
     node.eventually("the new pair is served", healthy);
 }
@@ -203,7 +205,7 @@ fn tls_files_are_not_reloaded_with_the_feature_gate_off() {
     node.restart_kubelet();
     let status = |node: &Node, served: &std::path::Path, issuer: &rcgen::Issuer<'_, rcgen::KeyPair>| {
         let stream = connect(node, served, Some(&client(issuer)))?;
-        ask(stream, "GET", "/pods").map(|answer| answer.status)
+        request(stream, "GET", "/pods").map(|answer| answer.status)
     };
     let served = node.path("tls.crt");
     assert_eq!(status(&node, &served, &first), Ok(200));
@@ -218,7 +220,7 @@ fn tls_files_are_not_reloaded_with_the_feature_gate_off() {
     std::fs::copy(&served, &old).expect("copied");
     serving(&node.path(""));
     std::fs::write(node.path("ca.crt"), third_pem).expect("written");
-    node.eventually("the new authority is believed", |node| match status(node, &old, &third)? {
+    node.eventually("the new CA is trusted", |node| match status(node, &old, &third)? {
         200 => Ok(()),
         other => Err(other.to_string()),
     });
@@ -236,7 +238,7 @@ fn invalid_tls_cert_file_fails_the_start_with_its_path() {
     }));
     node.spawn_kubelet();
     assert_eq!(node.wait_for_exit().code(), Some(1));
-    node.logged("E: tlsCertFile, tlsPrivateKeyFile: open");
+    node.wait_for_log("E: tlsCertFile, tlsPrivateKeyFile: open");
 }
 
 /// The logs of a container through the main port.
@@ -257,21 +259,21 @@ fn container_logs_support_follow_tail_lines_and_limits() {
         json!([{"name": "tmp", "hostPath": {"path": node.path("go"), "type": "DirectoryOrCreate"}}]);
     node.apply("talker", &pod);
     node.running("talker");
-    let said = |query: &str| log(&node, "talker", query).expect("a log");
+    let logs = |query: &str| log(&node, "talker", query).expect("a log");
     let has_lines = |count: usize| {
-        node.eventually("the lines are there", |node| {
-            let said = log(node, "talker", "")?;
-            if said.lines().count() == count { Ok(()) } else { Err(said) }
+        node.eventually("the lines are present", |node| {
+            let logs = log(node, "talker", "")?;
+            if logs.lines().count() == count { Ok(()) } else { Err(logs) }
         });
     };
     has_lines(1);
     std::fs::write(node.path("go/next"), "").expect("written");
     has_lines(3);
-    assert_eq!(said("tailLines=1"), "three\n");
-    assert_eq!(said("limitBytes=6"), &said("")[..6]);
-    assert_eq!(said("stream=Stderr"), "two\n");
-    assert_eq!(said("sinceTime=2999-01-01T00:00:00Z"), "");
-    let timed = said("timestamps=true&tailLines=1");
+    assert_eq!(logs("tailLines=1"), "three\n");
+    assert_eq!(logs("limitBytes=6"), &logs("")[..6]);
+    assert_eq!(logs("stream=Stderr"), "two\n");
+    assert_eq!(logs("sinceTime=2999-01-01T00:00:00Z"), "");
+    let timed = logs("timestamps=true&tailLines=1");
     assert!(
         timed.len() == "2026-01-01T00:00:00.000000000Z three\n".len() && timed.ends_with("Z three\n"),
         "{timed}"
@@ -280,7 +282,7 @@ fn container_logs_support_follow_tail_lines_and_limits() {
     let follower = std::thread::scope(|scope| {
         let follower = scope.spawn(|| log(&node, "talker", "follow=true"));
         std::fs::write(node.path("go/go"), "").expect("written");
-        follower.join().expect("the follower ends")
+        follower.join().expect("the follow request ends")
     });
     let mut lines: Vec<_> = follower.expect("a log").lines().map(str::to_owned).collect();
     assert_eq!(lines.pop().as_deref(), Some("four"));
@@ -322,15 +324,15 @@ fn run_endpoint_returns_output_and_exec_needs_an_upgrade() {
     let node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));
     node.running("web");
-    let ask = |method, path: &str| {
-        ask(connect(&node, &node.path("pki/kubelet.crt"), None).expect("a connection"), method, path)
+    let request = |method, path: &str| {
+        request(connect(&node, &node.path("pki/kubelet.crt"), None).expect("a connection"), method, path)
             .expect("an answer")
     };
-    let answer = ask("POST", "/run/default/web-node/main?cmd=echo+hello");
+    let answer = request("POST", "/run/default/web-node/main?cmd=echo+hello");
     assert_eq!((answer.status, answer.body.as_str()), (200, "hello\n"));
-    let answer = ask("POST", "/run/default/web-node/main?cmd=false");
+    let answer = request("POST", "/run/default/web-node/main?cmd=false");
     assert_eq!((answer.status, answer.body.as_str()), (500, "command 'false' exited with 1: "));
-    let answer = ask("POST", "/exec/default/web-node/main?command=ls&output=1");
+    let answer = request("POST", "/exec/default/web-node/main?command=ls&output=1");
     assert_eq!((answer.status, answer.body.as_str()), (400, "Upgrade request required\n"));
 }
 
@@ -389,9 +391,9 @@ fn exec_connects_streams_and_returns_the_exit_code() {
     node.running("web");
     let shell = |script: &str| format!("command=sh&command=-c&command={script}&output=1&error=1");
     let frames = exec(&node, &shell("echo+out;sleep+0.2;echo+err+%3E%262;exit+3"), None);
-    let said: Vec<_> = frames.iter().map(|(channel, text)| (*channel, text.as_str())).collect();
-    assert_eq!(&said[..2], [(1, "out\n"), (2, "err\n")]);
-    assert!(said[2].0 == 3 && said[2].1.contains("\"3\""), "{said:?}");
+    let messages: Vec<_> = frames.iter().map(|(channel, text)| (*channel, text.as_str())).collect();
+    assert_eq!(&messages[..2], [(1, "out\n"), (2, "err\n")]);
+    assert!(messages[2].0 == 3 && messages[2].1.contains("\"3\""), "{messages:?}");
     let frames = exec(&node, &format!("{}&input=1", shell("read+line;echo+got+$line")), Some(b"a line\n"));
     assert_eq!(frames.first(), Some(&(1, "got a line\n".to_owned())));
     assert!(frames.last().is_some_and(|(_, text)| text.contains("Success")), "{frames:?}");

@@ -66,7 +66,7 @@ fn json_logging_format_writes_one_object_per_line() {
 fn verbosity_flag_sets_the_log_level() {
     let mut node = Node::start();
     node.kill_kubelet();
-    let said = |flags: &[&str], pod: &str| {
+    let line_count = |flags: &[&str], pod: &str| {
         let second = Second::start(&node, |command| {
             command.args(flags);
         });
@@ -79,10 +79,10 @@ fn verbosity_flag_sets_the_log_level() {
         drop(second);
         log.matches("Next step").count()
     };
-    assert_eq!(said(&["-v", "0"], "quiet"), 0);
-    assert!(said(&["-v", "4"], "loud") > 0);
-    assert_eq!(said(&["-v", "0", "--vmodule", "images=4"], "elsewhere"), 0);
-    assert!(said(&["-v", "0", "--vmodule", "images=2,work*=4"], "here") > 0);
+    assert_eq!(line_count(&["-v", "0"], "quiet"), 0);
+    assert!(line_count(&["-v", "4"], "loud") > 0);
+    assert_eq!(line_count(&["-v", "0", "--vmodule", "images=4"], "elsewhere"), 0);
+    assert!(line_count(&["-v", "0", "--vmodule", "images=2,work*=4"], "here") > 0);
 }
 
 #[test]
@@ -105,13 +105,16 @@ fn lock_file_makes_a_second_kubelet_wait_and_exit_on_lock_contention_stops_the_f
         second.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("it starts");
     let first_end = first.child.wait().expect("the first ends");
     assert_eq!(first_end.code(), Some(0), "{}", first.log());
-    node.eventually("the second serves now", |node| node.get("/pods"));
+    node.eventually("the second one serves now", |node| node.get("/pods"));
     // A third kubelet finds the lock held by one that does not exit on contention; it waits, and exits on SIGTERM.
     let mut third = Second::start(&node, with_lock);
     third.logs(&node, "Acquiring file lock");
     signal(third.child.id(), "TERM");
     assert_eq!(third.child.wait().expect("the third ends").code(), Some(0));
-    assert!(second.try_wait().expect("the second's state").is_none(), "the second goes on");
+    assert!(
+        second.try_wait().expect("the state of the second one").is_none(),
+        "the second one keeps running"
+    );
     second.kill().expect("killed");
     second.wait().expect("gone");
 }
@@ -213,6 +216,6 @@ fn second_signal_exits_at_once_when_shutdown_hangs() {
     signal(pid, "TERM");
     signal(pid, "INT");
     let mut ended = || kubelet.child.try_wait().expect("the kubelet's state");
-    let end = node.eventually("it has ended", |_| ended().ok_or_else(|| "it goes on".to_owned()));
+    let end = node.eventually("it has exited", |_| ended().ok_or_else(|| "it continues".to_owned()));
     assert_eq!(end.code(), Some(1));
 }

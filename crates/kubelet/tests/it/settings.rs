@@ -37,14 +37,15 @@ fn unchanged_pod_is_synced_at_sync_frequency() {
     let node = Node::on_fake(&runtime, json!({"syncFrequency": "1s"}));
     node.apply("web", &fake_pod("web"));
     node.running("web");
-    let (looks, listings) = (runtime.count(Method::PodSandboxStatus), runtime.count(Method::ListPodSandbox));
-    node.eventually("the pod is looked at ten times more", |_| {
-        let now = runtime.count(Method::PodSandboxStatus) - looks;
-        if now >= 10 { Ok(()) } else { Err(format!("{now} looks")) }
+    let (inspections, relists) =
+        (runtime.count(Method::PodSandboxStatus), runtime.count(Method::ListPodSandbox));
+    node.eventually("the pod is inspected ten times more", |_| {
+        let now = runtime.count(Method::PodSandboxStatus) - inspections;
+        if now >= 10 { Ok(()) } else { Err(format!("{now} inspections")) }
     });
     // By default that would be one inspection in sixty seconds or more, which is one in sixty relists.
-    let listings = runtime.count(Method::ListPodSandbox) - listings;
-    assert!(listings <= 60, "ten looks took {listings} listings");
+    let relists = runtime.count(Method::ListPodSandbox) - relists;
+    assert!(relists <= 60, "ten inspections took {relists} relists");
 }
 
 /// A change behind a symbolic link causes no inotify event in the watched directory.
@@ -107,13 +108,13 @@ fn image_service_endpoint_gets_all_image_calls() {
     let endpoint = node.serve(&images, "images.sock");
     node.configure(json!({"imageServiceEndpoint": endpoint}));
     node.start_kubelet();
-    let asked = runtime.count(Method::ImageStatus);
+    let requests = runtime.count(Method::ImageStatus);
     let mut pod = shell_pod("web", FOREVER);
     pod["spec"]["containers"][0]["image"] = "localhost/web:1".into();
     node.apply("web", &pod);
     node.running("web");
     assert!(images.count(Method::ImageStatus) > 0);
-    assert_eq!(runtime.count(Method::ImageStatus), asked);
+    assert_eq!(runtime.count(Method::ImageStatus), requests);
     assert_eq!((images.running(), runtime.running().len()), (Vec::new(), 1));
 }
 
@@ -175,13 +176,13 @@ fn user_namespace_pod_may_use_unmasked_proc_mount() {
 }
 
 #[test]
-fn configuration_sets_pods_pid_limit_pod_cidr_and_runtime_request_timeout() {
+fn configuration_sets_user_namespace_ids_pod_cidr_and_runtime_request_timeout() {
     let runtime = runtime();
     let limits = json!({
         "runtimeRequestTimeout": "2s", "userNamespaces": {"idsPerPod": 131_072}, "podCIDR": "10.1.0.0/24",
     });
     let node = Node::on_fake(&runtime, limits);
-    node.eventually("the runtime knows the addresses of pods", |_| match runtime.pod_cidr().as_str() {
+    node.eventually("the runtime has the pod CIDR", |_| match runtime.pod_cidr().as_str() {
         "10.1.0.0/24" => Ok(()),
         other => Err(other.to_owned()),
     });
@@ -196,7 +197,7 @@ fn configuration_sets_pods_pid_limit_pod_cidr_and_runtime_request_timeout() {
     runtime.fault_always(Method::CreateContainer, Some(Fault::Hang));
     let began = Instant::now();
     node.apply("stuck", &fake_pod("stuck"));
-    node.pod_when("stuck", "says that its container could not be created", |pod| {
+    node.pod_when("stuck", "reports that its container could not be created", |pod| {
         container(pod, "main")["state"]["waiting"]["reason"] == "CreateContainerError"
     });
     // By default it is two minutes.
@@ -267,7 +268,7 @@ fn iptables_util_chains_are_created_if_configured() {
         String::from_utf8_lossy(&output.expect("it runs").stdout).into_owned()
     };
     let has = |program: &str, table: &str, lines: &[&str]| {
-        node.eventually("the chains are there", |_| {
+        node.eventually("the chains exist", |_| {
             let text = shown(program, table);
             let missing = lines.iter().find(|line| !text.lines().any(|shown| shown == **line));
             missing.map_or(Ok(()), |line| Err(format!("{program}: no {line:?} in {table}: {text}")))
@@ -314,7 +315,7 @@ fn https_hook_falls_back_to_http_and_is_counted() {
     node.apply("hooked", &pod);
     let pod = node.running("hooked");
     assert_eq!(restarts(&pod, "main"), 0);
-    node.logged("LifecycleHTTPFallback");
+    node.wait_for_log("LifecycleHTTPFallback");
     let metrics = node.get("/metrics").expect("metrics");
     assert!(metrics.contains("\nkubelet_lifecycle_handler_http_fallbacks_total 1\n"), "{metrics}");
 }
@@ -327,7 +328,7 @@ fn metrics_endpoint_serves_the_metrics_of_the_kubelet() {
         node.apply(name, &fake_pod(name));
         node.running(name);
     }
-    node.eventually("the listing has counted both", |node| {
+    node.eventually("the list has counted both", |node| {
         let metrics = node.get("/metrics")?;
         let expected = [
             "kubelet_node_name{node=\"node\"} 1",

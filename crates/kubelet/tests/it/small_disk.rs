@@ -5,34 +5,40 @@ use std::process::Command;
 
 pub(crate) struct SmallDisk {
     dir: tempfile::TempDir,
-    place: PathBuf,
+    mount_point: PathBuf,
 }
 
 impl SmallDisk {
     /// Creates a filesystem of so many MiB with so many inodes.
     pub(crate) fn new(mebibytes: u64, inodes: u64) -> Self {
         let dir = tempfile::tempdir().expect("a directory");
-        let place = dir.path().join("disk");
-        Self::mount(dir, place, mebibytes, &["-m", "0", "-N", &inodes.to_string()], "loop")
+        let mount_point = dir.path().join("disk");
+        Self::mount(dir, mount_point, mebibytes, &["-m", "0", "-N", &inodes.to_string()], "loop")
     }
 
-    /// Does the same, mounted at `place`.
-    pub(crate) fn at(place: PathBuf, mebibytes: u64, inodes: u64) -> Self {
+    /// Does the same, mounted at `mount_point`.
+    pub(crate) fn at(mount_point: PathBuf, mebibytes: u64, inodes: u64) -> Self {
         let make = ["-m", "0", "-N", &inodes.to_string()];
-        Self::mount(tempfile::tempdir().expect("a directory"), place, mebibytes, &make, "loop")
+        Self::mount(tempfile::tempdir().expect("a directory"), mount_point, mebibytes, &make, "loop")
     }
 
     /// Does the same, with project quotas.
-    pub(crate) fn with_quotas(place: PathBuf, mebibytes: u64) -> Self {
+    pub(crate) fn with_quotas(mount_point: PathBuf, mebibytes: u64) -> Self {
         let make = ["-I", "256", "-O", "quota,project", "-E", "quotatype=prjquota"];
-        Self::mount(tempfile::tempdir().expect("a directory"), place, mebibytes, &make, "loop,prjquota")
+        Self::mount(tempfile::tempdir().expect("a directory"), mount_point, mebibytes, &make, "loop,prjquota")
     }
 
-    fn mount(dir: tempfile::TempDir, place: PathBuf, mebibytes: u64, make: &[&str], options: &str) -> Self {
-        let disk = Self { dir, place };
+    fn mount(
+        dir: tempfile::TempDir,
+        mount_point: PathBuf,
+        mebibytes: u64,
+        make: &[&str],
+        options: &str,
+    ) -> Self {
+        let disk = Self { dir, mount_point };
         let image = disk.dir.path().join("image");
         let file = std::fs::File::create(&image).expect("a file");
-        file.set_len(mebibytes << 20).expect("room");
+        file.set_len(mebibytes << 20).expect("enough space");
         std::fs::create_dir_all(disk.path()).expect("a directory");
         run("mkfs.ext4", &[&["-q", "-F"], make, &[&text(&image)]].concat());
         run("mount", &["-o", options, &text(&image), &text(&disk.path())]);
@@ -57,21 +63,21 @@ impl SmallDisk {
 
     /// The mount point.
     pub(crate) fn path(&self) -> PathBuf {
-        self.place.clone()
+        self.mount_point.clone()
     }
 
     /// Total bytes, and bytes left.
     pub(crate) fn space(&self) -> (u64, u64) {
-        let space = rustix::fs::statvfs(&self.place).expect("a filesystem");
+        let space = rustix::fs::statvfs(&self.mount_point).expect("a filesystem");
         (space.f_blocks * space.f_frsize, space.f_bavail * space.f_frsize)
     }
 
     /// Writes a file that leaves so many bytes, as far as blocks allow.
     pub(crate) fn fill_up_to(&self, name: &str, left: u64) {
         let (_, now) = self.space();
-        let file = std::fs::File::create(self.place.join(name)).expect("a file");
+        let file = std::fs::File::create(self.mount_point.join(name)).expect("a file");
         let bytes = now.checked_sub(left).expect("there is more");
-        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes).expect("room");
+        rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes).expect("enough space");
     }
 }
 
@@ -81,9 +87,9 @@ impl Drop for SmallDisk {
     fn drop(&mut self) {
         for _ in 0..50 {
             let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
-            let place = text(&self.path());
+            let mount_point = text(&self.path());
             let mut mine = mounts.lines().filter_map(|line| line.split(' ').nth(4));
-            let Some(last) = mine.rfind(|at| at.starts_with(&place)).map(str::to_owned) else {
+            let Some(last) = mine.rfind(|at| at.starts_with(&mount_point)).map(str::to_owned) else {
                 return;
             };
             let _ = Command::new("umount").args(["--lazy", &last]).status();

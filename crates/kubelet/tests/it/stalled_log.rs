@@ -43,7 +43,7 @@ fn stalled_reader_of_the_kubelet_log_delays_nothing_and_sees_the_count_of_droppe
         let (_, count) = line.split_once("Log lines were dropped because nobody read the log\" count=")?;
         count.trim().parse::<u64>().ok()
     });
-    assert!(count.expect("it says how many were lost") > 0);
+    assert!(count.expect("it reports how many were dropped") > 0);
     node.apply("second", &fake_pod("second"));
     // Read to the end, or the pipe would be full again.
     let reading = std::thread::spawn(move || lines.count());

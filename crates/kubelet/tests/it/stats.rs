@@ -95,7 +95,7 @@ fn disk_usage_of_200000_directories_under_a_long_path_takes_less_than_30_mb() {
     let grown = crate::streaming::memory(&node, "VmHWM").saturating_sub(before);
     assert!(grown < 30_000, "{grown} kB more than {before} kB");
     node.delete("wide");
-    node.gone("wide", &uid);
+    node.wait_until_gone("wide", &uid);
 }
 
 #[test]
@@ -176,7 +176,7 @@ fn stats_summary_counts_bytes_of_volume_root_filesystem_and_log() {
     });
     assert!(before < WRITTEN, "{before}");
     open_gate(&node, "writer");
-    let (pod, container) = node.eventually("what was written is measured", |node| {
+    let (pod, container) = node.eventually("the written bytes are measured", |node| {
         let (pod, container) = measured(node, "writer", "main")?;
         let used = [
             number(&volume(&pod)?, "/usedBytes")?,
@@ -223,11 +223,11 @@ fn stats_summary_counts_network_bytes_of_a_pod() {
     };
     let before = node.eventually("the network is measured", counters);
     let mut stream = std::net::TcpStream::connect((&*address, 80)).expect("the pod is reached");
-    stream.write_all(b"GET /file HTTP/1.0\r\n\r\n").expect("asked");
+    stream.write_all(b"GET /file HTTP/1.0\r\n\r\n").expect("sent");
     let mut answer = Vec::new();
     std::io::Read::read_to_end(&mut stream, &mut answer).expect("answered");
     assert!(answer.len() > 4 << 20, "{}", answer.len());
-    node.eventually("what was sent is counted", |node| {
+    node.eventually("the sent bytes are counted", |node| {
         let after = counters(node)?;
         let is_counted = after.1 >= before.1 + (4 << 20) && after.0 > before.0;
         if is_counted { Ok(()) } else { Err(format!("{after:?} after {before:?}")) }
@@ -245,7 +245,7 @@ fn samples(text: &str) -> BTreeMap<String, String> {
         .collect();
     let count = samples.len();
     let by_name: BTreeMap<String, String> = samples.into_iter().collect();
-    assert_eq!(by_name.len(), count, "no line is told twice");
+    assert_eq!(by_name.len(), count, "no sample is repeated");
     by_name
 }
 
@@ -310,7 +310,7 @@ fn probes_are_counted_by_their_outcome() {
         value.parse::<u64>().map_err(|error| error.to_string())
     };
     node.eventually("failures are counted", |node| count(node, "failed"));
-    assert!(count(&node, "successful").is_err(), "what never happened is not told");
+    assert!(count(&node, "successful").is_err(), "events that never happened are not counted");
     let root = format!("/proc/{}/root/ready", node.container_pid(&found, "main"));
     std::fs::write(root, "").expect("the container becomes ready");
     node.eventually("successes are counted", |node| count(node, "successful"));
@@ -318,7 +318,7 @@ fn probes_are_counted_by_their_outcome() {
     assert!(text.contains("prober_probe_duration_seconds_bucket{container=\"main\""), "{text}");
     assert!(text.contains("\nprocess_start_time_seconds "), "{text}");
     node.delete("probed");
-    node.gone("probed", &uid(&found));
+    node.wait_until_gone("probed", &uid(&found));
     let text = node.get("/metrics/probes").expect("metrics");
     assert!(!text.contains("probed-node"), "{text}");
 }
@@ -330,7 +330,7 @@ fn cadvisor_metrics_name_the_cgroup_of_every_container() {
     pod["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "500m", "memory": "64Mi"}});
     node.apply("web", &pod);
     node.running("web");
-    let text = node.eventually("the container is told", |node| {
+    let text = node.eventually("the container is reported", |node| {
         let text = node.get("/metrics/cadvisor")?;
         if text.contains("container=\"main\"") { Ok(text) } else { Err(text) }
     });
@@ -422,12 +422,14 @@ fn metrics_pass_promtool_check() {
         let mut child = promtool.spawn().expect("promtool runs; scripts/setup brings it");
         child.stdin.take().expect("its input").write_all(text.as_bytes()).expect("it reads");
         let output = child.wait_with_output().expect("it ends");
-        let said =
+        let findings =
             format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
         // Exit code 3: the text is valid, and names or help texts break a rule.
-        assert!(matches!(output.status.code(), Some(0 | 3)), "{path}: {said}\n{text}");
-        let new: Vec<&str> =
-            said.lines().filter(|line| !KNOWN_LINTS.iter().any(|known| line.starts_with(known))).collect();
+        assert!(matches!(output.status.code(), Some(0 | 3)), "{path}: {findings}\n{text}");
+        let new: Vec<&str> = findings
+            .lines()
+            .filter(|line| !KNOWN_LINTS.iter().any(|known| line.starts_with(known)))
+            .collect();
         assert_eq!(new, Vec::<&str>::new(), "{path}");
     }
 }

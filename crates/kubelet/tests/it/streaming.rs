@@ -8,12 +8,12 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use crate::node::{FOREVER, Node, shell_pod};
-use crate::server::{Stream, ask, connect};
+use crate::server::{Stream, connect, request};
 
 /// A WebSocket to a command in the pod `web`, as old clients use it: each message begins with its channel.
 struct Socket(Stream);
 
-const OUTCOME: u8 = 3;
+const STATUS_CHANNEL: u8 = 3;
 
 impl Socket {
     /// The error is the head and the body of the response.
@@ -74,7 +74,7 @@ impl Socket {
     }
 
     /// Sends to the command's standard input: a binary message on channel 0, masked with zeros.
-    fn say(&mut self, content: &[u8]) -> std::io::Result<()> {
+    fn write_stdin(&mut self, content: &[u8]) -> std::io::Result<()> {
         let length = u16::try_from(content.len() + 1).expect("a short message").to_be_bytes();
         self.0.write_all(&[0x82, 0xfe, length[0], length[1], 0, 0, 0, 0, 0])?;
         self.0.write_all(content)?;
@@ -82,7 +82,7 @@ impl Socket {
     }
 
     /// Closes the command's standard input, which only the newest protocol can.
-    fn says_no_more(&mut self) -> std::io::Result<()> {
+    fn close_stdin(&mut self) -> std::io::Result<()> {
         self.0.write_all(&[0x82, 0x82, 0, 0, 0, 0, 255, 0])?;
         self.0.flush()
     }
@@ -91,7 +91,7 @@ impl Socket {
     fn count(mut self) -> (usize, String) {
         let mut bytes = 0;
         while let Some((channel, content)) = self.next() {
-            if channel == OUTCOME {
+            if channel == STATUS_CHANNEL {
                 return (bytes, String::from_utf8_lossy(&content).into_owned());
             }
             bytes += content.len();
@@ -102,7 +102,7 @@ impl Socket {
     fn text(mut self) -> String {
         let mut text = String::new();
         while let Some((channel, content)) = self.next() {
-            if channel == OUTCOME {
+            if channel == STATUS_CHANNEL {
                 break;
             }
             text.push_str(&String::from_utf8_lossy(&content));
@@ -119,9 +119,9 @@ fn with_web(extra: serde_json::Value) -> Node {
 }
 
 /// A memory value of the kubelet's `/proc/…/status`, in KiB.
-pub(crate) fn memory(node: &Node, figure: &str) -> u64 {
+pub(crate) fn memory(node: &Node, field: &str) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{}/status", node.kubelet_pid())).expect("its status");
-    let line = status.lines().find_map(|line| line.strip_prefix(figure)).expect("the figure");
+    let line = status.lines().find_map(|line| line.strip_prefix(field)).expect("the value");
     line.trim_start_matches(':').trim().trim_end_matches(" kB").parse().expect("a number")
 }
 
@@ -176,7 +176,7 @@ fn fifty_concurrent_exec_streams_move_a_gibibyte_in_constant_memory() {
         let mut left = EACH;
         while left > 0 {
             let length = left.min(piece.len());
-            stream.say(&piece[..length]).expect("taken");
+            stream.write_stdin(&piece[..length]).expect("taken");
             left -= length;
         }
         stream.text().trim().parse::<usize>().expect("a count")
@@ -187,7 +187,7 @@ fn fifty_concurrent_exec_streams_move_a_gibibyte_in_constant_memory() {
             .map(|number| if number % 2 == 0 { scope.spawn(down) } else { scope.spawn(up) })
             .collect();
         for stream in streams {
-            assert_eq!(stream.join().expect("it goes through"), EACH);
+            assert_eq!(stream.join().expect("it succeeds"), EACH);
         }
     });
     let growth = memory(&node, "VmHWM").saturating_sub(before);
@@ -202,14 +202,18 @@ fn exec_over_websocket_v5_closes_stdin_and_returns_the_exit_code() {
     let newest = |script: &str, streams: &str| Socket::speaking("v5.channel.k8s.io", &node, script, streams);
     let mut stream =
         newest("cat; echo end; echo err >&2; exit 3", "input=1&output=1&error=1").expect("a stream");
-    stream.say(b"line\n").expect("taken");
-    stream.says_no_more().expect("taken");
-    let mut said = [String::new(), String::new(), String::new(), String::new()];
+    stream.write_stdin(b"line\n").expect("taken");
+    stream.close_stdin().expect("taken");
+    let mut output = [String::new(), String::new(), String::new(), String::new()];
     while let Some((channel, content)) = stream.next() {
-        said[usize::from(channel)].push_str(&String::from_utf8_lossy(&content));
+        output[usize::from(channel)].push_str(&String::from_utf8_lossy(&content));
     }
-    assert_eq!((said[1].as_str(), said[2].as_str()), ("line\nend\n", "err\n"));
-    assert!(said[OUTCOME as usize].contains(r#"{"reason":"ExitCode","message":"3"}"#), "{}", said[3]);
+    assert_eq!((output[1].as_str(), output[2].as_str()), ("line\nend\n", "err\n"));
+    assert!(
+        output[STATUS_CHANNEL as usize].contains(r#"{"reason":"ExitCode","message":"3"}"#),
+        "{}",
+        output[3]
+    );
     let bytes = newest("head -c 50000000 /dev/zero", "output=1").expect("a stream").count();
     assert_eq!(bytes.0, 50_000_000, "{}", bytes.1);
     let counted = node.eventually("both requests have ended", |node| {
@@ -253,24 +257,24 @@ fn streaming_server_of_the_runtime_with_tls_needs_a_trusted_certificate() {
         node.eventually("the runtime is back", |node| match Socket::exec(node, "cat", "input=1&output=1") {
             Err(refused) if refused.contains("500 ") => Ok(refused),
             Err(other) => Err(other),
-            Ok(_) => Err("a stranger was believed".to_owned()),
+            Ok(_) => Err("an untrusted client was accepted".to_owned()),
         });
     assert!(refused.starts_with("HTTP/1.1 500 "), "{refused}");
-    node.logged("UnknownIssuer");
+    node.wait_for_log("UnknownIssuer");
     std::fs::copy(node.path("streams.crt"), node.path("authorities.pem")).expect("it is trusted");
     node.restart_kubelet();
     node.running("web");
     let newest = |script: &str, streams: &str| Socket::speaking("v5.channel.k8s.io", &node, script, streams);
     let mut stream = newest("cat; echo end; exit 3", "input=1&output=1&error=1").expect("a stream");
-    stream.say(b"line\n").expect("taken");
+    stream.write_stdin(b"line\n").expect("taken");
     // The output so far is read to its end, and the rest still arrives.
-    stream.says_no_more().expect("taken");
-    let mut said: std::collections::BTreeMap<_, String> = std::collections::BTreeMap::new();
+    stream.close_stdin().expect("taken");
+    let mut output: std::collections::BTreeMap<_, String> = std::collections::BTreeMap::new();
     while let Some((channel, content)) = stream.next() {
-        said.entry(channel).or_default().push_str(&String::from_utf8_lossy(&content));
+        output.entry(channel).or_default().push_str(&String::from_utf8_lossy(&content));
     }
-    assert_eq!(said.get(&1).map(String::as_str), Some("line\nend\n"), "{said:?}");
-    let status = said.get(&3).expect("how it ended");
+    assert_eq!(output.get(&1).map(String::as_str), Some("line\nend\n"), "{output:?}");
+    let status = output.get(&3).expect("how it ended");
     assert!(status.contains(r#"{"reason":"ExitCode","message":"3"}"#), "{status}");
     let bytes = newest("head -c 50000000 /dev/zero", "output=1").expect("a stream").count();
     assert_eq!(bytes.0, 50_000_000, "{}", bytes.1);
@@ -297,7 +301,7 @@ fn runtime_exit_ends_streams_and_leaks_no_connection() {
         while stream.next().is_some() {}
         assert!(began.elapsed() < Duration::from_secs(60), "it ended because it was read for too long");
     }
-    node.eventually("no connection of theirs is left", |node| {
+    node.eventually("none of their connections is left", |node| {
         let left: Vec<_> = connections(node).difference(&before).cloned().collect();
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
     });
@@ -305,8 +309,8 @@ fn runtime_exit_ends_streams_and_leaks_no_connection() {
     assert!(refused.starts_with("HTTP/1.1 500 "), "{refused}");
     node.resume_runtime();
     node.eventually("streams work again", |node| {
-        let said = Socket::exec(node, "echo hello", "output=1")?.text();
-        if said == "hello\n" { Ok(()) } else { Err(said) }
+        let output = Socket::exec(node, "echo hello", "output=1")?.text();
+        if output == "hello\n" { Ok(()) } else { Err(output) }
     });
 }
 
@@ -322,11 +326,11 @@ fn streaming_connection_idle_timeout_ends_only_idle_streams() {
         let moving = "for n in 1 2 3 4 5 6 7 8 9 10 11 12; do echo $n; sleep 1; done";
         let moving = Socket::exec(&node, moving, "output=1").expect("a stream");
         assert_eq!(moving.count(), (27, r#"{"metadata":{},"status":"Success"}"#.to_owned()));
-        let (said, took) = still.join().expect("it ends");
-        assert_eq!(said, 0);
+        let (bytes, took) = still.join().expect("it ends");
+        assert_eq!(bytes, 0);
         assert!(took >= Duration::from_secs(7) && took < Duration::from_secs(60), "{took:?}");
     });
-    node.logged("Closed idle stream");
+    node.wait_for_log("Closed idle stream");
 }
 
 #[test]
@@ -336,7 +340,7 @@ fn exec_route_with_a_uid_reaches_only_the_pod_of_that_uid() {
     let run = |uid: &str| {
         let stream = connect(&node, &node.path("pki/kubelet.crt"), None).expect("a connection");
         let path = format!("/run/default/web-node/{uid}/main?cmd=echo+hello");
-        ask(stream, "POST", &path).expect("an answer")
+        request(stream, "POST", &path).expect("an answer")
     };
     assert_eq!(run(&uid).body, "hello\n");
     let refused = run("other");

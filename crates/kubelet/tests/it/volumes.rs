@@ -28,7 +28,7 @@ const KINDS: [(&str, &str); 5] = [
     ("block", "BlockDevice"),
 ];
 
-fn make_one_of_each(dir: &Path) -> std::os::unix::net::UnixListener {
+fn create_one_of_each(dir: &Path) -> std::os::unix::net::UnixListener {
     std::fs::create_dir_all(dir.join("dir")).expect("a directory");
     std::fs::write(dir.join("file"), "").expect("a file");
     let at = |name: &str| dir.join(name).display().to_string();
@@ -41,7 +41,7 @@ fn make_one_of_each(dir: &Path) -> std::os::unix::net::UnixListener {
 fn host_path_must_match_its_type() {
     let node = Node::start();
     let things = node.path("things");
-    let _socket = make_one_of_each(&things);
+    let _socket = create_one_of_each(&things);
     for (name, kind) in KINDS {
         node.apply(name, &with_host_path(once_pod(name, "test -e /data"), &things.join(name), kind));
         let wrong = if kind == "Directory" { "file" } else { "dir" };
@@ -65,7 +65,7 @@ fn host_path_must_match_its_type() {
         let pod = node.pod(&name).expect("the pod is known");
         assert_eq!(container(&pod, "main")["state"]["waiting"]["reason"], "ContainerCreating", "{pod}");
     }
-    assert!(!things.join("absent").exists(), "nothing is created that was not asked for");
+    assert!(!things.join("absent").exists(), "nothing unrequested is created");
 }
 
 #[test]
@@ -119,16 +119,16 @@ fn sub_path_mounts_a_part_of_a_volume_and_never_a_path_outside() {
     assert!(output.contains("/ro/x: Read-only file system"), "{output}");
     assert!(volume.join("of-parts-node/made").exists() && volume.join("new/deep").is_dir());
     assert!(!volume.join("a/x").exists());
-    let refused = node.pod_when("outside", "is refused", |pod| {
+    let rejected = node.pod_when("outside", "is rejected", |pod| {
         container(pod, "main")["state"]["waiting"]["reason"] == "CreateContainerConfigError"
     });
-    let message = container(&refused, "main")["state"]["waiting"]["message"].to_string();
+    let message = container(&rejected, "main")["state"]["waiting"]["message"].to_string();
     assert!(message.contains("failed to prepare subPath"), "{message}");
 
     let parts = node.pod("parts").expect("the pod");
     node.delete("parts");
-    node.gone("parts", &uid(&parts));
-    assert!(volume.join("a/b/here").exists(), "what is behind a subPath is never removed");
+    node.wait_until_gone("parts", &uid(&parts));
+    assert!(volume.join("a/b/here").exists(), "the target of a subPath is never removed");
 }
 
 #[test]
@@ -173,7 +173,7 @@ fn mount_propagation_between_host_and_container() {
     let mut pod = with_host_path(shell_pod("unprivileged", FOREVER), &volume, "Directory");
     pod["spec"]["containers"][0]["volumeMounts"][0]["mountPropagation"] = "Bidirectional".into();
     node.apply("unprivileged", &pod);
-    node.eventually("an unprivileged one is refused", |node| {
+    node.eventually("an unprivileged one is rejected", |node| {
         let problems = crate::server::get(node, "/debug/manifests")?.body;
         if problems.contains("Bidirectional mount propagation is available only to privileged containers") {
             Ok(())
@@ -204,7 +204,7 @@ fn root_directory_is_made_a_shared_mount_once() {
     node.apply("web", &shell_pod("web", FOREVER));
     node.running("web");
     node.kill_kubelet();
-    assert_eq!(mounts_at(&root), (count, true), "it stays when the kubelet goes");
+    assert_eq!(mounts_at(&root), (count, true), "it stays when the kubelet exits");
     node.restart_kubelet();
     node.running("web");
     assert_eq!(mounts_at(&root), (count, true));
@@ -234,11 +234,11 @@ fn empty_dir_is_shared_by_containers_and_medium_memory_has_its_size_limit() {
     }
     node.apply("shared", &pod);
     let pod = node.running("shared");
-    let said = node.eventually("the reader has read", |node| {
-        let said = node.said(&pod, "main");
-        if said.contains("hello") { Ok(said) } else { Err(said) }
+    let output = node.eventually("the reader has read", |node| {
+        let output = node.logs(&pod, "main");
+        if output.contains("hello") { Ok(output) } else { Err(output) }
     });
-    assert!(said.contains("tmpfs") && said.contains("size=3072k"), "{said}");
+    assert!(output.contains("tmpfs") && output.contains("size=3072k"), "{output}");
     let log = node.container_log(&pod, "writer");
     assert!(log.contains("/memory/x: Read-only file system"), "{log}");
 }
@@ -259,8 +259,8 @@ fn env_file_key_ref_reads_a_file_written_by_an_init_container() {
     pod["spec"]["containers"][0]["env"] = json!([variable("ADDRESS", false), variable("PORT", true)]);
     node.apply("env-file", &pod);
     let ended = node.pod_when("env-file", "has succeeded", |pod| pod["status"]["phase"] == "Succeeded");
-    let said = node.container_log(&ended, "main");
-    assert!(said.contains("address=a b port=unset seen=ls: /conf: No such file"), "{said}");
+    let output = node.container_log(&ended, "main");
+    assert!(output.contains("address=a b port=unset seen=ls: /conf: No such file"), "{output}");
 
     pod["metadata"]["name"] = "env-file-missing".into();
     pod["spec"]["containers"][0]["env"] = json!([variable("PORT", false)]);
@@ -306,16 +306,16 @@ fn volume_content_survives_restart_of_kubelet_and_container() {
 /// export. Returns the file.
 fn record_mount(node: &Node) -> std::path::PathBuf {
     use std::os::unix::fs::PermissionsExt;
-    let (program, asked) = (node.path("bin/mount"), node.path("asked"));
+    let (program, log) = (node.path("bin/mount"), node.path("mount.log"));
     let script = format!(
         "#!/bin/sh\necho \"$@\" >> {}\ncase \"$*\" in *down:*) echo no route >&2; exit 32;; esac\n\
          for target; do :; done\nexec /bin/mount -t tmpfs none \"$target\"\n",
-        asked.display()
+        log.display()
     );
     std::fs::create_dir_all(node.path("bin")).expect("a directory");
     std::fs::write(&program, script).expect("a program");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("permissions");
-    asked
+    log
 }
 
 fn with_nfs(name: &str, server: &str) -> Value {
@@ -330,47 +330,47 @@ fn with_nfs(name: &str, server: &str) -> Value {
 #[test]
 fn nfs_server_names_that_look_like_mount_options_are_rejected_before_mount() {
     let node = Node::start();
-    let asked = record_mount(&node);
+    let log = record_mount(&node);
     let servers = [("table", "-T/tmp/fstab"), ("long", "--x"), ("bind", "-obind")];
     for (name, server) in servers {
         node.apply(name, &with_nfs(name, server));
     }
     for (name, server) in servers {
-        let words = format!("NFS server \"{server}\" must be a host name or an IP address");
-        node.eventually(&format!("an event refuses {server}"), |node| {
+        let message = format!("NFS server \"{server}\" must be a host name or an IP address");
+        node.eventually(&format!("an event rejects {server}"), |node| {
             let log = node.kubelet_log().replace("\\\"", "\"");
-            let is_refused = |line: &str| {
+            let is_rejected = |line: &str| {
                 line.contains("FailedMount")
                     && line.contains(&format!("{name}-node"))
-                    && line.contains(&words)
+                    && line.contains(&message)
             };
-            if log.lines().any(is_refused) { Ok(()) } else { Err(log) }
+            if log.lines().any(is_rejected) { Ok(()) } else { Err(log) }
         });
     }
     node.apply("good", &with_nfs("good", "10.0.0.1"));
     let good = node.running("good");
-    let said = std::fs::read_to_string(&asked).expect("it was asked");
-    assert_eq!(said.lines().count(), 1, "{said}");
-    assert!(said.starts_with("-t nfs -o ro -- 10.0.0.1:/e "), "{said}");
+    let output = std::fs::read_to_string(&log).expect("it was requested");
+    assert_eq!(output.lines().count(), 1, "{output}");
+    assert!(output.starts_with("-t nfs -o ro -- 10.0.0.1:/e "), "{output}");
     for name in ["table", "long", "bind", "good"] {
         node.delete(name);
     }
-    node.gone("good", &uid(&good));
+    node.wait_until_gone("good", &uid(&good));
 }
 
 #[test]
 fn nfs_is_mounted_by_the_mount_program_and_a_failure_reports_its_arguments() {
     let node = Node::start();
-    let asked = record_mount(&node);
+    let log = record_mount(&node);
     for (name, server) in [("exported", "fd00::7"), ("unreachable", "down")] {
         node.apply(name, &with_nfs(name, server));
     }
     let pod = node.running("exported");
-    let place = format!("root/pods/{}/volumes/kubernetes.io~nfs/nas", uid(&pod));
-    let words = format!("-t nfs -o ro -- [fd00::7]:/e {}", node.path(&place).display());
-    let said = std::fs::read_to_string(&asked).expect("it was asked");
-    assert!(said.lines().any(|line| line == words), "{said}");
-    node.eventually("the failure is told", |node| {
+    let directory = format!("root/pods/{}/volumes/kubernetes.io~nfs/nas", uid(&pod));
+    let message = format!("-t nfs -o ro -- [fd00::7]:/e {}", node.path(&directory).display());
+    let output = std::fs::read_to_string(&log).expect("it was requested");
+    assert!(output.lines().any(|line| line == message), "{output}");
+    node.eventually("the failure is reported", |node| {
         let log = node.kubelet_log();
         let parts = [
             "MountVolume.SetUp failed for volume",
@@ -378,15 +378,15 @@ fn nfs_is_mounted_by_the_mount_program_and_a_failure_reports_its_arguments() {
             "no route",
             "Mounting arguments: -t nfs -o ro -- down:/e",
         ];
-        let is_told = log.lines().any(|line| parts.iter().all(|part| line.contains(part)));
-        if is_told { Ok(()) } else { Err(log) }
+        let is_reported = log.lines().any(|line| parts.iter().all(|part| line.contains(part)));
+        if is_reported { Ok(()) } else { Err(log) }
     });
     for name in ["exported", "unreachable"] {
         let pod = node.pod(name).expect("the pod");
         node.delete(name);
-        node.gone(name, &uid(&pod));
+        node.wait_until_gone(name, &uid(&pod));
     }
-    assert_eq!(mounts_at(&node.path(&place)).0, 0);
+    assert_eq!(mounts_at(&node.path(&directory)).0, 0);
 }
 
 /// The case of the node conformance suite: `dgtrwxrwxrwx` as Go prints the mode.
@@ -422,39 +422,39 @@ fn sub_path_swapped_for_a_symlink_never_exposes_files_outside_the_volume() {
     node.apply("attacker", &with_host_path(shell_pod("attacker", &swap), &volume, "Directory"));
     node.running("attacker");
     node.eventually("it swaps", |_| if volume.join("swapped").exists() { Ok(()) } else { Err("no".into()) });
-    let names: Vec<String> = (0..4).map(|n| format!("victim-{n}")).collect();
+    let names: Vec<String> = (0..4).map(|n| format!("sub-path-{n}")).collect();
     for name in &names {
         let mut pod = once_pod(name, "ls /sub");
         let main = pod["spec"]["containers"][0].clone();
-        let victim = |n: usize| {
+        let container = |n: usize| {
             let mut container = main.clone();
             container["name"] = format!("c{n}").into();
             container["volumeMounts"] = json!([{"name": "data", "mountPath": "/sub", "subPath": "swap"}]);
             container
         };
-        pod["spec"]["containers"] = (0..CONTAINERS).map(victim).collect();
+        pod["spec"]["containers"] = (0..CONTAINERS).map(container).collect();
         pod["spec"]["volumes"] = json!([{"name": "data", "hostPath": {"path": volume, "type": "Directory"}}]);
         node.apply(name, &pod);
     }
-    let (mut seen, mut refused) = (0, 0);
+    let (mut seen, mut rejected) = (0, 0);
     for name in &names {
-        let judged = |pod: &Value, n: usize| {
+        let is_decided = |pod: &Value, n: usize| {
             let state = container(pod, &format!("c{n}"))["state"].clone();
             state["terminated"].is_object() || state["waiting"]["reason"] == "CreateContainerConfigError"
         };
         let pod =
-            node.pod_when(name, "was shown it or refused", |pod| (0..CONTAINERS).all(|n| judged(pod, n)));
+            node.pod_when(name, "was mounted or rejected", |pod| (0..CONTAINERS).all(|n| is_decided(pod, n)));
         for n in 0..CONTAINERS {
             let name = format!("c{n}");
             if container(&pod, &name)["state"]["terminated"].is_object() {
-                let said = node.container_log(&pod, &name);
-                assert!(!said.contains("SECRET"), "{said}");
+                let output = node.container_log(&pod, &name);
+                assert!(!output.contains("SECRET"), "{output}");
                 seen += 1;
             } else {
-                refused += 1;
+                rejected += 1;
             }
         }
     }
-    assert_eq!(seen + refused, names.len() * CONTAINERS);
-    assert!(seen > 0, "the directory is there half of the time");
+    assert_eq!(seen + rejected, names.len() * CONTAINERS);
+    assert!(seen > 0, "the directory exists half of the time");
 }

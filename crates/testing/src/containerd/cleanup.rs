@@ -11,7 +11,7 @@ use rustix::mount::{UnmountFlags, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Layout, Outcome, POLL, cgroup_driver, failed, run};
-use crate::cgroup_place::place_of;
+use crate::cgroup_path::cgroup_path;
 use crate::stretched;
 
 /// How long killed processes and dissolving network namespaces may take.
@@ -159,7 +159,7 @@ fn links(layout: &Layout) -> Vec<String> {
 
 /// The instance's cgroups in every hierarchy, innermost first.
 pub(super) fn cgroups(layout: &Layout) -> Vec<PathBuf> {
-    let relative = place_of(cgroup_driver(), &layout.cgroup_root());
+    let relative = cgroup_path(cgroup_driver(), &layout.cgroup_root());
     let hierarchies = fs::read_dir(CGROUP_MOUNT).into_iter().flatten().flatten().map(|entry| entry.path());
     let tops = hierarchies.map(|path| path.join(&relative)).chain([Path::new(CGROUP_MOUNT).join(&relative)]);
     let mut found = Vec::new();

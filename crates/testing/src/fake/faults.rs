@@ -216,7 +216,7 @@ impl Script {
         self.latency.insert(method, latency);
     }
 
-    pub(super) fn calm(&mut self) {
+    pub(super) fn clear_faults(&mut self) {
         self.queued.clear();
         self.always.clear();
         self.down = false;

@@ -33,7 +33,7 @@ impl FakeRuntime {
         self.end(method, ending, result).await
     }
 
-    async fn look<T: Send>(
+    async fn read<T: Send>(
         &self,
         method: Method,
         step: impl FnOnce(&State, Moment) -> RuntimeResult<T> + Send,
@@ -64,7 +64,7 @@ impl Runtime for FakeRuntime {
             version: "1.0.0".to_owned(),
             runtime_api: "v1".to_owned(),
         };
-        self.look(Method::Version, |_, _| Ok(version)).await
+        self.read(Method::Version, |_, _| Ok(version)).await
     }
 
     async fn status(&self) -> RuntimeResult<RuntimeStatus> {
@@ -73,7 +73,7 @@ impl Runtime for FakeRuntime {
             reason: if ready { String::new() } else { reason.to_owned() },
             message: if ready { String::new() } else { format!("scripted: {reason}") },
         };
-        self.look(Method::Status, |state, _| {
+        self.read(Method::Status, |state, _| {
             Ok(RuntimeStatus {
                 runtime_ready: condition(state.runtime_ready, "RuntimeNotReady"),
                 network_ready: condition(state.network_ready, "NetworkPluginNotReady"),
@@ -89,28 +89,28 @@ impl Runtime for FakeRuntime {
     }
 
     async fn cgroup_driver(&self) -> RuntimeResult<CgroupDriver> {
-        self.look(Method::RuntimeConfig, |state, _| Ok(state.cgroup_driver)).await
+        self.read(Method::RuntimeConfig, |state, _| Ok(state.cgroup_driver)).await
     }
 
     async fn list_sandboxes(&self, scope: &Scope) -> RuntimeResult<Vec<SandboxSummary>> {
-        self.look(Method::ListPodSandbox, |state, _| Ok(state.list_sandboxes(scope))).await
+        self.read(Method::ListPodSandbox, |state, _| Ok(state.list_sandboxes(scope))).await
     }
 
     async fn list_containers(&self, scope: &Scope) -> RuntimeResult<Vec<ContainerSummary>> {
-        self.look(Method::ListContainers, |state, now| Ok(state.list_containers(scope, now))).await
+        self.read(Method::ListContainers, |state, now| Ok(state.list_containers(scope, now))).await
     }
 
     async fn sandbox_status(&self, id: &SandboxId) -> RuntimeResult<SandboxObservation> {
-        self.look(Method::PodSandboxStatus, |state, _| state.sandbox_status(id)).await
+        self.read(Method::PodSandboxStatus, |state, _| state.sandbox_status(id)).await
     }
 
     async fn sandbox_info(&self, id: &SandboxId) -> RuntimeResult<String> {
-        let found = self.look(Method::PodSandboxStatus, |state, _| state.sandbox_status(id)).await;
+        let found = self.read(Method::PodSandboxStatus, |state, _| state.sandbox_status(id)).await;
         found.map(|_| r#"{"image":"registry.k8s.io/pause:3.10","pid":77}"#.to_owned())
     }
 
     async fn container_status(&self, id: &ContainerId) -> RuntimeResult<ContainerObservation> {
-        self.look(Method::ContainerStatus, |state, now| state.container_status(id, now)).await
+        self.read(Method::ContainerStatus, |state, now| state.container_status(id, now)).await
     }
 
     async fn run_sandbox(&self, request: &SandboxRequest) -> RuntimeResult<SandboxId> {
@@ -275,34 +275,34 @@ impl Runtime for FakeRuntime {
     }
 
     async fn container_stats(&self, id: &ContainerId) -> RuntimeResult<ContainerStats> {
-        self.look(Method::ContainerStats, |state, now| state.container_stats(id, now)).await
+        self.read(Method::ContainerStats, |state, now| state.container_stats(id, now)).await
     }
 
     async fn list_container_stats(&self, scope: &Scope) -> RuntimeResult<Vec<ContainerStats>> {
-        self.look(Method::ListContainerStats, |state, now| Ok(state.list_container_stats(scope, now))).await
+        self.read(Method::ListContainerStats, |state, now| Ok(state.list_container_stats(scope, now))).await
     }
 
     async fn sandbox_stats(&self, id: &SandboxId) -> RuntimeResult<SandboxStats> {
-        self.look(Method::PodSandboxStats, |state, now| state.sandbox_stats(id, now)).await
+        self.read(Method::PodSandboxStats, |state, now| state.sandbox_stats(id, now)).await
     }
 
     async fn list_sandbox_stats(&self, scope: &Scope) -> RuntimeResult<Vec<SandboxStats>> {
-        self.look(Method::ListPodSandboxStats, |state, now| Ok(state.list_sandbox_stats(scope, now))).await
+        self.read(Method::ListPodSandboxStats, |state, now| Ok(state.list_sandbox_stats(scope, now))).await
     }
 
     async fn list_metric_descriptors(&self) -> RuntimeResult<Vec<MetricDescriptor>> {
-        self.look(Method::ListMetricDescriptors, |_, _| Ok(super::state::metric_descriptors())).await
+        self.read(Method::ListMetricDescriptors, |_, _| Ok(super::state::metric_descriptors())).await
     }
 
     async fn list_sandbox_metrics(&self) -> RuntimeResult<Vec<SandboxMetrics>> {
-        self.look(Method::ListPodSandboxMetrics, |state, now| Ok(state.list_sandbox_metrics(now))).await
+        self.read(Method::ListPodSandboxMetrics, |state, now| Ok(state.list_sandbox_metrics(now))).await
     }
 
     async fn hints(&self) -> RuntimeResult<BoxStream<'static, RuntimeHint>> {
         let method = Method::GetContainerEvents;
         let receiver = self.shared.hints.lock().subscribe();
         let offered = self.shared.script.lock().offers_hints;
-        self.look(method, |_, _| Ok(())).await?;
+        self.read(method, |_, _| Ok(())).await?;
         if !offered {
             return Err(method.unimplemented());
         }
@@ -311,11 +311,11 @@ impl Runtime for FakeRuntime {
     }
 
     async fn list_images(&self) -> RuntimeResult<Vec<ImageObservation>> {
-        self.look(Method::ListImages, |state, _| Ok(state.images.list())).await
+        self.read(Method::ListImages, |state, _| Ok(state.images.list())).await
     }
 
     async fn image_status(&self, image: &ImageRequest) -> RuntimeResult<Option<ImageObservation>> {
-        self.look(Method::ImageStatus, |state, _| Ok(state.images.find(&image.image).cloned())).await
+        self.read(Method::ImageStatus, |state, _| Ok(state.images.find(&image.image).cloned())).await
     }
 
     async fn pull_image(
@@ -341,10 +341,10 @@ impl Runtime for FakeRuntime {
     }
 
     async fn image_filesystems(&self) -> RuntimeResult<ImageFilesystems> {
-        self.look(Method::ImageFsInfo, |state, now| {
-            let filesystem = |place: &str, used_bytes: u64| FilesystemUsage {
+        self.read(Method::ImageFsInfo, |state, now| {
+            let filesystem = |name: &str, used_bytes: u64| FilesystemUsage {
                 time: Some(now.wall),
-                mountpoint: format!("/var/lib/fake/{place}"),
+                mountpoint: format!("/var/lib/fake/{name}"),
                 used_bytes: Some(used_bytes),
                 inodes_used: Some(1),
             };

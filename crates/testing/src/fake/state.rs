@@ -130,7 +130,7 @@ impl Default for State {
             user_namespaces: true,
             pod_cidr: String::new(),
             cgroup_driver: CgroupDriver::Cgroupfs,
-            streaming: streams::NOBODY.to_owned(),
+            streaming: streams::CLOSED_PORT.to_owned(),
         }
     }
 }

@@ -127,7 +127,7 @@ impl Script {
         };
     }
 
-    pub(super) fn calm(&mut self) {
+    pub(super) fn clear_faults(&mut self) {
         self.queued.clear();
         self.always.clear();
         self.outage = None;

@@ -199,7 +199,8 @@ impl Store {
         }
         strip_nulls(&mut new);
         self.write(key, Some(new));
-        self.get("put", &namespace, &name).unwrap_or_else(|error| unreachable!("it was just put: {error}"))
+        self.get("put", &namespace, &name)
+            .unwrap_or_else(|error| unreachable!("it was just inserted: {error}"))
     }
 
     pub(super) fn update<K: FakeObject>(
@@ -220,11 +221,11 @@ impl Store {
     pub(super) fn patch<K: FakeObject>(
         &mut self,
         call: &str,
-        place: (&str, &str),
+        location: (&str, &str),
         part: Part,
         change: &Patch,
     ) -> ClusterResult<K> {
-        let (namespace, name) = place;
+        let (namespace, name) = location;
         let mut new = self.find::<K>(call, namespace, name)?.clone();
         patch::apply(&mut new, change).map_err(|problem| invalid(call, problem))?;
         self.replace(call, namespace, name, part, new)

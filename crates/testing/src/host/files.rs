@@ -25,7 +25,7 @@ impl Files for FakeHost {
 
     async fn write_file(&self, path: &Path, content: &[u8], _mode: u32) -> HostResult<()> {
         let node = Node::File(content.to_vec());
-        self.act(HostMethod::WriteFile, "write", path, |tree| tree.place(path, node)).await?;
+        self.act(HostMethod::WriteFile, "write", path, |tree| tree.insert(path, node)).await?;
         self.shared.unflushed.lock().insert(path.to_owned());
         Ok(())
     }
@@ -72,7 +72,7 @@ impl Files for FakeHost {
 
     async fn ensure_symlink(&self, target: &Path, link: &Path) -> HostResult<()> {
         let node = Node::Link(target.to_owned());
-        self.act(HostMethod::EnsureSymlink, "link", link, |tree| tree.place(link, node)).await
+        self.act(HostMethod::EnsureSymlink, "link", link, |tree| tree.insert(link, node)).await
     }
 
     async fn compress(&self, path: &Path) -> HostResult<()> {

@@ -90,7 +90,7 @@ impl Mounts for FakeHost {
             payload.iter().try_for_each(|(path, file)| {
                 let target = volume.join(path);
                 tree.make_dir(target.parent().unwrap_or(volume))?;
-                tree.place(&target, Node::File(file.content.clone()))
+                tree.insert(&target, Node::File(file.content.clone()))
             })
         })
         .await?;
@@ -98,7 +98,7 @@ impl Mounts for FakeHost {
     }
 
     async fn is_mount_point(&self, path: &Path) -> HostResult<bool> {
-        self.begin(HostMethod::IsMountPoint, "look for a mount on", path).await?;
+        self.begin(HostMethod::IsMountPoint, "check for a mount on", path).await?;
         Ok(self.shared.tree.lock().mounts.contains_key(path))
     }
 

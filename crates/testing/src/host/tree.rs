@@ -97,7 +97,7 @@ impl Tree {
     }
 
     /// Creates a node in an existing directory.
-    pub(super) fn place(&mut self, path: &Path, node: Node) -> Result<(), Error> {
+    pub(super) fn insert(&mut self, path: &Path, node: Node) -> Result<(), Error> {
         match path.parent().and_then(|parent| self.nodes.get(parent)) {
             Some(Node::Dir) => {}
             Some(Node::File(_) | Node::Link(_) | Node::Device) => return Err(ErrorKind::NotADirectory.into()),
@@ -151,7 +151,7 @@ impl Tree {
         match node {
             Node::Dir => Err(ErrorKind::Unsupported.into()),
             Node::File(_) | Node::Link(_) | Node::Device => {
-                self.place(to, node)?;
+                self.insert(to, node)?;
                 self.nodes.remove(from);
                 Ok(())
             }

@@ -288,9 +288,9 @@ pub(crate) async fn lists_can_be_filtered_by_pod(world: &World) {
     let names: Vec<&str> = containers.iter().map(|container| container.name.as_str()).collect();
     assert_eq!(names, ["app-of-one"]);
 
-    let nobody = Scope::Pod(PodUid::new("uid-of-nobody"));
-    assert_eq!(world.runtime.list_sandboxes(&nobody).await.unwrap(), []);
-    assert_eq!(world.runtime.list_containers(&nobody).await.unwrap(), []);
+    let absent = Scope::Pod(PodUid::new("uid-of-missing"));
+    assert_eq!(world.runtime.list_sandboxes(&absent).await.unwrap(), []);
+    assert_eq!(world.runtime.list_containers(&absent).await.unwrap(), []);
     assert_eq!(world.runtime.list_sandboxes(&Scope::Node).await.unwrap().len(), 2);
     assert_eq!(world.runtime.list_containers(&Scope::Node).await.unwrap().len(), 2);
 }

@@ -333,11 +333,11 @@ pub(crate) async fn unscheduled_pod_is_deleted_at_once(cluster: &dyn Cluster) {
 
 pub(crate) async fn a_grace_period_only_shrinks(cluster: &dyn Cluster) {
     cluster.pods().create(NS, &pod("web", Some("edge-1"))).await.unwrap();
-    for (asked, expected) in [(10, 10), (15, 10), (5, 5)] {
-        let deletion = Deletion { uid: None, grace_seconds: Some(asked) };
+    for (requested, expected) in [(10, 10), (15, 10), (5, 5)] {
+        let deletion = Deletion { uid: None, grace_seconds: Some(requested) };
         cluster.pods().delete(NS, "web", &deletion).await.unwrap();
         let seconds = cluster.pods().get(NS, "web").await.unwrap().metadata.deletion_grace_period_seconds;
-        assert_eq!(seconds, Some(expected), "after asking for {asked}");
+        assert_eq!(seconds, Some(expected), "after requesting {requested}");
     }
 }
 
@@ -374,7 +374,7 @@ pub(crate) async fn service_account_token_is_accepted_by_token_review(cluster: &
     let status = cluster.review_token(&review).await.unwrap().status.unwrap();
     let user = status.user.unwrap().username.unwrap();
     assert_eq!((status.authenticated, user.as_str()), (Some(true), "system:serviceaccount:default:builder"));
-    review.spec.token = "nobody's".to_owned();
+    review.spec.token = "unknown".to_owned();
     let status = cluster.review_token(&review).await.unwrap().status.unwrap();
     assert_ne!(status.authenticated, Some(true));
 }

@@ -42,13 +42,13 @@ async fn cluster_faults_apply_once_to_their_calls() {
     cluster.fault_times(Verb::Create, "nodes", &ClusterFault::Unreachable, 2);
     let no = ClusterError::Forbidden { call: String::new(), message: "not yours".to_owned() };
     cluster.fault(Verb::Create, "nodes", ClusterFault::Refused(no));
-    let mut said = Vec::new();
+    let mut results = Vec::new();
     for _ in 0..4 {
         let answer = cluster.nodes().create("", &node("edge-1")).await;
-        said.push(answer.map_or_else(|error| error.to_string(), |_| "created".to_owned()));
+        results.push(answer.map_or_else(|error| error.to_string(), |_| "created".to_owned()));
     }
     assert_eq!(
-        said,
+        results,
         [
             "create nodes edge-1: the API server cannot be reached: connection refused",
             "create nodes edge-1: the API server cannot be reached: connection refused",
@@ -71,7 +71,7 @@ async fn cluster_call_may_succeed_and_time_out() {
         cluster.fault(Verb::Create, "nodes", fault);
         let error = cluster.nodes().create("", &node(name)).await.unwrap_err();
         assert!(error.is_uncertain(), "{error:?}");
-        assert_eq!(cluster.look::<Node>("", name).is_some(), done, "{name}");
+        assert_eq!(cluster.object::<Node>("", name).is_some(), done, "{name}");
     }
     cluster.fault(Verb::Create, "", ClusterFault::Slow(Duration::from_secs(3)));
     let before = Instant::now();

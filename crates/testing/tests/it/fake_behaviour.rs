@@ -225,7 +225,7 @@ async fn container_exit_is_observed_and_sent_as_an_event() {
     let id = start(&world, "app", 0).await;
     let mut hints = world.runtime.hints().await.unwrap();
     assert!(fake.end_container("web", "app", 9));
-    assert!(!fake.end_container("web", "app", 9), "it has ended already");
+    assert!(!fake.end_container("web", "app", 9), "it has exited already");
     assert_eq!(world.status(&id).await.exit_code, 9);
     assert_eq!(hints.next().await.unwrap().pod.as_str(), "uid-of-web");
 

@@ -54,13 +54,13 @@ macro_rules! contract {
             cgroup_driver_is_reported_or_unimplemented,
         );
     };
-    (@ $room:ident $attributes:tt $run:path, $($case:ident),* $(,)?) => {
-        $( contract!(@@ $room $attributes $run, $case); )*
+    (@ $module:ident $attributes:tt $run:path, $($case:ident),* $(,)?) => {
+        $( contract!(@@ $module $attributes $run, $case); )*
     };
-    (@@ $room:ident [$($attribute:tt)*] $run:path, $case:ident) => {
+    (@@ $module:ident [$($attribute:tt)*] $run:path, $case:ident) => {
         $($attribute)*
         async fn $case() {
-            $run(|world| Box::pin(async move { crate::$room::$case(&world).await })).await;
+            $run(|world| Box::pin(async move { crate::$module::$case(&world).await })).await;
         }
     };
 }
@@ -69,9 +69,9 @@ mod cases;
 mod cluster_cases;
 mod cluster_fake;
 mod cluster_real;
+mod cri_adapter;
 mod fake;
 mod fake_behaviour;
-mod over_the_wire;
 mod real;
 mod streams_and_stats;
 mod world;

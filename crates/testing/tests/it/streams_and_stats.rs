@@ -93,8 +93,8 @@ pub(crate) async fn stats_of_a_running_container(world: &World) {
     assert!(listed[0].memory.as_ref().unwrap().working_set_bytes.unwrap() > 0);
     let of_pod = Scope::Pod(sandbox.1.pod.uid.clone());
     assert_eq!(world.runtime.list_container_stats(&of_pod).await.unwrap().len(), 1);
-    let of_nobody = Scope::Pod(PodUid::new("uid-of-nobody"));
-    assert_eq!(world.runtime.list_container_stats(&of_nobody).await.unwrap(), []);
+    let of_absent = Scope::Pod(PodUid::new("uid-of-missing"));
+    assert_eq!(world.runtime.list_container_stats(&of_absent).await.unwrap(), []);
 
     let gone = world.runtime.container_stats(&ContainerId::new("no-such-container")).await.unwrap_err();
     assert!(gone.is_not_found(), "{gone:?}");
@@ -134,8 +134,8 @@ pub(crate) async fn image_filesystem_info_is_reported(world: &World) {
 pub(crate) async fn pod_resource_update_is_accepted_or_unimplemented(world: &World) {
     let (id, _) = world.run_sandbox("web").await;
     let share = |shares| LinuxResources { cpu_shares: Some(shares), ..Default::default() };
-    let taken = world.runtime.update_sandbox_resources(&id, Some(&share(10)), &share(512)).await;
-    if offered(taken).is_some()
+    let updated = world.runtime.update_sandbox_resources(&id, Some(&share(10)), &share(512)).await;
+    if offered(updated).is_some()
         && let Some(fake) = &world.fake
     {
         assert_eq!(fake.sandbox_resources("web"), Some((Some(share(10)), Some(share(512)))));

@@ -17,14 +17,14 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use testing::{ClusterFault, FakeCluster, FakeRuntime, Outage, Program, Verb};
 
-use super::dice::Dice;
+use super::random::Dice;
 use crate::pods::{Manifest, container, pod};
 use crate::recording_runtime::Act;
 use crate::world::{World, seconds};
 
 const NAMES: [&str; 4] = ["web", "job", "slow", "fails"];
-const LOOK_EVERY: Duration = Duration::from_millis(200);
-const REST_WITHIN: Duration = Duration::from_secs(300);
+const CHECK_INTERVAL: Duration = Duration::from_millis(200);
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[test]
 fn api_faults_never_keep_pod_status_from_converging() {
@@ -45,7 +45,7 @@ fn api_faults_never_keep_pod_status_from_converging() {
 fn simulation_detects_a_violated_api_invariant() {
     let invariant = "is Succeeded and runs";
     let first_line = |why: String| why.lines().next().unwrap_or_default().to_owned();
-    let broken = |seed| run_with(seed, |world| world.runtime.lie_about_stops());
+    let broken = |seed| run_with(seed, |world| world.runtime.report_false_stops());
     let seen: Vec<String> = (0..10).filter_map(|seed| broken(seed).err().map(first_line)).collect();
     assert!(seen.iter().any(|line| line.ends_with(invariant)), "seen instead: {seen:#?}");
 }
@@ -107,11 +107,11 @@ impl ApiChecker {
         }
         let Some(pod) = after else { return };
         let (uid, phase) = (uid(pod), pod["status"]["phase"].as_str().unwrap_or_default().to_owned());
-        let said = self.phases.insert(uid.clone(), phase.clone()).unwrap_or_default();
-        if is_over(&said) && said != phase {
-            self.violations.push(format!("{uid} was {said} and is {phase}"));
+        let previous = self.phases.insert(uid.clone(), phase.clone()).unwrap_or_default();
+        if is_over(&previous) && previous != phase {
+            self.violations.push(format!("{uid} was {previous} and is {phase}"));
         }
-        if is_over(&phase) && !is_over(&said) && running.contains(&uid) {
+        if is_over(&phase) && !is_over(&previous) && running.contains(&uid) {
             self.violations.push(format!("{uid} is {phase} and runs"));
         }
     }
@@ -177,15 +177,16 @@ impl Run {
         self.world.start().await;
         for _ in 0..kinds.between(10, 30) {
             let pause = if times.one_in(2) { times.between(0, 300) } else { times.between(0, 10_000) };
-            self.pass(Duration::from_millis(pause)).await?;
+            self.advance(Duration::from_millis(pause)).await?;
             self.step(&mut kinds, &mut times).await?;
         }
-        self.world.api().calm();
-        self.come_to_rest().await?;
+        self.world.api().clear_faults();
+        self.wait_until_settled().await?;
         for name in NAMES {
             self.world.api().remove::<Pod>("default", name, None);
         }
-        self.until("everything is gone", |w| w.api().all::<Pod>().is_empty() && w.traces().is_empty()).await
+        self.until("everything is removed", |w| w.api().all::<Pod>().is_empty() && w.traces().is_empty())
+            .await
     }
 
     async fn step(&mut self, kinds: &mut Dice, times: &mut Dice) -> Result<(), String> {
@@ -203,13 +204,13 @@ impl Run {
             10 => {
                 let kind = kinds.pick(&[Outage::Refused, Outage::Silent]);
                 self.world.api().set_outage(Some(kind));
-                self.pass(Duration::from_millis(times.between(100, 40_000))).await?;
+                self.advance(Duration::from_millis(times.between(100, 40_000))).await?;
                 self.world.api().set_outage(None);
             }
             11 => drop(self.world.fake.end_container(name, name, kinds.pick(&[0, 1]))),
             _ => {
                 self.world.crash().await;
-                self.pass(Duration::from_millis(times.between(0, 8_000))).await?;
+                self.advance(Duration::from_millis(times.between(0, 8_000))).await?;
                 self.world.start().await;
             }
         }
@@ -245,34 +246,34 @@ impl Run {
         self.world.api().fault(verb, "", kinds.pick(&faults));
     }
 
-    async fn pass(&mut self, time: Duration) -> Result<(), String> {
+    async fn advance(&mut self, time: Duration) -> Result<(), String> {
         let until = self.world.now() + time;
         loop {
-            self.look()?;
+            self.observe()?;
             let left = until.saturating_sub(self.world.now());
             if left.is_zero() {
                 return Ok(());
             }
-            tokio::time::sleep(left.min(LOOK_EVERY)).await;
+            tokio::time::sleep(left.min(CHECK_INTERVAL)).await;
         }
     }
 
-    fn look(&self) -> Result<(), String> {
+    fn observe(&self) -> Result<(), String> {
         self.checker.lock().violations.first().map_or(Ok(()), |violation| Err(violation.clone()))
     }
 
-    async fn come_to_rest(&mut self) -> Result<(), String> {
-        self.until("the API says what runs", is_settled).await?;
-        self.pass(seconds(40)).await?;
-        if is_settled(&self.world) { Ok(()) } else { Err("it did not stay so".to_owned()) }
+    async fn wait_until_settled(&mut self) -> Result<(), String> {
+        self.until("the API status matches the runtime", is_settled).await?;
+        self.advance(seconds(40)).await?;
+        if is_settled(&self.world) { Ok(()) } else { Err("it did not stay like this".to_owned()) }
     }
 
     async fn until(&mut self, what: &str, condition: impl Fn(&World) -> bool) -> Result<(), String> {
-        let deadline = self.world.now() + REST_WITHIN;
+        let deadline = self.world.now() + SETTLE_TIMEOUT;
         while !condition(&self.world) {
-            self.pass(LOOK_EVERY).await?;
+            self.advance(CHECK_INTERVAL).await?;
             if self.world.now() > deadline {
-                return Err(format!("waited in vain until {what}"));
+                return Err(format!("timed out waiting until {what}"));
             }
         }
         Ok(())
@@ -292,15 +293,15 @@ fn is_settled(world: &World) -> bool {
         all.iter().filter(|(of, c)| of.as_str() == uid && c.state == ContainerState::Running).count()
     };
     let is_foreign = all.iter().any(|(uid, _)| !in_api.contains_key(uid.as_str()));
-    let is_as_said = |(uid, pod): (&String, &Pod)| {
+    let is_as_reported = |(uid, pod): (&String, &Pod)| {
         let name = pod.metadata.name.clone().unwrap_or_default();
         let is_deleted = pod.metadata.deletion_timestamp.is_some();
         let expected = match name.as_str() {
-            "job" => ["Succeeded", "Failed"].contains(&world.said_phase("job").as_str()) && runs(uid) == 0,
-            "fails" => is_over(&world.said_phase("fails")) && runs(uid) == 0,
-            _ => world.is_said_ready(&name) && runs(uid) == 1,
+            "job" => ["Succeeded", "Failed"].contains(&world.api_phase("job").as_str()) && runs(uid) == 0,
+            "fails" => is_over(&world.api_phase("fails")) && runs(uid) == 0,
+            _ => world.is_ready_in_api(&name) && runs(uid) == 1,
         };
         !is_deleted && expected
     };
-    world.is_node_ready() && !is_foreign && in_api.iter().all(is_as_said)
+    world.is_node_ready() && !is_foreign && in_api.iter().all(is_as_reported)
 }

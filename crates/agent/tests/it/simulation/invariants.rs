@@ -22,7 +22,7 @@ const TWO_SANDBOXES: Duration = Duration::from_secs(120);
 /// A younger sandbox may have become ready since its pod was last inspected: by a call that outlived its client.
 const UNSEEN: Duration = Duration::from_secs(1);
 /// More sandbox lists than this in a second, on average over ten, mean that the agent runs in a busy loop.
-const LISTINGS_A_SECOND: u64 = 30;
+const MAX_LISTS_PER_SECOND: u64 = 30;
 /// How long after the probes failed a container may still be stopped for it.
 const PROBES_SETTLE: Duration = Duration::from_secs(60);
 
@@ -99,7 +99,7 @@ impl InvariantChecker {
         self.sources_ready = None;
     }
 
-    pub(super) fn want(&mut self, shape: Shape, pod: Pod) {
+    pub(super) fn add_pod(&mut self, shape: Shape, pod: Pod) {
         let uid = pod.metadata.uid.clone().unwrap_or_default();
         self.announced.insert(uid.clone());
         self.specs.insert(uid.clone(), pod.clone());
@@ -107,17 +107,17 @@ impl InvariantChecker {
         self.wanted.insert(uid, Want { shape, pod, since });
     }
 
-    pub(super) fn unwant(&mut self, uid: &str) {
+    pub(super) fn remove_pod(&mut self, uid: &str) {
         self.wanted.remove(uid);
         self.ended.remove(uid);
-        self.restarts.retain(|(known, _), _| known != uid);
+        self.restarts.retain(|(previous, _), _| previous != uid);
     }
 
-    pub(super) fn probes_turned_bad(&mut self) {
+    pub(super) fn probes_failed(&mut self) {
         self.probes_bad_until = Duration::MAX;
     }
 
-    pub(super) fn probes_turned_good(&mut self) {
+    pub(super) fn probes_recovered(&mut self) {
         if self.probes_bad_until == Duration::MAX {
             self.probes_bad_until = self.now() + PROBES_SETTLE;
         }
@@ -206,7 +206,7 @@ impl InvariantChecker {
     fn check_sources(&mut self, uid: &str, act: &Act) {
         let all_reported = self.sources_ready.as_ref().is_some_and(|ready| *ready.borrow());
         if !all_reported && !self.announced.contains(uid) {
-            self.violated(format!("{act:?} tears down {uid} before all sources have reported"));
+            self.violated(format!("{act:?} terminates {uid} before all sources are ready"));
         }
     }
 
@@ -255,20 +255,20 @@ impl InvariantChecker {
     }
 
     /// Returns the first violated invariant, if any.
-    pub(super) fn look(&mut self, agent: Option<&agent::Agent>) -> Option<String> {
+    pub(super) fn observe(&mut self, agent: Option<&agent::Agent>) -> Option<String> {
         self.learn();
         for twin in self.fake.double_starts() {
             self.violated(twin);
         }
-        self.look_at_sandboxes();
-        self.look_at_haste();
+        self.check_sandboxes();
+        self.check_list_rate();
         if let Some(agent) = agent {
-            self.look_at_statuses(agent);
+            self.check_statuses(agent);
         }
         self.violations.first().cloned()
     }
 
-    fn look_at_sandboxes(&mut self) {
+    fn check_sandboxes(&mut self) {
         let now = self.now();
         let uids: BTreeSet<String> =
             self.fake.sandboxes().iter().map(|s| s.pod.uid.as_str().to_owned()).collect();
@@ -284,19 +284,19 @@ impl InvariantChecker {
         }
     }
 
-    fn look_at_haste(&mut self) {
+    fn check_list_rate(&mut self) {
         let (now, total) = (self.now(), self.fake.count(Method::ListPodSandbox));
         let (since, before) = self.counted;
         if now - since < Duration::from_secs(10) {
             return;
         }
         self.counted = (now, total);
-        if (total - before) > LISTINGS_A_SECOND * (now - since).as_secs() {
+        if (total - before) > MAX_LISTS_PER_SECOND * (now - since).as_secs() {
             self.violated(format!("the runtime was listed {} times since {since:?}", total - before));
         }
     }
 
-    fn look_at_statuses(&mut self, agent: &agent::Agent) {
+    fn check_statuses(&mut self, agent: &agent::Agent) {
         for entry in agent.pods().all() {
             let uid = entry.pod.metadata.uid.clone().unwrap_or_default();
             if !self.wanted.contains_key(&uid) {
@@ -313,10 +313,12 @@ impl InvariantChecker {
             let statuses = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
             for container in statuses {
                 let key = (uid.clone(), container.name.clone());
-                let known = self.restarts.insert(key, container.restart_count).unwrap_or(0);
-                if known > container.restart_count {
+                let previous = self.restarts.insert(key, container.restart_count).unwrap_or(0);
+                if previous > container.restart_count {
                     let (name, count) = (&container.name, container.restart_count);
-                    self.violated(format!("{uid}/{name} was restarted {known} times and now {count} times"));
+                    self.violated(format!(
+                        "{uid}/{name} was restarted {previous} times and now {count} times"
+                    ));
                 }
             }
         }
@@ -334,9 +336,9 @@ impl InvariantChecker {
     }
 
     pub(super) fn ready_sandboxes(&self, uid: &str) -> Vec<SandboxId> {
-        let is_it =
+        let is_match =
             |s: &ports::runtime::SandboxSummary| s.pod.uid.as_str() == uid && s.state == SandboxState::Ready;
-        self.fake.sandboxes().into_iter().filter(is_it).map(|s| s.id).collect()
+        self.fake.sandboxes().into_iter().filter(is_match).map(|s| s.id).collect()
     }
 
     fn containers_of<'a>(&self, uid: &'a str) -> impl Iterator<Item = ContainerObservation> + 'a {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use testing::{Fault, HostMethod, Method};
 
-use super::dice::Dice;
+use super::random::Dice;
 use super::shapes::{self, Shape};
 
 /// Pods that can exist at the same time.

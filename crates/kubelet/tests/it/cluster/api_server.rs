@@ -54,10 +54,10 @@ impl ApiServer {
         let out = process.stdout.take().expect("its standard output is ours");
         self.process = Some(process);
         let mut line = String::new();
-        BufReader::new(out).read_line(&mut line).expect("it says where it listens");
-        let said: Value = serde_json::from_str(&line)
-            .unwrap_or_else(|_| panic!("it does not say where it listens: {line:?}\n{}", self.log()));
-        assert!(said["url"].is_string(), "{said}");
+        BufReader::new(out).read_line(&mut line).expect("it prints its address");
+        let output: Value = serde_json::from_str(&line)
+            .unwrap_or_else(|_| panic!("it does not print its address: {line:?}\n{}", self.log()));
+        assert!(output["url"].is_string(), "{output}");
     }
 
     /// Compacts its history: watches that fell behind expire.

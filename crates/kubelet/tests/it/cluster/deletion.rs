@@ -4,14 +4,14 @@ use std::time::Instant;
 
 use serde_json::{Value, json};
 
-use crate::killed::share;
+use crate::kubelet_kills::share;
 use crate::lifecycle::order;
 use crate::node::{FOREVER, Node, shell_pod, uid};
 
 use super::{Cluster, bound};
 
 /// A pod that records how it is stopped; its preStop hook takes a second and its reaction to SIGTERM another one.
-pub(crate) fn polite(node: &Node) -> Value {
+pub(crate) fn graceful_pod(node: &Node) -> Value {
     let mut pod = bound(shell_pod(
         "polite",
         "echo up >> /shared/order; \
@@ -28,17 +28,17 @@ pub(crate) fn polite(node: &Node) -> Value {
 #[test]
 fn kubectl_delete_runs_pre_stop_hook_and_grace_period_and_returns_when_the_pod_is_gone() {
     let cluster = Cluster::start();
-    cluster.kubectl.apply(&[polite(&cluster.node)]);
+    cluster.kubectl.apply(&[graceful_pod(&cluster.node)]);
     let pod = cluster.running("polite");
     let shared = cluster.node.path("shared");
     cluster.node.eventually("it runs", |_| order(&shared).first().map(|_| ()).ok_or("not yet".to_owned()));
     cluster.kubectl.ok(&["delete", "pod", "polite", "--wait=false"]);
     let shown =
-        cluster.shown_when("polite", "is told to end", |pod| !pod["metadata"]["deletionTimestamp"].is_null());
+        cluster.pod_when("polite", "is being deleted", |pod| !pod["metadata"]["deletionTimestamp"].is_null());
     assert_eq!(shown["metadata"]["deletionGracePeriodSeconds"], 30);
     let table = cluster.kubectl.ok(&["get", "pod", "polite", "--no-headers"]);
     assert!(table.contains("Terminating"), "{table}");
-    cluster.gone(&pod);
+    cluster.wait_until_gone(&pod);
     assert_eq!(order(&shared), ["up", "hook began", "hook ended", "term came", "all ended"]);
     let events = cluster.events("Pod", "polite");
     assert!(events.contains(&"Killing: Stopping container main".to_owned()), "{events:?}");
@@ -53,28 +53,28 @@ fn pod_that_ignores_sigterm_is_killed_after_its_grace_period() {
     cluster.kubectl.ok(&["delete", "pod", "deaf", "--grace-period=1"]);
     // Its own grace period is two seconds; kubectl requested one. A busy machine may take longer.
     assert!(began.elapsed().as_millis() >= 1000, "{:?}", began.elapsed());
-    cluster.gone(&pod);
+    cluster.wait_until_gone(&pod);
 }
 
 #[test]
 fn force_deleted_pod_leaves_the_api_at_once_and_the_node_soon() {
     let cluster = Cluster::start();
-    cluster.kubectl.apply(&[polite(&cluster.node)]);
+    cluster.kubectl.apply(&[graceful_pod(&cluster.node)]);
     let pod = cluster.running("polite");
     cluster.kubectl.ok(&["delete", "pod", "polite", "--grace-period=0", "--force"]);
     let complaint = cluster.kubectl.get("pod", "polite").expect_err("it is gone from the API");
     assert!(complaint.contains("NotFound"), "{complaint}");
     // The same name again, while the node still terminates the old pod.
-    let mut successor = polite(&cluster.node);
+    let mut successor = graceful_pod(&cluster.node);
     successor["spec"]["containers"][0]["command"] = json!(["/bin/sh", "-c", FOREVER]);
     cluster.kubectl.apply(&[successor]);
     let next = cluster.running("polite");
     assert_ne!(uid(&next), uid(&pod));
-    cluster.gone(&pod);
+    cluster.wait_until_gone(&pod);
     assert_eq!(
         cluster.node.running_containers(&uid(&next)),
         1,
-        "the end of the old one is not that of the new one"
+        "the end of the old pod does not apply to the new one"
     );
 }
 
@@ -85,14 +85,14 @@ fn pod_name_can_be_reused_as_soon_as_the_old_pod_is_deleted() {
     for _ in 0..3 {
         let pod = bound(shell_pod("again", FOREVER)).to_string();
         if last.is_some() {
-            cluster.kubectl.feed(&["replace", "--force", "-f", "-"], &pod);
+            cluster.kubectl.run_with_input(&["replace", "--force", "-f", "-"], &pod);
         } else {
-            cluster.kubectl.feed(&["create", "-f", "-"], &pod);
+            cluster.kubectl.run_with_input(&["create", "-f", "-"], &pod);
         }
         let now = cluster.running("again");
         if let Some(last) = last.replace(now.clone()) {
             assert_ne!(uid(&now), uid(&last));
-            cluster.gone(&last);
+            cluster.wait_until_gone(&last);
         }
     }
 }

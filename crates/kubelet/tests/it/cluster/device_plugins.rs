@@ -15,7 +15,7 @@ const THING: &str = "example.com/thing";
 const SOCKETS: &str = "root/device-plugins";
 
 /// A pod that requests so many devices and prints what it sees of them.
-fn asking(name: &str, count: &str) -> Value {
+fn device_pod(name: &str, count: &str) -> Value {
     let script =
         format!("echo $PLUGGED; ls /dev/plugged-*; test -s /plugged/users && echo mounted; {FOREVER}");
     let mut pod = bound(shell_pod(name, &script));
@@ -25,8 +25,8 @@ fn asking(name: &str, count: &str) -> Value {
 
 /// Waits until the Node shows these numbers: allocatable and capacity.
 #[track_caller]
-fn shown(cluster: &Cluster, allocatable: &str, capacity: &str) {
-    cluster.node.eventually("the node has so many things", |_| {
+fn wait_for_devices(cluster: &Cluster, allocatable: &str, capacity: &str) {
+    cluster.node.eventually("the node has so many devices", |_| {
         let node = cluster.kubectl.get("node", "node")?;
         let amount = |list: &str| node["status"][list][THING].as_str().unwrap_or_default().to_owned();
         let found = (amount("allocatable"), amount("capacity"));
@@ -45,15 +45,15 @@ fn register(cluster: &Cluster, plugin: &mut DevicePlugin) {
 }
 
 #[track_caller]
-fn refused(cluster: &Cluster, name: &str, words: &str) {
-    let pod = cluster.shown_when(name, "has failed", |pod| pod["status"]["phase"] == "Failed");
+fn wait_until_rejected(cluster: &Cluster, name: &str, message: &str) {
+    let pod = cluster.pod_when(name, "has failed", |pod| pod["status"]["phase"] == "Failed");
     assert_eq!(pod["status"]["reason"], "UnexpectedAdmissionError", "{}", pod["status"]);
-    let expected = format!("Pod was rejected: Allocate failed due to {words}, which is unexpected");
+    let expected = format!("Pod was rejected: Allocate failed due to {message}, which is unexpected");
     assert_eq!(pod["status"]["message"], expected);
 }
 
 /// What the PodResources API returns while the first pod has a device.
-fn told_to_agents(cluster: &Cluster) {
+fn check_pod_resources(cluster: &Cluster) {
     let device = |id: &str| v1::ContainerDevices {
         resource_name: THING.to_owned(),
         device_ids: vec![id.to_owned()],
@@ -79,53 +79,53 @@ fn told_to_agents(cluster: &Cluster) {
 #[test]
 fn device_plugin_devices_are_allocated_and_kept_over_a_kubelet_kill() {
     let mut cluster = Cluster::start();
-    cluster.ready();
+    cluster.wait_until_ready();
     let dir = cluster.node.path(SOCKETS);
     let mut plugin = DevicePlugin::serve(&dir, THING, "null zero");
-    let other = plugin.register_as("v1alpha1").expect_err("it speaks another protocol");
+    let other = plugin.register_as("v1alpha1").expect_err("it uses a different protocol");
     assert!(other.starts_with("requested API version \"v1alpha1\" is not supported by kubelet."), "{other}");
     register(&cluster, &mut plugin);
-    shown(&cluster, "2", "2");
+    wait_for_devices(&cluster, "2", "2");
 
-    cluster.kubectl.apply(&[asking("first", "1")]);
+    cluster.kubectl.apply(&[device_pod("first", "1")]);
     let first = cluster.running("first");
-    let said = cluster.node.said(&first, "main");
-    assert_eq!(said, "zero\n/dev/plugged-zero\nmounted\n");
-    let asked = ["GetPreferredAllocation null,zero", "Allocate zero", "PreStartContainer zero"];
-    assert_eq!(plugin.calls(), asked);
-    told_to_agents(&cluster);
-    cluster.kubectl.apply(&[asking("second", "2")]);
+    let output = cluster.node.logs(&first, "main");
+    assert_eq!(output, "zero\n/dev/plugged-zero\nmounted\n");
+    let expected = ["GetPreferredAllocation null,zero", "Allocate zero", "PreStartContainer zero"];
+    assert_eq!(plugin.calls(), expected);
+    check_pod_resources(&cluster);
+    cluster.kubectl.apply(&[device_pod("second", "2")]);
     let few = format!("requested number of devices unavailable for {THING}. Requested: 2, Available: 1");
-    refused(&cluster, "second", &few);
+    wait_until_rejected(&cluster, "second", &few);
     plugin.set("null! zero");
-    shown(&cluster, "1", "2");
+    wait_for_devices(&cluster, "1", "2");
 
     cluster.node.kill_kubelet();
     cluster.node.start_kubelet();
     register(&cluster, &mut plugin);
-    shown(&cluster, "1", "2");
-    cluster.kubectl.apply(&[asking("third", "1")]);
+    wait_for_devices(&cluster, "1", "2");
+    cluster.kubectl.apply(&[device_pod("third", "1")]);
     let few = format!("requested number of devices unavailable for {THING}. Requested: 1, Available: 0");
-    refused(&cluster, "third", &few);
+    wait_until_rejected(&cluster, "third", &few);
     let still = cluster.running("first");
     assert_eq!(container(&still, "main")["containerID"], container(&first, "main")["containerID"]);
     // A kubelet that never called the plugin's Allocate knows its response from the checkpoint.
     cluster.node.signal_container(&still, "main", "TERM");
-    let again = cluster.shown_when("first", "runs again", |pod| {
+    let again = cluster.pod_when("first", "runs again", |pod| {
         restarts(pod, "main") == 1 && pod["status"]["phase"] == "Running"
     });
     cluster.node.eventually("it sees the same", |node| {
-        let said = node.said(&again, "main");
-        if said == "zero\n/dev/plugged-zero\nmounted\n" { Ok(()) } else { Err(said) }
+        let output = node.logs(&again, "main");
+        if output == "zero\n/dev/plugged-zero\nmounted\n" { Ok(()) } else { Err(output) }
     });
     assert_eq!(plugin.calls()[3..], ["PreStartContainer zero"]);
 
     cluster.kubectl.ok(&["delete", "pod", "first"]);
-    cluster.gone(&first);
-    cluster.kubectl.apply(&[asking("fourth", "1")]);
+    cluster.wait_until_gone(&first);
+    cluster.kubectl.apply(&[device_pod("fourth", "1")]);
     cluster.running("fourth");
     drop(plugin);
-    shown(&cluster, "0", "2");
+    wait_for_devices(&cluster, "0", "2");
     let metrics = cluster.node.get("/metrics").expect("metrics");
     let line = format!("kubelet_device_plugin_registration_total{{resource_name=\"{THING}\"}} 1\n");
     assert!(metrics.contains(&line), "{metrics}");

@@ -19,14 +19,14 @@ use super::{Cluster, bound};
 /// Probed once a second by the kubelet; records the times.
 struct Probed {
     port: u16,
-    asked: std::sync::mpsc::Receiver<Instant>,
+    probe_times: std::sync::mpsc::Receiver<Instant>,
 }
 
 impl Probed {
     fn start() -> Self {
         let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
         let port = listener.local_addr().expect("an address").port();
-        let (sender, asked) = std::sync::mpsc::sync_channel(1000);
+        let (sender, probe_times) = std::sync::mpsc::sync_channel(1000);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
                 let mut stream = stream.expect("a connection");
@@ -38,12 +38,12 @@ impl Probed {
                 }
             }
         });
-        Self { port, asked }
+        Self { port, probe_times }
     }
 
     /// The longest time between two probes since the last call.
     fn longest_gap(&self) -> Duration {
-        let times: Vec<_> = self.asked.try_iter().collect();
+        let times: Vec<_> = self.probe_times.try_iter().collect();
         assert!(times.len() > 2, "it is probed: {}", times.len());
         times.windows(2).map(|pair| pair[1] - pair[0]).max().unwrap_or_default()
     }
@@ -103,7 +103,7 @@ fn idle_tls_connections_and_handshake_floods_delay_no_authenticated_client() {
     });
     cluster.kubectl.apply(&[bound(pod)]);
     cluster.running("probed");
-    probed.asked.recv_timeout(stretched(Duration::from_secs(60))).expect("it is probed");
+    probed.probe_times.recv_timeout(stretched(Duration::from_secs(60))).expect("it is probed");
 
     // Connections that never send a byte, and others that only make handshakes.
     let port = cluster.node.main_port();
@@ -116,18 +116,18 @@ fn idle_tls_connections_and_handshake_floods_delay_no_authenticated_client() {
     let admin = server::client(&issuer);
     let mut answers = 0;
     while began.elapsed() < stretched(Duration::from_secs(10)) {
-        let asked = Instant::now();
+        let sent_at = Instant::now();
         let stream = server::connect(&cluster.node, &cluster.node.path("pki/kubelet.crt"), Some(&admin));
-        let answer = server::ask(stream.expect("a connection"), "GET", "/pods").expect("an answer");
+        let answer = server::request(stream.expect("a connection"), "GET", "/pods").expect("an answer");
         assert_eq!(answer.status, 200);
-        assert!(asked.elapsed() < stretched(Duration::from_secs(5)), "{:?}", asked.elapsed());
+        assert!(sent_at.elapsed() < stretched(Duration::from_secs(5)), "{:?}", sent_at.elapsed());
         answers += 1;
     }
     stop.store(true, Ordering::Relaxed);
     let shaken: usize = flood.into_iter().map(|thread| thread.join().expect("it ends")).sum();
     let seconds = usize::try_from(began.elapsed().as_secs()).expect("a number");
     let renewed = renewals(&cluster) - renewed;
-    assert!(answers > 2 && shaken > 10, "{answers} answers beside {shaken} handshakes");
+    assert!(answers > 2 && shaken > 10, "{answers} answers next to {shaken} handshakes");
     // A quarter of its duration is one second.
     assert!(renewed * 2 >= seconds, "{renewed} renewals in {seconds} s");
     let gap = probed.longest_gap();

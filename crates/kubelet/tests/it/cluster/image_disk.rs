@@ -17,7 +17,7 @@ fn name(image: &str) -> String {
 }
 
 /// The given images that still exist.
-fn left(cluster: &Cluster, images: &[&str]) -> Vec<String> {
+fn remaining(cluster: &Cluster, images: &[&str]) -> Vec<String> {
     let there = cluster.node.images();
     images.iter().filter(|image| there.contains_key(&name(image))).map(|image| (*image).to_owned()).collect()
 }
@@ -30,10 +30,10 @@ fn pod(name: &str, script: &str) -> Value {
 fn pin(cluster: &Cluster, image: &str) -> bool {
     let node = &cluster.node;
     node.ctr(&["images", "label", &name(image), "io.cri-containerd.pinned=pinned"]);
-    if !node.offers_hints() {
+    if !node.supports_container_events() {
         return false;
     }
-    node.eventually("the runtime says that the image is pinned", |node| {
+    node.eventually("the runtime reports the image as pinned", |node| {
         if node.pinned_images().contains(&name(image)) { Ok(()) } else { Err("it does not".to_owned()) }
     });
     true
@@ -48,12 +48,12 @@ fn use_once(cluster: &mut Cluster, recent: &str) {
     let earlier = cluster.node.kubelet_log().len();
     // It reads which images are in use when it starts.
     cluster.node.restart_kubelet();
-    cluster.node.eventually("the kubelet knows who uses which image", |node| {
-        let said = node.kubelet_log().split_off(earlier);
-        if said.contains("Determined which images are in use") { Ok(()) } else { Err(said) }
+    cluster.node.eventually("the kubelet knows which images are in use", |node| {
+        let log = node.kubelet_log().split_off(earlier);
+        if log.contains("Determined which images are in use") { Ok(()) } else { Err(log) }
     });
     cluster.kubectl.ok(&["delete", "pod", "past"]);
-    cluster.gone(&past);
+    cluster.wait_until_gone(&past);
 }
 
 /// `keeper` runs the image `used`; `writer` writes to the image disk, and `other` to the disk of the node.
@@ -68,7 +68,7 @@ fn start_pods(cluster: &Cluster) {
     for name in ["keeper", "other", "writer"] {
         cluster.running(name);
     }
-    cluster.node.eventually("what the writer wrote is measured", |node| {
+    cluster.node.eventually("the bytes of the writer are measured", |node| {
         let summary: Value = serde_json::from_str(&node.get("/stats/summary")?).map_err(|e| e.to_string())?;
         let pods = summary["pods"].as_array().cloned().unwrap_or_default();
         let writer = pods.iter().find(|pod| pod["podRef"]["name"] == "writer").ok_or("not measured")?;
@@ -85,14 +85,14 @@ fn image_filesystem_pressure_removes_unused_images_then_evicts_the_largest_write
     }
     // What the writer is going to write counts already.
     let threshold = disk.space().1 - 45 * MI;
-    let mut cluster = Cluster::around(node);
+    let mut cluster = Cluster::with_node(node);
     cluster.node.configure(json!({
         "evictionHard": {"imagefs.available": threshold.to_string(), "containerfs.available": "1Ki"},
         "evictionPressureTransitionPeriod": "1s",
     }));
     cluster.node.start_kubelet();
-    cluster.ready();
-    cluster.node.logged("Ignoring containerfs thresholds");
+    cluster.wait_until_ready();
+    cluster.node.wait_for_log("Ignoring containerfs thresholds");
     let stays = if pin(&cluster, "pinned") { vec!["used", "pinned"] } else { vec!["used"] };
     start_pods(&cluster);
     // Without its use it would be the first: images without known use are removed in the order of their names.
@@ -102,35 +102,35 @@ fn image_filesystem_pressure_removes_unused_images_then_evicts_the_largest_write
 
     // This leaves so little that the unused images must be removed, and that removing them is enough.
     disk.fill_up_to("filler", threshold - 10 * MI);
-    cluster.node.eventually("what nobody uses goes", |_| {
-        let left = left(&cluster, &["used", "old", "older", "pinned"]);
-        if left == stays { Ok(()) } else { Err(format!("{left:?}")) }
+    cluster.node.eventually("unused images are removed", |_| {
+        let remaining = remaining(&cluster, &["used", "old", "older", "pinned"]);
+        if remaining == stays { Ok(()) } else { Err(format!("{remaining:?}")) }
     });
-    let turns = cluster.node.eventually("it is said what was removed", |node| {
+    let turns = cluster.node.eventually("the removed images are reported", |node| {
         let log = node.kubelet_log();
         let removed =
             |id: &str| log.lines().position(|l| l.contains("Removing unused image") && l.contains(id));
         removed(&never).zip(removed(&recent)).ok_or_else(|| "not yet".to_owned())
     });
-    assert!(turns.0 < turns.1, "{never} was not used for longer than {recent}");
+    assert!(turns.0 < turns.1, "{never} was unused for longer than {recent}");
     for name in ["keeper", "other", "writer"] {
         cluster.running(name);
     }
     // The runtime frees the space of a removed image after it has answered.
     let freed = 2 * 2 * u64::try_from(LARGE).expect("a size") * MI;
-    cluster.node.eventually("what the removed images had is free", |_| {
+    cluster.node.eventually("the space of the removed images is free", |_| {
         let (_, available) = disk.space();
         if available >= threshold - 10 * MI + freed { Ok(()) } else { Err(format!("{available}")) }
     });
     // Now only a pod can be evicted; the usage of the other one on the node's disk does not matter.
     disk.fill_up_to("more", threshold - 10 * MI);
-    let words = format!(
+    let message = format!(
         "The node was low on resource: ephemeral-storage. Threshold quantity: {threshold}, available: "
     );
-    let writer = evicted(&cluster, "writer", &words);
+    let writer = evicted(&cluster, "writer", &message);
     assert_eq!(condition(&writer, "DisruptionTarget"), "True");
     super::pressure::node_shows(&cluster, "DiskPressure", "False", "KubeletHasNoDiskPressure");
-    assert_eq!(left(&cluster, &["used", "old", "older", "pinned"]), stays);
+    assert_eq!(remaining(&cluster, &["used", "old", "older", "pinned"]), stays);
     for name in ["keeper", "other"] {
         cluster.running(name);
     }
@@ -138,7 +138,7 @@ fn image_filesystem_pressure_removes_unused_images_then_evicts_the_largest_write
     let evictions = "kubelet_evictions{eviction_signal=\"imagefs.available\"} 1";
     assert!(metrics.contains(evictions), "{metrics}");
 
-    from_the_high_mark_down_to_the_low_one(&mut cluster, &disk);
+    image_gc_runs_from_high_to_low_threshold(&mut cluster, &disk);
 }
 
 /// Two images of which only the names are known: the one that is removed later, and the one that is removed first.
@@ -148,33 +148,34 @@ fn in_turn(cluster: &Cluster) -> [&'static str; 2] {
 }
 
 /// Image garbage collection by thresholds: one image is enough, so one is removed; where all are not enough, an event reports it.
-fn from_the_high_mark_down_to_the_low_one(cluster: &mut Cluster, disk: &SmallDisk) {
+fn image_gc_runs_from_high_to_low_threshold(cluster: &mut Cluster, disk: &SmallDisk) {
     for image in ["old", "older"] {
         cluster.node.import_image(&name(image), LARGE);
     }
     let [last, first] = in_turn(cluster);
     let (all, available) = disk.space();
     let used_percent = 100 - available * 100 / all;
-    let marks = |high: u64, low: u64| {
+    let thresholds = |high: u64, low: u64| {
         json!({"imageGCHighThresholdPercent": high, "imageGCLowThresholdPercent": low,
             "evictionHard": {"memory.available": "100Mi"}})
     };
-    cluster.node.configure(marks(used_percent, used_percent - 3));
+    cluster.node.configure(thresholds(used_percent, used_percent - 3));
     cluster.node.restart_kubelet();
-    cluster.node.eventually("one image goes", |_| {
-        let left = left(cluster, &["used", first, last]);
-        if left == ["used", last] { Ok(()) } else { Err(format!("{left:?}")) }
+    cluster.node.eventually("one image is removed", |_| {
+        let remaining = remaining(cluster, &["used", first, last]);
+        if remaining == ["used", last] { Ok(()) } else { Err(format!("{remaining:?}")) }
     });
-    cluster.node.configure(marks(1, 0));
+    cluster.node.configure(thresholds(1, 0));
     cluster.node.restart_kubelet();
-    cluster.node.eventually("an event says that it was not enough", |_| {
-        let told = cluster.events("Node", "node");
-        let words = "FreeDiskSpaceFailed: Insufficient free disk space on the node's image filesystem (";
-        let is_it =
-            |told: &&String| told.starts_with(words) && told.contains("by deleting unused images (freed ");
-        if told.iter().any(|told| is_it(&told)) { Ok(()) } else { Err(format!("{told:#?}")) }
+    cluster.node.eventually("an event reports that it was not enough", |_| {
+        let events = cluster.events("Node", "node");
+        let message = "FreeDiskSpaceFailed: Insufficient free disk space on the node's image filesystem (";
+        let is_expected = |event: &&String| {
+            event.starts_with(message) && event.contains("by deleting unused images (freed ")
+        };
+        if events.iter().any(|event| is_expected(&event)) { Ok(()) } else { Err(format!("{events:#?}")) }
     });
-    assert_eq!(left(cluster, &["used", first, last]), ["used"]);
+    assert_eq!(remaining(cluster, &["used", first, last]), ["used"]);
     assert!(cluster.node.images().contains_key(IMAGE), "the other pod uses it");
     for name in ["keeper", "other"] {
         cluster.running(name);

@@ -12,17 +12,17 @@ use serde_json::{Value, json};
 use testing::containerd::cgroup_driver;
 use testing::{FakeRuntime, Program, stretched};
 
-use super::many::mounts_of;
-use super::refusals::allocatable;
+use super::many_pods::mounts_of;
+use super::rejections::allocatable;
 use super::watch::Watch;
 use super::{Cluster, bound};
 use crate::node::{FOREVER, IMAGE, Node, free_port, names_in, once_pod, shell_pod, uid};
-use crate::stubborn::{Stubborn, stray};
+use crate::unkillable::{Unkillable, stray};
 
 /// Longer than all jobs take on a loaded machine.
 const TIMEOUT: Duration = Duration::from_secs(600);
 /// How long a killed process continues.
-const STUBBORN_FOR: Duration = Duration::from_secs(4);
+const UNKILLABLE_FOR: Duration = Duration::from_secs(4);
 
 /// A client of the API over plain HTTP: a kubectl for each of so many pods would cost more than the pods.
 struct Proxy {
@@ -64,35 +64,35 @@ impl Drop for Proxy {
 
 /// The results of all jobs.
 #[derive(Debug, Default)]
-struct Turnover {
+struct JobResults {
     /// How many ended like this: `Succeeded`, `Failed DeadlineExceeded`.
     ends: BTreeMap<String, usize>,
-    most_at_once: usize,
+    max_concurrent: usize,
 }
 
 /// Creates jobs as long as fewer than `max_active` in the API have not ended; deletes those that have. `seen` is called with each
 /// running job.
-fn turn_over(
+fn run_jobs(
     cluster: &Cluster,
     jobs: Vec<Value>,
-    places: usize,
+    max_active: usize,
     mut seen: impl FnMut(&Node, &Value),
-) -> Turnover {
+) -> JobResults {
     let mut watch = Watch::pods(&cluster.kubectl, cluster.node.path("watch.json"));
     let api = Proxy::start(cluster);
     let pods = "/api/v1/namespaces/default/pods";
-    let (mut turnover, mut waiting) = (Turnover::default(), jobs.into_iter());
+    let (mut results, mut waiting) = (JobResults::default(), jobs.into_iter());
     let mut open: BTreeMap<String, bool> = BTreeMap::new();
     let (mut left, began) = (waiting.len(), Instant::now());
     while left > 0 {
-        while open.len() < places
+        while open.len() < max_active
             && let Some(job) = waiting.next()
         {
             api.call("POST", pods, &job.to_string()).expect("the job is created");
             open.insert(job["metadata"]["name"].as_str().expect("a name").to_owned(), false);
         }
-        turnover.most_at_once = turnover.most_at_once.max(open.len());
-        for event in watch.news() {
+        results.max_concurrent = results.max_concurrent.max(open.len());
+        for event in watch.new_events() {
             let pod = &event["object"];
             let name = pod["metadata"]["name"].as_str().expect("a name");
             left -= usize::from(event["type"] == "DELETED");
@@ -102,7 +102,7 @@ fn turn_over(
                 }
                 Some(phase @ ("Succeeded" | "Failed")) if open.remove(name).is_some() => {
                     let reason = pod["status"]["reason"].as_str().unwrap_or_default();
-                    *turnover.ends.entry(format!("{phase} {reason}")).or_default() += 1;
+                    *results.ends.entry(format!("{phase} {reason}")).or_default() += 1;
                     api.call("DELETE", &format!("{pods}/{name}"), "").expect("the job is deleted");
                 }
                 _ => {}
@@ -115,8 +115,8 @@ fn turn_over(
         );
         std::thread::park_timeout(Duration::from_millis(5));
     }
-    eprintln!("{turnover:?} in {:?}", began.elapsed());
-    turnover
+    eprintln!("{results:?} in {:?}", began.elapsed());
+    results
 }
 
 /// A job that fits the node so many times. It needs no network of its own.
@@ -129,10 +129,10 @@ fn job(name: &str, script: &str, cpu_milli: i64) -> Value {
 }
 
 /// Waits until no cgroup, mount or directory of any pod is left.
-fn nothing_is_left(node: &Node, mounts: &[String]) {
+fn wait_until_clean(node: &Node, mounts: &[String]) {
     node.eventually("nothing is left of any pod", |node| {
-        let tiers = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
-        let cgroups = tiers.iter().flat_map(|tier| node.cgroup().find(tier));
+        let qos_cgroups = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
+        let cgroups = qos_cgroups.iter().flat_map(|cgroup| node.cgroup().find(cgroup));
         let mut left: Vec<String> = cgroups.flat_map(|dir| names_in(&dir)).collect();
         left.retain(|name| name.starts_with("pod") || name.contains("-pod"));
         let dirs = ["root/pods", "logs/pods", "logs/containers"];
@@ -143,13 +143,13 @@ fn nothing_is_left(node: &Node, mounts: &[String]) {
 }
 
 /// Slices of pods of this node, including units whose cgroup is gone. None where systemd does not manage cgroups.
-fn pods_that_systemd_knows(node: &Node) -> String {
+fn systemd_pod_units(node: &Node) -> String {
     if cgroup_driver() == CgroupDriver::Cgroupfs {
         return String::new();
     }
-    let tiers = node.cgroup().find("kubepods/besteffort");
-    assert!(!tiers.is_empty(), "the QoS cgroup is there as long as the node is");
-    let names = tiers.iter().filter_map(|tier| tier.file_stem()?.to_str());
+    let qos_cgroups = node.cgroup().find("kubepods/besteffort");
+    assert!(!qos_cgroups.is_empty(), "the QoS cgroup exists as long as the node runs");
+    let names = qos_cgroups.iter().filter_map(|cgroup| cgroup.file_stem()?.to_str());
     let patterns = names.map(|name| format!("{name}-pod*"));
     let list = ["list-units", "--all", "--plain", "--no-legend"].map(str::to_owned);
     let output =
@@ -160,11 +160,11 @@ fn pods_that_systemd_knows(node: &Node) -> String {
 #[test]
 fn job_pods_on_containerd_reuse_freed_resources_and_leave_nothing() {
     const JOBS: usize = 100;
-    const PLACES: usize = 6;
+    const MAX_ACTIVE: usize = 6;
     let cluster = Cluster::start();
-    cluster.ready();
+    cluster.wait_until_ready();
     let mounts = mounts_of(&cluster.node);
-    let cpu = allocatable(&cluster, "cpu") / i64::try_from(PLACES).expect("a count");
+    let cpu = allocatable(&cluster, "cpu") / i64::try_from(MAX_ACTIVE).expect("a count");
     // One in fifty ignores SIGTERM and exceeds its deadline; another leaves a process that does not exit.
     let script = |n: usize| match n % 50 {
         10 => "trap '' TERM; while :; do sleep 1; done",
@@ -178,56 +178,56 @@ fn job_pods_on_containerd_reuse_freed_resources_and_leave_nothing() {
         }
         job
     });
-    let mut stubborn = Vec::new();
-    let turnover = turn_over(&cluster, jobs.collect(), PLACES, |node, pod| {
+    let mut unkillable = Vec::new();
+    let results = run_jobs(&cluster, jobs.collect(), MAX_ACTIVE, |node, pod| {
         let sleeps = pod["spec"]["containers"][0]["command"][2] == "sleep 2";
         if sleeps {
-            stubborn.push(Stubborn::inside(node, &uid(pod)));
+            unkillable.push(Unkillable::in_cgroups_of(node, &uid(pod)));
         }
-        stubborn.retain(|process: &Stubborn| process.is_younger_than(STUBBORN_FOR));
+        unkillable.retain(|process: &Unkillable| process.is_younger_than(UNKILLABLE_FOR));
     });
-    drop(stubborn);
-    assert_eq!(turnover.ends.get("Failed DeadlineExceeded"), Some(&(JOBS / 50)), "{turnover:?}");
-    assert_eq!(turnover.ends.get("Succeeded "), Some(&(JOBS - JOBS / 50)), "{turnover:?}");
-    assert_eq!(turnover.most_at_once, PLACES);
-    nothing_is_left(&cluster.node, &mounts);
+    drop(unkillable);
+    assert_eq!(results.ends.get("Failed DeadlineExceeded"), Some(&(JOBS / 50)), "{results:?}");
+    assert_eq!(results.ends.get("Succeeded "), Some(&(JOBS - JOBS / 50)), "{results:?}");
+    assert_eq!(results.max_concurrent, MAX_ACTIVE);
+    wait_until_clean(&cluster.node, &mounts);
 }
 
 #[test]
 fn job_pods_leave_no_process_in_their_cgroups() {
     const JOBS: usize = 100;
-    const PLACES: usize = 20;
+    const MAX_ACTIVE: usize = 20;
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     runtime.program("main", Program::exits(0, Duration::from_millis(300)));
     let cluster = Cluster::on_fake(&runtime);
-    cluster.ready();
+    cluster.wait_until_ready();
     let mounts = mounts_of(&cluster.node);
-    let cpu = allocatable(&cluster, "cpu") / i64::try_from(PLACES).expect("a count");
+    let cpu = allocatable(&cluster, "cpu") / i64::try_from(MAX_ACTIVE).expect("a count");
     let jobs = (0..JOBS).map(|n| {
         let mut job = job(&format!("job-{n:04}"), "", cpu);
         job["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
         job
     });
-    let (mut stubborn, mut strays): (Vec<Stubborn>, Vec<(Child, bool)>) = (Vec::new(), Vec::new());
-    let turnover = turn_over(&cluster, jobs.collect(), PLACES, |node, pod| {
+    let (mut unkillable, mut strays): (Vec<Unkillable>, Vec<(Child, bool)>) = (Vec::new(), Vec::new());
+    let results = run_jobs(&cluster, jobs.collect(), MAX_ACTIVE, |node, pod| {
         let name = pod["metadata"]["name"].as_str().expect("a name");
         match name.ends_with("50") {
-            true => stubborn.push(Stubborn::inside(node, &uid(pod))),
+            true => unkillable.push(Unkillable::in_cgroups_of(node, &uid(pod))),
             false => strays.push(stray(node, &uid(pod))),
         }
-        stubborn.retain(|process| process.is_younger_than(STUBBORN_FOR));
+        unkillable.retain(|process| process.is_younger_than(UNKILLABLE_FOR));
     });
-    drop(stubborn);
-    assert_eq!(turnover.ends, [("Succeeded ".to_owned(), JOBS)].into());
-    assert_eq!(turnover.most_at_once, PLACES);
-    nothing_is_left(&cluster.node, &mounts);
-    assert!(strays.iter().any(|(_, is_inside)| *is_inside), "nobody came in time to be in a cgroup");
+    drop(unkillable);
+    assert_eq!(results.ends, [("Succeeded ".to_owned(), JOBS)].into());
+    assert_eq!(results.max_concurrent, MAX_ACTIVE);
+    wait_until_clean(&cluster.node, &mounts);
+    assert!(strays.iter().any(|(_, is_inside)| *is_inside), "no process was in time to enter a cgroup");
     for (mut stray, is_inside) in strays {
         let is_ended = stray.try_wait().expect("a child").is_some();
         // A process that came too late is ended by the test.
         let _ = stray.kill();
         let _ = stray.wait();
-        assert_eq!(is_ended, is_inside, "whoever was in a cgroup of its pod has ended with it");
+        assert_eq!(is_ended, is_inside, "processes in the pod's cgroup have exited with it");
     }
 }
 
@@ -240,14 +240,14 @@ fn thousand_pods_leave_no_process_and_no_cgroup() {
     runtime.image(IMAGE);
     let node = Node::on_fake(&runtime, json!({"maxPods": 2 * PODS}));
     let mounts = mounts_of(&node);
-    let (mut stubborn, mut strays): (Vec<Stubborn>, Vec<(Child, bool)>) = (Vec::new(), Vec::new());
+    let (mut unkillable, mut strays): (Vec<Unkillable>, Vec<(Child, bool)>) = (Vec::new(), Vec::new());
     for wave in 0..WAVES {
         let began = Instant::now();
         let uid = |n: usize| format!("wave-{wave}-{n}");
-        let pods: Vec<Value> = (0..PODS).map(|n| lasting(&uid(n))).collect();
+        let pods: Vec<Value> = (0..PODS).map(|n| running_pod(&uid(n))).collect();
         // The pods of the last wave terminate while those of this one start.
         node.apply("wave", &json!({"apiVersion": "v1", "kind": "List", "items": pods}));
-        node.eventually("all pods of this wave run, and none else", |_| {
+        node.eventually("all pods of this wave run, and no others", |_| {
             let of_this = format!("wave-{wave}-");
             let (mine, others): (Vec<_>, Vec<_>) =
                 runtime.running().into_iter().partition(|title| title.starts_with(&of_this));
@@ -258,31 +258,31 @@ fn thousand_pods_leave_no_process_and_no_cgroup() {
         });
         for n in (0..PODS).step_by(5) {
             match (n, wave % 2) {
-                (10, 0) => stubborn.push(Stubborn::inside(&node, &uid(n))),
+                (10, 0) => unkillable.push(Unkillable::in_cgroups_of(&node, &uid(n))),
                 _ => strays.push(stray(&node, &uid(n))),
             }
         }
-        stubborn.retain(|process| process.is_younger_than(STUBBORN_FOR));
+        unkillable.retain(|process| process.is_younger_than(UNKILLABLE_FOR));
         eprintln!("wave {wave} took {:?}", began.elapsed());
     }
     node.delete("wave");
-    node.eventually("nobody runs, but for who does not die", |_| {
+    node.eventually("no process runs, except the one that cannot exit", |_| {
         let running = runtime.running();
         if running.is_empty() { Ok(()) } else { Err(format!("{} run", running.len())) }
     });
-    drop(stubborn);
-    nothing_is_left(&node, &mounts);
-    assert_eq!(pods_that_systemd_knows(&node), "");
+    drop(unkillable);
+    wait_until_clean(&node, &mounts);
+    assert_eq!(systemd_pod_units(&node), "");
     for (mut stray, is_inside) in strays {
         let is_ended = stray.try_wait().expect("a child").is_some();
         let _ = stray.kill();
         let _ = stray.wait();
-        assert!(is_inside && is_ended, "whoever was in a cgroup of its pod has ended with it");
+        assert!(is_inside && is_ended, "processes in the pod's cgroup have exited with it");
     }
 }
 
 /// A pod of that UID, which runs until it is removed.
-fn lasting(uid: &str) -> Value {
+fn running_pod(uid: &str) -> Value {
     let mut pod = shell_pod(uid, FOREVER);
     pod["metadata"]["uid"] = uid.into();
     pod["spec"]["hostNetwork"] = true.into();

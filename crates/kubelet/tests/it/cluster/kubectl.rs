@@ -18,13 +18,13 @@ const PODS: &str = "/api/v1/namespaces/default/pods";
 const CLAIMS: &str = "/api/v1/namespaces/default/persistentvolumeclaims";
 
 /// A connection that is kept for the next request, with its credentials.
-type Kept = Arc<Mutex<Option<(PathBuf, BufReader<Stream>)>>>;
+type KeptConnection = Arc<Mutex<Option<(PathBuf, BufReader<Stream>)>>>;
 
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Kubectl {
     pub(crate) kubeconfig: PathBuf,
     pub(crate) home: PathBuf,
-    pub(crate) kept: Kept,
+    pub(crate) kept: KeptConnection,
 }
 
 impl Kubectl {
@@ -77,26 +77,26 @@ impl Kubectl {
 
     /// Its output when it succeeds; its error output otherwise.
     pub(crate) fn attempt(&self, arguments: &[&str]) -> Result<String, String> {
-        said(&self.run(arguments, ""))
+        stdout_of(&self.run(arguments, ""))
     }
 
     #[track_caller]
     pub(crate) fn ok(&self, arguments: &[&str]) -> String {
-        self.feed(arguments, "")
+        self.run_with_input(arguments, "")
     }
 
     /// Its output when it succeeds with this input.
     #[track_caller]
-    pub(crate) fn feed(&self, arguments: &[&str], input: &str) -> String {
-        let said = said(&self.run(arguments, input));
-        said.unwrap_or_else(|complaint| panic!("kubectl {arguments:?}: {complaint}"))
+    pub(crate) fn run_with_input(&self, arguments: &[&str], input: &str) -> String {
+        let result = stdout_of(&self.run(arguments, input));
+        result.unwrap_or_else(|error| panic!("kubectl {arguments:?}: {error}"))
     }
 
     /// `kubectl apply` of these objects.
     #[track_caller]
     pub(crate) fn apply(&self, objects: &[Value]) {
         let list = json!({"apiVersion": "v1", "kind": "List", "items": objects});
-        self.feed(&["apply", "-f", "-"], &list.to_string());
+        self.run_with_input(&["apply", "-f", "-"], &list.to_string());
     }
 
     /// One object as `kubectl get -o json` shows it; the error where there is none. Tests poll this, so it is read without
@@ -136,7 +136,7 @@ impl Kubectl {
                 Some("Pod") => PODS,
                 Some("PersistentVolumeClaim") => CLAIMS,
                 Some("PersistentVolume") => "/api/v1/persistentvolumes",
-                kind => panic!("{kind:?} is not made like this"),
+                kind => panic!("{kind:?} cannot be created like this"),
             };
             self.must("POST", path, &object.to_string());
         }
@@ -156,15 +156,15 @@ impl Kubectl {
 
     #[track_caller]
     fn must(&self, method: &str, path: &str, body: &str) {
-        self.ask(method, path, body).unwrap_or_else(|complaint| panic!("{method} {path}: {complaint}"));
+        self.request(method, path, body).unwrap_or_else(|error| panic!("{method} {path}: {error}"));
     }
 
     fn read(&self, path: &str) -> Result<String, String> {
-        self.ask("GET", path, "")
+        self.request("GET", path, "")
     }
 
     /// The response of the API server at that path, with the credentials of the kubeconfig.
-    fn ask(&self, method: &str, path: &str, body: &str) -> Result<String, String> {
+    fn request(&self, method: &str, path: &str, body: &str) -> Result<String, String> {
         let what = format!("{method} {path}");
         let mut kept = self.kept.lock();
         // The server may have stopped since; a request that changes something is not repeated.
@@ -173,13 +173,13 @@ impl Kubectl {
             && *of == self.kubeconfig
             && let Ok(answer) = exchange(stream, &what, body)
         {
-            return judged(answer);
+            return into_result(answer);
         }
         *kept = None;
         let mut stream = BufReader::new(self.connect()?);
         let answer = exchange(&mut stream, &what, body)?;
         *kept = Some((self.kubeconfig.clone(), stream));
-        judged(answer)
+        into_result(answer)
     }
 
     fn connect(&self) -> Result<Stream, String> {
@@ -236,11 +236,11 @@ fn read_part(stream: &mut BufReader<Stream>, body: &mut Vec<u8>, size: usize) ->
     stream.read_exact(&mut body[begin..])
 }
 
-fn judged((status, body): (u16, String)) -> Result<String, String> {
+fn into_result((status, body): (u16, String)) -> Result<String, String> {
     if (200..300).contains(&status) { Ok(body) } else { Err(body) }
 }
 
-fn said(output: &Output) -> Result<String, String> {
+fn stdout_of(output: &Output) -> Result<String, String> {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }

@@ -8,7 +8,7 @@ use super::{Cluster, bound};
 use crate::node::{FOREVER, Node, shell, shell_pod};
 
 /// Families of the Go kubelet that any node of a cluster exports, with the type that each must have.
-const TOLD: &[(&str, &str)] = &[
+const EXPORTED: &[(&str, &str)] = &[
     ("kubelet_image_volume_requested_total", "counter"),
     ("kubelet_image_volume_mounted_succeed_total", "counter"),
     ("kubelet_image_volume_mounted_errors_total", "counter"),
@@ -197,7 +197,7 @@ const REST: &[&str] = &[
 fn families(text: &str) -> BTreeMap<&str, &str> {
     let heads = text.lines().filter_map(|line| line.strip_prefix("# TYPE ")?.split_once(' '));
     let families: BTreeMap<&str, &str> = heads.clone().collect();
-    assert_eq!(families.len(), heads.count(), "no family is told twice");
+    assert_eq!(families.len(), heads.count(), "no family is repeated");
     families
 }
 
@@ -214,13 +214,13 @@ fn pod() -> Value {
 
 #[test]
 fn metrics_of_a_cluster_node_have_every_implemented_family() {
-    let cluster = Cluster::guarded(json!({"volumeStatsAggPeriod": "1ms"}));
-    cluster.ready();
+    let cluster = Cluster::with_authorization(json!({"volumeStatsAggPeriod": "1ms"}));
+    cluster.wait_until_ready();
     let mut ends = shell_pod("ends", "exit 7");
     ends["spec"]["restartPolicy"] = "Never".into();
     cluster.kubectl.apply(&[bound(pod()), bound(ends)]);
     cluster.running("web");
-    cluster.shown_when("ends", "has failed", |pod| pod["status"]["phase"] == "Failed");
+    cluster.pod_when("ends", "has failed", |pod| pod["status"]["phase"] == "Failed");
     cluster.kubectl.ok(&["logs", "web"]);
     let lines = |node: &Node| node.get("/metrics");
     let text = cluster.node.eventually("the pods are counted", |node| {
@@ -238,25 +238,26 @@ fn metrics_of_a_cluster_node_have_every_implemented_family() {
         if !text.contains("kubelet_container_log_filesystem_used_bytes{") {
             return Err("no size of a log".to_owned());
         }
-        let absent = expected.iter().find(|line| !text.lines().any(|told| told == **line));
+        let absent = expected.iter().find(|line| !text.lines().any(|sample| sample == **line));
         absent.map_or(Ok(text.clone()), |line| Err(format!("no {line} in {text}")))
     });
-    let told = families(&text);
-    let is_lost = |(name, kind): &&(&str, &str)| told.get(name) != Some(kind);
-    let lost: Vec<_> = TOLD.iter().filter(is_lost).collect();
-    assert!(lost.is_empty(), "lost, or of another type: {lost:?}");
-    let is_of_another_type = |(name, kind): &&(&str, &str)| told.get(name).is_some_and(|told| told != kind);
+    let exported = families(&text);
+    let is_lost = |(name, kind): &&(&str, &str)| exported.get(name) != Some(kind);
+    let lost: Vec<_> = EXPORTED.iter().filter(is_lost).collect();
+    assert!(lost.is_empty(), "missing, or of another type: {lost:?}");
+    let is_of_another_type =
+        |(name, kind): &&(&str, &str)| exported.get(name).is_some_and(|actual| actual != kind);
     assert_eq!(COUNTED_LATER.iter().find(is_of_another_type), None);
     let has_sample = |name: &str| text.lines().any(|line| line.starts_with(name));
-    assert!(told.keys().all(|name| has_sample(name)), "a family without a sample");
+    assert!(exported.keys().all(|name| has_sample(name)), "a family without a sample");
     let is_known = |name: &str| {
-        TOLD.iter().chain(COUNTED_LATER).any(|(known, _)| *known == name)
+        EXPORTED.iter().chain(COUNTED_LATER).any(|(known, _)| *known == name)
             || REST.contains(&name)
             || name.starts_with("kubelet_rs_")
     };
-    let unknown: Vec<_> = told.keys().filter(|name| !is_known(name)).collect();
+    let unknown: Vec<_> = exported.keys().filter(|name| !is_known(name)).collect();
     assert!(unknown.is_empty(), "families that the Go kubelet does not have: {unknown:?}");
-    told_of_callers(&cluster, &text);
+    check_caller_metrics(&cluster, &text);
     super::recorded_metrics::compare(&cluster);
 }
 
@@ -266,7 +267,7 @@ fn number(text: &str, sample: &str) -> f64 {
 }
 
 /// The API server reviewed a token and called the kubelet, and a request of each kind was counted.
-fn told_of_callers(cluster: &Cluster, text: &str) {
+fn check_caller_metrics(cluster: &Cluster, text: &str) {
     let host = format!("127.0.0.1:{}", cluster.api.port());
     for sample in [
         "kubelet_http_requests_total{long_running=\"false\",method=\"GET\",path=\"containerLogs\",server_type=\"readwrite\"}",
@@ -286,7 +287,7 @@ fn told_of_callers(cluster: &Cluster, text: &str) {
         assert!(number(text, sample) > 0.0, "{sample}");
     }
     let now = "kubelet_http_inflight_requests{long_running=\"false\",method=\"GET\",path=\"metrics\",server_type=\"readonly\"} 1\n";
-    assert!(text.contains(now), "the question itself is under way: {text}");
+    assert!(text.contains(now), "the request itself is in flight: {text}");
     cluster.node.get("/healthz").expect("it is healthy");
     let checks = cluster.node.get("/metrics/slis").expect("checks");
     assert!(number(&checks, "process_start_time_seconds") > 1.6e9);

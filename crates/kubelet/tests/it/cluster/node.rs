@@ -17,7 +17,7 @@ fn described<'a>(text: &'a str, label: &str) -> &'a str {
 #[test]
 fn the_node_becomes_ready_and_kubectl_describes_it() {
     let cluster = Cluster::start();
-    cluster.ready();
+    cluster.wait_until_ready();
     let table = cluster.kubectl.ok(&["get", "nodes", "-o", "wide", "--no-headers"]);
     let columns: Vec<&str> = table.split_whitespace().collect();
     assert_eq!(columns[..3], ["node", "Ready", "<none>"], "{table}");
@@ -48,24 +48,25 @@ fn the_node_becomes_ready_and_kubectl_describes_it() {
         assert!(line.contains(reason), "{line}");
     }
     // Requested by kind and name: `kubectl describe node` before 1.24 shows only events without the UID of the Node.
-    cluster.node.eventually("the events of the node are told", |_| {
+    cluster.node.eventually("the events of the node are reported", |_| {
         let events = cluster.events("Node", "node");
-        let is_told = |reason: &&str| events.iter().any(|event| event.starts_with(&format!("{reason}: ")));
+        let is_reported =
+            |reason: &&str| events.iter().any(|event| event.starts_with(&format!("{reason}: ")));
         let wanted = ["Starting", "NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"];
-        if wanted.iter().all(is_told) { Ok(()) } else { Err(format!("{events:?}")) }
+        if wanted.iter().all(is_reported) { Ok(()) } else { Err(format!("{events:?}")) }
     });
 }
 
 #[test]
 fn node_lease_is_renewed_more_often_than_the_node_status() {
     let cluster = Cluster::start_with(json!({"nodeLeaseDurationSeconds": 4}));
-    cluster.ready();
+    cluster.wait_until_ready();
     let lease = |_: &Node| {
         let args = ["get", "lease", "-n", "kube-node-lease", "node", "-o", "json"];
         serde_json::from_str::<Value>(&cluster.kubectl.attempt(&args)?).map_err(|error| error.to_string())
     };
     // The first one may be older than the Node object.
-    let first = cluster.node.eventually("there is a lease that names its owner", |node| {
+    let first = cluster.node.eventually("the lease has an owner reference", |node| {
         let lease = lease(node)?;
         if lease["metadata"]["ownerReferences"].is_array() { Ok(lease) } else { Err(lease.to_string()) }
     });
@@ -86,20 +87,20 @@ fn node_lease_is_renewed_more_often_than_the_node_status() {
     }
     let heartbeats = |node: &Value| node["status"]["conditions"][0]["lastHeartbeatTime"].clone();
     let after = cluster.kubectl.get("node", "node").expect("the node");
-    assert_eq!(heartbeats(&after), heartbeats(&node), "nothing has changed that is worth a report");
+    assert_eq!(heartbeats(&after), heartbeats(&node), "no relevant change has happened");
 }
 
 #[test]
 fn existing_node_keeps_foreign_labels_and_taints_after_a_kubelet_restart() {
     let mut cluster = Cluster::start_with(json!({"nodeStatusUpdateFrequency": "1s"}));
-    cluster.ready();
+    cluster.wait_until_ready();
     let before = cluster.kubectl.get("node", "node").expect("the node");
     cluster.kubectl.ok(&["label", "node", "node", "tier=front"]);
     cluster.kubectl.ok(&["annotate", "node", "node", "note=kept"]);
     cluster.kubectl.ok(&["cordon", "node"]);
     cluster.kubectl.ok(&["label", "node", "node", "kubernetes.io/arch=sparc", "--overwrite"]);
     cluster.node.restart_kubelet();
-    let after = cluster.node.eventually("the label of the kubelet is what it should be", |_| {
+    let after = cluster.node.eventually("the label of the kubelet is correct", |_| {
         let node = cluster.kubectl.get("node", "node")?;
         let arch = node["metadata"]["labels"]["kubernetes.io/arch"].as_str().unwrap_or_default();
         if arch == "sparc" { Err(arch.to_owned()) } else { Ok(node) }
@@ -109,7 +110,7 @@ fn existing_node_keeps_foreign_labels_and_taints_after_a_kubelet_restart() {
     assert_eq!(after["metadata"]["annotations"]["note"], "kept");
     assert_eq!(after["spec"]["unschedulable"], true);
     cluster.kubectl.ok(&["uncordon", "node"]);
-    cluster.node.eventually("the cordon and its end are told", |_| {
+    cluster.node.eventually("cordon and uncordon are reported", |_| {
         let events = cluster.events("Node", "node");
         if events.iter().any(|event| event.contains("NodeSchedulable")) {
             Ok(())
@@ -129,7 +130,7 @@ fn own_address() -> String {
 #[test]
 fn node_object_follows_flags_and_configuration() {
     let address = own_address();
-    let mut cluster = Cluster::around(Node::on_containerd(json!({
+    let mut cluster = Cluster::with_node(Node::on_containerd(json!({
         "podsPerCore": 1, "nodeStatusMaxImages": 1, "nodeStatusUpdateFrequency": "1s",
         "registerWithTaints": [{"key": "tier", "value": "edge", "effect": "PreferNoSchedule"}],
     })));
@@ -155,7 +156,7 @@ fn node_object_follows_flags_and_configuration() {
     // Where a cloud provider reports the addresses, `--node-ip` only selects one of them.
     let hint = &node["metadata"]["annotations"]["alpha.kubernetes.io/provided-node-ip"];
     assert_eq!(hint, &json!(address), "{node}");
-    assert_eq!(status["capacity"]["pods"], status["capacity"]["cpu"], "one pod a processor");
+    assert_eq!(status["capacity"]["pods"], status["capacity"]["cpu"], "one pod a CPU");
     assert_eq!(status["images"].as_array().map(Vec::len), Some(1), "of two: {}", status["images"]);
     let kinds = status["conditions"].as_array().expect("conditions").iter().map(|one| one["type"].clone());
     assert_eq!(kinds.collect::<Vec<_>>(), ["MemoryPressure", "DiskPressure", "PIDPressure", "Ready"]);
@@ -166,25 +167,25 @@ fn node_object_follows_flags_and_configuration() {
 fn register_node_false_waits_for_the_node_object_and_then_reports_status() {
     let fake = FakeRuntime::with_clock(ports::Clock::system());
     let settings = json!({"registerNode": false, "nodeStatusUpdateFrequency": "1s"});
-    let mut cluster = Cluster::around(Node::with_fake(&fake, settings));
+    let mut cluster = Cluster::with_node(Node::with_fake(&fake, settings));
     cluster.node.start_kubelet();
-    cluster.node.logged("Error updating node status, will retry");
-    assert!(cluster.kubectl.get("node", "node").is_err(), "nobody made it");
+    cluster.node.wait_for_log("Error updating node status, will retry");
+    assert!(cluster.kubectl.get("node", "node").is_err(), "it was not created");
     let object = json!({"apiVersion": "v1", "kind": "Node", "metadata": {"name": "node"}});
     cluster.kubectl.apply(&[object]);
-    cluster.ready();
-    let status = cluster.kubectl.get("node", "node").expect("it is there")["status"].clone();
+    cluster.wait_until_ready();
+    let status = cluster.kubectl.get("node", "node").expect("it exists")["status"].clone();
     assert_eq!(status["features"], json!({"supplementalGroupsPolicy": true}));
     let features = json!({"recursiveReadOnlyMounts": true, "userNamespaces": true});
     assert_eq!(status["runtimeHandlers"], json!([{"name": "", "features": features}]));
-    let declared = status["declaredFeatures"].as_array().expect("what the node can do");
+    let declared = status["declaredFeatures"].as_array().expect("the features of the node");
     assert!(declared.contains(&json!("ExtendWebSocketsToKubelet")), "{declared:?}");
 }
 
 /// `container_manager_linux.go`: the Go kubelet validates the cgroup before it calls the API server.
 #[test]
 fn cgroup_root_that_does_not_exist_ends_the_start_before_the_node_registers() {
-    let mut cluster = Cluster::around(Node::on_containerd(json!({})));
+    let mut cluster = Cluster::with_node(Node::on_containerd(json!({})));
     cluster.node.configure(json!({"cgroupRoot": "/kubelet-test-nowhere"}));
     cluster.node.spawn_kubelet();
     assert_eq!(cluster.node.wait_for_exit().code(), Some(1));
@@ -199,7 +200,7 @@ fn cgroup_root_that_does_not_exist_ends_the_start_before_the_node_registers() {
 fn kube_api_qps_and_burst_limit_api_calls() {
     let fake = FakeRuntime::with_clock(ports::Clock::system());
     let rates = json!({"kubeAPIQPS": 20, "kubeAPIBurst": 1, "eventRecordQPS": 2, "eventBurst": 1});
-    let mut cluster = Cluster::around(Node::with_fake(&fake, rates));
+    let mut cluster = Cluster::with_node(Node::with_fake(&fake, rates));
     cluster.node.start_kubelet();
     let names: Vec<String> = (0..4).map(|n| format!("web-{n}")).collect();
     for name in &names {
@@ -230,5 +231,5 @@ fn kube_api_qps_and_burst_limit_api_calls() {
         line.starts_with("rest_client_rate_limiter_duration_seconds_sum") && line.contains("verb=\"PATCH\"")
     });
     let waited: f64 = waited.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
-    assert!(waited > 0.04, "statuses of pods have waited for their turn: {waited}");
+    assert!(waited > 0.04, "pod statuses were delayed by the budget: {waited}");
 }

@@ -18,7 +18,7 @@ fn with_accounts() -> Cluster {
 fn started() -> Cluster {
     let mut cluster = with_accounts();
     cluster.node.start_kubelet();
-    cluster.ready();
+    cluster.wait_until_ready();
     cluster
 }
 
@@ -100,8 +100,8 @@ fn reads(cluster: &Cluster, inside: &Inside, path: &str, text: &str) {
 fn review(cluster: &Cluster, token: &str, audiences: &Value) -> Value {
     let review = json!({"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
         "spec": {"token": token, "audiences": audiences}});
-    let said = cluster.kubectl.feed(&["create", "-f", "-", "-o", "json"], &review.to_string());
-    serde_json::from_str::<Value>(&said).expect("a review")["status"].clone()
+    let output = cluster.kubectl.run_with_input(&["create", "-f", "-", "-o", "json"], &review.to_string());
+    serde_json::from_str::<Value>(&output).expect("a review")["status"].clone()
 }
 
 #[test]
@@ -156,7 +156,7 @@ fn config_map_secret_downward_api_and_projected_volumes_follow_changes() {
         r#"{"data":{"color":"blue","size":null,"shape":"round"}}"#,
     ]);
     reads(&cluster, &inside, "vol/cfg/color", "blue");
-    assert_eq!(inside.names("vol/cfg"), ["color", "shape"], "all of a change comes at once");
+    assert_eq!(inside.names("vol/cfg"), ["color", "shape"], "a change becomes visible as a whole");
     reads(&cluster, &inside, "vol/all/color", "blue");
     // The part that still refers to the removed key is unchanged.
     assert_eq!(file("vol/some/deep/paint"), "red");
@@ -182,7 +182,7 @@ fn config_map_secret_downward_api_and_projected_volumes_follow_changes() {
         (0, container(&reader, "main")["containerID"].clone())
     );
     cluster.kubectl.ok(&["delete", "pod", "reader"]);
-    cluster.gone(&reader);
+    cluster.wait_until_gone(&reader);
 }
 
 #[test]
@@ -200,24 +200,29 @@ fn service_account_token_of_a_container_is_accepted_by_the_api() {
     let authority = std::fs::read_to_string(cluster.api.file("ca.crt")).expect("the authority");
     assert_eq!(inside.file(&format!("{home}/ca.crt")), Ok(authority));
     let token = inside.file(&format!("{home}/token")).expect("a token");
-    let known = review(&cluster, &token, &json!([]));
+    let reviewed = review(&cluster, &token, &json!([]));
     assert_eq!(
-        (&known["authenticated"], &known["user"]["username"]),
+        (&reviewed["authenticated"], &reviewed["user"]["username"]),
         (&json!(true), &json!("system:serviceaccount:default:default")),
-        "{known}"
+        "{reviewed}"
     );
-    let extra = |key: &str| known["user"]["extra"][format!("authentication.kubernetes.io/{key}")][0].clone();
+    let extra =
+        |key: &str| reviewed["user"]["extra"][format!("authentication.kubernetes.io/{key}")][0].clone();
     assert_eq!(
         (extra("pod-name"), extra("pod-uid")),
         (json!("web"), web["metadata"]["uid"].clone()),
-        "{known}"
+        "{reviewed}"
     );
     let other = inside.file("vol/vault/token").expect("a token");
     assert_eq!(review(&cluster, &other, &json!(["vault"]))["authenticated"], true);
-    assert_eq!(review(&cluster, &other, &json!([]))["authenticated"], false, "it is for the vault only");
+    assert_eq!(
+        review(&cluster, &other, &json!([]))["authenticated"],
+        false,
+        "the token is for the vault audience only"
+    );
     // The token is invalid without its pod.
     cluster.kubectl.ok(&["delete", "pod", "web"]);
-    cluster.gone(&web);
+    cluster.wait_until_gone(&web);
     assert_eq!(review(&cluster, &token, &json!([]))["authenticated"], false);
 }
 
@@ -235,7 +240,7 @@ fn env_variables_come_from_config_maps_secrets_fields_and_services() {
         secret("keys", json!({"PASSWORD": "sesame"})),
     ]);
     cluster.node.start_kubelet();
-    cluster.ready();
+    cluster.wait_until_ready();
     let env = json!({
         "env": [
             {"name": "COLOR", "valueFrom": {"configMapKeyRef": {"name": "cfg", "key": "color"}}},
@@ -345,21 +350,21 @@ fn pods_wait_for_missing_config_maps_and_secrets_with_a_reason_and_start_when_th
         } else {
             ("CreateContainerConfigError", json!(why), format!("Failed: Error: {why}"))
         };
-        let pod = cluster.shown_when(name, "waits and says so", |pod| {
+        let pod = cluster.pod_when(name, "waits with a reason", |pod| {
             container(pod, "main")["state"]["waiting"]["reason"] == reason
         });
         assert_eq!(container(&pod, "main")["state"]["waiting"]["message"], message, "{name}");
         assert_eq!(pod["status"]["phase"], "Pending", "{name}");
-        cluster.node.eventually("it is told why", |_| {
+        cluster.node.eventually("the error is returned", |_| {
             let events = cluster.events("Pod", name);
             if events.contains(&event) { Ok(()) } else { Err(format!("{events:?}")) }
         });
     }
     // A waiting pod can be deleted all the same.
     cluster.kubectl.apply(&[pod("given-up", one(json!({"configMap": {"name": "never"}})), json!({}))]);
-    let given_up = cluster.shown_when("given-up", "waits", |pod| container(pod, "main")["state"].is_object());
+    let given_up = cluster.pod_when("given-up", "waits", |pod| container(pod, "main")["state"].is_object());
     cluster.kubectl.ok(&["delete", "pod", "given-up", "--wait=false"]);
-    cluster.gone(&given_up);
+    cluster.wait_until_gone(&given_up);
     cluster
         .kubectl
         .apply(&[config_map("late", json!({"color": "red"})), secret("late", json!({"color": "green"}))]);
@@ -428,8 +433,8 @@ fn volume_objects_survive_an_api_server_outage_and_a_kubelet_restart() {
     cluster.kubectl.apply(&[fragile]);
     cluster.running("fragile");
     cluster.api.stop();
-    std::fs::write(shared.join("end"), "").expect("the sign to end");
-    let local = cluster.node.eventually("the container is started again without the API", |node| {
+    std::fs::write(shared.join("end"), "").expect("the trigger to exit");
+    let local = cluster.node.eventually("the container is restarted without the API", |node| {
         let pod = node.pods().into_iter().find(|pod| pod["metadata"]["name"] == "fragile").ok_or("no pod")?;
         let is_back = restarts(&pod, "main") == 1 && condition(&pod, "Ready") == "True";
         if is_back { Ok(pod) } else { Err(pod["status"].to_string()) }
@@ -455,25 +460,25 @@ fn runtime_class_sets_the_runtime_handler_of_the_pod() {
         pod["spec"]["runtimeClassName"] = name.into();
         cluster.kubectl.apply(&[pod]);
     }
-    let told = |name: &str, wanted: &str| {
-        cluster.node.eventually("it is told why there is no sandbox", |_| {
+    let wait_for_event = |name: &str, text: &str| {
+        cluster.node.eventually("an event reports why there is no sandbox", |_| {
             let events = cluster.events("Pod", name);
-            let is_it = |event: &String| {
+            let is_expected = |event: &String| {
                 event.starts_with("FailedCreatePodSandBox: Failed to create pod sandbox: ")
-                    && event.contains(wanted)
+                    && event.contains(text)
             };
-            if events.iter().any(is_it) { Ok(()) } else { Err(format!("{events:?}")) }
+            if events.iter().any(is_expected) { Ok(()) } else { Err(format!("{events:?}")) }
         });
     };
-    told("late", "runtimeclass.node.k8s.io \"late\" not found");
-    told("unknown", "no-such-handler");
+    wait_for_event("late", "runtimeclass.node.k8s.io \"late\" not found");
+    wait_for_event("unknown", "no-such-handler");
     cluster.kubectl.apply(&[class("late", "runc")]);
     let late = cluster.running("late");
     assert_eq!(cluster.node.handlers(&uid(&late)), ["runc"]);
     let unknown = cluster.kubectl.get("pod", "unknown").expect("it waits");
     assert_eq!(unknown["status"]["phase"], "Pending");
     cluster.kubectl.ok(&["delete", "pod", "unknown"]);
-    cluster.gone(&unknown);
+    cluster.wait_until_gone(&unknown);
 }
 
 /// A certificate in outline only: base64 in a PEM frame.
@@ -490,7 +495,7 @@ fn bundle(name: &str, signer: Option<&str>, tier: &str, certificates: &[&str]) -
 #[test]
 fn cluster_trust_bundle_volumes_follow_changes() {
     let cluster = Cluster::start_with(json!({"featureGates": {"ClusterTrustBundleProjection": true}}));
-    cluster.ready();
+    cluster.wait_until_ready();
     let signer = Some("s.example/x");
     cluster.kubectl.apply(&[
         bundle("plain", None, "b", &["QUJD"]),
@@ -521,10 +526,10 @@ fn cluster_trust_bundle_volumes_follow_changes() {
     reads(&cluster, &web, "vol/ca/all.pem", &all(&["AAAA", "BBBB", "DDDD"]));
     reads(&cluster, &web, "vol/ca/a.pem", &all(&["AAAA", "BBBB", "DDDD"]));
 
-    cluster.node.eventually("the other is told what is missing", |_| {
+    cluster.node.eventually("the other one gets the missing resource as the reason", |_| {
         let events = cluster.events("Pod", "waits");
-        let words = "clustertrustbundles.certificates.k8s.io \"late\" not found";
-        if events.iter().any(|event| event.contains(words)) { Ok(()) } else { Err(format!("{events:?}")) }
+        let message = "clustertrustbundles.certificates.k8s.io \"late\" not found";
+        if events.iter().any(|event| event.contains(message)) { Ok(()) } else { Err(format!("{events:?}")) }
     });
     cluster.kubectl.apply(&[bundle("late", None, "b", &["EEEE"])]);
     let waits = Inside::of(&cluster, &cluster.running("waits"));

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::killed::share;
+use crate::kubelet_kills::share;
 use crate::node::{FOREVER, Node, condition, container, restarts, shell_pod, signal, uid};
 
 use super::{Cluster, bound};
@@ -31,23 +31,23 @@ fn pods_keep_running_during_an_api_server_outage_and_status_catches_up() {
         cluster.kubectl.apply(&[bound(shell_pod("steady", FOREVER)), fragile(&cluster.node)]);
         let (steady, fragile) = (cluster.running("steady"), cluster.running("fragile"));
         cluster.api.stop();
-        std::fs::write(cluster.node.path("shared/end"), "").expect("the sign to end");
-        cluster.node.eventually("the container is started again", |node| {
+        std::fs::write(cluster.node.path("shared/end"), "").expect("the trigger to exit");
+        cluster.node.eventually("the container is restarted", |node| {
             let pod = local(node, &fragile)?;
             let is_back = restarts(&pod, "main") == 1 && condition(&pod, "Ready") == "True";
             if is_back { Ok(()) } else { Err(pod["status"].to_string()) }
         });
         assert_eq!(id(&local(&cluster.node, &steady).expect("it runs")), id(&steady));
         cluster.api.start_again(if compacted { &["--compacted"] } else { &[] });
-        let after = cluster.shown_when("fragile", "was restarted once", |pod| {
+        let after = cluster.pod_when("fragile", "was restarted once", |pod| {
             restarts(pod, "main") == 1 && condition(pod, "Ready") == "True"
         });
         assert_eq!(uid(&after), uid(&fragile));
         cluster.kubectl.apply(&[bound(shell_pod("late", FOREVER))]);
         cluster.running("late");
-        assert_eq!(id(&cluster.running("steady")), id(&steady), "nobody touched it");
+        assert_eq!(id(&cluster.running("steady")), id(&steady), "it is unchanged");
         cluster.kubectl.ok(&["delete", "pod", "steady"]);
-        cluster.gone(&steady);
+        cluster.wait_until_gone(&steady);
     }
 }
 
@@ -64,12 +64,12 @@ fn kubelet_started_during_an_api_server_outage_keeps_running_pods() {
     cluster.node.apply("static", &shell_pod("static", FOREVER));
     cluster.node.running("static");
     for pod in [&steady, &unwanted] {
-        assert_eq!(cluster.node.running_containers(&uid(pod)), 1, "nobody has said that it should go");
+        assert_eq!(cluster.node.running_containers(&uid(pod)), 1, "its deletion was not requested");
     }
     cluster.api.start_again(&[]);
-    cluster.gone(&unwanted);
+    cluster.wait_until_gone(&unwanted);
     assert_eq!(id(&cluster.running("steady")), id(&steady));
-    cluster.shown_when("static-node", "is shown", |pod| pod["status"]["phase"] == "Running");
+    cluster.pod_when("static-node", "is listed", |pod| pod["status"]["phase"] == "Running");
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn expired_watch_history_leads_to_a_new_list() {
     cluster.api.start_again(&[]);
     signal(cluster.node.kubelet_pid(), "CONT");
     for pod in [&removed, &replaced, &ended] {
-        cluster.gone(pod);
+        cluster.wait_until_gone(pod);
     }
     cluster.running("new");
     assert_ne!(uid(&cluster.running("replaced")), uid(&replaced));

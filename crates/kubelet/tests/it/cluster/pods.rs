@@ -24,8 +24,8 @@ fn applied_pod_runs_and_kubectl_describe_shows_it() {
     assert_eq!(waited, "pod/web condition met\n");
     let pod = cluster.kubectl.get("pod", "web").expect("the pod");
     let ip = pod["status"]["podIP"].as_str().expect("an address");
-    let shown = columns(&cluster, "web");
-    assert_eq!([&shown[..4], &shown[5..7]].concat(), ["web", "1/1", "Running", "0", ip, "node"]);
+    let row = columns(&cluster, "web");
+    assert_eq!([&row[..4], &row[5..7]].concat(), ["web", "1/1", "Running", "0", ip, "node"]);
 
     let text = cluster.kubectl.ok(&["describe", "pod", "web"]);
     let parts = [
@@ -53,41 +53,41 @@ fn applied_pod_runs_and_kubectl_describe_shows_it() {
         "Created: Container created",
         "Started: Container started",
     ];
-    cluster.node.eventually("the pod's events are told", |_| {
+    cluster.node.eventually("the pod's events are reported", |_| {
         let events = cluster.events("Pod", "web");
         if events == wanted { Ok(()) } else { Err(format!("{events:?}")) }
     });
     assert!(cluster.kubectl.ok(&["describe", "pod", "web"]).contains("kubelet  Container started"));
-    who_looks_into_a_pod_comes_once_and_changes_nothing(&cluster, &pod);
+    ephemeral_container_runs_once_and_changes_nothing(&cluster, &pod);
 }
 
 /// `kubectl debug`: an ephemeral container that joins a running one, sees its processes, exits and is not restarted.
-fn who_looks_into_a_pod_comes_once_and_changes_nothing(cluster: &Cluster, pod: &Value) {
-    let look = |name: &str, script: &str| {
+fn ephemeral_container_runs_once_and_changes_nothing(cluster: &Cluster, pod: &Value) {
+    let debug = |name: &str, script: &str| {
         let to_target = ["--target=main", "--image-pull-policy=IfNotPresent", "--profile=general"];
         let (image, name) = (format!("--image={IMAGE}"), format!("--container={name}"));
-        let what = ["debug", "web", &image, &name];
-        cluster.kubectl.ok(&[&what[..], &to_target, &["--", "sh", "-c", script]].concat());
+        let arguments = ["debug", "web", &image, &name];
+        cluster.kubectl.ok(&[&arguments[..], &to_target, &["--", "sh", "-c", script]].concat());
     };
-    let shown = |name: &str, state: &str| {
-        cluster.shown_when("web", &format!("has {name} {state}"), |pod| {
+    let status_when = |name: &str, state: &str| {
+        cluster.pod_when("web", &format!("has {name} {state}"), |pod| {
             container(pod, name)["state"][state].is_object()
         })
     };
-    look("looker", "tr '\\0' ' ' < /proc/1/cmdline; echo; exit 3");
-    let pod_now = shown("looker", "terminated");
-    let ended = container(&pod_now, "looker");
+    debug("debugger", "tr '\\0' ' ' < /proc/1/cmdline; echo; exit 3");
+    let pod_now = status_when("debugger", "terminated");
+    let ended = container(&pod_now, "debugger");
     assert_eq!(ended["state"]["terminated"]["exitCode"], 3);
-    let said = cluster.node.said(&pod_now, "looker");
+    let output = cluster.node.logs(&pod_now, "debugger");
     assert!(
-        said.contains("sleep 3600") && !said.contains("cmdline"),
-        "it sees the first process of main: {said}"
+        output.contains("sleep 3600") && !output.contains("cmdline"),
+        "it sees the first process of main: {output}"
     );
     // A pod that comes later has been through everything that could have restarted the first one.
-    look("later", FOREVER);
-    let now = shown("later", "running");
-    assert_eq!(container(&now, "looker"), ended, "it came once");
-    assert_eq!(container(&now, "main"), container(pod, "main"), "nothing happened to the other");
+    debug("later", FOREVER);
+    let now = status_when("later", "running");
+    assert_eq!(container(&now, "debugger"), ended, "it appears once");
+    assert_eq!(container(&now, "main"), container(pod, "main"), "the other one is not affected");
     assert_eq!(condition(&now, "Ready"), "True");
     let names = now["status"]["ephemeralContainerStatuses"].as_array().map(Vec::len);
     assert_eq!(names, Some(2));
@@ -100,11 +100,11 @@ fn completed_pod_is_shown_as_succeeded_and_kept() {
     let mut done = bound(once_pod("done", "echo run >> /shared/done"));
     let mut failed = bound(once_pod("failed", "echo run >> /shared/failed; exit 7"));
     for pod in [&mut done, &mut failed] {
-        crate::killed::share(pod, &shared);
+        crate::kubelet_kills::share(pod, &shared);
     }
     cluster.kubectl.apply(&[done, failed]);
     let phase =
-        |name: &str, wanted: &str| cluster.shown_when(name, wanted, |pod| pod["status"]["phase"] == wanted);
+        |name: &str, wanted: &str| cluster.pod_when(name, wanted, |pod| pod["status"]["phase"] == wanted);
     let (done, failed) = (phase("done", "Succeeded"), phase("failed", "Failed"));
     assert_eq!(columns(&cluster, "done")[1..4], ["0/1", "Completed", "0"]);
     assert_eq!(columns(&cluster, "failed")[1..4], ["0/1", "Error", "0"]);
@@ -126,26 +126,26 @@ fn completed_pod_is_shown_as_succeeded_and_kept() {
         assert_eq!(std::fs::read_to_string(shared.join(name)).expect("runs"), "run\n", "{name} ran once");
     }
     cluster.kubectl.ok(&["delete", "pod", "done", "failed"]);
-    cluster.gone(&done);
-    cluster.gone(&failed);
+    cluster.wait_until_gone(&done);
+    cluster.wait_until_gone(&failed);
 }
 
 #[test]
 fn crash_loop_is_shown_with_restart_count_and_back_off_events() {
     let cluster = Cluster::start();
     cluster.kubectl.apply(&[bound(shell_pod("crasher", "echo about to fail; exit 3"))]);
-    let pod = cluster.shown_when("crasher", "waits for its second restart", |pod| {
+    let pod = cluster.pod_when("crasher", "waits for its second restart", |pod| {
         container(pod, "main")["state"]["waiting"]["reason"] == "CrashLoopBackOff"
             && restarts(pod, "main") == 1
     });
     assert_eq!(container(&pod, "main")["lastState"]["terminated"]["exitCode"], 3);
     assert_eq!((pod["status"]["phase"].as_str(), condition(&pod, "Ready")), (Some("Running"), "False"));
     assert_eq!(columns(&cluster, "crasher")[1..4], ["0/1", "CrashLoopBackOff", "1"]);
-    cluster.node.eventually("the back-off is told", |_| {
+    cluster.node.eventually("the back-off is reported", |_| {
         let events = cluster.events("Pod", "crasher");
         let wanted = "BackOff: Back-off restarting failed container main in pod crasher_default(";
         if events.iter().any(|event| event.starts_with(wanted)) { Ok(()) } else { Err(format!("{events:?}")) }
     });
     cluster.kubectl.ok(&["delete", "pod", "crasher"]);
-    cluster.gone(&pod);
+    cluster.wait_until_gone(&pod);
 }

@@ -30,15 +30,15 @@ fn fill(mebibytes: u64) -> String {
 
 /// Waits until kubectl shows the pod as evicted with a message that begins like this; returns it.
 #[track_caller]
-pub(super) fn evicted(cluster: &Cluster, name: &str, words: &str) -> Value {
-    let pod = cluster.shown_when(name, "is evicted", |pod| pod["status"]["reason"] == "Evicted");
+pub(super) fn evicted(cluster: &Cluster, name: &str, prefix: &str) -> Value {
+    let pod = cluster.pod_when(name, "is evicted", |pod| pod["status"]["reason"] == "Evicted");
     let message = pod["status"]["message"].as_str().unwrap_or_default();
-    assert!(message.starts_with(words), "{name}: {message}");
+    assert!(message.starts_with(prefix), "{name}: {message}");
     assert_eq!(pod["status"]["phase"], "Failed");
-    cluster.node.eventually("an event says the same", |_| {
+    cluster.node.eventually("an event has the same message", |_| {
         let events = cluster.events("Pod", name);
-        let is_told = events.iter().any(|event| *event == format!("Evicted: {message}"));
-        if is_told { Ok(()) } else { Err(format!("{events:?}")) }
+        let is_reported = events.iter().any(|event| *event == format!("Evicted: {message}"));
+        if is_reported { Ok(()) } else { Err(format!("{events:?}")) }
     });
     pod
 }
@@ -57,14 +57,14 @@ pub(super) fn node_shows(cluster: &Cluster, kind: &str, status: &str, reason: &s
 fn disk_pressure_evicts_the_largest_pod_and_ephemeral_storage_limits_evict_without_pressure() {
     let disk = SmallDisk::new(96, 2000);
     let processes = (processes_left() - 500).to_string();
-    let mut cluster = Cluster::around(crate::node::Node::on_containerd(json!({
+    let mut cluster = Cluster::with_node(crate::node::Node::on_containerd(json!({
         "evictionHard": {"nodefs.available": "30Mi", "nodefs.inodesFree": "1k", "pid.available": processes},
         "evictionPressureTransitionPeriod": "1s",
         "volumeStatsAggPeriod": "1s",
     })));
     cluster.node.add_flags(&["--root-dir", disk.path().to_str().expect("a path")]);
     cluster.node.start_kubelet();
-    cluster.ready();
+    cluster.wait_until_ready();
 
     // Together they leave the node enough; two of them exceed their limits.
     let mut limited = writer("limited", &fill(4), json!({}));
@@ -75,7 +75,7 @@ fn disk_pressure_evicts_the_largest_pod_and_ephemeral_storage_limits_evict_witho
         limited,
     ]);
     let sized = evicted(&cluster, "sized", "Usage of EmptyDir volume \"data\" exceeds the limit \"2Mi\". ");
-    assert_eq!(condition(&sized, "DisruptionTarget"), "", "it is its own fault");
+    assert_eq!(condition(&sized, "DisruptionTarget"), "", "the error is its own");
     evicted(
         &cluster,
         "limited",
@@ -97,14 +97,14 @@ fn disk_pressure_evicts_the_largest_pod_and_ephemeral_storage_limits_evict_witho
     cluster.kubectl.create(&[writer("many", many, json!({}))]);
     evicted(&cluster, "many", "The node was low on resource: inodes. Threshold quantity: 1k, available: ");
     cluster.kubectl.create(&[writer("next", &fill(1), json!({}))]);
-    cluster.node.eventually("the next pod finds the node well", |_| {
+    cluster.node.eventually("the next pod is admitted", |_| {
         let pod = cluster.kubectl.get("pod", "next")?;
         match pod["status"]["phase"].as_str() {
             Some("Running") => Ok(()),
             Some("Failed") => {
                 // It was created while the node still had the pressure condition.
                 cluster.kubectl.delete("next");
-                cluster.gone(&pod);
+                cluster.wait_until_gone(&pod);
                 cluster.kubectl.create(&[writer("next", &fill(1), json!({}))]);
                 Err("refused".to_owned())
             }
@@ -113,7 +113,7 @@ fn disk_pressure_evicts_the_largest_pod_and_ephemeral_storage_limits_evict_witho
     });
     too_many_processes(&cluster, &processes);
     cluster.running("small");
-    let told = cluster.events("Node", "node");
+    let events = cluster.events("Node", "node");
     for event in [
         "EvictionThresholdMet: Attempting to reclaim ephemeral-storage",
         "EvictionThresholdMet: Attempting to reclaim inodes",
@@ -123,7 +123,7 @@ fn disk_pressure_evicts_the_largest_pod_and_ephemeral_storage_limits_evict_witho
         "NodeHasDiskPressure: Node node status is now: NodeHasDiskPressure",
         "NodeHasNoDiskPressure: Node node status is now: NodeHasNoDiskPressure",
     ] {
-        assert!(told.iter().any(|told| told == event), "{event}\n{told:#?}");
+        assert!(events.iter().any(|other| other == event), "{event}\n{events:#?}");
     }
     let metrics = cluster.node.get("/metrics").expect("metrics");
     for signal in
@@ -147,12 +147,13 @@ fn processes_left() -> i64 {
 
 /// A pod that starts more processes than the machine can spare is evicted; one next to it with a few stays.
 fn too_many_processes(cluster: &Cluster, threshold: &str) {
-    let begin = |number: u32| format!("i=0; while [ $i -lt {number} ]; do sleep 3600 & i=$((i + 1)); done");
-    cluster.kubectl.create(&[bound(shell_pod("few", &format!("{}; {FOREVER}", begin(5))))]);
+    let start_processes =
+        |number: u32| format!("i=0; while [ $i -lt {number} ]; do sleep 3600 & i=$((i + 1)); done");
+    cluster.kubectl.create(&[bound(shell_pod("few", &format!("{}; {FOREVER}", start_processes(5))))]);
     cluster.running("few");
-    cluster.kubectl.create(&[bound(shell_pod("crowd", &format!("{}; {FOREVER}", begin(800))))]);
-    let words = format!("The node was low on resource: pids. Threshold quantity: {threshold}, available: ");
-    let crowd = evicted(cluster, "crowd", &words);
+    cluster.kubectl.create(&[bound(shell_pod("crowd", &format!("{}; {FOREVER}", start_processes(800))))]);
+    let prefix = format!("The node was low on resource: pids. Threshold quantity: {threshold}, available: ");
+    let crowd = evicted(cluster, "crowd", &prefix);
     assert_eq!(condition(&crowd, "DisruptionTarget"), "True");
     node_shows(cluster, "PIDPressure", "False", "KubeletHasSufficientPID");
     cluster.running("few");
@@ -167,7 +168,7 @@ fn all_memory_but(mebibytes: i64) -> String {
 /// enough to test which pods the node admits then.
 fn short_of_memory() -> Cluster {
     let period = format!("{}s", stretched(Duration::from_secs(15)).as_secs());
-    Cluster::around(crate::node::Node::on_containerd(json!({
+    Cluster::with_node(crate::node::Node::on_containerd(json!({
         "systemReserved": {"memory": all_memory_but(500)},
         "evictionHard": {"memory.available": "250Mi"},
         "evictionMinimumReclaim": {"memory.available": "80Mi"},
@@ -177,15 +178,15 @@ fn short_of_memory() -> Cluster {
 }
 
 /// A pod with this memory request.
-fn asking(mut pod: Value, memory: &str) -> Value {
+fn requesting(mut pod: Value, memory: &str) -> Value {
     pod["spec"]["containers"][0]["resources"] = json!({"requests": {"memory": memory}});
     pod
 }
 
 /// A pod that allocates so much memory when it is triggered.
-fn eater(name: &str, priority: i32, takes: u64) -> Value {
+fn memory_pod(name: &str, priority: i32, bytes: u64) -> Value {
     let wait = "mkfifo /data/begin; read word < /data/begin";
-    let script = format!("{wait}; {}; : > /data/done", fill(takes));
+    let script = format!("{wait}; {}; : > /data/done", fill(bytes));
     let mut pod = writer(name, &script, json!({"medium": "Memory"}));
     pod["spec"]["priority"] = priority.into();
     pod
@@ -193,11 +194,11 @@ fn eater(name: &str, priority: i32, takes: u64) -> Value {
 
 /// Triggers the allocation of a running pod; returns the directory it writes to. A pod that starts by itself may be evicted
 /// before the kubelet has seen its container run.
-fn begin(cluster: &Cluster, name: &str) -> PathBuf {
+fn trigger(cluster: &Cluster, name: &str) -> PathBuf {
     let pod = cluster.running(name);
     let dir = format!("root/pods/{}/volumes/kubernetes.io~empty-dir/data", uid(&pod));
     let dir = cluster.node.path(&dir);
-    let pipe = cluster.node.eventually("the eater waits for a word", |_| {
+    let pipe = cluster.node.eventually("the pod waits for its trigger", |_| {
         // Without a reader that is an error.
         let how = OFlags::WRONLY | OFlags::NONBLOCK;
         rustix::fs::open(dir.join("begin"), how, Mode::empty()).map_err(|e| e.to_string())
@@ -208,10 +209,10 @@ fn begin(cluster: &Cluster, name: &str) -> PathBuf {
 }
 
 /// Does the same; returns once everything is allocated.
-fn eat(cluster: &Cluster, name: &str) {
-    let dir = begin(cluster, name);
-    cluster.node.eventually("the eater has what it takes", |_| {
-        if dir.join("done").exists() { Ok(()) } else { Err(format!("{name} eats")) }
+fn trigger_and_wait(cluster: &Cluster, name: &str) {
+    let dir = trigger(cluster, name);
+    cluster.node.eventually("the pod has allocated its memory", |_| {
+        if dir.join("done").exists() { Ok(()) } else { Err(format!("{name} allocates")) }
     });
 }
 
@@ -222,19 +223,19 @@ fn memory_pressure_evicts_the_pod_over_its_request() {
     rustix::fs::mknodat(rustix::fs::CWD, &log, rustix::fs::FileType::Fifo, 0o600.into(), 0).expect("a pipe");
     cluster.node.set_variable("KUBELET_KERNEL_LOG", log.clone());
     cluster.node.start_kubelet();
-    cluster.ready();
+    cluster.wait_until_ready();
     cluster.kubectl.create(&[
-        asking(eater("modest", 0, 50), "100Mi"),
-        asking(eater("important", 1000, 50), "10Mi"),
-        eater("free", 0, 80),
-        asking(eater("greedy", -1, 110), "10Mi"),
+        requesting(memory_pod("modest", 0, 50), "100Mi"),
+        requesting(memory_pod("important", 1000, 50), "10Mi"),
+        memory_pod("free", 0, 80),
+        requesting(memory_pod("greedy", -1, 110), "10Mi"),
     ]);
     for name in ["modest", "important", "free"] {
-        eat(&cluster, name);
+        trigger_and_wait(&cluster, name);
     }
     cluster.running("greedy");
-    after_a_look(&cluster);
-    begin(&cluster, "greedy");
+    wait_for_observation(&cluster);
+    trigger(&cluster, "greedy");
     let short = "The node was low on resource: memory. Threshold quantity: 250Mi, available: ";
     let greedy = evicted(&cluster, "greedy", short);
     let message = greedy["status"]["message"].as_str().unwrap_or_default();
@@ -251,43 +252,43 @@ fn memory_pressure_evicts_the_pod_over_its_request() {
     let message = free["status"]["message"].as_str().unwrap_or_default();
     assert!(message.contains(", request is 0, has larger consumption of memory. "), "{message}");
 
-    what_a_node_short_of_memory_takes_in(&cluster);
+    check_admission_under_memory_pressure(&cluster);
     node_shows(&cluster, "MemoryPressure", "False", "KubeletHasSufficientMemory");
     cluster.kubectl.create(&[bound(shell_pod("next", FOREVER))]);
     for name in ["modest", "important", "next"] {
         cluster.running(name);
     }
-    let told = cluster.events("Node", "node");
-    let turned = "NodeHasInsufficientMemory: Node node status is now: NodeHasInsufficientMemory";
-    assert!(told.iter().any(|told| told == turned), "{told:#?}");
-    what_the_kernel_says_is_told(&cluster, &log);
+    let events = cluster.events("Node", "node");
+    let expected = "NodeHasInsufficientMemory: Node node status is now: NodeHasInsufficientMemory";
+    assert!(events.iter().any(|event| event == expected), "{events:#?}");
+    check_system_oom_event(&cluster, &log);
 }
 
 /// Waits until the kubelet has just observed the available memory, so that its next observation is far away.
-fn after_a_look(cluster: &Cluster) {
-    let looks = || {
+fn wait_for_observation(cluster: &Cluster) {
+    let observations = || {
         let log = cluster.node.kubelet_log();
         log.lines()
             .filter(|line| line.contains("Started kernel memory notification") && line.contains("/kubepods"))
             .count()
     };
-    let before = looks();
-    cluster.node.eventually("the kubelet looks at what is left", |_| {
-        let now = looks();
-        if is_v2() || now > before { Ok(()) } else { Err(format!("{now} looks")) }
+    let before = observations();
+    cluster.node.eventually("the kubelet observes the available memory", |_| {
+        let now = observations();
+        if is_v2() || now > before { Ok(()) } else { Err(format!("{now} observations")) }
     });
 }
 
 /// Pods with a memory request, pods that are admitted nevertheless, and critical pods.
-fn what_a_node_short_of_memory_takes_in(cluster: &Cluster) {
+fn check_admission_under_memory_pressure(cluster: &Cluster) {
     node_shows(cluster, "MemoryPressure", "True", "KubeletHasInsufficientMemory");
     let mut tolerant = bound(shell_pod("tolerant", FOREVER));
     tolerant["spec"]["tolerations"] =
         json!([{"key": "node.kubernetes.io/memory-pressure", "operator": "Exists", "effect": "NoSchedule"}]);
     cluster.node.apply("static", &shell_pod("static", FOREVER));
     let late = bound(shell_pod("late", FOREVER));
-    cluster.kubectl.create(&[late, tolerant, asking(bound(shell_pod("asking", FOREVER)), "1Mi")]);
-    let late = cluster.shown_when("late", "is refused", |pod| pod["status"]["reason"] == "Evicted");
+    cluster.kubectl.create(&[late, tolerant, requesting(bound(shell_pod("asking", FOREVER)), "1Mi")]);
+    let late = cluster.pod_when("late", "is rejected", |pod| pod["status"]["reason"] == "Evicted");
     let message = "Pod was rejected: The node had condition: [MemoryPressure]. ";
     assert_eq!(late["status"]["message"], message);
     cluster.running("tolerant");
@@ -295,14 +296,14 @@ fn what_a_node_short_of_memory_takes_in(cluster: &Cluster) {
     cluster.node.running("static");
 }
 
-fn what_the_kernel_says_is_told(cluster: &Cluster, log: &Path) {
+fn check_system_oom_event(cluster: &Cluster, log: &Path) {
     let mut kernel = File::options().write(true).open(log).expect("the kubelet reads it");
     kernel
         .write_all(b"3,1,2,-;Out of memory: Killed process 4711 (java) total-vm:1kB, anon-rss:1kB\n")
         .expect("it is written");
     cluster.node.eventually("kubectl shows that the machine was out of memory", |_| {
-        let told = cluster.events("Node", "node");
+        let events = cluster.events("Node", "node");
         let event = "SystemOOM: System OOM encountered, victim process: java, pid: 4711";
-        if told.iter().any(|told| told == event) { Ok(()) } else { Err(format!("{told:#?}")) }
+        if events.iter().any(|other| other == event) { Ok(()) } else { Err(format!("{events:#?}")) }
     });
 }

@@ -10,11 +10,10 @@ const RECORDED: &str = include_str!("recorded_metrics.tsv");
 const NO_RESIZE: &str = "no pod is resized in place";
 const NO_DRA: &str = "no dynamic resource allocation";
 const NO_TOPOLOGY: &str = "no topology manager: pods are admitted without it, so there is nothing to count";
-const GO_TRANSPORT: &str = "the cache of Go's HTTP transports: there is none";
-const GO_QUEUE: &str = "the work queues of client-go: there are none";
+const GO_TRANSPORT: &str = "the cache of Go's HTTP transports does not exist here";
+const GO_QUEUE: &str = "the work queues of client-go do not exist here";
 const NO_MEMORY_CACHE: &str = "records of images are not kept in memory";
-const ON_NODES_WITH: &str =
-    "only on nodes that have the thing: certificates to renew, a shutdown, block devices";
+const ON_NODES_WITH: &str = "only on nodes with the feature: certificate rotation, a shutdown, block devices";
 
 const ONCE_IT_HAPPENED: &str = "no sample, and so no family, before the first of what it counts";
 

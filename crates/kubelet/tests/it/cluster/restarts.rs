@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testing::stretched;
 
 use super::{Cluster, bound};
-use crate::killed::share;
+use crate::kubelet_kills::share;
 use crate::node::{FOREVER, IMAGE, Node, container, once_pod, restarts, shell, shell_pod};
 
 /// When the file was last written.
@@ -80,7 +80,7 @@ fn image_update_restarts_the_container_under_policies_on_failure_and_never() {
     for ((name, _), before) in policies.iter().zip(&before) {
         // Every container of an image has the same image name in its status, so that the name shows nothing.
         let old = container(before, "changed")["containerID"].clone();
-        let after = cluster.shown_when(name, "runs a new container", |pod| {
+        let after = cluster.pod_when(name, "runs a new container", |pod| {
             let changed = container(pod, "changed");
             changed["containerID"] != old && changed["state"]["running"].is_object()
         });
@@ -130,7 +130,7 @@ fn pre_stop_hooks_that_never_end_run_until_their_sidecars_are_killed_together() 
     let cluster = Cluster::start();
     let shared = cluster.node.path("shared");
     cluster.kubectl.apply(&[pod_with_endless_hooks(grace, &shared)]);
-    let pod = cluster.shown_when("endless", "has ended", |pod| pod["status"]["phase"] == "Succeeded");
+    let pod = cluster.pod_when("endless", "has ended", |pod| pod["status"]["phase"] == "Succeeded");
     let mut ends = Vec::new();
     for n in 1..=3 {
         let end = &container(&pod, &format!("sidecar-{n}"))["state"]["terminated"];
@@ -146,7 +146,7 @@ fn pre_stop_hooks_that_never_end_run_until_their_sidecars_are_killed_together() 
     ends.sort();
     let apart = ends[2].duration_since(ends[0]).expect("sorted");
     assert!(apart <= stretched(Duration::from_secs(1)), "the last two hooks ended {apart:?} apart");
-    cluster.node.eventually("each hook that did not end in time is an event", |_| {
+    cluster.node.eventually("each hook that timed out has an event", |_| {
         let events = cluster.events("Pod", "endless");
         let failed = events.iter().filter(|event| *event == "FailedPreStopHook: PreStopHook failed");
         if failed.count() == 3 { Ok(()) } else { Err(format!("{events:?}")) }

@@ -40,9 +40,9 @@ fn write_deeper_than_path_max(volume: &Path, bytes: u64) {
 /// CVE-2020-8557 for the hosts file. All pods have the same limit.
 #[test]
 fn etc_hosts_termination_log_and_files_deeper_than_path_max_count_toward_ephemeral_storage_limits() {
-    let mut cluster = Cluster::around(Node::on_containerd(json!({"volumeStatsAggPeriod": "1s"})));
+    let mut cluster = Cluster::with_node(Node::on_containerd(json!({"volumeStatsAggPeriod": "1s"})));
     cluster.node.start_kubelet();
-    cluster.ready();
+    cluster.wait_until_ready();
     let dd = |file: &str, mebibytes: u64| format!("dd if=/dev/zero of={file} bs=1M count={mebibytes}");
     cluster.kubectl.create(&[
         limited("neighbour", &dd("/etc/hosts", 20)),
@@ -54,8 +54,8 @@ fn etc_hosts_termination_log_and_files_deeper_than_path_max_count_toward_ephemer
     let volume = cluster.node.path("root/pods").join(&deep).join("volumes/kubernetes.io~empty-dir/data");
     write_deeper_than_path_max(&volume, PASSED);
     for name in ["hosts", "message", "deep"] {
-        let words = "Pod ephemeral local storage usage exceeds the total limit of containers 100M. ";
-        evicted(&cluster, name, words);
+        let prefix = "Pod ephemeral local storage usage exceeds the total limit of containers 100M. ";
+        evicted(&cluster, name, prefix);
     }
     cluster.node.eventually("the summary counts the hosts file of the neighbour", |node| {
         let summary: Value =

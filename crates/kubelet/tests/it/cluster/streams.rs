@@ -22,7 +22,7 @@ use super::{Cluster, bound};
 
 /// A cluster with a running pod `web`.
 fn with_web() -> Cluster {
-    let cluster = Cluster::guarded(json!({}));
+    let cluster = Cluster::with_authorization(json!({}));
     cluster.kubectl.apply(&[bound(shell_pod("web", FOREVER))]);
     cluster.running("web");
     cluster
@@ -40,8 +40,9 @@ fn kubectl_exec_forwards_stdin_stdout_stderr_and_exit_code() {
 
     // More than any buffer on the way holds, and the end of the input reaches the command.
     let input: String = (0..200_000).map(|number| format!("line {number}\n")).collect();
-    let said = cluster.kubectl.feed(&["exec", "-i", "web", "--", "sh", "-c", "cat; echo the end"], &input);
-    assert!(said == format!("{input}the end\n"), "{} of {} bytes came back", said.len(), input.len());
+    let output =
+        cluster.kubectl.run_with_input(&["exec", "-i", "web", "--", "sh", "-c", "cat; echo the end"], &input);
+    assert!(output == format!("{input}the end\n"), "{} of {} bytes came back", output.len(), input.len());
 
     let output = cluster.kubectl.run(&["exec", "web", "--", "/no/such/program"], "");
     let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -53,40 +54,40 @@ fn kubectl_exec_forwards_stdin_stdout_stderr_and_exit_code() {
 
 /// A terminal with a simulated user: a pair of ends, one of which is the controlling terminal of a program.
 struct Terminal {
-    ours: File,
-    theirs: OwnedFd,
+    controller: File,
+    terminal_end: OwnedFd,
 }
 
 impl Terminal {
     fn open() -> Self {
-        let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
-        grantpt(&ours).expect("it is ours");
-        unlockpt(&ours).expect("it can be opened");
-        let name = ptsname(&ours, Vec::new()).expect("it has a name").into_string().expect("text");
-        let theirs = File::options().read(true).write(true).open(name).expect("its other end");
-        Self { ours: ours.into(), theirs: theirs.into() }
+        let controller = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
+        grantpt(&controller).expect("it is ours");
+        unlockpt(&controller).expect("it can be opened");
+        let name = ptsname(&controller, Vec::new()).expect("it has a name").into_string().expect("text");
+        let terminal_end = File::options().read(true).write(true).open(name).expect("its other end");
+        Self { controller: controller.into(), terminal_end: terminal_end.into() }
     }
 
     fn resize(&self, rows: u16, columns: u16) {
         let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
-        tcsetwinsize(&self.theirs, size).expect("the size is set");
+        tcsetwinsize(&self.terminal_end, size).expect("the size is set");
     }
 
     fn stdio(&self) -> Stdio {
-        self.theirs.try_clone().expect("another handle").into()
+        self.terminal_end.try_clone().expect("another handle").into()
     }
 
-    fn types(&mut self, line: &str) {
-        self.ours.write_all(format!("{line}\n").as_bytes()).expect("typed");
+    fn type_line(&mut self, line: &str) {
+        self.controller.write_all(format!("{line}\n").as_bytes()).expect("typed");
     }
 
     /// Reads until the text has been shown; returns everything shown up to there.
     #[track_caller]
-    fn shows(&mut self, text: &str) -> String {
+    fn read_until(&mut self, text: &str) -> String {
         let mut shown = Vec::new();
         while !String::from_utf8_lossy(&shown).contains(text) {
             let mut piece = [0; 1024];
-            let length = self.ours.read(&mut piece).unwrap_or_default();
+            let length = self.controller.read(&mut piece).unwrap_or_default();
             assert!(length > 0, "{text:?} is not in {:?}", String::from_utf8_lossy(&shown));
             shown.extend_from_slice(&piece[..length]);
         }
@@ -106,38 +107,38 @@ fn kubectl_exec_tty_follows_resizes_and_returns_the_exit_code() {
     command.stdin(terminal.stdio()).stdout(terminal.stdio()).stderr(terminal.stdio());
     let mut child = command.spawn().expect("setsid (Debian: util-linux) runs kubectl");
     // Typed text is echoed too, so the expected text must not be part of it.
-    terminal.types("tty && echo is $((20 + 3)) a terminal");
-    let shown = terminal.shows("is 23 a terminal");
+    terminal.type_line("tty && echo is $((20 + 3)) a terminal");
+    let shown = terminal.read_until("is 23 a terminal");
     assert!(shown.contains("/dev/pts/"), "{shown}");
-    terminal.types("until stty size | grep -q '^40 100$'; do sleep 0.1; done; echo at $((40 + 2))");
-    terminal.shows("at 42");
+    terminal.type_line("until stty size | grep -q '^40 100$'; do sleep 0.1; done; echo at $((40 + 2))");
+    terminal.read_until("at 42");
     terminal.resize(50, 120);
-    terminal.types("until stty size | grep -q '^50 120$'; do sleep 0.1; done; echo at $((50 + 2))");
-    terminal.shows("at 52");
-    terminal.types("exit 5");
-    terminal.shows("exit code 5");
+    terminal.type_line("until stty size | grep -q '^50 120$'; do sleep 0.1; done; echo at $((50 + 2))");
+    terminal.read_until("at 52");
+    terminal.type_line("exit 5");
+    terminal.read_until("exit code 5");
     assert_eq!(child.wait().expect("kubectl ends").code(), Some(5));
 }
 
 #[test]
 fn kubectl_attach_connects_to_the_container_process() {
-    let cluster = Cluster::guarded(json!({}));
+    let cluster = Cluster::with_authorization(json!({}));
     let mut pod =
         bound(once_pod("echo", "while read -r line; do echo got $line; done; echo heard all; exit 4"));
     let main = &mut pod["spec"]["containers"][0];
     (main["stdin"], main["stdinOnce"]) = (true.into(), true.into());
     cluster.kubectl.apply(&[pod]);
     cluster.running("echo");
-    let said = cluster.kubectl.feed(&["attach", "-i", "echo"], "one\ntwo\n");
-    assert!(said.contains("got one\ngot two\nheard all\n"), "{said}");
-    let pod = cluster.shown_when("echo", "has ended", |pod| pod["status"]["phase"] == "Failed");
+    let output = cluster.kubectl.run_with_input(&["attach", "-i", "echo"], "one\ntwo\n");
+    assert!(output.contains("got one\ngot two\nheard all\n"), "{output}");
+    let pod = cluster.pod_when("echo", "has ended", |pod| pod["status"]["phase"] == "Failed");
     assert_eq!(container(&pod, "main")["state"]["terminated"]["exitCode"], 4);
     assert_eq!(cluster.kubectl.ok(&["logs", "echo"]), "got one\ngot two\nheard all\n");
 }
 
 /// Creates a tree of 100 MiB of incompressible data: a few long files, and many short ones.
 fn make_tree(dir: &Path) {
-    let mut random = File::open("/dev/urandom").expect("chance");
+    let mut random = File::open("/dev/urandom").expect("random bytes");
     let mut write = |name: &str, length: usize| {
         let path = dir.join(name);
         std::fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
@@ -203,15 +204,15 @@ fn page(stream: &mut TcpStream) -> Result<usize, String> {
 #[test]
 fn kubectl_port_forward_serves_100_concurrent_connections() {
     const CONNECTIONS: usize = 100;
-    let cluster = Cluster::guarded(json!({}));
+    let cluster = Cluster::with_authorization(json!({}));
     server(&cluster);
     let mut kubectl = cluster.kubectl.start(&["port-forward", "server", ":8080"]);
-    let mut said = BufReader::new(kubectl.stdout.take().expect("its output")).lines();
-    let line = said.next().expect("a line").expect("a line");
+    let mut lines = BufReader::new(kubectl.stdout.take().expect("its output")).lines();
+    let line = lines.next().expect("a line").expect("a line");
     let port = line.split([':', ' ']).find_map(|part| part.parse::<u16>().ok());
     let port = port.unwrap_or_else(|| panic!("no port in {line:?}"));
     // Its output is read continuously, so that kubectl does not block on its line for each connection.
-    let told = std::thread::spawn(move || said.map_while(Result::ok).collect::<Vec<_>>());
+    let rest = std::thread::spawn(move || lines.map_while(Result::ok).collect::<Vec<_>>());
     let (open, whole) = (Barrier::new(CONNECTIONS), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for _ in 0..CONNECTIONS {
@@ -226,6 +227,6 @@ fn kubectl_port_forward_serves_100_concurrent_connections() {
     assert_eq!(whole.load(Ordering::Relaxed), CONNECTIONS as u64);
     crate::node::signal(kubectl.id(), "TERM");
     kubectl.wait().expect("kubectl ends");
-    let told = told.join().expect("its words");
-    assert!(told.iter().filter(|line| line.starts_with("Handling connection")).count() >= CONNECTIONS);
+    let rest = rest.join().expect("its message");
+    assert!(rest.iter().filter(|line| line.starts_with("Handling connection")).count() >= CONNECTIONS);
 }

@@ -14,7 +14,7 @@ use crate::node::{FOREVER, container, once_pod, shell_pod, uid};
 use super::{Cluster, bound};
 
 /// How often a reader reads while its volume changes.
-const LOOKS: usize = 1_000_000;
+const READS: usize = 1_000_000;
 
 /// A PersistentVolume with its claim, bound to each other as a controller would.
 pub(crate) fn bind(cluster: &Cluster, name: &str, spec: Value) {
@@ -55,17 +55,17 @@ pub(crate) fn mounted() -> Value {
 }
 
 /// An event of the pod reports it.
-fn told(cluster: &Cluster, pod: &str, words: &str) {
-    cluster.node.eventually(&format!("{pod} is told: {words}"), |_| {
+fn wait_for_event(cluster: &Cluster, pod: &str, message: &str) {
+    cluster.node.eventually(&format!("{pod} has the event: {message}"), |_| {
         let events = cluster.events("Pod", pod);
-        if events.iter().any(|event| event.contains(words)) { Ok(()) } else { Err(format!("{events:?}")) }
+        if events.iter().any(|event| event.contains(message)) { Ok(()) } else { Err(format!("{events:?}")) }
     });
 }
 
 #[test]
 fn persistent_volume_claims_mount_directories_and_devices_and_report_failures() {
     let cluster = Cluster::start();
-    cluster.ready();
+    cluster.wait_until_ready();
     let disk = cluster.node.path("disk");
     fs::create_dir_all(disk.join("sub")).expect("a directory");
     fs::write(disk.join("sub/file"), "kept").expect("a file");
@@ -75,13 +75,13 @@ fn persistent_volume_claims_mount_directories_and_devices_and_report_failures() 
     let mut pod = with_claim(shell_pod("late", FOREVER), "late", mounted());
     pod["spec"]["securityContext"] = json!({"fsGroup": 4242});
     cluster.kubectl.apply(&[pod]);
-    let words = "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], failed to process \
+    let message = "Unable to attach or mount volumes: unmounted volumes=[data], unattached volumes=[], failed to process \
                  volumes=[data]: error processing PVC default/late: PVC is not bound";
-    told(&cluster, "late", words);
+    wait_for_event(&cluster, "late", message);
     set_bound(&cluster, "late");
     let late = cluster.running("late");
-    let seen = fs::metadata(disk.join("sub/file")).expect("a file");
-    assert_eq!((seen.gid(), seen.mode() & 0o7777), (4242, 0o660), "it was given to the pod's group");
+    let metadata = fs::metadata(disk.join("sub/file")).expect("a file");
+    assert_eq!((metadata.gid(), metadata.mode() & 0o7777), (4242, 0o660), "it was given to the pod's group");
     let at =
         cluster.node.path("root/pods").join(uid(&late)).join("volumes/kubernetes.io~local-volume/pv-late");
     assert_eq!(fs::read_to_string(at.join("sub/file")).expect("a file"), "kept");
@@ -98,7 +98,7 @@ fn persistent_volume_claims_mount_directories_and_devices_and_report_failures() 
     let mut second = with_claim(shell_pod("second", FOREVER), "late", mounted());
     second["spec"]["securityContext"] = json!({"fsGroup": 4343});
     cluster.kubectl.apply(&[second]);
-    told(
+    wait_for_event(
         &cluster,
         "second",
         "The requested fsGroup is 4343, but the volume pv-late has GID 4242. The volume may not be shareable.",
@@ -117,18 +117,18 @@ fn persistent_volume_claims_mount_directories_and_devices_and_report_failures() 
     ]);
     let raw = cluster.running("raw");
     cluster.node.eventually("the container has the device", |node| {
-        let said = node.said(&raw, "main");
-        if said.starts_with("brw") && said.contains("7, 250") { Ok(()) } else { Err(said) }
+        let output = node.logs(&raw, "main");
+        if output.starts_with("brw") && output.contains("7, 250") { Ok(()) } else { Err(output) }
     });
-    told(&cluster, "raw", "MapVolume.MapPodDevice succeeded for volume \"pv-raw\" volumeMapPath ");
+    wait_for_event(&cluster, "raw", "MapVolume.MapPodDevice succeeded for volume \"pv-raw\" volumeMapPath ");
     bind(&cluster, "driver", json!({"csi": {"driver": "d.example", "volumeHandle": "h"}}));
     set_bound(&cluster, "driver");
     cluster.kubectl.apply(&[with_claim(once_pod("driver", "true"), "driver", mounted())]);
-    for (pod, words) in [
+    for (pod, message) in [
         ("wrong", "volume data has volumeMode Block, but is specified in volumeMounts"),
         ("driver", "driver name d.example not found in the list of registered CSI drivers"),
     ] {
-        told(&cluster, pod, words);
+        wait_for_event(&cluster, pod, message);
     }
     for pod in [late, second, raw] {
         cluster.kubectl.ok(&[
@@ -137,13 +137,17 @@ fn persistent_volume_claims_mount_directories_and_devices_and_report_failures() 
             pod["metadata"]["name"].as_str().expect("a name"),
             "--wait=false",
         ]);
-        cluster.gone(&pod);
+        cluster.wait_until_gone(&pod);
     }
-    assert_eq!(fs::read_to_string(disk.join("sub/file")).expect("a file"), "kept", "the disk is the user's");
+    assert_eq!(
+        fs::read_to_string(disk.join("sub/file")).expect("a file"),
+        "kept",
+        "the disk content is unchanged"
+    );
 }
 
 /// Reads both keys through one opened directory, as a careful program does. `None`: the directory was removed meanwhile.
-fn look(volume: &Path) -> Option<(String, String)> {
+fn read_keys(volume: &Path) -> Option<(String, String)> {
     let data: PathBuf = volume.join(fs::read_link(volume.join("..data")).ok()?);
     Some((fs::read_to_string(data.join("a")).ok()?, fs::read_to_string(data.join("b")).ok()?))
 }
@@ -151,7 +155,7 @@ fn look(volume: &Path) -> Option<(String, String)> {
 #[test]
 fn volume_update_is_atomic_for_a_million_reads() {
     let cluster = Cluster::start();
-    cluster.ready();
+    cluster.wait_until_ready();
     let config = |n: usize| {
         let text = format!("{n}:").repeat(2000);
         json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "cfg"}, "data": {"a": text, "b": text}})
@@ -169,8 +173,8 @@ fn volume_update_is_atomic_for_a_million_reads() {
         let (volume, is_over) = (volume.clone(), is_over.clone());
         move || {
             let (mut versions, mut gone) = (std::collections::BTreeSet::new(), 0_usize);
-            for _ in 0..LOOKS {
-                match look(&volume) {
+            for _ in 0..READS {
+                match read_keys(&volume) {
                     Some((a, b)) => {
                         assert_eq!(a, b, "two keys of one update");
                         assert!(a.len() > 3999, "a whole file");
@@ -189,10 +193,10 @@ fn volume_update_is_atomic_for_a_million_reads() {
         cluster.kubectl.apply(&[config(updates)]);
     }
     let (versions, gone) = reader.join().expect("no half update");
-    eprintln!("{updates} updates, {versions} versions seen, {gone} looks fell into a change");
-    assert!(versions > 3 && gone < LOOKS / 100, "{versions} versions, {gone} looks lost");
+    eprintln!("{updates} updates, {versions} versions seen, {gone} reads hit an update");
+    assert!(versions > 3 && gone < READS / 100, "{versions} versions, {gone} lost reads");
     let last = config(updates)["data"]["a"].clone();
-    cluster.node.eventually("the last update is seen", |_| match look(&volume) {
+    cluster.node.eventually("the last update is seen", |_| match read_keys(&volume) {
         Some((a, _)) if last == a.as_str() => Ok(()),
         other => Err(format!("{:?}", other.map(|(a, _)| a.chars().take(8).collect::<String>()))),
     });

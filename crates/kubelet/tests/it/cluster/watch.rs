@@ -30,18 +30,18 @@ impl Watch {
 
     /// All events so far, in order.
     pub(crate) fn events(&self) -> Vec<Value> {
-        self.told_after(0).0
+        self.events_after(0).0
     }
 
     /// The events since the last call.
-    pub(crate) fn news(&mut self) -> Vec<Value> {
-        let (events, end) = self.told_after(self.read);
+    pub(crate) fn new_events(&mut self) -> Vec<Value> {
+        let (events, end) = self.events_after(self.read);
         self.read = end;
         events
     }
 
     /// The events that begin at this offset of the file, and where they end.
-    fn told_after(&self, begin: usize) -> (Vec<Value>, usize) {
+    fn events_after(&self, begin: usize) -> (Vec<Value>, usize) {
         let mut file = std::fs::File::open(&self.file).expect("the stream so far");
         file.seek(SeekFrom::Start(begin as u64)).expect("as far as it was read");
         let mut text = String::new();
@@ -66,49 +66,49 @@ impl Drop for Watch {
 
 /// Reports what is wrong with the history of each pod, from its creation to its deletion: it has both, its phase never goes back,
 /// its container is one and the same, and every update changes something. At most `most` updates are allowed.
-pub(crate) fn oddities(events: &[Value], most: usize) -> Vec<String> {
-    let mut lives: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
-    let mut odd = Vec::new();
+pub(crate) fn violations(events: &[Value], max_updates: usize) -> Vec<String> {
+    let mut histories: BTreeMap<String, Vec<&Value>> = BTreeMap::new();
+    let mut violations = Vec::new();
     let mut last_version = 0;
     for event in events {
         let meta = &event["object"]["metadata"];
         let version = meta["resourceVersion"].as_str().and_then(|text| text.parse().ok()).unwrap_or(0);
         if version <= last_version {
-            odd.push(format!("{version} comes after {last_version}"));
+            violations.push(format!("{version} comes after {last_version}"));
         }
         last_version = version;
-        lives.entry(meta["uid"].to_string()).or_default().push(event);
+        histories.entry(meta["uid"].to_string()).or_default().push(event);
     }
-    odd.extend(lives.values().flat_map(|life| oddities_of(life, most)));
-    odd
+    violations.extend(histories.values().flat_map(|history| violations_of(history, max_updates)));
+    violations
 }
 
-fn oddities_of(life: &[&Value], most: usize) -> Vec<String> {
-    let mut odd = Vec::new();
-    let kinds: Vec<&str> = life.iter().filter_map(|event| event["type"].as_str()).collect();
+fn violations_of(history: &[&Value], max_updates: usize) -> Vec<String> {
+    let mut violations = Vec::new();
+    let kinds: Vec<&str> = history.iter().filter_map(|event| event["type"].as_str()).collect();
     let between = kinds.iter().filter(|kind| **kind == "MODIFIED").count();
     if kinds.first() != Some(&"ADDED") || kinds.last() != Some(&"DELETED") || between + 2 != kinds.len() {
-        odd.push(format!("{kinds:?}"));
+        violations.push(format!("{kinds:?}"));
     }
-    if between > most {
-        odd.push(format!("{between} changes, where {most} are enough"));
+    if between > max_updates {
+        violations.push(format!("{between} updates, expected at most {max_updates}"));
     }
-    for pair in life.windows(2) {
+    for pair in history.windows(2) {
         let [before, after] = [&pair[0]["object"], &pair[1]["object"]];
         if rank(after) < rank(before) {
-            odd.push(format!("{} after {}", after["status"]["phase"], before["status"]["phase"]));
+            violations.push(format!("{} after {}", after["status"]["phase"], before["status"]["phase"]));
         }
         let [id, next] =
             [before, after].map(|pod| pod["status"]["containerStatuses"][0]["containerID"].clone());
         if id.is_string() && id != next {
-            odd.push(format!("container {next} after {id}"));
+            violations.push(format!("container {next} after {id}"));
         }
         if pair[1]["type"] == "MODIFIED" && without_version(before) == without_version(after) {
-            odd.push("a change that changes nothing".to_owned());
+            violations.push("an update without a change".to_owned());
         }
     }
-    let name = &life[0]["object"]["metadata"]["name"];
-    odd.into_iter().map(|what| format!("{name}: {what}")).collect()
+    let name = &history[0]["object"]["metadata"]["name"];
+    violations.into_iter().map(|what| format!("{name}: {what}")).collect()
 }
 
 fn rank(pod: &Value) -> u8 {
@@ -137,19 +137,19 @@ fn pod_history_check_reports_invalid_transitions() {
     };
     let born = event("ADDED", 1, "Pending", "x");
     let good = [born.clone(), event("MODIFIED", 2, "Running", "x"), event("DELETED", 3, "Running", "x")];
-    assert_eq!(oddities(&good, 1), Vec::<String>::new());
-    assert_eq!(oddities(&good, 0), [r#""a": 1 changes, where 0 are enough"#]);
-    assert_eq!(oddities(&good[..2], 1), [r#""a": ["ADDED", "MODIFIED"]"#]);
+    assert_eq!(violations(&good, 1), Vec::<String>::new());
+    assert_eq!(violations(&good, 0), [r#""a": 1 updates, expected at most 0"#]);
+    assert_eq!(violations(&good[..2], 1), [r#""a": ["ADDED", "MODIFIED"]"#]);
     let bad = [
         event("ADDED", 2, "Running", "x"),
         event("MODIFIED", 3, "Running", "x"),
         event("DELETED", 1, "Pending", "y"),
     ];
     assert_eq!(
-        oddities(&bad, 9),
+        violations(&bad, 9),
         [
             "1 comes after 3",
-            r#""a": a change that changes nothing"#,
+            r#""a": an update without a change"#,
             r#""a": "Pending" after "Running""#,
             r#""a": container "y" after "x""#,
         ]

@@ -58,20 +58,20 @@ fn apparmor_profile_confines_a_container() {
     of_pod["spec"]["securityContext"] = json!({"appArmorProfile": of_container});
     node.apply("of-pod", &of_pod);
     for name in ["guarded", "of-pod"] {
-        let said = node.output(name);
-        assert!(said.starts_with(&format!("{NAME} (enforce)\n")), "{said}");
-        assert!(said.contains("Permission denied") && !said.contains("written"), "{said}");
+        let output = node.output(name);
+        assert!(output.starts_with(&format!("{NAME} (enforce)\n")), "{output}");
+        assert!(output.contains("Permission denied") && !output.contains("written"), "{output}");
     }
     assert_eq!(node.output("default"), "cri-containerd.apparmor.d (enforce)\nwritten\n");
     assert_eq!(node.output("free"), "unconfined\nwritten\n");
-    a_missing_profile_is_named(&node);
+    missing_profile_is_reported(&node);
 }
 
 /// A profile that is not loaded keeps the container from starting, and is reported by name.
-fn a_missing_profile_is_named(node: &Node) {
+fn missing_profile_is_reported(node: &Node) {
     let profile = json!({"type": "Localhost", "localhostProfile": "no-such-profile"});
     node.apply("lost", &confined("lost", profile));
-    let pod = node.pod_when("lost", "says what is missing", |pod| {
+    let pod = node.pod_when("lost", "reports what is missing", |pod| {
         let waiting = &container(pod, "main")["state"]["waiting"];
         waiting["message"].as_str().is_some_and(|message| message.contains("no-such-profile"))
     });

@@ -6,18 +6,20 @@ use std::process::{Child, Command};
 use crate::cluster::{Cluster, bound};
 use crate::node::{FOREVER, Node, container, shell_pod, uid};
 use crate::resources::{kernel_bytes, memory_bytes};
-use crate::stubborn::Stubborn;
+use crate::unkillable::Unkillable;
 use model::CgroupDriver;
 use serde_json::{Value, json};
 
 /// Where systemd and the kernel agree: this test has the whole machine, and only one kubelet here uses the driver.
 const KUBEPODS: &str = "/sys/fs/cgroup/kubepods.slice";
 
-fn slice(tier: &str, uid: &str) -> PathBuf {
+fn slice(qos_class: &str, uid: &str) -> PathBuf {
     let uid = uid.replace('-', "_");
-    match tier {
+    match qos_class {
         "" => format!("{KUBEPODS}/kubepods-pod{uid}.slice").into(),
-        tier => format!("{KUBEPODS}/kubepods-{tier}.slice/kubepods-{tier}-pod{uid}.slice").into(),
+        qos_class => {
+            format!("{KUBEPODS}/kubepods-{qos_class}.slice/kubepods-{qos_class}-pod{uid}.slice").into()
+        }
     }
 }
 
@@ -120,20 +122,20 @@ fn systemd_cgroup_driver_creates_slices_with_qos_values_and_removes_them() {
         "memoryThrottlingFactor": 0.5, "memorySwap": {"swapBehavior": "LimitedSwap"},
         "kubeletCgroups": "/guest-daemons/kubelet", "systemCgroups": "/guest-system",
     });
-    let mut cluster = Cluster::around(Node::on_containerd_with(CgroupDriver::Systemd, settings));
+    let mut cluster = Cluster::with_node(Node::on_containerd_with(CgroupDriver::Systemd, settings));
     cluster.node.add_flags(&["--runtime-cgroups", "/guest-daemons/runtime"]);
     let node = &mut cluster.node;
-    swap_is_refused_unless_allowed(node);
+    swap_is_rejected_unless_allowed(node);
     node.start_kubelet();
     let both = json!({"cpu": "500m", "memory": "64Mi"});
     node.apply("guaranteed", &pod("guaranteed", json!({"limits": both})));
     // Static pods are critical and get no swap. The name in the API is as a static pod's would be.
-    let asks = json!({"requests": {"cpu": "250m", "memory": "32Mi"}});
-    cluster.kubectl.create(&[bound(pod("burstable-node", asks))]);
+    let resources = json!({"requests": {"cpu": "250m", "memory": "32Mi"}});
+    cluster.kubectl.create(&[bound(pod("burstable-node", resources))]);
     node.apply("besteffort", &pod("besteffort", json!({})));
     let pods = ["guaranteed", "burstable", "besteffort"].map(|name| node.running(name));
-    let [guaranteed, burstable, best_effort] =
-        [("", 0), ("burstable", 1), ("besteffort", 2)].map(|(tier, at)| slice(tier, &uid(&pods[at])));
+    let [guaranteed, burstable, best_effort] = [("", 0), ("burstable", 1), ("besteffort", 2)]
+        .map(|(qos_class, at)| slice(qos_class, &uid(&pods[at])));
     check_limits(&guaranteed, &burstable, &best_effort);
     let unit = guaranteed.file_name().and_then(|name| name.to_str()).expect("a name");
     let of = |property: &str| systemctl(&["show", "--value", "--property", property, unit]);
@@ -142,9 +144,9 @@ fn systemd_cgroup_driver_creates_slices_with_qos_values_and_removes_them() {
         (of("CPUWeight"), of("CPUQuotaPerSecUSec"), of("TasksMax")),
         ("20".into(), "500ms".into(), "200".into())
     );
-    node.eventually("the QoS cgroups follow their pods, and all pods what the node has", |_| {
-        let tiers = ["kubepods-burstable.slice", "kubepods-besteffort.slice"];
-        let weights = tiers.map(|tier| read(&Path::new(KUBEPODS).join(tier), "cpu.weight"));
+    node.eventually("the QoS cgroups follow their pods, and kubepods follows node allocatable", |_| {
+        let slices = ["kubepods-burstable.slice", "kubepods-besteffort.slice"];
+        let weights = slices.map(|name| read(&Path::new(KUBEPODS).join(name), "cpu.weight"));
         let has_limit = read(Path::new(KUBEPODS), "memory.max") != "max";
         if weights == ["10", "1"] && has_limit { Ok(()) } else { Err(format!("{weights:?} {has_limit}")) }
     });
@@ -155,12 +157,12 @@ fn systemd_cgroup_driver_creates_slices_with_qos_values_and_removes_them() {
     assert_eq!(cgroup_of(node.container_pid(&pods[1], "main")), scopes[1]);
 
     // A container's memory request is protected by memory.min, and memory.high throttles half way to the limit.
-    let (asked, most) = (32 << 20, memory_bytes() - (100 << 20));
-    let high = (asked + (most - asked) / 2) / 4096 * 4096;
-    assert_eq!(read(&scopes[1], "memory.low"), asked.to_string());
+    let (request, limit) = (32 << 20, memory_bytes() - (100 << 20));
+    let high = (request + (limit - request) / 2) / 4096 * 4096;
+    assert_eq!(read(&scopes[1], "memory.low"), request.to_string());
     assert_eq!(read(&scopes[1], "memory.high"), high.to_string());
-    swap_is_shared_out(asked, &scopes);
-    processes_are_where_they_are_named(node, &in_root);
+    check_swap_limits(request, &scopes);
+    check_process_cgroups(node, &in_root);
 
     // systemd reloads its units, and the kubelet restarts: nothing changes for the pods.
     systemctl(&["daemon-reload"]);
@@ -169,16 +171,16 @@ fn systemd_cgroup_driver_creates_slices_with_qos_values_and_removes_them() {
     assert_eq!(container(&again, "main")["containerID"], container(&pods[1], "main")["containerID"]);
     check_limits(&guaranteed, &burstable, &best_effort);
 
-    let mut stubborn = Stubborn::on_a_disk();
-    stubborn.enter(&best_effort);
+    let mut unkillable = Unkillable::on_a_disk();
+    unkillable.enter(&best_effort);
     cluster.kubectl.delete("burstable-node");
     node.delete("guaranteed");
     node.delete("besteffort");
-    node.logged("Processes of the pod do not exit, keeping its cgroup until they do");
-    assert!(stubborn.lives() && best_effort.exists());
-    stubborn.let_go();
+    node.wait_for_log("Processes of the pod do not exit, keeping its cgroup until they do");
+    assert!(unkillable.is_alive() && best_effort.exists());
+    unkillable.let_exit();
     for (name, pod) in ["guaranteed", "burstable", "besteffort"].iter().zip(&pods) {
-        node.gone(name, &uid(pod));
+        node.wait_until_gone(name, &uid(pod));
     }
     node.eventually("no slice is left", |_| {
         let mut left = [&guaranteed, &burstable, &best_effort].into_iter().filter(|slice| slice.exists());
@@ -201,7 +203,7 @@ fn cgroup_of(pid: u32) -> PathBuf {
     Path::new("/sys/fs/cgroup").join(cgroup)
 }
 
-fn swap_is_refused_unless_allowed(node: &mut Node) {
+fn swap_is_rejected_unless_allowed(node: &mut Node) {
     node.configure(json!({"failSwapOn": true}));
     node.spawn_kubelet();
     assert_eq!(node.wait_for_exit().code(), Some(1));
@@ -210,15 +212,15 @@ fn swap_is_refused_unless_allowed(node: &mut Node) {
 }
 
 /// A Burstable container gets the share of the node's swap that its memory request has of the memory, the others none.
-fn swap_is_shared_out(asked: i64, scopes: &[PathBuf; 3]) {
-    let share = asked * kernel_bytes("SwapTotal:") / memory_bytes() / 4096 * 4096;
+fn check_swap_limits(request: i64, scopes: &[PathBuf; 3]) {
+    let share = request * kernel_bytes("SwapTotal:") / memory_bytes() / 4096 * 4096;
     assert!(share > 0, "the machine swaps");
     let limits = scopes.each_ref().map(|scope| read(scope, "memory.swap.max"));
     assert_eq!(limits, ["0".to_owned(), share.to_string(), "0".to_owned()]);
 }
 
 /// The kubelet, the runtime, and the processes of the root cgroup are moved; a process in another cgroup stays there.
-fn processes_are_where_they_are_named(node: &Node, in_root: &InRoot) {
+fn check_process_cgroups(node: &Node, in_root: &InRoot) {
     let runtime = node.containerd().pid().expect("it runs");
     let named = [
         (node.kubelet_pid(), "guest-daemons/kubelet"),

@@ -6,15 +6,15 @@ use serde_json::json;
 
 use crate::node::{FOREVER, Node, shell_pod, uid};
 
-const SET_ASIDE: &str = "/proc/sys/vm/nr_hugepages";
+const RESERVED: &str = "/proc/sys/vm/nr_hugepages";
 
 /// Pages of 2 MiB that are reserved on the machine until this is dropped.
 struct Pages;
 
 impl Pages {
-    fn set_aside(count: u32) -> Self {
-        std::fs::write(SET_ASIDE, count.to_string()).expect("pages are set aside");
-        assert_eq!(std::fs::read_to_string(SET_ASIDE).expect("a number").trim(), count.to_string());
+    fn reserve(count: u32) -> Self {
+        std::fs::write(RESERVED, count.to_string()).expect("huge pages are reserved");
+        assert_eq!(std::fs::read_to_string(RESERVED).expect("a number").trim(), count.to_string());
         Self
     }
 
@@ -27,14 +27,14 @@ impl Pages {
 
 impl Drop for Pages {
     fn drop(&mut self) {
-        let _ = std::fs::write(SET_ASIDE, "0");
+        let _ = std::fs::write(RESERVED, "0");
     }
 }
 
 #[test]
 #[ignore = "sets huge pages aside: scripts/vm"]
 fn pod_uses_requested_hugepages_through_a_volume_and_frees_them() {
-    let _pages = Pages::set_aside(8);
+    let _pages = Pages::reserve(8);
     let node = Node::start();
     let script = format!(
         "grep ' /huge ' /proc/mounts | cut -d' ' -f3; fallocate -l 4M /huge/x && echo taken; {FOREVER}"
@@ -46,9 +46,9 @@ fn pod_uses_requested_hugepages_through_a_volume_and_frees_them() {
     main["resources"] = json!({"limits": {"hugepages-2Mi": "8Mi", "memory": "32Mi", "cpu": "100m"}});
     node.apply("huge", &pod);
     let pod = node.running("huge");
-    node.eventually("the container has taken its pages", |node| {
-        let said = node.said(&pod, "main");
-        if said == "hugetlbfs\ntaken\n" { Ok(()) } else { Err(said) }
+    node.eventually("the container has allocated its huge pages", |node| {
+        let output = node.logs(&pod, "main");
+        if output == "hugetlbfs\ntaken\n" { Ok(()) } else { Err(output) }
     });
     assert_eq!(Pages::free(), "6");
     let process = format!("/proc/{}/cgroup", node.container_pid(&pod, "main"));
@@ -62,6 +62,6 @@ fn pod_uses_requested_hugepages_through_a_volume_and_frees_them() {
     }
 
     node.delete("huge");
-    node.gone("huge", &uid(&pod));
+    node.wait_until_gone("huge", &uid(&pod));
     assert_eq!(Pages::free(), "8");
 }

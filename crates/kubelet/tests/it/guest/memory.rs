@@ -24,13 +24,13 @@ fn children(pid: u32) -> Vec<u32> {
 
 #[test]
 #[ignore = "lowers OOM scores, needs cgroup v2: scripts/vm"]
-fn oom_killer_prefers_best_effort_pods_and_single_process_oom_kill_is_respected() {
+fn oom_score_adj_protects_node_and_guaranteed_pods_and_single_process_oom_kill_is_applied() {
     let mut node = Node::start();
-    the_node_and_guaranteed_pods_come_last(&node);
-    all_of_a_container_ends_unless_the_node_says_otherwise(&mut node);
+    check_oom_scores(&node);
+    check_single_process_oom_kill(&mut node);
 }
 
-fn the_node_and_guaranteed_pods_come_last(node: &Node) {
+fn check_oom_scores(node: &Node) {
     assert_eq!(score(node.kubelet_pid()), -999);
     let mut pod = shell_pod("guaranteed", FOREVER);
     pod["spec"]["containers"][0]["resources"] = json!({"limits": {"cpu": "100m", "memory": "64Mi"}});
@@ -60,19 +60,19 @@ fn child_was_killed(output: &str) -> bool {
     lines == ["child 137"] || lines == ["Killed", "child 137"]
 }
 
-fn all_of_a_container_ends_unless_the_node_says_otherwise(node: &mut Node) {
+fn check_single_process_oom_kill(node: &mut Node) {
     node.apply("together", &greedy("together"));
     let pod = node.pod_when("together", "has lost a container", |pod| {
         container(pod, "main")["state"]["terminated"]["exitCode"] == 137
     });
     // The runtime reports that memory was the reason, and not always at once.
-    node.eventually("the kubelet says what the runtime says", |node| {
+    node.eventually("the kubelet reports the reason of the runtime", |node| {
         let pod = node.pod("together").ok_or("no pod")?;
-        let told = container(&pod, "main")["state"]["terminated"]["reason"].clone();
-        let known = node.reason_of(&pod, "main");
-        if told == known { Ok(()) } else { Err(format!("told {told}, known {known}")) }
+        let reported = container(&pod, "main")["state"]["terminated"]["reason"].clone();
+        let expected = node.reason_of(&pod, "main");
+        if reported == expected { Ok(()) } else { Err(format!("reported {reported}, expected {expected}")) }
     });
-    assert_eq!(node.said(&pod, "main"), "");
+    assert_eq!(node.logs(&pod, "main"), "");
     let calm = container(&pod, "calm");
     assert!(calm["state"]["running"].is_object() && restarts(&pod, "calm") == 0, "{calm}");
 
@@ -80,8 +80,8 @@ fn all_of_a_container_ends_unless_the_node_says_otherwise(node: &mut Node) {
     node.restart_kubelet();
     node.apply("alone", &greedy("alone"));
     let pod = node.running("alone");
-    node.eventually("the child is killed alone", |node| {
-        let output = node.said(&pod, "main");
+    node.eventually("only the child is killed", |node| {
+        let output = node.logs(&pod, "main");
         if child_was_killed(&output) { Ok(()) } else { Err(output) }
     });
     let pod = node.running("alone");

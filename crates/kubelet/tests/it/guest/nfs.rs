@@ -50,7 +50,7 @@ impl Server {
         run("rpc.nfsd", &["--host", "127.0.0.1", "--no-nfs-version", "3", "2"]);
     }
 
-    fn die(&self) {
+    fn kill(&self) {
         run("rpc.nfsd", &["0"]);
     }
 }
@@ -83,7 +83,7 @@ fn writer(cluster: &Cluster, server: &Server) {
     let nfs = json!({"server": "127.0.0.1", "path": server.export});
     bind(cluster, "share", json!({"nfs": nfs, "mountOptions": options}));
     set_bound(cluster, "share");
-    let write = format!("(while :; do echo said >> /data/log; sleep 1; done) & {FOREVER}");
+    let write = format!("(while :; do echo written >> /data/log; sleep 1; done) & {FOREVER}");
     cluster.kubectl.create(&[with_claim(shell_pod("claimed-node", &write), "share", mounted())]);
 }
 
@@ -97,35 +97,35 @@ fn pods_share_an_nfs_export_and_survive_the_death_of_its_server() {
     let read = format!("until cat /data/log 2>/dev/null; do sleep 1; done; {FOREVER}");
     node.apply("inline", &with_nfs(shell_pod("inline", &read), &server));
     let (claimed, inline) = (node.running("claimed"), node.running("inline"));
-    node.eventually("one reads what the other wrote", |node| match node.said(&inline, "main") {
-        said if said.starts_with("said\n") => Ok(()),
-        said => Err(said),
+    node.eventually("one reads what the other wrote", |node| match node.logs(&inline, "main") {
+        output if output.starts_with("written\n") => Ok(()),
+        output => Err(output),
     });
     let mounts = nfs_mounts(&cluster);
     assert!(mounts.len() == 2 && mounts.iter().any(|line| line.contains("noatime")), "{mounts:?}");
     let volume = node.path("root/pods").join(uid(&claimed)).join("volumes/kubernetes.io~nfs/pv-share");
-    let held = std::fs::File::open(volume.join("log")).expect("a file");
+    let open_file = std::fs::File::open(volume.join("log")).expect("a file");
 
-    server.die();
+    server.kill();
     node.apply("late", &with_nfs(shell_pod("late", FOREVER), &server));
     cluster.kubectl.delete("claimed-node");
     node.delete("inline");
-    node.apply("beside", &shell_pod("beside", FOREVER));
-    let beside = node.running("beside");
-    node.delete("beside");
-    node.gone("beside", &uid(&beside));
-    node.logged(&format!("pv-share: device or resource busy (held by {} (", std::process::id()));
+    node.apply("neighbour", &shell_pod("neighbour", FOREVER));
+    let neighbour = node.running("neighbour");
+    node.delete("neighbour");
+    node.wait_until_gone("neighbour", &uid(&neighbour));
+    node.wait_for_log(&format!("pv-share: device or resource busy (held by {} (", std::process::id()));
     let late = node.pod("late").expect("the pod");
     assert_eq!(late["status"]["phase"], "Pending", "it waits for its volume");
 
     server.resume();
-    drop(held);
+    drop(open_file);
     node.running("late");
     node.delete("late");
     for (name, pod) in [("claimed", &claimed), ("inline", &inline), ("late", &late)] {
-        node.gone(name, &uid(pod));
+        node.wait_until_gone(name, &uid(pod));
     }
     assert_eq!(nfs_mounts(&cluster), Vec::<String>::new());
     let log = std::fs::read_to_string(server.export.join("log")).expect("what was written");
-    assert!(log.lines().all(|line| line == "said"), "{log}");
+    assert!(log.lines().all(|line| line == "written"), "{log}");
 }

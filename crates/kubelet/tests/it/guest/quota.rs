@@ -15,7 +15,7 @@ const MEBIBYTE: u64 = 1 << 20;
 
 fn write(path: PathBuf, mebibytes: u64) -> File {
     let mut file = File::create(path).expect("a file");
-    (0..mebibytes).for_each(|_| file.write_all(&[7; 1 << 20]).expect("room"));
+    (0..mebibytes).for_each(|_| file.write_all(&[7; 1 << 20]).expect("enough space"));
     // What is not yet on the disk may not be counted yet.
     file.sync_all().expect("it is written");
     file
@@ -78,7 +78,7 @@ fn project_quota_counts_volumes_of_user_namespace_pods_over_restarts() {
     let pods = volumes.keys().map(|name| (*name, uid(&node.running(name))));
     let pods: BTreeMap<&str, String> = pods.collect();
     pods.keys().for_each(|name| node.delete(name));
-    pods.iter().for_each(|(name, uid)| node.gone(name, uid));
+    pods.iter().for_each(|(name, uid)| node.wait_until_gone(name, uid));
     node.kill_kubelet();
     drop(disk);
 }

@@ -29,8 +29,8 @@ fn logind(property: &str) -> String {
         "/org/freedesktop/login1",
         "org.freedesktop.login1.Manager",
     ];
-    let told = run("busctl", &[&bus[..], &[property]].concat());
-    told.split_once(' ').map(|(_, value)| value.to_owned()).unwrap_or(told)
+    let reply = run("busctl", &[&bus[..], &[property]].concat());
+    reply.split_once(' ').map(|(_, value)| value.to_owned()).unwrap_or(reply)
 }
 
 fn locks() -> String {
@@ -38,9 +38,9 @@ fn locks() -> String {
 }
 
 /// While this exists, a shutdown by `halt.target` stops nothing.
-struct HarmlessEnd;
+struct HarmlessHalt;
 
-impl HarmlessEnd {
+impl HarmlessHalt {
     fn new() -> Self {
         std::fs::create_dir_all(Path::new(HARMLESS).parent().expect("a directory")).expect("made");
         std::fs::write(HARMLESS, "[Unit]\nDescription=An end that ends nothing\nDefaultDependencies=no\n")
@@ -58,7 +58,7 @@ impl HarmlessEnd {
     }
 }
 
-impl Drop for HarmlessEnd {
+impl Drop for HarmlessHalt {
     fn drop(&mut self) {
         // The unit stays for as long as logind may still use it.
         for _ in 0..100 {
@@ -93,13 +93,13 @@ fn ended_at(pod: &Value) -> String {
 #[test]
 #[ignore = "needs systemd and logind: scripts/vm"]
 fn graceful_node_shutdown_ends_pods_by_priority_and_a_cancelled_shutdown_is_reverted() {
-    let end = HarmlessEnd::new();
+    let end = HarmlessHalt::new();
     let node =
         Node::start_with(json!({"shutdownGracePeriod": "120s", "shutdownGracePeriodCriticalPods": "60s"}));
     let volumes = json!({"volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}]});
     node.apply("web", &slow("web", 2, &volumes));
     node.apply("driver", &slow("driver", 1, &json!({"priority": 2_000_001_000})));
-    node.eventually("logind knows who holds up the end, and for how long it may", |_| {
+    node.eventually("logind knows the inhibitor and its maximum delay", |_| {
         let (locks, longest) = (locks(), logind("InhibitDelayMaxUSec"));
         let is_so = locks.contains("Kubelet needs time to handle node shutdown") && longest == "120000000";
         if is_so { Ok(()) } else { Err(format!("{longest} {locks}")) }
@@ -111,23 +111,23 @@ fn graceful_node_shutdown_ends_pods_by_priority_and_a_cancelled_shutdown_is_reve
     assert!(volume.exists(), "{}", volume.display());
 
     end.announce();
-    node.logged("Shutdown manager detected shutdown event");
-    node.logged("node is shutting down");
+    node.wait_for_log("Shutdown manager detected shutdown event");
+    node.wait_for_log("node is shutting down");
     let ended = |name: &str| {
         node.pod_when(name, "has ended with the node", |pod| pod["status"]["reason"] == "Terminated")
     };
     let (web, driver) = (ended("web"), ended("driver"));
     for pod in [&web, &driver] {
-        let said = "Pod was terminated in response to imminent node shutdown.";
-        assert_eq!((&pod["status"]["phase"], &pod["status"]["message"]), (&json!("Failed"), &json!(said)));
+        let message = "Pod was terminated in response to imminent node shutdown.";
+        assert_eq!((&pod["status"]["phase"], &pod["status"]["message"]), (&json!("Failed"), &json!(message)));
         assert_eq!(condition(pod, "DisruptionTarget"), "True");
     }
     assert!(ended_at(&web) < ended_at(&driver), "{} {}", ended_at(&web), ended_at(&driver));
 
     // The lock is released, logind stops nothing, and announces the cancellation.
-    node.logged("Shutdown manager detected shutdown cancellation");
-    assert!(!volume.exists(), "logind went on before {} was gone", volume.display());
-    node.eventually("the next end is held up", |_| {
+    node.wait_for_log("Shutdown manager detected shutdown cancellation");
+    assert!(!volume.exists(), "logind continued before {} was gone", volume.display());
+    node.eventually("the next shutdown is inhibited", |_| {
         if locks().contains("kubelet") { Ok(()) } else { Err(locks()) }
     });
     assert_eq!(logind("PreparingForShutdown"), "false");

@@ -65,7 +65,7 @@ fn systemd_watchdog_restarts_a_hanging_kubelet_and_the_journal_shows_it() {
     node.apply("web", &shell_pod("web", FOREVER));
     let pod = node.running("web");
     let (kubelet, web) = (unit.pid(), node.container_pid(&pod, "main"));
-    node.eventually("it was fed more often than one watchdog period asks for", |_| {
+    node.eventually("it was notified more often than one watchdog period requires", |_| {
         let fed = unit.property("WatchdogTimestampMonotonic").parse::<u64>().map_err(|e| e.to_string())?;
         let began =
             unit.property("ActiveEnterTimestampMonotonic").parse::<u64>().map_err(|e| e.to_string())?;
@@ -80,18 +80,18 @@ fn systemd_watchdog_restarts_a_hanging_kubelet_and_the_journal_shows_it() {
     });
     let pod = node.running("web");
     assert_ne!(unit.pid(), kubelet);
-    assert_eq!(node.container_pid(&pod, "main"), web, "the pod did not notice");
+    assert_eq!(node.container_pid(&pod, "main"), web, "the pod is not affected");
 
-    let ask = |query: &str| {
+    let query_journal = |query: &str| {
         let path = format!("/logs/?query={}{query}", unit.0);
         let answer = get(&node, &path).expect("an answer");
         assert_eq!(answer.status, 200, "{query}: {}", answer.body);
         answer.body
     };
-    let all = ask("");
+    let all = query_journal("");
     assert!(all.contains("Watchdog timeout") && all.matches("Kubelet version").count() == 2, "{all}");
-    let starts = ask("&pattern=kubelet%20VERSION&boot=0");
+    let starts = query_journal("&pattern=kubelet%20VERSION&boot=0");
     assert_eq!(starts.lines().filter(|line| line.contains("Kubelet version")).count(), 2, "{starts}");
-    assert_eq!(ask("&pattern=Kubelet%20version&tailLines=1").lines().count(), 1);
-    assert_eq!(ask("&sinceTime=2999-01-01T00:00:00Z"), "-- No entries --\n");
+    assert_eq!(query_journal("&pattern=Kubelet%20version&tailLines=1").lines().count(), 1);
+    assert_eq!(query_journal("&sinceTime=2999-01-01T00:00:00Z"), "-- No entries --\n");
 }

@@ -7,7 +7,7 @@ use ports::runtime::RuntimeResult;
 use super::{Method, Moment, State};
 
 /// Reserved port: no server listens there.
-pub(super) const NOBODY: &str = "http://127.0.0.1:1";
+pub(super) const CLOSED_PORT: &str = "http://127.0.0.1:1";
 
 impl State {
     /// An error unless the container runs.

@@ -25,14 +25,14 @@ const CURRENT: &str = "/pki/kubelet-client-current.pem";
 
 /// Remembers the certificates that were presented.
 #[derive(Debug, Default)]
-struct Shown {
+struct Presented {
     pairs: Mutex<Vec<PemPair>>,
     on_disk: Mutex<Option<PemPair>>,
     bootstrap: Mutex<Option<FakeCluster>>,
 }
 
 #[async_trait]
-impl ClientIdentity for Shown {
+impl ClientIdentity for Presented {
     fn show(&self, pair: &PemPair) -> CertificateResult<()> {
         self.pairs.lock().push(pair.clone());
         Ok(())
@@ -56,7 +56,7 @@ struct Member {
     api: FakeCluster,
     host: FakeHost,
     certificates: Arc<FakeCertificates>,
-    identity: Arc<Shown>,
+    identity: Arc<Presented>,
     given_up: CancellationToken,
     tasks: TaskSet,
 }
@@ -109,15 +109,15 @@ impl Member {
         }
     }
 
-    async fn pass(&self, time: Duration) {
+    async fn advance(&self, time: Duration) {
         self.clock.sleep_until(self.clock.mono() + time).await;
     }
 
     /// Lets time pass while every request is signed.
-    async fn pass_signing(&self, api: &FakeCluster, time: Duration, life: Duration) {
+    async fn advance_signing(&self, api: &FakeCluster, time: Duration, life: Duration) {
         let end = self.clock.mono() + time;
         while self.clock.mono() < end {
-            self.pass(Duration::from_secs(10)).await;
+            self.advance(Duration::from_secs(10)).await;
             api.decide_signing_requests(Verdict::Sign(life), self.now());
         }
     }
@@ -139,9 +139,9 @@ impl Member {
 async fn certificate_is_rotated_at_70_to_90_percent_of_its_lifetime_forever() {
     let node = Member::new();
     node.keep(HOUR, true);
-    node.pass(41 * MINUTE).await;
+    node.advance(41 * MINUTE).await;
     assert_eq!(node.requests(), 0);
-    node.pass_signing(&node.api, 10 * HOUR, HOUR).await;
+    node.advance_signing(&node.api, 10 * HOUR, HOUR).await;
     let shown = node.shown();
     assert!((10..=16).contains(&shown.len()), "{shown:?}");
     for (old, new) in shown.iter().zip(&shown[1..]) {
@@ -156,11 +156,11 @@ async fn certificate_is_rotated_at_70_to_90_percent_of_its_lifetime_forever() {
 async fn embedded_client_certificate_is_renewed_at_once_and_then_in_time() {
     let node = Member::new();
     node.tasks.spawn("keeper", ClientCertificate { is_embedded: true, ..node.keeper(HOUR, true) }.run());
-    node.pass_signing(&node.api, MINUTE, HOUR).await;
+    node.advance_signing(&node.api, MINUTE, HOUR).await;
     assert_eq!((node.requests(), node.shown().len()), (1, 1));
     let pair = node.identity.pairs.lock().last().cloned().unwrap();
     assert_eq!(node.host.text(CURRENT).unwrap(), format!("{}{}", pair.certificate, pair.key));
-    node.pass_signing(&node.api, 40 * MINUTE, HOUR).await;
+    node.advance_signing(&node.api, 40 * MINUTE, HOUR).await;
     assert_eq!(node.requests(), 1, "the renewed certificate is used until its own deadline");
 }
 
@@ -168,15 +168,15 @@ async fn embedded_client_certificate_is_renewed_at_once_and_then_in_time() {
 async fn unsigned_renewal_csr_is_repeated_after_15_minutes() {
     let node = Member::new();
     node.keep(10 * HOUR, true);
-    node.pass(7 * HOUR).await;
+    node.advance(7 * HOUR).await;
     while node.requests() == 0 {
-        node.pass(MINUTE).await;
+        node.advance(MINUTE).await;
     }
-    node.pass(14 * MINUTE).await;
+    node.advance(14 * MINUTE).await;
     assert_eq!(node.requests(), 1);
-    node.pass(2 * MINUTE).await;
+    node.advance(2 * MINUTE).await;
     assert_eq!(node.requests(), 2);
-    node.pass_signing(&node.api, MINUTE, HOUR).await;
+    node.advance_signing(&node.api, MINUTE, HOUR).await;
     assert_eq!(node.shown().len(), 1);
 }
 
@@ -185,7 +185,7 @@ async fn denied_renewal_csr_backs_off() {
     let node = Member::new();
     node.keep(HOUR, true);
     for _ in 0..60 {
-        node.pass(MINUTE).await;
+        node.advance(MINUTE).await;
         node.api.decide_signing_requests(Verdict::Deny, node.now());
     }
     assert!((2..=15).contains(&node.requests()), "{}", node.requests());
@@ -197,7 +197,7 @@ async fn full_disk_loses_no_certificate() {
     let node = Member::new();
     node.host.fault(HostMethod::WriteFile, HostFault::Fails);
     node.keep(HOUR, true);
-    node.pass_signing(&node.api, HOUR, HOUR).await;
+    node.advance_signing(&node.api, HOUR, HOUR).await;
     assert_eq!(node.shown().len(), 1);
     assert!(!node.host.exists(CURRENT));
 }
@@ -207,8 +207,8 @@ async fn hanging_disk_delays_no_certificate_rotation() {
     let node = Member::new();
     node.host.fault(HostMethod::WriteFile, HostFault::Hangs);
     node.keep(HOUR, true);
-    node.pass_signing(&node.api, 2 * HOUR, HOUR).await;
-    assert_eq!(node.shown().len(), 2, "each is shown, and the next is asked for in time");
+    node.advance_signing(&node.api, 2 * HOUR, HOUR).await;
+    assert_eq!(node.shown().len(), 2, "each is presented, and the next is requested in time");
 }
 
 #[tokio::test(start_paused = true)]
@@ -219,9 +219,9 @@ async fn expired_client_certificate_is_replaced_by_a_new_bootstrap() {
     // The API rejects the unknown client for as long as it is asked.
     node.api.fault_always(Verb::Create, "", Some(ClusterFault::Unreachable));
     node.keep(HOUR, false);
-    node.pass(59 * MINUTE).await;
+    node.advance(59 * MINUTE).await;
     assert!(newcomers.all::<CertificateSigningRequest>().is_empty());
-    node.pass_signing(&newcomers, 5 * MINUTE, HOUR).await;
+    node.advance_signing(&newcomers, 5 * MINUTE, HOUR).await;
     assert_eq!(node.shown().len(), 1);
     assert!(!node.given_up.is_cancelled());
     assert!(node.host.exists(CURRENT));
@@ -233,9 +233,9 @@ async fn certificate_replaced_on_disk_is_loaded() {
     let newcomers = FakeCluster::with_clock(node.clock);
     *node.identity.bootstrap.lock() = Some(newcomers.clone());
     node.keep(HOUR, false);
-    node.pass(50 * MINUTE).await;
+    node.advance(50 * MINUTE).await;
     *node.identity.on_disk.lock() = Some(node.pair(2 * HOUR));
-    node.pass(HOUR).await;
+    node.advance(HOUR).await;
     assert_eq!(node.shown().len(), 1);
     assert!(newcomers.all::<CertificateSigningRequest>().is_empty());
 }
@@ -245,11 +245,11 @@ async fn expired_certificate_without_bootstrap_ends_the_process_after_the_api_an
     let node = Member::new();
     node.keep(HOUR, true);
     node.api.set_outage(Some(Outage::Refused));
-    node.pass(3 * HOUR).await;
-    assert!(!node.given_up.is_cancelled(), "nobody says that the certificate is the problem");
+    node.advance(3 * HOUR).await;
+    assert!(!node.given_up.is_cancelled(), "no error names the certificate");
     node.api.set_outage(None);
     let refused = ports::ClusterError::Unauthorized { call: String::new(), message: "who?".to_owned() };
     node.api.fault_always(Verb::Create, "certificatesigningrequests", Some(ClusterFault::Refused(refused)));
-    node.pass(10 * MINUTE).await;
+    node.advance(10 * MINUTE).await;
     assert!(node.given_up.is_cancelled());
 }

@@ -11,7 +11,7 @@ const MIRROR: &str = "kubernetes.io/config.mirror";
 /// The mirror pod of a static pod, once it shows the given container.
 fn mirror_of(cluster: &Cluster, pod: &Value) -> Value {
     let id = container(pod, "main")["containerID"].clone();
-    cluster.shown_when("web-node", "shows the container that runs", |mirror| {
+    cluster.pod_when("web-node", "shows the container that runs", |mirror| {
         container(mirror, "main")["containerID"] == id && mirror["status"]["phase"] == "Running"
     })
 }
@@ -27,40 +27,40 @@ fn mirror_pod_is_recreated_after_deletion_and_removed_with_the_manifest() {
     assert_eq!(annotations[MIRROR], annotations["kubernetes.io/config.hash"]);
     let owner = &mirror["metadata"]["ownerReferences"][0];
     assert_eq!((owner["kind"].as_str(), owner["name"].as_str()), (Some("Node"), Some("node")));
-    assert_ne!(uid(&mirror), uid(&pod), "a mirror is an object of its own");
-    assert_eq!(cluster.node.pods().len(), 1, "what it shows runs once");
+    assert_ne!(uid(&mirror), uid(&pod), "a mirror pod is an object of its own");
+    assert_eq!(cluster.node.pods().len(), 1, "the container in the status runs once");
 
     // Deleted as by users who do not know what it is, and by users who want to remove it.
     for how in [&["--wait=false"][..], &["--grace-period=0", "--force"]] {
         let before = uid(&mirror_of(&cluster, &pod));
         cluster.kubectl.ok(&[&["delete", "pod", "web-node"], how].concat());
-        cluster.shown_when("web-node", "has come back", |mirror| uid(mirror) != before);
+        cluster.pod_when("web-node", "has come back", |mirror| uid(mirror) != before);
         mirror_of(&cluster, &pod);
     }
     let same = cluster.node.running("web");
-    assert_eq!(container(&same, "main"), container(&pod, "main"), "the pod itself was left alone");
+    assert_eq!(container(&same, "main"), container(&pod, "main"), "the pod itself is unchanged");
 
     let mut edited = shell_pod("web", FOREVER);
     edited["metadata"]["labels"] = serde_json::json!({"edited": "yes"});
     cluster.node.apply("web", &edited);
-    cluster.shown_when("web-node", "shows the edited manifest", |mirror| {
+    cluster.pod_when("web-node", "shows the edited manifest", |mirror| {
         mirror["metadata"]["labels"]["edited"] == "yes"
             && mirror["metadata"]["annotations"][MIRROR] != annotations[MIRROR]
     });
     let pod = cluster.node.running("web");
     let mirror = mirror_of(&cluster, &pod);
     cluster.node.delete("web");
-    cluster.gone(&mirror);
-    cluster.node.gone("web", &uid(&pod));
+    cluster.wait_until_gone(&mirror);
+    cluster.node.wait_until_gone("web", &uid(&pod));
 }
 
 #[test]
 fn kubectl_reaches_a_static_pod_by_name_and_uid_of_its_mirror_pod() {
-    let cluster = Cluster::guarded(serde_json::json!({}));
-    cluster.node.apply("web", &shell_pod("web", &format!("echo said; {FOREVER}")));
+    let cluster = Cluster::with_authorization(serde_json::json!({}));
+    cluster.node.apply("web", &shell_pod("web", &format!("echo hello; {FOREVER}")));
     let pod = cluster.node.running("web");
     let mirror = mirror_of(&cluster, &pod);
-    assert_eq!(cluster.kubectl.ok(&["logs", "web-node"]), "said\n");
+    assert_eq!(cluster.kubectl.ok(&["logs", "web-node"]), "hello\n");
     assert_eq!(cluster.kubectl.ok(&["exec", "web-node", "--", "echo", "hello"]), "hello\n");
     let server = format!("--server=https://127.0.0.1:{}", cluster.node.main_port());
     let run = |uid: &str| {
@@ -89,6 +89,6 @@ fn static_manifest_deleted_and_written_again_restarts_the_container_of_the_same_
     let mirror = mirror_of(&cluster, &again);
     assert_eq!(restarts(&mirror, "main"), 1, "{mirror}");
     cluster.node.delete("web");
-    cluster.gone(&mirror);
-    cluster.node.gone("web", &uid(&pod));
+    cluster.wait_until_gone(&mirror);
+    cluster.node.wait_until_gone("web", &uid(&pod));
 }

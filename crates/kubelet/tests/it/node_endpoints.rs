@@ -6,20 +6,20 @@ use serde_json::{Value, json};
 use testing::FakeRuntime;
 
 use crate::node::{FOREVER, Node, shell_pod};
-use crate::server::{Answer, ask, connect, get, send};
+use crate::server::{Answer, connect, get, request, send};
 
 fn fake_node(extra: Value) -> Node {
     Node::on_fake(&FakeRuntime::with_clock(ports::Clock::system()), extra)
 }
 
 /// A request without credentials.
-fn sent(node: &Node, what: &str, headers: &str, body: &str) -> Answer {
+fn request_with(node: &Node, what: &str, headers: &str, body: &str) -> Answer {
     let stream = connect(node, &node.path("pki/kubelet.crt"), None).expect("a connection");
     send(stream, what, headers, body).expect("an answer")
 }
 
 /// Status and body of a GET.
-fn got(node: &Node, path: &str) -> (u16, String) {
+fn get_text(node: &Node, path: &str) -> (u16, String) {
     let answer = get(node, path).expect("an answer");
     (answer.status, answer.body)
 }
@@ -32,22 +32,22 @@ fn node_logs_endpoint_serves_var_log() {
     std::fs::write(logs.join("app.log"), "one\ntwo\n").expect("written");
     std::fs::write(logs.join("nested/a b.log"), "deep\n").expect("written");
     symlink(logs.join("app.log"), logs.join("nested/link.log")).expect("linked");
-    let (status, page) = got(&node, "/logs/");
+    let (status, page) = get_text(&node, "/logs/");
     assert_eq!(status, 200);
     assert!(
         page.starts_with("<!doctype html>\n") && page.contains("<a href=\"nested/\">nested/</a>\n"),
         "{page}"
     );
-    let (_, page) = got(&node, "/logs/nested/");
+    let (_, page) = get_text(&node, "/logs/nested/");
     assert!(
         page.contains("<a href=\"a%20b.log\">a b.log</a>\n<a href=\"link.log\">link.log</a>\n"),
         "{page}"
     );
-    assert_eq!(got(&node, "/logs/app.log"), (200, "one\ntwo\n".to_owned()));
-    assert_eq!(got(&node, "/logs/nested/a%20b.log"), (200, "deep\n".to_owned()));
-    assert_eq!(got(&node, "/logs/nested/link.log"), (200, "one\ntwo\n".to_owned()));
+    assert_eq!(get_text(&node, "/logs/app.log"), (200, "one\ntwo\n".to_owned()));
+    assert_eq!(get_text(&node, "/logs/nested/a%20b.log"), (200, "deep\n".to_owned()));
+    assert_eq!(get_text(&node, "/logs/nested/link.log"), (200, "one\ntwo\n".to_owned()));
     // Queries of services are disabled by default.
-    assert_eq!(got(&node, "/logs/app.log?query=x"), (200, "one\ntwo\n".to_owned()));
+    assert_eq!(get_text(&node, "/logs/app.log?query=x"), (200, "one\ntwo\n".to_owned()));
     for path in [
         "/logs/none",
         "/logs/app.log/below",
@@ -55,11 +55,11 @@ fn node_logs_endpoint_serves_var_log() {
         "/logs/../pki/kubelet.key",
         "/logs/%2e%2e/kubelet.json",
     ] {
-        assert_eq!(got(&node, path), (404, "404 page not found\n".to_owned()), "{path}");
+        assert_eq!(get_text(&node, path), (404, "404 page not found\n".to_owned()), "{path}");
     }
     let moved = get(&node, "/logs/nested").expect("an answer");
     assert!(moved.status == 301 && moved.head.contains("location: nested/"), "{}", moved.head);
-    let part = sent(&node, "GET /logs/app.log", "Range: bytes=4-\r\n", "");
+    let part = request_with(&node, "GET /logs/app.log", "Range: bytes=4-\r\n", "");
     assert_eq!((part.status, part.body.as_str()), (206, "two\n"));
     assert!(part.head.contains("content-range: bytes 4-7/8"), "{}", part.head);
 }
@@ -79,26 +79,26 @@ fn node_log_query_selects_services_by_name() {
     std::fs::write(node.path("logs/nginx/nginx.log"), "from a file\n").expect("written");
     // A symlink among the logs may point anywhere; a service can have its log files there.
     symlink(node.path("kubelet.json"), node.path("logs/sly.log")).expect("linked");
-    let (status, said) =
-        got(&node, "/logs/?query=kubelet&tailLines=5&sinceTime=2026-01-01T00:00:00Z&pattern=a%7Cb");
+    let (status, body) =
+        get_text(&node, "/logs/?query=kubelet&tailLines=5&sinceTime=2026-01-01T00:00:00Z&pattern=a%7Cb");
     assert_eq!(status, 200);
     assert_eq!(
-        said,
+        body,
         "journal: --utc --no-pager --since=2026-01-01 00:00:00 --pager-end --lines=5 --unit=kubelet --grep=a|b \
          --case-sensitive=false\ncomplaint\n"
     );
-    assert_eq!(got(&node, "/logs/?query=nginx"), (200, "from a file\n".to_owned()));
-    let (_, both) = got(&node, "/logs/?query=nginx&query=cron&query=none&query=sly");
+    assert_eq!(get_text(&node, "/logs/?query=nginx"), (200, "from a file\n".to_owned()));
+    let (_, both) = get_text(&node, "/logs/?query=nginx&query=cron&query=none&query=sly");
     assert_eq!(
         both,
         "journal: --utc --no-pager --unit=cron\ncomplaint\nfrom a file\n\nlog not found for none\n\nlog not found for sly\n"
     );
-    let (_, files) = got(&node, "/logs/?query=nginx&boot=0");
+    let (_, files) = get_text(&node, "/logs/?query=nginx&boot=0");
     assert_eq!(
         files,
         "\noptions present and query resolved to log files for [nginx]\ntry without specifying options\n"
     );
-    assert_eq!(got(&node, "/logs/?query=/nginx/nginx.log"), (200, "from a file\n".to_owned()));
+    assert_eq!(get_text(&node, "/logs/?query=/nginx/nginx.log"), (200, "from a file\n".to_owned()));
     for (path, status, text) in [
         ("/logs/?query=", 400, "query: Invalid value: [\"\"]: query cannot be empty\n"),
         (
@@ -111,7 +111,7 @@ fn node_log_query_selects_services_by_name() {
         ("/logs/?query=/none.log", 406, "query: Invalid value: [\"/none.log\"]: not found\n"),
         ("/logs/nginx?query=a", 406, "path not allowed in query mode\n"),
     ] {
-        assert_eq!(got(&node, path), (status, text.to_owned()), "{path}");
+        assert_eq!(get_text(&node, path), (status, text.to_owned()), "{path}");
     }
 }
 
@@ -128,7 +128,7 @@ fn concurrent_node_log_queries_are_limited() {
     std::fs::write(&program, SLOW_JOURNAL).expect("written");
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).expect("made a program");
     let queries = || std::fs::read(node.path("bin/queries")).unwrap_or_default().len();
-    let query = || got(&node, "/logs/?query=kubelet").1;
+    let query = || get_text(&node, "/logs/?query=kubelet").1;
     std::thread::scope(|scope| {
         let first: Vec<_> = (0..4).map(|_| scope.spawn(query)).collect();
         node.eventually("four queries of the journal run", |_| match queries() {
@@ -142,13 +142,13 @@ fn concurrent_node_log_queries_are_limited() {
             assert_eq!(answer.join().expect("an answer"), "answered\n");
         }
     });
-    assert_eq!(query(), "answered\n", "the place of a query that has ended is free again");
+    assert_eq!(query(), "answered\n", "the slot of a finished query is free again");
 }
 
 #[test]
 fn flagz_and_statusz_serve_text_and_json() {
     let mut node = fake_node(json!({"maxPods": 77, "staticPodURLHeader": {"Authorization": ["Bearer x"]}}));
-    let (status, page) = got(&node, "/flagz");
+    let (status, page) = get_text(&node, "/flagz");
     assert_eq!(status, 200);
     assert!(page.starts_with("\nkubelet flagz\nWarning: This endpoint is not meant"), "{page}");
     let root = node.path("root");
@@ -159,39 +159,40 @@ fn flagz_and_statusz_serve_text_and_json() {
     }
     let accept = |kind: &str| format!("Accept: application/json;v=v1beta1;g=config.k8s.io;as={kind}\r\n");
     let flags: Value =
-        serde_json::from_str(&sent(&node, "GET /flagz", &accept("Flagz"), "").body).expect("JSON");
+        serde_json::from_str(&request_with(&node, "GET /flagz", &accept("Flagz"), "").body).expect("JSON");
     assert_eq!((&flags["kind"], &flags["flags"]["max-pods"]), (&json!("Flagz"), &json!("77")));
-    let (_, page) = got(&node, "/statusz");
+    let (_, page) = get_text(&node, "/statusz");
     assert!(page.contains("\nBinary version: 1.36.2\nEmulation version: 1.36\nPaths: /attach "), "{page}");
     let state: Value =
-        serde_json::from_str(&sent(&node, "GET /statusz", &accept("Statusz"), "").body).expect("JSON");
+        serde_json::from_str(&request_with(&node, "GET /statusz", &accept("Statusz"), "").body)
+            .expect("JSON");
     assert_eq!(
         (&state["apiVersion"], &state["binaryVersion"]),
         (&json!("config.k8s.io/v1beta1"), &json!("1.36.2"))
     );
-    assert_eq!(sent(&node, "GET /statusz", "Accept: image/png\r\n", "").status, 406);
+    assert_eq!(request_with(&node, "GET /statusz", "Accept: image/png\r\n", "").status, 406);
     node.configure(json!({"featureGates": {
         "ComponentFlagz": false, "ComponentStatusz": false, "ContainerCheckpoint": false,
     }}));
     node.restart_kubelet();
     for what in ["GET /flagz", "GET /statusz", "POST /checkpoint/default/web-node/main"] {
-        assert_eq!(sent(&node, what, "", "").status, 404, "{what}");
+        assert_eq!(request_with(&node, what, "", "").status, 404, "{what}");
     }
 }
 
 #[test]
 fn log_verbosity_is_set_over_debug_flags_v() {
     let node = fake_node(json!({}));
-    let put = |body: &str| sent(&node, "PUT /debug/flags/v", "", body);
+    let put = |body: &str| request_with(&node, "PUT /debug/flags/v", "", body);
     let refused = put("loud");
     assert_eq!(refused.status, 400);
-    assert_eq!(sent(&node, "GET /debug/flags/v", "", "").status, 406);
+    assert_eq!(request_with(&node, "GET /debug/flags/v", "", "").status, 406);
     // Where libraries log what they send; they are silent except at very high verbosity.
     let of_library = "framed_write.rs:";
     assert!(!node.kubelet_log().contains(of_library));
     let done = put("9");
     assert_eq!((done.status, done.body.as_str()), (200, "successfully set klog.logging.verbosity to 9\n"));
-    node.eventually("libraries speak", |node| {
+    node.eventually("libraries log", |node| {
         if node.kubelet_log().contains(of_library) { Ok(()) } else { Err("not yet".to_owned()) }
     });
 }
@@ -199,19 +200,19 @@ fn log_verbosity_is_set_over_debug_flags_v() {
 #[test]
 fn pprof_profiles_show_threads_and_memory() {
     let node = fake_node(json!({}));
-    let (status, page) = got(&node, "/debug/pprof/");
+    let (status, page) = get_text(&node, "/debug/pprof/");
     assert!(status == 200 && page.contains("<a href='goroutine?debug=1'>"), "{page}");
-    assert!(got(&node, "/debug/pprof/cmdline").1.contains("/kubelet\0--config\0"));
-    let (_, threads) = got(&node, "/debug/pprof/goroutine?debug=1");
+    assert!(get_text(&node, "/debug/pprof/cmdline").1.contains("/kubelet\0--config\0"));
+    let (_, threads) = get_text(&node, "/debug/pprof/goroutine?debug=1");
     assert!(threads.contains("tasks: ") && threads.contains(" @ kubelet ("), "{threads}");
-    let (_, memory) = got(&node, "/debug/pprof/heap?debug=1");
+    let (_, memory) = get_text(&node, "/debug/pprof/heap?debug=1");
     assert!(memory.starts_with("heap profile: total ") && memory.contains(" @ RssAnon\n"), "{memory}");
-    let (_, used) = got(&node, "/debug/pprof/profile?seconds=1&debug=1");
+    let (_, used) = get_text(&node, "/debug/pprof/profile?seconds=1&debug=1");
     assert!(used.contains(&format!(" @ kubelet [{}]\n", node.kubelet_pid())), "{used}");
     let packed = get(&node, "/debug/pprof/heap").expect("an answer");
     assert!(packed.head.contains("content-disposition: attachment; filename=\"heap\""), "{}", packed.head);
-    assert_eq!(got(&node, "/debug/pprof/mutex").0, 501);
-    assert_eq!(got(&node, "/debug/pprof/none"), (404, "Unknown profile\n".to_owned()));
+    assert_eq!(get_text(&node, "/debug/pprof/mutex").0, 501);
+    assert_eq!(get_text(&node, "/debug/pprof/none"), (404, "Unknown profile\n".to_owned()));
 }
 
 #[test]
@@ -222,7 +223,7 @@ fn checkpoint_endpoint_writes_a_container_checkpoint_file() {
     pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
     node.apply("web", &pod);
     node.running("web");
-    let post = |path: &str| sent(&node, &format!("POST {path}"), "", "");
+    let post = |path: &str| request_with(&node, &format!("POST {path}"), "", "");
     let done = post("/checkpoint/default/web-node/main?timeout=7");
     assert_eq!(done.status, 200, "{}", done.body);
     let items: Value = serde_json::from_str(&done.body).expect("JSON");
@@ -248,7 +249,7 @@ fn checkpoint_endpoint_reports_a_runtime_without_checkpoint_support() {
     node.apply("web", &shell_pod("web", FOREVER));
     node.running("web");
     let stream = connect(&node, &node.path("pki/kubelet.crt"), None).expect("a connection");
-    let answer = ask(stream, "POST", "/checkpoint/default/web-node/main").expect("an answer");
+    let answer = request(stream, "POST", "/checkpoint/default/web-node/main").expect("an answer");
     assert_eq!(answer.status, 500);
     assert!(answer.body.starts_with("checkpointing of default/web-node/main failed ("), "{}", answer.body);
 }

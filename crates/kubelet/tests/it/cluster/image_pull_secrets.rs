@@ -30,9 +30,9 @@ fn image_pulled_with_a_secret_is_refused_to_pods_without_it() {
 
     cluster.kubectl.apply(&[pod("first", &image, "IfNotPresent", &["login"])]);
     cluster.running("first");
-    let known = records(&cluster.node, "pulled");
-    let mapping = &known[0]["credentialMapping"][image.trim_end_matches(":1")];
-    assert_eq!(mapping["kubernetesSecrets"][0]["name"], "login", "{known:?}");
+    let pulled = records(&cluster.node, "pulled");
+    let mapping = &pulled[0]["credentialMapping"][image.trim_end_matches(":1")];
+    assert_eq!(mapping["kubernetesSecrets"][0]["name"], "login", "{pulled:?}");
 
     // Without the registry, the pull records alone decide.
     drop(registry);
@@ -42,9 +42,9 @@ fn image_pulled_with_a_secret_is_refused_to_pods_without_it() {
         pod("never", &image, "Never", &[]),
     ]);
     cluster.running("same");
-    cluster.shown_when("none", "must pull and cannot", |pod| waiting(pod).contains("ImagePull"));
+    cluster.pod_when("none", "must pull and cannot", |pod| waiting(pod).contains("ImagePull"));
     let refused =
-        cluster.shown_when("never", "is refused", |pod| waiting(pod).starts_with("ErrImageNeverPull"));
+        cluster.pod_when("never", "is rejected", |pod| waiting(pod).starts_with("ErrImageNeverPull"));
     assert!(waiting(&refused).contains("is not present with pull policy of Never"), "{refused}");
 
     // Records survive the kubelet; a policy without verification opens the image to all pods.

@@ -47,7 +47,7 @@ async fn pre_stop_hook_counts_towards_the_grace_period() {
     let took = ended - removed;
     assert!(took >= seconds(9) && took < seconds(12), "{took:?}");
     let stop = world.times_of("StopContainer web-node/app")[0];
-    assert!(stop >= removed + seconds(5) && stop < removed + seconds(7), "the signal came at {stop:?}");
+    assert!(stop >= removed + seconds(5) && stop < removed + seconds(7), "SIGTERM was sent at {stop:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -82,7 +82,7 @@ async fn deletion_during_an_image_pull_ends_the_pod_at_once() {
     world.fake.fault(Method::PullImage, Fault::Hang);
     world.apply(&pod("web", [container("app")]));
     world.until("the pull has begun", |w| w.fake.count(Method::PullImage) == 1).await;
-    world.pass(seconds(30)).await;
+    world.advance(seconds(30)).await;
     world.remove("web");
     let removed = world.now();
     let gone = world.until("nothing is left", |w| w.traces().is_empty()).await;
@@ -101,7 +101,7 @@ async fn static_pod_with_a_reused_name_waits_for_its_predecessor() {
     world.until("the new pod runs", |w| w.runs("web-node/more")).await;
     let sandboxes = world.times_of("RunPodSandbox web-node");
     assert_eq!(sandboxes.len(), 2);
-    assert!(sandboxes[1] >= changed + seconds(20), "the new one came at {:?}", sandboxes[1]);
+    assert!(sandboxes[1] >= changed + seconds(20), "the new one started at {:?}", sandboxes[1]);
     assert_eq!(world.fake.double_starts(), Vec::<String>::new());
     world.until("one sandbox is left", |w| w.fake.sandboxes().len() == 1).await;
 }
@@ -113,7 +113,7 @@ async fn succeeded_pod_is_not_restarted() {
     world.apply(&pod("job", [container("app")]).restart_policy("Never"));
     world.until("it succeeded", |w| w.phase("job").as_deref() == Some("Succeeded")).await;
     world.until("its sandbox is stopped", |w| w.fake.ready_sandboxes().is_empty()).await;
-    world.pass(seconds(600)).await;
+    world.advance(seconds(600)).await;
     assert_eq!(world.phase("job").as_deref(), Some("Succeeded"));
     assert_eq!(world.times_of("StartContainer job-node/app").len(), 1);
 }
@@ -131,7 +131,7 @@ async fn pod_past_its_active_deadline_fails_and_stays_failed_over_a_restart() {
     let reason = |w: &World| w.status("job").and_then(|s| s.reason);
     assert_eq!(reason(&world).as_deref(), Some("DeadlineExceeded"));
     world.restart().await;
-    world.pass(seconds(120)).await;
+    world.advance(seconds(120)).await;
     assert_eq!(world.phase("job").as_deref(), Some("Failed"));
     assert_eq!(reason(&world).as_deref(), Some("DeadlineExceeded"));
     assert_eq!(world.times_of("StartContainer job-node/app").len(), 1);
@@ -161,8 +161,8 @@ async fn changed_container_of_a_running_job_pod_is_restarted() {
     world.until("it works", |w| w.runs("job-node/app")).await;
     app["image"] = "app:2".into();
     world.apply(&pod("job", [app]).restart_policy("Never").uid("aaaa-1"));
-    world.until("it begins again", |w| w.runs("job-node/app") && w.restarts("job", "app") == 1).await;
-    world.pass(seconds(10)).await;
+    world.until("it is restarted", |w| w.runs("job-node/app") && w.restarts("job", "app") == 1).await;
+    world.advance(seconds(10)).await;
     assert_eq!(world.phase("job").as_deref(), Some("Running"));
     world.until("it succeeded", |w| w.phase("job").as_deref() == Some("Succeeded")).await;
     assert_eq!(world.times_of("StopContainer job-node/app#1").len(), 0);
@@ -180,9 +180,10 @@ async fn oom_killed_is_reported_although_the_runtime_records_it_late() {
     };
     let first = world.until("it has ended", |w| ended(w).is_some()).await;
     assert_eq!(ended(&world), Some((137, "Error".to_owned())));
-    let known = world.until("the reason is told", |w| ended(w) == Some((137, "OOMKilled".to_owned()))).await;
+    let known =
+        world.until("the reason is reported", |w| ended(w) == Some((137, "OOMKilled".to_owned()))).await;
     assert!(known - first < seconds(3), "{:?}", known - first);
-    let heard = world.fake.count(Method::ContainerStatus);
-    world.pass(seconds(30)).await;
-    assert_eq!(world.fake.count(Method::ContainerStatus), heard, "nothing more is to be heard");
+    let calls = world.fake.count(Method::ContainerStatus);
+    world.advance(seconds(30)).await;
+    assert_eq!(world.fake.count(Method::ContainerStatus), calls, "nothing more is reported");
 }

@@ -67,10 +67,10 @@ fn gone_from_fake(node: &Node, name: &str, runtime: &FakeRuntime, uid: &str) {
     });
 }
 
-fn is_config_error(pod: &Value, words: &str) -> bool {
+fn is_config_error(pod: &Value, message: &str) -> bool {
     let waiting = &container(pod, "main")["state"]["waiting"];
     waiting["reason"] == "CreateContainerConfigError"
-        && waiting["message"].as_str().unwrap_or_default().contains(words)
+        && waiting["message"].as_str().unwrap_or_default().contains(message)
 }
 
 #[test]
@@ -106,12 +106,12 @@ fn endless_env_expansion_is_create_container_config_error_and_uses_no_memory() {
         ),
     ];
     let growth = peak_growth(&node, || {
-        for (name, env, args, words) in &cases {
+        for (name, env, args, message) in &cases {
             let mut pod = fake_pod(name);
             pod["spec"]["containers"][0]["env"] = env.clone();
             pod["spec"]["containers"][0]["args"] = args.clone();
             node.apply(name, &pod);
-            node.pod_when(name, "has a config error", |pod| is_config_error(pod, words));
+            node.pod_when(name, "has a config error", |pod| is_config_error(pod, message));
         }
     });
     assert!(growth < MAX_GROWTH_KIB, "{growth} KiB more");
@@ -162,9 +162,9 @@ fn http_probes_of_a_host_name_without_dns_answer_delay_no_other_pod() {
         let mut pod = fake_pod("lookups");
         pod["spec"]["containers"] = (0..60).map(probed).collect();
         node.apply("lookups", &pod);
-        node.eventually("lookups are under way", |node| match lookup_threads(node) {
+        node.eventually("lookups are in flight", |node| match lookup_threads(node) {
             8 => Ok(()),
-            count => Err(format!("{count} threads look names up")),
+            count => Err(format!("{count} threads resolve names")),
         });
         let began = std::time::Instant::now();
         node.apply("late", &fake_pod("late"));
@@ -266,12 +266,12 @@ fn panicked_pod_worker_or_probe_restarts_without_affecting_containers() {
     node.start_kubelet();
     start_probed_pod(&node);
     let before: Vec<_> = runtime.containers().into_iter().map(|(_, container)| container.id).collect();
-    for (task, words) in [
+    for (task, message) in [
         ("pod worker", "Pod worker panicked, restarting it"),
         ("probe", "Probe worker panicked, restarting it"),
     ] {
         inject_panic(&node, task);
-        node.logged(words);
+        node.wait_for_log(message);
         inject_panic(&node, "");
         let probes = runtime.count(Method::ExecSync);
         node.eventually("the pod is probed again", |_| {
@@ -279,7 +279,7 @@ fn panicked_pod_worker_or_probe_restarts_without_affecting_containers() {
             if count > probes + 1 { Ok(()) } else { Err(format!("{count} probes")) }
         });
     }
-    node.logged("its worker panicked and starts again in 1s");
+    node.wait_for_log("its worker panicked and starts again in 1s");
     let after: Vec<_> = runtime.containers().into_iter().map(|(_, container)| container.id).collect();
     assert_eq!(after, before);
     let uid = crate::node::uid(&node.running("probed"));

@@ -27,7 +27,7 @@ fn with(name: &str, more: Value) -> Value {
 }
 
 /// A pod with further fields of its container.
-fn asking(name: &str, more: Value) -> Value {
+fn requesting(name: &str, more: Value) -> Value {
     let mut pod = with(name, json!({"tolerations": [{"operator": "Exists"}]}));
     for (field, value) in more.as_object().expect("fields") {
         pod["spec"]["containers"][0][field] = value.clone();
@@ -41,19 +41,19 @@ fn requests(resource: &str, amount: &str) -> Value {
 
 /// Creates the pod and waits until it is rejected with exactly this reason and message, in its status and in an event.
 #[track_caller]
-fn refused(cluster: &Cluster, pod: &Value, reason: &str, words: &str) {
+fn wait_until_rejected(cluster: &Cluster, pod: &Value, reason: &str, message: &str) {
     let name = pod["metadata"]["name"].as_str().expect("a name");
     cluster.kubectl.apply(std::slice::from_ref(pod));
-    let pod = cluster.shown_when(name, "has failed", |pod| pod["status"]["phase"] == "Failed");
+    let pod = cluster.pod_when(name, "has failed", |pod| pod["status"]["phase"] == "Failed");
     assert_eq!(pod["status"]["reason"], reason, "{}", pod["status"]);
-    assert_eq!(pod["status"]["message"], format!("Pod was rejected: {words}"));
+    assert_eq!(pod["status"]["message"], format!("Pod was rejected: {message}"));
     let table = cluster.kubectl.ok(&["get", "pod", name, "--no-headers"]);
     assert_eq!(table.split_whitespace().nth(2), Some(reason), "{table}");
-    cluster.node.eventually("it is told why", |_| {
+    cluster.node.eventually("the error is returned", |_| {
         let events = cluster.events("Pod", name);
-        if events == [format!("{reason}: {words}")] { Ok(()) } else { Err(format!("{events:?}")) }
+        if events == [format!("{reason}: {message}")] { Ok(()) } else { Err(format!("{events:?}")) }
     });
-    assert_eq!(cluster.node.runtime_ids(&uid(&pod)), Ok(Vec::new()), "nothing of it was ever made");
+    assert_eq!(cluster.node.runtime_ids(&uid(&pod)), Ok(Vec::new()), "nothing of it was ever created");
 }
 
 #[test]
@@ -62,41 +62,41 @@ fn pod_that_does_not_match_the_node_is_rejected_with_a_reason() {
     let cluster = Cluster::start_with(json!({"registerWithTaints": [
         {"key": "maintenance", "value": "now", "effect": "NoExecute"}, {"key": "full", "effect": "NoSchedule"},
     ]}));
-    cluster.ready();
+    cluster.wait_until_ready();
     let port = json!({"ports": [{"containerPort": 80, "hostPort": free_port()}]});
     let tolerant =
         json!([{"key": "maintenance", "operator": "Equal", "value": "now", "effect": "NoExecute"}]);
-    let mut first = asking("first", port.clone());
+    let mut first = requesting("first", port.clone());
     first["spec"]["tolerations"] = tolerant.clone();
     cluster.kubectl.apply(&[first]);
     let first = cluster.running("first");
 
     let ports = "Predicate NodePorts failed: node(s) didn't have free ports for the requested pod ports";
-    refused(&cluster, &asking("ports", port.clone()), "NodePorts", ports);
+    wait_until_rejected(&cluster, &requesting("ports", port.clone()), "NodePorts", ports);
     let taints = "Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
-    refused(&cluster, &with("taints", json!({})), "TaintToleration", taints);
+    wait_until_rejected(&cluster, &with("taints", json!({})), "TaintToleration", taints);
     let other = json!([{"key": "maintenance", "operator": "Equal", "value": "later", "effect": "NoExecute"}]);
-    refused(&cluster, &with("later", json!({"tolerations": other})), "TaintToleration", taints);
+    wait_until_rejected(&cluster, &with("later", json!({"tolerations": other})), "TaintToleration", taints);
     let affinity = "Predicate NodeAffinity failed: node(s) didn't match Pod's node affinity/selector";
     let selector = json!({"tolerations": tolerant, "nodeSelector": {"disk": "ssd"}});
-    refused(&cluster, &with("selector", selector), "NodeAffinity", affinity);
+    wait_until_rejected(&cluster, &with("selector", selector), "NodeAffinity", affinity);
     let terms = json!([{"matchExpressions": [{"key": "kubernetes.io/hostname", "operator": "NotIn", "values": ["node"]}]}]);
     let required = json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
     let affine = json!({"tolerations": tolerant, "affinity": {"nodeAffinity": required}});
-    refused(&cluster, &with("affine", affine), "NodeAffinity", affinity);
+    wait_until_rejected(&cluster, &with("affine", affine), "NodeAffinity", affinity);
     let os = "Failed to admit pod as the OS field doesn't match node OS";
-    refused(&cluster, &with("os", json!({"os": {"name": "windows"}})), "PodOSNotSupported", os);
+    wait_until_rejected(&cluster, &with("os", json!({"os": {"name": "windows"}})), "PodOSNotSupported", os);
     let os = "Failed to admit pod as the `kubernetes.io/os` label doesn't match node label";
     let mut labelled = with("label", json!({}));
     labelled["metadata"]["labels"]["kubernetes.io/os"] = "windows".into();
-    refused(&cluster, &labelled, "PodOSSelectorNodeLabelDoesNotMatch", os);
+    wait_until_rejected(&cluster, &labelled, "PodOSSelectorNodeLabelDoesNotMatch", os);
     let windows = json!({"tolerations": tolerant, "nodeSelector": {"kubernetes.io/os": "windows"}});
-    refused(&cluster, &with("windows", windows), "NodeAffinity", affinity);
+    wait_until_rejected(&cluster, &with("windows", windows), "NodeAffinity", affinity);
 
     // A rejected pod holds nothing, and what a removed pod releases is free again.
     cluster.kubectl.ok(&["delete", "pod", "first"]);
-    cluster.gone(&first);
-    cluster.kubectl.apply(&[asking("next", port)]);
+    cluster.wait_until_gone(&first);
+    cluster.kubectl.apply(&[requesting("next", port)]);
     cluster.running("next");
     cluster.kubectl.ok(&["delete", "pod", "ports"]);
     cluster.kubectl.ok(&["wait", "--for=delete", "pod/ports", "--timeout=120s"]);
@@ -105,9 +105,9 @@ fn pod_that_does_not_match_the_node_is_rejected_with_a_reason() {
 #[test]
 fn pod_with_excess_requests_is_rejected_with_the_available_amounts() {
     let cluster = Cluster::start_with(json!({"maxPods": 2}));
-    cluster.ready();
+    cluster.wait_until_ready();
     let (cpu, memory) = (allocatable(&cluster, "cpu"), allocatable(&cluster, "memory"));
-    cluster.kubectl.apply(&[asking("first", requests("cpu", "300m"))]);
+    cluster.kubectl.apply(&[requesting("first", requests("cpu", "300m"))]);
     cluster.running("first");
     let short = |resource: &str, requested: i64, used: i64, capacity: i64| {
         format!(
@@ -115,55 +115,54 @@ fn pod_with_excess_requests_is_rejected_with_the_available_amounts() {
         )
     };
     let wanted = cpu - 299;
-    let pod = asking("cpu", requests("cpu", &format!("{wanted}m")));
-    refused(&cluster, &pod, "OutOfcpu", &short("cpu", wanted, 300, cpu));
-    let pod = asking("memory", requests("memory", &(memory + 1).to_string()));
-    refused(&cluster, &pod, "OutOfmemory", &short("memory", memory + 1, 0, memory));
+    let pod = requesting("cpu", requests("cpu", &format!("{wanted}m")));
+    wait_until_rejected(&cluster, &pod, "OutOfcpu", &short("cpu", wanted, 300, cpu));
+    let pod = requesting("memory", requests("memory", &(memory + 1).to_string()));
+    wait_until_rejected(&cluster, &pod, "OutOfmemory", &short("memory", memory + 1, 0, memory));
     let huge = json!({"resources": {"limits": {"cpu": "1m", "hugepages-32Mi": "64Mi"}}});
-    let words = short("hugepages-32Mi", 64 << 20, 0, 0);
-    refused(&cluster, &asking("huge", huge), "OutOfhugepages-32Mi", &words);
+    let message = short("hugepages-32Mi", 64 << 20, 0, 0);
+    wait_until_rejected(&cluster, &requesting("huge", huge), "OutOfhugepages-32Mi", &message);
     // A request of exactly the rest is admitted.
-    let pod = asking("rest", requests("cpu", &format!("{}m", cpu - 300)));
+    let pod = requesting("rest", requests("cpu", &format!("{}m", cpu - 300)));
     cluster.kubectl.apply(&[pod]);
     cluster.running("rest");
-    refused(&cluster, &asking("third", json!({})), "OutOfpods", &short("pods", 1, 2, 2));
+    wait_until_rejected(&cluster, &requesting("third", json!({})), "OutOfpods", &short("pods", 1, 2, 2));
 }
 
 #[test]
 fn critical_pod_preempts_other_pods_and_kubectl_shows_it() {
     let cluster = Cluster::start();
-    cluster.ready();
+    cluster.wait_until_ready();
     let cpu = allocatable(&cluster, "cpu");
     let share = |percent: i64| requests("cpu", &format!("{}m", cpu * percent / 100));
-    cluster.kubectl.apply(&[asking("small", share(20)), asking("large", share(60))]);
+    cluster.kubectl.apply(&[requesting("small", share(20)), requesting("large", share(60))]);
     let (small, large) = (cluster.running("small"), cluster.running("large"));
-    let mut critical = asking("critical", share(50));
+    let mut critical = requesting("critical", share(50));
     critical["spec"]["priorityClassName"] = "system-node-critical".into();
     cluster.kubectl.apply(&[critical]);
     cluster.running("critical");
 
-    let large = cluster.shown_when("large", "has failed", |pod| {
-        pod["status"]["phase"] == "Failed" && uid(pod) == uid(&large)
-    });
-    let words = "Preempted in order to admit critical pod";
+    let large = cluster
+        .pod_when("large", "has failed", |pod| pod["status"]["phase"] == "Failed" && uid(pod) == uid(&large));
+    let message = "Preempted in order to admit critical pod";
     assert_eq!(large["status"]["reason"], "Preempting", "{}", large["status"]);
-    assert_eq!(large["status"]["message"], words);
+    assert_eq!(large["status"]["message"], message);
     assert_eq!(condition(&large, "DisruptionTarget"), "True");
     assert!(container(&large, "main")["state"]["terminated"].is_object(), "{}", large["status"]);
-    cluster.node.eventually("it is told", |_| {
+    cluster.node.eventually("it is reported", |_| {
         let events = cluster.events("Pod", "large");
-        let told = events.contains(&format!("Preempting: {words}"));
-        if told { Ok(()) } else { Err(format!("{events:?}")) }
+        let is_reported = events.contains(&format!("Preempting: {message}"));
+        if is_reported { Ok(()) } else { Err(format!("{events:?}")) }
     });
     let metrics = cluster.node.get("/metrics").expect("metrics");
     assert!(metrics.contains("kubelet_preemptions{preemption_signal=\"cpu\"} 1\n"), "{metrics}");
     let after = cluster.running("small");
     assert_eq!(container(&after, "main")["containerID"], container(&small, "main")["containerID"]);
     // A pod for which preemption cannot free enough is rejected, critical or not.
-    let mut huge = asking("huge", share(1000));
+    let mut huge = requesting("huge", share(1000));
     huge["spec"]["priorityClassName"] = "system-node-critical".into();
     cluster.kubectl.apply(&[huge]);
-    let huge = cluster.shown_when("huge", "has failed", |pod| pod["status"]["phase"] == "Failed");
+    let huge = cluster.pod_when("huge", "has failed", |pod| pod["status"]["phase"] == "Failed");
     assert_eq!(huge["status"]["reason"], "UnexpectedAdmissionError", "{}", huge["status"]);
     cluster.running("small");
     cluster.running("critical");

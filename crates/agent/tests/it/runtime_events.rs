@@ -9,20 +9,20 @@ use crate::pods::{container, pod};
 use crate::world::{World, seconds};
 
 /// How long after the exit of its container the pod's restart begins.
-async fn notices_an_end_after(world: &World) -> Duration {
+async fn exit_detection_time(world: &World) -> Duration {
     let restarts = world.restarts("web", "app");
     let began = world.now();
     world.fake.end_container("web-node", "app", 1);
-    let noticed = world.until("the end is noticed", |w| w.restarts("web", "app") > restarts).await;
+    let noticed = world.until("the exit is noticed", |w| w.restarts("web", "app") > restarts).await;
     noticed - began
 }
 
-async fn a_running_pod(world: &World) {
+async fn start_running_pod(world: &World) {
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
     // Right after a relist, so that the next one is nearly a second away.
-    let listings = world.fake.count(Method::ListPodSandbox);
-    world.until("there is a listing", |w| w.fake.count(Method::ListPodSandbox) > listings).await;
+    let relists = world.fake.count(Method::ListPodSandbox);
+    world.until("there is a relist", |w| w.fake.count(Method::ListPodSandbox) > relists).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -30,16 +30,16 @@ async fn container_exit_event_is_seen_before_the_next_relist() {
     let mut world = World::new();
     world.fake.offer_hints();
     world.start().await;
-    a_running_pod(&world).await;
-    let took = notices_an_end_after(&world).await;
+    start_running_pod(&world).await;
+    let took = exit_detection_time(&world).await;
     assert!(took < Duration::from_millis(200), "took {took:?}");
 }
 
 #[tokio::test(start_paused = true)]
 async fn runtime_without_events_is_relisted_every_second() {
     let world = World::started().await;
-    a_running_pod(&world).await;
-    let took = notices_an_end_after(&world).await;
+    start_running_pod(&world).await;
+    let took = exit_detection_time(&world).await;
     assert!(took > Duration::from_millis(500) && took < seconds(2), "took {took:?}");
 }
 
@@ -48,20 +48,22 @@ async fn lost_event_stream_loses_no_event_and_is_reopened() {
     let mut world = World::new();
     world.fake.offer_hints();
     world.start().await;
-    a_running_pod(&world).await;
-    let asked = world.fake.count(Method::GetContainerEvents);
+    start_running_pod(&world).await;
+    let before = world.fake.count(Method::GetContainerEvents);
     world.fake.set_down(true);
     // No event reports this exit.
     world.fake.end_container("web-node", "app", 1);
-    world.pass(seconds(10)).await;
+    world.advance(seconds(10)).await;
     world.fake.set_down(false);
     let back = world.now();
-    let noticed = world.until("the end is noticed", |w| w.restarts("web", "app") == 1).await;
-    assert!(noticed - back < seconds(3), "the listing tells it: {:?}", noticed - back);
-    world.until("hints are asked for again", |w| w.fake.count(Method::GetContainerEvents) > asked).await;
-    world.pass(seconds(30)).await;
-    let listings = world.fake.count(Method::ListPodSandbox);
-    world.until("there is a listing", |w| w.fake.count(Method::ListPodSandbox) > listings).await;
+    let noticed = world.until("the exit is noticed", |w| w.restarts("web", "app") == 1).await;
+    assert!(noticed - back < seconds(3), "the list reports it: {:?}", noticed - back);
+    world
+        .until("the event stream is requested again", |w| w.fake.count(Method::GetContainerEvents) > before)
+        .await;
+    world.advance(seconds(30)).await;
+    let relists = world.fake.count(Method::ListPodSandbox);
+    world.until("there is a relist", |w| w.fake.count(Method::ListPodSandbox) > relists).await;
     let before = world.now();
     world.fake.end_container("web-node", "app", 1);
     let seen = world
@@ -73,25 +75,25 @@ async fn lost_event_stream_loses_no_event_and_is_reopened() {
 }
 
 /// How often the runtime is relisted in four minutes of a pod that just runs.
-async fn listings(features: Features) -> u64 {
+async fn relists(features: Features) -> u64 {
     let mut world = World::new();
     world.features = features;
     world.fake.offer_hints();
     world.start().await;
-    a_running_pod(&world).await;
+    start_running_pod(&world).await;
     let before = world.fake.count(Method::ListPodSandbox);
-    world.pass(seconds(240)).await;
+    world.advance(seconds(240)).await;
     let count = world.fake.count(Method::ListPodSandbox) - before;
-    let took = notices_an_end_after(&world).await;
+    let took = exit_detection_time(&world).await;
     assert!(took < Duration::from_millis(200), "took {took:?}");
     count
 }
 
 #[tokio::test(start_paused = true)]
 async fn evented_pleg_relists_a_runtime_with_events_rarely() {
-    assert!(listings(Features::default()).await > 200);
+    assert!(relists(Features::default()).await > 200);
     // The pod is inspected again now and then.
-    assert!(listings(Features { evented_pleg: true, ..Features::default() }).await < 20);
+    assert!(relists(Features { evented_pleg: true, ..Features::default() }).await < 20);
 }
 
 #[tokio::test(start_paused = true)]
@@ -100,22 +102,22 @@ async fn evented_pleg_relists_again_after_a_lost_stream() {
     world.features.evented_pleg = true;
     world.fake.offer_hints();
     world.start().await;
-    a_running_pod(&world).await;
+    start_running_pod(&world).await;
     world.fake.set_down(true);
     world.fake.end_container("web-node", "app", 1);
-    world.pass(seconds(10)).await;
+    world.advance(seconds(10)).await;
     world.fake.set_down(false);
     let back = world.now();
-    let noticed = world.until("the end is noticed", |w| w.restarts("web", "app") == 1).await;
+    let noticed = world.until("the exit is noticed", |w| w.restarts("web", "app") == 1).await;
     assert!(noticed - back < seconds(3), "{:?}", noticed - back);
 }
 
 /// The time from the manifest to a ready pod.
-async fn starting_takes(features: Features) -> Duration {
+async fn start_duration(features: Features) -> Duration {
     let mut world = World::new();
     world.features = features;
     world.start().await;
-    world.pass(seconds(5)).await;
+    world.advance(seconds(5)).await;
     world.apply(&pod("web", [container("app")]));
     let began = world.now();
     world.until("the pod is ready", |w| w.is_ready("web")).await - began
@@ -123,8 +125,8 @@ async fn starting_takes(features: Features) -> Duration {
 
 #[tokio::test(start_paused = true)]
 async fn pleg_without_on_demand_relist_waits_for_the_next_relist() {
-    let on_demand = starting_takes(Features::default()).await;
-    let listed = starting_takes(Features { on_demand_relist: false, ..Features::default() }).await;
+    let on_demand = start_duration(Features::default()).await;
+    let listed = start_duration(Features { on_demand_relist: false, ..Features::default() }).await;
     assert!(on_demand < seconds(1), "{on_demand:?}");
     assert!(listed > seconds(1) && listed < seconds(6), "{listed:?}");
 }

@@ -21,7 +21,7 @@ async fn restarted_agent_keeps_running_pods() {
     for _ in 0..3 {
         world.restart().await;
         world.until("the pod is ready", |w| w.is_ready("web")).await;
-        world.pass(seconds(100)).await;
+        world.advance(seconds(100)).await;
     }
     assert_eq!(world.fake.call_lines(), Vec::<String>::new());
     assert_eq!(world.restarts("web", "app"), 0);
@@ -34,7 +34,7 @@ async fn static_pod_removed_while_the_agent_was_down_is_terminated_after_restart
     world.until("the pod is ready", |w| w.is_ready("web")).await;
     world.crash().await;
     world.remove("web");
-    world.pass(seconds(60)).await;
+    world.advance(seconds(60)).await;
     assert!(world.runs("web-node/app"), "containers outlive the agent");
     world.start().await;
     world.until("nothing is left", |w| w.traces().is_empty()).await;
@@ -56,9 +56,9 @@ async fn static_pod_changed_while_the_agent_was_down_waits_for_its_predecessor()
     let stopped = world.times_of("StopContainer web-node/app")[0] - back;
     assert!(stopped < Duration::from_millis(200), "the orphan was found after {stopped:?}");
     let sandboxes = world.times_of("RunPodSandbox web-node");
-    assert!(sandboxes[1] >= back + seconds(20), "the new one came at {:?}", sandboxes[1]);
+    assert!(sandboxes[1] >= back + seconds(20), "the new one started at {:?}", sandboxes[1]);
     let other = world.times_of("RunPodSandbox other-node")[0] - back;
-    assert!(other < Duration::from_millis(200), "a pod that need not wait came after {other:?}");
+    assert!(other < Duration::from_millis(200), "a pod that need not wait started after {other:?}");
 }
 
 #[tokio::test(start_paused = true)]
@@ -73,14 +73,14 @@ async fn manifest_invalid_at_start_keeps_its_pod_and_blocks_no_other() {
     world.host.put(manifest_path("web"), "kind: Pod\nmetadata: {name: web");
     world.host.put(manifest_path("never"), "neither was this one ever good: {");
     world.start().await;
-    world.until("it is shown", |w| w.is_ready("web")).await;
+    world.until("it is listed", |w| w.is_ready("web")).await;
     world.until("the orphan is gone", |w| !w.traces().iter().any(|t| t.contains("gone-node"))).await;
-    world.pass(seconds(120)).await;
+    world.advance(seconds(120)).await;
     assert!(world.times_of("StopContainer web-node/app").is_empty());
     assert!(world.fake.end_container("web-node", "app", 1));
     world.until("it was restarted", |w| w.restarts("web", "app") == 1 && w.is_ready("web")).await;
     world.apply(&web);
-    world.pass(seconds(60)).await;
+    world.advance(seconds(60)).await;
     assert!(world.times_of("StopContainer web-node/app").is_empty(), "the manifest is as it was");
     world.remove("web");
     world.until("nothing is left", |w| w.traces().is_empty()).await;
@@ -97,9 +97,9 @@ async fn orphaned_pods_are_kept_while_an_unreadable_manifest_may_describe_them()
     world.host.put(manifest_path("web"), "kind: Pod\nmetadata: {name: web");
     world.start().await;
     world.host.fault_below(HostMethod::ListDir, PODS, HostFault::Fails);
-    world.pass(seconds(10)).await;
+    world.advance(seconds(10)).await;
     assert!(world.runs("web-node/app") && world.runs("gone-node/app"), "either may be the one");
-    world.until("it is shown", |w| w.is_ready("web")).await;
+    world.until("it is listed", |w| w.is_ready("web")).await;
     world.until("the orphan is gone", |w| !w.traces().iter().any(|t| t.contains("gone-node"))).await;
     assert!(world.times_of("StopContainer web-node/app").is_empty());
 }
@@ -113,11 +113,11 @@ async fn pods_are_listed_as_pending_without_a_runtime() {
     world.apply(&pod("late", [container("app")]));
     world.fake.set_down(true);
     world.start().await;
-    world.until("both are shown", |w| w.status("web").is_some() && w.status("late").is_some()).await;
+    world.until("both are listed", |w| w.status("web").is_some() && w.status("late").is_some()).await;
     assert!(world.is_ready("web"));
     assert_eq!(world.phase("late").as_deref(), Some("Pending"));
     world.fake.set_down(false);
-    world.until("the late one is ready", |w| w.is_ready("late")).await;
+    world.until("the later one is ready", |w| w.is_ready("late")).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -131,8 +131,8 @@ async fn orphaned_pod_is_terminated_only_after_all_config_sources_are_ready() {
     // Silent for as long as a request may take.
     world.net.serve(URL_PORT, Service::Silent);
     world.start().await;
-    world.pass(seconds(9)).await;
-    assert!(world.runs("web-node/app"), "the other source might still want it");
+    world.advance(seconds(9)).await;
+    assert!(world.runs("web-node/app"), "the other source might still specify it");
     world.net.serve(URL_PORT, Service::Http { status: 200, body: pod("other", [container("app")]).text() });
     world.until("the orphan is gone", |w| !w.traces().iter().any(|t| t.contains("web-node"))).await;
     world.until("the other source's pod runs", |w| w.runs("other-node/app")).await;
@@ -153,11 +153,11 @@ async fn manifest_url_silent_at_start_keeps_its_pod_and_blocks_no_other() {
     world.start().await;
     // The first time, the checkpoint cannot be read.
     world.host.fault_below(HostMethod::ListDir, PODS, HostFault::Fails);
-    world.until("it is shown", |w| w.is_ready("web")).await;
+    world.until("it is listed", |w| w.is_ready("web")).await;
     world.until("the orphan is gone", |w| !w.traces().iter().any(|t| t.contains("gone-node"))).await;
-    world.pass(seconds(120)).await;
+    world.advance(seconds(120)).await;
     world.net.serve(URL_PORT, served("web"));
-    world.pass(seconds(120)).await;
+    world.advance(seconds(120)).await;
     assert!(world.times_of("StopContainer web-node/app").is_empty(), "the manifest is as it was");
     world.net.serve(URL_PORT, served("new"));
     world.until("the new one is ready", |w| w.is_ready("new")).await;
@@ -172,12 +172,12 @@ async fn runtime_outage_of_five_minutes_restarts_no_container() {
     world.fake.forget_calls();
     world.fake.set_down(true);
     world.apply(&pod("late", [container("app")]));
-    world.pass(seconds(300)).await;
+    world.advance(seconds(300)).await;
     assert_eq!(world.fake.running(), ["web-node/app"]);
     assert!(world.is_ready("web"));
     world.fake.set_down(false);
     let back = world.now();
-    let ready = world.until("the late one is ready", |w| w.is_ready("late")).await;
+    let ready = world.until("the later one is ready", |w| w.is_ready("late")).await;
     assert!(ready < back + seconds(5), "it took {:?}", ready - back);
     assert_eq!(world.restarts("web", "app"), 0);
     assert!(world.times_of("StopContainer web-node/app").is_empty());
@@ -190,7 +190,7 @@ async fn static_pod_removed_while_the_runtime_is_down_is_terminated_later() {
     world.until("the pod is ready", |w| w.is_ready("web")).await;
     world.fake.set_down(true);
     world.remove("web");
-    world.pass(seconds(300)).await;
+    world.advance(seconds(300)).await;
     assert!(world.runs("web-node/app"));
     world.fake.set_down(false);
     let back = world.now();
@@ -205,7 +205,7 @@ async fn dead_sandbox_is_replaced() {
     world.apply(&pod("web", [container("app")]).init([container("init")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
     world.fake.kill_sandboxes("web-node");
-    world.until("a new one is there", |w| w.times_of("RunPodSandbox web-node#1").len() == 1).await;
+    world.until("a new one exists", |w| w.times_of("RunPodSandbox web-node#1").len() == 1).await;
     world.until("the pod is ready again", |w| w.runs("web-node/app") && w.is_ready("web")).await;
     assert_eq!(world.restarts("web", "app"), 1);
 }
@@ -245,9 +245,11 @@ async fn runtime_with_an_unsupported_version_is_not_ready_with_a_reason() {
     world.fake.fault_always(Method::Version, Some(Fault::Failed(refusal.to_owned())));
     world.start().await;
     let view = |w: &World| w.agent.as_ref().unwrap().node().borrow().clone();
-    world.until("the node says why", |w| view(w).error.is_some_and(|why| why.contains(refusal))).await;
+    world
+        .until("the node reports the reason", |w| view(w).error.is_some_and(|why| why.contains(refusal)))
+        .await;
     assert_eq!(view(&world).last_ready, None);
-    world.fake.calm();
+    world.fake.clear_faults();
     world.until("the runtime is ready", |w| view(w).last_ready.is_some()).await;
     assert_eq!((view(&world).version.name.as_str(), view(&world).error), ("fake", None));
 }
@@ -259,14 +261,14 @@ async fn changed_ip_family_of_the_node_is_reported_once() {
     world.until("the pod is ready", |w| w.is_ready("web")).await;
     world.settings.network.host_ips = vec!["2001:db8::1".parse().unwrap()];
     world.restart().await;
-    world.pass(seconds(100)).await;
+    world.advance(seconds(100)).await;
     let events = world.agent.as_ref().unwrap().recorder().latest();
     assert_eq!(events.iter().filter(|event| event.reason == "HostIPsIPFamilyMismatch").count(), 1);
 }
 
 #[tokio::test(start_paused = true)]
 async fn cgroup_v1_is_reported_at_start() {
-    let said = async |cgroup_v2| {
+    let is_warned = async |cgroup_v2| {
         let mut world = World::new();
         world.cgroup_v2 = cgroup_v2;
         world.start().await;
@@ -275,19 +277,22 @@ async fn cgroup_v1_is_reported_at_start() {
             .iter()
             .any(|event| event.reason == "CgroupV1" && event.message.contains("migrate to cgroup v2"))
     };
-    assert!(said(false).await);
-    assert!(!said(true).await);
+    assert!(is_warned(false).await);
+    assert!(!is_warned(true).await);
 }
 
 #[tokio::test(start_paused = true)]
 async fn tmpfs_without_noswap_is_reported_at_start() {
-    let told = async |swap_bytes, takes_tmpfs| {
+    let warnings = async |swap_bytes, takes_tmpfs| {
         let mut world = World::new();
         world.host.set_swap(swap_bytes, takes_tmpfs);
         world.start().await;
         world.recorded("PossibleMemoryBackedVolumesOnDisk")
     };
-    assert_eq!((told(1 << 30, true).await, told(1 << 30, false).await, told(0, true).await), (1, 0, 0));
+    assert_eq!(
+        (warnings(1 << 30, true).await, warnings(1 << 30, false).await, warnings(0, true).await),
+        (1, 0, 0)
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -300,7 +305,7 @@ async fn orphaned_pod_volumes_and_cleanup_failures_are_counted() {
     world.start().await;
     world.host.fault_below(HostMethod::UnmountTree, format!("{PODS}/found"), HostFault::Fails);
     let numbers = ["orphan_pod_cleaned_volumes_errors 1", "cleaned_failed_volume_operation_errors_total 1"];
-    until_told(&world, &numbers).await;
+    wait_for_metrics(&world, &numbers).await;
     world.until("it is gone", |w| !w.host.exists(format!("{PODS}/found"))).await;
     let numbers = [
         "kubelet_orphan_pod_cleaned_volumes 1",
@@ -309,19 +314,19 @@ async fn orphaned_pod_volumes_and_cleanup_failures_are_counted() {
         "force_cleaned_failed_volume_operation_errors_total 1",
         "reconstruct_volume_operations_errors_total 1",
     ];
-    until_told(&world, &numbers).await;
-    until_told(&world, &["kubelet_orphan_pod_cleaned_volumes 0"]).await;
+    wait_for_metrics(&world, &numbers).await;
+    wait_for_metrics(&world, &["kubelet_orphan_pod_cleaned_volumes 0"]).await;
 }
 
 /// Waits until the metrics have a line that ends like each of these.
-async fn until_told(world: &World, lines: &[&str]) {
+async fn wait_for_metrics(world: &World, lines: &[&str]) {
     let deadline = world.now() + seconds(100);
     loop {
         let metrics = world.metrics().await;
-        if lines.iter().all(|line| metrics.lines().any(|told| told.ends_with(line))) {
+        if lines.iter().all(|line| metrics.lines().any(|warnings| warnings.ends_with(line))) {
             return;
         }
-        assert!(world.now() < deadline, "waited in vain for {lines:?} in {metrics}");
-        world.pass(Duration::from_millis(100)).await;
+        assert!(world.now() < deadline, "timed out waiting for {lines:?} in {metrics}");
+        world.advance(Duration::from_millis(100)).await;
     }
 }

@@ -35,7 +35,7 @@ async fn stats_summary_has_cgroup_usage_and_cpu_rates_from_the_first_request() {
     let world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
-    world.pass(seconds(20)).await;
+    world.advance(seconds(20)).await;
     use_cpu(&world, 1_000_000_000);
     let first = summary(&world).await;
     let pod = &first["pods"][0];
@@ -55,7 +55,7 @@ async fn stats_summary_has_cgroup_usage_and_cpu_rates_from_the_first_request() {
     assert_eq!((&pod["network"]["name"], &pod["network"]["rxBytes"]), (&json!("eth0"), &json!(10)));
     assert_eq!(pod["process_stats"]["process_count"], 4);
     assert_eq!(first["node"]["memory"]["workingSetBytes"], json!(500 << 10));
-    world.pass(seconds(10)).await;
+    world.advance(seconds(10)).await;
     use_cpu(&world, 6_000_000_000);
     let second = summary(&world).await;
     let rate = second["pods"][0]["containers"][0]["cpu"]["usageNanoCores"].as_u64().unwrap();
@@ -65,7 +65,7 @@ async fn stats_summary_has_cgroup_usage_and_cpu_rates_from_the_first_request() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn concurrent_stats_requests_share_one_sample_and_cpu_and_memory_requests_get_a_new_one() {
+async fn stats_requests_share_a_recent_sample_and_only_cpu_and_memory_requests_get_a_new_one() {
     let world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
@@ -76,14 +76,14 @@ async fn concurrent_stats_requests_share_one_sample_and_cpu_and_memory_requests_
     };
     assert_eq!(used(&world.measured(Measurements::Resource).await), "1");
     use_cpu(&world, 2_000_000_000);
-    world.pass(seconds(2)).await;
+    world.advance(seconds(2)).await;
     assert_eq!(used(&world.measured(Measurements::Resource).await), "1", "no older than five seconds");
     let hasty = world.measured(Measurements::Summary { only_cpu_and_memory: true }).await;
     let hasty: Value = serde_json::from_str(&hasty).unwrap();
     let app = &hasty["pods"][0]["containers"][0];
     assert_eq!(app["cpu"]["usageCoreNanoSeconds"], json!(2_000_000_000_u64));
     assert_eq!((app.get("rootfs"), hasty["node"].get("fs")), (None, None));
-    assert_eq!(used(&world.measured(Measurements::Resource).await), "2", "the newest sample is everybody's");
+    assert_eq!(used(&world.measured(Measurements::Resource).await), "2", "the newest sample is shared");
     let listed = world.fake.count(Method::ListContainerStats);
     world.measured(SUMMARY).await;
     world.measured(SUMMARY).await;
@@ -117,7 +117,7 @@ async fn network_series_have_the_pause_image_and_exist_for_pods_in_the_host_netw
 }
 
 #[tokio::test(start_paused = true)]
-async fn stats_summary_omits_exited_containers() {
+async fn stats_omit_removed_pods() {
     let world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
@@ -125,7 +125,7 @@ async fn stats_summary_omits_exited_containers() {
     assert!(world.measured(Measurements::Resource).await.contains("pod=\"web-node\""));
     world.remove("web");
     world.until("nothing is left", |w| w.traces().is_empty()).await;
-    world.pass(seconds(6)).await;
+    world.advance(seconds(6)).await;
     let text = world.measured(Measurements::Resource).await;
     assert!(!text.contains("web-node"), "{text}");
     assert!(text.contains("\nresource_scrape_error 0\n"), "{text}");
@@ -139,7 +139,7 @@ async fn missing_container_cgroup_is_a_scrape_error_after_the_start_period() {
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
     assert!(world.measured(Measurements::Resource).await.contains("\nresource_scrape_error 0\n"));
-    world.pass(seconds(20)).await;
+    world.advance(seconds(20)).await;
     assert!(world.measured(Measurements::Resource).await.contains("\nresource_scrape_error 1\n"));
 }
 
@@ -179,7 +179,7 @@ async fn probe_metrics_count_results_over_restarts_and_are_removed_with_the_pod(
     let probe = json!({"livenessProbe": {"exec": {"command": ["true"]}, "periodSeconds": 1}});
     world.apply(&pod("web", [container_with("app", probe)]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
-    world.pass(seconds(10)).await;
+    world.advance(seconds(10)).await;
     let text = world.measured(Measurements::Probes).await;
     let line = text.lines().find(|line| line.starts_with("prober_probe_total{")).unwrap();
     assert!(line.contains("container=\"app\",namespace=\"default\",pod=\"web-node\",pod_uid=\""), "{line}");

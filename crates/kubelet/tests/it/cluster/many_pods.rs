@@ -7,21 +7,21 @@ use serde_json::{Value, json};
 use crate::node::{FOREVER, Node, condition, shell_pod};
 use testing::FakeRuntime;
 
-use super::watch::{Watch, oddities};
+use super::watch::{Watch, violations};
 use super::{Cluster, bound};
 
 /// Updates of a pod: sandbox, container, deletion requested, container exited, sandbox stopped; some take two.
 const MAX_CHANGES: usize = 12;
 
 /// Creates that many pods at once, waits until all run, deletes them all, and checks every watch event.
-fn come_and_go(cluster: &Cluster, count: usize, pod: impl Fn(&str) -> Value) {
-    cluster.ready();
+fn create_and_delete(cluster: &Cluster, count: usize, pod: impl Fn(&str) -> Value) {
+    cluster.wait_until_ready();
     let watch = Watch::pods(&cluster.kubectl, cluster.node.path("watch.json"));
     let names: Vec<String> = (0..count).map(|n| format!("pod-{n:03}")).collect();
     let pods: Vec<Value> = names.iter().map(|name| bound(pod(name))).collect();
     let began = Instant::now();
     let list = json!({"apiVersion": "v1", "kind": "List", "items": pods});
-    cluster.kubectl.feed(&["create", "-f", "-"], &list.to_string());
+    cluster.kubectl.run_with_input(&["create", "-f", "-"], &list.to_string());
     let created = began.elapsed();
     cluster.node.eventually("all run", |_| {
         let all = cluster.kubectl.pods()?;
@@ -31,15 +31,15 @@ fn come_and_go(cluster: &Cluster, count: usize, pod: impl Fn(&str) -> Value) {
     let ran = began.elapsed();
     cluster.kubectl.ok(&["delete", "pods", "--all"]);
     let deleted = began.elapsed();
-    cluster.node.eventually("the watch has told of every end", |_| {
+    cluster.node.eventually("the watch has reported every termination", |_| {
         let deleted = watch.count("DELETED");
         if deleted == count { Ok(()) } else { Err(format!("{deleted} were deleted")) }
     });
     let events = watch.events();
     eprintln!("{count} pods: created {created:?}, ran {ran:?}, deleted {deleted:?}, {} events", events.len());
     assert_eq!(watch.count("ADDED"), count);
-    assert_eq!(oddities(&events, MAX_CHANGES), Vec::<String>::new());
-    cluster.node.eventually("the node has nothing of them", |node| {
+    assert_eq!(violations(&events, MAX_CHANGES), Vec::<String>::new());
+    cluster.node.eventually("the node has no trace of them", |node| {
         let pods = node.pods();
         if pods.is_empty() { Ok(()) } else { Err(format!("{} pods", pods.len())) }
     });
@@ -61,7 +61,7 @@ fn hundred_pods_start_and_terminate_with_only_expected_watch_events() {
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}, "stringData": {"a": "b"}}),
     ]);
     let before = mounts_of(&cluster.node);
-    come_and_go(&cluster, 100, |name| {
+    create_and_delete(&cluster, 100, |name| {
         let mut pod = shell_pod(name, FOREVER);
         pod["spec"]["volumes"] = json!([
             {"name": "disk", "emptyDir": {}},
@@ -80,6 +80,6 @@ fn hundred_pods_start_and_terminate_with_only_expected_watch_events() {
 #[test]
 fn hundred_pods_start_and_terminate_on_containerd() {
     let cluster = Cluster::start();
-    come_and_go(&cluster, 100, |name| shell_pod(name, FOREVER));
+    create_and_delete(&cluster, 100, |name| shell_pod(name, FOREVER));
     assert_eq!(crate::node::names_in(&cluster.node.path("root/pods")), Vec::<String>::new());
 }

@@ -47,13 +47,13 @@ impl Newcomer {
         join.run().await
     }
 
-    async fn pass(&self, time: Duration) {
+    async fn advance(&self, time: Duration) {
         self.clock.sleep_until(self.clock.mono() + time).await;
     }
 
     /// Approves or denies after a while.
     async fn decide(&self, verdict: Verdict, after: Duration) -> usize {
-        self.pass(after).await;
+        self.advance(after).await;
         self.api.decide_signing_requests(verdict, self.now())
     }
 
@@ -96,13 +96,13 @@ fn joined_with_file(node: &Newcomer, joined: &StoredPair) -> StoredPair {
 async fn bootstrap_reuses_its_csr_after_a_crash() {
     let node = Newcomer::new();
     tokio::select! {
-        _ = node.join() => panic!("nobody has approved it"),
-        () = node.pass(minutes(5)) => {}
+        _ = node.join() => panic!("it has not been approved"),
+        () = node.advance(minutes(5)) => {}
     }
     assert!(node.host.exists(KEY));
     let (joined, _) = tokio::join!(node.join(), node.decide(Verdict::Sign(DAY), minutes(1)));
     joined.unwrap();
-    assert_eq!(node.requests().len(), 1, "asked once");
+    assert_eq!(node.requests().len(), 1, "requested once");
 }
 
 #[tokio::test(start_paused = true)]
@@ -136,12 +136,12 @@ async fn bootstrap_survives_an_unreachable_api() {
     let node = Newcomer::new();
     node.api.set_outage(Some(Outage::Refused));
     let trouble = async {
-        node.pass(minutes(4)).await;
+        node.advance(minutes(4)).await;
         node.api.set_outage(None);
-        node.pass(minutes(3)).await;
+        node.advance(minutes(3)).await;
         assert_eq!(node.requests().len(), 1);
         node.api.set_outage(Some(Outage::Refused));
-        node.pass(minutes(3)).await;
+        node.advance(minutes(3)).await;
         node.api.set_outage(None);
         node.decide(Verdict::Sign(DAY), Duration::ZERO).await
     };
@@ -177,7 +177,7 @@ async fn saved(node: &Newcomer, count: usize) -> Vec<StoredPair> {
         let pair = node.certificates.pair(&names, node.now(), DAY);
         node.store.save(&pair, node.now()).await.unwrap();
         pairs.push(node.store.load().await.unwrap().unwrap());
-        node.pass(minutes(1)).await;
+        node.advance(minutes(1)).await;
     }
     pairs
 }
@@ -209,7 +209,7 @@ async fn an_empty_current_certificate_falls_back_to_the_newest_older_pair() {
 async fn certificate_for_another_node_is_rejected() {
     let node = Newcomer::new();
     let meddle = async {
-        node.pass(minutes(1)).await;
+        node.advance(minutes(1)).await;
         let mut request = node.requests().remove(0);
         let text = String::from_utf8(request.spec.request.0).unwrap().replace("edge-1", "edge-2");
         request.spec.request.0 = text.into_bytes();
@@ -230,7 +230,7 @@ async fn old_certificate_pairs_are_pruned_and_other_files_kept() {
     for _ in 0..5 {
         let pair = node.certificates.pair(&names, node.now(), DAY);
         node.store.save(&pair, node.now()).await.unwrap();
-        node.pass(minutes(1)).await;
+        node.advance(minutes(1)).await;
     }
     let files = node.host.files_below(DIR);
     assert_eq!(files.iter().filter(|file| file.contains("-2026-01-01-00-0")).count(), 3, "{files:?}");
@@ -247,7 +247,7 @@ async fn certificate_files_of_the_go_kubelet_named_in_local_time_are_older_than_
         let pair = node.certificates.pair(&names, node.now(), DAY);
         let path = format!("{DIR}/kubelet-client-2026-01-01-10-0{minute}-00.pem");
         node.host.put(path, format!("{}{}", pair.certificate, pair.key));
-        node.pass(minutes(1)).await;
+        node.advance(minutes(1)).await;
     }
     let pairs = saved(&node, 2).await;
     assert_eq!(node.store.load().await.unwrap().as_ref(), pairs.last());

@@ -69,7 +69,7 @@ async fn running_pod_causes_no_runtime_change() {
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
     world.fake.forget_calls();
-    world.pass(seconds(900)).await;
+    world.advance(seconds(900)).await;
     assert_eq!(world.fake.call_lines(), Vec::<String>::new());
 }
 
@@ -151,7 +151,7 @@ async fn volumes_are_mounted_before_the_container_starts_and_unmounted_after_the
     assert_eq!(kinds, ["bind", "tmpfs"]);
     world.remove("web");
     world.until("nothing is left", |w| w.traces().is_empty()).await;
-    assert!(world.host.exists("/data"), "what is the machine's stays");
+    assert!(world.host.exists("/data"), "processes of the machine stay");
 }
 
 #[tokio::test(start_paused = true)]
@@ -159,12 +159,12 @@ async fn failed_image_pull_backs_off_without_busy_loop() {
     let world = World::started().await;
     world.fake.unpullable("app:1", "no such image");
     world.apply(&pod("web", [container("app")]));
-    world.pass(seconds(75)).await;
+    world.advance(seconds(75)).await;
     let pulls: Vec<u64> = world.times_of("PullImage app:1").iter().map(Duration::as_secs).collect();
     let gaps: Vec<u64> = pulls.windows(2).map(|pair| pair[1] - pair[0]).collect();
     assert!(gaps.iter().zip([10, 20, 40]).all(|(gap, wait)| (wait..=wait + 2).contains(gap)), "{pulls:?}");
-    let looks = world.fake.count(Method::ListPodSandbox);
-    assert!(looks < 120, "the runtime was asked {looks} times");
+    let relists = world.fake.count(Method::ListPodSandbox);
+    assert!(relists < 120, "the runtime was listed {relists} times");
 }
 
 #[tokio::test(start_paused = true)]
@@ -172,11 +172,11 @@ async fn failed_run_pod_sandbox_is_tried_again_with_back_off() {
     let world = World::started().await;
     world.fake.fault_always(Method::RunPodSandbox, Some(Fault::Failed("no address left".to_owned())));
     world.apply(&pod("web", [container("app")]));
-    world.pass(seconds(60)).await;
+    world.advance(seconds(60)).await;
     let tries = world.fake.count(Method::RunPodSandbox);
     // Half a second, then one, two, four and so on.
     assert!((5..=8).contains(&tries), "{tries} tries in a minute");
-    world.fake.calm();
+    world.fake.clear_faults();
     world.until("the pod is ready", |w| w.is_ready("web")).await;
 }
 
@@ -185,10 +185,10 @@ async fn failed_create_container_is_tried_again_with_back_off() {
     let world = World::started().await;
     world.fake.fault_always(Method::CreateContainer, Some(Fault::Failed("no space left".to_owned())));
     world.apply(&pod("web", [container("app"), container("side")]));
-    world.pass(seconds(60)).await;
+    world.advance(seconds(60)).await;
     let tries = world.fake.count(Method::CreateContainer);
     assert!((10..=16).contains(&tries), "{tries} tries in a minute");
-    world.fake.calm();
+    world.fake.clear_faults();
     world.until("the pod is ready", |w| w.is_ready("web")).await;
 }
 
@@ -201,7 +201,7 @@ fn waiting_reason(world: &World) -> Option<String> {
 async fn runtime_error_codes_become_waiting_reasons() {
     for reason in ["RROUnsupported", "ImageVolumeMountFailed"] {
         let world = World::started().await;
-        let error = format!("{reason}: the runtime cannot do it");
+        let error = format!("{reason}: the runtime does not support it");
         world.fake.fault_always(Method::CreateContainer, Some(Fault::Failed(error.clone())));
         world.apply(&pod("web", [container("app")]));
         world.until("the reason shows", |w| waiting_reason(w).as_deref() == Some(reason)).await;

@@ -90,9 +90,9 @@ async fn stop_container_deadline_is_extended_by_its_grace_period() {
 async fn checkpoint_uses_the_longer_of_two_deadlines() {
     let wire = wire(Duration::from_millis(200));
     let (id, second) = (model::ContainerId::new("c1"), Duration::from_secs(1));
-    for (asked, expected) in [(Duration::ZERO, Duration::from_millis(200)), (second, second)] {
+    for (timeout, expected) in [(Duration::ZERO, Duration::from_millis(200)), (second, second)] {
         wire.fake.fault(Method::CheckpointContainer, Fault::Hang);
-        let error = wire.cri.checkpoint_container(&id, "/checkpoint.tar", asked).await.unwrap_err();
+        let error = wire.cri.checkpoint_container(&id, "/checkpoint.tar", timeout).await.unwrap_err();
         let RuntimeError::TimedOut { deadline, .. } = error else { panic!("{error:?}") };
         assert_eq!(deadline, expected);
     }
@@ -162,9 +162,9 @@ async fn stats_survive_the_wire() {
     let sandbox = world.run_sandbox("web").await;
     world.start(&sandbox, "app", crate::world::Does::Sleep).await;
     let mut arrived = wire.cri.list_sandbox_stats(&Scope::Node).await.unwrap().remove(0);
-    let mut taken = wire.fake.list_sandbox_stats(&Scope::Node).await.unwrap().remove(0);
+    let mut original = wire.fake.list_sandbox_stats(&Scope::Node).await.unwrap().remove(0);
     // Values that change with time alone.
-    for stats in [&mut arrived, &mut taken] {
+    for stats in [&mut arrived, &mut original] {
         let times = [
             stats.cpu.as_mut().and_then(|cpu| cpu.time.take()),
             stats.memory.as_mut().and_then(|memory| memory.time.take()),
@@ -178,7 +178,7 @@ async fn stats_survive_the_wire() {
         assert!(container.writable_layer.as_mut().unwrap().time.take().is_some());
         assert!(container.cpu.take().unwrap().usage_core_nanoseconds.is_some());
     }
-    assert_eq!(arrived, taken);
+    assert_eq!(arrived, original);
     let metrics = wire.cri.list_sandbox_metrics().await.unwrap();
     let sample = &metrics[0].containers[0].1[0];
     assert_eq!((sample.name.as_str(), sample.kind), ("container_last_seen", model::stats::MetricKind::Gauge));
@@ -218,7 +218,7 @@ async fn container_of_an_earlier_kubelet_is_assigned_to_its_sandbox() {
     let id = wire.fake.create_container(&sandbox_id, &request, &sandbox).await.unwrap();
 
     assert_eq!(wire.cri.container_status(&id).await.unwrap().sandbox_id, sandbox_id);
-    assert_eq!(wire.fake.count(Method::ListContainers), 1, "asked once");
+    assert_eq!(wire.fake.count(Method::ListContainers), 1, "requested once");
     wire.cri.container_status(&id).await.unwrap();
     assert_eq!(wire.fake.count(Method::ListContainers), 1, "and remembered");
 }

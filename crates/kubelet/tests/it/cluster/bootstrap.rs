@@ -15,7 +15,7 @@ use super::{Cluster, bound};
 const TOKEN: &str = "--bootstrap-token=abcdef.0123456789abcdef";
 
 /// A node with bootstrap credentials; its kubelet is not started yet.
-pub(super) fn newcomer(api: &[&str], extra: Value) -> Cluster {
+pub(super) fn node_with_bootstrap(api: &[&str], extra: Value) -> Cluster {
     let mut node = Node::on_containerd(extra);
     let mut arguments = vec![TOKEN, "--no-service-accounts", "--verbose"];
     arguments.extend(api);
@@ -29,9 +29,9 @@ pub(super) fn newcomer(api: &[&str], extra: Value) -> Cluster {
 
 /// All certificate signing requests, as `name requestor signer conditions`.
 pub(super) fn requests(cluster: &Cluster) -> Vec<String> {
-    let said = cluster.kubectl.ok(&["get", "csr", "-o", "json"]);
-    let list: Value = serde_json::from_str(&said).expect("a list of requests");
-    let words = |request: &Value| {
+    let output = cluster.kubectl.ok(&["get", "csr", "-o", "json"]);
+    let list: Value = serde_json::from_str(&output).expect("a list of requests");
+    let line = |request: &Value| {
         let conditions = request["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let kinds: Vec<&str> = conditions.iter().filter_map(|one| one["type"].as_str()).collect();
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -40,7 +40,7 @@ pub(super) fn requests(cluster: &Cluster) -> Vec<String> {
         let [by, signer] = [text(&spec["username"]), text(&spec["signerName"])];
         format!("{} {by} {signer} {}{issued}", text(&request["metadata"]["name"]), kinds.join(","))
     };
-    list["items"].as_array().expect("requests").iter().map(words).collect()
+    list["items"].as_array().expect("requests").iter().map(line).collect()
 }
 
 /// The only signing request.
@@ -54,7 +54,7 @@ fn only_request(cluster: &Cluster) -> String {
 /// Waits for the only signing request, still pending; returns its name.
 #[track_caller]
 fn pending(cluster: &Cluster) -> String {
-    let request = cluster.node.eventually("a request waits for a decision", |_| {
+    let request = cluster.node.eventually("a request is pending", |_| {
         let all = requests(cluster);
         let one = all.first().filter(|one| one.ends_with("kubelet ")).cloned();
         one.ok_or_else(|| format!("{all:?}"))
@@ -71,9 +71,9 @@ fn pair_in_use(cluster: &Cluster) -> (String, String) {
 
 #[test]
 fn tls_bootstrap_with_a_token_joins_and_keeps_its_certificate_over_restart() {
-    let mut cluster = newcomer(&[], json!({}));
+    let mut cluster = node_with_bootstrap(&[], json!({}));
     cluster.node.start_kubelet();
-    cluster.ready();
+    cluster.wait_until_ready();
     let request = only_request(&cluster);
     assert!(request.starts_with("node-csr-"), "{request}");
     let rest = "system:bootstrap:abcdef kubernetes.io/kube-apiserver-client-kubelet Approved,Issued";
@@ -101,16 +101,16 @@ fn tls_bootstrap_with_a_token_joins_and_keeps_its_certificate_over_restart() {
     cluster.node.restart_kubelet();
     cluster.kubectl.apply(&[bound(shell_pod("second", FOREVER))]);
     cluster.running("second");
-    assert_eq!(only_request(&cluster), request, "the certificate of before is used");
+    assert_eq!(only_request(&cluster), request, "the previous certificate is used");
     assert_eq!(std::fs::read_link(&current).expect("a link"), target);
 }
 
 /// As a power cut leaves it: the symlink exists, and its target is empty.
 #[test]
 fn an_empty_current_certificate_falls_back_to_an_older_pair() {
-    let mut cluster = newcomer(&[], json!({}));
+    let mut cluster = node_with_bootstrap(&[], json!({}));
     cluster.node.start_kubelet();
-    cluster.ready();
+    cluster.wait_until_ready();
     cluster.kubectl.apply(&[bound(shell_pod("first", FOREVER))]);
     let before = cluster.running("first");
     cluster.node.kill_kubelet();
@@ -121,7 +121,7 @@ fn an_empty_current_certificate_falls_back_to_an_older_pair() {
     std::fs::write(&newest, "").expect("emptied");
     std::fs::remove_file(cluster.api.file("bootstrap.kubeconfig")).expect("removed");
     cluster.node.start_kubelet();
-    cluster.node.logged("Current certificate is damaged, using an older one");
+    cluster.node.wait_for_log("Current certificate is damaged, using an older one");
     cluster.kubectl.apply(&[bound(shell_pod("second", FOREVER))]);
     cluster.running("second");
     assert_eq!(std::fs::read_link(&current).expect("a link"), older);
@@ -133,10 +133,10 @@ fn an_empty_current_certificate_falls_back_to_an_older_pair() {
 
 #[test]
 fn tls_bootstrap_waits_for_csr_approval_over_a_restart_with_one_request() {
-    let mut cluster = newcomer(&["--approve-by-hand"], json!({}));
+    let mut cluster = node_with_bootstrap(&["--approve-by-hand"], json!({}));
     cluster.node.spawn_kubelet();
     let name = pending(&cluster);
-    cluster.node.logged("Waiting for the certificate signing request to be approved");
+    cluster.node.wait_for_log("Waiting for the certificate signing request to be approved");
     cluster.node.kill_kubelet();
     cluster.node.spawn_kubelet();
     cluster.node.eventually("the next kubelet waits too", |node| {
@@ -144,26 +144,26 @@ fn tls_bootstrap_waits_for_csr_approval_over_a_restart_with_one_request() {
             node.kubelet_log().matches("Waiting for the certificate signing request to be approved").count();
         if waits == 2 { Ok(()) } else { Err(format!("{waits} times")) }
     });
-    assert_eq!(pending(&cluster), name, "the same key asks the same");
+    assert_eq!(pending(&cluster), name, "the same key gives the same request");
     let complaint = cluster.kubectl.get("node", "node").expect_err("it has not joined");
     assert!(complaint.contains("NotFound"), "{complaint}");
     cluster.kubectl.ok(&["certificate", "approve", &name]);
-    cluster.ready();
+    cluster.wait_until_ready();
     assert!(only_request(&cluster).ends_with("Approved,Issued"), "{:?}", requests(&cluster));
 }
 
 #[test]
 fn denied_csr_ends_the_kubelet_and_a_later_bootstrap_joins() {
-    let mut cluster = newcomer(&["--approve-by-hand"], json!({}));
+    let mut cluster = node_with_bootstrap(&["--approve-by-hand"], json!({}));
     cluster.node.spawn_kubelet();
     let name = pending(&cluster);
     cluster.kubectl.ok(&["certificate", "deny", &name]);
     for lives in 1..=2 {
         assert_eq!(cluster.node.wait_for_exit().code(), Some(1));
         let log = cluster.node.kubelet_log();
-        let said =
+        let message =
             format!("E: --bootstrap-kubeconfig: {name}: certificate signing request is denied, reason: ");
-        assert_eq!(log.matches(&said).count(), lives, "{log}");
+        assert_eq!(log.matches(&message).count(), lives, "{log}");
         // Another start gets the same answer, not a second request.
         assert!(only_request(&cluster).ends_with("Denied"), "{:?}", requests(&cluster));
         cluster.node.spawn_kubelet();
@@ -173,24 +173,24 @@ fn denied_csr_ends_the_kubelet_and_a_later_bootstrap_joins() {
     cluster.node.spawn_kubelet();
     let name = pending(&cluster);
     cluster.kubectl.ok(&["certificate", "approve", &name]);
-    cluster.ready();
+    cluster.wait_until_ready();
 }
 
 #[test]
 fn kubelet_with_an_expired_client_certificate_bootstraps_again() {
-    let mut cluster = newcomer(&["--certificate-lifetime-seconds=8"], json!({}));
+    let mut cluster = node_with_bootstrap(&["--certificate-lifetime-seconds=8"], json!({}));
     cluster.node.start_kubelet();
-    cluster.ready();
+    cluster.wait_until_ready();
     let node = cluster.kubectl.get("node", "node").expect("the node");
     cluster.node.kill_kubelet();
     let (certificate, key) = pair_in_use(&cluster);
     let end = X509.read(&PemPair { certificate, key: key.clone() }).expect("a certificate").not_after;
-    cluster.node.eventually("the certificate is out of date", |_| {
+    cluster.node.eventually("the certificate has expired", |_| {
         let now = jiff::Timestamp::now();
         if now > end { Ok(()) } else { Err(format!("{now}")) }
     });
     cluster.node.start_kubelet();
-    cluster.node.logged("the client certificate in ");
+    cluster.node.wait_for_log("the client certificate in ");
     cluster.kubectl.apply(&[bound(shell_pod("late", FOREVER))]);
     cluster.running("late");
     assert_ne!(pair_in_use(&cluster).1, key, "it has another key too");

@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::node::{FOREVER, Node, names_in, shell_pod};
 
-use super::joining::{newcomer, requests};
+use super::bootstrap::{node_with_bootstrap, requests};
 use super::{Cluster, bound};
 
 /// They are valid for half as long again, because a signer backdates them; they are renewed 66 to 102 seconds after the
@@ -47,9 +47,9 @@ fn watches(cluster: &Cluster) -> BTreeMap<String, usize> {
 }
 
 /// Warnings in the kubelet's log from that line on that concern failed calls or certificates.
-fn complaints(node: &Node, from: usize) -> Vec<String> {
+fn warnings(node: &Node, from: usize) -> Vec<String> {
     let log = node.kubelet_log();
-    let words = [
+    let patterns = [
         "unauthorized",
         "forbidden",
         "no answer within",
@@ -57,7 +57,8 @@ fn complaints(node: &Node, from: usize) -> Vec<String> {
         "cannot be reached",
         "ertificate",
     ];
-    let is_meant = |line: &&str| line.starts_with(['W', 'E']) && words.iter().any(|word| line.contains(word));
+    let is_meant =
+        |line: &&str| line.starts_with(['W', 'E']) && patterns.iter().any(|pattern| line.contains(pattern));
     log.lines().skip(from).filter(is_meant).map(str::to_owned).collect()
 }
 
@@ -70,8 +71,8 @@ fn pair_in_use(cluster: &Cluster, kind: &str) -> PathBuf {
 fn served(cluster: &Cluster) -> Result<CertificateDer<'static>, String> {
     let mut stream = crate::server::connect(&cluster.node, &cluster.api.file("ca.crt"), None)?;
     stream.conn.complete_io(&mut stream.sock).map_err(|error| error.to_string())?;
-    let shown = stream.conn.peer_certificates().and_then(|chain| chain.first().cloned());
-    shown.map(CertificateDer::into_owned).ok_or_else(|| "it shows none".to_owned())
+    let presented = stream.conn.peer_certificates().and_then(|chain| chain.first().cloned());
+    presented.map(CertificateDer::into_owned).ok_or_else(|| "it shows none".to_owned())
 }
 
 /// The certificate in the file that is in use.
@@ -82,7 +83,7 @@ fn stored(cluster: &Cluster) -> Result<CertificateDer<'static>, String> {
 
 /// The certificate metrics, once certificates are valid and were rotated at least so many times.
 #[track_caller]
-fn told_in_metrics(cluster: &Cluster, replaced: usize) {
+fn check_certificate_metrics(cluster: &Cluster, replaced: usize) {
     let value = |text: &str, name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(&format!("kubelet_{name} ")));
         line.and_then(|value| value.parse::<f64>().ok()).unwrap_or_else(|| panic!("no {name} in {text}"))
@@ -108,15 +109,15 @@ fn told_in_metrics(cluster: &Cluster, replaced: usize) {
 fn visit(cluster: &Cluster, name: &str) {
     cluster.kubectl.apply(&[bound(shell_pod(name, &format!("echo hello from {name}; {FOREVER}")))]);
     let pod = cluster.running(name);
-    let said = cluster.kubectl.ok(&["logs", name]);
-    assert_eq!(said, format!("hello from {name}\n"));
+    let output = cluster.kubectl.ok(&["logs", name]);
+    assert_eq!(output, format!("hello from {name}\n"));
     cluster.kubectl.ok(&["delete", "pod", name]);
-    cluster.gone(&pod);
+    cluster.wait_until_gone(&pod);
 }
 
 #[test]
 fn client_and_serving_certificates_rotate_under_load_without_failures() {
-    let mut cluster = newcomer(
+    let mut cluster = node_with_bootstrap(
         &[LIFE],
         json!({
             "rotateCertificates": true, "serverTLSBootstrap": true, "address": "0.0.0.0",
@@ -124,15 +125,16 @@ fn client_and_serving_certificates_rotate_under_load_without_failures() {
         }),
     );
     cluster.node.start_kubelet();
-    cluster.ready();
+    cluster.wait_until_ready();
     cluster.kubectl.apply(&[bound(shell_pod("steady", "while :; do date +%s; sleep 0.5; done"))]);
     cluster.running("steady");
-    let first_served =
-        cluster.node.eventually("the port serves what the cluster signed", |_| served(&cluster));
-    let heard = cluster.node.path("steady.log");
-    let out = std::fs::File::create(&heard).expect("a file");
+    let first_served = cluster
+        .node
+        .eventually("the port serves the certificate that the cluster signed", |_| served(&cluster));
+    let steady_log = cluster.node.path("steady.log");
+    let out = std::fs::File::create(&steady_log).expect("a file");
     let mut listener = cluster.kubectl.start_into(&["logs", "--follow", "steady"], out);
-    let asked_before = watches(&cluster);
+    let watches_before = watches(&cluster);
     let quiet_from = cluster.node.kubelet_log().lines().count();
     let mut clients = vec![pair_in_use(&cluster, "client")];
     let mut servers = vec![pair_in_use(&cluster, "server")];
@@ -156,27 +158,27 @@ fn client_and_serving_certificates_rotate_under_load_without_failures() {
     let refused: Vec<_> =
         all.iter().filter(|(_, status)| [401, 403, 429].contains(status) || *status >= 500).collect();
     assert!(refused.is_empty(), "{refused:?}");
-    assert!(!cluster.api.log().contains("is not believed"), "{}", cluster.api.log());
-    assert_eq!(watches(&cluster), asked_before, "no watch was begun again");
-    assert_eq!(complaints(&cluster.node, quiet_from), Vec::<String>::new());
-    assert_eq!(listener.try_wait().expect("its state"), None, "who listens goes on listening");
+    assert!(!cluster.api.log().contains("is not trusted"), "{}", cluster.api.log());
+    assert_eq!(watches(&cluster), watches_before, "no watch was restarted");
+    assert_eq!(warnings(&cluster.node, quiet_from), Vec::<String>::new());
+    assert_eq!(listener.try_wait().expect("its state"), None, "an open watch continues");
     let _ = listener.kill();
     let _ = listener.wait();
-    assert!(std::fs::read_to_string(&heard).expect("what it heard").lines().count() > 60);
+    assert!(std::fs::read_to_string(&steady_log).expect("the output").lines().count() > 60);
 
     cluster.node.eventually("the port serves the latest certificate", |_| {
-        let (shown, kept) = (served(&cluster)?, stored(&cluster)?);
-        if shown == kept && shown != first_served { Ok(()) } else { Err("another one".to_owned()) }
+        let (presented, kept) = (served(&cluster)?, stored(&cluster)?);
+        if presented == kept && presented != first_served { Ok(()) } else { Err("another one".to_owned()) }
     });
-    told_in_metrics(&cluster, servers.len() - 1);
-    let asked = requests(&cluster);
+    check_certificate_metrics(&cluster, servers.len() - 1);
+    let all_requests = requests(&cluster);
     let of = |by: &str, signer: &str| {
         let wanted = format!(" {by} kubernetes.io/{signer} Approved,Issued");
-        asked.iter().filter(|request| request.ends_with(&wanted)).count()
+        all_requests.iter().filter(|request| request.ends_with(&wanted)).count()
     };
-    assert_eq!(of("system:bootstrap:abcdef", "kube-apiserver-client-kubelet"), 1, "{asked:?}");
-    assert!(of("system:node:node", "kube-apiserver-client-kubelet") >= 1, "{asked:?}");
-    assert!(of("system:node:node", "kubelet-serving") >= 2, "{asked:?}");
+    assert_eq!(of("system:bootstrap:abcdef", "kube-apiserver-client-kubelet"), 1, "{all_requests:?}");
+    assert!(of("system:node:node", "kube-apiserver-client-kubelet") >= 1, "{all_requests:?}");
+    assert!(of("system:node:node", "kubelet-serving") >= 2, "{all_requests:?}");
     cluster.node.eventually("old keys do not pile up", |node| {
         let mut names = names_in(&node.path("pki"));
         names.retain(|name| name.starts_with("kubelet-client-20"));
@@ -189,16 +191,16 @@ fn client_and_serving_certificates_rotate_under_load_without_failures() {
 #[test]
 fn embedded_client_certificate_is_stored_and_rotated_at_once() {
     let mut cluster = Cluster::start_with(json!({"rotateCertificates": true}));
-    cluster.ready();
+    cluster.wait_until_ready();
     let issued = "system:node:node kubernetes.io/kube-apiserver-client-kubelet Approved,Issued";
     let one_issued = |cluster: &Cluster| {
         let all = requests(cluster);
         let is_one = all.len() == 1 && all.iter().all(|request| request.ends_with(issued));
         if is_one { Ok(()) } else { Err(format!("{all:?}")) }
     };
-    cluster.node.eventually("a certificate was asked for and issued", |_| one_issued(&cluster));
+    cluster.node.eventually("a certificate was requested and issued", |_| one_issued(&cluster));
     let kubeconfig = std::fs::read_to_string(cluster.api.file("node.kubeconfig")).expect("a kubeconfig");
-    cluster.node.eventually("the pair in use is another than that of the kubeconfig", |node| {
+    cluster.node.eventually("the pair in use differs from that of the kubeconfig", |node| {
         let pair = std::fs::read(node.path("pki/kubelet-client-current.pem")).map_err(|e| e.to_string())?;
         let end = pair.windows(10).rposition(|part| part == b"-----BEGIN").unwrap_or_default();
         let certificate = base64::engine::general_purpose::STANDARD.encode(&pair[..end]);
@@ -220,24 +222,24 @@ fn serving_certificate_waits_for_csr_approval_and_is_kept_over_a_restart() {
     let node = Node::on_containerd(json!({"serverTLSBootstrap": true, "address": "0.0.0.0"}));
     let mut cluster = Cluster::with_api(node, &["--approve-by-hand", "--no-service-accounts"]);
     cluster.node.start_kubelet();
-    cluster.ready();
+    cluster.wait_until_ready();
     cluster.kubectl.apply(&[bound(shell_pod("web", &format!("echo hello; {FOREVER}")))]);
     cluster.running("web");
-    let request = cluster.node.eventually("the node has asked", |_| {
+    let request = cluster.node.eventually("the node has requested a certificate", |_| {
         let all = requests(&cluster);
-        all.first().cloned().ok_or_else(|| "nothing was asked for".to_owned())
+        all.first().cloned().ok_or_else(|| "nothing was requested".to_owned())
     });
     assert!(request.ends_with(" system:node:node kubernetes.io/kubelet-serving "), "{request}");
-    assert!(served(&cluster).is_err(), "nothing is served that nobody has signed");
+    assert!(served(&cluster).is_err(), "no unsigned certificate is served");
     assert!(!cluster.node.path("pki/kubelet.crt").exists());
-    cluster.kubectl.attempt(&["logs", "web"]).expect_err("nor can the API server ask the node");
+    cluster.kubectl.attempt(&["logs", "web"]).expect_err("nor can the API server call the node");
     let name = request.split(' ').next().expect("a name");
     cluster.kubectl.ok(&["certificate", "approve", name]);
-    let shown = cluster.node.eventually("the port serves what was signed", |_| served(&cluster));
+    let presented = cluster.node.eventually("the port serves the signed certificate", |_| served(&cluster));
     assert_eq!(cluster.kubectl.ok(&["logs", "web"]), "hello\n");
     cluster.node.restart_kubelet();
     let after = cluster.node.eventually("the port serves", |_| served(&cluster));
-    assert_eq!(after, shown, "the certificate of before");
+    assert_eq!(after, presented, "the previous certificate");
     // A later pod shows that the node has used the API since.
     cluster.kubectl.apply(&[bound(shell_pod("late", FOREVER))]);
     cluster.running("late");
@@ -245,7 +247,7 @@ fn serving_certificate_waits_for_csr_approval_and_is_kept_over_a_restart() {
 }
 
 /// The pending signing request of the client certificate.
-fn undecided(cluster: &Cluster) -> Result<String, String> {
+fn pending_request(cluster: &Cluster) -> Result<String, String> {
     let all = requests(cluster);
     let found = all.iter().find(|request| request.ends_with("kube-apiserver-client-kubelet "));
     let name = found.and_then(|request| request.split(' ').next()).map(str::to_owned);
@@ -254,15 +256,17 @@ fn undecided(cluster: &Cluster) -> Result<String, String> {
 
 #[test]
 fn denied_certificate_renewal_is_counted_and_requested_again() {
-    let mut cluster = newcomer(&["--approve-by-hand", LIFE], json!({"rotateCertificates": true}));
+    let mut cluster = node_with_bootstrap(&["--approve-by-hand", LIFE], json!({"rotateCertificates": true}));
     cluster.node.spawn_kubelet();
-    let first = cluster.node.eventually("the node asks to join", |_| undecided(&cluster));
+    let first = cluster.node.eventually("the node requests a certificate", |_| pending_request(&cluster));
     cluster.kubectl.ok(&["certificate", "approve", &first]);
-    cluster.ready();
+    cluster.wait_until_ready();
     let joined = pair_in_use(&cluster, "client");
-    let denied = cluster.node.eventually("the certificate is due", |_| undecided(&cluster));
+    let denied = cluster.node.eventually("the certificate is due", |_| pending_request(&cluster));
     cluster.kubectl.ok(&["certificate", "deny", &denied]);
-    cluster.node.logged(&format!("{denied}: certificate signing request is denied, reason: KubectlDeny"));
+    cluster
+        .node
+        .wait_for_log(&format!("{denied}: certificate signing request is denied, reason: KubectlDeny"));
     cluster.node.eventually("it is counted", |node| {
         let text = node.get("/metrics")?;
         let name = "kubelet_certificate_manager_client_expiration_renew_errors";
@@ -270,7 +274,7 @@ fn denied_certificate_renewal_is_counted_and_requested_again() {
         let count = line.strip_prefix(name).and_then(|count| count.trim().parse::<u64>().ok());
         if count.is_some_and(|count| count > 0) { Ok(()) } else { Err(line) }
     });
-    let again = cluster.node.eventually("it is asked again", |_| undecided(&cluster));
+    let again = cluster.node.eventually("it is called again", |_| pending_request(&cluster));
     assert_ne!(again, denied);
     cluster.kubectl.ok(&["certificate", "approve", &again]);
     cluster.node.eventually("another pair is in use", |_| {

@@ -29,7 +29,7 @@ fn is_sync_retry(interval: &Duration) -> bool {
 }
 
 fn waiting_reason(world: &World, name: &str) -> Option<String> {
-    let statuses = world.said(name).container_statuses?;
+    let statuses = world.api_status(name).container_statuses?;
     statuses.first()?.state.clone()?.waiting?.reason
 }
 
@@ -42,7 +42,7 @@ async fn failed_start_is_retried_once_after_a_second_and_then_every_ten_to_fifte
     let world = World::joined().await;
     world.create(&pod("web", [with_config_map()]));
     world.until("it failed", |w| w.recorded("Failed") > 0).await;
-    world.pass(seconds(120)).await;
+    world.advance(seconds(120)).await;
     let retries = intervals(&world, "Failed", "Error: configmap \"nowhere\" not found");
     assert!(retries[0] >= seconds(1) && retries[0] < seconds(2), "{retries:?}");
     assert!(retries.len() > 7 && retries[1..].iter().all(is_sync_retry), "{retries:?}");
@@ -66,7 +66,7 @@ async fn failed_sandbox_is_retried_once_after_a_second_and_then_every_ten_to_fif
     world.fake.fault_always(Method::RunPodSandbox, Some(Fault::Failed("no network".to_owned())));
     world.create(&pod("web", [container("app")]));
     world.until("it failed", |w| w.recorded("FailedCreatePodSandBox") > 0).await;
-    world.pass(seconds(120)).await;
+    world.advance(seconds(120)).await;
     let retries = intervals(&world, "FailedCreatePodSandBox", "Failed to create pod sandbox");
     assert!(retries.len() > 7 && retries[1..].iter().all(is_sync_retry), "{retries:?}");
 }
@@ -130,13 +130,13 @@ async fn deadline_does_not_cancel_the_start_of_a_container() {
     world.fake.latency(Method::StartContainer, seconds(2));
     world.fake.program("app", Program::runs().ignoring_term());
     world.create(&pod("job", [container("app")]).spec(with_deadline(1)));
-    world.until("it failed", |w| w.said_phase("job") == "Failed").await;
-    let status = world.said("job");
+    world.until("it failed", |w| w.api_phase("job") == "Failed").await;
+    let status = world.api_status("job");
     assert_eq!(status.reason.as_deref(), Some("DeadlineExceeded"));
     let end = status.container_statuses.unwrap()[0].state.clone().unwrap().terminated.unwrap();
     assert_eq!((end.exit_code, end.reason.as_deref()), (137, Some("Error")));
     assert_eq!((world.recorded("Started"), world.recorded("Killing")), (1, 1));
-    world.pass(seconds(60)).await;
+    world.advance(seconds(60)).await;
     // Each status that the Go kubelet generates past the deadline has its event: the sync that notices it, before and
     // after stopping, and the last one.
     assert_eq!(world.recorded("DeadlineExceeded"), 4);

@@ -16,7 +16,7 @@ async fn container_with_a_failed_liveness_probe_is_restarted() {
     let probe = json!({"livenessProbe": {"httpGet": {"path": "/live", "port": 80}, "periodSeconds": 5}});
     world.apply(&pod("web", [container_with("app", probe)]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
-    world.pass(seconds(60)).await;
+    world.advance(seconds(60)).await;
     assert_eq!(world.restarts("web", "app"), 0);
     world.net.serve(80, Service::http(500));
     world.until("it was restarted", |w| w.runs("web-node/app") && w.restarts("web", "app") == 1).await;
@@ -32,7 +32,7 @@ async fn pod_is_not_ready_until_its_readiness_probe_succeeds() {
     let probe = json!({"readinessProbe": {"httpGet": {"path": "/ready", "port": 80}, "periodSeconds": 5}});
     world.apply(&pod("web", [container_with("app", probe)]));
     world.until("the container runs", |w| w.runs("web-node/app")).await;
-    world.pass(seconds(60)).await;
+    world.advance(seconds(60)).await;
     assert!(!world.is_ready("web"));
     world.net.serve(80, Service::http(200));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
@@ -51,7 +51,7 @@ async fn ready_pod_stays_ready_over_an_agent_restart() {
     for _ in 0..500 {
         let is_unready = world.status("web").is_some() && !world.is_ready("web");
         was_unready.fetch_or(is_unready, Ordering::Relaxed);
-        world.pass(std::time::Duration::from_millis(20)).await;
+        world.advance(std::time::Duration::from_millis(20)).await;
     }
     assert!(world.is_ready("web"));
     assert!(!was_unready.load(Ordering::Relaxed), "the pod flapped");
@@ -84,11 +84,11 @@ async fn liveness_probe_starts_after_the_startup_probe_succeeded() {
     });
     world.apply(&pod("web", [container_with("app", probes)]));
     world.until("the container runs", |w| w.runs("web-node/app")).await;
-    world.pass(seconds(60)).await;
+    world.advance(seconds(60)).await;
     assert!(world.net.calls().iter().all(|call| call.ends_with(":81")), "{:?}", world.net.calls());
     world.net.serve(81, Service::Silent).serve(80, Service::Silent);
     world.until("the pod is ready", |w| w.is_ready("web")).await;
-    world.until("liveness is asked", |w| w.net.calls().iter().any(|call| call.ends_with(":80"))).await;
+    world.until("the liveness probe runs", |w| w.net.calls().iter().any(|call| call.ends_with(":80"))).await;
     assert_eq!(world.restarts("web", "app"), 0);
 }
 
@@ -100,7 +100,7 @@ async fn exec_probe_command_is_never_started_while_the_last_one_runs() {
         json!({"readinessProbe": {"exec": {"command": ["check"]}, "periodSeconds": 1, "timeoutSeconds": 10}});
     world.apply(&pod("web", [container_with("app", probe)]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
-    world.pass(seconds(60)).await;
+    world.advance(seconds(60)).await;
     assert!(world.times_of("ExecSync web-node/app: check").len() >= 5);
     assert_eq!(world.runtime.overlapping_execs(), Vec::<String>::new());
 }
@@ -112,7 +112,7 @@ async fn hanging_probe_delays_no_other() {
     let probe = json!({"readinessProbe": {"exec": {"command": ["check"]}, "periodSeconds": 1}});
     world.apply(&pod("slow", [container_with("app", probe.clone())]));
     world.until("the slow one runs", |w| w.runs("slow-node/app")).await;
-    world.pass(seconds(5)).await;
+    world.advance(seconds(5)).await;
     world.apply(&pod("web", [container_with("app", probe), container("side")]));
     let began = world.now();
     let ready = world.until("the other is ready", |w| w.is_ready("web")).await;
@@ -136,12 +136,12 @@ async fn a_container_that_is_not_ready_is_asked_at_once_when_the_status_changes(
     let probe = json!({"readinessProbe": {"tcpSocket": {"port": 80}, "periodSeconds": 100}});
     world.apply(&pod("web", [container_with("app", probe), container("side")]));
     world.until("both run", |w| w.runs("web-node/app") && w.runs("web-node/side")).await;
-    world.pass(seconds(5)).await;
-    let asked = world.net.calls().len();
-    assert!((1..=3).contains(&asked), "{:?}", world.net.calls());
+    world.advance(seconds(5)).await;
+    let calls = world.net.calls().len();
+    assert!((1..=3).contains(&calls), "{:?}", world.net.calls());
     world.net.serve(80, Service::Silent);
-    world.pass(seconds(20)).await;
-    assert_eq!(world.net.calls().len(), asked, "nothing has changed");
+    world.advance(seconds(20)).await;
+    assert_eq!(world.net.calls().len(), calls, "nothing has changed");
     let changed = world.now();
     assert!(world.fake.end_container("web-node", "side", 1));
     world.until("the app is ready", |w| w.container("web", "app").is_some_and(|c| c.ready)).await;

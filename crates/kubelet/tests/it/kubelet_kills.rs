@@ -26,14 +26,14 @@ pub(crate) fn share(pod: &mut Value, dir: &Path) {
 }
 
 /// How often the runtime itself ended the container because the client died during StartContainer; another start is correct then.
-fn cut_off(pod: &Value, name: &str) -> usize {
+fn aborted_starts(pod: &Value, name: &str) -> usize {
     let status = container(pod, name);
     let last = &status["lastState"]["terminated"];
     usize::from(last["reason"] == "StartError" || last["exitCode"] == 128)
 }
 
 /// How many container starts the runtime has aborted so far on the whole node for the same reason; those are repeated.
-pub(crate) fn all_cut_off(node: &Node) -> usize {
+pub(crate) fn all_aborted_starts(node: &Node) -> usize {
     node.kubelet_log().matches("why: Exited { code: 128,").count()
 }
 
@@ -47,24 +47,27 @@ fn init_and_sidecar_containers_start_and_stop_in_order_whenever_the_kubelet_is_k
     let mut node = Node::start();
     for millis in MOMENTS {
         let shared = node.path(&format!("shared-{millis}"));
-        let cut_off_before = all_cut_off(&node);
+        let aborted_before = all_aborted_starts(&node);
         node.apply("ordered", &ordered_pod(&shared));
         node.kill_after(Duration::from_millis(millis));
         let pod = node.running("ordered");
-        node.eventually("all are up", |_| {
+        node.eventually("all are running", |_| {
             let order = order(&shared);
             if order.iter().any(|line| line == "main up") { Ok(()) } else { Err(format!("{order:?}")) }
         });
         let up = order(&shared);
-        let cut_off = all_cut_off(&node) - cut_off_before;
+        let aborted_starts = all_aborted_starts(&node) - aborted_before;
         let started = ["init ran", "sidecar-1 up", "sidecar-2 up", "main up"];
         assert!(started.windows(2).all(|pair| before(&up, pair[0], pair[1])), "after {millis} ms: {up:?}");
-        let is_expected = (4..=4 + cut_off).contains(&up.len());
-        assert!(is_expected, "nothing ran twice, after {millis} ms: {up:?}, {cut_off} starts were cut off");
+        let is_expected = (4..=4 + aborted_starts).contains(&up.len());
+        assert!(
+            is_expected,
+            "nothing ran twice, after {millis} ms: {up:?}, {aborted_starts} starts were aborted"
+        );
 
         node.delete("ordered");
         node.kill_after(Duration::from_millis(millis));
-        node.gone("ordered", &uid(&pod));
+        node.wait_until_gone("ordered", &uid(&pod));
         let down = order(&shared).split_off(up.len());
         assert_eq!(down, ["main down", "sidecar-2 down", "sidecar-1 down"], "after {millis} ms");
     }
@@ -81,14 +84,14 @@ fn crash_loop_keeps_its_restart_count_whenever_the_kubelet_is_killed() {
     share(&mut pod, &shared);
     node.apply("crasher", &pod);
     let mut last = -1;
-    let known = node.pod_when("crasher", "is known", |_| true);
+    let first = node.pod_when("crasher", "is listed", |_| true);
     for millis in MOMENTS {
         node.kill_after(Duration::from_millis(millis * 2));
-        let pod = node.pod_when("crasher", "goes on crashing", |pod| restarts(pod, "main") > last);
+        let pod = node.pod_when("crasher", "keeps crashing", |pod| restarts(pod, "main") > last);
         last = restarts(&pod, "main");
     }
     node.delete("crasher");
-    node.gone("crasher", &uid(&known));
+    node.wait_until_gone("crasher", &uid(&first));
     let runs = std::fs::read_to_string(shared.join("runs")).expect("runs").lines().count();
     let runs = i64::try_from(runs).expect("a count");
     assert!(runs > last, "every count was a run: {runs} runs, {last} restarts");
@@ -118,14 +121,14 @@ fn probe_results_continue_whenever_the_kubelet_is_killed() {
     node.pod_when("probed", "has started", |pod| container(pod, "main")["started"] == true);
     node.kill_at("Readiness probe failed");
     let unready =
-        node.pod_when("probed", "is known", |pod| container(pod, "main")["state"]["running"].is_object());
+        node.pod_when("probed", "is listed", |pod| container(pod, "main")["state"]["running"].is_object());
     assert_eq!(
         (condition(&unready, "Ready"), &container(&unready, "main")["started"]),
         ("False", &json!(true))
     );
     flag("ready");
     node.running("probed");
-    assert_eq!(runs(), 1, "nothing so far was a reason to restart");
+    assert_eq!(runs(), 1, "no change so far required a restart");
     std::fs::remove_file(shared.join("alive")).expect("no flag");
     node.kill_at("failed liveness probe, will be restarted");
     let again = node.pod_when("probed", "was restarted once", |pod| {
@@ -138,38 +141,38 @@ fn probe_results_continue_whenever_the_kubelet_is_killed() {
 fn manifest_edit_restarts_only_changed_containers_whenever_the_kubelet_is_killed() {
     let mut node = Node::start();
     let shared = node.path("shared");
-    let witness = |name: &str| shell(name, &format!("echo {name} >> /shared/order; {FOREVER}"));
+    let recording_container = |name: &str| shell(name, &format!("echo {name} >> /shared/order; {FOREVER}"));
     let mut pod = shell_pod("edited", FOREVER);
     pod["metadata"]["uid"] = "11111111-2222-3333-4444-555555555555".into();
-    pod["spec"]["containers"] = json!([witness("same"), witness("changed")]);
+    pod["spec"]["containers"] = json!([recording_container("same"), recording_container("changed")]);
     share(&mut pod, &shared);
     node.apply("edited", &pod);
-    let mut known = node.running("edited");
+    let mut first = node.running("edited");
     let runs = |name: &str| order(&shared).iter().filter(|line| *line == name).count();
-    node.eventually("the first one has written that it runs", |_| {
+    node.eventually("the first instance has logged its start", |_| {
         if runs("changed") == 1 { Ok(()) } else { Err(format!("{:?}", order(&shared))) }
     });
     let mut expected = 1;
     for (n, millis) in MOMENTS.into_iter().enumerate() {
-        let (ran_before, cut_off_before) = (expected, all_cut_off(&node));
+        let (ran_before, aborted_before) = (expected, all_aborted_starts(&node));
         let image = format!("localhost/busybox:v{n}");
         node.ctr(&["images", "tag", crate::node::IMAGE, &image]);
         pod["spec"]["containers"][1]["image"] = image.as_str().into();
         node.apply("edited", &pod);
         node.kill_after(Duration::from_millis(millis));
         let after = node.pod_when("edited", "runs the new image", |pod| {
-            id(pod, "changed") != id(&known, "changed") && condition(pod, "Ready") == "True"
+            id(pod, "changed") != id(&first, "changed") && condition(pod, "Ready") == "True"
         });
-        assert_eq!(id(&after, "same"), id(&known, "same"), "after {millis} ms");
-        known = after;
+        assert_eq!(id(&after, "same"), id(&first, "same"), "after {millis} ms");
+        first = after;
         // Running and ready come from the runtime; the shell may print its first line only after the next edit.
-        node.eventually("the new one has written that it runs", |_| {
+        node.eventually("the new instance has logged its start", |_| {
             if runs("changed") > ran_before { Ok(()) } else { Err(format!("{:?}", order(&shared))) }
         });
-        let cut_off = all_cut_off(&node) - cut_off_before;
+        let aborted_starts = all_aborted_starts(&node) - aborted_before;
         expected = runs("changed");
-        let is_expected = (ran_before + 1..=ran_before + 1 + cut_off).contains(&expected);
-        assert!(is_expected, "after {millis} ms: {:?}, {cut_off} starts were cut off", order(&shared));
+        let is_expected = (ran_before + 1..=ran_before + 1 + aborted_starts).contains(&expected);
+        assert!(is_expected, "after {millis} ms: {:?}, {aborted_starts} starts were aborted", order(&shared));
     }
     assert_eq!(runs("same"), 1);
 }
@@ -177,8 +180,8 @@ fn manifest_edit_restarts_only_changed_containers_whenever_the_kubelet_is_killed
 #[test]
 fn deleted_pod_gets_pre_stop_hook_and_grace_period_whenever_the_kubelet_is_killed() {
     let mut node = Node::start();
-    for mark in ["Stopping container main", "hook began", "term came", "all ended"] {
-        let shared = node.path("shared").join(mark);
+    for moment in ["Stopping container main", "hook began", "term came", "all ended"] {
+        let shared = node.path("shared").join(moment);
         let mut pod = shell_pod(
             "polite",
             "trap 'echo term came >> /shared/order; sleep 1; echo all ended >> /shared/order; exit 0' TERM; \
@@ -191,17 +194,17 @@ fn deleted_pod_gets_pre_stop_hook_and_grace_period_whenever_the_kubelet_is_kille
         node.apply("polite", &pod);
         let pod = node.running("polite");
         node.delete("polite");
-        node.eventually("the moment has come", |node| {
-            let is_written = order(&shared).iter().any(|line| line == mark);
-            if is_written || node.kubelet_log().contains(mark) { Ok(()) } else { Err(mark.to_owned()) }
+        node.eventually("the log has the text", |node| {
+            let is_written = order(&shared).iter().any(|line| line == moment);
+            if is_written || node.kubelet_log().contains(moment) { Ok(()) } else { Err(moment.to_owned()) }
         });
         node.restart_kubelet();
-        node.gone("polite", &uid(&pod));
+        node.wait_until_gone("polite", &uid(&pod));
         let order = order(&shared);
-        assert!(before(&order, "hook ended", "term came"), "{mark}: {order:?}");
-        assert!(before(&order, "term came", "all ended"), "{mark}: {order:?}");
+        assert!(before(&order, "hook ended", "term came"), "{moment}: {order:?}");
+        assert!(before(&order, "term came", "all ended"), "{moment}: {order:?}");
         let terms = order.iter().filter(|line| *line == "all ended").count();
-        assert_eq!(terms, 1, "{mark}: {order:?}");
+        assert_eq!(terms, 1, "{moment}: {order:?}");
     }
 }
 
@@ -218,16 +221,16 @@ fn invalid_manifest_keeps_the_running_pod_even_if_the_kubelet_is_killed() {
     // Housekeeping runs every two seconds; a new pod takes one or two runs as well.
     node.apply("new", &shell_pod("new", FOREVER));
     node.running("new");
-    node.eventually("housekeeping has come by", |node| {
+    node.eventually("housekeeping has run", |node| {
         let metrics = node.kubelet_age();
         if metrics > Duration::from_secs(6) { Ok(()) } else { Err(format!("{metrics:?}")) }
     });
-    assert_eq!(node.running_containers(&uid(&web)), 1, "nobody said that this pod should go");
-    assert_eq!(id(&node.running("web"), "main"), id(&web, "main"), "it is still shown");
+    assert_eq!(node.running_containers(&uid(&web)), 1, "the deletion of this pod was not requested");
+    assert_eq!(id(&node.running("web"), "main"), id(&web, "main"), "it is still listed");
     node.apply("web", &shell_pod("web", FOREVER));
     assert_eq!(id(&node.running("web"), "main"), id(&web, "main"), "the manifest is as it was");
     node.delete("web");
-    node.gone("web", &uid(&web));
+    node.wait_until_gone("web", &uid(&web));
 }
 
 #[test]
@@ -237,8 +240,8 @@ fn image_pull_back_off_continues_whenever_the_kubelet_is_killed() {
     pod["spec"]["containers"][0]["image"] = "127.0.0.1:1/no/such:1".into();
     pod["spec"]["containers"][0]["imagePullPolicy"] = "Always".into();
     node.apply("unpullable", &pod);
-    for mark in ["Created pod sandbox", "Pulling image", "ErrImagePull", "Back-off pulling image"] {
-        node.kill_at(mark);
+    for moment in ["Created pod sandbox", "Pulling image", "ErrImagePull", "Back-off pulling image"] {
+        node.kill_at(moment);
     }
     let pod = node.pod_when("unpullable", "backs off", |pod| {
         container(pod, "main")["state"]["waiting"]["reason"] == "ImagePullBackOff"
@@ -247,7 +250,7 @@ fn image_pull_back_off_continues_whenever_the_kubelet_is_killed() {
     let ids = node.runtime_ids(&uid(&pod)).expect("the runtime answers");
     assert_eq!(ids.len(), 1, "one sandbox and nothing else: {ids:?}");
     node.delete("unpullable");
-    node.gone("unpullable", &uid(&pod));
+    node.wait_until_gone("unpullable", &uid(&pod));
 }
 
 #[test]
@@ -263,10 +266,10 @@ fn waiting_reason_is_reported_again_whenever_the_kubelet_is_killed() {
     node.apply("pathless", &pathless);
     node.apply("rooted", &rooted);
     node.kill_after(Duration::from_millis(60));
-    for mark in ["FailedMount", "container has runAsNonRoot"] {
-        node.kill_at(mark);
+    for moment in ["FailedMount", "container has runAsNonRoot"] {
+        node.kill_at(moment);
     }
-    let refused = node.pod_when("rooted", "is refused", |pod| {
+    let refused = node.pod_when("rooted", "is rejected", |pod| {
         container(pod, "main")["state"]["waiting"]["reason"] == "CreateContainerConfigError"
     });
     let ids = node.runtime_ids(&uid(&refused)).expect("the runtime answers");
@@ -274,13 +277,13 @@ fn waiting_reason_is_reported_again_whenever_the_kubelet_is_killed() {
     let waiting = node.pod_when("pathless", "waits", |pod| pod["status"]["phase"] == "Pending");
     assert_eq!(container(&waiting, "main")["state"]["waiting"]["reason"], "ContainerCreating");
     let ids = node.runtime_ids(&uid(&waiting)).expect("the runtime answers");
-    assert!(ids.is_empty(), "volumes come before everything else: {ids:?}");
+    assert!(ids.is_empty(), "volumes are set up before everything else: {ids:?}");
     std::fs::create_dir_all(&missing).expect("the directory appears");
     assert_eq!(restarts(&node.running("pathless"), "main"), 0);
     for name in ["pathless", "rooted"] {
         let pod = node.pod(name).expect("the pod");
         node.delete(name);
-        node.gone(name, &uid(&pod));
+        node.wait_until_gone(name, &uid(&pod));
     }
 }
 
@@ -298,7 +301,7 @@ fn thirty_pods_start_and_terminate_whenever_the_kubelet_is_killed() {
         node.kill_after(Duration::from_millis(millis));
     }
     let uids: Vec<String> = names.iter().map(|name| uid(&node.running(name))).collect();
-    node.eventually("all have written that they run", |_| {
+    node.eventually("all have logged their start", |_| {
         let count = order(&shared).len();
         if count >= names.len() { Ok(()) } else { Err(count.to_string()) }
     });
@@ -312,7 +315,7 @@ fn thirty_pods_start_and_terminate_whenever_the_kubelet_is_killed() {
         node.kill_after(Duration::from_millis(millis));
     }
     for (name, uid) in names.iter().zip(&uids) {
-        node.gone(name, uid);
+        node.wait_until_gone(name, uid);
     }
     assert_eq!(names_in(&node.path("root/pods")), Vec::<String>::new());
 }
@@ -343,12 +346,12 @@ fn volumes_are_mounted_once_and_unmounted_whenever_the_kubelet_is_killed() {
             if runs.exists() { Ok(()) } else { Err("not yet".to_owned()) }
         });
         let ran = std::fs::read_to_string(&runs).expect("runs").lines().count();
-        assert!(ran <= 1 + cut_off(&node.running("mounted"), "main"), "{ran} runs, after {millis} ms");
+        assert!(ran <= 1 + aborted_starts(&node.running("mounted"), "main"), "{ran} runs, after {millis} ms");
         let mounts = || std::fs::read_to_string("/proc/self/mounts").expect("the mount table");
         assert_eq!(mounts().matches(&uid(&pod)).count(), 3, "after {millis} ms: {}", mounts());
         node.delete("mounted");
         node.kill_after(Duration::from_millis(millis));
-        node.gone("mounted", &uid(&pod));
+        node.wait_until_gone("mounted", &uid(&pod));
         assert!(!mounts().contains(&uid(&pod)), "after {millis} ms: {}", mounts());
     }
     assert!(host.join("a").is_dir());

@@ -12,7 +12,7 @@ use crate::world::{World, seconds};
 async fn with_mirror() -> World {
     let world = World::joined().await;
     world.apply(&pod("web", [container("app")]));
-    world.until("the mirror says it is ready", |w| w.is_said_ready("web-node")).await;
+    world.until("the mirror pod is ready", |w| w.is_ready_in_api("web-node")).await;
     world
 }
 
@@ -36,11 +36,11 @@ async fn static_pod_has_a_mirror_pod_owned_by_the_node() {
     world.fake.end_container("web-node", "app", 1);
     world
         .until("its status follows", |w| {
-            w.said("web-node").container_statuses.is_some_and(|all| all[0].restart_count == 1)
+            w.api_status("web-node").container_statuses.is_some_and(|all| all[0].restart_count == 1)
         })
         .await;
-    world.pass(seconds(60)).await;
-    assert_eq!(world.asked("create pods default/web-node"), 1);
+    world.advance(seconds(60)).await;
+    assert_eq!(world.api_calls("create pods default/web-node"), 1);
 }
 
 #[tokio::test(start_paused = true)]
@@ -50,7 +50,7 @@ async fn deleted_mirror_pod_is_recreated_while_the_static_pod_runs() {
         let old = mirror_uid(&world);
         world.delete("web-node", grace);
         let deleted = world.now();
-        let back = world.until("it is back", |w| w.is_said_ready("web-node") && mirror_uid(w) != old).await;
+        let back = world.until("it is back", |w| w.is_ready_in_api("web-node") && mirror_uid(w) != old).await;
         assert!(back - deleted < seconds(2), "it took {:?}", back - deleted);
     }
     assert_untouched(&world);
@@ -91,7 +91,7 @@ async fn edited_mirror_pod_is_recreated() {
     let annotations = edited.metadata.annotations.get_or_insert_default();
     annotations.insert("kubernetes.io/config.mirror".to_owned(), "another".to_owned());
     world.api().put(&edited);
-    world.until("it is made again", |w| w.is_said_ready("web-node") && mirror_uid(w) != old).await;
+    world.until("it is created again", |w| w.is_ready_in_api("web-node") && mirror_uid(w) != old).await;
     assert_untouched(&world);
 }
 
@@ -100,8 +100,9 @@ async fn changed_manifest_recreates_the_mirror_pod() {
     let world = with_mirror().await;
     let old = mirror_uid(&world);
     world.apply(&pod("web", [container("app"), container("more")]));
-    let shows_both = |w: &World| w.said("web-node").container_statuses.is_some_and(|all| all.len() == 2);
-    world.until("the new one is shown", |w| shows_both(w) && w.is_said_ready("web-node")).await;
+    let shows_both =
+        |w: &World| w.api_status("web-node").container_statuses.is_some_and(|all| all.len() == 2);
+    world.until("the new one is listed", |w| shows_both(w) && w.is_ready_in_api("web-node")).await;
     assert_ne!(mirror_uid(&world), old);
 }
 
@@ -111,7 +112,7 @@ async fn mirror_pod_is_removed_with_the_manifest() {
     world.fake.program("app", Program::runs().ignoring_term());
     world.remove("web");
     world.until("nothing is left", |w| w.in_api("web-node").is_none() && w.traces().is_empty()).await;
-    world.pass(seconds(60)).await;
+    world.advance(seconds(60)).await;
     assert!(world.api().all::<Pod>().is_empty());
 }
 
@@ -119,13 +120,13 @@ async fn mirror_pod_is_removed_with_the_manifest() {
 async fn orphaned_mirror_pod_is_removed_after_restart_and_others_stay() {
     let mut world = with_mirror().await;
     world.apply(&pod("other", [container("app")]));
-    world.until("the other is shown", |w| w.is_said_ready("other-node")).await;
+    world.until("the other one is listed", |w| w.is_ready_in_api("other-node")).await;
     let other = world.in_api("other-node").unwrap().metadata.uid;
     world.crash().await;
     world.remove("web");
     world.start().await;
     world.until("nothing is left of it", |w| w.in_api("web-node").is_none() && !w.runs("web-node/app")).await;
-    world.pass(seconds(60)).await;
+    world.advance(seconds(60)).await;
     assert_eq!(world.in_api("other-node").unwrap().metadata.uid, other);
     assert_eq!(world.times_of("StartContainer other-node/app").len(), 1);
 }
@@ -140,9 +141,9 @@ async fn static_pod_runs_without_the_api_and_gets_its_mirror_pod_later() {
     world.until("it runs", |w| w.is_ready("web")).await;
     world.api().set_outage(None);
     world.until("the node is ready", World::is_node_ready).await;
-    world.pass(seconds(60)).await;
+    world.advance(seconds(60)).await;
     assert!(world.in_api("web-node").is_none());
-    world.api().calm();
-    world.until("it is shown", |w| w.is_said_ready("web-node")).await;
+    world.api().clear_faults();
+    world.until("it is listed", |w| w.is_ready_in_api("web-node")).await;
     assert_untouched(&world);
 }

@@ -38,10 +38,10 @@ impl Drop for LoopDevice {
 }
 
 /// Filesystem type and mount options at the path.
-fn mounted_at(place: &Path) -> Option<String> {
+fn mounted_at(mount_point: &Path) -> Option<String> {
     let table = fs::read_to_string("/proc/self/mounts").expect("a mount table");
-    let place = place.to_str().expect("a path");
-    let line = table.lines().find(|line| line.split(' ').nth(1) == Some(place))?;
+    let mount_point = mount_point.to_str().expect("a path");
+    let line = table.lines().find(|line| line.split(' ').nth(1) == Some(mount_point))?;
     Some(line.split(' ').skip(2).take(2).collect::<Vec<_>>().join(" "))
 }
 
@@ -53,7 +53,7 @@ fn claimed(cluster: &Cluster, name: &str, spec: Value) {
 #[test]
 fn local_block_device_is_formatted_once_and_one_with_data_is_never_formatted() {
     let cluster = Cluster::start();
-    cluster.ready();
+    cluster.wait_until_ready();
     let empty = LoopDevice::make(cluster.node.path("empty.img"));
     let options = json!(["noatime"]);
     claimed(&cluster, "disk", json!({"local": {"path": empty.device}, "mountOptions": options}));
@@ -64,21 +64,21 @@ fn local_block_device_is_formatted_once_and_one_with_data_is_never_formatted() {
     // Both pods at once: one of them formats.
     cluster.kubectl.apply(&[pod("one", "id -G > /data/groups"), pod("two", "echo kept > /data/file")]);
     let (one, two) = (cluster.running("one"), cluster.running("two"));
-    let place = cluster.node.path("root/plugins/kubernetes.io/local-volume/mounts/pv-disk");
-    let shown = mounted_at(&place).expect("mounted once for all");
+    let mount_point = cluster.node.path("root/plugins/kubernetes.io/local-volume/mounts/pv-disk");
+    let shown = mounted_at(&mount_point).expect("mounted once for all");
     assert!(shown.starts_with("ext4 rw,noatime"), "{shown}");
-    let read = |name: &str| fs::read_to_string(place.join(name)).unwrap_or_default();
+    let read = |name: &str| fs::read_to_string(mount_point.join(name)).unwrap_or_default();
     cluster.node.eventually("both wrote", |_| match (read("groups").trim(), read("file").trim()) {
         ("0 10 4711" | "0 4711", "kept") => Ok(()),
         other => Err(format!("{other:?}")),
     });
 
     cluster.kubectl.ok(&["delete", "pod", "one", "--wait=false"]);
-    cluster.gone(&one);
-    assert!(mounted_at(&place).is_some(), "the other pod still uses it");
+    cluster.wait_until_gone(&one);
+    assert!(mounted_at(&mount_point).is_some(), "the other pod still uses it");
     cluster.kubectl.ok(&["delete", "pod", "two", "--wait=false"]);
-    cluster.gone(&two);
-    assert!(mounted_at(&place).is_none() && !place.exists(), "nothing is left of it");
+    cluster.wait_until_gone(&two);
+    assert!(mounted_at(&mount_point).is_none() && !mount_point.exists(), "nothing is left of it");
 
     let three = pod("three", "cat /data/file");
     let foreign = LoopDevice::make(cluster.node.path("foreign.img"));
@@ -95,20 +95,23 @@ fn local_block_device_is_formatted_once_and_one_with_data_is_never_formatted() {
     cluster.kubectl.apply(&[three, four, bound(five)]);
     let (three, five) = (cluster.running("three"), cluster.running("five"));
     cluster.node.eventually("both read what was there before", |node| {
-        let said = [&three, &five].map(|pod| node.said(pod, "main"));
-        if said == ["kept\n", "well\n"] { Ok(()) } else { Err(format!("{said:?}")) }
+        let output = [&three, &five].map(|pod| node.logs(pod, "main"));
+        if output == ["kept\n", "well\n"] { Ok(()) } else { Err(format!("{output:?}")) }
     });
-    cluster.node.eventually("the pod is told what is on the device", |_| {
+    cluster.node.eventually("an event reports the content of the device", |_| {
         let events = cluster.events("Pod", "four");
-        let words = "MountVolume.MountDevice failed for volume \"pv-foreign\" : failed to mount the volume as \
+        let message = "MountVolume.MountDevice failed for volume \"pv-foreign\" : failed to mount the volume as \
                      \"ext4\", it already contains swap. Mount error: ";
-        if events.iter().any(|event| event.contains(words)) { Ok(()) } else { Err(format!("{events:?}")) }
+        if events.iter().any(|event| event.contains(message)) { Ok(()) } else { Err(format!("{events:?}")) }
     });
     let four = cluster.kubectl.get("pod", "four").expect("a pod");
     for pod in [&three, &four, &five] {
         let name = pod["metadata"]["name"].as_str().expect("a name");
         cluster.kubectl.ok(&["delete", "pod", name, "--wait=false"]);
-        cluster.gone(pod);
+        cluster.wait_until_gone(pod);
     }
-    assert!(fs::read(&foreign.file).expect("a file") == before, "what was on the device is the user's");
+    assert!(
+        fs::read(&foreign.file).expect("a file") == before,
+        "the existing content of the device is unchanged"
+    );
 }

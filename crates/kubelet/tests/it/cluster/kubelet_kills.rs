@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::killed::{all_cut_off, share};
+use crate::kubelet_kills::{all_aborted_starts, share};
 use crate::lifecycle::order;
 use crate::node::{FOREVER, container, once_pod, restarts, shell_pod, uid};
 
-use super::deletion::polite;
+use super::deletion::graceful_pod;
 use super::{Cluster, bound};
 
 /// From within the first calls to long after the last, in milliseconds.
@@ -24,46 +24,46 @@ fn runs(shared: &Path) -> usize {
 fn api_pod_starts_once_whenever_the_kubelet_is_killed() {
     let mut cluster = Cluster::start();
     for millis in MOMENTS {
-        let cut_off_before = all_cut_off(&cluster.node);
+        let aborted_before = all_aborted_starts(&cluster.node);
         let shared = cluster.node.path(&format!("shared-{millis}"));
         let mut pod = bound(shell_pod("once", &format!("echo run >> /shared/order; {FOREVER}")));
         share(&mut pod, &shared);
         cluster.kubectl.apply(&[pod]);
         cluster.node.kill_after(Duration::from_millis(millis));
         let pod = cluster.running("once");
-        cluster.node.eventually("it has written that it runs", |_| {
+        cluster.node.eventually("it has logged its start", |_| {
             if runs(&shared) > 0 { Ok(()) } else { Err("not yet".to_owned()) }
         });
-        let cut_off = all_cut_off(&cluster.node) - cut_off_before;
-        let is_expected = (1..=1 + cut_off).contains(&runs(&shared));
-        assert!(is_expected, "after {millis} ms: {:?}, {cut_off} starts were cut off", order(&shared));
+        let aborted_starts = all_aborted_starts(&cluster.node) - aborted_before;
+        let is_expected = (1..=1 + aborted_starts).contains(&runs(&shared));
+        assert!(is_expected, "after {millis} ms: {:?}, {aborted_starts} starts were aborted", order(&shared));
         cluster.kubectl.ok(&["delete", "pod", "once", "--force", "--grace-period=0"]);
         cluster.node.kill_after(Duration::from_millis(millis));
-        cluster.gone(&pod);
+        cluster.wait_until_gone(&pod);
     }
 }
 
 #[test]
 fn deleted_api_pod_terminates_once_whenever_the_kubelet_is_killed() {
     let mut cluster = Cluster::start();
-    for mark in ["Stopping container main", "hook began", "term came", "all ended"] {
-        let shared = cluster.node.path("shared").join(mark);
-        let mut pod = polite(&cluster.node);
+    for moment in ["Stopping container main", "hook began", "term came", "all ended"] {
+        let shared = cluster.node.path("shared").join(moment);
+        let mut pod = graceful_pod(&cluster.node);
         share(&mut pod, &shared);
         cluster.kubectl.apply(&[pod]);
         let pod = cluster.running("polite");
-        let seen_before = cluster.node.kubelet_log().matches(mark).count();
+        let seen_before = cluster.node.kubelet_log().matches(moment).count();
         cluster.kubectl.ok(&["delete", "pod", "polite", "--wait=false"]);
-        cluster.node.eventually("the moment has come", |node| {
-            let is_written = order(&shared).iter().any(|line| line == mark);
-            let is_logged = node.kubelet_log().matches(mark).count() > seen_before;
-            if is_written || is_logged { Ok(()) } else { Err(mark.to_owned()) }
+        cluster.node.eventually("the log has the text", |node| {
+            let is_written = order(&shared).iter().any(|line| line == moment);
+            let is_logged = node.kubelet_log().matches(moment).count() > seen_before;
+            if is_written || is_logged { Ok(()) } else { Err(moment.to_owned()) }
         });
         cluster.node.restart_kubelet();
-        cluster.gone(&pod);
+        cluster.wait_until_gone(&pod);
         let order = order(&shared);
         let terms = order.iter().filter(|line| *line == "all ended").count();
-        assert_eq!((order.last().map(String::as_str), terms), (Some("all ended"), 1), "{mark}: {order:?}");
+        assert_eq!((order.last().map(String::as_str), terms), (Some("all ended"), 1), "{moment}: {order:?}");
     }
 }
 
@@ -73,7 +73,7 @@ fn api_pod_completes_once_whenever_the_kubelet_is_killed() {
     for millis in MOMENTS {
         let name = format!("job-{millis}");
         let shared = cluster.node.path(&name);
-        let cut_off_before = all_cut_off(&cluster.node);
+        let aborted_before = all_aborted_starts(&cluster.node);
         let mut pod =
             bound(once_pod(&name, "echo run >> /shared/order; sleep 0.3; echo completed >> /shared/order"));
         // A runtime aborts a start whose client is gone, and such a container has failed without having run.
@@ -81,13 +81,13 @@ fn api_pod_completes_once_whenever_the_kubelet_is_killed() {
         share(&mut pod, &shared);
         cluster.kubectl.apply(&[pod]);
         cluster.node.kill_after(Duration::from_millis(millis * 2));
-        let pod = cluster.shown_when(&name, "has succeeded", |pod| pod["status"]["phase"] == "Succeeded");
-        let cut_off = all_cut_off(&cluster.node) - cut_off_before;
+        let pod = cluster.pod_when(&name, "has succeeded", |pod| pod["status"]["phase"] == "Succeeded");
+        let aborted_starts = all_aborted_starts(&cluster.node) - aborted_before;
         let wrote = order(&shared);
         let expected = ["run", "completed"];
         let is_expected =
-            (2..=2 + cut_off).contains(&wrote.len()) && wrote.ends_with(&expected.map(str::to_owned));
-        assert!(is_expected, "after {millis} ms: {wrote:?}, {cut_off} starts were cut off");
+            (2..=2 + aborted_starts).contains(&wrote.len()) && wrote.ends_with(&expected.map(str::to_owned));
+        assert!(is_expected, "after {millis} ms: {wrote:?}, {aborted_starts} starts were aborted");
         assert_eq!(
             container(&pod, "main")["state"]["terminated"]["reason"],
             "Completed",
@@ -109,15 +109,15 @@ fn crash_loop_restart_count_in_the_api_grows_whenever_the_kubelet_is_killed() {
     let mut last = -1;
     for millis in MOMENTS {
         cluster.node.kill_after(Duration::from_millis(millis));
-        let pod = cluster.shown_when("crasher", "goes on crashing", |pod| restarts(pod, "main") > last);
+        let pod = cluster.pod_when("crasher", "keeps crashing", |pod| restarts(pod, "main") > last);
         last = restarts(&pod, "main");
     }
-    let pod = cluster.kubectl.get("pod", "crasher").expect("it is there");
+    let pod = cluster.kubectl.get("pod", "crasher").expect("it exists");
     cluster.kubectl.ok(&["delete", "pod", "crasher"]);
-    cluster.gone(&pod);
+    cluster.wait_until_gone(&pod);
     // A kubelet that was killed between creating and starting a container has used up one count.
-    let most = i64::try_from(runs(&shared) + MOMENTS.len()).expect("a count");
-    assert!(last < most, "{last} restarts, and no more than {most} containers");
+    let limit = i64::try_from(runs(&shared) + MOMENTS.len()).expect("a count");
+    assert!(last < limit, "{last} restarts, and no more than {limit} containers");
 }
 
 #[test]
@@ -130,14 +130,14 @@ fn mirror_pod_is_created_recreated_and_removed_whenever_the_kubelet_is_killed() 
         let mirror = cluster.running("web-node");
         cluster.kubectl.ok(&["delete", "pod", "web-node", "--force", "--grace-period=0"]);
         cluster.node.kill_after(Duration::from_millis(millis));
-        let again = cluster.shown_when("web-node", "has come back", |again| {
+        let again = cluster.pod_when("web-node", "has come back", |again| {
             uid(again) != uid(&mirror) && again["status"]["phase"] == "Running"
         });
         assert_eq!(id(&again), id(&pod), "after {millis} ms the same container runs");
         cluster.node.delete("web");
         cluster.node.kill_after(Duration::from_millis(millis));
-        cluster.gone(&again);
-        cluster.node.gone("web", &uid(&pod));
+        cluster.wait_until_gone(&again);
+        cluster.node.wait_until_gone("web", &uid(&pod));
     }
 }
 

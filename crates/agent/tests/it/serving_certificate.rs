@@ -83,14 +83,14 @@ impl Server {
         self.addresses.send_replace(addresses.map(node).to_vec());
     }
 
-    async fn pass(&self, time: Duration) {
+    async fn advance(&self, time: Duration) {
         self.clock.sleep_until(self.clock.mono() + time).await;
     }
 
     async fn sign(&self) -> usize {
-        self.pass(MINUTE).await;
+        self.advance(MINUTE).await;
         let signed = self.api.decide_signing_requests(Verdict::Sign(DAY), self.clock.now().wall);
-        self.pass(Duration::from_secs(1)).await;
+        self.advance(Duration::from_secs(1)).await;
         signed
     }
 
@@ -108,14 +108,14 @@ fn names() -> CertificateNames {
 async fn serving_certificate_covers_node_addresses_and_is_requested_again_on_change() {
     let server = Server::new();
     server.start_signed();
-    server.pass(HOUR).await;
+    server.advance(HOUR).await;
     assert!(server.api.all::<CertificateSigningRequest>().is_empty(), "no address, no request");
     server.address("10.0.0.1");
     assert_eq!(server.sign().await, 1);
     let first = server.served().unwrap();
     assert_eq!(first.names.ip_addresses, ["10.0.0.1".parse().unwrap()].into());
     assert_eq!(first.names.dns_names, ["edge-1".to_owned()].into());
-    server.pass(HOUR).await;
+    server.advance(HOUR).await;
     server.address("10.0.0.2");
     assert_eq!(server.sign().await, 1);
     assert_eq!(server.served().unwrap().names.ip_addresses, ["10.0.0.2".parse().unwrap()].into());
@@ -134,10 +134,10 @@ async fn restart_serves_the_existing_certificate() {
     server.serves.send_replace(None);
     let again = Server { tasks: TaskSet::new(), ..server };
     again.start_signed();
-    again.pass(MINUTE).await;
+    again.advance(MINUTE).await;
     assert_eq!(again.served().unwrap(), before);
     assert_eq!(again.api.all::<CertificateSigningRequest>().len(), 1);
-    again.pass(16 * HOUR).await;
+    again.advance(16 * HOUR).await;
     assert_eq!(again.sign().await, 0);
     let mut minutes = 0;
     while again.sign().await == 0 {
@@ -151,13 +151,13 @@ async fn restart_serves_the_existing_certificate() {
 async fn self_signed_serving_certificate_is_valid_for_a_year() {
     let server = Server::new();
     server.start_self_signed();
-    server.pass(MINUTE).await;
+    server.advance(MINUTE).await;
     let made = server.served().unwrap();
     assert_eq!(made.not_after.duration_since(made.not_before).as_hours(), 365 * 24);
     assert!(server.host.exists("/pki/kubelet.crt") && server.host.exists("/pki/kubelet.key"));
     let again = Server { tasks: TaskSet::new(), serves: watch::channel(None).0, ..server };
     again.start_self_signed();
-    again.pass(MINUTE).await;
+    again.advance(MINUTE).await;
     assert_eq!(again.served().unwrap(), made, "it is kept over a restart");
 }
 
@@ -166,17 +166,17 @@ async fn damaged_or_expired_self_signed_pair_is_replaced() {
     let server = Server::new();
     let old = server.certificates.pair(&names(), server.clock.now().wall, MINUTE);
     server.host.put("/pki/kubelet.crt", &old.certificate).put("/pki/kubelet.key", &old.key);
-    server.pass(2 * MINUTE).await;
+    server.advance(2 * MINUTE).await;
     server.start_self_signed();
-    server.pass(MINUTE).await;
+    server.advance(MINUTE).await;
     let made = server.served().unwrap();
     assert!(made.is_good_at(server.clock.now().wall));
     server.host.put("/pki/kubelet.crt", "rubbish");
     let again = Server { tasks: TaskSet::new(), serves: watch::channel(None).0, ..server };
     again.start_self_signed();
-    again.pass(MINUTE).await;
+    again.advance(MINUTE).await;
     let renewed = again.served().unwrap();
     assert!(renewed.not_before > made.not_before);
-    again.pass(340 * DAY).await;
+    again.advance(340 * DAY).await;
     assert!(again.served().unwrap().not_before > renewed.not_before, "it is renewed before it ends");
 }

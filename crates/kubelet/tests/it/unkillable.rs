@@ -18,13 +18,13 @@ enum Holder {
     Disk(SmallDisk),
 }
 
-pub(crate) struct Stubborn {
+pub(crate) struct Unkillable {
     process: Child,
     holder: Holder,
     since: Instant,
 }
 
-impl Stubborn {
+impl Unkillable {
     /// A process that is blocked on a disk, in no pod yet.
     pub(crate) fn on_a_disk() -> Self {
         let disk = SmallDisk::new(16, 100);
@@ -32,25 +32,25 @@ impl Stubborn {
         let frozen = Command::new("fsfreeze").args(["--freeze", &place]).status().expect("fsfreeze runs");
         assert!(frozen.success(), "fsfreeze {place}: {frozen}");
         let process = Command::new("touch").arg(disk.path().join("file")).spawn().expect("a process");
-        let stubborn = Self { process, holder: Holder::Disk(disk), since: Instant::now() };
+        let unkillable = Self { process, holder: Holder::Disk(disk), since: Instant::now() };
         let deadline = Instant::now() + stretched(Duration::from_secs(30));
-        while !stubborn.stands_still() {
-            assert!(Instant::now() < deadline, "it has come to the disk");
+        while !unkillable.is_blocked() {
+            assert!(Instant::now() < deadline, "it has reached the disk");
             std::thread::park_timeout(Duration::from_millis(20));
         }
-        stubborn
+        unkillable
     }
 
     /// A process in the cgroups of that running pod.
-    pub(crate) fn inside(node: &Node, uid: &str) -> Self {
+    pub(crate) fn in_cgroups_of(node: &Node, uid: &str) -> Self {
         if is_v2() {
-            let stubborn = Self::on_a_disk();
-            node.pod_cgroups(uid).iter().for_each(|cgroup| stubborn.enter(cgroup));
-            return stubborn;
+            let unkillable = Self::on_a_disk();
+            node.pod_cgroups(uid).iter().for_each(|cgroup| unkillable.enter(cgroup));
+            return unkillable;
         }
         let trees = node.cgroup().find("");
         let freezer = trees.iter().find(|dir| dir.starts_with("/sys/fs/cgroup/freezer")).expect("a freezer");
-        let freezer = freezer.join(format!("stubborn-{uid}"));
+        let freezer = freezer.join(format!("unkillable-{uid}"));
         std::fs::create_dir(&freezer).expect("a freezer");
         let (process, _) = stray(node, uid);
         std::fs::write(freezer.join("cgroup.procs"), process.id().to_string()).expect("moved");
@@ -69,22 +69,22 @@ impl Stubborn {
 
     /// Enters a cgroup of its own below it: on version 2 a cgroup with children may hold no process.
     pub(crate) fn enter(&self, cgroup: &Path) {
-        let own = cgroup.join("stubborn");
+        let own = cgroup.join("unkillable");
         std::fs::create_dir(&own).expect("a cgroup");
         std::fs::write(own.join("cgroup.procs"), self.pid().to_string()).expect("moved");
     }
 
-    pub(crate) fn lives(&mut self) -> bool {
+    pub(crate) fn is_alive(&mut self) -> bool {
         self.process.try_wait().expect("a child").is_none()
     }
 
     /// Returns once it has exited by the signal that it got before, or by ours.
-    pub(crate) fn let_go(mut self) {
+    pub(crate) fn let_exit(mut self) {
         self.release();
     }
 
     /// Whether it waits for the disk, in uninterruptible sleep.
-    fn stands_still(&self) -> bool {
+    fn is_blocked(&self) -> bool {
         let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.process.id())).unwrap_or_default();
         stat.contains(") D ")
     }
@@ -110,7 +110,7 @@ impl Stubborn {
     }
 }
 
-impl Drop for Stubborn {
+impl Drop for Unkillable {
     fn drop(&mut self) {
         self.release();
     }

@@ -22,7 +22,7 @@ async fn graceful_world() -> World {
     world.settings.shutdown.periods = periods();
     world.start().await;
     world
-        .until("the node is ready and holds up the end", |w| w.is_node_ready() && w.shutdown.locks() == 1)
+        .until("the node is ready and inhibits shutdown", |w| w.is_node_ready() && w.shutdown.locks() == 1)
         .await;
     world
 }
@@ -34,14 +34,14 @@ fn critical(name: &str) -> Manifest {
 async fn running(world: &World, pods: &[Manifest]) {
     for pod in pods {
         world.create(pod);
-        world.until("it is ready", |w| w.is_said_ready(&pod.name)).await;
+        world.until("it is ready", |w| w.is_ready_in_api(&pod.name)).await;
     }
 }
 
 /// `Failed Terminated`.
-fn end_of(world: &World, name: &str) -> String {
-    let said = world.said(name);
-    format!("{} {}", said.phase.unwrap_or_default(), said.reason.unwrap_or_default())
+fn outcome_of(world: &World, name: &str) -> String {
+    let status = world.api_status(name);
+    format!("{} {}", status.phase.unwrap_or_default(), status.reason.unwrap_or_default())
 }
 
 /// `False: node is shutting down`.
@@ -71,41 +71,42 @@ async fn graceful_node_shutdown_ends_pods_by_priority_and_sets_node_not_ready() 
 
     let announced = world.now();
     world.shutdown.announce(true);
-    let told = world.until("the node is not ready", |w| readiness(w) == "False: node is shutting down").await;
-    assert!(told - announced < seconds(1), "{:?}", told - announced);
+    let event =
+        world.until("the node is not ready", |w| readiness(w) == "False: node is shutting down").await;
+    assert!(event - announced < seconds(1), "{:?}", event - announced);
     world.create(&critical("late"));
-    world.until("nobody is taken in", |w| end_of(w, "late") == "Failed NodeShutdown").await;
+    world.until("no pod is admitted", |w| outcome_of(w, "late") == "Failed NodeShutdown").await;
     let refusal = "Pod was rejected: Pod was rejected as the node is shutting down.";
-    assert_eq!(world.said("late").message.as_deref(), Some(refusal));
+    assert_eq!(world.api_status("late").message.as_deref(), Some(refusal));
 
     let quick_ended =
-        world.until("its own time is over", |w| end_of(w, "quick") == "Failed Terminated").await;
-    assert!(world.runs("web/web") && world.runs("driver/driver"), "the others have more time");
+        world.until("its own grace period is over", |w| outcome_of(w, "quick") == "Failed Terminated").await;
+    assert!(world.runs("web/web") && world.runs("driver/driver"), "the other groups have more time");
     let took = quick_ended - announced;
     assert!(took >= seconds(4) && took < seconds(6), "{took:?}");
-    let web_ended = world.until("the time of its group is over", |w| !w.runs("web/web")).await;
+    let web_ended = world.until("the period of its group is over", |w| !w.runs("web/web")).await;
     let took = web_ended - announced;
-    assert!(took >= seconds(20) && took < seconds(22), "no more than its group has: {took:?}");
+    assert!(took >= seconds(20) && took < seconds(22), "no more than the period of its group: {took:?}");
     assert_eq!(world.shutdown.locks(), 1);
-    world.until("the critical pod is ended", |w| end_of(w, "driver") == "Failed Terminated").await;
-    world.until("the machine is held up no longer", |w| w.shutdown.locks() == 0).await;
-    assert!(world.now() - web_ended < seconds(5), "nobody waits for nothing");
+    world.until("the critical pod is terminated", |w| outcome_of(w, "driver") == "Failed Terminated").await;
+    world.until("the inhibitor is released", |w| w.shutdown.locks() == 0).await;
+    assert!(world.now() - web_ended < seconds(5), "nothing is waited for");
     let stop = |title: &str| world.times_of(&format!("StopContainer {title}"))[0];
     assert!(stop("web/web") < announced + seconds(1) && stop("driver/driver") >= announced + seconds(20));
 
-    world.until("its end is told", |w| end_of(w, "web") == "Failed Terminated").await;
+    world.until("its exit is reported", |w| outcome_of(w, "web") == "Failed Terminated").await;
     for name in ["web", "quick", "driver"] {
-        let said = world.said(name);
-        assert_eq!(said.message.as_deref(), Some(MESSAGE), "{name}");
-        let why = said.conditions.iter().flatten().find(|c| c.type_ == "DisruptionTarget").unwrap();
+        let status = world.api_status(name);
+        assert_eq!(status.message.as_deref(), Some(MESSAGE), "{name}");
+        let why = status.conditions.iter().flatten().find(|c| c.type_ == "DisruptionTarget").unwrap();
         assert_eq!((&*why.status, why.reason.as_deref()), ("True", Some("TerminationByKubelet")));
         assert_eq!(why.message.as_deref(), Some(MESSAGE));
     }
-    world.until("the event is told", |w| !w.told("Shutdown").is_empty()).await;
-    let event = world.told("Shutdown").remove(0);
+    world.until("the event is reported", |w| !w.api_events("Shutdown").is_empty()).await;
+    let event = world.api_events("Shutdown").remove(0);
     assert_eq!(event.message.as_deref(), Some("Shutdown manager detected shutdown event"));
     assert_eq!((event.type_.as_deref(), &*event.involved_object.kind.unwrap()), (Some("Normal"), "Node"));
-    assert!(world.told("Terminated").is_empty(), "pods have no event of their own");
+    assert!(world.api_events("Terminated").is_empty(), "pods have no event of their own");
 }
 
 #[tokio::test(start_paused = true)]
@@ -119,7 +120,7 @@ async fn graceful_shutdown_times_are_kept_and_exported_after_restart() {
     let announced = now(&world);
     world.shutdown.announce(true);
     let began = r#""endTime":"0001-01-01T00:00:00Z","startTime":"2026-"#;
-    world.until("it is written down", |w| file(w, STATE).contains(began)).await;
+    world.until("it is written", |w| file(w, STATE).contains(began)).await;
     world.until("it is done", |w| w.shutdown.locks() == 0).await;
     assert_eq!(file(&world, STATE).matches("2026-01-01T00:").count(), 2, "{}", file(&world, STATE));
     world.shutdown.set_ending(false);
@@ -140,10 +141,11 @@ async fn shutdown_priority_group_delays_the_next_at_most_by_its_period() {
     world.fake.fault(Method::StopContainer, Fault::Hang);
     let announced = world.now();
     world.shutdown.announce(true);
-    let ended =
-        world.until("the critical pod is ended", |w| end_of(w, "driver") == "Failed Terminated").await;
+    let ended = world
+        .until("the critical pod is terminated", |w| outcome_of(w, "driver") == "Failed Terminated")
+        .await;
     assert!(ended >= announced + seconds(20) && ended < announced + seconds(23), "{:?}", ended - announced);
-    let freed = world.until("the machine may end", |w| w.shutdown.locks() == 0).await;
+    let freed = world.until("the inhibitor is released", |w| w.shutdown.locks() == 0).await;
     assert!(freed < announced + seconds(24) && world.runs("web/web"), "{:?}", freed - announced);
 }
 
@@ -158,7 +160,7 @@ async fn shutdown_inhibitor_is_held_until_volumes_are_unmounted() {
     }
     world.shutdown.announce(true);
     let stopped = world.until("nothing runs", |w| w.fake.running().is_empty()).await;
-    let freed = world.until("the machine may end", |w| w.shutdown.locks() == 0).await;
+    let freed = world.until("the inhibitor is released", |w| w.shutdown.locks() == 0).await;
     assert!(freed >= stopped + seconds(2) && world.host.mounts().is_empty(), "{:?}", freed - stopped);
 }
 
@@ -169,32 +171,35 @@ async fn cancelled_node_shutdown_is_reverted() {
     running(&world, &[pod("web", [container("web")]), critical("driver")]).await;
     world.shutdown.announce(true);
     world.until("the node is not ready", |w| !w.is_node_ready()).await;
-    world.pass(seconds(3)).await;
+    world.advance(seconds(3)).await;
     world.shutdown.announce(false);
     let taken_back = world.now();
     world.until("the node is ready again", World::is_node_ready).await;
-    world.until("the next end is held up", |w| w.shutdown.locks() == 1).await;
+    world.until("the next shutdown is inhibited", |w| w.shutdown.locks() == 1).await;
     assert!(world.now() - taken_back < seconds(1), "{:?}", world.now() - taken_back);
     running(&world, &[pod("later", [container("later")])]).await;
-    world.until("who was told to end does", |w| end_of(w, "web") == "Failed Terminated").await;
-    world.pass(seconds(40)).await;
-    assert!(world.is_said_ready("driver") && world.is_said_ready("later") && world.shutdown.locks() == 1);
+    world
+        .until("terminating pods continue to terminate", |w| outcome_of(w, "web") == "Failed Terminated")
+        .await;
+    world.advance(seconds(40)).await;
+    assert!(world.is_ready_in_api("driver") && world.is_ready_in_api("later") && world.shutdown.locks() == 1);
     assert!(!file(&world, STATE).contains("0001-"), "it is over: {}", file(&world, STATE));
-    let told: Vec<_> = world.told("Shutdown").into_iter().filter_map(|event| event.message).collect();
-    assert!(told.contains(&"Shutdown manager detected shutdown cancellation".to_owned()), "{told:?}");
+    let messages: Vec<_> =
+        world.api_events("Shutdown").into_iter().filter_map(|event| event.message).collect();
+    assert!(messages.contains(&"Shutdown manager detected shutdown cancellation".to_owned()), "{messages:?}");
 
     world.shutdown.announce(true);
-    world.until("the next one counts", |w| end_of(w, "driver") == "Failed Terminated").await;
-    world.until("the machine may end", |w| w.shutdown.locks() == 0).await;
+    world.until("the next one counts", |w| outcome_of(w, "driver") == "Failed Terminated").await;
+    world.until("the inhibitor is released", |w| w.shutdown.locks() == 0).await;
 }
 
 #[tokio::test(start_paused = true)]
-async fn repeated_shutdown_signal_changes_nothing() {
+async fn shutdown_signal_without_a_state_change_is_ignored() {
     let world = graceful_world().await;
     running(&world, &[pod("web", [container("web")])]).await;
     world.shutdown.hint();
-    world.pass(seconds(60)).await;
-    assert!(world.is_said_ready("web") && world.is_node_ready() && world.recorded("Shutdown") == 0);
+    world.advance(seconds(60)).await;
+    assert!(world.is_ready_in_api("web") && world.is_node_ready() && world.recorded("Shutdown") == 0);
     assert_eq!((world.shutdown.locks(), world.shutdown.connections()), (1, 1));
 }
 
@@ -202,24 +207,24 @@ async fn repeated_shutdown_signal_changes_nothing() {
 async fn shutdown_announced_while_logind_is_disconnected_is_seen_after_reconnect() {
     let world = graceful_world().await;
     running(&world, &[pod("web", [container("web")])]).await;
-    world.shutdown.lose(false);
-    world.pass(seconds(100)).await;
+    world.shutdown.disconnect(false);
+    world.advance(seconds(100)).await;
     let tries = world.shutdown.connections();
     assert!((6..=9).contains(&tries), "the pauses grow: {tries}");
-    assert_eq!(world.shutdown.locks(), 1, "the old one still holds up the end");
-    assert!(world.is_node_ready(), "nobody knows of an end");
-    world.shutdown.lose(true);
+    assert_eq!(world.shutdown.locks(), 1, "the old one still inhibits the shutdown");
+    assert!(world.is_node_ready(), "no shutdown is announced");
+    world.shutdown.disconnect(true);
     world.until("it is connected again", |w| w.shutdown.connections() > tries).await;
-    world.pass(seconds(1)).await;
-    assert_eq!(world.shutdown.locks(), 1, "the old one is given up for the new one");
+    world.advance(seconds(1)).await;
+    assert_eq!(world.shutdown.locks(), 1, "the old one is replaced by the new one");
 
-    world.shutdown.lose(true);
+    world.shutdown.disconnect(true);
     world.shutdown.set_ending(true);
-    world.until("the end is seen", |w| end_of(w, "web") == "Failed Terminated").await;
-    world.until("the machine may end", |w| w.shutdown.locks() == 0).await;
-    world.shutdown.lose(true);
+    world.until("the end is seen", |w| outcome_of(w, "web") == "Failed Terminated").await;
+    world.until("the inhibitor is released", |w| w.shutdown.locks() == 0).await;
+    world.shutdown.disconnect(true);
     world.shutdown.set_ending(false);
-    world.until("that there is none is seen, too", |w| w.is_node_ready() && w.shutdown.locks() == 1).await;
+    world.until("the absence is seen, too", |w| w.is_node_ready() && w.shutdown.locks() == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -229,10 +234,10 @@ async fn logind_connection_lost_during_shutdown_does_not_stop_it() {
     running(&world, &[pod("web", [container("web")]), critical("driver")]).await;
     world.shutdown.announce(true);
     world.until("the node is not ready", |w| !w.is_node_ready()).await;
-    world.shutdown.lose(false);
-    world.until("all end", |w| end_of(w, "driver") == "Failed Terminated").await;
-    world.until("the machine may end", |w| w.shutdown.locks() == 0).await;
-    world.pass(seconds(20)).await;
+    world.shutdown.disconnect(false);
+    world.until("all end", |w| outcome_of(w, "driver") == "Failed Terminated").await;
+    world.until("the inhibitor is released", |w| w.shutdown.locks() == 0).await;
+    world.advance(seconds(20)).await;
     assert_eq!(readiness(&world), "False: node is shutting down");
     assert_eq!(world.recorded("Shutdown"), 1);
 }
@@ -246,19 +251,19 @@ async fn logind_inhibit_delay_is_raised_to_the_grace_period() {
     let mut slow = World::of_cluster();
     slow.settings.shutdown.periods = periods();
     // The agent needs a moment to read it.
-    slow.shutdown.grant(3, seconds(30));
+    slow.shutdown.set_delay_after_reload(3, seconds(30));
     slow.start().await;
-    slow.until("the end is held up", |w| w.shutdown.locks() == 1).await;
+    slow.until("the shutdown is inhibited", |w| w.shutdown.locks() == 1).await;
     assert_eq!((slow.shutdown.reloads(), slow.shutdown.connections()), (1, 1));
 
     let mut outranked = World::of_cluster();
     outranked.settings.shutdown.periods = periods();
-    outranked.shutdown.grant(0, seconds(29));
+    outranked.shutdown.set_delay_after_reload(0, seconds(29));
     outranked.start().await;
-    outranked.pass(seconds(30)).await;
-    assert!(outranked.shutdown.locks() == 0 && outranked.is_node_ready(), "the node works without");
-    outranked.shutdown.grant(0, seconds(30));
-    outranked.until("somebody has put it right", |w| w.shutdown.locks() == 1).await;
+    outranked.advance(seconds(30)).await;
+    assert!(outranked.shutdown.locks() == 0 && outranked.is_node_ready(), "the node works without it");
+    outranked.shutdown.set_delay_after_reload(0, seconds(30));
+    outranked.until("an operator has corrected it", |w| w.shutdown.locks() == 1).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -266,19 +271,19 @@ async fn static_pod_ended_by_node_shutdown_runs_again_after_boot() {
     let mut world = World::new();
     world.settings.shutdown.periods = periods();
     world.start().await;
-    world.until("the end is held up", |w| w.shutdown.locks() == 1).await;
+    world.until("the shutdown is inhibited", |w| w.shutdown.locks() == 1).await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
     world.shutdown.announce(true);
-    world.until("the machine may end", |w| w.shutdown.locks() == 0).await;
+    world.until("the inhibitor is released", |w| w.shutdown.locks() == 0).await;
     assert_eq!(world.phase("web").as_deref(), Some("Failed"));
     world.apply(&pod("late", [container("app")]));
-    world.until("nobody is taken in", |w| w.phase("late").as_deref() == Some("Failed")).await;
-    world.pass(seconds(10)).await;
+    world.until("no pod is admitted", |w| w.phase("late").as_deref() == Some("Failed")).await;
+    world.advance(seconds(10)).await;
     assert!(world.fake.running().is_empty(), "{:?}", world.fake.running());
-    let told = world.agent.as_ref().unwrap().recorder().latest();
-    let told = told.iter().rfind(|event| event.reason == "NodeNotReady").unwrap();
-    assert_eq!(told.message, "node is shutting down", "nobody else says so of a standalone node");
+    let event = world.agent.as_ref().unwrap().recorder().latest();
+    let event = event.iter().rfind(|event| event.reason == "NodeNotReady").unwrap();
+    assert_eq!(event.message, "node is shutting down", "a standalone node reports it nowhere else");
     world.crash().await;
     world.shutdown.set_ending(false);
     world.start().await;
@@ -289,7 +294,7 @@ async fn static_pod_ended_by_node_shutdown_runs_again_after_boot() {
 async fn zero_shutdown_grace_period_takes_no_inhibitor() {
     let world = World::joined().await;
     world.shutdown.announce(true);
-    world.pass(seconds(120)).await;
+    world.advance(seconds(120)).await;
     assert!(world.is_node_ready() && world.shutdown.connections() == 0);
     assert_eq!(file(&world, DROP_IN), "");
 }

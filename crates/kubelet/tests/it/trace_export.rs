@@ -22,10 +22,10 @@ impl TraceService for Collector {
         &self,
         request: Request<wire::ExportTraceServiceRequest>,
     ) -> Result<Response<wire::ExportTraceServiceResponse>, Status> {
-        let mut told = self.0.lock();
+        let mut received = self.0.lock();
         for of_one in request.into_inner().resource_spans {
-            told.0 = of_one.resource.unwrap_or_default().attributes;
-            told.1.extend(of_one.scope_spans.into_iter().flat_map(|scope| scope.spans));
+            received.0 = of_one.resource.unwrap_or_default().attributes;
+            received.1.extend(of_one.scope_spans.into_iter().flat_map(|scope| scope.spans));
         }
         Ok(Response::new(wire::ExportTraceServiceResponse {}))
     }
@@ -51,10 +51,10 @@ impl Collector {
         (collector, address.to_string())
     }
 
-    fn find(&self, fits: impl Fn(&wire::Span) -> bool) -> Result<wire::Span, String> {
-        let told = self.0.lock();
-        let names = || told.1.iter().map(|span| span.name.as_str()).collect::<Vec<_>>().join(" ");
-        told.1.iter().find(|span| fits(span)).cloned().ok_or_else(names)
+    fn find(&self, matches: impl Fn(&wire::Span) -> bool) -> Result<wire::Span, String> {
+        let received = self.0.lock();
+        let names = || received.1.iter().map(|span| span.name.as_str()).collect::<Vec<_>>().join(" ");
+        received.1.iter().find(|span| matches(span)).cloned().ok_or_else(names)
     }
 }
 
@@ -85,25 +85,25 @@ fn traced(endpoint: &str, per_million: u32) -> Node {
 fn tracing_exports_pod_syncs_with_cri_calls_and_requests_with_parent_spans() {
     let (collector, endpoint) = Collector::start();
     let node = traced(&endpoint, 1_000_000);
-    let call = node.eventually("the call that made the sandbox is told of", |_| {
+    let call = node.eventually("the RunPodSandbox call has a span", |_| {
         collector.find(|span| span.name == "RunPodSandbox")
     });
     assert_eq!((call.kind, text(&call.attributes, "rpc.system").as_deref()), (3, Some("grpc")));
-    let sync = node.eventually("the sync around it is told of", |_| {
+    let sync = node.eventually("the surrounding sync has a span", |_| {
         collector.find(|span| span.span_id == call.parent_span_id)
     });
     assert_eq!((&*sync.name, &sync.trace_id), ("syncPod", &call.trace_id));
     let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
-    let place = format!("00-{}-{}-01", hex(&call.trace_id), hex(&call.span_id));
-    let heard = node.traces_told_to_the_fake();
-    assert!(heard.contains(&place), "the runtime may continue the trace: {place} in {heard:?}");
+    let span = format!("00-{}-{}-01", hex(&call.trace_id), hex(&call.span_id));
+    let spans = node.spans_sent_to_the_fake();
+    assert!(spans.contains(&span), "the runtime may continue the trace: {span} in {spans:?}");
     assert!(text(&sync.attributes, "k8s.pod").is_some_and(|pod| pod.contains("web-node")), "{sync:?}");
     assert_eq!(text(&collector.0.lock().0, "service.name").as_deref(), Some("kubelet"));
     let stream = connect(&node, &node.path("pki/kubelet.crt"), None).expect("a connection");
     let parent = "traceparent: 00-0123456789abcdef0123456789abcdef-0011223344556677-01\r\n";
     assert_eq!(send(stream, "GET /none", parent, "").expect("an answer").status, 404);
     let request =
-        node.eventually("the request is told of", |_| collector.find(|span| span.name == "GET /none"));
+        node.eventually("the request has a span", |_| collector.find(|span| span.name == "GET /none"));
     assert_eq!(request.parent_span_id, [0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77]);
     assert_eq!(text(&request.attributes, "http.response.status_code").as_deref(), Some("404"));
     assert!(request.start_time_unix_nano <= request.end_time_unix_nano);
@@ -112,6 +112,6 @@ fn tracing_exports_pod_syncs_with_cri_calls_and_requests_with_parent_spans() {
 #[test]
 fn pods_run_while_the_tracing_collector_is_unreachable() {
     let node = traced(&format!("127.0.0.1:{}", free_port()), 1_000_000);
-    node.logged("Failed to export spans");
+    node.wait_for_log("Failed to export spans");
     node.running("web");
 }

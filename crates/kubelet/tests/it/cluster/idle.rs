@@ -75,7 +75,7 @@ fn static_pod() -> Value {
             "requests": {"cpu": "0.01", "memory": "0.015625Gi"}, "limits": {"cpu": "1000m", "memory": "65536Ki"}}}]}})
 }
 
-fn is_at_rest(cluster: &Cluster) -> Result<(), String> {
+fn has_settled(cluster: &Cluster) -> Result<(), String> {
     let expected = BTreeMap::from([
         ("probed", "Running"),
         ("limited", "Running"),
@@ -104,16 +104,16 @@ fn idle_node_makes_only_heartbeat_requests_even_with_unknown_fields_in_responses
     let audit = audit.to_str().expect("a path");
     let mut cluster = Cluster::with_api(node, &["--unknown-fields", "--audit-log-path", audit]);
     cluster.node.start_kubelet();
-    cluster.ready();
+    cluster.wait_until_ready();
     cluster.node.apply("static", &static_pod());
     cluster.kubectl.create(&pods());
-    cluster.node.eventually("the pods are at rest", |_| is_at_rest(&cluster));
+    cluster.node.eventually("the pods have settled", |_| has_settled(&cluster));
 
-    let (mut known, mut since) = (0, Instant::now());
-    cluster.node.eventually("the node is quiet", |_| {
+    let (mut known_count, mut since) = (0, Instant::now());
+    cluster.node.eventually("the node makes no requests", |_| {
         let made = requests(&cluster);
-        if made.len() != known {
-            (known, since) = (made.len(), Instant::now());
+        if made.len() != known_count {
+            (known_count, since) = (made.len(), Instant::now());
         }
         if since.elapsed() >= stretched(SETTLED) {
             Ok(())
@@ -125,7 +125,7 @@ fn idle_node_makes_only_heartbeat_requests_even_with_unknown_fields_in_responses
     let began = Instant::now();
     while began.elapsed() < WINDOW {
         std::thread::sleep(Duration::from_millis(500));
-        let made = requests(&cluster).split_off(known);
+        let made = requests(&cluster).split_off(known_count);
         let (heartbeats, others): (Vec<_>, Vec<_>) =
             made.into_iter().partition(|line| line.starts_with("\"patch\" \"/api/v1/nodes/node/status"));
         assert!(others.is_empty(), "after {:?}:\n{}", began.elapsed(), others.join("\n"));
