@@ -1,5 +1,5 @@
-//! What happens to an object between the request and the store, kind by kind: what the server fills in or refuses because
-//! of who asks or of what else there is. Rules of the object alone are in `defaults` and `validation`.
+//! Admission: fields that the server sets, and objects that it refuses, because of the user or of other objects. Rules that
+//! depend on the object alone are in `defaults` and `validation`.
 
 mod pods;
 pub(crate) mod services;
@@ -14,7 +14,7 @@ use crate::resources::Resource;
 use crate::status::ApiError;
 use crate::store::Objects;
 
-/// Who asks, and what else there is.
+/// The user of the request, and all other objects.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Context<'a> {
     pub(crate) api: &'a Api,
@@ -22,10 +22,10 @@ pub(crate) struct Context<'a> {
     pub(crate) objects: &'a Objects,
 }
 
-/// Prepares a new object, or refuses it.
+/// Mutates a new object, or refuses it.
 pub(crate) fn create(context: &Context<'_>, resource: &Resource, object: &mut Value) -> Result<(), ApiError> {
-    refuse_by_node(context, resource, object, None)?;
-    // A Node brings its first status along; of all others the status is the cluster's word.
+    admit_node(context, resource, object, None)?;
+    // Only a Node is created with a status.
     if resource.has_status()
         && resource.name != "nodes"
         && let Some(map) = object.as_object_mut()
@@ -41,14 +41,14 @@ pub(crate) fn create(context: &Context<'_>, resource: &Resource, object: &mut Va
     Ok(())
 }
 
-/// Prepares a change of the main resource, or refuses it.
+/// Mutates an update of the main resource, or refuses it.
 pub(crate) fn update(
     context: &Context<'_>,
     resource: &Resource,
     new: &mut Value,
     old: &Value,
 ) -> Result<(), ApiError> {
-    refuse_by_node(context, resource, new, Some(old))?;
+    admit_node(context, resource, new, Some(old))?;
     match resource.name {
         "certificatesigningrequests" => object::keep_field(new, old, "spec"),
         "namespaces" => object::keep_field(new, old, "spec"),
@@ -58,7 +58,7 @@ pub(crate) fn update(
     Ok(())
 }
 
-fn refuse_by_node(
+fn admit_node(
     context: &Context<'_>,
     resource: &Resource,
     new: &Value,

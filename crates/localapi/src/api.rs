@@ -1,5 +1,4 @@
-//! What every request handler shares: the store, the clock, the authority, the tokens. It only holds; the rules stand with
-//! the verbs.
+//! What all request handlers share: the store, the clock, the certificate authority, the tokens. It has no logic of its own.
 
 use std::sync::Arc;
 
@@ -26,7 +25,7 @@ pub(crate) struct Api {
     pub(crate) behaviour: Behaviour,
     pub(crate) audit: Option<AuditLog>,
     pub(crate) proxy: Proxy,
-    /// Cancelled when the server shall stop: no new requests, watches end.
+    /// Cancelled when the server stops: no new requests, watches end.
     pub(crate) closing: CancellationToken,
 }
 

@@ -15,18 +15,18 @@ pub(crate) const USAGE: &str = "localapi --dir <directory> [--port <number>] [--
 
 #[derive(Debug)]
 pub(crate) struct Arguments {
-    /// Where state and kubeconfigs are.
+    /// The directory of the state file and the kubeconfigs.
     pub(crate) directory: PathBuf,
     pub(crate) options: Options,
     /// Nodes to write a kubeconfig for.
     pub(crate) nodes: Vec<String>,
     pub(crate) bootstrap_tokens: Vec<String>,
-    /// Forget the history that the earlier life left.
+    /// Discard the history of the previous run.
     pub(crate) compacted: bool,
     pub(crate) level: Level,
 }
 
-/// A command line that says nothing we know.
+/// An invalid command line.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum ArgumentError {
     #[error("unknown argument {0:?}\nusage: {USAGE}")]
@@ -34,7 +34,7 @@ pub(crate) enum ArgumentError {
     #[error("{0} needs a value\nusage: {USAGE}")]
     NoValue(String),
     #[error("{0}: {1:?} is not {2}")]
-    Bad(String, String, &'static str),
+    Invalid(String, String, &'static str),
     #[error("--dir is missing\nusage: {USAGE}")]
     NoDirectory,
 }
@@ -81,24 +81,24 @@ impl Arguments {
     }
 
     fn set(&mut self, flag: &str, value: String) -> Result<(), ArgumentError> {
-        let bad = |what| ArgumentError::Bad(flag.to_owned(), value.clone(), what);
-        let number = || value.parse::<u64>().map_err(|_| bad("a whole number"));
+        let invalid = |what| ArgumentError::Invalid(flag.to_owned(), value.clone(), what);
+        let number = || value.parse::<u64>().map_err(|_| invalid("an integer"));
         let behaviour = &mut self.options.behaviour;
         match flag {
             "--dir" => self.directory = PathBuf::from(value),
             "--port" => {
-                let port = value.parse().map_err(|_| bad("a port"))?;
+                let port = value.parse().map_err(|_| invalid("a port"))?;
                 self.options.listen.set_port(port);
             }
             "--listen" => {
-                let address = value.parse().map_err(|_| bad("an IP address"))?;
+                let address = value.parse().map_err(|_| invalid("an IP address"))?;
                 self.options.listen = SocketAddr::new(address, self.options.listen.port());
             }
             "--audit-log-path" => self.options.audit_log = Some(PathBuf::from(value)),
             "--node" => self.nodes.push(value),
             "--bootstrap-token" => self.bootstrap_tokens.push(value),
             "--token" => {
-                let token = static_token(&value).ok_or_else(|| bad("token:user or token:user:group"))?;
+                let token = static_token(&value).ok_or_else(|| invalid("token:user or token:user:group"))?;
                 self.options.tokens.push(token);
             }
             "--certificate-lifetime-seconds" => {
@@ -106,7 +106,8 @@ impl Arguments {
             }
             "--bookmark-seconds" => behaviour.bookmark_interval = Duration::from_secs(number()?.max(1)),
             "--history" => {
-                self.options.history = usize::try_from(number()?).map_err(|_| bad("a number of changes"))?;
+                self.options.history =
+                    usize::try_from(number()?).map_err(|_| invalid("a number of changes"))?;
             }
             _ => return Err(ArgumentError::Unknown(flag.to_owned())),
         }
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_fill_the_options() {
+    fn flags_set_the_options() {
         let parsed = parse("--dir /d --port=7 --node a --node b --token t:u:system:masters --certificate-lifetime-seconds 120 --compacted").unwrap();
         assert_eq!(parsed.options.listen.port(), 7);
         assert_eq!(parsed.nodes, ["a", "b"]);
@@ -142,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named() {
+    fn invalid_arguments_are_reported_by_name() {
         assert_eq!(parse("--port 1").unwrap_err(), ArgumentError::NoDirectory);
         assert_eq!(parse("--dir").unwrap_err(), ArgumentError::NoValue("--dir".to_owned()));
         assert!(parse("--dir /d --port x").unwrap_err().to_string().contains("is not a port"));

@@ -1,5 +1,5 @@
-//! The audit log: what nodes asked and what was answered, one JSON object in each line, as the real server's audit log has
-//! it at the levels RequestResponse (for what changes something) and Metadata (for what reads).
+//! The audit log: requests of nodes and their responses, one JSON object in each line, with the content of the real
+//! server's audit levels RequestResponse (for writes) and Metadata (for reads).
 
 use std::fs::File;
 use std::io::Write;
@@ -41,9 +41,9 @@ impl AuditLog {
     pub(crate) async fn record(
         &self,
         event: Event<'_>,
-        answered: Result<Response<Body>, ApiError>,
+        result: Result<Response<Body>, ApiError>,
     ) -> Response<Body> {
-        let response = answered.unwrap_or_else(|error| response::failure(&error));
+        let response = result.unwrap_or_else(|error| response::failure(&error));
         if event.user.node().is_none() {
             return response;
         }

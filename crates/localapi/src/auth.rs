@@ -1,5 +1,5 @@
-//! Who is asking, and may they? Certificates and tokens become a [`User`]; rules over (user, verb, resource) answer yes
-//! or no. The reviews of the API and the server's own doors ask the same functions.
+//! Authentication and authorization. Certificates and tokens identify a [`User`]; rules over (user, verb, resource) allow
+//! or deny a request. The reviews of the API and the request handlers call the same functions.
 
 pub(crate) mod attributes;
 pub(crate) mod authority;
@@ -11,11 +11,11 @@ pub(crate) mod x509;
 
 use std::collections::BTreeMap;
 
-/// Everybody who showed who they are.
+/// The group of all authenticated users.
 pub(crate) const AUTHENTICATED: &str = "system:authenticated";
-/// May do everything.
+/// The group with all permissions.
 pub(crate) const MASTERS: &str = "system:masters";
-/// Holders of a bootstrap token: they may ask for a certificate.
+/// The group of bootstrap tokens, which may request a certificate.
 pub(crate) const BOOTSTRAPPERS: &str = "system:bootstrappers";
 /// The group of nodes; the user is `system:node:<name>`.
 pub(crate) const NODES: &str = "system:nodes";
@@ -23,7 +23,7 @@ pub(crate) const NODE_USER_PREFIX: &str = "system:node:";
 const ANONYMOUS: &str = "system:anonymous";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
-/// Somebody, as far as the API cares.
+/// The user of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct User {
     pub(crate) name: String,
@@ -41,7 +41,7 @@ impl User {
         Self::new(ANONYMOUS, [UNAUTHENTICATED.to_owned()])
     }
 
-    /// The same user, marked as one who showed who they are.
+    /// Adds the group of authenticated users.
     pub(crate) fn authenticated(mut self) -> Self {
         if !self.is_in(AUTHENTICATED) {
             self.groups.push(AUTHENTICATED.to_owned());
@@ -53,7 +53,7 @@ impl User {
         self.groups.iter().any(|own| own == group)
     }
 
-    /// The node this user is, if it is one.
+    /// The name of the node, if the user is one.
     pub(crate) fn node(&self) -> Option<&str> {
         self.name.strip_prefix(NODE_USER_PREFIX).filter(|node| !node.is_empty() && self.is_in(NODES))
     }

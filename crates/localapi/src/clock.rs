@@ -1,4 +1,5 @@
-//! Time and chance, the two things that tests want to hold in their hands. Nothing else here reads a clock or rolls dice.
+//! The clock and the random number generator: the only modules that read the time or random bytes, so that tests can
+//! replace the clock.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +7,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use ring::rand::{SecureRandom, SystemRandom};
 
-/// What time it is for the server.
+/// The time source of a server.
 #[derive(Clone)]
 pub struct Clock(Arc<dyn Fn() -> Timestamp + Send + Sync>);
 
@@ -17,7 +18,7 @@ impl Clock {
         Self(Arc::new(Timestamp::now))
     }
 
-    /// A clock that a test turns.
+    /// A clock that a test controls.
     #[must_use]
     pub fn from_fn(read: impl Fn() -> Timestamp + Send + Sync + 'static) -> Self {
         Self(Arc::new(read))
@@ -34,11 +35,11 @@ impl fmt::Debug for Clock {
     }
 }
 
-/// Random bytes from the system; when the system has none, this is not a machine to run a server on.
+/// Random bytes from the operating system.
 #[derive(Clone, Debug)]
 pub(crate) struct Rng(SystemRandom);
 
-/// No vowels and nothing that looks alike, so that no suffix is a word or is misread.
+/// The alphabet of Kubernetes' generated names: no vowels and no look-alike characters.
 const SUFFIX_LETTERS: &[u8] = b"bcdfghjklmnpqrstvwxz2456789";
 
 impl Rng {

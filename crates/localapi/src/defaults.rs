@@ -1,7 +1,7 @@
-//! The values the API fills in where a client wrote none.
+//! Defaults of fields that the client left unset.
 //!
-//! Owns defaults, and the additions of those admission plugins that every cluster has. Never corrects or refuses what
-//! was written: a field of the wrong type is left for validation. Doing it twice changes nothing more.
+//! Owns defaults, and the fields that the admission plugins of every cluster add. Never changes or refuses a value that is
+//! set: validation refuses fields of the wrong type. Idempotent.
 
 mod image;
 mod kinds;
@@ -15,9 +15,9 @@ mod volume;
 
 use serde_json::{Map, Value};
 
-/// Fills in every default of an object of `resource` (the plural name).
+/// Sets all defaults of an object of `resource` (the plural name).
 ///
-/// For created and for updated objects alike: the state a new object starts in (`Pending`, `Active`) is a default too.
+/// For created and updated objects: the initial phase (`Pending`, `Active`) is a default, too.
 pub fn apply(resource: &str, object: &mut Value) {
     let Some(object) = object.as_object_mut() else { return };
     match resource {

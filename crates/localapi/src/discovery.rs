@@ -1,5 +1,5 @@
-//! Everything that is no resource: which groups, versions and kinds there are, the version, health, and the OpenAPI
-//! documents. Plain data from the table of kinds.
+//! Non-resource paths: groups, versions and kinds, the server version, health, and the OpenAPI documents, all derived from
+//! the table of kinds.
 
 mod aggregated;
 mod openapi;
@@ -11,11 +11,11 @@ use crate::http::{Body, response};
 use crate::resources::{self, RESOURCES, Resource, Subresource, group_version};
 use crate::status::ApiError;
 
-/// The version we speak; clients decide by it what they may ask for.
+/// The API version that this server implements; clients derive its features from it.
 const VERSION: (&str, &str, &str) = ("1", "36", "v1.36.0");
 
-/// The document at `path`, in the form that `accept` asks for.
-pub(crate) fn answer(path: &str, accept: &str) -> Result<Response<Body>, ApiError> {
+/// The document at `path`, in the form that `accept` requests.
+pub(crate) fn handle(path: &str, accept: &str) -> Result<Response<Body>, ApiError> {
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let aggregated = || {
         let document = aggregated::document(segments.first() == Some(&"api"), accept)?;
@@ -43,7 +43,7 @@ pub(crate) fn answer(path: &str, accept: &str) -> Result<Response<Body>, ApiErro
         ["apis", group, version] if resources::groups().contains(&(*group, *version)) => {
             resource_list(group, version)
         }
-        ["openapi", ..] => return openapi::answer(&segments[1..], accept),
+        ["openapi", ..] => return openapi::handle(&segments[1..], accept),
         _ => return Err(ApiError::no_such_path()),
     };
     Ok(response::json(StatusCode::OK, &document))
@@ -84,10 +84,10 @@ fn groups() -> Value {
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-fn group(name: &str, version: &str, alone: bool) -> Value {
+fn group(name: &str, version: &str, standalone: bool) -> Value {
     let only = json!({"groupVersion": group_version(name, version), "version": version});
     let mut group = json!({"name": name, "versions": [only], "preferredVersion": only});
-    if alone {
+    if standalone {
         group["kind"] = json!("APIGroup");
         group["apiVersion"] = json!("v1");
     }

@@ -1,8 +1,8 @@
-//! Objects as the real server writes them: it reads every object into a type and writes that type again.
+//! The JSON encoding of the real server, which decodes every object to a Go type and encodes that type.
 //!
-//! Owns what this does to a tree: fields that are always written (`lastState: {}`, `lastProbeTime: null`), fields that are
-//! left out where they are empty, quantities in their canonical form, times in whole seconds. Fields that nobody knows
-//! stay, unlike on the real server. Doing it twice changes nothing more. Defaults and validation are elsewhere.
+//! Owns the effect on a tree: fields that are always written (`lastState: {}`, `lastProbeTime: null`), empty fields that are
+//! omitted, quantities in canonical form, times in whole seconds. Unknown fields stay, unlike on the real server.
+//! Idempotent.
 
 mod quantity;
 #[cfg(test)]
@@ -13,7 +13,7 @@ use serde_json::{Map, Value, json};
 
 use self::quantity::canonical;
 
-/// What a field that is always written holds where nobody set it.
+/// The value of an unset field that is always written.
 #[derive(Clone, Copy, Debug)]
 enum Empty {
     Struct,
@@ -35,7 +35,7 @@ impl Empty {
     }
 }
 
-/// The fields that are always written in a type, at each place of the kind where it stands (`status.conditions[]`).
+/// The fields of a type that are always written, with the paths of that type in the kind (`status.conditions[]`).
 type Rule = (&'static [&'static str], &'static [(&'static str, Empty)]);
 
 const SPEC_AND_STATUS: Rule = (&[""], &[("spec", Empty::Struct), ("status", Empty::Struct)]);
@@ -142,8 +142,9 @@ fn rules(resource: &str) -> Option<&'static [Rule]> {
     }
 }
 
-/// Maps that are left out where they are empty. Other empty maps may be structs whose presence says something.
-pub(crate) const MAPS: [&str; 12] = [
+/// Maps that are omitted if they are empty. Users or nodes choose their keys. Other empty maps may be structs, whose presence
+/// has a meaning.
+pub(crate) const OMITEMPTY_MAPS: [&str; 12] = [
     "allocatable",
     "allocatedResources",
     "annotations",
@@ -163,31 +164,30 @@ const QUANTITIES: [&str; 6] =
 const SINGLE_QUANTITIES: [&str; 2] = ["divisor", "sizeLimit"];
 /// Times with microseconds; all others are whole seconds.
 const MICRO_TIMES: [&str; 4] = ["acquireTime", "eventTime", "lastObservedTime", "renewTime"];
-/// Text that is left out where it is empty.
-const OPTIONAL_TEXT: [&str; 7] =
+/// Strings that are omitted if they are empty.
+const OMITEMPTY_STRINGS: [&str; 7] =
     ["containerID", "generateName", "hostIP", "message", "nominatedNodeName", "podIP", "reason"];
 
-/// Writes `object`, of the kind with this plural name, as the real server does. A kind whose type is not known here
-/// stays as it is.
+/// Encodes `object`, of the kind with this plural name, as the real server does. Unknown kinds stay unchanged.
 pub fn complete(resource: &str, object: &mut Value) {
     let Some(rules) = rules(resource) else { return };
     if let Value::Object(fields) = object {
         for (field, value) in fields.iter_mut() {
-            // These maps hold what users choose.
+            // The content of these maps belongs to users.
             if !["data", "binaryData", "stringData"].contains(&field.as_str()) {
-                tidy(field, value);
+                normalize(field, value);
             }
         }
-        fields.retain(|field, value| !is_left_out(field, value));
+        fields.retain(|field, value| !is_omitted(field, value));
     }
-    for (places, fields) in rules {
-        for place in *places {
-            fill(object, place, fields);
+    for (paths, fields) in rules {
+        for path in *paths {
+            fill(object, path, fields);
         }
     }
 }
 
-fn tidy(field: &str, value: &mut Value) {
+fn normalize(field: &str, value: &mut Value) {
     match value {
         Value::Object(fields) if ["annotations", "labels"].contains(&field) => {
             fields.retain(|_, value| !value.is_null());
@@ -197,25 +197,25 @@ fn tidy(field: &str, value: &mut Value) {
                 if QUANTITIES.contains(&field) {
                     canonical(inner);
                 } else {
-                    tidy(name, inner);
+                    normalize(name, inner);
                 }
             }
-            fields.retain(|name, inner| !is_left_out(name, inner));
+            fields.retain(|name, inner| !is_omitted(name, inner));
         }
-        Value::Array(items) => items.iter_mut().for_each(|item| tidy("", item)),
+        Value::Array(items) => items.iter_mut().for_each(|item| normalize("", item)),
         Value::String(_) if SINGLE_QUANTITIES.contains(&field) => canonical(value),
-        Value::String(text) if is_time(field) => cut_fraction(text),
+        Value::String(text) if is_time(field) => truncate_to_seconds(text),
         Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null => {}
     }
 }
 
-/// An empty value of a field that is optional, or that [`fill`] writes again.
-fn is_left_out(field: &str, value: &Value) -> bool {
+/// Whether the value is empty and its field is optional, or one that [`fill`] adds.
+fn is_omitted(field: &str, value: &Value) -> bool {
     match value {
         Value::Null => true,
         Value::Array(list) => list.is_empty(),
-        Value::Object(fields) => fields.is_empty() && MAPS.contains(&field),
-        Value::String(text) => text.is_empty() && OPTIONAL_TEXT.contains(&field),
+        Value::Object(fields) => fields.is_empty() && OMITEMPTY_MAPS.contains(&field),
+        Value::String(text) => text.is_empty() && OMITEMPTY_STRINGS.contains(&field),
         Value::Bool(_) | Value::Number(_) => false,
     }
 }
@@ -225,15 +225,15 @@ fn is_time(field: &str) -> bool {
     names_a_time && !MICRO_TIMES.contains(&field)
 }
 
-fn cut_fraction(text: &mut String) {
+fn truncate_to_seconds(text: &mut String) {
     if let Ok(at) = text.parse::<Timestamp>() {
         *text = crate::object::time(at);
     }
 }
 
-/// Writes the fields that are missing at a place like `status.conditions[]`.
-fn fill(value: &mut Value, place: &str, fields: &[(&str, Empty)]) {
-    let (step, rest) = place.split_once('.').unwrap_or((place, ""));
+/// Adds the missing fields at a path such as `status.conditions[]`.
+fn fill(value: &mut Value, path: &str, fields: &[(&str, Empty)]) {
+    let (step, rest) = path.split_once('.').unwrap_or((path, ""));
     match step.strip_suffix("[]") {
         _ if step.is_empty() => {
             if let Value::Object(map) = value {

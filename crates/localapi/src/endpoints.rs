@@ -30,21 +30,25 @@ use crate::auth::attributes::Attributes;
 use crate::auth::rules;
 use crate::auth::tokens::Tokens;
 use crate::discovery;
-use crate::http::{Body, Chain, Query, Target, path};
+use crate::http::{Body, PeerCertificates, Query, RequestInfo, request_info};
 use crate::proxy;
 use crate::status::ApiError;
 
 /// The largest request body, as the real server limits it.
 const BODY_LIMIT: usize = 3 * 1024 * 1024;
 
-/// Answers one request; a failure is an answer too.
-pub(crate) async fn respond(api: Arc<Api>, chain: Chain, request: Request<Incoming>) -> Response<Body> {
+/// Handles one request; an error becomes a response.
+pub(crate) async fn respond(
+    api: Arc<Api>,
+    chain: PeerCertificates,
+    request: Request<Incoming>,
+) -> Response<Body> {
     let line = format!("{} {}", request.method(), request.uri());
     let response = match handle(api, &chain, request).await {
         Ok(response) => response,
         Err(error) => response::failure(&error),
     };
-    tracing::debug!(request = line, status = response.status().as_u16(), "answered");
+    tracing::debug!(request = line, status = response.status().as_u16(), "handled request");
     response
 }
 
@@ -55,31 +59,31 @@ async fn handle(
 ) -> Result<Response<Body>, ApiError> {
     let user = authenticate(&api, chain, &request)?;
     let query = Query::parse(request.uri().query().unwrap_or_default());
-    // Over HTTP/2 the URI names the server, too.
+    // Over HTTP/2 the URI contains the server, too.
     let uri = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
-    match path::target(request.uri().path()) {
-        Some(target) if proxy::serves(&target) => {
-            let wanted = call::attributes(request.method(), &query, &target)?;
-            authorize(&api, &user, &wanted)?;
-            api.proxy.handle(&api.store, &target, &query, request).await
+    match request_info::parse(request.uri().path()) {
+        Some(info) if proxy::serves(&info) => {
+            let attributes = call::attributes(request.method(), &query, &info)?;
+            authorize(&api, &user, &attributes)?;
+            api.proxy.handle(&api.store, &info, &query, request).await
         }
-        Some(target) => {
-            let mut call = read(api, user, query, target, request).await?;
+        Some(info) => {
+            let mut call = read(api, user, query, info, request).await?;
             call.uri = uri;
-            let wanted = call::attributes(&call.method, &call.query, &call.target)?;
-            let answered = authorize(&call.api, &call.user, &wanted).and_then(|()| dispatch(&call));
+            let attributes = call::attributes(&call.method, &call.query, &call.info)?;
+            let result = authorize(&call.api, &call.user, &attributes).and_then(|()| dispatch(&call));
             match &call.api.audit {
                 Some(log) => {
                     let event = audit::Event {
                         at: call.api.now(),
                         user: &call.user,
-                        verb: &wanted.verb,
+                        verb: &attributes.verb,
                         uri: &call.uri,
                         body: &call.body,
                     };
-                    Ok(log.record(event, answered).await)
+                    Ok(log.record(event, result).await)
                 }
-                None => answered,
+                None => result,
             }
         }
         None => {
@@ -89,46 +93,51 @@ async fn handle(
             if ![Method::GET, Method::HEAD].contains(request.method()) {
                 return Err(ApiError::method_not_allowed());
             }
-            discovery::answer(&path, accept(&request))
+            discovery::handle(&path, accept(&request))
         }
     }
 }
 
-/// A certificate of our authority first, then a token; without either, nobody, where nobody is let in.
+/// Authenticates by a client certificate first, then by a bearer token. A request with neither is anonymous, if anonymous
+/// requests are enabled.
 fn authenticate(
     api: &Api,
     chain: &[CertificateDer<'static>],
     request: &Request<Incoming>,
 ) -> Result<User, ApiError> {
     let now = api.now();
-    let mut shown = false;
+    let mut has_credentials = false;
     if !chain.is_empty() {
-        shown = true;
+        has_credentials = true;
         match api.clients.user(chain, now) {
             Ok(user) => return Ok(user.authenticated()),
-            Err(why) => tracing::info!(err = why, "a client certificate is not believed"),
+            Err(reason) => tracing::info!(err = reason, "invalid client certificate"),
         }
     }
     let header = request.headers().get(header::AUTHORIZATION).and_then(|value| value.to_str().ok());
     if let Some(token) = header.and_then(|header| header.strip_prefix("Bearer ")) {
-        shown = true;
+        has_credentials = true;
         let reviewed =
             api.store.read(|objects| api.tokens.review(token.trim(), &Tokens::own_audiences(), objects, now));
         match reviewed {
             Ok((user, _)) => return Ok(user.authenticated()),
-            Err(why) => tracing::info!(err = why, "a bearer token is not believed"),
+            Err(reason) => tracing::info!(err = reason, "invalid bearer token"),
         }
     }
-    if api.behaviour.anonymous && !shown { Ok(User::anonymous()) } else { Err(ApiError::unauthorized()) }
+    if api.behaviour.anonymous && !has_credentials {
+        Ok(User::anonymous())
+    } else {
+        Err(ApiError::unauthorized())
+    }
 }
 
-fn authorize(api: &Api, user: &User, wanted: &Attributes) -> Result<(), ApiError> {
-    let decided = api.store.read(|objects| rules::check(user, wanted, objects));
-    decided.map_err(|why| {
-        let refused = ApiError::forbidden(rules::refusal(user, wanted, &why));
-        match crate::resources::stored(&wanted.resource) {
-            Some(resource) => refused.about(resource, &wanted.name),
-            None => refused,
+fn authorize(api: &Api, user: &User, attributes: &Attributes) -> Result<(), ApiError> {
+    let decided = api.store.read(|objects| rules::check(user, attributes, objects));
+    decided.map_err(|reason| {
+        let error = ApiError::forbidden(rules::denial_message(user, attributes, &reason));
+        match crate::resources::stored(&attributes.resource) {
+            Some(resource) => error.about(resource, &attributes.name),
+            None => error,
         }
     })
 }
@@ -141,7 +150,7 @@ async fn read(
     api: Arc<Api>,
     user: User,
     query: Query,
-    target: Target,
+    info: RequestInfo,
     request: Request<Incoming>,
 ) -> Result<Call, ApiError> {
     let media = Media::negotiate(accept(&request))?;
@@ -152,7 +161,7 @@ async fn read(
         if error.is::<http_body_util::LengthLimitError>() {
             ApiError::too_large(BODY_LIMIT)
         } else {
-            ApiError::bad_request(format!("the body could not be read: {error}"))
+            ApiError::bad_request(format!("failed to read the body: {error}"))
         }
     })?;
     Ok(Call {
@@ -160,7 +169,7 @@ async fn read(
         user,
         uri: String::new(),
         query,
-        target,
+        info,
         media,
         method: head.method,
         content_type,
@@ -168,9 +177,9 @@ async fn read(
     })
 }
 
-/// One verb, one file.
+/// Calls the handler of the verb.
 fn dispatch(call: &Call) -> Result<Response<Body>, ApiError> {
-    let Target { resource, namespace, name, subresource, .. } = &call.target;
+    let RequestInfo { resource, namespace, name, subresource, .. } = &call.info;
     if let Some(subresource) = subresource {
         return subresource::handle(call, subresource);
     }
@@ -180,16 +189,16 @@ fn dispatch(call: &Call) -> Result<Response<Body>, ApiError> {
             _ => Err(ApiError::method_not_allowed()),
         };
     }
-    let placed = !resource.namespaced || namespace.is_some();
+    let has_scope = !resource.namespaced || namespace.is_some();
     match (&call.method, name) {
         (&Method::GET | &Method::HEAD, None) if call.watches() => watch::watch(call),
         (&Method::GET | &Method::HEAD, Some(_)) if call.watches() => watch::watch(call),
         (&Method::GET | &Method::HEAD, None) => list::list(call),
         (&Method::GET | &Method::HEAD, Some(_)) => get::get(call),
-        (&Method::POST, None) if placed => create::create(call),
+        (&Method::POST, None) if has_scope => create::create(call),
         (&Method::PUT | &Method::PATCH, Some(_)) => update::update(call),
         (&Method::DELETE, Some(_)) => delete::delete(call),
-        (&Method::DELETE, None) if placed => delete::collection(call),
+        (&Method::DELETE, None) if has_scope => delete::collection(call),
         _ => Err(ApiError::method_not_allowed()),
     }
 }

@@ -1,5 +1,5 @@
 //! Events are one kind under two groups: `v1` with its old field names, and `events.k8s.io/v1`. They are stored in the
-//! first form; this file is the dictionary between the two.
+//! first form; this module converts between the two.
 
 use serde_json::Value;
 
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_two_forms_say_the_same() {
+    fn events_convert_between_both_groups_without_loss() {
         let core = json!({
             "apiVersion": "v1",
             "kind": "Event",

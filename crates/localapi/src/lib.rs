@@ -1,14 +1,14 @@
 //! A small real Kubernetes API server.
 //!
-//! Owns: the store of objects and its history, and what the API promises about them: validation, defaults, resource
-//! versions, watches, patches, selectors, deletion; and who may do what.
+//! Owns: the store of objects and its history, and the semantics of the API: validation, defaults, resource
+//! versions, watches, patches, selectors, deletion, authentication and authorization.
 //!
 //! Architecture invariants:
-//! - it is an API server and nothing else: no scheduler, no controller but those that the API itself would miss
-//!   (the signer of the two kubelet certificates, the default ServiceAccount of a namespace, the end of a namespace);
-//! - objects are JSON trees, so that fields it does not know survive;
+//! - it is an API server and nothing else: no scheduler, and only those controllers without which the API is incomplete
+//!   (the signer of kubelet certificates, the default ServiceAccount of a namespace, the deletion of a namespace);
+//! - objects are JSON trees, so that unknown fields are preserved;
 //! - the rules are pure functions over those trees; only the store and the connections hold state;
-//! - all that is changed is changed in one call of the store, so that nothing comes between a decision and its effect.
+//! - each change is one transaction of the store, so that no other change comes between the decision and the write.
 #![forbid(unsafe_code)]
 
 mod admission;
@@ -39,5 +39,5 @@ pub mod validation;
 pub use auth::authority::KeyAndCertificate;
 pub use auth::tokens::StaticToken;
 pub use clock::Clock;
-pub use options::{Approval, BadState, Behaviour, Options, State};
+pub use options::{Approval, Behaviour, InvalidState, Options, State};
 pub use server::{LocalApi, Running, StartError};

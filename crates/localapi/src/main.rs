@@ -1,5 +1,5 @@
-//! The API server in a process of its own: reads its options, says where it listens as one line of JSON, writes
-//! kubeconfigs, and keeps its state in a file between two lives. All it can do is in the library.
+//! The API server as a process: parses its flags, prints its address as one line of JSON, writes kubeconfigs, and saves
+//! its state to a file when it stops. Everything else is in the library.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -36,7 +36,7 @@ fn main() -> ExitCode {
 }
 
 fn fail(error: &str) -> ExitCode {
-    // Without standard error there is nobody left to tell.
+    // If standard error is closed, the error cannot be reported.
     let _ = writeln!(std::io::stderr(), "localapi: {error}");
     ExitCode::FAILURE
 }
@@ -44,7 +44,7 @@ fn fail(error: &str) -> ExitCode {
 async fn run(mut arguments: Arguments) -> Result<(), String> {
     let directory = arguments.directory.clone();
     std::fs::create_dir_all(&directory)
-        .map_err(|error| format!("cannot make {}: {error}", directory.display()))?;
+        .map_err(|error| format!("cannot create {}: {error}", directory.display()))?;
     let state_file = directory.join(STATE_FILE);
     if let Some(state) = read_state(&state_file, arguments.options.history)? {
         if arguments.compacted {
@@ -84,7 +84,7 @@ fn announce(running: &Running) -> std::io::Result<()> {
     out.flush()
 }
 
-/// `admin.kubeconfig`, `<node>.kubeconfig` for each node asked for, `bootstrap.kubeconfig`, and `ca.crt`.
+/// `admin.kubeconfig`, `<node>.kubeconfig` for each `--node`, `bootstrap.kubeconfig`, and `ca.crt`.
 fn write_kubeconfigs(
     running: &Running,
     directory: &Path,
@@ -104,7 +104,7 @@ fn write_kubeconfigs(
     write_private(&directory.join("ca.crt"), running.ca_pem())
 }
 
-/// Writes a file that only we can read, whole or not at all.
+/// Writes a file atomically, readable by its owner only.
 fn write_private(file: &Path, text: &str) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot write {}: {error}", file.display());
     let new = file.with_extension("new");

@@ -1,9 +1,9 @@
-//! Reading and writing the metadata of an object that is a JSON tree. No rule of any kind stands here.
+//! Access to the metadata of an object that is a JSON tree. It has no rules of any kind.
 
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-/// The text at a JSON pointer, or the empty string.
+/// The string at a JSON pointer, or the empty string.
 pub(crate) fn text<'a>(object: &'a Value, pointer: &str) -> &'a str {
     object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
 }
@@ -37,12 +37,12 @@ pub(crate) fn finalizers(object: &Value) -> &[Value] {
     items(object, "/metadata/finalizers")
 }
 
-/// The object's `metadata`, made if it was missing. An object that is no JSON object becomes one.
+/// The object's `metadata`, created if it was missing. An object that is no JSON object becomes one.
 pub(crate) fn metadata(object: &mut Value) -> &mut Map<String, Value> {
     map_at(object, "metadata")
 }
 
-/// The map below `key`, made if it was missing or no map.
+/// The map below `key`, created if it was missing or not a map.
 pub(crate) fn map_at<'a>(object: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
     let child = as_map(object).entry(key).or_insert_with(|| json!({}));
     as_map(child)
@@ -56,7 +56,7 @@ fn as_map(value: &mut Value) -> &mut Map<String, Value> {
     map
 }
 
-/// Takes a top-level field from `from`, or removes it where `from` has none.
+/// Copies a top-level field from `from`, or removes it if `from` has none.
 pub(crate) fn keep_field(object: &mut Value, from: &Value, field: &str) {
     let map = as_map(object);
     match from.get(field) {
@@ -65,7 +65,7 @@ pub(crate) fn keep_field(object: &mut Value, from: &Value, field: &str) {
     }
 }
 
-/// As the API writes a time: RFC 3339 in whole seconds.
+/// A time as the API writes it: RFC 3339 in whole seconds.
 pub(crate) fn time(at: Timestamp) -> String {
     at.strftime("%Y-%m-%dT%H:%M:%SZ").to_string()
 }

@@ -1,4 +1,4 @@
-//! What can be chosen when a server is started, and what a stopped one hands on to the next.
+//! Options of a server, and the state that a stopped server passes to the next one.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -14,28 +14,29 @@ use crate::auth::tokens::StaticToken;
 use crate::clock::Clock;
 use crate::store::Store;
 
-/// Which certificate requests are approved without a person: those of the two kubelet signers that are in order.
+/// Who approves valid certificate requests for the two kubelet signers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Approval {
+    /// The server.
     Automatic,
-    /// Somebody writes to `/approval`, for example `kubectl certificate approve`.
+    /// A client that writes to `/approval`, for example `kubectl certificate approve`.
     ByHand,
 }
 
 /// What the server does beyond serving.
 #[derive(Clone, Debug)]
 pub struct Behaviour {
-    /// Lets in who shows nothing, as `system:anonymous`, who may do nothing.
+    /// Treats requests without credentials as `system:anonymous`, which has no permissions.
     pub anonymous: bool,
     pub approval: Approval,
-    /// How long a signed certificate is good; a request may ask for less.
+    /// The longest validity of a signed certificate; a request may specify less.
     pub certificate_lifetime: Duration,
-    /// How often a watch that allows bookmarks gets one.
+    /// The interval between bookmarks of a watch that allows them.
     pub bookmark_interval: Duration,
-    /// Gives every namespace its default ServiceAccount and `kube-root-ca.crt`, and every new pod its account and token
-    /// volume, as the controllers and the admission of a real cluster do.
+    /// Creates the default ServiceAccount and `kube-root-ca.crt` of every namespace, and sets the service account and
+    /// token volume of every new pod, as the controllers and admission plugins of a real cluster do.
     pub service_accounts: bool,
-    /// Adds fields that no client knows to every object in an answer, as a newer server does: clients must not mind.
+    /// Adds fields that no client knows to every object in a response, as a newer server does: clients must ignore them.
     pub unknown_fields: bool,
 }
 
@@ -55,18 +56,18 @@ impl Default for Behaviour {
 /// How to start a server.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Port 0 takes any free one.
+    /// Port 0 selects any free port.
     pub listen: SocketAddr,
     pub behaviour: Behaviour,
     pub tokens: Vec<StaticToken>,
-    /// `abcdef.0123456789abcdef`: each is stored as its Secret.
+    /// `abcdef.0123456789abcdef`: each is stored as a bootstrap token Secret.
     pub bootstrap_tokens: Vec<String>,
-    /// How many changes a watch can be behind and still resume.
+    /// How many changes the history holds: a watch that is further behind cannot resume.
     pub history: usize,
     pub clock: Clock,
     /// The file to which the audit log of nodes is appended.
     pub audit_log: Option<PathBuf>,
-    /// What an earlier server left; none to begin with an empty cluster.
+    /// The state of a previous server; none to begin with an empty cluster.
     pub state: Option<State>,
 }
 
@@ -85,7 +86,7 @@ impl Default for Options {
     }
 }
 
-/// Everything that outlives a server: objects, history, the authority, the key of tokens.
+/// Everything that outlives a server: objects, history, the certificate authority, the token signing key.
 #[derive(Clone, Debug)]
 pub struct State {
     pub(crate) store: Arc<Store>,
@@ -93,18 +94,18 @@ pub struct State {
     pub(crate) token_key: Vec<u8>,
 }
 
-/// A text that is no saved state.
+/// A text that is not a saved state.
 #[derive(Debug, thiserror::Error)]
-#[error("this is no saved state of localapi: {0}")]
-pub struct BadState(String);
+#[error("not a saved state of localapi: {0}")]
+pub struct InvalidState(String);
 
 impl State {
-    /// Forgets the history: the next server has all objects, and every older revision is expired.
+    /// Discards the history: the next server has all objects, and every older revision is expired.
     pub fn compact(&self) {
         self.store.compact();
     }
 
-    /// As one JSON document, with secrets and keys in the clear: for a file that only its owner can read.
+    /// The state as one JSON document. It holds Secrets and keys in plain text: only for a file that only its owner can read.
     #[must_use]
     pub fn to_json(&self) -> String {
         json!({
@@ -116,15 +117,17 @@ impl State {
     }
 
     /// Reads what [`State::to_json`] wrote.
-    pub fn from_json(text: &str, history: usize) -> Result<Self, BadState> {
-        let state: Value = serde_json::from_str(text).map_err(|error| BadState(error.to_string()))?;
+    pub fn from_json(text: &str, history: usize) -> Result<Self, InvalidState> {
+        let state: Value = serde_json::from_str(text).map_err(|error| InvalidState(error.to_string()))?;
         let field = |pointer: &str| {
             let found = state.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
-            found.ok_or_else(|| BadState(format!("no text at {pointer}")))
+            found.ok_or_else(|| InvalidState(format!("no string at {pointer}")))
         };
-        let store = Store::restore(&state["store"], history).map_err(|error| BadState(error.to_string()))?;
-        let token_key =
-            STANDARD.decode(field("/tokenKey")?).map_err(|error| BadState(format!("tokenKey: {error}")))?;
+        let store =
+            Store::restore(&state["store"], history).map_err(|error| InvalidState(error.to_string()))?;
+        let token_key = STANDARD
+            .decode(field("/tokenKey")?)
+            .map_err(|error| InvalidState(format!("tokenKey: {error}")))?;
         Ok(Self {
             store: Arc::new(store),
             authority: KeyAndCertificate {

@@ -1,7 +1,7 @@
-//! Applying a patch to an object: the three kinds the API takes.
+//! Application of a patch to an object, for the three kinds of patches of the API.
 //!
-//! Owns the semantics of each kind and the status each failure has on the wire. Never looks at whether the result is a
-//! valid object, and never touches the object it was given.
+//! Owns the semantics of each kind and the HTTP status of each error. Never validates the result, and never changes its
+//! arguments.
 
 mod json;
 mod merge;
@@ -12,7 +12,7 @@ mod tests;
 
 use serde_json::Value;
 
-/// How a patch is written; each has its own media type.
+/// The kind of a patch; each has its own media type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchKind {
     /// `application/json-patch+json`: RFC 6902.
@@ -37,19 +37,19 @@ impl PatchKind {
     }
 }
 
-/// Why a patch could not be applied. The text is the one a server logs or sends; [`PatchError::status`] is its code.
+/// Why a patch could not be applied. Its text is the message of the response; [`PatchError::status`] is the code.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PatchError {
-    /// The patch is not of its kind's form.
+    /// The patch is malformed.
     #[error("{0}")]
     Malformed(String),
-    /// Well formed, but this object is not one it applies to: a failed `test`, a path that is not there.
+    /// The patch does not apply to this object: a failed `test`, or a missing path.
     #[error("{0}")]
     DoesNotApply(String),
-    /// More work than one request may ask for.
+    /// The patch exceeds the limits of one request.
     #[error("{0}")]
     TooLarge(String),
-    /// A merge patch that breaks the rules of its lists. A real server answers these with 500.
+    /// A merge patch with invalid list elements or directives. The real server answers with 500.
     #[error("{0}")]
     Unmergeable(String),
     /// Strategic merge needs a built-in type.
@@ -61,7 +61,7 @@ pub enum PatchError {
 }
 
 impl PatchError {
-    /// The HTTP status of the answer.
+    /// The HTTP status of the response.
     #[must_use]
     pub const fn status(&self) -> u16 {
         match self {
@@ -74,8 +74,8 @@ impl PatchError {
     }
 }
 
-/// The object that `patch` makes of `current`. `resource` is the plural name (`pods`), a subresource may follow
-/// (`pods/status`); only strategic merge looks at it.
+/// Applies `patch` to `current`. `resource` is the plural name (`pods`), a subresource may follow (`pods/status`); only
+/// strategic merge uses it.
 pub fn apply(kind: PatchKind, resource: &str, current: &Value, patch: &Value) -> Result<Value, PatchError> {
     match kind {
         PatchKind::Json => json::apply(current, patch),

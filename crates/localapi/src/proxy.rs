@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 
 pub(crate) use backend::Backends;
 
-use crate::http::{Body, Query, Target, response};
+use crate::http::{Body, Query, RequestInfo, response};
 use crate::object::text;
 use crate::resources;
 use crate::status::ApiError;
@@ -30,9 +30,9 @@ use log_options::LogOptions;
 
 /// Streams that may be open at once; further requests are refused with 429.
 const MAX_STREAMS: usize = 1000;
-/// Segments of a path before what a proxy passes on: `api`, `v1`, `nodes`, the name, `proxy`.
+/// Path segments before the proxied path: `api`, `v1`, `nodes`, the name, `proxy`.
 const NODE_PROXY_SEGMENTS: usize = 5;
-/// The same with `namespaces` and the namespace.
+/// The same for pods, with `namespaces` and the namespace.
 const POD_PROXY_SEGMENTS: usize = 7;
 
 /// The tasks that carry streams. They end when the server stops.
@@ -81,10 +81,10 @@ pub(crate) struct Proxy {
     pub(crate) streams: Streams,
 }
 
-/// Whether a request for this target is answered elsewhere, and not from the store.
-pub(crate) fn serves(target: &Target) -> bool {
-    let part = target.subresource.as_deref().unwrap_or_default();
-    match target.resource.name {
+/// Whether a kubelet or pod answers this request, and not the store.
+pub(crate) fn serves(info: &RequestInfo) -> bool {
+    let part = info.subresource.as_deref().unwrap_or_default();
+    match info.resource.name {
         "pods" => ["attach", "exec", "log", "portforward", "proxy"].contains(&part),
         "nodes" => part == "proxy",
         _ => false,
@@ -92,15 +92,15 @@ pub(crate) fn serves(target: &Target) -> bool {
 }
 
 impl Proxy {
-    /// Handles an authorized request for a target that [`serves`] accepts.
+    /// Handles an authorized request that [`serves`] accepts.
     pub(crate) async fn handle(
         &self,
         store: &Store,
-        target: &Target,
+        info: &RequestInfo,
         query: &Query,
         request: Request<Incoming>,
     ) -> Result<Response<Body>, ApiError> {
-        let part = target.subresource.as_deref().unwrap_or_default();
+        let part = info.subresource.as_deref().unwrap_or_default();
         let methods: &[Method] = match part {
             "log" => &[Method::GET],
             "proxy" => &[Method::GET, Method::HEAD, Method::POST, Method::PUT, Method::PATCH, Method::DELETE],
@@ -109,32 +109,37 @@ impl Proxy {
         if !methods.contains(request.method()) {
             return Err(ApiError::method_not_allowed());
         }
-        match (target.resource.name, part) {
-            (_, "log") => self.log(store, target, query).await,
+        match (info.resource.name, part) {
+            (_, "log") => self.log(store, info, query).await,
             ("nodes", _) => {
-                let location = node(store, target, request.uri())?;
+                let location = node(store, info, request.uri())?;
                 forward::forward(self, &location, request, Upgrade::Possible).await
             }
             (_, "proxy") => {
-                let location = pod_itself(store, target, request.uri())?;
+                let location = pod_location(store, info, request.uri())?;
                 forward::forward(self, &location, request, Upgrade::Possible).await
             }
             _ => {
-                let location = stream(store, target, query, part)?;
+                let location = stream(store, info, query, part)?;
                 forward::forward(self, &location, request, Upgrade::Required).await
             }
         }
     }
 
     /// A log is sent as plain text, whatever content type the kubelet sends; an error of the kubelet becomes a `Status`.
-    async fn log(&self, store: &Store, target: &Target, query: &Query) -> Result<Response<Body>, ApiError> {
-        let name = target.name.as_deref().unwrap_or_default();
+    async fn log(
+        &self,
+        store: &Store,
+        info: &RequestInfo,
+        query: &Query,
+    ) -> Result<Response<Body>, ApiError> {
+        let name = info.name.as_deref().unwrap_or_default();
         let options = LogOptions::parse(query, name)?;
-        let pod = pod(store, target, name)?;
+        let pod = pod(store, info, name)?;
         let container = location::container(&pod, query.get("container"))?;
         let host = text(&pod, "/spec/nodeName");
         if host.is_empty() {
-            // Nothing can have been logged yet.
+            // The pod has not started, so its log is empty.
             return Ok(response::bytes(StatusCode::NO_CONTENT, "text/plain", ""));
         }
         let channel = if options.skip_verification { Channel::KubeletUnverified } else { Channel::Kubelet };
@@ -144,30 +149,31 @@ impl Proxy {
     }
 }
 
-/// Where exec, attach and port-forward of a pod are.
-fn stream(store: &Store, target: &Target, query: &Query, part: &str) -> Result<Location, ApiError> {
-    let name = target.name.as_deref().unwrap_or_default();
-    let pod = pod(store, target, name)?;
-    let forwards = part == "portforward";
-    let container = if forwards { None } else { Some(location::container(&pod, query.get("container"))?) };
+/// The location of exec, attach and port-forward of a pod.
+fn stream(store: &Store, info: &RequestInfo, query: &Query, part: &str) -> Result<Location, ApiError> {
+    let name = info.name.as_deref().unwrap_or_default();
+    let pod = pod(store, info, name)?;
+    let is_port_forward = part == "portforward";
+    let container =
+        if is_port_forward { None } else { Some(location::container(&pod, query.get("container"))?) };
     let host = text(&pod, "/spec/nodeName");
     if host.is_empty() {
         return Err(ApiError::bad_request(format!("pod {name} does not have a host assigned")));
     }
-    let path = if forwards { "portForward" } else { part };
+    let path = if is_port_forward { "portForward" } else { part };
     let query = location::stream_query(part, query)?;
     let path_and_query = location::stream_path(path, &pod, container, &query);
     Ok(Location { channel: Channel::Kubelet, host_port: kubelet(store, host)?, path_and_query })
 }
 
-/// Where `nodes/<scheme:name:port>/proxy` leads to: the kubelet, unless another port is named.
-fn node(store: &Store, target: &Target, uri: &::http::Uri) -> Result<Location, ApiError> {
-    let id = target.name.as_deref().unwrap_or_default();
+/// The location of `nodes/<scheme:name:port>/proxy`: the kubelet, unless another port is specified.
+fn node(store: &Store, info: &RequestInfo, uri: &::http::Uri) -> Result<Location, ApiError> {
+    let id = info.name.as_deref().unwrap_or_default();
     let invalid = || ApiError::bad_request(format!("invalid node request {id:?}"));
-    let asked = location::SchemeNamePort::parse(id).ok_or_else(invalid)?;
-    let kubelet = kubelet(store, asked.name)?;
+    let id_parts = location::SchemeNamePort::parse(id).ok_or_else(invalid)?;
+    let kubelet = kubelet(store, id_parts.name)?;
     let path_and_query = location::proxied(uri, NODE_PROXY_SEGMENTS);
-    let port = match asked.port {
+    let port = match id_parts.port {
         "" => kubelet.port,
         port => port.parse().map_err(|_| invalid())?,
     };
@@ -175,31 +181,31 @@ fn node(store: &Store, target: &Target, uri: &::http::Uri) -> Result<Location, A
         return Ok(Location { channel: Channel::Kubelet, host_port: kubelet, path_and_query });
     }
     let host_port = HostPort { host: kubelet.host, port };
-    Ok(Location { channel: asked.channel(), host_port, path_and_query })
+    Ok(Location { channel: id_parts.channel(), host_port, path_and_query })
 }
 
-/// Where `pods/<scheme:name:port>/proxy` leads to: the pod's own address.
-fn pod_itself(store: &Store, target: &Target, uri: &::http::Uri) -> Result<Location, ApiError> {
-    let id = target.name.as_deref().unwrap_or_default();
+/// The location of `pods/<scheme:name:port>/proxy`: the address of the pod.
+fn pod_location(store: &Store, info: &RequestInfo, uri: &::http::Uri) -> Result<Location, ApiError> {
+    let id = info.name.as_deref().unwrap_or_default();
     let invalid = || ApiError::bad_request(format!("invalid pod request {id:?}"));
-    let asked = location::SchemeNamePort::parse(id).ok_or_else(invalid)?;
-    let pod = pod(store, target, asked.name)?;
-    let port = match asked.port {
-        "" => location::first_port(&pod).unwrap_or(asked.default_port()),
+    let id_parts = location::SchemeNamePort::parse(id).ok_or_else(invalid)?;
+    let pod = pod(store, info, id_parts.name)?;
+    let port = match id_parts.port {
+        "" => location::first_port(&pod).unwrap_or(id_parts.default_port()),
         port => port.parse().map_err(|_| invalid())?,
     };
     let host = location::pod_address(&pod).ok_or_else(ApiError::address_not_allowed)?;
     let path_and_query = location::proxied(uri, POD_PROXY_SEGMENTS);
-    Ok(Location { channel: asked.channel(), host_port: HostPort { host, port }, path_and_query })
+    Ok(Location { channel: id_parts.channel(), host_port: HostPort { host, port }, path_and_query })
 }
 
-fn pod(store: &Store, target: &Target, name: &str) -> Result<Arc<Value>, ApiError> {
-    let namespace = target.namespace.as_deref().unwrap_or_default();
-    let found = store.get(&Key::new(target.resource.name, namespace, name));
-    found.ok_or_else(|| ApiError::not_found(target.resource, name))
+fn pod(store: &Store, info: &RequestInfo, name: &str) -> Result<Arc<Value>, ApiError> {
+    let namespace = info.namespace.as_deref().unwrap_or_default();
+    let found = store.get(&Key::new(info.resource.name, namespace, name));
+    found.ok_or_else(|| ApiError::not_found(info.resource, name))
 }
 
-/// Where the kubelet of a node listens.
+/// The address of the kubelet of a node.
 fn kubelet(store: &Store, node: &str) -> Result<HostPort, ApiError> {
     let nodes = resources::stored("nodes").ok_or_else(ApiError::no_such_path)?;
     let found = store.get(&Key::new(nodes.name, "", node));

@@ -1,11 +1,11 @@
-//! The table of kinds: what is served, under which names, with which subresources. It says nothing of behaviour beyond
-//! what the generic verbs must know; special rules stand in `admission` and `subresource`.
+//! The table of kinds: which resources are served, under which names, with which subresources. Rules of single kinds are
+//! in `admission` and `endpoints::subresource`.
 
 /// A subresource of a kind, as discovery lists it.
 #[derive(Debug)]
 pub(crate) struct Subresource {
     pub(crate) name: &'static str,
-    /// The kind its body has, with group and version when they differ from the parent's.
+    /// The kind of its body, with group and version if they differ from the parent's.
     pub(crate) kind: &'static str,
     pub(crate) group_version: Option<(&'static str, &'static str)>,
     pub(crate) verbs: &'static [&'static str],
@@ -25,11 +25,11 @@ pub(crate) struct Resource {
     pub(crate) all: bool,
     /// Whether `metadata.generation` counts changes of the spec.
     pub(crate) generation: bool,
-    /// Reviews are asked and answered, never kept: only `create`.
+    /// Reviews are evaluated and never stored: their only verb is `create`.
     pub(crate) review: bool,
-    /// Whether a PUT may leave out `metadata.resourceVersion` and so overwrite whatever is stored.
+    /// Whether a PUT without `metadata.resourceVersion` may overwrite the stored object.
     pub(crate) unconditional_update: bool,
-    /// Whether a PUT makes the object that is not there.
+    /// Whether a PUT creates an object that does not exist.
     pub(crate) create_on_update: bool,
     pub(crate) subresources: &'static [Subresource],
 }
@@ -66,7 +66,7 @@ const POD_SUBRESOURCES: &[Subresource] = &[
     sub("status", "Pod", STATUS),
 ];
 
-/// A kind of the given group and version without anything special; the table below says what differs.
+/// A kind of the given group and version with the defaults; the table below sets what differs.
 const fn kind(
     group_version: (&'static str, &'static str),
     name: &'static str,
@@ -233,7 +233,7 @@ impl Resource {
         group_version(self.group, self.version)
     }
 
-    /// How messages name it: `pods`, `leases.coordination.k8s.io`.
+    /// The name in messages: `pods`, `leases.coordination.k8s.io`.
     pub(crate) fn qualified_name(&self) -> String {
         if self.group.is_empty() { self.name.to_owned() } else { format!("{}.{}", self.name, self.group) }
     }
@@ -264,7 +264,7 @@ pub(crate) fn find(group: &str, version: &str, name: &str) -> Option<&'static Re
     RESOURCES.iter().find(|r| r.group == group && r.version == version && r.name == name)
 }
 
-/// The kind that the store keeps under this plural. Both groups of events share one place.
+/// The kind that the store holds under this plural. Events of both groups are stored as one.
 pub(crate) fn stored(name: &str) -> Option<&'static Resource> {
     RESOURCES.iter().find(|resource| resource.name == name && !resource.review)
 }
@@ -286,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_kind_is_found_by_group_version_and_plural_only() {
+    fn resource_is_found_by_group_version_and_plural_only() {
         assert_eq!(find("", "v1", "pods").map(|r| r.kind), Some("Pod"));
         assert_eq!(
             find("events.k8s.io", "v1", "events").map(Resource::api_version),

@@ -1,6 +1,6 @@
-//! Which objects of a list a client asks for: by label and by field.
+//! Label and field selectors.
 //!
-//! Owns the grammar, the matching and the words of a refusal. Never lists anything.
+//! Owns their grammar, their matching and their error messages.
 
 mod field;
 mod label;
@@ -11,7 +11,7 @@ mod tests;
 pub use field::FieldSelector;
 pub use label::LabelSelector;
 
-/// A selector that is not one. Answered with 400, and this text as the message.
+/// An invalid selector. The response is 400 with this message.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct SelectorError(String);

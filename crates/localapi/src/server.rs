@@ -1,4 +1,4 @@
-//! Starting a server, holding it, stopping it, and handing out the ways to reach it.
+//! Starting and stopping a server, and the kubeconfigs of its clients.
 
 mod initial;
 mod listener;
@@ -48,15 +48,17 @@ const SERVER_NAMES: &[&str] = &[
 pub enum StartError {
     #[error("cannot listen on {address}: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
-    #[error("cannot set up the certificates: {0}")]
+    #[error("failed to create the certificates: {0}")]
     Certificates(String),
-    #[error("cannot set up the key of service account tokens: {0}")]
+    #[error("failed to load the signing key of service account tokens: {0}")]
     TokenKey(String),
-    #[error("{0:?} is no bootstrap token: six letters or digits, a dot, sixteen letters or digits")]
+    #[error(
+        "invalid bootstrap token {0:?}: expected six lowercase letters or digits, a dot, sixteen lowercase letters or digits"
+    )]
     BootstrapToken(String),
     #[error("cannot open the audit log {path}: {source}", path = path.display())]
     AuditLog { path: PathBuf, source: std::io::Error },
-    #[error("cannot create what every cluster has: {0}")]
+    #[error("failed to create the initial objects: {0}")]
     Initial(String),
 }
 
@@ -81,7 +83,7 @@ pub struct Running {
 }
 
 impl LocalApi {
-    /// Starts a server; it answers when this returns.
+    /// Starts a server; it accepts requests when this returns.
     pub async fn start(options: Options) -> Result<Running, StartError> {
         let bound = TcpListener::bind(options.listen).await.and_then(|listener| {
             let address = listener.local_addr()?;
@@ -119,7 +121,7 @@ impl LocalApi {
             rng: Rng::new(),
             authority,
             clients,
-            tokens: Tokens { given: options.tokens, signer },
+            tokens: Tokens { static_tokens: options.tokens, signer },
             behaviour: options.behaviour,
             audit: options.audit_log.as_deref().map(audit_log).transpose()?,
             proxy: Proxy { backends, streams: Streams::new(closing.clone()) },
@@ -178,7 +180,7 @@ impl Running {
         &self.api.authority.pem().certificate
     }
 
-    /// A client certificate for a user in one group (`system:masters` may do everything) or in none.
+    /// Creates a client certificate for a user, in one group (`system:masters` has all permissions) or in none.
     pub fn client_certificate(
         &self,
         user: &str,
@@ -189,7 +191,7 @@ impl Running {
         self.api.authority.client(user, group, validity).map_err(certificates)
     }
 
-    /// A kubeconfig, as JSON (which is YAML too), for a new client certificate good for a year.
+    /// A kubeconfig, as JSON (which is YAML too), with a new client certificate that is valid for a year.
     pub fn kubeconfig(&self, user: &str, group: Option<&str>) -> Result<String, StartError> {
         let year = Duration::from_secs(365 * 24 * 3600);
         let client = self.client_certificate(user, group, year)?;
@@ -204,7 +206,7 @@ impl Running {
         self.kubeconfig(&format!("{NODE_USER_PREFIX}{node}"), Some(NODES))
     }
 
-    /// A kubeconfig that shows a bearer token, for example a bootstrap token.
+    /// A kubeconfig with a bearer token, for example a bootstrap token.
     #[must_use]
     pub fn token_kubeconfig(&self, token: &str) -> String {
         self.kubeconfig_with(&json!({"token": token}))
@@ -228,13 +230,13 @@ impl Running {
         .to_string()
     }
 
-    /// Forgets the history now: who is behind is told that its revision has expired.
+    /// Discards the history: a watch from an older revision fails as expired.
     pub fn compact(&self) {
         self.api.store.compact();
     }
 
-    /// Stops: no new requests, watches end, those under way finish. What is left can be given to the next server, and the
-    /// port is free when this returns.
+    /// Stops the server: accepts no new requests, ends watches and waits for other requests. The next server can start with
+    /// the returned state; the port is free when this returns.
     pub async fn stop(mut self) -> State {
         self.api.closing.cancel();
         self.api.store.end_watches();

@@ -1,5 +1,5 @@
-//! The one controller the API would miss: it approves certificate requests of kubelets where that is wanted, and signs
-//! what is approved. The rules are pure; the task at the end carries them out.
+//! The controller of certificate signing requests: approves valid requests of kubelets if configured, and signs approved
+//! ones. The rules are pure functions; the task [`run`] executes them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,15 +22,15 @@ const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
 const KUBELET_SERVING: &str = "kubernetes.io/kubelet-serving";
 const RESOURCE: &str = "certificatesigningrequests";
 
-/// What a request asks for, read from its PEM.
-struct Asked {
+/// The content of a certificate request, parsed from its PEM.
+struct CertificateRequest {
     params: CertificateSigningRequestParams,
     name: String,
     group: String,
 }
 
-impl Asked {
-    fn of(request: &Value) -> Result<Self, String> {
+impl CertificateRequest {
+    fn parse(request: &Value) -> Result<Self, String> {
         let pem = STANDARD
             .decode(text(request, "/spec/request"))
             .map_err(|error| format!("spec.request: {error}"))?;
@@ -43,7 +43,7 @@ impl Asked {
         Ok(Self { params, name, group })
     }
 
-    /// A node's subject, with names and addresses for a server, without any for a client.
+    /// Checks that the subject is a node, with DNS names or IP addresses for a server and without any for a client.
     fn is_for_kubelet(&self, server: bool) -> Result<(), String> {
         if self.group != NODES {
             return Err(format!("the organization must be {NODES}, not {:?}", self.group));
@@ -62,7 +62,7 @@ impl Asked {
     }
 }
 
-/// The text of a name; none in the encodings that nobody uses any more.
+/// The text of a name; `None` for obsolete encodings.
 fn plain(value: &DnValue) -> Option<String> {
     if let DnValue::Utf8String(text) = value {
         return Some(text.clone());
@@ -87,31 +87,33 @@ fn waits_for_signature(request: &Value) -> bool {
         && text(request, "/status/certificate").is_empty()
 }
 
-/// Whether a request of a kubelet may be approved without a person.
-fn is_fine(request: &Value) -> bool {
-    let Ok(asked) = Asked::of(request) else { return false };
+/// Whether a kubelet's request qualifies for automatic approval.
+fn is_approvable(request: &Value) -> bool {
+    let Ok(requested) = CertificateRequest::parse(request) else { return false };
     let requester = text(request, "/spec/username");
-    let itself = requester == asked.name;
+    let itself = requester == requested.name;
     let bootstraps = items(request, "/spec/groups").iter().any(|group| group == BOOTSTRAPPERS);
     match text(request, "/spec/signerName") {
         KUBELET_CLIENT => {
             (itself || bootstraps)
-                && asked.is_for_kubelet(false).is_ok()
+                && requested.is_for_kubelet(false).is_ok()
                 && usages_are(request, "client auth")
         }
-        KUBELET_SERVING => itself && asked.is_for_kubelet(true).is_ok() && usages_are(request, "server auth"),
+        KUBELET_SERVING => {
+            itself && requested.is_for_kubelet(true).is_ok() && usages_are(request, "server auth")
+        }
         _ => false,
     }
 }
 
-/// The usages must hold `purpose`, and next to it only what goes with the key.
+/// The usages must contain `purpose`, and otherwise only the two usages of a TLS key.
 fn usages_are(request: &Value, purpose: &str) -> bool {
     let usages: BTreeSet<&str> = items(request, "/spec/usages").iter().filter_map(Value::as_str).collect();
     let allowed = ["digital signature", "key encipherment", purpose];
     usages.contains(purpose) && usages.iter().all(|usage| allowed.contains(usage))
 }
 
-/// The certificate of an approved request (PEM); none if its signer is not ours.
+/// Signs an approved request; returns PEM, or `None` if this server is not its signer.
 fn certificate(api: &Api, request: &Value) -> Option<Result<String, String>> {
     let signer = text(request, "/spec/signerName");
     let (usage, purpose) = match signer {
@@ -120,9 +122,9 @@ fn certificate(api: &Api, request: &Value) -> Option<Result<String, String>> {
         _ => return None,
     };
     let sign = || {
-        let asked = Asked::of(request)?;
+        let requested = CertificateRequest::parse(request)?;
         if signer != CLIENT {
-            asked.is_for_kubelet(signer == KUBELET_SERVING)?;
+            requested.is_for_kubelet(signer == KUBELET_SERVING)?;
         }
         if !usages_are(request, purpose) {
             return Err(format!(
@@ -133,7 +135,7 @@ fn certificate(api: &Api, request: &Value) -> Option<Result<String, String>> {
         let limit = api.behaviour.certificate_lifetime;
         let lifetime = wanted.map_or(limit, |seconds| limit.min(Duration::from_secs(seconds)));
         let validity = Validity::starting(api.now(), lifetime);
-        api.authority.sign(asked.params, usage, validity).map_err(|error| error.to_string())
+        api.authority.sign(requested.params, usage, validity).map_err(|error| error.to_string())
     };
     Some(sign())
 }
@@ -154,13 +156,13 @@ fn with_condition(request: &Value, kind: &str, reason: &str, message: &str, at: 
     request
 }
 
-/// The request one step further; none if it waits for somebody else, or is done.
+/// The next state of the request; `None` if it needs another approver or signer, or is complete.
 fn advance(api: &Api, request: &Value) -> Option<Value> {
     let at = object::time(api.now());
     if !is_decided(request) {
-        let fine = api.behaviour.approval == Approval::Automatic && is_fine(request);
-        let said = "Auto approving kubelet certificate after it was checked";
-        return fine.then(|| with_condition(request, "Approved", "AutoApproved", said, &at));
+        let approve = api.behaviour.approval == Approval::Automatic && is_approvable(request);
+        let message = "Auto approving kubelet certificate after it was checked";
+        return approve.then(|| with_condition(request, "Approved", "AutoApproved", message, &at));
     }
     if !waits_for_signature(request) {
         return None;
@@ -176,7 +178,7 @@ fn advance(api: &Api, request: &Value) -> Option<Value> {
     })
 }
 
-/// Follows all requests until the server stops.
+/// Watches all requests until the server stops.
 pub(crate) async fn run(api: Arc<Api>) {
     while !api.closing.is_cancelled() {
         let Ok(subscription) = api.store.watch(RESOURCE, None, From::Everything) else { return };
@@ -184,7 +186,7 @@ pub(crate) async fn run(api: Arc<Api>) {
             step(&api, &Key::new(RESOURCE, "", object::name(request)));
         }
         let mut live = subscription.live;
-        // A closed queue means that we were too slow: look at everything again.
+        // The store closes the queue of a slow watcher: list again.
         while let Some(event) = live.recv().await {
             step(&api, &event.key);
         }
@@ -192,9 +194,9 @@ pub(crate) async fn run(api: Arc<Api>) {
 }
 
 fn step(api: &Api, key: &Key) {
-    // At most approved and then signed.
+    // At most two steps: approve, then sign.
     for _ in 0..2 {
-        // Signing takes a while, so it happens outside the store's lock; what changed meanwhile is looked at again.
+        // Signing is slow, so it runs outside the store's lock; if the object changed meanwhile, its event triggers another step.
         let Some(seen) = api.store.get(key) else { return };
         let Some(next) = advance(api, &seen) else { return };
         let _written: Result<_, std::convert::Infallible> = api.store.write(key, |_, current| {
@@ -244,7 +246,7 @@ mod tests {
         params.distinguished_name.push(DnType::OrganizationName, request.organization);
         params.distinguished_name.push(DnType::CommonName, request.name);
         let pem = params.serialize_request(&KeyPair::generate().unwrap()).unwrap().pem().unwrap();
-        is_fine(&json!({"spec": {
+        is_approvable(&json!({"spec": {
             "request": STANDARD.encode(pem),
             "signerName": request.signer,
             "username": request.by,
@@ -254,27 +256,27 @@ mod tests {
     }
 
     #[test]
-    fn kubelets_get_what_they_ask_for_themselves_or_by_a_bootstrap_token() {
+    fn requests_of_kubelets_and_bootstrap_tokens_are_approved() {
         assert!(is_approved(&CLIENT_REQUEST));
         assert!(is_approved(&SERVING_REQUEST));
         assert!(is_approved(&Request { by: "system:bootstrap:x", group: BOOTSTRAPPERS, ..CLIENT_REQUEST }));
     }
 
     #[test]
-    fn nothing_else_is_approved_without_a_person() {
+    fn other_requests_are_not_approved_automatically() {
         for (what, request) in [
             ("for another node", Request { by: "system:node:m", ..CLIENT_REQUEST }),
             ("for no node", Request { name: "admin", by: "admin", ..CLIENT_REQUEST }),
             ("for masters", Request { organization: "system:masters", ..CLIENT_REQUEST }),
             ("client with a name", Request { dns: &["n"], ..CLIENT_REQUEST }),
             ("serving without one", Request { dns: &[], ..SERVING_REQUEST }),
-            ("serving by a newcomer", Request { by: "x", group: BOOTSTRAPPERS, ..SERVING_REQUEST }),
+            ("serving by a bootstrap token", Request { by: "x", group: BOOTSTRAPPERS, ..SERVING_REQUEST }),
             ("both usages", Request { usages: &["client auth", "server auth"], ..CLIENT_REQUEST }),
             ("no usage", Request { usages: &[], ..CLIENT_REQUEST }),
             ("another signer", Request { signer: CLIENT, ..CLIENT_REQUEST }),
         ] {
             assert!(!is_approved(&request), "{what}");
         }
-        assert!(!is_fine(&json!({"spec": {"request": "bm8gUEVN", "signerName": KUBELET_CLIENT}})));
+        assert!(!is_approvable(&json!({"spec": {"request": "bm8gUEVN", "signerName": KUBELET_CLIENT}})));
     }
 }

@@ -1,5 +1,4 @@
-//! What goes wrong, as clients hear it: `metav1.Status` with the code, reason and details that client libraries look at.
-//! It decides nothing; whoever finds the fault names it here.
+//! Errors of the API: `metav1.Status` with the code, reason and details that client libraries evaluate.
 
 use http::StatusCode;
 use serde_json::{Value, json};
@@ -10,12 +9,12 @@ use crate::validation::{FieldError, Reason};
 const NO_SUCH_PATH: &str = "the server could not find the requested resource";
 const METHOD_NOT_ALLOWED: &str = "the server does not allow this method on the requested resource";
 
-/// A refusal or failure, ready to be written as a `metav1.Status`.
+/// An error, ready to be written as a `metav1.Status`.
 #[derive(Clone, Debug, thiserror::Error)]
 #[error("{message}")]
 pub(crate) struct ApiError {
     pub(crate) code: StatusCode,
-    /// Empty where the real server knows none.
+    /// Empty where the real server sets none.
     pub(crate) reason: &'static str,
     pub(crate) message: String,
     pub(crate) details: Option<Value>,
@@ -66,18 +65,21 @@ impl ApiError {
     }
 
     /// An object that breaks the rules of its kind.
-    pub(crate) fn invalid(resource: &Resource, name: &str, faults: &[FieldError]) -> Self {
-        Self::invalid_of_kind(resource.kind, resource.group, name, faults)
+    pub(crate) fn invalid(resource: &Resource, name: &str, errors: &[FieldError]) -> Self {
+        Self::invalid_of_kind(resource.kind, resource.group, name, errors)
     }
 
-    /// The same about a kind that is not in the table, or that goes by another name in its refusals.
-    pub(crate) fn invalid_of_kind(kind: &str, group: &str, name: &str, faults: &[FieldError]) -> Self {
-        let said: Vec<String> = faults.iter().map(FieldError::to_string).collect();
-        let said = if let [one] = said.as_slice() { one.clone() } else { format!("[{}]", said.join(", ")) };
+    /// As [`ApiError::invalid`], for a kind that is not in the table, or that has another name in its error messages.
+    pub(crate) fn invalid_of_kind(kind: &str, group: &str, name: &str, errors: &[FieldError]) -> Self {
+        let messages: Vec<String> = errors.iter().map(FieldError::to_string).collect();
+        let message = match messages.as_slice() {
+            [one] => one.clone(),
+            _ => format!("[{}]", messages.join(", ")),
+        };
         let qualified = if group.is_empty() { kind.to_owned() } else { format!("{kind}.{group}") };
-        let message = format!("{qualified} \"{name}\" is invalid: {said}");
-        let cause = |fault: &FieldError| json!({"reason": fault.reason.as_str(), "message": fault.message, "field": fault.field});
-        let causes: Vec<Value> = faults.iter().map(cause).collect();
+        let message = format!("{qualified} \"{name}\" is invalid: {message}");
+        let cause = |error: &FieldError| json!({"reason": error.reason.as_str(), "message": error.message, "field": error.field});
+        let causes: Vec<Value> = errors.iter().map(cause).collect();
         let mut error = Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message);
         let mut about = details(name, group, kind);
         about["causes"] = json!(causes);
@@ -85,7 +87,7 @@ impl ApiError {
         error
     }
 
-    /// An object with one bad field; `message` begins with the kind of fault, as `Invalid value: ` does.
+    /// An object with one invalid field; `message` begins with the kind of error, for example `Invalid value: `.
     pub(crate) fn invalid_field(
         resource: &Resource,
         name: &str,
@@ -105,13 +107,13 @@ impl ApiError {
         Self::new(StatusCode::FORBIDDEN, "Forbidden", message)
     }
 
-    /// An admission rule of one object says no.
+    /// An admission rule rejects the object.
     pub(crate) fn forbidden_object(resource: &Resource, name: &str, why: &str) -> Self {
         let message = format!("{} \"{name}\" is forbidden: {why}", resource.qualified_name());
         Self::forbidden(message).about(resource, name)
     }
 
-    /// Something was created in a namespace that is on its way out.
+    /// A create in a namespace that is being terminated.
     pub(crate) fn namespace_terminating(resource: &Resource, name: &str, namespace: &str) -> Self {
         let why =
             format!("unable to create new content in namespace {namespace} because it is being terminated");
@@ -127,18 +129,18 @@ impl ApiError {
         error
     }
 
-    /// The history no longer reaches back to what was asked for.
+    /// The requested revision is older than the history.
     pub(crate) fn expired(message: impl Into<String>) -> Self {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
-    pub(crate) fn too_old(asked: u64, oldest: u64) -> Self {
-        Self::expired(format!("too old resource version: {asked} ({oldest})"))
+    pub(crate) fn too_old(requested: u64, oldest: u64) -> Self {
+        Self::expired(format!("too old resource version: {requested} ({oldest})"))
     }
 
     /// A revision that this server has not reached.
-    pub(crate) fn too_large_version(asked: u64, current: u64) -> Self {
-        let message = format!("Too large resource version: {asked}, current: {current}");
+    pub(crate) fn too_large_version(requested: u64, current: u64) -> Self {
+        let message = format!("Too large resource version: {requested}, current: {current}");
         let mut error = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
         let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
         error.details = Some(json!({"causes": [cause], "retryAfterSeconds": 1}));
@@ -167,13 +169,13 @@ impl ApiError {
         Self::new(StatusCode::PAYLOAD_TOO_LARGE, "RequestEntityTooLarge", message)
     }
 
-    /// Well formed, but not for this object: a patch whose test fails.
+    /// A well-formed request that does not apply to this object, such as a patch whose test fails.
     pub(crate) fn unprocessable(resource: &Resource, name: &str, message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNPROCESSABLE_ENTITY, "Invalid", message).about(resource, name)
     }
 
-    /// What the real server says of an error that it has no name for.
-    pub(crate) fn unexplained(message: impl Into<String>) -> Self {
+    /// An error for which the real server sets no reason.
+    pub(crate) fn without_reason(message: impl Into<String>) -> Self {
         Self::new(StatusCode::INTERNAL_SERVER_ERROR, "", message)
     }
 
@@ -183,20 +185,20 @@ impl ApiError {
         error
     }
 
-    /// An address that means this machine, or many.
+    /// An address that is only valid on this machine, or that is a multicast address.
     pub(crate) fn address_not_allowed() -> Self {
         Self::bad_request("address not allowed")
     }
 
-    /// What the other end answered in our place, in our words; `said` is its body.
-    pub(crate) fn of_backend(code: StatusCode, resource: &str, name: &str, said: &str) -> Self {
+    /// The error for a failed response of a backend; `body` is the body of that response.
+    pub(crate) fn of_backend(code: StatusCode, resource: &str, name: &str, body: &str) -> Self {
         let (reason, message) = match code {
-            StatusCode::INTERNAL_SERVER_ERROR => return Self::internal(said),
-            StatusCode::BAD_REQUEST => return Self::bad_request(said),
+            StatusCode::INTERNAL_SERVER_ERROR => return Self::internal(body),
+            StatusCode::BAD_REQUEST => return Self::bad_request(body),
             StatusCode::UNAUTHORIZED => {
                 ("Unauthorized", "the server has asked for the client to provide credentials".to_owned())
             }
-            StatusCode::FORBIDDEN => ("Forbidden", said.to_owned()),
+            StatusCode::FORBIDDEN => ("Forbidden", body.to_owned()),
             StatusCode::NOT_FOUND => ("NotFound", NO_SUCH_PATH.to_owned()),
             StatusCode::METHOD_NOT_ALLOWED => ("MethodNotAllowed", METHOD_NOT_ALLOWED.to_owned()),
             StatusCode::SERVICE_UNAVAILABLE => {
@@ -208,14 +210,17 @@ impl ApiError {
             ),
             code if code.is_server_error() => (
                 "InternalError",
-                format!("an error on the server ({said:?}) has prevented the request from succeeding"),
+                format!("an error on the server ({body:?}) has prevented the request from succeeding"),
             ),
             code => {
-                let said = "but did not return more information";
-                ("", format!("the server responded with the status code {} {said}", code.as_u16()))
+                let code = code.as_u16();
+                let message = format!(
+                    "the server responded with the status code {code} but did not return more information"
+                );
+                ("", message)
             }
         };
-        // The space before the resource is the verb's, which is not known there.
+        // The real server does not know the verb here, which leaves a space before the resource.
         let mut error = Self::new(code, reason, format!("{message} ( {resource} {name})"));
         error.details = Some(json!({"name": name, "kind": resource}));
         error
@@ -250,7 +255,7 @@ impl ApiError {
     }
 }
 
-/// What an answer is about. The core group has no name, and is left out.
+/// The `details` of a `Status`. The core group has no name and is omitted.
 fn details(name: &str, group: &str, kind: &str) -> Value {
     let mut details = json!({"name": name, "kind": kind});
     if !group.is_empty() {
@@ -259,7 +264,7 @@ fn details(name: &str, group: &str, kind: &str) -> Value {
     details
 }
 
-/// What a deletion that is complete answers.
+/// The `Status` of a completed deletion.
 pub(crate) fn success(resource: &Resource, name: &str, uid: &str) -> Value {
     let mut about = details(name, resource.group, resource.name);
     about["uid"] = json!(uid);

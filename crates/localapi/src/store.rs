@@ -1,7 +1,7 @@
-//! The objects, their one revision counter, and who watches them. It is the seam behind which a store on disk can come:
-//! the rest of the crate knows only the methods of [`Store`].
+//! The objects, their revision counter, and their watchers. The rest of the crate uses only the methods of [`Store`], so
+//! that a store on disk can replace this one.
 //!
-//! It knows keys, trees and revisions; no rule of any kind of object, no selector, no HTTP.
+//! It knows keys, JSON trees and revisions; no rules of kinds, no selectors, no HTTP.
 
 mod history;
 mod snapshot;
@@ -24,10 +24,10 @@ use crate::object;
 /// The number of the last change, over all objects.
 pub(crate) type Revision = u64;
 
-/// Events a watcher may be behind before it is ended. It comes back and resumes from the history.
+/// Undelivered events of a watcher; a watcher with more is closed and resumes from the history.
 const WATCH_QUEUE: usize = 1024;
 
-/// Where an object lives. `resource` is the plural; `namespace` is empty for cluster-wide kinds.
+/// The key of an object. `resource` is the plural; `namespace` is empty for cluster-wide kinds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Key {
     pub(crate) resource: &'static str,
@@ -48,18 +48,18 @@ pub(crate) enum Write {
     Put(Value),
     /// Remove the object; watchers see this tree as its last state.
     Remove(Value),
-    /// Leave it as it is.
+    /// Leave the object unchanged.
     Keep,
 }
 
-/// What came of it: the object as it is now, or as it was when it went.
+/// The result of a write: the stored object, or the last state of a removed one.
 #[derive(Clone, Debug)]
 pub(crate) struct Written {
     pub(crate) object: Option<Arc<Value>>,
     pub(crate) removed: bool,
 }
 
-/// All objects by key. Writers read others through it, under the same lock.
+/// All objects by key. Writers read other objects through it, under the same lock.
 #[derive(Debug, Default)]
 pub(crate) struct Objects(BTreeMap<Key, Arc<Value>>);
 
@@ -91,22 +91,22 @@ impl Objects {
     }
 }
 
-/// Where a watch begins.
+/// The start of a watch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum From {
-    /// All that is there, then what changes.
+    /// All existing objects, then all changes.
     Everything,
-    /// Only what changes from now on.
+    /// Only later changes.
     Now,
-    /// What changed after this revision.
+    /// All changes after this revision.
     After(Revision),
 }
 
-/// The history does not reach back to `asked`; `oldest` is what it still knows.
+/// The history does not contain the changes after `requested`; `oldest` is its first revision.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("revision {asked} is not in the history, which begins at {oldest}")]
-pub(crate) struct OutOfHistory {
-    pub(crate) asked: Revision,
+#[error("revision {requested} is not in the history, which begins at {oldest}")]
+pub(crate) struct RevisionExpired {
+    pub(crate) requested: Revision,
     pub(crate) oldest: Revision,
 }
 
@@ -170,9 +170,9 @@ impl Store {
         self.state.lock().objects.get(key).cloned()
     }
 
-    /// Looks at several objects at one revision.
-    pub(crate) fn read<T>(&self, look: impl FnOnce(&Objects) -> T) -> T {
-        look(&self.state.lock().objects)
+    /// Reads several objects at one revision.
+    pub(crate) fn read<T>(&self, read: impl FnOnce(&Objects) -> T) -> T {
+        read(&self.state.lock().objects)
     }
 
     pub(crate) fn list(&self, resource: &'static str, namespace: Option<&str>) -> Listing {
@@ -184,13 +184,13 @@ impl Store {
         }
     }
 
-    /// The listing as it was at `revision`, which the history undoes from now.
+    /// The listing at an earlier `revision`: undoes all later changes of the history.
     pub(crate) fn list_at(
         &self,
         resource: &'static str,
         namespace: Option<&str>,
         revision: Revision,
-    ) -> Result<Listing, OutOfHistory> {
+    ) -> Result<Listing, RevisionExpired> {
         let state = self.state.lock();
         let mut objects: BTreeMap<Key, Arc<Value>> = state
             .objects
@@ -198,9 +198,9 @@ impl Store {
             .map(|(key, object)| (key.clone(), Arc::clone(object)))
             .collect();
         for event in state.history.back_to(revision)? {
-            let here = event.key.resource == resource
+            let is_listed = event.key.resource == resource
                 && namespace.is_none_or(|wanted| wanted == event.key.namespace);
-            if !here {
+            if !is_listed {
                 continue;
             }
             match &event.previous {
@@ -211,7 +211,7 @@ impl Store {
         Ok(Listing { revision, objects: objects.into_iter().collect() })
     }
 
-    /// Lets `decide` look at the object and all others, and carries out what it says. Nothing comes between.
+    /// Calls `decide` with the object and all other objects, and executes the returned write, in one transaction.
     pub(crate) fn write<E>(
         &self,
         key: &Key,
@@ -238,7 +238,7 @@ impl Store {
         resource: &'static str,
         namespace: Option<&str>,
         from: From,
-    ) -> Result<Subscription, OutOfHistory> {
+    ) -> Result<Subscription, RevisionExpired> {
         let mut state = self.state.lock();
         let (queue, live) = mpsc::channel(WATCH_QUEUE);
         let watcher = Watcher { resource, namespace: namespace.map(str::to_owned), queue };
@@ -259,7 +259,7 @@ impl Store {
         Ok(Subscription { initial, backlog, live, revision: state.revision })
     }
 
-    /// Forgets the whole history: watches that stand go on, older revisions are expired.
+    /// Discards the history: open watches continue, older revisions are expired.
     pub(crate) fn compact(&self) {
         let mut state = self.state.lock();
         let revision = state.revision;
@@ -273,9 +273,13 @@ impl Store {
 }
 
 impl State {
-    /// A revision that was never given out comes from another life of this server: its holder must list again.
-    fn known(&self, asked: Revision) -> Result<(), OutOfHistory> {
-        if asked <= self.revision { Ok(()) } else { Err(OutOfHistory { asked, oldest: self.revision }) }
+    /// A revision above the current one belongs to a previous state of this server: the client must list again.
+    fn known(&self, requested: Revision) -> Result<(), RevisionExpired> {
+        if requested <= self.revision {
+            Ok(())
+        } else {
+            Err(RevisionExpired { requested, oldest: self.revision })
+        }
     }
 
     fn commit(
@@ -302,7 +306,7 @@ impl State {
             object: Arc::clone(&object),
             previous,
         };
-        // A watcher that is gone or too slow loses its place; its stream ends after what it was sent.
+        // A closed or slow watcher is removed; its stream ends after the events that are queued already.
         self.watchers.retain(|watcher| {
             if watcher.wants(key) {
                 watcher.queue.try_send(event.clone()).is_ok()

@@ -1,6 +1,6 @@
-//! Lists as tables, which is what `kubectl get` shows.
+//! Lists as tables, for `kubectl get`.
 //!
-//! Owns the columns of each resource and what stands in them. Never chooses objects and never orders them.
+//! Owns the columns of each resource and their cells. Never selects or orders objects.
 
 mod age;
 mod columns;
@@ -14,8 +14,7 @@ use serde_json::{Value, json};
 
 /// A `meta.k8s.io/v1` Table of these objects of `resource` (the plural name), one row each and in their order.
 ///
-/// Each row carries the metadata of its object. Ages are counted up to `now`. The metadata of the list is the
-/// caller's.
+/// Each row contains the metadata of its object. Ages are relative to `now`. The caller sets the metadata of the list.
 #[must_use]
 pub fn render(resource: &str, objects: &[Value], now: Timestamp) -> Value {
     let definitions: Vec<Value> = columns::of(resource).iter().map(columns::Column::definition).collect();
@@ -67,7 +66,7 @@ fn row(resource: &str, object: &Value, now: Timestamp) -> Value {
     row
 }
 
-/// An object and the time it is looked at.
+/// An object and the current time.
 #[derive(Clone, Copy)]
 struct View<'a> {
     object: &'a Value,
@@ -75,12 +74,12 @@ struct View<'a> {
 }
 
 impl<'a> View<'a> {
-    /// The text at a JSON pointer, empty if there is none.
+    /// The string at a JSON pointer, or an empty one.
     fn text(self, pointer: &str) -> &'a str {
         self.object.pointer(pointer).and_then(Value::as_str).unwrap_or_default()
     }
 
-    /// The text, or what stands for none.
+    /// The string, or `none` if it is empty.
     fn text_or(self, pointer: &str, none: &'a str) -> &'a str {
         match self.text(pointer) {
             "" => none,
@@ -99,8 +98,8 @@ impl<'a> View<'a> {
 
     /// The number of entries of a map or list.
     fn count(self, pointer: &str) -> usize {
-        let place = self.object.pointer(pointer);
-        let map = place.and_then(Value::as_object).map(serde_json::Map::len);
+        let value = self.object.pointer(pointer);
+        let map = value.and_then(Value::as_object).map(serde_json::Map::len);
         map.unwrap_or_else(|| self.list(pointer).len())
     }
 
@@ -117,12 +116,12 @@ impl<'a> View<'a> {
         age::since(self.text(pointer), self.now)
     }
 
-    fn is_going(self) -> bool {
+    fn is_terminating(self) -> bool {
         !self.text("/metadata/deletionTimestamp").is_empty()
     }
 }
 
-/// The text of a field of a part of an object.
+/// The string in a field, or an empty one.
 fn text_of<'a>(part: &'a Value, field: &str) -> &'a str {
     part.get(field).and_then(Value::as_str).unwrap_or_default()
 }

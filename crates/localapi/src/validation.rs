@@ -1,14 +1,14 @@
-//! What the API refuses to store.
+//! Validation of objects.
 //!
-//! Owns the rules and the words of their refusals. Never changes an object, and never looks at other objects. Expects
-//! defaults to be applied. Where a field holds a value of the wrong type it reads as unset: [`decode`] finds those.
+//! Owns the rules and their error messages. Never changes an object, and never reads other objects. Expects defaults to be
+//! applied. A field with a value of the wrong type counts as unset; [`decode`] reports those.
 
 mod config;
 mod container;
+mod field;
 mod metadata;
 pub(crate) mod names;
 mod node;
-mod place;
 mod pod;
 pub(crate) mod pod_status;
 mod pod_update;
@@ -23,15 +23,15 @@ use std::fmt;
 use model::k8s;
 use serde_json::Value;
 
-use place::Place;
+use field::FieldValue;
 
-/// One field and what is wrong with it. Its text is `spec.containers[0].image: Required value`.
+/// One field and its error. Its text is `spec.containers[0].image: Required value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldError {
     /// `spec.containers[0].image`.
     pub field: String,
     pub reason: Reason,
-    /// What follows the field: `Required value`, `Invalid value: "x": must be …`.
+    /// The message after the field: `Required value`, `Invalid value: "x": must be …`.
     pub message: String,
 }
 
@@ -43,7 +43,7 @@ impl fmt::Display for FieldError {
 
 impl std::error::Error for FieldError {}
 
-/// The kind of a problem, as a cause in a `Status` names it.
+/// The type of an error, as in the causes of a `Status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
     Required,
@@ -70,42 +70,41 @@ impl Reason {
     }
 }
 
-/// Everything that is wrong with an object, in the order of the rules; nothing if it may be stored.
+/// All errors of an object, in the order of the rules; empty if the object is valid.
 ///
 /// `resource` is the plural name; a subresource may follow (`pods/status`), whose updates have fewer rules. `old` is
 /// the stored object when this is an update.
 #[must_use]
 pub fn check(resource: &str, object: &Value, old: Option<&Value>) -> Vec<FieldError> {
-    let mut found = Findings::default();
+    let mut errors = ErrorList::default();
     let (plural, subresource) = resource.split_once('/').unwrap_or((resource, ""));
-    let root = Place::root(object);
-    let before = old.map(Place::root);
-    metadata::check(plural, &root, before.as_ref(), &mut found);
+    let root = FieldValue::root(object);
+    let before = old.map(FieldValue::root);
+    metadata::check(plural, &root, before.as_ref(), &mut errors);
     match plural {
         "pods" if subresource == "status" => {
             if let Some(before) = &before {
-                pod_status::check(&root, before, &mut found);
+                pod_status::check(&root, before, &mut errors);
             }
         }
         "pods" => {
-            pod::check(&root, before.is_none(), &mut found);
+            pod::check(&root, before.is_none(), &mut errors);
             if let Some(before) = before.as_ref().filter(|_| subresource.is_empty()) {
-                pod_update::check(&root, before, &mut found);
+                pod_update::check(&root, before, &mut errors);
             }
         }
-        "nodes" => node::check(&root, before.as_ref(), &mut found),
-        "leases" => node::check_lease(&root, &mut found),
-        "secrets" => config::check_secret(&root, before.as_ref(), &mut found),
-        "configmaps" => config::check_config_map(&root, before.as_ref(), &mut found),
-        "certificatesigningrequests" => signing::check(&root, &mut found),
-        "services" => service::check(&root, before.as_ref(), &mut found),
+        "nodes" => node::check(&root, before.as_ref(), &mut errors),
+        "leases" => node::check_lease(&root, &mut errors),
+        "secrets" => config::check_secret(&root, before.as_ref(), &mut errors),
+        "configmaps" => config::check_config_map(&root, before.as_ref(), &mut errors),
+        "certificatesigningrequests" => signing::check(&root, &mut errors),
+        "services" => service::check(&root, before.as_ref(), &mut errors),
         _ => {}
     }
-    found.errors
+    errors.errors
 }
 
-/// Whether an object has the types of its fields right, for the resources whose type is known here. The error is the
-/// message of the 400 that a server answers with.
+/// Checks the types of the fields, for resources whose type is known here. The error is the message of the 400 response.
 pub fn decode(resource: &str, object: &Value) -> Result<(), String> {
     fn as_type<T: serde::de::DeserializeOwned>(object: &Value) -> Result<(), serde_json::Error> {
         T::deserialize(object).map(drop)
@@ -131,13 +130,13 @@ pub fn decode(resource: &str, object: &Value) -> Result<(), String> {
     })
 }
 
-/// Collects errors. Each method is one kind of problem.
+/// Collects errors, as `field.ErrorList`. Each method adds one type of error.
 #[derive(Debug, Default)]
-struct Findings {
+struct ErrorList {
     errors: Vec<FieldError>,
 }
 
-impl Findings {
+impl ErrorList {
     fn add(&mut self, field: impl Into<String>, reason: Reason, message: impl Into<String>) {
         self.errors.push(FieldError { field: field.into(), reason, message: message.into() });
     }
@@ -151,7 +150,7 @@ impl Findings {
         self.add(field, Reason::Invalid, format!("Invalid value: {}: {detail}", value.into()));
     }
 
-    /// One error for each problem with a text.
+    /// Adds one error for each problem of a string.
     fn all_invalid(&mut self, field: &str, value: &str, problems: Vec<String>) {
         for problem in problems {
             self.invalid(field, value, problem);
@@ -174,10 +173,10 @@ impl Findings {
         self.add(field, Reason::TooLong, format!("Too long: may not be more than {max} bytes"));
     }
 
-    /// A text has to be one of those; unset is fine.
-    fn one_of(&mut self, place: &Place<'_>, supported: &[&str]) {
-        let value = place.text();
-        if place.is_set() && !supported.contains(&value) {
+    /// Checks that a string is one of the supported values, or unset.
+    fn one_of(&mut self, field: &FieldValue<'_>, supported: &[&str]) {
+        let value = field.text();
+        if field.is_set() && !supported.contains(&value) {
             let supported: Vec<String> =
                 supported.iter().filter(|one| !one.is_empty()).map(|one| format!("\"{one}\"")).collect();
             let message = format!(
@@ -185,20 +184,20 @@ impl Findings {
                 Value::from(value),
                 supported.join(", ")
             );
-            self.add(&place.path, Reason::NotSupported, message);
+            self.add(&field.path, Reason::NotSupported, message);
         }
     }
 
-    /// A number has to be in a range, both ends included; unset is fine.
-    fn in_range(&mut self, place: &Place<'_>, low: i64, high: i64) {
-        if let Some(number) = place.number().filter(|number| !(low..=high).contains(number)) {
-            self.invalid(&place.path, number, format!("must be between {low} and {high}, inclusive"));
+    /// Checks that a number is in the inclusive range, or unset.
+    fn in_range(&mut self, field: &FieldValue<'_>, low: i64, high: i64) {
+        if let Some(number) = field.number().filter(|number| !(low..=high).contains(number)) {
+            self.invalid(&field.path, number, format!("must be between {low} and {high}, inclusive"));
         }
     }
 
-    fn not_negative(&mut self, place: &Place<'_>) {
-        if let Some(number) = place.number().filter(|number| *number < 0) {
-            self.invalid(&place.path, number, "must be greater than or equal to 0");
+    fn not_negative(&mut self, field: &FieldValue<'_>) {
+        if let Some(number) = field.number().filter(|number| *number < 0) {
+            self.invalid(&field.path, number, "must be greater than or equal to 0");
         }
     }
 }

@@ -1,4 +1,4 @@
-//! New pods: the priority class must exist, the service account too, and its token is mounted.
+//! New pods: the priority class and the service account must exist, and the token of the account is mounted.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ use crate::store::Key;
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const MIRROR: &str = "/metadata/annotations/kubernetes.io~1config.mirror";
 /// Priority classes that every cluster has.
-const CLASSES: &[&str] = &["system-cluster-critical", "system-node-critical"];
+const PRIORITY_CLASSES: &[&str] = &["system-cluster-critical", "system-node-critical"];
 
 pub(super) fn create(context: &Context<'_>, resource: &Resource, pod: &mut Value) -> Result<(), ApiError> {
     refuse_unknown_class(resource, pod)?;
@@ -22,10 +22,10 @@ pub(super) fn create(context: &Context<'_>, resource: &Resource, pod: &mut Value
     Ok(())
 }
 
-/// The number of a class is a default; that the class exists is not.
+/// The priority of a class is set in `defaults`; this checks that the class exists.
 fn refuse_unknown_class(resource: &Resource, pod: &Value) -> Result<(), ApiError> {
     let class = text(pod, "/spec/priorityClassName");
-    if class.is_empty() || CLASSES.contains(&class) {
+    if class.is_empty() || PRIORITY_CLASSES.contains(&class) {
         return Ok(());
     }
     let why = format!("no PriorityClass with name {class} was found");
@@ -33,8 +33,8 @@ fn refuse_unknown_class(resource: &Resource, pod: &Value) -> Result<(), ApiError
 }
 
 fn set_service_account(context: &Context<'_>, resource: &Resource, pod: &mut Value) -> Result<(), ApiError> {
-    let said = text(pod, "/spec/serviceAccountName");
-    let account = if said.is_empty() { "default" } else { said }.to_owned();
+    let given = text(pod, "/spec/serviceAccountName");
+    let account = if given.is_empty() { "default" } else { given }.to_owned();
     let (name, namespace) = (object::name(pod).to_owned(), object::namespace(pod).to_owned());
     let found = context.objects.get(&Key::new("serviceaccounts", &namespace, &account));
     let Some(found) = found else {
@@ -50,23 +50,23 @@ fn set_service_account(context: &Context<'_>, resource: &Resource, pod: &mut Val
     if !pull_secrets.is_empty() && spec.get("imagePullSecrets").is_none() {
         spec.insert("imagePullSecrets".to_owned(), json!(pull_secrets));
     }
-    let of_account = found.get("automountServiceAccountToken").and_then(Value::as_bool);
-    let of_pod = spec.get("automountServiceAccountToken").and_then(Value::as_bool);
-    if of_pod.or(of_account).unwrap_or(true) {
+    let account_default = found.get("automountServiceAccountToken").and_then(Value::as_bool);
+    let pod_setting = spec.get("automountServiceAccountToken").and_then(Value::as_bool);
+    if pod_setting.or(account_default).unwrap_or(true) {
         mount_token(pod, &format!("kube-api-access-{}", context.api.rng.suffix()));
     }
     Ok(())
 }
 
-/// Adds the volume with token, certificate and namespace, and mounts it where a container has nothing there yet.
+/// Adds the volume with token, certificate and namespace, and mounts it in each container without a mount at that path.
 fn mount_token(pod: &mut Value, volume: &str) {
     let mut used = false;
     for list in ["containers", "initContainers"] {
         let containers = pod.pointer_mut(&format!("/spec/{list}")).and_then(Value::as_array_mut);
         let containers = containers.map(Vec::as_mut_slice).unwrap_or_default();
         for container in containers {
-            let there = |mount: &Value| text(mount, "/mountPath") == TOKEN_PATH;
-            if items(container, "/volumeMounts").iter().any(there) || !container.is_object() {
+            let is_mounted = |mount: &Value| text(mount, "/mountPath") == TOKEN_PATH;
+            if items(container, "/volumeMounts").iter().any(is_mounted) || !container.is_object() {
                 continue;
             }
             used = true;

@@ -1,4 +1,4 @@
-//! Services: a virtual address from the service range, and node ports. Nothing routes to them: that is kube-proxy's work.
+//! Services: allocation of cluster IPs and node ports. Routing is the task of kube-proxy.
 
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
@@ -12,7 +12,7 @@ use crate::status::ApiError;
 use crate::store::Objects;
 use crate::validation::Reason;
 
-/// The range of virtual addresses, 10.96.0.0/16; its first is the API server's own Service.
+/// The range of cluster IPs, 10.96.0.0/16; the first belongs to the Service `kubernetes`.
 const RANGE: [u8; 2] = [10, 96];
 pub(crate) const API_ADDRESS: Ipv4Addr = Ipv4Addr::new(RANGE[0], RANGE[1], 0, 1);
 const NODE_PORTS: std::ops::RangeInclusive<u64> = 30_000..=32_767;
@@ -25,7 +25,7 @@ pub(super) fn create(
     allocate(context.objects, resource, service)
 }
 
-/// The address stays when the client does not send it; a change of type may need one, or none.
+/// Keeps the cluster IP if the client omits it; a change of type may allocate or release one.
 pub(super) fn update(
     context: &Context<'_>,
     resource: &Resource,
@@ -34,12 +34,12 @@ pub(super) fn update(
 ) -> Result<(), ApiError> {
     let same_kind = is_external(new) == is_external(old);
     let own = text(old, "/spec/clusterIP").to_owned();
-    let said = text(new, "/spec/clusterIP");
+    let given = text(new, "/spec/clusterIP");
     if same_kind && !own.is_empty() {
-        if !said.is_empty() && said != own {
-            let said = format!("Invalid value: {said:?}: field is immutable");
+        if !given.is_empty() && given != own {
+            let message = format!("Invalid value: {given:?}: field is immutable");
             let name = object::name(new);
-            return Err(ApiError::invalid_field(resource, name, "spec.clusterIP", Reason::Invalid, said));
+            return Err(ApiError::invalid_field(resource, name, "spec.clusterIP", Reason::Invalid, message));
         }
         object::map_at(new, "spec").insert("clusterIP".to_owned(), json!(own));
     }
@@ -82,23 +82,25 @@ fn allocate(objects: &Objects, resource: &Resource, service: &mut Value) -> Resu
         }
         return Ok(());
     }
-    let said = text(service, "/spec/clusterIP").to_owned();
-    let taken = |address: &str| {
+    let given = text(service, "/spec/clusterIP").to_owned();
+    let allocated_already = |address: &str| {
         objects.of("services", None).any(|(key, other)| {
             text(other, "/spec/clusterIP") == address
                 && !(key.name == name && key.namespace == object::namespace(service))
         })
     };
-    let address = if said.is_empty() {
-        free_address(&taken)
+    let address = if given.is_empty() {
+        free_cluster_ip(&allocated_already)
             .ok_or_else(|| ApiError::internal("failed to allocate a serviceIP: range is full"))?
-    } else if said == "None" || (said.parse::<Ipv4Addr>().is_ok_and(is_in_range) && !taken(&said)) {
-        said
+    } else if given == "None"
+        || (given.parse::<Ipv4Addr>().is_ok_and(is_in_range) && !allocated_already(&given))
+    {
+        given
     } else {
-        let said = format!(
-            "Invalid value: {said:?}: failed to allocate IP {said}: it is taken, or not in the range 10.96.0.0/16"
+        let message = format!(
+            "Invalid value: {given:?}: failed to allocate IP {given}: it is already allocated, or not in the range 10.96.0.0/16"
         );
-        return Err(ApiError::invalid_field(resource, &name, "spec.clusterIPs", Reason::Invalid, said));
+        return Err(ApiError::invalid_field(resource, &name, "spec.clusterIPs", Reason::Invalid, message));
     };
     let spec = object::map_at(service, "spec");
     spec.insert("clusterIPs".to_owned(), json!([address]));
@@ -115,7 +117,7 @@ fn is_in_range(address: Ipv4Addr) -> bool {
     address.octets()[..2] == RANGE
 }
 
-fn free_address(taken: &impl Fn(&str) -> bool) -> Option<String> {
+fn free_cluster_ip(allocated_already: &impl Fn(&str) -> bool) -> Option<String> {
     (1..u16::MAX)
         .map(|host| {
             let [high, low] = host.to_be_bytes();
@@ -123,11 +125,11 @@ fn free_address(taken: &impl Fn(&str) -> bool) -> Option<String> {
         })
         .filter(|address| *address != API_ADDRESS)
         .map(|address| address.to_string())
-        .find(|address| !taken(address))
+        .find(|address| !allocated_already(address))
 }
 
 fn set_node_ports(objects: &Objects, service: &mut Value) -> Result<(), ApiError> {
-    let mut taken: BTreeSet<u64> = objects
+    let mut allocated_already: BTreeSet<u64> = objects
         .of("services", None)
         .flat_map(|(_, other)| items(other, "/spec/ports"))
         .filter_map(|port| port["nodePort"].as_u64())
@@ -136,9 +138,9 @@ fn set_node_ports(objects: &Objects, service: &mut Value) -> Result<(), ApiError
         if port["nodePort"].as_u64().is_some_and(|own| own != 0) {
             continue;
         }
-        let free = NODE_PORTS.clone().find(|number| !taken.contains(number));
+        let free = NODE_PORTS.clone().find(|number| !allocated_already.contains(number));
         let free = free.ok_or_else(|| ApiError::internal("failed to allocate a nodePort: range is full"))?;
-        taken.insert(free);
+        allocated_already.insert(free);
         port["nodePort"] = json!(free);
     }
     Ok(())
@@ -165,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn each_service_gets_an_address_of_its_own() {
+    fn each_service_gets_its_own_cluster_ip() {
         let store = Store::new(10);
         let one = allocated(&store, service("one", json!({}))).unwrap();
         let two = allocated(&store, service("two", json!({}))).unwrap();
@@ -180,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn an_address_that_is_taken_or_out_of_range_is_refused() {
+    fn cluster_ip_that_is_allocated_or_out_of_range_is_refused() {
         let store = Store::new(10);
         allocated(&store, service("one", json!({}))).unwrap();
         for address in ["10.96.0.2", "192.168.0.1", "nonsense"] {
@@ -190,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn node_ports_are_given_out_once() {
+    fn node_ports_are_allocated_once() {
         let store = Store::new(10);
         let ports = json!({"type": "NodePort", "ports": [{"port": 80}, {"port": 81, "nodePort": 30001}]});
         let one = allocated(&store, service("one", ports.clone())).unwrap();

@@ -1,4 +1,4 @@
-//! Certificate signing requests: who asks is what the server saw, not what the request says.
+//! Certificate signing requests: the server sets the requesting user, whatever the object contains.
 
 use serde_json::{Map, Value, json};
 

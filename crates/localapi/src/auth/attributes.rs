@@ -1,10 +1,10 @@
-//! What a request asks for, as authorization sees it.
+//! The attributes of a request that authorization evaluates.
 
-/// What somebody wants to do.
+/// The attributes of one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Attributes {
     /// `get`, `list`, `watch`, `create`, `update`, `patch`, `delete`, `deletecollection`; for a path, the HTTP method in
-    /// small letters.
+    /// lower case.
     pub(crate) verb: String,
     pub(crate) group: String,
     pub(crate) resource: String,
@@ -13,12 +13,12 @@ pub(crate) struct Attributes {
     pub(crate) name: String,
     /// The field selector of a list, watch or collection, as it was sent.
     pub(crate) field_selector: String,
-    /// For what is no resource: its path. Then all above but the verb are empty.
+    /// The path of a non-resource request; all fields above except the verb are empty then.
     pub(crate) path: String,
 }
 
-/// Asking for a certificate and looking whether it is there.
-pub(crate) fn is_own_request(wanted: &Attributes) -> bool {
+/// Whether the request creates or reads certificate signing requests.
+pub(crate) fn is_certificate_request(wanted: &Attributes) -> bool {
     wanted.group == "certificates.k8s.io"
         && wanted.resource == "certificatesigningrequests"
         && wanted.subresource.is_empty()

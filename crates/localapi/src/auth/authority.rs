@@ -1,5 +1,5 @@
-//! The certificate authority: makes its own certificate, the server's, and those of clients; signs requests. Who may have
-//! a certificate is decided elsewhere.
+//! The certificate authority: creates its own certificate, the server's and those of clients, and signs certificate
+//! requests. Approval is not its task.
 
 use std::net::IpAddr;
 use std::time::Duration;
@@ -17,14 +17,14 @@ const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
 /// The past that a new certificate covers, for clients whose clock is behind.
 const LEEWAY: Duration = Duration::from_secs(300);
 
-/// A certificate could not be made, read or signed.
+/// A certificate could not be created, read or signed.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum AuthorityError {
-    #[error("cannot {what}: {source}")]
+    #[error("failed to {what}: {source}")]
     Rcgen { what: &'static str, source: rcgen::Error },
-    #[error("a certificate cannot have the time {0}")]
+    #[error("time {0} is out of range for a certificate")]
     Time(Timestamp),
-    #[error("cannot read the authority's certificate: {0}")]
+    #[error("failed to read the authority's certificate: {0}")]
     Pem(rustls_pki_types::pem::Error),
 }
 
@@ -45,7 +45,7 @@ impl std::fmt::Debug for KeyAndCertificate {
     }
 }
 
-/// From when to when a certificate is good.
+/// The validity period of a certificate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Validity {
     pub(crate) from: Timestamp,
@@ -53,7 +53,7 @@ pub(crate) struct Validity {
 }
 
 impl Validity {
-    /// From a little before `now`; never more than half a lifetime before.
+    /// Starts shortly before `now`, by half the lifetime at most.
     pub(crate) fn starting(now: Timestamp, lifetime: Duration) -> Self {
         Self { from: shifted(now, -1, LEEWAY.min(lifetime / 2)), until: shifted(now, 1, lifetime) }
     }
@@ -79,7 +79,7 @@ impl std::fmt::Debug for Authority {
 
 impl Authority {
     pub(crate) fn generate(now: Timestamp) -> Result<Self, AuthorityError> {
-        let key = KeyPair::generate().map_err(failed("make the authority's key"))?;
+        let key = KeyPair::generate().map_err(failed("generate the authority's key"))?;
         let mut params = CertificateParams::default();
         params.distinguished_name = subject("localapi-ca", None);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -140,14 +140,14 @@ impl Authority {
         mut params: CertificateParams,
         validity: Validity,
     ) -> Result<KeyAndCertificate, AuthorityError> {
-        let key = KeyPair::generate().map_err(failed("make a key"))?;
+        let key = KeyPair::generate().map_err(failed("generate a key"))?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature, KeyUsagePurpose::KeyEncipherment];
         limit(&mut params, validity)?;
         let certificate = params.signed_by(&key, &self.issuer).map_err(failed("sign a certificate"))?;
         Ok(KeyAndCertificate { certificate: certificate.pem(), key: key.serialize_pem() })
     }
 
-    /// Signs a request as it stands, with the usages and the time that the signer grants; PEM.
+    /// Signs a request unchanged, apart from the usages and the validity of the signer; returns PEM.
     pub(crate) fn sign(
         &self,
         mut request: CertificateSigningRequestParams,

@@ -1,9 +1,10 @@
-//! What a node may do: its own Node, Lease, CSINode and pods, and of Secrets, ConfigMaps, claims and volumes only what its
-//! pods name. Reads of objects are judged here; what it may write into them is judged by [`admit`].
+//! Permissions of nodes, as the node authorizer and the NodeRestriction admission plugin grant them: a node's own Node,
+//! Lease, CSINode and pods, and those Secrets, ConfigMaps, claims and volumes that its pods reference. [`check`] authorizes
+//! requests; [`admit`] checks the content of written objects.
 
 use serde_json::Value;
 
-use super::attributes::{Attributes, is_own_request};
+use super::attributes::{Attributes, is_certificate_request};
 use crate::object::{self, items, text};
 use crate::selector::FieldSelector;
 use crate::store::{Key, Objects};
@@ -11,7 +12,7 @@ use crate::store::{Key, Objects};
 const READ: &[&str] = &["get", "list", "watch"];
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
-/// Whether the node called `node` may.
+/// Whether `node` may perform the request.
 pub(crate) fn check(node: &str, wanted: &Attributes, objects: &Objects) -> Result<(), String> {
     let verb = wanted.verb.as_str();
     let is = |verbs: &[&str]| verbs.contains(&verb);
@@ -20,8 +21,8 @@ pub(crate) fn check(node: &str, wanted: &Attributes, objects: &Objects) -> Resul
             .is_ok_and(|selector| selector.required(field) == Some(node))
     };
     let own = wanted.name == node;
-    let place = (wanted.group.as_str(), wanted.resource.as_str(), wanted.subresource.as_str());
-    let allowed = match place {
+    let resource = (wanted.group.as_str(), wanted.resource.as_str(), wanted.subresource.as_str());
+    let allowed = match resource {
         ("", "nodes", "") => {
             (is(&["get", "update", "patch"]) && own) || is(&["create"]) || (is(&["list", "watch"]) && own)
         }
@@ -29,7 +30,7 @@ pub(crate) fn check(node: &str, wanted: &Attributes, objects: &Objects) -> Resul
         ("", "pods", "") => match verb {
             "create" => true,
             "list" | "watch" => selects("spec.nodeName"),
-            "get" | "delete" => is_bound_here(node, wanted, objects) || is_gone(wanted, objects),
+            "get" | "delete" => is_bound_here(node, wanted, objects) || does_not_exist(wanted, objects),
             _ => false,
         },
         ("", "pods", "status") => is(&["get", "update", "patch"]) && is_bound_here(node, wanted, objects),
@@ -48,18 +49,18 @@ pub(crate) fn check(node: &str, wanted: &Attributes, objects: &Objects) -> Resul
             is(&["create"]) || (own && is(&["get", "update", "patch", "delete"]))
         }
         ("", "secrets" | "configmaps" | "persistentvolumeclaims" | "serviceaccounts", "") => {
-            is(READ) && is_named_by_a_pod(node, wanted, objects)
+            is(READ) && is_referenced_by_a_pod(node, wanted, objects)
         }
         ("", "persistentvolumeclaims", "status") => {
-            is(&["get", "update", "patch"]) && is_named_by_a_pod(node, wanted, objects)
+            is(&["get", "update", "patch"]) && is_referenced_by_a_pod(node, wanted, objects)
         }
-        ("", "serviceaccounts", "token") => is(&["create"]) && is_named_by_a_pod(node, wanted, objects),
+        ("", "serviceaccounts", "token") => is(&["create"]) && is_referenced_by_a_pod(node, wanted, objects),
         ("", "persistentvolumes", "") => is(&["get"]) && is_claimed_by_a_pod(node, &wanted.name, objects),
         ("authentication.k8s.io", "tokenreviews", "")
         | ("authorization.k8s.io", "subjectaccessreviews" | "localsubjectaccessreviews", "") => {
             is(&["create"])
         }
-        _ => is_own_request(wanted),
+        _ => is_certificate_request(wanted),
     };
     if allowed { Ok(()) } else { Err(format!("no relationship found between node '{node}' and this object")) }
 }
@@ -72,8 +73,8 @@ fn is_bound_here(node: &str, wanted: &Attributes, objects: &Objects) -> bool {
     pod(wanted, objects).is_some_and(|pod| text(pod, "/spec/nodeName") == node)
 }
 
-/// A node may learn that a pod is gone: it answers "not found", not "forbidden".
-fn is_gone(wanted: &Attributes, objects: &Objects) -> bool {
+/// A node may read a pod that does not exist: the response is "not found" instead of "forbidden".
+fn does_not_exist(wanted: &Attributes, objects: &Objects) -> bool {
     !wanted.name.is_empty() && pod(wanted, objects).is_none()
 }
 
@@ -88,22 +89,22 @@ fn pods_of<'a>(
         .filter(move |pod| text(pod, "/spec/nodeName") == node)
 }
 
-fn is_named_by_a_pod(node: &str, wanted: &Attributes, objects: &Objects) -> bool {
+fn is_referenced_by_a_pod(node: &str, wanted: &Attributes, objects: &Objects) -> bool {
     !wanted.name.is_empty()
         && pods_of(node, Some(&wanted.namespace), objects)
-            .any(|pod| names(pod, &wanted.resource, &wanted.name))
+            .any(|pod| references(pod, &wanted.resource, &wanted.name))
 }
 
 fn is_claimed_by_a_pod(node: &str, volume: &str, objects: &Objects) -> bool {
     objects.of("persistentvolumeclaims", None).any(|(key, claim)| {
         text(claim, "/spec/volumeName") == volume
             && pods_of(node, Some(&key.namespace), objects)
-                .any(|pod| names(pod, "persistentvolumeclaims", &key.name))
+                .any(|pod| references(pod, "persistentvolumeclaims", &key.name))
     })
 }
 
 /// Whether a pod refers to the object of this kind and name.
-fn names(pod: &Value, resource: &str, name: &str) -> bool {
+fn references(pod: &Value, resource: &str, name: &str) -> bool {
     let volumes = items(pod, "/spec/volumes");
     match resource {
         "serviceaccounts" => {
@@ -117,8 +118,8 @@ fn names(pod: &Value, resource: &str, name: &str) -> bool {
         }),
         "secrets" => {
             items(pod, "/spec/imagePullSecrets").iter().any(|secret| text(secret, "/name") == name)
-                || volumes.iter().any(|volume| volume_names_secret(volume, name))
-                || env_names(pod, "/secretRef/name", "/valueFrom/secretKeyRef/name", name)
+                || volumes.iter().any(|volume| volume_references_secret(volume, name))
+                || env_references(pod, "/secretRef/name", "/valueFrom/secretKeyRef/name", name)
         }
         "configmaps" => {
             volumes.iter().any(|volume| {
@@ -126,19 +127,19 @@ fn names(pod: &Value, resource: &str, name: &str) -> bool {
                     || items(volume, "/projected/sources")
                         .iter()
                         .any(|source| text(source, "/configMap/name") == name)
-            }) || env_names(pod, "/configMapRef/name", "/valueFrom/configMapKeyRef/name", name)
+            }) || env_references(pod, "/configMapRef/name", "/valueFrom/configMapKeyRef/name", name)
         }
         _ => false,
     }
 }
 
-fn volume_names_secret(volume: &Value, name: &str) -> bool {
+fn volume_references_secret(volume: &Value, name: &str) -> bool {
     let csi = text(volume, "/csi/nodePublishSecretRef/name") == name;
     let projected = || items(volume, "/projected/sources").iter().any(|s| text(s, "/secret/name") == name);
     csi || text(volume, "/secret/secretName") == name || projected()
 }
 
-fn env_names(pod: &Value, from: &str, value_from: &str, name: &str) -> bool {
+fn env_references(pod: &Value, from: &str, value_from: &str, name: &str) -> bool {
     ["/spec/containers", "/spec/initContainers", "/spec/ephemeralContainers"]
         .iter()
         .flat_map(|list| items(pod, list))
@@ -148,7 +149,7 @@ fn env_names(pod: &Value, from: &str, value_from: &str, name: &str) -> bool {
         })
 }
 
-/// What a node may put into an object it creates or changes; the words of a refusal are the real admission's.
+/// Whether a node may write this object; the messages are those of the NodeRestriction admission plugin.
 pub(crate) fn admit(node: &str, resource: &str, new: &Value, old: Option<&Value>) -> Result<(), String> {
     let own_name = || {
         let name = object::name(new);

@@ -1,32 +1,32 @@
-//! The one set of rules: may this user do this? Small and written down in the README; there is no RBAC yet.
+//! The authorization rules, which the README lists; there is no RBAC yet.
 
-use super::attributes::{Attributes, is_own_request};
+use super::attributes::{Attributes, is_certificate_request};
 use super::{AUTHENTICATED, BOOTSTRAPPERS, MASTERS, NODES, User, node};
 use crate::store::Objects;
 
-/// Paths that everybody who showed who they are may read.
+/// Paths that every authenticated user may read.
 const OPEN_PATHS: &[&str] = &["/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz"];
-/// Reviews that everybody may ask about themselves.
+/// Reviews that every authenticated user may create about itself.
 const SELF_REVIEWS: &[(&str, &str)] =
     &[("authorization.k8s.io", "selfsubjectaccessreviews"), ("authentication.k8s.io", "selfsubjectreviews")];
 
-/// Whether `user` may, given what the store holds; and if not, why not.
+/// Whether `user` may perform the request; the error is the reason of the denial, which may be empty.
 pub(crate) fn check(user: &User, wanted: &Attributes, objects: &Objects) -> Result<(), String> {
     if user.is_in(MASTERS) {
         return Ok(());
     }
     let mut why = String::new();
-    if user.is_in(AUTHENTICATED) && open_to_all(wanted) {
+    if user.is_in(AUTHENTICATED) && is_open_to_authenticated_users(wanted) {
         return Ok(());
     }
-    if user.is_in(BOOTSTRAPPERS) && is_own_request(wanted) {
+    if user.is_in(BOOTSTRAPPERS) && is_certificate_request(wanted) {
         return Ok(());
     }
     if user.is_in(NODES) {
         match user.node() {
             Some(name) => match node::check(name, wanted, objects) {
                 Ok(()) => return Ok(()),
-                Err(said) => why = said,
+                Err(reason) => why = reason,
             },
             None => why = format!("unknown node for user \"{}\"", user.name),
         }
@@ -34,7 +34,7 @@ pub(crate) fn check(user: &User, wanted: &Attributes, objects: &Objects) -> Resu
     Err(why)
 }
 
-fn open_to_all(wanted: &Attributes) -> bool {
+fn is_open_to_authenticated_users(wanted: &Attributes) -> bool {
     let below = |open: &&str| {
         wanted.path.strip_prefix(*open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
@@ -44,8 +44,8 @@ fn open_to_all(wanted: &Attributes) -> bool {
     path || review
 }
 
-/// The message of a refusal, as the real server words it.
-pub(crate) fn refusal(user: &User, wanted: &Attributes, why: &str) -> String {
+/// The message of a denial, as the real server sends it.
+pub(crate) fn denial_message(user: &User, wanted: &Attributes, why: &str) -> String {
     let tail = if why.is_empty() { String::new() } else { format!(": {why}") };
     let Attributes { verb, group, namespace, name, .. } = wanted;
     let user = &user.name;
@@ -114,8 +114,8 @@ mod tests {
         let of = |name: &str, group: &str| User::new(name, [group.to_owned()]).authenticated();
         match kind {
             "node" => of("system:node:n", NODES),
-            "nameless" => of("somebody", NODES),
-            "newcomer" => of("system:bootstrap:x", BOOTSTRAPPERS),
+            "nameless" => of("unnamed", NODES),
+            "bootstrapper" => of("system:bootstrap:x", BOOTSTRAPPERS),
             "admin" => of("admin", MASTERS),
             _ => User::anonymous(),
         }
@@ -125,12 +125,12 @@ mod tests {
     fn wanted(line: &str) -> Attributes {
         let parts: Vec<&str> =
             line.split_whitespace().map(|part| if part == "-" { "" } else { part }).collect();
-        let place: Vec<&str> = parts[1].split('/').collect();
+        let resource_path: Vec<&str> = parts[1].split('/').collect();
         Attributes {
             verb: parts[0].to_owned(),
-            group: place[0].to_owned(),
-            resource: place[1].to_owned(),
-            subresource: (*place.get(2).unwrap_or(&"")).to_owned(),
+            group: resource_path[0].to_owned(),
+            resource: resource_path[1].to_owned(),
+            subresource: (*resource_path.get(2).unwrap_or(&"")).to_owned(),
             namespace: parts[2].to_owned(),
             name: parts[3].to_owned(),
             field_selector: (*parts.get(4).unwrap_or(&"")).to_owned(),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_may_do_what_its_work_needs() {
+    fn node_may_access_its_own_objects_and_what_its_pods_reference() {
         for line in [
             "create /nodes - -",
             "patch /nodes/status - n",
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_may_not_reach_beyond_itself() {
+    fn node_may_not_access_objects_of_other_nodes() {
         for line in [
             "patch /nodes/status - m",
             "list /nodes - -",
@@ -193,18 +193,18 @@ mod tests {
     }
 
     #[test]
-    fn newcomers_ask_for_certificates_and_strangers_for_nothing() {
-        let ask = "create certificates.k8s.io/certificatesigningrequests - -";
-        assert!(may("newcomer", ask) && may("admin", ask) && !may("stranger", ask));
-        assert!(!may("newcomer", "get /nodes - n"));
+    fn bootstrappers_may_only_request_certificates_and_anonymous_users_nothing() {
+        let create = "create certificates.k8s.io/certificatesigningrequests - -";
+        assert!(may("bootstrapper", create) && may("admin", create) && !may("anonymous", create));
+        assert!(!may("bootstrapper", "get /nodes - n"));
         let review = "create authorization.k8s.io/selfsubjectaccessreviews - -";
-        assert!(may("newcomer", review) && !may("stranger", review));
+        assert!(may("bootstrapper", review) && !may("anonymous", review));
     }
 
     #[test]
-    fn a_refusal_names_user_verb_and_object() {
-        let said = refusal(&user("node"), &wanted("get /pods/status a p"), "no relation");
+    fn denial_message_contains_user_verb_and_object() {
+        let message = denial_message(&user("node"), &wanted("get /pods/status a p"), "no relation");
         let expected = "pods \"p\" is forbidden: User \"system:node:n\" cannot get resource \"pods/status\" in API group \"\" in the namespace \"a\": no relation";
-        assert_eq!(said, expected);
+        assert_eq!(message, expected);
     }
 }

@@ -1,5 +1,5 @@
-//! Tokens of service accounts: JSON web tokens signed with ES256. It makes and reads tokens; whether the account, pod or
-//! node in it still exists is asked of the store.
+//! Service account tokens: JSON web tokens signed with ES256. A review also checks that the account, pod, Secret or node
+//! in the token still exists.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -14,7 +14,7 @@ use super::User;
 use crate::object;
 use crate::store::{Key, Objects};
 
-/// Who signs, as the tokens say; also the audience of the API itself.
+/// The issuer of the tokens (`iss`), which is also the audience of the API server.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 
 /// The key that signs tokens.
@@ -25,34 +25,34 @@ pub(crate) struct Signer {
     random: SystemRandom,
 }
 
-/// The key cannot be made or read, or does not sign.
+/// The key cannot be generated, read or used.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum SignerError {
-    #[error("cannot make a key for tokens")]
+    #[error("failed to generate the token signing key")]
     Generate,
-    #[error("cannot read the key for tokens")]
+    #[error("failed to read the token signing key")]
     Read,
-    #[error("cannot sign a token")]
+    #[error("failed to sign a token")]
     Sign,
 }
 
-/// What a token is bound to besides its account: it dies with it.
+/// An object, next to the service account, that a token is bound to: the token is invalid once the object is deleted.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Bound {
+pub(crate) struct BoundObject {
     /// `pod`, `secret` or `node`, the claim's name.
     pub(crate) claim: &'static str,
     pub(crate) name: String,
     pub(crate) uid: String,
 }
 
-/// What a token shall say.
+/// The claims of a new token.
 #[derive(Clone, Debug)]
-pub(crate) struct Grant {
+pub(crate) struct TokenClaims {
     pub(crate) namespace: String,
     pub(crate) account: String,
     pub(crate) account_uid: String,
     pub(crate) audiences: Vec<String>,
-    pub(crate) bound: Vec<Bound>,
+    pub(crate) bound: Vec<BoundObject>,
     pub(crate) id: String,
     pub(crate) from: Timestamp,
     pub(crate) until: Timestamp,
@@ -76,23 +76,23 @@ impl Signer {
         &self.pkcs8
     }
 
-    pub(crate) fn token(&self, grant: &Grant) -> Result<String, SignerError> {
+    pub(crate) fn token(&self, new: &TokenClaims) -> Result<String, SignerError> {
         let head = json!({"alg": "ES256", "typ": "JWT"});
         let mut own = json!({
-            "namespace": grant.namespace,
-            "serviceaccount": {"name": grant.account, "uid": grant.account_uid},
+            "namespace": new.namespace,
+            "serviceaccount": {"name": new.account, "uid": new.account_uid},
         });
-        for bound in &grant.bound {
+        for bound in &new.bound {
             own[bound.claim] = json!({"name": bound.name, "uid": bound.uid});
         }
         let claims = json!({
             "iss": ISSUER,
-            "sub": user_name(&grant.namespace, &grant.account),
-            "aud": grant.audiences,
-            "iat": grant.from.as_second(),
-            "nbf": grant.from.as_second(),
-            "exp": grant.until.as_second(),
-            "jti": grant.id,
+            "sub": user_name(&new.namespace, &new.account),
+            "aud": new.audiences,
+            "iat": new.from.as_second(),
+            "nbf": new.from.as_second(),
+            "exp": new.until.as_second(),
+            "jti": new.id,
             "kubernetes.io": own,
         });
         let signed = format!("{}.{}", encode(&head), encode(&claims));
@@ -100,7 +100,7 @@ impl Signer {
         Ok(format!("{signed}.{}", URL_SAFE_NO_PAD.encode(signature)))
     }
 
-    /// The claims of a token that this key signed; none for anything else.
+    /// The claims of a token that this key signed; `None` for any other token.
     fn claims(&self, token: &str) -> Option<Value> {
         let (signed, signature) = token.rsplit_once('.')?;
         let signature = URL_SAFE_NO_PAD.decode(signature).ok()?;
@@ -111,7 +111,8 @@ impl Signer {
         serde_json::from_slice(&URL_SAFE_NO_PAD.decode(claims).ok()?).ok()
     }
 
-    /// The user of a token, and which of the `wanted` audiences it is for; or why it is not believed.
+    /// The user of a token and those of the `wanted` audiences that it is valid for, or why it is invalid. `None` for a token
+    /// that this key did not sign.
     pub(crate) fn review(
         &self,
         token: &str,
@@ -120,11 +121,11 @@ impl Signer {
         now: Timestamp,
     ) -> Option<Result<(User, Vec<String>), String>> {
         let claims = self.claims(token)?;
-        Some(judge(&claims, wanted, objects, now))
+        Some(validate_claims(&claims, wanted, objects, now))
     }
 }
 
-fn judge(
+fn validate_claims(
     claims: &Value,
     wanted: &[String],
     objects: &Objects,
@@ -145,27 +146,31 @@ fn judge(
     }
     let own = &claims["kubernetes.io"];
     let namespace = object::text(own, "/namespace");
-    for (claim, resource, place) in [
+    for (claim, resource, namespace) in [
         ("serviceaccount", "serviceaccounts", namespace),
         ("pod", "pods", namespace),
         ("secret", "secrets", namespace),
         ("node", "nodes", ""),
     ] {
-        // A pod's token names its node for information; it does not die with the node.
+        // The token of a pod names its node for information only; it stays valid without the node.
         let informs = claim == "node" && own.get("pod").is_some();
         if let Some(reference) = own.get(claim).filter(|_| !informs) {
-            alive(objects, &Key::new(resource, place, object::text(reference, "/name")), reference)?;
+            check_exists(
+                objects,
+                &Key::new(resource, namespace, object::text(reference, "/name")),
+                reference,
+            )?;
         }
     }
     Ok((user_of(own, object::text(claims, "/jti")), common))
 }
 
-fn alive(objects: &Objects, key: &Key, reference: &Value) -> Result<(), String> {
-    let there = objects.get(key).ok_or_else(|| format!("{} {} has been deleted", key.resource, key.name))?;
-    if object::uid(there) == object::text(reference, "/uid") {
+fn check_exists(objects: &Objects, key: &Key, reference: &Value) -> Result<(), String> {
+    let found = objects.get(key).ok_or_else(|| format!("{} {} has been deleted", key.resource, key.name))?;
+    if object::uid(found) == object::text(reference, "/uid") {
         Ok(())
     } else {
-        Err(format!("{} {} is another one than the token was made for", key.resource, key.name))
+        Err(format!("{} {} has another UID than the token", key.resource, key.name))
     }
 }
 
@@ -219,8 +224,8 @@ mod tests {
     }
 
     fn token(signer: &Signer) -> String {
-        let bound = Bound { claim: "pod", name: "p".to_owned(), uid: "pod".to_owned() };
-        let grant = Grant {
+        let bound = BoundObject { claim: "pod", name: "p".to_owned(), uid: "pod".to_owned() };
+        let new = TokenClaims {
             namespace: "a".to_owned(),
             account: "robot".to_owned(),
             account_uid: "account".to_owned(),
@@ -230,7 +235,7 @@ mod tests {
             from: at(0),
             until: at(600),
         };
-        signer.token(&grant).unwrap()
+        signer.token(&new).unwrap()
     }
 
     fn reviewed(
@@ -245,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_good_in_its_time_for_its_audience_and_while_its_objects_live() {
+    fn token_is_valid_until_it_expires_for_its_audience_and_while_its_objects_exist() {
         let signer = Signer::generate().unwrap();
         let (token, here) = (token(&signer), store("account", "pod"));
         let name = "system:serviceaccount:a:robot".to_owned();
@@ -256,12 +261,12 @@ mod tests {
         assert!(why(&here, "aud", 600).contains("expired"));
         assert!(why(&here, "aud", -10).contains("not valid yet"));
         assert!(why(&here, "other", 10).contains("audiences"));
-        assert!(why(&store("account", "another"), "aud", 10).contains("pods p is another one"));
+        assert!(why(&store("account", "another"), "aud", 10).contains("pods p has another UID"));
         assert!(why(&store("another", "pod"), "aud", 10).contains("serviceaccounts robot"));
     }
 
     #[test]
-    fn a_token_of_another_key_or_a_changed_one_is_none_of_ours() {
+    fn token_of_another_key_and_modified_token_are_not_accepted() {
         let signer = Signer::generate().unwrap();
         let (own, here) = (token(&signer), store("account", "pod"));
         let foreign = token(&Signer::generate().unwrap());

@@ -1,4 +1,4 @@
-//! Bearer tokens: those given at start, bootstrap tokens (Secrets in kube-system), and tokens of service accounts.
+//! Bearer tokens: static tokens, bootstrap tokens (Secrets in kube-system), and tokens of service accounts.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -10,7 +10,7 @@ use super::{BOOTSTRAPPERS, User};
 use crate::object;
 use crate::store::{Key, Objects};
 
-/// A token of the static token file: who holds it is this user.
+/// A static token and the user that it authenticates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StaticToken {
     pub token: String,
@@ -19,15 +19,15 @@ pub struct StaticToken {
     pub groups: Vec<String>,
 }
 
-/// All that can tell whose a token is.
+/// All sources of bearer tokens.
 #[derive(Debug)]
 pub(crate) struct Tokens {
-    pub(crate) given: Vec<StaticToken>,
+    pub(crate) static_tokens: Vec<StaticToken>,
     pub(crate) signer: Signer,
 }
 
 impl Tokens {
-    /// The user of a token and the audiences it is for, or why it is not believed.
+    /// The user of a token and the audiences it is valid for, or why it is invalid.
     pub(crate) fn review(
         &self,
         token: &str,
@@ -35,7 +35,9 @@ impl Tokens {
         objects: &Objects,
         now: Timestamp,
     ) -> Result<(User, Vec<String>), String> {
-        if let Some(known) = self.given.iter().find(|known| same(&known.token, token)) {
+        if let Some(known) =
+            self.static_tokens.iter().find(|known| equal_in_constant_time(&known.token, token))
+        {
             let user =
                 User { uid: known.uid.clone(), ..User::new(&known.user, known.groups.iter().cloned()) };
             return Ok((user, audiences.to_vec()));
@@ -49,14 +51,14 @@ impl Tokens {
         }
     }
 
-    /// What a token must be for when it is shown to the API itself.
+    /// The audiences that a token needs for requests to the API server itself.
     pub(crate) fn own_audiences() -> Vec<String> {
         vec![ISSUER.to_owned()]
     }
 }
 
-/// Compares without telling by its time how far they agree.
-fn same(one: &str, other: &str) -> bool {
+/// Compares in constant time, so that the duration does not reveal the common prefix.
+fn equal_in_constant_time(one: &str, other: &str) -> bool {
     one.len() == other.len() && one.bytes().zip(other.bytes()).fold(0, |all, (a, b)| all | (a ^ b)) == 0
 }
 
@@ -71,7 +73,7 @@ fn bootstrap(token: &str, objects: &Objects, now: Timestamp) -> Option<User> {
     let good = object::text(stored, "/type") == "bootstrap.kubernetes.io/token"
         && !object::is_terminating(stored)
         && field("token-id") == id
-        && same(&field("token-secret"), secret)
+        && equal_in_constant_time(&field("token-secret"), secret)
         && field("usage-bootstrap-authentication") == "true"
         && !expired;
     let extra = field("auth-extra-groups");
@@ -86,7 +88,7 @@ fn decoded(value: &Value) -> String {
     String::from_utf8(bytes).unwrap_or_default()
 }
 
-/// The Secret that makes `id.secret` a bootstrap token; none if the token has not that form.
+/// The Secret of the bootstrap token `id.secret`; `None` if the token does not have that form.
 pub(crate) fn bootstrap_secret(token: &str) -> Option<Value> {
     let (id, secret) = token.split_once('.')?;
     let letters = |text: &str| text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
@@ -117,50 +119,50 @@ mod tests {
 
     const TOKEN: &str = "abcdef.0123456789abcdef";
 
-    /// A store with the Secret of [`TOKEN`], changed by `change`.
-    fn judged(shown: &str, change: impl FnOnce(&mut Value)) -> Result<String, String> {
+    /// Reviews a token with the Secret of [`TOKEN`], changed by `change`, in the store.
+    fn reviewed(token: &str, change: impl FnOnce(&mut Value)) -> Result<String, String> {
         let mut secret = bootstrap_secret(TOKEN).unwrap();
         change(&mut secret);
         let store = Store::new(10);
         let key = Key::new("secrets", "kube-system", "bootstrap-token-abcdef");
         store.write(&key, |_, _| Ok::<_, Infallible>(Write::Put(secret))).unwrap();
-        let given = StaticToken {
-            token: "given".to_owned(),
+        let known = StaticToken {
+            token: "static".to_owned(),
             user: "someone".to_owned(),
             uid: "7".to_owned(),
             groups: Vec::new(),
         };
-        let tokens = Tokens { given: vec![given], signer: Signer::generate().unwrap() };
+        let tokens = Tokens { static_tokens: vec![known], signer: Signer::generate().unwrap() };
         let now = "2026-06-01T00:00:00Z".parse().unwrap();
         let audiences = Tokens::own_audiences();
-        store.read(|objects| tokens.review(shown, &audiences, objects, now)).map(|(user, _)| user.name)
+        store.read(|objects| tokens.review(token, &audiences, objects, now)).map(|(user, _)| user.name)
     }
 
     #[test]
-    fn a_bootstrap_token_is_good_while_its_secret_says_so() {
-        assert_eq!(judged(TOKEN, |_| {}).unwrap(), "system:bootstrap:abcdef");
-        assert!(judged("abcdef.0123456789abcdee", |_| {}).is_err());
-        assert!(judged(TOKEN, |secret| secret["type"] = json!("Opaque")).is_err());
+    fn bootstrap_token_is_valid_as_long_as_its_secret_allows_it() {
+        assert_eq!(reviewed(TOKEN, |_| {}).unwrap(), "system:bootstrap:abcdef");
+        assert!(reviewed("abcdef.0123456789abcdee", |_| {}).is_err());
+        assert!(reviewed(TOKEN, |secret| secret["type"] = json!("Opaque")).is_err());
         let expires = |at: &'static str| {
             move |secret: &mut Value| secret["data"]["expiration"] = json!(STANDARD.encode(at))
         };
-        assert!(judged(TOKEN, expires("2026-05-31T23:59:59Z")).is_err());
-        assert!(judged(TOKEN, expires("2026-06-01T00:00:01Z")).is_ok());
+        assert!(reviewed(TOKEN, expires("2026-05-31T23:59:59Z")).is_err());
+        assert!(reviewed(TOKEN, expires("2026-06-01T00:00:01Z")).is_ok());
         assert!(
-            judged(TOKEN, |secret| secret["data"]["usage-bootstrap-authentication"] = json!("")).is_err()
+            reviewed(TOKEN, |secret| secret["data"]["usage-bootstrap-authentication"] = json!("")).is_err()
         );
     }
 
     #[test]
-    fn given_tokens_are_known_and_all_others_are_not() {
-        assert_eq!(judged("given", |_| {}).unwrap(), "someone");
-        for token in ["", "give", "given2", "a.b.c", "nonsense"] {
-            assert!(judged(token, |_| {}).is_err(), "{token}");
+    fn static_tokens_are_accepted_and_unknown_tokens_are_not() {
+        assert_eq!(reviewed("static", |_| {}).unwrap(), "someone");
+        for token in ["", "stati", "static2", "a.b.c", "nonsense"] {
+            assert!(reviewed(token, |_| {}).is_err(), "{token}");
         }
     }
 
     #[test]
-    fn only_the_right_form_becomes_a_secret() {
+    fn malformed_bootstrap_tokens_have_no_secret() {
         for token in ["abcdef", "ABCDEF.0123456789abcdef", "abcdef.0123", ""] {
             assert!(bootstrap_secret(token).is_none(), "{token}");
         }

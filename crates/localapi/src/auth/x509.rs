@@ -1,6 +1,6 @@
-//! Client certificates. The handshake takes any certificate whose holder has its key, as the real server does; whether
-//! our authority signed it and whether it is still good is asked at each request, so that a certificate that expires on
-//! an open connection stops working.
+//! Client certificates. The TLS handshake accepts any certificate whose private key the client has, as the real server
+//! does. Each request verifies the chain and the validity period, so that a certificate that expires on an open connection
+//! stops working.
 
 use std::sync::Arc;
 
@@ -15,29 +15,29 @@ use x509_parser::prelude::{FromDer, X509Certificate, X509Name};
 
 use super::User;
 
-/// Checks chains against one authority.
+/// Verifies certificate chains against one authority.
 #[derive(Clone, Debug)]
 pub(crate) struct ClientCertificates(Arc<dyn ClientCertVerifier>);
 
-/// The authority's certificate cannot be trusted at all.
+/// The certificate of the authority cannot be used as a root.
 #[derive(Debug, thiserror::Error)]
-#[error("the authority's certificate cannot be used to check clients: {0}")]
-pub(crate) struct BadAuthority(String);
+#[error("the authority's certificate cannot be used to verify clients: {0}")]
+pub(crate) struct InvalidAuthority(String);
 
 impl ClientCertificates {
     pub(crate) fn of(
         authority: &CertificateDer<'static>,
         provider: Arc<CryptoProvider>,
-    ) -> Result<Self, BadAuthority> {
+    ) -> Result<Self, InvalidAuthority> {
         let mut roots = RootCertStore::empty();
-        roots.add(authority.clone()).map_err(|error| BadAuthority(error.to_string()))?;
+        roots.add(authority.clone()).map_err(|error| InvalidAuthority(error.to_string()))?;
         WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
             .build()
             .map(Self)
-            .map_err(|error| BadAuthority(error.to_string()))
+            .map_err(|error| InvalidAuthority(error.to_string()))
     }
 
-    /// The user of a chain (its own certificate first), or why it is not believed.
+    /// The user of a chain (the client's certificate first), or why it is invalid.
     pub(crate) fn user(&self, chain: &[CertificateDer<'_>], now: Timestamp) -> Result<User, String> {
         let [own, intermediates @ ..] = chain else { return Err("no certificate".to_owned()) };
         let seconds = u64::try_from(now.as_second()).map_err(|_| "the clock is before 1970".to_owned())?;
@@ -47,9 +47,9 @@ impl ClientCertificates {
         user_of(certificate.subject()).ok_or_else(|| "the certificate names no user".to_owned())
     }
 
-    /// For the handshake: asks for a certificate, and takes none for an answer.
+    /// The verifier of the handshake: requests a certificate, but does not require one.
     pub(crate) fn for_handshake(&self) -> Arc<dyn ClientCertVerifier> {
-        Arc::new(AskAndTake(Arc::clone(&self.0)))
+        Arc::new(OptionalCertificate(Arc::clone(&self.0)))
     }
 }
 
@@ -60,11 +60,11 @@ pub(crate) fn user_of(subject: &X509Name<'_>) -> Option<User> {
     Some(User::new(name, groups))
 }
 
-/// Leaves the judgement of the chain to each request.
+/// Accepts any chain, because each request verifies it.
 #[derive(Debug)]
-struct AskAndTake(Arc<dyn ClientCertVerifier>);
+struct OptionalCertificate(Arc<dyn ClientCertVerifier>);
 
-impl ClientCertVerifier for AskAndTake {
+impl ClientCertVerifier for OptionalCertificate {
     fn client_auth_mandatory(&self) -> bool {
         false
     }
@@ -123,27 +123,27 @@ mod tests {
         CertificateDer::from_pem_slice(client.certificate.as_bytes()).unwrap()
     }
 
-    fn checker(authority: &Authority) -> ClientCertificates {
+    fn verifier(authority: &Authority) -> ClientCertificates {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         ClientCertificates::of(authority.certificate(), provider).unwrap()
     }
 
     #[test]
-    fn a_certificate_names_a_user_and_groups_until_it_expires() {
+    fn certificate_identifies_user_and_groups_until_it_expires() {
         let authority = Authority::generate(at(0)).unwrap();
-        let (checker, own) = (checker(&authority), [chain(&authority, 120)]);
-        let user = checker.user(&own, at(100)).unwrap();
+        let (verifier, own) = (verifier(&authority), [chain(&authority, 120)]);
+        let user = verifier.user(&own, at(100)).unwrap();
         assert_eq!(user.name, "system:node:n");
         assert_eq!(user.groups, ["system:nodes"]);
         assert_eq!(user.node(), Some("n"));
-        assert!(checker.user(&own, at(121)).unwrap_err().contains("xpired"));
+        assert!(verifier.user(&own, at(121)).unwrap_err().contains("xpired"));
     }
 
     #[test]
-    fn a_stranger_is_not_believed() {
-        let stranger = Authority::generate(at(0)).unwrap();
-        let checker = checker(&Authority::generate(at(0)).unwrap());
-        assert!(checker.user(&[chain(&stranger, 120)], at(1)).is_err());
-        assert!(checker.user(&[], at(1)).is_err());
+    fn certificate_of_another_authority_is_refused() {
+        let other = Authority::generate(at(0)).unwrap();
+        let verifier = verifier(&Authority::generate(at(0)).unwrap());
+        assert!(verifier.user(&[chain(&other, 120)], at(1)).is_err());
+        assert!(verifier.user(&[], at(1)).is_err());
     }
 }

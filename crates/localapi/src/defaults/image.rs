@@ -1,4 +1,4 @@
-//! Defaults that follow from the name of an image.
+//! Defaults that depend on the name of an image.
 
 /// An image without tag and digest is `latest`, and `latest` is pulled each time.
 pub(super) fn pull_policy(image: &str) -> &'static str {

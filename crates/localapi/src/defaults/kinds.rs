@@ -1,4 +1,4 @@
-//! Defaults of everything that is not a pod.
+//! Defaults of all kinds except pods.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -8,9 +8,9 @@ use super::Tree;
 use super::requests::numbers_to_text;
 use super::tree::{child, items, section, set, set_absent, text};
 
-/// How long a client sticks to one backend, in seconds.
+/// The session affinity of a client to one backend, in seconds.
 const AFFINITY_SECONDS: i32 = 10_800;
-/// Every namespace can be selected by its own name.
+/// The label with the name of a namespace.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
 
 pub(super) fn service(service: &mut Tree) {
@@ -45,7 +45,7 @@ pub(super) fn service(service: &mut Tree) {
     }
 }
 
-/// One family, that of the address if there is one.
+/// One IP family: that of the cluster IP, if it is set.
 fn addresses(spec: &mut Tree) {
     let address = text(spec, "clusterIP").to_owned();
     if !address.is_empty() {
@@ -69,12 +69,12 @@ pub(super) fn node(node: &mut Tree) {
     }
 }
 
-/// `stringData` is for writing only: it ends up in `data`, where it wins.
+/// `stringData` is write-only: it overwrites entries of `data`.
 pub(super) fn secret(secret: &mut Tree) {
     set(secret, "type", "Opaque");
     let plain = match secret.remove("stringData") {
         Some(Value::Object(plain)) => plain,
-        // Left for validation to refuse, unless it says nothing.
+        // Validation refuses any other type.
         Some(other) if !other.is_null() => {
             secret.insert("stringData".to_owned(), other);
             return;
@@ -95,10 +95,11 @@ pub(super) fn namespace(namespace: &mut Tree) {
     {
         labels.insert(NAME_LABEL.to_owned(), name.into());
     }
-    // A namespace that goes away has its finalizer removed, and must not get it back.
-    let is_going = child(namespace, "metadata").is_some_and(|meta| meta.contains_key("deletionTimestamp"));
+    // The finalizer of a terminating namespace must not be added again.
+    let is_terminating =
+        child(namespace, "metadata").is_some_and(|meta| meta.contains_key("deletionTimestamp"));
     if let Some(spec) = section(namespace, "spec")
-        && !is_going
+        && !is_terminating
     {
         set_absent(spec, "finalizers", json!(["kubernetes"]));
     }

@@ -8,9 +8,9 @@ use super::image::pull_policy;
 use super::tree::{child, flag, items, section, set, set_absent, text};
 use super::{Tree, probe, requests, volume};
 
-/// Marks the API's copy of a static pod. Its spec is the node's business: no account is chosen for it.
+/// The annotation of a mirror pod, which gets no service account.
 const MIRROR: &str = "kubernetes.io/config.mirror";
-/// How long pods stay on a node that is not ready or not reachable, in seconds.
+/// The toleration of nodes that are not ready or not reachable, in seconds.
 const EVICTION_SECONDS: i32 = 300;
 
 pub(super) fn apply(pod: &mut Tree) {
@@ -25,7 +25,7 @@ pub(super) fn apply(pod: &mut Tree) {
     if let Some(status) = section(pod, "status") {
         set(status, "phase", "Pending");
     }
-    // The class is a fact about the spec and never changes, so it needs to be found only once.
+    // The QoS class is immutable, so `set` computes it only for a new pod.
     let class = serde_json::from_value::<Pod>(Value::Object(pod.clone())).ok().map(|pod| QosClass::of(&pod));
     if let (Some(class), Some(status)) = (class, section(pod, "status")) {
         set(status, "qosClass", class.as_str());
@@ -75,7 +75,7 @@ fn container_defaults(container: &mut Tree) {
     probe::apply(container);
 }
 
-/// The account plugin. The older name of the field says the same.
+/// The ServiceAccount admission plugin. `serviceAccount` is the deprecated name of the field.
 fn service_account(spec: &mut Tree) {
     let older = text(spec, "serviceAccount").to_owned();
     set(spec, "serviceAccountName", if older.is_empty() { "default" } else { &older });
@@ -83,7 +83,7 @@ fn service_account(spec: &mut Tree) {
     set(spec, "serviceAccount", name);
 }
 
-/// The priority plugin, with the classes that every cluster has. One that is unknown leaves the number open.
+/// The Priority admission plugin, with the built-in priority classes. An unknown class sets no priority.
 fn priority(spec: &mut Tree) {
     let number = match text(spec, "priorityClassName") {
         "" => 0,
@@ -95,7 +95,7 @@ fn priority(spec: &mut Tree) {
     set(spec, "preemptionPolicy", "PreemptLowerPriority");
 }
 
-/// The toleration plugin: five minutes for nodes that come back.
+/// The DefaultTolerationSeconds admission plugin.
 fn tolerations(spec: &mut Tree) {
     for key in ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"] {
         let tolerated = items(spec, "tolerations").any(|toleration| {

@@ -1,4 +1,4 @@
-//! What is requested where only limits were given.
+//! Default resource requests of containers and pods with limits.
 
 use model::Amount;
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::Tree;
 use super::tree::{child, items, section, text};
 
-/// Quantities may be written as numbers, and are stored as text.
+/// Quantities that clients write as numbers are stored as strings.
 pub(super) fn numbers_to_text(quantities: &mut Tree) {
     for quantity in quantities.values_mut() {
         if let Value::Number(number) = quantity {
@@ -15,7 +15,7 @@ pub(super) fn numbers_to_text(quantities: &mut Tree) {
     }
 }
 
-/// A limit without a request requests the limit.
+/// A limit is the default of its request.
 pub(super) fn from_limits(resources: &mut Tree) {
     for side in ["limits", "requests"] {
         if let Some(quantities) = child(resources, side) {
@@ -29,7 +29,7 @@ pub(super) fn from_limits(resources: &mut Tree) {
     }
 }
 
-/// A limit of the pod as a whole without a request requests what its containers together do, or else the limit.
+/// The default of a pod-level request is the total of the containers' requests, or else the pod-level limit.
 pub(super) fn of_pod(spec: &mut Tree) {
     let has_limits = child(spec, "resources").is_some_and(|resources| child(resources, "limits").is_some());
     if !has_limits {
@@ -46,7 +46,7 @@ pub(super) fn of_pod(spec: &mut Tree) {
     from_limits(resources);
 }
 
-/// What the containers need at the same time, if any of them says: all regular ones and sidecars, or one init
+/// The maximum of concurrent requests, if any container has one: of all regular containers and sidecars, or of one init
 /// container and the sidecars before it.
 fn sum(spec: &mut Tree, name: &str) -> Option<Amount> {
     let (mut sidecars, mut peak) = (None, None);

@@ -1,4 +1,4 @@
-//! What is filled in, and what is left alone.
+//! Which fields get defaults, and which stay unchanged.
 
 use serde_json::{Value, json};
 
@@ -12,7 +12,7 @@ fn defaulted(resource: &str, mut object: Value) -> Value {
     object
 }
 
-/// One container with these fields more than a name and an image.
+/// One container with a name, an image and these fields.
 fn container(fields: Value) -> Value {
     let mut container = json!({"name": "c", "image": "i:1"});
     let object = container.as_object_mut().expect("a map");
@@ -21,7 +21,7 @@ fn container(fields: Value) -> Value {
 }
 
 #[test]
-fn the_smallest_pod_gets_everything() {
+fn minimal_pod_gets_all_defaults() {
     let pod = defaulted("pods", json!({"spec": {"containers": [{"name": "c", "image": "nginx"}]}}));
     let expected = json!({
         "spec": {
@@ -64,7 +64,7 @@ fn the_smallest_pod_gets_everything() {
 }
 
 #[test]
-fn what_a_pod_says_stays() {
+fn set_fields_of_a_pod_are_not_changed() {
     let spec = json!({
         "containers": [{
             "name": "c",
@@ -92,7 +92,7 @@ fn what_a_pod_says_stays() {
 }
 
 #[test]
-fn the_tag_decides_how_often_an_image_is_pulled() {
+fn image_pull_policy_depends_on_the_tag() {
     for (image, expected) in [
         ("nginx", "Always"),
         ("nginx:latest", "Always"),
@@ -108,7 +108,7 @@ fn the_tag_decides_how_often_an_image_is_pulled() {
 }
 
 #[test]
-fn ports_probes_hooks_and_variables_are_completed() {
+fn ports_probes_hooks_and_variables_get_defaults() {
     for (given, path, expected) in [
         (
             json!({"ports": [{"containerPort": 80}]}),
@@ -157,7 +157,7 @@ fn ports_probes_hooks_and_variables_are_completed() {
 }
 
 #[test]
-fn on_the_host_network_ports_are_host_ports() {
+fn host_network_pod_gets_host_ports() {
     let pod = defaulted(
         "pods",
         json!({"spec": {"hostNetwork": true, "containers": [{"name": "c", "ports": [{"containerPort": 80}]}]}}),
@@ -167,7 +167,7 @@ fn on_the_host_network_ports_are_host_ports() {
 }
 
 #[test]
-fn volumes_are_completed() {
+fn volumes_get_defaults() {
     for (given, expected) in [
         (json!({}), json!({"emptyDir": {}})),
         (json!({"secret": {"secretName": "s"}}), json!({"secret": {"secretName": "s", "defaultMode": 420}})),
@@ -201,7 +201,7 @@ fn volumes_are_completed() {
 }
 
 #[test]
-fn the_limit_of_a_pod_requests_what_its_containers_do() {
+fn pod_level_requests_default_to_the_sum_of_container_requests() {
     let with = |resources: Value| json!({"name": "c", "resources": resources});
     let pod = defaulted(
         "pods",
@@ -218,7 +218,7 @@ fn the_limit_of_a_pod_requests_what_its_containers_do() {
 }
 
 #[test]
-fn quantities_are_text() {
+fn numeric_quantities_become_strings() {
     let resources =
         container(json!({"resources": {"limits": {"cpu": 1}, "requests": {"cpu": 0.5}}}))["resources"].take();
     assert_eq!(resources, json!({"limits": {"cpu": "1"}, "requests": {"cpu": "0.5"}}));
@@ -226,10 +226,9 @@ fn quantities_are_text() {
     assert_eq!(node["status"]["allocatable"]["pods"], "110");
 }
 
-/// The kubelet gives its static pods the defaults that no server gave them. This is the manifest of its golden case, as
-/// the node has it.
+/// The kubelet sets the same defaults in static pods. This is the manifest of its golden test.
 #[test]
-fn pods_are_completed_as_the_kubelet_completes_static_ones() {
+fn pod_defaults_equal_those_of_the_kubelet_for_static_pods() {
     let mut ours = defaulted(
         "pods",
         json!({"spec": {
@@ -262,7 +261,7 @@ fn pods_are_completed_as_the_kubelet_completes_static_ones() {
 }
 
 #[test]
-fn the_quality_of_service_follows_the_resources() {
+fn qos_class_depends_on_the_resources() {
     for (resources, expected) in [
         (json!({}), "BestEffort"),
         (json!({"requests": {"cpu": "1"}}), "Burstable"),
@@ -275,7 +274,7 @@ fn the_quality_of_service_follows_the_resources() {
 }
 
 #[test]
-fn admission_adds_what_is_missing_only() {
+fn admission_does_not_overwrite_set_fields() {
     let spec = |given: Value| defaulted("pods", json!({"spec": given}))["spec"].take();
     assert_eq!(spec(json!({"serviceAccountName": "a"}))["serviceAccount"], "a");
     assert_eq!(spec(json!({"serviceAccount": "a"}))["serviceAccountName"], "a");
@@ -289,7 +288,7 @@ fn admission_adds_what_is_missing_only() {
 }
 
 #[test]
-fn a_mirror_pod_gets_no_account() {
+fn mirror_pod_gets_no_service_account() {
     let mirror = json!({"metadata": {"annotations": {"kubernetes.io/config.mirror": "x"}}, "spec": {}});
     let spec = defaulted("pods", mirror)["spec"].take();
     assert_eq!(spec.get("serviceAccountName"), None);
@@ -297,7 +296,7 @@ fn a_mirror_pod_gets_no_account() {
 }
 
 #[test]
-fn the_other_kinds_are_completed() {
+fn other_kinds_get_defaults() {
     for (resource, given, expected) in [
         (
             "services",
@@ -377,7 +376,7 @@ fn the_other_kinds_are_completed() {
 }
 
 #[test]
-fn broken_objects_are_left_for_validation() {
+fn fields_of_the_wrong_type_are_left_for_validation() {
     for resource in ["pods", "services", "nodes", "secrets", "namespaces", "persistentvolumes", "csidrivers"]
     {
         for broken in

@@ -1,10 +1,10 @@
-//! Setting fields of JSON trees that may hold anything.
+//! Fields of JSON trees of any content.
 
 use serde_json::{Value, json};
 
 use super::Tree;
 
-/// Text and numbers that are absent, null, empty or zero get the default: the API does not tell them apart.
+/// Sets the default of a string or number that is absent, null, empty or zero; the API does not distinguish these.
 pub(super) fn set(tree: &mut Tree, field: &str, default: impl Into<Value>) {
     let unset = match tree.get(field) {
         None | Some(Value::Null) => true,
@@ -17,14 +17,14 @@ pub(super) fn set(tree: &mut Tree, field: &str, default: impl Into<Value>) {
     }
 }
 
-/// For fields where zero, false and empty are answers.
+/// Sets the default of a field for which zero, false or empty is a valid value.
 pub(super) fn set_absent(tree: &mut Tree, field: &str, default: impl Into<Value>) {
     if tree.get(field).is_none_or(Value::is_null) {
         tree.insert(field.to_owned(), default.into());
     }
 }
 
-/// The map in a field, made if there is none. `None` where something else stands.
+/// The map in a field, created if it is absent. `None` if the field has another type.
 pub(super) fn section<'a>(tree: &'a mut Tree, field: &str) -> Option<&'a mut Tree> {
     set_absent(tree, field, json!({}));
     child(tree, field)
@@ -40,7 +40,7 @@ pub(super) fn items<'a>(tree: &'a mut Tree, field: &str) -> impl Iterator<Item =
     tree.get_mut(field).and_then(Value::as_array_mut).into_iter().flatten().filter_map(Value::as_object_mut)
 }
 
-/// Text, empty if there is none.
+/// The string in a field, or an empty one.
 pub(super) fn text<'a>(tree: &'a Tree, field: &str) -> &'a str {
     tree.get(field).and_then(Value::as_str).unwrap_or_default()
 }

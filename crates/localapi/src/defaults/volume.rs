@@ -6,13 +6,13 @@ use super::Tree;
 use super::image::pull_policy;
 use super::tree::{child, items, section, set, set_absent, text};
 
-/// Permissions of files that are written into a volume.
+/// The default mode of files in a volume.
 const FILE_MODE: i32 = 0o644;
-/// Life of a projected token, in seconds.
+/// The default expiration of a projected token, in seconds.
 const TOKEN_SECONDS: i32 = 3600;
 
 pub(super) fn apply(volume: &mut Tree) {
-    // A volume that says nothing but its name is an empty directory.
+    // A volume without a source is an emptyDir.
     if volume.iter().all(|(key, value)| key == "name" || value.is_null()) {
         volume.insert("emptyDir".to_owned(), json!({}));
     }
@@ -57,7 +57,7 @@ fn field_references(downward: &mut Tree) {
     }
 }
 
-/// A reference to a field of the pod or a resource of a container, in a variable or in a file.
+/// A reference to a field of the pod or to a resource of a container.
 pub(super) fn reference(holder: &mut Tree) {
     if let Some(field) = child(holder, "fieldRef") {
         set(field, "apiVersion", "v1");
@@ -67,7 +67,7 @@ pub(super) fn reference(holder: &mut Tree) {
     }
 }
 
-/// Storage that is reached over a network and has defaults of its own.
+/// Network volume types with defaults.
 fn network(volume: &mut Tree) {
     if let Some(iscsi) = child(volume, "iscsi") {
         set(iscsi, "iscsiInterface", "default");

@@ -1,4 +1,4 @@
-//! Aggregated discovery: all groups and their kinds in one document, for clients that ask for it.
+//! Aggregated discovery: all groups and their kinds in one document, for clients that accept it.
 
 use serde_json::{Value, json};
 
@@ -9,7 +9,7 @@ pub(super) struct Document {
     pub(super) text: String,
 }
 
-/// The document for `/api` (the core group) or `/apis` (all others); none if `accept` does not ask for one we write.
+/// The document for `/api` (the core group) or `/apis` (all others); `None` if `accept` contains no supported version.
 pub(super) fn document(core: bool, accept: &str) -> Option<Document> {
     let wanted = accept.split(',').find(|entry| {
         entry.contains("application/json")

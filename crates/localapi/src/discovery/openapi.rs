@@ -1,5 +1,5 @@
-//! OpenAPI, as much as clients need: every kind is named and open, so that a client that validates before it sends knows
-//! the kind and leaves the fields to the server.
+//! A minimal OpenAPI document: every kind is listed and accepts any field, so that client-side validation finds the kind and
+//! leaves its fields to the server.
 
 use ::http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
@@ -8,10 +8,10 @@ use crate::http::{Body, response};
 use crate::resources::{self, RESOURCES, Resource};
 use crate::status::ApiError;
 
-/// Clients ask for `…v2@v1.0+protobuf`, which is no media type that Go can parse; so the answer is called with a dot.
+/// Clients request `…v2@v1.0+protobuf`, which Go cannot parse as a media type; the response has a dot instead of `@`.
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
 
-pub(super) fn answer(rest: &[&str], accept: &str) -> Result<Response<Body>, ApiError> {
+pub(super) fn handle(rest: &[&str], accept: &str) -> Result<Response<Body>, ApiError> {
     match rest {
         ["v2"] if accept.contains("proto-openapi") => {
             Ok(response::bytes(StatusCode::OK, PROTOBUF, protobuf::document()))
@@ -24,7 +24,7 @@ pub(super) fn answer(rest: &[&str], accept: &str) -> Result<Response<Body>, ApiE
     }
 }
 
-/// `io.k8s.api.core.v1.Pod`, as the real documents call it.
+/// `io.k8s.api.core.v1.Pod`, as in the real documents.
 fn definition_name(resource: &Resource) -> String {
     let group = resource.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
     format!("io.k8s.api.{group}.{}.{}", resource.version, resource.kind)
@@ -55,9 +55,9 @@ fn index() -> Value {
     let mut paths = Map::new();
     paths.insert("api/v1".to_owned(), json!({"serverRelativeURL": "/openapi/v3/api/v1"}));
     for (group, version) in resources::groups() {
-        let place = format!("apis/{group}/{version}");
-        let url = format!("/openapi/v3/{place}");
-        paths.insert(place, json!({"serverRelativeURL": url}));
+        let path = format!("apis/{group}/{version}");
+        let url = format!("/openapi/v3/{path}");
+        paths.insert(path, json!({"serverRelativeURL": url}));
     }
     json!({"paths": paths})
 }
@@ -79,10 +79,10 @@ fn version_3(group: &str, version: &str) -> Result<Response<Body>, ApiError> {
     Ok(response::json(StatusCode::OK, &document))
 }
 
-/// The path of one object, with the parameters that kubectl looks for before it lets the server validate.
+/// The path of one object, with the parameters that kubectl requires for server-side validation.
 fn path_3(group: &str, version: &str, resource: &Resource) -> (String, Value) {
     let root = if group.is_empty() { format!("/api/{version}") } else { format!("/apis/{group}/{version}") };
-    let place = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
+    let scope = if resource.namespaced { "/namespaces/{namespace}" } else { "" };
     let parameters: Vec<Value> = ["dryRun", "fieldManager", "fieldValidation"]
         .map(|name| json!({"name": name, "in": "query", "schema": {"type": "string", "uniqueItems": true}}))
         .to_vec();
@@ -96,11 +96,11 @@ fn path_3(group: &str, version: &str, resource: &Resource) -> (String, Value) {
         })
     };
     let verbs = json!({"post": operation("post"), "patch": operation("patch"), "put": operation("put")});
-    (format!("{root}{place}/{}/{{name}}", resource.name), verbs)
+    (format!("{root}{scope}/{}/{{name}}", resource.name), verbs)
 }
 
-/// The second version as protobuf, which old clients read only. The few fields it needs are written by hand: a message of
-/// our own would be a code generator for five numbers.
+/// OpenAPI v2 as protobuf, the only form that old clients read. It has so few fields that they are encoded by hand instead of
+/// by generated code.
 mod protobuf {
     use crate::resources::{RESOURCES, Resource};
 

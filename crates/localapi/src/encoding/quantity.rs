@@ -4,8 +4,8 @@ use model::Amount;
 use model::quantity::{binary_text, decimal_text};
 use serde_json::Value;
 
-/// `1000m` is written as `1`, `1024Mi` as `1Gi`, `0.5` as `500m`. What is no quantity, or needs more digits than we
-/// keep, stays.
+/// `1000m` is written as `1`, `1024Mi` as `1Gi`, `0.5` as `500m`. Other strings, and quantities
+/// with more digits than [`Amount`] holds, stay unchanged.
 pub(super) fn canonical(value: &mut Value) {
     let text = match value {
         Value::Number(number) => number.to_string(),

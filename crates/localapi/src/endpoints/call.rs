@@ -1,4 +1,4 @@
-//! One authenticated request about a resource, and what every verb asks of it.
+//! One authenticated request for a resource, and what all verbs read from it.
 
 use std::sync::Arc;
 
@@ -10,8 +10,8 @@ use super::negotiation::Media;
 use crate::api::Api;
 use crate::auth::User;
 use crate::auth::attributes::Attributes;
-use crate::http::protobuf::{self, Unreadable};
-use crate::http::{Query, Target};
+use crate::http::protobuf::{self, DecodeError};
+use crate::http::{Query, RequestInfo};
 use crate::resources::Resource;
 use crate::selector::FieldSelector;
 use crate::status::ApiError;
@@ -21,10 +21,10 @@ use crate::store::Key;
 pub(crate) struct Call {
     pub(crate) api: Arc<Api>,
     pub(crate) user: User,
-    /// As it was asked for, with the query.
+    /// Path and query, as the client sent them.
     pub(crate) uri: String,
     pub(crate) query: Query,
-    pub(crate) target: Target,
+    pub(crate) info: RequestInfo,
     pub(crate) media: Media,
     pub(crate) method: Method,
     pub(crate) content_type: String,
@@ -33,59 +33,58 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) fn resource(&self) -> &'static Resource {
-        self.target.resource
+        self.info.resource
     }
 
     /// The object's name, or the empty string.
     pub(crate) fn name(&self) -> &str {
-        self.target.name.as_deref().unwrap_or_default()
+        self.info.name.as_deref().unwrap_or_default()
     }
 
     pub(crate) fn namespace(&self) -> &str {
-        self.target.namespace.as_deref().unwrap_or_default()
+        self.info.namespace.as_deref().unwrap_or_default()
     }
 
     pub(crate) fn key(&self) -> Key {
-        self.target.key()
+        self.info.key()
     }
 
     pub(crate) fn watches(&self) -> bool {
         self.query.flag("watch")
     }
 
-    /// The body as JSON, whatever it was sent as.
+    /// The body as JSON, decoded from its content type.
     pub(crate) fn json(&self) -> Result<Value, ApiError> {
         let media = self.content_type.split(';').next().unwrap_or_default().trim();
         if media == protobuf::MEDIA {
             return protobuf::decode(&self.body).map_err(|error| match error {
-                Unreadable::Malformed(_) => ApiError::bad_request(error.to_string()),
-                Unreadable::Kind(_) | Unreadable::Field(..) => {
+                DecodeError::Malformed(_) => ApiError::bad_request(error.to_string()),
+                DecodeError::Kind(_) | DecodeError::Field(..) => {
                     ApiError::unsupported_media_type(error.to_string())
                 }
             });
         }
         if media != "application/json" {
-            let said = format!(
+            let message = format!(
                 "the body of the request was in an unknown format - accepted media types include: application/json, {}; it was {media}",
                 protobuf::MEDIA
             );
-            return Err(ApiError::unsupported_media_type(said));
+            return Err(ApiError::unsupported_media_type(message));
         }
         serde_json::from_slice(&self.body)
             .map_err(|error| ApiError::bad_request(format!("the object provided is unrecognized: {error}")))
     }
 
-    /// The body as an object of this kind: `kind` and `apiVersion` filled in where they are missing, refused where they
-    /// are others.
+    /// The body as an object of this kind: sets `kind` and `apiVersion` if they are missing, and refuses others.
     pub(crate) fn object(&self, api_version: &str, kind: &str) -> Result<Value, ApiError> {
         let mut object = self.json()?;
         let map =
-            object.as_object_mut().ok_or_else(|| ApiError::bad_request("the body is no JSON object"))?;
+            object.as_object_mut().ok_or_else(|| ApiError::bad_request("the body is not a JSON object"))?;
         for (field, expected) in [("apiVersion", api_version), ("kind", kind)] {
-            let said = map.get(field).and_then(Value::as_str).unwrap_or_default();
-            if !said.is_empty() && said != expected {
+            let given = map.get(field).and_then(Value::as_str).unwrap_or_default();
+            if !given.is_empty() && given != expected {
                 let message = format!(
-                    "the {field} in the data ({said}) does not match the expected {field} ({expected})"
+                    "the {field} in the data ({given}) does not match the expected {field} ({expected})"
                 );
                 return Err(ApiError::bad_request(message));
             }
@@ -95,9 +94,9 @@ impl Call {
     }
 }
 
-/// What the rules are asked about this request.
-pub(super) fn attributes(method: &Method, query: &Query, target: &Target) -> Result<Attributes, ApiError> {
-    let Target { resource, namespace, name, subresource, .. } = target;
+/// The attributes of this request for authorization.
+pub(super) fn attributes(method: &Method, query: &Query, info: &RequestInfo) -> Result<Attributes, ApiError> {
+    let RequestInfo { resource, namespace, name, subresource, .. } = info;
     let verb = match (method, name) {
         (&Method::GET | &Method::HEAD, _) if query.flag("watch") => "watch",
         (&Method::GET | &Method::HEAD, Some(_)) => "get",
@@ -109,10 +108,10 @@ pub(super) fn attributes(method: &Method, query: &Query, target: &Target) -> Res
         (&Method::DELETE, None) => "deletecollection",
         _ => return Err(ApiError::method_not_allowed()),
     };
-    // A namespace is its own namespace, as far as rules are concerned.
+    // For authorization, a namespace is in itself.
     let namespace = if resource.name == "namespaces" { name } else { namespace };
     let field_selector = query.get("fieldSelector").unwrap_or_default();
-    // A list of one name is about that object.
+    // A list of one name accesses only that object.
     let selected = FieldSelector::parse(field_selector).ok();
     let selected = selected.as_ref().and_then(|fields| fields.required("metadata.name"));
     Ok(Attributes {

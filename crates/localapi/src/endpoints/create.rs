@@ -19,7 +19,7 @@ pub(super) fn create(call: &Call) -> Result<Response<Body>, ApiError> {
     create_as(call, object)
 }
 
-/// Creates `object`, which is as it is stored.
+/// Creates `object`, which has the stored version already.
 pub(super) fn create_as(call: &Call, object: Value) -> Result<Response<Body>, ApiError> {
     let resource = call.resource();
     validation::decode(resource.name, &object).map_err(ApiError::bad_request)?;

@@ -7,11 +7,11 @@ use super::selection::Selection;
 use super::{Call, response};
 use crate::http::Body;
 use crate::object;
-use crate::registry::{self, deletion::Options};
+use crate::registry::{self, deletion::DeleteOptions};
 use crate::status::{self, ApiError};
 
-/// Kinds whose deletion answers with the object as it was; others answer with a Status.
-const ANSWERS_WITH_OBJECT: &[&str] =
+/// Kinds whose deletion returns the last state of the object; others return a `Status`.
+const RETURNS_OBJECT: &[&str] =
     &["persistentvolumeclaims", "persistentvolumes", "pods", "serviceaccounts", "services"];
 
 pub(super) fn delete(call: &Call) -> Result<Response<Body>, ApiError> {
@@ -19,7 +19,7 @@ pub(super) fn delete(call: &Call) -> Result<Response<Body>, ApiError> {
     let (resource, key) = (call.resource(), call.key());
     let written = registry::delete(&call.api, resource, &key, &options)?;
     let object = written.object.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
-    if written.removed && !ANSWERS_WITH_OBJECT.contains(&resource.name) {
+    if written.removed && !RETURNS_OBJECT.contains(&resource.name) {
         let done = status::success(resource, &key.name, object::uid(&object));
         return Ok(response::json(StatusCode::OK, &done));
     }
@@ -28,7 +28,7 @@ pub(super) fn delete(call: &Call) -> Result<Response<Body>, ApiError> {
 
 pub(super) fn collection(call: &Call) -> Result<Response<Body>, ApiError> {
     let (options, selection, resource) = (options(call)?, Selection::of(call)?, call.resource());
-    let listing = call.api.store.list(resource.name, call.target.namespace.as_deref());
+    let listing = call.api.store.list(resource.name, call.info.namespace.as_deref());
     let mut items = Vec::new();
     for (key, _) in listing.objects.iter().filter(|(_, object)| selection.matches(object)) {
         match registry::delete(&call.api, resource, key, &options) {
@@ -47,9 +47,9 @@ pub(super) fn collection(call: &Call) -> Result<Response<Body>, ApiError> {
     Ok(response::json(StatusCode::OK, &list))
 }
 
-fn options(call: &Call) -> Result<Options, ApiError> {
+fn options(call: &Call) -> Result<DeleteOptions, ApiError> {
     let body = if call.body.is_empty() { Value::Null } else { call.json()? };
-    let mut options = Options::parse(&body).map_err(ApiError::bad_request)?;
+    let mut options = DeleteOptions::parse(&body).map_err(ApiError::bad_request)?;
     if options.grace.is_none() {
         options.grace = call.query.number("gracePeriodSeconds")?.and_then(|grace| i64::try_from(grace).ok());
     }

@@ -1,4 +1,4 @@
-//! GET of a collection: selected, in pages, at the revision that was asked for.
+//! GET of a collection: selectors, pages, and the requested revision.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::http::Body;
 use crate::status::ApiError;
 use crate::store::{Key, Listing, Revision};
 
-/// A list of objects that are not copied to be written.
+/// A list that serializes its objects without copying them.
 #[derive(Serialize)]
 struct List<'a> {
     kind: String,
@@ -56,7 +56,7 @@ fn write<'a>(
 ) -> Result<Response<Body>, ApiError> {
     let resource = call.resource();
     let unknown_fields = call.api.behaviour.unknown_fields;
-    let objects = objects.map(|object| negotiation::shown(resource, object, unknown_fields));
+    let objects = objects.map(|object| negotiation::converted(resource, object, unknown_fields));
     let (kind, api_version, items) = match &call.media {
         Media::Object => (format!("{}List", resource.kind), resource.api_version(), objects.collect()),
         Media::Metadata(version) => {
@@ -74,39 +74,40 @@ fn write<'a>(
     Ok(response::json(StatusCode::OK, &List { kind, api_version, metadata, items }))
 }
 
-/// The collection as it is, or as it was at the revision that the page or the request names.
+/// The current collection, or that at the revision of the continue token or of the request.
 fn at_revision(call: &Call, after: Option<&Continue>) -> Result<Listing, ApiError> {
     let (store, resource) = (&call.api.store, call.resource().name);
-    let namespace = call.target.namespace.as_deref();
-    let asked = match call.query.get("resourceVersion") {
+    let namespace = call.info.namespace.as_deref();
+    let requested = match call.query.get("resourceVersion") {
         None | Some("0") => None,
         Some(_) => call.query.number("resourceVersion")?,
     };
     let exact = match call.query.get("resourceVersionMatch") {
         None | Some("NotOlderThan") => after.map(|after| after.revision),
-        Some("Exact") if after.is_none() && asked.is_some() => asked,
+        Some("Exact") if after.is_none() && requested.is_some() => requested,
         Some("Exact") => {
-            let said = "resourceVersionMatch=Exact needs a resourceVersion other than 0, and no continue";
-            return Err(ApiError::bad_request(said));
+            let message =
+                "resourceVersionMatch=Exact requires a resourceVersion other than 0, and no continue";
+            return Err(ApiError::bad_request(message));
         }
         Some(other) => {
-            let said = format!("resourceVersionMatch: {other:?} is not one of NotOlderThan, Exact");
-            return Err(ApiError::bad_request(said));
+            let message = format!("resourceVersionMatch: {other:?} is not one of NotOlderThan, Exact");
+            return Err(ApiError::bad_request(message));
         }
     };
-    if asked.or(exact).is_some_and(|asked| asked > store.revision()) {
-        return Err(ApiError::too_large_version(asked.or(exact).unwrap_or_default(), store.revision()));
+    if requested.or(exact).is_some_and(|requested| requested > store.revision()) {
+        return Err(ApiError::too_large_version(requested.or(exact).unwrap_or_default(), store.revision()));
     }
     match exact {
         None => Ok(store.list(resource, namespace)),
         Some(revision) => store.list_at(resource, namespace, revision).map_err(|out| match after {
             Some(_) => ApiError::expired("The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter."),
-            None => ApiError::too_old(out.asked, out.oldest),
+            None => ApiError::too_old(out.requested, out.oldest),
         }),
     }
 }
 
-/// Where the next page begins, and at which revision.
+/// A continue token: the last key of the previous page, and the revision of the list.
 #[derive(Debug, PartialEq, Eq)]
 struct Continue {
     revision: Revision,
@@ -140,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_token_is_read_as_it_was_written() {
+    fn continue_token_round_trips() {
         let token = Continue::after(7, &Key::new("pods", "a", "b"));
         assert_eq!(Continue::decode(&token.encode()).unwrap(), token);
         assert!(Continue::decode("x").is_err());

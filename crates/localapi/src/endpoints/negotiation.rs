@@ -1,18 +1,18 @@
-//! What a client can read, from its Accept header, and objects turned into that: themselves, table rows, or metadata only.
-//! We write JSON; a client that would rather have protobuf lists JSON as its second choice.
+//! Content negotiation by the Accept header, and the conversion of objects to the result: the object, a table, or only its
+//! metadata. Responses are JSON; a client that prefers protobuf lists JSON as its second choice.
 
 use std::borrow::Cow;
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-use crate::encoding::MAPS;
+use crate::encoding::OMITEMPTY_MAPS;
 use crate::events;
 use crate::resources::Resource;
 use crate::status::ApiError;
 use crate::table;
 
-/// How objects are written.
+/// The form of objects in a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Media {
     Object,
@@ -23,7 +23,7 @@ pub(crate) enum Media {
 }
 
 impl Media {
-    /// The first entry of the header that we can write. Weights are ignored, as clients send them in order.
+    /// The first supported entry of the header. Weights are ignored, because clients send entries in order of preference.
     pub(crate) fn negotiate(accept: &str) -> Result<Self, ApiError> {
         if accept.trim().is_empty() {
             return Ok(Self::Object);
@@ -57,7 +57,7 @@ fn entry(entry: &str) -> Option<Media> {
     }
 }
 
-/// What rows of a table carry of their object (`includeObject`).
+/// What the rows of a table contain of their object (`includeObject`).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Include {
     Nothing,
@@ -72,32 +72,32 @@ impl Include {
             None | Some("Metadata") => Ok(Self::Metadata),
             Some("Object") => Ok(Self::Object),
             Some(other) => {
-                let said = format!("includeObject: {other:?} is not one of None, Metadata, Object");
-                Err(ApiError::bad_request(said))
+                let message = format!("includeObject: {other:?} is not one of None, Metadata, Object");
+                Err(ApiError::bad_request(message))
             }
         }
     }
 }
 
-/// The object as `resource` shows it: stored objects carry the version they were stored in. `unknown_fields` adds some.
-pub(crate) fn shown<'a>(resource: &Resource, object: &'a Value, unknown_fields: bool) -> Cow<'a, Value> {
-    let mut shown = if resource.group == events::GROUP {
+/// The object in the version of `resource`. `unknown_fields` adds fields that no client knows.
+pub(crate) fn converted<'a>(resource: &Resource, object: &'a Value, unknown_fields: bool) -> Cow<'a, Value> {
+    let mut converted = if resource.group == events::GROUP {
         Cow::Owned(events::to_events_group(object))
     } else {
         Cow::Borrowed(object)
     };
     if unknown_fields {
-        add_unknown_fields(shown.to_mut());
+        add_unknown_fields(converted.to_mut());
     }
-    shown
+    converted
 }
 
-/// Whether users or nodes choose the keys below this field: a field added there would be another label, resource or setting.
+/// Whether users or nodes choose the keys of this map: an added key would be another label, resource or setting.
 fn has_free_keys(field: &str) -> bool {
-    MAPS.contains(&field) || field == "selector"
+    OMITEMPTY_MAPS.contains(&field) || field == "selector"
 }
 
-/// Puts fields that no client knows next to all others, however deep.
+/// Adds unknown fields to every struct of the tree.
 fn add_unknown_fields(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -114,7 +114,7 @@ fn add_unknown_fields(value: &mut Value) {
     }
 }
 
-/// Only who an object is.
+/// The object as `PartialObjectMetadata`.
 pub(crate) fn metadata_only(object: &Value, version: &str) -> Value {
     json!({
         "kind": "PartialObjectMetadata",
@@ -123,7 +123,7 @@ pub(crate) fn metadata_only(object: &Value, version: &str) -> Value {
     })
 }
 
-/// Objects as rows.
+/// The objects as a `Table`.
 pub(crate) fn as_table(
     resource: &Resource,
     objects: &[Value],
@@ -150,7 +150,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_entry_we_can_write_wins() {
+    fn first_supported_accept_entry_is_selected() {
         for (accept, expected) in [
             ("", Media::Object),
             ("*/*", Media::Object),
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_that_reads_no_json_is_refused() {
+    fn client_that_does_not_accept_json_is_refused() {
         let refused = Media::negotiate("application/vnd.kubernetes.protobuf").unwrap_err();
         assert_eq!(refused.code, http::StatusCode::NOT_ACCEPTABLE);
     }

@@ -1,4 +1,4 @@
-//! PATCH: which of the three kinds it is, from its content type, and what it makes of the stored object.
+//! PATCH: the content type selects one of the three kinds of patches.
 
 use serde_json::Value;
 
@@ -11,14 +11,14 @@ use crate::status::ApiError;
 /// The stored object with the patch of this call applied.
 pub(super) fn patched(call: &Call, current: &Value) -> Result<Value, ApiError> {
     let kind = PatchKind::from_media_type(&call.content_type).ok_or_else(|| {
-        let said = format!(
-            "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json; it was {} (server-side apply is not built)",
+        let message = format!(
+            "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json; it was {} (server-side apply is not supported)",
             call.content_type
         );
-        ApiError::unsupported_media_type(said)
+        ApiError::unsupported_media_type(message)
     })?;
     let patch: Value = serde_json::from_slice(&call.body)
-        .map_err(|error| ApiError::bad_request(format!("the patch is no JSON: {error}")))?;
+        .map_err(|error| ApiError::bad_request(format!("the patch is not JSON: {error}")))?;
     let resource = call.resource();
     let in_events_group = resource.group == events::GROUP;
     let shown = if in_events_group { events::to_events_group(current) } else { current.clone() };
@@ -33,12 +33,12 @@ pub(super) fn patched(call: &Call, current: &Value) -> Result<Value, ApiError> {
 }
 
 fn refused(call: &Call, error: &patch::PatchError) -> ApiError {
-    let said = error.to_string();
+    let message = error.to_string();
     match error.status() {
-        413 => ApiError::too_large_patch(said),
-        415 => ApiError::unsupported_media_type(said),
-        422 => ApiError::unprocessable(call.resource(), call.name(), said),
-        500 => ApiError::internal(said),
-        _ => ApiError::bad_request(said),
+        413 => ApiError::too_large_patch(message),
+        415 => ApiError::unsupported_media_type(message),
+        422 => ApiError::unprocessable(call.resource(), call.name(), message),
+        500 => ApiError::internal(message),
+        _ => ApiError::bad_request(message),
     }
 }

@@ -1,4 +1,4 @@
-//! The response with one object, in the form that the client negotiated.
+//! The response with one object, in the negotiated form.
 
 use ::http::{Response, StatusCode};
 use serde_json::Value;
@@ -9,9 +9,9 @@ use crate::http::Body;
 pub(super) use crate::http::response::{JSON, failure, json};
 use crate::status::ApiError;
 
-/// One object in the form the client asked for.
+/// Writes one object in the negotiated form.
 pub(super) fn object(call: &Call, code: StatusCode, object: &Value) -> Result<Response<Body>, ApiError> {
-    let object = negotiation::shown(call.resource(), object, call.api.behaviour.unknown_fields);
+    let object = negotiation::converted(call.resource(), object, call.api.behaviour.unknown_fields);
     Ok(match &call.media {
         Media::Object => json(code, &*object),
         Media::Metadata(version) => json(code, &negotiation::metadata_only(&object, version)),

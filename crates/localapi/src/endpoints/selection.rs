@@ -1,4 +1,4 @@
-//! Which objects of a collection a request is about: the label selector, the field selector, and one name.
+//! The objects of a collection that a request selects: by labels, by fields, and by one name.
 
 use serde_json::Value;
 
@@ -7,12 +7,12 @@ use crate::object;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::ApiError;
 
-/// The objects a list, watch or collection means.
+/// The selectors of a list, watch or deletecollection.
 #[derive(Debug)]
 pub(super) struct Selection {
     labels: Option<LabelSelector>,
     fields: Option<FieldSelector>,
-    /// A watch of one object has its name in the path.
+    /// The name in the path of a watch of one object.
     name: Option<String>,
 }
 
@@ -25,7 +25,7 @@ impl Selection {
         if let Some(fields) = &fields {
             fields.check(call.resource().name).map_err(|error| ApiError::bad_request(error.to_string()))?;
         }
-        Ok(Self { labels, fields, name: call.target.name.clone() })
+        Ok(Self { labels, fields, name: call.info.name.clone() })
     }
 
     pub(super) fn matches(&self, object: &Value) -> bool {

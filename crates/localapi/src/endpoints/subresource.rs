@@ -1,4 +1,4 @@
-//! Subresources and reviews: which handler answers what. Each has a file of its own.
+//! The handlers of subresources and reviews.
 
 mod binding;
 mod eviction;

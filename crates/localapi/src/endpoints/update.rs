@@ -14,7 +14,7 @@ use crate::resources::Resource;
 use crate::status::ApiError;
 use crate::validation::{FieldError, Reason};
 
-/// What was sent, and what is stored.
+/// The object of the request, and the stored one.
 pub(crate) struct Change<'a> {
     pub(crate) sent: Value,
     pub(crate) current: &'a Value,
@@ -28,18 +28,18 @@ pub(super) fn update(call: &Call) -> Result<Response<Body>, ApiError> {
     change(call, Scope::Main, |change| Ok(change.sent))
 }
 
-/// A PUT that makes the object, unless it means one that is gone.
+/// A PUT that creates the object, unless it has the UID of a deleted one.
 fn create_missing(call: &Call) -> Result<Response<Body>, ApiError> {
-    let sent = whole(call)?;
-    let meant = object::uid(&sent);
-    if !meant.is_empty() {
-        let why = format!("Precondition failed: UID in precondition: {meant}, UID in object meta: ");
+    let sent = decode(call)?;
+    let uid = object::uid(&sent);
+    if !uid.is_empty() {
+        let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
         return Err(ApiError::conflict(call.resource(), call.name(), &why));
     }
     create::create_as(call, sent)
 }
 
-/// PUT or PATCH of an object or a part of it: `part` takes from what was sent what belongs to the part.
+/// PUT or PATCH of an object or a subresource: `part` returns the object to store.
 pub(crate) fn change(
     call: &Call,
     scope: Scope,
@@ -47,7 +47,7 @@ pub(crate) fn change(
 ) -> Result<Response<Body>, ApiError> {
     let updated = match call.method {
         Method::PUT => {
-            let sent = whole(call)?;
+            let sent = decode(call)?;
             revise(call, scope, |current| {
                 refuse_unconditional(call.resource(), &sent, current)?;
                 part(Change { sent, current })
@@ -61,21 +61,21 @@ pub(crate) fn change(
     response::object(call, StatusCode::OK, &updated)
 }
 
-/// The object that a PUT sends; it must be the one that the path names.
-fn whole(call: &Call) -> Result<Value, ApiError> {
+/// Decodes the body of a PUT; name and namespace must be those of the path.
+fn decode(call: &Call) -> Result<Value, ApiError> {
     let resource = call.resource();
     let sent = call.object(&resource.api_version(), resource.kind)?;
     let sent = if resource.group == events::GROUP { events::from_events_group(sent) } else { sent };
     let name = object::name(&sent);
     if name != call.name() {
-        let said =
+        let message =
             format!("the name of the object ({name}) does not match the name on the URL ({})", call.name());
-        return Err(ApiError::bad_request(said));
+        return Err(ApiError::bad_request(message));
     }
     let namespace = object::namespace(&sent);
     if !namespace.is_empty() && namespace != call.namespace() {
-        let said = "the namespace of the provided object does not match the namespace sent on the request";
-        return Err(ApiError::bad_request(said));
+        let message = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(ApiError::bad_request(message));
     }
     Ok(sent)
 }
@@ -86,10 +86,10 @@ pub(super) fn revise(
     scope: Scope,
     change: impl FnOnce(&Value) -> Result<Value, ApiError>,
 ) -> Result<Arc<Value>, ApiError> {
-    registry::update(&call.api, &call.user, &call.target, scope, call.query.dry_run()?, change)
+    registry::update(&call.api, &call.user, &call.info, scope, call.query.dry_run()?, change)
 }
 
-/// Some kinds let nobody overwrite what they have not read.
+/// Some kinds require a resource version in a PUT.
 fn refuse_unconditional(resource: &Resource, sent: &Value, current: &Value) -> Result<(), ApiError> {
     if resource.unconditional_update || !["", "0"].contains(&object::resource_version(sent)) {
         return Ok(());
@@ -99,6 +99,6 @@ fn refuse_unconditional(resource: &Resource, sent: &Value, current: &Value) -> R
         reason: Reason::Invalid,
         message: "Invalid value: 0x0: must be specified for an update".to_owned(),
     };
-    // The real server names the plural here, where its other refusals name the kind.
+    // The real server writes the plural here; in other errors it writes the kind.
     Err(ApiError::invalid_of_kind(resource.name, resource.group, object::name(current), &[fault]))
 }

@@ -1,5 +1,5 @@
-//! A watch: what is there or was missed, then every change as it happens, with bookmarks between, until its time is over,
-//! the server stops, or the client is too slow for its queue.
+//! A watch: existing objects or missed changes first, then new changes and bookmarks, until the timeout, the stop of the
+//! server, or the overflow of its queue.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -26,9 +26,9 @@ use crate::resources::Resource;
 use crate::status::ApiError;
 use crate::store::{Change, Event, From, Revision, Subscription};
 
-/// How long a watch lasts that names no time itself.
+/// The timeout of a watch that specifies none.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(30 * 60);
-/// A client may ask for more, and gets this.
+/// The longest timeout that a client can set.
 const MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
@@ -36,11 +36,11 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     let selection = Selection::of(call)?;
     let start = Start::of(call)?;
     let api = &call.api;
-    let subscription = api.store.watch(call.resource().name, call.target.namespace.as_deref(), start.from);
+    let subscription = api.store.watch(call.resource().name, call.info.namespace.as_deref(), start.from);
     let (subscription, failed) = match subscription {
         Ok(subscription) => (Some(subscription), None),
-        // As the real server: the watch begins, and its first and only event is the error.
-        Err(out) => (None, Some(ApiError::too_old(out.asked, out.oldest))),
+        // As in the real server, the error is the first and only event of the watch.
+        Err(out) => (None, Some(ApiError::too_old(out.requested, out.oldest))),
     };
     let view = View {
         resource: call.resource(),
@@ -53,16 +53,16 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     };
     let lifetime = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
     let lifetime = lifetime.map_or(DEFAULT_LIFETIME, Duration::from_secs).min(MAX_LIFETIME);
-    let mut feed = Feed::new(Arc::clone(api), view, lifetime, start.bookmarks);
+    let mut watch_stream = WatchStream::new(Arc::clone(api), view, lifetime, start.bookmarks);
     if let Some(error) = failed {
-        feed.ready.push_back(line("ERROR", &error.to_value()));
+        watch_stream.ready.push_back(line("ERROR", &error.to_value()));
     }
     if let Some(subscription) = subscription {
-        feed.begin(subscription, start.announce);
+        watch_stream.begin(subscription, start.initial_events_end);
     }
-    let frames = stream::unfold(feed, |mut feed| async move {
-        let lines = feed.next().await?;
-        Some((Ok::<_, hyper::Error>(Frame::data(lines)), feed))
+    let frames = stream::unfold(watch_stream, |mut watch_stream| async move {
+        let lines = watch_stream.next().await?;
+        Some((Ok::<_, hyper::Error>(Frame::data(lines)), watch_stream))
     });
     let mut response = Response::new(StreamBody::new(frames).boxed_unsync());
     *response.status_mut() = StatusCode::OK;
@@ -70,12 +70,12 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
     Ok(response)
 }
 
-/// Where the watch begins and what it promised to say.
+/// The start of a watch, and the bookmarks that it sends.
 struct Start {
     from: From,
     bookmarks: bool,
-    /// Say when everything that was there at the beginning has been sent.
-    announce: bool,
+    /// Send a bookmark after the initial objects.
+    initial_events_end: bool,
 }
 
 impl Start {
@@ -86,41 +86,42 @@ impl Start {
         let match_rule = call.query.get("resourceVersionMatch");
         let Some(initial) = call.query.get("sendInitialEvents") else {
             if match_rule.is_some() {
-                let said = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-                return Err(ApiError::bad_request(said));
+                let message =
+                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
+                return Err(ApiError::bad_request(message));
             }
             let from = revision.map_or(From::Everything, From::After);
-            return Ok(Self { from, bookmarks, announce: false });
+            return Ok(Self { from, bookmarks, initial_events_end: false });
         };
         if match_rule != Some("NotOlderThan") {
-            let said = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            return Err(ApiError::bad_request(said));
+            let message = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
+            return Err(ApiError::bad_request(message));
         }
         if initial == "true" {
             if revision.is_some_and(|revision| revision > call.api.store.revision()) {
                 let current = call.api.store.revision();
                 return Err(ApiError::too_large_version(revision.unwrap_or_default(), current));
             }
-            return Ok(Self { from: From::Everything, bookmarks, announce: bookmarks });
+            return Ok(Self { from: From::Everything, bookmarks, initial_events_end: bookmarks });
         }
-        Ok(Self { from: revision.map_or(From::Now, From::After), bookmarks, announce: false })
+        Ok(Self { from: revision.map_or(From::Now, From::After), bookmarks, initial_events_end: false })
     }
 }
 
-/// How events are shown to this client.
+/// How events are written for this client.
 struct View {
     resource: &'static Resource,
     media: Media,
     include: Include,
     selection: Selection,
-    /// Only the first table of a watch names its columns.
+    /// Only the first table of a watch contains the column definitions.
     columns_sent: bool,
     unknown_fields: bool,
     clock: Clock,
 }
 
 impl View {
-    /// An event as this selection sees it: an object that leaves the selection is deleted, one that enters is added.
+    /// The event within the selection: an object that leaves the selection is deleted, one that enters it is added.
     fn select(&self, event: &Event) -> Option<(&'static str, Value)> {
         let was = event.previous.as_ref().is_some_and(|previous| self.selection.matches(previous));
         let is = event.change != Change::Deleted && self.selection.matches(&event.object);
@@ -130,7 +131,7 @@ impl View {
             (true, true) => Some(("MODIFIED", (*event.object).clone())),
             (true, false) if event.change == Change::Deleted => Some(("DELETED", (*event.object).clone())),
             (true, false) => {
-                // As it was when it still belonged here, with the revision of the change.
+                // The last state that matched the selection, with the revision of the change.
                 let mut last = event.previous.as_deref().cloned().unwrap_or_default();
                 object::metadata(&mut last)
                     .insert("resourceVersion".to_owned(), Value::String(event.revision.to_string()));
@@ -139,8 +140,8 @@ impl View {
         }
     }
 
-    fn show(&mut self, kind: &str, object: &Value) -> Bytes {
-        let object = negotiation::shown(self.resource, object, self.unknown_fields);
+    fn write(&mut self, kind: &str, object: &Value) -> Bytes {
+        let object = negotiation::converted(self.resource, object, self.unknown_fields);
         match &self.media {
             Media::Object => line(kind, &object),
             Media::Metadata(version) => line(kind, &negotiation::metadata_only(&object, version)),
@@ -178,18 +179,18 @@ fn line(kind: &str, object: &Value) -> Bytes {
 }
 
 /// The state of one running watch.
-struct Feed {
+struct WatchStream {
     api: Arc<Api>,
     view: View,
     live: Option<Receiver<Event>>,
-    /// Lines that can go out at once.
+    /// Lines that are ready to be sent.
     ready: VecDeque<Bytes>,
     sent_up_to: Revision,
     deadline: Instant,
     bookmarks: Option<Interval>,
 }
 
-impl Feed {
+impl WatchStream {
     fn new(api: Arc<Api>, view: View, lifetime: Duration, bookmarks: bool) -> Self {
         let every = api.behaviour.bookmark_interval;
         let now = Instant::now();
@@ -204,18 +205,18 @@ impl Feed {
         }
     }
 
-    fn begin(&mut self, subscription: Subscription, announce: bool) {
+    fn begin(&mut self, subscription: Subscription, initial_events_end: bool) {
         let Subscription { initial, backlog, live, revision } = subscription;
         for object in initial.iter().filter(|object| self.view.selection.matches(object)).collect::<Vec<_>>()
         {
-            let line = self.view.show("ADDED", object);
+            let line = self.view.write("ADDED", object);
             self.ready.push_back(line);
         }
         for event in &backlog {
             self.queue(event);
         }
         self.sent_up_to = revision;
-        if announce {
+        if initial_events_end {
             self.ready.push_back(self.view.bookmark(revision, true));
         }
         self.live = Some(live);
@@ -224,12 +225,12 @@ impl Feed {
     fn queue(&mut self, event: &Event) {
         self.sent_up_to = self.sent_up_to.max(event.revision);
         if let Some((kind, object)) = self.view.select(event) {
-            let line = self.view.show(kind, &object);
+            let line = self.view.write(kind, &object);
             self.ready.push_back(line);
         }
     }
 
-    /// The next line; none when the watch is over.
+    /// The next line; `None` at the end of the watch.
     async fn next(&mut self) -> Option<Bytes> {
         loop {
             if let Some(line) = self.ready.pop_front() {
@@ -241,19 +242,19 @@ impl Feed {
                 () = self.api.closing.cancelled() => return None,
                 () = tokio::time::sleep_until(self.deadline) => return None,
                 event = live.recv() => self.queue(&event?),
-                () = tick(&mut self.bookmarks) => self.mark(),
+                () = tick(&mut self.bookmarks) => self.queue_bookmark(),
             }
         }
     }
 
-    /// A bookmark may name a revision only when all events up to it have gone out before.
-    fn mark(&mut self) {
+    /// Queues a bookmark, after all events up to its revision.
+    fn queue_bookmark(&mut self) {
         let revision = self.api.store.revision();
         loop {
             match self.live.as_mut().map(Receiver::try_recv) {
                 Some(Ok(event)) => self.queue(&event),
                 Some(Err(TryRecvError::Empty)) => break,
-                // Cut off for being slow: events are missing, so nothing may be promised.
+                // The store closed a slow watcher: events are missing, so no bookmark may be sent.
                 Some(Err(TryRecvError::Disconnected)) | None => {
                     self.live = None;
                     return;

@@ -1,6 +1,6 @@
-//! Bodies in protobuf, which newer kubectl sends for the kinds that it makes up itself: read into the JSON tree that the
-//! rest of the server knows. Which kinds is a table in `schema`; a field that the table lacks is refused, never dropped.
-//! Answers are JSON all the same.
+//! Decodes protobuf bodies, which newer kubectl sends for the kinds that it constructs itself, to the JSON tree that the
+//! rest of the server uses. `schema` lists the supported kinds; fields that it lacks are refused, never dropped. Responses
+//! are JSON in any case.
 
 mod schema;
 
@@ -13,83 +13,83 @@ use crate::object;
 use schema::{Field, Message, Type};
 
 pub(crate) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
-/// What every body begins with.
+/// The first bytes of every body.
 const MAGIC: &[u8] = b"k8s\0";
 
-/// A body that cannot be read.
+/// A body that cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum Unreadable {
-    #[error("the body is no protobuf of Kubernetes: {0}")]
+pub(crate) enum DecodeError {
+    #[error("the body is not Kubernetes protobuf: {0}")]
     Malformed(&'static str),
-    #[error("{0} is not known in protobuf here: send JSON")]
+    #[error("{0} is not supported in protobuf: send JSON")]
     Kind(String),
-    #[error("field {1} of {0} is not known in protobuf here: send JSON")]
+    #[error("field {1} of {0} is not supported in protobuf: send JSON")]
     Field(&'static str, u64),
 }
 
 /// The object of a whole body, with its `apiVersion` and `kind`.
-pub(crate) fn decode(body: &[u8]) -> Result<Value, Unreadable> {
-    let envelope = body.strip_prefix(MAGIC).ok_or(Unreadable::Malformed("it does not begin with k8s"))?;
+pub(crate) fn decode(body: &[u8]) -> Result<Value, DecodeError> {
+    let envelope = body.strip_prefix(MAGIC).ok_or(DecodeError::Malformed("it does not begin with k8s"))?;
     let envelope = message(&schema::ENVELOPE, envelope)?;
     let text = |pointer: &str| object::text(&envelope, pointer).to_owned();
     let (api_version, kind) = (text("/typeMeta/apiVersion"), text("/typeMeta/kind"));
     let found = schema::of(&api_version, &kind);
-    let schema = found.ok_or_else(|| Unreadable::Kind(format!("{api_version} {kind}")))?;
-    let raw = STANDARD.decode(text("/raw")).map_err(|_| Unreadable::Malformed("it has no object"))?;
+    let schema = found.ok_or_else(|| DecodeError::Kind(format!("{api_version} {kind}")))?;
+    let raw = STANDARD.decode(text("/raw")).map_err(|_| DecodeError::Malformed("it contains no object"))?;
     let mut object = message(schema, &raw)?;
     object["apiVersion"] = json!(api_version);
     object["kind"] = json!(kind);
     Ok(object)
 }
 
-fn message(schema: &Message, mut bytes: &[u8]) -> Result<Value, Unreadable> {
+fn message(schema: &Message, mut bytes: &[u8]) -> Result<Value, DecodeError> {
     let mut object = Map::new();
     while !bytes.is_empty() {
         let tag = varint(&mut bytes)?;
         let content = content(tag & 7, &mut bytes)?;
         let number = tag >> 3;
         let field = schema.fields.iter().find(|field| u64::from(field.number) == number);
-        let field = field.ok_or(Unreadable::Field(schema.name, number))?;
+        let field = field.ok_or(DecodeError::Field(schema.name, number))?;
         put(&mut object, field, content)?;
     }
     Ok(Value::Object(object))
 }
 
-/// What a field holds on the wire.
+/// The encoded value of a field.
 #[derive(Clone, Copy, Debug)]
 enum Content<'a> {
     Number(u64),
     Bytes(&'a [u8]),
 }
 
-fn content<'a>(wire: u64, bytes: &mut &'a [u8]) -> Result<Content<'a>, Unreadable> {
+fn content<'a>(wire: u64, bytes: &mut &'a [u8]) -> Result<Content<'a>, DecodeError> {
     match wire {
         0 => Ok(Content::Number(varint(bytes)?)),
         2 => {
             let length = usize::try_from(varint(bytes)?).unwrap_or(usize::MAX);
             let (content, rest) =
-                bytes.split_at_checked(length).ok_or(Unreadable::Malformed("it is cut off"))?;
+                bytes.split_at_checked(length).ok_or(DecodeError::Malformed("it is truncated"))?;
             *bytes = rest;
             Ok(Content::Bytes(content))
         }
-        _ => Err(Unreadable::Malformed("it has a field of a type that no object has")),
+        _ => Err(DecodeError::Malformed("it has a field of an unsupported wire type")),
     }
 }
 
-fn varint(bytes: &mut &[u8]) -> Result<u64, Unreadable> {
+fn varint(bytes: &mut &[u8]) -> Result<u64, DecodeError> {
     let mut value = 0;
     for shift in (0..64).step_by(7) {
-        let (first, rest) = bytes.split_first().ok_or(Unreadable::Malformed("it is cut off"))?;
+        let (first, rest) = bytes.split_first().ok_or(DecodeError::Malformed("it is truncated"))?;
         *bytes = rest;
         value |= u64::from(first & 0x7f) << shift;
         if first & 0x80 == 0 {
             return Ok(value);
         }
     }
-    Err(Unreadable::Malformed("it has a number that is too long"))
+    Err(DecodeError::Malformed("it has a varint that is too long"))
 }
 
-fn put(object: &mut Map<String, Value>, field: &Field, content: Content<'_>) -> Result<(), Unreadable> {
+fn put(object: &mut Map<String, Value>, field: &Field, content: Content<'_>) -> Result<(), DecodeError> {
     let name = field.name.to_owned();
     match field.kind {
         Type::Many(kind) => {
@@ -107,7 +107,7 @@ fn put(object: &mut Map<String, Value>, field: &Field, content: Content<'_>) -> 
                 match tag >> 3 {
                     1 => key = single(&Type::Text, content)?,
                     2 => value = single(values, content)?,
-                    number => return Err(Unreadable::Field("a map", number)),
+                    number => return Err(DecodeError::Field("a map", number)),
                 }
             }
             let key = key.as_str().unwrap_or_default().to_owned();
@@ -115,7 +115,7 @@ fn put(object: &mut Map<String, Value>, field: &Field, content: Content<'_>) -> 
                 map.insert(key, value);
             }
         }
-        // The wire has every text of an object, set or not.
+        // Protobuf encodes unset strings of an object as empty ones.
         Type::Text | Type::Time if matches!(content, Content::Bytes([])) => {}
         Type::Text | Type::Texts | Type::Bytes | Type::Time | Type::Bool | Type::Int | Type::Message(_) => {
             object.insert(name, single(&field.kind, content)?);
@@ -124,11 +124,11 @@ fn put(object: &mut Map<String, Value>, field: &Field, content: Content<'_>) -> 
     Ok(())
 }
 
-fn single(kind: &Type, content: Content<'_>) -> Result<Value, Unreadable> {
+fn single(kind: &Type, content: Content<'_>) -> Result<Value, DecodeError> {
     match (kind, content) {
         (Type::Text, Content::Bytes(text)) => {
-            let text =
-                std::str::from_utf8(text).map_err(|_| Unreadable::Malformed("it has a text that is none"))?;
+            let text = std::str::from_utf8(text)
+                .map_err(|_| DecodeError::Malformed("it has a string that is not UTF-8"))?;
             Ok(json!(text))
         }
         (Type::Bytes, Content::Bytes(bytes)) => Ok(json!(STANDARD.encode(bytes))),
@@ -138,7 +138,7 @@ fn single(kind: &Type, content: Content<'_>) -> Result<Value, Unreadable> {
             let time = message(&schema::TIME, time)?;
             let second = time["seconds"].as_i64().unwrap_or_default();
             let at = Timestamp::from_second(second)
-                .map_err(|_| Unreadable::Malformed("it has an impossible time"))?;
+                .map_err(|_| DecodeError::Malformed("it has an invalid time"))?;
             Ok(json!(object::time(at)))
         }
         (Type::Message(schema), Content::Bytes(bytes)) => message(schema, bytes),
@@ -150,8 +150,8 @@ fn single(kind: &Type, content: Content<'_>) -> Result<Value, Unreadable> {
     }
 }
 
-fn mistyped() -> Unreadable {
-    Unreadable::Malformed("it has a field of another type than its kind says")
+fn mistyped() -> DecodeError {
+    DecodeError::Malformed("it has a field with the wrong wire type")
 }
 
 #[cfg(test)]
@@ -218,9 +218,9 @@ mod tests {
         let kind = decode(&body("v1", "Pod", b"")).unwrap_err();
         assert_eq!(kind.to_string(), "v1 Pod is not known in protobuf here: send JSON");
         let field = decode(&body("v1", "ConfigMap", &bytes(9, b"new"))).unwrap_err();
-        assert_eq!(field, Unreadable::Field("ConfigMap", 9));
+        assert_eq!(field, DecodeError::Field("ConfigMap", 9));
         for bad in [b"{}".as_slice(), b"k8s\0\x0a\x7f", b"k8s\0\x0d1234"] {
-            assert!(matches!(decode(bad), Err(Unreadable::Malformed(_))), "{bad:?}");
+            assert!(matches!(decode(bad), Err(DecodeError::Malformed(_))), "{bad:?}");
         }
         let mistyped = decode(&body("v1", "ConfigMap", &number(1, 1))).unwrap_err();
         assert_eq!(mistyped, super::mistyped());

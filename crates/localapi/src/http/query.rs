@@ -1,8 +1,8 @@
-//! The query of a request, decoded, and the parameters that several verbs share.
+//! The query parameters of a request.
 
 use crate::status::ApiError;
 
-/// Parameters in the order they came.
+/// Decoded parameters, in the order of the request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Query(Vec<(String, String)>);
 
@@ -15,7 +15,7 @@ impl Query {
         Self(pairs.collect())
     }
 
-    /// The first value of a parameter that is there and not empty.
+    /// The first non-empty value of a parameter.
     pub(crate) fn get(&self, name: &str) -> Option<&str> {
         let mut found = self.0.iter().filter(|(own, value)| own == name && !value.is_empty());
         found.next().map(|(_, value)| value.as_str())
@@ -37,12 +37,12 @@ impl Query {
             .map(|value| {
                 value
                     .parse()
-                    .map_err(|_| ApiError::bad_request(format!("{name}: {value:?} is no whole number")))
+                    .map_err(|_| ApiError::bad_request(format!("{name}: {value:?} is not an integer")))
             })
             .transpose()
     }
 
-    /// Whether the request shall change nothing. `All` is the one allowed value.
+    /// Whether the request is a dry run. `All` is the only allowed value.
     pub(crate) fn dry_run(&self) -> Result<bool, ApiError> {
         match self.get("dryRun") {
             None => Ok(false),
@@ -54,7 +54,7 @@ impl Query {
     }
 }
 
-/// Undoes percent encoding, and `+` for a space. What is no text becomes U+FFFD.
+/// Decodes percent encoding, and `+` as a space. Invalid UTF-8 becomes U+FFFD.
 pub(crate) fn decode(text: &str) -> String {
     let bytes = text.as_bytes();
     let mut decoded = Vec::with_capacity(bytes.len());
@@ -78,7 +78,7 @@ pub(crate) fn decode(text: &str) -> String {
     String::from_utf8_lossy(&decoded).into_owned()
 }
 
-/// A name or value for a query: all but letters, digits and `-_.~` as percent signs, and `+` for a space.
+/// Encodes a name or value for a query: a space as `+`, and everything except letters, digits and `-_.~` as percent escapes.
 pub(crate) fn encode(text: &str) -> String {
     let mut encoded = String::with_capacity(text.len());
     for byte in text.bytes() {
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_encoded_decodes_to_itself() {
+    fn query_encoding_round_trips() {
         assert_eq!(encode("a b+c&d=é"), "a+b%2Bc%26d%3D%C3%A9");
         assert_eq!(decode(&encode("a b+c&d=é%")), "a b+c&d=é%");
         let query = Query::parse("a=false&b=0&c&d=yes&e=1&e=0");
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_decoded() {
+    fn query_parameters_are_decoded() {
         let query = Query::parse("labelSelector=a%3Db%2Cc+in+%28d%29&watch&limit=5&empty=");
         assert_eq!(query.get("labelSelector"), Some("a=b,c in (d)"));
         assert!(query.flag("watch"));
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn bad_numbers_and_dry_runs_are_named() {
+    fn invalid_numbers_and_dry_runs_are_refused_by_name() {
         let query = Query::parse("limit=many&dryRun=Some");
         assert!(query.number("limit").unwrap_err().message.contains("limit"));
         assert!(query.dry_run().unwrap_err().message.contains("\"All\""));

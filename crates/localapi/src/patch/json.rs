@@ -4,9 +4,10 @@ use serde_json::Value;
 
 use super::PatchError;
 
-/// What a server takes in one request, so that a small patch cannot ask for endless work.
+/// The limit of the real server.
 const MAX_OPERATIONS: usize = 10_000;
-/// Bytes that all `copy` operations of one patch may add.
+/// The total size of all `copy` operations of one patch, in bytes: a small patch could otherwise grow an object without
+/// limit.
 const MAX_COPIED: usize = 3 * 1024 * 1024;
 
 pub(super) fn apply(current: &Value, patch: &Value) -> Result<Value, PatchError> {
@@ -81,12 +82,12 @@ fn add(document: &mut Value, path: &Pointer, value: Value, operation: &str) -> R
         *document = value;
         return Ok(());
     };
-    let place = walk_mut(document, parent).ok_or_else(|| missing(operation, path))?;
-    if let Value::Object(map) = place {
+    let target = walk_mut(document, parent).ok_or_else(|| missing(operation, path))?;
+    if let Value::Object(map) = target {
         map.insert(last.to_owned(), value);
         return Ok(());
     }
-    let Value::Array(list) = place else { return Err(missing(operation, path)) };
+    let Value::Array(list) = target else { return Err(missing(operation, path)) };
     let index = if last == "-" { Some(list.len()) } else { array_index(last) };
     let index = index.filter(|index| *index <= list.len()).ok_or_else(|| bad_index(operation, path))?;
     list.insert(index, value);
@@ -97,22 +98,22 @@ fn remove(document: &mut Value, path: &Pointer, operation: &str) -> Result<Value
     let Some((parent, last)) = path.split_last() else {
         return Ok(document.take());
     };
-    let place = walk_mut(document, parent).ok_or_else(|| missing(operation, path))?;
-    if let Value::Object(map) = place {
+    let target = walk_mut(document, parent).ok_or_else(|| missing(operation, path))?;
+    if let Value::Object(map) = target {
         return map.remove(last).ok_or_else(|| missing(operation, path));
     }
-    let Value::Array(list) = place else { return Err(missing(operation, path)) };
+    let Value::Array(list) = target else { return Err(missing(operation, path)) };
     let index = array_index(last).filter(|index| *index < list.len());
     Ok(list.remove(index.ok_or_else(|| bad_index(operation, path))?))
 }
 
 fn replace(document: &mut Value, path: &Pointer, value: Value) -> Result<(), PatchError> {
-    let place = walk_mut(document, &path.tokens).ok_or_else(|| missing("replace", path))?;
-    *place = value;
+    let target = walk_mut(document, &path.tokens).ok_or_else(|| missing("replace", path))?;
+    *target = value;
     Ok(())
 }
 
-/// A path that is not there holds null, as far as a test can tell.
+/// For `test`, a missing path equals null.
 fn test(document: &Value, path: &Pointer, expected: &Value) -> Result<(), PatchError> {
     let found = path.find(document).unwrap_or(&Value::Null);
     if same(found, expected) {
@@ -150,7 +151,7 @@ fn bad_index(operation: &str, path: &Pointer) -> PatchError {
     ))
 }
 
-/// A JSON pointer (RFC 6901), taken apart and unescaped.
+/// A JSON pointer (RFC 6901), split and unescaped.
 struct Pointer<'a> {
     text: &'a str,
     tokens: Vec<String>,
@@ -178,14 +179,14 @@ impl<'a> Pointer<'a> {
     }
 
     fn find<'v>(&self, document: &'v Value) -> Option<&'v Value> {
-        self.tokens.iter().try_fold(document, |place, token| {
-            if let Value::Array(list) = place { list.get(array_index(token)?) } else { place.get(token) }
+        self.tokens.iter().try_fold(document, |target, token| {
+            if let Value::Array(list) = target { list.get(array_index(token)?) } else { target.get(token) }
         })
     }
 }
 
 fn walk_mut<'v>(document: &'v mut Value, tokens: &[String]) -> Option<&'v mut Value> {
-    tokens.iter().try_fold(document, |place, token| match place {
+    tokens.iter().try_fold(document, |target, token| match target {
         Value::Array(list) => list.get_mut(array_index(token)?),
         Value::Object(map) => map.get_mut(token),
         Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_) => None,

@@ -1,11 +1,11 @@
-//! What strategic merge knows of the built-in types: which lists are merged, and by which key.
+//! The patch strategies of the built-in types: which lists are merged, and by which key.
 //!
-//! Every list that is not named here is replaced as a whole.
+//! All other lists are replaced.
 
-/// The type of a place in an object.
+/// The type of a value in an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Shape {
-    /// A place without merged lists at or below it.
+    /// A value without merged lists.
     Plain,
     /// An object whose only merged lists are those of its metadata.
     Object,
@@ -32,7 +32,7 @@ pub(super) enum Shape {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ListMerge {
     Replace,
-    /// Elements are maps, told apart by this field.
+    /// Elements are maps with this merge key.
     ByKey(&'static str),
     /// Elements are scalars.
     Set,
@@ -55,7 +55,7 @@ const PLAIN_RESOURCES: [&str; 12] = [
 ];
 
 impl Shape {
-    /// `None` where the type is not built in: such objects have no strategy.
+    /// `None` if the type is not built in: such objects have no patch strategy.
     pub(super) fn of_resource(resource: &str) -> Option<Self> {
         let plural = resource.split('/').next().unwrap_or_default();
         match plural {

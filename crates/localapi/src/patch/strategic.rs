@@ -1,4 +1,4 @@
-//! Strategic merge patch: a merge patch that merges lists too, by the keys in [`super::schema`], and takes directives.
+//! Strategic merge patch: a merge patch that also merges lists, by the keys in [`super::schema`], and has directives.
 //!
 //! Directives are map keys: `$patch`, `$retainKeys`, `$deleteFromPrimitiveList/<field>`, `$setElementOrder/<field>`.
 
@@ -59,7 +59,7 @@ fn merge_value(before: Value, change: Value, field: &str, shape: Shape) -> Resul
     }
 }
 
-/// `$retainKeys` lists the fields a map may keep: how one member of a union is swapped for another.
+/// `$retainKeys` lists the fields that a map keeps; clients use it to replace one member of a union by another.
 fn retain_keys(original: &mut Tree, patch: &mut Tree) -> Result<(), PatchError> {
     let Some(keys) = patch.remove(RETAIN_KEYS) else { return Ok(()) };
     let malformed = || PatchError::Malformed("invalid patch format of retainKeys".to_owned());
@@ -78,7 +78,7 @@ fn retain_keys(original: &mut Tree, patch: &mut Tree) -> Result<(), PatchError> 
     Ok(())
 }
 
-/// Merges and orders every list that the patch has an order for, and takes it out of the patch.
+/// Merges every list for which the patch has a `$setElementOrder`, and removes it from the patch.
 fn order_lists(original: &mut Tree, patch: &mut Tree, shape: Shape) -> Result<(), PatchError> {
     let directives: Vec<String> =
         patch.keys().filter(|key| key.starts_with(SET_ELEMENT_ORDER)).cloned().collect();
@@ -123,8 +123,8 @@ fn delete_scalars(original: &mut Tree, field: &str, unwanted: &Value) -> Result<
     Ok(())
 }
 
-/// A value that meets nothing to merge with is taken as it is, without its nulls and directives. A map that is itself
-/// a directive is nothing.
+/// A value without a counterpart in the original is copied without its nulls and directives. `None` for a map that is itself
+/// a directive.
 pub(super) fn without_directives(value: Value) -> Option<Value> {
     match value {
         Value::Object(map) if map.contains_key(DIRECTIVE) => None,
@@ -157,7 +157,7 @@ fn go_type(value: &Value) -> &'static str {
     }
 }
 
-/// A value as Go prints it with `%v`, since that is what these messages hold.
+/// A value as Go formats it with `%v`, which the messages of the real server contain.
 pub(super) fn go_text(value: &Value) -> String {
     match value {
         Value::Null => "<nil>".to_owned(),

@@ -1,11 +1,11 @@
-//! What each kind of patch makes of an object, and how it refuses.
+//! Results and errors of each kind of patch.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::{PatchKind, apply};
 
-/// The object after the patch, or the refusal with its status.
+/// The patched object, or the status and message of the error.
 fn outcome(kind: PatchKind, resource: &str, current: &Value, patch: &Value) -> String {
     match apply(kind, resource, current, patch) {
         Ok(value) => value.to_string(),
@@ -104,7 +104,7 @@ fn json_patch_that_does_not_apply_is_refused_with_422() {
 }
 
 #[test]
-fn json_patch_bounds_its_work() {
+fn json_patch_limits_operations_and_copies() {
     let many = Value::Array(vec![json!({"op": "test", "path": "/a", "value": null}); 10_001]);
     let refusal = "413 The allowed maximum operations in a JSON patch is 10000, got 10001";
     assert_eq!(outcome(PatchKind::Json, "pods", &json!({}), &many), refusal);
@@ -115,7 +115,7 @@ fn json_patch_bounds_its_work() {
 }
 
 #[test]
-fn merge_patch_follows_the_examples_of_its_rfc() {
+fn merge_patch_follows_the_examples_of_rfc_7386() {
     check(
         PatchKind::Merge,
         "anything",
@@ -149,7 +149,7 @@ fn strategic_merge_merges_the_lists_of_a_pod_by_their_keys() {
                 r#"{"spec":{"containers":[{"image":"i:2","name":"a"}]}}"#,
                 r#"{"spec":{"containers":[{"image":"i:2","name":"a"},{"name":"b"}]}}"#,
             ),
-            // A new element comes first: the patch names it, and nothing that is there already.
+            // A new element comes first, because the patch contains no existing element.
             (
                 r#"{"spec":{"containers":[{"name":"a"}]}}"#,
                 r#"{"spec":{"containers":[{"name":"new"}]}}"#,
@@ -191,7 +191,7 @@ fn strategic_merge_merges_the_lists_of_a_pod_by_their_keys() {
 }
 
 #[test]
-fn strategic_merge_knows_the_other_core_types() {
+fn strategic_merge_of_other_core_types() {
     let node = r#"{"status":{"addresses":[{"address":"1","type":"InternalIP"}],"images":[{"names":["a"]}]}}"#;
     check(
         PatchKind::Strategic,
@@ -235,7 +235,7 @@ fn strategic_merge_knows_the_other_core_types() {
 }
 
 #[test]
-fn strategic_merge_obeys_its_directives() {
+fn strategic_merge_applies_directives() {
     check(
         PatchKind::Strategic,
         "pods",
@@ -280,7 +280,7 @@ fn strategic_merge_obeys_its_directives() {
                 r#"{"metadata":{"$setElementOrder/finalizers":["b","a"]}}"#,
                 r#"{"metadata":{"finalizers":["b","a"]}}"#,
             ),
-            // Without anything to merge with, directives vanish.
+            // Directives without a counterpart in the object are dropped.
             ("{}", r#"{"metadata":{"labels":{"$patch":"replace","a":"1"}}}"#, r#"{"metadata":{}}"#),
             (
                 "{}",
@@ -292,7 +292,7 @@ fn strategic_merge_obeys_its_directives() {
 }
 
 #[test]
-fn strategic_merge_refuses_broken_patches() {
+fn strategic_merge_refuses_malformed_patches() {
     let pod = r#"{"spec":{"containers":[{"name":"a"}]}}"#;
     check(
         PatchKind::Strategic,
@@ -343,7 +343,7 @@ fn strategic_merge_refuses_broken_patches() {
 }
 
 #[test]
-fn media_types_name_the_kinds() {
+fn media_type_selects_the_kind_of_patch() {
     let kind = |text| PatchKind::from_media_type(text);
     assert_eq!(kind("application/json-patch+json"), Some(PatchKind::Json));
     assert_eq!(kind("application/merge-patch+json; charset=utf-8"), Some(PatchKind::Merge));
@@ -401,13 +401,13 @@ proptest! {
 
     #[test]
     fn strategic_merge_is_idempotent(from in containers(), patch in containers()) {
-        let once = apply(PatchKind::Strategic, "pods", &from, &patch).expect("keys are there");
+        let once = apply(PatchKind::Strategic, "pods", &from, &patch).expect("the keys exist");
         prop_assert_eq!(apply(PatchKind::Strategic, "pods", &once, &patch), Ok(once));
     }
 
     #[test]
     fn strategic_merge_loses_no_element(from in containers(), patch in containers()) {
-        let merged = apply(PatchKind::Strategic, "pods", &from, &patch).expect("keys are there");
+        let merged = apply(PatchKind::Strategic, "pods", &from, &patch).expect("the keys exist");
         let names = |object: &Value| -> std::collections::BTreeSet<String> {
             let list = object["spec"]["containers"].as_array().into_iter().flatten();
             list.map(|container| container["name"].to_string()).collect()

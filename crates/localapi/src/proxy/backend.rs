@@ -1,5 +1,5 @@
-//! Connections to kubelets and pods: a name becomes an address, TLS is spoken with the right certificate, and one request
-//! is sent over each. It knows nothing of what is asked.
+//! Connections to kubelets and pods: name resolution, TLS with the right client certificate, and one request on each
+//! connection.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -27,13 +27,13 @@ use crate::auth::authority::{Authority, Validity};
 use crate::clock::Clock;
 use crate::http::Body;
 
-/// Who we are to a kubelet, as kubeadm names the real server.
+/// The user name of this server at a kubelet, as kubeadm sets it for the real server.
 const CLIENT: &str = "kube-apiserver-kubelet-client";
 const CLIENT_LIFETIME: Duration = Duration::from_secs(365 * 24 * 3600);
-/// How long name, connection and handshake may take together.
-const DIAL: Duration = Duration::from_secs(10);
+/// The timeout of name resolution, connection and handshake together.
+const DIAL_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A request that got no answer. The words are those that clients of the real server see.
+/// A request without a response. The messages are those of the real server.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum SendError {
     #[error("address not allowed")]
@@ -48,31 +48,36 @@ pub(super) enum SendError {
     Http(#[from] hyper::Error),
 }
 
-/// The ways to speak TLS to the other end.
+/// The TLS configurations for connections to backends.
 #[derive(Debug)]
 pub(crate) struct Backends {
     kubelet: Arc<ClientConfig>,
     kubelet_unverified: Arc<ClientConfig>,
-    anybody: Arc<ClientConfig>,
+    unverified: Arc<ClientConfig>,
 }
 
 impl Backends {
-    /// Makes the client certificate that kubelets ask for. The error says what could not be made.
+    /// Creates the client certificate that kubelets require.
     pub(crate) fn new(
         authority: &Authority,
         clock: &Clock,
         provider: &Arc<CryptoProvider>,
     ) -> Result<Self, String> {
         let verifying = Verifier::of(authority.certificate(), clock.clone(), Arc::clone(provider))?;
-        let taking_any = || Verifier::of_nobody(Arc::clone(provider));
+        let accepting_any = || Verifier::accepting_any(Arc::clone(provider));
         Ok(Self {
             kubelet: Arc::new(as_kubelet_client(authority, clock.now(), verifying, provider)?),
-            kubelet_unverified: Arc::new(as_kubelet_client(authority, clock.now(), taking_any(), provider)?),
-            anybody: Arc::new(config(taking_any(), provider)?.with_no_client_auth()),
+            kubelet_unverified: Arc::new(as_kubelet_client(
+                authority,
+                clock.now(),
+                accepting_any(),
+                provider,
+            )?),
+            unverified: Arc::new(config(accepting_any(), provider)?.with_no_client_auth()),
         })
     }
 
-    /// Sends one request over a connection of its own, and gives back the answer's head; its body comes as it is read.
+    /// Sends one request on a new connection and returns the head of the response; its body is streamed.
     pub(super) async fn send(
         &self,
         streams: &Streams,
@@ -85,10 +90,10 @@ impl Backends {
             Channel::Plain => None,
             Channel::Kubelet => Some(&self.kubelet),
             Channel::KubeletUnverified => Some(&self.kubelet_unverified),
-            Channel::Tls => Some(&self.anybody),
+            Channel::Tls => Some(&self.unverified),
         };
         let guarded = matches!(location.channel, Channel::Plain | Channel::Tls);
-        let dialed = timeout(DIAL, async {
+        let dialed = timeout(DIAL_TIMEOUT, async {
             let stream = connect(host_port, guarded).await?;
             Ok::<_, SendError>(match config {
                 None => Connection::Plain(stream),
@@ -133,8 +138,8 @@ fn as_kubelet_client(
         .map_err(|error| error.to_string())
 }
 
-/// Connects to the first address that answers. Where `guarded`, addresses that only this machine can mean are refused:
-/// a pod may claim any address as its own.
+/// Connects to the first reachable address. If `guarded`, addresses that are only valid on this machine are refused, because
+/// the status of a pod can contain any address.
 async fn connect(host_port: &HostPort, guarded: bool) -> Result<TcpStream, SendError> {
     let failed = |error| SendError::Dial(host_port.clone(), error);
     let addresses: Vec<SocketAddr> =
@@ -174,7 +179,7 @@ async fn exchange(
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     streams.run(permit, async move {
         if let Err(error) = connection.with_upgrades().await {
-            tracing::debug!(err = %error, "a connection to a backend ended badly");
+            tracing::debug!(err = %error, "connection to a backend failed");
         }
     });
     Ok(sender.send_request(request).await?)
@@ -185,7 +190,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_addresses_that_mean_the_same_everywhere_are_global() {
+    fn loopback_link_local_and_multicast_addresses_are_not_global() {
         for (address, expected) in [
             ("10.0.0.1", true),
             ("192.168.1.1", true),

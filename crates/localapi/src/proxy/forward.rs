@@ -1,5 +1,4 @@
-//! Passing a request on and its answer back: which headers go along, upgrades in both directions, and what a client hears
-//! when the other end refuses or is not there.
+//! Forwards requests and responses: headers, upgraded connections, and the errors of unreachable backends.
 
 use std::sync::Arc;
 
@@ -17,11 +16,11 @@ use super::location::Location;
 use crate::http::{Body, response};
 use crate::status::ApiError;
 
-/// How much of a kubelet's refusal is told.
-const REFUSAL_LIMIT: usize = 50_000;
+/// The longest error body of a kubelet that is forwarded, in bytes.
+const MAX_ERROR_BODY: usize = 50_000;
 
-/// Headers about one connection, which mean nothing on the next.
-const OF_CONNECTION: &[&str] = &[
+/// Hop-by-hop headers, which are not forwarded.
+const HOP_BY_HOP: &[&str] = &[
     "connection",
     "keep-alive",
     "proxy-authenticate",
@@ -36,34 +35,34 @@ const OF_CONNECTION: &[&str] = &[
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Upgrade {
     Possible,
-    /// There is no other way to answer.
+    /// The request cannot be answered without an upgrade.
     Required,
 }
 
-/// GETs a log and passes it on as it comes.
+/// GETs a log and streams it to the client.
 pub(super) async fn log(proxy: &Proxy, location: &Location, pod: &str) -> Result<Response<Body>, ApiError> {
     let request = addressed(Request::new(empty()), location)?;
     let sent = proxy.backends.send(&proxy.streams, proxy.streams.permit()?, location, request).await;
-    let response = sent.map_err(|error| ApiError::unexplained(format!("Get \"{location}\": {error}")))?;
+    let response = sent.map_err(|error| ApiError::without_reason(format!("Get \"{location}\": {error}")))?;
     if !(StatusCode::OK..=StatusCode::PARTIAL_CONTENT).contains(&response.status()) {
-        return Err(refusal(response, pod).await);
+        return Err(backend_error(response, pod).await);
     }
-    let mut answer = Response::new(response.into_body().boxed_unsync());
-    answer.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
-    Ok(answer)
+    let mut forwarded = Response::new(response.into_body().boxed_unsync());
+    forwarded.headers_mut().insert(header::CONTENT_TYPE, HeaderValue::from_static("text/plain"));
+    Ok(forwarded)
 }
 
-/// What the kubelet said instead of a log.
-async fn refusal(response: Response<Incoming>, pod: &str) -> ApiError {
+/// The error that the kubelet returned instead of a log.
+async fn backend_error(response: Response<Incoming>, pod: &str) -> ApiError {
     let code = response.status();
-    let said = match Limited::new(response.into_body(), REFUSAL_LIMIT).collect().await {
-        Ok(said) => String::from_utf8_lossy(&said.to_bytes()).into_owned(),
+    let body = match Limited::new(response.into_body(), MAX_ERROR_BODY).collect().await {
+        Ok(body) => String::from_utf8_lossy(&body.to_bytes()).into_owned(),
         Err(error) => return ApiError::internal(error.to_string()),
     };
-    ApiError::of_backend(code, "pods/log", pod, &said)
+    ApiError::of_backend(code, "pods/log", pod, &body)
 }
 
-/// Passes any request on, and turns the connection into a tunnel where both ends agree to.
+/// Forwards any request; if both ends agree to an upgrade, the connection becomes a tunnel.
 pub(super) async fn forward(
     proxy: &Proxy,
     location: &Location,
@@ -88,8 +87,12 @@ pub(super) async fn forward(
         Ok(response) => response,
         Err(SendError::NotAllowed) => return Err(ApiError::address_not_allowed()),
         Err(error) => {
-            let said = format!("error trying to reach service: {error}");
-            return Ok(response::bytes(StatusCode::SERVICE_UNAVAILABLE, "text/plain; charset=utf-8", said));
+            let message = format!("error trying to reach service: {error}");
+            return Ok(response::bytes(
+                StatusCode::SERVICE_UNAVAILABLE,
+                "text/plain; charset=utf-8",
+                message,
+            ));
         }
     };
     let mut response = response.map(BodyExt::boxed_unsync);
@@ -110,9 +113,9 @@ async fn tunnel(
     let sent = proxy.backends.send(&proxy.streams, Arc::clone(&permit), location, request).await;
     let mut response = sent.map_err(|error| match error {
         SendError::NotAllowed => ApiError::address_not_allowed(),
-        error @ SendError::Http(_) => ApiError::unexplained(error.to_string()),
+        error @ SendError::Http(_) => ApiError::without_reason(error.to_string()),
         error @ (SendError::Dial(..) | SendError::TimedOut(_) | SendError::Tls(_)) => {
-            ApiError::unexplained(format!("error dialing backend: {error}"))
+            ApiError::without_reason(format!("error dialing backend: {error}"))
         }
     })?;
     let code = response.status();
@@ -122,23 +125,23 @@ async fn tunnel(
         return Ok(response.map(|_| empty()));
     }
     if code.as_u16() < 400 {
-        let said = format!("invalid upgrade response: status code {}", code.as_u16());
-        return Err(ApiError::unexplained(said));
+        let message = format!("invalid upgrade response: status code {}", code.as_u16());
+        return Err(ApiError::without_reason(message));
     }
     let mut response = response.map(BodyExt::boxed_unsync);
     remove_connection_headers(response.headers_mut());
     Ok(response)
 }
 
-/// Copies both ways until both are at their end: one that says no more may still listen.
+/// Copies in both directions until both have ended: a half-closed connection stays readable.
 async fn join(client: OnUpgrade, backend: OnUpgrade) {
     let joined = async {
         let (client, backend) = tokio::try_join!(client, backend).map_err(std::io::Error::other)?;
         copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(backend)).await
     };
     match joined.await {
-        Ok((up, down)) => tracing::debug!(up, down, "a tunnel ended"),
-        Err(error) => tracing::debug!(err = %error, "a tunnel broke"),
+        Ok((up, down)) => tracing::debug!(up, down, "tunnel closed"),
+        Err(error) => tracing::debug!(err = %error, "tunnel failed"),
     }
 }
 
@@ -146,9 +149,9 @@ fn empty() -> Body {
     Empty::<Bytes>::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-/// The request as the other end shall see it: its own path and host, and nothing of how the client showed us who it is.
+/// The request for the backend: with its path and host, and without the credentials of the client.
 fn addressed(mut request: Request<Body>, location: &Location) -> Result<Request<Body>, ApiError> {
-    let bad = |what: &str| ApiError::bad_request(format!("{what} cannot be asked for"));
+    let bad = |what: &str| ApiError::bad_request(format!("{what} cannot be requested"));
     let path = if location.path_and_query.is_empty() { "/" } else { &location.path_and_query };
     *request.uri_mut() = path.parse().map_err(|_| bad(path))?;
     *request.version_mut() = Version::HTTP_11;
@@ -159,7 +162,7 @@ fn addressed(mut request: Request<Body>, location: &Location) -> Result<Request<
     Ok(request)
 }
 
-/// Sends a reader of a bare `…/proxy` to `…/proxy/`, so that relative links work.
+/// Redirects from a bare `…/proxy` to `…/proxy/`, so that relative links work.
 fn redirection(uri: &::http::Uri) -> Response<Body> {
     let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
     let mut response = Response::new(empty());
@@ -186,7 +189,7 @@ fn remove_connection_headers(headers: &mut HeaderMap) {
     for name in named {
         headers.remove(name);
     }
-    for name in OF_CONNECTION {
+    for name in HOP_BY_HOP {
         headers.remove(*name);
     }
 }
@@ -204,13 +207,13 @@ mod tests {
     }
 
     #[test]
-    fn an_upgrade_is_a_token_of_the_connection_header() {
+    fn upgrade_is_a_token_of_the_connection_header() {
         assert!(wants_upgrade(&headers(&[("connection", "keep-alive, Upgrade"), ("upgrade", "SPDY/3.1")])));
         assert!(!wants_upgrade(&headers(&[("connection", "close"), ("upgrade", "websocket")])));
     }
 
     #[test]
-    fn headers_of_a_connection_stay_on_it() {
+    fn hop_by_hop_headers_are_removed() {
         let mut sent =
             headers(&[("connection", "x-own, close"), ("x-own", "1"), ("te", "t"), ("accept", "a")]);
         remove_connection_headers(&mut sent);
@@ -218,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn the_other_end_does_not_see_how_the_client_showed_who_it_is() {
+    fn credentials_of_the_client_are_not_forwarded() {
         let mut request = Request::new(empty());
         *request.headers_mut() =
             headers(&[("authorization", "Bearer secret"), ("host", "api"), ("accept", "a")]);
@@ -231,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bare_proxy_is_sent_on_to_its_root() {
+    fn bare_proxy_path_is_redirected_to_its_root() {
         let response = redirection(&"/api/v1/nodes/n/proxy?a=b".parse().unwrap());
         assert_eq!(response.status(), StatusCode::MOVED_PERMANENTLY);
         assert_eq!(response.headers()[header::LOCATION], "/api/v1/nodes/n/proxy/?a=b");

@@ -1,5 +1,5 @@
-//! Where the other end of a stream is, read from the objects of pod and node, and what is asked there: the paths and
-//! parameters of the kubelet's own API. Pure: it dials nothing.
+//! The location of a backend, from the pod and node objects, and the paths and parameters of the kubelet's API. Pure
+//! functions.
 
 use std::fmt;
 
@@ -10,22 +10,22 @@ use crate::http::{Query, encode};
 use crate::object::{self, items, text};
 use crate::status::ApiError;
 
-/// Where a kubelet listens that says nothing else.
+/// The port of a kubelet whose node reports none.
 const KUBELET_PORT: u16 = 10250;
-/// Which of a node's addresses is taken: the order that kubeadm gives the real server.
-const PREFERRED: &[&str] = &["InternalIP", "ExternalIP", "Hostname"];
-/// What `kubectl` calls the streams of exec and attach, and what the kubelet calls them.
+/// The preferred types of node addresses, in the order that kubeadm sets for the real server.
+const PREFERRED_ADDRESS_TYPES: &[&str] = &["InternalIP", "ExternalIP", "Hostname"];
+/// The streams of exec and attach: the parameter of the API, and that of the kubelet.
 const STREAMS: &[(&str, &str)] =
     &[("stdin", "input"), ("stdout", "output"), ("stderr", "error"), ("tty", "tty")];
 
-/// How the other end is spoken to.
+/// The protocol of a connection to a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Channel {
-    /// TLS with our client certificate; a certificate that our authority signed must be good.
+    /// TLS with the server's client certificate; a serving certificate of the cluster's authority must be valid.
     Kubelet,
-    /// TLS with our client certificate; any certificate is good.
+    /// TLS with the server's client certificate; any serving certificate is accepted.
     KubeletUnverified,
-    /// TLS without a certificate of ours; any certificate is good.
+    /// TLS without a client certificate; any serving certificate is accepted.
     Tls,
     Plain,
 }
@@ -58,28 +58,28 @@ impl fmt::Display for Location {
     }
 }
 
-/// Where the kubelet of this node listens.
+/// The address of the kubelet of this node.
 pub(super) fn kubelet(node: &Value) -> Result<HostPort, ApiError> {
     let addresses = items(node, "/status/addresses");
     let of_kind = |kind: &&str| {
         let found = addresses.iter().find(|address| text(address, "/type") == *kind);
         found.map(|address| text(address, "/address").to_owned()).filter(|address| !address.is_empty())
     };
-    let Some(host) = PREFERRED.iter().find_map(of_kind) else {
+    let Some(host) = PREFERRED_ADDRESS_TYPES.iter().find_map(of_kind) else {
         let known: Vec<String> = addresses
             .iter()
             .map(|address| format!("{{{} {}}}", text(address, "/type"), text(address, "/address")))
             .collect();
-        let said = format!("no preferred addresses found; known addresses: [{}]", known.join(" "));
-        return Err(ApiError::unexplained(said));
+        let message = format!("no preferred addresses found; known addresses: [{}]", known.join(" "));
+        return Err(ApiError::without_reason(message));
     };
     let port = node.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64);
     let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
     Ok(HostPort { host, port: port.unwrap_or(KUBELET_PORT) })
 }
 
-/// The container that is meant: the one that was asked for, or the only one.
-pub(super) fn container<'a>(pod: &'a Value, asked: Option<&str>) -> Result<&'a str, ApiError> {
+/// The requested container, or the only one of the pod.
+pub(super) fn container<'a>(pod: &'a Value, requested: Option<&str>) -> Result<&'a str, ApiError> {
     let all = ["initContainers", "containers", "ephemeralContainers"];
     let all: Vec<&str> = all
         .iter()
@@ -87,16 +87,16 @@ pub(super) fn container<'a>(pod: &'a Value, asked: Option<&str>) -> Result<&'a s
         .map(|container| text(container, "/name"))
         .collect();
     let name = object::name(pod);
-    if let Some(asked) = asked {
-        let found = all.into_iter().find(|container| *container == asked);
-        let refused = || ApiError::bad_request(format!("container {asked} is not valid for pod {name}"));
+    if let Some(requested) = requested {
+        let found = all.into_iter().find(|container| *container == requested);
+        let refused = || ApiError::bad_request(format!("container {requested} is not valid for pod {name}"));
         return found.ok_or_else(refused);
     }
-    let said = format!("a container name must be specified for pod {name}");
+    let message = format!("a container name must be specified for pod {name}");
     match items(pod, "/spec/containers") {
         [only] => Ok(text(only, "/name")),
-        [] => Err(ApiError::bad_request(said)),
-        _ => Err(ApiError::bad_request(format!("{said}, choose one of: [{}]", all.join(" ")))),
+        [] => Err(ApiError::bad_request(message)),
+        _ => Err(ApiError::bad_request(format!("{message}, choose one of: [{}]", all.join(" ")))),
     }
 }
 
@@ -114,13 +114,13 @@ pub(super) fn stream_path(first: &str, pod: &Value, container: Option<&str>, que
     path
 }
 
-/// The parameters of an exec, attach or port-forward, as the kubelet names them.
+/// The kubelet's parameters of an exec, attach or port-forward.
 pub(super) fn stream_query(part: &str, query: &Query) -> Result<String, ApiError> {
     let mut parameters: Vec<String> = Vec::new();
     if part == "portforward" {
         let ports: Vec<&str> = query.all("ports").flat_map(|ports| ports.split(',')).collect();
         for port in &ports {
-            let bad = || ApiError::bad_request(format!("ports: {port:?} is no port number"));
+            let bad = || ApiError::bad_request(format!("ports: {port:?} is not a port number"));
             port.parse::<u16>().ok().filter(|port| *port > 0).ok_or_else(bad)?;
         }
         if !ports.is_empty() {
@@ -136,12 +136,12 @@ pub(super) fn stream_query(part: &str, query: &Query) -> Result<String, ApiError
     Ok(parameters.join("&"))
 }
 
-/// `name`, `name:port` or `scheme:name:port`, as the name of a pod or node in a path to a proxy.
+/// `name`, `name:port` or `scheme:name:port`, as the name of a pod or node in a proxy path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct SchemeNamePort<'a> {
     scheme: &'a str,
     pub(super) name: &'a str,
-    /// Empty if none is named.
+    /// Empty if not specified.
     pub(super) port: &'a str,
 }
 
@@ -162,13 +162,13 @@ impl<'a> SchemeNamePort<'a> {
         if self.scheme == "https" { Channel::Tls } else { Channel::Plain }
     }
 
-    /// The port of the scheme.
+    /// The default port of the scheme.
     pub(super) fn default_port(&self) -> u16 {
         if self.scheme == "https" { 443 } else { 80 }
     }
 }
 
-/// The first port that a container of the pod names.
+/// The first declared container port of the pod.
 pub(super) fn first_port(pod: &Value) -> Option<u16> {
     let mut containers = items(pod, "/spec/containers").iter();
     let port = containers.find_map(|container| container.pointer("/ports/0/containerPort")?.as_u64());
@@ -181,10 +181,10 @@ pub(super) fn pod_address(pod: &Value) -> Option<String> {
     (!address.is_empty()).then(|| address.to_owned())
 }
 
-/// What stands in a path after `segments` of it, and the query, both as they were sent. Empty where the path ends before
-/// a slash: whoever proxies answers that with a redirection.
+/// The path after its first `segments` segments, and the query, both unchanged. Empty if no slash follows the segments: the
+/// proxy answers with a redirect then.
 pub(super) fn proxied(uri: &Uri, segments: usize) -> String {
-    // One more for what is before the first slash.
+    // Plus the empty string before the first slash.
     let rest = uri.path().splitn(segments + 2, '/').nth(segments + 1);
     match (rest, uri.query()) {
         (None, _) => String::new(),
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn a_kubelet_is_at_its_preferred_address() {
+    fn kubelet_address_is_the_preferred_address_of_the_node() {
         let at = |addresses: &[(&str, &str)], port| kubelet(&node(addresses, port)).unwrap().to_string();
         assert_eq!(at(&[("Hostname", "n"), ("InternalIP", "10.0.0.1")], 10251), "10.0.0.1:10251");
         assert_eq!(at(&[("Hostname", "n")], 0), "n:10250");
@@ -227,10 +227,10 @@ mod tests {
     }
 
     #[test]
-    fn the_container_is_the_one_named_or_the_only_one() {
+    fn container_is_the_requested_or_only_one() {
         assert_eq!(container(&pod(&["c"]), None).unwrap(), "c");
         assert_eq!(container(&pod(&["c"]), Some("first")).unwrap(), "first");
-        let refused = |pod: Value, asked| container(&pod, asked).unwrap_err().message;
+        let refused = |pod: Value, requested| container(&pod, requested).unwrap_err().message;
         assert_eq!(refused(pod(&["c"]), Some("x")), "container x is not valid for pod p");
         let expected = "a container name must be specified for pod p, choose one of: [first c d]";
         assert_eq!(refused(pod(&["c", "d"]), None), expected);
@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn parameters_are_named_as_the_kubelet_names_them() {
+    fn stream_parameters_are_translated_to_those_of_the_kubelet() {
         for (part, sent, expected) in [
             (
                 "exec",
@@ -252,17 +252,20 @@ mod tests {
             assert_eq!(stream_query(part, &Query::parse(sent)).unwrap(), expected, "{part} {sent}");
         }
         let refused = stream_query("portforward", &Query::parse("ports=many")).unwrap_err();
-        assert_eq!(refused.message, "ports: \"many\" is no port number");
+        assert_eq!(refused.message, "ports: \"many\" is not a port number");
         assert_eq!(stream_path("exec", &pod(&["c"]), Some("c"), "tty=1"), "/exec/a/p/c?tty=1");
         assert_eq!(stream_path("portForward", &pod(&["c"]), None, ""), "/portForward/a/p");
     }
 
     #[test]
-    fn a_proxied_name_may_carry_scheme_and_port() {
+    fn proxied_name_may_contain_scheme_and_port() {
         let parse = SchemeNamePort::parse;
         assert_eq!(parse("n"), Some(SchemeNamePort { scheme: "", name: "n", port: "" }));
-        assert_eq!(parse("https:n:443").map(|asked| asked.channel()), Some(Channel::Tls));
-        assert_eq!(parse("n:80").map(|asked| (asked.port, asked.channel())), Some(("80", Channel::Plain)));
+        assert_eq!(parse("https:n:443").map(|requested| requested.channel()), Some(Channel::Tls));
+        assert_eq!(
+            parse("n:80").map(|requested| (requested.port, requested.channel())),
+            Some(("80", Channel::Plain))
+        );
         for bad in ["", "ftp:n:1", "a:b:c:d", ":80"] {
             assert_eq!(parse(bad), None, "{bad}");
         }
@@ -270,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn what_follows_the_proxy_is_passed_on_as_it_was_sent() {
+    fn proxied_path_and_query_are_forwarded_unchanged() {
         let after = |path: &str| proxied(&path.parse().unwrap(), 5);
         assert_eq!(after("/api/v1/nodes/n/proxy/a%2Fb//c/?d=e%20f"), "/a%2Fb//c/?d=e%20f");
         assert_eq!(after("/api/v1/nodes/n/proxy/"), "/");

@@ -1,4 +1,4 @@
-//! The parameters of `pods/log`: read, checked with the real server's words, and written as the kubelet wants them.
+//! The parameters of `pods/log`: parsed, validated with the messages of the real server, and written for the kubelet.
 
 use jiff::Timestamp;
 
@@ -16,7 +16,7 @@ pub(super) struct LogOptions {
     since_time: Option<Timestamp>,
     tail_lines: Option<i64>,
     limit_bytes: Option<i64>,
-    /// The kubelet's certificate need not be good.
+    /// Accept any certificate of the kubelet.
     pub(super) skip_verification: bool,
 }
 
@@ -24,11 +24,12 @@ impl LogOptions {
     /// `pod` is the pod's name, for messages.
     pub(super) fn parse(query: &Query, pod: &str) -> Result<Self, ApiError> {
         let number = |name: &str| {
-            let bad = |value| ApiError::bad_request(format!("{name}: {value:?} is no whole number"));
+            let bad = |value| ApiError::bad_request(format!("{name}: {value:?} is not an integer"));
             query.get(name).map(|value| value.parse::<i64>().map_err(|_| bad(value))).transpose()
         };
         let since_time = query.get("sinceTime").map(|value| {
-            let bad = |error| ApiError::bad_request(format!("sinceTime: {value:?} is no time: {error}"));
+            let bad =
+                |error| ApiError::bad_request(format!("sinceTime: {value:?} is not a valid time: {error}"));
             value.parse::<Timestamp>().map_err(bad)
         });
         let options = Self {
@@ -41,15 +42,15 @@ impl LogOptions {
             limit_bytes: number("limitBytes")?,
             skip_verification: query.flag("insecureSkipTLSVerifyBackend"),
         };
-        let faults = options.faults();
-        if faults.is_empty() {
+        let errors = options.errors();
+        if errors.is_empty() {
             Ok(options)
         } else {
-            Err(ApiError::invalid_of_kind("PodLogOptions", "", pod, &faults))
+            Err(ApiError::invalid_of_kind("PodLogOptions", "", pod, &errors))
         }
     }
 
-    fn faults(&self) -> Vec<FieldError> {
+    fn errors(&self) -> Vec<FieldError> {
         let at_least = |field: &str, value: Option<i64>, least: i64, rule: &str| {
             value.filter(|value| *value < least).map(|value| FieldError {
                 field: field.to_owned(),
@@ -102,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn every_parameter_reaches_the_kubelet() {
+    fn log_options_are_passed_to_the_kubelet() {
         for (sent, expected) in [
             ("", ""),
             (
@@ -118,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn what_makes_no_sense_is_refused_by_name() {
+    fn invalid_log_options_are_refused_by_name() {
         let invalid = "PodLogOptions \"p\" is invalid: ";
         for (sent, code, expected) in [
             (
@@ -139,11 +140,16 @@ mod tests {
                     "{invalid}: Forbidden: at most one of `sinceTime` or `sinceSeconds` may be specified"
                 ),
             ),
-            ("tailLines=few", 400, "tailLines: \"few\" is no whole number".to_owned()),
+            ("tailLines=few", 400, "tailLines: \"few\" is not an integer".to_owned()),
         ] {
             let error = parse(sent).unwrap_err();
             assert_eq!((error.code.as_u16(), error.message), (code, expected), "{sent}");
         }
-        assert!(parse("sinceTime=noon").unwrap_err().message.starts_with("sinceTime: \"noon\" is no time"));
+        assert!(
+            parse("sinceTime=noon")
+                .unwrap_err()
+                .message
+                .starts_with("sinceTime: \"noon\" is not a valid time")
+        );
     }
 }

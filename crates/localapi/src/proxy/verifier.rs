@@ -1,5 +1,5 @@
-//! Whether the certificate that a kubelet shows is good. One that our authority signed must be; of any other nothing is
-//! asked, as by a real server that was given no `--kubelet-certificate-authority`.
+//! Verifies the serving certificates of kubelets. A certificate of this cluster's authority must be valid; any other is
+//! accepted, as by a real server without `--kubelet-certificate-authority`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,21 +15,21 @@ use crate::clock::Clock;
 
 #[derive(Debug)]
 pub(super) struct Verifier {
-    ours: Option<Ours>,
+    own_authority: Option<OwnAuthority>,
     provider: Arc<CryptoProvider>,
 }
 
-/// What our authority signed.
+/// Verifies certificates of the cluster's authority.
 #[derive(Debug)]
-struct Ours {
-    rules: Arc<WebPkiServerVerifier>,
+struct OwnAuthority {
+    verifier: Arc<WebPkiServerVerifier>,
     /// The authority's subject, DER.
     issuer: Vec<u8>,
     clock: Clock,
 }
 
 impl Verifier {
-    /// Holds certificates of `authority` to what they say.
+    /// Verifies certificates of `authority`, and accepts all others.
     pub(super) fn of(
         authority: &CertificateDer<'static>,
         clock: Clock,
@@ -39,15 +39,15 @@ impl Verifier {
         let issuer = own.subject().as_raw().to_vec();
         let mut roots = RootCertStore::empty();
         roots.add(authority.clone()).map_err(|error| error.to_string())?;
-        let rules = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider))
             .build()
             .map_err(|error| error.to_string())?;
-        Ok(Self { ours: Some(Ours { rules, issuer, clock }), provider })
+        Ok(Self { own_authority: Some(OwnAuthority { verifier, issuer, clock }), provider })
     }
 
-    /// Takes any certificate whose holder has its key.
-    pub(super) fn of_nobody(provider: Arc<CryptoProvider>) -> Self {
-        Self { ours: None, provider }
+    /// Accepts any certificate whose private key the server has.
+    pub(super) fn accepting_any(provider: Arc<CryptoProvider>) -> Self {
+        Self { own_authority: None, provider }
     }
 }
 
@@ -60,16 +60,16 @@ impl ServerCertVerifier for Verifier {
         ocsp: &[u8],
         _now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
-        let Some(ours) = &self.ours else { return Ok(ServerCertVerified::assertion()) };
+        let Some(authority) = &self.own_authority else { return Ok(ServerCertVerified::assertion()) };
         let (_, certificate) =
             X509Certificate::from_der(own).map_err(|_| Error::from(CertificateError::BadEncoding))?;
-        if certificate.issuer().as_raw() != ours.issuer {
+        if certificate.issuer().as_raw() != authority.issuer {
             return Ok(ServerCertVerified::assertion());
         }
         let seconds =
-            u64::try_from(ours.clock.now().as_second()).map_err(|_| Error::FailedToGetCurrentTime)?;
+            u64::try_from(authority.clock.now().as_second()).map_err(|_| Error::FailedToGetCurrentTime)?;
         let now = UnixTime::since_unix_epoch(Duration::from_secs(seconds));
-        ours.rules.verify_server_cert(own, intermediates, name, ocsp, now)
+        authority.verifier.verify_server_cert(own, intermediates, name, ocsp, now)
     }
 
     fn verify_tls12_signature(
@@ -116,35 +116,38 @@ mod tests {
         CertificateDer::from_pem_slice(own.certificate.as_bytes()).unwrap()
     }
 
-    fn is_good(verifier: &Verifier, certificate: &CertificateDer<'_>, name: &str) -> bool {
+    fn is_accepted(verifier: &Verifier, certificate: &CertificateDer<'_>, name: &str) -> bool {
         let name = ServerName::try_from(name.to_owned()).unwrap();
         let at = UnixTime::since_unix_epoch(Duration::ZERO);
         verifier.verify_server_cert(certificate, &[], &name, &[], at).is_ok()
     }
 
     #[test]
-    fn what_our_authority_signed_must_be_good() {
+    fn certificate_of_the_own_authority_must_be_valid() {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let authority = Authority::generate(now()).unwrap();
         let verifier = |clock| Verifier::of(authority.certificate(), clock, Arc::clone(&provider)).unwrap();
         let (today, own) = (verifier(Clock::from_fn(now)), serving(&authority));
-        assert!(is_good(&today, &own, "127.0.0.1") && is_good(&today, &own, "n"));
-        assert!(!is_good(&today, &own, "127.0.0.2"), "another host's certificate");
+        assert!(is_accepted(&today, &own, "127.0.0.1") && is_accepted(&today, &own, "n"));
+        assert!(!is_accepted(&today, &own, "127.0.0.2"), "another host's certificate");
         let in_two_years = verifier(Clock::from_fn(|| Timestamp::from_second(1_863_072_000).unwrap()));
-        assert!(!is_good(&in_two_years, &own, "n"), "an expired certificate");
+        assert!(!is_accepted(&in_two_years, &own, "n"), "an expired certificate");
         let forged = serving(&Authority::generate(now()).unwrap());
-        assert!(!is_good(&today, &forged, "n"), "one that only says it is of our authority");
-        assert!(is_good(&Verifier::of_nobody(provider), &forged, "n"));
+        assert!(
+            !is_accepted(&today, &forged, "n"),
+            "a certificate that another authority of the same name signed"
+        );
+        assert!(is_accepted(&Verifier::accepting_any(provider), &forged, "n"));
     }
 
     #[test]
-    fn nothing_is_asked_of_a_certificate_of_others() {
+    fn certificate_of_another_authority_is_accepted() {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let authority = Authority::generate(now()).unwrap();
         let verifier = Verifier::of(authority.certificate(), Clock::from_fn(now), provider).unwrap();
         let key = rcgen::KeyPair::generate().unwrap();
         let params = rcgen::CertificateParams::new(["elsewhere".to_owned()]).unwrap();
         let own = params.self_signed(&key).unwrap();
-        assert!(is_good(&verifier, own.der(), "n"));
+        assert!(is_accepted(&verifier, own.der(), "n"));
     }
 }

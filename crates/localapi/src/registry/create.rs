@@ -27,12 +27,12 @@ pub(crate) fn create(
 ) -> Result<Arc<Value>, ApiError> {
     prepare_metadata(api, resource, namespace, &mut object)?;
     let key = Key::new(resource.name, namespace, object::name(&object));
-    let mut tried = None;
+    let mut dry_run_result = None;
     let written = api.store.write(&key, |objects, current| {
         if current.is_some() {
             return Err(ApiError::already_exists(resource, &key.name));
         }
-        in_living_namespace(resource, &key, objects)?;
+        check_namespace(resource, &key, objects)?;
         admission::create(&admission::Context { api, user, objects }, resource, &mut object)?;
         defaults::apply(resource.name, &mut object);
         encoding::complete(resource.name, &mut object);
@@ -41,12 +41,12 @@ pub(crate) fn create(
             object::metadata(&mut object).insert("generation".to_owned(), json!(1));
         }
         if dry_run {
-            tried = Some(Arc::new(object));
+            dry_run_result = Some(Arc::new(object));
             return Ok(Write::Keep);
         }
         Ok(Write::Put(object))
     })?;
-    tried.or(written.object).ok_or_else(|| ApiError::internal("the new object was not stored"))
+    dry_run_result.or(written.object).ok_or_else(|| ApiError::internal("the object was not stored"))
 }
 
 /// Sets name, namespace, UID and creation time, and removes the fields that only the server may write.
@@ -56,8 +56,8 @@ fn prepare_metadata(
     namespace: &str,
     object: &mut Value,
 ) -> Result<(), ApiError> {
-    let said = object::namespace(object);
-    if !said.is_empty() && said != namespace {
+    let given = object::namespace(object);
+    if !given.is_empty() && given != namespace {
         return Err(ApiError::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
@@ -68,17 +68,18 @@ fn prepare_metadata(
     let generate = object::text(object, "/metadata/generateName").to_owned();
     let mut name = object::name(object).to_owned();
     if name.is_empty() && !generate.is_empty() {
-        // The real server cuts the base so that the whole stays a label.
+        // The real server truncates the base so that the name is a valid label.
         name = format!("{}{}", generate.chars().take(58).collect::<String>(), api.rng.suffix());
     }
     if name.is_empty() {
-        let said = "Required value: name or generateName is required";
-        return Err(ApiError::invalid_field(resource, "", "metadata.name", Reason::Required, said));
+        let message = "Required value: name or generateName is required";
+        return Err(ApiError::invalid_field(resource, "", "metadata.name", Reason::Required, message));
     }
     let metadata = object::metadata(object);
-    for ours in ["managedFields", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"]
+    for field in
+        ["managedFields", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"]
     {
-        metadata.remove(ours);
+        metadata.remove(field);
     }
     metadata.insert("name".to_owned(), Value::String(name));
     metadata.insert("uid".to_owned(), Value::String(api.rng.uid()));
@@ -91,7 +92,7 @@ fn prepare_metadata(
     Ok(())
 }
 
-fn in_living_namespace(resource: &Resource, key: &Key, objects: &Objects) -> Result<(), ApiError> {
+fn check_namespace(resource: &Resource, key: &Key, objects: &Objects) -> Result<(), ApiError> {
     if !resource.namespaced {
         return Ok(());
     }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::deletion::{self, Decision, Options};
+use super::deletion::{self, Decision, DeleteOptions};
 use super::namespaces;
 use crate::api::Api;
 use crate::resources::Resource;
@@ -14,19 +14,19 @@ pub(crate) fn delete(
     api: &Api,
     resource: &'static Resource,
     key: &Key,
-    options: &Options,
+    options: &DeleteOptions,
 ) -> Result<Written, ApiError> {
     let now = api.now();
     if resource.name == "namespaces" {
         return namespaces::delete(api, key, options);
     }
-    let mut tried = None;
+    let mut dry_run_result = None;
     let mut written = api.store.write(key, |_, current| {
         let current = current.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
         options.check(resource, current)?;
         let decision = deletion::decide(resource, current, options, now);
         if options.dry_run {
-            tried = Some(Arc::clone(current));
+            dry_run_result = Some(Arc::clone(current));
             return Ok::<_, ApiError>(Write::Keep);
         }
         Ok(match decision {
@@ -38,6 +38,6 @@ pub(crate) fn delete(
     if written.removed {
         namespaces::after_removal(api, key);
     }
-    written.object = tried.or(written.object);
+    written.object = dry_run_result.or(written.object);
     Ok(written)
 }

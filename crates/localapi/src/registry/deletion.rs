@@ -1,4 +1,5 @@
-//! What a deletion does to an object: gone at once, marked and waited for, or nothing new. Pure: the caller stores it.
+//! The effect of a deletion on an object: it is removed, or marked as being deleted, or unchanged. Pure: the caller stores
+//! the result.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -7,13 +8,13 @@ use crate::object::{self, text};
 use crate::resources::Resource;
 use crate::status::ApiError;
 
-/// Seconds a pod has to end when it says nothing itself.
+/// The grace period of a pod that specifies none, in seconds.
 const DEFAULT_GRACE: i64 = 30;
 
-/// `DeleteOptions`, as far as they matter here. The propagation policy is read and has no effect: there is no garbage
+/// The supported fields of `DeleteOptions`. The propagation policy is read and has no effect: there is no garbage
 /// collector.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Options {
+pub(crate) struct DeleteOptions {
     /// Seconds; never negative.
     pub(crate) grace: Option<i64>,
     pub(crate) uid: Option<String>,
@@ -21,15 +22,15 @@ pub(crate) struct Options {
     pub(crate) dry_run: bool,
 }
 
-impl Options {
+impl DeleteOptions {
     /// Reads the body of a deletion, which may be empty (null).
     pub(crate) fn parse(body: &Value) -> Result<Self, String> {
         let given = body.get("gracePeriodSeconds").filter(|given| !given.is_null());
         let grace = given.map(|given| {
             let seconds = given.as_i64();
-            seconds.ok_or_else(|| format!("gracePeriodSeconds: {given} is no whole number of seconds"))
+            seconds.ok_or_else(|| format!("gracePeriodSeconds: {given} is not an integer"))
         });
-        // A negative period means "now, as fast as it goes", which is one second.
+        // A negative period means one second.
         let grace = grace.transpose()?.map(|grace| if grace < 0 { 1 } else { grace });
         let policy = text(body, "/propagationPolicy");
         if !["", "Foreground", "Background", "Orphan"].contains(&policy) {
@@ -50,7 +51,7 @@ impl Options {
         })
     }
 
-    /// Refuses when the object is not the one that is meant.
+    /// Checks the preconditions: UID and resource version.
     pub(crate) fn check(&self, resource: &Resource, current: &Value) -> Result<(), ApiError> {
         for (what, wanted, own) in [
             ("UID", &self.uid, object::uid(current)),
@@ -67,22 +68,27 @@ impl Options {
     }
 }
 
-/// What happens to the object.
+/// The effect on the object.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Decision {
-    /// It goes now; this is its last state.
+    /// Remove the object now; this is its last state.
     Remove(Value),
-    /// It is marked as being deleted, and stays until its kubelet or the last finalizer lets go.
+    /// Mark the object as being deleted: it stays until its kubelet deletes it or its last finalizer is removed.
     Mark(Value),
-    /// It is on its way already, and this deletion adds nothing.
+    /// Leave the object, which is being deleted already, unchanged.
     Leave,
 }
 
-pub(crate) fn decide(resource: &Resource, current: &Value, options: &Options, now: Timestamp) -> Decision {
+pub(crate) fn decide(
+    resource: &Resource,
+    current: &Value,
+    options: &DeleteOptions,
+    now: Timestamp,
+) -> Decision {
     let marked_until = text(current, "/metadata/deletionTimestamp").parse::<Timestamp>().ok();
     let marked_grace = current.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_i64);
     let (begun, grace) = match (marked_until, marked_grace) {
-        // On its way: the grace can only get shorter.
+        // Being deleted already: the grace period can only become shorter.
         (Some(until), Some(grace)) => match options.grace {
             Some(shorter) if shorter < grace => (earlier(until, grace), shorter),
             Some(_) | None => return Decision::Leave,
@@ -103,7 +109,7 @@ pub(crate) fn decide(resource: &Resource, current: &Value, options: &Options, no
     if grace > 0 || !object::finalizers(current).is_empty() {
         return Decision::Mark(object);
     }
-    // Only kinds with a grace period are marked when they go at once.
+    // If the object is removed at once, only kinds with a grace period are marked.
     let is_marked = marked_until.is_some() || resource.name == "pods";
     Decision::Remove(if is_marked { object } else { current.clone() })
 }
@@ -112,8 +118,8 @@ fn earlier(at: Timestamp, seconds: i64) -> Timestamp {
     at.saturating_sub(SignedDuration::from_secs(seconds)).unwrap_or(Timestamp::MIN)
 }
 
-/// The grace of the first deletion: only a pod that a kubelet has and that still runs gets any.
-fn first_grace(resource: &Resource, current: &Value, options: &Options) -> i64 {
+/// The grace period of the first deletion: only a running pod that is bound to a node has one.
+fn first_grace(resource: &Resource, current: &Value, options: &DeleteOptions) -> i64 {
     let runs = !["Succeeded", "Failed"].contains(&text(current, "/status/phase"));
     if resource.name != "pods" || text(current, "/spec/nodeName").is_empty() || !runs {
         return 0;
@@ -142,8 +148,8 @@ mod tests {
         pod
     }
 
-    fn said(pod: &Value, grace: Option<i64>) -> String {
-        let options = Options { grace, ..Options::default() };
+    fn outcome(pod: &Value, grace: Option<i64>) -> String {
+        let options = DeleteOptions { grace, ..DeleteOptions::default() };
         let pods = resources::stored("pods").unwrap();
         let now = "2026-01-01T00:00:00Z".parse().unwrap();
         let marks = |object: &Value| {
@@ -161,44 +167,47 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_pod_gets_its_grace_and_an_unbound_one_goes_at_once() {
-        assert_eq!(said(&pod(BOUND, json!({})), None), "mark 2026-01-01T00:00:20Z 20");
-        assert_eq!(said(&pod(BOUND, json!({})), Some(5)), "mark 2026-01-01T00:00:05Z 5");
-        assert_eq!(said(&pod(BOUND, json!({})), Some(0)), "remove 2026-01-01T00:00:00Z 0");
-        assert_eq!(said(&pod("", json!({})), None), "remove 2026-01-01T00:00:00Z 0");
+    fn bound_pod_gets_its_grace_period_and_unbound_pod_is_removed_at_once() {
+        assert_eq!(outcome(&pod(BOUND, json!({})), None), "mark 2026-01-01T00:00:20Z 20");
+        assert_eq!(outcome(&pod(BOUND, json!({})), Some(5)), "mark 2026-01-01T00:00:05Z 5");
+        assert_eq!(outcome(&pod(BOUND, json!({})), Some(0)), "remove 2026-01-01T00:00:00Z 0");
+        assert_eq!(outcome(&pod("", json!({})), None), "remove 2026-01-01T00:00:00Z 0");
         let mut finished = pod(BOUND, json!({}));
         finished["status"]["phase"] = json!("Succeeded");
-        assert_eq!(said(&finished, None), "remove 2026-01-01T00:00:00Z 0");
+        assert_eq!(outcome(&finished, None), "remove 2026-01-01T00:00:00Z 0");
     }
 
     #[test]
-    fn a_second_deletion_can_only_shorten() {
-        let going = pod(
+    fn second_deletion_can_only_shorten_the_grace_period() {
+        let terminating = pod(
             BOUND,
             json!({"deletionTimestamp": "2026-01-01T00:00:20Z", "deletionGracePeriodSeconds": 20}),
         );
-        assert_eq!(said(&going, None), "leave");
-        assert_eq!(said(&going, Some(30)), "leave");
-        assert_eq!(said(&going, Some(5)), "mark 2026-01-01T00:00:05Z 5");
-        assert_eq!(said(&going, Some(0)), "remove 2026-01-01T00:00:00Z 0");
+        assert_eq!(outcome(&terminating, None), "leave");
+        assert_eq!(outcome(&terminating, Some(30)), "leave");
+        assert_eq!(outcome(&terminating, Some(5)), "mark 2026-01-01T00:00:05Z 5");
+        assert_eq!(outcome(&terminating, Some(0)), "remove 2026-01-01T00:00:00Z 0");
     }
 
     #[test]
-    fn a_finalizer_keeps_what_has_no_grace_left() {
+    fn finalizer_keeps_an_object_without_grace_period() {
         let held = pod("", json!({"finalizers": ["a/b"]}));
-        assert_eq!(said(&held, None), "mark 2026-01-01T00:00:00Z 0");
+        assert_eq!(outcome(&held, None), "mark 2026-01-01T00:00:00Z 0");
     }
 
     #[test]
-    fn options_say_which_object_they_mean() {
+    fn delete_options_check_preconditions() {
         let options =
-            Options::parse(&json!({"preconditions": {"uid": "other"}, "gracePeriodSeconds": -3})).unwrap();
+            DeleteOptions::parse(&json!({"preconditions": {"uid": "other"}, "gracePeriodSeconds": -3}))
+                .unwrap();
         assert_eq!(options.grace, Some(1));
         let pods = resources::stored("pods").unwrap();
         let refused = options.check(pods, &pod(BOUND, json!({}))).unwrap_err();
         assert_eq!((refused.code.as_u16(), refused.reason), (409, "Conflict"));
         assert!(
-            Options::parse(&json!({"propagationPolicy": "Sideways"})).unwrap_err().contains("Foreground")
+            DeleteOptions::parse(&json!({"propagationPolicy": "Sideways"}))
+                .unwrap_err()
+                .contains("Foreground")
         );
     }
 }

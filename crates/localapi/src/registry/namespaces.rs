@@ -1,10 +1,10 @@
-//! The life of namespaces: those that are there from the start, and how one goes with everything in it.
+//! Namespaces: the initial ones, the default objects of each, and the deletion of a namespace with its content.
 
 use ::http::StatusCode;
 use serde_json::{Value, json};
 
 use super::create::create;
-use super::deletion::{self, Decision, Options};
+use super::deletion::{self, Decision, DeleteOptions};
 use crate::api::Api;
 use crate::auth::{MASTERS, User};
 use crate::object;
@@ -12,13 +12,13 @@ use crate::resources;
 use crate::status::ApiError;
 use crate::store::{Key, Write, Written};
 
-/// There from the start.
+/// The namespaces of every cluster.
 pub(crate) const INITIAL: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
-/// Cannot be deleted.
+/// Namespaces that cannot be deleted.
 const IMMORTAL: &[&str] = &["default", "kube-public", "kube-system"];
 
-/// Marks the namespace, lets go what is in it, and removes it when nothing is left.
-pub(crate) fn delete(api: &Api, key: &Key, options: &Options) -> Result<Written, ApiError> {
+/// Marks the namespace as terminating, deletes its content, and removes it once it is empty.
+pub(crate) fn delete(api: &Api, key: &Key, options: &DeleteOptions) -> Result<Written, ApiError> {
     let resource = resources::stored(key.resource).ok_or_else(ApiError::no_such_path)?;
     if IMMORTAL.contains(&key.name.as_str()) {
         return Err(ApiError::forbidden_object(resource, &key.name, "this namespace may not be deleted"));
@@ -42,33 +42,34 @@ pub(crate) fn delete(api: &Api, key: &Key, options: &Options) -> Result<Written,
     Ok(written)
 }
 
-/// To be called when an object is gone: it may have been the last in a namespace that waits for it.
+/// Call this after an object was removed: it may have been the last one of a terminating namespace.
 pub(crate) fn after_removal(api: &Api, key: &Key) {
     if !key.namespace.is_empty() {
         finish(api, &key.namespace);
     }
 }
 
-/// Deletes everything in a namespace; pods on nodes and what has finalizers stay until they are let go.
+/// Deletes the content of a namespace; bound pods and objects with finalizers stay until their kubelet or controller
+/// releases them.
 fn empty(api: &Api, namespace: &str) {
     let now = api.now();
     for key in api.store.read(|objects| objects.keys_in(namespace)) {
         let Some(resource) = resources::stored(key.resource) else { continue };
         let deleted: Result<Written, ApiError> = api.store.write(&key, |_, current| {
             let Some(current) = current else { return Ok(Write::Keep) };
-            Ok(match deletion::decide(resource, current, &Options::default(), now) {
+            Ok(match deletion::decide(resource, current, &DeleteOptions::default(), now) {
                 Decision::Remove(last) => Write::Remove(last),
                 Decision::Mark(marked) => Write::Put(marked),
                 Decision::Leave => Write::Keep,
             })
         });
         if let Err(error) = deleted {
-            tracing::warn!(err = %error, name = key.name, "cannot delete an object of a namespace that goes");
+            tracing::warn!(err = %error, name = key.name, "failed to delete an object of a terminating namespace");
         }
     }
 }
 
-/// Removes the namespace if it is on its way out, empty, and nothing else holds it.
+/// Removes the namespace if it is terminating, empty and without finalizers.
 pub(crate) fn finish(api: &Api, namespace: &str) {
     let key = Key::new("namespaces", "", namespace);
     let _done: Result<Written, std::convert::Infallible> = api.store.write(&key, |objects, current| {
@@ -85,14 +86,14 @@ pub(crate) fn finish(api: &Api, namespace: &str) {
     });
 }
 
-/// Goes on with what was going when the server stopped.
+/// Continues the deletions that were not complete when the server stopped.
 pub(crate) fn resume(api: &Api) {
-    let going: Vec<String> = api.store.read(|objects| {
+    let names: Vec<String> = api.store.read(|objects| {
         let terminating =
             objects.of("namespaces", None).filter(|(_, namespace)| object::is_terminating(namespace));
         terminating.map(|(key, _)| key.name.clone()).collect()
     });
-    for name in going {
+    for name in names {
         empty(api, &name);
         finish(api, &name);
     }

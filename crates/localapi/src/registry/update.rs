@@ -12,7 +12,7 @@ use crate::api::Api;
 use crate::auth::User;
 use crate::defaults;
 use crate::encoding;
-use crate::http::Target;
+use crate::http::RequestInfo;
 use crate::object;
 use crate::resources::Resource;
 use crate::status::ApiError;
@@ -26,12 +26,12 @@ pub(crate) enum Scope {
     Main,
     /// The status, and the metadata that goes with it.
     Status,
-    /// What the subresource itself has chosen to change; the rules of the whole object do not apply.
+    /// Only what the subresource changes; admission and defaults do not apply.
     Subresource,
 }
 
-/// What nobody but us writes into metadata.
-const OURS: &[&str] = &[
+/// Fields of the metadata that only the server writes.
+const SERVER_FIELDS: &[&str] = &[
     "uid",
     "creationTimestamp",
     "deletionTimestamp",
@@ -40,21 +40,21 @@ const OURS: &[&str] = &[
     "selfLink",
 ];
 
-/// Updates the object of `target` to what `change` returns; changes outside of `scope` are reverted.
+/// Updates the object that `info` names to what `change` returns; changes outside of `scope` are reverted.
 pub(crate) fn update(
     api: &Api,
     user: &User,
-    target: &Target,
+    info: &RequestInfo,
     scope: Scope,
     dry_run: bool,
     change: impl FnOnce(&Value) -> Result<Value, ApiError>,
 ) -> Result<Arc<Value>, ApiError> {
-    let (resource, key) = (target.resource, target.key());
-    let rules = match &target.subresource {
+    let (resource, key) = (info.resource, info.key());
+    let rules = match &info.subresource {
         Some(subresource) => format!("{}/{subresource}", resource.name),
         None => resource.name.to_owned(),
     };
-    let mut tried = None;
+    let mut dry_run_result = None;
     let written = api.store.write(&key, |objects, current| {
         let current = current.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
         let mut new = change(current)?;
@@ -71,12 +71,12 @@ pub(crate) fn update(
         encoding::complete(resource.name, &mut new);
         refuse_invalid(resource, &rules, &new, Some(current))?;
         refuse_new_finalizers(resource, &new, current)?;
-        // A binding is no change of what the user wants.
-        if target.subresource.as_deref() != Some("binding") {
+        // A binding does not count as a change of the spec.
+        if info.subresource.as_deref() != Some("binding") {
             count_generation(resource, &mut new, current);
         }
         if dry_run {
-            tried = Some(Arc::new(new));
+            dry_run_result = Some(Arc::new(new));
             return Ok(Write::Keep);
         }
         Ok(if is_finished(&new) {
@@ -92,25 +92,25 @@ pub(crate) fn update(
     } else if resource.name == "namespaces" {
         namespaces::finish(api, &key.name);
     }
-    tried.or(written.object).ok_or_else(|| ApiError::not_found(resource, &key.name))
+    dry_run_result.or(written.object).ok_or_else(|| ApiError::not_found(resource, &key.name))
 }
 
-/// A writer who names a revision or a UID means that very one.
+/// Refuses an update whose revision or UID is not that of the stored object.
 fn refuse_stale(resource: &Resource, new: &Value, current: &Value) -> Result<(), ApiError> {
     let name = object::name(current);
-    let (said, own) = (object::uid(new), object::uid(current));
-    if !said.is_empty() && said != own {
-        let why = format!("Precondition failed: UID in precondition: {said}, UID in object meta: {own}");
+    let (given, own) = (object::uid(new), object::uid(current));
+    if !given.is_empty() && given != own {
+        let why = format!("Precondition failed: UID in precondition: {given}, UID in object meta: {own}");
         return Err(ApiError::conflict(resource, name, &why));
     }
-    let said = object::resource_version(new);
-    if !said.is_empty() && said != "0" && said != object::resource_version(current) {
+    let given = object::resource_version(new);
+    if !given.is_empty() && given != "0" && given != object::resource_version(current) {
         return Err(ApiError::stale(resource, name));
     }
     Ok(())
 }
 
-/// Puts back what this writer may not touch.
+/// Restores the fields that this scope may not change.
 fn restore(resource: &Resource, scope: Scope, new: &mut Value, current: &Value) {
     match scope {
         Scope::Main if resource.has_status() => object::keep_field(new, current, "status"),
@@ -119,7 +119,7 @@ fn restore(resource: &Resource, scope: Scope, new: &mut Value, current: &Value) 
             let mut whole = current.clone();
             object::keep_field(&mut whole, new, "status");
             object::keep_field(&mut whole, new, "metadata");
-            // Who owns an object is no part of its status.
+            // A status update does not change the owners.
             let owners = current.pointer("/metadata/ownerReferences").cloned();
             put_back(object::metadata(&mut whole), "ownerReferences", owners);
             *new = whole;
@@ -127,12 +127,12 @@ fn restore(resource: &Resource, scope: Scope, new: &mut Value, current: &Value) 
     }
     let of_current = |field: &str| current["metadata"].get(field).cloned();
     let metadata = object::metadata(new);
-    for ours in OURS {
-        put_back(metadata, ours, of_current(ours));
+    for field in SERVER_FIELDS {
+        put_back(metadata, field, of_current(field));
     }
     metadata.remove("managedFields");
-    for fixed in ["name", "namespace", "generateName", "resourceVersion"] {
-        put_back(metadata, fixed, of_current(fixed));
+    for field in ["name", "namespace", "generateName", "resourceVersion"] {
+        put_back(metadata, field, of_current(field));
     }
 }
 
@@ -143,13 +143,13 @@ fn put_back(metadata: &mut serde_json::Map<String, Value>, field: &str, value: O
     }
 }
 
-/// Who is being deleted can lose finalizers, not gain any.
+/// An object that is being deleted may lose finalizers, but not gain any.
 fn refuse_new_finalizers(resource: &Resource, new: &Value, current: &Value) -> Result<(), ApiError> {
     let gained = object::finalizers(new).iter().any(|one| !object::finalizers(current).contains(one));
     if object::is_terminating(current) && gained {
-        let said = "Forbidden: no new finalizers can be added if the object is being deleted";
+        let message = "Forbidden: no new finalizers can be added if the object is being deleted";
         let (name, field) = (object::name(current), "metadata.finalizers");
-        return Err(ApiError::invalid_field(resource, name, field, Reason::Forbidden, said));
+        return Err(ApiError::invalid_field(resource, name, field, Reason::Forbidden, message));
     }
     Ok(())
 }
@@ -161,7 +161,7 @@ fn count_generation(resource: &Resource, new: &mut Value, current: &Value) {
     }
 }
 
-/// The last finalizer is gone and no grace is left: nothing keeps the object.
+/// Whether the object is being deleted without finalizers and without a grace period, so that it can be removed.
 fn is_finished(object: &Value) -> bool {
     let grace = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_u64);
     object::is_terminating(object)

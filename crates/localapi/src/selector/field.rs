@@ -1,4 +1,4 @@
-//! Field selectors: `spec.nodeName=a,status.phase!=Running`, over the few fields each resource has them for.
+//! Field selectors: `spec.nodeName=a,status.phase!=Running`, over the selectable fields of each resource.
 
 use std::borrow::Cow;
 
@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use super::SelectorError;
 
-/// All terms have to hold. The empty selector matches everything.
+/// All terms must match. The empty selector matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldSelector {
     terms: Vec<Term>,
@@ -20,7 +20,7 @@ struct Term {
 }
 
 impl FieldSelector {
-    /// Reads the text of a `fieldSelector` parameter. A backslash escapes `\`, `,` and `=`.
+    /// Parses a `fieldSelector` parameter. A backslash escapes `\`, `,` and `=`.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut terms = Vec::new();
         for part in split_unescaped(text).into_iter().filter(|part| !part.is_empty()) {
@@ -32,7 +32,7 @@ impl FieldSelector {
         Ok(Self { terms })
     }
 
-    /// Refuses fields that `resource` (the plural name) cannot be selected by.
+    /// Refuses fields that are not selectable for `resource` (the plural name).
     pub fn check(&self, resource: &str) -> Result<(), SelectorError> {
         let Some(term) = self.terms.iter().find(|term| !supported(resource, &term.field)) else {
             return Ok(());
@@ -46,13 +46,13 @@ impl FieldSelector {
         }))
     }
 
-    /// Whether the fields of an object fit; one that is not set is empty.
+    /// Whether an object matches; an unset field is empty.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
         self.terms.iter().all(|term| (field_value(object, &term.field) == term.value) == term.equal)
     }
 
-    /// The value that `field` must have, if the selector says so: lets a store go straight to an object's name.
+    /// The value that the selector requires of `field`, if any.
     #[must_use]
     pub fn required(&self, field: &str) -> Option<&str> {
         self.terms.iter().find(|term| term.equal && term.field == field).map(|term| term.value.as_str())
@@ -65,7 +65,7 @@ impl FieldSelector {
     }
 }
 
-/// The fields of a resource besides its name and namespace. `None` where there never are others.
+/// The selectable fields of a resource, next to name and namespace. `None` if it has no others.
 fn own_fields(resource: &str) -> Option<&'static [&'static str]> {
     match resource {
         "pods" => Some(&[
@@ -105,15 +105,15 @@ fn supported(resource: &str, field: &str) -> bool {
     match field {
         "metadata.name" => true,
         "metadata.namespace" => {
-            let of_the_cluster = ["nodes", "namespaces", "certificatesigningrequests", "clustertrustbundles"];
-            !of_the_cluster.contains(&resource)
+            let cluster_scoped = ["nodes", "namespaces", "certificatesigningrequests", "clustertrustbundles"];
+            !cluster_scoped.contains(&resource)
         }
         _ => own_fields(resource).is_some_and(|fields| fields.contains(&field)),
     }
 }
 
 fn field_value<'a>(object: &'a Value, field: &str) -> Cow<'a, str> {
-    let at = |path: &str| path.split('.').try_fold(object, |place, name| place.get(name));
+    let at = |path: &str| path.split('.').try_fold(object, |value, name| value.get(name));
     let text = |path: &str| at(path).and_then(Value::as_str).unwrap_or_default();
     match field {
         "source" if text("source.component").is_empty() => text("reportingComponent").into(),
@@ -145,7 +145,7 @@ fn split_unescaped(text: &str) -> Vec<&str> {
     parts
 }
 
-/// The first operator decides: what follows it is the value.
+/// Splits at the first operator.
 fn split_term(term: &str) -> Option<(&str, &str, &str)> {
     term.char_indices().find_map(|(at, _)| {
         let rest = &term[at..];

@@ -8,7 +8,7 @@ use super::SelectorError;
 use super::lexer::{Token, tokens};
 use crate::validation::names;
 
-/// All requirements have to hold. The empty selector matches everything.
+/// All requirements must match. The empty selector matches everything.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LabelSelector {
     requirements: Vec<Requirement>,
@@ -33,7 +33,7 @@ enum Test {
 }
 
 impl LabelSelector {
-    /// Reads the text of a `labelSelector` parameter.
+    /// Parses a `labelSelector` parameter.
     pub fn parse(text: &str) -> Result<Self, SelectorError> {
         let mut parser = Parser { tokens: tokens(text), at: 0 };
         let mut requirements = Vec::new();
@@ -65,7 +65,7 @@ impl LabelSelector {
         Ok(Self { requirements })
     }
 
-    /// Whether the labels of an object fit.
+    /// Whether the labels of an object match.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {
         let labels = object.pointer("/metadata/labels").and_then(Value::as_object);
@@ -142,7 +142,7 @@ impl Parser {
         }
     }
 
-    /// The one value after an equality; nothing there is the empty value.
+    /// The value after an equality operator; a missing one is empty.
     fn value(&mut self, key: &str) -> Result<String, SelectorError> {
         if matches!(self.peek(), Token::End | Token::Symbol(",")) {
             return Ok(String::new());
@@ -162,7 +162,7 @@ impl Parser {
         })
     }
 
-    /// `(a,b,)`: an empty place is the empty value.
+    /// `(a,b,)`: an empty element is the empty value.
     fn values(&mut self, key: &str) -> Result<BTreeSet<String>, SelectorError> {
         let open = self.next();
         if !open.is("(") {

@@ -1,6 +1,6 @@
 //! The tokens of a label selector.
 
-/// What a token is depends on its place: `in` may be an operator, a key or a value.
+/// The meaning of a token depends on its position: `in` may be an operator, a key or a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Token {
     /// One of `! = == != < > ( ) ,`.

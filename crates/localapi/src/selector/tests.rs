@@ -1,4 +1,4 @@
-//! What selectors select, and how they refuse.
+//! Matching and errors of selectors.
 
 use serde_json::{Value, json};
 
@@ -48,7 +48,7 @@ fn label_selectors_match() {
 }
 
 #[test]
-fn objects_without_labels_match_what_asks_for_none() {
+fn objects_without_labels_match_negative_requirements() {
     for (selector, expected) in
         [("", true), ("a", false), ("!a", true), ("a!=b", true), ("a notin (b)", true)]
     {
@@ -61,7 +61,7 @@ fn objects_without_labels_match_what_asks_for_none() {
 }
 
 #[test]
-fn broken_label_selectors_are_refused() {
+fn invalid_label_selectors_are_refused() {
     for (selector, expected) in [
         (",", "found ',', expected: !, identifier, or 'end of string'"),
         ("a,", "found '', expected: identifier after ','"),
@@ -120,14 +120,14 @@ fn field_selectors_match() {
 }
 
 #[test]
-fn a_required_value_is_told() {
+fn required_value_of_a_field_is_returned() {
     let selector = FieldSelector::parse("metadata.name=x,spec.nodeName!=y").expect("valid");
     assert_eq!(selector.required("metadata.name"), Some("x"));
     assert_eq!(selector.required("spec.nodeName"), None);
 }
 
 #[test]
-fn fields_that_a_resource_has_no_selector_for_are_refused() {
+fn unsupported_fields_are_refused() {
     for (resource, selector, expected) in [
         ("pods", "spec.foo=1", "field label not supported: spec.foo"),
         ("nodes", "metadata.namespace=x", "field label not supported: metadata.namespace"),
@@ -155,7 +155,7 @@ fn fields_that_a_resource_has_no_selector_for_are_refused() {
 }
 
 #[test]
-fn broken_field_selectors_are_refused() {
+fn invalid_field_selectors_are_refused() {
     for (selector, expected) in [
         ("a", "invalid selector: 'a'; can't understand 'a'"),
         ("a=b,c", "invalid selector: 'a=b,c'; can't understand 'c'"),

@@ -1,5 +1,5 @@
-//! What is there before anybody asks: the namespaces, the `kubernetes` Service, the Secrets of bootstrap tokens; and in
-//! every namespace what controllers of a real cluster would put there.
+//! The objects that exist before the first request: the namespaces with their default objects, the `kubernetes` Service,
+//! and the Secrets of bootstrap tokens.
 
 use serde_json::{Value, json};
 

@@ -1,4 +1,4 @@
-//! Sockets: the listener, TLS, one task for each connection, and an end that lets requests under way finish.
+//! The listener: TLS, one task for each connection, and a shutdown that waits for running requests.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,16 +13,16 @@ use tokio_rustls::TlsAcceptor;
 
 use crate::api::Api;
 use crate::endpoints;
-use crate::http::Chain;
+use crate::http::PeerCertificates;
 
-/// Connections beyond this wait in the kernel's queue.
+/// Further connections wait in the backlog of the socket.
 const MAX_CONNECTIONS: usize = 1000;
-/// The pause after a connection that could not be accepted: out of file descriptors, most likely.
-const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
-/// How long a client has to shake hands.
-const HANDSHAKE: Duration = Duration::from_secs(10);
-/// How long requests under way have to finish when the server stops.
-const FINISH: Duration = Duration::from_secs(5);
+/// The pause after a failed accept; the usual cause is a lack of file descriptors.
+const ACCEPT_RETRY_INTERVAL: Duration = Duration::from_millis(100);
+/// The timeout of a TLS handshake.
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long running requests may take to finish when the server stops.
+const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Serves until `api.closing` is cancelled and connections have ended.
 pub(super) async fn serve(listener: TcpListener, tls: TlsAcceptor, api: Arc<Api>) {
@@ -34,30 +34,30 @@ pub(super) async fn serve(listener: TcpListener, tls: TlsAcceptor, api: Arc<Api>
             accepted = listener.accept(), if connections.len() < MAX_CONNECTIONS => match accepted {
                 Ok((stream, _)) => drop(connections.spawn(connection(stream, tls.clone(), Arc::clone(&api)))),
                 Err(error) => {
-                    tracing::warn!(err = %error, "cannot accept a connection");
-                    tokio::time::sleep(ACCEPT_AGAIN).await;
+                    tracing::warn!(err = %error, "failed to accept a connection");
+                    tokio::time::sleep(ACCEPT_RETRY_INTERVAL).await;
                 }
             },
         }
     }
     drop(listener);
-    // What has not ended by then is cut off when the set is dropped.
+    // Connections that are still open after that are closed when the set is dropped.
     let ended = async { while connections.join_next().await.is_some() {} };
-    if timeout(FINISH, ended).await.is_err() {
-        tracing::info!("connections were cut off that did not end in time");
+    if timeout(SHUTDOWN_TIMEOUT, ended).await.is_err() {
+        tracing::info!("closed connections that did not end within the shutdown timeout");
     }
 }
 
 async fn connection(stream: TcpStream, tls: TlsAcceptor, api: Arc<Api>) {
     if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(err = %error, "cannot set TCP_NODELAY");
+        tracing::debug!(err = %error, "failed to set TCP_NODELAY");
     }
-    let stream = match timeout(HANDSHAKE, tls.accept(stream)).await {
+    let stream = match timeout(HANDSHAKE_TIMEOUT, tls.accept(stream)).await {
         Ok(Ok(stream)) => stream,
         Ok(Err(error)) => return tracing::info!(err = %error, "TLS handshake failed"),
         Err(_) => return tracing::info!("TLS handshake timed out"),
     };
-    let chain: Chain = stream
+    let chain: PeerCertificates = stream
         .get_ref()
         .1
         .peer_certificates()
@@ -83,6 +83,6 @@ async fn connection(stream: TcpStream, tls: TlsAcceptor, api: Arc<Api>) {
         }
     };
     if let Err(error) = ended {
-        tracing::debug!(err = error, "a connection ended badly");
+        tracing::debug!(err = error, "connection failed");
     }
 }

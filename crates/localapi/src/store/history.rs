@@ -1,11 +1,11 @@
-//! The last changes, so that a watch can go on where it was cut off. Bounded: the oldest change makes room for the newest.
+//! The last changes, so that an interrupted watch can resume. Bounded: the newest change replaces the oldest.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use serde_json::Value;
 
-use super::{Key, OutOfHistory, Revision};
+use super::{Key, Revision, RevisionExpired};
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -30,7 +30,7 @@ pub(crate) struct Event {
 #[derive(Debug)]
 pub(super) struct History {
     limit: usize,
-    /// The revision of the last change that is forgotten: nothing after it is missing.
+    /// The revision of the last discarded change: the history is complete after it.
     compacted: Revision,
     events: VecDeque<Event>,
 }
@@ -43,21 +43,24 @@ impl History {
     pub(super) fn push(&mut self, event: Event) {
         self.events.push_back(event);
         while self.events.len() > self.limit {
-            if let Some(forgotten) = self.events.pop_front() {
-                self.compacted = forgotten.revision;
+            if let Some(discarded) = self.events.pop_front() {
+                self.compacted = discarded.revision;
             }
         }
     }
 
-    /// What changed after `revision`, the oldest first.
-    pub(super) fn after(&self, revision: Revision) -> Result<impl Iterator<Item = &Event>, OutOfHistory> {
+    /// All changes after `revision`, the oldest first.
+    pub(super) fn after(&self, revision: Revision) -> Result<impl Iterator<Item = &Event>, RevisionExpired> {
         self.reaches(revision)?;
         let from = self.events.partition_point(|event| event.revision <= revision);
         Ok(self.events.range(from..))
     }
 
-    /// What changed after `revision`, the newest first: undone one by one it leads back there.
-    pub(super) fn back_to(&self, revision: Revision) -> Result<impl Iterator<Item = &Event>, OutOfHistory> {
+    /// All changes after `revision`, the newest first: undoing each leads back to `revision`.
+    pub(super) fn back_to(
+        &self,
+        revision: Revision,
+    ) -> Result<impl Iterator<Item = &Event>, RevisionExpired> {
         self.reaches(revision)?;
         Ok(self.events.iter().rev().take_while(move |event| event.revision > revision))
     }
@@ -70,13 +73,17 @@ impl History {
         self.compacted
     }
 
-    /// Forgets everything up to and with `revision`.
+    /// Discards all changes up to and including `revision`.
     pub(super) fn compact(&mut self, revision: Revision) {
         self.compacted = self.compacted.max(revision);
         self.events.retain(|event| event.revision > revision);
     }
 
-    fn reaches(&self, asked: Revision) -> Result<(), OutOfHistory> {
-        if asked >= self.compacted { Ok(()) } else { Err(OutOfHistory { asked, oldest: self.compacted }) }
+    fn reaches(&self, requested: Revision) -> Result<(), RevisionExpired> {
+        if requested >= self.compacted {
+            Ok(())
+        } else {
+            Err(RevisionExpired { requested, oldest: self.compacted })
+        }
     }
 }

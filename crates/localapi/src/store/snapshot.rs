@@ -1,5 +1,5 @@
-//! The store as one JSON document, so that a server that was stopped can go on where it was, its history included.
-//! Written when it stops and read when it starts; between, nothing is on disk.
+//! The store as one JSON document, including the history, so that a restarted server continues with the same revisions.
+//! It is written when the server stops and read when it starts.
 
 use std::sync::Arc;
 
@@ -9,16 +9,18 @@ use super::history::History;
 use super::{Change, Event, Key, Revision, Store};
 use crate::{object, resources};
 
-/// A document that is no snapshot.
+/// A document that is not a valid snapshot.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum BadSnapshot {
-    #[error("it has no whole numbers `revision` and `compacted`")]
+pub(crate) enum InvalidSnapshot {
+    #[error("`revision` and `compacted` must be integers")]
     Revision,
-    #[error("it has no arrays `objects` and `history`")]
+    #[error("`objects` and `history` must be arrays")]
     Lists,
-    #[error("entry {0} of `objects` needs a known `resource`, and an `object` with a name")]
+    #[error("entry {0} of `objects` must have a known `resource` and an `object` with a name")]
     Object(usize),
-    #[error("entry {0} of `history` needs `revision`, `resource`, `object` and perhaps `previous`")]
+    #[error(
+        "entry {0} of `history` must have `revision`, `resource`, `object` and, for an update, `previous`"
+    )]
     Event(usize),
 }
 
@@ -40,20 +42,20 @@ impl Store {
         })
     }
 
-    /// The store that `snapshot` shows, with room for `limit` changes.
-    pub(crate) fn restore(snapshot: &Value, limit: usize) -> Result<Self, BadSnapshot> {
-        let number = |field: &str| snapshot[field].as_u64().ok_or(BadSnapshot::Revision);
-        let list = |field: &str| snapshot[field].as_array().ok_or(BadSnapshot::Lists);
+    /// Restores a snapshot, with a history of up to `limit` changes.
+    pub(crate) fn restore(snapshot: &Value, limit: usize) -> Result<Self, InvalidSnapshot> {
+        let number = |field: &str| snapshot[field].as_u64().ok_or(InvalidSnapshot::Revision);
+        let list = |field: &str| snapshot[field].as_array().ok_or(InvalidSnapshot::Lists);
         let mut history = History::new(limit, number("compacted")?);
         for (index, entry) in list("history")?.iter().enumerate() {
-            history.push(event_of(entry).ok_or(BadSnapshot::Event(index))?);
+            history.push(event_of(entry).ok_or(InvalidSnapshot::Event(index))?);
         }
         let store = Self::new(limit);
         {
             let mut state = store.state.lock();
             for (index, entry) in list("objects")?.iter().enumerate() {
                 let object = &entry["object"];
-                let key = key_of(entry, object).ok_or(BadSnapshot::Object(index))?;
+                let key = key_of(entry, object).ok_or(InvalidSnapshot::Object(index))?;
                 state.objects.0.insert(key, Arc::new(object.clone()));
             }
             state.revision = number("revision")?;

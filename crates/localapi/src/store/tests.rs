@@ -34,7 +34,7 @@ fn drained(subscription: &mut Subscription) -> Vec<Event> {
 }
 
 #[test]
-fn every_change_has_a_revision_of_its_own() {
+fn each_change_increments_the_revision() {
     let store = Store::new(10);
     let (first, second) = (put(&store, "a", "red"), put(&store, "b", "red"));
     assert_eq!(second, first + 1);
@@ -44,7 +44,7 @@ fn every_change_has_a_revision_of_its_own() {
 }
 
 #[test]
-fn a_watch_shows_what_was_missed_and_then_what_happens() {
+fn watch_returns_missed_changes_and_then_new_ones() {
     let store = Store::new(10);
     let first = put(&store, "a", "red");
     let second = put(&store, "a", "blue");
@@ -55,7 +55,7 @@ fn a_watch_shows_what_was_missed_and_then_what_happens() {
 }
 
 #[test]
-fn a_watch_of_one_namespace_hears_nothing_of_others_or_of_other_kinds() {
+fn watch_of_one_namespace_excludes_other_namespaces_and_kinds() {
     let store = Store::new(10);
     let mut watch = store.watch("pods", Some("other"), From::Now).unwrap();
     put(&store, "a", "red");
@@ -65,7 +65,7 @@ fn a_watch_of_one_namespace_hears_nothing_of_others_or_of_other_kinds() {
 }
 
 #[test]
-fn the_history_is_bounded_and_says_so() {
+fn watch_from_a_revision_before_the_bounded_history_is_expired() {
     let store = Store::new(2);
     let first = put(&store, "a", "1");
     let second = put(&store, "a", "2");
@@ -73,11 +73,11 @@ fn the_history_is_bounded_and_says_so() {
     put(&store, "a", "4");
     assert!(store.watch("pods", None, From::After(second)).is_ok());
     let refused = store.watch("pods", None, From::After(first)).unwrap_err();
-    assert_eq!(refused, OutOfHistory { asked: first, oldest: second });
+    assert_eq!(refused, RevisionExpired { requested: first, oldest: second });
 }
 
 #[test]
-fn compaction_expires_what_was_before_and_leaves_watches_alone() {
+fn compaction_expires_older_revisions_and_keeps_open_watches() {
     let store = Store::new(10);
     let first = put(&store, "a", "1");
     put(&store, "a", "2");
@@ -90,14 +90,14 @@ fn compaction_expires_what_was_before_and_leaves_watches_alone() {
 }
 
 #[test]
-fn a_revision_of_another_life_is_refused() {
+fn watch_from_a_future_revision_is_refused() {
     let store = Store::new(10);
     let now = store.revision();
-    assert_eq!(store.watch("pods", None, From::After(now + 5)).unwrap_err().asked, now + 5);
+    assert_eq!(store.watch("pods", None, From::After(now + 5)).unwrap_err().requested, now + 5);
 }
 
 #[test]
-fn a_slow_watcher_is_ended_and_the_others_are_not() {
+fn slow_watcher_is_closed_and_others_stay_open() {
     let store = Store::new(10);
     let mut slow = store.watch("pods", None, From::Now).unwrap();
     for number in 0..=WATCH_QUEUE {
@@ -111,7 +111,7 @@ fn a_slow_watcher_is_ended_and_the_others_are_not() {
 }
 
 #[test]
-fn a_listing_of_the_past_is_undone_from_the_history() {
+fn list_at_an_earlier_revision_undoes_later_changes() {
     let store = Store::new(10);
     put(&store, "a", "red");
     let then = put(&store, "b", "red");
@@ -129,7 +129,7 @@ fn a_listing_of_the_past_is_undone_from_the_history() {
 }
 
 #[test]
-fn a_snapshot_brings_back_objects_revision_and_history() {
+fn snapshot_restores_objects_revision_and_history() {
     let store = Store::new(10);
     let first = put(&store, "a", "red");
     put(&store, "a", "blue");
@@ -145,8 +145,8 @@ fn a_snapshot_brings_back_objects_revision_and_history() {
 }
 
 #[test]
-fn what_is_no_snapshot_is_refused_with_its_place() {
+fn invalid_snapshot_is_refused_with_the_index_of_the_entry() {
     let bad = json!({"revision": 3, "compacted": 1, "history": [], "objects": [{"resource": "unicorns"}]});
-    assert_eq!(Store::restore(&bad, 10).unwrap_err(), snapshot::BadSnapshot::Object(0));
-    assert_eq!(Store::restore(&json!({}), 10).unwrap_err(), snapshot::BadSnapshot::Revision);
+    assert_eq!(Store::restore(&bad, 10).unwrap_err(), snapshot::InvalidSnapshot::Object(0));
+    assert_eq!(Store::restore(&json!({}), 10).unwrap_err(), snapshot::InvalidSnapshot::Revision);
 }

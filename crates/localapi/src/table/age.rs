@@ -1,4 +1,4 @@
-//! Durations for humans: two units at most, and the coarser the longer.
+//! Durations as `duration.HumanDuration` formats them: two units at most, coarser for longer durations.
 
 use jiff::Timestamp;
 
@@ -15,7 +15,7 @@ pub(super) fn since(time: &str, now: Timestamp) -> String {
     }
 }
 
-/// A number of seconds as `kubectl` shows it.
+/// A number of seconds as `kubectl` prints it.
 pub(super) fn human(seconds: i64) -> String {
     match seconds {
         ..-1 => "<invalid>".to_owned(),
@@ -32,7 +32,7 @@ pub(super) fn human(seconds: i64) -> String {
     }
 }
 
-/// The second unit is left out where it is zero.
+/// The second unit is omitted if it is zero.
 fn two(seconds: i64, (large, large_name): (i64, char), (small, small_name): (i64, char)) -> String {
     let (whole, rest) = (seconds / large, seconds % large / small);
     if rest == 0 { format!("{whole}{large_name}") } else { format!("{whole}{large_name}{rest}{small_name}") }

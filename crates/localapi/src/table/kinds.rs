@@ -1,4 +1,4 @@
-//! The rows of resources whose cells are more than a field each, pods aside.
+//! The rows of resources with computed cells, except pods.
 
 use std::collections::BTreeSet;
 
@@ -9,7 +9,7 @@ use super::{View, age, text_of};
 const NONE: &str = "<none>";
 const UNSET: &str = "<unset>";
 const UNKNOWN: &str = "<unknown>";
-/// The older way to name a storage class.
+/// The deprecated annotation for the storage class.
 const CLASS_ANNOTATION: &str = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";
 
 pub(super) fn node(node: View<'_>) -> Vec<Value> {
@@ -181,10 +181,10 @@ pub(super) fn persistent_volume_claim(claim: View<'_>) -> Vec<Value> {
 }
 
 fn phase(object: View<'_>) -> &str {
-    if object.is_going() { "Terminating" } else { object.text("/status/phase") }
+    if object.is_terminating() { "Terminating" } else { object.text("/status/phase") }
 }
 
-/// Abbreviated, in an order of their own.
+/// The abbreviated access modes, in the order of kubectl.
 fn access_modes(modes: &[Value]) -> String {
     let names = [
         ("ReadWriteOnce", "RWO"),

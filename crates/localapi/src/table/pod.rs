@@ -1,4 +1,4 @@
-//! The row of a pod: above all its status in one word.
+//! The row of a pod, with the status summary of kubectl.
 
 use serde_json::{Value, json};
 
@@ -6,7 +6,7 @@ use super::{View, age, text_of};
 
 const NONE: &str = "<none>";
 
-/// Whether the row shows something that is over.
+/// The condition `Completed` of the row of a terminated pod.
 pub(super) fn completed(pod: View<'_>) -> Option<Value> {
     let (reason, message) = match pod.text("/status/phase") {
         "Succeeded" => ("Succeeded", "The pod has completed successfully."),
@@ -41,7 +41,7 @@ pub(super) fn cells(pod: View<'_>) -> Vec<Value> {
 
 fn status(pod: View<'_>, reason: String) -> String {
     let is_terminal = matches!(pod.text("/status/phase"), "Succeeded" | "Failed");
-    match pod.is_going() {
+    match pod.is_terminating() {
         true if pod.text("/status/reason") == "NodeLost" => "Unknown".to_owned(),
         true if !is_terminal => "Terminating".to_owned(),
         true | false => reason,
@@ -51,7 +51,7 @@ fn status(pod: View<'_>, reason: String) -> String {
 #[derive(Clone, Copy, Default)]
 struct Restarts<'a> {
     count: i64,
-    /// When the last of them was; RFC 3339 in UTC, so text order is time order.
+    /// The time of the last restart, RFC 3339 in UTC: the order of the strings is that of the times.
     last: Option<&'a str>,
 }
 
@@ -81,15 +81,15 @@ impl<'a> Summary<'a> {
             reason => reason,
         };
         let mut summary = Self { reason: reason.to_owned(), ready: 0, restarts: Restarts::default() };
-        let init = summary.look_at_init_containers(pod);
+        let init = summary.add_init_containers(pod);
         if !init.is_running || condition(pod, "Initialized") == "True" {
             summary.restarts = init.sidecar_restarts;
-            summary.look_at_containers(pod);
+            summary.add_containers(pod);
         }
         summary
     }
 
-    fn look_at_init_containers(&mut self, pod: View<'a>) -> Initialization<'a> {
+    fn add_init_containers(&mut self, pod: View<'a>) -> Initialization<'a> {
         let specs = pod.list("/spec/initContainers");
         let mut found = Initialization { is_running: false, sidecar_restarts: Restarts::default() };
         for (index, container) in pod.list("/status/initContainerStatuses").iter().enumerate() {
@@ -122,8 +122,8 @@ impl<'a> Summary<'a> {
         found
     }
 
-    /// Backwards, so that the first container has the last word.
-    fn look_at_containers(&mut self, pod: View<'a>) {
+    /// In reverse order, so that the first container determines the reason.
+    fn add_containers(&mut self, pod: View<'a>) {
         let mut has_running = false;
         for container in pod.list("/status/containerStatuses").iter().rev() {
             self.restarts.add(container);
@@ -147,12 +147,12 @@ impl<'a> Summary<'a> {
 }
 
 struct Initialization<'a> {
-    /// An init container has not done its work yet.
+    /// Whether an init container has not completed.
     is_running: bool,
     sidecar_restarts: Restarts<'a>,
 }
 
-/// Why a container ended: its reason, or else how.
+/// The reason of a terminated container, or else its exit code or signal.
 fn end_reason(terminated: &Value) -> String {
     match (text_of(terminated, "reason"), number_of(terminated, "signal")) {
         ("", 0) => format!("ExitCode:{}", number_of(terminated, "exitCode")),

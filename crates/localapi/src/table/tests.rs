@@ -1,20 +1,20 @@
-//! What stands in the columns.
+//! The columns and cells of tables.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{age, render};
 
-/// When every table of these tests is looked at.
+/// The current time of these tests.
 const NOW: &str = "2026-01-02T00:00:00Z";
-/// Two minutes and a half before that.
+/// Two and a half minutes earlier.
 const RECENT: &str = "2026-01-01T23:57:30Z";
 
 fn table(resource: &str, objects: &[Value]) -> Value {
     render(resource, objects, NOW.parse().expect("a time"))
 }
 
-/// Column names, wide ones in brackets, and below them the row.
+/// The column names, wide ones in brackets, and the row.
 fn shown(resource: &str, object: Value) -> String {
     let table = table(resource, &[object]);
     let columns = table["columnDefinitions"].as_array().expect("columns");
@@ -43,7 +43,7 @@ fn named(fields: Value) -> Value {
 }
 
 #[test]
-fn durations_get_coarser() {
+fn durations_are_formatted_with_two_units_at_most() {
     let (minute, hour, day) = (60, 3600, 86_400);
     for (seconds, expected) in [
         (-2, "<invalid>"),
@@ -75,7 +75,7 @@ fn durations_get_coarser() {
 }
 
 #[test]
-fn a_table_carries_the_metadata_of_its_objects() {
+fn table_rows_contain_the_metadata_of_their_objects() {
     let object = named(json!({"spec": {"secret": 1}}));
     let table = table("widgets", &[object]);
     let expected = json!({
@@ -128,7 +128,7 @@ fn waiting(reason: &str) -> Value {
 }
 
 #[test]
-fn the_status_of_a_pod_is_one_word() {
+fn pod_status_column_summarizes_containers() {
     let ready = json!([{"type": "Ready", "status": "True"}]);
     for (fields, expected) in [
         (json!({"status.phase": "Pending"}), "0/2 Pending 0"),
@@ -150,7 +150,7 @@ fn the_status_of_a_pod_is_one_word() {
             json!({"status.phase": "Running", "status.containerStatuses": [running(), waiting("CrashLoopBackOff")]}),
             "1/2 CrashLoopBackOff 0",
         ),
-        // The first container has the last word.
+        // The first container determines the status.
         (
             json!({"status.phase": "Running", "status.containerStatuses": [ended("Error", 1, 0), waiting("X")]}),
             "0/2 Error 0",
@@ -196,7 +196,7 @@ fn the_status_of_a_pod_is_one_word() {
 }
 
 #[test]
-fn the_status_of_a_pod_that_starts_is_that_of_its_init_containers() {
+fn pod_status_column_shows_init_containers_during_initialization() {
     let init = json!([{"name": "i"}, {"name": "c"}]);
     for (statuses, expected) in [
         (json!([waiting("PodInitializing"), waiting("PodInitializing")]), "0/2 Init:0/2 0"),
@@ -219,7 +219,7 @@ fn the_status_of_a_pod_that_starts_is_that_of_its_init_containers() {
 }
 
 #[test]
-fn sidecars_count_as_containers() {
+fn sidecars_count_as_ready_containers() {
     let sidecar = json!({"name": "s", "ready": true, "started": true, "restartCount": 2, "state": {"running": {}},
         "lastState": {"terminated": {"finishedAt": RECENT}}});
     let mut starting = sidecar.clone();
@@ -239,7 +239,7 @@ fn sidecars_count_as_containers() {
 }
 
 #[test]
-fn restarts_tell_when_the_last_one_was() {
+fn restarts_column_contains_the_age_of_the_last_restart() {
     let restarted = |count: i64, finished: &str| {
         let mut container = running();
         container["restartCount"] = json!(count);
@@ -252,7 +252,7 @@ fn restarts_tell_when_the_last_one_was() {
 }
 
 #[test]
-fn rows_of_pods_that_are_over_say_so() {
+fn rows_of_terminated_pods_have_a_completed_condition() {
     let row = |phase: &str| table("pods", &[json!({"status": {"phase": phase}})])["rows"][0].take();
     assert_eq!(row("Running").get("conditions"), None);
     let condition = &row("Failed")["conditions"][0];
@@ -261,7 +261,7 @@ fn rows_of_pods_that_are_over_say_so() {
 }
 
 #[test]
-fn every_resource_has_its_columns() {
+fn columns_of_every_resource() {
     for (resource, object, expected) in [
         (
             "pods",
@@ -360,7 +360,7 @@ fn every_resource_has_its_columns() {
 }
 
 #[test]
-fn the_address_of_a_service_depends_on_its_type() {
+fn external_ip_of_a_service_depends_on_its_type() {
     let ingress = json!({"loadBalancer": {"ingress": [{"hostname": "h"}, {"ip": "1.1.1.1"}]}});
     for (spec, status, expected) in [
         (json!({"type": "ClusterIP"}), json!({}), "<none>"),
@@ -376,7 +376,7 @@ fn the_address_of_a_service_depends_on_its_type() {
 }
 
 #[test]
-fn certificate_requests_tell_how_far_they_are() {
+fn certificate_signing_request_condition_column() {
     for (status, expected) in [
         (json!({}), "Pending"),
         (json!({"conditions": [{"type": "Approved"}, {"type": "Denied"}]}), "Denied"),

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use model::Amount;
 use serde_json::Value;
 
-use super::place::Place;
-use super::{Findings, names, volume};
+use super::field::FieldValue;
+use super::{ErrorList, names, volume};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
@@ -16,85 +16,85 @@ pub(super) enum Kind {
     Ephemeral,
 }
 
-pub(super) fn check(container: &Place<'_>, spec: &Place<'_>, kind: Kind, found: &mut Findings) {
+pub(super) fn check(container: &FieldValue<'_>, spec: &FieldValue<'_>, kind: Kind, errors: &mut ErrorList) {
     let (name, image) = (container.at("name"), container.at("image"));
     if name.text().is_empty() {
-        found.required(&name.path, "");
+        errors.required(&name.path, "");
     } else {
-        found.all_invalid(&name.path, name.text(), names::label_problems(name.text()));
+        errors.all_invalid(&name.path, name.text(), names::label_problems(name.text()));
     }
     if image.text().is_empty() {
-        found.required(&image.path, "");
+        errors.required(&image.path, "");
     } else if image.text().trim() != image.text() {
-        found.invalid(&image.path, image.text(), "must not have leading or trailing whitespace");
+        errors.invalid(&image.path, image.text(), "must not have leading or trailing whitespace");
     }
-    found.one_of(&container.at("imagePullPolicy"), &["Always", "IfNotPresent", "Never"]);
-    found.one_of(&container.at("terminationMessagePolicy"), &["File", "FallbackToLogsOnError"]);
-    found.one_of(&container.at("restartPolicy"), &["Always", "OnFailure", "Never"]);
-    check_ports(container, spec, found);
-    check_env(container, found);
-    check_resources(container, found);
-    volume::check_mounts(container, spec, found);
+    errors.one_of(&container.at("imagePullPolicy"), &["Always", "IfNotPresent", "Never"]);
+    errors.one_of(&container.at("terminationMessagePolicy"), &["File", "FallbackToLogsOnError"]);
+    errors.one_of(&container.at("restartPolicy"), &["Always", "OnFailure", "Never"]);
+    check_ports(container, spec, errors);
+    check_env(container, errors);
+    check_resources(container, errors);
+    volume::check_mounts(container, spec, errors);
     match kind {
-        Kind::Regular | Kind::Sidecar => check_handlers(container, found),
+        Kind::Regular | Kind::Sidecar => check_handlers(container, errors),
         Kind::Init => {
             let detail = "may not be set for init containers without restartPolicy=Always";
             forbid(
                 container,
                 &["lifecycle", "livenessProbe", "readinessProbe", "startupProbe"],
                 detail,
-                found,
+                errors,
             );
         }
         Kind::Ephemeral => {
             let detail = "not allowed for ephemeral containers";
             let fields = ["ports", "lifecycle", "livenessProbe", "readinessProbe", "startupProbe"];
-            forbid(container, &fields, detail, found);
+            forbid(container, &fields, detail, errors);
         }
     }
 }
 
-fn forbid(container: &Place<'_>, fields: &[&str], detail: &str, found: &mut Findings) {
-    for place in fields.iter().map(|field| container.at(field)).filter(Place::is_set) {
-        found.forbidden(place.path, detail);
+fn forbid(container: &FieldValue<'_>, fields: &[&str], detail: &str, errors: &mut ErrorList) {
+    for value in fields.iter().map(|field| container.at(field)).filter(FieldValue::is_set) {
+        errors.forbidden(value.path, detail);
     }
 }
 
-fn check_ports(container: &Place<'_>, spec: &Place<'_>, found: &mut Findings) {
+fn check_ports(container: &FieldValue<'_>, spec: &FieldValue<'_>, errors: &mut ErrorList) {
     let mut seen = BTreeSet::new();
     for port in container.items("ports") {
         let (name, number, host) = (port.at("name"), port.at("containerPort"), port.at("hostPort"));
         if !name.text().is_empty() {
             let problems = names::port_name_problems(name.text());
             if problems.is_empty() && !seen.insert(name.text()) {
-                found.duplicate(&name.path, name.text());
+                errors.duplicate(&name.path, name.text());
             }
-            found.all_invalid(&name.path, name.text(), problems);
+            errors.all_invalid(&name.path, name.text(), problems);
         }
         if number.number().unwrap_or_default() == 0 {
-            found.required(&number.path, "");
+            errors.required(&number.path, "");
         } else {
-            found.in_range(&number, 1, 65_535);
+            errors.in_range(&number, 1, 65_535);
         }
         if host.number().is_some_and(|number| number != 0) {
-            found.in_range(&host, 1, 65_535);
+            errors.in_range(&host, 1, 65_535);
             if spec.flag("hostNetwork") && host.number() != number.number() {
                 let detail = "must match `hostPort` when `hostNetwork` is true";
-                found.invalid(&number.path, number.value.clone(), detail);
+                errors.invalid(&number.path, number.value.clone(), detail);
             }
         }
-        found.one_of(&port.at("protocol"), &["SCTP", "TCP", "UDP"]);
+        errors.one_of(&port.at("protocol"), &["SCTP", "TCP", "UDP"]);
     }
 }
 
-fn check_env(container: &Place<'_>, found: &mut Findings) {
+fn check_env(container: &FieldValue<'_>, errors: &mut ErrorList) {
     for variable in container.items("env") {
         let name = variable.at("name");
         if name.text().is_empty() {
-            found.required(&name.path, "");
+            errors.required(&name.path, "");
         } else if !name.text().bytes().all(|b| (b' '..=b'~').contains(&b) && b != b'=') {
             let detail = "a valid environment variable name must consist only of printable ASCII characters other than '='";
-            found.invalid(&name.path, name.text(), detail);
+            errors.invalid(&name.path, name.text(), detail);
         }
         let source = variable.at("valueFrom");
         if !source.is_set() {
@@ -110,22 +110,22 @@ fn check_env(container: &Place<'_>, found: &mut Findings) {
             1 => continue,
             _ => "may not have more than one field specified at a time",
         };
-        found.invalid(&source.path, "", detail);
+        errors.invalid(&source.path, "", detail);
     }
 }
 
-fn check_resources(container: &Place<'_>, found: &mut Findings) {
+fn check_resources(container: &FieldValue<'_>, errors: &mut ErrorList) {
     let resources = container.at("resources");
     for side in ["limits", "requests"] {
         for (_, quantity) in resources.entries(side) {
             match amount(quantity.value) {
                 None => {
                     let detail = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
-                    found.invalid(&quantity.path, quantity.value.clone(), detail);
+                    errors.invalid(&quantity.path, quantity.value.clone(), detail);
                 }
                 Some(amount) if amount < Amount::ZERO => {
                     let detail = "must be greater than or equal to 0";
-                    found.invalid(&quantity.path, quantity.value.clone(), detail);
+                    errors.invalid(&quantity.path, quantity.value.clone(), detail);
                 }
                 Some(_) => {}
             }
@@ -143,7 +143,7 @@ fn check_resources(container: &Place<'_>, found: &mut Findings) {
         };
         let limit = limit.as_str().map_or_else(|| limit.to_string(), str::to_owned);
         let field = format!("{}.requests", resources.path);
-        found.invalid(field, request.value.clone(), format!("must be {relation} {name} limit of {limit}"));
+        errors.invalid(field, request.value.clone(), format!("must be {relation} {name} limit of {limit}"));
     }
 }
 
@@ -155,61 +155,61 @@ fn amount(quantity: &Value) -> Option<Amount> {
     }
 }
 
-fn check_handlers(container: &Place<'_>, found: &mut Findings) {
+fn check_handlers(container: &FieldValue<'_>, errors: &mut ErrorList) {
     for name in ["livenessProbe", "readinessProbe", "startupProbe"] {
         let probe = container.at(name);
         if !probe.is_set() {
             continue;
         }
-        check_handler(&probe, found);
+        check_handler(&probe, errors);
         for field in
             ["initialDelaySeconds", "timeoutSeconds", "periodSeconds", "successThreshold", "failureThreshold"]
         {
-            found.not_negative(&probe.at(field));
+            errors.not_negative(&probe.at(field));
         }
         let threshold = probe.at("successThreshold");
         if let Some(times) = threshold.number().filter(|times| *times != 1 && name != "readinessProbe") {
-            found.invalid(&threshold.path, times, "must be 1");
+            errors.invalid(&threshold.path, times, "must be 1");
         }
     }
     for hook in ["lifecycle.postStart", "lifecycle.preStop"].map(|hook| container.at(hook)) {
         if hook.is_set() {
-            check_handler(&hook, found);
+            check_handler(&hook, errors);
         }
     }
 }
 
-/// Exactly one action, and that one complete.
-fn check_handler(handler: &Place<'_>, found: &mut Findings) {
+/// Checks that a handler has exactly one action, with its required fields.
+fn check_handler(handler: &FieldValue<'_>, errors: &mut ErrorList) {
     let actions = ["exec", "httpGet", "tcpSocket", "grpc", "sleep"].map(|action| handler.at(action));
     let mut given = actions.iter().filter(|action| action.is_set());
     if given.next().is_none() {
-        found.required(&handler.path, "must specify a handler type");
+        errors.required(&handler.path, "must specify a handler type");
     }
     for another in given {
-        found.forbidden(&another.path, "may not specify more than 1 handler type");
+        errors.forbidden(&another.path, "may not specify more than 1 handler type");
     }
     let [exec, http, tcp, grpc, _] = &actions;
     if exec.is_set() && exec.items("command").is_empty() {
-        found.required(format!("{}.command", exec.path), "");
+        errors.required(format!("{}.command", exec.path), "");
     }
     if http.is_set() {
-        check_port(&http.at("port"), found);
-        found.one_of(&http.at("scheme"), &["HTTP", "HTTPS"]);
+        check_port(&http.at("port"), errors);
+        errors.one_of(&http.at("scheme"), &["HTTP", "HTTPS"]);
     }
     if tcp.is_set() {
-        check_port(&tcp.at("port"), found);
+        check_port(&tcp.at("port"), errors);
     }
-    found.in_range(&grpc.at("port"), 1, 65_535);
+    errors.in_range(&grpc.at("port"), 1, 65_535);
 }
 
 /// A number or the name of a port.
-fn check_port(port: &Place<'_>, found: &mut Findings) {
+fn check_port(port: &FieldValue<'_>, errors: &mut ErrorList) {
     if port.value.is_string() {
-        found.all_invalid(&port.path, port.text(), names::port_name_problems(port.text()));
+        errors.all_invalid(&port.path, port.text(), names::port_name_problems(port.text()));
     } else if port.is_set() {
-        found.in_range(port, 1, 65_535);
+        errors.in_range(port, 1, 65_535);
     } else {
-        found.invalid(&port.path, 0, "must be between 1 and 65535, inclusive");
+        errors.invalid(&port.path, 0, "must be between 1 and 65535, inclusive");
     }
 }

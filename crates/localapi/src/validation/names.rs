@@ -1,6 +1,6 @@
-//! What names, label keys and label values may look like.
+//! The syntax of names, label keys and label values.
 //!
-//! Each function lists what is wrong with a text, in the words of the API, or nothing.
+//! Each function returns the problems of a string, with the messages of the API.
 
 const LABEL_KEY_PART: &str = "name part must consist of alphanumeric characters, '-', '_' or '.', and must start and \
      end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is \
@@ -17,9 +17,9 @@ const LABEL: &str = "a lowercase RFC 1123 label must consist of lower case alpha
 const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumeric characters or '-', start with an \
      alphabetic character, and end with an alphanumeric character (e.g. 'my-name',  or 'abc-123', regex used for \
      validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
-/// Longest DNS label.
+/// The longest DNS label.
 const MAX_LABEL: usize = 63;
-/// Longest DNS name.
+/// The longest DNS name.
 const MAX_SUBDOMAIN: usize = 253;
 
 /// A qualified name: `[prefix/]name`. Also the form of annotation keys.
@@ -67,17 +67,17 @@ pub(crate) fn label_value_problems(value: &str) -> Vec<String> {
     problems
 }
 
-/// A DNS name: what most kinds are called.
+/// A DNS subdomain: the name of most kinds.
 pub(crate) fn subdomain_problems(name: &str) -> Vec<String> {
     problems_of(name, MAX_SUBDOMAIN, SUBDOMAIN, |name| name.split('.').all(is_dns_label))
 }
 
-/// One part of a DNS name: namespaces, containers, volumes.
+/// A DNS label: namespaces, containers, volumes.
 pub(crate) fn label_problems(name: &str) -> Vec<String> {
     problems_of(name, MAX_LABEL, LABEL, is_dns_label)
 }
 
-/// One part of a DNS name that begins with a letter: services.
+/// A DNS label that begins with a letter: Services.
 pub(crate) fn label_1035_problems(name: &str) -> Vec<String> {
     problems_of(name, MAX_LABEL, LABEL_1035, |name| {
         is_dns_label(name) && name.starts_with(|c: char| c.is_ascii_lowercase())

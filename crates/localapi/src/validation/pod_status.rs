@@ -1,81 +1,81 @@
-//! What may change in the status of a pod.
+//! Which fields of the status of a pod may change.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use serde_json::Value;
 
-use super::place::Place;
-use super::{Findings, names};
+use super::field::FieldValue;
+use super::{ErrorList, names};
 
 const NOT_NEGATIVE: &str = "must be a non-negative integer";
 const NON_TERMINATED: &str = "may not be transitioned to non-terminated state";
 const ONE_PER_FAMILY: &str = "may specify no more than one IP for each IP family";
 const STATUS_LISTS: [&str; 3] = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
 
-pub(super) fn check(pod: &Place<'_>, old: &Place<'_>, found: &mut Findings) {
+pub(super) fn check(pod: &FieldValue<'_>, old: &FieldValue<'_>, errors: &mut ErrorList) {
     let (status, before) = (pod.at("status"), old.at("status"));
-    check_conditions(&status, found);
-    check_nomination(pod, &before, found);
+    check_conditions(&status, errors);
+    check_nomination(pod, &before, errors);
     let observed = status.at("observedGeneration");
     if let Some(number) = observed.number().filter(|number| *number < 0) {
-        found.invalid(&observed.path, number, NOT_NEGATIVE);
+        errors.invalid(&observed.path, number, NOT_NEGATIVE);
     }
     let class = status.at("qosClass");
     if class.text() != before.text_at("qosClass") {
-        found.invalid(&class.path, class.text(), "field is immutable");
+        errors.invalid(&class.path, class.text(), "field is immutable");
     }
     let spec = old.at("spec");
     for list in STATUS_LISTS {
-        check_transitions(&status, &before, &spec, list, found);
+        check_transitions(&status, &before, &spec, list, errors);
     }
-    check_addresses(&status, &before, "podIPs", found);
-    check_host_address(&status, found);
-    check_addresses(&status, &before, "hostIPs", found);
+    check_addresses(&status, &before, "podIPs", errors);
+    check_host_address(&status, errors);
+    check_addresses(&status, &before, "hostIPs", errors);
     for list in STATUS_LISTS {
-        check_users(&status, list, found);
+        check_users(&status, list, errors);
     }
     for one in status.items("ephemeralContainerStatuses") {
         let allocated = one.at("allocatedResourcesStatus");
         if allocated.value.as_array().is_some_and(|list| !list.is_empty()) {
-            found.forbidden(&allocated.path, "must not be specified in container status");
+            errors.forbidden(&allocated.path, "must not be specified in container status");
         }
     }
 }
 
-fn check_conditions(status: &Place<'_>, found: &mut Findings) {
+fn check_conditions(status: &FieldValue<'_>, errors: &mut ErrorList) {
     for condition in status.items("conditions") {
         let observed = condition.at("observedGeneration");
         if let Some(number) = observed.number().filter(|number| *number < 0) {
-            found.invalid(&observed.path, number, NOT_NEGATIVE);
+            errors.invalid(&observed.path, number, NOT_NEGATIVE);
         }
         let kind = condition.text_at("type");
         if !["PodScheduled", "Ready", "Initialized"].contains(&kind) {
             let path = format!("{}.Type", condition.path);
-            found.all_invalid(&path, kind, names::label_key_problems(kind));
+            errors.all_invalid(&path, kind, names::label_key_problems(kind));
         }
     }
 }
 
-/// A pod that has a node needs no nomination any more.
-fn check_nomination(pod: &Place<'_>, before: &Place<'_>, found: &mut Findings) {
+/// A bound pod cannot be nominated.
+fn check_nomination(pod: &FieldValue<'_>, before: &FieldValue<'_>, errors: &mut ErrorList) {
     let nominated = pod.at("status.nominatedNodeName");
     if nominated.text().is_empty() || nominated.text() == before.text_at("nominatedNodeName") {
         return;
     }
-    found.all_invalid(&nominated.path, nominated.text(), names::subdomain_problems(nominated.text()));
+    errors.all_invalid(&nominated.path, nominated.text(), names::subdomain_problems(nominated.text()));
     if !pod.text_at("spec.nodeName").is_empty() {
-        found.forbidden(&nominated.path, "may not be set on pods that are already bound to a node");
+        errors.forbidden(&nominated.path, "may not be set on pods that are already bound to a node");
     }
 }
 
-/// A container that has ended, and that its restart policy does not start again, stays as it ended.
+/// A terminated container that its restart policy does not restart must stay terminated.
 fn check_transitions(
-    status: &Place<'_>,
-    before: &Place<'_>,
-    spec: &Place<'_>,
+    status: &FieldValue<'_>,
+    before: &FieldValue<'_>,
+    spec: &FieldValue<'_>,
     list: &str,
-    found: &mut Findings,
+    errors: &mut ErrorList,
 ) {
     let containers = match list {
         "containerStatuses" => Some("containers"),
@@ -102,20 +102,20 @@ fn check_transitions(
             of_name.is_some_and(|one| should_restart(&one, spec.text_at("restartPolicy"), exit_code))
         });
         if !restarts {
-            found.forbidden(format!("status.{list}[{index}].state"), NON_TERMINATED);
+            errors.forbidden(format!("status.{list}[{index}].state"), NON_TERMINATED);
         }
     }
 }
 
-/// A rule of some container may restart all containers of the pod, whatever their own policies.
-fn may_restart_all(spec: &Place<'_>) -> bool {
+/// Whether a restart rule of any container can restart all containers of the pod.
+fn may_restart_all(spec: &FieldValue<'_>) -> bool {
     ["initContainers", "containers"].iter().flat_map(|list| spec.items(list)).any(|container| {
         let rules = container.items("restartPolicyRules");
         rules.iter().any(|rule| rule.text_at("action") == "RestartAllContainers")
     })
 }
 
-fn should_restart(container: &Place<'_>, of_pod: &str, exit_code: i64) -> bool {
+fn should_restart(container: &FieldValue<'_>, of_pod: &str, exit_code: i64) -> bool {
     let own = container.text_at("restartPolicy");
     if !own.is_empty() && container.items("restartPolicyRules").iter().any(|rule| matches(rule, exit_code)) {
         return true;
@@ -127,7 +127,7 @@ fn should_restart(container: &Place<'_>, of_pod: &str, exit_code: i64) -> bool {
     }
 }
 
-fn matches(rule: &Place<'_>, exit_code: i64) -> bool {
+fn matches(rule: &FieldValue<'_>, exit_code: i64) -> bool {
     let is_listed = rule.items("exitCodes.values").iter().any(|value| value.number() == Some(exit_code));
     match rule.text_at("exitCodes.operator") {
         "In" => is_listed,
@@ -136,8 +136,8 @@ fn matches(rule: &Place<'_>, exit_code: i64) -> bool {
     }
 }
 
-/// Addresses that were there before may stay, whatever they are.
-fn check_addresses(status: &Place<'_>, before: &Place<'_>, list: &str, found: &mut Findings) {
+/// Invalid addresses that are stored already may stay.
+fn check_addresses(status: &FieldValue<'_>, before: &FieldValue<'_>, list: &str, errors: &mut ErrorList) {
     let known: Vec<&str> = before.items(list).iter().map(|one| one.text_at("ip")).collect();
     let now = status.items(list);
     let parsed: Vec<Option<IpAddr>> = now.iter().map(|one| one.text_at("ip").parse().ok()).collect();
@@ -145,37 +145,37 @@ fn check_addresses(status: &Place<'_>, before: &Place<'_>, list: &str, found: &m
         let text = one.text_at("ip");
         if address.is_none() && !known.contains(&text) {
             let detail = "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)";
-            found.invalid(&one.path, text, detail);
+            errors.invalid(&one.path, text, detail);
         }
     }
     let families = |is_v4: bool| parsed.iter().flatten().filter(|address| address.is_ipv4() == is_v4).count();
     if now.len() > 1 && (now.len() > 2 || families(true) != 1 || families(false) != 1) {
         let all = status.at(list);
-        found.invalid(&all.path, all.value.clone(), ONE_PER_FAMILY);
+        errors.invalid(&all.path, all.value.clone(), ONE_PER_FAMILY);
     }
 }
 
-fn check_host_address(status: &Place<'_>, found: &mut Findings) {
+fn check_host_address(status: &FieldValue<'_>, errors: &mut ErrorList) {
     if let Some(first) = status.items("hostIPs").first() {
         let address = first.at("ip");
         if address.text() != status.text_at("hostIP") {
-            found.invalid(&address.path, address.text(), "must be equal to `hostIP`");
+            errors.invalid(&address.path, address.text(), "must be equal to `hostIP`");
         }
     }
 }
 
-fn check_users(status: &Place<'_>, list: &str, found: &mut Findings) {
+fn check_users(status: &FieldValue<'_>, list: &str, errors: &mut ErrorList) {
     for one in status.items(list) {
         let user = one.at("user.linux");
-        found.in_range(&user.at("uid"), 0, i64::from(i32::MAX));
-        found.in_range(&user.at("gid"), 0, i64::from(i32::MAX));
+        errors.in_range(&user.at("uid"), 0, i64::from(i32::MAX));
+        errors.in_range(&user.at("gid"), 0, i64::from(i32::MAX));
         for group in user.items("supplementalGroups") {
-            found.in_range(&group, 0, i64::from(i32::MAX));
+            errors.in_range(&group, 0, i64::from(i32::MAX));
         }
     }
 }
 
-/// What a writer of the status may not clear: the class of the pod, and generations that were observed.
+/// Restores fields that a status update cannot clear: the QoS class and observed generations.
 pub(crate) fn keep_recorded(new: &mut Value, old: &Value) {
     let Some(status) = new.get_mut("status").and_then(Value::as_object_mut) else { return };
     let before = &old["status"];

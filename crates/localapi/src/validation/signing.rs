@@ -5,10 +5,10 @@ use std::collections::BTreeSet;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::place::Place;
-use super::{Findings, Reason, names};
+use super::field::FieldValue;
+use super::{ErrorList, Reason, names};
 
-/// Shortest life that may be asked for, in seconds.
+/// The shortest duration that a request may specify, in seconds.
 const MIN_SECONDS: i64 = 600;
 const LEGACY_SIGNER: &str = "kubernetes.io/legacy-unknown";
 const BEGIN: &str = "-----BEGIN CERTIFICATE REQUEST-----";
@@ -39,28 +39,28 @@ const USAGES: [&str; 23] = [
     "timestamping",
 ];
 
-pub(super) fn check(request: &Place<'_>, found: &mut Findings) {
+pub(super) fn check(request: &FieldValue<'_>, errors: &mut ErrorList) {
     let spec = request.at("spec");
     if !is_request(spec.text_at("request")) {
         let message = "Invalid value: PEM block type must be CERTIFICATE REQUEST";
-        found.add("spec.request", Reason::Invalid, message);
+        errors.add("spec.request", Reason::Invalid, message);
     }
     let usages = spec.items("usages");
     if usages.is_empty() {
-        found.required("spec.usages", "usages is required");
+        errors.required("spec.usages", "usages is required");
     }
     let mut seen = BTreeSet::new();
     for usage in usages {
-        found.one_of(&usage, &USAGES);
+        errors.one_of(&usage, &USAGES);
         if !seen.insert(usage.text()) {
-            found.duplicate(&usage.path, usage.text());
+            errors.duplicate(&usage.path, usage.text());
         }
     }
-    check_signer(&spec.at("signerName"), found);
+    check_signer(&spec.at("signerName"), errors);
     let seconds = spec.at("expirationSeconds");
     if let Some(number) = seconds.number().filter(|number| *number < MIN_SECONDS) {
         let detail = "may not specify a duration less than 600 seconds (10 minutes)";
-        found.invalid(&seconds.path, number, detail);
+        errors.invalid(&seconds.path, number, detail);
     }
     let conditions = request.items("status.conditions");
     let has = |kind: &str| conditions.iter().any(|condition| condition.text_at("type") == kind);
@@ -68,12 +68,11 @@ pub(super) fn check(request: &Place<'_>, found: &mut Findings) {
         && let Some(denied) = conditions.iter().find(|condition| condition.text_at("type") == "Denied")
     {
         let detail = "Approved and Denied conditions are mutually exclusive";
-        found.invalid(format!("{}.type", denied.path), "Denied", detail);
+        errors.invalid(format!("{}.type", denied.path), "Denied", detail);
     }
 }
 
-/// Whether base64 text holds one block of PEM of the right type, with something in it that is base64 again. What is
-/// inside is for the signer to judge.
+/// Whether the base64 string contains one PEM block of the right type, with base64 content. The signer parses the content.
 fn is_request(text: &str) -> bool {
     let Some(pem) = STANDARD.decode(text).ok().and_then(|bytes| String::from_utf8(bytes).ok()) else {
         return false;
@@ -85,14 +84,14 @@ fn is_request(text: &str) -> bool {
 }
 
 /// `example.com/signer`.
-fn check_signer(signer: &Place<'_>, found: &mut Findings) {
+fn check_signer(signer: &FieldValue<'_>, errors: &mut ErrorList) {
     let text = signer.text();
     if text.is_empty() {
-        return found.required(&signer.path, "");
+        return errors.required(&signer.path, "");
     }
     if text == LEGACY_SIGNER {
         let detail = "the legacy signerName is not allowed via this API version";
-        return found.invalid(&signer.path, text, detail);
+        return errors.invalid(&signer.path, text, detail);
     }
     let is_qualified = text.split_once('/').is_some_and(|(domain, path)| {
         domain.contains('.')
@@ -101,6 +100,6 @@ fn check_signer(signer: &Place<'_>, found: &mut Findings) {
     });
     if !is_qualified {
         let detail = "must be a fully qualified domain and path of the form \"example.com/signer-name\"";
-        found.invalid(&signer.path, text, detail);
+        errors.invalid(&signer.path, text, detail);
     }
 }

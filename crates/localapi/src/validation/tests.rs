@@ -1,4 +1,4 @@
-//! What is refused, and in which words.
+//! Which objects are refused, and with which messages.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -18,10 +18,10 @@ fn with(mut object: Value, changes: &Value) -> Value {
     for (path, value) in changes.as_object().expect("a map") {
         let pointer = format!("/{}", path.replace('.', "/"));
         let (parent, last) = pointer.rsplit_once('/').expect("a slash");
-        let place = object.pointer_mut(parent).unwrap_or_else(|| panic!("{parent} is there"));
-        match place.as_array_mut() {
+        let field = object.pointer_mut(parent).unwrap_or_else(|| panic!("{parent} exists"));
+        match field.as_array_mut() {
             Some(list) => list[last.parse::<usize>().expect("an index")] = value.clone(),
-            None => place[last] = value.clone(),
+            None => field[last] = value.clone(),
         }
     }
     object
@@ -53,12 +53,12 @@ fn valid(resource: &str) -> Value {
     object
 }
 
-/// What creating a valid object with these changes is refused with.
+/// The errors of creating a valid object with these changes.
 fn created(resource: &str, changes: Value) -> String {
     refusals(resource, &with(valid(resource), &changes), None)
 }
 
-/// What this change of a valid object (with some fields set before) is refused with.
+/// The errors of this update of a valid object (with some fields set before).
 fn updated(resource: &str, before: Value, changes: Value) -> String {
     let old = with(valid(resource), &before);
     refusals(resource, &with(old.clone(), &changes), Some(&old))
@@ -102,7 +102,7 @@ const LABEL_1035: &str = "a DNS-1035 label must consist of lower case alphanumer
      validation is '[a-z]([-a-z0-9]*[a-z0-9])?')";
 
 #[test]
-fn names_follow_the_rules_of_their_kind() {
+fn names_are_validated_by_kind() {
     for (resource, name, expected) in [
         ("pods", "a.b-c", String::new()),
         ("pods", "A_b", format!("metadata.name: Invalid value: \"A_b\": {SUBDOMAIN}")),
@@ -125,7 +125,7 @@ fn names_follow_the_rules_of_their_kind() {
 }
 
 #[test]
-fn metadata_is_checked_for_every_kind() {
+fn metadata_is_validated_for_every_kind() {
     assert_created(
         "configmaps",
         &[
@@ -160,7 +160,7 @@ fn metadata_is_checked_for_every_kind() {
 }
 
 #[test]
-fn pods_need_what_a_kubelet_needs() {
+fn pod_spec_is_validated() {
     assert_created(
         "pods",
         &[
@@ -212,7 +212,7 @@ fn pods_need_what_a_kubelet_needs() {
 }
 
 #[test]
-fn containers_are_checked_field_by_field() {
+fn containers_are_validated() {
     assert_created(
         "pods",
         &[
@@ -267,7 +267,7 @@ fn containers_are_checked_field_by_field() {
 }
 
 #[test]
-fn volumes_and_their_mounts_fit() {
+fn volumes_and_volume_mounts_are_validated() {
     assert_created(
         "pods",
         &[
@@ -308,7 +308,7 @@ const POD_RULE: &str = "spec: Forbidden: pod updates may not change fields other
      tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 #[test]
-fn little_may_change_in_a_pod() {
+fn pod_update_may_only_change_mutable_fields() {
     let deadline = json!({"spec.activeDeadlineSeconds": 10});
     let gates = json!({"spec.schedulingGates": [{"name": "a"}]});
     for (before, changes, expected) in [
@@ -353,7 +353,7 @@ fn little_may_change_in_a_pod() {
 }
 
 #[test]
-fn subresources_of_pods_may_change_what_is_theirs() {
+fn pod_subresources_may_change_their_fields() {
     let old = valid("pods");
     let debug = json!({"spec.ephemeralContainers": [{"name": "e", "image": "i"}]});
     let new = with(old.clone(), &debug);
@@ -372,7 +372,7 @@ fn subresources_of_pods_may_change_what_is_theirs() {
 }
 
 #[test]
-fn nodes_keep_who_they_are() {
+fn node_update_may_not_change_identity() {
     assert_created(
         "nodes",
         &[
@@ -414,7 +414,7 @@ fn nodes_keep_who_they_are() {
 }
 
 #[test]
-fn leases_last() {
+fn lease_durations_must_be_positive() {
     assert_created(
         "leases",
         &[
@@ -435,7 +435,7 @@ fn leases_last() {
 }
 
 #[test]
-fn secrets_hold_what_their_type_promises() {
+fn secrets_have_the_keys_of_their_type() {
     assert_created(
         "secrets",
         &[
@@ -470,7 +470,7 @@ fn secrets_hold_what_their_type_promises() {
 }
 
 #[test]
-fn immutable_data_stays() {
+fn immutable_secret_and_config_map_data_cannot_change() {
     let immutable = json!({"immutable": true, "data": {"a": "MQ=="}});
     for (resource, before, changes, expected) in [
         ("secrets", json!({}), json!({"type": "x"}), "type: Invalid value: \"x\": field is immutable"),
@@ -494,7 +494,7 @@ fn immutable_data_stays() {
 }
 
 #[test]
-fn config_maps_have_one_value_for_a_key() {
+fn config_map_keys_are_unique_across_data_and_binary_data() {
     assert_created(
         "configmaps",
         &[
@@ -509,7 +509,7 @@ fn config_maps_have_one_value_for_a_key() {
 }
 
 #[test]
-fn signing_requests_are_complete() {
+fn certificate_signing_requests_are_validated() {
     assert_created(
         "certificatesigningrequests",
         &[
@@ -549,7 +549,7 @@ fn signing_requests_are_complete() {
 }
 
 #[test]
-fn services_have_ports() {
+fn services_are_validated() {
     assert_created(
         "services",
         &[
@@ -576,7 +576,7 @@ fn services_have_ports() {
 }
 
 #[test]
-fn causes_have_the_names_of_the_api() {
+fn error_reasons_have_the_names_of_the_api() {
     let errors = check("pods", &with(valid("pods"), &json!({"spec.containers.0.image": ""})), None);
     let cause: Vec<_> =
         errors.iter().map(|e| (e.reason.as_str(), e.field.as_str(), e.message.as_str())).collect();
@@ -585,7 +585,7 @@ fn causes_have_the_names_of_the_api() {
 }
 
 #[test]
-fn wrong_types_are_told_before_anything_else() {
+fn fields_of_the_wrong_type_are_reported_by_decode() {
     let pod = json!({"apiVersion": "v1", "kind": "Pod", "spec": {"containers": "x"}});
     let error = decode("pods", &pod).expect_err("containers are a list");
     assert!(error.starts_with("Pod in version \"v1\" cannot be handled as a Pod: invalid type"), "{error}");
@@ -593,7 +593,7 @@ fn wrong_types_are_told_before_anything_else() {
 }
 
 #[test]
-fn nothing_panics_on_odd_trees() {
+fn arbitrary_trees_never_panic() {
     let odd = [
         json!(null),
         json!(1),

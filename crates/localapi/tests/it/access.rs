@@ -1,4 +1,4 @@
-//! Who may do what, seen from outside: nodes, bootstrap tokens, service accounts, strangers.
+//! Authentication and authorization of nodes, bootstrap tokens, service accounts and clients without valid credentials.
 
 use crate::server::Server;
 
@@ -17,7 +17,7 @@ fn secret(name: &str) -> String {
 }
 
 #[test]
-fn a_node_reaches_what_is_its_own_and_nothing_else() {
+fn node_may_access_its_own_objects_only() {
     let server = Server::start(&["--node=one", "--node=two"]);
     let (admin, node) = (server.admin(), server.kubectl("one.kubeconfig"));
     for (name, on) in [("mine", "one"), ("other", "two")] {
@@ -33,41 +33,41 @@ fn a_node_reaches_what_is_its_own_and_nothing_else() {
     assert_eq!(node.ok(&["get", "secret", "of-mine", "-o", "jsonpath={.data.key}"]), "dmFsdWU=");
     assert!(node.refused(&["get", "secret", "of-other"], "").contains("no relationship found"));
     assert!(node.refused(&["delete", "pod", "other"], "").contains("Forbidden"));
-    // Only a mirror of a static pod.
+    // A node can only create mirror pods.
     let new = pod("new", "one");
     assert!(node.refused(&["create", "-f", "-"], &new).contains("can only create mirror pods"));
     assert!(node.refused(&["delete", "namespace", "kube-public"], "").contains("Forbidden"));
 }
 
 #[test]
-fn a_bootstrap_token_may_ask_for_a_certificate_and_no_more() {
+fn bootstrap_token_may_only_request_certificates() {
     let server = Server::start(&[&format!("--bootstrap-token={TOKEN}")]);
-    let newcomer = server.kubectl("bootstrap.kubeconfig");
-    newcomer.ok(&["get", "certificatesigningrequests"]);
-    assert!(newcomer.refused(&["get", "nodes"], "").contains("system:bootstrap:abcdef"));
+    let bootstrapper = server.kubectl("bootstrap.kubeconfig");
+    bootstrapper.ok(&["get", "certificatesigningrequests"]);
+    assert!(bootstrapper.refused(&["get", "nodes"], "").contains("system:bootstrap:abcdef"));
     server.admin().ok(&["delete", "-n", "kube-system", "secret", "bootstrap-token-abcdef"]);
-    assert!(newcomer.refused(&["get", "certificatesigningrequests"], "").contains("logged in"));
+    assert!(bootstrapper.refused(&["get", "certificatesigningrequests"], "").contains("logged in"));
 }
 
 #[test]
-fn a_token_of_a_service_account_is_believed_until_its_pod_is_gone() {
+fn service_account_token_is_valid_until_its_pod_is_deleted() {
     let server = Server::start(&[]);
     let admin = server.admin();
     admin.feed(&["create", "-f", "-"], &pod("p", ""));
     let request = r#"{"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
         "spec": {"audiences": ["aud"], "boundObjectRef": {"kind": "Pod", "apiVersion": "v1", "name": "p"}}}"#;
     let path = "/api/v1/namespaces/default/serviceaccounts/default/token";
-    let answer = admin.feed(&["create", "--raw", path, "-f", "-"], request);
-    let answer: serde_json::Value = serde_json::from_str(&answer).expect("a TokenRequest");
-    let token = answer["status"]["token"].as_str().expect("a token");
+    let response = admin.feed(&["create", "--raw", path, "-f", "-"], request);
+    let response: serde_json::Value = serde_json::from_str(&response).expect("a TokenRequest");
+    let token = response["status"]["token"].as_str().expect("a token");
     let review = |audience: &str| {
         let review = serde_json::json!({
             "apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview",
             "spec": {"token": token, "audiences": [audience]},
         });
         let path = "/apis/authentication.k8s.io/v1/tokenreviews";
-        let answer = admin.feed(&["create", "--raw", path, "-f", "-"], &review.to_string());
-        serde_json::from_str::<serde_json::Value>(&answer).expect("a TokenReview")["status"].clone()
+        let response = admin.feed(&["create", "--raw", path, "-f", "-"], &review.to_string());
+        serde_json::from_str::<serde_json::Value>(&response).expect("a TokenReview")["status"].clone()
     };
     let status = review("aud");
     assert_eq!(status["user"]["username"], "system:serviceaccount:default:default");
@@ -78,7 +78,7 @@ fn a_token_of_a_service_account_is_believed_until_its_pod_is_gone() {
 }
 
 #[test]
-fn who_shows_nothing_is_not_let_in() {
+fn requests_with_invalid_tokens_are_unauthorized() {
     let server = Server::start(&["--token=secret:someone", "--token=root:admin:system:masters"]);
     let show = |token: &str| {
         let mut config: serde_json::Value =
@@ -95,9 +95,9 @@ fn who_shows_nothing_is_not_let_in() {
         let review = r#"{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": {"verb": "delete", "resource": "nodes"}}}"#;
         let path = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews";
-        let answer = show(token).feed(&["create", "--raw", path, "-f", "-"], review);
-        let answer: serde_json::Value = serde_json::from_str(&answer).expect("a review");
-        answer["status"]["allowed"].clone()
+        let response = show(token).feed(&["create", "--raw", path, "-f", "-"], review);
+        let response: serde_json::Value = serde_json::from_str(&response).expect("a review");
+        response["status"]["allowed"].clone()
     };
     assert_eq!((may("root"), may("secret")), (true.into(), false.into()));
 }

@@ -1,4 +1,4 @@
-//! What people do with kubectl.
+//! Common kubectl commands.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -15,7 +15,7 @@ spec:
 "#;
 
 #[test]
-fn a_pod_is_created_shown_described_and_deleted() {
+fn pod_is_created_listed_described_and_deleted() {
     let server = Server::start(&[]);
     let kubectl = server.admin();
     assert_eq!(kubectl.feed(&["create", "-f", "-"], POD), "pod/web created\n");
@@ -35,7 +35,7 @@ fn a_pod_is_created_shown_described_and_deleted() {
 }
 
 #[test]
-fn applying_twice_changes_nothing_and_applying_a_change_changes_that() {
+fn apply_is_idempotent_and_patches_changed_fields() {
     let server = Server::start(&[]);
     let kubectl = server.admin();
     let map = |value: &str| {
@@ -51,14 +51,14 @@ fn applying_twice_changes_nothing_and_applying_a_change_changes_that() {
 }
 
 #[test]
-fn all_three_kinds_of_patch_work() {
+fn json_merge_and_strategic_patches_are_applied() {
     let server = Server::start(&[]);
     let kubectl = server.admin();
     kubectl.feed(&["create", "-f", "-"], POD);
     let patch = |kind: &str, patch: &str| kubectl.ok(&["patch", "pod", "web", "--type", kind, "-p", patch]);
     patch("json", r#"[{"op": "add", "path": "/metadata/labels/one", "value": "1"}]"#);
     patch("merge", r#"{"metadata": {"labels": {"two": "2", "app": null}}}"#);
-    // Containers are merged by their names: the command stays.
+    // Containers are merged by name, so the command stays.
     patch("strategic", r#"{"spec": {"containers": [{"name": "main", "image": "busybox:2"}]}}"#);
     let shown = "jsonpath={.metadata.labels} {.spec.containers[*].image} {.spec.containers[0].command[0]} {.metadata.generation}";
     let shown = kubectl.ok(&["get", "pod", "web", "-o", shown]);
@@ -79,7 +79,7 @@ fn all_three_kinds_of_patch_work() {
 }
 
 #[test]
-fn labels_and_annotations_are_set_and_selected_by() {
+fn objects_are_selected_by_labels_and_fields() {
     let server = Server::start(&[]);
     let kubectl = server.admin();
     kubectl.feed(&["create", "-f", "-"], POD);
@@ -98,7 +98,7 @@ fn labels_and_annotations_are_set_and_selected_by() {
 }
 
 #[test]
-fn a_watch_prints_each_change_as_it_happens() {
+fn watch_prints_each_change() {
     let server = Server::start(&[]);
     let kubectl = server.admin();
     kubectl.feed(&["create", "-f", "-"], POD);
@@ -124,7 +124,7 @@ fn a_watch_prints_each_change_as_it_happens() {
 }
 
 #[test]
-fn a_deleted_namespace_goes_with_everything_in_it() {
+fn namespace_deletion_deletes_its_content() {
     let server = Server::start(&[]);
     let kubectl = server.admin();
     let namespace = "apiVersion: v1\nkind: Namespace\nmetadata: {name: shop}\n";
@@ -133,7 +133,7 @@ fn a_deleted_namespace_goes_with_everything_in_it() {
     let bound = POD.replace("spec:", "spec:\n  nodeName: one").replace("web", "bound");
     kubectl.feed(&["create", "-n", "shop", "-f", "-"], &bound);
     kubectl.ok(&["delete", "namespace", "shop", "--wait=false"]);
-    // A pod on a node waits for its kubelet, and the namespace with it.
+    // A bound pod waits for its kubelet, and the namespace for the pod.
     assert_eq!(kubectl.ok(&["get", "namespace", "shop", "-o", "jsonpath={.status.phase}"]), "Terminating");
     assert_eq!(kubectl.ok(&["get", "-n", "shop", "pods,configmaps", "-o", "name"]), "pod/bound\n");
     assert!(
@@ -145,7 +145,7 @@ fn a_deleted_namespace_goes_with_everything_in_it() {
 }
 
 #[test]
-fn two_hundred_objects_are_applied_listed_in_pages_and_deleted_at_once() {
+fn two_hundred_objects_are_created_listed_in_pages_and_deleted_as_a_collection() {
     let server = Server::start(&[]);
     let kubectl = server.admin();
     let all: String = (0..200)
@@ -159,7 +159,7 @@ fn two_hundred_objects_are_applied_listed_in_pages_and_deleted_at_once() {
 }
 
 #[test]
-fn every_kind_is_listed_and_can_be_read() {
+fn every_kind_can_be_listed() {
     let server = Server::start(&[]);
     let kubectl = server.admin();
     let resources = kubectl.ok(&["api-resources", "--verbs=list", "-o", "name"]);
@@ -170,7 +170,7 @@ fn every_kind_is_listed_and_can_be_read() {
 }
 
 #[test]
-fn waiting_for_a_condition_ends_when_it_is_there() {
+fn kubectl_wait_ends_when_the_condition_is_met() {
     let server = Server::start(&[]);
     let kubectl = server.admin();
     kubectl.feed(&["create", "-f", "-"], POD);
@@ -180,7 +180,7 @@ fn waiting_for_a_condition_ends_when_it_is_there() {
         .spawn()
         .expect("kubectl waits");
     let status = r#"{"status": {"conditions": [{"type": "Ready", "status": "True"}]}}"#;
-    // Old versions of kubectl cannot patch a status; the path can be written to all the same.
+    // Old versions of kubectl cannot patch a status, so this replaces it by its raw path.
     let file = server.file("status.json");
     let mut pod: serde_json::Value =
         serde_json::from_str(&kubectl.ok(&["get", "pod", "web", "-o", "json"])).expect("a pod");
@@ -193,7 +193,7 @@ fn waiting_for_a_condition_ends_when_it_is_there() {
 }
 
 #[test]
-fn evictions_of_both_versions_end_pods() {
+fn evictions_of_both_api_versions_delete_pods() {
     let server = Server::start(&[]);
     let kubectl = server.admin();
     for version in ["policy/v1", "policy/v1beta1"] {
@@ -207,7 +207,7 @@ fn evictions_of_both_versions_end_pods() {
 }
 
 #[test]
-fn a_pod_is_edited_replaced_and_a_node_cordoned_and_tainted() {
+fn pod_is_replaced_and_node_is_cordoned_and_tainted() {
     let server = Server::start(&[]);
     let kubectl = server.admin();
     kubectl.feed(&["create", "-f", "-"], POD);
@@ -225,7 +225,7 @@ fn a_pod_is_edited_replaced_and_a_node_cordoned_and_tainted() {
 
 /// Newer versions of kubectl send these in protobuf, older ones in JSON.
 #[test]
-fn what_kubectl_makes_up_itself_is_understood() {
+fn objects_that_kubectl_constructs_are_accepted() {
     let server = Server::start(&[]);
     let kubectl = server.admin();
     let exists = |what: &[&str], path: &str| kubectl.ok(&[&["get"], what, &["-o", path]].concat());

@@ -1,5 +1,5 @@
-//! A stand-in for a kubelet's port 10250: TLS that asks for a certificate of the cluster's authority, logs that stream,
-//! upgrades that echo. It remembers what it was asked, and judges nothing.
+//! A fake kubelet: TLS that requires a client certificate of the cluster's authority, streamed logs, and upgraded
+//! connections that echo. It records its requests.
 
 use std::convert::Infallible;
 use std::net::SocketAddr;
@@ -28,12 +28,12 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 type Body = UnsyncBoxBody<Bytes, std::io::Error>;
 
-/// What is said when the client says no more.
+/// Sent after the client has closed its half of the connection.
 pub(crate) const FAREWELL: &[u8] = b"bye";
 
-/// What it was asked: by whom (CN and O), the request line, and whether a bearer token came along.
+/// A recorded request: the subject of the client (CN and O), the request line, and whether it had a bearer token.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct RecordedRequest {
     pub(crate) client: String,
     pub(crate) line: String,
     pub(crate) authorization: bool,
@@ -42,25 +42,25 @@ pub(crate) struct Asked {
 pub(crate) struct Kubelet {
     pub(crate) address: SocketAddr,
     state: Arc<State>,
-    /// How much an `/attach` had written when its writer stood still.
+    /// How many bytes an `/attach` had written when its writer stalled.
     pub(crate) stalled: watch::Receiver<Option<u64>>,
 }
 
 struct State {
-    asked: Mutex<Vec<Asked>>,
-    /// What followers of logs read next; the end of the log when it is gone.
+    requests: Mutex<Vec<RecordedRequest>>,
+    /// The next lines of a followed log; it ends when the sender is dropped.
     log: Mutex<Option<mpsc::Receiver<&'static str>>>,
     stalled: watch::Sender<Option<u64>>,
 }
 
 impl Kubelet {
-    /// `authority` is the file with the certificate that signed its clients'; `log` is what a follower reads.
+    /// `authority` is the file with the certificate authority of the clients; `log` is the content of a followed log.
     pub(crate) async fn start(authority: &Path, log: mpsc::Receiver<&'static str>) -> Self {
         let acceptor = acceptor(authority);
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = listener.local_addr().expect("an address");
         let (stalled, seen) = watch::channel(None);
-        let state = State { asked: Mutex::default(), log: Mutex::new(Some(log)), stalled };
+        let state = State { requests: Mutex::default(), log: Mutex::new(Some(log)), stalled };
         let state = Arc::new(state);
         let kubelet = Self { address, state: Arc::clone(&state), stalled: seen };
         tokio::spawn(async move {
@@ -71,9 +71,9 @@ impl Kubelet {
         kubelet
     }
 
-    /// What it was asked since the last call.
-    pub(crate) fn asked(&self) -> Vec<Asked> {
-        std::mem::take(&mut *self.state.asked.lock())
+    /// The requests since the last call.
+    pub(crate) fn take_requests(&self) -> Vec<RecordedRequest> {
+        std::mem::take(&mut *self.state.requests.lock())
     }
 }
 
@@ -97,19 +97,19 @@ fn acceptor(authority: &Path) -> TlsAcceptor {
 }
 
 async fn serve(stream: TcpStream, acceptor: TlsAcceptor, state: Arc<State>) {
-    // Clients that are not believed, or that give up, are no failure of the stand-in.
+    // Failed handshakes are not an error of the fake kubelet.
     let Ok(stream) = acceptor.accept(stream).await else { return };
-    let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).expect("a certificate");
-    let (_, certificate) = X509Certificate::from_der(shown).expect("a good certificate");
+    let presented = stream.get_ref().1.peer_certificates().and_then(<[_]>::first).expect("a certificate");
+    let (_, certificate) = X509Certificate::from_der(presented).expect("a good certificate");
     let client = certificate.subject().to_string();
     let service = service_fn(move |request| {
-        let asked = Asked {
+        let recorded = RecordedRequest {
             client: client.clone(),
             line: format!("{} {}", request.method(), request.uri()),
             authorization: request.headers().contains_key(header::AUTHORIZATION),
         };
-        state.asked.lock().push(asked);
-        answer(request, Arc::clone(&state))
+        state.requests.lock().push(recorded);
+        handle(request, Arc::clone(&state))
     });
     let _ = hyper::server::conn::http1::Builder::new()
         .serve_connection(TokioIo::new(stream), service)
@@ -117,7 +117,7 @@ async fn serve(stream: TcpStream, acceptor: TlsAcceptor, state: Arc<State>) {
         .await;
 }
 
-async fn answer(mut request: Request<Incoming>, state: Arc<State>) -> Result<Response<Body>, Infallible> {
+async fn handle(mut request: Request<Incoming>, state: Arc<State>) -> Result<Response<Body>, Infallible> {
     let path = request.uri().path().to_owned();
     let query = request.uri().query().unwrap_or_default().to_owned();
     if path.ends_with("/refusing") {
@@ -126,7 +126,7 @@ async fn answer(mut request: Request<Incoming>, state: Arc<State>) -> Result<Res
     if let Some(protocol) = request.headers().get(header::UPGRADE).cloned() {
         let upgrade = hyper::upgrade::on(&mut request);
         if path.starts_with("/attach/") {
-            tokio::spawn(pour(upgrade, state));
+            tokio::spawn(write_until_stalled(upgrade, state));
         } else {
             tokio::spawn(echo(upgrade));
         }
@@ -145,8 +145,8 @@ async fn answer(mut request: Request<Incoming>, state: Arc<State>) -> Result<Res
         return Ok(Response::new(StreamBody::new(lines).boxed_unsync()));
     }
     let sent = request.into_body().collect().await.map(|body| body.to_bytes()).unwrap_or_default();
-    let said = format!("{path}?{query} {}\n", String::from_utf8_lossy(&sent));
-    Ok(text(StatusCode::OK, &said))
+    let line = format!("{path}?{query} {}\n", String::from_utf8_lossy(&sent));
+    Ok(text(StatusCode::OK, &line))
 }
 
 fn text(code: StatusCode, text: &str) -> Response<Body> {
@@ -156,7 +156,7 @@ fn text(code: StatusCode, text: &str) -> Response<Body> {
     response
 }
 
-/// Says everything back, and good-bye after the client's last word.
+/// Echoes all input, and sends [`FAREWELL`] at its end.
 async fn echo(upgrade: OnUpgrade) {
     let Ok(upgraded) = upgrade.await else { return };
     let (mut read, mut write) = tokio::io::split(TokioIo::new(upgraded));
@@ -165,8 +165,8 @@ async fn echo(upgrade: OnUpgrade) {
     }
 }
 
-/// Writes until nobody takes it any more, and says how much that was.
-async fn pour(upgrade: OnUpgrade, state: Arc<State>) {
+/// Writes until the reader stalls, and reports the number of bytes.
+async fn write_until_stalled(upgrade: OnUpgrade, state: Arc<State>) {
     let Ok(upgraded) = upgrade.await else { return };
     let mut upgraded = TokioIo::new(upgraded);
     let (block, mut written) = ([b'x'; 64 * 1024], 0_u64);
@@ -174,6 +174,6 @@ async fn pour(upgrade: OnUpgrade, state: Arc<State>) {
         written += block.len() as u64;
     }
     state.stalled.send_replace(Some(written));
-    // Held open until the client goes.
+    // Held open until the client closes it.
     let _ = upgraded.read(&mut [0; 1]).await;
 }

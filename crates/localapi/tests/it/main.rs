@@ -1,10 +1,10 @@
-//! The built API server in a process of its own, judged by clients that nobody here wrote: an unmodified kubectl and the
-//! watcher of kube-rs. Every test has a server, a directory and a kubectl home of its own.
+//! Tests of the built API server process with independent clients: an unmodified kubectl, and the watcher of kube-rs. Every
+//! test has its own server, directory and kubectl home.
 #![expect(
     clippy::expect_used,
     clippy::panic,
     clippy::disallowed_methods,
-    reason = "a test that cannot go on fails, and says why"
+    reason = "a test that cannot continue fails with a message"
 )]
 
 mod access;

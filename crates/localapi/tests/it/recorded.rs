@@ -1,5 +1,5 @@
-//! The contract of answers: requests of a Go kubelet that a real kube-apiserver 1.36.2 answered (`tests/recorded`) are sent
-//! again, in order, and each answer must be the recorded one, apart from times, ids, versions and tokens.
+//! Replays recorded requests of a Go kubelet to a real kube-apiserver 1.36.2 (`tests/recorded`) in order. Each response must
+//! equal the recorded one, apart from times, ids, versions and tokens.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,14 +16,14 @@ const NODE: &str = "refnode";
 const STRATEGIC: &str = "application/strategic-merge-patch+json";
 const LAST_APPLIED: &str = "kubectl.kubernetes.io/last-applied-configuration";
 
-/// Answers that differ for a reason.
+/// Responses that differ, with the reason.
 const DIFFERENT: &[(&str, &str)] = &[
-    ("deletecollection", "resource.k8s.io is not served: our kubelet never asks for it"),
-    ("/spec/taints", "the taint of a new node, which the node lifecycle controller takes away, is not added"),
+    ("deletecollection", "resource.k8s.io is not served: our kubelet never requests it"),
+    ("/spec/taints", "the taint of a new node, which the node lifecycle controller removes, is not added"),
     ("/metadata/annotations/node.alpha.kubernetes.io~1ttl", "the TTL controller writes it"),
     ("/spec/audiences/0", "the issuer of tokens is a setting of the server"),
     ("/status/allowed", "the reference cluster bound a role to the API server's own client"),
-    ("/status/reason", "who allows a request is told in other words"),
+    ("/status/reason", "the authorizer that allows a request has another name"),
 ];
 
 fn recorded(name: &str) -> PathBuf {
@@ -34,7 +34,7 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
-/// What was recorded of one pod.
+/// The recording of one pod.
 #[derive(Clone, Debug, Default)]
 struct PodRecord {
     manifest: Value,
@@ -42,7 +42,7 @@ struct PodRecord {
     patches: Vec<Value>,
 }
 
-/// All recorded pods that somebody applied.
+/// All recorded pods that a user applied.
 fn pod_records(calls: &[Value]) -> BTreeMap<String, PodRecord> {
     let mut records = BTreeMap::new();
     for entry in std::fs::read_dir(recorded("pods")).expect("recorded pods") {
@@ -50,11 +50,11 @@ fn pod_records(calls: &[Value]) -> BTreeMap<String, PodRecord> {
         let name = path.file_stem().and_then(|stem| stem.to_str()).expect("a name").to_owned();
         let record: Value = serde_json::from_str(&read(&path)).expect("JSON");
         let path_of_pod = format!("/pods/{name}");
-        let answered =
+        let responses =
             calls.iter().filter(|call| uri(call).ends_with(&path_of_pod)).map(|call| &call["response"]);
         let last_applied =
             |pod: &Value| pod["metadata"]["annotations"][LAST_APPLIED].as_str().map(str::to_owned);
-        let shown = std::iter::once(&record["final"]).chain(answered);
+        let shown = std::iter::once(&record["final"]).chain(responses);
         // A static pod has none: its kubelet creates the mirror.
         let manifest = shown.into_iter().find_map(last_applied).unwrap_or_default();
         let patches = record["patches"].as_array().cloned().unwrap_or_default();
@@ -76,13 +76,13 @@ struct Replay {
     admin: Client,
     node: Client,
     records: BTreeMap<String, PodRecord>,
-    /// UIDs as recorded, and as they are here.
+    /// By recorded UID: the UID in this replay.
     uids: BTreeMap<String, String>,
     /// How many of a pod's patches were sent.
     sent: BTreeMap<String, usize>,
-    /// A generation that moves tells of a deletion.
+    /// Whether a changed generation means a deletion.
     deletes: bool,
-    /// Which acts of users were done: the pod's name, or its name and a condition.
+    /// The user actions that were replayed: the pod's name, or its name and a condition.
     deleted: BTreeSet<String>,
 }
 
@@ -104,8 +104,8 @@ impl Replay {
             deleted: BTreeSet::new(),
         };
         let namespace = json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}});
-        let (code, answer) = replay.send(&replay.admin, "POST", "/api/v1/namespaces", "", &namespace).await;
-        assert_eq!(code, 201, "{answer}");
+        let (code, response) = replay.send(&replay.admin, "POST", "/api/v1/namespaces", "", &namespace).await;
+        assert_eq!(code, 201, "{response}");
         (replay, calls)
     }
 
@@ -128,13 +128,13 @@ impl Replay {
             .header(http::header::CONTENT_TYPE, media)
             .body(Body::from(text.into_bytes()))
             .expect("a request");
-        let response = client.send(request).await.expect("an answer");
+        let response = client.send(request).await.expect("a response");
         let code = u64::from(response.status().as_u16());
         let bytes = response.into_body().collect().await.expect("a body").to_bytes();
         (code, serde_json::from_slice(&bytes).unwrap_or_default())
     }
 
-    /// The pod as its user applied it; `bound` to the node as the scheduler does.
+    /// Creates the pod as its user did, and binds it to the node if `bound`.
     async fn create_pod(&mut self, name: &str, bound: bool) {
         let Some(record) = self.records.get(name).cloned() else { return };
         if record.manifest.is_null() || self.uids.contains_key(&record.uid) {
@@ -149,34 +149,34 @@ impl Replay {
             let binding = json!({"apiVersion": "v1", "kind": "Binding", "metadata": {"name": name},
                 "target": {"kind": "Node", "name": NODE}});
             let path = format!("{pods}/{name}/binding");
-            let (code, answer) = self.send(&self.admin, "POST", &path, "", &binding).await;
-            assert_eq!(code, 201, "{name}: {answer}");
+            let (code, response) = self.send(&self.admin, "POST", &path, "", &binding).await;
+            assert_eq!(code, 201, "{name}: {response}");
         }
     }
 
-    /// Sends the pod's recorded patches up to the `count`th; what differs after each.
+    /// Sends the first `count` recorded patches of the pod; returns the differences after each.
     async fn patch_pod(&mut self, name: &str, count: usize) -> Vec<String> {
         let mut differences = Vec::new();
         let patches = self.records.get(name).map(|record| record.patches.clone()).unwrap_or_default();
         let from = self.sent.get(name).copied().unwrap_or(0);
         let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/status");
         for (index, patch) in patches.iter().enumerate().take(count).skip(from) {
-            self.act_of_others(name, &path, patch).await;
-            let (code, answer) = self.send(&self.node, "PATCH", &path, STRATEGIC, &patch["patch"]).await;
+            self.replay_user_actions(name, &path, patch).await;
+            let (code, response) = self.send(&self.node, "PATCH", &path, STRATEGIC, &patch["patch"]).await;
             let what = format!("pod {name}, patch {index}");
             if code == 200 {
-                differences.extend(self.compare(&what, &patch["status"], &answer["status"]));
+                differences.extend(self.compare(&what, &patch["status"], &response["status"]));
             } else {
-                differences.push(format!("{what}: {code} {answer}"));
+                differences.push(format!("{what}: {code} {response}"));
             }
             self.sent.insert(name.to_owned(), index + 1);
         }
         differences
     }
 
-    /// What users did before the kubelet sent this patch: they deleted the pod, which moved its generation, or wrote a
-    /// condition that is not the kubelet's.
-    async fn act_of_others(&mut self, name: &str, path: &str, patch: &Value) {
+    /// Replays what users did before the kubelet sent this patch: they deleted the pod, which changed its generation, or wrote
+    /// a condition that the kubelet does not own.
+    async fn replay_user_actions(&mut self, name: &str, path: &str, patch: &Value) {
         let observed = patch["status"]["observedGeneration"].as_u64().unwrap_or_default();
         if observed > 1 {
             self.delete_pod(name).await;
@@ -189,25 +189,25 @@ impl Replay {
             let key = format!("{name} {}", condition["type"]);
             if is_of_others && self.deleted.insert(key) {
                 let theirs = json!({"status": {"conditions": [condition]}});
-                let (code, answer) = self.send(&self.admin, "PATCH", path, STRATEGIC, &theirs).await;
-                assert_eq!(code, 200, "{answer}");
+                let (code, response) = self.send(&self.admin, "PATCH", path, STRATEGIC, &theirs).await;
+                assert_eq!(code, 200, "{response}");
             }
         }
     }
 
-    fn compare(&self, what: &str, expected: &Value, answer: &Value) -> Vec<String> {
-        let mut answer_text = answer.to_string();
+    fn compare(&self, what: &str, expected: &Value, response: &Value) -> Vec<String> {
+        let mut text = response.to_string();
         for (recorded, own) in &self.uids {
-            answer_text = answer_text.replace(own.as_str(), recorded);
+            text = text.replace(own.as_str(), recorded);
         }
-        let answer: Value = serde_json::from_str(&answer_text).expect("JSON");
+        let response: Value = serde_json::from_str(&text).expect("JSON");
         let mut found = Vec::new();
-        differences("", &normalised(expected.clone()), &normalised(answer), &mut found);
+        differences("", &normalised(expected.clone()), &normalised(response), &mut found);
         found.retain(|line| !DIFFERENT.iter().any(|(at, _)| line.starts_with(&format!("{at}:"))));
         found.into_iter().map(|line| format!("{what}{line}")).collect()
     }
 
-    /// Sends a recorded call as it was sent, after what must have happened before it. What differs in its answer.
+    /// Replays a recorded call after its prerequisites; returns the differences of the response.
     async fn replay(&mut self, call: &Value) -> Vec<String> {
         let (verb, path) = (call["verb"].as_str().expect("a verb"), uri(call).to_owned());
         let code = call["code"].as_u64().expect("a code");
@@ -235,23 +235,23 @@ impl Replay {
             assert_eq!(code, 200, "{current}");
             request["metadata"]["resourceVersion"] = current["metadata"]["resourceVersion"].clone();
         }
-        let (answered, answer) =
+        let (status, response) =
             self.send(&self.node, method, call["uri"].as_str().expect("a URI"), media, &request).await;
         let what = format!("{verb} {path}");
-        if answered != code {
-            found.push(format!("{what}: {answered} instead of {code}: {answer}"));
+        if status != code {
+            found.push(format!("{what}: {status} instead of {code}: {response}"));
             return found;
         }
         if let (Some(recorded), Some(own)) =
-            (call["response"]["metadata"]["uid"].as_str(), answer["metadata"]["uid"].as_str())
+            (call["response"]["metadata"]["uid"].as_str(), response["metadata"]["uid"].as_str())
         {
             self.uids.insert(recorded.to_owned(), own.to_owned());
         }
-        found.extend(self.compare(&what, &call["response"], &answer));
+        found.extend(self.compare(&what, &call["response"], &response));
         found
     }
 
-    /// Brings the pod to where it was before a recorded call about it; what differs on the way.
+    /// Replays the pod up to its state before a recorded call; returns the differences on the way.
     async fn prepare_pod(&mut self, rest: &str, call: &Value) -> Vec<String> {
         let (name, is_status) = rest.strip_suffix("/status").map_or((rest, false), |name| (name, true));
         self.create_pod(name, call["code"] != 403).await;
@@ -269,8 +269,12 @@ impl Replay {
         let found = self.patch_pod(name, sent).await;
         if is_status {
             let next = patches[sent].clone();
-            self.act_of_others(name, &format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/status"), &next)
-                .await;
+            self.replay_user_actions(
+                name,
+                &format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}/status"),
+                &next,
+            )
+            .await;
             self.sent.insert(name.to_owned(), sent + 1);
         }
         let is_deleted = !call["response"]["metadata"]["deletionTimestamp"].is_null();
@@ -280,27 +284,27 @@ impl Replay {
         found
     }
 
-    /// The pod's user deletes it, once.
+    /// Deletes the pod as its user, once.
     async fn delete_pod(&mut self, name: &str) {
         if self.deletes && self.deleted.insert(name.to_owned()) {
             let pod = format!("/api/v1/namespaces/{NAMESPACE}/pods/{name}");
-            let (code, answer) = self.send(&self.admin, "DELETE", &pod, "", &Value::Null).await;
-            assert_eq!(code, 200, "{answer}");
+            let (code, response) = self.send(&self.admin, "DELETE", &pod, "", &Value::Null).await;
+            assert_eq!(code, 200, "{response}");
         }
     }
 
-    /// The event that a recorded patch counted up.
+    /// Creates the event whose count a recorded patch incremented.
     async fn create_event(&self, path: &str, event: &Value) {
         let mut event = event.clone();
         event["count"] = json!(1);
         event["metadata"] = json!({"name": event["metadata"]["name"], "namespace": NAMESPACE});
         let events = path.rsplit_once('/').map_or("", |(events, _)| events);
-        let (code, answer) = self.send(&self.node, "POST", events, "", &event).await;
-        assert_eq!(code, 201, "{answer}");
+        let (code, response) = self.send(&self.node, "POST", events, "", &event).await;
+        assert_eq!(code, 201, "{response}");
     }
 }
 
-/// The body as the kubelet wrote it: the audit log shows options of deletions in their internal version.
+/// The body as the kubelet sent it: the audit log contains DeleteOptions in their internal version.
 fn sent_as(call: &Value) -> Value {
     let mut request = call["request"].clone();
     if request["kind"] == "DeleteOptions" {
@@ -309,7 +313,7 @@ fn sent_as(call: &Value) -> Value {
     request
 }
 
-/// Takes out what is another in every cluster.
+/// Removes values that differ between clusters.
 fn normalised(mut value: Value) -> Value {
     match &mut value {
         Value::Object(fields) => {
@@ -319,7 +323,7 @@ fn normalised(mut value: Value) -> Value {
                     "creationTimestamp" | "deletionTimestamp" | "expirationTimestamp" | "token" => {
                         inner.is_string()
                     }
-                    // The scheduler's condition has the time of the binding.
+                    // The condition of the scheduler contains the time of the binding.
                     "lastTransitionTime" => inner.is_string(),
                     _ => false,
                 };
@@ -342,9 +346,9 @@ fn normalised(mut value: Value) -> Value {
     value
 }
 
-/// Each place where the two differ, with both values.
-fn differences(at: &str, expected: &Value, answer: &Value, found: &mut Vec<String>) {
-    match (expected, answer) {
+/// The paths at which the two differ, with both values.
+fn differences(at: &str, expected: &Value, response: &Value, found: &mut Vec<String>) {
+    match (expected, response) {
         (Value::Object(left), Value::Object(right)) => {
             let mut fields: Vec<&String> = left.keys().chain(right.keys()).collect();
             fields.sort();
@@ -362,8 +366,8 @@ fn differences(at: &str, expected: &Value, answer: &Value, found: &mut Vec<Strin
                 differences(&format!("{at}/{index}"), left, right, found);
             }
         }
-        _ if expected == answer => {}
-        _ => found.push(format!("{at}: {expected} | {answer}")),
+        _ if expected == response => {}
+        _ => found.push(format!("{at}: {expected} | {response}")),
     }
 }
 
@@ -372,7 +376,7 @@ fn shown(value: Option<&Value>) -> String {
 }
 
 #[tokio::test]
-async fn recorded_requests_of_a_go_kubelet_get_the_answers_of_a_real_api_server() {
+async fn recorded_requests_of_a_go_kubelet_get_the_responses_of_a_real_api_server() {
     let server = Server::start(&["--node", NODE]);
     let (mut replay, calls) = Replay::start(&server).await;
     replay.deletes = true;
@@ -387,7 +391,7 @@ async fn recorded_requests_of_a_go_kubelet_get_the_answers_of_a_real_api_server(
 }
 
 #[tokio::test]
-async fn recorded_status_patches_of_all_pods_leave_the_recorded_statuses() {
+async fn recorded_status_patches_of_all_pods_result_in_the_recorded_statuses() {
     let server = Server::start(&["--node", NODE]);
     let (mut replay, _) = Replay::start(&server).await;
     let applied = |(name, record): (&String, &PodRecord)| (!record.manifest.is_null()).then(|| name.clone());
@@ -403,7 +407,7 @@ async fn recorded_status_patches_of_all_pods_leave_the_recorded_statuses() {
 }
 
 #[tokio::test]
-async fn a_status_that_takes_back_the_end_of_a_container_is_refused_with_422() {
+async fn status_that_reverts_a_terminated_container_is_refused_with_422() {
     let server = Server::start(&["--node", NODE]);
     let (mut replay, _) = Replay::start(&server).await;
     replay.create_pod("fails", true).await;
@@ -411,16 +415,16 @@ async fn a_status_that_takes_back_the_end_of_a_container_is_refused_with_422() {
     let path = format!("/api/v1/namespaces/{NAMESPACE}/pods/fails/status");
     let patch =
         json!({"status": {"containerStatuses": [{"name": "main", "state": {"waiting": {"reason": "x"}}}]}});
-    let (code, answer) = replay.send(&replay.node, "PATCH", &path, STRATEGIC, &patch).await;
+    let (code, response) = replay.send(&replay.node, "PATCH", &path, STRATEGIC, &patch).await;
     let message = "Pod \"fails\" is invalid: status.containerStatuses[0].state: Forbidden: may not be transitioned to non-terminated state";
     assert_eq!(
-        (code, answer["message"].as_str(), answer["reason"].as_str()),
+        (code, response["message"].as_str(), response["reason"].as_str()),
         (422, Some(message), Some("Invalid"))
     );
 }
 
 #[tokio::test]
-async fn the_audit_log_has_what_a_node_asked_and_unknown_fields_are_added_to_answers() {
+async fn audit_log_contains_requests_of_nodes_and_unknown_fields_are_added_to_responses() {
     let audit = tempfile::NamedTempFile::new().expect("a file");
     let path = audit.path().to_str().expect("a path");
     let server = Server::start(&["--node", NODE, "--unknown-fields", "--audit-log-path", path]);
@@ -428,9 +432,9 @@ async fn the_audit_log_has_what_a_node_asked_and_unknown_fields_are_added_to_ans
     replay.create_pod("runs", true).await;
     let uri = format!("/api/v1/namespaces/{NAMESPACE}/pods/runs/status?timeout=10s");
     let patch = json!({"status": {"phase": "Running"}});
-    let (code, answer) = replay.send(&replay.node, "PATCH", &uri, STRATEGIC, &patch).await;
-    assert_eq!((code, &answer["status"]["unknownStruct"]["text"]), (200, &json!("new")));
-    let labels = answer["metadata"]["labels"].as_object().expect("labels");
+    let (code, response) = replay.send(&replay.node, "PATCH", &uri, STRATEGIC, &patch).await;
+    assert_eq!((code, &response["status"]["unknownStruct"]["text"]), (200, &json!("new")));
+    let labels = response["metadata"]["labels"].as_object().expect("labels");
     assert_eq!(labels.keys().collect::<Vec<_>>(), ["app"], "another label would not be an unknown field");
     let log = read(audit.path());
     let entries: Vec<Value> = log.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();

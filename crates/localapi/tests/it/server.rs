@@ -1,4 +1,4 @@
-//! A localapi process and the kubectl that talks to it. It starts, stops and calls; it judges nothing.
+//! A localapi process and a kubectl for it.
 
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
-/// How long anything may take on a busy machine.
+/// The timeout of any single step, long enough for a busy machine.
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) struct Server {
@@ -26,22 +26,22 @@ impl Server {
         Self { directory, arguments, child, port }
     }
 
-    /// Stops the process as a service manager does and waits for its end.
+    /// Stops the process as a service manager does and waits until it exits.
     pub(crate) fn stop(&mut self) {
         self.signal(Signal::TERM);
         let status = self.child.wait().expect("the server can be waited for");
         assert!(status.success(), "the server ended with {status}");
     }
 
-    /// Starts again on the same port, with what the earlier life left.
-    pub(crate) fn start_again(&mut self, more: &[&str]) {
+    /// Restarts on the same port, with the saved state.
+    pub(crate) fn restart(&mut self, more: &[&str]) {
         let mut arguments = self.arguments.clone();
         arguments.extend(more.iter().map(|argument| (*argument).to_owned()));
         let (child, port) = spawn(self.directory.path(), &arguments, self.port);
         (self.child, self.port) = (child, port);
     }
 
-    /// Makes the server forget its history.
+    /// Makes the server discard its history.
     pub(crate) fn compact(&self) {
         self.signal(Signal::USR1);
     }
@@ -99,13 +99,13 @@ fn spawn(directory: &Path, arguments: &[String], port: u16) -> (Child, u16) {
         .expect("localapi starts");
     let mut line = String::new();
     let out = child.stdout.take().expect("its standard output is ours");
-    BufReader::new(out).read_line(&mut line).expect("it says where it listens");
-    let said: serde_json::Value = serde_json::from_str(&line).expect("one line of JSON");
-    let port = said["address"].as_str().and_then(|address| address.rsplit_once(':')?.1.parse().ok());
+    BufReader::new(out).read_line(&mut line).expect("the line with the address");
+    let announced: serde_json::Value = serde_json::from_str(&line).expect("one line of JSON");
+    let port = announced["address"].as_str().and_then(|address| address.rsplit_once(':')?.1.parse().ok());
     (child, port.expect("an address with a port"))
 }
 
-/// An unmodified kubectl with a private home, so that it caches and reads nothing of the machine's user.
+/// An unmodified kubectl with its own home directory, so that it does not use caches and settings of the machine's user.
 #[derive(Clone)]
 pub(crate) struct Kubectl {
     kubeconfig: PathBuf,
@@ -125,7 +125,7 @@ impl Kubectl {
         command
     }
 
-    /// Runs it to its end, with `input` as its standard input.
+    /// Runs kubectl until it exits, with `input` as its standard input.
     pub(crate) fn run(&self, arguments: &[&str], input: &str) -> Output {
         let mut child = self
             .command(arguments)
@@ -135,27 +135,27 @@ impl Kubectl {
             .spawn()
             .expect("kubectl (Debian: kubernetes-client) can be run");
         let mut stdin = child.stdin.take().expect("its standard input is ours");
-        // One that fails early does not read to the end.
+        // A kubectl that fails early does not read its whole input.
         let _ = stdin.write_all(input.as_bytes());
         drop(stdin);
         child.wait_with_output().expect("kubectl ends")
     }
 
-    /// What it says when it succeeds.
+    /// The standard output of a successful run.
     pub(crate) fn ok(&self, arguments: &[&str]) -> String {
         self.feed(arguments, "")
     }
 
-    /// What it says when it succeeds with this input.
+    /// The standard output of a successful run with this input.
     pub(crate) fn feed(&self, arguments: &[&str], input: &str) -> String {
         let output = self.run(arguments, input);
-        let said = String::from_utf8_lossy(&output.stdout).into_owned();
-        let complained = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "kubectl {arguments:?}: {said}{complained}");
-        said
+        let stdout = String::from_utf8_lossy(&output.stdout).into_owned();
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "kubectl {arguments:?}: {stdout}{stderr}");
+        stdout
     }
 
-    /// What it complains about when it fails.
+    /// The standard error of a failed run.
     pub(crate) fn refused(&self, arguments: &[&str], input: &str) -> String {
         let output = self.run(arguments, input);
         assert!(!output.status.success(), "kubectl {arguments:?} should have failed");
@@ -163,11 +163,11 @@ impl Kubectl {
     }
 }
 
-/// Looks again until there is something to see, or patience ends.
-pub(crate) fn eventually<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+/// Polls until `poll` returns a value; fails after the timeout.
+pub(crate) fn eventually<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + TIMEOUT;
     loop {
-        if let Some(seen) = look() {
+        if let Some(seen) = poll() {
             return seen;
         }
         assert!(Instant::now() < deadline, "waited too long for {what}");

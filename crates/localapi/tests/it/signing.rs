@@ -1,4 +1,4 @@
-//! From a bootstrap token to a node's certificate, and to one that ends.
+//! Certificate signing requests: from a bootstrap token to a node's certificate and its expiration.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -8,8 +8,8 @@ use crate::server::{Kubectl, Server, eventually};
 
 const TOKEN: &str = "--bootstrap-token=abcdef.0123456789abcdef";
 
-/// Asks for a client certificate for a node; the key that goes with it.
-fn ask(kubectl: &Kubectl, node: &str) -> KeyPair {
+/// Requests a client certificate for a node; returns its key.
+fn request_certificate(kubectl: &Kubectl, node: &str) -> KeyPair {
     let key = KeyPair::generate().expect("a key");
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
@@ -50,29 +50,29 @@ fn as_node(server: &Server, certificate: &str, key: &KeyPair) -> Kubectl {
 }
 
 #[test]
-fn a_bootstrap_token_becomes_a_certificate_that_ends() {
+fn bootstrap_token_obtains_a_certificate_that_expires() {
     let server = Server::start(&[TOKEN, "--certificate-lifetime-seconds=20"]);
-    let newcomer = server.kubectl("bootstrap.kubeconfig");
-    let key = ask(&newcomer, "joiner");
-    let signed = certificate(&newcomer);
-    let table = newcomer.ok(&["get", "csr"]);
+    let bootstrapper = server.kubectl("bootstrap.kubeconfig");
+    let key = request_certificate(&bootstrapper, "joiner");
+    let signed = certificate(&bootstrapper);
+    let table = bootstrapper.ok(&["get", "csr"]);
     assert!(table.contains("Approved,Issued") && table.contains("system:bootstrap:abcdef"), "{table}");
     let node = as_node(&server, &signed, &key);
     node.feed(&["create", "-f", "-"], "apiVersion: v1\nkind: Node\nmetadata: {name: joiner}\n");
-    eventually("the certificate to end", || {
+    eventually("the certificate to expire", || {
         let output = node.run(&["get", "node", "joiner"], "");
-        let complaint = String::from_utf8_lossy(&output.stderr).into_owned();
-        (!output.status.success() && complaint.contains("logged in")).then_some(())
+        let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+        (!output.status.success() && stderr.contains("logged in")).then_some(())
     });
 }
 
 #[test]
-fn without_automatic_approval_a_person_decides() {
+fn certificate_is_approved_by_kubectl_with_manual_approval() {
     let server = Server::start(&[TOKEN, "--approve-by-hand"]);
-    let newcomer = server.kubectl("bootstrap.kubeconfig");
-    ask(&newcomer, "joiner");
-    assert!(newcomer.ok(&["get", "csr"]).contains("Pending"));
+    let bootstrapper = server.kubectl("bootstrap.kubeconfig");
+    request_certificate(&bootstrapper, "joiner");
+    assert!(bootstrapper.ok(&["get", "csr"]).contains("Pending"));
     let admin = server.admin();
     admin.ok(&["certificate", "approve", "csr"]);
-    assert!(!certificate(&newcomer).is_empty());
+    assert!(!certificate(&bootstrapper).is_empty());
 }

@@ -1,5 +1,5 @@
-//! What is answered by a kubelet: logs, exec, attach, port-forward and proxies, passed through a running localapi to a
-//! stand-in for the kubelet.
+//! Requests that a kubelet answers: logs, exec, attach, port-forward and proxies, through a running localapi to a fake
+//! kubelet.
 
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
@@ -20,13 +20,13 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio_rustls::TlsConnector;
 
-use crate::kubelet::{Asked, FAREWELL, Kubelet};
+use crate::kubelet::{FAREWELL, Kubelet, RecordedRequest};
 use crate::server::{Server, TIMEOUT};
 
 const PODS: &str = "/api/v1/namespaces/default/pods";
-const ASKS_AS: &str = "O=system:masters, CN=kube-apiserver-kubelet-client";
+const CLIENT_SUBJECT: &str = "O=system:masters, CN=kube-apiserver-kubelet-client";
 
-/// A server with a node `n` whose kubelet is the stand-in, and a pod `web` on it.
+/// A server with a node `n` whose kubelet is the fake one, and a pod `web` on it.
 struct Cluster {
     server: Server,
     kubelet: Kubelet,
@@ -70,18 +70,18 @@ fn create_pod(server: &Server, name: &str, node: &str, containers: &[&str]) {
     server.admin().feed(&["create", "-f", "-"], &pod.to_string());
 }
 
-/// A port of this machine where nobody listens.
+/// A port of this machine without a listener.
 fn dead_port() -> u16 {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.local_addr().expect("an address").port()
 }
 
-fn asked(line: &str) -> Vec<Asked> {
-    vec![Asked { client: ASKS_AS.to_owned(), line: line.to_owned(), authorization: false }]
+fn requests(line: &str) -> Vec<RecordedRequest> {
+    vec![RecordedRequest { client: CLIENT_SUBJECT.to_owned(), line: line.to_owned(), authorization: false }]
 }
 
 impl Cluster {
-    /// Sends a request with the token, on a connection of its own that may be upgraded.
+    /// Sends a request with the token, on a new connection that can be upgraded.
     async fn send(&self, request: http::request::Builder, body: &str) -> Response<Incoming> {
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let mut roots = RootCertStore::empty();
@@ -103,10 +103,10 @@ impl Cluster {
             .header(header::AUTHORIZATION, "Bearer secret")
             .body(Full::new(Bytes::from(body.to_owned())))
             .expect("a request");
-        sender.send_request(request).await.expect("an answer")
+        sender.send_request(request).await.expect("a response")
     }
 
-    /// Asks for an upgrade, as a SPDY client does.
+    /// Requests an upgrade, as a SPDY client does.
     async fn upgrade(&self, path: &str) -> Response<Incoming> {
         let request = Request::post(path)
             .header(header::CONNECTION, "Upgrade")
@@ -115,38 +115,41 @@ impl Cluster {
         self.send(request, "").await
     }
 
-    /// The code and the message of a refusal.
+    /// The code and message of the error.
     async fn refused(&self, path: &str) -> (u16, String) {
         let response = self.upgrade(path).await;
         let code = response.status().as_u16();
-        let said = response.into_body().collect().await.expect("a body").to_bytes();
-        let status: Value = serde_json::from_slice(&said).expect("a Status");
+        let body = response.into_body().collect().await.expect("a body").to_bytes();
+        let status: Value = serde_json::from_slice(&body).expect("a Status");
         assert_eq!(status["code"], json!(code));
         (code, status["message"].as_str().unwrap_or_default().to_owned())
     }
 }
 
 async fn body(response: Response<Incoming>) -> String {
-    let said = response.into_body().collect().await.expect("a body").to_bytes();
-    String::from_utf8(said.to_vec()).expect("text")
+    let body = response.into_body().collect().await.expect("a body").to_bytes();
+    String::from_utf8(body.to_vec()).expect("text")
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn kubectl_reads_logs_with_every_option() {
     let cluster = cluster().await;
     let kubectl = cluster.server.admin();
-    cluster.kubelet.asked();
+    cluster.kubelet.take_requests();
     let log = kubectl.ok(&["logs", "web"]);
     assert_eq!(log, "/containerLogs/default/web/main? \n");
-    assert_eq!(cluster.kubelet.asked(), asked("GET /containerLogs/default/web/main"));
+    assert_eq!(cluster.kubelet.take_requests(), requests("GET /containerLogs/default/web/main"));
     let options = ["--tail=3", "--timestamps", "--previous", "--limit-bytes=100", "--since=5s"];
     kubectl.ok(&[&["logs", "web", "-c", "main"], options.as_slice()].concat());
     let query = "limitBytes=100&previous=true&sinceSeconds=5&tailLines=3&timestamps=true";
-    assert_eq!(cluster.kubelet.asked(), asked(&format!("GET /containerLogs/default/web/main?{query}")));
+    assert_eq!(
+        cluster.kubelet.take_requests(),
+        requests(&format!("GET /containerLogs/default/web/main?{query}"))
+    );
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_followed_log_comes_line_by_line() {
+async fn followed_log_is_streamed_line_by_line() {
     let cluster = cluster().await;
     let mut follower = cluster
         .server
@@ -157,9 +160,9 @@ async fn a_followed_log_comes_line_by_line() {
         .expect("kubectl follows");
     let mut lines = BufReader::new(follower.stdout.take().expect("its output")).lines();
     let mut next = || lines.next().map(|line| line.expect("text"));
-    cluster.log.send("one\n").await.expect("somebody follows");
+    cluster.log.send("one\n").await.expect("the log has a follower");
     assert_eq!(next().as_deref(), Some("one"));
-    cluster.log.send("two\n").await.expect("somebody follows");
+    cluster.log.send("two\n").await.expect("the log has a follower");
     assert_eq!(next().as_deref(), Some("two"));
     drop(cluster.log);
     assert_eq!(next(), None);
@@ -167,11 +170,11 @@ async fn a_followed_log_comes_line_by_line() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_follower_is_let_go_when_the_server_stops() {
+async fn log_streams_and_tunnels_end_when_the_server_stops() {
     let mut cluster = cluster().await;
     let path = format!("{PODS}/web/log?follow=true");
     let mut log = cluster.send(Request::get(path), "").await.into_body();
-    cluster.log.send("one\n").await.expect("somebody follows");
+    cluster.log.send("one\n").await.expect("the log has a follower");
     let first = log.frame().await.expect("a line").expect("a good line");
     assert_eq!(first.into_data().expect("data"), "one\n");
     let tunnel = cluster.upgrade(&format!("{PODS}/web/exec?command=cat")).await;
@@ -182,7 +185,7 @@ async fn a_follower_is_let_go_when_the_server_stops() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_logged_is_said_with_the_real_words() {
+async fn log_errors_have_the_messages_of_the_real_server() {
     let cluster = cluster().await;
     let kubectl = cluster.server.admin();
     create_pod(&cluster.server, "many", "n", &["one", "refusing"]);
@@ -199,7 +202,7 @@ async fn what_cannot_be_logged_is_said_with_the_real_words() {
     let lost = refused(&["lost"]);
     let expected = "Error from server: Get \"https://127.0.0.1:";
     assert!(lost.starts_with(expected) && lost.contains(": dial tcp 127.0.0.1:"), "{lost}");
-    // Nothing can have been logged yet.
+    // The pod has not started, so its log is empty.
     assert_eq!(kubectl.ok(&["logs", "unbound"]), "");
     let many = cluster.send(Request::get(format!("{PODS}/many/log")), "").await;
     assert_eq!(many.status(), StatusCode::BAD_REQUEST);
@@ -208,9 +211,9 @@ async fn what_cannot_be_logged_is_said_with_the_real_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn an_upgrade_is_a_tunnel_that_keeps_its_halves() {
+async fn upgraded_connection_can_be_half_closed() {
     let cluster = cluster().await;
-    cluster.kubelet.asked();
+    cluster.kubelet.take_requests();
     for (path, line) in [
         (
             "exec?command=sh&command=-c&stdin=true&stdout=true&tty=true",
@@ -221,15 +224,15 @@ async fn an_upgrade_is_a_tunnel_that_keeps_its_halves() {
         let response = cluster.upgrade(&format!("{PODS}/web/{path}")).await;
         assert_eq!(response.status(), StatusCode::SWITCHING_PROTOCOLS);
         assert_eq!(response.headers()[header::UPGRADE], "SPDY/3.1");
-        assert_eq!(cluster.kubelet.asked(), asked(&format!("POST {line}")));
+        assert_eq!(cluster.kubelet.take_requests(), requests(&format!("POST {line}")));
         let tunnel = TokioIo::new(hyper::upgrade::on(response).await.expect("upgraded"));
         let (mut read, mut write) = tokio::io::split(tunnel);
         write.write_all(b"hello").await.expect("written");
         let mut echoed = [0; 5];
         read.read_exact(&mut echoed).await.expect("echoed");
         assert_eq!(&echoed, b"hello");
-        // The far end still has something to say to one that has said everything.
-        write.shutdown().await.expect("no more to say");
+        // The backend can still write after the client has closed its half.
+        write.shutdown().await.expect("half closed");
         let mut rest = Vec::new();
         read.read_to_end(&mut rest).await.expect("the end");
         assert_eq!(rest, FAREWELL);
@@ -237,20 +240,20 @@ async fn an_upgrade_is_a_tunnel_that_keeps_its_halves() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_tunnel_takes_no_more_than_its_reader() {
+async fn tunnel_applies_backpressure() {
     let mut cluster = cluster().await;
     let response = cluster.upgrade(&format!("{PODS}/web/attach?stdout=1")).await;
     let tunnel = hyper::upgrade::on(response).await.expect("upgraded");
     let stalled = cluster.kubelet.stalled.wait_for(Option::is_some);
     let written = tokio::time::timeout(TIMEOUT, stalled).await.expect("the writer waits for the reader");
-    let written = written.expect("the stand-in lives").expect("a number");
+    let written = written.expect("the fake kubelet runs").expect("a number");
     // The buffers of four sockets are in between.
-    assert!(written < 64 * 1024 * 1024, "{written} bytes were taken that nobody read");
+    assert!(written < 64 * 1024 * 1024, "{written} unread bytes were accepted");
     drop(tunnel);
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn what_cannot_be_executed_is_said_with_the_real_words() {
+async fn exec_and_attach_errors_have_the_messages_of_the_real_server() {
     let cluster = cluster().await;
     create_pod(&cluster.server, "many", "n", &["one", "refusing"]);
     create_pod(&cluster.server, "unbound", "", &["main"]);
@@ -263,9 +266,12 @@ async fn what_cannot_be_executed_is_said_with_the_real_words() {
     let unknown = "container x is not valid for pod web".to_owned();
     assert_eq!(refused("web/attach?container=x").await, (400, unknown));
     assert_eq!(refused("gone/exec?command=x").await, (404, "pods \"gone\" not found".to_owned()));
-    let (code, said) = refused("lost/exec?command=x").await;
-    assert!(code == 500 && said.starts_with("error dialing backend: dial tcp 127.0.0.1:"), "{code} {said}");
-    // The kubelet's own refusal goes through as it is.
+    let (code, message) = refused("lost/exec?command=x").await;
+    assert!(
+        code == 500 && message.starts_with("error dialing backend: dial tcp 127.0.0.1:"),
+        "{code} {message}"
+    );
+    // The error of the kubelet is forwarded unchanged.
     let own = cluster.upgrade(&format!("{PODS}/many/exec?container=refusing&command=x")).await;
     assert_eq!(own.status(), StatusCode::BAD_REQUEST);
     assert_eq!(body(own).await, "container \"refusing\" is waiting to start");
@@ -275,20 +281,20 @@ async fn what_cannot_be_executed_is_said_with_the_real_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_proxy_of_a_node_passes_any_request_to_its_kubelet() {
+async fn node_proxy_forwards_requests_to_the_kubelet() {
     let cluster = cluster().await;
-    cluster.kubelet.asked();
+    cluster.kubelet.take_requests();
     let path = "/api/v1/nodes/n/proxy/some/p%2Fath/?q=a%20b";
     let response = cluster.send(Request::put(path), "sent").await;
     assert_eq!(body(response).await, "/some/p%2Fath/?q=a%20b sent\n");
-    assert_eq!(cluster.kubelet.asked(), asked("PUT /some/p%2Fath/?q=a%20b"));
+    assert_eq!(cluster.kubelet.take_requests(), requests("PUT /some/p%2Fath/?q=a%20b"));
     let port = cluster.kubelet.address.port();
     let named =
         cluster.server.admin().ok(&["get", "--raw", &format!("/api/v1/nodes/https:n:{port}/proxy/x")]);
     assert_eq!(named, "/x? \n");
     let bare = cluster.send(Request::get("/api/v1/nodes/n/proxy"), "").await;
     assert_eq!(bare.status(), StatusCode::MOVED_PERMANENTLY);
-    // Another port of a node that is this very machine, and a pod without an address, are not reached.
+    // Another port of a node on the loopback address, and a pod without an address, are refused.
     for path in ["/api/v1/nodes/n:1/proxy/", &format!("{PODS}/web/proxy/")] {
         let response = cluster.send(Request::get(path), "").await;
         assert_eq!(response.status(), StatusCode::BAD_REQUEST, "{path}");
@@ -301,7 +307,7 @@ async fn the_proxy_of_a_node_passes_any_request_to_its_kubelet() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_node_may_not_ask_another_kubelet() {
+async fn node_may_not_access_another_kubelet() {
     let server = Server::start(&["--node=n"]);
     create_pod(&server, "web", "m", &["main"]);
     let node = server.kubectl("n.kubeconfig");

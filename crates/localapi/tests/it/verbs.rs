@@ -1,4 +1,4 @@
-//! What the API promises to programs: conflicts, preconditions, graceful deletion, dry runs, expired revisions.
+//! The semantics of the API for clients: conflicts, preconditions, graceful deletion, dry runs, expired revisions.
 
 use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1::{ConfigMap, Event, Pod};
@@ -23,7 +23,7 @@ fn pod(name: &str, node: &str) -> Pod {
 fn code<T: std::fmt::Debug>(result: Result<T, Error>) -> (u16, String) {
     match result {
         Err(Error::Api(status)) => (status.code, status.reason.clone()),
-        other => panic!("a refusal was expected, not {other:?}"),
+        other => panic!("expected an API error, got {other:?}"),
     }
 }
 
@@ -33,14 +33,15 @@ async fn get(client: &Client, path: &str) -> Result<Value, Error> {
 }
 
 #[tokio::test]
-async fn a_pod_on_a_node_is_deleted_in_two_steps() {
+async fn bound_pod_is_deleted_gracefully_in_two_steps() {
     let server = Server::start(&[]);
     let pods: Api<Pod> = Api::default_namespaced(server.client("admin.kubeconfig").await);
     let created = pods.create(&PostParams::default(), &pod("p", "n")).await.expect("created");
-    let going = pods.delete("p", &DeleteParams::default()).await.expect("deleted").left().expect("the pod");
-    assert_eq!(going.metadata.deletion_grace_period_seconds, Some(20));
-    assert!(going.metadata.deletion_timestamp.is_some());
-    assert_eq!(going.metadata.generation, Some(2));
+    let terminating =
+        pods.delete("p", &DeleteParams::default()).await.expect("deleted").left().expect("the pod");
+    assert_eq!(terminating.metadata.deletion_grace_period_seconds, Some(20));
+    assert!(terminating.metadata.deletion_timestamp.is_some());
+    assert_eq!(terminating.metadata.generation, Some(2));
     let longer = pods.delete("p", &DeleteParams::default().grace_period(60)).await.expect("again");
     assert_eq!(longer.left().expect("the pod").metadata.deletion_grace_period_seconds, Some(20));
     let other = Preconditions { uid: Some("other".to_owned()), ..Preconditions::default() };
@@ -48,12 +49,12 @@ async fn a_pod_on_a_node_is_deleted_in_two_steps() {
     let refused = pods.delete("p", &now.clone().preconditions(other)).await;
     assert_eq!(code(refused), (409, "Conflict".to_owned()));
     let own = Preconditions { uid: created.uid(), ..Preconditions::default() };
-    pods.delete("p", &now.preconditions(own)).await.expect("the kubelet lets go");
+    pods.delete("p", &now.preconditions(own)).await.expect("the final deletion");
     assert_eq!(code(pods.get("p").await), (404, "NotFound".to_owned()));
 }
 
 #[tokio::test]
-async fn the_status_and_the_rest_are_written_apart() {
+async fn status_and_main_resource_are_updated_separately() {
     let server = Server::start(&[]);
     let pods: Api<Pod> = Api::default_namespaced(server.client("admin.kubeconfig").await);
     let created = pods.create(&PostParams::default(), &pod("p", "n")).await.expect("created");
@@ -79,12 +80,12 @@ async fn the_status_and_the_rest_are_written_apart() {
     // Nothing changed, so nothing was written.
     assert_eq!(
         patched.metadata.resource_version,
-        pods.get("p").await.expect("there").metadata.resource_version
+        pods.get("p").await.expect("the pod").metadata.resource_version
     );
 }
 
 #[tokio::test]
-async fn an_old_copy_cannot_overwrite_a_newer_one_and_a_dry_run_writes_nothing() {
+async fn stale_update_conflicts_and_dry_run_writes_nothing() {
     let server = Server::start(&[]);
     let maps: Api<ConfigMap> = Api::default_namespaced(server.client("admin.kubeconfig").await);
     let new = ConfigMap::default();
@@ -103,7 +104,7 @@ async fn an_old_copy_cannot_overwrite_a_newer_one_and_a_dry_run_writes_nothing()
 }
 
 #[tokio::test]
-async fn a_lease_is_made_by_its_first_write_and_never_overwritten_unread() {
+async fn lease_put_creates_and_requires_a_resource_version_afterwards() {
     let server = Server::start(&[]);
     let client = server.client("admin.kubeconfig").await;
     let leases: Api<Lease> = Api::default_namespaced(client.clone());
@@ -113,42 +114,42 @@ async fn a_lease_is_made_by_its_first_write_and_never_overwritten_unread() {
     }))
     .expect("a lease");
     let params = PostParams::default();
-    let made = leases.replace("l", &params, &unread).await.expect("a PUT makes it");
-    let refused = leases.replace("l", &params, &unread).await.expect_err("a resourceVersion is needed");
+    let made = leases.replace("l", &params, &unread).await.expect("a PUT creates it");
+    let refused = leases.replace("l", &params, &unread).await.expect_err("a resourceVersion is required");
     let expected = "leases.coordination.k8s.io \"l\" is invalid: metadata.resourceVersion: Invalid value: 0x0: must be specified for an update";
     assert!(refused.to_string().contains(expected), "{refused}");
     assert_eq!(code::<Lease>(Err(refused)), (422, "Invalid".to_owned()));
-    let held = leases.replace("l", &params, &made).await.expect("who read it may write it");
+    let held = leases.replace("l", &params, &made).await.expect("an update with the current resourceVersion");
     leases.delete("l", &DeleteParams::default()).await.expect("deleted");
-    // Who means the lease that is gone does not get a new one.
-    let mut gone = held;
-    gone.metadata.resource_version = None;
-    assert_eq!(code(leases.replace("l", &params, &gone).await), (409, "Conflict".to_owned()));
+    // A PUT with the UID of a deleted lease does not create a new one.
+    let mut deleted = held;
+    deleted.metadata.resource_version = None;
+    assert_eq!(code(leases.replace("l", &params, &deleted).await), (409, "Conflict".to_owned()));
     let maps: Api<ConfigMap> = Api::default_namespaced(client);
     let map: ConfigMap = serde_json::from_value(json!({"metadata": {"name": "m"}})).expect("a map");
     assert_eq!(code(maps.replace("m", &params, &map).await).0, 404);
 }
 
 #[tokio::test]
-async fn an_event_is_the_same_in_both_groups() {
+async fn event_is_served_in_both_api_groups() {
     let server = Server::start(&[]);
     let client = server.client("admin.kubeconfig").await;
     let events: Api<Event> = Api::default_namespaced(client.clone());
     let event = json!({
         "metadata": {"name": "e"},
         "involvedObject": {"kind": "Pod", "name": "p", "namespace": "default"},
-        "message": "said", "reason": "Started", "type": "Normal",
+        "message": "text", "reason": "Started", "type": "Normal",
     });
     let event: Event = serde_json::from_value(event).expect("an event");
     events.create(&PostParams::default(), &event).await.expect("created");
     let path = "/apis/events.k8s.io/v1/namespaces/default/events/e";
     let shown = get(&client, path).await.expect("shown");
-    assert_eq!(shown["note"], "said");
+    assert_eq!(shown["note"], "text");
     assert_eq!(shown["regarding"]["name"], "p");
 }
 
 #[tokio::test]
-async fn a_revision_older_than_the_history_is_expired() {
+async fn watch_from_a_revision_before_the_history_is_expired() {
     let server = Server::start(&[]);
     let client = server.client("admin.kubeconfig").await;
     let maps: Api<ConfigMap> = Api::default_namespaced(client.clone());
@@ -162,11 +163,11 @@ async fn a_revision_older_than_the_history_is_expired() {
     server.compact();
     let runtime = tokio::runtime::Handle::current();
     let error = tokio::task::spawn_blocking(move || {
-        eventually("the history to be gone", || {
+        eventually("the history to be discarded", || {
             let watched = runtime.block_on(get(&client, &path)).expect("one event");
             (watched["type"] == "ERROR").then(|| watched["object"].clone())
         })
     });
-    let error = error.await.expect("looked");
+    let error = error.await.expect("the polling task");
     assert_eq!((&error["code"], &error["reason"]), (&json!(410), &json!("Expired")));
 }

@@ -1,4 +1,4 @@
-//! The watcher of kube-rs through what happens to a server: nothing is lost and nothing is seen twice.
+//! The watcher of kube-rs across restarts and compaction of the server: no event is lost or repeated.
 
 use std::collections::BTreeMap;
 
@@ -12,15 +12,15 @@ use crate::server::{Server, TIMEOUT};
 
 const MAP: &str = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: NAME, labels: {own: 'yes'}}\n";
 
-/// What a reflector would hold: names with their `data.a`.
+/// The objects of a reflector: names with their `data.a`.
 type Seen = BTreeMap<String, String>;
 
-fn note(seen: &mut Seen, map: &ConfigMap) {
+fn apply(seen: &mut Seen, map: &ConfigMap) {
     let value = map.data.as_ref().and_then(|data| data.get("a")).cloned().unwrap_or_default();
     seen.insert(map.name_any(), value);
 }
 
-/// Follows the stream until what is seen is as expected; errors are what a watcher gets over by itself.
+/// Reads events until the state is as expected; a watcher recovers from errors by itself.
 async fn until(
     events: &mut (impl Stream<Item = Result<Event<ConfigMap>, watcher::Error>> + Unpin),
     seen: &mut Seen,
@@ -31,7 +31,7 @@ async fn until(
     let follow = async {
         while *seen != expected {
             match events.next().await.expect("a watcher never ends") {
-                Ok(Event::Apply(map) | Event::InitApply(map)) => note(seen, &map),
+                Ok(Event::Apply(map) | Event::InitApply(map)) => apply(seen, &map),
                 Ok(Event::Delete(map)) => drop(seen.remove(&map.name_any())),
                 Ok(Event::Init) => seen.clear(),
                 Ok(Event::InitDone) | Err(_) => {}
@@ -65,13 +65,13 @@ async fn follow_through_restarts(config: watcher::Config) {
     until(&mut events, &mut seen, &[("one", "1")]).await;
 
     server.stop();
-    server.start_again(&[]);
+    server.restart(&[]);
     kubectl.feed(&["create", "-f", "-"], &MAP.replace("NAME", "two"));
     set("one", "2");
     until(&mut events, &mut seen, &[("one", "2"), ("two", "")]).await;
 
     server.stop();
-    server.start_again(&["--compacted"]);
+    server.restart(&["--compacted"]);
     kubectl.ok(&["delete", "configmap", "one"]);
     set("two", "3");
     until(&mut events, &mut seen, &[("two", "3")]).await;
@@ -80,11 +80,11 @@ async fn follow_through_restarts(config: watcher::Config) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_watcher_survives_a_restart_and_a_lost_history() {
+async fn watcher_survives_a_restart_and_a_discarded_history() {
     follow_through_restarts(watcher::Config::default()).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_streaming_watcher_does_too() {
+async fn streaming_list_watcher_survives_a_restart_and_a_discarded_history() {
     follow_through_restarts(watcher::Config::default().streaming_lists()).await;
 }

@@ -1,4 +1,4 @@
-//! `pods/binding`: a scheduler gives a pod its node.
+//! `pods/binding`: a scheduler assigns a pod to a node.
 
 use ::http::{Response, StatusCode};
 use serde_json::{Value, json};

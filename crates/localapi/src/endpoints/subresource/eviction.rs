@@ -1,4 +1,4 @@
-//! `pods/eviction`: a deletion that disruption budgets could refuse. There are no budgets here, so it is a deletion.
+//! `pods/eviction`: a deletion that disruption budgets can refuse. There are no budgets here, so it is a plain deletion.
 
 use ::http::{Response, StatusCode};
 use serde_json::Value;
@@ -6,12 +6,12 @@ use serde_json::Value;
 use super::super::{Call, response};
 use crate::http::Body;
 use crate::object::text;
-use crate::registry::{self, deletion::Options};
+use crate::registry::{self, deletion::DeleteOptions};
 use crate::status::{self, ApiError};
 
 pub(super) fn evict(call: &Call) -> Result<Response<Body>, ApiError> {
     let eviction = call.json()?;
-    // Old clients still say v1beta1, which has the same fields.
+    // Old clients send v1beta1, which has the same fields.
     let version = text(&eviction, "/apiVersion");
     if !["", "policy/v1", "policy/v1beta1"].contains(&version) {
         return Err(ApiError::bad_request(format!(
@@ -19,7 +19,7 @@ pub(super) fn evict(call: &Call) -> Result<Response<Body>, ApiError> {
         )));
     }
     let options = eviction.get("deleteOptions").unwrap_or(&Value::Null);
-    let mut options = Options::parse(options).map_err(ApiError::bad_request)?;
+    let mut options = DeleteOptions::parse(options).map_err(ApiError::bad_request)?;
     options.dry_run |= call.query.dry_run()?;
     registry::delete(&call.api, call.resource(), &call.key(), &options)?;
     let mut done = status::success(call.resource(), call.name(), "");

@@ -1,4 +1,4 @@
-//! Subresources that are one part of an object: each takes its part from what was sent and leaves the rest as it was.
+//! Subresources that change one part of an object: each copies its part from the request and keeps the rest.
 
 use serde_json::Value;
 
@@ -8,17 +8,18 @@ use crate::resources;
 use crate::status::ApiError;
 use crate::validation::Reason;
 
-/// What is stored with the sent value at one place of the spec, and the sent identity for the checks of revision and UID.
+/// The stored object with one field of the spec from the request, and the UID and resource version of the request, which are
+/// checked later.
 fn with_spec_field(change: &Change<'_>, field: &str) -> Value {
     let mut new = change.current.clone();
     if let Some(value) = change.sent.pointer(&format!("/spec/{field}")) {
         object::map_at(&mut new, "spec").insert(field.to_owned(), value.clone());
     }
-    identified(new, &change.sent)
+    with_preconditions(new, &change.sent)
 }
 
-/// Carries over what the client said it means.
-fn identified(mut new: Value, sent: &Value) -> Value {
+/// Copies UID and resource version from the request, as preconditions.
+fn with_preconditions(mut new: Value, sent: &Value) -> Value {
     for field in ["uid", "resourceVersion"] {
         if let Some(value) = sent.pointer(&format!("/metadata/{field}")) {
             object::metadata(&mut new).insert(field.to_owned(), value.clone());
@@ -27,7 +28,7 @@ fn identified(mut new: Value, sent: &Value) -> Value {
     new
 }
 
-/// Ephemeral containers can be added, neither changed nor removed.
+/// Ephemeral containers can be added, but not changed or removed.
 pub(super) fn ephemeral_containers(change: Change<'_>) -> Result<Value, ApiError> {
     let old = items(change.current, "/spec/ephemeralContainers");
     let new = items(&change.sent, "/spec/ephemeralContainers");
@@ -40,7 +41,7 @@ pub(super) fn ephemeral_containers(change: Change<'_>) -> Result<Value, ApiError
     Ok(with_spec_field(&change, "ephemeralContainers"))
 }
 
-/// Takes the resources and resize policies of containers that are there.
+/// Copies the resources and resize policies of existing containers.
 pub(super) fn resize(change: Change<'_>) -> Result<Value, ApiError> {
     let mut new = change.current.clone();
     for list in ["containers", "initContainers"] {
@@ -54,27 +55,27 @@ pub(super) fn resize(change: Change<'_>) -> Result<Value, ApiError> {
             }
         }
     }
-    Ok(identified(new, &change.sent))
+    Ok(with_preconditions(new, &change.sent))
 }
 
-/// Only the finalizers of the spec; the namespace goes when its contents have.
+/// Copies the finalizers of the spec; the namespace is removed once it is empty.
 pub(super) fn namespace_finalizers(change: Change<'_>) -> Result<Value, ApiError> {
     Ok(with_spec_field(&change, "finalizers"))
 }
 
-/// Only the conditions of the status, of which a request that was decided keeps its decision.
+/// Copies the conditions of the status.
 pub(super) fn approval(change: Change<'_>) -> Result<Value, ApiError> {
     let mut new = change.current.clone();
     let conditions = items(&change.sent, "/status/conditions").to_vec();
     object::map_at(&mut new, "status").insert("conditions".to_owned(), Value::Array(conditions));
-    Ok(identified(new, &change.sent))
+    Ok(with_preconditions(new, &change.sent))
 }
 
 fn invalid_pod(change: &Change<'_>, field: &str, why: &str) -> ApiError {
     match resources::stored("pods") {
         Some(pods) => {
-            let said = format!("Forbidden: {why}");
-            ApiError::invalid_field(pods, object::name(change.current), field, Reason::Forbidden, said)
+            let message = format!("Forbidden: {why}");
+            ApiError::invalid_field(pods, object::name(change.current), field, Reason::Forbidden, message)
         }
         None => ApiError::bad_request(why),
     }

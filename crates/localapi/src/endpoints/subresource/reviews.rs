@@ -1,5 +1,5 @@
-//! Reviews: whose token is this, may this user do that, who am I. Answered by the very functions that guard this server,
-//! and never stored.
+//! Token reviews, access reviews and self subject reviews. They call the functions that authenticate and authorize requests,
+//! and are never stored.
 
 use ::http::{Response, StatusCode};
 use serde_json::{Value, json};

@@ -1,19 +1,19 @@
-//! `serviceaccounts/token`: a token for an account, for some audiences, for a while, bound to a pod, Secret or node or
-//! to nothing.
+//! `serviceaccounts/token`: creates a service account token with audiences and an expiration, optionally bound to a pod,
+//! Secret or node.
 
 use ::http::{Response, StatusCode};
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use super::super::{Call, response};
-use crate::auth::service_account::{Bound, Grant, ISSUER};
+use crate::auth::service_account::{BoundObject, ISSUER, TokenClaims};
 use crate::http::Body;
 use crate::object::{self, items, text};
 use crate::status::ApiError;
 use crate::store::{Key, Objects};
 use crate::validation::Reason;
 
-/// Seconds, as the API bounds them.
+/// In seconds; the limits are those of the API.
 const DEFAULT_LIFETIME: i64 = 3600;
 const MIN_LIFETIME: i64 = 600;
 const MAX_LIFETIME: i64 = 1 << 32;
@@ -21,14 +21,14 @@ const MAX_LIFETIME: i64 = 1 << 32;
 pub(super) fn request(call: &Call) -> Result<Response<Body>, ApiError> {
     let mut request = call.object("authentication.k8s.io/v1", "TokenRequest")?;
     let now = call.api.now();
-    let grant = call.api.store.read(|objects| grant(call, &request, objects, now))?;
+    let claims = call.api.store.read(|objects| token_claims(call, &request, objects, now))?;
     let token =
-        call.api.tokens.signer.token(&grant).map_err(|error| ApiError::internal(error.to_string()))?;
+        call.api.tokens.signer.token(&claims).map_err(|error| ApiError::internal(error.to_string()))?;
     let spec = object::map_at(&mut request, "spec");
-    spec.insert("audiences".to_owned(), json!(grant.audiences));
-    let seconds = grant.until.as_second() - grant.from.as_second();
+    spec.insert("audiences".to_owned(), json!(claims.audiences));
+    let seconds = claims.until.as_second() - claims.from.as_second();
     spec.insert("expirationSeconds".to_owned(), json!(seconds));
-    let until = object::time(grant.until);
+    let until = object::time(claims.until);
     request["status"] = json!({"token": token, "expirationTimestamp": until});
     let metadata = object::metadata(&mut request);
     metadata.insert("name".to_owned(), json!(call.name()));
@@ -38,16 +38,21 @@ pub(super) fn request(call: &Call) -> Result<Response<Body>, ApiError> {
     Ok(response::json(StatusCode::CREATED, &request))
 }
 
-fn grant(call: &Call, request: &Value, objects: &Objects, now: Timestamp) -> Result<Grant, ApiError> {
+fn token_claims(
+    call: &Call,
+    request: &Value,
+    objects: &Objects,
+    now: Timestamp,
+) -> Result<TokenClaims, ApiError> {
     let account =
         objects.get(&call.key()).ok_or_else(|| ApiError::not_found(call.resource(), call.name()))?;
     let seconds =
         request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(DEFAULT_LIFETIME);
     if !(MIN_LIFETIME..=MAX_LIFETIME).contains(&seconds) {
-        let said =
+        let message =
             format!("Invalid value: {seconds}: may not be less than 10 minutes or more than 2^32 seconds");
         let field = "spec.expirationSeconds";
-        return Err(ApiError::invalid_field(call.resource(), call.name(), field, Reason::Invalid, said));
+        return Err(ApiError::invalid_field(call.resource(), call.name(), field, Reason::Invalid, message));
     }
     let mut audiences: Vec<String> =
         items(request, "/spec/audiences").iter().filter_map(Value::as_str).map(str::to_owned).collect();
@@ -57,7 +62,7 @@ fn grant(call: &Call, request: &Value, objects: &Objects, now: Timestamp) -> Res
     let until = now
         .checked_add(SignedDuration::from_secs(seconds))
         .map_err(|error| ApiError::internal(error.to_string()))?;
-    Ok(Grant {
+    Ok(TokenClaims {
         namespace: call.namespace().to_owned(),
         account: call.name().to_owned(),
         account_uid: object::uid(account).to_owned(),
@@ -69,7 +74,7 @@ fn grant(call: &Call, request: &Value, objects: &Objects, now: Timestamp) -> Res
     })
 }
 
-fn bound(call: &Call, spec: &Value, objects: &Objects) -> Result<Vec<Bound>, ApiError> {
+fn bound(call: &Call, spec: &Value, objects: &Objects) -> Result<Vec<BoundObject>, ApiError> {
     let reference = &spec["boundObjectRef"];
     let kind = text(reference, "/kind");
     if reference.is_null() {
@@ -90,15 +95,15 @@ fn bound(call: &Call, spec: &Value, objects: &Objects) -> Result<Vec<Bound>, Api
             return Err(ApiError::bad_request(why));
         }
     };
-    let there = existing(resource, namespace, text(reference, "/name"), objects)?;
-    let said = text(reference, "/uid");
-    if !said.is_empty() && said != object::uid(there) {
-        let why = format!("the UID in the bound object reference ({said}) does not match the UID in record");
+    let target = existing(resource, namespace, text(reference, "/name"), objects)?;
+    let given = text(reference, "/uid");
+    if !given.is_empty() && given != object::uid(target) {
+        let why = format!("the UID in the bound object reference ({given}) does not match the UID in record");
         return Err(ApiError::conflict(call.resource(), call.name(), &why));
     }
-    let mut all = vec![as_bound(claim, there)];
+    let mut all = vec![as_bound(claim, target)];
     if claim == "pod" {
-        let account = text(there, "/spec/serviceAccountName");
+        let account = text(target, "/spec/serviceAccountName");
         if account != call.name() {
             let why = format!(
                 "cannot bind token for serviceaccount \"{}\" to pod running with different serviceaccount name.",
@@ -106,7 +111,7 @@ fn bound(call: &Call, spec: &Value, objects: &Objects) -> Result<Vec<Bound>, Api
             );
             return Err(ApiError::bad_request(why));
         }
-        let node = text(there, "/spec/nodeName");
+        let node = text(target, "/spec/nodeName");
         if let Some(node) = call.user.node().filter(|own| *own != node) {
             tracing::debug!(node, "token refused");
             let why = "node requested token bound to a pod scheduled on a different node".to_owned();
@@ -130,6 +135,6 @@ fn existing<'a>(
     found.ok_or_else(|| ApiError::not_found(known, name))
 }
 
-fn as_bound(claim: &'static str, object: &Value) -> Bound {
-    Bound { claim, name: object::name(object).to_owned(), uid: object::uid(object).to_owned() }
+fn as_bound(claim: &'static str, object: &Value) -> BoundObject {
+    BoundObject { claim, name: object::name(object).to_owned(), uid: object::uid(object).to_owned() }
 }

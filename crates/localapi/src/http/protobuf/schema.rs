@@ -1,6 +1,6 @@
-//! The fields of the kinds that are read in protobuf, with the numbers that the API froze for them. Only facts.
+//! The fields of the kinds that are decoded from protobuf, with their numbers in the API's `.proto` files.
 
-/// What a field holds, in JSON's terms.
+/// The type of a field.
 #[derive(Debug)]
 pub(super) enum Type {
     Text,
@@ -11,9 +11,9 @@ pub(super) enum Type {
     Time,
     Message(&'static Message),
     Many(&'static Type),
-    /// A message of nothing but a list of texts, which JSON shows as the list alone.
+    /// A message with only a list of strings, which JSON writes as the list itself.
     Texts,
-    /// From text to this.
+    /// A map from strings to this type.
     Map(&'static Type),
 }
 
@@ -44,7 +44,7 @@ const fn texts(number: u8, name: &'static str) -> Field {
 
 const METADATA: Field = field(1, "metadata", Type::Message(&OBJECT_META));
 
-/// The message of this kind, if it is read here.
+/// The message of this kind, if it is supported.
 pub(super) fn of(api_version: &str, kind: &str) -> Option<&'static Message> {
     match (api_version, kind) {
         ("v1", "ConfigMap") => Some(&CONFIG_MAP),
@@ -59,7 +59,7 @@ pub(super) fn of(api_version: &str, kind: &str) -> Option<&'static Message> {
     }
 }
 
-/// `runtime.Unknown`: which kind, and its bytes.
+/// `runtime.Unknown`: the kind and the encoded object.
 pub(super) static ENVELOPE: Message = Message {
     name: "Unknown",
     fields: &[

@@ -1,7 +1,7 @@
-//! How a list is merged with its patch, and in which order the result is.
+//! Merge of a list with its patch, and the order of the result.
 //!
-//! The order: elements of the patch keep the patch's order, those only the object has keep theirs, and where the two
-//! meet the object's order decides. So a new element comes before the elements that the patch does not name.
+//! The order: elements of the patch keep the order of the patch, elements that only the object has keep theirs, and the
+//! order of the object decides between the two. So a new element precedes the elements that the patch omits.
 
 use serde_json::Value;
 
@@ -30,7 +30,7 @@ pub(super) fn merge(
     Ok(in_order(merged, &wanted_order, &before_order, Some(key)))
 }
 
-/// As [`merge`], then in the order that a `$setElementOrder` asks for.
+/// As [`merge`], in the order of a `$setElementOrder`.
 pub(super) fn merge_in_order(
     before: Vec<Value>,
     change: Vec<Value>,
@@ -59,7 +59,7 @@ fn merge_scalars(before: Vec<Value>, change: Vec<Value>) -> Vec<Value> {
 }
 
 enum Directed {
-    /// One element said that the patch is the whole list.
+    /// An element had the directive `replace`: the patch is the whole list.
     Replaced(Vec<Value>),
     Merged {
         kept: Vec<Value>,
@@ -67,7 +67,7 @@ enum Directed {
     },
 }
 
-/// Obeys the elements of the patch that are directives and takes them out.
+/// Applies and removes the elements of the patch that are directives.
 fn take_directives(
     mut before: Vec<Value>,
     change: Vec<Value>,
@@ -125,7 +125,7 @@ fn merge_elements(
     Ok(merged)
 }
 
-/// What tells an element apart: its key, or itself.
+/// The identity of an element: its merge key, or the element itself.
 fn id<'a>(element: &'a Value, key: Option<&str>) -> &'a Value {
     key.and_then(|key| element.get(key)).unwrap_or(element)
 }
@@ -142,9 +142,9 @@ fn in_order(merged: Vec<Value>, wanted: &[Value], before: &[Value], key: Option<
     let mut result = Vec::with_capacity(named.len() + others.len());
     let mut others = others.into_iter().peekable();
     for element in named {
-        if let Some(place) = position(&element, before, key) {
+        if let Some(index) = position(&element, before, key) {
             while let Some(other) =
-                others.next_if(|other| position(other, before, key).is_some_and(|at| at < place))
+                others.next_if(|other| position(other, before, key).is_some_and(|at| at < index))
             {
                 result.push(other);
             }
@@ -155,7 +155,7 @@ fn in_order(merged: Vec<Value>, wanted: &[Value], before: &[Value], key: Option<
     result
 }
 
-/// The elements of the patch have to be in the order that it asks for.
+/// Checks that the elements of the patch are in the order of its `$setElementOrder`.
 fn check_order(change: &[Value], order: &[Value], key: Option<&str>) -> Result<(), PatchError> {
     if order.is_empty() {
         return Ok(());

@@ -1,27 +1,27 @@
-//! What a path means: an object, a collection, a subresource, or no resource at all.
+//! Parses the path of a request: an object, a collection, a subresource, or a non-resource path.
 
 use super::query::decode;
 use crate::resources::{self, Resource};
 use crate::store::Key;
 
-/// The resource part of a path.
+/// The resource that a request path names, as `RequestInfo` of the real server.
 #[derive(Clone, Debug)]
-pub(crate) struct Target {
+pub(crate) struct RequestInfo {
     pub(crate) resource: &'static Resource,
     pub(crate) namespace: Option<String>,
     pub(crate) name: Option<String>,
     pub(crate) subresource: Option<String>,
 }
 
-impl Target {
+impl RequestInfo {
     pub(crate) fn key(&self) -> Key {
         let namespace = self.namespace.as_deref().unwrap_or_default();
         Key::new(self.resource.name, namespace, self.name.as_deref().unwrap_or_default())
     }
 }
 
-/// The target of a path below `/api/v1` or `/apis/<group>/<version>`; none if nothing is served there.
-pub(crate) fn target(path: &str) -> Option<Target> {
+/// Parses a path below `/api/v1` or `/apis/<group>/<version>`; `None` if it names no served resource.
+pub(crate) fn parse(path: &str) -> Option<RequestInfo> {
     let segments: Vec<String> = path.split('/').filter(|segment| !segment.is_empty()).map(decode).collect();
     let segments: Vec<&str> = segments.iter().map(String::as_str).collect();
     match segments.as_slice() {
@@ -33,10 +33,12 @@ pub(crate) fn target(path: &str) -> Option<Target> {
     }
 }
 
-fn below(group: &str, version: &str, rest: &[&str]) -> Option<Target> {
+fn below(group: &str, version: &str, rest: &[&str]) -> Option<RequestInfo> {
     match rest {
-        // `namespaces/x/status` is about the namespace; `namespaces/x/pods` is about what is in it.
-        ["namespaces", namespace, name, more @ ..] if !(group.is_empty() && is_of_namespace(name)) => {
+        // `namespaces/x/status` is a subresource; `namespaces/x/pods` is a collection in the namespace.
+        ["namespaces", namespace, name, more @ ..]
+            if !(group.is_empty() && is_namespace_subresource(name)) =>
+        {
             let resource = resources::find(group, version, name).filter(|resource| resource.namespaced)?;
             within(resource, Some(namespace), more)
         }
@@ -45,16 +47,16 @@ fn below(group: &str, version: &str, rest: &[&str]) -> Option<Target> {
     }
 }
 
-fn is_of_namespace(name: &str) -> bool {
+fn is_namespace_subresource(name: &str) -> bool {
     ["status", "finalize"].contains(&name)
 }
 
-fn within(resource: &'static Resource, namespace: Option<&str>, more: &[&str]) -> Option<Target> {
+fn within(resource: &'static Resource, namespace: Option<&str>, more: &[&str]) -> Option<RequestInfo> {
     let text = |at: usize| more.get(at).map(|text| (*text).to_owned());
-    // Below a subresource is nothing, but for what a proxy passes on.
+    // Only the subresource `proxy` has a path below it.
     let good = more.len() <= 2 || more.get(1) == Some(&"proxy");
     let namespace = namespace.map(str::to_owned);
-    good.then(|| Target { resource, namespace, name: text(0), subresource: text(1) })
+    good.then(|| RequestInfo { resource, namespace, name: text(0), subresource: text(1) })
 }
 
 #[cfg(test)]
@@ -62,14 +64,14 @@ mod tests {
     use super::*;
 
     fn read(path: &str) -> Option<(&'static str, String)> {
-        let target = target(path)?;
+        let info = parse(path)?;
         let part = |part: &Option<String>| part.clone().unwrap_or_else(|| "-".to_owned());
-        let parts = [part(&target.namespace), part(&target.name), part(&target.subresource)];
-        Some((target.resource.name, parts.join(" ")))
+        let parts = [part(&info.namespace), part(&info.name), part(&info.subresource)];
+        Some((info.resource.name, parts.join(" ")))
     }
 
     #[test]
-    fn paths_name_objects_collections_and_subresources() {
+    fn paths_of_objects_collections_and_subresources_are_parsed() {
         for (path, expected) in [
             ("/api/v1/pods", ("pods", "- - -")),
             ("/api/v1/namespaces/a/pods", ("pods", "a - -")),
@@ -90,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_served_is_no_target() {
+    fn paths_that_are_not_served_are_not_parsed() {
         for path in [
             "/api",
             "/api/v1",
