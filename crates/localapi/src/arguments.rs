@@ -31,7 +31,7 @@ pub(crate) struct Arguments {
 pub(crate) enum ArgumentError {
     #[error("unknown argument {0:?}\nusage: {USAGE}")]
     Unknown(String),
-    #[error("{0} needs a value\nusage: {USAGE}")]
+    #[error("{0} requires a value\nusage: {USAGE}")]
     NoValue(String),
     #[error("{0}: {1:?} is not {2}")]
     Invalid(String, String, &'static str),
@@ -115,7 +115,7 @@ impl Arguments {
     }
 }
 
-/// `token:user` or `token:user:group`; the group may hold colons.
+/// `token:user` or `token:user:group`; the group may contain colons.
 fn static_token(text: &str) -> Option<StaticToken> {
     let mut parts = text.splitn(3, ':');
     let (token, user) = (parts.next()?, parts.next()?);

@@ -47,13 +47,10 @@ impl Rng {
         Self(SystemRandom::new())
     }
 
-    #[expect(
-        clippy::expect_used,
-        reason = "without random bytes no key, token or uid can be made: nothing can be served"
-    )]
+    #[expect(clippy::expect_used, reason = "without random bytes no key, token or UID can be generated")]
     fn bytes<const N: usize>(&self) -> [u8; N] {
         let mut bytes = [0; N];
-        self.0.fill(&mut bytes).expect("the system gives random bytes");
+        self.0.fill(&mut bytes).expect("random bytes from the operating system");
         bytes
     }
 

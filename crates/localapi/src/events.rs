@@ -7,7 +7,7 @@ use crate::object;
 
 pub(crate) const GROUP: &str = "events.k8s.io";
 
-/// (name in `v1`, name in `events.k8s.io/v1`); all other fields are called the same.
+/// (name in `v1`, name in `events.k8s.io/v1`); all other fields have the same name.
 const NAMES: &[(&str, &str)] = &[
     ("involvedObject", "regarding"),
     ("message", "note"),

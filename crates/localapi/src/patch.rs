@@ -19,7 +19,7 @@ pub enum PatchKind {
     Json,
     /// `application/merge-patch+json`: RFC 7386.
     Merge,
-    /// `application/strategic-merge-patch+json`: a merge that knows the keys of the lists of built-in types.
+    /// `application/strategic-merge-patch+json`: a merge patch that also merges lists of built-in types, by their keys.
     Strategic,
 }
 

@@ -46,7 +46,7 @@ const SERVER_NAMES: &[&str] = &[
 /// A server that could not be started.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
-    #[error("cannot listen on {address}: {source}")]
+    #[error("failed to listen on {address}: {source}")]
     Listen { address: SocketAddr, source: std::io::Error },
     #[error("failed to create the certificates: {0}")]
     Certificates(String),
@@ -56,7 +56,7 @@ pub enum StartError {
         "invalid bootstrap token {0:?}: expected six lowercase letters or digits, a dot, sixteen lowercase letters or digits"
     )]
     BootstrapToken(String),
-    #[error("cannot open the audit log {path}: {source}", path = path.display())]
+    #[error("failed to open the audit log {path}: {source}", path = path.display())]
     AuditLog { path: PathBuf, source: std::io::Error },
     #[error("failed to create the initial objects: {0}")]
     Initial(String),

@@ -81,7 +81,7 @@ impl Objects {
         })
     }
 
-    /// Whether anything lives in a namespace.
+    /// Whether a namespace contains any object.
     pub(crate) fn any_in(&self, namespace: &str) -> bool {
         self.0.keys().any(|key| key.namespace == namespace)
     }

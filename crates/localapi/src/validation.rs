@@ -72,7 +72,7 @@ impl Reason {
 
 /// All errors of an object, in the order of the rules; empty if the object is valid.
 ///
-/// `resource` is the plural name; a subresource may follow (`pods/status`), whose updates have fewer rules. `old` is
+/// `resource` is the plural name; a subresource may follow (`pods/status`), which has its own rules. `old` is
 /// the stored object when this is an update.
 #[must_use]
 pub fn check(resource: &str, object: &Value, old: Option<&Value>) -> Vec<FieldError> {

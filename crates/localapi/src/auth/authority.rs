@@ -14,7 +14,7 @@ use rustls_pki_types::pem::PemObject;
 use x509_parser::time::ASN1Time;
 
 const YEAR: Duration = Duration::from_secs(365 * 24 * 3600);
-/// The past that a new certificate covers, for clients whose clock is behind.
+/// How long before its creation a certificate is valid, for clients whose clock is behind.
 const LEEWAY: Duration = Duration::from_secs(300);
 
 /// A certificate could not be created, read or signed.

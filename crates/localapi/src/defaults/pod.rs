@@ -25,7 +25,7 @@ pub(super) fn apply(pod: &mut Tree) {
     if let Some(status) = section(pod, "status") {
         set(status, "phase", "Pending");
     }
-    // The QoS class is immutable, so `set` computes it only for a new pod.
+    // The QoS class is immutable: `set` keeps the class of an existing pod.
     let class = serde_json::from_value::<Pod>(Value::Object(pod.clone())).ok().map(|pod| QosClass::of(&pod));
     if let (Some(class), Some(status)) = (class, section(pod, "status")) {
         set(status, "qosClass", class.as_str());

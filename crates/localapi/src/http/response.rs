@@ -21,7 +21,7 @@ pub(crate) fn bytes(code: StatusCode, content_type: &str, bytes: impl Into<Bytes
 pub(crate) fn json(code: StatusCode, value: &impl Serialize) -> Response<Body> {
     match serde_json::to_vec(value) {
         Ok(text) => bytes(code, JSON, text),
-        Err(error) => failure(&ApiError::internal(format!("the response cannot be written: {error}"))),
+        Err(error) => failure(&ApiError::internal(format!("failed to encode the response: {error}"))),
     }
 }
 

@@ -24,7 +24,7 @@ use crate::validation::{Reason, pod_status};
 pub(crate) enum Scope {
     /// All but the status.
     Main,
-    /// The status, and the metadata that goes with it.
+    /// The status, and metadata except owner references.
     Status,
     /// Only what the subresource changes; admission and defaults do not apply.
     Subresource,

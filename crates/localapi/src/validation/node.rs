@@ -1,4 +1,4 @@
-//! Rules for nodes and for the leases that show they live.
+//! Rules for Nodes and Leases.
 
 use std::collections::BTreeSet;
 

@@ -184,12 +184,12 @@ impl Replay {
         let order = &patch["patch"]["status"]["$setElementOrder/conditions"];
         for condition in patch["status"]["conditions"].as_array().into_iter().flatten() {
             let kind = json!({"type": condition["type"]});
-            let is_of_others = condition["lastTransitionTime"].is_null()
+            let is_of_user = condition["lastTransitionTime"].is_null()
                 || order.as_array().is_some_and(|order| !order.contains(&kind));
             let key = format!("{name} {}", condition["type"]);
-            if is_of_others && self.deleted.insert(key) {
-                let theirs = json!({"status": {"conditions": [condition]}});
-                let (code, response) = self.send(&self.admin, "PATCH", path, STRATEGIC, &theirs).await;
+            if is_of_user && self.deleted.insert(key) {
+                let user_patch = json!({"status": {"conditions": [condition]}});
+                let (code, response) = self.send(&self.admin, "PATCH", path, STRATEGIC, &user_patch).await;
                 assert_eq!(code, 200, "{response}");
             }
         }

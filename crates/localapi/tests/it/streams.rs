@@ -26,7 +26,7 @@ use crate::server::{Server, TIMEOUT};
 const PODS: &str = "/api/v1/namespaces/default/pods";
 const CLIENT_SUBJECT: &str = "O=system:masters, CN=kube-apiserver-kubelet-client";
 
-/// A server with a node `n` whose kubelet is the fake one, and a pod `web` on it.
+/// A server with a node `n` with the fake kubelet, and a pod `web` on it.
 struct Cluster {
     server: Server,
     kubelet: Kubelet,

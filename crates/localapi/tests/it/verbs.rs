@@ -77,7 +77,7 @@ async fn status_and_main_resource_are_updated_separately() {
     let status = Patch::Merge(json!({"status": {"phase": "Failed"}}));
     let patched = pods.patch("p", &params, &status).await.expect("patched");
     assert_eq!(patched.status.and_then(|status| status.phase).as_deref(), Some("Running"));
-    // Nothing changed, so nothing was written.
+    // A patch without effect does not write the object.
     assert_eq!(
         patched.metadata.resource_version,
         pods.get("p").await.expect("the pod").metadata.resource_version
