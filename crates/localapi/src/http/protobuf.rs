@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_becomes_its_json() {
+    fn object_is_decoded_to_json() {
         let label = bytes(11, &[bytes(1, b"app"), bytes(2, b"web")].concat());
         let metadata = [bytes(1, b"s"), bytes(2, b""), bytes(8, b""), label].concat();
         let data = |key: &[u8], value: &[u8]| bytes(2, &[bytes(1, key), bytes(2, value)].concat());
@@ -196,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_times_and_lists_are_read() {
+    fn numbers_times_and_lists_are_decoded() {
         // 1 800 000 000 seconds.
         let time = [8, 0x80, 0xa4, 0xa7, 0xda, 6];
         let metadata = [bytes(8, &time), bytes(14, b"one"), bytes(14, b"two")].concat();
@@ -214,9 +214,9 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_and_named() {
+    fn unknown_kinds_and_fields_are_refused_by_name() {
         let kind = decode(&body("v1", "Pod", b"")).unwrap_err();
-        assert_eq!(kind.to_string(), "v1 Pod is not known in protobuf here: send JSON");
+        assert_eq!(kind.to_string(), "v1 Pod is not supported in protobuf: send JSON");
         let field = decode(&body("v1", "ConfigMap", &bytes(9, b"new"))).unwrap_err();
         assert_eq!(field, DecodeError::Field("ConfigMap", 9));
         for bad in [b"{}".as_slice(), b"k8s\0\x0a\x7f", b"k8s\0\x0d1234"] {
@@ -228,7 +228,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_body_is_the_end_of_the_server(content in prop::collection::vec(any::<u8>(), 0..100)) {
+        fn arbitrary_bodies_never_panic(content in prop::collection::vec(any::<u8>(), 0..100)) {
             for kind in ["Namespace", "Secret", "ServiceAccount"] {
                 let _ = decode(&body("v1", kind, &content));
             }
