@@ -69,7 +69,7 @@ impl Arguments {
     fn switch(&mut self, flag: &str) -> bool {
         let behaviour = &mut self.options.behaviour;
         match flag {
-            "--approve-by-hand" => behaviour.approval = Approval::ByHand,
+            "--approve-by-hand" => behaviour.approval = Approval::Manual,
             "--unknown-fields" => behaviour.unknown_fields = true,
             "--no-service-accounts" => behaviour.service_accounts = false,
             "--anonymous" => behaviour.anonymous = true,

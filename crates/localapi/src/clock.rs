@@ -63,7 +63,7 @@ impl Rng {
         format!("{}-{}-{}-{}-{}", &hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..])
     }
 
-    /// Five letters that make a generated name unique.
+    /// Five random characters: the suffix of a generated name.
     pub(crate) fn suffix(&self) -> String {
         let bytes: [u8; 5] = self.bytes();
         bytes
@@ -78,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn uids_are_version_4_and_differ() {
+    fn uids_are_unique_version_4_uuids() {
         let rng = Rng::new();
         let (one, other) = (rng.uid(), rng.uid());
         assert_eq!((one.len(), &one[14..15]), (36, "4"));

@@ -126,7 +126,7 @@ const EVENT: &[Rule] = &[(
 const SERVICE: &[Rule] = &[SPEC_AND_STATUS, (&["status"], &[("loadBalancer", Empty::Struct)])];
 const CLAIM: &[Rule] = &[SPEC_AND_STATUS, (&["spec"], &[("resources", Empty::Struct)])];
 
-/// The rules of a kind whose type is known here.
+/// The rules of a kind; `None` if it is not built in.
 fn rules(resource: &str) -> Option<&'static [Rule]> {
     match resource {
         "pods" => Some(POD),

@@ -25,8 +25,8 @@ fn main() -> ExitCode {
         Ok(arguments) => arguments,
         Err(error) => return fail(&error.to_string()),
     };
-    let ours = Targets::new().with_target("localapi", arguments.level);
-    tracing_subscriber::registry().with(fmt::layer().with_writer(std::io::stderr)).with(ours).init();
+    let filter = Targets::new().with_target("localapi", arguments.level);
+    tracing_subscriber::registry().with(fmt::layer().with_writer(std::io::stderr)).with(filter).init();
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let result = match runtime {
         Ok(runtime) => runtime.block_on(run(arguments)),

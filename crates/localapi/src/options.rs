@@ -20,7 +20,7 @@ pub enum Approval {
     /// The server.
     Automatic,
     /// A client that writes to `/approval`, for example `kubectl certificate approve`.
-    ByHand,
+    Manual,
 }
 
 /// What the server does beyond serving.

@@ -43,7 +43,7 @@ pub(crate) struct Streams {
     closing: CancellationToken,
 }
 
-/// Counts one stream for as long as any part of it lives.
+/// The permit of one stream, held by all of its tasks.
 type StreamPermit = Arc<OwnedSemaphorePermit>;
 
 impl Streams {

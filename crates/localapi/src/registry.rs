@@ -1,5 +1,5 @@
 //! Create, update and delete of objects in the store, with everything that every request of that kind does: admission,
-//! defaults, validation, preconditions and metadata. It knows nothing of HTTP.
+//! defaults, validation, preconditions and metadata. It does not depend on HTTP requests.
 
 mod create;
 mod delete;

@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn groups_are_listed_once() {
+    fn each_group_is_listed_once() {
         let groups = groups();
         assert_eq!(groups.iter().filter(|(group, _)| *group == "storage.k8s.io").count(), 1);
         assert!(!groups.iter().any(|(group, _)| group.is_empty()));

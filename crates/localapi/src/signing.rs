@@ -91,16 +91,16 @@ fn waits_for_signature(request: &Value) -> bool {
 fn is_approvable(request: &Value) -> bool {
     let Ok(requested) = CertificateRequest::parse(request) else { return false };
     let requester = text(request, "/spec/username");
-    let itself = requester == requested.name;
-    let bootstraps = items(request, "/spec/groups").iter().any(|group| group == BOOTSTRAPPERS);
+    let is_own = requester == requested.name;
+    let is_bootstrapper = items(request, "/spec/groups").iter().any(|group| group == BOOTSTRAPPERS);
     match text(request, "/spec/signerName") {
         KUBELET_CLIENT => {
-            (itself || bootstraps)
+            (is_own || is_bootstrapper)
                 && requested.is_for_kubelet(false).is_ok()
                 && usages_are(request, "client auth")
         }
         KUBELET_SERVING => {
-            itself && requested.is_for_kubelet(true).is_ok() && usages_are(request, "server auth")
+            is_own && requested.is_for_kubelet(true).is_ok() && usages_are(request, "server auth")
         }
         _ => false,
     }

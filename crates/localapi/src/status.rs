@@ -220,7 +220,7 @@ impl ApiError {
                 ("", message)
             }
         };
-        // The real server does not know the verb here, which leaves a space before the resource.
+        // The real server does not know the verb at this point, which leaves a space before the resource.
         let mut error = Self::new(code, reason, format!("{message} ( {resource} {name})"));
         error.details = Some(json!({"name": name, "kind": resource}));
         error

@@ -104,7 +104,7 @@ pub fn check(resource: &str, object: &Value, old: Option<&Value>) -> Vec<FieldEr
     errors.errors
 }
 
-/// Checks the types of the fields, for resources whose type is known here. The error is the message of the 400 response.
+/// Checks the types of the fields, for the built-in resources. The error is the message of the 400 response.
 pub fn decode(resource: &str, object: &Value) -> Result<(), String> {
     fn as_type<T: serde::de::DeserializeOwned>(object: &Value) -> Result<(), serde_json::Error> {
         T::deserialize(object).map(drop)

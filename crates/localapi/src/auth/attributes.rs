@@ -18,9 +18,9 @@ pub(crate) struct Attributes {
 }
 
 /// Whether the request creates or reads certificate signing requests.
-pub(crate) fn is_certificate_request(wanted: &Attributes) -> bool {
-    wanted.group == "certificates.k8s.io"
-        && wanted.resource == "certificatesigningrequests"
-        && wanted.subresource.is_empty()
-        && ["create", "get", "list", "watch"].contains(&wanted.verb.as_str())
+pub(crate) fn is_certificate_request(attributes: &Attributes) -> bool {
+    attributes.group == "certificates.k8s.io"
+        && attributes.resource == "certificatesigningrequests"
+        && attributes.subresource.is_empty()
+        && ["create", "get", "list", "watch"].contains(&attributes.verb.as_str())
 }

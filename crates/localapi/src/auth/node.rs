@@ -13,15 +13,15 @@ const READ: &[&str] = &["get", "list", "watch"];
 const MIRROR: &str = "kubernetes.io/config.mirror";
 
 /// Whether `node` may perform the request.
-pub(crate) fn check(node: &str, wanted: &Attributes, objects: &Objects) -> Result<(), String> {
-    let verb = wanted.verb.as_str();
+pub(crate) fn check(node: &str, attributes: &Attributes, objects: &Objects) -> Result<(), String> {
+    let verb = attributes.verb.as_str();
     let is = |verbs: &[&str]| verbs.contains(&verb);
     let selects = |field: &str| {
-        FieldSelector::parse(&wanted.field_selector)
+        FieldSelector::parse(&attributes.field_selector)
             .is_ok_and(|selector| selector.required(field) == Some(node))
     };
-    let own = wanted.name == node;
-    let resource = (wanted.group.as_str(), wanted.resource.as_str(), wanted.subresource.as_str());
+    let own = attributes.name == node;
+    let resource = (attributes.group.as_str(), attributes.resource.as_str(), attributes.subresource.as_str());
     let allowed = match resource {
         ("", "nodes", "") => {
             (is(&["get", "update", "patch"]) && own) || is(&["create"]) || (is(&["list", "watch"]) && own)
@@ -30,11 +30,13 @@ pub(crate) fn check(node: &str, wanted: &Attributes, objects: &Objects) -> Resul
         ("", "pods", "") => match verb {
             "create" => true,
             "list" | "watch" => selects("spec.nodeName"),
-            "get" | "delete" => is_bound_here(node, wanted, objects) || does_not_exist(wanted, objects),
+            "get" | "delete" => {
+                is_bound_here(node, attributes, objects) || does_not_exist(attributes, objects)
+            }
             _ => false,
         },
-        ("", "pods", "status") => is(&["get", "update", "patch"]) && is_bound_here(node, wanted, objects),
-        ("", "pods", "eviction") => is(&["create"]) && is_bound_here(node, wanted, objects),
+        ("", "pods", "status") => is(&["get", "update", "patch"]) && is_bound_here(node, attributes, objects),
+        ("", "pods", "eviction") => is(&["create"]) && is_bound_here(node, attributes, objects),
         ("", "events", "") | ("events.k8s.io", "events", "") => is(&["create", "update", "patch"]),
         ("", "services", "")
         | ("node.k8s.io", "runtimeclasses", "")
@@ -42,40 +44,42 @@ pub(crate) fn check(node: &str, wanted: &Attributes, objects: &Objects) -> Resul
         | ("storage.k8s.io", "csidrivers", "") => is(READ),
         ("storage.k8s.io", "volumeattachments", "") => is(READ),
         ("coordination.k8s.io", "leases", "") => {
-            wanted.namespace == "kube-node-lease"
+            attributes.namespace == "kube-node-lease"
                 && (is(&["create"]) || (own && is(&["get", "update", "patch", "delete"])))
         }
         ("storage.k8s.io", "csinodes", "") => {
             is(&["create"]) || (own && is(&["get", "update", "patch", "delete"]))
         }
         ("", "secrets" | "configmaps" | "persistentvolumeclaims" | "serviceaccounts", "") => {
-            is(READ) && is_referenced_by_a_pod(node, wanted, objects)
+            is(READ) && is_referenced_by_a_pod(node, attributes, objects)
         }
         ("", "persistentvolumeclaims", "status") => {
-            is(&["get", "update", "patch"]) && is_referenced_by_a_pod(node, wanted, objects)
+            is(&["get", "update", "patch"]) && is_referenced_by_a_pod(node, attributes, objects)
         }
-        ("", "serviceaccounts", "token") => is(&["create"]) && is_referenced_by_a_pod(node, wanted, objects),
-        ("", "persistentvolumes", "") => is(&["get"]) && is_claimed_by_a_pod(node, &wanted.name, objects),
+        ("", "serviceaccounts", "token") => {
+            is(&["create"]) && is_referenced_by_a_pod(node, attributes, objects)
+        }
+        ("", "persistentvolumes", "") => is(&["get"]) && is_claimed_by_a_pod(node, &attributes.name, objects),
         ("authentication.k8s.io", "tokenreviews", "")
         | ("authorization.k8s.io", "subjectaccessreviews" | "localsubjectaccessreviews", "") => {
             is(&["create"])
         }
-        _ => is_certificate_request(wanted),
+        _ => is_certificate_request(attributes),
     };
     if allowed { Ok(()) } else { Err(format!("no relationship found between node '{node}' and this object")) }
 }
 
-fn pod<'a>(wanted: &Attributes, objects: &'a Objects) -> Option<&'a Value> {
-    objects.get(&Key::new("pods", &wanted.namespace, &wanted.name)).map(|pod| &**pod)
+fn pod<'a>(attributes: &Attributes, objects: &'a Objects) -> Option<&'a Value> {
+    objects.get(&Key::new("pods", &attributes.namespace, &attributes.name)).map(|pod| &**pod)
 }
 
-fn is_bound_here(node: &str, wanted: &Attributes, objects: &Objects) -> bool {
-    pod(wanted, objects).is_some_and(|pod| text(pod, "/spec/nodeName") == node)
+fn is_bound_here(node: &str, attributes: &Attributes, objects: &Objects) -> bool {
+    pod(attributes, objects).is_some_and(|pod| text(pod, "/spec/nodeName") == node)
 }
 
 /// A node may read a pod that does not exist: the response is "not found" instead of "forbidden".
-fn does_not_exist(wanted: &Attributes, objects: &Objects) -> bool {
-    !wanted.name.is_empty() && pod(wanted, objects).is_none()
+fn does_not_exist(attributes: &Attributes, objects: &Objects) -> bool {
+    !attributes.name.is_empty() && pod(attributes, objects).is_none()
 }
 
 fn pods_of<'a>(
@@ -89,10 +93,10 @@ fn pods_of<'a>(
         .filter(move |pod| text(pod, "/spec/nodeName") == node)
 }
 
-fn is_referenced_by_a_pod(node: &str, wanted: &Attributes, objects: &Objects) -> bool {
-    !wanted.name.is_empty()
-        && pods_of(node, Some(&wanted.namespace), objects)
-            .any(|pod| references(pod, &wanted.resource, &wanted.name))
+fn is_referenced_by_a_pod(node: &str, attributes: &Attributes, objects: &Objects) -> bool {
+    !attributes.name.is_empty()
+        && pods_of(node, Some(&attributes.namespace), objects)
+            .any(|pod| references(pod, &attributes.resource, &attributes.name))
 }
 
 fn is_claimed_by_a_pod(node: &str, volume: &str, objects: &Objects) -> bool {

@@ -11,20 +11,20 @@ const SELF_REVIEWS: &[(&str, &str)] =
     &[("authorization.k8s.io", "selfsubjectaccessreviews"), ("authentication.k8s.io", "selfsubjectreviews")];
 
 /// Whether `user` may perform the request; the error is the reason of the denial, which may be empty.
-pub(crate) fn check(user: &User, wanted: &Attributes, objects: &Objects) -> Result<(), String> {
+pub(crate) fn check(user: &User, attributes: &Attributes, objects: &Objects) -> Result<(), String> {
     if user.is_in(MASTERS) {
         return Ok(());
     }
     let mut why = String::new();
-    if user.is_in(AUTHENTICATED) && is_open_to_authenticated_users(wanted) {
+    if user.is_in(AUTHENTICATED) && is_open_to_authenticated_users(attributes) {
         return Ok(());
     }
-    if user.is_in(BOOTSTRAPPERS) && is_certificate_request(wanted) {
+    if user.is_in(BOOTSTRAPPERS) && is_certificate_request(attributes) {
         return Ok(());
     }
     if user.is_in(NODES) {
         match user.node() {
-            Some(name) => match node::check(name, wanted, objects) {
+            Some(name) => match node::check(name, attributes, objects) {
                 Ok(()) => return Ok(()),
                 Err(reason) => why = reason,
             },
@@ -34,31 +34,34 @@ pub(crate) fn check(user: &User, wanted: &Attributes, objects: &Objects) -> Resu
     Err(why)
 }
 
-fn is_open_to_authenticated_users(wanted: &Attributes) -> bool {
+fn is_open_to_authenticated_users(attributes: &Attributes) -> bool {
     let below = |open: &&str| {
-        wanted.path.strip_prefix(*open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        attributes.path.strip_prefix(*open).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
-    let path = ["get", "head"].contains(&wanted.verb.as_str()) && OPEN_PATHS.iter().any(below);
-    let review =
-        wanted.verb == "create" && SELF_REVIEWS.contains(&(wanted.group.as_str(), wanted.resource.as_str()));
+    let path = ["get", "head"].contains(&attributes.verb.as_str()) && OPEN_PATHS.iter().any(below);
+    let review = attributes.verb == "create"
+        && SELF_REVIEWS.contains(&(attributes.group.as_str(), attributes.resource.as_str()));
     path || review
 }
 
 /// The message of a denial, as the real server sends it.
-pub(crate) fn denial_message(user: &User, wanted: &Attributes, why: &str) -> String {
+pub(crate) fn denial_message(user: &User, attributes: &Attributes, why: &str) -> String {
     let tail = if why.is_empty() { String::new() } else { format!(": {why}") };
-    let Attributes { verb, group, namespace, name, .. } = wanted;
+    let Attributes { verb, group, namespace, name, .. } = attributes;
     let user = &user.name;
-    if !wanted.path.is_empty() {
-        return format!("forbidden: User \"{user}\" cannot {verb} path \"{}\"{tail}", wanted.path);
+    if !attributes.path.is_empty() {
+        return format!("forbidden: User \"{user}\" cannot {verb} path \"{}\"{tail}", attributes.path);
     }
-    let resource = if wanted.subresource.is_empty() {
-        wanted.resource.clone()
+    let resource = if attributes.subresource.is_empty() {
+        attributes.resource.clone()
     } else {
-        format!("{}/{}", wanted.resource, wanted.subresource)
+        format!("{}/{}", attributes.resource, attributes.subresource)
     };
-    let qualified =
-        if group.is_empty() { wanted.resource.clone() } else { format!("{}.{group}", wanted.resource) };
+    let qualified = if group.is_empty() {
+        attributes.resource.clone()
+    } else {
+        format!("{}.{group}", attributes.resource)
+    };
     let object = if name.is_empty() { qualified } else { format!("{qualified} \"{name}\"") };
     let scope = if namespace.is_empty() {
         "at the cluster scope".to_owned()
@@ -122,7 +125,7 @@ mod tests {
     }
 
     /// `verb group/resource/subresource namespace name selector`, `-` for nothing.
-    fn wanted(line: &str) -> Attributes {
+    fn attributes(line: &str) -> Attributes {
         let parts: Vec<&str> =
             line.split_whitespace().map(|part| if part == "-" { "" } else { part }).collect();
         let resource_path: Vec<&str> = parts[1].split('/').collect();
@@ -139,7 +142,7 @@ mod tests {
     }
 
     fn may(kind: &str, line: &str) -> bool {
-        store().read(|objects| check(&user(kind), &wanted(line), objects).is_ok())
+        store().read(|objects| check(&user(kind), &attributes(line), objects).is_ok())
     }
 
     #[test]
@@ -203,7 +206,7 @@ mod tests {
 
     #[test]
     fn denial_message_contains_user_verb_and_object() {
-        let message = denial_message(&user("node"), &wanted("get /pods/status a p"), "no relation");
+        let message = denial_message(&user("node"), &attributes("get /pods/status a p"), "no relation");
         let expected = "pods \"p\" is forbidden: User \"system:node:n\" cannot get resource \"pods/status\" in API group \"\" in the namespace \"a\": no relation";
         assert_eq!(message, expected);
     }

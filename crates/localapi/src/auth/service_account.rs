@@ -252,15 +252,15 @@ mod tests {
     #[test]
     fn token_is_valid_until_it_expires_for_its_audience_and_while_its_objects_exist() {
         let signer = Signer::generate().unwrap();
-        let (token, here) = (token(&signer), store("account", "pod"));
+        let (token, store_with_both) = (token(&signer), store("account", "pod"));
         let name = "system:serviceaccount:a:robot".to_owned();
-        assert_eq!(reviewed(&signer, &token, &here, "aud", 10), Some(Ok(name)));
+        assert_eq!(reviewed(&signer, &token, &store_with_both, "aud", 10), Some(Ok(name)));
         let why = |store: &Store, audience: &str, now: i64| {
             reviewed(&signer, &token, store, audience, now).unwrap().unwrap_err()
         };
-        assert!(why(&here, "aud", 600).contains("expired"));
-        assert!(why(&here, "aud", -10).contains("not valid yet"));
-        assert!(why(&here, "other", 10).contains("audiences"));
+        assert!(why(&store_with_both, "aud", 600).contains("expired"));
+        assert!(why(&store_with_both, "aud", -10).contains("not valid yet"));
+        assert!(why(&store_with_both, "other", 10).contains("audiences"));
         assert!(why(&store("account", "another"), "aud", 10).contains("pods p has another UID"));
         assert!(why(&store("another", "pod"), "aud", 10).contains("serviceaccounts robot"));
     }
@@ -268,13 +268,13 @@ mod tests {
     #[test]
     fn token_of_another_key_and_modified_token_are_not_accepted() {
         let signer = Signer::generate().unwrap();
-        let (own, here) = (token(&signer), store("account", "pod"));
+        let (own, store_with_both) = (token(&signer), store("account", "pod"));
         let foreign = token(&Signer::generate().unwrap());
-        assert_eq!(reviewed(&signer, &foreign, &here, "aud", 10), None);
+        assert_eq!(reviewed(&signer, &foreign, &store_with_both, "aud", 10), None);
         let mut changed = own.clone();
         changed.insert(own.find('.').unwrap() + 3, 'x');
-        assert_eq!(reviewed(&signer, &changed, &here, "aud", 10), None);
+        assert_eq!(reviewed(&signer, &changed, &store_with_both, "aud", 10), None);
         let again = Signer::from_pkcs8(signer.pkcs8().to_vec()).unwrap();
-        assert!(reviewed(&again, &own, &here, "aud", 10).unwrap().is_ok());
+        assert!(reviewed(&again, &own, &store_with_both, "aud", 10).unwrap().is_ok());
     }
 }

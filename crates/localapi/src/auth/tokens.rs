@@ -128,7 +128,7 @@ mod tests {
         store.write(&key, |_, _| Ok::<_, Infallible>(Write::Put(secret))).unwrap();
         let known = StaticToken {
             token: "static".to_owned(),
-            user: "someone".to_owned(),
+            user: "user".to_owned(),
             uid: "7".to_owned(),
             groups: Vec::new(),
         };
@@ -155,7 +155,7 @@ mod tests {
 
     #[test]
     fn static_tokens_are_accepted_and_unknown_tokens_are_not() {
-        assert_eq!(reviewed("static", |_| {}).unwrap(), "someone");
+        assert_eq!(reviewed("static", |_| {}).unwrap(), "user");
         for token in ["", "stati", "static2", "a.b.c", "nonsense"] {
             assert!(reviewed(token, |_| {}).is_err(), "{token}");
         }

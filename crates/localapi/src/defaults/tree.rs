@@ -30,7 +30,7 @@ pub(super) fn section<'a>(tree: &'a mut Tree, field: &str) -> Option<&'a mut Tre
     child(tree, field)
 }
 
-/// The map in a field, if there is one.
+/// The map in a field, if the field is one.
 pub(super) fn child<'a>(tree: &'a mut Tree, field: &str) -> Option<&'a mut Tree> {
     tree.get_mut(field).and_then(Value::as_object_mut)
 }

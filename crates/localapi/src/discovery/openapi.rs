@@ -160,7 +160,7 @@ mod protobuf {
         use super::*;
 
         #[test]
-        fn numbers_and_fields_are_written_as_protobuf_does() {
+        fn protobuf_varints_and_fields_are_encoded() {
             assert_eq!(varint(1), [1]);
             assert_eq!(varint(300), [0xac, 0x02]);
             assert_eq!(field(2, b"testing"), [&[0x12, 7], b"testing".as_slice()].concat());

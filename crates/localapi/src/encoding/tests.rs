@@ -35,7 +35,7 @@ fn pod_status_gets_empty_structs_and_null_times() {
 }
 
 #[test]
-fn image_without_names_and_node_without_a_swap_are_written_as_recorded() {
+fn node_status_gets_empty_structs_and_null_image_names() {
     let written = |status: Value| {
         let mut node = json!({"spec": {}, "status": status});
         complete("nodes", &mut node);
@@ -48,7 +48,7 @@ fn image_without_names_and_node_without_a_swap_are_written_as_recorded() {
 }
 
 #[test]
-fn optional_fields_without_a_value_are_left_out_and_present_structs_stay() {
+fn empty_optional_fields_are_omitted_and_empty_structs_stay() {
     check(
         "pods",
         &json!({
@@ -66,7 +66,7 @@ fn optional_fields_without_a_value_are_left_out_and_present_structs_stay() {
 }
 
 #[test]
-fn times_are_cut_to_whole_seconds_except_micro_times() {
+fn times_are_truncated_to_seconds_except_micro_times() {
     check(
         "pods",
         &json!({"spec": {}, "status": {"startTime": "2026-01-01T00:00:00.987Z"}}),
@@ -80,7 +80,7 @@ fn times_are_cut_to_whole_seconds_except_micro_times() {
 }
 
 #[test]
-fn kinds_of_unknown_type_stay_as_they_are() {
+fn unknown_kinds_are_not_changed() {
     check(
         "widgets",
         &json!({"spec": {"list": [], "nothing": null}}),
@@ -89,7 +89,7 @@ fn kinds_of_unknown_type_stay_as_they_are() {
 }
 
 #[test]
-fn user_data_is_not_touched() {
+fn user_data_is_not_changed() {
     check(
         "configmaps",
         &json!({"data": {"message": "", "a": "1000m"}}),

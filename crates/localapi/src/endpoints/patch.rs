@@ -21,8 +21,9 @@ pub(super) fn patched(call: &Call, current: &Value) -> Result<Value, ApiError> {
         .map_err(|error| ApiError::bad_request(format!("the patch is not JSON: {error}")))?;
     let resource = call.resource();
     let in_events_group = resource.group == events::GROUP;
-    let shown = if in_events_group { events::to_events_group(current) } else { current.clone() };
-    let patched = patch::apply(kind, resource.name, &shown, &patch).map_err(|error| refused(call, &error))?;
+    let converted = if in_events_group { events::to_events_group(current) } else { current.clone() };
+    let patched =
+        patch::apply(kind, resource.name, &converted, &patch).map_err(|error| refused(call, &error))?;
     let patched = if in_events_group { events::from_events_group(patched) } else { patched };
     for (what, own) in [("name", object::name(current)), ("namespace", object::namespace(current))] {
         if object::text(&patched, &format!("/metadata/{what}")) != own {

@@ -1,4 +1,4 @@
-//! JSON patch (RFC 6902): a list of operations, all or nothing.
+//! JSON patch (RFC 6902): a list of operations, applied atomically.
 
 use serde_json::Value;
 

@@ -131,8 +131,8 @@ pub(super) fn stream_query(part: &str, query: &Query) -> Result<String, ApiError
     if part == "exec" {
         parameters.extend(query.all("command").map(|word| format!("command={}", encode(word))));
     }
-    let streams = STREAMS.iter().filter(|(ours, _)| query.flag(ours));
-    parameters.extend(streams.map(|(_, kubelets)| format!("{kubelets}=1")));
+    let streams = STREAMS.iter().filter(|(parameter, _)| query.flag(parameter));
+    parameters.extend(streams.map(|(_, of_kubelet)| format!("{of_kubelet}=1")));
     Ok(parameters.join("&"))
 }
 

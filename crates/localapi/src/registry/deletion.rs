@@ -11,8 +11,8 @@ use crate::status::ApiError;
 /// The grace period of a pod that specifies none, in seconds.
 const DEFAULT_GRACE: i64 = 30;
 
-/// The supported fields of `DeleteOptions`. The propagation policy is read and has no effect: there is no garbage
-/// collector.
+/// The supported fields of `DeleteOptions`. The propagation policy is validated and ignored, because there is
+/// no garbage collector.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeleteOptions {
     /// Seconds; never negative.

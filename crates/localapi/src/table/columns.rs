@@ -18,7 +18,7 @@ impl Column {
             "type": self.kind,
             "format": if self.is_name { "name" } else { "" },
             "description": "",
-            // Wide columns are shown with `-o wide` only.
+            // Columns of priority 1 are printed with `-o wide` only.
             "priority": i32::from(self.is_wide),
         })
     }

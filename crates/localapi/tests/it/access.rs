@@ -79,7 +79,7 @@ fn service_account_token_is_valid_until_its_pod_is_deleted() {
 
 #[test]
 fn requests_with_invalid_tokens_are_unauthorized() {
-    let server = Server::start(&["--token=secret:someone", "--token=root:admin:system:masters"]);
+    let server = Server::start(&["--token=secret:user", "--token=root:admin:system:masters"]);
     let show = |token: &str| {
         let mut config: serde_json::Value =
             serde_json::from_slice(&std::fs::read(server.file("admin.kubeconfig")).expect("a kubeconfig"))
@@ -89,7 +89,7 @@ fn requests_with_invalid_tokens_are_unauthorized() {
         server.kubectl("other.kubeconfig")
     };
     assert!(show("wrong").refused(&["get", "pods"], "").contains("logged in"));
-    assert!(show("secret").refused(&["get", "pods"], "").contains("User \"someone\" cannot list"));
+    assert!(show("secret").refused(&["get", "pods"], "").contains("User \"user\" cannot list"));
     show("root").ok(&["get", "pods"]);
     let may = |token: &str| {
         let review = r#"{"apiVersion": "authorization.k8s.io/v1", "kind": "SelfSubjectAccessReview",

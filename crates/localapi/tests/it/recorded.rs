@@ -357,7 +357,7 @@ fn differences(at: &str, expected: &Value, response: &Value, found: &mut Vec<Str
                 let at = format!("{at}/{}", field.replace('/', "~1"));
                 match (left.get(field), right.get(field)) {
                     (Some(left), Some(right)) => differences(&at, left, right, found),
-                    (left, right) => found.push(format!("{at}: {} | {}", shown(left), shown(right))),
+                    (left, right) => found.push(format!("{at}: {} | {}", formatted(left), formatted(right))),
                 }
             }
         }
@@ -371,7 +371,7 @@ fn differences(at: &str, expected: &Value, response: &Value, found: &mut Vec<Str
     }
 }
 
-fn shown(value: Option<&Value>) -> String {
+fn formatted(value: Option<&Value>) -> String {
     value.map_or("(none)".to_owned(), Value::to_string)
 }
 
@@ -387,7 +387,7 @@ async fn recorded_requests_of_a_go_kubelet_get_the_responses_of_a_real_api_serve
         }
     }
     assert!(calls.len() > 30, "{} calls are recorded", calls.len());
-    assert!(found.is_empty(), "recorded | ours:\n{}", found.join("\n"));
+    assert!(found.is_empty(), "recorded | localapi:\n{}", found.join("\n"));
 }
 
 #[tokio::test]
@@ -403,7 +403,7 @@ async fn recorded_status_patches_of_all_pods_result_in_the_recorded_statuses() {
         found.extend(replay.patch_pod(name, usize::MAX).await);
     }
     assert!(patches > 200, "{patches} patches are recorded");
-    assert!(found.is_empty(), "recorded | ours:\n{}", found.join("\n"));
+    assert!(found.is_empty(), "recorded | localapi:\n{}", found.join("\n"));
 }
 
 #[tokio::test]

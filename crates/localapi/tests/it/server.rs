@@ -98,7 +98,7 @@ fn spawn(directory: &Path, arguments: &[String], port: u16) -> (Child, u16) {
         .spawn()
         .expect("localapi starts");
     let mut line = String::new();
-    let out = child.stdout.take().expect("its standard output is ours");
+    let out = child.stdout.take().expect("its standard output is piped");
     BufReader::new(out).read_line(&mut line).expect("the line with the address");
     let announced: serde_json::Value = serde_json::from_str(&line).expect("one line of JSON");
     let port = announced["address"].as_str().and_then(|address| address.rsplit_once(':')?.1.parse().ok());
@@ -134,7 +134,7 @@ impl Kubectl {
             .stderr(Stdio::piped())
             .spawn()
             .expect("kubectl (Debian: kubernetes-client) can be run");
-        let mut stdin = child.stdin.take().expect("its standard input is ours");
+        let mut stdin = child.stdin.take().expect("its standard input is piped");
         // A kubectl that fails early does not read its whole input.
         let _ = stdin.write_all(input.as_bytes());
         drop(stdin);
