@@ -1,12 +1,11 @@
 //! A simulated Kubernetes API: resource versions, conflicts, watches with history, graceful deletion of pods; calls fail, hang,
 //! or succeed and answer too late. All on tokio's time, so paused time makes hours pass at once.
 //!
-//! Owns: [`FakeCluster`], a handle that can be cloned and survives any number of kubelets. It starts no task. It has no
-//! validation, defaults or controllers: those are in `localapi`.
+//! Owns: [`FakeCluster`], a handle that can be cloned and survives any number of kubelets. It starts no task. Patches
+//! and selectors follow the rules of `localapi`; its validation, defaults and controllers are not here.
 
 mod collection;
 mod faults;
-mod patch;
 mod select;
 mod store;
 

@@ -41,7 +41,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("plugins", &["grpc-api", "model", "ports"]),
     ("ports", &["model"]),
     ("server", &["config", "grpc-api", "model", "ports"]),
-    ("testing", &["cri-api", "grpc-api", "model", "ports"]),
+    ("testing", &["cri-api", "grpc-api", "localapi", "model", "ports"]),
     ("xtask", &[]),
     ("yaml", &[]),
 ];

@@ -13,9 +13,10 @@ use ports::cluster::{
 use serde_json::Value;
 use tokio::sync::watch;
 
+use super::Shared;
 use super::faults::{Outage, Verb};
-use super::store::{FakeObject, Happened, is_namespaced};
-use super::{Shared, select};
+use super::select::Selector;
+use super::store::{FakeObject, Happened, invalid, is_namespaced};
 
 /// After how long without an answer a client treats its connection as dead.
 const PING: Duration = Duration::from_secs(45);
@@ -64,6 +65,10 @@ impl<K: FakeObject> FakeObjects<K> {
     }
 }
 
+fn selector<K: FakeObject>(call: &str, selection: &Selection) -> ClusterResult<Selector> {
+    Selector::parse(selection, K::URL_PATH_SEGMENT).map_err(|error| invalid(call, error))
+}
+
 /// As in the call log: the selector, without spaces at its ends.
 fn brief(selection: &Selection) -> String {
     let parts = [&selection.namespace, &selection.fields, &selection.labels];
@@ -75,7 +80,10 @@ impl<K: FakeObject> Collection<K> for FakeObjects<K> {
     async fn list(&self, selection: &Selection) -> ClusterResult<Listed<K>> {
         let (plural, subject) = (K::URL_PATH_SEGMENT, brief(selection));
         let call = format!("list {plural}");
-        let list = |shared: &Shared| shared.store.lock().list(&call, selection);
+        let list = |shared: &Shared| {
+            let selector = selector::<K>(&call, selection)?;
+            shared.store.lock().list(&call, &selector)
+        };
         self.shared.act(Verb::List, plural, &subject, &call, list).await
     }
 
@@ -95,7 +103,7 @@ impl<K: FakeObject> Collection<K> for FakeObjects<K> {
             Ok(Watch {
                 shared: Arc::clone(&self.shared),
                 changes: shared.changes.subscribe(),
-                selection: selection.clone(),
+                selector: selector::<K>(&call, selection)?,
                 call: call.clone(),
                 since,
                 ends,
@@ -161,7 +169,7 @@ fn expired(call: &str, since: u64) -> ClusterError {
 struct Watch<K> {
     shared: Arc<Shared>,
     changes: watch::Receiver<u64>,
-    selection: Selection,
+    selector: Selector,
     call: String,
     since: u64,
     ends: u64,
@@ -238,8 +246,7 @@ impl<K: FakeObject> Watch<K> {
 
     /// The change as it appears to a client that sees only selected objects.
     fn change(&self, happened: &Happened) -> Option<ClusterResult<Change<K>>> {
-        let seen =
-            |value: &Option<Value>| value.clone().filter(|value| select::matches(&self.selection, value));
+        let seen = |value: &Option<Value>| value.clone().filter(|value| self.selector.matches(value));
         let (value, kind): (Value, fn(K) -> Change<K>) = match (seen(&happened.before), seen(&happened.after))
         {
             (None, None) => return None,

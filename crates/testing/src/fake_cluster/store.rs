@@ -6,13 +6,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use k8s_openapi::Metadata;
+use localapi::patch::{self, PatchKind};
 use model::k8s::{ObjectMeta, Time};
-use ports::cluster::{ClusterError, ClusterResult, Deletion, Listed, Part, Patch, Selection};
+use ports::cluster::{ClusterError, ClusterResult, Deletion, Listed, Part, Patch};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{patch, select};
+use super::select::Selector;
 
 /// Every kind of the API.
 pub trait FakeObject:
@@ -84,7 +85,7 @@ fn key<K: FakeObject>(namespace: &str, name: &str) -> Key {
     (K::URL_PATH_SEGMENT, namespace.to_owned(), name.to_owned())
 }
 
-fn invalid(call: &str, message: impl fmt::Display) -> ClusterError {
+pub(super) fn invalid(call: &str, message: impl fmt::Display) -> ClusterError {
     ClusterError::Invalid { call: call.to_owned(), message: message.to_string() }
 }
 
@@ -127,9 +128,9 @@ impl Store {
         of_kind.filter_map(|(_, value)| serde_json::from_value(value.clone()).ok()).collect()
     }
 
-    pub(super) fn list<K: FakeObject>(&self, call: &str, selection: &Selection) -> ClusterResult<Listed<K>> {
+    pub(super) fn list<K: FakeObject>(&self, call: &str, selector: &Selector) -> ClusterResult<Listed<K>> {
         let of_kind = self.objects.iter().filter(|((plural, ..), _)| *plural == K::URL_PATH_SEGMENT);
-        let selected = of_kind.map(|(_, value)| value).filter(|value| select::matches(selection, value));
+        let selected = of_kind.map(|(_, value)| value).filter(|value| selector.matches(value));
         let items = selected.map(|value| typed(call, value)).collect::<ClusterResult<_>>()?;
         Ok(Listed { items, resource_version: self.revision.to_string() })
     }
@@ -226,8 +227,14 @@ impl Store {
         change: &Patch,
     ) -> ClusterResult<K> {
         let (namespace, name) = location;
-        let mut new = self.find::<K>(call, namespace, name)?.clone();
-        patch::apply(&mut new, change).map_err(|problem| invalid(call, problem))?;
+        let old = self.find::<K>(call, namespace, name)?;
+        let (kind, change) = match change {
+            Patch::Merge(change) => (PatchKind::Merge, change),
+            Patch::Strategic(change) => (PatchKind::Strategic, change),
+            Patch::Json(operations) => (PatchKind::Json, operations),
+        };
+        let new = patch::apply(kind, K::URL_PATH_SEGMENT, old, change);
+        let new = new.map_err(|problem| invalid(call, problem))?;
         self.replace(call, namespace, name, part, new)
     }
 
