@@ -24,7 +24,7 @@ use kubelet_core::images::pull_secrets::PullSecretError;
 use kubelet_core::pods::backoff::BackoffTable;
 use kubelet_core::volumes::image::ImageVolume;
 use model::request::{ImageObservation, ImageRequest, RegistryAuth, SandboxRequest};
-use model::{ContainerRef, MonoTime, PodRef};
+use model::{ContainerRef, MonoTime, PodRef, RateLimiter};
 use parking_lot::Mutex;
 use ports::{Clock, HostError, Runtime, RuntimeError};
 use tokio::sync::Semaphore;
@@ -155,7 +155,8 @@ pub struct Images {
     /// `None` if pulls are not recorded and every pod may use every image that is present.
     checked: Option<(VerificationPolicy, PullRecords)>,
     slots: Option<Arc<Semaphore>>,
-    rate: Arc<Mutex<TokenBucket>>,
+    /// `None`: pulls are not limited.
+    limiter: Option<Arc<Mutex<RateLimiter>>>,
     under_way: Mutex<BTreeMap<PullKey, WeakShared<BoxFuture<'static, PullResult>>>>,
     back_off: Mutex<BackOffs>,
 }
@@ -200,7 +201,7 @@ impl Images {
             metrics,
             checked,
             slots: settings.max_parallel.map(|n| Arc::new(Semaphore::new(n.max(1)))),
-            rate: Arc::new(Mutex::new(TokenBucket::new(settings.qps, settings.burst))),
+            limiter: pull_limiter(settings.qps, settings.burst).map(|limiter| Arc::new(Mutex::new(limiter))),
             under_way: Mutex::new(BTreeMap::new()),
             back_off: Mutex::new(BackOffs { table: BackoffTable::image_pull(), last_error: BTreeMap::new() }),
         })
@@ -419,7 +420,7 @@ impl Images {
         sandbox: SandboxRequest,
     ) -> SharedPull {
         let (runtime, clock) = (self.runtime.clone(), self.clock);
-        let (slots, rate) = (self.slots.clone(), self.rate.clone());
+        let (slots, limiter) = (self.slots.clone(), self.limiter.clone());
         async move {
             // First come, first served. The Go kubelet queues ten serial pulls and blocks the sender of the next one, with
             // the same order and outcome.
@@ -427,8 +428,8 @@ impl Images {
                 Some(slots) => slots.acquire().await.ok(),
                 None => None,
             };
-            // The rate limit counts only pulls that have a slot.
-            if !rate.lock().take(clock.mono()) {
+            // Pulls that wait for a slot do not count yet.
+            if limiter.is_some_and(|limiter| !limiter.lock().try_take(clock.mono())) {
                 return Err(PullError::new("pull QPS exceeded"));
             }
             let began = clock.mono();
@@ -505,34 +506,9 @@ async fn pull_with_any(
     Err(PullError::of(&errors))
 }
 
-/// Allows `rate` pulls a second on average and `burst` at once; a rate of 0 is no limit.
-#[derive(Debug)]
-struct TokenBucket {
-    rate: u32,
-    burst: f64,
-    tokens: f64,
-    filled_at: MonoTime,
-}
-
-impl TokenBucket {
-    fn new(rate: u32, burst: u32) -> Self {
-        let burst = f64::from(burst.max(1));
-        Self { rate, burst, tokens: burst, filled_at: MonoTime::ZERO }
-    }
-
-    fn take(&mut self, now: MonoTime) -> bool {
-        if self.rate == 0 {
-            return true;
-        }
-        let elapsed = now.saturating_since(self.filled_at).as_secs_f64();
-        self.tokens = (self.tokens + elapsed * f64::from(self.rate)).min(self.burst);
-        self.filled_at = now;
-        let is_allowed = self.tokens >= 1.0;
-        if is_allowed {
-            self.tokens -= 1.0;
-        }
-        is_allowed
-    }
+/// A QPS of 0 is no limit.
+fn pull_limiter(qps: u32, burst: u32) -> Option<RateLimiter> {
+    (qps > 0).then(|| RateLimiter::new(qps.into(), burst, MonoTime::ZERO))
 }
 
 #[cfg(test)]
@@ -540,18 +516,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn token_bucket_allows_a_burst_and_then_the_rate() {
-        let mut bucket = TokenBucket::new(2, 3);
-        let at = |millis| MonoTime::from_start(Duration::from_millis(millis));
-        let allowed = (0..5).filter(|_| bucket.take(at(0))).count();
-        assert_eq!(allowed, 3);
-        assert!(!bucket.take(at(400)));
-        assert!(bucket.take(at(500)));
-    }
-
-    #[test]
-    fn token_bucket_with_a_rate_of_zero_has_no_limit() {
-        let mut bucket = TokenBucket::new(0, 1);
-        assert!((0..100).all(|_| bucket.take(MonoTime::ZERO)));
+    fn pull_qps_of_zero_is_no_limit() {
+        assert!(pull_limiter(0, 1).is_none());
+        assert!(pull_limiter(1, 1).is_some());
     }
 }

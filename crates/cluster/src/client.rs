@@ -15,7 +15,7 @@ use ports::trace::TRACEPARENT;
 use tokio::time::Instant;
 use tracing::Instrument;
 
-use crate::budget::Bucket;
+use crate::budget::CallLimiter;
 use crate::connection::{Answer, Outgoing, SendError};
 use crate::credentials::Credentials;
 use crate::error::in_full;
@@ -35,7 +35,7 @@ pub(crate) struct Client {
     /// The path before `/api`.
     pub(crate) prefix: String,
     pub(crate) headers: HeaderMap,
-    pub(crate) budget: Option<Bucket>,
+    pub(crate) budget: Option<CallLimiter>,
     pub(crate) deadline: Duration,
     pub(crate) metrics: Arc<CallMetrics>,
     pub(crate) trace: Option<Arc<dyn TraceContext>>,
@@ -111,7 +111,7 @@ impl Client {
         exchange: impl Future<Output = ClusterResult<T>>,
     ) -> ClusterResult<T> {
         if let Some(budget) = &self.budget {
-            let wait = budget.take(self.deadline).map_err(|wait| ClusterError::Busy {
+            let wait = budget.reserve(self.deadline).map_err(|wait| ClusterError::Busy {
                 call: call.name.clone(),
                 message: "client-side rate limit exceeded".to_owned(),
                 retry_after: Some(wait),

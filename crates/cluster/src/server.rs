@@ -19,7 +19,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::access::{Access, Impersonation};
-use crate::budget::{Bucket, Budget};
+use crate::budget::{Budget, CallLimiter};
 use crate::client::{Call, CallMetrics, Client};
 use crate::credentials::Credentials;
 use crate::dial::Dialer;
@@ -107,7 +107,7 @@ impl ApiServer {
             credentials: Arc::clone(&self.credentials),
             prefix: self.access.server.prefix.clone(),
             headers: self.headers.clone(),
-            budget: settings.budget.map(Bucket::new),
+            budget: settings.budget.map(CallLimiter::new),
             deadline: settings.deadline,
             metrics: Arc::clone(&self.metrics),
             trace: self.trace.clone(),

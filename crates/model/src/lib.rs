@@ -22,6 +22,7 @@ pub mod path_component;
 pub mod payload;
 pub mod qos;
 pub mod quantity;
+pub mod rate_limiter;
 pub mod request;
 pub mod source;
 pub mod stats;
@@ -40,5 +41,6 @@ pub use observation::{
 pub use path_component::{path_component_problem, pod_path_problem, pod_uid_problem};
 pub use qos::QosClass;
 pub use quantity::Amount;
+pub use rate_limiter::RateLimiter;
 pub use source::PodSource;
 pub use time::{MonoTime, Now};

@@ -20,8 +20,8 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use model::MonoTime;
 use model::k8s::Pod;
+use model::{MonoTime, RateLimiter};
 use parking_lot::Mutex;
 use ports::node_api::NodeDevice;
 use ports::request_metrics::PodResourcesCall;
@@ -35,8 +35,8 @@ use tower_service::Service;
 use crate::Api;
 use crate::transport::connections::table::{ConnectionTable, OpenConnection, Peer, TableLimits};
 
-/// Rate limit: calls a second on average, and at once.
-const QPS: u32 = 100;
+/// Calls a second, in the long run and at once.
+const QPS: f64 = 100.0;
 const BURST: u32 = 10;
 /// When a limit is reached, an idle connection is closed for a new one, first one of a process that has many.
 const LIMITS: TableLimits = TableLimits { connections: 64, per_peer: 16 };
@@ -73,7 +73,7 @@ pub async fn serve(
     clock: Clock,
     shutdown: impl Future<Output = ()> + Send,
 ) {
-    let lister = Lister { api, features, rate: Arc::new(Rate::new(clock)) };
+    let lister = Lister { api, features, clock, limiter: Arc::new(Mutex::new(limiter(clock.mono()))) };
     let table = ConnectionTable::new(LIMITS);
     let mut shutdown = pin!(shutdown);
     let mut open = JoinSet::new();
@@ -131,7 +131,7 @@ async fn serve_one(stream: UnixStream, slot: OpenConnection, lister: Lister) {
 }
 
 async fn answer(lister: Lister, request: Request<Incoming>) -> Result<http::Response<Body>, Infallible> {
-    if !lister.rate.take() {
+    if !lister.limiter.lock().try_take(lister.clock.mono()) {
         return Ok(Status::resource_exhausted("rejected by rate limit").into_http());
     }
     let is_alpha = request.uri().path().starts_with("/v1alpha1.");
@@ -154,7 +154,8 @@ where
 struct Lister {
     api: Api,
     features: Features,
-    rate: Arc<Rate>,
+    clock: Clock,
+    limiter: Arc<Mutex<RateLimiter>>,
 }
 
 impl Lister {
@@ -276,28 +277,9 @@ impl alpha::PodResourcesLister for Lister {
     }
 }
 
-/// A token bucket, refilled at a constant rate up to the burst.
-#[derive(Debug)]
-struct Rate {
-    clock: Clock,
-    /// Number of tokens left, and when.
-    left: Mutex<(f64, MonoTime)>,
-}
-
-impl Rate {
-    fn new(clock: Clock) -> Self {
-        Self { clock, left: Mutex::new((f64::from(BURST), clock.mono())) }
-    }
-
-    fn take(&self) -> bool {
-        let now = self.clock.mono();
-        let mut left = self.left.lock();
-        let back = now.saturating_since(left.1).as_secs_f64() * f64::from(QPS);
-        let tokens = (left.0 + back).min(f64::from(BURST));
-        let is_allowed = tokens >= 1.0;
-        *left = (if is_allowed { tokens - 1.0 } else { tokens }, now);
-        is_allowed
-    }
+/// The rate limit that all callers share.
+fn limiter(now: MonoTime) -> RateLimiter {
+    RateLimiter::new(QPS, BURST, now)
 }
 
 #[cfg(test)]
@@ -346,14 +328,11 @@ mod tests {
         std::fs::remove_dir_all(&dir).unwrap();
     }
 
-    #[tokio::test(start_paused = true)]
-    async fn calls_beyond_the_burst_are_rejected_until_the_next_second() {
-        let rate = Rate::new(Clock::starting_at(jiff::Timestamp::UNIX_EPOCH));
-        let allowed = || (0..100).filter(|_| rate.take()).count();
-        assert_eq!(allowed(), 10);
-        tokio::time::advance(Duration::from_millis(55)).await;
-        assert_eq!(allowed(), 5);
-        tokio::time::advance(Duration::from_secs(60)).await;
-        assert_eq!(allowed(), 10);
+    #[test]
+    fn rate_limit_is_100_calls_a_second_with_a_burst_of_10() {
+        let at = |millis| MonoTime::from_start(Duration::from_millis(millis));
+        let mut limiter = limiter(at(0));
+        let mut allowed = |millis| (0..100).filter(|_| limiter.try_take(at(millis))).count();
+        assert_eq!([allowed(0), allowed(55), allowed(60_000)], [10, 5, 10]);
     }
 }

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use model::Now;
 use model::k8s::{Event, EventSource, ObjectMeta, ObjectReference, Time};
+use model::{Now, RateLimiter};
 use serde_json::{Value, json};
 
 use crate::api::lru::Lru;
@@ -22,9 +22,9 @@ pub const REMEMBERED: usize = 4096;
 const SIMILAR: usize = 10;
 /// Without an event of a kind for longer than this, its messages are told one by one again.
 const SIMILAR_FOR: Duration = Duration::from_secs(600);
-/// Events about one object at once, and how long it takes to earn another.
-const BURST: f64 = 25.0;
-const EARNED_EVERY: Duration = Duration::from_secs(300);
+/// Events about one object that are sent at once, and one more every 300 s.
+const BURST: u32 = 25;
+const PER_SECOND: f64 = 1.0 / 300.0;
 
 /// An event as the kubelet found it.
 #[derive(Clone, Debug, PartialEq)]
@@ -67,7 +67,7 @@ pub struct EventCorrelator {
     /// By kind of event: the messages seen.
     similar: Lru<Digest, Similar>,
     /// By object.
-    budgets: Lru<Digest, Budget>,
+    limiters: Lru<Digest, RateLimiter>,
     /// By whole event: how often it was sent.
     sent: Lru<Digest, SentEvent>,
     /// The moment that the newest name was made from; no two are made from the same.
@@ -104,12 +104,6 @@ impl Similar {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Budget {
-    left: f64,
-    at: model::MonoTime,
-}
-
-#[derive(Clone, Copy, Debug)]
 struct SentEvent {
     count: i32,
     first: Timestamp,
@@ -124,7 +118,7 @@ impl EventCorrelator {
         Self {
             host: host.to_owned(),
             similar: Lru::new(REMEMBERED),
-            budgets: Lru::new(REMEMBERED),
+            limiters: Lru::new(REMEMBERED),
             sent: Lru::new(REMEMBERED),
             named_at: Timestamp::UNIX_EPOCH,
         }
@@ -147,7 +141,9 @@ impl EventCorrelator {
         let is_known = sent.count > 0;
         sent.count = sent.count.saturating_add(1);
         let sent = *sent;
-        if !self.may_speak(object, now) {
+        let limiter =
+            self.limiters.get_or_insert_with(&object, || RateLimiter::new(PER_SECOND, BURST, now.mono));
+        if !limiter.try_take(now.mono) {
             return EventStep::Drop;
         }
         let (event, key) = (Box::new(self.event(occurrence, message, sent, now.wall)), EventKey(key));
@@ -188,18 +184,6 @@ impl EventCorrelator {
         #[expect(clippy::cast_possible_truncation, reason = "64 bits tell ten messages apart")]
         let message = digest(message) as u64;
         similar.is_full_with(message)
-    }
-
-    /// Takes one event from the object's budget, if there is one left.
-    fn may_speak(&mut self, object: Digest, now: Now) -> bool {
-        let budget = self.budgets.get_or_insert_with(&object, || Budget { left: BURST, at: now.mono });
-        let earned = now.mono.saturating_since(budget.at).as_secs_f64() / EARNED_EVERY.as_secs_f64();
-        *budget = Budget { left: (budget.left + earned).min(BURST), at: now.mono };
-        let may_speak = budget.left >= 1.0;
-        if may_speak {
-            budget.left -= 1.0;
-        }
-        may_speak
     }
 
     /// A moment to make a name from. Of two events in one moment, or after the clock was set back, the later one gets a

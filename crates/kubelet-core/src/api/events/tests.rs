@@ -145,9 +145,9 @@ fn an_event_that_was_renamed_is_counted_up_under_its_new_name() {
 fn the_memory_of_an_event_has_a_fixed_size_and_holds_no_text() {
     const fn is_plain<T: Copy>() {}
     is_plain::<Similar>();
-    is_plain::<Budget>();
+    is_plain::<RateLimiter>();
     is_plain::<SentEvent>();
-    assert!(size_of::<Similar>() + size_of::<Budget>() + size_of::<SentEvent>() <= 200);
+    assert!(size_of::<Similar>() + size_of::<RateLimiter>() + size_of::<SentEvent>() <= 200);
 }
 
 proptest! {
@@ -156,12 +156,12 @@ proptest! {
         gaps in prop::collection::vec((0..400_u64, 0..20_u8), 1..80)
     ) {
         let mut correlator = EventCorrelator::new("n1");
-        let (mut now, mut told) = (0, 0.0);
+        let (mut now, mut sent) = (0, 0.0);
         for (gap, message) in gaps {
             now += gap;
             let step = correlator.correlate(about("p", "F", &message.to_string()), at(now));
-            told += if step == EventStep::Drop { 0.0 } else { 1.0 };
-            prop_assert!(told <= BURST + Duration::from_secs(now).as_secs_f64() / EARNED_EVERY.as_secs_f64());
+            sent += if step == EventStep::Drop { 0.0 } else { 1.0 };
+            prop_assert!(sent <= f64::from(BURST) + Duration::from_secs(now).as_secs_f64() * PER_SECOND + 1e-9);
         }
     }
 }
