@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use kubelet_core::pods::status::PodStage;
+use kubelet_core::pods::stage::PodStage;
 use model::PodUid;
 use model::k8s::{Pod, PodStatus};
 use parking_lot::Mutex;
@@ -27,8 +27,8 @@ pub struct PodEntry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodProgress {
     pub stage: PodStage,
-    /// No container runs any more, and volumes and cgroups are released.
-    pub is_released: bool,
+    /// Admission rejected the pod: it never ran on this node and never will.
+    pub is_rejected: bool,
     /// No source has the pod any more.
     pub is_orphan: bool,
 }
@@ -36,11 +36,26 @@ pub struct PodProgress {
 impl PodProgress {
     /// Whether a container may still run, as far as the worker knows.
     #[must_use]
-    pub const fn may_run(self) -> bool {
-        match self.stage {
-            PodStage::NotSynced | PodStage::Syncing | PodStage::Terminating => true,
-            PodStage::Rejected | PodStage::Terminated => false,
-        }
+    pub fn may_run(self) -> bool {
+        !self.is_rejected && self.stage < PodStage::Terminated
+    }
+
+    /// Its containers are being stopped, or have been.
+    #[must_use]
+    pub fn is_ending(self) -> bool {
+        !self.is_rejected && self.stage >= PodStage::Terminating
+    }
+
+    /// Its containers were stopped.
+    #[must_use]
+    pub fn is_terminated(self) -> bool {
+        !self.is_rejected && self.stage >= PodStage::Terminated
+    }
+
+    /// Nothing of the pod runs or is held on this node any more.
+    #[must_use]
+    pub fn is_released(self) -> bool {
+        self.stage == PodStage::Finished
     }
 }
 

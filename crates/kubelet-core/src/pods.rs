@@ -23,6 +23,7 @@ pub mod pleg;
 pub mod probe;
 pub mod request;
 pub mod restart;
+pub mod stage;
 pub mod status;
 pub mod termination;
 pub mod userns;

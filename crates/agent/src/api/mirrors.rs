@@ -109,7 +109,7 @@ impl Mirrors {
                 continue;
             }
             let mirror = seen.objects.get(key).filter(|pod| is_mirror_pod(pod));
-            let static_pod = entry.map(|entry| (&*entry.pod, entry.progress.stage));
+            let static_pod = entry.map(|entry| (&*entry.pod, entry.progress.is_ending()));
             match compute_mirror(static_pod, mirror.map(|pod| &**pod), owner) {
                 MirrorStep::Nothing => {}
                 step @ (MirrorStep::Create(_) | MirrorStep::Delete { .. }) => steps.push((key.clone(), step)),

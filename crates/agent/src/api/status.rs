@@ -204,7 +204,8 @@ impl StatusWriter {
             true => return None,
             false => uid.clone(),
         };
-        let facts = SyncFacts { may_run: entry.progress.may_run(), is_released: entry.progress.is_released };
+        let facts =
+            SyncFacts { may_run: entry.progress.may_run(), is_released: entry.progress.is_released() };
         let progress = self.pods.entry(uid.clone()).or_default();
         progress.waiting_since = None;
         match compute_status_sync(&shown_as, Some(&in_api), &entry.status, facts) {

@@ -11,7 +11,6 @@ use kubelet_core::node::eviction::message::EVICTED;
 use kubelet_core::node::garbage_collection::{
     GcContainer, GcInputs, GcPlan, GcPolicy, GcSandbox, LogLink, PodFate, compute_gc,
 };
-use kubelet_core::pods::status::PodStage;
 use model::PodUid;
 use tokio::sync::{mpsc, oneshot, watch};
 
@@ -133,7 +132,7 @@ impl ContainerGarbageCollector {
         let is_deleted = entry.pod.metadata.deletion_timestamp.is_some();
         let is_evicted = entry.status.reason.as_deref() == Some(EVICTED);
         let is_unread = is_deleted || is_evicted || ended == Ended::Removed;
-        let has_ended = entry.progress.stage == PodStage::Terminated;
+        let has_ended = entry.progress.is_terminated();
         if has_ended && is_unread { PodFate::ContentGoes } else { PodFate::Live }
     }
 

@@ -363,7 +363,7 @@ impl Evictor {
     async fn wait_until_gone(&self, pods: &[PodUid]) {
         let deadline = self.ctx.clock.mono() + TIMEOUT;
         let mut changes = self.pods.changes();
-        let is_gone = |uid: &PodUid| self.pods.get(uid).is_none_or(|entry| entry.progress.is_released);
+        let is_gone = |uid: &PodUid| self.pods.get(uid).is_none_or(|entry| entry.progress.is_released());
         while !pods.iter().all(is_gone) {
             tokio::select! {
                 Ok(()) = changes.changed() => {}

@@ -27,10 +27,11 @@ use kubelet_core::pods::actions::{PodInputs, compute_pod_actions};
 use kubelet_core::pods::backoff::{BackoffTable, SYNC_RETRY, note_step, step_retry_delay};
 use kubelet_core::pods::plan::{KillReason, PodStep};
 use kubelet_core::pods::probe::results::ProbeVerdicts;
+use kubelet_core::pods::stage::PodStage;
 use kubelet_core::pods::status::TerminalReason;
 use kubelet_core::pods::termination::GracePeriod;
 use kubelet_core::pods::worker::{
-    ActOutcome, PodStage, TerminationCause, WorkerEffect, WorkerEvent, WorkerState, on_event,
+    ActOutcome, TerminationCause, WorkerEffect, WorkerEvent, WorkerState, on_event,
 };
 use kubelet_core::sources::differs_semantically;
 use model::cgroup::CgroupState;

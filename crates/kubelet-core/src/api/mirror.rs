@@ -7,7 +7,6 @@ use model::annotations::{CONFIG_FILE, CONFIG_HASH, CONFIG_MIRROR};
 use model::k8s::{ObjectMeta, OwnerReference, Pod};
 
 use crate::pod_kind::is_mirror_pod;
-use crate::pods::status::PodStage;
 
 /// What is to be done about the mirror of one static pod.
 #[derive(Clone, Debug, PartialEq)]
@@ -27,15 +26,16 @@ pub struct MirrorOwner<'a> {
     pub node_uid: &'a str,
 }
 
-/// What to do, given the static pod (`None`: no source wants it any more) with the stage of its worker, and the mirror
-/// that the API has. `owner` is `None` until the node is registered; nothing is created before.
+/// What to do, given the static pod (`None`: no source has it any more) with whether it is ending, and the mirror that
+/// the API has. `owner` is `None` until the node is registered; nothing is created before.
 #[must_use]
 pub fn compute_mirror(
-    static_pod: Option<(&Pod, PodStage)>,
+    static_pod: Option<(&Pod, bool)>,
     mirror: Option<&Pod>,
     owner: Option<MirrorOwner<'_>>,
 ) -> MirrorStep {
-    let stays = static_pod.filter(|(_, stage)| is_shown(*stage)).map(|(pod, _)| pod);
+    // A static pod that is ending gets no new mirror, which would present it as a new pod.
+    let stays = static_pod.filter(|(_, is_ending)| !is_ending).map(|(pod, _)| pod);
     match (stays, mirror, owner) {
         (Some(pod), Some(mirror), _) if is_mirror_of(mirror, pod) => MirrorStep::Nothing,
         // One being terminated keeps its mirror, which shows how that goes; it leaves with the static pod.
@@ -45,14 +45,6 @@ pub fn compute_mirror(
         (_, Some(mirror), _) => MirrorStep::Delete { uid: mirror.metadata.uid.clone().unwrap_or_default() },
         (Some(pod), None, Some(owner)) => MirrorStep::Create(Box::new(mirror_of(pod, owner))),
         (Some(_), None, None) | (None, None, _) => MirrorStep::Nothing,
-    }
-}
-
-/// A static pod on its way out gets no new mirror: it would show as new what is ending.
-const fn is_shown(stage: PodStage) -> bool {
-    match stage {
-        PodStage::Rejected | PodStage::NotSynced | PodStage::Syncing => true,
-        PodStage::Terminating | PodStage::Terminated => false,
     }
 }
 
@@ -139,9 +131,13 @@ mod tests {
         (text != "-").then_some(pod)
     }
 
-    fn step(wanted: Option<(&str, PodStage)>, seen: &str, owner: Option<MirrorOwner<'_>>) -> &'static str {
-        let pod = wanted.map(|(hash, stage)| (static_pod(hash), stage));
-        match compute_mirror(pod.as_ref().map(|(pod, stage)| (pod, *stage)), mirror(seen).as_ref(), owner) {
+    fn step(wanted: Option<(&str, bool)>, seen: &str, owner: Option<MirrorOwner<'_>>) -> &'static str {
+        let pod = wanted.map(|(hash, is_ending)| (static_pod(hash), is_ending));
+        match compute_mirror(
+            pod.as_ref().map(|(pod, is_ending)| (pod, *is_ending)),
+            mirror(seen).as_ref(),
+            owner,
+        ) {
             MirrorStep::Nothing => "nothing",
             MirrorStep::Create(_) => "create",
             MirrorStep::Delete { uid } if uid == "m" => "delete",
@@ -151,18 +147,15 @@ mod tests {
 
     #[test]
     fn each_running_static_pod_has_its_mirror() {
-        use PodStage::{NotSynced, Rejected, Syncing, Terminated, Terminating};
         let table = [
-            (Some(("h1", NotSynced)), "-", "create"),
-            (Some(("h1", Syncing)), "-", "create"),
-            (Some(("h1", Rejected)), "-", "create"),
-            (Some(("h1", Syncing)), "h1", "nothing"),
-            (Some(("h1", Syncing)), "h0", "delete"),
-            (Some(("h1", Syncing)), "h1*", "delete"),
-            (Some(("h1", Terminating)), "-", "nothing"),
-            (Some(("h1", Terminating)), "h1", "nothing"),
-            (Some(("h1", Terminated)), "h1*", "delete"),
-            (Some(("h1", Terminating)), "h0", "delete"),
+            (Some(("h1", false)), "-", "create"),
+            (Some(("h1", false)), "h1", "nothing"),
+            (Some(("h1", false)), "h0", "delete"),
+            (Some(("h1", false)), "h1*", "delete"),
+            (Some(("h1", true)), "-", "nothing"),
+            (Some(("h1", true)), "h1", "nothing"),
+            (Some(("h1", true)), "h1*", "delete"),
+            (Some(("h1", true)), "h0", "delete"),
             (None, "h1", "delete"),
             (None, "-", "nothing"),
         ];
@@ -173,7 +166,7 @@ mod tests {
 
     #[test]
     fn nothing_is_created_before_the_node_is_registered() {
-        assert_eq!(step(Some(("h1", PodStage::Syncing)), "-", None), "nothing");
+        assert_eq!(step(Some(("h1", false)), "-", None), "nothing");
         assert_eq!(step(None, "h1", None), "delete");
     }
 
@@ -200,7 +193,7 @@ mod tests {
         #[test]
         fn two_steps_are_enough_from_anywhere(hash in "h[0-3]", seen in prop::sample::select(vec!["-", "h0", "h1", "h1*", "h3"]), is_wanted: bool) {
             let pod = static_pod(&hash);
-            let wanted = is_wanted.then_some((&pod, PodStage::Syncing));
+            let wanted = is_wanted.then_some((&pod, false));
             let mut current = mirror(seen);
             for _ in 0..2 {
                 match compute_mirror(wanted, current.as_ref(), Some(OWNER)) {

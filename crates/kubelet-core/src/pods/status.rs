@@ -31,20 +31,7 @@ pub use seeds::{ProbeSeed, forget_ended_init_containers, merge_for_restart};
 
 use crate::pod_kind::is_static_pod;
 use crate::pods::probe::results::ProbeVerdicts;
-
-/// Where the pod's worker is, as far as the status depends on it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PodStage {
-    /// Refused at admission: it never ran here and never will. `terminal` says why.
-    Rejected,
-    /// Accepted, but no pass over it has finished yet.
-    NotSynced,
-    Syncing,
-    /// Being stopped. Nothing is started any more.
-    Terminating,
-    /// Everything is stopped and stays so.
-    Terminated,
-}
+use crate::pods::stage::PodStage;
 
 /// Why a container waits: the `reason` and `message` of its `state.waiting`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -92,7 +79,10 @@ pub struct StatusInputs<'a> {
     /// Instances that the kubelet stopped in order to start their container again. They are shown as waiting, never as
     /// terminated: the API refuses the way back from there under restart policies OnFailure and Never.
     pub killed_to_restart: &'a BTreeSet<ContainerId>,
+    /// Of the pod's worker.
     pub stage: PodStage,
+    /// Admission rejected the pod: it never ran on this node and never will, whatever its stage. `terminal` has the reason.
+    pub is_rejected: bool,
     pub terminal: Option<&'a TerminalReason>,
     /// What the pod's cgroup enforces, once the API showed the pod as Running when it was last synced.
     pub cgroup: Option<PodCgroupResources>,
@@ -110,33 +100,29 @@ impl<'a> StatusInputs<'a> {
 
     /// Containers may still be started: the pod is neither being deleted nor stopped.
     fn may_start(&self) -> bool {
-        match self.stage {
-            PodStage::NotSynced | PodStage::Syncing => self.pod.metadata.deletion_timestamp.is_none(),
-            PodStage::Rejected | PodStage::Terminating | PodStage::Terminated => false,
-        }
+        let is_syncing = !self.is_rejected && self.stage == PodStage::Syncing;
+        is_syncing && self.pod.metadata.deletion_timestamp.is_none()
     }
 
-    /// A container may be executing right now, or start any moment. A look that has not happened does not calm us.
+    /// The worker has stopped all containers.
+    fn is_terminated(&self) -> bool {
+        !self.is_rejected && self.stage >= PodStage::Terminated
+    }
+
+    /// A container may be executing right now, or start any moment. Without an observation, one may unless the pod was rejected.
     fn may_run(&self) -> bool {
-        match (self.stage, self.observed) {
-            (PodStage::Terminated, _) => false,
-            (PodStage::Rejected, None) => false,
-            (PodStage::NotSynced | PodStage::Syncing | PodStage::Terminating, None) => true,
-            (
-                PodStage::Rejected | PodStage::NotSynced | PodStage::Syncing | PodStage::Terminating,
-                Some(observed),
-            ) => observed.containers.iter().any(|c| containers::may_run(c.state)),
+        match self.observed {
+            _ if self.is_terminated() => false,
+            None => !self.is_rejected,
+            Some(observed) => observed.containers.iter().any(|c| containers::may_run(c.state)),
         }
     }
 
     /// The pod was stopped, and its containers are: nothing restarts, whatever the policy says. Static pods do not end
     /// by being stopped: they come back with their manifest.
     fn is_stopped_for_good(&self) -> bool {
-        let stopping = match self.stage {
-            PodStage::Terminating | PodStage::Terminated => true,
-            PodStage::Rejected | PodStage::NotSynced | PodStage::Syncing => false,
-        };
-        stopping && !self.may_run() && !is_static_pod(self.pod)
+        let is_stopping = !self.is_rejected && self.stage >= PodStage::Terminating;
+        is_stopping && !self.may_run() && !is_static_pod(self.pod)
     }
 }
 
@@ -167,15 +153,13 @@ impl ContainerStatuses {
 /// object; times are cut to seconds.
 #[must_use]
 pub fn compute_pod_status(inputs: &StatusInputs<'_>) -> PodStatus {
-    let mut statuses = match inputs.stage {
-        PodStage::Rejected => ContainerStatuses::default(),
-        PodStage::NotSynced | PodStage::Syncing | PodStage::Terminating | PodStage::Terminated => {
-            containers::compute_container_statuses(inputs)
-        }
+    let mut statuses = match inputs.is_rejected {
+        true => ContainerStatuses::default(),
+        false => containers::compute_container_statuses(inputs),
     };
     let condition_phase = phase::compute_condition_phase(inputs, &statuses);
     let mut conditions = conditions::compute_conditions(inputs, &statuses, condition_phase);
-    if inputs.stage == PodStage::Terminated {
+    if inputs.is_terminated() {
         containers::end_what_never_reported(inputs.pod, &mut statuses);
     }
     let verdict = phase::compute_phase(inputs, &statuses);

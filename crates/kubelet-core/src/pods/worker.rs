@@ -16,23 +16,11 @@ use jiff::Timestamp;
 use model::k8s::Pod;
 use model::{MonoTime, Now, PodRef};
 
+use super::stage::PodStage;
 use super::termination::{GracePeriod, GraceSources, compute_grace};
 
 /// How long to wait before stopping or releasing is tried again.
 pub const RETRY_AFTER: Duration = Duration::from_secs(1);
-
-/// Where a pod is in its life; later stages compare greater.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum PodStage {
-    /// Its containers are kept as the spec wants them.
-    Syncing,
-    /// Its containers are being stopped.
-    Terminating,
-    /// Nothing of it runs; volumes, cgroups and status are being released.
-    Terminated,
-    /// Nothing of it is left but the memory that it was here.
-    Finished,
-}
 
 /// Why a pod ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

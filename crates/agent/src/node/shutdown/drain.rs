@@ -37,7 +37,7 @@ impl Drain {
 
     /// Pods that run or still hold resources.
     fn left_to_end(&self) -> Vec<Arc<Pod>> {
-        let held = self.pods.all().into_iter().filter(|entry| !entry.progress.is_released);
+        let held = self.pods.all().into_iter().filter(|entry| !entry.progress.is_released());
         let admitted = self.admissions.admitted();
         let all = held.map(|entry| entry.pod).chain(admitted);
         let by_uid: BTreeMap<PodUid, Arc<Pod>> = all.map(|pod| (PodRef::of(&pod).uid, pod)).collect();
@@ -79,7 +79,7 @@ impl Drain {
         let pods = self.pods.clone();
         group.pods.iter().map(|end| &end.pod).filter(move |pod| {
             let has_place = || admitted.iter().any(|other| PodRef::of(other).uid == pod.uid);
-            pods.get(&pod.uid).map_or_else(has_place, |entry| !entry.progress.is_released)
+            pods.get(&pod.uid).map_or_else(has_place, |entry| !entry.progress.is_released())
         })
     }
 }

@@ -4,9 +4,10 @@
 use kubelet_core::node::eviction::message::EVICTED;
 use kubelet_core::node::shutdown::TERMINATED;
 use kubelet_core::pods::ended::{EndedFacts, compute_ended};
+use kubelet_core::pods::stage::PodStage;
 use kubelet_core::pods::status::TerminalReason;
 use kubelet_core::pods::termination::{EXCEEDED_GRACE_PERIOD, GraceSources, compute_grace};
-use kubelet_core::pods::worker::{PodStage, TerminationCause, WorkerEvent};
+use kubelet_core::pods::worker::{TerminationCause, WorkerEvent};
 use kubelet_core::resources::admission::fit::{FitFacts, refuse_beyond};
 use kubelet_core::resources::admission::preemption::PREEMPTING;
 use kubelet_core::resources::admission::{Admission, AdmissionFacts, compute_admission};

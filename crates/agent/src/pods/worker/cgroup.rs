@@ -5,7 +5,7 @@
 //!
 //! [`compute_pod_actions`]: kubelet_core::pods::actions::compute_pod_actions
 
-use kubelet_core::pods::worker::PodStage;
+use kubelet_core::pods::stage::PodStage;
 use model::cgroup::CgroupState;
 
 use super::PodWorker;

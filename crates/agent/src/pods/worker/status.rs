@@ -6,13 +6,14 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use kubelet_core::pod_kind::is_static_pod;
+use kubelet_core::pods::deadline;
 use kubelet_core::pods::plan::KillReason;
 use kubelet_core::pods::restart::{AfterExit, Memory, after_exit, restarts_after_kill};
+use kubelet_core::pods::stage::PodStage;
 use kubelet_core::pods::status::{
-    NodeFacts, PodCgroupResources, PodStage, StatusInputs, TerminalReason, WaitingState, compute_pod_status,
+    NodeFacts, PodCgroupResources, StatusInputs, TerminalReason, WaitingState, compute_pod_status,
     forget_ended_init_containers, host_ip_family_mismatch,
 };
-use kubelet_core::pods::{deadline, worker};
 use kubelet_core::resources::cgroup::compute_pod_numbers;
 use model::containers::{ContainerRef, find_container, regular_containers};
 use model::k8s::{Pod, PodStatus};
@@ -146,7 +147,8 @@ impl PodWorker {
             starting: &self.starting,
             returning: &returning,
             killed_to_restart: &self.killed_to_restart(pod),
-            stage: self.pod_stage(),
+            stage: self.state.stage(),
+            is_rejected: self.is_rejected,
             terminal: self.terminal.as_ref(),
             cgroup: self.cgroup_resources(pod),
             is_resize_pending: self.pending_resize.is_some(),
@@ -200,8 +202,9 @@ impl PodWorker {
 
     /// Ended containers that the plan starts again, whatever their exit says: the status must not call the pod done.
     fn returning(&self, pod: &Pod) -> BTreeSet<String> {
-        let Some(observed) = self.shown_observation().filter(|_| self.pod_stage() == PodStage::Syncing)
-        else {
+        let is_synced =
+            !self.is_rejected && self.state.stage() == PodStage::Syncing && self.observed.is_some();
+        let Some(observed) = self.shown_observation().filter(|_| is_synced) else {
             return BTreeSet::new();
         };
         let features = self.handles.ctx.node_facts.features;
@@ -220,23 +223,10 @@ impl PodWorker {
     }
 
     fn progress(&self) -> PodProgress {
-        let is_released = self.state.stage() == worker::PodStage::Finished;
         PodProgress {
-            stage: self.pod_stage(),
-            is_released,
+            stage: self.state.stage(),
+            is_rejected: self.is_rejected,
             is_orphan: self.desired_state.borrow().is_removed,
-        }
-    }
-
-    fn pod_stage(&self) -> PodStage {
-        if self.is_rejected {
-            return PodStage::Rejected;
-        }
-        match self.state.stage() {
-            worker::PodStage::Syncing if self.observed.is_none() => PodStage::NotSynced,
-            worker::PodStage::Syncing => PodStage::Syncing,
-            worker::PodStage::Terminating => PodStage::Terminating,
-            worker::PodStage::Terminated | worker::PodStage::Finished => PodStage::Terminated,
         }
     }
 }

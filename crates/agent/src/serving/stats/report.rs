@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream;
 use kubelet_core::pod_kind::is_static_pod;
-use kubelet_core::pods::status::PodStage;
+use kubelet_core::pods::stage::PodStage;
 use kubelet_core::resources::cgroup::{MemoryQos, compute_qos_cgroups};
 use kubelet_core::serving::stats::age::{SHARED_FOR, SHARED_FOR_THE_HASTY};
 use kubelet_core::serving::stats::cadvisor::{MachineNames, Telling};
@@ -124,9 +124,10 @@ fn kubelet_text(measured: &Measured, disks: Option<&DiskSample>, process: Option
     let mut working_pods = WorkingPods::default();
     for entry in &entries {
         let lifecycle = match entry.progress.stage {
-            PodStage::NotSynced | PodStage::Syncing => 0,
+            _ if entry.progress.is_rejected => 2,
+            PodStage::Syncing => 0,
             PodStage::Terminating => 1,
-            PodStage::Rejected | PodStage::Terminated => 2,
+            PodStage::Terminated | PodStage::Finished => 2,
         };
         let is_static = usize::from(is_static_pod(&entry.pod));
         working_pods[lifecycle][usize::from(entry.progress.is_orphan)][is_static] += 1;

@@ -6,7 +6,7 @@ use model::containers::spec_of;
 use model::k8s::{HostIP, PodIP, PodStatus};
 use model::{PodObservation, SandboxState};
 
-use super::{PodStage, StatusInputs, not_empty};
+use super::{StatusInputs, not_empty};
 
 #[derive(Default)]
 pub(super) struct Addresses {
@@ -17,7 +17,7 @@ pub(super) struct Addresses {
 }
 
 pub(super) fn compute_addresses(inputs: &StatusInputs<'_>) -> Addresses {
-    if inputs.stage == PodStage::Rejected {
+    if inputs.is_rejected {
         return Addresses::default();
     }
     let last = inputs.last_said();

@@ -9,7 +9,7 @@ use model::{ContainerKind, ContainerRef, ContainerState, PodObservation};
 
 use super::containers::waits_for_all;
 use super::phase::Phase;
-use super::{ContainerStatuses, PodStage, StatusInputs, generation, whole_seconds};
+use super::{ContainerStatuses, StatusInputs, generation, whole_seconds};
 use crate::pods::allocation;
 use crate::pods::restart::{AfterExit, after_end, may_restart_all};
 use crate::resources::admission::preemption::{PREEMPTED_CONDITION, PREEMPTING};
@@ -43,7 +43,7 @@ pub(super) fn compute_conditions(
     phase: Phase,
 ) -> Vec<PodCondition> {
     let mut all = conditions_of_others(inputs);
-    if inputs.stage == PodStage::Rejected {
+    if inputs.is_rejected {
         return all;
     }
     let containers_ready = containers_ready(inputs.pod, statuses, phase);
@@ -76,7 +76,7 @@ pub(super) fn is_any_ready(conditions: &[PodCondition]) -> bool {
 /// What was said of the containers when the pod ended stays: nothing of them changes any more.
 fn said_at_the_end(inputs: &StatusInputs<'_>, kind: &str) -> Option<PodCondition> {
     let is_terminal = |status: &PodStatus| Phase::of(Some(status)).is_some_and(Phase::is_terminal);
-    let previous = inputs.previous.filter(|p| inputs.stage == PodStage::Terminated && is_terminal(p))?;
+    let previous = inputs.previous.filter(|p| inputs.is_terminated() && is_terminal(p))?;
     let said = find(previous.conditions.as_deref()?, kind)?;
     let stays = match kind {
         READY | CONTAINERS_READY => said.status == "False",

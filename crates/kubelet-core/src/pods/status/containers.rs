@@ -14,7 +14,7 @@ use model::k8s::{
 };
 use model::{ContainerKind, ContainerObservation, ContainerState};
 
-use super::{ContainerStatuses, PodStage, StatusInputs, WaitingState, whole_seconds};
+use super::{ContainerStatuses, StatusInputs, WaitingState, whole_seconds};
 use crate::pods::probe::results::Verdict;
 use crate::pods::restart::{AfterExit, after_end, has_failed};
 
@@ -132,7 +132,7 @@ impl<'a> Reader<'a> {
         let Some(observed) = self.inputs.observed else {
             // Nobody has looked: what was said still stands, but nothing is ready once the pod has ended.
             let mut status = last.cloned().unwrap_or_else(|| self.waiting(container));
-            if self.inputs.stage == PodStage::Terminated && is_running(&status) {
+            if self.inputs.is_terminated() && is_running(&status) {
                 (status.ready, status.started) = (false, Some(false));
             }
             return status;

@@ -9,7 +9,7 @@ use model::k8s::{ContainerStateTerminated, ContainerStatus, PodStatus};
 use model::{ContainerKind, ContainerObservation, SandboxState};
 
 use super::containers::{returns_with_all, will_restart};
-use super::{ContainerStatuses, PodStage, StatusInputs, TerminalReason};
+use super::{ContainerStatuses, StatusInputs, TerminalReason};
 use crate::pod_kind::is_static_pod;
 use crate::pods::deadline;
 use crate::pods::restart::has_failed;
@@ -108,7 +108,7 @@ pub(super) fn compute_condition_phase(inputs: &StatusInputs<'_>, statuses: &Cont
     }
     let is_past_deadline = |why: &TerminalReason| why.reason == deadline::REASON;
     let ends_now = inputs.terminal.is_some_and(|why| is_past_deadline(why) || !inputs.may_run());
-    if ends_now || inputs.stage == PodStage::Rejected {
+    if ends_now || inputs.is_rejected {
         return Phase::Failed;
     }
     Tally::of(inputs, statuses).phase(inputs.is_stopped_for_good())
@@ -127,12 +127,9 @@ fn phase_now(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses) -> Phase {
         return Phase::Failed;
     }
     let phase = Tally::of(inputs, statuses).phase(inputs.is_stopped_for_good());
-    match inputs.stage {
-        PodStage::Rejected => Phase::Failed,
-        // It was stopped before it could end by itself.
-        PodStage::Terminated if !phase.is_terminal() && !is_static_pod(inputs.pod) => Phase::Failed,
-        PodStage::NotSynced | PodStage::Syncing | PodStage::Terminating | PodStage::Terminated => phase,
-    }
+    // One that has terminated without a final phase was stopped before it could end by itself.
+    let was_stopped = inputs.is_terminated() && !phase.is_terminal() && !is_static_pod(inputs.pod);
+    if inputs.is_rejected || was_stopped { Phase::Failed } else { phase }
 }
 
 /// A regular container was created in the current sandbox: one of an earlier sandbox proves nothing about the init chain of

@@ -9,7 +9,7 @@ use model::containers::{all_containers, spec_of};
 use model::k8s::{Pod, Quantity, ResourceRequirements};
 use model::quantity::{binary_text, decimal_text};
 
-use super::{PodStage, StatusInputs};
+use super::StatusInputs;
 use crate::resources::cgroup::CgroupNumbers;
 use crate::resources::cgroup::convert::effective_sum;
 use crate::resources::requests::{Requests, pod_requests};
@@ -52,9 +52,8 @@ impl PodCgroupResources {
 
 /// `status.resources`; absent for a pod that was rejected.
 pub(super) fn pod_resources(inputs: &StatusInputs<'_>) -> Option<ResourceRequirements> {
-    match inputs.stage {
-        PodStage::Rejected => return None,
-        PodStage::NotSynced | PodStage::Syncing | PodStage::Terminating | PodStage::Terminated => {}
+    if inputs.is_rejected {
+        return None;
     }
     // The cgroup of a pod that has ended is gone: what it enforced at the end stays.
     let ended =
@@ -77,7 +76,7 @@ pub(super) fn pod_resources(inputs: &StatusInputs<'_>) -> Option<ResourceRequire
 
 /// `status.allocatedResources`.
 pub(super) fn allocated_resources(inputs: &StatusInputs<'_>) -> Option<Quantities> {
-    if inputs.stage == PodStage::Rejected {
+    if inputs.is_rejected {
         return None;
     }
     Some(shown(inputs.pod, &pod_requests(inputs.pod))).filter(|requests| !requests.is_empty())

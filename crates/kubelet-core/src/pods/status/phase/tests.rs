@@ -10,9 +10,10 @@ use jiff::Timestamp;
 use model::k8s::{ContainerStatus, Pod};
 use serde_json::{Value, json};
 
-use super::super::{ContainerStatuses, NodeFacts, PodStage, StatusInputs};
+use super::super::{ContainerStatuses, NodeFacts, StatusInputs};
 use super::Tally;
 use crate::pods::probe::results::ProbeVerdicts;
+use crate::pods::stage::PodStage;
 
 fn pod(text: &str) -> Pod {
     let mut words = text.split_whitespace();
@@ -104,6 +105,7 @@ fn phase(pod: &Pod, states: &str, given: Given) -> &'static str {
         returning: &BTreeSet::new(),
         killed_to_restart: &BTreeSet::new(),
         stage: PodStage::Syncing,
+        is_rejected: false,
         terminal: None,
         cgroup: None,
         is_resize_pending: false,

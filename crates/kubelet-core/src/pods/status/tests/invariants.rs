@@ -36,7 +36,7 @@ fn any_container_words() -> impl Strategy<Value = String> {
 }
 
 fn any_scenario() -> impl Strategy<Value = Scenario> {
-    let stage = prop_oneof![4 => Just(""), 1 => Just("@notsynced"), 1 => Just("@terminating"), 1 => Just("@terminated")];
+    let stage = prop_oneof![5 => Just(""), 1 => Just("@terminating"), 1 => Just("@terminated")];
     let why = prop_oneof![
         3 => Just(""),
         1 => Just("why(a/CrashLoopBackOff)"),
@@ -91,7 +91,7 @@ proptest! {
         let mut was_terminal = false;
         for (scenario, status) in scenes.iter().zip(&all) {
             let terminal = phase(status).is_terminal();
-            let ended = scenario.stage == crate::pods::status::PodStage::Terminated;
+            let ended = scenario.stage == crate::pods::stage::PodStage::Terminated;
             let stopped = scenario.observed.as_ref().is_some_and(|o| {
                 o.containers.iter().all(|c| !super::super::containers::may_run(c.state))
             });

@@ -26,8 +26,9 @@ use model::{
 use serde_json::{Value, json};
 
 use crate::pods::probe::results::{ProbeKind, ProbeVerdicts, Verdict};
+use crate::pods::stage::PodStage;
 use crate::pods::status::{
-    NodeFacts, PodCgroupResources, PodStage, StatusInputs, TerminalReason, WaitingState, compute_pod_status,
+    NodeFacts, PodCgroupResources, StatusInputs, TerminalReason, WaitingState, compute_pod_status,
 };
 
 pub(super) fn time(seconds: i64) -> Timestamp {
@@ -122,6 +123,7 @@ pub(super) struct Scenario {
     pub(super) returning: BTreeSet<String>,
     pub(super) killed_to_restart: BTreeSet<ContainerId>,
     pub(super) stage: PodStage,
+    pub(super) is_rejected: bool,
     pub(super) terminal: Option<TerminalReason>,
     pub(super) host_ips: Vec<IpAddr>,
     pub(super) deleting: bool,
@@ -192,6 +194,7 @@ impl Scenario {
             returning: BTreeSet::new(),
             killed_to_restart: BTreeSet::new(),
             stage: PodStage::Syncing,
+            is_rejected: false,
             terminal: None,
             host_ips: vec!["192.168.0.1".parse().expect("an address")],
             deleting: false,
@@ -215,6 +218,7 @@ impl Scenario {
                 None if word == "unseen" => unseen = true,
                 None if word == "deleting" => scenario.deleting = true,
                 None if word == "resize-pending" => scenario.is_resize_pending = true,
+                None if word == "@rejected" => scenario.is_rejected = true,
                 None => scenario.stage = stage(word),
             }
         }
@@ -284,6 +288,7 @@ impl Scenario {
             returning: &self.returning,
             killed_to_restart: &self.killed_to_restart,
             stage: self.stage,
+            is_rejected: self.is_rejected,
             terminal: self.terminal.as_ref(),
             cgroup: self.cgroup,
             is_resize_pending: self.is_resize_pending,
@@ -295,8 +300,6 @@ impl Scenario {
 
 fn stage(word: &str) -> PodStage {
     match word {
-        "@rejected" => PodStage::Rejected,
-        "@notsynced" => PodStage::NotSynced,
         "@terminating" => PodStage::Terminating,
         "@terminated" => PodStage::Terminated,
         other => panic!("no scenario word {other}"),

@@ -31,7 +31,7 @@ fn a_pod_has_one_address_of_each_family_the_nodes_first() {
 fn a_stopped_pod_keeps_its_address() {
     check_addresses("pod a | a=running | a=exited(0) box=notready", "pod 10.0.0.1 host 192.168.0.1");
     check_addresses("pod a | a=running | box=none", "pod 10.0.0.1 host 192.168.0.1");
-    check_addresses("pod a was=10.9.9.9 | unseen @notsynced", "pod 10.9.9.9 host 192.168.0.1");
+    check_addresses("pod a was=10.9.9.9 | unseen", "pod 10.9.9.9 host 192.168.0.1");
 }
 
 #[test]

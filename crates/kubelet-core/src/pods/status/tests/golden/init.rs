@@ -7,7 +7,7 @@ use super::check;
 #[test]
 fn init_containers_come_first() {
     check(
-        "pod i:i a | unseen @notsynced",
+        "pod i:i a | unseen",
         expect![[r#"
         Pending
         -PodReadyToStartContainers -Initialized(ContainersNotInitialized: containers with incomplete status: [i]) -Ready(ContainersNotReady: containers with unready status: [a])

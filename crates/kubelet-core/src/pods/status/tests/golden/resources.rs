@@ -34,8 +34,7 @@ const fn cgroup(
 
 #[test]
 fn a_pod_has_its_allocated_resources_until_the_api_shows_it_as_running() {
-    let of =
-        |text: &str| shown(play(&format!("pod {text} | unseen @notsynced")).1.last().expect("a scenario"));
+    let of = |text: &str| shown(play(&format!("pod {text} | unseen")).1.last().expect("a scenario"));
     assert_eq!(of("a"), json!([{}, null]));
     let requests = json!({"cpu": "20m", "memory": "32Mi"});
     let limits = json!({"cpu": "100m", "memory": "64Mi"});

@@ -7,7 +7,7 @@ use super::check;
 
 #[test]
 fn a_pod_moves_through_its_life() {
-    let life = "pod i:i a:R policy=OnFailure | unseen @notsynced | box=ready | i=running | i=exited(0) a=running \
+    let life = "pod i:i a:R policy=OnFailure | unseen | box=ready | i=running | i=exited(0) a=running \
                 | i=exited(0) a=running ok(a.R) | i=exited(0) a=exited(0)";
     let (_, played) = play(life);
     let phases: Vec<_> = played.iter().filter_map(|s| s.phase.as_deref()).collect();

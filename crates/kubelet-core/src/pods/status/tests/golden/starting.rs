@@ -8,7 +8,7 @@ use super::check;
 #[test]
 fn a_new_pod_waits_for_its_containers() {
     check(
-        "pod a b | unseen @notsynced",
+        "pod a b | unseen",
         expect![[r#"
         Pending
         -PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b])
@@ -283,7 +283,7 @@ fn failed_starts_say_why() {
 #[test]
 fn until_somebody_looks_what_was_said_stands() {
     check(
-        "pod a:R | a=running ok(a.R) | unseen @notsynced",
+        "pod a:R | a=running ok(a.R) | unseen",
         expect![[r#"
         Running
         +PodReadyToStartContainers +Initialized +Ready
@@ -291,7 +291,7 @@ fn until_somebody_looks_what_was_said_stands() {
     "#]],
     );
     check(
-        "pod a | a=exited(1),running | unseen @notsynced",
+        "pod a | a=exited(1),running | unseen",
         expect![[r#"
         Running
         +PodReadyToStartContainers +Initialized +Ready
