@@ -12,6 +12,7 @@ mod purity;
 mod ratchet;
 mod roots;
 mod sleeps;
+mod unread;
 mod vocabulary;
 mod words;
 
@@ -20,6 +21,7 @@ pub fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     let sources = source::read_all(root)?;
     let mut findings = check_sources(&sources);
     findings.extend(circles::check(&sources));
+    findings.extend(unread::check(&sources));
     findings.extend(dependencies::check(root)?);
     findings.sort();
     Ok(findings)

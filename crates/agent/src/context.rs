@@ -3,10 +3,14 @@
 //! to.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 
+use config::KubeletConfiguration;
+use kubelet_core::node::shutdown::{GroupPeriod, compute_periods};
 use kubelet_core::pods::request::NodeFacts;
-use kubelet_core::resources::cgroup::{CgroupNumbers, compute_settings};
+use kubelet_core::resources::cgroup::qos::MemoryReserve;
+use kubelet_core::resources::cgroup::{CgroupNumbers, PodRules, QosCgroupRules, compute_settings};
 use model::cgroup::{CgroupPath, CgroupSettings, CgroupVersion};
 use ports::host::HostResult;
 use ports::{Cgroups, Clock, Files, Machine, Mounts, Net, Processes, Runtime};
@@ -39,7 +43,42 @@ pub struct Context {
 impl Context {
     #[must_use]
     pub fn host_ips(&self) -> &[IpAddr] {
-        &self.settings.network.host_ips
+        &self.settings.host_ips
+    }
+
+    /// The configuration of the kubelet.
+    #[must_use]
+    pub fn config(&self) -> &KubeletConfiguration {
+        &self.node_facts.config
+    }
+
+    /// The directory of the logs of all pods, `/var/log/pods`.
+    pub(crate) fn pod_logs(&self) -> &Path {
+        Path::new(&self.config().pod_logs_dir)
+    }
+
+    /// The configured period of each priority of pods in a graceful node shutdown; none where that is not configured.
+    pub(crate) fn shutdown_periods(&self) -> Vec<GroupPeriod> {
+        compute_periods(self.config(), self.node_facts.features)
+    }
+
+    pub(crate) fn pod_rules(&self) -> PodRules<'_> {
+        let limit = self.config().pod_pids_limit;
+        PodRules {
+            cpu_quota_period: self.node_facts.cpu_quota_period(),
+            pids_limit: Some(limit).filter(|limit| *limit > 0),
+            hugepage_sizes: &self.node_facts.hugepage_sizes,
+            memory_qos: self.node_facts.memory.qos,
+        }
+    }
+
+    pub(crate) fn qos_cgroup_rules(&self) -> QosCgroupRules<'_> {
+        let NodeFacts { features, memory, hugepage_sizes, .. } = &self.node_facts;
+        QosCgroupRules {
+            hugepage_sizes,
+            memory_qos: memory.qos,
+            memory_reserve: MemoryReserve::of(self.config(), *features, memory.allocatable_bytes),
+        }
     }
 
     pub(crate) const fn cgroup_version(&self) -> CgroupVersion {

@@ -10,9 +10,11 @@ mod providers;
 mod records;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::KubeletConfiguration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
 use jiff::Timestamp;
@@ -180,28 +182,35 @@ impl Images {
     /// # Errors
     /// The directories of the records cannot be created.
     pub async fn start(ctx: &Context) -> Result<Self, HostError> {
-        let (root, settings) = (&ctx.settings.paths.root, &ctx.settings.images);
+        let (root, settings, config) = (&ctx.settings.paths.root, &ctx.settings, ctx.config());
         let (runtime, files, clock, metrics) = (&ctx.runtime, &ctx.files, ctx.clock, ctx.metrics.clone());
-        let checked = match &settings.verification {
-            Some(policy) => {
+        let checked = match ctx.node_facts.features.pull_records {
+            true => {
+                let policy = VerificationPolicy::parse(
+                    &config.image_pull_credentials_verification_policy,
+                    &config.preloaded_images_verification_allowlist,
+                );
                 let ports = (files.clone(), clock);
                 let records = PullRecords::start(ports, root, metrics.clone(), &ctx.tasks).await?;
-                Some((policy.clone(), records))
+                Some((policy, records))
             }
-            None => None,
+            false => None,
         };
-        metrics.images.set_config_hash(&settings.providers.hash);
-        let configs = &settings.providers.providers;
+        metrics.images.set_config_hash(&settings.credential_providers.hash);
+        let configs = &settings.credential_providers.providers;
+        let provider_dir = Path::new(&settings.flags.image_credential_provider_bin_dir);
+        let max_parallel = config.max_parallel_image_pulls.and_then(|max| usize::try_from(max).ok());
+        let max_parallel = if config.serialize_image_pulls { Some(1) } else { max_parallel };
         Ok(Self {
             runtime: runtime.clone(),
             clock,
             recorder: ctx.recorder.clone(),
             keyring: NodeKeyring::new(files.clone(), clock, settings.credential_dirs.clone()),
-            providers: Providers::new(configs, &settings.provider_dir, &ctx.processes, clock, &metrics),
+            providers: Providers::new(configs, provider_dir, &ctx.processes, clock, &metrics),
             metrics,
             checked,
-            slots: settings.max_parallel.map(|n| Arc::new(Semaphore::new(n.max(1)))),
-            limiter: pull_limiter(settings.qps, settings.burst).map(|limiter| Arc::new(Mutex::new(limiter))),
+            slots: max_parallel.map(|n| Arc::new(Semaphore::new(n.max(1)))),
+            limiter: pull_limiter(config).map(|limiter| Arc::new(Mutex::new(limiter))),
             under_way: Mutex::new(BTreeMap::new()),
             back_off: Mutex::new(BackOffs { table: BackoffTable::image_pull(), last_error: BTreeMap::new() }),
         })
@@ -506,9 +515,11 @@ async fn pull_with_any(
     Err(PullError::of(&errors))
 }
 
-/// A QPS of 0 is no limit.
-fn pull_limiter(qps: u32, burst: u32) -> Option<RateLimiter> {
-    (qps > 0).then(|| RateLimiter::new(qps.into(), burst, MonoTime::ZERO))
+/// `registryPullQPS` and `registryBurst`; a QPS of 0 is no limit.
+fn pull_limiter(config: &KubeletConfiguration) -> Option<RateLimiter> {
+    let burst = u32::try_from(config.registry_burst).unwrap_or(1);
+    let is_limited = config.registry_pull_qps > 0;
+    is_limited.then(|| RateLimiter::new(config.registry_pull_qps.into(), burst, MonoTime::ZERO))
 }
 
 #[cfg(test)]
@@ -517,7 +528,10 @@ mod tests {
 
     #[test]
     fn pull_qps_of_zero_is_no_limit() {
-        assert!(pull_limiter(0, 1).is_none());
-        assert!(pull_limiter(1, 1).is_some());
+        let limiter = |qps| {
+            pull_limiter(&KubeletConfiguration { registry_pull_qps: qps, ..KubeletConfiguration::default() })
+        };
+        assert!(limiter(0).is_none());
+        assert!(limiter(1).is_some());
     }
 }

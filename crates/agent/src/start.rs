@@ -3,6 +3,7 @@
 mod cluster_tasks;
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use config::CGROUP_V1_WARNING;
@@ -14,7 +15,7 @@ use kubelet_core::resources::admission::pressure::NodePressure;
 use kubelet_core::resources::cgroup::CgroupNames;
 use model::k8s::{Node, NodeAddress, Pod, Quantity};
 use model::{CgroupDriver, PodSource};
-use ports::{Cgroups, Clock, Files, Host, HostError, Machine, Net, NodeApi, Plugins, Runtime, Shutdown};
+use ports::{Cgroups, Clock, Files, Host, HostError, Net, NodeApi, Plugins, Runtime, Shutdown};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
@@ -59,7 +60,7 @@ use crate::serving::node_api::AgentApi;
 use crate::serving::pod_lookup::PodLookup;
 use crate::serving::stats::{Measured, Samplers};
 use crate::serving::system_logs::MAX_JOURNAL_QUERIES;
-use crate::settings::{NodeSettings, Settings};
+use crate::settings::{Paths, Settings};
 use crate::sources::file::FileSource;
 use crate::sources::http::HttpSource;
 use crate::sources::{ManifestProblems, SourceSet};
@@ -110,7 +111,7 @@ impl Agent {
         node_facts: NodeFacts,
         seed: u64,
     ) -> Result<Self, HostError> {
-        make_directories(&*ports.host.files, &settings).await?;
+        make_directories(&*ports.host.files, &settings.paths, &node_facts.config.pod_logs_dir).await?;
         let (ctx, events) = context(&ports, settings, node_facts, seed);
         report_start(&ctx);
         let (handles, ends) = handles(&ctx, &ports).await?;
@@ -303,7 +304,7 @@ fn report_start(ctx: &Context) {
 }
 
 async fn handles(ctx: &Arc<Context>, ports: &Ports) -> Result<(Arc<PodHandles>, Ends), HostError> {
-    let (settings, metrics) = (&ctx.settings, &ctx.metrics);
+    let metrics = &ctx.metrics;
     ctx.runtime.observe(metrics.clone());
     let cache = PodCache::default();
     let (runtime, features) = (ctx.runtime.clone(), ctx.node_facts.features);
@@ -324,9 +325,9 @@ async fn handles(ctx: &Arc<Context>, ports: &Ports) -> Result<(Arc<PodHandles>, 
     let devices = Devices::load(ctx, ports.plugins.clone()).await?;
     let handles = Arc::new(PodHandles {
         images: Arc::new(Images::start(ctx).await?),
-        pod_ids: PodIds::load((&*ctx.files, &*ctx.machine), settings).await?,
+        pod_ids: PodIds::load(ctx).await?,
         volumes,
-        objects: cluster_objects(ports, settings, own_node.clone()),
+        objects: cluster_objects(ctx, ports, own_node.clone()),
         cache,
         pleg: pleg_handle,
         node: ends.node.subscribe(),
@@ -337,7 +338,7 @@ async fn handles(ctx: &Arc<Context>, ports: &Ports) -> Result<(Arc<PodHandles>, 
         devices,
         pressure: ends.pressure.subscribe(),
         shutting_down: ends.shutting_down.subscribe(),
-        allocatable: NodeAllocatable::new(own_node.clone(), own_allocatable(&*ctx.machine, settings)),
+        allocatable: NodeAllocatable::new(own_node.clone(), own_allocatable(ctx)),
         own_node,
         probe_metrics: ProbeMetrics::default(),
         ctx: ctx.clone(),
@@ -391,7 +392,7 @@ impl Ends {
         ctx.tasks.spawn("log rotation", LogRotation::new(ctx.clone(), handles.cache.clone()).run());
         ctx.tasks.spawn("resolv.conf check", check_node_dns(ctx.clone()));
         start_network(handles);
-        if !ctx.settings.shutdown.periods.is_empty() {
+        if !ctx.shutdown_periods().is_empty() {
             let pods = (handles.pods.clone(), handles.admissions.clone());
             let shutdown = ShutdownTask::new(ctx.clone(), pods, ports.shutdown.clone(), self.shutting_down);
             ctx.tasks.spawn("shutdown", shutdown.run());
@@ -403,11 +404,13 @@ impl Ends {
 /// Starts what the node itself needs of the network.
 fn start_network(handles: &Arc<PodHandles>) {
     let ctx = &handles.ctx;
-    let settings = &ctx.settings.network;
-    if let Some(cidr) = &settings.pod_cidr {
-        ctx.tasks.spawn("pod CIDR", pod_cidr::run(ctx.clone(), handles.node.clone(), cidr.clone()));
+    let config = ctx.config();
+    // With an API server, the Node has the pod CIDR.
+    if ctx.settings.flags.standalone() && !config.pod_cidr.is_empty() {
+        let cidr = config.pod_cidr.clone();
+        ctx.tasks.spawn("pod CIDR", pod_cidr::run(ctx.clone(), handles.node.clone(), cidr));
     }
-    if settings.firewall_chains {
+    if config.make_iptables_util_chains {
         for family in Family::ALL {
             ctx.tasks.spawn(family.program(), Firewall::new(ctx.clone(), family).run());
         }
@@ -442,13 +445,13 @@ fn start_collecting(
     ctx.tasks.spawn("OOM watcher", oom_watcher::run(ctx.clone()));
 }
 
-async fn make_directories(files: &dyn Files, settings: &Settings) -> Result<(), HostError> {
-    let root = &settings.paths.root;
-    for dir in [root.clone(), settings.paths.pods(), root.join("plugins"), root.join("plugins_registry")] {
+async fn make_directories(files: &dyn Files, paths: &Paths, pod_logs: &str) -> Result<(), HostError> {
+    let root = &paths.root;
+    for dir in [root.clone(), paths.pods(), root.join("plugins"), root.join("plugins_registry")] {
         files.ensure_dir(&dir, 0o750).await?;
     }
-    files.ensure_dir(&settings.paths.pod_logs, 0o750).await?;
-    files.ensure_dir(&settings.paths.container_links, 0o755).await
+    files.ensure_dir(Path::new(pod_logs), 0o750).await?;
+    files.ensure_dir(&paths.container_links, 0o755).await
 }
 
 /// Asks for the driver, and makes the cgroups that are named by it; what comes back is cancelled if they cannot be made.
@@ -462,13 +465,14 @@ fn start_cgroups(
     let question = DriverDetection {
         runtime: ctx.runtime.clone(),
         clock: ctx.clock,
-        configured: ctx.settings.cgroup_driver,
+        // Validation has refused any other value.
+        configured: CgroupDriver::parse(&ctx.config().cgroup_driver).unwrap_or(CgroupDriver::Cgroupfs),
         metrics: ctx.metrics.clone(),
         answer: driver,
     };
     ctx.tasks.spawn("cgroup driver", question.run());
     let given_up = CancellationToken::new();
-    if ctx.settings.cgroups.per_qos {
+    if ctx.config().cgroups_per_qos {
         let cgroups = NodeCgroups {
             ctx: ctx.clone(),
             admissions: handles.admissions.clone(),
@@ -490,15 +494,15 @@ fn start_loop(
 ) -> Option<mpsc::Sender<SourceSet>> {
     let ctx = &handles.ctx;
     let (sets, received) = mpsc::channel::<SourceSet>(SET_QUEUE);
-    let settings = &ctx.settings.sources;
+    let config = ctx.config();
     let mut expected = Vec::new();
-    if let Some(path) = &settings.manifest_path {
+    if !config.static_pod_path.is_empty() {
         expected.push(PodSource::File);
         let source = FileSource {
             files: ctx.files.clone(),
             clock: ctx.clock,
-            path: path.clone(),
-            period: settings.file_check_frequency,
+            path: config.static_pod_path.clone().into(),
+            period: config.file_check_frequency.as_std(),
             node_name: ctx.settings.node_name.clone(),
             paths: ctx.settings.paths.clone(),
             features: ctx.node_facts.features,
@@ -507,15 +511,18 @@ fn start_loop(
         };
         ctx.tasks.spawn("file source", source.run());
     }
-    if let Some(url) = &settings.manifest_url {
+    if !config.static_pod_url.is_empty() {
+        let headers = config.static_pod_url_header.iter();
         expected.push(PodSource::Http);
         let source = HttpSource {
             net: ctx.net.clone(),
             files: ctx.files.clone(),
             clock: ctx.clock,
-            url: url.clone(),
-            headers: settings.manifest_headers.clone(),
-            period: settings.http_check_frequency,
+            url: config.static_pod_url.clone(),
+            headers: headers
+                .flat_map(|(name, values)| values.iter().map(|value| (name.clone(), value.clone())))
+                .collect(),
+            period: config.http_check_frequency.as_std(),
             node_name: ctx.settings.node_name.clone(),
             paths: ctx.settings.paths.clone(),
             features: ctx.node_facts.features,
@@ -524,7 +531,7 @@ fn start_loop(
         };
         ctx.tasks.spawn("http source", source.run());
     }
-    let has_api = ctx.settings.node.is_some();
+    let has_api = !ctx.settings.flags.standalone();
     if has_api {
         expected.push(PodSource::Api);
     }
@@ -534,20 +541,17 @@ fn start_loop(
 }
 
 /// What pods need of the API besides themselves, where there is one.
-fn cluster_objects(
-    ports: &Ports,
-    settings: &Settings,
-    own_node: StoreReader<Node>,
-) -> Option<Arc<ClusterObjects>> {
-    let (cluster, node) = (ports.cluster.as_ref()?, settings.node.as_ref()?);
-    let strategy = &node.config.config_map_and_secret_change_detection_strategy;
+fn cluster_objects(ctx: &Context, ports: &Ports, own_node: StoreReader<Node>) -> Option<Arc<ClusterObjects>> {
+    let cluster = ports.cluster.as_ref()?;
+    let strategy = &ctx.config().config_map_and_secret_change_detection_strategy;
     Some(Arc::new(ClusterObjects::new(cluster.general.clone(), ports.clock, strategy, own_node)))
 }
 
 /// What a container without limits may use. A standalone node gives it the whole machine.
-fn own_allocatable(machine: &dyn Machine, settings: &Settings) -> BTreeMap<String, Quantity> {
-    let (machine, none) = (machine.info(), BTreeMap::new());
-    if let Some(NodeSettings { config, flags }) = &settings.node {
+fn own_allocatable(ctx: &Context) -> BTreeMap<String, Quantity> {
+    let (machine, none) = (ctx.machine.info(), BTreeMap::new());
+    let (config, flags) = (ctx.config(), &ctx.settings.flags);
+    if !flags.standalone() {
         let capacity = compute_capacity(config, &machine_facts(machine, None), &none, &BTreeMap::new());
         let reserved = reserved_amounts(config, &capacity, flags.experimental_allocatable_ignore_eviction);
         return compute_allocatable(&capacity, &reserved, &none);

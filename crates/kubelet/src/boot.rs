@@ -176,7 +176,7 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, St
     let own_cgroup = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits_swap = host::process::limits_swap(Path::new(CGROUP_ROOT), &own_cgroup, version);
     let node_facts = settings::node_facts(resolved, host.machine.info(), cgroup_v2, limits_swap);
-    let settings = settings::settings(resolved, &node_facts, node_name, host_ips);
+    let settings = settings::settings(resolved, node_name, host_ips);
     let seed = seed(&machine.boot_id);
     let cgroups = Arc::new(LinuxCgroups::new(CGROUP_ROOT.into(), version));
     check_cgroup_root(kubelet, &*cgroups).await?;

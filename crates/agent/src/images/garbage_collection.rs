@@ -161,7 +161,7 @@ impl ImageGarbageCollector {
     }
 
     fn policy(&self) -> ImageGcPolicy {
-        self.ctx.settings.images.collection
+        ImageGcPolicy::of(self.ctx.config())
     }
 
     /// Under disk pressure: removes all unused images except new ones.

@@ -47,7 +47,7 @@ impl NodeCgroups {
     /// Runs until dropped.
     pub(crate) async fn run(self) {
         let Ok(driver) = self.driver().await else { return };
-        let names = Arc::new(CgroupNames::new(driver, &self.ctx.settings.cgroups.root));
+        let names = Arc::new(CgroupNames::new(driver, &self.ctx.config().cgroup_root));
         let enforcement = enforcement(&self.ctx).await;
         let started = async {
             self.make(&names).await?;
@@ -153,7 +153,7 @@ impl NodeCgroups {
 
     fn qos(&self) -> QosCgroupNumbers {
         self.admissions
-            .read(|allocations| compute_qos_cgroups(allocations.held(), &self.ctx.settings.cgroups.qos))
+            .read(|allocations| compute_qos_cgroups(allocations.held(), &self.ctx.qos_cgroup_rules()))
     }
 
     async fn apply_qos_cgroups(
@@ -181,14 +181,14 @@ impl NodeCgroups {
 
 /// Allocatable and reserved resources.
 async fn enforcement(ctx: &Context) -> Enforcement {
-    let settings = &ctx.settings.cgroups;
+    let config = ctx.config();
     let machine = ctx.machine.info();
     let sizes = machine.hugepage_sizes.clone();
     let max_processes = max_processes(ctx).await;
     let (no_devices, no_more) = (BTreeMap::new(), Quantities::new());
     let machine = machine_facts(machine, None);
-    let capacity = compute_capacity(&settings.config, &machine, &no_devices, &no_more);
-    compute_enforcement(&settings.config, &capacity, max_processes, &sizes)
+    let capacity = compute_capacity(config, &machine, &no_devices, &no_more);
+    compute_enforcement(config, &capacity, max_processes, &sizes)
 }
 
 /// The kernel's limit of processes: the smaller of `pid_max` and `threads-max`.

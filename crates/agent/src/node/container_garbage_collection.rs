@@ -137,18 +137,20 @@ impl ContainerGarbageCollector {
     }
 
     fn policy(&self) -> GcPolicy {
-        let settings = &self.ctx.settings.collection;
+        let flags = &self.ctx.settings.flags;
+        let dead_per_container = usize::try_from(flags.maximum_dead_containers_per_container);
         GcPolicy {
-            dead_per_container: usize::try_from(settings.max_per_container).unwrap_or(usize::MAX),
-            dead_total: usize::try_from(settings.max_total).ok(),
-            age_min: settings.min_age,
+            // Negative: no limit.
+            dead_per_container: dead_per_container.unwrap_or(usize::MAX),
+            dead_total: usize::try_from(flags.maximum_dead_containers).ok(),
+            age_min: flags.minimum_container_ttl.as_std(),
         }
     }
 
     async fn list_logs(&self) -> (Vec<String>, Vec<LogLink>) {
-        let paths = &self.ctx.settings.paths;
-        let dirs = self.ctx.files.list_dir(&paths.pod_logs).await.unwrap_or_default();
-        let links = self.ctx.files.list_dir(&paths.container_links).await.unwrap_or_default();
+        let dirs = self.ctx.files.list_dir(self.ctx.pod_logs()).await.unwrap_or_default();
+        let links =
+            self.ctx.files.list_dir(&self.ctx.settings.paths.container_links).await.unwrap_or_default();
         let dirs = dirs.into_iter().filter(|e| e.is_dir).map(|e| e.name).collect();
         let links = links.into_iter().filter(|e| e.is_symlink);
         (dirs, links.map(|e| LogLink { name: e.name, target_exists: e.target_exists }).collect())
@@ -174,7 +176,7 @@ impl ContainerGarbageCollector {
             }
         }
         for dir in plan.log_dirs {
-            if let Err(error) = ctx.files.remove_tree(&ctx.settings.paths.pod_logs.join(&dir)).await {
+            if let Err(error) = ctx.files.remove_tree(&ctx.pod_logs().join(&dir)).await {
                 tracing::warn!(dir, err = chain(&error), "Failed to remove log directory");
             }
         }

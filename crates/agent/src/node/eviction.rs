@@ -17,7 +17,7 @@ use kubelet_core::node::eviction::observe::{Observations, disk_layout, observe};
 use kubelet_core::node::eviction::pressure::{PressureState, are_relieved, compute_pressure};
 use kubelet_core::node::eviction::rank::rank;
 use kubelet_core::node::eviction::reclaim::{Reclaim, compute_reclaim};
-use kubelet_core::node::eviction::threshold::{Threshold, fit_to_layout, set_in_vain};
+use kubelet_core::node::eviction::threshold::{Threshold, compute_thresholds, fit_to_layout, set_in_vain};
 use kubelet_core::node::eviction::usage::{Candidate, PodUsage};
 use kubelet_core::pod_kind::is_critical_pod;
 use kubelet_core::resources::admission::pressure::NodePressure;
@@ -63,7 +63,9 @@ pub(crate) struct Evictor {
     samplers: Samplers,
     removers: Removers,
     shown: watch::Sender<NodePressure>,
-    /// As they apply to this node's filesystems.
+    /// As configured.
+    configured: Vec<Threshold>,
+    /// Those of `configured` that apply to this node's filesystems.
     thresholds: Vec<Threshold>,
     layout: DiskLayout,
     state: PressureState,
@@ -106,12 +108,14 @@ impl Evictor {
         shown: watch::Sender<NodePressure>,
     ) -> Self {
         let EvictorInputs { cache, pods, admissions, pods_cgroup, samplers } = inputs;
-        let in_vain = set_in_vain(&ctx.settings.eviction.thresholds);
+        let configured = compute_thresholds(ctx.config());
+        let in_vain = set_in_vain(&configured);
         if !in_vain.is_empty() {
             tracing::warn!(signals = ?in_vain, "Ignoring containerfs thresholds, containerfs has the thresholds of its filesystem");
         }
         Self {
-            thresholds: fit_to_layout(&ctx.settings.eviction.thresholds, DiskLayout::One),
+            thresholds: fit_to_layout(&configured, DiskLayout::One),
+            configured,
             layout: DiskLayout::One,
             state: PressureState::default(),
             pods_changed: pods.changes(),
@@ -211,7 +215,7 @@ impl Evictor {
         if let Some(disks) = &disks {
             self.apply_layout(disks);
         }
-        let sample = node.as_ref().filter(|_| self.ctx.settings.eviction.by_kernel);
+        let sample = node.as_ref().filter(|_| self.ctx.config().kernel_memcg_notification);
         self.alarm.marks = sample.map_or_else(Vec::new, |node| compute_memory_marks(&self.thresholds, node));
         let taken = node.as_ref().map_or(self.ctx.clock.mono(), |node| node.taken.mono);
         Some(Snapshot { observations: observe(node.as_deref(), disks.as_deref()), taken })
@@ -219,11 +223,11 @@ impl Evictor {
 
     /// Applies the filesystem layout that the runtime reports, on which the thresholds depend.
     fn apply_layout(&mut self, disks: &DiskSample) {
-        let settings = &self.ctx.settings.eviction;
-        let Some(layout) = disk_layout(disks, settings.may_split) else { return };
+        let may_split = self.ctx.node_facts.features.separate_disk_gc;
+        let Some(layout) = disk_layout(disks, may_split) else { return };
         if layout != self.layout {
             self.layout = layout;
-            self.thresholds = fit_to_layout(&settings.thresholds, layout);
+            self.thresholds = fit_to_layout(&self.configured, layout);
             // The state refers to thresholds by their index.
             self.state = PressureState::default();
         }
@@ -231,7 +235,7 @@ impl Evictor {
 
     /// Updates the pressure conditions; returns the thresholds that require reclaim or eviction.
     fn evaluate(&mut self, snapshot: Snapshot) -> Option<(Vec<usize>, Snapshot)> {
-        let transition = self.ctx.settings.eviction.transition;
+        let transition = self.ctx.config().eviction_pressure_transition_period.as_std();
         let now = self.ctx.clock.mono();
         let (state, view) =
             compute_pressure(&self.state, &self.thresholds, &snapshot.observations, transition, now);
@@ -245,7 +249,7 @@ impl Evictor {
     }
 
     fn limited_pods(&self) -> Vec<Arc<Pod>> {
-        if !self.ctx.settings.eviction.limits_storage {
+        if !self.ctx.config().local_storage_capacity_isolation {
             return Vec::new();
         }
         let admitted = self.admissions.admitted();
@@ -349,7 +353,7 @@ impl Evictor {
         if threshold.is_hard() {
             return IMMEDIATE_GRACE;
         }
-        let most = self.ctx.settings.eviction.max_pod_grace;
+        let most = i64::from(self.ctx.config().eviction_max_pod_grace_period);
         spec_of(pod).termination_grace_period_seconds.map_or(most, |own| own.min(most))
     }
 

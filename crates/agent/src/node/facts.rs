@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use config::Features;
+use config::NodeFlags;
 use kubelet_core::node::{NodeFacts, NodeImage, NodeMachine};
 use kubelet_core::resources::admission::pressure::NodePressure;
 use kubelet_core::resources::quantities::DeviceAmounts;
@@ -21,7 +22,6 @@ use crate::node::machine::machine_facts;
 use crate::node_view::NodeView;
 use crate::pods::pleg::PlegHandle;
 use crate::resources::devices::Devices;
-use crate::settings::NodeSettings;
 
 /// Interval of image listings; images change only by pulls and removals.
 const IMAGES_FOR: Duration = Duration::from_secs(30);
@@ -76,14 +76,14 @@ pub(super) struct GatheredFacts {
 
 impl GatheredFacts {
     /// Gathers the facts that do not change while the process runs.
-    pub(super) async fn new(ctx: &Context, settings: &NodeSettings) -> Self {
+    pub(super) async fn new(ctx: &Context) -> Self {
         let info = ctx.machine.info();
         let storage = ctx.files.filesystem_bytes(&ctx.settings.paths.root).await;
         if let Err(error) = &storage {
             tracing::warn!(err = chain(error), "Failed to get the storage capacity of the node");
         }
         Self {
-            hostname: hostname(settings, &info),
+            hostname: hostname(&ctx.settings.flags, &info),
             machine: machine_facts(info, storage.ok()),
             resolved_ips: Vec::new(),
             own_ips: Vec::new(),
@@ -101,8 +101,8 @@ impl GatheredFacts {
     }
 
     /// Updates the facts that may have changed.
-    pub(super) async fn refresh(&mut self, ctx: &Context, sources: &NodeSources, settings: &NodeSettings) {
-        self.refresh_addresses(ctx, settings).await;
+    pub(super) async fn refresh(&mut self, ctx: &Context, sources: &NodeSources) {
+        self.refresh_addresses(ctx).await;
         self.refresh_images(ctx).await;
         self.pressure = *sources.pressure.borrow();
         self.devices = sources.devices.amounts();
@@ -119,8 +119,8 @@ impl GatheredFacts {
     }
 
     /// The node name is resolved only if no address is configured.
-    async fn refresh_addresses(&mut self, ctx: &Context, settings: &NodeSettings) {
-        let given = settings.flags.node_ips();
+    async fn refresh_addresses(&mut self, ctx: &Context) {
+        let given = ctx.settings.flags.node_ips();
         let is_given = given.first().is_some_and(|ip| !ip.is_unspecified());
         self.default_route_ip = ctx.machine.default_route_ip(given.first().is_some_and(IpAddr::is_ipv6));
         if !is_given && self.hostname.parse::<IpAddr>().is_err() {
@@ -157,12 +157,12 @@ impl GatheredFacts {
         }
     }
 
-    pub(super) fn view<'a>(&'a self, ctx: &'a Context, settings: &'a NodeSettings) -> NodeFacts<'a> {
+    pub(super) fn view<'a>(&'a self, ctx: &'a Context) -> NodeFacts<'a> {
         NodeFacts {
             name: &ctx.settings.node_name,
             hostname: &self.hostname,
-            config: &settings.config,
-            flags: &settings.flags,
+            config: ctx.config(),
+            flags: &ctx.settings.flags,
             machine: &self.machine,
             resolved_ips: &self.resolved_ips,
             default_route_ip: self.default_route_ip,
@@ -197,8 +197,8 @@ impl GatheredFacts {
 }
 
 /// `--hostname-override` or the hostname, as for the node's name, but not normalised to a DNS name.
-fn hostname(settings: &NodeSettings, machine: &MachineInfo) -> String {
-    let given = settings.flags.hostname_override.trim();
+fn hostname(flags: &NodeFlags, machine: &MachineInfo) -> String {
+    let given = flags.hostname_override.trim();
     if given.is_empty() { machine.hostname.trim().to_lowercase() } else { given.to_lowercase() }
 }
 

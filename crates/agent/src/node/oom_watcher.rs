@@ -11,7 +11,7 @@ use crate::error_chain::chain;
 
 /// Runs until the log ends, which is not expected.
 pub(crate) async fn run(ctx: Arc<Context>) {
-    let path = &ctx.settings.measure.kernel_log;
+    let path = &ctx.settings.paths.kernel_log;
     let mut records = match ctx.machine.kernel_log(path) {
         Ok(records) => records,
         Err(error) => {

@@ -83,11 +83,10 @@ impl ShutdownTask {
     /// Loads the times of the last shutdown that an earlier run of the kubelet saved, for the metrics.
     async fn load_times(&self) {
         const LIMIT: usize = 4096;
-        let settings = &self.ctx.settings;
-        if !settings.shutdown.keeps_times {
+        if !self.ctx.node_facts.features.graceful_shutdown_by_priority {
             return;
         }
-        let path = settings.paths.shutdown_state();
+        let path = self.ctx.settings.paths.shutdown_state();
         match self.ctx.files.read_file(&path, LIMIT, false).await {
             Ok(text) => match ShutdownTimes::parse(&text) {
                 Some(times) => self.ctx.metrics.shutdown.set(times),
@@ -131,8 +130,7 @@ impl ShutdownTask {
 
     /// Ensures that logind allows a delay as long as the grace periods of all pods.
     async fn ensure_delay(&self, watch: &mut dyn ShutdownWatch) -> ShutdownResult<()> {
-        let settings = &self.ctx.settings.shutdown;
-        let needed = compute_delay(&settings.periods);
+        let needed = compute_delay(&self.ctx.shutdown_periods());
         if watch.longest_delay().await? >= needed {
             return Ok(());
         }
@@ -148,7 +146,7 @@ impl ShutdownTask {
         if longest >= needed {
             return Ok(());
         }
-        let path = settings.logind_drop_in.display();
+        let path = self.ctx.settings.paths.logind_drop_in.display();
         Err(failed(format!(
             "InhibitDelayMaxSec is {} s although {path} sets {} s; another drop-in may override it",
             longest.as_secs(),
@@ -157,7 +155,7 @@ impl ShutdownTask {
     }
 
     async fn write_drop_in(&self, delay: Duration) -> Result<(), HostError> {
-        let (files, path) = (&self.ctx.files, &self.ctx.settings.shutdown.logind_drop_in);
+        let (files, path) = (&self.ctx.files, &self.ctx.settings.paths.logind_drop_in);
         if let Some(dir) = path.parent() {
             files.ensure_dir(dir, 0o755).await?;
         }
@@ -195,7 +193,7 @@ impl ShutdownTask {
         self.last_error = None;
         tracing::info!(
             is_held_up = self.lock.is_some(),
-            delay = ?compute_delay(&self.ctx.settings.shutdown.periods),
+            delay = ?compute_delay(&self.ctx.shutdown_periods()),
             "Acquired the shutdown inhibit lock, graceful node shutdown is active"
         );
     }

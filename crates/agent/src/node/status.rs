@@ -19,7 +19,6 @@ use super::facts::{GatheredFacts, NodeSources};
 use crate::api::reflector::StoreReader;
 use crate::context::Context;
 use crate::metrics::NodeStart;
-use crate::settings::NodeSettings;
 
 /// The first delay before registration is retried, which doubles each time, and its maximum.
 const REGISTER_RETRY: Duration = Duration::from_millis(100);
@@ -36,7 +35,6 @@ pub(crate) struct NodeReporter {
     /// The node's addresses, as it last reported them.
     addresses: watch::Sender<Vec<NodeAddress>>,
     cluster: Arc<dyn Cluster>,
-    settings: NodeSettings,
     /// The Node as its watch last showed it.
     seen: StoreReader<Node>,
     /// The Node as the API returned it for our last patch, which the watch shows a little later.
@@ -62,11 +60,10 @@ impl NodeReporter {
         ctx: Arc<Context>,
         (sources, addresses): (NodeSources, watch::Sender<Vec<NodeAddress>>),
         cluster: Arc<dyn Cluster>,
-        settings: NodeSettings,
         seen: StoreReader<Node>,
     ) -> Self {
         Self {
-            facts: GatheredFacts::new(&ctx, &settings).await,
+            facts: GatheredFacts::new(&ctx).await,
             reports: StatusReports::default(),
             reported_cidr: String::new(),
             was_unschedulable: false,
@@ -75,7 +72,6 @@ impl NodeReporter {
             sources,
             addresses,
             cluster,
-            settings,
             seen,
             answer: None,
         }
@@ -90,7 +86,7 @@ impl NodeReporter {
         loop {
             self.report().await;
             let now = self.ctx.clock.mono();
-            let period = self.settings.config.node_status_update_frequency.as_std();
+            let period = self.ctx.config().node_status_update_frequency.as_std();
             next = next.max(now) + period + self.ctx.rng.up_to(period / JITTER_PART);
             // A change of readiness, of a pressure condition or of devices is reported at once.
             loop {
@@ -116,13 +112,13 @@ impl NodeReporter {
 
     /// Creates the Node, or updates the existing one; retries until it succeeds.
     async fn register(&mut self) {
-        if !self.settings.config.register_node {
+        if !self.ctx.config().register_node {
             return;
         }
         self.started.registering = Some(self.ctx.clock.mono());
         let mut delay = REGISTER_RETRY;
         loop {
-            self.facts.refresh(&self.ctx, &self.sources, &self.settings).await;
+            self.facts.refresh(&self.ctx, &self.sources).await;
             match self.try_register().await {
                 Ok(()) => {
                     return tracing::info!(
@@ -141,7 +137,7 @@ impl NodeReporter {
     }
 
     async fn try_register(&mut self) -> ClusterResult<()> {
-        let initial = compute_initial_node(&self.facts.view(&self.ctx, &self.settings));
+        let initial = compute_initial_node(&self.facts.view(&self.ctx));
         match self.find_or_create(&initial.node).await? {
             None => self.started.made = Some(self.ctx.clock.mono()),
             Some(existing) => {
@@ -176,7 +172,7 @@ impl NodeReporter {
 
     /// One status update: first from the watched Node, after a failure from a read of the API.
     async fn report(&mut self) {
-        self.facts.refresh(&self.ctx, &self.sources, &self.settings).await;
+        self.facts.refresh(&self.ctx, &self.sources).await;
         for attempt in 0..MAX_ATTEMPTS {
             let error = match self.try_report(attempt == 0).await {
                 Ok(()) => return,
@@ -197,11 +193,7 @@ impl NodeReporter {
             None => Arc::new(self.get().await?),
         };
         self.report_pod_cidr(&existing).await;
-        let outcome = compute_node_status(
-            &existing,
-            &self.facts.view(&self.ctx, &self.settings),
-            self.was_unschedulable,
-        );
+        let outcome = compute_node_status(&existing, &self.facts.view(&self.ctx), self.was_unschedulable);
         self.note_addresses(&outcome.node);
         let has_changed = status_differs(&existing, &outcome.node);
         let now = self.ctx.clock.mono();
@@ -213,7 +205,7 @@ impl NodeReporter {
             if let Some(patch) = compute_node_patch(&existing, &outcome.node) {
                 self.answer = Some(Arc::new(self.patch(patch).await?));
             }
-            let frequency = self.settings.config.node_status_report_frequency.as_std();
+            let frequency = self.ctx.config().node_status_report_frequency.as_std();
             self.reports.note_sent(has_changed, frequency, self.ctx.rng.share(), now);
         }
         self.note_ready(&outcome.node).await;

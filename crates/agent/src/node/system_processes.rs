@@ -62,7 +62,7 @@ impl SystemProcesses {
     async fn round(&mut self) {
         let ctx = self.ctx.clone();
         let settings = &ctx.settings.processes;
-        let own = adjust(&ctx, settings.own_pid, settings.kubelet.as_ref(), settings.oom_score_adj).await;
+        let own = adjust(&ctx, settings.own_pid, settings.kubelet.as_ref(), ctx.config().oom_score_adj).await;
         self.kubelet.report(own);
         if let Some(cgroup) = &settings.runtime {
             self.runtime.report(adjust_runtime(&ctx, cgroup).await);

@@ -33,7 +33,7 @@ impl PodCgroups {
     /// The names of cgroups, once they can be created; `None` if pods have none of their own. Waits for the cgroup driver,
     /// which the runtime reports; without a runtime no pod can run either.
     async fn names(&self) -> Option<Arc<CgroupNames>> {
-        if !self.ctx.settings.cgroups.per_qos {
+        if !self.ctx.config().cgroups_per_qos {
             return None;
         }
         let mut names = self.names.clone();
@@ -46,7 +46,7 @@ impl PodCgroups {
     pub(crate) async fn ensure(&self, pod: &Pod) -> Result<String, String> {
         let Some(names) = self.names().await else { return Ok(String::new()) };
         let cgroup = names.pod(QosClass::of(pod), &PodRef::of(pod).uid);
-        let numbers = compute_pod_numbers(pod, &self.ctx.settings.cgroups.pods);
+        let numbers = compute_pod_numbers(pod, &self.ctx.pod_rules());
         let made = self.ctx.apply_cgroup(&cgroup, &numbers, CgroupWork::Create).await;
         made.map_err(|error| format!("failed to create container for {cgroup} : {}", chain(&error)))?;
         Ok(cgroup.path.into())
@@ -58,7 +58,7 @@ impl PodCgroups {
         let names = self.names.borrow().clone()?;
         let cgroup = names.pod(QosClass::of(pod), &PodRef::of(pod).uid);
         let settings = match with_numbers {
-            true => self.ctx.cgroup_settings(&compute_pod_numbers(pod, &self.ctx.settings.cgroups.pods)),
+            true => self.ctx.cgroup_settings(&compute_pod_numbers(pod, &self.ctx.pod_rules())),
             false => CgroupSettings::default(),
         };
         match self.ctx.cgroups.compare(&cgroup, &settings).await {

@@ -364,7 +364,7 @@ impl SyncLoop {
         let now = self.handles.ctx.clock.mono();
         // Cgroups of pods can be listed only once their names are known.
         let knows_names =
-            !self.handles.ctx.settings.cgroups.per_qos || self.handles.cgroups.names.borrow().is_some();
+            !self.handles.ctx.config().cgroups_per_qos || self.handles.cgroups.names.borrow().is_some();
         if now < self.next_scan || !knows_names {
             return;
         }

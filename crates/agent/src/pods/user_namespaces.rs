@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use config::KubeletConfiguration;
 use kubelet_core::pods::request::IdMappings;
 use kubelet_core::pods::userns::{UserNamespaces, UsernsError, file_content};
 use model::PodUid;
@@ -14,6 +15,7 @@ use ports::host::HostResult;
 use ports::runtime::RuntimeHandler;
 use ports::{Files, HostError, Machine};
 
+use crate::context::Context;
 use crate::error_chain::chain;
 use crate::settings::Settings;
 
@@ -36,9 +38,10 @@ impl PodIds {
     ///
     /// # Errors
     /// The subordinate IDs of the machine are invalid, or the directory of all pods cannot be listed.
-    pub async fn load((files, machine): (&dyn Files, &dyn Machine), settings: &Settings) -> HostResult<Self> {
+    pub async fn load(ctx: &Context) -> HostResult<Self> {
+        let (files, settings) = (&*ctx.files, &ctx.settings);
         let unusable = |error| HostError::Invalid(format!("create user namespace manager: {error}"));
-        let mut ids = pool(machine, settings).await.map_err(unusable)?;
+        let mut ids = pool(&*ctx.machine, ctx.config()).await.map_err(unusable)?;
         for entry in files.list_dir(&settings.paths.pods()).await?.into_iter().filter(|entry| entry.is_dir) {
             let uid = PodUid::from(entry.name);
             let problem = match read(files, settings, &uid).await {
@@ -91,16 +94,17 @@ impl PodIds {
     }
 }
 
-async fn pool(machine: &dyn Machine, settings: &Settings) -> Result<UserNamespaces, UsernsError> {
+async fn pool(machine: &dyn Machine, config: &KubeletConfiguration) -> Result<UserNamespaces, UsernsError> {
     let lookup = tokio::time::timeout(SUBORDINATE_IDS_TIMEOUT, machine.subordinate_ids(USER)).await;
     let subordinate = match lookup {
         Ok(Ok(subordinate)) => subordinate,
         Ok(Err(error)) => return Err(UsernsError::Pool(chain(&error))),
         Err(_) => return Err(UsernsError::Pool(format!("timed out after {SUBORDINATE_IDS_TIMEOUT:?}"))),
     };
-    let containers = &settings.containers;
+    let ids_per_pod = u32::try_from(config.user_namespaces.ids_per_pod).unwrap_or(65536);
+    let max_pods = u32::try_from(config.max_pods).unwrap_or(110);
     let ranges = subordinate.as_ref().map(|ids| (&ids.uids[..], &ids.gids[..]));
-    UserNamespaces::new(ranges, containers.user_ids_per_pod, containers.max_pods)
+    UserNamespaces::new(ranges, ids_per_pod, max_pods)
 }
 
 /// `None` for a pod without a user namespace. A power failure may leave an empty file, and no container runs after one.

@@ -197,7 +197,7 @@ impl PodWorker {
     ) -> (Box<Self>, Vec<WorkerEffect>) {
         let observations = handles.cache.subscribe(&pod.uid);
         let inbox = mpsc::channel(MESSAGE_QUEUE);
-        let back_off_max = handles.ctx.settings.containers.back_off_max;
+        let back_off_max = handles.ctx.config().crash_loop_back_off.max_container_restart_period.as_std();
         let now = handles.ctx.clock.now();
         let desired = desired_state.borrow().desired.clone().or(remembered);
         let (was_removed, removals) = (desired_state.borrow().is_removed, desired_state.borrow().removals);
@@ -426,7 +426,7 @@ impl PodWorker {
     }
 
     fn schedule_resync(&mut self) {
-        let period = self.handles.ctx.settings.sync_frequency;
+        let period = self.handles.ctx.config().sync_frequency.as_std();
         self.resync_at = self.handles.ctx.clock.mono() + period + self.handles.ctx.rng.up_to(period / 2);
     }
 

@@ -94,7 +94,7 @@ async fn log_path(lookup: &PodLookup, uid: &PodUid, instance: &LogInstance) -> R
             status.map_err(|error| PodRefusal::Failed(error.to_string()))?.log_path
         }
     };
-    let (path, root) = (PathBuf::from(path), &lookup.ctx.settings.paths.pod_logs);
+    let (path, root) = (PathBuf::from(path), lookup.ctx.pod_logs());
     let is_plain = path.components().all(|part| matches!(part, Component::RootDir | Component::Normal(_)));
     if is_plain && path.starts_with(root) {
         return Ok(path);

@@ -12,7 +12,6 @@ use ports::HostError;
 use crate::cache::PodCache;
 use crate::context::Context;
 use crate::error_chain::chain;
-use crate::settings::LogSettings;
 
 #[derive(Debug)]
 pub struct LogRotation {
@@ -28,7 +27,9 @@ impl LogRotation {
 
     /// Runs until dropped.
     pub async fn run(self) {
-        let LogSettings { monitor_interval: period, max_workers: workers, .. } = self.ctx.settings.logs;
+        let config = self.ctx.config();
+        let period = config.container_log_monitor_interval.as_std();
+        let workers = usize::try_from(config.container_log_max_workers).unwrap_or(1).max(1);
         loop {
             self.ctx.clock.sleep_until(self.ctx.clock.mono() + period).await;
             let pods = self.cache.in_runtime().into_iter();
@@ -60,9 +61,12 @@ impl LogRotation {
         };
         let files: Vec<LogFile> =
             entries.into_iter().map(|e| LogFile { name: e.name, size_bytes: e.size_bytes }).collect();
-        let settings = &self.ctx.settings.logs;
-        let policy = LogPolicy { bytes_max: settings.max_size_bytes, files_max: settings.max_files };
-        let now = self.ctx.clock.now().wall.to_zoned(settings.time_zone.clone()).datetime();
+        let config = self.ctx.config();
+        let policy = LogPolicy {
+            bytes_max: u64::try_from(config.container_log_max_bytes()).unwrap_or(0),
+            files_max: usize::try_from(config.container_log_max_files).unwrap_or(2),
+        };
+        let now = self.ctx.clock.now().wall.to_zoned(self.ctx.settings.time_zone.clone()).datetime();
         for step in compute_log_rotation(live, &files, policy, now) {
             if let Err(why) = self.execute(dir, container, &step).await {
                 tracing::warn!(log = %log.display(), ?step, err = why, "Log rotation panicked, continuing with the next check");

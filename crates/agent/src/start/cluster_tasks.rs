@@ -46,7 +46,6 @@ pub(super) struct LoopSide {
 
 /// Starts every task that talks to the API.
 pub(super) async fn start(ctx: &Arc<Context>, clients: &ApiClients, side: LoopSide) {
-    let Some(settings) = &ctx.settings.node else { return };
     let tasks = &ctx.tasks;
     let name = &ctx.settings.node_name;
     let (node, pods) = (side.own_node.subscribe(), side.pods.subscribe());
@@ -56,14 +55,9 @@ pub(super) async fn start(ctx: &Arc<Context>, clients: &ApiClients, side: LoopSi
     let bound: Of<Pod> = |cluster| cluster.pods();
     let follow_pods = Reflector::new(ctx, &clients.general, (bound, "Pod"), pods::on_node(name), side.pods);
     let heartbeat = clients.heartbeat.clone();
-    let reporter = NodeReporter::new(
-        ctx.clone(),
-        (side.node_sources, side.addresses),
-        heartbeat.clone(),
-        settings.clone(),
-        node.clone(),
-    )
-    .await;
+    let reporter =
+        NodeReporter::new(ctx.clone(), (side.node_sources, side.addresses), heartbeat.clone(), node.clone())
+            .await;
     let statuses = StatusWriter::new(ctx.clone(), side.views.clone(), clients.status.clone(), pods.clone());
     let events = EventWriter::new(ctx.clone(), side.views.clone(), clients.events.clone(), node.clone());
     let mirrors = Mirrors {
@@ -78,7 +72,7 @@ pub(super) async fn start(ctx: &Arc<Context>, clients: &ApiClients, side: LoopSi
     if let Some(objects) = &side.objects {
         objects.start(ctx);
     }
-    let lease_seconds = settings.config.node_lease_duration_seconds;
+    let lease_seconds = ctx.config().node_lease_duration_seconds;
     tasks.spawn("node reflector", follow_node.run());
     tasks.spawn("pod reflector", follow_pods.run());
     tasks.spawn("node reporter", reporter.run());

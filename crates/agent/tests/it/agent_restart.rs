@@ -127,7 +127,7 @@ async fn orphaned_pod_is_terminated_only_after_all_config_sources_are_ready() {
     world.until("the pod is ready", |w| w.is_ready("web")).await;
     world.crash().await;
     world.remove("web");
-    world.settings.sources.manifest_url = Some(format!("http://manifests:{URL_PORT}/all"));
+    world.config.static_pod_url = format!("http://manifests:{URL_PORT}/all");
     // Silent for as long as a request may take.
     world.net.serve(URL_PORT, Service::Silent);
     world.start().await;
@@ -141,7 +141,7 @@ async fn orphaned_pod_is_terminated_only_after_all_config_sources_are_ready() {
 #[tokio::test(start_paused = true)]
 async fn manifest_url_silent_at_start_keeps_its_pod_and_blocks_no_other() {
     let mut world = World::new();
-    world.settings.sources.manifest_url = Some(format!("http://manifests:{URL_PORT}/all"));
+    world.config.static_pod_url = format!("http://manifests:{URL_PORT}/all");
     let served = |name: &str| Service::Http { status: 200, body: pod(name, [container("app")]).text() };
     world.net.serve(URL_PORT, served("web"));
     world.start().await;
@@ -259,7 +259,7 @@ async fn changed_ip_family_of_the_node_is_reported_once() {
     let mut world = World::started().await;
     world.apply(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
-    world.settings.network.host_ips = vec!["2001:db8::1".parse().unwrap()];
+    world.settings.host_ips = vec!["2001:db8::1".parse().unwrap()];
     world.restart().await;
     world.advance(seconds(100)).await;
     let events = world.agent.as_ref().unwrap().recorder().latest();

@@ -26,7 +26,7 @@ async fn cgroup_driver_of_the_runtime_overrides_the_configured_one() {
 #[tokio::test(start_paused = true)]
 async fn old_runtime_uses_the_configured_cgroup_driver_without_delay() {
     let mut world = World::new();
-    world.settings.cgroup_driver = CgroupDriver::Systemd;
+    world.config.cgroup_driver = "systemd".to_owned();
     world.fake.fault_always(Method::RuntimeConfig, Some(Fault::Unimplemented));
     world.apply(&pod("web", [container("app")]));
     world.start().await;

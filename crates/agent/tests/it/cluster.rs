@@ -3,8 +3,6 @@
 use std::sync::Arc;
 
 use agent::api::ApiClients;
-use agent::settings::NodeSettings;
-use config::{KubeletConfiguration, NodeFlags};
 use model::k8s::{Event, Node, NodeCondition, Pod, PodStatus};
 use ports::Cluster;
 use testing::FakeCluster;
@@ -23,7 +21,7 @@ impl World {
     pub(crate) fn of_cluster() -> Self {
         let mut world = Self::new();
         world.cluster = Some(FakeCluster::with_clock(world.clock));
-        world.configure(KubeletConfiguration::default());
+        world.settings.flags.kubeconfig = "/etc/kubernetes/kubelet.conf".to_owned();
         world
     }
 
@@ -33,11 +31,6 @@ impl World {
         world.start().await;
         world.until("the node is ready", Self::is_node_ready).await;
         world
-    }
-
-    pub(crate) fn configure(&mut self, config: KubeletConfiguration) {
-        self.settings.node =
-            Some(NodeSettings { config: Arc::new(config), flags: Arc::new(NodeFlags::default()) });
     }
 
     pub(crate) fn api(&self) -> &FakeCluster {

@@ -185,7 +185,7 @@ async fn critical_pod_waits_until_preempted_pods_have_terminated() {
 #[tokio::test(start_paused = true)]
 async fn standalone_node_admits_at_most_max_pods() {
     let mut world = World::new();
-    world.settings.containers.max_pods = 2;
+    world.config.max_pods = 2;
     world.start().await;
     for n in 0..3 {
         world.apply(&pod(&format!("web-{n}"), [container("app")]));

@@ -1,8 +1,6 @@
 //! Scenarios of a node under pressure: which pods are evicted, what is reclaimed first, what the API shows, and how it recovers.
 
-use config::KubeletConfiguration;
-use kubelet_core::images::garbage_collection::ImageGcPolicy;
-use kubelet_core::node::eviction::threshold::compute_thresholds;
+use config::GoDuration;
 use model::stats::FilesystemSpace;
 use serde_json::{Value, json};
 use testing::{Fault, Method, Program};
@@ -26,15 +24,11 @@ async fn world_with_thresholds(fields: Value, images: &[&str]) -> World {
 
 /// Does the same without images, and without an agent.
 fn unstarted_world_with_thresholds(fields: Value) -> World {
-    let mut whole = json!({"enforceNodeAllocatable": []});
-    whole.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
-    let config: KubeletConfiguration = serde_json::from_value(whole).unwrap();
     let mut world = World::of_cluster();
-    world.settings.eviction.thresholds = compute_thresholds(&config);
-    world.settings.eviction.transition = config.eviction_pressure_transition_period.as_std();
-    world.settings.eviction.max_pod_grace = config.eviction_max_pod_grace_period.into();
-    world.settings.eviction.limits_storage = true;
-    world.settings.eviction.may_split = true;
+    let mut whole = serde_json::to_value(&world.config).unwrap();
+    whole["enforceNodeAllocatable"] = json!([]);
+    whole.as_object_mut().unwrap().extend(fields.as_object().unwrap().clone());
+    world.config = serde_json::from_value(whole).unwrap();
     set_available_memory(&world, 4 * GI);
     world
 }
@@ -150,7 +144,7 @@ async fn eviction_under_memory_pressure_evicts_highest_usage_over_request_and_re
 #[tokio::test(start_paused = true)]
 async fn memory_threshold_notifier_triggers_eviction_and_is_updated_after_each_observation() {
     let mut world = unstarted_world_with_thresholds(json!({"evictionHard": {"memory.available": "1Gi"}}));
-    world.settings.eviction.by_kernel = true;
+    world.config.kernel_memcg_notification = true;
     world.start().await;
     world.until("the node is ready", World::is_node_ready).await;
     running(&world, &[pod("one", [container("app")])]).await;
@@ -399,7 +393,7 @@ async fn pod_over_its_ephemeral_storage_limit_is_evicted_without_disk_pressure()
 #[tokio::test(start_paused = true)]
 async fn image_gc_runs_from_high_threshold_down_to_low_threshold() {
     let mut world = World::of_cluster();
-    world.settings.images.collection = ImageGcPolicy { age_min: seconds(600), ..ImageGcPolicy::default() };
+    world.config.image_minimum_gc_age = GoDuration::from_secs(600);
     world.fake.image("a:1").image("b:1").image("c:1");
     world.start().await;
     world.until("the node is ready", World::is_node_ready).await;
@@ -431,8 +425,7 @@ async fn image_gc_runs_from_high_threshold_down_to_low_threshold() {
 #[tokio::test(start_paused = true)]
 async fn image_gc_removes_images_unused_for_image_maximum_gc_age() {
     let mut world = World::of_cluster();
-    world.settings.images.collection =
-        ImageGcPolicy { age_max: Some(seconds(1000)), ..ImageGcPolicy::default() };
+    world.config.image_maximum_gc_age = GoDuration::from_secs(1000);
     world.fake.image("old:1").image("app:1");
     world.start().await;
     world.until("the node is ready", World::is_node_ready).await;

@@ -10,7 +10,7 @@ const CANARIES: [&str; 3] =
 
 fn keeping_chains() -> World {
     let mut world = World::new();
-    world.settings.network.firewall_chains = true;
+    world.config.make_iptables_util_chains = true;
     world.host.set_program("iptables", Ok(""));
     world
 }
@@ -79,7 +79,7 @@ async fn failing_iptables_is_tried_again_and_a_missing_iptables_is_not() {
 #[tokio::test(start_paused = true)]
 async fn node_without_iptables_util_chains_runs_no_iptables() {
     let mut world = keeping_chains();
-    world.settings.network.firewall_chains = false;
+    world.config.make_iptables_util_chains = false;
     world.start().await;
     world.advance(seconds(300)).await;
     assert!(world.host.program_calls().is_empty());
@@ -88,7 +88,7 @@ async fn node_without_iptables_util_chains_runs_no_iptables() {
 #[tokio::test(start_paused = true)]
 async fn standalone_node_sends_its_pod_cidr_to_the_runtime() {
     let mut world = World::new();
-    world.settings.network.pod_cidr = Some("10.1.0.0/24".to_owned());
+    world.config.pod_cidr = "10.1.0.0/24".to_owned();
     world.fake.fault(Method::UpdateRuntimeConfig, Fault::Failed("not now".to_owned()));
     world.start().await;
     world.until("it was reported", |w| w.fake.pod_cidr() == "10.1.0.0/24").await;

@@ -1,7 +1,7 @@
 //! Scenarios of the right to use an image that is on the node, and of credential provider plugins.
 
 use config::CredentialProviders;
-use kubelet_core::images::access::{ImagePullIntent, ImagePulledRecord, VerificationPolicy, record_file};
+use kubelet_core::images::access::{ImagePullIntent, ImagePulledRecord, record_file};
 use model::k8s::{Secret, ServiceAccount};
 use model::request::ImageRequest;
 use ports::Runtime;
@@ -131,16 +131,17 @@ async fn image_pull_records_survive_a_restart_and_a_changed_secret_is_recorded()
 
 #[tokio::test(start_paused = true)]
 async fn preloaded_images_are_usable_by_all_pods_unless_the_verification_policy_forbids_it() {
-    for (policy, runs) in [
-        (VerificationPolicy::NeverVerifyPreloadedImages, true),
-        (VerificationPolicy::NeverVerify, true),
-        (VerificationPolicy::AlwaysVerify, false),
-        (VerificationPolicy::NeverVerifyAllowlistedImages(vec!["r.io/*".to_owned()]), true),
-        (VerificationPolicy::NeverVerifyAllowlistedImages(vec!["r.io/other".to_owned()]), false),
+    for (policy, allowlist, runs) in [
+        ("NeverVerifyPreloadedImages", "", true),
+        ("NeverVerify", "", true),
+        ("AlwaysVerify", "", false),
+        ("NeverVerifyAllowlistedImages", "r.io/*", true),
+        ("NeverVerifyAllowlistedImages", "r.io/other", false),
     ] {
         let mut world = World::of_cluster();
         world.fake.image("r.io/app:1");
-        world.settings.images.verification = Some(policy.clone());
+        world.config.image_pull_credentials_verification_policy = policy.to_owned();
+        world.config.preloaded_images_verification_allowlist = vec![allowlist.to_owned()];
         world.start().await;
         world.until("the node is ready", World::is_node_ready).await;
         world.create(&app("web", "Never", &[]));
@@ -155,7 +156,7 @@ async fn preloaded_images_are_usable_by_all_pods_unless_the_verification_policy_
 #[tokio::test(start_paused = true)]
 async fn without_ensure_secret_pulled_images_nothing_is_recorded_and_all_pods_may_use_present_images() {
     let mut world = World::of_cluster();
-    world.settings.images.verification = None;
+    world.features.pull_records = false;
     world.start().await;
     world.until("the node is ready", World::is_node_ready).await;
     world.fake.private("r.io/app:1", "ann");
@@ -258,7 +259,7 @@ fn answer(user: &str, scope: &str) -> String {
 
 async fn world_with(more: Value, output: Result<&str, &str>) -> World {
     let mut world = World::of_cluster();
-    world.settings.images.providers = providers(more);
+    world.settings.credential_providers = providers(more);
     world.host.set_program(format!("{PROGRAMS}/prog"), output);
     world.fake.private("r.io/app:1", "ann").private("r.io/other:1", "ann");
     world.start().await;

@@ -172,7 +172,7 @@ async fn image_pull_policy_always_does_not_inspect_first() {
 async fn node_registry_credentials_are_read_again_every_five_minutes() {
     let mut world = World::of_cluster();
     let dir = "/var/lib/kubelet";
-    world.settings.images.credential_dirs = vec![dir.into()];
+    world.settings.credential_dirs = vec![dir.into()];
     world.fake.private("r.io/app:1", "ann");
     let config = |user: &str| json!({"auths": {"r.io": {"username": user, "password": "p"}}}).to_string();
     world.host.put(format!("{dir}/config.json"), config("old"));

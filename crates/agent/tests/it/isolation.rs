@@ -78,7 +78,7 @@ async fn pod_with_a_status_timeout_is_reported_and_delays_no_other_pod() {
 #[tokio::test(start_paused = true)]
 async fn many_pods_start_concurrently() {
     let mut world = World::new();
-    world.settings.containers.max_pods = 300;
+    world.config.max_pods = 300;
     world.start().await;
     let began = world.now();
     for n in 0..300 {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use config::GoDuration;
 use jiff::tz::{TimeZone, offset};
 use testing::{Fault, Method};
 
@@ -9,11 +10,11 @@ use crate::pods::{container, pod};
 use crate::world::{World, seconds};
 
 /// When the runtime was requested to reopen each of four logs, which takes it five seconds.
-async fn reopened(workers: usize) -> Vec<Duration> {
+async fn reopened(workers: i32) -> Vec<Duration> {
     let mut world = World::new();
-    world.settings.logs.max_size_bytes = 10;
-    world.settings.logs.max_workers = workers;
-    world.settings.logs.monitor_interval = seconds(10);
+    world.config.container_log_max_size = "10".to_owned();
+    world.config.container_log_max_workers = workers;
+    world.config.container_log_monitor_interval = GoDuration::from_secs(10);
     world.start().await;
     world.apply(&pod("web", ["a", "b", "c", "d"].map(container)));
     world.until("the containers run", |w| w.fake.running().len() == 4).await;
@@ -41,7 +42,7 @@ async fn container_log_max_workers_limits_concurrent_rotations() {
 
 /// A pod with one container, whose log is on disk.
 async fn with_log(mut world: World, content: &str) -> (World, String) {
-    world.settings.logs.max_size_bytes = 10;
+    world.config.container_log_max_size = "10".to_owned();
     world.start().await;
     world.apply(&pod("web", [container("a")]));
     world.until("the container runs", |w| w.fake.running().len() == 1).await;
@@ -54,7 +55,7 @@ async fn with_log(mut world: World, content: &str) -> (World, String) {
 #[tokio::test(start_paused = true)]
 async fn missing_live_log_file_is_reopened() {
     let mut world = World::new();
-    world.settings.logs.monitor_interval = seconds(10);
+    world.config.container_log_monitor_interval = GoDuration::from_secs(10);
     let (world, path) = with_log(world, "short").await;
     world.advance(seconds(30)).await;
     assert_eq!(world.fake.count(Method::ReopenContainerLog), 0);
@@ -67,8 +68,8 @@ async fn missing_live_log_file_is_reopened() {
 #[tokio::test(start_paused = true)]
 async fn log_is_reopened_after_kubelet_died_between_rename_and_reopen() {
     let mut world = World::new();
-    world.settings.logs.monitor_interval = seconds(10);
-    world.settings.logs.time_zone = TimeZone::fixed(offset(5));
+    world.config.container_log_monitor_interval = GoDuration::from_secs(10);
+    world.settings.time_zone = TimeZone::fixed(offset(5));
     let (mut world, path) = with_log(world, "more than ten bytes").await;
     world.fake.fault(Method::ReopenContainerLog, Fault::Hang);
     world.until("the reopen is in progress", |w| w.fake.count(Method::ReopenContainerLog) == 1).await;

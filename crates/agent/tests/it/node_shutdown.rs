@@ -1,6 +1,6 @@
 //! Scenarios of graceful node shutdown: the order in which pods end, what is reported, and what delays the shutdown.
 
-use kubelet_core::node::shutdown::GroupPeriod;
+use config::ShutdownGracePeriodByPodPriority;
 use serde_json::json;
 use testing::{Fault, HostFault, HostMethod, Method, Program};
 
@@ -12,14 +12,18 @@ const DROP_IN: &str = "/etc/systemd/logind.conf.d/99-kubelet.conf";
 const STATE: &str = "/var/lib/kubelet/graceful_node_shutdown_state";
 
 /// Normal pods get twenty seconds, critical ones ten more.
-fn periods() -> Vec<GroupPeriod> {
-    [(0, 20), (2_000_000_000, 10)].map(|(priority, seconds)| GroupPeriod { priority, seconds }).into()
+fn periods() -> Vec<ShutdownGracePeriodByPodPriority> {
+    let period = |(priority, shutdown_grace_period_seconds)| ShutdownGracePeriodByPodPriority {
+        priority,
+        shutdown_grace_period_seconds,
+    };
+    [(0, 20), (2_000_000_000, 10)].map(period).into()
 }
 
 /// A node of a cluster with graceful node shutdown.
 async fn graceful_world() -> World {
     let mut world = World::of_cluster();
-    world.settings.shutdown.periods = periods();
+    world.config.shutdown_grace_period_by_pod_priority = periods();
     world.start().await;
     world
         .until("the node is ready and inhibits shutdown", |w| w.is_node_ready() && w.shutdown.locks() == 1)
@@ -249,7 +253,7 @@ async fn logind_inhibit_delay_is_raised_to_the_grace_period() {
     assert_eq!(world.shutdown.reloads(), 1);
 
     let mut slow = World::of_cluster();
-    slow.settings.shutdown.periods = periods();
+    slow.config.shutdown_grace_period_by_pod_priority = periods();
     // The agent needs a moment to read it.
     slow.shutdown.set_delay_after_reload(3, seconds(30));
     slow.start().await;
@@ -257,7 +261,7 @@ async fn logind_inhibit_delay_is_raised_to_the_grace_period() {
     assert_eq!((slow.shutdown.reloads(), slow.shutdown.connections()), (1, 1));
 
     let mut outranked = World::of_cluster();
-    outranked.settings.shutdown.periods = periods();
+    outranked.config.shutdown_grace_period_by_pod_priority = periods();
     outranked.shutdown.set_delay_after_reload(0, seconds(29));
     outranked.start().await;
     outranked.advance(seconds(30)).await;
@@ -269,7 +273,7 @@ async fn logind_inhibit_delay_is_raised_to_the_grace_period() {
 #[tokio::test(start_paused = true)]
 async fn static_pod_ended_by_node_shutdown_runs_again_after_boot() {
     let mut world = World::new();
-    world.settings.shutdown.periods = periods();
+    world.config.shutdown_grace_period_by_pod_priority = periods();
     world.start().await;
     world.until("the shutdown is inhibited", |w| w.shutdown.locks() == 1).await;
     world.apply(&pod("web", [container("app")]));

@@ -3,7 +3,6 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use config::KubeletConfiguration;
 use model::k8s::{ConfigMap, Pod, RuntimeClass, Secret, Service, ServiceAccount};
 use ports::cluster::ClusterError;
 use serde_json::{Value, json};
@@ -37,11 +36,7 @@ fn service(namespace: &str, name: &str, ip: &str) -> Service {
 /// A node of a cluster whose kubelet uses that change detection strategy.
 async fn joined_with(strategy: &str) -> World {
     let mut world = World::of_cluster();
-    let strategy = strategy.to_owned();
-    world.configure(KubeletConfiguration {
-        config_map_and_secret_change_detection_strategy: strategy,
-        ..KubeletConfiguration::default()
-    });
+    world.config.config_map_and_secret_change_detection_strategy = strategy.to_owned();
     world.start().await;
     world.until("the node is ready", World::is_node_ready).await;
     world
@@ -143,11 +138,8 @@ async fn env_variables_come_from_config_maps_secrets_and_services() {
 #[tokio::test(start_paused = true)]
 async fn resource_field_ref_without_limits_gives_node_allocatable() {
     let mut world = World::of_cluster();
-    world.configure(KubeletConfiguration {
-        kube_reserved: [("cpu".to_owned(), "1".to_owned()), ("memory".to_owned(), "1Gi".to_owned())].into(),
-        eviction_hard: std::collections::BTreeMap::new(),
-        ..KubeletConfiguration::default()
-    });
+    world.config.kube_reserved =
+        [("cpu".to_owned(), "1".to_owned()), ("memory".to_owned(), "1Gi".to_owned())].into();
     world.start().await;
     world.until("the node is ready", World::is_node_ready).await;
     let field = |name: &str, resource: &str| json!({"name": name, "valueFrom": {"resourceFieldRef": {"containerName": "app", "resource": resource}}});

@@ -28,7 +28,7 @@ async fn pod_start_makes_its_cri_calls_in_order() {
 #[tokio::test(start_paused = true)]
 async fn dns_problems_of_the_node_are_events_about_the_node() {
     let mut world = World::new();
-    world.settings.network.cluster_dns = Vec::new();
+    world.config.cluster_dns = Vec::new();
     world.host.put("/etc/resolv.conf", format!("search {}\n", "d ".repeat(30)));
     world.start().await;
     world.until("the file is checked", |w| w.recorded("CheckLimitsForResolvConf") == 1).await;
@@ -221,8 +221,8 @@ async fn runtime_error_codes_become_waiting_reasons() {
 #[tokio::test(start_paused = true)]
 async fn serial_image_pulls_wait_in_order_without_rate_limit_rejections() {
     let mut world = World::new();
-    world.settings.images.max_parallel = Some(1);
-    (world.settings.images.qps, world.settings.images.burst) = (5, 10);
+    world.config.serialize_image_pulls = true;
+    (world.config.registry_pull_qps, world.config.registry_burst) = (5, 10);
     world.fake.latency(Method::PullImage, seconds(1));
     world.start().await;
     for n in 0..30 {

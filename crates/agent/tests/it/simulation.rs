@@ -9,7 +9,7 @@ mod random;
 mod schedule;
 mod shapes;
 
-use config::Features;
+use config::{Features, GoDuration};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
@@ -100,9 +100,9 @@ impl Simulation {
     fn new(seed: u64, schedule: &Schedule) -> Self {
         let mut world = World::new();
         world.seed = seed;
-        world.settings.containers.back_off_max = seconds(40);
+        world.config.crash_loop_back_off.max_container_restart_period = GoDuration::from_secs(40);
         if schedule.has_server {
-            world.settings.sources.manifest_url = Some(SERVER_URL.to_owned());
+            world.config.static_pod_url = SERVER_URL.to_owned();
         }
         shapes::program(&world.fake);
         for (method, latency) in &schedule.latencies {

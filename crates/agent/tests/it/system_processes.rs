@@ -17,7 +17,7 @@ fn world(kubelet: &str, runtime: &str, system: &str) -> World {
     let mut world = World::new();
     let named = |path: &str| (!path.is_empty()).then(|| CgroupPath::directory(path));
     let settings = &mut world.settings.processes;
-    (settings.own_pid, settings.oom_score_adj) = (KUBELET, -999);
+    settings.own_pid = KUBELET;
     (settings.kubelet, settings.runtime, settings.system) = (named(kubelet), named(runtime), named(system));
     settings.runtime_socket = SOCKET.into();
     world.cgroups.add_process("/", KUBELET, 0).add_process("/", RUNTIME, 0).listen(SOCKET, RUNTIME);

@@ -7,18 +7,12 @@ use std::time::Duration;
 use agent::Agent;
 use agent::Ports;
 use agent::Settings;
-use agent::settings::{
-    CgroupSettings, CollectionSettings, ContainerSettings, EvictionSettings, ImageSettings, LogSettings,
-    MeasureSettings, NetworkSettings, Paths, ProcessSettings, ShutdownSettings, SourceSettings,
-};
-use config::{CredentialProviders, Features};
+use agent::settings::{Paths, ProcessSettings};
+use config::{CredentialProviders, FeatureGates, Features, GoDuration, KubeletConfiguration, NodeFlags};
 use futures_util::StreamExt;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
-use kubelet_core::images::access::VerificationPolicy;
-use kubelet_core::images::garbage_collection::ImageGcPolicy;
 use kubelet_core::pods::request::{MemoryRules, NodeFacts, Swap};
-use kubelet_core::resources::cgroup::{MemoryQos, PodRules, QosCgroupRules};
 use model::k8s::{ContainerStatus, PodStatus};
 use ports::node_api::Measurements;
 use ports::{Clock, Host, HostError};
@@ -48,6 +42,7 @@ pub(crate) struct World {
     pub(crate) plugins: FakePlugins,
     /// The cluster that the node joins; `None` for a standalone node.
     pub(crate) cluster: Option<FakeCluster>,
+    pub(crate) config: KubeletConfiguration,
     pub(crate) settings: Settings,
     pub(crate) features: Features,
     pub(crate) cgroup_v2: bool,
@@ -80,6 +75,7 @@ impl World {
             shutdown: FakeShutdown::default(),
             plugins: FakePlugins::default(),
             cluster: None,
+            config: config(),
             settings: settings(),
             features: Features::default(),
             cgroup_v2: true,
@@ -113,7 +109,8 @@ impl World {
             clock,
             cluster: self.cluster.as_ref().map(ports_to),
         };
-        Agent::start(ports, self.settings.clone(), node_facts(self.features, self.cgroup_v2), self.seed).await
+        let node_facts = node_facts(&self.config, self.features, self.cgroup_v2);
+        Agent::start(ports, self.settings.clone(), node_facts, self.seed).await
     }
 
     /// Kills the process: every task of it stops immediately.
@@ -259,96 +256,42 @@ pub(crate) const fn seconds(n: u64) -> Duration {
 fn settings() -> Settings {
     Settings {
         node_name: "node".to_owned(),
-        node: None,
-        paths: Paths {
-            root: "/var/lib/kubelet".into(),
-            pod_logs: POD_LOGS.into(),
-            container_links: LINKS.into(),
-            system_logs: "/var/log".into(),
-        },
-        sources: SourceSettings {
-            manifest_path: Some(MANIFESTS.into()),
-            file_check_frequency: seconds(20),
-            manifest_url: None,
-            manifest_headers: Vec::new(),
-            http_check_frequency: seconds(20),
-        },
-        network: NetworkSettings {
-            cluster_domain: "cluster.local".to_owned(),
-            cluster_dns: vec!["10.96.0.10".parse().unwrap()],
-            resolv_conf: Some("/etc/resolv.conf".into()),
-            host_ips: vec!["192.0.2.1".parse().unwrap()],
-            pod_cidr: None,
-            firewall_chains: false,
-        },
-        images: ImageSettings {
-            qps: 0,
-            burst: 0,
-            max_parallel: None,
-            credential_dirs: Vec::new(),
-            verification: Some(VerificationPolicy::NeverVerifyPreloadedImages),
-            providers: CredentialProviders::default(),
-            provider_dir: PROGRAMS.into(),
-            collection: ImageGcPolicy::default(),
-        },
-        logs: LogSettings {
-            max_size_bytes: 10 << 20,
-            max_files: 5,
-            max_workers: 1,
-            // The runtime in memory writes no log files, so only tests that create them use logs.
-            monitor_interval: seconds(1_000_000),
-            time_zone: TimeZone::UTC,
-        },
-        collection: CollectionSettings { min_age: Duration::ZERO, max_per_container: 1, max_total: -1 },
-        containers: ContainerSettings {
-            back_off_max: seconds(300),
-            seccomp_default: false,
-            cpu_cfs_quota: true,
-            cpu_cfs_quota_period: Duration::from_millis(100),
-            allowed_unsafe_sysctls: Vec::new(),
-            user_ids_per_pod: 65536,
-            max_pods: 110,
-        },
-        measure: MeasureSettings::default(),
-        eviction: EvictionSettings::default(),
-        shutdown: ShutdownSettings::default(),
-        cgroups: cgroups(),
+        flags: NodeFlags { image_credential_provider_bin_dir: PROGRAMS.to_owned(), ..NodeFlags::default() },
+        gates: FeatureGates::default(),
+        credential_providers: CredentialProviders::default(),
+        paths: Paths { container_links: LINKS.into(), ..Paths::default() },
+        host_ips: vec!["192.0.2.1".parse().unwrap()],
+        credential_dirs: Vec::new(),
+        time_zone: TimeZone::UTC,
         processes: ProcessSettings::default(),
-        sync_frequency: seconds(60),
-        cgroup_driver: model::CgroupDriver::Cgroupfs,
-        gates: config::FeatureGates::default(),
-        request_timeout: seconds(10),
         kept_events: 1000,
     }
 }
 
-fn cgroups() -> CgroupSettings {
-    CgroupSettings {
-        per_qos: true,
-        root: String::new(),
-        pods: PodRules {
-            cpu_quota_period: Some(100_000),
-            pids_limit: None,
-            hugepage_sizes: Vec::new(),
-            memory_qos: MemoryQos::Off,
-        },
-        qos: QosCgroupRules { hugepage_sizes: Vec::new(), memory_qos: MemoryQos::Off, memory_reserve: None },
-        config: Arc::default(),
+fn config() -> KubeletConfiguration {
+    KubeletConfiguration {
+        static_pod_path: MANIFESTS.to_owned(),
+        pod_logs_dir: POD_LOGS.to_owned(),
+        cluster_domain: "cluster.local".to_owned(),
+        cluster_dns: vec!["10.96.0.10".to_owned()],
+        make_iptables_util_chains: false,
+        registry_pull_qps: 0,
+        serialize_image_pulls: false,
+        // The runtime in memory writes no log files, so only tests that write some check them.
+        container_log_monitor_interval: GoDuration::from_secs(1_000_000),
+        single_process_oom_kill: Some(false),
+        ..KubeletConfiguration::default()
     }
 }
 
-fn node_facts(features: Features, cgroup_v2: bool) -> NodeFacts {
+fn node_facts(config: &KubeletConfiguration, features: Features, cgroup_v2: bool) -> NodeFacts {
     NodeFacts {
+        config: Arc::new(config.clone()),
         memory_capacity_bytes: 8 << 30,
         thermal_throttle_paths: Vec::new(),
         selinux_enabled: false,
-        cluster_domain: "cluster.local".to_owned(),
-        pod_logs_dir: POD_LOGS.to_owned(),
         seccomp_dir: "/var/lib/kubelet/seccomp".to_owned(),
-        seccomp_default: false,
-        cpu_quota_period: Some(100_000),
         cgroup_v2,
-        single_process_oom_kill: false,
         swap: Swap::Uncontrolled,
         memory: MemoryRules::default(),
         hugepage_sizes: Vec::new(),

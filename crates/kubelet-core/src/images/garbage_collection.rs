@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
-use config::GoDuration;
+use config::{GoDuration, KubeletConfiguration};
 use model::MonoTime;
 use model::request::ImageObservation;
 
@@ -28,6 +28,18 @@ pub struct ImageGcPolicy {
     pub age_min: Duration,
     /// An image that nobody used for longer goes whatever the disk says. `None`: never.
     pub age_max: Option<Duration>,
+}
+
+impl ImageGcPolicy {
+    #[must_use]
+    pub fn of(config: &KubeletConfiguration) -> Self {
+        Self {
+            high_percent: u64::try_from(config.image_gc_high_threshold_percent).unwrap_or(100),
+            low_percent: u64::try_from(config.image_gc_low_threshold_percent).unwrap_or(100),
+            age_min: config.image_minimum_gc_age.as_std(),
+            age_max: Some(config.image_maximum_gc_age.as_std()).filter(|age| !age.is_zero()),
+        }
+    }
 }
 
 impl Default for ImageGcPolicy {

@@ -17,37 +17,45 @@ pub use container::{ContainerInputs, compute_container_request};
 pub use mounts::{SubPath, VolumeMountPoint, compute_sub_paths};
 pub use sandbox::{SandboxInputs, compute_sandbox_request};
 
-use config::Features;
+use std::sync::Arc;
+
+use config::{Features, KubeletConfiguration};
 use model::request::IdMapping;
 
 use crate::resources::cgroup::MemoryQos;
 
 /// What is true of the node, whatever the pod.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct NodeFacts {
+    pub config: Arc<KubeletConfiguration>,
     pub memory_capacity_bytes: u64,
     /// Directories that show how hot processors run, where the machine has them: hidden from containers.
     pub thermal_throttle_paths: Vec<String>,
     /// Files may be given labels.
     pub selinux_enabled: bool,
-    /// `clusterDomain`, like `cluster.local`; may be empty.
-    pub cluster_domain: String,
-    /// `/var/log/pods`.
-    pub pod_logs_dir: String,
     /// Where `Localhost` seccomp profiles are: `<root>/seccomp`.
     pub seccomp_dir: String,
-    /// `seccompDefault`: containers that ask for nothing get the runtime's profile instead of none.
-    pub seccomp_default: bool,
-    /// Microseconds; `None` where CPU limits are not enforced (`cpuCFSQuota: false`).
-    pub cpu_quota_period: Option<i64>,
     pub cgroup_v2: bool,
-    /// `singleProcessOOMKill`: out of memory ends one process instead of the whole container.
-    pub single_process_oom_kill: bool,
     pub swap: Swap,
     pub memory: MemoryRules,
     /// Sizes of huge pages the kernel has, in its own words: `2MB`, `1GB`.
     pub hugepage_sizes: Vec<String>,
     pub features: Features,
+}
+
+impl NodeFacts {
+    /// `cpuCFSQuotaPeriod` in microseconds; `None` where CPU limits are not enforced (`cpuCFSQuota: false`).
+    #[must_use]
+    pub fn cpu_quota_period(&self) -> Option<i64> {
+        let period = self.config.cpu_cfs_quota.then(|| self.config.cpu_cfs_quota_period.as_std())?;
+        Some(i64::try_from(period.as_micros()).unwrap_or(i64::MAX))
+    }
+
+    /// `singleProcessOOMKill`: a container that runs out of memory loses one process, and not all of them.
+    #[must_use]
+    pub fn single_process_oom_kill(&self) -> bool {
+        self.config.single_process_oom_kill.unwrap_or(!self.cgroup_v2)
+    }
 }
 
 /// How much swap containers may use.
@@ -67,8 +75,6 @@ pub enum Swap {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryRules {
     pub qos: MemoryQos,
-    /// `memoryThrottlingFactor` in millionths: so far on the way from its request to its limit a container is slowed down.
-    pub throttling_millionths: u32,
     /// What pods may use together: the limit of a container that has none.
     pub allocatable_bytes: u64,
     /// The kernel takes whole pages.

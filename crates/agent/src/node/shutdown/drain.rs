@@ -27,7 +27,7 @@ impl Drain {
         let clock = self.ctx.clock;
         let now = || Some(clock.now().wall);
         note_times(&self.ctx, |times| *times = ShutdownTimes { began: now(), ended: None }).await;
-        for group in compute_groups(&self.ctx.settings.shutdown.periods, &self.left_to_end()) {
+        for group in compute_groups(&self.ctx.shutdown_periods(), &self.left_to_end()) {
             self.end(&group).await;
         }
         note_times(&self.ctx, |times| times.ended = now()).await;
@@ -86,7 +86,7 @@ impl Drain {
 
 /// Updates the times of the last shutdown, in the metrics and on disk.
 pub(super) async fn note_times(ctx: &Context, change: impl FnOnce(&mut ShutdownTimes)) {
-    if !ctx.settings.shutdown.keeps_times {
+    if !ctx.node_facts.features.graceful_shutdown_by_priority {
         return;
     }
     let times = ctx.metrics.shutdown.change(change);

@@ -37,7 +37,7 @@ pub async fn ensure_hosts_file(
         host_network_hosts_file(&context.pod, &node_file)
     } else {
         let facts = &handles.ctx.node_facts;
-        let hostname = compute_hostname(&context.pod, &facts.cluster_domain, facts.features)
+        let hostname = compute_hostname(&context.pod, &facts.config.cluster_domain, facts.features)
             .map_err(|e| e.to_string())?;
         pod_hosts_file(&context.pod, &hostname, ips)
     };

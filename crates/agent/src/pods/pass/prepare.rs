@@ -1,6 +1,7 @@
 //! Prepares what a pod needs before its sandbox is created: network ready, cgroup, directories, volumes.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -163,11 +164,13 @@ async fn pod_facts(context: &PassContext, volumes: &ReadyVolumes) -> Result<PodF
 
 /// Records, once, an event about the node if its resolv.conf is invalid.
 pub async fn check_node_dns(ctx: Arc<Context>) {
-    let network = &ctx.settings.network;
-    let Some(path) = &network.resolv_conf else { return };
-    let shown = path.display().to_string();
-    let problem = match ctx.files.read_text(path).await {
-        Ok(text) => check_resolv_conf(&shown, &text, &network.cluster_domain).map(|warning| warning.message),
+    let config = ctx.config();
+    if config.resolv_conf.is_empty() {
+        return;
+    }
+    let shown = &config.resolv_conf;
+    let problem = match ctx.files.read_text(Path::new(shown)).await {
+        Ok(text) => check_resolv_conf(shown, &text, &config.cluster_domain).map(|warning| warning.message),
         Err(error) if error.is_not_found() => Some(format!("open {shown}: no such file or directory")),
         Err(error) => Some(crate::error_chain::chain(&error)),
     };
@@ -177,18 +180,21 @@ pub async fn check_node_dns(ctx: Arc<Context>) {
 }
 
 async fn pod_dns(context: &PassContext) -> Result<DnsRequest, String> {
-    let network = &context.handles.ctx.settings.network;
-    let resolv_conf = match &network.resolv_conf {
-        Some(path) => {
-            Some(context.handles.ctx.files.read_text(path).await.map_err(|e| crate::error_chain::chain(&e))?)
+    let ctx = &context.handles.ctx;
+    let config = ctx.config();
+    let resolv_conf = match config.resolv_conf.as_str() {
+        "" => None,
+        path => {
+            let text = ctx.files.read_text(Path::new(path)).await;
+            Some(text.map_err(|error| crate::error_chain::chain(&error))?)
         }
-        None => None,
     };
     let node = NodeDns {
-        cluster_dns: network.cluster_dns.clone(),
-        cluster_domain: network.cluster_domain.clone(),
+        // Validation has refused what is no address.
+        cluster_dns: config.cluster_dns_ips().collect(),
+        cluster_domain: config.cluster_domain.clone(),
         resolv_conf,
-        node_ips: network.host_ips.clone(),
+        node_ips: ctx.host_ips().to_vec(),
     };
     let PodDns { dns, warnings } = compute_pod_dns(&context.pod, &node).map_err(|error| error.to_string())?;
     for warning in warnings {

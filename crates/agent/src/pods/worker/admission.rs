@@ -182,7 +182,7 @@ fn decide_with(
         supplemental_groups_policy: runtime.last_ready.is_none() || runtime.status.supplemental_groups_policy,
         has_apparmor: handles.ctx.machine.has_apparmor(),
         kernel_version: handles.ctx.machine.info().kernel_version,
-        allowed_unsafe_sysctls: handles.ctx.settings.containers.allowed_unsafe_sysctls.clone(),
+        allowed_unsafe_sysctls: handles.ctx.config().allowed_unsafe_sysctls.clone(),
         pressure: *handles.pressure.borrow(),
         is_shutting_down: *handles.shutting_down.borrow(),
         devices: shortage,
@@ -199,7 +199,7 @@ fn decide_with(
     // A standalone node, or one whose Node was not seen yet, does not know its allocatable resources from the API.
     match compute_admission(pod, &facts, None) {
         Admission::Admitted { victims, short_of } => {
-            match refuse_beyond(handles.ctx.settings.containers.max_pods, active) {
+            match refuse_beyond(u32::try_from(handles.ctx.config().max_pods).unwrap_or(110), active) {
                 Some(rejection) => Admission::Rejected(rejection),
                 None => Admission::Admitted { victims, short_of },
             }

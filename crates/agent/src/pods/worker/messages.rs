@@ -60,7 +60,7 @@ pub(super) fn with_messages<'a>(
 
 /// For each container, the number its next log file would get.
 pub(super) async fn log_restarts(ctx: &Context, pod: &PodRef) -> BTreeMap<String, u32> {
-    let root = log_paths::pod_log_dir(&ctx.node_facts.pod_logs_dir, pod);
+    let root = log_paths::pod_log_dir(&ctx.config().pod_logs_dir, pod);
     let mut restarts = BTreeMap::new();
     for dir in ctx.files.list_dir(root.as_ref()).await.unwrap_or_default() {
         let files = ctx.files.list_dir(&Path::new(&root).join(&dir.name)).await.unwrap_or_default();

@@ -84,7 +84,7 @@ async fn purge(handles: &PodHandles, observed: &PodObservation) -> Result<(), St
     remove_links(handles, observed).await?;
     remove_records(handles, observed).await;
     if !pod.name.is_empty() {
-        let logs = log_paths::pod_log_dir(&handles.ctx.node_facts.pod_logs_dir, pod);
+        let logs = log_paths::pod_log_dir(&handles.ctx.config().pod_logs_dir, pod);
         handles.ctx.files.remove_tree(Path::new(&logs)).await.map_err(|e| chain(&e))?;
     }
     remove_pod_dir(&*handles.ctx.files, &handles.ctx.settings.paths, &pod.uid)

@@ -186,10 +186,10 @@ impl PodWorker {
         if !self.was_running_in_api {
             return None;
         }
-        if !self.handles.ctx.settings.cgroups.per_qos {
+        if !self.handles.ctx.config().cgroups_per_qos {
             return Some(PodCgroupResources::default());
         }
-        let numbers = compute_pod_numbers(pod, &self.handles.ctx.settings.cgroups.pods);
+        let numbers = compute_pod_numbers(pod, &self.handles.ctx.pod_rules());
         Some(PodCgroupResources::of(&numbers, self.handles.ctx.cgroup_version()))
     }
 

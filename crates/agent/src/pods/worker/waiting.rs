@@ -62,7 +62,7 @@ impl PodWorker {
                     continue;
                 }
             };
-            let period = self.handles.ctx.settings.sync_frequency;
+            let period = self.handles.ctx.config().sync_frequency.as_std();
             match compute_back_off_notice(self.waiting.shown(container), &message, period, now) {
                 BackOffNotice::ShowFailureUntil(until) => self.wake_no_later_than(until),
                 BackOffNotice::Report => {

@@ -243,7 +243,7 @@ impl CgroupSampler {
     }
 
     fn root(&self) -> PathBuf {
-        self.ctx.settings.measure.cgroup_root.clone()
+        self.ctx.settings.paths.cgroup_root.clone()
     }
 
     async fn pod(

@@ -179,8 +179,7 @@ impl DiskSampler {
         observed: &PodObservation,
         layers: &mut BTreeMap<ContainerId, FilesystemUsage>,
     ) -> PodDisks {
-        let root = self.ctx.settings.paths.pod_logs.display().to_string();
-        let directory = pod_log_dir(&root, &observed.pod);
+        let directory = pod_log_dir(&self.ctx.config().pod_logs_dir, &observed.pod);
         let mut disks = PodDisks::default();
         for container in observed.running() {
             disks.layers.extend(layers.remove_entry(&container.id));
@@ -197,8 +196,10 @@ impl DiskSampler {
 
     /// Starts walks that are due and waits for them up to [`TIMEOUT`].
     async fn walk_volumes(&mut self, observed: &[Arc<PodObservation>]) {
-        let (clock, period) = (self.ctx.clock, self.ctx.settings.measure.volume_stats_period);
-        let Some(period) = period else { return };
+        let (clock, period) = (self.ctx.clock, self.ctx.config().volume_stats_agg_period.as_std());
+        if period.is_zero() {
+            return;
+        }
         let deadline = clock.mono() + TIMEOUT;
         let known = |uid: &PodUid| observed.iter().any(|pod| pod.pod.uid == *uid);
         self.walked.retain(|uid, _| known(uid));

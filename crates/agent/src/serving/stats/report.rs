@@ -138,7 +138,7 @@ fn kubelet_text(measured: &Measured, disks: Option<&DiskSample>, process: Option
         node_name: &ctx.settings.node_name,
         is_cgroup_v2: ctx.node_facts.cgroup_v2,
         active_pods: (from_manifests.len() as u64, from_api.len() as u64),
-        mirror_pods: if ctx.settings.node.is_some() { from_manifests.len() as u64 } else { 0 },
+        mirror_pods: if !ctx.settings.flags.standalone() { from_manifests.len() as u64 } else { 0 },
         ephemeral_containers: entries.iter().map(ephemeral).sum::<usize>() as u64,
         volumes: volumes(measured, &entries, disks),
         process,
@@ -155,11 +155,11 @@ fn kubelet_text(measured: &Measured, disks: Option<&DiskSample>, process: Option
 
 /// `memory.min` of Guaranteed pods and `memory.low` of Burstable pods; `None` with the gate `MemoryQoS` off.
 fn reserved_memory(measured: &Measured) -> Option<(u64, u64)> {
-    let rules = &measured.ctx.settings.cgroups.qos;
+    let rules = measured.ctx.qos_cgroup_rules();
     if rules.memory_qos == MemoryQos::Off {
         return None;
     }
-    let qos = measured.admissions.read(|allocations| compute_qos_cgroups(allocations.held(), rules));
+    let qos = measured.admissions.read(|allocations| compute_qos_cgroups(allocations.held(), &rules));
     let bytes = |kept: Option<i64>| kept.and_then(|kept| u64::try_from(kept).ok()).unwrap_or(0);
     Some((bytes(qos.all_pods.memory_min), bytes(qos.all_pods.memory_low)))
 }

@@ -8,7 +8,7 @@ use model::qos::{limit, request};
 use model::request::LinuxResources;
 use model::{Amount, ContainerKind, QosClass};
 
-use super::{MemoryRules, NodeFacts, Swap};
+use super::{NodeFacts, Swap};
 use crate::pod_kind::is_critical_pod;
 use crate::resources::cgroup::MemoryQos;
 use crate::resources::cgroup::convert::cpu_quota;
@@ -26,11 +26,11 @@ struct RequestedResources {
 /// Shares, quota, period and memory limit: what containers and sandboxes have in common.
 fn compute_limits(requested: &RequestedResources, node: &NodeFacts) -> LinuxResources {
     let shares = cpu_shares(requested.cpu_request.map_or(0, Amount::milli));
-    let quota = |limit: Amount| node.cpu_quota_period.map(|period| cpu_quota(limit.milli(), period));
+    let quota = |limit: Amount| node.cpu_quota_period().map(|period| cpu_quota(limit.milli(), period));
     LinuxResources {
         cpu_shares: Some(shares),
         cpu_quota: requested.cpu_limit.and_then(quota),
-        cpu_period: node.cpu_quota_period,
+        cpu_period: node.cpu_quota_period(),
         memory_limit_bytes: requested.memory_limit.map(Amount::units),
         ..LinuxResources::default()
     }
@@ -53,11 +53,11 @@ pub fn container_resources(pod: &Pod, container: &ContainerRef<'_>, node: &NodeF
     let mut resources = compute_limits(&requested, node);
     resources.oom_score_adj = Some(oom_score_adj(pod, container, node.memory_capacity_bytes));
     resources.hugepage_limits = hugepage_limits(own, &node.hugepage_sizes);
-    if node.cgroup_v2 && !node.single_process_oom_kill {
+    if node.cgroup_v2 && !node.single_process_oom_kill() {
         resources.unified.insert("memory.oom.group".to_owned(), "1".to_owned());
     }
     limit_swap(&mut resources, pod, container, node);
-    resources.unified.extend(memory_qos(pod, container, node.memory));
+    resources.unified.extend(memory_qos(pod, container, node));
     resources
 }
 
@@ -153,14 +153,14 @@ fn hugepage_limits(resources: Option<&ResourceRequirements>, sizes: &[String]) -
 }
 
 /// What is kept for the container, and from where on it is slowed down: only version 2 knows both.
-fn memory_qos(pod: &Pod, container: &ContainerRef<'_>, rules: MemoryRules) -> BTreeMap<String, String> {
+fn memory_qos(pod: &Pod, container: &ContainerRef<'_>, node: &NodeFacts) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     let bytes =
         |amount: Option<Amount>| amount.and_then(|amount| u64::try_from(amount.units()).ok()).unwrap_or(0);
     let own = container.resources();
     let requested = bytes(own.and_then(|r| request(r, "memory")));
     let allowed = bytes(own.and_then(|r| limit(r, "memory")));
-    let kept = match (rules.qos, QosClass::of(pod)) {
+    let kept = match (node.memory.qos, QosClass::of(pod)) {
         (MemoryQos::Off, _) => return files,
         (MemoryQos::Throttling, _) | (MemoryQos::Reservation, QosClass::BestEffort) => None,
         (MemoryQos::Reservation, QosClass::Guaranteed) => Some("memory.min"),
@@ -171,18 +171,18 @@ fn memory_qos(pod: &Pod, container: &ContainerRef<'_>, rules: MemoryRules) -> BT
     }
     // One that may have what it asked for and no more is never slowed down.
     if requested != allowed {
-        let most = if allowed > 0 { allowed } else { rules.allocatable_bytes };
-        let high = high(requested, most, rules);
+        let most = if allowed > 0 { allowed } else { node.memory.allocatable_bytes };
+        let high = high(requested, most, node);
         files.extend((high > requested).then(|| ("memory.high".to_owned(), high.to_string())));
     }
     files
 }
 
 /// So far on the way from what was asked for to what may be had, in whole pages.
-fn high(requested: u64, most: u64, rules: MemoryRules) -> u64 {
-    let way =
-        u128::from(most.saturating_sub(requested)) * u128::from(rules.throttling_millionths) / 1_000_000;
-    let page = rules.page_bytes.max(1);
+fn high(requested: u64, most: u64, node: &NodeFacts) -> u64 {
+    let way = u128::from(most.saturating_sub(requested)) * u128::from(node.config.throttling_millionths())
+        / 1_000_000;
+    let page = node.memory.page_bytes.max(1);
     requested.saturating_add(u64::try_from(way).unwrap_or(u64::MAX)) / page * page
 }
 

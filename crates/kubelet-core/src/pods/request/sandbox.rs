@@ -37,13 +37,13 @@ pub fn compute_sandbox_request(inputs: &SandboxInputs<'_>) -> Result<SandboxRequ
     let hostname = if spec.host_network == Some(true) {
         String::new()
     } else {
-        compute_hostname(pod, &node.cluster_domain, node.features)?
+        compute_hostname(pod, &node.config.cluster_domain, node.features)?
             .kernel_name(spec.set_hostname_as_fqdn.unwrap_or(false))?
     };
     Ok(SandboxRequest {
         attempt,
         hostname,
-        log_directory: log_paths::pod_log_dir(&node.pod_logs_dir, &who),
+        log_directory: log_paths::pod_log_dir(&node.config.pod_logs_dir, &who),
         dns: dns.clone(),
         port_mappings: port_mappings(pod),
         labels: labels::sandbox_labels(pod),

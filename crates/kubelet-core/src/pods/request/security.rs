@@ -229,7 +229,7 @@ fn seccomp_profile(
         .and_then(|c| c.seccomp_profile.as_ref())
         .or_else(|| of_pod.and_then(|c| c.seccomp_profile.as_ref()));
     let Some(SeccompProfile { type_, localhost_profile }) = chosen else {
-        let default = if node.seccomp_default { "RuntimeDefault" } else { "Unconfined" };
+        let default = if node.config.seccomp_default { "RuntimeDefault" } else { "Unconfined" };
         return profile("seccompProfile", default, None);
     };
     let on_disk = localhost_profile.as_deref().filter(|path| !path.is_empty()).map(|path| {

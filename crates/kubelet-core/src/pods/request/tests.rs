@@ -22,18 +22,28 @@ mod upstream;
 
 const GI: u64 = 1 << 30;
 
+fn single_process_oom_kill() -> NodeFacts {
+    node_with(|config| config.single_process_oom_kill = Some(true))
+}
+
 fn node() -> NodeFacts {
+    node_with(|_| {})
+}
+
+/// A node whose configuration `change` has changed.
+fn node_with(change: impl FnOnce(&mut KubeletConfiguration)) -> NodeFacts {
+    let mut config = KubeletConfiguration {
+        cluster_domain: "cluster.local".to_owned(),
+        ..KubeletConfiguration::default()
+    };
+    change(&mut config);
     NodeFacts {
+        config: Arc::new(config),
         memory_capacity_bytes: 8 * GI,
         thermal_throttle_paths: vec!["/sys/devices/system/cpu/cpu0/thermal_throttle".to_owned()],
         selinux_enabled: true,
-        cluster_domain: "cluster.local".to_owned(),
-        pod_logs_dir: "/var/log/pods".to_owned(),
         seccomp_dir: "/var/lib/kubelet/seccomp".to_owned(),
-        seccomp_default: false,
-        cpu_quota_period: Some(100_000),
         cgroup_v2: true,
-        single_process_oom_kill: false,
         swap: Swap::NoSwap,
         memory: MemoryRules::default(),
         hugepage_sizes: vec!["1GB".to_owned(), "2MB".to_owned()],
@@ -242,7 +252,7 @@ fn a_container_without_a_limit_shows_the_pods() {
 
 #[test]
 fn cpu_limits_can_be_left_to_the_scheduler() {
-    let around = Around { node: Some(NodeFacts { cpu_quota_period: None, ..node() }), ..Around::default() };
+    let around = Around { node: Some(node_with(|config| config.cpu_cfs_quota = false)), ..Around::default() };
     let pod = pod_with(&json!({"resources": {"limits": {"cpu": "1"}}}), &json!({}));
     assert_eq!(show(&app(&pod, &around).resources), "shares=1024 oom=999");
 }
@@ -280,9 +290,8 @@ fn swap_is_shared_among_burstable_containers_only() {
 #[test]
 fn a_container_is_slowed_down_on_its_way_to_its_limit_and_keeps_what_it_asked_for() {
     let files = |qos: MemoryQos, containers: Value| {
-        let memory =
-            MemoryRules { qos, throttling_millionths: 900_000, allocatable_bytes: 4 * GI, page_bytes: 4096 };
-        let node = NodeFacts { memory, swap: Swap::Uncontrolled, single_process_oom_kill: true, ..node() };
+        let memory = MemoryRules { qos, allocatable_bytes: 4 * GI, page_bytes: 4096 };
+        let node = NodeFacts { memory, swap: Swap::Uncontrolled, ..single_process_oom_kill() };
         let pod = pod_with(&json!({ "resources": containers }), &json!({}));
         let unified = app(&pod, &Around { node: Some(node), ..Around::default() }).resources.unified;
         unified.iter().map(|(file, text)| format!("{file}={text}")).collect::<Vec<_>>().join(" ")
@@ -332,7 +341,7 @@ fn a_pod_that_the_node_cannot_do_without_never_waits_for_a_disk() {
 
 #[test]
 fn one_process_may_end_alone_where_the_node_says_so() {
-    let single = NodeFacts { single_process_oom_kill: true, swap: Swap::Uncontrolled, ..node() };
+    let single = NodeFacts { swap: Swap::Uncontrolled, ..single_process_oom_kill() };
     let around = Around { node: Some(single), ..Around::default() };
     assert!(app(&pod_with(&json!({}), &json!({})), &around).resources.unified.is_empty());
 }
@@ -423,7 +432,10 @@ fn security_of(own: &Value, spec: &Value) -> Result<model::request::ContainerSec
 fn seccomp_is_the_containers_else_the_pods_else_the_nodes() {
     let of = |own: &Value, of_pod: &Value, seccomp_default| {
         let pod = pod_with(&json!({ "securityContext": own }), &json!({ "securityContext": of_pod }));
-        let around = Around { node: Some(NodeFacts { seccomp_default, ..node() }), ..Around::default() };
+        let around = Around {
+            node: Some(node_with(|config| config.seccomp_default = seccomp_default)),
+            ..Around::default()
+        };
         app(&pod, &around).security.seccomp
     };
     let kind = |name: &str| json!({"seccompProfile": {"type": name}});

@@ -22,20 +22,20 @@ pub enum MemoryQos {
 }
 
 /// What is true of every pod's cgroup on this node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodRules {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PodRules<'a> {
     /// Microseconds; `None` where CPU limits are not enforced.
     pub cpu_quota_period: Option<i64>,
     /// `podPidsLimit`, if it limits anything.
     pub pids_limit: Option<i64>,
     /// Sizes of huge pages the kernel has, in its own words: `2MB`.
-    pub hugepage_sizes: Vec<String>,
+    pub hugepage_sizes: &'a [String],
     pub memory_qos: MemoryQos,
 }
 
 /// The numbers for the cgroup that holds all containers of the pod.
 #[must_use]
-pub fn compute_pod_numbers(pod: &Pod, rules: &PodRules) -> CgroupNumbers {
+pub fn compute_pod_numbers(pod: &Pod, rules: &PodRules<'_>) -> CgroupNumbers {
     let requests = pod_requests(pod);
     let requested = |name: &str| requests.get(name).copied().unwrap_or(Amount::ZERO);
     let limits = |name: &str| pod_limit(pod, name);
@@ -57,7 +57,7 @@ pub fn compute_pod_numbers(pod: &Pod, rules: &PodRules) -> CgroupNumbers {
         memory_min: memory.filter(|_| is_reserved && class == QosClass::Guaranteed),
         memory_low: memory.filter(|_| is_reserved && class == QosClass::Burstable),
         pids_limit: rules.pids_limit,
-        hugepage_limits: hugepage_limits(&requests, &rules.hugepage_sizes),
+        hugepage_limits: hugepage_limits(&requests, rules.hugepage_sizes),
     }
 }
 

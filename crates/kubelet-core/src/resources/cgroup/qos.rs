@@ -1,6 +1,7 @@
 //! The numbers of the QoS cgroups, from all pods that have a place on the node (docs/behaviour/resources-and-qos.md): a QoS
 //! cgroup as a whole weighs what its pods request, so that those without requests get what is left and no more.
 
+use config::{Features, KubeletConfiguration};
 use model::{Amount, QosClass};
 
 use super::numbers::{CgroupNumbers, UNBOUNDED_HUGEPAGES};
@@ -9,9 +10,9 @@ use crate::resources::allocations::Allocation;
 use crate::resources::cgroup::convert::{MIN_SHARES, cpu_shares};
 
 /// What is true of the QoS cgroups of this node.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct QosCgroupRules {
-    pub hugepage_sizes: Vec<String>,
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct QosCgroupRules<'a> {
+    pub hugepage_sizes: &'a [String],
     pub memory_qos: MemoryQos,
     /// `qosReserved`: how much of what better classes request is kept from the others, and what pods may use together.
     pub memory_reserve: Option<MemoryReserve>,
@@ -21,6 +22,16 @@ pub struct QosCgroupRules {
 pub struct MemoryReserve {
     pub percent: i64,
     pub allocatable_bytes: i64,
+}
+
+impl MemoryReserve {
+    /// `qosReserved` for memory, where its gate is on. Validation has checked the percentage.
+    #[must_use]
+    pub fn of(config: &KubeletConfiguration, features: Features, allocatable_bytes: u64) -> Option<Self> {
+        let share = config.qos_reserved.get("memory").filter(|_| features.qos_reserved)?;
+        let percent = share.strip_suffix('%')?.parse().ok()?;
+        Some(Self { percent, allocatable_bytes: i64::try_from(allocatable_bytes).unwrap_or(i64::MAX) })
+    }
 }
 
 /// The cgroups that change with the pods on the node.
@@ -52,7 +63,7 @@ impl Requested {
 #[must_use]
 pub fn compute_qos_cgroups<'a>(
     held: impl IntoIterator<Item = Allocation<'a>>,
-    rules: &QosCgroupRules,
+    rules: &QosCgroupRules<'_>,
 ) -> QosCgroupNumbers {
     let (mut guaranteed, mut burstable) = (Requested::default(), Requested::default());
     for held in held {

@@ -93,11 +93,11 @@ fn what_others_made_is_named_as_they_named_it() {
     assert_eq!(name(CgroupDriver::Systemd, "/system.slice/kubelet.service"), "/system.slice/kubelet.service");
 }
 
-fn rules() -> PodRules {
+fn rules() -> PodRules<'static> {
     PodRules {
         cpu_quota_period: Some(100_000),
         pids_limit: None,
-        hugepage_sizes: Vec::new(),
+        hugepage_sizes: &[],
         memory_qos: MemoryQos::Off,
     }
 }
@@ -254,7 +254,8 @@ fn huge_pages_are_limited_to_what_the_pod_asks_for() {
     let limits = json!({"memory": "64Mi", "hugepages-2Mi": "4Mi"});
     let pod =
         pod(json!({"containers": [container(json!({}), limits.clone()), container(json!({}), limits)]}));
-    let rules = PodRules { hugepage_sizes: vec!["2MB".to_owned(), "1GB".to_owned()], ..rules() };
+    let sizes = ["2MB".to_owned(), "1GB".to_owned()];
+    let rules = PodRules { hugepage_sizes: &sizes, ..rules() };
     let numbers = compute_pod_numbers(&pod, &rules);
     check(
         &CgroupNumbers { hugepage_limits: numbers.hugepage_limits, ..CgroupNumbers::default() },
@@ -300,7 +301,7 @@ fn pods_of_each_class() -> Vec<Pod> {
 fn qos_cgroup_weight_is_that_of_its_pods_requests() {
     let pods = pods_of_each_class();
     let rules = QosCgroupRules {
-        hugepage_sizes: vec!["2MB".into()],
+        hugepage_sizes: &["2MB".to_owned()],
         memory_qos: MemoryQos::Off,
         memory_reserve: None,
     };
@@ -323,7 +324,7 @@ fn what_better_classes_request_is_kept_from_the_others() {
     let mebi = |n: i64| n << 20;
     let reserve = |percent| {
         let rules = QosCgroupRules {
-            hugepage_sizes: Vec::new(),
+            hugepage_sizes: &[],
             memory_qos: MemoryQos::Off,
             memory_reserve: Some(MemoryReserve { percent, allocatable_bytes: mebi(1000) }),
         };
@@ -333,11 +334,8 @@ fn what_better_classes_request_is_kept_from_the_others() {
     assert_eq!(reserve(100), (mebi(900), mebi(700)));
     assert_eq!(reserve(50), (mebi(950), mebi(850)));
     assert_eq!(reserve(0), (mebi(1000), mebi(1000)));
-    let rules = QosCgroupRules {
-        hugepage_sizes: Vec::new(),
-        memory_qos: MemoryQos::Reservation,
-        memory_reserve: None,
-    };
+    let rules =
+        QosCgroupRules { hugepage_sizes: &[], memory_qos: MemoryQos::Reservation, memory_reserve: None };
     let qos = compute_qos_cgroups(pods_of_each_class().iter().map(Allocation::whole), &rules);
     assert_eq!((qos.all_pods.memory_min, qos.all_pods.memory_low), (Some(mebi(100)), Some(mebi(200))));
     assert_eq!((qos.burstable.memory_min, qos.burstable.memory_low), (None, Some(mebi(200))));

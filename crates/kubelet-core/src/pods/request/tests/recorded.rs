@@ -23,7 +23,6 @@ fn recording_node() -> NodeFacts {
         thermal_throttle_paths: Vec::new(),
         selinux_enabled: false,
         cgroup_v2: false,
-        single_process_oom_kill: true,
         hugepage_sizes: vec!["2MB".to_owned(), "1GB".to_owned()],
         ..node()
     }

@@ -110,7 +110,8 @@ fn resource_config_for_pod_with_memory_qos_table() {
 
 #[test]
 fn huge_page_limits_table() {
-    let rules = PodRules { hugepage_sizes: vec!["2MB".to_owned(), "4MB".to_owned()], ..rules() };
+    let sizes = ["2MB".to_owned(), "4MB".to_owned()];
+    let rules = PodRules { hugepage_sizes: &sizes, ..rules() };
     for (name, requests, expected) in [
         ("no valid hugepages", json!({"2Mi": "128"}), [0, 0]),
         ("2Mi only", json!({"hugepages-2Mi": "128"}), [128, 0]),
