@@ -1,7 +1,7 @@
 //! `CredentialProviderConfig`: which programs know credentials for which images (`--image-credential-provider-config`).
 //!
-//! Owns the shape, what is allowed, and the reading of one file or a directory of them. Never runs a program, nor looks
-//! whether one is there.
+//! Owns the fields, their validation, and reading one file or a directory of them. Never runs a program, and does not check
+//! whether it exists.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ use crate::{document, gates::FeatureGates};
 const FILE_VERSIONS: [&str; 3] =
     ["kubelet.config.k8s.io/v1", "kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"];
 const FILE_KIND: &str = "CredentialProviderConfig";
-/// Versions in which a program is asked.
+/// Versions of the API between the kubelet and a program.
 const CALL_VERSIONS: [&str; 3] = [
     "credentialprovider.kubelet.k8s.io/v1",
     "credentialprovider.kubelet.k8s.io/v1beta1",
@@ -33,21 +33,21 @@ const TOKEN_GATE: &str = "KubeletServiceAccountTokenForCredentialProviders";
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CredentialProviders {
     pub providers: Vec<CredentialProvider>,
-    /// Tells one configuration from another: `sha256:<hex>`. Empty without a configuration.
+    /// Of all files: `sha256:<hex>`. Empty without a configuration.
     pub hash: String,
 }
 
-/// A program that is asked for credentials.
+/// A credential provider plugin.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct CredentialProvider {
-    /// Of the program, below `--image-credential-provider-bin-dir`.
+    /// The file name of the program in `--image-credential-provider-bin-dir`.
     pub name: String,
     /// `host[:port][/path]`, with `*` in the host's labels.
     pub match_images: Vec<String>,
-    /// Where the program does not say how long.
+    /// How long a response is cached that does not specify it.
     pub default_cache_duration: GoDuration,
-    /// In which version it is asked.
+    /// The version of its requests and responses.
     pub api_version: String,
     #[serde(default)]
     pub args: Vec<String>,
@@ -65,7 +65,7 @@ pub struct ProviderVariable {
     pub value: String,
 }
 
-/// The program is told who the pod is.
+/// The program gets a token of the pod's service account.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct TokenAttributes {
@@ -79,12 +79,12 @@ pub struct TokenAttributes {
     pub optional_service_account_annotation_keys: Vec<String>,
 }
 
-/// For whom the answer for one token is good.
+/// What a response to a request with a token is cached for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 pub enum TokenCacheType {
-    /// That very token.
+    /// The token.
     Token,
-    /// Every token of the same service account.
+    /// All tokens of the same service account.
     ServiceAccount,
 }
 
@@ -107,7 +107,7 @@ pub(crate) fn read(
                         |problem: String| errors.push(ConfigError::Document { path: path.clone(), problem });
                     check(&provider, gates, &mut wrong);
                     if found.providers.iter().any(|known| known.name == provider.name) {
-                        wrong(format!("provider {:?} is there twice: names must be unique", provider.name));
+                        wrong(format!("provider {:?} is duplicated: names must be unique", provider.name));
                     }
                     found.providers.push(provider);
                 }
@@ -145,7 +145,7 @@ fn providers(text: &str, path: &Path) -> Result<Vec<CredentialProvider>, ConfigE
     let (tree, duplicates) = document::plain_tree(text).map_err(wrong)?;
     let mut errors = ConfigErrors::default();
     for field in duplicates {
-        errors.push(wrong(format!("field {field:?} is there twice")));
+        errors.push(wrong(format!("field {field:?} is duplicated")));
     }
     let Value::Object(mut fields) = tree else {
         return Err(wrong(format!("the file must hold a {FILE_KIND} of {}", FILE_VERSIONS[0])).into());
@@ -201,7 +201,7 @@ fn check(provider: &CredentialProvider, gates: &FeatureGates, wrong: &mut dyn Fn
         wrong(format!("defaultCacheDuration is {}, but must be 0s or more", provider.default_cache_duration));
     }
     for variable in provider.env.iter().filter(|v| v.name.is_empty() || v.name.contains(['=', '\0'])) {
-        wrong(format!("env has {:?}, which is no name of a variable", variable.name));
+        wrong(format!("env has {:?}, which is not the name of a variable", variable.name));
     }
     if let Some(attributes) = &provider.token_attributes {
         check_attributes(provider, attributes, gates, &mut wrong);
@@ -239,7 +239,7 @@ fn check_attributes(
             ));
         }
         if !seen.insert(key) {
-            wrong(format!("tokenAttributes: annotation key {key:?} is there twice, and must be once"));
+            wrong(format!("tokenAttributes: annotation key {key:?} is duplicated"));
         }
     }
 }
@@ -255,7 +255,7 @@ fn is_pattern(pattern: &str) -> bool {
 }
 
 impl CredentialProvider {
-    /// The variables the program gets on top of ours.
+    /// The environment variables of the program, in addition to those of the kubelet.
     #[must_use]
     pub fn variables(&self) -> BTreeMap<&str, &str> {
         self.env.iter().map(|variable| (variable.name.as_str(), variable.value.as_str())).collect()

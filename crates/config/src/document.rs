@@ -1,6 +1,6 @@
-//! One configuration document: text in, tree out, with everything wrong or odd about it named.
+//! One configuration document: parses its text to a tree, and reports every error and warning in it.
 //!
-//! Owns `kind`/`apiVersion`, unknown and duplicate fields, wrong types, relative paths. Never merges documents.
+//! Owns `kind` and `apiVersion`, unknown and duplicate fields, wrong types, relative paths. Never merges documents.
 
 use std::path::Path;
 
@@ -11,7 +11,7 @@ use crate::kubeletconfig::parts::ITEM_FIELDS;
 use crate::kubeletconfig::{API_VERSION, KIND, KubeletConfiguration};
 use crate::tree;
 
-/// A document whose known fields have the right types. `null` values are kept: in a drop-in they take away.
+/// A document whose known fields have the right types. `null` values are kept: in a drop-in they remove a value.
 #[derive(Debug)]
 pub(crate) struct Document {
     pub(crate) tree: Value,
@@ -32,7 +32,7 @@ const PATH_FIELDS: [&str; 7] = [
 /// Reads a document that came from `path`.
 ///
 /// # Errors
-/// It is empty, no YAML or JSON, of another kind, or has fields of a wrong type: all of these are named.
+/// It is empty, not YAML or JSON, of another kind, or has fields of a wrong type; each of them is reported.
 pub(crate) fn read(text: &str, path: &Path) -> Result<Document, ConfigErrors> {
     let wrong =
         |problem: String| ConfigErrors::from(ConfigError::Document { path: path.to_owned(), problem });
@@ -65,7 +65,7 @@ pub(crate) fn read(text: &str, path: &Path) -> Result<Document, ConfigErrors> {
     Ok(Document { tree, warnings })
 }
 
-/// Keys that come twice are no error: the last one counts, with a warning.
+/// A duplicate key is no error: its last value is used, with a warning.
 fn parse(text: &str, path: &Path, warnings: &mut Vec<String>) -> Result<Value, String> {
     let (tree, duplicates) = plain_tree(text)?;
     let twice = |field| format!("{}: duplicate field {field:?}, the last one counts", path.display());
@@ -73,7 +73,7 @@ fn parse(text: &str, path: &Path, warnings: &mut Vec<String>) -> Result<Value, S
     Ok(tree)
 }
 
-/// YAML or JSON as a tree, and the paths of the keys that come twice. Nothing but comments is `null`.
+/// YAML or JSON as a tree, and the paths of the duplicate keys. A document without content is `null`.
 pub(crate) fn plain_tree(text: &str) -> Result<(Value, Vec<String>), String> {
     yaml::read_json(text)
         .map_err(|problem| format!("not valid {}: {}", yaml::format_of(text), problem.with_place()))
@@ -85,7 +85,7 @@ fn drop_unknown(tree: &mut Value, shape: &Value) -> Vec<String> {
         .map(|(path, _)| path)
         .filter(|path| tree::get(shape, path).is_none() && !path.is_empty())
         .collect();
-    // A key with a dot in it cannot be told from a path; it is then only named, and ignored when decoded.
+    // A key with a dot looks like a path: it is reported here, and ignored when the tree is decoded.
     unknown.iter().for_each(|path| tree::remove(tree, path));
     let mut found = unknown;
     for (list, known) in ITEM_FIELDS {
@@ -99,7 +99,7 @@ fn drop_unknown(tree: &mut Value, shape: &Value) -> Vec<String> {
     found
 }
 
-/// Decodes every field on its own, so that each wrong one is named, not only the first.
+/// Decodes every field separately, so that each error is reported and not only the first.
 fn check_types(tree: &Value, shape: &Value, path: &Path) -> Result<(), ConfigErrors> {
     let mut plain = tree.clone();
     tree::drop_nulls(&mut plain);
@@ -122,7 +122,7 @@ fn wrong_types(field: String, value: &Value, shape: &Value) -> Vec<(String, Stri
     if items && value.as_array().is_some_and(|items| !items.iter().all(Value::is_object)) {
         return vec![(field, "every item must have fields of its own".to_owned())];
     }
-    // The entries of a free-form map one by one, each under its own name.
+    // Each entry of a free-form map, under its own name.
     let entries: Vec<(String, Value)> = match value.as_object().filter(|entries| !entries.is_empty()) {
         Some(entries) => {
             let alone = |(key, value): (&String, &Value)| {
@@ -142,11 +142,11 @@ fn wrong_type(field: &str, value: Value) -> Option<String> {
     let mut alone = tree::empty();
     tree::set(&mut alone, field, value);
     let error = serde_json::from_value::<KubeletConfiguration>(alone).err()?;
-    Some(plain_words(error.to_string()))
+    Some(describe_types(error.to_string()))
 }
 
-/// serde names types in Rust's words; the user gets ours.
-fn plain_words(mut problem: String) -> String {
+/// Replaces serde's names of Rust types.
+fn describe_types(mut problem: String) -> String {
     for (rust, ours) in [
         ("expected i32", "expected a whole number from -2147483648 to 2147483647"),
         ("expected i64", "expected a whole number"),
@@ -154,7 +154,7 @@ fn plain_words(mut problem: String) -> String {
         ("expected f64", "expected a number"),
         ("expected a sequence", "expected a list"),
         ("expected a map", "expected names with values"),
-        ("expected a string", "expected a text (put it in quotes)"),
+        ("expected a string", "expected a string (put it in quotes)"),
         ("expected a boolean", "expected true or false"),
     ] {
         if let Some(start) = problem.strip_suffix(rust) {

@@ -58,14 +58,14 @@ impl GoDuration {
         self.nanos == 0
     }
 
-    /// As the standard library's type, which knows no negative time: those become zero.
+    /// As the standard library's type. Negative durations become zero.
     #[must_use]
     pub fn as_std(self) -> Duration {
         Duration::from_nanos(u64::try_from(self.nanos).unwrap_or(0))
     }
 }
 
-/// Longer than 292 years reads as that.
+/// Durations above 292 years become 292 years.
 impl From<Duration> for GoDuration {
     fn from(duration: Duration) -> Self {
         Self::from_nanos(i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX))
@@ -107,7 +107,7 @@ fn parse_nanos(text: &str) -> Option<i64> {
     i64::try_from(if negative { -total } else { total }).ok()
 }
 
-/// One number with its unit from the front of `text`; what is left comes back with it.
+/// The first number with its unit, and the rest of `text`.
 fn parse_term(text: &str) -> Option<(i128, &str)> {
     let number_end = text.find(|c: char| !c.is_ascii_digit() && c != '.')?;
     let (number, rest) = text.split_at(number_end);
@@ -119,7 +119,7 @@ fn parse_term(text: &str) -> Option<(i128, &str)> {
         return None;
     }
     let whole: i128 = if whole.is_empty() { 0 } else { whole.parse().ok()? };
-    // Nothing beyond a nanosecond can count: 1h has 13 digits of nanoseconds, so 15 digits of fraction are plenty.
+    // Digits below a nanosecond are ignored: 1h has 13 digits of nanoseconds, so 15 digits of fraction are enough.
     let fraction = &fraction[..fraction.len().min(15)];
     let power = 10_i128.pow(u32::try_from(fraction.len()).ok()?);
     let fraction: i128 = if fraction.is_empty() { 0 } else { fraction.parse().ok()? };

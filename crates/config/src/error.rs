@@ -1,9 +1,9 @@
-//! Everything that can be wrong with flags and configuration. Owns the words the user sees; never prints them.
+//! The errors of flags and configuration, and their messages. Prints nothing.
 
 use std::fmt;
 use std::path::PathBuf;
 
-/// One problem, complete in itself: it names the flag or field, the value, and what is allowed.
+/// One problem: the flag or field, its value, and the values that are allowed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConfigError {
@@ -11,7 +11,7 @@ pub enum ConfigError {
     UnknownCommand { argument: String },
     #[error("unknown flag: {flag}{hint}")]
     UnknownFlag { flag: String, hint: String },
-    #[error("unknown flag: --{flag}: it is gone by Kubernetes 1.36; {instead}")]
+    #[error("unknown flag: --{flag} was removed from Kubernetes; {instead}")]
     GoneFlag { flag: String, instead: &'static str },
     #[error("flag needs an argument: --{flag} takes {expected}")]
     MissingValue { flag: &'static str, expected: &'static str },
@@ -31,8 +31,8 @@ pub enum ConfigError {
     Gate(#[from] crate::gates::GateError),
 }
 
-/// All problems found, one per line when shown, and the warnings that were found with them, which are not shown. Has errors
-/// when it comes back as an error.
+/// All problems, displayed one per line, and the warnings that were found before them, which are not displayed. It has at
+/// least one error when it is returned as an error.
 #[derive(Debug, Default)]
 pub struct ConfigErrors {
     pub errors: Vec<ConfigError>,
@@ -49,7 +49,7 @@ impl ConfigErrors {
         self.warnings.extend(other.warnings);
     }
 
-    /// The same errors, with warnings that came before theirs.
+    /// The same errors, with earlier warnings before theirs.
     pub(crate) fn after(mut self, mut warnings: Vec<String>) -> Self {
         warnings.append(&mut self.warnings);
         Self { warnings, ..self }

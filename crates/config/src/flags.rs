@@ -1,7 +1,7 @@
 //! The command line: one table of flags, a parser in the manner of pflag, and the help text made from the table.
 //!
-//! Owns names, types, topics and words of all flags, and the ones that are gone. Never reads a file and never decides
-//! what a setting does.
+//! Owns names, types, topics and descriptions of all flags, and the removed ones. Never reads a file and never decides what
+//! a setting does.
 
 mod gone;
 mod help;
@@ -26,7 +26,7 @@ pub struct Flag {
     pub help: &'static str,
 }
 
-/// What a flag's value looks like.
+/// The type of a flag's value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Bool,
@@ -37,13 +37,13 @@ pub enum Kind {
     Level,
     Duration,
     Ip,
-    /// `a,b`; more than once adds.
+    /// `a,b`; a repeated flag adds to the list.
     List,
-    /// `key=value,…`; more than once adds.
+    /// `key=value,…`; a repeated flag adds to the map.
     Map,
     /// `signal<threshold,…`.
     Thresholds,
-    /// `Name:value,…`, a name may come again.
+    /// `Name:value,…`; a name may be repeated.
     Headers,
     /// `Gate=true,…`.
     Gates,
@@ -58,7 +58,7 @@ pub enum Kind {
     Version,
 }
 
-/// The heading a flag stands under in the help text.
+/// The heading of a flag in the help text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Topic {
     Configuration,
@@ -76,7 +76,7 @@ pub enum Topic {
     Global,
 }
 
-/// Where a flag's value goes.
+/// What a flag sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     /// A field of [`crate::KubeletConfiguration`], as dotted wire names; not deprecated.
@@ -87,14 +87,14 @@ pub enum Target {
     Node(&'static str),
     /// The same, but deprecated.
     OldNode(&'static str),
-    /// Taken without effect, for command lines that still carry it.
+    /// Accepted without effect, for command lines that still have it.
     Ignored,
-    /// Asks for something other than running.
+    /// Requests something other than running the kubelet.
     Ask,
 }
 
 impl Flag {
-    /// The configuration field this flag mirrors, as dotted wire names.
+    /// The configuration field that this flag sets, as dotted wire names.
     #[must_use]
     pub const fn field(&self) -> Option<&'static str> {
         match self.target {
@@ -103,7 +103,7 @@ impl Flag {
         }
     }
 
-    /// The line shown when a deprecated flag is used.
+    /// The warning if the flag is deprecated.
     #[must_use]
     pub fn deprecation(&self) -> Option<String> {
         let name = self.name;
@@ -121,12 +121,12 @@ impl Flag {
 }
 
 impl Kind {
-    /// What is allowed, in words that follow "takes" or "must be".
+    /// The allowed values, for messages with "takes" or "must be".
     #[must_use]
     pub const fn expected(self) -> &'static str {
         match self {
             Self::Bool => "true or false",
-            Self::Text => "a text",
+            Self::Text => "a string",
             Self::Int32 => "a whole number from -2147483648 to 2147483647",
             Self::Int64 => "a whole number",
             Self::Level => "a whole number of 0 or more",
@@ -148,14 +148,14 @@ impl Kind {
     }
 }
 
-/// The flag of that name; `_` counts as `-`.
+/// The flag of that name; `_` is read as `-`.
 #[must_use]
 pub fn find(name: &str) -> Option<&'static Flag> {
     let name = name.replace('_', "-");
     FLAGS.iter().find(|flag| flag.name == name)
 }
 
-/// The flag that mirrors a configuration field.
+/// The flag that sets a configuration field.
 #[must_use]
 pub fn mirroring(field: &str) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.field() == Some(field))

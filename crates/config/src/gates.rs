@@ -1,7 +1,7 @@
 //! Feature gates: which there are, whether they are on, and what the user may change.
 //!
-//! Owns the table of names and the rules for setting them. Never decides what a gate does: rooms read the field of
-//! [`Features`] that they are handed.
+//! Owns the table of names and the rules for setting them. Never decides what a gate does: the crates read the fields of
+//! [`Features`].
 
 mod features;
 mod table;
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 pub use features::Features;
 pub use table::GATES;
 
-/// How far a feature has come.
+/// The stage of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
     Alpha,
@@ -30,7 +30,7 @@ pub struct Gate {
     pub locked: bool,
 }
 
-/// A setting that cannot be.
+/// A value that a gate cannot have.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum GateError {
     #[error("unrecognized feature gate: {name}{hint}")]
@@ -47,10 +47,10 @@ pub struct FeatureGates {
 }
 
 impl FeatureGates {
-    /// Applies what the user set. Comes back with a warning line per deprecated or generally available gate that was
-    /// set, and with every error there is.
+    /// Applies what the user set. Returns it with a warning for each deprecated or generally available gate that was
+    /// set, and with all errors.
     ///
-    /// `AllAlpha` and `AllBeta` act first, whatever the order, so that a single gate can be taken out of them.
+    /// `AllAlpha` and `AllBeta` are applied first, so that the setting of a single gate overrides them.
     #[must_use]
     pub fn resolve(wanted: &BTreeMap<String, bool>) -> (Self, Vec<String>, Vec<GateError>) {
         let mut changed = BTreeMap::new();
@@ -79,7 +79,7 @@ impl FeatureGates {
         (Self { changed }, warnings, errors)
     }
 
-    /// Whether the feature is on. A name that no version knows is off.
+    /// Whether the feature is on. An unknown gate is off.
     #[must_use]
     pub fn enabled(&self, name: &str) -> bool {
         self.changed.get(name).copied().unwrap_or_else(|| find(name).is_some_and(|gate| gate.default))

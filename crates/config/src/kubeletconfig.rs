@@ -109,7 +109,7 @@ configuration! {
         system_cgroups, "systemCgroups": String = String::new();
         cgroup_root, "cgroupRoot": String = String::new();
         cgroups_per_qos, "cgroupsPerQOS": bool = true;
-        /// The runtime's own answer overrides this.
+        /// The driver that the runtime reports overrides this.
         cgroup_driver, "cgroupDriver": String = "cgroupfs".to_owned();
         cpu_manager_policy, "cpuManagerPolicy": String = "none".to_owned();
         /// Unset: true on cgroup v1, false on v2; see [`crate::MachineFacts`].
@@ -143,7 +143,7 @@ configuration! {
         /// Unset means no limit.
         #[serde(skip_serializing_if = "Option::is_none")]
         max_parallel_image_pulls, "maxParallelImagePulls": Option<i32> = None;
-        /// Filled with the five usual thresholds when a configuration file is given and does not set it.
+        /// If a configuration file does not set it, the five default thresholds.
         eviction_hard, "evictionHard": Texts = Texts::new();
         eviction_soft, "evictionSoft": Texts = Texts::new();
         eviction_soft_grace_period, "evictionSoftGracePeriod": Texts = Texts::new();
@@ -203,7 +203,7 @@ configuration! {
 }
 
 impl KubeletConfiguration {
-    /// One value with every optional part present: its JSON form shows all field names there are.
+    /// A value with every optional part present: its JSON form has all field names.
     pub(crate) fn shape() -> Value {
         let full = Self {
             single_process_oom_kill: Some(false),
@@ -217,11 +217,11 @@ impl KubeletConfiguration {
     /// `containerLogMaxSize` in bytes.
     #[must_use]
     pub fn container_log_max_bytes(&self) -> i64 {
-        // Checked by validation; an unreadable size can only come from a value built by hand, and falls back to 10Mi.
+        // Validation has checked it; only tests can have an invalid size, which is 10Mi.
         model::Amount::parse(&self.container_log_max_size).map_or(10 << 20, model::Amount::units)
     }
 
-    /// `memoryThrottlingFactor` in millionths, so that it can be reckoned with in whole bytes.
+    /// `memoryThrottlingFactor` in millionths, for arithmetic in whole bytes.
     #[must_use]
     #[expect(
         clippy::cast_possible_truncation,
@@ -232,7 +232,7 @@ impl KubeletConfiguration {
         (self.memory_throttling_factor * 1e6).round().clamp(0.0, 1e6) as u32
     }
 
-    /// Where images are pulled: the image service if it has an endpoint of its own, else the runtime.
+    /// The endpoint for images: `imageServiceEndpoint`, or that of the runtime.
     #[must_use]
     pub fn image_endpoint(&self) -> &str {
         if self.image_service_endpoint.is_empty() {
@@ -242,7 +242,7 @@ impl KubeletConfiguration {
         }
     }
 
-    /// `evictionHard`, with the signals it leaves out taken from the defaults if `mergeDefaultEvictionSettings` asks so.
+    /// `evictionHard`, with the default thresholds of the missing signals if `mergeDefaultEvictionSettings` is true.
     #[must_use]
     pub fn effective_eviction_hard(&self) -> BTreeMap<String, String> {
         let mut thresholds =
@@ -251,8 +251,8 @@ impl KubeletConfiguration {
         thresholds
     }
 
-    /// The name servers of `clusterDNS`. As in the Go kubelet, IPv4 addresses may have leading zeros, and what is no address
-    /// is left out.
+    /// The name servers of `clusterDNS`. As in the Go kubelet, IPv4 addresses may have leading zeros, and entries that are no
+    /// addresses are left out.
     pub fn cluster_dns_ips(&self) -> impl Iterator<Item = IpAddr> {
         self.cluster_dns.iter().filter_map(|server| parse_ip(server))
     }
@@ -290,7 +290,7 @@ fn parse_ip(text: &str) -> Option<IpAddr> {
     plain.join(".").parse().ok()
 }
 
-/// Numbers and booleans that say nothing where they are zero or false; of the others, zero is a choice.
+/// Numbers and booleans whose zero value means "not set"; for the others, zero is a value.
 const ZERO_IS_UNSET: [&str; 17] = [
     "enableContentionProfiling",
     "eventBurst",
@@ -310,9 +310,9 @@ const ZERO_IS_UNSET: [&str; 17] = [
     "serverTLSBootstrap",
     "splitStream",
 ];
-/// Texts that are shown even where they are empty.
+/// Strings that are shown even if they are empty.
 const SHOWN_EMPTY: [&str; 2] = ["containerRuntimeEndpoint", "resolvConf"];
-/// Objects with fields of their own, which are shown even where none of them is set; the others are maps.
+/// Structs, which are shown even if no field of them is set; the other objects are maps.
 const STRUCTS: [&str; 8] = [
     "anonymous",
     "authentication",

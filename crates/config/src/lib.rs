@@ -1,13 +1,13 @@
 //! Flags, KubeletConfiguration v1beta1, drop-ins, defaults, validation and feature gates, resolved to one value.
 //!
-//! The way through: [`from_args`] parses the command line (`flags`), reads the file and drop-ins (`load`, `document`),
-//! lays them over each other (`resolve`, `tree`), decodes the outcome ([`KubeletConfiguration`]), settles feature gates
-//! ([`FeatureGates`]) and checks everything (`validate`). What comes out, [`Resolved`], is complete and never changes.
+//! [`from_args`] parses the command line (`flags`), reads the file and drop-ins (`load`, `document`), merges them
+//! (`resolve`, `tree`), decodes the result ([`KubeletConfiguration`]), resolves feature gates ([`FeatureGates`]) and validates
+//! everything (`validate`). The result, [`Resolved`], is complete and never changes.
 //!
 //! Architecture invariants:
-//! - only `load` touches the disk, and only behind the [`Files`] trait; nothing here logs or prints;
-//! - problems are collected and come back together, each naming the setting, its value and what is allowed;
-//! - flags, fields and gates are tables: names stand in one place.
+//! - only `load` reads the disk, behind the [`Files`] trait; nothing logs or prints;
+//! - errors are collected and returned together, each with the setting, its value and what is allowed;
+//! - flags, fields and gates are tables: each name is written once.
 #![forbid(unsafe_code)]
 
 mod credential_providers;

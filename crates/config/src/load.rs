@@ -1,9 +1,9 @@
-//! The only place that touches the disk: reading the configuration file and finding drop-ins.
+//! Reads the configuration file and finds drop-ins. Nothing else in this crate reads the disk.
 
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// What configuration needs from the file system. Tests answer from memory.
+/// What the configuration needs from the file system. Tests have files in memory.
 pub trait Files {
     /// The whole file as text.
     ///
@@ -26,7 +26,7 @@ pub trait Files {
     /// The directory that relative paths on the command line start from.
     ///
     /// # Errors
-    /// The current directory is gone or unreadable.
+    /// The current directory was removed or is unreadable.
     fn current_dir(&self) -> io::Result<PathBuf>;
 }
 
@@ -45,7 +45,7 @@ impl Files for Disk {
         while let Some(dir) = open.pop() {
             for entry in std::fs::read_dir(&dir)? {
                 let entry = entry?;
-                // A symbolic link to a directory is not followed: it could lead round in a circle.
+                // A symbolic link to a directory is not followed, because it could be part of a loop.
                 if entry.file_type()?.is_dir() {
                     open.push(entry.path());
                 } else if entry.path().extension().is_some_and(|ending| ending == "conf") {
@@ -63,7 +63,7 @@ impl Files for Disk {
         }
         let entries = std::fs::read_dir(dir)?.map(|entry| entry.map(|entry| entry.path()));
         let mut found = entries.collect::<io::Result<Vec<PathBuf>>>()?;
-        // Behind a link there may be a file: whole directories of them are mounted that way.
+        // Symbolic links to files are followed: the files of a mounted ConfigMap are links.
         found.retain(|path| path.is_file());
         found.sort();
         Ok(Some(found))

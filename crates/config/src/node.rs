@@ -1,4 +1,4 @@
-//! Settings that only the command line has, and what can be said about the node's name and labels. Pure.
+//! Settings that only the command line has, and the rules for the name, addresses and labels of the node. Pure.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use crate::error::{ConfigError, ConfigErrors};
 use crate::kubeletconfig::configuration;
 
 configuration! {
-    /// The typed outcome of the flags without a configuration field.
+    /// The flags that have no field in the configuration file.
     NodeFlags {
         config, "config": String = String::new();
         config_dir, "configDir": String = String::new();
@@ -16,7 +16,7 @@ configuration! {
         kubeconfig, "kubeconfig": String = String::new();
         bootstrap_kubeconfig, "bootstrapKubeconfig": String = String::new();
         hostname_override, "hostnameOverride": String = String::new();
-        /// As given; [`NodeFlags::node_ips`] reads it.
+        /// As given; [`NodeFlags::node_ips`] parses it.
         node_ip, "nodeIp": String = String::new();
         root_dir, "rootDir": String = "/var/lib/kubelet".to_owned();
         cert_dir, "certDir": String = "/var/lib/kubelet/pki".to_owned();
@@ -41,25 +41,25 @@ configuration! {
 }
 
 impl NodeFlags {
-    /// No API server: pods come from static manifests only.
+    /// Standalone mode: without an API server, only static pods run.
     #[must_use]
     pub fn standalone(&self) -> bool {
         self.kubeconfig.is_empty()
     }
 
-    /// The addresses of `--node-ip`, in the order given. Unspecified ones (`0.0.0.0`, `::`) only choose a family.
+    /// The addresses of `--node-ip`, in the order given. Unspecified ones (`0.0.0.0`, `::`) only select a family.
     #[must_use]
     pub fn node_ips(&self) -> Vec<IpAddr> {
         self.node_ip.split(',').filter_map(|text| text.trim().parse().ok()).collect()
     }
 
-    /// The node's name: the override if there is one, else the host's; trimmed, in lower case.
+    /// The name of the node: `--hostname-override` or the host name, trimmed and in lower case.
     ///
     /// # Errors
-    /// Nothing is left, or the name is no DNS subdomain and so no name of a node.
+    /// The name is empty or not a DNS subdomain.
     pub fn node_name(&self, hostname: &str) -> Result<String, ConfigError> {
         let (given, origin) = if self.hostname_override.is_empty() {
-            (hostname, "the host's name")
+            (hostname, "the host name")
         } else {
             (self.hostname_override.as_str(), "--hostname-override")
         };
@@ -140,7 +140,7 @@ const LABELS: [&str; 11] = [
     "topology.kubernetes.io/zone",
 ];
 
-/// A kubelet may not give itself labels that the control plane trusts.
+/// A kubelet cannot set labels that the control plane trusts (NodeRestriction).
 fn may_label(key: &str) -> bool {
     let Some((domain, _)) = key.split_once('/') else { return true };
     let inside = |parent: &str| {
@@ -158,12 +158,12 @@ pub(crate) fn is_label_key(key: &str) -> bool {
 }
 
 fn is_label_value(value: &str) -> bool {
-    let edge = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
+    let is_alphanumeric = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
     let bytes = value.as_bytes();
     bytes.len() <= 63
         && bytes.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(byte))
-        && edge(bytes.first())
-        && edge(bytes.last())
+        && is_alphanumeric(bytes.first())
+        && is_alphanumeric(bytes.last())
 }
 
 /// RFC 1123 subdomain, in lower case.

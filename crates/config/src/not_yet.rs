@@ -1,12 +1,12 @@
-//! What the configuration can ask for and this build does not do yet. One table, to shrink as rooms are added.
+//! Settings that this build accepts and does not act on yet. The kubelet logs those that are set.
 
 use serde_json::Value;
 
 use crate::gates::{FeatureGates, find};
 use crate::tree;
 
-/// Fields of the configuration, as dotted wire names; a name stands for everything below it. Their defaults ask for
-/// nothing that we do not do.
+/// Fields of the configuration, as dotted wire names; a name includes all fields below it. Their defaults need nothing
+/// that this build does not do.
 const FIELDS: &[&str] = &[
     "contentType",
     "cpuManagerPolicy",
@@ -27,8 +27,7 @@ const FIELDS: &[&str] = &[
 /// Flags without a field, by name.
 const FLAGS: &[&str] = &["experimental-mounter-path", "housekeeping-interval", "max-housekeeping-interval"];
 
-/// Feature gates whose feature this build does not have, so that switching them changes nothing here. What matters to
-/// other components only is not listed.
+/// Feature gates whose feature this build does not have. Gates of other components are not listed.
 const GATES: &[&str] = &[
     "CPUManagerPolicyAlphaOptions",
     "CPUManagerPolicyBetaOptions",
@@ -67,13 +66,13 @@ const GATES: &[&str] = &[
     "WatchListClient",
 ];
 
-/// Gates of [`GATES`] that the user switched, as `featureGates.<name>`.
+/// Gates of [`GATES`] that differ from their default, as `featureGates.<name>`.
 pub(crate) fn gates(gates: &FeatureGates) -> impl Iterator<Item = String> {
     let is_switched = |name: &&&str| find(name).is_some_and(|gate| gates.enabled(name) != gate.default);
     GATES.iter().filter(is_switched).map(|name| format!("featureGates.{name}"))
 }
 
-/// Names of what the user set and does not get. `set`: the tree of what was set; `defaults`: the tree of defaults.
+/// Names of the fields of [`FIELDS`] that are set in the tree `set` and differ from the tree of defaults.
 pub(crate) fn fields(set: &Value, defaults: &Value) -> Vec<String> {
     let mut found = Vec::new();
     for name in FIELDS {
@@ -100,7 +99,7 @@ fn is_empty(value: &Value) -> bool {
     }
 }
 
-/// Whether a flag without a field is one whose feature is missing.
+/// Whether the flag is one of [`FLAGS`].
 pub(crate) fn flag(name: &str) -> bool {
     FLAGS.contains(&name)
 }

@@ -1,6 +1,6 @@
-//! From arguments and files to one value: built-in defaults, then the file, then drop-ins, then flags.
+//! Resolves arguments and files to one value: built-in defaults, then the file, then drop-ins, then flags.
 //!
-//! Owns precedence. Never judges values (that is `validate`) and reads files only through [`Files`].
+//! Owns precedence. Values are checked in `validate`, and files are read only through [`Files`].
 
 use std::path::Path;
 
@@ -17,11 +17,11 @@ use crate::{
     validate,
 };
 
-/// What a command line asks for.
+/// What a command line requests.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Invocation {
     Run(Box<Resolved>),
-    /// `raw`: with all there is to say about the build, rather than [`version_line`].
+    /// `raw`: all build information, and not [`version_line`].
     Version {
         raw: bool,
     },
@@ -29,7 +29,7 @@ pub enum Invocation {
     Help(String),
 }
 
-/// The settings the rest of the kubelet is handed: complete, valid, and never changed afterwards.
+/// The resolved configuration: complete, valid, and never changed afterwards.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Resolved {
     /// Every default is filled in.
@@ -39,11 +39,11 @@ pub struct Resolved {
     pub credential_providers: CredentialProviders,
     /// Lines to log once at the start.
     pub warnings: Vec<String>,
-    /// Names of settings the user made that this build does not act on yet; see [`Resolved::not_yet_warning`].
+    /// Names of settings that were set and that this build does not act on yet; see [`Resolved::not_yet_warning`].
     pub not_yet: Vec<String>,
 }
 
-/// The Kubernetes release whose behaviour is kept.
+/// The Kubernetes release that this kubelet is compatible with.
 pub const KUBERNETES_VERSION: &str = "v1.36.2";
 
 /// What `--version` prints.
@@ -53,14 +53,14 @@ pub fn version_line() -> String {
 }
 
 impl Resolved {
-    /// One line that names everything the user set and does not get; `None` if there is nothing.
+    /// One line with all settings that were set and that this build does not act on yet; `None` if there are none.
     #[must_use]
     pub fn not_yet_warning(&self) -> Option<String> {
         let names = self.not_yet.join(", ");
         (!names.is_empty()).then(|| format!("This build does not act on these settings yet: {names}"))
     }
 
-    /// What only the machine can tell. Comes back with warning lines.
+    /// Checks the settings that depend on the machine. Returns warnings.
     ///
     /// # Errors
     /// Every setting that this machine does not allow.
@@ -83,17 +83,16 @@ impl Resolved {
     /// The node's name on a host called `hostname`; see [`NodeFlags::node_name`].
     ///
     /// # Errors
-    /// The name cannot be a node's.
+    /// It is not a valid name of a node.
     pub fn node_name(&self, hostname: &str) -> Result<String, ConfigError> {
         self.flags.node_name(hostname)
     }
 }
 
-/// Reads a command line (without the program's own name) and every file it points to.
+/// Reads a command line (without the program's own name) and the files that it refers to.
 ///
 /// # Errors
-/// Everything found wrong with the flags; or, if the flags are right, everything wrong with the files; or, if those can
-/// be read, every setting that is not allowed.
+/// All errors of the flags; if there are none, all errors of the files; if there are none, every invalid setting.
 pub fn from_args(args: impl Iterator<Item = String>, files: &dyn Files) -> Result<Invocation, ConfigErrors> {
     let parsed = flags::parse(args)?;
     if parsed.help {
@@ -113,7 +112,7 @@ fn resolve(parsed: &Parsed, files: &dyn Files) -> Result<Resolved, ConfigErrors>
     }
 }
 
-/// Without its warnings, which are added to `warnings` also where there are errors.
+/// Adds warnings to `warnings`, even if it fails, and not to the result.
 fn resolve_with(
     parsed: &Parsed,
     files: &dyn Files,
@@ -167,7 +166,7 @@ fn node_flags(parsed: &Parsed) -> Result<NodeFlags, ConfigErrors> {
     serde_json::from_value(tree).map_err(|error| ConfigError::Conflict { problem: error.to_string() }.into())
 }
 
-/// The file and the drop-ins merged, without what means "not set".
+/// The file and the drop-ins merged, without values that mean "not set".
 fn read_files(
     flags: &NodeFlags,
     files: &dyn Files,
@@ -214,7 +213,7 @@ fn read_file(path: &Path, files: &dyn Files) -> Result<Document, ConfigErrors> {
     document::read(&text, &absolute)
 }
 
-/// Puts a flag's value over what the files said. Feature gates are merged, all else is replaced.
+/// Applies the value of a flag to the tree. Feature gates are merged, other values are replaced.
 fn apply(tree: &mut Value, flag: &Flag, value: &Value) {
     let Some(path) = flag.field() else { return };
     if path == "featureGates" {
@@ -232,7 +231,7 @@ fn decode(tree: &Value) -> Result<KubeletConfiguration, ConfigErrors> {
 fn not_yet_names(set: &Value, base: &Value, parsed: &Parsed) -> Vec<String> {
     let mut defaults = KubeletConfiguration::shape();
     tree::merge_patch(&mut defaults, base.clone());
-    // An optional part has no default: whatever is set in it was asked for.
+    // An optional part has no default: all that is set in it differs.
     tree::remove(&mut defaults, "tracing");
     let mut names = not_yet::fields(set, &defaults);
     let flags = parsed.given.keys().filter(|name| not_yet::flag(name));

@@ -1,5 +1,5 @@
 //! Configuration as a tree of JSON values, before it becomes typed: dotted paths, merge patch, leaves.
-//! Owns the shape-free steps of precedence; knows no field names.
+//! Knows no field names.
 
 use serde_json::{Map, Value};
 
@@ -12,7 +12,7 @@ pub(crate) fn get<'a>(tree: &'a Value, path: &str) -> Option<&'a Value> {
     path.split('.').try_fold(tree, |at, step| at.get(step))
 }
 
-/// Puts a value at a dotted path. What stands in the way and is no object gives way to one.
+/// Sets the value at a dotted path. Values on the way that are no objects are replaced by objects.
 pub(crate) fn set(tree: &mut Value, path: &str, value: Value) {
     let mut at = tree;
     for step in path.split('.') {
@@ -25,7 +25,7 @@ pub(crate) fn set(tree: &mut Value, path: &str, value: Value) {
     *at = value;
 }
 
-/// Takes the value at a dotted path away.
+/// Removes the value at a dotted path.
 pub(crate) fn remove(tree: &mut Value, path: &str) {
     let (parents, last) = path.rsplit_once('.').map_or((None, path), |(up, last)| (Some(up), last));
     let steps = parents.into_iter().flat_map(|up| up.split('.'));
@@ -38,7 +38,7 @@ pub(crate) fn remove(tree: &mut Value, path: &str) {
     }
 }
 
-/// RFC 7396: objects merge key by key, `null` takes away, anything else replaces.
+/// RFC 7396: objects merge key by key, `null` removes, anything else replaces.
 pub(crate) fn merge_patch(target: &mut Value, patch: Value) {
     let Value::Object(patch) = patch else {
         *target = patch;
@@ -57,7 +57,7 @@ pub(crate) fn merge_patch(target: &mut Value, patch: Value) {
     }
 }
 
-/// Takes every `null` field away: to the API, null and absent are the same.
+/// Removes every `null` field: in the API, null and absent are the same.
 pub(crate) fn drop_nulls(tree: &mut Value) {
     match tree {
         Value::Object(fields) => {
@@ -94,7 +94,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_merge_patch_merges_objects_replaces_lists_and_takes_nulls_away() {
+    fn merge_patch_merges_objects_replaces_lists_and_removes_nulls() {
         let mut tree = json!({"a": {"b": 1, "c": 2}, "l": [1, 2], "gone": true});
         merge_patch(&mut tree, json!({"a": {"c": 3, "d": 4}, "l": [9], "gone": null}));
         assert_eq!(tree, json!({"a": {"b": 1, "c": 3, "d": 4}, "l": [9]}));

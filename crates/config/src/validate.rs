@@ -1,6 +1,6 @@
-//! What settings are allowed. Pure: settings in, every problem out, each naming field, value and what is allowed.
+//! Validation of the resolved configuration. Pure: returns every error, with the field, its value and what is allowed.
 //!
-//! Owns all rules over the finished configuration. Rules that need the machine take [`MachineFacts`].
+//! Rules that depend on the machine take [`MachineFacts`].
 
 mod nodes;
 mod resources;
@@ -14,10 +14,10 @@ use crate::error::{ConfigError, ConfigErrors};
 use crate::gates::FeatureGates;
 use crate::{KubeletConfiguration, NodeFlags, flags};
 
-/// What a machine with cgroup v1 is told at start, in the log and as the event `CgroupV1`.
+/// Logged at start on a machine with cgroup v1, and the message of the event `CgroupV1`.
 pub const CGROUP_V1_WARNING: &str = "cgroup v1 support is in maintenance mode, please migrate to cgroup v2";
 
-/// What the machine is like, as far as settings depend on it.
+/// The facts about the machine that settings depend on.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MachineFacts {
     pub cgroup_v1: bool,
@@ -84,7 +84,7 @@ struct Check<'a> {
     errors: &'a mut ConfigErrors,
 }
 
-/// A field as the user knows it, with its flag if there is one.
+/// The name of a field in messages, with its flag if there is one.
 fn label(field: &str) -> String {
     flags::mirroring(field).map_or_else(|| field.to_owned(), |flag| format!("{field} (--{})", flag.name))
 }

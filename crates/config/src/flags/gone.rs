@@ -1,9 +1,8 @@
-//! Flags of earlier Kubernetes versions that 1.36 no longer takes, so that the error can say what to do instead.
-//! Data and look-up only.
+//! Flags of earlier Kubernetes versions that 1.36 does not have, and what to do instead, for the error message.
 
 /// Name (or start of the name if it ends in `*`), what to do instead.
 const GONE: &[(&str, &str)] = &[
-    ("container-runtime", "every runtime is reached through --container-runtime-endpoint"),
+    ("container-runtime", "use --container-runtime-endpoint"),
     ("pod-infra-container-image", "set the sandbox image in the container runtime"),
     ("keep-terminated-pod-volumes", "remove it: volumes of finished pods are always cleaned up"),
     ("master-service-namespace", "remove it: the namespace is always default"),
@@ -17,11 +16,11 @@ const GONE: &[(&str, &str)] = &[
     ("docker*", "use a CRI runtime through --container-runtime-endpoint"),
     ("image-pull-progress-deadline", "set it in the container runtime"),
     ("non-masquerade-cidr", "set up masquerading in the network plugin"),
-    ("cloud-config", "give it to the external cloud controller manager"),
+    ("cloud-config", "set it for the external cloud controller manager"),
     ("azure-*", "use --image-credential-provider-config"),
     ("experimental-kernel-memcg-notification", "use kernelMemcgNotification in the file given by --config"),
     ("experimental-qos-reserved", "use qosReserved in the file given by --config"),
-    ("experimental-check-node-capabilities-before-mount", "remove it: there is nothing to check"),
+    ("experimental-check-node-capabilities-before-mount", "remove it: there is no such check"),
     ("experimental-bootstrap-kubeconfig", "use --bootstrap-kubeconfig"),
     ("experimental-fail-swap-on", "use failSwapOn in the file given by --config"),
     ("dynamic-config-dir", "use --config and --config-dir"),
@@ -33,7 +32,7 @@ const GONE: &[(&str, &str)] = &[
     ("redirect-container-streaming", "remove it: streams always go through the kubelet"),
     ("seccomp-profile-root", "put profiles below seccomp in the root directory"),
     ("enable-cadvisor-json-endpoints", "read /metrics/cadvisor"),
-    ("require-kubeconfig", "remove it: give --kubeconfig to have an API server"),
+    ("require-kubeconfig", "remove it: set --kubeconfig to use an API server"),
     ("api-servers", "use --kubeconfig"),
     ("bootstrap-checkpoint-path", "remove it"),
     ("node-status-update-period", "use nodeStatusUpdateFrequency in the file given by --config"),
@@ -49,7 +48,7 @@ const GONE: &[(&str, &str)] = &[
     ("one-output", "remove it"),
 ];
 
-/// What replaces a flag that is gone. `name` with `-` between words.
+/// What to do instead of using a removed flag. `name` has `-` between words.
 pub(crate) fn find(name: &str) -> Option<&'static str> {
     GONE.iter()
         .find(|(gone, _)| gone.strip_suffix('*').map_or(*gone == name, |start| name.starts_with(start)))

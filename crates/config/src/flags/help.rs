@@ -9,7 +9,7 @@ use crate::{KubeletConfiguration, NodeFlags, tree};
 
 const WIDTH: usize = 100;
 
-/// What `--help` prints: every flag under its topic, with its default.
+/// The output of `--help`: every flag under its topic, with its default.
 #[must_use]
 pub fn help() -> String {
     let mut fields = serde_json::to_value(KubeletConfiguration::default()).unwrap_or(Value::Null);
@@ -100,7 +100,7 @@ const fn value_word(kind: Kind) -> &'static str {
     }
 }
 
-/// The default as one would type it; empty for what is empty anyway.
+/// The default in the form of the flag's value; empty if the default is empty.
 fn default_of(flag: &Flag, fields: &Value, node: &Value) -> String {
     let value = match flag.target {
         Target::Field(path) | Target::OldField(path) => tree::get(fields, path),

@@ -1,4 +1,4 @@
-//! The parser: arguments in, values per flag out, in the manner of pflag. Pure; collects every error before it returns.
+//! Parses arguments in the manner of pflag. Pure; returns all errors together.
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -9,18 +9,18 @@ use serde_json::Value;
 use super::{Flag, Kind, Target, find, gone, values};
 use crate::error::{ConfigError, ConfigErrors};
 
-/// What a command line said.
+/// A parsed command line.
 #[derive(Debug, Default)]
 pub(crate) struct Parsed {
-    /// The value of every flag given, by name; of a repeated flag the sum or the last, as its kind has it.
+    /// The value of every given flag, by name; a repeated flag adds to a list or map, and otherwise replaces the value.
     pub(crate) given: BTreeMap<&'static str, (&'static Flag, Value)>,
     pub(crate) help: bool,
-    /// `Some(raw)` if the version was asked for.
+    /// `Some(raw)` if the version was requested.
     pub(crate) version: Option<bool>,
 }
 
 impl Parsed {
-    /// One line per deprecated flag given.
+    /// A warning for each given flag that is deprecated.
     pub(crate) fn deprecations(&self) -> impl Iterator<Item = String> {
         self.given.values().filter_map(|(flag, _)| flag.deprecation())
     }
@@ -29,7 +29,7 @@ impl Parsed {
 /// Reads arguments (without the program's own name).
 ///
 /// # Errors
-/// Every unknown or gone flag, missing or unreadable value, and positional argument.
+/// Every unknown or removed flag, missing or invalid value, and positional argument.
 pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Parsed, ConfigErrors> {
     let mut reader =
         Reader { args: args.peekable(), parsed: Parsed::default(), errors: ConfigErrors::default() };
@@ -65,7 +65,7 @@ impl<I: Iterator<Item = String>> Reader<I> {
             Some(flag) => self.flag(flag, value.map(str::to_owned)),
             None => {
                 self.unknown(name);
-                // What follows is most likely its value: no error of its own.
+                // The next argument is most likely its value, and gets no error.
                 if value.is_none() {
                     self.args.next_if(|next| !next.starts_with('-'));
                 }
@@ -83,7 +83,7 @@ impl<I: Iterator<Item = String>> Reader<I> {
         });
     }
 
-    /// `-v3`, `-v=3`, `-v 3`, `-h`; letters may be run together as long as only the last takes a value.
+    /// `-v3`, `-v=3`, `-v 3`, `-h`; letters may be combined if only the last takes a value.
     fn short(&mut self, letters: &str) {
         let mut rest = letters;
         while let Some(letter) = rest.chars().next() {
@@ -145,7 +145,7 @@ impl<I: Iterator<Item = String>> Reader<I> {
     }
 }
 
-/// A flag given again: lists and maps grow, anything else is replaced.
+/// A repeated flag: adds to lists and maps, replaces anything else.
 fn add(old: &mut Value, new: Value) {
     match (old, new) {
         (Value::Array(old), Value::Array(new)) => old.extend(new),

@@ -1,4 +1,4 @@
-//! The flags with the values in effect, for those who look from outside.
+//! The flags with their effective values, for `/flagz`.
 
 use serde_json::Value;
 
@@ -8,11 +8,11 @@ use crate::{KubeletConfiguration, NodeFlags, tree};
 /// Headers carry credentials.
 const SECRET: &[&str] = &["manifest-url-header"];
 
-/// Every flag that does something, with its value, sorted by name. A flag that mirrors a field has the field's value,
-/// whoever set it.
+/// Every flag with an effect, with its value, sorted by name. A flag that sets a configuration field has the field's value,
+/// whether the flag or the file set it.
 #[must_use]
 pub fn shown(kubelet: &KubeletConfiguration, flags: &NodeFlags) -> Vec<(String, String)> {
-    // What is made of plain values becomes JSON.
+    // Both structs hold plain values, so that this cannot fail.
     let trees = [serde_json::to_value(kubelet), serde_json::to_value(flags)].map(Result::unwrap_or_default);
     let [fields, own] = &trees;
     let mut shown: Vec<_> = FLAGS

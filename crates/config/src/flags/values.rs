@@ -1,5 +1,4 @@
-//! Reading the text of a flag's value into the JSON value its configuration field takes. Pure; every error says what is
-//! allowed.
+//! Parses the text of a flag's value to the JSON value of its configuration field. Pure; every error has the allowed values.
 
 use std::net::IpAddr;
 
@@ -11,7 +10,7 @@ use crate::duration::GoDuration;
 /// The value of a flag of that kind.
 ///
 /// # Errors
-/// What is wrong and what is allowed.
+/// The problem and the allowed values.
 pub(crate) fn read(kind: Kind, text: &str) -> Result<Value, String> {
     let must_be = || format!("must be {}", kind.expected());
     match kind {
@@ -47,7 +46,7 @@ pub(crate) fn read(kind: Kind, text: &str) -> Result<Value, String> {
 }
 
 fn wrong_part(part: &str, kind: Kind) -> String {
-    format!("{part:?} is not understood: it must be {}", kind.expected())
+    format!("{part:?} is invalid: must be {}", kind.expected())
 }
 
 fn split(text: &str, at: char) -> impl Iterator<Item = &str> {
@@ -82,7 +81,7 @@ fn integer(text: &str) -> Option<i64> {
     i64::from_str_radix(&format!("{sign}{digits}"), radix).ok()
 }
 
-/// `key<sep>value` pairs; a pair without the separator comes back as the error.
+/// `key<sep>value` pairs; the error is a pair without the separator.
 fn pairs(text: &str, separator: char) -> Result<Vec<(String, String)>, String> {
     split(text, ',')
         .map(|pair| match pair.split_once(separator) {

@@ -1,12 +1,11 @@
-//! The gates this build acts on, as plain booleans for those who decide. Names stand here only; what a gate changes is
-//! decided where its field is read. Gates whose feature is missing are in `not_yet`, those checked with a setting in
-//! `validate`.
+//! The gates that this build acts on, as booleans. What a gate changes is decided where its field is read. Gates whose
+//! feature is missing are in `not_yet`; those that a setting needs are checked in `validate`.
 
 use super::FeatureGates;
 
 macro_rules! features {
     ($($(#[$doc:meta])* $field:ident: $name:literal,)*) => {
-        /// What is switched on. Copied to whoever decides.
+        /// The features that are enabled.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub struct Features {
             $($(#[$doc])* pub $field: bool,)*
@@ -27,65 +26,65 @@ macro_rules! features {
 features! {
     /// Containers may have a restart policy and rules of their own.
     container_restart_rules: "ContainerRestartRules",
-    /// A rule may ask to begin the whole pod again.
+    /// A restart rule may restart all containers of the pod.
     restart_all_containers: "RestartAllContainersOnContainerExits",
-    /// Variables may come from a file that an init container wrote.
+    /// Environment variables may come from a file that an init container wrote.
     env_files: "EnvFiles",
-    /// Volumes may show certificates that the cluster trusts.
+    /// Projected volumes may have ClusterTrustBundles.
     trust_bundles: "ClusterTrustBundleProjection",
     /// `lifecycle.stopSignal` is passed to the runtime.
     container_stop_signals: "ContainerStopSignals",
-    /// `hostnameOverride` of a pod counts.
+    /// `hostnameOverride` of a pod is used.
     hostname_override: "HostnameOverride",
-    /// `crashLoopBackOff.maxContainerRestartPeriod` counts.
+    /// `crashLoopBackOff.maxContainerRestartPeriod` is used.
     crash_loop_back_off_max: "KubeletCrashLoopBackOffMax",
-    /// Crash-loop delays go from one second to a minute.
+    /// The crash-loop back-off begins with one second and ends with a minute.
     reduced_crash_loop_delays: "ReduceDefaultCrashLoopBackOffDecay",
-    /// A worker's request for a look is answered at once, not by the next relist.
+    /// A worker's request for an observation is answered at once, and not by the next relist.
     on_demand_relist: "PLEGOnDemandRelist",
-    /// Relists may be rare while the runtime tells of what happens.
+    /// Relists may be rare while the runtime sends events.
     evented_pleg: "EventedPLEG",
     /// Pods may have resources of their own.
     pod_level_resources: "PodLevelResources",
-    /// Streams of clients that speak WebSocket are translated here, and the node says so.
+    /// The kubelet translates streams of WebSocket clients, and declares that in the Node.
     extend_websockets: "ExtendWebSocketsToKubelet",
-    /// The condition `PodReadyToStartContainers` is written.
+    /// The pod status has the condition `PodReadyToStartContainers`.
     ready_to_start_condition: "PodReadyToStartContainersCondition",
-    /// Static pods that refer to any object of the API are refused.
+    /// Static pods that refer to objects of the API are rejected.
     no_api_references: "PreventStaticPodAPIReferences",
-    /// The state of a container may be written to a file: `/checkpoint`.
+    /// The endpoint `/checkpoint` exists.
     container_checkpoint: "ContainerCheckpoint",
-    /// `/flagz` is there.
+    /// The endpoint `/flagz` exists.
     flagz: "ComponentFlagz",
-    /// `/statusz` is there.
+    /// The endpoint `/statusz` exists.
     statusz: "ComponentStatusz",
     /// Pulls are recorded, and images pulled with credentials are kept from pods that have none.
     pull_records: "KubeletEnsureSecretPulledImages",
-    /// Pods are ended before the machine is.
+    /// Pods are terminated before the machine shuts down.
     graceful_shutdown: "GracefulNodeShutdown",
-    /// `shutdownGracePeriodByPodPriority` counts, and it is kept when pods were ended.
+    /// `shutdownGracePeriodByPodPriority` is used, and the times of the last shutdown are stored and reported.
     graceful_shutdown_by_priority: "GracefulNodeShutdownBasedOnPodPriority",
-    /// Images may lie on another filesystem than what containers write.
+    /// The writable layers of containers may be on another filesystem than images.
     separate_disk_gc: "KubeletSeparateDiskGC",
-    /// Filesystems with project quotas count what is in `emptyDir` volumes.
+    /// Project quotas of the filesystem measure `emptyDir` volumes.
     quota_monitoring: "LocalStorageCapacityIsolationFSQuotaMonitoring",
-    /// Memory is throttled, and reserved where the configuration says so.
+    /// Memory is throttled, and reserved if the configuration requires it.
     memory_qos: "MemoryQoS",
-    /// `qosReserved` counts.
+    /// `qosReserved` is used.
     qos_reserved: "QOSReserved",
-    /// The log of one stream of a container may be asked for.
+    /// Clients may request the log of one stream of a container.
     log_streams: "PodLogsQuerySplitStreams",
-    /// A new authority of clients is believed as soon as its file has it.
+    /// The certificate authorities for clients are reloaded when their file changes.
     reload_client_ca: "ReloadKubeletClientCAFile",
-    /// A new serving certificate is served as soon as its files have it.
+    /// The serving certificate is reloaded when its files change.
     reload_serving_pair: "ReloadKubeletServerCertificateFile",
-    /// The Node is created without a look whether it is there.
+    /// The Node is created without a get before it.
     creates_node_first: "KubeletRegistrationGetOnExistsOnly",
-    /// PodResources lists no pods that are over.
+    /// PodResources does not list pods in a terminal phase.
     list_active_pods: "KubeletPodResourcesListUseActivePods",
-    /// Addresses in pods of manifests are spelled in one way only.
+    /// Addresses in static pods must be in canonical form.
     strict_addresses: "StrictIPCIDRValidation",
-    /// Tolerations may compare numbers.
+    /// Tolerations may have the operators Lt and Gt.
     comparing_tolerations: "TaintTolerationComparisonOperators",
     /// A restart of the kubelet sets containers back to not ready and not started until their probes have passed.
     status_starts_again: "ChangeContainerStatusOnKubeletRestart",

@@ -1,7 +1,7 @@
 //! Every feature gate name that Kubernetes 1.36 knows, in alphabetical order. Data only.
 //!
-//! The whole set is accepted because one `featureGates` block is often shared by all components; most of the names
-//! mean nothing to a node, so those are never locked here.
+//! All are accepted because components often share one `featureGates` block. Most of them do not affect a node, and are
+//! not locked here.
 
 use super::{Gate, Stage};
 use Stage::{Alpha, Beta, Deprecated, Ga};

@@ -1,5 +1,5 @@
 //! Defaults that depend on what the user wrote: zero values that mean "not set", and defaults that follow another field.
-//! Works on the tree, where "set" is still known. Never touches a typed configuration.
+//! Works on the tree, which shows what was set. Never changes a typed configuration.
 
 use std::collections::BTreeMap;
 
@@ -52,7 +52,7 @@ pub(crate) const ZERO_IS_UNSET: &[&str] = &[
     "containerRuntimeEndpoint",
 ];
 
-/// Takes the zero values away that stand for "not set".
+/// Removes the zero values that mean "not set".
 pub(crate) fn drop_unset(tree: &mut Value) {
     for path in ZERO_IS_UNSET {
         if tree::get(tree, path).is_some_and(is_zero) {
@@ -70,7 +70,7 @@ fn is_zero(value: &Value) -> bool {
     }
 }
 
-/// Fills what follows from other fields of the file. `from_file`: a configuration file was given.
+/// Sets the fields whose default depends on other fields of the file. `from_file`: a configuration file was given.
 pub(crate) fn complete(tree: &mut Value, from_file: bool) {
     if tree::get(tree, "nodeStatusReportFrequency").is_none()
         && let Some(update) = tree::get(tree, "nodeStatusUpdateFrequency").cloned()
@@ -100,7 +100,7 @@ pub(crate) fn eviction_hard() -> BTreeMap<String, String> {
     .into()
 }
 
-/// What holds without a configuration file, as it did before there was one.
+/// Defaults without a configuration file, as they were before configuration files existed.
 pub(crate) fn legacy() -> Value {
     json!({
         "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},

@@ -8,7 +8,7 @@ use super::configuration;
 use crate::duration::{GoDuration, text_or_nanos};
 
 configuration! {
-    /// Who may talk to the kubelet's HTTPS server.
+    /// How clients of the kubelet's HTTPS server are authenticated.
     Authentication {
         x509, "x509": X509 = X509::default();
         webhook, "webhook": WebhookAuthentication = WebhookAuthentication::default();
@@ -39,7 +39,7 @@ configuration! {
 }
 
 configuration! {
-    /// What callers may do: `AlwaysAllow` or `Webhook`.
+    /// How requests are authorized: `AlwaysAllow` or `Webhook`.
     Authorization {
         mode, "mode": String = "Webhook".to_owned();
         webhook, "webhook": WebhookAuthorization = WebhookAuthorization::default();
@@ -47,7 +47,7 @@ configuration! {
 }
 
 configuration! {
-    /// How long answers of the API server are kept.
+    /// How long responses of the API server are cached.
     WebhookAuthorization {
         cache_authorized_ttl, "cacheAuthorizedTTL": GoDuration = GoDuration::from_secs(300);
         cache_unauthorized_ttl, "cacheUnauthorizedTTL": GoDuration = GoDuration::from_secs(30);
@@ -62,14 +62,14 @@ configuration! {
 }
 
 configuration! {
-    /// The upper end of the restart back-off.
+    /// The maximum of the crash-loop back-off.
     CrashLoopBackOff {
         max_container_restart_period, "maxContainerRestartPeriod": GoDuration = GoDuration::from_secs(300);
     }
 }
 
 configuration! {
-    /// How many ids every pod with a user namespace gets.
+    /// The number of user ids of a pod with a user namespace.
     UserNamespaces {
         ids_per_pod, "idsPerPod": i64 = 65536;
     }
@@ -106,14 +106,14 @@ configuration! {
 }
 
 configuration! {
-    /// Where messages go and how much is held back.
+    /// Where messages are written, and how many bytes are buffered.
     OutputOptions {
         split_stream, "splitStream": bool = false;
         info_buffer_size, "infoBufferSize": QuantityText = QuantityText("0".to_owned());
     }
 }
 
-/// A different verbosity for the source files that match.
+/// The verbosity of the source files that match.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct VModuleRule {
@@ -121,7 +121,7 @@ pub struct VModuleRule {
     pub verbosity: u32,
 }
 
-/// Memory of one NUMA node that pods may not have.
+/// Memory of one NUMA node that is reserved for the system.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct MemoryReservation {
@@ -145,12 +145,12 @@ pub struct Taint {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub value: String,
     pub effect: String,
-    /// Only known so that it can be refused: the API server sets it.
+    /// Not allowed, because the API server sets it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_added: Option<String>,
 }
 
-/// A resource quantity as written (`1Gi`); also read from a bare number.
+/// A resource quantity as written (`1Gi`); a number is accepted, too.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(transparent)]
 pub struct QuantityText(pub String);
@@ -174,7 +174,7 @@ impl<'de> Deserialize<'de> for QuantityText {
     }
 }
 
-/// The field names of the structs that appear only as list items, for telling unknown ones.
+/// The field names of the structs that occur only as list items, to find unknown fields.
 pub(crate) const ITEM_FIELDS: [(&str, &[&str]); 4] = [
     ("logging.vmodule", &["filePattern", "verbosity"]),
     ("reservedMemory", &["numaNode", "limits"]),

@@ -73,8 +73,8 @@ impl Check<'_> {
     }
 }
 
-/// The kernel has this sysctl, or all that begin so, once for each IPC or network namespace: others are the node's, and a pod
-/// cannot set them.
+/// Each IPC or network namespace has its own value of this sysctl, or of all that begin so. Others belong to the node, and a
+/// pod cannot set them.
 fn has_namespace(pattern: &str) -> bool {
     let name = pattern.strip_suffix('*').unwrap_or(pattern).replace('/', ".");
     let prefixes = ["kernel.shm", "kernel.msg", "fs.mqueue.", "net."];
@@ -86,9 +86,9 @@ fn is_sysctl_pattern(pattern: &str) -> bool {
     let name = pattern.strip_suffix('*').unwrap_or(pattern);
     let whole = if name.len() < pattern.len() { name.trim_end_matches(['.', '/']) } else { name };
     let word = |part: &str| {
-        let edge = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-        edge(part.chars().next())
-            && edge(part.chars().next_back())
+        let is_alphanumeric = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
+        is_alphanumeric(part.chars().next())
+            && is_alphanumeric(part.chars().next_back())
             && part.chars().all(|c| c.is_ascii_alphanumeric() || c == '-' || c == '_')
     };
     pattern.len() <= 253 && !whole.is_empty() && whole.split(['.', '/']).all(word)

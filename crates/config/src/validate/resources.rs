@@ -45,7 +45,9 @@ impl Check<'_> {
             ));
         }
         if !system.is_empty() && system.trim_matches('/').is_empty() {
-            self.conflict(format!("systemCgroups (--system-cgroups) {system} is the root, where all begin"));
+            self.conflict(format!(
+                "systemCgroups (--system-cgroups) {system} is the root cgroup, in which all processes start"
+            ));
         }
         self.range("oomScoreAdj", config.oom_score_adj.into(), -1000..=1000);
         let (quota, tenth) = (config.cpu_cfs_quota_period, GoDuration::from_millis(100));
@@ -86,7 +88,7 @@ impl Check<'_> {
             self.one_of("enforceNodeAllocatable", name, &allowed);
         }
         if wanted.contains("none") && wanted.len() > 1 {
-            self.conflict("enforceNodeAllocatable (--enforce-node-allocatable): none must stand alone");
+            self.conflict("enforceNodeAllocatable (--enforce-node-allocatable): none excludes all others");
         }
         for (name, compressible, cgroup_field, cgroup) in [
             (
@@ -140,13 +142,13 @@ impl Check<'_> {
         for reservation in &config.reserved_memory {
             self.at_least("reservedMemory", reservation.numa_node.into(), 0);
             for (kind, amount) in &reservation.limits {
-                let place = format!("{}:{kind}={}", reservation.numa_node, amount.0);
+                let entry = format!("{}:{kind}={}", reservation.numa_node, amount.0);
                 if kind != "memory" && !kind.starts_with("hugepages-") {
-                    self.invalid("reservedMemory", &place, "of the type memory or hugepages-<size>");
+                    self.invalid("reservedMemory", &entry, "of the type memory or hugepages-<size>");
                 } else if !seen.insert((reservation.numa_node, kind)) {
-                    self.invalid("reservedMemory", &place, "given once per node and type");
+                    self.invalid("reservedMemory", &entry, "given once per node and type");
                 } else if !Amount::parse(&amount.0).is_ok_and(|amount| amount > Amount::ZERO) {
-                    self.invalid("reservedMemory", &place, "a quantity above 0");
+                    self.invalid("reservedMemory", &entry, "a quantity above 0");
                 }
             }
         }
@@ -213,7 +215,7 @@ impl Check<'_> {
         self.at_least_time("evictionPressureTransitionPeriod", transition, GoDuration::ZERO);
     }
 
-    /// `quantities`: which are taken; shares always from 0% to 100%, both of which switch a threshold off.
+    /// `quantities`: those that are allowed. Percentages are from 0% to 100%, which both disable a threshold.
     fn thresholds(&mut self, field: &str, thresholds: &BTreeMap<String, String>, quantities: &str) {
         let may_be_zero = quantities != "above 0";
         for (signal, threshold) in thresholds {

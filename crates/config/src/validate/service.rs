@@ -157,7 +157,7 @@ impl Check<'_> {
         self.signed_by_cluster();
     }
 
-    /// Without its gate nobody would renew what the cluster signs.
+    /// Without its gate, certificates that the cluster signs would not be renewed.
     fn signed_by_cluster(&mut self) {
         if self.config.server_tls_bootstrap {
             self.needs_gate("serverTLSBootstrap", "RotateKubeletServerCertificate");
@@ -172,7 +172,7 @@ impl Check<'_> {
             policy,
             &["NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"],
         );
-        // An empty list is allowed: then every image is verified.
+        // An empty list is allowed: every image is verified then.
         let is_listed = !config.preloaded_images_verification_allowlist.is_empty();
         if is_listed && policy != "NeverVerifyAllowlistedImages" {
             self.conflict(

@@ -141,7 +141,7 @@ fn what_is_no_such_file_is_refused() {
     check(
         &GOOD.replace("  args: [get]", "  args: [get]\n  args: [put]"),
         expect![[r#"
-        /etc/providers: field "providers[0].args" is there twice
+        /etc/providers: field "providers[0].args" is duplicated
     "#]],
     );
     let twice = Memory::default()
@@ -151,7 +151,7 @@ fn what_is_no_such_file_is_refused() {
         &twice,
         LINE,
         &expect![[r#"
-        /etc/providers/b.json: provider "a" is there twice: names must be unique
+        /etc/providers/b.json: provider "a" is duplicated: names must be unique
     "#]],
     );
     check_errors(

@@ -146,7 +146,7 @@ fn every_field_of_a_wrong_type_is_named() {
             /k.yaml: field registerWithTaints: every item must have fields of its own
             /k.yaml: field reservedMemory: quantity "1Xi" is not a number with an optional suffix (n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei, e<exp>)
             /k.yaml: field syncFrequency: invalid type: integer `5`, expected a duration such as 1h30m or 100ms
-            /k.yaml: field systemReserved[cpu]: invalid type: integer `1`, expected a text (put it in quotes)
+            /k.yaml: field systemReserved[cpu]: invalid type: integer `1`, expected a string (put it in quotes)
         "#]],
     );
 }

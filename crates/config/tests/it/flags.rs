@@ -218,13 +218,13 @@ fn all_errors_come_at_once_each_with_what_is_allowed() {
             invalid argument "5" for "--sync-frequency" flag: must be a duration such as 1h30m or 100ms
             invalid argument "many" for "--max-pods" flag: must be a whole number from -2147483648 to 2147483647
             invalid argument "99999999999" for "--max-pods" flag: must be a whole number from -2147483648 to 2147483647
-            invalid argument "memory.available=1" for "--eviction-hard" flag: "memory.available=1" is not understood: it must be thresholds such as memory.available<100Mi,nodefs.available<10%
-            invalid argument "a=b:Never" for "--register-with-taints" flag: "a=b:Never" is not understood: it must be taints such as key=value:Effect with the effect NoSchedule, PreferNoSchedule or NoExecute
-            invalid argument "memory=1Gi" for "--reserved-memory" flag: "memory=1Gi" is not understood: it must be reservations such as 0:memory=1Gi,hugepages-1Gi=2Gi;1:memory=2Gi
-            invalid argument "x" for "--vmodule" flag: "x" is not understood: it must be patterns such as file=level,file=level
+            invalid argument "memory.available=1" for "--eviction-hard" flag: "memory.available=1" is invalid: must be thresholds such as memory.available<100Mi,nodefs.available<10%
+            invalid argument "a=b:Never" for "--register-with-taints" flag: "a=b:Never" is invalid: must be taints such as key=value:Effect with the effect NoSchedule, PreferNoSchedule or NoExecute
+            invalid argument "memory=1Gi" for "--reserved-memory" flag: "memory=1Gi" is invalid: must be reservations such as 0:memory=1Gi,hugepages-1Gi=2Gi;1:memory=2Gi
+            invalid argument "x" for "--vmodule" flag: "x" is invalid: must be patterns such as file=level,file=level
             invalid argument "x" for "--v" flag: must be a whole number of 0 or more
             invalid argument "here" for "--address" flag: must be an IP address
-            invalid argument "A" for "--feature-gates" flag: "A" is not understood: it must be gates such as GateA=true,GateB=false
+            invalid argument "A" for "--feature-gates" flag: "A" is invalid: must be gates such as GateA=true,GateB=false
             flag needs an argument: --node-labels takes pairs such as key=value,key=value
         "#]],
     );
@@ -255,15 +255,15 @@ fn gone_flags_say_what_to_do_instead() {
         "--container-runtime=remote --pod_infra_container_image=x --network-plugin=cni --cni-bin-dir=/x \
          --docker-endpoint=x --allow-privileged --cloud-config=x --dynamic-config-dir=x --logtostderr",
         expect![[r#"
-            unknown flag: --container-runtime: it is gone by Kubernetes 1.36; every runtime is reached through --container-runtime-endpoint
-            unknown flag: --pod-infra-container-image: it is gone by Kubernetes 1.36; set the sandbox image in the container runtime
-            unknown flag: --network-plugin: it is gone by Kubernetes 1.36; set up CNI in the container runtime
-            unknown flag: --cni-bin-dir: it is gone by Kubernetes 1.36; set up CNI in the container runtime
-            unknown flag: --docker-endpoint: it is gone by Kubernetes 1.36; use a CRI runtime through --container-runtime-endpoint
-            unknown flag: --allow-privileged: it is gone by Kubernetes 1.36; use pod security admission
-            unknown flag: --cloud-config: it is gone by Kubernetes 1.36; give it to the external cloud controller manager
-            unknown flag: --dynamic-config-dir: it is gone by Kubernetes 1.36; use --config and --config-dir
-            unknown flag: --logtostderr: it is gone by Kubernetes 1.36; remove it: the log always goes to standard error
+            unknown flag: --container-runtime was removed from Kubernetes; use --container-runtime-endpoint
+            unknown flag: --pod-infra-container-image was removed from Kubernetes; set the sandbox image in the container runtime
+            unknown flag: --network-plugin was removed from Kubernetes; set up CNI in the container runtime
+            unknown flag: --cni-bin-dir was removed from Kubernetes; set up CNI in the container runtime
+            unknown flag: --docker-endpoint was removed from Kubernetes; use a CRI runtime through --container-runtime-endpoint
+            unknown flag: --allow-privileged was removed from Kubernetes; use pod security admission
+            unknown flag: --cloud-config was removed from Kubernetes; set it for the external cloud controller manager
+            unknown flag: --dynamic-config-dir was removed from Kubernetes; use --config and --config-dir
+            unknown flag: --logtostderr was removed from Kubernetes; remove it: the log always goes to standard error
         "#]],
     );
     for name in [
@@ -283,7 +283,7 @@ fn gone_flags_say_what_to_do_instead() {
     ] {
         let errors = outcome(&format!("--{name}=x"), &Memory::default());
         assert!(
-            errors.starts_with(&format!("unknown flag: --{name}: it is gone by Kubernetes 1.36; ")),
+            errors.starts_with(&format!("unknown flag: --{name} was removed from Kubernetes; ")),
             "{errors}"
         );
     }
@@ -319,7 +319,7 @@ fn help_shows_every_flag_once_under_its_topic() {
             });
         assert_eq!(entries.count(), 1, "{line}");
     }
-    let start: String = text.lines().take(12).map(|line| format!("{line}\n")).collect();
+    let start: String = text.lines().take(15).map(|line| format!("{line}\n")).collect();
     expect![[r#"
         The kubelet runs pods on this node. It takes them from static manifests and, given --kubeconfig, from an
         API server, and keeps their containers running through a CRI runtime.
@@ -329,23 +329,31 @@ fn help_shows_every_flag_once_under_its_topic() {
 
         Configuration:
               --config string
-                The KubeletConfiguration file, YAML or JSON. Flags win over it.
+                The KubeletConfiguration file, in YAML or JSON, as an absolute path or relative to the
+                working directory. Without it the built-in defaults apply. Command line flags override its
+                values.
               --config-dir string
-                Directory of drop-ins (*.conf) laid over the configuration file in lexical order.
+                Directory of drop-in files (*.conf), which override the values of the configuration file.
+                They are applied in lexical order.
               --feature-gates gate=bool,…
     "#]].assert_eq(&start);
-    let logging: String =
-        text.lines().skip_while(|line| *line != "Logging:").take(9).map(|line| format!("{line}\n")).collect();
+    let logging: String = text
+        .lines()
+        .skip_while(|line| *line != "Logging:")
+        .take(10)
+        .map(|line| format!("{line}\n"))
+        .collect();
     expect![[r#"
         Logging:
           -v, --v int
-                How much to log. (default 0)
+                Log level verbosity. (default 0)
               --vmodule file=level,…
-                A different level for source files that match.
+                Log levels for source files, as file=level,… Only with the text format.
               --log-flush-frequency duration
-                How long log lines may be held back. (default 5s)
+                Maximum time between log flushes. (default 5s)
               --logging-format string
-                text or json. (default text) (DEPRECATED: set logging.format in the file given by --config)
+                Log format: text or json. (default text) (DEPRECATED: set logging.format in the file given
+                by --config)
     "#]]
     .assert_eq(&logging);
 }

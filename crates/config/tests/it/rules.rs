@@ -284,7 +284,7 @@ fn settings_that_need_or_exclude_each_other_are_held_to_it() {
     check("systemCgroups: /system\ncgroupRoot: /x\n", "");
     check(
         "systemCgroups: /\ncgroupRoot: /x\n",
-        "systemCgroups (--system-cgroups) / is the root, where all begin",
+        "systemCgroups (--system-cgroups) / is the root cgroup, in which all processes start",
     );
     check(
         "reservedSystemCPUs: 0-1\nsystemReservedCgroup: /s\n",
@@ -296,7 +296,7 @@ fn settings_that_need_or_exclude_each_other_are_held_to_it() {
     );
     check(
         "enforceNodeAllocatable: [none, pods]\n",
-        "enforceNodeAllocatable (--enforce-node-allocatable): none must stand alone",
+        "enforceNodeAllocatable (--enforce-node-allocatable): none excludes all others",
     );
     check(
         "enforceNodeAllocatable: [kube-reserved]\n",
@@ -434,7 +434,7 @@ fn amounts_and_thresholds_are_ones_that_can_be_read() {
     check("evictionHard: {memory.available: 0%, nodefs.inodesFree: 5.5%, pid.available: 1k}\n", "");
     check(
         "evictionSoft: {memory.available: -1}\nevictionSoftGracePeriod: {memory.available: 1m}\n",
-        "/k.yaml: field evictionSoft[memory.available]: invalid type: integer `-1`, expected a text (put it in quotes)",
+        "/k.yaml: field evictionSoft[memory.available]: invalid type: integer `-1`, expected a string (put it in quotes)",
     );
     check(
         "evictionMinimumReclaim: {imagefs.available: 1Zi}\n",
@@ -609,7 +609,7 @@ fn the_nodes_name_is_the_override_or_the_hosts_in_lower_case() {
     };
     assert_eq!(named("", " Node-1.Example.COM\n"), Ok("node-1.example.com".to_owned()));
     assert_eq!(named("Other", "node"), Ok("other".to_owned()));
-    assert!(named("", "").is_err_and(|error| error.contains("the host's name is \"\"")));
+    assert!(named("", "").is_err_and(|error| error.contains("the host name is \"\"")));
     assert!(
         named("under_score", "x")
             .is_err_and(|error| error.contains("--hostname-override is \"under_score\""))
