@@ -32,7 +32,7 @@ pub struct Context {
     pub net: Arc<dyn Net>,
     pub clock: Clock,
     pub settings: Settings,
-    /// What requests to the runtime need to know of this machine.
+    /// The configuration, and the facts about this node that requests to the runtime are computed from.
     pub node_facts: NodeFacts,
     pub recorder: Recorder,
     pub metrics: Arc<Metrics>,
@@ -89,7 +89,7 @@ impl Context {
         compute_settings(numbers, self.cgroup_version())
     }
 
-    /// Makes the cgroup if it does not exist and writes its numbers; how long that took is counted.
+    /// Creates the cgroup if it does not exist and writes its values; the duration is a metric.
     pub(crate) async fn apply_cgroup(
         &self,
         cgroup: &CgroupPath,

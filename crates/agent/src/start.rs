@@ -1,4 +1,4 @@
-//! Putting the tasks together.
+//! Starts every task of the agent, with the handles that it needs.
 
 mod cluster_tasks;
 
@@ -68,10 +68,10 @@ use crate::tasks::TaskSet;
 use crate::volumes::{Requests, VolumeEngine, Volumes};
 use cluster_tasks::LoopSide;
 
-/// Sources that have something to say wait here while the loop is busy; there are at most three of them.
+/// Sources wait for the sync loop when the queue is full; there are at most three of them.
 const SET_QUEUE: usize = 8;
 
-/// The outside world.
+/// The ports to the outside.
 #[derive(Clone, Debug)]
 pub struct Ports {
     pub runtime: Arc<dyn Runtime>,
@@ -101,10 +101,10 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Makes the directories and starts every task. `seed` feeds what is random.
+    /// Creates the directories and starts every task. `seed` is for the random number generator.
     ///
     /// # Errors
-    /// A directory of the kubelet cannot be made.
+    /// A directory of the kubelet cannot be created.
     pub async fn start(
         ports: Ports,
         settings: Settings,
@@ -176,7 +176,7 @@ impl Agent {
         })
     }
 
-    /// Cancelled, with the reason in the log, when the kubelet cannot do its work and must end.
+    /// Cancelled, after the reason was logged, when the kubelet cannot work and must exit.
     #[must_use]
     pub const fn given_up(&self) -> &CancellationToken {
         &self.given_up
@@ -198,7 +198,7 @@ impl Agent {
         &self.handles.pods
     }
 
-    /// What the runtime says of itself, as last seen.
+    /// The last observed status of the runtime.
     #[must_use]
     pub fn node(&self) -> watch::Receiver<NodeView> {
         self.handles.node.clone()
@@ -209,7 +209,7 @@ impl Agent {
         &self.handles.pleg
     }
 
-    /// `None` until the runtime was asked.
+    /// `None` until the runtime has reported it.
     #[must_use]
     pub fn cgroup_driver(&self) -> Option<CgroupDriver> {
         *self.cgroup_driver.borrow()
@@ -232,19 +232,19 @@ impl Agent {
         self.sources_ready.clone()
     }
 
-    /// How many pods all sources together ask for.
+    /// The number of pods of all sources.
     #[must_use]
     pub fn desired_pods(&self) -> usize {
         self.context().metrics.desired()
     }
 
-    /// Ends every task. Containers and volumes stay as they are: the next kubelet takes them over.
+    /// Ends every task. Containers and volumes stay: the next kubelet continues with them.
     pub async fn stop(&self) {
         self.context().tasks.stop().await;
     }
 }
 
-/// What the handles show is written by these ends, each by one task.
+/// The sending ends of what the handles publish; each is used by one task.
 struct Ends {
     pleg: Pleg,
     node: watch::Sender<NodeView>,
@@ -291,7 +291,7 @@ fn context(
     (Arc::new(ctx), events)
 }
 
-/// Records that the kubelet starts, and what is wrong with the machine.
+/// Records the start of the kubelet, and warnings about the machine.
 fn report_start(ctx: &Context) {
     ctx.recorder.node_normal("Starting", "Starting kubelet.");
     if !ctx.node_facts.cgroup_v2 {
@@ -368,8 +368,8 @@ fn measured(handles: &PodHandles) -> Measured {
 }
 
 impl Ends {
-    /// Starts the tasks that every kubelet has, with or without an API; what comes back is cancelled if the kubelet cannot
-    /// do its work.
+    /// Starts the tasks that every kubelet has, with or without an API server. The returned token is cancelled if the kubelet
+    /// cannot work.
     fn spawn(self, handles: &Arc<PodHandles>, ports: &Ports) -> CancellationToken {
         let ctx = &handles.ctx;
         let node_watch = NodeWatch {
@@ -401,7 +401,7 @@ impl Ends {
     }
 }
 
-/// Starts what the node itself needs of the network.
+/// Starts the network tasks of the node.
 fn start_network(handles: &Arc<PodHandles>) {
     let ctx = &handles.ctx;
     let config = ctx.config();
@@ -417,7 +417,7 @@ fn start_network(handles: &Arc<PodHandles>) {
     }
 }
 
-/// Starts what removes what nobody needs any more, and what ends pods where that is not enough.
+/// Starts garbage collection and eviction.
 fn start_collecting(
     handles: &Arc<PodHandles>,
     samplers: &Samplers,
@@ -454,7 +454,7 @@ async fn make_directories(files: &dyn Files, paths: &Paths, pod_logs: &str) -> R
     files.ensure_dir(&paths.container_links, 0o755).await
 }
 
-/// Asks for the driver, and makes the cgroups that are named by it; what comes back is cancelled if they cannot be made.
+/// Detects the cgroup driver and creates the node's cgroups. The returned token is cancelled if they cannot be created.
 fn start_cgroups(
     handles: &Arc<PodHandles>,
     driver: watch::Sender<Option<CgroupDriver>>,
@@ -462,7 +462,7 @@ fn start_cgroups(
 ) -> CancellationToken {
     let ctx = &handles.ctx;
     let driver_of_cgroups = driver.subscribe();
-    let question = DriverDetection {
+    let detection = DriverDetection {
         runtime: ctx.runtime.clone(),
         clock: ctx.clock,
         // Validation has refused any other value.
@@ -470,7 +470,7 @@ fn start_cgroups(
         metrics: ctx.metrics.clone(),
         answer: driver,
     };
-    ctx.tasks.spawn("cgroup driver", question.run());
+    ctx.tasks.spawn("cgroup driver", detection.run());
     let given_up = CancellationToken::new();
     if ctx.config().cgroups_per_qos {
         let cgroups = NodeCgroups {
@@ -485,7 +485,7 @@ fn start_cgroups(
     given_up
 }
 
-/// Starts the sources and the loop that merges them; returns where the API's pods go, if there is an API.
+/// Starts the sources and the sync loop. Returns the sender for the pods of the API, if there is an API server.
 fn start_loop(
     handles: &Arc<PodHandles>,
     problems: &ManifestProblems,
@@ -540,14 +540,14 @@ fn start_loop(
     has_api.then_some(sets)
 }
 
-/// What pods need of the API besides themselves, where there is one.
+/// The API objects that pods refer to; `None` without an API server.
 fn cluster_objects(ctx: &Context, ports: &Ports, own_node: StoreReader<Node>) -> Option<Arc<ClusterObjects>> {
     let cluster = ports.cluster.as_ref()?;
     let strategy = &ctx.config().config_map_and_secret_change_detection_strategy;
     Some(Arc::new(ClusterObjects::new(cluster.general.clone(), ports.clock, strategy, own_node)))
 }
 
-/// What a container without limits may use. A standalone node gives it the whole machine.
+/// The allocatable resources before the Node is known; of a standalone node, the whole machine.
 fn own_allocatable(ctx: &Context) -> BTreeMap<String, Quantity> {
     let (machine, none) = (ctx.machine.info(), BTreeMap::new());
     let (config, flags) = (ctx.config(), &ctx.settings.flags);

@@ -1,4 +1,4 @@
-//! Bringing the kubelet up, in order, and down again.
+//! Starts the kubelet in order, and stops it.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -18,7 +18,7 @@ use ports::{Cgroups, Clock, Cluster, Host, HostError};
 use tokio_util::sync::CancellationToken;
 
 use crate::own_process::release_memory_of_gone_pods;
-use crate::process::{self, Signals, feed_watchdog, notify_ready, set_limits, share_root_dir};
+use crate::process::{self, Signals, notify_ready, notify_watchdog, set_limits, share_root_dir};
 use crate::start_error::StartError;
 use crate::traces::{self, Finished};
 use crate::{cluster, serve, settings};
@@ -51,7 +51,7 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
     }
     let api = agent.api();
     serve::start(resolved, &agent, (&api, reviews), &stop).await?;
-    let watchdog = feed_watchdog(api, agent.context().clock, stop.clone());
+    let watchdog = notify_watchdog(api, agent.context().clock, stop.clone());
     agent.context().tasks.spawn("watchdog", watchdog);
     let release = release_memory_of_gone_pods(agent.pods().clone(), agent.context().clock);
     agent.context().tasks.spawn_isolated("memory of gone pods", release);
@@ -77,7 +77,7 @@ fn announce(resolved: &Resolved) {
     }
 }
 
-/// Without an API server nobody can be asked who a caller is and what he may do.
+/// Webhook authentication and authorization need an API server.
 fn check_standalone(resolved: &Resolved) -> Result<(), StartError> {
     let kubelet = &resolved.kubelet;
     let mut problems = Vec::new();
@@ -95,11 +95,10 @@ fn check_standalone(resolved: &Resolved) -> Result<(), StartError> {
     Err(StartError::Standalone(problems.into_iter().map(str::to_owned).collect()))
 }
 
-/// Rules of the configuration that depend on the machine. Returns whether it has cgroup v2.
+/// Checks the settings that depend on the machine. Returns whether it has cgroup v2.
 fn check_machine(resolved: &Resolved) -> Result<bool, StartError> {
-    let version = host::process::cgroup_version(Path::new(CGROUP_ROOT)).map_err(|error| {
-        StartError::Host(format!("find out the cgroup version at {CGROUP_ROOT}: {error}"))
-    })?;
+    let version = host::process::cgroup_version(Path::new(CGROUP_ROOT))
+        .map_err(|error| StartError::Host(format!("detect the cgroup version at {CGROUP_ROOT}: {error}")))?;
     let swap_on = host::process::swap_on().unwrap_or(false);
     let facts = MachineFacts { cgroup_v1: version == CgroupVersion::V1, swap_on };
     for warning in resolved.check_machine(&facts).map_err(StartError::Config)? {
@@ -108,7 +107,7 @@ fn check_machine(resolved: &Resolved) -> Result<bool, StartError> {
     Ok(!facts.cgroup_v1)
 }
 
-/// A pod would learn only much later that a program is missing.
+/// Otherwise a missing program would show only when an image is pulled.
 fn check_providers(resolved: &Resolved) -> Result<(), StartError> {
     let dir = Path::new(&resolved.flags.image_credential_provider_bin_dir);
     for provider in &resolved.credential_providers.providers {
@@ -116,7 +115,7 @@ fn check_providers(resolved: &Resolved) -> Result<(), StartError> {
         if !host::process::is_program(&path) {
             let path = path.display();
             return Err(StartError::Host(format!(
-                "credential provider {:?}: {path} is no program",
+                "credential provider {:?}: {path} is not an executable file",
                 provider.name
             )));
         }
@@ -124,7 +123,7 @@ fn check_providers(resolved: &Resolved) -> Result<(), StartError> {
     Ok(())
 }
 
-/// `None`: a signal came while waiting for the lock.
+/// `None`: a signal was received while waiting for the lock.
 async fn acquire_lock(
     resolved: &Resolved,
     signals: &Signals,
@@ -143,16 +142,16 @@ async fn acquire_lock(
     }
 }
 
-/// The agent, and what it leaves to others.
+/// The agent and what the server needs.
 struct Started {
     agent: Agent,
-    /// Who is asked about callers of the main port.
+    /// For token and access reviews of clients of the main port.
     reviews: Option<Arc<dyn Cluster>>,
-    /// Cancelled when the node is lost to its cluster, or cannot run pods.
+    /// Cancelled when the node cannot connect to its cluster any more, or cannot run pods.
     given_up: CancellationToken,
 }
 
-/// This machine. Into volumes on filesystems that are not the kubelet's own goes this program, started once more for each job.
+/// This machine. Volumes on other filesystems than the kubelet's are accessed by this program, started as a volume helper process.
 fn machine(resolved: &Resolved) -> LinuxHost {
     let own = vec![PathBuf::from("/"), PathBuf::from(&resolved.flags.root_dir)];
     LinuxHost::new().with_volume_helpers(PathBuf::from("/proc/self/exe"), own)
@@ -196,12 +195,12 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, St
     Ok(Started { agent, reviews, given_up })
 }
 
-/// Without their parent no pod can have a cgroup, so the API server must not hear of such a node.
+/// Without their parent cgroup no pod can run, so the kubelet must not register such a node.
 async fn check_cgroup_root(kubelet: &KubeletConfiguration, cgroups: &dyn Cgroups) -> Result<(), StartError> {
     if !kubelet.cgroups_per_qos {
         return Ok(());
     }
-    // Which driver it is the runtime has yet to say; each has its own form of the name.
+    // The runtime has not reported the cgroup driver yet, and each has its own form of the name.
     for driver in [CgroupDriver::Cgroupfs, CgroupDriver::Systemd] {
         match CgroupNames::new(driver, &kubelet.cgroup_root).root() {
             Some(root) if !cgroups.exists(&root).await => {}
@@ -242,7 +241,7 @@ async fn wait_for_end(
             Ok(()) => tracing::info!("Lock file contended, exiting"),
             Err(error) => tracing::error!(err = %error, "Failed to watch the lock file, exiting"),
         },
-        // Who gave up has said why.
+        // The reason was logged.
         () = given_up.cancelled() => return ExitCode::FAILURE,
         // The task that panicked was logged with its name.
         () = failed.cancelled() => return ExitCode::FAILURE,

@@ -1,4 +1,4 @@
-//! The API server of the cluster: what to reach, as whom, and with which budgets.
+//! The connection to the API server: its address, the credentials of this node, and the budgets of calls.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -22,26 +22,26 @@ use tokio_util::sync::CancellationToken;
 use crate::start_error::StartError;
 use crate::traces;
 
-/// A call without an answer by then has failed.
+/// The timeout of a call.
 const DEADLINE: Duration = Duration::from_secs(30);
-/// Somebody waits for the answer.
+/// Shorter, because a client of the kubelet's server waits for the answer.
 const REVIEW_DEADLINE: Duration = Duration::from_secs(10);
 
-/// The API server, and as whom it knows us.
+/// The API server, and this node's credentials for it.
 pub(crate) struct Connected {
     pub(crate) clients: ApiClients,
-    /// For questions about callers of the main port, without a budget: whoever is kept waiting there is a person.
+    /// For token and access reviews of clients of the main port, without a budget: a person may be waiting for the response.
     pub(crate) reviews: Arc<dyn Cluster>,
     pub(crate) identity: Arc<NodeIdentity>,
     pub(crate) store: PairStore,
-    /// What the client certificate in use says; `None` where there is none.
+    /// The facts of the current client certificate; `None` if there is none.
     pub(crate) certificate: Option<CertificateFacts>,
-    /// That certificate was embedded in the kubeconfig and is new to the store.
+    /// That certificate was embedded in the kubeconfig and was not in the store.
     pub(crate) is_embedded: bool,
 }
 
 impl Connected {
-    /// Keeps the login good for as long as the agent runs; cancels `given_up` when that is not possible.
+    /// Reloads and rotates the credentials while the agent runs; cancels `given_up` if that is not possible.
     pub(crate) fn keep(self, resolved: &Resolved, ctx: &Arc<Context>, given_up: CancellationToken) {
         let Self { clients, identity, store, certificate, is_embedded, reviews: _ } = self;
         identity.server.observe(ctx.metrics.clone());
@@ -49,7 +49,7 @@ impl Connected {
         tasks.spawn("API files", agent::api::certificates::reload(identity.clone(), ctx.clock));
         let rotates = resolved.kubelet.rotate_certificates;
         let has_bootstrap = identity.bootstrap.is_some();
-        // Without either nobody but the one who gave us the certificate can renew it; a token is not ours to replace.
+        // Without rotation and bootstrap kubeconfig, this kubelet cannot renew its certificate; a token is never replaced.
         if !rotates && (!has_bootstrap || certificate.is_none()) {
             return;
         }
@@ -71,7 +71,7 @@ impl Connected {
     }
 }
 
-/// `None` for a standalone kubelet. A node that has no good certificate joins first, if it is told how.
+/// `None` for a standalone kubelet. A node without a valid certificate bootstraps one first, if it has a bootstrap kubeconfig.
 pub(crate) async fn connect(
     resolved: &Resolved,
     node_name: &str,
@@ -81,33 +81,33 @@ pub(crate) async fn connect(
     if resolved.flags.standalone() {
         return Ok(None);
     }
-    let way = Way::new(resolved, node_name, host, seed)?;
-    let clock = way.settings.clock;
+    let connector = Connector::new(resolved, node_name, host, seed)?;
+    let clock = connector.settings.clock;
     let bootstrap = Some(&resolved.flags.bootstrap_kubeconfig).filter(|path| !path.is_empty());
-    let bootstrap = bootstrap.map(|path| way.bootstrap(PathBuf::from(path)));
-    way.repair_current().await;
-    let mut found = way.find_login().await;
+    let bootstrap = bootstrap.map(|path| connector.bootstrap(PathBuf::from(path)));
+    connector.repair_current().await;
+    let mut found = connector.find_login().await;
     if let (Some(bootstrap), Some(reason)) = (&bootstrap, compute_bootstrap_reason(&found, clock.now().wall))
     {
         tracing::info!(reason, "Bootstrapping client certificate with the bootstrap kubeconfig");
-        way.join(bootstrap).await?;
-        found = way.find_login().await;
+        connector.join(bootstrap).await?;
+        found = connector.find_login().await;
     }
     let certificate = match found {
         LoginFound::Unusable(problem) => return Err(StartError::Kubeconfig(problem)),
         LoginFound::Certificate { facts, .. } => Some(facts),
         LoginFound::Secret | LoginFound::Nothing => None,
     };
-    let (server, access) = way.open().await?;
-    let is_embedded = way.store_embedded(&access).await;
+    let (server, access) = connector.open().await?;
+    let is_embedded = connector.store_embedded(&access).await;
     let clients = clients(&server, &resolved.kubelet);
     let reviews = Arc::new(server.handle(HandleSettings { budget: None, deadline: REVIEW_DEADLINE }));
     let identity = Arc::new(NodeIdentity { server: Arc::new(server), access, bootstrap });
-    Ok(Some(Connected { clients, reviews, identity, store: way.store, certificate, is_embedded }))
+    Ok(Some(Connected { clients, reviews, identity, store: connector.store, certificate, is_embedded }))
 }
 
-/// How this node gets to its API server.
-struct Way {
+/// What is needed to connect to the API server.
+struct Connector {
     /// `--kubeconfig`.
     path: PathBuf,
     proxies: ProxyEnv,
@@ -117,9 +117,9 @@ struct Way {
     node_name: String,
 }
 
-impl Way {
+impl Connector {
     fn new(resolved: &Resolved, node_name: &str, host: &Host, seed: u64) -> Result<Self, StartError> {
-        // The kubeconfig names files in it, and is read from anywhere.
+        // The kubeconfig refers to files in it, and may be read from any working directory.
         let cert_dir = std::path::absolute(&resolved.flags.cert_dir).map_err(|error| {
             StartError::Host(format!("--cert-dir {:?}: {error}", resolved.flags.cert_dir))
         })?;
@@ -153,7 +153,7 @@ impl Way {
         }
     }
 
-    /// A certificate that was renewed here counts before the one that the kubeconfig began with.
+    /// A certificate that this kubelet rotated has precedence over that of the kubeconfig.
     async fn renewed(&self) -> Option<StoredPair> {
         if !self.rotates {
             return None;
@@ -171,7 +171,7 @@ impl Way {
         }
     }
 
-    /// The kubeconfig may name the link to the current pair, behind which a power cut may have left an empty file.
+    /// Repairs the link to the current pair, which the kubeconfig may refer to: after a power cut, its target may be empty.
     async fn repair_current(&self) {
         if let Err(error) = self.store.load().await {
             tracing::debug!(err = %error, "Failed to load current client certificate");
@@ -202,9 +202,9 @@ impl Way {
         }
     }
 
-    /// Puts a certificate that is embedded in the kubeconfig into the store, unless the store has one that is not out of
-    /// date. kubeadm writes such kubeconfigs for control plane nodes, and replaces them by one that names
-    /// `kubelet-client-current.pem` when that file appears. Returns whether the certificate is to be renewed at once.
+    /// Stores a certificate that is embedded in the kubeconfig, unless the store has one that has not expired. kubeadm writes
+    /// such kubeconfigs for control plane nodes, and replaces them by one that refers to `kubelet-client-current.pem` when that
+    /// file exists. Returns whether the certificate is to be rotated at once.
     async fn store_embedded(&self, access: &Access) -> bool {
         if !self.rotates || !access.embeds_client_pair() {
             return false;
@@ -214,17 +214,17 @@ impl Way {
             Ok(Some(stored)) if now < stored.facts.not_after => return false,
             Ok(_) => {}
             Err(error) => {
-                tracing::warn!(err = %error, "the stored client certificate is replaced by that of the kubeconfig")
+                tracing::warn!(err = %error, "Failed to load stored client certificate, replacing it by that of the kubeconfig")
             }
         }
         let Ok(Some(pair)) = access.client_pair() else { return false };
         if let Err(error) = self.store.save(&pair, now).await {
-            tracing::warn!(err = %error, "failed to store the client certificate of the kubeconfig");
+            tracing::warn!(err = %error, "Failed to store client certificate of the kubeconfig");
         }
         true
     }
 
-    /// Gets a certificate and writes the kubeconfig that shows it.
+    /// Requests a certificate and writes a kubeconfig with it.
     async fn join(&self, bootstrap: &Bootstrap) -> Result<(), StartError> {
         let failed = |error: &dyn std::fmt::Display| StartError::Bootstrap(error.to_string());
         let text = kubeconfig::for_node(&bootstrap.kubeconfig, &self.store.current_path());
@@ -268,7 +268,7 @@ fn clients(server: &ApiServer, config: &KubeletConfiguration) -> ApiClients {
     let handle = |budget, deadline| HandleSettings { budget, deadline };
     let kube = budget(config.kube_api_qps, config.kube_api_burst);
     let events = budget(config.event_record_qps, config.event_burst);
-    // A heartbeat that comes after the lease has expired is none.
+    // A heartbeat after the lease has expired is too late.
     let lease = model::time::wait_of(config.node_lease_duration_seconds.into());
     let beat = config.node_status_update_frequency.as_std().min(lease);
     ApiClients {
@@ -279,11 +279,11 @@ fn clients(server: &ApiServer, config: &KubeletConfiguration) -> ApiClients {
     }
 }
 
-/// Zero calls a second mean the usual number, less than zero mean no limit.
+/// A QPS of zero is the default of 5, a negative one is no limit.
 fn budget(qps: i32, burst: i32) -> Option<Budget> {
-    const USUAL_QPS: f64 = 5.0;
+    const DEFAULT_QPS: f64 = 5.0;
     let per_second = match qps {
-        0 => USUAL_QPS,
+        0 => DEFAULT_QPS,
         n if n < 0 => return None,
         n => f64::from(n),
     };
@@ -300,11 +300,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_rate_is_the_usual_one_and_less_than_none_is_no_limit() {
-        let said = |qps, burst| budget(qps, burst).map(|budget| (budget.per_second, budget.burst));
-        assert_eq!(said(7, 9), Some((7.0, 9)));
-        assert_eq!(said(0, 9), Some((5.0, 9)));
-        assert_eq!(said(7, 0), Some((7.0, 1)), "one at a time can go out");
-        assert_eq!(said(-1, 9), None);
+    fn zero_qps_is_the_default_and_negative_qps_is_no_limit() {
+        let limits = |qps, burst| budget(qps, burst).map(|budget| (budget.per_second, budget.burst));
+        assert_eq!(limits(7, 9), Some((7.0, 9)));
+        assert_eq!(limits(0, 9), Some((5.0, 9)));
+        assert_eq!(limits(7, 0), Some((7.0, 1)), "a burst of 0 is 1");
+        assert_eq!(limits(-1, 9), None);
     }
 }

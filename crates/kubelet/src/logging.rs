@@ -1,7 +1,7 @@
-//! Log lines on stderr, in the text form of klog or as JSON, one line an event.
+//! Log lines on stderr, in the text format of klog or as JSON, one line for each event.
 //!
-//! Verbosity follows `-v`: 0 to 3 show information and worse, 4 and 5 debugging, 6 and more everything. Libraries
-//! speak only from 8 on, apart from their warnings. `--vmodule` raises it for single files.
+//! `-v` 0 to 3 logs info, warnings and errors, 4 and 5 debug, 6 and more everything. Libraries log only warnings below 8.
+//! `--vmodule` raises the verbosity of single files.
 
 mod queue;
 mod verbosity;
@@ -30,11 +30,11 @@ pub(crate) enum LogFormat {
     Json,
 }
 
-/// The rules of the log of this process; none before it has started.
+/// The verbosity of this process; unset before logging has started.
 static RULES: OnceLock<Verbosity> = OnceLock::new();
 
 static QUEUE: LogQueue = LogQueue::new();
-/// At the end of the process a reader that stalls is waited for so long.
+/// How long the end of the process waits for a reader of the log that stalls.
 pub(crate) const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Starts logging for the life of the process. A second call changes nothing.
@@ -50,14 +50,14 @@ pub(crate) fn start(format: LogFormat, verbosity: Verbosity, spans: Option<Spans
     log_panics();
     let rules = RULES.get_or_init(|| verbosity);
     let subscriber = tracing_subscriber::registry().with(layer.with_filter(Rules(rules)));
-    // Only fails when somebody else already listens, as in tests that start twice.
+    // Fails only if there is a subscriber already, as in tests that start twice.
     let _ = match spans {
         None => tracing::subscriber::set_global_default(subscriber),
         Some(spans) => tracing::subscriber::set_global_default(subscriber.with(spans.with_filter(OnlySpans))),
     };
 }
 
-/// A panic must not wait for a reader either.
+/// A panic must not wait for a reader of the log either.
 fn log_panics() {
     std::panic::set_hook(Box::new(|panic| {
         let thread = std::thread::current();
@@ -73,35 +73,35 @@ pub(crate) fn write_last(line: &str) {
 
 /// Waits until all lines are written, or for `limit`.
 pub(crate) fn flush(limit: Duration) {
-    // What is not written by then has no reader.
+    // After that time the log has no reader.
     let _ = QUEUE.flush(limit);
 }
 
-const DROPPED: &str = "Log lines were dropped because nobody read the log";
+const DROPPED: &str = "Dropped log lines because the log was not read";
 
 fn dropped_text(count: u64) -> String {
-    let place = Place { level: Level::WARN, file: file!(), line: line!() };
+    let location = Location { level: Level::WARN, file: file!(), line: line!() };
     let mut fields = Fields { message: DROPPED.to_owned(), ..Fields::default() };
     fields.rest.push(("count", count.to_string(), true));
-    text_line(place, &fields, Timestamp::now(), std::process::id())
+    text_line(location, &fields, Timestamp::now(), std::process::id())
 }
 
 fn dropped_json(count: u64) -> String {
-    let place = Place { level: Level::WARN, file: file!(), line: line!() };
+    let location = Location { level: Level::WARN, file: file!(), line: line!() };
     let mut fields = Fields { message: DROPPED.to_owned(), ..Fields::default() };
     fields.rest.push(("count", count.to_string(), true));
-    json_line(place, &fields, Timestamp::now())
+    json_line(location, &fields, Timestamp::now())
 }
 
-/// Where a line comes from.
+/// The level and source location of a line.
 #[derive(Clone, Copy, Debug)]
-struct Place {
+struct Location {
     level: Level,
     file: &'static str,
     line: u32,
 }
 
-impl Place {
+impl Location {
     fn of(metadata: &Metadata<'static>) -> Self {
         let file = metadata.file().unwrap_or("?");
         Self { level: *metadata.level(), file, line: metadata.line().unwrap_or(0) }
@@ -112,15 +112,15 @@ impl Place {
     }
 }
 
-/// From now on `-v` is that.
+/// Changes the level of `-v`.
 pub(crate) fn set_verbosity(level: u32) {
     let Some(rules) = RULES.get() else { return };
     rules.of_all.store(level, Ordering::Relaxed);
-    // Each place in the source remembers whether it is heard.
+    // Each call site caches whether it is enabled.
     tracing::callsite::rebuild_interest_cache();
 }
 
-/// Which places in the source are heard: none of spans, as a line has no duration.
+/// The call sites that are enabled: events only, because spans are no log lines.
 struct Rules(&'static Verbosity);
 
 impl<S> Filter<S> for Rules {
@@ -135,7 +135,7 @@ impl<S> Filter<S> for Rules {
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
-        Some(self.0.most())
+        Some(self.0.max_level())
     }
 }
 
@@ -150,17 +150,17 @@ impl<S: Subscriber> Layer<S> for Lines {
         event.record(&mut fields);
         let now = Timestamp::now();
         let line = match self.format {
-            LogFormat::Text => text_line(Place::of(event.metadata()), &fields, now, self.process),
-            LogFormat::Json => json_line(Place::of(event.metadata()), &fields, now),
+            LogFormat::Text => text_line(Location::of(event.metadata()), &fields, now, self.process),
+            LogFormat::Json => json_line(Location::of(event.metadata()), &fields, now),
         };
         QUEUE.push(&line);
     }
 }
 
-/// A longer field is cut: what pods and runtimes say ends up in lines too.
+/// Longer fields are cut, because lines may have text of pods and runtimes.
 const MAX_FIELD: usize = 16 << 10;
 
-/// Takes no more than it has place for, so that what is long is not even formatted to its end.
+/// Fails when it is full, which ends the formatting of a long value.
 struct BoundedText(String);
 
 impl std::fmt::Write for BoundedText {
@@ -193,7 +193,7 @@ impl Fields {
 impl Visit for Fields {
     fn record_debug(&mut self, field: &Field, value: &dyn std::fmt::Debug) {
         let mut text = BoundedText(String::new());
-        // It fails where there is no more place; what was written by then is shown.
+        // It fails when the text is full; the text up to there is logged.
         let _ = write!(text, "{value:?}");
         self.put(field, model::text::cut_owned(text.0, MAX_FIELD), false);
     }
@@ -216,16 +216,16 @@ impl Visit for Fields {
 }
 
 /// `I1121 13:00:00.123456    1234 sync_loop.rs:120] "SyncLoop ADD" pod="default/web"`.
-fn text_line(place: Place, fields: &Fields, now: Timestamp, process: u32) -> String {
-    let letter = match place.level {
+fn text_line(location: Location, fields: &Fields, now: Timestamp, process: u32) -> String {
+    let letter = match location.level {
         Level::ERROR => 'E',
         Level::WARN => 'W',
         _ => 'I',
     };
-    let file = place.file_name();
+    let file = location.file_name();
     let mut line = String::with_capacity(160);
     let time = now.strftime("%m%d %H:%M:%S.%6f");
-    let number = place.line;
+    let number = location.line;
     let _ = write!(line, "{letter}{time} {process:7} {file}:{number}] {:?}", fields.message);
     for (name, value, is_bare) in &fields.rest {
         let _ = if *is_bare { write!(line, " {name}={value}") } else { write!(line, " {name}={value:?}") };
@@ -234,13 +234,13 @@ fn text_line(place: Place, fields: &Fields, now: Timestamp, process: u32) -> Str
     line
 }
 
-fn json_line(place: Place, fields: &Fields, now: Timestamp) -> String {
+fn json_line(location: Location, fields: &Fields, now: Timestamp) -> String {
     let mut object = serde_json::Map::new();
     let since_epoch = Duration::try_from(now.duration_since(Timestamp::UNIX_EPOCH)).unwrap_or_default();
     object.insert("ts".into(), (since_epoch.as_secs_f64() * 1000.0).into());
-    object.insert("caller".into(), format!("{}:{}", place.file_name(), place.line).into());
+    object.insert("caller".into(), format!("{}:{}", location.file_name(), location.line).into());
     object.insert("msg".into(), fields.message.clone().into());
-    match place.level {
+    match location.level {
         Level::ERROR => {}
         Level::WARN => drop(object.insert("level".into(), "warning".into())),
         Level::INFO => drop(object.insert("v".into(), 0.into())),

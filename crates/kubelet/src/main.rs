@@ -1,6 +1,6 @@
-//! The kubelet binary: configuration in, adapters and agent together, then wait for a signal.
+//! The kubelet binary: resolves the configuration, starts adapters and agent, and waits for a signal.
 //!
-//! The only place that names every adapter. Exit codes: 0 after a signal, `--help` and `--version`; 1 for a start that
+//! Only this crate uses every adapter. Exit codes: 0 after a signal, `--help` and `--version`; 1 for a start that
 //! failed, a second signal, and a run-once run in which a pod failed.
 #![forbid(unsafe_code)]
 
@@ -25,11 +25,11 @@ fn main() -> ExitCode {
         return code;
     }
     match config::from_args(std::env::args().skip(1), &config::Disk) {
-        Ok(Invocation::Help(text)) => say(&text),
-        Ok(Invocation::Version { raw: false }) => say(&config::version_line()),
-        Ok(Invocation::Version { raw: true }) => say(&raw_version()),
+        Ok(Invocation::Help(text)) => print(&text),
+        Ok(Invocation::Version { raw: false }) => print(&config::version_line()),
+        Ok(Invocation::Version { raw: true }) => print(&raw_version()),
         Ok(Invocation::Run(resolved)) => run(&resolved),
-        Err(errors) => refuse(&errors),
+        Err(errors) => print_errors(&errors),
     }
 }
 
@@ -60,8 +60,8 @@ fn run(resolved: &Resolved) -> ExitCode {
     }
 }
 
-/// File work that may wait for a disk. Everything else is done by the first thread: it serves hundreds of pods in a few
-/// milliseconds a second, and more threads would pass work on instead of doing it.
+/// Threads for file operations that may wait for a disk. Everything else runs on the first thread, which needs a few
+/// milliseconds a second for hundreds of pods; more threads would cost more in handing over work than they save.
 const BLOCKING_THREADS: usize = 8;
 const STACK_BYTES: usize = 1 << 20;
 
@@ -81,14 +81,14 @@ fn raw_version() -> String {
     )
 }
 
-#[expect(clippy::print_stdout, reason = "what the user asked to see")]
-fn say(text: &str) -> ExitCode {
+#[expect(clippy::print_stdout, reason = "the output that was requested")]
+fn print(text: &str) -> ExitCode {
     println!("{}", text.trim_end());
     ExitCode::SUCCESS
 }
 
 #[expect(clippy::print_stderr, reason = "the log has not started yet")]
-fn refuse(errors: &ConfigErrors) -> ExitCode {
+fn print_errors(errors: &ConfigErrors) -> ExitCode {
     for warning in &errors.warnings {
         eprintln!("W: {warning}");
     }

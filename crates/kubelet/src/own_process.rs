@@ -1,4 +1,4 @@
-//! This process, for its debugging endpoints: what the kernel and the runtime of our tasks tell of it.
+//! Facts about this process from the kernel and the task runtime, for its debugging endpoints.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,7 +11,7 @@ use ports::{Clock, OwnProcess};
 
 use crate::logging;
 
-/// How long after pods have gone their memory is released; pods that go in the meantime are included.
+/// How long after pods were removed their memory is released, together with that of pods removed in the meantime.
 const RELEASE_AFTER: Duration = Duration::from_secs(10);
 
 /// Releases free memory when there are fewer pods than before. Runs until dropped.

@@ -10,7 +10,7 @@ use ports::{Clock, Files, HostError, NodeApi};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
-/// Raises the file limit and lowers the OOM score. Neither is worth a node: what fails is logged.
+/// Raises the file limit and lowers the OOM score. A failure is logged, and the node works without.
 pub(crate) fn set_limits(resolved: &Resolved) {
     if !host::process::is_root() {
         tracing::error!("The kubelet must run as root (uid 0)");
@@ -25,11 +25,11 @@ pub(crate) fn set_limits(resolved: &Resolved) {
     }
 }
 
-/// Where settings of the kernel are; tests give their own.
+/// The directory of kernel settings; tests use one of their own.
 const KERNEL_SETTINGS: &str = "/proc/sys";
 const KERNEL_SETTINGS_VARIABLE: &str = "KUBELET_PROC_SYS_DIR";
 
-/// Sets the kernel to what pods need; where `is_protected`, somebody else has to, and what is not so is an error.
+/// Changes kernel settings to the values that pods need. If `is_protected`, each other value is an error.
 pub(crate) fn tune_kernel(is_protected: bool) -> Result<(), String> {
     let dir = std::env::var_os(KERNEL_SETTINGS_VARIABLE).unwrap_or_else(|| KERNEL_SETTINGS.into());
     let mut refused = Vec::new();
@@ -55,9 +55,9 @@ pub(crate) fn tune_kernel(is_protected: bool) -> Result<(), String> {
     if refused.is_empty() { Ok(()) } else { Err(format!("protectKernelDefaults: {}", refused.join(", "))) }
 }
 
-/// Makes the root directory and lets mounts below it reach the containers that ask for that. Pods without such a wish run
-/// without it, so a failure is logged; the others are then told by the runtime that the place is not shared. Nobody takes
-/// it back: the pods outlive this process.
+/// Creates the root directory and makes it a shared mount, for volumes with mount propagation. A failure is logged, because
+/// other pods run without; the runtime refuses containers that need it. It is not undone at the end: the pods outlive this
+/// process.
 pub(crate) async fn share_root_dir(files: &dyn Files, root: &Path) -> Result<(), HostError> {
     files.ensure_dir(root, 0o750).await?;
     if let Err(error) = host::process::ensure_shared_mount(root) {
@@ -67,17 +67,16 @@ pub(crate) async fn share_root_dir(files: &dyn Files, root: &Path) -> Result<(),
     Ok(())
 }
 
-/// SIGTERM and SIGINT, heard by a thread of their own: whoever sends a second one gets rid of a process that hangs,
-/// wherever it hangs.
+/// SIGTERM and SIGINT, received by a separate thread, so that the second signal ends a process that hangs.
 pub(crate) struct Signals {
     first: CancellationToken,
 }
 
 impl Signals {
-    /// From now on the first signal is told by [`Self::first`], and the second ends the process with code 1.
+    /// Starts the thread. The first signal resolves [`Self::first`], and the second ends the process with code 1.
     pub(crate) fn listen() -> io::Result<Self> {
         let first = CancellationToken::new();
-        let heard = first.clone();
+        let received = first.clone();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build()?;
         let mut stream = {
             let _inside = runtime.enter();
@@ -85,7 +84,7 @@ impl Signals {
         };
         let listening = move || {
             runtime.block_on(next(&mut stream));
-            heard.cancel();
+            received.cancel();
             runtime.block_on(next(&mut stream));
             exit_at_once();
         };
@@ -99,8 +98,8 @@ impl Signals {
     }
 }
 
-/// For what the log still has to write when a second signal comes.
-const LAST_WORDS: Duration = Duration::from_millis(200);
+/// Timeout for writing the log after a second signal.
+const LAST_FLUSH_TIMEOUT: Duration = Duration::from_millis(200);
 /// The thread only waits.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -114,23 +113,23 @@ async fn next([terminate, interrupt]: &mut [Signal; 2]) {
 
 #[expect(clippy::exit, reason = "the rest of the process may hang; nothing it could still do is waited for")]
 fn exit_at_once() {
-    crate::logging::flush(LAST_WORDS);
+    crate::logging::flush(LAST_FLUSH_TIMEOUT);
     std::process::exit(1)
 }
 
-/// Tells systemd that the kubelet is up, where systemd listens.
+/// Notifies systemd that the kubelet is ready, if systemd started it.
 pub(crate) fn notify_ready() {
     if let Err(error) = host::process::sd_notify("READY=1") {
-        tracing::warn!(err = %error, "systemd was not told that the kubelet is ready");
+        tracing::warn!(err = %error, "Failed to notify systemd that the kubelet is ready");
     }
 }
 
-/// Feeds systemd's watchdog, where it watches, twice per interval as long as the sync loop goes round.
-pub(crate) async fn feed_watchdog(api: std::sync::Arc<dyn NodeApi>, clock: Clock, stop: CancellationToken) {
+/// Notifies the systemd watchdog, if it is enabled, twice per interval while the sync loop runs.
+pub(crate) async fn notify_watchdog(api: std::sync::Arc<dyn NodeApi>, clock: Clock, stop: CancellationToken) {
     let Some(interval) = host::process::watchdog_interval().filter(|i| *i > Duration::from_secs(1)) else {
         return;
     };
-    let feeding = feed(
+    let running = notify_periodically(
         interval / 2,
         clock,
         || api.sync_loop_age(),
@@ -138,37 +137,37 @@ pub(crate) async fn feed_watchdog(api: std::sync::Arc<dyn NodeApi>, clock: Clock
     );
     tokio::select! {
         () = stop.cancelled() => {}
-        () = feeding => {}
+        () = running => {}
     }
 }
 
-/// Runs until dropped. `age` says since when the sync loop has not gone round, and how long it may take.
-async fn feed(
+/// Runs until dropped. `age` returns the time since the last iteration of the sync loop, and its maximum.
+async fn notify_periodically(
     period: Duration,
     clock: Clock,
     age: impl Fn() -> (Duration, Duration),
-    mut tell: impl FnMut() -> io::Result<()>,
+    mut notify: impl FnMut() -> io::Result<()>,
 ) {
     loop {
         clock.sleep_until(clock.mono() + period).await;
         let (age, limit) = age();
         if age > limit {
             tracing::error!(age = ?age, "Sync loop is stuck, not notifying the systemd watchdog");
-        } else if let Err(error) = tell_patiently(clock, &mut tell).await {
-            tracing::warn!(err = %error, "systemd's watchdog was not fed");
+        } else if let Err(error) = notify_with_retries(clock, &mut notify).await {
+            tracing::warn!(err = %error, "Failed to notify the systemd watchdog");
         }
     }
 }
 
-/// Tries twice more, after one second and two: systemd ends a kubelet that it does not hear.
-async fn tell_patiently(clock: Clock, tell: &mut impl FnMut() -> io::Result<()>) -> io::Result<()> {
+/// Retries after one second and after two more: systemd kills a kubelet that does not notify it.
+async fn notify_with_retries(clock: Clock, notify: &mut impl FnMut() -> io::Result<()>) -> io::Result<()> {
     for pause in [1, 2] {
-        if tell().is_ok() {
+        if notify().is_ok() {
             return Ok(());
         }
         clock.sleep_until(clock.mono() + Duration::from_secs(pause)).await;
     }
-    tell()
+    notify()
 }
 
 #[cfg(test)]
@@ -179,34 +178,34 @@ mod tests {
 
     const LIMIT: Duration = Duration::from_secs(60);
 
-    /// Feeds for that long, failing the first times; returns the second of each try.
-    async fn fed_for(seconds: u64, mut failures: u32, age: impl Fn(u64) -> Duration) -> Vec<u64> {
+    /// Runs for that long, with this number of failures first; returns the second of each attempt.
+    async fn attempts_within(seconds: u64, mut failures: u32, age: impl Fn(u64) -> Duration) -> Vec<u64> {
         let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
         let began = clock.mono();
         let now = || clock.mono().saturating_since(began).as_secs();
         let tries = RefCell::new(Vec::new());
-        let tell = || {
+        let notify = || {
             tries.borrow_mut().push(now());
             let fails = failures > 0;
             failures = failures.saturating_sub(1);
             if fails { Err(io::Error::from(io::ErrorKind::ConnectionRefused)) } else { Ok(()) }
         };
-        let feeding = feed(Duration::from_secs(10), clock, || (age(now()), LIMIT), tell);
-        let ended = tokio::time::timeout(Duration::from_secs(seconds), feeding).await;
-        assert!(ended.is_err(), "feeding never ends by itself");
+        let running = notify_periodically(Duration::from_secs(10), clock, || (age(now()), LIMIT), notify);
+        let ended = tokio::time::timeout(Duration::from_secs(seconds), running).await;
+        assert!(ended.is_err(), "it never ends by itself");
         tries.into_inner()
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_watchdog_is_fed_while_the_sync_loop_goes_round() {
+    async fn watchdog_is_notified_while_the_sync_loop_runs() {
         let hangs_between = |now| if (15..35).contains(&now) { LIMIT * 2 } else { LIMIT };
-        assert_eq!(fed_for(55, 0, hangs_between).await, [10, 40, 50]);
+        assert_eq!(attempts_within(55, 0, hangs_between).await, [10, 40, 50]);
     }
 
     #[tokio::test(start_paused = true)]
-    async fn food_that_did_not_arrive_is_sent_twice_more() {
+    async fn failed_watchdog_notification_is_retried_twice() {
         let young = |_| Duration::ZERO;
-        assert_eq!(fed_for(25, 1, young).await, [10, 11, 21]);
-        assert_eq!(fed_for(25, 9, young).await, [10, 11, 13, 23, 24]);
+        assert_eq!(attempts_within(25, 1, young).await, [10, 11, 21]);
+        assert_eq!(attempts_within(25, 9, young).await, [10, 11, 13, 23, 24]);
     }
 }

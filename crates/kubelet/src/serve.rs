@@ -17,8 +17,8 @@ use crate::own_process::RunningProcess;
 use crate::serving;
 use crate::start_error::StartError;
 
-/// Opens the main port, the read-only port and the health port, as far as they are configured, and serves them until
-/// `stop`. `reviews` is who is asked about callers of the main port.
+/// Opens the main port, the read-only port and the health port, as configured, and serves them until `stop`. `reviews` is for
+/// token and access reviews of clients of the main port.
 pub(crate) async fn start(
     resolved: &Resolved,
     agent: &Agent,
@@ -42,7 +42,7 @@ pub(crate) async fn start(
     Ok(())
 }
 
-/// A node without it runs its pods all the same, so a failure is logged.
+/// A failure is logged, because the node runs pods without this endpoint.
 async fn serve_pod_resources(ctx: &Context, api: &Arc<dyn NodeApi>, stop: &CancellationToken) {
     let dir = ctx.settings.paths.root.join("pod-resources");
     let listening = match ctx.files.ensure_dir(&dir, 0o750).await {
@@ -82,7 +82,7 @@ async fn main_server(
     MainServer::new(port).map_err(|error| StartError::Certificates(error.to_string()))
 }
 
-/// Who is let in, by the configuration; `reviews` is whom the API server is asked through.
+/// How requests are authenticated and authorized, by the configuration; `reviews` is for requests to the API server.
 fn access(
     kubelet: &KubeletConfiguration,
     node_name: &str,
@@ -99,7 +99,7 @@ fn access(
         (None, true) => return Err(missing("authentication")),
         (_, false) => None,
     };
-    // Only the configuration can open the port to everybody.
+    // Only the configuration can allow all requests.
     let authorization = match (authorization.mode.as_str(), reviews) {
         ("AlwaysAllow", _) => AuthorizationMode::AlwaysAllow,
         (_, Some(cluster)) => AuthorizationMode::Review {
@@ -123,7 +123,7 @@ fn spawn(server: impl Future<Output = ()> + Send + 'static) {
     drop(tokio::spawn(server));
 }
 
-/// Port 0 is off.
+/// Port 0 is disabled.
 async fn open(field: &'static str, address: &str, port: i32) -> Result<Option<TcpListener>, StartError> {
     let Some(port) = u16::try_from(port).ok().filter(|port| *port != 0) else { return Ok(None) };
     let failed = |source| StartError::Listen { field, address: address.to_owned(), port, source };
@@ -143,16 +143,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_of_the_api_server_hold_as_long_as_the_configuration_says() {
+    fn webhook_responses_are_cached_for_the_configured_ttl() {
         let mut kubelet = KubeletConfiguration::default();
         kubelet.authentication.webhook.cache_ttl = GoDuration::from_secs(7);
         kubelet.authorization.webhook.cache_authorized_ttl = GoDuration::from_secs(11);
         kubelet.authorization.webhook.cache_unauthorized_ttl = GoDuration::from_secs(13);
         let reviews: Arc<dyn Cluster> = Arc::new(FakeCluster::new());
-        let access = access(&kubelet, "node", None, Some(reviews)).expect("both can be asked");
-        assert_eq!(access.token_review.expect("tokens are asked about").ttl, Duration::from_secs(7));
+        let access = access(&kubelet, "node", None, Some(reviews)).expect("both are reviewed");
+        assert_eq!(access.token_review.expect("tokens are reviewed").ttl, Duration::from_secs(7));
         let AuthorizationMode::Review { allowed_ttl, denied_ttl, .. } = access.authorization else {
-            panic!("permissions are asked for: {:?}", access.authorization);
+            panic!("access is reviewed: {:?}", access.authorization);
         };
         assert_eq!((allowed_ttl, denied_ttl), (Duration::from_secs(11), Duration::from_secs(13)));
     }

@@ -1,5 +1,5 @@
-//! The certificates of the main port: the pair it serves with (from files, signed by the cluster, or its own) and the
-//! authority whose clients it believes. Files are read again when they change.
+//! The certificates of the main port: the serving pair (from files, signed by the cluster, or self-signed) and the
+//! certificate authorities of clients. Files are reloaded when they change.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,20 +18,20 @@ use tokio::sync::watch;
 
 use crate::start_error::StartError;
 
-/// Certificates and keys are a few kilobytes; a bundle of authorities may be more.
+/// Certificates and keys have a few kilobytes; a bundle of authorities may be larger.
 const FILE_LIMIT: usize = 1 << 20;
-/// How often files are looked at although nobody said that they changed.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// How often files are read without a hint that they changed.
+const RELOAD_PERIOD: Duration = Duration::from_secs(60);
 
-/// What the main port serves with and believes, each always the latest.
+/// The latest serving pair and client authorities of the main port.
 #[derive(Debug)]
 pub(crate) struct Certificates {
     pub(crate) pair: watch::Receiver<Option<ServingPair>>,
-    /// `None`: certificates of clients are not looked at.
+    /// `None`: client certificates are not used for authentication.
     pub(crate) client_ca: Option<watch::Receiver<ClientCa>>,
 }
 
-/// Reads all there is and starts the tasks that read it again.
+/// Loads the certificates and starts the tasks that reload them.
 pub(crate) async fn load(
     resolved: &Resolved,
     agent: &Agent,
@@ -54,7 +54,7 @@ pub(crate) async fn load(
     Ok(Certificates { pair, client_ca })
 }
 
-/// `tlsCertFile` and `tlsPrivateKeyFile`, where both are set.
+/// `tlsCertFile` and `tlsPrivateKeyFile`, if both are set.
 fn pair_files(resolved: &Resolved) -> Option<[PathBuf; 2]> {
     let (certificate, key) = (&resolved.kubelet.tls_cert_file, &resolved.kubelet.tls_private_key_file);
     (!certificate.is_empty() && !key.is_empty()).then(|| [PathBuf::from(certificate), PathBuf::from(key)])
@@ -63,38 +63,38 @@ fn pair_files(resolved: &Resolved) -> Option<[PathBuf; 2]> {
 async fn follow_pair(
     ctx: &Arc<Context>,
     files: [PathBuf; 2],
-    goes_on: bool,
+    reloads: bool,
 ) -> Result<watch::Receiver<Option<ServingPair>>, StartError> {
     let parse = |contents: &[Vec<u8>]| match contents {
         [certificate, key] => ServingPair::from_pem(certificate, key).map(Some).map_err(|e| e.to_string()),
         _ => Err("a certificate and a key are needed".to_owned()),
     };
-    follow(ctx, ("tlsCertFile, tlsPrivateKeyFile", files.to_vec()), parse, goes_on).await
+    follow(ctx, ("tlsCertFile, tlsPrivateKeyFile", files.to_vec()), parse, reloads).await
 }
 
 async fn follow_client_ca(
     ctx: &Arc<Context>,
     file: PathBuf,
-    goes_on: bool,
+    reloads: bool,
 ) -> Result<watch::Receiver<ClientCa>, StartError> {
     let parse =
         |contents: &[Vec<u8>]| ClientCa::from_pem(&contents.concat()).map_err(|error| error.to_string());
-    follow(ctx, ("authentication.x509.clientCAFile", vec![file]), parse, goes_on).await
+    follow(ctx, ("authentication.x509.clientCAFile", vec![file]), parse, reloads).await
 }
 
-/// Reads files whose outcome must be there now, and, where it `goes_on`, whenever they change: what is no good later is
-/// logged, and what was good stays.
+/// Loads files, which must be valid now, and if `reloads`, again whenever they change: a later error is logged, and the last
+/// valid contents stay in use.
 async fn follow<T: Send + Sync + 'static>(
     ctx: &Arc<Context>,
     (field, files): (&'static str, Vec<PathBuf>),
     parse: impl Fn(&[Vec<u8>]) -> Result<T, String> + Send + 'static,
-    goes_on: bool,
+    reloads: bool,
 ) -> Result<watch::Receiver<T>, StartError> {
     let contents = read(&*ctx.files, &files).await;
     let parsed = contents.and_then(|contents| Ok((parse(&contents)?, contents)));
     let (value, mut seen) = parsed.map_err(|why| StartError::Certificates(format!("{field}: {why}")))?;
     let (sender, receiver) = watch::channel(value);
-    if !goes_on {
+    if !reloads {
         return Ok(receiver);
     }
     let (disk, clock) = (ctx.files.clone(), ctx.clock);
@@ -129,21 +129,21 @@ async fn read(disk: &dyn Files, files: &[PathBuf]) -> Result<Vec<Vec<u8>>, Strin
     Ok(contents)
 }
 
-/// Returns when one of the files may have changed, and once in a while. Their directories are watched, because a file may
-/// be replaced, or be a link that is made to point elsewhere.
+/// Returns when one of the files may have changed, and after [`RELOAD_PERIOD`]. Their directories are watched, because
+/// a file may be replaced, or be a link whose target changes.
 async fn changed(disk: &dyn Files, clock: Clock, files: &[PathBuf]) {
     let mut directories: Vec<&Path> = files.iter().filter_map(|file| file.parent()).collect();
     directories.dedup();
-    // A directory that cannot be watched is looked at once in a while all the same.
+    // The period is enough for a directory that cannot be watched.
     let watches = directories.into_iter().filter_map(|directory| disk.watch(directory).ok());
     let mut hints = futures_util::stream::select_all(watches);
     tokio::select! {
         Some(_) = hints.next() => {}
-        () = clock.sleep_until(clock.mono() + LOOK_AGAIN) => {}
+        () = clock.sleep_until(clock.mono() + RELOAD_PERIOD) => {}
     }
 }
 
-/// A pair that the cluster signs and renews; none until it has.
+/// A pair that the cluster signs and this kubelet rotates; `None` until the first one is signed.
 fn signed_pair(
     resolved: &Resolved,
     agent: &Agent,
@@ -170,7 +170,7 @@ fn signed_pair(
     served(ctx, pems)
 }
 
-/// The pair `kubelet.crt` and `kubelet.key` in the directory of certificates, made where there is none that can be used.
+/// The self-signed pair `kubelet.crt` and `kubelet.key` in the certificate directory, created if there is no valid one.
 async fn own_pair(
     resolved: &Resolved,
     ctx: &Arc<Context>,
@@ -200,7 +200,7 @@ async fn own_pair(
     Ok(served(ctx, pems))
 }
 
-/// As the server wants them: keys and certificates instead of text.
+/// Parses the PEM texts for the server.
 fn served(
     ctx: &Arc<Context>,
     mut pems: watch::Receiver<Option<Arc<PemPair>>>,

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-/// The text names what was tried; the alternate form adds the causes.
+/// The text is what failed; the alternate form adds the causes.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error("{0}")]
@@ -23,10 +23,10 @@ pub(crate) enum StartError {
     Signals(std::io::Error),
     #[error("{}", .0.join("\n"))]
     Standalone(Vec<String>),
-    /// Complete: it names the field or the file.
+    /// Complete: with the field or the file.
     #[error("{0}")]
     Certificates(String),
-    /// Complete, and as the original says it.
+    /// Complete, and as in the Go kubelet.
     #[error("{0}")]
     Access(String),
     #[error("run once needs a source of pods: set staticPodPath or staticPodURL")]

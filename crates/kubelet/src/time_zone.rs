@@ -5,12 +5,12 @@ use std::path::PathBuf;
 use jiff::tz::TimeZone;
 
 const LOCAL: &str = "/etc/localtime";
-/// Where the zones are that `TZ` names.
+/// The directory of the zones that `TZ` names.
 const ZONES: &str = "/usr/share/zoneinfo";
-/// No file of a zone is longer.
+/// Larger files are not read.
 const MAX_FILE_BYTES: u64 = 1 << 20;
 
-/// The zone in which log files are named. One that cannot be read is UTC.
+/// The time zone of the names of rotated logs; UTC if it cannot be read.
 pub(crate) fn local() -> TimeZone {
     let name = std::env::var_os("TZ").map(|name| name.to_string_lossy().into_owned());
     zone_file(name.as_deref()).and_then(|path| read(&path)).unwrap_or(TimeZone::UTC)
@@ -29,7 +29,7 @@ fn zone_file(name: Option<&str>) -> Option<PathBuf> {
     if name.is_empty() || name.split('/').any(|part| part == "..") {
         return None;
     }
-    // An absolute path takes the place of the directory.
+    // `join` with an absolute path is that path.
     Some(PathBuf::from(ZONES).join(name))
 }
 
@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_no_zone_is_not_used() {
+    fn file_that_is_no_time_zone_is_not_used() {
         assert_eq!(read(&PathBuf::from("/etc/hostname")), None);
         assert_eq!(read(&PathBuf::from("/does/not/exist")), None);
     }

@@ -1,5 +1,5 @@
-//! Spans of pod syncs, calls to the runtime and HTTP requests, told to a collector by OTLP over gRPC. Nobody ever waits for
-//! it: what does not fit into the queue is dropped and counted.
+//! Exports spans of pod syncs, calls to the runtime and HTTP requests to a collector by OTLP over gRPC. Nothing waits for the
+//! export: spans that do not fit into the queue are dropped and counted.
 
 use std::collections::hash_map::RandomState;
 use std::fmt::{Debug, Write as _};
@@ -23,26 +23,26 @@ use tracing_subscriber::Registry;
 use tracing_subscriber::layer::{Context, Filter, Layer};
 use tracing_subscriber::registry::LookupSpan;
 
-/// The target of all spans that are told of.
+/// The target of all exported spans.
 const TARGET: &str = "trace";
-const USUAL_ENDPOINT: &str = "localhost:4317";
-/// Spans that wait to be told of; about a kilobyte each at most.
+const DEFAULT_ENDPOINT: &str = "localhost:4317";
+/// Spans that wait for their export; about a kilobyte each at most.
 const QUEUE: usize = 2048;
 const MAX_BATCH: usize = 512;
-/// A span waits no longer for others to travel with.
+/// A span waits no longer for its batch.
 const BATCH_DELAY: Duration = Duration::from_secs(5);
 const EXPORT_DEADLINE: Duration = Duration::from_secs(10);
-/// For what is left when the kubelet ends.
+/// For the last batch, when the kubelet ends.
 const LAST_DEADLINE: Duration = Duration::from_secs(1);
 
-/// Spans on their way to the collector.
+/// Finished spans that wait for their export.
 pub(crate) struct Finished {
     queue: mpsc::Receiver<wire::Span>,
     lost: Arc<AtomicU64>,
     endpoint: String,
 }
 
-/// `None`: nobody wants to know.
+/// `None` if tracing is not configured.
 pub(crate) fn prepare(config: Option<&Tracing>) -> Option<(Spans, Finished)> {
     let config = config?;
     let (sender, queue) = mpsc::channel(QUEUE);
@@ -55,10 +55,10 @@ pub(crate) fn prepare(config: Option<&Tracing>) -> Option<(Spans, Finished)> {
         next: AtomicU64::new(RandomState::new().build_hasher().finish()),
     };
     let endpoint = config.endpoint.clone().filter(|endpoint| !endpoint.is_empty());
-    Some((spans, Finished { queue, lost, endpoint: endpoint.unwrap_or_else(|| USUAL_ENDPOINT.to_owned()) }))
+    Some((spans, Finished { queue, lost, endpoint: endpoint.unwrap_or_else(|| DEFAULT_ENDPOINT.to_owned()) }))
 }
 
-/// For the rooms that call others; `None`: nobody wants to know.
+/// For the crates that call other programs; `None` if tracing is not configured.
 pub(crate) fn context(config: Option<&Tracing>) -> Option<Arc<dyn TraceContext>> {
     config.map(|_| Arc::new(CurrentSpan) as Arc<dyn TraceContext>)
 }
@@ -81,17 +81,17 @@ impl<S> Filter<S> for OnlySpans {
     }
 }
 
-/// Where a span hangs, here or at a caller.
+/// The position of a span of ours or of a caller in its trace.
 #[derive(Clone, Debug)]
-struct Place {
+struct SpanContext {
     trace: Vec<u8>,
     span: Vec<u8>,
-    /// The whole trace is told of, or nothing of it.
+    /// Either all spans of a trace are exported, or none.
     is_recorded: bool,
 }
 
-impl Place {
-    /// What a caller's `traceparent` names.
+impl SpanContext {
+    /// Parses the header `traceparent` of a caller.
     fn parse(header: &str) -> Option<Self> {
         let mut parts = header.trim().split('-');
         let (_version, trace, span, flags) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
@@ -113,7 +113,7 @@ impl Place {
     }
 }
 
-/// The span that this thread is in, for calls that it makes from there.
+/// The current span of this thread, for outgoing calls.
 #[derive(Debug)]
 pub(crate) struct CurrentSpan;
 
@@ -122,7 +122,7 @@ impl TraceContext for CurrentSpan {
         tracing::Span::current()
             .with_subscriber(|(id, dispatch)| {
                 let span = dispatch.downcast_ref::<Registry>()?.span(id)?;
-                span.extensions().get::<Place>().map(Place::to_traceparent)
+                span.extensions().get::<SpanContext>().map(SpanContext::to_traceparent)
             })
             .flatten()
     }
@@ -149,18 +149,18 @@ impl Spans {
         (z ^ (z >> 31)).max(1)
     }
 
-    /// Of a new span: in its parent's trace, or in one of its own.
-    fn place(&self, parent: Option<&Place>) -> Place {
+    /// For a new span: in its parent's trace, or in a new one.
+    fn span_context(&self, parent: Option<&SpanContext>) -> SpanContext {
         let span = self.id().to_be_bytes().to_vec();
         if let Some(parent) = parent {
-            return Place { span, ..parent.clone() };
+            return SpanContext { span, ..parent.clone() };
         }
         let (high, low) = (self.id(), self.id());
         let trace = [high.to_be_bytes(), low.to_be_bytes()].concat();
-        Place { trace, span, is_recorded: self.is_sampled(low) }
+        SpanContext { trace, span, is_recorded: self.is_sampled(low) }
     }
 
-    /// One trace in so many, by its id, so that every component decides alike.
+    /// Samples by the trace id, so that all components decide in the same way.
     const fn is_sampled(&self, low: u64) -> bool {
         (low >> 1) as u128 * 1_000_000 < (self.per_million as u128) << 63
     }
@@ -173,35 +173,35 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
         began.span.name = attributes.metadata().name().to_owned();
         began.span.kind = 1;
         attributes.record(&mut began);
-        let Fields { parent: caller, span: mut told } = began;
-        let around = span.parent().and_then(|around| around.extensions().get::<Place>().cloned());
+        let Fields { parent: caller, span: mut exported } = began;
+        let around = span.parent().and_then(|around| around.extensions().get::<SpanContext>().cloned());
         let parent = around.or(caller);
-        let place = self.place(parent.as_ref());
-        if place.is_recorded {
-            told.trace_id.clone_from(&place.trace);
-            told.span_id.clone_from(&place.span);
-            told.parent_span_id = parent.map(|parent| parent.span).unwrap_or_default();
-            told.start_time_unix_nano = nanos(Timestamp::now());
-            span.extensions_mut().insert(told);
+        let own = self.span_context(parent.as_ref());
+        if own.is_recorded {
+            exported.trace_id.clone_from(&own.trace);
+            exported.span_id.clone_from(&own.span);
+            exported.parent_span_id = parent.map(|parent| parent.span).unwrap_or_default();
+            exported.start_time_unix_nano = nanos(Timestamp::now());
+            span.extensions_mut().insert(exported);
         }
-        span.extensions_mut().insert(place);
+        span.extensions_mut().insert(own);
     }
 
     fn on_record(&self, id: &Id, values: &Record<'_>, context: Context<'_, S>) {
         let Some(span) = context.span(id) else { return };
         let mut extensions = span.extensions_mut();
-        if let Some(told) = extensions.get_mut::<wire::Span>() {
-            let mut fields = Fields { parent: None, span: std::mem::take(told) };
+        if let Some(exported) = extensions.get_mut::<wire::Span>() {
+            let mut fields = Fields { parent: None, span: std::mem::take(exported) };
             values.record(&mut fields);
-            *told = fields.span;
+            *exported = fields.span;
         }
     }
 
     fn on_close(&self, id: Id, context: Context<'_, S>) {
-        let told = context.span(&id).and_then(|span| span.extensions_mut().remove::<wire::Span>());
-        if let Some(mut told) = told {
-            told.end_time_unix_nano = nanos(Timestamp::now());
-            if self.sender.try_send(told).is_err() {
+        let exported = context.span(&id).and_then(|span| span.extensions_mut().remove::<wire::Span>());
+        if let Some(mut exported) = exported {
+            exported.end_time_unix_nano = nanos(Timestamp::now());
+            if self.sender.try_send(exported).is_err() {
                 self.lost.fetch_add(1, Ordering::Relaxed);
             }
         }
@@ -211,7 +211,7 @@ impl<S: Subscriber + for<'a> LookupSpan<'a>> Layer<S> for Spans {
 /// Fields of a span become attributes, but for those that are the span's own: `otel.name`, `otel.kind`, `otel.error` and
 /// `traceparent`.
 struct Fields {
-    parent: Option<Place>,
+    parent: Option<SpanContext>,
     span: wire::Span,
 }
 
@@ -235,7 +235,7 @@ impl Visit for Fields {
             "otel.name" => value.clone_into(&mut self.span.name),
             "otel.kind" => self.span.kind = if value == "server" { 2 } else { 3 },
             "otel.error" => self.span.status = Some(wire::Status { message: value.to_owned(), code: 2 }),
-            "traceparent" => self.parent = Place::parse(value),
+            "traceparent" => self.parent = SpanContext::parse(value),
             _ => self.attribute(field, wire::any_value::Value::StringValue(value.to_owned())),
         }
     }
@@ -253,12 +253,12 @@ impl Visit for Fields {
     }
 }
 
-/// Tells of spans until `stop`, then of what is left.
+/// Exports spans until `stop`, and then the remaining ones.
 pub(crate) async fn export(mut finished: Finished, host_name: String, stop: CancellationToken) {
     let endpoint = match Endpoint::from_shared(format!("http://{}", finished.endpoint)) {
         Ok(endpoint) => endpoint,
         Err(error) => {
-            tracing::error!(endpoint = finished.endpoint, err = %error, "tracing.endpoint is no address; no spans are told of");
+            tracing::error!(endpoint = finished.endpoint, err = %error, "Failed to parse tracing.endpoint, not exporting spans");
             return;
         }
     };
@@ -272,8 +272,8 @@ pub(crate) async fn export(mut finished: Finished, host_name: String, stop: Canc
         }
         let gathering = async {
             while batch.len() < MAX_BATCH {
-                let room = MAX_BATCH.saturating_sub(batch.len());
-                finished.queue.recv_many(&mut batch, room).await;
+                let free = MAX_BATCH.saturating_sub(batch.len());
+                finished.queue.recv_many(&mut batch, free).await;
             }
         };
         tokio::select! {
@@ -317,7 +317,7 @@ async fn send(
     };
     match tokio::time::timeout(deadline, client.export(request)).await {
         Ok(Ok(_)) => Ok(()),
-        Ok(Err(_)) => Err("the collector refused them or was not there"),
+        Ok(Err(_)) => Err("the collector rejected them or did not accept the connection"),
         Err(_) => Err("the collector did not answer in time"),
     }
 }
@@ -328,8 +328,8 @@ mod tests {
 
     use super::*;
 
-    /// What is told of when this is done under that sampling.
-    fn told(per_million: i32, work: impl FnOnce()) -> Vec<wire::Span> {
+    /// The spans that `work` exports with this sampling rate.
+    fn exported(per_million: i32, work: impl FnOnce()) -> Vec<wire::Span> {
         let config = Tracing { endpoint: None, sampling_rate_per_million: Some(per_million) };
         let (spans, mut finished) = prepare(Some(&config)).unwrap();
         let subscriber = tracing_subscriber::registry().with(spans.with_filter(OnlySpans));
@@ -349,8 +349,8 @@ mod tests {
     const UNRECORDED: &str = "00-0123456789abcdef0123456789abcdef-0011223344556677-00";
 
     #[test]
-    fn spans_lead_from_the_caller_to_the_innermost() {
-        let spans = told(0, || request(RECORDED));
+    fn spans_have_the_callers_trace_and_their_parents() {
+        let spans = exported(0, || request(RECORDED));
         let [inner, outer] = &*spans else { panic!("{spans:?}") };
         assert_eq!(outer.parent_span_id, [0, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77]);
         assert_eq!((&*outer.name, outer.kind, outer.attributes.len()), ("GET /pods", 2, 1));
@@ -359,30 +359,30 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_sampled_leaves_no_span() {
-        assert_eq!(told(0, || request("")), []);
-        assert_eq!(told(1_000_000, || request(UNRECORDED)), []);
-        assert_eq!(told(1_000_000, || request("")).len(), 2);
-        let some = told(250_000, || (0..1000).for_each(|_| request("nonsense"))).len();
+    fn trace_that_is_not_sampled_exports_no_span() {
+        assert_eq!(exported(0, || request("")), []);
+        assert_eq!(exported(1_000_000, || request(UNRECORDED)), []);
+        assert_eq!(exported(1_000_000, || request("")).len(), 2);
+        let some = exported(250_000, || (0..1000).for_each(|_| request("nonsense"))).len();
         assert!((300..700).contains(&some), "{some}");
     }
 
     #[test]
-    fn whoever_is_called_hears_of_the_span_and_whether_it_is_recorded() {
-        let heard = std::cell::RefCell::new(Vec::new());
+    fn traceparent_has_the_current_span_and_whether_it_is_sampled() {
+        let headers = std::cell::RefCell::new(Vec::new());
         let call = |parent: &str| {
             let span = tracing::info_span!(target: "trace", "HTTP", traceparent = parent);
-            heard.borrow_mut().extend(span.in_scope(|| CurrentSpan.traceparent()));
+            headers.borrow_mut().extend(span.in_scope(|| CurrentSpan.traceparent()));
         };
-        let spans = told(0, || {
+        let spans = exported(0, || {
             call(RECORDED);
             call(UNRECORDED);
-            heard.borrow_mut().extend(CurrentSpan.traceparent());
+            headers.borrow_mut().extend(CurrentSpan.traceparent());
         });
-        let heard = heard.into_inner();
-        let [recorded, unrecorded] = &*heard else { panic!("{heard:?}") };
+        let headers = headers.into_inner();
+        let [recorded, unrecorded] = &*headers else { panic!("{headers:?}") };
         let [span] = &*spans else { panic!("{spans:?}") };
-        let recorded = Place::parse(recorded).unwrap();
+        let recorded = SpanContext::parse(recorded).unwrap();
         assert_eq!((&recorded.trace, &recorded.span), (&span.trace_id, &span.span_id));
         assert!(recorded.is_recorded, "{recorded:?}");
         assert_eq!(unrecorded.split('-').nth(1), UNRECORDED.split('-').nth(1));
@@ -390,7 +390,7 @@ mod tests {
     }
 
     #[test]
-    fn what_does_not_fit_is_dropped() {
-        assert_eq!(told(1_000_000, || (0..2000).for_each(|_| request(""))).len(), QUEUE);
+    fn spans_that_do_not_fit_into_the_queue_are_dropped() {
+        assert_eq!(exported(1_000_000, || (0..2000).for_each(|_| request(""))).len(), QUEUE);
     }
 }

@@ -1,4 +1,4 @@
-//! Starting the tasks that talk to the API. A standalone kubelet starts none of them.
+//! Starts the tasks that use the API server. A standalone kubelet starts none of them.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,19 +22,19 @@ use crate::node::status::NodeReporter;
 use crate::pods_view::PodsView;
 use crate::sources::SourceSet;
 
-/// What the tasks of the cluster share with the rest of the agent.
+/// What these tasks share with the rest of the agent.
 pub(super) struct LoopSide {
-    /// Where everybody looks for this node.
+    /// The store of this node.
     pub(super) own_node: watch::Sender<Store<Node>>,
-    /// Where everybody looks for what the API has of this node's pods.
+    /// The store of the pods bound to this node.
     pub(super) pods: watch::Sender<Store<Pod>>,
-    /// Takes the pods of the API.
+    /// To the sync loop.
     pub(super) sets: mpsc::Sender<SourceSet>,
-    /// The static pods that some source wants.
+    /// The static pods of all sources.
     pub(super) wanted: watch::Receiver<BTreeSet<ObjectKey>>,
-    /// All sources have reported, and left nothing out.
+    /// All sources have reported completely.
     pub(super) sources: watch::Receiver<bool>,
-    /// What the recorder takes.
+    /// From the recorder.
     pub(super) events: mpsc::Receiver<Event>,
     /// The pods of this node with their status.
     pub(super) views: PodsView,
@@ -44,7 +44,7 @@ pub(super) struct LoopSide {
     pub(super) addresses: watch::Sender<Vec<NodeAddress>>,
 }
 
-/// Starts every task that talks to the API.
+/// Starts every task that uses the API server.
 pub(super) async fn start(ctx: &Arc<Context>, clients: &ApiClients, side: LoopSide) {
     let tasks = &ctx.tasks;
     let name = &ctx.settings.node_name;

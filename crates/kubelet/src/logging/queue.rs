@@ -1,6 +1,5 @@
-//! Log lines on their way to stderr: a bounded queue, and a thread that writes it. A reader that stalls (journald, a pipe, a
-//! terminal) costs lines and never time: what does not fit is dropped and counted, and the count is logged when the
-//! reader takes lines again.
+//! A bounded queue of log lines, and a thread that writes them to stderr. A reader that stalls (journald, a pipe, a terminal)
+//! never blocks the process: lines that do not fit are dropped and counted, and the count is logged when the reader continues.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
@@ -9,12 +8,12 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Lines that wait, in bytes.
+/// Bytes of lines in the queue.
 const MAX_BYTES: usize = 256 << 10;
-/// Kept for later lines once it was needed.
+/// The buffer is shrunk to this size after it was written.
 const KEPT_BYTES: usize = 16 << 10;
 const STACK_BYTES: usize = 128 << 10;
-/// Before writing again to a descriptor that takes nothing and does not wait.
+/// Delay before the next write to a non-blocking descriptor that was full.
 const RETRY: Duration = Duration::from_millis(20);
 
 #[derive(Debug)]
@@ -26,10 +25,10 @@ pub(super) struct LogQueue {
 #[derive(Debug)]
 struct State {
     lines: Vec<u8>,
-    /// Lines that did not fit since the last time somebody was told.
+    /// Lines dropped since the last time that the count was logged.
     dropped: u64,
     is_writing: bool,
-    /// There is a thread that writes.
+    /// The thread that writes was started.
     is_running: bool,
 }
 
@@ -39,7 +38,7 @@ impl LogQueue {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Starts the thread. Without one, lines are written at once.
+    /// Starts the thread. Before that, `push` writes lines itself.
     pub(super) fn start(&'static self, dropped_line: fn(u64) -> String) -> io::Result<()> {
         // A descriptor of our own: the lock of the standard library's stderr would be held while a reader stalls.
         let out = File::from(io::stderr().as_fd().try_clone_to_owned()?);
@@ -57,7 +56,7 @@ impl LogQueue {
         let mut state = self.state.lock();
         if !state.is_running {
             drop(state);
-            // A log that cannot be written has nowhere to say so.
+            // An error of the log cannot be logged.
             let _ = io::stderr().lock().write_all(line.as_bytes());
             return;
         }
@@ -106,7 +105,7 @@ impl LogQueue {
     }
 }
 
-/// What the reader refuses for good is lost.
+/// After an error that is not temporary, the rest is lost.
 fn write(out: &mut impl Write, mut bytes: &[u8]) {
     while !bytes.is_empty() {
         match out.write(bytes) {
@@ -159,7 +158,7 @@ mod tests {
             queue.push(&line);
         }
         assert!(queue.state.lock().lines.capacity() <= 2 * MAX_BYTES, "bounded");
-        assert!(!queue.flush(Duration::from_millis(50)), "nobody reads");
+        assert!(!queue.flush(Duration::from_millis(50)), "the log is not read");
         let reader = std::thread::spawn(move || {
             let (mut whole, mut dropped) = (0, 0);
             for text in

@@ -1,4 +1,4 @@
-//! How much is said: `-v` for all, `--vmodule` for single source files. Never formats a line.
+//! The verbosity of the log: `-v` for all, `--vmodule` for single source files. Never formats a line.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -6,12 +6,12 @@ use config::VModuleRule;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
-const OURS: [&str; 7] = ["agent", "kubelet", "cri", "host", "net", "server", "config"];
+const OUR_CRATES: [&str; 7] = ["agent", "kubelet", "cri", "host", "net", "server", "config"];
 
-/// The rules of a log.
+/// The level of `-v` and the rules of `--vmodule`.
 #[derive(Debug, Default)]
 pub(crate) struct Verbosity {
-    /// `-v`, which may change while we run.
+    /// `-v`, which may change at runtime.
     pub(crate) of_all: AtomicU32,
     /// `--vmodule`: the first rule that matches a file may raise its verbosity, and never lowers it.
     pub(crate) of_files: Vec<VModuleRule>,
@@ -19,16 +19,16 @@ pub(crate) struct Verbosity {
 
 impl Verbosity {
     /// Whether a line of that level is shown. `target` is a module path like `agent::pods::pass::start`, `file` the path of its
-    /// source. Our own tasks speak at the level asked for; libraries only warn, unless very much is asked for.
+    /// source. Libraries log only warnings below verbosity 8.
     pub(crate) fn shows(&self, level: Level, target: &str, file: Option<&str>) -> bool {
         let verbosity = self.of(target, file);
         let origin = target.split("::").next().unwrap_or_default();
-        let may_speak = OURS.contains(&origin) || verbosity >= 8;
-        level <= if may_speak { level_of(verbosity) } else { Level::WARN }
+        let has_verbosity = OUR_CRATES.contains(&origin) || verbosity >= 8;
+        level <= if has_verbosity { level_of(verbosity) } else { Level::WARN }
     }
 
-    /// The most that any file may say.
-    pub(crate) fn most(&self) -> LevelFilter {
+    /// The maximum level of all files.
+    pub(crate) fn max_level(&self) -> LevelFilter {
         let most = self
             .of_files
             .iter()
@@ -42,13 +42,13 @@ impl Verbosity {
     fn of(&self, target: &str, file: Option<&str>) -> u32 {
         let name = file.and_then(|path| path.rsplit('/').next()).unwrap_or_default();
         let name = name.strip_suffix(".rs").unwrap_or(name);
-        let is_meant = |rule: &&VModuleRule| {
+        let has_match = |rule: &&VModuleRule| {
             let pattern = rule.file_pattern.as_bytes();
             matches(pattern, name.as_bytes()) || matches(pattern, target.as_bytes())
         };
         self.of_files
             .iter()
-            .find(is_meant)
+            .find(has_match)
             .map_or(0, |rule| rule.verbosity)
             .max(self.of_all.load(Ordering::Relaxed))
     }
@@ -62,7 +62,7 @@ const fn level_of(verbosity: u32) -> Level {
     }
 }
 
-/// `*` stands for any text, `?` for any one character. Asked once for each place in the source that logs.
+/// `*` matches any text, `?` any character. Called once for each call site.
 fn matches(pattern: &[u8], text: &[u8]) -> bool {
     match (pattern.split_first(), text.split_first()) {
         (None, None) => true,
@@ -87,32 +87,38 @@ mod tests {
         Verbosity { of_all: of_all.into(), of_files: rules.iter().map(rule).collect() }
     }
 
-    /// What a file of the agent may say at most.
-    fn most(rules: &Verbosity, target: &str, file: &str) -> Level {
+    /// The lowest level that a source file logs.
+    fn lowest_level(rules: &Verbosity, target: &str, file: &str) -> Level {
         let shown = |level: &Level| rules.shows(*level, target, Some(file));
         [Level::TRACE, Level::DEBUG, Level::INFO, Level::WARN].into_iter().find(shown).unwrap_or(Level::ERROR)
     }
 
     #[test]
-    fn a_rule_raises_the_files_it_names_and_no_others() {
+    fn vmodule_rule_raises_only_the_files_that_it_matches() {
         let rules = verbosity(0, &[("sync_loop", 4), ("agent::pods::pass*", 6), ("pleg", 1)]);
-        assert_eq!(most(&rules, "agent::pods::sync_loop", "crates/agent/src/sync_loop.rs"), Level::DEBUG);
-        assert_eq!(most(&rules, "agent::pods::pass::start", "crates/agent/src/pass/start.rs"), Level::TRACE);
-        assert_eq!(most(&rules, "agent::images", "crates/agent/src/images.rs"), Level::INFO);
-        assert_eq!(rules.most(), LevelFilter::TRACE);
+        assert_eq!(
+            lowest_level(&rules, "agent::pods::sync_loop", "crates/agent/src/sync_loop.rs"),
+            Level::DEBUG
+        );
+        assert_eq!(
+            lowest_level(&rules, "agent::pods::pass::start", "crates/agent/src/pass/start.rs"),
+            Level::TRACE
+        );
+        assert_eq!(lowest_level(&rules, "agent::images", "crates/agent/src/images.rs"), Level::INFO);
+        assert_eq!(rules.max_level(), LevelFilter::TRACE);
     }
 
     #[test]
-    fn the_first_rule_counts_and_none_lowers_what_all_may_say() {
+    fn first_vmodule_rule_applies_and_none_lowers_the_verbosity() {
         let file = ("agent::images", "crates/agent/src/images.rs");
-        assert_eq!(most(&verbosity(0, &[("im?ges", 4), ("*", 6)]), file.0, file.1), Level::DEBUG);
-        assert_eq!(most(&verbosity(6, &[("images", 1)]), file.0, file.1), Level::TRACE);
+        assert_eq!(lowest_level(&verbosity(0, &[("im?ges", 4), ("*", 6)]), file.0, file.1), Level::DEBUG);
+        assert_eq!(lowest_level(&verbosity(6, &[("images", 1)]), file.0, file.1), Level::TRACE);
     }
 
     #[test]
-    fn libraries_warn_until_very_much_is_asked_of_them() {
+    fn libraries_log_only_warnings_below_verbosity_8() {
         let file = ("h2::client", "/src/h2/client.rs");
-        assert_eq!(most(&verbosity(6, &[]), file.0, file.1), Level::WARN);
-        assert_eq!(most(&verbosity(0, &[("h2::*", 8)]), file.0, file.1), Level::TRACE);
+        assert_eq!(lowest_level(&verbosity(6, &[]), file.0, file.1), Level::WARN);
+        assert_eq!(lowest_level(&verbosity(0, &[("h2::*", 8)]), file.0, file.1), Level::TRACE);
     }
 }

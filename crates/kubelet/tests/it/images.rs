@@ -387,5 +387,8 @@ fn missing_credential_provider_plugin_fails_the_start() {
     let output = command.output().expect("the kubelet runs");
     assert_eq!(output.status.code(), Some(1));
     let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(complaint.contains("providers/missing") && complaint.contains("no program"), "{complaint}");
+    assert!(
+        complaint.contains("providers/missing") && complaint.contains("not an executable file"),
+        "{complaint}"
+    );
 }

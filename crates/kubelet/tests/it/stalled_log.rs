@@ -40,7 +40,7 @@ fn stalled_reader_of_the_kubelet_log_delays_nothing_and_sees_the_count_of_droppe
     let mut lines = BufReader::new(reader).lines();
     let count = lines.find_map(|line| {
         let line = line.expect("a line");
-        let (_, count) = line.split_once("Log lines were dropped because nobody read the log\" count=")?;
+        let (_, count) = line.split_once("Dropped log lines because the log was not read\" count=")?;
         count.trim().parse::<u64>().ok()
     });
     assert!(count.expect("it reports how many were dropped") > 0);
