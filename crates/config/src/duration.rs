@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused_with_an_example() {
+    fn invalid_duration_is_an_error_with_an_example() {
         for text in ["", "5", "-", "s", "1d", "1.2.3s", "1 s", "99999999999h", "1h-2m"] {
             let error = text.parse::<GoDuration>().expect_err(text);
             assert!(error.to_string().contains("such as 1h30m"), "{error}");
@@ -238,14 +238,14 @@ mod tests {
     }
 
     #[test]
-    fn a_negative_duration_is_no_time_at_all_to_the_standard_library() {
+    fn negative_duration_is_zero_as_std_duration() {
         assert_eq!(GoDuration::from_secs(-3).as_std(), Duration::ZERO);
         assert_eq!(GoDuration::from_secs(3).as_std(), Duration::from_secs(3));
     }
 
     proptest! {
         #[test]
-        fn what_is_shown_reads_back_the_same(nanos in any::<i64>()) {
+        fn displayed_duration_parses_to_the_same_value(nanos in any::<i64>()) {
             let duration = GoDuration::from_nanos(nanos);
             prop_assert_eq!(duration.to_string().parse(), Ok(duration));
         }

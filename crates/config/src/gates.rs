@@ -128,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_in_order_and_has_no_name_twice() {
+    fn gate_table_is_sorted_and_has_no_duplicates() {
         for pair in GATES.windows(2) {
             assert!(pair[0].name < pair[1].name, "{} before {}", pair[0].name, pair[1].name);
         }
     }
 
     #[test]
-    fn without_settings_the_table_decides() {
+    fn gates_have_their_defaults_unless_they_are_set() {
         let gates = FeatureGates::default();
         assert!(gates.enabled("SidecarContainers"));
         assert!(gates.enabled("PLEGOnDemandRelist"));
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_gate_is_an_error_with_a_hint_at_the_spelling() {
+    fn unknown_gate_is_an_error_with_a_hint() {
         let (_, _, errors) = resolve(&[("EventedPleg", true), ("Nonsense", true)]);
         assert_eq!(
             errors,
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn a_locked_gate_may_only_be_set_to_what_it_is() {
+    fn locked_gate_accepts_only_its_default() {
         let (_, warnings, errors) = resolve(&[("SidecarContainers", false), ("NodeSwap", true)]);
         assert_eq!(errors, ["cannot set feature gate SidecarContainers to false, feature is locked to true"]);
         assert_eq!(
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn a_deprecated_gate_works_and_warns() {
+    fn deprecated_gate_works_with_a_warning() {
         let (gates, warnings, errors) = resolve(&[("ChangeContainerStatusOnKubeletRestart", true)]);
         assert!(gates.enabled("ChangeContainerStatusOnKubeletRestart"));
         assert_eq!(

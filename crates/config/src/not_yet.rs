@@ -110,7 +110,7 @@ mod tests {
     use crate::{Features, KubeletConfiguration, flags};
 
     #[test]
-    fn the_table_names_only_what_exists() {
+    fn table_has_only_existing_names() {
         for name in FIELDS {
             assert!(tree::get(&KubeletConfiguration::shape(), name).is_some(), "{name}");
         }
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gate_either_works_or_is_named() {
+    fn gate_has_an_effect_or_is_in_the_table() {
         for name in Features::GATES {
             assert!(find(name).is_some_and(|gate| !gate.locked), "{name}");
             assert!(!GATES.contains(name), "{name}");

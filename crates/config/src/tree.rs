@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_is_set_found_and_removed() {
+    fn dotted_path_is_set_found_and_removed() {
         let mut tree = empty();
         set(&mut tree, "a.b.c", json!(1));
         assert_eq!(get(&tree, "a.b.c"), Some(&json!(1)));

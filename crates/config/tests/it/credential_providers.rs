@@ -46,7 +46,7 @@ fn check_errors(files: &Memory, line: &str, expected: &Expect) {
 }
 
 #[test]
-fn a_file_names_programs_and_what_they_are_for() {
+fn file_configures_credential_providers() {
     let found = read(&Memory::default().raw("/etc/providers", GOOD));
     let [provider] = &found[..] else { panic!("{found:?}") };
     assert_eq!(provider.match_images.len(), 2);
@@ -58,7 +58,7 @@ fn a_file_names_programs_and_what_they_are_for() {
 }
 
 #[test]
-fn a_directory_is_read_in_order_and_older_versions_count_too() {
+fn directory_is_read_in_lexical_order_and_older_versions_are_accepted() {
     let files = Memory::default()
         .raw("/etc/providers/20.json", &other("b", "v1alpha1"))
         .raw("/etc/providers/10.yaml", GOOD)
@@ -69,7 +69,7 @@ fn a_directory_is_read_in_order_and_older_versions_count_too() {
 }
 
 #[test]
-fn the_hash_tells_configurations_apart() {
+fn hash_differs_between_configurations() {
     let hash = |text: &str| {
         let files = Memory::default().raw("/etc/providers", text);
         resolve(LINE, &files).unwrap().credential_providers.hash
@@ -81,7 +81,7 @@ fn the_hash_tells_configurations_apart() {
 }
 
 #[test]
-fn everything_wrong_is_named() {
+fn every_error_is_reported() {
     let bad = GOOD
         .replace("name: ecr", "name: bin/ecr")
         .replace("12h", "-1s")
@@ -107,7 +107,7 @@ fn everything_wrong_is_named() {
 }
 
 #[test]
-fn what_is_no_such_file_is_refused() {
+fn other_documents_are_rejected() {
     let check = |text: &str, expected: Expect| {
         check_errors(&Memory::default().raw("/etc/providers", text), LINE, &expected);
     };

@@ -180,7 +180,7 @@ fn configuration_file_fields_have_the_defaults_of_v1beta1() {
 }
 
 #[test]
-fn without_a_file_the_defaults_are_those_of_old() {
+fn fields_have_the_legacy_defaults_without_a_config_file() {
     let kubelet = resolve("", &Memory::default()).expect("valid").kubelet;
     assert!(kubelet.authentication.anonymous.enabled);
     assert!(!kubelet.authentication.webhook.enabled);
@@ -217,7 +217,7 @@ fn configz_has_the_fields_of_the_go_kubelet() {
 }
 
 #[test]
-fn what_configz_shows_reads_back_the_same() {
+fn configz_decodes_to_the_same_configuration() {
     let files =
         Memory::default().with("/k.yaml", "maxPods: 5\ntracing: {endpoint: here}\nsyncFrequency: 90s\n");
     let resolved = resolve("--config /k.yaml", &files).expect("valid");

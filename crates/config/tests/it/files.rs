@@ -10,7 +10,7 @@ fn check(line: &str, files: &Memory, expected: Expect) {
 }
 
 #[test]
-fn defaults_give_way_to_the_file_to_drop_ins_and_to_flags() {
+fn file_overrides_defaults_drop_ins_override_the_file_and_flags_override_all() {
     let files = Memory::default()
         .with(
             "/k.yaml",
@@ -31,7 +31,7 @@ fn defaults_give_way_to_the_file_to_drop_ins_and_to_flags() {
 }
 
 #[test]
-fn feature_gates_merge_key_by_key_and_the_flag_wins() {
+fn feature_gates_are_merged_and_the_flag_overrides_the_file() {
     let files = Memory::default()
         .with("/k.yaml", "featureGates: {EventedPLEG: true, CSIVolumeHealth: true, PodsAPI: true}\n")
         .with("/d/1.conf", "featureGates: {CSIVolumeHealth: false, CRIListStreaming: true}\n");
@@ -43,7 +43,7 @@ fn feature_gates_merge_key_by_key_and_the_flag_wins() {
 }
 
 #[test]
-fn a_drop_in_can_take_a_setting_back_to_its_default() {
+fn null_in_a_drop_in_resets_a_field_to_its_default() {
     let files = Memory::default()
         .with("/k.yaml", "maxPods: 10\nauthentication: {anonymous: {enabled: true}}\n")
         .with("/d/1.conf", "maxPods: null\nauthentication: {anonymous: null}\n");
@@ -60,7 +60,7 @@ fn a_file_may_be_json_with_tabs() {
 }
 
 #[test]
-fn a_file_that_is_no_kubelet_configuration_is_refused() {
+fn file_of_another_kind_is_rejected() {
     let one = |text: &str| Memory::default().raw("/k.yaml", text);
     check(
         "--config /k.yaml",
@@ -126,7 +126,7 @@ fn a_file_that_is_no_kubelet_configuration_is_refused() {
 }
 
 #[test]
-fn every_field_of_a_wrong_type_is_named() {
+fn every_field_of_a_wrong_type_is_reported() {
     let files = Memory::default().with(
         "/k.yaml",
         "maxPods: many\nsyncFrequency: 5\nauthentication: {anonymous: {enabled: maybe}, webhook: yes}\n\
@@ -152,7 +152,7 @@ fn every_field_of_a_wrong_type_is_named() {
 }
 
 #[test]
-fn unknown_and_duplicate_fields_are_warned_about_and_passed_over() {
+fn unknown_and_duplicate_fields_are_ignored_with_a_warning() {
     let files = Memory::default().with(
         "/k.yaml",
         "maxPods: 1\nmaxPods: 2\nmaxPod: 3\nauthentication: {x508: {}, anonymous: {enabled: true, enabled: false}}\nregisterWithTaints: [{key: a, key: b, effect: NoExecute}]\nlogging: {vmodule: [{filePatern: a, filePattern: b, verbosity: 1}]}\n",
@@ -181,7 +181,7 @@ fn unknown_and_duplicate_fields_are_warned_about_and_passed_over() {
 }
 
 #[test]
-fn unknown_fields_are_warned_about_when_there_are_errors_too() {
+fn unknown_fields_are_reported_together_with_errors() {
     let warning = "/k.yaml: unknown field \"maxPod\" is ignored";
     for (body, error) in [
         (
@@ -214,7 +214,7 @@ fn invalid_cluster_dns_entry_is_warned_about_and_left_out() {
 }
 
 #[test]
-fn relative_paths_start_from_the_directory_of_the_file() {
+fn relative_paths_are_relative_to_the_directory_of_the_file() {
     let files = Memory::default()
         .with(
             "/work/etc/k.yaml",
@@ -240,7 +240,7 @@ fn relative_paths_start_from_the_directory_of_the_file() {
 }
 
 #[test]
-fn defaults_that_follow_another_field_do() {
+fn defaults_that_depend_on_another_field() {
     let one = |body: &str| Memory::default().with("/k.yaml", body);
     let kubelet = |body: &str| resolve("--config /k.yaml", &one(body)).expect("valid").kubelet;
     assert_eq!(kubelet("nodeStatusUpdateFrequency: 7s\n").node_status_report_frequency.to_string(), "7s");
@@ -256,7 +256,7 @@ fn defaults_that_follow_another_field_do() {
 }
 
 #[test]
-fn the_file_that_kubeadm_writes_is_taken_as_it_is() {
+fn config_file_of_kubeadm_is_accepted() {
     let files = Memory::default().raw(
         "/var/lib/kubelet/config.yaml",
         r#"apiVersion: kubelet.config.k8s.io/v1beta1
@@ -330,7 +330,7 @@ volumeStatsAggPeriod: 0s
 }
 
 #[test]
-fn settings_without_a_feature_yet_are_named_once() {
+fn settings_without_effect_are_reported_once() {
     let files = Memory::default().with(
         "/k.yaml",
         "cgroupsPerQOS: false\nenforceNodeAllocatable: []\nevictionHard: {}\nmaxPods: 5\nvolumePluginDir: /elsewhere\nmemoryManagerPolicy: Static\n\
@@ -344,7 +344,7 @@ fn settings_without_a_feature_yet_are_named_once() {
 }
 
 #[test]
-fn gates_without_a_feature_yet_are_named_where_they_are_switched() {
+fn gates_without_effect_are_reported_when_they_differ_from_their_default() {
     let not_yet = |gates: &str| {
         resolve(&format!("--feature-gates={gates}"), &Memory::default()).expect("valid").not_yet
     };

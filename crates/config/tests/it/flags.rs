@@ -13,7 +13,7 @@ fn check(line: &str, expected: Expect) {
 }
 
 #[test]
-fn values_follow_an_equals_sign_or_come_next_and_underscores_are_dashes() {
+fn flag_value_follows_an_equals_sign_or_is_the_next_argument_and_underscores_are_dashes() {
     check(
         "--hostname-override=a --root_dir /data",
         expect![[r#"
@@ -37,7 +37,7 @@ fn values_follow_an_equals_sign_or_come_next_and_underscores_are_dashes() {
 }
 
 #[test]
-fn switches_need_no_value() {
+fn boolean_flags_need_no_value() {
     check(
         "--fail-cgroupv1=false --seccomp-default",
         expect![[r#"
@@ -115,7 +115,7 @@ fn the_log_level_has_a_short_form() {
 }
 
 #[test]
-fn deprecated_flags_work_and_say_so() {
+fn deprecated_flags_work_with_a_warning() {
     check(
         "--pod-manifest-path=/etc/kubernetes/manifests --runonce",
         expect![[r#"
@@ -144,7 +144,7 @@ fn deprecated_flags_work_and_say_so() {
 }
 
 #[test]
-fn lists_and_maps_are_read_in_their_own_ways() {
+fn flag_values_of_every_kind_are_parsed() {
     check(
         "--cluster-dns 10.0.0.10,fd00::a --cluster-dns=10.0.0.11",
         expect![[r#"
@@ -209,7 +209,7 @@ fn lists_and_maps_are_read_in_their_own_ways() {
 }
 
 #[test]
-fn all_errors_come_at_once_each_with_what_is_allowed() {
+fn all_flag_errors_are_reported_with_the_allowed_values() {
     check(
         "--sync-frequency 5 --max-pods many --max-pods 99999999999 --eviction-hard memory.available=1 \
          --register-with-taints a=b:Never --reserved-memory memory=1Gi --vmodule=x --v=x --address here \
@@ -231,7 +231,7 @@ fn all_errors_come_at_once_each_with_what_is_allowed() {
 }
 
 #[test]
-fn unknown_flags_and_commands_are_refused() {
+fn unknown_flags_and_commands_are_errors() {
     check(
         "--hostname-overide x run",
         expect![[r#"
@@ -250,7 +250,7 @@ fn unknown_flags_and_commands_are_refused() {
 }
 
 #[test]
-fn gone_flags_say_what_to_do_instead() {
+fn removed_flags_are_errors_with_their_replacement() {
     check(
         "--container-runtime=remote --pod_infra_container_image=x --network-plugin=cni --cni-bin-dir=/x \
          --docker-endpoint=x --allow-privileged --cloud-config=x --dynamic-config-dir=x --logtostderr",
@@ -290,7 +290,7 @@ fn gone_flags_say_what_to_do_instead() {
 }
 
 #[test]
-fn version_and_help_win_over_running_but_not_over_errors() {
+fn version_and_help_override_running_but_not_errors() {
     let asked = |line| invoke(line, &Memory::default());
     assert_eq!(asked("--version"), Ok(Invocation::Version { raw: false }));
     assert_eq!(asked("--version=raw"), Ok(Invocation::Version { raw: true }));
@@ -379,7 +379,7 @@ fn sample(kind: Kind) -> &'static str {
 }
 
 #[test]
-fn every_flag_reaches_the_setting_it_names() {
+fn every_flag_sets_its_field() {
     for flag in FLAGS {
         if matches!(flag.target, Target::Ask) {
             continue;
@@ -394,7 +394,7 @@ fn every_flag_reaches_the_setting_it_names() {
 }
 
 #[test]
-fn no_flag_name_and_no_field_stands_in_the_table_twice() {
+fn flag_table_has_no_duplicate_names_and_fields() {
     let mut names: Vec<&str> = FLAGS.iter().map(|flag| flag.name).collect();
     let mut fields: Vec<&str> = FLAGS.iter().filter_map(config::flags::Flag::field).collect();
     for list in [&mut names, &mut fields] {

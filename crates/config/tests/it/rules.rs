@@ -16,7 +16,7 @@ fn check(body: &str, expected: &str) {
 }
 
 #[test]
-fn numbers_stay_in_their_ranges() {
+fn numbers_are_validated_against_their_ranges() {
     check("nodeLeaseDurationSeconds: -1\n", "nodeLeaseDurationSeconds is -1, but must be above 0");
     check(
         "imageGCHighThresholdPercent: 101\n",
@@ -79,7 +79,7 @@ fn numbers_stay_in_their_ranges() {
 }
 
 #[test]
-fn sizes_and_periods_stay_in_their_ranges() {
+fn sizes_and_periods_are_validated_against_their_ranges() {
     check("cpuCFSQuotaPeriod: 10ms\n", "");
     check(
         "crashLoopBackOff: {maxContainerRestartPeriod: 0s}\n",
@@ -140,7 +140,7 @@ fn sizes_and_periods_stay_in_their_ranges() {
 }
 
 #[test]
-fn names_are_ones_that_are_known() {
+fn enumerated_values_are_validated() {
     check(
         "hairpinMode: wild\n",
         "hairpinMode (--hairpin-mode) is \"wild\", but must be none, promiscuous-bridge or hairpin-veth",
@@ -193,7 +193,7 @@ fn names_are_ones_that_are_known() {
 }
 
 #[test]
-fn names_of_policies_and_strategies_are_ones_that_are_known() {
+fn policies_and_strategies_are_validated() {
     check(
         "tlsMinVersion: VersionSSL3\n",
         "tlsMinVersion (--tls-min-version) is \"VersionSSL3\", but must be empty, VersionTLS10, VersionTLS11, VersionTLS12 or VersionTLS13",
@@ -262,7 +262,7 @@ fn names_of_policies_and_strategies_are_ones_that_are_known() {
 }
 
 #[test]
-fn settings_that_need_or_exclude_each_other_are_held_to_it() {
+fn settings_that_require_or_exclude_each_other_are_validated() {
     check(
         "cgroupsPerQOS: false\n",
         "enforceNodeAllocatable (--enforce-node-allocatable) pods needs cgroupsPerQOS (--cgroups-per-qos) true",
@@ -327,7 +327,7 @@ fn settings_that_need_or_exclude_each_other_are_held_to_it() {
 }
 
 #[test]
-fn settings_that_need_or_exclude_each_other_are_held_to_it_further() {
+fn settings_that_require_or_exclude_each_other_are_validated_further() {
     check(
         "shutdownGracePeriod: 10s\nfeatureGates: {GracefulNodeShutdown: false}\n",
         "shutdownGracePeriod needs the feature gate GracefulNodeShutdown",
@@ -410,7 +410,7 @@ fn settings_that_need_or_exclude_each_other_are_held_to_it_further() {
 }
 
 #[test]
-fn amounts_and_thresholds_are_ones_that_can_be_read() {
+fn quantities_and_thresholds_are_validated() {
     check(
         "containerLogMaxSize: 10Xi\n",
         "containerLogMaxSize (--container-log-max-size) is \"10Xi\", but must be a quantity above 0, such as 10Mi",
@@ -479,13 +479,13 @@ fn amounts_and_thresholds_are_ones_that_can_be_read() {
 }
 
 #[test]
-fn every_wrong_setting_has_its_own_line() {
+fn every_invalid_setting_has_its_own_error_line() {
     let lines = errors("maxPods: -1\nport: 0\noomScoreAdj: 2000\nhairpinMode: wild\nport: 70000\n");
     assert_eq!(lines.lines().count(), 4, "{lines}");
 }
 
 #[test]
-fn run_once_is_fine_without_an_api_server() {
+fn run_once_is_allowed_without_an_api_server() {
     check("runOnce: true\n", "");
     let files = Memory::default().with("/k.yaml", "runOnce: true\n");
     let wrong = resolve("--config /k.yaml --kubeconfig /x", &files).expect_err("refused");
@@ -502,7 +502,7 @@ fn check_flags(line: &str, expected: &str) {
 }
 
 #[test]
-fn flags_of_the_node_are_checked() {
+fn node_flags_are_validated() {
     check_flags("--cloud-provider external", "");
     check_flags("--cloud-provider aws", "--cloud-provider is \"aws\", but must be empty or external");
     check_flags("--exit-on-lock-contention", "--exit-on-lock-contention needs --lock-file");
@@ -547,7 +547,7 @@ fn flags_of_the_node_are_checked() {
 }
 
 #[test]
-fn a_node_may_not_give_itself_labels_that_the_control_plane_trusts() {
+fn node_labels_that_the_control_plane_trusts_are_rejected() {
     for fine in [
         "color=red",
         "example.com/zone=a",
@@ -574,7 +574,7 @@ fn a_node_may_not_give_itself_labels_that_the_control_plane_trusts() {
 }
 
 #[test]
-fn the_machine_decides_on_cgroup_v1_and_swap() {
+fn cgroup_v1_and_swap_are_checked_against_the_machine() {
     let on = |body: &str, cgroup_v1, swap_on| {
         let files = Memory::default().with("/k.yaml", body);
         let resolved = resolve("--config /k.yaml", &files).expect("valid");
@@ -602,7 +602,7 @@ fn the_machine_decides_on_cgroup_v1_and_swap() {
 }
 
 #[test]
-fn the_nodes_name_is_the_override_or_the_hosts_in_lower_case() {
+fn node_name_is_the_hostname_override_or_the_host_name_in_lower_case() {
     let named = |hostname_override: &str, hostname: &str| {
         let flags = NodeFlags { hostname_override: hostname_override.to_owned(), ..NodeFlags::default() };
         flags.node_name(hostname).map_err(|error| error.to_string())
@@ -618,7 +618,7 @@ fn the_nodes_name_is_the_override_or_the_hosts_in_lower_case() {
 }
 
 #[test]
-fn the_addresses_of_the_node_are_handed_on_typed() {
+fn node_ips_are_parsed() {
     let flags = resolve("--node-ip 10.0.0.1,fd00::1", &Memory::default()).expect("valid").flags;
     let expected: Vec<std::net::IpAddr> =
         vec!["10.0.0.1".parse().expect("v4"), "fd00::1".parse().expect("v6")];
