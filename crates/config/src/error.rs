@@ -12,7 +12,7 @@ pub enum ConfigError {
     #[error("unknown flag: {flag}{hint}")]
     UnknownFlag { flag: String, hint: String },
     #[error("unknown flag: --{flag} was removed from Kubernetes; {instead}")]
-    GoneFlag { flag: String, instead: &'static str },
+    RemovedFlag { flag: String, instead: &'static str },
     #[error("flag needs an argument: --{flag} takes {expected}")]
     MissingValue { flag: &'static str, expected: &'static str },
     #[error("invalid argument {value:?} for \"--{flag}\" flag: {problem}")]

@@ -3,16 +3,16 @@
 //! Owns names, types, topics and descriptions of all flags, and the removed ones. Never reads a file and never decides what
 //! a setting does.
 
-mod gone;
+mod effective;
 mod help;
 mod parse;
-mod shown;
+mod removed;
 mod table;
 pub(crate) mod values;
 
+pub use effective::effective;
 pub use help::help;
 pub(crate) use parse::{Parsed, parse};
-pub use shown::shown;
 pub use table::FLAGS;
 
 /// One command line flag.
@@ -82,15 +82,15 @@ pub enum Target {
     /// A field of [`crate::KubeletConfiguration`], as dotted wire names; not deprecated.
     Field(&'static str),
     /// The same, but deprecated: the field should be set in the file.
-    OldField(&'static str),
+    DeprecatedField(&'static str),
     /// A field of [`crate::NodeFlags`].
     Node(&'static str),
     /// The same, but deprecated.
-    OldNode(&'static str),
+    DeprecatedNode(&'static str),
     /// Accepted without effect, for command lines that still have it.
     Ignored,
     /// Requests something other than running the kubelet.
-    Ask,
+    Action,
 }
 
 impl Flag {
@@ -98,8 +98,8 @@ impl Flag {
     #[must_use]
     pub const fn field(&self) -> Option<&'static str> {
         match self.target {
-            Target::Field(path) | Target::OldField(path) => Some(path),
-            Target::Node(_) | Target::OldNode(_) | Target::Ignored | Target::Ask => None,
+            Target::Field(path) | Target::DeprecatedField(path) => Some(path),
+            Target::Node(_) | Target::DeprecatedNode(_) | Target::Ignored | Target::Action => None,
         }
     }
 
@@ -108,14 +108,14 @@ impl Flag {
     pub fn deprecation(&self) -> Option<String> {
         let name = self.name;
         match self.target {
-            Target::OldField(path) => Some(format!(
+            Target::DeprecatedField(path) => Some(format!(
                 "Flag --{name} has been deprecated, set {path} in the file given by --config instead"
             )),
-            Target::OldNode(_) => {
+            Target::DeprecatedNode(_) => {
                 Some(format!("Flag --{name} has been deprecated, it will be removed in a future release"))
             }
             Target::Ignored => Some(format!("Flag --{name} has been deprecated, it has no effect")),
-            Target::Field(_) | Target::Node(_) | Target::Ask => None,
+            Target::Field(_) | Target::Node(_) | Target::Action => None,
         }
     }
 }
@@ -157,6 +157,6 @@ pub fn find(name: &str) -> Option<&'static Flag> {
 
 /// The flag that sets a configuration field.
 #[must_use]
-pub fn mirroring(field: &str) -> Option<&'static Flag> {
+pub fn for_field(field: &str) -> Option<&'static Flag> {
     FLAGS.iter().find(|flag| flag.field() == Some(field))
 }

@@ -159,7 +159,7 @@ fn resolve_with(
 fn node_flags(parsed: &Parsed) -> Result<NodeFlags, ConfigErrors> {
     let mut tree = tree::empty();
     for (flag, value) in parsed.given.values() {
-        if let Target::Node(field) | Target::OldNode(field) = flag.target {
+        if let Target::Node(field) | Target::DeprecatedNode(field) = flag.target {
             tree::set(&mut tree, field, value.clone());
         }
     }

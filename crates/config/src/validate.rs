@@ -86,7 +86,7 @@ struct Check<'a> {
 
 /// The name of a field in messages, with its flag if there is one.
 fn label(field: &str) -> String {
-    flags::mirroring(field).map_or_else(|| field.to_owned(), |flag| format!("{field} (--{})", flag.name))
+    flags::for_field(field).map_or_else(|| field.to_owned(), |flag| format!("{field} (--{})", flag.name))
 }
 
 impl Check<'_> {

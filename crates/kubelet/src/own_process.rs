@@ -45,7 +45,7 @@ impl RunningProcess {
 
 impl OwnProcess for RunningProcess {
     fn flags(&self) -> Vec<(String, String)> {
-        config::flags::shown(&self.config, &self.flags)
+        config::flags::effective(&self.config, &self.flags)
     }
 
     fn started(&self) -> Timestamp {

@@ -62,7 +62,7 @@ fn entry(text: &mut String, flag: &Flag, default: &str) {
     if !default.is_empty() {
         let _ = write!(words, " (default {default})");
     }
-    if let Target::OldField(field) = flag.target {
+    if let Target::DeprecatedField(field) = flag.target {
         let _ = write!(words, " (DEPRECATED: set {field} in the file given by --config)");
     } else if flag.deprecation().is_some() {
         words.push_str(" (DEPRECATED)");
@@ -103,9 +103,9 @@ const fn value_word(kind: Kind) -> &'static str {
 /// The default in the form of the flag's value; empty if the default is empty.
 fn default_of(flag: &Flag, fields: &Value, node: &Value) -> String {
     let value = match flag.target {
-        Target::Field(path) | Target::OldField(path) => tree::get(fields, path),
-        Target::Node(path) | Target::OldNode(path) => tree::get(node, path),
-        Target::Ignored | Target::Ask => None,
+        Target::Field(path) | Target::DeprecatedField(path) => tree::get(fields, path),
+        Target::Node(path) | Target::DeprecatedNode(path) => tree::get(node, path),
+        Target::Ignored | Target::Action => None,
     };
     match value {
         None | Some(Value::Null | Value::Object(_) | Value::Bool(false)) => String::new(),

@@ -6,7 +6,7 @@ use std::iter::Peekable;
 
 use serde_json::Value;
 
-use super::{Flag, Kind, Target, find, gone, values};
+use super::{Flag, Kind, Target, find, removed, values};
 use crate::error::{ConfigError, ConfigErrors};
 
 /// A parsed command line.
@@ -75,8 +75,8 @@ impl<I: Iterator<Item = String>> Reader<I> {
 
     fn unknown(&mut self, name: &str) {
         let plain = name.replace('_', "-");
-        self.errors.push(match gone::find(&plain) {
-            Some(instead) => ConfigError::GoneFlag { flag: plain, instead },
+        self.errors.push(match removed::find(&plain) {
+            Some(instead) => ConfigError::RemovedFlag { flag: plain, instead },
             None => {
                 ConfigError::UnknownFlag { flag: format!("--{name}"), hint: super::help::nearest(&plain) }
             }
@@ -128,7 +128,7 @@ impl<I: Iterator<Item = String>> Reader<I> {
     }
 
     fn take(&mut self, flag: &'static Flag, value: Value) {
-        if flag.target == Target::Ask {
+        if flag.target == Target::Action {
             match (flag.kind, value.as_str(), value.as_bool()) {
                 (Kind::Version, Some("raw"), _) => self.parsed.version = Some(true),
                 (Kind::Version, ..) => self.parsed.version = (value == true).then_some(false),

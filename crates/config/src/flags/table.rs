@@ -12,32 +12,38 @@ const fn node(name: &'static str, kind: Kind, field: &'static str, topic: Topic,
     Flag { name, kind, topic, target: Target::Node(field), help }
 }
 
-const fn old_node(
+const fn deprecated_node(
     name: &'static str,
     kind: Kind,
     field: &'static str,
     topic: Topic,
     help: &'static str,
 ) -> Flag {
-    Flag { name, kind, topic, target: Target::OldNode(field), help }
+    Flag { name, kind, topic, target: Target::DeprecatedNode(field), help }
 }
 
-/// A flag that mirrors a configuration field.
+/// A flag that sets a configuration field.
 const fn field(name: &'static str, kind: Kind, path: &'static str, topic: Topic, help: &'static str) -> Flag {
     Flag { name, kind, topic, target: Target::Field(path), help }
 }
 
 /// The same, deprecated.
-const fn old(name: &'static str, kind: Kind, path: &'static str, topic: Topic, help: &'static str) -> Flag {
-    Flag { name, kind, topic, target: Target::OldField(path), help }
+const fn deprecated(
+    name: &'static str,
+    kind: Kind,
+    path: &'static str,
+    topic: Topic,
+    help: &'static str,
+) -> Flag {
+    Flag { name, kind, topic, target: Target::DeprecatedField(path), help }
 }
 
 const fn ignored(name: &'static str, kind: Kind) -> Flag {
     Flag { name, kind, topic: Topic::Accepted, target: Target::Ignored, help: "Was a flag of cAdvisor." }
 }
 
-const fn ask(name: &'static str, kind: Kind, help: &'static str) -> Flag {
-    Flag { name, kind, topic: Topic::Global, target: Target::Ask, help }
+const fn action(name: &'static str, kind: Kind, help: &'static str) -> Flag {
+    Flag { name, kind, topic: Topic::Global, target: Target::Action, help }
 }
 
 /// Every flag, in the order of the help text.
@@ -56,7 +62,13 @@ pub const FLAGS: &[Flag] = &[
         Topic::Configuration,
         "Directory of drop-in files (*.conf), which override the values of the configuration file. They are applied in lexical order.",
     ),
-    old("feature-gates", Gates, "featureGates", Topic::Configuration, "Feature gates to enable or disable."),
+    deprecated(
+        "feature-gates",
+        Gates,
+        "featureGates",
+        Topic::Configuration,
+        "Feature gates to enable or disable.",
+    ),
     node(
         "lock-file",
         Text,
@@ -71,7 +83,7 @@ pub const FLAGS: &[Flag] = &[
         Topic::Configuration,
         "Exit when another process opens or locks the lock file. Needs --lock-file.",
     ),
-    old(
+    deprecated(
         "runonce",
         Bool,
         "runOnce",
@@ -120,107 +132,107 @@ pub const FLAGS: &[Flag] = &[
         Topic::Node,
         "Cloud provider: empty, or external if a cloud controller manager initializes the node.",
     ),
-    old(
+    deprecated(
         "register-node",
         Bool,
         "registerNode",
         Topic::Node,
         "Register the node with the API server. Without effect if there is no --kubeconfig.",
     ),
-    old(
+    deprecated(
         "register-with-taints",
         Taints,
         "registerWithTaints",
         Topic::Node,
         "Taints of the node when it registers. Without effect if --register-node is false.",
     ),
-    old(
+    deprecated(
         "node-status-update-frequency",
         Duration,
         "nodeStatusUpdateFrequency",
         Topic::Node,
         "How often the kubelet computes the node status. It must fit to the grace period of the node controller.",
     ),
-    old(
+    deprecated(
         "node-status-max-images",
         Int32,
         "nodeStatusMaxImages",
         Topic::Node,
         "Maximum number of images in the node status; -1 is no limit.",
     ),
-    old("max-pods", Int32, "maxPods", Topic::Node, "Maximum number of pods on this node."),
-    old(
+    deprecated("max-pods", Int32, "maxPods", Topic::Node, "Maximum number of pods on this node."),
+    deprecated(
         "pods-per-core",
         Int32,
         "podsPerCore",
         Topic::Node,
         "Maximum number of pods per core, at most --max-pods in total; 0 is no limit.",
     ),
-    old(
+    deprecated(
         "enable-controller-attach-detach",
         Bool,
         "enableControllerAttachDetach",
         Topic::Node,
         "Let the attach/detach controller attach and detach the volumes of this node, and not the kubelet.",
     ),
-    old(
+    deprecated(
         "volume-plugin-dir",
         Text,
         "volumePluginDir",
         Topic::Node,
         "Directory that is searched for third-party volume plugins.",
     ),
-    old(
+    deprecated(
         "volume-stats-agg-period",
         Duration,
         "volumeStatsAggPeriod",
         Topic::Node,
         "How often the kubelet computes the disk usage of all volumes; negative disables it.",
     ),
-    old(
+    deprecated(
         "pod-manifest-path",
         Text,
         "staticPodPath",
         Topic::StaticPods,
         "File of static pods, or directory of such files. Files whose names begin with a dot are ignored.",
     ),
-    old("manifest-url", Text, "staticPodURL", Topic::StaticPods, "URL of static pod manifests."),
-    old(
+    deprecated("manifest-url", Text, "staticPodURL", Topic::StaticPods, "URL of static pod manifests."),
+    deprecated(
         "manifest-url-header",
         Headers,
         "staticPodURLHeader",
         Topic::StaticPods,
         "HTTP headers for requests to --manifest-url. A name may be given more than once.",
     ),
-    old(
+    deprecated(
         "sync-frequency",
         Duration,
         "syncFrequency",
         Topic::StaticPods,
         "Maximum time between two syncs of a running pod.",
     ),
-    old(
+    deprecated(
         "file-check-frequency",
         Duration,
         "fileCheckFrequency",
         Topic::StaticPods,
         "How often the kubelet checks the files of static pods.",
     ),
-    old(
+    deprecated(
         "http-check-frequency",
         Duration,
         "httpCheckFrequency",
         Topic::StaticPods,
         "How often the kubelet checks --manifest-url.",
     ),
-    old(
+    deprecated(
         "container-runtime-endpoint",
         Text,
         "containerRuntimeEndpoint",
         Topic::Runtime,
         "Endpoint of the container runtime: a unix socket.",
     ),
-    old(
+    deprecated(
         "runtime-request-timeout",
         Duration,
         "runtimeRequestTimeout",
@@ -241,91 +253,91 @@ pub const FLAGS: &[Flag] = &[
         Topic::Runtime,
         "Use RuntimeDefault as the seccomp profile of all workloads that set none.",
     ),
-    old(
+    deprecated(
         "allowed-unsafe-sysctls",
         List,
         "allowedUnsafeSysctls",
         Topic::Runtime,
         "Unsafe sysctls, or patterns of them that end in *, that pods may set.",
     ),
-    old(
+    deprecated(
         "container-log-max-size",
         Text,
         "containerLogMaxSize",
         Topic::Runtime,
         "Size at which the log file of a container is rotated, such as 10Mi.",
     ),
-    old(
+    deprecated(
         "container-log-max-files",
         Int32,
         "containerLogMaxFiles",
         Topic::Runtime,
         "Maximum number of log files of a container; at least 2.",
     ),
-    old_node(
+    deprecated_node(
         "minimum-container-ttl-duration",
         Duration,
         "minimumContainerTtl",
         Topic::Runtime,
         "Minimum age of a dead container before it is garbage collected, such as 300ms, 10s or 2h45m.",
     ),
-    old_node(
+    deprecated_node(
         "maximum-dead-containers-per-container",
         Int32,
         "maximumDeadContainersPerContainer",
         Topic::Runtime,
         "Maximum number of dead instances to retain per container. Each takes up some disk space.",
     ),
-    old_node(
+    deprecated_node(
         "maximum-dead-containers",
         Int32,
         "maximumDeadContainers",
         Topic::Runtime,
         "Maximum number of dead containers to retain on the node; negative is no limit.",
     ),
-    old(
+    deprecated(
         "image-service-endpoint",
         Text,
         "imageServiceEndpoint",
         Topic::Images,
         "Endpoint of the image service. If empty, it is --container-runtime-endpoint.",
     ),
-    old(
+    deprecated(
         "registry-qps",
         Int32,
         "registryPullQPS",
         Topic::Images,
         "Maximum number of image pulls per second; 0 is no limit.",
     ),
-    old(
+    deprecated(
         "registry-burst",
         Int32,
         "registryBurst",
         Topic::Images,
         "Maximum burst of image pulls, while --registry-qps is not exceeded on average. Only used if --registry-qps is above 0.",
     ),
-    old(
+    deprecated(
         "serialize-image-pulls",
         Bool,
         "serializeImagePulls",
         Topic::Images,
         "Pull one image at a time. Set to false only where the runtime can pull in parallel.",
     ),
-    old(
+    deprecated(
         "minimum-image-ttl-duration",
         Duration,
         "imageMinimumGCAge",
         Topic::Images,
         "Minimum age of an unused image before it is garbage collected, such as 300ms, 10s or 2h45m.",
     ),
-    old(
+    deprecated(
         "image-gc-high-threshold",
         Int32,
         "imageGCHighThresholdPercent",
         Topic::Images,
         "Disk usage in percent above which image garbage collection always runs, 0 to 100; 100 disables it.",
     ),
-    old(
+    deprecated(
         "image-gc-low-threshold",
         Int32,
         "imageGCLowThresholdPercent",
@@ -346,79 +358,79 @@ pub const FLAGS: &[Flag] = &[
         Topic::Images,
         "Directory of the executables of credential provider plugins.",
     ),
-    old("enable-server", Bool, "enableServer", Topic::Server, "Enable the kubelet's server."),
-    old(
+    deprecated("enable-server", Bool, "enableServer", Topic::Server, "Enable the kubelet's server."),
+    deprecated(
         "address",
         Ip,
         "address",
         Topic::Server,
         "IP address for the kubelet to serve on; 0.0.0.0 or :: for all addresses.",
     ),
-    old("port", Int32, "port", Topic::Server, "Port for the kubelet to serve on."),
-    old(
+    deprecated("port", Int32, "port", Topic::Server, "Port for the kubelet to serve on."),
+    deprecated(
         "read-only-port",
         Int32,
         "readOnlyPort",
         Topic::Server,
         "Port for the kubelet to serve on read-only, without authentication and authorization; 0 disables it.",
     ),
-    old(
+    deprecated(
         "healthz-port",
         Int32,
         "healthzPort",
         Topic::Server,
         "Port of the local healthz endpoint; 0 disables it.",
     ),
-    old(
+    deprecated(
         "healthz-bind-address",
         Ip,
         "healthzBindAddress",
         Topic::Server,
         "IP address for the healthz server to serve on; 0.0.0.0 or :: for all addresses.",
     ),
-    old(
+    deprecated(
         "anonymous-auth",
         Bool,
         "authentication.anonymous.enabled",
         Topic::Server,
         "Allow anonymous requests to the kubelet's server. Requests that no other authentication method rejects are anonymous: user system:anonymous, group system:unauthenticated.",
     ),
-    old(
+    deprecated(
         "authentication-token-webhook",
         Bool,
         "authentication.webhook.enabled",
         Topic::Server,
         "Use the TokenReview API to authenticate bearer tokens.",
     ),
-    old(
+    deprecated(
         "authentication-token-webhook-cache-ttl",
         Duration,
         "authentication.webhook.cacheTTL",
         Topic::Server,
         "How long to cache responses from the webhook token authenticator.",
     ),
-    old(
+    deprecated(
         "client-ca-file",
         Text,
         "authentication.x509.clientCAFile",
         Topic::Server,
         "Certificate authorities: a request with a client certificate that one of them signed is authenticated as the CommonName of the certificate.",
     ),
-    old(
+    deprecated(
         "authorization-mode",
         Text,
         "authorization.mode",
         Topic::Server,
         "Authorization mode of the kubelet's server: AlwaysAllow or Webhook. Webhook uses the SubjectAccessReview API.",
     ),
-    old(
+    deprecated(
         "authorization-webhook-cache-authorized-ttl",
         Duration,
         "authorization.webhook.cacheAuthorizedTTL",
         Topic::Server,
         "How long to cache \"authorized\" responses from the webhook authorizer.",
     ),
-    old(
+    deprecated(
         "authorization-webhook-cache-unauthorized-ttl",
         Duration,
         "authorization.webhook.cacheUnauthorizedTTL",
@@ -432,63 +444,63 @@ pub const FLAGS: &[Flag] = &[
         Topic::Server,
         "Directory of the TLS certificates. Ignored for the serving certificate if --tls-cert-file and --tls-private-key-file are set.",
     ),
-    old(
+    deprecated(
         "tls-cert-file",
         Text,
         "tlsCertFile",
         Topic::Server,
         "File with the x509 serving certificate and any intermediate certificates after it. If it and --tls-private-key-file are empty, a self-signed certificate and key are created in --cert-dir.",
     ),
-    old(
+    deprecated(
         "tls-private-key-file",
         Text,
         "tlsPrivateKeyFile",
         Topic::Server,
         "File with the x509 private key for --tls-cert-file.",
     ),
-    old(
+    deprecated(
         "tls-cipher-suites",
         List,
         "tlsCipherSuites",
         Topic::Server,
         "Cipher suites of the server. If empty, the default ones.",
     ),
-    old(
+    deprecated(
         "tls-min-version",
         Text,
         "tlsMinVersion",
         Topic::Server,
         "Minimum TLS version: VersionTLS12 or VersionTLS13.",
     ),
-    old(
+    deprecated(
         "rotate-server-certificates",
         Bool,
         "serverTLSBootstrap",
         Topic::Server,
         "Request serving certificates from the API server, and rotate them before they expire. A controller must approve the CertificateSigningRequests.",
     ),
-    old(
+    deprecated(
         "rotate-certificates",
         Bool,
         "rotateCertificates",
         Topic::Server,
         "Rotate the kubelet's client certificate: request a new one from the API server before it expires.",
     ),
-    old(
+    deprecated(
         "enable-debugging-handlers",
         Bool,
         "enableDebuggingHandlers",
         Topic::Server,
         "Enable the server's endpoints for log collection and for running commands in containers.",
     ),
-    old(
+    deprecated(
         "contention-profiling",
         Bool,
         "enableContentionProfiling",
         Topic::Server,
         "Enable profiling of lock contention.",
     ),
-    old(
+    deprecated(
         "streaming-connection-idle-timeout",
         Duration,
         "streamingConnectionIdleTimeout",
@@ -509,42 +521,42 @@ pub const FLAGS: &[Flag] = &[
         Topic::Cluster,
         "Path of a kubeconfig file for requesting the first client certificate if the file of --kubeconfig does not exist or its certificate is no longer valid. The kubelet then writes a kubeconfig file with the certificate and key to --kubeconfig, and stores both in --cert-dir.",
     ),
-    old(
+    deprecated(
         "kube-api-content-type",
         Text,
         "contentType",
         Topic::Cluster,
         "Content type of requests to the API server.",
     ),
-    old(
+    deprecated(
         "kube-api-qps",
         Int32,
         "kubeAPIQPS",
         Topic::Cluster,
         "Queries per second to the API server. Events and node heartbeats are limited separately.",
     ),
-    old(
+    deprecated(
         "kube-api-burst",
         Int32,
         "kubeAPIBurst",
         Topic::Cluster,
         "Burst of requests to the API server. Events and node heartbeats are limited separately.",
     ),
-    old(
+    deprecated(
         "event-qps",
         Int32,
         "eventRecordQPS",
         Topic::Cluster,
         "Maximum number of events created per second; 0 is no limit.",
     ),
-    old(
+    deprecated(
         "event-burst",
         Int32,
         "eventBurst",
         Topic::Cluster,
         "Maximum burst of events, while --event-qps is not exceeded on average. Only used if --event-qps is above 0.",
     ),
-    old(
+    deprecated(
         "fail-swap-on",
         Bool,
         "failSwapOn",
@@ -558,189 +570,189 @@ pub const FLAGS: &[Flag] = &[
         Topic::Resources,
         "Fail to start on a host that uses cgroup v1.",
     ),
-    old(
+    deprecated(
         "oom-score-adj",
         Int32,
         "oomScoreAdj",
         Topic::Resources,
         "The oom_score_adj of the kubelet process, from -1000 to 1000.",
     ),
-    old(
+    deprecated(
         "max-open-files",
         Int64,
         "maxOpenFiles",
         Topic::Resources,
         "Number of files that the kubelet process can open.",
     ),
-    old(
+    deprecated(
         "kubelet-cgroups",
         Text,
         "kubeletCgroups",
         Topic::Resources,
         "Absolute name of the cgroup in which the kubelet is created and runs.",
     ),
-    old(
+    deprecated(
         "system-cgroups",
         Text,
         "systemCgroups",
         Topic::Resources,
         "Absolute name of the cgroup for all processes, other than those of the kernel, that are not in a cgroup below /. If empty, none is moved. Needs --cgroup-root; undoing it requires a reboot.",
     ),
-    old(
+    deprecated(
         "cgroup-root",
         Text,
         "cgroupRoot",
         Topic::Resources,
         "Root cgroup for pods. The container runtime handles it as far as it can. If empty, the default of the container runtime.",
     ),
-    old(
+    deprecated(
         "cgroups-per-qos",
         Bool,
         "cgroupsPerQOS",
         Topic::Resources,
         "Create a hierarchy of cgroups for QoS classes and pods.",
     ),
-    old(
+    deprecated(
         "cgroup-driver",
         Text,
         "cgroupDriver",
         Topic::Resources,
         "Driver that the kubelet uses for cgroups of the host: cgroupfs or systemd. The driver that the runtime reports overrides it.",
     ),
-    old(
+    deprecated(
         "cpu-manager-policy",
         Text,
         "cpuManagerPolicy",
         Topic::Resources,
         "CPU manager policy: none or static.",
     ),
-    old(
+    deprecated(
         "cpu-manager-policy-options",
         Map,
         "cpuManagerPolicyOptions",
         Topic::Resources,
         "Options of the CPU manager policy. If empty, the default behaviour of the policy.",
     ),
-    old(
+    deprecated(
         "cpu-manager-reconcile-period",
         Duration,
         "cpuManagerReconcilePeriod",
         Topic::Resources,
         "How often the CPU manager reconciles, such as 10s or 1m. If not set, --node-status-update-frequency.",
     ),
-    old(
+    deprecated(
         "memory-manager-policy",
         Text,
         "memoryManagerPolicy",
         Topic::Resources,
         "Memory manager policy: None or Static.",
     ),
-    old(
+    deprecated(
         "reserved-memory",
         ReservedMemory,
         "reservedMemory",
         Topic::Resources,
         "Memory reserved for system processes per NUMA node and memory type. The total of each type must equal the sum of --kube-reserved, --system-reserved and --eviction-hard.",
     ),
-    old(
+    deprecated(
         "topology-manager-policy",
         Text,
         "topologyManagerPolicy",
         Topic::Resources,
         "Topology manager policy: none, best-effort, restricted or single-numa-node.",
     ),
-    old(
+    deprecated(
         "topology-manager-policy-options",
         Map,
         "topologyManagerPolicyOptions",
         Topic::Resources,
         "Options of the topology manager policy. If empty, the default behaviour of the policy.",
     ),
-    old(
+    deprecated(
         "topology-manager-scope",
         Text,
         "topologyManagerScope",
         Topic::Resources,
         "Scope at which the topology manager collects hints and applies its policy: container or pod.",
     ),
-    old(
+    deprecated(
         "qos-reserved",
         Map,
         "qosReserved",
         Topic::Resources,
         "Percentage of the memory requests of a QoS class that lower QoS classes cannot use, such as memory=50%. Needs the feature gate QOSReserved.",
     ),
-    old(
+    deprecated(
         "pod-max-pids",
         Int64,
         "podPidsLimit",
         Topic::Resources,
         "Maximum number of processes per pod. If -1, the kubelet uses the number of allocatable processes of the node.",
     ),
-    old(
+    deprecated(
         "cpu-cfs-quota",
         Bool,
         "cpuCFSQuota",
         Topic::Resources,
         "Enforce CPU limits with CFS quotas for containers that specify CPU limits.",
     ),
-    old(
+    deprecated(
         "cpu-cfs-quota-period",
         Duration,
         "cpuCFSQuotaPeriod",
         Topic::Resources,
         "CFS quota period, cpu.cfs_period_us, from 1ms to 1s. Other values than 100ms need the feature gate CustomCPUCFSQuotaPeriod.",
     ),
-    old(
+    deprecated(
         "protect-kernel-defaults",
         Bool,
         "protectKernelDefaults",
         Topic::Resources,
         "Fail if kernel settings differ from what the kubelet needs. If false, the kubelet changes them.",
     ),
-    old(
+    deprecated(
         "reserved-cpus",
         Text,
         "reservedSystemCPUs",
         Topic::Resources,
         "CPUs or ranges of CPUs reserved for the system and Kubernetes, such as 0-1,4. It overrides the cpu of --system-reserved and --kube-reserved.",
     ),
-    old(
+    deprecated(
         "system-reserved",
         Map,
         "systemReserved",
         Topic::Resources,
         "Resources reserved for system processes outside of Kubernetes, such as cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000.",
     ),
-    old(
+    deprecated(
         "kube-reserved",
         Map,
         "kubeReserved",
         Topic::Resources,
         "Resources reserved for the system components of Kubernetes, such as cpu=200m,memory=500Mi,ephemeral-storage=1Gi,pid=1000.",
     ),
-    old(
+    deprecated(
         "system-reserved-cgroup",
         Text,
         "systemReservedCgroup",
         Topic::Resources,
         "Absolute name of the top cgroup of system processes outside of Kubernetes, such as /system.slice, on which --system-reserved is enforced.",
     ),
-    old(
+    deprecated(
         "kube-reserved-cgroup",
         Text,
         "kubeReservedCgroup",
         Topic::Resources,
         "Absolute name of the top cgroup of Kubernetes components, such as /podruntime.slice, on which --kube-reserved is enforced.",
     ),
-    old(
+    deprecated(
         "enforce-node-allocatable",
         List,
         "enforceNodeAllocatable",
         Topic::Resources,
         "Levels of node allocatable enforcement: none, or pods, system-reserved, kube-reserved, system-reserved-compressible and kube-reserved-compressible. The reserved levels need --system-reserved-cgroup or --kube-reserved-cgroup.",
     ),
-    old(
+    deprecated(
         "local-storage-capacity-isolation",
         Bool,
         "localStorageCapacityIsolation",
@@ -761,98 +773,98 @@ pub const FLAGS: &[Flag] = &[
         Topic::Resources,
         "Maximum interval between container housekeepings.",
     ),
-    old(
+    deprecated(
         "eviction-hard",
         Thresholds,
         "evictionHard",
         Topic::Eviction,
         "Eviction thresholds, such as memory.available<1Gi, that trigger pod eviction at once if they are met.",
     ),
-    old(
+    deprecated(
         "eviction-soft",
         Thresholds,
         "evictionSoft",
         Topic::Eviction,
         "Eviction thresholds, such as memory.available<1.5Gi, that trigger pod eviction if they are met for their grace period.",
     ),
-    old(
+    deprecated(
         "eviction-soft-grace-period",
         Map,
         "evictionSoftGracePeriod",
         Topic::Eviction,
         "How long a soft eviction threshold must be met before it triggers pod eviction, such as memory.available=1m30s.",
     ),
-    old(
+    deprecated(
         "eviction-pressure-transition-period",
         Duration,
         "evictionPressureTransitionPeriod",
         Topic::Eviction,
         "How long to wait before the kubelet leaves an eviction pressure condition.",
     ),
-    old(
+    deprecated(
         "eviction-max-pod-grace-period",
         Int32,
         "evictionMaxPodGracePeriod",
         Topic::Eviction,
         "Maximum grace period in seconds for terminating pods when a soft eviction threshold is met. If negative, the period of the pod.",
     ),
-    old(
+    deprecated(
         "eviction-minimum-reclaim",
         Map,
         "evictionMinimumReclaim",
         Topic::Eviction,
         "Minimum amount of a resource that the kubelet reclaims when it evicts pods because that resource is under pressure, such as imagefs.available=2Gi.",
     ),
-    old(
+    deprecated(
         "kernel-memcg-notification",
         Bool,
         "kernelMemcgNotification",
         Topic::Eviction,
         "Use the kernel's memcg notifications, and not polling alone, to learn that a memory eviction threshold is crossed.",
     ),
-    old_node(
+    deprecated_node(
         "experimental-allocatable-ignore-eviction",
         Bool,
         "experimentalAllocatableIgnoreEviction",
         Topic::Eviction,
         "Ignore hard eviction thresholds when node allocatable is calculated.",
     ),
-    old(
+    deprecated(
         "cluster-domain",
         Text,
         "clusterDomain",
         Topic::Network,
         "Domain of this cluster. The kubelet adds it to the search domains of the host for all containers.",
     ),
-    old(
+    deprecated(
         "cluster-dns",
         List,
         "clusterDNS",
         Topic::Network,
         "IP addresses of DNS servers, for the DNS of containers in pods with the policy ClusterFirst. All of them must serve the same records.",
     ),
-    old(
+    deprecated(
         "resolv-conf",
         Text,
         "resolvConf",
         Topic::Network,
         "Resolver configuration file on which the DNS configuration of containers is based. If empty, none is used.",
     ),
-    old(
+    deprecated(
         "hairpin-mode",
         Text,
         "hairpinMode",
         Topic::Network,
         "How the kubelet sets up hairpin NAT, so that the endpoints of a Service balance to themselves: promiscuous-bridge, hairpin-veth or none.",
     ),
-    old(
+    deprecated(
         "pod-cidr",
         Text,
         "podCIDR",
         Topic::Network,
         "CIDR for pod IP addresses, only used in standalone mode. In a cluster it comes from the control plane.",
     ),
-    old(
+    deprecated(
         "make-iptables-util-chains",
         Bool,
         "makeIPTablesUtilChains",
@@ -874,36 +886,36 @@ pub const FLAGS: &[Flag] = &[
         Topic::Logging,
         "Maximum time between log flushes.",
     ),
-    old("logging-format", Text, "logging.format", Topic::Logging, "Log format: text or json."),
-    old(
+    deprecated("logging-format", Text, "logging.format", Topic::Logging, "Log format: text or json."),
+    deprecated(
         "log-text-split-stream",
         Bool,
         "logging.options.text.splitStream",
         Topic::Logging,
         "In text format, write errors to standard error and other messages to standard output. Needs the feature gate LoggingAlphaOptions.",
     ),
-    old(
+    deprecated(
         "log-text-info-buffer-size",
         Quantity,
         "logging.options.text.infoBufferSize",
         Topic::Logging,
         "In text format with split streams, bytes of messages that are buffered, such as 512, 1K or 2Mi; 0 disables buffering. Needs the feature gate LoggingAlphaOptions.",
     ),
-    old(
+    deprecated(
         "log-json-split-stream",
         Bool,
         "logging.options.json.splitStream",
         Topic::Logging,
         "In JSON format, write errors to standard error and other messages to standard output. Needs the feature gate LoggingAlphaOptions.",
     ),
-    old(
+    deprecated(
         "log-json-info-buffer-size",
         Quantity,
         "logging.options.json.infoBufferSize",
         Topic::Logging,
         "In JSON format with split streams, bytes of messages that are buffered, such as 512, 1K or 2Mi; 0 disables buffering. Needs the feature gate LoggingAlphaOptions.",
     ),
-    old_node(
+    deprecated_node(
         "experimental-mounter-path",
         Text,
         "experimentalMounterPath",
@@ -928,6 +940,6 @@ pub const FLAGS: &[Flag] = &[
     ignored("storage-driver-table", Text),
     ignored("storage-driver-secure", Bool),
     ignored("storage-driver-buffer-duration", Duration),
-    ask("help", Bool, "Show this help."),
-    ask("version", Version, "Print the version and exit; --version=raw prints all build information."),
+    action("help", Bool, "Show this help."),
+    action("version", Version, "Print the version and exit; --version=raw prints all build information."),
 ];

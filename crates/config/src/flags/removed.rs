@@ -1,7 +1,7 @@
 //! Flags of earlier Kubernetes versions that 1.36 does not have, and what to do instead, for the error message.
 
 /// Name (or start of the name if it ends in `*`), what to do instead.
-const GONE: &[(&str, &str)] = &[
+const REMOVED: &[(&str, &str)] = &[
     ("container-runtime", "use --container-runtime-endpoint"),
     ("pod-infra-container-image", "set the sandbox image in the container runtime"),
     ("keep-terminated-pod-volumes", "remove it: volumes of finished pods are always cleaned up"),
@@ -50,7 +50,10 @@ const GONE: &[(&str, &str)] = &[
 
 /// What to do instead of using a removed flag. `name` has `-` between words.
 pub(crate) fn find(name: &str) -> Option<&'static str> {
-    GONE.iter()
-        .find(|(gone, _)| gone.strip_suffix('*').map_or(*gone == name, |start| name.starts_with(start)))
+    REMOVED
+        .iter()
+        .find(|(removed, _)| {
+            removed.strip_suffix('*').map_or(*removed == name, |start| name.starts_with(start))
+        })
         .map(|(_, instead)| *instead)
 }

@@ -11,7 +11,7 @@ const SECRET: &[&str] = &["manifest-url-header"];
 /// Every flag with an effect, with its value, sorted by name. A flag that sets a configuration field has the field's value,
 /// whether the flag or the file set it.
 #[must_use]
-pub fn shown(kubelet: &KubeletConfiguration, flags: &NodeFlags) -> Vec<(String, String)> {
+pub fn effective(kubelet: &KubeletConfiguration, flags: &NodeFlags) -> Vec<(String, String)> {
     // Both structs hold plain values, so that this cannot fail.
     let trees = [serde_json::to_value(kubelet), serde_json::to_value(flags)].map(Result::unwrap_or_default);
     let [fields, own] = &trees;
@@ -19,9 +19,9 @@ pub fn shown(kubelet: &KubeletConfiguration, flags: &NodeFlags) -> Vec<(String, 
         .iter()
         .filter_map(|flag| {
             let value = match flag.target {
-                Target::Field(path) | Target::OldField(path) => tree::get(fields, path),
-                Target::Node(path) | Target::OldNode(path) => tree::get(own, path),
-                Target::Ignored | Target::Ask => return None,
+                Target::Field(path) | Target::DeprecatedField(path) => tree::get(fields, path),
+                Target::Node(path) | Target::DeprecatedNode(path) => tree::get(own, path),
+                Target::Ignored | Target::Action => return None,
             };
             let text = value.map(text).unwrap_or_default();
             let hidden = SECRET.contains(&flag.name) && !text.is_empty();
@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn flags_have_the_values_in_effect_and_headers_are_kept_secret() {
+    fn effective_flag_values_are_shown_and_headers_are_redacted() {
         let kubelet = KubeletConfiguration {
             max_pods: 7,
             cluster_dns: vec!["10.0.0.1".to_owned(), "10.0.0.2".to_owned()],
@@ -60,7 +60,7 @@ mod tests {
             ..KubeletConfiguration::default()
         };
         let flags = NodeFlags { root_dir: "/root".to_owned(), ..NodeFlags::default() };
-        let shown = shown(&kubelet, &flags);
+        let shown = effective(&kubelet, &flags);
         let value = |name: &str| {
             shown.iter().find(|(flag, _)| flag == name).map_or("missing", |(_, value)| value.as_str())
         };
