@@ -18,8 +18,8 @@ const FILES: &[&str] = &[
     "crates/config/src/node.rs",
     "crates/config/src/resolve.rs",
     "crates/kubelet-core/src/node.rs",
-    "crates/kubelet-core/src/request.rs",
-    "crates/kubelet-core/src/status.rs",
+    "crates/kubelet-core/src/pods/request.rs",
+    "crates/kubelet-core/src/pods/status.rs",
 ];
 
 /// Fields that this build accepts and does not act on. The kubelet logs those that are set (`config::not_yet`).
