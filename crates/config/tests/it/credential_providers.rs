@@ -1,4 +1,4 @@
-//! Files that name credential providers, from the flag on.
+//! Configuration files of credential providers, read through the flag.
 #![expect(clippy::unwrap_used, reason = "test support: what is not as expected stops the test")]
 
 use config::{CredentialProvider, TokenCacheType};

@@ -1,4 +1,4 @@
-//! Configuration files and drop-ins, and what wins over what.
+//! Configuration files and drop-ins, and their precedence.
 
 use crate::support::{Memory, outcome, resolve};
 use expect_test::{Expect, expect};
@@ -200,7 +200,7 @@ fn unknown_fields_are_reported_together_with_errors() {
     }
 }
 
-/// `kubelet.go` logs such an entry and goes on.
+/// `kubelet.go` logs such an entry and continues.
 #[test]
 fn invalid_cluster_dns_entry_is_warned_about_and_left_out() {
     let files =

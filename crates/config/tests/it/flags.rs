@@ -1,4 +1,4 @@
-//! The command line, seen from outside: what a line of arguments comes to.
+//! The command line: what a line of arguments resolves to.
 
 use crate::support::{Memory, invoke, outcome, resolve};
 use config::flags::{FLAGS, Kind, Target};
@@ -358,7 +358,7 @@ fn help_shows_every_flag_once_under_its_topic() {
     .assert_eq(&logging);
 }
 
-/// A value that every flag of a kind takes.
+/// A value that is valid for every flag of a kind.
 fn sample(kind: Kind) -> &'static str {
     match kind {
         Kind::Bool | Kind::Version => "true",
@@ -385,7 +385,7 @@ fn every_flag_sets_its_field() {
             continue;
         }
         let line = format!("--{}={}", flag.name, sample(flag.kind));
-        // A rule may refuse the sample, but no flag may carry a value its setting cannot hold.
+        // Validation may reject the sample, but its type must be that of the field.
         if let Err(errors) = resolve(&line, &Memory::default()) {
             assert!(!errors.contains("invalid type"), "{line}: {errors}");
             assert!(errors.contains(flag.name), "{line}: {errors}");

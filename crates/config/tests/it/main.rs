@@ -1,4 +1,4 @@
-//! Configuration from command line and files to one resolved value, as the binary sees it.
+//! Resolving the command line and files to one configuration, as the binary does it.
 
 mod credential_providers;
 mod defaults;

@@ -1,4 +1,4 @@
-//! What is allowed: a setting in, the exact line out. An empty line means it is accepted.
+//! Validation: settings, and the exact error lines for them. An empty line means that the setting is accepted.
 
 use crate::support::{Memory, resolve};
 use config::{GoDuration, MachineFacts, NodeFlags};
@@ -314,7 +314,7 @@ fn settings_that_require_or_exclude_each_other_are_validated() {
     // A grace period alone has no effect, and the Go kubelet accepts it (`eviction/helpers.go`, ParseThresholdConfig).
     check("evictionSoftGracePeriod: {memory.available: 1m}\n", "");
     check("evictionSoft: {memory.available: 1Gi}\nevictionSoftGracePeriod: {memory.available: 1m}\n", "");
-    // A threshold that is off needs none.
+    // A threshold that is disabled needs none.
     check("evictionSoft: {memory.available: 0%, pid.available: 100%}\n", "");
     check(
         "shutdownGracePeriod: 10s\nshutdownGracePeriodCriticalPods: 20s\n",

@@ -1,4 +1,4 @@
-//! Files in memory and a way to show what a command line came to.
+//! Files in memory, and a text form of what a command line resolves to.
 #![expect(
     clippy::expect_used,
     reason = "test support: each test binary uses its own part, and a broken fixture should stop it"
@@ -11,10 +11,10 @@ use std::path::{Path, PathBuf};
 use config::{Files, Invocation, Resolved, from_args};
 use serde_json::Value;
 
-/// What a configuration file must begin with.
+/// The first lines of a configuration file.
 pub(crate) const HEAD: &str = "kind: KubeletConfiguration\napiVersion: kubelet.config.k8s.io/v1beta1\n";
 
-/// Files by path. What is not there is not found.
+/// Files by path.
 #[derive(Debug, Default)]
 pub(crate) struct Memory(BTreeMap<PathBuf, String>);
 
@@ -52,7 +52,7 @@ impl Files for Memory {
     }
 }
 
-/// A command line written with spaces, up to its outcome or the text of its errors.
+/// Parses a command line written with spaces; the error is the text of all errors.
 pub(crate) fn invoke(line: &str, files: &Memory) -> Result<Invocation, String> {
     from_args(line.split_whitespace().map(str::to_owned), files).map_err(|errors| errors.to_string())
 }
@@ -64,7 +64,7 @@ pub(crate) fn resolve(line: &str, files: &Memory) -> Result<Resolved, String> {
     }
 }
 
-/// What differs from an empty command line: fields, node flags, warnings, what is not there yet; or the errors.
+/// The difference to an empty command line: fields, node flags, warnings, settings without effect; or the errors.
 pub(crate) fn outcome(line: &str, files: &Memory) -> String {
     let resolved = match resolve(line, files) {
         Ok(resolved) => resolved,
