@@ -1,0 +1,91 @@
+//! Links of documents, and paths of documents in comments, lead to files of this repository.
+
+use std::path::{Path, PathBuf};
+
+use crate::source::Source;
+use crate::{CheckError, Finding, read};
+
+/// Documents outside of `docs/`.
+const TOP: [&str; 3] = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md"];
+
+pub(super) fn check(root: &Path, sources: &[Source]) -> Result<Vec<Finding>, CheckError> {
+    let mut documents: Vec<PathBuf> = TOP.iter().map(PathBuf::from).collect();
+    collect(root, Path::new("docs"), &mut documents)?;
+    let mut findings = Vec::new();
+    for document in documents {
+        let text = read(&root.join(&document))?;
+        let directory = document.parent().unwrap_or(Path::new("")).to_path_buf();
+        let exists = |target: &str| root.join(&directory).join(target).exists();
+        findings.extend(broken_links(&document.to_string_lossy(), &text, exists));
+    }
+    let is_file = |path: &str| root.join(path).is_file();
+    findings.extend(sources.iter().flat_map(|source| broken_paths(source, is_file)));
+    Ok(findings)
+}
+
+/// The Markdown files and tables below `directory`, as paths below `root`.
+fn collect(root: &Path, directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), CheckError> {
+    let path = root.join(directory);
+    let failed = |source| CheckError::Read { path: path.clone(), source };
+    for entry in std::fs::read_dir(&path).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let below = directory.join(entry.file_name());
+        let is_document = below.extension().is_some_and(|extension| extension == "md" || extension == "tsv");
+        if entry.path().is_dir() {
+            collect(root, &below, found)?;
+        } else if is_document {
+            found.push(below);
+        }
+    }
+    Ok(())
+}
+
+fn broken_links(file: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding> {
+    let lines = text.lines().enumerate();
+    let links = lines.flat_map(|(index, line)| links(line).map(move |link| (index + 1, link)));
+    let broken = links.filter(|(_, link)| !exists(link));
+    broken.map(|(line, link)| finding(file, line, link)).collect()
+}
+
+/// The targets of links to other files: `[text](target#heading)`.
+fn links(line: &str) -> impl Iterator<Item = &str> {
+    let targets = line.split("](").skip(1).filter_map(|rest| rest.split_once(')').map(|(target, _)| target));
+    let files = targets.map(|target| target.split_once('#').map_or(target, |(file, _)| file));
+    files.filter(|file| !file.is_empty() && !file.contains(':') && !file.contains(' '))
+}
+
+fn broken_paths(source: &Source, is_file: impl Fn(&str) -> bool) -> Vec<Finding> {
+    let paths = source.numbered().flat_map(|(number, line)| {
+        let is_of_path = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
+        let words = line.comment.split(move |c: char| !is_of_path(c)).map(|word| word.trim_end_matches('.'));
+        words
+            .filter(|word| word.starts_with("docs/") && word.ends_with(".md"))
+            .map(move |path| (number, path))
+    });
+    let broken = paths.filter(|(_, path)| !is_file(path));
+    broken.map(|(line, path)| finding(&source.path, line, path)).collect()
+}
+
+fn finding(file: &str, line: usize, target: &str) -> Finding {
+    Finding { file: file.to_owned(), line, what: format!("names `{target}`, which does not exist") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn link_to_a_missing_file_is_found_and_addresses_and_headings_are_not() {
+        let text = "[a](a.md#x) [b](gone.md)\n[c](https://example.com/c) [d](#d)\n";
+        let found = broken_links("docs/x.md", text, |target| target == "a.md");
+        assert_eq!(found, [finding("docs/x.md", 1, "gone.md")]);
+    }
+
+    #[test]
+    fn comment_that_names_a_missing_document_is_found() {
+        let text = "//! A page (docs/a.md).\n// See docs/gone.md.\nlet path = \"docs/other.md\";\n";
+        let source = Source::new("crates/agent/src/a.rs", text);
+        let found = broken_paths(&source, |path| path == "docs/a.md");
+        assert_eq!(found, [finding("crates/agent/src/a.rs", 2, "docs/gone.md")]);
+    }
+}
