@@ -9,5 +9,6 @@ pub mod pass;
 pub mod pleg;
 pub(crate) mod prober;
 pub mod sync_loop;
+pub mod termination_requests;
 pub mod user_namespaces;
 pub(crate) mod worker;

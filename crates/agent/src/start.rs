@@ -49,6 +49,7 @@ use crate::pods::handles::PodHandles;
 use crate::pods::pass::prepare::check_node_dns;
 use crate::pods::pleg::{Pleg, PlegHandle};
 use crate::pods::sync_loop::{SourcesReadiness, SyncLoop};
+use crate::pods::termination_requests::TerminationRequests;
 use crate::pods::user_namespaces::PodIds;
 use crate::pods_view::PodsView;
 use crate::probe_metrics::ProbeMetrics;
@@ -335,6 +336,7 @@ async fn handles(ctx: &Arc<Context>, ports: &Ports) -> Result<(Arc<PodHandles>, 
         leftovers: Arc::new(Notify::new()),
         pods: PodsView::default(),
         admissions: devices.admissions(),
+        termination_requests: TerminationRequests::default(),
         devices,
         pressure: ends.pressure.subscribe(),
         shutting_down: ends.shutting_down.subscribe(),
@@ -393,8 +395,8 @@ impl Ends {
         ctx.tasks.spawn("resolv.conf check", check_node_dns(ctx.clone()));
         start_network(handles);
         if !ctx.shutdown_periods().is_empty() {
-            let pods = (handles.pods.clone(), handles.admissions.clone());
-            let shutdown = ShutdownTask::new(ctx.clone(), pods, ports.shutdown.clone(), self.shutting_down);
+            let shutdown =
+                ShutdownTask::new(ctx.clone(), handles, ports.shutdown.clone(), self.shutting_down);
             ctx.tasks.spawn("shutdown", shutdown.run());
         }
         given_up
@@ -437,6 +439,7 @@ fn start_collecting(
         cache: cache.clone(),
         pods: pods.clone(),
         admissions: admissions.clone(),
+        termination_requests: handles.termination_requests.clone(),
         pods_cgroup: handles.cgroups.names.clone(),
         samplers: samplers.clone(),
     };

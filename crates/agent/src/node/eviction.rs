@@ -33,6 +33,7 @@ use tokio::sync::{oneshot, watch};
 use crate::cache::PodCache;
 use crate::context::Context;
 use crate::error_chain::chain;
+use crate::pods::termination_requests::TerminationRequests;
 use crate::pods_view::PodsView;
 use crate::removers::Remover;
 use crate::resources::admissions::Admissions;
@@ -60,6 +61,7 @@ pub(crate) struct Evictor {
     cache: PodCache,
     pods: PodsView,
     admissions: Admissions,
+    termination_requests: TerminationRequests,
     samplers: Samplers,
     removers: Removers,
     shown: watch::Sender<NodePressure>,
@@ -80,6 +82,7 @@ pub(crate) struct EvictorInputs {
     pub(crate) cache: PodCache,
     pub(crate) pods: PodsView,
     pub(crate) admissions: Admissions,
+    pub(crate) termination_requests: TerminationRequests,
     pub(crate) pods_cgroup: watch::Receiver<Option<Arc<CgroupNames>>>,
     pub(crate) samplers: Samplers,
 }
@@ -107,7 +110,7 @@ impl Evictor {
         removers: Removers,
         shown: watch::Sender<NodePressure>,
     ) -> Self {
-        let EvictorInputs { cache, pods, admissions, pods_cgroup, samplers } = inputs;
+        let EvictorInputs { cache, pods, admissions, termination_requests, pods_cgroup, samplers } = inputs;
         let configured = compute_thresholds(ctx.config());
         let in_vain = set_in_vain(&configured);
         if !in_vain.is_empty() {
@@ -125,6 +128,7 @@ impl Evictor {
             cache,
             pods,
             admissions,
+            termination_requests,
             samplers,
             removers,
             shown,
@@ -273,7 +277,7 @@ impl Evictor {
             let Some((limit, notice)) = compute_passed_limit(&pod, &usage, of_pod, self.layout) else {
                 continue;
             };
-            if self.admissions.evict(&uid, notice, IMMEDIATE_GRACE) {
+            if self.termination_requests.evict(&uid, notice, IMMEDIATE_GRACE) {
                 self.ctx.metrics.eviction.evicted(limit.as_str(), None);
                 evicted.push(uid);
             }
@@ -336,7 +340,7 @@ impl Evictor {
         for candidate in &candidates {
             let uid = PodRef::of(candidate.pod).uid;
             let notice = notice(candidate, threshold, &snapshot.observations);
-            if self.admissions.evict(&uid, notice, self.grace(threshold, candidate.pod)) {
+            if self.termination_requests.evict(&uid, notice, self.grace(threshold, candidate.pod)) {
                 self.ctx.metrics.eviction.evicted(threshold.signal.as_str(), Some(age));
                 return Some(uid);
             }

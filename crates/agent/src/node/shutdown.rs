@@ -21,6 +21,8 @@ use tokio::task::{JoinError, JoinSet};
 use self::drain::{Drain, note_times};
 use crate::context::Context;
 use crate::error_chain::chain;
+use crate::pods::handles::PodHandles;
+use crate::pods::termination_requests::TerminationRequests;
 use crate::pods_view::PodsView;
 use crate::resources::admissions::Admissions;
 
@@ -39,6 +41,7 @@ pub(crate) struct ShutdownTask {
     ctx: Arc<Context>,
     pods: PodsView,
     admissions: Admissions,
+    termination_requests: TerminationRequests,
     port: Arc<dyn Shutdown>,
     shown: watch::Sender<bool>,
     /// The inhibit lock, which the drain takes over and drops at its end.
@@ -52,14 +55,15 @@ pub(crate) struct ShutdownTask {
 impl ShutdownTask {
     pub(crate) fn new(
         ctx: Arc<Context>,
-        (pods, admissions): (PodsView, Admissions),
+        handles: &PodHandles,
         port: Arc<dyn Shutdown>,
         shown: watch::Sender<bool>,
     ) -> Self {
         Self {
             ctx,
-            pods,
-            admissions,
+            pods: handles.pods.clone(),
+            admissions: handles.admissions.clone(),
+            termination_requests: handles.termination_requests.clone(),
             port,
             shown,
             lock: None,
@@ -170,6 +174,7 @@ impl ShutdownTask {
             ctx: self.ctx.clone(),
             pods: self.pods.clone(),
             admissions: self.admissions.clone(),
+            termination_requests: self.termination_requests.clone(),
             lock: self.lock.take(),
         };
         self.drain.spawn(drain.run());

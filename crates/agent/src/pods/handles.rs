@@ -16,6 +16,7 @@ use crate::images::Images;
 use crate::node_view::NodeView;
 use crate::pods::cgroups::PodCgroups;
 use crate::pods::pleg::PlegHandle;
+use crate::pods::termination_requests::TerminationRequests;
 use crate::pods::user_namespaces::PodIds;
 use crate::pods_view::PodsView;
 use crate::probe_metrics::ProbeMetrics;
@@ -39,6 +40,8 @@ pub struct PodHandles {
     pub leftovers: Arc<Notify>,
     pub pods: PodsView,
     pub admissions: Admissions,
+    /// Eviction, node shutdown and preemption request pods to terminate here.
+    pub termination_requests: TerminationRequests,
     pub devices: Devices,
     /// The pressure conditions, written by `eviction`.
     pub pressure: watch::Receiver<NodePressure>,

@@ -24,12 +24,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::pods::actions::{PodInputs, compute_pod_actions};
-use kubelet_core::pods::backoff::{BackoffTable, SYNC_RETRY, note_step, step_retry_delay};
-use kubelet_core::pods::plan::{KillReason, PodStep};
-use kubelet_core::pods::probe::results::ProbeVerdicts;
+use kubelet_core::pods::backoff::{BackoffTable, SYNC_RETRY};
+use kubelet_core::pods::memory::PodMemory;
+use kubelet_core::pods::plan::PodStep;
 use kubelet_core::pods::stage::PodStage;
 use kubelet_core::pods::status::TerminalReason;
 use kubelet_core::pods::termination::GracePeriod;
+use kubelet_core::pods::waiting::WaitingState;
 use kubelet_core::pods::worker::{
     ActOutcome, TerminationCause, WorkerEffect, WorkerEvent, WorkerState, on_event,
 };
@@ -49,10 +50,10 @@ use crate::pods::messages::{PassNote, ProbeEvent, WorkerMessage};
 use crate::pods::pass::prepare::Prepared;
 use crate::pods::pass::{PassContext, PassReport, Retry};
 use crate::pods::prober::Probes;
+use crate::pods::termination_requests::{TerminationListener, TerminationRequest};
 use crate::pods_view::is_final;
-use crate::resources::admissions::{AdmissionSlot, TerminationRequest};
+use crate::resources::admissions::AdmissionSlot;
 use times::Times;
-use waiting::WaitingContainers;
 
 /// News from within acts and probes that may wait; senders wait when it is full.
 const MESSAGE_QUEUE: usize = 64;
@@ -77,14 +78,6 @@ pub(crate) struct DesiredState {
 enum Pending {
     Sync(Arc<Pod>),
     Terminate { pod: Option<Arc<Pod>>, grace: GracePeriod },
-}
-
-/// A step that failed, and when the same one is worth another try.
-#[derive(Debug)]
-struct Failing {
-    step: PodStep,
-    times: u32,
-    until: MonoTime,
 }
 
 /// How an act ended.
@@ -121,24 +114,15 @@ pub(crate) struct PodWorker {
     act: JoinSet<ActReport>,
     /// What the act in flight carries out, if it is a step of a plan.
     acting: Option<PodStep>,
-    failing: Option<Failing>,
     inbox: (mpsc::Sender<WorkerMessage>, mpsc::Receiver<WorkerMessage>),
     probes: Probes,
-    verdicts: ProbeVerdicts,
-    backoff: BackoffTable,
+    memory: PodMemory,
     prepared: Option<Arc<Prepared>>,
     cgroup: CgroupWatch,
     registration: Registration,
-    waiting: WaitingContainers,
-    /// Containers whose postStart hook runs.
-    starting: BTreeSet<String>,
-    killed: BTreeMap<ContainerId, KillReason>,
-    log_restarts: BTreeMap<String, u32>,
     messages: BTreeMap<ContainerId, String>,
     /// What the status shows while a pass is under way.
     snapshot: Option<status::Snapshot>,
-    /// The last step only killed containers, and the next one starts them again.
-    is_replacing: bool,
     /// Shared with the view of all pods, which shows it.
     last_status: Option<Arc<PodStatus>>,
     /// The pod as it was last written to disk.
@@ -154,6 +138,8 @@ pub(crate) struct PodWorker {
     late_at: Option<MonoTime>,
     /// The pod's place on the node; `None` for one that takes none.
     slot: Option<AdmissionSlot>,
+    /// Open while the pod has a slot that is not released.
+    termination: Option<TerminationListener>,
     /// What keeps the pod's resources, as logged last.
     stuck_on: Option<String>,
     times: Times,
@@ -168,19 +154,18 @@ impl std::fmt::Debug for PodWorker {
     }
 }
 
-/// The step killed containers and left it to the next one to start them again.
-fn replaces(step: &PodStep) -> bool {
-    matches!(
-        step,
-        PodStep::Converge { kill, remove, start, .. }
-            if !kill.is_empty() && remove.is_empty() && start.is_empty()
-    )
+/// Never resolves for a pod without a slot.
+async fn termination_request(listener: Option<&mut TerminationListener>) -> TerminationRequest {
+    match listener {
+        Some(listener) => listener.requested().await,
+        None => std::future::pending().await,
+    }
 }
 
-/// Never resolves for a pod without a place.
-async fn termination_request(slot: Option<&mut AdmissionSlot>) -> Option<TerminationRequest> {
+/// Never resolves for a pod without a slot.
+async fn resources_freed(slot: Option<&mut AdmissionSlot>) {
     match slot {
-        Some(slot) => slot.termination_requested().await,
+        Some(slot) => slot.resources_freed().await,
         None => std::future::pending().await,
     }
 }
@@ -218,20 +203,13 @@ impl PodWorker {
             pending: None,
             act: JoinSet::new(),
             acting: None,
-            failing: None,
             inbox,
-            verdicts: ProbeVerdicts::default(),
-            backoff: BackoffTable::crash_loop(back_off_max, handles.ctx.node_facts.features),
+            memory: PodMemory::new(BackoffTable::crash_loop(back_off_max, handles.ctx.node_facts.features)),
             prepared: None,
             cgroup: CgroupWatch::default(),
             registration: Registration::default(),
-            waiting: WaitingContainers::default(),
-            starting: BTreeSet::new(),
-            killed: BTreeMap::new(),
-            log_restarts: BTreeMap::new(),
             messages: BTreeMap::new(),
             snapshot: None,
-            is_replacing: false,
             last_status: None,
             saved: None,
             terminal: None,
@@ -242,6 +220,7 @@ impl PodWorker {
             late_at: None,
             stuck_on: None,
             times: Times::new(now.mono),
+            termination: slot.as_ref().map(|_| handles.termination_requests.listen(pod.uid.clone())),
             slot,
             handles,
             pod,
@@ -265,7 +244,8 @@ impl PodWorker {
                 Some(done) = self.act.join_next(), if !self.act.is_empty() => self.take_report(done),
                 Some(message) = self.inbox.1.recv() => self.handle_message(message),
                 Ok(()) = self.observations.changed() => self.take_observation().await,
-                why = termination_request(self.slot.as_mut()) => if let Some(why) = why { self.terminate_for(why) },
+                why = termination_request(self.termination.as_mut()) => self.terminate_for(why),
+                () = resources_freed(self.slot.as_mut()) => {}
                 () = self.registration.changes.next() => self.take_object_change(),
                 () = clock.sleep_until(wake_at) => self.take_wake(),
             }
@@ -288,7 +268,7 @@ impl PodWorker {
         let known = known.filter(|said| !is_due_again(said));
         self.last_status = known.map(Arc::new);
         self.times.remember(self.last_status.as_deref());
-        self.log_restarts = messages::log_restarts(&self.handles.ctx, &self.pod).await;
+        self.memory.log_restarts = messages::log_restarts(&self.handles.ctx, &self.pod).await;
         self.schedule_resync();
         self.carry_out(first);
         self.restore_allocation().await;
@@ -353,7 +333,7 @@ impl PodWorker {
 
     /// The act in flight is dropped, whatever it waits for; a pass that has not begun simply does not.
     fn cancel_act(&mut self) {
-        self.starting.clear();
+        self.memory.starting.clear();
         self.act.abort_all();
         if self.pending.take().is_some() {
             self.feed(WorkerEvent::ActDone(ActOutcome::Settled));
@@ -392,7 +372,7 @@ impl PodWorker {
             self.saved = self.saved.take().map(|_| pod.clone());
         } else {
             self.prepared = None;
-            self.failing = None;
+            self.memory.forget_failure();
             self.times.pod_changed();
             self.feed(WorkerEvent::Desired(pod.clone()));
         }
@@ -466,8 +446,7 @@ impl PodWorker {
     fn forget_instances_not_in(&mut self, observed: &PodObservation) {
         let ids: BTreeSet<&ContainerId> = observed.containers.iter().map(|c| &c.id).collect();
         self.messages.retain(|id, _| ids.contains(id));
-        self.killed.retain(|id, _| ids.contains(id));
-        self.verdicts.retain(|id| ids.contains(id));
+        self.memory.observe(observed);
     }
 
     /// A restarted kubelet believes what it wrote before about containers that are still the same.
@@ -477,14 +456,14 @@ impl PodWorker {
             return;
         }
         for seed in kubelet_core::pods::status::merge_for_restart(previous, observed) {
-            self.verdicts.set(&seed.container, seed.kind, seed.verdict);
+            self.memory.verdicts.set(&seed.container, seed.kind, seed.verdict);
         }
     }
 
     fn reconcile_probes(&mut self) {
         let is_terminating = self.state.stage() != PodStage::Syncing;
         if let (Some(observed), Some(pod)) = (&self.observed, &self.desired) {
-            self.probes.reconcile(pod, observed, &self.verdicts, is_terminating);
+            self.probes.reconcile(pod, observed, &self.memory.verdicts, is_terminating);
         }
     }
 
@@ -497,7 +476,7 @@ impl PodWorker {
 
     fn handle_probe_event(&mut self, event: &ProbeEvent) {
         let is_known = self.observed.as_ref().is_some_and(|o| o.container(&event.container).is_some());
-        if is_known && self.verdicts.set(&event.container, event.kind, event.verdict) {
+        if is_known && self.memory.verdicts.set(&event.container, event.kind, event.verdict) {
             self.reconcile_probes();
             self.feed(WorkerEvent::Wake);
         }
@@ -507,15 +486,14 @@ impl PodWorker {
         match note {
             PassNote::Pulled { began, ended } => self.times.pulled(began, ended),
             PassNote::Failed { container, waiting } => {
-                self.starting.remove(&container);
-                self.waiting.start_failed(&container, waiting, self.handles.ctx.clock.mono());
+                let state = WaitingState { reason: waiting.reason, message: waiting.message };
+                self.memory.start_failed(&container, state, self.handles.ctx.clock.mono());
             }
             PassNote::HookBegan { container } => {
-                self.starting.insert(container);
+                self.memory.starting.insert(container);
             }
             PassNote::Started { container } => {
-                self.starting.remove(&container);
-                self.waiting.started(&container);
+                self.memory.started(&container);
             }
         }
     }
@@ -565,30 +543,24 @@ impl PodWorker {
             // Not compared again before it is due: what the kernel rounds would be changed forever.
             self.cgroup.state = CgroupState::AsItShouldBe;
         }
-        self.is_replacing = retry.is_none() && acted.as_ref().is_some_and(replaces);
-        let (Some(step), Some(retry)) = (acted, retry) else {
-            self.failing = None;
+        let Some((step, retry)) = acted.clone().zip(retry) else {
+            self.memory.step_succeeded(acted.as_ref());
             return ActOutcome::Progressed;
         };
-        let before = self.failing.take().filter(|failing| step.repeats(&failing.step));
-        let times = before.map_or(0, |failing| failing.times).saturating_add(1);
         let jitter = self.handles.ctx.rng.up_to(SYNC_RETRY / 2);
-        let next = self.needs_after + step_retry_delay(times, jitter);
-        let until = match retry {
-            Retry::At(at) => at.min(next),
+        let retry_at = match retry {
+            Retry::At(at) => Some(at),
             // What the step found missing may have come meanwhile.
-            Retry::BackingOff if self.registration.has_changed => self.needs_after,
-            Retry::BackingOff => next,
+            Retry::BackingOff if self.registration.has_changed => Some(self.needs_after),
+            Retry::BackingOff => None,
         };
-        self.failing = Some(Failing { step, times, until });
+        let until = self.memory.step_failed(step, retry_at, self.needs_after, jitter);
         ActOutcome::Failed { retry_after: until.saturating_since(self.needs_after) }
     }
 
     /// The same step failed a moment ago, and nothing has changed since.
     fn must_wait(&mut self, step: &PodStep) -> bool {
-        let Some(until) = self.failing.as_ref().filter(|f| step.repeats(&f.step)).map(|f| f.until) else {
-            return false;
-        };
+        let Some(until) = self.memory.retry_at(step) else { return false };
         let must_wait = until > self.handles.ctx.clock.mono();
         if must_wait {
             self.wake_no_later_than(until);
@@ -632,7 +604,7 @@ impl PodWorker {
                 }
                 Some(Pending::Terminate { pod, grace }) => {
                     self.note_phase_in_api();
-                    self.is_replacing = false;
+                    self.memory.is_replacing = false;
                     self.hold_status(&observed);
                     self.report_deadline();
                     self.terminate(pod, observed, grace);
@@ -659,10 +631,7 @@ impl PodWorker {
         let plan = compute_pod_actions(&PodInputs {
             pod: &pod,
             observed,
-            verdicts: &self.verdicts,
-            backoff: &self.backoff,
-            log_restarts: &self.log_restarts,
-            killed: &self.killed,
+            memory: &self.memory,
             cgroup: self.cgroup.state,
             features: self.handles.ctx.node_facts.features,
             now,
@@ -686,9 +655,7 @@ impl PodWorker {
         tracing::debug!(pod = %self.pod, step = ?plan.step, "Next step");
         self.hold_status(observed);
         self.acting = Some(plan.step.clone());
-        note_step(&mut self.backoff, &pod, observed, &plan.step, now);
-        self.note_kills(&plan.step);
-        self.note_kept_logs(&plan.step, observed);
+        self.memory.begin_step(&pod, observed, &plan.step, now);
         let context = self.context(pod, observed.clone());
         let prepared = self.prepared.clone();
         self.registration.has_changed = false;
@@ -707,25 +674,5 @@ impl PodWorker {
             objects: self.registration.objects.clone(),
             notes: self.inbox.0.clone(),
         }
-    }
-
-    /// Where a container is removed and its logs stay, its next instance counts on from them.
-    fn note_kept_logs(&mut self, step: &PodStep, observed: &PodObservation) {
-        let PodStep::Converge { remove, .. } = step else { return };
-        for removal in remove.iter().filter(|removal| removal.why.keeps_logs()) {
-            let Some(instance) = observed.container(&removal.id) else { continue };
-            let highest = self.log_restarts.entry(removal.name.to_string()).or_default();
-            *highest = (*highest).max(instance.record.restart_count);
-        }
-    }
-
-    fn note_kills(&mut self, step: &PodStep) {
-        let kills = match step {
-            PodStep::Settled | PodStep::RepairCgroup => return,
-            PodStep::CreateSandbox { kill, .. }
-            | PodStep::Converge { kill, .. }
-            | PodStep::Teardown { kill, .. } => kill,
-        };
-        self.killed.extend(kills.iter().map(|kill| (kill.id.clone(), kill.why)));
     }
 }

@@ -3,11 +3,9 @@
 //! Owns the [`Allocations`]: pods that arrive together are admitted one after another, so that no two of them get the same
 //! resources. Decisions are made in `kubelet_core::resources::admission`. There is one entry for each worker of a desired pod.
 
-use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::sync::Arc;
 
-use kubelet_core::node::eviction::message::EvictionNotice;
 use kubelet_core::resources::admission::Admission;
 use kubelet_core::resources::allocations::{Allocations, Ended, OtherPods, Ticket};
 use kubelet_core::resources::devices::PodDevices;
@@ -19,30 +17,13 @@ use tokio::sync::watch;
 /// The table; clones share it. Every access is short.
 #[derive(Clone, Debug)]
 pub struct Admissions {
-    table: Arc<Mutex<Table>>,
+    table: Arc<Mutex<Allocations>>,
     /// Counts the slots that were released.
     freed: Arc<watch::Sender<u64>>,
     /// Counts changes of allocations.
     changed: Arc<watch::Sender<u64>>,
     /// Counts changes of device allocations.
     devices: Arc<watch::Sender<u64>>,
-}
-
-#[derive(Debug, Default)]
-struct Table {
-    allocations: Allocations,
-    requests: BTreeMap<Ticket, watch::Sender<Option<TerminationRequest>>>,
-}
-
-/// Why an admitted pod must terminate.
-#[derive(Clone, Debug)]
-pub enum TerminationRequest {
-    /// A critical pod needs its resources.
-    Preempted,
-    /// The node is under pressure, or the pod exceeded a limit. `grace` is in seconds.
-    Evicted { notice: Arc<EvictionNotice>, grace: i64 },
-    /// The node is shutting down. `grace` is in seconds.
-    NodeShutdown { grace: i64 },
 }
 
 impl Default for Admissions {
@@ -55,23 +36,18 @@ impl Admissions {
     #[must_use]
     pub fn new(allocations: Allocations) -> Self {
         let counter = || Arc::new(watch::Sender::new(0));
-        let table = Arc::new(Mutex::new(Table { allocations, requests: BTreeMap::new() }));
+        let table = Arc::new(Mutex::new(allocations));
         Self { table, freed: counter(), changed: counter(), devices: counter() }
     }
 
     /// A slot for a pod that is to be admitted, after all that requested one before.
     #[must_use]
     pub fn request_slot(&self, pod: Arc<Pod>) -> AdmissionSlot {
-        let (request, requested) = watch::channel(None);
-        let mut table = self.table.lock();
-        let ticket = table.allocations.ask(pod);
-        table.requests.insert(ticket, request);
-        drop(table);
+        let ticket = self.table.lock().ask(pod);
         AdmissionSlot {
             admissions: self.clone(),
             ticket,
             waits_for: Vec::new(),
-            requested,
             freed: self.freed.subscribe(),
         }
     }
@@ -79,50 +55,17 @@ impl Admissions {
     /// The pods that were admitted and have not ended.
     #[must_use]
     pub fn admitted(&self) -> Vec<Arc<Pod>> {
-        self.table.lock().allocations.pods().map(|(_, pod)| pod.clone()).collect()
+        self.table.lock().pods().map(|(_, pod)| pod.clone()).collect()
     }
 
     /// Reads the allocations. The table is locked meanwhile.
     pub fn read<T>(&self, read: impl FnOnce(&Allocations) -> T) -> T {
-        read(&self.table.lock().allocations)
-    }
-
-    /// Requests an admitted pod to terminate. `false`: it has ended, or was requested to terminate before.
-    #[must_use]
-    pub fn evict(&self, uid: &PodUid, notice: EvictionNotice, grace: i64) -> bool {
-        self.request_termination(uid, |requested| {
-            let is_first = requested.is_none();
-            if is_first {
-                *requested = Some(TerminationRequest::Evicted { notice: Arc::new(notice), grace });
-            }
-            is_first
-        })
-    }
-
-    /// Requests an admitted pod to terminate for a node shutdown, also after an earlier request, because its grace period may
-    /// be shorter now. `false`: it has ended.
-    #[must_use]
-    pub fn terminate_for_shutdown(&self, uid: &PodUid, grace: i64) -> bool {
-        self.request_termination(uid, |requested| {
-            *requested = Some(TerminationRequest::NodeShutdown { grace });
-            true
-        })
-    }
-
-    fn request_termination(
-        &self,
-        uid: &PodUid,
-        set: impl FnOnce(&mut Option<TerminationRequest>) -> bool,
-    ) -> bool {
-        let table = self.table.lock();
-        let found = table.allocations.pods().find(|(_, pod)| has_uid(pod, uid)).map(|(ticket, _)| ticket);
-        let request = found.and_then(|ticket| table.requests.get(&ticket));
-        request.is_some_and(|request| request.send_if_modified(set))
+        read(&self.table.lock())
     }
 
     /// Releases allocations of an earlier run of the kubelet for pods that have not requested a slot.
     pub fn forget_unclaimed(&self) {
-        if self.table.lock().allocations.forget_unclaimed() {
+        if self.table.lock().forget_unclaimed() {
             increment(&self.devices);
         }
     }
@@ -130,7 +73,7 @@ impl Admissions {
     /// The devices of that pod; `None` for a pod without a slot.
     #[must_use]
     pub fn devices_of(&self, uid: &PodUid) -> Option<PodDevices> {
-        self.table.lock().allocations.devices_of(uid).map(|(_, devices)| devices.clone())
+        self.table.lock().devices_of(uid).map(|(_, devices)| devices.clone())
     }
 
     /// Chooses devices for a pod, with the table locked meanwhile. `None`: the pod has no slot.
@@ -140,10 +83,10 @@ impl Admissions {
         choose: impl FnOnce(&OtherPods<'_>) -> Result<PodDevices, E>,
     ) -> Option<Result<PodDevices, E>> {
         let mut table = self.table.lock();
-        let (ticket, _) = table.allocations.devices_of(uid)?;
-        let chosen = choose(&table.allocations.other_pods(ticket)?);
+        let (ticket, _) = table.devices_of(uid)?;
+        let chosen = choose(&table.other_pods(ticket)?);
         if let Ok(devices) = &chosen
-            && table.allocations.set_devices(ticket, devices.clone())
+            && table.set_devices(ticket, devices.clone())
         {
             drop(table);
             increment(&self.devices);
@@ -193,14 +136,13 @@ pub struct AdmissionSlot {
     ticket: Ticket,
     /// The tickets of the pods that are preempted for this one.
     waits_for: Vec<Ticket>,
-    requested: watch::Receiver<Option<TerminationRequest>>,
     freed: watch::Receiver<u64>,
 }
 
 impl AdmissionSlot {
     /// Decides whether the node admits the pod, together with all that were admitted or requested a slot earlier. An earlier
     /// pod that is not decided yet may itself be rejected: if only such pods leave too little, the decision waits for
-    /// theirs. A rejected pod releases its slot; pods that an admitted one preempts are requested to terminate. `None`: the
+    /// theirs. A rejected pod releases its slot; an admitted one waits until the pods that it preempts have ended, which the caller requests to terminate. `None`: the
     /// slot was released before.
     /// Cancel safe: nothing is decided before the last await.
     pub async fn admit(
@@ -219,12 +161,11 @@ impl AdmissionSlot {
 
     fn decide_now(&mut self, decide: impl Fn(&OtherPods<'_>) -> (Admission, PodDevices)) -> Option<Verdict> {
         let mut table = self.admissions.table.lock();
-        let (admission, devices) = decide(&table.allocations.other_pods(self.ticket)?);
+        let (admission, devices) = decide(&table.other_pods(self.ticket)?);
         let victims: &[PodUid] = match &admission {
             Admission::Admitted { victims, .. } => victims,
             Admission::Rejected(_) => {
-                let decided =
-                    table.allocations.other_decided_pods(self.ticket).map(|others| decide(&others).0);
+                let decided = table.other_decided_pods(self.ticket).map(|others| decide(&others).0);
                 drop(table);
                 if let Some(Admission::Admitted { .. }) = decided {
                     return Some(Verdict::DependsOnOthers);
@@ -233,14 +174,10 @@ impl AdmissionSlot {
                 return Some(Verdict::Final(admission));
             }
         };
-        table.allocations.admit(self.ticket);
-        let has_new_devices = table.allocations.set_devices(self.ticket, devices);
+        table.admit(self.ticket);
+        let has_new_devices = table.set_devices(self.ticket, devices);
         let is_victim = |pod: &Pod| victims.iter().any(|victim| has_uid(pod, victim));
-        self.waits_for =
-            table.allocations.pods().filter(|(_, pod)| is_victim(pod)).map(|(ticket, _)| ticket).collect();
-        for request in self.waits_for.iter().filter_map(|ticket| table.requests.get(ticket)) {
-            request.send_replace(Some(TerminationRequest::Preempted));
-        }
+        self.waits_for = table.pods().filter(|(_, pod)| is_victim(pod)).map(|(ticket, _)| ticket).collect();
         drop(table);
         increment(&self.admissions.changed);
         if has_new_devices {
@@ -251,13 +188,13 @@ impl AdmissionSlot {
 
     /// The pod was admitted before.
     pub fn keep(&self) {
-        self.admissions.table.lock().allocations.admit(self.ticket);
+        self.admissions.table.lock().admit(self.ticket);
         increment(&self.admissions.changed);
     }
 
     /// Containers that will not run again: their resources are free at once.
     pub fn note_ended(&self, ended: Ended) {
-        if self.admissions.table.lock().allocations.note(self.ticket, ended) {
+        if self.admissions.table.lock().note(self.ticket, ended) {
             increment(&self.admissions.freed);
             increment(&self.admissions.changed);
             increment(&self.admissions.devices);
@@ -267,8 +204,7 @@ impl AdmissionSlot {
     /// The pod has ended, or is not desired any more: its resources are free.
     pub fn release(&self) {
         let mut table = self.admissions.table.lock();
-        table.requests.remove(&self.ticket);
-        let was_there = table.allocations.release(self.ticket);
+        let was_there = table.release(self.ticket);
         drop(table);
         if was_there {
             increment(&self.admissions.freed);
@@ -281,17 +217,13 @@ impl AdmissionSlot {
     #[must_use]
     pub fn must_wait(&self) -> bool {
         let table = self.admissions.table.lock();
-        self.waits_for.iter().any(|ticket| table.allocations.has(*ticket))
+        self.waits_for.iter().any(|ticket| table.has(*ticket))
     }
 
-    /// Resolves with the reason why this pod must terminate, or with `None` if a pod has ended that it waits for. Cancel safe:
-    /// watches lose nothing.
-    pub async fn termination_requested(&mut self) -> Option<TerminationRequest> {
-        let waits = self.must_wait();
-        tokio::select! {
-            Ok(()) = self.requested.changed() => self.requested.borrow().clone(),
-            Ok(()) = self.freed.changed(), if waits => None,
-            else => std::future::pending().await,
+    /// Resolves when a pod has ended that this one waits for. Cancel safe: a watch loses nothing.
+    pub async fn resources_freed(&mut self) {
+        if !self.must_wait() || self.freed.changed().await.is_err() {
+            std::future::pending().await
         }
     }
 }
@@ -381,10 +313,7 @@ mod tests {
         first.release();
         assert!(is_admitted(&admissions.request_slot(pod("c")).admit(up_to(1)).await));
         drop(first);
-        assert!(
-            admissions.read(|allocations| allocations.held().count()) == 0
-                && admissions.table.lock().requests.is_empty()
-        );
+        assert_eq!(admissions.read(|allocations| allocations.held().count()), 0);
     }
 
     #[tokio::test]
@@ -399,7 +328,7 @@ mod tests {
     #[tokio::test]
     async fn admitted_pod_waits_for_the_pods_it_preempts() {
         let admissions = Admissions::default();
-        let (mut old, mut new) = (admissions.request_slot(pod("old")), admissions.request_slot(pod("new")));
+        let (old, mut new) = (admissions.request_slot(pod("old")), admissions.request_slot(pod("new")));
         old.keep();
         new.admit(|_| {
             let victims = vec![PodUid::new("old")];
@@ -407,31 +336,7 @@ mod tests {
         })
         .await;
         assert!(new.must_wait());
-        assert!(matches!(old.termination_requested().await, Some(TerminationRequest::Preempted)));
         old.release();
         assert!(!new.must_wait());
-    }
-
-    #[tokio::test]
-    async fn pod_is_evicted_once_and_only_while_it_has_a_slot() {
-        let admissions = Admissions::default();
-        let mut slot = admissions.request_slot(pod("a"));
-        let evict = || admissions.evict(&PodUid::new("a"), EvictionNotice::own_fault("full".to_owned()), 1);
-        assert!(!evict() && admissions.admitted().is_empty(), "not admitted yet");
-        slot.keep();
-        assert_eq!(admissions.admitted().len(), 1);
-        assert!(evict() && !evict());
-        assert!(matches!(
-            slot.termination_requested().await,
-            Some(TerminationRequest::Evicted { grace: 1, .. })
-        ));
-        let end = || admissions.terminate_for_shutdown(&PodUid::new("a"), 2);
-        assert!(end() && end(), "a later request may shorten the grace period");
-        assert!(matches!(
-            slot.termination_requested().await,
-            Some(TerminationRequest::NodeShutdown { grace: 2 })
-        ));
-        slot.release();
-        assert!(!evict() && !end() && admissions.admitted().is_empty());
     }
 }

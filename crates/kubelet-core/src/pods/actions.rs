@@ -21,7 +21,6 @@ mod sandbox;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,34 +28,25 @@ use config::Features;
 use model::cgroup::CgroupState;
 use model::containers::{self, ContainerRef};
 use model::k8s::{Pod, Probe};
-use model::{
-    ContainerId, ContainerKind, ContainerObservation, ContainerState, Now, PodObservation, SandboxId,
-};
+use model::{ContainerKind, ContainerObservation, ContainerState, Now, PodObservation, SandboxId};
 
 pub(crate) use sandbox::find_usable;
 
-use super::backoff::{self, BackoffTable};
+use super::backoff;
+use super::memory::PodMemory;
 use super::plan::{
     KillContainer, KillReason, PodPlan, PodStep, RemoveContainer, SandboxReason, StartContainer, StartReason,
     TeardownReason, Waiting, WaitingReason,
 };
-use super::restart::{AfterExit, Memory, after_exit, has_changed};
-use crate::pods::probe::results::{ProbeVerdicts, Verdict};
+use super::restart::{AfterExit, after_exit, has_changed};
+use crate::pods::probe::results::Verdict;
 
 /// Everything the decision knows.
 #[derive(Clone, Copy, Debug)]
 pub struct PodInputs<'a> {
     pub pod: &'a Pod,
     pub observed: &'a PodObservation,
-    /// Verdicts must be kept while their instance is observed, dead ones included: an exit after a failed liveness
-    /// probe restarts for that reason.
-    pub verdicts: &'a ProbeVerdicts,
-    /// Crash-loop delays; see [`backoff::note_step`] for who feeds it.
-    pub backoff: &'a BackoffTable,
-    /// The highest `N` of `/var/log/pods/…/<container>/N.log`, by container name.
-    pub log_restarts: &'a BTreeMap<String, u32>,
-    /// The instances this process killed by an earlier step, and why. May be empty.
-    pub killed: &'a BTreeMap<ContainerId, KillReason>,
+    pub memory: &'a PodMemory,
     /// The pod's own cgroup; as it should be, too, where nobody knows or pods have none.
     pub cgroup: CgroupState,
     pub features: Features,
@@ -219,7 +209,7 @@ impl<'a> Draft<'a> {
         if has_changed(container, instance) {
             return Some((KillReason::SpecChanged, None));
         }
-        let verdicts = self.inputs.verdicts.get(&instance.id);
+        let verdicts = self.inputs.memory.verdicts.get(&instance.id);
         if verdicts.liveness == Some(Verdict::Failure) {
             return Some((KillReason::LivenessFailed, probe_grace(container.liveness_probe())));
         }
@@ -265,7 +255,7 @@ fn after_exit_of(
     container: &ContainerRef<'_>,
     instance: &ContainerObservation,
 ) -> AfterExit {
-    let memory = Memory { verdicts: inputs.verdicts, killed: inputs.killed };
+    let memory = inputs.memory;
     after_exit(inputs.pod, container, instance, memory, inputs.features)
 }
 
@@ -274,14 +264,14 @@ fn pending_restart(inputs: &PodInputs<'_>, container: &ContainerRef<'_>) -> Opti
     let (_, finished_at) = backoff::newest_exited(inputs.observed, container.name())?;
     let failed_at = backoff::mono_of_past(finished_at, inputs.now);
     let key = backoff::restart_key(inputs.pod, container);
-    inputs.backoff.pending_after(&key, failed_at, inputs.now.mono)
+    inputs.memory.backoff.pending_after(&key, failed_at, inputs.now.mono)
 }
 
 /// One more than the last known instance, or than the newest log file of one that the runtime forgot
 /// (docs/behaviour/pod-lifecycle.md).
 fn next_restart_count(inputs: &PodInputs<'_>, name: &str) -> u32 {
     let last = inputs.observed.newest(name).map(|c| c.record.restart_count);
-    last.or_else(|| inputs.log_restarts.get(name).copied()).map_or(0, |count| count.saturating_add(1))
+    last.or_else(|| inputs.memory.log_restarts.get(name).copied()).map_or(0, |count| count.saturating_add(1))
 }
 
 fn probe_grace(probe: Option<&Probe>) -> Option<Duration> {

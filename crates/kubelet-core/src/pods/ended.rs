@@ -3,24 +3,21 @@
 //! Asks the same questions as the plan ([`crate::pods::actions`]): whatever that would start again has not ended. Where
 //! it is not certain, the container counts as one that comes back.
 
-use std::collections::BTreeMap;
-
 use config::Features;
 use model::containers::{ContainerRef, init_containers, regular_containers, spec_of};
 use model::k8s::Pod;
-use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, PodObservation, SandboxId};
+use model::{ContainerKind, ContainerObservation, ContainerState, PodObservation, SandboxId};
 
 use crate::pods::actions::find_usable;
-use crate::pods::plan::{KillReason, RestartPolicy};
-use crate::pods::probe::results::ProbeVerdicts;
-use crate::pods::restart::{AfterExit, Memory, after_exit, effective_policy, has_failed, may_restart_all};
+use crate::pods::memory::PodMemory;
+use crate::pods::plan::RestartPolicy;
+use crate::pods::restart::{AfterExit, after_exit, effective_policy, has_failed, may_restart_all};
 use crate::resources::allocations::Ended;
 
 /// What tells the end of a container from a pause between two runs.
 #[derive(Clone, Copy, Debug)]
 pub struct EndedFacts<'a> {
-    pub verdicts: &'a ProbeVerdicts,
-    pub killed: &'a BTreeMap<ContainerId, KillReason>,
+    pub memory: &'a PodMemory,
     pub features: Features,
     /// The pod is being stopped: nothing of it is started again.
     pub is_stopping: bool,
@@ -113,7 +110,7 @@ fn after(
     observed: &PodObservation,
     facts: &EndedFacts<'_>,
 ) -> Option<AfterExit> {
-    let memory = Memory { verdicts: facts.verdicts, killed: facts.killed };
+    let memory = facts.memory;
     exited(container, observed).map(|end| after_exit(pod, container, end, memory, facts.features))
 }
 

@@ -104,10 +104,7 @@ fn plan(case: &Case, now: model::Now) {
     let inputs = PodInputs {
         pod: &case.pod,
         observed: &case.observed,
-        verdicts: &case.verdicts,
-        backoff: &case.backoff,
-        log_restarts: &case.log_restarts,
-        killed: &case.killed,
+        memory: &case.memory,
         cgroup: case.cgroup,
         features: case.features,
         now,

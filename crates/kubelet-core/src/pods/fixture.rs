@@ -30,21 +30,19 @@ use model::{
 use super::actions::{PodInputs, compute_pod_actions};
 use super::backoff::{self, BackoffTable, MAX_DELAY};
 use super::hash::container_hash;
+use super::memory::PodMemory;
 use super::plan::{
     KillContainer, KillReason, PodPlan, PodStep, StartContainer, StartReason, Waiting, WaitingReason,
 };
 use crate::pods::ended::{EndedFacts, compute_ended};
-use crate::pods::probe::results::{ProbeKind, ProbeVerdicts, Verdict};
+use crate::pods::probe::results::{ProbeKind, Verdict};
 use crate::resources::allocations::Ended;
 
 #[derive(Debug)]
 pub(crate) struct Case {
     pub(crate) pod: Pod,
     pub(crate) observed: PodObservation,
-    pub(crate) verdicts: ProbeVerdicts,
-    pub(crate) backoff: BackoffTable,
-    pub(crate) log_restarts: BTreeMap<String, u32>,
-    pub(crate) killed: BTreeMap<ContainerId, KillReason>,
+    pub(crate) memory: PodMemory,
     pub(crate) cgroup: CgroupState,
     pub(crate) features: Features,
     pub(crate) now: Now,
@@ -53,12 +51,7 @@ pub(crate) struct Case {
 impl Case {
     /// What of the pod has ended for good.
     pub(crate) fn ended(&self, is_stopping: bool) -> Ended {
-        let facts = EndedFacts {
-            verdicts: &self.verdicts,
-            killed: &self.killed,
-            features: self.features,
-            is_stopping,
-        };
+        let facts = EndedFacts { memory: &self.memory, features: self.features, is_stopping };
         compute_ended(&self.pod, &self.observed, &facts)
     }
 
@@ -66,10 +59,7 @@ impl Case {
         compute_pod_actions(&PodInputs {
             pod: &self.pod,
             observed: &self.observed,
-            verdicts: &self.verdicts,
-            backoff: &self.backoff,
-            log_restarts: &self.log_restarts,
-            killed: &self.killed,
+            memory: &self.memory,
             cgroup: self.cgroup,
             features: self.features,
             now: self.now,
@@ -100,10 +90,7 @@ pub(crate) fn case(line: &str) -> Case {
     let mut case = Case {
         pod,
         observed: PodObservation::empty(identity, now.mono),
-        verdicts: ProbeVerdicts::default(),
-        backoff: BackoffTable::crash_loop(MAX_DELAY, Features::default()),
-        log_restarts: BTreeMap::new(),
-        killed: BTreeMap::new(),
+        memory: PodMemory::new(BackoffTable::crash_loop(MAX_DELAY, Features::default())),
         cgroup: CgroupState::default(),
         features: Features::default(),
         now,
@@ -259,24 +246,24 @@ fn sandbox(pod: &PodRef, state: &str) -> SandboxObservation {
 
 fn set_verdict(case: &mut Case, name: &str, kind: &str, verdict: Verdict) {
     let kind = if kind == "liveness" { ProbeKind::Liveness } else { ProbeKind::Startup };
-    case.verdicts.set(&case.newest_id(name), kind, verdict);
+    case.memory.verdicts.set(&case.newest_id(name), kind, verdict);
 }
 
 fn remember(case: &mut Case, topic: &str, rest: &str) {
     let (name, value) = rest.split_once('=').unwrap();
     match topic {
         "logs" => {
-            case.log_restarts.insert(name.into(), value.parse().unwrap());
+            case.memory.log_restarts.insert(name.into(), value.parse().unwrap());
         }
         "killed" => {
             let why = kill_reason(value);
-            case.killed.insert(case.newest_id(name), why);
+            case.memory.killed.insert(case.newest_id(name), why);
         }
         "backoff" => {
             let wanted = Duration::from_secs(value.trim_end_matches('s').parse().unwrap());
             let container = containers::find_container(&case.pod, name).unwrap();
             let key = backoff::restart_key(&case.pod, &container);
-            while case.backoff.note(&key, case.now.mono, case.now.mono) < wanted {}
+            while case.memory.backoff.note(&key, case.now.mono, case.now.mono) < wanted {}
         }
         _ => panic!("{topic}?"),
     }

@@ -4,27 +4,18 @@
 //! policy. A changed spec counts for running containers only, as in the Go kubelet: it makes us kill one. Never looks at
 //! back-off or at other containers.
 
-use std::collections::BTreeMap;
-
 use config::Features;
 use model::containers::{all_containers, spec_of};
 use model::k8s::{ContainerRestartRule, ContainerStateTerminated, Pod};
-use model::{ContainerId, ContainerKind, ContainerObservation, ContainerRef};
+use model::{ContainerKind, ContainerObservation, ContainerRef};
 
 use super::hash::container_hash;
+use super::memory::PodMemory;
 use super::plan::{KillReason, RestartPolicy, StartReason};
-use crate::pods::probe::results::{ProbeVerdicts, Verdict};
+use crate::pods::probe::results::Verdict;
 
 /// The action of a rule.
 const RESTART_ALL: &str = "RestartAllContainers";
-
-/// What was remembered and probed about container instances.
-#[derive(Clone, Copy, Debug)]
-pub struct Memory<'a> {
-    pub verdicts: &'a ProbeVerdicts,
-    /// Instances this process killed, and why. Best effort: empty after a restart of the kubelet.
-    pub killed: &'a BTreeMap<ContainerId, KillReason>,
-}
 
 /// What follows from the end of a container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -93,7 +84,7 @@ pub fn after_exit(
     pod: &Pod,
     container: &ContainerRef<'_>,
     instance: &ContainerObservation,
-    memory: Memory<'_>,
+    memory: &PodMemory,
     features: Features,
 ) -> AfterExit {
     let policy = effective_policy(pod, container, features);
@@ -151,7 +142,7 @@ fn restart_after_kill(
     kind: ContainerKind,
     instance: &ContainerObservation,
     policy: RestartPolicy,
-    memory: Memory<'_>,
+    memory: &PodMemory,
 ) -> Option<StartReason> {
     let unless_never = |why| (policy != RestartPolicy::Never).then_some(why);
     let verdicts = memory.verdicts.get(&instance.id);

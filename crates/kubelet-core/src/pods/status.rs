@@ -15,7 +15,7 @@ mod seeds;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use config::Features;
@@ -30,15 +30,9 @@ pub use resources::PodCgroupResources;
 pub use seeds::{ProbeSeed, forget_ended_init_containers, merge_for_restart};
 
 use crate::pod_kind::is_static_pod;
-use crate::pods::probe::results::ProbeVerdicts;
+use crate::pods::memory::PodMemory;
 use crate::pods::stage::PodStage;
-
-/// Why a container waits: the `reason` and `message` of its `state.waiting`.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WaitingState {
-    pub reason: String,
-    pub message: String,
-}
+use crate::pods::waiting::WaitingContainers;
 
 /// Why the kubelet ended the pod: the `reason` and `message` of its status, with phase Failed. To be given with every
 /// computation until the status is terminal: while containers run it is not shown yet.
@@ -68,11 +62,10 @@ pub struct StatusInputs<'a> {
     pub observed: Option<&'a PodObservation>,
     /// The last status computed for this UID. Without one, that of the API object counts.
     pub previous: Option<&'a PodStatus>,
-    pub verdicts: &'a ProbeVerdicts,
+    /// What the pod's worker remembers.
+    pub memory: &'a PodMemory,
     /// By container: why its last start failed or its next one waits. Ignored for containers that run.
-    pub waiting: &'a BTreeMap<String, WaitingState>,
-    /// Containers whose postStart hook has not returned: they run, but are not shown as running yet.
-    pub starting: &'a BTreeSet<String>,
+    pub waiting: &'a WaitingContainers,
     /// Containers that ended and start again for a reason that neither their exit nor their policy shows: a changed
     /// spec, a failed probe.
     pub returning: &'a BTreeSet<String>,

@@ -10,6 +10,7 @@ use ports::shutdown::ShutdownLock;
 
 use crate::context::Context;
 use crate::error_chain::chain;
+use crate::pods::termination_requests::TerminationRequests;
 use crate::pods_view::PodsView;
 use crate::resources::admissions::Admissions;
 
@@ -17,6 +18,7 @@ pub(super) struct Drain {
     pub(super) ctx: Arc<Context>,
     pub(super) pods: PodsView,
     pub(super) admissions: Admissions,
+    pub(super) termination_requests: TerminationRequests,
     /// `None` if the shutdown had begun before this kubelet started.
     pub(super) lock: Option<Box<dyn ShutdownLock>>,
 }
@@ -55,7 +57,7 @@ impl Drain {
         let deadline = self.ctx.clock.mono() + group.within;
         for end in &group.pods {
             // A pod without an admission slot terminates already.
-            let _ = self.admissions.terminate_for_shutdown(&end.pod.uid, end.grace_seconds);
+            let _ = self.termination_requests.terminate_for_shutdown(&end.pod.uid, end.grace_seconds);
         }
         while !self.are_gone(group) {
             tokio::select! {

@@ -20,7 +20,7 @@ use model::k8s::Pod;
 use super::PodWorker;
 use crate::api::reflector::own_node;
 use crate::pods::handles::PodHandles;
-use crate::resources::admissions::TerminationRequest;
+use crate::pods::termination_requests::TerminationRequest;
 
 /// How a pod ends that somebody on this node ends.
 struct End {
@@ -76,6 +76,7 @@ impl PodWorker {
         handles.ctx.metrics.pod_admitted(model::containers::spec_of(pod).containers.len());
         match slot.admit(|others| decide(&handles, pod, others)).await {
             Some(Admission::Admitted { victims, short_of }) => {
+                handles.termination_requests.preempt(&victims);
                 handles.ctx.metrics.pods.preempted(victims.len(), &short_of);
                 if let Err(why) = handles.devices.ensure(pod, &self.pod.uid).await {
                     self.leave_place();
@@ -142,8 +143,7 @@ impl PodWorker {
             return;
         };
         let facts = EndedFacts {
-            verdicts: &self.verdicts,
-            killed: &self.killed,
+            memory: &self.memory,
             features: self.handles.ctx.node_facts.features,
             is_stopping: self.state.stage() != PodStage::Syncing,
         };
@@ -154,6 +154,9 @@ impl PodWorker {
     pub(super) fn leave_place(&self) {
         if let Some(slot) = &self.slot {
             slot.release();
+        }
+        if let Some(listener) = &self.termination {
+            listener.close();
         }
     }
 }

@@ -58,7 +58,7 @@ impl PodWorker {
     pub(super) fn take_object_change(&mut self) {
         self.registration.is_stale = true;
         self.registration.has_changed = true;
-        self.failing = None;
+        self.memory.forget_failure();
         self.handles.volumes.changed(&self.pod.uid);
         self.feed(WorkerEvent::Wake);
     }

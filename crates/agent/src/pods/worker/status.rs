@@ -1,19 +1,20 @@
 //! The pod's status: computed after every turn of the worker, published when it changed, kept on disk.
 
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use kubelet_core::pod_kind::is_static_pod;
 use kubelet_core::pods::deadline;
 use kubelet_core::pods::plan::KillReason;
-use kubelet_core::pods::restart::{AfterExit, Memory, after_exit, restarts_after_kill};
+use kubelet_core::pods::restart::{AfterExit, after_exit, restarts_after_kill};
 use kubelet_core::pods::stage::PodStage;
 use kubelet_core::pods::status::{
-    NodeFacts, PodCgroupResources, StatusInputs, TerminalReason, WaitingState, compute_pod_status,
+    NodeFacts, PodCgroupResources, StatusInputs, TerminalReason, compute_pod_status,
     forget_ended_init_containers, host_ip_family_mismatch,
 };
+use kubelet_core::pods::waiting::WaitingContainers;
 use kubelet_core::resources::cgroup::compute_pod_numbers;
 use model::containers::{ContainerRef, find_container, regular_containers};
 use model::k8s::{Pod, PodStatus};
@@ -58,7 +59,7 @@ pub(super) fn terminal_of(last: &PodStatus) -> Option<TerminalReason> {
 #[derive(Debug)]
 pub(super) struct Snapshot {
     observed: Arc<PodObservation>,
-    waiting: BTreeMap<String, WaitingState>,
+    waiting: WaitingContainers,
 }
 
 impl PodWorker {
@@ -66,23 +67,23 @@ impl PodWorker {
     /// between the calls of a pass: a container that is created but not started, one that was killed to be replaced, a
     /// pod of which some containers have been stopped.
     pub(super) fn hold_status(&mut self, observed: &Arc<PodObservation>) {
-        let is_kept = self.is_replacing && self.snapshot.is_some();
+        let is_kept = self.memory.is_replacing && self.snapshot.is_some();
         if !is_kept {
             self.snapshot =
-                Some(Snapshot { observed: observed.clone(), waiting: self.waiting.states().clone() });
+                Some(Snapshot { observed: observed.clone(), waiting: self.memory.waiting.clone() });
         }
-        self.is_replacing = false;
+        self.memory.is_replacing = false;
     }
 
     /// From the next observation on the status shows what is there.
     pub(super) fn release_status(&mut self) {
         self.snapshot = None;
-        self.is_replacing = false;
+        self.memory.is_replacing = false;
     }
 
     fn snapshot(&self) -> Option<&Snapshot> {
         let is_stale = self.observed.as_ref().is_none_or(|observed| observed.taken_at < self.needs_after);
-        self.snapshot.as_ref().filter(|_| is_stale || self.is_replacing || !self.act.is_empty())
+        self.snapshot.as_ref().filter(|_| is_stale || self.memory.is_replacing || !self.act.is_empty())
     }
 
     fn shown_observation(&self) -> Option<&PodObservation> {
@@ -121,7 +122,7 @@ impl PodWorker {
                 .await;
             }
             self.last_status = Some(status);
-            self.probes.hurry_readiness(&self.verdicts);
+            self.probes.hurry_readiness(&self.memory.verdicts);
         }
     }
 
@@ -142,9 +143,8 @@ impl PodWorker {
             pod,
             observed: observed.as_ref().map(Cow::as_ref),
             previous: self.last_status.as_deref(),
-            verdicts: &self.verdicts,
-            waiting: self.snapshot().map_or_else(|| self.waiting.states(), |snapshot| &snapshot.waiting),
-            starting: &self.starting,
+            memory: &self.memory,
+            waiting: self.snapshot().map_or(&self.memory.waiting, |snapshot| &snapshot.waiting),
             returning: &returning,
             killed_to_restart: &self.killed_to_restart(pod),
             stage: self.state.stage(),
@@ -170,7 +170,7 @@ impl PodWorker {
             let container = find_container(pod, &instance.name)?;
             restarts_after_kill(pod, &container, why, features).then(|| id.clone())
         };
-        self.killed.iter().filter_map(|(id, why)| restarts(id, *why)).collect()
+        self.memory.killed.iter().filter_map(|(id, why)| restarts(id, *why)).collect()
     }
 
     /// What a restarted kubelet may still believe of the status that it wrote before.
@@ -208,12 +208,11 @@ impl PodWorker {
             return BTreeSet::new();
         };
         let features = self.handles.ctx.node_facts.features;
-        let memory = Memory { verdicts: &self.verdicts, killed: &self.killed };
         let returns = |container: &ContainerRef<'_>| match observed.newest(container.name()) {
             Some(newest) => match newest.state {
                 ContainerState::Created => true,
                 ContainerState::Exited => {
-                    after_exit(pod, container, newest, memory, features) != AfterExit::StaysDead
+                    after_exit(pod, container, newest, &self.memory, features) != AfterExit::StaysDead
                 }
                 ContainerState::Running | ContainerState::Unknown => false,
             },

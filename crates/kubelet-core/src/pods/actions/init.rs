@@ -91,7 +91,7 @@ fn keep_running_sidecar(
     container: &ContainerRef<'_>,
     instance: &ContainerObservation,
 ) -> bool {
-    let startup = draft.inputs.verdicts.get(&instance.id).startup;
+    let startup = draft.inputs.memory.verdicts.get(&instance.id).startup;
     let is_started = container.startup_probe().is_none() || startup == Some(Verdict::Success);
     let Some((why, grace)) = draft.reason_to_kill(container, instance) else { return is_started };
     draft.kill_instance(instance, why, grace);

@@ -85,7 +85,8 @@ fn quiet_entries_are_collected() {
 
 /// The wait of a container after the next step of that world.
 fn wait_after_step(line: &str, name: &str) -> Option<u64> {
-    let Case { pod, observed, mut backoff, now, .. } = case(line);
+    let Case { pod, observed, memory, now, .. } = case(line);
+    let mut backoff = memory.backoff;
     let step = case(line).plan().step;
     note_step(&mut backoff, &pod, &observed, &step, now);
     let container = containers::find_container(&pod, name).unwrap();

@@ -14,9 +14,10 @@ use model::k8s::{
 };
 use model::{ContainerKind, ContainerObservation, ContainerState};
 
-use super::{ContainerStatuses, StatusInputs, WaitingState, whole_seconds};
+use super::{ContainerStatuses, StatusInputs, whole_seconds};
 use crate::pods::probe::results::Verdict;
 use crate::pods::restart::{AfterExit, after_end, has_failed};
+use crate::pods::waiting::WaitingState;
 
 #[cfg(test)]
 mod tests;
@@ -113,7 +114,7 @@ impl<'a> Reader<'a> {
         let last = inputs.last_said().map(statuses_by_name).unwrap_or_default();
         // A kubelet that was killed in the middle of it only knows from what it said, and what has an instance says more.
         let has_instance = |name: &str| inputs.observed.is_some_and(|o| o.newest(name).is_some());
-        let is_restarting_all = inputs.waiting.values().any(|why| why.reason == RESTARTING_ALL)
+        let is_restarting_all = inputs.waiting.states().any(|why| why.reason == RESTARTING_ALL)
             || last.iter().any(|(name, status)| waits_for_all(status) && !has_instance(name));
         let is_restarting_all = is_restarting_all && inputs.may_start();
         Self {
@@ -207,7 +208,7 @@ impl<'a> Reader<'a> {
         let said_end = said_state.filter(|s| is_same && s.terminated.is_some());
         let waiting = || waiting_state(self.default_reason, "");
         let state = match newest.state {
-            ContainerState::Running if self.inputs.starting.contains(container.name()) => waiting(),
+            ContainerState::Running if self.inputs.memory.starting.contains(container.name()) => waiting(),
             ContainerState::Running => {
                 // What ended was counted up to here, whatever this instance recorded.
                 let is_next = said_state.is_some_and(|s| s.terminated.is_some()) && !is_same;
@@ -323,7 +324,7 @@ impl<'a> Reader<'a> {
         newest: Option<&ContainerObservation>,
     ) {
         let running = newest.filter(|_| is_running(status));
-        let verdicts = running.map(|n| self.inputs.verdicts.get(&n.id)).unwrap_or_default();
+        let verdicts = running.map(|n| self.inputs.memory.verdicts.get(&n.id)).unwrap_or_default();
         let passes = |has_probe: bool, verdict| !has_probe || verdict == Some(Verdict::Success);
         let started = running.is_some() && passes(container.startup_probe().is_some(), verdicts.startup);
         match container.kind {

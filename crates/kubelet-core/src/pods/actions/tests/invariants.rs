@@ -138,7 +138,7 @@ fn init_is_done(case: &Case) -> bool {
 fn has_passed(case: &Case, container: &ContainerRef<'_>) -> bool {
     let Some(instance) = newest_here(case, container.name()) else { return false };
     if container.kind == ContainerKind::Sidecar {
-        let startup = case.verdicts.get(&instance.id).startup;
+        let startup = case.memory.verdicts.get(&instance.id).startup;
         let is_started = container.startup_probe().is_none() || startup == Some(Verdict::Success);
         return instance.state == ContainerState::Running && is_started;
     }
@@ -158,7 +158,10 @@ fn check_invariants(case: &Case, plan: &PodPlan) -> Result<(), TestCaseError> {
         let name = &*start.name;
         prop_assert!(!case.observed.instances(name).any(may_run), "{name} may still run");
         let count = case.observed.newest(name).map_or(0, |c| c.record.restart_count + 1);
-        prop_assert_eq!(start.restart_count, count.max(case.log_restarts.get(name).map_or(0, |n| n + 1)));
+        prop_assert_eq!(
+            start.restart_count,
+            count.max(case.memory.log_restarts.get(name).map_or(0, |n| n + 1))
+        );
         prop_assert!(
             start.kind != ContainerKind::Regular || init_is_done(case),
             "{name} starts before init is done"
@@ -199,9 +202,9 @@ fn check_removals(case: &Case, plan: &PodPlan) -> Result<(), TestCaseError> {
 
 /// A runtime in ten lines: what is killed exits, what is started runs.
 fn act(case: &mut Case, plan: &PodPlan) {
-    backoff::note_step(&mut case.backoff, &case.pod, &case.observed, &plan.step, case.now);
+    backoff::note_step(&mut case.memory.backoff, &case.pod, &case.observed, &plan.step, case.now);
     for kill in kills(plan) {
-        case.killed.insert(kill.id.clone(), kill.why);
+        case.memory.killed.insert(kill.id.clone(), kill.why);
         let target = case.observed.containers.iter_mut().find(|c| c.id == kill.id);
         exit(target.unwrap(), 137, case.now.wall);
     }
@@ -217,7 +220,7 @@ fn act(case: &mut Case, plan: &PodPlan) {
         PodStep::Converge { sandbox, remove, start, .. } => {
             for removed in remove.iter().filter(|r| r.why.keeps_logs()) {
                 let count = case.observed.container(&removed.id).unwrap().record.restart_count;
-                let highest = case.log_restarts.entry(removed.name.to_string()).or_default();
+                let highest = case.memory.log_restarts.entry(removed.name.to_string()).or_default();
                 *highest = count.max(*highest);
             }
             case.observed.containers.retain(|c| remove.iter().all(|r| r.id != c.id));
@@ -272,9 +275,10 @@ fn live(case: &mut Case) -> bool {
             }
             ContainerKind::Sidecar => {
                 let has_startup = container.startup_probe().is_some();
-                let is_silent = case.verdicts.get(&id).startup.is_none();
-                has_changed |=
-                    has_startup && is_silent && case.verdicts.set(&id, ProbeKind::Startup, Verdict::Success);
+                let is_silent = case.memory.verdicts.get(&id).startup.is_none();
+                has_changed |= has_startup
+                    && is_silent
+                    && case.memory.verdicts.set(&id, ProbeKind::Startup, Verdict::Success);
             }
             ContainerKind::Regular | ContainerKind::Ephemeral => {}
         }
@@ -375,7 +379,7 @@ proptest! {
             live(&mut case);
         }
         let fresh = super::case(&line);
-        (case.killed, case.backoff, case.verdicts) = (fresh.killed, fresh.backoff, Default::default());
+        (case.memory.killed, case.memory.backoff, case.memory.verdicts) = (fresh.memory.killed, fresh.memory.backoff, Default::default());
         run_until_rest(&mut case)?;
         check_rest(&case)?;
     }

@@ -3,7 +3,7 @@
 //! A pod is `policy container…`: `x:i` is an init container, `x:s` a sidecar, else a regular one; then `N`, `F` or `L` for a
 //! restart policy of its own (Never, OnFailure, Always) and `A` for the rule that restarts all containers on exit code 42.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use config::Features;
 use jiff::Timestamp;
@@ -12,8 +12,10 @@ use serde_json::{Value, json};
 
 use super::super::{ContainerStatuses, NodeFacts, StatusInputs};
 use super::Tally;
-use crate::pods::probe::results::ProbeVerdicts;
+use crate::pods::backoff::BackoffTable;
+use crate::pods::memory::PodMemory;
 use crate::pods::stage::PodStage;
+use crate::pods::waiting::WaitingContainers;
 
 fn pod(text: &str) -> Pod {
     let mut words = text.split_whitespace();
@@ -99,9 +101,8 @@ fn phase(pod: &Pod, states: &str, given: Given) -> &'static str {
         pod,
         observed: None,
         previous: None,
-        verdicts: &ProbeVerdicts::default(),
-        waiting: &BTreeMap::new(),
-        starting: &BTreeSet::new(),
+        memory: &PodMemory::new(BackoffTable::image_pull()),
+        waiting: &WaitingContainers::default(),
         returning: &BTreeSet::new(),
         killed_to_restart: &BTreeSet::new(),
         stage: PodStage::Syncing,

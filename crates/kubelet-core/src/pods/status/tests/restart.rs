@@ -66,9 +66,9 @@ fn completed_init_container_without_a_record_is_taken_as_exited_normally() {
 fn seeded_verdicts_keep_the_pod_ready() {
     let (pod, played) = play("pod a:RS | a=running ok(a.S) ok(a.R)");
     let mut scenario = Scenario::parse("a=running");
-    scenario.verdicts = ProbeVerdicts::default();
+    scenario.memory.verdicts = ProbeVerdicts::default();
     for seed in merge_for_restart(&played[0], scenario.observed.as_ref().expect("an observation")) {
-        scenario.verdicts.set(&seed.container, seed.kind, seed.verdict);
+        scenario.memory.verdicts.set(&seed.container, seed.kind, seed.verdict);
     }
     assert_eq!(scenario.compute(&pod, played.last(), time(600)), played[0]);
 }

@@ -11,7 +11,7 @@
 //! `why(name/reason)` a failed start; `starting(name)`; `back(name)` starts again whatever its exit; `killed(name)` was stopped to be started again; `end(reason)`; `deleting`; `resize-pending`; `@stage`; `ip=…`;
 //! `host=…`; `off(rules)`, `off(ready-to-start)` for gates.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -25,11 +25,12 @@ use model::{
 };
 use serde_json::{Value, json};
 
-use crate::pods::probe::results::{ProbeKind, ProbeVerdicts, Verdict};
+use crate::pods::backoff::BackoffTable;
+use crate::pods::memory::PodMemory;
+use crate::pods::probe::results::{ProbeKind, Verdict};
 use crate::pods::stage::PodStage;
-use crate::pods::status::{
-    NodeFacts, PodCgroupResources, StatusInputs, TerminalReason, WaitingState, compute_pod_status,
-};
+use crate::pods::status::{NodeFacts, PodCgroupResources, StatusInputs, TerminalReason, compute_pod_status};
+use crate::pods::waiting::WaitingState;
 
 pub(super) fn time(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).expect("a time")
@@ -117,9 +118,7 @@ pub(super) fn pod(text: &str) -> Pod {
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
     pub(super) observed: Option<PodObservation>,
-    pub(super) verdicts: ProbeVerdicts,
-    pub(super) waiting: BTreeMap<String, WaitingState>,
-    pub(super) starting: BTreeSet<String>,
+    pub(super) memory: PodMemory,
     pub(super) returning: BTreeSet<String>,
     pub(super) killed_to_restart: BTreeSet<ContainerId>,
     pub(super) stage: PodStage,
@@ -188,9 +187,7 @@ impl Scenario {
         let mut observed = PodObservation::empty(PodRef::new("ns", "pod", "uid"), MonoTime::ZERO);
         let mut scenario = Self {
             observed: None,
-            verdicts: ProbeVerdicts::default(),
-            waiting: BTreeMap::new(),
-            starting: BTreeSet::new(),
+            memory: PodMemory::new(BackoffTable::image_pull()),
             returning: BTreeSet::new(),
             killed_to_restart: BTreeSet::new(),
             stage: PodStage::Syncing,
@@ -243,15 +240,15 @@ impl Scenario {
                 let id = &observed.newest(name).expect("an instance before its verdict").id;
                 let probe = if probe == "S" { ProbeKind::Startup } else { ProbeKind::Readiness };
                 let verdict = if kind == "ok" { Verdict::Success } else { Verdict::Failure };
-                self.verdicts.set(id, probe, verdict);
+                self.memory.verdicts.set(id, probe, verdict);
             }
             "why" => {
                 let (name, reason) = inside.split_once('/').expect("name/reason");
                 let why = WaitingState { reason: reason.to_owned(), message: "told".to_owned() };
-                self.waiting.insert(name.to_owned(), why);
+                self.memory.waiting.set(name, why, MonoTime::ZERO);
             }
             "starting" => {
-                self.starting.insert(inside.to_owned());
+                self.memory.starting.insert(inside.to_owned());
             }
             "killed" => {
                 let id = &observed.newest(inside).expect("an instance before it was killed").id;
@@ -282,9 +279,8 @@ impl Scenario {
             pod: &pod,
             observed: self.observed.as_ref(),
             previous,
-            verdicts: &self.verdicts,
-            waiting: &self.waiting,
-            starting: &self.starting,
+            memory: &self.memory,
+            waiting: &self.memory.waiting,
             returning: &self.returning,
             killed_to_restart: &self.killed_to_restart,
             stage: self.stage,
