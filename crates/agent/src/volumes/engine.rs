@@ -134,7 +134,7 @@ impl VolumeEngine {
         tracked.order = Some(Arc::new(order));
         tracked.waiter = Waiter::Mounted(answer);
         tracked.leaving = CancellationToken::new();
-        self.feed(&uid, VolumeEvent::Wanted { volumes, is_patient: !is_refresh });
+        self.feed(&uid, VolumeEvent::Wanted { volumes, retries: !is_refresh });
     }
 
     fn track(&mut self, uid: &PodUid) -> &mut Tracked {

@@ -1,6 +1,6 @@
-//! Certificates that the cluster trusts, as one file: which ClusterTrustBundles a volume means, and what comes of them.
+//! ClusterTrustBundles in projected volumes: which ones a volume selects, and the file of their certificates.
 //!
-//! The file holds each certificate once, in an order of its own, so that it changes only when what is trusted does.
+//! The file holds each certificate once, sorted, so that it changes only when the set of trusted certificates does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,24 +12,24 @@ const END: &str = "-----END CERTIFICATE-----";
 /// Characters of base64 in a line of PEM.
 const LINE: usize = 64;
 
-/// Which bundles a volume means.
+/// Which bundles a volume selects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BundleRequirement {
     Named(String),
-    /// `labels`: a selector as the API takes it; `None` selects nothing.
+    /// `labels`: a label selector in the syntax of the API; `None` selects nothing.
     Signed {
         signer: String,
         labels: Option<String>,
     },
 }
 
-/// Why there is no such file yet.
+/// Why the file cannot be written yet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BundleError {
     #[error(
         "ClusterTrustBundle projection is not available on this node: the feature gate ClusterTrustBundleProjection is off, or the node is standalone"
     )]
-    NotHere,
+    NotAvailable,
     #[error("clustertrustbundles.certificates.k8s.io {name:?} not found")]
     NotFound { name: String },
     #[error("combination of signerName {signer:?} and labelSelector matched zero ClusterTrustBundles")]
@@ -39,7 +39,7 @@ pub enum BundleError {
 }
 
 impl BundleRequirement {
-    /// `None`: it names neither a bundle nor a signer, which the API refuses.
+    /// `None`: it names neither a bundle nor a signer, which the API rejects.
     #[must_use]
     pub fn of(projection: &ClusterTrustBundleProjection) -> Option<Self> {
         match (&projection.name, &projection.signer_name) {
@@ -62,23 +62,23 @@ fn selector_text(selector: &LabelSelector) -> String {
             "In" => format!("{} in ({values})", term.key),
             "NotIn" => format!("{} notin ({values})", term.key),
             "DoesNotExist" => format!("!{}", term.key),
-            // `Exists`; the API knows no other.
+            // `Exists`; the API has no other operator.
             _ => term.key.clone(),
         }
     });
     equal.chain(expressions).collect::<Vec<_>>().join(",")
 }
 
-/// What the file holds. `found`: the bundles that there are; `None` where the node shows none.
+/// The content of the file. `found`: the existing bundles; `None` if this node does not read bundles.
 ///
 /// # Errors
-/// There is no such bundle, and it is not optional.
+/// No bundle matches, and the projection is not optional.
 pub fn bundle_text(
     projection: &ClusterTrustBundleProjection,
     found: Option<&BTreeMap<BundleRequirement, Vec<Arc<TrustBundle>>>>,
 ) -> Result<String, BundleError> {
     let requirement = BundleRequirement::of(projection).ok_or(BundleError::Nothing)?;
-    let found = found.ok_or(BundleError::NotHere)?;
+    let found = found.ok_or(BundleError::NotAvailable)?;
     let bundles = found.get(&requirement).map(Vec::as_slice).unwrap_or_default();
     if bundles.is_empty() && projection.optional != Some(true) {
         return Err(match requirement {
@@ -91,14 +91,14 @@ pub fn bundle_text(
     Ok(certificates.iter().map(|certificate| pem(certificate)).collect())
 }
 
-/// The certificates of a bundle, each as one run of base64. What is between and next to them is left out.
+/// The certificates of a bundle, each as one base64 text. Text around them is left out.
 fn certificates(bundle: &str) -> Vec<String> {
     let (mut found, mut inside): (Vec<String>, Option<String>) = (Vec::new(), None);
     for line in bundle.lines().map(str::trim) {
         match (line, &mut inside) {
             (BEGIN, _) => inside = Some(String::new()),
             (END, _) => found.extend(inside.take().filter(|text| is_base64(text))),
-            // A header says nothing about the certificate.
+            // A PEM header is not part of the certificate.
             (header, Some(_)) if header.contains(':') => {}
             (line, Some(text)) => text.push_str(line),
             (_, None) => {}
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn each_certificate_is_there_once_in_an_order_of_its_own() {
+    fn trust_bundle_file_has_each_certificate_once_and_sorted() {
         let (a, b) = (certificate("AAAA"), certificate("QUJD"));
         let headers = format!("what this is\n{BEGIN}\nProc-Type: 4\n\nQU\n  JD  \r\n{END}");
         let long = certificate(&"QUJD".repeat(20));
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_missing_is_named_unless_it_is_optional() {
+    fn missing_trust_bundle_is_an_error_unless_optional() {
         let named = json!({"name": "ca", "path": "p"});
         let signed = json!({"signerName": "s.example/x", "path": "p"});
         assert_eq!(
@@ -190,11 +190,11 @@ mod tests {
         );
         let projection =
             serde_json::from_value(json!({"name": "ca", "path": "p", "optional": true})).unwrap();
-        assert_eq!(bundle_text(&projection, None), Err(BundleError::NotHere));
+        assert_eq!(bundle_text(&projection, None), Err(BundleError::NotAvailable));
     }
 
     #[test]
-    fn a_selector_is_written_as_the_api_reads_it() {
+    fn label_selector_is_written_in_the_syntax_of_the_api() {
         let of = |selector: Value| {
             let mut projection = json!({"signerName": "s", "path": "p"});
             if !selector.is_null() {

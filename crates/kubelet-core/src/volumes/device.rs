@@ -1,24 +1,24 @@
 //! A block device that a pod uses as a filesystem: whether it is formatted, checked, or left alone.
 //!
-//! What is on the device counts for more than what is asked for: only a device on which nothing at all was found is ever
-//! formatted. Never: running a program; what the machine's own `blkid` and `fsck` said comes in as data.
+//! Existing data takes precedence over the requested filesystem: only a device on which `blkid` found nothing is ever
+//! formatted. No program runs here; the output of the node's `blkid` and `fsck` is an argument.
 
-/// How `blkid` ends when it found nothing.
+/// Exit code of `blkid` when it found nothing.
 const NOTHING_FOUND: i32 = 2;
-/// How `fsck` ends when errors are left.
+/// Exit code of `fsck` when errors are left.
 const UNCORRECTED: i32 = 4;
 
 /// What was found on a device.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Content {
     Nothing,
-    /// A filesystem, or anything else that has a signature: part of a volume group, a key store.
+    /// A filesystem, or other content with a signature: part of a volume group, a key store.
     Signed(String),
-    /// A table of partitions, and no filesystem next to it.
+    /// A partition table.
     Partitions,
 }
 
-/// What comes before mounting.
+/// The step before mounting.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// Run this program with these arguments: it makes the filesystem.
@@ -26,22 +26,22 @@ pub enum Step {
         program: String,
         args: Vec<String>,
     },
-    /// Let the filesystem be checked and put right.
+    /// Check and repair the filesystem.
     Check,
     Nothing,
 }
 
-/// What `blkid -p -s TYPE -s PTTYPE -o export` said of the device.
+/// What `blkid -p -s TYPE -s PTTYPE -o export` reported about the device.
 ///
 /// # Errors
-/// It could not tell. The text is complete.
-pub fn compute_content(code: Option<i32>, output: &str, complaint: &str) -> Result<Content, String> {
+/// It failed, or the result is ambiguous. The text is complete.
+pub fn compute_content(code: Option<i32>, output: &str, stderr: &str) -> Result<Content, String> {
     match code {
         Some(0) => {}
         Some(NOTHING_FOUND) => return Ok(Content::Nothing),
         Some(_) | None => {
             return Err(format!(
-                "could not find out what is on the device: blkid ended with {code:?}: {complaint}"
+                "could not find out what is on the device: blkid ended with {code:?}: {stderr}"
             ));
         }
     }
@@ -50,7 +50,7 @@ pub fn compute_content(code: Option<i32>, output: &str, complaint: &str) -> Resu
         lines.filter(|(name, value)| *name == key && !value.is_empty()).map(|(_, value)| value).next()
     };
     Ok(match (value("TYPE"), value("PTTYPE")) {
-        // A filesystem next to a table of partitions: whose it is nobody can tell.
+        // With a filesystem next to a partition table, it is unclear which of them is in use.
         (_, Some(_)) => Content::Partitions,
         (Some(found), None) => Content::Signed(found.to_owned()),
         (None, None) => Content::Nothing,
@@ -76,15 +76,15 @@ pub fn compute_step(content: &Content, fs_type: &str, read_only: bool, device: &
             Ok(Step::Format { program: format!("mkfs.{fs_type}"), args })
         }
         Content::Signed(found) if found == fs_type && !read_only => Ok(Step::Check),
-        // Mounting it fails, and says what is there.
+        // Mounting it fails, and the error names what is on the device.
         Content::Signed(_) | Content::Partitions => Ok(Step::Nothing),
     }
 }
 
-/// Whether a device that `fsck -a` looked at can be mounted. Codes it does not use for errors on the device are none.
+/// Whether a device that `fsck -a` checked can be mounted. Exit codes for anything but errors on the device are ignored.
 ///
 /// # Errors
-/// There are errors that were not put right. The text is complete.
+/// There are uncorrected errors. The text is complete.
 pub fn evaluate_check(code: Option<i32>, output: &str, device: &str) -> Result<(), String> {
     match code {
         Some(UNCORRECTED) => Err(format!(
@@ -95,7 +95,7 @@ pub fn evaluate_check(code: Option<i32>, output: &str, device: &str) -> Result<(
     }
 }
 
-/// Why the device could not be mounted, with what is on it where that is the reason.
+/// Why the device could not be mounted, with what is on it if that is the reason.
 #[must_use]
 pub fn mount_failed(content: &Content, fs_type: &str, why: &str) -> String {
     let found = match content {
@@ -110,7 +110,7 @@ pub fn mount_failed(content: &Content, fs_type: &str, why: &str) -> String {
 mod tests {
     use super::*;
 
-    fn told(code: i32, output: &str, fs_type: &str, read_only: bool) -> String {
+    fn outcome(code: i32, output: &str, fs_type: &str, read_only: bool) -> String {
         match compute_content(Some(code), output, "ambivalent result") {
             Ok(content) => match compute_step(&content, fs_type, read_only, "/dev/x") {
                 Ok(Step::Format { program, args }) => format!("{program} {}", args.join(" ")),
@@ -176,12 +176,12 @@ mod tests {
             ),
         ];
         for (code, output, fs_type, read_only, expected) in cases {
-            assert_eq!(told(code, output, fs_type, read_only), expected, "{code} {output:?} {fs_type}");
+            assert_eq!(outcome(code, output, fs_type, read_only), expected, "{code} {output:?} {fs_type}");
         }
     }
 
     #[test]
-    fn only_errors_that_were_not_put_right_keep_a_device_from_being_mounted() {
+    fn only_uncorrected_fsck_errors_prevent_a_mount() {
         for code in [Some(0), Some(1), Some(8), Some(16), None] {
             assert_eq!(evaluate_check(code, "", "/dev/x"), Ok(()), "{code:?}");
         }

@@ -1,5 +1,5 @@
-//! The volumes of one pod, as a state machine: what is made, what is waited for, what is tried again when, and what is
-//! taken down.
+//! The volumes of one pod, as a state machine: which volumes are set up, when a failed setup is retried, and when all are
+//! torn down.
 //!
 //! ```text
 //!          Wanted, Changed            Make            Made(Ready)
@@ -8,13 +8,13 @@
 //!                        `-------- Failed <-----+
 //!                        `------ Uncertain <----'  Made(Unknown)
 //! ```
-//! The desired world is the wish of the pod's worker; the actual one is the disk and the mount table, which every act
-//! looks at first. What is remembered here is only what neither can tell: which act is under way, how often one failed,
-//! and where an act was given up without having come to an end (*uncertain*: it may still happen).
+//! The desired state is what the pod's worker requested; the actual state is the disk and the mount table, which every
+//! action inspects first. This type keeps only what neither of them shows: which action is under way, how often one failed,
+//! and which one timed out before it had ended (*uncertain*: it may still take effect).
 //!
-//! Invariants, which the tests check on random scenarios: one act at a time for each volume; nothing is made while the pod is
-//! taken down, and nothing is taken down while something is made; a try that failed waits longer each time.
-//! Never: how a volume of some type is made, which is `agent::volumes`.
+//! Invariants, which the tests check on random scenarios: one action at a time for each volume; no volume is set up while
+//! the pod's volumes are torn down, and none is torn down while another is set up; the delay grows with each failure.
+//! How a volume of some type is set up is in `agent::volumes`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,13 +22,13 @@ use std::time::Duration;
 
 use model::MonoTime;
 
-/// A pod waits so long for its volumes; then the log says what is missing, and it waits again.
+/// How long a pod waits for its volumes. Then the missing ones are logged, and the wait starts again.
 pub const TIMEOUT: Duration = Duration::from_secs(123);
 /// How long a volume waits after its first failure; the wait doubles with every further one.
 pub const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// The longest such wait.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(122);
-/// What a wait that came to its end says.
+/// The reason given when a wait times out.
 const TIMED_OUT: &str = "timed out waiting for the condition";
 
 /// A volume that containers can use.
@@ -37,11 +37,11 @@ pub struct ReadyVolume {
     pub path: PathBuf,
     /// The path is that of a block device, not of files.
     pub is_device: bool,
-    /// Whatever its containers ask for.
+    /// Read-only even if a container does not request that.
     pub read_only: bool,
-    /// A group that whoever uses the volume belongs to.
+    /// A supplementary group for the containers that use the volume.
     pub gid: Option<u32>,
-    /// The runtime gives its files the pod's SELinux label, where there is SELinux.
+    /// The runtime gives its files the pod's SELinux label, if SELinux is enabled.
     pub relabel: bool,
 }
 
@@ -57,48 +57,48 @@ impl ReadyVolume {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attempt {
     Ready(ReadyVolume),
-    /// It did not happen, and is not going to.
+    /// It failed, and has no effect later.
     Failed,
-    /// It was given up before it had ended.
+    /// It timed out before it had ended.
     Unknown,
-    /// What the pod asks for cannot be made out: waiting does not help.
+    /// The volume of the pod cannot be resolved; a retry does not help until an object changes.
     Refused(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeEvent {
-    /// Somebody waits for these volumes. Without patience, each is tried once.
+    /// The pod worker waits for these volumes. Without `retries`, each is tried once.
     Wanted {
         volumes: Vec<Box<str>>,
-        is_patient: bool,
+        retries: bool,
     },
-    /// What volumes are made from changed: what failed is worth another try at once.
+    /// An object that volumes are made from changed: failed volumes are retried at once.
     Changed,
-    /// Nobody waits any more.
+    /// The pod worker no longer waits.
     Unwatched,
     Made {
         volume: Box<str>,
         attempt: Attempt,
     },
-    /// Nothing of the pod runs: its volumes must go.
+    /// No container of the pod runs: its volumes are to be removed.
     Unwanted,
     TakenDown {
         is_gone: bool,
     },
-    /// The moment that [`Reaction::wake_at`] named has come.
+    /// The time in [`Reaction::wake_at`] has come.
     Wake,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeAct {
-    /// Make the volume, or see that it is as it should be. `is_uncertain`: an attempt was given up before its end; what it
-    /// may have mounted goes first.
+    /// Set the volume up, or check that it is set up. `is_uncertain`: an earlier attempt timed out; what it may have
+    /// mounted is unmounted first.
     Make { volume: Box<str>, is_uncertain: bool },
     /// Unmount whatever the pod has, and remove its volumes.
     TakeDown,
 }
 
-/// What somebody who waits is told.
+/// The result reported to the pod worker that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Ready,
@@ -109,7 +109,7 @@ pub enum Verdict {
     /// Every volume was tried once.
     Tried,
     Gone,
-    /// The volumes could not be taken down.
+    /// The volumes could not be torn down.
     Stuck,
 }
 
@@ -126,7 +126,7 @@ enum State {
     Due {
         failures: u32,
     },
-    /// `again`: what it is made from changed meanwhile.
+    /// `again`: an object that it is made from changed meanwhile.
     Making {
         failures: u32,
         again: bool,
@@ -149,7 +149,7 @@ enum State {
 enum Wish {
     #[default]
     Nothing,
-    /// `until`: `None` where each volume is tried once only.
+    /// `until`: `None` if each volume is tried only once.
     Mounted {
         volumes: Vec<Box<str>>,
         until: Option<MonoTime>,
@@ -170,7 +170,7 @@ enum TakeDown {
     },
 }
 
-/// What is known of one pod's volumes beyond disk and mount table. A pod that settled needs none of it.
+/// What is known about one pod's volumes beyond disk and mount table. A settled pod needs none of it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodVolumes {
     volumes: BTreeMap<Box<str>, State>,
@@ -178,7 +178,7 @@ pub struct PodVolumes {
     take_down: TakeDown,
 }
 
-/// How long to wait after so many failures in a row.
+/// The delay after so many failures in a row.
 #[must_use]
 pub fn wait_after(failures: u32) -> Duration {
     let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
@@ -186,18 +186,18 @@ pub fn wait_after(failures: u32) -> Duration {
 }
 
 impl PodVolumes {
-    /// What the event makes of the pod's volumes.
+    /// Applies the event, and returns what to do next.
     pub fn on_event(&mut self, event: VolumeEvent, now: MonoTime) -> Reaction {
         match event {
-            VolumeEvent::Wanted { volumes, is_patient } => self.want(volumes, is_patient, now),
-            VolumeEvent::Changed => self.look_again(),
+            VolumeEvent::Wanted { volumes, retries } => self.want(volumes, retries, now),
+            VolumeEvent::Changed => self.retry_failed(),
             VolumeEvent::Unwatched => self.wish = Wish::Nothing,
-            VolumeEvent::Made { volume, attempt } => self.note_attempt(&volume, attempt, now),
+            VolumeEvent::Made { volume, attempt } => self.record_attempt(&volume, attempt, now),
             VolumeEvent::Unwanted => self.wish = Wish::Gone,
             VolumeEvent::TakenDown { is_gone } => {
-                self.note_take_down(is_gone, now);
+                self.record_take_down(is_gone, now);
                 if self.wish == Wish::Gone {
-                    // Told either way; who wants to go on asks again.
+                    // Reported in both cases; a pod worker that wants to continue requests it again.
                     self.wish = Wish::Nothing;
                     let verdict = Some(if is_gone { Verdict::Gone } else { Verdict::Stuck });
                     return Reaction { verdict, ..Reaction::default() };
@@ -208,14 +208,14 @@ impl PodVolumes {
         self.decide(now)
     }
 
-    /// Nothing is under way, nobody waits, and nothing failed that must not be tried again at once.
+    /// Nothing is under way or waited for, and no volume waits for its back-off.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let is_quiet = |state: &State| matches!(state, State::Ready(_) | State::Due { .. });
         self.wish == Wish::Nothing && self.take_down == TakeDown::Idle && self.volumes.values().all(is_quiet)
     }
 
-    /// An act for the pod is under way.
+    /// An action for the pod is under way.
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.is_making() || matches!(self.take_down, TakeDown::UnderWay { .. })
@@ -237,33 +237,33 @@ impl PodVolumes {
         self.volumes.values().any(|state| matches!(state, State::Making { .. }))
     }
 
-    fn want(&mut self, volumes: Vec<Box<str>>, is_patient: bool, now: MonoTime) {
+    fn want(&mut self, volumes: Vec<Box<str>>, retries: bool, now: MonoTime) {
         for name in &volumes {
             match self.volumes.get_mut(name) {
-                // Made or not, the disk decides: it is looked at again.
+                // The disk decides whether it is set up: it is inspected again.
                 None | Some(State::Ready(_) | State::Refused { .. }) => {
                     self.volumes.insert(name.clone(), State::Due { failures: 0 });
                 }
                 Some(State::Making { again, .. }) => *again = true,
-                // The wait after a failure outlives the one who waited.
+                // The back-off after a failure continues, also for a new request.
                 Some(State::Due { .. } | State::Failed { .. } | State::Uncertain { .. }) => {}
             }
         }
-        self.wish = Wish::Mounted { volumes, until: is_patient.then(|| now + TIMEOUT) };
+        self.wish = Wish::Mounted { volumes, until: retries.then(|| now + TIMEOUT) };
     }
 
-    fn look_again(&mut self) {
+    fn retry_failed(&mut self) {
         for state in self.volumes.values_mut() {
             match state {
                 State::Failed { .. } | State::Refused { .. } => *state = State::Due { failures: 0 },
                 State::Making { again, .. } => *again = true,
-                // One that hangs does not hang because of an object.
+                // A hanging setup does not hang because of an object.
                 State::Due { .. } | State::Ready(_) | State::Uncertain { .. } => {}
             }
         }
     }
 
-    fn note_attempt(&mut self, volume: &str, attempt: Attempt, now: MonoTime) {
+    fn record_attempt(&mut self, volume: &str, attempt: Attempt, now: MonoTime) {
         let Some(state) = self.volumes.get_mut(volume) else { return };
         let State::Making { failures, again } = *state else { return };
         let failures = failures.saturating_add(1);
@@ -277,7 +277,7 @@ impl PodVolumes {
         };
     }
 
-    fn note_take_down(&mut self, is_gone: bool, now: MonoTime) {
+    fn record_take_down(&mut self, is_gone: bool, now: MonoTime) {
         let times = self.take_down.failures().saturating_add(1);
         if is_gone {
             self.volumes.clear();
@@ -295,10 +295,10 @@ impl PodVolumes {
         }
     }
 
-    /// Starts what is due, and says what there is to say to whoever waits.
+    /// Starts the volumes that are due, and computes the result for the pod worker that waits.
     fn mount(&mut self, volumes: Vec<Box<str>>, until: Option<MonoTime>, now: MonoTime) -> Reaction {
         let mut reaction = Reaction::default();
-        // Unmount before mount: the pod came back while it was taken down.
+        // Unmount before mount: the pod came back while its volumes were torn down.
         if !matches!(self.take_down, TakeDown::UnderWay { .. }) {
             self.take_down = TakeDown::Idle;
             for name in &volumes {
@@ -339,7 +339,7 @@ impl PodVolumes {
         (until <= now).then(|| Verdict::TimedOut(missing(&unmounted, &[], TIMED_OUT)))
     }
 
-    /// Only when nothing is made any more: what comes to its end later would stay.
+    /// Only when no setup is under way: a volume whose setup ended later would stay mounted.
     fn take_down(&mut self, now: MonoTime) -> Reaction {
         let mut reaction = Reaction::default();
         match self.take_down {
@@ -357,7 +357,7 @@ impl PodVolumes {
 }
 
 impl State {
-    /// With how many failures before, if it is to be made now.
+    /// The number of earlier failures, if it is to be set up now.
     fn due(&self, now: MonoTime) -> Option<u32> {
         match self {
             Self::Due { failures } => Some(*failures),
@@ -405,7 +405,7 @@ impl TakeDown {
     }
 }
 
-/// Nothing of ours is attached by anybody yet, so no volume is ever unattached.
+/// No volume type of this kubelet is attached to the node, so no volume is ever unattached.
 fn missing(unmounted: &[&str], refused: &[&str], why: &str) -> String {
     format!(
         "Unable to attach or mount volumes: unmounted volumes=[{}], unattached volumes=[], failed to process volumes=[{}]: {why}",

@@ -1,29 +1,29 @@
-//! Volumes that show an image (docs/behaviour/images.md): which a container mounts, and which runtimes can do it. The runtime
-//! mounts them itself, read-only; the kubelet sees to it that the image is there. Never pulls.
+//! Image volumes (docs/behaviour/images.md): which of them a container mounts, and which runtimes support them. The runtime
+//! mounts them, read-only; the kubelet ensures that the image is present, but this module does not pull it.
 
 use model::containers::{ContainerRef, spec_of};
 use model::k8s::{Pod, Volume};
 
 use crate::volumes::has_sub_path;
 
-/// A volume of that name shows that image.
+/// An image volume of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageVolume<'a> {
     pub volume: &'a str,
-    /// As the user wrote it.
+    /// The reference in the pod's spec.
     pub image: &'a str,
     pub pull_policy: Option<&'a str>,
-    /// The container mounts a part of it (`subPath`).
+    /// The container mounts only a `subPath` of it.
     pub has_part: bool,
 }
 
-/// Nothing is made on the node for such a volume.
+/// The kubelet sets nothing up on the node for such a volume.
 #[must_use]
 pub const fn is_image(volume: &Volume) -> bool {
     volume.image.is_some()
 }
 
-/// Those of the pod, in the order of its spec, mounted or not.
+/// The image volumes of the pod, in the order of its spec, mounted or not.
 #[must_use]
 pub fn all_image_volumes(pod: &Pod) -> Vec<ImageVolume<'_>> {
     let volumes = spec_of(pod).volumes.iter().flatten();
@@ -40,7 +40,7 @@ fn image_volume(volume: &Volume, has_part: bool) -> Option<ImageVolume<'_>> {
     })
 }
 
-/// Those that the container mounts, each once.
+/// The image volumes that the container mounts, each once.
 #[must_use]
 pub fn image_volumes<'a>(pod: &'a Pod, container: &ContainerRef<'_>) -> Vec<ImageVolume<'a>> {
     let volumes = spec_of(pod).volumes.iter().flatten();
@@ -53,12 +53,12 @@ pub fn image_volumes<'a>(pod: &'a Pod, container: &ContainerRef<'_>) -> Vec<Imag
     shown.collect()
 }
 
-/// Runtimes do not say whether they can show images; older ones take the mount for one without a source, and fail with
-/// words that lead nowhere, or show the whole image where a part of it was asked for. Of one that we do not know we
-/// assume that it can.
+/// Runtimes do not report whether they support image volumes; older ones treat the mount as one without a source, and fail
+/// with a misleading error, or mount the whole image where a `subPath` was requested. An unknown runtime is assumed to
+/// support them.
 ///
 /// # Errors
-/// What it would take instead.
+/// The version that is needed.
 pub fn check_runtime(name: &str, version: &str, has_part: bool) -> Result<(), String> {
     let (least, what) = match (name, has_part) {
         ("containerd", false) => ((2, 1), "image volumes need"),
@@ -84,7 +84,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn a_container_gets_the_images_that_it_mounts_each_once() {
+    fn image_volumes_lists_each_image_that_the_container_mounts_once() {
         let pod: Pod = serde_json::from_value(json!({"spec": {
             "volumes": [
                 {"name": "tools", "image": {"reference": "registry.example/tools:1", "pullPolicy": "Always"}},
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn old_runtimes_are_named_with_what_it_would_take() {
+    fn runtime_without_image_volumes_is_reported_with_the_needed_version() {
         for (name, version) in [
             ("containerd", "2.1.0"),
             ("containerd", "v2.1.9+unknown"),

@@ -1,22 +1,22 @@
 //! Which values from pods and PersistentVolumes may become arguments of `mount`, `mkfs`, `fsck` and `blkid`.
 //!
 //! Those programs run as root in the node's own mount namespace. A value that one of them reads as an option (`-T/tmp/fstab`)
-//! lets the author of a pod mount any path of the node, so whatever is not plainly a host name, a path or a mount option is
-//! refused before a program runs. Every value is bounded too: the kernel takes one page of mount options.
+//! lets the author of a pod mount any path of the node, so every value that is not a host name, a path or a mount option is
+//! rejected before a program runs. Every value is bounded, too: the kernel accepts one page of mount options.
 
 use std::net::IpAddr;
 
 /// RFC 1035: a host name without its final dot.
 const MAX_HOST_NAME: usize = 253;
 const MAX_LABEL: usize = 63;
-/// `PATH_MAX` of Linux, with the byte that ends the text.
+/// `PATH_MAX` of Linux, with the terminating NUL.
 const MAX_PATH: usize = 4096;
 /// A single mount option.
 const MAX_OPTION: usize = 1024;
 /// All mount options together, with a comma after each: the kernel copies one page.
 const MAX_OPTIONS: usize = 4096;
 const MAX_FS_TYPE: usize = 32;
-/// So much of a refused value is shown.
+/// So many characters of a rejected value are shown.
 const SHOWN: usize = 64;
 
 /// # Errors
@@ -48,7 +48,7 @@ pub(super) fn check_export(path: &str) -> Result<(), String> {
 /// One of the options is empty, too long, begins with a dash or holds a control character, or all are too long together.
 pub(super) fn check_options(options: &[String]) -> Result<(), String> {
     for option in options {
-        // One entry may hold several options.
+        // One entry may contain several options.
         let problem = if option.split(',').any(str::is_empty) {
             "must not be empty"
         } else if option.split(',').any(|part| part.starts_with('-')) {
@@ -68,7 +68,7 @@ pub(super) fn check_options(options: &[String]) -> Result<(), String> {
     Ok(())
 }
 
-/// The type names the program that makes the filesystem, `mkfs.ext4`: a slash would lead to another program.
+/// The type is part of the name of the program that makes the filesystem, `mkfs.ext4`: a slash would name another program.
 ///
 /// # Errors
 /// The text is not the name of a filesystem type.

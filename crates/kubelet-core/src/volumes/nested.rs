@@ -1,5 +1,5 @@
-//! Places inside a volume where a container mounts another one. A volume whose files we write is mounted read-only, so
-//! the runtime could not make them.
+//! Mount points inside a volume where a container mounts another one. A volume whose files the kubelet writes is mounted
+//! read-only, so the runtime could not create them.
 
 use std::collections::BTreeSet;
 use std::path::{Component, Path};
@@ -8,8 +8,8 @@ use model::containers::all_containers;
 use model::k8s::{Pod, VolumeMount};
 use model::payload::Payload;
 
-/// The directories, relative to the volume, that must be there before it is mounted: the outermost of each branch.
-/// Where a file of the volume itself is mounted over, there is something to mount on already.
+/// The directories, relative to the volume, that must exist before it is mounted: the outermost of each branch.
+/// A mount over a file of the volume itself needs none.
 #[must_use]
 pub fn nested_mount_points(pod: &Pod, volume: &str, payload: &Payload) -> BTreeSet<String> {
     let mut points = BTreeSet::new();
@@ -27,7 +27,7 @@ pub fn nested_mount_points(pod: &Pod, volume: &str, payload: &Payload) -> BTreeS
     points
 }
 
-/// The rest of the path, if it lies strictly below and does not turn back.
+/// The rest of the path, if it lies strictly below and has no `..`.
 fn inside<'a>(outer: &str, inner: &'a str) -> Option<&'a Path> {
     let rest = Path::new(inner).strip_prefix(outer).ok()?;
     let is_plain = rest.components().all(|step| matches!(step, Component::Normal(_)));
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_outermost_place_of_each_branch_is_needed() {
+    fn nested_mount_points_are_the_outermost_of_each_branch() {
         let mounts = json!([
             {"name": "cfg", "mountPath": "/etc/app"},
             {"name": "a", "mountPath": "/etc/app/data"},
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_volume_shows_itself_is_not_covered() {
+    fn nested_mount_points_leave_out_files_of_the_volume() {
         let mounts = json!([
             {"name": "cfg", "mountPath": "/etc/app"},
             {"name": "a", "mountPath": "/etc/app/app.conf"},
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_of_a_part_of_the_volume_and_a_path_that_turns_back_need_none() {
+    fn sub_path_mounts_and_paths_with_parent_steps_need_no_mount_point() {
         let part = json!([
             {"name": "cfg", "mountPath": "/etc/app", "subPath": "sub"},
             {"name": "a", "mountPath": "/etc/app/data"},

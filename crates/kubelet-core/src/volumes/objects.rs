@@ -1,4 +1,4 @@
-//! The API objects a pod's volumes are made from.
+//! The API objects that a pod's volumes need.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,13 +10,13 @@ use model::k8s::{ConfigMap, Node, Pod, Secret, TrustBundle, Volume};
 
 use super::bundle::BundleRequirement;
 
-/// A token's life where the volume does not say, and the shortest one that may be asked for.
+/// Lifetime of a token if the volume does not specify one.
 const DEFAULT_TOKEN_SECONDS: i64 = 3600;
 
-/// An object that was read is good for so long where the Node does not say.
+/// How long a read object is cached if the Node does not specify it.
 const DEFAULT_TTL: Duration = Duration::from_secs(60);
 
-/// For how long an object that was read counts, with strategy `Cache`: the Node's annotation says so, in seconds.
+/// How long a read object is cached with strategy `Cache`: the Node's annotation specifies it, in seconds.
 #[must_use]
 pub fn object_ttl(node: Option<&Node>) -> Duration {
     let annotation = node.and_then(|node| node.metadata.annotations.as_ref()?.get(OBJECT_TTL));
@@ -31,7 +31,7 @@ pub enum ObjectName {
     Secret(String),
 }
 
-/// A service account token that a volume shows.
+/// A service account token in a volume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TokenRequirement {
     /// Empty: the API server's own audience.
@@ -39,17 +39,17 @@ pub struct TokenRequirement {
     pub expiration_seconds: i64,
 }
 
-/// The objects as they were found. One that was looked for and does not exist is simply not here.
+/// The objects that were read. A missing one does not exist in the API.
 #[derive(Clone, Debug, Default)]
 pub struct VolumeObjects {
     pub config_maps: BTreeMap<String, Arc<ConfigMap>>,
     pub secrets: BTreeMap<String, Arc<Secret>>,
     pub tokens: BTreeMap<TokenRequirement, String>,
-    /// By name. `None`: this node shows none.
+    /// By name. `None`: this node does not read bundles.
     pub bundles: Option<BTreeMap<BundleRequirement, Vec<Arc<TrustBundle>>>>,
 }
 
-/// What the volumes of a pod need of the API.
+/// The API objects that the volumes of a pod need.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RequiredObjects {
     pub names: BTreeSet<ObjectName>,
@@ -57,7 +57,7 @@ pub struct RequiredObjects {
     pub bundles: BTreeSet<BundleRequirement>,
 }
 
-/// Every object that some volume of the pod is made from, optional ones too.
+/// Every object that some volume of the pod refers to, optional ones too.
 #[must_use]
 pub fn required_objects(pod: &Pod) -> RequiredObjects {
     let mut required = RequiredObjects::default();
@@ -68,7 +68,7 @@ pub fn required_objects(pod: &Pod) -> RequiredObjects {
 }
 
 impl RequiredObjects {
-    /// What one volume needs.
+    /// The objects that one volume needs.
     #[must_use]
     pub fn of(volume: &Volume) -> Self {
         let mut required = Self::default();

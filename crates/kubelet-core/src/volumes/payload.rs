@@ -1,4 +1,4 @@
-//! The files of a volume that is made from API objects (docs/behaviour/volumes.md).
+//! The files of ConfigMap, Secret, downward API and projected volumes (docs/behaviour/volumes.md).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -15,16 +15,16 @@ use super::objects::{TokenRequirement, VolumeObjects};
 use crate::downward::{DownwardError, DownwardFacts, field_value, resource_value};
 
 const DEFAULT_MODE: u32 = 0o644;
-/// A token that only one user (or the group of the pod, by the ownership set later) may read.
+/// A token is readable by one user only (or by the group of the pod, through the ownership set later).
 const PRIVATE_MODE: u32 = 0o600;
 const PERMISSIONS: u32 = 0o777;
 
-/// All files of one volume together. An object has 1 MiB at most, but a pod may name the same key of it thousands of times.
+/// Limit for all files of one volume together. An object has 1 MiB at most, but a pod may name the same key of it thousands of times.
 const MAX_BYTES: usize = 32 << 20;
-/// Files of one volume.
+/// Limit for the number of files of one volume.
 const MAX_FILES: usize = 1 << 16;
 
-/// Why a volume has no files yet; the text goes into the event FailedMount.
+/// Why the files of a volume cannot be computed yet; the text goes into the event FailedMount.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PayloadError {
     #[error("configmap {name:?} not found")]
@@ -55,11 +55,11 @@ pub enum PayloadError {
     Downward(#[from] DownwardError),
 }
 
-/// Files as they come together, within the bounds of a volume.
+/// Collects the files of a volume within its limits.
 #[derive(Debug, Default)]
 struct Files {
     files: Payload,
-    /// Of all files, also of those that a later one of the same path replaced.
+    /// Of all files, including those replaced by a later one with the same path.
     bytes: usize,
 }
 
@@ -71,7 +71,7 @@ impl Files {
         Ok(())
     }
 
-    /// Of two sources that write one file the later counts.
+    /// If two sources write the same file, the later one wins.
     fn extend(&mut self, more: Payload) -> Result<(), PayloadError> {
         for (path, file) in more {
             self.count(file.content.len())?;
@@ -90,7 +90,7 @@ impl Files {
     }
 }
 
-/// What the files are made from.
+/// What the files are computed from.
 #[derive(Clone, Copy, Debug)]
 pub struct PayloadInputs<'a> {
     pub pod: &'a Pod,
@@ -98,7 +98,7 @@ pub struct PayloadInputs<'a> {
     pub facts: &'a DownwardFacts<'a>,
 }
 
-/// The volume is made of files that change with API objects.
+/// The volume consists of files that change with API objects.
 #[must_use]
 pub const fn has_payload(volume: &Volume) -> bool {
     volume.config_map.is_some()
@@ -110,7 +110,7 @@ pub const fn has_payload(volume: &Volume) -> bool {
 /// All files of the volume; none for a volume of another type.
 ///
 /// # Errors
-/// An object or key that is not optional does not exist, a field cannot be told, or a path would leave the volume.
+/// An object or key that is not optional does not exist, a field has no value, or a path would leave the volume.
 pub fn compute_payload(volume: &Volume, inputs: PayloadInputs<'_>) -> Result<Payload, PayloadError> {
     let payload = if let Some(source) = &volume.config_map {
         let pick = Pick::new(source.items.as_deref(), source.optional, source.default_mode);
@@ -150,7 +150,7 @@ impl<'a> Pick<'a> {
         }
     }
 
-    /// All keys under their own names, or the items asked for under theirs.
+    /// All keys under their own names, or the requested items under their paths.
     fn files(
         &self,
         data: &BTreeMap<&str, &[u8]>,
@@ -269,7 +269,7 @@ fn projection_files(
     Err(PayloadError::NotOffered("projected (this kind of)"))
 }
 
-/// A token is for the pod's user alone where there is one user, or for the pod's group.
+/// A token is readable only by the pod's user, if all containers run as the same one, or by the pod's group.
 fn token_file(
     token: &ServiceAccountTokenProjection,
     default_mode: Option<i32>,
@@ -284,7 +284,7 @@ fn token_file(
     Ok(Payload::from([(token.path.clone(), file)]))
 }
 
-/// A file for one user alone, or for one group, where the pod has one.
+/// Mode and owner of a file for a single user, or for the pod's group if it has one.
 fn private_mode(pod: &Pod, default_mode: Option<i32>) -> (u32, Option<u32>) {
     let owner = common_user(pod);
     let has_group = spec_of(pod).security_context.as_ref().is_some_and(|c| c.fs_group.is_some());
@@ -292,7 +292,7 @@ fn private_mode(pod: &Pod, default_mode: Option<i32>) -> (u32, Option<u32>) {
     (mode, owner)
 }
 
-/// The user that every container of the pod is told to run as; `None` where they differ or the image decides.
+/// The user that every container of the pod runs as; `None` if they differ or the image decides.
 fn common_user(pod: &Pod) -> Option<u32> {
     let of_pod = spec_of(pod).security_context.as_ref().and_then(|context| context.run_as_user);
     let users: BTreeSet<Option<i64>> = all_containers(pod)
@@ -308,7 +308,7 @@ fn mode_or(mode: Option<i32>, otherwise: u32) -> u32 {
     mode.and_then(|mode| u32::try_from(mode).ok()).map_or(otherwise, |mode| mode & PERMISSIONS)
 }
 
-/// The API has checked paths of pods that came from it; a file of ours may still say anything.
+/// The API server has validated the paths of its pods; a static pod may have any path.
 fn check_path(path: &str) -> Result<(), PayloadError> {
     const LONGEST: usize = 4096;
     const LONGEST_NAME: usize = 255;

@@ -1,9 +1,9 @@
-//! What a volume of the spec means on this machine: which type makes it, from what, and where it shows up
+//! What a volume of the pod's spec resolves to on this node: its type, its source and its mount options
 //! (docs/behaviour/volumes.md).
 //!
-//! A claim is followed through its PersistentVolume to one of the same types. Types that this kubelet does not offer are
-//! refused here, each in words of its own: CSI has its place next to `Local` and `Nfs`, with an attach and a stage before
-//! it. Never: looking an object up, or at a path.
+//! A PersistentVolumeClaim is resolved through its PersistentVolume to one of the same types. Types that this kubelet does
+//! not support are rejected here, each with its own message: CSI would stand next to `Local` and `Nfs`, with an attach and
+//! a stage step before it. No object and no path is read here.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -22,45 +22,44 @@ use super::mount_arguments::{check_export, check_fs_type, check_options, check_s
 use crate::resources::cgroup::pod::pod_limit;
 use crate::serving::stats::sample::VolumeSample;
 
-/// What metrics call a type that is none of ours.
+/// The name in metrics of a volume type that this kubelet does not support.
 const UNKNOWN: &str = "unknown";
-/// The filesystem of a device whose PersistentVolume names none.
+/// The filesystem of a device whose PersistentVolume specifies none.
 const DEFAULT_FS: &str = "ext4";
 
-/// What a volume is made from.
+/// What a volume is set up from.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumePlan {
-    /// A directory of the pod's own.
+    /// A directory of the pod.
     EmptyDir(Medium),
-    /// A path of the node, used where it is. `kind`: what it must be. `name`: of the PersistentVolume, or of the volume
-    /// where it has none.
+    /// A path of the node. `kind`: the required type. `name`: of the PersistentVolume, or of the volume if it has none.
     HostPath { name: String, path: String, kind: String, read_only: bool },
-    /// Files that we write.
+    /// Files that the kubelet writes.
     Payload,
     /// A directory or block device of this node that has a PersistentVolume of that name.
     Local { volume: String, path: String, shown: Shown, read_only: bool },
-    /// `name`: of the PersistentVolume, or of the volume where it has none.
+    /// `name`: of the PersistentVolume, or of the volume if it has none.
     Nfs { name: String, export: String, options: Vec<String>, read_only: bool },
 }
 
-/// How containers see what a PersistentVolume stands for.
+/// How containers see a local PersistentVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Shown {
     /// The device itself.
     Device,
-    /// Files. On a device they are a filesystem of that type, which is made there if nothing else is.
+    /// Files. A device gets a filesystem of that type if it is empty.
     Files { fs_type: String, options: Vec<String> },
 }
 
-/// What a volume with a claim comes to.
+/// What a volume with a PersistentVolumeClaim resolves to.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claimed {
     pub plan: VolumePlan,
-    /// A group that whoever uses the volume belongs to: the PersistentVolume's annotation says so.
+    /// A supplementary group for the containers that use the volume, from the PersistentVolume's annotation.
     pub gid: Option<u32>,
 }
 
-/// What a directory of the pod's own lies on.
+/// The medium of an `emptyDir`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Medium {
     /// The disk that the pod's directory is on.
@@ -75,15 +74,15 @@ pub enum Medium {
     },
 }
 
-/// A volume, as far as the pod's spec says.
+/// A volume, as far as the pod's spec specifies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Meaning {
     Plan(VolumePlan),
-    /// Its claim says the rest.
+    /// Its PersistentVolumeClaim specifies the rest.
     Claim(ClaimUse),
 }
 
-/// How a pod uses a claim.
+/// How a pod uses a PersistentVolumeClaim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimUse {
     pub name: String,
@@ -92,10 +91,10 @@ pub struct ClaimUse {
     pub is_ephemeral: bool,
 }
 
-/// What the spec says of the volume.
+/// What the spec specifies for the volume.
 ///
 /// # Errors
-/// This kubelet has no such type, or the pod contradicts itself. The text is complete.
+/// This kubelet does not support the type, or the spec is contradictory. The text is complete.
 pub fn meaning(pod: &Pod, volume: &Volume) -> Result<Meaning, String> {
     if let Some(source) = &volume.empty_dir {
         return Ok(Meaning::Plan(VolumePlan::EmptyDir(medium(pod, volume, source)?)));
@@ -124,7 +123,7 @@ pub fn meaning(pod: &Pod, volume: &Volume) -> Result<Meaning, String> {
     Err(refusal(volume))
 }
 
-/// The claims that the pod's volumes need.
+/// The PersistentVolumeClaims that the pod's volumes need.
 #[must_use]
 pub fn required_claims(pod: &Pod) -> Vec<String> {
     let volumes = spec_of(pod).volumes.iter().flatten();
@@ -149,7 +148,7 @@ fn refusal(volume: &Volume) -> String {
     format!("{not_offered} volumes are not offered by this kubelet yet")
 }
 
-/// As if no driver had registered, which is so: this kubelet does not let any register yet.
+/// The error of an unregistered driver: this kubelet has no registration of CSI drivers yet.
 fn unknown_driver(driver: &str) -> String {
     format!("kubernetes.io/csi: driver name {driver} not found in the list of registered CSI drivers")
 }
@@ -173,9 +172,9 @@ pub fn memory_size(pod: &Pod, source: &EmptyDirVolumeSource) -> u64 {
     size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0)
 }
 
-/// Pages of the size that the medium names, or else of the only one that the pod's containers ask for.
+/// Pages of the size that the medium specifies, or else of the only size that the pod's containers request.
 fn huge_pages(pod: &Pod, volume: &Volume, named: Option<&str>) -> Result<Medium, String> {
-    let asked = asked_pages(pod);
+    let asked = requested_pages(pod);
     let page_bytes = match named {
         Some(size) => {
             let bytes = Amount::parse(size).ok().and_then(|amount| u64::try_from(amount.units()).ok());
@@ -198,13 +197,13 @@ fn huge_pages(pod: &Pod, volume: &Volume, named: Option<&str>) -> Result<Medium,
     }
 }
 
-/// Bytes of huge pages that the pod's containers ask for, by the size of a page.
-fn asked_pages(pod: &Pod) -> Vec<(u64, u64)> {
+/// Bytes of huge pages that the pod's containers request, by page size.
+fn requested_pages(pod: &Pod) -> Vec<(u64, u64)> {
     let mut asked: Vec<(u64, u64)> = Vec::new();
     for container in all_containers(pod) {
         let requests = container.resources().and_then(|resources| resources.requests.as_ref());
         let limits = container.resources().and_then(|resources| resources.limits.as_ref());
-        // What is not requested is requested as much as it is limited to.
+        // The limit is the request if none is set.
         let both = requests.or(limits).into_iter().flatten();
         for (name, quantity) in both {
             let size = name.strip_prefix("hugepages-").and_then(|size| Amount::parse(size).ok());
@@ -224,7 +223,7 @@ fn host_path(name: &str, source: &HostPathVolumeSource, read_only: bool) -> Volu
     VolumePlan::HostPath { name: name.to_owned(), path, kind, read_only }
 }
 
-/// What is mounted, as `mount` takes it: `[fd00::7]:/export`.
+/// The source of an NFS mount, as `mount` expects it: `[fd00::7]:/export`.
 fn export(server: &str, path: &str) -> Result<String, String> {
     check_server(server)?;
     check_export(path)?;
@@ -277,10 +276,10 @@ pub fn bound_volume<'a>(
     }
 }
 
-/// What a volume with a claim is made from.
+/// What a volume with a PersistentVolumeClaim is set up from.
 ///
 /// # Errors
-/// The PersistentVolume is another's, contradicts the pod, or is of a type that this kubelet does not offer.
+/// The PersistentVolume belongs to another claim, does not match the pod, or has a type that this kubelet does not support.
 pub fn claimed_plan(
     pod: &Pod,
     (volume, wanted): (&Volume, &ClaimUse),
@@ -301,7 +300,7 @@ pub fn claimed_plan(
         let fs_type = fs_type.filter(|fs_type| !fs_type.is_empty()).unwrap_or_else(|| DEFAULT_FS.to_owned());
         check_fs_type(&fs_type)?;
         let shown = if is_device { Shown::Device } else { Shown::Files { fs_type, options } };
-        // `fsck` takes only what begins with a slash for a device.
+        // `fsck` treats only arguments that begin with a slash as devices.
         let path = if path.starts_with('/') { path } else { format!("/{path}") };
         VolumePlan::Local { volume: name, path, shown, read_only: wanted.read_only }
     } else if let Some(nfs) = spec.nfs.filter(|_| !is_device) {
@@ -324,7 +323,7 @@ pub fn claimed_plan(
     Ok(Claimed { plan, gid: gid_of(bound) })
 }
 
-/// The PersistentVolume must say that it is this very claim's.
+/// The claimRef of the PersistentVolume must point to this claim.
 fn check_bound(claim: &PersistentVolumeClaim, bound: &PersistentVolume) -> Result<(), String> {
     let name = bound.metadata.name.as_deref().unwrap_or_default();
     let claim_uid = claim.metadata.uid.as_deref().unwrap_or_default();
@@ -340,7 +339,7 @@ fn check_bound(claim: &PersistentVolumeClaim, bound: &PersistentVolume) -> Resul
     }
 }
 
-/// The annotation comes from before there was a field, and counts more.
+/// The annotation is older than the field, and takes precedence.
 fn options_of(bound: &PersistentVolume) -> Vec<String> {
     let annotation = bound.metadata.annotations.as_ref().and_then(|all| all.get(MOUNT_OPTIONS));
     match annotation {
@@ -349,13 +348,13 @@ fn options_of(bound: &PersistentVolume) -> Vec<String> {
     }
 }
 
-/// A group that is no number is none.
+/// A group that is not a number is ignored.
 fn gid_of(bound: &PersistentVolume) -> Option<u32> {
     let annotation = bound.metadata.annotations.as_ref()?.get(VOLUME_GID)?;
     annotation.parse().ok()
 }
 
-/// The groups of these volumes that the pod does not have anyway.
+/// The groups of these volumes that are not among the pod's supplemental groups.
 #[must_use]
 pub fn extra_groups<'a>(pod: &Pod, volumes: impl Iterator<Item = &'a ReadyVolume>) -> Vec<i64> {
     let context = spec_of(pod).security_context.as_ref();
@@ -364,7 +363,7 @@ pub fn extra_groups<'a>(pod: &Pod, volumes: impl Iterator<Item = &'a ReadyVolume
     groups.into_iter().filter(|gid| !known.contains(gid)).collect()
 }
 
-/// A device is for `volumeDevices`, everything else for `volumeMounts`.
+/// A block device is for `volumeDevices`, other volumes are for `volumeMounts`.
 fn check_use(pod: &Pod, volume: &str, is_device: bool) -> Result<(), String> {
     let is_mounted = all_containers(pod).any(|c| c.volume_mounts().iter().any(|mount| mount.name == volume));
     let is_mapped =
@@ -381,8 +380,8 @@ fn check_use(pod: &Pod, volume: &str, is_device: bool) -> Result<(), String> {
 }
 
 impl VolumePlan {
-    /// Whether the volume belongs to the pod so far that the runtime may give its files the pod's SELinux label. What
-    /// others use too, on the node or on a server, keeps the labels it has.
+    /// Whether the runtime may give the volume's files the pod's SELinux label. Files that are shared, on the node or on a
+    /// server, keep their labels.
     #[must_use]
     pub const fn is_relabelled(&self) -> bool {
         match self {
@@ -393,7 +392,7 @@ impl VolumePlan {
     }
 }
 
-/// The type's name where it is part of a path: `kubernetes.io~nfs`.
+/// The plugin name in paths: `kubernetes.io~nfs`.
 #[must_use]
 pub fn plugin_dir(volume: &Volume, plan: &VolumePlan) -> &'static str {
     match plan {
@@ -408,20 +407,20 @@ pub fn plugin_dir(volume: &Volume, plan: &VolumePlan) -> &'static str {
     }
 }
 
-/// How many volumes of each type these pods have, with whether they are there already. The type of one with a claim is in an
-/// object that nobody keeps: those that were measured on disk count.
+/// How many volumes of each type these pods have, desired and actual; the flag of a pod is whether its volumes are mounted.
+/// The type of a volume with a claim is in an object that the kubelet does not cache, so those measured on disk count.
 #[must_use]
 pub fn count_volumes<'a>(
     pods: impl Iterator<Item = (&'a Pod, bool)>,
     measured: impl Iterator<Item = &'a VolumeSample>,
 ) -> BTreeMap<&'static str, VolumeCount> {
     let mut counts: BTreeMap<&'static str, VolumeCount> = BTreeMap::new();
-    for (pod, is_there) in pods {
+    for (pod, is_mounted) in pods {
         for volume in spec_of(pod).volumes.iter().flatten() {
             let Ok(Meaning::Plan(plan)) = meaning(pod, volume) else { continue };
             let count = counts.entry(plugin_name(plugin_dir(volume, &plan))).or_default();
             count.desired += 1;
-            count.actual += u64::from(is_there);
+            count.actual += u64::from(is_mounted);
         }
     }
     for volume in measured.filter(|volume| volume.claim.is_some()) {
@@ -439,13 +438,13 @@ pub struct VolumeCount {
     pub actual: u64,
 }
 
-/// A directory of that name holds volumes of a type that we have.
+/// A directory of that name contains volumes of a supported type.
 #[must_use]
 pub fn is_known_plugin(plugin_dir: &str) -> bool {
     plugin_name(plugin_dir) != UNKNOWN
 }
 
-/// The type's name as metrics have it: `kubernetes.io/nfs`.
+/// The plugin name in metrics: `kubernetes.io/nfs`.
 #[must_use]
 pub fn plugin_name(plugin_dir: &str) -> &'static str {
     match plugin_dir {

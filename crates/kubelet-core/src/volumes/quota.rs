@@ -1,7 +1,7 @@
-//! Volumes whose size the filesystem counts: which are counted, and under which project.
+//! Volumes whose usage the filesystem tracks by project quota: which volumes, and under which project ID.
 //!
-//! A project is a number that a directory passes on to all that is made in it; a filesystem with project quotas keeps count
-//! of what each project has. Never: asking the filesystem. What no filesystem counts is walked through.
+//! A directory passes its project ID on to everything created in it, and a filesystem with project quotas tracks the usage
+//! of each project. The filesystem is not accessed here. The usage of other volumes is measured by a directory walk.
 
 use std::collections::BTreeSet;
 
@@ -12,11 +12,11 @@ use model::stats::TreeUsage;
 
 use super::plan::{Meaning, Medium, VolumePlan, meaning};
 
-/// Smaller numbers are left to whoever administers the machine.
+/// Smaller project IDs are left to the administrator.
 pub const FIRST_PROJECT: u32 = 1_048_577;
 
-/// The filesystem is to count the volume, where it can: an `emptyDir` on disk, of a pod with users of its own. Others may have
-/// the right to give their files to another project.
+/// Whether to track the volume by project quota, if the filesystem can: an `emptyDir` on disk of a pod with a user
+/// namespace. A pod without one may be allowed to move its files to another project.
 #[must_use]
 pub fn is_counted(pod: &Pod, volume: &Volume, features: Features) -> bool {
     features.quota_monitoring
@@ -24,13 +24,13 @@ pub fn is_counted(pod: &Pod, volume: &Volume, features: Features) -> bool {
         && matches!(meaning(pod, volume), Ok(Meaning::Plan(VolumePlan::EmptyDir(Medium::Disk))))
 }
 
-/// The directory's project is one that a kubelet gave it.
+/// The directory's project ID was assigned by a kubelet.
 #[must_use]
 pub const fn is_ours(project: u32) -> bool {
     project >= FIRST_PROJECT
 }
 
-/// The first project that nobody has, for a volume that is made.
+/// The first unused project ID, for a new volume.
 #[must_use]
 pub fn free_project(taken: &BTreeSet<u32>) -> Option<u32> {
     let mut free = FIRST_PROJECT;
@@ -43,7 +43,7 @@ pub fn free_project(taken: &BTreeSet<u32>) -> Option<u32> {
     Some(free)
 }
 
-/// What the filesystem says of a volume, unless it counted nothing: there is at least the directory.
+/// The usage that the filesystem reports, unless it is zero inodes: the directory itself needs one.
 #[must_use]
 pub const fn believable(counted: TreeUsage) -> Option<TreeUsage> {
     if counted.inodes == 0 { None } else { Some(counted) }
@@ -65,13 +65,13 @@ mod tests {
     }
 
     #[test]
-    fn only_directories_on_disk_of_pods_with_users_of_their_own_are_counted() {
+    fn project_quota_tracks_only_disk_empty_dirs_of_pods_with_a_user_namespace() {
         let disk = || json!({"emptyDir": {}});
         assert!(counted(true, json!(false), disk()));
         assert!(counted(true, json!(false), json!({"emptyDir": {"sizeLimit": "1Gi"}})));
         let others = [
             (false, json!(false), disk(), "the gate is off"),
-            (true, json!(true), disk(), "users of the node"),
+            (true, json!(true), disk(), "user namespace of the node"),
             (true, json!(null), disk(), "which is the default"),
             (true, json!(false), json!({"emptyDir": {"medium": "Memory"}}), "in memory"),
             (true, json!(false), json!({"hostPath": {"path": "/x"}}), "not the pod's own"),
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_volume_gets_the_first_number_that_nobody_has() {
+    fn new_volume_gets_the_first_free_project_id() {
         let first = |taken: &[u32]| free_project(&taken.iter().copied().collect());
         let n = FIRST_PROJECT;
         assert_eq!(first(&[]), Some(n));
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_count_without_even_the_directory_is_none() {
+    fn quota_usage_without_inodes_is_ignored() {
         assert_eq!(believable(TreeUsage { bytes: 4096, inodes: 0 }), None);
         let used = TreeUsage { bytes: 0, inodes: 1 };
         assert_eq!(believable(used), Some(used));

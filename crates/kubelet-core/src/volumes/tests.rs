@@ -63,7 +63,7 @@ fn check(volume: Value, expected: Expect) {
 }
 
 #[test]
-fn a_config_map_gives_a_file_for_each_key_or_for_each_item() {
+fn config_map_volume_has_a_file_for_each_key_or_item() {
     check(
         json!({ "configMap": { "name": "settings" } }),
         expect![[r#"
@@ -83,7 +83,7 @@ fn a_config_map_gives_a_file_for_each_key_or_for_each_item() {
 }
 
 #[test]
-fn what_is_missing_is_an_error_unless_it_is_optional() {
+fn missing_object_is_an_error_unless_optional() {
     check(
         json!({ "configMap": { "name": "nope" } }),
         expect![[r#"
@@ -115,7 +115,7 @@ fn what_is_missing_is_an_error_unless_it_is_optional() {
 }
 
 #[test]
-fn a_secret_is_decoded() {
+fn secret_volume_is_base64_decoded() {
     check(
         json!({ "secret": { "secretName": "keys", "defaultMode": 256 } }),
         expect![[r#"
@@ -125,7 +125,7 @@ fn a_secret_is_decoded() {
 }
 
 #[test]
-fn the_downward_api_shows_fields_and_resources() {
+fn downward_api_volume_has_fields_and_resources() {
     check(
         json!({ "downwardAPI": { "items": [
             { "path": "labels", "fieldRef": { "fieldPath": "metadata.labels" } },
@@ -149,7 +149,7 @@ fn the_downward_api_shows_fields_and_resources() {
 }
 
 #[test]
-fn a_projected_volume_joins_its_sources_and_the_later_one_wins() {
+fn projected_volume_merges_its_sources_and_the_later_one_wins() {
     check(
         json!({ "projected": { "defaultMode": 420, "sources": [
             { "configMap": { "name": "settings", "items": [{ "key": "a.conf", "path": "x" }] } },
@@ -193,14 +193,14 @@ fn token_file(of_pod: Value, of_containers: &[Value]) -> String {
 }
 
 #[test]
-fn a_token_is_private_where_one_user_or_group_is_meant() {
-    let nobody = json!({});
+fn token_file_is_private_for_a_single_user_or_fs_group() {
+    let no_user = json!({});
     let user = json!({ "runAsUser": 1000 });
     let other = json!({ "runAsUser": 2000 });
     expect![[r#"
         token 0644 "eyJ"
     "#]]
-    .assert_eq(&token_file(json!({}), std::slice::from_ref(&nobody)));
+    .assert_eq(&token_file(json!({}), std::slice::from_ref(&no_user)));
     expect![[r#"
         token 0600 user 1000 "eyJ"
     "#]]
@@ -208,7 +208,7 @@ fn a_token_is_private_where_one_user_or_group_is_meant() {
     expect![[r#"
         token 0600 user 1000 "eyJ"
     "#]]
-    .assert_eq(&token_file(user.clone(), std::slice::from_ref(&nobody)));
+    .assert_eq(&token_file(user.clone(), std::slice::from_ref(&no_user)));
     expect![[r#"
         token 0644 "eyJ"
     "#]]
@@ -216,11 +216,11 @@ fn a_token_is_private_where_one_user_or_group_is_meant() {
     expect![[r#"
         token 0600 "eyJ"
     "#]]
-    .assert_eq(&token_file(json!({ "fsGroup": 5 }), &[nobody]));
+    .assert_eq(&token_file(json!({ "fsGroup": 5 }), &[no_user]));
 }
 
 #[test]
-fn no_file_leaves_the_volume() {
+fn volume_paths_outside_the_volume_are_rejected() {
     for (path, why) in [
         ("", "it is empty"),
         ("/etc/passwd", "it must be relative"),
@@ -237,7 +237,7 @@ fn no_file_leaves_the_volume() {
 }
 
 #[test]
-fn everything_a_pods_volumes_are_made_from_is_asked_for() {
+fn required_objects_lists_every_object_of_the_volumes() {
     let pod = pod(json!({ "containers": [], "volumes": [
         { "name": "a", "configMap": { "name": "m1", "optional": true } },
         { "name": "b", "secret": { "secretName": "s1" } },
@@ -257,7 +257,7 @@ fn everything_a_pods_volumes_are_made_from_is_asked_for() {
 }
 
 proptest! {
-    /// Whatever a path says, either it is refused or its parts are plain names.
+    /// Any path is either rejected or consists of plain names.
     #[test]
     fn an_accepted_path_has_plain_names_only(path in "[a./\0]{0,12}") {
         let volume = json!({ "name": "v", "configMap": { "name": "settings", "items": [{ "key": "a.conf", "path": path }] } });
@@ -270,7 +270,7 @@ proptest! {
 }
 
 #[test]
-fn what_was_read_is_good_for_as_long_as_the_node_says() {
+fn cached_objects_expire_after_the_ttl_of_the_node() {
     let ttl = |annotations: Value| {
         let node: model::k8s::Node =
             serde_json::from_value(json!({ "metadata": { "name": "n", "annotations": annotations } }))
@@ -280,12 +280,12 @@ fn what_was_read_is_good_for_as_long_as_the_node_says() {
     let annotation = |text: &str| ttl(json!({ "node.alpha.kubernetes.io/ttl": text }));
     assert_eq!((object_ttl(None).as_secs(), ttl(json!({}))), (60, 60));
     assert_eq!((annotation("300"), annotation("0"), annotation("-5")), (300, 0, 0));
-    assert_eq!((annotation("soon"), annotation("5s")), (60, 60), "what is no number is not taken");
+    assert_eq!((annotation("soon"), annotation("5s")), (60, 60), "a text that is not a number is ignored");
 }
 
 /// A reference costs a pod 20 bytes, and what it names may be 1 MiB.
 #[test]
-fn the_files_of_a_volume_are_bounded_however_often_a_pod_names_the_same_key() {
+fn volume_files_are_limited_even_if_a_pod_repeats_a_key() {
     let large = json!({"metadata": {"name": "large"}, "data": {"k": "x".repeat(1 << 20)}});
     let many: serde_json::Map<String, Value> = (0..40_000).map(|n| (n.to_string(), json!(""))).collect();
     let mut objects = objects();
@@ -293,7 +293,7 @@ fn the_files_of_a_volume_are_bounded_however_often_a_pod_names_the_same_key() {
         let map: ConfigMap = serde_json::from_value(map).expect("a config map");
         objects.config_maps.insert(map.metadata.name.clone().expect("a name"), Arc::new(map));
     }
-    let told = |volume: Value| {
+    let described = |volume: Value| {
         let mut volume = volume;
         volume["name"] = json!("v");
         let text = files_of(&pod(json!({"volumes": [volume], "containers": [{"name": "c"}]})), &objects);
@@ -301,19 +301,19 @@ fn the_files_of_a_volume_are_bounded_however_often_a_pod_names_the_same_key() {
     };
     let items =
         |count: usize| -> Value { (0..count).map(|n| json!({"key": "k", "path": n.to_string()})).collect() };
-    assert_eq!(told(json!({"configMap": {"name": "large", "items": items(20)}})), "20 files");
+    assert_eq!(described(json!({"configMap": {"name": "large", "items": items(20)}})), "20 files");
     let too_large = "error: the files of the volume are larger than 33554432 bytes together\n";
-    assert_eq!(told(json!({"configMap": {"name": "large", "items": items(1000)}})), too_large);
+    assert_eq!(described(json!({"configMap": {"name": "large", "items": items(1000)}})), too_large);
     let source =
         |n: usize| json!({"configMap": {"name": "large", "items": [{"key": "k", "path": n.to_string()}]}});
     let sources = |count: usize| -> Value { (0..count).map(source).collect() };
-    assert_eq!(told(json!({"projected": {"sources": sources(20)}})), "20 files");
-    assert_eq!(told(json!({"projected": {"sources": sources(1000)}})), too_large);
+    assert_eq!(described(json!({"projected": {"sources": sources(20)}})), "20 files");
+    assert_eq!(described(json!({"projected": {"sources": sources(1000)}})), too_large);
     let below = |directory: &str| -> Value {
         let items = (0..40_000).map(|n| json!({"key": n.to_string(), "path": format!("{directory}/{n}")}));
         json!({"configMap": {"name": "many", "items": items.collect::<Value>()}})
     };
-    assert_eq!(told(json!({"projected": {"sources": [below("a")]}})), "40000 files");
+    assert_eq!(described(json!({"projected": {"sources": [below("a")]}})), "40000 files");
     let too_many = "error: the volume has more than 65536 files\n";
-    assert_eq!(told(json!({"projected": {"sources": [below("a"), below("b")]}})), too_many);
+    assert_eq!(described(json!({"projected": {"sources": [below("a"), below("b")]}})), too_many);
 }

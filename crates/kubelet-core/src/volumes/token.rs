@@ -1,5 +1,5 @@
-//! Service account tokens in volumes (docs/behaviour/volumes.md): what is asked of the API, and how long an answer is used.
-//! Never asks, never reads a clock.
+//! Service account tokens in volumes (docs/behaviour/volumes.md): the TokenRequest, and how long an issued token is used.
+//! No request is sent here, and no clock is read.
 
 use std::time::Duration;
 
@@ -9,21 +9,21 @@ use model::time::{wait_of, wall_after, wall_before};
 
 use super::objects::TokenRequirement;
 
-/// The API does not make tokens that live shorter.
+/// The shortest lifetime that the API accepts.
 const SHORTEST_SECONDS: i64 = 600;
-/// However long a token lives, it is renewed when it is this old.
+/// A token is renewed at this age, however long its lifetime is.
 const OLDEST: Duration = Duration::from_secs(24 * 3600);
-/// A token is renewed when this part of its life is left.
+/// A token is renewed when this part of its lifetime is left.
 const LEFT_PERCENT: u64 = 20;
 /// Renewal comes up to this much earlier, so that the tokens of many pods are not renewed at once.
 pub const TOKEN_JITTER: Duration = Duration::from_secs(10);
 
-/// A token as the API gave it.
+/// A token issued by the API.
 #[derive(Clone, PartialEq, Eq)]
 pub struct IssuedToken {
     pub token: String,
     pub expires_at: Timestamp,
-    /// From its issue until it expires; the API may make it longer than asked for.
+    /// From its issue until it expires; the API may make it longer than requested.
     pub life: Duration,
 }
 
@@ -38,12 +38,12 @@ impl std::fmt::Debug for IssuedToken {
 }
 
 impl IssuedToken {
-    /// Reads the answer to a request; `None` where it holds no token.
+    /// Reads the response to a TokenRequest; `None` if it contains no token.
     #[must_use]
-    pub fn of(answer: &TokenRequest) -> Option<Self> {
-        let status = answer.status.as_ref()?;
+    pub fn of(response: &TokenRequest) -> Option<Self> {
+        let status = response.status.as_ref()?;
         let token = status.token.clone().filter(|token| !token.is_empty())?;
-        let life = answer.spec.as_ref().and_then(|spec| spec.expiration_seconds);
+        let life = response.spec.as_ref().and_then(|spec| spec.expiration_seconds);
         Some(Self {
             token,
             expires_at: status.expiration_timestamp.as_ref()?.0,
@@ -52,17 +52,17 @@ impl IssuedToken {
     }
 }
 
-/// What a token that was issued before is still good for.
+/// Whether an issued token can still be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TokenAge {
     Fresh,
-    /// A new one is asked for; until it comes, this one is used.
+    /// A new one is requested; until it arrives, this one is used.
     Renewable,
-    /// No server takes it any more.
+    /// No server accepts it any more.
     Expired,
 }
 
-/// Judges a token by its age; `jitter` is up to [`TOKEN_JITTER`].
+/// Evaluates the age of a token; `jitter` is up to [`TOKEN_JITTER`].
 #[must_use]
 pub fn compute_token_age(token: &IssuedToken, jitter: Duration, now: Timestamp) -> TokenAge {
     let issued_at = wall_before(token.expires_at, token.life);
@@ -77,7 +77,7 @@ pub fn compute_token_age(token: &IssuedToken, jitter: Duration, now: Timestamp) 
     }
 }
 
-/// Asks for a token that is good only as long as this very pod exists.
+/// Requests a token that is valid only as long as this pod exists.
 #[must_use]
 pub fn compute_token_request(pod: &Pod, requirement: &TokenRequirement) -> TokenRequest {
     let audience = Some(requirement.audience.clone()).filter(|audience| !audience.is_empty());
@@ -94,14 +94,14 @@ pub fn compute_token_request(pod: &Pod, requirement: &TokenRequirement) -> Token
     TokenRequest { spec: Some(spec), ..TokenRequest::default() }
 }
 
-/// How often a request is repeated that the API server refused because it does not know yet that the pod is bound here.
+/// How often a request is repeated that the API server rejected because it does not know yet that the pod is bound here.
 const MAX_BINDING_RETRIES: u32 = 6;
 const BINDING_RETRY: Duration = Duration::from_millis(50);
-/// What the API server says while its caches are behind the binding (`NodeRestriction` and the node authorizer).
+/// Errors that the API server returns while its caches are behind the binding (`NodeRestriction` and the node authorizer).
 const BINDING_NOT_SEEN: [&str; 2] =
     ["requested token bound to a pod scheduled on a different node", "no relationship found between node"];
 
-/// How long to wait before a refused request is made again; `None` where that does not help. `retries` were made already.
+/// How long to wait before a rejected request is repeated; `None` if that does not help. `retries` were made already.
 /// All of them together take three seconds.
 #[must_use]
 pub fn compute_token_retry(refusal: &str, retries: u32) -> Option<Duration> {
@@ -136,7 +136,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_renewed_at_four_fifths_of_its_life_or_after_a_day() {
+    fn token_is_renewed_at_four_fifths_of_its_lifetime_or_after_a_day() {
         use TokenAge::{Expired, Fresh, Renewable};
         const HOUR: u64 = 3600;
         let table = [
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_bound_to_the_pod_and_asks_for_at_least_ten_minutes() {
+    fn token_request_is_bound_to_the_pod_and_lasts_at_least_ten_minutes() {
         expect![[r#"
             {
               "audiences": [
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_without_a_token_is_none_and_a_token_is_not_shown() {
+    fn response_without_a_token_is_none_and_debug_output_hides_the_token() {
         let answer: TokenRequest = serde_json::from_value(json!({
             "spec": {"audiences": [], "expirationSeconds": 3607},
             "status": {"token": "secret", "expirationTimestamp": "2026-01-01T01:00:07Z"},

@@ -13,52 +13,52 @@ fn ready() -> Attempt {
 }
 
 fn want(names: &[&str]) -> VolumeEvent {
-    VolumeEvent::Wanted { volumes: names.iter().map(|name| Box::from(*name)).collect(), is_patient: true }
+    VolumeEvent::Wanted { volumes: names.iter().map(|name| Box::from(*name)).collect(), retries: true }
 }
 
 fn refresh(names: &[&str]) -> VolumeEvent {
-    VolumeEvent::Wanted { volumes: names.iter().map(|name| Box::from(*name)).collect(), is_patient: false }
+    VolumeEvent::Wanted { volumes: names.iter().map(|name| Box::from(*name)).collect(), retries: false }
 }
 
 fn made(name: &str, attempt: Attempt) -> VolumeEvent {
     VolumeEvent::Made { volume: name.into(), attempt }
 }
 
-/// What follows from each event, as a line each.
-fn story(events: Vec<(u64, VolumeEvent)>) -> String {
-    let (mut pod, mut told) = (PodVolumes::default(), String::new());
+/// The reaction to each event, one line each.
+fn reactions(events: Vec<(u64, VolumeEvent)>) -> String {
+    let (mut pod, mut lines) = (PodVolumes::default(), String::new());
     for (millis, event) in events {
         let reaction = pod.on_event(event, at(millis));
-        write!(told, "{millis}:").unwrap();
+        write!(lines, "{millis}:").unwrap();
         for act in &reaction.acts {
             match act {
-                VolumeAct::Make { volume, is_uncertain: false } => write!(told, " make {volume}").unwrap(),
+                VolumeAct::Make { volume, is_uncertain: false } => write!(lines, " make {volume}").unwrap(),
                 VolumeAct::Make { volume, is_uncertain: true } => {
-                    write!(told, " clear and make {volume}").unwrap()
+                    write!(lines, " clear and make {volume}").unwrap()
                 }
-                VolumeAct::TakeDown => told.push_str(" take down"),
+                VolumeAct::TakeDown => lines.push_str(" take down"),
             }
         }
         if let Some(verdict) = &reaction.verdict {
-            write!(told, " {verdict:?}").unwrap();
+            write!(lines, " {verdict:?}").unwrap();
         }
         if let Some(wake) = reaction.wake_at {
-            write!(told, " until {}", wake.saturating_since(at(0)).as_millis()).unwrap();
+            write!(lines, " until {}", wake.saturating_since(at(0)).as_millis()).unwrap();
         }
-        told.push('\n');
+        lines.push('\n');
     }
-    told
+    lines
 }
 
 #[test]
-fn all_volumes_are_made_side_by_side_and_the_pod_is_told_once() {
-    let told = story(vec![(0, want(&["a", "b"])), (10, made("b", ready())), (20, made("a", ready()))]);
-    assert_eq!(told, "0: make a make b until 123000\n10: until 123000\n20: Ready\n");
+fn volumes_are_set_up_in_parallel_and_reported_ready_once() {
+    let lines = reactions(vec![(0, want(&["a", "b"])), (10, made("b", ready())), (20, made("a", ready()))]);
+    assert_eq!(lines, "0: make a make b until 123000\n10: until 123000\n20: Ready\n");
 }
 
 #[test]
-fn a_failure_waits_longer_each_time_and_holds_nobody_else_up() {
-    let told = story(vec![
+fn failed_volume_backs_off_without_delaying_the_others() {
+    let lines = reactions(vec![
         (0, want(&["a", "b"])),
         (10, made("a", Attempt::Failed)),
         (11, made("b", ready())),
@@ -68,22 +68,22 @@ fn a_failure_waits_longer_each_time_and_holds_nobody_else_up() {
         (1530, made("a", ready())),
     ]);
     assert_eq!(
-        told,
+        lines,
         "0: make a make b until 123000\n10: until 510\n11: until 510\n510: make a until 123000\n\
          520: until 1520\n1520: make a until 123000\n1530: Ready\n"
     );
 }
 
 #[test]
-fn waits_double_from_half_a_second_to_two_minutes_and_two_seconds() {
+fn volume_back_off_doubles_from_half_a_second_to_two_minutes_and_two_seconds() {
     let waits: Vec<u128> = (1..=11).map(|failures| wait_after(failures).as_millis()).collect();
     assert_eq!(waits, [500, 1000, 2000, 4000, 8000, 16000, 32000, 64000, 122_000, 122_000, 122_000]);
     assert_eq!(wait_after(u32::MAX), LONGEST_WAIT);
 }
 
 #[test]
-fn after_two_minutes_and_three_seconds_the_pod_is_told_what_is_missing_and_the_back_off_stays() {
-    let told = story(vec![
+fn volume_wait_times_out_with_the_unmounted_volumes_and_keeps_the_back_off() {
+    let lines = reactions(vec![
         (0, want(&["a", "b", "c"])),
         (1, made("b", ready())),
         (122_999, made("c", Attempt::Failed)),
@@ -95,7 +95,7 @@ fn after_two_minutes_and_three_seconds_the_pod_is_told_what_is_missing_and_the_b
         (124_004, made("a", ready())),
     ]);
     assert_eq!(
-        told,
+        lines,
         "0: make a make b make c until 123000\n1: until 123000\n122999: until 123000\n\
          123000: TimedOut(\"Unable to attach or mount volumes: unmounted volumes=[a c], unattached volumes=[], \
          failed to process volumes=[]: timed out waiting for the condition\")\n\
@@ -105,8 +105,8 @@ fn after_two_minutes_and_three_seconds_the_pod_is_told_what_is_missing_and_the_b
 }
 
 #[test]
-fn what_was_given_up_is_cleared_before_it_is_tried_again() {
-    let told = story(vec![
+fn leftovers_of_a_timed_out_setup_are_cleared_before_the_retry() {
+    let lines = reactions(vec![
         (0, want(&["nfs"])),
         (1, made("nfs", Attempt::Unknown)),
         (2, VolumeEvent::Changed),
@@ -115,23 +115,23 @@ fn what_was_given_up_is_cleared_before_it_is_tried_again() {
         (1600, VolumeEvent::Wake),
     ]);
     assert_eq!(
-        told,
+        lines,
         "0: make nfs until 123000\n1: until 501\n2: until 501\n501: clear and make nfs until 123000\n\
          600: until 1600\n1600: make nfs until 123000\n"
     );
 }
 
 #[test]
-fn what_cannot_be_made_out_is_told_at_once() {
+fn unresolvable_volume_is_reported_at_once() {
     let why = "error processing PVC default/data: PVC is not bound";
-    let told = story(vec![
+    let lines = reactions(vec![
         (0, want(&["a", "data"])),
         (5, made("data", Attempt::Refused(why.to_owned()))),
         (6, made("a", ready())),
         (1000, want(&["a", "data"])),
     ]);
     assert_eq!(
-        told,
+        lines,
         "0: make a make data until 123000\n\
          5: Missing(\"Unable to attach or mount volumes: unmounted volumes=[a data], unattached volumes=[], \
          failed to process volumes=[data]: error processing PVC default/data: PVC is not bound\")\n6:\n\
@@ -140,8 +140,8 @@ fn what_cannot_be_made_out_is_told_at_once() {
 }
 
 #[test]
-fn a_change_ends_the_wait_and_one_in_the_middle_of_an_act_repeats_it() {
-    let told = story(vec![
+fn object_change_ends_the_back_off_and_repeats_a_setup_under_way() {
+    let lines = reactions(vec![
         (0, want(&["cfg"])),
         (10, made("cfg", Attempt::Failed)),
         (20, VolumeEvent::Changed),
@@ -150,15 +150,15 @@ fn a_change_ends_the_wait_and_one_in_the_middle_of_an_act_repeats_it() {
         (50, made("cfg", ready())),
     ]);
     assert_eq!(
-        told,
+        lines,
         "0: make cfg until 123000\n10: until 510\n20: make cfg until 123000\n30: until 123000\n\
          40: make cfg until 123000\n50: Ready\n"
     );
 }
 
 #[test]
-fn a_refresh_tries_each_volume_once() {
-    let told = story(vec![
+fn refresh_tries_each_volume_once() {
+    let lines = reactions(vec![
         (0, refresh(&["a", "b"])),
         (1, made("a", Attempt::Failed)),
         (2, made("b", ready())),
@@ -168,14 +168,14 @@ fn a_refresh_tries_each_volume_once() {
         (501, refresh(&["a"])),
     ]);
     assert_eq!(
-        told,
+        lines,
         "0: make a make b\n1: until 501\n2: Tried\n3: make b\n4: Ready\n5: Tried\n501: make a\n"
     );
 }
 
 #[test]
-fn volumes_are_taken_down_only_when_none_is_made_any_more() {
-    let told = story(vec![
+fn volumes_are_torn_down_only_when_no_setup_is_under_way() {
+    let lines = reactions(vec![
         (0, want(&["a", "b"])),
         (1, made("a", ready())),
         (2, VolumeEvent::Unwatched),
@@ -187,24 +187,24 @@ fn volumes_are_taken_down_only_when_none_is_made_any_more() {
         (506, VolumeEvent::TakenDown { is_gone: true }),
     ]);
     assert_eq!(
-        told,
+        lines,
         "0: make a make b until 123000\n1: until 123000\n2:\n3:\n4: take down\n5: Stuck\n6: until 505\n\
          505: take down\n506: Gone\n"
     );
 }
 
 #[test]
-fn a_pod_that_comes_back_is_mounted_after_it_was_unmounted() {
-    let told = story(vec![
+fn returning_pod_is_mounted_after_its_unmount() {
+    let lines = reactions(vec![
         (0, VolumeEvent::Unwanted),
         (1, want(&["a"])),
         (2, VolumeEvent::TakenDown { is_gone: true }),
         (3, made("a", ready())),
     ]);
-    assert_eq!(told, "0: take down\n1: until 123001\n2: make a until 123001\n3: Ready\n");
+    assert_eq!(lines, "0: take down\n1: until 123001\n2: make a until 123001\n3: Ready\n");
 }
 
-/// A small generator of its own: the stories are the same in every run.
+/// A small generator: the scenarios are the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -214,11 +214,11 @@ impl Dice {
     }
 }
 
-/// One random story: acts end whenever and however they like, workers come and go. Returns how many acts it had.
-fn random_story(seed: u64) -> usize {
+/// One random scenario: actions end at any time with any result, workers come and go. Returns the number of actions.
+fn random_scenario(seed: u64) -> usize {
     let (mut dice, mut pod, mut now) = (Dice(seed), PodVolumes::default(), 0);
     let names: [Box<str>; 3] = ["a".into(), "b".into(), "c".into()];
-    let mut given_up: Vec<Box<str>> = Vec::new();
+    let mut timed_out: Vec<Box<str>> = Vec::new();
     let (mut under_way, mut taking_down, mut count): (Vec<Box<str>>, bool, usize) = (Vec::new(), false, 0);
     for _ in 0..200 {
         now += dice.roll(3000);
@@ -232,7 +232,7 @@ fn random_story(seed: u64) -> usize {
                 taking_down = false;
                 let is_gone = dice.roll(2) == 0;
                 if is_gone {
-                    given_up.clear();
+                    timed_out.clear();
                 }
                 VolumeEvent::TakenDown { is_gone }
             }
@@ -242,7 +242,7 @@ fn random_story(seed: u64) -> usize {
                 let attempt = match dice.roll(4) {
                     0 => Attempt::Failed,
                     1 => {
-                        given_up.push(volume.clone());
+                        timed_out.push(volume.clone());
                         Attempt::Unknown
                     }
                     2 => Attempt::Refused("no".to_owned()),
@@ -259,13 +259,13 @@ fn random_story(seed: u64) -> usize {
                 VolumeAct::Make { volume: name, is_uncertain } => {
                     assert_eq!(
                         is_uncertain,
-                        given_up.contains(&name),
-                        "seed {seed}: what was given up is cleared first"
+                        timed_out.contains(&name),
+                        "seed {seed}: leftovers of a timed-out attempt are cleared first"
                     );
-                    given_up.retain(|given_up| *given_up != name);
+                    timed_out.retain(|timed_out| *timed_out != name);
                     assert!(names.contains(&name));
                     assert!(!taking_down, "seed {seed}: made while taken down");
-                    assert!(!under_way.contains(&name), "seed {seed}: two acts on one volume");
+                    assert!(!under_way.contains(&name), "seed {seed}: two actions on one volume");
                     under_way.push(name);
                 }
                 VolumeAct::TakeDown => {
@@ -277,7 +277,7 @@ fn random_story(seed: u64) -> usize {
         }
         assert_eq!(pod.is_busy(), taking_down || !under_way.is_empty(), "seed {seed}");
     }
-    // Whatever happened: once acts succeed, who waits is served.
+    // Whatever happened before: once actions succeed, the pod worker gets its volumes.
     let mut acts = Vec::new();
     if taking_down {
         acts.extend(pod.on_event(VolumeEvent::TakenDown { is_gone: true }, at(now)).acts);
@@ -288,9 +288,9 @@ fn random_story(seed: u64) -> usize {
     while reaction.verdict.is_none() {
         reaction = match acts.pop() {
             Some(VolumeAct::Make { volume: name, .. }) => pod.on_event(made(&name, ready()), at(now)),
-            Some(VolumeAct::TakeDown) => panic!("seed {seed}: nobody wants it down"),
+            Some(VolumeAct::TakeDown) => panic!("seed {seed}: torn down without a request"),
             None => {
-                let wake = reaction.wake_at.expect("a moment to go on at");
+                let wake = reaction.wake_at.expect("a time to wake at");
                 now = u64::try_from(wake.saturating_since(at(0)).as_millis()).unwrap();
                 pod.on_event(VolumeEvent::Wake, at(now))
             }
@@ -303,6 +303,6 @@ fn random_story(seed: u64) -> usize {
 
 #[test]
 fn invariants_hold_in_random_scenarios() {
-    let acts: usize = (0..500).map(random_story).sum();
-    assert!(acts > 10_000, "{acts} acts are too few to mean anything");
+    let acts: usize = (0..500).map(random_scenario).sum();
+    assert!(acts > 10_000, "only {acts} actions");
 }

@@ -19,7 +19,7 @@ fn the_volume(pod: &Pod) -> &Volume {
     &spec_of(pod).volumes.as_deref().expect("volumes")[0]
 }
 
-fn told(volume: Value, container: Value) -> String {
+fn described(volume: Value, container: Value) -> String {
     let pod = pod(volume, container);
     match meaning(&pod, the_volume(&pod)) {
         Ok(Meaning::Plan(plan)) => format!("{plan:?}"),
@@ -29,7 +29,7 @@ fn told(volume: Value, container: Value) -> String {
 }
 
 #[test]
-fn each_type_has_its_plan_or_words_of_its_own() {
+fn each_volume_type_has_a_plan_or_its_own_error() {
     let cases = [
         (json!({"emptyDir": {}}), "EmptyDir(Disk)"),
         (
@@ -72,12 +72,12 @@ fn each_type_has_its_plan_or_words_of_its_own() {
         (json!({"cephfs": {"monitors": []}}), "refused: no volume plugin matched"),
     ];
     for (volume, expected) in cases {
-        assert_eq!(told(volume.clone(), json!({})), expected, "{volume}");
+        assert_eq!(described(volume.clone(), json!({})), expected, "{volume}");
     }
 }
 
 #[test]
-fn volumes_are_counted_by_type_and_those_that_are_there_apart() {
+fn volumes_are_counted_by_plugin_as_desired_and_actual() {
     let disk = pod(json!({"emptyDir": {}}), json!({}));
     let claim = pod(json!({"persistentVolumeClaim": {"claimName": "c"}}), json!({}));
     let sample = |claim: Option<&str>, plugin| VolumeSample {
@@ -149,23 +149,24 @@ fn empty_dir_in_memory_is_bounded_by_size_limit_and_pod_cgroup_limit() {
 }
 
 #[test]
-fn huge_pages_are_of_the_size_that_the_containers_ask_for() {
+fn huge_pages_have_the_size_that_the_containers_request() {
     let asks = |resources: Value| json!({"resources": {"limits": resources}});
     let (any, two) =
         (json!({"emptyDir": {"medium": "HugePages"}}), json!({"emptyDir": {"medium": "HugePages-2Mi"}}));
     let both = json!({"hugepages-2Mi": "4Mi", "hugepages-1Gi": "1Gi"});
     assert_eq!(
-        told(any.clone(), asks(json!({"hugepages-2Mi": "4Mi"}))),
+        described(any.clone(), asks(json!({"hugepages-2Mi": "4Mi"}))),
         "EmptyDir(HugePages { page_bytes: 2097152, size_bytes: 4194304 })"
     );
     assert_eq!(
-        told(two.clone(), asks(both.clone())),
+        described(two.clone(), asks(both.clone())),
         "EmptyDir(HugePages { page_bytes: 2097152, size_bytes: 4194304 })"
     );
-    assert!(told(any.clone(), asks(both)).contains("only be used if the pod asks for one size"));
-    assert!(told(any, asks(json!({}))).starts_with("refused: no huge pages are asked for"));
+    assert!(described(any.clone(), asks(both)).contains("only be used if the pod asks for one size"));
+    assert!(described(any, asks(json!({}))).starts_with("refused: no huge pages are asked for"));
     assert!(
-        told(two, asks(json!({"hugepages-1Gi": "1Gi"}))).contains("asks for huge pages of 2097152 bytes")
+        described(two, asks(json!({"hugepages-1Gi": "1Gi"})))
+            .contains("asks for huge pages of 2097152 bytes")
     );
 }
 
@@ -185,7 +186,7 @@ fn bound(wanted: &ClaimUse, claim: &PersistentVolumeClaim) -> String {
 }
 
 #[test]
-fn a_claim_must_be_bound_and_the_pods_own_where_it_was_made_for_it() {
+fn claim_must_be_bound_and_an_ephemeral_one_owned_by_the_pod() {
     let plain = ClaimUse { name: "c".to_owned(), read_only: false, is_ephemeral: false };
     let own = ClaimUse { is_ephemeral: true, ..plain.clone() };
     assert_eq!(bound(&plain, &claim(|_| {})), "pv-1");
@@ -217,7 +218,7 @@ fn claimed(spec: Value, container: Value) -> String {
 }
 
 #[test]
-fn a_persistent_volume_must_point_back_and_be_used_as_what_it_is() {
+fn persistent_volume_must_reference_its_claim_and_match_its_volume_mode() {
     let mounted = json!({"volumeMounts": [{"name": "data", "mountPath": "/d"}]});
     let mapped = json!({"volumeDevices": [{"name": "data", "devicePath": "/dev/x"}]});
     let cases = [
@@ -308,7 +309,7 @@ fn a_persistent_volume_must_point_back_and_be_used_as_what_it_is() {
 }
 
 #[test]
-fn annotations_of_a_persistent_volume_give_a_group_and_options() {
+fn persistent_volume_annotations_set_group_and_mount_options() {
     let mut pod = pod(json!({"persistentVolumeClaim": {"claimName": "c"}}), json!({}));
     let volume = |annotations: Value| {
         let spec = json!({"nfs": {"server": "nas", "path": "/e"}, "mountOptions": ["soft"], "claimRef": {"uid": "claim-1"}});
@@ -316,31 +317,31 @@ fn annotations_of_a_persistent_volume_give_a_group_and_options() {
         serde_json::from_value::<PersistentVolume>(volume).expect("a volume")
     };
     let wanted = ClaimUse { name: "c".to_owned(), read_only: false, is_ephemeral: false };
-    let told = |pod: &Pod, annotations: Value| {
+    let described = |pod: &Pod, annotations: Value| {
         let claimed = claimed_plan(pod, (the_volume(pod), &wanted), &claim(|_| {}), &volume(annotations));
         let claimed = claimed.expect("a plan");
         let VolumePlan::Nfs { options, .. } = claimed.plan else { panic!("{:?}", claimed.plan) };
         (claimed.gid, options.join(","))
     };
-    assert_eq!(told(&pod, json!({})), (None, "soft".to_owned()));
+    assert_eq!(described(&pod, json!({})), (None, "soft".to_owned()));
     let both =
         json!({"pv.beta.kubernetes.io/gid": "77", "volume.beta.kubernetes.io/mount-options": "hard,noatime"});
-    assert_eq!(told(&pod, both), (Some(77), "hard,noatime".to_owned()));
-    assert_eq!(told(&pod, json!({"pv.beta.kubernetes.io/gid": "staff"})).0, None);
+    assert_eq!(described(&pod, both), (Some(77), "hard,noatime".to_owned()));
+    assert_eq!(described(&pod, json!({"pv.beta.kubernetes.io/gid": "staff"})).0, None);
 
     let ready = |gid| ReadyVolume { gid, ..ReadyVolume::at("/v".into()) };
     let volumes = [ready(Some(77)), ready(None), ready(Some(5)), ready(Some(77))];
     assert_eq!(extra_groups(&pod, volumes.iter()), [5, 77]);
     let context = json!({"supplementalGroups": [77]});
     pod.spec.as_mut().expect("a spec").security_context = serde_json::from_value(context).expect("a context");
-    assert_eq!(extra_groups(&pod, volumes.iter()), [5], "what the pod has anyway is not said twice");
+    assert_eq!(extra_groups(&pod, volumes.iter()), [5], "groups of the pod are not repeated");
 }
 
 #[test]
-fn the_runtime_labels_what_is_the_pods_own() {
+fn selinux_relabelling_applies_only_to_volumes_of_the_pod() {
     let of = |volume: Value| {
         let pod = pod(volume, json!({}));
-        match meaning(&pod, the_volume(&pod)).expect("a type of ours") {
+        match meaning(&pod, the_volume(&pod)).expect("a supported type") {
             Meaning::Plan(plan) => plan.is_relabelled(),
             Meaning::Claim(claim) => panic!("{claim:?}"),
         }
@@ -359,6 +360,6 @@ fn the_runtime_labels_what_is_the_pods_own() {
     };
     let files = Shown::Files { fs_type: "ext4".to_owned(), options: Vec::new() };
     assert!(local(files.clone(), false).is_relabelled());
-    assert!(!local(files, true).is_relabelled(), "what cannot be written cannot be labelled");
+    assert!(!local(files, true).is_relabelled(), "a read-only volume cannot be labelled");
     assert!(!local(Shown::Device, false).is_relabelled());
 }
