@@ -115,7 +115,7 @@ impl PodCgroups {
     /// No cgroup exists before the names are known, so none is missed.
     fn all_of(&self, uid: &PodUid) -> Vec<CgroupPath> {
         let names = self.names.borrow();
-        names.as_ref().map(|names| names.every_place_of(uid).to_vec()).unwrap_or_default()
+        names.as_ref().map(|names| names.candidates_of(uid).to_vec()).unwrap_or_default()
     }
 
     /// The pods that have a cgroup.

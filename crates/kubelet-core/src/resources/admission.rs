@@ -1,5 +1,5 @@
-//! Whether the node takes a pod (docs/behaviour/admission.md): its sysctls, operating system, groups, AppArmor, whether the
-//! node runs short, and in a cluster whether it fits. Never ends a pod, and never looks at the machine.
+//! Whether the node admits a pod (docs/behaviour/admission.md): its sysctls, operating system, groups, AppArmor, node
+//! pressure, and in a cluster whether it fits. No pod is terminated here, and the machine is not inspected.
 
 mod affinity;
 pub mod fit;
@@ -24,40 +24,40 @@ use crate::resources::devices::assign as devices;
 use crate::resources::rejection::Rejection;
 use crate::sysctl::dotted;
 
-/// What admission needs to know of the machine.
+/// The facts about the node that admission uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AdmissionFacts {
     /// AppArmor is enabled.
     pub has_apparmor: bool,
-    /// The runtime can keep to the groups of the spec (`Status` of CRI says so).
+    /// The runtime supports `supplementalGroupsPolicy` (reported in `Status` of CRI).
     pub supplemental_groups_policy: bool,
     /// Like `6.1.0-18-amd64`.
     pub kernel_version: String,
-    /// `allowedUnsafeSysctls`: names, or beginnings of names with a `*` at the end.
+    /// `allowedUnsafeSysctls`: names, or prefixes of names with a `*` at the end.
     pub allowed_unsafe_sysctls: Vec<String>,
-    /// What the node runs short of.
+    /// The pressure conditions of the node.
     pub pressure: NodePressure,
-    /// The machine is about to end.
+    /// The node is shutting down.
     pub is_shutting_down: bool,
-    /// Why the devices that the pod asks for cannot be had.
+    /// Why the requested devices are not available.
     pub devices: Option<DeviceShortage>,
     pub features: Features,
 }
 
-/// What is decided about a pod.
+/// The decision about a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// It runs, once `victims` have made way for it.
+    /// It runs once `victims` have been preempted.
     Admitted {
         victims: Vec<PodUid>,
-        /// Of what there is too little, where there are victims.
+        /// The resource that is short, if there are victims.
         short_of: String,
     },
     Rejected(Rejection),
 }
 
-/// Decides whether the pod runs here; of several reasons against it the first in the order of docs/behaviour/admission.md is
-/// given. `fit` is `None` for a node without a cluster, which has nobody to tell it how large it is.
+/// Decides whether the pod is admitted; if several checks fail, the first in the order of docs/behaviour/admission.md is
+/// reported. `fit` is `None` for a standalone node, which has no Node object with its capacity.
 #[must_use]
 pub fn compute_admission(pod: &Pod, facts: &AdmissionFacts, fit: Option<&FitFacts<'_>>) -> Admission {
     let before = refuse_pod_level_resources(pod, facts)
@@ -74,13 +74,13 @@ pub fn compute_admission(pod: &Pod, facts: &AdmissionFacts, fit: Option<&FitFact
         Fit::FitsWithout { victims, short_of } => (victims, short_of),
         Fit::Refused(rejection) => return Admission::Rejected(rejection),
     };
-    match refuse_apparmor(pod, facts).or_else(|| refuse_at_the_end(facts)) {
+    match refuse_apparmor(pod, facts).or_else(|| refuse_during_shutdown(facts)) {
         Some(rejection) => Admission::Rejected(rejection),
         None => Admission::Admitted { victims, short_of },
     }
 }
 
-/// The first reason to refuse the pod on a node without a cluster, if there is one.
+/// The first reason to reject the pod on a standalone node, if any.
 #[must_use]
 pub fn compute_rejection(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejection> {
     match compute_admission(pod, facts, None) {
@@ -98,11 +98,11 @@ fn refuse_pod_level_resources(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejec
     })
 }
 
-/// The reason and the message of a pod that came too late.
+/// The reason and the message of a pod that arrives during node shutdown.
 pub const SHUTTING_DOWN: (&str, &str) = ("NodeShutdown", "Pod was rejected as the node is shutting down.");
 
-/// Not even a critical pod has anything to gain from a machine that ends.
-fn refuse_at_the_end(facts: &AdmissionFacts) -> Option<Rejection> {
+/// During node shutdown critical pods are rejected, too.
+fn refuse_during_shutdown(facts: &AdmissionFacts) -> Option<Rejection> {
     let (reason, message) = SHUTTING_DOWN;
     facts.is_shutting_down.then(|| Rejection { reason: Cow::Borrowed(reason), message: message.to_owned() })
 }
@@ -148,7 +148,7 @@ const SAFE_SYSCTLS: [(&str, (u32, u32)); 12] = [
     ("net.ipv4.tcp_wmem", (4, 15)),
 ];
 
-/// The namespace that confines a sysctl, if one does.
+/// The namespace of a namespaced sysctl.
 fn namespace_of(sysctl: &str) -> Option<&'static str> {
     let is_ipc = ["kernel.shm", "kernel.msg", "fs.mqueue."].iter().any(|prefix| sysctl.starts_with(prefix));
     if is_ipc || sysctl == "kernel.sem" {
@@ -185,7 +185,7 @@ fn sysctl_problem(pod: &Pod, sysctl: &str, facts: &AdmissionFacts) -> Option<Str
             Some(format!("{sysctl:?} not allowed with host {namespace} enabled"))
         }
         Some(_) if is_safe || is_allowed => None,
-        // Without a namespace of its own it would change the node, so no list can allow it.
+        // In a namespace shared with the node it would change the node, so no list can allow it.
         Some(_) | None => Some(format!("{sysctl:?} not allowlisted")),
     }
 }
@@ -206,7 +206,7 @@ fn refuse_apparmor(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejection> {
     })
 }
 
-/// Some container asks for a profile, be it the runtime's own.
+/// Some container requests an AppArmor profile, including the runtime's default.
 fn wants_apparmor(pod: &Pod) -> bool {
     let of_pod = spec_of(pod).security_context.as_ref().and_then(|c| c.app_armor_profile.as_ref());
     let of_containers =
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_cannot_allow_what_no_namespace_confines() {
+    fn sysctls_without_a_namespace_cannot_be_allowed() {
         let facts = AdmissionFacts { allowed_unsafe_sysctls: vec!["*".to_owned()], ..facts() };
         let spec = json!({"securityContext": {"sysctls": [{"name": "vm.swappiness", "value": "1"}]}});
         check_with(&facts, &spec, r#"SysctlForbidden: forbidden sysctl: "vm.swappiness" not allowlisted"#);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn some_sysctls_are_safe_only_since_a_kernel_version() {
+    fn sysctls_can_be_safe_only_since_a_kernel_version() {
         let spec = json!({"securityContext": {"sysctls": [{"name": "net.ipv4.tcp_rmem", "value": "1"}]}});
         let forbidden = r#"SysctlForbidden: forbidden sysctl: "net.ipv4.tcp_rmem" not allowlisted"#;
         check_with(&AdmissionFacts { kernel_version: "4.14.1".to_owned(), ..facts() }, &spec, forbidden);
@@ -377,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn a_profile_needs_apparmor_on_the_host() {
+    fn apparmor_profile_needs_apparmor_on_the_host() {
         let refused = "AppArmor: Cannot enforce AppArmor: AppArmor is not enabled on the host";
         let of_pod = |kind| json!({"securityContext": {"appArmorProfile": {"type": kind}}});
         check_with(&facts(), &of_pod("RuntimeDefault"), refused);
@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn the_old_apparmor_annotation_counts_too() {
+    fn deprecated_apparmor_annotation_is_honoured() {
         let pod = |value: &str| -> Pod {
             let key = format!("{APPARMOR_ANNOTATION_PREFIX}a");
             serde_json::from_value(json!({"metadata": {"annotations": {key: value}}})).unwrap()
@@ -398,7 +398,7 @@ mod tests {
         assert!(compute_rejection(&pod("unconfined"), &facts()).is_none());
     }
 
-    /// The reason to refuse a pod on a full node, or `-`.
+    /// The reason to reject a pod on a full node, or `-`.
     #[track_caller]
     fn check_admission(spec: &Value, expected: &str) {
         let node = model::k8s::Node::default();
@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_reasons_the_first_in_order_counts() {
+    fn first_failed_admission_check_is_reported() {
         let mut spec = json!({
             "containers": [{"name": "a"}], "nodeSelector": {"x": "y"}, "os": {"name": "windows"},
             "securityContext": {"sysctls": [{"name": "kernel.x", "value": "1"}], "supplementalGroupsPolicy": "Strict",
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_that_shuts_down_takes_in_nobody() {
+    fn node_shutdown_rejects_all_pods() {
         let ending = AdmissionFacts { is_shutting_down: true, ..facts() };
         let refused = "NodeShutdown: Pod was rejected as the node is shutting down.";
         check_with(&ending, &json!({}), refused);
@@ -454,7 +454,7 @@ mod tests {
     }
 
     #[test]
-    fn strict_groups_need_a_runtime_that_can() {
+    fn strict_supplemental_groups_policy_needs_runtime_support() {
         let strict = json!({"securityContext": {"supplementalGroupsPolicy": "Strict"}});
         let refused = "SupplementalGroupsPolicyNotSupported: SupplementalGroupsPolicy=Strict is not supported in this node";
         check_with(&facts(), &strict, refused);
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn resources_of_a_pod_need_their_gate() {
+    fn pod_level_resources_need_their_feature_gate() {
         let off = AdmissionFacts {
             features: Features { pod_level_resources: false, ..Features::default() },
             ..facts()
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn pods_for_another_operating_system_are_refused() {
+    fn pod_os_for_another_operating_system_is_rejected() {
         check_with(&facts(), &json!({"os": {"name": "linux"}}), "welcome");
         check_with(
             &facts(),
@@ -487,7 +487,7 @@ mod tests {
     /// `predicate_test.go` (TestRejectPodAdmissionBasedOnOSSelector): the label of the pod counts, a node selector is for
     /// the affinity predicate.
     #[test]
-    fn pod_label_for_another_operating_system_is_refused() {
+    fn pod_label_for_another_operating_system_is_rejected() {
         let refused = |labels: Value| {
             let pod: Pod =
                 serde_json::from_value(json!({"metadata": {"labels": labels}, "spec": {"containers": []}}))

@@ -1,9 +1,8 @@
-//! What is allocated on this node: which pods are admitted, and how much each of their containers holds.
+//! What is allocated on this node: which pods are admitted, and the resources of each of their containers.
 //!
-//! Owns: the order in which pods are admitted, and the amounts held, from the moment a pod is admitted until nothing of it
-//! will run again. Admission, the QoS cgroups and preemption read the same [`Allocation`]s, so that none of them
-//! counts what another one has released. Never decides who is admitted ([`crate::resources::admission`]), never looks at the
-//! runtime.
+//! This module keeps the order in which pods are admitted, and the allocated amounts from the admission of a pod until none
+//! of its containers will run again. Admission, the QoS cgroups and preemption read the same [`Allocation`]s, so that none of them
+//! counts what another one has released. The decision is in [`crate::resources::admission`]; the runtime is not queried.
 
 mod ended;
 #[cfg(test)]
@@ -19,28 +18,28 @@ use model::k8s::Pod;
 use crate::resources::devices::PodDevices;
 use crate::resources::requests::{Requests, container_requests, requests_with};
 
-/// Of a pod that has just come.
+/// The state of a new pod.
 static NOTHING: Ended = Ended::NOTHING;
 
 pub use ended::Ended;
 
-/// The position of a pod in the order of admission: a pod that asked earlier has a smaller ticket.
+/// The position of a pod in the order of admission: a pod that requested admission earlier has a smaller ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Ticket(u64);
 
-/// The pods that asked for admission, by ticket.
+/// The pods that requested admission, by ticket.
 #[derive(Clone, Debug, Default)]
 pub struct Allocations {
     next_ticket: u64,
     entries: BTreeMap<Ticket, Entry>,
-    /// What an earlier kubelet gave to pods that have not asked for admission yet.
+    /// Devices that an earlier kubelet allocated to pods that have not requested admission yet.
     remembered: BTreeMap<PodUid, PodDevices>,
 }
 
 #[derive(Clone, Debug)]
 struct Entry {
     pod: Arc<Pod>,
-    /// Not decided yet; pods with a later ticket count it all the same.
+    /// Not decided yet; its requests count for pods with a later ticket.
     is_open: bool,
     ended: Ended,
     devices: PodDevices,
@@ -56,31 +55,31 @@ fn uid_of(pod: &Pod) -> PodUid {
     PodUid::new(pod.metadata.uid.as_deref().unwrap_or_default())
 }
 
-/// What counts when the admission of a pod is decided.
+/// What is considered when the admission of a pod is decided.
 #[derive(Clone, Debug)]
 pub struct OtherPods<'a> {
-    /// All that others hold, and what others asked for before it.
+    /// The allocations of other pods, and the requests of pods before it.
     pub allocations: Vec<Allocation<'a>>,
-    /// Devices that others have.
+    /// Devices of other pods.
     pub devices: Vec<&'a PodDevices>,
-    /// Devices that it has itself, from an earlier kubelet or from an earlier decision.
+    /// Its own devices, from an earlier kubelet or from an earlier decision.
     pub own_devices: &'a PodDevices,
 }
 
 impl Allocations {
-    /// One that knows which devices an earlier kubelet gave to whom.
+    /// Starts with the device allocations of an earlier kubelet.
     #[must_use]
     pub fn remembering(devices: BTreeMap<PodUid, PodDevices>) -> Self {
         Self { remembered: devices, ..Self::default() }
     }
 
-    /// Every pod that still exists has asked for admission: what an earlier kubelet gave to others is free. Returns
-    /// whether there was any.
+    /// Every pod that still exists has requested admission: devices that an earlier kubelet allocated to other pods are free.
+    /// Returns whether there were any.
     pub fn forget_unclaimed(&mut self) -> bool {
         !std::mem::take(&mut self.remembered).is_empty()
     }
 
-    /// Puts the pod in line, after all that asked before it.
+    /// Queues the pod after all that requested admission before it.
     pub fn ask(&mut self, pod: Arc<Pod>) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
@@ -89,13 +88,13 @@ impl Allocations {
         ticket
     }
 
-    /// What counts for the admission of this pod; `None` for one that was released.
+    /// What is considered for the admission of this pod; `None` for a released one.
     #[must_use]
     pub fn other_pods(&self, ticket: Ticket) -> Option<OtherPods<'_>> {
         self.others(ticket, |other, entry| !entry.is_open || *other < ticket)
     }
 
-    /// The same without the pods that asked earlier and are not decided yet; `None` if there are none.
+    /// The same without the earlier pods that are not decided yet; `None` if there are none.
     #[must_use]
     pub fn other_decided_pods(&self, ticket: Ticket) -> Option<OtherPods<'_>> {
         self.entries.range(..ticket).find(|(_, entry)| entry.is_open)?;
@@ -112,14 +111,14 @@ impl Allocations {
         Some(OtherPods { allocations, devices, own_devices: &own.devices })
     }
 
-    /// From now on the pod holds what it asked for.
+    /// Allocates to the pod what it requested.
     pub fn admit(&mut self, ticket: Ticket) {
         if let Some(entry) = self.entries.get_mut(&ticket) {
             entry.is_open = false;
         }
     }
 
-    /// The pod has these devices from now on. Returns whether that is news.
+    /// Allocates these devices to the pod. Returns whether that is a change.
     pub fn set_devices(&mut self, ticket: Ticket, devices: PodDevices) -> bool {
         let Some(entry) = self.entries.get_mut(&ticket) else { return false };
         let is_changed = entry.devices != devices;
@@ -127,7 +126,7 @@ impl Allocations {
         is_changed
     }
 
-    /// The turn of the pod, and the devices that it has.
+    /// The ticket of the pod, and its devices.
     #[must_use]
     pub fn devices_of(&self, uid: &PodUid) -> Option<(Ticket, &PodDevices)> {
         let is_it = |entry: &Entry| entry.pod.metadata.uid.as_deref() == Some(uid.as_str());
@@ -135,14 +134,14 @@ impl Allocations {
         found.map(|(ticket, entry)| (*ticket, &entry.devices))
     }
 
-    /// Who has which devices.
+    /// The devices of each pod.
     pub fn devices(&self) -> impl Iterator<Item = (PodUid, &PodDevices)> {
         let held = self.entries.values().map(|entry| (uid_of(&entry.pod), &entry.devices));
         let all = held.chain(self.remembered.iter().map(|(uid, devices)| (uid.clone(), devices)));
         all.filter(|(_, devices)| !devices.is_empty())
     }
 
-    /// Takes note of what of the pod will not run again; returns whether more or less is held than before.
+    /// Records which containers of the pod will not run again; returns whether the allocation changed.
     pub fn note(&mut self, ticket: Ticket, ended: Ended) -> bool {
         let Some(entry) = self.entries.get_mut(&ticket) else { return false };
         let is_changed = entry.ended != ended;
@@ -153,17 +152,17 @@ impl Allocations {
         is_changed && !entry.is_open
     }
 
-    /// The pod leaves; returns whether it was there.
+    /// Releases the pod; returns whether it existed.
     pub fn release(&mut self, ticket: Ticket) -> bool {
         self.entries.remove(&ticket).is_some()
     }
 
-    /// What admitted pods hold.
+    /// The allocations of the admitted pods.
     pub fn held(&self) -> impl Iterator<Item = Allocation<'_>> {
         self.entries.values().filter(|entry| !entry.is_open).filter_map(Entry::allocation)
     }
 
-    /// The admitted pods that hold something.
+    /// The admitted pods with a non-empty allocation.
     pub fn pods(&self) -> impl Iterator<Item = (Ticket, &Arc<Pod>)> {
         let holds = |entry: &Entry| !entry.is_open && entry.ended != Ended::All;
         self.entries
@@ -172,14 +171,14 @@ impl Allocations {
             .map(|(ticket, entry)| (*ticket, &entry.pod))
     }
 
-    /// The pod holds something, or may do so once it is judged.
+    /// The pod has an allocation, or may get one once its admission is decided.
     #[must_use]
     pub fn has(&self, ticket: Ticket) -> bool {
         self.entries.get(&ticket).is_some_and(|entry| entry.allocation().is_some())
     }
 }
 
-/// What one pod holds of the node.
+/// The resources allocated to one pod.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocation<'a> {
     pod: &'a Pod,
@@ -187,7 +186,7 @@ pub struct Allocation<'a> {
 }
 
 impl<'a> Allocation<'a> {
-    /// Of a pod of which everything may still run.
+    /// The allocation of a pod whose containers may all still run.
     #[must_use]
     pub const fn whole(pod: &'a Pod) -> Self {
         Self { pod, ended: &NOTHING }
@@ -198,13 +197,13 @@ impl<'a> Allocation<'a> {
         self.pod
     }
 
-    /// What the node keeps for that container: nothing once it has ended for good.
+    /// What is allocated to that container: nothing once it has ended for good.
     #[must_use]
     pub fn of_container(&self, container: &ContainerRef<'_>) -> Requests {
         if self.ended.has(container.name()) { Requests::new() } else { container_requests(container) }
     }
 
-    /// What the node keeps for the pod at the moment when those of its containers that may still run need most.
+    /// The largest amount that those containers of the pod that may still run need at the same time.
     #[must_use]
     pub fn requests(&self) -> Requests {
         requests_with(self.pod, |container| self.of_container(container))

@@ -1,14 +1,14 @@
-//! Cgroups of pods, QoS classes and the node: what they are called and what is written into them
+//! Cgroups of pods, QoS classes and the node: their names and the values written to them
 //! (docs/behaviour/resources-and-qos.md).
 //!
 //! ```text
-//! <cgroupRoot>/kubepods                   all pods: what the node can give them
+//! <cgroupRoot>/kubepods                   all pods: the node's allocatable resources
 //!     pod<uid>                            a Guaranteed pod
-//!     burstable/pod<uid>                  a QoS cgroup weighs what its pods request
+//!     burstable/pod<uid>                  a QoS cgroup, weighted by the requests of its pods
 //!     besteffort/pod<uid>                 a QoS cgroup that gets what is left
 //! ```
 //! Owns: [`CgroupNames`], and [`CgroupNumbers`] with their translation for both versions of cgroups and for systemd.
-//! Never touches a cgroup; containers' own are asked of the runtime ([`crate::pods::request::resources`]).
+//! No cgroup is accessed here; the runtime makes those of containers ([`crate::pods::request::resources`]).
 
 pub mod convert;
 pub mod name;

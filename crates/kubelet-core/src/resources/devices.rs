@@ -1,7 +1,7 @@
-//! Devices that plugins look after (docs/behaviour/plugins.md): which there are, who gets which, and how that is kept on disk.
+//! Devices of device plugins (docs/behaviour/plugins.md): which exist, which pod gets which, and the checkpoint on disk.
 //!
-//! Owns: the [`Registry`] of what plugins have said, the choice of devices for a pod, the format of the checkpoint, and
-//! what a container sees of its devices. Never calls a plugin. What is handed out is in the [allocations](crate::resources::allocations).
+//! Owns: the [`Registry`] of what plugins have reported, the choice of devices for a pod, the format of the checkpoint, and
+//! what a container sees of its devices. No plugin is called here. Allocated devices are in the [allocations](crate::resources::allocations).
 
 pub mod allocate_response;
 pub mod assign;

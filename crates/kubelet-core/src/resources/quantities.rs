@@ -8,7 +8,7 @@ use model::k8s::Quantity;
 pub type Amounts = BTreeMap<String, Amount>;
 pub type Quantities = BTreeMap<String, Quantity>;
 
-/// How much of a device plugin's resource there is, and how much of that is healthy.
+/// The capacity and the allocatable amount of a device plugin's resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DeviceAmounts {
     pub capacity: i64,

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-/// Why a pod will not run here: it ends in phase Failed with this reason and `Pod was rejected: ` + message.
+/// Why a pod is not admitted: it ends in phase Failed with this reason and `Pod was rejected: ` + message.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rejection {
     pub reason: Cow<'static, str>,

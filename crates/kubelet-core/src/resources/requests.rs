@@ -1,4 +1,4 @@
-//! What a pod asks a node for: the sum over its containers at the moment when it needs most (docs/behaviour/admission.md).
+//! The resource requests of a pod: the largest sum over containers that run together (docs/behaviour/admission.md).
 
 use std::collections::BTreeMap;
 
@@ -9,14 +9,14 @@ use model::{Amount, ContainerKind};
 /// Amounts by resource.
 pub type Requests = BTreeMap<String, Amount>;
 
-/// Regular containers and sidecars run together; each init container runs next to the sidecars before it. What the pod as
-/// a whole asks for takes the place of the sum; overhead comes on top.
+/// Regular containers and sidecars run together; each init container runs with the sidecars before it. Pod-level
+/// requests replace the sum; overhead is added.
 #[must_use]
 pub fn pod_requests(pod: &Pod) -> Requests {
     requests_with(pod, container_requests)
 }
 
-/// The same where somebody else says what counts for each container.
+/// The same with the requests of each container given by the caller.
 pub(crate) fn requests_with(pod: &Pod, of: impl Fn(&ContainerRef<'_>) -> Requests) -> Requests {
     let mut together = Requests::new();
     for container in regular_containers(pod) {
@@ -43,7 +43,7 @@ pub(crate) fn requests_with(pod: &Pod, of: impl Fn(&ContainerRef<'_>) -> Request
     together
 }
 
-/// What a container asks for by itself.
+/// The requests of a container.
 pub(crate) fn container_requests(container: &ContainerRef<'_>) -> Requests {
     requests(container.resources())
 }
@@ -52,7 +52,7 @@ fn may_be_pod_level(name: &str) -> bool {
     name == "cpu" || name == "memory" || name.starts_with("hugepages-")
 }
 
-/// A limit without a request requests the limit.
+/// A limit without a request counts as the request.
 fn requests(resources: Option<&ResourceRequirements>) -> Requests {
     let Some(resources) = resources else { return Requests::new() };
     let limits = resources.limits.iter().flatten();
@@ -60,7 +60,7 @@ fn requests(resources: Option<&ResourceRequirements>) -> Requests {
     limits.chain(asked).map(|(name, quantity)| (name.clone(), amount(quantity))).collect()
 }
 
-/// Validation has seen the text; one that cannot be read asks for nothing.
+/// Validation has checked the text; an unreadable one counts as 0.
 fn amount(quantity: &Quantity) -> Amount {
     Amount::of(quantity).unwrap_or(Amount::ZERO)
 }
@@ -85,7 +85,7 @@ mod tests {
 
     use super::*;
 
-    /// `c:2` a container that asks for 2 CPUs, `i:` an init container, `s:` a sidecar.
+    /// `c:2` a container that requests 2 CPUs, `i:` an init container, `s:` a sidecar.
     #[track_caller]
     fn check(containers: &str, more: &Value, expected: &str) {
         let (mut init, mut regular) = (Vec::new(), Vec::new());
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_asks_for_what_it_needs_at_its_most() {
+    fn pod_requests_are_the_maximum_of_init_and_regular_containers() {
         check("c:1 c:500m", &json!({}), "cpu=1500m");
         check("i:3 c:1", &json!({}), "cpu=3");
         check("i:1 i:2 c:1 c:2", &json!({}), "cpu=3");
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn the_pods_own_amount_counts_and_overhead_comes_on_top() {
+    fn pod_level_requests_replace_the_sum_and_overhead_is_added() {
         check("c:1", &json!({"overhead": {"cpu": "100m", "memory": "1"}}), "cpu=1100m memory=1");
         check("c:1 c:1", &json!({"resources": {"requests": {"cpu": "5"}}}), "cpu=5");
         check(
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_alone_is_a_request() {
+    fn limit_without_a_request_counts_as_the_request() {
         let resources = |value: Value| requests(Some(&serde_json::from_value(value).unwrap()));
         assert_eq!(resources(json!({"limits": {"cpu": "2"}}))["cpu"], Amount::from_units(2));
         assert_eq!(

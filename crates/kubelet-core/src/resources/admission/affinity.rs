@@ -27,14 +27,14 @@ fn term_matches(term: &NodeSelectorTerm, name: &str, labels: &BTreeMap<String, S
         && fields.iter().all(|field| field_meets(field, name))
 }
 
-/// The name is the only field there is, and it can only be compared.
+/// `metadata.name` is the only supported field, and it can only be compared.
 fn field_meets(requirement: &NodeSelectorRequirement, name: &str) -> bool {
     requirement.key == "metadata.name"
         && ["In", "NotIn"].contains(&requirement.operator.as_str())
         && meets(requirement, Some(name))
 }
 
-/// An operator that is not known, or values that do not fit it, are met by nothing.
+/// An unknown operator, or values that are invalid for it, match nothing.
 fn meets(requirement: &NodeSelectorRequirement, value: Option<&str>) -> bool {
     let values = requirement.values.as_deref().unwrap_or_default();
     let is_listed = value.is_some_and(|value| values.iter().any(|listed| listed == value));
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn every_operator_is_understood() {
+    fn node_selector_operators_match_as_defined() {
         for (requirement, expected) in [
             ("zone In a,b", true),
             ("zone In b", false),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn one_term_is_enough_and_all_its_requirements_count() {
+    fn node_affinity_needs_one_term_with_all_requirements_met() {
         check(&[&["zone In b"], &["zone In a"]], true);
         check(&[&["zone In a", "cores Gt 9"]], false);
         check(&[&["zone In a", "@metadata.name In n2"]], false);
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_selector_wants_every_label() {
+    fn node_selector_needs_every_label() {
         assert!(selects_node(&json!({})));
         assert!(selects_node(&json!({"nodeSelector": {"zone": "a", "cores": "8"}})));
         assert!(!selects_node(&json!({"nodeSelector": {"zone": "a", "cores": "4"}})));

@@ -1,5 +1,5 @@
 //! Whether a pod fits the node: enough resources, the right labels, name, ports and taints (docs/behaviour/admission.md). All
-//! that does not fit is found, so that preemption knows whether resources are the only thing that is missing.
+//! failed predicates are collected, so that preemption knows whether only resources are missing.
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
@@ -20,25 +20,25 @@ use crate::resources::quantities::{Quantities, is_extended_resource};
 use crate::resources::rejection::Rejection;
 use crate::resources::requests::{Requests, add, pod_requests};
 
-/// The node, and who is there already.
+/// The node, and the pods on it.
 #[derive(Clone, Copy, Debug)]
 pub struct FitFacts<'a> {
     pub node: &'a Node,
-    /// What pods may use.
+    /// The allocatable resources of the node.
     pub allocatable: &'a Quantities,
-    /// What all other pods hold that were admitted and have not ended.
+    /// The allocations of all other pods that were admitted and have not ended.
     pub active: &'a [Allocation<'a>],
     pub features: Features,
 }
 
-/// What came of it.
+/// The result of the predicates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fit {
     Fits,
-    /// It fits once these are gone: each ends with phase Failed and reason Preempting.
+    /// It fits once these are preempted: each ends with phase Failed and reason Preempting.
     FitsWithout {
         victims: Vec<model::PodUid>,
-        /// The first resource that there is too little of.
+        /// The first resource that is short.
         short_of: String,
     },
     Refused(Rejection),
@@ -51,7 +51,7 @@ pub(super) enum Misfit {
     Predicate { name: &'static str, why: &'static str },
 }
 
-/// Decides whether the pod fits, and who makes way for one that must run.
+/// Decides whether the pod fits, and which pods are preempted for a critical one.
 #[must_use]
 pub fn compute_fit(pod: &Pod, facts: &FitFacts<'_>) -> Fit {
     let misfits = misfits(pod, facts);
@@ -63,7 +63,7 @@ pub fn compute_fit(pod: &Pod, facts: &FitFacts<'_>) -> Fit {
     for misfit in &misfits {
         match misfit {
             Misfit::Resource(shortage) => shortages.push(shortage.clone()),
-            // Nobody's leaving would help.
+            // Preemption would not help.
             Misfit::Predicate { .. } => return Fit::Refused(rejection(misfit)),
         }
     }
@@ -82,17 +82,17 @@ pub fn compute_fit(pod: &Pod, facts: &FitFacts<'_>) -> Fit {
     }
 }
 
-/// The rejection of one more pod on a node that takes so many, and has these.
+/// The rejection of one more pod on a node with this capacity for pods and these active ones.
 #[must_use]
 pub fn refuse_beyond(max_pods: u32, active: &[Allocation<'_>]) -> Option<Rejection> {
-    let shortage = out_of_places(i64::from(max_pods), active)?;
+    let shortage = out_of_pods(i64::from(max_pods), active)?;
     Some(rejection(&Misfit::Resource(shortage)))
 }
 
-fn out_of_places(places: i64, active: &[Allocation<'_>]) -> Option<Shortage> {
+fn out_of_pods(capacity: i64, active: &[Allocation<'_>]) -> Option<Shortage> {
     let used = i64::try_from(active.len()).unwrap_or(i64::MAX);
-    let is_full = used >= places;
-    is_full.then(|| Shortage { resource: "pods".to_owned(), requested: 1, used, capacity: places })
+    let is_full = used >= capacity;
+    is_full.then(|| Shortage { resource: "pods".to_owned(), requested: 1, used, capacity })
 }
 
 fn rejection(misfit: &Misfit) -> Rejection {
@@ -139,7 +139,7 @@ fn shortages(pod: &Pod, facts: &FitFacts<'_>) -> Vec<Shortage> {
         facts.allocatable.get(name).and_then(|quantity| Amount::of(quantity).ok()).unwrap_or(Amount::ZERO)
     };
     let mut shortages: Vec<Shortage> =
-        out_of_places(capacity("pods").units(), facts.active).into_iter().collect();
+        out_of_pods(capacity("pods").units(), facts.active).into_iter().collect();
     let mut used = Requests::new();
     for other in facts.active {
         add(&mut used, &other.requests());
@@ -149,7 +149,7 @@ fn shortages(pod: &Pod, facts: &FitFacts<'_>) -> Vec<Shortage> {
         ["cpu", "memory", "ephemeral-storage"].iter().position(|n| n == name).unwrap_or(3)
     });
     for (resource, amount) in wanted {
-        // Of an extended resource that the node does not have at all somebody else takes care.
+        // An extended resource that the node does not have is managed by a scheduler extender.
         let is_foreign = is_extended_resource(&resource) && !facts.allocatable.contains_key(&resource);
         let of = |amount| measure(&resource, amount);
         let shortage = Shortage {
@@ -165,7 +165,7 @@ fn shortages(pod: &Pod, facts: &FitFacts<'_>) -> Vec<Shortage> {
     shortages
 }
 
-/// Ports on the host that the containers of a pod take.
+/// Host ports of the containers of a pod.
 fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
     init_containers(pod)
         .filter(|c| c.kind == ContainerKind::Sidecar)
@@ -179,7 +179,7 @@ fn has_free_ports(pod: &Pod, active: &[Allocation<'_>]) -> bool {
     host_ports(pod).all(|wanted| !taken().any(|other| collides(wanted, other)))
 }
 
-/// The same port of the same protocol, on an address that both take.
+/// The same port and protocol on overlapping addresses.
 fn collides(a: &ContainerPort, b: &ContainerPort) -> bool {
     let protocol = |port: &ContainerPort| port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
     let address = |port: &ContainerPort| {
@@ -191,7 +191,7 @@ fn collides(a: &ContainerPort, b: &ContainerPort) -> bool {
         && (left == right || left == "0.0.0.0" || right == "0.0.0.0")
 }
 
-/// Only taints that drive running pods away are the kubelet's matter; the others are the scheduler's.
+/// The kubelet checks only NoExecute taints; the scheduler checks the others.
 fn tolerates_all(pod: &Pod, taints: &[Taint], features: Features) -> bool {
     let tolerations = spec_of(pod).tolerations.as_deref().unwrap_or_default();
     let mut driving = taints.iter().filter(|taint| taint.effect == "NoExecute");

@@ -1,5 +1,5 @@
-//! Who makes way for a critical pod that finds too little room (docs/behaviour/admission.md): pods without claims first, and as
-//! little of each class as will do. Never ends a pod.
+//! Chooses the victims of preemption for a critical pod that does not fit (docs/behaviour/admission.md): BestEffort pods
+//! first, and as few of each QoS class as needed. No pod is terminated here.
 
 use model::containers::spec_of;
 use model::k8s::Pod;
@@ -9,24 +9,24 @@ use super::shortage::{Shortage, measure};
 use crate::pod_kind::is_critical_pod;
 use crate::resources::allocations::Allocation;
 
-/// The reason and the message of a pod that had to make way.
+/// The reason and the message of a preempted pod.
 pub const PREEMPTING: (&str, &str) = ("Preempting", "Preempted in order to admit critical pod");
 
 /// The message of the condition `DisruptionTarget` of such a pod.
 pub const PREEMPTED_CONDITION: &str = "Pod was preempted by Kubelet to accommodate a critical pod.";
 
-/// No set of pods is large enough.
+/// No set of pods frees enough resources.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("no set of running pods found to reclaim resources: {missing}")]
 pub(super) struct NoVictims {
     missing: String,
 }
 
-/// What still must become free, by resource.
+/// The amounts that still must be freed, by resource.
 type Needs = Vec<(String, i64)>;
 
-/// The pods to end so that nothing is short any more: those of best effort first, each class only as far as the better
-/// claims of others allow.
+/// The pods to preempt so that the pod fits: BestEffort first, and pods of a higher QoS class only for what lower classes
+/// cannot free.
 pub(super) fn compute_victims(
     pod: &Pod,
     active: &[Allocation<'_>],
@@ -53,7 +53,7 @@ pub(super) fn compute_victims(
     Ok(of_best_effort.into_iter().chain(of_burstable).chain(of_guaranteed).map(uid).collect())
 }
 
-/// Critical pods outrank the others; among equals the higher priority does.
+/// Critical pods preempt the others; among critical pods the higher priority wins.
 fn may_preempt(pod: &Pod, other: &Pod) -> bool {
     if is_critical_pod(pod) && !is_critical_pod(other) {
         return true;
@@ -69,7 +69,7 @@ fn frees(held: Allocation<'_>, resource: &str) -> i64 {
     held.requests().get(resource).map_or(0, |amount| measure(resource, *amount))
 }
 
-/// What is still needed once these are gone.
+/// What is still needed without these pods.
 fn less<'a>(needs: &Needs, leaving: impl IntoIterator<Item = Allocation<'a>>) -> Needs {
     let mut left = needs.clone();
     for held in leaving {
@@ -81,7 +81,7 @@ fn less<'a>(needs: &Needs, leaving: impl IntoIterator<Item = Allocation<'a>>) ->
     left
 }
 
-/// Takes the pod that comes closest to the needs, again and again, until they are met or nobody is left.
+/// Chooses the pod that comes closest to the needs, repeatedly, until they are met or no pod is left.
 fn closest<'a>(mut pods: Vec<Allocation<'a>>, mut needs: Needs) -> Vec<Allocation<'a>> {
     let mut chosen = Vec::new();
     while !needs.is_empty() {
@@ -98,7 +98,7 @@ fn closest<'a>(mut pods: Vec<Allocation<'a>>, mut needs: Needs) -> Vec<Allocatio
     chosen
 }
 
-/// How far from enough the pod's leaving would be: the sum of the squares of the shares that remain.
+/// The distance from the needs after preempting the pod: the sum of the squares of the shares that remain.
 fn distance(needs: &Needs, held: Allocation<'_>) -> f64 {
     needs
         .iter()

@@ -1,5 +1,5 @@
-//! What a node that runs short takes in (docs/behaviour/admission.md): critical pods always; under memory pressure all that ask
-//! for something; under any other pressure nobody else.
+//! Which pods a node under pressure admits (docs/behaviour/admission.md): critical pods always; under memory pressure also
+//! pods that are not BestEffort; under other pressure no others.
 
 use std::borrow::Cow;
 
@@ -12,7 +12,7 @@ use super::fit::tolerates;
 use crate::pod_kind::is_critical_pod;
 use crate::resources::rejection::Rejection;
 
-/// Which resources run short, as eviction sees it.
+/// The pressure conditions that eviction has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct NodePressure {
     pub memory: bool,
@@ -67,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn a_node_under_pressure_takes_in_what_does_no_harm() {
+    fn node_under_memory_pressure_rejects_best_effort_pods() {
         let best_effort = json!({"spec": {"containers": [{"name": "a"}]}});
         let burstable =
             json!({"spec": {"containers": [{"name": "a", "resources": {"requests": {"cpu": "1m"}}}]}});

@@ -1,10 +1,10 @@
-//! A resource of which a pod asks for more than is left.
+//! A resource of which a pod requests more than is free.
 
 use std::fmt;
 
 use model::Amount;
 
-/// A resource of which too little is left. Amounts are in units, of CPU in thousandths.
+/// A resource of which too little is free. Amounts are in units, of CPU in thousandths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Shortage {
     pub(super) resource: String,
@@ -14,7 +14,7 @@ pub(super) struct Shortage {
 }
 
 impl Shortage {
-    /// How much must become free.
+    /// The amount that must be freed.
     pub(super) const fn missing(&self) -> i64 {
         self.requested.saturating_sub(self.capacity.saturating_sub(self.used))
     }

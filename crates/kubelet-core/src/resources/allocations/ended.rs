@@ -1,13 +1,13 @@
-//! Which containers of a pod have ended for good: a result of [`crate::pods::ended`], kept with what the pod holds.
+//! Which containers of a pod have ended for good: a result of [`crate::pods::ended`], kept with the allocation of the pod.
 
 use std::collections::BTreeSet;
 
-/// What of a pod will not run again.
+/// Which containers of a pod will not run again.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ended {
     /// These containers.
     Containers(BTreeSet<Box<str>>),
-    /// Nothing of it runs, and nothing will.
+    /// All of them: none runs, and none will.
     All,
 }
 

@@ -1,4 +1,4 @@
-//! What was seen of a pod in; what is kept for it out. And: no order of coming, ending and leaving overbooks the node.
+//! Cases map an observed pod to its allocation. Also: no order of admission, exit and release overcommits the node.
 
 use model::Amount;
 use model::containers::find_container;
@@ -9,7 +9,7 @@ use super::*;
 use crate::pods::fixture::{Case, case};
 use crate::resources::admission::fit::{Fit, FitFacts, compute_fit};
 
-/// What the pod still holds: `a=1 b=1 together=2`, or `nothing` where it has given back its place.
+/// What the pod still holds: `a=1 b=1 together=2`, or `nothing` if it was released.
 #[track_caller]
 fn check(line: &str, is_stopping: bool, expected: &str) {
     let case = case(line);
@@ -35,7 +35,7 @@ fn shown(case: &Case, is_stopping: bool) -> String {
 }
 
 #[test]
-fn a_container_that_never_runs_again_holds_nothing() {
+fn container_that_never_runs_again_releases_its_allocation() {
     let two = "main:a(cpu=2) main:b(cpu=1)";
     check(&format!("Never {two} |"), false, "a=2 b=1 together=3");
     check(&format!("Never {two} | sandbox a=running b=running"), false, "a=2 b=1 together=3");
@@ -49,7 +49,7 @@ fn a_container_that_never_runs_again_holds_nothing() {
 }
 
 #[test]
-fn a_rule_that_starts_a_container_again_keeps_what_it_needs() {
+fn container_restarted_by_a_rule_keeps_its_allocation() {
     let by_rule = "Never main:a(cpu=2,in42=Restart) main:b(cpu=1)";
     check(&format!("{by_rule} | sandbox a=exited(42) b=running"), false, "a=2 b=1 together=3");
     check(&format!("{by_rule} | sandbox a=exited(1) b=running"), false, "b=1 together=1");
@@ -61,7 +61,7 @@ fn a_rule_that_starts_a_container_again_keeps_what_it_needs() {
 }
 
 #[test]
-fn a_pod_whose_work_is_done_gives_back_its_place_before_its_sandbox_is_gone() {
+fn finished_pod_releases_its_allocation_before_its_sandbox_is_removed() {
     check("Never main:a(cpu=2) | sandbox a=exited(0)", false, "nothing");
     check("Never main:a(cpu=2) | sandbox a=exited(1)", false, "nothing");
     check("OnFailure main:a(cpu=2) | sandbox a=exited(1)", false, "a=2 together=2");
@@ -72,7 +72,7 @@ fn a_pod_whose_work_is_done_gives_back_its_place_before_its_sandbox_is_gone() {
 }
 
 #[test]
-fn the_start_is_over_once_nothing_can_begin_it_again() {
+fn init_containers_release_their_allocation_once_they_cannot_run_again() {
     let line = "init:i(cpu=3) main:a(cpu=2) | sandbox a=running i=exited(0)";
     check(&format!("Never {line}"), false, "a=2 together=2");
     check(&format!("OnFailure {line}"), false, "i=3 a=2 together=3");
@@ -85,7 +85,7 @@ fn the_start_is_over_once_nothing_can_begin_it_again() {
 }
 
 #[test]
-fn a_pod_that_is_stopped_gives_back_what_has_exited_and_its_place_at_the_end() {
+fn stopping_pod_releases_exited_containers_and_finally_itself() {
     let line = "Always sidecar:s(cpu=1) main:a(cpu=2) main:b(cpu=4)";
     check(&format!("{line} | sandbox s=running a=exited(137) b=running"), true, "s=1 b=4 together=5");
     check(&format!("{line} | sandbox s=running a=exited(137)"), true, "s=1 b=4 together=5");
@@ -140,10 +140,10 @@ fn any_event() -> impl Strategy<Value = Event> {
 }
 
 proptest! {
-    /// Pods come, are judged, lose containers, end and leave in any order. The allocations are compared with a plain list of what
+    /// Pods are added, admitted, lose containers, end and are released in any order. The allocations are compared with a plain list of what
     /// each container holds, which must come to the same sum.
     #[test]
-    fn the_node_is_never_overbooked_and_what_is_held_is_given_back_once(
+    fn node_is_never_overcommitted_and_allocations_are_released_once(
         events in prop::collection::vec(any_event(), 0..60),
     ) {
         let mut allocations = Allocations::default();
@@ -167,7 +167,7 @@ proptest! {
                         let at = container % cpus.len();
                         let is_new = names.insert(at.to_string().into());
                         cpus[at] = 0;
-                        prop_assert_eq!(allocations.note(*ticket, ended.clone()), is_new, "told once");
+                        prop_assert_eq!(allocations.note(*ticket, ended.clone()), is_new, "reported once");
                     }
                 },
                 Event::IsOver(n) => if let Some(n) = at(n) {
@@ -175,7 +175,7 @@ proptest! {
                     let is_new = *ended != Ended::All;
                     *ended = Ended::All;
                     cpus.fill(0);
-                    prop_assert_eq!(allocations.note(*ticket, Ended::All), is_new, "told once");
+                    prop_assert_eq!(allocations.note(*ticket, Ended::All), is_new, "reported once");
                     prop_assert!(!allocations.has(*ticket));
                 },
                 Event::Leaves(n) => if let Some(n) = at(n) {

@@ -7,7 +7,7 @@ pub(crate) const MIN_SHARES: i64 = 2;
 pub(crate) const MAX_SHARES: i64 = 262_144;
 const MIN_QUOTA: i64 = 1000;
 
-/// CPU shares (cgroup v1's measure, which CRI speaks) for so many thousandths of a core.
+/// CPU shares (the unit of cgroup v1, also used by CRI) for so many thousandths of a core.
 #[must_use]
 pub fn cpu_shares(milli: i64) -> i64 {
     (milli.saturating_mul(1024) / 1000).clamp(MIN_SHARES, MAX_SHARES)
@@ -20,7 +20,7 @@ pub fn cpu_quota(milli: i64, period: i64) -> i64 {
 }
 
 /// What the containers need at the same time at most: either all regular ones and sidecars together, or one init
-/// container and the sidecars before it. `None` if no container says.
+/// container and the sidecars before it. `None` if no container specifies any.
 #[must_use]
 pub fn effective_sum(spec: &PodSpec, amount: impl Fn(&Container) -> Option<Amount>) -> Option<Amount> {
     let (mut sidecars, mut init_peak) = (None, None);

@@ -1,5 +1,5 @@
-//! What cgroups are called (docs/behaviour/resources-and-qos.md). With systemd a name carries the names of all above it, and
-//! what is between dashes is one step down; so dashes inside a part are written as underscores.
+//! Names of cgroups (docs/behaviour/resources-and-qos.md). With systemd a slice's name contains the names of all slices
+//! above it, separated by dashes; so dashes inside a part are written as underscores.
 
 use model::cgroup::CgroupPath;
 use model::{CgroupDriver, PodUid, QosClass};
@@ -11,7 +11,7 @@ const SLICE: &str = ".slice";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CgroupNames {
     driver: CgroupDriver,
-    /// `cgroupRoot` in parts; empty for the root of everything.
+    /// `cgroupRoot` in parts; empty for the root of the hierarchy.
     root: Vec<String>,
 }
 
@@ -23,7 +23,7 @@ impl CgroupNames {
         Self { driver, root: parts.map(str::to_owned).collect() }
     }
 
-    /// What pods are put below; `None` if that is the root of everything.
+    /// The configured cgroup root; `None` if it is the root of the hierarchy.
     #[must_use]
     pub fn root(&self) -> Option<CgroupPath> {
         (!self.root.is_empty()).then(|| self.below_root(&[]))
@@ -35,7 +35,7 @@ impl CgroupNames {
         self.below_root(&[ALL_PODS])
     }
 
-    /// The cgroup of all pods of a class; Guaranteed pods have none to themselves.
+    /// The cgroup of all pods of a class; Guaranteed pods have no cgroup of their own class.
     #[must_use]
     pub fn qos_cgroup(&self, class: QosClass) -> CgroupPath {
         match class_name(class) {
@@ -53,13 +53,13 @@ impl CgroupNames {
         }
     }
 
-    /// Wherever a pod of that UID may be: its class is not known once its spec is gone.
+    /// All possible cgroups of a pod of that UID: its QoS class is unknown once its spec is gone.
     #[must_use]
-    pub fn every_place_of(&self, uid: &PodUid) -> [CgroupPath; 3] {
+    pub fn candidates_of(&self, uid: &PodUid) -> [CgroupPath; 3] {
         [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort].map(|class| self.pod(class, uid))
     }
 
-    /// A cgroup that somebody else made and the configuration names: a path, or with systemd the name of a slice.
+    /// A configured cgroup that the kubelet did not make: a path, or with systemd the name of a slice.
     #[must_use]
     pub fn existing(&self, text: &str) -> CgroupPath {
         let name = text.rsplit('/').next().unwrap_or_default();
@@ -78,7 +78,7 @@ impl CgroupNames {
                 CgroupPath::directory(all.map(|part| format!("/{part}")).collect::<String>())
             }
             CgroupDriver::Systemd => {
-                // A root given as slices is taken as it is.
+                // A root given as slices is used unchanged.
                 let parts: Vec<String> =
                     all.map(|part| part.strip_suffix(SLICE).unwrap_or(part).replace('-', "_")).collect();
                 slice(&parts.join("-"))

@@ -1,4 +1,4 @@
-//! What a cgroup allows, and how that is said to either version of cgroups and to systemd
+//! The settings of a cgroup, and their form for both versions of cgroups and for systemd
 //! (docs/behaviour/resources-and-qos.md).
 
 use model::cgroup::{CgroupFile, CgroupSettings, CgroupVersion, UnitProperty};
@@ -8,29 +8,29 @@ use crate::resources::cgroup::convert::{MAX_SHARES, MIN_SHARES};
 /// CPU time in each period; microseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CpuQuota {
-    /// `None`: as much as there is.
+    /// `None`: unlimited.
     pub micros: Option<i64>,
-    /// `None`: as it is.
+    /// `None`: unchanged.
     pub period: Option<i64>,
 }
 
-/// What a cgroup allows and guarantees. What is absent stays as the kernel made it.
+/// The limits and guarantees of a cgroup. An absent value keeps the kernel's default.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgroupNumbers {
-    /// In the measure of version 1: 1024 for a core.
+    /// In the unit of version 1: 1024 for a core.
     pub cpu_shares: Option<i64>,
     pub cpu_quota: Option<CpuQuota>,
     pub memory_limit: Option<i64>,
-    /// Never taken away, whatever the others need; only version 2 knows it, as the next one.
+    /// `memory.min`: never reclaimed. Only version 2 has it and the next one.
     pub memory_min: Option<i64>,
-    /// Taken away last.
+    /// `memory.low`: reclaimed last.
     pub memory_low: Option<i64>,
     pub pids_limit: Option<i64>,
-    /// Bytes by the size of the page in the kernel's words: `2MB`.
+    /// Bytes by page size in the kernel's notation: `2MB`.
     pub hugepage_limits: Vec<(String, u64)>,
 }
 
-/// No limit of huge pages, in a number that the kernel takes.
+/// The number that the kernel accepts for no limit of huge pages.
 pub(super) const UNBOUNDED_HUGEPAGES: u64 = 1 << 62;
 
 /// The weight of version 2 for the shares of version 1: 1 + (shares - 2) * 9999 / 262142.
@@ -39,7 +39,7 @@ pub fn cpu_weight(shares: i64) -> i64 {
     1 + (shares.clamp(MIN_SHARES, MAX_SHARES) - MIN_SHARES) * 9999 / (MAX_SHARES - MIN_SHARES)
 }
 
-/// The files to write, and for a slice what systemd is told.
+/// The files to write, and the properties of the slice for systemd.
 #[must_use]
 pub fn compute_settings(numbers: &CgroupNumbers, version: CgroupVersion) -> CgroupSettings {
     let files = match version {
@@ -121,7 +121,7 @@ fn properties(numbers: &CgroupNumbers, version: CgroupVersion) -> Vec<UnitProper
     properties
 }
 
-/// systemd counts whole percents of a core: a part of one is one, because the other way would take time away.
+/// systemd uses whole percents of a core: a fraction is rounded up, because rounding down would reduce the CPU time.
 fn quota_per_second(quota: CpuQuota) -> u64 {
     const PERCENT: i64 = 10_000;
     let Some(micros) = quota.micros else { return u64::MAX };

@@ -1,4 +1,4 @@
-//! The numbers of a pod's own cgroup (docs/behaviour/resources-and-qos.md).
+//! The settings of a pod's cgroup (docs/behaviour/resources-and-qos.md).
 
 use model::containers::{init_containers, regular_containers, spec_of};
 use model::k8s::{Pod, ResourceRequirements};
@@ -9,31 +9,31 @@ use super::numbers::{CgroupNumbers, CpuQuota};
 use crate::resources::cgroup::convert::{MIN_SHARES, cpu_quota, cpu_shares, effective_sum, kernel_page_size};
 use crate::resources::requests::{Requests, pod_requests};
 
-/// What the node does with memory requests where the gate `MemoryQoS` is on.
+/// How memory requests are enforced if the gate `MemoryQoS` is enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum MemoryQos {
-    /// Requests count when pods are placed, and no more.
+    /// Requests are used only for scheduling and admission.
     #[default]
     Off,
-    /// Containers are slowed down before they reach their limits; nothing is reserved.
+    /// Containers are throttled before they reach their limits; nothing is reserved.
     Throttling,
-    /// `TieredReservation`: also, what Guaranteed pods request is theirs, and that of Burstable pods is taken last.
+    /// `TieredReservation`: also, the requests of Guaranteed pods are never reclaimed, those of Burstable pods last.
     Reservation,
 }
 
-/// What is true of every pod's cgroup on this node.
+/// Node settings that apply to every pod's cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PodRules<'a> {
-    /// Microseconds; `None` where CPU limits are not enforced.
+    /// Microseconds; `None` if CPU limits are not enforced.
     pub cpu_quota_period: Option<i64>,
     /// `podPidsLimit`, if it limits anything.
     pub pids_limit: Option<i64>,
-    /// Sizes of huge pages the kernel has, in its own words: `2MB`.
+    /// Huge page sizes of the kernel, in its notation: `2MB`.
     pub hugepage_sizes: &'a [String],
     pub memory_qos: MemoryQos,
 }
 
-/// The numbers for the cgroup that holds all containers of the pod.
+/// The settings of the cgroup that contains all containers of the pod.
 #[must_use]
 pub fn compute_pod_numbers(pod: &Pod, rules: &PodRules<'_>) -> CgroupNumbers {
     let requests = pod_requests(pod);
@@ -69,7 +69,7 @@ fn positive(number: i64) -> Option<i64> {
     (number > 0).then_some(number)
 }
 
-/// What the pod may use together: only where nobody in it may use more. Overhead comes on top.
+/// The limit of the whole pod: only if every container has a limit. Overhead is added.
 pub(crate) fn pod_limit(pod: &Pod, name: &str) -> Option<Amount> {
     let spec = spec_of(pod);
     let of = |resources: Option<&ResourceRequirements>| resources.and_then(|r| limit(r, name));
@@ -82,7 +82,7 @@ pub(crate) fn pod_limit(pod: &Pod, name: &str) -> Option<Amount> {
     Some(together + overhead.unwrap_or(Amount::ZERO))
 }
 
-/// Every size the kernel has: what is requested of it, or nothing.
+/// For every page size of the kernel the requested bytes, or 0.
 pub(crate) fn hugepage_limits(amounts: &Requests, sizes: &[String]) -> Vec<(String, u64)> {
     let asked = amounts.iter().filter_map(|(name, amount)| {
         let size = Amount::parse(name.strip_prefix("hugepages-")?).ok()?;

@@ -1,5 +1,5 @@
-//! The numbers of the QoS cgroups, from all pods that have a place on the node (docs/behaviour/resources-and-qos.md): a QoS
-//! cgroup as a whole weighs what its pods request, so that those without requests get what is left and no more.
+//! The settings of the QoS cgroups, from all admitted pods (docs/behaviour/resources-and-qos.md): the weight of a QoS cgroup
+//! follows the requests of its pods, so that pods without requests get only what is left.
 
 use config::{Features, KubeletConfiguration};
 use model::{Amount, QosClass};
@@ -9,12 +9,12 @@ use super::pod::MemoryQos;
 use crate::resources::allocations::Allocation;
 use crate::resources::cgroup::convert::{MIN_SHARES, cpu_shares};
 
-/// What is true of the QoS cgroups of this node.
+/// Node settings that apply to the QoS cgroups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct QosCgroupRules<'a> {
     pub hugepage_sizes: &'a [String],
     pub memory_qos: MemoryQos,
-    /// `qosReserved`: how much of what better classes request is kept from the others, and what pods may use together.
+    /// `qosReserved`: the percentage of higher classes' requests that is reserved, and the memory of all pods together.
     pub memory_reserve: Option<MemoryReserve>,
 }
 
@@ -25,7 +25,7 @@ pub struct MemoryReserve {
 }
 
 impl MemoryReserve {
-    /// `qosReserved` for memory, where its gate is on. Validation has checked the percentage.
+    /// `qosReserved` for memory, if its gate is enabled. Validation has checked the percentage.
     #[must_use]
     pub fn of(config: &KubeletConfiguration, features: Features, allocatable_bytes: u64) -> Option<Self> {
         let share = config.qos_reserved.get("memory").filter(|_| features.qos_reserved)?;
@@ -37,13 +37,13 @@ impl MemoryReserve {
 /// The cgroups that change with the pods on the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct QosCgroupNumbers {
-    /// Only what the pods decide; what the node can give is enforced apart.
+    /// Only what depends on the pods; node allocatable is enforced separately.
     pub all_pods: CgroupNumbers,
     pub burstable: CgroupNumbers,
     pub best_effort: CgroupNumbers,
 }
 
-/// What pods of one class request together.
+/// The sum of the requests of one class.
 #[derive(Clone, Copy, Debug, Default)]
 struct Requested {
     cpu_milli: i64,
@@ -59,7 +59,7 @@ impl Requested {
     }
 }
 
-/// The numbers of the QoS cgroups for what these pods hold.
+/// The settings of the QoS cgroups for these allocations.
 #[must_use]
 pub fn compute_qos_cgroups<'a>(
     held: impl IntoIterator<Item = Allocation<'a>>,
@@ -99,7 +99,7 @@ pub fn compute_qos_cgroups<'a>(
     }
 }
 
-/// Each class leaves the others a share of what they request.
+/// Each class is limited so that a share of the requests of higher classes stays reserved.
 fn memory_limits(
     reserve: Option<MemoryReserve>,
     guaranteed: Requested,

@@ -44,7 +44,7 @@ fn pod_cgroup_is_below_its_qos_cgroup_unless_guaranteed() {
 }
 
 #[test]
-fn everything_is_below_the_root_of_the_configuration() {
+fn cgroups_are_below_the_configured_root() {
     expect![[r#"
         all pods    /a/b-c/kubepods
         Guaranteed  /a/b-c/kubepods/pod0a1b-2c3d
@@ -63,11 +63,11 @@ fn everything_is_below_the_root_of_the_configuration() {
 }
 
 #[test]
-fn the_pod_of_a_cgroup_is_read_back_from_its_name() {
+fn pod_uid_is_parsed_from_the_cgroup_name() {
     for (driver, root) in [(CgroupDriver::Cgroupfs, "/"), (CgroupDriver::Systemd, "/a-b/c")] {
         let uid = PodUid::from("12345678-1234-4321-8888-0123456789ab");
-        for place in CgroupNames::new(driver, root).every_place_of(&uid) {
-            assert_eq!(pod_of(place.name()), Some(uid.clone()), "{place}");
+        for path in CgroupNames::new(driver, root).candidates_of(&uid) {
+            assert_eq!(pod_of(path.name()), Some(uid.clone()), "{path}");
         }
     }
     for other in
@@ -78,7 +78,7 @@ fn the_pod_of_a_cgroup_is_read_back_from_its_name() {
 }
 
 #[test]
-fn what_others_made_is_named_as_they_named_it() {
+fn configured_foreign_cgroups_keep_their_names() {
     let name = |driver, text: &str| {
         let path = CgroupNames::new(driver, "/ignored").existing(text);
         format!("{path}{}", if path.is_slice { " of systemd" } else { "" })
@@ -137,7 +137,7 @@ fn check_pod(spec: Value, expected: Expect) {
 }
 
 #[test]
-fn a_guaranteed_pod_has_its_limits() {
+fn guaranteed_pod_cgroup_has_the_limits_of_the_pod() {
     let both = json!({"cpu": "500m", "memory": "64Mi"});
     check_pod(
         json!({"containers": [container(both.clone(), both)]}),
@@ -150,7 +150,7 @@ fn a_guaranteed_pod_has_its_limits() {
 }
 
 #[test]
-fn a_burstable_pod_is_limited_only_where_all_of_it_is() {
+fn burstable_pod_cgroup_is_limited_only_if_all_containers_are() {
     let asked = json!({"cpu": "250m", "memory": "100Mi"});
     check_pod(
         json!({"containers": [container(asked.clone(), json!({}))]}),
@@ -182,7 +182,7 @@ fn a_burstable_pod_is_limited_only_where_all_of_it_is() {
 }
 
 #[test]
-fn a_pod_that_asks_for_nothing_gets_what_is_left() {
+fn best_effort_pod_cgroup_has_the_minimum_cpu_shares() {
     check_pod(
         json!({"containers": [{"name": "c"}, {"name": "d"}]}),
         expect![[r#"
@@ -194,7 +194,7 @@ fn a_pod_that_asks_for_nothing_gets_what_is_left() {
 }
 
 #[test]
-fn sidecars_add_up_and_the_largest_init_container_counts() {
+fn pod_cgroup_sums_sidecars_and_uses_the_largest_init_container() {
     let limits = |cpu: &str, memory: &str| container(json!({}), json!({"cpu": cpu, "memory": memory}));
     let mut sidecar = limits("100m", "10Mi");
     sidecar["restartPolicy"] = "Always".into();
@@ -209,7 +209,7 @@ fn sidecars_add_up_and_the_largest_init_container_counts() {
 }
 
 #[test]
-fn what_the_pod_as_a_whole_asks_for_counts_and_overhead_comes_on_top() {
+fn pod_level_resources_override_containers_and_overhead_is_added() {
     check_pod(
         json!({
             "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "2", "memory": "1Gi"}},
@@ -225,7 +225,7 @@ fn what_the_pod_as_a_whole_asks_for_counts_and_overhead_comes_on_top() {
 }
 
 #[test]
-fn the_node_says_whether_quotas_count_how_long_their_period_is_and_how_many_processes_there_may_be() {
+fn cpu_quota_period_and_pids_limit_follow_the_configuration() {
     let both = json!({"cpu": "15m", "memory": "4Ki"});
     let small = pod(json!({"containers": [container(both.clone(), both)]}));
     let unlimited = PodRules { cpu_quota_period: None, pids_limit: Some(100), ..rules() };
@@ -250,7 +250,7 @@ fn the_node_says_whether_quotas_count_how_long_their_period_is_and_how_many_proc
 }
 
 #[test]
-fn huge_pages_are_limited_to_what_the_pod_asks_for() {
+fn huge_page_limits_are_the_requests_of_the_pod() {
     let limits = json!({"memory": "64Mi", "hugepages-2Mi": "4Mi"});
     let pod =
         pod(json!({"containers": [container(json!({}), limits.clone()), container(json!({}), limits)]}));
@@ -268,7 +268,7 @@ fn huge_pages_are_limited_to_what_the_pod_asks_for() {
 }
 
 #[test]
-fn memory_is_reserved_by_class_where_the_node_says_so() {
+fn memory_qos_reserves_memory_by_qos_class() {
     let asked = json!({"cpu": "1", "memory": "512Mi"});
     let reserved = PodRules { memory_qos: MemoryQos::Reservation, ..rules() };
     let of = |limits: Value| {
@@ -283,7 +283,7 @@ fn memory_is_reserved_by_class_where_the_node_says_so() {
 }
 
 #[test]
-fn shares_become_weights_from_the_least_to_the_most() {
+fn cpu_shares_convert_to_weights() {
     let weights = [0, 2, 3, 1024, 262_144, 999_999].map(numbers::cpu_weight);
     assert_eq!(weights, [1, 1, 1, 39, 10_000, 10_000]);
 }
@@ -320,7 +320,7 @@ fn qos_cgroup_weight_is_that_of_its_pods_requests() {
 }
 
 #[test]
-fn what_better_classes_request_is_kept_from_the_others() {
+fn qos_reserved_keeps_memory_of_higher_classes() {
     let mebi = |n: i64| n << 20;
     let reserve = |percent| {
         let rules = QosCgroupRules {
@@ -372,19 +372,19 @@ fn enforce(names: &[&str]) -> impl FnOnce(&mut KubeletConfiguration) {
 }
 
 #[test]
-fn pods_together_get_what_is_not_reserved_whatever_eviction_keeps_free() {
+fn node_allocatable_enforcement_ignores_eviction_thresholds() {
     expect![[r#"pods cpu/cpu.shares=2560 memory/memory.limit_in_bytes=6979321856 pids/pids.max=31768 hugetlb/hugetlb.2MB.limit_in_bytes=16777216"#]]
         .assert_eq(&enforced(enforce(&["pods"])));
     // Without enforcement they may use all that is there.
     expect![[r#"pods cpu/cpu.shares=4096 memory/memory.limit_in_bytes=8589934592 pids/pids.max=32768 hugetlb/hugetlb.2MB.limit_in_bytes=16777216"#]]
         .assert_eq(&enforced(enforce(&["none"])));
-    // Whole CPUs of the system take the place of both amounts.
+    // Whole CPUs reserved for the system replace both amounts.
     let cpus = enforced(|config| config.reserved_system_cpus = "0-2".to_owned());
     assert!(cpus.starts_with("pods cpu/cpu.shares=1024 "), "{cpus}");
 }
 
 #[test]
-fn reservations_are_enforced_on_their_cgroups_in_full_or_in_what_can_be_taken_back() {
+fn reservations_are_enforced_in_full_or_only_for_compressible_resources() {
     expect![[r#"
         pods cpu/cpu.shares=2560 memory/memory.limit_in_bytes=6979321856 pids/pids.max=31768 hugetlb/hugetlb.2MB.limit_in_bytes=16777216
         System /system cpu/cpu.shares=1024 memory/memory.limit_in_bytes=536870912
@@ -399,14 +399,14 @@ fn reservations_are_enforced_on_their_cgroups_in_full_or_in_what_can_be_taken_ba
 }
 
 #[test]
-fn processes_are_looked_for_until_none_is_new() {
+fn processes_are_listed_until_none_is_new() {
     let done = [3, 5].into();
     assert_eq!(new_ones(&[3, 4, 5, 6], &done), [4, 6]);
     assert!(new_ones(&[5, 3], &done).is_empty());
 }
 
 #[test]
-fn neither_the_first_process_nor_threads_of_the_kernel_are_moved() {
+fn init_process_and_kernel_threads_are_not_moved() {
     assert!(is_movable(2, Some("/usr/sbin/cron")));
     assert!(!is_movable(1, Some("/usr/lib/systemd/systemd")));
     assert!(!is_movable(2, None));
@@ -420,14 +420,14 @@ fn daemon(cgroups: &str) -> ProcessFacts {
 }
 
 #[test]
-fn a_process_is_moved_until_it_is_in_its_cgroup_or_below() {
+fn process_is_moved_unless_it_is_in_its_cgroup_or_below() {
     let moves = |version, cgroups: &str, cgroup| {
         compute_adjustment(&daemon(cgroups), Some(cgroup), 0, version).unwrap().moves
     };
-    let v2 = |place: &str, cgroup| moves(CgroupVersion::V2, &format!("0::{place}\n"), cgroup);
+    let v2 = |path: &str, cgroup| moves(CgroupVersion::V2, &format!("0::{path}\n"), cgroup);
     assert!(v2("/", "/runtime") && v2("/runtime2", "/runtime") && v2("/run", "/runtime"));
     assert!(!v2("/runtime", "/runtime") && !v2("/runtime.slice/containerd.service", "/runtime.slice"));
-    assert!(v2("/system.slice/x", "/") && !v2("/", "/"), "the root is a place like any other");
+    assert!(v2("/system.slice/x", "/") && !v2("/", "/"), "the root is a cgroup like any other");
     let v1 = |cgroups, cgroup| moves(CgroupVersion::V1, cgroups, cgroup);
     assert!(!v1("3:memory:/runtime\n2:cpu,cpuacct:/runtime\n", "/runtime"));
     assert!(v1("3:memory:/runtime\n2:cpu,cpuacct:/\n", "/runtime"), "only one tree has it there");
@@ -437,14 +437,14 @@ fn a_process_is_moved_until_it_is_in_its_cgroup_or_below() {
 }
 
 #[test]
-fn a_process_is_scored_once_and_moved_only_if_a_cgroup_is_named() {
+fn oom_score_is_set_once_and_the_process_moved_only_to_a_configured_cgroup() {
     let adjustment = |score| compute_adjustment(&daemon("0::/\n"), None, score, CgroupVersion::V2).unwrap();
     assert_eq!(adjustment(0), Adjustment::default());
     assert_eq!(adjustment(-999), Adjustment { moves: false, scores: true });
 }
 
 #[test]
-fn what_is_the_systems_or_a_containers_is_left_alone() {
+fn system_and_container_processes_are_not_moved() {
     let refused = |facts| compute_adjustment(&facts, Some("/x"), -999, CgroupVersion::V2);
     let daemon = || daemon("0::/\n");
     assert_eq!(refused(ProcessFacts { pid: 1, ..daemon() }), Err(Untouchable::System));

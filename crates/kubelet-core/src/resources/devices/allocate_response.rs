@@ -1,9 +1,9 @@
-//! What a container sees of its devices: what the plugins of several resources want done to it, together.
+//! The allocate responses of a container's device plugins, merged.
 
 use model::devices::AllocateResponse;
 use model::request::ContainerRequest;
 
-/// All grants in one. Where two want different things under one name, the first has it.
+/// Merges all allocate responses. If two set the same name differently, the first wins.
 #[must_use]
 pub fn merge_responses<'a>(responses: impl IntoIterator<Item = &'a AllocateResponse>) -> AllocateResponse {
     let mut all = AllocateResponse::default();
@@ -33,7 +33,7 @@ pub fn merge_responses<'a>(responses: impl IntoIterator<Item = &'a AllocateRespo
     all
 }
 
-/// The variables of the container with those of its devices before them. What the spec says counts.
+/// The variables of the container with those of its devices before them. The spec takes precedence.
 #[must_use]
 pub fn with_env(response: &AllocateResponse, own: Vec<(String, String)>) -> Vec<(String, String)> {
     let is_new = |name: &&String| own.iter().all(|(other, _)| other != *name);
@@ -43,7 +43,7 @@ pub fn with_env(response: &AllocateResponse, own: Vec<(String, String)>) -> Vec<
     all
 }
 
-/// Adds to a request what is to be seen of devices, variables apart: they stand first, and annotations of our own count.
+/// Adds the devices, except for variables, to a request: they come first, and the kubelet's annotations take precedence.
 pub fn show_devices(request: &mut ContainerRequest, response: AllocateResponse) {
     request.mounts.splice(..0, response.mounts);
     request.devices.splice(..0, response.devices);
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn what_two_plugins_want_is_done_and_under_one_name_what_the_first_wants() {
+    fn allocate_responses_are_merged_and_the_first_wins_a_conflict() {
         let (first, second, other) = (response("a", "1"), response("a", "2"), response("b", "3"));
         let all = merge_responses([&first, &second, &other]);
         assert_eq!(all.env, [("a".to_owned(), "1".to_owned()), ("b".to_owned(), "3".to_owned())].into());
@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_spec_says_of_a_variable_counts() {
+    fn variable_of_the_spec_overrides_that_of_a_plugin() {
         let response = merge_responses([&response("A", "device"), &response("B", "device")]);
         let own = vec![("B".to_owned(), "spec".to_owned())];
         let all: Vec<String> =

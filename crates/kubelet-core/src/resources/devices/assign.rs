@@ -1,5 +1,5 @@
-//! Which devices a pod gets (docs/behaviour/plugins.md): for each container as many as its limits say of what plugins look
-//! after. Those of an init container are used again by the containers after it; those of a sidecar stay with it.
+//! Which devices a pod gets (docs/behaviour/plugins.md): for each container as many as its limits of plugin resources. Those
+//! of an init container are reused by the containers after it; those of a sidecar stay with it.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,9 +19,9 @@ type Sets = BTreeMap<String, BTreeSet<String>>;
 /// The devices of one resource that a container has.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Given {
-    /// By id, the NUMA nodes that each is near to.
+    /// By id, the NUMA nodes of each.
     pub devices: BTreeMap<String, Vec<i64>>,
-    /// What the plugin said is to be done with the container. `None`: it was not asked yet.
+    /// The plugin's allocate response. `None`: not requested yet.
     pub response: Option<AllocateResponse>,
 }
 
@@ -46,7 +46,7 @@ impl PodDevices {
         self.containers.get_mut(container)?.get_mut(resource)
     }
 
-    /// Each that some container has, by resource.
+    /// Each device of some container, by resource.
     pub fn all(&self) -> impl Iterator<Item = (&str, &Given)> {
         self.containers.values().flatten().map(|(resource, given)| (resource.as_str(), given))
     }
@@ -67,7 +67,7 @@ impl PodDevices {
     }
 }
 
-/// What a pod may count on of each resource: the healthy devices, and at least those that pods have, whatever became of them.
+/// The amount of each resource for pods: the healthy devices, and at least those allocated to pods, healthy or not.
 #[must_use]
 pub fn allocatable_devices<'a>(
     amounts: &BTreeMap<String, DeviceAmounts>,
@@ -81,7 +81,7 @@ pub fn allocatable_devices<'a>(
     amounts.iter().map(quantity).collect()
 }
 
-/// Why the devices that a pod asks for cannot be had.
+/// Why the devices that a pod requests are not available.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum DeviceShortage {
     #[error("no healthy devices present; cannot allocate unhealthy devices {0}")]
@@ -98,7 +98,7 @@ pub enum DeviceShortage {
     Changed { pod: String, container: String, resource: String, had: usize, asks: usize },
 }
 
-/// The rejection of a pod that cannot have its devices, for whatever reason.
+/// The rejection of a pod whose devices are not available.
 #[must_use]
 pub fn rejection(why: &dyn std::fmt::Display) -> Rejection {
     Rejection {
@@ -107,20 +107,20 @@ pub fn rejection(why: &dyn std::fmt::Display) -> Rejection {
     }
 }
 
-/// Everybody's claims on devices, as they are when a pod is judged.
+/// The device allocations of all pods when the admission of a pod is decided.
 #[derive(Clone, Copy, Debug)]
 pub struct Claims<'a> {
     pub registry: &'a Registry,
-    /// Of all other pods.
+    /// Those of all other pods.
     pub others: &'a [&'a PodDevices],
-    /// What the pod itself has already; it keeps that.
+    /// The pod's own devices; it keeps them.
     pub own: &'a PodDevices,
 }
 
 /// Chooses the devices of the pod.
 ///
 /// # Errors
-/// There are too few, or what the pod has is not well any more.
+/// There are too few, or a device of the pod is unhealthy.
 pub fn compute_pod_devices(pod: &Pod, claims: &Claims<'_>) -> Result<PodDevices, DeviceShortage> {
     let mut choice = Choice::new(claims);
     for container in init_containers(pod).chain(regular_containers(pod)) {
@@ -132,7 +132,7 @@ pub fn compute_pod_devices(pod: &Pod, claims: &Claims<'_>) -> Result<PodDevices,
     Ok(choice.made)
 }
 
-/// The container has all devices that its limits name, of plugins that we know, and their plugins have agreed.
+/// The container has all devices of its limits from known plugins, with their allocate responses.
 #[must_use]
 pub fn has_its_devices(container: &ContainerRef<'_>, registry: &Registry, own: &PodDevices) -> bool {
     let has =
@@ -140,7 +140,7 @@ pub fn has_its_devices(container: &ContainerRef<'_>, registry: &Registry, own: &
     wanted(container, registry).keys().all(has)
 }
 
-/// The first container, in the order in which they start, with devices that no plugin was asked about, and their resource.
+/// The first container, in start order, with devices that still need an allocate response, and their resource.
 #[must_use]
 pub fn next_to_ask(pod: &Pod, own: &PodDevices) -> Option<(String, String)> {
     let mut containers = init_containers(pod).chain(regular_containers(pod));
@@ -151,7 +151,7 @@ pub fn next_to_ask(pod: &Pod, own: &PodDevices) -> Option<(String, String)> {
     })
 }
 
-/// Without what was chosen for the containers after that one: it depends on what that one has.
+/// Without the devices chosen for later containers: they depend on those of this one.
 #[must_use]
 pub fn up_to(pod: &Pod, container: &str, mut devices: PodDevices) -> PodDevices {
     let containers = init_containers(pod).chain(regular_containers(pod));
@@ -164,7 +164,7 @@ pub fn up_to(pod: &Pod, container: &str, mut devices: PodDevices) -> PodDevices 
     devices
 }
 
-/// Devices that the container's limits name, of plugins that we know.
+/// Device counts in the container's limits, for known plugins.
 fn wanted(container: &ContainerRef<'_>, registry: &Registry) -> BTreeMap<String, usize> {
     let limits = container.resources().and_then(|resources| resources.limits.as_ref());
     let known = limits.into_iter().flatten().filter(|(name, _)| registry.knows(name));
@@ -233,7 +233,7 @@ impl<'a> Choice<'a> {
         Ok(())
     }
 
-    /// Says what of the container's devices those after it can have.
+    /// Records which of the container's devices later containers can reuse.
     fn pass_on(&mut self, container: &ContainerRef<'_>) {
         for (resource, given) in self.made.containers.get(container.name()).into_iter().flatten() {
             let reusable = self.reusable.entry(resource.clone()).or_default();
@@ -247,7 +247,7 @@ impl<'a> Choice<'a> {
     }
 }
 
-/// What a container has stays its own, if it is what it asks for and is well.
+/// A container keeps its devices if they match its request and are healthy.
 fn check_kept(
     pod: &Pod,
     container: &str,
@@ -270,16 +270,16 @@ fn check_kept(
     Ok(())
 }
 
-/// What a plugin is asked that has preferences.
+/// The request for preferred devices to a plugin that supports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Preference {
     pub available: Vec<String>,
-    /// Those that the pod has anyhow.
+    /// Devices of the pod that must be included.
     pub needed: Vec<String>,
     pub wanted: usize,
 }
 
-/// `None`: the container has nothing of that resource.
+/// `None`: the container has no device of that resource.
 #[must_use]
 pub fn compute_preference(claims: &Claims<'_>, container: &str, resource: &str) -> Option<Preference> {
     let given = claims.own.get(container, resource)?;
@@ -293,8 +293,8 @@ pub fn compute_preference(claims: &Claims<'_>, container: &str, resource: &str) 
     Some(Preference { available, needed, wanted: given.devices.len() })
 }
 
-/// The pod's devices with those that the plugin would rather have given to that container, as far as they are free; what
-/// containers after it have is to be chosen again.
+/// The pod's devices with those that the plugin prefers for that container, as far as they are free; the devices of later
+/// containers are to be chosen again.
 #[must_use]
 pub fn compute_preferred(
     claims: &Claims<'_>,
@@ -302,13 +302,13 @@ pub fn compute_preferred(
     preferred: &[String],
 ) -> PodDevices {
     let mut own = claims.own.clone();
-    let Some(asked) = compute_preference(claims, container, resource) else { return own };
+    let Some(request) = compute_preference(claims, container, resource) else { return own };
     let Some(given) = own.get_mut(container, resource) else { return own };
     let before: Vec<String> = given.devices.keys().cloned().collect();
-    let liked = preferred.iter().filter(|id| asked.available.contains(id));
+    let liked = preferred.iter().filter(|id| request.available.contains(id));
     let mut chosen: Vec<&String> = Vec::new();
-    for id in asked.needed.iter().chain(liked).chain(&before) {
-        if chosen.len() < asked.wanted && !chosen.contains(&id) {
+    for id in request.needed.iter().chain(liked).chain(&before) {
+        if chosen.len() < request.wanted && !chosen.contains(&id) {
             chosen.push(id);
         }
     }
@@ -317,7 +317,7 @@ pub fn compute_preferred(
     own
 }
 
-/// What others have of a resource, and other containers of the same pod.
+/// Devices of a resource held by other pods, and by other containers of the same pod.
 struct Elsewhere<'a> {
     others: BTreeSet<&'a str>,
     own: BTreeSet<&'a str>,

@@ -1,8 +1,8 @@
-//! `kubelet_internal_checkpoint`: who has which devices, so that a restart of the kubelet changes nothing
+//! `kubelet_internal_checkpoint`: the device allocations, so that a restart of the kubelet keeps them
 //! (docs/behaviour/plugins.md).
 //!
-//! The format is the Go kubelet's, with its checksum over a debug print of the Go value, so that a node can change over
-//! and back.
+//! The format is the Go kubelet's, with its checksum over a debug print of the Go value, so that a node can switch
+//! between the two kubelets.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -18,16 +18,16 @@ use crate::fnv::fnv1a_32;
 
 /// The name of the file in the directory of device plugins.
 pub const FILE: &str = "kubelet_internal_checkpoint";
-/// In the place of a NUMA node where the device is near to none.
+/// The NUMA node of a device without one.
 const NO_NODE: i64 = -1;
 
-/// Why nothing is known of what an earlier kubelet handed out.
+/// Why the allocations of an earlier kubelet are unknown.
 #[derive(Debug, thiserror::Error)]
 pub enum CheckpointError {
     #[error("it is no JSON of this kind")]
     Json(#[from] serde_json::Error),
-    #[error("checkpoint is corrupted: its checksum is {found}, not {told}")]
-    Corrupt { told: u32, found: u32 },
+    #[error("checkpoint is corrupted: its checksum is {found}, not {recorded}")]
+    Corrupt { recorded: u32, found: u32 },
 }
 
 /// What an earlier kubelet left.
@@ -65,7 +65,7 @@ struct Entry {
     alloc_resp: String,
 }
 
-/// The text of the checkpoint. What no plugin has agreed to yet is not in it.
+/// The text of the checkpoint. Devices without an allocate response are not in it.
 #[must_use]
 pub fn write_checkpoint<'a>(
     pods: impl Iterator<Item = (PodUid, &'a PodDevices)>,
@@ -108,15 +108,15 @@ fn by_node(given: &Given) -> BTreeMap<i64, Vec<String>> {
 }
 
 /// # Errors
-/// The text is none that a kubelet has written, or not all of it.
+/// The text was not written by a kubelet, or is incomplete.
 pub fn parse_checkpoint(
     text: &str,
     unpack: impl Fn(&[u8]) -> Option<AllocateResponse>,
 ) -> Result<Remembered, CheckpointError> {
-    let File { data, checksum: told } = serde_json::from_str(text)?;
+    let File { data, checksum: recorded } = serde_json::from_str(text)?;
     let found = checksum(&data);
-    if found != told {
-        return Err(CheckpointError::Corrupt { told, found });
+    if found != recorded {
+        return Err(CheckpointError::Corrupt { recorded, found });
     }
     let mut remembered =
         Remembered { resources: data.registered_devices.into_keys().collect(), ..Remembered::default() };
@@ -133,7 +133,7 @@ pub fn parse_checkpoint(
     Ok(remembered)
 }
 
-/// For fuzzers: the same checkpoint with the checksum that fits.
+/// For fuzzers: the same checkpoint with the correct checksum.
 #[cfg(any(test, feature = "fuzzing"))]
 pub(crate) fn with_right_checksum(text: &str) -> Option<String> {
     let File { data, .. } = serde_json::from_str(text).ok()?;
@@ -141,7 +141,7 @@ pub(crate) fn with_right_checksum(text: &str) -> Option<String> {
     serde_json::to_string(&File { data, checksum }).ok()
 }
 
-/// What is no base64 is no allocate response either, and the plugin is asked again.
+/// Text that is not base64 is no allocate response, and the plugin is called again.
 fn packed(entry: &Entry) -> Vec<u8> {
     BASE64.decode(&entry.alloc_resp).unwrap_or_default()
 }
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_go_kubelet_has_written_is_read_and_written_to_the_letter() {
+    fn checkpoint_of_the_go_kubelet_is_read_and_written_byte_for_byte() {
         for text in [EMPTY, HELD] {
             let remembered = parse_checkpoint(text, unpack).unwrap();
             let file: File = serde_json::from_str(text).unwrap();
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn a_device_near_to_several_nodes_or_to_none_comes_back_as_it_was() {
+    fn checkpoint_keeps_devices_with_several_numa_nodes_or_none() {
         let devices = [("a".to_owned(), vec![0, 1]), ("b".to_owned(), Vec::new())].into();
         let given = Given { devices, response: unpack(b"x") };
         let mut devices = PodDevices::default();
@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_granted_is_not_kept() {
+    fn checkpoint_omits_devices_without_an_allocate_response() {
         let given = Given { devices: [("a".to_owned(), Vec::new())].into(), response: None };
         let mut devices = PodDevices::default();
         devices.containers.insert("main".to_owned(), [("example.com/x".to_owned(), given)].into());
@@ -258,12 +258,12 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_that_somebody_changed_is_not_believed() {
-        let told = |text: &str| parse_checkpoint(text, unpack).map_err(|error| error.to_string());
+    fn checkpoint_with_a_wrong_checksum_is_rejected() {
+        let error_of = |text: &str| parse_checkpoint(text, unpack).map_err(|error| error.to_string());
         assert_eq!(
-            told(&EMPTY.replace("GPU-0650", "GPU-0651")).unwrap_err(),
+            error_of(&EMPTY.replace("GPU-0650", "GPU-0651")).unwrap_err(),
             "checkpoint is corrupted: its checksum is 1995831185, not 3952659280"
         );
-        assert_eq!(told(&EMPTY[..40]).unwrap_err(), "it is no JSON of this kind");
+        assert_eq!(error_of(&EMPTY[..40]).unwrap_err(), "it is no JSON of this kind");
     }
 }

@@ -1,4 +1,4 @@
-//! What plugins have said of their devices: who may register, and what remains of a plugin that has gone.
+//! The devices that plugins have reported: which plugin may register, and what remains of a disconnected one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -11,14 +11,14 @@ use crate::names::is_qualified_name;
 use crate::resources::quantities::DeviceAmounts;
 use crate::resources::quantities::is_extended_resource;
 
-/// The protocol that we speak.
+/// The supported version of the device plugin API.
 const VERSION: &str = "v1beta1";
-/// A resource is kept for so long after its plugin has gone.
+/// How long a resource is kept after its plugin disconnected.
 const KEPT_FOR: Duration = Duration::from_secs(300);
-/// In the names of quotas.
+/// The prefix of quota names.
 const REQUESTS: &str = "requests.";
 
-/// Why a plugin is not registered, in the words that it is told.
+/// Why a plugin is not registered; the text is returned to the plugin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum RegistrationError {
     #[error("requested API version {0:?} is not supported by kubelet. Supported version is [\"{VERSION}\"]")]
@@ -30,7 +30,7 @@ pub enum RegistrationError {
 }
 
 /// # Errors
-/// The plugin speaks another protocol, or what it names is no resource or no socket.
+/// The API version is not supported, or the resource name or the socket name is invalid.
 pub fn check_registration(version: &str, resource: &str, endpoint: &str) -> Result<(), RegistrationError> {
     if version != VERSION {
         return Err(RegistrationError::Version(version.to_owned()));
@@ -44,14 +44,14 @@ pub fn check_registration(version: &str, resource: &str, endpoint: &str) -> Resu
     Ok(())
 }
 
-/// Of an extended resource, one for which there can be a quota.
+/// The name of an extended resource that can have a quota.
 fn is_resource_name(name: &str) -> bool {
     is_extended_resource(name)
         && !name.starts_with(REQUESTS)
         && is_qualified_name(&format!("{REQUESTS}{name}"))
 }
 
-/// One connection to a plugin: what an older one says of the same resource counts no more.
+/// One connection to a plugin; reports of an older one for the same resource are ignored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Connection(u64);
 
@@ -60,7 +60,7 @@ pub struct Connection(u64);
 pub struct Registry {
     connections: u64,
     resources: BTreeMap<String, Resource>,
-    /// Those whose plugins have been away for too long.
+    /// Resources whose plugins have been disconnected for too long.
     dropped: BTreeSet<String>,
 }
 
@@ -83,7 +83,7 @@ struct Known {
 }
 
 impl Registry {
-    /// Resources that an earlier kubelet knew: their plugins have yet to come back.
+    /// Resources that an earlier kubelet knew: their plugins have yet to register again.
     #[must_use]
     pub fn remembering(resources: impl IntoIterator<Item = String>, now: MonoTime) -> Self {
         let gone =
@@ -91,7 +91,7 @@ impl Registry {
         Self { resources: resources.into_iter().map(gone).collect(), ..Self::default() }
     }
 
-    /// A plugin has registered; it takes the place of the one before it.
+    /// A plugin has registered; it replaces the one before it.
     pub fn connected(&mut self, resource: &str) -> Connection {
         self.connections += 1;
         let connection = Connection(self.connections);
@@ -102,7 +102,7 @@ impl Registry {
         connection
     }
 
-    /// The plugin's devices are these and no others. Returns whether that is news.
+    /// Replaces the plugin's devices by this list. Returns whether that is a change.
     pub fn listed(&mut self, resource: &str, by: Connection, devices: Vec<PluginDevice>) -> bool {
         let Some(resource) = self.of(resource, by) else { return false };
         let known = |device: PluginDevice| {
@@ -114,7 +114,7 @@ impl Registry {
         is_changed
     }
 
-    /// The plugin has gone: nobody knows any more how its devices are. Returns whether it counted.
+    /// The plugin has disconnected: its devices count as unhealthy. Returns whether it was the current one.
     pub fn vanished(&mut self, resource: &str, by: Connection, now: MonoTime) -> bool {
         let Some(resource) = self.of(resource, by) else { return false };
         resource.presence = Presence::Gone { since: now };
@@ -128,7 +128,7 @@ impl Registry {
         self.resources.get_mut(resource).filter(|resource| resource.presence == Presence::Here(by))
     }
 
-    /// Forgets the devices of plugins that have been away for too long. Returns whether there were any.
+    /// Drops the devices of plugins that have been disconnected for too long. Returns whether there were any.
     pub fn drop_expired(&mut self, now: MonoTime) -> bool {
         let is_over = |resource: &Resource| resource.ends_at().is_some_and(|at| at <= now);
         let over = self.resources.iter().filter(|(_, resource)| is_over(resource));
@@ -140,13 +140,13 @@ impl Registry {
         !over.is_empty()
     }
 
-    /// When the next resource is dropped if its plugin does not come back.
+    /// When the next resource is dropped if its plugin does not register again.
     #[must_use]
     pub fn wake_at(&self) -> Option<MonoTime> {
         self.resources.values().filter_map(Resource::ends_at).min()
     }
 
-    /// For the Node: of a resource that was dropped there is nothing.
+    /// The amounts for the Node; a dropped resource has 0.
     #[must_use]
     pub fn amounts(&self) -> BTreeMap<String, DeviceAmounts> {
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
@@ -158,7 +158,7 @@ impl Registry {
         self.dropped.iter().map(|name| (name.clone(), DeviceAmounts::default())).chain(known).collect()
     }
 
-    /// A plugin looks after that resource, or did until lately.
+    /// A plugin serves that resource, or did until recently.
     #[must_use]
     pub fn knows(&self, resource: &str) -> bool {
         self.resources.contains_key(resource)
@@ -168,13 +168,13 @@ impl Registry {
         self.resources.keys().map(String::as_str)
     }
 
-    /// Devices that can be handed out, as far as nobody has them.
+    /// Healthy devices, allocated or not.
     pub fn healthy(&self, resource: &str) -> impl Iterator<Item = &str> {
         let devices = self.resources.get(resource).into_iter().flat_map(|resource| &resource.devices);
         devices.filter(|(_, device)| device.is_healthy).map(|(id, _)| id.as_str())
     }
 
-    /// The NUMA nodes that a device is near to.
+    /// The NUMA nodes of a device.
     #[must_use]
     pub fn numa_nodes(&self, resource: &str, device: &str) -> &[i64] {
         let device = self.resources.get(resource).and_then(|resource| resource.devices.get(device));
@@ -197,7 +197,7 @@ mod tests {
 
     const GPU: &str = "example.com/gpu";
 
-    /// `a b!`: two devices, the second of which is not well.
+    /// `a b!`: two devices, the second of which is unhealthy.
     fn devices(line: &str) -> Vec<PluginDevice> {
         let device = |word: &str| PluginDevice {
             id: word.trim_end_matches('!').to_owned(),
@@ -219,13 +219,13 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_is_told_why_it_may_not_register() {
-        let told = |version: &str, resource: &str, endpoint: &str| {
+    fn invalid_registration_is_rejected_with_a_reason() {
+        let register = |version: &str, resource: &str, endpoint: &str| {
             check_registration(version, resource, endpoint).map_err(|error| error.to_string())
         };
-        assert_eq!(told("v1beta1", GPU, "gpu.sock"), Ok(()));
+        assert_eq!(register("v1beta1", GPU, "gpu.sock"), Ok(()));
         let old = "requested API version \"v1alpha1\" is not supported by kubelet. Supported version is [\"v1beta1\"]";
-        assert_eq!(told("v1alpha1", GPU, "gpu.sock"), Err(old.to_owned()));
+        assert_eq!(register("v1alpha1", GPU, "gpu.sock"), Err(old.to_owned()));
         for name in [
             "gpu",
             "",
@@ -236,24 +236,24 @@ mod tests {
             "exa mple/gpu",
         ] {
             assert_eq!(
-                told("v1beta1", name, "gpu.sock"),
+                register("v1beta1", name, "gpu.sock"),
                 Err(format!("the ResourceName {name:?} is invalid"))
             );
         }
         for endpoint in ["", "..", "a/b.sock", "/run/other.sock", "a\0.sock"] {
-            let why = told("v1beta1", GPU, endpoint).unwrap_err();
+            let why = register("v1beta1", GPU, endpoint).unwrap_err();
             assert!(why.starts_with(&format!("the endpoint {endpoint:?} is invalid")), "{why}");
         }
     }
 
     #[test]
-    fn only_the_healthy_can_be_had_and_all_are_there() {
+    fn capacity_counts_all_devices_and_allocatable_the_healthy_ones() {
         let mut registry = Registry::default();
         let plugin = registry.connected(GPU);
         check(&registry, "example.com/gpu 0/0");
         assert!(registry.listed(GPU, plugin, devices("a b c!")));
         check(&registry, "example.com/gpu 2/3");
-        assert!(!registry.listed(GPU, plugin, devices("c! b a")), "no news");
+        assert!(!registry.listed(GPU, plugin, devices("c! b a")), "no change");
         assert!(registry.listed(GPU, plugin, devices("a b! c!")));
         check(&registry, "example.com/gpu 1/3");
         assert_eq!(registry.healthy(GPU).collect::<Vec<_>>(), ["a"]);
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_plugin_leaves_is_kept_for_five_minutes_and_is_nothing_then() {
+    fn resource_of_a_disconnected_plugin_drops_to_zero_after_five_minutes() {
         let mut registry = Registry::default();
         let plugin = registry.connected(GPU);
         registry.listed(GPU, plugin, devices("a b"));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_plugin_that_comes_back_counts_and_what_the_old_one_says_does_not() {
+    fn reports_of_a_replaced_plugin_connection_are_ignored() {
         let mut registry = Registry::default();
         let old = registry.connected(GPU);
         registry.listed(GPU, old, devices("a b"));
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_restart_a_resource_is_known_and_empty_until_its_plugin_comes() {
+    fn restored_resource_is_empty_until_its_plugin_registers() {
         let mut registry = Registry::remembering([GPU.to_owned()], at(5));
         assert!(registry.knows(GPU));
         check(&registry, "example.com/gpu 0/0");

@@ -13,7 +13,7 @@ fn pod(uid: &str, spec: &Value) -> Pod {
     serde_json::from_value(json!({"metadata": {"name": uid, "uid": uid}, "spec": full})).unwrap()
 }
 
-/// A pod that asks for CPU (in thousandths) and memory, with equal limits if `guaranteed`.
+/// A pod that requests CPU (in thousandths) and memory, with equal limits if `guaranteed`.
 fn asking(uid: &str, cpu: i64, memory: i64, guaranteed: bool) -> Pod {
     let amounts = json!({"cpu": format!("{cpu}m"), "memory": memory.to_string()});
     let limits = if guaranteed { amounts.clone() } else { json!({}) };
@@ -62,7 +62,7 @@ fn tolerating(mut pod: Pod) -> Pod {
 }
 
 #[test]
-fn resources_are_shared_with_who_is_there() {
+fn requests_of_active_pods_reduce_what_is_free() {
     let there = asking("old", 1500, 600, false);
     let new = |cpu, memory| tolerating(asking("new", cpu, memory, false));
     assert_eq!(shown(&new(500, 400), &[&there]), "fits");
@@ -82,13 +82,13 @@ fn resources_are_shared_with_who_is_there() {
 }
 
 #[test]
-fn a_pod_that_asks_for_nothing_fits_an_overbooked_node() {
+fn pod_without_requests_fits_an_overcommitted_node() {
     let there = asking("old", 9000, 9000, false);
     assert_eq!(shown(&tolerant(&json!({})), &[&there]), "fits");
 }
 
 #[test]
-fn extended_resources_count_only_where_the_node_has_them() {
+fn extended_resources_are_checked_only_if_the_node_has_them() {
     let asking = |name: &str, amount: &str| {
         tolerant(&json!({"containers": [{"name": "a", "resources": {"limits": {name: amount}}}]}))
     };
@@ -105,7 +105,7 @@ fn extended_resources_count_only_where_the_node_has_them() {
 }
 
 #[test]
-fn name_and_labels_must_be_the_nodes() {
+fn node_name_and_node_selector_must_match() {
     assert_eq!(shown(&tolerant(&json!({"nodeName": "n1", "nodeSelector": {"zone": "a"}})), &[]), "fits");
     assert_eq!(
         shown(&tolerant(&json!({"nodeName": "n2"})), &[]),
@@ -118,7 +118,7 @@ fn name_and_labels_must_be_the_nodes() {
 }
 
 #[test]
-fn a_port_of_the_host_has_one_owner() {
+fn host_port_conflict_rejects_the_pod() {
     let with = |ports: Value| tolerant(&json!({"containers": [{"name": "a", "ports": ports}]}));
     let there = with(
         json!([{"containerPort": 1, "hostPort": 80}, {"containerPort": 1, "hostPort": 90, "hostIP": "10.0.0.1"}]),
@@ -143,7 +143,7 @@ fn a_port_of_the_host_has_one_owner() {
 }
 
 #[test]
-fn taints_that_drive_pods_away_must_be_tolerated_but_by_static_ones() {
+fn no_execute_taints_must_be_tolerated_except_by_static_pods() {
     let refused =
         "TaintToleration: Predicate TaintToleration failed: node(s) had taints that the pod didn't tolerate";
     for (toleration, expected) in [
@@ -163,7 +163,7 @@ fn taints_that_drive_pods_away_must_be_tolerated_but_by_static_ones() {
 }
 
 #[test]
-fn with_its_gate_a_toleration_compares_whole_numbers() {
+fn toleration_compares_integers_if_its_feature_gate_is_enabled() {
     for (operator, bound, taint, is_tolerated) in [
         ("Lt", "100", "99", true),
         ("Lt", "100", "100", false),
@@ -191,7 +191,7 @@ fn with_its_gate_a_toleration_compares_whole_numbers() {
 }
 
 #[test]
-fn others_make_way_for_a_critical_pod_those_with_the_weakest_claim_first() {
+fn critical_pod_preempts_lower_qos_classes_first() {
     let new = |cpu, memory| tolerating(critical(asking("new", cpu, memory, false)));
     let (best, burst, sure) =
         (pod("best", &json!({})), asking("burst", 900, 400, false), asking("sure", 1000, 500, true));
@@ -207,7 +207,7 @@ fn others_make_way_for_a_critical_pod_those_with_the_weakest_claim_first() {
 }
 
 #[test]
-fn nobody_makes_way_where_that_does_not_help() {
+fn preemption_is_skipped_if_it_does_not_help() {
     let burst = asking("burst", 1900, 100, false);
     let new = critical(asking("new", 500, 100, false));
     assert!(shown(&new, &[&burst]).starts_with("TaintToleration: "));
@@ -224,7 +224,7 @@ fn nobody_makes_way_where_that_does_not_help() {
 
 proptest! {
     #[test]
-    fn without_its_victims_the_pod_fits_and_none_of_them_is_critical(
+    fn pod_fits_without_its_victims_and_no_victim_is_critical(
         sizes in prop::collection::vec((0..1200_i64, 0..600_i64, 0..3_u8), 0..5),
         cpu in 0..2500_i64, memory in 0..1200_i64,
     ) {
@@ -306,7 +306,7 @@ fn general_predicates_table() {
     }
 }
 
-/// `lifecycle/predicate_test.go`, TestRemoveMissingExtendedResources: what the node does not know is not asked of it, what it
+/// `lifecycle/predicate_test.go`, TestRemoveMissingExtendedResources: what the node does not have is not checked, what it
 /// knows to be none is.
 #[test]
 fn remove_missing_extended_resources_table() {

@@ -1,4 +1,4 @@
-//! Pods in a line and devices in a line in; who has what out.
+//! Each case maps a line of pods and a line of devices to the assigned devices.
 
 use model::devices::PluginDevice;
 use proptest::prelude::*;
@@ -8,7 +8,7 @@ use super::*;
 
 const X: &str = "example.com/x";
 
-/// `i:1 s:2 c:1`: an init container, a sidecar and a regular one, with so many devices each; named by kind and place.
+/// `i:1 s:2 c:1`: an init container, a sidecar and a regular one, with so many devices each; named by kind and position.
 fn pod(line: &str) -> Pod {
     let (mut init, mut regular) = (Vec::new(), Vec::new());
     for (at, word) in line.split_whitespace().enumerate() {
@@ -67,7 +67,7 @@ fn check(line: &str, devices: &str, others: &str, own: &str, expected: &str) {
 }
 
 #[test]
-fn containers_get_what_nobody_has() {
+fn containers_get_free_devices() {
     check("c:1 c:2", "a b c", "", "", "c0=a c1=bc");
     check("c:1", "a b", "x=a", "", "c0=b");
     check("c:0", "a", "x=a", "", "");
@@ -84,7 +84,7 @@ fn containers_get_what_nobody_has() {
 }
 
 #[test]
-fn devices_of_init_containers_are_used_again_and_those_of_sidecars_are_not() {
+fn devices_of_init_containers_are_reused_but_not_those_of_sidecars() {
     check("i:2 c:1", "a b", "", "", "c1=a i0=ab");
     check("i:1 i:2 c:2", "a b", "", "", "c2=ab i0=a i1=ab");
     check("i:1 c:1 c:1", "a b", "", "", "c1=a c2=b i0=a");
@@ -100,7 +100,7 @@ fn devices_of_init_containers_are_used_again_and_those_of_sidecars_are_not() {
 }
 
 #[test]
-fn what_a_pod_has_it_keeps() {
+fn pod_keeps_its_assigned_devices() {
     check("c:1 c:1", "a b", "", "c0=b", "c0=b c1=a");
     check("i:1 c:1", "a b", "", "i0=b", "c1=b i0=b");
     let changed = format!("pod \"u\" container \"c0\" changed request for resource \"{X}\" from 1 to 2");
@@ -111,7 +111,7 @@ fn what_a_pod_has_it_keeps() {
 }
 
 #[test]
-fn a_resource_that_no_plugin_has_is_somebody_elses() {
+fn resource_without_a_device_plugin_is_ignored() {
     let pod = pod("c:1");
     let (registry, own) = (Registry::default(), PodDevices::default());
     let claims = Claims { registry: &registry, others: &[], own: &own };
@@ -119,7 +119,7 @@ fn a_resource_that_no_plugin_has_is_somebody_elses() {
 }
 
 #[test]
-fn the_refusal_is_in_the_words_that_people_know() {
+fn device_shortage_has_the_message_of_the_go_kubelet() {
     let why = DeviceShortage::TooFew { resource: "nvidia.com/gpu".to_owned(), requested: 1, available: 0 };
     let Rejection { reason, message } = rejection(&why);
     assert_eq!(reason, "UnexpectedAdmissionError");
@@ -138,28 +138,28 @@ fn check_preferred(own: &str, container: &str, preferred: &str, expected: &str) 
 }
 
 #[test]
-fn a_plugin_gets_its_way_as_far_as_nobody_else_has_what_it_likes() {
+fn preferred_devices_are_used_if_they_are_free() {
     check_preferred("c0=ab", "c0", "bc", "c0=bc");
     check_preferred("c0=ab", "c0", "c", "c0=ac");
     check_preferred("c0=ab", "c0", "", "c0=ab");
-    // Taken, not well, unknown, named twice, more than asked for.
+    // Allocated, unhealthy, unknown, named twice, more than requested.
     check_preferred("c0=ab", "c0", "dez", "c0=ab");
     check_preferred("c0=ab", "c0", "cc", "c0=ac");
     check_preferred("c0=a", "c0", "cb", "c0=c");
     check_preferred("c0=a c1=b", "c0", "b", "c0=a c1=b");
-    // What an init container had before is used again, whatever the plugin says.
+    // What an init container had before is reused, whatever the plugin prefers.
     check_preferred("c1=ab i0=a", "c1", "bc", "c1=ab i0=a");
     check_preferred("c1=ab i0=a", "c1", "c", "c1=ac i0=a");
     check_preferred("c0=a", "other", "b", "c0=a");
 }
 
 #[test]
-fn a_plugin_is_asked_about_what_is_free_and_what_the_pod_has() {
+fn preferred_allocation_request_has_available_and_required_devices() {
     let (registry, other, own) = (registry("a b c d e!"), held("x=d"), held("c1=ab i0=a"));
     let claims = Claims { registry: &registry, others: &[&other], own: &own };
-    let asked = compute_preference(&claims, "c1", X).unwrap();
+    let request = compute_preference(&claims, "c1", X).unwrap();
     assert_eq!(
-        (asked.available.concat(), asked.needed.concat(), asked.wanted),
+        (request.available.concat(), request.needed.concat(), request.wanted),
         ("abc".to_owned(), "a".to_owned(), 2)
     );
 }
@@ -168,7 +168,7 @@ proptest! {
     /// Whatever comes: a container has as many as it asks for, all of them well, and none that another pod has or that
     /// two containers hold that run next to each other.
     #[test]
-    fn no_device_is_given_twice(
+    fn no_device_is_assigned_twice(
         asks in proptest::collection::vec((0..3_usize, 0..4_usize), 1..5),
         taken in proptest::collection::btree_set(0..8_u8, 0..4),
         liked in proptest::collection::vec(0..10_u8, 0..6),
@@ -186,17 +186,17 @@ proptest! {
             let claims = Claims { own: &made, ..claims };
             made = compute_preferred(&claims, (container, X), &liked);
         }
-        let mut beside: Vec<&String> = Vec::new();
+        let mut others: Vec<&String> = Vec::new();
         for container in init_containers(&pod).chain(regular_containers(&pod)) {
             let Some(given) = made.get(container.name(), X) else { continue };
             let asked = wanted(&container, &registry)[X];
             prop_assert_eq!(given.devices.len(), asked);
             for id in given.devices.keys() {
                 prop_assert!(registry.healthy(X).any(|healthy| healthy == id) && !other.ids().any(|(_, t)| t == id));
-                prop_assert!(!beside.contains(&id), "{} twice in {:?}", id, shown(&made));
+                prop_assert!(!others.contains(&id), "{} twice in {:?}", id, shown(&made));
             }
             if container.kind != ContainerKind::Init {
-                beside.extend(given.devices.keys());
+                others.extend(given.devices.keys());
             }
         }
     }
