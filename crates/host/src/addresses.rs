@@ -6,9 +6,9 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 const FAR_V4: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const FAR_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1);
 
-/// The node's addresses, the first being the one pods see as `status.hostIP`; never empty.
+/// The node's addresses, the first being the one that pods see as `status.hostIP`; never empty.
 ///
-/// `node_ips` is what `--node-ip` says, at most one of each family. Those that are on an interface and fit for a node
+/// `node_ips` is the value of `--node-ip`, at most one of each family. Those that are on an interface and valid for a node
 /// are used. An unspecified one (`0.0.0.0`, `::`) only names the family to prefer. Without any: the address from which
 /// the default route leaves, and without a route `127.0.0.1`.
 #[must_use]
@@ -62,12 +62,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn there_is_always_an_address() {
+    fn host_ips_are_never_empty() {
         assert_eq!(host_ips(&[]).len(), 1);
     }
 
     #[test]
-    fn an_address_of_the_node_is_taken_and_a_foreign_one_is_not() {
+    fn node_ip_must_be_an_address_of_the_node() {
         let own = host_ips(&[]);
         if is_fit_for_node(own[0]) {
             assert_eq!(host_ips(&own), own);
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_no_peer_could_reach_are_invalid() {
+    fn unreachable_node_addresses_are_invalid() {
         for text in ["127.0.0.1", "169.254.1.1", "224.0.0.1", "0.0.0.0", "::1", "fe80::1", "ff02::1", "::"] {
             assert!(!is_fit_for_node(text.parse().unwrap()), "{text}");
         }

@@ -1,4 +1,4 @@
-//! Binding a directory of the node into a pod's own place.
+//! Bind-mounts a directory of the node in a pod's directory.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
@@ -11,7 +11,7 @@ use crate::{failed, fault, files, mounts};
 
 const TARGET_MODE: u32 = 0o750;
 
-/// What a bind can have of its own, whatever the filesystem is mounted with.
+/// The options that a bind mount can have independently of its filesystem.
 const FLAGS: [(&str, MountFlags); 9] = [
     ("rw", MountFlags::empty()),
     ("ro", MountFlags::RDONLY),
@@ -35,12 +35,12 @@ fn flags_of(options: &str) -> HostResult<MountFlags> {
     Ok(flags)
 }
 
-/// Idempotent; what else is mounted at the place goes first.
+/// Idempotent; anything else that is mounted at the target is unmounted first.
 pub(crate) fn bind_volume(source: &Path, target: &Path, options: &str) -> HostResult<()> {
     let flags = flags_of(options)?;
-    let wanted = fs::metadata(source).map_err(failed("look at", source))?;
+    let wanted = fs::metadata(source).map_err(failed("stat", source))?;
     if mounts::is_mount_point(target)? {
-        let mounted = fs::symlink_metadata(target).map_err(failed("look at", target))?;
+        let mounted = fs::symlink_metadata(target).map_err(failed("stat", target))?;
         if (mounted.dev(), mounted.ino()) == (wanted.dev(), wanted.ino()) {
             return set_flags(target, flags);
         }
@@ -52,7 +52,7 @@ pub(crate) fn bind_volume(source: &Path, target: &Path, options: &str) -> HostRe
     set_flags(target, flags)
 }
 
-/// A bind takes its flags in a step of its own; who was killed in between comes by here again.
+/// The flags of a bind mount are set in a step of their own; a kubelet that was killed in between repeats it.
 fn set_flags(target: &Path, flags: MountFlags) -> HostResult<()> {
     if flags.is_empty() {
         return Ok(());

@@ -1,4 +1,4 @@
-//! The Cgroups port on Linux: directories in the trees of the kernel, slices of systemd, and the processes in them. Decides
+//! The Cgroups port on Linux: directories in the hierarchies of the kernel, slices of systemd, and the processes in them. Decides
 //! nothing, and never waits for a process.
 
 mod memory_alarm;
@@ -28,13 +28,13 @@ pub struct LinuxCgroups {
 }
 
 impl LinuxCgroups {
-    /// `root`: where cgroups are mounted, `/sys/fs/cgroup` but for tests.
+    /// `root`: where cgroups are mounted, `/sys/fs/cgroup` except in tests.
     #[must_use]
     pub fn new(root: PathBuf, version: CgroupVersion) -> Self {
         Self::with_systemd(root, version, slices::SOCKET.into())
     }
 
-    /// The same with a systemd that answers elsewhere.
+    /// The same with another address of systemd.
     fn with_systemd(root: PathBuf, version: CgroupVersion, socket: PathBuf) -> Self {
         Self { trees: Trees::new(root, version), slices: Slices::new(socket) }
     }

@@ -1,7 +1,7 @@
 //! A small D-Bus client: calls to the first process of the machine, over the socket that it keeps for root, and to others over
 //! the message bus (`docs/decisions/0011-own-dbus-client.md`).
 //!
-//! Owns nothing: who makes a [`Connection`] closes it. Never decides what to call.
+//! Owns nothing: the caller closes its [`Connection`]. Never decides what to call.
 
 mod received;
 mod wire;
@@ -15,7 +15,7 @@ use tokio::net::UnixStream;
 use received::Received;
 pub(crate) use wire::{Body, Message, MessageType, Variant};
 
-/// Signals that wait while an answer is awaited. Who sends more makes the connection useless.
+/// How many signals are kept while an answer is awaited. The connection fails if more arrive.
 const MAX_SIGNALS: usize = 1000;
 /// The first call on the message bus, without which it carries no other.
 const HELLO: Method = Method {
@@ -25,7 +25,7 @@ const HELLO: Method = Method {
     member: "Hello",
 };
 
-/// Who is called, and by which name.
+/// The destination and the name of a call.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Method {
     pub(crate) destination: &'static str,
@@ -38,7 +38,7 @@ pub(crate) struct Method {
 pub(crate) enum DbusError {
     #[error("{0}")]
     Io(#[from] io::Error),
-    #[error("the other side does not know who we are: {0:?}")]
+    #[error("authentication was refused: {0:?}")]
     Refused(String),
     #[error("what came is no D-Bus message")]
     Garbled,
@@ -71,11 +71,11 @@ impl Connection {
 
     async fn greet(socket: &Path, wishes: &str, answers: &[&str]) -> Result<Self, DbusError> {
         let mut stream = UnixStream::connect(socket).await?;
-        // Who we are is told by the socket itself; the number only has to agree.
+        // The server reads our user from the socket itself; the number only has to agree.
         let uid = rustix::process::geteuid().as_raw().to_string();
         let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
-        // In one piece, with nothing behind it: systemd looks at what it read together with `BEGIN` only when something
-        // more comes, and a call there would wait until its caller gives up. Nothing else is sent before the answer.
+        // In one piece, with nothing behind it: systemd parses data that it read together with `BEGIN` only when more data
+        // arrives, and a call there would wait until its caller gives up. Nothing else is sent before the answer.
         stream.write_all(format!("\0AUTH EXTERNAL {hex}\r\n{wishes}BEGIN\r\n").as_bytes()).await?;
         let mut connection = Self { stream, received: Received::default(), serial: 0, signals: Vec::new() };
         for expected in answers {
@@ -87,7 +87,7 @@ impl Connection {
         Ok(connection)
     }
 
-    /// Calls; the answer is among what comes [`next`](Self::next), and refers to the number that is returned.
+    /// Sends a call; the answer is one of the [`next`](Self::next) messages, and refers to the returned number.
     pub(crate) async fn send(&mut self, method: Method, body: &Body) -> io::Result<u32> {
         self.serial += 1;
         self.stream.write_all(&wire::method_call(self.serial, method, body)).await?;
@@ -104,7 +104,7 @@ impl Connection {
                 MessageType::Signal => return Err(DbusError::Garbled),
                 MessageType::Return if message.reply_to == Some(serial) => return Ok(message),
                 MessageType::Error if message.reply_to == Some(serial) => return Err(message.failure()),
-                // Somebody asks us, or answers what nobody asked.
+                // A call to us, or an answer without a call.
                 MessageType::Call | MessageType::Return | MessageType::Error => {}
             }
         }
@@ -112,7 +112,7 @@ impl Connection {
 
     /// The next signal, in the order in which they came.
     ///
-    /// Cancel safe: what came of it stays.
+    /// Cancel safe: received bytes are kept.
     pub(crate) async fn signal(&mut self) -> Result<Message, DbusError> {
         if !self.signals.is_empty() {
             return Ok(self.signals.remove(0));
@@ -126,9 +126,9 @@ impl Connection {
         }
     }
 
-    /// Whatever comes next, of whatever kind.
+    /// The next message of any kind.
     ///
-    /// Cancel safe: what came of it stays.
+    /// Cancel safe: received bytes are kept.
     pub(crate) async fn next(&mut self) -> Result<Message, DbusError> {
         loop {
             if let Some(message) = self.received.take_message()? {
@@ -147,7 +147,7 @@ impl Connection {
         }
     }
 
-    /// Some more of whatever comes.
+    /// Receives more bytes.
     async fn receive(&mut self) -> io::Result<()> {
         loop {
             self.stream.readable().await?;

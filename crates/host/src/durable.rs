@@ -1,7 +1,7 @@
 //! Files that survive a power cut: written under another name, flushed, renamed, and the directory flushed.
 //!
-//! Without the first flush the new name may be on disk before its content is, so that an empty file takes the place of a
-//! good one. Without the second, a caller may act on a file that is not there after a power cut.
+//! Without the first flush the new name may be on disk before its content is, so that an empty file replaces a
+//! good one. Without the second, a caller may act on a file that does not exist after a power cut.
 
 use std::fs::{self, File, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -265,7 +265,7 @@ mod tests {
         }
     }
 
-    /// The model finds what it is there to find.
+    /// The model detects the mistakes that it is for.
     #[test]
     fn without_a_flush_a_power_cut_leaves_an_empty_file() {
         let disk = Volatile::default();

@@ -1,4 +1,4 @@
-//! What a command that was run in a container left running there: found by its session, ended by SIGKILL.
+//! Processes that a command left running in a container: found by its session, ended by SIGKILL.
 //!
 //! Every command that a runtime starts in a container leads a session of its own, which its children inherit. A runtime
 //! that ends the command does not end those children; they would pile up with every probe that hangs.
@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal};
 
 /// The kernel counts start times in ticks of this length, on every architecture.
 const TICK: Duration = Duration::from_millis(10);
-/// Children may be born while their parents are killed; whoever forks faster than this is given up.
+/// How often processes are searched for, because children may start while their parents are killed.
 const ROUNDS: usize = 5;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ pub(crate) fn find(proc: &Path, container: &str, command: &[String], age: Durati
         .filter(|(pid, _)| Some(**pid) != first)
         .map(|(pid, process)| (*pid, process.started))
         .collect();
-    // Another command may run at the same time: ours has our arguments, and began first.
+    // Another command may run at the same time: the one we search for has its arguments, and began first.
     leaders.sort_by_key(|(pid, started)| (!has_arguments(proc, *pid, command), *started));
     let leader = leaders.first().map(|(pid, _)| *pid);
     let known = first.map(|pid| pipes(proc, pid)).unwrap_or_default();
@@ -60,7 +60,7 @@ pub(crate) fn end(proc: &Path, container: &str, trace: &ExecTrace) {
         marked.retain(|pid, started| is_same(pid, *started));
         let sessions = processes.iter().filter(|(_, p)| trace.sessions.contains(&p.session));
         marked.extend(sessions.map(|(pid, p)| (*pid, p.started)));
-        // Children have higher numbers than their parents nearly always; the next round finds the others.
+        // Children nearly always have higher numbers than their parents; the next round finds the rest.
         let children: Vec<_> = processes.iter().filter(|(_, p)| marked.contains_key(&p.parent)).collect();
         marked.extend(children.into_iter().map(|(pid, p)| (*pid, p.started)));
         if marked.is_empty() {
@@ -96,7 +96,7 @@ fn is_in_container(proc: &Path, container: &str, pid: u32) -> bool {
     cgroup.is_ok_and(|cgroup| cgroup.contains(container))
 }
 
-/// `None`: it is gone or a zombie.
+/// `None`: it has exited or is a zombie.
 fn process(proc: &Path, pid: u32) -> Option<Process> {
     parse_stat(&fs::read_to_string(proc.join(pid.to_string()).join("stat")).ok()?)
 }
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stat_line_is_read_from_behind_the_name() {
+    fn proc_stat_is_parsed_after_the_process_name() {
         let line = "7 (x) S 1) S 3 4 5 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 77 0";
         assert_eq!(parse_stat(line), Some(Process { parent: 3, session: 5, started: 77 }));
         assert_eq!(parse_stat("7 (x) Z 3 4 5"), None);
@@ -200,7 +200,7 @@ mod tests {
 
     /// The made-up process has the number of a real one, which must live on.
     #[test]
-    fn a_process_that_got_the_number_of_another_is_not_killed() {
+    fn process_with_a_reused_pid_is_not_killed() {
         let dir = machine();
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = child.id();
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_commands_the_one_with_our_arguments_is_ours() {
+    fn exec_is_found_by_its_arguments() {
         let dir = machine();
         add(dir.path(), [20, 1, 20], 9_910, "/bin/other", "pipe:[2]");
         add(dir.path(), [21, 1, 21], 9_920, "/bin/sh /probe.sh now", "pipe:[3]");
@@ -226,14 +226,14 @@ mod tests {
     }
 
     #[test]
-    fn a_container_as_young_as_its_probe_is_not_taken_for_the_probe() {
+    fn container_as_young_as_its_probe_is_not_mistaken_for_the_probe() {
         let dir = machine();
         let found = find(dir.path(), "abc123", &command("server"), Duration::from_secs(90));
         assert_eq!(found, ExecTrace { is_running: false, sessions: [].into() });
     }
 
     #[test]
-    fn children_whose_command_is_gone_are_known_by_its_output() {
+    fn children_of_an_exited_command_are_found_by_its_output() {
         let dir = machine();
         add(dir.path(), [31, 10, 30], 9_930, "sleep 9", "pipe:[4]");
         add(dir.path(), [33, 10, 32], 9_930, "daemon of the server", "pipe:[1]");

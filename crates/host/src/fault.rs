@@ -1,12 +1,12 @@
-//! Moments at which tests end this process: right before and right after each step that outlives it, a mount, an unmount,
+//! Fault points, at which tests kill this process: right before and right after each step that outlives it, a mount, an unmount,
 //! a rename, a file written.
 //!
 //! Only in builds with debug assertions, and only where `KUBELET_FAULT_POINTS` names a file: the process kills itself at
-//! the first moment that the file does not name yet, and names it there. So a row of kubelets dies at each moment once.
+//! the first fault point that the file does not name yet, and names it there. So a series of kubelets is killed at each once.
 
 use std::path::Path;
 
-/// The step with its two moments.
+/// Runs the step between its two fault points.
 pub(crate) fn around<T>(step: &'static str, path: &Path, act: impl FnOnce() -> T) -> T {
     point("before", step, path);
     let done = act();
@@ -25,12 +25,12 @@ fn point(moment: &str, step: &str, path: &Path) {
 
     use parking_lot::Mutex;
 
-    /// One thread dies for all: moments of others must not be written down in the same life.
+    /// Only one thread kills the process, so that no fault points of other threads are recorded in the same run.
     static DYING: Mutex<()> = Mutex::new(());
     static FILE: OnceLock<Option<PathBuf>> = OnceLock::new();
     let file = FILE.get_or_init(|| std::env::var_os("KUBELET_FAULT_POINTS").map(PathBuf::from));
     let Some(file) = file else { return };
-    // Names of temporary files and times differ from life to life.
+    // Names of temporary files and times differ from run to run.
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let name = if name.starts_with('.') && name != "..data" { "(temporary)" } else { &name };
     let line = format!("{moment} {step} {name}");
@@ -40,7 +40,7 @@ fn point(moment: &str, step: &str, path: &Path) {
         return;
     }
     let opened = std::fs::OpenOptions::new().append(true).open(file);
-    // A moment that cannot be written down would come again forever.
+    // A fault point that cannot be recorded would repeat forever.
     if opened.and_then(|mut opened| opened.write_all(format!("{line}\n").as_bytes())).is_ok() {
         let _ = rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL);
     }

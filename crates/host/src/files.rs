@@ -19,15 +19,15 @@ use crate::{failed, fault};
 
 /// Text files of the node (`resolv.conf`, `hosts`) are far smaller; a bigger one is a mistake.
 const TEXT_LIMIT: usize = 4 << 20;
-/// No directory of ours has more entries; a volume of a pod may.
+/// No directory of the kubelet has more entries; a volume of a pod may.
 const MAX_ENTRIES: usize = 100_000;
 /// The permission bits of a mode, with set-uid, set-gid and sticky.
 pub(crate) const PERMISSIONS: u32 = 0o7777;
 
 pub(crate) fn ensure_dir(path: &Path, mode: u32) -> HostResult<()> {
     DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(failed("create directory", path))?;
-    // The umask had its say on creation, and an old directory may have other permissions.
-    let now = fs::metadata(path).map_err(failed("look at", path))?.permissions().mode();
+    // The umask changed the mode at creation, and an existing directory may have other permissions.
+    let now = fs::metadata(path).map_err(failed("stat", path))?.permissions().mode();
     if now & PERMISSIONS != mode & PERMISSIONS {
         fs::set_permissions(path, Permissions::from_mode(mode & PERMISSIONS))
             .map_err(failed("set permissions of", path))?;
@@ -35,14 +35,14 @@ pub(crate) fn ensure_dir(path: &Path, mode: u32) -> HostResult<()> {
     Ok(())
 }
 
-/// The directory is opened first, so a link put in its place is refused and never followed.
-pub(crate) fn give_to_group(path: &Path, gid: u32) -> HostResult<()> {
+/// The directory is opened first, so a link that replaced it is refused and never followed.
+pub(crate) fn set_group(path: &Path, gid: u32) -> HostResult<()> {
     const OF_THE_GROUP: u32 = 0o2770;
     let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let dir = rustix::fs::open(path, flags, Mode::empty()).map_err(io::Error::from);
     let dir = File::from(dir.map_err(failed("open", path))?);
     std::os::unix::fs::fchown(&dir, None, Some(gid)).map_err(failed("set the group of", path))?;
-    let mode = dir.metadata().map_err(failed("look at", path))?.permissions().mode();
+    let mode = dir.metadata().map_err(failed("stat", path))?.permissions().mode();
     dir.set_permissions(Permissions::from_mode(mode & PERMISSIONS | OF_THE_GROUP))
         .map_err(failed("set permissions of", path))
 }
@@ -58,7 +58,7 @@ pub(crate) fn write_file(path: &Path, content: &[u8], mode: u32) -> HostResult<(
     let written = fault::around("write", &temporary, || write_new(&temporary, content, mode));
     let written = written.and_then(|()| fault::around("rename to", path, || fs::rename(&temporary, path)));
     written.map_err(|error| {
-        // Best effort: the first error is the one worth telling.
+        // Best effort: the first error is the one to report.
         let _ = fs::remove_file(&temporary);
         failed("write file", path)(error)
     })
@@ -70,8 +70,8 @@ fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     file.write_all(content)
 }
 
-/// Writes into the file itself if it exists, so that containers that have it mounted see the new content, and no file without a
-/// name goes on growing.
+/// Writes into the file itself if it exists, so that containers that have it mounted see the new content, and no deleted file
+/// keeps growing.
 pub(crate) fn rewrite_file(path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
     let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     match rustix::fs::open(path, flags, Mode::empty()) {
@@ -117,7 +117,7 @@ pub(crate) fn read_at_most(from: &mut impl Read, limit: usize) -> io::Result<Vec
     Ok(content)
 }
 
-/// Opens for reading without waiting for whoever is at the other end.
+/// Opens for reading without waiting for a writer at the other end.
 pub(crate) const PROMPT_READ: OFlags =
     OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 
@@ -129,7 +129,7 @@ pub(crate) fn open_regular(path: &Path) -> HostResult<File> {
 
 /// A fifo or device, which could keep us waiting forever, is refused.
 pub(crate) fn regular(file: File, path: &Path) -> HostResult<File> {
-    let kind = file.metadata().map_err(failed("look at", path))?;
+    let kind = file.metadata().map_err(failed("stat", path))?;
     if kind.is_file() {
         Ok(file)
     } else {
@@ -144,9 +144,9 @@ pub(crate) fn read_text(path: &Path) -> HostResult<String> {
 }
 
 pub(crate) fn metadata(path: &Path) -> HostResult<FileMetadata> {
-    let metadata = fs::metadata(path).map_err(failed("look at", path))?;
-    let modified = metadata.modified().map_err(failed("look at", path))?;
-    // A time that no calendar has is as good as none.
+    let metadata = fs::metadata(path).map_err(failed("stat", path))?;
+    let modified = metadata.modified().map_err(failed("stat", path))?;
+    // A time out of range counts as the epoch.
     Ok(FileMetadata {
         is_dir: metadata.is_dir(),
         modified: modified.try_into().unwrap_or(Timestamp::UNIX_EPOCH),
@@ -166,16 +166,16 @@ pub(crate) fn list_dir(path: &Path) -> HostResult<Vec<DirEntry>> {
         check_length(path, listed.len())?;
         match describe(&entry) {
             Ok(described) => listed.push(described),
-            // Gone since it was listed.
+            // Removed since it was listed.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(failed("look at", &entry.path())(error)),
+            Err(error) => return Err(failed("stat", &entry.path())(error)),
         }
     }
     listed.sort_by(|a, b| a.name.cmp(&b.name));
     Ok(listed)
 }
 
-/// Without a look at what they are: one of them may be a mount that does not answer.
+/// Without a `stat` of the entries: one of them may be a mount that does not answer.
 pub(crate) fn list_names(path: &Path) -> HostResult<Vec<String>> {
     let entries = match fs::read_dir(path) {
         Ok(entries) => entries,
@@ -225,7 +225,7 @@ pub(crate) fn ensure_symlink(target: &Path, link: &Path) -> HostResult<()> {
     let temporary = sibling(link)?;
     std::os::unix::fs::symlink(target, &temporary).map_err(failed("create link", link))?;
     fault::around("rename to", link, || fs::rename(&temporary, link)).map_err(|error| {
-        // Best effort: the first error is the one worth telling.
+        // Best effort: the first error is the one to report.
         let _ = fs::remove_file(&temporary);
         failed("create link", link)(error)
     })
@@ -237,7 +237,7 @@ pub(crate) fn compress(path: &Path) -> HostResult<()> {
     let compressed = with_suffix(path, ".gz");
     let packed = gzip(&mut original, &temporary).and_then(|()| fs::rename(&temporary, &compressed));
     packed.map_err(|error| {
-        // Best effort: the first error is the one worth telling.
+        // Best effort: the first error is the one to report.
         let _ = fs::remove_file(&temporary);
         failed("compress", path)(error)
     })?;
@@ -246,7 +246,7 @@ pub(crate) fn compress(path: &Path) -> HostResult<()> {
 
 fn gzip(from: &mut File, to: &Path) -> io::Result<()> {
     let permissions = from.metadata()?.permissions();
-    // An interrupted run may have left the name behind, or somebody else a link to another file.
+    // An interrupted run may have left the name behind, or another program a link to another file.
     match fs::remove_file(to) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}

@@ -1,4 +1,4 @@
-//! Fuzz targets (`scripts/fuzz`) of what the machine says: D-Bus messages, the mount table, processes. Each function takes any
+//! Fuzz targets (`scripts/fuzz`) for input from the machine: D-Bus messages, the mount table, processes. Each function takes any
 //! bytes, and panics where a promise is broken. What was found once lies in `fuzz/corpus`, and is tried again with every test
 //! run.
 

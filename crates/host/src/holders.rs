@@ -1,7 +1,7 @@
-//! Who keeps a mount from going away: processes whose root, working directory or open files lie in it, in whichever mount
-//! namespace they live. The kernel keeps these names itself, so that nothing asks the mounted filesystem.
+//! Processes that keep a mount busy: their root, working directory or open files are in it, in any mount namespace. The kernel
+//! has these names itself, so that the mounted filesystem is not accessed.
 //!
-//! A table of mounts can be read only while nobody changes it; who must not wait for that reads it from a volume helper.
+//! A mount table can be read only while it does not change; a caller that must not wait for that reads it in a volume helper.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -9,27 +9,27 @@ use std::path::{Path, PathBuf};
 
 use crate::mounts::{self, Mount};
 
-/// So many are named; one is enough to go on with.
+/// How many holders are named; one is enough to find the cause.
 const MAX_NAMED: usize = 5;
-/// Descriptors of one process that are looked at.
+/// How many descriptors of one process are inspected.
 const MAX_FILES: usize = 4096;
 
 /// Where the mount is seen, by mount namespace; the namespace as the kernel writes it: `mnt:[4026531841]`.
-type Places = BTreeMap<PathBuf, Vec<PathBuf>>;
+type MountPoints = BTreeMap<PathBuf, Vec<PathBuf>>;
 
-/// `held by 123 (tail), 456 (bash)`; nothing if nobody is found.
-pub(crate) fn told(proc: &Path, mount_point: &Path) -> String {
+/// `held by 123 (tail), 456 (bash)`; empty if no holder is found.
+pub(crate) fn describe(proc: &Path, mount_point: &Path) -> String {
     let wanted = mounts::mounted_at(mount_point).ok().flatten();
     let own = namespace_of(&proc.join("self")).unwrap_or_default();
-    let mut places = Places::from([(own.clone(), vec![mount_point.to_path_buf()])]);
+    let mut paths = MountPoints::from([(own.clone(), vec![mount_point.to_path_buf()])]);
     let (mut holding, mut seeing) = (Vec::new(), Vec::new());
     let pids = fs::read_dir(proc).into_iter().flatten().flatten();
     for process in pids.filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok()) {
         let path = process.path();
-        // One whose namespace is not told has ended, or sees what we see.
+        // A process whose namespace cannot be read has exited, or shares ours.
         let namespace = namespace_of(&path).unwrap_or_else(|| own.clone());
-        let is_new = !places.contains_key(&namespace);
-        let at = places.entry(namespace).or_insert_with(|| seen_at(&path, wanted.as_ref()));
+        let is_new = !paths.contains_key(&namespace);
+        let at = paths.entry(namespace).or_insert_with(|| seen_at(&path, wanted.as_ref()));
         let name = || {
             let name = fs::read_to_string(path.join("comm")).unwrap_or_default();
             format!("{} ({})", process.file_name().to_string_lossy(), name.trim())
@@ -63,9 +63,9 @@ fn seen_at(process: &Path, wanted: Option<&Mount>) -> Vec<PathBuf> {
     table.into_iter().filter(is_it).map(|mount| mount.mount_point).collect()
 }
 
-fn holds(process: &Path, places: &[PathBuf]) -> bool {
+fn holds(process: &Path, paths: &[PathBuf]) -> bool {
     let leads_in = |link: PathBuf| {
-        fs::read_link(link).is_ok_and(|target| places.iter().any(|place| target.starts_with(place)))
+        fs::read_link(link).is_ok_and(|target| paths.iter().any(|path| target.starts_with(path)))
     };
     let files = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
     ["root", "cwd", "exe"].into_iter().any(|name| leads_in(process.join(name)))
@@ -77,12 +77,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_has_a_file_open_below_is_named() {
+    fn holders_name_a_process_with_an_open_file_below_the_mount() {
         let dir = tempfile::tempdir().unwrap();
-        let place = dir.path().canonicalize().unwrap();
-        assert_eq!(told(Path::new("/proc"), &place), "");
-        let _file = fs::File::create(place.join("x")).unwrap();
-        let said = told(Path::new("/proc"), &place);
-        assert!(said.starts_with(&format!("held by {} (", std::process::id())), "{said}");
+        let path = dir.path().canonicalize().unwrap();
+        assert_eq!(describe(Path::new("/proc"), &path), "");
+        let _file = fs::File::create(path.join("x")).unwrap();
+        let text = describe(Path::new("/proc"), &path);
+        assert!(text.starts_with(&format!("held by {} (", std::process::id())), "{text}");
     }
 }

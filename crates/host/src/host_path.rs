@@ -1,4 +1,4 @@
-//! `hostPath` volumes: is there what the pod's author says there is.
+//! `hostPath` volumes: checks that the path is of the type that the pod specifies.
 
 use std::fs::{self, FileType, OpenOptions, Permissions};
 use std::io;
@@ -14,7 +14,7 @@ const DIRECTORY_MODE: u32 = 0o755;
 /// Of files made for `FileOrCreate`.
 const FILE_MODE: u32 = 0o644;
 
-/// Links are followed: what counts is what the container will see.
+/// Links are followed, as they are when the container sees the path.
 pub(crate) fn ensure_host_path(path: &Path, kind: HostPathKind) -> HostResult<()> {
     if kind == HostPathKind::Unset {
         return Ok(());
@@ -38,7 +38,7 @@ pub(crate) fn ensure_host_path(path: &Path, kind: HostPathKind) -> HostResult<()
 
 type Fits = fn(&FileType) -> bool;
 
-/// The check and the words for what failed it; None where anything goes.
+/// The check and the text for a failure; `None` if anything is accepted.
 fn expected(kind: HostPathKind) -> Option<(Fits, &'static str)> {
     match kind {
         HostPathKind::Unset => None,

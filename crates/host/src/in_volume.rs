@@ -1,5 +1,5 @@
-//! Reading a file inside a volume without trusting what is in the volume: the kernel resolves the path below the volume
-//! only, so a link that a container put there leads nowhere else. Binding a part of a volume is in `sub_path`.
+//! Reads a file inside a volume without trusting its contents: the kernel resolves the path below the volume only, so a link
+//! that a container created leads nowhere else. Binding a part of a volume is in `sub_path`.
 
 use std::fs::File;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! What can be done inside a volume, in a form that another process can be given.
+//! Jobs inside a volume, in a form that can be passed to a helper process.
 
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
@@ -9,9 +9,9 @@ use ports::host::{GroupPolicy, HostError, HostPathKind, HostResult};
 
 use crate::{bind, host_path, in_volume, measure, ownership, sub_path, unmount};
 
-/// A filesystem that has not answered a question by then is given up.
+/// The deadline for a filesystem to answer.
 const ANSWER: Duration = Duration::from_secs(10);
-/// The same where nobody starts any later for not knowing.
+/// The deadline for measurements, which delay no pod.
 const MEASURED: Duration = Duration::from_secs(5);
 
 /// One job in a volume.
@@ -65,8 +65,8 @@ const KINDS: [HostPathKind; 8] = [
 ];
 
 impl Job {
-    /// What must answer for the job to be done.
-    pub(crate) fn place(&self) -> &Path {
+    /// The path whose filesystem must answer.
+    pub(crate) fn accessed_path(&self) -> &Path {
         match self {
             Self::HostPath { path, .. }
             | Self::Group { path, .. }
@@ -78,7 +78,7 @@ impl Job {
         }
     }
 
-    /// `None`: as long as it takes.
+    /// `None`: no deadline.
     pub(crate) const fn deadline(&self) -> Option<Duration> {
         match self {
             Self::Group { .. } => None,
@@ -111,11 +111,11 @@ impl Job {
                     space.inodes_free,
                 ])
             }),
-            Self::Unmount { path } => unmount::unmount_or_tell(path).map(nothing),
+            Self::Unmount { path } => unmount::unmount_or_report(path).map(nothing),
         }
     }
 
-    /// For a process that is to do it.
+    /// Writes the job for a helper process.
     pub(crate) fn to_args(&self) -> Vec<OsString> {
         let text = |text: &str| OsString::from(text);
         let path = |path: &Path| path.as_os_str().to_owned();
@@ -146,7 +146,7 @@ impl Job {
         }
     }
 
-    /// `None`: nobody of ours wrote this.
+    /// `None`: the text is not a job.
     pub(crate) fn from_args(args: Vec<OsString>) -> Option<Self> {
         let mut args = args.into_iter();
         let verb = args.next()?;
@@ -218,7 +218,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_job_is_the_same_on_the_other_side() {
+    fn volume_helper_job_survives_encoding() {
         let odd = PathBuf::from(OsString::from_vec(b"/a b\n\xff".to_vec()));
         let mut jobs: Vec<Job> =
             KINDS.iter().map(|kind| Job::HostPath { path: odd.clone(), kind: *kind }).collect();
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn measured_numbers_come_back_as_they_were() {
+    fn measurements_survive_encoding() {
         let space = FilesystemSpace {
             device: 10,
             capacity_bytes: 9,
@@ -251,8 +251,8 @@ mod tests {
             inodes: 6,
             inodes_free: 5,
         };
-        let told = numbers(&[10, 9, 8, 7, 6, 5]);
-        assert_eq!(super::space(&told, Path::new("/")).unwrap(), space);
-        assert!(usage(&told, Path::new("/")).is_err());
+        let output = numbers(&[10, 9, 8, 7, 6, 5]);
+        assert_eq!(super::space(&output, Path::new("/")).unwrap(), space);
+        assert!(usage(&output, Path::new("/")).is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! Asking the journal of systemd, by the program that everybody has for it. What to ask is others' business.
+//! Reads the systemd journal with `journalctl`. The caller chooses the arguments.
 
 use std::io;
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! The kernel's log, record by record, from now on. What a record means is others' business.
+//! The kernel's log, record by record, from now on. The caller interprets the records.
 
 use std::collections::VecDeque;
 use std::io;
@@ -30,12 +30,12 @@ pub(crate) fn follow(path: &Path) -> HostResult<BoxStream<'static, String>> {
     Ok(stream::unfold(log, |mut log| async move { log.next().await.map(|record| (record, log)) }).boxed())
 }
 
-/// What was said before is not said again: a kubelet that restarts would tell old stories.
+/// Earlier records are skipped: a restarted kubelet would report old events.
 fn begin(path: &Path) -> io::Result<Receiver> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let source = open(path, flags, Mode::empty())?;
     match seek(&source, SeekFrom::End(0)) {
-        // A pipe has no past.
+        // A pipe has no earlier records.
         Ok(_) | Err(Errno::SPIPE) => {}
         Err(error) => return Err(error.into()),
     }
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_log_that_is_not_there_is_an_error() {
+    async fn missing_kernel_log_is_an_error() {
         assert!(follow(Path::new("/dev/none")).is_err_and(|error| error.is_not_found()));
     }
 }

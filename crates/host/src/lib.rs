@@ -1,15 +1,15 @@
 //! The ports `Files`, `Mounts`, `Processes`, `Machine`, `Cgroups` and `Shutdown` on Linux: mounts, cgroups, procfs, inotify,
 //! files and process limits.
 //!
-//! Owns: [`LinuxHost`], one file per kind of step, [`LinuxCgroups`], and the process-level functions in [`process`].
+//! Owns: [`LinuxHost`], one file for each kind of step, [`LinuxCgroups`], and the process-level functions in [`process`].
 //!
 //! Architecture invariants:
 //! - it decides nothing: no retry, no back-off, no policy;
 //! - blocking system calls run on tokio's blocking threads, never on its workers;
 //! - what a pod may have prepared (its volumes, its logs) is entered by file descriptor, never by a path it could
 //!   change under us;
-//! - no unsafe code but in `async_inotify`, `projects` and `free_memory`, in functions of a few lines each: rustix wraps every other system
-//!   call we need.
+//! - unsafe code only in `async_inotify`, `projects` and `free_memory`, in functions of a few lines each: rustix wraps every other
+//!   system call that is needed.
 #![deny(unsafe_code)]
 #![cfg_attr(
     test,
@@ -81,7 +81,7 @@ fn failed<E: Into<io::Error>>(what: &'static str, path: &Path) -> impl FnOnce(E)
     move |error| HostError::Io { what, path: path.to_path_buf(), source: error.into() }
 }
 
-/// Runs file work where it may block. A panic inside comes back as an error.
+/// Runs file work on a thread that may block. A panic inside is returned as an error.
 async fn blocking<T, F>(path: &Path, work: F) -> HostResult<T>
 where
     T: Send + 'static,

@@ -1,4 +1,4 @@
-//! `--lock-file`: only one kubelet at a time, and with `--exit-on-lock-contention` the running one makes way.
+//! `--lock-file`: only one kubelet at a time, and with `--exit-on-lock-contention` the running one exits when another wants the lock.
 
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -19,7 +19,7 @@ pub struct LockFile {
     _locked: File,
 }
 
-/// Tells when somebody else wants the lock.
+/// Resolves when another process wants the lock.
 #[derive(Debug)]
 pub struct Contention {
     inotify: AsyncFd<Inotify>,
@@ -27,9 +27,9 @@ pub struct Contention {
 
 impl LockFile {
     /// Waits for the lock, creating the file if need be. With `exit_on_contention` also answers a [`Contention`], set
-    /// up after the lock is ours, so that our own opening does not count.
+    /// up after the lock was acquired, so that our own opening does not count.
     ///
-    /// Cancel safe: a lock that arrives after nobody waits any more is let go.
+    /// Cancel safe: a lock that is acquired after the caller stopped waiting is released.
     ///
     /// # Errors
     /// The file cannot be created, locked or watched.
@@ -40,7 +40,7 @@ impl LockFile {
         // Its own thread, not one of tokio's: those are waited for when the process wants to end.
         std::thread::Builder::new().name("lock-file".into()).spawn(move || {
             let result = rustix::fs::flock(&file, FlockOperation::LockExclusive);
-            // Nobody waiting means the file, and with it the lock, is dropped here.
+            // Without a waiting caller the file, and with it the lock, is dropped here.
             let _ = done.send(result.map(|()| file));
         })?;
         let locked = locked.await.map_err(io::Error::other)??;
@@ -62,14 +62,14 @@ impl LockFile {
 }
 
 impl Contention {
-    /// Resolves when the lock file is opened or deleted by anybody.
+    /// Resolves when any process opens or deletes the lock file.
     ///
     /// Cancel safe: it only waits.
     ///
     /// # Errors
     /// The runtime cannot wait for the watch.
     pub async fn wait(&self) -> io::Result<()> {
-        // Never read: once there is an event there is contention for good.
+        // Never read: contention does not end after the first event.
         self.inotify.readable().await.map(drop)
     }
 }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn the_second_waits_for_the_first_and_the_first_learns_of_it() {
+    async fn second_kubelet_waits_for_the_lock_and_the_first_observes_contention() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let (first, contention) = LockFile::acquire(&path, true).await.unwrap();
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn our_own_opening_is_no_contention_but_deleting_is() {
+    async fn opening_by_the_lock_owner_is_no_contention_but_deletion_is() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         let (lock, contention) = LockFile::acquire(&path, true).await.unwrap();
@@ -104,13 +104,13 @@ mod tests {
         let early = std::time::Duration::from_millis(100);
         assert!(tokio::time::timeout(early, contention.wait()).await.is_err());
         std::fs::remove_file(&path).unwrap();
-        // A file is gone only with its last descriptor, which is the lock's own.
+        // A file is deleted only with its last descriptor, which is the lock's own.
         drop(lock);
         contention.wait().await.unwrap();
     }
 
     #[tokio::test]
-    async fn a_lock_in_a_directory_that_is_not_there_is_an_error() {
+    async fn lock_file_in_a_missing_directory_is_an_error() {
         let dir = tempfile::tempdir().unwrap();
         assert!(LockFile::acquire(&dir.path().join("no/lock"), false).await.is_err());
     }

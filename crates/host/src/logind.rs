@@ -1,5 +1,5 @@
-//! The Shutdown port: logind over the message bus. Its `PrepareForShutdown` is passed on as a hint without a look at what it
-//! says, because any process of the machine can send us one; logind itself is asked then.
+//! The Shutdown port: logind over the message bus. Its signal `PrepareForShutdown` is passed on as a hint without reading its
+//! value, because any process of the machine can send one; logind's own property is read then.
 
 use std::future::Future;
 use std::os::fd::OwnedFd;
@@ -11,7 +11,7 @@ use ports::shutdown::{Shutdown, ShutdownError, ShutdownLock, ShutdownResult, Shu
 
 use crate::dbus::{Body, Connection, DbusError, Message, Method};
 
-/// Where the message bus is, unless [`ADDRESS_VARIABLE`] says otherwise.
+/// The address of the message bus, unless [`ADDRESS_VARIABLE`] sets another.
 const SOCKET: &str = "/run/dbus/system_bus_socket";
 const ADDRESS_VARIABLE: &str = "DBUS_SYSTEM_BUS_ADDRESS";
 /// The bus may have to start logind first.
@@ -42,7 +42,7 @@ const KILL_UNIT: Method = Method {
     member: "KillUnit",
 };
 
-/// The way to logind.
+/// Connects to logind.
 #[derive(Debug)]
 pub struct Logind {
     address: Result<PathBuf, String>,
@@ -68,9 +68,9 @@ impl Default for Logind {
     }
 }
 
-/// The first place of an address that is a path: `unix:path=/run/bus,guid=0;tcp:...`.
+/// The first path of an address: `unix:path=/run/bus,guid=0;tcp:...`.
 fn socket_of(address: &str) -> Result<PathBuf, String> {
-    let options = address.split(';').filter_map(|place| place.strip_prefix("unix:"));
+    let options = address.split(';').filter_map(|part| part.strip_prefix("unix:"));
     let path = options.flat_map(|options| options.split(',')).find_map(|option| option.strip_prefix("path="));
     path.map(PathBuf::from).ok_or_else(|| format!("{ADDRESS_VARIABLE} names no path: {address:?}"))
 }
@@ -94,13 +94,13 @@ impl Shutdown for Logind {
         let socket = self.address.clone().map_err(|why| ShutdownError { what, why })?;
         let connect = async {
             let mut bus = Connection::open_bus(&socket).await?;
-            let news = format!(
+            let signals = format!(
                 "type='signal',sender='{LOGIND}',path='{LOGIND_PATH}',interface='{MANAGER}',member='{PREPARE}'"
             );
             let owner = format!(
                 "type='signal',sender='{BUS}',interface='{BUS}',member='{OWNER_CHANGED}',arg0='{LOGIND}'"
             );
-            for rule in [news, owner] {
+            for rule in [signals, owner] {
                 bus.call(ADD_MATCH, &Body::default().text(&rule)).await?;
             }
             Ok(bus)
@@ -134,7 +134,7 @@ impl ShutdownWatch for LogindWatch {
         self.property("ask logind whether the machine is about to end", "PreparingForShutdown", read).await
     }
 
-    async fn longest_delay(&mut self) -> ShutdownResult<Duration> {
+    async fn max_delay(&mut self) -> ShutdownResult<Duration> {
         let read = |answer: &Message| answer.reader().variant_number().map(Duration::from_micros);
         self.property("ask logind how long it waits", "InhibitDelayMaxUSec", read).await
     }
@@ -145,7 +145,7 @@ impl ShutdownWatch for LogindWatch {
         within("have logind read its configuration", call).await
     }
 
-    async fn hold_up(&mut self) -> ShutdownResult<Box<dyn ShutdownLock>> {
+    async fn inhibit(&mut self) -> ShutdownResult<Box<dyn ShutdownLock>> {
         let (what, who, why, mode) =
             ("shutdown", "kubelet", "Kubelet needs time to handle node shutdown", "delay");
         let body = Body::default().text(what).text(who).text(why).text(mode);
@@ -155,7 +155,7 @@ impl ShutdownWatch for LogindWatch {
     }
 
     async fn hint(&mut self) -> ShutdownResult<()> {
-        let failed = |why| ShutdownError { what: "wait for news of logind", why };
+        let failed = |why| ShutdownError { what: "wait for signals of logind", why };
         loop {
             let signal = self.bus.signal().await.map_err(|error| failed(error.to_string()))?;
             match (&*signal.interface, &*signal.member) {
@@ -173,7 +173,7 @@ impl ShutdownWatch for LogindWatch {
     }
 }
 
-/// logind waits until nobody has this open any more.
+/// logind delays the shutdown until no process has this open any more.
 #[derive(Debug)]
 struct LogindLock {
     _file: OwnedFd,

@@ -1,4 +1,4 @@
-//! Facts about the machine that do not change while we run.
+//! Facts about the machine that do not change while the kubelet runs.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -52,7 +52,7 @@ pub(crate) fn has_apparmor(root: &Path) -> bool {
 /// More processors than the kernel can be built for.
 const MAX_CPUS: u32 = 8192;
 
-/// Of each possible processor, as far as they exist. A runtime would mask a path that does not exist with an empty
+/// The directory of each possible processor that has one. A runtime would mask a path that does not exist with an empty
 /// directory if the file tree were writable.
 fn thermal_throttle_paths(root: &Path, possible: &str) -> Vec<String> {
     let cpus = cpu_ranges(possible).unwrap_or_else(|| vec![0..=cpus_for_us().saturating_sub(1)]);
@@ -108,7 +108,7 @@ fn hugepage_sizes(root: &Path) -> Vec<u64> {
     sizes
 }
 
-/// How many bytes are set aside in pages of that size.
+/// How many bytes are reserved in pages of that size.
 fn hugepages(root: &Path, kib: u64) -> (String, u64) {
     let path = root.join(format!("sys/kernel/mm/hugepages/hugepages-{kib}kB/nr_hugepages"));
     let pages: u64 = fs::read_to_string(path).ok().and_then(|text| text.trim().parse().ok()).unwrap_or(0);
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_readable_is_no_reason_to_fail() {
+    fn machine_info_without_readable_files_is_empty() {
         let root = tempfile::tempdir().unwrap();
         let info = read(root.path());
         assert!(info.cpus >= 1);

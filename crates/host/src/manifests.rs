@@ -1,6 +1,6 @@
-//! Reading the files of static pods.
+//! Reads the files of static pods.
 //!
-//! Never: looking into them. What a manifest means is the core's business.
+//! Never: parsing them, which is done in `kubelet-core`.
 
 use std::fs;
 use std::io;
@@ -16,7 +16,7 @@ const LARGEST: usize = 10 << 20;
 
 /// A path that does not exist is an error for which `is_not_found` holds.
 pub(crate) fn read_manifests(path: &Path) -> HostResult<Vec<ManifestFile>> {
-    let metadata = fs::metadata(path).map_err(failed("look at manifests in", path))?;
+    let metadata = fs::metadata(path).map_err(failed("read manifests in", path))?;
     if !metadata.is_dir() {
         return Ok(read_one(path).into_iter().collect());
     }
@@ -31,7 +31,7 @@ pub(crate) fn read_manifests(path: &Path) -> HostResult<Vec<ManifestFile>> {
     Ok(names.iter().filter_map(|name| read_one(&path.join(name))).collect())
 }
 
-/// None for a directory, and for a file that went away while we were reading.
+/// `None` for a directory, and for a file that was removed meanwhile.
 fn read_one(path: &Path) -> Option<ManifestFile> {
     if fs::metadata(path).is_ok_and(|metadata| metadata.is_dir()) {
         return None;

@@ -1,5 +1,5 @@
-//! Reading what is measured: small files of the kernel, trees of cgroups, open files, filesystems and directories.
-//! Nothing here knows what the numbers mean.
+//! Reads what is measured: small files of the kernel, cgroup hierarchies, open files, filesystems and directories. Never:
+//! interpreting the numbers.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -17,7 +17,7 @@ use crate::walk::{self, Entry, Visit, Visitor};
 
 /// A file of the kernel that is longer than this is no small one, and its end is not read.
 const MAX_BYTES: u64 = 1 << 20;
-/// Cgroups deeper than this are nobody's that we know.
+/// No known software creates cgroups deeper than this.
 const MAX_LEVELS: usize = 12;
 /// More cgroups than a node ever has; what is beyond them is not seen.
 const MAX_DIRECTORIES: usize = 20_000;
@@ -43,7 +43,7 @@ pub(crate) fn directories_below(root: &Path) -> Vec<String> {
     let mut ahead = vec![(String::new(), 0)];
     while let Some((path, level)) = ahead.pop() {
         let Ok(entries) = fs::read_dir(root.join(path.trim_start_matches('/'))) else { continue };
-        // One that is gone meanwhile, or whose name is no text, is none that is looked for.
+        // One that was removed meanwhile, or whose name is not UTF-8, is skipped.
         let directories = entries.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
         for name in directories.filter_map(|entry| entry.file_name().into_string().ok()) {
             if found.len() >= MAX_DIRECTORIES {
@@ -92,7 +92,7 @@ pub(crate) fn tree_usage(path: &Path) -> HostResult<TreeUsage> {
     measure(path, true)
 }
 
-/// The same without directories, for places whose directories are the kubelet's own.
+/// The same without directories, for trees whose directories are the kubelet's own.
 pub(crate) fn files_usage(path: &Path) -> HostResult<TreeUsage> {
     measure(path, false)
 }
@@ -108,7 +108,7 @@ fn measure(path: &Path, with_directories: bool) -> HostResult<TreeUsage> {
     if is_directory(&root) {
         match rustix::fs::open(path, walk::OPEN_DIR, Mode::empty()) {
             Ok(top) => walk::walk(top, path, &mut meter)?,
-            // Gone or replaced since.
+            // Removed or replaced since.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
             Err(error) => return Err(failed("measure", path)(error)),
         }
@@ -116,7 +116,7 @@ fn measure(path: &Path, with_directories: bool) -> HostResult<TreeUsage> {
     Ok(meter.usage())
 }
 
-/// Adds up what a tree takes.
+/// Adds up what a tree uses.
 #[derive(Debug, Default)]
 struct Meter {
     device: u64,
@@ -124,7 +124,7 @@ struct Meter {
     usage: TreeUsage,
     /// Inode numbers of files with several names.
     linked: BTreeSet<u64>,
-    /// Inodes in parts of [`WHOLE`], for files with several names that there was no place for in `linked`.
+    /// Inodes in parts of [`WHOLE`], for files with several names that `linked` had no space for.
     shares: u64,
 }
 
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tree_takes_its_blocks_and_a_file_with_two_names_counts_once() {
+    fn tree_usage_counts_blocks_and_hard_links_once() {
         let dir = tempfile::tempdir().unwrap();
         let empty = tree_usage(dir.path()).unwrap();
         assert_eq!(empty.inodes, 1);
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filesystem_has_room_and_one_that_is_not_there_is_an_error() {
+    fn filesystem_space_is_read_and_fails_for_a_missing_path() {
         let dir = tempfile::tempdir().unwrap();
         let space = filesystem_space(dir.path()).unwrap();
         assert!(space.capacity_bytes >= space.available_bytes && space.capacity_bytes > 0, "{space:?}");
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_read_each_for_itself() {
+    fn unreadable_files_do_not_fail_the_others() {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("one"), "1\n").unwrap();
         let paths = [dir.path().join("one"), dir.path().join("none"), dir.path().to_path_buf()];

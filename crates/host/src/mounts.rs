@@ -1,7 +1,7 @@
-//! The mount table, and taking mounts away.
+//! The mount table, and unmounting.
 //!
-//! Never: unmounting lazily. A mount that is busy is an error the caller sees and tries again, because hiding it would
-//! let a later removal believe that the tree is ours alone.
+//! Never: unmounting lazily. A busy mount is an error that the caller retries, because a later removal of the tree would
+//! otherwise reach a filesystem that is still mounted elsewhere.
 
 use std::ffi::OsString;
 use std::io;
@@ -21,11 +21,11 @@ const MOUNT_TABLE: &str = "/proc/self/mountinfo";
 pub(crate) struct Mount {
     /// `major:minor`; the same for all mounts of one filesystem.
     pub(crate) device: String,
-    /// Which directory of the filesystem is seen here.
+    /// Which directory of the filesystem is mounted here.
     pub(crate) root: PathBuf,
     pub(crate) mount_point: PathBuf,
     pub(crate) fs_type: String,
-    /// What is mounted here later also appears in other mount namespaces.
+    /// Shared: later mounts below also appear in other mount namespaces.
     pub(crate) shared: bool,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn mount_table() -> HostResult<Vec<Mount>> {
     read_table(Path::new(MOUNT_TABLE))
 }
 
-/// The mounts that some process sees.
+/// The mounts in the namespace of a process.
 pub(crate) fn read_table(path: &Path) -> HostResult<Vec<Mount>> {
     let table = std::fs::read(path).map_err(failed("read", path))?;
     Ok(parse_table(&table))
@@ -116,7 +116,7 @@ pub(crate) fn mounted_below(path: &Path) -> HostResult<Vec<PathBuf>> {
     Ok(below(&table, path)?.into_iter().map(|mount| mount.mount_point.clone()).collect())
 }
 
-/// What is mounted exactly here; of several on top of each other the visible one.
+/// The mount at exactly this path; of several on top of each other the visible one.
 pub(crate) fn mounted_at(path: &Path) -> HostResult<Option<Mount>> {
     let Some(resolved) = as_in_table(path)? else { return Ok(None) };
     Ok(mount_table()?.into_iter().rfind(|mount| mount.mount_point == resolved))
@@ -129,14 +129,14 @@ pub(crate) fn is_mount_point(path: &Path) -> HostResult<bool> {
 /// The mount that holds the path, by its name alone.
 pub(crate) fn holder<'a>(table: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     let holders = table.iter().filter(|mount| path.starts_with(&mount.mount_point));
-    // Of several at one place the last one is seen.
+    // Of several at one path the last one is visible.
     holders.max_by_key(|mount| mount.mount_point.components().count())
 }
 
 /// As many links as the kernel itself would follow.
 const MAX_LINKS: usize = 40;
 
-/// The first mount on the way along the path that is one of these; nothing beyond it is touched. Links are followed.
+/// The first mount along the path that is one of these; nothing beyond it is touched. Links are followed.
 pub(crate) fn first_on_way<'a>(
     table: &'a [Mount],
     path: &Path,
@@ -162,7 +162,7 @@ pub(crate) fn first_on_way<'a>(
                 steps.extend(steps_of(&target));
             }
             Ok(_) => return Err(failed("follow the links of", path)(Errno::LOOP)),
-            // No link, or not there: whoever goes there finds out.
+            // Not a link, or missing: the caller gets the error.
             Err(_) => here = next,
         }
     }
@@ -179,12 +179,12 @@ fn steps_of(path: &Path) -> Vec<OsString> {
     steps.collect()
 }
 
-/// Takes one mount away. Success if it is gone already.
+/// Unmounts one mount. Success if it is unmounted already.
 pub(crate) fn unmount_one(mount_point: &Path) -> HostResult<()> {
     let unmounted =
         fault::around("unmount", mount_point, || rustix::mount::unmount(mount_point, UnmountFlags::NOFOLLOW));
     match unmounted {
-        // Somebody else was faster.
+        // Another process was faster.
         Ok(()) | Err(Errno::INVAL | Errno::NOENT) => Ok(()),
         Err(error) => Err(failed("unmount", mount_point)(error)),
     }
@@ -201,7 +201,7 @@ pub(crate) fn is_busy(error: &HostError) -> bool {
 /// binds it onto itself and makes that shared, recursively. Needs root.
 ///
 /// # Errors
-/// The mount table cannot be read, or the kernel refuses. The kubelet can live without; the caller decides.
+/// The mount table cannot be read, or the kernel refuses. The kubelet can run without; the caller decides.
 pub fn ensure_shared_mount(path: &Path) -> HostResult<()> {
     let resolved = path.canonicalize().map_err(failed("resolve", path))?;
     let table = mount_table()?;
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_of_the_mount_table_gives_place_type_and_sharing() {
+    fn mount_table_line_is_parsed_into_mount_point_type_and_propagation() {
         let line = b"36 35 98:0 /mnt1 /mnt/a\\040b rw,noatime master:1 shared:7 - ext3 /dev/root rw";
         let mount = Mount {
             device: "98:0".to_owned(),

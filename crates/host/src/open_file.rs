@@ -1,4 +1,4 @@
-//! Reading a file that may be renamed, cut or grow meanwhile.
+//! Reads a file that may be renamed, truncated or extended meanwhile.
 
 use std::fs::File;
 use std::io;
@@ -34,7 +34,7 @@ pub(crate) fn open_below(root: &Path, inside: &str) -> HostResult<Box<dyn OpenFi
 }
 
 fn opened(file: File, path: &Path) -> HostResult<Box<dyn OpenFile>> {
-    let metadata = file.metadata().map_err(failed("look at", path))?;
+    let metadata = file.metadata().map_err(failed("stat", path))?;
     let identity = FileIdentity { device: metadata.dev(), inode: metadata.ino() };
     Ok(Box::new(Opened { path: path.to_owned(), file: Arc::new(file), identity }))
 }
@@ -47,7 +47,7 @@ impl OpenFile for Opened {
 
     async fn size_bytes(&self) -> HostResult<u64> {
         let file = Arc::clone(&self.file);
-        blocking(&self.path, move |path| Ok(file.metadata().map_err(failed("look at", path))?.len())).await
+        blocking(&self.path, move |path| Ok(file.metadata().map_err(failed("stat", path))?.len())).await
     }
 
     async fn read_at(&self, offset: u64, limit: usize) -> HostResult<Vec<u8>> {

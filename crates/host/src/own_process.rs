@@ -1,4 +1,4 @@
-//! What procfs tells of this process: its threads and its memory.
+//! The threads and the memory of this process, from procfs.
 
 use std::fs;
 use std::path::Path;
@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use ports::node_api::ThreadFacts;
 
-/// Kinds of memory that together are what the process has in RAM, and what of it was swapped out.
+/// The kinds of memory that the process has in RAM, and what was swapped out.
 const KINDS: [&str; 4] = ["RssAnon", "RssFile", "RssShmem", "VmSwap"];
-/// Ticks of the kernel's clock in a second; every Linux we run on shows it so.
+/// Ticks of the kernel's clock in a second, the same on every supported Linux.
 const TICKS: u32 = 100;
 
 /// The threads of this process; those that end meanwhile are left out.
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_thread_is_read_whatever_its_name_is() {
+    fn thread_is_parsed_with_any_name() {
         let stat = "12 (a) (b) R 1 2 3 4 5 6 7 8 9 10 150 50 0 0 20 0 1";
         let thread = read(12, stat).unwrap();
         assert_eq!((thread.name.as_str(), thread.state), ("a) (b", 'R'));

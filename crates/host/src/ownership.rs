@@ -1,6 +1,6 @@
-//! Giving a volume with all that is in it to the group of a pod (docs/behaviour/volumes.md).
+//! Changes the group of a volume and everything in it (`fsGroup`, docs/behaviour/volumes.md).
 //!
-//! A container may change what is inside at the same time, so `walk` goes through it: links are never followed, and other
+//! A container may change the contents at the same time, so `walk` goes through it: links are never followed, and other
 //! filesystems mounted inside are left alone.
 
 use std::ffi::CStr;
@@ -16,17 +16,17 @@ use crate::walk::{self, Entry, OPEN_DIR, Visit, Visitor};
 
 /// Group members may read and write.
 const READ_WRITE: u32 = 0o660;
-/// They may enter directories, and what is made there belongs to the group too.
+/// They may enter directories, and files created there inherit the group.
 const ENTER: u32 = 0o2110;
 const PERMISSIONS: u32 = 0o7777;
 
 pub(crate) fn give_tree(volume: &Path, gid: u32, policy: GroupPolicy) -> HostResult<()> {
     let top = rustix::fs::open(volume, OPEN_DIR, Mode::empty()).map_err(failed("open volume", volume))?;
-    let root = rustix::fs::fstat(&top).map_err(failed("look at", volume))?;
+    let root = rustix::fs::fstat(&top).map_err(failed("stat", volume))?;
     if policy == GroupPolicy::OnRootMismatch && is_given(&root, gid) {
         return Ok(());
     }
-    // The top last: it is what says that all the rest is done.
+    // The root directory last: its group records that the rest is done.
     let mut owner = Owner { device: root.st_dev, gid };
     walk::walk(top.try_clone().map_err(failed("open volume", volume))?, volume, &mut owner)?;
     owner.give(top.as_fd(), c"", &root).map_err(failed("set the group of", volume))
@@ -53,7 +53,7 @@ impl Visitor for Owner {
 
     fn unreadable(&mut self, path: PathBuf, why: Errno) -> HostResult<()> {
         match why {
-            // Gone, replaced, or another filesystem since it was listed.
+            // Removed, replaced, or another filesystem since it was listed.
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP | Errno::XDEV | Errno::AGAIN => Ok(()),
             error => Err(failed("open", &path)(error)),
         }
@@ -77,7 +77,7 @@ impl Owner {
         }
     }
 
-    /// What has the group and the permissions already costs only the look at it.
+    /// An entry that has the group and the permissions already costs only a `stat`.
     fn give(&self, dir: BorrowedFd<'_>, name: &CStr, stat: &Stat) -> Result<(), Errno> {
         let kind = FileType::from_raw_mode(stat.st_mode);
         if is_given(stat, self.gid) || (kind == FileType::Symlink && stat.st_gid == self.gid) {
@@ -92,7 +92,7 @@ impl Owner {
         if kind == FileType::Symlink {
             return Ok(());
         }
-        // The descriptor, not the name: a link that took its place is not followed.
+        // The descriptor, not the name: a link that replaced it is not followed.
         let now = rustix::fs::fstat(&opened)?;
         let mode = Mode::from_raw_mode((now.st_mode | wanted_bits(&now)) & PERMISSIONS);
         rustix::fs::chmod(format!("/proc/self/fd/{}", opened.as_raw_fd()), mode)
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_may_read_write_and_enter_and_nothing_outside_changes() {
+    fn fs_group_may_read_write_and_enter_only_the_volume() {
         let dir = tree();
         let at = |name: &str| dir.path().join(name);
         let outside = seen(&at("outside"));
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn with_on_root_mismatch_only_the_top_is_looked_at() {
+    fn on_root_mismatch_inspects_only_the_root_directory() {
         let dir = tree();
         let at = |name: &str| dir.path().join(name);
         give_tree(&at("volume"), 4242, GroupPolicy::OnRootMismatch).unwrap();
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_is_not_there_is_an_error() {
+    fn missing_volume_is_an_error() {
         assert!(give_tree(Path::new("/nowhere/volume"), 1, GroupPolicy::Always).is_err());
     }
 }

@@ -1,12 +1,13 @@
-//! Writing the files of a volume so that a reader sees all of the old content or all of the new (docs/behaviour/volumes.md).
+//! Writes the files of a volume so that a reader sees all of the old content or all of the new, as the Go kubelet's
+//! `AtomicWriter` does (docs/behaviour/volumes.md).
 //!
 //! ```text
 //! volume/..2026_11_21_15_04_05.0   the files themselves, never changed once they are complete
 //! volume/..data -> ..2026_…        renamed into place: the one step that counts
 //! volume/key    -> ..data/key      what users of the volume open
 //! ```
-//! Never: what the files are (`kubelet_core::volumes`). A process that dies anywhere in between leaves a volume that the
-//! next write puts right.
+//! Never: what the files are (`kubelet_core::volumes`). A process that is killed in between leaves a volume that the
+//! next write repairs.
 
 use std::collections::BTreeSet;
 use std::fs::{self, DirBuilder, OpenOptions, Permissions};
@@ -22,9 +23,9 @@ use crate::{failed, fault};
 
 const DATA: &str = "..data";
 const NEW_DATA: &str = "..data_tmp";
-/// Ours begin like this; a key cannot.
+/// The prefix of our own names; a key cannot begin like this.
 const OURS: &str = "..";
-/// Two writes within a second need different names; nobody writes more often than this.
+/// Two writes within a second need different names; this many are tried.
 const MAX_PER_SECOND: u32 = 1000;
 const DIR_MODE: u32 = 0o755;
 const PERMISSIONS: u32 = 0o7777;
@@ -53,7 +54,7 @@ pub(crate) fn write_payload(
         .and_then(|()| own(volume, group).map_err(failed("set the group of", volume)))
         .and_then(|()| switch(volume, &fresh));
     if let Err(error) = written {
-        // Best effort: the first error is the one worth telling, and the next write removes what is left.
+        // Best effort: the first error is the one to report, and the next write removes what is left.
         let _ = fs::remove_dir_all(&fresh);
         return Err(error);
     }
@@ -154,7 +155,7 @@ fn ensure_own_dir(dir: &Path, group: Option<u32>) -> io::Result<()> {
     }
 }
 
-/// Sets what the umask may have taken, and gives the directory to the pod's group.
+/// Sets the permissions that the umask may have removed, and the pod's group.
 fn own(dir: &Path, group: Option<u32>) -> io::Result<()> {
     let opened = fs::File::open(dir)?;
     let mode = opened.metadata()?.permissions().mode() & PERMISSIONS;
@@ -169,7 +170,7 @@ fn write_file(path: &Path, file: &PayloadFile, group: Option<u32>) -> io::Result
     let mut opened = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     opened.write_all(&file.content)?;
     fchown(&opened, file.owner, group)?;
-    // After the owner: changing that takes bits away.
+    // After the owner: changing it clears bits.
     opened.set_permissions(Permissions::from_mode(file_mode(file, group)))
 }
 
@@ -196,7 +197,7 @@ fn keys(payload: &Payload) -> BTreeSet<&str> {
     payload.keys().map(|path| path.split_once('/').map_or(path.as_str(), |(first, _)| first)).collect()
 }
 
-/// Links for new keys come, links for gone ones go.
+/// Creates links for new keys, and removes those of removed keys.
 fn show_keys(volume: &Path, payload: &Payload) -> HostResult<()> {
     let keys = keys(payload);
     for key in &keys {
@@ -210,7 +211,7 @@ fn show_keys(volume: &Path, payload: &Payload) -> HostResult<()> {
         let name = entry.file_name();
         let name = name.to_string_lossy();
         let is_link = entry.file_type().is_ok_and(|kind| kind.is_symlink());
-        // Anything else, such as a place to mount another volume at, is not ours to remove.
+        // Anything else, such as a mount point of another volume, stays.
         if is_link && !name.starts_with(OURS) && !keys.contains(&*name) {
             crate::files::remove_file(&entry.path())?;
         }
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn files_appear_change_and_go() {
+    fn payload_files_are_created_changed_and_removed() {
         let volume = tempfile::tempdir().expect("a directory");
         let volume = volume.path();
         let first = payload(&[("a", "1", 0o644), ("etc/b", "2", 0o400), ("etc/c", "3", 0o644)]);
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_same_is_not_written_again() {
+    fn unchanged_cgroup_values_are_not_written() {
         let volume = tempfile::tempdir().expect("a directory");
         let volume = volume.path();
         let files = payload(&[("a", "1", 0o644), ("b/c", "2", 0o644)]);
@@ -321,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn the_group_of_the_pod_may_read() {
+    fn payload_files_are_readable_by_fs_group() {
         let volume = tempfile::tempdir().expect("a directory");
         let volume = volume.path();
         let files = payload(&[("token", "t", 0o600), ("d/e", "x", 0o644)]);
@@ -337,7 +338,7 @@ mod tests {
 
     /// Every state that a process killed between two steps can leave.
     #[test]
-    fn what_a_killed_writer_left_is_put_right() {
+    fn payload_is_repaired_after_a_killed_writer() {
         let old = payload(&[("a", "1", 0o644), ("gone", "x", 0o644)]);
         let new = payload(&[("a", "2", 0o644), ("come", "y", 0o644)]);
         for step in 0..5 {
@@ -367,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_never_sees_a_mixture() {
+    fn payload_readers_see_only_complete_updates() {
         const WRITES: u32 = 200;
         let volume = tempfile::tempdir().expect("a directory");
         let volume = volume.path();
@@ -383,7 +384,7 @@ mod tests {
                 }
             });
             while !writer.is_finished() {
-                // One look at the directory, as a careful reader takes it; it may be gone before both are read.
+                // A careful reader opens the directory once; it may be removed before both files are read.
                 let data = volume.join(fs::read_link(volume.join(DATA)).expect("always there"));
                 let pair = (fs::read(data.join("left")), fs::read(data.join("right")));
                 if let (Ok(left), Ok(right)) = pair {

@@ -1,4 +1,4 @@
-//! Steps that concern this process and its place on the node, taken once at start.
+//! Settings of this process and its node, made once at start.
 
 use std::io;
 use std::path::Path;
@@ -22,7 +22,7 @@ pub fn share_one_arena() {
     crate::free_memory::share_one_arena();
 }
 
-/// Gives memory that was freed back to the kernel: the C library keeps what lies between pieces that are still in use.
+/// Returns freed memory to the kernel: the C library keeps what lies between pieces that are still in use.
 pub fn release_free_memory() {
     #[cfg(target_env = "gnu")]
     crate::free_memory::release();
@@ -37,15 +37,15 @@ pub fn set_nofile_limit(files: u64) -> io::Result<()> {
     Ok(rustix::process::setrlimit(Resource::Nofile, limit)?)
 }
 
-/// Sets how eagerly the kernel kills this process when memory runs out: -1000 (never) to 1000 (first).
+/// Sets `oom_score_adj` of this process: -1000 (never killed) to 1000 (killed first).
 ///
 /// # Errors
-/// Lowering it needs privilege; then this is `PermissionDenied`, and worth a line in the log only.
+/// Lowering it needs privilege; then this is `PermissionDenied`, which is only logged.
 pub fn set_own_oom_score_adj(score: i16) -> io::Result<()> {
     std::fs::write("/proc/self/oom_score_adj", score.to_string())
 }
 
-/// Whether there is a file that may be run.
+/// Whether the path is an executable file.
 #[must_use]
 pub fn is_program(path: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt as _;
@@ -60,7 +60,7 @@ pub fn is_root() -> bool {
 /// Which cgroup hierarchy is mounted at `root` (`/sys/fs/cgroup`). A hybrid one counts as v1.
 ///
 /// # Errors
-/// Nothing is there.
+/// Nothing is mounted there.
 pub fn cgroup_version(root: &Path) -> io::Result<CgroupVersion> {
     // The kernel's type for this number differs between architectures.
     #[allow(clippy::useless_conversion, reason = "i64 here, narrower elsewhere")]
@@ -68,8 +68,8 @@ pub fn cgroup_version(root: &Path) -> io::Result<CgroupVersion> {
     Ok(if kind == CGROUP2_MAGIC { CgroupVersion::V2 } else { CgroupVersion::V1 })
 }
 
-/// Whether the kernel can say how much of a cgroup may be swapped out. `root` is where cgroups are mounted, `own` what
-/// `/proc/self/cgroup` says; on version 2 the root itself has no limits, and our own cgroup shows what those below have.
+/// Whether the kernel can limit the swap of a cgroup. `root` is where cgroups are mounted, `own` the content of
+/// `/proc/self/cgroup`; on version 2 the root itself has no limits, and our own cgroup shows which limits its children have.
 #[must_use]
 pub fn limits_swap(root: &Path, own: &str, version: CgroupVersion) -> bool {
     let file = match version {
@@ -82,10 +82,10 @@ pub fn limits_swap(root: &Path, own: &str, version: CgroupVersion) -> bool {
     file.exists()
 }
 
-/// Whether any swap is in use on this machine. A kernel without swap says no.
+/// Whether any swap is enabled on this machine. False on a kernel without swap.
 ///
 /// # Errors
-/// `/proc/swaps` is there and cannot be read.
+/// `/proc/swaps` exists and cannot be read.
 pub fn swap_on() -> io::Result<bool> {
     match std::fs::read_to_string("/proc/swaps") {
         Ok(table) => Ok(lists_swap(&table)),
@@ -111,13 +111,13 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, "").unwrap();
         };
-        let says = |version, own: &str| limits_swap(root.path(), own, version);
-        assert!(!says(CgroupVersion::V1, "") && !says(CgroupVersion::V2, "0::/a/b\n"));
+        let is_limited = |version, own: &str| limits_swap(root.path(), own, version);
+        assert!(!is_limited(CgroupVersion::V1, "") && !is_limited(CgroupVersion::V2, "0::/a/b\n"));
         make("a/b/memory.swap.max");
-        assert!(says(CgroupVersion::V2, "0::/a/b\n") && !says(CgroupVersion::V2, "0::/\n"));
-        assert!(!says(CgroupVersion::V1, ""));
+        assert!(is_limited(CgroupVersion::V2, "0::/a/b\n") && !is_limited(CgroupVersion::V2, "0::/\n"));
+        assert!(!is_limited(CgroupVersion::V1, ""));
         make("memory/memory.memsw.limit_in_bytes");
-        assert!(says(CgroupVersion::V1, "4:memory:/a\n"));
+        assert!(is_limited(CgroupVersion::V1, "4:memory:/a\n"));
     }
 
     #[test]
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oom_score_can_be_written_back_as_it_is() {
+    fn own_oom_score_adj_can_be_set_to_its_value() {
         let now = std::fs::read_to_string("/proc/self/oom_score_adj").unwrap();
         set_own_oom_score_adj(now.trim().parse().unwrap()).unwrap();
         assert!(set_own_oom_score_adj(2000).is_err());

@@ -1,9 +1,9 @@
-//! Running a program of the machine: input in, output out, killed with all it started when its time is over or nobody
-//! waits.
+//! Runs a program of the node, with input and output. It is killed with all that it started at its deadline, or when its caller
+//! stops waiting.
 
 use std::process::Stdio;
 
-use ports::host::{HostError, HostResult, ProgramCall, ProgramEnd};
+use ports::host::{HostError, HostResult, ProgramCall, ProgramOutput};
 use rustix::process::{Pid, Signal};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWriteExt};
 use tokio::process::{Child, Command};
@@ -11,14 +11,14 @@ use tokio::process::{Child, Command};
 use crate::failed;
 
 /// A program that is killed together with what it started, unless it has ended by itself: `mount` leaves the work to
-/// another program, which must not mount anything after we gave up.
+/// another program, which must not mount anything after the call was given up.
 struct Running(Child);
 
 const MAX_OUTPUT: u64 = 1 << 20;
-/// So much of what it complains about is shown.
+/// How much of its standard error is shown.
 const MAX_COMPLAINT: u64 = 4 << 10;
 
-pub(crate) async fn run(call: &ProgramCall) -> HostResult<ProgramEnd> {
+pub(crate) async fn run(call: &ProgramCall) -> HostResult<ProgramOutput> {
     let child = Command::new(&call.path)
         .args(&call.args)
         .envs(call.env.iter().map(|(name, value)| (name, value)))
@@ -37,24 +37,23 @@ pub(crate) async fn run(call: &ProgramCall) -> HostResult<ProgramEnd> {
     }
 }
 
-async fn finish(mut running: Running, call: &ProgramCall) -> HostResult<ProgramEnd> {
+async fn finish(mut running: Running, call: &ProgramCall) -> HostResult<ProgramOutput> {
     let child = &mut running.0;
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let feed = async {
         if let Some(mut stdin) = stdin {
-            // A program that does not want to know closes its end; how it ends says the rest.
+            // A program that reads no input closes its end; its exit status decides.
             let _ = stdin.write_all(&call.input).await;
         }
     };
-    // One byte more than allowed tells that there was too much.
-    let ((), output, complaint) =
-        tokio::join!(feed, read(stdout, MAX_OUTPUT + 1), read(stderr, MAX_COMPLAINT));
+    // One byte more than allowed shows that there was too much.
+    let ((), output, stderr) = tokio::join!(feed, read(stdout, MAX_OUTPUT + 1), read(stderr, MAX_COMPLAINT));
     let status = child.wait().await.map_err(failed("wait for", &call.path))?;
     if output.len() as u64 > MAX_OUTPUT {
         return Err(invalid(call, &format!("it wrote more than {MAX_OUTPUT} bytes")));
     }
-    let complaint = String::from_utf8_lossy(&complaint).trim().to_owned();
-    Ok(ProgramEnd { code: status.code(), output, complaint })
+    let stderr = String::from_utf8_lossy(&stderr).trim().to_owned();
+    Ok(ProgramOutput { code: status.code(), output, stderr })
 }
 
 fn invalid(call: &ProgramCall, problem: &str) -> HostError {
@@ -64,9 +63,9 @@ fn invalid(call: &ProgramCall, problem: &str) -> HostError {
 async fn read(pipe: Option<impl AsyncRead + Unpin>, most: u64) -> Vec<u8> {
     let mut content = Vec::new();
     if let Some(mut pipe) = pipe {
-        // What was read before an error is what there is.
+        // What was read before an error is kept.
         let _ = (&mut pipe).take(most).read_to_end(&mut content).await;
-        // The rest is thrown away: a program must not wait for a reader that has seen enough.
+        // The rest is discarded: a program must not wait for a reader that has read enough.
         let _ = tokio::io::copy(&mut pipe, &mut tokio::io::sink()).await;
     }
     content
@@ -103,17 +102,17 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_program_gets_its_input_and_variables_and_its_output_comes_back() {
+    async fn program_receives_input_and_environment_and_returns_output() {
         let output = run(&shell("read line; echo \"$line by $WHO\"", "hello\n")).await.unwrap();
         assert_eq!((output.code, &*output.output), (Some(0), &b"hello by me\n"[..]));
         let silent = run(&shell("true", &"x".repeat(1 << 20))).await.unwrap();
-        assert_eq!(silent, ProgramEnd { code: Some(0), ..ProgramEnd::default() }, "it need not read");
+        assert_eq!(silent, ProgramOutput { code: Some(0), ..ProgramOutput::default() }, "it need not read");
     }
 
     #[tokio::test]
-    async fn what_went_wrong_is_told() {
+    async fn program_failures_report_exit_status_and_stderr() {
         let end = run(&shell("echo no such user >&2; exit 3", "")).await.unwrap();
-        assert_eq!((end.code, &*end.complaint), (Some(3), "no such user"));
+        assert_eq!((end.code, &*end.stderr), (Some(3), "no such user"));
         let call = shell("echo no such user >&2; exit 3", "");
         let error = crate::LinuxHost::new().run_program(&call).await.unwrap_err().to_string();
         assert_eq!(error, "/bin/sh: exit status: 3: no such user");
@@ -124,7 +123,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn one_that_takes_too_long_is_killed_with_what_it_started() {
+    async fn program_past_its_deadline_is_killed_with_its_children() {
         let dir = tempfile::tempdir().unwrap();
         let pid = dir.path().join("pid");
         let script = format!("sleep 600 & echo $! > {}; wait", pid.display());

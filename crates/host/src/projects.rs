@@ -1,7 +1,7 @@
-//! Project quotas of ext4 and xfs: which project a directory passes on to what is made in it, and what the filesystem counts
+//! Project quotas of ext4 and xfs: which project files inherit from their directory, and what the filesystem counts
 //! for a project.
 //!
-//! Owns all unsafe code of the crate but that of `async_inotify` and `free_memory`: rustix has no call for either, only the frame for the first.
+//! Owns all unsafe code of the crate except that of `async_inotify` and `free_memory`: rustix has no call for either.
 
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -28,7 +28,7 @@ struct Attributes {
 
 const GET: Opcode = opcode::read::<Attributes>(b'X', 31);
 const SET: Opcode = opcode::write::<Attributes>(b'X', 32);
-/// What is made in the directory is of its project too.
+/// Files created in the directory inherit its project.
 const PASSED_ON: u32 = 0x200;
 /// The kind of quota.
 const OF_PROJECTS: libc::c_int = 2;
@@ -62,14 +62,14 @@ fn open(path: &Path) -> HostResult<OwnedFd> {
     rustix::fs::open(path, flags, Mode::empty()).map_err(failed("open", path))
 }
 
-#[expect(unsafe_code, reason = "the kernel writes a structure whose shape only its header tells")]
+#[expect(unsafe_code, reason = "the kernel writes a structure whose layout only its header defines")]
 fn attributes(directory: &OwnedFd) -> io::Result<Attributes> {
     // SAFETY: FS_IOC_FSGETXATTR fills in one `struct fsxattr`, whose layout `Attributes` has: 28 bytes, which are also part
     // of the number, so that another size would be another call.
     Ok(unsafe { rustix::ioctl::ioctl(directory, Getter::<GET, Attributes>::new()) }?)
 }
 
-#[expect(unsafe_code, reason = "the kernel reads a structure whose shape only its header tells")]
+#[expect(unsafe_code, reason = "the kernel reads a structure whose layout only its header defines")]
 fn set_attributes(directory: &OwnedFd, attributes: Attributes) -> io::Result<()> {
     // SAFETY: FS_IOC_FSSETXATTR reads one `struct fsxattr` and keeps no pointer to it.
     Ok(unsafe { rustix::ioctl::ioctl(directory, Setter::<SET, Attributes>::new(attributes)) }?)
@@ -96,14 +96,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filesystem_without_quotas_says_so_and_a_file_has_no_project() {
+    fn project_quota_calls_fail_on_filesystems_without_quotas() {
         let dir = tempfile::tempdir().unwrap();
         let error = project_usage(dir.path(), 1_048_577).unwrap_err().to_string();
         assert!(error.starts_with("read the quota of a project on the filesystem of /"), "{error}");
         assert!(project_of(&dir.path().join("absent")).unwrap_err().is_not_found());
         std::fs::write(dir.path().join("file"), "").unwrap();
         project_of(&dir.path().join("file")).unwrap_err();
-        // Not every filesystem knows of projects; one that does has given this directory none.
+        // Not every filesystem supports projects; on one that does, this directory has none.
         assert_eq!(project_of(dir.path()).unwrap_or(0), 0);
     }
 }

@@ -1,6 +1,6 @@
-//! Removing a whole tree without ever leaving its filesystem.
+//! Removes a whole tree without ever leaving its filesystem.
 //!
-//! A pod's directory may still hold a mount (an unmount that failed, a volume somebody else mounted); going into it
+//! A pod's directory may still hold a mount (an unmount that failed, a volume that another program mounted); entering it
 //! would delete the user's data. So the mount table is read first, then `walk` goes through the tree by file descriptor, and
 //! every directory that is the root of a mount or lies on another device ends the removal. Links are removed, never followed.
 
@@ -95,7 +95,7 @@ impl Visitor for Remover<'_> {
 
     fn unreadable(&mut self, path: PathBuf, why: Errno) -> HostResult<()> {
         match why {
-            // Gone, or something else by now; the next round sees what it is.
+            // Removed or replaced meanwhile; the next round sees what it is.
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP => Ok(()),
             Errno::XDEV => Err(refuse(self.tree, &path)),
             error => Err(failed("open", &path)(error)),

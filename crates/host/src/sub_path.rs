@@ -1,4 +1,4 @@
-//! Binding a part of a volume into a container without trusting what is in the volume.
+//! Bind-mounts a part of a volume for a container without trusting the contents of the volume.
 //!
 //! A container that can write to the volume may turn any directory into a link at any moment. So every step is opened
 //! relative to the descriptor of the one before, links are read and walked by us, `..` goes back to a descriptor we
@@ -23,9 +23,9 @@ use crate::{failed, fault, files, mounts};
 const MAX_LINKS: u32 = 40;
 /// Directories deeper in the volume than this are refused; each costs a descriptor while we walk.
 const DEEPEST: usize = 256;
-/// How often a step is looked at again when it comes and goes.
+/// How often a path component is opened again when it appears and disappears.
 const TRIES: u32 = 16;
-/// A directory of ours until its permissions are set.
+/// The mode of a new directory until its permissions are set.
 const PRIVATE: Mode = Mode::RWXU;
 /// Of the directory that holds the mount points.
 const TARGETS_MODE: u32 = 0o750;
@@ -34,7 +34,7 @@ const STEP: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC)
 
 pub(crate) fn bind_sub_path(volume: &Path, sub_path: &str, target: &Path) -> HostResult<()> {
     let opened = Walk::start(volume, sub_path)?.run()?;
-    let what = look_at(&opened, volume)?;
+    let what = stat_of(&opened, volume)?;
     if mounts::is_mount_point(target)? {
         if is_same(target, &what)? {
             return Ok(());
@@ -54,11 +54,11 @@ pub(crate) fn bind_sub_path(volume: &Path, sub_path: &str, target: &Path) -> Hos
 }
 
 fn is_same(target: &Path, what: &Stat) -> HostResult<bool> {
-    let mounted = rustix::fs::lstat(target).map_err(failed("look at", target))?;
+    let mounted = rustix::fs::lstat(target).map_err(failed("stat", target))?;
     Ok(mounted.st_dev == what.st_dev && mounted.st_ino == what.st_ino)
 }
 
-/// An empty directory or file to mount on. The target's directory is ours; nothing in it needs suspicion.
+/// An empty directory or file to mount on. The target's directory belongs to the kubelet and can be trusted.
 fn prepare_target(target: &Path, as_dir: bool) -> HostResult<()> {
     if let Ok(there) = fs::symlink_metadata(target) {
         if there.is_dir() == as_dir && (as_dir || there.is_file()) {
@@ -77,8 +77,8 @@ fn prepare_target(target: &Path, as_dir: bool) -> HostResult<()> {
     file.map(drop).map_err(failed("create file", target))
 }
 
-fn look_at(opened: &OwnedFd, path: &Path) -> HostResult<Stat> {
-    rustix::fs::fstat(opened).map_err(failed("look at", path))
+fn stat_of(opened: &OwnedFd, path: &Path) -> HostResult<Stat> {
+    rustix::fs::fstat(opened).map_err(failed("stat", path))
 }
 
 struct Walk<'a> {
@@ -97,7 +97,7 @@ impl<'a> Walk<'a> {
     fn start(volume: &'a Path, sub_path: &'a str) -> HostResult<Self> {
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let top = rustix::fs::open(volume, flags, Mode::empty()).map_err(failed("open volume", volume))?;
-        let mode = look_at(&top, volume)?.st_mode & 0o7777;
+        let mode = stat_of(&top, volume)?.st_mode & 0o7777;
         let mut walk =
             Self { volume, sub_path, way: vec![top], steps: Vec::new(), links_left: MAX_LINKS, mode };
         let asked = Path::new(sub_path);
@@ -134,7 +134,7 @@ impl<'a> Walk<'a> {
                 continue;
             }
             let step = self.open_or_create(&name)?;
-            let seen = look_at(&step, &self.shown())?;
+            let seen = stat_of(&step, &self.shown())?;
             if FileType::from_raw_mode(seen.st_mode) == FileType::Symlink {
                 self.follow(&step)?;
             } else if self.way.len() >= DEEPEST {
@@ -167,17 +167,17 @@ impl<'a> Walk<'a> {
         Err(HostError::Invalid(format!("{} keeps coming and going", self.shown().display())))
     }
 
-    /// Gives the directory we just made the volume's permissions, whatever the umask. Somebody may have put another
-    /// one in its place; only an empty one that belongs to us is touched.
+    /// Sets the volume's permissions on the directory that was just created, whatever the umask. A container may have replaced
+    /// it; only an empty one that root owns is changed.
     fn set_mode(&self, here: &OwnedFd, name: &OsStr) -> HostResult<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let dir = match rustix::fs::openat(here, name, flags, Mode::empty()) {
             Ok(dir) => dir,
-            // Already replaced; the next look decides what it is.
+            // Already replaced; the next attempt inspects it.
             Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => return Ok(()),
             Err(error) => return Err(failed("open", &self.shown())(error)),
         };
-        let owner = look_at(&dir, &self.shown())?.st_uid;
+        let owner = stat_of(&dir, &self.shown())?.st_uid;
         if owner != rustix::process::geteuid().as_raw() || !is_empty(&dir) {
             return Ok(());
         }
@@ -205,7 +205,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// For messages: what was asked for, whatever links made of it.
+    /// For messages: the requested path, without its links resolved.
     fn shown(&self) -> PathBuf {
         self.volume.join(self.sub_path)
     }

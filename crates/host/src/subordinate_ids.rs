@@ -1,5 +1,4 @@
-//! The ids set aside for a user's namespaces. `getsubids` is asked, because they may come from elsewhere than
-//! `/etc/subuid`.
+//! The subordinate ids of a user, from `getsubids`, because they may come from another source than `/etc/subuid`.
 
 use std::time::Duration;
 
@@ -9,10 +8,10 @@ use ports::host::{HostError, HostResult, ProgramCall, SubordinateIds};
 use crate::program;
 
 const PROGRAM: &str = "getsubids";
-/// It may ask a directory service.
+/// The program may query a directory service.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// `None` if the program is missing or knows nothing of the user.
+/// `None` if the program is missing or does not know the user.
 pub(crate) async fn of(user: &str) -> HostResult<Option<SubordinateIds>> {
     let Some(uids) = ask(&[user]).await? else { return Ok(None) };
     let Some(gids) = ask(&["-g", user]).await? else { return Ok(None) };
@@ -68,7 +67,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_that_is_something_else_is_no_range() {
+    fn invalid_getsubids_output_has_no_range() {
         for text in [
             "Error fetching ranges",
             "0: kubelet 65536",
@@ -81,7 +80,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_user_nobody_knows_has_none() {
+    async fn unknown_user_has_no_subordinate_ids() {
         assert_eq!(of("no-such-user-here").await.unwrap(), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Talking to systemd: the notify socket and the watchdog's period.
+//! The notify socket of systemd, and the period of its watchdog.
 
 use std::ffi::OsStr;
 use std::io;
@@ -7,10 +7,10 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 use std::time::Duration;
 
-/// Sends a state such as `READY=1`. False if nobody supervises us.
+/// Sends a state such as `READY=1`. False without a supervisor.
 ///
 /// # Errors
-/// The socket named by `NOTIFY_SOCKET` does not take it.
+/// The socket named by `NOTIFY_SOCKET` does not accept it.
 pub fn sd_notify(state: &str) -> io::Result<bool> {
     match std::env::var_os("NOTIFY_SOCKET") {
         Some(socket) if !socket.is_empty() => notify(&socket, state).map(|()| true),
@@ -25,12 +25,12 @@ fn notify(socket: &OsStr, state: &str) -> io::Result<()> {
         None => SocketAddr::from_pathname(socket)?,
     };
     let sender = UnixDatagram::unbound()?;
-    // A stuck supervisor must not keep us from our work.
+    // A stuck supervisor must not block the kubelet.
     sender.set_nonblocking(true)?;
     sender.send_to_addr(state.as_bytes(), &address).map(drop)
 }
 
-/// Within which time systemd wants to hear `WATCHDOG=1`; None if it does not watch this process.
+/// The interval in which systemd expects `WATCHDOG=1`; `None` if it does not watch this process.
 #[must_use]
 pub fn watchdog_interval() -> Option<Duration> {
     let variable = |name| std::env::var(name).ok();
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn a_supervisor_that_is_gone_is_an_error() {
+    fn notify_to_a_missing_supervisor_is_an_error() {
         assert!(notify(OsStr::new("/nonexistent/notify"), "READY=1").is_err());
     }
 }

@@ -1,4 +1,4 @@
-//! The ports against the real machine: real directories, real mounts (these need root), real changes.
+//! The ports on the real machine: real directories, real mounts (these need root), real changes.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -16,10 +16,10 @@ use tempfile::TempDir;
 
 use crate::LinuxHost;
 
-/// A directory that takes its mounts along when it goes.
-struct Place(TempDir);
+/// A directory that is unmounted and removed when it is dropped.
+struct TestDir(TempDir);
 
-impl Place {
+impl TestDir {
     fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
@@ -40,7 +40,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestDir {
     fn drop(&mut self) {
         for mount_point in crate::mounts::mounted_below(self.0.path()).unwrap() {
             rustix::mount::unmount(&mount_point, UnmountFlags::DETACH).unwrap();
@@ -66,51 +66,51 @@ fn host() -> LinuxHost {
 // Files
 
 #[tokio::test]
-async fn permissions_are_set_whatever_the_umask() {
-    let place = Place::new();
+async fn directory_permissions_ignore_the_umask() {
+    let test_dir = TestDir::new();
     // Of the whole process, and left so: no test here may depend on it.
     rustix::process::umask(rustix::fs::Mode::from(0o077));
-    let dir = place.at("a/b/c");
+    let dir = test_dir.at("a/b/c");
     host().ensure_dir(&dir, 0o777).await.unwrap();
     assert_eq!(mode(&dir), 0o777);
     host().ensure_dir(&dir, 0o2750).await.unwrap();
     assert_eq!(mode(&dir), 0o2750);
-    let file = place.at("a/file");
+    let file = test_dir.at("a/file");
     host().write_file(&file, b"x", 0o666).await.unwrap();
     assert_eq!(mode(&file), 0o666);
 }
 
 #[tokio::test]
-async fn a_written_file_replaces_the_old_one_and_leaves_nothing_beside_it() {
-    let place = Place::new();
-    let file = place.file("file", "old");
+async fn write_file_replaces_the_old_file_and_leaves_no_temporary_file() {
+    let test_dir = TestDir::new();
+    let file = test_dir.file("file", "old");
     let before = fs::metadata(&file).unwrap().ino();
     host().write_file(&file, b"new", 0o644).await.unwrap();
     assert_eq!(fs::read(&file).unwrap(), b"new");
     assert_ne!(fs::metadata(&file).unwrap().ino(), before);
-    assert_eq!(host().list_dir(place.0.path()).await.unwrap().len(), 1);
+    assert_eq!(host().list_dir(test_dir.0.path()).await.unwrap().len(), 1);
 }
 
 /// A container that has `/etc/hosts` mounted would otherwise keep, and fill, a file that nothing counts.
 #[tokio::test]
-async fn a_rewritten_file_keeps_its_inode_and_a_link_in_its_place_is_refused() {
-    let place = Place::new();
-    let path = place.at("etc-hosts");
+async fn rewritten_file_keeps_its_inode_and_a_replacing_link_is_refused() {
+    let test_dir = TestDir::new();
+    let path = test_dir.at("etc-hosts");
     host().rewrite_file(&path, b"first, and longer", 0o644).await.unwrap();
     let inode = fs::metadata(&path).unwrap().ino();
     host().rewrite_file(&path, b"second", 0o644).await.unwrap();
     assert_eq!((fs::metadata(&path).unwrap().ino(), fs::read(&path).unwrap()), (inode, b"second".to_vec()));
     assert_eq!(mode(&path), 0o644);
-    let outside = place.file("outside", "kept");
-    symlink(&outside, place.at("link")).unwrap();
-    assert!(host().rewrite_file(&place.at("link"), b"x", 0o644).await.is_err());
+    let outside = test_dir.file("outside", "kept");
+    symlink(&outside, test_dir.at("link")).unwrap();
+    assert!(host().rewrite_file(&test_dir.at("link"), b"x", 0o644).await.is_err());
     assert_eq!(fs::read(outside).unwrap(), b"kept");
 }
 
 #[tokio::test]
 async fn listing_a_directory_is_bounded() {
-    let place = Place::new();
-    let many = place.dir("many");
+    let test_dir = TestDir::new();
+    let many = test_dir.dir("many");
     // One file with many names: as many entries, and few inodes.
     let dir = rustix::fs::open(&many, rustix::fs::OFlags::DIRECTORY, rustix::fs::Mode::empty()).unwrap();
     for n in 0..=100_000 {
@@ -125,28 +125,28 @@ async fn listing_a_directory_is_bounded() {
 
 #[tokio::test]
 async fn a_failed_write_leaves_no_temporary_file() {
-    let place = Place::new();
-    let dir = place.dir("dir/below");
+    let test_dir = TestDir::new();
+    let dir = test_dir.dir("dir/below");
     assert!(host().write_file(dir.parent().unwrap(), b"x", 0o644).await.is_err());
-    assert_eq!(host().list_dir(place.0.path()).await.unwrap().len(), 1);
-    let absent = host().write_file(&place.at("no/file"), b"x", 0o644).await.unwrap_err();
+    assert_eq!(host().list_dir(test_dir.0.path()).await.unwrap().len(), 1);
+    let absent = host().write_file(&test_dir.at("no/file"), b"x", 0o644).await.unwrap_err();
     assert!(absent.is_not_found());
 }
 
 #[tokio::test]
 async fn reading_is_bounded_from_either_end() {
-    let place = Place::new();
-    let file = place.file("file", "0123456789");
+    let test_dir = TestDir::new();
+    let file = test_dir.file("file", "0123456789");
     assert_eq!(host().read_file(&file, 4, false).await.unwrap(), b"0123");
     assert_eq!(host().read_file(&file, 4, true).await.unwrap(), b"6789");
     assert_eq!(host().read_file(&file, 40, true).await.unwrap(), b"0123456789");
-    assert!(host().read_file(&place.at("absent"), 4, false).await.unwrap_err().is_not_found());
+    assert!(host().read_file(&test_dir.at("absent"), 4, false).await.unwrap_err().is_not_found());
 }
 
 #[tokio::test]
 async fn a_fifo_is_refused_instead_of_waited_for() {
-    let place = Place::new();
-    let fifo = place.at("fifo");
+    let test_dir = TestDir::new();
+    let fifo = test_dir.at("fifo");
     make_node(&fifo, rustix::fs::FileType::Fifo);
     let refused = host().read_file(&fifo, 10, false).await.map(drop);
     assert!(invalid(refused).ends_with("fifo is not a regular file"));
@@ -157,13 +157,13 @@ fn make_node(path: &Path, kind: rustix::fs::FileType) {
 }
 
 #[tokio::test]
-async fn a_listing_is_sorted_and_knows_links_that_lead_nowhere() {
-    let place = Place::new();
-    place.dir("c");
-    place.file("b", "12345");
-    symlink("b", place.at("a")).unwrap();
-    symlink("nowhere", place.at("d")).unwrap();
-    let listed = host().list_dir(place.0.path()).await.unwrap();
+async fn list_dir_is_sorted_and_reports_dangling_links() {
+    let test_dir = TestDir::new();
+    test_dir.dir("c");
+    test_dir.file("b", "12345");
+    symlink("b", test_dir.at("a")).unwrap();
+    symlink("nowhere", test_dir.at("d")).unwrap();
+    let listed = host().list_dir(test_dir.0.path()).await.unwrap();
     let seen: Vec<_> =
         listed.iter().map(|e| (e.name.as_str(), e.is_dir, e.is_symlink, e.target_exists)).collect();
     assert_eq!(
@@ -176,18 +176,18 @@ async fn a_listing_is_sorted_and_knows_links_that_lead_nowhere() {
         ]
     );
     assert_eq!(listed[1].size_bytes, 5);
-    assert!(host().list_dir(&place.at("absent")).await.unwrap().is_empty());
+    assert!(host().list_dir(&test_dir.at("absent")).await.unwrap().is_empty());
 }
 
 #[tokio::test]
-async fn a_link_is_pointed_elsewhere_in_one_step() {
-    let place = Place::new();
-    let link = place.at("link");
+async fn symlink_target_is_replaced_atomically() {
+    let test_dir = TestDir::new();
+    let link = test_dir.at("link");
     for target in ["one", "two", "two"] {
         host().ensure_symlink(Path::new(target), &link).await.unwrap();
         assert_eq!(fs::read_link(&link).unwrap(), Path::new(target));
     }
-    assert_eq!(host().list_dir(place.0.path()).await.unwrap().len(), 1);
+    assert_eq!(host().list_dir(test_dir.0.path()).await.unwrap().len(), 1);
     host().remove_file(&link).await.unwrap();
     host().remove_file(&link).await.unwrap();
 }
@@ -209,21 +209,21 @@ async fn compressing_does_not_write_through_a_link() {
 #[tokio::test]
 async fn compressing_keeps_the_content_and_removes_the_original() {
     use std::io::Read;
-    let place = Place::new();
-    let log = place.file("0.log.20260101-000000", &"line\n".repeat(10_000));
+    let test_dir = TestDir::new();
+    let log = test_dir.file("0.log.20260101-000000", &"line\n".repeat(10_000));
     host().compress(&log).await.unwrap();
     assert!(!log.exists());
-    let packed = fs::File::open(place.at("0.log.20260101-000000.gz")).unwrap();
+    let packed = fs::File::open(test_dir.at("0.log.20260101-000000.gz")).unwrap();
     let mut text = String::new();
     flate2::read::GzDecoder::new(packed).read_to_string(&mut text).unwrap();
     assert_eq!(text, "line\n".repeat(10_000));
-    assert_eq!(host().list_dir(place.0.path()).await.unwrap().len(), 1);
+    assert_eq!(host().list_dir(test_dir.0.path()).await.unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn text_that_is_not_utf8_is_refused() {
-    let place = Place::new();
-    let file = place.file("hosts", "127.0.0.1 localhost\n");
+    let test_dir = TestDir::new();
+    let file = test_dir.file("hosts", "127.0.0.1 localhost\n");
     assert_eq!(host().read_text(&file).await.unwrap(), "127.0.0.1 localhost\n");
     fs::write(&file, [0xff]).unwrap();
     assert!(invalid(host().read_text(&file).await.map(drop)).ends_with("is not UTF-8 text"));
@@ -233,14 +233,14 @@ async fn text_that_is_not_utf8_is_refused() {
 
 #[tokio::test]
 async fn manifests_are_sorted_without_dot_files_and_directories() {
-    let place = Place::new();
-    place.file("b.yaml", "b");
-    place.file("a.yaml", "a");
-    place.file(".hidden.yaml", "x");
-    place.file("sub/c.yaml", "c");
-    symlink("nowhere", place.at("dangling")).unwrap();
-    make_node(&place.at("fifo"), rustix::fs::FileType::Fifo);
-    let read = host().read_manifests(place.0.path()).await.unwrap();
+    let test_dir = TestDir::new();
+    test_dir.file("b.yaml", "b");
+    test_dir.file("a.yaml", "a");
+    test_dir.file(".hidden.yaml", "x");
+    test_dir.file("sub/c.yaml", "c");
+    symlink("nowhere", test_dir.at("dangling")).unwrap();
+    make_node(&test_dir.at("fifo"), rustix::fs::FileType::Fifo);
+    let read = host().read_manifests(test_dir.0.path()).await.unwrap();
     let names: Vec<_> = read.iter().map(|m| m.path.file_name().and_then(OsStr::to_str).unwrap()).collect();
     assert_eq!(names, ["a.yaml", "b.yaml", "dangling", "fifo"]);
     assert_eq!(read[0].content.as_deref(), Ok(&b"a"[..]));
@@ -250,18 +250,18 @@ async fn manifests_are_sorted_without_dot_files_and_directories() {
 
 #[tokio::test]
 async fn a_manifest_path_may_be_one_file_and_must_exist() {
-    let place = Place::new();
-    let file = place.file(".pod.yaml", "a");
+    let test_dir = TestDir::new();
+    let file = test_dir.file(".pod.yaml", "a");
     assert_eq!(host().read_manifests(&file).await.unwrap().len(), 1);
-    assert!(host().read_manifests(&place.at("absent")).await.unwrap_err().is_not_found());
+    assert!(host().read_manifests(&test_dir.at("absent")).await.unwrap_err().is_not_found());
 }
 
 #[tokio::test]
 async fn a_huge_manifest_is_named_and_not_read() {
-    let place = Place::new();
-    let huge = place.file("huge.yaml", "");
+    let test_dir = TestDir::new();
+    let huge = test_dir.file("huge.yaml", "");
     fs::File::options().write(true).open(&huge).unwrap().set_len((10 << 20) + 1).unwrap();
-    let read = host().read_manifests(place.0.path()).await.unwrap();
+    let read = host().read_manifests(test_dir.0.path()).await.unwrap();
     assert_eq!(read[0].content, Err("larger than 10 MiB".to_owned()));
 }
 
@@ -276,7 +276,7 @@ async fn expect_change(changes: &mut Changes) {
         .expect("an open stream");
 }
 
-/// Takes what is there until nothing more comes at once.
+/// Reads events until no more arrive at once.
 async fn settle(changes: &mut Changes) -> usize {
     let mut seen = 0;
     while let Ok(Some(_)) = tokio::time::timeout(Duration::from_millis(50), changes.next()).await {
@@ -287,12 +287,12 @@ async fn settle(changes: &mut Changes) -> usize {
 
 #[tokio::test]
 async fn changes_in_a_directory_are_seen_and_folded() {
-    let place = Place::new();
-    let dir = place.dir("manifests");
+    let test_dir = TestDir::new();
+    let dir = test_dir.dir("manifests");
     let mut changes = host().watch(&dir).unwrap();
-    // Before anybody polls: the watch is set already.
+    // Before the first poll: the watch is set already.
     for number in 0..100 {
-        place.file(&format!("manifests/{number}"), "x");
+        test_dir.file(&format!("manifests/{number}"), "x");
     }
     expect_change(&mut changes).await;
     assert!(settle(&mut changes).await < 50);
@@ -307,60 +307,60 @@ async fn changes_in_a_directory_are_seen_and_folded() {
 /// A manifest that is deleted and written again at once with the same content is a restart of its pod.
 #[tokio::test]
 async fn directory_change_names_removed_entries_even_if_they_exist_again() {
-    let place = Place::new();
-    let dir = place.dir("manifests");
-    let (deleted, moved) = (place.file("manifests/deleted", "x"), place.file("manifests/moved", "x"));
-    place.file("manifests/replaced", "x");
+    let test_dir = TestDir::new();
+    let dir = test_dir.dir("manifests");
+    let (deleted, moved) = (test_dir.file("manifests/deleted", "x"), test_dir.file("manifests/moved", "x"));
+    test_dir.file("manifests/replaced", "x");
     let mut changes = host().watch(&dir).unwrap();
     fs::remove_file(&deleted).unwrap();
-    place.file("manifests/deleted", "x");
-    fs::rename(&moved, place.at("elsewhere")).unwrap();
-    fs::rename(place.file("temporary", "x"), dir.join("replaced")).unwrap();
+    test_dir.file("manifests/deleted", "x");
+    fs::rename(&moved, test_dir.at("elsewhere")).unwrap();
+    fs::rename(test_dir.file("temporary", "x"), dir.join("replaced")).unwrap();
     let change = tokio::time::timeout(Duration::from_secs(10), changes.next()).await.unwrap().unwrap();
     assert_eq!(change.removed.into_iter().collect::<Vec<_>>(), [deleted, moved]);
 }
 
 #[tokio::test]
-async fn neighbours_of_the_directory_do_not_matter() {
-    let place = Place::new();
-    let dir = place.dir("manifests");
+async fn changes_of_sibling_directories_are_ignored() {
+    let test_dir = TestDir::new();
+    let dir = test_dir.dir("manifests");
     let mut changes = host().watch(&dir).unwrap();
-    place.file("neighbour", "x");
+    test_dir.file("neighbour", "x");
     assert_eq!(settle(&mut changes).await, 0);
 }
 
 #[tokio::test]
-async fn a_directory_that_comes_later_is_watched_from_then_on() {
-    let place = Place::new();
-    let mut changes = host().watch(&place.at("etc/kubernetes/manifests")).unwrap();
+async fn directory_created_later_is_watched() {
+    let test_dir = TestDir::new();
+    let mut changes = host().watch(&test_dir.at("etc/kubernetes/manifests")).unwrap();
     for dir in ["etc", "etc/kubernetes", "etc/kubernetes/manifests"] {
-        place.dir(dir);
+        test_dir.dir(dir);
         expect_change(&mut changes).await;
         settle(&mut changes).await;
     }
-    place.file("etc/kubernetes/manifests/web.yaml", "x");
+    test_dir.file("etc/kubernetes/manifests/web.yaml", "x");
     expect_change(&mut changes).await;
 }
 
 #[tokio::test]
 async fn a_directory_that_is_replaced_stays_watched() {
-    let place = Place::new();
-    let dir = place.dir("manifests");
+    let test_dir = TestDir::new();
+    let dir = test_dir.dir("manifests");
     let mut changes = host().watch(&dir).unwrap();
     fs::remove_dir(&dir).unwrap();
     expect_change(&mut changes).await;
     settle(&mut changes).await;
-    place.dir("manifests");
+    test_dir.dir("manifests");
     expect_change(&mut changes).await;
     settle(&mut changes).await;
-    place.file("manifests/a", "x");
+    test_dir.file("manifests/a", "x");
     expect_change(&mut changes).await;
 }
 
 #[tokio::test]
 async fn a_file_is_watched_through_its_directory() {
-    let place = Place::new();
-    let file = place.file("pod.yaml", "a");
+    let test_dir = TestDir::new();
+    let file = test_dir.file("pod.yaml", "a");
     let mut changes = host().watch(&file).unwrap();
     host().write_file(&file, b"b", 0o644).await.unwrap();
     expect_change(&mut changes).await;
@@ -371,18 +371,18 @@ async fn a_file_is_watched_through_its_directory() {
 
 #[tokio::test]
 async fn a_link_to_a_directory_is_watched_wherever_it_points() {
-    let place = Place::new();
-    let (one, two) = (place.dir("one"), place.dir("two"));
-    let link = place.at("manifests");
+    let test_dir = TestDir::new();
+    let (one, two) = (test_dir.dir("one"), test_dir.dir("two"));
+    let link = test_dir.at("manifests");
     host().ensure_symlink(&one, &link).await.unwrap();
     let mut changes = host().watch(&link).unwrap();
     host().ensure_symlink(&two, &link).await.unwrap();
     expect_change(&mut changes).await;
     settle(&mut changes).await;
-    place.file("two/web.yaml", "x");
+    test_dir.file("two/web.yaml", "x");
     expect_change(&mut changes).await;
     settle(&mut changes).await;
-    place.file("one/web.yaml", "x");
+    test_dir.file("one/web.yaml", "x");
     assert_eq!(settle(&mut changes).await, 0);
 }
 
@@ -390,10 +390,10 @@ async fn a_link_to_a_directory_is_watched_wherever_it_points() {
 
 #[tokio::test]
 async fn a_host_path_is_checked_against_its_type() {
-    let place = Place::new();
-    let dir = place.dir("dir");
-    let file = place.file("file", "x");
-    let socket = place.at("socket");
+    let test_dir = TestDir::new();
+    let dir = test_dir.dir("dir");
+    let file = test_dir.file("file", "x");
+    let socket = test_dir.at("socket");
     let _listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
     let host = host();
     for (path, kind) in [
@@ -425,38 +425,38 @@ async fn a_host_path_is_checked_against_its_type() {
 
 #[tokio::test]
 async fn a_host_path_is_created_where_its_type_says_so() {
-    let place = Place::new();
-    let dir = place.at("a/b");
+    let test_dir = TestDir::new();
+    let dir = test_dir.at("a/b");
     host().ensure_host_path(&dir, HostPathKind::DirectoryOrCreate).await.unwrap();
     assert_eq!(mode(&dir), 0o755);
-    let file = place.at("a/file");
+    let file = test_dir.at("a/file");
     host().ensure_host_path(&file, HostPathKind::FileOrCreate).await.unwrap();
     assert_eq!(mode(&file), 0o644);
-    let orphan = host().ensure_host_path(&place.at("no/file"), HostPathKind::FileOrCreate).await;
+    let orphan = host().ensure_host_path(&test_dir.at("no/file"), HostPathKind::FileOrCreate).await;
     assert!(orphan.unwrap_err().is_not_found());
 }
 
 #[tokio::test]
-async fn a_directory_given_to_a_group_passes_the_group_on() {
-    let place = Place::new();
-    let volume = place.at("volume");
+async fn files_inherit_the_group_of_their_directory() {
+    let test_dir = TestDir::new();
+    let volume = test_dir.at("volume");
     host().ensure_dir(&volume, 0o755).await.unwrap();
     for _ in 0..2 {
-        host().give_to_group(&volume, 4444).await.unwrap();
+        host().set_group(&volume, 4444).await.unwrap();
     }
     assert_eq!((mode(&volume), fs::metadata(&volume).unwrap().gid()), (0o2775, 4444));
     fs::create_dir(volume.join("inside")).unwrap();
     assert_eq!(fs::metadata(volume.join("inside")).unwrap().gid(), 4444);
-    symlink(&volume, place.at("link")).unwrap();
-    assert!(host().give_to_group(&place.at("link"), 1).await.is_err());
+    symlink(&volume, test_dir.at("link")).unwrap();
+    assert!(host().set_group(&test_dir.at("link"), 1).await.is_err());
 }
 
 // Mounts
 
 #[tokio::test]
-async fn a_tmpfs_is_mounted_once_and_taken_away_again() {
-    let place = Place::new();
-    let volume = place.at("volumes/cache");
+async fn tmpfs_is_mounted_once_and_unmounted() {
+    let test_dir = TestDir::new();
+    let volume = test_dir.at("volumes/cache");
     assert!(!host().is_mount_point(&volume).await.unwrap());
     for _ in 0..2 {
         host().ensure_tmpfs(&volume, 1 << 20).await.unwrap();
@@ -485,15 +485,15 @@ fn kernel_is_at_least(major: u32, minor: u32) -> bool {
 /// The options of a filesystem, as the mount table shows them last on its line.
 fn options_of(mount_point: &Path) -> Vec<String> {
     let table = fs::read_to_string("/proc/self/mountinfo").unwrap();
-    let place = format!(" {} ", mount_point.display());
-    let line = table.lines().find(|line| line.contains(&place)).unwrap();
+    let test_dir = format!(" {} ", mount_point.display());
+    let line = table.lines().find(|line| line.contains(&test_dir)).unwrap();
     line.rsplit(' ').next().unwrap().split(',').map(str::to_owned).collect()
 }
 
 #[tokio::test]
 async fn nested_and_stacked_mounts_go_innermost_first() {
-    let place = Place::new();
-    let pod = place.dir("pod");
+    let test_dir = TestDir::new();
+    let pod = test_dir.dir("pod");
     host().ensure_tmpfs(&pod.join("a b"), 0).await.unwrap();
     host().ensure_tmpfs(&pod.join("a b/inner"), 0).await.unwrap();
     let stacked = pod.join("a b/inner");
@@ -506,8 +506,8 @@ async fn nested_and_stacked_mounts_go_innermost_first() {
 
 #[tokio::test]
 async fn a_busy_mount_is_an_error_and_stays() {
-    let place = Place::new();
-    let volume = place.at("volume");
+    let test_dir = TestDir::new();
+    let volume = test_dir.at("volume");
     host().ensure_tmpfs(&volume, 0).await.unwrap();
     let open = fs::File::create(volume.join("file")).unwrap();
     assert!(host().unmount_tree(&volume).await.is_err());
@@ -522,12 +522,12 @@ async fn a_busy_mount_is_an_error_and_stays() {
 
 #[tokio::test]
 async fn a_shared_mount_is_made_once() {
-    let place = Place::new();
+    let test_dir = TestDir::new();
     // A private mount around it, so that the outcome does not depend on the machine.
-    let around = place.at("around");
+    let around = test_dir.at("around");
     host().ensure_tmpfs(&around, 0).await.unwrap();
     rustix::mount::mount_change(&around, rustix::mount::MountPropagationFlags::PRIVATE).unwrap();
-    let root_dir = place.dir("around/kubelet");
+    let root_dir = test_dir.dir("around/kubelet");
     for _ in 0..2 {
         crate::process::ensure_shared_mount(&root_dir).unwrap();
     }
@@ -539,29 +539,29 @@ async fn a_shared_mount_is_made_once() {
 
 #[tokio::test]
 async fn a_tree_is_removed_and_links_in_it_are_not_followed() {
-    let place = Place::new();
-    let kept = place.file("kept/precious", "x");
-    let tree = place.dir("tree");
-    place.file("tree/a/b/c", "x");
-    symlink(place.at("kept"), tree.join("a/link")).unwrap();
+    let test_dir = TestDir::new();
+    let kept = test_dir.file("kept/precious", "x");
+    let tree = test_dir.dir("tree");
+    test_dir.file("tree/a/b/c", "x");
+    symlink(test_dir.at("kept"), tree.join("a/link")).unwrap();
     make_node(&tree.join("fifo"), rustix::fs::FileType::Fifo);
     host().remove_tree(&tree).await.unwrap();
     assert!(!tree.exists() && kept.exists());
     host().remove_tree(&tree).await.unwrap();
-    symlink(place.at("kept"), &tree).unwrap();
+    symlink(test_dir.at("kept"), &tree).unwrap();
     host().remove_tree(&tree).await.unwrap();
     assert!(fs::symlink_metadata(&tree).is_err() && kept.exists());
 }
 
 #[tokio::test]
 async fn a_tree_with_a_mount_inside_is_refused_untouched() {
-    let place = Place::new();
-    let before = place.file("tree/a-before", "x");
-    let mounted = place.at("tree/m/volume");
+    let test_dir = TestDir::new();
+    let before = test_dir.file("tree/a-before", "x");
+    let mounted = test_dir.at("tree/m/volume");
     host().ensure_tmpfs(&mounted, 0).await.unwrap();
-    let precious = place.file("tree/m/volume/precious", "x");
-    let refused = invalid(host().remove_tree(&place.at("tree")).await);
-    let tree = place.at("tree");
+    let precious = test_dir.file("tree/m/volume/precious", "x");
+    let refused = invalid(host().remove_tree(&test_dir.at("tree")).await);
+    let tree = test_dir.at("tree");
     assert_eq!(
         refused,
         format!("refusing to remove {}: {} is a mount point", tree.display(), mounted.display())
@@ -573,21 +573,21 @@ async fn a_tree_with_a_mount_inside_is_refused_untouched() {
 
 #[tokio::test]
 async fn a_bind_of_the_same_filesystem_is_refused_too() {
-    let place = Place::new();
-    let precious = place.file("data/precious", "x");
-    let inside = place.dir("tree/bound");
-    rustix::mount::mount_bind(place.at("data"), &inside).unwrap();
-    assert!(host().remove_tree(&place.at("tree")).await.is_err());
+    let test_dir = TestDir::new();
+    let precious = test_dir.file("data/precious", "x");
+    let inside = test_dir.dir("tree/bound");
+    rustix::mount::mount_bind(test_dir.at("data"), &inside).unwrap();
+    assert!(host().remove_tree(&test_dir.at("tree")).await.is_err());
     assert!(precious.exists());
-    host().unmount_tree(&place.at("tree")).await.unwrap();
-    host().remove_tree(&place.at("tree")).await.unwrap();
+    host().unmount_tree(&test_dir.at("tree")).await.unwrap();
+    host().remove_tree(&test_dir.at("tree")).await.unwrap();
     assert!(precious.exists());
 }
 
 #[tokio::test]
 async fn a_very_deep_tree_is_removed_with_few_descriptors() {
-    let place = Place::new();
-    let tree = place.dir("tree");
+    let test_dir = TestDir::new();
+    let tree = test_dir.dir("tree");
     // Deeper than any path may be long, so it has to be built step by step.
     let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::DIRECTORY;
     let none = rustix::fs::Mode::empty();
@@ -604,40 +604,40 @@ async fn a_very_deep_tree_is_removed_with_few_descriptors() {
 
 #[tokio::test]
 async fn a_missing_sub_path_becomes_a_directory_with_the_volumes_permissions() {
-    let place = Place::new();
-    let volume = place.dir("volume");
+    let test_dir = TestDir::new();
+    let volume = test_dir.dir("volume");
     host().ensure_dir(&volume, 0o2777).await.unwrap();
-    let target = place.at("subpaths/0");
+    let target = test_dir.at("subpaths/0");
     for _ in 0..2 {
         host().bind_sub_path(&volume, "a/b", &target).await.unwrap();
     }
     assert_eq!((mode(&volume.join("a")), mode(&volume.join("a/b"))), (0o2777, 0o2777));
-    place.file("volume/a/b/seen", "x");
+    test_dir.file("volume/a/b/seen", "x");
     assert!(target.join("seen").exists());
     assert_eq!(crate::mounts::mounted_below(&target).unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn a_file_is_bound_to_a_file() {
-    let place = Place::new();
-    place.file("volume/key", "value");
-    let target = place.at("subpaths/0");
-    host().bind_sub_path(&place.at("volume"), "key", &target).await.unwrap();
+    let test_dir = TestDir::new();
+    test_dir.file("volume/key", "value");
+    let target = test_dir.at("subpaths/0");
+    host().bind_sub_path(&test_dir.at("volume"), "key", &target).await.unwrap();
     assert_eq!(fs::read(&target).unwrap(), b"value");
 }
 
 #[tokio::test]
 async fn links_that_stay_inside_the_volume_are_followed() {
-    let place = Place::new();
-    let volume = place.dir("volume");
+    let test_dir = TestDir::new();
+    let volume = test_dir.dir("volume");
     // As in a volume of a config map.
-    place.file("volume/..2026_01_01/key", "value");
+    test_dir.file("volume/..2026_01_01/key", "value");
     symlink("..2026_01_01", volume.join("..data")).unwrap();
     symlink("..data/key", volume.join("key")).unwrap();
     symlink(volume.join("..data"), volume.join("absolute")).unwrap();
     symlink("absolute/../..data/./key", volume.join("winding")).unwrap();
     for (number, name) in ["key", "absolute/key", "winding"].into_iter().enumerate() {
-        let target = place.at(&format!("subpaths/{number}"));
+        let target = test_dir.at(&format!("subpaths/{number}"));
         host().bind_sub_path(&volume, name, &target).await.unwrap();
         assert_eq!(fs::read(&target).unwrap(), b"value", "{name}");
     }
@@ -645,27 +645,27 @@ async fn links_that_stay_inside_the_volume_are_followed() {
 
 #[tokio::test]
 async fn a_changed_sub_path_is_bound_again() {
-    let place = Place::new();
-    place.file("volume/key", "one");
-    let target = place.at("subpaths/0");
-    host().bind_sub_path(&place.at("volume"), "key", &target).await.unwrap();
-    fs::remove_file(place.at("volume/key")).unwrap();
-    place.file("volume/key/inner", "two");
-    host().bind_sub_path(&place.at("volume"), "key", &target).await.unwrap();
+    let test_dir = TestDir::new();
+    test_dir.file("volume/key", "one");
+    let target = test_dir.at("subpaths/0");
+    host().bind_sub_path(&test_dir.at("volume"), "key", &target).await.unwrap();
+    fs::remove_file(test_dir.at("volume/key")).unwrap();
+    test_dir.file("volume/key/inner", "two");
+    host().bind_sub_path(&test_dir.at("volume"), "key", &target).await.unwrap();
     assert_eq!(fs::read(target.join("inner")).unwrap(), b"two");
     assert_eq!(crate::mounts::mounted_below(&target).unwrap().len(), 1);
 }
 
 #[tokio::test]
 async fn links_that_leave_the_volume_are_refused() {
-    let place = Place::new();
-    let volume = place.dir("volume");
-    place.file("outside/precious", "x");
+    let test_dir = TestDir::new();
+    let volume = test_dir.dir("volume");
+    test_dir.file("outside/precious", "x");
     symlink("../outside", volume.join("up")).unwrap();
-    symlink(place.at("outside"), volume.join("absolute")).unwrap();
+    symlink(test_dir.at("outside"), volume.join("absolute")).unwrap();
     symlink("/proc/self/root", volume.join("magic")).unwrap();
     symlink("loop", volume.join("loop")).unwrap();
-    let target = place.at("subpaths/0");
+    let target = test_dir.at("subpaths/0");
     for name in ["up", "up/precious", "absolute/precious", "magic/etc"] {
         let refused = invalid(host().bind_sub_path(&volume, name, &target).await);
         assert!(refused.contains("not within volume path"), "{refused}");
@@ -680,13 +680,13 @@ async fn links_that_leave_the_volume_are_refused() {
 
 #[tokio::test]
 async fn a_file_is_read_inside_its_volume_only() {
-    let place = Place::new();
-    let volume = place.dir("volume");
-    place.file("volume/conf/env", "A='1'");
-    place.file("outside/precious", "x");
+    let test_dir = TestDir::new();
+    let volume = test_dir.dir("volume");
+    test_dir.file("volume/conf/env", "A='1'");
+    test_dir.file("outside/precious", "x");
     symlink("conf/env", volume.join("inner")).unwrap();
     symlink("../outside/precious", volume.join("up")).unwrap();
-    symlink(place.at("outside"), volume.join("absolute")).unwrap();
+    symlink(test_dir.at("outside"), volume.join("absolute")).unwrap();
     symlink("/proc/self/root", volume.join("magic")).unwrap();
     rustix::fs::mknodat(
         rustix::fs::CWD,
@@ -713,12 +713,12 @@ async fn a_file_is_read_inside_its_volume_only() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn who_swaps_directory_and_link_while_we_bind_never_gets_out() {
-    let place = Place::new();
-    let volume = place.dir("volume");
-    let outside = place.dir("outside/deep");
-    place.dir("volume/dir/deep");
-    symlink(place.at("outside"), volume.join("link")).unwrap();
+async fn sub_path_bind_stays_in_the_volume_while_directory_and_link_are_swapped() {
+    let test_dir = TestDir::new();
+    let volume = test_dir.dir("volume");
+    let outside = test_dir.dir("outside/deep");
+    test_dir.dir("volume/dir/deep");
+    symlink(test_dir.at("outside"), volume.join("link")).unwrap();
     let stop = Arc::new(AtomicBool::new(false));
     let attacker = std::thread::spawn({
         let (stop, volume) = (Arc::clone(&stop), volume.clone());
@@ -736,7 +736,7 @@ async fn who_swaps_directory_and_link_while_we_bind_never_gets_out() {
     let forbidden = fs::metadata(&outside).unwrap().ino();
     let (mut bound, mut refused) = (0, 0);
     for round in 0..4000 {
-        let target = place.at("subpaths/0");
+        let target = test_dir.at("subpaths/0");
         match host().bind_sub_path(&volume, "dir/deep", &target).await {
             Ok(()) => {
                 bound += 1;
@@ -759,7 +759,7 @@ async fn who_swaps_directory_and_link_while_we_bind_never_gets_out() {
 // The machine
 
 #[tokio::test]
-async fn the_machine_is_known() {
+async fn machine_info_is_read() {
     let host = host();
     let machine = host.info();
     assert!(machine.cpus >= 1 && machine.memory_bytes > 0);
@@ -769,11 +769,11 @@ async fn the_machine_is_known() {
 
 #[tokio::test]
 async fn an_open_file_stays_the_same_when_its_name_goes_to_another() {
-    let (place, host) = (Place::new(), LinuxHost::new());
-    let log = place.file("0.log", "one\ntwo\n");
+    let (test_dir, host) = (TestDir::new(), LinuxHost::new());
+    let log = test_dir.file("0.log", "one\ntwo\n");
     let file = host.open_file(&log).await.unwrap();
-    fs::rename(&log, place.at("0.log.old")).unwrap();
-    place.file("0.log", "new\n");
+    fs::rename(&log, test_dir.at("0.log.old")).unwrap();
+    test_dir.file("0.log", "new\n");
     assert_eq!(file.size_bytes().await.unwrap(), 8);
     assert_eq!(file.read_at(4, 100).await.unwrap(), b"two\n");
     assert_eq!(file.read_at(0, 3).await.unwrap(), b"one");
@@ -781,7 +781,7 @@ async fn an_open_file_stays_the_same_when_its_name_goes_to_another() {
     assert_eq!(file.read_at(u64::MAX - 1, 100).await.unwrap_or_default(), b"");
     let next = host.open_file(&log).await.unwrap();
     assert_ne!(next.identity(), file.identity());
-    assert_eq!(host.open_file(&place.at("0.log.old")).await.unwrap().identity(), file.identity());
-    assert!(host.open_file(&place.at("none")).await.unwrap_err().is_not_found());
-    assert!(matches!(host.open_file(&place.dir("dir")).await, Err(HostError::Invalid(_))));
+    assert_eq!(host.open_file(&test_dir.at("0.log.old")).await.unwrap().identity(), file.identity());
+    assert!(host.open_file(&test_dir.at("none")).await.unwrap_err().is_not_found());
+    assert!(matches!(host.open_file(&test_dir.dir("dir")).await, Err(HostError::Invalid(_))));
 }

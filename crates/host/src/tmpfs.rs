@@ -10,7 +10,7 @@ use rustix::mount::{FsOpenFlags, MountFlags};
 
 use crate::{failed, fault, files, mounts};
 
-/// Permissions of a fresh mount, as the kernel has them where nothing else is said. The sticky bit keeps users from removing
+/// Permissions of a fresh mount, the kernel's default. The sticky bit keeps users from removing
 /// each other's files, and directories made for a subPath inherit it.
 const MODE: u32 = 0o1777;
 /// Of the directory below.
@@ -32,7 +32,7 @@ fn mount(path: &Path, size_bytes: u64, noswap: bool) -> io::Result<()> {
     Ok(())
 }
 
-/// Asks the kernel for such a filesystem, without mounting it anywhere.
+/// Creates such a filesystem without mounting it.
 pub(crate) fn stays_in_memory() -> bool {
     let context = rustix::mount::fsopen("tmpfs", FsOpenFlags::FSOPEN_CLOEXEC);
     context.is_ok_and(|context| rustix::mount::fsconfig_set_flag(context.as_fd(), "noswap").is_ok())
@@ -54,7 +54,7 @@ mod tests {
     use super::options;
 
     #[test]
-    fn a_size_of_zero_leaves_the_size_to_the_kernel() {
+    fn tmpfs_of_size_zero_has_the_kernel_default() {
         assert_eq!(options(0, false), "mode=1777");
         assert_eq!(options(65536, true), "mode=1777,size=65536,noswap");
     }

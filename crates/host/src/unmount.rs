@@ -1,4 +1,4 @@
-//! Unmounting for a caller that has the time to find out who holds a mount, and to try again.
+//! Unmounts for a caller that has the time to find the holders of a busy mount, and to retry.
 
 use std::path::Path;
 use std::time::Duration;
@@ -9,13 +9,13 @@ use ports::host::HostResult;
 use crate::holders;
 use crate::mounts::{is_busy, unmount_one};
 
-/// Takes one mount away. Success if it is gone already; where it is busy, the error names who holds it.
-pub(crate) fn unmount_or_tell(mount_point: &Path) -> HostResult<()> {
-    let seen = || holders::told(Path::new("/proc"), mount_point);
-    let unmounted = while_nobody_is_seen(|| unmount_one(mount_point), seen, || std::thread::sleep(MOMENT));
+/// Unmounts one mount. Success if it is unmounted already; if it is busy, the error names the processes that hold it.
+pub(crate) fn unmount_or_report(mount_point: &Path) -> HostResult<()> {
+    let seen = || holders::describe(Path::new("/proc"), mount_point);
+    let unmounted = retry_without_holder(|| unmount_one(mount_point), seen, || std::thread::sleep(PAUSE));
     match unmounted {
         Err((error, holders)) if is_busy(&error) => {
-            let holders = if holders.is_empty() { "nobody is seen to hold it".to_owned() } else { holders };
+            let holders = if holders.is_empty() { "no holder was found".to_owned() } else { holders };
             Err(HostError::Invalid(format!(
                 "unmount {}: device or resource busy ({holders})",
                 mount_point.display()
@@ -25,15 +25,15 @@ pub(crate) fn unmount_or_tell(mount_point: &Path) -> HostResult<()> {
     }
 }
 
-/// How often a mount that is busy without a holder is tried, and how long it is left alone between that.
+/// How often unmounting is retried for a busy mount without a known holder, and the pause in between.
 const TRIES: usize = 5;
-const MOMENT: Duration = Duration::from_millis(10);
+const PAUSE: Duration = Duration::from_millis(10);
 
-/// Tries again as long as a mount is busy and nobody is seen to hold it: the kernel takes apart the namespace of a container
-/// that has ended after it has ended, a process that is being started has its parent's files until its own program begins,
-/// and whoever looks through `/proc` holds what he looks at. All that passes in moments; the engine's back-off is half a
-/// second. With the error comes who was seen.
-fn while_nobody_is_seen(
+/// Retries as long as a mount is busy and no holder is found: the kernel removes the namespace of a container after the
+/// container ended, a process that is being started has its parent's files until its own program begins, and a program that
+/// scans `/proc` holds what it reads. All that passes quickly; the volume engine's back-off is half a second. The error comes
+/// with the holders that were found.
+fn retry_without_holder(
     mut unmount: impl FnMut() -> HostResult<()>,
     seen: impl Fn() -> String,
     pause: impl Fn(),
@@ -60,7 +60,7 @@ mod tests {
     use super::*;
     use crate::failed;
 
-    /// Tries a mount that is busy so many times, while these are seen to hold it; what came of it, and after how many tries.
+    /// Unmounts a mount that is busy for that many attempts, with these holders; returns the result and the number of attempts.
     fn try_busy(times: usize, holders: &str) -> (Result<(), String>, usize) {
         let mut tries = 0;
         let unmount = || {
@@ -68,26 +68,26 @@ mod tests {
             if tries > times { Ok(()) } else { Err(failed("unmount", Path::new("/m"))(Errno::BUSY)) }
         };
         let came =
-            while_nobody_is_seen(unmount, || holders.to_owned(), || ()).map_err(|(_, holders)| holders);
+            retry_without_holder(unmount, || holders.to_owned(), || ()).map_err(|(_, holders)| holders);
         (came, tries)
     }
 
     #[test]
-    fn a_mount_that_nobody_is_seen_to_hold_is_tried_again_a_few_times() {
+    fn unmount_of_a_busy_mount_without_a_known_holder_is_retried() {
         assert_eq!(try_busy(0, ""), (Ok(()), 1));
         assert_eq!(try_busy(2, ""), (Ok(()), 3));
         assert_eq!(try_busy(TRIES, ""), (Err(String::new()), TRIES));
     }
 
     #[test]
-    fn a_mount_whose_holder_is_seen_is_left_to_him() {
+    fn unmount_of_a_mount_with_a_known_holder_fails_at_once() {
         assert_eq!(try_busy(2, "sleep (pid 7)"), (Err("sleep (pid 7)".to_owned()), 1));
     }
 
     #[test]
-    fn a_mount_that_cannot_go_for_another_reason_is_not_tried_again() {
+    fn unmount_is_not_retried_unless_the_mount_is_busy() {
         let unmount = || Err(failed("unmount", Path::new("/m"))(Errno::PERM));
-        let came = while_nobody_is_seen(unmount, || panic!("nobody asks"), || panic!("nobody waits"));
+        let came = retry_without_holder(unmount, || panic!("holders of an idle mount"), || panic!("a pause"));
         assert!(matches!(came, Err((HostError::Io { .. }, holders)) if holders.is_empty()));
     }
 }

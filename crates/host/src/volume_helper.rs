@@ -1,9 +1,9 @@
-//! Work inside volumes that somebody else answers for: done by a child process that can be given up.
+//! Work inside volumes on foreign filesystems, done by a helper process that can be killed.
 //!
-//! A filesystem that does not answer holds whoever touches it, and a thread cannot be taken back: the process could not
-//! even end, and its ports stayed taken. So whatever goes into a volume on a filesystem that is neither the node's own nor
-//! in memory is done by a *volume helper*: this very program, started again for one job, killed when its time is over. Decision
-//! 0019 says why. Owns: how many volume helpers work on which mount, and those that were given up and have not ended yet.
+//! A filesystem that does not answer blocks every thread that touches it, and a blocked thread keeps the process from ending. So
+//! every access to a volume on a filesystem that is neither the node's own nor in memory is done by a *volume helper process*:
+//! this program, started again for one job, killed at its deadline. Decision 0019 explains why. Owns: how many helpers work on
+//! which mount, and those that were given up and have not ended yet.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -24,15 +24,15 @@ use crate::{blocking, failed};
 
 /// The name under which this program is started to do one job.
 pub(crate) const NAME: &str = "kubelet-volume-helper";
-/// HelperProcesses that work on one mount at the same time, those that were given up among them.
+/// How many helpers may work on one mount at the same time, including those that were given up.
 const PER_MOUNT: usize = 4;
-/// What a volume helper may write: the longest file that is read in a volume, and then some.
+/// The maximal output of a volume helper: the longest file that is read in a volume, with a margin.
 const MAX_OUTPUT: u64 = 1 << 20;
 const MAX_COMPLAINT: u64 = 16 << 10;
-/// How a volume helper ends whose job failed because something was not there; other failures are 1.
+/// Exit status of a volume helper whose job failed because a file does not exist; other failures are 1.
 const NOT_FOUND: u8 = 2;
 
-/// Filesystems that live in this kernel's memory: nobody else is asked.
+/// Filesystems in this kernel's memory, which need no server or device.
 const IN_MEMORY: [&str; 17] = [
     "tmpfs",
     "ramfs",
@@ -53,7 +53,7 @@ const IN_MEMORY: [&str; 17] = [
     "binfmt_misc",
 ];
 
-/// HelperProcesses by the mount they work on.
+/// The helpers by the mount that they work on.
 #[derive(Debug, Default)]
 pub(crate) struct HelperProcesses {
     mounts: Mutex<BTreeMap<PathBuf, Arc<AtMount>>>,
@@ -65,7 +65,7 @@ struct AtMount {
     given_up: Mutex<Vec<(Child, OwnedSemaphorePermit)>>,
 }
 
-/// A running volume helper. Dropped before its end, it is killed, and counts until it has exited.
+/// A running volume helper. Dropping it kills the process, which counts until it has exited.
 struct AtWork {
     child: Option<(Child, OwnedSemaphorePermit)>,
     mount: Arc<AtMount>,
@@ -74,9 +74,9 @@ struct AtWork {
 /// Where jobs are done.
 #[derive(Debug)]
 pub(crate) enum Worker {
-    /// On a thread of ours, always.
+    /// Always on a thread of this process.
     Thread,
-    /// By a volume helper where the volume is not on one of the filesystems that the kubelet itself lives on.
+    /// By a volume helper if the volume is not on one of the filesystems that the kubelet itself uses.
     Helper { program: PathBuf, own: Vec<PathBuf>, helpers: HelperProcesses },
 }
 
@@ -85,8 +85,8 @@ impl Worker {
         match self {
             Self::Thread => on_thread(job).await,
             Self::Helper { program, own, helpers } => {
-                let (place, own) = (job.place().to_path_buf(), own.clone());
-                let foreign = blocking(&place, move |place| foreign_mount(place, &own)).await?;
+                let (target, own) = (job.accessed_path().to_path_buf(), own.clone());
+                let foreign = blocking(&target, move |target| foreign_mount(target, &own)).await?;
                 match foreign {
                     None => on_thread(job).await,
                     Some(mount) => helpers.carry_out(program, &mount, &job).await,
@@ -95,7 +95,7 @@ impl Worker {
         }
     }
 
-    /// Unmounts whatever is at or below the path, innermost first. What is stuck keeps the others from nothing.
+    /// Unmounts whatever is at or below the path, innermost first. A stuck mount does not delay the others.
     pub(crate) async fn unmount_tree(&self, path: &Path) -> HostResult<()> {
         let own = match self {
             Self::Thread => None,
@@ -109,17 +109,19 @@ impl Worker {
         stuck.map_or(Ok(()), Err)
     }
 
-    /// By a volume helper wherever it is.
+    /// Always by a volume helper.
     async fn carry_out_apart(&self, job: Job) -> HostResult<Vec<u8>> {
         match self {
             Self::Thread => on_thread(job).await,
-            Self::Helper { program, helpers, .. } => helpers.carry_out(program, job.place(), &job).await,
+            Self::Helper { program, helpers, .. } => {
+                helpers.carry_out(program, job.accessed_path(), &job).await
+            }
         }
     }
 }
 
-/// Unmounts what is not foreign. Returns what failed first, and what a volume helper must see to: foreign mounts, and those that
-/// somebody holds, because who that is says a look at every process, which may take its time.
+/// Unmounts what is not foreign. Returns the first failure, and the mounts that are left to a volume helper: foreign ones, and
+/// busy ones, because a search of all processes for the holders may be slow.
 fn unmount_own(path: &Path, own: Option<&[PathBuf]>) -> HostResult<(Option<HostError>, Vec<PathBuf>)> {
     let table = mounts::mount_table()?;
     let is_foreign = own.map(|own| foreign_in(&table, own));
@@ -138,7 +140,7 @@ fn unmount_own(path: &Path, own: Option<&[PathBuf]>) -> HostResult<(Option<HostE
     Ok((stuck, left))
 }
 
-/// Tells mounts that somebody else answers for.
+/// Recognises mounts of foreign filesystems.
 fn foreign_in<'a>(table: &'a [Mount], own: &[PathBuf]) -> impl Fn(&Mount) -> bool + use<'a> {
     let devices: Vec<&str> =
         own.iter().filter_map(|path| Some(&*mounts::holder(table, path)?.device)).collect();
@@ -146,11 +148,11 @@ fn foreign_in<'a>(table: &'a [Mount], own: &[PathBuf]) -> impl Fn(&Mount) -> boo
 }
 
 async fn on_thread(job: Job) -> HostResult<Vec<u8>> {
-    let place = job.place().to_path_buf();
-    blocking(&place, move |_| job.run()).await
+    let target = job.accessed_path().to_path_buf();
+    blocking(&target, move |_| job.run()).await
 }
 
-/// The mount that the path leads to, unless it is one that the kubelet cannot live without anyway. Links are followed, but
+/// The mount that the path leads to, unless it is one that the kubelet needs anyway. Links are followed, but
 /// nothing on the mount itself is touched.
 fn foreign_mount(path: &Path, own: &[PathBuf]) -> HostResult<Option<PathBuf>> {
     let table = mounts::mount_table()?;
@@ -162,9 +164,9 @@ impl HelperProcesses {
     async fn carry_out(&self, program: &Path, mount: &Path, job: &Job) -> HostResult<Vec<u8>> {
         let at_mount = self.at(mount);
         let stuck = || {
-            let place = job.place().display();
+            let target = job.accessed_path().display();
             HostError::GivenUp(format!(
-                "{place}: the filesystem mounted at {} does not answer",
+                "{target}: the filesystem mounted at {} does not answer",
                 mount.display()
             ))
         };
@@ -172,10 +174,10 @@ impl HelperProcesses {
             return Err(stuck());
         }
         let work = async {
-            let place = at_mount.places.clone().acquire_owned().await;
-            let place = place
+            let target = at_mount.places.clone().acquire_owned().await;
+            let target = target
                 .map_err(|_| HostError::GivenUp("all volume helpers of the mount are busy".to_owned()))?;
-            let helper = AtWork::start(program, job, place, at_mount.clone())?;
+            let helper = AtWork::start(program, job, target, at_mount.clone())?;
             helper.finish(job).await
         };
         match job.deadline() {
@@ -184,7 +186,7 @@ impl HelperProcesses {
         }
     }
 
-    /// Mounts without anything under way are forgotten.
+    /// Mounts without a running helper are forgotten.
     fn at(&self, mount: &Path) -> Arc<AtMount> {
         let mut mounts = self.mounts.lock();
         mounts.retain(|known, at| known == mount || Arc::strong_count(at) > 1 || at.count_given_up() > 0);
@@ -201,7 +203,7 @@ impl AtMount {
         Self { places: Arc::new(Semaphore::new(PER_MOUNT)), given_up: Mutex::default() }
     }
 
-    /// Those that have ended by now give their places back.
+    /// Helpers that have ended by now no longer count.
     fn count_given_up(&self) -> usize {
         let mut given_up = self.given_up.lock();
         given_up.retain_mut(|(child, _)| matches!(child.try_wait(), Ok(None)));
@@ -213,14 +215,14 @@ impl AtWork {
     fn start(
         program: &Path,
         job: &Job,
-        place: OwnedSemaphorePermit,
+        target: OwnedSemaphorePermit,
         mount: Arc<AtMount>,
     ) -> HostResult<Self> {
         let mut command = Command::new(program);
         command.arg0(NAME).args(job.to_args()).env_clear();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let child = command.spawn().map_err(failed("start a volume helper for", job.place()))?;
-        Ok(Self { child: Some((child, place)), mount })
+        let child = command.spawn().map_err(failed("start a volume helper for", job.accessed_path()))?;
+        Ok(Self { child: Some((child, target)), mount })
     }
 
     async fn finish(mut self, job: &Job) -> HostResult<Vec<u8>> {
@@ -228,7 +230,7 @@ impl AtWork {
         let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
         let (mut output, mut complaint) = (Vec::new(), Vec::new());
         let read = async {
-            // How it ends says whether what it wrote counts.
+            // The exit status decides whether the output counts.
             if let Some(stdout) = stdout {
                 let _ = stdout.take(MAX_OUTPUT).read_to_end(&mut output).await;
             }
@@ -237,18 +239,19 @@ impl AtWork {
             }
         };
         read.await;
-        let status = child.wait().await.map_err(failed("wait for the volume helper of", job.place()))?;
+        let status =
+            child.wait().await.map_err(failed("wait for the volume helper of", job.accessed_path()))?;
         self.child = None;
         let complaint = String::from_utf8_lossy(&complaint).into_owned();
         match status.code() {
             Some(0) => Ok(output),
-            Some(code) if code == i32::from(NOT_FOUND) => {
-                Err(failed("find", job.place())(std::io::Error::new(std::io::ErrorKind::NotFound, complaint)))
-            }
+            Some(code) if code == i32::from(NOT_FOUND) => Err(failed("find", job.accessed_path())(
+                std::io::Error::new(std::io::ErrorKind::NotFound, complaint),
+            )),
             Some(_) if !complaint.is_empty() => Err(HostError::Invalid(complaint)),
             Some(_) | None => Err(HostError::Invalid(format!(
                 "volume helper for {} exited with {status}",
-                job.place().display()
+                job.accessed_path().display()
             ))),
         }
     }
@@ -256,16 +259,16 @@ impl AtWork {
 
 impl Drop for AtWork {
     fn drop(&mut self) {
-        let Some((mut child, place)) = self.child.take() else { return };
+        let Some((mut child, target)) = self.child.take() else { return };
         // It may have ended by itself just now.
         let _ = child.start_kill();
         if matches!(child.try_wait(), Ok(None)) {
-            self.mount.given_up.lock().push((child, place));
+            self.mount.given_up.lock().push((child, target));
         }
     }
 }
 
-/// Does one job, if this process was started to; `None` for everybody else.
+/// Does one job if this process was started as a volume helper; `None` otherwise.
 #[must_use]
 pub fn serve() -> Option<ExitCode> {
     let mut args = std::env::args_os();
@@ -275,7 +278,7 @@ pub fn serve() -> Option<ExitCode> {
     Some(match do_one(args.collect()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            // Whoever asked reads this; if not, nobody is left to tell.
+            // The kubelet reads this; if it has ended, there is no reader.
             let _ = std::io::Write::write_all(&mut std::io::stderr(), chain(&error).as_bytes());
             ExitCode::from(if error.is_not_found() { NOT_FOUND } else { 1 })
         }
@@ -286,7 +289,8 @@ fn do_one(args: Vec<OsString>) -> HostResult<()> {
     let job = Job::from_args(args)
         .ok_or_else(|| HostError::Invalid("volume helper started without a job".to_owned()))?;
     let output = job.run()?;
-    std::io::Write::write_all(&mut std::io::stdout(), &output).map_err(failed("tell about", job.place()))
+    std::io::Write::write_all(&mut std::io::stdout(), &output)
+        .map_err(failed("tell about", job.accessed_path()))
 }
 
 fn chain(error: &HostError) -> String {

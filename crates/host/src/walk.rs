@@ -112,7 +112,7 @@ struct Deep {
 /// Walks through everything below the directory `top`; `path` names it in messages.
 ///
 /// # Errors
-/// What the visitor says.
+/// An error of the visitor.
 pub(crate) fn walk(top: OwnedFd, path: &Path, visitor: &mut impl Visitor) -> HostResult<()> {
     let device = match rustix::fs::fstat(&top) {
         Ok(stat) => stat.st_dev,

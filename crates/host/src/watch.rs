@@ -1,8 +1,8 @@
-//! Noticing changes below a path that may not exist yet.
+//! Watches a path that may not exist yet for changes.
 //!
 //! The directory is watched, and its parent for the moment it is replaced; of something that does not exist the
-//! nearest ancestor is watched for the step that leads there. Whenever the way itself changes the watches are set up
-//! again and a change is reported, so the reader looks again with the new watches in place and misses nothing.
+//! nearest ancestor is watched for the step that leads there. Whenever the path itself changes, the watches are set up
+//! again and a change is reported, so the reader reads again with the new watches active and misses nothing.
 
 use std::collections::BTreeSet;
 use std::ffi::{OsStr, OsString};
@@ -20,7 +20,7 @@ use crate::failed;
 
 /// Between attempts when the kernel does not let us watch (any more).
 const RETRY: Duration = Duration::from_secs(1);
-/// How often the way is looked at again when it changes while we set up watches.
+/// How often the path is resolved again if it changes while watches are set up.
 const TRIES: u32 = 8;
 const BUFFER: usize = 8192;
 
@@ -39,7 +39,7 @@ const INTERESTING: WatchMask = WatchMask::CREATE
 enum Meaning {
     Nothing,
     Changed,
-    /// The way to the path changed; the watches may be on the wrong directories.
+    /// A directory or link on the path changed; the watches may be on the wrong directories.
     Moved,
 }
 
@@ -107,7 +107,7 @@ async fn next_change(
     }
 }
 
-/// Waits for events and takes all there are.
+/// Waits for events and reads all of them.
 async fn next_burst(watches: Armed, removed: &mut BTreeSet<PathBuf>) -> io::Result<(Armed, Meaning)> {
     let Armed { inotify, watched } = watches;
     // Registered per call, because the first watches are set up outside of any runtime.
@@ -157,11 +157,11 @@ fn evaluate(mask: EventMask, of_contents: bool, of_step: bool) -> Meaning {
 
 fn arm(path: &Path) -> io::Result<Armed> {
     for _ in 0..TRIES {
-        let place = Place::of(path);
+        let location = Location::of(path);
         let inotify = Inotify::init()?;
-        match place.watch(&inotify) {
-            // Created or gone while we were at it: look again.
-            Ok(_) if Place::of(path) != place => {}
+        match location.watch(&inotify) {
+            // Created or removed meanwhile: resolve the path again.
+            Ok(_) if Location::of(path) != location => {}
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             Ok(watched) => return Ok(Armed { inotify, watched }),
             Err(error) => return Err(error),
@@ -170,14 +170,14 @@ fn arm(path: &Path) -> io::Result<Armed> {
     Err(io::Error::other("the path keeps changing"))
 }
 
-/// Which directories tell about a path.
+/// The directories whose events concern a path.
 #[derive(Debug, PartialEq, Eq)]
-struct Place {
+struct Location {
     contents: Option<PathBuf>,
     step: Option<(PathBuf, OsString)>,
 }
 
-impl Place {
+impl Location {
     fn of(path: &Path) -> Self {
         let step = |path: &Path| Some((path.parent()?.to_path_buf(), path.file_name()?.to_os_string()));
         if path.is_dir() {
@@ -188,7 +188,7 @@ impl Place {
             // A file, or nothing yet: its neighbours matter too, as a link may lead through them.
             return Self { contents: Some(parent.to_path_buf()), step: step(path) };
         }
-        // Down from the nearest directory there is, to the step below it that is missing.
+        // From the nearest existing directory, the missing component below it.
         let missing = path.ancestors().take_while(|ancestor| !ancestor.is_dir()).last();
         Self { contents: None, step: missing.and_then(step) }
     }

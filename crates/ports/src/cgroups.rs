@@ -1,4 +1,4 @@
-//! Cgroups: directories in the trees of the kernel, some of them systemd's; and the processes that are in them.
+//! Cgroups: directories in the hierarchies of the kernel, some of them owned by systemd; and the processes in them.
 
 use std::path::Path;
 
@@ -8,43 +8,43 @@ use model::cgroup::{CgroupPath, CgroupSettings, CgroupState, MemoryMark, Process
 
 use crate::host::HostResult;
 
-/// What came of taking a cgroup away.
+/// The result of removing a cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CgroupRemoval {
-    /// There is none, in no tree.
+    /// The cgroup does not exist in any hierarchy any more.
     Gone,
-    /// These are still inside.
+    /// These processes are still in it.
     Busy { pids: Vec<u32> },
 }
 
-/// The cgroups of this machine. Every call is short: none waits for a process to end.
+/// The cgroups of this node. No call waits for a process to end.
 #[async_trait]
 pub trait Cgroups: Send + Sync + std::fmt::Debug {
-    /// Whether it is in every tree that limits something.
+    /// Whether the cgroup exists in every hierarchy with a controller.
     async fn exists(&self, cgroup: &CgroupPath) -> bool;
-    /// Makes it and those above it where they are missing, and writes what is not so yet.
+    /// Creates the cgroup and its parents if they are missing, and writes the settings that differ.
     async fn ensure(&self, cgroup: &CgroupPath, settings: &CgroupSettings) -> HostResult<()>;
-    /// Whether it is there, and is like this. What could not be read is an error, and not missing.
+    /// Whether the cgroup exists with these settings. A file that cannot be read is an error.
     async fn compare(&self, cgroup: &CgroupPath, settings: &CgroupSettings) -> HostResult<CgroupState>;
-    /// The last parts of the names of the cgroups directly below, in whichever tree they are; sorted, each once.
+    /// The names of the cgroups directly below, in any hierarchy; sorted, without duplicates.
     async fn children(&self, cgroup: &CgroupPath) -> Vec<String>;
-    /// The processes in it and below it.
+    /// The processes in the cgroup and below it.
     async fn processes(&self, cgroup: &CgroupPath) -> Vec<u32>;
-    /// Sends SIGKILL to all processes in it and below it. Success if there is no such cgroup.
+    /// Sends SIGKILL to all processes in the cgroup and below it. Success if it does not exist.
     async fn kill(&self, cgroup: &CgroupPath) -> HostResult<()>;
-    /// Takes it away with all below it, from the bottom up, as far as nobody is inside.
+    /// Removes the cgroup and all below it, from the bottom up, except those that hold processes.
     async fn remove(&self, cgroup: &CgroupPath) -> HostResult<CgroupRemoval>;
-    /// Moves a process into it, in every tree that it is in.
+    /// Moves a process into the cgroup, in every hierarchy that has it.
     async fn join(&self, cgroup: &CgroupPath, pid: u32) -> HostResult<()>;
-    /// The processes that are in it itself, and not below it.
+    /// The processes in the cgroup itself, not below it.
     async fn members(&self, cgroup: &CgroupPath) -> HostResult<Vec<u32>>;
-    /// What is known of these processes, of those that are still there.
+    /// Facts about those of the processes that still exist.
     async fn facts_of(&self, pids: &[u32]) -> Vec<ProcessFacts>;
-    /// The process that listens on a socket; `None` if it is not among those that we can see.
+    /// The process that listens on a socket; `None` if it is in another PID namespace.
     async fn listener(&self, socket: &Path) -> HostResult<Option<u32>>;
-    /// Sets how eagerly a process is killed when memory runs out.
+    /// Sets `oom_score_adj` of a process.
     async fn set_oom_score_adj(&self, pid: u32, score: i32) -> HostResult<()>;
-    /// What it returns ends as soon as one of the marks is reached, or has been before; when it is dropped, nobody watches
-    /// any more. Only version 1 can watch memory.
+    /// The future ends when memory usage reaches one of the thresholds, or is above it already; dropping it ends the watch.
+    /// Only cgroup v1 supports this.
     async fn watch_memory(&self, marks: &[MemoryMark]) -> HostResult<BoxFuture<'static, ()>>;
 }

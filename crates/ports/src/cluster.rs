@@ -11,7 +11,7 @@ use model::k8s::{
 };
 use serde_json::Value;
 
-/// Why a call to the API failed. Every variant carries the server's own words where it had some.
+/// Why a call to the API failed. Every variant holds the server's own message if there was one.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClusterError {
     #[error("{call}: not found: {message}")]
@@ -24,22 +24,22 @@ pub enum ClusterError {
     /// The resource version is older than what the server remembers: list again.
     #[error("{call}: too old: {message}")]
     Expired { call: String, message: String },
-    /// The server does not know who we are.
+    /// The server did not authenticate us.
     #[error("{call}: unauthorized: {message}")]
     Unauthorized { call: String, message: String },
-    /// The server knows who we are and says no.
+    /// The server authenticated us and denies the call.
     #[error("{call}: forbidden: {message}")]
     Forbidden { call: String, message: String },
     /// The server does not accept the object.
     #[error("{call}: invalid: {message}")]
     Invalid { call: String, message: String },
-    /// The server asks us to come back later.
+    /// The server limits requests: try again later.
     #[error("{call}: the server is busy: {message}")]
     Busy { call: String, message: String, retry_after: Option<Duration> },
-    /// No answer within the call's deadline. What the call was to do may have happened.
+    /// No answer within the call's deadline. The effect of the call may have happened.
     #[error("{call}: no answer within {deadline:?}")]
     TimedOut { call: String, deadline: Duration },
-    /// Nobody answers, or the connection broke. What the call was to do may have happened.
+    /// The connection was refused or broke. The effect of the call may have happened.
     #[error("{call}: the API server cannot be reached: {message}")]
     Unreachable { call: String, message: String },
     /// Any other answer.
@@ -53,13 +53,13 @@ impl ClusterError {
         matches!(self, Self::NotFound { .. })
     }
 
-    /// Whether the act may have happened in spite of the error; only a look can tell.
+    /// Whether the effect of the call may have happened in spite of the error; only reading the object shows it.
     #[must_use]
     pub const fn is_uncertain(&self) -> bool {
         matches!(self, Self::TimedOut { .. } | Self::Unreachable { .. })
     }
 
-    /// Whether the same call may succeed later without anything changed on our side.
+    /// Whether the same call may succeed later without a change on our side.
     #[must_use]
     pub const fn may_pass(&self) -> bool {
         match self {
@@ -78,7 +78,7 @@ impl ClusterError {
 
 pub type ClusterResult<T> = Result<T, ClusterError>;
 
-/// Which objects of a collection are meant.
+/// Selects objects of a collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Selection {
     /// All namespaces, and objects without one, where `None`.
@@ -89,32 +89,32 @@ pub struct Selection {
     pub labels: Option<String>,
 }
 
-/// A collection at one moment.
+/// One list of a collection.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed<K> {
     pub items: Vec<K>,
-    /// Where a watch goes on from.
+    /// The resource version from which a watch continues.
     pub resource_version: String,
 }
 
-/// What a watch tells.
+/// An event of a watch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Change<K> {
     Added(K),
     Modified(K),
     /// The object as it last was.
     Deleted(K),
-    /// Nothing of ours changed up to this resource version.
+    /// A bookmark: no selected object changed up to this resource version.
     Bookmark {
         resource_version: String,
     },
 }
 
-/// Changes in the order in which they happened. The stream ends where the server ends it, which it does every few
-/// minutes without anything being wrong; [`ClusterError::Expired`] says that what came between is lost.
+/// Changes in the order in which they happened. The stream ends when the server ends it, which it does every few minutes
+/// as normal operation; [`ClusterError::Expired`] means that the changes in between are lost.
 pub type Changes<K> = BoxStream<'static, ClusterResult<Change<K>>>;
 
-/// How a patch is meant.
+/// The format of a patch.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Patch {
     /// RFC 7386.
@@ -132,10 +132,10 @@ pub enum Part {
     Status,
 }
 
-/// What must hold for a deletion, and how long it may take.
+/// Precondition and grace period of a deletion.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Deletion {
-    /// Delete only this very object, not a later one of the same name.
+    /// Delete only the object with this UID, not a later one of the same name.
     pub uid: Option<String>,
     /// `Some(0)`: at once.
     pub grace_seconds: Option<i64>,
@@ -145,7 +145,7 @@ pub struct Deletion {
 #[async_trait]
 pub trait Collection<K>: Send + Sync + std::fmt::Debug {
     async fn list(&self, selection: &Selection) -> ClusterResult<Listed<K>>;
-    /// What changes after `since`, a resource version.
+    /// The changes after the resource version `since`.
     async fn watch(&self, selection: &Selection, since: &str) -> ClusterResult<Changes<K>>;
     async fn get(&self, namespace: &str, name: &str) -> ClusterResult<K>;
     async fn create(&self, namespace: &str, object: &K) -> ClusterResult<K>;
@@ -169,11 +169,11 @@ pub trait Cluster: Send + Sync + std::fmt::Debug {
     fn service_accounts(&self) -> &dyn Collection<ServiceAccount>;
     fn runtime_classes(&self) -> &dyn Collection<RuntimeClass>;
 
-    /// In whichever version of their API the server has; only ever listed and watched.
+    /// In the version of their API that the server offers; only listed and watched.
     fn trust_bundles(&self) -> &dyn Collection<TrustBundle>;
     fn signing_requests(&self) -> &dyn Collection<CertificateSigningRequest>;
 
-    /// The claim of that name; nothing else is ever asked of claims, nor of volumes.
+    /// The PersistentVolumeClaim of that name; claims and volumes are only read one by one.
     async fn claim(&self, namespace: &str, name: &str) -> ClusterResult<PersistentVolumeClaim>;
     async fn persistent_volume(&self, name: &str) -> ClusterResult<PersistentVolume>;
     /// A token of a service account.
@@ -183,13 +183,13 @@ pub trait Cluster: Send + Sync + std::fmt::Debug {
         account: &str,
         request: &TokenRequest,
     ) -> ClusterResult<TokenRequest>;
-    /// Who a bearer token belongs to.
+    /// The user of a bearer token.
     async fn review_token(&self, review: &TokenReview) -> ClusterResult<TokenReview>;
-    /// Whether somebody may do something.
+    /// Whether a user is authorized for an action.
     async fn review_access(&self, review: &SubjectAccessReview) -> ClusterResult<SubjectAccessReview>;
-    /// The server says that it is well.
+    /// The server's `/healthz` reports success.
     async fn healthy(&self) -> ClusterResult<()>;
-    /// Opens new connections for the calls to come: the old ones may be dead without knowing it. Calls under way
-    /// on a live connection end as they would have.
+    /// Opens new connections for later calls, because the old ones may be dead without an error. Calls under way on a live
+    /// connection are not affected.
     fn close_connections(&self);
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 pub use files::{DirEntry, DirectoryChange, FileIdentity, FileMetadata, Files, ManifestFile, OpenFile};
 pub use machine::{Machine, MachineInfo, SubordinateIds};
 pub use mounts::{GroupPolicy, HostPathKind, Mounts};
-pub use processes::{CommandOutput, ExecTrace, Processes, ProgramCall, ProgramEnd};
+pub use processes::{CommandOutput, ExecTrace, Processes, ProgramCall, ProgramOutput};
 
 /// Why a step on the machine failed.
 #[derive(Debug, thiserror::Error)]

@@ -2,12 +2,12 @@
 //! reaches the agent.
 //!
 //! Owns: the traits [`Runtime`], [`Cluster`], [`Certificates`], [`ClientIdentity`], [`Files`], [`Mounts`], [`Processes`],
-//! [`Machine`], [`Cgroups`], [`Net`], [`Plugins`], [`Shutdown`] (outward) and [`NodeApi`] (inward), their error types, [`Clock`], [`Resolver`] and
-//! [`TraceContext`].
+//! [`Machine`], [`Cgroups`], [`Net`], [`Plugins`], [`Shutdown`] (outward) and [`NodeApi`] (inward), their error types,
+//! [`Clock`], [`Resolver`] and [`TraceContext`].
 //!
 //! Architecture invariants:
 //! - a port decides nothing: retry, back-off and policy live with its callers;
-//! - every error says what was tried and knows whether a retry can help;
+//! - every error reports what was tried and whether a retry can help;
 //! - ports speak `model` types only; no protobuf, no HTTP, no file handle crosses them ([`host::OpenFile`] is a port of
 //!   its own).
 #![forbid(unsafe_code)]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 
-/// Why a call failed. The text is shown in events, so it says what a user can act on.
+/// Why a call failed. The text is shown in events, so a user can act on it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NetError {
     /// No connection: refused, unreachable, or closed before an answer.
@@ -17,7 +17,7 @@ pub enum NetError {
     /// The peer speaks plain HTTP where TLS was expected.
     #[error("server gave HTTP response to HTTPS client")]
     PlainHttpServer,
-    /// TLS or protocol trouble.
+    /// A TLS or protocol error.
     #[error("{0}")]
     Protocol(String),
     /// The call itself is malformed: bad URL, header or port.
@@ -32,7 +32,7 @@ pub enum Scheme {
 }
 
 /// A GET. Probes and hooks do not verify certificates, follow redirects only on the same host, use no proxy and no
-/// keep-alive, and close their connection with a short linger so that no port stays in TIME_WAIT.
+/// keep-alive, and close their connection with a short `SO_LINGER` so that no port stays in TIME_WAIT.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HttpGet {
     pub scheme: Scheme,
@@ -64,7 +64,7 @@ pub enum GrpcHealth {
     Serving,
     /// Answered, with another status.
     NotServing(String),
-    /// The server does not know the health service or the asked-for service.
+    /// The server does not know the health service or the requested service.
     Unknown(String),
 }
 
@@ -75,7 +75,7 @@ pub trait Net: Send + Sync + std::fmt::Debug {
     async fn resolve(&self, name: &str, timeout: Duration) -> Result<Vec<IpAddr>, NetError>;
     /// Opens a TCP connection and closes it again.
     async fn tcp_connect(&self, host: &str, port: u16, timeout: Duration) -> Result<(), NetError>;
-    /// Asks `grpc.health.v1.Health/Check`.
+    /// Calls `grpc.health.v1.Health/Check`.
     async fn grpc_health(
         &self,
         host: IpAddr,

@@ -1,4 +1,4 @@
-//! What the HTTP server may ask of the agent.
+//! What the HTTP server may request from the agent.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ pub struct CheckFailure {
     pub message: String,
 }
 
-/// A pod that somebody wants to reach into.
+/// The pod of a streaming request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodTarget {
     pub namespace: String,
@@ -46,13 +46,13 @@ pub enum LogStream {
     Stderr,
 }
 
-/// Whose log is asked for.
+/// The container whose log is requested.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSource {
     pub namespace: String,
     pub pod: String,
     pub container: String,
-    /// Of the instance before the present one.
+    /// The log of the previous instance.
     pub previous: bool,
 }
 
@@ -80,7 +80,7 @@ pub type TextPieces = BoxStream<'static, String>;
 /// Which measurements, in which form.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Measurements {
-    /// Of the node and its pods as JSON, `stats/v1alpha1`. One who wants only CPU and memory gets the latest.
+    /// Of the node and its pods as JSON, `stats/v1alpha1`. A client that wants only CPU and memory gets the latest.
     Summary { only_cpu_and_memory: bool },
     /// CPU, memory and swap as Prometheus text.
     Resource,
@@ -88,19 +88,19 @@ pub enum Measurements {
     Cadvisor,
     /// Of probes, as Prometheus text.
     Probes,
-    /// What the checks of `/healthz` said, as Prometheus text.
+    /// The results of the checks of `/healthz`, as Prometheus text.
     Checks,
     /// What the kubelet itself does, as Prometheus text.
     Kubelet,
 }
 
-/// Why something about a pod could not be had. The texts are complete.
+/// Why a request about a pod failed. The texts are complete.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PodRefusal {
-    /// There is no such pod or container in what this node is asked to run.
+    /// This node is not to run such a pod or container.
     #[error("{0}")]
     NotFound(String),
-    /// The question cannot be answered for this container now.
+    /// The request cannot be served for this container now.
     #[error("{0}")]
     Invalid(String),
     /// The runtime or the disk failed.
@@ -115,7 +115,7 @@ pub enum SystemLog {
     File { modified: Timestamp, size_bytes: u64, file: Box<dyn OpenFile> },
 }
 
-/// Why a log of the node cannot be had.
+/// Why a log of the node cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SystemLogError {
     #[error("not found")]
@@ -143,32 +143,32 @@ pub trait OwnProcess: Send + Sync + std::fmt::Debug {
     fn started(&self) -> Timestamp;
     /// The program and its arguments.
     fn command_line(&self) -> Vec<String>;
-    /// From now on the log says so much.
+    /// Sets the verbosity of the log.
     fn set_verbosity(&self, level: u32);
-    /// Empty where the kernel does not tell.
+    /// Empty if the kernel does not report threads.
     fn threads(&self) -> Vec<ThreadFacts>;
     /// Tasks that the process has started and that have not ended.
     fn tasks(&self) -> usize;
-    /// Bytes of memory in use, by kind, in the kernel's words: `RssAnon`.
+    /// Bytes of memory in use, by kind, as the kernel names them: `RssAnon`.
     fn memory(&self) -> Vec<(String, u64)>;
 }
 
-/// A device of a plugin, as those who measure devices know it.
+/// A device of a plugin, as monitoring agents identify it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NodeDevice {
     pub resource: String,
     pub id: String,
-    /// The NUMA nodes that it is near to; none where the plugin does not say.
+    /// The NUMA nodes that it is near to; empty if the plugin does not report them.
     pub numa_nodes: Vec<i64>,
 }
 
 #[async_trait]
 pub trait NodeApi: Send + Sync + std::fmt::Debug {
-    /// The pods this node is asked to run, each with its current status.
+    /// The pods that this node is to run, each with its current status.
     fn pods(&self) -> Vec<Pod>;
-    /// The pods the runtime runs, made up from what it reports.
+    /// The pods that the runtime runs, as it reports them.
     async fn running_pods(&self) -> Result<Vec<Pod>, String>;
-    /// The log of a container. Nothing is read that nobody takes.
+    /// The log of a container. It is read only as the stream is polled.
     async fn container_log(&self, source: &LogSource, view: &LogView) -> Result<LogPieces, PodRefusal>;
     /// Prepares a command in a running container. Returns the URL, good for one use, at which the runtime runs it.
     async fn exec(
@@ -184,9 +184,9 @@ pub trait NodeApi: Send + Sync + std::fmt::Debug {
     async fn port_forward(&self, pod: &PodTarget, ports: &[u16]) -> Result<String, PodRefusal>;
     /// Runs a command to its end and returns its output.
     async fn run(&self, pod: &PodTarget, container: &str, command: &[String]) -> Result<Vec<u8>, PodRefusal>;
-    /// What is there below the directory of the node's own logs.
+    /// A file or directory below the directory of the node's own logs.
     async fn system_log(&self, inside: &Path) -> Result<SystemLog, SystemLogError>;
-    /// What services of the node said. What goes wrong is told in between.
+    /// The logs of services of the node. Errors are part of the text.
     async fn service_logs(&self, services: &[String], options: &NodeLogOptions) -> LogPieces;
     /// Writes the state of a running container to a file of the node and returns its path. `None`: the runtime has as
     /// long as for any other call.
@@ -200,7 +200,7 @@ pub trait NodeApi: Send + Sync + std::fmt::Debug {
     fn devices_of(&self, _pod: &Pod, _container: &str) -> Vec<NodeDevice> {
         Vec::new()
     }
-    /// The devices that containers can have, whoever has them now.
+    /// The devices that containers can have, allocated or not.
     fn allocatable_devices(&self) -> Vec<NodeDevice> {
         Vec::new()
     }
@@ -208,17 +208,17 @@ pub trait NodeApi: Send + Sync + std::fmt::Debug {
     fn takes_device_plugins(&self) -> bool {
         true
     }
-    /// Who wants to know what the server does, if anybody.
+    /// The observer of the server's requests.
     fn observer(&self) -> Option<Arc<dyn ServingObserver>> {
         None
     }
     /// What is wrong with manifests right now.
     fn manifest_problems(&self) -> Vec<ManifestProblem>;
-    /// How long ago the sync loop last went round, and how long is too long.
+    /// How long ago the last iteration of the sync loop was, and how long is too long.
     fn sync_loop_age(&self) -> (Duration, Duration);
-    /// What was measured, in pieces that are made as they are taken.
+    /// The measurements, in pieces that are computed as the stream is polled.
     ///
     /// # Errors
-    /// The text says why nothing can be measured.
+    /// Nothing can be measured; the text contains the reason.
     async fn measurements(&self, what: Measurements) -> Result<TextPieces, String>;
 }

@@ -1,4 +1,4 @@
-//! Plugins of this node: programs that look after devices (later volumes, too) and speak with the kubelet over unix sockets.
+//! Plugins of this node: programs that manage devices and communicate with the kubelet over unix sockets.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,14 +12,14 @@ use model::devices::{AllocateResponse, PluginDevice, PluginOptions};
 /// Why a call of a plugin, or listening for plugins, failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum PluginError {
-    /// The plugin answered with an error, or broke off.
+    /// The plugin answered with an error, or closed the connection.
     #[error("rpc error: code = {code} desc = {message}")]
     Failed { code: String, message: String },
     #[error("{call}: no answer within {after:?}")]
     TimedOut { call: &'static str, after: Duration },
     #[error("connect to {}: {message}", socket.display())]
     Unreachable { socket: PathBuf, message: String },
-    /// The plugin said what the protocol does not allow.
+    /// The plugin violated the protocol.
     #[error("{0}")]
     Malformed(String),
     #[error("listen on {}: {message}", socket.display())]
@@ -28,21 +28,21 @@ pub enum PluginError {
 
 pub type PluginResult<T> = Result<T, PluginError>;
 
-/// What a device plugin says when it registers.
+/// The registration request of a device plugin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DeviceRegistration {
-    /// Of the protocol that it speaks: `v1beta1`.
+    /// The version of the protocol: `v1beta1`.
     pub version: String,
-    /// The name of its socket, next to ours.
+    /// The name of its socket, in the directory of `kubelet.sock`.
     pub endpoint: String,
     pub resource: String,
 }
 
-/// Somebody who takes registrations.
+/// Accepts registrations.
 #[async_trait]
 pub trait Registrar: Send + Sync + std::fmt::Debug {
     /// # Errors
-    /// What the plugin is told: why it is not registered.
+    /// The answer to the plugin: why it is not registered.
     async fn register(&self, registration: DeviceRegistration) -> Result<(), String>;
 }
 
@@ -53,9 +53,9 @@ pub type DeviceLists = BoxStream<'static, PluginResult<Vec<PluginDevice>>>;
 #[async_trait]
 pub trait DevicePlugin: Send + Sync + std::fmt::Debug {
     async fn options(&self) -> PluginResult<PluginOptions>;
-    /// Ends when the plugin goes.
+    /// Ends when the plugin stops.
     async fn devices(&self) -> PluginResult<DeviceLists>;
-    /// Which of the available devices the plugin would take, `wanted` of them with `needed` among them.
+    /// Which of the available devices the plugin prefers, `wanted` of them with `needed` among them.
     async fn preferred(
         &self,
         available: &[String],
@@ -68,17 +68,17 @@ pub trait DevicePlugin: Send + Sync + std::fmt::Debug {
 
 #[async_trait]
 pub trait Plugins: Send + Sync + std::fmt::Debug {
-    /// Removes the sockets that are in the directory, which must be there, and listens at `kubelet.sock` in it. What comes
-    /// back serves for as long as it is polled.
+    /// Removes the sockets in the directory, which must exist, and listens on `kubelet.sock` in it. The returned future serves
+    /// as long as it is polled.
     fn serve_registration(
         &self,
         dir: &Path,
         registrar: Arc<dyn Registrar>,
     ) -> PluginResult<BoxFuture<'static, ()>>;
-    /// Connects to a device plugin. It fails where nobody listens.
+    /// Connects to a device plugin. Fails if no process listens.
     async fn connect(&self, socket: &Path) -> PluginResult<Arc<dyn DevicePlugin>>;
-    /// An allocate response as the bytes in which plugins send it, to keep it beyond this process.
+    /// An allocate response in its wire format, for the checkpoint.
     fn pack(&self, response: &AllocateResponse) -> Vec<u8>;
-    /// `None`: the bytes are no allocate response.
+    /// `None` if the bytes are not an allocate response.
     fn unpack(&self, bytes: &[u8]) -> Option<AllocateResponse>;
 }

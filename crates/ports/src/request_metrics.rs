@@ -1,6 +1,7 @@
-//! What the rooms at the edge tell of their own doing: the server of its callers, the cluster of its calls.
+//! Request metrics: what `server` reports of its callers, and `cluster` of its calls.
 //!
-//! They keep no counts; whoever shows `/metrics` does. Every text is one of a fixed set, so that counts have a bound.
+//! These crates keep no counts; the observer, which serves `/metrics`, does. Every text is one of a fixed set, which bounds the
+//! number of time series.
 
 use std::time::Duration;
 
@@ -16,12 +17,12 @@ pub struct RequestKind {
     pub is_main_port: bool,
 }
 
-/// What is asked of the API server about a caller.
+/// What is requested from the API server about a caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Review {
-    /// Who holds a token.
+    /// The user of a token.
     Token,
-    /// Whether somebody may do something.
+    /// Whether a user is authorized for an action.
     Access,
 }
 
@@ -33,18 +34,18 @@ pub enum PodResourcesCall {
     Get,
 }
 
-/// Somebody who counts what the server does. Told in the middle of it, so it must be quick.
+/// Counts what the server does. Called while a request is served, so it must return quickly.
 pub trait ServingObserver: Send + Sync + std::fmt::Debug {
     fn request_began(&self, request: RequestKind);
-    /// The last byte was sent, or the stream that came of it has ended.
+    /// The last byte was sent, or the upgraded stream ended.
     fn request_ended(&self, request: RequestKind, took: Duration);
-    /// A WebSocket was asked for: `exec`, `attach`, `portforward`.
+    /// A WebSocket was requested: `exec`, `attach`, `portforward`.
     fn websocket_asked(&self, subresource: &'static str);
-    /// Somebody was believed because of a certificate, which is good for so long.
+    /// A client was authenticated by a certificate, which is valid for this time.
     fn certificate_believed(&self, good_for: Duration);
-    /// A token was looked up among those that are remembered.
+    /// A token was looked up in the cache.
     fn token_looked_up(&self, was_known: bool, took: Duration);
-    /// The API server was asked about a caller; for the answer see [`answer_code`].
+    /// A review of a caller was requested from the API server; for the answer see [`answer_code`].
     fn reviewed(&self, review: Review, code: &'static str, took: Duration);
     /// `version` is `v1` or `v1alpha1`.
     fn pod_resources_called(&self, version: &'static str, call: PodResourcesCall, is_ok: bool);
@@ -65,16 +66,16 @@ pub struct ApiExchange<'a> {
     pub request_bytes: u64,
 }
 
-/// Somebody who counts calls of the API. Told after each, so it must be quick.
+/// Counts calls of the API. Called after each, so it must return quickly.
 pub trait ApiObserver: Send + Sync + std::fmt::Debug {
     fn exchanged(&self, exchange: &ApiExchange<'_>);
     /// The whole answer was read.
     fn read(&self, host: &str, method: &str, response_bytes: u64);
-    /// A call waited for its turn.
+    /// A call waited for the rate limiter.
     fn waited(&self, host: &str, method: &str, took: Duration);
 }
 
-/// The status code of an answer to a creation, or what is told where there was none.
+/// The status code of an answer to a creation, or the label for a call without an answer.
 #[must_use]
 pub const fn answer_code<T>(answer: &ClusterResult<T>) -> &'static str {
     match answer {

@@ -3,7 +3,7 @@
 //! The C library can only wait for a DNS server: a server that never answers costs half a minute. On the threads of file
 //! work, eight such lookups would stop every pod. So each [`Resolver`] has a few threads for lookups alone, one lookup for
 //! each name however many callers want it, and a bounded number of callers that wait. A caller that gives up (its future is
-//! dropped) frees its place at once; a thread is free when the C library returns. Threads end when nothing is left to do.
+//! dropped) frees its slot at once; a thread is free when the C library returns. Threads end when nothing is left to do.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -16,14 +16,14 @@ use tokio::sync::oneshot;
 const MAX_THREADS: usize = 8;
 /// Callers that may wait, for all names together; further ones are refused.
 const MAX_WAITING: usize = 256;
-/// The C library needs more than it should.
+/// The C library needs a large stack.
 const STACK_BYTES: usize = 512 << 10;
 
 type Found = Result<Vec<SocketAddr>, (io::ErrorKind, String)>;
 type Lookup = fn(&str) -> io::Result<Vec<SocketAddr>>;
 type Waiting = Vec<oneshot::Sender<Found>>;
 
-/// Looks names up. Callers whose lookups must not wait for those of others have resolvers of their own.
+/// Resolves names. Callers whose lookups must not wait for other callers have resolvers of their own.
 #[derive(Debug)]
 pub struct Resolver {
     lookup: Lookup,
@@ -32,9 +32,9 @@ pub struct Resolver {
 
 #[derive(Debug, Default)]
 struct State {
-    /// By name: who waits for the lookup that a thread carries out.
+    /// By name: the callers that wait for the lookup that a thread carries out.
     running: BTreeMap<String, Waiting>,
-    /// Names that wait for a thread, in order, and who waits for them.
+    /// Names that wait for a thread, in order, and the callers that wait for them.
     queue: VecDeque<(String, Waiting)>,
 }
 
@@ -45,7 +45,7 @@ impl Default for Resolver {
 }
 
 impl Resolver {
-    /// Asks the C library.
+    /// Calls the C library.
     #[must_use]
     pub const fn new() -> Self {
         Self::with(|name| (name, 0).to_socket_addrs().map(Iterator::collect))
@@ -59,7 +59,7 @@ impl Resolver {
     /// The addresses of a name or address, with that port. Without a deadline of its own.
     ///
     /// # Errors
-    /// The name has no address, nobody could say so, or too many callers wait already.
+    /// The name has no address, no DNS server answered, or too many callers wait already.
     pub async fn lookup(&'static self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
         if let Ok(ip) = host.parse::<IpAddr>() {
             return Ok(vec![SocketAddr::new(ip, port)]);
@@ -104,7 +104,7 @@ impl Resolver {
             let found = (self.lookup)(&name).map_err(|error| (error.kind(), error.to_string()));
             let mut state = self.state.lock();
             for waiting in state.running.remove(&name).into_iter().flatten() {
-                // Who gave up meanwhile needs no answer.
+                // A caller that gave up meanwhile needs no answer.
                 let _ = waiting.send(found.clone());
             }
             state.forget_given_up();
@@ -124,7 +124,7 @@ impl State {
         }
     }
 
-    /// Callers that gave up free their places, and names that nobody waits for any more are not looked up.
+    /// Callers that gave up free their slots, and names that no caller waits for any more are not resolved.
     fn forget_given_up(&mut self) {
         let lists = self.running.values_mut().chain(self.queue.iter_mut().map(|(_, waiting)| waiting));
         lists.for_each(|waiting| waiting.retain(|caller| !caller.is_closed()));
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_name_is_looked_up_and_an_address_needs_no_lookup() {
+    async fn host_name_is_resolved_and_an_address_needs_no_lookup() {
         let found = resolver(|name| match name {
             "web" => Ok(vec!["10.0.0.1:0".parse().unwrap(), "[fd00::1]:0".parse().unwrap()]),
             _ => Err(io::Error::new(io::ErrorKind::NotFound, "no such host")),
@@ -188,7 +188,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_dns_server_that_never_answers_costs_eight_threads_and_bounded_waiting() {
+    async fn unanswered_dns_lookups_are_bounded_in_threads_and_waiting_callers() {
         static OPEN: AtomicBool = AtomicBool::new(false);
         static UNDER_WAY: AtomicUsize = AtomicUsize::new(0);
         static MOST: AtomicUsize = AtomicUsize::new(0);
@@ -200,12 +200,12 @@ mod tests {
             UNDER_WAY.fetch_sub(1, Ordering::SeqCst);
             if name.starts_with("n") { Ok(Vec::new()) } else { Err(io::ErrorKind::NotFound.into()) }
         });
-        // Callers that give up leave no place taken: many more than may wait at once come and go.
+        // Callers that give up free their slots: many more than may wait at once come and go.
         for round in 0..10 {
             let names: Vec<String> = (0..100).map(|n| format!("n{round}-{n}")).collect();
             let all = futures_util::future::join_all(names.iter().map(|name| found.lookup(name, 1)));
             let given_up = tokio::time::timeout(Duration::from_millis(5), all).await;
-            assert!(given_up.is_err(), "nobody answers");
+            assert!(given_up.is_err(), "no DNS server answers");
         }
         // Those that stay are as many as may wait; the next is refused.
         let names: Vec<String> = (0..=MAX_WAITING).map(|n| format!("n{n}")).collect();

@@ -20,22 +20,22 @@ use model::{
 /// Why a call to the runtime failed.
 #[derive(Clone, Debug, thiserror::Error)]
 pub enum RuntimeError {
-    /// The runtime has no such object. For a stop or remove this is success by another name.
+    /// The runtime has no such object. For a stop or remove this means success.
     #[error("{call}: not found: {message}")]
     NotFound { call: &'static str, message: String },
-    /// The runtime holds the name already: an earlier create may have got through although we never heard of it.
+    /// The runtime holds the name already: an earlier create may have got through although we received no answer.
     #[error("{call}: already exists: {message}")]
     AlreadyExists { call: &'static str, message: String },
-    /// No answer within the call's deadline. What the call was to do may have happened.
+    /// No answer within the call's deadline. The effect of the call may have happened.
     #[error("{call}: no answer within {deadline:?}")]
     TimedOut { call: &'static str, deadline: Duration },
-    /// Nobody listens on the socket, or the connection broke. What the call was to do may have happened.
+    /// No process listens on the socket, or the connection broke. The effect of the call may have happened.
     #[error("{call}: the container runtime cannot be reached: {message}")]
     Unavailable { call: &'static str, message: String },
     /// This runtime does not offer the call.
     #[error("{call}: not offered by this runtime: {message}")]
     Unimplemented { call: &'static str, message: String },
-    /// The runtime said no.
+    /// The runtime answered with an error.
     #[error("{call}: {message}")]
     Failed { call: &'static str, message: String },
 }
@@ -46,13 +46,13 @@ impl RuntimeError {
         matches!(self, Self::NotFound { .. })
     }
 
-    /// Whether the act may have happened in spite of the error; only a look can tell.
+    /// Whether the effect of the call may have happened in spite of the error; only the runtime's status shows it.
     #[must_use]
     pub const fn is_uncertain(&self) -> bool {
         matches!(self, Self::TimedOut { .. } | Self::Unavailable { .. } | Self::AlreadyExists { .. })
     }
 
-    /// What the runtime said, without the name of the call: the text that container states and events show.
+    /// The runtime's message without the name of the call: the text that container states and events show.
     #[must_use]
     pub fn message(&self) -> String {
         match self {
@@ -65,7 +65,7 @@ impl RuntimeError {
         }
     }
 
-    /// The same with the gRPC status, as the original shows errors that it does not unpack.
+    /// The same with the gRPC status, as the Go kubelet shows errors that it does not unpack.
     #[must_use]
     pub fn rpc_message(&self) -> String {
         let code = match self {
@@ -143,7 +143,7 @@ pub struct SandboxSummary {
     pub runtime_handler: String,
 }
 
-/// A hint that something happened to a pod. Never a source of truth: it only triggers a look.
+/// A hint that something happened to a pod. Never a source of truth: it only triggers a relist.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuntimeHint {
     pub pod: PodUid,
@@ -153,7 +153,7 @@ pub struct RuntimeHint {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageFilesystems {
     pub images: Vec<FilesystemUsage>,
-    /// The same as `images` on most nodes; empty where the runtime knows no difference.
+    /// The same as `images` on most nodes; empty if the runtime does not distinguish them.
     pub containers: Vec<FilesystemUsage>,
 }
 
@@ -168,35 +168,34 @@ pub struct Streams {
     pub stderr: bool,
 }
 
-/// Which pods a listing is about.
+/// Which pods are listed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scope {
     Node,
     Pod(PodUid),
 }
 
-/// Somebody who counts calls to the runtime. Told after each, so it must be quick.
+/// Counts calls to the runtime. Called after each, so it must return quickly.
 pub trait CallObserver: Send + Sync + std::fmt::Debug {
-    /// `call` as the protocol has it: `RunPodSandbox`.
+    /// `call` as the protocol names it: `RunPodSandbox`.
     fn called(&self, call: &'static str, took: Duration, is_ok: bool);
 }
 
 /// The container runtime. Every call has a deadline of its own; none is retried here.
 #[async_trait]
 pub trait Runtime: Send + Sync + std::fmt::Debug {
-    /// From now on `observer` is told of every call. A runtime that is no program of its own has none to tell of; only the
-    /// first observer is kept.
+    /// Reports every later call to `observer`. Only the first observer is kept; a runtime without a connection reports nothing.
     fn observe(&self, _observer: Arc<dyn CallObserver>) {}
 
     async fn version(&self) -> RuntimeResult<RuntimeVersion>;
     async fn status(&self) -> RuntimeResult<RuntimeStatus>;
-    /// The cgroup driver the runtime uses, `Unimplemented` where it does not say.
+    /// The cgroup driver that the runtime uses; `Unimplemented` if it does not report it.
     async fn cgroup_driver(&self) -> RuntimeResult<CgroupDriver>;
 
     async fn list_sandboxes(&self, scope: &Scope) -> RuntimeResult<Vec<SandboxSummary>>;
     async fn list_containers(&self, scope: &Scope) -> RuntimeResult<Vec<ContainerSummary>>;
     async fn sandbox_status(&self, id: &SandboxId) -> RuntimeResult<SandboxObservation>;
-    /// What the runtime says of a sandbox in words of its own (JSON); empty where it says nothing.
+    /// The runtime's verbose status of a sandbox (JSON); empty if it reports none.
     async fn sandbox_info(&self, id: &SandboxId) -> RuntimeResult<String>;
     async fn container_status(&self, id: &ContainerId) -> RuntimeResult<ContainerObservation>;
 
@@ -216,14 +215,14 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     async fn start_container(&self, id: &ContainerId) -> RuntimeResult<()>;
     /// Signals the container and kills it after `grace`; waits for that. Idempotent.
     async fn stop_container(&self, id: &ContainerId, grace: Duration) -> RuntimeResult<()>;
-    /// Forgets a container (kills it if it runs). Idempotent.
+    /// Removes a container (kills it if it runs). Idempotent.
     async fn remove_container(&self, id: &ContainerId) -> RuntimeResult<()>;
     async fn update_container_resources(
         &self,
         id: &ContainerId,
         resources: &LinuxResources,
     ) -> RuntimeResult<()>;
-    /// Tells the runtime what the pod as a whole may use now, of which `overhead` is the sandbox's own. Best effort: the
+    /// Passes the resources of the pod to the runtime, of which `overhead` is the sandbox's own. Best effort: the
     /// cgroups are the kubelet's, and `Unimplemented` (containerd before 2.2) is no reason to stop.
     async fn update_sandbox_resources(
         &self,
@@ -239,7 +238,7 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         location: &str,
         timeout: Duration,
     ) -> RuntimeResult<()>;
-    /// Tells the runtime that the log file was renamed, so that it opens a new one.
+    /// Lets the runtime reopen the log file, because it was renamed.
     async fn reopen_log(&self, id: &ContainerId) -> RuntimeResult<()>;
     /// Runs a command in the container. `timeout` is enforced by the runtime, which kills the command; zero means none.
     async fn exec_sync(
@@ -248,18 +247,18 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
         command: &[String],
         timeout: Duration,
     ) -> RuntimeResult<ExecResult>;
-    /// Prepares a command in the container. Returns the URL of the runtime's streaming server where it begins once
-    /// somebody connects; the URL works once.
+    /// Prepares a command in the container. Returns the URL of the runtime's streaming server; the command starts when a
+    /// client connects, and the URL works once.
     async fn exec(&self, id: &ContainerId, command: &[String], streams: Streams) -> RuntimeResult<String>;
     /// As [`Self::exec`], for the container's own process.
     async fn attach(&self, id: &ContainerId, streams: Streams) -> RuntimeResult<String>;
     /// As [`Self::exec`], for connections to ports in the sandbox's network.
     async fn port_forward(&self, id: &SandboxId, ports: &[u16]) -> RuntimeResult<String>;
 
-    /// What was measured of one container.
+    /// The stats of one container.
     async fn container_stats(&self, id: &ContainerId) -> RuntimeResult<ContainerStats>;
     async fn list_container_stats(&self, scope: &Scope) -> RuntimeResult<Vec<ContainerStats>>;
-    /// What was measured of one sandbox, its containers included.
+    /// The stats of one sandbox, its containers included.
     async fn sandbox_stats(&self, id: &SandboxId) -> RuntimeResult<SandboxStats>;
     async fn list_sandbox_stats(&self, scope: &Scope) -> RuntimeResult<Vec<SandboxStats>>;
     /// Which metrics [`Self::list_sandbox_metrics`] gives; `Unimplemented` on most runtimes.
@@ -282,6 +281,6 @@ pub trait Runtime: Send + Sync + std::fmt::Debug {
     ) -> RuntimeResult<String>;
     async fn remove_image(&self, image: &ImageRequest) -> RuntimeResult<()>;
     async fn image_filesystems(&self) -> RuntimeResult<ImageFilesystems>;
-    /// Tells the runtime the node's pod address range.
+    /// Passes the node's pod CIDR to the runtime.
     async fn set_pod_cidr(&self, cidr: &str) -> RuntimeResult<()>;
 }

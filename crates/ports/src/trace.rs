@@ -1,9 +1,9 @@
-//! The trace that work belongs to, for whoever is called from it.
+//! The trace that a task belongs to, for the servers that it calls.
 
-/// Where the header or the metadata of a call carries the trace.
+/// The header or metadata key of the trace in a call.
 pub const TRACEPARENT: &str = "traceparent";
 
-/// Knows the span that is being worked in. Asked before each call, so it must be quick.
+/// Returns the current span. Called before each call, so it must return quickly.
 pub trait TraceContext: Send + Sync + std::fmt::Debug {
     /// The span as the W3C writes it; `None` outside of all spans.
     fn traceparent(&self) -> Option<String>;

@@ -43,7 +43,7 @@ pub enum HostMethod {
     EnsureHostPath,
     EnsureTmpfs,
     BindVolume,
-    GiveTreeToGroup,
+    SetTreeGroup,
     WritePayload,
     IsMountPoint,
     UnmountTree,

@@ -25,8 +25,8 @@ pub struct FakeShutdown {
 struct State {
     is_there: bool,
     is_ending: bool,
-    longest_delay: Duration,
-    /// The result of [`ShutdownWatch::longest_delay`] after so many more calls, once logind was reloaded.
+    max_delay: Duration,
+    /// The result of [`ShutdownWatch::max_delay`] after so many more calls, once logind was reloaded.
     granted: (u32, Duration),
     reloads: u32,
     /// The inhibitors that delay the shutdown now.
@@ -39,7 +39,7 @@ impl Default for FakeShutdown {
         let state = State {
             is_there: true,
             is_ending: false,
-            longest_delay: Duration::from_secs(5),
+            max_delay: Duration::from_secs(5),
             granted: (0, Duration::from_secs(3600)),
             reloads: 0,
             locks: 0,
@@ -135,16 +135,16 @@ impl ShutdownWatch for FakeWatch {
         Ok(self.shutdown.state.lock().is_ending)
     }
 
-    async fn longest_delay(&mut self) -> ShutdownResult<Duration> {
+    async fn max_delay(&mut self) -> ShutdownResult<Duration> {
         self.check()?;
         let mut state = self.shutdown.state.lock();
         if state.reloads > 0 {
             match state.granted {
-                (0, delay) => state.longest_delay = delay,
+                (0, delay) => state.max_delay = delay,
                 (more, delay) => state.granted = (more - 1, delay),
             }
         }
-        Ok(state.longest_delay)
+        Ok(state.max_delay)
     }
 
     async fn reload(&mut self) -> ShutdownResult<()> {
@@ -153,7 +153,7 @@ impl ShutdownWatch for FakeWatch {
         Ok(())
     }
 
-    async fn hold_up(&mut self) -> ShutdownResult<Box<dyn ShutdownLock>> {
+    async fn inhibit(&mut self) -> ShutdownResult<Box<dyn ShutdownLock>> {
         self.check()?;
         let mut state = self.shutdown.state.lock();
         if state.is_ending {

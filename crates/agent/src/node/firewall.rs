@@ -98,9 +98,9 @@ impl Firewall {
             input: Vec::new(),
             deadline: DEADLINE,
         };
-        match self.ctx.processes.run_to_end(&call).await {
+        match self.ctx.processes.run(&call).await {
             Ok(end) if end.code == Some(0) => Ok(Ok(())),
-            Ok(end) => Ok(Err(format!("{program} {arguments}: {}", end.complaint))),
+            Ok(end) => Ok(Err(format!("{program} {arguments}: {}", end.stderr))),
             Err(error) if error.is_not_found() => Err(RoundError::NoProgram),
             Err(error @ (HostError::Io { .. } | HostError::Invalid(_) | HostError::GivenUp(_))) => {
                 Err(RoundError::Failed(chain(&error)))

@@ -120,7 +120,7 @@ impl ShutdownTask {
             }
             // A lock from an earlier logind process has no effect.
             if !is_ending && (is_new || self.lock.is_none()) {
-                self.lock = Some(watch.hold_up().await?);
+                self.lock = Some(watch.inhibit().await?);
             }
             if std::mem::take(&mut is_new) {
                 self.report_watching();
@@ -135,18 +135,18 @@ impl ShutdownTask {
     /// Ensures that logind allows a delay as long as the grace periods of all pods.
     async fn ensure_delay(&self, watch: &mut dyn ShutdownWatch) -> ShutdownResult<()> {
         let needed = compute_delay(&self.ctx.shutdown_periods());
-        if watch.longest_delay().await? >= needed {
+        if watch.max_delay().await? >= needed {
             return Ok(());
         }
         self.write_drop_in(needed).await.map_err(|error| failed(chain(&error)))?;
         watch.reload().await?;
         for pause in RELOAD_PAUSES {
-            if watch.longest_delay().await? >= needed {
+            if watch.max_delay().await? >= needed {
                 return Ok(());
             }
             self.ctx.clock.sleep_until(self.ctx.clock.mono() + pause).await;
         }
-        let longest = watch.longest_delay().await?;
+        let longest = watch.max_delay().await?;
         if longest >= needed {
             return Ok(());
         }

@@ -67,7 +67,7 @@ fn count_events(world: &World, reason: &str, text: &str) -> usize {
 async fn slow_fs_group_ownership_change_is_reported_and_ends_with_its_pod() {
     let world = with_claim(json!({"local": {"path": "/mnt/disk"}})).await;
     world.host.put("/mnt/disk/file", "");
-    world.host.fault(HostMethod::GiveTreeToGroup, HostFault::Hangs);
+    world.host.fault(HostMethod::SetTreeGroup, HostFault::Hangs);
     world.create(&user("web"));
     let slow = |world: &World| {
         let text = "is taking longer than expected, consider using OnRootMismatch";

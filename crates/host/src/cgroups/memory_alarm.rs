@@ -1,5 +1,5 @@
-//! Cgroups of version 1 tell when so much memory is used: an event is registered with the kernel for each mark, and goes
-//! when its descriptor is closed.
+//! Memory thresholds of cgroup v1: an event is registered with the kernel for each threshold, and is removed when its descriptor is
+//! closed.
 
 use std::fs::{self, File};
 use std::io;
@@ -16,7 +16,7 @@ use crate::failed;
 
 const USAGE: &str = "memory.usage_in_bytes";
 
-/// One event for all marks, which may have happened already.
+/// One event for all thresholds, which may have been passed already.
 pub(super) fn arm(tree: &Path, marks: &[MemoryMark]) -> HostResult<OwnedFd> {
     let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
     let event = eventfd(0, flags).map_err(failed("make an event for", tree))?;
@@ -27,7 +27,7 @@ pub(super) fn arm(tree: &Path, marks: &[MemoryMark]) -> HostResult<OwnedFd> {
     Ok(event)
 }
 
-/// The kernel tells of marks that are passed from now on; what was passed meanwhile we see ourselves.
+/// The kernel reports thresholds that are passed from now on; those passed before are found by reading the usage.
 fn register(event: &OwnedFd, cgroup: &Path, bytes: u64) -> io::Result<()> {
     let path = cgroup.join(USAGE);
     let usage = File::open(&path)?;
@@ -43,7 +43,7 @@ fn register(event: &OwnedFd, cgroup: &Path, bytes: u64) -> io::Result<()> {
 pub(super) fn wait(event: OwnedFd, tree: &Path) -> HostResult<impl Future<Output = ()> + use<>> {
     let event = Receiver::from_owned_fd_unchecked(event).map_err(failed("wait for", tree))?;
     Ok(async move {
-        // It fails only where the runtime ends, and everybody with it.
+        // Fails only when the async runtime ends.
         let _ = event.readable().await;
     })
 }

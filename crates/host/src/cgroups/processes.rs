@@ -1,4 +1,4 @@
-//! Processes that are no pod's: what `/proc` says of them, how eagerly the kernel may kill them, and who serves a socket.
+//! Processes outside of pods: their facts from `/proc`, their `oom_score_adj`, and the process that serves a socket.
 
 use std::fs;
 use std::path::Path;
@@ -31,8 +31,8 @@ fn facts(dir: &Path, pid: u32) -> Option<ProcessFacts> {
     })
 }
 
-/// Each namespace of processes that it is in has a number for it, from ours on inwards. (`/proc/1/ns/pid` says the same, but
-/// not to everybody.)
+/// Each PID namespace of the process has a number for it, from ours inwards. (`/proc/1/ns/pid` shows the same, but not without
+/// privileges.)
 fn has_one_number(status: &str) -> bool {
     let numbers = status.lines().find_map(|line| line.strip_prefix("NSpid:"));
     numbers.is_some_and(|numbers| numbers.split_whitespace().count() == 1)
@@ -43,10 +43,10 @@ pub(super) fn set_oom_score_adj(proc: &Path, pid: u32, score: i32) -> HostResult
     put(&at, &score.to_string()).map_err(failed("write", &at))
 }
 
-/// The kernel notes who began to listen, and tells whoever connects.
+/// The kernel records the process that began to listen, and reports it to a client (`SO_PEERCRED`).
 pub(super) async fn listener(socket: &Path) -> HostResult<Option<u32>> {
-    let asked = async { UnixStream::connect(socket).await?.peer_cred() };
-    let pid = asked.await.map_err(failed("ask who listens on", socket))?.pid();
-    // Somebody in another namespace of processes is shown as 0.
+    let connected = async { UnixStream::connect(socket).await?.peer_cred() };
+    let pid = connected.await.map_err(failed("find the listener of", socket))?.pid();
+    // A process in another PID namespace is shown as 0.
     Ok(pid.and_then(|pid| u32::try_from(pid).ok()).filter(|pid| *pid > 0))
 }

@@ -1,6 +1,6 @@
-//! Slices: cgroups that systemd makes, so that it knows whose they are and leaves them alone.
+//! Slices: cgroups that systemd creates, so that it knows their owner and does not change them.
 
-mod link;
+mod systemd_connection;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,11 +9,11 @@ use model::cgroup::{CgroupPath, UnitProperty};
 use ports::host::{HostError, HostResult};
 
 use crate::dbus::{Body, DbusError, Method, Variant};
-use link::{Link, Until};
+use systemd_connection::{SystemdConnection, Until};
 
-/// Where systemd answers root, also on machines without a message bus.
+/// The socket of systemd for root, also on machines without a message bus.
 pub(super) const SOCKET: &str = "/run/systemd/private";
-/// A job for a slice takes milliseconds.
+/// A job for a slice needs milliseconds.
 const DEADLINE: Duration = Duration::from_secs(30);
 const UNIT_EXISTS: &str = "org.freedesktop.systemd1.UnitExists";
 const NO_SUCH_UNIT: &str = "org.freedesktop.systemd1.NoSuchUnit";
@@ -22,7 +22,7 @@ const ACCOUNTING: [&str; 4] = ["CPUAccounting", "MemoryAccounting", "IOAccountin
 
 #[derive(Debug)]
 pub(super) struct Slices {
-    systemd: Link,
+    systemd: SystemdConnection,
 }
 
 const fn manager(member: &'static str) -> Method {
@@ -36,7 +36,7 @@ const fn manager(member: &'static str) -> Method {
 
 impl Slices {
     pub(super) fn new(socket: PathBuf) -> Self {
-        Self { systemd: Link::new(socket) }
+        Self { systemd: SystemdConnection::new(socket) }
     }
 
     /// Starts the slice, or gives one that runs these properties.
@@ -55,22 +55,22 @@ impl Slices {
         all.extend(ACCOUNTING.map(|name| (name, Variant::Bool(true))));
         all.extend(numbers.iter().cloned());
         let start = Body::default().text(slice.name()).text("replace").properties(&all).no_units();
-        match self.systemd.ask(manager("StartTransientUnit"), start, Until::JobDone).await {
+        match self.systemd.call(manager("StartTransientUnit"), start, Until::JobDone).await {
             Err(DbusError::Failed { name, .. }) if name == UNIT_EXISTS && numbers.is_empty() => Ok(()),
             Err(DbusError::Failed { name, .. }) if name == UNIT_EXISTS => {
                 // Until the next start of the machine only.
                 let set = Body::default().text(slice.name()).flag(true).properties(&numbers);
-                self.systemd.ask(manager("SetUnitProperties"), set, Until::Answered).await
+                self.systemd.call(manager("SetUnitProperties"), set, Until::Answered).await
             }
             result => result,
         }
     }
 
-    /// Ends the slice with all that is in it. Success if there is none.
+    /// Stops the slice with all processes in it. Success if it does not exist.
     pub(super) async fn stop(&self, slice: &CgroupPath) -> HostResult<()> {
         let stop = async {
             let body = Body::default().text(slice.name()).text("replace");
-            match self.systemd.ask(manager("StopUnit"), body, Until::JobDone).await {
+            match self.systemd.call(manager("StopUnit"), body, Until::JobDone).await {
                 Err(DbusError::Failed { name, .. }) if name == NO_SUCH_UNIT => Ok(()),
                 result => result,
             }

@@ -95,7 +95,7 @@ async fn stubborn(real: &Real, cgroup: &CgroupPath) -> Child {
 }
 
 #[tokio::test]
-async fn a_cgroup_is_made_with_all_above_it_and_has_its_limits() {
+async fn cgroup_is_created_with_its_parents_and_limits() {
     let real = Real::new("limits");
     let pod = real.cgroup("/kubepods/burstable/pod1");
     assert!(!real.cgroups.exists(&pod).await);
@@ -117,7 +117,7 @@ async fn a_cgroup_is_made_with_all_above_it_and_has_its_limits() {
 }
 
 #[tokio::test]
-async fn a_cgroup_that_somebody_changed_or_removed_is_told_from_one_that_is_as_it_should_be() {
+async fn changed_or_removed_cgroup_is_detected() {
     let real = Real::new("compare");
     let pod = real.cgroup("/pod1");
     let settings = real.files(&[("pids", "pids.max", "pids.max", "50")]);
@@ -127,13 +127,13 @@ async fn a_cgroup_that_somebody_changed_or_removed_is_told_from_one_that_is_as_i
     assert_eq!(compare(&settings).await, CgroupState::AsItShouldBe);
     real.cgroups.ensure(&pod, &real.files(&[("pids", "pids.max", "pids.max", "51")])).await.unwrap();
     assert_eq!(compare(&settings).await, CgroupState::Changed);
-    assert_eq!(compare(&CgroupSettings::default()).await, CgroupState::AsItShouldBe, "nobody asked for more");
+    assert_eq!(compare(&CgroupSettings::default()).await, CgroupState::AsItShouldBe, "nothing else is set");
     real.cgroups.ensure(&pod, &settings).await.unwrap();
     let trees = real.cgroups.trees.limiting();
     let last = trees.last().unwrap().join(pod.path.trim_start_matches('/'));
     fs::remove_dir(&last).unwrap();
     assert_eq!(compare(&settings).await, CgroupState::Missing, "one of its trees is enough");
-    // Not a directory on the way: nobody knows.
+    // A parent is not a directory: unknown.
     let odd = CgroupPath::directory("/cgroup.procs/pod1");
     assert!(real.cgroups.compare(&odd, &settings).await.is_err());
 }
@@ -165,7 +165,7 @@ async fn a_process_keeps_its_cgroup_until_it_is_killed() {
     let pod = real.cgroup("/pod1");
     match real.cgroups.remove(&pod).await.unwrap() {
         CgroupRemoval::Busy { pids } => assert!(pids.contains(&child.id()), "{pids:?}"),
-        CgroupRemoval::Gone => panic!("somebody is inside"),
+        CgroupRemoval::Gone => panic!("a process is inside"),
     }
     assert!(real.cgroups.processes(&pod).await.contains(&child.id()));
     real.cgroups.kill(&pod).await.unwrap();
@@ -175,7 +175,7 @@ async fn a_process_keeps_its_cgroup_until_it_is_killed() {
 }
 
 #[tokio::test]
-async fn version_2_kills_all_at_once() {
+async fn cgroup_v2_kill_ends_all_processes_at_once() {
     let v2 = [MOUNT, "/sys/fs/cgroup/unified"]
         .into_iter()
         .find(|root| Path::new(root).join("cgroup.controllers").exists());
@@ -190,7 +190,7 @@ async fn version_2_kills_all_at_once() {
 }
 
 #[tokio::test]
-async fn controllers_are_handed_down_to_where_they_are_needed() {
+async fn cgroup_v2_controllers_are_enabled_down_the_hierarchy() {
     let dir = tempfile::tempdir().unwrap();
     let pod = dir.path().join("kubepods/pod1");
     fs::create_dir_all(&pod).unwrap();
@@ -223,7 +223,7 @@ async fn controllers_are_handed_down_to_where_they_are_needed() {
 }
 
 #[tokio::test]
-async fn on_a_machine_with_both_versions_nothing_is_made_in_the_second() {
+async fn hybrid_cgroups_use_only_the_v1_hierarchies() {
     let dir = tempfile::tempdir().unwrap();
     for tree in ["cpu,cpuacct", "memory", "unified"] {
         fs::create_dir(dir.path().join(tree)).unwrap();
@@ -251,15 +251,15 @@ fn weighed() -> CgroupSettings {
     CgroupSettings { files: Vec::new(), properties }
 }
 
-fn beside(systemd: &Systemd, root: &Path) -> LinuxCgroups {
+fn with_systemd(systemd: &Systemd, root: &Path) -> LinuxCgroups {
     LinuxCgroups::with_systemd(root.to_owned(), CgroupVersion::V2, systemd.socket.clone())
 }
 
 #[tokio::test]
-async fn systemd_makes_a_slice_and_is_told_its_numbers() {
+async fn systemd_creates_a_slice_with_its_properties() {
     let dir = tempfile::tempdir().unwrap();
     let mut systemd = Systemd::answering(vec![Answer::Job(12, "done")]);
-    let cgroups = beside(&systemd, dir.path());
+    let cgroups = with_systemd(&systemd, dir.path());
     cgroups.ensure(&slice(), &weighed()).await.unwrap();
     let call = systemd.call().await;
     assert!(call.contains("StartTransientUnit"), "{call}");
@@ -277,15 +277,15 @@ async fn systemd_makes_a_slice_and_is_told_its_numbers() {
 }
 
 #[tokio::test]
-async fn a_slice_that_runs_is_given_its_numbers_again() {
+async fn running_slice_gets_its_properties_again() {
     let dir = tempfile::tempdir().unwrap();
     let exists = || Answer::Error("org.freedesktop.systemd1.UnitExists");
     let mut systemd = Systemd::answering(vec![exists(), Answer::Nothing, exists()]);
-    let cgroups = beside(&systemd, dir.path());
+    let cgroups = with_systemd(&systemd, dir.path());
     cgroups.ensure(&slice(), &weighed()).await.unwrap();
     let (_start, set) = (systemd.call().await, systemd.call().await);
     assert!(set.contains("SetUnitProperties") && set.contains("CPUWeight"), "{set}");
-    // Where there is nothing to tell, nothing is told.
+    // Without properties nothing is sent.
     cgroups.ensure(&slice(), &CgroupSettings::default()).await.unwrap();
 }
 
@@ -296,7 +296,7 @@ async fn a_slice_is_stopped_and_one_that_systemd_has_forgotten_is_only_removed()
         Answer::Job(3, "done"),
         Answer::Error("org.freedesktop.systemd1.NoSuchUnit"),
     ]);
-    let cgroups = beside(&systemd, dir.path());
+    let cgroups = with_systemd(&systemd, dir.path());
     let inside = dir.path().join("kubepods.slice/kubepods-pod1.slice");
     for _ in 0..2 {
         fs::create_dir_all(&inside).unwrap();
@@ -304,16 +304,16 @@ async fn a_slice_is_stopped_and_one_that_systemd_has_forgotten_is_only_removed()
         assert!(!inside.exists());
         assert!(systemd.call().await.contains("StopUnit"));
     }
-    // Nothing is there: systemd is not even asked.
+    // The slice does not exist: systemd is not called.
     assert_eq!(cgroups.remove(&slice()).await.unwrap(), CgroupRemoval::Gone);
 }
 
 #[tokio::test]
-async fn what_systemd_refuses_is_told_with_its_reason() {
+async fn systemd_refusal_is_reported_with_its_reason() {
     let dir = tempfile::tempdir().unwrap();
     let answers = vec![Answer::Job(3, "failed"), Answer::Error("org.freedesktop.DBus.Error.AccessDenied")];
     let systemd = Systemd::answering(answers);
-    let cgroups = beside(&systemd, dir.path());
+    let cgroups = with_systemd(&systemd, dir.path());
     let error = cgroups.ensure(&slice(), &weighed()).await.unwrap_err().to_string();
     assert_eq!(error, "start slice kubepods-pod1.slice: StartTransientUnit: the job is failed");
     let error = cgroups.ensure(&slice(), &weighed()).await.unwrap_err().to_string();
@@ -321,9 +321,9 @@ async fn what_systemd_refuses_is_told_with_its_reason() {
 }
 
 /// A thousand pods, each with a cgroup inside as a runtime makes one, and with a process in every tenth. They come and go
-/// side by side, and what is left in between is only what somebody still is inside of.
+/// side by side, and only cgroups with processes are left in between.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_thousand_cgroups_come_and_go_and_none_is_left() {
+async fn thousand_cgroups_are_created_and_removed() {
     const PODS: usize = 1000;
     let real = Real::new("thousand");
     let limits = real.files(&[("pids", "pids.max", "pids.max", "50")]);
@@ -373,7 +373,7 @@ async fn taking(real: &Real, cgroup: &CgroupPath, mebibytes: u64) -> Child {
 }
 
 #[tokio::test]
-async fn memory_that_reaches_one_of_the_marks_wakes_who_waits_and_so_does_what_reached_it_before() {
+async fn memory_threshold_wakes_the_waiter_also_if_it_was_passed_before() {
     let real = Real::new("alarm");
     let (all, pod) = (real.cgroup("/kubepods"), real.cgroup("/kubepods/pod1"));
     real.cgroups.ensure(&pod, &CgroupSettings::default()).await.unwrap();
@@ -383,14 +383,14 @@ async fn memory_that_reaches_one_of_the_marks_wakes_who_waits_and_so_does_what_r
         return;
     }
     let mut alarm = real.cgroups.watch_memory(&marks).await.unwrap();
-    assert!((&mut alarm).now_or_never().is_none(), "nobody uses anything");
+    assert!((&mut alarm).now_or_never().is_none(), "no memory is used");
     let mut child = taking(&real, &pod, 16).await;
     tokio::time::timeout(std::time::Duration::from_secs(60), alarm).await.unwrap();
     let again = real.cgroups.watch_memory(&marks).await.unwrap();
     tokio::time::timeout(std::time::Duration::from_secs(60), again).await.unwrap();
     real.cgroups.kill(&pod).await.unwrap();
     child.wait().unwrap();
-    let missing = [mark(&real.cgroup("/nobody"), 1)];
+    let missing = [mark(&real.cgroup("/missing"), 1)];
     assert!(real.cgroups.watch_memory(&missing).await.err().unwrap().is_not_found());
 }
 
@@ -404,7 +404,7 @@ async fn facts(cgroups: &LinuxCgroups, pid: u32) -> ProcessFacts {
 }
 
 #[tokio::test]
-async fn a_process_is_seen_where_it_was_moved_to_and_with_its_score() {
+async fn moved_process_is_listed_in_its_cgroup_with_its_oom_score_adj() {
     let real = Real::new("moved");
     let (above, cgroup) = (real.cgroup(""), real.cgroup("/daemons"));
     real.cgroups.ensure(&cgroup, &CgroupSettings::default()).await.unwrap();
@@ -430,7 +430,7 @@ async fn a_process_is_seen_where_it_was_moved_to_and_with_its_score() {
 }
 
 #[test]
-fn threads_of_the_kernel_and_what_is_in_a_container_are_told_apart() {
+fn kernel_threads_and_container_processes_are_distinguished() {
     let proc = tempfile::tempdir().unwrap();
     let process = |pid: u32, exe: Option<&str>, status: &str| {
         let dir = proc.path().join(pid.to_string());
@@ -450,12 +450,12 @@ fn threads_of_the_kernel_and_what_is_in_a_container_are_told_apart() {
     let seen: Vec<_> = all.iter().map(|f| (f.pid, f.executable.as_deref(), f.is_on_node)).collect();
     let contained = [(3, Some("/bin/contained"), false), (4, Some("/bin/old"), false)];
     assert_eq!(seen[..2], [(1, Some("/sbin/init"), true), (2, None, true)]);
-    assert_eq!(seen[2..], contained, "and who cannot be told from them");
+    assert_eq!(seen[2..], contained, "and processes that look the same");
     assert!(all.iter().all(|f| f.cgroups == "0::/\n" && f.oom_score_adj == -5));
 }
 
 #[tokio::test]
-async fn who_listens_on_a_socket_is_known() {
+async fn listener_of_a_socket_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let socket = dir.path().join("a.sock");
     let cgroups = LinuxCgroups::new(dir.path().to_owned(), CgroupVersion::V2);
@@ -466,7 +466,7 @@ async fn who_listens_on_a_socket_is_known() {
 
 /// Only a directory that looks like the trees: nothing of the real root is moved.
 #[tokio::test]
-async fn the_members_of_the_root_are_those_of_the_tree_that_limits() {
+async fn root_cgroup_members_come_from_a_hierarchy_with_a_controller() {
     let dir = tempfile::tempdir().unwrap();
     for (tree, pids) in [("cpu", "1\n0\n7\n"), ("memory", "1\n9\n"), ("cpu/below", "8\n")] {
         fs::create_dir_all(dir.path().join(tree)).unwrap();

@@ -22,7 +22,7 @@ const PROCESSES: &str = "cgroup.procs";
 const LIMITING: [&str; 2] = ["cpu", "memory"];
 /// What a cgroup of `cpuset` needs before a process can be in it; it begins with none.
 const CPUSET: [&str; 2] = ["cpuset.cpus", "cpuset.mems"];
-/// A process may start another one before it is hit; this often the new ones are looked for.
+/// How often new processes are searched for, because a process may start another one before it is killed.
 const KILL_ROUNDS: usize = 10;
 
 #[derive(Clone, Debug)]
@@ -104,8 +104,8 @@ impl Trees {
         Ok(())
     }
 
-    /// Version 2: what is to have a controller must be given it from above. Where that is refused, the files are missing
-    /// that are written next.
+    /// Version 2: a parent enables the controllers of its children. If that is refused, the files that are written next are
+    /// missing.
     fn hand_down(&self, dir: &Path) {
         if self.version == CgroupVersion::V1 {
             return;
@@ -134,7 +134,7 @@ impl Trees {
         Ok(())
     }
 
-    /// Writes what is not so yet. What is refused is tried once more after the rest, because limits depend on each other:
+    /// Writes the values that differ. What is refused is tried once more after the rest, because limits depend on each other:
     /// a shorter period is fine only with a smaller quota.
     pub(super) fn write(&self, path: &str, files: &[CgroupFile]) -> HostResult<()> {
         let mut refused = Vec::new();
@@ -147,15 +147,15 @@ impl Trees {
         refused.into_iter().try_for_each(|(at, text)| put(&at, text).map_err(failed("write", &at)))
     }
 
-    /// Only reads. A file that is not there is one that has not the right text: either its tree lacks the cgroup, which
-    /// writing makes, or writing says what is wrong.
+    /// Only reads. A missing file counts as a different value: either its hierarchy lacks the cgroup, which writing creates, or
+    /// writing returns the error.
     pub(super) fn compare(&self, path: &str, files: &[CgroupFile]) -> HostResult<CgroupState> {
         for tree in self.limiting() {
             let at = inside(&tree, path);
             match fs::metadata(&at) {
                 Ok(_) => {}
                 Err(error) if error.kind() == ErrorKind::NotFound => return Ok(CgroupState::Missing),
-                Err(error) => return Err(failed("look at cgroup", &at)(error)),
+                Err(error) => return Err(failed("read cgroup", &at)(error)),
             }
         }
         for file in files {
@@ -188,7 +188,7 @@ impl Trees {
         found.into_iter().collect()
     }
 
-    /// On version 1 those of the first tree that limits something: what is nowhere else, is there.
+    /// On version 1 those of the first hierarchy with a controller, which has every process.
     pub(super) fn members(&self, path: &str) -> HostResult<Vec<u32>> {
         let tree = match self.version {
             CgroupVersion::V1 => self.root.join(LIMITING[0]),
@@ -200,7 +200,7 @@ impl Trees {
 
     pub(super) fn kill(&self, path: &str) -> HostResult<()> {
         if self.version == CgroupVersion::V2 {
-            // The kernel hits all of them at once.
+            // The kernel kills all of them at once.
             match put(&inside(&self.root, path).join("cgroup.kill"), "1") {
                 Ok(()) => return Ok(()),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
@@ -257,7 +257,7 @@ pub(super) fn inside(tree: &Path, path: &str) -> PathBuf {
 }
 
 /// What is in another namespace of processes is shown as 0.
-/// Whether the file says what it should, or is one that need not be there.
+/// Whether the file has the value, or is one that may be missing.
 fn is_so(file: &CgroupFile, at: &Path) -> io::Result<bool> {
     match fs::read_to_string(at) {
         Ok(now) => Ok(now.trim() == file.text),
@@ -270,7 +270,7 @@ fn pids(text: &str) -> impl Iterator<Item = u32> {
     text.lines().filter_map(|line| line.parse::<u32>().ok()).filter(|pid| *pid > 0)
 }
 
-/// The file must be there: no other can be made in a cgroup.
+/// The file must exist: a cgroup has a fixed set of files.
 pub(super) fn put(path: &Path, text: &str) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.write_all(text.as_bytes())
 }
@@ -281,13 +281,13 @@ fn directories(dir: &Path) -> impl Iterator<Item = String> + use<> {
     directories.filter_map(|entry| entry.file_name().into_string().ok())
 }
 
-/// The directory and all below it, the innermost first; nothing if it is not there.
+/// The directory and all below it, the innermost first; empty if it does not exist.
 fn with_all_below(dir: &Path) -> Vec<PathBuf> {
     if !dir.is_dir() {
         return Vec::new();
     }
     let mut below = measure::directories_below(dir);
-    // What is inside of something has its name at the beginning, and comes after it in the order of names.
+    // A child has its parent's name as a prefix, and is sorted after it.
     below.sort_unstable_by(|a, b| b.cmp(a));
     let below = below.into_iter().map(|path| inside(dir, &path));
     below.chain([dir.to_path_buf()]).collect()

@@ -1,5 +1,5 @@
-//! What came over the socket, in the pieces in which it came: bytes, and open files next to them. Whole lines and messages are
-//! taken from it, so that nothing is lost when somebody stops waiting for the rest of one.
+//! Bytes received over the socket, and open files that came with them. Whole lines and messages are read from this buffer, so that
+//! nothing is lost when a caller stops waiting for the rest of a message.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSliceMut};
@@ -11,7 +11,7 @@ use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, recvmsg}
 use super::wire::{self, FIXED_HEADER};
 use super::{DbusError, Message};
 
-/// Nothing that is asked here has an answer that comes near to this.
+/// The longest message; the answers of the calls in use are far shorter.
 const MAX_BYTES: usize = 1 << 20;
 /// Lines of the greeting are short.
 const MAX_LINE: usize = 1024;
@@ -27,14 +27,14 @@ pub(super) struct Received {
 }
 
 impl Received {
-    /// Takes in what is there.
+    /// Receives the available bytes.
     pub(super) fn take_in(&mut self, socket: impl AsFd) -> io::Result<()> {
         let mut piece = [0; PIECE];
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MAX_FILES))];
-        let mut beside = RecvAncillaryBuffer::new(&mut space);
+        let mut control = RecvAncillaryBuffer::new(&mut space);
         let got =
-            recvmsg(socket, &mut [IoSliceMut::new(&mut piece)], &mut beside, RecvFlags::CMSG_CLOEXEC)?.bytes;
-        for message in beside.drain() {
+            recvmsg(socket, &mut [IoSliceMut::new(&mut piece)], &mut control, RecvFlags::CMSG_CLOEXEC)?.bytes;
+        for message in control.drain() {
             if let RecvAncillaryMessage::ScmRights(files) = message {
                 self.files.extend(files);
             }
@@ -43,7 +43,7 @@ impl Received {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if self.files.len() > MAX_FILES {
-            return Err(io::Error::other("more open files came than anybody asked for"));
+            return Err(io::Error::other("received more open files than expected"));
         }
         self.bytes.extend(piece.iter().take(got));
         Ok(())

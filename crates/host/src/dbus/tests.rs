@@ -30,14 +30,14 @@ impl Systemd {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("private");
         let listener = UnixListener::bind(&socket).unwrap();
-        let (told, calls) = tokio::sync::mpsc::unbounded_channel();
+        let (sender, calls) = tokio::sync::mpsc::unbounded_channel();
         let mut answers = answers.into_iter();
         let _served = tokio::task::spawn(async move {
             loop {
                 let (mut stream, _) = listener.accept().await.unwrap();
                 greet(&mut stream).await;
                 while let Some(bytes) = receive(&mut stream).await {
-                    told.send(words(&bytes)).unwrap();
+                    sender.send(words(&bytes)).unwrap();
                     let serial = u32::from_le_bytes(bytes[8..12].try_into().unwrap());
                     for message in messages(answers.next().unwrap(), serial) {
                         stream.write_all(&message).await.unwrap();
@@ -53,7 +53,7 @@ impl Systemd {
     }
 }
 
-/// As systemd does it: what comes in the same piece as the greeting is never looked at.
+/// As systemd does it: what comes in the same piece as the greeting is never read.
 pub(crate) async fn greet(stream: &mut UnixStream) {
     let mut piece = [0; 1024];
     let length = stream.read(&mut piece).await.unwrap();
@@ -157,7 +157,7 @@ pub(crate) fn message(kind: u8, fields: &[u8], body: &[u8]) -> Vec<u8> {
 const METHOD: Method = Method { destination: "a.b", path: "/a", interface: "a.I", member: "Do" };
 
 #[test]
-fn a_call_is_laid_out_as_the_specification_says() {
+fn dbus_call_is_encoded_as_in_the_specification() {
     let body = Body::default()
         .text("x")
         .flag(true)
@@ -188,7 +188,7 @@ fn a_call_is_laid_out_as_the_specification_says() {
 }
 
 #[tokio::test]
-async fn an_answer_an_error_and_signals_in_between_are_told_apart() {
+async fn dbus_answers_errors_and_signals_are_distinguished() {
     let systemd =
         Systemd::answering(vec![Answer::Job(12, "done"), Answer::Error("a.b.Wrong"), Answer::Nothing]);
     let mut connection = Connection::open(&systemd.socket).await.unwrap();
@@ -205,7 +205,7 @@ async fn an_answer_an_error_and_signals_in_between_are_told_apart() {
 }
 
 #[tokio::test]
-async fn who_is_refused_or_hears_nonsense_is_told_so() {
+async fn dbus_refusal_and_invalid_messages_are_errors() {
     async fn against(lines: &'static [u8]) -> DbusError {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s");
@@ -216,11 +216,11 @@ async fn who_is_refused_or_hears_nonsense_is_told_so() {
             let mut heard = Vec::new();
             let _ = stream.read_to_end(&mut heard).await;
         });
-        let asked = async {
+        let call = async {
             let mut connection = Connection::open(&socket).await?;
             connection.call(METHOD, &Body::default()).await.map(drop)
         };
-        let error = asked.await.unwrap_err();
+        let error = call.await.unwrap_err();
         served.abort();
         error
     }

@@ -109,7 +109,7 @@ impl Message {
         self.body
     }
 
-    /// What an error says.
+    /// The message of an error.
     pub(crate) fn failure(&self) -> DbusError {
         let message = self.reader().string().unwrap_or_default();
         DbusError::Failed { name: self.error_name.clone(), message }
@@ -169,7 +169,7 @@ pub(super) fn rest_of(fixed: &[u8]) -> Option<usize> {
     reader.length()?.checked_next_multiple_of(8)?.checked_add(body)
 }
 
-/// Reads arguments; `None` where they end or are not what is asked for.
+/// Reads arguments; `None` where they end or are of another type.
 #[derive(Debug)]
 pub(crate) struct Reader<'a> {
     bytes: &'a [u8],

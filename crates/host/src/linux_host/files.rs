@@ -70,7 +70,7 @@ impl Files for LinuxHost {
         blocking(from, rename).await
     }
 
-    async fn link_durably(&self, target: &Path, link: &Path) -> HostResult<()> {
+    async fn symlink_durably(&self, target: &Path, link: &Path) -> HostResult<()> {
         let target = target.to_path_buf();
         blocking(link, move |link| durable::link(&target, link)).await
     }

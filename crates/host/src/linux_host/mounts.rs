@@ -37,12 +37,12 @@ impl Mounts for LinuxHost {
         self.worker.carry_out(Job::Bind { source, target, options: options.join(",") }).await.map(drop)
     }
 
-    async fn give_tree_to_group(&self, path: &Path, gid: u32, policy: GroupPolicy) -> HostResult<()> {
+    async fn set_tree_group(&self, path: &Path, gid: u32, policy: GroupPolicy) -> HostResult<()> {
         self.worker.carry_out(Job::Group { path: path.to_path_buf(), gid, policy }).await.map(drop)
     }
 
-    async fn give_to_group(&self, path: &Path, gid: u32) -> HostResult<()> {
-        blocking(path, move |path| files::give_to_group(path, gid)).await
+    async fn set_group(&self, path: &Path, gid: u32) -> HostResult<()> {
+        blocking(path, move |path| files::set_group(path, gid)).await
     }
 
     async fn write_payload(

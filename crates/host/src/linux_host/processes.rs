@@ -5,7 +5,7 @@ use std::path::Path;
 use async_trait::async_trait;
 use model::stats::OpenFiles;
 use ports::Processes;
-use ports::host::{CommandOutput, ExecTrace, HostResult, ProgramCall, ProgramEnd};
+use ports::host::{CommandOutput, ExecTrace, HostResult, ProgramCall, ProgramOutput};
 
 use super::LinuxHost;
 use crate::{blocking, exec_trace, journal, measure, program};
@@ -22,7 +22,7 @@ impl Processes for LinuxHost {
         blocking(Path::new("/proc"), find).await.unwrap_or_default()
     }
 
-    async fn end_exec(&self, container: &str, trace: &ExecTrace) {
+    async fn kill_exec(&self, container: &str, trace: &ExecTrace) {
         let (container, trace) = (container.to_owned(), trace.clone());
         let kill = move |proc: &Path| {
             exec_trace::end(proc, &container, &trace);
@@ -32,7 +32,7 @@ impl Processes for LinuxHost {
         let _ = blocking(Path::new("/proc"), kill).await;
     }
 
-    async fn run_to_end(&self, call: &ProgramCall) -> HostResult<ProgramEnd> {
+    async fn run(&self, call: &ProgramCall) -> HostResult<ProgramOutput> {
         program::run(call).await
     }
 

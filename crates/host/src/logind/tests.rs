@@ -40,7 +40,7 @@ impl Bus {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("bus");
         let listener = UnixListener::bind(&socket).unwrap();
-        let (told, calls) = mpsc::unbounded_channel();
+        let (sender, calls) = mpsc::unbounded_channel();
         let hello = Answer::Body(text(":1.7"));
         let mut answers: VecDeque<Answer> = std::iter::once(hello).chain(answers).collect();
         let _served = tokio::task::spawn(async move {
@@ -49,7 +49,7 @@ impl Bus {
             let mut number = 0;
             while let Some(answer) = answers.pop_front() {
                 let Some(bytes) = receive(&mut stream).await else { return };
-                told.send(words(&bytes)).unwrap();
+                sender.send(words(&bytes)).unwrap();
                 send(&mut stream, answer, u32::from_le_bytes(bytes[8..12].try_into().unwrap())).await;
                 for (_, bytes) in spontaneous.iter().filter(|(after, _)| *after == number) {
                     stream.write_all(bytes).await.unwrap();
@@ -97,12 +97,12 @@ async fn send(stream: &mut UnixStream, mut answer: Answer, serial: u32) {
             fields.extend(1_u32.to_le_bytes());
             let bytes = message(2, &fields, &0_u32.to_le_bytes());
             let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-            let mut beside = SendAncillaryBuffer::new(&mut space);
+            let mut control = SendAncillaryBuffer::new(&mut space);
             let files = [file.as_fd()];
-            assert!(beside.push(SendAncillaryMessage::ScmRights(&files)));
+            assert!(control.push(SendAncillaryMessage::ScmRights(&files)));
             stream.writable().await.unwrap();
             let sent = stream.try_io(Interest::WRITABLE, || {
-                Ok(sendmsg(&*stream, &[IoSlice::new(&bytes)], &mut beside, SendFlags::empty())?)
+                Ok(sendmsg(&*stream, &[IoSlice::new(&bytes)], &mut control, SendFlags::empty())?)
             });
             assert_eq!(sent.unwrap(), bytes.len());
         }
@@ -147,12 +147,12 @@ fn owner_changed(name: &str, before: &str, now: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn logind_is_asked_and_told_in_its_own_words() {
+async fn logind_calls_use_its_dbus_methods() {
     let delay = Answer::Body(variant(b't', &30_000_000_u64.to_le_bytes(), 8));
     let mut bus = Bus::answering(after_watching([flag(true), delay, nothing()]), Vec::new());
     let mut watch = bus.watch().await;
     assert!(watch.is_ending().await.unwrap());
-    assert_eq!(watch.longest_delay().await.unwrap(), Duration::from_secs(30));
+    assert_eq!(watch.max_delay().await.unwrap(), Duration::from_secs(30));
     watch.reload().await.unwrap();
     assert_eq!(bus.call().await, "Hello");
     let rule = bus.call().await;
@@ -167,7 +167,7 @@ async fn logind_is_asked_and_told_in_its_own_words() {
 }
 
 #[tokio::test]
-async fn the_end_is_held_up_until_the_lock_is_dropped() {
+async fn shutdown_is_delayed_until_the_inhibitor_is_dropped() {
     let (mut reader, writer) = std::io::pipe().unwrap();
     let mut bus = Bus::answering(
         after_watching([
@@ -177,22 +177,22 @@ async fn the_end_is_held_up_until_the_lock_is_dropped() {
         Vec::new(),
     );
     let mut watch = bus.watch().await;
-    let lock = watch.hold_up().await.unwrap();
+    let lock = watch.inhibit().await.unwrap();
     for _ in 0..3 {
         bus.call().await;
     }
     let asked = "Inhibit ssss shutdown kubelet Kubelet needs time to handle node shutdown delay";
     assert_eq!(bus.call().await, asked);
-    let error = watch.hold_up().await.unwrap_err().to_string();
+    let error = watch.inhibit().await.unwrap_err().to_string();
     assert!(error.contains("OperationInProgress: no good reason"), "{error}");
     // The lock outlives its connection.
     drop(watch);
     drop(lock);
-    assert_eq!(reader.read(&mut [0]).unwrap(), 0, "nobody has it open any more");
+    assert_eq!(reader.read(&mut [0]).unwrap(), 0, "no process has it open any more");
 }
 
 #[tokio::test]
-async fn only_news_of_logind_is_a_hint_and_its_end_is_an_error() {
+async fn only_logind_signals_are_hints_and_its_exit_is_an_error() {
     let spontaneous = vec![
         (0, signal(BUS, "NameAcquired", &text(":1.7"))),
         (2, signal("a.b.Other", PREPARE, &1_u32.to_le_bytes())),
@@ -208,11 +208,11 @@ async fn only_news_of_logind_is_a_hint_and_its_end_is_an_error() {
     assert!(watch.is_ending().await.unwrap(), "it is asked");
     watch.hint().await.unwrap();
     let error = watch.hint().await.unwrap_err().to_string();
-    assert_eq!(error, "wait for news of logind: it has ended, or begun again");
+    assert_eq!(error, "wait for signals of logind: it has ended, or begun again");
 }
 
 #[tokio::test]
-async fn a_signal_that_comes_in_two_pieces_survives_who_stops_waiting() {
+async fn dbus_signal_in_two_pieces_survives_a_cancelled_read() {
     let whole = signal(MANAGER, PREPARE, &1_u32.to_le_bytes());
     let (first, second) = whole.split_at(20);
     let late = Answer::After(second.to_vec(), Box::new(flag(true)));
@@ -232,18 +232,18 @@ async fn answers_of_another_kind_are_errors() {
     let bus = Bus::answering(after_watching([number(), odd, flag(true), nothing()]), Vec::new());
     let mut watch = bus.watch().await;
     assert!(watch.is_ending().await.is_err() && watch.is_ending().await.is_err());
-    assert!(watch.longest_delay().await.is_err());
-    assert!(watch.hold_up().await.is_err(), "no file came");
+    assert!(watch.max_delay().await.is_err());
+    assert!(watch.inhibit().await.is_err(), "no file came");
 }
 
 #[tokio::test]
-async fn where_there_is_no_bus_one_sentence_says_so() {
+async fn missing_message_bus_is_reported_in_one_sentence() {
     let error = Logind::at("/nowhere/bus".into()).watch().await.unwrap_err().to_string();
     assert_eq!(error, "connect to the message bus: No such file or directory (os error 2)");
 }
 
 #[test]
-fn the_bus_may_be_elsewhere() {
+fn message_bus_address_comes_from_the_environment() {
     assert_eq!(socket_of("unix:path=/run/a").as_deref(), Ok(Path::new("/run/a")));
     assert_eq!(socket_of("tcp:host=x;unix:guid=1,path=/b,x=y").as_deref(), Ok(Path::new("/b")));
     assert!(socket_of("unix:abstract=c").is_err() && socket_of("").is_err());

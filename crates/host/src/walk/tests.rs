@@ -19,7 +19,7 @@ impl Visitor for Counter<'_> {
         let is_dir = kind.is_ok_and(|stat| {
             rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Directory
         });
-        // What is told to be a directory is entered, also where it is one no longer.
+        // An entry listed as a directory is entered, also if it was replaced.
         Ok(if is_dir || entry.name.to_bytes().starts_with(b"swap") { Visit::Enter } else { Visit::Next })
     }
 
@@ -37,10 +37,10 @@ fn count(top: &Path, mut meddle: impl FnMut(&Entry<'_>)) -> (BTreeMap<String, us
 }
 
 /// Directories `d` one in the other, each with these other directories, which hold one file `f` each.
-fn nest(top: &Path, depth: usize, beside: &[&str]) {
+fn nest(top: &Path, depth: usize, siblings: &[&str]) {
     let mut here = rustix::fs::open(top, OPEN_DIR, Mode::empty()).unwrap();
     for _ in 0..depth {
-        for name in beside {
+        for name in siblings {
             rustix::fs::mkdirat(&here, *name, Mode::RWXU).unwrap();
             let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC;
             let inner = rustix::fs::openat(&here, *name, OPEN_DIR, Mode::empty()).unwrap();
@@ -56,7 +56,7 @@ fn open_descriptors() -> usize {
 }
 
 #[test]
-fn every_entry_of_a_tree_deeper_than_path_max_is_met_once() {
+fn walk_visits_every_entry_of_a_tree_deeper_than_path_max_once() {
     let dir = tempfile::tempdir().unwrap();
     // Two bytes of path for each level, and many more levels than stay open.
     const DEPTH: usize = 2100;
@@ -77,7 +77,7 @@ fn every_entry_of_a_tree_deeper_than_path_max_is_met_once() {
 }
 
 #[test]
-fn a_wide_directory_far_down_is_met_whole() {
+fn walk_visits_every_entry_of_a_wide_deep_directory() {
     let dir = tempfile::tempdir().unwrap();
     nest(dir.path(), HELD + 3, &[]);
     let wide = (0..HELD + 3).fold(dir.path().to_path_buf(), |path, _| path.join("d"));
@@ -117,7 +117,7 @@ fn a_directory_swapped_for_a_link_is_not_followed() {
 }
 
 #[test]
-fn a_deep_directory_moved_out_of_the_tree_does_not_lead_the_walk_out() {
+fn walk_stays_in_the_tree_when_a_deep_directory_is_moved_out() {
     let dir = tempfile::tempdir().unwrap();
     let (tree, outside) = (dir.path().join("tree"), dir.path().join("outside"));
     fs::create_dir_all(tree.join("later/l")).unwrap();
@@ -138,7 +138,7 @@ fn a_deep_directory_moved_out_of_the_tree_does_not_lead_the_walk_out() {
 }
 
 #[test]
-fn what_is_mounted_inside_is_not_entered() {
+fn tree_usage_does_not_enter_mounts() {
     let dir = tempfile::tempdir().unwrap();
     let (tree, bound) = (dir.path().join("tree"), dir.path().join("tree/swap-bound"));
     fs::create_dir_all(&bound).unwrap();

@@ -119,7 +119,7 @@ pub trait Files: Send + Sync + std::fmt::Debug {
     /// Makes `link` point to `target`, replacing what it pointed to.
     async fn ensure_symlink(&self, target: &Path, link: &Path) -> HostResult<()>;
     /// As [`Self::ensure_symlink`], with the promise of [`Self::write_durably`].
-    async fn link_durably(&self, target: &Path, link: &Path) -> HostResult<()> {
+    async fn symlink_durably(&self, target: &Path, link: &Path) -> HostResult<()> {
         self.ensure_symlink(target, link).await
     }
     /// Writes `path` gzipped to `path` + `.gz` and removes the original.

@@ -75,12 +75,12 @@ pub trait Mounts: Send + Sync + std::fmt::Debug {
 
     /// Changes the group of the directory itself: its members may write, and files created in it inherit the group. Does
     /// nothing where files have no owners.
-    async fn give_to_group(&self, _path: &Path, _gid: u32) -> HostResult<()> {
+    async fn set_group(&self, _path: &Path, _gid: u32) -> HostResult<()> {
         Ok(())
     }
     /// Changes the group of the directory and everything below it on the same filesystem; the group may then read and write.
     /// May take hours; dropping the future ends it. Does nothing where files have no owners.
-    async fn give_tree_to_group(&self, _path: &Path, _gid: u32, _policy: GroupPolicy) -> HostResult<()> {
+    async fn set_tree_group(&self, _path: &Path, _gid: u32, _policy: GroupPolicy) -> HostResult<()> {
         Ok(())
     }
 

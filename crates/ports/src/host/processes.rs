@@ -46,13 +46,13 @@ impl std::fmt::Debug for ProgramCall {
 
 /// How a program ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ProgramEnd {
+pub struct ProgramOutput {
     /// `None`: a signal ended it.
     pub code: Option<i32>,
     /// Its standard output, at most a mebibyte.
     pub output: Vec<u8>,
     /// The beginning of its standard error.
-    pub complaint: String,
+    pub stderr: String,
 }
 
 /// Processes of the node.
@@ -60,17 +60,17 @@ pub struct ProgramEnd {
 pub trait Processes: Send + Sync + std::fmt::Debug {
     /// Runs a program until it exits, whatever its exit status. It is killed, with the processes that it started, when the
     /// future is dropped or the deadline passes; the latter is [`HostError::GivenUp`].
-    async fn run_to_end(&self, call: &ProgramCall) -> HostResult<ProgramEnd>;
-    /// As [`Self::run_to_end`], for programs that must succeed: returns the standard output. Any other exit status is an
+    async fn run(&self, call: &ProgramCall) -> HostResult<ProgramOutput>;
+    /// As [`Self::run`], for programs that must succeed: returns the standard output. Any other exit status is an
     /// error with the beginning of the standard error.
     async fn run_program(&self, call: &ProgramCall) -> HostResult<Vec<u8>> {
-        let end = self.run_to_end(call).await?;
-        match (end.code, end.complaint.as_str()) {
+        let end = self.run(call).await?;
+        match (end.code, end.stderr.as_str()) {
             (Some(0), _) => Ok(end.output),
-            (code, complaint) => {
+            (code, stderr) => {
                 let status =
                     code.map_or("ended by a signal".to_owned(), |code| format!("exit status: {code}"));
-                let problem = if complaint.is_empty() { status } else { format!("{status}: {complaint}") };
+                let problem = if stderr.is_empty() { status } else { format!("{status}: {stderr}") };
                 Err(HostError::Invalid(format!("{}: {problem}", call.path.display())))
             }
         }
@@ -85,7 +85,7 @@ pub trait Processes: Send + Sync + std::fmt::Debug {
         ExecTrace::default()
     }
     /// Kills the processes that [`Self::find_exec`] found.
-    async fn end_exec(&self, _container: &str, _trace: &ExecTrace) {}
+    async fn kill_exec(&self, _container: &str, _trace: &ExecTrace) {}
     /// The files and sockets that these processes have open, for those that still exist.
     async fn open_files(&self, _pids: Vec<u32>) -> OpenFiles {
         OpenFiles::default()

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use ports::host::ProgramEnd;
+use ports::host::ProgramOutput;
 
 /// What each program has created, as `TABLE CHAIN` and `TABLE CHAIN RULE`, in the order of the rules.
 #[derive(Debug, Default)]
@@ -22,10 +22,10 @@ impl Firewalls {
         self.0.clear();
     }
 
-    pub(super) fn run(&mut self, program: &Path, args: &[String]) -> ProgramEnd {
+    pub(super) fn run(&mut self, program: &Path, args: &[String]) -> ProgramOutput {
         let has_worked = self.act(program, args);
-        let complaint = if has_worked { String::new() } else { "no".to_owned() };
-        ProgramEnd { code: Some(i32::from(!has_worked)), complaint, ..ProgramEnd::default() }
+        let stderr = if has_worked { String::new() } else { "no".to_owned() };
+        ProgramOutput { code: Some(i32::from(!has_worked)), stderr, ..ProgramOutput::default() }
     }
 
     /// Runs `-w SECONDS -t TABLE ACT CHAIN RULE…`; returns whether the real one would have succeeded.

@@ -63,8 +63,8 @@ impl Mounts for FakeHost {
         .await
     }
 
-    async fn give_tree_to_group(&self, path: &Path, _gid: u32, _policy: GroupPolicy) -> HostResult<()> {
-        self.begin(HostMethod::GiveTreeToGroup, "give to a group", path).await
+    async fn set_tree_group(&self, path: &Path, _gid: u32, _policy: GroupPolicy) -> HostResult<()> {
+        self.begin(HostMethod::SetTreeGroup, "give to a group", path).await
     }
 
     /// Kept flat, without the symlinks of the real one: what a user of the volume reads is the same.

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use async_trait::async_trait;
 use ports::Processes;
-use ports::host::{HostError, HostResult, ProgramCall, ProgramEnd};
+use ports::host::{HostError, HostResult, ProgramCall, ProgramOutput};
 
 use super::firewall::Firewalls;
 use super::port::not_found;
@@ -23,7 +23,7 @@ impl FakeHost {
 
 #[async_trait]
 impl Processes for FakeHost {
-    async fn run_to_end(&self, call: &ProgramCall) -> HostResult<ProgramEnd> {
+    async fn run(&self, call: &ProgramCall) -> HostResult<ProgramOutput> {
         self.begin(HostMethod::RunProgram, "run", &call.path).await?;
         self.shared.program_calls.lock().push(call.clone());
         let answer = self.shared.programs.lock().get(&call.path).cloned();
@@ -39,6 +39,6 @@ impl Processes for FakeHost {
         if let Some(end) = of_firewall {
             return Ok(end);
         }
-        Ok(ProgramEnd { code: Some(0), output: output.into_bytes(), ..ProgramEnd::default() })
+        Ok(ProgramOutput { code: Some(0), output: output.into_bytes(), ..ProgramOutput::default() })
     }
 }

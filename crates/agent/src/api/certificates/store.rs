@@ -72,7 +72,7 @@ impl PairStore {
         for (name, stored) in self.dated(entries).await.into_iter().rev() {
             let (path, Some(stored)) = (self.dir.join(name), stored) else { continue };
             tracing::warn!(err = %error, older = %path.display(), "Current certificate is damaged, using an older one");
-            if let Err(error) = self.files.link_durably(&path, &self.current_path()).await {
+            if let Err(error) = self.files.symlink_durably(&path, &self.current_path()).await {
                 let error = crate::error_chain::chain(&error);
                 tracing::warn!(err = error, "Failed to make the older certificate the current one");
             }
@@ -110,7 +110,7 @@ impl PairStore {
         let dated = self.dir.join(format!("{}-{time}.pem", self.name));
         let content = format!("{}{}", pair.certificate, pair.key);
         self.files.write_durably(&dated, content.as_bytes(), PRIVATE).await?;
-        self.files.link_durably(&dated, &self.current_path()).await?;
+        self.files.symlink_durably(&dated, &self.current_path()).await?;
         self.forget_old(&dated).await;
         Ok(())
     }

@@ -68,7 +68,7 @@ async fn exec(ctx: &Context, target: &Target, command: &[String], spec: &ProbeSp
             answer = &mut call => {
                 let ended_by_itself = answer.is_ok() && !is_over_time;
                 if !ended_by_itself {
-                    processes.end_exec(id, &trace).await;
+                    processes.kill_exec(id, &trace).await;
                 }
                 return if is_over_time { outcome(Err(timed_out(spec))) } else { outcome(answer) };
             }
@@ -77,7 +77,7 @@ async fn exec(ctx: &Context, target: &Target, command: &[String], spec: &ProbeSp
         let now = find().await;
         is_over_time |= now.is_running;
         trace.sessions.extend(now.sessions);
-        processes.end_exec(id, &trace).await;
+        processes.kill_exec(id, &trace).await;
     }
     outcome(Err(timed_out(spec)))
 }

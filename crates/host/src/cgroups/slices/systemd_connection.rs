@@ -1,9 +1,9 @@
-//! One connection to systemd for all who want something of it at the same time.
+//! One connection to systemd for all concurrent requests.
 //!
-//! systemd tells every connection of every job. If each request had one of its own, a hundred pods that start together would
-//! have it write, and us read, a hundred times what becomes of all hundred.
+//! systemd reports every job to every connection. If each request had a connection of its own, a hundred pods that start together
+//! would each receive the messages about all hundred jobs.
 //!
-//! Never lets one wait for another: a job that does not come to its end holds up nobody but who asked for it.
+//! Never lets one request wait for another: a job that does not end delays only its own request.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,25 +17,25 @@ use tokio::time::sleep;
 
 use crate::dbus::{Body, Connection, DbusError, Message, MessageType, Method};
 
-/// How long the connection stays when nobody wants anything of it: pods come and go one after another, too.
+/// How long an unused connection stays open: pods often start and end one after another.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(1);
-/// Requests that have not been sent yet. Who comes when it is full waits until some are.
+/// How many requests may be unsent; a further request waits.
 const MAX_UNSENT: usize = 64;
 
 #[derive(Debug)]
-pub(super) struct Link {
+pub(super) struct SystemdConnection {
     socket: PathBuf,
     served: Mutex<Served>,
 }
 
 #[derive(Debug, Default)]
 struct Served {
-    /// To who serves the connection, if one is open.
+    /// To the task that serves the connection, if one is open.
     requests: Option<Sender<Request>>,
     tasks: JoinSet<()>,
 }
 
-/// When a request is fulfilled.
+/// When a request is complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Until {
     /// With the answer.
@@ -51,34 +51,34 @@ struct Request {
     waiting: Waiting,
 }
 
-/// Who waits, and for what.
+/// A caller that waits, and for what.
 #[derive(Debug)]
 struct Waiting {
     member: &'static str,
     until: Until,
-    fulfilled: oneshot::Sender<Result<(), DbusError>>,
+    done: oneshot::Sender<Result<(), DbusError>>,
 }
 
 impl Waiting {
-    /// Whoever has given up does not hear of it.
+    /// A caller that has given up gets no answer.
     fn answer(self, result: Result<(), DbusError>) {
-        let _ = self.fulfilled.send(result);
+        let _ = self.done.send(result);
     }
 }
 
-impl Link {
+impl SystemdConnection {
     pub(super) fn new(socket: PathBuf) -> Self {
         Self { socket, served: Mutex::default() }
     }
 
-    pub(super) async fn ask(&self, method: Method, body: Body, until: Until) -> Result<(), DbusError> {
-        let (fulfilled, answer) = oneshot::channel();
-        let waiting = Waiting { member: method.member, until, fulfilled };
-        self.hand_over(Request { method, body, waiting }).await;
-        answer.await.unwrap_or_else(|_| Err(broken("nobody serves the connection to systemd")))
+    pub(super) async fn call(&self, method: Method, body: Body, until: Until) -> Result<(), DbusError> {
+        let (done, answer) = oneshot::channel();
+        let waiting = Waiting { member: method.member, until, done };
+        self.enqueue(Request { method, body, waiting }).await;
+        answer.await.unwrap_or_else(|_| Err(broken("the connection to systemd is not served")))
     }
 
-    async fn hand_over(&self, request: Request) {
+    async fn enqueue(&self, request: Request) {
         let open = self.served.lock().requests.clone();
         let request = match open {
             None => request,
@@ -98,7 +98,7 @@ impl Link {
     }
 }
 
-/// Until nobody has wanted anything for a while, or the connection breaks: then all who wait are told so.
+/// Serves the connection until it was idle for a while, or breaks: then all waiting callers get the error.
 async fn serve(socket: PathBuf, mut requests: Receiver<Request>) {
     let mut jobs = Jobs::default();
     if let Err(error) = serve_all(&socket, &mut requests, &mut jobs).await {
@@ -119,20 +119,20 @@ async fn serve_all(
     let mut systemd = Connection::open(socket).await?;
     let mut idle = Box::pin(sleep(IDLE_TIMEOUT));
     let mut is_open = true;
-    while is_open || !jobs.are_none() {
+    while is_open || !jobs.is_empty() {
         tokio::select! {
             request = requests.recv(), if is_open => match request {
                 Some(Request { method, body, waiting }) => {
-                    jobs.asked(systemd.send(method, &body).await?, waiting);
+                    jobs.handle_sent(systemd.send(method, &body).await?, waiting);
                     idle.set(sleep(IDLE_TIMEOUT));
                 }
                 None => is_open = false,
             },
-            message = systemd.next() => jobs.heard(&message?),
+            message = systemd.next() => jobs.handle_message(&message?),
             () = &mut idle => {
-                jobs.forget_who_has_given_up();
-                match jobs.are_none() {
-                    // What is in there already still comes.
+                jobs.forget_abandoned();
+                match jobs.is_empty() {
+                    // Requests that are queued already are still received.
                     true => requests.close(),
                     false => idle.set(sleep(IDLE_TIMEOUT)),
                 }
@@ -142,56 +142,56 @@ async fn serve_all(
     Ok(())
 }
 
-/// Who waits for which answer, and for the end of which job.
+/// The callers that wait for an answer, and for the end of a job.
 #[derive(Debug, Default)]
 struct Jobs {
-    asked: BTreeMap<u32, Waiting>,
-    begun: BTreeMap<String, Waiting>,
+    sent: BTreeMap<u32, Waiting>,
+    started: BTreeMap<String, Waiting>,
 }
 
 impl Jobs {
-    fn are_none(&self) -> bool {
-        self.asked.is_empty() && self.begun.is_empty()
+    fn is_empty(&self) -> bool {
+        self.sent.is_empty() && self.started.is_empty()
     }
 
-    fn asked(&mut self, serial: u32, waiting: Waiting) {
-        self.asked.insert(serial, waiting);
+    fn handle_sent(&mut self, serial: u32, waiting: Waiting) {
+        self.sent.insert(serial, waiting);
     }
 
-    fn forget_who_has_given_up(&mut self) {
-        self.asked.retain(|_, waiting| !waiting.fulfilled.is_closed());
-        self.begun.retain(|_, waiting| !waiting.fulfilled.is_closed());
+    fn forget_abandoned(&mut self) {
+        self.sent.retain(|_, waiting| !waiting.done.is_closed());
+        self.started.retain(|_, waiting| !waiting.done.is_closed());
     }
 
-    fn heard(&mut self, message: &Message) {
+    fn handle_message(&mut self, message: &Message) {
         match message.kind {
-            MessageType::Return => self.answered(message),
-            MessageType::Error => self.refused(message),
-            MessageType::Signal if message.member == "JobRemoved" => self.ended(message),
-            // Somebody asks us, or tells what nobody here waits for.
+            MessageType::Return => self.handle_return(message),
+            MessageType::Error => self.handle_error(message),
+            MessageType::Signal if message.member == "JobRemoved" => self.handle_job_removed(message),
+            // A call to us, or a signal that no caller waits for.
             MessageType::Signal | MessageType::Call => {}
         }
     }
 
-    fn answered(&mut self, message: &Message) {
-        let Some(waiting) = message.reply_to.and_then(|serial| self.asked.remove(&serial)) else { return };
+    fn handle_return(&mut self, message: &Message) {
+        let Some(waiting) = message.reply_to.and_then(|serial| self.sent.remove(&serial)) else { return };
         match (waiting.until, message.reader().string()) {
             (Until::Answered, _) => waiting.answer(Ok(())),
             (Until::JobDone, None) => waiting.answer(Err(DbusError::Garbled)),
-            // systemd tells who began a job which one it is before it tells anybody that the job has ended.
-            (Until::JobDone, Some(job)) => drop(self.begun.insert(job, waiting)),
+            // systemd answers the call that started a job before it reports the end of the job.
+            (Until::JobDone, Some(job)) => drop(self.started.insert(job, waiting)),
         }
     }
 
-    fn refused(&mut self, message: &Message) {
-        let Some(waiting) = message.reply_to.and_then(|serial| self.asked.remove(&serial)) else { return };
+    fn handle_error(&mut self, message: &Message) {
+        let Some(waiting) = message.reply_to.and_then(|serial| self.sent.remove(&serial)) else { return };
         waiting.answer(Err(message.failure()));
     }
 
-    fn ended(&mut self, message: &Message) {
+    fn handle_job_removed(&mut self, message: &Message) {
         let mut arguments = message.reader();
         let (_number, job) = (arguments.number(), arguments.string().unwrap_or_default());
-        let Some(waiting) = self.begun.remove(&job) else { return };
+        let Some(waiting) = self.started.remove(&job) else { return };
         let (_unit, result) = (arguments.string(), arguments.string().unwrap_or_default());
         let member = waiting.member;
         waiting.answer(match result.as_str() {
@@ -202,10 +202,10 @@ impl Jobs {
         });
     }
 
-    /// All who wait.
+    /// All waiting callers.
     fn all(&mut self) -> Vec<Waiting> {
-        let (asked, begun) = (std::mem::take(&mut self.asked), std::mem::take(&mut self.begun));
-        asked.into_values().chain(begun.into_values()).collect()
+        let (sent, started) = (std::mem::take(&mut self.sent), std::mem::take(&mut self.started));
+        sent.into_values().chain(started.into_values()).collect()
     }
 }
 

@@ -21,8 +21,8 @@ impl Systemd {
         Self { listener: UnixListener::bind(dir.path().join("private")).unwrap(), dir }
     }
 
-    fn link(&self) -> Link {
-        Link::new(self.dir.path().join("private"))
+    fn connection(&self) -> SystemdConnection {
+        SystemdConnection::new(self.dir.path().join("private"))
     }
 
     async fn accept(&self) -> UnixStream {
@@ -43,10 +43,10 @@ fn job(number: u32) -> String {
 }
 
 #[tokio::test]
-async fn those_who_ask_at_the_same_time_share_a_connection_and_none_waits_for_the_other() {
+async fn concurrent_systemd_calls_share_a_connection_without_blocking() {
     let systemd = Systemd::new();
-    let link = systemd.link();
-    let ask = || link.ask(METHOD, Body::default(), Until::JobDone);
+    let connection = systemd.connection();
+    let ask = || connection.call(METHOD, Body::default(), Until::JobDone);
     let ends = Mutex::new(Vec::new());
     let first = async {
         ask().await.unwrap();
@@ -67,7 +67,7 @@ async fn those_who_ask_at_the_same_time_share_a_connection_and_none_waits_for_th
             tokio::task::yield_now().await;
         }
         stream.write_all(&removed(1, &job(1), "done")).await.unwrap();
-        // It is closed when nobody has asked for a while.
+        // It is closed after it was idle for a while.
         assert_eq!(called(&mut stream).await, None);
     };
     tokio::join!(first, second, serve);
@@ -75,10 +75,10 @@ async fn those_who_ask_at_the_same_time_share_a_connection_and_none_waits_for_th
 }
 
 #[tokio::test]
-async fn a_connection_that_breaks_is_told_to_all_who_wait_and_made_again_for_the_next() {
+async fn broken_systemd_connection_fails_all_waiting_calls_and_is_reopened() {
     let systemd = Systemd::new();
-    let link = systemd.link();
-    let ask = || link.ask(METHOD, Body::default(), Until::JobDone);
+    let connection = systemd.connection();
+    let ask = || connection.call(METHOD, Body::default(), Until::JobDone);
     let broken = async {
         let mut stream = systemd.accept().await;
         let serial = called(&mut stream).await.unwrap();
@@ -101,10 +101,10 @@ async fn a_connection_that_breaks_is_told_to_all_who_wait_and_made_again_for_the
 }
 
 #[tokio::test]
-async fn who_has_given_up_does_not_keep_the_connection_open() {
+async fn cancelled_systemd_call_does_not_keep_the_connection_open() {
     let systemd = Systemd::new();
-    let link = systemd.link();
-    let mut asked = Box::pin(link.ask(METHOD, Body::default(), Until::JobDone));
+    let connection = systemd.connection();
+    let mut call = Box::pin(connection.call(METHOD, Body::default(), Until::JobDone));
     let begin = async {
         let mut stream = systemd.accept().await;
         let serial = called(&mut stream).await.unwrap();
@@ -112,17 +112,17 @@ async fn who_has_given_up_does_not_keep_the_connection_open() {
         stream
     };
     let mut stream = tokio::select! {
-        result = &mut asked => panic!("nobody has ended the job: {result:?}"),
+        result = &mut call => panic!("the job has not ended: {result:?}"),
         stream = begin => stream,
     };
-    drop(asked);
+    drop(call);
     assert_eq!(called(&mut stream).await, None);
 }
 
 #[tokio::test]
-async fn where_nobody_listens_that_is_told() {
+async fn missing_systemd_socket_is_reported() {
     let dir = tempfile::tempdir().unwrap();
-    let link = Link::new(dir.path().join("nobody"));
-    let result = link.ask(METHOD, Body::default(), Until::Answered).await;
+    let connection = SystemdConnection::new(dir.path().join("missing"));
+    let result = connection.call(METHOD, Body::default(), Until::Answered).await;
     assert!(result.unwrap_err().to_string().contains("No such file"));
 }
