@@ -1,24 +1,19 @@
-//! The volumes of pods: made ready before their containers start, kept as the API's objects are, taken down after the last
-//! container is gone.
+//! The volumes of pods: mounted before their containers start, refreshed when their API objects change, torn down after the
+//! last container ended.
 //!
-//! [`Volumes`] is the handle that pod workers have. One task behind it, `engine`, knows what is under way for which pod;
-//! when what is made, waited for or tried again, `kubelet_core::volumes::engine` decides. Each type is one file here. What
-//! exists is told by the pod's directory and the mount table only, so that a restarted kubelet goes on where the last one
-//! stopped.
+//! [`Volumes`] is the handle of the pod workers. The task behind it, `engine`, carries out what `kubelet_core::volumes::engine`
+//! decides: what is mounted, awaited or retried when. Each type of volume has a file in `mounters`. Only the pod's directory and
+//! the mount table show what exists, so that a restarted kubelet continues where the last one stopped.
 
 mod claims;
 mod device;
-mod empty_dir;
 mod engine;
-mod host_path;
-mod local;
-mod make;
+mod mount;
 mod mount_context;
-mod nfs;
-mod payload;
+mod mounters;
 mod quota;
 mod shared;
-mod take_down;
+mod tear_down;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -37,7 +32,7 @@ use crate::error_chain::chain;
 use crate::settings::Paths;
 
 pub(crate) use engine::VolumeEngine;
-pub(crate) use make::path_of;
+pub(crate) use mount::path_of;
 pub(crate) use quota::counted;
 
 /// Below a pod's directory: its volumes of type `emptyDir`.
@@ -45,10 +40,10 @@ const EMPTY_DIRS: &str = "volumes/kubernetes.io~empty-dir";
 /// The directory of local volumes below `volumes` and `plugins` of a pod.
 const LOCAL_PLUGIN: &str = "kubernetes.io~local-volume";
 
-/// Requests that wait while the engine is busy starting others.
+/// Requests that may wait while the engine starts others.
 const QUEUE: usize = 64;
 
-/// Why something about a volume did not happen. The text is what the event shows.
+/// Why volumes could not be mounted or released. The text is that of the event.
 #[derive(Debug, thiserror::Error)]
 pub enum VolumeError {
     /// The complete text.
@@ -65,20 +60,27 @@ pub enum VolumeError {
     Stopping,
 }
 
-/// Where each volume of a pod is on this machine.
+/// Where each volume of a pod is on this node.
 pub type ReadyVolumes = BTreeMap<String, ReadyVolume>;
 
-/// Whose volumes, and what they are made from.
+/// The pod whose volumes are mounted, and the API objects that they show.
 #[derive(Clone, Debug)]
-pub struct VolumeOrder {
+pub struct MountRequest {
     pub pod: Arc<Pod>,
     pub objects: PodObjects,
 }
 
 enum Request {
-    Mount { order: VolumeOrder, is_refresh: bool, answer: oneshot::Sender<Result<ReadyVolumes, VolumeError>> },
+    Mount {
+        request: MountRequest,
+        is_refresh: bool,
+        answer: oneshot::Sender<Result<ReadyVolumes, VolumeError>>,
+    },
     Changed(PodUid),
-    Release { uid: PodUid, answer: oneshot::Sender<Result<(), VolumeError>> },
+    Release {
+        uid: PodUid,
+        answer: oneshot::Sender<Result<(), VolumeError>>,
+    },
 }
 
 /// The volumes of all pods; clones are the same.
@@ -94,26 +96,26 @@ impl Volumes {
         (Self { requests }, Requests(received))
     }
 
-    /// Makes every volume of the pod ready, and waits for it: two minutes and three seconds at most. What failed is tried
-    /// again meanwhile, and said in events. Who stops waiting stops the trying.
+    /// Mounts every volume of the pod and waits for them, two minutes and three seconds at most. Failures become events and are
+    /// retried meanwhile, as long as the future is not dropped.
     ///
     /// # Errors
-    /// What is missing after that time, or cannot be made out at all.
-    pub async fn mount(&self, order: VolumeOrder) -> Result<ReadyVolumes, VolumeError> {
+    /// Volumes are missing after that time, or cannot be planned.
+    pub async fn mount(&self, request: MountRequest) -> Result<ReadyVolumes, VolumeError> {
         let (answer, answered) = oneshot::channel();
-        self.ask(Request::Mount { order, is_refresh: false, answer }, answered).await?
+        self.send(Request::Mount { request, is_refresh: false, answer }, answered).await?
     }
 
-    /// Brings the volumes that are made of objects up to date, as far as that succeeds at once.
-    pub async fn refresh(&self, order: VolumeOrder) {
+    /// Refreshes the volumes that show API objects; each is tried once.
+    pub async fn refresh(&self, request: MountRequest) {
         let (answer, answered) = oneshot::channel();
-        // What failed was said in events, and goes on showing what it showed.
-        let _ = self.ask(Request::Mount { order, is_refresh: true, answer }, answered).await;
+        // A volume whose refresh failed has an event, and keeps its files.
+        let _ = self.send(Request::Mount { request, is_refresh: true, answer }, answered).await;
     }
 
-    /// What the pod's volumes are made from changed: one that failed may succeed now.
+    /// API objects of the pod's volumes changed: one that failed may succeed now.
     pub fn changed(&self, uid: &PodUid) {
-        // With so many requests waiting, the next try is not far anyway.
+        // If the queue is full, the next attempt comes soon anyway.
         let _ = self.requests.try_send(Request::Changed(uid.clone()));
     }
 
@@ -123,16 +125,16 @@ impl Volumes {
     /// Something is still in use, or the disk refused.
     pub async fn release(&self, uid: &PodUid) -> Result<(), VolumeError> {
         let (answer, answered) = oneshot::channel();
-        self.ask(Request::Release { uid: uid.clone(), answer }, answered).await?
+        self.send(Request::Release { uid: uid.clone(), answer }, answered).await?
     }
 
-    async fn ask<T>(&self, request: Request, answered: oneshot::Receiver<T>) -> Result<T, VolumeError> {
+    async fn send<T>(&self, request: Request, answered: oneshot::Receiver<T>) -> Result<T, VolumeError> {
         self.requests.send(request).await.map_err(|_| VolumeError::Stopping)?;
         answered.await.map_err(|_| VolumeError::Stopping)
     }
 }
 
-/// What workers ask for.
+/// The requests of the pod workers.
 pub(crate) struct Requests(mpsc::Receiver<Request>);
 
 impl std::fmt::Debug for Requests {
@@ -141,7 +143,7 @@ impl std::fmt::Debug for Requests {
     }
 }
 
-/// Removes what is left of the pod's directory; its volumes must have been released. Idempotent.
+/// Removes the rest of the pod's directory; its volumes must have been released. Idempotent.
 ///
 /// # Errors
 /// Something is mounted inside, or the disk refused.
@@ -149,7 +151,7 @@ pub async fn remove_pod_dir(files: &dyn Files, paths: &Paths, uid: &PodUid) -> R
     files.remove_tree(&paths.pod(uid)).await
 }
 
-/// Binds the subPath of a mount to a place of its own that no later change inside the volume can redirect.
+/// Binds the subPath of a mount to a directory of its own, which no later change inside the volume can redirect.
 ///
 /// # Errors
 /// The path leads outside the volume, or binding failed.
@@ -177,7 +179,7 @@ pub async fn ensure_sub_path(
     Ok(target)
 }
 
-/// A call of a program of the machine, without input.
+/// A call of a program of the node, without input.
 fn program(path: &str, args: Vec<String>, deadline: Duration) -> ProgramCall {
     ProgramCall { path: path.into(), args, env: Vec::new(), input: Vec::new(), deadline }
 }

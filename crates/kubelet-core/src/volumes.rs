@@ -1,9 +1,10 @@
-//! What volumes consist of, decided before anything is mounted or written.
+//! The decisions about volumes, made before anything is mounted or written.
 //!
-//! Owns: which API objects a pod's volumes are made from, and the files of configMap, secret, downwardAPI and projected
-//! volumes; which directories they need inside; how long a service account token is used; what each volume means on this
-//! machine (`plan`), which volumes the filesystem counts (`quota`), what is done to a device before it is mounted (`device`), and the order in which volumes are made,
-//! waited for and taken down (`engine`). Never: fetching an object, writing a file, mounting.
+//! Owns: what each type of volume is made from (`types`) and what a pod's volume means on this node (`plan`); which API objects a
+//! pod's volumes show, and the files of configMap, secret, downwardAPI and projected volumes (`objects`, `payload`); how long a
+//! service account token is used (`token`); which volumes the filesystem counts (`quota`); what is done to a device before it is
+//! mounted (`device`); and in which order volumes are mounted, awaited and torn down (`engine`). Never: fetching an object, writing
+//! a file, mounting.
 
 pub mod bundle;
 pub mod device;
@@ -16,13 +17,13 @@ pub mod payload;
 pub mod plan;
 pub mod quota;
 pub mod token;
+pub mod types;
 
 pub use nested::{has_sub_path, nested_mount_points};
-pub use objects::{
-    ObjectName, RequiredObjects, TokenRequirement, VolumeObjects, object_ttl, required_objects,
-};
-pub use payload::{PayloadError, PayloadInputs, compute_payload, has_payload};
+pub use objects::{ObjectName, RequiredObjects, TokenRequirement, VolumeObjects, object_ttl};
+pub use payload::{PayloadError, PayloadInputs};
 pub use plan::bound_volume;
+pub use types::{compute_payload, has_payload, required_objects, required_objects_of};
 
 #[cfg(test)]
 mod tests;

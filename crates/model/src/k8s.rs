@@ -24,12 +24,12 @@ pub use k8s_openapi::api::core::v1::{
     LocalObjectReference, LocalVolumeSource, Node, NodeAddress, NodeAffinity, NodeCondition,
     NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeSelector,
     NodeSelectorRequirement, NodeSelectorTerm, NodeSpec, NodeStatus, NodeSwapStatus, NodeSystemInfo,
-    ObjectFieldSelector, ObjectReference, PersistentVolume, PersistentVolumeClaim, Pod, PodCondition,
-    PodDNSConfig, PodDNSConfigOption, PodIP, PodOS, PodSecurityContext, PodSpec, PodStatus, Probe,
-    ProjectedVolumeSource, ResourceFieldSelector, ResourceRequirements, SELinuxOptions, SeccompProfile,
-    Secret, SecretKeySelector, SecurityContext, Service, ServiceAccount, ServiceAccountTokenProjection,
-    ServicePort, ServiceSpec, SleepAction, Sysctl, TCPSocketAction, Taint, Toleration, Volume, VolumeDevice,
-    VolumeMount, VolumeMountStatus, VolumeProjection,
+    ObjectFieldSelector, ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, Pod,
+    PodCondition, PodDNSConfig, PodDNSConfigOption, PodIP, PodOS, PodSecurityContext, PodSpec, PodStatus,
+    Probe, ProjectedVolumeSource, ResourceFieldSelector, ResourceRequirements, SELinuxOptions,
+    SeccompProfile, Secret, SecretKeySelector, SecurityContext, Service, ServiceAccount,
+    ServiceAccountTokenProjection, ServicePort, ServiceSpec, SleepAction, Sysctl, TCPSocketAction, Taint,
+    Toleration, Volume, VolumeDevice, VolumeMount, VolumeMountStatus, VolumeProjection,
 };
 pub use k8s_openapi::api::node::v1::RuntimeClass;
 pub use k8s_openapi::apimachinery::pkg::api::resource::Quantity;

@@ -1,4 +1,4 @@
-//! Claims and PersistentVolumes, read when a volume is made: they change rarely, and a pod starts once.
+//! PersistentVolumeClaims and PersistentVolumes, read when a volume is mounted: they change rarely, and a pod starts once.
 
 use model::k8s::{PersistentVolume, PersistentVolumeClaim};
 use ports::Cluster;
@@ -6,14 +6,14 @@ use ports::cluster::ClusterError;
 
 use std::sync::Arc;
 
-/// Why a claim cannot be followed.
+/// Why the volume of a claim could not be read.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ClaimError {
     #[error("failed to fetch PVC from API server: {0}")]
     Claim(ClusterError),
     #[error("failed to fetch PV {name} from API server: {error}")]
     Volume { name: String, error: ClusterError },
-    #[error("a standalone node has no claims")]
+    #[error("a standalone node has no PersistentVolumeClaims")]
     NoApi,
 }
 

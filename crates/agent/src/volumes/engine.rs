@@ -1,11 +1,10 @@
-//! The task that knows what is under way for the volumes of which pod.
+//! The task that mounts and tears down the volumes of all pods.
 //!
 //! ```text
 //! requests, ends of acts, time --> PodVolumes::on_event (kubelet_core::volumes::engine) --> acts, answers
 //! ```
-//! Owns: every act on a volume. None of them is dropped because its pod's worker has something else to do now; so there is
-//! no act that nobody knows of, and two never meet at one volume. A pod whose volumes are settled is forgotten: what is
-//! mounted, the mount table knows.
+//! Owns: every act on a volume. An act continues when its pod's worker turns to something else, so each act is known and no two
+//! work on one volume. A pod whose volumes are settled is forgotten: the mount table shows what is mounted.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +12,7 @@ use std::sync::Arc;
 use kubelet_core::volumes::engine::{PodVolumes, Reaction, ReadyVolume, Verdict, VolumeAct, VolumeEvent};
 use kubelet_core::volumes::has_payload;
 use kubelet_core::volumes::image::is_image;
-use kubelet_core::volumes::plan::is_known_plugin;
+use kubelet_core::volumes::types::is_known_plugin;
 use model::containers::spec_of;
 use model::{MonoTime, PodRef, PodUid};
 use ports::Cluster;
@@ -21,43 +20,43 @@ use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
-use super::make::{Made, Wanted, make};
+use super::mount::{MountOutcome, Wanted, mount};
 use super::shared::Shared;
-use super::take_down::take_down;
-use super::{ReadyVolumes, Request, Requests, VolumeError, VolumeOrder};
+use super::tear_down::tear_down;
+use super::{MountRequest, ReadyVolumes, Request, Requests, VolumeError};
 use crate::api::node_allocatable::NodeAllocatable;
 use crate::context::Context;
 
 type Answer<T> = oneshot::Sender<Result<T, VolumeError>>;
 
-/// Who waits for the pod's volumes.
+/// The request of the pod's worker that waits for an answer.
 #[derive(Debug, Default)]
 enum Waiter {
     #[default]
-    Nobody,
+    None,
     Mounted(Answer<ReadyVolumes>),
     Released(Answer<()>),
 }
 
-/// A pod with something under way, or something that failed lately.
+/// A pod with an act under way, or one that failed and is in back-off.
 #[derive(Debug)]
 struct Tracked {
-    order: Option<Arc<VolumeOrder>>,
+    request: Option<Arc<MountRequest>>,
     volumes: PodVolumes,
     waiter: Waiter,
     wake_at: Option<MonoTime>,
-    /// When a worker first asked for volumes that are not all mounted yet.
+    /// When a worker first requested volumes that are not all mounted yet.
     requested_at: MonoTime,
-    /// Why the volumes could not be taken down.
+    /// Why the volumes could not be torn down.
     stuck_on: String,
-    /// Cancelled when the pod's volumes must go: long work in them is given up.
+    /// Cancelled when the pod's volumes are to be torn down: long work in them is given up.
     leaving: CancellationToken,
 }
 
 /// How an act ended.
 enum Ended {
-    Made { volume: Box<str>, made: Made },
-    TakenDown(Result<(), String>),
+    Mount { volume: Box<str>, outcome: MountOutcome },
+    TearDown(Result<(), String>),
 }
 
 #[derive(Debug)]
@@ -87,7 +86,7 @@ impl VolumeEngine {
         Self { ctx, requests, shared, pods: BTreeMap::new(), acts: JoinSet::new() }
     }
 
-    /// Runs until nobody can ask any more. Every select arm is cancel safe.
+    /// Runs until no handle is left that could send a request. Every select arm is cancel safe.
     pub(crate) async fn run(mut self) {
         self.ctx.tasks.spawn_isolated("volumes found", count_found(self.ctx.clone()));
         loop {
@@ -95,11 +94,11 @@ impl VolumeEngine {
             let wake_at = self.pods.values().filter_map(|tracked| tracked.wake_at).min();
             tokio::select! {
                 request = self.requests.0.recv() => match request {
-                    Some(request) => self.take_request(request),
+                    Some(request) => self.handle_request(request),
                     None => return,
                 },
                 Some(ended) = self.acts.join_next(), if !self.acts.is_empty() => match ended {
-                    Ok((uid, ended)) => self.take_end(&uid, ended),
+                    Ok((uid, ended)) => self.handle_end(&uid, ended),
                     // Acts catch their own panics: `guarded`.
                     Err(error) => tracing::error!(err = %error, "Volume operation was lost"),
                 },
@@ -108,69 +107,69 @@ impl VolumeEngine {
         }
     }
 
-    fn take_request(&mut self, request: Request) {
+    fn handle_request(&mut self, request: Request) {
         match request {
-            Request::Mount { order, is_refresh, answer } => self.take_mount(order, is_refresh, answer),
+            Request::Mount { request, is_refresh, answer } => self.handle_mount(request, is_refresh, answer),
             Request::Changed(uid) => {
                 if self.pods.contains_key(&uid) {
-                    self.feed(&uid, VolumeEvent::Changed);
+                    self.handle_event(&uid, VolumeEvent::Changed);
                 }
             }
             Request::Release { uid, answer } => {
                 let tracked = self.track(&uid);
                 tracked.waiter = Waiter::Released(answer);
                 tracked.leaving.cancel();
-                self.feed(&uid, VolumeEvent::Unwanted);
+                self.handle_event(&uid, VolumeEvent::Unwanted);
             }
         }
     }
 
-    fn take_mount(&mut self, order: VolumeOrder, is_refresh: bool, answer: Answer<ReadyVolumes>) {
-        let uid = PodRef::of(&order.pod).uid;
-        let all = spec_of(&order.pod).volumes.iter().flatten();
+    fn handle_mount(&mut self, request: MountRequest, is_refresh: bool, answer: Answer<ReadyVolumes>) {
+        let uid = PodRef::of(&request.pod).uid;
+        let all = spec_of(&request.pod).volumes.iter().flatten();
         let wanted = all.filter(|volume| !is_image(volume) && (!is_refresh || has_payload(volume)));
         let volumes = wanted.map(|volume| Box::from(&*volume.name)).collect();
         let tracked = self.track(&uid);
-        tracked.order = Some(Arc::new(order));
+        tracked.request = Some(Arc::new(request));
         tracked.waiter = Waiter::Mounted(answer);
         tracked.leaving = CancellationToken::new();
-        self.feed(&uid, VolumeEvent::Wanted { volumes, retries: !is_refresh });
+        self.handle_event(&uid, VolumeEvent::Wanted { volumes, is_retried: !is_refresh });
     }
 
     fn track(&mut self, uid: &PodUid) -> &mut Tracked {
         let now = self.ctx.clock.mono();
         self.pods.entry(uid.clone()).or_insert_with(|| Tracked {
             requested_at: now,
-            order: None,
+            request: None,
             volumes: PodVolumes::default(),
-            waiter: Waiter::Nobody,
+            waiter: Waiter::None,
             wake_at: None,
             stuck_on: String::new(),
             leaving: CancellationToken::new(),
         })
     }
 
-    fn take_end(&mut self, uid: &PodUid, ended: Ended) {
+    fn handle_end(&mut self, uid: &PodUid, ended: Ended) {
         match ended {
-            Ended::Made { volume, made } => {
-                self.report_failure(uid, &made);
-                self.feed(uid, VolumeEvent::Made { volume, attempt: made.attempt });
+            Ended::Mount { volume, outcome } => {
+                self.report_failure(uid, &outcome);
+                self.handle_event(uid, VolumeEvent::MountEnded { volume, attempt: outcome.attempt });
             }
-            Ended::TakenDown(result) => {
+            Ended::TearDown(result) => {
                 let is_gone = result.is_ok();
                 if let (Some(tracked), Err(why)) = (self.pods.get_mut(uid), result) {
                     tracked.stuck_on = why;
                 }
-                self.feed(uid, VolumeEvent::TakenDown { is_gone });
+                self.handle_event(uid, VolumeEvent::TearDownEnded { is_gone });
             }
         }
     }
 
-    /// Each failure is told, also to who does not wait any more.
-    fn report_failure(&self, uid: &PodUid, made: &Made) {
-        let order = self.pods.get(uid).and_then(|tracked| tracked.order.as_ref());
-        if let (Some(order), Some(failure)) = (order, &made.failure) {
-            let identity = PodRef::of(&order.pod);
+    /// Each failure becomes an event, also if the worker does not wait any more.
+    fn report_failure(&self, uid: &PodUid, outcome: &MountOutcome) {
+        let request = self.pods.get(uid).and_then(|tracked| tracked.request.as_ref());
+        if let (Some(request), Some(failure)) = (request, &outcome.failure) {
+            let identity = PodRef::of(&request.pod);
             self.ctx.recorder.warning(&identity, None, failure.reason, failure.message.clone());
         }
     }
@@ -180,13 +179,13 @@ impl VolumeEngine {
         let due = |(_, tracked): &(&PodUid, &Tracked)| tracked.wake_at.is_some_and(|at| at <= now);
         let due: Vec<PodUid> = self.pods.iter().filter(due).map(|(uid, _)| uid.clone()).collect();
         for uid in due {
-            let is_watched = self.pods.get(&uid).is_some_and(|tracked| tracked.waiter.is_there());
-            self.feed(&uid, if is_watched { VolumeEvent::Wake } else { VolumeEvent::Unwatched });
+            let has_waiter = self.pods.get(&uid).is_some_and(|tracked| tracked.waiter.is_waiting());
+            self.handle_event(&uid, if has_waiter { VolumeEvent::Wake } else { VolumeEvent::NoWaiter });
         }
     }
 
-    /// One event through the state machine of the pod, and what follows from it.
-    fn feed(&mut self, uid: &PodUid, event: VolumeEvent) {
+    /// Passes one event through the state machine of the pod, and carries out what follows.
+    fn handle_event(&mut self, uid: &PodUid, event: VolumeEvent) {
         let now = self.ctx.clock.mono();
         let Some(tracked) = self.pods.get_mut(uid) else { return };
         let Reaction { acts, verdict, wake_at } = tracked.volumes.on_event(event, now);
@@ -197,7 +196,7 @@ impl VolumeEngine {
         for act in acts {
             self.begin(uid, act);
         }
-        let is_settled = |tracked: &Tracked| tracked.volumes.is_settled() && !tracked.waiter.is_there();
+        let is_settled = |tracked: &Tracked| tracked.volumes.is_settled() && !tracked.waiter.is_waiting();
         if self.pods.get(uid).is_some_and(is_settled) {
             self.pods.remove(uid);
         }
@@ -207,28 +206,29 @@ impl VolumeEngine {
         let Some(tracked) = self.pods.get(uid) else { return };
         let (ctx, shared, uid) = (self.ctx.clone(), self.shared.clone(), uid.clone());
         match act {
-            VolumeAct::Make { volume, is_uncertain } => {
-                let Some(order) = tracked.order.clone() else { return };
+            VolumeAct::Mount { volume, is_uncertain } => {
+                let Some(request) = tracked.request.clone() else { return };
                 let (leaving, requested_at) = (tracked.leaving.clone(), tracked.requested_at);
                 self.acts.spawn(async move {
-                    let wanted = Wanted { order: &order, volume: &volume, is_uncertain, requested_at };
-                    let work = Box::pin(make(&ctx, wanted, &shared, &leaving));
-                    let made = guarded(work).await.unwrap_or_else(Made::panicked);
-                    (uid, Ended::Made { volume, made })
+                    let wanted = Wanted { request: &request, volume: &volume, is_uncertain, requested_at };
+                    let work = Box::pin(mount(&ctx, wanted, &shared, &leaving));
+                    let outcome = guarded(work).await.unwrap_or_else(MountOutcome::panicked);
+                    (uid, Ended::Mount { volume, outcome })
                 });
             }
-            VolumeAct::TakeDown => {
+            VolumeAct::TearDown => {
                 self.acts.spawn(async move {
-                    let work = Box::pin(take_down(&ctx, &shared.devices, &uid));
-                    let result = guarded(work).await.unwrap_or_else(|| Err("a bug ended the act".to_owned()));
-                    (uid, Ended::TakenDown(result))
+                    let work = Box::pin(tear_down(&ctx, &shared.devices, &uid));
+                    let result =
+                        guarded(work).await.unwrap_or_else(|| Err("the tear-down panicked".to_owned()));
+                    (uid, Ended::TearDown(result))
                 });
             }
         }
     }
 }
 
-/// Counts what an earlier kubelet left. Nothing depends on it: each volume is looked at when its pod is made or taken down.
+/// Counts the volumes that an earlier kubelet left, for metrics only: each volume is inspected when it is mounted or torn down.
 async fn count_found(ctx: Arc<Context>) {
     let (files, paths) = (&*ctx.files, &ctx.settings.paths);
     for uid in files.list_names(&paths.pods()).await.unwrap_or_default() {
@@ -240,16 +240,16 @@ async fn count_found(ctx: Arc<Context>) {
     }
 }
 
-/// `None` if the work panicked: the pod it was about must not wait forever.
+/// `None` if the work panicked: its pod must not wait forever.
 async fn guarded<T>(work: impl Future<Output = T> + Send) -> Option<T> {
     use futures_util::FutureExt;
     std::panic::AssertUnwindSafe(work).catch_unwind().await.ok()
 }
 
 impl Waiter {
-    fn is_there(&self) -> bool {
+    fn is_waiting(&self) -> bool {
         match self {
-            Self::Nobody => false,
+            Self::None => false,
             Self::Mounted(answer) => !answer.is_closed(),
             Self::Released(answer) => !answer.is_closed(),
         }
@@ -257,7 +257,7 @@ impl Waiter {
 }
 
 impl Tracked {
-    /// Who has left does not need it any more; an answer to the other question is none.
+    /// Answers the waiting worker, if the verdict is about its request; a worker that has left needs no answer.
     fn answer(&mut self, uid: &PodUid, verdict: Verdict) {
         let waiter = std::mem::take(&mut self.waiter);
         match (waiter, verdict) {
@@ -278,7 +278,7 @@ impl Tracked {
                 let (pod, detail) = (uid.clone(), self.stuck_on.clone());
                 let _ = answer.send(Err(VolumeError::Release { pod, detail }));
             }
-            (Waiter::Nobody, _)
+            (Waiter::None, _)
             | (Waiter::Mounted(_), Verdict::Gone | Verdict::Stuck)
             | (
                 Waiter::Released(_),

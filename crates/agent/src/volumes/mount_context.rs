@@ -1,9 +1,10 @@
-//! What one volume of a pod is made with, and how making it can fail.
+//! What a mounter needs to set up one volume of a pod, and how that can fail.
 
 use std::path::PathBuf;
 
 use jiff::Timestamp;
 use kubelet_core::downward::DownwardFacts;
+use kubelet_core::volumes::types::VolumePlan;
 use model::PodRef;
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
@@ -15,17 +16,18 @@ use crate::api::objects::PodObjects;
 use crate::context::Context;
 use crate::error_chain::chain;
 
-/// A file of this name in the volume's directory below `plugins` says that the volume is ready.
+/// The name of the mark in the volume's directory below `plugins`.
 pub(super) const MARK: &str = "ready";
 const MARK_DIRECTORY_MODE: u32 = 0o750;
 /// No volume's name is longer than this.
 pub(super) const LONGEST_NAME: usize = 253;
 
-/// What one volume of a pod is made with.
+/// What a mounter needs to set up one volume of a pod.
 pub(super) struct MountContext<'a> {
     pub(super) ctx: &'a Context,
     pub(super) pod: &'a Pod,
     pub(super) volume: &'a Volume,
+    pub(super) plan: &'a VolumePlan,
     pub(super) objects: &'a PodObjects,
     pub(super) facts: DownwardFacts<'a>,
     pub(super) now: Timestamp,
@@ -42,50 +44,58 @@ impl MountContext<'_> {
         self.ctx.settings.paths.pod(&self.identity().uid)
     }
 
-    /// Work that others answer for is given up when the pod goes.
+    /// Gives up work that may wait for a device or a server when the pod is deleted.
     pub(super) async fn unless_leaving<T>(
         &self,
         work: impl Future<Output = Result<T, HostError>>,
     ) -> Result<T, HostError> {
         tokio::select! {
             done = work => done,
-            () = self.leaving.cancelled() => Err(HostError::GivenUp("the pod goes before its volume is ready".to_owned())),
+            () = self.leaving.cancelled() => Err(HostError::GivenUp("pod deleted while its volume was being mounted".to_owned())),
         }
     }
 
-    /// A mark says that the volume is ready, and which of the pod's volumes a PersistentVolume is.
-    pub(super) async fn is_marked(&self, plugin: &str, name: &str) -> bool {
-        let mark = self.pod_dir().join("plugins").join(plugin).join(name).join(MARK);
-        self.ctx.files.read_file(&mark, LONGEST_NAME, false).await.is_ok()
+    /// Where the volume appears, in the pod's directory.
+    pub(super) fn volume_dir(&self) -> PathBuf {
+        self.pod_dir().join("volumes").join(self.plan.volume_type.plugin_dir()).join(&self.plan.name)
     }
 
-    pub(super) async fn mark(&self, plugin: &str, name: &str) -> Result<(), HostError> {
-        let directory = self.pod_dir().join("plugins").join(plugin).join(name);
+    fn mark_dir(&self) -> PathBuf {
+        self.pod_dir().join("plugins").join(self.plan.volume_type.plugin_dir()).join(&self.plan.name)
+    }
+
+    /// A mark records that the volume is ready, and which volume of the pod's spec a PersistentVolume is.
+    pub(super) async fn is_marked(&self) -> bool {
+        self.ctx.files.read_file(&self.mark_dir().join(MARK), LONGEST_NAME, false).await.is_ok()
+    }
+
+    pub(super) async fn mark(&self) -> Result<(), HostError> {
+        let directory = self.mark_dir();
         self.ctx.files.ensure_dir(&directory, MARK_DIRECTORY_MODE).await?;
         self.ctx.files.write_file(&directory.join(MARK), self.volume.name.as_bytes(), 0o644).await
     }
 
-    /// The group that the pod's volumes are given to.
+    /// The group that owns the pod's volumes: `fsGroup`.
     pub(super) fn group(&self) -> Option<u32> {
         let group = spec_of(self.pod).security_context.as_ref().and_then(|context| context.fs_group);
         group.and_then(|gid| u32::try_from(gid).ok())
     }
 }
 
-/// What went wrong with a volume, and what follows.
+/// Why a volume could not be set up, and what follows.
 #[derive(Debug)]
-pub(super) enum MakeError {
-    /// It did not happen, and is not going to.
+pub(super) enum MountError {
+    /// It did not happen, and is not going to happen later.
     Failed(String),
-    /// It was given up before it had ended.
+    /// It was given up before its end.
     GivenUp(String),
-    /// The device that pods share cannot be had.
+    /// The device that pods share could not be mounted.
     Device(String),
-    /// Before anything was tried: the thing to mount is not there, or not of the right kind.
+    /// What is to be mounted does not exist or is not of the right kind; nothing was tried.
     Invalid(String),
 }
 
-impl From<HostError> for MakeError {
+impl From<HostError> for MountError {
     fn from(error: HostError) -> Self {
         let text = chain(&error);
         match error {

@@ -1,5 +1,5 @@
-//! Directories whose size the filesystem counts, by project quotas. Which project a directory has, the directory itself says,
-//! also to the next kubelet; nothing is kept here but whose turn it is to choose one.
+//! Directories whose size the filesystem counts, by project quotas. The directory itself stores its project, also for the next
+//! kubelet; only a lock for choosing one is kept here.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -17,10 +17,10 @@ use super::shared::Projects;
 use crate::context::Context;
 use crate::error_chain::chain;
 
-/// Projects that are tried for a directory, if files of others have been found in all before.
+/// How many projects are tried for a directory, if each was found to have files already.
 const TRIES: usize = 64;
 
-/// Lets the filesystem count what is going to be in the directory, if it is to and can.
+/// Lets the filesystem count the contents of the directory, if that is enabled and supported.
 pub(super) async fn ensure(mount_context: &MountContext<'_>, path: &Path) {
     let features = mount_context.ctx.node_facts.features;
     if !is_counted(mount_context.pod, mount_context.volume, features) {
@@ -30,7 +30,7 @@ pub(super) async fn ensure(mount_context: &MountContext<'_>, path: &Path) {
     match join(mount_context.ctx, projects, path).await {
         Ok(()) => {}
         // A filesystem without quotas is no failure of the volume.
-        Err(error) if !projects.is_said.swap(true, Ordering::Relaxed) => {
+        Err(error) if !projects.is_logged.swap(true, Ordering::Relaxed) => {
             let error = chain(&error);
             tracing::warn!(err = error, "Project quotas are unavailable, measuring volumes by walking them");
         }
@@ -40,15 +40,15 @@ pub(super) async fn ensure(mount_context: &MountContext<'_>, path: &Path) {
 
 async fn join(ctx: &Context, projects: &Projects, path: &Path) -> HostResult<()> {
     let stops = |_| HostError::GivenUp("the kubelet stops".to_owned());
-    let _turn = projects.turn.acquire().await.map_err(stops)?;
-    // What is in there already would stay uncounted.
+    let _permit = projects.permit.acquire().await.map_err(stops)?;
+    // Files that exist already would stay uncounted.
     if is_ours(ctx.mounts.project_of(path).await?) || !ctx.files.list_names(path).await?.is_empty() {
         return Ok(());
     }
     let mut taken = taken(ctx).await?;
     for _ in 0..TRIES {
         let Some(project) = free_project(&taken) else { break };
-        // Somebody else's files may have it.
+        // Files outside of pods may have it.
         if ctx.mounts.project_usage(path, project).await?.inodes == 0 {
             return ctx.mounts.set_project(path, project).await;
         }
@@ -63,14 +63,14 @@ async fn taken(ctx: &Context) -> HostResult<BTreeSet<u32>> {
     for uid in ctx.files.list_names(&paths.pods()).await? {
         let volumes = paths.pods().join(uid).join(EMPTY_DIRS);
         for name in ctx.files.list_names(&volumes).await? {
-            // One that is gone meanwhile has none.
+            // A volume that was removed meanwhile has none.
             taken.extend(ctx.mounts.project_of(&volumes.join(name)).await.ok());
         }
     }
     Ok(taken)
 }
 
-/// What the filesystem counted in the volume; `None`: it has to be walked through.
+/// What the filesystem counted in the volume; `None`: the volume has to be walked.
 pub(crate) async fn counted(ctx: &Context, pod: &Pod, volume: &Volume, path: &Path) -> Option<TreeUsage> {
     if !is_counted(pod, volume, ctx.node_facts.features) {
         return None;

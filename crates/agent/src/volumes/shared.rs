@@ -1,4 +1,4 @@
-//! What the acts on the volumes of all pods share.
+//! State that the acts on the volumes of all pods share.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 
 use crate::api::node_allocatable::NodeAllocatable;
 
-/// What the acts of all pods have in common.
+/// State that the acts of all pods share.
 #[derive(Debug)]
 pub(super) struct Shared {
     /// The API, for claims and PersistentVolumes; `None` for a standalone kubelet.
@@ -21,7 +21,7 @@ pub(super) struct Shared {
     pub(super) payloads: PayloadPermits,
 }
 
-/// So many volumes have their files in memory at the same time.
+/// How many volumes may have their files in memory at the same time.
 const MAX_PAYLOADS: usize = 2;
 
 #[derive(Debug)]
@@ -36,39 +36,39 @@ impl Default for PayloadPermits {
 impl PayloadPermits {
     /// Waits for a permit; it is held until it is dropped.
     pub(super) async fn acquire(&self) -> Option<SemaphorePermit<'_>> {
-        // Nobody closes it.
+        // The semaphore is never closed.
         self.0.acquire().await.ok()
     }
 }
 
-/// One thing at a time is done with each device.
+/// One permit for each device: one task at a time works on it.
 #[derive(Debug, Default)]
 pub(super) struct Devices {
-    turns: Mutex<BTreeMap<String, Arc<Semaphore>>>,
+    permits: Mutex<BTreeMap<String, Arc<Semaphore>>>,
 }
 
 impl Devices {
-    /// Waits until nobody else does anything with the device, and keeps others away until it is dropped.
-    pub(super) async fn turn(&self, name: &str) -> Result<OwnedSemaphorePermit, HostError> {
-        let turn = {
-            let mut turns = self.turns.lock();
-            turns.retain(|known, turn| known == name || Arc::strong_count(turn) > 1);
-            turns.entry(name.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
+    /// Waits until no other task works on the device; the permit is held until it is dropped.
+    pub(super) async fn acquire(&self, name: &str) -> Result<OwnedSemaphorePermit, HostError> {
+        let permit = {
+            let mut permits = self.permits.lock();
+            permits.retain(|known, permit| known == name || Arc::strong_count(permit) > 1);
+            permits.entry(name.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
         };
-        turn.acquire_owned().await.map_err(|_| HostError::GivenUp("the kubelet stops".to_owned()))
+        permit.acquire_owned().await.map_err(|_| HostError::GivenUp("the kubelet stops".to_owned()))
     }
 }
 
-/// Two volumes never choose the same project.
+/// Ensures that two volumes never choose the same quota project.
 #[derive(Debug)]
 pub(super) struct Projects {
-    pub(super) turn: Semaphore,
-    /// That there are none on this machine has been said.
-    pub(super) is_said: AtomicBool,
+    pub(super) permit: Semaphore,
+    /// The absence of project quotas on this node has been logged.
+    pub(super) is_logged: AtomicBool,
 }
 
 impl Default for Projects {
     fn default() -> Self {
-        Self { turn: Semaphore::new(1), is_said: AtomicBool::new(false) }
+        Self { permit: Semaphore::new(1), is_logged: AtomicBool::new(false) }
     }
 }

@@ -1,20 +1,20 @@
-//! The volumes of one pod, as a state machine: which volumes are set up, when a failed setup is retried, and when all are
-//! torn down.
+//! The volumes of one pod, as a state machine: which are mounted, which are waited for, when a failed mount is retried, and when
+//! the volumes are torn down.
 //!
 //! ```text
-//!          Wanted, Changed            Make            Made(Ready)
-//!   (absent) ---------> Due ----------------> Making -------------> Ready
-//!                        ^  until is over       |  Made(Failed)
+//!          Wanted, Changed           Mount           MountEnded(Ready)
+//!   (absent) ---------> Due ---------------> Mounting -----------------> Ready
+//!                        ^  until is over       |  MountEnded(Failed)
 //!                        `-------- Failed <-----+
-//!                        `------ Uncertain <----'  Made(Unknown)
+//!                        `------ Uncertain <----'  MountEnded(Unknown)
 //! ```
-//! The desired state is what the pod's worker requested; the actual state is the disk and the mount table, which every
-//! action inspects first. This type keeps only what neither of them shows: which action is under way, how often one failed,
-//! and which one timed out before it had ended (*uncertain*: it may still take effect).
+//! The desired state is what the pod's worker requested; the actual state is the disk and the mount table, which every act
+//! inspects first. Only what neither of them shows is remembered here: which act is under way, how often one failed, and which
+//! act was given up before its end (*uncertain*: it may still happen).
 //!
-//! Invariants, which the tests check on random scenarios: one action at a time for each volume; no volume is set up while
-//! the pod's volumes are torn down, and none is torn down while another is set up; the delay grows with each failure.
-//! How a volume of some type is set up is in `agent::volumes`.
+//! Invariants, which the tests check on random scenarios: one act at a time for each volume; nothing is mounted while the pod's
+//! volumes are torn down, and they are not torn down while one is being mounted; the wait after a failure grows each time.
+//! Never: how a volume of some type is mounted, which is `agent::volumes`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -22,13 +22,13 @@ use std::time::Duration;
 
 use model::MonoTime;
 
-/// How long a pod waits for its volumes. Then the missing ones are logged, and the wait starts again.
+/// How long a pod waits for its volumes; then what is missing is logged, and it waits again.
 pub const TIMEOUT: Duration = Duration::from_secs(123);
 /// How long a volume waits after its first failure; the wait doubles with every further one.
 pub const FIRST_WAIT: Duration = Duration::from_millis(500);
 /// The longest such wait.
 pub const LONGEST_WAIT: Duration = Duration::from_secs(122);
-/// The reason given when a wait times out.
+/// Why volumes are missing when the wait is over.
 const TIMED_OUT: &str = "timed out waiting for the condition";
 
 /// A volume that containers can use.
@@ -37,11 +37,11 @@ pub struct ReadyVolume {
     pub path: PathBuf,
     /// The path is that of a block device, not of files.
     pub is_device: bool,
-    /// Read-only even if a container does not request that.
+    /// Containers can only read it, whatever their mounts specify.
     pub read_only: bool,
-    /// A supplementary group for the containers that use the volume.
+    /// A group that every user of the volume belongs to.
     pub gid: Option<u32>,
-    /// The runtime gives its files the pod's SELinux label, if SELinux is enabled.
+    /// The runtime gives its files the pod's SELinux label, where there is SELinux.
     pub relabel: bool,
 }
 
@@ -53,52 +53,52 @@ impl ReadyVolume {
     }
 }
 
-/// How an attempt to make a volume ended.
+/// How an attempt to mount a volume ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Attempt {
     Ready(ReadyVolume),
-    /// It failed, and has no effect later.
+    /// It did not happen, and is not going to happen later.
     Failed,
-    /// It timed out before it had ended.
+    /// It was given up before its end.
     Unknown,
-    /// The volume of the pod cannot be resolved; a retry does not help until an object changes.
+    /// The pod's volume cannot be planned: waiting does not help.
     Refused(String),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeEvent {
-    /// The pod worker waits for these volumes. Without `retries`, each is tried once.
+    /// The pod's worker waits for these volumes. Unless `is_retried`, each is tried once.
     Wanted {
         volumes: Vec<Box<str>>,
-        retries: bool,
+        is_retried: bool,
     },
-    /// An object that volumes are made from changed: failed volumes are retried at once.
+    /// API objects of the volumes changed: failed ones are retried at once.
     Changed,
-    /// The pod worker no longer waits.
-    Unwatched,
-    Made {
+    /// The pod's worker waits no longer.
+    NoWaiter,
+    MountEnded {
         volume: Box<str>,
         attempt: Attempt,
     },
-    /// No container of the pod runs: its volumes are to be removed.
+    /// No container of the pod runs any more: its volumes are to be torn down.
     Unwanted,
-    TakenDown {
+    TearDownEnded {
         is_gone: bool,
     },
-    /// The time in [`Reaction::wake_at`] has come.
+    /// The time of [`Reaction::wake_at`] has come.
     Wake,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeAct {
-    /// Set the volume up, or check that it is set up. `is_uncertain`: an earlier attempt timed out; what it may have
-    /// mounted is unmounted first.
-    Make { volume: Box<str>, is_uncertain: bool },
+    /// Mount the volume, or find that it is ready. `is_uncertain`: an attempt was given up before its end; what it may have
+    /// mounted is removed first.
+    Mount { volume: Box<str>, is_uncertain: bool },
     /// Unmount whatever the pod has, and remove its volumes.
-    TakeDown,
+    TearDown,
 }
 
-/// The result reported to the pod worker that waits.
+/// The answer to the pod's worker that waits.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
     Ready,
@@ -126,8 +126,8 @@ enum State {
     Due {
         failures: u32,
     },
-    /// `again`: an object that it is made from changed meanwhile.
-    Making {
+    /// `again`: its API objects changed meanwhile.
+    Mounting {
         failures: u32,
         again: bool,
     },
@@ -146,10 +146,10 @@ enum State {
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-enum Wish {
+enum Desired {
     #[default]
     Nothing,
-    /// `until`: `None` if each volume is tried only once.
+    /// `until`: `None` where each volume is tried once only.
     Mounted {
         volumes: Vec<Box<str>>,
         until: Option<MonoTime>,
@@ -158,7 +158,7 @@ enum Wish {
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-enum TakeDown {
+enum TearDown {
     #[default]
     Idle,
     UnderWay {
@@ -170,15 +170,15 @@ enum TakeDown {
     },
 }
 
-/// What is known about one pod's volumes beyond disk and mount table. A settled pod needs none of it.
+/// What is remembered of one pod's volumes, apart from disk and mount table. Nothing of it is needed once they are settled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodVolumes {
     volumes: BTreeMap<Box<str>, State>,
-    wish: Wish,
-    take_down: TakeDown,
+    desired: Desired,
+    tear_down: TearDown,
 }
 
-/// The delay after so many failures in a row.
+/// How long to wait after so many failures in a row.
 #[must_use]
 pub fn wait_after(failures: u32) -> Duration {
     let doubled = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(u32::MAX);
@@ -186,19 +186,19 @@ pub fn wait_after(failures: u32) -> Duration {
 }
 
 impl PodVolumes {
-    /// Applies the event, and returns what to do next.
+    /// Handles one event and returns what follows from it.
     pub fn on_event(&mut self, event: VolumeEvent, now: MonoTime) -> Reaction {
         match event {
-            VolumeEvent::Wanted { volumes, retries } => self.want(volumes, retries, now),
+            VolumeEvent::Wanted { volumes, is_retried } => self.want(volumes, is_retried, now),
             VolumeEvent::Changed => self.retry_failed(),
-            VolumeEvent::Unwatched => self.wish = Wish::Nothing,
-            VolumeEvent::Made { volume, attempt } => self.record_attempt(&volume, attempt, now),
-            VolumeEvent::Unwanted => self.wish = Wish::Gone,
-            VolumeEvent::TakenDown { is_gone } => {
-                self.record_take_down(is_gone, now);
-                if self.wish == Wish::Gone {
-                    // Reported in both cases; a pod worker that wants to continue requests it again.
-                    self.wish = Wish::Nothing;
+            VolumeEvent::NoWaiter => self.desired = Desired::Nothing,
+            VolumeEvent::MountEnded { volume, attempt } => self.handle_attempt(&volume, attempt, now),
+            VolumeEvent::Unwanted => self.desired = Desired::Gone,
+            VolumeEvent::TearDownEnded { is_gone } => {
+                self.handle_tear_down(is_gone, now);
+                if self.desired == Desired::Gone {
+                    // The worker is answered either way; it repeats its request if it wants another attempt.
+                    self.desired = Desired::Nothing;
                     let verdict = Some(if is_gone { Verdict::Gone } else { Verdict::Stuck });
                     return Reaction { verdict, ..Reaction::default() };
                 }
@@ -208,17 +208,19 @@ impl PodVolumes {
         self.decide(now)
     }
 
-    /// Nothing is under way or waited for, and no volume waits for its back-off.
+    /// Nothing is under way, no worker waits, and no back-off is running.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         let is_quiet = |state: &State| matches!(state, State::Ready(_) | State::Due { .. });
-        self.wish == Wish::Nothing && self.take_down == TakeDown::Idle && self.volumes.values().all(is_quiet)
+        self.desired == Desired::Nothing
+            && self.tear_down == TearDown::Idle
+            && self.volumes.values().all(is_quiet)
     }
 
-    /// An action for the pod is under way.
+    /// An act for the pod is under way.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        self.is_making() || matches!(self.take_down, TakeDown::UnderWay { .. })
+        self.is_mounting() || matches!(self.tear_down, TearDown::UnderWay { .. })
     }
 
     /// The volumes that are ready.
@@ -226,46 +228,46 @@ impl PodVolumes {
         self.volumes.iter().filter_map(|(name, state)| match state {
             State::Ready(volume) => Some((&**name, volume)),
             State::Due { .. }
-            | State::Making { .. }
+            | State::Mounting { .. }
             | State::Failed { .. }
             | State::Uncertain { .. }
             | State::Refused { .. } => None,
         })
     }
 
-    fn is_making(&self) -> bool {
-        self.volumes.values().any(|state| matches!(state, State::Making { .. }))
+    fn is_mounting(&self) -> bool {
+        self.volumes.values().any(|state| matches!(state, State::Mounting { .. }))
     }
 
-    fn want(&mut self, volumes: Vec<Box<str>>, retries: bool, now: MonoTime) {
+    fn want(&mut self, volumes: Vec<Box<str>>, is_retried: bool, now: MonoTime) {
         for name in &volumes {
             match self.volumes.get_mut(name) {
-                // The disk decides whether it is set up: it is inspected again.
+                // Mounted or not, the disk decides: it is inspected again.
                 None | Some(State::Ready(_) | State::Refused { .. }) => {
                     self.volumes.insert(name.clone(), State::Due { failures: 0 });
                 }
-                Some(State::Making { again, .. }) => *again = true,
-                // The back-off after a failure continues, also for a new request.
+                Some(State::Mounting { again, .. }) => *again = true,
+                // The back-off after a failure outlives the request.
                 Some(State::Due { .. } | State::Failed { .. } | State::Uncertain { .. }) => {}
             }
         }
-        self.wish = Wish::Mounted { volumes, until: retries.then(|| now + TIMEOUT) };
+        self.desired = Desired::Mounted { volumes, until: is_retried.then(|| now + TIMEOUT) };
     }
 
     fn retry_failed(&mut self) {
         for state in self.volumes.values_mut() {
             match state {
                 State::Failed { .. } | State::Refused { .. } => *state = State::Due { failures: 0 },
-                State::Making { again, .. } => *again = true,
-                // A hanging setup does not hang because of an object.
+                State::Mounting { again, .. } => *again = true,
+                // A mount that hangs does not hang because of an API object.
                 State::Due { .. } | State::Ready(_) | State::Uncertain { .. } => {}
             }
         }
     }
 
-    fn record_attempt(&mut self, volume: &str, attempt: Attempt, now: MonoTime) {
+    fn handle_attempt(&mut self, volume: &str, attempt: Attempt, now: MonoTime) {
         let Some(state) = self.volumes.get_mut(volume) else { return };
-        let State::Making { failures, again } = *state else { return };
+        let State::Mounting { failures, again } = *state else { return };
         let failures = failures.saturating_add(1);
         let until = now + wait_after(failures);
         *state = match attempt {
@@ -277,36 +279,36 @@ impl PodVolumes {
         };
     }
 
-    fn record_take_down(&mut self, is_gone: bool, now: MonoTime) {
-        let times = self.take_down.failures().saturating_add(1);
+    fn handle_tear_down(&mut self, is_gone: bool, now: MonoTime) {
+        let times = self.tear_down.failures().saturating_add(1);
         if is_gone {
             self.volumes.clear();
-            self.take_down = TakeDown::Idle;
+            self.tear_down = TearDown::Idle;
         } else {
-            self.take_down = TakeDown::Failed { times, until: now + wait_after(times) };
+            self.tear_down = TearDown::Failed { times, until: now + wait_after(times) };
         }
     }
 
     fn decide(&mut self, now: MonoTime) -> Reaction {
-        match std::mem::take(&mut self.wish) {
-            Wish::Nothing => Reaction::default(),
-            Wish::Mounted { volumes, until } => self.mount(volumes, until, now),
-            Wish::Gone => self.take_down(now),
+        match std::mem::take(&mut self.desired) {
+            Desired::Nothing => Reaction::default(),
+            Desired::Mounted { volumes, until } => self.mount(volumes, until, now),
+            Desired::Gone => self.tear_down(now),
         }
     }
 
-    /// Starts the volumes that are due, and computes the result for the pod worker that waits.
+    /// Starts what is due, and decides the answer to the worker that waits.
     fn mount(&mut self, volumes: Vec<Box<str>>, until: Option<MonoTime>, now: MonoTime) -> Reaction {
         let mut reaction = Reaction::default();
         // Unmount before mount: the pod came back while its volumes were torn down.
-        if !matches!(self.take_down, TakeDown::UnderWay { .. }) {
-            self.take_down = TakeDown::Idle;
+        if !matches!(self.tear_down, TearDown::UnderWay { .. }) {
+            self.tear_down = TearDown::Idle;
             for name in &volumes {
                 let state = self.volumes.entry(name.clone()).or_insert(State::Due { failures: 0 });
                 if let Some(failures) = state.due(now) {
                     let is_uncertain = matches!(state, State::Uncertain { .. });
-                    *state = State::Making { failures, again: false };
-                    reaction.acts.push(VolumeAct::Make { volume: name.clone(), is_uncertain });
+                    *state = State::Mounting { failures, again: false };
+                    reaction.acts.push(VolumeAct::Mount { volume: name.clone(), is_uncertain });
                 }
             }
         }
@@ -315,7 +317,7 @@ impl PodVolumes {
             let states = volumes.iter().filter_map(|name| self.volumes.get(name));
             let retry = states.filter_map(State::retry_at).min();
             reaction.wake_at = retry.into_iter().chain(until).min();
-            self.wish = Wish::Mounted { volumes, until };
+            self.desired = Desired::Mounted { volumes, until };
         }
         reaction
     }
@@ -339,45 +341,45 @@ impl PodVolumes {
         (until <= now).then(|| Verdict::TimedOut(missing(&unmounted, &[], TIMED_OUT)))
     }
 
-    /// Only when no setup is under way: a volume whose setup ended later would stay mounted.
-    fn take_down(&mut self, now: MonoTime) -> Reaction {
+    /// Only when no mount is under way: one that succeeded later would stay.
+    fn tear_down(&mut self, now: MonoTime) -> Reaction {
         let mut reaction = Reaction::default();
-        match self.take_down {
-            TakeDown::UnderWay { .. } => {}
-            TakeDown::Failed { until, .. } if until > now => reaction.wake_at = Some(until),
-            TakeDown::Idle | TakeDown::Failed { .. } if self.is_making() => {}
-            TakeDown::Idle | TakeDown::Failed { .. } => {
-                self.take_down = TakeDown::UnderWay { failures: self.take_down.failures() };
-                reaction.acts.push(VolumeAct::TakeDown);
+        match self.tear_down {
+            TearDown::UnderWay { .. } => {}
+            TearDown::Failed { until, .. } if until > now => reaction.wake_at = Some(until),
+            TearDown::Idle | TearDown::Failed { .. } if self.is_mounting() => {}
+            TearDown::Idle | TearDown::Failed { .. } => {
+                self.tear_down = TearDown::UnderWay { failures: self.tear_down.failures() };
+                reaction.acts.push(VolumeAct::TearDown);
             }
         }
-        self.wish = Wish::Gone;
+        self.desired = Desired::Gone;
         reaction
     }
 }
 
 impl State {
-    /// The number of earlier failures, if it is to be set up now.
+    /// The number of failures before, if it is to be mounted now.
     fn due(&self, now: MonoTime) -> Option<u32> {
         match self {
             Self::Due { failures } => Some(*failures),
             Self::Failed { failures, until } | Self::Uncertain { failures, until } => {
                 (*until <= now).then_some(*failures)
             }
-            Self::Making { .. } | Self::Ready(_) | Self::Refused { .. } => None,
+            Self::Mounting { .. } | Self::Ready(_) | Self::Refused { .. } => None,
         }
     }
 
     fn retry_at(&self) -> Option<MonoTime> {
         match self {
             Self::Failed { until, .. } | Self::Uncertain { until, .. } => Some(*until),
-            Self::Due { .. } | Self::Making { .. } | Self::Ready(_) | Self::Refused { .. } => None,
+            Self::Due { .. } | Self::Mounting { .. } | Self::Ready(_) | Self::Refused { .. } => None,
         }
     }
 
     /// Its attempt has not ended.
     const fn is_open(&self) -> bool {
-        matches!(self, Self::Due { .. } | Self::Making { .. })
+        matches!(self, Self::Due { .. } | Self::Mounting { .. })
     }
 
     const fn is_ready(&self) -> bool {
@@ -388,7 +390,7 @@ impl State {
         match self {
             Self::Refused { why } => Some(why),
             Self::Due { .. }
-            | Self::Making { .. }
+            | Self::Mounting { .. }
             | Self::Ready(_)
             | Self::Failed { .. }
             | Self::Uncertain { .. } => None,
@@ -396,7 +398,7 @@ impl State {
     }
 }
 
-impl TakeDown {
+impl TearDown {
     const fn failures(self) -> u32 {
         match self {
             Self::Idle => 0,
@@ -405,7 +407,7 @@ impl TakeDown {
     }
 }
 
-/// No volume type of this kubelet is attached to the node, so no volume is ever unattached.
+/// No type of this kubelet is attached, so no volume is ever unattached.
 fn missing(unmounted: &[&str], refused: &[&str], why: &str) -> String {
     format!(
         "Unable to attach or mount volumes: unmounted volumes=[{}], unattached volumes=[], failed to process volumes=[{}]: {why}",

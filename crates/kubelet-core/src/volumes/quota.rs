@@ -1,7 +1,7 @@
-//! Volumes whose usage the filesystem tracks by project quota: which volumes, and under which project ID.
+//! Volumes whose size the filesystem counts: which are counted, and under which project.
 //!
-//! A directory passes its project ID on to everything created in it, and a filesystem with project quotas tracks the usage
-//! of each project. The filesystem is not accessed here. The usage of other volumes is measured by a directory walk.
+//! A project is a number that a directory passes on to all that is made in it; a filesystem with project quotas keeps count
+//! of what each project has. Never: asking the filesystem. A volume that no filesystem counts is walked.
 
 use std::collections::BTreeSet;
 
@@ -10,27 +10,35 @@ use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
 use model::stats::TreeUsage;
 
-use super::plan::{Meaning, Medium, VolumePlan, meaning};
+use super::plan::{SpecPlan, spec_plan};
+use super::types::{EmptyDirPlan, Medium, VolumeSource};
 
-/// Smaller project IDs are left to the administrator.
+/// Smaller numbers are left to the administrator of the node.
 pub const FIRST_PROJECT: u32 = 1_048_577;
 
-/// Whether to track the volume by project quota, if the filesystem can: an `emptyDir` on disk of a pod with a user
-/// namespace. A pod without one may be allowed to move its files to another project.
+/// The filesystem is to count the volume, if it can: an `emptyDir` on disk, of a pod with a user namespace. Other pods may have
+/// the right to move their files to another project.
 #[must_use]
 pub fn is_counted(pod: &Pod, volume: &Volume, features: Features) -> bool {
-    features.quota_monitoring
-        && spec_of(pod).host_users == Some(false)
-        && matches!(meaning(pod, volume), Ok(Meaning::Plan(VolumePlan::EmptyDir(Medium::Disk))))
+    features.quota_monitoring && spec_of(pod).host_users == Some(false) && is_empty_dir_on_disk(pod, volume)
 }
 
-/// The directory's project ID was assigned by a kubelet.
+fn is_empty_dir_on_disk(pod: &Pod, volume: &Volume) -> bool {
+    match spec_plan(pod, volume) {
+        Ok(SpecPlan::Volume(plan)) => {
+            plan.source == VolumeSource::EmptyDir(EmptyDirPlan { medium: Medium::Disk })
+        }
+        Ok(SpecPlan::Claim(_)) | Err(_) => false,
+    }
+}
+
+/// The directory's project is one that a kubelet gave it.
 #[must_use]
 pub const fn is_ours(project: u32) -> bool {
     project >= FIRST_PROJECT
 }
 
-/// The first unused project ID, for a new volume.
+/// The first project that no volume has, for a new volume.
 #[must_use]
 pub fn free_project(taken: &BTreeSet<u32>) -> Option<u32> {
     let mut free = FIRST_PROJECT;
@@ -43,7 +51,7 @@ pub fn free_project(taken: &BTreeSet<u32>) -> Option<u32> {
     Some(free)
 }
 
-/// The usage that the filesystem reports, unless it is zero inodes: the directory itself needs one.
+/// The usage that the filesystem counted, unless it counted nothing: there is at least the directory.
 #[must_use]
 pub const fn believable(counted: TreeUsage) -> Option<TreeUsage> {
     if counted.inodes == 0 { None } else { Some(counted) }
@@ -71,7 +79,7 @@ mod tests {
         assert!(counted(true, json!(false), json!({"emptyDir": {"sizeLimit": "1Gi"}})));
         let others = [
             (false, json!(false), disk(), "the gate is off"),
-            (true, json!(true), disk(), "user namespace of the node"),
+            (true, json!(true), disk(), "users of the node"),
             (true, json!(null), disk(), "which is the default"),
             (true, json!(false), json!({"emptyDir": {"medium": "Memory"}}), "in memory"),
             (true, json!(false), json!({"hostPath": {"path": "/x"}}), "not the pod's own"),

@@ -194,13 +194,13 @@ fn token_file(of_pod: Value, of_containers: &[Value]) -> String {
 
 #[test]
 fn token_file_is_private_for_a_single_user_or_fs_group() {
-    let no_user = json!({});
+    let plain = json!({});
     let user = json!({ "runAsUser": 1000 });
     let other = json!({ "runAsUser": 2000 });
     expect![[r#"
         token 0644 "eyJ"
     "#]]
-    .assert_eq(&token_file(json!({}), std::slice::from_ref(&no_user)));
+    .assert_eq(&token_file(json!({}), std::slice::from_ref(&plain)));
     expect![[r#"
         token 0600 user 1000 "eyJ"
     "#]]
@@ -208,7 +208,7 @@ fn token_file_is_private_for_a_single_user_or_fs_group() {
     expect![[r#"
         token 0600 user 1000 "eyJ"
     "#]]
-    .assert_eq(&token_file(user.clone(), std::slice::from_ref(&no_user)));
+    .assert_eq(&token_file(user.clone(), std::slice::from_ref(&plain)));
     expect![[r#"
         token 0644 "eyJ"
     "#]]
@@ -216,7 +216,7 @@ fn token_file_is_private_for_a_single_user_or_fs_group() {
     expect![[r#"
         token 0600 "eyJ"
     "#]]
-    .assert_eq(&token_file(json!({ "fsGroup": 5 }), &[no_user]));
+    .assert_eq(&token_file(json!({ "fsGroup": 5 }), &[plain]));
 }
 
 #[test]
@@ -257,7 +257,7 @@ fn required_objects_lists_every_object_of_the_volumes() {
 }
 
 proptest! {
-    /// Any path is either rejected or consists of plain names.
+    /// Any path is either refused or consists of plain names.
     #[test]
     fn an_accepted_path_has_plain_names_only(path in "[a./\0]{0,12}") {
         let volume = json!({ "name": "v", "configMap": { "name": "settings", "items": [{ "key": "a.conf", "path": path }] } });
@@ -280,7 +280,7 @@ fn cached_objects_expire_after_the_ttl_of_the_node() {
     let annotation = |text: &str| ttl(json!({ "node.alpha.kubernetes.io/ttl": text }));
     assert_eq!((object_ttl(None).as_secs(), ttl(json!({}))), (60, 60));
     assert_eq!((annotation("300"), annotation("0"), annotation("-5")), (300, 0, 0));
-    assert_eq!((annotation("soon"), annotation("5s")), (60, 60), "a text that is not a number is ignored");
+    assert_eq!((annotation("soon"), annotation("5s")), (60, 60), "a value that is no number is ignored");
 }
 
 /// A reference costs a pod 20 bytes, and what it names may be 1 MiB.
@@ -293,7 +293,7 @@ fn volume_files_are_limited_even_if_a_pod_repeats_a_key() {
         let map: ConfigMap = serde_json::from_value(map).expect("a config map");
         objects.config_maps.insert(map.metadata.name.clone().expect("a name"), Arc::new(map));
     }
-    let described = |volume: Value| {
+    let summary = |volume: Value| {
         let mut volume = volume;
         volume["name"] = json!("v");
         let text = files_of(&pod(json!({"volumes": [volume], "containers": [{"name": "c"}]})), &objects);
@@ -301,19 +301,19 @@ fn volume_files_are_limited_even_if_a_pod_repeats_a_key() {
     };
     let items =
         |count: usize| -> Value { (0..count).map(|n| json!({"key": "k", "path": n.to_string()})).collect() };
-    assert_eq!(described(json!({"configMap": {"name": "large", "items": items(20)}})), "20 files");
+    assert_eq!(summary(json!({"configMap": {"name": "large", "items": items(20)}})), "20 files");
     let too_large = "error: the files of the volume are larger than 33554432 bytes together\n";
-    assert_eq!(described(json!({"configMap": {"name": "large", "items": items(1000)}})), too_large);
+    assert_eq!(summary(json!({"configMap": {"name": "large", "items": items(1000)}})), too_large);
     let source =
         |n: usize| json!({"configMap": {"name": "large", "items": [{"key": "k", "path": n.to_string()}]}});
     let sources = |count: usize| -> Value { (0..count).map(source).collect() };
-    assert_eq!(described(json!({"projected": {"sources": sources(20)}})), "20 files");
-    assert_eq!(described(json!({"projected": {"sources": sources(1000)}})), too_large);
+    assert_eq!(summary(json!({"projected": {"sources": sources(20)}})), "20 files");
+    assert_eq!(summary(json!({"projected": {"sources": sources(1000)}})), too_large);
     let below = |directory: &str| -> Value {
         let items = (0..40_000).map(|n| json!({"key": n.to_string(), "path": format!("{directory}/{n}")}));
         json!({"configMap": {"name": "many", "items": items.collect::<Value>()}})
     };
-    assert_eq!(described(json!({"projected": {"sources": [below("a")]}})), "40000 files");
+    assert_eq!(summary(json!({"projected": {"sources": [below("a")]}})), "40000 files");
     let too_many = "error: the volume has more than 65536 files\n";
-    assert_eq!(described(json!({"projected": {"sources": [below("a"), below("b")]}})), too_many);
+    assert_eq!(summary(json!({"projected": {"sources": [below("a"), below("b")]}})), too_many);
 }

@@ -20,7 +20,7 @@ use super::files::uses_host_network;
 use super::{PassContext, Retry};
 use crate::context::Context;
 use crate::pods::handles::PodHandles;
-use crate::volumes::{ReadyVolumes, VolumeError, VolumeOrder};
+use crate::volumes::{MountRequest, ReadyVolumes, VolumeError};
 
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
 
@@ -51,7 +51,7 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
         handles.ctx.recorder.warning(&context.identity, None, "Failed", message);
         return Err(Retry::BackingOff);
     }
-    let volumes = match handles.volumes.mount(volume_order(context)).await {
+    let volumes = match handles.volumes.mount(mount_request(context)).await {
         Ok(volumes) => volumes,
         Err(VolumeError::TimedOut(err)) => {
             tracing::warn!(pod = %context.identity, err, "Volumes were not mounted in time, retrying");
@@ -104,11 +104,11 @@ pub async fn repair_cgroup(context: &PassContext) -> Result<(), Retry> {
 
 /// Updates the volumes to the current objects. If that fails they keep their old contents.
 pub async fn refresh(context: &PassContext) {
-    context.handles.volumes.refresh(volume_order(context)).await;
+    context.handles.volumes.refresh(mount_request(context)).await;
 }
 
-fn volume_order(context: &PassContext) -> VolumeOrder {
-    VolumeOrder { pod: context.pod.clone(), objects: context.objects.clone() }
+fn mount_request(context: &PassContext) -> MountRequest {
+    MountRequest { pod: context.pod.clone(), objects: context.objects.clone() }
 }
 
 /// Mount points of the volumes; those whose files the kubelet writes are read-only.

@@ -13,30 +13,30 @@ fn ready() -> Attempt {
 }
 
 fn want(names: &[&str]) -> VolumeEvent {
-    VolumeEvent::Wanted { volumes: names.iter().map(|name| Box::from(*name)).collect(), retries: true }
+    VolumeEvent::Wanted { volumes: names.iter().map(|name| Box::from(*name)).collect(), is_retried: true }
 }
 
 fn refresh(names: &[&str]) -> VolumeEvent {
-    VolumeEvent::Wanted { volumes: names.iter().map(|name| Box::from(*name)).collect(), retries: false }
+    VolumeEvent::Wanted { volumes: names.iter().map(|name| Box::from(*name)).collect(), is_retried: false }
 }
 
 fn made(name: &str, attempt: Attempt) -> VolumeEvent {
-    VolumeEvent::Made { volume: name.into(), attempt }
+    VolumeEvent::MountEnded { volume: name.into(), attempt }
 }
 
 /// The reaction to each event, one line each.
-fn reactions(events: Vec<(u64, VolumeEvent)>) -> String {
+fn scenario(events: Vec<(u64, VolumeEvent)>) -> String {
     let (mut pod, mut lines) = (PodVolumes::default(), String::new());
     for (millis, event) in events {
         let reaction = pod.on_event(event, at(millis));
         write!(lines, "{millis}:").unwrap();
         for act in &reaction.acts {
             match act {
-                VolumeAct::Make { volume, is_uncertain: false } => write!(lines, " make {volume}").unwrap(),
-                VolumeAct::Make { volume, is_uncertain: true } => {
-                    write!(lines, " clear and make {volume}").unwrap()
+                VolumeAct::Mount { volume, is_uncertain: false } => write!(lines, " mount {volume}").unwrap(),
+                VolumeAct::Mount { volume, is_uncertain: true } => {
+                    write!(lines, " clear and mount {volume}").unwrap()
                 }
-                VolumeAct::TakeDown => lines.push_str(" take down"),
+                VolumeAct::TearDown => lines.push_str(" tear down"),
             }
         }
         if let Some(verdict) = &reaction.verdict {
@@ -52,13 +52,13 @@ fn reactions(events: Vec<(u64, VolumeEvent)>) -> String {
 
 #[test]
 fn volumes_are_set_up_in_parallel_and_reported_ready_once() {
-    let lines = reactions(vec![(0, want(&["a", "b"])), (10, made("b", ready())), (20, made("a", ready()))]);
-    assert_eq!(lines, "0: make a make b until 123000\n10: until 123000\n20: Ready\n");
+    let lines = scenario(vec![(0, want(&["a", "b"])), (10, made("b", ready())), (20, made("a", ready()))]);
+    assert_eq!(lines, "0: mount a mount b until 123000\n10: until 123000\n20: Ready\n");
 }
 
 #[test]
 fn failed_volume_backs_off_without_delaying_the_others() {
-    let lines = reactions(vec![
+    let lines = scenario(vec![
         (0, want(&["a", "b"])),
         (10, made("a", Attempt::Failed)),
         (11, made("b", ready())),
@@ -69,8 +69,8 @@ fn failed_volume_backs_off_without_delaying_the_others() {
     ]);
     assert_eq!(
         lines,
-        "0: make a make b until 123000\n10: until 510\n11: until 510\n510: make a until 123000\n\
-         520: until 1520\n1520: make a until 123000\n1530: Ready\n"
+        "0: mount a mount b until 123000\n10: until 510\n11: until 510\n510: mount a until 123000\n\
+         520: until 1520\n1520: mount a until 123000\n1530: Ready\n"
     );
 }
 
@@ -83,7 +83,7 @@ fn volume_back_off_doubles_from_half_a_second_to_two_minutes_and_two_seconds() {
 
 #[test]
 fn volume_wait_times_out_with_the_unmounted_volumes_and_keeps_the_back_off() {
-    let lines = reactions(vec![
+    let lines = scenario(vec![
         (0, want(&["a", "b", "c"])),
         (1, made("b", ready())),
         (122_999, made("c", Attempt::Failed)),
@@ -96,17 +96,17 @@ fn volume_wait_times_out_with_the_unmounted_volumes_and_keeps_the_back_off() {
     ]);
     assert_eq!(
         lines,
-        "0: make a make b make c until 123000\n1: until 123000\n122999: until 123000\n\
+        "0: mount a mount b mount c until 123000\n1: until 123000\n122999: until 123000\n\
          123000: TimedOut(\"Unable to attach or mount volumes: unmounted volumes=[a c], unattached volumes=[], \
          failed to process volumes=[]: timed out waiting for the condition\")\n\
-         124000: make b make c until 247000\n124001: until 247000\n124002: until 247000\n124003: make a until 247000\n\
+         124000: mount b mount c until 247000\n124001: until 247000\n124002: until 247000\n124003: mount a until 247000\n\
          124004: Ready\n"
     );
 }
 
 #[test]
 fn leftovers_of_a_timed_out_setup_are_cleared_before_the_retry() {
-    let lines = reactions(vec![
+    let lines = scenario(vec![
         (0, want(&["nfs"])),
         (1, made("nfs", Attempt::Unknown)),
         (2, VolumeEvent::Changed),
@@ -116,15 +116,15 @@ fn leftovers_of_a_timed_out_setup_are_cleared_before_the_retry() {
     ]);
     assert_eq!(
         lines,
-        "0: make nfs until 123000\n1: until 501\n2: until 501\n501: clear and make nfs until 123000\n\
-         600: until 1600\n1600: make nfs until 123000\n"
+        "0: mount nfs until 123000\n1: until 501\n2: until 501\n501: clear and mount nfs until 123000\n\
+         600: until 1600\n1600: mount nfs until 123000\n"
     );
 }
 
 #[test]
 fn unresolvable_volume_is_reported_at_once() {
     let why = "error processing PVC default/data: PVC is not bound";
-    let lines = reactions(vec![
+    let lines = scenario(vec![
         (0, want(&["a", "data"])),
         (5, made("data", Attempt::Refused(why.to_owned()))),
         (6, made("a", ready())),
@@ -132,16 +132,16 @@ fn unresolvable_volume_is_reported_at_once() {
     ]);
     assert_eq!(
         lines,
-        "0: make a make data until 123000\n\
+        "0: mount a mount data until 123000\n\
          5: Missing(\"Unable to attach or mount volumes: unmounted volumes=[a data], unattached volumes=[], \
          failed to process volumes=[data]: error processing PVC default/data: PVC is not bound\")\n6:\n\
-         1000: make a make data until 124000\n"
+         1000: mount a mount data until 124000\n"
     );
 }
 
 #[test]
 fn object_change_ends_the_back_off_and_repeats_a_setup_under_way() {
-    let lines = reactions(vec![
+    let lines = scenario(vec![
         (0, want(&["cfg"])),
         (10, made("cfg", Attempt::Failed)),
         (20, VolumeEvent::Changed),
@@ -151,14 +151,14 @@ fn object_change_ends_the_back_off_and_repeats_a_setup_under_way() {
     ]);
     assert_eq!(
         lines,
-        "0: make cfg until 123000\n10: until 510\n20: make cfg until 123000\n30: until 123000\n\
-         40: make cfg until 123000\n50: Ready\n"
+        "0: mount cfg until 123000\n10: until 510\n20: mount cfg until 123000\n30: until 123000\n\
+         40: mount cfg until 123000\n50: Ready\n"
     );
 }
 
 #[test]
 fn refresh_tries_each_volume_once() {
-    let lines = reactions(vec![
+    let lines = scenario(vec![
         (0, refresh(&["a", "b"])),
         (1, made("a", Attempt::Failed)),
         (2, made("b", ready())),
@@ -169,42 +169,42 @@ fn refresh_tries_each_volume_once() {
     ]);
     assert_eq!(
         lines,
-        "0: make a make b\n1: until 501\n2: Tried\n3: make b\n4: Ready\n5: Tried\n501: make a\n"
+        "0: mount a mount b\n1: until 501\n2: Tried\n3: mount b\n4: Ready\n5: Tried\n501: mount a\n"
     );
 }
 
 #[test]
 fn volumes_are_torn_down_only_when_no_setup_is_under_way() {
-    let lines = reactions(vec![
+    let lines = scenario(vec![
         (0, want(&["a", "b"])),
         (1, made("a", ready())),
-        (2, VolumeEvent::Unwatched),
+        (2, VolumeEvent::NoWaiter),
         (3, VolumeEvent::Unwanted),
         (4, made("b", Attempt::Unknown)),
-        (5, VolumeEvent::TakenDown { is_gone: false }),
+        (5, VolumeEvent::TearDownEnded { is_gone: false }),
         (6, VolumeEvent::Unwanted),
         (505, VolumeEvent::Wake),
-        (506, VolumeEvent::TakenDown { is_gone: true }),
+        (506, VolumeEvent::TearDownEnded { is_gone: true }),
     ]);
     assert_eq!(
         lines,
-        "0: make a make b until 123000\n1: until 123000\n2:\n3:\n4: take down\n5: Stuck\n6: until 505\n\
-         505: take down\n506: Gone\n"
+        "0: mount a mount b until 123000\n1: until 123000\n2:\n3:\n4: tear down\n5: Stuck\n6: until 505\n\
+         505: tear down\n506: Gone\n"
     );
 }
 
 #[test]
 fn returning_pod_is_mounted_after_its_unmount() {
-    let lines = reactions(vec![
+    let lines = scenario(vec![
         (0, VolumeEvent::Unwanted),
         (1, want(&["a"])),
-        (2, VolumeEvent::TakenDown { is_gone: true }),
+        (2, VolumeEvent::TearDownEnded { is_gone: true }),
         (3, made("a", ready())),
     ]);
-    assert_eq!(lines, "0: take down\n1: until 123001\n2: make a until 123001\n3: Ready\n");
+    assert_eq!(lines, "0: tear down\n1: until 123001\n2: mount a until 123001\n3: Ready\n");
 }
 
-/// A small generator: the scenarios are the same in every run.
+/// A small generator of its own: the scenarios are the same in every run.
 struct Dice(u64);
 
 impl Dice {
@@ -214,12 +214,12 @@ impl Dice {
     }
 }
 
-/// One random scenario: actions end at any time with any result, workers come and go. Returns the number of actions.
+/// One random scenario: acts end at random times with random results, workers come and go. Returns how many acts it had.
 fn random_scenario(seed: u64) -> usize {
     let (mut dice, mut pod, mut now) = (Dice(seed), PodVolumes::default(), 0);
     let names: [Box<str>; 3] = ["a".into(), "b".into(), "c".into()];
-    let mut timed_out: Vec<Box<str>> = Vec::new();
-    let (mut under_way, mut taking_down, mut count): (Vec<Box<str>>, bool, usize) = (Vec::new(), false, 0);
+    let mut given_up: Vec<Box<str>> = Vec::new();
+    let (mut under_way, mut tearing_down, mut count): (Vec<Box<str>>, bool, usize) = (Vec::new(), false, 0);
     for _ in 0..200 {
         now += dice.roll(3000);
         let event = match dice.roll(8) {
@@ -227,14 +227,14 @@ fn random_scenario(seed: u64) -> usize {
             1 => refresh(&["a", "c"]),
             2 => VolumeEvent::Unwanted,
             3 => VolumeEvent::Changed,
-            4 => VolumeEvent::Unwatched,
-            5 | 6 if taking_down => {
-                taking_down = false;
+            4 => VolumeEvent::NoWaiter,
+            5 | 6 if tearing_down => {
+                tearing_down = false;
                 let is_gone = dice.roll(2) == 0;
                 if is_gone {
-                    timed_out.clear();
+                    given_up.clear();
                 }
-                VolumeEvent::TakenDown { is_gone }
+                VolumeEvent::TearDownEnded { is_gone }
             }
             5 | 6 if !under_way.is_empty() => {
                 let index = usize::try_from(dice.roll(under_way.len() as u64)).unwrap();
@@ -242,13 +242,13 @@ fn random_scenario(seed: u64) -> usize {
                 let attempt = match dice.roll(4) {
                     0 => Attempt::Failed,
                     1 => {
-                        timed_out.push(volume.clone());
+                        given_up.push(volume.clone());
                         Attempt::Unknown
                     }
                     2 => Attempt::Refused("no".to_owned()),
                     _ => ready(),
                 };
-                VolumeEvent::Made { volume, attempt }
+                VolumeEvent::MountEnded { volume, attempt }
             }
             _ => VolumeEvent::Wake,
         };
@@ -256,41 +256,41 @@ fn random_scenario(seed: u64) -> usize {
         for act in reaction.acts {
             count += 1;
             match act {
-                VolumeAct::Make { volume: name, is_uncertain } => {
+                VolumeAct::Mount { volume: name, is_uncertain } => {
                     assert_eq!(
                         is_uncertain,
-                        timed_out.contains(&name),
-                        "seed {seed}: leftovers of a timed-out attempt are cleared first"
+                        given_up.contains(&name),
+                        "seed {seed}: what was given up is removed first"
                     );
-                    timed_out.retain(|timed_out| *timed_out != name);
+                    given_up.retain(|given_up| *given_up != name);
                     assert!(names.contains(&name));
-                    assert!(!taking_down, "seed {seed}: made while taken down");
-                    assert!(!under_way.contains(&name), "seed {seed}: two actions on one volume");
+                    assert!(!tearing_down, "seed {seed}: mounted while torn down");
+                    assert!(!under_way.contains(&name), "seed {seed}: two acts on one volume");
                     under_way.push(name);
                 }
-                VolumeAct::TakeDown => {
-                    assert!(under_way.is_empty(), "seed {seed}: taken down while made");
-                    assert!(!taking_down, "seed {seed}: taken down twice");
-                    taking_down = true;
+                VolumeAct::TearDown => {
+                    assert!(under_way.is_empty(), "seed {seed}: torn down while mounted");
+                    assert!(!tearing_down, "seed {seed}: torn down twice");
+                    tearing_down = true;
                 }
             }
         }
-        assert_eq!(pod.is_busy(), taking_down || !under_way.is_empty(), "seed {seed}");
+        assert_eq!(pod.is_busy(), tearing_down || !under_way.is_empty(), "seed {seed}");
     }
-    // Whatever happened before: once actions succeed, the pod worker gets its volumes.
+    // Whatever happened: once acts succeed, the worker is answered.
     let mut acts = Vec::new();
-    if taking_down {
-        acts.extend(pod.on_event(VolumeEvent::TakenDown { is_gone: true }, at(now)).acts);
+    if tearing_down {
+        acts.extend(pod.on_event(VolumeEvent::TearDownEnded { is_gone: true }, at(now)).acts);
     }
-    acts.extend(under_way.into_iter().map(|volume| VolumeAct::Make { volume, is_uncertain: false }));
+    acts.extend(under_way.into_iter().map(|volume| VolumeAct::Mount { volume, is_uncertain: false }));
     let mut reaction = pod.on_event(want(&["a", "b", "c"]), at(now));
     acts.append(&mut reaction.acts);
     while reaction.verdict.is_none() {
         reaction = match acts.pop() {
-            Some(VolumeAct::Make { volume: name, .. }) => pod.on_event(made(&name, ready()), at(now)),
-            Some(VolumeAct::TakeDown) => panic!("seed {seed}: torn down without a request"),
+            Some(VolumeAct::Mount { volume: name, .. }) => pod.on_event(made(&name, ready()), at(now)),
+            Some(VolumeAct::TearDown) => panic!("seed {seed}: torn down without a request"),
             None => {
-                let wake = reaction.wake_at.expect("a time to wake at");
+                let wake = reaction.wake_at.expect("a time to wake");
                 now = u64::try_from(wake.saturating_since(at(0)).as_millis()).unwrap();
                 pod.on_event(VolumeEvent::Wake, at(now))
             }
@@ -304,5 +304,5 @@ fn random_scenario(seed: u64) -> usize {
 #[test]
 fn invariants_hold_in_random_scenarios() {
     let acts: usize = (0..500).map(random_scenario).sum();
-    assert!(acts > 10_000, "only {acts} actions");
+    assert!(acts > 10_000, "{acts} acts are too few");
 }

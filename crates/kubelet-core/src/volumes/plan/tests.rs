@@ -1,7 +1,9 @@
+use model::k8s::EmptyDirVolumeSource;
 use model::stats::{FilesystemSpace, TreeUsage};
 use serde_json::{Value, json};
 
 use super::*;
+use crate::volumes::types::{VolumeSource, memory_size};
 
 fn pod(volume: Value, container: Value) -> Pod {
     let mut volume = volume;
@@ -19,11 +21,17 @@ fn the_volume(pod: &Pod) -> &Volume {
     &spec_of(pod).volumes.as_deref().expect("volumes")[0]
 }
 
-fn described(volume: Value, container: Value) -> String {
+/// The source of a plan, and where it has one of its own, the name.
+fn shown(plan: &VolumePlan) -> String {
+    let access = if plan.read_only { " read-only" } else { "" };
+    format!("{} {:?}{access}", plan.name, plan.source)
+}
+
+fn planned(volume: Value, container: Value) -> String {
     let pod = pod(volume, container);
-    match meaning(&pod, the_volume(&pod)) {
-        Ok(Meaning::Plan(plan)) => format!("{plan:?}"),
-        Ok(Meaning::Claim(claim)) => format!("{claim:?}"),
+    match spec_plan(&pod, the_volume(&pod)) {
+        Ok(SpecPlan::Volume(plan)) => shown(&plan),
+        Ok(SpecPlan::Claim(claim)) => format!("{claim:?}"),
         Err(error) => format!("refused: {error}"),
     }
 }
@@ -31,21 +39,24 @@ fn described(volume: Value, container: Value) -> String {
 #[test]
 fn each_volume_type_has_a_plan_or_its_own_error() {
     let cases = [
-        (json!({"emptyDir": {}}), "EmptyDir(Disk)"),
+        (json!({"emptyDir": {}}), "data EmptyDir(EmptyDirPlan { medium: Disk })"),
         (
             json!({"emptyDir": {"medium": "Memory", "sizeLimit": "1Mi"}}),
-            "EmptyDir(Memory { size_bytes: 1048576 })",
+            "data EmptyDir(EmptyDirPlan { medium: Memory { size_bytes: 1048576 } })",
         ),
         (json!({"emptyDir": {"medium": "Tape"}}), "refused: unknown storage medium \"Tape\""),
         (
             json!({"hostPath": {"path": "/x", "type": "File"}}),
-            "HostPath { name: \"data\", path: \"/x\", kind: \"File\", read_only: false }",
+            "data HostPath(HostPathPlan { path: \"/x\", kind: \"File\" })",
         ),
-        (json!({"configMap": {"name": "c"}}), "Payload"),
-        (json!({"projected": {}}), "Payload"),
+        (json!({"configMap": {"name": "c"}}), "data Payload(PayloadPlan { medium: Disk }) read-only"),
+        (
+            json!({"projected": {}}),
+            "data Payload(PayloadPlan { medium: Memory { size_bytes: 0 } }) read-only",
+        ),
         (
             json!({"nfs": {"server": "fd00::1", "path": "/e", "readOnly": true}}),
-            "Nfs { name: \"data\", export: \"[fd00::1]:/e\", options: [\"ro\"], read_only: true }",
+            "data Nfs(NfsPlan { export: \"[fd00::1]:/e\", options: [\"ro\"] }) read-only",
         ),
         (
             json!({"nfs": {"server": "-T/tmp/fstab", "path": "/e"}}),
@@ -72,7 +83,7 @@ fn each_volume_type_has_a_plan_or_its_own_error() {
         (json!({"cephfs": {"monitors": []}}), "refused: no volume plugin matched"),
     ];
     for (volume, expected) in cases {
-        assert_eq!(described(volume.clone(), json!({})), expected, "{volume}");
+        assert_eq!(planned(volume.clone(), json!({})), expected, "{volume}");
     }
 }
 
@@ -155,18 +166,17 @@ fn huge_pages_have_the_size_that_the_containers_request() {
         (json!({"emptyDir": {"medium": "HugePages"}}), json!({"emptyDir": {"medium": "HugePages-2Mi"}}));
     let both = json!({"hugepages-2Mi": "4Mi", "hugepages-1Gi": "1Gi"});
     assert_eq!(
-        described(any.clone(), asks(json!({"hugepages-2Mi": "4Mi"}))),
-        "EmptyDir(HugePages { page_bytes: 2097152, size_bytes: 4194304 })"
+        planned(any.clone(), asks(json!({"hugepages-2Mi": "4Mi"}))),
+        "data EmptyDir(EmptyDirPlan { medium: HugePages { page_bytes: 2097152, size_bytes: 4194304 } })"
     );
     assert_eq!(
-        described(two.clone(), asks(both.clone())),
-        "EmptyDir(HugePages { page_bytes: 2097152, size_bytes: 4194304 })"
+        planned(two.clone(), asks(both.clone())),
+        "data EmptyDir(EmptyDirPlan { medium: HugePages { page_bytes: 2097152, size_bytes: 4194304 } })"
     );
-    assert!(described(any.clone(), asks(both)).contains("only be used if the pod asks for one size"));
-    assert!(described(any, asks(json!({}))).starts_with("refused: no huge pages are asked for"));
+    assert!(planned(any.clone(), asks(both)).contains("only be used if the pod asks for one size"));
+    assert!(planned(any, asks(json!({}))).starts_with("refused: no huge pages are asked for"));
     assert!(
-        described(two, asks(json!({"hugepages-1Gi": "1Gi"})))
-            .contains("asks for huge pages of 2097152 bytes")
+        planned(two, asks(json!({"hugepages-1Gi": "1Gi"}))).contains("asks for huge pages of 2097152 bytes")
     );
 }
 
@@ -212,7 +222,7 @@ fn claimed(spec: Value, container: Value) -> String {
         serde_json::from_value(json!({"metadata": {"name": "pv-1"}, "spec": spec})).expect("a volume");
     let wanted = ClaimUse { name: "c".to_owned(), read_only: false, is_ephemeral: false };
     match claimed_plan(&pod, (the_volume(&pod), &wanted), &claim(|_| {}), &volume) {
-        Ok(claimed) => format!("{:?}", claimed.plan),
+        Ok(claimed) => shown(&claimed.plan),
         Err(error) => error,
     }
 }
@@ -225,17 +235,17 @@ fn persistent_volume_must_reference_its_claim_and_match_its_volume_mode() {
         (
             json!({"local": {"path": "/mnt/a"}}),
             &mounted,
-            "Local { volume: \"pv-1\", path: \"/mnt/a\", shown: Files { fs_type: \"ext4\", options: [] }, read_only: false }",
+            "pv-1 LocalFiles(LocalFilesPlan { path: \"/mnt/a\", fs_type: \"ext4\", options: [] })",
         ),
         (
             json!({"local": {"path": "/dev/sdb", "fsType": "xfs"}, "mountOptions": ["noatime"]}),
             &mounted,
-            "Local { volume: \"pv-1\", path: \"/dev/sdb\", shown: Files { fs_type: \"xfs\", options: [\"noatime\"] }, read_only: false }",
+            "pv-1 LocalFiles(LocalFilesPlan { path: \"/dev/sdb\", fs_type: \"xfs\", options: [\"noatime\"] })",
         ),
         (
             json!({"hostPath": {"path": "/srv", "type": "Directory"}}),
             &mounted,
-            "HostPath { name: \"pv-1\", path: \"/srv\", kind: \"Directory\", read_only: false }",
+            "pv-1 HostPath(HostPathPlan { path: \"/srv\", kind: \"Directory\" })",
         ),
         (
             json!({"hostPath": {"path": "/srv"}, "mountOptions": ["noatime"]}),
@@ -245,7 +255,7 @@ fn persistent_volume_must_reference_its_claim_and_match_its_volume_mode() {
         (
             json!({"local": {"path": "/dev/sdb"}, "volumeMode": "Block"}),
             &mapped,
-            "Local { volume: \"pv-1\", path: \"/dev/sdb\", shown: Device, read_only: false }",
+            "pv-1 LocalDevice(LocalDevicePlan { path: \"/dev/sdb\" })",
         ),
         (
             json!({"local": {"path": "/dev/sdb"}, "volumeMode": "Block"}),
@@ -260,7 +270,7 @@ fn persistent_volume_must_reference_its_claim_and_match_its_volume_mode() {
         (
             json!({"nfs": {"server": "nas", "path": "/e"}, "mountOptions": ["hard", "nfsvers=4.2"]}),
             &mounted,
-            "Nfs { name: \"pv-1\", export: \"nas:/e\", options: [\"hard\", \"nfsvers=4.2\"], read_only: false }",
+            "pv-1 Nfs(NfsPlan { export: \"nas:/e\", options: [\"hard\", \"nfsvers=4.2\"] })",
         ),
         (
             json!({"nfs": {"server": "--x", "path": "/e"}}),
@@ -280,7 +290,7 @@ fn persistent_volume_must_reference_its_claim_and_match_its_volume_mode() {
         (
             json!({"local": {"path": "-T/x", "fsType": "xfs"}}),
             &mounted,
-            "Local { volume: \"pv-1\", path: \"/-T/x\", shown: Files { fs_type: \"xfs\", options: [] }, read_only: false }",
+            "pv-1 LocalFiles(LocalFilesPlan { path: \"/-T/x\", fs_type: \"xfs\", options: [] })",
         ),
         (
             json!({"local": {"path": "/dev/sdb", "fsType": "../../bin/sh"}}),
@@ -317,49 +327,52 @@ fn persistent_volume_annotations_set_group_and_mount_options() {
         serde_json::from_value::<PersistentVolume>(volume).expect("a volume")
     };
     let wanted = ClaimUse { name: "c".to_owned(), read_only: false, is_ephemeral: false };
-    let described = |pod: &Pod, annotations: Value| {
+    let gid_and_options = |pod: &Pod, annotations: Value| {
         let claimed = claimed_plan(pod, (the_volume(pod), &wanted), &claim(|_| {}), &volume(annotations));
         let claimed = claimed.expect("a plan");
-        let VolumePlan::Nfs { options, .. } = claimed.plan else { panic!("{:?}", claimed.plan) };
-        (claimed.gid, options.join(","))
+        let VolumeSource::Nfs(nfs) = claimed.plan.source else { panic!("{:?}", claimed.plan) };
+        (claimed.gid, nfs.options.join(","))
     };
-    assert_eq!(described(&pod, json!({})), (None, "soft".to_owned()));
+    assert_eq!(gid_and_options(&pod, json!({})), (None, "soft".to_owned()));
     let both =
         json!({"pv.beta.kubernetes.io/gid": "77", "volume.beta.kubernetes.io/mount-options": "hard,noatime"});
-    assert_eq!(described(&pod, both), (Some(77), "hard,noatime".to_owned()));
-    assert_eq!(described(&pod, json!({"pv.beta.kubernetes.io/gid": "staff"})).0, None);
+    assert_eq!(gid_and_options(&pod, both), (Some(77), "hard,noatime".to_owned()));
+    assert_eq!(gid_and_options(&pod, json!({"pv.beta.kubernetes.io/gid": "staff"})).0, None);
 
     let ready = |gid| ReadyVolume { gid, ..ReadyVolume::at("/v".into()) };
     let volumes = [ready(Some(77)), ready(None), ready(Some(5)), ready(Some(77))];
     assert_eq!(extra_groups(&pod, volumes.iter()), [5, 77]);
     let context = json!({"supplementalGroups": [77]});
     pod.spec.as_mut().expect("a spec").security_context = serde_json::from_value(context).expect("a context");
-    assert_eq!(extra_groups(&pod, volumes.iter()), [5], "groups of the pod are not repeated");
+    assert_eq!(extra_groups(&pod, volumes.iter()), [5], "a group of the pod is not repeated");
 }
 
 #[test]
 fn selinux_relabelling_applies_only_to_volumes_of_the_pod() {
-    let of = |volume: Value| {
+    let is_relabelled = |volume: Value| {
         let pod = pod(volume, json!({}));
-        match meaning(&pod, the_volume(&pod)).expect("a supported type") {
-            Meaning::Plan(plan) => plan.is_relabelled(),
-            Meaning::Claim(claim) => panic!("{claim:?}"),
+        match spec_plan(&pod, the_volume(&pod)).expect("a type that is offered") {
+            SpecPlan::Volume(plan) => plan.is_relabelled,
+            SpecPlan::Claim(claim) => panic!("{claim:?}"),
         }
     };
     for own in [json!({"emptyDir": {}}), json!({"emptyDir": {"medium": "Memory"}}), json!({"secret": {}})] {
-        assert!(of(own.clone()), "{own}");
+        assert!(is_relabelled(own.clone()), "{own}");
     }
     for shared in [json!({"hostPath": {"path": "/"}}), json!({"nfs": {"server": "a", "path": "/"}})] {
-        assert!(!of(shared.clone()), "{shared}");
+        assert!(!is_relabelled(shared.clone()), "{shared}");
     }
-    let local = |shown: Shown, read_only: bool| VolumePlan::Local {
-        volume: "pv".to_owned(),
-        path: "/x".to_owned(),
-        shown,
-        read_only,
+    let local = |is_device: bool, read_only: bool| {
+        let mode = if is_device { "Block" } else { "Filesystem" };
+        let spec = json!({"local": {"path": "/x"}, "volumeMode": mode, "claimRef": {"uid": "claim-1"}});
+        let volume = json!({"metadata": {"name": "pv-1"}, "spec": spec});
+        let volume: PersistentVolume = serde_json::from_value(volume).expect("a volume");
+        let pod = pod(json!({"persistentVolumeClaim": {"claimName": "c"}}), json!({}));
+        let wanted = ClaimUse { name: "c".to_owned(), read_only, is_ephemeral: false };
+        let claimed = claimed_plan(&pod, (the_volume(&pod), &wanted), &claim(|_| {}), &volume);
+        claimed.expect("a plan").plan.is_relabelled
     };
-    let files = Shown::Files { fs_type: "ext4".to_owned(), options: Vec::new() };
-    assert!(local(files.clone(), false).is_relabelled());
-    assert!(!local(files, true).is_relabelled(), "a read-only volume cannot be labelled");
-    assert!(!local(Shown::Device, false).is_relabelled());
+    assert!(local(false, false));
+    assert!(!local(false, true), "what cannot be written cannot be labelled");
+    assert!(!local(true, false));
 }

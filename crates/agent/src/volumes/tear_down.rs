@@ -1,9 +1,9 @@
-//! Taking the volumes of a pod down, whatever is there: the disk and the mount table are asked, not memory. So this serves
-//! a pod that just ended, one that a killed kubelet left half made, and one that nobody knows any more.
+//! Tears down the volumes of a pod as the disk and the mount table show them, whatever is remembered. So it serves a pod that
+//! just ended, one that a killed kubelet left half mounted, and an orphan.
 
 use std::path::Path;
 
-use kubelet_core::volumes::plan::{is_known_plugin, plugin_name};
+use kubelet_core::volumes::types::{is_known_plugin, plugin_name};
 use model::PodUid;
 use ports::{Files, HostError};
 
@@ -12,11 +12,11 @@ use super::shared::Devices;
 use crate::context::Context;
 use crate::error_chain::chain;
 
-/// The marks of volumes that are ready go before the volumes themselves.
+/// The marks of volumes (in `plugins`) are removed before the volumes.
 const DIRECTORIES: [&str; 4] = ["volume-subpaths", "volumeDevices", "plugins", "volumes"];
 
-/// The volumes of a pod go together: each of them took as long as all.
-pub(super) async fn take_down(ctx: &Context, devices: &Devices, uid: &PodUid) -> Result<(), String> {
+/// The volumes of a pod are torn down together, so metrics count the whole time for each of them.
+pub(super) async fn tear_down(ctx: &Context, devices: &Devices, uid: &PodUid) -> Result<(), String> {
     let (paths, clock) = (&ctx.settings.paths, ctx.clock);
     let plugins = plugins_of(&*ctx.files, &paths.pod(uid)).await;
     let began = clock.mono();
@@ -45,7 +45,7 @@ async fn remove(ctx: &Context, devices: &Devices, uid: &PodUid) -> Result<(), Ho
     let dir = ctx.settings.paths.pod(uid);
     let used = device::used_by(&*ctx.files, &dir).await;
     ctx.mounts.unmount_tree(&dir).await?;
-    // Before the pod's own directories go, which say what it used.
+    // Before the pod's own directories, whose names show which devices it used.
     device::release(ctx, devices, &used).await?;
     for name in DIRECTORIES {
         ctx.files.remove_tree(&dir.join(name)).await?;

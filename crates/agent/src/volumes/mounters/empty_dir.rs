@@ -2,24 +2,29 @@
 
 use std::path::Path;
 
+use async_trait::async_trait;
 use kubelet_core::volumes::engine::ReadyVolume;
-use kubelet_core::volumes::plan::Medium;
+use kubelet_core::volumes::types::{EmptyDirPlan, Medium};
 use model::Amount;
 use ports::HostError;
 
-use super::mount_context::{MakeError, MountContext};
-use super::{EMPTY_DIRS, quota};
+use super::super::mount_context::{MountContext, MountError};
+use super::super::quota;
+use super::Mounter;
 
 const MARKS: &str = "plugins/kubernetes.io~empty-dir";
 
-pub(super) async fn make(mount_context: &MountContext<'_>, medium: Medium) -> Result<ReadyVolume, MakeError> {
-    let path = mount_context.pod_dir().join(EMPTY_DIRS).join(&mount_context.volume.name);
-    ensure_backing(mount_context, &path, &mount_context.volume.name, medium).await?;
-    quota::ensure(mount_context, &path).await;
-    Ok(ReadyVolume::at(path))
+#[async_trait]
+impl Mounter for EmptyDirPlan {
+    async fn set_up(&self, mount_context: &MountContext<'_>) -> Result<ReadyVolume, MountError> {
+        let path = mount_context.volume_dir();
+        ensure_backing(mount_context, &path, &mount_context.volume.name, self.medium).await?;
+        quota::ensure(mount_context, &path).await;
+        Ok(ReadyVolume::at(path))
+    }
 }
 
-/// No more than all pods together may use; that much where nothing else is said.
+/// The size of a tmpfs: not more than the allocatable memory of the node, which is also the default.
 fn bounded(mount_context: &MountContext<'_>, size_bytes: u64) -> u64 {
     let of_node =
         mount_context.facts.allocatable.get("memory").and_then(|quantity| Amount::of(quantity).ok());
@@ -27,8 +32,8 @@ fn bounded(mount_context: &MountContext<'_>, size_bytes: u64) -> u64 {
     [size_bytes, of_node].into_iter().filter(|size| *size > 0).min().unwrap_or(0)
 }
 
-/// A directory for a volume is made once: what its containers do to its permissions later is theirs, also over restarts
-/// of the kubelet. A mark next to the volumes says that it is ready; one in memory is gone after a reboot all the same.
+/// A directory for a volume is made once: what its containers change about its permissions later stays, also after a restart
+/// of the kubelet. A mark in the pod's directory records that it is ready; one in memory is lost with a reboot all the same.
 pub(super) async fn ensure_backing(
     mount_context: &MountContext<'_>,
     path: &Path,
@@ -54,7 +59,7 @@ pub(super) async fn ensure_backing(
         }
     }
     if let Some(gid) = mount_context.group() {
-        ctx.mounts.give_to_group(path, gid).await?;
+        ctx.mounts.set_group(path, gid).await?;
     }
     ctx.files.ensure_dir(&mark_dir, 0o750).await?;
     ctx.files.write_file(&mark, b"", 0o644).await

@@ -3,77 +3,101 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use kubelet_core::volumes::engine::ReadyVolume;
-use kubelet_core::volumes::plan::plugin_name;
+use kubelet_core::volumes::types::{LocalDevicePlan, LocalFilesPlan, plugin_name};
 use model::containers::spec_of;
 use ports::HostError;
 use ports::host::{GroupPolicy, HostPathKind};
 
-use super::LOCAL_PLUGIN as PLUGIN;
-use super::device::{self, LocalFiles};
-use super::mount_context::{MakeError, MountContext};
+use super::super::mount_context::{MountContext, MountError};
+use super::super::{LOCAL_PLUGIN as PLUGIN, device};
+use super::{MAP_VOLUME, Mounter, Steps};
 use crate::error_chain::chain;
 
-/// Giving a tree to a group is said to be slow after this, and again after each further minute.
+/// A slow change of ownership is reported after this time, and again after each further minute.
 const SLOW_AFTER: Duration = Duration::from_secs(30);
 const STILL_SLOW_AFTER: Duration = Duration::from_secs(60);
-/// Where mounts go: root may look in.
+/// Of directories to mount on: only root may read them.
 const DIRECTORY_MODE: u32 = 0o750;
 
-/// Binds the directory, or the filesystem on the device, into the pod's own, and gives it to the pod's group. A mark says
-/// that both are done.
-pub(super) async fn mount(
-    mount_context: &MountContext<'_>,
-    name: &str,
-    files: LocalFiles<'_>,
-) -> Result<ReadyVolume, MakeError> {
-    let read_only = files.read_only;
-    // Nobody unmounts a device between its being mounted and its being bound.
-    let turn = mount_context.shared.devices.turn(name).await?;
-    let is_device = is_device(mount_context, files.source).await?;
-    let path = mount_context.pod_dir().join("volumes").join(PLUGIN).join(name);
-    let ready = ReadyVolume { read_only, ..ReadyVolume::at(path.clone()) };
-    // What containers did to its permissions since is theirs.
-    if mount_context.is_marked(PLUGIN, name).await && mount_context.ctx.mounts.is_mount_point(&path).await? {
+#[async_trait]
+impl Mounter for LocalFilesPlan {
+    async fn set_up(&self, mount_context: &MountContext<'_>) -> Result<ReadyVolume, MountError> {
+        mount(self, mount_context).await
+    }
+
+    /// Unmounts the volume from the pod's directory, and then the device, unless another pod uses it.
+    async fn tear_down(&self, mount_context: &MountContext<'_>) -> Result<(), HostError> {
+        let ctx = mount_context.ctx;
+        ctx.mounts.unmount_tree(&mount_context.volume_dir()).await?;
+        device::release(ctx, &mount_context.shared.devices, std::slice::from_ref(&mount_context.plan.name))
+            .await
+    }
+}
+
+#[async_trait]
+impl Mounter for LocalDevicePlan {
+    fn steps(&self) -> &'static Steps {
+        &MAP_VOLUME
+    }
+
+    async fn set_up(&self, mount_context: &MountContext<'_>) -> Result<ReadyVolume, MountError> {
+        map(self.path.as_ref(), mount_context).await
+    }
+}
+
+/// Bind-mounts the directory, or the filesystem on the device, in the pod's directory, and changes its group to the pod's. A mark
+/// records that both are done.
+async fn mount(plan: &LocalFilesPlan, mount_context: &MountContext<'_>) -> Result<ReadyVolume, MountError> {
+    let (name, read_only) = (&*mount_context.plan.name, mount_context.plan.read_only);
+    let source = Path::new(&plan.path);
+    // No other task unmounts the device after it was mounted and before it is bound.
+    let permit = mount_context.shared.devices.acquire(name).await?;
+    let is_device = is_device(mount_context, source).await?;
+    let path = mount_context.volume_dir();
+    let ready = ReadyVolume::at(path.clone());
+    // Permissions that containers changed since stay.
+    if mount_context.is_marked().await && mount_context.ctx.mounts.is_mount_point(&path).await? {
         return Ok(ready);
     }
     mount_context.ctx.files.ensure_dir(path.parent().unwrap_or(&path), DIRECTORY_MODE).await?;
     let is_bound = mount_context.ctx.mounts.is_mount_point(&path).await?;
     let access = read_only.then(|| "ro".to_owned()).into_iter();
     let (source, options) = if is_device {
-        // Says that the pod uses the device, also if the kubelet is killed, or the pod leaves, before it is bound here.
+        // Records that the pod uses the device, also if the kubelet is killed or the pod is deleted before the bind mount.
         if !is_bound {
             mount_context.ctx.files.ensure_dir(&path, DIRECTORY_MODE).await?;
         }
-        (device::stage(mount_context, name, files).await?, access.collect())
+        (device::stage(mount_context, plan).await?, access.collect())
     } else {
-        (files.source.to_owned(), access.chain(files.options.iter().cloned()).collect::<Vec<String>>())
+        (source.to_owned(), access.chain(plan.options.iter().cloned()).collect::<Vec<String>>())
     };
     if let Some(gid) = mount_context.group().filter(|_| !is_bound) {
-        warn_if_taken_away(mount_context, name, &source, gid).await?;
+        warn_if_group_changes(mount_context, name, &source, gid).await?;
     }
     mount_context.unless_leaving(mount_context.ctx.mounts.bind_volume(&source, &path, &options)).await?;
-    drop(turn);
+    drop(permit);
     if let Some(gid) = mount_context.group().filter(|_| !read_only) {
         let began = mount_context.ctx.clock.mono();
-        let given = give_to_group(mount_context, &path, gid).await;
+        let given = set_group(mount_context, &path, gid).await;
         let took = mount_context.ctx.clock.mono().saturating_since(began);
         let metrics = &mount_context.ctx.metrics.volumes;
         metrics.operated("volume_apply_access_control", plugin_name(PLUGIN), given.is_ok(), took);
         given?;
     }
-    mount_context.mark(PLUGIN, name).await?;
+    mount_context.mark().await?;
     Ok(ready)
 }
 
-/// Other pods that use it may find it belonging to another group.
-async fn warn_if_taken_away(
+/// Warns if other pods use the volume, which gets another group.
+async fn warn_if_group_changes(
     mount_context: &MountContext<'_>,
     name: &str,
     source: &Path,
     gid: u32,
-) -> Result<(), MakeError> {
-    // A host that does not tell whose it is has nothing to warn of.
+) -> Result<(), MountError> {
+    // Without metadata nothing is known about the group.
     let Ok(facts) = mount_context.ctx.files.metadata(source).await else { return Ok(()) };
     if facts.gid != gid && device::is_used(mount_context.ctx, name).await? {
         let message = format!(
@@ -85,14 +109,14 @@ async fn warn_if_taken_away(
     Ok(())
 }
 
-async fn is_device(mount_context: &MountContext<'_>, source: &Path) -> Result<bool, MakeError> {
+async fn is_device(mount_context: &MountContext<'_>, source: &Path) -> Result<bool, MountError> {
     match exists(mount_context, source, HostPathKind::Directory).await {
         Ok(()) => Ok(false),
-        Err(MakeError::Invalid(why)) => {
+        Err(MountError::Invalid(why)) => {
             match exists(mount_context, source, HostPathKind::BlockDevice).await {
                 Ok(()) => Ok(true),
-                // It is neither.
-                Err(MakeError::Invalid(_)) => Err(MakeError::Invalid(why)),
+                // Neither a directory nor a device.
+                Err(MountError::Invalid(_)) => Err(MountError::Invalid(why)),
                 Err(error) => Err(error),
             }
         }
@@ -101,12 +125,8 @@ async fn is_device(mount_context: &MountContext<'_>, source: &Path) -> Result<bo
 }
 
 /// Makes a link to the device, by which containers get it.
-pub(super) async fn map(
-    mount_context: &MountContext<'_>,
-    name: &str,
-    source: &Path,
-    read_only: bool,
-) -> Result<ReadyVolume, MakeError> {
+async fn map(source: &Path, mount_context: &MountContext<'_>) -> Result<ReadyVolume, MountError> {
+    let name = &mount_context.plan.name;
     exists(mount_context, source, HostPathKind::BlockDevice).await?;
     let directory = mount_context.pod_dir().join("volumeDevices").join(PLUGIN);
     mount_context.ctx.files.ensure_dir(&directory, DIRECTORY_MODE).await?;
@@ -120,32 +140,32 @@ pub(super) async fn map(
         );
         mount_context.ctx.recorder.normal(&mount_context.identity(), None, "SuccessfulMountVolume", message);
     }
-    Ok(ReadyVolume { is_device: true, read_only, ..ReadyVolume::at(path) })
+    Ok(ReadyVolume { is_device: true, ..ReadyVolume::at(path) })
 }
 
 async fn exists(
     mount_context: &MountContext<'_>,
     source: &Path,
     kind: HostPathKind,
-) -> Result<(), MakeError> {
+) -> Result<(), MountError> {
     match mount_context.unless_leaving(mount_context.ctx.mounts.ensure_host_path(source, kind)).await {
         Ok(()) => Ok(()),
         Err(error @ HostError::GivenUp(_)) => Err(error.into()),
         Err(error @ (HostError::Io { .. } | HostError::Invalid(_))) => {
-            Err(MakeError::Invalid(format!("path {:?} cannot be used: {}", source.display(), chain(&error))))
+            Err(MountError::Invalid(format!("path {:?} cannot be used: {}", source.display(), chain(&error))))
         }
     }
 }
 
-/// May take hours on a large tree; the pod's end ends it.
-async fn give_to_group(mount_context: &MountContext<'_>, path: &Path, gid: u32) -> Result<(), MakeError> {
+/// May take hours on a large tree; the deletion of the pod ends it.
+async fn set_group(mount_context: &MountContext<'_>, path: &Path, gid: u32) -> Result<(), MountError> {
     let context = spec_of(mount_context.pod).security_context.as_ref();
     let policy = match context.and_then(|context| context.fs_group_change_policy.as_deref()) {
         Some("OnRootMismatch") => GroupPolicy::OnRootMismatch,
         Some(_) | None => GroupPolicy::Always,
     };
     let clock = mount_context.ctx.clock;
-    let work = mount_context.unless_leaving(mount_context.ctx.mounts.give_tree_to_group(path, gid, policy));
+    let work = mount_context.unless_leaving(mount_context.ctx.mounts.set_tree_group(path, gid, policy));
     tokio::pin!(work);
     let mut slow_at = clock.mono() + SLOW_AFTER;
     loop {

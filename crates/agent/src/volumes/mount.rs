@@ -1,0 +1,189 @@
+//! Sets up one volume: plans it, lets the mounter of its type work, and reports failures as events.
+
+use std::path::{Path, PathBuf};
+
+use kubelet_core::downward::DownwardFacts;
+use kubelet_core::volumes::bound_volume;
+use kubelet_core::volumes::engine::{Attempt, ReadyVolume};
+use kubelet_core::volumes::plan::{Claimed, SpecPlan, claimed_plan, spec_plan};
+use kubelet_core::volumes::types::VOLUME_TYPES;
+use model::containers::spec_of;
+use model::k8s::{Pod, Volume};
+use model::{MonoTime, PodRef};
+use ports::Files;
+use tokio_util::sync::CancellationToken;
+
+use super::MountRequest;
+use super::claims::{self, ClaimError};
+use super::mount_context::{LONGEST_NAME, MARK, MountContext, MountError};
+use super::mounters::{Mounter, Steps, mounter};
+use super::shared::Shared;
+use crate::context::Context;
+use crate::error_chain::chain;
+use crate::settings::Paths;
+
+/// An event about a volume.
+#[derive(Debug)]
+pub(super) struct Failure {
+    pub(super) reason: &'static str,
+    pub(super) message: String,
+}
+
+/// How the attempt ended.
+#[derive(Debug)]
+pub(super) struct MountOutcome {
+    pub(super) attempt: Attempt,
+    pub(super) failure: Option<Failure>,
+}
+
+impl MountOutcome {
+    pub(super) fn panicked() -> Self {
+        Self { attempt: Attempt::Failed, failure: None }
+    }
+
+    /// The pod's worker reports it, in one message for all such volumes of the pod.
+    fn refused(why: String) -> Self {
+        Self { attempt: Attempt::Refused(why), failure: None }
+    }
+}
+
+/// The volume to mount.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Wanted<'a> {
+    pub(super) request: &'a MountRequest,
+    pub(super) volume: &'a str,
+    /// An attempt was given up before its end: what it may have mounted is removed first.
+    pub(super) is_uncertain: bool,
+    pub(super) requested_at: MonoTime,
+}
+
+/// Sets up the volume of that name, or finds that it is ready. Idempotent.
+pub(super) async fn mount(
+    ctx: &Context,
+    wanted: Wanted<'_>,
+    shared: &Shared,
+    leaving: &CancellationToken,
+) -> MountOutcome {
+    let Wanted { request, volume: name, is_uncertain, requested_at } = wanted;
+    let volumes = spec_of(&request.pod).volumes.as_deref().unwrap_or_default();
+    let Some(volume) = volumes.iter().find(|volume| volume.name == name) else {
+        return MountOutcome::refused(format!("the pod has no volume {name:?}"));
+    };
+    let planning_began = ctx.clock.mono();
+    let Claimed { plan, gid } = match plan(shared, request, volume).await {
+        Ok(planned) => planned,
+        Err(why) => return MountOutcome::refused(why),
+    };
+    let allocatable = shared.allocatable.get();
+    let mount_context = MountContext {
+        ctx,
+        pod: &request.pod,
+        volume,
+        plan: &plan,
+        objects: &request.objects,
+        facts: DownwardFacts {
+            container: "",
+            pod_ips: &[],
+            host_ips: ctx.host_ips(),
+            allocatable: &allocatable,
+        },
+        now: ctx.clock.now().wall,
+        shared,
+        leaving,
+    };
+    let began = ctx.clock.mono();
+    // No type of this kubelet is attached, so the volume is verified as soon as its plan is known.
+    let (plugin, took) = (plan.volume_type.plugin_name(), began.saturating_since(planning_began));
+    let mounter = mounter(&plan.source);
+    ctx.metrics.volumes.operated("verify_controller_attached_volume", plugin, true, took);
+    let mounted = recreate(&mount_context, mounter, is_uncertain).await;
+    let mounted = mounted.map(|ready| ReadyVolume {
+        gid,
+        read_only: plan.read_only,
+        relabel: plan.is_relabelled,
+        ..ready
+    });
+    let ended = ctx.clock.mono();
+    ctx.metrics.volumes.operated(
+        mounter.steps().operation,
+        plugin,
+        mounted.is_ok(),
+        ended.saturating_since(began),
+    );
+    if mounted.is_ok() {
+        ctx.metrics.volumes.mounted(plugin, ended.saturating_since(requested_at));
+    }
+    outcome(&plan.name, mounter.steps(), mounted)
+}
+
+async fn plan(shared: &Shared, request: &MountRequest, volume: &Volume) -> Result<Claimed, String> {
+    let wanted = match spec_plan(&request.pod, volume)? {
+        SpecPlan::Volume(plan) => return Ok(Claimed { plan, gid: None }),
+        SpecPlan::Claim(wanted) => wanted,
+    };
+    let namespace = PodRef::of(&request.pod).namespace;
+    let failed = |error: String| format!("error processing PVC {namespace}/{}: {error}", wanted.name);
+    let claim = claims::claim(shared.cluster.as_ref(), &namespace, &wanted.name).await;
+    let claim = claim.map_err(|error: ClaimError| failed(error.to_string()))?;
+    let bound = bound_volume(&request.pod, &wanted, &claim).map_err(failed)?;
+    let persistent_volume = claims::persistent_volume(shared.cluster.as_ref(), bound).await;
+    let persistent_volume = persistent_volume.map_err(|error| failed(error.to_string()))?;
+    claimed_plan(&request.pod, (volume, &wanted), &claim, &persistent_volume).map_err(failed)
+}
+
+/// Removes first what an attempt that was given up may have mounted meanwhile.
+async fn recreate(
+    mount_context: &MountContext<'_>,
+    mounter: &dyn Mounter,
+    is_uncertain: bool,
+) -> Result<ReadyVolume, MountError> {
+    if is_uncertain {
+        let cleared = mounter.tear_down(mount_context).await;
+        cleared.map_err(|error| MountError::GivenUp(chain(&error)))?;
+    }
+    mounter.set_up(mount_context).await
+}
+
+fn outcome(name: &str, steps: &Steps, mounted: Result<ReadyVolume, MountError>) -> MountOutcome {
+    let failure = |step: &str, why: String| {
+        let message = format!("{step} failed for volume {name:?} : {why}");
+        Some(Failure { reason: steps.reason, message })
+    };
+    let (attempt, failure) = match mounted {
+        Ok(ready) => (Attempt::Ready(ready), None),
+        Err(MountError::Failed(why)) => (Attempt::Failed, failure(steps.set_up, why)),
+        Err(MountError::GivenUp(why)) => (Attempt::Unknown, failure(steps.set_up, why)),
+        Err(MountError::Device(why)) => (Attempt::Failed, failure("MountVolume.MountDevice", why)),
+        Err(MountError::Invalid(why)) => {
+            (Attempt::Failed, failure(&format!("{} initialization", steps.initialization), why))
+        }
+    };
+    MountOutcome { attempt, failure }
+}
+
+/// Where the volume is, if that is in the pod's directory. One with a claim is found by the mark that it got when it was set
+/// up.
+pub(crate) async fn path_of(files: &dyn Files, paths: &Paths, pod: &Pod, volume: &Volume) -> Option<PathBuf> {
+    let directory = paths.pod(&PodRef::of(pod).uid);
+    match spec_plan(pod, volume).ok()? {
+        SpecPlan::Volume(plan) => plan
+            .volume_type
+            .is_in_pod_dir()
+            .then(|| directory.join("volumes").join(plan.volume_type.plugin_dir()).join(&volume.name)),
+        SpecPlan::Claim(_) => path_of_claimed(files, &directory, &volume.name).await,
+    }
+}
+
+async fn path_of_claimed(files: &dyn Files, directory: &Path, volume: &str) -> Option<PathBuf> {
+    for volume_type in VOLUME_TYPES.iter().filter(|volume_type| volume_type.marks_claimed_volumes()) {
+        let plugin_dir = volume_type.plugin_dir();
+        let marks = directory.join("plugins").join(plugin_dir);
+        for name in files.list_names(&marks).await.unwrap_or_default() {
+            let mark = files.read_file(&marks.join(&name).join(MARK), LONGEST_NAME, false).await;
+            if mark.is_ok_and(|marked| marked == volume.as_bytes()) {
+                return Some(directory.join("volumes").join(plugin_dir).join(name));
+            }
+        }
+    }
+    None
+}

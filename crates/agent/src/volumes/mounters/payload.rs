@@ -1,0 +1,36 @@
+//! Volumes made of objects: configMap, secret, downwardAPI and projected. What files they hold is decided in
+//! `kubelet_core::volumes`; the files change when the objects do.
+
+use async_trait::async_trait;
+use kubelet_core::volumes::engine::ReadyVolume;
+use kubelet_core::volumes::types::PayloadPlan;
+use kubelet_core::volumes::{PayloadInputs, compute_payload, nested_mount_points, required_objects_of};
+
+use super::super::mount_context::{MountContext, MountError};
+use super::Mounter;
+use super::empty_dir::ensure_backing;
+
+/// Of a directory that only serves to mount something on.
+const MOUNT_POINT_MODE: u32 = 0o755;
+
+#[async_trait]
+impl Mounter for PayloadPlan {
+    /// Makes the volume show the objects as they are now.
+    async fn set_up(&self, mount_context: &MountContext<'_>) -> Result<ReadyVolume, MountError> {
+        let failed = |error: &dyn std::error::Error| MountError::Failed(error.to_string());
+        let (volume, pod) = (mount_context.volume, mount_context.pod);
+        let required = required_objects_of(volume);
+        let objects = mount_context.objects.find(&required).await.map_err(|error| failed(&error))?;
+        let _permit = mount_context.shared.payloads.acquire().await;
+        let inputs = PayloadInputs { pod, objects: &objects, facts: &mount_context.facts };
+        let payload = compute_payload(volume, inputs).map_err(|error| failed(&error))?;
+
+        let (path, group) = (mount_context.volume_dir(), mount_context.group());
+        ensure_backing(mount_context, &path, &format!("wrapped_{}", volume.name), self.medium).await?;
+        mount_context.ctx.mounts.write_payload(&path, &payload, group, mount_context.now).await?;
+        for point in nested_mount_points(pod, &volume.name, &payload) {
+            mount_context.ctx.files.ensure_dir(&path.join(point), MOUNT_POINT_MODE).await?;
+        }
+        Ok(ReadyVolume::at(path))
+    }
+}

@@ -1,0 +1,139 @@
+use serde_json::{Value, json};
+
+use super::*;
+use crate::volumes::plan::{SpecPlan, spec_plan};
+
+/// Each source of a volume that the API has, with what makes it.
+const SOURCES: [(&str, &str); 30] = [
+    ("awsElasticBlockStore", "not offered"),
+    ("azureDisk", "not offered"),
+    ("azureFile", "not offered"),
+    ("cephfs", "not offered"),
+    ("cinder", "not offered"),
+    ("configMap", "kubernetes.io/configmap"),
+    ("csi", "not offered"),
+    ("downwardAPI", "kubernetes.io/downward-api"),
+    ("emptyDir", "kubernetes.io/empty-dir"),
+    ("ephemeral", "claim"),
+    ("fc", "not offered"),
+    ("flexVolume", "not offered"),
+    ("flocker", "not offered"),
+    ("gcePersistentDisk", "not offered"),
+    ("gitRepo", "not offered"),
+    ("glusterfs", "not offered"),
+    ("hostPath", "kubernetes.io/host-path"),
+    // The runtime mounts images: `volumes::image`.
+    ("image", "not offered"),
+    ("iscsi", "not offered"),
+    ("nfs", "kubernetes.io/nfs"),
+    ("persistentVolumeClaim", "claim"),
+    ("photonPersistentDisk", "not offered"),
+    ("portworxVolume", "not offered"),
+    ("projected", "kubernetes.io/projected"),
+    ("quobyte", "not offered"),
+    ("rbd", "not offered"),
+    ("scaleIO", "not offered"),
+    ("secret", "kubernetes.io/secret"),
+    ("storageos", "not offered"),
+    ("vsphereVolume", "not offered"),
+];
+
+/// The fields of a source that the API requires, and that some type reads.
+fn source(name: &str) -> Value {
+    match name {
+        "hostPath" => json!({"path": "/x"}),
+        "nfs" => json!({"server": "nas", "path": "/e"}),
+        "persistentVolumeClaim" => json!({"claimName": "c"}),
+        _ => json!({}),
+    }
+}
+
+/// A field that is new in the model does not compile here: give it a type, or an entry in `SOURCES`.
+fn sources_of_the_model() -> usize {
+    let Volume {
+        aws_elastic_block_store: _,
+        azure_disk: _,
+        azure_file: _,
+        cephfs: _,
+        cinder: _,
+        config_map: _,
+        csi: _,
+        downward_api: _,
+        empty_dir: _,
+        ephemeral: _,
+        fc: _,
+        flex_volume: _,
+        flocker: _,
+        gce_persistent_disk: _,
+        git_repo: _,
+        glusterfs: _,
+        host_path: _,
+        image: _,
+        iscsi: _,
+        name: _,
+        nfs: _,
+        persistent_volume_claim: _,
+        photon_persistent_disk: _,
+        portworx_volume: _,
+        projected: _,
+        quobyte: _,
+        rbd: _,
+        scale_io: _,
+        secret: _,
+        storageos: _,
+        vsphere_volume: _,
+    } = Volume::default();
+    30
+}
+
+#[test]
+fn each_volume_source_of_the_api_has_a_type_a_claim_or_is_refused() {
+    assert_eq!(SOURCES.len(), sources_of_the_model());
+    for (name, expected) in SOURCES {
+        let volume = json!({"name": "v", name: source(name)});
+        let pod = json!({"metadata": {"name": "p"}, "spec": {"containers": [], "volumes": [volume]}});
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        let volume = &spec_of(&pod).volumes.as_deref().expect("volumes")[0];
+        let found = match spec_plan(&pod, volume) {
+            Ok(SpecPlan::Volume(plan)) => plan.volume_type.plugin_name(),
+            Ok(SpecPlan::Claim(_)) => "claim",
+            Err(_) => "not offered",
+        };
+        assert_eq!(found, expected, "{name}");
+    }
+}
+
+#[test]
+fn volume_types_have_one_name_in_paths_and_in_metrics_and_no_two_share_it() {
+    for (number, volume_type) in VOLUME_TYPES.into_iter().enumerate() {
+        let (dir, name) = (volume_type.plugin_dir(), volume_type.plugin_name());
+        assert_eq!(dir, name.replace('/', "~"));
+        assert!(is_known_plugin(dir) && plugin_name(dir) == name, "{name}");
+        assert!(VOLUME_TYPES[..number].iter().all(|other| other.plugin_dir() != dir), "{name}");
+    }
+    assert!(!is_known_plugin("kubernetes.io~csi"));
+    assert_eq!(plugin_name("kubernetes.io~csi"), "unknown");
+}
+
+#[test]
+fn each_volume_type_makes_volumes_of_pods_or_claimed_volumes() {
+    let of_spec = SOURCES.map(|(_, name)| name);
+    let of_claims = ["hostPath", "local", "nfs"].map(|name| {
+        let spec = match name {
+            "local" => json!({"local": {"path": "/x"}}),
+            name => json!({name: source(name)}),
+        };
+        let spec: PersistentVolumeSpec = serde_json::from_value(spec).expect("a spec");
+        let claimed =
+            ClaimedVolume { name: "pv", spec: &spec, is_device: false, mount_options: &[], read_only: false };
+        let plan = VOLUME_TYPES.iter().find_map(|volume_type| volume_type.claimed_plan(&claimed));
+        plan.expect("a type").expect("a plan").volume_type.plugin_name()
+    });
+    for volume_type in VOLUME_TYPES {
+        let name = volume_type.plugin_name();
+        assert!(of_spec.contains(&name) || of_claims.contains(&name), "{name} makes no volume");
+    }
+    for name in of_claims {
+        assert!(VOLUME_TYPES.iter().any(|volume_type| volume_type.plugin_name() == name), "{name}");
+    }
+}
