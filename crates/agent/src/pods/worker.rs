@@ -7,7 +7,9 @@
 //! starts at most one act. An act is an owned child: a kill drops it, nothing is ever left running behind the worker's
 //! back. After an act the next decision waits for an observation that was begun after the act had ended.
 
+mod act;
 mod admission;
+mod alarm;
 mod allocation;
 mod cgroup;
 mod deadline;
@@ -38,11 +40,12 @@ use kubelet_core::sources::differs_semantically;
 use model::cgroup::CgroupState;
 use model::containers::find_container;
 use model::k8s::{Pod, PodStatus};
-use model::{ContainerId, ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef};
+use model::{ContainerId, ContainerObservation, ContainerState, PodObservation, PodRef};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
 use tracing::Instrument;
 
+use self::act::Act;
+use self::alarm::Alarm;
 use self::cgroup::CgroupWatch;
 use self::objects::Registration;
 use crate::pods::handles::PodHandles;
@@ -93,55 +96,65 @@ enum ActReport {
     Purged(Result<(), String>),
 }
 
-pub(crate) struct PodWorker {
-    handles: Arc<PodHandles>,
-    pod: PodRef,
-    desired_state: watch::Receiver<DesiredState>,
-    /// With the resources that were allocated, whatever the API asks for by now.
-    desired: Option<Arc<Pod>>,
+/// What the pod's sources want.
+struct Desired {
+    receiver: watch::Receiver<DesiredState>,
+    /// With the resources that were allocated, whatever the API requests by now.
+    pod: Option<Arc<Pod>>,
     /// Of the desired state that was handled last.
     was_removed: bool,
     removals: u64,
-    /// The generation that asks for other resources.
+    /// The generation that requests other resources.
     pending_resize: Option<i64>,
+}
+
+/// What the runtime has.
+struct Observed {
+    receiver: watch::Receiver<Option<Arc<PodObservation>>>,
+    latest: Option<Arc<PodObservation>>,
+    /// Termination messages of containers that have ended.
+    messages: BTreeMap<ContainerId, String>,
+}
+
+/// What was last reported about the pod, and what the next report depends on.
+#[derive(Default)]
+struct Reported {
+    /// Shared with the view of all pods, which shows it.
+    status: Option<Arc<PodStatus>>,
+    /// What the status shows while a pass is under way.
+    snapshot: Option<status::Snapshot>,
+    /// The pod as it was last written to disk.
+    saved: Option<Arc<Pod>>,
+    /// Why the kubelet ends the pod.
+    terminal: Option<TerminalReason>,
+    is_rejected: bool,
+    /// The API showed the pod as Running when the last pass began.
+    was_running_in_api: bool,
+    /// What keeps the pod's resources, as logged last.
+    stuck_on: Option<String>,
+}
+
+pub(crate) struct PodWorker {
+    handles: Arc<PodHandles>,
+    pod: PodRef,
+    desired: Desired,
+    observed: Observed,
+    memory: PodMemory,
+    reported: Reported,
     state: WorkerState,
     is_over: bool,
-    observations: watch::Receiver<Option<Arc<PodObservation>>>,
-    observed: Option<Arc<PodObservation>>,
-    /// Observations from before this moment do not show what the last act did.
-    needs_after: MonoTime,
     pending: Option<Pending>,
-    act: JoinSet<ActReport>,
-    /// What the act in flight carries out, if it is a step of a plan.
-    acting: Option<PodStep>,
+    act: Act,
+    alarm: Alarm,
     inbox: (mpsc::Sender<WorkerMessage>, mpsc::Receiver<WorkerMessage>),
     probes: Probes,
-    memory: PodMemory,
     prepared: Option<Arc<Prepared>>,
     cgroup: CgroupWatch,
     registration: Registration,
-    messages: BTreeMap<ContainerId, String>,
-    /// What the status shows while a pass is under way.
-    snapshot: Option<status::Snapshot>,
-    /// Shared with the view of all pods, which shows it.
-    last_status: Option<Arc<PodStatus>>,
-    /// The pod as it was last written to disk.
-    saved: Option<Arc<Pod>>,
-    terminal: Option<TerminalReason>,
-    is_rejected: bool,
-    /// What the API showed when the last pass began.
-    was_running_in_api: bool,
-    resync_at: MonoTime,
-    /// The earliest moment that somebody asked to be woken at.
-    wake_at: Option<MonoTime>,
-    /// It makes way for others, and should have ended by then.
-    late_at: Option<MonoTime>,
-    /// The pod's place on the node; `None` for one that takes none.
+    /// The pod's allocation on the node; `None` for a pod that has none.
     slot: Option<AdmissionSlot>,
     /// Open while the pod has a slot that is not released.
     termination: Option<TerminationListener>,
-    /// What keeps the pod's resources, as logged last.
-    stuck_on: Option<String>,
     times: Times,
 }
 
@@ -192,40 +205,30 @@ impl PodWorker {
         };
         let worker = Self {
             probes: Probes::new(handles.clone(), pod.clone(), inbox.0.clone()),
-            desired,
-            was_removed,
-            removals,
-            pending_resize: None,
+            desired: Desired {
+                receiver: desired_state,
+                pod: desired,
+                was_removed,
+                removals,
+                pending_resize: None,
+            },
+            observed: Observed { receiver: observations, latest: None, messages: BTreeMap::new() },
+            memory: PodMemory::new(BackoffTable::crash_loop(back_off_max, handles.ctx.node_facts.features)),
+            reported: Reported::default(),
             state,
             is_over: false,
-            observed: None,
-            needs_after: now.mono,
             pending: None,
-            act: JoinSet::new(),
-            acting: None,
+            act: Act::new(now.mono),
+            alarm: Alarm::new(now.mono),
             inbox,
-            memory: PodMemory::new(BackoffTable::crash_loop(back_off_max, handles.ctx.node_facts.features)),
             prepared: None,
             cgroup: CgroupWatch::default(),
             registration: Registration::default(),
-            messages: BTreeMap::new(),
-            snapshot: None,
-            last_status: None,
-            saved: None,
-            terminal: None,
-            is_rejected: false,
-            was_running_in_api: false,
-            resync_at: now.mono,
-            wake_at: None,
-            late_at: None,
-            stuck_on: None,
             times: Times::new(now.mono),
             termination: slot.as_ref().map(|_| handles.termination_requests.listen(pod.uid.clone())),
             slot,
             handles,
             pod,
-            desired_state,
-            observations,
         };
         // Boxed, because every future that takes it over would have room for all of it.
         (Box::new(worker), effects)
@@ -237,17 +240,16 @@ impl PodWorker {
         self.begin(first).await;
         while !self.is_over {
             let clock = self.handles.ctx.clock;
-            let wake_at = self.wake_at.map_or(self.resync_at, |at| at.min(self.resync_at));
             tokio::select! {
                 biased;
-                Ok(()) = self.desired_state.changed() => self.handle_desired_state(),
-                Some(done) = self.act.join_next(), if !self.act.is_empty() => self.take_report(done),
+                Ok(()) = self.desired.receiver.changed() => self.handle_desired_state(),
+                Some(done) = self.act.report(), if self.act.is_running() => self.take_report(done),
                 Some(message) = self.inbox.1.recv() => self.handle_message(message),
-                Ok(()) = self.observations.changed() => self.take_observation().await,
+                Ok(()) = self.observed.receiver.changed() => self.take_observation().await,
                 why = termination_request(self.termination.as_mut()) => self.terminate_for(why),
                 () = resources_freed(self.slot.as_mut()) => {}
                 () = self.registration.changes.next() => self.take_object_change(),
-                () = clock.sleep_until(wake_at) => self.take_wake(),
+                () = clock.sleep_until(self.alarm.next()) => self.take_wake(),
             }
             self.start_pending();
             self.publish().await;
@@ -258,35 +260,38 @@ impl PodWorker {
     async fn begin(&mut self, first: Vec<WorkerEffect>) {
         self.handles.pleg.inspect(&self.pod);
         let known = match status::load(&self.handles, &self.pod).await {
-            None => self.desired.as_deref().and_then(status::said_in_api),
+            None => self.desired.pod.as_deref().and_then(status::said_in_api),
             known => known,
         };
         let known = known.map(|said| self.without_lost_ends(said));
         let is_due_again = |said: &PodStatus| {
-            self.desired.as_deref().is_some_and(|pod| kubelet_core::node::shutdown::begins_again(pod, said))
+            self.desired
+                .pod
+                .as_deref()
+                .is_some_and(|pod| kubelet_core::node::shutdown::begins_again(pod, said))
         };
         let known = known.filter(|said| !is_due_again(said));
-        self.last_status = known.map(Arc::new);
-        self.times.remember(self.last_status.as_deref());
+        self.reported.status = known.map(Arc::new);
+        self.times.remember(self.reported.status.as_deref());
         self.memory.log_restarts = messages::log_restarts(&self.handles.ctx, &self.pod).await;
         self.schedule_resync();
         self.carry_out(first);
         self.restore_allocation().await;
-        if let Some(pod) = self.desired.clone() {
-            let ended_before = self.last_status.as_deref().is_some_and(is_final);
-            self.terminal = self.last_status.as_deref().and_then(status::terminal_of);
+        if let Some(pod) = self.desired.pod.clone() {
+            let ended_before = self.reported.status.as_deref().is_some_and(is_final);
+            self.reported.terminal = self.reported.status.as_deref().and_then(status::terminal_of);
             if ended_before {
                 self.leave_place();
-                self.is_rejected = self.last_status.as_deref().is_some_and(status::was_rejected);
+                self.reported.is_rejected = self.reported.status.as_deref().is_some_and(status::was_rejected);
             } else {
                 self.admit(&pod).await;
             }
             self.take_end_from_api(&pod);
-            if ended_before || self.is_rejected {
+            if ended_before || self.reported.is_rejected {
                 self.feed(WorkerEvent::Kill { cause: TerminationCause::Completed, grace_override: None });
             }
             // Found running or on disk, with its manifest gone: taken down as if that had just been noticed.
-            if self.desired_state.borrow().is_removed {
+            if self.desired.receiver.borrow().is_removed {
                 self.feed(WorkerEvent::Removed);
             }
         }
@@ -324,7 +329,9 @@ impl PodWorker {
                     }
                     self.reconcile_probes();
                 }
-                WorkerEffect::WakeIn(after) => self.wake_no_later_than(self.handles.ctx.clock.mono() + after),
+                WorkerEffect::WakeIn(after) => {
+                    self.alarm.no_later_than(self.handles.ctx.clock.mono() + after)
+                }
                 WorkerEffect::Forget => self.purge(),
                 WorkerEffect::StartAgain => self.forget_status(),
             }
@@ -334,16 +341,17 @@ impl PodWorker {
     /// The act in flight is dropped, whatever it waits for; a pass that has not begun simply does not.
     fn cancel_act(&mut self) {
         self.memory.starting.clear();
-        self.act.abort_all();
+        self.act.abort();
         if self.pending.take().is_some() {
             self.feed(WorkerEvent::ActDone(ActOutcome::Settled));
         }
     }
 
     fn handle_desired_state(&mut self) {
-        let state = self.desired_state.borrow_and_update().clone();
-        let is_new_removal = std::mem::replace(&mut self.removals, state.removals) != state.removals;
-        let was_removed = std::mem::replace(&mut self.was_removed, state.is_removed) || is_new_removal;
+        let state = self.desired.receiver.borrow_and_update().clone();
+        let is_new_removal = std::mem::replace(&mut self.desired.removals, state.removals) != state.removals;
+        let was_removed =
+            std::mem::replace(&mut self.desired.was_removed, state.is_removed) || is_new_removal;
         if is_new_removal {
             // Whoever decides what comes here counts it as gone.
             self.leave_place();
@@ -352,7 +360,7 @@ impl PodWorker {
         match state.desired {
             // Added again: it starts over once it has ended, however little its spec has changed.
             Some(pod) if was_removed && !state.is_removed => {
-                self.desired = Some(pod.clone());
+                self.desired.pod = Some(pod.clone());
                 self.feed(WorkerEvent::Desired(pod));
             }
             Some(pod) => self.take_desired(&pod),
@@ -362,14 +370,14 @@ impl PodWorker {
 
     fn take_desired(&mut self, pod: &Arc<Pod>) {
         let pod = &self.with_allocation(pod);
-        let known = self.desired.replace(pod.clone());
+        let known = self.desired.pod.replace(pod.clone());
         if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, pod)) {
             return;
         }
         // Our own words come back from the API with each status; nothing is to be done, or tried again, for them.
         let is_status_only = known.as_ref().is_some_and(|known| !differs_semantically(known, pod));
         if is_status_only {
-            self.saved = self.saved.take().map(|_| pod.clone());
+            self.reported.saved = self.reported.saved.take().map(|_| pod.clone());
         } else {
             self.prepared = None;
             self.memory.forget_failure();
@@ -384,21 +392,20 @@ impl PodWorker {
     fn take_end_from_api(&mut self, pod: &Pod) {
         let Some(said) = status::said_in_api(pod).filter(is_final) else { return };
         if self.state.stage() == PodStage::Syncing {
-            self.terminal = self.terminal.take().or_else(|| status::terminal_of(&said));
+            self.reported.terminal = self.reported.terminal.take().or_else(|| status::terminal_of(&said));
             self.feed(WorkerEvent::Kill { cause: TerminationCause::Completed, grace_override: None });
         }
     }
 
     fn take_wake(&mut self) {
         let now = self.handles.ctx.clock.mono();
-        if self.resync_at <= now {
+        if self.alarm.is_resync_due(now) {
             self.handles.pleg.inspect(&self.pod);
             self.registration.is_stale = true;
             self.cgroup.are_numbers_known = false;
             self.schedule_resync();
         }
-        if self.wake_at.is_some_and(|at| at <= now) {
-            self.wake_at = None;
+        if self.alarm.take_due(now) {
             self.check_deadline();
             self.check_if_late();
             self.feed(WorkerEvent::Wake);
@@ -407,24 +414,21 @@ impl PodWorker {
 
     fn schedule_resync(&mut self) {
         let period = self.handles.ctx.config().sync_frequency.as_std();
-        self.resync_at = self.handles.ctx.clock.mono() + period + self.handles.ctx.rng.up_to(period / 2);
-    }
-
-    fn wake_no_later_than(&mut self, at: MonoTime) {
-        self.wake_at = Some(self.wake_at.map_or(at, |known| known.min(at)));
+        let at = self.handles.ctx.clock.mono() + period + self.handles.ctx.rng.up_to(period / 2);
+        self.alarm.resync_at(at);
     }
 
     async fn take_observation(&mut self) {
-        let Some(observed) = self.observations.borrow_and_update().clone() else { return };
-        let is_first = self.observed.is_none();
-        messages::read_new(&self.handles.ctx, &self.pod, &observed, &mut self.messages).await;
+        let Some(observed) = self.observed.receiver.borrow_and_update().clone() else { return };
+        let is_first = self.observed.latest.is_none();
+        messages::read_new(&self.handles.ctx, &self.pod, &observed, &mut self.observed.messages).await;
         self.forget_instances_not_in(&observed);
         if is_first {
             self.seed_verdicts(&observed);
         }
         self.count_ended(&observed);
         let (stopped, taken_at) = (observed.is_stopped(), observed.taken_at);
-        self.observed = Some(observed);
+        self.observed.latest = Some(observed);
         self.note_ended();
         self.reconcile_probes();
         self.look_at_cgroup().await;
@@ -433,7 +437,7 @@ impl PodWorker {
 
     /// Containers that had not ended when the pod was last looked at. What ended before this process is not counted.
     fn count_ended(&self, observed: &PodObservation) {
-        let (Some(before), Some(pod)) = (&self.observed, self.desired.as_deref()) else { return };
+        let (Some(before), Some(pod)) = (&self.observed.latest, self.desired.pod.as_deref()) else { return };
         let is_over = |container: &ContainerObservation| container.state == ContainerState::Exited;
         for ended in observed.containers.iter().filter(|container| is_over(container)) {
             let kind = find_container(pod, &ended.name).map(|container| container.kind);
@@ -445,13 +449,13 @@ impl PodWorker {
 
     fn forget_instances_not_in(&mut self, observed: &PodObservation) {
         let ids: BTreeSet<&ContainerId> = observed.containers.iter().map(|c| &c.id).collect();
-        self.messages.retain(|id, _| ids.contains(id));
+        self.observed.messages.retain(|id, _| ids.contains(id));
         self.memory.observe(observed);
     }
 
     /// A restarted kubelet believes what it wrote before about containers that are still the same.
     fn seed_verdicts(&mut self, observed: &PodObservation) {
-        let Some(previous) = &self.last_status else { return };
+        let Some(previous) = &self.reported.status else { return };
         if self.handles.ctx.node_facts.features.status_starts_again {
             return;
         }
@@ -462,7 +466,7 @@ impl PodWorker {
 
     fn reconcile_probes(&mut self) {
         let is_terminating = self.state.stage() != PodStage::Syncing;
-        if let (Some(observed), Some(pod)) = (&self.observed, &self.desired) {
+        if let (Some(observed), Some(pod)) = (&self.observed.latest, &self.desired.pod) {
             self.probes.reconcile(pod, observed, &self.memory.verdicts, is_terminating);
         }
     }
@@ -475,7 +479,7 @@ impl PodWorker {
     }
 
     fn handle_probe_event(&mut self, event: &ProbeEvent) {
-        let is_known = self.observed.as_ref().is_some_and(|o| o.container(&event.container).is_some());
+        let is_known = self.observed.latest.as_ref().is_some_and(|o| o.container(&event.container).is_some());
         if is_known && self.memory.verdicts.set(&event.container, event.kind, event.verdict) {
             self.reconcile_probes();
             self.feed(WorkerEvent::Wake);
@@ -499,8 +503,8 @@ impl PodWorker {
     }
 
     fn take_report(&mut self, done: Result<ActReport, tokio::task::JoinError>) {
-        self.needs_after = self.handles.ctx.clock.mono();
-        self.times.act_ended(&self.handles.ctx.metrics, self.needs_after);
+        self.act.ended(self.handles.ctx.clock.mono());
+        self.times.act_ended(&self.handles.ctx.metrics, self.act.ended_at());
         self.handles.pleg.inspect(&self.pod);
         while let Ok(message) = self.inbox.1.try_recv() {
             self.handle_message(message);
@@ -538,7 +542,7 @@ impl PodWorker {
 
     /// A step that failed makes the same step wait.
     fn step_outcome(&mut self, retry: Option<Retry>) -> ActOutcome {
-        let acted = self.acting.take();
+        let acted = self.act.take_step();
         if acted == Some(PodStep::RepairCgroup) && retry.is_none() {
             // Not compared again before it is due: what the kernel rounds would be changed forever.
             self.cgroup.state = CgroupState::AsItShouldBe;
@@ -551,11 +555,11 @@ impl PodWorker {
         let retry_at = match retry {
             Retry::At(at) => Some(at),
             // What the step found missing may have come meanwhile.
-            Retry::BackingOff if self.registration.has_changed => Some(self.needs_after),
+            Retry::BackingOff if self.registration.has_changed => Some(self.act.ended_at()),
             Retry::BackingOff => None,
         };
-        let until = self.memory.step_failed(step, retry_at, self.needs_after, jitter);
-        ActOutcome::Failed { retry_after: until.saturating_since(self.needs_after) }
+        let until = self.memory.step_failed(step, retry_at, self.act.ended_at(), jitter);
+        ActOutcome::Failed { retry_after: until.saturating_since(self.act.ended_at()) }
     }
 
     /// The same step failed a moment ago, and nothing has changed since.
@@ -563,7 +567,7 @@ impl PodWorker {
         let Some(until) = self.memory.retry_at(step) else { return false };
         let must_wait = until > self.handles.ctx.clock.mono();
         if must_wait {
-            self.wake_no_later_than(until);
+            self.alarm.no_later_than(until);
         }
         must_wait
     }
@@ -571,14 +575,14 @@ impl PodWorker {
     /// Whether all is well; otherwise says once what is in the way.
     fn note_stuck(&mut self, result: Result<(), String>) -> bool {
         let Err(why) = result else { return true };
-        if self.stuck_on.as_ref() != Some(&why) {
+        if self.reported.stuck_on.as_ref() != Some(&why) {
             self.handles.ctx.recorder.warning(
                 &self.pod,
                 None,
                 "FailedKillPod",
                 format!("pod cannot be removed yet: {why}"),
             );
-            self.stuck_on = Some(why);
+            self.reported.stuck_on = Some(why);
         }
         false
     }
@@ -588,14 +592,14 @@ impl PodWorker {
         // A pass without anything to do ends at once, and may ask for the next one; each round needs news, so this
         // ends. The bound is for a mistake in that reasoning.
         for _ in 0..8 {
-            if !self.act.is_empty() || self.pending.is_none() {
+            if self.act.is_running() || self.pending.is_none() {
                 return;
             }
-            let Some(observed) = self.observed.clone().filter(|o| o.taken_at >= self.needs_after) else {
+            let Some(observed) = self.observed.latest.clone().filter(|o| self.act.is_shown_by(o)) else {
                 return;
             };
             let has_no_room = self.slot.as_ref().is_some_and(AdmissionSlot::must_wait);
-            let must_wait = has_no_room || self.desired_state.borrow().must_wait;
+            let must_wait = has_no_room || self.desired.receiver.borrow().must_wait;
             match self.pending.take_if(|pending| !(must_wait && matches!(pending, Pending::Sync(_)))) {
                 Some(Pending::Sync(pod)) => {
                     self.note_phase_in_api();
@@ -617,7 +621,7 @@ impl PodWorker {
 
     /// A pass that found nothing to do has started no act.
     fn note_act(&mut self, is_kill: bool) {
-        if !self.act.is_empty() {
+        if self.act.is_running() {
             self.times.act_began(&self.handles.ctx.metrics, self.handles.ctx.clock.mono(), is_kill);
         }
     }
@@ -638,7 +642,7 @@ impl PodWorker {
         });
         self.note_waiting(&plan);
         if let Some(at) = plan.wake_at {
-            self.wake_no_later_than(at);
+            self.alarm.no_later_than(at);
         }
         if plan.step == PodStep::Settled && is_final(&self.compute(&pod)) {
             return self.feed(WorkerEvent::ActDone(ActOutcome::PodCompleted));
@@ -654,7 +658,7 @@ impl PodWorker {
         }
         tracing::debug!(pod = %self.pod, step = ?plan.step, "Next step");
         self.hold_status(observed);
-        self.acting = Some(plan.step.clone());
+        let step = plan.step.clone();
         self.memory.begin_step(&pod, observed, &plan.step, now);
         let context = self.context(pod, observed.clone());
         let prepared = self.prepared.clone();
@@ -662,7 +666,7 @@ impl PodWorker {
         let (pod, uid) = (&self.pod, self.pod.uid.as_str());
         let span = tracing::info_span!(target: "trace", "syncPod", k8s.pod = %pod, k8s.pod.uid = uid);
         let pass = async move { ActReport::Synced(crate::pods::pass::run(context, plan, prepared).await) };
-        self.act.spawn(pass.instrument(span));
+        self.act.start_step(step, pass.instrument(span));
     }
 
     fn context(&self, pod: Arc<Pod>, observed: Arc<PodObservation>) -> PassContext {

@@ -68,7 +68,8 @@ impl PodWorker {
     /// Judges the pod once. One that already ran before a restart of the kubelet was admitted then.
     pub(super) async fn admit(&mut self, pod: &Pod) {
         let Some(slot) = &mut self.slot else { return };
-        let ran_before = self.last_status.as_ref().is_some_and(|status| status.container_statuses.is_some());
+        let ran_before =
+            self.reported.status.as_ref().is_some_and(|status| status.container_statuses.is_some());
         if ran_before {
             return slot.keep();
         }
@@ -94,44 +95,44 @@ impl PodWorker {
         handles.ctx.recorder.warning(&self.pod, None, rejection.reason.clone(), rejection.message.clone());
         let message = format!("Pod was rejected: {}", rejection.message);
         let reason = rejection.reason.into_owned();
-        self.terminal = Some(TerminalReason { reason, message, is_disruption: false });
-        self.is_rejected = true;
+        self.reported.terminal = Some(TerminalReason { reason, message, is_disruption: false });
+        self.reported.is_rejected = true;
     }
 
     /// The room of this pod is needed, or it took more than it may, or the machine ends. One that ends already ends as it
     /// began to, though perhaps faster.
     pub(super) fn terminate_for(&mut self, why: TerminationRequest) {
         let end = End::of(why);
-        if self.terminal.is_none() {
+        if self.reported.terminal.is_none() {
             if let Some(annotations) = end.told_with {
                 let (reason, message) = (end.reason, end.message.clone());
                 self.handles.ctx.recorder.annotated_warning(&self.pod, reason, message, annotations);
             }
-            self.terminal = Some(TerminalReason {
+            self.reported.terminal = Some(TerminalReason {
                 reason: end.reason.to_owned(),
                 message: end.message,
                 is_disruption: end.is_disruption,
             });
         }
         let (cause, grace_override) = (end.cause, end.grace_override);
-        if let Some(pod) = &self.desired {
+        if let Some(pod) = &self.desired.pod {
             let grace = compute_grace(GraceSources::of(pod, grace_override), None);
             let late_at = self.handles.ctx.clock.mono() + grace.kill_deadline();
-            self.late_at = Some(late_at);
-            self.wake_no_later_than(late_at);
+            self.alarm.late_at = Some(late_at);
+            self.alarm.no_later_than(late_at);
         }
         self.feed(WorkerEvent::Kill { cause, grace_override });
     }
 
     /// Somebody waits for the room of this pod; says so once when that takes too long (docs/behaviour/pod-lifecycle.md).
     pub(super) fn check_if_late(&mut self) {
-        let Some(late_at) = self.late_at else { return };
+        let Some(late_at) = self.alarm.late_at else { return };
         if self.state.stage() >= PodStage::Terminated {
-            self.late_at = None;
+            self.alarm.late_at = None;
         } else if late_at > self.handles.ctx.clock.mono() {
-            self.wake_no_later_than(late_at);
+            self.alarm.no_later_than(late_at);
         } else {
-            self.late_at = None;
+            self.alarm.late_at = None;
             let (reason, message) = EXCEEDED_GRACE_PERIOD;
             self.handles.ctx.recorder.warning(&self.pod, None, reason, message.to_owned());
         }
@@ -139,7 +140,8 @@ impl PodWorker {
 
     /// What of the pod will not run again needs no room any more.
     pub(super) fn note_ended(&self) {
-        let (Some(slot), Some(pod), Some(observed)) = (&self.slot, &self.desired, &self.observed) else {
+        let (Some(slot), Some(pod), Some(observed)) = (&self.slot, &self.desired.pod, &self.observed.latest)
+        else {
             return;
         };
         let facts = EndedFacts {

@@ -20,7 +20,7 @@ pub(super) struct CgroupWatch {
 impl PodWorker {
     /// Before a pod has a sandbox, and once it is to end, its cgroup is nobody's business but the pass's.
     pub(super) async fn look_at_cgroup(&mut self) {
-        let (Some(pod), Some(observed)) = (&self.desired, &self.observed) else { return };
+        let (Some(pod), Some(observed)) = (&self.desired.pod, &self.observed.latest) else { return };
         if self.state.stage() != PodStage::Syncing || observed.ready_sandboxes().next().is_none() {
             self.cgroup.state = CgroupState::AsItShouldBe;
             return;

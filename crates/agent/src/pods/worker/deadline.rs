@@ -13,11 +13,11 @@ impl PodWorker {
         let Some(deadline) = self.deadline() else { return };
         let now = self.handles.ctx.clock.now();
         if deadline > now.wall {
-            return self.wake_no_later_than(now.mono_at(deadline));
+            return self.alarm.no_later_than(now.mono_at(deadline));
         }
-        let is_syncing = self.state.stage() == PodStage::Syncing && !self.act.is_empty();
-        if self.terminal.is_none() && !is_syncing {
-            self.terminal = Some(status::deadline_exceeded());
+        let is_syncing = self.state.stage() == PodStage::Syncing && self.act.is_running();
+        if self.reported.terminal.is_none() && !is_syncing {
+            self.reported.terminal = Some(status::deadline_exceeded());
             self.report_deadline();
             self.feed(WorkerEvent::Kill { cause: TerminationCause::DeadlineExceeded, grace_override: None });
         }
@@ -26,7 +26,7 @@ impl PodWorker {
     /// The event of a pod that ends for its deadline. The Go kubelet records it with each status that it generates: when it
     /// notices the deadline, before and after it stops the containers, and for the last status.
     pub(super) fn report_deadline(&self) {
-        if self.terminal.as_ref().is_some_and(|why| why.reason == deadline::REASON) {
+        if self.reported.terminal.as_ref().is_some_and(|why| why.reason == deadline::REASON) {
             self.handles.ctx.recorder.normal(&self.pod, None, deadline::REASON, deadline::MESSAGE);
         }
     }

@@ -48,7 +48,7 @@ impl PodWorker {
     /// Starts the act that makes them show what is.
     pub(super) fn refresh_volumes(&mut self, pod: Arc<Pod>, observed: Arc<PodObservation>) {
         let context = self.context(pod, observed);
-        self.act.spawn(async move {
+        self.act.start(async move {
             prepare::refresh(&context).await;
             ActReport::Refreshed
         });

@@ -22,8 +22,8 @@ impl PodWorker {
     /// and status stay.
     pub(super) fn release(&mut self) {
         let (handles, uid) = (self.handles.clone(), self.pod.uid.clone());
-        let is_found = self.desired.is_none();
-        self.act.spawn(async move {
+        let is_found = self.desired.pod.is_none();
+        self.act.start(async move {
             let (released, is_clean) = release(&handles, &uid).await;
             if is_found {
                 handles.ctx.metrics.volumes.orphan_released(&uid, released.is_ok());
@@ -48,7 +48,7 @@ impl PodWorker {
     /// The pod starts over in another worker: what was reported of it ends here, its records and logs stay.
     pub(super) fn forget_status(&mut self) {
         let (handles, uid) = (self.handles.clone(), self.pod.uid.clone());
-        self.act.spawn(async move {
+        self.act.start(async move {
             let forgotten = remove_checkpoint(&*handles.ctx.files, &handles.ctx.settings.paths, &uid).await;
             ActReport::Purged(forgotten.map_err(|error| chain(&error)))
         });
@@ -56,7 +56,7 @@ impl PodWorker {
 
     fn purge_after(&mut self, delay: Duration) {
         let (handles, pod) = (self.handles.clone(), self.pod.clone());
-        self.act.spawn(async move {
+        self.act.start(async move {
             handles.ctx.clock.sleep_until(handles.ctx.clock.mono() + delay).await;
             let observed = handles.cache.get(&pod.uid);
             let observed =

@@ -67,9 +67,9 @@ impl PodWorker {
     /// between the calls of a pass: a container that is created but not started, one that was killed to be replaced, a
     /// pod of which some containers have been stopped.
     pub(super) fn hold_status(&mut self, observed: &Arc<PodObservation>) {
-        let is_kept = self.memory.is_replacing && self.snapshot.is_some();
+        let is_kept = self.memory.is_replacing && self.reported.snapshot.is_some();
         if !is_kept {
-            self.snapshot =
+            self.reported.snapshot =
                 Some(Snapshot { observed: observed.clone(), waiting: self.memory.waiting.clone() });
         }
         self.memory.is_replacing = false;
@@ -77,41 +77,46 @@ impl PodWorker {
 
     /// From the next observation on the status shows what is there.
     pub(super) fn release_status(&mut self) {
-        self.snapshot = None;
+        self.reported.snapshot = None;
         self.memory.is_replacing = false;
     }
 
     fn snapshot(&self) -> Option<&Snapshot> {
-        let is_stale = self.observed.as_ref().is_none_or(|observed| observed.taken_at < self.needs_after);
-        self.snapshot.as_ref().filter(|_| is_stale || self.memory.is_replacing || !self.act.is_empty())
+        let is_stale = self.observed.latest.as_ref().is_none_or(|observed| !self.act.is_shown_by(observed));
+        self.reported
+            .snapshot
+            .as_ref()
+            .filter(|_| is_stale || self.memory.is_replacing || self.act.is_running())
     }
 
     fn shown_observation(&self) -> Option<&PodObservation> {
-        self.snapshot().map_or(self.observed.as_deref(), |snapshot| Some(&snapshot.observed))
+        self.snapshot().map_or(self.observed.latest.as_deref(), |snapshot| Some(&snapshot.observed))
     }
 
     /// When `activeDeadlineSeconds` runs out; `None` for a pod that has no such limit or has ended.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
-        let last = self.last_status.as_deref().filter(|last| !is_final(last))?;
-        deadline::deadline(self.desired.as_ref()?, last.start_time.as_ref()?.0)
+        let last = self.reported.status.as_deref().filter(|last| !is_final(last))?;
+        deadline::deadline(self.desired.pod.as_ref()?, last.start_time.as_ref()?.0)
     }
 
     pub(super) async fn publish(&mut self) {
-        let Some(pod) = self.desired.clone().filter(|_| !self.is_over) else { return };
-        if let Some(why) = host_ip_family_mismatch(self.last_status.as_deref(), self.handles.ctx.host_ips()) {
+        let Some(pod) = self.desired.pod.clone().filter(|_| !self.is_over) else { return };
+        if let Some(why) =
+            host_ip_family_mismatch(self.reported.status.as_deref(), self.handles.ctx.host_ips())
+        {
             self.handles.ctx.recorder.warning(&self.pod, None, "HostIPsIPFamilyMismatch", why);
         }
         let status = self.latest_status(&pod);
-        let is_written = self.saved.as_ref().is_some_and(|saved| Arc::ptr_eq(saved, &pod));
-        if !is_written && !self.desired_state.borrow().is_removed {
+        let is_written = self.reported.saved.as_ref().is_some_and(|saved| Arc::ptr_eq(saved, &pod));
+        if !is_written && !self.desired.receiver.borrow().is_removed {
             save_pod(&*self.handles.ctx.files, &self.handles.ctx.settings.paths, &self.pod.uid, &pod).await;
-            self.saved = Some(pod.clone());
+            self.reported.saved = Some(pod.clone());
         }
         self.times.published(&self.handles.ctx.metrics, self.handles.ctx.clock.mono(), &status);
-        let is_changed = self.last_status.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &status));
+        let is_changed = self.reported.status.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &status));
         self.handles.pods.publish(&self.pod.uid, pod, status.clone(), self.progress());
         if is_changed {
-            let is_leaving = self.desired_state.borrow().is_removed;
+            let is_leaving = self.desired.receiver.borrow().is_removed;
             if !is_leaving {
                 save_checkpoint(
                     &*self.handles.ctx.files,
@@ -121,7 +126,7 @@ impl PodWorker {
                 )
                 .await;
             }
-            self.last_status = Some(status);
+            self.reported.status = Some(status);
             self.probes.hurry_readiness(&self.memory.verdicts);
         }
     }
@@ -129,7 +134,7 @@ impl PodWorker {
     /// The last status itself if it still holds: it is kept once, however often it is computed.
     fn latest_status(&self, pod: &Pod) -> Arc<PodStatus> {
         let status = self.compute(pod);
-        match &self.last_status {
+        match &self.reported.status {
             Some(last) if **last == status => last.clone(),
             _ => Arc::new(status),
         }
@@ -138,20 +143,20 @@ impl PodWorker {
     pub(super) fn compute(&self, pod: &Pod) -> PodStatus {
         let runtime_name = self.handles.node.borrow().runtime_name();
         let returning = self.returning(pod);
-        let observed = self.shown_observation().map(|o| messages::with_messages(o, &self.messages));
+        let observed = self.shown_observation().map(|o| messages::with_messages(o, &self.observed.messages));
         compute_pod_status(&StatusInputs {
             pod,
             observed: observed.as_ref().map(Cow::as_ref),
-            previous: self.last_status.as_deref(),
+            previous: self.reported.status.as_deref(),
             memory: &self.memory,
             waiting: self.snapshot().map_or(&self.memory.waiting, |snapshot| &snapshot.waiting),
             returning: &returning,
             killed_to_restart: &self.killed_to_restart(pod),
             stage: self.state.stage(),
-            is_rejected: self.is_rejected,
-            terminal: self.terminal.as_ref(),
+            is_rejected: self.reported.is_rejected,
+            terminal: self.reported.terminal.as_ref(),
             cgroup: self.cgroup_resources(pod),
-            is_resize_pending: self.pending_resize.is_some(),
+            is_resize_pending: self.desired.pending_resize.is_some(),
             node: NodeFacts {
                 host_ips: self.handles.ctx.host_ips(),
                 runtime_name: &runtime_name,
@@ -163,7 +168,7 @@ impl PodWorker {
 
     /// Instances that were stopped in order to start their container again, and have not been replaced yet.
     fn killed_to_restart(&self, pod: &Pod) -> BTreeSet<ContainerId> {
-        let Some(observed) = self.observed.as_deref() else { return BTreeSet::new() };
+        let Some(observed) = self.observed.latest.as_deref() else { return BTreeSet::new() };
         let features = self.handles.ctx.node_facts.features;
         let restarts = |id: &ContainerId, why: KillReason| {
             let instance = observed.container(id)?;
@@ -175,7 +180,7 @@ impl PodWorker {
 
     /// What a restarted kubelet may still believe of the status that it wrote before.
     pub(super) fn without_lost_ends(&self, mut said: PodStatus) -> PodStatus {
-        if self.desired.as_deref().is_some_and(is_static_pod) && !is_final(&said) {
+        if self.desired.pod.as_deref().is_some_and(is_static_pod) && !is_final(&said) {
             forget_ended_init_containers(&mut said);
         }
         said
@@ -183,7 +188,7 @@ impl PodWorker {
 
     /// What the pod's cgroup enforces, if the API showed the pod as Running when its last pass began.
     fn cgroup_resources(&self, pod: &Pod) -> Option<PodCgroupResources> {
-        if !self.was_running_in_api {
+        if !self.reported.was_running_in_api {
             return None;
         }
         if !self.handles.ctx.config().cgroups_per_qos {
@@ -195,15 +200,16 @@ impl PodWorker {
 
     /// Remembers what the API shows at the beginning of a pass.
     pub(super) fn note_phase_in_api(&mut self) {
-        let pod = self.desired.as_deref().filter(|pod| !is_static_pod(pod));
+        let pod = self.desired.pod.as_deref().filter(|pod| !is_static_pod(pod));
         let said = pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
-        self.was_running_in_api = said == Some("Running");
+        self.reported.was_running_in_api = said == Some("Running");
     }
 
     /// Ended containers that the plan starts again, whatever their exit says: the status must not call the pod done.
     fn returning(&self, pod: &Pod) -> BTreeSet<String> {
-        let is_synced =
-            !self.is_rejected && self.state.stage() == PodStage::Syncing && self.observed.is_some();
+        let is_synced = !self.reported.is_rejected
+            && self.state.stage() == PodStage::Syncing
+            && self.observed.latest.is_some();
         let Some(observed) = self.shown_observation().filter(|_| is_synced) else {
             return BTreeSet::new();
         };
@@ -224,8 +230,8 @@ impl PodWorker {
     fn progress(&self) -> PodProgress {
         PodProgress {
             stage: self.state.stage(),
-            is_rejected: self.is_rejected,
-            is_orphan: self.desired_state.borrow().is_removed,
+            is_rejected: self.reported.is_rejected,
+            is_orphan: self.desired.receiver.borrow().is_removed,
         }
     }
 }

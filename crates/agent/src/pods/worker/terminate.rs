@@ -38,6 +38,6 @@ impl PodWorker {
             }
             ActReport::Terminated
         };
-        self.act.spawn(pass.instrument(span));
+        self.act.start(pass.instrument(span));
     }
 }

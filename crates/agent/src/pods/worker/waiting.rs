@@ -24,7 +24,7 @@ impl PodWorker {
             };
             let period = self.handles.ctx.config().sync_frequency.as_std();
             match compute_back_off_notice(self.memory.waiting.last_report(container), &message, period, now) {
-                BackOffNotice::ShowFailureUntil(until) => self.wake_no_later_than(until),
+                BackOffNotice::ShowFailureUntil(until) => self.alarm.no_later_than(until),
                 BackOffNotice::Report => {
                     let event = format!(
                         "Back-off restarting failed container {container} in pod {}_{}({})",
@@ -33,7 +33,7 @@ impl PodWorker {
                     self.handles.ctx.recorder.warning(&self.pod, Some(container), "BackOff", event);
                     let state = WaitingState { reason: CRASH_LOOP.to_owned(), message };
                     self.memory.waiting.set(container, state, now);
-                    self.wake_no_later_than(now + period + self.handles.ctx.rng.up_to(period / 2));
+                    self.alarm.no_later_than(now + period + self.handles.ctx.rng.up_to(period / 2));
                 }
                 BackOffNotice::Nothing => {}
             }
