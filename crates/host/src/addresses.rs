@@ -41,7 +41,7 @@ fn is_fit_for_node(ip: IpAddr) -> bool {
     !(ip.is_loopback() || ip.is_multicast() || ip.is_unspecified() || link_local)
 }
 
-/// The kernel lets us bind only to addresses of this machine.
+/// The kernel allows binding only to addresses of this machine.
 fn is_on_interface(ip: IpAddr) -> bool {
     UdpSocket::bind((ip, 0)).is_ok()
 }

@@ -71,7 +71,7 @@ impl Connection {
 
     async fn greet(socket: &Path, wishes: &str, answers: &[&str]) -> Result<Self, DbusError> {
         let mut stream = UnixStream::connect(socket).await?;
-        // The server reads our user from the socket itself; the number only has to agree.
+        // The server reads the user from the socket's peer credentials; the number only has to agree.
         let uid = rustix::process::geteuid().as_raw().to_string();
         let hex: String = uid.bytes().map(|byte| format!("{byte:02x}")).collect();
         // In one piece, with nothing behind it: systemd parses data that it read together with `BEGIN` only when more data
@@ -104,7 +104,7 @@ impl Connection {
                 MessageType::Signal => return Err(DbusError::Garbled),
                 MessageType::Return if message.reply_to == Some(serial) => return Ok(message),
                 MessageType::Error if message.reply_to == Some(serial) => return Err(message.failure()),
-                // A call to us, or an answer without a call.
+                // A call to the kubelet, or an answer without a call.
                 MessageType::Call | MessageType::Return | MessageType::Error => {}
             }
         }

@@ -26,7 +26,7 @@ pub(crate) fn describe(proc: &Path, mount_point: &Path) -> String {
     let pids = fs::read_dir(proc).into_iter().flatten().flatten();
     for process in pids.filter(|entry| entry.file_name().to_string_lossy().parse::<u32>().is_ok()) {
         let path = process.path();
-        // A process whose namespace cannot be read has exited, or shares ours.
+        // A process whose namespace cannot be read has exited, or shares the kubelet's.
         let namespace = namespace_of(&path).unwrap_or_else(|| own.clone());
         let is_new = !paths.contains_key(&namespace);
         let at = paths.entry(namespace).or_insert_with(|| seen_at(&path, wanted.as_ref()));

@@ -14,7 +14,7 @@ use tokio::net::unix::pipe::Receiver;
 
 use crate::failed;
 
-/// The kernel gives a record as a whole or not at all; none is longer.
+/// Large enough for any record: the kernel returns a record as a whole or fails the read.
 const RECORD_BYTES: usize = 8 << 10;
 
 struct Log {

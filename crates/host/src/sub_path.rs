@@ -48,7 +48,7 @@ pub(crate) fn bind_sub_path(volume: &Path, sub_path: &str, target: &Path) -> Hos
     if is_same(target, &what)? {
         return Ok(());
     }
-    // Cannot happen while the descriptor is open; but what we did not check must not stay.
+    // Cannot happen while the descriptor is open; but a mount that was not checked must not stay.
     rustix::mount::unmount(target, UnmountFlags::NOFOLLOW).map_err(failed("unmount", target))?;
     Err(HostError::Invalid(format!("{} does not show {sub_path} after binding it", target.display())))
 }
@@ -84,12 +84,12 @@ fn stat_of(opened: &OwnedFd, path: &Path) -> HostResult<Stat> {
 struct Walk<'a> {
     volume: &'a Path,
     sub_path: &'a str,
-    /// From the volume down to where we are; never empty.
+    /// From the volume down to the current directory; never empty.
     way: Vec<OwnedFd>,
     /// Steps still to go, the next one last.
     steps: Vec<OsString>,
     links_left: u32,
-    /// For directories we create: the volume's own permissions.
+    /// For directories that are created: the volume's own permissions.
     mode: u32,
 }
 

@@ -61,7 +61,7 @@ pub(crate) struct HelperProcesses {
 
 #[derive(Debug)]
 struct AtMount {
-    places: Arc<Semaphore>,
+    slots: Arc<Semaphore>,
     given_up: Mutex<Vec<(Child, OwnedSemaphorePermit)>>,
 }
 
@@ -174,10 +174,10 @@ impl HelperProcesses {
             return Err(stuck());
         }
         let work = async {
-            let target = at_mount.places.clone().acquire_owned().await;
-            let target = target
-                .map_err(|_| HostError::GivenUp("all volume helpers of the mount are busy".to_owned()))?;
-            let helper = AtWork::start(program, job, target, at_mount.clone())?;
+            let slot = at_mount.slots.clone().acquire_owned().await;
+            let slot =
+                slot.map_err(|_| HostError::GivenUp("all volume helpers of the mount are busy".to_owned()))?;
+            let helper = AtWork::start(program, job, slot, at_mount.clone())?;
             helper.finish(job).await
         };
         match job.deadline() {
@@ -200,7 +200,7 @@ async fn within<T>(deadline: Duration, work: impl Future<Output = T>) -> Option<
 
 impl AtMount {
     fn new() -> Self {
-        Self { places: Arc::new(Semaphore::new(PER_MOUNT)), given_up: Mutex::default() }
+        Self { slots: Arc::new(Semaphore::new(PER_MOUNT)), given_up: Mutex::default() }
     }
 
     /// Helpers that have ended by now no longer count.
@@ -212,17 +212,12 @@ impl AtMount {
 }
 
 impl AtWork {
-    fn start(
-        program: &Path,
-        job: &Job,
-        target: OwnedSemaphorePermit,
-        mount: Arc<AtMount>,
-    ) -> HostResult<Self> {
+    fn start(program: &Path, job: &Job, slot: OwnedSemaphorePermit, mount: Arc<AtMount>) -> HostResult<Self> {
         let mut command = Command::new(program);
         command.arg0(NAME).args(job.to_args()).env_clear();
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let child = command.spawn().map_err(failed("start a volume helper for", job.accessed_path()))?;
-        Ok(Self { child: Some((child, target)), mount })
+        Ok(Self { child: Some((child, slot)), mount })
     }
 
     async fn finish(mut self, job: &Job) -> HostResult<Vec<u8>> {
@@ -259,11 +254,11 @@ impl AtWork {
 
 impl Drop for AtWork {
     fn drop(&mut self) {
-        let Some((mut child, target)) = self.child.take() else { return };
+        let Some((mut child, slot)) = self.child.take() else { return };
         // It may have ended by itself just now.
         let _ = child.start_kill();
         if matches!(child.try_wait(), Ok(None)) {
-            self.mount.given_up.lock().push((child, target));
+            self.mount.given_up.lock().push((child, slot));
         }
     }
 }
@@ -290,7 +285,7 @@ fn do_one(args: Vec<OsString>) -> HostResult<()> {
         .ok_or_else(|| HostError::Invalid("volume helper started without a job".to_owned()))?;
     let output = job.run()?;
     std::io::Write::write_all(&mut std::io::stdout(), &output)
-        .map_err(failed("tell about", job.accessed_path()))
+        .map_err(failed("write the result for", job.accessed_path()))
 }
 
 fn chain(error: &HostError) -> String {

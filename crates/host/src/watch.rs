@@ -18,7 +18,7 @@ use ports::host::{DirectoryChange, HostResult};
 use crate::async_inotify::waiting;
 use crate::failed;
 
-/// Between attempts when the kernel does not let us watch (any more).
+/// Delay between attempts while the kernel refuses a watch.
 const RETRY: Duration = Duration::from_secs(1);
 /// How often the path is resolved again if it changes while watches are set up.
 const TRIES: u32 = 8;
@@ -34,7 +34,7 @@ const INTERESTING: WatchMask = WatchMask::CREATE
     .union(WatchMask::DELETE_SELF)
     .union(WatchMask::MOVE_SELF);
 
-/// What one burst of events means for us.
+/// What one burst of events means for the watched path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Meaning {
     Nothing,

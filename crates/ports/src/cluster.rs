@@ -24,10 +24,10 @@ pub enum ClusterError {
     /// The resource version is older than what the server remembers: list again.
     #[error("{call}: too old: {message}")]
     Expired { call: String, message: String },
-    /// The server did not authenticate us.
+    /// The server did not authenticate the kubelet.
     #[error("{call}: unauthorized: {message}")]
     Unauthorized { call: String, message: String },
-    /// The server authenticated us and denies the call.
+    /// The server authenticated the kubelet and denies the call.
     #[error("{call}: forbidden: {message}")]
     Forbidden { call: String, message: String },
     /// The server does not accept the object.

@@ -23,7 +23,7 @@ pub enum RuntimeError {
     /// The runtime has no such object. For a stop or remove this means success.
     #[error("{call}: not found: {message}")]
     NotFound { call: &'static str, message: String },
-    /// The runtime holds the name already: an earlier create may have got through although we received no answer.
+    /// The runtime holds the name already: an earlier create may have succeeded although no answer was received.
     #[error("{call}: already exists: {message}")]
     AlreadyExists { call: &'static str, message: String },
     /// No answer within the call's deadline. The effect of the call may have happened.

@@ -1,7 +1,7 @@
 //! The trees of cgroups as directories: one for each controller of version 1, a single one of version 2.
 //!
-//! A machine with both has the controllers in trees of version 1 and an empty tree of version 2 next to them, which is
-//! left as it is: nothing is made in it, but what a runtime made there for a pod is removed with the pod.
+//! A machine with both has the controllers in trees of version 1 and an empty tree of version 2 next to them, in
+//! which no cgroup is created, but what a runtime made there for a pod is removed with the pod.
 
 use std::collections::BTreeSet;
 use std::fs::{self, OpenOptions};
@@ -48,7 +48,7 @@ impl Trees {
         }
     }
 
-    /// Every tree. Links are other names of one that is there anyway.
+    /// Every tree. Links are left out, because they are other names of an existing tree.
     fn all(&self) -> Vec<PathBuf> {
         match self.version {
             CgroupVersion::V2 => vec![self.root.clone()],

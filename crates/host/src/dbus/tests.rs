@@ -1,5 +1,5 @@
-//! A stand-in for systemd at the other end of a socket. It puts its messages together by hand, so that a mistake in how we
-//! read them is not made twice.
+//! A stand-in for systemd at the other end of a socket. It puts its messages together by hand, so that a mistake in
+//! the parser is not made twice.
 
 use std::path::{Path, PathBuf};
 
@@ -109,7 +109,7 @@ fn messages(answer: Answer, serial: u32) -> Vec<Vec<u8>> {
     }
 }
 
-/// The answer to who has a job begun.
+/// The answer to a call that starts a job.
 pub(crate) fn begun(serial: u32, path: &str) -> Vec<u8> {
     message(2, &reply_field(serial), &text(path))
 }

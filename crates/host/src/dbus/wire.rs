@@ -275,8 +275,8 @@ impl Writer {
         let begin = self.bytes.len();
         items(self);
         let length = length_of(self.bytes.len() - begin).to_le_bytes();
-        if let Some(place) = self.bytes.get_mut(at..at + 4) {
-            place.copy_from_slice(&length);
+        if let Some(length_field) = self.bytes.get_mut(at..at + 4) {
+            length_field.copy_from_slice(&length);
         }
     }
 
@@ -303,7 +303,7 @@ impl Writer {
     }
 }
 
-/// What we write is short.
+/// The messages that the kubelet sends are short.
 fn length_of(count: usize) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }

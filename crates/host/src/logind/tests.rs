@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 use super::*;
 use crate::dbus::tests::{hex_of_uid, message, receive, reply_field, text, text_field, words};
 
-/// What the bus has to say to one call.
+/// How the bus answers one call.
 enum Answer {
     Body(Vec<u8>),
     /// The number of a file, and the file.
@@ -181,8 +181,8 @@ async fn shutdown_is_delayed_until_the_inhibitor_is_dropped() {
     for _ in 0..3 {
         bus.call().await;
     }
-    let asked = "Inhibit ssss shutdown kubelet Kubelet needs time to handle node shutdown delay";
-    assert_eq!(bus.call().await, asked);
+    let inhibit = "Inhibit ssss shutdown kubelet Kubelet needs time to handle node shutdown delay";
+    assert_eq!(bus.call().await, inhibit);
     let error = watch.inhibit().await.unwrap_err().to_string();
     assert!(error.contains("OperationInProgress: no good reason"), "{error}");
     // The lock outlives its connection.
@@ -205,7 +205,7 @@ async fn only_logind_signals_are_hints_and_its_exit_is_an_error() {
     let bus = Bus::answering(after_watching([flag(true), flag(false)]), spontaneous);
     let mut watch = bus.watch().await;
     watch.hint().await.unwrap();
-    assert!(watch.is_ending().await.unwrap(), "it is asked");
+    assert!(watch.is_ending().await.unwrap(), "logind is queried");
     watch.hint().await.unwrap();
     let error = watch.hint().await.unwrap_err().to_string();
     assert_eq!(error, "wait for signals of logind: it has ended, or begun again");

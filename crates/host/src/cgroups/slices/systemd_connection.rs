@@ -168,7 +168,7 @@ impl Jobs {
             MessageType::Return => self.handle_return(message),
             MessageType::Error => self.handle_error(message),
             MessageType::Signal if message.member == "JobRemoved" => self.handle_job_removed(message),
-            // A call to us, or a signal that no caller waits for.
+            // A call to the kubelet, or a signal that no caller waits for.
             MessageType::Signal | MessageType::Call => {}
         }
     }
