@@ -1,4 +1,4 @@
-//! Writes the linker script that places functions which an idle node never runs behind all others (docs/decisions/0034).
+//! Writes the linker script that places functions that an idle node never executes after all others (docs/decisions/0034).
 //!
 //! The kernel maps a program in blocks of sixteen pages around each page that is touched. Where functions that run and
 //! functions that do not alternate, all of them become resident. A function that is not in the script stays where it was, so
@@ -10,21 +10,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-/// Prefixes that cover less than this are not worth a line.
+/// Prefixes that cover fewer bytes get no line.
 const MIN_BYTES: u64 = 1024;
 const SCRIPT: &str = "crates/kubelet/cold-code.ld";
 const HEAD: &str = "/* Written by scripts/cold-code: functions that an idle node never runs, by the prefixes of their names. The\n   linker places them behind all others, where they use no memory until they run. */\n";
 
-/// Why no script was written.
+/// Why the script was not written.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ColdCodeError {
-    #[error("cannot read or write {path}: {source}")]
+    #[error("failed to read or write {path}: {source}")]
     File { path: PathBuf, source: std::io::Error },
-    #[error("the traces name no function of the program: {0} symbols, {1} names that ran")]
+    #[error("the traces contain no function of the program: {0} symbols, {1} executed names")]
     NothingRan(usize, usize),
 }
 
-/// A function of the program. Several may share an address, where the linker found them to be the same.
+/// A function of the program. Several may share an address, if the linker merged identical code.
 #[derive(Debug)]
 struct Symbol {
     address: u64,
@@ -80,7 +80,7 @@ fn names_that_ran(trace: &str) -> BTreeSet<String> {
     names.map(|name| name.split_once('\'').map_or(name, |(name, _)| name).to_owned()).collect()
 }
 
-/// The prefixes, each with the number of bytes that it covers.
+/// The prefixes with the number of bytes that each covers.
 fn cold_prefixes(symbols: &[Symbol], ran: &BTreeSet<String>) -> BTreeMap<String, u64> {
     let warm: BTreeSet<u64> =
         symbols.iter().filter(|symbol| ran.contains(&symbol.name)).map(|symbol| symbol.address).collect();
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn a_module_of_which_nothing_ran_is_one_line() {
+    fn module_without_executed_functions_is_one_line() {
         let (left, right) = ("_ZN4tool4left1a17h0123456789abcdefE", "_ZN4tool5right1b17h0123456789abcdefE");
         let ran = "_ZN4tool4main17h0123456789abcdefE";
         assert_eq!(cold(&[(1, left), (2, ran)], &[ran]), ["_ZN4tool4left"]);
@@ -164,19 +164,19 @@ mod tests {
     }
 
     #[test]
-    fn all_copies_of_a_function_count_as_one() {
+    fn copies_of_a_function_are_one_entry() {
         let copies = [(1, "_ZN4tool3run17h0000000000000000E"), (2, "_ZN4tool3run17h1111111111111111E")];
         assert_eq!(cold(&copies, &["_ZN4tool3run17h1111111111111111E"]), Vec::<String>::new());
     }
 
     #[test]
-    fn what_shares_an_address_with_a_function_that_ran_has_run() {
+    fn function_at_the_address_of_an_executed_one_counts_as_executed() {
         let listing = [(1, "_ZN4tool4left17h0123456789abcdefE"), (1, "_ZN4tool5right17h0123456789abcdefE")];
         assert_eq!(cold(&listing, &["_ZN4tool4left17h0123456789abcdefE"]), Vec::<String>::new());
     }
 
     #[test]
-    fn the_length_of_a_type_is_any_number() {
+    fn lengths_that_depend_on_types_match_any_digits() {
         let name = "_ZN37_$LT$tls..Key$u20$as$u20$ops..Drop$GT$4drop17h0123456789abcdefE";
         assert_eq!(cold(&[(1, name)], &["another"]), ["_ZN??_$LT$tls.."]);
         let ran = "_ZN38_$LT$tls..Name$u20$as$u20$ops..Drop$GT$4drop17h0123456789abcdefE";
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_names_each_function_once() {
+    fn trace_names_are_resolved_by_their_numbers() {
         let trace = "fl=(1) a.rs\nfn=(1) _ZN1a17hE\n1 2\ncfn=(2) _ZN1b17hE'2\ncalls=1 0\nfn=(2)\n";
         let names: Vec<String> = names_that_ran(trace).into_iter().collect();
         assert_eq!(names, ["_ZN1a17hE", "_ZN1b17hE"]);

@@ -322,7 +322,7 @@ mod tests {
     }
 
     #[test]
-    fn curves_are_taken_in_the_order_of_the_configuration() {
+    fn tls_curves_keep_the_order_of_the_configuration() {
         let settings =
             TlsSettings { curves: texts(&["CurveP384", "CurveP521", "29"]), ..TlsSettings::default() };
         assert_eq!(offered(&settings).unwrap().1, [NamedGroup::secp384r1, NamedGroup::X25519]);
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_certificate_chain_has_a_bound() {
+    fn client_certificate_chain_is_bounded() {
         let verifier = AcceptAnyClientCertificate(Arc::new(ring::default_provider()));
         let taken = |own: usize, intermediates: &[usize]| {
             let certificate = |length: usize| CertificateDer::from(vec![0; length]);

@@ -47,7 +47,7 @@ fn final_status_differences_are_named_by_path() {
 }
 
 #[test]
-fn either_state_of_a_restarting_container_may_be_read() {
+fn either_state_of_a_restarting_container_is_accepted() {
     let ended = json!({"exitCode": 1, "reason": "Error", "finishedAt": "2026-01-01T00:00:00Z"});
     let in_back_off = pod(json!({"containerStatuses": [{"name": "c", "restartCount": 3,
         "state": {"waiting": {"reason": "CrashLoopBackOff", "message": "back-off 40s"}}, "lastState": {"terminated": ended}}]}));
@@ -66,7 +66,7 @@ fn either_state_of_a_restarting_container_may_be_read() {
 }
 
 #[test]
-fn a_container_that_keeps_restarting_may_be_read_while_it_runs() {
+fn restarting_container_may_be_recorded_while_it_runs() {
     let end = |code: u64| json!({"terminated": {"exitCode": code, "reason": "Error"}});
     let status = |restarts: u64, state: Value, last: Value, ready: bool| {
         let shown = if ready { "True" } else { "False" };
@@ -133,7 +133,7 @@ fn resources_of_a_pod_may_be_allocated_or_enforced_if_both_kubelets_showed_both(
 }
 
 #[test]
-fn which_run_of_a_restarting_container_was_recorded_is_no_difference() {
+fn attempt_of_a_restarting_container_is_not_compared() {
     let recording = |restarts: u64, attempt: u64, log: &str| Recording {
         cri: json!({"p": {"c": {"metadata": {"name": "c", "attempt": attempt}, "log_path": log,
             "annotations": {"io.kubernetes.container.restartCount": attempt.to_string()}}}}),
@@ -153,7 +153,7 @@ fn which_run_of_a_restarting_container_was_recorded_is_no_difference() {
 }
 
 #[test]
-fn a_part_that_only_one_recording_has_is_a_difference() {
+fn part_of_only_one_recording_is_a_difference() {
     let recorded = Recording::read(&recorded()).unwrap();
     let empty = Value::Null;
     let without = |part: &str| {
@@ -207,9 +207,9 @@ fn volumes_that_the_go_kubelet_has_not_measured_yet_are_not_compared() {
     assert_eq!(found(&both, &measured), [".pods[].podRef.name", ".pods[].volume[].usedBytes"]);
 }
 
-/// Each pod of the recording, with something wrong: nothing that is allowed hides it.
+/// Changes each pod of the recording: no allowed difference hides the change.
 #[test]
-fn a_wrong_phase_a_missing_event_and_a_wrong_transition_are_found_in_every_pod() {
+fn wrong_phase_missing_event_and_wrong_transition_are_found_in_every_pod() {
     let theirs = Recording::read(&recorded()).unwrap();
     let allowed = Allowed::parse(&crate::read(&crate::workspace_root().join(super::ALLOWED)).unwrap());
     let unexplained = |pod: &str, change: &dyn Fn(&mut Value)| {
@@ -240,7 +240,7 @@ fn a_wrong_phase_a_missing_event_and_a_wrong_transition_are_found_in_every_pod()
 }
 
 #[test]
-fn states_on_the_way_are_compared_by_their_steps() {
+fn states_are_compared_by_their_transitions() {
     let patches = |states: &[Value]| {
         let patch = |state: &Value| json!({"code": 200, "status": {"phase": "Running", "containerStatuses": [{"name": "c", "state": state}]}});
         json!({"final": null, "events": [], "patches": states.iter().map(patch).collect::<Vec<_>>()})
@@ -264,7 +264,7 @@ fn states_on_the_way_are_compared_by_their_steps() {
 }
 
 #[test]
-fn a_run_that_was_too_short_to_be_shown_makes_no_pod_ready() {
+fn pod_is_never_ready_if_every_run_was_too_short() {
     let patches = |states: &[(&str, &str)]| {
         let patch = |(state, ready): &(&str, &str)| {
             let (status, reason) = ready.split_once(' ').unwrap_or((ready, ""));
@@ -318,7 +318,7 @@ fn events_are_compared_by_type_reason_message_and_count() {
 }
 
 #[test]
-fn ids_times_and_addresses_are_no_differences() {
+fn ids_times_and_addresses_are_normalised() {
     let id = "02e30f3069afb40b9b32ca2cb7d9ef31abf2571ea93f346efbdd10b2d02d308b";
     for (text, expected) in [
         (format!("containerd://{id}"), "containerd://<id>".to_owned()),
@@ -367,7 +367,7 @@ fn allowed_differences_need_a_pattern_and_unused_patterns_are_named() {
 }
 
 #[test]
-fn a_recording_is_assembled_from_audit_log_pods_and_events() {
+fn recording_is_assembled_from_audit_log_pods_and_events() {
     let audit = [
         json!({"verb": "patch", "uri": "/api/v1/namespaces/diff/pods/p/status?timeout=10s", "code": 200, "at": "t",
             "request": {"status": {}}, "response": {"kind": "Pod", "status": {"phase": "Running"}}}),

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_client_certificate_counts_down_past_its_end() {
+    fn client_certificate_ttl_is_negative_after_expiry() {
         let metrics = CertificateMetrics::default();
         metrics.uses(CertificateUse::Client, None);
         let ttl = "kubelet_certificate_manager_client_ttl_seconds";

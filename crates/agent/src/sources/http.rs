@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_split_into_what_a_connection_needs() {
+    fn manifest_urls_are_split_into_scheme_host_port_and_path() {
         check("http://a/b?c=d", Ok((Scheme::Http, "a", 80, "/b?c=d")));
         check("https://a", Ok((Scheme::Https, "a", 443, "/")));
         check("http://a:8080/", Ok((Scheme::Http, "a", 8080, "/")));

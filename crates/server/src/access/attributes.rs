@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn methods_are_verbs() {
+    fn http_methods_are_mapped_to_verbs() {
         for (method, verb) in [
             ("GET", "get"),
             ("POST", "create"),

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_pod_with_volumes_from_elsewhere_only_the_whole_is_told() {
+    fn stateful_pod_has_only_the_total_start_duration() {
         let mut pod = pod();
         pod["spec"]["volumes"][0] = json!({"name": "v", "nfs": {"server": "s", "path": "/p"}});
         let text = metrics_of(&pod, &[]);

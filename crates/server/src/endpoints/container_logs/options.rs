@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn without_its_gate_a_stream_cannot_be_chosen() {
+    fn log_stream_option_requires_its_feature_gate() {
         for text in ["stream=Stdout", "stream=All", "stream="] {
             let refused = read(&query::pairs(Some(text)), now(), false);
             assert_eq!(refused, Err(OptionsError::Invalid), "{text}");
@@ -140,7 +140,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_query_has_an_answer(
+        fn any_log_query_is_parsed_or_rejected(
             text in "((tail|tailLines|limitBytes|since(Seconds|Time)|follow|stream)=[-0-9a-zA-Z:.%+]{0,24}&){0,5}",
         ) {
             let _ = options(&text);

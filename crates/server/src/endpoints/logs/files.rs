@@ -266,7 +266,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_is_a_part_of_the_file() {
+    fn range_request_selects_a_part_of_the_file() {
         assert_eq!(range("bytes=0-3", 10), Ok(Some((0, 4))));
         assert_eq!(range("bytes=8-", 10), Ok(Some((8, 10))));
         assert_eq!(range("bytes=-4", 10), Ok(Some((6, 10))));

@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_sample_leads_to_its_name() {
+    fn every_pprof_sample_refers_to_its_name() {
         let samples = [Sample::new("one".to_owned(), 1), Sample::new("two".to_owned(), 22)];
         let packed = encode(("cpu", "nanoseconds"), &samples, Timestamp::UNIX_EPOCH).unwrap();
         let mut bytes = Vec::new();

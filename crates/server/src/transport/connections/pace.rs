@@ -146,7 +146,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_flood_of_connections_is_accepted_at_a_bounded_rate() {
+    async fn flood_of_connections_is_accepted_at_a_bounded_rate() {
         let mut pace = AcceptPace::default();
         let began = Instant::now();
         for _ in 0..64 * 10 {

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_connection_is_closed_for_another_only_while_it_is_idle() {
+    async fn connection_is_closed_for_another_only_while_it_is_idle() {
         let table = ConnectionTable::new(TableLimits { connections: 2, per_peer: 2 });
         let open = |name| table.open(peer(name)).map(Arc::new);
         let (first, second) = (open(1).unwrap(), open(2).unwrap());
