@@ -11,8 +11,8 @@
 //!       | else
 //! Converge, or Settled when nothing is left to do
 //! ```
-//! Level-triggered: after each step the pod is observed again and this is asked again, so every case must follow from
-//! the observation alone. Never performs I/O, never remembers, never kills and starts one name in the same step.
+//! Level-triggered: after each step the pod is observed and decided about again, so every case must follow from
+//! the observation alone. There is no I/O and no state, and no step kills and starts a container of the same name.
 
 mod init;
 mod regular;
@@ -41,13 +41,13 @@ use super::plan::{
 use super::restart::{AfterExit, after_exit, has_changed};
 use crate::pods::probe::results::Verdict;
 
-/// Everything the decision knows.
+/// The inputs of the decision.
 #[derive(Clone, Copy, Debug)]
 pub struct PodInputs<'a> {
     pub pod: &'a Pod,
     pub observed: &'a PodObservation,
     pub memory: &'a PodMemory,
-    /// The pod's own cgroup; as it should be, too, where nobody knows or pods have none.
+    /// The state of the pod's cgroup; also up to date if it is unknown or pods have no cgroups.
     pub cgroup: CgroupState,
     pub features: Features,
     pub now: Now,
@@ -95,7 +95,7 @@ fn teardown(inputs: &PodInputs<'_>, why: TeardownReason) -> PodPlan {
     PodPlan { step, waiting: Vec::new(), wake_at: None }
 }
 
-/// Everything that may run: first the containers that stop side by side, then the sidecars from last to first.
+/// Everything that may run: first the containers that stop in parallel, then the sidecars from last to first.
 fn kill_everything(inputs: &PodInputs<'_>, why: KillReason) -> Vec<KillContainer> {
     let mut doomed: Vec<&ContainerObservation> =
         inputs.observed.containers.iter().filter(|c| may_run(c)).collect();
@@ -106,7 +106,7 @@ fn kill_everything(inputs: &PodInputs<'_>, why: KillReason) -> Vec<KillContainer
 /// When a container stops: turn 0 for all but sidecars, which follow in reverse order.
 pub(super) fn stop_turn(pod: &Pod, name: &str) -> usize {
     let sidecars = || containers::init_containers(pod).filter(|c| c.kind == ContainerKind::Sidecar);
-    sidecars().rev().position(|c| c.name() == name).map_or(0, |place| place + 1)
+    sidecars().rev().position(|c| c.name() == name).map_or(0, |index| index + 1)
 }
 
 pub(super) const fn may_run(container: &ContainerObservation) -> bool {
@@ -120,7 +120,7 @@ fn kill(container: &ContainerObservation, why: KillReason, grace: Option<Duratio
     KillContainer { id: container.id.clone(), name: container.name.clone(), why, grace }
 }
 
-/// The step in the making, with the questions all parts ask.
+/// The step under construction, with the queries that all parts use.
 struct Draft<'a> {
     inputs: &'a PodInputs<'a>,
     sandbox: &'a SandboxId,
@@ -168,8 +168,8 @@ impl<'a> Draft<'a> {
         after_exit_of(self.inputs, container, instance)
     }
 
-    /// Kills what cannot be worked with, whatever its kind: names the spec does not know, leftovers of another
-    /// sandbox, older duplicates, and what the runtime has lost track of.
+    /// Kills unusable instances of any kind: names that the spec does not contain, leftovers of another sandbox, older
+    /// duplicates, and instances in an unknown state.
     fn kill_strays(&mut self) {
         // A debug container starts once: killing one that may still run would end it for good.
         let is_ephemeral =
@@ -229,7 +229,7 @@ impl<'a> Draft<'a> {
         self.start(container, if existed { StartReason::NewSandbox } else { StartReason::NeverStarted });
     }
 
-    /// Starts a container, or says what it waits for: the end of an instance that still runs, or its back-off.
+    /// Starts a container, or returns what it waits for: the exit of a running instance, or its back-off.
     fn start(&mut self, container: &ContainerRef<'_>, why: StartReason) {
         let name = container.name();
         if self.inputs.observed.instances(name).any(may_run) {
@@ -267,7 +267,7 @@ fn pending_restart(inputs: &PodInputs<'_>, container: &ContainerRef<'_>) -> Opti
     inputs.memory.backoff.pending_after(&key, failed_at, inputs.now.mono)
 }
 
-/// One more than the last known instance, or than the newest log file of one that the runtime forgot
+/// One more than the last known instance, or than the newest log file of one that the runtime no longer has
 /// (docs/behaviour/pod-lifecycle.md).
 fn next_restart_count(inputs: &PodInputs<'_>, name: &str) -> u32 {
     let last = inputs.observed.newest(name).map(|c| c.record.restart_count);

@@ -1,5 +1,5 @@
-//! The resources that a pod was admitted with. They stay its own when the API asks for others: this kubelet does not
-//! resize pods in place, so the request stays pending and is reported as infeasible.
+//! The resources that a pod was admitted with. The pod keeps them when the API requests others: this kubelet does not
+//! resize pods in place, so the resize stays pending and is reported as infeasible.
 
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub const INFEASIBLE: &str = "Infeasible";
 /// Why a resize is infeasible.
 pub const NOT_SUPPORTED: &str = "in-place resize of pods is not supported by this kubelet";
 
-/// The pod with the resources of `allocated`, an earlier version of it; `None` where they are the same.
+/// The pod with the resources of `allocated`, an earlier version of it; `None` if they are equal.
 #[must_use]
 pub fn with_allocated_resources(requested: &Pod, allocated: &Pod) -> Option<Pod> {
     let (from, to) = (allocated.spec.as_ref()?, requested.spec.as_ref()?);
@@ -50,7 +50,7 @@ pub fn resize_pending_message(requested: &Pod) -> String {
     }
     fields.insert("generation".to_owned(), json!(requested.metadata.generation.unwrap_or_default()));
     fields.insert("error".to_owned(), json!(NOT_SUPPORTED));
-    // In the order of the original, which is not that of a map.
+    // In the field order of the Go kubelet, which is not alphabetical.
     let order = ["initContainers", "containers", "generation", "error"];
     let parts = order.iter().filter_map(|name| Some(format!("{}:{}", json!(name), fields.get(*name)?)));
     format!("Pod resize {INFEASIBLE}: {{{}}}", parts.collect::<Vec<_>>().join(","))

@@ -1,5 +1,5 @@
-//! Why a container could not be created, as `state.waiting.reason` shows it: runtimes say the special cases by how their
-//! error begins.
+//! Why a container could not be created, for `state.waiting.reason`: runtimes report the special cases by the prefix of
+//! their error.
 
 const SPECIAL: [&str; 2] = ["RROUnsupported", "ImageVolumeMountFailed"];
 
@@ -14,7 +14,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_beginning_of_the_error_is_the_reason() {
+    fn waiting_reason_is_the_prefix_of_the_create_error() {
         let table = [
             ("RROUnsupported: runc is too old", "RROUnsupported"),
             ("RROUnsupported", "RROUnsupported"),

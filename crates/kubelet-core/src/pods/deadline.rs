@@ -1,4 +1,4 @@
-//! How long a pod may be active (docs/behaviour/pod-lifecycle.md). Never looks at what its containers do.
+//! How long a pod may be active (docs/behaviour/pod-lifecycle.md). The state of its containers does not matter.
 
 use std::time::Duration;
 
@@ -6,13 +6,13 @@ use jiff::Timestamp;
 use model::containers::spec_of;
 use model::k8s::Pod;
 
-/// `status.reason` of a pod that ran too long.
+/// `status.reason` of a pod that exceeded its deadline.
 pub const REASON: &str = "DeadlineExceeded";
 /// Its `status.message`.
 pub const MESSAGE: &str = "Pod was active on the node longer than the specified deadline";
 
 /// The instant at which the pod has been active for `spec.activeDeadlineSeconds`, measured from its
-/// `status.startTime`; `None` if it has no such limit. A deadline beyond the end of time is none either.
+/// `status.startTime`; `None` if it has no such limit. A deadline beyond the representable time counts as none.
 #[must_use]
 pub fn deadline(pod: &Pod, start_time: Timestamp) -> Option<Timestamp> {
     let seconds = u64::try_from(spec_of(pod).active_deadline_seconds?).unwrap_or(0);
@@ -32,7 +32,7 @@ mod tests {
     }
 
     #[test]
-    fn the_deadline_counts_from_the_start() {
+    fn active_deadline_counts_from_the_start_time() {
         check(None, None);
         check(Some(90), Some("2026-01-01T00:01:30Z"));
         check(Some(0), Some("2026-01-01T00:00:00Z"));

@@ -2,7 +2,7 @@
 //! its spec (docs/behaviour/container-runtime.md), and the FNV-128a text from which static pods get their UIDs
 //! (docs/behaviour/static-pods.md).
 //!
-//! Never decides anything: callers compare.
+//! Only computes the hashes: callers compare them.
 
 use model::ContainerRef;
 

@@ -1,12 +1,13 @@
-//! What is left over on the node that no pod and no worker claims any more.
+//! Leftovers on the node that belong to no pod and no worker any more.
 //!
-//! Owns: the comparison of what is wanted, worked on, running and on disk. Never: acting on it; dead containers (`gc`).
+//! Compares the desired pods, the workers, the running pods and the directories on disk. The cleanup is carried out
+//! elsewhere, and dead containers are removed by garbage collection.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::PodUid;
 
-/// How far a pod's worker is.
+/// The progress of a pod's worker.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WorkerProgress {
     Working,
@@ -14,35 +15,35 @@ pub enum WorkerProgress {
     Finished,
 }
 
-/// What the runtime has of a pod.
+/// What the runtime reports about a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RuntimePresence {
     /// Only dead containers and sandboxes.
     Dead,
-    /// Something runs, or nobody can say that it does not.
+    /// A container or sandbox runs, or may run.
     MayRun,
 }
 
 #[derive(Clone, Copy, Debug)]
 pub struct CleanupInputs<'a> {
-    /// Pods that some source wants.
+    /// Pods that some source lists.
     pub desired: &'a BTreeSet<PodUid>,
     pub workers: &'a BTreeMap<PodUid, WorkerProgress>,
     pub runtime: &'a BTreeMap<PodUid, RuntimePresence>,
     /// Pods with a directory below `<root>/pods`.
     pub dirs: &'a BTreeSet<PodUid>,
-    /// Until every source has spoken nothing counts as left over.
+    /// Until every source has reported, nothing counts as a leftover.
     pub sources_ready: bool,
 }
 
 /// What to clean up; each list in the order of UIDs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CleanupPlan {
-    /// Stop these pods: they run although nobody wants them and nobody works on them.
+    /// Stop these pods: they run although no source lists them and they have no worker.
     pub kill_orphans: Vec<PodUid>,
     /// Remove the directories of these pods.
     pub remove_dirs: Vec<PodUid>,
-    /// Drop the finished workers of these pods, and whatever else is remembered of them.
+    /// Drop the finished workers of these pods, and all other data about them.
     pub forget: Vec<PodUid>,
 }
 
@@ -109,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_runs_without_being_wanted_is_killed() {
+    fn orphaned_running_pods_are_killed() {
         check("running=a", expect!["kill a"]);
         check("desired=a running=a", expect![[""]]);
         check("working=a running=a", expect![[""]]);
@@ -117,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn directories_go_after_everything_that_could_use_them() {
+    fn pod_directories_are_removed_after_worker_and_containers() {
         check("dirs=a", expect!["remove dir of a"]);
         check("dirs=a running=a", expect!["kill a"]);
         check("dirs=a dead=a", expect!["remove dir of a"]);
@@ -127,14 +128,14 @@ mod tests {
     }
 
     #[test]
-    fn finished_workers_are_forgotten_once_their_pod_is() {
+    fn finished_workers_are_dropped_with_their_pod() {
         check("finished=a", expect!["forget a"]);
         check("finished=a desired=a", expect![[""]]);
         check("working=a", expect![[""]]);
     }
 
     #[test]
-    fn everything_at_once() {
+    fn housekeeping_combines_all_cleanups() {
         check(
             "desired=a,b working=a,c finished=d running=a,c,e dead=f dirs=a,c,d,e,f,g",
             expect!["kill e; remove dir of f,g; forget d"],
@@ -143,14 +144,14 @@ mod tests {
 
     proptest! {
         #[test]
-        fn nothing_is_cleaned_up_before_every_source_has_spoken(
+        fn nothing_is_cleaned_up_before_every_source_has_reported(
             text in "(running|finished|dirs)=[a-d] (running|dirs)=[a-d] desired=[a-d]",
         ) {
             prop_assert_eq!(plan(&text, false), CleanupPlan::default());
         }
 
         #[test]
-        fn what_is_wanted_is_never_touched(
+        fn desired_pods_are_never_cleaned_up(
             text in "(running|finished|dirs)=[a-d] (running|dirs)=[a-d] working=[a-d]",
         ) {
             prop_assert_eq!(plan(&format!("{text} desired=a,b,c,d"), true), CleanupPlan::default());

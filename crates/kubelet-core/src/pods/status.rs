@@ -1,7 +1,7 @@
 //! What the API shows about a pod: phase, conditions, container states, addresses.
 //!
-//! Owns: the translation of one observation (and what is known beyond it) to a `PodStatus`, and what a restarted
-//! kubelet may believe of the status it wrote before. Never: writing it anywhere, versions of it, probing.
+//! Translates one observation (and other facts about the pod) to a `PodStatus`, and decides which parts of the earlier
+//! status a restarted kubelet may keep. Writing the status and probing are elsewhere.
 //!
 //! Invariants: a terminal phase never reverts; a terminal phase is withheld while anything may run; restart counts never
 //! shrink; the same inputs with the result as `previous` give the same result.
@@ -34,33 +34,33 @@ use crate::pods::memory::PodMemory;
 use crate::pods::stage::PodStage;
 use crate::pods::waiting::WaitingContainers;
 
-/// Why the kubelet ended the pod: the `reason` and `message` of its status, with phase Failed. To be given with every
-/// computation until the status is terminal: while containers run it is not shown yet.
+/// Why the kubelet terminated the pod: the `reason` and `message` of its status, with phase Failed. It is an input of every
+/// computation until the status is terminal: while containers run it is not reported yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TerminalReason {
     pub reason: String,
     pub message: String,
-    /// The pod did nothing wrong: condition `DisruptionTarget` says so to its controller.
+    /// The pod did not fail by itself: condition `DisruptionTarget` reports that to its controller.
     pub is_disruption: bool,
 }
 
-/// What the status says about the node.
+/// The facts about the node in the status.
 #[derive(Clone, Copy, Debug)]
 pub struct NodeFacts<'a> {
     /// At most two, the primary one first. Empty while the node's address is not known.
     pub host_ips: &'a [IpAddr],
-    /// `containerd`, `cri-o`: what stands before `://` in container ids.
+    /// `containerd`, `cri-o`: the prefix before `://` in container ids.
     pub runtime_name: &'a str,
     pub features: Features,
 }
 
-/// Everything a status is computed from.
+/// The inputs of a pod status.
 #[derive(Clone, Copy, Debug)]
 pub struct StatusInputs<'a> {
     pub pod: &'a Pod,
-    /// `None`: nobody has looked yet, which is not the same as "nothing there".
+    /// `None`: the pod has not been observed yet; that differs from an observation without containers.
     pub observed: Option<&'a PodObservation>,
-    /// The last status computed for this UID. Without one, that of the API object counts.
+    /// The last status computed for this UID. Without one, that of the API object is used.
     pub previous: Option<&'a PodStatus>,
     /// What the pod's worker remembers.
     pub memory: &'a PodMemory,
@@ -70,24 +70,24 @@ pub struct StatusInputs<'a> {
     /// spec, a failed probe.
     pub returning: &'a BTreeSet<String>,
     /// Instances that the kubelet stopped in order to start their container again. They are shown as waiting, never as
-    /// terminated: the API refuses the way back from there under restart policies OnFailure and Never.
+    /// terminated: the API rejects the transition back under restart policies OnFailure and Never.
     pub killed_to_restart: &'a BTreeSet<ContainerId>,
-    /// Of the pod's worker.
+    /// The stage of the pod's worker.
     pub stage: PodStage,
     /// Admission rejected the pod: it never ran on this node and never will, whatever its stage. `terminal` has the reason.
     pub is_rejected: bool,
     pub terminal: Option<&'a TerminalReason>,
     /// What the pod's cgroup enforces, once the API showed the pod as Running when it was last synced.
     pub cgroup: Option<PodCgroupResources>,
-    /// The API asks for other resources than the allocated ones, which the pod keeps.
+    /// The API requests other resources than the allocated ones, which the pod keeps.
     pub is_resize_pending: bool,
     pub node: NodeFacts<'a>,
     pub now: Timestamp,
 }
 
 impl<'a> StatusInputs<'a> {
-    /// What was last said about this pod, by us or (before a restart of ours) through the API.
-    fn last_said(&self) -> Option<&'a PodStatus> {
+    /// The last status of this pod: computed by this kubelet, or (after its restart) from the API.
+    fn last_status(&self) -> Option<&'a PodStatus> {
         self.previous.or(self.pod.status.as_ref())
     }
 
@@ -111,8 +111,8 @@ impl<'a> StatusInputs<'a> {
         }
     }
 
-    /// The pod was stopped, and its containers are: nothing restarts, whatever the policy says. Static pods do not end
-    /// by being stopped: they come back with their manifest.
+    /// The pod and its containers were stopped: nothing restarts under any policy. Static pods do not end by being stopped:
+    /// they come back with their manifest.
     fn is_stopped_for_good(&self) -> bool {
         let is_stopping = !self.is_rejected && self.stage >= PodStage::Terminating;
         is_stopping && !self.may_run() && !is_static_pod(self.pod)
@@ -142,8 +142,8 @@ impl ContainerStatuses {
     }
 }
 
-/// The status of a pod as the API is to show it. Conditions and fields that others own are carried over from the API
-/// object; times are cut to seconds.
+/// The status of a pod for the API. Conditions and fields of other controllers are carried over from the API object; times
+/// are truncated to seconds.
 #[must_use]
 pub fn compute_pod_status(inputs: &StatusInputs<'_>) -> PodStatus {
     let mut statuses = match inputs.is_rejected {
@@ -187,7 +187,7 @@ pub fn compute_pod_status(inputs: &StatusInputs<'_>) -> PodStatus {
     }
 }
 
-/// The API knows whole seconds only.
+/// Times in the API have whole seconds.
 fn whole_seconds(time: Timestamp) -> Time {
     Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
 }
@@ -204,7 +204,7 @@ fn start_time(inputs: &StatusInputs<'_>) -> Time {
         .unwrap_or_else(|| whole_seconds(inputs.now))
 }
 
-/// Decided when the pod is created; a later change of resources does not move a pod to another class.
+/// Set when the pod is created; a later change of resources does not change the QoS class.
 fn qos_class(inputs: &StatusInputs<'_>) -> String {
     let said =
         |status: Option<&PodStatus>| status.and_then(|s| s.qos_class.clone()).filter(|q| !q.is_empty());

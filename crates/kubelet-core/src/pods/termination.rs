@@ -1,7 +1,7 @@
 //! How the containers of a pod are stopped: in which order, after which hook, within which grace period
 //! (docs/behaviour/pod-lifecycle.md).
 //!
-//! Never decides that a pod ends, and never waits: the executor runs hooks, waits for turns and calls the runtime.
+//! The decision to terminate a pod is elsewhere; the executor runs hooks, waits for turns and calls the runtime.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,12 +14,12 @@ use model::{ContainerId, ContainerKind, ContainerObservation, ContainerRecord, P
 use super::actions::{may_run, stop_turn};
 use super::plan::{KillContainer, KillReason};
 
-/// No container is stopped faster than this, so that the runtime has a chance to deliver the signal.
+/// No container is stopped faster than this, so that the runtime has time to deliver the signal.
 pub const MIN_STOP_TIMEOUT: Duration = Duration::from_secs(2);
 /// A pod's kill is never called late before this.
 const MIN_KILL_DEADLINE: Duration = Duration::from_secs(10);
 
-/// What is said once of a pod that had to make way and takes longer than its kill deadline.
+/// The event message for a terminated pod that exceeds its kill deadline.
 pub const EXCEEDED_GRACE_PERIOD: (&str, &str) =
     ("ExceededGracePeriod", "Container runtime did not kill the pod within specified grace period.");
 
@@ -28,7 +28,7 @@ pub const EXCEEDED_GRACE_PERIOD: (&str, &str) =
 pub struct GracePeriod(u64);
 
 impl GracePeriod {
-    /// The least there is; also what a running pod gets that nobody wants any more.
+    /// The minimum; also for a running pod that no source lists any more.
     pub const MIN: Self = Self(1);
 
     /// Values below one second are raised to it, and those beyond [`model::time::MAX_WAIT`] lowered.
@@ -57,7 +57,7 @@ impl GracePeriod {
 /// Where a grace period can come from, all in seconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct GraceSources {
-    /// `spec.terminationGracePeriodSeconds`: counts only if nothing else is given.
+    /// `spec.terminationGracePeriodSeconds`: used only if no other is set.
     pub spec: Option<i64>,
     /// `metadata.deletionGracePeriodSeconds`.
     pub deletion: Option<i64>,
@@ -76,12 +76,12 @@ impl GraceSources {
     }
 }
 
-/// The grace period that holds from now on. It only ever shrinks: `previous` is what was promised so far.
+/// The grace period from now on. It never grows: `previous` is the current one.
 #[must_use]
 pub fn compute_grace(sources: GraceSources, previous: Option<GracePeriod>) -> GracePeriod {
-    let asked =
+    let requested =
         [sources.deletion, sources.kill_override].into_iter().flatten().map(GracePeriod::from_seconds);
-    asked
+    requested
         .chain(previous)
         .min()
         .unwrap_or_else(|| sources.spec.map_or(GracePeriod::MIN, GracePeriod::from_seconds))
@@ -151,7 +151,7 @@ pub struct KillPlan {
 }
 
 /// Plans the end of a pod. `pod` is `None` for an orphan whose spec is gone: then hooks and grace come from what was
-/// recorded on its containers, and all stop side by side.
+/// recorded on its containers, and all stop in parallel.
 #[must_use]
 pub fn compute_kill_plan(pod: Option<&Pod>, observed: &PodObservation, grace: GracePeriod) -> KillPlan {
     let mut kills: Vec<ContainerKill> = observed
@@ -177,7 +177,7 @@ pub fn plan_kills(pod: &Pod, observed: &PodObservation, kills: &[KillContainer])
     kills
 }
 
-/// How long one container gets: what the API gave the whole pod, else what its failed probe says, else the pod's
+/// The grace period of one container: that of the deletion, else that of its failed probe, else the pod's
 /// period (from the spec, or as recorded). A restart of all containers overrides all of them.
 #[must_use]
 pub fn container_grace(pod: Option<&Pod>, record: &ContainerRecord, kill: &KillContainer) -> Duration {

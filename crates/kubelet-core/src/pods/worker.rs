@@ -7,7 +7,7 @@
 //! ```
 //! A UID that was removed and added again meanwhile gets a new worker once this one has finished.
 //! Pure: one task per pod UID feeds [`on_event`] and carries out the effects it returns. Containers are decided about
-//! elsewhere ([`super::actions`], [`super::termination`]); this only says which kind of pass runs when.
+//! elsewhere ([`super::actions`], [`super::termination`]); this module only decides which kind of pass runs when.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub enum TerminationCause {
     Removed,
     /// It finished its work.
     Completed,
-    /// It runs, but no source knows it.
+    /// It runs, but no source lists it.
     Orphan,
     DeadlineExceeded,
     Evicted,
@@ -84,7 +84,7 @@ pub struct Finished {
     pub is_gone: bool,
 }
 
-/// What the source of a pod that ends says about it.
+/// Whether the source of a terminating pod still lists it.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Source {
     /// It still lists the pod.
@@ -100,7 +100,7 @@ pub struct Act {
     pub in_flight: bool,
     /// Something happened meanwhile: run again when this one ends.
     pub again: bool,
-    /// Observations from before this say nothing about the last act.
+    /// Observations from before this do not reflect the last act.
     pub ended_at: MonoTime,
 }
 
@@ -108,14 +108,14 @@ pub struct Act {
 pub enum WorkerEvent {
     /// The source lists the pod like this.
     Desired(Arc<Pod>),
-    /// Somebody on this node ends the pod.
+    /// A component of this node terminates the pod: eviction, preemption or node shutdown.
     Kill { cause: TerminationCause, grace_override: Option<i64> },
     /// The source does not list the pod any more.
     Removed,
-    /// The runtime was looked at. `stopped`: nothing of the pod can still execute
+    /// The runtime was queried. `stopped`: nothing of the pod can still execute
     /// ([`model::PodObservation::is_stopped`]). `taken_at`: when the listing began.
     Observed { stopped: bool, taken_at: MonoTime },
-    /// The time that a [`WorkerEffect::WakeIn`] or a plan's `wake_at` asked for has come.
+    /// The time that a [`WorkerEffect::WakeIn`] or a plan's `wake_at` requested has come.
     Wake,
     /// The pass in flight has ended, also if it was cancelled.
     ActDone(ActOutcome),
@@ -126,7 +126,7 @@ pub enum WorkerEvent {
 /// How a pass ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ActOutcome {
-    /// A step was carried out: look and decide again.
+    /// A step was carried out: observe and decide again.
     Progressed,
     /// There was nothing to do.
     Settled,
@@ -148,7 +148,7 @@ pub enum WorkerEffect {
     },
     /// Cancel the pass in flight. It still reports `ActDone`.
     CancelAct,
-    /// Look at the runtime and report `Observed`.
+    /// Query the runtime and report `Observed`.
     Observe,
     /// Release volumes, cgroups and the rest; then report `Released`.
     ReleaseResources {
@@ -207,7 +207,7 @@ impl WorkerState {
     }
 }
 
-/// What an event makes of a worker. Events that mean nothing in a state leave it as it is.
+/// Applies an event to a worker. Events that have no meaning in a state do not change it.
 #[must_use]
 pub fn on_event(state: WorkerState, event: WorkerEvent, now: Now) -> Step {
     match state {
@@ -248,7 +248,7 @@ impl Syncing {
         }
     }
 
-    /// One pass at a time: what happens during one is looked at in the next.
+    /// One pass at a time: events during one are handled by the next.
     fn pass(mut self) -> Step {
         if self.act.in_flight {
             self.act.again = true;
@@ -327,7 +327,7 @@ impl Terminating {
         self.restart_pass()
     }
 
-    /// Only what was looked at after the last act proves that nothing runs.
+    /// Only an observation after the last act proves that nothing runs.
     fn on_observed(self, stopped: bool, taken_at: MonoTime, now: Now) -> Step {
         if self.act.in_flight || taken_at < self.act.ended_at {
             return self.stay(Vec::new());

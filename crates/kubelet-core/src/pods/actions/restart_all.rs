@@ -1,5 +1,6 @@
-//! One container's exit begins the whole pod again in the same sandbox (docs/behaviour/pod-lifecycle.md): everything is killed
-//! without grace and removed, the logs stay, and the init chain starts from its first container.
+//! `RestartAllContainers`: a container's exit restarts the whole pod in the same sandbox
+//! (docs/behaviour/pod-lifecycle.md): everything is killed without grace and removed, the logs stay, and the init chain
+//! starts from its first container.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! Whether the pod has a sandbox to work in, and whether it gets another one (docs/behaviour/pod-lifecycle.md).
+//! Whether the pod has a usable sandbox, and whether it gets another one (docs/behaviour/pod-lifecycle.md).
 
 use model::containers::{self, ContainerRef, spec_of};
 use model::k8s::Pod;
@@ -50,8 +50,8 @@ pub(super) fn plan_without(inputs: &PodInputs<'_>, why: SandboxReason) -> PodPla
 fn wants_to_run(inputs: &PodInputs<'_>, container: &ContainerRef<'_>) -> bool {
     let policy = effective_policy(inputs.pod, container, inputs.features);
     let Some(newest) = inputs.observed.newest(container.name()) else {
-        // Parity: a pod that never restarts and has had any container is over when its sandbox dies, even if this one
-        // had not had its turn yet.
+        // Parity: a pod with restartPolicy Never that has had any container is finished when its sandbox dies, even if this
+        // container had not been started yet.
         let pod_policy = RestartPolicy::parse(spec_of(inputs.pod).restart_policy.as_deref());
         let never = pod_policy == RestartPolicy::Never && policy == RestartPolicy::Never;
         return !never || inputs.observed.containers.is_empty();

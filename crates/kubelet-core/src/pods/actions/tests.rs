@@ -14,7 +14,7 @@ fn check(line: &str, expected: Expect) {
 }
 
 #[test]
-fn a_sandbox_is_made_when_none_is_usable() {
+fn sandbox_is_created_if_none_is_usable() {
     check("main:a |", expect!["create sandbox 0 NoSandbox"]);
     check("Never main:a |", expect!["create sandbox 0 NoSandbox"]);
     check("OnFailure main:a |", expect!["create sandbox 0 NoSandbox"]);
@@ -54,7 +54,7 @@ fn a_sandbox_is_made_when_none_is_usable() {
 }
 
 #[test]
-fn a_pod_without_its_cgroup_is_made_again_and_one_with_other_numbers_goes_on() {
+fn pod_with_a_missing_cgroup_is_recreated_and_changed_cgroup_settings_are_repaired() {
     check(
         "main:a sidecar:s1 | sandbox a=running s1=running cgroup=missing",
         expect!["kill a-0 SandboxReplaced; kill s1-0 SandboxReplaced; stop sb0; create sandbox 1 CgroupGone"],
@@ -93,7 +93,7 @@ fn a_pod_without_its_cgroup_is_made_again_and_one_with_other_numbers_goes_on() {
 }
 
 #[test]
-fn a_pod_that_is_over_gets_no_new_sandbox() {
+fn finished_pod_gets_no_new_sandbox() {
     check("Never main:a | sandbox=dead", expect!["stop sb0; create sandbox 1 NewestNotReady"]);
     check("Never main:a | sandbox=dead a=exited(0)", expect!["settled"]);
     check("Never main:a | sandbox=dead a=exited(1)", expect!["settled"]);
@@ -224,7 +224,7 @@ fn a_failed_init_container_restarts_by_policy() {
 }
 
 #[test]
-fn what_ran_later_proves_that_the_chain_is_done() {
+fn later_containers_prove_that_the_init_chain_is_done() {
     check("init:i1 main:a | sandbox a=running", expect!["settled"]);
     check("init:i1 main:a | sandbox a=exited(1)", expect!["start Regular a#1 Exited 1 Always"]);
     check(
@@ -239,7 +239,7 @@ fn what_ran_later_proves_that_the_chain_is_done() {
 }
 
 #[test]
-fn a_new_sandbox_restarts_the_chain() {
+fn new_sandbox_restarts_the_init_chain() {
     check(
         "init:i1 main:a | sandbox sandbox=dead a=exited(1,sb0) i1=exited(0,sb0)",
         expect!["start Init i1#1 NewSandbox"],
@@ -293,7 +293,7 @@ fn a_new_sandbox_restarts_the_chain() {
 }
 
 #[test]
-fn sidecars_start_in_line() {
+fn sidecars_start_in_the_order_of_the_spec() {
     check("sidecar:s1 sidecar:s2 main:a | sandbox", expect!["start Sidecar s1#0 NeverStarted"]);
     check(
         "sidecar:s1 sidecar:s2 main:a | sandbox s1=created",
@@ -347,7 +347,7 @@ fn sidecars_start_in_line() {
 }
 
 #[test]
-fn sidecars_are_kept_beside_the_regular_containers() {
+fn sidecars_keep_running_with_the_regular_containers() {
     check(
         "sidecar:s1 main:a | sandbox a=running s1=exited(0)",
         expect!["start Sidecar s1#1 Exited 0 Always"],
@@ -393,7 +393,7 @@ fn sidecars_are_kept_beside_the_regular_containers() {
 }
 
 #[test]
-fn regular_containers_start_side_by_side() {
+fn regular_containers_start_in_parallel() {
     check(
         "main:a main:b main:c | sandbox",
         expect![
@@ -414,7 +414,7 @@ fn regular_containers_start_side_by_side() {
 }
 
 #[test]
-fn an_ended_container_restarts_by_policy() {
+fn exited_container_restarts_by_restart_policy() {
     check("Always main:a | sandbox a=exited(0)", expect!["start Regular a#1 Exited 0 Always"]);
     check("Always main:a | sandbox a=exited(1)", expect!["start Regular a#1 Exited 1 Always"]);
     check("OnFailure main:a | sandbox a=exited(0)", expect!["teardown Completed; stop sb0"]);
@@ -436,7 +436,7 @@ fn an_ended_container_restarts_by_policy() {
 }
 
 #[test]
-fn a_container_policy_overrides_that_of_the_pod() {
+fn container_restart_policy_overrides_that_of_the_pod() {
     check("Never main:a(Always) | sandbox a=exited(0)", expect!["start Regular a#1 Exited 0 Always"]);
     check("Never main:a(OnFailure) | sandbox a=exited(0)", expect!["teardown Completed; stop sb0"]);
     check("Never main:a(OnFailure) | sandbox a=exited(1)", expect!["start Regular a#1 Exited 1 OnFailure"]);
@@ -454,7 +454,7 @@ fn a_container_policy_overrides_that_of_the_pod() {
 }
 
 #[test]
-fn the_first_matching_rule_decides() {
+fn first_matching_restart_policy_rule_applies() {
     check(
         "Never main:a(Never,in42=Restart) | sandbox a=exited(42)",
         expect!["start Regular a#1 RestartRule 42"],
@@ -500,7 +500,7 @@ fn the_first_matching_rule_decides() {
 }
 
 #[test]
-fn one_exit_can_restart_all() {
+fn restart_all_containers_rule_restarts_the_pod_in_place() {
     check(
         "Never main:a(Never,in42=RestartAll) main:b | sandbox a=exited(42) b=running",
         expect![
@@ -586,7 +586,7 @@ fn one_exit_can_restart_all() {
 }
 
 #[test]
-fn a_changed_spec_restarts_whatever_the_policy() {
+fn changed_container_hash_restarts_under_any_policy() {
     check("Always main:a | sandbox a=running(old)", expect!["kill a-0 SpecChanged"]);
     check("Never main:a | sandbox a=running(old)", expect!["kill a-0 SpecChanged"]);
     check("Never main:a main:b | sandbox a=running(old) b=running", expect!["kill a-0 SpecChanged"]);
@@ -606,7 +606,7 @@ fn a_changed_spec_restarts_whatever_the_policy() {
 }
 
 #[test]
-fn failed_probes_restart_unless_never() {
+fn failed_probe_restarts_the_container_unless_policy_is_never() {
     check("main:a(liveness) | sandbox a=running a!liveness", expect!["kill a-0 LivenessFailed"]);
     check("main:a(liveness=5s) | sandbox a=running a!liveness", expect!["kill a-0 LivenessFailed grace 5s"]);
     check("main:a(liveness=5s) | sandbox a=running a+liveness", expect!["settled"]);
@@ -680,7 +680,7 @@ fn failed_probes_restart_unless_never() {
 }
 
 #[test]
-fn states_that_cannot_be_worked_with_are_killed() {
+fn containers_in_unknown_states_are_killed() {
     check("main:a | sandbox a=unknown", expect!["kill a-0 UnknownState"]);
     check("Never main:a | sandbox a=unknown", expect!["kill a-0 UnknownState"]);
     check("Never main:a | sandbox a=exited(137) killed:a=UnknownState", expect!["start Regular a#1 Unknown"]);
@@ -691,7 +691,7 @@ fn states_that_cannot_be_worked_with_are_killed() {
 }
 
 #[test]
-fn strays_are_killed() {
+fn containers_missing_in_the_spec_are_killed() {
     check("init:i1 init:i2 main:a | sandbox i2=running i1=unknown", expect!["kill i1-0 UnknownState"]);
     check("init:i1 main:a | sandbox a=running i1=unknown", expect!["kill i1-0 UnknownState"]);
     check("main:a debug:e | sandbox a=running e=unknown", expect!["settled"]);
@@ -734,7 +734,7 @@ fn ephemeral_containers_start_once() {
 }
 
 #[test]
-fn crash_loops_wait() {
+fn crash_loop_waits_for_its_back_off() {
     check("main:a | sandbox a=exited(1,5s)", expect!["start Regular a#1 Exited 1 Always"]);
     check(
         "main:a | sandbox a=exited(1,5s,#1) backoff:a=10s",
@@ -829,7 +829,7 @@ fn old_init_instances_are_removed() {
 }
 
 #[test]
-fn a_step_repeats_a_failed_one_that_tried_no_less() {
+fn step_repeats_a_failed_one_with_the_same_or_more_starts() {
     let repeats = |line: &str, failed: &str| case(line).plan().step.repeats(&case(failed).plan().step);
     assert!(repeats("main:a | sandbox", "main:a | sandbox"));
     assert!(repeats("main:a main:b | sandbox b=running", "main:a main:b | sandbox"), "b has started");

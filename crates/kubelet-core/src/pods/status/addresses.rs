@@ -1,4 +1,4 @@
-//! The addresses in a pod's status. Owns their choice and order; never asks anybody for one.
+//! The addresses in a pod's status: their choice and order. They are inputs here and not queried.
 
 use std::net::IpAddr;
 
@@ -20,7 +20,7 @@ pub(super) fn compute_addresses(inputs: &StatusInputs<'_>) -> Addresses {
     if inputs.is_rejected {
         return Addresses::default();
     }
-    let last = inputs.last_said();
+    let last = inputs.last_status();
     let node_ips = inputs.node.host_ips;
     let is_host_network = spec_of(inputs.pod).host_network == Some(true);
     let pod_ips = if is_host_network {
@@ -43,24 +43,24 @@ pub(super) fn compute_addresses(inputs: &StatusInputs<'_>) -> Addresses {
     }
 }
 
-/// The node has come to have a primary address of another family than the pod was told: the message of the event
+/// The primary address of the node has another IP family than the one in the pod's status: the message of the event
 /// `HostIPsIPFamilyMismatch`.
 #[must_use]
 pub fn host_ip_family_mismatch(last: Option<&PodStatus>, node_ips: &[IpAddr]) -> Option<String> {
-    let said: IpAddr = last?.host_ip.as_deref()?.parse().ok()?;
+    let reported: IpAddr = last?.host_ip.as_deref()?.parse().ok()?;
     let now = node_ips.first()?;
     let family = |ip: &IpAddr| if ip.is_ipv4() { 4 } else { 6 };
-    (family(&said) != family(now)).then(|| {
+    (family(&reported) != family(now)).then(|| {
         format!(
-            "Kubelet detected an IPv{} node IP ({said}), but the cloud provider selected an IPv{} node IP ({now}); pass an \
+            "Kubelet detected an IPv{} node IP ({reported}), but the cloud provider selected an IPv{} node IP ({now}); pass an \
              explicit `--node-ip` to kubelet to fix this.",
-            family(&said),
+            family(&reported),
             family(now)
         )
     })
 }
 
-/// The node's own addresses; once said they stay, but a node that becomes dual-stack adds its second family.
+/// The node's own addresses; reported ones stay, but a node that becomes dual-stack adds its second family.
 fn host_network_ips(last: Option<&PodStatus>, node_ips: &[IpAddr]) -> Vec<String> {
     let mut ips = said_ips(last);
     if ips.is_empty() {

@@ -1,7 +1,7 @@
 //! The conditions of a pod.
 //!
-//! Owns: the six conditions the kubelet writes, with their texts and transition times. Never: conditions of others,
-//! which pass through untouched.
+//! Computes the six conditions that the kubelet writes, with their texts and transition times. Conditions of other
+//! controllers are kept unchanged.
 
 use model::containers::{init_containers, regular_containers, spec_of};
 use model::k8s::{ContainerStatus, Pod, PodCondition, PodStatus};
@@ -24,7 +24,7 @@ const CONTAINERS_READY: &str = "ContainersReady";
 const SCHEDULED: &str = "PodScheduled";
 const ALL_RESTARTING: &str = "AllContainersRestarting";
 const RESIZE_PENDING: &str = "PodResizePending";
-/// Written by others before they end a pod, and by the kubelet when it does.
+/// Written by the controller that terminates a pod, or by the kubelet if that does.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 const OWNED: [&str; 8] = [
     READY_TO_START,
@@ -61,33 +61,33 @@ pub(super) fn compute_conditions(
         (SCHEDULED, Finding::met()),
     ]);
     findings.extend(restarting_all(inputs, statuses, phase).map(|finding| (ALL_RESTARTING, finding)));
-    let last = inputs.last_said();
+    let last = inputs.last_status();
     all.extend(findings.into_iter().map(|(kind, finding)| {
         said_at_the_end(inputs, kind).unwrap_or_else(|| condition(inputs, last, kind, finding))
     }));
     all
 }
 
-/// The pod, or all of its containers, are said to be ready.
+/// Condition `Ready` or `ContainersReady`.
 pub(super) fn is_any_ready(conditions: &[PodCondition]) -> bool {
     conditions.iter().any(|c| matches!(c.type_.as_str(), READY | CONTAINERS_READY) && c.status == "True")
 }
 
-/// What was said of the containers when the pod ended stays: nothing of them changes any more.
+/// The condition of a terminated pod's containers stays: they do not change any more.
 fn said_at_the_end(inputs: &StatusInputs<'_>, kind: &str) -> Option<PodCondition> {
     let is_terminal = |status: &PodStatus| Phase::of(Some(status)).is_some_and(Phase::is_terminal);
     let previous = inputs.previous.filter(|p| inputs.is_terminated() && is_terminal(p))?;
-    let said = find(previous.conditions.as_deref()?, kind)?;
+    let reported = find(previous.conditions.as_deref()?, kind)?;
     let stays = match kind {
-        READY | CONTAINERS_READY => said.status == "False",
+        READY | CONTAINERS_READY => reported.status == "False",
         INITIALIZED | ALL_RESTARTING => true,
         _ => false,
     };
     let observed_generation = generation(inputs.pod).filter(|_| kind != ALL_RESTARTING);
-    stays.then(|| PodCondition { observed_generation, ..said.clone() })
+    stays.then(|| PodCondition { observed_generation, ..reported.clone() })
 }
 
-/// What a condition says, before it gets its times.
+/// The content of a condition, before it gets its times.
 #[derive(Clone)]
 struct Finding {
     is_met: bool,
@@ -112,8 +112,8 @@ fn condition(
     finding: Finding,
 ) -> PodCondition {
     let status = if finding.is_met { "True" } else { "False" };
-    let said = last.and_then(|s| find(s.conditions.as_deref().unwrap_or_default(), kind));
-    let since = said.filter(|c| c.status == status).and_then(|c| c.last_transition_time.clone());
+    let reported = last.and_then(|s| find(s.conditions.as_deref().unwrap_or_default(), kind));
+    let since = reported.filter(|c| c.status == status).and_then(|c| c.last_transition_time.clone());
     PodCondition {
         type_: kind.to_owned(),
         status: status.to_owned(),
@@ -121,7 +121,7 @@ fn condition(
         message: (!finding.message.is_empty()).then_some(finding.message),
         last_transition_time: Some(since.unwrap_or_else(|| whole_seconds(inputs.now))),
         last_probe_time: None,
-        // The original sets none on this one.
+        // The Go kubelet sets none on this condition.
         observed_generation: generation(inputs.pod).filter(|_| kind != ALL_RESTARTING),
     }
 }
@@ -130,7 +130,7 @@ fn find<'a>(conditions: &'a [PodCondition], kind: &str) -> Option<&'a PodConditi
     conditions.iter().find(|c| c.type_ == kind)
 }
 
-/// Others write theirs to the API object, so that is where they are read from.
+/// Other controllers write their conditions to the API object, so they are read from there.
 fn conditions_of_others(inputs: &StatusInputs<'_>) -> Vec<PodCondition> {
     let of = |status: Option<&PodStatus>| status.and_then(|s| s.conditions.clone()).unwrap_or_default();
     let mut all = of(inputs.pod.status.as_ref());
@@ -146,16 +146,16 @@ fn conditions_of_others(inputs: &StatusInputs<'_>) -> Vec<PodCondition> {
         let is_preempted = why.reason == PREEMPTING.0;
         let message = if is_preempted { PREEMPTED_CONDITION.to_owned() } else { why.message.clone() };
         let finding = Finding { is_met: true, reason: "TerminationByKubelet", message };
-        all.push(condition(inputs, inputs.last_said(), DISRUPTION_TARGET, finding));
+        all.push(condition(inputs, inputs.last_status(), DISRUPTION_TARGET, finding));
     }
     all
 }
 
-/// The sandbox stands and has its network, so containers could start.
+/// The sandbox is ready and has its network, so containers can start.
 fn ready_to_start(inputs: &StatusInputs<'_>) -> Finding {
     let Some(observed) = inputs.observed else {
-        let said = inputs.last_said().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
-        let was_met = find(said, READY_TO_START).is_some_and(|c| c.status == "True");
+        let reported = inputs.last_status().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+        let was_met = find(reported, READY_TO_START).is_some_and(|c| c.status == "True");
         return Finding { is_met: was_met, ..Finding::met() };
     };
     let needs_ip = spec_of(inputs.pod).host_network != Some(true);
@@ -248,8 +248,8 @@ fn restarting_all(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses, phase
         Phase::Failed => return Some(Finding::unmet("PodFailed", String::new())),
         Phase::Pending | Phase::Running => {}
     }
-    let said = inputs.last_said().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
-    let has_begun = find(said, ALL_RESTARTING).is_some_and(|c| c.status == "True")
+    let reported = inputs.last_status().and_then(|s| s.conditions.as_deref()).unwrap_or_default();
+    let has_begun = find(reported, ALL_RESTARTING).is_some_and(|c| c.status == "True")
         && statuses.init.iter().chain(&statuses.regular).any(waits_for_all);
     let is_left = |o: &PodObservation| {
         init_containers(inputs.pod)

@@ -1,7 +1,7 @@
 //! The status of each container: its state, the state before, readiness, counters, and what it was given.
 //!
-//! Owns: the reading of container instances as the API shows them, including instances that got lost. Never: the
-//! decision to start or stop one.
+//! Translates container instances, including lost ones, to their status in the API. The decision to start or stop one is
+//! elsewhere.
 
 use std::collections::BTreeMap;
 
@@ -22,9 +22,9 @@ use crate::pods::waiting::WaitingState;
 #[cfg(test)]
 mod tests;
 
-/// What the termination messages of one pod may take together; each container gets an equal share.
+/// Limit for the termination messages of one pod together; each container gets an equal share.
 const POD_TERMINATION_MESSAGE_BYTES: usize = 12 * 1024;
-/// The exit code shown for a container nobody saw ending: that of one killed by SIGKILL.
+/// The exit code reported for a container whose exit was not observed: that of one killed by SIGKILL.
 const LOST_EXIT_CODE: i32 = 137;
 const LOST_REASON: &str = "ContainerStatusUnknown";
 const LOST_WHILE_WANTED: &str =
@@ -35,7 +35,7 @@ const INIT_TAKEN_AS_DONE: &str = "Unable to get init container status from conta
 
 /// The reason, waiting or ended, of containers whose pod restarts all of them…
 const RESTARTING_ALL: &str = "RestartingAllContainers";
-/// …and what is said about it.
+/// …and the message for it.
 const REMOVED_TO_RESTART_ALL: &str = "The container is removed because RestartAllContainers in place";
 
 /// What a container shows that waits because the whole pod begins again.
@@ -44,7 +44,7 @@ pub fn waiting_for_restart_of_all() -> WaitingState {
     WaitingState { reason: RESTARTING_ALL.to_owned(), message: REMOVED_TO_RESTART_ALL.to_owned() }
 }
 
-/// The container executes, or nobody can say that it does not.
+/// The container runs, or may run.
 pub(super) const fn may_run(state: ContainerState) -> bool {
     match state {
         ContainerState::Running | ContainerState::Unknown => true,
@@ -64,7 +64,7 @@ pub(super) fn waits_for_all(status: &ContainerStatus) -> bool {
     waiting.is_some_and(|w| w.reason.as_deref() == Some(RESTARTING_ALL))
 }
 
-/// It waits, for whatever, and was ended so that the whole pod can begin again: its end says nothing about its work.
+/// It waits for any reason, and was stopped to restart the whole pod: its exit code does not describe its work.
 pub(super) fn returns_with_all(status: &ContainerStatus) -> bool {
     let is_waiting = status.state.as_ref().is_some_and(|state| state.waiting.is_some());
     let end = status.last_state.as_ref().and_then(|state| state.terminated.as_ref());
@@ -111,8 +111,8 @@ impl<'a> Reader<'a> {
             regular_containers(inputs.pod).any(|c| o.newest(c.name()).is_some_and(was_created))
         };
         let has_init = init_containers(inputs.pod).next().is_some();
-        let last = inputs.last_said().map(statuses_by_name).unwrap_or_default();
-        // A kubelet that was killed in the middle of it only knows from what it said, and what has an instance says more.
+        let last = inputs.last_status().map(statuses_by_name).unwrap_or_default();
+        // A kubelet that was killed during it knows it only from the reported status, and an instance is more accurate.
         let has_instance = |name: &str| inputs.observed.is_some_and(|o| o.newest(name).is_some());
         let is_restarting_all = inputs.waiting.states().any(|why| why.reason == RESTARTING_ALL)
             || last.iter().any(|(name, status)| waits_for_all(status) && !has_instance(name));
@@ -122,7 +122,7 @@ impl<'a> Reader<'a> {
             last,
             is_restarting_all,
             default_reason: if has_init { "PodInitializing" } else { "ContainerCreating" },
-            // While all of it begins again, what is still there of the run before says nothing about this one.
+            // While the whole pod restarts, instances of the run before do not describe this run.
             is_past_init: !is_restarting_all && inputs.observed.is_some_and(past),
             message_bytes: POD_TERMINATION_MESSAGE_BYTES / all_containers(inputs.pod).count().max(1),
         }
@@ -131,7 +131,7 @@ impl<'a> Reader<'a> {
     fn status_of(&self, container: &ContainerRef<'_>) -> ContainerStatus {
         let last = self.last.get(container.name()).copied();
         let Some(observed) = self.inputs.observed else {
-            // Nobody has looked: what was said still stands, but nothing is ready once the pod has ended.
+            // Not observed yet: the reported status stays, but no container is ready once the pod has ended.
             let mut status = last.cloned().unwrap_or_else(|| self.waiting(container));
             if self.inputs.is_terminated() && is_running(&status) {
                 (status.ready, status.started) = (false, Some(false));
@@ -201,7 +201,7 @@ impl<'a> Reader<'a> {
         last: Option<&ContainerStatus>,
     ) -> (ApiState, i32) {
         let recorded = count(newest.record.restart_count);
-        let said = last.map_or(0, |l| l.restart_count);
+        let reported = last.map_or(0, |l| l.restart_count);
         let said_state = last.and_then(|l| l.state.as_ref());
         let id = self.api_id(newest);
         let is_same = last.is_some_and(|l| l.container_id.as_deref() == Some(id.as_str()));
@@ -210,9 +210,9 @@ impl<'a> Reader<'a> {
         let state = match newest.state {
             ContainerState::Running if self.inputs.memory.starting.contains(container.name()) => waiting(),
             ContainerState::Running => {
-                // What ended was counted up to here, whatever this instance recorded.
+                // Exits were counted up to here, whatever this instance recorded.
                 let is_next = said_state.is_some_and(|s| s.terminated.is_some()) && !is_same;
-                let next = if is_next { said.saturating_add(1) } else { said };
+                let next = if is_next { reported.saturating_add(1) } else { reported };
                 return (running_state(newest), recorded.max(next));
             }
             ContainerState::Exited if self.is_between_kill_and_restart(newest) => waiting(),
@@ -220,11 +220,11 @@ impl<'a> Reader<'a> {
             // What ended does not begin again as the same instance.
             ContainerState::Created => said_end.cloned().unwrap_or_else(waiting),
             ContainerState::Unknown if said_state.is_some_and(|s| s.running.is_some()) => {
-                return (lost_state(LOST_AT_THE_END), recorded.max(said.saturating_add(1)));
+                return (lost_state(LOST_AT_THE_END), recorded.max(reported.saturating_add(1)));
             }
             ContainerState::Unknown => said_end.cloned().unwrap_or_else(waiting),
         };
-        (state, recorded.max(said))
+        (state, recorded.max(reported))
     }
 
     fn is_between_kill_and_restart(&self, instance: &ContainerObservation) -> bool {
@@ -262,7 +262,7 @@ impl<'a> Reader<'a> {
         status
     }
 
-    /// Its instance was removed so that the whole pod can begin again. That is told of once for each instance: what is
+    /// Its instance was removed to restart the whole pod. That is reported once for each instance: what is
     /// shown from then on has none.
     fn begin_again(&self, container: &ContainerRef<'_>, last: &ContainerStatus) -> Option<ContainerStatus> {
         let is_new = last.container_id.is_some();
@@ -310,7 +310,7 @@ impl<'a> Reader<'a> {
             status.last_state = status.state.take();
         }
         if newest.is_none() {
-            // What is left of the run before is its end; the rest told of an instance that is gone.
+            // Only the exit of the run before is kept; the other fields described a removed instance.
             let (last_state, restart_count) = (status.last_state.take(), status.restart_count);
             *status = ContainerStatus { last_state, restart_count, ..self.waiting(container) };
         }
@@ -361,7 +361,7 @@ impl<'a> Reader<'a> {
                 exit_code: instance.exit_code,
                 reason: Some(reason.to_owned()),
                 message: (!message.is_empty()).then(|| message.to_owned()),
-                // A moment that the runtime does not know is the first second of 1970, as in the original.
+                // A moment that the runtime does not know is the first second of 1970, as in the Go kubelet.
                 started_at: Some(whole_seconds(instance.started_at.unwrap_or_default())),
                 finished_at: Some(whole_seconds(instance.finished_at.unwrap_or_default())),
                 signal: None,
@@ -388,19 +388,19 @@ fn was_created(instance: &ContainerObservation) -> bool {
     }
 }
 
-/// The end of the run before this instance, from what was said earlier, when the runtime has forgotten that run. A run
-/// that was last seen running ended unseen, so nothing is said about it.
+/// The end of the run before this instance, from the earlier status, if the runtime no longer has that run. The exit of a
+/// run that was last observed running is unknown, so none is reported.
 fn remembered_end(last: &ContainerStatus, id: &str) -> Option<ApiState> {
-    let said = last.state.as_ref();
+    let reported = last.state.as_ref();
     let is_same = last.container_id.as_deref() == Some(id);
-    if is_same || said.is_none_or(|s| s.running.is_none() && s.terminated.is_none()) {
+    if is_same || reported.is_none_or(|s| s.running.is_none() && s.terminated.is_none()) {
         return last.last_state.clone();
     }
-    said.filter(|s| s.terminated.is_some()).cloned()
+    reported.filter(|s| s.terminated.is_some()).cloned()
 }
 
-/// At the end of a pod every container that was started, or should have been, has an end. Nobody knows whether it did
-/// its work, so it counts as failed. Comes after the conditions, as in the Go kubelet: those of a pod that never ran keep
+/// At the end of a pod every container that was started, or should have been, is terminated. Without a record of its exit
+/// it counts as failed. Comes after the conditions, as in the Go kubelet: those of a pod that never ran keep
 /// naming the containers that are not ready.
 pub(super) fn end_what_never_reported(pod: &Pod, statuses: &mut ContainerStatuses) {
     let is_past_init = statuses.is_initialized();
@@ -470,7 +470,7 @@ fn api_user(user: &model::observation::ObservedUser) -> ContainerUser {
     }
 }
 
-/// Read-only mounts also say whether what is mounted below them is read-only too.
+/// Read-only mounts also report whether submounts are read-only.
 fn volume_mounts(
     container: &ContainerRef<'_>,
     newest: Option<&ContainerObservation>,

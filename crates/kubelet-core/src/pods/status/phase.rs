@@ -1,6 +1,6 @@
 //! The phase of a pod, with the reason and message that belong to it.
 //!
-//! Owns: the one place where a phase is chosen, held back or kept. Never: container states, which are its input.
+//! The phase is computed, held back or kept only here. Container states are the input.
 
 use std::fmt;
 
@@ -17,7 +17,7 @@ use crate::pods::restart::has_failed;
 #[cfg(test)]
 mod tests;
 
-/// `status.phase`. `Unknown` is not ours to say: only others say it about us.
+/// `status.phase`. The kubelet never reports `Unknown`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Phase {
     Pending,
@@ -37,7 +37,7 @@ impl Phase {
         }
     }
 
-    /// What the API says, if it is one of ours.
+    /// The phase in the API, if it is one that the kubelet reports.
     #[must_use]
     pub fn parse(phase: &str) -> Option<Self> {
         match phase {
@@ -75,16 +75,16 @@ pub(super) struct PhaseVerdict {
     pub(super) message: Option<String>,
 }
 
-/// The phase to show. What was said before binds us: a terminal phase stays, and a new one waits for the containers.
+/// The phase to report. A reported terminal phase stays, and a new one waits for the containers.
 pub(super) fn compute_phase(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses) -> PhaseVerdict {
     let in_api = inputs.pod.status.as_ref();
-    let ended = [in_api, inputs.previous]
-        .into_iter()
-        .find_map(|said| Phase::of(said).filter(|phase| phase.is_terminal()).map(|phase| (phase, said)));
-    if let Some((phase, said)) = ended {
-        return unchanged(phase, &[inputs.previous, said]);
+    let ended = [in_api, inputs.previous].into_iter().find_map(|reported| {
+        Phase::of(reported).filter(|phase| phase.is_terminal()).map(|phase| (phase, reported))
+    });
+    if let Some((phase, reported)) = ended {
+        return unchanged(phase, &[inputs.previous, reported]);
     }
-    let last = inputs.last_said();
+    let last = inputs.last_status();
     let phase = phase_now(inputs, statuses);
     if phase.is_terminal() && inputs.may_run() {
         return unchanged(Phase::of(last).unwrap_or(Phase::Pending), &[last, in_api]);
@@ -102,8 +102,10 @@ pub(super) fn compute_phase(inputs: &StatusInputs<'_>, statuses: &ContainerStatu
 /// The phase that the conditions follow. It does not wait until nothing runs any more, and a pod that never ran is not
 /// Failed for them: the Go kubelet generates the conditions first, and corrects the phase afterwards.
 pub(super) fn compute_condition_phase(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses) -> Phase {
-    let said = [inputs.pod.status.as_ref(), inputs.previous];
-    if let Some(ended) = said.into_iter().find_map(|said| Phase::of(said).filter(|p| p.is_terminal())) {
+    let reported = [inputs.pod.status.as_ref(), inputs.previous];
+    if let Some(ended) =
+        reported.into_iter().find_map(|reported| Phase::of(reported).filter(|p| p.is_terminal()))
+    {
         return ended;
     }
     let is_past_deadline = |why: &TerminalReason| why.reason == deadline::REASON;
@@ -114,10 +116,10 @@ pub(super) fn compute_condition_phase(inputs: &StatusInputs<'_>, statuses: &Cont
     Tally::of(inputs, statuses).phase(inputs.is_stopped_for_good())
 }
 
-/// Reason and message belong to the phase: whoever said it first explained it.
-fn unchanged(phase: Phase, said: &[Option<&PodStatus>]) -> PhaseVerdict {
+/// Reason and message belong to the phase: those reported first with it stay.
+fn unchanged(phase: Phase, reported: &[Option<&PodStatus>]) -> PhaseVerdict {
     let first = |field: fn(&PodStatus) -> Option<&String>| {
-        said.iter().flatten().filter_map(|s| field(s)).find(|text| !text.is_empty()).cloned()
+        reported.iter().flatten().filter_map(|s| field(s)).find(|text| !text.is_empty()).cloned()
     };
     PhaseVerdict { phase, reason: first(|s| s.reason.as_ref()), message: first(|s| s.message.as_ref()) }
 }
@@ -143,7 +145,7 @@ fn has_initialized(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses) -> b
     regular_containers(inputs.pod).any(|c| observed.instances(c.name()).any(is_here))
 }
 
-/// How many containers stand where.
+/// Numbers of containers by state.
 #[derive(Debug, Default)]
 struct Tally {
     init_pending: usize,
@@ -168,7 +170,7 @@ impl Tally {
                 ContainerKind::Init => tally.add_init(inputs, &container, &standing),
                 ContainerKind::Sidecar => tally.add_sidecar(&standing),
                 ContainerKind::Regular => tally.add_regular(inputs, &container, &standing),
-                // They are there for a look inside; the pod neither waits for them nor ends with them.
+                // They serve debugging; the pod neither waits for them nor ends with them.
                 ContainerKind::Ephemeral => {}
             }
         }

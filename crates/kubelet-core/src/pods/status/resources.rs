@@ -1,7 +1,7 @@
 //! The resources that the status of a pod shows: what it was allocated, and what its own cgroup enforces.
 //!
 //! A pod that the API does not show as Running yet has its allocated resources in both fields. Afterwards
-//! `status.resources` says what the cgroup enforces, as far as it says anything.
+//! `status.resources` shows what the cgroup enforces, for resources that it limits.
 
 use model::Amount;
 use model::cgroup::CgroupVersion;
@@ -16,7 +16,7 @@ use crate::resources::requests::{Requests, pod_requests};
 
 /// `memory.limit_in_bytes` of version 1 where there is no limit.
 const UNLIMITED_V1: i64 = 9_223_372_036_854_771_712;
-/// Up to this many milli-CPUs the kernel cannot tell requests apart: the allocated one is shown.
+/// Up to this many milli-CPUs the kernel does not distinguish requests: the allocated one is reported.
 const MIN_CPU_REQUEST: i64 = 2;
 /// The same for limits.
 const MIN_CPU_LIMIT: i64 = 10;
@@ -56,9 +56,10 @@ pub(super) fn pod_resources(inputs: &StatusInputs<'_>) -> Option<ResourceRequire
         return None;
     }
     // The cgroup of a pod that has ended is gone: what it enforced at the end stays.
-    let ended =
-        inputs.last_said().filter(|said| matches!(said.phase.as_deref(), Some("Succeeded" | "Failed")));
-    if let (None, Some(ended)) = (inputs.cgroup, ended.and_then(|said| said.resources.clone())) {
+    let ended = inputs
+        .last_status()
+        .filter(|reported| matches!(reported.phase.as_deref(), Some("Succeeded" | "Failed")));
+    if let (None, Some(ended)) = (inputs.cgroup, ended.and_then(|reported| reported.resources.clone())) {
         return Some(ended);
     }
     let mut resources = spec_of(inputs.pod).resources.clone().unwrap_or_default();
@@ -86,8 +87,8 @@ fn enforced(inputs: &StatusInputs<'_>, cgroup: PodCgroupResources, resources: &m
     let milli = |list: &Quantities| list.get("cpu").and_then(|q| Amount::of(q).ok()).map_or(0, Amount::milli);
     let cpu = |milli: i64| Quantity(Amount::from_milli(milli.into()).to_string());
     // Where the cgroup enforces nothing, what a status of the running pod showed before stays.
-    let shown_before = inputs.last_said().filter(|said| said.phase.as_deref() == Some("Running"));
-    let shown_before = shown_before.and_then(|said| said.resources.as_ref());
+    let shown_before = inputs.last_status().filter(|reported| reported.phase.as_deref() == Some("Running"));
+    let shown_before = shown_before.and_then(|reported| reported.resources.as_ref());
     let request_before = |name: &str| shown_before?.requests.as_ref()?.get(name).cloned();
     let limit_before = |name: &str| shown_before?.limits.as_ref()?.get(name).cloned();
     let requests = resources.requests.get_or_insert_default();
@@ -112,8 +113,8 @@ fn enforced(inputs: &StatusInputs<'_>, cgroup: PodCgroupResources, resources: &m
     limits.extend(limit.or_else(|| limit_before("memory")).map(|limit| ("memory".to_owned(), limit)));
 }
 
-/// The limits of all containers together, as far as they have any; those of the pod as a whole take their place, and
-/// overhead comes on top.
+/// The limits of all containers together, as far as they have any; pod-level limits replace them, and
+/// overhead is added.
 fn pod_limits(pod: &Pod) -> Requests {
     let spec = spec_of(pod);
     let amount = |quantity: Option<&Quantity>| quantity.and_then(|quantity| Amount::of(quantity).ok());
@@ -146,7 +147,7 @@ fn shown(pod: &Pod, amounts: &Requests) -> Quantities {
     amounts.iter().map(text).collect()
 }
 
-/// Every quantity that the pod asks for, by resource.
+/// Every quantity that the pod requests, by resource.
 fn quantities(pod: &Pod) -> impl Iterator<Item = (&str, &str)> {
     let of_pod = spec_of(pod).resources.as_ref();
     let all = of_pod.into_iter().chain(all_containers(pod).filter_map(|container| container.resources()));

@@ -1,4 +1,4 @@
-//! What a restarted kubelet may believe of the status it wrote before it went away.
+//! Which parts of its earlier status a restarted kubelet may keep.
 
 use model::k8s::{ContainerStatus, PodStatus};
 use model::{ContainerId, ContainerState, PodObservation};
@@ -15,16 +15,16 @@ pub struct ProbeSeed {
 }
 
 /// The verdicts that survive a restart of the kubelet: those of containers that still run as the same instance, which
-/// is proven by both id and start time. A pod must not turn unready, and its startup probe not begin again, only
-/// because nobody was there to ask.
+/// is proven by both id and start time. A kubelet restart alone must not make a pod unready, or restart its startup
+/// probe.
 #[must_use]
 pub fn merge_for_restart(previous: &PodStatus, observed: &PodObservation) -> Vec<ProbeSeed> {
-    let said = [&previous.init_container_statuses, &previous.container_statuses];
-    said.into_iter().flatten().flatten().flat_map(|status| seeds_of(status, observed)).collect()
+    let statuses = [&previous.init_container_statuses, &previous.container_statuses];
+    statuses.into_iter().flatten().flatten().flat_map(|status| seeds_of(status, observed)).collect()
 }
 
-/// The API does not keep the status of a static pod: after a restart of the kubelet the runtime alone says how its init
-/// containers ended. One whose record is gone is taken as exited normally once the pod is initialized.
+/// The API does not keep the status of a static pod: after a restart of the kubelet only the runtime reports how its init
+/// containers ended. One without a record counts as exited normally once the pod is initialized.
 pub fn forget_ended_init_containers(previous: &mut PodStatus) {
     for status in previous.init_container_statuses.iter_mut().flatten() {
         status.state = status.state.take().filter(|state| state.terminated.is_none());

@@ -71,7 +71,7 @@ fn sidecars_stop_last_and_in_reverse() {
 }
 
 #[test]
-fn only_what_may_run_is_killed_but_every_sandbox_is_stopped() {
+fn only_running_containers_are_killed_but_every_sandbox_is_stopped() {
     check_pod("main:a |", expect![[""]]);
     check_pod(
         "main:a main:b | sandbox=dead sandbox=dead a=exited(0) b=created",
@@ -84,7 +84,7 @@ fn only_what_may_run_is_killed_but_every_sandbox_is_stopped() {
 }
 
 #[test]
-fn hooks_come_from_the_spec() {
+fn pre_stop_hooks_come_from_the_spec() {
     check_pod(
         "sidecar:s1(stop=3) main:a(stop=5) main:b | sandbox b=running a=running s1=running",
         expect![
@@ -94,7 +94,7 @@ fn hooks_come_from_the_spec() {
 }
 
 #[test]
-fn hooks_come_from_the_record_when_the_spec_is_gone() {
+fn pre_stop_hooks_come_from_the_record_if_the_spec_is_gone() {
     let mut case = case("sidecar:s1 main:a(stop=5) | sandbox a=running s1=running x=running");
     for container in &mut case.observed.containers {
         container.record.pre_stop_handler = Some(r#"{"sleep":{"seconds":7}}"#.into());
@@ -107,7 +107,7 @@ fn hooks_come_from_the_record_when_the_spec_is_gone() {
 }
 
 #[test]
-fn a_container_gets_the_period_of_deletion_probe_or_pod() {
+fn container_grace_period_is_that_of_deletion_probe_or_pod() {
     let line = "grace=30 main:a(liveness=5s,stop=1) | sandbox a=running a!liveness";
     check_step(line, None, expect!["0: a-0 LivenessFailed 5s after sleep 1"]);
     check_step(line, Some(9), expect!["0: a-0 LivenessFailed 9s after sleep 1"]);
@@ -126,14 +126,14 @@ fn a_container_gets_the_period_of_deletion_probe_or_pod() {
 }
 
 #[test]
-fn a_restart_of_all_skips_hooks_and_grace() {
+fn restart_all_skips_hooks_and_grace_period() {
     let line = "Never grace=30 sidecar:s1(stop=4) main:a(Never,in42=RestartAll) main:b(stop=3) | sandbox b=running s1=running a=exited(42)";
     check_step(line, None, expect!["0: b-0 RestartAllContainers 0s; 0: s1-0 RestartAllContainers 0s"]);
     check_step(line, Some(9), expect!["0: b-0 RestartAllContainers 0s; 0: s1-0 RestartAllContainers 0s"]);
 }
 
 #[test]
-fn a_finished_pod_and_a_replaced_sandbox_stop_in_turns() {
+fn finished_pod_and_replaced_sandbox_stop_in_order() {
     check_step(
         "Never grace=30 sidecar:s1 sidecar:s2 main:a | sandbox a=exited(0) s1=running s2=running",
         None,
@@ -152,7 +152,7 @@ fn a_finished_pod_and_a_replaced_sandbox_stop_in_turns() {
 }
 
 #[test]
-fn orphans_use_the_recorded_period() {
+fn orphaned_pods_use_the_recorded_grace_period() {
     let mut case = case("main:a | sandbox a=running");
     case.observed.containers[0].record.pod_termination_grace_seconds = Some(12);
     let container = &case.observed.containers[0];
@@ -167,7 +167,7 @@ fn orphans_use_the_recorded_period() {
 }
 
 #[test]
-fn hooks_use_up_the_time_to_stop() {
+fn pre_stop_hook_time_counts_against_the_grace_period() {
     let case = case("main:a | sandbox a=running");
     let plan = compute_kill_plan(Some(&case.pod), &case.observed, GracePeriod::from_seconds(20));
     let timeout = |used| plan.kills[0].stop_timeout(Duration::from_secs(used)).as_secs();
@@ -175,7 +175,7 @@ fn hooks_use_up_the_time_to_stop() {
 }
 
 #[test]
-fn the_grace_of_a_pod_comes_from_the_strongest_source() {
+fn pod_grace_period_comes_from_the_source_with_precedence() {
     let grace = |spec, deletion, kill_override, previous: Option<i64>| {
         let sources = GraceSources { spec, deletion, kill_override };
         compute_grace(sources, previous.map(GracePeriod::from_seconds)).as_secs()
@@ -211,13 +211,13 @@ fn calculate_effective_grace_period_table() {
 }
 
 #[test]
-fn the_kill_deadline_is_half_as_long_again() {
+fn kill_deadline_is_one_and_a_half_grace_periods() {
     assert_eq!(GracePeriod::MIN.kill_deadline().as_secs(), 10);
     assert_eq!(GracePeriod::from_seconds(30).kill_deadline().as_secs(), 45);
 }
 
 #[test]
-fn sources_are_read_from_the_pod() {
+fn grace_period_sources_are_read_from_the_pod() {
     let mut pod = fixture::pod("grace=30 main:a");
     pod.metadata.deletion_grace_period_seconds = Some(4);
     let expected = GraceSources { spec: Some(30), deletion: Some(4), kill_override: Some(2) };
@@ -226,7 +226,7 @@ fn sources_are_read_from_the_pod() {
 
 proptest! {
     #[test]
-    fn grace_never_grows(
+    fn grace_period_never_grows(
         spec in proptest::option::of(any::<i64>()),
         deletion in proptest::option::of(any::<i64>()),
         kill_override in proptest::option::of(any::<i64>()),
@@ -241,7 +241,7 @@ proptest! {
 
 // Go kubelet: computePodActions and computeInitContainerActions.
 #[test]
-fn killing_messages_promise_a_restart_only_if_there_is_one() {
+fn killing_event_mentions_a_restart_only_if_there_is_one() {
     let message = |kind, why, restarts| killing_message("app", kind, why, restarts);
     let regular = Some(ContainerKind::Regular);
     let cases = [
@@ -252,7 +252,7 @@ fn killing_messages_promise_a_restart_only_if_there_is_one() {
         (KillReason::StartupFailed, false, "Container app failed startup probe"),
         (KillReason::UnknownState, true, "Container is in \"unknown\" state, try killing it before restart"),
         (KillReason::PostStartHookFailed, true, "FailedPostStartHook"),
-        // Go kubelet: SyncPod passes this word where it resets containers.
+        // Go kubelet: SyncPod passes this reason when it resets containers.
         (KillReason::RestartAllContainers, true, "killing"),
         (KillReason::PodTerminating, false, "Stopping container app"),
         (KillReason::PodFinished, false, "Stopping container app"),

@@ -36,7 +36,7 @@ fn show_effect(effect: &WorkerEffect) -> String {
     }
 }
 
-/// `Kill=5` is a kill with that grace, `Deleted=5` an API deletion; `Stopped-3` was looked at three seconds ago.
+/// `Kill=5` is a kill with that grace, `Deleted=5` an API deletion; `Stopped-3` was observed three seconds ago.
 fn parse(word: &str, now: Now) -> WorkerEvent {
     let (name, number) = word.split_once('=').map_or((word, None), |(name, n)| (name, n.parse().ok()));
     let (name, age) = name.split_once('-').map_or((name, 0), |(name, n)| (name, n.parse().unwrap()));
@@ -59,12 +59,12 @@ fn parse(word: &str, now: Now) -> WorkerEvent {
     }
 }
 
-/// Tells a story, one event a second: each line is an event and what it makes the worker do.
+/// Runs a scenario, one event a second: each line is an event and the effects of the worker.
 #[track_caller]
-fn check(story: &str, expected: Expect) {
+fn check(scenario: &str, expected: Expect) {
     let (mut state, mut effects) = (None, Vec::new());
     let mut lines = Vec::new();
-    for (second, word) in (0..).zip(story.split_whitespace()) {
+    for (second, word) in (0..).zip(scenario.split_whitespace()) {
         let now = at(second);
         let (next, done) = match (state.take(), word) {
             (None, "Orphan") => WorkerState::orphan(PodRef::of(&pod(None)), now),
@@ -83,7 +83,7 @@ fn check(story: &str, expected: Expect) {
 }
 
 #[test]
-fn a_pod_is_synced_until_it_settles_and_again_when_something_changes() {
+fn pod_is_synced_until_it_settles_and_again_on_changes() {
     check(
         "Desired Progressed Settled Alive Settled Wake Settled",
         expect![[r#"
@@ -130,7 +130,7 @@ fn a_pod_is_synced_until_it_settles_and_again_when_something_changes() {
 }
 
 #[test]
-fn a_deleted_pod_ends_in_order() {
+fn deleted_pod_terminates_in_order() {
     check(
         "Desired Settled Deleted=20 Progressed Stopped Released Removed",
         expect![[r#"
@@ -189,7 +189,7 @@ fn a_deleted_pod_ends_in_order() {
 }
 
 #[test]
-fn a_pass_in_flight_is_cancelled_and_waited_for() {
+fn pass_in_flight_is_cancelled_and_awaited() {
     check(
         "Desired Kill=5 Failed Progressed Stopped",
         expect![[r#"
@@ -213,7 +213,7 @@ fn a_pass_in_flight_is_cancelled_and_waited_for() {
 }
 
 #[test]
-fn a_shorter_grace_restarts_the_kill_and_a_longer_one_changes_nothing() {
+fn shorter_grace_period_restarts_the_kill_and_a_longer_one_is_ignored() {
     check(
         "Desired Settled Deleted=20 Kill=5 Failed Deleted=10 Kill=5 Kill Kill=1 Settled",
         expect![[r#"
@@ -242,7 +242,7 @@ fn a_shorter_grace_restarts_the_kill_and_a_longer_one_changes_nothing() {
 }
 
 #[test]
-fn only_a_fresh_look_proves_that_a_pod_has_stopped() {
+fn only_a_new_observation_proves_that_a_pod_has_stopped() {
     check(
         "Desired Settled Removed Settled Stopped-5 Alive Wake Wake Settled Stopped",
         expect![[r#"
@@ -274,7 +274,7 @@ fn only_a_fresh_look_proves_that_a_pod_has_stopped() {
 }
 
 #[test]
-fn what_cannot_be_released_is_tried_again() {
+fn failed_release_is_retried() {
     check(
         "Desired Settled Removed Settled Stopped NotReleased Wake Wake Kill=1 Released",
         expect![[r#"
@@ -293,7 +293,7 @@ fn what_cannot_be_released_is_tried_again() {
 }
 
 #[test]
-fn the_same_uid_can_come_back_after_it_was_gone() {
+fn same_uid_can_return_after_its_removal() {
     check(
         "Desired Settled Removed Desired Settled Stopped Released",
         expect![[r#"
@@ -521,7 +521,7 @@ proptest! {
 
     /// Whatever has happened, a pod that is removed ends if passes and releases succeed.
     #[test]
-    fn a_removed_pod_always_ends(words in proptest::collection::vec(0..WORDS.len(), 0..40)) {
+    fn removed_pod_always_terminates(words in proptest::collection::vec(0..WORDS.len(), 0..40)) {
         let mut watcher = Watcher::default();
         let (mut state, begun) = WorkerState::new(pod(None), at(0));
         let mut events: Vec<&str> = words.into_iter().map(|word| WORDS[word]).collect();

@@ -128,7 +128,7 @@ fn newest_here<'a>(case: &'a Case, name: &str) -> Option<&'a ContainerObservatio
     case.observed.newest(name).filter(|c| c.sandbox_id == *sandbox)
 }
 
-/// The init chain was left behind, told from its end instead of by walking it.
+/// The init chain is complete, derived from its end instead of by walking it.
 fn init_is_done(case: &Case) -> bool {
     let was_done = containers::regular_containers(&case.pod).any(|c| newest_here(case, c.name()).is_some());
     let last = containers::init_containers(&case.pod).next_back();
@@ -307,14 +307,14 @@ fn is_init(case: &Case, name: &str) -> bool {
 fn run_until_rest(case: &mut Case) -> Result<(), TestCaseError> {
     let mut history = Vec::new();
     let mut had_ended: Vec<&str> = Vec::new();
-    let mut place = None;
+    let mut last_sandbox = None;
     for _ in 0..60 {
         let plan = case.plan();
         check_invariants(case, &plan)?;
         let ended = case.ended(false);
         // A spec that changed makes a pod go on that had ended, and init containers count as long as their sandbox is there.
         let sandbox = find_usable(&case.pod, &case.observed).ok().map(|sandbox| sandbox.id.clone());
-        let is_elsewhere = std::mem::replace(&mut place, sandbox) != place;
+        let is_elsewhere = std::mem::replace(&mut last_sandbox, sandbox) != last_sandbox;
         let goes_on = |name: &str| has_changed_spec(case) || (is_elsewhere && is_init(case, name));
         had_ended.retain(|name| !goes_on(name));
         prop_assert!(had_ended.iter().all(|name| ended.has(name)), "{had_ended:?} had ended: {ended:?}");
@@ -332,7 +332,7 @@ fn run_until_rest(case: &mut Case) -> Result<(), TestCaseError> {
     Err(TestCaseError::fail(format!("no rest after:\n{}", history.join("\n"))))
 }
 
-/// At rest a pod either has all that it wants, in one sandbox, or nothing at all.
+/// A settled pod either has all desired containers in one sandbox, or nothing.
 fn check_rest(case: &Case) -> Result<(), TestCaseError> {
     let running: Vec<&ContainerObservation> =
         case.observed.containers.iter().filter(|c| may_run(c)).collect();
@@ -363,7 +363,7 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
     #[test]
-    fn every_world_comes_to_rest_and_keeps_the_invariants(line in any_line()) {
+    fn every_pod_settles_and_keeps_the_invariants(line in any_line()) {
         let mut case = case(&line);
         run_until_rest(&mut case)?;
         check_rest(&case)?;
@@ -371,7 +371,7 @@ proptest! {
 
     /// A kubelet that restarts in between forgets what it killed and how long to wait, and still comes to rest.
     #[test]
-    fn a_restart_of_the_kubelet_changes_nothing_in_the_end(line in any_line(), passes in 0..6) {
+    fn kubelet_restart_does_not_change_the_final_state(line in any_line(), passes in 0..6) {
         let mut case = case(&line);
         for _ in 0..passes {
             let plan = case.plan();
@@ -386,12 +386,12 @@ proptest! {
 }
 
 #[test]
-fn a_pod_starts_from_nothing_in_order() {
+fn new_pod_starts_its_containers_in_order() {
     let mut case = case("init:i1 sidecar:s1(startup) init:i2 main:a main:b |");
-    let mut story = Vec::new();
+    let mut passes = Vec::new();
     for _ in 0..8 {
         let plan = case.plan();
-        story.push(show(&plan, case.now));
+        passes.push(show(&plan, case.now));
         act(&mut case, &plan);
         live(&mut case);
     }
@@ -404,11 +404,11 @@ fn a_pod_starts_from_nothing_in_order() {
         settled
         settled
         settled"#]]
-    .assert_eq(&story.join("\n"));
+    .assert_eq(&passes.join("\n"));
 }
 
 #[test]
-fn a_crash_loop_waits_longer_each_time() {
+fn crash_loop_back_off_grows_with_each_restart() {
     let mut case = case("main:a | sandbox");
     let mut waits = Vec::new();
     while waits.len() < 8 {

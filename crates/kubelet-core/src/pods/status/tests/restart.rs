@@ -23,18 +23,18 @@ fn a_ready_container_stays_ready_over_a_restart_of_the_kubelet() {
 }
 
 #[test]
-fn a_container_that_was_not_ready_must_prove_itself() {
+fn unready_container_stays_unready_until_its_probe_succeeds() {
     assert_eq!(seeds("pod a:RS | a=running ok(a.S)", "a=running"), [("a-0".to_owned(), ProbeKind::Startup)]);
     assert_eq!(seeds("pod a:S | a=running", "a=running"), []);
 }
 
 #[test]
-fn sidecars_are_remembered_too() {
+fn readiness_of_sidecars_survives_a_kubelet_restart() {
     assert_eq!(seeds("pod s:sR a | s=running ok(s.R)", "s=running").len(), 2);
 }
 
 #[test]
-fn another_instance_or_start_time_proves_nothing() {
+fn probe_verdicts_of_another_instance_or_start_time_are_dropped() {
     assert_eq!(seeds("pod a | a=running", "a=exited(0),running"), []);
     assert_eq!(seeds("pod a | a=running", "a=exited(0)"), []);
     assert_eq!(seeds("pod a | a=running", "box=ready"), []);
@@ -45,7 +45,7 @@ fn another_instance_or_start_time_proves_nothing() {
 }
 
 #[test]
-fn completed_init_container_without_a_record_is_taken_as_exited_normally() {
+fn completed_init_container_without_a_record_counts_as_exited_normally() {
     let (pod, played) = play("pod i:i a static | i=exited(0) a=running");
     let mut known = played[0].clone();
     forget_ended_init_containers(&mut known);
@@ -58,7 +58,11 @@ fn completed_init_container_without_a_record_is_taken_as_exited_normally() {
     let message = "Unable to get init container status from container runtime and pod has been initialized, treat it \
                    as exited normally";
     assert_eq!(end.message.as_deref(), Some(message));
-    assert_eq!(init("i=exited(0) a=running").terminated.unwrap().message, None, "its record says more");
+    assert_eq!(
+        init("i=exited(0) a=running").terminated.unwrap().message,
+        None,
+        "the record is more accurate"
+    );
     assert!(init("box=ready").waiting.is_some(), "the pod is not initialized");
 }
 
@@ -90,7 +94,7 @@ fn termination_messages_share_twelve_kibibytes_and_keep_whole_characters() {
 }
 
 #[test]
-fn a_container_shows_who_it_runs_as_and_which_mounts_are_read_only_all_the_way_down() {
+fn container_status_has_its_user_and_recursive_read_only_mounts() {
     let mut scenario = Scenario::parse("a=running");
     let container = &mut scenario.observed.as_mut().expect("an observation").containers[0];
     container.user = Some(ObservedUser { uid: 1000, gid: 3000, supplemental_groups: vec![3000, 4000] });
@@ -106,7 +110,7 @@ fn a_container_shows_who_it_runs_as_and_which_mounts_are_read_only_all_the_way_d
 }
 
 #[test]
-fn a_runtime_that_forgot_the_image_does_not_hide_it() {
+fn image_of_the_spec_is_reported_if_the_runtime_has_lost_it() {
     let mut scenario = Scenario::parse("a=running");
     scenario.observed.as_mut().expect("an observation").containers[0].image = String::new();
     let status = scenario.compute(&pod("pod a"), None, time(0));
@@ -114,7 +118,7 @@ fn a_runtime_that_forgot_the_image_does_not_hide_it() {
 }
 
 #[test]
-fn times_are_cut_to_seconds() {
+fn status_times_are_truncated_to_seconds() {
     let mut scenario = Scenario::parse("a=running");
     let precise = time(1) + jiff::SignedDuration::from_millis(900);
     scenario.observed.as_mut().expect("an observation").containers[0].started_at = Some(precise);
@@ -126,17 +130,17 @@ fn times_are_cut_to_seconds() {
 }
 
 #[test]
-fn a_node_address_of_another_family_than_was_said_is_told() {
-    let told = |said: &str, now: &[&str]| {
-        let status = model::k8s::PodStatus { host_ip: Some(said.to_owned()), ..Default::default() };
+fn changed_ip_family_of_the_node_address_is_reported() {
+    let message = |reported: &str, now: &[&str]| {
+        let status = model::k8s::PodStatus { host_ip: Some(reported.to_owned()), ..Default::default() };
         let now: Vec<std::net::IpAddr> = now.iter().map(|ip| ip.parse().expect("an address")).collect();
         host_ip_family_mismatch(Some(&status), &now)
     };
-    assert_eq!(told("192.0.2.1", &["192.0.2.2", "2001:db8::1"]), None);
-    assert_eq!(told("192.0.2.1", &[]), None, "not known yet");
+    assert_eq!(message("192.0.2.1", &["192.0.2.2", "2001:db8::1"]), None);
+    assert_eq!(message("192.0.2.1", &[]), None, "not known yet");
     assert_eq!(host_ip_family_mismatch(None, &["192.0.2.1".parse().expect("an address")]), None);
     assert_eq!(
-        told("192.0.2.1", &["2001:db8::1"]).as_deref(),
+        message("192.0.2.1", &["2001:db8::1"]).as_deref(),
         Some(
             "Kubelet detected an IPv4 node IP (192.0.2.1), but the cloud provider selected an IPv6 node IP \
              (2001:db8::1); pass an explicit `--node-ip` to kubelet to fix this."

@@ -244,7 +244,7 @@ impl Scenario {
             }
             "why" => {
                 let (name, reason) = inside.split_once('/').expect("name/reason");
-                let why = WaitingState { reason: reason.to_owned(), message: "told".to_owned() };
+                let why = WaitingState { reason: reason.to_owned(), message: "details".to_owned() };
                 self.memory.waiting.set(name, why, MonoTime::ZERO);
             }
             "starting" => {
@@ -259,7 +259,7 @@ impl Scenario {
                 self.returning.insert(inside.to_owned());
             }
             "end" => {
-                let message = "told".to_owned();
+                let message = "details".to_owned();
                 let is_disruption = ["Preempting", "Evicted"].contains(&inside);
                 self.terminal = Some(TerminalReason { reason: inside.to_owned(), message, is_disruption });
             }

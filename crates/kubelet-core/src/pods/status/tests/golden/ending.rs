@@ -62,7 +62,7 @@ fn a_pod_ends_by_its_restart_policy() {
         Running
         +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b])
         a exited 0 Completed test://a-0
-        b waiting CrashLoopBackOff: told, before: exited 1 Error test://b-0
+        b waiting CrashLoopBackOff: details, before: exited 1 Error test://b-0
     "#]],
     );
     check(
@@ -76,7 +76,7 @@ fn a_pod_ends_by_its_restart_policy() {
 }
 
 #[test]
-fn a_containers_own_policy_and_rules_come_before_the_pods() {
+fn container_restart_policy_and_rules_override_the_pods() {
     check(
         "pod a:N | a=exited(1)",
         expect![[r#"
@@ -149,8 +149,8 @@ fn a_terminal_phase_stays() {
     check(
         "pod a | @terminated end(Evicted) a=exited(0) | @terminated",
         expect![[r#"
-        Failed (Evicted: told)
-        +DisruptionTarget(TerminationByKubelet: told) -PodReadyToStartContainers +Initialized -Ready(PodFailed)
+        Failed (Evicted: details)
+        +DisruptionTarget(TerminationByKubelet: details) -PodReadyToStartContainers +Initialized -Ready(PodFailed)
         a exited 0 Completed test://a-0
     "#]],
     );
@@ -158,7 +158,7 @@ fn a_terminal_phase_stays() {
     check(
         "pod a | @terminated end(Preempting) a=exited(0) | @terminated",
         expect![[r#"
-        Failed (Preempting: told)
+        Failed (Preempting: details)
         +DisruptionTarget(TerminationByKubelet: Pod was preempted by Kubelet to accommodate a critical pod.) -PodReadyToStartContainers +Initialized -Ready(PodFailed)
         a exited 0 Completed test://a-0
     "#]],
@@ -186,7 +186,7 @@ fn a_terminal_phase_waits_for_the_containers() {
     check(
         "pod a | a=running | a=exited(137) end(DeadlineExceeded) @terminating",
         expect![[r#"
-        Failed (DeadlineExceeded: told)
+        Failed (DeadlineExceeded: details)
         +PodReadyToStartContainers +Initialized -Ready(PodFailed)
         a exited 137 Error test://a-0
     "#]],
@@ -219,25 +219,25 @@ fn a_terminal_phase_waits_for_the_containers() {
 }
 
 #[test]
-fn a_rejected_pod_only_says_why() {
+fn rejected_pod_reports_only_reason_and_message() {
     check(
         "pod a | unseen @rejected end(OutOfcpu)",
         expect![[r#"
-        Failed (OutOfcpu: told)
+        Failed (OutOfcpu: details)
 
     "#]],
     );
     check(
         "pod a api=Pending cond=example.com/lb:True | unseen @rejected end(NodePorts)",
         expect![[r#"
-        Failed (NodePorts: told)
+        Failed (NodePorts: details)
         +example.com/lb
     "#]],
     );
 }
 
 #[test]
-fn a_stopped_pod_ends_whatever_its_policy() {
+fn stopped_pod_ends_under_any_restart_policy() {
     check(
         "pod a | a=running deleting @terminating",
         expect![[r#"
@@ -316,7 +316,7 @@ fn a_stopped_pod_ends_whatever_its_policy() {
 }
 
 #[test]
-fn a_static_pod_does_not_end_by_being_stopped() {
+fn stopped_static_pod_gets_no_terminal_phase() {
     check(
         "pod a static | a=running | a=exited(0) @terminating",
         expect![[r#"
@@ -364,7 +364,7 @@ fn a_container_lost_while_its_pod_is_stopped_does_not_count_as_restarted() {
 }
 
 #[test]
-fn without_their_gate_rules_of_a_container_do_not_keep_its_pod_alive() {
+fn container_restart_rules_are_ignored_without_their_feature_gate() {
     check(
         "pod a:3N policy=Never | a=exited(3)",
         expect![[r#"
@@ -432,7 +432,7 @@ fn pod_past_its_deadline_is_not_ready_while_it_is_stopped() {
         "pod a | a=running | a=running end(Evicted) @terminating",
         expect![[r#"
             Running
-            +DisruptionTarget(TerminationByKubelet: told) +PodReadyToStartContainers +Initialized +Ready
+            +DisruptionTarget(TerminationByKubelet: details) +PodReadyToStartContainers +Initialized +Ready
             a running, ready, started
         "#]],
     );

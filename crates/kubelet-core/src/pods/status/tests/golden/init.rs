@@ -66,7 +66,7 @@ fn init_containers_come_first() {
         expect![[r#"
         Pending
         +PodReadyToStartContainers -Initialized(ContainersNotInitialized: containers with incomplete status: [i]) -Ready(ContainersNotReady: containers with unready status: [a])
-        init i waiting CrashLoopBackOff: told, before: exited 1 Error test://i-0
+        init i waiting CrashLoopBackOff: details, before: exited 1 Error test://i-0
         a waiting PodInitializing
     "#]],
     );
@@ -109,7 +109,7 @@ fn init_containers_come_first() {
 }
 
 #[test]
-fn an_init_container_the_runtime_forgot_is_done_if_later_ones_exist() {
+fn lost_init_container_is_completed_if_later_ones_exist() {
     check(
         "pod i:i a | a=running",
         expect![[r#"
@@ -210,7 +210,7 @@ fn sidecars_count_for_readiness_and_initialization() {
         expect![[r#"
         Running
         +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [s])
-        init s waiting CrashLoopBackOff: told, before: exited 1 Error test://s-0
+        init s waiting CrashLoopBackOff: details, before: exited 1 Error test://s-0
         a running, ready, started
     "#]],
     );

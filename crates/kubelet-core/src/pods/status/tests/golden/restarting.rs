@@ -5,7 +5,7 @@ use expect_test::expect;
 use super::check;
 
 #[test]
-fn restarts_are_shown_with_the_run_before() {
+fn restarted_container_has_a_last_state() {
     check(
         "pod a | a=exited(1)",
         expect![[r#"
@@ -19,7 +19,7 @@ fn restarts_are_shown_with_the_run_before() {
         expect![[r#"
         Running
         +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
-        a waiting CrashLoopBackOff: told, before: exited 1 Error test://a-0
+        a waiting CrashLoopBackOff: details, before: exited 1 Error test://a-0
     "#]],
     );
     check(
@@ -43,7 +43,7 @@ fn restarts_are_shown_with_the_run_before() {
         expect![[r#"
         Running
         +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
-        a waiting CrashLoopBackOff: told, before: exited 2 Error test://a-1, restarts 1
+        a waiting CrashLoopBackOff: details, before: exited 2 Error test://a-1, restarts 1
     "#]],
     );
     check(
@@ -83,7 +83,7 @@ fn restarts_are_shown_with_the_run_before() {
         expect![[r#"
         Running
         -PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
-        a waiting CrashLoopBackOff: told, before: exited 1 Error test://a-0
+        a waiting CrashLoopBackOff: details, before: exited 1 Error test://a-0
     "#]],
     );
 }
@@ -180,7 +180,7 @@ fn a_start_that_failed_between_does_not_hide_the_run_before() {
         expect![[r#"
         Running
         +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
-        a waiting RunContainerError: told, before: exited 1 Error test://a-0, restarts 1
+        a waiting RunContainerError: details, before: exited 1 Error test://a-0, restarts 1
     "#]],
     );
 }
@@ -235,8 +235,8 @@ fn a_restart_of_all_containers_has_a_condition() {
         expect![[r#"
             Running
             +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) +AllContainersRestarting(RestartAllContainersStarted: container exited with restart policy rule)
-            a waiting RestartingAllContainers: told, before: exited 3 Error test://a-0
-            b waiting RestartingAllContainers: told, before: exited 137 Error test://b-0
+            a waiting RestartingAllContainers: details, before: exited 3 Error test://a-0
+            b waiting RestartingAllContainers: details, before: exited 137 Error test://b-0
         "#]],
     );
     check(
@@ -251,7 +251,7 @@ fn a_restart_of_all_containers_has_a_condition() {
 }
 
 #[test]
-fn containers_that_were_removed_to_restart_all_say_so() {
+fn containers_removed_by_restart_all_report_it() {
     let all = "why(i/RestartingAllContainers) why(a/RestartingAllContainers) why(b/RestartingAllContainers)";
     let begun = format!("pod i:i a:A b policy=Never | i=exited(0) a=exited(3) b=running {all}");
     check(
@@ -259,8 +259,8 @@ fn containers_that_were_removed_to_restart_all_say_so() {
         expect![[r#"
             Running
             +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a]) +AllContainersRestarting(RestartAllContainersStarted: container exited with restart policy rule)
-            init i waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
-            a waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
+            init i waiting RestartingAllContainers: details, before: exited 137 RestartingAllContainers, restarts 1
+            a waiting RestartingAllContainers: details, before: exited 137 RestartingAllContainers, restarts 1
             b running, ready, started
         "#]],
     );
@@ -269,9 +269,9 @@ fn containers_that_were_removed_to_restart_all_say_so() {
         expect![[r#"
             Running
             +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) -AllContainersRestarting
-            init i waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
-            a waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
-            b waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
+            init i waiting RestartingAllContainers: details, before: exited 137 RestartingAllContainers, restarts 1
+            a waiting RestartingAllContainers: details, before: exited 137 RestartingAllContainers, restarts 1
+            b waiting RestartingAllContainers: details, before: exited 137 RestartingAllContainers, restarts 1
         "#]],
     );
     check(
@@ -279,9 +279,9 @@ fn containers_that_were_removed_to_restart_all_say_so() {
         expect![[r#"
             Running
             +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) -AllContainersRestarting
-            init i waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
-            a waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
-            b waiting RestartingAllContainers: told, before: exited 137 RestartingAllContainers, restarts 1
+            init i waiting RestartingAllContainers: details, before: exited 137 RestartingAllContainers, restarts 1
+            a waiting RestartingAllContainers: details, before: exited 137 RestartingAllContainers, restarts 1
+            b waiting RestartingAllContainers: details, before: exited 137 RestartingAllContainers, restarts 1
         "#]],
     );
     check(
@@ -312,8 +312,8 @@ fn containers_that_were_removed_to_restart_all_say_so() {
         Running
         +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a b]) -AllContainersRestarting
         init i exited 0 Completed test://i-1, before: exited 137 RestartingAllContainers, restarts 1, ready
-        a waiting ErrImagePull: told, before: exited 137 RestartingAllContainers, restarts 1
-        b waiting ErrImagePull: told, before: exited 137 RestartingAllContainers, restarts 1
+        a waiting ErrImagePull: details, before: exited 137 RestartingAllContainers, restarts 1
+        b waiting ErrImagePull: details, before: exited 137 RestartingAllContainers, restarts 1
     "#]],
     );
     check(
@@ -329,7 +329,7 @@ fn containers_that_were_removed_to_restart_all_say_so() {
 }
 
 #[test]
-fn a_pod_is_not_done_while_its_container_starts_again_for_a_reason_of_ours() {
+fn pod_is_not_finished_while_the_kubelet_restarts_a_container() {
     check(
         "pod a policy=OnFailure | a=running | a=exited(0) back(a)",
         expect![[r#"
@@ -350,7 +350,7 @@ fn a_pod_is_not_done_while_its_container_starts_again_for_a_reason_of_ours() {
 
 // Go kubelet: GenerateAllContainersRestartingCondition.
 #[test]
-fn all_containers_restarting_is_on_every_pod_with_such_a_rule() {
+fn all_containers_restarting_condition_is_on_every_pod_with_such_a_rule() {
     check(
         "pod a:A | a=running",
         expect![[r#"
@@ -403,7 +403,7 @@ fn container_killed_to_restart_is_waiting_with_last_state_and_never_terminated()
             expect![[r#"
                 Running
                 +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
-                a waiting ErrImagePull: told, before: exited 0 Completed test://a-0
+                a waiting ErrImagePull: details, before: exited 0 Completed test://a-0
             "#]],
         );
         check(

@@ -6,7 +6,7 @@ use super::super::scenario::{play, time};
 use super::check;
 
 #[test]
-fn a_pod_moves_through_its_life() {
+fn pod_phases_follow_the_lifecycle() {
     let life = "pod i:i a:R policy=OnFailure | unseen | box=ready | i=running | i=exited(0) a=running \
                 | i=exited(0) a=running ok(a.R) | i=exited(0) a=exited(0)";
     let (_, played) = play(life);
@@ -49,7 +49,7 @@ fn ephemeral_containers_change_nothing_else() {
         Running
         +PodReadyToStartContainers +Initialized +Ready
         a running, ready, started
-        ephemeral x waiting ErrImagePull: told
+        ephemeral x waiting ErrImagePull: details
     "#]],
     );
     check(
@@ -64,7 +64,7 @@ fn ephemeral_containers_change_nothing_else() {
 }
 
 #[test]
-fn conditions_of_others_pass_through() {
+fn conditions_of_other_controllers_are_kept() {
     check(
         "pod a cond=example.com/x:True cond=Ready:Unknown | a=running",
         expect![[r#"
@@ -92,7 +92,7 @@ fn conditions_of_others_pass_through() {
 }
 
 #[test]
-fn the_start_time_is_set_once_and_conditions_keep_theirs_while_unchanged() {
+fn start_time_and_transition_times_stay_while_unchanged() {
     let (_, played) = play("pod a:R | a=running | a=running ok(a.R) | a=running ok(a.R)");
     let since = |n: usize, kind: &str| {
         let all = played[n].conditions.as_ref().expect("conditions");
@@ -105,7 +105,7 @@ fn the_start_time_is_set_once_and_conditions_keep_theirs_while_unchanged() {
 }
 
 #[test]
-fn the_generation_of_the_spec_is_told_and_quality_of_service_kept() {
+fn observed_generation_is_reported_and_qos_class_kept() {
     let (_, played) = play("pod a:r gen=7 | a=running");
     assert_eq!(played[0].observed_generation, Some(7));
     assert!(played[0].conditions.iter().flatten().all(|c| c.observed_generation == Some(7)));
@@ -116,7 +116,7 @@ fn the_generation_of_the_spec_is_told_and_quality_of_service_kept() {
 }
 
 #[test]
-fn what_a_container_was_given_is_shown() {
+fn container_status_has_its_resources_and_mounts() {
     let (_, played) = play("pod a:vr | a=running");
     let status = &played[0].container_statuses.as_ref().expect("containers")[0];
     expect![[r#"

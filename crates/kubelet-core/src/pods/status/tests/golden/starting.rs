@@ -113,7 +113,7 @@ fn running_containers_make_a_running_pod() {
 }
 
 #[test]
-fn readiness_is_a_matter_of_verdicts() {
+fn readiness_follows_the_probe_verdicts() {
     check(
         "pod a:R | a=running",
         expect![[r#"
@@ -191,7 +191,7 @@ fn readiness_is_a_matter_of_verdicts() {
 }
 
 #[test]
-fn readiness_gates_wait_for_others() {
+fn readiness_gates_wait_for_their_conditions() {
     check(
         "pod a gate=example.com/lb | a=running",
         expect![[r#"
@@ -227,13 +227,13 @@ fn readiness_gates_wait_for_others() {
 }
 
 #[test]
-fn failed_starts_say_why() {
+fn failed_starts_report_a_waiting_reason() {
     check(
         "pod a b | box=ready why(a/ErrImagePull) b=running",
         expect![[r#"
         Pending
         +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
-        a waiting ErrImagePull: told
+        a waiting ErrImagePull: details
         b running, ready, started
     "#]],
     );
@@ -242,7 +242,7 @@ fn failed_starts_say_why() {
         expect![[r#"
         Pending
         +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
-        a waiting CreateContainerConfigError: told
+        a waiting CreateContainerConfigError: details
     "#]],
     );
     check(
@@ -250,7 +250,7 @@ fn failed_starts_say_why() {
         expect![[r#"
         Pending
         +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
-        a waiting RunContainerError: told
+        a waiting RunContainerError: details
     "#]],
     );
     check(
@@ -258,7 +258,7 @@ fn failed_starts_say_why() {
         expect![[r#"
         Pending
         +PodReadyToStartContainers -Initialized(ContainersNotInitialized: containers with incomplete status: [a]) -Ready(ContainersNotReady: containers with unready status: [b])
-        init a waiting ImagePullBackOff: told
+        init a waiting ImagePullBackOff: details
         b waiting PodInitializing
     "#]],
     );
@@ -281,7 +281,7 @@ fn failed_starts_say_why() {
 }
 
 #[test]
-fn until_somebody_looks_what_was_said_stands() {
+fn unobserved_pod_keeps_its_reported_status() {
     check(
         "pod a:R | a=running ok(a.R) | unseen",
         expect![[r#"
@@ -301,7 +301,7 @@ fn until_somebody_looks_what_was_said_stands() {
 }
 
 #[test]
-fn a_container_that_never_started_shows_what_is_known() {
+fn container_that_never_started_has_a_waiting_status() {
     let (_, played) = play("pod a:vr | unseen");
     let status = &played[0].container_statuses.as_ref().expect("containers")[0];
     expect![[r#"
@@ -340,7 +340,7 @@ fn a_container_that_never_started_shows_what_is_known() {
 }
 
 #[test]
-fn without_its_gate_a_pod_says_nothing_of_being_ready_to_start() {
+fn ready_to_start_condition_needs_its_feature_gate() {
     check(
         "pod a | a=running ok(a.R) off(ready-to-start)",
         expect![[r#"
