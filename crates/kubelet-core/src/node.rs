@@ -1,7 +1,7 @@
 //! The Node object: how the node registers, what its status says, and when that is sent (docs/behaviour/node-status.md).
 //!
 //! Owns: every field of the Node that the kubelet writes, the events that follow from changes, and the patches. Never:
-//! asking the machine or the runtime, resolving names, calling the API.
+//! querying the machine or the runtime, resolving names, calling the API.
 
 pub mod addresses;
 pub mod cgroup_driver;
@@ -45,7 +45,7 @@ use crate::resources::quantities::DeviceAmounts;
 
 const BETA_OS_LABEL: &str = "beta.kubernetes.io/os";
 const BETA_ARCH_LABEL: &str = "beta.kubernetes.io/arch";
-/// The attach/detach controller looks after this node's volumes.
+/// The attach/detach controller manages this node's volumes.
 const CONTROLLER_ATTACH: &str = "volumes.kubernetes.io/controller-managed-attach-detach";
 /// The address that the node was given, for a cloud provider outside the kubelet.
 const PROVIDED_IP: &str = "alpha.kubernetes.io/provided-node-ip";
@@ -57,11 +57,11 @@ pub struct NodeMachine {
     pub cpus: u32,
     pub memory_bytes: u64,
     pub swap_bytes: u64,
-    /// Of the file system below the root directory; `None` while unknown, or where storage is not isolated.
+    /// Capacity of the file system of the root directory; `None` while unknown, or where local storage is not isolated.
     pub ephemeral_storage_bytes: Option<u64>,
-    /// Bytes set aside as huge pages, by the size in the API's words: `2Mi`.
+    /// Bytes reserved as huge pages, by page size in the API's notation: `2Mi`.
     pub hugepages: BTreeMap<String, u64>,
-    /// In Go's words: `amd64`, `arm64`.
+    /// As Go names it: `amd64`, `arm64`.
     pub architecture: String,
     pub kernel_version: String,
     pub os_image: String,
@@ -74,12 +74,13 @@ pub struct NodeMachine {
 #[derive(Clone, Copy, Debug)]
 pub struct NodeFacts<'a> {
     pub name: &'a str,
-    /// The name of the host in lower case, or what stands for it (`--hostname-override`).
+    /// The host name in lower case, or the value of `--hostname-override`.
     pub hostname: &'a str,
     pub config: &'a KubeletConfiguration,
     pub flags: &'a NodeFlags,
     pub machine: &'a NodeMachine,
-    /// What the name of the node resolves to, in the resolver's order. Only asked for if nothing else says an address.
+    /// The addresses that the node's name resolves to, in the resolver's order. Resolved only if no flag and no annotation
+    /// sets an address.
     pub resolved_ips: &'a [IpAddr],
     /// The address of the interface with the default route, of the preferred family.
     pub default_route_ip: Option<IpAddr>,
@@ -89,16 +90,16 @@ pub struct NodeFacts<'a> {
     pub runtime_version: &'a str,
     pub images: &'a [NodeImage],
     pub runtime_handlers: &'a [NodeRuntimeHandler],
-    /// `None` while the runtime has not said.
+    /// `None` until the runtime has reported it.
     pub supplemental_groups_policy: Option<bool>,
-    /// Optional abilities of this kubelet that are built and switched on; in any order.
+    /// Optional features of this kubelet that are built in and enabled; in any order.
     pub declared_features: &'a [String],
-    /// Amounts of device plugins by resource; zero where the plugin has gone.
+    /// Devices of device plugins by resource; zero if the plugin is gone.
     pub devices: &'a BTreeMap<String, DeviceAmounts>,
-    /// Unique names of volumes that are attached, or to be.
+    /// Unique names of volumes that are attached or about to be attached.
     pub volumes_in_use: &'a [String],
     pub pressure: NodePressure,
-    /// What keeps the node from being ready, in the words of its condition.
+    /// Reasons why the node is not ready, as the message of the Ready condition lists them.
     pub problems: &'a [String],
     pub now: Timestamp,
 }
@@ -112,7 +113,7 @@ pub struct NodeEvent {
 }
 
 impl NodeEvent {
-    /// An event that a state of the node began.
+    /// An event that reports a new status of the node.
     fn status(node: &str, reason: &'static str) -> Self {
         Self { is_warning: false, reason, message: format!("Node {node} status is now: {reason}") }
     }

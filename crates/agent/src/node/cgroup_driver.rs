@@ -43,7 +43,7 @@ impl DriverDetection {
     fn report(&self, driver: CgroupDriver, why: DriverReason, error: Option<RuntimeError>) {
         let (configured, error) = (self.configured, error.map(|error| error.to_string()));
         match why {
-            DriverReason::RuntimeSays => {
+            DriverReason::RuntimeReported => {
                 tracing::info!(%driver, %configured, "Using cgroup driver setting received from the CRI runtime");
             }
             DriverReason::RuntimeTooOld => {
@@ -67,7 +67,7 @@ impl DriverDetection {
 
 const fn meaning(answer: &Result<CgroupDriver, RuntimeError>) -> DriverAnswer {
     match answer {
-        Ok(driver) => DriverAnswer::Says(*driver),
+        Ok(driver) => DriverAnswer::Reported(*driver),
         Err(RuntimeError::Unimplemented { .. }) => DriverAnswer::NotOffered,
         Err(RuntimeError::TimedOut { .. } | RuntimeError::Unavailable { .. }) => DriverAnswer::NoAnswer,
         Err(

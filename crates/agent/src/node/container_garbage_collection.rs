@@ -133,7 +133,7 @@ impl ContainerGarbageCollector {
         let is_evicted = entry.status.reason.as_deref() == Some(EVICTED);
         let is_unread = is_deleted || is_evicted || ended == Ended::Removed;
         let has_ended = entry.progress.is_terminated();
-        if has_ended && is_unread { PodFate::ContentGoes } else { PodFate::Live }
+        if has_ended && is_unread { PodFate::ContentRemovable } else { PodFate::Live }
     }
 
     fn policy(&self) -> GcPolicy {

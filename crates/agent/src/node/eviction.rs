@@ -11,13 +11,13 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
 use kubelet_core::node::eviction::DiskLayout;
 use kubelet_core::node::eviction::alarm::compute_memory_marks;
-use kubelet_core::node::eviction::limits::{compute_passed_limit, has_limits};
+use kubelet_core::node::eviction::limits::{compute_exceeded_limit, has_limits};
 use kubelet_core::node::eviction::message::{THRESHOLD_MET, notice, threshold_met};
 use kubelet_core::node::eviction::observe::{Observations, disk_layout, observe};
 use kubelet_core::node::eviction::pressure::{PressureState, are_relieved, compute_pressure};
 use kubelet_core::node::eviction::rank::rank;
 use kubelet_core::node::eviction::reclaim::{Reclaim, compute_reclaim};
-use kubelet_core::node::eviction::threshold::{Threshold, compute_thresholds, fit_to_layout, set_in_vain};
+use kubelet_core::node::eviction::threshold::{Threshold, compute_thresholds, fit_to_layout, ignored_signals};
 use kubelet_core::node::eviction::usage::{Candidate, PodUsage};
 use kubelet_core::pod_kind::is_critical_pod;
 use kubelet_core::resources::admission::pressure::NodePressure;
@@ -112,7 +112,7 @@ impl Evictor {
     ) -> Self {
         let EvictorInputs { cache, pods, admissions, termination_requests, pods_cgroup, samplers } = inputs;
         let configured = compute_thresholds(ctx.config());
-        let in_vain = set_in_vain(&configured);
+        let in_vain = ignored_signals(&configured);
         if !in_vain.is_empty() {
             tracing::warn!(signals = ?in_vain, "Ignoring containerfs thresholds, containerfs has the thresholds of its filesystem");
         }
@@ -274,7 +274,7 @@ impl Evictor {
                 continue;
             };
             let usage = PodUsage::of_storage(&observed, of_pod);
-            let Some((limit, notice)) = compute_passed_limit(&pod, &usage, of_pod, self.layout) else {
+            let Some((limit, notice)) = compute_exceeded_limit(&pod, &usage, of_pod, self.layout) else {
                 continue;
             };
             if self.termination_requests.evict(&uid, notice, IMMEDIATE_GRACE) {

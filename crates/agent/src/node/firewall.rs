@@ -72,7 +72,7 @@ impl Firewall {
         }
         for piece in pieces(self.family) {
             if !self.lacks_none_of(&[piece]).await? {
-                self.run_iptables(piece.remedy()).await?.map_err(RoundError::Failed)?;
+                self.run_iptables(piece.create_arguments()).await?.map_err(RoundError::Failed)?;
             }
         }
         Ok(())
@@ -80,7 +80,7 @@ impl Firewall {
 
     async fn lacks_none_of(&self, pieces: &[Piece]) -> Result<bool, RoundError> {
         for piece in pieces {
-            if self.run_iptables(piece.question()).await?.is_err() {
+            if self.run_iptables(piece.check_arguments()).await?.is_err() {
                 return Ok(false);
             }
         }

@@ -11,7 +11,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::node::shutdown::{
-    CANCELLED, DETECTED, EVENT, ShutdownTimes, Turn, compute_delay, compute_turn, logind_drop_in,
+    CANCELLED, DETECTED, EVENT, ShutdownChange, ShutdownTimes, compute_delay, compute_shutdown_change,
+    logind_drop_in,
 };
 use ports::shutdown::{ShutdownLock, ShutdownResult, ShutdownWatch};
 use ports::{HostError, Shutdown, ShutdownError};
@@ -113,10 +114,10 @@ impl ShutdownTask {
         loop {
             let is_ending = watch.is_ending().await?;
             let was_ending = *self.shown.borrow();
-            match compute_turn(was_ending, is_ending) {
-                Turn::Stay => {}
-                Turn::Begin => self.begin(),
-                Turn::TakeBack => self.cancel().await,
+            match compute_shutdown_change(was_ending, is_ending) {
+                ShutdownChange::Unchanged => {}
+                ShutdownChange::Begin => self.begin(),
+                ShutdownChange::Cancel => self.cancel().await,
             }
             // A lock from an earlier logind process has no effect.
             if !is_ending && (is_new || self.lock.is_none()) {

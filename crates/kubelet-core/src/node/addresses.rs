@@ -1,5 +1,5 @@
-//! The addresses of a node (docs/behaviour/node-status.md): which one counts, and what is left to a cloud provider. Never
-//! resolves a name or looks at an interface.
+//! The addresses of a node (docs/behaviour/node-status.md): which one is used, and what is left to a cloud provider. Never
+//! resolves a name or inspects an interface.
 
 use std::net::IpAddr;
 
@@ -7,29 +7,29 @@ use model::k8s::NodeAddress;
 
 use super::NodeFacts;
 
-/// What the Node is to say about its addresses.
+/// The addresses and the annotation that the Node gets.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeAddresses {
     pub addresses: Vec<NodeAddress>,
-    /// The value of the annotation for cloud providers; `None`: there must be none.
+    /// The value of the annotation for cloud providers; `None` removes it.
     pub provided_ip: Option<String>,
 }
 
-/// Why the node has no address. The Node keeps those it had.
+/// Why the node has no address. The Node keeps its previous addresses.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AddressError {
     #[error("failed to validate nodeIP: {0}")]
     InvalidNodeIp(String),
     #[error(
-        "can't get ip address of node {node}: give --node-ip, make the name resolve, or add a default route"
+        "can't get ip address of node {node}: set --node-ip, make the name resolvable, or add a default route"
     )]
     None { node: String },
 }
 
-/// The addresses, given those that the Node has.
+/// Computes the addresses; `existing` are those that the Node has.
 ///
 /// # Errors
-/// The address given does not fit this host, or none can be found.
+/// The configured address does not belong to this host, or no address can be found.
 pub fn compute_addresses(
     facts: &NodeFacts<'_>,
     existing: &[NodeAddress],
@@ -53,10 +53,10 @@ pub fn compute_addresses(
     let internal = if !given.is_empty() {
         given
     } else if is_external && node_ips.is_empty() {
-        // The cloud provider sets it.
+        // The cloud provider sets the addresses.
         Vec::new()
     } else {
-        // `0.0.0.0` and `::` ask for an address of that family, also until a cloud provider sets another.
+        // `0.0.0.0` and `::` request an address of that family, also until a cloud provider sets another.
         vec![found(facts, node_ips.first().copied())?]
     };
     let mut addresses: Vec<_> = internal.iter().map(|ip| address("InternalIP", &ip.to_string())).collect();
@@ -68,7 +68,8 @@ fn address(kind: &str, address: &str) -> NodeAddress {
     NodeAddress { type_: kind.to_owned(), address: address.to_owned() }
 }
 
-/// The address of a node that was given none: its name if that is one, what its name resolves to, the default route.
+/// The address of a node without `--node-ip`: its name if that is an address, what its name resolves to, or the address of
+/// the default route.
 fn found(facts: &NodeFacts<'_>, family: Option<IpAddr>) -> Result<IpAddr, AddressError> {
     if let Ok(ip) = facts.hostname.parse() {
         return Ok(ip);

@@ -1,34 +1,34 @@
-//! Which cgroup driver to use: the runtime's, if it says which one, because two drivers on one node fight over cgroups
-//! (docs/behaviour/container-runtime.md). Asks nobody.
+//! Which cgroup driver to use: the one that the runtime reports, because two drivers on one node would both write the same
+//! cgroups (docs/behaviour/container-runtime.md). Makes no calls.
 
 use std::time::Duration;
 
 use model::CgroupDriver;
 
-/// From a call that led nowhere to the next.
+/// Delay between two calls without an answer.
 const PAUSE: Duration = Duration::from_secs(2);
-/// How often a runtime may answer with an error before it is taken to be unable to answer.
+/// Number of error responses after which the runtime is taken not to support the call.
 const TRIES: u32 = 3;
 
-/// The first release that will not start on a runtime that does not say its driver: a label of the metric.
+/// The first release that does not start with a runtime that does not report its driver: a label of the metric.
 pub const LOSING_SUPPORT_IN: &str = "1.37.0";
 
-/// What came of the question.
+/// The outcome of the call to the runtime.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverAnswer {
-    Says(CgroupDriver),
-    /// The runtime is too old to know the question.
+    Reported(CgroupDriver),
+    /// The runtime is too old to implement the call.
     NotOffered,
-    /// It answered with an error.
+    /// The runtime returned an error.
     Refused,
-    /// Nobody answered. Such a runtime runs no pod either, so nothing is lost by asking on.
+    /// The runtime did not answer. It cannot run pods either, so the call is repeated.
     NoAnswer,
 }
 
 /// Why a driver is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DriverReason {
-    RuntimeSays,
+    RuntimeReported,
     RuntimeTooOld,
     RuntimeRefuses,
 }
@@ -39,11 +39,11 @@ pub enum DriverPlan {
     AskAgain { after: Duration },
 }
 
-/// What to do with the answer to the `tries`-th question (from 1); `configured` is `cgroupDriver`.
+/// What to do after call number `tries` (from 1); `configured` is `cgroupDriver`.
 #[must_use]
 pub const fn compute_cgroup_driver(answer: DriverAnswer, tries: u32, configured: CgroupDriver) -> DriverPlan {
     match answer {
-        DriverAnswer::Says(driver) => DriverPlan::Use { driver, why: DriverReason::RuntimeSays },
+        DriverAnswer::Reported(driver) => DriverPlan::Use { driver, why: DriverReason::RuntimeReported },
         DriverAnswer::NotOffered => DriverPlan::Use { driver: configured, why: DriverReason::RuntimeTooOld },
         DriverAnswer::Refused if tries >= TRIES => {
             DriverPlan::Use { driver: configured, why: DriverReason::RuntimeRefuses }
@@ -57,16 +57,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_runtimes_word_counts_and_silence_is_no_word() {
+    fn cgroup_driver_reported_by_the_runtime_is_used_and_no_answer_is_retried() {
         use CgroupDriver::{Cgroupfs, Systemd};
-        use DriverAnswer::{NoAnswer, NotOffered, Refused, Says};
-        use DriverReason::{RuntimeRefuses, RuntimeSays, RuntimeTooOld};
+        use DriverAnswer::{NoAnswer, NotOffered, Refused, Reported};
+        use DriverReason::{RuntimeRefuses, RuntimeReported, RuntimeTooOld};
         let again = DriverPlan::AskAgain { after: Duration::from_secs(2) };
         let with = |driver, why| DriverPlan::Use { driver, why };
         let table = [
-            (Says(Systemd), 1, Cgroupfs, with(Systemd, RuntimeSays)),
-            (Says(Cgroupfs), 1, Systemd, with(Cgroupfs, RuntimeSays)),
-            (Says(Cgroupfs), 9, Systemd, with(Cgroupfs, RuntimeSays)),
+            (Reported(Systemd), 1, Cgroupfs, with(Systemd, RuntimeReported)),
+            (Reported(Cgroupfs), 1, Systemd, with(Cgroupfs, RuntimeReported)),
+            (Reported(Cgroupfs), 9, Systemd, with(Cgroupfs, RuntimeReported)),
             (NotOffered, 1, Systemd, with(Systemd, RuntimeTooOld)),
             (NotOffered, 1, Cgroupfs, with(Cgroupfs, RuntimeTooOld)),
             (Refused, 1, Systemd, again),

@@ -1,13 +1,13 @@
-//! The conditions of a node and the events that say when one changed. NetworkUnavailable and others are not the kubelet's
-//! and stay untouched.
+//! The conditions of a node and the events that report their changes. Conditions that the kubelet does not own, such as
+//! NetworkUnavailable, stay untouched.
 
 use jiff::Timestamp;
 use model::k8s::{NodeCondition, Time};
 
 use super::{NodeEvent, NodeFacts};
 
-/// What a condition says in one of its two states.
-struct Words {
+/// Reason, message and event of a condition in one of its two states.
+struct ConditionText {
     reason: &'static str,
     message: &'static str,
     event: &'static str,
@@ -15,18 +15,18 @@ struct Words {
 
 struct Pressure {
     kind: &'static str,
-    high: Words,
-    low: Words,
+    high: ConditionText,
+    low: ConditionText,
 }
 
 const MEMORY: Pressure = Pressure {
     kind: "MemoryPressure",
-    high: Words {
+    high: ConditionText {
         reason: "KubeletHasInsufficientMemory",
         message: "kubelet has insufficient memory available",
         event: "NodeHasInsufficientMemory",
     },
-    low: Words {
+    low: ConditionText {
         reason: "KubeletHasSufficientMemory",
         message: "kubelet has sufficient memory available",
         event: "NodeHasSufficientMemory",
@@ -34,12 +34,12 @@ const MEMORY: Pressure = Pressure {
 };
 const DISK: Pressure = Pressure {
     kind: "DiskPressure",
-    high: Words {
+    high: ConditionText {
         reason: "KubeletHasDiskPressure",
         message: "kubelet has disk pressure",
         event: "NodeHasDiskPressure",
     },
-    low: Words {
+    low: ConditionText {
         reason: "KubeletHasNoDiskPressure",
         message: "kubelet has no disk pressure",
         event: "NodeHasNoDiskPressure",
@@ -47,19 +47,19 @@ const DISK: Pressure = Pressure {
 };
 const PIDS: Pressure = Pressure {
     kind: "PIDPressure",
-    high: Words {
+    high: ConditionText {
         reason: "KubeletHasInsufficientPID",
         message: "kubelet has insufficient PID available",
         event: "NodeHasInsufficientPID",
     },
-    low: Words {
+    low: ConditionText {
         reason: "KubeletHasSufficientPID",
         message: "kubelet has sufficient PID available",
         event: "NodeHasSufficientPID",
     },
 };
 
-/// Sets the pressure conditions, then Ready. `missing` are resources the node's capacity lacks.
+/// Sets the pressure conditions, then Ready. `missing` are resources that the node's capacity lacks.
 pub(super) fn set_conditions(
     conditions: &mut Vec<NodeCondition>,
     facts: &NodeFacts<'_>,
@@ -70,10 +70,9 @@ pub(super) fn set_conditions(
     let pressures =
         [(&MEMORY, facts.pressure.memory), (&DISK, facts.pressure.disk), (&PIDS, facts.pressure.pids)];
     for (pressure, is_high) in pressures {
-        let words = if is_high { &pressure.high } else { &pressure.low };
-        if set(conditions, condition(pressure.kind, is_high, words.reason, words.message, &now)).has_turned()
-        {
-            events.push(NodeEvent::status(facts.name, words.event));
+        let text = if is_high { &pressure.high } else { &pressure.low };
+        if set(conditions, condition(pressure.kind, is_high, text.reason, text.message, &now)).has_changed() {
+            events.push(NodeEvent::status(facts.name, text.event));
         }
     }
     let mut problems = facts.problems.to_vec();
@@ -86,24 +85,24 @@ pub(super) fn set_conditions(
         several => ("KubeletNotReady", format!("[{}]", several.join(", ")), "NodeNotReady"),
     };
     let ready = condition("Ready", problems.is_empty(), reason, &message, &now);
-    // A node that says for the first time how it is has not changed.
-    if set(conditions, ready) == Turn::Turned {
+    // The first time a condition is set is not a change.
+    if set(conditions, ready) == Transition::Changed {
         events.push(NodeEvent::status(facts.name, event));
     }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Turn {
+enum Transition {
     Same,
     First,
-    Turned,
+    Changed,
 }
 
-impl Turn {
-    fn has_turned(self) -> bool {
+impl Transition {
+    fn has_changed(self) -> bool {
         match self {
             Self::Same => false,
-            Self::First | Self::Turned => true,
+            Self::First | Self::Changed => true,
         }
     }
 }
@@ -119,21 +118,21 @@ fn condition(kind: &str, is_met: bool, reason: &str, message: &str, now: &Time) 
     }
 }
 
-/// Puts a condition in the place of its predecessor, whose transition time it keeps if the status is the same.
-fn set(conditions: &mut Vec<NodeCondition>, mut new: NodeCondition) -> Turn {
+/// Replaces the condition of the same type; its transition time is kept if the status is the same.
+fn set(conditions: &mut Vec<NodeCondition>, mut new: NodeCondition) -> Transition {
     let Some(old) = conditions.iter_mut().find(|old| old.type_ == new.type_) else {
         conditions.push(new);
-        return Turn::First;
+        return Transition::First;
     };
-    let turn = if old.status == new.status { Turn::Same } else { Turn::Turned };
-    if turn == Turn::Same && old.last_transition_time.is_some() {
+    let change = if old.status == new.status { Transition::Same } else { Transition::Changed };
+    if change == Transition::Same && old.last_transition_time.is_some() {
         new.last_transition_time = old.last_transition_time.clone();
     }
     *old = new;
-    turn
+    change
 }
 
-/// The API knows whole seconds only.
+/// The API stores whole seconds.
 pub(super) fn whole_seconds(time: Timestamp) -> Time {
     Time(Timestamp::from_second(time.as_second()).unwrap_or(time))
 }

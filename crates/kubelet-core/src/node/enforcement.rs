@@ -1,5 +1,6 @@
-//! What the node enforces on all pods together, and on the cgroups of its own (docs/behaviour/resources-and-qos.md). Hard
-//! eviction thresholds do not count here: pods that come close to the end of what the node has are evicted, not throttled.
+//! The limits that the node enforces on all pods together and on the reserved cgroups
+//! (docs/behaviour/resources-and-qos.md). Hard eviction thresholds are not part of them: pods that come close to the node's
+//! capacity are evicted, not throttled.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,7 @@ use crate::resources::cgroup::pod::hugepage_limits;
 use crate::resources::quantities::Quantities;
 use crate::resources::requests::Requests;
 
-/// What is enforced at start, and again until it is.
+/// Limits that are set at start, and again until that succeeds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Enforcement {
     /// For the cgroup of all pods.
@@ -22,22 +23,22 @@ pub struct Enforcement {
     pub reserved: Vec<ReservedCgroup>,
 }
 
-/// A cgroup that must be there already.
+/// A cgroup that must exist already.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReservedCgroup {
-    /// `System` or `Kube`, as messages have it.
+    /// `System` or `Kube`, as in messages.
     pub of: &'static str,
-    /// As the configuration names it.
+    /// As in the configuration.
     pub cgroup: String,
     pub numbers: CgroupNumbers,
 }
 
-/// Decides what is enforced, by `enforceNodeAllocatable`. `most_processes`: how many the kernel has numbers for.
+/// Decides what is enforced, by `enforceNodeAllocatable`. `max_processes`: the kernel's limit of process IDs.
 #[must_use]
 pub fn compute_enforcement(
     config: &KubeletConfiguration,
     capacity: &Quantities,
-    most_processes: Option<i64>,
+    max_processes: Option<i64>,
     hugepage_sizes: &[String],
 ) -> Enforcement {
     if !config.cgroups_per_qos {
@@ -48,7 +49,7 @@ pub fn compute_enforcement(
         .iter()
         .filter_map(|(name, quantity)| Some((name.clone(), Amount::of(quantity).ok()?)))
         .collect();
-    amounts.extend(most_processes.map(|most| ("pid".to_owned(), Amount::from_units(most))));
+    amounts.extend(max_processes.map(|max| ("pid".to_owned(), Amount::from_units(max))));
     if wants("pods") {
         for (name, reserved) in reserved_for_node(config) {
             if let Some(amount) = amounts.get_mut(&name) {
@@ -70,7 +71,7 @@ pub fn compute_enforcement(
     Enforcement { all_pods: numbers(&amounts, hugepage_sizes), reserved }
 }
 
-/// Of huge pages those sizes: one that nothing is said of may not be used.
+/// The limit of huge pages is set for each of these sizes: a size without an amount gets the limit 0.
 fn numbers(amounts: &Requests, hugepage_sizes: &[String]) -> CgroupNumbers {
     let units = |name: &str| amounts.get(name).map(|amount| amount.units());
     CgroupNumbers {
@@ -81,13 +82,13 @@ fn numbers(amounts: &Requests, hugepage_sizes: &[String]) -> CgroupNumbers {
     }
 }
 
-/// Only what can be taken back at once.
+/// Only resources that can be taken back at once.
 fn compressible(amounts: &Requests) -> CgroupNumbers {
     let shares = amounts.get("cpu").map(|cpu| cpu_shares(cpu.milli()));
     CgroupNumbers { cpu_shares: shares, ..CgroupNumbers::default() }
 }
 
-/// Validation has seen the texts.
+/// Validation has checked the texts.
 fn parsed(texts: &BTreeMap<String, String>) -> Requests {
     texts.iter().map(|(name, text)| (name.clone(), Amount::parse(text).unwrap_or(Amount::ZERO))).collect()
 }

@@ -1,7 +1,9 @@
-//! Which resource of the node runs short, which pod has to go for it, and what is said about it (docs/behaviour/eviction.md).
+//! Which resource of the node runs short, which pod is evicted for it, and what is reported about it
+//! (docs/behaviour/eviction.md).
 //!
-//! Owns: thresholds and when they count, the order in which pods go, and the texts. Never: measuring, ending a pod, or
-//! removing images. What a node under pressure takes in is decided in [`crate::resources::admission::pressure`].
+//! Owns: thresholds and when they are met, the order in which pods are evicted, and the messages. Never: measuring, ending
+//! a pod, or removing images. Which pods a node under pressure admits is decided in
+//! [`crate::resources::admission::pressure`].
 
 pub mod alarm;
 pub mod limits;
@@ -15,8 +17,8 @@ mod tests;
 pub mod threshold;
 pub mod usage;
 
-/// What is measured, in the words of the configuration. The order is that in which shortages are relieved: memory first,
-/// because nothing else kills so fast.
+/// The eviction signals, named as in the configuration. The order is that in which shortages are relieved: memory first,
+/// because a shortage of memory kills processes fastest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Signal {
     MemoryAvailable,
@@ -30,7 +32,7 @@ pub enum Signal {
     PidAvailable,
 }
 
-/// What runs short, in the words of events and annotations.
+/// The starved resource, named as in events and annotations.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Starved {
     Memory,
@@ -39,7 +41,7 @@ pub enum Starved {
     Pids,
 }
 
-/// Under which condition of the node a shortage is shown.
+/// The node condition that shows a shortage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PressureKind {
     Memory,
@@ -114,14 +116,14 @@ impl Starved {
     }
 }
 
-/// On which filesystems a pod's files lie, as far as it matters who is to go.
+/// On which filesystems a pod's files are stored, as far as eviction needs it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum DiskLayout {
     /// Everything is on the filesystem of the kubelet's directory.
     #[default]
     One,
-    /// Images and what containers write have a filesystem of their own.
+    /// Images and writable layers have a filesystem of their own.
     ImagesApart,
-    /// Images have a filesystem of their own, what containers write is elsewhere.
+    /// Images have a filesystem of their own; writable layers are elsewhere.
     Split,
 }

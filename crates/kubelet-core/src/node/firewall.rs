@@ -1,8 +1,9 @@
-//! The chains that others expect a kubelet to keep in the node's firewall (docs/behaviour/node-status.md): a mark for programs
-//! that want to know which kind of firewall the node uses, the rule that keeps other machines away from services on the
-//! loopback addresses, and chains that show when somebody has emptied the tables. Never runs a program.
+//! The chains that other programs expect a kubelet to maintain in the node's firewall (docs/behaviour/node-status.md): a
+//! hint for programs that detect which kind of iptables the node uses, the rule that keeps other machines away from
+//! services on the loopback addresses, and chains that show when another program has flushed the tables. Never runs a
+//! program.
 
-/// Which program speaks of which addresses.
+/// The address family, and with it the program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
     V4,
@@ -12,7 +13,7 @@ pub enum Family {
 impl Family {
     pub const ALL: [Self; 2] = [Self::V4, Self::V6];
 
-    /// As it is called on every node that has it.
+    /// The name of the program, the same on every node.
     #[must_use]
     pub const fn program(self) -> &'static str {
         match self {
@@ -22,9 +23,9 @@ impl Family {
     }
 }
 
-/// Where a rule stands among those of its chain, if it is not there yet.
+/// Position of a rule in its chain, if it has to be inserted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Place {
+enum Position {
     First,
     Last,
 }
@@ -32,10 +33,10 @@ enum Place {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     Chain,
-    Rule(Place, &'static [&'static str]),
+    Rule(Position, &'static [&'static str]),
 }
 
-/// One thing that must be there: a chain, or a rule in one.
+/// A chain or a rule that must exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Piece {
     table: &'static str,
@@ -43,7 +44,7 @@ pub struct Piece {
     kind: Kind,
 }
 
-/// Others write to the same tables: so many seconds we wait for our turn.
+/// Timeout in seconds for the lock of the tables, because other programs write to them, too.
 const LOCK_TIMEOUT_SECONDS: &str = "5";
 
 const HINT: &str = "KUBE-IPTABLES-HINT";
@@ -51,8 +52,8 @@ const FIREWALL: &str = "KUBE-FIREWALL";
 const CANARY: &str = "KUBE-KUBELET-CANARY";
 
 const TO_FIREWALL: &[&str] = &["-j", FIREWALL];
-/// kube-proxy lets the loopback addresses be routed; nobody else may reach them from outside.
-const NO_STRANGERS_ON_LOOPBACK: &[&str] = &[
+/// kube-proxy enables routing of the loopback addresses; other hosts must not reach them.
+const BLOCK_REMOTE_LOOPBACK: &[&str] = &[
     "-m",
     "comment",
     "--comment",
@@ -75,25 +76,26 @@ const fn chain(table: &'static str, chain: &'static str) -> Piece {
     Piece { table, chain, kind: Kind::Chain }
 }
 
-const fn rule(chain: &'static str, place: Place, rule: &'static [&'static str]) -> Piece {
+const fn rule(chain: &'static str, place: Position, rule: &'static [&'static str]) -> Piece {
     Piece { table: "filter", chain, kind: Kind::Rule(place, rule) }
 }
 
-/// Where one of these is missing, somebody has emptied the tables.
+/// If one of these is missing, another program has flushed the tables.
 pub const CANARIES: [Piece; 3] = [chain("mangle", CANARY), chain("nat", CANARY), chain("filter", CANARY)];
 
-/// What must be there, each after what it refers to; the canaries last, so that they stand for all of it.
+/// All chains and rules, each after those it refers to; the canaries last, so that their presence proves that the others
+/// were created.
 #[must_use]
 pub fn pieces(family: Family) -> Vec<Piece> {
     let mut pieces = vec![chain("mangle", HINT)];
     match family {
         Family::V4 => pieces.extend([
             chain("filter", FIREWALL),
-            rule("OUTPUT", Place::First, TO_FIREWALL),
-            rule("INPUT", Place::First, TO_FIREWALL),
-            rule(FIREWALL, Place::Last, NO_STRANGERS_ON_LOOPBACK),
+            rule("OUTPUT", Position::First, TO_FIREWALL),
+            rule("INPUT", Position::First, TO_FIREWALL),
+            rule(FIREWALL, Position::Last, BLOCK_REMOTE_LOOPBACK),
         ]),
-        // The kernel routes no packet to that loopback address.
+        // The kernel must not route packets to that loopback address.
         Family::V6 => {}
     }
     pieces.extend(CANARIES);
@@ -101,26 +103,26 @@ pub fn pieces(family: Family) -> Vec<Piece> {
 }
 
 impl Piece {
-    /// What asks for it: the program succeeds if it is there.
+    /// Arguments of the check: the program succeeds if the piece exists.
     #[must_use]
-    pub fn question(&self) -> Vec<String> {
+    pub fn check_arguments(&self) -> Vec<String> {
         match self.kind {
-            Kind::Chain => self.words("-S", &[]),
-            Kind::Rule(_, rule) => self.words("-C", rule),
+            Kind::Chain => self.arguments("-S", &[]),
+            Kind::Rule(_, rule) => self.arguments("-C", rule),
         }
     }
 
-    /// What makes it where it is not there.
+    /// Arguments that create the piece.
     #[must_use]
-    pub fn remedy(&self) -> Vec<String> {
+    pub fn create_arguments(&self) -> Vec<String> {
         match self.kind {
-            Kind::Chain => self.words("-N", &[]),
-            Kind::Rule(Place::First, rule) => self.words("-I", rule),
-            Kind::Rule(Place::Last, rule) => self.words("-A", rule),
+            Kind::Chain => self.arguments("-N", &[]),
+            Kind::Rule(Position::First, rule) => self.arguments("-I", rule),
+            Kind::Rule(Position::Last, rule) => self.arguments("-A", rule),
         }
     }
 
-    fn words(&self, act: &str, rule: &[&str]) -> Vec<String> {
+    fn arguments(&self, act: &str, rule: &[&str]) -> Vec<String> {
         let begin = ["-w", LOCK_TIMEOUT_SECONDS, "-t", self.table, act, self.chain];
         begin.iter().chain(rule).map(|word| (*word).to_owned()).collect()
     }
@@ -130,7 +132,7 @@ impl Piece {
 mod tests {
     use super::*;
 
-    fn told(family: Family, of: impl Fn(&Piece) -> Vec<String>) -> Vec<String> {
+    fn shown(family: Family, of: impl Fn(&Piece) -> Vec<String>) -> Vec<String> {
         pieces(family).iter().map(|piece| of(piece).join(" ")).collect()
     }
 
@@ -149,18 +151,20 @@ mod tests {
             format!("-w 5 -t filter -A KUBE-FIREWALL {TO_LOOPBACK}"),
         ];
         expected.extend(canaries.clone());
-        assert_eq!(told(Family::V4, Piece::remedy), expected);
+        assert_eq!(shown(Family::V4, Piece::create_arguments), expected);
         expected.drain(1..5);
-        assert_eq!(told(Family::V6, Piece::remedy), expected);
+        assert_eq!(shown(Family::V6, Piece::create_arguments), expected);
     }
 
     #[test]
-    fn a_question_changes_nothing_and_names_the_same_thing() {
+    fn iptables_check_has_the_arguments_of_the_creation() {
         for family in Family::ALL {
-            for (question, remedy) in told(family, Piece::question).iter().zip(told(family, Piece::remedy)) {
-                let asked = question.replace(" -S ", " -N ").replace(" -C ", " -I ");
-                assert!(asked == remedy || asked == remedy.replace(" -A ", " -I "), "{question}");
-                assert!(question.contains(" -S ") || question.contains(" -C "), "{question}");
+            for (check, create) in
+                shown(family, Piece::check_arguments).iter().zip(shown(family, Piece::create_arguments))
+            {
+                let expected = check.replace(" -S ", " -N ").replace(" -C ", " -I ");
+                assert!(expected == create || expected == create.replace(" -A ", " -I "), "{check}");
+                assert!(check.contains(" -S ") || check.contains(" -C "), "{check}");
             }
         }
     }

@@ -1,4 +1,4 @@
-//! Which dead containers, dead sandboxes, log directories and log links have served their time.
+//! Which dead containers, dead sandboxes, log directories and log links are removed.
 //!
 //! Owns: the choice, as a plan with a reason for each removal. Never: removing anything; images and volumes.
 //!
@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use model::{ContainerId, ContainerState, PodUid, SandboxId, SandboxState};
 
-/// A container as a listing shows it.
+/// A container, from the runtime's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GcContainer {
     pub id: ContainerId,
@@ -22,7 +22,7 @@ pub struct GcContainer {
     pub created_at: Timestamp,
 }
 
-/// A sandbox as a listing shows it.
+/// A sandbox, from the runtime's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct GcSandbox {
     pub id: SandboxId,
@@ -38,13 +38,13 @@ pub struct LogLink {
     pub target_exists: bool,
 }
 
-/// What is known about a pod. A pod that nobody knows is gone.
+/// The state of a pod. A pod that no pod worker knows is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodFate {
-    /// Wanted, or still being worked on.
+    /// Desired, or still handled by its worker.
     Live,
-    /// Stopped, and evicted or deleted: nobody will read its remains.
-    ContentGoes,
+    /// Stopped, and evicted or deleted: its remains are not needed any more.
+    ContentRemovable,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,7 +53,7 @@ pub struct GcPolicy {
     pub dead_per_container: usize,
     /// Dead instances to keep on the node; `None` is no limit.
     pub dead_total: Option<usize>,
-    /// Younger ones stay in any case.
+    /// Younger ones are never removed.
     pub age_min: Duration,
 }
 
@@ -72,7 +72,7 @@ pub struct GcInputs<'a> {
     pub log_dirs: &'a [String],
     pub log_links: &'a [LogLink],
     pub policy: GcPolicy,
-    /// Until every source has spoken, a pod that nobody knows may still be wanted.
+    /// Until all sources have reported, an unknown pod may still be desired.
     pub sources_ready: bool,
     pub now: Timestamp,
 }
@@ -115,7 +115,7 @@ impl GcInputs<'_> {
     fn is_gone(&self, pod: &PodUid) -> bool {
         match self.pods.get(pod) {
             Some(PodFate::Live) => false,
-            Some(PodFate::ContentGoes) => true,
+            Some(PodFate::ContentRemovable) => true,
             None => self.sources_ready,
         }
     }
@@ -134,7 +134,7 @@ fn select_containers<'a>(inputs: &GcInputs<'a>) -> Vec<Chosen<'a>> {
         units.entry((&container.pod, &container.name)).or_default().push(container);
     }
     let mut chosen = Vec::new();
-    // Per container, newest first, what is dead and may go if it must.
+    // Per container, newest first: dead instances that may be removed if the node keeps too many.
     let mut kept: Vec<Vec<&GcContainer>> = Vec::new();
     for ((pod, _), mut instances) in units {
         instances.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
@@ -148,8 +148,8 @@ fn select_containers<'a>(inputs: &GcInputs<'a>) -> Vec<Chosen<'a>> {
         let spare =
             instances.into_iter().skip(1).filter(|c| is_dead(c) && inputs.is_old_enough(c.created_at));
         let mut spare: Vec<_> = spare.collect();
-        let room = inputs.policy.dead_per_container.saturating_sub(usize::from(newest_is_dead));
-        let superseded = spare.split_off(room.min(spare.len()));
+        let keep = inputs.policy.dead_per_container.saturating_sub(usize::from(newest_is_dead));
+        let superseded = spare.split_off(keep.min(spare.len()));
         chosen.extend(superseded.into_iter().map(|c| (c, GcReason::Superseded)));
         kept.push(spare);
     }
@@ -158,7 +158,7 @@ fn select_containers<'a>(inputs: &GcInputs<'a>) -> Vec<Chosen<'a>> {
     chosen
 }
 
-/// What has to go beyond that because the node keeps too much: the oldest first, whosever they are.
+/// What exceeds the limit of the node: the oldest first, of whichever pod.
 fn over_total<'a>(
     inputs: &GcInputs<'a>,
     chosen: &[Chosen<'a>],
@@ -173,7 +173,7 @@ fn over_total<'a>(
     spare.into_iter().take(excess).map(|c| (c, GcReason::TooManyDead)).collect()
 }
 
-/// Ended, or created by a start that was never finished. An unknown state may still be running.
+/// Exited, or created by a start that did not finish. An unknown state may still be running.
 const fn is_dead(container: &GcContainer) -> bool {
     match container.state {
         ContainerState::Exited | ContainerState::Created => true,
@@ -208,7 +208,7 @@ fn select_sandboxes(inputs: &GcInputs<'_>, removed: &BTreeSet<&ContainerId>) -> 
     chosen.into_iter().map(|(s, why)| (s.id.clone(), why)).collect()
 }
 
-/// Directories of pods that are gone, unless something still writes there. Foreign names stay.
+/// Directories of pods that are gone, unless a running container still writes there. Names that do not parse stay.
 fn select_log_dirs(inputs: &GcInputs<'_>) -> Vec<String> {
     if !inputs.sources_ready {
         return Vec::new();
@@ -227,7 +227,7 @@ fn select_log_dirs(inputs: &GcInputs<'_>) -> Vec<String> {
     inputs.log_dirs.iter().filter(goes).cloned().collect()
 }
 
-/// Links to nowhere. While a container runs its log may just be rotating, so its link stays.
+/// Dangling links. While a container runs, its log may just be rotating, so its link stays.
 fn select_log_links(inputs: &GcInputs<'_>) -> Vec<String> {
     let still_writes = |name: &str| {
         let id = name.strip_suffix(".log").and_then(|stem| stem.rsplit_once('-')).map(|(_, id)| id);

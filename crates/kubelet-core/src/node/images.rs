@@ -1,8 +1,8 @@
-//! The images a Node lists, for the scheduler: the biggest first. Never lists the runtime's.
+//! The images that a Node lists for the scheduler: the largest first. Never lists the runtime's images.
 
 use model::k8s::ContainerImage;
 
-/// So many names of one image are shown.
+/// Maximum number of names per image.
 const MAX_NAMES: usize = 5;
 
 /// An image of the runtime.
@@ -13,7 +13,7 @@ pub struct NodeImage {
     pub size_bytes: u64,
 }
 
-/// The biggest images, at most `max` (below 0: all), each with its digests before its tags.
+/// The largest images, at most `max` (below 0: all), each with its digests before its tags.
 #[must_use]
 pub fn compute_images(images: &[NodeImage], max: i32) -> Vec<ContainerImage> {
     let mut sorted: Vec<&NodeImage> = images.iter().collect();
@@ -29,7 +29,7 @@ fn shown(image: &NodeImage) -> ContainerImage {
     let names: Vec<String> =
         image.repo_digests.iter().chain(&image.repo_tags).take(MAX_NAMES).cloned().collect();
     ContainerImage {
-        // The API knows no difference between no names and none at all.
+        // The API does not distinguish an empty list of names from none.
         names: Some(names).filter(|names| !names.is_empty()),
         size_bytes: Some(i64::try_from(image.size_bytes).unwrap_or(i64::MAX)),
     }

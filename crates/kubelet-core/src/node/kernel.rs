@@ -1,6 +1,6 @@
-//! What the kernel must be set to for pods to live on it (docs/behaviour/node-status.md). Never reads or writes a setting.
+//! The kernel settings that the kubelet requires (docs/behaviour/node-status.md). Never reads or writes a setting.
 
-/// One setting: where it is below `/proc/sys`, and what it must say.
+/// One setting: its path below `/proc/sys` and its required value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Tunable {
     pub path: &'static str,
@@ -12,14 +12,14 @@ const fn tunable(path: &'static str, value: i64) -> Tunable {
 }
 
 pub const TUNABLES: [Tunable; 6] = [
-    // Memory is promised without counting: limits are the cgroups' affair.
+    // Always overcommit memory: cgroups set the limits.
     tunable("vm/overcommit_memory", 1),
-    // Out of memory ends a process, not the machine.
+    // Out of memory kills a process and does not panic the kernel.
     tunable("vm/panic_on_oom", 0),
-    // A kernel that is broken starts again soon.
+    // Reboot soon after a kernel panic.
     tunable("kernel/panic", 10),
     tunable("kernel/panic_on_oops", 1),
-    // Each container takes a key.
+    // Each container uses a key.
     tunable("kernel/keys/root_maxkeys", 1_000_000),
     tunable("kernel/keys/root_maxbytes", 25_000_000),
 ];
@@ -29,11 +29,11 @@ pub const TUNABLES: [Tunable; 6] = [
 pub enum TunablePlan {
     Leave,
     Set,
-    /// `protectKernelDefaults`: somebody else is to set it.
+    /// `protectKernelDefaults`: the administrator has to set it.
     Refuse(String),
 }
 
-/// Decides from what the setting says now; `None` if it does not say.
+/// Decides from the current value of the setting; `None` if it cannot be read.
 #[must_use]
 pub fn compute_tunable(tunable: Tunable, now: Option<&str>, is_protected: bool) -> TunablePlan {
     let now = now.map(str::trim);
@@ -51,10 +51,10 @@ pub fn compute_tunable(tunable: Tunable, now: Option<&str>, is_protected: bool) 
     ))
 }
 
-/// Reason of the event that says what [`compute_swap_warning`] says.
+/// Reason of the event with the message of [`compute_swap_warning`].
 pub const MEMORY_ON_DISK: &str = "PossibleMemoryBackedVolumesOnDisk";
 
-/// What users are told where secrets in memory may reach the disk after all (docs/behaviour/resources-and-qos.md).
+/// The warning for nodes on which secrets in memory may be swapped to disk (docs/behaviour/resources-and-qos.md).
 #[must_use]
 pub const fn compute_swap_warning(swap_bytes: u64, tmpfs_stays_in_memory: bool) -> Option<&'static str> {
     if swap_bytes == 0 || tmpfs_stays_in_memory {
@@ -71,16 +71,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn volumes_in_memory_are_worth_a_warning_only_where_they_can_be_swapped_out() {
-        for (swap_bytes, stays, is_told) in
+    fn swap_warning_is_given_only_if_tmpfs_can_be_swapped_out() {
+        for (swap_bytes, stays, is_warned) in
             [(0, true, false), (0, false, false), (1 << 30, true, false), (1 << 30, false, true)]
         {
-            assert_eq!(compute_swap_warning(swap_bytes, stays).is_some(), is_told, "{swap_bytes} {stays}");
+            assert_eq!(compute_swap_warning(swap_bytes, stays).is_some(), is_warned, "{swap_bytes} {stays}");
         }
     }
 
     #[test]
-    fn a_setting_is_made_right_or_refused_where_defaults_are_protected() {
+    fn kernel_setting_is_corrected_or_refused_with_protect_kernel_defaults() {
         let [overcommit, ..] = TUNABLES;
         assert_eq!(compute_tunable(overcommit, Some("1\n"), false), TunablePlan::Leave);
         assert_eq!(compute_tunable(overcommit, Some("1\n"), true), TunablePlan::Leave);

@@ -1,4 +1,4 @@
-//! The node's lease, the sign that it lives (docs/behaviour/node-status.md): what to ask of the API next.
+//! The node lease, the heartbeat of the node (docs/behaviour/node-status.md): which API call comes next.
 //!
 //! Owns: which call comes next and when. Never: making the call. The lease is left to expire when the kubelet stops.
 
@@ -9,10 +9,10 @@ use model::{MonoTime, Now};
 
 /// Where the leases of nodes are kept.
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";
-/// So many attempts to renew follow each other at once before the next period is waited for.
+/// Number of immediate attempts to renew before the next period.
 const RENEW_ATTEMPTS: u32 = 5;
 const FIRST_DELAY: Duration = Duration::from_millis(100);
-const LONGEST_DELAY: Duration = Duration::from_secs(7);
+const MAX_DELAY: Duration = Duration::from_secs(7);
 /// The share of the period by which a renewal may come late.
 const JITTER: f64 = 0.04;
 
@@ -21,26 +21,26 @@ const JITTER: f64 = 0.04;
 pub enum LeaseStep {
     Get,
     Create(Box<Lease>),
-    /// Replaces the lease, provided it is still the version we know.
+    /// Replaces the lease if its resource version is still the known one.
     Update(Box<Lease>),
     Wait {
         until: MonoTime,
     },
 }
 
-/// What the API said to the last step.
+/// The API's answer to the last step.
 #[derive(Clone, Debug, PartialEq)]
 pub enum LeaseAnswer {
-    /// The lease as it is now: read, created or updated.
+    /// The current lease: read, created or updated.
     Lease(Box<Lease>),
     NotFound,
-    /// It changed since we read it, or somebody else created it.
+    /// The lease was changed since it was read, or another client created it.
     Conflict,
-    /// Anything else; the call may have happened.
+    /// Any other error; the request may have been executed.
     Failed,
 }
 
-/// Where the lease of one node stands.
+/// State of the lease of one node.
 #[derive(Clone, Debug)]
 pub struct NodeLease {
     node: String,
@@ -57,9 +57,9 @@ enum Stage {
     Renewed { due: MonoTime },
     /// Renewing what we know; so many attempts have failed.
     Renewing { failed: u32 },
-    /// We do not know the lease and look for it, not before `due`.
-    Looking { due: MonoTime, delay: Duration },
-    /// There is none.
+    /// The lease is unknown and is read, but not before `due`.
+    Reading { due: MonoTime, delay: Duration },
+    /// The lease does not exist.
     Creating { delay: Duration },
 }
 
@@ -71,16 +71,17 @@ impl NodeLease {
             node: node.to_owned(),
             duration_seconds,
             latest: None,
-            stage: Stage::Looking { due: MonoTime::ZERO, delay: Duration::ZERO },
+            stage: Stage::Reading { due: MonoTime::ZERO, delay: Duration::ZERO },
             failures: 0,
         }
     }
 
-    /// The next step. `node_uid` is known once the Node was seen: the lease then goes away with it.
+    /// The next step. `node_uid` is known once the Node was read: it becomes the owner, so that the lease is deleted with
+    /// the Node.
     #[must_use]
     pub fn next(&self, node_uid: Option<&str>, now: Now) -> LeaseStep {
         match (self.stage, &self.latest) {
-            (Stage::Renewed { due } | Stage::Looking { due, .. }, _) if now.mono < due => {
+            (Stage::Renewed { due } | Stage::Reading { due, .. }, _) if now.mono < due => {
                 LeaseStep::Wait { until: due }
             }
             (Stage::Renewed { .. } | Stage::Renewing { .. }, Some(latest)) => {
@@ -95,14 +96,14 @@ impl NodeLease {
                 let lease = Lease { metadata: meta, spec: None };
                 LeaseStep::Create(Box::new(self.renewed(lease, node_uid, now)))
             }
-            (Stage::Renewed { .. } | Stage::Renewing { .. }, None) | (Stage::Looking { .. }, _) => {
+            (Stage::Renewed { .. } | Stage::Renewing { .. }, None) | (Stage::Reading { .. }, _) => {
                 LeaseStep::Get
             }
         }
     }
 
-    /// Takes the answer to the step that [`NodeLease::next`] named. `random` is from 0 to 1. True: connections to the
-    /// API may be dead without knowing it, and should be opened again.
+    /// Handles the answer to the step that [`NodeLease::next`] returned. `random` is from 0 to 1. Returns true if
+    /// connections to the API may be dead and should be reopened.
     pub fn note(&mut self, step: &LeaseStep, answer: LeaseAnswer, random: f64, now: MonoTime) -> bool {
         match (step, answer) {
             (LeaseStep::Wait { .. }, _) => return false,
@@ -119,15 +120,15 @@ impl NodeLease {
                 self.stage = Stage::Renewed { due: now + self.period(random) };
                 self.failures = 0;
             }
-            // Somebody wrote it meanwhile: read it, and go on from there.
+            // Another client wrote it in the meantime: read it again.
             (LeaseStep::Create(_) | LeaseStep::Update(_), LeaseAnswer::Conflict | LeaseAnswer::NotFound) => {
-                self.stage = Stage::Looking { due: now, delay: self.delay() };
+                self.stage = Stage::Reading { due: now, delay: self.delay() };
             }
             (LeaseStep::Update(_), LeaseAnswer::Failed) => return self.note_failed_renewal(random, now),
             (LeaseStep::Get, LeaseAnswer::Conflict | LeaseAnswer::Failed)
             | (LeaseStep::Create(_), LeaseAnswer::Failed) => {
-                let delay = (self.delay() * 2).clamp(FIRST_DELAY, LONGEST_DELAY);
-                self.stage = Stage::Looking { due: now + delay, delay };
+                let delay = (self.delay() * 2).clamp(FIRST_DELAY, MAX_DELAY);
+                self.stage = Stage::Reading { due: now + delay, delay };
             }
         }
         false
@@ -136,7 +137,7 @@ impl NodeLease {
     fn note_failed_renewal(&mut self, random: f64, now: MonoTime) -> bool {
         let failed = match self.stage {
             Stage::Renewing { failed } => failed + 1,
-            Stage::Renewed { .. } | Stage::Looking { .. } | Stage::Creating { .. } => 1,
+            Stage::Renewed { .. } | Stage::Reading { .. } | Stage::Creating { .. } => 1,
         };
         self.failures = self.failures.saturating_add(1);
         self.stage = if failed < RENEW_ATTEMPTS {
@@ -147,10 +148,10 @@ impl NodeLease {
         self.failures > 1
     }
 
-    /// The delay reached while looking; none otherwise.
+    /// The back-off reached while reading; zero otherwise.
     const fn delay(&self) -> Duration {
         match self.stage {
-            Stage::Looking { delay, .. } | Stage::Creating { delay } => delay,
+            Stage::Reading { delay, .. } | Stage::Creating { delay } => delay,
             Stage::Renewed { .. } | Stage::Renewing { .. } => Duration::ZERO,
         }
     }

@@ -1,5 +1,5 @@
-//! What the kernel's log says about processes that it ended for want of memory (docs/behaviour/node-status.md). A container
-//! that passes its own limit is the runtime's to tell; one that dies because the whole machine is short, the node's.
+//! Kernel log records about processes that the OOM killer ended (docs/behaviour/node-status.md). The runtime reports a
+//! container that exceeds its own limit; the node reports processes that died because the whole machine was out of memory.
 
 /// The reason of the event.
 pub const SYSTEM_OOM: &str = "SystemOOM";
@@ -13,7 +13,7 @@ pub struct OomKill<'a> {
     pub is_of_machine: bool,
 }
 
-/// Reads one record of the log, as `/dev/kmsg` gives it (`6,1234,5678,-;text`) or as bare text.
+/// Parses one record of the log, as `/dev/kmsg` returns it (`6,1234,5678,-;text`) or as bare text.
 #[must_use]
 pub fn parse_oom_kill(record: &str) -> Option<OomKill<'_>> {
     let text = match record.split_once(';') {
@@ -22,7 +22,7 @@ pub fn parse_oom_kill(record: &str) -> Option<OomKill<'_>> {
     };
     let (before, after) = text.split_once("Killed process ")?;
     let (pid, rest) = after.split_once(" (")?;
-    // A process may have any name; what follows it has no brackets.
+    // A process may have any name; the text after it has no brackets.
     let (process, _) = rest.rsplit_once(')')?;
     let is_of_machine = before.starts_with("Out of memory");
     let is_of_cgroup = before.starts_with("Memory cgroup out of memory");
@@ -51,16 +51,16 @@ mod tests {
     }
 
     #[test]
-    fn the_kernel_says_whom_it_ended_and_whether_the_machine_or_a_cgroup_was_full() {
+    fn oom_kill_record_yields_process_and_scope() {
         let rest = "total-vm:34632kB, anon-rss:32512kB, file-rss:1392kB, shmem-rss:0kB, UID:0 pgtables:108kB oom_score_adj:0";
-        let told = "System OOM encountered, victim process: tail, pid: 29358";
+        let message = "System OOM encountered, victim process: tail, pid: 29358";
         check(
             &format!("3,99,11903006446,-;Out of memory: Killed process 29358 (tail) {rest}"),
-            &format!("machine: {told}"),
+            &format!("machine: {message}"),
         );
         check(
             &format!("3,99,1,-;Memory cgroup out of memory: Killed process 29358 (tail) {rest}"),
-            &format!("cgroup: {told}"),
+            &format!("cgroup: {message}"),
         );
         check(
             &format!("Out of memory (oom_kill_allocating_task): Killed process 7 (a (b) c) {rest}"),
@@ -69,12 +69,12 @@ mod tests {
     }
 
     #[test]
-    fn other_records_say_nothing_even_where_a_container_wrote_them() {
+    fn records_that_are_not_oom_kills_are_ignored_even_if_a_container_wrote_them() {
         for record in [
             "",
             "6,1,2,-;sh invoked oom-killer: gfp_mask=0xcc0(GFP_KERNEL), order=0, oom_score_adj=999",
             "6,1,2,-;oom-kill:constraint=CONSTRAINT_MEMCG,nodemask=(null),task=sh,pid=21419,uid=0",
-            "6,1,2,-;somebody says: Out of memory: Killed process 7 (a) b",
+            "6,1,2,-;sh wrote: Out of memory: Killed process 7 (a) b",
             "6,1,2,-;Out of memory: Killed process seven (a) b",
             "6,1,2,-;Out of memory: Killed process 7",
             " SUBSYSTEM=net",

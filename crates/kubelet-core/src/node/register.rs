@@ -1,5 +1,5 @@
 //! Registration: the Node that is created, and what is changed of one that exists already (docs/behaviour/node-status.md).
-//! Labels, taints and annotations of others are never taken away.
+//! Labels, taints and annotations of other clients are never removed.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::api::strategic_patch::compute_strategic_patch;
 use crate::node_labels::{ARCH_LABEL, HOSTNAME_LABEL, OS_LABEL};
 use crate::resources::quantities::is_extended_resource;
 
-/// Labels that the kubelet keeps as it registered them. All others are their writers'.
+/// Labels that are reset to their registered values. All others belong to those who set them.
 const DEFAULT_LABELS: [&str; 11] = [
     HOSTNAME_LABEL,
     "topology.kubernetes.io/zone",
@@ -28,7 +28,7 @@ const DEFAULT_LABELS: [&str; 11] = [
     BETA_ARCH_LABEL,
 ];
 
-/// The Node as it is created, with its first status.
+/// The Node to create, with its first status.
 #[must_use]
 pub fn compute_initial_node(facts: &NodeFacts<'_>) -> NodeOutcome {
     let architecture = facts.machine.architecture.as_str();
@@ -64,7 +64,7 @@ pub fn compute_initial_node(facts: &NodeFacts<'_>) -> NodeOutcome {
     compute_node_status(&node, facts, false)
 }
 
-/// Those asked for, each key and effect once, and the mark that a cloud provider takes away.
+/// The configured taints, each key and effect once, and the taint that a cloud provider removes.
 fn taints(facts: &NodeFacts<'_>) -> Vec<Taint> {
     let taint = |key: &str, value: &str, effect: &str| Taint {
         key: key.to_owned(),
@@ -84,9 +84,9 @@ fn taints(facts: &NodeFacts<'_>) -> Vec<Taint> {
     taints
 }
 
-/// What a node that exists already needs so that it fits this kubelet: a strategic merge patch of its status part, or
-/// `None`. `resets_extended` is true when the devices of before are not known any more: their resources count as gone
-/// until their plugins register again.
+/// What has to change in an existing Node to match this kubelet: a strategic merge patch of its status subresource, or
+/// `None`. `resets_extended` is true if the devices of the previous run are not known any more: their resources count as
+/// zero until their plugins register again.
 #[must_use]
 pub fn compute_reconciliation(initial: &Node, existing: &Node, resets_extended: bool) -> Option<Value> {
     let mut wanted = existing.clone();

@@ -39,16 +39,16 @@ pub fn compute_status_report(reports: &StatusReports, has_changed: bool, now: Mo
 }
 
 impl StatusReports {
-    /// Notes that a report got through. After a change the next periodic one comes up to half of `frequency` earlier or
-    /// later, as `random` (from 0 to 1) says.
+    /// Records that a report was sent. After a change the next periodic report comes up to half of `frequency` earlier or
+    /// later, by `random` (from 0 to 1).
     pub fn note_sent(&mut self, has_changed: bool, frequency: Duration, random: f64, now: MonoTime) {
         let random = if has_changed { random.clamp(0.0, 1.0) } else { 0.5 };
         self.due = Some(now + frequency.mul_f64(0.5 + random));
     }
 }
 
-/// The statuses, or the labels and annotations, differ in more than heartbeats. What the API server writes for fields that
-/// nobody set (empty structs and lists, nulls) is no difference.
+/// The statuses, or the labels and annotations, differ in more than heartbeats. What the API server adds for unset fields
+/// (empty structs and lists, nulls) is no difference.
 #[must_use]
 pub fn status_differs(old: &Node, new: &Node) -> bool {
     compute_node_patch(&without_heartbeats(old), &without_heartbeats(new)).is_some()
@@ -62,8 +62,8 @@ fn without_heartbeats(node: &Node) -> Node {
     node
 }
 
-/// The strategic merge patch, of the status part, that brings the API's Node to the new one; `None` if they are alike.
-/// The spec is not the kubelet's to change.
+/// The strategic merge patch of the status subresource from the API's Node to the new one; `None` if they are equal. The
+/// kubelet does not change the spec.
 #[must_use]
 pub fn compute_node_patch(old: &Node, new: &Node) -> Option<Value> {
     let ours = |node: &Node| {
@@ -77,9 +77,9 @@ pub fn compute_node_patch(old: &Node, new: &Node) -> Option<Value> {
     compute_strategic_patch(&ours(old), &ours(new), &NODE_LISTS)
 }
 
-/// The pod CIDRs the cluster has given the node, for the runtime; `None` if they are those it was told last.
+/// The pod CIDRs of the node, for the runtime; `None` if they are those that were sent last.
 #[must_use]
-pub fn compute_pod_cidr_update(node: &Node, told: &str) -> Option<String> {
+pub fn compute_pod_cidr_update(node: &Node, last_sent: &str) -> Option<String> {
     let cidrs = node.spec.as_ref()?.pod_cidrs.as_deref().unwrap_or_default().join(",");
-    (!cidrs.is_empty() && cidrs != told).then_some(cidrs)
+    (!cidrs.is_empty() && cidrs != last_sent).then_some(cidrs)
 }

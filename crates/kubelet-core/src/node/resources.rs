@@ -1,5 +1,5 @@
-//! What a node has and what pods may use of it (docs/behaviour/node-status.md): capacity less what is reserved, and less what
-//! eviction keeps free. Never measures anything.
+//! Capacity of a node and what pods may use of it (docs/behaviour/node-status.md): capacity less what is reserved and what
+//! hard eviction thresholds keep free. Never measures anything.
 
 use std::collections::BTreeMap;
 
@@ -16,10 +16,10 @@ use crate::resources::quantities::Quantities;
 use crate::resources::quantities::is_extended_resource;
 
 const HUGEPAGES: &str = "hugepages-";
-/// What every node has.
+/// Resources of every node.
 const NATIVE: [&str; 4] = ["cpu", "memory", "pods", "ephemeral-storage"];
 
-/// Everything the node has. Extended resources that somebody else wrote to the Node stay.
+/// The capacity. Extended resources that other clients wrote to the Node stay.
 #[must_use]
 pub fn compute_capacity(
     config: &KubeletConfiguration,
@@ -47,16 +47,17 @@ pub fn compute_capacity(
     capacity
 }
 
-/// How many pods the node takes.
+/// The maximum number of pods.
 fn max_pods(config: &KubeletConfiguration, machine: &NodeMachine) -> i64 {
-    let most = i64::from(config.max_pods);
+    let max = i64::from(config.max_pods);
     if config.pods_per_core <= 0 {
-        return most;
+        return max;
     }
-    (i64::from(config.pods_per_core) * i64::from(machine.cpus)).min(most)
+    (i64::from(config.pods_per_core) * i64::from(machine.cpus)).min(max)
 }
 
-/// What pods may use: capacity less `reserved`, memory also less huge pages, nothing below zero; of devices, the healthy.
+/// What pods may use: capacity less `reserved`; memory also less huge pages; of devices, the healthy ones; never below
+/// zero.
 #[must_use]
 pub fn compute_allocatable(
     capacity: &Quantities,
@@ -83,7 +84,7 @@ pub fn compute_allocatable(
     allocatable
 }
 
-/// What is kept from pods: for Kubernetes and the system, and what a hard eviction threshold keeps free.
+/// What pods may not use: reserved for Kubernetes and the system, and what a hard eviction threshold keeps free.
 #[must_use]
 pub fn reserved_amounts(
     config: &KubeletConfiguration,
@@ -103,13 +104,14 @@ pub fn reserved_amounts(
     reserved
 }
 
-/// What is kept for Kubernetes and the system. Validation has seen the texts; what cannot be read reserves nothing.
+/// What is reserved for Kubernetes and the system. Validation has checked the texts; one that cannot be parsed reserves
+/// nothing.
 #[must_use]
 pub fn reserved_for_node(config: &KubeletConfiguration) -> Amounts {
     let mut reserved = Amounts::new();
     let own_cpus = count_cpus(&config.reserved_system_cpus);
     for (name, text) in config.kube_reserved.iter().chain(&config.system_reserved) {
-        // A list of CPUs takes the place of both amounts.
+        // A list of reserved CPUs replaces both amounts.
         if name != "cpu" || own_cpus.is_none() {
             add(&mut reserved, name, Amount::parse(text).unwrap_or(Amount::ZERO));
         }
@@ -125,13 +127,13 @@ fn add(amounts: &mut Amounts, name: &str, amount: Amount) {
     *entry = *entry + amount;
 }
 
-/// `100Mi`, or `10%` of the whole, which is rounded as for eviction.
+/// `100Mi`, or `10%` of the capacity, rounded as for eviction.
 fn threshold(text: &str, whole: Amount) -> Amount {
     let level = Level::parse(text).filter(|level| !level.is_off());
     level.map_or(Amount::ZERO, |level| Amount::from_units(level.of(whole.units())))
 }
 
-/// How many CPUs a list like `0-3,8` names; `None` if it names none.
+/// The number of CPUs in a list like `0-3,8`; `None` if it is empty or invalid.
 fn count_cpus(list: &str) -> Option<i64> {
     let mut cpus = std::collections::BTreeSet::new();
     for part in list.split(',').filter(|part| !part.trim().is_empty()) {

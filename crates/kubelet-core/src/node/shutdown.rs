@@ -1,7 +1,7 @@
-//! The end of the machine (docs/behaviour/node-shutdown.md): which pods are ended in which order and how fast, what the pods
-//! and the node say of it, and what is kept about it on disk.
+//! Graceful node shutdown (docs/behaviour/node-shutdown.md): which pods are ended in which order and how fast, what the
+//! pods and the node report, and what is stored about it on disk.
 //!
-//! Never ends a pod, and never asks whether the machine ends.
+//! Never ends a pod, and never queries whether the machine shuts down.
 
 mod times;
 
@@ -20,27 +20,27 @@ use crate::pod_kind::CRITICAL_PRIORITY;
 use crate::pod_kind::is_static_pod;
 use crate::resources::admission::SHUTTING_DOWN;
 
-/// The reason and the message of a pod that ended with its node.
+/// The reason and the message of a pod that was ended by the shutdown.
 pub const TERMINATED: (&str, &str) =
     ("Terminated", "Pod was terminated in response to imminent node shutdown.");
 
-/// What keeps the node from being ready, in the words of its condition.
+/// Why the node is not ready, in the message of its Ready condition.
 pub const PROBLEM: &str = "node is shutting down";
 /// The reason of events about the node.
 pub const EVENT: &str = "Shutdown";
 pub const DETECTED: &str = "Shutdown manager detected shutdown event";
 pub const CANCELLED: &str = "Shutdown manager detected shutdown cancellation";
-/// The name of the file below the root directory that keeps [`ShutdownTimes`].
+/// The name of the file in the root directory that stores [`ShutdownTimes`].
 pub const STATE_FILE: &str = "graceful_node_shutdown_state";
 
-/// What pods of this priority and above, up to the next one, get together.
+/// The shutdown period shared by pods of this priority and above, up to the next priority.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct GroupPeriod {
     pub priority: i32,
     pub seconds: u32,
 }
 
-/// The groups of pods and their periods, by priority; none where pods end with the machine and nobody cares.
+/// The groups of pods and their periods, by priority; empty if graceful shutdown is disabled.
 #[must_use]
 pub fn compute_periods(config: &KubeletConfiguration, features: Features) -> Vec<GroupPeriod> {
     let by_priority = &config.shutdown_grace_period_by_pod_priority;
@@ -64,7 +64,7 @@ pub fn compute_periods(config: &KubeletConfiguration, features: Features) -> Vec
 fn simple_periods(config: &KubeletConfiguration) -> Vec<GroupPeriod> {
     let (whole_time, critical) =
         (config.shutdown_grace_period.as_std(), config.shutdown_grace_period_critical_pods.as_std());
-    // Validation has refused the second, and without it nothing could be shared out.
+    // Validation has rejected a critical period that is longer than the whole.
     if whole_time.is_zero() || whole_time < critical {
         return Vec::new();
     }
@@ -75,18 +75,18 @@ fn simple_periods(config: &KubeletConfiguration) -> Vec<GroupPeriod> {
     ]
 }
 
-/// Validation has refused what is negative.
+/// Validation has rejected negative values.
 fn whole(seconds: i64) -> u32 {
     u32::try_from(seconds.max(0)).unwrap_or(u32::MAX)
 }
 
-/// How long the end of the machine must be held up at most.
+/// How long the shutdown must be delayed at max.
 #[must_use]
 pub fn compute_delay(periods: &[GroupPeriod]) -> Duration {
     periods.iter().map(|period| Duration::from_secs(period.seconds.into())).sum()
 }
 
-/// The drop-in by which logind lets somebody hold up the end for so long.
+/// The drop-in that raises logind's maximum inhibitor delay to this time.
 #[must_use]
 pub fn logind_drop_in(delay: Duration) -> String {
     let mut text =
@@ -96,11 +96,11 @@ pub fn logind_drop_in(delay: Duration) -> String {
     text
 }
 
-/// Pods that end together, before those of the next group are told.
+/// Pods that end together, before the next group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodGroup {
     pub priority: i32,
-    /// They are waited for no longer.
+    /// The time after which the next group begins.
     pub within: Duration,
     pub pods: Vec<PodEnd>,
 }
@@ -108,11 +108,11 @@ pub struct PodGroup {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodEnd {
     pub pod: PodRef,
-    /// What it gets, if it has not been given less before.
+    /// Its grace period, unless it has a shorter one already.
     pub grace_seconds: i64,
 }
 
-/// Which pods end in which order, those of low priority first. Groups without pods take no time.
+/// Which pods end in which order, low priority first. Groups without pods take no time.
 #[must_use]
 pub fn compute_groups(periods: &[GroupPeriod], pods: &[Arc<Pod>]) -> Vec<PodGroup> {
     let mut groups: Vec<PodGroup> = periods
@@ -125,50 +125,50 @@ pub fn compute_groups(periods: &[GroupPeriod], pods: &[Arc<Pod>]) -> Vec<PodGrou
         .collect();
     for pod in pods {
         let spec = spec_of(pod);
-        let place = place_of(periods, spec.priority.unwrap_or(0));
-        let (Some(period), Some(group)) = (periods.get(place), groups.get_mut(place)) else { continue };
-        let most = i64::from(period.seconds);
-        let grace_seconds = spec.termination_grace_period_seconds.map_or(most, |own| own.min(most));
+        let index = group_index(periods, spec.priority.unwrap_or(0));
+        let (Some(period), Some(group)) = (periods.get(index), groups.get_mut(index)) else { continue };
+        let max = i64::from(period.seconds);
+        let grace_seconds = spec.termination_grace_period_seconds.map_or(max, |own| own.min(max));
         group.pods.push(PodEnd { pod: PodRef::of(pod), grace_seconds });
     }
     groups.retain(|group| !group.pods.is_empty());
     groups
 }
 
-/// The group of a priority: the last that begins at or below it; what is below all of them belongs to the first.
-fn place_of(periods: &[GroupPeriod], priority: i32) -> usize {
-    let place = periods.partition_point(|period| period.priority < priority);
-    match periods.get(place) {
-        Some(period) if period.priority == priority => place,
-        Some(_) | None => place.saturating_sub(1),
+/// The group of a priority: the last that begins at or below it; a priority below all groups belongs to the first.
+fn group_index(periods: &[GroupPeriod], priority: i32) -> usize {
+    let index = periods.partition_point(|period| period.priority < priority);
+    match periods.get(index) {
+        Some(period) if period.priority == priority => index,
+        Some(_) | None => index.saturating_sub(1),
     }
 }
 
-/// What follows from a look at the machine.
+/// What changed between two observations of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Turn {
-    Stay,
-    /// The machine is about to end.
+pub enum ShutdownChange {
+    Unchanged,
+    /// The machine is about to shut down.
     Begin,
-    /// It is not, after all.
-    TakeBack,
+    /// The shutdown was cancelled.
+    Cancel,
 }
 
 #[must_use]
-pub const fn compute_turn(was_ending: bool, is_ending: bool) -> Turn {
+pub const fn compute_shutdown_change(was_ending: bool, is_ending: bool) -> ShutdownChange {
     match (was_ending, is_ending) {
-        (false, true) => Turn::Begin,
-        (true, false) => Turn::TakeBack,
-        (true, true) | (false, false) => Turn::Stay,
+        (false, true) => ShutdownChange::Begin,
+        (true, false) => ShutdownChange::Cancel,
+        (true, true) | (false, false) => ShutdownChange::Unchanged,
     }
 }
 
-/// The pod ended with the machine, or came too late, and is due again with the next kubelet: a static pod has nobody who
-/// would put another one in its place.
+/// The pod ended with the machine, or was rejected during the shutdown, and starts again with the next kubelet: no
+/// controller would replace a static pod.
 #[must_use]
-pub fn begins_again(pod: &Pod, said: &PodStatus) -> bool {
-    let reason = said.reason.as_deref().unwrap_or_default();
-    let has_ended = said.phase.as_deref() == Some("Failed");
+pub fn begins_again(pod: &Pod, status: &PodStatus) -> bool {
+    let reason = status.reason.as_deref().unwrap_or_default();
+    let has_ended = status.phase.as_deref() == Some("Failed");
     is_static_pod(pod) && has_ended && [TERMINATED.0, SHUTTING_DOWN.0].contains(&reason)
 }
 

@@ -1,5 +1,5 @@
-//! The status of a Node, set in the order of the Go kubelet, Ready after all other conditions (docs/behaviour/node-status.md):
-//! each part from its facts, over what the Node said before.
+//! The status of a Node, set in the order of the Go kubelet, Ready after all other conditions
+//! (docs/behaviour/node-status.md): each part from its facts, over the previous Node.
 
 use std::collections::BTreeMap;
 
@@ -16,16 +16,16 @@ use super::resources::{compute_allocatable, compute_capacity, missing_capacity, 
 use super::{NodeEvent, NodeFacts, PROVIDED_IP};
 use crate::node_labels::{ARCH_LABEL, OS_LABEL};
 
-/// The Node as it is to be, and what is to be told about it.
+/// The new Node, and the events to emit.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeOutcome {
     pub node: Node,
     pub events: Vec<NodeEvent>,
-    /// Why the addresses could not be set; they are as they were.
+    /// Why the addresses could not be set; the previous ones stay.
     pub address_error: Option<AddressError>,
 }
 
-/// Computes the Node over the one that the API has. `was_unschedulable` is what was last seen of its spec.
+/// Computes the Node over the one that the API has. `was_unschedulable` is the last observed value of its spec.
 #[must_use]
 pub fn compute_node_status(existing: &Node, facts: &NodeFacts<'_>, was_unschedulable: bool) -> NodeOutcome {
     let mut node = existing.clone();
@@ -72,7 +72,7 @@ fn set_addresses(
     Ok(())
 }
 
-/// Corrects the labels that the scheduler needs, should they be missing or wrong.
+/// Corrects the labels that the scheduler needs if they are missing or wrong.
 fn set_labels(node: &mut Node, facts: &NodeFacts<'_>) {
     let labels = node.metadata.labels.get_or_insert_default();
     for (label, value) in [(OS_LABEL, "linux"), (ARCH_LABEL, &*facts.machine.architecture)] {
@@ -110,7 +110,7 @@ fn set_machine(status: &mut NodeStatus, facts: &NodeFacts<'_>, events: &mut Vec<
     });
 }
 
-/// By name: a runtime lists them in any order, which must not look like a change.
+/// Sorted by name: a runtime lists them in any order, which must not count as a change.
 fn sorted_handlers(handlers: &[NodeRuntimeHandler]) -> Vec<NodeRuntimeHandler> {
     let mut handlers = handlers.to_vec();
     handlers.sort_by(|a, b| a.name.cmp(&b.name));

@@ -1,4 +1,4 @@
-//! Facts in, a Node out. Facts are those of one small machine; each case changes what it is about.
+//! Facts in, a Node out. The facts are those of one small machine; each case changes what it tests.
 
 use crate::resources::quantities::Quantities;
 use std::time::Duration;
@@ -101,12 +101,12 @@ fn node(value: &Value) -> Node {
     serde_json::from_value(value.clone()).unwrap()
 }
 
-fn told(outcome: &NodeOutcome) -> Vec<&'static str> {
+fn event_reasons(outcome: &NodeOutcome) -> Vec<&'static str> {
     outcome.events.iter().map(|event| event.reason).collect()
 }
 
 #[test]
-fn a_new_node_says_what_it_is() {
+fn initial_node_has_labels_capacity_conditions_and_system_info() {
     let node = Case::new().initial();
     let expected = expect![[r#"
         {
@@ -176,7 +176,7 @@ fn check_addresses(change: impl FnOnce(&mut Case), existing: &[&str], expected: 
 }
 
 #[test]
-fn the_address_is_given_or_the_name_or_what_it_resolves_to_or_the_default_route() {
+fn node_address_is_the_flag_the_name_its_resolution_or_the_default_route() {
     check_addresses(|_| {}, &["1.2.3.4"], "InternalIP=192.168.0.7 Hostname=n1");
     check_addresses(|c| c.flags.node_ip = "192.168.0.8".into(), &[], "InternalIP=192.168.0.8 Hostname=n1");
     check_addresses(
@@ -198,7 +198,7 @@ fn the_address_is_given_or_the_name_or_what_it_resolves_to_or_the_default_route(
     check_addresses(
         |c| c.route = None,
         &[],
-        "can't get ip address of node n1: give --node-ip, make the name resolve, or add a default route",
+        "can't get ip address of node n1: set --node-ip, make the name resolvable, or add a default route",
     );
 }
 
@@ -297,7 +297,7 @@ fn allocatable_ephemeral_storage_of_the_recording() {
 }
 
 #[test]
-fn an_address_that_cannot_be_the_nodes_is_refused() {
+fn invalid_node_ip_is_rejected() {
     for (given, expected) in [
         ("127.0.0.1", "failed to validate nodeIP: nodeIP can't be loopback address"),
         ("224.0.0.1", "failed to validate nodeIP: nodeIP can't be a multicast address"),
@@ -317,7 +317,7 @@ fn an_address_that_cannot_be_the_nodes_is_refused() {
 }
 
 #[test]
-fn a_cloud_provider_outside_has_the_last_word_on_addresses() {
+fn external_cloud_provider_decides_the_addresses() {
     let external = |c: &mut Case| c.flags.cloud_provider = "external".into();
     check_addresses(external, &[], "Hostname=n1");
     check_addresses(external, &["1.2.3.4"], "ExternalIP=1.2.3.4");
@@ -342,7 +342,7 @@ fn check_resources(change: impl FnOnce(&mut Case), existing: &Value, expected: &
 }
 
 #[test]
-fn pods_may_use_what_is_neither_reserved_nor_kept_free() {
+fn allocatable_is_capacity_less_reserved_and_hard_eviction_thresholds() {
     check_resources(
         |_| {},
         &json!({}),
@@ -390,7 +390,7 @@ fn huge_pages_are_memory_that_pods_cannot_use_otherwise() {
 }
 
 #[test]
-fn devices_count_and_amounts_of_others_stay() {
+fn devices_are_capacity_and_extended_resources_of_other_clients_stay() {
     check_resources(
         |c| {
             let amounts = DeviceAmounts { capacity: 4, allocatable: 3 };
@@ -405,7 +405,7 @@ fn devices_count_and_amounts_of_others_stay() {
 }
 
 #[test]
-fn the_biggest_images_come_first_with_digests_before_tags() {
+fn largest_images_come_first_with_digests_before_tags() {
     let image = |digests: &[&str], tags: &[&str], size_bytes| {
         let list = |names: &[&str]| names.iter().map(|n| (*n).to_owned()).collect();
         NodeImage { repo_digests: list(digests), repo_tags: list(tags), size_bytes }
@@ -435,7 +435,7 @@ fn conditions(node: &Node) -> String {
 }
 
 #[test]
-fn conditions_keep_their_transition_time_until_they_turn() {
+fn conditions_keep_their_transition_time_until_they_change() {
     let first = Case::new().with(compute_initial_node);
     expect![[r#"
         MemoryPressure=False KubeletHasSufficientMemory 1000/1000
@@ -443,7 +443,10 @@ fn conditions_keep_their_transition_time_until_they_turn() {
         PIDPressure=False KubeletHasSufficientPID 1000/1000
         Ready=True KubeletReady 1000/1000"#]]
     .assert_eq(&conditions(&first.node));
-    assert_eq!(told(&first), ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"]);
+    assert_eq!(
+        event_reasons(&first),
+        ["NodeHasSufficientMemory", "NodeHasNoDiskPressure", "NodeHasSufficientPID"]
+    );
     let second = case(|c| {
         c.second = 1010;
         c.pressure.disk = true;
@@ -456,16 +459,16 @@ fn conditions_keep_their_transition_time_until_they_turn() {
         PIDPressure=False KubeletHasSufficientPID 1010/1000
         Ready=False KubeletNotReady 1010/1010"#]]
     .assert_eq(&conditions(&second.node));
-    assert_eq!(told(&second), ["NodeHasDiskPressure", "NodeNotReady"]);
+    assert_eq!(event_reasons(&second), ["NodeHasDiskPressure", "NodeNotReady"]);
     assert_eq!(second.events[1].message, "Node n1 status is now: NodeNotReady");
     let message = second.node.status.as_ref().unwrap().conditions.as_ref().unwrap()[3].message.clone();
     assert_eq!(message.as_deref(), Some("[PLEG is not healthy, node is shutting down]"));
     let third = case(|c| c.second = 1020).over(&second.node);
-    assert_eq!(told(&third), ["NodeHasNoDiskPressure", "NodeReady"]);
+    assert_eq!(event_reasons(&third), ["NodeHasNoDiskPressure", "NodeReady"]);
 }
 
 #[test]
-fn conditions_of_others_stay() {
+fn conditions_of_other_clients_stay() {
     let existing = node(&json!({"status": {"conditions": [
         {"type": "NetworkUnavailable", "status": "False", "reason": "RouteCreated"}]}}));
     let outcome = Case::new().over(&existing);
@@ -475,7 +478,7 @@ fn conditions_of_others_stay() {
 }
 
 #[test]
-fn a_node_without_what_every_node_has_is_not_ready() {
+fn node_without_a_native_resource_is_not_ready() {
     let outcome = case(|c| c.machine.ephemeral_storage_bytes = None).with(compute_initial_node);
     let conditions = outcome.node.status.unwrap().conditions.unwrap();
     assert_eq!(
@@ -485,17 +488,17 @@ fn a_node_without_what_every_node_has_is_not_ready() {
 }
 
 #[test]
-fn a_reboot_and_a_cordon_are_told_once() {
+fn reboot_and_cordon_events_are_emitted_once() {
     let mut first = Case::new().initial();
     let rebooted = case(|c| c.machine.boot_id = "boot-2".into()).over(&first);
     assert_eq!(rebooted.events[0].message, "Node n1 has been rebooted, boot id: boot-2");
     assert!(rebooted.events[0].is_warning);
     assert_eq!(
-        told(&case(|c| c.machine.boot_id = "boot-2".into()).over(&rebooted.node)),
+        event_reasons(&case(|c| c.machine.boot_id = "boot-2".into()).over(&rebooted.node)),
         <[&str; 0]>::default()
     );
     first.spec.get_or_insert_default().unschedulable = Some(true);
-    assert_eq!(told(&Case::new().over(&first)), ["NodeNotSchedulable"]);
+    assert_eq!(event_reasons(&Case::new().over(&first)), ["NodeNotSchedulable"]);
     assert!(Case::new().with(|facts| compute_node_status(&first, facts, true)).events.is_empty());
 }
 
@@ -525,7 +528,7 @@ fn merge(target: &mut Value, with: &Value) {
 }
 
 #[test]
-fn an_existing_node_is_reconciled_and_never_clobbered() {
+fn existing_node_is_reconciled_without_overwriting_other_clients() {
     check_reconciled(&json!({}), false, &expect!["null"]);
     check_reconciled(
         &json!({"metadata": {"labels": {"example.com/own": "old", "example.com/user": "u"}, "annotations": {"x": "y"}},
@@ -544,7 +547,7 @@ fn an_existing_node_is_reconciled_and_never_clobbered() {
 }
 
 #[test]
-fn resources_of_plugins_count_as_gone_until_they_register_again() {
+fn extended_resources_are_reset_until_device_plugins_register_again() {
     let existing = json!({"status": {
         "capacity": {"vendor.com/gpu": "4", "hugepages-2Mi": "1Gi"},
         "allocatable": {"vendor.com/gpu": "3", "hugepages-2Mi": "1Gi"}}});
@@ -596,7 +599,7 @@ fn a_heartbeat_alone_is_no_change_but_is_sent_with_the_next_report() {
 }
 
 #[test]
-fn an_unchanged_status_is_sent_every_so_often() {
+fn unchanged_node_status_is_sent_at_the_report_frequency() {
     let minutes = |n: u64| MonoTime::from_start(Duration::from_secs(60 * n));
     let frequency = Duration::from_secs(300);
     let mut reports = StatusReports::default();
@@ -613,7 +616,7 @@ fn an_unchanged_status_is_sent_every_so_often() {
 }
 
 #[test]
-fn pod_cidrs_are_told_to_the_runtime_when_they_change() {
+fn pod_cidrs_are_sent_to_the_runtime_when_they_change() {
     let node = node(&json!({"spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24", "fd00::/64"]}}));
     assert_eq!(compute_pod_cidr_update(&node, "").as_deref(), Some("10.0.0.0/24,fd00::/64"));
     assert_eq!(compute_pod_cidr_update(&node, "10.0.0.0/24,fd00::/64"), None);
@@ -639,7 +642,7 @@ fn any_existing() -> impl Strategy<Value = Value> {
 
 proptest! {
     #[test]
-    fn registering_touches_neither_the_spec_nor_labels_of_others(existing in any_existing(), resets: bool) {
+    fn registration_changes_neither_the_spec_nor_labels_of_other_clients(existing in any_existing(), resets: bool) {
         let patch = compute_reconciliation(&Case::new().initial(), &node(&existing), resets).unwrap_or_default();
         prop_assert!(patch.get("spec").is_none());
         let labels = patch["metadata"].get("labels").cloned().unwrap_or_default();
@@ -659,7 +662,7 @@ proptest! {
     }
 
     #[test]
-    fn allocatable_lies_between_nothing_and_everything(memory in 0..1_u64 << 40, reserved in 0..1_u64 << 41, huge in 0..1_u64 << 40) {
+    fn allocatable_is_between_zero_and_capacity(memory in 0..1_u64 << 40, reserved in 0..1_u64 << 41, huge in 0..1_u64 << 40) {
         let status = case(|c| {
             c.machine.memory_bytes = memory;
             c.machine.hugepages = BTreeMap::from([("2Mi".into(), huge)]);

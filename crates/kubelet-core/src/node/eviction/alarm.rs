@@ -1,4 +1,4 @@
-//! At which use of memory the kernel is to wake us, so that a shortage need not wait for the next look.
+//! The memory usage at which the kernel notifies us, so that a shortage is found before the next observation.
 
 use model::cgroup::MemoryMark;
 
@@ -6,8 +6,8 @@ use super::Signal;
 use super::threshold::Threshold;
 use crate::serving::stats::sample::{NodeSample, Placed};
 
-/// One mark for each threshold of memory that is not passed yet. Thresholds are about the working set and the kernel
-/// watches all of the usage, so that a mark lies higher by the inactive file pages of that look.
+/// One mark for each memory threshold that is not crossed yet. Thresholds refer to the working set and the kernel watches
+/// the whole usage, so a mark is higher by the inactive file pages of the last observation.
 #[must_use]
 pub fn compute_memory_marks(thresholds: &[Threshold], node: &NodeSample) -> Vec<MemoryMark> {
     thresholds.iter().filter_map(|threshold| mark(threshold, node)).collect()
@@ -20,12 +20,12 @@ fn mark(threshold: &Threshold, node: &NodeSample) -> Option<MemoryMark> {
     let kept = threshold.level.of(i64::try_from(capacity).ok()?);
     let most = capacity.checked_sub(u64::try_from(kept).ok()?)?;
     let inactive_file = usage.saturating_sub(working_set);
-    // So much is still within the threshold; one byte more is not.
+    // This usage is still within the threshold; one byte more is not.
     let bytes = most.saturating_add(inactive_file).saturating_add(1);
     (usage < bytes).then(|| MemoryMark { cgroup: placed.path.clone(), bytes })
 }
 
-/// What there is in all, and where it is counted.
+/// The whole capacity, and the cgroup in which its use is counted.
 fn whole(signal: Signal, node: &NodeSample) -> Option<(u64, &Placed)> {
     match signal {
         Signal::MemoryAvailable => Some((node.machine.memory_bytes, &node.root)),

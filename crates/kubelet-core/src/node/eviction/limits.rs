@@ -1,5 +1,5 @@
-//! What one pod may take of the node's disk (docs/behaviour/eviction.md): the limits of its volumes, of the pod and of its
-//! containers.
+//! How much of the node's disk one pod may use (docs/behaviour/eviction.md): the limits of its volumes, of the pod and of
+//! its containers.
 
 use model::Amount;
 use model::containers::{init_containers, regular_containers, spec_of};
@@ -13,15 +13,15 @@ use crate::serving::stats::sample::PodDisks;
 
 const STORAGE: &str = "ephemeral-storage";
 
-/// Which limit was passed, in the words of the metric `kubelet_evictions`.
+/// Which limit was exceeded, named as in the metric `kubelet_evictions`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum PassedLimit {
+pub enum ExceededLimit {
     Volume,
     Pod,
     Container,
 }
 
-impl PassedLimit {
+impl ExceededLimit {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -32,7 +32,7 @@ impl PassedLimit {
     }
 }
 
-/// The pod has a limit that somebody must watch.
+/// The pod has a limit of local storage that must be monitored.
 #[must_use]
 pub fn has_limits(pod: &Pod) -> bool {
     let sized = |volume: &model::k8s::Volume| {
@@ -46,22 +46,24 @@ fn is_positive(quantity: &Quantity) -> bool {
     amount(quantity) > 0
 }
 
-/// The first limit that the pod has passed: of a volume, then of the whole, then of a container.
+/// The first limit that the pod exceeds: of a volume, then of the pod, then of a container.
 #[must_use]
-pub fn compute_passed_limit(
+pub fn compute_exceeded_limit(
     pod: &Pod,
     usage: &PodUsage,
     disks: &PodDisks,
     layout: DiskLayout,
-) -> Option<(PassedLimit, EvictionNotice)> {
-    let found = passed_by_volume(pod, disks)
-        .map(|message| (PassedLimit::Volume, message))
-        .or_else(|| passed_by_pod(pod, usage).map(|message| (PassedLimit::Pod, message)))
-        .or_else(|| passed_by_container(pod, usage, layout).map(|message| (PassedLimit::Container, message)));
+) -> Option<(ExceededLimit, EvictionNotice)> {
+    let found = exceeded_by_volume(pod, disks)
+        .map(|message| (ExceededLimit::Volume, message))
+        .or_else(|| exceeded_by_pod(pod, usage).map(|message| (ExceededLimit::Pod, message)))
+        .or_else(|| {
+            exceeded_by_container(pod, usage, layout).map(|message| (ExceededLimit::Container, message))
+        });
     found.map(|(limit, message)| (limit, EvictionNotice::own_fault(message)))
 }
 
-fn passed_by_volume(pod: &Pod, disks: &PodDisks) -> Option<String> {
+fn exceeded_by_volume(pod: &Pod, disks: &PodDisks) -> Option<String> {
     spec_of(pod).volumes.iter().flatten().find_map(|volume| {
         let limit = volume.empty_dir.as_ref()?.size_limit.as_ref().filter(|limit| is_positive(limit))?;
         let used = disks.volumes.iter().find(|sample| *sample.name == *volume.name)?.used.bytes;
@@ -71,7 +73,7 @@ fn passed_by_volume(pod: &Pod, disks: &PodDisks) -> Option<String> {
     })
 }
 
-fn passed_by_pod(pod: &Pod, usage: &PodUsage) -> Option<String> {
+fn exceeded_by_pod(pod: &Pod, usage: &PodUsage) -> Option<String> {
     let limit = pod_limit(pod)?;
     let used = plus(plus(usage.layers(), usage.logs()), plus(usage.volumes, usage.files)).bytes;
     is_over(used, &limit).then(|| {
@@ -79,14 +81,14 @@ fn passed_by_pod(pod: &Pod, usage: &PodUsage) -> Option<String> {
     })
 }
 
-fn passed_by_container(pod: &Pod, usage: &PodUsage, layout: DiskLayout) -> Option<String> {
+fn exceeded_by_container(pod: &Pod, usage: &PodUsage, layout: DiskLayout) -> Option<String> {
     usage.containers.iter().find_map(|container| {
         let spec = regular_containers(pod).find(|spec| spec.name() == &*container.name)?;
         let limit = limit_of(spec.resources())?;
         let logs = container.logs.unwrap_or_default();
         let used = match layout {
             DiskLayout::One => plus(logs, container.layer.unwrap_or_default()),
-            // What it wrote next to its volumes is on no disk that is shared with other pods' files.
+            // With a split layout, writable layers are on no disk that is shared with other pods' files.
             DiskLayout::ImagesApart | DiskLayout::Split => logs,
         };
         is_over(used.bytes, limit).then(|| {
@@ -95,25 +97,25 @@ fn passed_by_container(pod: &Pod, usage: &PodUsage, layout: DiskLayout) -> Optio
     })
 }
 
-/// What all containers together may take; a pod of which only some have a limit is limited all the same. Init
-/// containers run before the others, sidecars next to them.
+/// The limit of all containers together; a pod in which only some containers have a limit is limited all the same. Init
+/// containers run before the others, sidecars in parallel with them.
 fn pod_limit(pod: &Pod) -> Option<Quantity> {
     let mut together: Option<Quantity> = None;
     for container in regular_containers(pod) {
         together = sum(together, limit_of(container.resources()));
     }
-    let (mut sidecars, mut most_at_start) = (None, None);
+    let (mut sidecars, mut max_at_start) = (None, None);
     for container in init_containers(pod) {
         let own = limit_of(container.resources());
         if container.kind == model::ContainerKind::Sidecar {
             together = sum(together, own);
             sidecars = sum(sidecars, own);
-            most_at_start = larger(most_at_start, sidecars.clone());
+            max_at_start = larger(max_at_start, sidecars.clone());
         } else {
-            most_at_start = larger(most_at_start, sum(sidecars.clone(), own));
+            max_at_start = larger(max_at_start, sum(sidecars.clone(), own));
         }
     }
-    larger(together, most_at_start)
+    larger(together, max_at_start)
 }
 
 fn larger(a: Option<Quantity>, b: Option<Quantity>) -> Option<Quantity> {
@@ -123,7 +125,7 @@ fn larger(a: Option<Quantity>, b: Option<Quantity>) -> Option<Quantity> {
     }
 }
 
-/// A sum is written in the powers of its first part.
+/// A sum is written with the suffix of its first part.
 fn sum(a: Option<Quantity>, b: Option<&Quantity>) -> Option<Quantity> {
     match (a, b) {
         (Some(a), Some(b)) => {
@@ -142,7 +144,7 @@ fn is_over(used: u64, limit: &Quantity) -> bool {
     u64::try_from(amount(limit)).is_ok_and(|limit| used > limit)
 }
 
-/// Validation has seen the text; one that cannot be read limits nothing.
+/// Validation has checked the text; a text that cannot be parsed sets no limit.
 fn amount(quantity: &Quantity) -> i64 {
     Amount::of(quantity).map_or(0, Amount::units)
 }

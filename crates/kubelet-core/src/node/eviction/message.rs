@@ -1,4 +1,4 @@
-//! What users read about an eviction: each text carries the numbers that it was decided by.
+//! Messages about an eviction: each contains the numbers on which the decision is based.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ use super::{Signal, Starved};
 
 /// The reason in the status and of the event.
 pub const EVICTED: &str = "Evicted";
-/// The reason of the event that a threshold was crossed.
+/// The reason of the event that reports a crossed threshold.
 pub const THRESHOLD_MET: &str = "EvictionThresholdMet";
 
 /// Annotations of the event.
@@ -24,18 +24,19 @@ const POD: &str = "offending_pod";
 const POD_USAGE: &str = "offending_pod_usage";
 const STARVED: &str = "starved_resource";
 
-/// Why a pod goes, as its status and its event say it.
+/// Why a pod is evicted, as its status and its event report it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EvictionNotice {
     pub message: String,
     /// Of the event.
     pub annotations: Vec<(&'static str, String)>,
-    /// The pod did nothing wrong: the node is short, and somebody had to go.
+    /// The node is short of a resource and the pod did not exceed a limit of its own: the pod gets the condition
+    /// `DisruptionTarget`.
     pub is_disruption: bool,
 }
 
 impl EvictionNotice {
-    /// The pod took more than it may.
+    /// The pod exceeded a limit of its own.
     #[must_use]
     pub const fn own_fault(message: String) -> Self {
         Self { message, annotations: Vec::new(), is_disruption: false }
@@ -48,7 +49,7 @@ pub fn threshold_met(starved: Starved) -> String {
     format!("Attempting to reclaim {}", starved.as_str())
 }
 
-/// Why the candidate goes for `threshold`.
+/// Why the candidate is evicted for `threshold`.
 #[must_use]
 pub fn notice(
     candidate: &Candidate<'_>,
@@ -97,7 +98,8 @@ pub fn notice(
     EvictionNotice { message, annotations, is_disruption: true }
 }
 
-/// A pod that asks for memory as a whole is named with what it uses, as the Go kubelet does, whether that is more or not.
+/// A pod with a memory request at pod level is named with its usage, as in the Go kubelet, whether that exceeds the request
+/// or not.
 fn pod_offence(pod: &Pod, usage: &PodUsage, starved: Starved) -> Option<Offence> {
     let used = usage.memory.filter(|_| starved == Starved::Memory)?;
     let requests = spec_of(pod).resources.as_ref()?.requests.as_ref()?;
@@ -105,7 +107,7 @@ fn pod_offence(pod: &Pod, usage: &PodUsage, starved: Starved) -> Option<Offence>
     Some(Offence { used: binary_text(i128::from(used)), requested: requested.0.clone() })
 }
 
-/// Bytes with a power of 1024, everything else with one of 1000.
+/// Bytes with a binary suffix, everything else with a decimal one.
 fn shown(signal: Signal, amount: i64) -> String {
     match signal.starved() {
         Starved::Memory | Starved::EphemeralStorage => binary_text(i128::from(amount)),
@@ -118,7 +120,7 @@ struct Offence {
     requested: String,
 }
 
-/// A container that takes more than it asked for. Ephemeral containers cannot ask for anything and are not named.
+/// A container that uses more than it requested. Ephemeral containers cannot request resources and are not named.
 fn offence(pod: &Pod, container: &ContainerUsage, starved: Starved) -> Option<Offence> {
     let used = match starved {
         Starved::Memory => container.memory?,

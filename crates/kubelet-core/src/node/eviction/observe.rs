@@ -1,17 +1,17 @@
-//! What the samples of the node say about each signal.
+//! The value of each eviction signal, from the samples of the node.
 
 use super::{DiskLayout, Signal};
 use crate::serving::stats::sample::{DiskSample, NodeSample, RuntimeFilesystem};
 use model::stats::FilesystemSpace;
 
-/// How much is left of how much.
+/// How much is available of which capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observation {
     pub available: i64,
     pub capacity: i64,
 }
 
-/// One look. A signal that could not be measured is absent, and counts neither as short nor as relieved.
+/// One observation. A signal that could not be measured is absent, and is neither crossed nor relieved.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Observations([Option<Observation>; Signal::ALL.len()]);
 
@@ -39,7 +39,7 @@ pub fn observe(node: Option<&NodeSample>, disks: Option<&DiskSample>) -> Observa
         let pods = pods.and_then(|memory| memory.limit.zip(memory.working_set));
         all.set(Signal::AllocatableMemoryAvailable, pods.map(|(limit, used)| left_of(limit, used)));
         let tasks = node.machine.most_tasks.zip(node.machine.tasks);
-        // More than there may be: less than none is left.
+        // If more run than the limit allows, the result is negative.
         let tasks = tasks.map(|(most, running)| Observation {
             available: signed(most).saturating_sub(signed(running)),
             capacity: signed(most),
@@ -58,14 +58,14 @@ pub fn observe(node: Option<&NodeSample>, disks: Option<&DiskSample>) -> Observa
             ),
         ] {
             all.set(bytes, space.map(bytes_left));
-            // Some filesystems make inodes as they need them, and have none to count.
+            // Some filesystems create inodes on demand and report no count.
             all.set(inodes, space.filter(|space| space.inodes > 0).map(inodes_left));
         }
     }
     all
 }
 
-/// Where a pod's files lie. `None`: the runtime has not said yet.
+/// On which filesystems a pod's files are stored. `None`: the runtime has not reported it yet.
 #[must_use]
 pub fn disk_layout(disks: &DiskSample, may_split: bool) -> Option<DiskLayout> {
     let (node, images) = (disks.node?, disks.images.as_ref()?);

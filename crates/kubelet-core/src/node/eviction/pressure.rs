@@ -1,4 +1,4 @@
-//! From thresholds and one look to what the node shows, and what has to be relieved now.
+//! From thresholds and one observation to the pressure that the node shows, and the thresholds that must be relieved now.
 
 use std::time::Duration;
 
@@ -9,27 +9,27 @@ use super::observe::Observations;
 use super::threshold::{Level, Threshold};
 use crate::resources::admission::pressure::NodePressure;
 
-/// What is remembered from one look to the next. Thresholds are known by their place in the list.
+/// What is kept from one observation to the next. Thresholds are identified by their index in the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PressureState {
     /// Since when a threshold has been crossed.
     crossed: Vec<(usize, MonoTime)>,
-    /// Crossed for longer than they may be, and not relieved by as much as they want.
+    /// Crossed for longer than the grace period, and not yet relieved by the minimum reclaim.
     due: Vec<usize>,
-    /// When each kind of pressure was last seen.
+    /// When each kind of pressure was last observed.
     seen: [Option<MonoTime>; 3],
 }
 
-/// What one look says.
+/// The result of one observation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PressureView {
-    /// What the node shows. It goes on for a while after the shortage, so that conditions do not flap.
+    /// What the node shows. It outlasts the shortage by the transition period, so that conditions do not flap.
     pub shown: NodePressure,
-    /// The thresholds that something has to be done about, the most urgent first.
+    /// The thresholds that require action, the most urgent first.
     pub due: Vec<usize>,
 }
 
-/// Takes one look into account.
+/// Evaluates one observation.
 #[must_use]
 pub fn compute_pressure(
     state: &PressureState,
@@ -38,29 +38,29 @@ pub fn compute_pressure(
     transition: Duration,
     now: MonoTime,
 ) -> (PressureState, PressureView) {
-    let counts = |place: usize, threshold: &Threshold| {
+    let counts = |index: usize, threshold: &Threshold| {
         is_crossed(threshold, observations, false)
-            || state.due.contains(&place) && is_crossed(threshold, observations, true)
+            || state.due.contains(&index) && is_crossed(threshold, observations, true)
     };
     let crossed: Vec<(usize, MonoTime)> = thresholds
         .iter()
         .enumerate()
-        .filter(|(place, threshold)| counts(*place, threshold))
-        .map(|(place, _)| {
-            let before = state.crossed.iter().find(|(known, _)| *known == place);
-            (place, before.map_or(now, |(_, since)| *since))
+        .filter(|(index, threshold)| counts(*index, threshold))
+        .map(|(index, _)| {
+            let before = state.crossed.iter().find(|(known, _)| *known == index);
+            (index, before.map_or(now, |(_, since)| *since))
         })
         .collect();
     let mut seen = state.seen;
-    for threshold in crossed.iter().filter_map(|(place, _)| thresholds.get(*place)) {
+    for threshold in crossed.iter().filter_map(|(index, _)| thresholds.get(*index)) {
         if let Some(at) = seen.get_mut(threshold.signal.pressure() as usize) {
             *at = Some(now);
         }
     }
-    let is_over = |(place, since): &&(usize, MonoTime)| {
-        thresholds.get(*place).is_some_and(|threshold| now.saturating_since(*since) >= threshold.grace)
+    let is_over = |(index, since): &&(usize, MonoTime)| {
+        thresholds.get(*index).is_some_and(|threshold| now.saturating_since(*since) >= threshold.grace)
     };
-    let due: Vec<usize> = crossed.iter().filter(is_over).map(|(place, _)| *place).collect();
+    let due: Vec<usize> = crossed.iter().filter(is_over).map(|(index, _)| *index).collect();
     let is_shown = |kind: PressureKind| {
         let at = seen.get(kind as usize).copied().flatten();
         at.is_some_and(|at| at == now || now.saturating_since(at) < transition)
@@ -73,14 +73,15 @@ pub fn compute_pressure(
     (PressureState { crossed, due: due.clone(), seen }, PressureView { shown, due })
 }
 
-/// Whether none of the thresholds at these places wants any more, after something was done about them.
+/// Whether all thresholds at these indexes are relieved, after resources were reclaimed.
 #[must_use]
 pub fn are_relieved(thresholds: &[Threshold], due: &[usize], observations: &Observations) -> bool {
-    let mut watched = due.iter().filter_map(|place| thresholds.get(*place));
+    let mut watched = due.iter().filter_map(|index| thresholds.get(*index));
     !watched.any(|threshold| is_crossed(threshold, observations, true))
 }
 
-/// Less is left than must be; `with_reclaim`: than must be before it is good again.
+/// Less is available than the threshold requires; `with_reclaim`: than the threshold and the minimum reclaim together
+/// require.
 fn is_crossed(threshold: &Threshold, observations: &Observations, with_reclaim: bool) -> bool {
     let Some(observed) = observations.get(threshold.signal) else { return false };
     let more = threshold.reclaim.as_ref().filter(|_| with_reclaim);

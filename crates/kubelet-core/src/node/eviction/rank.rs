@@ -1,5 +1,5 @@
-//! Who goes first (docs/behaviour/eviction.md): whoever takes more than it asked for, then the least important, then whoever
-//! takes most beyond what it asked for.
+//! The order of eviction (docs/behaviour/eviction.md): first pods that use more than they requested, then those of low
+//! priority, then those that exceed their request most.
 
 use std::cmp::Reverse;
 
@@ -11,10 +11,10 @@ use super::usage::{Candidate, PodUsage, plus};
 use super::{DiskLayout, Signal, Starved};
 use crate::resources::requests::pod_requests;
 
-/// Smaller goes first. Pods of which nothing is known go before others: they may be the ones.
+/// Smaller is evicted first. Pods without statistics come before others, because they may be the cause.
 type Rank = (Reverse<bool>, Reverse<bool>, i32, Reverse<i64>);
 
-/// Puts the candidates into the order in which they go for a shortage of that signal. Those alike stay as they were.
+/// Sorts the candidates into the order in which they are evicted for a shortage of that signal. The sort is stable.
 pub fn rank(candidates: &mut [Candidate<'_>], signal: Signal, layout: DiskLayout) {
     candidates.sort_by_cached_key(|candidate| rank_of(candidate, signal, layout));
 }
@@ -24,7 +24,7 @@ fn rank_of(candidate: &Candidate<'_>, signal: Signal, layout: DiskLayout) -> Ran
     let used = candidate.usage.as_ref().and_then(|usage| used(usage, signal, layout));
     let requested = requested(pod, signal.starved());
     let exceeds = match signal.starved() {
-        // Nobody asks for processes, so nobody takes too many of them.
+        // There are no requests of process IDs, so no pod exceeds one.
         Starved::Pids => false,
         Starved::Memory | Starved::EphemeralStorage | Starved::Inodes => {
             used.is_some_and(|used| used > requested)
@@ -54,7 +54,7 @@ fn used(usage: &PodUsage, signal: Signal, layout: DiskLayout) -> Option<i64> {
     Some(i64::try_from(used).unwrap_or(i64::MAX))
 }
 
-/// What the pod has on the filesystem that runs short.
+/// What the pod stores on the filesystem that runs short.
 fn on_filesystem(usage: &PodUsage, signal: Signal, layout: DiskLayout) -> TreeUsage {
     let logs_and_volumes = plus(usage.logs(), plus(usage.volumes, usage.files));
     let is_of_images = match signal {
@@ -71,7 +71,7 @@ fn on_filesystem(usage: &PodUsage, signal: Signal, layout: DiskLayout) -> TreeUs
         (DiskLayout::One, _) | (DiskLayout::Split, false) => plus(usage.layers(), logs_and_volumes),
         (DiskLayout::ImagesApart, true) => usage.layers(),
         (DiskLayout::ImagesApart, false) => logs_and_volumes,
-        // Images are nobody's in particular.
+        // Images belong to no pod in particular.
         (DiskLayout::Split, true) => TreeUsage::default(),
     }
 }

@@ -1,12 +1,12 @@
-//! What can be removed for a disk that runs short before any pod has to go.
+//! What can be removed from a disk that runs short before a pod is evicted.
 
 use super::{DiskLayout, Signal, Starved};
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Reclaim {
-    /// Those of pods that have ended.
+    /// Containers of pods that have ended.
     pub dead_containers: bool,
-    /// Those that nobody uses.
+    /// Images that no container uses.
     pub images: bool,
 }
 
@@ -17,7 +17,7 @@ impl Reclaim {
     }
 }
 
-/// What of that lies on the filesystem that runs short.
+/// Which of these are stored on the filesystem that runs short.
 #[must_use]
 pub const fn compute_reclaim(signal: Signal, layout: DiskLayout) -> Reclaim {
     let nothing = Reclaim { dead_containers: false, images: false };
@@ -30,7 +30,7 @@ pub const fn compute_reclaim(signal: Signal, layout: DiskLayout) -> Reclaim {
         (DiskLayout::One, _) | (DiskLayout::ImagesApart, true) => {
             Reclaim { dead_containers: true, images: true }
         }
-        // Only logs and volumes are left there, and they are somebody's.
+        // Only logs and volumes are left there, and pods still use them.
         (DiskLayout::ImagesApart, false) => nothing,
         (DiskLayout::Split, true) => Reclaim { dead_containers: false, images: true },
         (DiskLayout::Split, false) => Reclaim { dead_containers: true, images: false },

@@ -9,13 +9,13 @@ use model::{MonoTime, Now};
 use serde_json::{Value, json};
 
 use super::alarm::compute_memory_marks;
-use super::limits::{compute_passed_limit, has_limits};
+use super::limits::{compute_exceeded_limit, has_limits};
 use super::message::{notice, threshold_met};
 use super::observe::{Observation, Observations, observe};
 use super::pressure::{PressureState, are_relieved, compute_pressure};
 use super::rank::rank;
 use super::reclaim::compute_reclaim;
-use super::threshold::{Threshold, compute_thresholds, fit_to_layout, set_in_vain};
+use super::threshold::{Threshold, compute_thresholds, fit_to_layout, ignored_signals};
 use super::usage::{Candidate, ContainerUsage, PodUsage};
 use super::{DiskLayout, Signal, Starved};
 use crate::serving::stats::cgroup::{CgroupSample, Detail, MemorySample};
@@ -77,7 +77,7 @@ fn thresholds_are_read_in_the_order_in_which_shortages_are_relieved() {
 }
 
 #[test]
-fn what_pods_have_together_gets_the_hard_threshold_of_the_machine() {
+fn allocatable_memory_gets_the_hard_threshold_of_the_machine() {
     check_thresholds(
         &json!({"enforceNodeAllocatable": ["pods"], "evictionHard": {"memory.available": "5%"},
             "evictionSoft": {"memory.available": "10%"}, "evictionSoftGracePeriod": {"memory.available": "1s"}}),
@@ -90,7 +90,7 @@ fn what_pods_have_together_gets_the_hard_threshold_of_the_machine() {
 }
 
 #[test]
-fn nothing_and_everything_switch_a_threshold_off() {
+fn zero_and_hundred_percent_disable_a_threshold() {
     check_thresholds(
         &json!({"evictionHard": {"nodefs.available": "0%", "imagefs.available": "100%"}}),
         &expect![""],
@@ -98,7 +98,7 @@ fn nothing_and_everything_switch_a_threshold_off() {
 }
 
 #[test]
-fn thresholds_left_out_are_the_usual_ones_where_the_user_wants_them_merged() {
+fn missing_thresholds_get_defaults_with_merge_default_eviction_settings() {
     check_thresholds(
         &json!({"mergeDefaultEvictionSettings": true, "evictionHard": {"memory.available": "1Gi"}}),
         &expect![[r#"
@@ -112,7 +112,7 @@ fn thresholds_left_out_are_the_usual_ones_where_the_user_wants_them_merged() {
 }
 
 #[test]
-fn what_containers_write_to_has_the_thresholds_of_the_node_where_images_lie_apart() {
+fn containerfs_has_the_thresholds_of_the_filesystem_it_shares() {
     let given = compute_thresholds(&config(&json!({"evictionHard": {
         "nodefs.available": "10Mi", "imagefs.available": "20Mi", "containerfs.available": "30Mi"}})));
     for layout in [DiskLayout::One, DiskLayout::ImagesApart] {
@@ -126,13 +126,13 @@ fn what_containers_write_to_has_the_thresholds_of_the_node_where_images_lie_apar
         "nodefs.available<10Mi for 0ns, reclaims -\nimagefs.available<20Mi for 0ns, reclaims -\n\
          containerfs.available<10Mi for 0ns, reclaims -\n"
     );
-    assert_eq!(set_in_vain(&given), ["containerfs.available"]);
-    assert!(set_in_vain(&fit_to_layout(&given, DiskLayout::Split)[..2]).is_empty());
+    assert_eq!(ignored_signals(&given), ["containerfs.available"]);
+    assert!(ignored_signals(&fit_to_layout(&given, DiskLayout::Split)[..2]).is_empty());
 }
 
-/// With the default thresholds: which are due where so many percent of each disk are left.
+/// With the default thresholds: which are crossed if this percentage of each disk is available.
 #[test]
-fn thresholds_of_images_count_for_the_disk_they_are_on_be_it_the_nodes() {
+fn imagefs_thresholds_apply_to_the_disk_of_the_images_even_if_it_is_nodefs() {
     let usual = json!({"evictionHard": {"nodefs.available": "10%", "imagefs.available": "15%"}});
     let usual = compute_thresholds(&config(&usual));
     let due = |layout, of_node: i64, of_images: i64| {
@@ -143,7 +143,7 @@ fn thresholds_of_images_count_for_the_disk_they_are_on_be_it_the_nodes() {
         }
         let state = PressureState::default();
         let (_, view) = compute_pressure(&state, &thresholds, &observed, Duration::ZERO, MonoTime::ZERO);
-        view.due.iter().map(|place| thresholds[*place].signal.as_str()).collect::<Vec<_>>()
+        view.due.iter().map(|index| thresholds[*index].signal.as_str()).collect::<Vec<_>>()
     };
     assert!(due(DiskLayout::One, 16, 16).is_empty());
     assert_eq!(due(DiskLayout::One, 12, 12), ["imagefs.available"]);
@@ -152,8 +152,7 @@ fn thresholds_of_images_count_for_the_disk_they_are_on_be_it_the_nodes() {
     assert_eq!(due(DiskLayout::ImagesApart, 50, 12), ["imagefs.available"]);
 }
 
-/// A machine of 1000 MiB of which pods may use 500; both use `used` MiB, of which `inactive` are pages of files that nobody
-/// reads any more.
+/// A machine of 1000 MiB of which pods may use 500; both use `used` MiB, of which `inactive` are inactive file pages.
 fn node_using(used: u64, inactive: u64) -> NodeSample {
     let mebibytes = |number: u64| Some(number << 20);
     let placed = |path: &str, limit| Placed {
@@ -193,7 +192,7 @@ fn check_marks(used: u64, inactive: u64, expected: &[(&str, u64)]) {
     let marks = compute_memory_marks(&thresholds, &node);
     let shown: Vec<_> = marks.iter().map(|mark| (&*mark.cgroup, mark.bytes >> 20)).collect();
     assert_eq!(shown, expected);
-    // A mark is the first usage that the next look would find a threshold passed with.
+    // A mark is the first usage with which the next observation would find a threshold crossed.
     let observed = observe(Some(&node), None);
     let passed = thresholds
         .iter()
@@ -205,7 +204,7 @@ fn check_marks(used: u64, inactive: u64, expected: &[(&str, u64)]) {
 }
 
 #[test]
-fn the_kernel_is_asked_to_watch_each_threshold_of_memory_that_is_not_passed() {
+fn memory_notifier_is_set_for_each_memory_threshold_that_is_not_crossed() {
     check_marks(100, 0, &[("/", 900), ("/", 699), ("/kubepods", 400)]);
     check_marks(100, 50, &[("/", 950), ("/", 749), ("/kubepods", 450)]);
     check_marks(400, 0, &[("/", 900), ("/", 699), ("/kubepods", 400)]);
@@ -215,7 +214,7 @@ fn the_kernel_is_asked_to_watch_each_threshold_of_memory_that_is_not_passed() {
 }
 
 #[test]
-fn where_memory_is_not_measured_nothing_is_watched() {
+fn memory_notifier_is_not_set_without_memory_statistics() {
     let thresholds = hard("memory.available", "100Mi");
     let mut node = node_using(100, 0);
     node.root = Placed::default();
@@ -230,14 +229,14 @@ fn seen(signal: Signal, available: i64) -> Observations {
     all
 }
 
-/// Looks at these moments (in seconds) with so many MiB of memory left, and tells each time what is shown and what is
-/// due. `-` is a look that sees nothing.
+/// Observes at these times (in seconds) with so many MiB of memory available, and shows for each what is shown and what is
+/// due. `-` is an observation without a value.
 #[track_caller]
-fn check_looks(fields: &Value, transition: u64, looks: &str, expected: &Expect) {
+fn check_observations(fields: &Value, transition: u64, observations: &str, expected: &Expect) {
     let thresholds = compute_thresholds(&config(fields));
     let (mut state, mut text) = (PressureState::default(), String::new());
-    for look in looks.split_whitespace() {
-        let (at, left) = look.split_once(':').unwrap();
+    for observation in observations.split_whitespace() {
+        let (at, left) = observation.split_once(':').unwrap();
         let at = MonoTime::from_start(Duration::from_secs(at.parse().unwrap()));
         let observed = left
             .parse::<i64>()
@@ -245,15 +244,15 @@ fn check_looks(fields: &Value, transition: u64, looks: &str, expected: &Expect) 
         let (next, view) =
             compute_pressure(&state, &thresholds, &observed, Duration::from_secs(transition), at);
         state = next;
-        let due: Vec<_> = view.due.iter().map(|place| format!("{:?}", thresholds[*place].grace)).collect();
-        writeln!(text, "{look} pressure={} due={}", view.shown.memory, due.join(",")).unwrap();
+        let due: Vec<_> = view.due.iter().map(|index| format!("{:?}", thresholds[*index].grace)).collect();
+        writeln!(text, "{observation} pressure={} due={}", view.shown.memory, due.join(",")).unwrap();
     }
     expected.assert_eq(&text);
 }
 
 #[test]
 fn a_hard_threshold_is_due_at_once_and_pressure_is_shown_a_while_longer() {
-    check_looks(
+    check_observations(
         &json!({"evictionHard": {"memory.available": "100Mi"}}),
         30,
         "0:200 10:100 20:99 30:300 49:300 50:300",
@@ -269,8 +268,8 @@ fn a_hard_threshold_is_due_at_once_and_pressure_is_shown_a_while_longer() {
 }
 
 #[test]
-fn a_soft_threshold_must_be_crossed_all_the_time() {
-    check_looks(
+fn soft_threshold_must_be_crossed_for_its_whole_grace_period() {
+    check_observations(
         &json!({"evictionSoft": {"memory.available": "100Mi"}, "evictionSoftGracePeriod": {"memory.available": "20s"}}),
         0,
         "0:50 10:50 15:150 20:50 39:50 40:50",
@@ -286,8 +285,8 @@ fn a_soft_threshold_must_be_crossed_all_the_time() {
 }
 
 #[test]
-fn a_threshold_that_was_due_is_so_until_enough_is_reclaimed() {
-    check_looks(
+fn threshold_stays_met_until_the_minimum_reclaim_is_available() {
+    check_observations(
         &json!({"evictionHard": {"memory.available": "100Mi"}, "evictionMinimumReclaim": {"memory.available": "50Mi"}}),
         0,
         "0:120 10:90 20:120 30:149 40:150 50:120",
@@ -303,8 +302,8 @@ fn a_threshold_that_was_due_is_so_until_enough_is_reclaimed() {
 }
 
 #[test]
-fn what_was_not_measured_is_no_shortage_and_ends_one_no_sooner_than_the_transition() {
-    check_looks(
+fn missing_signal_is_no_pressure_and_ends_pressure_only_after_the_transition_period() {
+    check_observations(
         &json!({"evictionHard": {"memory.available": "100Mi"}}),
         30,
         "0:- 10:50 20:-",
@@ -317,7 +316,7 @@ fn what_was_not_measured_is_no_shortage_and_ends_one_no_sooner_than_the_transiti
 }
 
 #[test]
-fn memory_comes_before_disks_and_those_before_processes() {
+fn memory_signals_come_before_disk_signals_and_those_before_pid_signals() {
     let thresholds = compute_thresholds(&config(&json!({"evictionHard": {
         "pid.available": "10%", "imagefs.available": "10%", "nodefs.inodesFree": "10%", "memory.available": "10%"}})));
     let mut observed = Observations::default();
@@ -326,7 +325,7 @@ fn memory_comes_before_disks_and_those_before_processes() {
     }
     let (_, view) =
         compute_pressure(&PressureState::default(), &thresholds, &observed, Duration::ZERO, MonoTime::ZERO);
-    let due: Vec<_> = view.due.iter().map(|place| thresholds[*place].signal.as_str()).collect();
+    let due: Vec<_> = view.due.iter().map(|index| thresholds[*index].signal.as_str()).collect();
     assert_eq!(due, ["memory.available", "nodefs.inodesFree", "imagefs.available", "pid.available"]);
     assert!(view.shown.memory && view.shown.disk && view.shown.pids);
     assert!(!are_relieved(&thresholds, &view.due, &observed));
@@ -341,8 +340,8 @@ fn tree(bytes: u64, inodes: u64) -> Option<TreeUsage> {
     Some(TreeUsage { bytes, inodes })
 }
 
-/// `name priority request: memory processes layer logs volumes [files]`, all numbers in the unit of the resource; a pod without
-/// numbers is one of which nothing is known.
+/// `name priority request: memory processes layer logs volumes [files]`, all numbers in the unit of the resource; a pod
+/// without numbers has no statistics.
 fn candidates(lines: &str) -> Vec<(Pod, Option<PodUsage>)> {
     let one = |line: &str| {
         let (who, used) = line.split_once(':').unwrap();
@@ -389,14 +388,14 @@ const MEMORY: &str = "
 ";
 
 #[test]
-fn who_takes_more_memory_than_requested_goes_first_then_who_matters_less() {
+fn eviction_ranks_by_memory_over_request_then_by_priority() {
     let expected = "unknown greedier greedy important least quiet modest";
     check_rank(MEMORY, Signal::MemoryAvailable, DiskLayout::One, expected);
     check_rank(MEMORY, Signal::AllocatableMemoryAvailable, DiskLayout::Split, expected);
 }
 
 #[test]
-fn for_processes_only_priority_and_their_number_count() {
+fn eviction_for_pids_ranks_by_priority_then_by_number_of_processes() {
     let pods = "
         few     0 0: 999 3 0 0 0
         many    0 0: 1 50 0 0 0
@@ -413,7 +412,7 @@ const DISKS: &str = "
 ";
 
 #[test]
-fn only_what_lies_on_the_filesystem_that_runs_short_counts() {
+fn eviction_ranks_by_usage_of_the_starved_filesystem_only() {
     let on_one = "writer storer logger frugal";
     check_rank(DISKS, Signal::NodeFsAvailable, DiskLayout::One, on_one);
     check_rank(DISKS, Signal::ImageFsAvailable, DiskLayout::One, on_one);
@@ -453,7 +452,7 @@ fn check_notice(
 }
 
 #[test]
-fn the_notice_says_which_numbers_decided_and_which_containers_took_more_than_requested() {
+fn eviction_message_has_threshold_available_and_containers_over_their_request() {
     let spec = json!({"containers": [
         {"name": "big", "resources": {"requests": {"memory": "128M"}}},
         {"name": "none"},
@@ -496,7 +495,7 @@ fn the_notice_says_which_numbers_decided_and_which_containers_took_more_than_req
 /// The table of `eviction/helpers_test.go` (TestEvictionMessage).
 #[test]
 fn eviction_message_names_init_containers_sidecars_and_pod_level_usage() {
-    // Requests of init containers and of regular ones in MiB, `!` for a sidecar; what is used; who is named.
+    // Requests of init containers and of regular ones in MiB, `!` for a sidecar; what is used; which are named.
     let table = [
         ("i1=100 r1!=200 | c1=200", "r1=150 c1=100", ""),
         ("i1=100 r1!=200 i2=150 | c1=200", "i1=150", "i1=150"),
@@ -511,8 +510,8 @@ fn eviction_message_names_init_containers_sidecars_and_pod_level_usage() {
         ),
     ];
     let pairs = |text: &str| -> Vec<(String, u64)> {
-        let words = text.split_whitespace().map(|word| word.split_once('=').unwrap());
-        words.map(|(name, size)| (name.to_owned(), size.parse().unwrap())).collect()
+        let parts = text.split_whitespace().map(|part| part.split_once('=').unwrap());
+        parts.map(|(name, size)| (name.to_owned(), size.parse().unwrap())).collect()
     };
     for (containers, used, expected) in table {
         let (init, regular) = containers.split_once('|').unwrap();
@@ -592,7 +591,7 @@ fn eviction_message_names_the_usage_of_a_pod_with_pod_level_requests() {
         ("starved_resource", "memory".to_owned()),
     ];
     assert_eq!(found.annotations, annotations);
-    // Nothing is known of the pod: nothing is said of it.
+    // Without statistics of the pod the message does not mention it.
     let unknown = Candidate { pod: &pod, usage: None };
     let found = notice(&unknown, &hard("memory.available", "10%")[0], &Observations::default());
     assert_eq!(
@@ -602,7 +601,7 @@ fn eviction_message_names_the_usage_of_a_pod_with_pod_level_requests() {
 }
 
 #[test]
-fn storage_is_what_containers_wrote_and_logged_and_counts_are_decimal() {
+fn eviction_message_counts_layers_and_logs_as_storage_and_shows_inodes_in_decimal() {
     let spec = json!({"containers": [{"name": "c"}]});
     let usage =
         |logs| vec![ContainerUsage { name: "c".into(), memory: None, layer: tree(60 << 10, 1), logs }];
@@ -695,7 +694,7 @@ fn check_limits(limits: [Option<&str>; 2], used: [u64; 5], layout: DiskLayout, e
         used: mebibytes(used[4]),
     };
     let disks = PodDisks { volumes: vec![volume], ..PodDisks::default() };
-    let found = compute_passed_limit(&pod, &usage, &disks, layout);
+    let found = compute_exceeded_limit(&pod, &usage, &disks, layout);
     let found = found.map(|(limit, notice)| {
         assert!(!notice.is_disruption && notice.annotations.is_empty());
         format!("{}: {}", limit.as_str(), notice.message)
@@ -704,7 +703,7 @@ fn check_limits(limits: [Option<&str>; 2], used: [u64; 5], layout: DiskLayout, e
 }
 
 #[test]
-fn a_pod_that_passes_a_limit_of_its_own_is_told_which() {
+fn eviction_message_names_the_exceeded_local_storage_limit() {
     let both = [Some("20Mi"), Some("1.5Gi")];
     let one = DiskLayout::One;
     check_limits(both, [10, 10, 0, 0, 10], one, "within limits");
@@ -736,7 +735,7 @@ fn a_pod_that_passes_a_limit_of_its_own_is_told_which() {
     check_limits([None, None], [0, 0, 2100, 0, 0], one, "within limits");
 }
 
-/// CVE-2020-8557: `/etc/hosts` and termination logs are on no volume and in no layer.
+/// CVE-2020-8557: `/etc/hosts` and termination logs are in no volume and in no writable layer.
 #[test]
 fn etc_hosts_and_termination_log_count_toward_the_ephemeral_storage_limit_of_the_pod() {
     let limited =
@@ -745,7 +744,7 @@ fn etc_hosts_and_termination_log_count_toward_the_ephemeral_storage_limit_of_the
     let found = |bytes: u64| {
         let disks = PodDisks { files: TreeUsage { bytes, inodes: 1 }, ..PodDisks::default() };
         let usage = PodUsage { files: disks.files, ..PodUsage::default() };
-        let found = compute_passed_limit(&pod, &usage, &disks, DiskLayout::One);
+        let found = compute_exceeded_limit(&pod, &usage, &disks, DiskLayout::One);
         found.map(|(limit, notice)| (limit.as_str(), notice.message))
     };
     assert_eq!(found(100_000_000), None);
@@ -754,20 +753,20 @@ fn etc_hosts_and_termination_log_count_toward_the_ephemeral_storage_limit_of_the
 }
 
 #[test]
-fn a_pod_without_limits_need_not_be_watched() {
+fn pod_without_local_storage_limits_is_not_monitored() {
     let volumes = json!([{"name": "a", "emptyDir": {}}, {"name": "b", "emptyDir": {"sizeLimit": "0"}}]);
     assert!(!has_limits(&pod("a", &json!({"containers": [{"name": "a"}], "volumes": volumes}))));
 }
 
 #[test]
-fn only_what_lies_on_the_filesystem_that_runs_short_is_removed_for_it() {
+fn reclaim_removes_only_what_is_on_the_starved_filesystem() {
     let shown = |layout| {
         let one = |signal: Signal| {
             let reclaim = compute_reclaim(signal, layout);
-            let words = [(reclaim.dead_containers, "containers"), (reclaim.images, "images")];
-            let words: Vec<_> = words.iter().filter(|(is, _)| *is).map(|(_, word)| *word).collect();
-            assert_eq!(reclaim.is_anything(), !words.is_empty());
-            words.join("+")
+            let parts = [(reclaim.dead_containers, "containers"), (reclaim.images, "images")];
+            let parts: Vec<_> = parts.iter().filter(|(is, _)| *is).map(|(_, part)| *part).collect();
+            assert_eq!(reclaim.is_anything(), !parts.is_empty());
+            parts.join("+")
         };
         let signals = [
             Signal::MemoryAvailable,

@@ -1,4 +1,4 @@
-//! Thresholds: how much of what must be left, and for how long less may be left.
+//! Thresholds: how much must be available, and for how long it may be less.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,16 +9,16 @@ use model::quantity::binary_text;
 
 use super::{DiskLayout, Signal};
 
-/// How much must be left.
+/// How much must be available.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Level {
     /// A number of bytes, inodes or processes, with the text it was written as.
     Absolute { amount: i64, text: Box<str> },
-    /// A share of all there is. In single precision, as the Go kubelet keeps it: its messages show the outcome.
+    /// A share of the capacity. In single precision, as in the Go kubelet, because its messages show the result.
     Share(f32),
 }
 
-/// Once less than `level` is left for `grace`, something has to go, until `level` and `reclaim` are left.
+/// If less than `level` is available for `grace`, resources are reclaimed until `level` plus `reclaim` is available.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Threshold {
     pub signal: Signal,
@@ -28,7 +28,7 @@ pub struct Threshold {
 }
 
 impl Level {
-    /// `100Mi`, or `10%` of all there is.
+    /// `100Mi`, or `10%` of the capacity.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         match text.strip_suffix('%') {
@@ -40,7 +40,7 @@ impl Level {
         }
     }
 
-    /// How much that is where there is `capacity`.
+    /// The amount for this `capacity`.
     #[must_use]
     #[expect(
         clippy::cast_precision_loss,
@@ -54,7 +54,7 @@ impl Level {
         }
     }
 
-    /// The same as events show it.
+    /// The amount as events show it.
     #[must_use]
     pub fn shown(&self, capacity: i64) -> String {
         match self {
@@ -63,7 +63,7 @@ impl Level {
         }
     }
 
-    /// `0%` and `100%` switch a threshold off.
+    /// `0%` and `100%` disable a threshold.
     pub(crate) fn is_off(&self) -> bool {
         match self {
             Self::Absolute { .. } => false,
@@ -73,14 +73,14 @@ impl Level {
 }
 
 impl Threshold {
-    /// Pods get no time to end by themselves.
+    /// Pods get no grace period.
     #[must_use]
     pub const fn is_hard(&self) -> bool {
         self.grace.is_zero()
     }
 }
 
-/// The thresholds of a configuration that validation has seen, in the order in which shortages are relieved.
+/// The thresholds of a validated configuration, in the order in which shortages are relieved.
 #[must_use]
 pub fn compute_thresholds(config: &KubeletConfiguration) -> Vec<Threshold> {
     let reclaim = |signal: Signal| {
@@ -98,7 +98,7 @@ pub fn compute_thresholds(config: &KubeletConfiguration) -> Vec<Threshold> {
     };
     let mut thresholds = read(&config.effective_eviction_hard(), None);
     if config.enforce_node_allocatable.iter().any(|what| what == "pods") {
-        // What pods have together must not run out any more than what the machine has.
+        // All pods together get the same hard threshold of memory as the machine.
         let of_machine = thresholds.iter().filter(|t| t.signal == Signal::MemoryAvailable);
         let of_pods: Vec<_> = of_machine
             .map(|t| Threshold { signal: Signal::AllocatableMemoryAvailable, ..t.clone() })
@@ -112,7 +112,7 @@ pub fn compute_thresholds(config: &KubeletConfiguration) -> Vec<Threshold> {
 
 /// The signals whose thresholds have no effect, because they follow those of another filesystem.
 #[must_use]
-pub fn set_in_vain(thresholds: &[Threshold]) -> Vec<&'static str> {
+pub fn ignored_signals(thresholds: &[Threshold]) -> Vec<&'static str> {
     let mut names: Vec<_> = thresholds.iter().filter(|t| !is_own(t)).map(|t| t.signal.as_str()).collect();
     names.dedup();
     names
@@ -131,8 +131,8 @@ const fn is_own(threshold: &Threshold) -> bool {
     }
 }
 
-/// The thresholds as they hold on these filesystems: what containers write to has those of the filesystem it shares,
-/// whatever the configuration says.
+/// The thresholds that apply with these filesystems: writable layers have those of the filesystem that they share, whatever
+/// the configuration sets.
 #[must_use]
 pub fn fit_to_layout(thresholds: &[Threshold], layout: DiskLayout) -> Vec<Threshold> {
     let mut fitted: Vec<Threshold> = thresholds.iter().filter(|t| is_own(t)).cloned().collect();
@@ -148,7 +148,7 @@ pub fn fit_to_layout(thresholds: &[Threshold], layout: DiskLayout) -> Vec<Thresh
         | Signal::PidAvailable => None,
     };
     match layout {
-        // The same filesystem as that of another threshold: twice the same says nothing new.
+        // It is the same filesystem as that of another threshold, so a second one adds nothing.
         DiskLayout::One | DiskLayout::ImagesApart => {}
         DiskLayout::Split => {
             let twins =

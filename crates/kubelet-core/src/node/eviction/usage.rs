@@ -1,4 +1,4 @@
-//! What a pod uses of what may run short, from the samples.
+//! What a pod uses of the resources that may run short, from the samples.
 
 use model::k8s::Pod;
 use model::stats::{FilesystemUsage, TreeUsage};
@@ -13,7 +13,7 @@ pub struct PodUsage {
     pub memory: Option<u64>,
     pub processes: Option<u64>,
     pub containers: Vec<ContainerUsage>,
-    /// Volumes on the disk of the node: no claims, nothing in memory.
+    /// Volumes on the disk of the node: no persistent volume claims, nothing in memory.
     pub volumes: TreeUsage,
     /// Files of the kubelet that the pod's containers can write: `/etc/hosts` and termination logs.
     pub files: TreeUsage,
@@ -23,7 +23,7 @@ pub struct PodUsage {
 pub struct ContainerUsage {
     pub name: Box<str>,
     pub memory: Option<u64>,
-    /// What it wrote next to its volumes.
+    /// Its writable layer.
     pub layer: Option<TreeUsage>,
     pub logs: Option<TreeUsage>,
 }
@@ -37,7 +37,7 @@ impl ContainerUsage {
 }
 
 impl PodUsage {
-    /// What the samples say; a node without a sample of its disks knows nothing of storage.
+    /// The usage from the samples; without a disk sample of the node, storage is unknown.
     #[must_use]
     pub fn of(sample: &PodSample, disks: Option<&PodDisks>) -> Self {
         let nothing = PodDisks::default();
@@ -55,7 +55,7 @@ impl PodUsage {
         }
     }
 
-    /// Only what the pod takes of disks.
+    /// Only the pod's use of disks.
     #[must_use]
     pub fn of_storage(observed: &PodObservation, disks: &PodDisks) -> Self {
         let containers = observed.running().map(|container| stored(&container.id, &container.name, disks));
@@ -67,7 +67,7 @@ impl PodUsage {
         }
     }
 
-    /// What containers wrote next to their volumes.
+    /// The writable layers of the containers.
     #[must_use]
     pub fn layers(&self) -> TreeUsage {
         self.containers.iter().filter_map(|container| container.layer).fold(TreeUsage::default(), plus)
@@ -91,7 +91,7 @@ fn stored(id: &ContainerId, name: &str, disks: &PodDisks) -> ContainerUsage {
     }
 }
 
-/// On the disk of the node: no claims, nothing in memory.
+/// On the disk of the node: no persistent volume claims, nothing in memory.
 fn local_volumes(disks: &PodDisks) -> TreeUsage {
     let local = disks.volumes.iter().filter(|volume| !volume.is_memory && volume.claim.is_none());
     local.map(|volume| volume.used).fold(TreeUsage::default(), plus)

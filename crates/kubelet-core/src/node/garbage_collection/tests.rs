@@ -1,5 +1,5 @@
-//! `p/a: exited@1 running@2 | box notready@1 | logs … | links …` in, what goes and why out. Pods `p` are live, `x` end
-//! their content, others are gone. Instances are named after their pod, container and creation time.
+//! `p/a: exited@1 running@2 | box notready@1 | logs … | links …` in; removals and their reasons out. Pods `p` are live, the
+//! content of `x` is removable, others are gone. Instances are named after their pod, container and creation time.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -69,7 +69,7 @@ impl World {
     }
 
     fn plan(&self, policy: GcPolicy, sources_ready: bool) -> GcPlan {
-        let fates = [("p", PodFate::Live), ("q", PodFate::Live), ("x", PodFate::ContentGoes)];
+        let fates = [("p", PodFate::Live), ("q", PodFate::Live), ("x", PodFate::ContentRemovable)];
         compute_gc(&GcInputs {
             containers: &self.containers,
             sandboxes: &self.sandboxes,
@@ -119,13 +119,13 @@ fn one_dead_instance_of_each_container_is_kept() {
 }
 
 #[test]
-fn pods_that_are_gone_keep_nothing_that_does_not_run() {
+fn containers_of_pods_that_are_gone_are_removed_unless_running() {
     check("gone/a: exited@1 exited@2 running@3", expect!["gonea1 (PodGone), gonea2 (PodGone)"]);
     check("x/a: exited@1 | x/b: unknown@2", expect!["xa1 (PodGone), xb2 (PodGone)"]);
 }
 
 #[test]
-fn nothing_is_gone_before_every_source_has_spoken() {
+fn no_pod_is_gone_until_all_sources_are_ready() {
     check_early(
         "gone/a: exited@1 exited@2 | gone/box: notready@0 notready@1",
         expect!["gonea1 (Superseded)"],
@@ -134,7 +134,7 @@ fn nothing_is_gone_before_every_source_has_spoken() {
 }
 
 #[test]
-fn the_policy_may_keep_more_or_less_but_never_takes_the_newest() {
+fn container_gc_policy_never_removes_the_newest_instance() {
     let keep = |dead_per_container| GcPolicy { dead_per_container, ..GcPolicy::default() };
     check_policy(keep(0), "p/a: exited@1 exited@2", expect!["pa1 (Superseded)"]);
     check_policy(keep(0), "p/a: exited@1 running@2", expect!["pa1 (Superseded)"]);
@@ -142,7 +142,7 @@ fn the_policy_may_keep_more_or_less_but_never_takes_the_newest() {
 }
 
 #[test]
-fn young_containers_stay() {
+fn containers_younger_than_the_minimum_age_stay() {
     let policy = GcPolicy { age_min: Duration::from_secs(60), ..GcPolicy::default() };
     check_policy(
         policy,
@@ -151,9 +151,9 @@ fn young_containers_stay() {
     );
 }
 
-/// `kuberuntime/kuberuntime_gc_test.go`, TestContainerGC: what is removed. Creation times are those of the table, `90` is young.
-/// Where the Go kubelet removes the newest instance of a container of a live pod, or more than the limit asks for, ours does
-/// not (docs/decisions/0067).
+/// `kuberuntime/kuberuntime_gc_test.go`, TestContainerGC: what is removed. Creation times are those of the table, `90` is
+/// young. Where the Go kubelet removes the newest instance of a container of a live pod, or more than the limit requires,
+/// ours does not (docs/decisions/0067).
 #[test]
 fn container_gc_table() {
     let policy = GcPolicy { age_min: Duration::from_secs(60), dead_per_container: 2, dead_total: Some(6) };
@@ -221,7 +221,7 @@ fn sandbox_gc_table() {
 }
 
 #[test]
-fn a_limit_for_the_node_takes_the_oldest_spares() {
+fn max_containers_of_the_node_removes_the_oldest_dead_instances() {
     let policy = GcPolicy { dead_total: Some(2), ..GcPolicy::default() };
     check_policy(
         policy,
@@ -232,7 +232,7 @@ fn a_limit_for_the_node_takes_the_oldest_spares() {
 }
 
 #[test]
-fn dead_sandboxes_go_when_they_are_empty_and_not_the_newest() {
+fn dead_sandboxes_are_removed_when_empty_and_not_the_newest() {
     check("p/box: notready@1", expect![[""]]);
     check("p/box: notready@1 notready@2", expect!["box p.1 (Superseded)"]);
     check("p/box: notready@1 ready@2", expect!["box p.1 (Superseded)"]);
@@ -245,7 +245,7 @@ fn dead_sandboxes_go_when_they_are_empty_and_not_the_newest() {
 }
 
 #[test]
-fn sandboxes_of_pods_that_are_gone_all_go() {
+fn all_sandboxes_of_pods_that_are_gone_are_removed() {
     check("gone/box: notready@1 notready@2", expect!["box gone.1 (PodGone), box gone.2 (PodGone)"]);
     check("gone/box: ready@1", expect![[""]]);
     check("x/box: notready@1 | x/a: exited@2^1", expect!["xa2 (PodGone), box x.1 (PodGone)"]);
@@ -253,14 +253,14 @@ fn sandboxes_of_pods_that_are_gone_all_go() {
 }
 
 #[test]
-fn log_directories_go_with_their_pods() {
+fn log_directories_are_removed_with_their_pods() {
     check("logs: ns_name_p ns_name_gone ns_name_x", expect!["logs ns_name_gone, logs ns_name_x"]);
     check("logs: lost+found _ a_b a__c ns_name_", expect![[""]]);
     check("logs: ns_name_gone | gone/a: running@1", expect![[""]]);
 }
 
 #[test]
-fn links_to_nowhere_go_unless_their_container_still_writes() {
+fn dangling_log_links_are_removed_unless_their_container_still_writes() {
     check("links: n_ns_a-pa1.log!", expect!["link n_ns_a-pa1.log"]);
     check("links: n_ns_a-pa1.log", expect![[""]]);
     check("links: n_ns_a-pa1.log! | p/a: running@1", expect![[""]]);
@@ -303,7 +303,7 @@ proptest! {
     }
 
     #[test]
-    fn a_sandbox_goes_only_after_all_its_containers(text in any_world(), ready in any::<bool>()) {
+    fn sandbox_is_removed_only_after_all_its_containers(text in any_world(), ready in any::<bool>()) {
         let world = World::parse(&text);
         let plan = world.plan(GcPolicy::default(), ready);
         for (id, _) in &plan.sandboxes {

@@ -1,4 +1,4 @@
-//! Answers in, calls out. A script is a row of answers: `ok` the call worked, `404`, `409`, `err`; `wait` lets time pass.
+//! Answers in, calls out. A script is a list of answers: `ok` the call worked, `404`, `409`, `err`; `wait` lets time pass.
 
 use expect_test::{Expect, expect};
 use jiff::Timestamp;
@@ -13,8 +13,8 @@ fn at(millis: u64) -> Now {
     }
 }
 
-fn answer(step: &LeaseStep, word: &str) -> LeaseAnswer {
-    match (word, step) {
+fn answer(step: &LeaseStep, outcome: &str) -> LeaseAnswer {
+    match (outcome, step) {
         ("404", _) => LeaseAnswer::NotFound,
         ("409", _) => LeaseAnswer::Conflict,
         ("ok", LeaseStep::Create(lease) | LeaseStep::Update(lease)) => LeaseAnswer::Lease(lease.clone()),
@@ -37,15 +37,15 @@ fn check(script: &str, expected: Expect) {
     let mut lease = NodeLease::new("n1", 40);
     let mut now = 0;
     let mut shown = Vec::new();
-    for word in script.split_whitespace() {
+    for outcome in script.split_whitespace() {
         let mut step = lease.next(None, at(now));
         if let LeaseStep::Wait { until } = step {
             shown.push(name(&step));
             now = u64::try_from(until.since_start().as_millis()).unwrap();
             step = lease.next(None, at(now));
         }
-        let reopens = lease.note(&step, answer(&step, word), 0.5, at(now).mono);
-        shown.push(format!("{} {word}{}", name(&step), if reopens { " (reopen)" } else { "" }));
+        let reopens = lease.note(&step, answer(&step, outcome), 0.5, at(now).mono);
+        shown.push(format!("{} {outcome}{}", name(&step), if reopens { " (reopen)" } else { "" }));
     }
     shown.push(name(&lease.next(None, at(now))));
     expected.assert_eq(&shown.join(", "));
@@ -84,7 +84,7 @@ fn after_a_conflict_the_lease_is_read_again() {
 }
 
 #[test]
-fn looking_for_the_lease_backs_off_to_seven_seconds() {
+fn reading_the_lease_backs_off_to_seven_seconds() {
     check(
         "err err err err err err err err",
         expect![
@@ -112,7 +112,7 @@ fn the_lease_names_its_holder_and_its_owner_once_that_is_known() {
 }
 
 #[test]
-fn an_owner_that_is_there_stays() {
+fn an_existing_owner_of_the_lease_stays() {
     let mut lease = NodeLease::new("n1", 40);
     let theirs: Lease = serde_json::from_value(serde_json::json!({
         "metadata": {"name": "n1", "resourceVersion": "7", "ownerReferences": [{"apiVersion": "v1", "kind": "Node", "name": "n1", "uid": "old"}]},
@@ -128,20 +128,20 @@ fn an_owner_that_is_there_stays() {
 
 proptest! {
     #[test]
-    fn whatever_the_api_answers_the_next_call_is_never_further_off_than_a_period(words in prop::collection::vec(prop::sample::select(vec!["ok", "404", "409", "err"]), 0..40), random in 0.0..1.0) {
+    fn next_lease_call_is_at_most_one_period_away_whatever_the_api_answers(outcomes in prop::collection::vec(prop::sample::select(vec!["ok", "404", "409", "err"]), 0..40), random in 0.0..1.0) {
         let mut lease = NodeLease::new("n1", 40);
         let mut now = MonoTime::ZERO;
         let mut calls_at_once = 0;
-        for word in words {
+        for outcome in outcomes {
             let mut step = lease.next(None, Now { wall: Timestamp::UNIX_EPOCH, mono: now });
             if let LeaseStep::Wait { until } = step {
                 prop_assert!(until.saturating_since(now) <= Duration::from_millis(10_400));
                 (now, calls_at_once) = (until, 0);
                 step = lease.next(None, Now { wall: Timestamp::UNIX_EPOCH, mono: now });
             }
-            calls_at_once = if word == "err" { calls_at_once + 1 } else { 0 };
+            calls_at_once = if outcome == "err" { calls_at_once + 1 } else { 0 };
             prop_assert!(calls_at_once <= 6);
-            lease.note(&step, answer(&step, word), random, now);
+            lease.note(&step, answer(&step, outcome), random, now);
         }
     }
 }

@@ -14,7 +14,7 @@ fn periods_of(fields: Value, features: Features) -> String {
 }
 
 #[test]
-fn periods_come_from_either_form_and_from_none_where_the_gate_is_off() {
+fn shutdown_periods_come_from_either_setting_and_are_empty_without_the_feature_gate() {
     let on = Features::default();
     assert_eq!(periods_of(json!({}), on), "");
     assert_eq!(periods_of(json!({"shutdownGracePeriod": "30s"}), on), "0=30 2000000000=0");
@@ -62,7 +62,7 @@ fn pods_are_grouped_by_priority_as_in_the_go_kubelet() {
 }
 
 #[test]
-fn the_end_is_held_up_for_all_groups_one_after_the_other() {
+fn inhibitor_delay_is_the_sum_of_all_group_periods() {
     let periods = compute_periods(
         &config(json!({"shutdownGracePeriod": "90s", "shutdownGracePeriodCriticalPods": "20s"})),
         Features::default(),
@@ -104,14 +104,14 @@ fn check(periods: &str, pods: &str, expected: &[&str]) {
 }
 
 #[test]
-fn pods_end_by_priority_and_get_no_more_than_their_group() {
+fn pods_end_by_priority_within_the_period_of_their_group() {
     check("0=20 2000000000=10", "", &[]);
     check(
         "0=20 2000000000=10",
         "node:2000001000:30 web:-:30 quick:0:3 cluster:2000000000:5 old:5:-",
         &["0 20s: web 20, quick 3, old 20", "2000000000 10s: node 10, cluster 5"],
     );
-    // Nobody waits for a group that has nobody.
+    // A group without pods is not waited for.
     check("0=20 2000000000=10", "node:2000001000:30", &["2000000000 10s: node 10"]);
     // Without time for themselves, critical pods get what every pod gets.
     check("0=20 2000000000=0", "node:2000001000:30", &["2000000000 0s: node 0"]);
@@ -128,16 +128,16 @@ fn a_priority_belongs_to_the_last_group_that_begins_below_it() {
 }
 
 #[test]
-fn each_turn_is_taken_once() {
-    let turns = [(false, false), (false, true), (true, true), (true, false)];
+fn shutdown_begins_and_is_cancelled_once() {
+    let changes = [(false, false), (false, true), (true, true), (true, false)];
     assert_eq!(
-        turns.map(|(was, is)| compute_turn(was, is)),
-        [Turn::Stay, Turn::Begin, Turn::Stay, Turn::TakeBack]
+        changes.map(|(was, is)| compute_shutdown_change(was, is)),
+        [ShutdownChange::Unchanged, ShutdownChange::Begin, ShutdownChange::Unchanged, ShutdownChange::Cancel]
     );
 }
 
 #[test]
-fn only_static_pods_that_ended_with_the_node_begin_again() {
+fn only_static_pods_that_ended_with_the_node_start_again() {
     let of = |source: &str, phase: &str, reason: &str| {
         let pod: Pod = serde_json::from_value(
             json!({"metadata": {"annotations": {"kubernetes.io/config.source": source}}}),
@@ -151,7 +151,7 @@ fn only_static_pods_that_ended_with_the_node_begin_again() {
 }
 
 #[test]
-fn times_are_kept_as_the_go_kubelet_keeps_them() {
+fn shutdown_times_are_stored_in_the_format_of_the_go_kubelet() {
     let at = |text: &str| Some(text.parse().unwrap());
     let began = ShutdownTimes { began: at("2026-01-01T10:00:00.5Z"), ended: None };
     assert_eq!(began.text(), r#"{"endTime":"0001-01-01T00:00:00Z","startTime":"2026-01-01T10:00:00.5Z"}"#);

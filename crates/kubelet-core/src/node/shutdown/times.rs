@@ -1,10 +1,10 @@
-//! When the pods of the machine began to be ended for its end, and when that was done; kept over the end itself, so that
-//! the next kubelet can tell. The file is the Go kubelet's.
+//! When the last graceful shutdown began and ended; stored on disk for the next kubelet, in the file format of the Go
+//! kubelet.
 
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
-/// How Go writes a time that is none.
+/// Go's zero time.
 const NEVER: &str = "0001-01-01T00:00:00Z";
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -14,14 +14,14 @@ pub struct ShutdownTimes {
 }
 
 impl ShutdownTimes {
-    /// As it is kept on disk.
+    /// The text that is stored on disk.
     #[must_use]
     pub fn text(self) -> String {
         let time = |time: Option<Timestamp>| time.map_or_else(|| NEVER.to_owned(), |time| time.to_string());
         json!({"startTime": time(self.began), "endTime": time(self.ended)}).to_string()
     }
 
-    /// `None`: the text is damaged.
+    /// `None`: the text is corrupt.
     #[must_use]
     pub fn parse(text: &[u8]) -> Option<Self> {
         let value: Value = serde_json::from_slice(text).ok()?;

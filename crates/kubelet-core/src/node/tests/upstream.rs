@@ -19,7 +19,7 @@ const DEFAULT_LABELS: [&str; 9] = [
     "kubernetes.io/arch",
 ];
 
-/// What the patch makes of the existing labels; no label is ever taken away.
+/// What the patch makes of the existing labels; no label is ever removed.
 fn labels_after(initial: &Value, existing: &Value) -> (bool, Value) {
     let of = |labels: &Value| node(&json!({"metadata": {"labels": labels}}));
     let patch = compute_reconciliation(&of(initial), &of(existing), false);
@@ -60,7 +60,7 @@ fn update_default_labels_table() {
     }
 }
 
-/// Capacity and allocatable of the existing node after the patch; `null` is an amount that is gone.
+/// Capacity and allocatable of the existing node after the patch; `null` is a removed amount.
 fn resources_after(initial: &Value, existing: &Value, resets: bool) -> (bool, Value) {
     let of = |status: &Value| node(&json!({"metadata": {"name": "n"}, "status": status}));
     let patch = compute_reconciliation(&of(initial), &of(existing), resets);

@@ -104,7 +104,8 @@ fn parse_threshold_config_table() {
         ),
     ];
     for (name, fields, expected) in table {
-        // A map left empty stands for the usual thresholds, so that the cases without any name a threshold that is off.
+        // A map left empty stands for the default thresholds, so that the cases without any set a threshold that is
+        // disabled.
         let fields = match fields.get("evictionHard") {
             Some(_) => fields,
             None => json!({"evictionHard": {"nodefs.available": "0%"}}),
@@ -277,7 +278,7 @@ fn observed(signal: Signal, available: i64, capacity: i64) -> Observations {
     all
 }
 
-fn first_look(thresholds: &[Threshold], observed: &Observations) -> PressureView {
+fn first_observation(thresholds: &[Threshold], observed: &Observations) -> PressureView {
     compute_pressure(&PressureState::default(), thresholds, observed, Duration::ZERO, at(600)).1
 }
 
@@ -286,9 +287,9 @@ fn thresholds_met_table() {
     let hard = compute_thresholds(&config(&json!({"evictionHard": {"memory.available": "1Gi"},
         "evictionMinimumReclaim": {"memory.available": "500Mi"}})));
     let memory = |available| observed(Signal::MemoryAvailable, available, 16 * GI);
-    assert!(first_look(&[], &Observations::default()).due.is_empty(), "empty");
-    assert_eq!(first_look(&hard, &memory(500 << 20)).due, [0], "threshold-met-memory");
-    assert!(first_look(&hard, &memory(2 * GI)).due.is_empty(), "threshold-not-met");
+    assert!(first_observation(&[], &Observations::default()).due.is_empty(), "empty");
+    assert_eq!(first_observation(&hard, &memory(500 << 20)).due, [0], "threshold-met-memory");
+    assert!(first_observation(&hard, &memory(2 * GI)).due.is_empty(), "threshold-not-met");
     assert!(!are_relieved(&hard, &[0], &memory(GI + GI / 20)), "threshold-met-with-min-reclaim");
     assert!(are_relieved(&hard, &[0], &memory(2 * GI)), "threshold-not-met-with-min-reclaim");
 }
@@ -306,7 +307,7 @@ fn percentage_thresholds_met_table() {
     ] {
         let mut all = observed(Signal::MemoryAvailable, memory << 20, 1000 << 20);
         all.set(Signal::NodeFsAvailable, Some(Observation { available: disk * GI, capacity: 1000 * GI }));
-        assert_eq!(first_look(&thresholds, &all).due, expected, "{name}");
+        assert_eq!(first_observation(&thresholds, &all).due, expected, "{name}");
     }
     let memory = |available: i64| observed(Signal::MemoryAvailable, available << 20, 1000 << 20);
     assert!(!are_relieved(&thresholds, &[0], &memory(225)), "MemoryMetWithMinReclaim");
@@ -319,34 +320,34 @@ fn thresholds_met_grace_period_and_first_observed_at_table() {
         "evictionHard": {"memory.available": "1Gi"}, "evictionSoft": {"memory.available": "2Gi"},
         "evictionSoftGracePeriod": {"memory.available": "1m"}})));
     let memory = |available| observed(Signal::MemoryAvailable, available, 16 * GI);
-    let look = |state: &PressureState, available, seconds| {
+    let observe = |state: &PressureState, available, seconds| {
         compute_pressure(state, &thresholds, &memory(available), Duration::ZERO, at(seconds))
     };
-    let (state, view) = look(&PressureState::default(), 3 * GI, 0);
+    let (state, view) = observe(&PressureState::default(), 3 * GI, 0);
     assert!(view.due.is_empty(), "empty");
-    let (soft_since_600, view) = look(&state, 3 * GI / 2, 600);
+    let (soft_since_600, view) = observe(&state, 3 * GI / 2, 600);
     assert!(view.due.is_empty(), "soft-threshold-not-met");
     assert_eq!(
-        look(&soft_since_600, 3 * GI / 2, 720).1.due,
+        observe(&soft_since_600, 3 * GI / 2, 720).1.due,
         [1],
         "soft-threshold-met since the first observation"
     );
-    assert_eq!(look(&soft_since_600, GI / 2, 600).1.due, [0], "hard-threshold-met");
+    assert_eq!(observe(&soft_since_600, GI / 2, 600).1.due, [0], "hard-threshold-met");
 }
 
 #[test]
 fn node_conditions_observed_since_table() {
     let thresholds = compute_thresholds(&config(&json!({"evictionHard": {"memory.available": "1Gi"}})));
-    let look = |state: &PressureState, available, transition, seconds| {
+    let observe = |state: &PressureState, available, transition, seconds| {
         let memory = observed(Signal::MemoryAvailable, available, 16 * GI);
         compute_pressure(state, &thresholds, &memory, Duration::from_secs(transition), at(seconds))
     };
-    let (state, view) = look(&PressureState::default(), GI / 2, 120, 0);
+    let (state, view) = observe(&PressureState::default(), GI / 2, 120, 0);
     assert!(view.shown.memory && !view.shown.disk && !view.shown.pids);
-    assert!(look(&state, 2 * GI, 120, 60).1.shown.memory, "in-period");
-    assert!(!look(&state, 2 * GI, 30, 60).1.shown.memory, "out-of-period");
-    let (again, _) = look(&state, GI / 2, 120, 60);
-    assert!(look(&again, 2 * GI, 90, 149).1.shown.memory, "the period begins with the last observation");
+    assert!(observe(&state, 2 * GI, 120, 60).1.shown.memory, "in-period");
+    assert!(!observe(&state, 2 * GI, 30, 60).1.shown.memory, "out-of-period");
+    let (again, _) = observe(&state, GI / 2, 120, 60);
+    assert!(observe(&again, 2 * GI, 90, 149).1.shown.memory, "the period begins with the last observation");
 }
 
 /// Capacity is what is available and the working set: 3 and 1 GiB of the machine, 4 and 1 GiB of the pods.
