@@ -1,4 +1,4 @@
-//! What the kubelet reads from the Kubernetes API and writes to it: reflectors, patches of status, mirror pods, events,
+//! What the kubelet reads from the Kubernetes API and writes to it: reflectors, status patches, mirror pods, events,
 //! certificates.
 
 pub mod certificates;

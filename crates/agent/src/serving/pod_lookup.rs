@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use kubelet_core::api::mirror::is_meant_by;
+use kubelet_core::api::mirror::is_uid_of_pod;
 use model::k8s::Pod;
 use model::{ContainerId, ContainerState, PodUid, SandboxId};
 use ports::node_api::{PodRefusal, PodTarget};
@@ -59,7 +59,7 @@ impl PodLookup {
         let pod = self.pod(&target.namespace, &target.pod)?.pod;
         if let Some(uid) = &target.uid {
             let in_api = self.in_api.borrow().objects.get(&key_of(&*pod)).cloned();
-            if !is_meant_by(uid, &pod, in_api.as_deref()) {
+            if !is_uid_of_pod(uid, &pod, in_api.as_deref()) {
                 let text = format!("pod {:?} with UID {uid:?} does not exist", target.pod);
                 return Err(PodRefusal::NotFound(text));
             }

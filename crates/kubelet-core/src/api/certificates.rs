@@ -1,8 +1,8 @@
-//! The certificates of the kubelet (docs/behaviour/certificates.md): when one is renewed, what is asked for, and when the
-//! process gives up.
+//! The certificates of the kubelet (docs/behaviour/certificates.md): when one is renewed, what the signing request
+//! contains, and when the process exits.
 //!
-//! Owns: the deadlines, the words of a signing request, and when a node joins again. Never: making a key, parsing a certificate, reading a file,
-//! calling the API.
+//! Owns: the deadlines, the fields of a signing request, and when a node bootstraps again. Never: creating a key, parsing a
+//! certificate, reading a file, calling the API.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -14,25 +14,25 @@ use model::k8s::{
 };
 use model::{CertificateFacts, CertificateNames};
 
-/// A certificate is renewed after this share of its life, and up to [`SPREAD`] later.
+/// A certificate is renewed after this share of its lifetime, and up to [`SPREAD`] later.
 const EARLIEST: f64 = 0.7;
 const SPREAD: f64 = 0.2;
-/// A request that nobody has signed by then is made again.
+/// A request that is not signed within this time is created again.
 pub const SIGNING_TIMEOUT: Duration = Duration::from_secs(15 * 60);
-/// The first certificate of a node may take an administrator.
+/// The first certificate of a node may need the approval of an administrator.
 pub const BOOTSTRAP_TIMEOUT: Duration = Duration::from_secs(3600);
-/// Without a certificate that is good for so long, while the API answers, the process ends: whoever started it may have
-/// a better one.
+/// Without a valid certificate for this time, while the API answers, the process exits, because a restart may provide a
+/// valid certificate.
 pub const EXIT_AFTER: Duration = Duration::from_secs(5 * 60);
 const FIRST_DELAY: Duration = Duration::from_secs(2);
-const LONGEST_DELAY: Duration = Duration::from_secs(128);
+const MAX_DELAY: Duration = Duration::from_secs(128);
 
 /// What a certificate is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum CertificateUse {
-    /// The kubelet towards the API.
+    /// The client certificate for the API.
     Client,
-    /// The kubelet's own endpoint.
+    /// The serving certificate of the kubelet's own endpoint.
     Serving,
 }
 
@@ -75,7 +75,7 @@ pub fn wanted_names(
     names
 }
 
-/// The names and addresses under which a node with these addresses is reached. A host name may be an address.
+/// The names and addresses by which a node with these addresses is reached. A host name may be an address.
 #[must_use]
 pub fn serving_addresses(addresses: &[NodeAddress]) -> (BTreeSet<String>, BTreeSet<IpAddr>) {
     let (mut names, mut ips) = (BTreeSet::new(), BTreeSet::new());
@@ -94,7 +94,7 @@ pub fn serving_addresses(addresses: &[NodeAddress]) -> (BTreeSet<String>, BTreeS
     (names, ips)
 }
 
-/// When a certificate is to be renewed: after 70 to 90 % of its life, as `random` (from 0 to 1) says.
+/// When a certificate is renewed: after 70 to 90 % of its lifetime, by `random` (from 0 to 1).
 #[must_use]
 pub fn rotation_deadline(certificate: &CertificateFacts, random: f64) -> Timestamp {
     let life = certificate.not_after.duration_since(certificate.not_before).max(SignedDuration::ZERO);
@@ -102,43 +102,43 @@ pub fn rotation_deadline(certificate: &CertificateFacts, random: f64) -> Timesta
     certificate.not_before.saturating_add(life.mul_f64(share)).unwrap_or(certificate.not_before)
 }
 
-/// What is known when the next step is decided.
+/// The facts that decide the next step.
 #[derive(Clone, Copy, Debug)]
 pub struct CertificateState<'a> {
     pub kind: CertificateUse,
     /// The certificate in use.
     pub current: Option<&'a CertificateFacts>,
     pub wanted: &'a CertificateNames,
-    /// Where in its span the renewal falls, from 0 to 1: drawn once for each certificate.
+    /// Position of the renewal in its time span, from 0 to 1: drawn once for each certificate.
     pub random: f64,
-    /// Renewal is switched on (`rotateCertificates`, `serverTLSBootstrap`).
+    /// Rotation is enabled (`rotateCertificates`, `serverTLSBootstrap`).
     pub rotates: bool,
-    /// The certificate in use was embedded in the kubeconfig, as kubeadm does for control plane nodes: it is renewed at
-    /// once.
+    /// The certificate in use was embedded in the kubeconfig, as kubeadm does for control plane nodes: it is renewed
+    /// immediately.
     pub is_embedded: bool,
-    /// There is a bootstrap kubeconfig to ask with.
+    /// A bootstrap kubeconfig exists.
     pub has_bootstrap: bool,
-    /// The API answered lately.
+    /// The API answered recently.
     pub is_api_reachable: bool,
-    /// Since when there has been no certificate that is good; `None` if there is one.
+    /// Since when there has been no valid certificate; `None` if there is one.
     pub invalid_since: Option<Timestamp>,
-    /// Requests that failed since the last that worked, and the last of them.
+    /// Consecutive failed requests, and the time of the last one.
     pub failures: u32,
     pub last_failure: Option<Timestamp>,
 }
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CertificateStep {
-    /// Nothing before then: the certificate is good, or the last request failed.
+    /// Nothing before this time: the certificate is valid, or the last request failed.
     Wait { until: Timestamp },
-    /// Nothing at all: it is good, and nobody wants it renewed; or there are no names yet to ask for.
+    /// Nothing: it is valid and not rotated; or the names to request are not known yet.
     Keep,
-    /// Ask for a new one with the certificate in use, or with what else the kubeconfig holds.
+    /// Request a new one with the certificate in use, or with the other credentials of the kubeconfig.
     Request,
-    /// Ask with the bootstrap kubeconfig: the certificate in use is gone or out of date.
+    /// Request one with the bootstrap kubeconfig: the certificate in use is missing or expired.
     Bootstrap,
-    /// End the process with code 1.
+    /// Exit the process with code 1.
     Exit,
 }
 
@@ -181,8 +181,8 @@ pub fn compute_certificate_step(state: &CertificateState<'_>, now: Timestamp) ->
     }
 }
 
-/// A client certificate that is not renewed here may be replaced on disk by somebody else, or else by bootstrapping
-/// once it is out of date.
+/// A client certificate that is not rotated here may be replaced on disk by another program, or by bootstrapping once it
+/// has expired.
 fn keep_until_end(state: &CertificateState<'_>, good: &CertificateFacts) -> CertificateStep {
     match state.kind {
         CertificateUse::Client => CertificateStep::Wait { until: good.not_after },
@@ -190,10 +190,10 @@ fn keep_until_end(state: &CertificateState<'_>, good: &CertificateFacts) -> Cert
     }
 }
 
-/// After a failed request the next one waits for two seconds, doubling to about two minutes.
+/// Back-off after failed requests: two seconds, doubling to about two minutes.
 #[must_use]
 pub fn retry_delay(failures: u32) -> Duration {
-    FIRST_DELAY.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(LONGEST_DELAY)
+    FIRST_DELAY.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(MAX_DELAY)
 }
 
 fn retry_at(state: &CertificateState<'_>) -> Option<Timestamp> {
@@ -203,7 +203,7 @@ fn retry_at(state: &CertificateState<'_>) -> Option<Timestamp> {
     state.last_failure?.checked_add(retry_delay(state.failures)).ok()
 }
 
-/// What the key of the certificate may be used for. Only RSA keys encipher others.
+/// The key usages of the certificate. Only RSA keys can encipher other keys.
 #[must_use]
 pub fn usages(kind: CertificateUse, key: KeyKind) -> Vec<&'static str> {
     let mut usages = vec!["digital signature"];
@@ -218,7 +218,7 @@ pub fn usages(kind: CertificateUse, key: KeyKind) -> Vec<&'static str> {
     usages
 }
 
-/// The request to create; `pem` is the PKCS#10 request in PEM. Without a name the API makes one.
+/// The request to create; `pem` is the PKCS#10 request in PEM. Without a name the API generates one.
 #[must_use]
 pub fn signing_request(
     kind: CertificateUse,
@@ -239,26 +239,26 @@ pub fn signing_request(
     }
 }
 
-/// What the first request of a node is called. The same key gives the same name, so that it is found again.
+/// The name of the first request of a node. The same key gives the same name, so the request is found again.
 #[must_use]
 pub fn bootstrap_request_name(key_id: &str) -> String {
     format!("node-csr-{key_id}")
 }
 
-/// What the kubeconfig was found to hold at the start.
+/// The credentials in the kubeconfig at start.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LoginFound {
-    /// It cannot be used, as the text says; or there is none.
+    /// The credentials cannot be used, or there is no kubeconfig; the text says why.
     Unusable(String),
-    /// A certificate, with the file that has it.
+    /// A certificate, and the file that contains it.
     Certificate { facts: CertificateFacts, origin: String },
-    /// A token, a password or a program that gives one: whether it works only the API knows.
+    /// A token, a password or an exec plugin: only the API knows whether it is valid.
     Secret,
-    /// Nothing to show to the API.
+    /// No credentials.
     Nothing,
 }
 
-/// Why the node has to join by its bootstrap kubeconfig; `None` if it can go on with what it has.
+/// Why the node has to bootstrap; `None` if its credentials can be used.
 #[must_use]
 pub fn compute_bootstrap_reason(found: &LoginFound, now: Timestamp) -> Option<String> {
     match found {
@@ -268,21 +268,21 @@ pub fn compute_bootstrap_reason(found: &LoginFound, now: Timestamp) -> Option<St
             Some(format!("the client certificate in {origin} expired at {}", facts.not_after))
         }
         LoginFound::Secret => None,
-        LoginFound::Nothing => Some("the kubeconfig holds nothing to log in with".to_owned()),
+        LoginFound::Nothing => Some("the kubeconfig has no credentials".to_owned()),
     }
 }
 
-/// How a request stands.
+/// The state of a signing request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SigningOutcome {
     Pending,
     /// The signed chain in PEM.
     Signed(Vec<u8>),
-    /// It was denied, or signing failed, in the API's words.
+    /// It was denied, or signing failed, with the API's message.
     Refused(String),
 }
 
-/// Reads how a request stands. A denial counts even if a certificate is there.
+/// The state of a signing request. A denial counts even if there is a certificate.
 #[must_use]
 pub fn signing_outcome(request: &CertificateSigningRequest) -> SigningOutcome {
     let Some(status) = &request.status else { return SigningOutcome::Pending };

@@ -1,10 +1,10 @@
-//! Events for the API (docs/behaviour/api-server.md): how one looks, and which are counted, combined or dropped so that a pod
-//! in trouble does not flood the cluster.
+//! Events for the API (docs/behaviour/api-server.md): their content, and which are counted, combined or dropped so that a
+//! failing pod does not flood the cluster.
 //!
-//! Owns: the numbers, the names and the memory of recent events. Never: calling the API, or a rate over all events.
+//! Owns: the limits, the names and the memory of recent events. Never: calling the API, or a rate limit over all events.
 //!
-//! The memory outlives the pods that the events are about. It holds digests and numbers of a fixed size and no text, because
-//! thousands of small strings between allocations of pods that are gone keep the pages around them in use.
+//! The memory outlives the pods that the events are about. It stores digests and numbers of a fixed size and no text,
+//! because thousands of small strings between allocations of deleted pods would keep the pages around them in use.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -16,35 +16,36 @@ use serde_json::{Value, json};
 
 use crate::api::lru::Lru;
 
-/// So many kinds of events, objects with a budget, and events to be counted up are remembered, each.
+/// Maximum number of entries in each of the three memories: kinds of events, budgets of objects, and events to count up.
 pub const REMEMBERED: usize = 4096;
-/// So many different messages of one kind are told one by one; those beyond are combined.
+/// Maximum number of different messages of one kind that are sent individually; further ones are combined.
 const SIMILAR: usize = 10;
-/// Without an event of a kind for longer than this, its messages are told one by one again.
+/// After this time without an event of a kind, its messages are sent individually again.
 const SIMILAR_FOR: Duration = Duration::from_secs(600);
 /// Events about one object that are sent at once, and one more every 300 s.
 const BURST: u32 = 25;
 const PER_SECOND: f64 = 1.0 / 300.0;
 
-/// An event as the kubelet found it.
+/// An event as it occurred.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Occurrence {
     pub about: ObjectReference,
     pub is_warning: bool,
     pub reason: String,
     pub message: String,
-    /// For programs that want more than words.
+    /// Structured data for other programs.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// What is to be done about it.
+/// What to do about an event.
 #[derive(Clone, Debug, PartialEq)]
 pub enum EventStep {
     Create {
         event: Box<Event>,
         key: EventKey,
     },
-    /// It was told before: a strategic merge patch with the new count. If the event is gone by now, create `event`.
+    /// It was sent before: a strategic merge patch with the new count. If the event does not exist any more, create
+    /// `event`.
     Patch {
         namespace: String,
         name: String,
@@ -52,15 +53,15 @@ pub enum EventStep {
         event: Box<Event>,
         key: EventKey,
     },
-    /// There have been too many about this object.
+    /// The budget of the object is exceeded.
     Drop,
 }
 
-/// Under which an event is counted; to be handed back when the API has taken it.
+/// Key under which an event is counted; to be returned when the API has accepted it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct EventKey(Digest);
 
-/// What recent events were about. Each of the three memories forgets the least recently used beyond [`REMEMBERED`] entries.
+/// The recent events. Each of the three memories evicts the least recently used of more than [`REMEMBERED`] entries.
 #[derive(Debug)]
 pub struct EventCorrelator {
     host: String,
@@ -68,9 +69,9 @@ pub struct EventCorrelator {
     similar: Lru<Digest, Similar>,
     /// By object.
     limiters: Lru<Digest, RateLimiter>,
-    /// By whole event: how often it was sent.
+    /// By whole event: the number of times it was sent.
     sent: Lru<Digest, SentEvent>,
-    /// The moment that the newest name was made from; no two are made from the same.
+    /// The time from which the newest name was made; each name has its own.
     named_at: Timestamp,
 }
 
@@ -88,7 +89,7 @@ impl Similar {
         Self { messages: [0; SIMILAR], count: 0, last: now }
     }
 
-    /// Whether there are now [`SIMILAR`] different messages. One of them is forgotten then, so that they always fit.
+    /// Whether there are now [`SIMILAR`] different messages. One of them is evicted then, so that they always fit.
     fn is_full_with(&mut self, message: u64) -> bool {
         if !self.messages[..self.count].contains(&message) {
             self.messages[self.count] = message;
@@ -159,12 +160,12 @@ impl EventCorrelator {
         }
     }
 
-    /// The API would not take an event: the next one of its kind is created rather than counted up.
+    /// The API did not accept an event: the next one of its kind is created rather than counted up.
     pub fn event_lost(&mut self, key: &EventKey) {
         self.sent.remove(&key.0);
     }
 
-    /// Gives an event that the API no longer has another name, under which it can be created; later ones count it up.
+    /// Renames an event that does not exist in the API any more, so that it can be created; later ones count it up.
     pub fn rename(&mut self, key: &EventKey, event: &mut Event, now: Timestamp) {
         let moment = self.new_moment(now);
         if let Some(sent) = self.sent.peek_mut(&key.0) {
@@ -186,8 +187,8 @@ impl EventCorrelator {
         similar.is_full_with(message)
     }
 
-    /// A moment to make a name from. Of two events in one moment, or after the clock was set back, the later one gets a
-    /// moment of its own.
+    /// A unique time for a name. Of two events at the same time, or after the clock was set back, the later one gets the
+    /// next nanosecond.
     fn new_moment(&mut self, now: Timestamp) -> Timestamp {
         self.named_at = now.max(self.named_at + Duration::from_nanos(1));
         self.named_at
@@ -231,7 +232,7 @@ fn whole_second(moment: Timestamp) -> Timestamp {
     Timestamp::from_second(moment.as_second()).unwrap_or(moment)
 }
 
-/// 128 bits of the SHA-256 of a text, so that remembering costs the same however long the text is.
+/// 128 bits of the SHA-256 of a text, so that an entry has the same size however long the text is.
 type Digest = u128;
 
 fn digest(text: &str) -> Digest {

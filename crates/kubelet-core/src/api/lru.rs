@@ -1,8 +1,8 @@
-//! A map of bounded size that forgets what was not used for the longest time. What it forgets depends on use alone, so it is
-//! the same in every run.
+//! A map of bounded size that evicts the least recently used entry. Eviction depends on use alone, so it is the same in
+//! every run.
 
 /// All entries are in one vector, because a tree of small nodes scatters long-lived memory over the heap. Finding the least
-/// recently used entry takes a walk over the vector, which only an insertion into a full map needs.
+/// recently used entry scans the vector, which only an insertion into a full map needs.
 #[derive(Clone, Debug)]
 pub(crate) struct Lru<K, V> {
     limit: usize,
@@ -23,7 +23,7 @@ impl<K: Ord + Copy, V> Lru<K, V> {
         Self { limit, entries: Vec::new(), next_use: 0 }
     }
 
-    /// The value of a key, which counts as used; made by `make` if there is none, in place of the least recently used entry.
+    /// The value of a key, marked as used; created by `make` if it does not exist, replacing the least recently used entry.
     pub(crate) fn get_or_insert_with(&mut self, key: &K, make: impl FnOnce() -> V) -> &mut V {
         let used = self.next_use;
         self.next_use += 1;
@@ -38,7 +38,7 @@ impl<K: Ord + Copy, V> Lru<K, V> {
         &mut entry.value
     }
 
-    /// The value of a key, without using it.
+    /// The value of a key, without marking it as used.
     pub(crate) fn peek_mut(&mut self, key: &K) -> Option<&mut V> {
         let index = self.find(key).ok()?;
         Some(&mut self.entries[index].value)
@@ -50,7 +50,7 @@ impl<K: Ord + Copy, V> Lru<K, V> {
         }
     }
 
-    /// Where the key is, or else where it belongs.
+    /// The index of the key, or else where to insert it.
     fn find(&self, key: &K) -> Result<usize, usize> {
         self.entries.binary_search_by_key(key, |entry| entry.key)
     }
@@ -74,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_not_used_for_longest_goes() {
+    fn lru_evicts_the_least_recently_used_entry() {
         let mut lru = Lru::new(2);
         for key in ["a", "b", "a", "c"] {
             lru.get_or_insert_with(&key, || key.to_owned());
@@ -89,7 +89,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_never_grows_beyond_its_limit(keys in prop::collection::vec(0..9_u8, 0..60), limit in 1..5_usize) {
+        fn lru_never_exceeds_its_limit(keys in prop::collection::vec(0..9_u8, 0..60), limit in 1..5_usize) {
             let mut lru = Lru::new(limit);
             for key in keys {
                 lru.get_or_insert_with(&key, || key);

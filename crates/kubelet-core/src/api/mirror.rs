@@ -1,19 +1,20 @@
 //! Mirror pods: the objects by which the API shows static pods (docs/behaviour/static-pods.md).
 //!
-//! Owns: how a mirror looks, and what is to be done so that each static pod has the right one. Never: calling the API,
-//! starting or stopping a container: whatever happens to a mirror, the static pod runs on.
+//! Owns: the content of a mirror pod, and what to do so that each static pod has the right one. Never: calling the API,
+//! starting or stopping a container: the static pod runs whatever happens to its mirror.
 
 use model::annotations::{CONFIG_FILE, CONFIG_HASH, CONFIG_MIRROR};
 use model::k8s::{ObjectMeta, OwnerReference, Pod};
 
 use crate::pod_kind::is_mirror_pod;
 
-/// What is to be done about the mirror of one static pod.
+/// What to do about the mirror of one static pod.
 #[derive(Clone, Debug, PartialEq)]
 pub enum MirrorStep {
     Nothing,
     Create(Box<Pod>),
-    /// With grace 0, and only the object of this UID. Where the static pod goes on, the next look creates another.
+    /// With grace period 0, and only the object with this UID. If the static pod still runs, the next pass creates another
+    /// mirror.
     Delete {
         uid: String,
     },
@@ -26,8 +27,8 @@ pub struct MirrorOwner<'a> {
     pub node_uid: &'a str,
 }
 
-/// What to do, given the static pod (`None`: no source has it any more) with whether it is ending, and the mirror that
-/// the API has. `owner` is `None` until the node is registered; nothing is created before.
+/// What to do, given the static pod (`None`: no source contains it any more) with whether it is terminating, and the mirror
+/// that the API has. `owner` is `None` until the node is registered; nothing is created before.
 #[must_use]
 pub fn compute_mirror(
     static_pod: Option<(&Pod, bool)>,
@@ -38,7 +39,7 @@ pub fn compute_mirror(
     let stays = static_pod.filter(|(_, is_ending)| !is_ending).map(|(pod, _)| pod);
     match (stays, mirror, owner) {
         (Some(pod), Some(mirror), _) if is_mirror_of(mirror, pod) => MirrorStep::Nothing,
-        // One being terminated keeps its mirror, which shows how that goes; it leaves with the static pod.
+        // A terminating static pod keeps its mirror, which shows the progress; it is deleted with the static pod.
         (None, Some(mirror), _) if static_pod.is_some_and(|(pod, _)| is_mirror_of(mirror, pod)) => {
             MirrorStep::Nothing
         }
@@ -48,27 +49,27 @@ pub fn compute_mirror(
     }
 }
 
-/// Whether a question about the pod means it by this UID. Of a static pod people see the mirror's UID only, given what
-/// the API has under the pod's name.
+/// Whether a request for this UID means the pod. Users see only the mirror's UID of a static pod; `in_api` is the object in
+/// the API under the pod's name.
 #[must_use]
-pub fn is_meant_by(uid: &str, pod: &Pod, in_api: Option<&Pod>) -> bool {
+pub fn is_uid_of_pod(uid: &str, pod: &Pod, in_api: Option<&Pod>) -> bool {
     let is_of = |pod: &Pod| pod.metadata.uid.as_deref() == Some(uid);
     is_of(pod) || in_api.is_some_and(|in_api| is_mirror_pod(in_api) && is_of(in_api))
 }
 
-/// The mirror shows this very content, and nobody is deleting it.
+/// The mirror shows this content, and is not being deleted.
 fn is_mirror_of(mirror: &Pod, static_pod: &Pod) -> bool {
     let hash = annotation(static_pod, CONFIG_HASH).unwrap_or_default();
     mirror.metadata.deletion_timestamp.is_none() && annotation(mirror, CONFIG_MIRROR) == Some(hash)
 }
 
-/// The mirror as it is created. It has the UID that the API gives it, not that of the static pod.
+/// The mirror to create. It has the UID that the API assigns, not that of the static pod.
 fn mirror_of(static_pod: &Pod, owner: MirrorOwner<'_>) -> Pod {
     let meta = &static_pod.metadata;
     let mut annotations = meta.annotations.clone().unwrap_or_default();
     let hash = annotations.get(CONFIG_HASH).cloned().unwrap_or_default();
     annotations.insert(CONFIG_MIRROR.to_owned(), hash);
-    // A note of ours that nobody else needs; the Go kubelet has none.
+    // An annotation of kubelet-rs that no other program needs; the Go kubelet has none.
     annotations.remove(CONFIG_FILE);
     let mut spec = static_pod.spec.clone().unwrap_or_default();
     spec.node_name.get_or_insert_with(|| owner.node.to_owned());
@@ -171,16 +172,16 @@ mod tests {
     }
 
     #[test]
-    fn a_static_pod_is_meant_by_its_own_uid_and_by_its_mirrors() {
+    fn static_pod_is_found_by_its_own_uid_and_by_that_of_its_mirror() {
         let pod = static_pod("h1");
         for (uid, seen, expected) in
             [("h1", "-", true), ("m", "h1", true), ("m", "h0*", true), ("m", "-", false), ("x", "h1", false)]
         {
-            assert_eq!(is_meant_by(uid, &pod, mirror(seen).as_ref()), expected, "{uid} {seen}");
+            assert_eq!(is_uid_of_pod(uid, &pod, mirror(seen).as_ref()), expected, "{uid} {seen}");
         }
         let mut other = static_pod("h2");
         other.metadata.annotations = None;
-        assert!(!is_meant_by("h2", &pod, Some(&other)), "another pod of that name is no mirror");
+        assert!(!is_uid_of_pod("h2", &pod, Some(&other)), "another pod of that name is no mirror");
     }
 
     #[test]
@@ -191,7 +192,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn two_steps_are_enough_from_anywhere(hash in "h[0-3]", seen in prop::sample::select(vec!["-", "h0", "h1", "h1*", "h3"]), is_wanted: bool) {
+        fn mirror_is_right_after_two_steps_from_any_state(hash in "h[0-3]", seen in prop::sample::select(vec!["-", "h0", "h1", "h1*", "h3"]), is_wanted: bool) {
             let pod = static_pod(&hash);
             let wanted = is_wanted.then_some((&pod, false));
             let mut current = mirror(seen);

@@ -1,24 +1,24 @@
-//! List and watch: how a copy of a collection is kept up to date across everything that can go wrong, so that no change is lost
+//! List and watch: how a copy of a collection is kept up to date across all errors, so that no change is lost
 //! (docs/behaviour/api-server.md).
 //!
-//! Owns: what to ask next, and how long to wait after an error. Never: making a call, holding a stream.
+//! Owns: the next request, and the delay after an error. Never: making a call, holding a stream.
 
 use std::time::Duration;
 
 use model::MonoTime;
 
 const FIRST_DELAY: Duration = Duration::from_millis(800);
-const LONGEST_DELAY: Duration = Duration::from_secs(30);
+const MAX_DELAY: Duration = Duration::from_secs(30);
 /// Without an error for this long, the next one starts with the first delay again.
 const RESET_AFTER: Duration = Duration::from_secs(120);
-/// A stream that ends sooner than this without having told anything did not work.
-const SHORTEST_WATCH: Duration = Duration::from_secs(1);
+/// A stream that ends sooner than this without any event did not work.
+const MIN_WATCH: Duration = Duration::from_secs(1);
 
-/// What to do next.
+/// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReflectorStep {
     List,
-    /// Watch what changes after this resource version.
+    /// Watch changes after this resource version.
     Watch {
         since: String,
     },
@@ -27,33 +27,33 @@ pub enum ReflectorStep {
     },
 }
 
-/// What came of it.
+/// The outcome of a step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReflectorEvent {
-    /// The full list was taken over.
+    /// The full list was stored.
     Listed {
         resource_version: String,
     },
-    /// The watch stands.
+    /// The watch is open.
     WatchStarted,
-    /// A change was taken over, or a bookmark came.
+    /// A change was stored, or a bookmark was received.
     Reached {
         resource_version: String,
     },
     /// The server ended the stream, as it does every few minutes.
     Ended,
-    /// What came between is lost: the version is older than what the server remembers.
+    /// Changes were lost: the resource version is older than the server's history.
     Expired,
     Failed,
 }
 
-/// Where one copy of a collection stands.
+/// State of one copy of a collection.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ReflectorState {
-    /// What has been taken over; `None` before the first list, and after a gap.
+    /// The resource version that was reached; `None` before the first list, and after a gap.
     since: Option<String>,
     watch: Option<Watch>,
-    /// Nothing is asked before.
+    /// No request before this time.
     due: MonoTime,
     delay: Duration,
     last_error: Option<MonoTime>,
@@ -77,7 +77,7 @@ impl ReflectorState {
         }
     }
 
-    /// Takes in what happened. `random` is from 0 to 1 and spreads the retries of many nodes.
+    /// Handles an outcome. `random` is from 0 to 1 and spreads the retries of many nodes.
     pub fn note(&mut self, event: ReflectorEvent, random: f64, now: MonoTime) {
         match event {
             ReflectorEvent::Listed { resource_version } => self.since = Some(resource_version),
@@ -86,21 +86,22 @@ impl ReflectorState {
                 if let Some(watch) = &mut self.watch {
                     watch.has_told = true;
                 }
-                // An object without a version cannot be gone on from.
+                // A watch cannot continue from an object without a resource version.
                 if !resource_version.is_empty() {
                     self.since = Some(resource_version);
                 }
             }
             ReflectorEvent::Ended => {
-                let was_useful = self.watch.take().is_some_and(|watch| {
-                    watch.has_told || now.saturating_since(watch.started) >= SHORTEST_WATCH
-                });
+                let was_useful = self
+                    .watch
+                    .take()
+                    .is_some_and(|watch| watch.has_told || now.saturating_since(watch.started) >= MIN_WATCH);
                 if !was_useful {
                     self.back_off(random, now);
                 }
             }
             ReflectorEvent::Expired => {
-                // A list at once is right, but not one after the other.
+                // One immediate list is right, but not repeatedly.
                 let is_first = self.since.take().is_some();
                 self.watch = None;
                 if !is_first {
@@ -116,7 +117,7 @@ impl ReflectorState {
 
     fn back_off(&mut self, random: f64, now: MonoTime) {
         let is_fresh = self.last_error.is_none_or(|last| now.saturating_since(last) > RESET_AFTER);
-        self.delay = if is_fresh { FIRST_DELAY } else { (self.delay * 2).min(LONGEST_DELAY) };
+        self.delay = if is_fresh { FIRST_DELAY } else { (self.delay * 2).min(MAX_DELAY) };
         self.last_error = Some(now);
         self.due = now + self.delay.mul_f64(1.0 + random.clamp(0.0, 1.0));
     }

@@ -1,7 +1,7 @@
-//! What the API is told about a pod, and when the pod may leave it (docs/behaviour/pod-status.md).
+//! Which status of a pod is written to the API, and when the pod may be deleted from it (docs/behaviour/pod-status.md).
 //!
-//! Owns: the patch that keeps what others own, and whether a deleted pod is finished. Never: computing a status, calling
-//! the API.
+//! Owns: the patch that keeps the fields of other clients, and whether a deleted pod is finished. Never: computing a
+//! status, calling the API.
 
 mod merge;
 #[cfg(test)]
@@ -24,7 +24,7 @@ const STATUS_LISTS: [MergedList; 3] = [
     MergedList { field: "hostIPs", key: "ip", how: ListMerge::Replaced },
 ];
 
-/// How far the pod is, beyond what its status says.
+/// Progress of the pod beyond its status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SyncFacts {
     /// A container may still run: its worker has not confirmed that all ended.
@@ -36,18 +36,18 @@ pub struct SyncFacts {
 /// What to do about one pod in the API.
 #[derive(Clone, Debug, PartialEq)]
 pub enum StatusSync {
-    /// The API has no such pod, or another one under its name: the status is nobody's any more.
+    /// The API has no such pod, or another one with its name: the status is obsolete.
     Forget,
-    /// A strategic merge patch of the status part. It names the UID, so that it cannot hit another pod.
+    /// A strategic merge patch of the status subresource. It contains the UID, so that it cannot change another pod.
     Patch(Value),
-    /// The pod is finished: delete it with grace 0, provided it still has this UID.
+    /// The pod is finished: delete it with grace period 0 and its UID as precondition.
     Delete { uid: String },
-    /// The API knows all of it.
+    /// The API has this status.
     Nothing,
 }
 
-/// Compares a status with the pod as the API has it now. `uid` is the one that the API's object is to have: that of the
-/// pod, or for a static pod that of its mirror. Once a patch got through, the next call says whether the pod may go.
+/// Compares a status with the pod in the API. `uid` is the expected UID of the API's object: that of the pod, or for a
+/// static pod that of its mirror. After a successful patch, the next call decides whether the pod may be deleted.
 #[must_use]
 pub fn compute_status_sync(
     uid: &PodUid,
@@ -58,21 +58,26 @@ pub fn compute_status_sync(
     let Some(pod) = in_api.filter(|pod| pod.metadata.uid.as_deref() == Some(uid.as_str())) else {
         return StatusSync::Forget;
     };
-    let said = pod.status.clone().unwrap_or_default();
-    let merged = merge_status(&said, status, facts.may_run);
-    let changes = compute_strategic_patch(&json!(said), &json!(merged), &STATUS_LISTS);
-    if let Some(changes) = with_empty_resources(changes, &said, &merged) {
+    let in_api_status = pod.status.clone().unwrap_or_default();
+    let merged = merge_status(&in_api_status, status, facts.may_run);
+    let changes = compute_strategic_patch(&json!(in_api_status), &json!(merged), &STATUS_LISTS);
+    if let Some(changes) = with_empty_resources(changes, &in_api_status, &merged) {
         return StatusSync::Patch(json!({"metadata": {"uid": uid.as_str()}, "status": changes}));
     }
-    if may_delete(pod, &said, facts) {
+    if may_delete(pod, &in_api_status, facts) {
         return StatusSync::Delete { uid: uid.as_str().to_owned() };
     }
     StatusSync::Nothing
 }
 
-/// The API tells pods without resources from pods that nobody has said anything about: `resources: {}` counts.
-fn with_empty_resources(changes: Option<Value>, said: &PodStatus, merged: &PodStatus) -> Option<Value> {
-    let is_new = said.resources.is_none() && merged.resources == Some(ResourceRequirements::default());
+/// The API distinguishes `resources: {}` from absent resources, so an empty value is a change.
+fn with_empty_resources(
+    changes: Option<Value>,
+    in_api_status: &PodStatus,
+    merged: &PodStatus,
+) -> Option<Value> {
+    let is_new =
+        in_api_status.resources.is_none() && merged.resources == Some(ResourceRequirements::default());
     if !is_new {
         return changes;
     }
@@ -81,12 +86,12 @@ fn with_empty_resources(changes: Option<Value>, said: &PodStatus, merged: &PodSt
     Some(changes)
 }
 
-/// A pod leaves the API when somebody deleted it, all of it is gone here, and the API says how it ended. Mirrors are not
-/// ours to finish: the static pod lives on.
-fn may_delete(pod: &Pod, said: &PodStatus, facts: SyncFacts) -> bool {
+/// A pod is deleted from the API when it has a deletion timestamp, nothing of it is left on the node, and the API has its
+/// final status. Mirror pods are not finished here, because the static pod still runs.
+fn may_delete(pod: &Pod, in_api_status: &PodStatus, facts: SyncFacts) -> bool {
     pod.metadata.deletion_timestamp.is_some()
         && !is_mirror_pod(pod)
         && facts.is_released
         && !facts.may_run
-        && merge::is_terminal(said)
+        && merge::is_terminal(in_api_status)
 }

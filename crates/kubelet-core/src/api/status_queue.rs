@@ -1,7 +1,7 @@
-//! In which order pod statuses are written to the API, and when a status that the API did not take is sent again.
+//! The order in which pod statuses are written to the API, and when a rejected status is sent again.
 //!
-//! Owns: the urgency of a status, the order of the pods that wait for a call, the back-off after a failed call. Never:
-//! what is sent (`status_patch`), the calls themselves.
+//! Owns: the urgency of a status, the order of the pods that wait for a call, the back-off after a failed call. Never: the
+//! content of the status (`status_patch`), the calls themselves.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ const MAX_RETRY: Duration = Duration::from_secs(10);
 const REJECTED_RETRY: Duration = Duration::from_secs(1);
 const MAX_REJECTED_RETRY: Duration = Duration::from_secs(300);
 
-/// How much others wait for a status. Controllers wait for an end, Services for readiness.
+/// How urgently other components need a status. Controllers wait for the end of a pod, Services for readiness.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum StatusUrgency {
     /// The pod ended, or is being deleted.
@@ -38,7 +38,7 @@ pub struct WaitingStatus {
     pub urgency: StatusUrgency,
 }
 
-/// How urgent `found` is, given the pod as the API has it.
+/// The urgency of `found`, given the pod in the API.
 #[must_use]
 pub fn compute_status_urgency(in_api: &Pod, found: &PodStatus) -> StatusUrgency {
     let empty = PodStatus::default();
@@ -55,7 +55,7 @@ fn is_ready(status: &PodStatus) -> bool {
 }
 
 /// The pods, by their index, in the order in which they get a call: those that wait longest first, after a head start for
-/// urgent ones. A pod that has just had a call is behind all that waited meanwhile.
+/// urgent ones. A pod that has just had a call comes after all that waited in the meantime.
 #[must_use]
 pub fn compute_status_order(waiting: &[WaitingStatus]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..waiting.len()).collect();

@@ -1,19 +1,20 @@
-//! Strategic merge patches: only what changed, so that fields written by others, or by an API newer than we are, stay
+//! Strategic merge patches: only what changed, so that fields written by other clients, or by a newer API, stay
 //! (docs/behaviour/api-server.md).
 //!
-//! Owns: the comparison of two JSON trees. Never: which fields are ours; the caller keeps the others equal in both trees.
+//! Owns: the comparison of two JSON trees. Never: which fields belong to the kubelet; the caller keeps the others equal in
+//! both trees.
 //!
-//! The API server writes structs and times that nobody set (`lastState: {}`, `lastProbeTime: null`). Such a value says the
-//! same as a missing field, so that it never makes a patch by itself.
+//! The API server writes out unset structs and times (`lastState: {}`, `lastProbeTime: null`). Such a value equals a
+//! missing field, so that it never causes a patch by itself.
 
 use model::Amount;
 use serde_json::{Map, Value, json};
 
-/// How the API merges a list that it does not simply replace, by the name of its field.
+/// How the API merges a list that it does not replace, by the name of its field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MergedList {
     pub field: &'static str,
-    /// The field by which elements are told apart.
+    /// The field that identifies an element.
     pub key: &'static str,
     pub how: ListMerge,
 }
@@ -22,7 +23,7 @@ pub struct MergedList {
 pub enum ListMerge {
     /// Changed elements are sent, the others stay.
     ByKey,
-    /// The list is sent whole, with a word that it replaces the old one.
+    /// The whole list is sent, with the directive to replace the old one.
     Replaced,
 }
 
@@ -32,7 +33,7 @@ const QUANTITY_MAPS: [&str; 5] = ["allocatable", "allocatedResources", "capacity
 /// Members of a union whose presence alone is the information: a container with `running: {}` runs.
 const UNION_MEMBERS: [&str; 3] = ["running", "terminated", "waiting"];
 
-/// The patch that turns `old` into `new`; `None` if they say the same.
+/// The patch that turns `old` into `new`; `None` if they are equal.
 #[must_use]
 pub fn compute_strategic_patch(old: &Value, new: &Value, lists: &[MergedList]) -> Option<Value> {
     let empty = Map::new();
@@ -59,7 +60,7 @@ fn object_patch(
         !new.contains_key(*field) && !is_same(field, Some(before), None)
     };
     for (field, before) in old.iter().filter(removed) {
-        // Of a merged list only what we saw goes; somebody may have added to it meanwhile.
+        // Elements of a merged list are removed only if they were in `old`; other clients may have added elements.
         let is_keyed = lists.iter().any(|list| list.field == field && list.how == ListMerge::ByKey);
         let change =
             if is_keyed { field_patch(field, Some(before), &json!([]), lists) } else { Some(Value::Null) };
@@ -68,7 +69,7 @@ fn object_patch(
     patch
 }
 
-/// The two values of a field say the same to a reader of the API: they are equal, or differ only in empty values.
+/// The two values of a field are equal for a client of the API, or differ only in empty values.
 fn is_same(field: &str, old: Option<&Value>, new: Option<&Value>) -> bool {
     match (old, new) {
         (Some(Value::Object(old)), Some(Value::Object(new))) if QUANTITY_MAPS.contains(&field) => {
@@ -97,7 +98,7 @@ fn is_same_quantity(old: &Value, new: &Value) -> bool {
     old == new || amount(old).is_some_and(|old| amount(new) == Some(old))
 }
 
-/// The value says nothing that a missing field would not say.
+/// The value is equivalent to a missing field.
 fn is_empty(field: &str, value: &Value) -> bool {
     match value {
         Value::Null => true,

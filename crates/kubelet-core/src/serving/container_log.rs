@@ -1,7 +1,7 @@
-//! Container logs as runtimes write them, turned into what a reader asked for: pure, piece by piece, in bounded memory.
+//! Container logs in the formats of container runtimes, filtered as requested: pure, piece by piece, in bounded memory.
 //!
-//! Two formats are understood, line by line: CRI (`<time> <stream> <P|F> <text>`, where a P goes on in the next line of
-//! its stream) and json-file (`{"log":"…","stream":"…","time":"…"}`). A line that is neither is left out.
+//! Two formats are parsed, line by line: CRI (`<time> <stream> <P|F> <text>`, where a P continues in the next line of its
+//! stream) and json-file (`{"log":"…","stream":"…","time":"…"}`). A line in neither format is skipped.
 
 mod instance;
 mod tail;
@@ -12,39 +12,39 @@ use serde::Deserialize;
 pub use instance::{LogInstance, find_instance};
 pub use tail::TailSearch;
 
-/// A line that is longer is taken in pieces; runtimes cut far earlier (16 KiB).
+/// A longer line is processed in parts; runtimes split lines far earlier (16 KiB).
 const MAX_LINE_BYTES: usize = 256 << 10;
 
 /// Which lines of a log are shown, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogFilter {
     pub since: Option<Timestamp>,
-    /// Each line begins with the time at which it was written.
+    /// Each line begins with its timestamp.
     pub timestamps: bool,
-    /// `stdout` or `stderr`; both where `None`.
+    /// `stdout` or `stderr`; `None` shows both.
     pub stream: Option<&'static str>,
-    /// What may be shown at most.
+    /// Maximum number of bytes to show.
     pub limit_bytes: Option<u64>,
 }
 
-/// Turns a log into what is shown of it.
+/// Filters a log.
 #[derive(Debug)]
 pub struct LogReader {
     filter: LogFilter,
     left: Option<u64>,
-    /// What has been fed and is no whole line yet.
+    /// Input that is not a complete line yet.
     pending: Vec<u8>,
-    /// The rest of a line that was taken in pieces.
+    /// State of a line that is processed in parts.
     rest: Option<Rest>,
-    /// What is shown next begins a line.
+    /// The next output begins a line.
     at_line_start: bool,
 }
 
-/// What to do with the rest of a line that is too long to wait for its end.
+/// What to do with the rest of a line that exceeds the maximum length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Rest {
     Show { is_partial: bool },
-    LeaveOut,
+    Skip,
 }
 
 impl LogReader {
@@ -54,18 +54,18 @@ impl LogReader {
         Self { filter, left, pending: Vec::new(), rest: None, at_line_start: true }
     }
 
-    /// All that may be shown has been.
+    /// The byte limit is reached.
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.left == Some(0)
     }
 
-    /// Takes the next piece of the log and returns what is shown of it.
+    /// Processes the next piece of the log and returns what is shown of it.
     pub fn feed(&mut self, piece: &[u8]) -> Vec<u8> {
         let mut shown = Vec::new();
         for part in piece.split_inclusive(|byte| *byte == b'\n') {
             if let Some(rest) = self.rest {
-                self.go_on(rest, part, &mut shown);
+                self.continue_long(rest, part, &mut shown);
                 continue;
             }
             self.pending.extend_from_slice(part);
@@ -79,7 +79,7 @@ impl LogReader {
         shown
     }
 
-    /// The log ends here: what there is of a last line counts as one.
+    /// Ends the log: an incomplete last line counts as a line.
     pub fn finish(&mut self) -> Vec<u8> {
         let mut shown = Vec::new();
         let line = std::mem::take(&mut self.pending);
@@ -99,7 +99,7 @@ impl LogReader {
         }
     }
 
-    /// Shows the beginning of a line whose end is not in sight.
+    /// Shows the beginning of a line that exceeds the maximum length.
     fn begin_long(&mut self, shown: &mut Vec<u8>) {
         let line = std::mem::take(&mut self.pending);
         self.rest = Some(match parse_cri(&line) {
@@ -107,15 +107,15 @@ impl LogReader {
                 self.show(record.time, record.stream, record.text, shown);
                 Rest::Show { is_partial: record.is_partial }
             }
-            Some(_) | None => Rest::LeaveOut,
+            Some(_) | None => Rest::Skip,
         });
     }
 
-    fn go_on(&mut self, rest: Rest, part: &[u8], shown: &mut Vec<u8>) {
+    fn continue_long(&mut self, rest: Rest, part: &[u8], shown: &mut Vec<u8>) {
         match rest {
             Rest::Show { is_partial: true } => self.put(without_end(part), shown),
             Rest::Show { is_partial: false } => self.put(part, shown),
-            Rest::LeaveOut => {}
+            Rest::Skip => {}
         }
         if part.ends_with(b"\n") {
             self.rest = None;
@@ -124,7 +124,7 @@ impl LogReader {
 
     fn is_wanted(&self, time: &str, stream: &str) -> bool {
         let is_new = self.filter.since.is_none_or(|since| {
-            // What has no time that can be read was not asked to be left out.
+            // Lines with an unreadable time are not filtered by time.
             time.parse::<Timestamp>().map_or(true, |time| time >= since)
         });
         is_new && self.filter.stream.is_none_or(|wanted| wanted == stream)
@@ -142,8 +142,8 @@ impl LogReader {
     }
 
     fn put(&mut self, text: &[u8], shown: &mut Vec<u8>) {
-        let most = self.left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
-        let text = text.get(..most.min(text.len())).unwrap_or_default();
+        let max = self.left.map_or(usize::MAX, |left| usize::try_from(left).unwrap_or(usize::MAX));
+        let text = text.get(..max.min(text.len())).unwrap_or_default();
         shown.extend_from_slice(text);
         let written = u64::try_from(text.len()).unwrap_or(u64::MAX);
         self.left = self.left.map(|left| left.saturating_sub(written));
@@ -159,20 +159,20 @@ struct CriLine<'a> {
     time: &'a str,
     stream: &'a str,
     is_partial: bool,
-    /// With its end of line, if it has come.
+    /// With its end of line, if it was read.
     text: &'a [u8],
 }
 
-/// `None`: it is no line of this format.
+/// `None`: not a line of this format.
 fn parse_cri(line: &[u8]) -> Option<CriLine<'_>> {
     let mut parts = line.splitn(4, |byte| *byte == b' ');
     let (time, stream, tags) = (parts.next()?, parts.next()?, parts.next()?);
     let (time, stream) = (std::str::from_utf8(time).ok()?, std::str::from_utf8(stream).ok()?);
-    let looks_like_time = time.len() >= 20 && time.as_bytes().get(10) == Some(&b'T');
-    if !looks_like_time || !["stdout", "stderr"].contains(&stream) {
+    let is_time = time.len() >= 20 && time.as_bytes().get(10) == Some(&b'T');
+    if !is_time || !["stdout", "stderr"].contains(&stream) {
         return None;
     }
-    // Further tags may follow the first behind a colon. An empty text may come without its space.
+    // Further tags may follow the first after a colon. An empty text may come without its space.
     let (tags, end) = match tags.strip_suffix(b"\n") {
         Some(tags) => (tags, &b"\n"[..]),
         None => (tags, &b""[..]),
@@ -199,7 +199,7 @@ fn parse_json(line: &[u8]) -> Option<JsonLine> {
     if line.first() == Some(&b'{') { serde_json::from_slice(line).ok() } else { None }
 }
 
-/// The time with nine digits of fraction, so that columns align; as it stands where it is no time.
+/// The time with nine digits of fraction, so that columns align; unchanged if it is not a time.
 fn fixed_nanos(time: &str) -> String {
     const SECONDS: usize = "2026-01-01T00:00:00".len();
     let Some((seconds, rest)) = time.split_at_checked(SECONDS) else { return time.to_owned() };

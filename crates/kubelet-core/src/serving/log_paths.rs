@@ -1,8 +1,8 @@
-//! Where container logs are, and what their names tell (docs/behaviour/logs.md). Never opens one.
+//! Paths of container logs, and what their names contain (docs/behaviour/logs.md). Never opens one.
 
 use model::PodRef;
 
-/// Longest file name of the filesystems we meet, less the `.log` at its end.
+/// Longest file name of common filesystems, less the `.log` at its end.
 const MAX_LINK_NAME: usize = 255 - 4;
 
 /// `<root>/<namespace>_<name>_<uid>`: the directory with all logs of a pod. `root` is `/var/log/pods`.
@@ -11,7 +11,7 @@ pub fn pod_log_dir(root: &str, pod: &PodRef) -> String {
     format!("{}/{}", root.trim_end_matches('/'), pod_log_dir_name(pod))
 }
 
-/// The last part of [`pod_log_dir`].
+/// The last component of [`pod_log_dir`].
 #[must_use]
 pub fn pod_log_dir_name(pod: &PodRef) -> String {
     format!("{}_{}_{}", pod.namespace, pod.name, pod.uid)
@@ -31,7 +31,7 @@ pub fn container_log(container: &str, restart_count: u32) -> String {
     format!("{container}/{restart_count}.log")
 }
 
-/// The file name below `/var/log/containers` that leads log collectors to one container's log.
+/// The file name below `/var/log/containers` that log collectors read for one container's log.
 #[must_use]
 pub fn container_link_name(pod: &PodRef, container: &str, container_id: &str) -> String {
     let name = format!("{}_{}_{container}-{container_id}", pod.name, pod.namespace);
@@ -40,15 +40,15 @@ pub fn container_link_name(pod: &PodRef, container: &str, container_id: &str) ->
     format!("{}.log", &name[..end.unwrap_or(0)])
 }
 
-/// The container's id in the name of a link below `/var/log/containers`; a name that was cut has lost it.
+/// The container's ID in the name of a link below `/var/log/containers`; a truncated name does not contain it.
 #[must_use]
 pub fn container_id_of_link(name: &str) -> Option<&str> {
     let (_, id) = name.strip_suffix(".log")?.rsplit_once('-')?;
     (!id.is_empty()).then_some(id)
 }
 
-/// The restart count a container would get by the logs that earlier instances left: one more than the highest number
-/// among `<n>.log` and its rotated forms, 0 if there are none.
+/// The restart count that a container gets from the logs of earlier instances: one more than the highest number among
+/// `<n>.log` and its rotated forms, 0 if there are none.
 pub fn next_restart_count<'a>(file_names: impl IntoIterator<Item = &'a str>) -> u32 {
     let number = |name: &str| {
         let (number, rest) = name.split_once('.')?;
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_name_is_cut_to_what_a_filesystem_takes() {
+    fn log_link_name_is_truncated_to_the_maximum_file_name_length() {
         let long = PodRef::new(&"n".repeat(63), &"p".repeat(200), "u");
         let name = container_link_name(&long, "app", &"0".repeat(64));
         assert_eq!(name.len(), 255);

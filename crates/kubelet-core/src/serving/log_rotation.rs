@@ -1,8 +1,8 @@
-//! Container logs that have grown too big: what to rename, compress and remove.
+//! Rotation of container logs: what to rename, compress and remove.
 //!
-//! Owns: the order of steps and the names of rotated files. Never: touching a file, asking the runtime.
+//! Owns: the order of steps and the names of rotated files. Never: touching a file, calling the runtime.
 //!
-//! `0.log` is what the runtime writes; `0.log.20240131-235959` was just rotated, and still has its last readers;
+//! `0.log` is the live file; `0.log.20240131-235959` was just rotated and may still have readers;
 //! `0.log.20240131-235958.gz` is older.
 
 use std::collections::BTreeSet;
@@ -30,7 +30,7 @@ pub struct LogFile {
     pub size_bytes: u64,
 }
 
-/// Steps for files in one directory, by their names. A step that fails ends the rotation; the next one takes it up.
+/// Steps for files in one directory, by their names. A step that fails ends the rotation; the next check continues it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogStep {
     Remove {
@@ -42,10 +42,10 @@ pub enum LogStep {
         file: String,
     },
     /// There is no live file: a kubelet that ended between the rename and the reopen left the container without one. The
-    /// runtime is asked to open it again.
+    /// runtime is called to reopen it.
     Reopen,
-    /// Rename the live file and have the runtime open a new one. If the runtime does not, rename it back: it goes on
-    /// writing to the old one.
+    /// Rename the live file and call the runtime to reopen it. If that fails, rename it back, because the runtime still
+    /// writes to the renamed file.
     Rotate {
         from: String,
         to: String,
@@ -58,12 +58,12 @@ pub enum LogRemoval {
     Unfinished,
     /// Its compressed copy is complete.
     AlreadyCompressed,
-    /// Newer ones fill the allowance.
+    /// Newer ones reach the maximum number of files.
     TooMany,
 }
 
 /// The steps for the live log `live` among the `files` of its directory. Empty while it is small. `now` is the machine's
-/// local time: rotated files are named by it and sorted by their names, and those of a Go kubelet before us are, too.
+/// local time, by which rotated files are named and sorted, as in the Go kubelet.
 #[must_use]
 pub fn compute_log_rotation(live: &str, files: &[LogFile], policy: LogPolicy, now: DateTime) -> Vec<LogStep> {
     if !files.iter().any(|file| file.name == live) {
@@ -72,7 +72,7 @@ pub fn compute_log_rotation(live: &str, files: &[LogFile], policy: LogPolicy, no
     let is_big = |file: &LogFile| file.name == live && file.size_bytes >= policy.bytes_max;
     let target = format!("{live}.{}", now.strftime("%Y%m%d-%H%M%S"));
     let names: BTreeSet<&str> = files.iter().map(|file| file.name.as_str()).collect();
-    // Rotated within this very second: writing over that file would lose it. The next check finds another name.
+    // Already rotated in this second: the same name would overwrite that file. The next check uses another name.
     let is_taken = names.contains(target.as_str()) || names.contains(format!("{target}.gz").as_str());
     if !files.iter().any(is_big) || is_taken {
         return Vec::new();
@@ -89,9 +89,9 @@ pub fn compute_log_rotation(live: &str, files: &[LogFile], policy: LogPolicy, no
             Role::Rotated | Role::Compressed => rotated.push(*name),
         }
     }
-    // One place is for the live file, one for what it becomes now.
-    let room = policy.files_max.saturating_sub(2);
-    let excess = rotated.len().saturating_sub(room);
+    // One slot is for the live file, one for the file that it is renamed to.
+    let slots = policy.files_max.saturating_sub(2);
+    let excess = rotated.len().saturating_sub(slots);
     steps.extend(rotated.drain(..excess).map(|name| remove(name, LogRemoval::TooMany)));
     let plain = rotated.into_iter().filter(|name| Role::of(live, name) == Role::Rotated);
     steps.extend(plain.map(|name| LogStep::Compress { file: name.to_owned() }));
@@ -108,7 +108,8 @@ enum Role {
     Rotated,
     Compressed,
     Unfinished,
-    /// Another container instance's, or not ours at all. The live file counts here: it is never compressed or removed.
+    /// A file of another container instance or of another program. The live file counts here: it is never compressed or
+    /// removed.
     Foreign,
 }
 
@@ -214,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_rotated_before_is_compressed() {
+    fn previously_rotated_logs_are_compressed() {
         check(
             5,
             "0.log=100 0.log.20240101-000000",
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_make_room() {
+    fn oldest_rotated_logs_are_removed_first() {
         let old = "0.log.20240101-000000.gz 0.log.20240102-000000.gz 0.log.20240103-000000.gz 0.log.20240104-000000";
         check(
             5,
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn foreign_files_are_left_alone() {
+    fn rotation_ignores_foreign_files() {
         check(
             2,
             "0.log=100 0.log.mine 0.log.2024 10.log.20240101-000000 0.log.20240101_000000",
@@ -337,7 +338,7 @@ mod tests {
         }
 
         #[test]
-        fn no_more_files_are_left_than_allowed(files in any_files(), files_max in 2..7_usize) {
+        fn rotation_leaves_at_most_max_files(files in any_files(), files_max in 2..7_usize) {
             let policy = LogPolicy { bytes_max: 0, files_max };
             let steps = compute_log_rotation("0.log", &files, policy, now());
             let mut left: BTreeSet<String> = files.iter().map(|f| f.name.clone()).collect();

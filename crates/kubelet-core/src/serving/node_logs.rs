@@ -1,11 +1,11 @@
-//! Where the log of one of the node's own services is, and how the journal is asked for it.
+//! Paths of the logs of node services, and the arguments of journalctl.
 
 use model::NodeLogOptions;
 
-/// What asks the journal for the names of all units that ever wrote to it.
+/// Arguments that list all units with entries in the journal.
 pub const UNITS: [&str; 2] = ["--field", "_SYSTEMD_UNIT"];
 
-/// What is asked of the journal.
+/// Arguments of a journal query.
 #[must_use]
 pub fn journal_arguments(services: &[&str], options: &NodeLogOptions) -> Vec<String> {
     let mut arguments = vec!["--utc".to_owned(), "--no-pager".to_owned()];
@@ -23,14 +23,13 @@ pub fn journal_arguments(services: &[&str], options: &NodeLogOptions) -> Vec<Str
     arguments
 }
 
-/// Parts the services that write to the journal, which has these units, from those that may have files.
+/// Separates services with entries in the journal, which has these units, from those that may have log files.
 #[must_use]
 pub fn part<'a>(services: &'a [String], units: &str) -> (Vec<&'a str>, Vec<&'a str>) {
     services.iter().map(String::as_str).partition(|service| units.contains(&format!("{service}.service")))
 }
 
-/// Where a service that does not write to the journal may have its log, below the directory of logs; the first that is a
-/// file counts.
+/// Possible log files of a service without journal entries, below the log directory; the first that is a file is used.
 #[must_use]
 pub fn file_names(service: &str) -> [String; 3] {
     [service.to_owned(), format!("{service}.log"), format!("{service}/{service}.log")]
@@ -45,7 +44,7 @@ mod tests {
     }
 
     #[test]
-    fn the_journal_is_asked_for_what_the_query_says() {
+    fn journal_arguments_follow_the_query_options() {
         assert_eq!(
             arguments(&["kubelet", "crio"], &NodeLogOptions::default()),
             "--utc --no-pager --unit=kubelet --unit=crio"
@@ -65,7 +64,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_in_the_journal_may_have_a_file() {
+    fn services_without_journal_entries_are_looked_up_as_files() {
         let services = ["kubelet".to_owned(), "nginx".to_owned()];
         assert_eq!(part(&services, "cron.service\nkubelet.service\n"), (vec!["kubelet"], vec!["nginx"]));
         assert_eq!(file_names("nginx"), ["nginx", "nginx.log", "nginx/nginx.log"]);

@@ -1,15 +1,15 @@
-//! Measurements: what the files of the kernel say, and how it is told to whom. Pure.
+//! Measurements: parsing of kernel files, and the forms in which they are exported. Pure.
 //!
-//! Owns: which files of a cgroup are read and what they mean ([`cgroup`]), the same of procfs ([`procfs`]), whose cgroup
-//! a path is ([`place`]), rates and the age at which a sample is taken again ([`age`]), the shape of one sample of the
-//! whole node ([`sample`]), and its three tellings: [`summary`], [`resource`], [`cadvisor`]. Never reads a file.
+//! Owns: which files of a cgroup are read and what they mean ([`cgroup`]), the same of procfs ([`procfs`]), which container
+//! a cgroup path belongs to ([`cgroup_path`]), rates and the maximum age of a sample ([`age`]), the structure of one sample
+//! of the whole node ([`sample`]), and its three exports: [`summary`], [`resource`], [`cadvisor`]. Never reads a file.
 
 pub mod age;
 pub mod cadvisor;
 pub mod cgroup;
+pub mod cgroup_path;
 pub mod exposition;
 pub mod operations;
-pub mod place;
 pub mod process;
 pub mod procfs;
 pub mod resource;

@@ -8,15 +8,15 @@ use std::time::Duration;
 
 use kubelet_core::resources::cgroup::{CgroupNames, name};
 use kubelet_core::serving::stats::age::{
-    AtHand, BASELINE_INTERVAL, Reading, SHARED_FOR, compute_rate, compute_rate_since_start, is_good_enough,
-    next_baseline,
+    BASELINE_INTERVAL, LastSample, Reading, SHARED_FOR, compute_rate, compute_rate_since_start,
+    is_fresh_enough, next_baseline,
 };
 use kubelet_core::serving::stats::cgroup;
 use kubelet_core::serving::stats::cgroup::{CgroupSample, Detail, Hierarchy};
 use kubelet_core::serving::stats::sample::{
     ContainerSample, MachineSample, NodeSample, Placed, PodSample, SystemSample, add_up,
 };
-use kubelet_core::serving::stats::{place, procfs};
+use kubelet_core::serving::stats::{cgroup_path, procfs};
 use model::observation::NamespaceMode;
 use model::{ContainerId, ContainerObservation, MonoTime, Now, PodObservation, QosClass, SandboxId};
 use tokio::sync::{mpsc, watch};
@@ -105,10 +105,10 @@ impl CgroupSampler {
 
     async fn answer(&mut self, request: Request<NodeSample>) {
         let at_hand = self.last.as_ref();
-        let at_hand = at_hand.map(|last| AtHand { taken_at: last.taken.mono, detail: last.detail });
+        let at_hand = at_hand.map(|last| LastSample { taken_at: last.taken.mono, detail: last.detail });
         let now = self.ctx.clock.mono();
         let sample = match &self.last {
-            Some(last) if is_good_enough(at_hand, request.detail, request.most, now) => last.clone(),
+            Some(last) if is_fresh_enough(at_hand, request.detail, request.most, now) => last.clone(),
             // Not kept, because requests for more detail cannot use it.
             Some(_) | None if request.detail == Detail::Node => Arc::new(self.sample_node().await),
             Some(_) | None => {
@@ -199,9 +199,9 @@ impl CgroupSampler {
         let all_pods = names.map(|names| names.all_pods().path);
         let is_ours = |path: &str| all_pods.as_ref().is_some_and(|all| path.starts_with(&**all));
         for path in self.ctx.files.directories_below(&tree).await {
-            if wanted.contains(place::container_id(&path)) {
-                self.paths.containers.insert(place::container_id(&path).into(), path.into());
-            } else if let Some(uid) = name::pod_of(place::last(&path)).filter(|_| is_ours(&path)) {
+            if wanted.contains(cgroup_path::container_id(&path)) {
+                self.paths.containers.insert(cgroup_path::container_id(&path).into(), path.into());
+            } else if let Some(uid) = name::pod_of(cgroup_path::last(&path)).filter(|_| is_ours(&path)) {
                 self.paths.pods.insert(uid.as_str().into(), path.into());
             }
         }
@@ -225,7 +225,7 @@ impl CgroupSampler {
                 info = self.ctx.runtime.sandbox_info(&id) => info,
                 () = self.ctx.clock.sleep_until(deadline) => return,
             };
-            if let Some(image) = info.ok().and_then(|info| place::sandbox_image(&info)) {
+            if let Some(image) = info.ok().and_then(|info| cgroup_path::sandbox_image(&info)) {
                 self.images.insert(id.as_str().into(), image.into());
             }
         }
@@ -403,7 +403,7 @@ impl CgroupSampler {
         let started = booted.checked_add(Duration::from_nanos(process.started_nanoseconds)).ok();
         let configured = self.ctx.settings.processes.kubelet.as_ref().map(|cgroup| &*cgroup.path);
         let is_v2 = self.hierarchy == Hierarchy::V2;
-        let path = configured.or_else(|| place::kubelet_cgroup(&own, is_v2))?;
+        let path = configured.or_else(|| cgroup_path::kubelet_cgroup(&own, is_v2))?;
         if path != "/"
             && let Some(placed) = self.cgroup(path, None, round).await
         {

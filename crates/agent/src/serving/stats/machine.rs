@@ -57,7 +57,7 @@ pub(super) async fn read(
         interfaces: procfs::interfaces(texts.get("/proc/self/net/dev")),
         default_interface: procfs::default_interface(texts.get("/proc/self/net/route")).map(Into::into),
         tasks: procfs::running_tasks(texts.get("/proc/loadavg")),
-        most_tasks: limits.into_iter().flatten().min(),
+        max_tasks: limits.into_iter().flatten().min(),
         disks: procfs::disks(texts.get("/proc/diskstats")),
         filesystems: filesystems(files, texts.get("/proc/self/mountinfo")).await,
     };

@@ -9,8 +9,8 @@ use futures_util::stream;
 use kubelet_core::pod_kind::is_static_pod;
 use kubelet_core::pods::stage::PodStage;
 use kubelet_core::resources::cgroup::{MemoryQos, compute_qos_cgroups};
-use kubelet_core::serving::stats::age::{SHARED_FOR, SHARED_FOR_THE_HASTY};
-use kubelet_core::serving::stats::cadvisor::{MachineNames, Telling};
+use kubelet_core::serving::stats::age::{SHARED_FOR, SHARED_FOR_CURRENT_USAGE};
+use kubelet_core::serving::stats::cadvisor::{CadvisorExport, MachineNames};
 use kubelet_core::serving::stats::cgroup::Detail;
 use kubelet_core::serving::stats::exposition::without_empty_families;
 use kubelet_core::serving::stats::process::{ProcessFacts, write_start};
@@ -47,7 +47,7 @@ pub(crate) async fn measurements(
     let (ctx, stopping) = (&measured.ctx, || STOPPING.to_owned());
     match what {
         Measurements::Summary { only_cpu_and_memory: true } => {
-            let sample = samplers.node(Detail::Usage, SHARED_FOR_THE_HASTY).await.ok_or_else(stopping)?;
+            let sample = samplers.node(Detail::Usage, SHARED_FOR_CURRENT_USAGE).await.ok_or_else(stopping)?;
             Ok(summary_pieces(ctx, sample, None))
         }
         Measurements::Summary { only_cpu_and_memory: false } => {
@@ -197,7 +197,7 @@ fn cadvisor_pieces(machine: MachineInfo, sample: Arc<NodeSample>) -> TextPieces 
             books: u64::from(machine.books),
             drawers: u64::from(machine.drawers),
         };
-        Telling::new(&sample, names).piece(index)
+        CadvisorExport::new(&sample, names).piece(index)
     };
     stream::iter((0..).map_while(piece)).boxed()
 }

@@ -1,4 +1,4 @@
-//! A certificate of a thousand seconds, from 1000 to 2000, and what is to be done about it.
+//! A certificate with a lifetime of a thousand seconds, from 1000 to 2000, and the next step.
 
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -21,9 +21,10 @@ fn certificate(names: CertificateNames) -> CertificateFacts {
     CertificateFacts { not_before: at(1000), not_after: at(2000), names }
 }
 
-/// The step at that second; words change the state from that of a healthy client in the middle of its span.
+/// The step at that second; options change the state from that of a valid client certificate in the middle of its rotation
+/// span.
 #[track_caller]
-fn check(words: &str, second: i64, expected: &str) {
+fn check(options: &str, second: i64, expected: &str) {
     let (mut current, usual) = (Some(certificate(client())), client());
     let mut state = CertificateState {
         kind: CertificateUse::Client,
@@ -39,7 +40,7 @@ fn check(words: &str, second: i64, expected: &str) {
         last_failure: None,
     };
     let mut names = None;
-    for word in words.split_whitespace() {
+    for word in options.split_whitespace() {
         match word.split_once('=').unwrap_or((word, "")) {
             ("none", _) => current = None,
             ("serving", _) => {
@@ -70,7 +71,7 @@ fn check(words: &str, second: i64, expected: &str) {
         CertificateStep::Bootstrap => "bootstrap".into(),
         CertificateStep::Exit => "exit".into(),
     };
-    assert_eq!(shown, expected, "{words} {second}");
+    assert_eq!(shown, expected, "{options} {second}");
 }
 
 /// `certificate_manager.go`: a certificate from the kubeconfig is rotated when the manager starts.
@@ -92,7 +93,7 @@ fn a_good_certificate_is_renewed_towards_the_end_of_its_life() {
 }
 
 #[test]
-fn a_certificate_out_of_date_heals_by_bootstrapping_where_that_is_possible() {
+fn expired_client_certificate_is_replaced_by_bootstrapping_if_possible() {
     check("bootstrap unfit=2000", 2000, "bootstrap");
     check("bootstrap unfit=2000", 2000 + 3600, "bootstrap");
     check("bootstrap none", 1000, "bootstrap");
@@ -101,7 +102,7 @@ fn a_certificate_out_of_date_heals_by_bootstrapping_where_that_is_possible() {
 }
 
 #[test]
-fn without_a_way_to_heal_the_process_ends_after_five_minutes_if_the_api_answers() {
+fn process_exits_after_five_minutes_without_valid_certificate_if_the_api_answers() {
     check("unfit=2000", 2000, "request");
     check("unfit=2000", 2299, "request");
     check("unfit=2000", 2300, "exit");
@@ -129,7 +130,7 @@ fn a_serving_certificate_follows_the_addresses_of_the_node() {
 }
 
 #[test]
-fn only_rsa_keys_encipher() {
+fn key_encipherment_is_requested_for_rsa_keys_only() {
     use {
         CertificateUse::{Client, Serving},
         KeyKind::{Ecdsa, Rsa},
@@ -159,7 +160,7 @@ fn check_outcome(status: &Value, expected: &SigningOutcome) {
 }
 
 #[test]
-fn a_request_is_pending_until_it_is_signed_or_refused() {
+fn signing_request_is_pending_until_signed_or_denied() {
     let approved = json!({"type": "Approved", "status": "True"});
     check_outcome(&Value::Null, &SigningOutcome::Pending);
     check_outcome(&json!({"conditions": [approved]}), &SigningOutcome::Pending);
@@ -188,7 +189,7 @@ fn a_node_serves_under_each_of_its_addresses() {
 }
 
 #[test]
-fn a_node_joins_again_only_when_it_cannot_go_on() {
+fn node_bootstraps_only_without_usable_credentials() {
     let found = |facts| LoginFound::Certificate { facts, origin: "/pki/c.pem".into() };
     assert_eq!(compute_bootstrap_reason(&found(certificate(client())), at(1999)), None);
     let reason = compute_bootstrap_reason(&found(certificate(client())), at(2000)).unwrap();
@@ -200,7 +201,7 @@ fn a_node_joins_again_only_when_it_cannot_go_on() {
 }
 
 #[test]
-fn more_names_than_wanted_do_no_harm_but_another_node_does() {
+fn certificate_may_have_additional_names_but_not_another_node() {
     let mut names = serving("10.0.0.1");
     assert!(names.cover(&serving("10.0.0.1")));
     names.ip_addresses.insert("10.0.0.2".parse().unwrap());

@@ -52,7 +52,7 @@ fn check(script: &str, expected: Expect) {
 }
 
 #[test]
-fn an_event_says_what_happened_to_whom_and_who_says_so() {
+fn event_has_object_reason_message_and_source() {
     let step = EventCorrelator::new("n1").correlate(about("p", "Failed", "no"), at(1));
     let EventStep::Create { event, .. } = step else { panic!("not created") };
     expect![[r#"{"apiVersion":"v1","count":1,"firstTimestamp":"1970-01-01T00:00:01Z","involvedObject":{"kind":"Pod","name":"p","namespace":"ns","uid":"uid-p"},"kind":"Event","lastTimestamp":"1970-01-01T00:00:01Z","message":"no","metadata":{"name":"p.3b9aca00","namespace":"ns"},"reason":"Failed","reportingComponent":"kubelet","reportingInstance":"n1","source":{"component":"kubelet","host":"n1"},"type":"Warning"}"#]]
@@ -71,7 +71,7 @@ fn events_about_nodes_are_kept_in_the_default_namespace() {
 }
 
 #[test]
-fn the_same_again_is_counted() {
+fn repeated_event_is_counted() {
     check(
         "BackOff:x +5s BackOff:x Other:x BackOff:x",
         expect!["create x, count p.3b9aca00 2, create x, count p.3b9aca00 3"],
@@ -99,7 +99,7 @@ fn the_tenth_different_message_of_a_kind_is_combined() {
 }
 
 #[test]
-fn after_ten_quiet_minutes_messages_are_told_one_by_one_again() {
+fn messages_are_sent_individually_again_after_ten_minutes_without_events() {
     check(
         "F:1 F:2 F:3 F:4 F:5 F:6 F:7 F:8 F:9 +601s F:10",
         expect![
@@ -122,7 +122,7 @@ fn an_object_has_a_budget_of_its_own() {
 }
 
 #[test]
-fn an_event_that_the_api_lost_is_created_again() {
+fn event_that_the_api_did_not_accept_is_created_again() {
     let mut correlator = EventCorrelator::new("n1");
     let EventStep::Create { key, .. } = correlator.correlate(about("p", "F", "x"), at(1)) else { panic!() };
     correlator.event_lost(&key);
@@ -152,7 +152,7 @@ fn the_memory_of_an_event_has_a_fixed_size_and_holds_no_text() {
 
 proptest! {
     #[test]
-    fn no_object_is_ever_told_about_more_often_than_its_budget_allows(
+    fn events_about_an_object_never_exceed_its_budget(
         gaps in prop::collection::vec((0..400_u64, 0..20_u8), 1..80)
     ) {
         let mut correlator = EventCorrelator::new("n1");

@@ -1,4 +1,4 @@
-//! News in, steps out. A script is a row of news: `list@5`, `watch`, `ev@6`, `end`, `expired`, `err`; `+90s` lets time
+//! Events in, steps out. A script is a list of events: `list@5`, `watch`, `ev@6`, `end`, `expired`, `err`; `+90s` lets time
 //! pass; waits are waited out.
 
 use expect_test::{Expect, expect};
@@ -43,7 +43,7 @@ fn check(script: &str, expected: Expect) {
 }
 
 #[test]
-fn a_watch_goes_on_from_the_last_version_seen() {
+fn watch_continues_from_the_last_resource_version() {
     check(
         "list@5 watch ev@6 ev@9 end",
         expect!["list@5: watch 5, watch: watch 5, ev@6: watch 6, ev@9: watch 9, end: watch 9"],
@@ -52,7 +52,7 @@ fn a_watch_goes_on_from_the_last_version_seen() {
 }
 
 #[test]
-fn a_version_that_is_too_old_means_listing_at_once_but_not_over_and_over() {
+fn expired_resource_version_relists_immediately_but_not_repeatedly() {
     check("list@5 watch expired", expect!["list@5: watch 5, watch: watch 5, expired: list"]);
     check(
         "list@5 expired expired list@9",
@@ -61,7 +61,7 @@ fn a_version_that_is_too_old_means_listing_at_once_but_not_over_and_over() {
 }
 
 #[test]
-fn errors_back_off_to_half_a_minute_and_keep_the_place() {
+fn reflector_errors_back_off_to_thirty_seconds_and_keep_the_resource_version() {
     check(
         "list@5 err err err err err err err",
         expect![
@@ -72,7 +72,7 @@ fn errors_back_off_to_half_a_minute_and_keep_the_place() {
 }
 
 #[test]
-fn after_two_quiet_minutes_an_error_is_the_first_again() {
+fn reflector_back_off_is_reset_after_two_minutes_without_errors() {
     check(
         "err err list@5 watch +121s err",
         expect!["err: wait 1200ms, err: wait 2400ms, list@5: watch 5, watch: watch 5, err: wait 1200ms"],
@@ -91,10 +91,10 @@ fn a_stream_that_ends_at_once_and_empty_backs_off() {
 
 proptest! {
     #[test]
-    fn no_version_is_skipped_and_every_wait_is_bounded(words in prop::collection::vec(prop::sample::select(vec!["list@5", "watch", "ev@6", "ev@7", "end", "expired", "err"]), 0..40), random in 0.0..1.0) {
+    fn no_resource_version_is_skipped_and_every_delay_is_bounded(events in prop::collection::vec(prop::sample::select(vec!["list@5", "watch", "ev@6", "ev@7", "end", "expired", "err"]), 0..40), random in 0.0..1.0) {
         let mut reflector = ReflectorState::default();
         let mut last: Option<String> = None;
-        for word in words {
+        for word in events {
             match word.split_once('@') {
                 Some((_, version)) => last = Some(version.to_owned()),
                 None if word == "expired" => last = None,

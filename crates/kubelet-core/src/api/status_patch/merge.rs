@@ -1,9 +1,10 @@
-//! One status out of what the API has and what the kubelet found: each keeps what it owns, and nothing goes back.
+//! Merges the status in the API with the status that the kubelet computed: each owner's fields stay, and no phase goes
+//! back.
 
 use jiff::Timestamp;
 use model::k8s::{PodCondition, PodStatus, Time};
 
-/// Conditions that only the kubelet writes. All others stay as they are in the API.
+/// Conditions that only the kubelet writes. All others keep their value from the API.
 const OWNED: [&str; 8] = [
     "PodScheduled",
     "Ready",
@@ -14,39 +15,39 @@ const OWNED: [&str; 8] = [
     "PodResizeInProgress",
     "AllContainersRestarting",
 ];
-/// Written by others too: the kubelet's word counts where it ends the pod.
+/// Other clients write it too: the kubelet's value is used if the kubelet ends the pod.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
 
-/// The status to write. `may_run`: a container may still be running, so nothing is over yet.
+/// The status to write. `may_run`: a container may still be running, so the pod has not ended yet.
 #[must_use]
-pub fn merge_status(said: &PodStatus, found: &PodStatus, may_run: bool) -> PodStatus {
+pub fn merge_status(in_api: &PodStatus, found: &PodStatus, may_run: bool) -> PodStatus {
     let mut merged = found.clone();
-    merged.start_time = said.start_time.clone().or(merged.start_time);
-    merged.qos_class = said.qos_class.clone().or(merged.qos_class);
-    merged.nominated_node_name = said.nominated_node_name.clone();
-    merged.resource_claim_statuses = said.resource_claim_statuses.clone();
-    merged.extended_resource_claim_status = said.extended_resource_claim_status.clone();
-    merged.node_allocatable_resource_claim_statuses = said.node_allocatable_resource_claim_statuses.clone();
-    merged.resize = said.resize.clone();
-    let is_end_withheld = !is_terminal(said) && is_terminal(found) && may_run;
-    let would_go_back = is_terminal(said) && said.phase != found.phase;
+    merged.start_time = in_api.start_time.clone().or(merged.start_time);
+    merged.qos_class = in_api.qos_class.clone().or(merged.qos_class);
+    merged.nominated_node_name = in_api.nominated_node_name.clone();
+    merged.resource_claim_statuses = in_api.resource_claim_statuses.clone();
+    merged.extended_resource_claim_status = in_api.extended_resource_claim_status.clone();
+    merged.node_allocatable_resource_claim_statuses = in_api.node_allocatable_resource_claim_statuses.clone();
+    merged.resize = in_api.resize.clone();
+    let is_end_withheld = !is_terminal(in_api) && is_terminal(found) && may_run;
+    let would_go_back = is_terminal(in_api) && in_api.phase != found.phase;
     if is_end_withheld || would_go_back {
-        merged.phase = said.phase.clone();
-        merged.reason = said.reason.clone();
-        merged.message = said.message.clone();
+        merged.phase = in_api.phase.clone();
+        merged.reason = in_api.reason.clone();
+        merged.message = in_api.message.clone();
     }
     let ends = is_terminal(&merged);
-    merged.conditions = Some(merge_conditions(said, found, ends)).filter(|all| !all.is_empty());
+    merged.conditions = Some(merge_conditions(in_api, found, ends)).filter(|all| !all.is_empty());
     cut_times(&mut merged);
     merged
 }
 
-/// The pod is over: Succeeded or Failed.
+/// The pod has ended: Succeeded or Failed.
 pub(super) fn is_terminal(status: &PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
-fn merge_conditions(said: &PodStatus, found: &PodStatus, ends: bool) -> Vec<PodCondition> {
+fn merge_conditions(in_api: &PodStatus, found: &PodStatus, ends: bool) -> Vec<PodCondition> {
     let is_ours =
         |c: &PodCondition| OWNED.contains(&c.type_.as_str()) || (ends && c.type_ == DISRUPTION_TARGET);
     let mut ours: Vec<PodCondition> =
@@ -54,31 +55,31 @@ fn merge_conditions(said: &PodStatus, found: &PodStatus, ends: bool) -> Vec<PodC
     if ends {
         for condition in ours.iter_mut().filter(|c| ["Ready", "ContainersReady"].contains(&c.type_.as_str()))
         {
-            take_readiness(condition, found, said);
+            clear_readiness(condition, found, in_api);
         }
     }
     let is_replaced =
         |c: &PodCondition| OWNED.contains(&c.type_.as_str()) || ours.iter().any(|own| own.type_ == c.type_);
-    let others: Vec<_> = said.conditions.iter().flatten().filter(|c| !is_replaced(c)).cloned().collect();
+    let others: Vec<_> = in_api.conditions.iter().flatten().filter(|c| !is_replaced(c)).cloned().collect();
     others.into_iter().chain(ours).collect()
 }
 
-/// Nobody is to send traffic to a pod that is over.
-fn take_readiness(condition: &mut PodCondition, found: &PodStatus, said: &PodStatus) {
+/// A pod that has ended must not receive traffic.
+fn clear_readiness(condition: &mut PodCondition, found: &PodStatus, in_api: &PodStatus) {
     if condition.status != "True" {
         return;
     }
-    let phase = if is_terminal(found) { found } else { said };
+    let phase = if is_terminal(found) { found } else { in_api };
     let reason = if phase.phase.as_deref() == Some("Failed") { "PodFailed" } else { "PodCompleted" };
     condition.status = "False".to_owned();
     condition.reason = Some(reason.to_owned());
-    let before = said.conditions.iter().flatten().find(|c| c.type_ == condition.type_);
+    let before = in_api.conditions.iter().flatten().find(|c| c.type_ == condition.type_);
     if let Some(before) = before.filter(|before| before.status == "False") {
         condition.last_transition_time = before.last_transition_time.clone();
     }
 }
 
-/// The API keeps whole seconds; finer ones would differ from what it has forever.
+/// The API stores whole seconds; finer times would always differ from the stored ones.
 fn cut_times(status: &mut PodStatus) {
     cut(&mut status.start_time);
     for condition in status.conditions.iter_mut().flatten() {

@@ -1,4 +1,4 @@
-//! A pod of the API and a found status in, a step out.
+//! A pod of the API and a computed status in, a step out.
 
 use expect_test::{Expect, expect};
 use proptest::prelude::*;
@@ -39,8 +39,8 @@ fn sync(in_api: Option<&Pod>, found: &Value, facts: SyncFacts) -> String {
 }
 
 #[track_caller]
-fn check(said: &Value, found: &Value, facts: SyncFacts, expected: &Expect) {
-    expected.assert_eq(&sync(Some(&pod(said)), found, facts));
+fn check(in_api: &Value, found: &Value, facts: SyncFacts, expected: &Expect) {
+    expected.assert_eq(&sync(Some(&pod(in_api)), found, facts));
 }
 
 #[test]
@@ -70,7 +70,7 @@ fn empty_resources_of_the_pod_are_sent_once() {
     check(&found, &found, RUNS, &expect!["nothing"]);
 }
 
-/// A status as kube-apiserver 1.36 returns it, with the structs and times that it writes although nobody set them.
+/// A status as kube-apiserver 1.36 returns it, with unset structs and times written out.
 fn recorded_status() -> Value {
     serde_json::from_str(include_str!("recorded_status.json")).unwrap()
 }
@@ -104,7 +104,7 @@ fn fields_of_a_newer_api_server_do_not_make_a_patch() {
 }
 
 #[test]
-fn what_others_own_stays() {
+fn status_patch_keeps_fields_of_other_clients() {
     let theirs = json!({
         "phase": "Running", "nominatedNodeName": "n2", "startTime": "2026-01-01T00:00:00Z", "qosClass": "Burstable",
         "resourceClaimStatuses": [{"name": "c"}], "resize": "Proposed",
@@ -121,7 +121,7 @@ fn what_others_own_stays() {
 }
 
 #[test]
-fn a_condition_of_ours_that_is_over_leaves() {
+fn condition_of_the_kubelet_that_no_longer_applies_is_removed() {
     check(
         &json!({"conditions": [{"type": "PodResizePending", "status": "True"}]}),
         &json!({}),
@@ -131,7 +131,7 @@ fn a_condition_of_ours_that_is_over_leaves() {
 }
 
 #[test]
-fn the_end_is_withheld_until_everything_has_stopped() {
+fn terminal_phase_is_withheld_until_all_containers_have_stopped() {
     let running = json!({"phase": "Running", "reason": "r"});
     let failed = json!({"phase": "Failed", "reason": "Evicted", "message": "m",
         "conditions": [{"type": "DisruptionTarget", "status": "True"}, {"type": "Ready", "status": "True"}]});
@@ -147,9 +147,9 @@ fn the_end_is_withheld_until_everything_has_stopped() {
 }
 
 #[test]
-fn a_phase_that_is_final_never_changes() {
-    for (said, found) in [("Failed", "Running"), ("Succeeded", "Failed"), ("Succeeded", "Pending")] {
-        check(&json!({"phase": said}), &json!({"phase": found}), STOPPED, &expect!["nothing"]);
+fn terminal_phase_never_changes() {
+    for (in_api, found) in [("Failed", "Running"), ("Succeeded", "Failed"), ("Succeeded", "Pending")] {
+        check(&json!({"phase": in_api}), &json!({"phase": found}), STOPPED, &expect!["nothing"]);
     }
 }
 
@@ -168,7 +168,7 @@ fn times_are_whole_seconds() {
 }
 
 #[test]
-fn a_pod_that_is_gone_or_another_is_forgotten() {
+fn status_of_a_pod_that_is_gone_or_replaced_is_dropped() {
     assert_eq!(sync(None, &json!({"phase": "Running"}), RUNS), "forget");
     let mut other = pod(&json!({}));
     other.metadata.uid = Some("u2".into());
@@ -176,7 +176,7 @@ fn a_pod_that_is_gone_or_another_is_forgotten() {
 }
 
 #[test]
-fn a_deleted_pod_leaves_when_it_is_finished_and_the_api_knows_how() {
+fn deleted_pod_is_removed_from_the_api_after_its_final_status_was_written() {
     let done = json!({"phase": "Succeeded"});
     assert_eq!(sync(Some(&deleted(&done)), &done, RELEASED), "delete u1");
     assert_eq!(
@@ -221,25 +221,25 @@ fn condition<'a>(status: &'a PodStatus, kind: &str) -> Option<&'a str> {
 
 proptest! {
     #[test]
-    fn merging_again_changes_nothing(said in any_status(), found in any_status(), may_run: bool) {
-        let once = merge_status(&said, &found, may_run);
+    fn merging_again_changes_nothing(in_api in any_status(), found in any_status(), may_run: bool) {
+        let once = merge_status(&in_api, &found, may_run);
         let again = merge_status(&once, &found, may_run);
         prop_assert_eq!(compute_strategic_patch(&json!(once), &json!(again), &STATUS_LISTS), None);
     }
 
     #[test]
-    fn nothing_terminal_goes_back_and_nothing_running_ends(said in any_status(), found in any_status(), may_run: bool) {
-        let merged = merge_status(&said, &found, may_run);
-        if merge::is_terminal(&said) {
-            prop_assert_eq!(&merged.phase, &said.phase);
+    fn terminal_phase_never_goes_back_and_running_pod_never_becomes_terminal(in_api in any_status(), found in any_status(), may_run: bool) {
+        let merged = merge_status(&in_api, &found, may_run);
+        if merge::is_terminal(&in_api) {
+            prop_assert_eq!(&merged.phase, &in_api.phase);
         } else if may_run {
             prop_assert!(!merge::is_terminal(&merged));
         }
         if merge::is_terminal(&merged) {
             prop_assert_ne!(condition(&merged, "Ready"), Some("True"));
         }
-        prop_assert_eq!(condition(&merged, "theirs"), condition(&said, "theirs"));
-        prop_assert_eq!(&merged.start_time, &said.start_time);
+        prop_assert_eq!(condition(&merged, "theirs"), condition(&in_api, "theirs"));
+        prop_assert_eq!(&merged.start_time, &in_api.start_time);
     }
 }
 
@@ -299,7 +299,7 @@ fn merge_pod_status_table() {
     let failing = format!("=phase=Failed {ours}");
     let (running, over) = ("Running  Message: ", "Failed  Message: ");
     let evicted = "=phase=Failed =reason=Evicted =message=Was_Evicted";
-    for (name, may_run, said, found, expected) in [
+    for (name, may_run, in_api, found, expected) in [
         ("no change", false, "", "", running.to_owned()),
         ("add DisruptionTarget", false, "", &*failing, format!("{over}{ours} {failed}")),
         ("not while containers may run", true, "", &failing, running.to_owned()),
@@ -314,7 +314,7 @@ fn merge_pod_status_table() {
         ("to failed", false, "=reason=Unknown", evicted, format!("Failed Evicted Was Evicted: {failed}")),
         ("to failed, running", true, "=reason=Unknown", evicted, "Running Unknown Message: ".to_owned()),
     ] {
-        let merged = merge_status(&status(said), &status(found), may_run);
-        assert_eq!(shown(&merged), expected, "{name}: {said} | {found}");
+        let merged = merge_status(&status(in_api), &status(found), may_run);
+        assert_eq!(shown(&merged), expected, "{name}: {in_api} | {found}");
     }
 }

@@ -38,7 +38,7 @@ pub fn observe(node: Option<&NodeSample>, disks: Option<&DiskSample>) -> Observa
         let pods = node.pods_together().map(|pods| &pods.cgroup.memory);
         let pods = pods.and_then(|memory| memory.limit.zip(memory.working_set));
         all.set(Signal::AllocatableMemoryAvailable, pods.map(|(limit, used)| left_of(limit, used)));
-        let tasks = node.machine.most_tasks.zip(node.machine.tasks);
+        let tasks = node.machine.max_tasks.zip(node.machine.tasks);
         // If more run than the limit allows, the result is negative.
         let tasks = tasks.map(|(most, running)| Observation {
             available: signed(most).saturating_sub(signed(running)),

@@ -1,4 +1,4 @@
-//! Which instance of a container a reader of logs gets, by the pod's status.
+//! Which instance of a container a log request refers to, by the pod's status.
 
 use model::ContainerId;
 use model::k8s::{ContainerStateTerminated, ContainerStatus, PodStatus};
@@ -7,14 +7,14 @@ use model::k8s::{ContainerStateTerminated, ContainerStatus, PodStatus};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogInstance {
     pub id: ContainerId,
-    /// It may still write.
+    /// It may still write to its log.
     pub is_running: bool,
 }
 
-/// The present instance, or the one before it.
+/// The current instance, or the previous one.
 ///
 /// # Errors
-/// Why there is no log to show; the text is for whoever asked.
+/// Why there is no log to show, as a message for the client.
 pub fn find_instance(
     status: &PodStatus,
     pod: &str,
@@ -38,7 +38,7 @@ pub fn find_instance(
         return id.map(|id| LogInstance { id, is_running: true }).ok_or(format!("{of} is not available"));
     }
     if let Some(terminated) = &state.terminated {
-        // An instance that was never created has no id; the one before it has the word.
+        // An instance that was never created has no ID; then the previous instance is used.
         return ended(terminated).or(last.flatten()).ok_or(format!("{of} is terminated"));
     }
     if let Some(last) = last {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_gets_the_present_instance_or_the_last_that_was() {
+    fn log_request_gets_the_current_or_the_previous_container_instance() {
         let ended = |id: &str| json!({"terminated": {"exitCode": 1, "containerID": id}});
         let running = json!({"state": {"running": {}}, "containerID": "containerd://c2", "lastState": ended("containerd://c1")});
         let waiting = json!({"state": {"waiting": {"reason": "CrashLoopBackOff"}}, "lastState": ended("containerd://c1")});

@@ -1,44 +1,44 @@
-//! Finding where the last lines of a log begin, from its end backwards in blocks, so that the length of the log does not
-//! matter. A line is what the runtime wrote as one.
+//! Finds where the last lines of a log begin, reading backwards from its end in blocks, so that the length of the log does
+//! not matter. A line is one line written by the runtime.
 
-/// What is read at a time.
+/// Size of one read.
 const BLOCK_BYTES: u64 = 64 << 10;
 
-/// A search under way: asks for blocks and is fed them.
+/// A search in progress: requests blocks and is fed with them.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TailSearch {
-    /// Ends of lines to pass before the wanted lines begin.
+    /// Line ends to pass before the requested lines begin.
     wanted: u64,
-    /// Everything from here on was looked at.
-    looked_from: u64,
+    /// Everything from this offset on was searched.
+    searched_from: u64,
     size: u64,
     found: Option<u64>,
 }
 
 impl TailSearch {
-    /// Of a log of that size.
+    /// A search in a log of that size.
     #[must_use]
     pub const fn new(size: u64, lines: u64) -> Self {
         let found = if lines == 0 { Some(size) } else { None };
-        Self { wanted: lines, looked_from: size, size, found }
+        Self { wanted: lines, searched_from: size, size, found }
     }
 
-    /// The offset and length of the block to look at next; `None` when the search is over.
+    /// The offset and length of the next block to read; `None` when the search is over.
     #[must_use]
     pub fn next_block(&self) -> Option<(u64, usize)> {
-        if self.found.is_some() || self.looked_from == 0 {
+        if self.found.is_some() || self.searched_from == 0 {
             return None;
         }
-        let length = self.looked_from.min(BLOCK_BYTES);
-        Some((self.looked_from - length, usize::try_from(length).unwrap_or(usize::MAX)))
+        let length = self.searched_from.min(BLOCK_BYTES);
+        Some((self.searched_from - length, usize::try_from(length).unwrap_or(usize::MAX)))
     }
 
-    /// Takes the block that was asked for. A shorter one, because the log was cut meanwhile, is taken as it is.
+    /// Processes the requested block. A shorter one, because the log was truncated in the meantime, is processed as it is.
     pub fn feed(&mut self, block: &[u8]) {
         let Some((from, _)) = self.next_block() else { return };
         for (at, _) in block.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
             let next_line = from.saturating_add(u64::try_from(at).unwrap_or(u64::MAX)).saturating_add(1);
-            // The end of the last line begins nothing.
+            // No line begins after the end of the last line.
             if next_line >= self.size {
                 continue;
             }
@@ -48,10 +48,10 @@ impl TailSearch {
                 return;
             }
         }
-        self.looked_from = from;
+        self.searched_from = from;
     }
 
-    /// Where the wanted lines begin; the whole log has fewer where the search found no such place.
+    /// Where the requested lines begin; 0 if the whole log has fewer lines.
     #[must_use]
     pub fn start(&self) -> u64 {
         self.found.unwrap_or(0)
@@ -64,20 +64,20 @@ mod tests {
 
     use super::*;
 
-    /// Also says how many bytes were looked at.
+    /// Also returns how many bytes were read.
     fn search(log: &[u8], lines: u64) -> (usize, usize) {
         let mut search = TailSearch::new(log.len() as u64, lines);
-        let mut looked_at = 0;
+        let mut bytes_read = 0;
         while let Some((from, length)) = search.next_block() {
             let from = usize::try_from(from).unwrap();
-            looked_at += length;
+            bytes_read += length;
             search.feed(&log[from..from + length]);
         }
-        (usize::try_from(search.start()).unwrap(), looked_at)
+        (usize::try_from(search.start()).unwrap(), bytes_read)
     }
 
     #[test]
-    fn the_last_lines_begin_behind_the_end_of_the_line_before() {
+    fn tail_begins_after_the_end_of_the_previous_line() {
         for (log, lines, expected) in [
             ("a\nb\nc\n", 2, "b\nc\n"),
             ("a\nb\nc\n", 3, "a\nb\nc\n"),
@@ -92,15 +92,15 @@ mod tests {
     }
 
     #[test]
-    fn a_long_log_is_looked_at_from_its_end_only() {
+    fn tail_reads_a_long_log_from_its_end_only() {
         let log = "0123456789\n".repeat(1 << 20);
-        let (start, looked_at) = search(log.as_bytes(), 10);
+        let (start, bytes_read) = search(log.as_bytes(), 10);
         assert_eq!(log.len() - start, 110);
-        assert_eq!(looked_at, 64 << 10);
+        assert_eq!(bytes_read, 64 << 10);
     }
 
     #[test]
-    fn a_log_that_is_cut_meanwhile_ends_the_search_all_the_same() {
+    fn tail_search_ends_if_the_log_is_truncated() {
         let mut search = TailSearch::new(1 << 20, 10);
         let mut steps = 0;
         while search.next_block().is_some() {
@@ -112,7 +112,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn it_is_what_counting_from_the_end_finds(
+        fn tail_equals_counting_lines_from_the_end(
             lengths in prop::collection::vec(0..5000_usize, 0..60),
             wanted in 0..70_u64,
         ) {

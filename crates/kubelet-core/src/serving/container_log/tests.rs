@@ -24,12 +24,12 @@ fn at(time: &str) -> Option<Timestamp> {
 }
 
 #[test]
-fn lines_lose_what_the_runtime_put_before_them() {
+fn cri_log_lines_are_shown_without_time_stream_and_tags() {
     assert_eq!(shown(LogFilter::default(), CRI), "one\ntwo\nthree\n\nlast\n");
 }
 
 #[test]
-fn lines_of_json_files_too() {
+fn json_file_log_lines_are_shown_without_time_and_stream() {
     let log = "{\"log\":\"one\\n\",\"stream\":\"stdout\",\"time\":\"2026-01-01T00:00:01.5Z\"}\n\
                {\"log\":\"tw\",\"stream\":\"stderr\",\"time\":\"2026-01-01T00:00:02Z\"}\n\
                {\"log\":\"o\\n\",\"stream\":\"stderr\",\"time\":\"2026-01-01T00:00:02Z\",\"attrs\":{}}\n";
@@ -39,7 +39,7 @@ fn lines_of_json_files_too() {
 }
 
 #[test]
-fn times_stand_before_whole_lines_only_and_have_nine_digits() {
+fn timestamps_precede_whole_lines_only_and_have_nine_digits() {
     let filter = LogFilter { timestamps: true, ..LogFilter::default() };
     let expected = "\
 2026-01-01T00:00:01.500000000Z one
@@ -52,20 +52,20 @@ fn times_stand_before_whole_lines_only_and_have_nine_digits() {
 }
 
 #[test]
-fn what_is_older_is_left_out() {
+fn log_lines_before_since_are_skipped() {
     let since = |time| LogFilter { since: at(time), ..LogFilter::default() };
     assert_eq!(shown(since("2026-01-01T00:00:04Z"), CRI), "\nlast\n");
     assert_eq!(shown(since("2027-01-01T00:00:00Z"), CRI), "");
 }
 
 #[test]
-fn one_stream_can_be_chosen() {
+fn log_lines_can_be_filtered_by_stream() {
     let filter = LogFilter { stream: Some("stderr"), ..LogFilter::default() };
     assert_eq!(shown(filter, CRI), "two\n");
 }
 
 #[test]
-fn a_limit_cuts_within_a_line_and_then_the_reader_is_full() {
+fn limit_bytes_cuts_within_a_line() {
     let mut reader = LogReader::new(LogFilter { limit_bytes: Some(5), ..LogFilter::default() });
     assert_eq!(reader.feed(CRI.as_bytes()), b"one\nt");
     assert!(reader.is_full());
@@ -73,7 +73,7 @@ fn a_limit_cuts_within_a_line_and_then_the_reader_is_full() {
 }
 
 #[test]
-fn what_is_no_line_of_a_log_is_left_out() {
+fn lines_in_no_log_format_are_skipped() {
     let noise =
         "nonsense\n{\"log\": 7}\n{\n2026-01-01T00:00:01Z stdin F no\n2026-01-01T00:00:01Z stdout X no\n";
     assert_eq!(
@@ -83,7 +83,7 @@ fn what_is_no_line_of_a_log_is_left_out() {
 }
 
 #[test]
-fn a_last_line_without_its_end_is_shown_when_the_log_is_over() {
+fn incomplete_last_line_is_shown_at_the_end_of_the_log() {
     let mut reader = LogReader::new(LogFilter::default());
     assert_eq!(reader.feed(b"2026-01-01T00:00:01Z stdout F ha"), b"");
     assert_eq!(reader.feed(b"lf"), b"");
@@ -91,7 +91,7 @@ fn a_last_line_without_its_end_is_shown_when_the_log_is_over() {
 }
 
 #[test]
-fn a_line_of_any_length_is_shown_in_bounded_memory() {
+fn log_line_of_any_length_is_shown_in_bounded_memory() {
     let text = "x".repeat(3 * MAX_LINE_BYTES);
     let log = format!("2026-01-01T00:00:01Z stdout F {text}\n2026-01-01T00:00:01Z stdout F next\n");
     let mut reader = LogReader::new(LogFilter::default());
@@ -128,7 +128,7 @@ fn noise() -> impl Strategy<Value = Vec<u8>> {
 
 proptest! {
     #[test]
-    fn no_log_is_a_surprise_and_the_cut_does_not_matter(
+    fn any_log_is_read_without_panic_and_independent_of_its_pieces(
         log in noise(),
         size in 1..50_usize,
         timestamps: bool,
@@ -141,7 +141,7 @@ proptest! {
     }
 
     #[test]
-    fn times_keep_their_meaning(time in "2026-0[1-9]-1[0-9]T1[0-9]:0[0-9]:0[0-9](\\.[0-9]{1,9})?(Z|[+]02:00)") {
+    fn normalized_log_timestamps_keep_their_instant(time in "2026-0[1-9]-1[0-9]T1[0-9]:0[0-9]:0[0-9](\\.[0-9]{1,9})?(Z|[+]02:00)") {
         let fixed = fixed_nanos(&time);
         prop_assert_eq!(fixed.parse::<Timestamp>().unwrap(), time.parse::<Timestamp>().unwrap());
         let fraction = fixed.split_once('.').unwrap().1;

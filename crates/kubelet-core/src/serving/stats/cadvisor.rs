@@ -1,5 +1,4 @@
-//! `/metrics/cadvisor`: every cgroup of interest with everything that was measured of it, under the names that
-//! dashboards know from cAdvisor.
+//! `/metrics/cadvisor`: all relevant cgroups with all their measurements, under the metric names of cAdvisor.
 
 use jiff::Timestamp;
 use model::stats::{FilesystemSpace, Pressure, Stall};
@@ -9,7 +8,7 @@ use super::exposition::{Kind, Value, family, line};
 use super::procfs::{Disk, Interface};
 use super::sample::{NodeSample, Placed};
 
-/// The machine next to what a sample says of it.
+/// The labels of the machine, in addition to the sample.
 #[derive(Clone, Copy, Debug)]
 pub struct MachineNames<'a> {
     pub boot_id: &'a str,
@@ -24,7 +23,7 @@ pub struct MachineNames<'a> {
     pub drawers: u64,
 }
 
-/// Whose cgroup: the six labels that every line has, empty where they do not apply.
+/// The cgroup of a line, by the six labels that every line has; empty if they do not apply.
 struct Subject<'a> {
     container: &'a str,
     image: &'a str,
@@ -39,7 +38,7 @@ struct Subject<'a> {
 type Labels<'a> = [(&'a str, &'a str)];
 
 impl Subject<'_> {
-    /// In alphabetical order, with those of `more` between them.
+    /// Labels are written in alphabetical order, merged with those of `more`.
     fn line(&self, text: &mut String, name: &str, more: &Labels<'_>, value: Value, at: Option<Timestamp>) {
         let mut labels = Vec::with_capacity(6 + more.len());
         labels.extend([
@@ -69,7 +68,7 @@ fn subjects(sample: &NodeSample) -> Vec<Subject<'_>> {
     };
     let machine = &sample.machine;
     let mut all = vec![plain(&sample.root, Some(machine.booted), &machine.interfaces)];
-    // What was added up has no cgroup of its own.
+    // An aggregated entry has no cgroup of its own.
     let system = sample.system.iter().filter(|system| system.placed.path.starts_with('/'));
     all.extend(system.map(|system| plain(&system.placed, system.started, &[])));
     all.extend(sample.qos.iter().map(|placed| plain(placed, None, &[])));
@@ -79,7 +78,7 @@ fn subjects(sample: &NodeSample) -> Vec<Subject<'_>> {
             all.push(Subject { namespace, pod: pod_name, ..plain(own, pod.started, &[]) });
         }
         for part in pod.parts() {
-            // The sandbox holds the network.
+            // The sandbox has the network interfaces.
             let interfaces = if part.name.is_empty() { &*pod.interfaces } else { &[] };
             all.push(Subject {
                 container: &part.name,
@@ -94,23 +93,23 @@ fn subjects(sample: &NodeSample) -> Vec<Subject<'_>> {
     all
 }
 
-/// Takes one line of a family: the labels it has next to the six, and the number.
-type Tell<'a> = dyn FnMut(&Labels<'_>, Value) + 'a;
+/// Receives one line of a family: its labels in addition to the six, and the value.
+type Emit<'a> = dyn FnMut(&Labels<'_>, Value) + 'a;
 
 /// One family over all cgroups.
 struct Family {
     name: &'static str,
     kind: Kind,
     help: &'static str,
-    /// A fact about the cgroup rather than a measurement: told without the time of the sample.
+    /// A property of the cgroup rather than a measurement: exported without the time of the sample.
     is_fact: bool,
-    lines: fn(&NodeSample, &Subject<'_>, &mut Tell<'_>),
+    lines: fn(&NodeSample, &Subject<'_>, &mut Emit<'_>),
 }
 
 const fn counter(
     name: &'static str,
     help: &'static str,
-    lines: fn(&NodeSample, &Subject<'_>, &mut Tell<'_>),
+    lines: fn(&NodeSample, &Subject<'_>, &mut Emit<'_>),
 ) -> Family {
     Family { name, kind: Kind::Counter, help, is_fact: false, lines }
 }
@@ -118,7 +117,7 @@ const fn counter(
 const fn gauge(
     name: &'static str,
     help: &'static str,
-    lines: fn(&NodeSample, &Subject<'_>, &mut Tell<'_>),
+    lines: fn(&NodeSample, &Subject<'_>, &mut Emit<'_>),
 ) -> Family {
     Family { name, kind: Kind::Gauge, help, is_fact: false, lines }
 }
@@ -126,20 +125,20 @@ const fn gauge(
 const fn fact(
     name: &'static str,
     help: &'static str,
-    lines: fn(&NodeSample, &Subject<'_>, &mut Tell<'_>),
+    lines: fn(&NodeSample, &Subject<'_>, &mut Emit<'_>),
 ) -> Family {
     Family { name, kind: Kind::Gauge, help, is_fact: true, lines }
 }
 
-fn integer(tell: &mut Tell<'_>, number: Option<u64>) {
+fn integer(emit: &mut Emit<'_>, number: Option<u64>) {
     if let Some(number) = number {
-        tell(&[], Value::Integer(number));
+        emit(&[], Value::Integer(number));
     }
 }
 
-fn time(tell: &mut Tell<'_>, nanoseconds: Option<u64>) {
+fn time(emit: &mut Emit<'_>, nanoseconds: Option<u64>) {
     if let Some(nanoseconds) = nanoseconds {
-        tell(&[], Value::Nanoseconds(nanoseconds));
+        emit(&[], Value::Nanoseconds(nanoseconds));
     }
 }
 
@@ -147,7 +146,7 @@ fn full<'a>(subject: &Subject<'a>) -> Option<&'a FullSample> {
     subject.placed.cgroup.full.as_deref()
 }
 
-/// Without a quota there is nothing to be throttled by.
+/// Without a quota there is no throttling.
 fn throttling(subject: &Subject<'_>) -> Option<Throttling> {
     full(subject).filter(|full| full.cpu_quota.is_some())?.throttling
 }
@@ -166,109 +165,105 @@ const CPU: &[Family] = &[
     counter(
         "container_cpu_user_seconds_total",
         "CPU time used outside the kernel, in seconds.",
-        |_, s, tell| {
-            time(tell, full(s).and_then(|full| full.user_nanoseconds));
+        |_, s, emit| {
+            time(emit, full(s).and_then(|full| full.user_nanoseconds));
         },
     ),
     counter(
         "container_cpu_system_seconds_total",
         "CPU time used in the kernel, in seconds.",
-        |_, s, tell| {
-            time(tell, full(s).and_then(|full| full.system_nanoseconds));
+        |_, s, emit| {
+            time(emit, full(s).and_then(|full| full.system_nanoseconds));
         },
     ),
-    counter("container_cpu_usage_seconds_total", "CPU time used, in seconds.", |_, s, tell| {
+    counter("container_cpu_usage_seconds_total", "CPU time used, in seconds.", |_, s, emit| {
         if let Some(used) = s.placed.cgroup.cpu_nanoseconds {
-            tell(&[("cpu", "total")], Value::Nanoseconds(used));
+            emit(&[("cpu", "total")], Value::Nanoseconds(used));
         }
     }),
-    counter("container_cpu_cfs_periods_total", "Periods of the CPU quota that have passed.", |_, s, tell| {
-        integer(tell, throttling(s).map(|t| t.periods));
+    counter("container_cpu_cfs_periods_total", "Periods of the CPU quota that have passed.", |_, s, emit| {
+        integer(emit, throttling(s).map(|t| t.periods));
     }),
     counter(
         "container_cpu_cfs_throttled_periods_total",
-        "Periods of the CPU quota in which the container had to wait.",
-        |_, s, tell| integer(tell, throttling(s).map(|t| t.throttled_periods)),
+        "Periods of the CPU quota in which the container was throttled.",
+        |_, s, emit| integer(emit, throttling(s).map(|t| t.throttled_periods)),
     ),
     counter(
         "container_cpu_cfs_throttled_seconds_total",
-        "How long the CPU quota made the container wait, in seconds.",
-        |_, s, tell| time(tell, throttling(s).map(|t| t.throttled_nanoseconds)),
+        "Time for which the container was throttled by its CPU quota, in seconds.",
+        |_, s, emit| time(emit, throttling(s).map(|t| t.throttled_nanoseconds)),
     ),
     counter(
         "container_cpu_cfs_burst_periods_total",
-        "Periods in which the container used what it had saved of its CPU quota.",
-        |_, s, tell| integer(tell, throttling(s).map(|t| t.burst_periods)),
+        "Periods in which the container used CPU time above its quota (burst).",
+        |_, s, emit| integer(emit, throttling(s).map(|t| t.burst_periods)),
     ),
     counter(
         "container_cpu_cfs_burst_seconds_total",
-        "CPU time used beyond the quota out of savings, in seconds.",
-        |_, s, tell| time(tell, throttling(s).map(|t| t.burst_nanoseconds)),
+        "CPU time used above the quota (burst), in seconds.",
+        |_, s, emit| time(emit, throttling(s).map(|t| t.burst_nanoseconds)),
     ),
 ];
 
-/// What cAdvisor measures with its load reader, which no kubelet turns on: zeros, as the Go kubelet exports them.
+/// Metrics of cAdvisor's load reader, which the kubelet does not enable: zeros, as in the Go kubelet.
 const LOAD: &[Family] = &[
-    gauge("container_cpu_load_average_10s", "Not measured: always 0.", |_, _, tell| {
-        tell(&[], Value::Integer(0));
+    gauge("container_cpu_load_average_10s", "Not measured: always 0.", |_, _, emit| {
+        emit(&[], Value::Integer(0));
     }),
-    gauge("container_cpu_load_d_average_10s", "Not measured: always 0.", |_, _, tell| {
-        tell(&[], Value::Integer(0));
+    gauge("container_cpu_load_d_average_10s", "Not measured: always 0.", |_, _, emit| {
+        emit(&[], Value::Integer(0));
     }),
-    gauge("container_tasks_state", "Tasks by state. Not measured: always 0.", |_, _, tell| {
+    gauge("container_tasks_state", "Tasks by state. Not measured: always 0.", |_, _, emit| {
         for state in ["iowaiting", "running", "sleeping", "stopped", "uninterruptible"] {
-            tell(&[("state", state)], Value::Integer(0));
+            emit(&[("state", state)], Value::Integer(0));
         }
     }),
 ];
 
 const MEMORY: &[Family] = &[
-    gauge("container_memory_cache", "Bytes of the page cache.", |_, s, tell| {
-        integer(tell, s.placed.cgroup.memory.cache);
+    gauge("container_memory_cache", "Bytes of page cache.", |_, s, emit| {
+        integer(emit, s.placed.cgroup.memory.cache);
     }),
-    gauge("container_memory_rss", "Bytes of memory that belong to no file.", |_, s, tell| {
-        integer(tell, s.placed.cgroup.memory.rss);
+    gauge("container_memory_rss", "Bytes of anonymous memory (RSS).", |_, s, emit| {
+        integer(emit, s.placed.cgroup.memory.rss);
     }),
-    gauge("container_memory_kernel_usage", "Bytes that the kernel took for the container.", |_, s, tell| {
-        integer(tell, full(s).and_then(|full| full.kernel));
+    gauge("container_memory_kernel_usage", "Bytes of kernel memory of the container.", |_, s, emit| {
+        integer(emit, full(s).and_then(|full| full.kernel));
     }),
-    gauge("container_memory_mapped_file", "Bytes of files that are mapped.", |_, s, tell| {
-        integer(tell, s.placed.cgroup.memory.mapped_file);
+    gauge("container_memory_mapped_file", "Bytes of memory-mapped files.", |_, s, emit| {
+        integer(emit, s.placed.cgroup.memory.mapped_file);
     }),
-    gauge("container_memory_swap", "Bytes of swap in use.", |_, s, tell| {
-        integer(tell, s.placed.cgroup.memory.swap);
+    gauge("container_memory_swap", "Bytes of swap in use.", |_, s, emit| {
+        integer(emit, s.placed.cgroup.memory.swap);
     }),
-    counter("container_memory_failcnt", "How often memory ran into its limit.", |_, s, tell| {
-        integer(tell, full(s).and_then(|full| full.limit_hits));
+    counter("container_memory_failcnt", "Number of times that memory usage hit the limit.", |_, s, emit| {
+        integer(emit, full(s).and_then(|full| full.limit_hits));
     }),
-    gauge("container_memory_usage_bytes", "Bytes of memory in use, of whatever kind.", |_, s, tell| {
-        integer(tell, s.placed.cgroup.memory.usage);
+    gauge("container_memory_usage_bytes", "Bytes of memory in use, all kinds together.", |_, s, emit| {
+        integer(emit, s.placed.cgroup.memory.usage);
     }),
     gauge(
         "container_memory_max_usage_bytes",
-        "The most bytes of memory that were ever in use.",
-        |_, s, tell| {
-            integer(tell, full(s).and_then(|full| full.max_usage));
+        "Maximum memory usage ever recorded, in bytes.",
+        |_, s, emit| {
+            integer(emit, full(s).and_then(|full| full.max_usage));
         },
     ),
     gauge(
         "container_memory_working_set_bytes",
-        "Bytes of memory that cannot be taken back.",
-        |_, s, tell| {
-            integer(tell, s.placed.cgroup.memory.working_set);
+        "Working set: memory in use less inactive file pages, in bytes.",
+        |_, s, emit| {
+            integer(emit, s.placed.cgroup.memory.working_set);
         },
     ),
-    gauge("container_memory_total_active_file_bytes", "Bytes of file pages used lately.", |_, s, tell| {
-        integer(tell, s.placed.cgroup.memory.active_file);
+    gauge("container_memory_total_active_file_bytes", "Bytes of active file pages.", |_, s, emit| {
+        integer(emit, s.placed.cgroup.memory.active_file);
     }),
-    gauge(
-        "container_memory_total_inactive_file_bytes",
-        "Bytes of file pages not used lately.",
-        |_, s, tell| {
-            integer(tell, s.placed.cgroup.memory.inactive_file);
-        },
-    ),
-    counter("container_memory_failures_total", "Page faults, by kind and scope.", |_, s, tell| {
+    gauge("container_memory_total_inactive_file_bytes", "Bytes of inactive file pages.", |_, s, emit| {
+        integer(emit, s.placed.cgroup.memory.inactive_file);
+    }),
+    counter("container_memory_failures_total", "Page faults, by kind and scope.", |_, s, emit| {
         let memory = &s.placed.cgroup.memory;
         let all = [
             ("pgfault", "container", memory.page_faults),
@@ -278,12 +273,12 @@ const MEMORY: &[Family] = &[
         ];
         for (kind, scope, count) in all {
             if let Some(count) = count {
-                tell(&[("failure_type", kind), ("scope", scope)], Value::Integer(count));
+                emit(&[("failure_type", kind), ("scope", scope)], Value::Integer(count));
             }
         }
     }),
-    counter("container_oom_events_total", "Processes killed because memory ran out.", |_, s, tell| {
-        integer(tell, full(s).and_then(|full| full.oom_kills));
+    counter("container_oom_events_total", "Processes killed because memory ran out.", |_, s, emit| {
+        integer(emit, full(s).and_then(|full| full.oom_kills));
     }),
 ];
 
@@ -291,142 +286,142 @@ const PRESSURE: &[Family] = &[
     counter(
         "container_pressure_cpu_stalled_seconds_total",
         "How long all tasks waited for the CPU, in seconds.",
-        |_, s, tell| time(tell, stall(s, |all| all.cpu.as_ref(), |one| one.full)),
+        |_, s, emit| time(emit, stall(s, |all| all.cpu.as_ref(), |one| one.full)),
     ),
     counter(
         "container_pressure_cpu_waiting_seconds_total",
         "How long some task waited for the CPU, in seconds.",
-        |_, s, tell| time(tell, stall(s, |all| all.cpu.as_ref(), |one| one.some)),
+        |_, s, emit| time(emit, stall(s, |all| all.cpu.as_ref(), |one| one.some)),
     ),
     counter(
         "container_pressure_io_stalled_seconds_total",
         "How long all tasks waited for input or output, in seconds.",
-        |_, s, tell| time(tell, stall(s, |all| all.io.as_ref(), |one| one.full)),
+        |_, s, emit| time(emit, stall(s, |all| all.io.as_ref(), |one| one.full)),
     ),
     counter(
         "container_pressure_io_waiting_seconds_total",
         "How long some task waited for input or output, in seconds.",
-        |_, s, tell| time(tell, stall(s, |all| all.io.as_ref(), |one| one.some)),
+        |_, s, emit| time(emit, stall(s, |all| all.io.as_ref(), |one| one.some)),
     ),
     counter(
         "container_pressure_memory_stalled_seconds_total",
         "How long all tasks waited for memory, in seconds.",
-        |_, s, tell| time(tell, stall(s, |all| all.memory.as_ref(), |one| one.full)),
+        |_, s, emit| time(emit, stall(s, |all| all.memory.as_ref(), |one| one.full)),
     ),
     counter(
         "container_pressure_memory_waiting_seconds_total",
         "How long some task waited for memory, in seconds.",
-        |_, s, tell| time(tell, stall(s, |all| all.memory.as_ref(), |one| one.some)),
+        |_, s, emit| time(emit, stall(s, |all| all.memory.as_ref(), |one| one.some)),
     ),
 ];
 
 const NETWORK: &[Family] = &[
-    counter("container_network_receive_bytes_total", "Bytes received.", |_, s, tell| {
-        network(s, tell, |i| i.rx_bytes);
+    counter("container_network_receive_bytes_total", "Bytes received.", |_, s, emit| {
+        network(s, emit, |i| i.rx_bytes);
     }),
-    counter("container_network_receive_packets_total", "Packets received.", |_, s, tell| {
-        network(s, tell, |i| i.rx_packets);
+    counter("container_network_receive_packets_total", "Packets received.", |_, s, emit| {
+        network(s, emit, |i| i.rx_packets);
     }),
     counter(
         "container_network_receive_packets_dropped_total",
         "Packets received and dropped.",
-        |_, s, tell| {
-            network(s, tell, |i| i.rx_dropped);
+        |_, s, emit| {
+            network(s, emit, |i| i.rx_dropped);
         },
     ),
-    counter("container_network_receive_errors_total", "Errors while receiving.", |_, s, tell| {
-        network(s, tell, |i| i.rx_errors);
+    counter("container_network_receive_errors_total", "Errors while receiving.", |_, s, emit| {
+        network(s, emit, |i| i.rx_errors);
     }),
-    counter("container_network_transmit_bytes_total", "Bytes sent.", |_, s, tell| {
-        network(s, tell, |i| i.tx_bytes);
+    counter("container_network_transmit_bytes_total", "Bytes sent.", |_, s, emit| {
+        network(s, emit, |i| i.tx_bytes);
     }),
-    counter("container_network_transmit_packets_total", "Packets sent.", |_, s, tell| {
-        network(s, tell, |i| i.tx_packets);
+    counter("container_network_transmit_packets_total", "Packets sent.", |_, s, emit| {
+        network(s, emit, |i| i.tx_packets);
     }),
     counter(
         "container_network_transmit_packets_dropped_total",
         "Packets dropped instead of sent.",
-        |_, s, tell| {
-            network(s, tell, |i| i.tx_dropped);
+        |_, s, emit| {
+            network(s, emit, |i| i.tx_dropped);
         },
     ),
-    counter("container_network_transmit_errors_total", "Errors while sending.", |_, s, tell| {
-        network(s, tell, |i| i.tx_errors);
+    counter("container_network_transmit_errors_total", "Errors while sending.", |_, s, emit| {
+        network(s, emit, |i| i.tx_errors);
     }),
 ];
 
-fn network(subject: &Subject<'_>, tell: &mut Tell<'_>, of: fn(&Interface) -> u64) {
+fn network(subject: &Subject<'_>, emit: &mut Emit<'_>, of: fn(&Interface) -> u64) {
     for interface in subject.interfaces {
-        tell(&[("interface", &interface.name)], Value::Integer(of(interface)));
+        emit(&[("interface", &interface.name)], Value::Integer(of(interface)));
     }
 }
 
 const DISK: &[Family] = &[
-    counter("container_fs_reads_bytes_total", "Bytes read from the device.", |n, s, tell| {
-        devices(n, s, tell, |d| d.read_bytes);
+    counter("container_fs_reads_bytes_total", "Bytes read from the device.", |n, s, emit| {
+        devices(n, s, emit, |d| d.read_bytes);
     }),
-    counter("container_fs_reads_total", "Reads from the device.", |n, s, tell| {
-        devices(n, s, tell, |d| d.reads)
+    counter("container_fs_reads_total", "Reads from the device.", |n, s, emit| {
+        devices(n, s, emit, |d| d.reads)
     }),
-    counter("container_fs_writes_bytes_total", "Bytes written to the device.", |n, s, tell| {
-        devices(n, s, tell, |d| d.written_bytes);
+    counter("container_fs_writes_bytes_total", "Bytes written to the device.", |n, s, emit| {
+        devices(n, s, emit, |d| d.written_bytes);
     }),
-    counter("container_fs_writes_total", "Writes to the device.", |n, s, tell| {
-        devices(n, s, tell, |d| d.writes)
+    counter("container_fs_writes_total", "Writes to the device.", |n, s, emit| {
+        devices(n, s, emit, |d| d.writes)
     }),
-    counter("container_fs_reads_merged_total", "Reads that became part of another.", |n, s, tell| {
-        disks(n, s, tell, |d| Value::Integer(d.reads_merged));
+    counter("container_fs_reads_merged_total", "Reads merged with another read.", |n, s, emit| {
+        disks(n, s, emit, |d| Value::Integer(d.reads_merged));
     }),
-    counter("container_fs_sector_reads_total", "Sectors read.", |n, s, tell| {
-        disks(n, s, tell, |d| Value::Integer(d.sectors_read));
+    counter("container_fs_sector_reads_total", "Sectors read.", |n, s, emit| {
+        disks(n, s, emit, |d| Value::Integer(d.sectors_read));
     }),
-    counter("container_fs_read_seconds_total", "Time spent on reads, in seconds.", |n, s, tell| {
-        disks(n, s, tell, |d| milliseconds(d.read_milliseconds));
+    counter("container_fs_read_seconds_total", "Time spent on reads, in seconds.", |n, s, emit| {
+        disks(n, s, emit, |d| milliseconds(d.read_milliseconds));
     }),
-    counter("container_fs_writes_merged_total", "Writes that became part of another.", |n, s, tell| {
-        disks(n, s, tell, |d| Value::Integer(d.writes_merged));
+    counter("container_fs_writes_merged_total", "Writes merged with another write.", |n, s, emit| {
+        disks(n, s, emit, |d| Value::Integer(d.writes_merged));
     }),
-    counter("container_fs_sector_writes_total", "Sectors written.", |n, s, tell| {
-        disks(n, s, tell, |d| Value::Integer(d.sectors_written));
+    counter("container_fs_sector_writes_total", "Sectors written.", |n, s, emit| {
+        disks(n, s, emit, |d| Value::Integer(d.sectors_written));
     }),
-    counter("container_fs_write_seconds_total", "Time spent on writes, in seconds.", |n, s, tell| {
-        disks(n, s, tell, |d| milliseconds(d.write_milliseconds));
+    counter("container_fs_write_seconds_total", "Time spent on writes, in seconds.", |n, s, emit| {
+        disks(n, s, emit, |d| milliseconds(d.write_milliseconds));
     }),
-    gauge("container_fs_io_current", "Reads and writes under way.", |n, s, tell| {
-        disks(n, s, tell, |d| Value::Integer(d.in_progress));
+    gauge("container_fs_io_current", "Reads and writes in progress.", |n, s, emit| {
+        disks(n, s, emit, |d| Value::Integer(d.in_progress));
     }),
     counter(
         "container_fs_io_time_seconds_total",
         "Time in which the device was busy, in seconds.",
-        |n, s, tell| {
-            disks(n, s, tell, |d| milliseconds(d.io_milliseconds));
+        |n, s, emit| {
+            disks(n, s, emit, |d| milliseconds(d.io_milliseconds));
         },
     ),
     counter(
         "container_fs_io_time_weighted_seconds_total",
-        "The same, times what was under way, in seconds.",
-        |n, s, tell| disks(n, s, tell, |d| milliseconds(d.weighted_milliseconds)),
+        "Weighted time spent on reads and writes: time multiplied by the number in progress, in seconds.",
+        |n, s, emit| disks(n, s, emit, |d| milliseconds(d.weighted_milliseconds)),
     ),
-    gauge("container_fs_inodes_free", "Inodes of the filesystem that are free.", |n, s, tell| {
-        filesystems(n, s, tell, |space| space.inodes_free);
+    gauge("container_fs_inodes_free", "Inodes of the filesystem that are free.", |n, s, emit| {
+        filesystems(n, s, emit, |space| space.inodes_free);
     }),
-    gauge("container_fs_inodes_total", "Inodes of the filesystem.", |n, s, tell| {
-        filesystems(n, s, tell, |space| space.inodes);
+    gauge("container_fs_inodes_total", "Inodes of the filesystem.", |n, s, emit| {
+        filesystems(n, s, emit, |space| space.inodes);
     }),
-    gauge("container_fs_limit_bytes", "Size of the filesystem, in bytes.", |n, s, tell| {
-        filesystems(n, s, tell, |space| space.capacity_bytes);
+    gauge("container_fs_limit_bytes", "Size of the filesystem, in bytes.", |n, s, emit| {
+        filesystems(n, s, emit, |space| space.capacity_bytes);
     }),
-    gauge("container_fs_usage_bytes", "Bytes of the filesystem in use.", |n, s, tell| {
-        filesystems(n, s, tell, |space| space.used_bytes);
+    gauge("container_fs_usage_bytes", "Bytes of the filesystem in use.", |n, s, emit| {
+        filesystems(n, s, emit, |space| space.used_bytes);
     }),
-    counter("container_blkio_device_usage_total", "Bytes moved to or from the device.", |n, s, tell| {
+    counter("container_blkio_device_usage_total", "Bytes moved to or from the device.", |n, s, emit| {
         for device in full(s).map(|full| &*full.devices).unwrap_or_default() {
             let (major, minor) = (device.major.to_string(), device.minor.to_string());
             let name = device_name(n, device.major, device.minor);
             for (what, bytes) in [("Read", device.read_bytes), ("Write", device.written_bytes)] {
                 let labels =
                     [("device", &*name), ("major", &*major), ("minor", &*minor), ("operation", what)];
-                tell(&labels, Value::Integer(bytes));
+                emit(&labels, Value::Integer(bytes));
             }
         }
     }),
@@ -436,11 +431,11 @@ const fn milliseconds(count: u64) -> Value {
     Value::Nanoseconds(count.saturating_mul(1_000_000))
 }
 
-/// By cgroup; the machine as a whole is known from its disks.
-fn devices(sample: &NodeSample, subject: &Subject<'_>, tell: &mut Tell<'_>, of: fn(&DeviceIo) -> u64) {
+/// Of one cgroup; for the machine as a whole, of its disks.
+fn devices(sample: &NodeSample, subject: &Subject<'_>, emit: &mut Emit<'_>, of: fn(&DeviceIo) -> u64) {
     let mut one = |device: &DeviceIo| {
         let name = device_name(sample, device.major, device.minor);
-        tell(&[("device", &name)], Value::Integer(of(device)));
+        emit(&[("device", &name)], Value::Integer(of(device)));
     };
     if is_root(subject) {
         sample.machine.disks.iter().map(as_device).for_each(|device| one(&device));
@@ -449,21 +444,21 @@ fn devices(sample: &NodeSample, subject: &Subject<'_>, tell: &mut Tell<'_>, of: 
     }
 }
 
-fn disks(sample: &NodeSample, subject: &Subject<'_>, tell: &mut Tell<'_>, of: fn(&Disk) -> Value) {
+fn disks(sample: &NodeSample, subject: &Subject<'_>, emit: &mut Emit<'_>, of: fn(&Disk) -> Value) {
     for disk in sample.machine.disks.iter().filter(|_| is_root(subject)) {
-        tell(&[("device", &format!("/dev/{}", disk.name))], of(disk));
+        emit(&[("device", &format!("/dev/{}", disk.name))], of(disk));
     }
 }
 
-/// Of the machine as a whole: which part of them is a container's, the kernel does not count.
+/// Of the machine as a whole, because the kernel does not count filesystem usage by container.
 fn filesystems(
     sample: &NodeSample,
     subject: &Subject<'_>,
-    tell: &mut Tell<'_>,
+    emit: &mut Emit<'_>,
     of: fn(&FilesystemSpace) -> u64,
 ) {
     for filesystem in sample.machine.filesystems.iter().filter(|_| is_root(subject)) {
-        tell(&[("device", &filesystem.device)], Value::Integer(of(&filesystem.space)));
+        emit(&[("device", &filesystem.device)], Value::Integer(of(&filesystem.space)));
     }
 }
 
@@ -478,7 +473,7 @@ const fn as_device(disk: &Disk) -> DeviceIo {
     }
 }
 
-/// The kernel counts in these, whatever the device has.
+/// The kernel counts in sectors of this size, whatever the device uses.
 const SECTOR_BYTES: u64 = 512;
 
 fn is_root(subject: &Subject<'_>) -> bool {
@@ -491,96 +486,104 @@ fn device_name(sample: &NodeSample, major: u32, minor: u32) -> String {
 }
 
 const PROCESSES: &[Family] = &[
-    gauge("container_processes", "Processes in the cgroup.", |_, s, tell| {
-        integer(tell, s.placed.cgroup.processes);
+    gauge("container_processes", "Processes in the cgroup.", |_, s, emit| {
+        integer(emit, s.placed.cgroup.processes);
     }),
-    gauge("container_threads", "Threads in the cgroup and below.", |_, s, tell| {
-        integer(tell, full(s).and_then(|full| full.threads));
+    gauge("container_threads", "Threads in the cgroup and below.", |_, s, emit| {
+        integer(emit, full(s).and_then(|full| full.threads));
     }),
-    gauge("container_threads_max", "Threads that may be there; 0 means any number.", |_, s, tell| {
-        integer(tell, full(s).filter(|f| f.threads.is_some()).map(|f| f.threads_limit.unwrap_or(NO_LIMIT)));
+    gauge("container_threads_max", "Maximum number of threads; 0 means no limit.", |_, s, emit| {
+        integer(emit, full(s).filter(|f| f.threads.is_some()).map(|f| f.threads_limit.unwrap_or(NO_LIMIT)));
     }),
-    gauge("container_file_descriptors", "Files that the processes have open.", |_, s, tell| {
-        integer(tell, full(s).and_then(|full| full.open_files));
+    gauge("container_file_descriptors", "Files that the processes have open.", |_, s, emit| {
+        integer(emit, full(s).and_then(|full| full.open_files));
     }),
-    gauge("container_sockets", "Sockets that the processes have open.", |_, s, tell| {
-        integer(tell, full(s).and_then(|full| full.sockets));
+    gauge("container_sockets", "Sockets that the processes have open.", |_, s, emit| {
+        integer(emit, full(s).and_then(|full| full.sockets));
     }),
-    gauge("container_ulimits_soft", "Soft limits of the container's first process.", |_, s, tell| {
+    gauge("container_ulimits_soft", "Soft limits of the container's first process.", |_, s, emit| {
         if let Some(limit) = full(s).and_then(|full| full.open_files_limit) {
-            tell(&[("ulimit", "max_open_files")], Value::Integer(limit));
+            emit(&[("ulimit", "max_open_files")], Value::Integer(limit));
         }
     }),
 ];
 
-/// How a limit is told that is not there.
+/// The value exported if there is no limit.
 const NO_LIMIT: u64 = 0;
 
 const SPEC: &[Family] = &[
     fact(
         "container_spec_cpu_period",
         "Length of a period of the CPU quota, in microseconds.",
-        |_, s, tell| {
-            integer(tell, full(s).and_then(|full| full.cpu_period));
+        |_, s, emit| {
+            integer(emit, full(s).and_then(|full| full.cpu_period));
         },
     ),
-    fact("container_spec_cpu_quota", "CPU time for each period, in microseconds.", |_, s, tell| {
-        integer(tell, full(s).and_then(|full| full.cpu_quota));
+    fact("container_spec_cpu_quota", "CPU time for each period, in microseconds.", |_, s, emit| {
+        integer(emit, full(s).and_then(|full| full.cpu_quota));
     }),
-    fact("container_spec_cpu_shares", "Share of the CPU where it is scarce.", |_, s, tell| {
-        integer(tell, full(s).and_then(|full| full.cpu_shares));
+    fact("container_spec_cpu_shares", "CPU shares of the container.", |_, s, emit| {
+        integer(emit, full(s).and_then(|full| full.cpu_shares));
     }),
-    fact("container_spec_memory_limit_bytes", "Limit of memory; 0 means none.", |_, s, tell| {
-        integer(tell, s.placed.cgroup.memory.usage.map(|_| s.placed.cgroup.memory.limit.unwrap_or(NO_LIMIT)));
+    fact("container_spec_memory_limit_bytes", "Memory limit, in bytes; 0 means none.", |_, s, emit| {
+        integer(emit, s.placed.cgroup.memory.usage.map(|_| s.placed.cgroup.memory.limit.unwrap_or(NO_LIMIT)));
     }),
-    fact("container_spec_memory_swap_limit_bytes", "Limit of swap; 0 means none.", |_, s, tell| {
+    fact("container_spec_memory_swap_limit_bytes", "Swap limit, in bytes; 0 means none.", |_, s, emit| {
         integer(
-            tell,
+            emit,
             s.placed.cgroup.memory.usage.map(|_| s.placed.cgroup.memory.swap_limit.unwrap_or(NO_LIMIT)),
         );
     }),
-    fact("container_spec_memory_reservation_limit_bytes", "Memory set aside; 0 means none.", |_, s, tell| {
-        integer(tell, full(s).map(|full| full.reservation.unwrap_or(NO_LIMIT)));
-    }),
-    fact("container_start_time_seconds", "When it was started, in seconds since 1970.", |_, s, tell| {
-        let started = s.started.and_then(|started| u64::try_from(started.as_second()).ok());
-        integer(tell, started);
-    }),
-    gauge("container_last_seen", "When it was last measured, in seconds since 1970.", |n, _, tell| {
-        integer(tell, u64::try_from(n.taken.wall.as_second()).ok());
+    fact(
+        "container_spec_memory_reservation_limit_bytes",
+        "Memory reservation, in bytes; 0 means none.",
+        |_, s, emit| {
+            integer(emit, full(s).map(|full| full.reservation.unwrap_or(NO_LIMIT)));
+        },
+    ),
+    fact(
+        "container_start_time_seconds",
+        "Start time of the container, in seconds since 1970.",
+        |_, s, emit| {
+            let started = s.started.and_then(|started| u64::try_from(started.as_second()).ok());
+            integer(emit, started);
+        },
+    ),
+    gauge("container_last_seen", "Time of the last measurement, in seconds since 1970.", |n, _, emit| {
+        integer(emit, u64::try_from(n.taken.wall.as_second()).ok());
     }),
     gauge(
         "container_health_state",
         "Outcome of the runtime's own health check; -1 means it has none.",
-        |_, _, tell| {
-            tell(&[], Value::Float(-1.0));
+        |_, _, emit| {
+            emit(&[], Value::Float(-1.0));
         },
     ),
 ];
 
 const TABLES: &[&[Family]] = &[CPU, LOAD, MEMORY, PRESSURE, NETWORK, DISK, PROCESSES, SPEC];
 
-/// What one reader is told of. Made once for each of them.
+/// One export of the metrics, family by family.
 #[derive(Debug)]
-pub struct Telling<'a> {
+pub struct CadvisorExport<'a> {
     sample: &'a NodeSample,
     machine: MachineNames<'a>,
 }
 
-impl<'a> Telling<'a> {
+impl<'a> CadvisorExport<'a> {
     #[must_use]
     pub const fn new(sample: &'a NodeSample, machine: MachineNames<'a>) -> Self {
         Self { sample, machine }
     }
 
-    /// One family, by its place; after the last one the machine, and then `None`. Nobody needs more than one of them in
-    /// memory. Empty where this machine cannot measure it.
+    /// One family, by its index; after the last family the machine metrics, and then `None`. Only one family is in memory
+    /// at a time. Empty if this machine cannot measure it.
     #[must_use]
-    pub fn piece(&self, place: usize) -> Option<String> {
+    pub fn piece(&self, index: usize) -> Option<String> {
         let mut text = String::new();
         let mut families = TABLES.iter().flat_map(|table| table.iter());
-        let Some(Family { name, kind, help, is_fact, lines }) = families.nth(place) else {
-            let is_machine = place == TABLES.iter().map(|table| table.len()).sum::<usize>();
+        let Some(Family { name, kind, help, is_fact, lines }) = families.nth(index) else {
+            let is_machine = index == TABLES.iter().map(|table| table.len()).sum::<usize>();
             self.machine_table(&mut text);
             return is_machine.then_some(text);
         };
@@ -601,7 +604,7 @@ impl<'a> Telling<'a> {
     fn machine_table(&self, text: &mut String) {
         let (machine, sample) = (&self.machine, self.sample);
         let name = "cadvisor_version_info";
-        family(text, name, Kind::Gauge, "Versions of what was measured and of what measures; always 1.");
+        family(text, name, Kind::Gauge, "Versions of kernel, operating system and cAdvisor; always 1.");
         let labels = [
             ("cadvisorRevision", ""),
             ("cadvisorVersion", ""),
@@ -640,7 +643,7 @@ impl<'a> Telling<'a> {
     }
 }
 
-/// cAdvisor is built without support for persistent memory modules where the Go kubelet uses it: zeros, as that one exports.
+/// The Go kubelet builds cAdvisor without support for persistent memory: zeros, as it exports.
 fn persistent_memory(text: &mut String, machine: &[(&str, &str); 3]) {
     let name = "machine_nvm_avg_power_budget_watts";
     family(text, name, Kind::Gauge, "Power budget of persistent memory. Not measured: always 0.");

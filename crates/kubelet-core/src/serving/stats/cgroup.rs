@@ -1,20 +1,20 @@
-//! Which files of a cgroup are read, in version 1 and 2, and what stands in them.
+//! Which files of a cgroup are read, in version 1 and 2, and what they contain.
 //!
-//! What the kernel does not say stays `None`: zero is a measurement.
+//! What the kernel does not report is `None`: zero is a measurement.
 
 use model::stats::{Pressure, Stall};
 
 /// Which hierarchy is mounted.
 pub use model::cgroup::CgroupVersion as Hierarchy;
 
-/// How much is read of each cgroup.
+/// Level of detail of a measurement.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Detail {
-    /// The node as a whole, without any pod: what tells whether it runs short.
+    /// The node as a whole, without pods: the values for eviction.
     Node,
-    /// What `/stats/summary` and `/metrics/resource` tell.
+    /// The values of `/stats/summary` and `/metrics/resource`.
     Usage,
-    /// Also what only `/metrics/cadvisor` tells.
+    /// Also the values that only `/metrics/cadvisor` has.
     Full,
 }
 
@@ -82,7 +82,7 @@ const V2_FULL: &[&str] = &[
     "io.stat",
 ];
 
-/// The files to read, below the cgroup's directory; for version 1 after the directory of the controller.
+/// The files to read, relative to the cgroup's directory; for version 1 with the directory of the controller first.
 #[must_use]
 pub const fn files(hierarchy: Hierarchy, detail: Detail) -> &'static [&'static str] {
     match (hierarchy, detail) {
@@ -93,7 +93,7 @@ pub const fn files(hierarchy: Hierarchy, detail: Detail) -> &'static [&'static s
     }
 }
 
-/// Where one of [`files`] is for the cgroup `path` (`/`, `/a/b`), relative to where cgroups are mounted.
+/// The path of one of [`files`] for the cgroup `path` (`/`, `/a/b`), relative to the mount point of cgroups.
 #[must_use]
 pub fn file_path(hierarchy: Hierarchy, path: &str, file: &str) -> String {
     let path = path.trim_matches('/');
@@ -104,12 +104,12 @@ pub fn file_path(hierarchy: Hierarchy, path: &str, file: &str) -> String {
     }
 }
 
-/// One look at one cgroup.
+/// One measurement of one cgroup.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct CgroupSample {
     pub cpu_nanoseconds: Option<u64>,
     pub memory: MemorySample,
-    /// Processes in this very cgroup, not in those below it.
+    /// Processes in this cgroup, without child cgroups.
     pub processes: Option<u64>,
     /// One of them.
     pub first_pid: Option<u32>,
@@ -131,11 +131,11 @@ pub struct MemorySample {
     pub active_file: Option<u64>,
     pub inactive_file: Option<u64>,
     pub swap: Option<u64>,
-    /// Of swap alone. `None`: no limit.
+    /// Swap only. `None`: no limit.
     pub swap_limit: Option<u64>,
     pub page_faults: Option<u64>,
     pub major_page_faults: Option<u64>,
-    /// The same with everything below; in version 2 the same numbers.
+    /// Including child cgroups; in version 2 the same numbers.
     pub tree_page_faults: Option<u64>,
     pub tree_major_page_faults: Option<u64>,
 }
@@ -147,7 +147,7 @@ pub struct Pressures {
     pub io: Option<Pressure>,
 }
 
-/// What dashboards of single containers want besides.
+/// Additional values for `/metrics/cadvisor`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FullSample {
     pub user_nanoseconds: Option<u64>,
@@ -199,24 +199,24 @@ struct Texts<'a> {
 
 impl<'a> Texts<'a> {
     fn get(&self, name: &str) -> Option<&'a str> {
-        let place = self.names.iter().position(|known| *known == name)?;
-        self.texts.get(place)?.as_deref()
+        let index = self.names.iter().position(|known| *known == name)?;
+        self.texts.get(index)?.as_deref()
     }
 
     fn number(&self, name: &str) -> Option<u64> {
         self.get(name)?.trim().parse().ok()
     }
 
-    /// A limit: `max`, -1 and the largest number of pages all mean that there is none.
+    /// A limit: `max`, -1 and the largest number of pages all mean no limit.
     fn limit(&self, name: &str) -> Option<u64> {
         self.number(name).filter(|limit| *limit < NO_LIMIT)
     }
 }
 
-/// Limits from here on are none: version 1 says "no limit" with the largest number that fits into pages.
+/// Values from here on mean no limit: version 1 reports the largest number that is a multiple of the page size.
 const NO_LIMIT: u64 = 1 << 62;
 
-/// Reads what [`files`] of the same hierarchy and detail contained, in their order.
+/// Parses the contents of [`files`] of the same hierarchy and detail, in their order.
 #[must_use]
 pub fn parse(hierarchy: Hierarchy, detail: Detail, texts: &[Option<String>]) -> CgroupSample {
     let texts = Texts { names: files(hierarchy, detail), texts };
@@ -231,7 +231,7 @@ fn parse_v1(texts: &Texts<'_>, detail: Detail) -> CgroupSample {
     let usage = texts.number("memory/memory.usage_in_bytes");
     let limit = texts.limit("memory/memory.limit_in_bytes");
     let inactive_file = stat("total_inactive_file");
-    // The limit there is on memory and swap together.
+    // The limit applies to the sum of memory and swap.
     let both = texts.limit("memory/memory.memsw.limit_in_bytes");
     let memory = MemorySample {
         usage,
@@ -269,8 +269,9 @@ fn full_v1(texts: &Texts<'_>) -> FullSample {
     ];
     for (name, is_bytes) in tables {
         for line in texts.get(name).unwrap_or_default().lines() {
-            let mut words = line.split_ascii_whitespace();
-            let (Some(device), Some(what), Some(value)) = (words.next(), words.next(), words.next()) else {
+            let mut fields = line.split_ascii_whitespace();
+            let (Some(device), Some(what), Some(value)) = (fields.next(), fields.next(), fields.next())
+            else {
                 continue;
             };
             let (Some((major, minor)), Ok(value)) = (device_numbers(device), value.parse()) else { continue };
@@ -280,7 +281,7 @@ fn full_v1(texts: &Texts<'_>) -> FullSample {
                 ("Write", true) => device.written_bytes = value,
                 ("Read", false) => device.reads = value,
                 ("Write", false) => device.writes = value,
-                // Sync, Async, Discard and the total are other views of the same.
+                // Sync, Async, Discard and the total are other views of the same numbers.
                 _ => {}
             }
         }
@@ -376,7 +377,7 @@ fn full_v2(texts: &Texts<'_>) -> FullSample {
     }
 }
 
-/// The weight of version 2 in the words of version 1, as it was made from them.
+/// The weight of version 2 converted to shares of version 1.
 const fn shares(weight: u64) -> u64 {
     2 + (weight.saturating_sub(1).saturating_mul(262_142)) / 9_999
 }
@@ -385,10 +386,10 @@ const fn shares(weight: u64) -> u64 {
 fn io_stat(text: &str) -> Vec<DeviceIo> {
     let mut devices = Vec::new();
     for line in text.lines() {
-        let mut words = line.split_ascii_whitespace();
-        let Some((major, minor)) = words.next().and_then(device_numbers) else { continue };
+        let mut fields = line.split_ascii_whitespace();
+        let Some((major, minor)) = fields.next().and_then(device_numbers) else { continue };
         let device = device_of(&mut devices, major, minor);
-        for (key, value) in words.filter_map(|word| word.split_once('=')) {
+        for (key, value) in fields.filter_map(|word| word.split_once('=')) {
             let Ok(value) = value.parse() else { continue };
             match key {
                 "rbytes" => device.read_bytes = value,
@@ -409,11 +410,11 @@ fn device_numbers(text: &str) -> Option<(u32, u32)> {
 
 fn device_of(devices: &mut Vec<DeviceIo>, major: u32, minor: u32) -> &mut DeviceIo {
     let known = devices.iter().position(|device| (device.major, device.minor) == (major, minor));
-    let place = known.unwrap_or_else(|| {
+    let index = known.unwrap_or_else(|| {
         devices.push(DeviceIo { major, minor, ..DeviceIo::default() });
         devices.len() - 1
     });
-    &mut devices[place]
+    &mut devices[index]
 }
 
 /// The value after `key` in a file of lines `key value`.
@@ -430,7 +431,7 @@ fn micros(text: &str, key: &str) -> Option<u64> {
 
 fn processes(text: Option<&str>) -> (Option<u64>, Option<u32>) {
     let Some(text) = text else { return (None, None) };
-    // A process of another PID namespace reads as 0.
+    // A process of another PID namespace is shown as 0.
     let first = text.lines().filter_map(|line| line.parse().ok()).find(|pid| *pid != 0);
     (Some(text.lines().count() as u64), first)
 }
@@ -442,7 +443,7 @@ pub fn pids(procs: &str) -> Vec<u32> {
 }
 
 /// Pressure stall information: `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`, and `full` likewise. Totals are
-/// microseconds. `None`: the kernel keeps none.
+/// microseconds. `None`: the kernel does not collect it.
 #[must_use]
 pub fn pressure(text: &str) -> Option<Pressure> {
     let mut pressure = Pressure::default();

@@ -11,7 +11,7 @@ pub enum Kind {
     Histogram,
 }
 
-/// The number of a line.
+/// The value of a line.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Value {
     Integer(u64),
@@ -20,7 +20,7 @@ pub enum Value {
     Float(f64),
 }
 
-/// The head of a family. One that no sample follows is removed by [`without_empty_families`].
+/// The head of a family. The head of a family without samples is removed by [`without_empty_families`].
 pub fn family(text: &mut String, name: &str, kind: Kind, help: &str) {
     let kind = match kind {
         Kind::Counter => "counter",
@@ -31,7 +31,7 @@ pub fn family(text: &mut String, name: &str, kind: Kind, help: &str) {
     let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
 }
 
-/// The text without the heads of families that have no sample: exporters in Go write no such family.
+/// The text without the heads of families without samples: Go exporters omit such families.
 #[must_use]
 pub fn without_empty_families(text: &str) -> String {
     let mut kept = String::with_capacity(text.len());
@@ -53,11 +53,11 @@ pub fn without_empty_families(text: &str) -> String {
     kept
 }
 
-/// One line. `at` only where the number is not of the moment it is asked for.
+/// One line. `at` is set only if the value is not of the time of the request.
 pub fn line(text: &mut String, name: &str, labels: &[(&str, &str)], value: Value, at: Option<Timestamp>) {
     text.push_str(name);
-    for (place, (label, value)) in labels.iter().enumerate() {
-        text.push(if place == 0 { '{' } else { ',' });
+    for (index, (label, value)) in labels.iter().enumerate() {
+        text.push(if index == 0 { '{' } else { ',' });
         text.push_str(label);
         text.push_str("=\"");
         escape(text, value);
@@ -78,8 +78,8 @@ pub fn line(text: &mut String, name: &str, labels: &[(&str, &str)], value: Value
     };
 }
 
-/// As few digits as tell the number from all others; below 0.0001 and from a million on with an exponent of at least two
-/// digits. The text of a bucket's bound is a label, so it must be the one that exporters in Go write
+/// The shortest digits that identify the number; below 0.0001 and from a million on with an exponent of at least two
+/// digits. The text of a bucket's bound is a label, so it must equal the text that Go exporters write
 /// (`strconv.FormatFloat(x, 'g', -1, 64)`).
 #[must_use]
 pub fn go_float(number: f64) -> String {
@@ -111,7 +111,7 @@ fn escape(text: &mut String, value: &str) {
     }
 }
 
-/// Exact: a counter of nanoseconds does not fit into a float for long.
+/// Exact: a float cannot hold a large counter of nanoseconds.
 fn seconds(text: &mut String, nanoseconds: u64) {
     let (whole, rest) = (nanoseconds / 1_000_000_000, nanoseconds % 1_000_000_000);
     let _ = write!(text, "{whole}");
@@ -123,11 +123,11 @@ fn seconds(text: &mut String, nanoseconds: u64) {
     }
 }
 
-/// The limits of a histogram that nobody has thought about, in seconds.
+/// The default bounds of histogram buckets, in seconds.
 pub const DEFAULT_BUCKETS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0];
 
-/// The lines of one histogram. `counts` has one number for each limit and one more for what lies above them all; each
-/// counts only what is in its own range.
+/// The lines of one histogram. `counts` has one number for each limit and one for values above them all; each counts only
+/// values of its own range.
 pub fn histogram(
     text: &mut String,
     name: &str,
@@ -137,9 +137,9 @@ pub fn histogram(
 ) {
     let mut total = 0_u64;
     let bucket = format!("{name}_bucket");
-    for (place, count) in counts.iter().enumerate() {
+    for (index, count) in counts.iter().enumerate() {
         total = total.saturating_add(*count);
-        let limit = limits.get(place).map_or_else(|| "+Inf".to_owned(), |limit| go_float(*limit));
+        let limit = limits.get(index).map_or_else(|| "+Inf".to_owned(), |limit| go_float(*limit));
         let with_limit: Vec<(&str, &str)> = labels.iter().copied().chain([("le", &*limit)]).collect();
         line(text, &bucket, &with_limit, Value::Integer(total), None);
     }

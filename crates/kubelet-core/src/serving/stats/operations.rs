@@ -1,4 +1,4 @@
-//! What calls to the runtime are called in `operation_type`.
+//! Values of the label `operation_type` for calls to the container runtime.
 
 const NAMES: &[(&str, &str)] = &[
     ("Attach", "attach"),
@@ -38,7 +38,7 @@ const NAMES: &[(&str, &str)] = &[
     ("Version", "version"),
 ];
 
-/// The label for a call of the protocol; `other` for one that has none.
+/// The label value for a CRI call; `other` if it has none.
 #[must_use]
 pub fn operation_type(call: &str) -> &'static str {
     NAMES.iter().find(|(known, _)| *known == call).map_or("other", |(_, name)| name)

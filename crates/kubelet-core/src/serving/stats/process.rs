@@ -1,20 +1,20 @@
-//! The `process_` families: what this process takes of the machine.
+//! The `process_` metric families: resource use of the kubelet process.
 
 use super::exposition::{Kind, Value, family, line};
 use super::procfs::{self, ProcessSample};
 
-/// What is known of a process.
+/// Facts about a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct ProcessFacts {
     pub sample: ProcessSample,
     pub resident_bytes: u64,
     pub open_files: u64,
-    /// `None`: as many as it likes.
+    /// `None`: no limit.
     pub open_files_limit: Option<u64>,
     pub virtual_bytes_limit: Option<u64>,
     /// Received and sent over IP in this network namespace.
     pub ip_bytes: Option<(u64, u64)>,
-    /// Of the machine, in seconds since 1970.
+    /// Boot time of the machine, in seconds since 1970.
     pub boot_seconds: u64,
 }
 
@@ -39,10 +39,10 @@ pub fn write_process(text: &mut String, process: &ProcessFacts) {
     let sample = &process.sample;
     let cpu = Value::Nanoseconds(sample.cpu_nanoseconds);
     let gauges = [
-        ("process_max_fds", "Files that may be open.", process.open_files_limit),
-        ("process_open_fds", "Files that are open.", Some(process.open_files)),
-        ("process_resident_memory_bytes", "Memory in use, in bytes.", Some(process.resident_bytes)),
-        ("process_virtual_memory_bytes", "Memory asked for, in bytes.", Some(sample.virtual_bytes)),
+        ("process_max_fds", "Maximum number of open file descriptors.", process.open_files_limit),
+        ("process_open_fds", "Number of open file descriptors.", Some(process.open_files)),
+        ("process_resident_memory_bytes", "Resident memory size, in bytes.", Some(process.resident_bytes)),
+        ("process_virtual_memory_bytes", "Virtual memory size, in bytes.", Some(sample.virtual_bytes)),
     ];
     let name = "process_cpu_seconds_total";
     family(text, name, Kind::Counter, "CPU time used, in seconds.");
@@ -57,7 +57,7 @@ pub fn write_process(text: &mut String, process: &ProcessFacts) {
         family(text, name, Kind::Gauge, "Maximum amount of virtual memory available in bytes.");
         #[expect(
             clippy::cast_precision_loss,
-            reason = "no limit is the largest number, which nobody counts to"
+            reason = "no limit is the largest number, whose exact value does not matter"
         )]
         line(text, name, &[], Value::Float(limit as f64), None);
     }
@@ -73,10 +73,10 @@ pub fn write_process(text: &mut String, process: &ProcessFacts) {
     write_start(text, process);
 }
 
-/// Alone, because `/metrics/probes` has it too.
+/// Separate, because `/metrics/probes` has it too.
 pub fn write_start(text: &mut String, process: &ProcessFacts) {
     let name = "process_start_time_seconds";
-    family(text, name, Kind::Gauge, "When the process was started, in seconds since 1970.");
+    family(text, name, Kind::Gauge, "Start time of the process, in seconds since 1970.");
     let boot = process.boot_seconds.saturating_mul(1_000_000_000);
     let started = boot.saturating_add(process.sample.started_nanoseconds);
     line(text, name, &[], Value::Nanoseconds(started), None);

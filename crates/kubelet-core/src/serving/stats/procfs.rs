@@ -1,6 +1,6 @@
-//! What files below `/proc` say about the machine and about one process.
+//! Parsers of files below `/proc` about the machine and about one process.
 
-/// Counters of one network interface since it was made.
+/// Counters of one network interface since its creation.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Interface {
     pub name: Box<str>,
@@ -14,10 +14,11 @@ pub struct Interface {
     pub tx_dropped: u64,
 }
 
-/// Interfaces that are others' other ends, or nobody's; a node has one of them for each of its pods.
+/// Interfaces that are not counted: the loopback, and the host ends of container interfaces, of which a node has one for
+/// each pod.
 const NOT_COUNTED: &[&str] = &["lo", "veth", "docker", "nerdctl", "podman"];
 
-/// `/proc/<pid>/net/dev`, without the loopback and the ends of pods' own interfaces.
+/// `/proc/<pid>/net/dev`, without the loopback and the host ends of pods' interfaces.
 #[must_use]
 pub fn interfaces(net_dev: &str) -> Vec<Interface> {
     let parse = |line: &str| {
@@ -40,7 +41,7 @@ pub fn interfaces(net_dev: &str) -> Vec<Interface> {
             tx_dropped: next(0)?,
         })
     };
-    // Two lines of headings have no such counters.
+    // The two header lines have no such counters.
     net_dev.lines().filter_map(parse).collect()
 }
 
@@ -48,8 +49,8 @@ pub fn interfaces(net_dev: &str) -> Vec<Interface> {
 #[must_use]
 pub fn default_interface(route: &str) -> Option<&str> {
     route.lines().skip(1).find_map(|line| {
-        let mut words = line.split_ascii_whitespace();
-        let (name, destination) = (words.next()?, words.next()?);
+        let mut fields = line.split_ascii_whitespace();
+        let (name, destination) = (fields.next()?, fields.next()?);
         (destination == "00000000").then_some(name)
     })
 }
@@ -73,38 +74,38 @@ pub fn cpu_times(stat: &str) -> Option<(u64, u64, u64)> {
     Some((user.checked_add(system)?, user, system))
 }
 
-/// The kernel tells user space of times in ticks of a hundredth of a second, on every architecture.
+/// The kernel reports times to user space in ticks of a hundredth of a second, on every architecture.
 const TICK_NANOSECONDS: u64 = 10_000_000;
 
-/// When the machine was started, in seconds since 1970, from `/proc/stat`.
+/// Boot time of the machine, in seconds since 1970, from `/proc/stat`.
 #[must_use]
 pub fn boot_seconds(stat: &str) -> Option<u64> {
     super::cgroup::field(stat, "btime")
 }
 
-/// How many processes and threads there are, from `/proc/loadavg` (`… 2/310 4711`).
+/// Number of processes and threads, from `/proc/loadavg` (`… 2/310 4711`).
 #[must_use]
 pub fn running_tasks(loadavg: &str) -> Option<u64> {
     loadavg.split_ascii_whitespace().nth(3)?.split_once('/')?.1.parse().ok()
 }
 
-/// What a process has used, from its `/proc/<pid>/stat`.
+/// Resource use of a process, from its `/proc/<pid>/stat`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessSample {
     pub cpu_nanoseconds: u64,
     pub minor_faults: u64,
     pub major_faults: u64,
     pub threads: u64,
-    /// After the machine's start.
+    /// Since boot.
     pub started_nanoseconds: u64,
     pub virtual_bytes: u64,
 }
 
 #[must_use]
 pub fn process(stat: &str) -> Option<ProcessSample> {
-    // The name may contain anything, even a parenthesis; the last one ends it.
+    // The name may contain anything, even a closing parenthesis; the last one ends it.
     let (_, rest) = stat.rsplit_once(") ")?;
-    let fields: Vec<u64> = rest.split(' ').skip(1).map(|word| word.parse().unwrap_or(0)).collect();
+    let fields: Vec<u64> = rest.split(' ').skip(1).map(|field| field.parse().unwrap_or(0)).collect();
     // From field 4 of proc(5) on.
     let at = |number: usize| fields.get(number - 4).copied();
     Some(ProcessSample {
@@ -117,13 +118,13 @@ pub fn process(stat: &str) -> Option<ProcessSample> {
     })
 }
 
-/// The soft limit of open files, from `/proc/<pid>/limits`. `None`: none, or not told.
+/// The soft limit of open files, from `/proc/<pid>/limits`. `None`: no limit, or not reported.
 #[must_use]
 pub fn open_files_limit(limits: &str) -> Option<u64> {
     soft_limit(limits, "Max open files")?.parse().ok()
 }
 
-/// The soft limit of virtual memory; the largest number where there is none. `None`: not reported.
+/// The soft limit of virtual memory; the largest number if there is none. `None`: not reported.
 #[must_use]
 pub fn address_space_limit(limits: &str) -> Option<u64> {
     match soft_limit(limits, "Max address space")? {
@@ -136,24 +137,24 @@ fn soft_limit<'a>(limits: &'a str, name: &str) -> Option<&'a str> {
     limits.lines().find_map(|line| line.strip_prefix(name))?.split_ascii_whitespace().next()
 }
 
-/// Bytes that came and went over IP, from `/proc/<pid>/net/netstat`.
+/// Bytes received and sent over IP, from `/proc/<pid>/net/netstat`.
 #[must_use]
 pub fn ip_bytes(netstat: &str) -> Option<(u64, u64)> {
     let mut lines = netstat.lines().filter_map(|line| line.strip_prefix("IpExt: "));
     let (names, values) = (lines.next()?, lines.next()?);
     let of = |wanted: &str| {
-        let place = names.split(' ').position(|name| name == wanted)?;
-        values.split(' ').nth(place)?.trim().parse().ok()
+        let index = names.split(' ').position(|name| name == wanted)?;
+        values.split(' ').nth(index)?.trim().parse().ok()
     };
     Some((of("InOctets")?, of("OutOctets")?))
 }
 
-/// A machine has fewer filesystems of its own than that.
+/// Upper bound for the number of filesystems of a machine.
 const MAX_FILESYSTEMS: usize = 64;
 
 /// Device and mount point of each filesystem of the machine itself, from `/proc/self/mountinfo`: on block devices, the
-/// first mount of each, and in memory, directly below `/` or one of its directories (`/run`, `/dev/shm`); deeper down are
-/// those of pods.
+/// first mount of each, and in memory, directly below `/` or one of its directories (`/run`, `/dev/shm`); deeper ones
+/// belong to pods.
 #[must_use]
 pub fn local_filesystems(mountinfo: &str) -> Vec<(&str, &str)> {
     let mut found: Vec<(&str, &str)> = Vec::new();
@@ -170,7 +171,7 @@ pub fn local_filesystems(mountinfo: &str) -> Vec<(&str, &str)> {
             "tmpfs" if mount_point.matches('/').count() <= 2 => mount_point,
             _ => continue,
         };
-        // A backslash stands for a letter that cannot be written there.
+        // A backslash begins an escaped character.
         let is_known = found.iter().any(|(known, _)| *known == device);
         if !is_known && !mount_point.contains('\\') && found.len() < MAX_FILESYSTEMS {
             found.push((device, mount_point));
@@ -179,7 +180,7 @@ pub fn local_filesystems(mountinfo: &str) -> Vec<(&str, &str)> {
     found
 }
 
-/// What one block device has done since the machine was started, from `/proc/diskstats`.
+/// Counters of one block device since boot, from `/proc/diskstats`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Disk {
     pub major: u32,
@@ -198,14 +199,14 @@ pub struct Disk {
     pub weighted_milliseconds: u64,
 }
 
-/// The devices that have done anything.
+/// The devices with any activity.
 #[must_use]
 pub fn disks(diskstats: &str) -> Vec<Disk> {
     let parse = |line: &str| {
-        let mut words = line.split_ascii_whitespace();
-        let (major, minor) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
-        let name = words.next()?.into();
-        let mut next = || words.next()?.parse().ok();
+        let mut fields = line.split_ascii_whitespace();
+        let (major, minor) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+        let name = fields.next()?.into();
+        let mut next = || fields.next()?.parse().ok();
         Some(Disk {
             major,
             minor,

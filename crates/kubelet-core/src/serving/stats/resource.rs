@@ -1,4 +1,4 @@
-//! `/metrics/resource`: CPU, memory and swap of node, pods and containers. What `kubectl top` and autoscaling live on.
+//! `/metrics/resource`: CPU, memory and swap of node, pods and containers, for `kubectl top` and autoscaling.
 
 use std::collections::BTreeMap;
 
@@ -29,7 +29,7 @@ const CONTAINER: &[(&str, Kind, &str, Number)] = &[
     (
         "container_memory_working_set_bytes",
         Kind::Gauge,
-        "Memory of the container that cannot be taken back, in bytes.",
+        "Working set of the container, in bytes.",
         working_set,
     ),
     ("container_swap_limit_bytes", Kind::Gauge, "Swap that the container may use, in bytes.", swap_limit),
@@ -37,35 +37,25 @@ const CONTAINER: &[(&str, Kind, &str, Number)] = &[
 ];
 const NODE: &[(&str, Kind, &str, Number)] = &[
     ("node_cpu_usage_seconds_total", Kind::Counter, "CPU time used on the node, in seconds.", cpu),
-    (
-        "node_memory_working_set_bytes",
-        Kind::Gauge,
-        "Memory of the node that cannot be taken back, in bytes.",
-        working_set,
-    ),
+    ("node_memory_working_set_bytes", Kind::Gauge, "Working set of the node, in bytes.", working_set),
     ("node_swap_usage_bytes", Kind::Gauge, "Swap used on the node, in bytes.", swap),
 ];
 const POD: &[(&str, Kind, &str, Number)] = &[
     ("pod_cpu_usage_seconds_total", Kind::Counter, "CPU time used by the pod, in seconds.", cpu),
-    (
-        "pod_memory_working_set_bytes",
-        Kind::Gauge,
-        "Memory of the pod that cannot be taken back, in bytes.",
-        working_set,
-    ),
+    ("pod_memory_working_set_bytes", Kind::Gauge, "Working set of the pod, in bytes.", working_set),
     ("pod_swap_usage_bytes", Kind::Gauge, "Swap used by the pod, in bytes.", swap),
 ];
 
-/// How many families there are.
+/// Number of families.
 pub const FAMILIES: usize = CONTAINER.len() + NODE.len() + POD.len() + 2;
 
-/// One family, by its place. Nobody needs more than one of them in memory.
+/// One family, by its index. Only one family is in memory at a time.
 #[must_use]
-pub fn family_text(sample: &NodeSample, place: usize) -> String {
+pub fn family_text(sample: &NodeSample, index: usize) -> String {
     let (mut text, at) = (String::new(), Some(sample.taken.wall));
     let pods = by_name(sample);
-    let mut place = place;
-    if let Some((name, kind, help, number)) = CONTAINER.get(place) {
+    let mut index = index;
+    if let Some((name, kind, help, number)) = CONTAINER.get(index) {
         family(&mut text, name, *kind, help);
         each_container(&pods, |labels, container| {
             if let Some(value) = number(&container.placed.cgroup) {
@@ -74,16 +64,16 @@ pub fn family_text(sample: &NodeSample, place: usize) -> String {
         });
         return text;
     }
-    place -= CONTAINER.len();
-    if let Some((name, kind, help, number)) = NODE.get(place) {
+    index -= CONTAINER.len();
+    if let Some((name, kind, help, number)) = NODE.get(index) {
         family(&mut text, name, *kind, help);
         if let Some(value) = number(&sample.root.cgroup) {
             line(&mut text, name, &[], value, at);
         }
         return text;
     }
-    place -= NODE.len();
-    if let Some((name, kind, help, number)) = POD.get(place) {
+    index -= NODE.len();
+    if let Some((name, kind, help, number)) = POD.get(index) {
         family(&mut text, name, *kind, help);
         for pod in pods.values() {
             let labels = [("namespace", &*pod.pod.namespace), ("pod", &*pod.pod.name)];
@@ -93,7 +83,7 @@ pub fn family_text(sample: &NodeSample, place: usize) -> String {
         }
         return text;
     }
-    if place == POD.len() {
+    if index == POD.len() {
         start_times(&mut text, &pods)
     } else {
         scrape_error(&mut text, sample)
@@ -101,8 +91,8 @@ pub fn family_text(sample: &NodeSample, place: usize) -> String {
     text
 }
 
-/// These lines know pods by their names, so that of two of one name only the newer is told: the older one is on its way
-/// out.
+/// These lines identify pods by name, so of two pods with the same name only the newer one is exported: the older one is
+/// terminating.
 fn by_name(sample: &NodeSample) -> BTreeMap<(&str, &str), &PodSample> {
     let mut pods = BTreeMap::new();
     for pod in &sample.pods {
@@ -116,11 +106,11 @@ fn by_name(sample: &NodeSample) -> BTreeMap<(&str, &str), &PodSample> {
 
 fn each_container(
     pods: &BTreeMap<(&str, &str), &PodSample>,
-    mut tell: impl FnMut(&[(&str, &str)], &ContainerSample),
+    mut emit: impl FnMut(&[(&str, &str)], &ContainerSample),
 ) {
     for ((namespace, pod), sample) in pods {
         for container in &sample.containers {
-            tell(&[("container", &container.name), ("namespace", namespace), ("pod", pod)], container);
+            emit(&[("container", &container.name), ("namespace", namespace), ("pod", pod)], container);
         }
     }
 }
@@ -128,7 +118,7 @@ fn each_container(
 /// Without the time of the sample: the value itself is a time.
 fn start_times(text: &mut String, pods: &BTreeMap<(&str, &str), &PodSample>) {
     let name = "container_start_time_seconds";
-    family(text, name, Kind::Gauge, "When the container was started, in seconds since 1970.");
+    family(text, name, Kind::Gauge, "Start time of the container, in seconds since 1970.");
     each_container(pods, |labels, container| {
         let started = u64::try_from(container.started.as_nanosecond()).unwrap_or(0);
         line(text, name, labels, Value::Nanoseconds(started), None);

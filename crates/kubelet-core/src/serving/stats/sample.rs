@@ -1,5 +1,5 @@
-//! One look at the whole node: what was measured of the machine, of what the system runs next to pods, and of each pod;
-//! and, less often, of the disks.
+//! One sample of the whole node: measurements of the machine, of system cgroups, and of each pod; and, less often, of the
+//! disks.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use model::{ContainerId, Now, PodRef, PodUid};
 use super::cgroup::{CgroupSample, Detail, MemorySample};
 use super::procfs::{Disk, Interface};
 
-/// Everything that is cheap enough to be measured whenever somebody asks.
+/// Measurements that are cheap enough to be taken on request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeSample {
     pub taken: Now,
@@ -19,11 +19,11 @@ pub struct NodeSample {
     /// The root of all cgroups.
     pub root: Placed,
     pub system: Vec<SystemSample>,
-    /// The cgroups of the QoS classes that have one, with [`Detail::Full`] only.
+    /// The cgroups of the QoS classes, with [`Detail::Full`] only.
     pub qos: Vec<Placed>,
     /// In the order of their UIDs.
     pub pods: Vec<PodSample>,
-    /// Something that should have been there could not be read.
+    /// Something that should exist could not be read.
     pub is_incomplete: bool,
 }
 
@@ -35,32 +35,32 @@ pub struct MachineSample {
     pub interfaces: Vec<Interface>,
     pub default_interface: Option<Box<str>>,
     pub tasks: Option<u64>,
-    pub most_tasks: Option<u64>,
+    pub max_tasks: Option<u64>,
     /// With [`Detail::Full`] only.
     pub disks: Vec<Disk>,
     /// With [`Detail::Full`] only.
     pub filesystems: Vec<LocalFilesystem>,
 }
 
-/// A filesystem of the machine itself, which is on a block device or in memory.
+/// A filesystem of the machine itself, on a block device or in memory.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LocalFilesystem {
-    /// `/dev/vda1`; of one in memory where it is mounted.
+    /// `/dev/vda1`; for a filesystem in memory its mount point.
     pub device: Box<str>,
     pub space: FilesystemSpace,
 }
 
-/// A cgroup with where it is and how fast it uses the CPU.
+/// A cgroup with its path and its CPU rate.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Placed {
     /// `/kubepods/…`.
     pub path: Box<str>,
     pub cgroup: CgroupSample,
-    /// Nanoseconds of CPU for each second; `None` until there are two readings.
+    /// Nanoseconds of CPU per second; `None` until there are two readings.
     pub rate: Option<u64>,
 }
 
-/// Something that the node runs next to pods.
+/// A system cgroup.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SystemSample {
     /// `kubelet`, `runtime`, `misc` or `pods`.
@@ -73,12 +73,12 @@ pub struct SystemSample {
 pub struct PodSample {
     pub pod: PodRef,
     pub started: Option<Timestamp>,
-    /// The pod's own cgroup, where it has one.
+    /// The pod's own cgroup, if it has one.
     pub own: Option<Placed>,
-    /// What holds the pod's namespaces.
+    /// The pod sandbox.
     pub sandbox: Option<ContainerSample>,
     pub containers: Vec<ContainerSample>,
-    /// For a pod in the node's network, the node's.
+    /// For a pod in the node's network namespace, the node's interfaces.
     pub interfaces: Vec<Interface>,
 }
 
@@ -87,14 +87,14 @@ pub struct ContainerSample {
     pub id: ContainerId,
     /// Empty for a sandbox.
     pub name: Box<str>,
-    /// Of a sandbox, the pause image; empty where the runtime does not say.
+    /// The pause image for a sandbox; empty if the runtime does not report it.
     pub image: Box<str>,
     pub started: Timestamp,
     pub placed: Placed,
 }
 
 impl NodeSample {
-    /// What all pods use.
+    /// What all pods together use.
     #[must_use]
     pub fn pods_together(&self) -> Option<&Placed> {
         self.system.iter().find(|system| system.name == "pods").map(|system| &system.placed)
@@ -102,7 +102,7 @@ impl NodeSample {
 }
 
 impl PodSample {
-    /// Everything of the pod that has a cgroup: the sandbox first.
+    /// All parts of the pod that have a cgroup: the sandbox first.
     pub fn parts(&self) -> impl Iterator<Item = &ContainerSample> + Clone {
         self.sandbox.iter().chain(&self.containers)
     }
@@ -113,14 +113,14 @@ impl PodSample {
         self.own.clone().unwrap_or_else(|| add_up(self.parts().map(|part| &part.placed)))
     }
 
-    /// A pod's own cgroup has none of its own.
+    /// The pod's own cgroup contains no processes, so its parts are counted.
     #[must_use]
     pub fn processes(&self) -> Option<u64> {
         sum(self.parts().map(|part| part.placed.cgroup.processes))
     }
 }
 
-/// What several cgroups use together. There is a limit only where each has one, and no pressure: waits do not add up.
+/// The sum of several cgroups. It has a limit only if each has one, and no pressure, because waits do not add up.
 #[must_use]
 pub fn add_up<'a>(parts: impl Iterator<Item = &'a Placed> + Clone) -> Placed {
     let of = |field: fn(&CgroupSample) -> Option<u64>| sum(parts.clone().map(|part| field(&part.cgroup)));
@@ -149,25 +149,25 @@ pub fn add_up<'a>(parts: impl Iterator<Item = &'a Placed> + Clone) -> Placed {
     Placed { path: Box::default(), cgroup, rate: sum(parts.map(|part| part.rate)) }
 }
 
-/// `None` where nothing is known of any.
+/// `None` if no number is known.
 fn sum(numbers: impl Iterator<Item = Option<u64>>) -> Option<u64> {
     numbers.flatten().reduce(u64::saturating_add)
 }
 
-/// Everything for which disks must be walked or the runtime must be asked.
+/// Measurements that need a walk over disks or calls to the runtime.
 #[derive(Clone, Debug, PartialEq)]
 pub struct DiskSample {
     pub taken: Now,
-    /// What the kubelet's own directory lies on.
+    /// The filesystem of the kubelet's root directory.
     pub node: Option<FilesystemSpace>,
     pub images: Option<RuntimeFilesystem>,
     pub containers: Option<RuntimeFilesystem>,
     pub pods: BTreeMap<PodUid, PodDisks>,
-    /// Whether images and containers share the kubelet's filesystem is not known; the runtime did not answer.
+    /// It is unknown whether images and containers share the kubelet's filesystem, because the runtime did not answer.
     pub is_incomplete: bool,
 }
 
-/// A filesystem of the runtime: how much there is, and how much of it images (or containers) take.
+/// A filesystem of the runtime: its capacity, and how much of it images (or containers) use.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct RuntimeFilesystem {
     pub space: FilesystemSpace,
@@ -188,11 +188,11 @@ pub struct PodDisks {
 #[derive(Clone, Debug, PartialEq)]
 pub struct VolumeSample {
     pub name: Box<str>,
-    /// The claim that it belongs to.
+    /// The name of its persistent volume claim.
     pub claim: Option<Box<str>>,
-    /// The name of its type, as metrics have it.
+    /// The name of its plugin, as in metrics.
     pub plugin: &'static str,
-    /// In memory: it takes no disk.
+    /// It is in memory and uses no disk.
     pub is_memory: bool,
     pub space: FilesystemSpace,
     pub used: TreeUsage,

@@ -1,5 +1,5 @@
-//! `/stats/summary`: everything that was measured, as the JSON of `stats/v1alpha1`. Written pod by pod, so that the
-//! whole is never in memory.
+//! `/stats/summary`: all measurements, as the JSON of `stats/v1alpha1`. Written pod by pod, so that the whole is never in
+//! memory.
 
 use std::fmt::Write as _;
 
@@ -12,7 +12,7 @@ use super::sample::{
     ContainerSample, DiskSample, NodeSample, Placed, PodDisks, PodSample, RuntimeFilesystem,
 };
 
-/// What is told: without disks only CPU and memory.
+/// What is exported: without disks only CPU and memory.
 #[derive(Clone, Copy, Debug)]
 pub struct Scope<'a> {
     pub node_name: &'a str,
@@ -20,7 +20,7 @@ pub struct Scope<'a> {
     pub disks: Option<&'a DiskSample>,
 }
 
-/// Up to the first pod.
+/// The text before the first pod.
 #[must_use]
 pub fn head(scope: Scope<'_>) -> String {
     let Scope { node_name, sample, disks } = scope;
@@ -51,15 +51,15 @@ pub fn head(scope: Scope<'_>) -> String {
             filesystem(object, disks.taken.wall, Some(space), Some(used));
         });
         node.object("runtime", disks.images.as_ref(), |runtime, images| {
-            let tell = |object: &mut Object<'_>, of: &RuntimeFilesystem| {
+            let write = |object: &mut Object<'_>, of: &RuntimeFilesystem| {
                 filesystem(object, disks.taken.wall, Some(of.space), Some(of.used));
             };
-            runtime.object("imageFs", Some(images), tell);
-            runtime.object("containerFs", disks.containers.as_ref(), tell);
+            runtime.object("imageFs", Some(images), write);
+            runtime.object("containerFs", disks.containers.as_ref(), write);
         });
-        node.object("rlimit", machine.most_tasks, |rlimit, most| {
+        node.object("rlimit", machine.max_tasks, |rlimit, max| {
             rlimit.time("time", at);
-            rlimit.number("maxpid", Some(most));
+            rlimit.number("maxpid", Some(max));
             rlimit.number("curproc", machine.tasks);
         });
     }
@@ -69,16 +69,16 @@ pub fn head(scope: Scope<'_>) -> String {
     text
 }
 
-/// The pod at that place, with the comma before it.
+/// The pod at that index, with the comma before it.
 #[must_use]
-pub fn pod(scope: Scope<'_>, place: usize) -> String {
-    let Some(pod) = scope.sample.pods.get(place) else { return String::new() };
-    let mut text = if place == 0 { String::new() } else { ",".to_owned() };
+pub fn pod(scope: Scope<'_>, index: usize) -> String {
+    let Some(pod) = scope.sample.pods.get(index) else { return String::new() };
+    let mut text = if index == 0 { String::new() } else { ",".to_owned() };
     write_pod(&mut text, scope, pod);
     text
 }
 
-/// After the last pod.
+/// The text after the last pod.
 #[must_use]
 pub const fn tail() -> &'static str {
     "]}\n"
@@ -154,8 +154,8 @@ fn write_container(
     object.end();
 }
 
-/// What the pod takes of the node's disk: layers, logs, volumes that are not in memory and not claimed, and the kubelet's files
-/// that containers write.
+/// The pod's use of the node's disk: writable layers, logs, volumes that are neither in memory nor persistent volume
+/// claims, and the kubelet's files that containers can write.
 fn ephemeral(disks: &PodDisks) -> TreeUsage {
     let layers = disks.layers.values().map(|layer| TreeUsage {
         bytes: layer.used_bytes.unwrap_or(0),
@@ -173,7 +173,7 @@ fn ephemeral(disks: &PodDisks) -> TreeUsage {
     )
 }
 
-/// A pod has one interface from its network, which runtimes call `eth0`.
+/// A pod has one interface of the pod network, which runtimes name `eth0`.
 fn pod_interface(interfaces: &[Interface]) -> Option<&str> {
     let named = interfaces.iter().find(|interface| &*interface.name == "eth0");
     named.or_else(|| interfaces.first()).map(|interface| &*interface.name)
@@ -219,7 +219,7 @@ fn swap(object: &mut Object<'_>, cgroup: &CgroupSample, at: Timestamp) {
     });
 }
 
-/// Zeros where the kernel counts no stalls: readers expect the fields of every node.
+/// Zeros if the kernel collects no pressure stall information: clients expect the fields on every node.
 fn psi<'a>(
     object: &mut Object<'_>,
     all: Option<&'a Pressures>,
@@ -227,14 +227,14 @@ fn psi<'a>(
 ) {
     let pressure = all.and_then(of).cloned().unwrap_or_default();
     object.object("psi", Some(pressure), |object, pressure| {
-        let tell = |object: &mut Object<'_>, stall: Stall| {
+        let write = |object: &mut Object<'_>, stall: Stall| {
             object.number("total", Some(stall.total));
             object.float("avg10", stall.avg10);
             object.float("avg60", stall.avg60);
             object.float("avg300", stall.avg300);
         };
-        object.object("full", Some(pressure.full.unwrap_or_default()), tell);
-        object.object("some", Some(pressure.some.unwrap_or_default()), tell);
+        object.object("full", Some(pressure.full.unwrap_or_default()), write);
+        object.object("some", Some(pressure.some.unwrap_or_default()), write);
     });
 }
 
@@ -316,29 +316,29 @@ impl<'a> Object<'a> {
         let _ = write!(self.text, "{value}");
     }
 
-    /// Whole seconds, as the API has it.
+    /// Whole seconds, as in the API.
     fn time(&mut self, key: &str, value: Timestamp) {
         let value = Timestamp::from_second(value.as_second()).unwrap_or(value);
         self.key(key);
         let _ = write!(self.text, "\"{value}\"");
     }
 
-    fn object<T>(&mut self, key: &str, value: Option<T>, tell: impl FnOnce(&mut Object<'_>, T)) {
+    fn object<T>(&mut self, key: &str, value: Option<T>, write: impl FnOnce(&mut Object<'_>, T)) {
         let Some(value) = value else { return };
         self.key(key);
         let mut object = Object::begin(self.text);
-        tell(&mut object, value);
+        write(&mut object, value);
         object.end();
     }
 
-    fn array<T>(&mut self, key: &str, values: &[T], tell: impl Fn(&mut String, &T)) {
+    fn array<T>(&mut self, key: &str, values: &[T], write: impl Fn(&mut String, &T)) {
         self.key(key);
         self.text.push('[');
-        for (place, value) in values.iter().enumerate() {
-            if place > 0 {
+        for (index, value) in values.iter().enumerate() {
+            if index > 0 {
                 self.text.push(',');
             }
-            tell(self.text, value);
+            write(self.text, value);
         }
         self.text.push(']');
     }

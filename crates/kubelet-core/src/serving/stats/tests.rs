@@ -1,5 +1,5 @@
-//! Golden cases: texts as kernels write them, in both versions of cgroups, and what is told of them; one file for each
-//! form in which it is told. Here is the node that they all tell of.
+//! Golden cases: kernel files of both cgroup versions, and their exports; one file for each form of export. The node below
+//! is the input of all of them.
 #![expect(clippy::too_many_lines, reason = "golden texts are long")]
 
 mod cadvisor_text;
@@ -18,15 +18,17 @@ use jiff::Timestamp;
 use model::stats::{FilesystemSpace, FilesystemUsage, TreeUsage};
 use model::{ContainerId, MonoTime, Now, PodRef, PodUid};
 
-use super::age::{AtHand, Reading, compute_rate, compute_rate_since_start, is_good_enough, next_baseline};
-use super::cadvisor::{MachineNames, Telling};
+use super::age::{
+    LastSample, Reading, compute_rate, compute_rate_since_start, is_fresh_enough, next_baseline,
+};
+use super::cadvisor::{CadvisorExport, MachineNames};
 use super::cgroup::{self, CgroupSample, Detail, Hierarchy};
 use super::exposition::{self, Kind, Value};
 use super::sample::{
     ContainerSample, DiskSample, LocalFilesystem, MachineSample, NodeSample, Placed, PodDisks, PodSample,
     RuntimeFilesystem, SystemSample, VolumeSample,
 };
-use super::{place, procfs, resource, summary, volumes};
+use super::{cgroup_path, procfs, resource, summary, volumes};
 
 fn read(hierarchy: Hierarchy, files: &[(&str, &str)]) -> CgroupSample {
     let texts: Vec<Option<String>> = cgroup::files(hierarchy, Detail::Full)
@@ -150,7 +152,7 @@ fn node() -> NodeSample {
             interfaces: eth0,
             default_interface: Some("eth0".into()),
             tasks: Some(310),
-            most_tasks: Some(32768),
+            max_tasks: Some(32768),
             disks: procfs::disks("254 0 vda 10 1 80 5 20 2 160 7 0 9 12 0 0\n"),
             filesystems: Vec::new(),
         },
@@ -208,8 +210,8 @@ fn disks() -> DiskSample {
 fn summary_of(sample: &NodeSample, disks: Option<&DiskSample>) -> String {
     let scope = summary::Scope { node_name: "node", sample, disks };
     let mut text = summary::head(scope);
-    for place in 0..sample.pods.len() {
-        text.push_str(&summary::pod(scope, place));
+    for index in 0..sample.pods.len() {
+        text.push_str(&summary::pod(scope, index));
     }
     text.push_str(summary::tail());
     let value: serde_json::Value = serde_json::from_str(&text).expect("JSON");

@@ -1,4 +1,4 @@
-//! The families of `/metrics` about disks: claimed volumes, and logs of containers.
+//! The families of `/metrics` about disks: persistent volume claims, and container logs.
 
 use std::collections::BTreeMap;
 
@@ -10,15 +10,15 @@ use super::sample::{DiskSample, VolumeSample};
 type Number = fn(&VolumeSample) -> u64;
 
 const VOLUME: &[(&str, &str, Number)] = &[
-    ("kubelet_volume_stats_available_bytes", "Bytes that the volume has left.", |v| v.space.available_bytes),
-    ("kubelet_volume_stats_capacity_bytes", "Bytes that the volume has.", |v| v.space.capacity_bytes),
-    ("kubelet_volume_stats_inodes", "Inodes that the volume has.", |v| v.space.inodes),
-    ("kubelet_volume_stats_inodes_free", "Inodes that the volume has left.", |v| v.space.inodes_free),
-    ("kubelet_volume_stats_inodes_used", "Inodes of the volume in use.", |v| v.used.inodes),
-    ("kubelet_volume_stats_used_bytes", "Bytes of the volume in use.", |v| v.used.bytes),
+    ("kubelet_volume_stats_available_bytes", "Available bytes of the volume.", |v| v.space.available_bytes),
+    ("kubelet_volume_stats_capacity_bytes", "Capacity of the volume, in bytes.", |v| v.space.capacity_bytes),
+    ("kubelet_volume_stats_inodes", "Maximum number of inodes of the volume.", |v| v.space.inodes),
+    ("kubelet_volume_stats_inodes_free", "Free inodes of the volume.", |v| v.space.inodes_free),
+    ("kubelet_volume_stats_inodes_used", "Used inodes of the volume.", |v| v.used.inodes),
+    ("kubelet_volume_stats_used_bytes", "Used bytes of the volume.", |v| v.used.bytes),
 ];
 
-/// Volumes are told by their claims, so that one without a claim is not told; one that several pods use is told once.
+/// Volumes are exported by their claims: one without a claim is omitted, one that several pods use is exported once.
 pub fn write_disks(text: &mut String, disks: &DiskSample, pods: &BTreeMap<PodUid, PodRef>) {
     let mut claims: BTreeMap<(&str, &str), &VolumeSample> = BTreeMap::new();
     for (uid, of_pod) in &disks.pods {
@@ -37,7 +37,7 @@ pub fn write_disks(text: &mut String, disks: &DiskSample, pods: &BTreeMap<PodUid
         }
     }
     let name = "kubelet_container_log_filesystem_used_bytes";
-    family(text, name, Kind::Gauge, "Bytes that the container's logs take on the disk.");
+    family(text, name, Kind::Gauge, "Bytes used by the container's logs on the filesystem.");
     for (uid, of_pod) in &disks.pods {
         let Some(pod) = pods.get(uid) else { continue };
         for (container, used) in &of_pod.logs {

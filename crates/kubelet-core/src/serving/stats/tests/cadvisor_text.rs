@@ -15,8 +15,8 @@ fn cadvisor_of(sample: &NodeSample) -> String {
         books: 0,
         drawers: 0,
     };
-    let telling = Telling::new(sample, machine);
-    (0..).map_while(|place| telling.piece(place)).collect()
+    let export = CadvisorExport::new(sample, machine);
+    (0..).map_while(|place| export.piece(place)).collect()
 }
 
 #[test]
@@ -47,7 +47,7 @@ fn qos_cgroups_and_filesystems_of_the_machine_are_reported_without_a_pod() {
 }
 
 #[test]
-fn every_cgroup_is_told_under_the_names_of_cadvisor() {
+fn every_cgroup_is_exported_under_the_names_of_cadvisor() {
     expect![[r##"
         # HELP container_cpu_user_seconds_total CPU time used outside the kernel, in seconds.
         # TYPE container_cpu_user_seconds_total counter
@@ -72,22 +72,22 @@ fn every_cgroup_is_told_under_the_names_of_cadvisor() {
         container_cpu_cfs_periods_total{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 10 1700000200123
         container_cpu_cfs_periods_total{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 10 1700000200123
         container_cpu_cfs_periods_total{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 10 1700000200123
-        # HELP container_cpu_cfs_throttled_periods_total Periods of the CPU quota in which the container had to wait.
+        # HELP container_cpu_cfs_throttled_periods_total Periods of the CPU quota in which the container was throttled.
         # TYPE container_cpu_cfs_throttled_periods_total counter
         container_cpu_cfs_throttled_periods_total{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 4 1700000200123
         container_cpu_cfs_throttled_periods_total{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 4 1700000200123
         container_cpu_cfs_throttled_periods_total{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 4 1700000200123
-        # HELP container_cpu_cfs_throttled_seconds_total How long the CPU quota made the container wait, in seconds.
+        # HELP container_cpu_cfs_throttled_seconds_total Time for which the container was throttled by its CPU quota, in seconds.
         # TYPE container_cpu_cfs_throttled_seconds_total counter
         container_cpu_cfs_throttled_seconds_total{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 0.25 1700000200123
         container_cpu_cfs_throttled_seconds_total{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 0.25 1700000200123
         container_cpu_cfs_throttled_seconds_total{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 0.25 1700000200123
-        # HELP container_cpu_cfs_burst_periods_total Periods in which the container used what it had saved of its CPU quota.
+        # HELP container_cpu_cfs_burst_periods_total Periods in which the container used CPU time above its quota (burst).
         # TYPE container_cpu_cfs_burst_periods_total counter
         container_cpu_cfs_burst_periods_total{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 1 1700000200123
         container_cpu_cfs_burst_periods_total{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 1 1700000200123
         container_cpu_cfs_burst_periods_total{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 1 1700000200123
-        # HELP container_cpu_cfs_burst_seconds_total CPU time used beyond the quota out of savings, in seconds.
+        # HELP container_cpu_cfs_burst_seconds_total CPU time used above the quota (burst), in seconds.
         # TYPE container_cpu_cfs_burst_seconds_total counter
         container_cpu_cfs_burst_seconds_total{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 0.000000005 1700000200123
         container_cpu_cfs_burst_seconds_total{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 0.000000005 1700000200123
@@ -126,25 +126,25 @@ fn every_cgroup_is_told_under_the_names_of_cadvisor() {
         container_tasks_state{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web",state="sleeping"} 0 1700000200123
         container_tasks_state{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web",state="stopped"} 0 1700000200123
         container_tasks_state{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web",state="uninterruptible"} 0 1700000200123
-        # HELP container_memory_cache Bytes of the page cache.
+        # HELP container_memory_cache Bytes of page cache.
         # TYPE container_memory_cache gauge
         container_memory_cache{container="",id="/",image="",name="",namespace="",pod=""} 4096 1700000200123
         container_memory_cache{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 4096 1700000200123
         container_memory_cache{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 4096 1700000200123
         container_memory_cache{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 4096 1700000200123
-        # HELP container_memory_rss Bytes of memory that belong to no file.
+        # HELP container_memory_rss Bytes of anonymous memory (RSS).
         # TYPE container_memory_rss gauge
         container_memory_rss{container="",id="/",image="",name="",namespace="",pod=""} 8192 1700000200123
         container_memory_rss{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 8192 1700000200123
         container_memory_rss{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 8192 1700000200123
         container_memory_rss{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 8192 1700000200123
-        # HELP container_memory_kernel_usage Bytes that the kernel took for the container.
+        # HELP container_memory_kernel_usage Bytes of kernel memory of the container.
         # TYPE container_memory_kernel_usage gauge
         container_memory_kernel_usage{container="",id="/",image="",name="",namespace="",pod=""} 2048 1700000200123
         container_memory_kernel_usage{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 4096 1700000200123
         container_memory_kernel_usage{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 4096 1700000200123
         container_memory_kernel_usage{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 4096 1700000200123
-        # HELP container_memory_mapped_file Bytes of files that are mapped.
+        # HELP container_memory_mapped_file Bytes of memory-mapped files.
         # TYPE container_memory_mapped_file gauge
         container_memory_mapped_file{container="",id="/",image="",name="",namespace="",pod=""} 512 1700000200123
         container_memory_mapped_file{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 512 1700000200123
@@ -156,37 +156,37 @@ fn every_cgroup_is_told_under_the_names_of_cadvisor() {
         container_memory_swap{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 64 1700000200123
         container_memory_swap{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 64 1700000200123
         container_memory_swap{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 64 1700000200123
-        # HELP container_memory_failcnt How often memory ran into its limit.
+        # HELP container_memory_failcnt Number of times that memory usage hit the limit.
         # TYPE container_memory_failcnt counter
         container_memory_failcnt{container="",id="/",image="",name="",namespace="",pod=""} 7 1700000200123
         container_memory_failcnt{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 7 1700000200123
         container_memory_failcnt{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 7 1700000200123
         container_memory_failcnt{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 7 1700000200123
-        # HELP container_memory_usage_bytes Bytes of memory in use, of whatever kind.
+        # HELP container_memory_usage_bytes Bytes of memory in use, all kinds together.
         # TYPE container_memory_usage_bytes gauge
         container_memory_usage_bytes{container="",id="/",image="",name="",namespace="",pod=""} 20000 1700000200123
         container_memory_usage_bytes{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 20000 1700000200123
         container_memory_usage_bytes{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 20000 1700000200123
         container_memory_usage_bytes{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 20000 1700000200123
-        # HELP container_memory_max_usage_bytes The most bytes of memory that were ever in use.
+        # HELP container_memory_max_usage_bytes Maximum memory usage ever recorded, in bytes.
         # TYPE container_memory_max_usage_bytes gauge
         container_memory_max_usage_bytes{container="",id="/",image="",name="",namespace="",pod=""} 30000 1700000200123
         container_memory_max_usage_bytes{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 30000 1700000200123
         container_memory_max_usage_bytes{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 30000 1700000200123
         container_memory_max_usage_bytes{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 30000 1700000200123
-        # HELP container_memory_working_set_bytes Bytes of memory that cannot be taken back.
+        # HELP container_memory_working_set_bytes Working set: memory in use less inactive file pages, in bytes.
         # TYPE container_memory_working_set_bytes gauge
         container_memory_working_set_bytes{container="",id="/",image="",name="",namespace="",pod=""} 19000 1700000200123
         container_memory_working_set_bytes{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 19000 1700000200123
         container_memory_working_set_bytes{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 19000 1700000200123
         container_memory_working_set_bytes{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 19000 1700000200123
-        # HELP container_memory_total_active_file_bytes Bytes of file pages used lately.
+        # HELP container_memory_total_active_file_bytes Bytes of active file pages.
         # TYPE container_memory_total_active_file_bytes gauge
         container_memory_total_active_file_bytes{container="",id="/",image="",name="",namespace="",pod=""} 2000 1700000200123
         container_memory_total_active_file_bytes{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 2000 1700000200123
         container_memory_total_active_file_bytes{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 2000 1700000200123
         container_memory_total_active_file_bytes{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 2000 1700000200123
-        # HELP container_memory_total_inactive_file_bytes Bytes of file pages not used lately.
+        # HELP container_memory_total_inactive_file_bytes Bytes of inactive file pages.
         # TYPE container_memory_total_inactive_file_bytes gauge
         container_memory_total_inactive_file_bytes{container="",id="/",image="",name="",namespace="",pod=""} 1000 1700000200123
         container_memory_total_inactive_file_bytes{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 1000 1700000200123
@@ -281,7 +281,7 @@ fn every_cgroup_is_told_under_the_names_of_cadvisor() {
         container_fs_writes_total{container="",device="/dev/vda",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 2 1700000200123
         container_fs_writes_total{container="",device="/dev/vda",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 2 1700000200123
         container_fs_writes_total{container="main",device="/dev/vda",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 2 1700000200123
-        # HELP container_fs_reads_merged_total Reads that became part of another.
+        # HELP container_fs_reads_merged_total Reads merged with another read.
         # TYPE container_fs_reads_merged_total counter
         container_fs_reads_merged_total{container="",device="/dev/vda",id="/",image="",name="",namespace="",pod=""} 1 1700000200123
         # HELP container_fs_sector_reads_total Sectors read.
@@ -290,7 +290,7 @@ fn every_cgroup_is_told_under_the_names_of_cadvisor() {
         # HELP container_fs_read_seconds_total Time spent on reads, in seconds.
         # TYPE container_fs_read_seconds_total counter
         container_fs_read_seconds_total{container="",device="/dev/vda",id="/",image="",name="",namespace="",pod=""} 0.005 1700000200123
-        # HELP container_fs_writes_merged_total Writes that became part of another.
+        # HELP container_fs_writes_merged_total Writes merged with another write.
         # TYPE container_fs_writes_merged_total counter
         container_fs_writes_merged_total{container="",device="/dev/vda",id="/",image="",name="",namespace="",pod=""} 2 1700000200123
         # HELP container_fs_sector_writes_total Sectors written.
@@ -299,13 +299,13 @@ fn every_cgroup_is_told_under_the_names_of_cadvisor() {
         # HELP container_fs_write_seconds_total Time spent on writes, in seconds.
         # TYPE container_fs_write_seconds_total counter
         container_fs_write_seconds_total{container="",device="/dev/vda",id="/",image="",name="",namespace="",pod=""} 0.007 1700000200123
-        # HELP container_fs_io_current Reads and writes under way.
+        # HELP container_fs_io_current Reads and writes in progress.
         # TYPE container_fs_io_current gauge
         container_fs_io_current{container="",device="/dev/vda",id="/",image="",name="",namespace="",pod=""} 0 1700000200123
         # HELP container_fs_io_time_seconds_total Time in which the device was busy, in seconds.
         # TYPE container_fs_io_time_seconds_total counter
         container_fs_io_time_seconds_total{container="",device="/dev/vda",id="/",image="",name="",namespace="",pod=""} 0.009 1700000200123
-        # HELP container_fs_io_time_weighted_seconds_total The same, times what was under way, in seconds.
+        # HELP container_fs_io_time_weighted_seconds_total Weighted time spent on reads and writes: time multiplied by the number in progress, in seconds.
         # TYPE container_fs_io_time_weighted_seconds_total counter
         container_fs_io_time_weighted_seconds_total{container="",device="/dev/vda",id="/",image="",name="",namespace="",pod=""} 0.012 1700000200123
         # HELP container_blkio_device_usage_total Bytes moved to or from the device.
@@ -332,7 +332,7 @@ fn every_cgroup_is_told_under_the_names_of_cadvisor() {
         container_threads{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 5 1700000200123
         container_threads{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 5 1700000200123
         container_threads{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 5 1700000200123
-        # HELP container_threads_max Threads that may be there; 0 means any number.
+        # HELP container_threads_max Maximum number of threads; 0 means no limit.
         # TYPE container_threads_max gauge
         container_threads_max{container="",id="/",image="",name="",namespace="",pod=""} 100 1700000200123
         container_threads_max{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 0 1700000200123
@@ -349,36 +349,36 @@ fn every_cgroup_is_told_under_the_names_of_cadvisor() {
         container_spec_cpu_quota{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 50000
         container_spec_cpu_quota{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 50000
         container_spec_cpu_quota{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 50000
-        # HELP container_spec_cpu_shares Share of the CPU where it is scarce.
+        # HELP container_spec_cpu_shares CPU shares of the container.
         # TYPE container_spec_cpu_shares gauge
         container_spec_cpu_shares{container="",id="/",image="",name="",namespace="",pod=""} 500
         container_spec_cpu_shares{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 512
         container_spec_cpu_shares{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 512
         container_spec_cpu_shares{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 512
-        # HELP container_spec_memory_limit_bytes Limit of memory; 0 means none.
+        # HELP container_spec_memory_limit_bytes Memory limit, in bytes; 0 means none.
         # TYPE container_spec_memory_limit_bytes gauge
         container_spec_memory_limit_bytes{container="",id="/",image="",name="",namespace="",pod=""} 0
         container_spec_memory_limit_bytes{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 67108864
         container_spec_memory_limit_bytes{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 67108864
         container_spec_memory_limit_bytes{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 67108864
-        # HELP container_spec_memory_swap_limit_bytes Limit of swap; 0 means none.
+        # HELP container_spec_memory_swap_limit_bytes Swap limit, in bytes; 0 means none.
         # TYPE container_spec_memory_swap_limit_bytes gauge
         container_spec_memory_swap_limit_bytes{container="",id="/",image="",name="",namespace="",pod=""} 1024
         container_spec_memory_swap_limit_bytes{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 100
         container_spec_memory_swap_limit_bytes{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 100
         container_spec_memory_swap_limit_bytes{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 100
-        # HELP container_spec_memory_reservation_limit_bytes Memory set aside; 0 means none.
+        # HELP container_spec_memory_reservation_limit_bytes Memory reservation, in bytes; 0 means none.
         # TYPE container_spec_memory_reservation_limit_bytes gauge
         container_spec_memory_reservation_limit_bytes{container="",id="/",image="",name="",namespace="",pod=""} 0
         container_spec_memory_reservation_limit_bytes{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 0
         container_spec_memory_reservation_limit_bytes{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 0
         container_spec_memory_reservation_limit_bytes{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 0
-        # HELP container_start_time_seconds When it was started, in seconds since 1970.
+        # HELP container_start_time_seconds Start time of the container, in seconds since 1970.
         # TYPE container_start_time_seconds gauge
         container_start_time_seconds{container="",id="/",image="",name="",namespace="",pod=""} 1700000000
         container_start_time_seconds{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} 1700000100
         container_start_time_seconds{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} 1700000100
-        # HELP container_last_seen When it was last measured, in seconds since 1970.
+        # HELP container_last_seen Time of the last measurement, in seconds since 1970.
         # TYPE container_last_seen gauge
         container_last_seen{container="",id="/",image="",name="",namespace="",pod=""} 1700000200 1700000200123
         container_last_seen{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} 1700000200 1700000200123
@@ -390,7 +390,7 @@ fn every_cgroup_is_told_under_the_names_of_cadvisor() {
         container_health_state{container="",id="/system.slice/kubelet.service",image="",name="",namespace="",pod=""} -1 1700000200123
         container_health_state{container="",id="/k8s.io/s1",image="docker.io/library/busybox:1",name="s1",namespace="default",pod="web"} -1 1700000200123
         container_health_state{container="main",id="/k8s.io/c1",image="docker.io/library/busybox:1",name="c1",namespace="default",pod="web"} -1 1700000200123
-        # HELP cadvisor_version_info Versions of what was measured and of what measures; always 1.
+        # HELP cadvisor_version_info Versions of kernel, operating system and cAdvisor; always 1.
         # TYPE cadvisor_version_info gauge
         cadvisor_version_info{cadvisorRevision="",cadvisorVersion="",dockerVersion="",kernelVersion="6.1",osVersion="Linux \"12\""} 1
         # HELP machine_cpu_books Books that processors are in, on machines that have them.
@@ -431,7 +431,7 @@ fn every_cgroup_is_told_under_the_names_of_cadvisor() {
 }
 
 #[test]
-fn a_family_that_cannot_be_measured_is_not_told() {
+fn cadvisor_family_that_cannot_be_measured_is_omitted() {
     let mut node = node();
     node.root.cgroup.pressure = None;
     assert!(!cadvisor_of(&node).contains("container_pressure"));

@@ -1,4 +1,4 @@
-//! What files of cgroups say.
+//! Parsing of cgroup files.
 
 use super::*;
 
@@ -290,7 +290,7 @@ fn a_cgroup_of_version_2_is_read() {
 }
 
 #[test]
-fn what_the_kernel_does_not_say_is_unknown_and_damaged_files_are_no_reason_to_fail() {
+fn missing_or_corrupt_cgroup_files_yield_unknown_values() {
     for hierarchy in [Hierarchy::V1, Hierarchy::V2] {
         let nothing = cgroup::parse(hierarchy, Detail::Usage, &[]);
         assert_eq!(nothing, CgroupSample::default());
@@ -303,7 +303,7 @@ fn what_the_kernel_does_not_say_is_unknown_and_damaged_files_are_no_reason_to_fa
 }
 
 #[test]
-fn files_of_a_cgroup_are_where_its_hierarchy_has_them() {
+fn cgroup_file_paths_follow_the_hierarchy() {
     let path = |hierarchy, path, file| cgroup::file_path(hierarchy, path, file);
     assert_eq!(path(Hierarchy::V1, "/k8s.io/c1", "cpu/cpu.stat"), "cpu/k8s.io/c1/cpu.stat");
     assert_eq!(path(Hierarchy::V1, "/", "cpu/cpu.stat"), "cpu/cpu.stat");
@@ -312,19 +312,19 @@ fn files_of_a_cgroup_are_where_its_hierarchy_has_them() {
 }
 
 #[test]
-fn image_of_a_sandbox_is_in_what_containerd_and_crio_say_of_it() {
+fn sandbox_image_is_parsed_from_the_status_of_containerd_and_crio() {
     let containerd = r#"{"pid":77,"processStatus":"running","netNamespaceClosed":false,"image":"registry.k8s.io/pause:3.8",
         "snapshotKey":"4f2a","runtimeSpec":{"ociVersion":"1.2.0"}}"#;
-    assert_eq!(place::sandbox_image(containerd).as_deref(), Some("registry.k8s.io/pause:3.8"));
+    assert_eq!(cgroup_path::sandbox_image(containerd).as_deref(), Some("registry.k8s.io/pause:3.8"));
     let crio = r#"{"image":"registry.k8s.io/pause:3.10","pid":77,"runtimeSpec":{}}"#;
-    assert_eq!(place::sandbox_image(crio).as_deref(), Some("registry.k8s.io/pause:3.10"));
+    assert_eq!(cgroup_path::sandbox_image(crio).as_deref(), Some("registry.k8s.io/pause:3.10"));
     for other in ["", "{}", "{\"image\":\"\"}", "{\"image\":7}", "[", "null"] {
-        assert_eq!(place::sandbox_image(other), None, "{other}");
+        assert_eq!(cgroup_path::sandbox_image(other), None, "{other}");
     }
 }
 
 #[test]
-fn a_path_tells_whose_cgroup_it_is() {
+fn container_id_is_parsed_from_the_cgroup_path() {
     for (path, id) in [
         ("/k8s.io/4f2a", "4f2a"),
         ("/kubepods/burstable/pod1-2/4f2a", "4f2a"),
@@ -336,12 +336,12 @@ fn a_path_tells_whose_cgroup_it_is() {
         ("/kubepods/burstable/pod0a-1b-4f2a", "pod0a-1b-4f2a"),
         ("/", ""),
     ] {
-        assert_eq!(place::container_id(path), id, "{path}");
+        assert_eq!(cgroup_path::container_id(path), id, "{path}");
     }
     let own = "4:memory:/a\n2:cpu,cpuacct:/b\n0::/c:d\n";
-    assert_eq!(place::own_cgroup(own, "cpuacct"), Some("/b"));
-    assert_eq!(place::own_cgroup(own, ""), Some("/c:d"));
-    assert_eq!(place::own_cgroup(own, "pids"), None);
+    assert_eq!(cgroup_path::own_cgroup(own, "cpuacct"), Some("/b"));
+    assert_eq!(cgroup_path::own_cgroup(own, ""), Some("/c:d"));
+    assert_eq!(cgroup_path::own_cgroup(own, "pids"), None);
 }
 
 #[test]
@@ -356,6 +356,6 @@ fn kubelet_cgroup_is_the_one_that_counts_cpu_and_memory() {
         ("0::/system.slice/kubelet.service\n", true, Some("/system.slice/kubelet.service")),
         ("1:cpu:/\n", true, None),
     ] {
-        assert_eq!(place::kubelet_cgroup(text, is_v2), path, "{text}");
+        assert_eq!(cgroup_path::kubelet_cgroup(text, is_v2), path, "{text}");
     }
 }

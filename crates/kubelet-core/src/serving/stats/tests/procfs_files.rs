@@ -1,4 +1,4 @@
-//! What procfs says.
+//! Parsing of procfs files.
 
 use super::*;
 

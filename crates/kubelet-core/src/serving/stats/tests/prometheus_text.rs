@@ -44,7 +44,7 @@ fn families_without_a_sample_are_left_out() {
 }
 
 #[test]
-fn numbers_and_labels_are_written_so_that_they_can_be_read_back() {
+fn prometheus_values_and_labels_are_escaped_and_exact() {
     let mut text = String::new();
     exposition::family(&mut text, "a_seconds", Kind::Counter, "Help.");
     let labels = [("l", "a\"b\\c\nd")];

@@ -1,4 +1,4 @@
-//! `/metrics/resource`, and what `/metrics` says of disks.
+//! `/metrics/resource`, and the disk families of `/metrics`.
 
 use super::*;
 
@@ -7,12 +7,12 @@ fn resource_of(sample: &NodeSample) -> String {
 }
 
 #[test]
-fn resource_metrics_are_told_with_the_time_of_the_sample() {
+fn resource_metrics_have_the_timestamp_of_the_sample() {
     expect![[r##"
         # HELP container_cpu_usage_seconds_total CPU time used by the container, in seconds.
         # TYPE container_cpu_usage_seconds_total counter
         container_cpu_usage_seconds_total{container="main",namespace="default",pod="web"} 1.500000001 1700000200123
-        # HELP container_memory_working_set_bytes Memory of the container that cannot be taken back, in bytes.
+        # HELP container_memory_working_set_bytes Working set of the container, in bytes.
         # TYPE container_memory_working_set_bytes gauge
         container_memory_working_set_bytes{container="main",namespace="default",pod="web"} 19000 1700000200123
         # HELP container_swap_limit_bytes Swap that the container may use, in bytes.
@@ -24,7 +24,7 @@ fn resource_metrics_are_told_with_the_time_of_the_sample() {
         # HELP node_cpu_usage_seconds_total CPU time used on the node, in seconds.
         # TYPE node_cpu_usage_seconds_total counter
         node_cpu_usage_seconds_total 1.5 1700000200123
-        # HELP node_memory_working_set_bytes Memory of the node that cannot be taken back, in bytes.
+        # HELP node_memory_working_set_bytes Working set of the node, in bytes.
         # TYPE node_memory_working_set_bytes gauge
         node_memory_working_set_bytes 19000 1700000200123
         # HELP node_swap_usage_bytes Swap used on the node, in bytes.
@@ -33,13 +33,13 @@ fn resource_metrics_are_told_with_the_time_of_the_sample() {
         # HELP pod_cpu_usage_seconds_total CPU time used by the pod, in seconds.
         # TYPE pod_cpu_usage_seconds_total counter
         pod_cpu_usage_seconds_total{namespace="default",pod="web"} 3.000000002 1700000200123
-        # HELP pod_memory_working_set_bytes Memory of the pod that cannot be taken back, in bytes.
+        # HELP pod_memory_working_set_bytes Working set of the pod, in bytes.
         # TYPE pod_memory_working_set_bytes gauge
         pod_memory_working_set_bytes{namespace="default",pod="web"} 38000 1700000200123
         # HELP pod_swap_usage_bytes Swap used by the pod, in bytes.
         # TYPE pod_swap_usage_bytes gauge
         pod_swap_usage_bytes{namespace="default",pod="web"} 128 1700000200123
-        # HELP container_start_time_seconds When the container was started, in seconds since 1970.
+        # HELP container_start_time_seconds Start time of the container, in seconds since 1970.
         # TYPE container_start_time_seconds gauge
         container_start_time_seconds{container="main",namespace="default",pod="web"} 1700000100
         # HELP resource_scrape_error 1 if something could not be measured, 0 otherwise.
@@ -49,7 +49,7 @@ fn resource_metrics_are_told_with_the_time_of_the_sample() {
 }
 
 #[test]
-fn of_two_pods_of_one_name_the_newer_is_told() {
+fn resource_metrics_of_two_pods_with_one_name_are_those_of_the_newer() {
     let mut node = node();
     let mut newer = node.pods[0].clone();
     newer.started = Timestamp::from_second(1_700_000_150).ok();
@@ -75,7 +75,7 @@ fn a_pod_with_a_cgroup_of_its_own_is_measured_there() {
 }
 
 #[test]
-fn claimed_volumes_are_told_once_and_logs_by_container() {
+fn volume_stats_are_exported_once_per_claim_and_log_usage_per_container() {
     let mut disks = disks();
     let other = PodDisks { logs: BTreeMap::new(), ..disks.pods[&PodUid::from("uid-1")].clone() };
     disks.pods.insert(PodUid::from("uid-2"), other);

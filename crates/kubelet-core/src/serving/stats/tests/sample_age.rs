@@ -1,4 +1,4 @@
-//! How old a sample may be, and what rates are computed from.
+//! The maximum age of a sample, and the readings from which rates are computed.
 
 use super::*;
 
@@ -26,14 +26,14 @@ fn a_cgroup_without_an_earlier_reading_has_its_rate_since_it_was_started() {
 }
 
 #[test]
-fn a_sample_is_shared_while_it_is_young_and_says_enough() {
-    let most = Duration::from_secs(5);
+fn sample_is_shared_while_it_is_fresh_and_detailed_enough() {
+    let max_age = Duration::from_secs(5);
     let enough = |detail, wanted, now| {
-        is_good_enough(Some(AtHand { taken_at: at(10.0), detail }), wanted, most, at(now))
+        is_fresh_enough(Some(LastSample { taken_at: at(10.0), detail }), wanted, max_age, at(now))
     };
     assert!(enough(Detail::Usage, Detail::Usage, 14.9));
     assert!(enough(Detail::Full, Detail::Usage, 14.9));
     assert!(!enough(Detail::Usage, Detail::Full, 14.9));
     assert!(!enough(Detail::Full, Detail::Full, 15.0));
-    assert!(!is_good_enough(None, Detail::Usage, most, at(0.0)));
+    assert!(!is_fresh_enough(None, Detail::Usage, max_age, at(0.0)));
 }

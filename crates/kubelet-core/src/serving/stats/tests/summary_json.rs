@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn the_summary_has_everything() {
+fn stats_summary_has_all_measurements() {
     expect![[r#"
         {
           "node": {
@@ -424,7 +424,7 @@ fn the_summary_has_everything() {
 }
 
 #[test]
-fn the_summary_of_cpu_and_memory_has_nothing_else() {
+fn stats_summary_only_cpu_and_memory_has_nothing_else() {
     expect![[r#"
         {
           "node": {

@@ -1,8 +1,9 @@
-//! Whose cgroup a path is. Runtimes and cgroup drivers name them differently; the id in the last part tells.
+//! Which container a cgroup path belongs to. Runtimes and cgroup drivers name cgroups differently; the ID is in the last
+//! component.
 
-/// The container or sandbox id that the last part of a cgroup's path may name: all of it with cgroupfs, a scope like
+/// The container or sandbox ID in the last component of a cgroup path: all of it with cgroupfs, a scope like
 /// `cri-containerd-<id>.scope` with systemd. CRI-O writes `crio-<id>` with cgroupfs, too; its monitor of a container has a
-/// cgroup `crio-conmon-<id>` next to it, which is no container.
+/// cgroup `crio-conmon-<id>` next to it, which is not a container.
 #[must_use]
 pub fn container_id(path: &str) -> &str {
     let last = last(path);
@@ -20,7 +21,7 @@ pub fn container_id(path: &str) -> &str {
     }
 }
 
-/// The image of a sandbox, from what its runtime says of it: `{"image": "registry.k8s.io/pause:3.10", …}`.
+/// The image of a sandbox, from the verbose status of its runtime: `{"image": "registry.k8s.io/pause:3.10", …}`.
 #[must_use]
 pub fn sandbox_image(info: &str) -> Option<String> {
     #[derive(serde::Deserialize)]
@@ -31,14 +32,14 @@ pub fn sandbox_image(info: &str) -> Option<String> {
     Some(info.image).filter(|image| !image.is_empty())
 }
 
-/// The last part of a path.
+/// The last component of a path.
 #[must_use]
 pub fn last(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or_default()
 }
 
-/// The cgroup whose usage counts as the kubelet's, from its `/proc/<pid>/cgroup`. With version 1 there is none unless CPU and
-/// memory are counted in the same one; systemd, where it is there, names it.
+/// The cgroup whose usage counts as the kubelet's, from its `/proc/<pid>/cgroup`. With version 1 there is none unless the
+/// CPU and memory hierarchies agree; systemd's hierarchy, if it exists, names it.
 #[must_use]
 pub fn kubelet_cgroup(proc_cgroup: &str, is_v2: bool) -> Option<&str> {
     if is_v2 {
