@@ -1,4 +1,4 @@
-//! Images: how they are named, when they are pulled, and with which credentials. Never talks to a registry.
+//! Images: references, when they are pulled, and with which credentials. Never calls a registry.
 
 pub mod access;
 pub mod garbage_collection;

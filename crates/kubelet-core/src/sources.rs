@@ -1,10 +1,10 @@
 //! The desired pods of all config sources, merged.
 //!
-//! Owns: what each source last said, which changes follow from what it says now, and whether all have spoken. Never:
+//! Owns: the last set of each source, which changes follow from a new set, and whether all sources have reported. Never:
 //! reading a source, validating a pod, starting or stopping anything.
 //!
-//! A source always says its full set. Sources do not know each other: what one says never changes pods of another.
-//! Mirror pods, by which the API shows static ones, are no pods to run: whoever reads the API leaves them out.
+//! A source always reports its full set. Sources are independent: a set of one never changes pods of another. Mirror pods,
+//! by which the API shows static pods, are not desired pods: the reader of the API leaves them out.
 
 pub mod static_pod;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,17 +18,17 @@ use model::{PodRef, PodSource, PodUid};
 
 use crate::sources::static_pod::Origin;
 
-/// What is to be done about a pod because its source said something new.
+/// What to do about a pod because of a new set of its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PodOp {
-    /// The source does not list it any more: the object is gone. Its containers are still to be stopped.
+    /// The source does not list it any more: the object is gone. Its containers still have to be stopped.
     Remove,
     Add,
-    /// Something changed that the kubelet acts upon.
+    /// A field changed that the kubelet acts on.
     Update,
-    /// The object is marked for deletion, or its marks changed: stop it with its grace.
+    /// The object has a deletion timestamp, or its grace period changed: stop it gracefully.
     Delete,
-    /// Only the status changed, of which the kubelet is the author: say it again if it differs.
+    /// Only the status changed, which the kubelet writes: write it again if it differs.
     Reconcile,
 }
 
@@ -36,11 +36,11 @@ pub enum PodOp {
 pub struct PodChange {
     pub op: PodOp,
     pub source: PodSource,
-    /// The pod as it is now; for `Remove`, as it was last.
+    /// The new pod; for `Remove`, the last known one.
     pub pod: Arc<Pod>,
 }
 
-/// A pod that was left out, because its source named another one the same before it.
+/// A pod that was left out, because its source has an earlier one with the same name.
 #[derive(Clone, Debug)]
 pub struct DuplicatePod {
     pub source: PodSource,
@@ -48,7 +48,7 @@ pub struct DuplicatePod {
 }
 
 impl DuplicatePod {
-    /// The text of the event (reason FailedValidation) about it.
+    /// The message of the event (reason FailedValidation) about it.
     #[must_use]
     pub fn message(&self) -> String {
         let pod = PodRef::of(&self.pod);
@@ -62,7 +62,7 @@ impl DuplicatePod {
     }
 }
 
-/// What follows from one set.
+/// The changes that follow from one set.
 #[derive(Clone, Debug, Default)]
 pub struct SourceReport {
     /// Removals, then additions (oldest pod first), updates, deletions, reconciliations.
@@ -70,15 +70,15 @@ pub struct SourceReport {
     pub duplicates: Vec<DuplicatePod>,
 }
 
-/// The pods that a file or the manifest server described, from all that earlier kubelets wrote down. Of pods of one name,
-/// the one seen last is the one that was to run.
+/// The pods that a file or the manifest server described, from all checkpoints of earlier kubelets. Of several pods with
+/// one name, the last seen one is used.
 #[must_use]
 pub fn last_described_by(origin: &Origin, written_down: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
     let mut newest: BTreeMap<String, &Arc<Pod>> = BTreeMap::new();
     let is_its = |pod: &&Arc<Pod>| {
         let is_of_the_place = match origin {
             Origin::File(path) => annotation(pod, CONFIG_FILE) == Some(path),
-            // There is one server, and which one is not written down.
+            // There is one server, and its address is not in the checkpoint.
             Origin::Url(_) => true,
         };
         is_of_the_place && annotation(pod, CONFIG_SOURCE) == Some(origin.source().as_str())
@@ -93,8 +93,8 @@ pub fn last_described_by(origin: &Origin, written_down: &[Arc<Pod>]) -> Vec<Arc<
     newest.into_values().cloned().collect()
 }
 
-/// Which sources have spoken. Nothing may be cleaned up before all have: what looks superfluous may be wanted by a
-/// source that is still reading.
+/// The sources that have reported. Nothing may be cleaned up before all have: a pod that seems to be an orphan may be
+/// desired by a source that is still being read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SourcesReady {
     expected: BTreeSet<PodSource>,
@@ -125,7 +125,7 @@ impl SourcesReady {
     }
 }
 
-/// What all sources want.
+/// The desired pods of all sources.
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     ready: SourcesReady,
@@ -142,13 +142,12 @@ impl Sources {
         &self.ready
     }
 
-    /// Every pod wanted by any source.
+    /// Every pod of any source.
     pub fn pods(&self) -> impl Iterator<Item = (PodSource, &Arc<Pod>)> {
         self.by_source.iter().flat_map(|(source, pods)| pods.values().map(|pod| (*source, pod)))
     }
 
-    /// Takes the full set of one source in place of what it said before. Pods get their source's annotation, and keep
-    /// the time at which they were first seen.
+    /// Replaces the set of one source. Pods get their source's annotation, and keep the time at which they were first seen.
     pub fn set(&mut self, source: PodSource, pods: Vec<Arc<Pod>>, now: Timestamp) -> SourceReport {
         self.ready.saw(source);
         let (pods, duplicates) = without_duplicates(source, pods);
@@ -158,7 +157,7 @@ impl Sources {
         for (uid, pod) in pods {
             let known = old.remove(&uid);
             let pod = match &known {
-                // Without this, one changed pod would copy all others of the node.
+                // Without this, one changed pod would copy all other pods of the node.
                 Some(known) if is_same_version(&**known, &*pod) => known.clone(),
                 Some(_) | None => adopt(pod, source, known.as_deref(), now),
             };
@@ -184,7 +183,7 @@ fn order(change: &PodChange) -> Order<'_> {
 
 type ByUid = Vec<(PodUid, Arc<Pod>)>;
 
-/// The first pod of each name and of each UID counts.
+/// The first pod of each name and of each UID is used.
 fn without_duplicates(source: PodSource, pods: Vec<Arc<Pod>>) -> (ByUid, Vec<DuplicatePod>) {
     let (mut names, mut uids) = (BTreeSet::new(), BTreeSet::new());
     let (mut kept, mut duplicates) = (Vec::new(), Vec::new());
@@ -200,7 +199,7 @@ fn without_duplicates(source: PodSource, pods: Vec<Arc<Pod>>) -> (ByUid, Vec<Dup
     (kept, duplicates)
 }
 
-/// Whether both are the same version of the same object: the API gives each version a resource version of its own.
+/// Whether both are the same version of the same object: the API gives each version its own resource version.
 #[must_use]
 pub fn is_same_version<K: Metadata<Ty = ObjectMeta>>(a: &K, b: &K) -> bool {
     let (a, b) = (a.metadata(), b.metadata());
@@ -208,9 +207,10 @@ pub fn is_same_version<K: Metadata<Ty = ObjectMeta>>(a: &K, b: &K) -> bool {
     a.uid == b.uid && version.is_some() && version == b.resource_version.as_deref()
 }
 
-/// Notes on the pod where it came from and when it was first seen. Copies it only if that is not there already.
+/// Annotates the pod with its source and the time at which it was first seen. Copies it only if these annotations are
+/// missing.
 fn adopt(mut pod: Arc<Pod>, source: PodSource, known: Option<&Pod>, now: Timestamp) -> Arc<Pod> {
-    // What the API says of the time is what somebody wrote there: only the kubelet knows when it saw the pod.
+    // The annotation of a pod from the API may have been written by any client: only the kubelet knows when it saw the pod.
     let of_pod = || annotation(&pod, CONFIG_SEEN).filter(|_| source.is_static());
     let seen = known.and_then(|known| annotation(known, CONFIG_SEEN)).or_else(of_pod);
     let seen = seen.map_or_else(|| now.to_string(), str::to_owned);
@@ -236,8 +236,7 @@ fn op_for(known: Option<&Pod>, pod: &Pod) -> Option<PodOp> {
     (known.status != pod.status).then_some(PodOp::Reconcile)
 }
 
-/// Anything changed that the kubelet acts upon. Resource versions, managed fields and the notes that sources keep on
-/// the pod do not count.
+/// A field changed that the kubelet acts on. Resource versions, managed fields and the annotations of sources do not count.
 #[must_use]
 pub fn differs_semantically(a: &Pod, b: &Pod) -> bool {
     let (left, right) = (&a.metadata, &b.metadata);

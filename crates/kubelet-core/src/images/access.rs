@@ -1,5 +1,5 @@
-//! Who may use an image that is on the node already (docs/behaviour/images.md): one that was pulled with credentials is not
-//! given to pods that have none.
+//! Which pods may use an image that is already on the node (docs/behaviour/images.md): one that was pulled with credentials
+//! is not available to pods without them.
 //!
 //! Owns: the records of pulls, their files' names and content, and what follows from them. Never: pulling, reading or
 //! writing a file.
@@ -14,18 +14,18 @@ use serde::{Deserialize, Serialize};
 
 use super::name::{parse, without_tag};
 
-/// So many secrets, and so many service accounts, are remembered for one image; the oldest go first.
+/// Maximum number of secrets, and of service accounts, in the record of one image; the oldest are dropped.
 const MAX_CREDENTIALS: usize = 100;
 
 /// Older kubelets wrote records of this version; they have the same fields.
 const OLD_API_VERSION: &str = "kubelet.config.k8s.io/v1alpha1";
 
-/// A pull was begun: the image may be there although nobody noted that the pull ended. The shape of the file it is kept in.
+/// An intent to pull: the image may exist although the end of the pull was not recorded. The format of its file.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind", rename = "ImagePullIntent")]
 pub struct ImagePullIntent {
     pub api_version: String,
-    /// As the container names it, with the default tag.
+    /// As in the container's spec, with the default tag.
     pub image: String,
 }
 
@@ -36,13 +36,13 @@ impl ImagePullIntent {
     }
 }
 
-/// The name of the file that keeps an intent (by its image) or a record (by its reference): safe whatever the text holds.
+/// The name of the file of an intent (by its image) or a record (by its reference): safe whatever the text contains.
 #[must_use]
 pub fn record_file(subject: &str) -> String {
     format!("sha256-{}", sha256_hex(subject.as_bytes()))
 }
 
-/// Reads a record or an intent of this or the older version; `None` for what is neither, and so shows nothing.
+/// Parses a record or an intent of this or the older version; `None` for anything else.
 #[must_use]
 pub fn parse_record_file<K: serde::de::DeserializeOwned>(content: &[u8]) -> Option<K> {
     let mut tree: serde_json::Value = serde_json::from_slice(content).ok()?;
@@ -56,7 +56,7 @@ pub fn parse_record_file<K: serde::de::DeserializeOwned>(content: &[u8]) -> Opti
     serde_json::from_value(tree).ok()
 }
 
-/// What is known about the pulls of one image, by its reference in the runtime. The shape of the file it is kept in.
+/// The record of the pulls of one image, by its reference in the runtime. The format of its file.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind", rename = "ImagePulledRecord")]
 pub struct ImagePulledRecord {
@@ -68,7 +68,7 @@ pub struct ImagePulledRecord {
     pub credential_mapping: BTreeMap<String, ImagePullCredentials>,
 }
 
-/// With what an image was pulled.
+/// The credentials with which an image was pulled.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ImagePullCredentials {
@@ -76,7 +76,7 @@ pub struct ImagePullCredentials {
     pub kubernetes_secrets: Vec<PullSecret>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub kubernetes_service_accounts: Vec<PullServiceAccount>,
-    /// Without any, or with the node's own: every pod may use it.
+    /// Without credentials, or with the node's own: every pod may use it.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub node_pods_accessible: bool,
 }
@@ -103,14 +103,14 @@ pub struct PullServiceAccount {
 pub enum VerificationPolicy {
     NeverVerify,
     NeverVerifyPreloadedImages,
-    /// Names without tag, as pods write them: `nginx` is not `docker.io/library/nginx`, because the runtime may resolve
-    /// short names elsewhere. `host/path/*` stands for all below.
+    /// Names without tag, as in pod specs: `nginx` is not `docker.io/library/nginx`, because the runtime may resolve short
+    /// names elsewhere. `host/path/*` matches all names below.
     NeverVerifyAllowlistedImages(Vec<String>),
     AlwaysVerify,
 }
 
 impl VerificationPolicy {
-    /// Reads the policy with its allow-list. Validation has refused unknown names; one counts as the default.
+    /// Parses the policy with its allow-list. Validation has rejected unknown names; one would mean the default.
     #[must_use]
     pub fn parse(policy: &str, allowlist: &[String]) -> Self {
         match policy {
@@ -137,27 +137,27 @@ impl VerificationPolicy {
     }
 }
 
-/// What a pod could pull with.
+/// The credentials with which a pod could pull.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodCredentials {
     pub secrets: Vec<PullSecret>,
     pub service_account: Option<PullServiceAccount>,
 }
 
-/// Whether a pod may use an image that is there.
+/// Whether a pod may use an existing image.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageAccess {
-    /// The policy asks for nothing.
+    /// The policy requires no verification.
     NotVerified,
-    /// It could have pulled it.
+    /// Its credentials match the record.
     Granted,
-    /// It may, and its credentials are to be noted next to those of the record.
+    /// It may, and its credentials are added to the record.
     GrantedAndNoted(ImagePullCredentials),
-    /// It must show by pulling that it may.
+    /// It must pull the image to verify its credentials.
     MustPull,
 }
 
-/// Decides from the record of the image. `was_intended` is true if a pull of it was begun of which nobody noted the end.
+/// Decides from the record of the image. `was_intended` is true if a pull of it was begun whose end was not recorded.
 #[must_use]
 pub fn compute_image_access(
     policy: &VerificationPolicy,
@@ -177,12 +177,12 @@ pub fn compute_image_access(
     for secret in &pod.secrets {
         let is_same = |other: &PullSecret| is_same_secret(other, secret);
         let has_hash = |other: &PullSecret| other.credential_hash == secret.credential_hash;
-        // An empty hash is that of credentials that could not be hashed, and proves nothing about another secret.
+        // An empty hash means that the credentials could not be hashed, and proves nothing about another secret.
         let is_twin = |other: &PullSecret| !secret.credential_hash.is_empty() && has_hash(other);
         if known.kubernetes_secrets.iter().any(|other| is_same(other) && has_hash(other)) {
             return ImageAccess::Granted;
         }
-        // The same secret with another content, or the same content in another secret.
+        // The same secret with different content, or the same content in another secret.
         if known.kubernetes_secrets.iter().any(|other| is_same(other) || is_twin(other)) {
             let mut noted = known.clone();
             note_secret(&mut noted, secret);
@@ -197,7 +197,7 @@ pub fn compute_image_access(
     }
 }
 
-/// The record after a pull that worked. `with` is what it was done with; nothing at all makes the image everybody's.
+/// The record after a successful pull. `with` are its credentials; without any, every pod may use the image.
 #[must_use]
 pub fn record_pull(
     record: Option<&ImagePulledRecord>,
@@ -227,7 +227,7 @@ pub fn record_pull(
     record
 }
 
-/// The record of an image that was pulled nobody knows how: whoever wants it must show that they may have it.
+/// The record of an image of unknown origin: a pod must pull it to verify its credentials.
 #[must_use]
 pub fn record_unknown(image_ref: &str, now: Time) -> ImagePulledRecord {
     ImagePulledRecord {
@@ -238,7 +238,7 @@ pub fn record_unknown(image_ref: &str, now: Time) -> ImagePulledRecord {
     }
 }
 
-/// The record once a pod's credentials were noted next to those that are known; see [`ImageAccess::GrantedAndNoted`].
+/// The record with a pod's credentials added to the known ones; see [`ImageAccess::GrantedAndNoted`].
 #[must_use]
 pub fn record_note(
     record: &ImagePulledRecord,
@@ -252,14 +252,14 @@ pub fn record_note(
     record
 }
 
-/// Whether the record is of an image that is gone. `present`: the references of all images, as listed at `listed_at`; what
-/// was recorded since then says nothing about the list.
+/// Whether the record is of an image that was removed. `present`: the references of all images, as listed at `listed_at`;
+/// records that are newer than the list are kept.
 #[must_use]
 pub fn is_outlived(record: &ImagePulledRecord, present: &BTreeSet<&str>, listed_at: Timestamp) -> bool {
     !present.contains(&*record.image_ref) && record.last_updated_time.0 < listed_at
 }
 
-/// The image that has this name, whether short forms are written out here and there or not.
+/// The image with this name, with or without the defaults of short names.
 #[must_use]
 pub fn find_image<'a>(images: &'a [ImageObservation], name: &str) -> Option<&'a ImageObservation> {
     let wanted = parse(name).ok()?;

@@ -1,7 +1,7 @@
-//! Which images go (docs/behaviour/images.md): those that nobody uses and that were not used for longest, once their disk is
-//! too full; and those that were not used for too long.
+//! Which images are removed (docs/behaviour/images.md): unused ones, least recently used first, once their disk is too
+//! full; and those that were unused for too long.
 //!
-//! Owns: the choice, its order and the texts. Never: removing an image, measuring the disk.
+//! Owns: the choice, its order and the messages. Never: removing an image, measuring the disk.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -20,13 +20,13 @@ pub const INVALID_DISK_CAPACITY: &str = "InvalidDiskCapacity";
 /// `imageGCHighThresholdPercent` and the fields next to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ImageGcPolicy {
-    /// From this share of the disk in use on, images go…
+    /// Above this share of disk usage, images are removed…
     pub high_percent: u64,
-    /// …until no more than this is in use.
+    /// …until usage is at or below this share.
     pub low_percent: u64,
-    /// An image that has been here for less was fetched for somebody who is about to use it.
+    /// A younger image is not removed: it was just pulled for a container to be created.
     pub age_min: Duration,
-    /// An image that nobody used for longer goes whatever the disk says. `None`: never.
+    /// An image that was unused for longer is removed whatever the disk usage. `None`: never.
     pub age_max: Option<Duration>,
 }
 
@@ -48,28 +48,28 @@ impl Default for ImageGcPolicy {
     }
 }
 
-/// Since when an image is known, and when it was last in use. Kept in memory only: a kubelet that starts again knows no
-/// image to be young, and no image to have been unused for long.
+/// When an image was first observed, and when it was last in use. Kept in memory only: after a restart no image counts as
+/// young or as unused for long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Known {
-    /// `None`: it was here before us.
+    /// `None`: it existed before this kubelet started.
     since: Option<MonoTime>,
     used: Option<MonoTime>,
 }
 
-/// What is known of each image, by id. Holds no more than the runtime lists.
+/// The known images, by ID. Contains only images that the runtime lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageHistory {
     known: BTreeMap<String, Known>,
     has_looked: bool,
 }
 
-/// Who uses images.
+/// The images in use.
 #[derive(Clone, Debug, Default)]
 pub struct ImageUse {
-    /// What containers, dead ones too, name as theirs: ids, or references by digest.
+    /// Images of containers, dead ones included: IDs, or references by digest.
     pub ids: BTreeSet<String>,
-    /// What volumes of pods name, as users wrote it.
+    /// Images of image volumes, as users wrote them.
     pub references: BTreeSet<String>,
 }
 
@@ -82,14 +82,14 @@ impl ImageUse {
     }
 }
 
-/// An image that may go.
+/// An image that may be removed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SpareImage {
     pub id: String,
     pub size_bytes: u64,
 }
 
-/// Why an image goes, in the words of the metric.
+/// Why an image is removed, as the metric label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageGcReason {
     Age,
@@ -107,8 +107,7 @@ impl ImageGcReason {
 }
 
 impl ImageHistory {
-    /// Takes in one listing; returns the images that nobody uses and that are not pinned, those first that were not used
-    /// for longest.
+    /// Records one listing; returns the images that are neither used nor pinned, least recently used first.
     pub fn note(&mut self, images: &[ImageObservation], used: &ImageUse, now: MonoTime) -> Vec<SpareImage> {
         let by_volumes: BTreeSet<&str> = used
             .references
@@ -135,7 +134,7 @@ impl ImageHistory {
         spare.into_iter().map(|(_, image)| image).collect()
     }
 
-    /// Of those, the ones that were not used for too long. Nothing is known of the time before `began`.
+    /// The images among them that were unused for too long. Nothing is known about the time before `began`.
     #[must_use]
     pub fn outworn(
         &self,
@@ -156,7 +155,7 @@ impl ImageHistory {
         spare.iter().filter(is_outworn).cloned().collect()
     }
 
-    /// Of those, the ones that have been here for long enough to go for their room.
+    /// The images among them that are old enough to be removed for disk space.
     #[must_use]
     pub fn settled(&self, spare: &[SpareImage], policy: &ImageGcPolicy, now: MonoTime) -> Vec<SpareImage> {
         let is_settled = |image: &&SpareImage| {
@@ -175,15 +174,15 @@ pub struct SpaceNeed {
     pub capacity_bytes: u64,
 }
 
-/// Nobody can tell how full a disk without any room is.
+/// Usage cannot be computed for a disk without capacity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("invalid capacity 0 on image filesystem")]
 pub struct NoCapacity;
 
-/// How much must become free, if the disk is too full.
+/// How much must be freed, if the disk is too full.
 ///
 /// # Errors
-/// The disk has no room at all.
+/// The disk has no capacity.
 pub fn compute_need(
     capacity: u64,
     available: u64,
@@ -206,7 +205,7 @@ pub fn compute_need(
     }))
 }
 
-/// Too little became free although everything went that could go.
+/// Too little was freed although all candidates were removed.
 #[must_use]
 pub fn not_enough_message(need: &SpaceNeed, freed: u64) -> String {
     format!(
@@ -227,7 +226,7 @@ pub fn not_removed_message(wanted: u64, freed: u64, errors: &[String]) -> String
     )
 }
 
-/// Some images that were not used for too long could not be removed.
+/// Some images that were unused for too long could not be removed.
 #[must_use]
 pub fn old_not_removed_message(age: Duration, errors: &[String]) -> String {
     let (age, errors) = (GoDuration::from(age), join_errors(errors));
@@ -272,13 +271,13 @@ mod tests {
         images.iter().map(|image| image.id.as_str()).collect::<Vec<_>>().join(" ")
     }
 
-    /// Looks are `seconds listed / used`; the last one's spare images are told, then those that may go for their age,
-    /// then those that may go for their room.
+    /// Observations are `seconds listed / used`; shown are the unused images of the last one, then those to remove for
+    /// their age, then those that may be removed for disk space.
     #[track_caller]
-    fn check(looks: &str, policy: &ImageGcPolicy, expected: [&str; 3]) {
+    fn check(observations: &str, policy: &ImageGcPolicy, expected: [&str; 3]) {
         let (mut history, mut found) = (ImageHistory::default(), None);
-        for look in looks.lines().map(str::trim).filter(|look| !look.is_empty()) {
-            let (listed, in_use) = look.split_once('/').unwrap();
+        for observation in observations.lines().map(str::trim).filter(|observation| !observation.is_empty()) {
+            let (listed, in_use) = observation.split_once('/').unwrap();
             let mut words = listed.split_whitespace();
             let now = at(words.next().unwrap().parse().unwrap());
             let images: Vec<_> = words.map(image).collect();
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_used_for_longest_goes_first_and_what_is_used_or_pinned_stays() {
+    fn image_gc_removes_least_recently_used_images_first_and_keeps_used_and_pinned_ones() {
         let policy = ImageGcPolicy::default();
         check(
             "0 a b c pinned / a b\n 300 a b c pinned / b\n 600 a b c d pinned /",
@@ -302,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_that_has_just_come_is_left_alone_unless_it_was_here_before_us() {
+    fn image_gc_keeps_images_younger_than_the_minimum_age() {
         let policy = ImageGcPolicy::default();
         check("0 a /", &policy, ["a", "", "a"]);
         check("0 /\n 300 a /", &policy, ["a", "", ""]);
@@ -311,7 +310,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_is_too_old_when_nobody_used_it_for_so_long_since_the_kubelet_runs() {
+    fn image_maximum_age_counts_from_the_start_of_the_kubelet() {
         let policy = ImageGcPolicy { age_max: Some(Duration::from_secs(1000)), ..ImageGcPolicy::default() };
         check("0 a / \n 1000 a /", &policy, ["a", "", "a"]);
         check("0 a / \n 1001 a b /", &policy, ["a b", "a", "a"]);
@@ -332,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn images_that_are_gone_are_forgotten() {
+    fn removed_images_are_forgotten() {
         let mut history = ImageHistory::default();
         history.note(&[image("a"), image("b")], &used(&[]), at(0));
         history.note(&[image("b")], &used(&[]), at(1));
@@ -340,7 +339,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_emptied_from_the_high_mark_down_to_the_low_one() {
+    fn image_gc_frees_from_the_high_to_the_low_threshold() {
         let policy = ImageGcPolicy::default();
         let need = |capacity, available| compute_need(capacity, available, &policy);
         assert_eq!(need(1000, 160), Ok(None));

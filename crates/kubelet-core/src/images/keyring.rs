@@ -1,5 +1,5 @@
-//! Credentials for registries (docs/behaviour/images.md): the files that `docker login` and others write, and which of their
-//! entries are meant for an image. Never reads a file or a network.
+//! Credentials for registries (docs/behaviour/images.md): the config files of `docker login` and other tools, and which of
+//! their entries match an image. Never reads a file or calls a registry.
 
 use std::collections::BTreeMap;
 
@@ -13,14 +13,14 @@ use serde_json::Value;
 use super::access::{PodCredentials, PullSecret, PullServiceAccount};
 use super::name::without_tag;
 
-/// A way into a registry, and whose it is.
+/// A credential, and its source.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Credential {
     pub auth: RegistryAuth,
     pub source: CredentialSource,
 }
 
-/// Who may pull with a credential.
+/// Which pods may pull with a credential.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CredentialSource {
     /// Every pod of the node.
@@ -32,7 +32,7 @@ pub enum CredentialSource {
 }
 
 impl Credential {
-    /// SHA-256 over the credential as JSON, as all kubelets of this release write it into the records of pulls.
+    /// SHA-256 over the credential as JSON, as all kubelets of this release write it into pull records.
     #[must_use]
     pub fn hash(auth: &RegistryAuth) -> String {
         let fields = [
@@ -46,14 +46,14 @@ impl Credential {
         let is_given = |(_, value): &(&str, &String)| !value.is_empty();
         let field = |(name, value): (&str, &String)| format!("{name:?}:{}", Value::from(value.as_str()));
         let fields: Vec<String> = fields.into_iter().filter(is_given).map(field).collect();
-        // Signs that mean something in HTML are escaped by those who wrote such records first.
+        // The Go kubelet's JSON encoder escapes HTML characters, so the hash does, too.
         let text = format!("{{{}}}", fields.join(","));
         let text = text.replace('&', "\\u0026").replace('<', "\\u003c").replace('>', "\\u003e");
         sha256_hex(text.as_bytes())
     }
 }
 
-/// What a pod with these credentials can show. The node's own are everybody's, and show nothing.
+/// The credentials by which a pod can be verified. The node's own are available to every pod, and prove nothing.
 #[must_use]
 pub fn pod_credentials(credentials: &[Credential]) -> PodCredentials {
     let mut shown = PodCredentials::default();
@@ -74,7 +74,7 @@ pub struct Keyring {
     entries: BTreeMap<String, Vec<Credential>>,
 }
 
-/// Why a file of credentials cannot be used. Its text never shows a secret.
+/// Why a credentials file cannot be used. The message never contains a secret.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum KeyringError {
     #[error("not a docker config file: line {line}, column {column}: {problem}")]
@@ -103,20 +103,20 @@ struct Entry {
     registrytoken: String,
 }
 
-/// Where Docker Hub's credentials are kept.
+/// The location of Docker Hub's credentials.
 const DOCKER_HUB_KEY: &str = "index.docker.io";
 
 impl Keyring {
     /// Reads a `config.json` (credentials under `auths`) or a `.dockerconfigjson` secret.
     ///
     /// # Errors
-    /// The text is not such a file, or the credentials of a registry are damaged.
+    /// The text is not such a file, or the credentials of a registry are invalid.
     pub fn parse_config_json(text: &str) -> Result<Self, KeyringError> {
         let file: ConfigFile = serde_json::from_str(text).map_err(|e| json_error(&e))?;
         Self::of(file.auths)
     }
 
-    /// Reads a `.dockercfg`: the older form, without `auths` around it.
+    /// Parses a `.dockercfg`: the older format, without `auths` around it.
     ///
     /// # Errors
     /// As [`Keyring::parse_config_json`].
@@ -132,12 +132,12 @@ impl Keyring {
         Ok(keyring)
     }
 
-    /// Adds a credential for all images that match `location`, behind what is here.
+    /// Adds a credential for all images that match `location`, after the existing ones.
     pub fn add(&mut self, location: &str, auth: RegistryAuth, source: CredentialSource) {
         self.entries.entry(location_key(location)).or_default().push(Credential { auth, source });
     }
 
-    /// The same credentials, which only pods with that secret may use.
+    /// The same credentials, restricted to pods with that secret.
     #[must_use]
     pub fn from_secret(mut self, secret: &PullSecret) -> Self {
         for credential in self.entries.values_mut().flatten() {
@@ -147,7 +147,7 @@ impl Keyring {
         self
     }
 
-    /// Adds what another keyring has, behind what is here.
+    /// Adds the credentials of another keyring, after the existing ones.
     pub fn merge(&mut self, other: Self) {
         for (location, credentials) in other.entries {
             self.entries.entry(location).or_default().extend(credentials);
@@ -159,7 +159,7 @@ impl Keyring {
         self.entries.is_empty()
     }
 
-    /// The credentials to try for an image, in order: those for a longer path first. None means: pull without.
+    /// The credentials to try for an image, in order: those for a longer path first. Empty: pull without credentials.
     #[must_use]
     pub fn credentials_for(&self, image: &str) -> Vec<Credential> {
         let target = without_tag(image);
@@ -174,7 +174,7 @@ impl Keyring {
 }
 
 fn json_error(error: &serde_json::Error) -> KeyringError {
-    // The parser's own words may quote the text, and the text holds secrets.
+    // The parser's message may quote the text, and the text contains secrets.
     let problem = match error.classify() {
         serde_json::error::Category::Syntax => "not JSON",
         serde_json::error::Category::Eof => "ends too early",
@@ -209,7 +209,7 @@ fn decode_auth(registry: &str, auth: &str) -> Result<(String, String), KeyringEr
     Ok((user.to_owned(), password.trim_end_matches('\0').to_owned()))
 }
 
-/// `https://host/v1/path` is kept as `host/path`.
+/// `https://host/v1/path` is stored as `host/path`.
 fn location_key(registry: &str) -> String {
     let location =
         ["https://", "http://"].iter().find_map(|scheme| registry.strip_prefix(scheme)).unwrap_or(registry);
@@ -223,7 +223,7 @@ fn location_key(registry: &str) -> String {
     if path.is_empty() { host.to_owned() } else { format!("{host}/{path}") }
 }
 
-/// Whether an image without a host, or with Docker Hub's, is meant.
+/// Whether the image is on Docker Hub: without a host, or with Docker Hub's.
 fn is_docker_hub(image: &str) -> bool {
     match image.split_once('/') {
         None => !image.is_empty(),
@@ -232,7 +232,7 @@ fn is_docker_hub(image: &str) -> bool {
     }
 }
 
-/// Same port, a host that fits label by label, and a path that begins the image's.
+/// The same port, a host that matches label by label, and a path that is a prefix of the image's.
 pub(super) fn matches(location: &str, image: &str) -> bool {
     let (glob_host, glob_path) = location.split_once('/').unwrap_or((location, ""));
     let (host, path) = image.split_once('/').unwrap_or((image, ""));
@@ -248,7 +248,7 @@ pub(super) fn matches(location: &str, image: &str) -> bool {
 /// `*` stands for any text and `?` for any one character.
 fn glob_matches(glob: &[u8], text: &[u8]) -> bool {
     let (mut at, mut from) = (0, 0);
-    // Where the last star was, and how much of the text it has taken.
+    // Position of the last star, and how much of the text it has matched.
     let mut star: Option<(usize, usize)> = None;
     while from < text.len() {
         match (glob.get(at), star) {
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_longer_path_comes_first_and_others_paths_do_not_count() {
+    fn credentials_for_a_longer_path_come_first() {
         check(
             &["quay.io", "quay.io/a", "quay.io/a/b"],
             "quay.io/a/b:1",
@@ -350,14 +350,14 @@ mod tests {
     }
 
     #[test]
-    fn the_older_form_has_no_auths_around_it() {
+    fn dockercfg_has_no_auths() {
         let keyring = Keyring::parse_dockercfg(r#"{"r.io": {"username": "u", "password": "p"}}"#).unwrap();
         assert_eq!(keyring.credentials_for("r.io/a").len(), 1);
         assert!(Keyring::parse_config_json("{}").unwrap().is_empty());
     }
 
     #[test]
-    fn a_credential_is_known_by_its_hash() {
+    fn credential_is_identified_by_its_hash() {
         let auth =
             RegistryAuth { username: "me".into(), password: "a<b\"c".into(), ..RegistryAuth::default() };
         // Of {"username":"me","password":"a\\u003cb\\"c"}, where the backslashes are part of the text.
@@ -366,7 +366,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_pod_can_show_does_not_include_what_everybody_has() {
+    fn pod_credentials_do_not_include_those_of_the_node() {
         let text = json!({"r.io": {"username": "u", "password": "p"}}).to_string();
         let node = Keyring::parse_dockercfg(&text).unwrap();
         let secret = PullSecret { name: "s".into(), ..PullSecret::default() };
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn damage_is_named_without_showing_secrets() {
+    fn invalid_credentials_are_reported_without_secrets() {
         let error = |text: &str| Keyring::parse_config_json(text).unwrap_err().to_string();
         assert_eq!(error("{"), "not a docker config file: line 1, column 1: ends too early");
         assert_eq!(

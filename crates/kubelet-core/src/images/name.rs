@@ -1,8 +1,8 @@
-//! Image references: taking them apart, and the defaults for what they leave out.
+//! Image references: parsing, and the defaults for omitted parts.
 
 use std::fmt;
 
-/// An image reference taken apart, with Docker Hub's short forms written out.
+/// A parsed image reference, with Docker Hub's short forms expanded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ImageName {
     /// Registry host with port: `docker.io`, `localhost:5000`.
@@ -47,7 +47,7 @@ const DOCKER_HUB: &str = "docker.io";
 const MAX_NAME: usize = 255;
 const MAX_TAG: usize = 128;
 
-/// Takes an image reference apart.
+/// Parses an image reference.
 ///
 /// # Errors
 /// The text is not a reference by the rules that registries share.
@@ -117,8 +117,8 @@ fn parse_parts(image: &str) -> Result<ImageName, &'static str> {
     Ok(ImageName { registry: registry.to_owned(), repository, tag, digest: digest.map(str::to_owned) })
 }
 
-/// The first part is a registry only if it looks like a host: it has a dot or a port, is `localhost`, or has capitals,
-/// which no repository may have.
+/// The first part is a registry only if it is a host name: it has a dot or a port, is `localhost`, or has capitals, which
+/// no repository may have.
 fn split_registry(name: &str) -> (&str, &str) {
     match name.split_once('/') {
         Some(("index.docker.io", path)) => (DOCKER_HUB, path),

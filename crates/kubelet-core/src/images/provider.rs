@@ -1,5 +1,6 @@
-//! Credentials from programs (docs/behaviour/plugins.md): which program is asked for an image, what it is asked, what its
-//! answer means, and for whom and how long an answer is kept. Never runs one, nor reads a clock.
+//! Credentials from credential provider plugins (docs/behaviour/plugins.md): which plugin is executed for an image, its
+//! request, the meaning of its response, and for which pods and how long a response is cached. Never runs one, nor reads a
+//! clock.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,25 +18,25 @@ use super::keyring::{CredentialSource, Keyring, matches};
 use super::name::parse;
 use crate::volumes::TokenRequirement;
 
-/// So many answers of one program are kept; what would end first makes room.
+/// Maximum number of cached responses of one plugin; those that expire first are evicted.
 const MAX_ANSWERS: usize = 1000;
-/// How long the API makes tokens live for whoever does not say.
+/// Default lifetime of a service account token.
 const TOKEN_SECONDS: i64 = 3600;
 
-/// The image as programs know it: with its registry, without tag and digest. `None` for what is no name of an image.
+/// The image as plugins expect it: with its registry, without tag and digest. `None` if it is not an image reference.
 #[must_use]
 pub fn provider_image(image: &str) -> Option<String> {
     let name = parse(image).ok()?;
     Some(format!("{}/{}", name.registry, name.repository))
 }
 
-/// Whether the provider is asked for that image (as [`provider_image`] has it).
+/// Whether the provider matches that image (in the form of [`provider_image`]).
 #[must_use]
 pub fn is_asked_for(provider: &CredentialProvider, image: &str) -> bool {
     provider.match_images.iter().any(|pattern| matches(pattern, image))
 }
 
-/// The token that a provider with these attributes is given.
+/// The token that a provider with these attributes receives.
 #[must_use]
 pub fn provider_token(attributes: &TokenAttributes) -> TokenRequirement {
     TokenRequirement {
@@ -44,15 +45,15 @@ pub fn provider_token(attributes: &TokenAttributes) -> TokenRequirement {
     }
 }
 
-/// For which service account a program is asked.
+/// The service account of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProviderAccount {
     pub account: PullServiceAccount,
-    /// Those of its annotations that the program wants to see.
+    /// The annotations that the plugin requires or accepts.
     pub annotations: BTreeMap<String, String>,
 }
 
-/// Why a program is not asked although the image fits.
+/// Why a plugin is not executed although the image matches.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum NotAsked {
     #[error("the pod has no service account, and the provider needs one")]
@@ -61,10 +62,10 @@ pub enum NotAsked {
     NoAnnotation { name: String, key: String },
 }
 
-/// Who is asked for, where the provider has token attributes. `account` is the pod's, if it has one.
+/// The service account of the request, if the provider has token attributes. `account` is the pod's, if it has one.
 ///
 /// # Errors
-/// The provider does not want to be asked for this pod.
+/// The provider does not serve this pod.
 pub fn compute_account(
     attributes: &TokenAttributes,
     account: Option<&ServiceAccount>,
@@ -91,7 +92,7 @@ pub fn compute_account(
     Ok(Some(ProviderAccount { account, annotations }))
 }
 
-/// What the program reads: a `CredentialProviderRequest`.
+/// The input of the plugin: a `CredentialProviderRequest`.
 #[must_use]
 pub fn compute_request(
     provider: &CredentialProvider,
@@ -110,16 +111,16 @@ pub fn compute_request(
     request.to_string().into_bytes()
 }
 
-/// Credentials by the images they are for.
+/// Credentials by image pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProviderAnswer {
     auths: BTreeMap<String, RegistryAuth>,
     scope: AnswerScope,
-    /// Zero: it is used once.
+    /// Zero: not cached.
     keep_for: Duration,
 }
 
-/// For which images an answer is good: `cacheKeyType`.
+/// For which images a response is cached: `cacheKeyType`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 enum AnswerScope {
     Image,
@@ -127,7 +128,7 @@ enum AnswerScope {
     Global,
 }
 
-/// Why an answer cannot be used. Its text shows nothing of the answer but its version.
+/// Why a response cannot be used. The message contains nothing of the response but its version.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AnswerError {
     #[error("its answer is no CredentialProviderResponse: line {line}, column {column}")]
@@ -163,10 +164,10 @@ struct Login {
     password: String,
 }
 
-/// Reads what the program wrote.
+/// Parses the output of the plugin.
 ///
 /// # Errors
-/// It is no answer to what was asked.
+/// It is not a response to the request.
 pub fn parse_answer(provider: &CredentialProvider, output: &[u8]) -> Result<ProviderAnswer, AnswerError> {
     let response: Response = serde_json::from_slice(output)
         .map_err(|error| AnswerError::Shape { line: error.line(), column: error.column() })?;
@@ -196,7 +197,7 @@ pub fn parse_answer(provider: &CredentialProvider, output: &[u8]) -> Result<Prov
 }
 
 impl ProviderAnswer {
-    /// The credentials for all who may use them: the pods of the account, or without one every pod.
+    /// The credentials, restricted to the pods of the account, or for every pod without one.
     #[must_use]
     pub fn keyring(&self, account: Option<&PullServiceAccount>) -> Keyring {
         let mut keyring = Keyring::default();
@@ -209,7 +210,7 @@ impl ProviderAnswer {
     }
 }
 
-/// For whom an answer is good besides its images. Empty without an account.
+/// Cache key of the account, in addition to the image. Empty without an account.
 #[must_use]
 pub fn compute_owner(
     attributes: Option<&TokenAttributes>,
@@ -242,14 +243,14 @@ impl AnswerKey {
     }
 }
 
-/// The answers of one program that are still good.
+/// The cached responses of one plugin.
 #[derive(Debug, Default)]
 pub struct AnswerCache {
     answers: BTreeMap<AnswerKey, (MonoTime, ProviderAnswer)>,
 }
 
 impl AnswerCache {
-    /// What is known for the image: an answer for just this one before one for its registry, before one for all.
+    /// The cached response for the image: one for this image before one for its registry, before one for all.
     #[must_use]
     pub fn get(&self, image: &str, owner: &str, now: MonoTime) -> Option<&ProviderAnswer> {
         let scopes = [AnswerScope::Image, AnswerScope::Registry, AnswerScope::Global];
@@ -259,7 +260,7 @@ impl AnswerCache {
         })
     }
 
-    /// Keeps an answer as long as it says, and forgets those that are over.
+    /// Caches a response for its lifetime, and removes expired ones.
     pub fn put(&mut self, image: &str, owner: &str, answer: &ProviderAnswer, now: MonoTime) {
         self.answers.retain(|_, (until, _)| now < *until);
         if answer.keep_for.is_zero() {

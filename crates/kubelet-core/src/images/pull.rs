@@ -1,4 +1,4 @@
-//! When to pull an image, and the words for how that went (docs/behaviour/images.md). Never pulls: it decides and phrases.
+//! When to pull an image, and the messages about it (docs/behaviour/images.md). Never pulls.
 
 use std::fmt;
 use std::time::Duration;
@@ -14,7 +14,7 @@ pub enum PullPolicy {
 }
 
 impl PullPolicy {
-    /// Unknown and absent values read as the default for tagged images; validation has refused the former.
+    /// Unknown and absent values mean the default for tagged images; validation has rejected the former.
     #[must_use]
     pub fn parse(policy: Option<&str>) -> Self {
         match policy {
@@ -24,7 +24,7 @@ impl PullPolicy {
         }
     }
 
-    /// As metrics have it.
+    /// As the metric label.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {
@@ -38,10 +38,10 @@ impl PullPolicy {
 /// What to do about an image before a container is created.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PullDecision {
-    /// It is there, and that is enough.
+    /// The image exists, and no pull is needed.
     UsePresent,
     Pull,
-    /// It is not there and must not be fetched: waiting reason `ErrImageNeverPull`.
+    /// The image does not exist and must not be pulled: waiting reason `ErrImageNeverPull`.
     Refuse,
 }
 
@@ -88,8 +88,8 @@ impl fmt::Display for ImageProblem {
     }
 }
 
-/// What a failed pull means, with its waiting message. Runtimes mark the two special cases by the prefix of their error,
-/// which the message leaves out.
+/// The meaning of a failed pull, with its waiting message. Runtimes mark the two special cases by a prefix of the error,
+/// which the message omits.
 #[must_use]
 pub fn classify_pull_error(image: &str, error: &str) -> (ImageProblem, String) {
     let special = [
@@ -104,7 +104,7 @@ pub fn classify_pull_error(image: &str, error: &str) -> (ImageProblem, String) {
     (ImageProblem::Pull, error.to_owned())
 }
 
-/// The error of a pull as events and states show it: the code of an unknown gRPC error says nothing and is left out.
+/// The error of a pull as events and states show it, without the code of an unknown gRPC error.
 #[must_use]
 pub fn without_unknown_code(error: &str) -> &str {
     error.strip_prefix("rpc error: code = Unknown desc = ").unwrap_or(error)
@@ -165,7 +165,7 @@ pub fn failed_message(image: &str, error: &str) -> String {
     format!("Failed to pull image {image:?}: {error}")
 }
 
-/// The waiting message where the files of pulls cannot be written: a pull that nobody knows of later is not begun.
+/// The waiting message if pull records cannot be written: a pull that could not be recorded is not started.
 #[must_use]
 pub fn not_noted_message(image: &str, problem: &str) -> String {
     format!("Failed to record image pull intent for container image {image:?}: {problem}")
@@ -177,7 +177,7 @@ pub fn back_off_event(image: &str) -> String {
     format!("Back-off pulling image {image:?}")
 }
 
-/// The waiting message during back-off: what is going on, and what went wrong before.
+/// The waiting message during back-off: its state, and the previous error.
 #[must_use]
 pub fn back_off_message(image: &str, last: Option<(ImageProblem, &str)>) -> String {
     match last {
@@ -186,14 +186,14 @@ pub fn back_off_message(image: &str, last: Option<(ImageProblem, &str)>) -> Stri
     }
 }
 
-/// Event `InspectFailed` (Warning), and the waiting message. The Go kubelet quotes the image's id, which is not known
-/// here, so the quotes are empty; pod and container are in the event.
+/// Event `InspectFailed` (Warning), and the waiting message. The Go kubelet quotes the image's ID, which is not known here,
+/// so the quotes are empty; pod and container are in the event.
 #[must_use]
 pub fn inspect_failed_message(error: &str) -> String {
     format!("Failed to inspect image \"\": {error}")
 }
 
-/// As Go writes it, cut to milliseconds: finer digits of a pull tell nobody anything.
+/// As Go writes it, truncated to milliseconds.
 fn to_millis(duration: Duration) -> GoDuration {
     GoDuration::from(Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)))
 }
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn the_words_are_those_users_know() {
+    fn image_messages_are_those_of_the_go_kubelet() {
         assert_eq!(
             never_pull_message("x"),
             r#"Container image "x" is not present with pull policy of Never"#
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn back_off_says_what_went_wrong_before() {
+    fn back_off_message_contains_the_previous_error() {
         assert_eq!(back_off_message("x", None), r#"Back-off pulling image "x""#);
         assert_eq!(
             back_off_message("x", Some((ImageProblem::Pull, "no such host"))),

@@ -6,7 +6,7 @@ use model::k8s::{Pod, Secret};
 use super::access::PullSecret;
 use super::keyring::{Keyring, KeyringError};
 
-/// Why a pull secret cannot be used. Its text never shows a credential.
+/// Why a pull secret cannot be used. The message never contains a credential.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("secret {name:?} of type {kind}: {problem}")]
 pub struct PullSecretError {
@@ -26,7 +26,7 @@ pub fn pull_secret_names(pod: &Pod) -> impl Iterator<Item = &str> {
         .filter(|name| !name.is_empty())
 }
 
-/// The event `FailedToRetrieveImagePullSecret` (Warning), where some of them do not exist: pulling is tried without.
+/// The event `FailedToRetrieveImagePullSecret` (Warning), if some of them do not exist: the pull is tried without them.
 #[must_use]
 pub fn missing_secrets_message(names: &[&str]) -> String {
     format!(
@@ -35,10 +35,10 @@ pub fn missing_secrets_message(names: &[&str]) -> String {
     )
 }
 
-/// All credentials of the secrets. Secrets of other types hold none.
+/// All credentials of the secrets. Secrets of other types contain none.
 ///
 /// # Errors
-/// The content of a secret is not what its type says.
+/// The content of a secret does not match its type.
 pub fn keyring_of(secrets: &[&Secret]) -> Result<Keyring, PullSecretError> {
     let mut keyring = Keyring::default();
     for secret in secrets {
@@ -63,7 +63,7 @@ pub fn keyring_of(secrets: &[&Secret]) -> Result<Keyring, PullSecretError> {
     Ok(keyring)
 }
 
-/// Which secret it is; the hash is that of a credential in it.
+/// Identity of the secret; the hash is that of a credential in it.
 fn coordinates(secret: &Secret) -> PullSecret {
     let meta = &secret.metadata;
     PullSecret {
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_that_do_not_exist_are_told() {
+    fn missing_pull_secrets_are_reported() {
         let pod: Pod = serde_json::from_value(
             json!({"spec": {"containers": [], "imagePullSecrets": [{"name": "a"}, {}, {"name": "b"}]}}),
         )

@@ -1,7 +1,7 @@
-//! Pods described by a file or a URL instead of the API server: from manifest text to a pod that may run.
+//! Pods described by a file or a URL instead of the API server: from the text of a manifest to a valid pod.
 //!
-//! Owns reading the text (YAML or JSON, one or several documents, lists), who the pod is (name, namespace, UID), the
-//! defaults an API server would fill in, and every reason to refuse it. Never reads the file itself.
+//! Owns parsing the text (YAML or JSON, one or several documents, lists), the pod's identity (name, namespace, UID), the
+//! defaults of the API server, and every reason to reject it. Never reads the file itself.
 
 mod core_pod;
 pub mod defaults;
@@ -26,12 +26,12 @@ pub use yaml::Position;
 
 use yaml::{Documents, Node, Problem, Reading};
 
-/// What a manifest held.
+/// The content of a manifest.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Manifest {
     /// In the order of the text; complete with identity and defaults, and valid.
     pub pods: Vec<Pod>,
-    /// What was read differently from what the author may have meant: unknown and repeated fields.
+    /// Warnings about unknown and repeated fields, which may not mean what the author intended.
     pub warnings: Vec<ManifestError>,
 }
 
@@ -58,13 +58,13 @@ impl fmt::Display for Place<'_> {
     }
 }
 
-/// Reads every pod of a manifest and makes it runnable on the node: identity, defaults, refusals.
+/// Parses every pod of a manifest and completes it for the node: identity, defaults, validation.
 ///
-/// A manifest without any document holds no pods. The moment of first sight is not part of the result, so that reading
-/// the same text twice gives equal pods; [`mark_first_seen`] adds it.
+/// A manifest without any document contains no pods. The time of first sight is not part of the result, so that parsing the
+/// same text twice gives equal pods; [`mark_first_seen`] adds it.
 ///
 /// # Errors
-/// Everything that is wrong with any pod of the manifest, at once. One bad pod refuses the manifest as a whole.
+/// Everything that is wrong with any pod of the manifest, at once. One invalid pod rejects the whole manifest.
 pub fn parse_manifest(
     text: &[u8],
     origin: &Origin,
@@ -102,7 +102,7 @@ fn items(document: &Node) -> Vec<Result<&Node, Problem>> {
     }
 }
 
-/// Items of a `PodList` may leave out their kind; items of a `List` say what they are.
+/// Items of a `PodList` may omit their kind; items of a `List` must have one.
 fn is_pod(item: &Node) -> Result<&Node, Problem> {
     match item.text_field("kind") {
         Some("Pod") | None => Ok(item),
@@ -122,7 +122,7 @@ fn decode(node: &Node) -> Result<(Pod, Vec<Problem>), Problem> {
     Ok((pod, reading.into_unknown()))
 }
 
-/// Identity, defaults and every reason to refuse the pod.
+/// Identity, defaults and all validation errors.
 fn complete(pod: &mut Pod, origin: &Origin, node_name: &str, features: Features) -> Vec<String> {
     let written_name = pod.metadata.name.clone().unwrap_or_default();
     let mut problems = Vec::new();
@@ -133,7 +133,7 @@ fn complete(pod: &mut Pod, origin: &Origin, node_name: &str, features: Features)
     if pod.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(keys::CONFIG_MIRROR)) {
         problems.push(format!("pod {written_name:?}: a manifest may not describe a mirror pod"));
     }
-    // Status is ours to say; what a manifest has of it was copied from another life.
+    // The kubelet writes the status; one in a manifest was copied from another object.
     pod.status = None;
     apply_identity(pod, origin, node_name);
     apply_defaults(pod);

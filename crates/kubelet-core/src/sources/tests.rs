@@ -64,7 +64,7 @@ fn shown(report: &SourceReport) -> String {
     all.collect::<Vec<_>>().join(", ")
 }
 
-/// Plays the sets one after the other and shows what the last one led to.
+/// Applies the sets in order and shows the changes of the last one.
 #[track_caller]
 fn check(sets: &str, expected: Expect) {
     let mut sources = Sources::default();
@@ -86,7 +86,7 @@ fn the_same_set_again_changes_nothing() {
 }
 
 #[test]
-fn what_the_kubelet_acts_upon_is_an_update() {
+fn change_that_the_kubelet_acts_on_is_an_update() {
     check("api: a ; api: a+other", expect!["Update api a"]);
     check("api: a ; api: a/other", expect!["Update api a"]);
     check("api: a ; api: a%other", expect!["Update api a"]);
@@ -94,13 +94,13 @@ fn what_the_kubelet_acts_upon_is_an_update() {
 }
 
 #[test]
-fn the_notes_of_a_source_are_not_a_change() {
+fn annotations_of_a_source_are_not_a_change() {
     check("file: a&yesterday ; file: a&today", expect![[""]]);
     check("file: a&yesterday ; file: a", expect![[""]]);
 }
 
 #[test]
-fn marks_of_deletion_stop_a_pod_gracefully() {
+fn deletion_timestamp_stops_a_pod_gracefully() {
     check("api: a ; api: a*30", expect!["Delete api a"]);
     check("api: a*30 ; api: a*0", expect!["Delete api a"]);
     check("api: a*30 ; api: a*30", expect![[""]]);
@@ -118,7 +118,7 @@ fn a_status_alone_is_reconciled() {
 }
 
 #[test]
-fn what_is_not_listed_any_more_is_removed_before_anything_is_added() {
+fn removed_pods_come_before_added_pods() {
     check("api: a b ; api: b c", expect!["Remove api a, Add api c"]);
     check("api: a*30 ; api:", expect!["Remove api a"]);
 }
@@ -149,7 +149,7 @@ fn a_name_twice_in_one_source_counts_once() {
 }
 
 #[test]
-fn a_name_twice_in_two_sources_is_for_the_workers_to_sort_out() {
+fn same_name_in_two_sources_is_kept_for_the_pod_workers() {
     check("file: a!1 ; api: a!2", expect!["Add api a"]);
 }
 
@@ -202,7 +202,7 @@ fn a_pod_of_the_same_resource_version_is_not_copied_again() {
 }
 
 #[test]
-fn nothing_is_ready_before_every_source_has_spoken() {
+fn sources_are_not_ready_before_all_have_reported() {
     let mut sources = Sources::new([PodSource::File, PodSource::Api]);
     assert!(!sources.ready().all_ready());
     set(&mut sources, "file:");
@@ -260,14 +260,14 @@ proptest! {
     }
 
     #[test]
-    fn a_source_that_never_spoke_loses_nothing(sets in any_sets()) {
+    fn source_that_never_reported_loses_no_pods(sets in any_sets()) {
         let spoke: BTreeSet<PodSource> = sets.iter().map(|(source, _)| *source).collect();
         prop_assert!(played(&sets).1.iter().all(|change| spoke.contains(&change.source)));
     }
 }
 
 #[test]
-fn a_broken_file_or_a_silent_server_describes_what_was_written_down_of_it() {
+fn unreadable_source_keeps_the_pods_of_its_checkpoint() {
     let from = |source: &str, name: &str, uid: &str, file: &str, seen: &str| {
         let mut pod = pod(&format!("{name}!{uid}"));
         let annotations = [(CONFIG_FILE, file), (CONFIG_SOURCE, source), (CONFIG_SEEN, seen)];

@@ -9,10 +9,10 @@ fn time() -> Time {
     Time(Timestamp::UNIX_EPOCH)
 }
 
-fn credentials(words: &str) -> PodCredentials {
+fn credentials(items: &str) -> PodCredentials {
     let mut all = PodCredentials::default();
-    for word in words.split_whitespace() {
-        match word.split_once(':') {
+    for item in items.split_whitespace() {
+        match item.split_once(':') {
             Some((name, hash)) => all.secrets.push(PullSecret {
                 uid: format!("uid-{name}"),
                 namespace: "ns".into(),
@@ -21,19 +21,19 @@ fn credentials(words: &str) -> PodCredentials {
             }),
             None => {
                 all.service_account =
-                    Some(PullServiceAccount { name: word.into(), ..PullServiceAccount::default() });
+                    Some(PullServiceAccount { name: item.into(), ..PullServiceAccount::default() });
             }
         }
     }
     all
 }
 
-fn pulled(image: &str, words: &str) -> ImagePulledRecord {
-    record_pull(None, image, "sha256:1", &credentials(words), time())
+fn pulled(image: &str, items: &str) -> ImagePulledRecord {
+    record_pull(None, image, "sha256:1", &credentials(items), time())
 }
 
-fn access(record: Option<&ImagePulledRecord>, image: &str, words: &str) -> ImageAccess {
-    compute_image_access(&VerificationPolicy::AlwaysVerify, image, record, false, &credentials(words))
+fn access(record: Option<&ImagePulledRecord>, image: &str, items: &str) -> ImageAccess {
+    compute_image_access(&VerificationPolicy::AlwaysVerify, image, record, false, &credentials(items))
 }
 
 /// Whether a pod with these credentials may use an image that was pulled with those.
@@ -53,7 +53,7 @@ fn check(with: &str, pod: &str, expected: &str) {
 }
 
 #[test]
-fn who_could_have_pulled_it_may_use_it() {
+fn pod_with_the_credentials_of_the_pull_may_use_the_image() {
     check("", "", "granted");
     check("", "b:2", "granted");
     check("a:1", "a:1", "granted");
@@ -80,7 +80,7 @@ fn another_name_of_the_image_needs_a_pull_of_its_own() {
 }
 
 #[test]
-fn the_policy_says_whose_images_are_looked_at() {
+fn verification_policy_selects_the_images_to_verify() {
     let list = ["r.io/free/*", "r.io/one", "docker.io/library/nginx", "alpine"].map(str::to_owned);
     let check = |policy: &str, image: &str, was_intended: bool, expected: bool| {
         let policy = VerificationPolicy::parse(policy, &list);
@@ -120,7 +120,7 @@ fn a_record_reads_back_as_it_was_written() {
 }
 
 #[test]
-fn an_image_that_was_once_pulled_without_credentials_stays_everybodys() {
+fn image_pulled_without_credentials_stays_usable_by_every_pod() {
     let with = pulled("r.io/a", "a:1");
     let without = record_pull(Some(&with), "r.io/a", "sha256:1", &PodCredentials::default(), time());
     let again = record_pull(Some(&without), "r.io/a", "sha256:1", &credentials("b:2"), time());
@@ -182,7 +182,7 @@ fn an_image_is_found_by_any_spelling_of_its_name() {
 }
 
 #[test]
-fn an_image_that_came_nobody_knows_how_must_be_pulled_and_then_is_known() {
+fn image_of_unknown_origin_must_be_pulled_and_is_then_recorded() {
     let unknown = record_unknown("sha256:1", time());
     assert_eq!(access(Some(&unknown), "r.io/a", "a:1"), ImageAccess::MustPull);
     let known = record_pull(Some(&unknown), "r.io/a", "sha256:1", &credentials("a:1"), time());
@@ -194,19 +194,19 @@ fn an_image_that_came_nobody_knows_how_must_be_pulled_and_then_is_known() {
 
 proptest! {
     #[test]
-    fn whoever_pulled_it_may_use_it_and_the_record_stays_small(words in prop::collection::vec("[a-z]:[0-9]", 1..200)) {
+    fn puller_may_use_the_image_and_the_record_stays_bounded(items in prop::collection::vec("[a-z]:[0-9]", 1..200)) {
         let mut record = None;
-        for word in &words {
-            record = Some(record_pull(record.as_ref(), "r.io/a", "sha256:1", &credentials(word), time()));
-            prop_assert_eq!(access(record.as_ref(), "r.io/a", word), ImageAccess::Granted);
+        for item in &items {
+            record = Some(record_pull(record.as_ref(), "r.io/a", "sha256:1", &credentials(item), time()));
+            prop_assert_eq!(access(record.as_ref(), "r.io/a", item), ImageAccess::Granted);
         }
         let known = record.unwrap().credential_mapping.remove("r.io/a").unwrap();
         prop_assert!(known.kubernetes_secrets.len() <= MAX_CREDENTIALS);
     }
 
     #[test]
-    fn without_a_credential_nothing_private_is_granted(word in "[a-z]:[0-9]", other in "[A-Z]:[a-z]") {
-        let record = pulled("r.io/a", &word);
+    fn without_a_credential_nothing_private_is_granted(item in "[a-z]:[0-9]", other in "[A-Z]:[a-z]") {
+        let record = pulled("r.io/a", &item);
         prop_assert_eq!(access(Some(&record), "r.io/a", &other), ImageAccess::MustPull);
         prop_assert_eq!(access(Some(&record), "r.io/a", ""), ImageAccess::MustPull);
     }
@@ -270,8 +270,8 @@ fn must_attempt_image_pull_table() {
         let columns: Vec<&str> = line.split('|').map(str::trim).collect();
         let [_, policy, image, image_ref, pod, outcome] = columns[..] else { panic!("{line}") };
         let mut credentials = PodCredentials::default();
-        let words: Vec<String> = pod.split(' ').map(|word| word.trim_matches('-').to_owned()).collect();
-        match words.as_slice() {
+        let items: Vec<String> = pod.split(' ').map(|item| item.trim_matches('-').to_owned()).collect();
+        match items.as_slice() {
             [kind, uid, namespace, hash] if kind == "secret" => credentials.secrets.push(PullSecret {
                 uid: uid.clone(),
                 namespace: namespace.clone(),
@@ -350,13 +350,13 @@ fn pulled_record_merge_new_credentials_table() {
         let before = known.map(|known| pulled("r.io/a", known));
         let after = record_pull(before.as_ref(), "r.io/a", "sha256:1", &credentials(with), time());
         let found = &after.credential_mapping["r.io/a"];
-        let mut words: Vec<String> =
+        let mut items: Vec<String> =
             found.kubernetes_secrets.iter().map(|s| format!("{}:{}", s.name, s.credential_hash)).collect();
         if !found.kubernetes_service_accounts.is_empty() {
-            words.push("sa".to_owned());
-            words.extend(found.kubernetes_service_accounts.iter().map(|account| account.name.clone()));
+            items.push("sa".to_owned());
+            items.extend(found.kubernetes_service_accounts.iter().map(|account| account.name.clone()));
         }
-        words.extend(found.node_pods_accessible.then(|| "node".to_owned()));
-        assert_eq!(words.join(" "), expected, "{name}");
+        items.extend(found.node_pods_accessible.then(|| "node".to_owned()));
+        assert_eq!(items.join(" "), expected, "{name}");
     }
 }

@@ -38,12 +38,12 @@ pub(super) fn core_pod_text(written: &Pod) -> Option<String> {
     Some(printer.out)
 }
 
-/// The member that stands for a quantity without a text of its own, in place of the text.
+/// The member that replaces the text of a quantity without one.
 const COMPUTED: &str = "computed";
 
 type Computed = Vec<(&'static str, Quantity)>;
 
-/// Pod-level requests that are the sum of those of the containers: sums have no text of their own.
+/// Pod-level requests that are the sum of those of the containers: sums have no text.
 fn computed_pod_requests(written: &PodSpec, spec: &PodSpec) -> Option<Computed> {
     let Some(resources) = &written.resources else { return Some(Vec::new()) };
     if resources.limits.as_ref().is_none_or(BTreeMap::is_empty) {

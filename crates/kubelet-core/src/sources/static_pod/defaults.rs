@@ -1,6 +1,6 @@
-//! The values an API server fills in when a pod is created, for pods that no API server has seen.
+//! The defaults that an API server sets when a pod is created, for pods that never passed an API server.
 //!
-//! Owns defaults only: it never corrects or refuses what was written.
+//! Owns defaults only: it never corrects or rejects what was written.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +12,7 @@ use model::k8s::{
 
 use crate::images::name::default_pull_policy;
 
-/// Fills in every field that an API server would default. Doing it twice changes nothing more.
+/// Sets every field that an API server would default. Idempotent.
 pub fn apply_defaults(pod: &mut Pod) {
     apply_stored_defaults(pod);
     for source in env_sources(pod.spec.get_or_insert_default()) {
@@ -22,7 +22,7 @@ pub fn apply_defaults(pod: &mut Pod) {
     }
 }
 
-/// The same without those that only the JSON of an API server shows: an empty divisor is written as "0".
+/// The same without those that only the JSON of an API server contains: an empty divisor is written as "0".
 pub(super) fn apply_stored_defaults(pod: &mut Pod) {
     let spec = pod.spec.get_or_insert_default();
     default_pod_spec(spec);
@@ -44,14 +44,14 @@ pub(super) fn apply_stored_defaults(pod: &mut Pod) {
     pod.status.get_or_insert_default().phase.get_or_insert_with(|| "Pending".to_owned());
 }
 
-/// Text that is absent or empty gets the default: the API does not tell the two apart.
+/// A text that is absent or empty gets the default: the API does not distinguish them.
 fn set(field: &mut Option<String>, default: &str) {
     if field.as_deref().unwrap_or_default().is_empty() {
         *field = Some(default.to_owned());
     }
 }
 
-/// Likewise a number that is absent or zero, where zero makes no sense.
+/// Likewise a number that is absent or zero, if zero is invalid.
 fn set_number(field: &mut Option<i32>, default: i32) {
     if field.unwrap_or_default() == 0 {
         *field = Some(default);
@@ -95,7 +95,7 @@ fn default_requests(resources: &mut ResourceRequirements) {
     }
 }
 
-/// A pod-level limit without a request requests what the containers together do, or else the limit.
+/// A pod-level limit without a request requests the sum of the containers' requests, or else the limit.
 fn default_pod_requests(spec: &mut PodSpec) {
     let sums: BTreeMap<&str, Amount> =
         ["cpu", "memory"].into_iter().filter_map(|name| Some((name, sum_of_requests(spec, name)?))).collect();
@@ -114,14 +114,14 @@ fn default_pod_requests(spec: &mut PodSpec) {
     }
 }
 
-/// What the containers of a spec need at the same time, if any of them says.
+/// The maximum that the containers of a spec request at the same time, if any of them has a request.
 fn sum_of_requests(spec: &PodSpec, name: &str) -> Option<Amount> {
     crate::resources::cgroup::convert::effective_sum(spec, |container| {
         Amount::of(container.resources.as_ref()?.requests.as_ref()?.get(name)?).ok()
     })
 }
 
-/// What the variables of all containers are read from.
+/// The sources of the environment variables of all containers.
 fn env_sources(spec: &mut PodSpec) -> impl Iterator<Item = &mut EnvVarSource> {
     let init = spec.init_containers.iter_mut().flatten().filter_map(|container| container.env.as_mut());
     let ephemeral =
@@ -161,7 +161,7 @@ fn default_lifecycle(lifecycle: &mut Lifecycle) {
 fn default_http_get(action: &mut HTTPGetAction) {
     set(&mut action.path, "/");
     set(&mut action.scheme, "HTTP");
-    // An absent port reads as number 0, which validation refuses; text is kept as written.
+    // An absent port is number 0, which validation rejects; text is kept as written.
     if action.port == IntOrString::String(String::new()) {
         action.port = IntOrString::Int(0);
     }

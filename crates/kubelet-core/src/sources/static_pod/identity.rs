@@ -1,5 +1,5 @@
-//! Who a static pod is: name, namespace, UID and the annotations that say where it came from (docs/behaviour/static-pods.md).
-//! Never looks at what the pod runs, except to derive the UID from it.
+//! The identity of a static pod: name, namespace, UID and the annotations about its source (docs/behaviour/static-pods.md).
+//! Never inspects the pod's content, except to derive the UID from it.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use model::k8s::{Pod, Toleration};
 
 use super::core_pod::core_pod_text;
 
-/// Where a manifest came from.
+/// The origin of a manifest.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Origin {
     /// An absolute path.
@@ -39,8 +39,8 @@ impl fmt::Display for Origin {
 
 /// Gives a pod as written in a manifest its identity on this node.
 ///
-/// A pod without a UID gets one derived from its content and from where it was written, the same that the Go kubelet
-/// gives it: a changed manifest is another pod, and a change-over between the kubelets restarts nothing.
+/// A pod without a UID gets one derived from its content and its origin, the same as with the Go kubelet: a changed
+/// manifest is another pod, and a change-over between the kubelets restarts nothing.
 pub fn apply_identity(pod: &mut Pod, origin: &Origin, node_name: &str) {
     if pod.metadata.uid.as_deref().unwrap_or_default().is_empty() {
         pod.metadata.uid = Some(content_uid(pod, origin, node_name));
@@ -73,7 +73,7 @@ pub fn mark_first_seen(pod: &mut Pod, at: Timestamp) {
     annotations.insert(keys::CONFIG_SEEN.to_owned(), at.to_string());
 }
 
-/// A pod from a file belongs to the node: no trouble of the node evicts it.
+/// A pod from a file belongs to the node: no taint of the node evicts it.
 fn tolerate_no_execute(tolerations: &mut Vec<Toleration>) {
     let everything = Toleration {
         operator: Some("Exists".to_owned()),
@@ -89,8 +89,8 @@ fn content_uid(pod: &Pod, origin: &Origin, node_name: &str) -> String {
     let mut hash = Fnv128a::new();
     match core_pod_text(pod) {
         Some(text) => hash.write(text.as_bytes()),
-        // Object fields are written in one order and maps are sorted, so the JSON is canonical. A pod always has a JSON
-        // form; were there none, name and place would still tell pods apart.
+        // Object fields are written in one order and maps are sorted, so the JSON is canonical. A pod can always be written
+        // as JSON; otherwise name and origin would still distinguish pods.
         None => hash.write(&serde_json::to_vec(pod).unwrap_or_default()),
     }
     match origin {
@@ -119,7 +119,7 @@ impl Fnv128a {
 mod tests {
     use super::*;
 
-    /// UIDs that the Go kubelet 1.36.2 gave to this manifest in these places, on the node `refnode`.
+    /// UIDs that the Go kubelet 1.36.2 gave to this manifest with these origins, on the node `refnode`.
     #[test]
     fn static_pod_uids_are_those_of_the_go_kubelet() {
         let manifest = serde_json::json!({

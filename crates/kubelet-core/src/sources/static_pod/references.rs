@@ -1,4 +1,5 @@
-//! What a static pod may not refer to, because no API server stands behind it (docs/behaviour/static-pods.md).
+//! References that a static pod may not have, because there is no API server to resolve them
+//! (docs/behaviour/static-pods.md).
 
 use config::Features;
 use model::containers::{all_containers, spec_of};
@@ -6,8 +7,8 @@ use model::k8s::{Pod, Volume};
 
 use super::validation::FieldError;
 
-/// Every reference to an object of the API that the node refuses: all of them; or, where it only minds what could never
-/// work, resource claims and bundles of trusted certificates.
+/// Every reference to an API object that the node rejects: all of them; or, without the feature gate, only those that could
+/// never work: resource claims and cluster trust bundles.
 #[must_use]
 pub fn refused_references(pod: &Pod, features: Features) -> Vec<FieldError> {
     let mut errors = api_references(pod);
@@ -67,7 +68,7 @@ fn api_references(pod: &Pod) -> Vec<FieldError> {
     errors
 }
 
-/// The fields of a volume that lead to the API, with what they refer to.
+/// The fields of a volume that refer to the API, with the kind of the object.
 fn volume_references(volume: &Volume) -> Vec<(String, &'static str)> {
     let mut found = Vec::new();
     let mut note = |is_there: bool, field: &str, what| {

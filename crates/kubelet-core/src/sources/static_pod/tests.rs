@@ -1,4 +1,4 @@
-//! Manifests in, pods or complaints out.
+//! Manifests in, pods or errors out.
 
 use std::collections::BTreeMap;
 
@@ -60,7 +60,7 @@ fn a_pod_is_read_from_json() {
 }
 
 #[test]
-fn tabs_in_json_are_no_matter() {
+fn tabs_in_json_manifests_are_accepted() {
     check(
         "{\n\t\"apiVersion\": \"v1\",\n\t\"kind\": \"Pod\",\n\t\"metadata\": {\"name\": \"web\"},\n\t\"spec\": {\n\t\t\"containers\": [{\"name\": \"app\", \"image\": \"nginx\"}]\n\t}\n}",
         expect!["default/web-node1"],
@@ -122,7 +122,7 @@ fn other_kinds_are_refused() {
 }
 
 #[test]
-fn a_wrong_type_is_named_with_its_place() {
+fn wrong_type_in_a_manifest_is_reported_with_its_position() {
     check(
         &SMALL.replace("image: nginx", "image: [nginx]"),
         expect!["error: /m/a.yaml:8:12: spec.containers[0].image: invalid type: sequence, expected a string"],
@@ -226,7 +226,7 @@ status: {}
 "#;
 
 #[test]
-fn a_control_plane_manifest_is_taken_without_a_word() {
+fn control_plane_manifest_is_accepted_without_warnings() {
     check(ETCD, expect!["kube-system/etcd-node1"]);
 }
 
@@ -239,7 +239,7 @@ fn octal_modes_are_read_as_such() {
 }
 
 #[test]
-fn broken_yaml_is_named_with_its_place() {
+fn invalid_yaml_is_reported_with_its_position() {
     let errors = read("kind: Pod\nmetadata: {name: web\nspec: x: y").unwrap_err();
     assert_eq!(errors.len(), 1);
     assert!(errors[0].position.is_some(), "{}", errors[0]);
@@ -248,7 +248,7 @@ fn broken_yaml_is_named_with_its_place() {
 }
 
 #[test]
-fn unknown_and_repeated_fields_are_worth_a_warning() {
+fn unknown_and_repeated_fields_cause_a_warning() {
     check(
         &SMALL.replace("image: nginx", "image: nginx\n    imagePulPolicy: Never"),
         expect![[r"
@@ -268,7 +268,7 @@ fn not_utf8_is_refused() {
 }
 
 #[test]
-fn everything_wrong_is_said_at_once() {
+fn all_errors_of_a_manifest_are_reported_at_once() {
     check(
         &format!(
             "{}---\n{}",
@@ -309,7 +309,7 @@ fn annotation(pod: &Pod, key: &str) -> String {
 }
 
 #[test]
-fn the_uid_follows_content_node_and_place() {
+fn static_pod_uid_depends_on_content_node_and_origin() {
     let uid = |text: &str, origin: &Origin, node: &str| {
         let pod = parse_manifest(text.as_bytes(), origin, node, Features::default()).unwrap().pods.remove(0);
         assert_eq!(annotation(&pod, keys::CONFIG_HASH), pod.metadata.uid.clone().unwrap());
@@ -326,7 +326,7 @@ fn the_uid_follows_content_node_and_place() {
 }
 
 #[test]
-fn the_source_is_noted_and_files_tolerate_all_troubles_of_the_node() {
+fn static_pod_has_its_source_annotation_and_from_a_file_tolerates_no_execute_taints() {
     let pod = one(SMALL);
     assert_eq!(annotation(&pod, keys::CONFIG_SOURCE), "file");
     let tolerations = pod.spec.unwrap().tolerations.unwrap();
@@ -340,7 +340,7 @@ fn the_source_is_noted_and_files_tolerate_all_troubles_of_the_node() {
 }
 
 #[test]
-fn first_sight_is_added_later() {
+fn first_seen_annotation_is_added_later() {
     let mut pod = one(SMALL);
     assert_eq!(pod, one(SMALL), "reading twice gives equal pods");
     mark_first_seen(&mut pod, "2026-01-02T03:04:05.678Z".parse().unwrap());
@@ -405,7 +405,7 @@ fn defaulting_twice_changes_nothing_more() {
 }
 
 #[test]
-fn without_its_gate_only_what_could_never_work_is_refused() {
+fn without_the_feature_gate_only_impossible_references_are_rejected() {
     let features = Features { no_api_references: false, ..Features::default() };
     let errors = |field: &str| {
         let text = SMALL.replace("spec:", &format!("spec:\n  {field}"));
@@ -433,7 +433,7 @@ fn check_reference(field: &str, expected: &str) {
 }
 
 #[test]
-fn nothing_in_the_api_may_be_referred_to() {
+fn static_pod_may_not_reference_api_objects() {
     check_reference(
         "serviceAccountName: sa",
         "spec.serviceAccountName: Forbidden: static pods may not reference serviceaccounts",

@@ -1,7 +1,7 @@
-//! The rules an API server checks a pod against, for pods that no API server has seen.
+//! The validation of the API server, for pods that never passed an API server.
 //!
-//! Owns the refusals, in the API's own words, all at once; never changes the pod. Expects defaults to be applied.
-//! Rules about scheduling are left out: a static pod is not scheduled.
+//! Owns the errors, with the API server's messages, all at once; never changes the pod. Expects defaults to be applied.
+//! Rules about scheduling are omitted: a static pod is not scheduled.
 
 mod container;
 mod fields;
@@ -160,7 +160,7 @@ impl Findings {
         }
     }
 
-    /// One of a few words, if it is given.
+    /// One of the supported values, if it is set.
     fn one_of(&mut self, path: impl Into<String>, value: Option<&str>, supported: &[&'static str]) {
         if let Some(value) = value.filter(|value| !supported.contains(value)) {
             let supported = supported.to_vec();
@@ -182,7 +182,7 @@ impl Findings {
     }
 }
 
-/// `spec.initContainers[2]`: where a container stands.
+/// `spec.initContainers[2]`: the field path of a container.
 #[must_use]
 pub fn container_path(container: &ContainerRef<'_>) -> String {
     let list = match container.kind {
@@ -193,7 +193,7 @@ pub fn container_path(container: &ContainerRef<'_>) -> String {
     format!("spec.{list}[{}]", container.index)
 }
 
-/// The fields of a volume that say what is in it; a valid volume has exactly one.
+/// The source fields of a volume; a valid volume has exactly one.
 #[must_use]
 pub fn volume_sources(volume: &Volume) -> Vec<&'static str> {
     let all = [

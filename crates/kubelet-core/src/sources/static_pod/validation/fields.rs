@@ -1,4 +1,4 @@
-//! Fields that several parts of a pod have.
+//! Fields that occur in several parts of a pod.
 
 use std::net::IpAddr;
 
@@ -12,7 +12,7 @@ pub(super) fn check_ip(path: &str, ip: &str, found: &mut Findings) {
     let problem = match strictly.or_else(|| without_leading_zeros(ip).parse().ok()) {
         None => "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
         Some(_) if !found.features.strict_addresses => return,
-        // Some programs read such a number as an octal one.
+        // Some programs parse such a number as octal.
         Some(_) if strictly.is_none() => "must not have leading 0s",
         Some(IpAddr::V6(v6)) if v6.to_ipv4_mapped().is_some() => "must not be an IPv4-mapped IPv6 address",
         Some(_) => return,
@@ -20,7 +20,7 @@ pub(super) fn check_ip(path: &str, ip: &str, found: &mut Findings) {
     found.invalid(path, ip, problem);
 }
 
-/// With the numbers between dots as they should be spelled.
+/// With the numbers between dots without leading zeros.
 fn without_leading_zeros(ip: &str) -> String {
     let (head, dotted) = ip.rsplit_once(':').map_or(("", ip), |(head, dotted)| (head, dotted));
     let colon = if head.is_empty() && !ip.starts_with(':') { "" } else { ":" };

@@ -1,4 +1,4 @@
-//! What may be a name, of what. Each function answers with what is wrong, in the API's words.
+//! Rules for names. Each function returns the problem, with the API server's message.
 
 pub(super) use crate::pods::hostname::label_problem;
 

@@ -1,4 +1,4 @@
-//! One change to a good pod a line, and what is said about it.
+//! One change to a valid pod per line, and the resulting error.
 
 use model::k8s::Pod;
 use serde_json::{Value, json};
@@ -99,7 +99,7 @@ const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of low
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
 #[test]
-fn a_good_pod_has_nothing_wrong() {
+fn valid_pod_has_no_errors() {
     assert_eq!(complaints(&[]), "");
 }
 
@@ -506,7 +506,7 @@ fn tolerations() {
 }
 
 #[test]
-fn everything_is_said_at_once_in_the_order_of_the_fields() {
+fn all_validation_errors_are_reported_in_the_order_of_the_fields() {
     let found = complaints(&[
         ("metadata/name", json!("")),
         ("spec/volumes/1/hostPath/path", json!("")),

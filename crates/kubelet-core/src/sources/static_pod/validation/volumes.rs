@@ -1,4 +1,4 @@
-//! Rules for volumes and where they are mounted.
+//! Rules for volumes and their mounts.
 
 use std::collections::BTreeSet;
 
