@@ -25,6 +25,7 @@ pub fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     findings.extend(unread::check(&sources));
     findings.extend(dependencies::check(root)?);
     findings.extend(links::check(root, &sources)?);
+    findings.extend(vocabulary::check(root)?);
     findings.sort();
     Ok(findings)
 }
@@ -32,15 +33,9 @@ pub fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
 /// The rules that check single files.
 pub fn check_sources(sources: &[Source]) -> Vec<Finding> {
     let each = sources.iter().flat_map(|source| {
-        [
-            words::check(source),
-            vocabulary::check(source),
-            purity::check(source),
-            roots::check(source),
-            sleeps::check(source),
-        ]
-        .into_iter()
-        .flatten()
+        [words::check(source), purity::check(source), roots::check(source), sleeps::check(source)]
+            .into_iter()
+            .flatten()
     });
     each.chain(ratchet::check(sources)).collect()
 }

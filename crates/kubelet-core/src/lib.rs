@@ -2,7 +2,7 @@
 //! to a plan.
 //!
 //! Architecture invariants:
-//! - no I/O, no clock, no randomness, no logging, no task, no lock: time and chance come in as arguments;
+//! - no I/O, no clock, no randomness, no logging, no task, no lock: time and random numbers are arguments;
 //! - decisions iterate in a fixed order (`BTreeMap`, never `HashMap`), so the same input gives the same plan;
 //! - every action carries its *why* as an enum, which the golden tests print and events and logs show.
 #![forbid(unsafe_code)]

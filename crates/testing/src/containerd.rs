@@ -24,7 +24,7 @@ use crate::stretched;
 
 /// The image of sandboxes: a process that sleeps, and exits at once on SIGTERM.
 pub const PAUSE_IMAGE: &str = "localhost/pause:test";
-/// Busybox with all its applets, the users `root`, `nobody` and `app` (1000), and `/tmp`. Its command is `sh`.
+/// Busybox with all its applets, the users `root`, `app` (1000) and 65534, and `/tmp`. Its command is `sh`.
 pub const BUSYBOX_IMAGE: &str = "localhost/busybox:test";
 
 const OUR_IMAGES: [&str; 2] = [PAUSE_IMAGE, BUSYBOX_IMAGE];

@@ -1,42 +1,124 @@
-//! Names of an older private vocabulary, and the term of the field that is used instead (docs/GLOSSARY.md).
+//! Words of an older private vocabulary, and the term that is used instead (docs/GLOSSARY.md).
 //!
-//! Owns the list. A word counts wherever it is a part of an identifier: `next_turn`, `ClusterDoors`, `MOST_BYTES`. Comments
-//! and documents are not checked.
+//! Owns the list. A word counts wherever it stands in code, comments, strings, documents and scripts, alone or as a part of
+//! an identifier: `next_turn`, `ClusterDoors`, `MOST_BYTES`. There are no exceptions; data is not checked: the parts of a path
+//! (`/work/…`) and of a record (`nobody:x:65534`).
 
-use crate::Finding;
-use crate::source::{Source, words};
-use crate::tidy::finding;
+use std::path::{Path, PathBuf};
+
+use crate::source::words;
+use crate::{CheckError, Finding, read};
 
 /// The word in lower case, and what to write.
 const BANNED: &[(&str, &str)] = &[
     ("anew", "again"),
+    ("beside", "next to, with"),
     ("brain", "decision core"),
-    ("chance", "rng, random"),
+    ("bury", "finish"),
     ("door", "port"),
     ("doors", "ports"),
-    ("figures", "metrics"),
+    ("figures", "metrics, numbers"),
     ("grants", "allocate responses"),
+    ("judge", "evaluate, check"),
+    ("judged", "evaluated, checked"),
+    ("judges", "evaluates, checks"),
+    ("laws", "invariants"),
     ("ledger", "allocations"),
-    ("linger", "drain timeout, idle timeout"),
+    ("lingers", "stays"),
     ("mend", "repair"),
+    ("mended", "repaired"),
+    ("mends", "repairs"),
+    ("news", "event, progress"),
+    ("nobody", "the program, pod or client that does not"),
     ("oracle", "invariant checker"),
     ("patience", "timeout"),
+    ("room", "crate, space, capacity"),
     ("rooms", "crates"),
+    ("somebody", "the program, pod or client that does"),
     ("stories", "scenarios"),
+    ("story", "scenario"),
     ("teller", "writer"),
+    ("tells", "reports"),
+    ("told", "reported"),
     ("unfit", "invalid"),
+    ("witness", "recording runtime"),
 ];
-/// Identifiers from other crates.
-const EXTERNAL: &[&str] = &["set_socket_linger"];
+/// Two words that are one of ours.
+const BANNED_PHRASES: &[(&str, &str)] = &[("for ever", "forever"), ("stands alone", "is standalone")];
 
-pub(super) fn check(source: &Source) -> Vec<Finding> {
+/// Where words are checked, with all folders below.
+const FOLDERS: &[&str] = &["crates", "docs", "fuzz", "scripts", "xtask", ".ci"];
+/// Not written by us, or not in words: generated code, protocols of others, recorded and minimised input.
+const NOT_OURS: &[&str] = &["target", "generated", "proto", "corpus", "proptest-regressions"];
+/// The only file that holds the words.
+const THIS_FILE: &str = "xtask/src/tidy/vocabulary.rs";
+
+/// Every banned word in the workspace at `root`.
+pub(super) fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
+    let mut paths = Vec::new();
+    for folder in FOLDERS {
+        collect(&root.join(folder), &mut paths)?;
+    }
+    paths.extend(list(root)?.into_iter().filter(|path| has_words(path)));
     let mut findings = Vec::new();
-    for (number, line) in source.numbered() {
-        for name in words(&line.code).filter(|name| !EXTERNAL.contains(name)) {
-            findings.extend(complaint(name).map(|what| finding(source, number, what)));
+    for path in paths {
+        let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
+        if name != THIS_FILE {
+            findings.extend(check_text(&name, &read(&path)?));
         }
     }
+    Ok(findings)
+}
+
+fn list(dir: &Path) -> Result<Vec<PathBuf>, CheckError> {
+    let failed = |source| CheckError::Read { path: dir.to_path_buf(), source };
+    let entries = std::fs::read_dir(dir).map_err(failed)?;
+    entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect()
+}
+
+fn collect(dir: &Path, paths: &mut Vec<PathBuf>) -> Result<(), CheckError> {
+    if !dir.is_dir() {
+        return Ok(());
+    }
+    for path in list(dir)? {
+        let is_ours = !path.file_name().is_some_and(|name| NOT_OURS.iter().any(|other| name == *other));
+        if path.is_dir() && is_ours {
+            collect(&path, paths)?;
+        } else if path.is_file() && has_words(&path) {
+            paths.push(path);
+        }
+    }
+    Ok(())
+}
+
+/// Rust, documents and scripts. Other files hold data.
+fn has_words(path: &Path) -> bool {
+    match path.extension() {
+        Some(extension) => ["rs", "md", "sh"].iter().any(|known| extension == *known),
+        None => path.parent().and_then(Path::file_name).is_some_and(|dir| dir == "scripts" || dir == ".ci"),
+    }
+}
+
+fn check_text(name: &str, text: &str) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    for (index, line) in text.lines().enumerate() {
+        let whats = prose(line).filter_map(complaint).chain(phrases(line));
+        findings.extend(whats.map(|what| Finding { file: name.to_owned(), line: index + 1, what }));
+    }
     findings
+}
+
+/// The words of a line that are not part of a path or a record.
+fn prose(line: &str) -> impl Iterator<Item = &str> {
+    words(line).filter(move |word| {
+        let at = word.as_ptr().addr() - line.as_ptr().addr();
+        let (before, after) =
+            (line.get(..at).unwrap_or_default(), line.get(at + word.len()..).unwrap_or_default());
+        let is_in_record = after
+            .strip_prefix(':')
+            .is_some_and(|rest| rest.starts_with(|c: char| c.is_alphanumeric() || c == '/'));
+        !before.ends_with('/') && !is_in_record
+    })
 }
 
 fn complaint(name: &str) -> Option<String> {
@@ -46,6 +128,17 @@ fn complaint(name: &str) -> Option<String> {
     let parts = parts(name);
     let (word, term) = BANNED.iter().find(|(word, _)| parts.iter().any(|part| part == word))?;
     Some(format!("`{name}`: instead of \"{word}\" write {term}"))
+}
+
+fn phrases(line: &str) -> impl Iterator<Item = String> {
+    let line = line.to_lowercase();
+    BANNED_PHRASES
+        .iter()
+        .filter(move |(phrase, _)| {
+            line.match_indices(phrase)
+                .any(|(at, _)| !line[at + phrase.len()..].starts_with(char::is_alphabetic))
+        })
+        .map(|(phrase, term)| format!("instead of \"{phrase}\" write {term}"))
 }
 
 /// `ClusterDoors` and `cluster_doors` are `cluster` and `doors`.
@@ -81,11 +174,30 @@ mod tests {
 
     #[test]
     fn banned_words_are_reported_with_their_replacement() {
-        let found = |code: &str| check(&Source::new("crates/agent/src/a.rs", code));
-        let said = found("struct ClusterDoors;\n");
-        assert_eq!(said.len(), 1);
-        assert_eq!(said[0].what, "`ClusterDoors`: instead of \"doors\" write ports");
-        assert_eq!(found("const MOST_BYTES: usize = 1;\n").len(), 1);
-        assert!(found("// the doors of old\nlet text = \"doors\"; let indoors = almost;\n").is_empty());
+        let found = check_text("a.md", "The pods.\nstruct ClusterDoors;\n");
+        assert_eq!((found.len(), found[0].line), (1, 2));
+        assert_eq!(found[0].what, "`ClusterDoors`: instead of \"doors\" write ports");
+        assert_eq!(check_text("a.rs", "const MOST_BYTES: usize = 1;").len(), 1);
+        for line in ["let indoors = almost;", "nobody:x:65534:", "/work/room/file", "for every pod"] {
+            assert!(check_text("a.rs", line).is_empty(), "{line}");
+        }
+    }
+
+    #[test]
+    fn banned_words_are_found_in_comments_strings_and_documents() {
+        for line in ["// the doors of old", "let text = \"no doors\";", "- Doors open.", "It waits for ever."]
+        {
+            assert_eq!(check_text("a", line).len(), 1, "{line}");
+        }
+    }
+
+    #[test]
+    fn documents_scripts_and_rust_files_are_checked_and_data_is_not() {
+        for path in ["README.md", "crates/a/src/a.rs", "scripts/test", ".ci/run", "scripts/guest/build.sh"] {
+            assert!(has_words(Path::new(path)), "{path}");
+        }
+        for path in ["Cargo.lock", "crates/a/src/golden/a.txt", "docs/compare-allowed.tsv"] {
+            assert!(!has_words(Path::new(path)), "{path}");
+        }
     }
 }

@@ -17,7 +17,9 @@ use kubelet_core::node::eviction::observe::{Observations, disk_layout, observe};
 use kubelet_core::node::eviction::pressure::{PressureState, are_relieved, compute_pressure};
 use kubelet_core::node::eviction::rank::rank;
 use kubelet_core::node::eviction::reclaim::{Reclaim, compute_reclaim};
-use kubelet_core::node::eviction::threshold::{Threshold, compute_thresholds, fit_to_layout, ignored_signals};
+use kubelet_core::node::eviction::threshold::{
+    Threshold, compute_thresholds, fit_to_layout, ignored_signals,
+};
 use kubelet_core::node::eviction::usage::{Candidate, PodUsage};
 use kubelet_core::pod_kind::is_critical_pod;
 use kubelet_core::resources::admission::pressure::NodePressure;

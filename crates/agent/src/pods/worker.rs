@@ -1,9 +1,9 @@
 //! One pod's worker: the only task that acts on it, from its first appearance until it has left no trace.
 //!
 //! ```text
-//! news --> state machine (kubelet_core::pods::worker) --> effects --> pass or release --> report --> state machine
+//! event --> state machine (kubelet_core::pods::worker) --> effects --> pass or release --> report --> state machine
 //! ```
-//! Each turn of the loop takes in one piece of news, decides (all decisions are pure functions of `kubelet-core`), and
+//! Each turn of the loop handles one event, decides (all decisions are pure functions of `kubelet-core`), and
 //! starts at most one act. An act is an owned child: a kill drops it, nothing is ever left running behind the worker's
 //! back. After an act the next decision waits for an observation that was begun after the act had ended.
 
@@ -58,7 +58,7 @@ use crate::pods_view::is_final;
 use crate::resources::admissions::AdmissionSlot;
 use times::Times;
 
-/// News from within acts and probes that may wait; senders wait when it is full.
+/// Messages of acts and probes that may wait; senders wait when it is full.
 const MESSAGE_QUEUE: usize = 64;
 /// An act that was cut short is tried again after this long.
 const RETRY: Duration = Duration::from_secs(1);
@@ -72,7 +72,7 @@ pub(crate) struct DesiredState {
     pub is_removed: bool,
     /// How often it was removed, because a removal that is taken back at once must still stop the pod.
     pub removals: u64,
-    /// Start nothing yet: nobody knows what the runtime has, or a pod of the same name still runs in it.
+    /// Start nothing yet: the state of the runtime is not known, or a pod of the same name still runs in it.
     pub must_wait: bool,
 }
 
@@ -230,7 +230,7 @@ impl PodWorker {
             handles,
             pod,
         };
-        // Boxed, because every future that takes it over would have room for all of it.
+        // Boxed, because every future that owns it would reserve space for all of it.
         (Box::new(worker), effects)
     }
 
@@ -388,7 +388,7 @@ impl PodWorker {
         self.take_end_from_api(pod);
     }
 
-    /// Somebody else declared the pod over, as controllers do with pods of nodes that they have not heard of for long.
+    /// Another client set a final phase, as controllers do for pods of nodes that have been unreachable for long.
     fn take_end_from_api(&mut self, pod: &Pod) {
         let Some(said) = status::said_in_api(pod).filter(is_final) else { return };
         if self.state.stage() == PodStage::Syncing {
@@ -589,7 +589,7 @@ impl PodWorker {
 
     /// Begins the pass that waits, once nothing else is under way and the picture shows what the last act did.
     fn start_pending(&mut self) {
-        // A pass without anything to do ends at once, and may ask for the next one; each round needs news, so this
+        // A pass without anything to do ends at once, and may ask for the next one; each round needs a new event, so this
         // ends. The bound is for a mistake in that reasoning.
         for _ in 0..8 {
             if self.act.is_running() || self.pending.is_none() {
@@ -598,8 +598,8 @@ impl PodWorker {
             let Some(observed) = self.observed.latest.clone().filter(|o| self.act.is_shown_by(o)) else {
                 return;
             };
-            let has_no_room = self.slot.as_ref().is_some_and(AdmissionSlot::must_wait);
-            let must_wait = has_no_room || self.desired.receiver.borrow().must_wait;
+            let waits_for_resources = self.slot.as_ref().is_some_and(AdmissionSlot::must_wait);
+            let must_wait = waits_for_resources || self.desired.receiver.borrow().must_wait;
             match self.pending.take_if(|pending| !(must_wait && matches!(pending, Pending::Sync(_)))) {
                 Some(Pending::Sync(pod)) => {
                     self.note_phase_in_api();

@@ -62,7 +62,7 @@ pub struct ReflectorState {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Watch {
     started: MonoTime,
-    has_told: bool,
+    has_reported: bool,
 }
 
 impl ReflectorState {
@@ -81,10 +81,10 @@ impl ReflectorState {
     pub fn note(&mut self, event: ReflectorEvent, random: f64, now: MonoTime) {
         match event {
             ReflectorEvent::Listed { resource_version } => self.since = Some(resource_version),
-            ReflectorEvent::WatchStarted => self.watch = Some(Watch { started: now, has_told: false }),
+            ReflectorEvent::WatchStarted => self.watch = Some(Watch { started: now, has_reported: false }),
             ReflectorEvent::Reached { resource_version } => {
                 if let Some(watch) = &mut self.watch {
-                    watch.has_told = true;
+                    watch.has_reported = true;
                 }
                 // A watch cannot continue from an object without a resource version.
                 if !resource_version.is_empty() {
@@ -92,10 +92,9 @@ impl ReflectorState {
                 }
             }
             ReflectorEvent::Ended => {
-                let was_useful = self
-                    .watch
-                    .take()
-                    .is_some_and(|watch| watch.has_told || now.saturating_since(watch.started) >= MIN_WATCH);
+                let was_useful = self.watch.take().is_some_and(|watch| {
+                    watch.has_reported || now.saturating_since(watch.started) >= MIN_WATCH
+                });
                 if !was_useful {
                     self.back_off(random, now);
                 }

@@ -166,7 +166,7 @@ pub fn compute_back_off_notice(
     }
 }
 
-/// The key of a container in a crash-loop table: another image or other resources are a new chance.
+/// The key of a container in a crash-loop table: another image or other resources start without delay.
 #[must_use]
 pub fn restart_key(pod: &Pod, container: &ContainerRef<'_>) -> String {
     let resources = container.resources().and_then(|r| serde_json::to_string(r).ok()).unwrap_or_default();

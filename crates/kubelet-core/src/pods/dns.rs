@@ -185,7 +185,7 @@ fn cluster_dns(pod: &Pod, node: &NodeDns, host: DnsRequest) -> DnsRequest {
     }
 }
 
-/// The node's own configuration; without one, servers that nobody runs, so that no other default creeps in.
+/// The node's own configuration; without one, a server that does not exist, so that no other default applies.
 fn host_dns(node: &NodeDns, host: DnsRequest) -> DnsRequest {
     if node.resolv_conf.is_some() {
         return host;
@@ -257,7 +257,7 @@ fn limit_searches(dns: &mut DnsRequest, warnings: &mut Vec<DnsWarning>) {
     warnings.push(DnsWarning { reason: DnsWarningReason::DnsConfigForming, message });
 }
 
-/// Whether the node's own file leaves room for the three domains that a cluster adds.
+/// Whether the node's own file leaves space for the three domains that a cluster adds.
 #[must_use]
 pub fn check_resolv_conf(path: &str, text: &str, cluster_domain: &str) -> Option<DnsWarning> {
     let warning = |message| Some(DnsWarning { reason: DnsWarningReason::CheckLimitsForResolvConf, message });

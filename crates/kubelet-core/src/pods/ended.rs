@@ -14,7 +14,7 @@ use crate::pods::plan::RestartPolicy;
 use crate::pods::restart::{AfterExit, after_exit, effective_policy, has_failed, may_restart_all};
 use crate::resources::allocations::Ended;
 
-/// What tells the end of a container from a pause between two runs.
+/// What distinguishes the end of a container from a pause between two runs.
 #[derive(Clone, Copy, Debug)]
 pub struct EndedFacts<'a> {
     pub memory: &'a PodMemory,

@@ -65,7 +65,7 @@ pub enum EnvError {
 }
 
 /// Variables in the order they are first named; of several values for one name the last counts. Service variables that
-/// nobody declared come last.
+/// no variable declares come last.
 ///
 /// # Errors
 /// A source that is not optional does not exist, a field cannot be read, or the kernel would not take the environment.

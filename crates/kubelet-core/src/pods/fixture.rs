@@ -355,7 +355,7 @@ pub(super) fn show(plan: &PodPlan, now: Now) -> String {
     let mut parts = Vec::new();
     match &plan.step {
         PodStep::Settled => parts.push("settled".to_owned()),
-        PodStep::RepairCgroup => parts.push("mend cgroup".to_owned()),
+        PodStep::RepairCgroup => parts.push("repair cgroup".to_owned()),
         PodStep::CreateSandbox { attempt, stop, kill, why } => {
             parts.extend(kill.iter().map(show_kill));
             parts.extend(stop.iter().map(|id| format!("stop {id}")));

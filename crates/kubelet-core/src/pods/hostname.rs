@@ -75,7 +75,7 @@ pub fn compute_hostname(
 }
 
 impl PodHostname {
-    /// What the kernel is told: the short name, or the full one where the pod asks for it and has a domain.
+    /// The hostname that the kernel gets: the short name, or the full one where the pod asks for it and has a domain.
     ///
     /// # Errors
     /// The full name is longer than Linux allows.
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn the_full_name_is_told_to_the_kernel_only_where_asked_for() {
+    fn set_hostname_as_fqdn_gives_the_kernel_the_full_name() {
         let full = r#"{"hostname": "db", "subdomain": "s", "setHostnameAsFQDN": true}"#;
         check("p", full, "db.s.ns.svc.cluster.local");
         check("p", r#"{"setHostnameAsFQDN": true}"#, "p");

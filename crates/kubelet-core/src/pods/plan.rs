@@ -21,7 +21,7 @@ pub struct PodPlan {
 pub enum PodStep {
     /// Nothing to do until something changes.
     Settled,
-    /// All is well but the numbers of the pod's cgroup, which somebody changed: set them right.
+    /// All is well but the numbers of the pod's cgroup, which another program changed: restore them.
     RepairCgroup,
     /// Stop what is left of earlier sandboxes, then create the next one. Containers are decided about afterwards.
     CreateSandbox { attempt: u32, stop: Vec<SandboxId>, kill: Vec<KillContainer>, why: SandboxReason },
@@ -99,7 +99,7 @@ pub enum SandboxReason {
     NewestNotReady,
     NetworkNamespaceChanged,
     NoPodIp,
-    /// Somebody removed the pod's cgroup: what runs has none of the pod's limits.
+    /// Another program removed the pod's cgroup: what runs has none of the pod's limits.
     CgroupGone,
 }
 

@@ -14,7 +14,7 @@ use config::{Features, GoDuration};
 
 /// How often the runtime is listed.
 const RELIST_PERIOD: Duration = Duration::from_secs(1);
-/// The same while the runtime tells of what happens, with the gate `EventedPLEG`.
+/// The same while the runtime sends container events, with the gate `EventedPLEG`.
 const RARE_RELIST_PERIOD: Duration = Duration::from_secs(300);
 /// So long after a container was killed the runtime may still say what for.
 const LAST_WORD: Duration = Duration::from_secs(3);
@@ -26,7 +26,7 @@ const RELIST_THRESHOLD: Duration = Duration::from_secs(3 * 60);
 /// The same where relists may be rare.
 const RARE_RELIST_THRESHOLD: Duration = Duration::from_secs(10 * 60);
 
-/// From the end of one relist to the next. It may only be rare while nobody needs one: events tell all, workers get their
+/// From the end of one relist to the next. It may only be rare while no worker needs one: events report all, workers get their
 /// looks without it, and no pod is owed one (`is_owing`).
 #[must_use]
 pub const fn relist_period(features: Features, are_events_complete: bool, is_owing: bool) -> Duration {
@@ -42,7 +42,7 @@ pub struct PodListing {
 }
 
 impl PodListing {
-    /// Something of the pod runs, or nobody can say that it does not.
+    /// Something of the pod runs, or it is not known whether it does.
     #[must_use]
     pub fn may_run(&self) -> bool {
         let may_run = |state: &ContainerState| match state {
@@ -92,7 +92,7 @@ impl fmt::Display for Instance {
 /// The outcome of one relist.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PlegDiff {
-    /// Pods to be observed afresh before their events are told to anybody.
+    /// Pods to be observed again before their events are sent.
     pub look: BTreeSet<PodUid>,
     /// In order of pods; of one pod, containers before sandboxes.
     pub events: Vec<PodLifecycleEvent>,
@@ -119,7 +119,7 @@ pub fn compute_pleg_diff(old: &Listing, new: &Listing, relook: &BTreeSet<PodUid>
 }
 
 /// Nothing that the runtime says of an ended container changes any more. Only that memory was the reason comes later than
-/// the end itself: the kernel tells of both apart.
+/// the end itself: the kernel reports both separately.
 #[must_use]
 pub fn is_final(container: &ContainerObservation, now: Timestamp) -> bool {
     let has_ended = container.state == ContainerState::Exited;
@@ -193,7 +193,7 @@ fn instance_events(instance: &Instance, old: Life, new: Life) -> Vec<PodLifecycl
         Life::Running => vec![PodLifecycle::ContainerStarted(id())],
         Life::Exited => vec![PodLifecycle::ContainerDied(id())],
         Life::Between => vec![PodLifecycle::ContainerChanged(id())],
-        // Its end was told already when it exited.
+        // Its end was reported when it exited.
         Life::Absent if old == Life::Exited => vec![PodLifecycle::ContainerRemoved(id())],
         Life::Absent => vec![PodLifecycle::ContainerDied(id()), PodLifecycle::ContainerRemoved(id())],
     }

@@ -28,7 +28,7 @@ pub enum AfterExit {
     },
 }
 
-/// How one run of a container ended, whoever tells of it.
+/// How one run of a container ended, from the runtime or from a status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct End<'a> {
     pub code: i32,
@@ -60,7 +60,7 @@ pub fn effective_policy(pod: &Pod, container: &ContainerRef<'_>, features: Featu
     }
 }
 
-/// Whether the container was created from another spec. One without a recorded hash is not ours to judge. Init
+/// Whether the container was created from another spec. One without a recorded hash counts as unchanged. Init
 /// containers that run to completion are never re-run for a new image.
 #[must_use]
 pub fn has_changed(container: &ContainerRef<'_>, instance: &ContainerObservation) -> bool {

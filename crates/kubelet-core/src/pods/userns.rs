@@ -43,7 +43,7 @@ pub struct UserNamespaces {
     /// `userNamespaces.idsPerPod`.
     per_pod: u32,
     used: BTreeMap<PodUid, IdRange>,
-    /// Pods that have a range which nobody can tell.
+    /// Pods whose range is not known.
     unknown: BTreeMap<PodUid, String>,
 }
 
@@ -76,7 +76,7 @@ impl UserNamespaces {
     /// The pod's range: the one it has, else the lowest that is free.
     ///
     /// # Errors
-    /// None is free, or nobody knows which are.
+    /// None is free, or it is not known which are.
     pub fn allocate(&mut self, pod: &PodUid) -> Result<IdMappings, UsernsError> {
         if let Some(range) = self.used.get(pod) {
             return Ok(mappings(*range));

@@ -22,7 +22,7 @@ use crate::api::reflector::own_node;
 use crate::pods::handles::PodHandles;
 use crate::pods::termination_requests::TerminationRequest;
 
-/// How a pod ends that somebody on this node ends.
+/// How a pod ends that this node terminates.
 struct End {
     cause: TerminationCause,
     grace_override: Option<i64>,
@@ -30,7 +30,7 @@ struct End {
     message: String,
     is_disruption: bool,
     /// The annotations of its event; `None`: it has none, because the node's own says it all.
-    told_with: Option<Vec<(&'static str, String)>>,
+    annotations: Option<Vec<(&'static str, String)>>,
 }
 
 impl End {
@@ -42,7 +42,7 @@ impl End {
                 reason: PREEMPTING.0,
                 message: PREEMPTING.1.to_owned(),
                 is_disruption: true,
-                told_with: Some(Vec::new()),
+                annotations: Some(Vec::new()),
             },
             TerminationRequest::Evicted { notice, grace } => Self {
                 cause: TerminationCause::Evicted,
@@ -50,7 +50,7 @@ impl End {
                 reason: EVICTED,
                 message: notice.message.clone(),
                 is_disruption: notice.is_disruption,
-                told_with: Some(notice.annotations.clone()),
+                annotations: Some(notice.annotations.clone()),
             },
             TerminationRequest::NodeShutdown { grace } => Self {
                 cause: TerminationCause::NodeShutdown,
@@ -58,14 +58,14 @@ impl End {
                 reason: TERMINATED.0,
                 message: TERMINATED.1.to_owned(),
                 is_disruption: true,
-                told_with: None,
+                annotations: None,
             },
         }
     }
 }
 
 impl PodWorker {
-    /// Judges the pod once. One that already ran before a restart of the kubelet was admitted then.
+    /// Admits or rejects the pod, once. One that already ran before a restart of the kubelet was admitted then.
     pub(super) async fn admit(&mut self, pod: &Pod) {
         let Some(slot) = &mut self.slot else { return };
         let ran_before =
@@ -99,12 +99,12 @@ impl PodWorker {
         self.reported.is_rejected = true;
     }
 
-    /// The room of this pod is needed, or it took more than it may, or the machine ends. One that ends already ends as it
+    /// The pod is preempted, evicted, or terminated for a node shutdown. A pod that is terminating already continues as it
     /// began to, though perhaps faster.
     pub(super) fn terminate_for(&mut self, why: TerminationRequest) {
         let end = End::of(why);
         if self.reported.terminal.is_none() {
-            if let Some(annotations) = end.told_with {
+            if let Some(annotations) = end.annotations {
                 let (reason, message) = (end.reason, end.message.clone());
                 self.handles.ctx.recorder.annotated_warning(&self.pod, reason, message, annotations);
             }
@@ -124,7 +124,7 @@ impl PodWorker {
         self.feed(WorkerEvent::Kill { cause, grace_override });
     }
 
-    /// Somebody waits for the room of this pod; says so once when that takes too long (docs/behaviour/pod-lifecycle.md).
+    /// Records an event once when a preempted or evicted pod exceeds its grace period (docs/behaviour/pod-lifecycle.md).
     pub(super) fn check_if_late(&mut self) {
         let Some(late_at) = self.alarm.late_at else { return };
         if self.state.stage() >= PodStage::Terminated {
@@ -138,7 +138,7 @@ impl PodWorker {
         }
     }
 
-    /// What of the pod will not run again needs no room any more.
+    /// Containers that will not run again hold no resources any more.
     pub(super) fn note_ended(&self) {
         let (Some(slot), Some(pod), Some(observed)) = (&self.slot, &self.desired.pod, &self.observed.latest)
         else {
@@ -152,7 +152,7 @@ impl PodWorker {
         slot.note_ended(compute_ended(pod, observed, &facts));
     }
 
-    /// Its room is for others from now on.
+    /// Releases the resources of the pod for other pods.
     pub(super) fn leave_place(&self) {
         if let Some(slot) = &self.slot {
             slot.release();

@@ -1,4 +1,4 @@
-//! The cgroup of a pod that runs, as it was last seen: whether somebody took it away or changed it.
+//! The cgroup of a pod that runs, as it was last seen: whether another program removed or changed it.
 //!
 //! Only looks, with each picture of the pod; what follows is decided with the rest ([`compute_pod_actions`]), and carried out
 //! by a pass.
@@ -18,7 +18,7 @@ pub(super) struct CgroupWatch {
 }
 
 impl PodWorker {
-    /// Before a pod has a sandbox, and once it is to end, its cgroup is nobody's business but the pass's.
+    /// Before a pod has a sandbox, and once it is to end, its cgroup concerns only the pass.
     pub(super) async fn look_at_cgroup(&mut self) {
         let (Some(pod), Some(observed)) = (&self.desired.pod, &self.observed.latest) else { return };
         if self.state.stage() != PodStage::Syncing || observed.ready_sandboxes().next().is_none() {
@@ -28,7 +28,7 @@ impl PodWorker {
         let with_numbers = !self.cgroup.are_numbers_known;
         let Some(state) = self.handles.cgroups.state(pod, with_numbers).await else { return };
         self.cgroup.state = match (state, self.cgroup.state) {
-            // Nobody has looked inside since.
+            // The settings were not read since.
             (CgroupState::AsItShouldBe, CgroupState::Changed) if !with_numbers => CgroupState::Changed,
             (state, _) => state,
         };

@@ -66,7 +66,7 @@ impl PodWorker {
     }
 }
 
-/// Also returns whether no process and no cgroup was left behind: that alone holds nobody up.
+/// Also returns whether no process and no cgroup was left behind: that alone does not delay the removal.
 async fn release(handles: &PodHandles, uid: &PodUid) -> (Result<(), String>, bool) {
     // Whoever is still inside would hold on to the volumes.
     handles.cgroups.kill_leftovers(uid).await;

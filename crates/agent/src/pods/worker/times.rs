@@ -181,7 +181,7 @@ mod tests {
         assert!(text.contains("kubelet_pod_start_total_duration_seconds_sum 30\n"), "{text}");
         // 30 less 12 of pulling and 4 of init containers.
         assert!(text.contains("kubelet_pod_start_sli_duration_seconds_sum 14\n"), "{text}");
-        assert!(text.contains("kubelet_pod_start_sli_duration_seconds_count 1\n"), "told once: {text}");
+        assert!(text.contains("kubelet_pod_start_sli_duration_seconds_count 1\n"), "reported once: {text}");
     }
 
     #[test]

@@ -54,7 +54,7 @@ fn check(options: &str, second: i64, expected: &str) {
             ("embedded", _) => state.is_embedded = true,
             ("bootstrap", _) => state.has_bootstrap = true,
             ("offline", _) => state.is_api_reachable = false,
-            ("unfit", since) => state.invalid_since = Some(at(since.parse().unwrap())),
+            ("invalid", since) => state.invalid_since = Some(at(since.parse().unwrap())),
             ("failed", times) => {
                 state.failures = times.parse().unwrap();
                 state.last_failure = Some(at(second - 1));
@@ -94,20 +94,20 @@ fn a_good_certificate_is_renewed_towards_the_end_of_its_life() {
 
 #[test]
 fn expired_client_certificate_is_replaced_by_bootstrapping_if_possible() {
-    check("bootstrap unfit=2000", 2000, "bootstrap");
-    check("bootstrap unfit=2000", 2000 + 3600, "bootstrap");
+    check("bootstrap invalid=2000", 2000, "bootstrap");
+    check("bootstrap invalid=2000", 2000 + 3600, "bootstrap");
     check("bootstrap none", 1000, "bootstrap");
-    check("bootstrap fixed unfit=2000", 2001, "bootstrap");
+    check("bootstrap fixed invalid=2000", 2001, "bootstrap");
     check("", 999, "request");
 }
 
 #[test]
 fn process_exits_after_five_minutes_without_valid_certificate_if_the_api_answers() {
-    check("unfit=2000", 2000, "request");
-    check("unfit=2000", 2299, "request");
-    check("unfit=2000", 2300, "exit");
-    check("unfit=2000 offline", 2300, "request");
-    check("none unfit=1000", 1300, "exit");
+    check("invalid=2000", 2000, "request");
+    check("invalid=2000", 2299, "request");
+    check("invalid=2000", 2300, "exit");
+    check("invalid=2000 offline", 2300, "request");
+    check("none invalid=1000", 1300, "exit");
 }
 
 #[test]
@@ -124,9 +124,9 @@ fn a_serving_certificate_follows_the_addresses_of_the_node() {
     check("serving moved", 1500, "request");
     check("none serving nameless", 1500, "keep");
     check("none serving", 1500, "request");
-    check("none serving bootstrap unfit=1000", 1500, "request");
+    check("none serving bootstrap invalid=1000", 1500, "request");
     check("serving fixed moved", 1500, "keep");
-    check("serving unfit=2000", 9000, "request");
+    check("serving invalid=2000", 9000, "request");
 }
 
 #[test]

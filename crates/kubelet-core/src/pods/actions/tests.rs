@@ -82,13 +82,13 @@ fn pod_with_a_missing_cgroup_is_recreated_and_changed_cgroup_settings_are_repair
         expect!["stop sb0; create sandbox 1 CgroupGone"],
     );
 
-    check("main:a | sandbox a=running cgroup=changed", expect!["mend cgroup"]);
-    check("init:i1 main:a | sandbox i1=running cgroup=changed", expect!["mend cgroup"]);
+    check("main:a | sandbox a=running cgroup=changed", expect!["repair cgroup"]);
+    check("init:i1 main:a | sandbox i1=running cgroup=changed", expect!["repair cgroup"]);
     check("main:a | sandbox cgroup=changed", expect!["start Regular a#0 NeverStarted"]);
     check("Never main:a | sandbox=dead a=exited(0) cgroup=changed", expect!["settled"]);
     check(
         "main:a | sandbox a=exited(1,5s) backoff:a=10s cgroup=changed",
-        expect!["mend cgroup; a waits 5s more of 10s; wake in 5s"],
+        expect!["repair cgroup; a waits 5s more of 10s; wake in 5s"],
     );
 }
 

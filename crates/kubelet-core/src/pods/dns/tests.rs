@@ -25,7 +25,7 @@ fn show(dns: &DnsRequest) -> String {
     format!("{} | {} | {}", dns.servers.join(" "), dns.searches.join(" "), dns.options.join(" "))
 }
 
-/// Servers, searches and options, then what the owner is told.
+/// Servers, searches and options, then the events.
 #[track_caller]
 fn check_on(node: &NodeDns, spec: &Value, expected: &str) {
     let found = match compute_pod_dns(&pod(spec), node) {
@@ -57,7 +57,7 @@ fn the_policy_chooses_the_servers() {
 }
 
 #[test]
-fn without_cluster_servers_the_nodes_are_used_and_the_owner_is_told() {
+fn cluster_first_without_cluster_dns_uses_the_node_servers_and_records_an_event() {
     let node = NodeDns { cluster_dns: Vec::new(), ..node() };
     check_on(
         &node,
@@ -290,7 +290,7 @@ fn a_broken_resolv_conf_matters_only_where_it_is_used() {
 }
 
 #[test]
-fn the_nodes_own_file_leaves_room_for_the_clusters_domains() {
+fn node_resolv_conf_leaves_space_for_the_cluster_domains() {
     let with = |searches: usize| {
         let text = format!("search {}", (0..searches).map(|n| format!("d{n} ")).collect::<String>());
         check_resolv_conf("/etc/resolv.conf", &text, "cluster.local").map(|w| w.message)

@@ -142,7 +142,7 @@ mod tests {
         }
 
         #[test]
-        fn no_text_is_too_odd_to_be_judged(text in "[A='#\\n \\t\\r\"ä]{0,40}") {
+        fn env_file_parser_accepts_or_rejects_any_text(text in "[A='#\\n \\t\\r\"ä]{0,40}") {
             let _ = read_env_file(&text);
         }
     }

@@ -36,13 +36,13 @@ pub fn env_objects(
     secrets: &[&Secret],
     services: &[&Service],
 ) -> EnvObjects {
-    let is_beside = |namespace: &Option<String>| *namespace == pod.metadata.namespace;
+    let is_in_namespace = |namespace: &Option<String>| *namespace == pod.metadata.namespace;
     let name = |name: &Option<String>| name.clone().unwrap_or_default();
     let mut objects = EnvObjects { services: service_variables(pod, services), ..EnvObjects::default() };
-    for map in config_maps.iter().filter(|map| is_beside(&map.metadata.namespace)) {
+    for map in config_maps.iter().filter(|map| is_in_namespace(&map.metadata.namespace)) {
         objects.config_maps.insert(name(&map.metadata.name), map.data.clone().unwrap_or_default());
     }
-    for secret in secrets.iter().filter(|secret| is_beside(&secret.metadata.namespace)) {
+    for secret in secrets.iter().filter(|secret| is_in_namespace(&secret.metadata.namespace)) {
         let secret_name = name(&secret.metadata.name);
         let mut texts = BTreeMap::new();
         for (key, value) in secret.data.iter().flatten() {

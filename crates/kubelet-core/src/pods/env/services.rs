@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use model::containers::spec_of;
 use model::k8s::{Pod, Service, ServicePort};
 
-/// The service that leads to the API server is told to pods of every namespace.
+/// Pods of every namespace get the variables of the service `kubernetes`.
 const MASTER: (&str, &str) = ("default", "kubernetes");
 
 /// The variables of a pod: of the services in its namespace unless it declines them, and always of the API server's.
@@ -96,7 +96,7 @@ mod tests {
     }
 
     #[test]
-    fn a_service_is_told_in_both_forms() {
+    fn service_variables_have_both_forms() {
         let ports = json!([{"port": 80}, {"port": 53, "name": "dns-udp", "protocol": "UDP"}]);
         check(
             "ns",

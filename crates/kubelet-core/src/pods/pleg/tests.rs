@@ -30,7 +30,7 @@ fn listing(text: &str) -> Listing {
     .collect()
 }
 
-/// Ended with that code for that reason, so many milliseconds ago; nobody ended at all where there is no such number.
+/// Ended with that code for that reason, so many milliseconds ago; no end where there is no such number.
 #[track_caller]
 fn check_final(code: i32, reason: &str, ago: Option<i64>, expected: bool) {
     let now = Timestamp::from_second(1000).unwrap();
@@ -92,7 +92,7 @@ fn a_new_pod_starts_with_its_sandbox() {
 }
 
 #[test]
-fn ends_are_told_once() {
+fn container_exit_is_reported_once() {
     check("p: a=running", "p: a=exited", expect!["p: a died"]);
     check("p: a=exited", "p:", expect!["p: a removed"]);
     check("p: a=exited", "", expect!["p: a removed"]);
@@ -107,7 +107,7 @@ fn a_restart_between_two_listings_shows_both_instances() {
 }
 
 #[test]
-fn a_state_nobody_understands_is_a_change() {
+fn unknown_container_state_is_a_change() {
     check("p: a=running", "p: a=unknown", expect!["p: a changed"]);
 }
 
@@ -157,12 +157,12 @@ prop_compose! {
 
 proptest! {
     #[test]
-    fn the_same_listing_twice_tells_nothing(listing in any_listing()) {
+    fn equal_listings_give_no_event(listing in any_listing()) {
         prop_assert_eq!(compute_pleg_diff(&listing, &listing, &BTreeSet::new()), PlegDiff::default());
     }
 
     #[test]
-    fn whatever_disappears_is_told_as_removed(old in any_listing(), new in any_listing()) {
+    fn container_that_disappears_is_reported_as_removed(old in any_listing(), new in any_listing()) {
         let diff = compute_pleg_diff(&old, &new, &BTreeSet::new());
         let gone: usize = old
             .iter()
@@ -172,13 +172,13 @@ proptest! {
                     + before.sandboxes.keys().filter(|id| !after.sandboxes.contains_key(*id)).count()
             })
             .sum();
-        let told = diff.events.iter().filter(|e| matches!(e.what, PodLifecycle::ContainerRemoved(_))).count();
-        prop_assert_eq!(gone, told);
+        let reported = diff.events.iter().filter(|e| matches!(e.what, PodLifecycle::ContainerRemoved(_))).count();
+        prop_assert_eq!(gone, reported);
     }
 }
 
 #[test]
-fn relists_are_rare_only_while_nobody_needs_one() {
+fn relists_are_rare_only_while_no_worker_needs_one() {
     let period = |evented_pleg, on_demand_relist, flowing, owing| {
         let features = Features { evented_pleg, on_demand_relist, ..Features::default() };
         relist_period(features, flowing, owing).as_secs()

@@ -1,6 +1,6 @@
 //! The state of one probe of one container instance: what its outcomes add up to, and when it runs next.
 //!
-//! Owns: thresholds, retries, waiting times and the texts of events. Never: a clock, chance, or carrying a probe out.
+//! Owns: thresholds, retries, waiting times and the texts of events. Never: a clock, random numbers, or carrying a probe out.
 //! A new container instance gets a new state.
 //!
 //! ```text
@@ -35,7 +35,7 @@ pub enum Gate {
     Open,
     /// Not now: the container has not started yet, or the startup probe has done its work.
     Closed,
-    /// Never again: the pod is being deleted, and nobody may restart its containers. A liveness verdict reads as
+    /// Never again: the pod is being deleted, and its containers must not restart. A liveness verdict reads as
     /// Success from now on.
     Over,
 }

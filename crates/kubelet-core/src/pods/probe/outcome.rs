@@ -11,7 +11,7 @@ pub const OUTPUT_BYTES_MAX: usize = 10 * 1024;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
     Success,
-    /// It counts as success, but somebody should know.
+    /// It counts as success, with a warning event.
     Warning(String),
     Failure(String),
     /// The probe itself could not be carried out, which says nothing about the container.

@@ -121,7 +121,7 @@ fn volume_mount(
     })
 }
 
-/// An image is nobody's to write.
+/// An image is read-only.
 fn image_mount(container_path: &str, image: String, image_sub_path: String) -> Mount {
     Mount {
         container_path: absolute(container_path),

@@ -16,7 +16,7 @@ use crate::resources::cgroup::convert::cpu_shares;
 use crate::resources::cgroup::convert::effective_sum;
 use crate::resources::cgroup::convert::kernel_page_size;
 
-/// What is asked for, with an absent amount told from a zero one where the conversion needs it.
+/// The requested amounts, where an absent one differs from zero.
 struct RequestedResources {
     cpu_request: Option<Amount>,
     cpu_limit: Option<Amount>,

@@ -364,7 +364,7 @@ fn a_sandbox_sums_what_runs_at_the_same_time() {
 }
 
 #[test]
-fn overhead_is_told_apart_from_the_pods_own() {
+fn sandbox_request_holds_overhead_apart_from_the_resources() {
     let pod = pod_with(&json!({}), &json!({"overhead": {"cpu": "250m", "memory": "120Mi"}}));
     let request = sandbox_of(&pod, &PodFacts::default()).unwrap();
     let overhead = request.overhead.unwrap();

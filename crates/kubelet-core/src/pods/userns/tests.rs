@@ -66,7 +66,7 @@ fn ranges_of_an_earlier_configuration_are_kept_and_avoided() {
 }
 
 #[test]
-fn while_a_pods_ids_are_unknown_nobody_gets_new_ones() {
+fn no_range_is_allocated_while_one_of_a_pod_is_unknown() {
     let mut all = namespaces();
     let kept = all.allocate(&pod("a")).unwrap();
     all.record(&pod("broken"), "half a fi").unwrap_err();
@@ -77,7 +77,7 @@ fn while_a_pods_ids_are_unknown_nobody_gets_new_ones() {
 }
 
 #[test]
-fn files_that_say_nothing_usable_are_told_apart() {
+fn unusable_userns_files_are_distinguished() {
     let says = |text: &str, expect: Expect| {
         let mut all = namespaces();
         all.allocate(&pod("a")).unwrap();

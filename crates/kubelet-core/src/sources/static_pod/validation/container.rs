@@ -21,11 +21,11 @@ pub(super) fn check_unique(containers: &[ContainerRef<'_>], found: &mut Findings
         if !container.name().is_empty() && !seen.insert(container.name()) {
             found.duplicate(format!("{path}.name"), container.name());
         }
-        let runs_beside_others = match container.kind {
+        let runs_with_others = match container.kind {
             ContainerKind::Regular | ContainerKind::Sidecar | ContainerKind::Ephemeral => true,
             ContainerKind::Init => false,
         };
-        let ports = container.ports().iter().enumerate().filter(|_| runs_beside_others);
+        let ports = container.ports().iter().enumerate().filter(|_| runs_with_others);
         for (index, port) in ports {
             let Some(host_port) = port.host_port.filter(|number| *number != 0) else {
                 continue;
