@@ -8,6 +8,7 @@ use crate::{CheckError, Finding};
 
 mod circles;
 mod dependencies;
+mod documents;
 mod links;
 mod purity;
 mod ratchet;
@@ -24,6 +25,7 @@ pub fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     findings.extend(circles::check(&sources));
     findings.extend(unread::check(&sources));
     findings.extend(dependencies::check(root)?);
+    findings.extend(documents::check(root)?);
     findings.extend(links::check(root, &sources)?);
     findings.extend(vocabulary::check(root)?);
     findings.sort();
