@@ -1,5 +1,5 @@
-//! A pod's DNS configuration (docs/behaviour/pod-environment.md): the node's resolv.conf, the cluster's servers, the pod's own
-//! wishes, and the limits of resolvers. Never reads the file itself.
+//! A pod's DNS configuration (docs/behaviour/pod-environment.md): the node's resolv.conf, the cluster's servers, the pod's
+//! `dnsConfig`, and the limits of resolvers. Never reads the file itself.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
@@ -17,19 +17,19 @@ const MAX_SEARCHES: usize = 32;
 const MAX_SEARCH_CHARS: usize = 2048;
 const MAX_DOMAIN_CHARS: usize = 253;
 
-/// What the node offers to its pods.
+/// The DNS configuration of the node.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NodeDns {
     /// `clusterDNS`.
     pub cluster_dns: Vec<IpAddr>,
     /// `clusterDomain`; may be empty.
     pub cluster_domain: String,
-    /// The content of `resolvConf`; `None` where that is set to nothing, which turns lookups off.
+    /// The content of `resolvConf`; `None` if that is empty, which disables lookups.
     pub resolv_conf: Option<String>,
     pub node_ips: Vec<IpAddr>,
 }
 
-/// A pod's DNS configuration, and what to tell its owner about it.
+/// A pod's DNS configuration, and the warnings for its events.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodDns {
     pub dns: DnsRequest,
@@ -45,11 +45,11 @@ pub struct DnsWarning {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DnsWarningReason {
-    /// Something was left out so that resolvers can cope.
+    /// Entries were omitted to fit the limits of resolvers.
     DnsConfigForming,
-    /// The pod wants the cluster's DNS and the node knows none.
+    /// The pod requests cluster DNS and the node has no cluster DNS server.
     MissingClusterDns,
-    /// The node's own file is beyond the limits.
+    /// The node's own file exceeds the limits.
     CheckLimitsForResolvConf,
 }
 
@@ -70,8 +70,8 @@ pub struct ResolvConfError {
     pub line: usize,
 }
 
-/// Reads a resolv.conf: all name servers, the last `search` line, options (the last of a name counts). What a resolver
-/// would not understand is passed over.
+/// Parses a resolv.conf: all name servers, the last `search` line, options (the last one of a name is used). Lines that a
+/// resolver would not understand are skipped.
 ///
 /// # Errors
 /// A `nameserver` line has no address.
@@ -89,7 +89,7 @@ pub fn parse_resolv_conf(text: &str) -> Result<DnsRequest, ResolvConfError> {
                 dns.servers.push(server.to_owned());
             }
             Some("search") => {
-                // A lone dot is the root, which every resolver tries anyway.
+                // A single dot is the root, which every resolver tries anyway.
                 dns.searches = words.filter(|domain| *domain != ".").map(without_dot).collect();
             }
             Some("options") => options.extend(words.map(str::to_owned)),
@@ -100,7 +100,7 @@ pub fn parse_resolv_conf(text: &str) -> Result<DnsRequest, ResolvConfError> {
     Ok(dns)
 }
 
-/// A domain is the same with or without a dot at its end.
+/// A domain is equal with or without a dot at its end.
 fn without_dot(domain: &str) -> String {
     domain.strip_suffix('.').unwrap_or(domain).to_owned()
 }
@@ -129,7 +129,7 @@ enum Kind {
     None,
 }
 
-/// Which servers a pod's policy means. On the node's network `ClusterFirst` alone means the node's.
+/// The effective DNS policy of a pod. In the node's network namespace `ClusterFirst` means `Default`.
 fn kind_of(pod: &Pod) -> Kind {
     let spec = spec_of(pod);
     match spec.dns_policy.as_deref() {
@@ -141,7 +141,7 @@ fn kind_of(pod: &Pod) -> Kind {
     }
 }
 
-/// Computes what goes into a pod's resolv.conf.
+/// Computes the content of a pod's resolv.conf.
 ///
 /// # Errors
 /// The node's file cannot be read, and the pod's policy needs it.
@@ -163,7 +163,7 @@ pub fn compute_pod_dns(pod: &Pod, node: &NodeDns) -> Result<PodDns, ResolvConfEr
         Kind::Host => host_dns(node, host),
     };
     if let Some(wishes) = &spec_of(pod).dns_config {
-        add_wishes(&mut dns, wishes);
+        add_dns_config(&mut dns, wishes);
     }
     limit_servers(&mut dns, &mut warnings);
     limit_searches(&mut dns, &mut warnings);
@@ -198,7 +198,7 @@ fn host_dns(node: &NodeDns, host: DnsRequest) -> DnsRequest {
     DnsRequest { servers, searches: vec![".".to_owned()], options: Vec::new() }
 }
 
-/// The message of the event about the node where a pod wants the cluster's DNS and the node knows none.
+/// The message of the event about the node if a pod requests cluster DNS and the node has no cluster DNS server.
 pub const MISSING_CLUSTER_DNS: &str = "kubelet does not have ClusterDNS IP configured and cannot create Pod using \
                                        \"ClusterFirst\" policy. Falling back to \"Default\" policy.";
 
@@ -207,7 +207,7 @@ fn missing_cluster_dns(pod: &Pod) -> DnsWarning {
     DnsWarning { reason: DnsWarningReason::MissingClusterDns, message }
 }
 
-fn add_wishes(dns: &mut DnsRequest, wishes: &PodDNSConfig) {
+fn add_dns_config(dns: &mut DnsRequest, wishes: &PodDNSConfig) {
     add_new(&mut dns.servers, wishes.nameservers.as_deref().unwrap_or_default());
     add_new(&mut dns.searches, wishes.searches.as_deref().unwrap_or_default());
     let options = wishes.options.iter().flatten().map(|option| {
@@ -220,7 +220,7 @@ fn add_wishes(dns: &mut DnsRequest, wishes: &PodDNSConfig) {
     set_options(&mut dns.options, options);
 }
 
-/// Adds what is not there yet, and drops what the list already held twice.
+/// Adds new entries, and removes duplicates.
 fn add_new(list: &mut Vec<String>, more: &[String]) {
     let mut seen = BTreeSet::new();
     list.extend_from_slice(more);

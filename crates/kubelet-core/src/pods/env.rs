@@ -22,22 +22,22 @@ pub(crate) use self::files::read_env_file;
 use self::expansion::{MAX_STRING, TooLong, cost, expand};
 use crate::downward::{DownwardError, DownwardFacts, field_value, resource_value};
 
-/// The objects that variables may be taken from. A standalone kubelet has none.
+/// The objects from which variables may be set. A standalone kubelet has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EnvObjects {
     /// `data` of config maps in the pod's namespace, by name.
     pub config_maps: BTreeMap<String, BTreeMap<String, String>>,
     /// Decoded `data` of secrets in the pod's namespace, by name.
     pub secrets: BTreeMap<String, BTreeMap<String, String>>,
-    /// Secret and key of values that are no text, and so no value of a variable.
+    /// Secret and key of values that are not UTF-8, and so cannot be variables.
     pub not_text: BTreeSet<(String, String)>,
-    /// Variables that describe services; declared ones win over them.
+    /// Service environment variables; declared variables override them.
     pub services: BTreeMap<String, String>,
-    /// Text of the files of [`required_env_files`] that exist; `None` where the node takes no variables from files.
+    /// Text of the files of [`required_env_files`] that exist; `None` if the node does not support variables from files.
     pub files: Option<BTreeMap<EnvFile, String>>,
 }
 
-/// Why the environment cannot be made; the text goes into waiting reason `CreateContainerConfigError`.
+/// Why the environment cannot be computed; the message of waiting reason `CreateContainerConfigError`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum EnvError {
     #[error("configmap {name:?} not found")]
@@ -68,7 +68,8 @@ pub enum EnvError {
 /// no variable declares come last.
 ///
 /// # Errors
-/// A source that is not optional does not exist, a field cannot be read, or the kernel would not take the environment.
+/// A source that is not optional does not exist, a field cannot be read, or the environment is larger than the kernel
+/// accepts.
 pub fn compute_env(
     pod: &Pod,
     container: &ContainerRef<'_>,
@@ -121,17 +122,17 @@ pub fn compute_env(
     Ok(env.variables)
 }
 
-/// Where values come from that are not written in the container.
+/// Sources of values that are not written in the container.
 struct Sources<'a> {
     pod: &'a Pod,
     facts: &'a DownwardFacts<'a>,
     objects: &'a EnvObjects,
-    /// What was found in files: each is read once, whatever the number of variables that are taken from it.
+    /// The contents of files: each is read once, whatever the number of variables from it.
     files: BTreeMap<EnvFile, Result<BTreeMap<&'a str, &'a str>, EnvFileError>>,
 }
 
 impl<'a> Sources<'a> {
-    /// The value a variable takes from elsewhere; `None` where an optional source does not exist.
+    /// The value of a variable with a source; `None` if an optional source does not exist.
     fn value(&mut self, variable: &EnvVar, source: &EnvVarSource) -> Result<Option<String>, EnvError> {
         let Self { pod, facts, objects, .. } = *self;
         let namespace = || pod.metadata.namespace.clone().unwrap_or_default();
@@ -141,7 +142,7 @@ impl<'a> Sources<'a> {
         if let Some(field) = &source.resource_field_ref {
             let divisor = field.divisor.as_ref().and_then(|q| Amount::of(q).ok()).unwrap_or(Amount::ZERO);
             let name = field.container_name.as_deref().filter(|name| !name.is_empty());
-            // The text of a variable always means the container it is declared in unless it names another.
+            // A field reference without a container name refers to the container that declares it.
             let name = name.unwrap_or(facts.container);
             return Ok(Some(resource_value(pod, name, &field.resource, divisor, facts)?));
         }
@@ -210,13 +211,13 @@ impl<'a> Sources<'a> {
 struct Environment {
     variables: Vec<(String, String)>,
     positions: BTreeMap<String, usize>,
-    /// What the kernel will need for the variables.
+    /// Memory that the kernel will need for the variables.
     total: usize,
-    /// Bytes of all values that were ever set, the replaced ones too.
+    /// Bytes of all values that were ever set, including replaced ones.
     written: usize,
 }
 
-/// A container that sets one variable again and again does not make us copy without end either.
+/// Bounds the copies for a container that sets one variable repeatedly.
 const MAX_WRITTEN: usize = 4 * MAX_TOTAL;
 
 impl Environment {

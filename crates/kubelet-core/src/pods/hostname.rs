@@ -1,5 +1,5 @@
-//! The hostname of a pod (docs/behaviour/pod-environment.md). Pods on the node's network have the node's name and are not asked
-//! about here.
+//! The hostname of a pod (docs/behaviour/pod-environment.md). Not used for pods in the node's network namespace, which have
+//! the node's name.
 
 use config::Features;
 use model::PodRef;
@@ -8,11 +8,11 @@ use model::k8s::Pod;
 
 use crate::names::label_problem;
 
-/// Linux' limit for a hostname is 64; labels of DNS end at 63.
+/// Linux limits a hostname to 64 characters; DNS labels are limited to 63.
 const MAX_LABEL: usize = 63;
 const MAX_FQDN: usize = 64;
 
-/// The name of a pod, and the domain below which it can be found, if it has a subdomain.
+/// The hostname of a pod, and its DNS domain, if it has a subdomain.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodHostname {
     pub name: String,
@@ -39,7 +39,7 @@ pub enum HostnameError {
 
 /// The pod's hostname: its override, else `spec.hostname`, else the pod's name cut to a DNS label.
 ///
-/// # Errors
+/// A configured name is not a DNS label, or the truncated name is empty.
 /// What was written is no DNS label, or nothing is left of a name after cutting.
 pub fn compute_hostname(
     pod: &Pod,
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pod_is_called_by_its_name_unless_it_says_otherwise() {
+    fn hostname_is_the_pod_name_unless_the_spec_sets_one() {
         check("web-0", "{}", "web-0");
         check("web-0", r#"{"hostname": "db"}"#, "db");
         check("web-0", r#"{"hostname": "db", "subdomain": "s"}"#, "db");
@@ -164,7 +164,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_label_is_refused() {
+    fn hostname_that_is_not_a_dns_label_is_rejected() {
         let rule = label_problem("A").unwrap();
         check(
             "p",

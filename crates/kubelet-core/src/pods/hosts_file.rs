@@ -17,7 +17,7 @@ fe00::1\tip6-allnodes
 fe00::2\tip6-allrouters
 ";
 
-/// The file of a pod with addresses of its own.
+/// The file of a pod with IP addresses of its own.
 #[must_use]
 pub fn pod_hosts_file(pod: &Pod, hostname: &PodHostname, pod_ips: &[IpAddr]) -> String {
     let mut text = format!("# Kubernetes-managed hosts file.\n{LOCAL_NAMES}");
@@ -33,7 +33,7 @@ pub fn pod_hosts_file(pod: &Pod, hostname: &PodHostname, pod_ips: &[IpAddr]) -> 
     text + &alias_lines(pod)
 }
 
-/// The file of a pod on the node's network: the node's own.
+/// The file of a pod in the node's network namespace: the node's own.
 #[must_use]
 pub fn host_network_hosts_file(pod: &Pod, node_file: &str) -> String {
     format!("# Kubernetes-managed hosts file (host network).\n{node_file}{}", alias_lines(pod))

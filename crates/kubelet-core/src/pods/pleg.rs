@@ -1,7 +1,7 @@
-//! The pod lifecycle event generator: which pods need a look, from two listings of the runtime.
+//! The pod lifecycle event generator: which pods must be observed again, from two listings of the runtime.
 //!
-//! Owns: the comparison, and when a relist counts as overdue. Never: taking a listing, looking at a pod. Events are
-//! hints: whoever loses one is late, not wrong.
+//! Owns: the comparison, and when a relist is overdue. Never: listing, inspecting a pod. Events are hints: a lost event
+//! causes a delay, not a wrong state.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -12,18 +12,18 @@ use model::{ContainerId, ContainerObservation, ContainerState, MonoTime, PodUid,
 
 use config::{Features, GoDuration};
 
-/// How often the runtime is listed.
+/// Relist period.
 const RELIST_PERIOD: Duration = Duration::from_secs(1);
 /// The same while the runtime sends container events, with the gate `EventedPLEG`.
 const RARE_RELIST_PERIOD: Duration = Duration::from_secs(300);
-/// So long after a container was killed the runtime may still say what for.
+/// How long after a container was killed the runtime may still add the reason.
 const LAST_WORD: Duration = Duration::from_secs(3);
 /// The exit code of a process that was killed.
 const KILLED: i32 = 137;
 const OOM_KILLED: &str = "OOMKilled";
-/// A relist that old makes the node not ready.
+/// Age of the last relist from which the node is not ready.
 const RELIST_THRESHOLD: Duration = Duration::from_secs(3 * 60);
-/// The same where relists may be rare.
+/// The same with the longer relist period.
 const RARE_RELIST_THRESHOLD: Duration = Duration::from_secs(10 * 60);
 
 /// From the end of one relist to the next. It may only be rare while no worker needs one: events report all, workers get their
@@ -34,7 +34,7 @@ pub const fn relist_period(features: Features, are_events_complete: bool, is_owi
     if may_be_rare && are_events_complete && !is_owing { RARE_RELIST_PERIOD } else { RELIST_PERIOD }
 }
 
-/// What the runtime lists of one pod.
+/// The runtime's list of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodListing {
     pub sandboxes: BTreeMap<SandboxId, SandboxState>,
@@ -62,15 +62,15 @@ pub struct PodLifecycleEvent {
     pub what: PodLifecycle,
 }
 
-/// What happened to a pod. Sandboxes count like containers.
+/// A lifecycle event of a pod. Sandboxes count like containers.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum PodLifecycle {
     ContainerStarted(Instance),
     ContainerDied(Instance),
     ContainerRemoved(Instance),
-    /// It is in a state between: created, or unknown.
+    /// It is in another state: created, or unknown.
     ContainerChanged(Instance),
-    /// Nothing new is listed, but the pod needs another look, as the last one failed.
+    /// Nothing changed in the list, but the pod must be observed again, because the last observation failed.
     PodSync,
 }
 
@@ -98,16 +98,16 @@ pub struct PlegDiff {
     pub events: Vec<PodLifecycleEvent>,
 }
 
-/// Compares two listings. `relook` are pods whose last look failed: they get another one even if nothing changed.
+/// Compares two listings. `reinspect` are pods whose last observation failed: they are observed again even if nothing changed.
 #[must_use]
-pub fn compute_pleg_diff(old: &Listing, new: &Listing, relook: &BTreeSet<PodUid>) -> PlegDiff {
+pub fn compute_pleg_diff(old: &Listing, new: &Listing, reinspect: &BTreeSet<PodUid>) -> PlegDiff {
     let mut diff = PlegDiff::default();
-    let pods: BTreeSet<&PodUid> = old.keys().chain(new.keys()).chain(relook).collect();
+    let pods: BTreeSet<&PodUid> = old.keys().chain(new.keys()).chain(reinspect).collect();
     let nothing = PodListing::default();
     for pod in pods {
         let (before, after) = (old.get(pod).unwrap_or(&nothing), new.get(pod).unwrap_or(&nothing));
         let mut happened = pod_events(before, after);
-        if happened.is_empty() && relook.contains(pod) {
+        if happened.is_empty() && reinspect.contains(pod) {
             happened.push(PodLifecycle::PodSync);
         }
         if !happened.is_empty() {
@@ -128,7 +128,7 @@ pub fn is_final(container: &ContainerObservation, now: Timestamp) -> bool {
     has_ended && !(may_be_for_memory && is_fresh)
 }
 
-/// The relist is overdue: the message for the node's Ready condition, where `PLEG is not healthy: ` stands before it.
+/// The message for the node's Ready condition if the relist is overdue, after the prefix `PLEG is not healthy: `.
 #[must_use]
 pub fn relist_problem(last: Option<MonoTime>, now: MonoTime, features: Features) -> Option<String> {
     let Some(last) = last else { return Some("pleg has yet to be successful".to_owned()) };

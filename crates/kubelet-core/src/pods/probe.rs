@@ -1,4 +1,4 @@
-//! Probes: what their results mean and what each one does next.
+//! Probes: the meaning of their results, and the next step of each.
 
 pub mod machine;
 pub mod outcome;

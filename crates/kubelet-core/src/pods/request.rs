@@ -1,4 +1,4 @@
-//! What we ask the container runtime for: from a pod and the facts around it to a complete sandbox or container request.
+//! Requests to the container runtime: from a pod and the facts around it to a complete sandbox or container request.
 //!
 //! Owns every number, label, annotation, path and profile in those requests (docs/behaviour/container-runtime.md). Never
 //! touches the machine: paths on the host, resolved environments and id mappings come in as arguments.
@@ -24,21 +24,21 @@ use model::request::IdMapping;
 
 use crate::resources::cgroup::MemoryQos;
 
-/// What is true of the node, whatever the pod.
+/// Facts about the node, independent of the pod.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeFacts {
     pub config: Arc<KubeletConfiguration>,
     pub memory_capacity_bytes: u64,
-    /// Directories that show how hot processors run, where the machine has them: hidden from containers.
+    /// Directories with the thermal throttling state of processors, if the machine has them: hidden from containers.
     pub thermal_throttle_paths: Vec<String>,
-    /// Files may be given labels.
+    /// SELinux is enabled.
     pub selinux_enabled: bool,
-    /// Where `Localhost` seccomp profiles are: `<root>/seccomp`.
+    /// The directory of `Localhost` seccomp profiles: `<root>/seccomp`.
     pub seccomp_dir: String,
     pub cgroup_v2: bool,
     pub swap: Swap,
     pub memory: MemoryRules,
-    /// Sizes of huge pages the kernel has, in its own words: `2MB`, `1GB`.
+    /// Page sizes that the kernel supports, in its notation: `2MB`, `1GB`.
     pub hugepage_sizes: Vec<String>,
     pub features: Features,
 }
@@ -61,7 +61,7 @@ impl NodeFacts {
 /// How much swap containers may use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Swap {
-    /// The kernel cannot limit swap, so we do not ask for it.
+    /// The kernel cannot limit swap, so no limit is requested.
     #[default]
     Uncontrolled,
     NoSwap,
@@ -71,28 +71,28 @@ pub enum Swap {
     },
 }
 
-/// What becomes of memory requests of containers, beyond their counting when pods are placed (gate `MemoryQoS`).
+/// The use of containers' memory requests beyond scheduling (feature gate `MemoryQoS`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemoryRules {
     pub qos: MemoryQos,
-    /// What pods may use together: the limit of a container that has none.
+    /// Node allocatable memory: the limit of a container without one.
     pub allocatable_bytes: u64,
-    /// The kernel takes whole pages.
+    /// The page size, to which the kernel rounds.
     pub page_bytes: u64,
 }
 
-/// What is true of one pod beyond its spec.
+/// Facts about one pod beyond its spec.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodFacts {
     /// The handler of the pod's RuntimeClass; empty for the runtime's default.
     pub runtime_handler: String,
-    /// That handler can make mounts read-only all the way down.
+    /// The handler supports recursive read-only mounts.
     pub recursive_read_only: bool,
-    /// The mapping the pod was given, needed where it has `hostUsers: false`.
+    /// The pod's user namespace mapping, required with `hostUsers: false`.
     pub user_namespace: Option<IdMappings>,
-    /// Groups that volumes bring along.
+    /// Supplemental groups of volumes.
     pub extra_supplemental_groups: Vec<i64>,
-    /// The pod's own `/etc/hosts` on the host; absent where it must not be mounted (no address yet).
+    /// The pod's own `/etc/hosts` on the host; absent if it must not be mounted (no address yet).
     pub hosts_file: Option<String>,
 }
 
@@ -102,8 +102,8 @@ pub struct IdMappings {
     pub gids: Vec<IdMapping>,
 }
 
-/// Why no request can be made from the spec. The text is what `CreateContainerConfigError` (or, for sandboxes, the event
-/// `FailedCreatePodSandBox`) shows.
+/// Why no request can be made from the spec: the message of `CreateContainerConfigError` (or, for sandboxes, of the event
+/// `FailedCreatePodSandBox`).
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     #[error(transparent)]

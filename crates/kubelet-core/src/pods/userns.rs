@@ -1,4 +1,4 @@
-//! Which ids of the node each pod with a user namespace of its own gets (`hostUsers: false`;
+//! Which IDs of the node each pod with its own user namespace gets (`hostUsers: false`;
 //! docs/behaviour/security-context.md).
 //!
 //! Owns the arithmetic and the content of the file `userns` in a pod's directory, which a restarted kubelet reads back.
@@ -15,7 +15,7 @@ use crate::pods::request::IdMappings;
 /// Lengths and first ids are multiples of it.
 const UNIT: u32 = 65_536;
 
-/// Why there is no range for a pod. The texts are complete sentences for an event, but for the pod's name.
+/// Why there is no range for a pod. The messages are complete sentences for an event, without the pod's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum UsernsError {
     #[error("can't set `spec.hostUsers: false`, runtime does not support user namespaces")]
@@ -36,7 +36,7 @@ pub enum UsernsError {
     Taken { pod: PodUid, by: PodUid },
 }
 
-/// The ids that pods may be given, and who has which.
+/// The IDs for pods, and their allocations.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UserNamespaces {
     pool: IdRange,
@@ -48,12 +48,12 @@ pub struct UserNamespaces {
 }
 
 impl UserNamespaces {
-    /// `subordinate` are the ranges of uids and of gids that the machine sets aside for the user `kubelet`; without them
-    /// the ids right above the node's own are taken.
+    /// `subordinate` are the subordinate uid and gid ranges of the user `kubelet`; without them the IDs directly above the
+    /// node's own are used.
     ///
     /// # Errors
-    /// The ranges differ, are more than one, are not aligned, begin among the node's own ids, or do not suffice for
-    /// `max_pods` pods.
+    /// The ranges differ, are more than one, are not aligned, overlap the node's own IDs, or do not suffice for `max_pods`
+    /// pods.
     pub fn new(
         subordinate: Option<(&[IdRange], &[IdRange])>,
         per_pod: u32,
@@ -67,13 +67,13 @@ impl UserNamespaces {
         Ok(Self { pool, per_pod, used: BTreeMap::new(), unknown: BTreeMap::new() })
     }
 
-    /// What the pod has already.
+    /// The range of the pod, if it has one.
     #[must_use]
     pub fn get(&self, pod: &PodUid) -> Option<IdMappings> {
         self.used.get(pod).copied().map(mappings)
     }
 
-    /// The pod's range: the one it has, else the lowest that is free.
+    /// The pod's range: its existing one, else the lowest free one.
     ///
     /// # Errors
     /// None is free, or it is not known which are.
@@ -93,12 +93,11 @@ impl UserNamespaces {
         Ok(mappings(range))
     }
 
-    /// Takes over what an earlier kubelet wrote into the pod's file. A range of another length or from outside our ids
-    /// is kept as it is: the pod may be running with it.
+    /// Restores the range that an earlier kubelet wrote into the pod's file. A range of another length or outside the
+    /// configured IDs is kept, because the pod may be running with it.
     ///
     /// # Errors
-    /// The file says nothing usable, or ids that another pod has. Then no new range is given to anybody until that pod
-    /// is gone.
+    /// The file is invalid, or its IDs belong to another pod. Then no new range is allocated until that pod is gone.
     pub fn record(&mut self, pod: &PodUid, file: &str) -> Result<IdMappings, UsernsError> {
         let recorded = parse_file(file).map_err(UsernsError::InvalidFile).and_then(|range| {
             let other = self.used.iter().find(|(uid, used)| *uid != pod && overlap(range, **used));
@@ -120,12 +119,12 @@ impl UserNamespaces {
         }
     }
 
-    /// The pod's file cannot be read at all: see [`Self::record`].
+    /// The pod's file cannot be read: see [`Self::record`].
     pub fn record_unreadable(&mut self, pod: &PodUid, problem: String) {
         self.unknown.insert(pod.clone(), problem);
     }
 
-    /// The pod and its file are gone.
+    /// The pod and its file were removed.
     pub fn release(&mut self, pod: &PodUid) {
         self.used.remove(pod);
         self.unknown.remove(pod);
@@ -139,7 +138,7 @@ impl UserNamespaces {
     }
 }
 
-/// Runtimes take the same mapping for users and groups, and one piece of it only.
+/// Runtimes require the same single mapping for users and groups.
 fn single_range(uids: &[IdRange], gids: &[IdRange]) -> Result<IdRange, UsernsError> {
     match (uids, gids) {
         ([uid], [gid]) if uid == gid => Ok(*uid),
@@ -168,7 +167,7 @@ fn check_pool(pool: IdRange, per_pod: u32, max_pods: u32) -> Result<(), String> 
     if !length.is_multiple_of(per_pod) {
         return Err(format!("kubelet user assigned IDs length {length} is not a multiple of {per_pod}"));
     }
-    // The last id of all means "no id" to the kernel.
+    // The kernel reserves the last ID.
     if length / per_pod < max_pods || u64::from(first) + u64::from(length) > u64::from(u32::MAX) {
         return Err(format!("kubelet user assigned IDs are not enough to support {max_pods} pods"));
     }
@@ -201,7 +200,7 @@ struct FileMapping {
     length: u32,
 }
 
-/// What the pod's file holds.
+/// The content of the pod's file.
 #[must_use]
 pub fn file_content(mappings: &IdMappings) -> String {
     let of = |side: &[IdMapping]| {
@@ -210,7 +209,7 @@ pub fn file_content(mappings: &IdMappings) -> String {
             .collect()
     };
     let file = File { uid_mappings: of(&mappings.uids), gid_mappings: of(&mappings.gids) };
-    // Numbers in lists always become JSON; an empty file reads as unreadable, which is safe.
+    // Lists of numbers can always be written as JSON; an empty file would count as unreadable, which is safe.
     serde_json::to_string(&file).unwrap_or_default()
 }
 

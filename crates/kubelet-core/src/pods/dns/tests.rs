@@ -85,7 +85,7 @@ fn without_a_resolv_conf_lookups_are_off() {
 }
 
 #[test]
-fn a_pods_own_wishes_are_added_and_its_options_win() {
+fn dns_config_of_the_pod_is_added_and_its_options_take_precedence() {
     let wishes = json!({
         "nameservers": ["9.9.9.9", "10.96.0.10"],
         "searches": ["lan", "mine"],
@@ -98,7 +98,7 @@ fn a_pods_own_wishes_are_added_and_its_options_win() {
 }
 
 #[test]
-fn no_more_servers_than_resolvers_ask() {
+fn nameservers_are_limited_to_three() {
     check(
         &json!({"dnsPolicy": "None", "dnsConfig": {"nameservers": ["1.0.0.1", "1.0.0.2", "1.0.0.3", "1.0.0.4"]}}),
         "1.0.0.1 1.0.0.2 1.0.0.3 |  | \nDNSConfigForming: Nameserver limits were exceeded, some nameservers have been \
@@ -106,7 +106,7 @@ fn no_more_servers_than_resolvers_ask() {
     );
 }
 
-/// What remains of these searches.
+/// The remaining search domains.
 fn limited(searches: &[String]) -> (Vec<String>, usize) {
     let wishes =
         json!({"dnsPolicy": "None", "dnsConfig": {"nameservers": ["1.1.1.1"], "searches": searches}});
@@ -268,7 +268,7 @@ fn dns_policy_table_of_the_go_kubelet() {
         ("ClusterFirstWithHostNet", false, cluster),
         ("Default", false, host),
         ("Default", true, host),
-        // What the API refuses falls back to ClusterFirst, whatever the network.
+        // A value that the API rejects falls back to ClusterFirst, whatever the network.
         ("invalidPolicy", false, cluster),
         ("invalidPolicy", true, cluster),
     ] {
@@ -278,7 +278,7 @@ fn dns_policy_table_of_the_go_kubelet() {
 }
 
 #[test]
-fn a_broken_resolv_conf_matters_only_where_it_is_used() {
+fn invalid_resolv_conf_is_an_error_only_if_it_is_used() {
     let node = NodeDns { resolv_conf: Some("nameserver".to_owned()), ..node() };
     let broken = "! resolv.conf line 1: nameserver without an address";
     check_on(&node, &json!({"dnsPolicy": "Default"}), broken);

@@ -1,17 +1,17 @@
-//! `$(VAR)` expansion (docs/behaviour/pod-environment.md) within what execve(2) takes. Never makes a text that is longer than
-//! its limit: a pod that doubles a value forty times costs no more than one that does not.
+//! `$(VAR)` expansion (docs/behaviour/pod-environment.md) within the limits of execve(2). Never builds a text that is
+//! longer than its limit: a pod that doubles a value forty times costs no more than one that does not.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The kernel takes no longer string in an environment or a command line, its NUL included (`MAX_ARG_STRLEN`: 32 pages of
-/// 4 KiB; execve(2)).
+/// The longest string in an environment or a command line that the kernel accepts, including its NUL (`MAX_ARG_STRLEN`: 32
+/// pages of 4 KiB; execve(2)).
 pub(super) const MAX_STRING: usize = 128 << 10;
-/// What an environment and a command line may take together: a quarter of the usual stack limit of 8 MiB (execve(2)).
+/// Maximum size of environment and command line together: a quarter of the usual stack limit of 8 MiB (execve(2)).
 pub const MAX_TOTAL: usize = 2 << 20;
-/// The kernel refuses longer paths (`PATH_MAX`).
+/// The longest path that the kernel accepts (`PATH_MAX`).
 const MAX_PATH: usize = 4096;
 
-/// The environment or the command line of a container is larger than the kernel takes; the text goes into waiting reason
+/// The environment or the command line of a container is larger than the kernel accepts; the message of waiting reason
 /// `CreateContainerConfigError`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum TooLarge {
@@ -30,7 +30,7 @@ pub enum TooLarge {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct TooLong;
 
-/// What a string takes in the memory of a new process: its bytes, a NUL, and a pointer to it.
+/// Memory of a string in a new process: its bytes, a NUL, and a pointer to it.
 pub(super) const fn cost(length: usize) -> usize {
     length.saturating_add(1 + size_of::<u64>())
 }
@@ -86,7 +86,7 @@ impl Bounded {
     }
 }
 
-/// Expands the words of command lines with a finished environment, all of which must fit together.
+/// Expands command lines with a complete environment; all of them must fit together.
 #[derive(Debug)]
 pub struct CommandExpander<'a> {
     values: BTreeMap<&'a str, &'a str>,
@@ -105,7 +105,7 @@ impl<'a> CommandExpander<'a> {
     }
 
     /// # Errors
-    /// A word is too long, or environment and words are too large together.
+    /// An argument is too long, or environment and arguments together are too large.
     pub fn expand(&mut self, words: &[String]) -> Result<Vec<String>, TooLarge> {
         let mut expanded = Vec::new();
         for word in words {
@@ -124,7 +124,7 @@ impl<'a> CommandExpander<'a> {
     }
 }
 
-/// Expands every word of one command line with a finished environment.
+/// Expands every argument of one command line with a complete environment.
 ///
 /// # Errors
 /// As [`CommandExpander::expand`].
@@ -132,7 +132,7 @@ pub fn expand_all(words: &[String], env: &[(String, String)]) -> Result<Vec<Stri
     CommandExpander::new(env)?.expand(words)
 }
 
-/// Why a `subPathExpr` is no path.
+/// Why a `subPathExpr` is not a valid path.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubPathError {
     #[error("missing value for {}", .names.iter().map(String::as_str).collect::<Vec<_>>().join(", "))]
@@ -145,7 +145,7 @@ pub enum SubPathError {
 /// would be a path, and an empty one the whole volume.
 ///
 /// # Errors
-/// The names that have no value, or the path is longer than the kernel takes.
+/// Some names have no value, or the path is longer than the kernel accepts.
 pub fn expand_sub_path(expression: &str, env: &[(String, String)]) -> Result<String, SubPathError> {
     let values: BTreeMap<&str, &str> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     let mut names = BTreeSet::new();

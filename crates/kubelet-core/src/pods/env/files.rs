@@ -1,5 +1,5 @@
-//! Variables that an init container writes into a file (`fileKeyRef`, docs/behaviour/pod-environment.md): which files a
-//! container needs, and how one is read. Never opens a file.
+//! Variables from a file that an init container writes (`fileKeyRef`, docs/behaviour/pod-environment.md): which files a
+//! container needs, and how they are parsed. Never opens a file.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,12 +14,12 @@ pub struct EnvFile {
     pub path: String,
 }
 
-/// A file longer than this many bytes is refused.
+/// A file longer than this many bytes is rejected.
 pub const LONGEST_ENV_FILE: usize = 64 << 10;
-/// All files that one container takes variables from may not be longer than this together.
+/// Maximum size of all files together from which one container takes variables.
 pub const MAX_ENV_FILES_TOTAL: usize = 2 << 20;
 
-/// Why a file gives no variables; the text follows the file's name.
+/// Why a file cannot be used; the message follows the file's name.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {problem}")]
 pub struct EnvFileError {
@@ -35,19 +35,19 @@ impl EnvFile {
     }
 }
 
-/// Every file that the container takes a variable from, optional ones too.
+/// Every file from which the container takes a variable, optional ones too.
 #[must_use]
 pub fn required_env_files(container: &ContainerRef<'_>) -> BTreeSet<EnvFile> {
     let sources = container.env().iter().filter_map(|variable| variable.value_from.as_ref());
     sources.filter_map(|source| source.file_key_ref.as_ref()).map(EnvFile::of).collect()
 }
 
-/// The variables of a file: `NAME='value'` on lines of their own, with comments and blank lines between. A value is taken
-/// as it stands and may span lines; of several for one name the last counts. Whatever a shell would read otherwise than
-/// this is an error rather than a guess.
+/// Parses the variables of a file: `NAME='value'` on separate lines, with comments and blank lines between. A value is
+/// literal and may span lines; of several values for one name the last is used. Anything that a shell would parse
+/// differently is an error.
 ///
 /// # Errors
-/// The first line that is something else.
+/// The first line that cannot be parsed.
 pub(crate) fn read_env_file(text: &str) -> Result<BTreeMap<&str, &str>, EnvFileError> {
     let mut variables = BTreeMap::new();
     let mut rest = text;
@@ -72,7 +72,7 @@ pub(crate) fn read_env_file(text: &str) -> Result<BTreeMap<&str, &str>, EnvFileE
         let quoted = quoted.ok_or_else(|| wrong("the value must be enclosed in single quotes"))?;
         let (value, after) = quoted.split_once('\'').ok_or_else(|| wrong("the closing quote is missing"))?;
         let (tail, behind) = after.split_once('\n').unwrap_or((after, ""));
-        // To a shell, what touches the quote belongs to the value, even a '#'.
+        // To a shell, text that touches the quote belongs to the value, even a '#'.
         let is_over =
             tail.is_empty() || tail.starts_with(BLANK) && is_blank_or_comment(tail.trim_start_matches(BLANK));
         if !is_over {
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn values_stand_in_single_quotes_and_are_taken_as_they_are() {
+    fn env_file_values_are_literal_in_single_quotes() {
         check("", "{}");
         check("A='1'\nB='two words'", r#"{"A": "1", "B": "two words"}"#);
         check("A='$HOME \"x\" \\n # =' \t\n", r#"{"A": "$HOME \"x\" \\n # ="}"#);
@@ -114,12 +114,12 @@ mod tests {
     }
 
     #[test]
-    fn comments_blank_lines_and_indentation_are_passed_over() {
+    fn env_file_comments_blank_lines_and_indentation_are_skipped() {
         check("# A='0'\n\n \t\n  A='1' # why\n   # B='2'", r#"{"A": "1"}"#);
     }
 
     #[test]
-    fn everything_else_is_refused_with_its_line() {
+    fn invalid_env_file_line_is_reported_with_its_number() {
         check("\nA=1", "line 2: the value must be enclosed in single quotes");
         check("A=\"1\"", "line 1: the value must be enclosed in single quotes");
         check("A=", "line 1: the value must be enclosed in single quotes");

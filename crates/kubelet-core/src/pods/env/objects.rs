@@ -1,4 +1,4 @@
-//! The config maps and secrets that variables are taken from: which a pod needs, and how they are read
+//! The config maps and secrets from which variables are set: which a pod needs, and how they are decoded
 //! (docs/behaviour/pod-environment.md). Never fetches one.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -10,7 +10,7 @@ use super::EnvObjects;
 use super::services::service_variables;
 use crate::volumes::ObjectName;
 
-/// Every object that some container of the pod takes variables from, optional ones too.
+/// Every object from which some container of the pod takes variables, optional ones too.
 #[must_use]
 pub fn required_env_objects(pod: &Pod) -> BTreeSet<ObjectName> {
     let mut names = BTreeSet::new();
@@ -28,7 +28,7 @@ pub fn required_env_objects(pod: &Pod) -> BTreeSet<ObjectName> {
     names
 }
 
-/// The objects as variables are taken from them. Those of another namespace than the pod's are left out.
+/// The decoded objects. Objects of another namespace than the pod's are left out.
 #[must_use]
 pub fn env_objects(
     pod: &Pod,

@@ -1,5 +1,5 @@
-//! Variables that describe the services of a cluster (docs/behaviour/pod-environment.md), in both forms: the plain one, and
-//! that of linked containers.
+//! Service environment variables (docs/behaviour/pod-environment.md), in both forms: `{SVC}_SERVICE_HOST`, and that of
+//! Docker links.
 
 use std::collections::BTreeMap;
 
@@ -9,7 +9,8 @@ use model::k8s::{Pod, Service, ServicePort};
 /// Pods of every namespace get the variables of the service `kubernetes`.
 const MASTER: (&str, &str) = ("default", "kubernetes");
 
-/// The variables of a pod: of the services in its namespace unless it declines them, and always of the API server's.
+/// The variables of a pod: of the services in its namespace unless `enableServiceLinks` is false, and always of the API
+/// server's.
 #[must_use]
 pub fn service_variables(pod: &Pod, services: &[&Service]) -> BTreeMap<String, String> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
@@ -21,7 +22,7 @@ pub fn service_variables(pod: &Pod, services: &[&Service]) -> BTreeMap<String, S
         let is_master = of(MASTER.0, &service.metadata.namespace) && of(MASTER.1, &service.metadata.name);
         let is_linked = wants_links && service.metadata.namespace.as_deref() == Some(namespace);
         let name = service.metadata.name.as_deref().unwrap_or_default();
-        // A service of the pod's own namespace hides the one of the default namespace.
+        // A service of the pod's own namespace replaces the one of the default namespace.
         if is_linked || (is_master && !chosen.contains_key(name)) {
             chosen.insert(name, (service, ip));
         }
@@ -29,7 +30,7 @@ pub fn service_variables(pod: &Pod, services: &[&Service]) -> BTreeMap<String, S
     chosen.into_iter().flat_map(|(name, (service, ip))| variables(name, ip, service)).collect()
 }
 
-/// Services without an address of their own have nothing to tell.
+/// Services without a cluster IP have no variables.
 fn cluster_ip(service: &Service) -> Option<&str> {
     let ip = service.spec.as_ref()?.cluster_ip.as_deref()?;
     (!ip.is_empty() && ip != "None").then_some(ip)

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::*;
 
-/// The environment of container `a` with these fields, as `NAME=value` words, or what is wrong.
+/// The environment of container `a` with these fields, as `NAME=value`, or the error.
 fn env_of(container: &Value, objects: &EnvObjects) -> String {
     let mut container = container.clone();
     container["name"] = json!("a");
@@ -102,7 +102,7 @@ fn resources_are_shown_in_units_of_the_divisor_rounded_up() {
 }
 
 #[test]
-fn a_container_without_a_limit_may_use_what_the_node_can_give() {
+fn resource_field_of_a_container_without_limit_is_node_allocatable() {
     check_resource(&json!({"resource": "limits.cpu"}), "X=4");
     check_resource(&json!({"resource": "limits.memory", "divisor": "1Gi"}), "X=1");
     check_resource(&json!({"resource": "limits.ephemeral-storage"}), "X=0");
@@ -158,7 +158,7 @@ fn declared_variables_win_over_whole_objects_and_those_over_services() {
 }
 
 #[test]
-fn a_value_that_is_no_text_is_named_where_it_is_used() {
+fn secret_value_that_is_not_utf8_is_reported_where_it_is_used() {
     let error = "! key raw in Secret b is no UTF-8 text and cannot be a variable";
     let key = |key: &str| {
         env_of(
@@ -172,7 +172,7 @@ fn a_value_that_is_no_text_is_named_where_it_is_used() {
 }
 
 #[test]
-fn a_missing_key_is_named() {
+fn missing_config_map_or_secret_key_is_reported() {
     let from = |field: &str, name: &str, optional: bool| {
         let variable =
             json!({"name": "X", "valueFrom": {field: {"name": name, "key": "no", "optional": optional}}});
@@ -190,7 +190,7 @@ fn check_expand(text: &str, expected: &str) {
 }
 
 #[test]
-fn references_are_expanded_and_everything_else_stays_as_written() {
+fn variable_references_are_expanded_and_other_text_is_unchanged() {
     check_expand("", "");
     check_expand("plain", "plain");
     check_expand("$(A)", "1");
@@ -291,7 +291,7 @@ fn a_variable_that_is_set_again_and_again_is_refused_after_a_few_copies() {
 }
 
 #[test]
-fn a_text_of_openings_without_an_end_is_read_in_one_pass() {
+fn unterminated_references_are_scanned_in_linear_time() {
     let openings = "$(".repeat(1 << 20);
     assert_eq!(expand(&openings, openings.len(), |_| None).as_deref(), Ok(openings.as_str()));
     assert_eq!(expand(&openings, openings.len() - 1, |_| None), Err(TooLong));
@@ -330,7 +330,7 @@ proptest! {
 }
 
 #[test]
-fn values_come_from_files_that_exist() {
+fn file_key_ref_reads_values_from_existing_files() {
     let from = |volume: &str, key: &str, optional: bool| {
         let source = json!({"volumeName": volume, "path": "env", "key": key, "optional": optional});
         json!({"env": [{"name": "X", "valueFrom": {"fileKeyRef": source}}, {"name": "Y", "value": "$(X)"}]})

@@ -43,7 +43,7 @@ fn check_final(code: i32, reason: &str, ago: Option<i64>, expected: bool) {
 }
 
 #[test]
-fn of_a_killed_container_the_runtime_may_still_say_that_it_was_for_the_memory() {
+fn status_of_a_killed_container_may_still_change_to_oom_killed() {
     check_final(137, "Error", Some(0), false);
     check_final(137, "Error", Some(2999), false);
     check_final(137, "Error", Some(3000), true);
@@ -112,7 +112,7 @@ fn unknown_container_state_is_a_change() {
 }
 
 #[test]
-fn only_pods_that_changed_are_looked_at() {
+fn pleg_inspects_only_changed_pods() {
     let diff = compute_pleg_diff(
         &listing("p: a=running; q: b=running"),
         &listing("p: a=running; q: b=exited"),
@@ -122,14 +122,14 @@ fn only_pods_that_changed_are_looked_at() {
 }
 
 #[test]
-fn a_pod_whose_look_failed_is_looked_at_again() {
+fn pod_whose_inspection_failed_is_inspected_again() {
     check_relook("p: a=running", "p: a=running", "p", expect!["p: sync"]);
     check_relook("p: a=running", "p: a=exited", "p", expect!["p: a died"]);
     check_relook("", "", "gone", expect!["gone: sync"]);
 }
 
 #[test]
-fn an_overdue_relist_says_since_when() {
+fn overdue_relist_reports_its_age() {
     let at = |seconds| MonoTime::from_start(Duration::from_secs(seconds));
     assert_eq!(relist_problem(Some(at(10)), at(190), Features::default()), None);
     expect!["pleg was last seen active 3m1s ago; threshold is 3m0s"]

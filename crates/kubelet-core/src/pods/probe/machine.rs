@@ -1,4 +1,5 @@
-//! The state of one probe of one container instance: what its outcomes add up to, and when it runs next.
+//! The state machine of one probe of one container instance: the verdict from its outcomes, and the time of the next
+//! attempt.
 //!
 //! Owns: thresholds, retries, waiting times and the texts of events. Never: a clock, random numbers, or carrying a probe out.
 //! A new container instance gets a new state.
@@ -16,10 +17,10 @@ use super::outcome::Outcome;
 use super::results::{ProbeKind, Verdict};
 use super::spec::ProbeSpec;
 
-/// A probe that cannot be carried out is tried this often before it is given up until the next period.
+/// Number of attempts to execute a probe before it waits for the next period.
 const ATTEMPTS_MAX: u32 = 3;
 
-/// What holds before a probe has decided anything: a container lives, is not ready, and may or may not have started.
+/// The verdict before any result: a container is alive, not ready, and its startup is unknown.
 #[must_use]
 pub const fn initial_verdict(kind: ProbeKind) -> Verdict {
     match kind {
@@ -33,14 +34,14 @@ pub const fn initial_verdict(kind: ProbeKind) -> Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
     Open,
-    /// Not now: the container has not started yet, or the startup probe has done its work.
+    /// Not now: the container has not started yet, or the startup probe is done.
     Closed,
     /// Never again: the pod is being deleted, and its containers must not restart. A liveness verdict reads as
     /// Success from now on.
     Over,
 }
 
-/// Startup comes first and alone. A deleted pod is only asked whether it is still ready, until its containers are gone.
+/// The startup probe runs first and alone. A terminating pod has only its readiness probed, until its containers are gone.
 #[must_use]
 pub const fn gate(kind: ProbeKind, has_started: bool, is_deleting: bool) -> Gate {
     match kind {
@@ -75,7 +76,7 @@ pub struct ProbeEvent {
     pub message: String,
 }
 
-/// What follows from one attempt.
+/// The result of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeDecision {
     /// The new verdict, if it changed.
@@ -95,17 +96,17 @@ impl ProbeDecision {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ProbeState {
     verdict: Verdict,
-    /// The last outcome (good or not) and how often it came in a row.
+    /// The last outcome (success or failure) and its number in a row.
     streak: Option<(bool, u32)>,
     failed_attempts: u32,
-    /// The point of the current period; the next ones follow at fixed distance, however long a probe takes.
+    /// The start of the current period; the next ones follow at a fixed interval, however long a probe takes.
     due: MonoTime,
     on_hold: bool,
 }
 
 impl ProbeState {
-    /// A probe of an instance that started at `started_at`. `offset` spreads the probes of a node that has just been
-    /// (re)started; it is zero otherwise.
+    /// A probe of an instance that started at `started_at`. `offset` spreads the probes after a start of the kubelet; it is
+    /// zero otherwise.
     #[must_use]
     pub fn begin(spec: &ProbeSpec, started_at: MonoTime, offset: Duration) -> Self {
         Self {
@@ -117,7 +118,7 @@ impl ProbeState {
         }
     }
 
-    /// Takes over the verdict of the kubelet that ran before this one.
+    /// Sets the verdict of the previous kubelet.
     #[must_use]
     pub fn seeded(mut self, kind: ProbeKind, verdict: Verdict) -> Self {
         self.verdict = verdict;
@@ -130,14 +131,14 @@ impl ProbeState {
         self.verdict
     }
 
-    /// When to carry it out next; `None` while on hold.
+    /// The time of the next attempt; `None` while on hold.
     #[must_use]
     pub const fn next_at(&self) -> Option<MonoTime> {
         if self.on_hold { None } else { Some(self.due) }
     }
 
-    /// Carries it out without waiting for the period, as a readiness that others wait for should not be late. The
-    /// initial delay still holds.
+    /// Runs the probe without waiting for the period, because other components wait for readiness. The initial delay still
+    /// applies.
     pub fn hurry(&mut self, spec: &ProbeSpec, now: MonoTime) {
         let is_waiting_for_period = self.streak.is_some() || self.failed_attempts > 0;
         if is_waiting_for_period && self.due > now && self.due.saturating_since(now) <= spec.period {
@@ -145,7 +146,7 @@ impl ProbeState {
         }
     }
 
-    /// Takes in the outcome of an attempt that ended at `now`.
+    /// Handles the outcome of an attempt that ended at `now`.
     pub fn step(&mut self, spec: &ProbeSpec, outcome: Outcome, now: MonoTime) -> ProbeDecision {
         if self.on_hold {
             return ProbeDecision { verdict: None, next_at: None, event: None };
@@ -160,7 +161,7 @@ impl ProbeState {
         let verdict = match outcome {
             Outcome::Success | Outcome::Warning(_) => self.count(spec, true),
             Outcome::Failure(_) => self.count(spec, false),
-            // It says nothing about the container, so it neither breaks nor prolongs a streak.
+            // An execution error is no result for the container, so it neither breaks nor extends a streak.
             Outcome::Error(_) => None,
         };
         let changed = verdict.filter(|verdict| *verdict != self.verdict);
@@ -171,7 +172,7 @@ impl ProbeState {
         ProbeDecision { verdict: changed, next_at: self.next_at(), event }
     }
 
-    /// The verdict, if there have been enough of the same in a row.
+    /// The verdict, if the threshold is reached.
     fn count(&mut self, spec: &ProbeSpec, is_good: bool) -> Option<Verdict> {
         let run = match self.streak {
             Some((was_good, run)) if was_good == is_good => run.saturating_add(1),
@@ -187,8 +188,8 @@ impl ProbeState {
     }
 }
 
-/// A container whose liveness or startup failed is about to be killed: asking it meanwhile only gets in the way. A
-/// container that has started need not be asked again whether it has.
+/// A container whose liveness or startup probe failed is about to be killed, so it is not probed any more. A container that
+/// has started needs no further startup probe.
 const fn has_done_its_work(kind: ProbeKind, verdict: Verdict) -> bool {
     match (kind, verdict) {
         (ProbeKind::Startup, Verdict::Success | Verdict::Failure)
@@ -199,7 +200,7 @@ const fn has_done_its_work(kind: ProbeKind, verdict: Verdict) -> bool {
     }
 }
 
-/// The first point after `now` that lies a whole number of periods behind `due`. Points that were missed are skipped.
+/// The first time after `now` that is a whole number of periods after `due`. Missed periods are skipped.
 fn next_period(due: MonoTime, period: Duration, now: MonoTime) -> MonoTime {
     let period = period.max(Duration::from_secs(1));
     let missed = now.saturating_since(due).as_nanos() / period.as_nanos();

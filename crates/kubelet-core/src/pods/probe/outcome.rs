@@ -1,10 +1,10 @@
-//! What an answer to a probe means: plain results in, an [`Outcome`] with its user-visible text out.
+//! Classification of probe results: plain results in, an [`Outcome`] with its user-visible message out.
 
 use std::time::Duration;
 
 use config::GoDuration;
 
-/// A body is read, and output shown in messages, up to here.
+/// Maximum size of a body that is read, and of output in messages.
 pub const OUTPUT_BYTES_MAX: usize = 10 * 1024;
 
 /// The outcome of one attempt.
@@ -14,11 +14,11 @@ pub enum Outcome {
     /// It counts as success, with a warning event.
     Warning(String),
     Failure(String),
-    /// The probe itself could not be carried out, which says nothing about the container.
+    /// The probe could not be executed, which is no result for the container.
     Error(String),
 }
 
-/// How a command in the container ended.
+/// The result of a command in the container.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ExecAnswer<'a> {
     Exited {
@@ -26,12 +26,12 @@ pub enum ExecAnswer<'a> {
         stdout: &'a [u8],
         stderr: &'a [u8],
     },
-    /// Killed as its time was up.
+    /// Killed after its timeout.
     TimedOut {
         command: &'a [String],
         after: Duration,
     },
-    /// The runtime could not run it.
+    /// The runtime could not execute it.
     Failed(&'a str),
 }
 
@@ -51,7 +51,7 @@ pub fn classify_exec(answer: ExecAnswer<'_>) -> Outcome {
     }
 }
 
-/// How a web server answered.
+/// The response of an HTTP server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpAnswer<'a> {
     Answered {
@@ -59,7 +59,7 @@ pub enum HttpAnswer<'a> {
         body: &'a [u8],
         redirected_elsewhere: bool,
     },
-    /// No answer: refused, reset, too late.
+    /// No response: refused, reset, or timed out.
     Unreachable {
         url: &'a str,
         why: &'a str,
@@ -70,7 +70,7 @@ pub enum HttpAnswer<'a> {
 pub fn classify_http(answer: HttpAnswer<'_>) -> Outcome {
     match answer {
         HttpAnswer::Answered { status: 200..=299, redirected_elsewhere: false, .. } => Outcome::Success,
-        // Whoever still redirects was not followed: to another host, or to nowhere.
+        // A redirect that was not followed: to another host, or without a location.
         HttpAnswer::Answered { status: 200..=399, body, .. } => {
             Outcome::Warning(format!("Probe terminated redirects, Response body: {}", shown(body)))
         }
@@ -81,7 +81,7 @@ pub fn classify_http(answer: HttpAnswer<'_>) -> Outcome {
     }
 }
 
-/// A connection that opens is all a TCP probe asks for.
+/// A TCP probe succeeds if the connection opens.
 #[must_use]
 pub fn classify_tcp(connected: Result<(), &str>) -> Outcome {
     match connected {
@@ -90,7 +90,7 @@ pub fn classify_tcp(connected: Result<(), &str>) -> Outcome {
     }
 }
 
-/// How a gRPC health service answered.
+/// The response of a gRPC health service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum GrpcAnswer<'a> {
     Serving,
@@ -98,7 +98,7 @@ pub enum GrpcAnswer<'a> {
     NotServing(&'a str),
     /// The server has no health service.
     Unimplemented(&'a str),
-    /// Connected, but no answer in time.
+    /// Connected, but no response before the timeout.
     TimedOut(Duration),
     NotConnected {
         address: &'a str,
@@ -121,7 +121,7 @@ pub fn classify_grpc(answer: GrpcAnswer<'_>) -> Outcome {
             "timeout: health rpc did not complete within {}",
             GoDuration::from(after)
         )),
-        // The original tries again until its time is up, whatever the first try says.
+        // The Go kubelet retries until the timeout, whatever the first attempt returned.
         GrpcAnswer::NotConnected { address, within } => Outcome::Failure(format!(
             "timeout: failed to connect service {address:?} within {}: context deadline exceeded",
             GoDuration::from(within)
@@ -130,7 +130,7 @@ pub fn classify_grpc(answer: GrpcAnswer<'_>) -> Outcome {
     }
 }
 
-/// Output of a stranger as text, cut to what we keep.
+/// Output as text, truncated to the maximum length.
 fn shown(output: &[u8]) -> String {
     String::from_utf8_lossy(&output[..output.len().min(OUTPUT_BYTES_MAX)]).into_owned()
 }

@@ -1,4 +1,5 @@
-//! The latest verdicts of probes, by container instance. A restarted container is a new instance and starts without.
+//! The latest verdicts of probes, by container instance. A restarted container is a new instance and starts without
+//! verdicts.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +15,7 @@ pub enum ProbeKind {
 impl ProbeKind {
     pub const ALL: [Self; 3] = [Self::Liveness, Self::Readiness, Self::Startup];
 
-    /// As event messages begin: `Liveness probe failed: …`.
+    /// As in event messages: `Liveness probe failed: …`.
     #[must_use]
     pub const fn title(self) -> &'static str {
         match self {
@@ -63,7 +64,7 @@ impl ProbeVerdicts {
         slot.replace(verdict) != Some(verdict)
     }
 
-    /// Forgets instances that are gone.
+    /// Removes instances that are gone.
     pub fn retain(&mut self, mut keep: impl FnMut(&ContainerId) -> bool) {
         self.by_container.retain(|id, _| keep(id));
     }

@@ -1,6 +1,6 @@
-//! A probe as the kubelet carries it out: defaults filled in, ports resolved, the request complete.
+//! A probe as the kubelet executes it: with defaults, resolved ports, and the complete request.
 //!
-//! Owns: reading `v1.Probe`. Never: carrying one out, or judging a result (`outcome`, `machine`).
+//! Owns: parsing `v1.Probe`. Never: executing a probe, or evaluating a result (`outcome`, `machine`).
 
 use std::time::Duration;
 
@@ -11,10 +11,10 @@ use super::results::ProbeKind;
 use crate::pods::env::{TooLarge, expand_all};
 use crate::pods::http_action::{HttpAction, PortError, port_number, resolve_port};
 
-/// What the kubelet calls itself towards probed servers.
+/// The User-Agent of HTTP probes.
 pub const USER_AGENT: &str = "kube-probe/1.36";
 
-/// Why a probe cannot be carried out. The texts show in the pod's events.
+/// Why a probe cannot be executed. The messages are shown in the pod's events.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ProbeSpecError {
     #[error("missing probe handler for container {container}")]
@@ -29,15 +29,15 @@ pub enum ProbeSpecError {
 pub struct ProbeSpec {
     pub kind: ProbeKind,
     pub handler: ProbeHandler,
-    /// From the start of the container to its first probe.
+    /// Initial delay after the start of the container.
     pub initial_delay: Duration,
-    /// For one attempt.
+    /// Timeout of one attempt.
     pub timeout: Duration,
     pub period: Duration,
-    /// That many in a row until a verdict changes.
+    /// Number of consecutive results that change the verdict.
     pub success_threshold: u32,
     pub failure_threshold: u32,
-    /// Replaces the pod's grace period when this probe has the container killed.
+    /// Replaces the pod's grace period if this probe causes the kill.
     pub termination_grace: Option<Duration>,
 }
 
@@ -50,10 +50,10 @@ pub enum ProbeHandler {
 }
 
 impl ProbeSpec {
-    /// Reads a probe of this container.
+    /// Parses a probe of this container.
     ///
     /// # Errors
-    /// When there is nothing to carry out, or no port to talk to.
+    /// The probe has no handler, or no valid port.
     pub fn of(probe: &Probe, kind: ProbeKind, container: &ContainerRef<'_>) -> Result<Self, ProbeSpecError> {
         let or = |value: Option<i32>, default: u32| {
             value.and_then(|v| u32::try_from(v).ok()).filter(|v| *v > 0).unwrap_or(default)
@@ -73,8 +73,8 @@ impl ProbeSpec {
     }
 }
 
-/// The variables of a container as its spec writes them. Those that are taken from elsewhere are empty here, as in the
-/// Go kubelet: the probe does not read their sources.
+/// The literal variables of a container's spec. Variables with a source are empty here, as in the Go kubelet: the probe
+/// does not read their sources.
 fn static_env(container: &ContainerRef<'_>) -> Vec<(String, String)> {
     let value = |variable: &EnvVar| variable.value.clone().unwrap_or_default();
     container.env().iter().map(|variable| (variable.name.clone(), value(variable))).collect()

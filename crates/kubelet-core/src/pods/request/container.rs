@@ -13,7 +13,7 @@ use super::{ConfigError, NodeFacts, PodFacts, labels, resources, security};
 use crate::pods::env::CommandExpander;
 use crate::serving::log_paths;
 
-/// Everything a container request is made from.
+/// The inputs of a container request.
 #[derive(Clone, Copy, Debug)]
 pub struct ContainerInputs<'a> {
     pub pod: &'a Pod,
@@ -21,28 +21,28 @@ pub struct ContainerInputs<'a> {
     pub node: &'a NodeFacts,
     pub facts: &'a PodFacts,
     pub restart_count: u32,
-    /// What `pod::hash` makes of the container's name and image.
+    /// The hash of the container's name and image by `pod::hash`.
     pub hash: u32,
-    /// What to create the container from: the reference that the pull returned.
+    /// The image reference that the pull returned.
     pub image_ref: &'a str,
-    /// The same image as the runtime has it.
+    /// The same image as the runtime reports it.
     pub image: &'a ImageObservation,
     /// From [`crate::pods::env::compute_env`].
     pub env: &'a [(String, String)],
     /// The pod's volumes on the host, by name.
     pub volumes: &'a BTreeMap<String, VolumeMountPoint>,
-    /// Where sub-paths were bound on the host, by position in `volumeMounts`.
+    /// Host paths of bound sub-paths, by index in `volumeMounts`.
     pub sub_paths: &'a BTreeMap<usize, String>,
-    /// The host file for the termination message.
+    /// The file on the host for the termination message.
     pub termination_log: Option<&'a str>,
-    /// The running instance of `targetContainerName`, for an ephemeral container that has one.
+    /// The running instance of `targetContainerName`, for an ephemeral container with a target.
     pub target: Option<&'a ContainerId>,
 }
 
 /// Computes the request for a container.
 ///
 /// # Errors
-/// What the spec asks for cannot be had; the text goes into waiting reason `CreateContainerConfigError`.
+/// The spec cannot be satisfied; the message of waiting reason `CreateContainerConfigError`.
 pub fn compute_container_request(inputs: &ContainerInputs<'_>) -> Result<ContainerRequest, ConfigError> {
     let ContainerInputs { pod, container, node, facts, restart_count, hash, image_ref, image, .. } = *inputs;
     let ContainerInputs { env, volumes, sub_paths, termination_log, target, .. } = *inputs;
@@ -74,7 +74,7 @@ pub fn compute_container_request(inputs: &ContainerInputs<'_>) -> Result<Contain
     })
 }
 
-/// The signal that ends the container, where the spec names one and the node looks at it; else the image's counts.
+/// The stop signal of the container, if the spec sets one and the feature gate is enabled; else the image's is used.
 fn stop_signal(container: &ContainerRef<'_>, features: Features) -> Option<String> {
     container.lifecycle().filter(|_| features.container_stop_signals).and_then(|l| l.stop_signal.clone())
 }

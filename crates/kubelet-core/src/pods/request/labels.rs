@@ -1,5 +1,5 @@
-//! Labels and annotations of sandboxes and containers. The Go kubelet adopts our containers through them and we its, so every
-//! key and every value is written the way it writes them (docs/behaviour/container-runtime.md).
+//! Labels and annotations of sandboxes and containers. Each kubelet adopts the other's containers by them, so every key and
+//! every value is written as the Go kubelet writes them (docs/behaviour/container-runtime.md).
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use model::containers::{ContainerRef, spec_of};
 use model::k8s::{ContainerPort, Pod};
 use serde::Serialize;
 
-/// The pod's own labels, and which pod it is.
+/// The pod's own labels, and its identity.
 #[must_use]
 pub fn sandbox_labels(pod: &Pod) -> BTreeMap<String, String> {
     let mut labels = pod.metadata.labels.clone().unwrap_or_default();
@@ -16,7 +16,7 @@ pub fn sandbox_labels(pod: &Pod) -> BTreeMap<String, String> {
     labels
 }
 
-/// The pod's own annotations, but for the one that only the kubelet's checkpoint needs.
+/// The pod's own annotations, without the one that only the kubelet's checkpoint needs.
 #[must_use]
 pub fn sandbox_annotations(pod: &Pod) -> BTreeMap<String, String> {
     let mut annotations = pod.metadata.annotations.clone().unwrap_or_default();
@@ -24,7 +24,7 @@ pub fn sandbox_annotations(pod: &Pod) -> BTreeMap<String, String> {
     annotations
 }
 
-/// Which container of which pod.
+/// The identity of the pod and of the container.
 #[must_use]
 pub fn container_labels(pod: &Pod, container: &ContainerRef<'_>) -> BTreeMap<String, String> {
     let mut labels: BTreeMap<_, _> = identity(pod).into_iter().collect();
@@ -41,7 +41,7 @@ fn identity(pod: &Pod) -> [(String, String); 3] {
     ]
 }
 
-/// What a later kubelet must know of the container without its spec.
+/// What a later kubelet needs to know about the container without its spec.
 #[must_use]
 pub fn container_annotations(
     pod: &Pod,
@@ -77,7 +77,7 @@ pub fn container_annotations(
     annotations
 }
 
-/// The order of fields and what is left out is Go's.
+/// Field order and omitted fields are those of Go's encoder.
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
 struct PortRecord<'a> {

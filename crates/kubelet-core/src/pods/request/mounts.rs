@@ -1,5 +1,5 @@
-//! What a container sees where in its file tree (docs/behaviour/volumes.md). Never mounts anything: the paths on the host come
-//! in, ready to be bound.
+//! The mounts of a container (docs/behaviour/volumes.md). Never mounts anything: the paths on the host are inputs, ready to
+//! be bound.
 
 use std::collections::BTreeMap;
 
@@ -11,31 +11,30 @@ use super::{ConfigError, PodFacts};
 use crate::pods::env::expand_sub_path;
 use crate::volumes::has_sub_path;
 
-/// A volume of the pod as it is mounted on the host.
+/// A volume of the pod, mounted on the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct VolumeMountPoint {
     pub host_path: String,
-    /// The volume itself cannot be written, whatever the container asks for.
+    /// The volume itself is read-only, whatever the container requests.
     pub read_only: bool,
-    /// The volume belongs to this pod alone and may get its SELinux label.
+    /// The volume belongs to this pod alone and may be relabeled for SELinux.
     pub selinux_relabel: bool,
-    /// There are no files, only a block device.
+    /// The volume is a block device without files.
     pub is_device: bool,
-    /// What the runtime calls the image that is shown; then there is no path.
+    /// The runtime's reference of an image volume; then there is no path.
     pub image: Option<String>,
 }
 
-/// Where things for one container are on the host.
+/// Host paths for one container.
 #[derive(Clone, Copy, Debug)]
 pub struct HostPaths<'a> {
     /// By the name of the volume.
     pub volumes: &'a BTreeMap<String, VolumeMountPoint>,
-    /// By the position in the container's `volumeMounts`: where a `subPath` or `subPathExpr` was bound, or what it is in
-    /// an image.
+    /// By index in the container's `volumeMounts`: where a `subPath` or `subPathExpr` is bound, or its path in an image.
     pub sub_paths: &'a BTreeMap<usize, String>,
-    /// The file that becomes the container's `terminationMessagePath`.
+    /// The file that is mounted at the container's `terminationMessagePath`.
     pub termination_log: Option<&'a str>,
-    /// Labels can be given at all.
+    /// SELinux labels are supported.
     pub selinux_enabled: bool,
 }
 
@@ -44,7 +43,7 @@ const HOSTS_FILE: &str = "/etc/hosts";
 /// Volumes in the order of the spec, then `/etc/hosts`, then the termination log.
 ///
 /// # Errors
-/// A volume or a sub-path has no place on the host, or a mount asks for what cannot be done.
+/// A volume or a sub-path has no path on the host, or a mount option is not supported.
 pub fn container_mounts(
     container: &ContainerRef<'_>,
     host: HostPaths<'_>,
@@ -65,7 +64,7 @@ pub fn container_mounts(
     Ok(mounts)
 }
 
-/// The block devices that the container asks for, as far as they are there.
+/// The block devices of the container that exist.
 #[must_use]
 pub fn container_devices(
     container: &ContainerRef<'_>,
@@ -132,10 +131,10 @@ fn image_mount(container_path: &str, image: String, image_sub_path: String) -> M
     }
 }
 
-/// A part of a volume that must be bound on the host before the container is created.
+/// A sub-path of a volume that must be bound on the host before the container is created.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SubPath {
-    /// Position in the container's `volumeMounts`.
+    /// Index in the container's `volumeMounts`.
     pub index: usize,
     pub volume: String,
     /// Relative to the volume, without `..`.

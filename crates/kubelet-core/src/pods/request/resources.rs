@@ -1,4 +1,4 @@
-//! Requests and limits as the numbers of a cgroup (docs/behaviour/resources-and-qos.md). Never writes a cgroup.
+//! Requests and limits as cgroup settings (docs/behaviour/resources-and-qos.md). Never writes a cgroup.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ struct RequestedResources {
     memory_limit: Option<Amount>,
 }
 
-/// Shares, quota, period and memory limit: what containers and sandboxes have in common.
+/// Shares, quota, period and memory limit: the settings that containers and sandboxes have in common.
 fn compute_limits(requested: &RequestedResources, node: &NodeFacts) -> LinuxResources {
     let shares = cpu_shares(requested.cpu_request.map_or(0, Amount::milli));
     let quota = |limit: Amount| node.cpu_quota_period().map(|period| cpu_quota(limit.milli(), period));
@@ -36,14 +36,14 @@ fn compute_limits(requested: &RequestedResources, node: &NodeFacts) -> LinuxReso
     }
 }
 
-/// Numbers for one container.
+/// The settings of one container.
 #[must_use]
 pub fn container_resources(pod: &Pod, container: &ContainerRef<'_>, node: &NodeFacts) -> LinuxResources {
     let own = container.resources();
     let of_pod = spec_of(pod).resources.as_ref();
-    // Where a container has no limit of its own, the pod's is the closest one to show it.
+    // A container without its own limit gets the pod's limit, the closest one that applies to it.
     let limit_of = |name| own.and_then(|r| limit(r, name)).or_else(|| of_pod.and_then(|r| limit(r, name)));
-    // A request of zero is one: the fewest shares there are.
+    // A request of zero is set: the minimum of shares.
     let requests_cpu = own.and_then(|r| r.requests.as_ref()).is_some_and(|all| all.contains_key("cpu"));
     let requested = RequestedResources {
         cpu_request: if requests_cpu { own.and_then(|r| request(r, "cpu")) } else { limit_of("cpu") },
@@ -61,7 +61,7 @@ pub fn container_resources(pod: &Pod, container: &ContainerRef<'_>, node: &NodeF
     resources
 }
 
-/// The sum of what the pod's containers ask for, without overhead: what a runtime that sizes a virtual machine needs.
+/// The sum of the containers' requests and limits, without overhead: for runtimes that size a virtual machine.
 #[must_use]
 pub fn sandbox_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
     let spec = spec_of(pod);
@@ -79,7 +79,7 @@ pub fn sandbox_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
     compute_limits(&requested, node)
 }
 
-/// The overhead of the pod's RuntimeClass; nothing is set where it has none.
+/// The overhead of the pod's RuntimeClass; empty without one.
 #[must_use]
 pub fn overhead_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
     let Some(overhead) = spec_of(pod).overhead.as_ref() else { return LinuxResources::default() };
@@ -95,8 +95,7 @@ pub fn overhead_resources(pod: &Pod, node: &NodeFacts) -> LinuxResources {
 const GUARANTEED_SCORE: i64 = -997;
 const BEST_EFFORT_SCORE: i64 = 1000;
 
-/// How readily the kernel ends this container when memory runs out: the more of the node's memory it asked for, the
-/// later.
+/// The OOM score adjustment of this container: the larger its share of the node's memory requests, the later it is killed.
 #[must_use]
 pub fn oom_score_adj(pod: &Pod, container: &ContainerRef<'_>, memory_capacity_bytes: u64) -> i64 {
     if spec_of(pod).priority_class_name.as_deref() == Some("system-node-critical") {
@@ -115,9 +114,9 @@ pub fn oom_score_adj(pod: &Pod, container: &ContainerRef<'_>, memory_capacity_by
         1000 - i64::try_from(share).unwrap_or(i64::MAX)
     };
     let own = score(container);
-    // Of those that a sidecar serves, the one that would end first.
+    // The lowest score of the regular containers, which the sidecar serves.
     let of_main = || regular_containers(pod).map(|c| score(&c)).max();
-    // A sidecar that ends before any of them takes them down with it.
+    // A sidecar must not be killed before any of them.
     let own = match container.kind {
         ContainerKind::Sidecar => of_main().map_or(own, |main| own.min(main)),
         ContainerKind::Init | ContainerKind::Regular | ContainerKind::Ephemeral => own,
@@ -125,7 +124,7 @@ pub fn oom_score_adj(pod: &Pod, container: &ContainerRef<'_>, memory_capacity_by
     own.clamp(BEST_EFFORT_SCORE + GUARANTEED_SCORE, BEST_EFFORT_SCORE - 1)
 }
 
-/// What a pod-level memory request leaves over after the containers' own, in equal parts.
+/// The part of a pod-level memory request that exceeds the sum of the containers' requests, in equal shares.
 fn unassigned_memory_per_container(pod: &Pod) -> i64 {
     let spec = spec_of(pod);
     let Some(of_pod) = spec.resources.as_ref().and_then(|r| request(r, "memory")) else {
@@ -139,7 +138,7 @@ fn unassigned_memory_per_container(pod: &Pod) -> i64 {
     rest.units().max(0) / containers
 }
 
-/// Every size the kernel has, limited to nothing unless the container asks for it.
+/// A limit for every size that the kernel supports: zero unless the container requests it.
 fn hugepage_limits(resources: Option<&ResourceRequirements>, sizes: &[String]) -> Vec<(String, u64)> {
     let mut limits: BTreeMap<String, u64> = sizes.iter().map(|size| (size.clone(), 0)).collect();
     for (name, quantity) in resources.and_then(|r| r.limits.as_ref()).into_iter().flatten() {
@@ -152,7 +151,7 @@ fn hugepage_limits(resources: Option<&ResourceRequirements>, sizes: &[String]) -
     limits.into_iter().collect()
 }
 
-/// What is kept for the container, and from where on it is slowed down: only version 2 knows both.
+/// The reserved memory of the container, and the level from which it is throttled: cgroup v2 only.
 fn memory_qos(pod: &Pod, container: &ContainerRef<'_>, node: &NodeFacts) -> BTreeMap<String, String> {
     let mut files = BTreeMap::new();
     let bytes =
@@ -169,7 +168,7 @@ fn memory_qos(pod: &Pod, container: &ContainerRef<'_>, node: &NodeFacts) -> BTre
     if let Some(file) = kept.filter(|_| requested > 0) {
         files.insert(file.to_owned(), requested.to_string());
     }
-    // One that may have what it asked for and no more is never slowed down.
+    // A container whose limit equals its request is never throttled.
     if requested != allowed {
         let most = if allowed > 0 { allowed } else { node.memory.allocatable_bytes };
         let high = high(requested, most, node);
@@ -178,7 +177,7 @@ fn memory_qos(pod: &Pod, container: &ContainerRef<'_>, node: &NodeFacts) -> BTre
     files
 }
 
-/// So far on the way from what was asked for to what may be had, in whole pages.
+/// The throttling level between request and limit, in whole pages.
 fn high(requested: u64, most: u64, node: &NodeFacts) -> u64 {
     let way = u128::from(most.saturating_sub(requested)) * u128::from(node.config.throttling_millionths())
         / 1_000_000;
@@ -195,12 +194,12 @@ fn limit_swap(resources: &mut LinuxResources, pod: &Pod, container: &ContainerRe
     if node.cgroup_v2 {
         resources.unified.insert("memory.swap.max".to_owned(), allowance.to_string());
     } else {
-        // cgroup v1 counts memory and swap together.
+        // cgroup v1 limits the sum of memory and swap.
         resources.memory_swap_limit_bytes = resources.memory_limit_bytes;
     }
 }
 
-/// A share of the node's swap in proportion to the memory request; nothing for those who must never wait for a disk.
+/// A share of the node's swap in proportion to the memory request; zero for containers that must never be swapped out.
 fn swap_allowance(pod: &Pod, container: &ContainerRef<'_>, node: &NodeFacts, node_swap_bytes: u64) -> u64 {
     let requested = container.resources().and_then(|r| request(r, "memory"));
     let allowed = container.resources().and_then(|r| limit(r, "memory"));

@@ -11,13 +11,13 @@ use super::{ConfigError, NodeFacts, PodFacts, labels, resources, security};
 use crate::pods::hostname::compute_hostname;
 use crate::serving::log_paths;
 
-/// Everything a sandbox request is made from.
+/// The inputs of a sandbox request.
 #[derive(Clone, Copy, Debug)]
 pub struct SandboxInputs<'a> {
     pub pod: &'a Pod,
     pub node: &'a NodeFacts,
     pub facts: &'a PodFacts,
-    /// 0 for the first sandbox of the pod, then one more each time.
+    /// 0 for the first sandbox of the pod, incremented for each further one.
     pub attempt: u32,
     /// From [`crate::pods::dns::compute_pod_dns`].
     pub dns: &'a DnsRequest,
@@ -28,12 +28,12 @@ pub struct SandboxInputs<'a> {
 /// Computes the request for a pod's sandbox.
 ///
 /// # Errors
-/// The pod's hostname cannot be used, or it wants a user namespace and was given none.
+/// The pod's hostname is invalid, or the required user namespace is missing.
 pub fn compute_sandbox_request(inputs: &SandboxInputs<'_>) -> Result<SandboxRequest, ConfigError> {
     let SandboxInputs { pod, node, facts, attempt, dns, cgroup_parent } = *inputs;
     let spec = spec_of(pod);
     let who = PodRef::of(pod);
-    // A pod on the node's network has the node's name.
+    // A pod in the node's network namespace has the node's name.
     let hostname = if spec.host_network == Some(true) {
         String::new()
     } else {
@@ -58,7 +58,7 @@ pub fn compute_sandbox_request(inputs: &SandboxInputs<'_>) -> Result<SandboxRequ
     })
 }
 
-/// The ports of all containers that stay. Those without a host port are listed too; the runtime skips them.
+/// The ports of all regular containers and sidecars. Those without a host port are listed too; the runtime skips them.
 fn port_mappings(pod: &Pod) -> Vec<PortMapping> {
     let sidecars = init_containers(pod).filter(|c| c.kind == ContainerKind::Sidecar);
     regular_containers(pod).chain(sidecars).flat_map(|c| c.ports()).map(port_mapping).collect()
@@ -78,7 +78,7 @@ fn port_mapping(port: &ContainerPort) -> PortMapping {
     }
 }
 
-/// Names in the kernel's dotted form; slashes between dots are the other accepted spelling.
+/// Names in the kernel's dotted form; the other accepted form separates by slashes.
 fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
     let context = spec_of(pod).security_context.as_ref();
     context

@@ -1,5 +1,5 @@
-//! Who a container runs as and what it may do (docs/behaviour/security-context.md). Never looks at the machine: whether
-//! AppArmor is there is for admission to say.
+//! User and privileges of a container (docs/behaviour/security-context.md). Never inspects the machine: admission checks
+//! whether AppArmor is enabled.
 
 use std::path::Path;
 
@@ -15,10 +15,10 @@ use model::{ContainerId, ContainerKind};
 
 use super::{ConfigError, NodeFacts, PodFacts, describe};
 
-/// Security of the pod's sandbox. It always runs under the runtime's own seccomp profile.
+/// Security of the pod's sandbox. It always runs with the runtime's default seccomp profile.
 ///
 /// # Errors
-/// The pod wants a user namespace and was given none.
+/// The required user namespace is missing.
 pub fn sandbox_security(pod: &Pod, facts: &PodFacts) -> Result<SandboxSecurity, ConfigError> {
     let context = spec_of(pod).security_context.as_ref();
     Ok(SandboxSecurity {
@@ -36,7 +36,7 @@ pub fn sandbox_security(pod: &Pod, facts: &PodFacts) -> Result<SandboxSecurity, 
 /// Security of one container: its own settings, else the pod's, else the node's.
 ///
 /// # Errors
-/// The image's user breaks `runAsNonRoot`, a profile is incomplete, or the pod was given no user namespace.
+/// The image's user violates `runAsNonRoot`, a profile is incomplete, or the required user namespace is missing.
 pub fn container_security(
     pod: &Pod,
     container: &ContainerRef<'_>,
@@ -69,7 +69,7 @@ pub fn container_security(
     })
 }
 
-/// The user the image starts as; an image that names none starts as root.
+/// The user of the image; root if the image sets none.
 fn image_user(image: &ImageObservation) -> (Option<i64>, &str) {
     match image.uid {
         Some(uid) => (Some(uid), ""),
@@ -97,7 +97,7 @@ fn run_as_user(own: Option<&SecurityContext>, of_pod: Option<&PodSecurityContext
     own.and_then(|c| c.run_as_user).or_else(|| of_pod.and_then(|c| c.run_as_user))
 }
 
-/// `runAsNonRoot` is checked before anything runs, as far as numbers can tell.
+/// `runAsNonRoot` is checked before the container starts, as far as numeric IDs allow.
 fn verify_non_root(
     pod: &Pod,
     container: &ContainerRef<'_>,
@@ -150,7 +150,7 @@ fn selinux_label(options: &SELinuxOptions) -> SelinuxLabel {
     }
 }
 
-/// The namespaces the pod's containers share, with whom.
+/// The namespace modes of the pod's containers.
 fn namespaces(pod: &Pod, facts: &PodFacts) -> Result<Namespaces, ConfigError> {
     let spec = spec_of(pod);
     let node_or_pod = |on_node: Option<bool>| match on_node {
@@ -170,7 +170,7 @@ fn namespaces(pod: &Pod, facts: &PodFacts) -> Result<Namespaces, ConfigError> {
     Ok(Namespaces { network: node_or_pod(spec.host_network), pid, ipc: node_or_pod(spec.host_ipc), user })
 }
 
-/// As the pod's, except that a debugging container may look into the processes of the one it targets.
+/// As the pod's, except that an ephemeral container may share the process namespace of its target.
 fn container_namespaces(
     pod: &Pod,
     container: &ContainerRef<'_>,
@@ -210,7 +210,7 @@ const MASKED_PATHS: [&str; 12] = [
 
 const READONLY_PATHS: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
 
-/// What of `/proc` and `/sys` is hidden, and what cannot be written.
+/// The masked and the read-only paths of `/proc` and `/sys`.
 fn proc_paths(context: Option<&SecurityContext>, thermal_throttle: &[String]) -> (Vec<String>, Vec<String>) {
     if context.and_then(|c| c.proc_mount.as_deref()) == Some("Unmasked") {
         return (Vec::new(), Vec::new());
@@ -233,13 +233,13 @@ fn seccomp_profile(
         return profile("seccompProfile", default, None);
     };
     let on_disk = localhost_profile.as_deref().filter(|path| !path.is_empty()).map(|path| {
-        // A name that starts with a slash still means a file below the directory.
+        // A name with a leading slash is still relative to the directory.
         Path::new(&node.seccomp_dir).join(path.trim_start_matches('/')).to_string_lossy().into_owned()
     });
     profile("seccompProfile", type_, on_disk)
 }
 
-/// Container field, then pod field, then the annotation that came before the fields.
+/// Container field, then pod field, then the deprecated annotation.
 fn apparmor_profile(pod: &Pod, container: &ContainerRef<'_>) -> Result<Option<SecurityProfile>, ConfigError> {
     let own = container.security_context().and_then(|c| c.app_armor_profile.as_ref());
     let of_pod = spec_of(pod).security_context.as_ref().and_then(|c| c.app_armor_profile.as_ref());

@@ -91,7 +91,7 @@ fn sandbox_annotations_of_a_static_pod_are_those_of_the_go_kubelet() {
     assert_eq!(sandbox.annotations.keys().collect::<Vec<_>>(), recorded);
 }
 
-/// What surrounds one container.
+/// The inputs of one container.
 #[derive(Default)]
 struct Around {
     node: Option<NodeFacts>,
@@ -156,7 +156,7 @@ fn a_container_request_as_a_whole() {
     expect_file!["golden/container.txt"].assert_eq(&format!("{:#?}\n", app(&pod, &around)));
 }
 
-/// The numbers of a cgroup in one line; what is not set is left out.
+/// The cgroup settings in one line; absent ones are omitted.
 fn show(resources: &LinuxResources) -> String {
     let numbers = [
         ("shares", resources.cpu_shares),
@@ -198,7 +198,7 @@ fn requests_and_limits_become_numbers_of_a_cgroup() {
 }
 
 #[test]
-fn the_more_memory_is_requested_the_later_the_kernel_ends_it() {
+fn oom_score_decreases_with_the_memory_request() {
     let oom = |memory: &str| {
         let pod = pod_with(&json!({"resources": {"requests": {"memory": memory}}}), &json!({}));
         app(&pod, &Around::default()).resources.oom_score_adj
@@ -210,7 +210,7 @@ fn the_more_memory_is_requested_the_later_the_kernel_ends_it() {
 }
 
 #[test]
-fn a_sidecar_does_not_end_before_those_it_serves() {
+fn oom_score_of_a_sidecar_is_not_above_that_of_regular_containers() {
     let pod = pod(&json!({
         "initContainers": [
             {"name": "first", "image": "i"},
@@ -227,13 +227,13 @@ fn a_sidecar_does_not_end_before_those_it_serves() {
 }
 
 #[test]
-fn node_critical_pods_end_last() {
+fn node_critical_pods_have_the_lowest_oom_score() {
     let pod = pod_with(&json!({}), &json!({"priorityClassName": "system-node-critical"}));
     assert_eq!(app(&pod, &Around::default()).resources.oom_score_adj, Some(-997));
 }
 
 #[test]
-fn what_a_pod_level_request_leaves_over_counts_for_its_containers() {
+fn oom_score_shares_the_rest_of_a_pod_level_request_among_containers() {
     let containers = json!([
         {"name": "a", "image": "i", "resources": {"requests": {"memory": "1Gi"}}},
         {"name": "b", "image": "i"},
@@ -251,14 +251,14 @@ fn a_container_without_a_limit_shows_the_pods() {
 }
 
 #[test]
-fn cpu_limits_can_be_left_to_the_scheduler() {
+fn cpu_quota_can_be_disabled() {
     let around = Around { node: Some(node_with(|config| config.cpu_cfs_quota = false)), ..Around::default() };
     let pod = pod_with(&json!({"resources": {"limits": {"cpu": "1"}}}), &json!({}));
     assert_eq!(show(&app(&pod, &around).resources), "shares=1024 oom=999");
 }
 
 #[test]
-fn huge_pages_are_limited_to_what_is_asked_for() {
+fn container_huge_pages_are_limited_to_the_request() {
     let limits = json!({"cpu": "1", "hugepages-2Mi": "10Mi"});
     let pod = pod_with(&json!({"resources": {"limits": limits}}), &json!({}));
     let found = app(&pod, &Around::default()).resources.hugepage_limits;
@@ -269,7 +269,7 @@ fn huge_pages_are_limited_to_what_is_asked_for() {
 fn swap_is_shared_among_burstable_containers_only() {
     let swap = |node: NodeFacts, resources: &Value| {
         let mut pod = pod_with(&json!({ "resources": resources }), &json!({}));
-        // From the API: what comes from a file is critical, and never swapped out.
+        // From the API, because a static pod is critical and never swapped out.
         pod.metadata.annotations = None;
         let around = Around { node: Some(node), ..Around::default() };
         let resources = app(&pod, &around).resources;
@@ -288,7 +288,7 @@ fn swap_is_shared_among_burstable_containers_only() {
 }
 
 #[test]
-fn a_container_is_slowed_down_on_its_way_to_its_limit_and_keeps_what_it_asked_for() {
+fn memory_qos_sets_memory_min_and_memory_high() {
     let files = |qos: MemoryQos, containers: Value| {
         let memory = MemoryRules { qos, allocatable_bytes: 4 * GI, page_bytes: 4096 };
         let node = NodeFacts { memory, swap: Swap::Uncontrolled, ..single_process_oom_kill() };
@@ -324,7 +324,7 @@ fn a_container_is_slowed_down_on_its_way_to_its_limit_and_keeps_what_it_asked_fo
 }
 
 #[test]
-fn a_pod_that_the_node_cannot_do_without_never_waits_for_a_disk() {
+fn critical_pod_never_uses_swap() {
     let node = || NodeFacts { swap: Swap::Limited { node_swap_bytes: GI }, ..node() };
     let swap = |spec: Value| {
         let mut pod = pod_with(&json!({"resources": {"requests": {"memory": "2Gi"}}}), &spec);
@@ -340,7 +340,7 @@ fn a_pod_that_the_node_cannot_do_without_never_waits_for_a_disk() {
 }
 
 #[test]
-fn one_process_may_end_alone_where_the_node_says_so() {
+fn single_process_oom_kill_is_passed_to_the_cgroup() {
     let single = NodeFacts { swap: Swap::Uncontrolled, ..single_process_oom_kill() };
     let around = Around { node: Some(single), ..Around::default() };
     assert!(app(&pod_with(&json!({}), &json!({})), &around).resources.unified.is_empty());
@@ -372,7 +372,7 @@ fn sandbox_request_holds_overhead_apart_from_the_resources() {
     assert_eq!(show(&request.resources.unwrap()), "shares=2 period=100000");
 }
 
-/// What comes of a container security context, a pod one and an image user: chosen parts of the request, or the error.
+/// The result for a container security context, a pod one and an image user: selected parts of the request, or the error.
 #[track_caller]
 fn check_security(own: &Value, of_pod: &Value, image: &ImageObservation, expected: &str) {
     let pod = pod_with(&json!({ "securityContext": own }), &json!({ "securityContext": of_pod }));
@@ -540,7 +540,7 @@ fn check_namespaces(spec: &Value, expected: &str) {
 }
 
 #[test]
-fn namespaces_are_shared_with_whom_the_pod_says() {
+fn namespaces_follow_the_host_and_share_fields_of_the_pod() {
     check_namespaces(&json!({}), "Pod Container Pod Node");
     check_namespaces(&json!({"hostNetwork": true}), "Node Container Pod Node");
     check_namespaces(&json!({"hostPID": true}), "Pod Node Pod Node");
@@ -550,7 +550,7 @@ fn namespaces_are_shared_with_whom_the_pod_says() {
 }
 
 #[test]
-fn a_user_namespace_must_have_been_given() {
+fn missing_user_namespace_mapping_is_an_error() {
     let pod = pod_with(&json!({}), &json!({"hostUsers": false}));
     assert_eq!(
         sandbox_of(&pod, &PodFacts::default()).unwrap_err().to_string(),
@@ -613,7 +613,7 @@ fn ports_of_sidecars_are_mapped_too() {
     assert_eq!(mapped, [(Protocol::Sctp, 3), (Protocol::Udp, 2)]);
 }
 
-/// How one volume mount turns out: host path, flags, propagation, or the error. The volume is at `/v`.
+/// The result of one volume mount: host path, flags, propagation, or the error. The volume is at `/v`.
 #[track_caller]
 fn check_mount(mount: &Value, around: Around, expected: &str) {
     let mut pod = pod_with(&json!({"securityContext": {"privileged": true}}), &json!({}));
@@ -674,7 +674,7 @@ fn a_volume_may_be_read_only_or_private_by_itself() {
 }
 
 #[test]
-fn an_image_is_shown_read_only_and_its_parts_are_the_runtimes_business() {
+fn image_volume_is_read_only_and_its_sub_path_is_passed_to_the_runtime() {
     let shown = || {
         let point = VolumeMountPoint { image: Some("sha256:1".to_owned()), ..VolumeMountPoint::default() };
         let sub_paths = BTreeMap::from([(0, "usr/bin".to_owned())]);
@@ -685,7 +685,7 @@ fn an_image_is_shown_read_only_and_its_parts_are_the_runtimes_business() {
 }
 
 #[test]
-fn a_volume_that_is_not_there_is_an_error() {
+fn missing_volume_is_an_error() {
     check_mount(&json!({}), Around::default(), "! cannot find volume \"v\" to mount into container \"app\"");
 }
 
@@ -699,7 +699,7 @@ fn a_sub_path_must_have_been_bound() {
     check_mount(&json!({"subPathExpr": "$(A)"}), with_volume(), missing);
 }
 
-/// The sub-paths of a container with these mounts, as `index:path`, or what is wrong.
+/// The sub-paths of a container with these mounts, as `index:path`, or the error.
 #[track_caller]
 fn check_sub_paths(mounts: &Value, expected: &str) {
     let mut pod = pod_with(&json!({}), &json!({}));
@@ -741,7 +741,7 @@ fn sub_paths_are_expanded_and_stay_within_their_volume() {
 }
 
 #[test]
-fn recursive_read_only_needs_a_runtime_that_can() {
+fn recursive_read_only_mount_needs_runtime_support() {
     let able =
         || Around { facts: PodFacts { recursive_read_only: true, ..PodFacts::default() }, ..with_volume() };
     let mount = |mode: &str| json!({"readOnly": true, "recursiveReadOnly": mode});
@@ -783,7 +783,7 @@ fn the_grace_period_of_a_deletion_is_noted() {
 
 proptest! {
     #[test]
-    fn scores_stay_between_those_of_the_other_classes(memory in 1_u64..1 << 45, capacity in 1_u64..1 << 45) {
+    fn burstable_oom_scores_are_between_those_of_the_other_qos_classes(memory in 1_u64..1 << 45, capacity in 1_u64..1 << 45) {
         let pod = pod_with(&json!({"resources": {"requests": {"memory": memory.to_string()}}}), &json!({}));
         let container = find_container(&pod, "app").unwrap();
         let score = resources::oom_score_adj(&pod, &container, capacity);
@@ -809,7 +809,7 @@ fn a_stop_signal_is_passed_on_with_its_gate_only() {
 }
 
 #[test]
-fn the_kernel_hears_of_an_override_of_the_hostname_with_its_gate_only() {
+fn hostname_override_is_the_kernel_hostname_only_with_its_feature_gate() {
     let pod =
         pod(&json!({"containers": [{"name": "app", "image": "i"}], "hostnameOverride": "db.example.org"}));
     let inputs = |node: &NodeFacts| {

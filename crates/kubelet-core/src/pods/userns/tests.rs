@@ -116,7 +116,7 @@ fn unusable_userns_files_are_distinguished() {
 }
 
 #[test]
-fn what_the_machine_sets_aside_must_fit() {
+fn subordinate_id_ranges_are_validated() {
     let check = |uids: &[IdRange], gids: &[IdRange], per_pod, max_pods, expect: Expect| {
         let said = match UserNamespaces::new(Some((uids, gids)), per_pod, max_pods) {
             Ok(all) => format!("{} pods from {} on", all.pool.length / all.per_pod, all.pool.first),
@@ -176,7 +176,7 @@ fn what_the_machine_sets_aside_must_fit() {
     assert!(UserNamespaces::new(None, 0, 1).is_err());
 }
 
-/// One thing that happens on a node.
+/// One event on a node.
 #[derive(Clone, Debug)]
 enum Step {
     Allocate(u8),
@@ -196,8 +196,8 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 }
 
 proptest! {
-    /// Whatever happens, in whatever order, and whatever stands in files: ids belong to one pod at most, and no pod
-    /// with a valid file of its own gets other ids.
+    /// Whatever happens, in any order, and whatever files contain: IDs belong to one pod at most, and no pod with a valid
+    /// file of its own gets other IDs.
     #[test]
     fn no_two_pods_ever_share_an_id(steps in steps()) {
         let fresh = || UserNamespaces::new(None, POD, 8).unwrap();

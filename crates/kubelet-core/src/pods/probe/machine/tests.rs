@@ -1,5 +1,5 @@
-//! A probe and its outcomes in, what follows from each out. A script reads `liveness period=5 fail=2: + - - !`: `+` success,
-//! `-` failure, `~` warning, `!` error; each attempt ends half a second after it was due.
+//! A probe and its outcomes in, the results out. A script is `liveness period=5 fail=2: + - - !`: `+` success, `-` failure,
+//! `~` warning, `!` error; each attempt ends half a second after it was due.
 
 use expect_test::{Expect, expect};
 use model::containers::{ContainerRef, regular_containers};
@@ -85,7 +85,7 @@ fn check(script: &str, expected: Expect) {
 }
 
 #[test]
-fn a_container_is_alive_until_it_fails_often_enough() {
+fn liveness_verdict_fails_at_the_failure_threshold() {
     check(
         "liveness: + - - -",
         expect![[r#"
@@ -123,7 +123,7 @@ fn a_container_is_alive_until_it_fails_often_enough() {
 }
 
 #[test]
-fn a_container_is_not_ready_until_it_says_so() {
+fn readiness_verdict_is_failure_until_the_probe_succeeds() {
     check(
         "readiness: - + + -",
         expect![[r#"
@@ -167,7 +167,7 @@ fn startup_decides_once() {
 }
 
 #[test]
-fn what_cannot_be_carried_out_is_tried_three_times_and_says_nothing() {
+fn probe_that_cannot_be_executed_is_retried_three_times_without_verdict() {
     check(
         "readiness: ! ! ! +",
         expect![[r#"
@@ -226,7 +226,7 @@ fn random_delay_only_moves_the_first_probe() {
 }
 
 #[test]
-fn a_readiness_others_wait_for_is_asked_at_once_but_never_before_its_delay() {
+fn hurried_readiness_probe_runs_immediately_after_the_initial_delay() {
     let spec = spec("readiness delay=30 period=10");
     let at = |seconds| MonoTime::from_start(Duration::from_secs(seconds));
     let mut state = ProbeState::begin(&spec, MonoTime::ZERO, Duration::ZERO);
@@ -239,7 +239,7 @@ fn a_readiness_others_wait_for_is_asked_at_once_but_never_before_its_delay() {
 }
 
 #[test]
-fn a_restarted_kubelet_goes_on_from_what_was_known() {
+fn restarted_kubelet_continues_with_the_previous_verdicts() {
     let begin = |spec: &ProbeSpec| ProbeState::begin(spec, MonoTime::ZERO, Duration::ZERO);
     let readiness = spec("readiness");
     let mut state = begin(&readiness).seeded(ProbeKind::Readiness, Verdict::Success);
@@ -250,7 +250,7 @@ fn a_restarted_kubelet_goes_on_from_what_was_known() {
 }
 
 #[test]
-fn startup_goes_first_and_deletion_ends_all_but_readiness() {
+fn startup_probe_runs_first_and_deletion_ends_all_probes_but_readiness() {
     use ProbeKind::{Liveness, Readiness, Startup};
     assert_eq!([gate(Startup, false, false), gate(Startup, true, false)], [Gate::Open, Gate::Closed]);
     assert_eq!([gate(Liveness, false, false), gate(Liveness, true, false)], [Gate::Closed, Gate::Open]);
@@ -271,7 +271,7 @@ fn check_outcome(outcome: Outcome, expected: Expect) {
 }
 
 #[test]
-fn commands_pass_with_exit_code_zero() {
+fn exec_probe_succeeds_with_exit_code_zero() {
     let exit = |code, stdout: &'static str, stderr: &'static str| {
         classify_exec(ExecAnswer::Exited { code, stdout: stdout.as_bytes(), stderr: stderr.as_bytes() })
     };
@@ -314,7 +314,7 @@ fn exec_probe_commands_are_expanded_from_the_static_environment() {
 }
 
 #[test]
-fn web_servers_pass_with_any_status_from_200_to_399() {
+fn http_probe_succeeds_with_status_200_to_399() {
     let answer = |status, body: &'static str, redirected_elsewhere| {
         classify_http(HttpAnswer::Answered { status, body: body.as_bytes(), redirected_elsewhere })
     };
@@ -349,7 +349,7 @@ fn long_output_is_cut_to_ten_kibibytes() {
 }
 
 #[test]
-fn sockets_pass_when_they_open() {
+fn tcp_probe_succeeds_if_the_connection_opens() {
     check_outcome(classify_tcp(Ok(())), expect!["success"]);
     check_outcome(
         classify_tcp(Err("dial tcp 10.0.0.1:80: i/o timeout")),
@@ -358,7 +358,7 @@ fn sockets_pass_when_they_open() {
 }
 
 #[test]
-fn grpc_services_pass_when_they_serve() {
+fn grpc_probe_succeeds_with_status_serving() {
     let second = Duration::from_secs(1);
     check_outcome(classify_grpc(GrpcAnswer::Serving), expect!["success"]);
     check_outcome(
@@ -484,7 +484,7 @@ proptest! {
     }
 
     #[test]
-    fn the_next_probe_always_lies_ahead_and_on_the_beat(
+    fn next_probe_is_in_the_future_and_on_a_multiple_of_the_period(
         period in 1..60_u32,
         took in prop::collection::vec(0..200_000_u64, 1..20),
     ) {
@@ -500,7 +500,7 @@ proptest! {
 }
 
 #[test]
-fn a_hook_without_its_container_knows_no_names_of_ports() {
+fn hook_without_its_container_cannot_resolve_port_names() {
     let action = |port: Value| {
         let get = serde_json::from_value(json!({"port": port, "path": "bye"})).expect("an action");
         HttpAction::of(&get, None, "kube-lifecycle/1.36")

@@ -50,7 +50,7 @@ fn without_empty(value: Value) -> Value {
     }
 }
 
-/// What has no order of its own is sorted, and the random names of termination logs are made alike.
+/// Lists without an order are sorted, and the random names of termination logs are normalized.
 fn normalised(mut asked: Value) -> Value {
     for mount in asked["mounts"].as_array_mut().into_iter().flatten() {
         if mount["container_path"] == "/dev/termination-log" {
@@ -211,7 +211,7 @@ fn volume_point(pod: &Pod, volume: &Volume) -> (String, VolumeMountPoint) {
     };
     let host_path =
         format!("/var/lib/kubelet/pods/{}/volumes/kubernetes.io~{plugin}/{}", uid(pod), volume.name);
-    // The original asks for labels of such volumes wherever there are labels.
+    // The Go kubelet requests relabeling of such volumes whenever SELinux labels are supported.
     let point =
         VolumeMountPoint { host_path, read_only, selinux_relabel: true, ..VolumeMountPoint::default() };
     (volume.name.clone(), point)
