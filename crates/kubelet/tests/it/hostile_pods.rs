@@ -279,7 +279,7 @@ fn panicked_pod_worker_or_probe_restarts_without_affecting_containers() {
             if count > probes + 1 { Ok(()) } else { Err(format!("{count} probes")) }
         });
     }
-    node.wait_for_log("its worker panicked and starts again in 1s");
+    node.wait_for_log("pod worker panicked, restarting it in 1s");
     let after: Vec<_> = runtime.containers().into_iter().map(|(_, container)| container.id).collect();
     assert_eq!(after, before);
     let uid = crate::node::uid(&node.running("probed"));

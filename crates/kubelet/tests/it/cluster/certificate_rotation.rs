@@ -109,8 +109,11 @@ fn check_certificate_metrics(cluster: &Cluster, replaced: usize) {
 fn visit(cluster: &Cluster, name: &str) {
     cluster.kubectl.apply(&[bound(shell_pod(name, &format!("echo hello from {name}; {FOREVER}")))]);
     let pod = cluster.running(name);
-    let output = cluster.kubectl.ok(&["logs", name]);
-    assert_eq!(output, format!("hello from {name}\n"));
+    // The container runs a moment before its shell has written.
+    cluster.node.eventually("the log has the pod's output", |_| {
+        let output = cluster.kubectl.ok(&["logs", name]);
+        if output == format!("hello from {name}\n") { Ok(()) } else { Err(output) }
+    });
     cluster.kubectl.ok(&["delete", "pod", name]);
     cluster.wait_until_gone(&pod);
 }
