@@ -342,10 +342,10 @@ impl Images {
         &self,
         pod: &PodRef,
         wanted_by: WantedImage<'_>,
-        asked: (ImageRequest, Vec<Credential>),
+        requested: (ImageRequest, Vec<Credential>),
         sandbox: &SandboxRequest,
     ) -> Result<ReadyImage, ImageFailure> {
-        let (request, credentials) = asked;
+        let (request, credentials) = requested;
         let wanted = wanted_by.image;
         let key = format!("{}_{}", pod.uid, request.image);
         self.check_back_off(pod, wanted_by, &key)?;

@@ -100,14 +100,14 @@ impl<'a> Walk<'a> {
         let mode = stat_of(&top, volume)?.st_mode & 0o7777;
         let mut walk =
             Self { volume, sub_path, way: vec![top], steps: Vec::new(), links_left: MAX_LINKS, mode };
-        let asked = Path::new(sub_path);
-        if asked.is_absolute() {
+        let requested = Path::new(sub_path);
+        if requested.is_absolute() {
             return Err(HostError::Invalid(format!("subPath {sub_path:?} must not be absolute")));
         }
-        if asked.components().any(|step| step == Component::ParentDir) {
+        if requested.components().any(|step| step == Component::ParentDir) {
             return Err(HostError::Invalid(format!("subPath {sub_path:?} must not contain '..'")));
         }
-        walk.queue(asked);
+        walk.queue(requested);
         Ok(walk)
     }
 

@@ -126,14 +126,14 @@ pub fn resource_value(
     if !is_known {
         return Err(unknown());
     }
-    let asked = match side {
+    let requested = match side {
         "requests" => amount_of(found.resources(), name, |r| r.requests.as_ref()),
         "limits" => amount_of(found.resources(), name, |r| r.limits.as_ref())
             .or_else(|| amount_of(spec_of(pod).resources.as_ref(), name, |r| r.limits.as_ref()))
             .or_else(|| facts.allocatable.get(name).and_then(|q| Amount::of(q).ok())),
         _ => return Err(unknown()),
     };
-    Ok(asked.unwrap_or(Amount::ZERO).div_ceil(divisor).to_string())
+    Ok(requested.unwrap_or(Amount::ZERO).div_ceil(divisor).to_string())
 }
 
 /// A positive amount; zero stands for "not said".

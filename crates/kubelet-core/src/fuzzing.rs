@@ -31,7 +31,7 @@ pub const TARGETS: &[Target] = &[
     ("process_stat", process_stat),
 ];
 
-/// A log is shown the same in whatever pieces it is read, and never more of it than was asked for.
+/// A log is shown the same in whatever pieces it is read, and never more of it than was requested.
 pub fn log_lines(data: &[u8]) {
     let Some((choice, log)) = data.split_first() else { return };
     let has = |bit: u8| choice & bit != 0;
@@ -51,10 +51,10 @@ pub fn log_lines(data: &[u8]) {
     let whole = shown(&mut std::iter::once(log));
     let pieces = shown(&mut log.chunks(usize::from(choice >> 4) + 1));
     assert_eq!(whole, pieces, "the size of pieces does not show");
-    assert!(limit.is_none_or(|limit| whole.len() as u64 <= limit), "no more than asked for");
+    assert!(limit.is_none_or(|limit| whole.len() as u64 <= limit), "no more than requested");
 }
 
-/// The last lines of a log are as many as were asked for, or all.
+/// The last lines of a log are as many as were requested, or all.
 pub fn log_tail(data: &[u8]) {
     let Some((lines, log)) = data.split_first() else { return };
     let mut search = TailSearch::new(log.len() as u64, u64::from(*lines));

@@ -1,5 +1,5 @@
-//! Decisions about one pod: what to do next ([`actions`]), what its worker does ([`worker`]), what the runtime is asked to
-//! create ([`request`]), what its probes mean ([`probe`]), and what the API shows about it ([`status`]).
+//! Decisions about one pod: what to do next ([`actions`]), what its worker does ([`worker`]), what the runtime is requested
+//! to create ([`request`]), what its probes mean ([`probe`]), and what the API shows about it ([`status`]).
 
 pub mod actions;
 pub mod allocation;

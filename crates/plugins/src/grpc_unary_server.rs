@@ -311,7 +311,7 @@ mod tests {
     #[tokio::test]
     async fn client_with_the_socket_path_as_authority_is_served() {
         let (mut client, server) = UnixStream::pair().unwrap();
-        let asked = async {
+        let requested = async {
             let mut head = vec![0x83, 0x86, 0x44];
             put_text(&mut head, "/v1beta1.Registration/Register");
             head.push(0x41);
@@ -336,7 +336,7 @@ mod tests {
             assert_eq!(message, b"hi");
             Ok(Vec::new())
         });
-        let came = tokio::select! { ended = serve => panic!("{ended:?}"), came = asked => came };
+        let came = tokio::select! { ended = serve => panic!("{ended:?}"), came = requested => came };
         let kinds: Vec<_> = came.iter().map(|(kind, flags, _)| (*kind, *flags)).collect();
         let expected = [
             (SETTINGS, 0),

@@ -58,7 +58,7 @@ impl ContainerGarbageCollector {
         let mut next = self.ctx.clock.mono() + PERIOD;
         loop {
             tokio::select! {
-                asked = self.requests.recv() => match asked {
+                requested = self.requests.recv() => match requested {
                     Some(done) => {
                         let is_less = self.collect(Ended::Removed).await;
                         // The sender may have stopped waiting.

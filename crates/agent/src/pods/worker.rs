@@ -4,8 +4,8 @@
 //! event --> state machine (kubelet_core::pods::worker) --> effects --> pass or release --> report --> state machine
 //! ```
 //! Each turn of the loop handles one event, decides (all decisions are pure functions of `kubelet-core`), and
-//! starts at most one act. An act is an owned child: a kill drops it, nothing is ever left running behind the worker's
-//! back. After an act the next decision waits for an observation that was begun after the act had ended.
+//! starts at most one act. An act is an owned task: a termination aborts it, so that nothing runs without the worker.
+//! After an act the next decision waits for an observation that was begun after the act had ended.
 
 mod act;
 mod admission;
@@ -60,39 +60,39 @@ use times::Times;
 
 /// Messages of acts and probes that may wait; senders wait when it is full.
 const MESSAGE_QUEUE: usize = 64;
-/// An act that was cut short is tried again after this long.
+/// Delay before an aborted act is retried.
 const RETRY: Duration = Duration::from_secs(1);
 
-/// What the sync loop wants of a worker. The latest counts.
+/// The state that the sync loop wants; the latest one replaces earlier ones.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DesiredState {
     /// Absent for pods that only the runtime knows.
     pub desired: Option<Arc<Pod>>,
-    /// The pod is gone from its source: take it down and leave nothing.
+    /// The source removed the pod: terminate it and remove everything of it.
     pub is_removed: bool,
-    /// How often it was removed, because a removal that is taken back at once must still stop the pod.
+    /// How often it was removed, because the pod must terminate even if it is added again at once.
     pub removals: u64,
     /// Start nothing yet: the state of the runtime is not known, or a pod of the same name still runs in it.
     pub must_wait: bool,
 }
 
-/// A pass that waits for a picture that is fresh enough.
+/// A pass that waits for an observation that is fresh enough.
 #[derive(Debug)]
 enum Pending {
     Sync(Arc<Pod>),
     Terminate { pod: Option<Arc<Pod>>, grace: GracePeriod },
 }
 
-/// How an act ended.
+/// The result of an act.
 #[derive(Debug)]
 enum ActReport {
     Synced(PassReport),
-    /// Volumes show what is in the API now, or an event says why not.
+    /// The volumes have the current content of API objects, or an event was recorded.
     Refreshed,
     Terminated,
-    /// `Err`: what still holds the pod's resources.
+    /// `Err`: why resources of the pod are not released.
     Released(Result<(), String>),
-    /// The same for the last traces.
+    /// The same for its directory, logs and records.
     Purged(Result<(), String>),
 }
 
@@ -101,7 +101,7 @@ struct Desired {
     receiver: watch::Receiver<DesiredState>,
     /// With the resources that were allocated, whatever the API requests by now.
     pod: Option<Arc<Pod>>,
-    /// Of the desired state that was handled last.
+    /// The values of the last handled desired state.
     was_removed: bool,
     removals: u64,
     /// The generation that requests other resources.
@@ -130,7 +130,7 @@ struct Reported {
     is_rejected: bool,
     /// The API showed the pod as Running when the last pass began.
     was_running_in_api: bool,
-    /// What keeps the pod's resources, as logged last.
+    /// Why resources of the pod are not released, as last reported.
     stuck_on: Option<String>,
 }
 
@@ -184,8 +184,8 @@ async fn resources_freed(slot: Option<&mut AdmissionSlot>) {
 }
 
 impl PodWorker {
-    /// A worker for a pod that is desired, or (without one in the desired state) for a pod that only the runtime or the disk
-    /// knows; `remembered` is what an earlier kubelet wrote down about it. Returns it with what it has to do first.
+    /// A worker for a desired pod, or, without one in the desired state, for a pod that only the runtime or the disk has;
+    /// `remembered` is the pod that an earlier kubelet saved. Also returns the first effects.
     pub(crate) fn new(
         handles: Arc<PodHandles>,
         pod: PodRef,
@@ -243,27 +243,27 @@ impl PodWorker {
             tokio::select! {
                 biased;
                 Ok(()) = self.desired.receiver.changed() => self.handle_desired_state(),
-                Some(done) = self.act.report(), if self.act.is_running() => self.take_report(done),
+                Some(done) = self.act.report(), if self.act.is_running() => self.handle_report(done),
                 Some(message) = self.inbox.1.recv() => self.handle_message(message),
-                Ok(()) = self.observed.receiver.changed() => self.take_observation().await,
+                Ok(()) = self.observed.receiver.changed() => self.handle_observation().await,
                 why = termination_request(self.termination.as_mut()) => self.terminate_for(why),
                 () = resources_freed(self.slot.as_mut()) => {}
-                () = self.registration.changes.next() => self.take_object_change(),
-                () = clock.sleep_until(self.alarm.next()) => self.take_wake(),
+                () = self.registration.changes.next() => self.handle_object_change(),
+                () = clock.sleep_until(self.alarm.next()) => self.handle_alarm(),
             }
             self.start_pending();
             self.publish().await;
         }
     }
 
-    /// What is known from before this process: the status an earlier kubelet left, and the logs.
+    /// Reads what an earlier kubelet left: the status checkpoint and the numbers of log files.
     async fn begin(&mut self, first: Vec<WorkerEffect>) {
         self.handles.pleg.inspect(&self.pod);
         let known = match status::load(&self.handles, &self.pod).await {
-            None => self.desired.pod.as_deref().and_then(status::said_in_api),
+            None => self.desired.pod.as_deref().and_then(status::status_in_api),
             known => known,
         };
-        let known = known.map(|said| self.without_lost_ends(said));
+        let known = known.map(|said| self.without_lost_exits(said));
         let is_due_again = |said: &PodStatus| {
             self.desired
                 .pod
@@ -281,16 +281,16 @@ impl PodWorker {
             let ended_before = self.reported.status.as_deref().is_some_and(is_final);
             self.reported.terminal = self.reported.status.as_deref().and_then(status::terminal_of);
             if ended_before {
-                self.leave_place();
+                self.release_slot();
                 self.reported.is_rejected = self.reported.status.as_deref().is_some_and(status::was_rejected);
             } else {
                 self.admit(&pod).await;
             }
-            self.take_end_from_api(&pod);
+            self.handle_final_phase(&pod);
             if ended_before || self.reported.is_rejected {
                 self.feed(WorkerEvent::Kill { cause: TerminationCause::Completed, grace_override: None });
             }
-            // Found running or on disk, with its manifest gone: taken down as if that had just been noticed.
+            // Found running or on disk without a manifest: terminated as if the manifest had just been removed.
             if self.desired.receiver.borrow().is_removed {
                 self.feed(WorkerEvent::Removed);
             }
@@ -325,7 +325,7 @@ impl PodWorker {
                     }
                     if stage >= PodStage::Terminated {
                         self.release_status();
-                        self.leave_place();
+                        self.release_slot();
                     }
                     self.reconcile_probes();
                 }
@@ -338,7 +338,7 @@ impl PodWorker {
         }
     }
 
-    /// The act in flight is dropped, whatever it waits for; a pass that has not begun simply does not.
+    /// Aborts the act in flight, and drops a pass that has not begun.
     fn cancel_act(&mut self) {
         self.memory.starting.clear();
         self.act.abort();
@@ -353,8 +353,8 @@ impl PodWorker {
         let was_removed =
             std::mem::replace(&mut self.desired.was_removed, state.is_removed) || is_new_removal;
         if is_new_removal {
-            // Whoever decides what comes here counts it as gone.
-            self.leave_place();
+            // The scheduler counts the pod as removed.
+            self.release_slot();
             self.feed(WorkerEvent::Removed);
         }
         match state.desired {
@@ -363,18 +363,18 @@ impl PodWorker {
                 self.desired.pod = Some(pod.clone());
                 self.feed(WorkerEvent::Desired(pod));
             }
-            Some(pod) => self.take_desired(&pod),
+            Some(pod) => self.handle_desired_pod(&pod),
             None => {}
         }
     }
 
-    fn take_desired(&mut self, pod: &Arc<Pod>) {
+    fn handle_desired_pod(&mut self, pod: &Arc<Pod>) {
         let pod = &self.with_allocation(pod);
         let known = self.desired.pod.replace(pod.clone());
         if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, pod)) {
             return;
         }
-        // Our own words come back from the API with each status; nothing is to be done, or tried again, for them.
+        // Ignore updates that only echo our own status patch.
         let is_status_only = known.as_ref().is_some_and(|known| !differs_semantically(known, pod));
         if is_status_only {
             self.reported.saved = self.reported.saved.take().map(|_| pod.clone());
@@ -385,19 +385,19 @@ impl PodWorker {
             self.feed(WorkerEvent::Desired(pod.clone()));
         }
         self.times.seen_in_api(&self.handles.ctx.metrics, self.handles.ctx.clock.now(), pod);
-        self.take_end_from_api(pod);
+        self.handle_final_phase(pod);
     }
 
     /// Another client set a final phase, as controllers do for pods of nodes that have been unreachable for long.
-    fn take_end_from_api(&mut self, pod: &Pod) {
-        let Some(said) = status::said_in_api(pod).filter(is_final) else { return };
+    fn handle_final_phase(&mut self, pod: &Pod) {
+        let Some(said) = status::status_in_api(pod).filter(is_final) else { return };
         if self.state.stage() == PodStage::Syncing {
             self.reported.terminal = self.reported.terminal.take().or_else(|| status::terminal_of(&said));
             self.feed(WorkerEvent::Kill { cause: TerminationCause::Completed, grace_override: None });
         }
     }
 
-    fn take_wake(&mut self) {
+    fn handle_alarm(&mut self) {
         let now = self.handles.ctx.clock.mono();
         if self.alarm.is_resync_due(now) {
             self.handles.pleg.inspect(&self.pod);
@@ -418,7 +418,7 @@ impl PodWorker {
         self.alarm.resync_at(at);
     }
 
-    async fn take_observation(&mut self) {
+    async fn handle_observation(&mut self) {
         let Some(observed) = self.observed.receiver.borrow_and_update().clone() else { return };
         let is_first = self.observed.latest.is_none();
         messages::read_new(&self.handles.ctx, &self.pod, &observed, &mut self.observed.messages).await;
@@ -431,11 +431,11 @@ impl PodWorker {
         self.observed.latest = Some(observed);
         self.note_ended();
         self.reconcile_probes();
-        self.look_at_cgroup().await;
+        self.inspect_cgroup().await;
         self.feed(WorkerEvent::Observed { stopped, taken_at });
     }
 
-    /// Containers that had not ended when the pod was last looked at. What ended before this process is not counted.
+    /// Containers that ended since the last observation. Ends before this process are not counted.
     fn count_ended(&self, observed: &PodObservation) {
         let (Some(before), Some(pod)) = (&self.observed.latest, self.desired.pod.as_deref()) else { return };
         let is_over = |container: &ContainerObservation| container.state == ContainerState::Exited;
@@ -453,7 +453,7 @@ impl PodWorker {
         self.memory.observe(observed);
     }
 
-    /// A restarted kubelet believes what it wrote before about containers that are still the same.
+    /// After a restart, probe verdicts of unchanged containers come from the saved status.
     fn seed_verdicts(&mut self, observed: &PodObservation) {
         let Some(previous) = &self.reported.status else { return };
         if self.handles.ctx.node_facts.features.status_starts_again {
@@ -502,7 +502,7 @@ impl PodWorker {
         }
     }
 
-    fn take_report(&mut self, done: Result<ActReport, tokio::task::JoinError>) {
+    fn handle_report(&mut self, done: Result<ActReport, tokio::task::JoinError>) {
         self.act.ended(self.handles.ctx.clock.mono());
         self.times.act_ended(&self.handles.ctx.metrics, self.act.ended_at());
         self.handles.pleg.inspect(&self.pod);
@@ -540,11 +540,11 @@ impl PodWorker {
         }
     }
 
-    /// A step that failed makes the same step wait.
+    /// A failed step is retried after a delay.
     fn step_outcome(&mut self, retry: Option<Retry>) -> ActOutcome {
         let acted = self.act.take_step();
         if acted == Some(PodStep::RepairCgroup) && retry.is_none() {
-            // Not compared again before it is due: what the kernel rounds would be changed forever.
+            // Not compared again before it is due, because values that the kernel rounds would be rewritten each time.
             self.cgroup.state = CgroupState::AsItShouldBe;
         }
         let Some((step, retry)) = acted.clone().zip(retry) else {
@@ -554,7 +554,7 @@ impl PodWorker {
         let jitter = self.handles.ctx.rng.up_to(SYNC_RETRY / 2);
         let retry_at = match retry {
             Retry::At(at) => Some(at),
-            // What the step found missing may have come meanwhile.
+            // The object that the step lacked may exist by now.
             Retry::BackingOff if self.registration.has_changed => Some(self.act.ended_at()),
             Retry::BackingOff => None,
         };
@@ -572,7 +572,7 @@ impl PodWorker {
         must_wait
     }
 
-    /// Whether all is well; otherwise says once what is in the way.
+    /// Returns whether the release succeeded; records each reason of a failure once.
     fn note_stuck(&mut self, result: Result<(), String>) -> bool {
         let Err(why) = result else { return true };
         if self.reported.stuck_on.as_ref() != Some(&why) {
@@ -587,10 +587,10 @@ impl PodWorker {
         false
     }
 
-    /// Begins the pass that waits, once nothing else is under way and the picture shows what the last act did.
+    /// Begins the pass that waits, once no act is in flight and the observation shows what the last act did.
     fn start_pending(&mut self) {
-        // A pass without anything to do ends at once, and may ask for the next one; each round needs a new event, so this
-        // ends. The bound is for a mistake in that reasoning.
+        // A pass without anything to do ends at once, and may request the next one; each round needs a new event, so this
+        // ends. The bound guards against a mistake in that reasoning.
         for _ in 0..8 {
             if self.act.is_running() || self.pending.is_none() {
                 return;
@@ -650,7 +650,7 @@ impl PodWorker {
         self.register_objects(&pod);
         if plan.step == PodStep::Settled || self.must_wait(&plan.step) {
             self.release_status();
-            // Only now: no step waits for an API that is slow to answer.
+            // Last, so that no step waits for a slow API server.
             return match self.takes_stale_volumes(&pod) {
                 true => self.refresh_volumes(pod, observed.clone()),
                 false => self.feed(WorkerEvent::ActDone(ActOutcome::Settled)),

@@ -216,7 +216,7 @@ async fn expired_client_certificate_is_replaced_by_a_new_bootstrap() {
     let node = Member::new();
     let newcomers = FakeCluster::with_clock(node.clock);
     *node.identity.bootstrap.lock() = Some(newcomers.clone());
-    // The API rejects the unknown client for as long as it is asked.
+    // The API rejects the unknown client for each request.
     node.api.fault_always(Verb::Create, "", Some(ClusterFault::Unreachable));
     node.keep(HOUR, false);
     node.advance(59 * MINUTE).await;

@@ -291,13 +291,13 @@ fn removed_flags_are_errors_with_their_replacement() {
 
 #[test]
 fn version_and_help_override_running_but_not_errors() {
-    let asked = |line| invoke(line, &Memory::default());
-    assert_eq!(asked("--version"), Ok(Invocation::Version { raw: false }));
-    assert_eq!(asked("--version=raw"), Ok(Invocation::Version { raw: true }));
+    let requested = |line| invoke(line, &Memory::default());
+    assert_eq!(requested("--version"), Ok(Invocation::Version { raw: false }));
+    assert_eq!(requested("--version=raw"), Ok(Invocation::Version { raw: true }));
     assert_eq!(version_line(), "Kubernetes v1.36.2");
-    assert!(matches!(asked("--version -h"), Ok(Invocation::Help(_))));
-    assert!(matches!(asked("--version=false"), Ok(Invocation::Run(_))));
-    assert_eq!(asked("--help pods"), Err("unknown command \"pods\"".to_owned()));
+    assert!(matches!(requested("--version -h"), Ok(Invocation::Help(_))));
+    assert!(matches!(requested("--version=false"), Ok(Invocation::Run(_))));
+    assert_eq!(requested("--help pods"), Err("unknown command \"pods\"".to_owned()));
     check(
         "--version=cooked",
         expect![[r#"

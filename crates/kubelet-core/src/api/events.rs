@@ -182,7 +182,7 @@ impl EventCorrelator {
             similar.count = 0;
         }
         similar.last = now;
-        #[expect(clippy::cast_possible_truncation, reason = "64 bits tell ten messages apart")]
+        #[expect(clippy::cast_possible_truncation, reason = "64 bits distinguish ten messages")]
         let message = digest(message) as u64;
         similar.is_full_with(message)
     }

@@ -14,7 +14,7 @@ use super::plan::{KillReason, PodStep};
 use super::waiting::{WaitingContainers, WaitingState};
 use crate::pods::probe::results::ProbeVerdicts;
 
-/// After a restart of the kubelet it starts empty, except for what the status and the logs on disk tell.
+/// After a restart of the kubelet it starts empty, except for what the status and the logs on disk hold.
 #[derive(Clone, Debug)]
 pub struct PodMemory {
     /// Verdicts are kept while their instance is observed, dead ones included: an exit after a failed liveness probe

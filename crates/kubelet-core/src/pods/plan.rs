@@ -113,7 +113,7 @@ pub enum StartReason {
         code: i32,
         policy: RestartPolicy,
     },
-    /// A restart rule of the container asked for it.
+    /// A restart rule of the container requires it.
     RestartRule {
         code: i32,
     },
@@ -149,7 +149,7 @@ pub enum RemoveReason {
     OldInitInstance,
     /// All containers begin again.
     RestartAllContainers,
-    /// The one whose exit asked for it. Removed last: until then it is what keeps asking.
+    /// The one whose exit required it. Removed last, because until then it is what requires the restart.
     RestartAllSource,
 }
 

@@ -56,8 +56,8 @@ fn may_be_pod_level(name: &str) -> bool {
 fn requests(resources: Option<&ResourceRequirements>) -> Requests {
     let Some(resources) = resources else { return Requests::new() };
     let limits = resources.limits.iter().flatten();
-    let asked = resources.requests.iter().flatten();
-    limits.chain(asked).map(|(name, quantity)| (name.clone(), amount(quantity))).collect()
+    let requested = resources.requests.iter().flatten();
+    limits.chain(requested).map(|(name, quantity)| (name.clone(), amount(quantity))).collect()
 }
 
 /// Validation has checked the text; an unreadable one counts as 0.

@@ -624,8 +624,8 @@ impl Node {
 
     /// The directories of the pod's own cgroup, in every hierarchy.
     pub(crate) fn pod_cgroups(&self, uid: &str) -> Vec<PathBuf> {
-        let tiers = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
-        tiers.iter().flat_map(|tier| self.cgroup().find(&format!("{tier}/pod{uid}"))).collect()
+        let qos_cgroups = ["kubepods", "kubepods/burstable", "kubepods/besteffort"];
+        qos_cgroups.iter().flat_map(|parent| self.cgroup().find(&format!("{parent}/pod{uid}"))).collect()
     }
 
     /// Waits until the pod has succeeded; returns the logs of its container `main`.

@@ -1,5 +1,5 @@
-//! Whether this node takes the pod at all. A refused pod never runs: its status says why. One that was taken may have to
-//! make way for a critical one later.
+//! Admission of the pod. A rejected pod never runs, and its status has the reason. An admitted one may be preempted or
+//! evicted later.
 
 use kubelet_core::node::eviction::message::EVICTED;
 use kubelet_core::node::shutdown::TERMINATED;
@@ -29,7 +29,7 @@ struct End {
     reason: &'static str,
     message: String,
     is_disruption: bool,
-    /// The annotations of its event; `None`: it has none, because the node's own says it all.
+    /// The annotations of its event; `None`: it has none, because the event of the node covers it.
     annotations: Option<Vec<(&'static str, String)>>,
 }
 
@@ -80,7 +80,7 @@ impl PodWorker {
                 handles.termination_requests.preempt(&victims);
                 handles.ctx.metrics.pods.preempted(victims.len(), &short_of);
                 if let Err(why) = handles.devices.ensure(pod, &self.pod.uid).await {
-                    self.leave_place();
+                    self.release_slot();
                     self.reject(rejection(&why));
                 }
             }
@@ -153,7 +153,7 @@ impl PodWorker {
     }
 
     /// Releases the resources of the pod for other pods.
-    pub(super) fn leave_place(&self) {
+    pub(super) fn release_slot(&self) {
         if let Some(slot) = &self.slot {
             slot.release();
         }
@@ -163,7 +163,7 @@ impl PodWorker {
     }
 }
 
-/// The answer, and the devices that the pod has if it is taken.
+/// The decision, and the devices of the pod if it is admitted.
 fn decide(handles: &PodHandles, pod: &Pod, others: &OtherPods<'_>) -> (Admission, PodDevices) {
     match handles.devices.choose(pod, others) {
         Ok(devices) => (decide_with(handles, pod, (others, &devices), None), devices),
@@ -181,7 +181,7 @@ fn decide_with(
     shortage: Option<DeviceShortage>,
 ) -> Admission {
     let active = others.allocations.as_slice();
-    // Before the runtime has said what it can do, nothing is refused for it.
+    // Until the runtime has reported its features, no pod is rejected for lack of one.
     let runtime = handles.node.borrow().clone();
     let facts = AdmissionFacts {
         supplemental_groups_policy: runtime.last_ready.is_none() || runtime.status.supplemental_groups_policy,

@@ -1,4 +1,4 @@
-//! The resources that the pod keeps when the API asks for others.
+//! The resources that the pod keeps when the API requests others.
 
 use std::sync::Arc;
 
@@ -11,7 +11,7 @@ use super::PodWorker;
 use crate::pods_view::load_pod;
 
 impl PodWorker {
-    /// What an earlier kubelet allocated holds: its containers run with it.
+    /// Keeps what an earlier kubelet allocated, because the containers run with it.
     pub(super) async fn restore_allocation(&mut self) {
         let Some(pod) = self.desired.pod.clone() else { return };
         let (files, paths) = (self.handles.ctx.files.clone(), &self.handles.ctx.settings.paths);

@@ -1,7 +1,7 @@
 //! The cgroup of a pod that runs, as it was last seen: whether another program removed or changed it.
 //!
-//! Only looks, with each picture of the pod; what follows is decided with the rest ([`compute_pod_actions`]), and carried out
-//! by a pass.
+//! Reads the cgroup with each observation of the pod; the plan ([`compute_pod_actions`]) decides what follows, and a pass
+//! executes it.
 //!
 //! [`compute_pod_actions`]: kubelet_core::pods::actions::compute_pod_actions
 
@@ -13,13 +13,13 @@ use super::PodWorker;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct CgroupWatch {
     pub(super) state: CgroupState,
-    /// What is in its files was compared since the last resync; whether it is there is seen each time.
+    /// Its settings were compared since the last resync; its existence is checked each time.
     pub(super) are_numbers_known: bool,
 }
 
 impl PodWorker {
     /// Before a pod has a sandbox, and once it is to end, its cgroup concerns only the pass.
-    pub(super) async fn look_at_cgroup(&mut self) {
+    pub(super) async fn inspect_cgroup(&mut self) {
         let (Some(pod), Some(observed)) = (&self.desired.pod, &self.observed.latest) else { return };
         if self.state.stage() != PodStage::Syncing || observed.ready_sandboxes().next().is_none() {
             self.cgroup.state = CgroupState::AsItShouldBe;

@@ -13,7 +13,7 @@ use crate::pod_files::termination_log_path;
 /// Longest message taken from a container's file.
 const MESSAGE_LIMIT: usize = 4096;
 
-/// Reads the messages of containers that have ended since the last look.
+/// Reads the messages of containers that have ended since the last observation.
 pub(super) async fn read_new(
     ctx: &Context,
     pod: &PodRef,
@@ -41,7 +41,7 @@ async fn read(ctx: &Context, pod: &PodRef, container: &ContainerObservation) -> 
     String::from_utf8_lossy(&bytes).into_owned()
 }
 
-/// The observation with the messages put in; the same one where there are none.
+/// The observation with the messages added; borrowed if there are none.
 pub(super) fn with_messages<'a>(
     observed: &'a PodObservation,
     messages: &BTreeMap<ContainerId, String>,

@@ -1,4 +1,4 @@
-//! What the pod refers to in the API: registered while the pod may run, and looked at again when it changes.
+//! API objects that the pod refers to: registered while the pod may run, and read again when they change.
 
 use std::sync::Arc;
 
@@ -39,13 +39,13 @@ impl PodWorker {
             Registration { pod: Some(pod.clone()), objects, changes, is_stale: true, has_changed: false };
     }
 
-    /// Volumes of the pod may show what has changed meanwhile; says so once.
+    /// Returns once whether volumes of the pod may have changed content.
     pub(super) fn takes_stale_volumes(&mut self, pod: &Pod) -> bool {
         let shows_objects = spec_of(pod).volumes.iter().flatten().any(has_payload);
         std::mem::take(&mut self.registration.is_stale) && shows_objects
     }
 
-    /// Starts the act that makes them show what is.
+    /// Starts the act that updates their content.
     pub(super) fn refresh_volumes(&mut self, pod: Arc<Pod>, observed: Arc<PodObservation>) {
         let context = self.context(pod, observed);
         self.act.start(async move {
@@ -54,8 +54,8 @@ impl PodWorker {
         });
     }
 
-    /// A change may be just what a step that failed was waiting for.
-    pub(super) fn take_object_change(&mut self) {
+    /// The change may be what a failed step was waiting for.
+    pub(super) fn handle_object_change(&mut self) {
         self.registration.is_stale = true;
         self.registration.has_changed = true;
         self.memory.forget_failure();
@@ -64,7 +64,7 @@ impl PodWorker {
     }
 }
 
-/// Most versions of a pod differ in their status only, which says nothing about objects.
+/// Most versions of a pod differ only in their status, which refers to no objects.
 fn shows_the_same(known: &Arc<Pod>, pod: &Arc<Pod>) -> bool {
     let (a, b) = (&known.metadata, &pod.metadata);
     Arc::ptr_eq(known, pod)

@@ -1,4 +1,4 @@
-//! Leaving no trace: once nothing of a removed pod runs, everything it had is given back.
+//! Releases the resources of a pod that runs nothing any more, and removes what is left of a removed pod.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -14,12 +14,12 @@ use crate::pods::handles::PodHandles;
 use crate::pods_view::remove_checkpoint;
 use crate::volumes::remove_pod_dir;
 
-/// Records and logs that would not go are tried again after this long.
+/// Delay before a failed removal of records and logs is retried.
 const PURGE_RETRY: Duration = Duration::from_secs(2);
 
 impl PodWorker {
-    /// Gives back what a pod that runs nothing any more need not hold: its volumes, its cgroup, its user ids. Records, logs
-    /// and status stay.
+    /// Releases what a pod that runs nothing does not need: its volumes, its cgroup, its user ids. Records, logs and status
+    /// stay.
     pub(super) fn release(&mut self) {
         let (handles, uid) = (self.handles.clone(), self.pod.uid.clone());
         let is_found = self.desired.pod.is_none();
@@ -28,7 +28,7 @@ impl PodWorker {
             if is_found {
                 handles.ctx.metrics.volumes.orphan_released(&uid, released.is_ok());
             }
-            // What was found and does not go now has all the time until it is found again.
+            // An orphan that is not clean now is found again by housekeeping.
             if !is_clean && !is_found {
                 handles.leftovers.notify_one();
             }
@@ -36,7 +36,7 @@ impl PodWorker {
         });
     }
 
-    /// Removes the last traces of a pod that is gone from its source.
+    /// Removes directory, logs and records of a pod that its source has removed.
     pub(super) fn purge(&mut self) {
         self.purge_after(Duration::ZERO);
     }
@@ -45,7 +45,7 @@ impl PodWorker {
         self.purge_after(PURGE_RETRY);
     }
 
-    /// The pod starts over in another worker: what was reported of it ends here, its records and logs stay.
+    /// The pod starts over in another worker: its status checkpoint is removed, its records and logs stay.
     pub(super) fn forget_status(&mut self) {
         let (handles, uid) = (self.handles.clone(), self.pod.uid.clone());
         self.act.start(async move {
@@ -68,7 +68,7 @@ impl PodWorker {
 
 /// Also returns whether no process and no cgroup was left behind: that alone does not delay the removal.
 async fn release(handles: &PodHandles, uid: &PodUid) -> (Result<(), String>, bool) {
-    // Whoever is still inside would hold on to the volumes.
+    // A process in the cgroup would keep the volumes busy.
     handles.cgroups.kill_leftovers(uid).await;
     if let Err(error) = handles.volumes.release(uid).await {
         return (Err(chain(&error)), true);
@@ -78,7 +78,7 @@ async fn release(handles: &PodHandles, uid: &PodUid) -> (Result<(), String>, boo
     (ids.map_err(|error| chain(&error)), is_clean)
 }
 
-/// The directory goes last: while it is there, a restarted kubelet knows that something is left to do.
+/// The directory is removed last: while it exists, a restarted kubelet finds the pod and continues.
 async fn purge(handles: &PodHandles, observed: &PodObservation) -> Result<(), String> {
     let pod = &observed.pod;
     remove_links(handles, observed).await?;
@@ -103,7 +103,7 @@ async fn remove_links(handles: &PodHandles, observed: &PodObservation) -> Result
     Ok(())
 }
 
-/// A record that the runtime does not remove now does not hold up the pod: garbage collection tries again.
+/// A record that the runtime does not remove now does not delay the pod: garbage collection retries.
 async fn remove_records(handles: &PodHandles, observed: &PodObservation) {
     let is_refused = |error: &RuntimeError| !error.is_not_found();
     for container in &observed.containers {

@@ -36,13 +36,13 @@ pub(super) async fn load(handles: &PodHandles, pod: &PodRef) -> Option<PodStatus
     load_checkpoint(&*handles.ctx.files, &handles.ctx.settings.paths, &pod.uid).await
 }
 
-/// It ended before anything of it began.
+/// The pod was rejected at admission.
 pub(super) fn was_rejected(last: &PodStatus) -> bool {
     last.phase.as_deref() == Some("Failed") && last.container_statuses.is_none()
 }
 
-/// What the API has of the pod's status; `None` for a pod from elsewhere.
-pub(super) fn said_in_api(pod: &Pod) -> Option<PodStatus> {
+/// What the API has of the pod's status; `None` for a static pod.
+pub(super) fn status_in_api(pod: &Pod) -> Option<PodStatus> {
     let is_from_api = !is_static_pod(pod);
     pod.status.clone().filter(|_| is_from_api)
 }
@@ -51,7 +51,7 @@ pub(super) fn said_in_api(pod: &Pod) -> Option<PodStatus> {
 pub(super) fn terminal_of(last: &PodStatus) -> Option<TerminalReason> {
     let is_failed = last.phase.as_deref() == Some("Failed");
     let reason = last.reason.clone().filter(|reason| is_failed && !reason.is_empty())?;
-    // A condition that says more is in that status, and stays.
+    // The condition of that status is carried over.
     Some(TerminalReason { reason, message: last.message.clone().unwrap_or_default(), is_disruption: false })
 }
 
@@ -63,7 +63,7 @@ pub(super) struct Snapshot {
 }
 
 impl PodWorker {
-    /// Keeps what the status shows while the pass that begins now is under way. Clients do not see what lives only
+    /// Keeps what the status shows while the pass that begins now is under way. Clients do not see states
     /// between the calls of a pass: a container that is created but not started, one that was killed to be replaced, a
     /// pod of which some containers have been stopped.
     pub(super) fn hold_status(&mut self, observed: &Arc<PodObservation>) {
@@ -75,7 +75,7 @@ impl PodWorker {
         self.memory.is_replacing = false;
     }
 
-    /// From the next observation on the status shows what is there.
+    /// From the next observation on the status follows the observation.
     pub(super) fn release_status(&mut self) {
         self.reported.snapshot = None;
         self.memory.is_replacing = false;
@@ -131,7 +131,7 @@ impl PodWorker {
         }
     }
 
-    /// The last status itself if it still holds: it is kept once, however often it is computed.
+    /// The last status itself if nothing changed, so that it is stored once.
     fn latest_status(&self, pod: &Pod) -> Arc<PodStatus> {
         let status = self.compute(pod);
         match &self.reported.status {
@@ -178,8 +178,8 @@ impl PodWorker {
         self.memory.killed.iter().filter_map(|(id, why)| restarts(id, *why)).collect()
     }
 
-    /// What a restarted kubelet may still believe of the status that it wrote before.
-    pub(super) fn without_lost_ends(&self, mut said: PodStatus) -> PodStatus {
+    /// The part of a saved status that a restarted kubelet may use.
+    pub(super) fn without_lost_exits(&self, mut said: PodStatus) -> PodStatus {
         if self.desired.pod.as_deref().is_some_and(is_static_pod) && !is_final(&said) {
             forget_ended_init_containers(&mut said);
         }
@@ -205,7 +205,7 @@ impl PodWorker {
         self.reported.was_running_in_api = said == Some("Running");
     }
 
-    /// Ended containers that the plan starts again, whatever their exit says: the status must not call the pod done.
+    /// Ended containers that the plan starts again, whatever their exit code: the pod is not completed.
     fn returning(&self, pod: &Pod) -> BTreeSet<String> {
         let is_synced = !self.reported.is_rejected
             && self.state.stage() == PodStage::Syncing

@@ -1,4 +1,4 @@
-//! Stopping everything of a pod, once it is decided that it ends.
+//! Stops the containers and sandboxes of a pod that terminates.
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! How long a pod's passes took, and its way from being seen to running: for the metrics, and for nothing else.
+//! Durations of a pod's passes, and from its first appearance to running. For metrics only.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) struct Times {
     has_run: bool,
     /// The API knows that the pod runs.
     is_known_to_run: bool,
-    /// Spent on pulls; those that ran side by side count once.
+    /// Spent on pulls; concurrent ones count once.
     pulling: Duration,
     pulled_until: MonoTime,
 }
@@ -38,7 +38,7 @@ impl Times {
         }
     }
 
-    /// An earlier kubelet, or the API, has this of the pod.
+    /// Takes over the status of an earlier kubelet or of the API.
     pub(super) fn remember(&mut self, status: Option<&PodStatus>) {
         let phase = status.and_then(|status| status.phase.as_deref());
         self.has_run = phase.is_some_and(|phase| phase != "Pending");
@@ -103,7 +103,7 @@ impl Times {
     }
 }
 
-/// Made by the kubelet itself, so that it takes no longer than the kubelet does.
+/// The kubelet sets it up without another service, so that its duration is the kubelet's.
 const fn is_made_here(volume: &Volume) -> bool {
     volume.empty_dir.is_some()
         || volume.config_map.is_some()

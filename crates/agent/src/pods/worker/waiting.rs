@@ -8,7 +8,7 @@ use kubelet_core::pods::waiting::{CRASH_LOOP, WaitingState};
 use super::PodWorker;
 
 impl PodWorker {
-    /// Containers that are held back say so in their state.
+    /// Sets the waiting states of containers that the plan delays.
     pub(super) fn note_waiting(&mut self, plan: &PodPlan) {
         let now = self.handles.ctx.clock.mono();
         for waiting in &plan.waiting {

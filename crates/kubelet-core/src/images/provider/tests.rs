@@ -80,9 +80,9 @@ fn a_request_names_the_image_and_who_the_pod_is() {
     assert_eq!(request(None), plain);
     let who = compute_account(&attributes("Token"), Some(&account(&json!({"x.io/role": "r", "other": "o"}))))
         .unwrap();
-    let asked = request(who.as_ref().map(|who| (who, "tok")));
-    assert_eq!(asked["serviceAccountToken"], "tok");
-    assert_eq!(asked["serviceAccountAnnotations"], json!({"x.io/role": "r"}));
+    let requested = request(who.as_ref().map(|who| (who, "tok")));
+    assert_eq!(requested["serviceAccountToken"], "tok");
+    assert_eq!(requested["serviceAccountAnnotations"], json!({"x.io/role": "r"}));
 }
 
 #[test]

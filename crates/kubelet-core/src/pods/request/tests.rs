@@ -203,7 +203,7 @@ fn oom_score_decreases_with_the_memory_request() {
         let pod = pod_with(&json!({"resources": {"requests": {"memory": memory}}}), &json!({}));
         app(&pod, &Around::default()).resources.oom_score_adj
     };
-    assert_eq!(oom("1"), Some(999), "never as soon as a pod that asked for nothing");
+    assert_eq!(oom("1"), Some(999), "never as soon as a pod without requests");
     assert_eq!(oom("4Gi"), Some(500));
     assert_eq!(oom("8Gi"), Some(3), "never as late as a guaranteed one");
     assert_eq!(oom("80Gi"), Some(3));
@@ -297,8 +297,7 @@ fn memory_qos_sets_memory_min_and_memory_high() {
         unified.iter().map(|(file, text)| format!("{file}={text}")).collect::<Vec<_>>().join(" ")
     };
     let (throttled, reserved) = (MemoryQos::Throttling, MemoryQos::Reservation);
-    let memory =
-        |asked: &str, allowed: &str| json!({"requests": {"memory": asked}, "limits": {"memory": allowed}});
+    let memory = |requested: &str, allowed: &str| json!({"requests": {"memory": requested}, "limits": {"memory": allowed}});
     assert_eq!(files(MemoryQos::Off, memory("1Gi", "2Gi")), "");
     assert_eq!(files(throttled, memory("1000", "101000")), "memory.high=90112", "in whole pages");
     assert_eq!(
@@ -320,7 +319,7 @@ fn memory_qos_sets_memory_min_and_memory_high() {
     assert_eq!(files(reserved, json!({})), "");
     assert_eq!(files(throttled, json!({"requests": {"cpu": "1"}})), "");
     assert_eq!(files(throttled, json!({"requests": {"memory": "5Gi"}})), "", "more than there is");
-    assert_eq!(files(throttled, memory("4095", "4096")), "", "never below what was asked for");
+    assert_eq!(files(throttled, memory("4095", "4096")), "", "never below the request");
 }
 
 #[test]

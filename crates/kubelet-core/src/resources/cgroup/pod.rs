@@ -84,14 +84,14 @@ pub(crate) fn pod_limit(pod: &Pod, name: &str) -> Option<Amount> {
 
 /// For every page size of the kernel the requested bytes, or 0.
 pub(crate) fn hugepage_limits(amounts: &Requests, sizes: &[String]) -> Vec<(String, u64)> {
-    let asked = amounts.iter().filter_map(|(name, amount)| {
+    let requested = amounts.iter().filter_map(|(name, amount)| {
         let size = Amount::parse(name.strip_prefix("hugepages-")?).ok()?;
         Some((kernel_page_size(size.units()), u64::try_from(amount.units()).unwrap_or(0)))
     });
-    let asked: Vec<(String, u64)> = asked.collect();
+    let requested: Vec<(String, u64)> = requested.collect();
     // One size has several spellings, such as 2Mi and 2097152.
     let of = |size: &String| {
-        let all = asked.iter().filter(|(name, _)| name == size).map(|(_, bytes)| *bytes);
+        let all = requested.iter().filter(|(name, _)| name == size).map(|(_, bytes)| *bytes);
         all.fold(0, u64::saturating_add)
     };
     sizes.iter().map(|size| (size.clone(), of(size))).collect()

@@ -151,16 +151,16 @@ fn guaranteed_pod_cgroup_has_the_limits_of_the_pod() {
 
 #[test]
 fn burstable_pod_cgroup_is_limited_only_if_all_containers_are() {
-    let asked = json!({"cpu": "250m", "memory": "100Mi"});
+    let requested = json!({"cpu": "250m", "memory": "100Mi"});
     check_pod(
-        json!({"containers": [container(asked.clone(), json!({}))]}),
+        json!({"containers": [container(requested.clone(), json!({}))]}),
         expect![[r#"
             cpu/cpu.shares=256
             CPUShares=256
             cpu.weight=10
             CPUWeight=10"#]],
     );
-    let limited = container(asked.clone(), json!({"cpu": "1", "memory": "200Mi"}));
+    let limited = container(requested.clone(), json!({"cpu": "1", "memory": "200Mi"}));
     let memory_only = container(json!({}), json!({"memory": "50Mi"}));
     check_pod(
         json!({"containers": [limited.clone(), memory_only.clone()]}),
@@ -269,16 +269,16 @@ fn huge_page_limits_are_the_requests_of_the_pod() {
 
 #[test]
 fn memory_qos_reserves_memory_by_qos_class() {
-    let asked = json!({"cpu": "1", "memory": "512Mi"});
+    let requested = json!({"cpu": "1", "memory": "512Mi"});
     let reserved = PodRules { memory_qos: MemoryQos::Reservation, ..rules() };
     let of = |limits: Value| {
-        let pod = pod(json!({"containers": [container(asked.clone(), limits)]}));
+        let pod = pod(json!({"containers": [container(requested.clone(), limits)]}));
         let numbers = compute_pod_numbers(&pod, &reserved);
         let none = compute_pod_numbers(&pod, &PodRules { memory_qos: MemoryQos::Throttling, ..rules() });
         assert_eq!((none.memory_min, none.memory_low), (None, None));
         (numbers.memory_min, numbers.memory_low)
     };
-    assert_eq!(of(asked.clone()), (Some(512 << 20), None));
+    assert_eq!(of(requested.clone()), (Some(512 << 20), None));
     assert_eq!(of(json!({})), (None, Some(512 << 20)));
 }
 
@@ -289,9 +289,9 @@ fn cpu_shares_convert_to_weights() {
 }
 
 fn pods_of_each_class() -> Vec<Pod> {
-    let asked = json!({"cpu": "500m", "memory": "100Mi"});
-    let guaranteed = container(asked.clone(), asked.clone());
-    let burstable = container(asked, json!({}));
+    let requested = json!({"cpu": "500m", "memory": "100Mi"});
+    let guaranteed = container(requested.clone(), requested.clone());
+    let burstable = container(requested, json!({}));
     [guaranteed, burstable.clone(), burstable, json!({"name": "c"})]
         .map(|container| pod(json!({"containers": [container]})))
         .into()

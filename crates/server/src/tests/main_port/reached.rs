@@ -148,10 +148,10 @@ async fn upgrade_is_proxied_with_its_protocols_and_without_credentials() {
     let mut said = Vec::new();
     stream.read_to_end(&mut said).await.unwrap();
     assert_eq!(said, b"standard input");
-    let asked = backend.await.unwrap().to_ascii_lowercase();
-    assert!(asked.starts_with("post /exec/ns/web/main/ls+-l/false http/1.1\r\n"), "{asked}");
-    assert_eq!(asked.matches("x-stream-protocol-version:").count(), 2);
-    assert!(!asked.contains("secret"), "{asked}");
+    let requested = backend.await.unwrap().to_ascii_lowercase();
+    assert!(requested.starts_with("post /exec/ns/web/main/ls+-l/false http/1.1\r\n"), "{requested}");
+    assert_eq!(requested.matches("x-stream-protocol-version:").count(), 2);
+    assert!(!requested.contains("secret"), "{requested}");
 }
 
 #[tokio::test]

@@ -93,10 +93,10 @@ async fn exec_channels_are_translated_to_spdy_streams_and_back() {
     assert_eq!(received(&mut stream).await, (2, b"\x03{\"status\":\"Success\"}".to_vec()));
     assert_eq!(received(&mut stream).await, (8, 1000_u16.to_be_bytes().to_vec()));
     let _ = stream.read_to_end(&mut Vec::new()).await;
-    let asked = backend.await.unwrap().to_ascii_lowercase();
-    assert!(asked.starts_with("post /exec/ns/web/main/sh/true http/1.1\r\n"), "{asked}");
-    assert!(asked.contains("x-stream-protocol-version: v4.channel.k8s.io\r\n"), "{asked}");
-    assert!(!asked.contains("secret") && !asked.contains("websocket"), "{asked}");
+    let requested = backend.await.unwrap().to_ascii_lowercase();
+    assert!(requested.starts_with("post /exec/ns/web/main/sh/true http/1.1\r\n"), "{requested}");
+    assert!(requested.contains("x-stream-protocol-version: v4.channel.k8s.io\r\n"), "{requested}");
+    assert!(!requested.contains("secret") && !requested.contains("websocket"), "{requested}");
 }
 
 #[tokio::test]
@@ -133,9 +133,9 @@ async fn tunnelled_port_forward_is_unwrapped_and_wrapped() {
     stream.flush().await.unwrap();
     assert_eq!(received(&mut stream).await, (2, b"and others".to_vec()));
     drop(stream);
-    let asked = backend.await.unwrap().to_ascii_lowercase();
-    assert!(asked.starts_with("post /ports/ns/web/[] "), "{asked}");
-    assert!(asked.contains("x-stream-protocol-version: portforward.k8s.io\r\n"), "{asked}");
+    let requested = backend.await.unwrap().to_ascii_lowercase();
+    assert!(requested.starts_with("post /ports/ns/web/[] "), "{requested}");
+    assert!(requested.contains("x-stream-protocol-version: portforward.k8s.io\r\n"), "{requested}");
 }
 
 #[tokio::test]
@@ -161,6 +161,9 @@ async fn without_translation_the_newest_protocol_is_proxied_to_the_runtime() {
     let agent = Agent { streaming: Some(streaming), ..Agent::default() };
     let port = Port::start_with(agent, allow_all(), KubeletConfiguration::default(), false).await;
     let (_stream, _) = websocket(&port, "/exec/ns/web/main?output=1", "v5.channel.k8s.io").await;
-    let asked = backend.await.unwrap().to_ascii_lowercase();
-    assert!(asked.contains("upgrade: websocket") && asked.contains("protocol: v5.channel.k8s.io"), "{asked}");
+    let requested = backend.await.unwrap().to_ascii_lowercase();
+    assert!(
+        requested.contains("upgrade: websocket") && requested.contains("protocol: v5.channel.k8s.io"),
+        "{requested}"
+    );
 }

@@ -14,7 +14,7 @@ use crate::pods::env::{EnvObjects, compute_env, service_variables};
 use crate::pods::hash::container_hash;
 use crate::resources::cgroup::CgroupNames;
 
-/// By scenario: `pod` as the API server had it, and what was `asked`: `sandbox`, and each container by its name.
+/// By scenario: `pod` as the API server had it, and the requests (`asked`): `sandbox`, and each container by its name.
 const RECORDED: &str = include_str!("../golden/recorded.json");
 
 fn recording_node() -> NodeFacts {
@@ -51,19 +51,19 @@ fn without_empty(value: Value) -> Value {
 }
 
 /// Lists without an order are sorted, and the random names of termination logs are normalized.
-fn normalised(mut asked: Value) -> Value {
-    for mount in asked["mounts"].as_array_mut().into_iter().flatten() {
+fn normalised(mut requested: Value) -> Value {
+    for mount in requested["mounts"].as_array_mut().into_iter().flatten() {
         if mount["container_path"] == "/dev/termination-log" {
             let path = mount["host_path"].as_str().expect("a path");
             mount["host_path"] = json!(path.rsplit_once('/').expect("a path").0);
         }
     }
     for (list, key) in [("/envs", "key"), ("/linux/resources/hugepage_limits", "page_size")] {
-        if let Some(entries) = asked.pointer_mut(list).and_then(Value::as_array_mut) {
+        if let Some(entries) = requested.pointer_mut(list).and_then(Value::as_array_mut) {
             entries.sort_by_key(|entry| entry[key].to_string());
         }
     }
-    asked
+    requested
 }
 
 fn mode(mode: &NamespaceMode) -> u8 {
@@ -284,15 +284,15 @@ fn requests_equal_those_recorded_of_the_go_kubelet() {
     let mut found = Vec::new();
     for (scenario, recorded) in recorded {
         let pod: Pod = serde_json::from_value(recorded["pod"].clone()).expect("a pod");
-        for (name, asked) in recorded["asked"].as_object().expect("requests") {
+        for (name, requested) in recorded["asked"].as_object().expect("requests") {
             let ours = if name == "sandbox" {
                 sandbox(&our_sandbox(&pod))
             } else {
-                let attempt = asked["metadata"]["attempt"].as_u64().unwrap_or(0);
+                let attempt = requested["metadata"]["attempt"].as_u64().unwrap_or(0);
                 container(&our_container(&pod, name, u32::try_from(attempt).expect("a count")))
             };
             let ours = normalised(without_empty(ours));
-            differences(&format!("{scenario} {name}"), &normalised(asked.clone()), &ours, &mut found);
+            differences(&format!("{scenario} {name}"), &normalised(requested.clone()), &ours, &mut found);
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n"));

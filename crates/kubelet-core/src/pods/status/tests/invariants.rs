@@ -62,9 +62,9 @@ fn restarts(status: &PodStatus) -> Vec<(String, i32)> {
     lists.into_iter().flatten().flatten().map(|s| (s.name.clone(), s.restart_count)).collect()
 }
 
-fn played(pod: &Pod, scenes: &[Scenario]) -> Vec<PodStatus> {
+fn played(pod: &Pod, steps: &[Scenario]) -> Vec<PodStatus> {
     let mut all: Vec<PodStatus> = Vec::new();
-    for (minute, scenario) in (1..).zip(scenes) {
+    for (minute, scenario) in (1..).zip(steps) {
         let status = scenario.compute(pod, all.last(), time(minute * 60));
         all.push(status);
     }
@@ -73,8 +73,8 @@ fn played(pod: &Pod, scenes: &[Scenario]) -> Vec<PodStatus> {
 
 proptest! {
     #[test]
-    fn a_terminal_phase_never_reverts(pod in any_pod(), scenes in prop::collection::vec(any_scenario(), 1..6)) {
-        let all = played(&pod, &scenes);
+    fn a_terminal_phase_never_reverts(pod in any_pod(), steps in prop::collection::vec(any_scenario(), 1..6)) {
+        let all = played(&pod, &steps);
         for pair in all.windows(2) {
             if phase(&pair[0]).is_terminal() {
                 prop_assert_eq!(phase(&pair[0]), phase(&pair[1]));
@@ -85,11 +85,11 @@ proptest! {
     #[test]
     fn a_pod_does_not_become_terminal_while_a_container_may_run(
         pod in any_pod(),
-        scenes in prop::collection::vec(any_scenario(), 1..6),
+        steps in prop::collection::vec(any_scenario(), 1..6),
     ) {
-        let all = played(&pod, &scenes);
+        let all = played(&pod, &steps);
         let mut was_terminal = false;
-        for (scenario, status) in scenes.iter().zip(&all) {
+        for (scenario, status) in steps.iter().zip(&all) {
             let terminal = phase(status).is_terminal();
             let ended = scenario.stage == crate::pods::stage::PodStage::Terminated;
             let stopped = scenario.observed.as_ref().is_some_and(|o| {
@@ -103,16 +103,16 @@ proptest! {
     }
 
     #[test]
-    fn a_terminal_pod_is_never_ready(pod in any_pod(), scenes in prop::collection::vec(any_scenario(), 1..6)) {
-        for status in played(&pod, &scenes).iter().filter(|s| phase(s).is_terminal()) {
+    fn a_terminal_pod_is_never_ready(pod in any_pod(), steps in prop::collection::vec(any_scenario(), 1..6)) {
+        for status in played(&pod, &steps).iter().filter(|s| phase(s).is_terminal()) {
             let ready = status.conditions.iter().flatten().filter(|c| c.type_.ends_with("Ready"));
             prop_assert!(ready.into_iter().all(|c| c.status == "False"));
         }
     }
 
     #[test]
-    fn restart_counts_never_shrink(pod in any_pod(), scenes in prop::collection::vec(any_scenario(), 1..6)) {
-        for pair in played(&pod, &scenes).windows(2) {
+    fn restart_counts_never_shrink(pod in any_pod(), steps in prop::collection::vec(any_scenario(), 1..6)) {
+        for pair in played(&pod, &steps).windows(2) {
             for (before, after) in restarts(&pair[0]).iter().zip(restarts(&pair[1])) {
                 prop_assert_eq!(&before.0, &after.0);
                 prop_assert!(before.1 <= after.1);
@@ -123,10 +123,10 @@ proptest! {
     #[test]
     fn computing_again_from_the_result_changes_nothing(
         pod in any_pod(),
-        scenes in prop::collection::vec(any_scenario(), 1..5),
+        steps in prop::collection::vec(any_scenario(), 1..5),
     ) {
-        let all = played(&pod, &scenes);
-        let (Some(scenario), Some(last)) = (scenes.last(), all.last()) else { return Ok(()) };
+        let all = played(&pod, &steps);
+        let (Some(scenario), Some(last)) = (steps.last(), all.last()) else { return Ok(()) };
         let again = scenario.compute(&pod, Some(last), time(9999));
         prop_assert_eq!(&again, last);
     }
@@ -134,9 +134,9 @@ proptest! {
     #[test]
     fn every_container_of_the_spec_has_one_status_in_one_state(
         pod in any_pod(),
-        scenes in prop::collection::vec(any_scenario(), 1..4),
+        steps in prop::collection::vec(any_scenario(), 1..4),
     ) {
-        for status in played(&pod, &scenes) {
+        for status in played(&pod, &steps) {
             let names: Vec<String> = restarts(&status).into_iter().map(|(name, _)| name).collect();
             let expected: Vec<&str> = model::containers::all_containers(&pod).map(|c| c.name()).collect();
             prop_assert_eq!(names, expected);

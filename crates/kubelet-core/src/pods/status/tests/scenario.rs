@@ -1,4 +1,4 @@
-//! `pod a b:R policy=Never | a=running b=exited(1)@ | a=…`: a pod, then one scene after the other. Each scene is computed
+//! `pod a b:R policy=Never | a=running b=exited(1)@ | a=…`: a pod, then one step after the other. Each step is computed
 //! with the status of the one before as `previous`, a minute later.
 //!
 //! Pod words: `name[:flags]` with `i` init, `s` sidecar, `e` ephemeral, `R` readiness probe, `S` startup probe, `N`/`F`
@@ -114,7 +114,7 @@ pub(super) fn pod(text: &str) -> Pod {
     serde_json::from_value(json!({"metadata": meta, "spec": spec, "status": status})).expect("a pod")
 }
 
-/// What one scene says.
+/// The inputs of one step.
 #[derive(Clone, Debug)]
 pub(super) struct Scenario {
     pub(super) observed: Option<PodObservation>,
@@ -315,7 +315,7 @@ fn add_instances(observed: &mut PodObservation, name: &str, states: &str) {
     }
 }
 
-/// Plays all scenes and gives the status of each.
+/// Plays all steps and gives the status of each.
 pub(super) fn play(script: &str) -> (Pod, Vec<PodStatus>) {
     let mut parts = script.split('|');
     let pod = pod(parts.next().expect("a pod"));

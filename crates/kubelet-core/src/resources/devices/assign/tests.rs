@@ -189,8 +189,8 @@ proptest! {
         let mut others: Vec<&String> = Vec::new();
         for container in init_containers(&pod).chain(regular_containers(&pod)) {
             let Some(given) = made.get(container.name(), X) else { continue };
-            let asked = wanted(&container, &registry)[X];
-            prop_assert_eq!(given.devices.len(), asked);
+            let requested = wanted(&container, &registry)[X];
+            prop_assert_eq!(given.devices.len(), requested);
             for id in given.devices.keys() {
                 prop_assert!(registry.healthy(X).any(|healthy| healthy == id) && !other.ids().any(|(_, t)| t == id));
                 prop_assert!(!others.contains(&id), "{} twice in {:?}", id, shown(&made));
