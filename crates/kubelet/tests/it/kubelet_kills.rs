@@ -305,9 +305,13 @@ fn thirty_pods_start_and_terminate_whenever_the_kubelet_is_killed() {
         let count = order(&shared).len();
         if count >= names.len() { Ok(()) } else { Err(count.to_string()) }
     });
-    let mut ran = order(&shared);
-    ran.sort();
-    assert_eq!(ran, names, "each ran once");
+    let ran = order(&shared);
+    for name in &names {
+        let runs: i64 = ran.iter().map(|run| i64::from(run == name)).sum();
+        // containerd ends a container whose StartContainer call is cut off, perhaps after its first line; that is a restart.
+        let restarts = restarts(&node.running(name), "main");
+        assert!((1..=1 + restarts).contains(&runs), "{name} ran {runs} times with {restarts} restarts");
+    }
     for name in &names {
         node.delete(name);
     }
