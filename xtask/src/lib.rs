@@ -6,6 +6,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 pub mod compare;
+pub(crate) mod files;
 pub mod parity;
 pub mod source;
 pub mod tidy;

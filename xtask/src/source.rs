@@ -1,8 +1,9 @@
 //! Scans Rust files for the tidy checks: code, comments, tests, and the begin and end of each function. It is not a parser: it
 //! recognises comments, strings and braces, but no types.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use crate::files::{below, has_extension};
 use crate::{CheckError, read};
 
 /// A Rust file, split line by line.
@@ -43,28 +44,11 @@ pub struct Function {
 /// Every hand-written Rust file of the workspace, in order of path; generated files are left out.
 pub fn read_all(root: &Path) -> Result<Vec<Source>, CheckError> {
     let mut paths = Vec::new();
-    for top in ["crates", "xtask", "tests"] {
-        collect(&root.join(top), &mut paths)?;
+    for top in ["crates", "xtask"] {
+        let is_rust = |path: &Path| has_extension(path, &["rs"]);
+        paths.extend(below(&root.join(top), &["target", "generated"], is_rust)?);
     }
-    paths.sort();
     paths.iter().map(|path| Ok(Source::new(&relative(root, path), &read(path)?))).collect()
-}
-
-fn collect(dir: &Path, paths: &mut Vec<PathBuf>) -> Result<(), CheckError> {
-    let failed = |source| CheckError::Read { path: dir.to_path_buf(), source };
-    if !dir.exists() {
-        return Ok(());
-    }
-    for entry in std::fs::read_dir(dir).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        let name = path.file_name().map(|name| name.to_string_lossy().into_owned()).unwrap_or_default();
-        if path.is_dir() && !["target", "generated"].contains(&name.as_str()) {
-            collect(&path, paths)?;
-        } else if name.ends_with(".rs") {
-            paths.push(path);
-        }
-    }
-    Ok(())
 }
 
 fn relative(root: &Path, path: &Path) -> String {

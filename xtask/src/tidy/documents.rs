@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::files::{below, has_extension};
 use crate::source::words;
 use crate::{CheckError, Finding, read};
 
@@ -17,7 +18,7 @@ const LEFT_OUT: &[&str] = &["docs/parity.md"];
 pub(super) fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     let mut paths: Vec<PathBuf> =
         ["README.md", "CONTRIBUTING.md"].iter().map(|name| root.join(name)).collect();
-    collect(&root.join("docs"), &mut paths)?;
+    paths.extend(below(&root.join("docs"), &[], |path| has_extension(path, &["md"]))?);
     let mut findings = Vec::new();
     for path in paths {
         let file = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
@@ -26,20 +27,6 @@ pub(super) fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
         }
     }
     Ok(findings)
-}
-
-fn collect(folder: &Path, paths: &mut Vec<PathBuf>) -> Result<(), CheckError> {
-    let failed = |source| CheckError::Read { path: folder.to_path_buf(), source };
-    for entry in std::fs::read_dir(folder).map_err(failed)? {
-        let path = entry.map_err(failed)?.path();
-        if path.is_dir() {
-            collect(&path, paths)?;
-        } else if path.extension().is_some_and(|extension| extension == "md") {
-            paths.push(path);
-        }
-    }
-    paths.sort();
-    Ok(())
 }
 
 fn check_document(root: &Path, file: &str, text: &str) -> Result<Vec<Finding>, CheckError> {

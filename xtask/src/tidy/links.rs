@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use crate::files::{below, has_extension};
 use crate::source::Source;
 use crate::{CheckError, Finding, read};
 
@@ -9,35 +10,18 @@ use crate::{CheckError, Finding, read};
 const TOP: [&str; 3] = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md"];
 
 pub(super) fn check(root: &Path, sources: &[Source]) -> Result<Vec<Finding>, CheckError> {
-    let mut documents: Vec<PathBuf> = TOP.iter().map(PathBuf::from).collect();
-    collect(root, Path::new("docs"), &mut documents)?;
+    let mut documents: Vec<PathBuf> = TOP.iter().map(|name| root.join(name)).collect();
+    documents.extend(below(&root.join("docs"), &[], |path| has_extension(path, &["md", "tsv"]))?);
     let mut findings = Vec::new();
     for document in documents {
-        let text = read(&root.join(&document))?;
-        let directory = document.parent().unwrap_or(Path::new("")).to_path_buf();
-        let exists = |target: &str| root.join(&directory).join(target).exists();
-        findings.extend(broken_links(&document.to_string_lossy(), &text, exists));
+        let directory = document.parent().unwrap_or(root);
+        let exists = |target: &str| directory.join(target).exists();
+        let name = document.strip_prefix(root).unwrap_or(&document).to_string_lossy();
+        findings.extend(broken_links(&name, &read(&document)?, exists));
     }
     let is_file = |path: &str| root.join(path).is_file();
     findings.extend(sources.iter().flat_map(|source| broken_paths(source, is_file)));
     Ok(findings)
-}
-
-/// The Markdown files and tables below `directory`, as paths below `root`.
-fn collect(root: &Path, directory: &Path, found: &mut Vec<PathBuf>) -> Result<(), CheckError> {
-    let path = root.join(directory);
-    let failed = |source| CheckError::Read { path: path.clone(), source };
-    for entry in std::fs::read_dir(&path).map_err(failed)? {
-        let entry = entry.map_err(failed)?;
-        let below = directory.join(entry.file_name());
-        let is_document = below.extension().is_some_and(|extension| extension == "md" || extension == "tsv");
-        if entry.path().is_dir() {
-            collect(root, &below, found)?;
-        } else if is_document {
-            found.push(below);
-        }
-    }
-    Ok(())
 }
 
 fn broken_links(file: &str, text: &str, exists: impl Fn(&str) -> bool) -> Vec<Finding> {

@@ -4,8 +4,9 @@
 //! an identifier: `next_turn`, `ClusterDoors`, `MOST_BYTES`. There are no exceptions; data is not checked: the parts of a path
 //! (`/work/…`) and of a record (`nobody:x:65534`).
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use crate::files::{below, has_extension};
 use crate::source::words;
 use crate::{CheckError, Finding, read};
 
@@ -52,6 +53,8 @@ const BANNED_PHRASES: &[(&str, &str)] = &[("for ever", "forever"), ("stands alon
 
 /// Where words are checked, with all folders below.
 const FOLDERS: &[&str] = &["crates", "docs", "fuzz", "scripts", "xtask", ".ci"];
+/// Documents outside of these folders.
+const DOCUMENTS: &[&str] = &["CHANGELOG.md", "CONTRIBUTING.md", "README.md"];
 /// Not written by us, or not in words: generated code, protocols of others, recorded and minimised input.
 const NOT_OURS: &[&str] = &["target", "generated", "proto", "corpus", "proptest-regressions"];
 /// The only file that holds the words.
@@ -61,9 +64,9 @@ const THIS_FILE: &str = "xtask/src/tidy/vocabulary.rs";
 pub(super) fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     let mut paths = Vec::new();
     for folder in FOLDERS {
-        collect(&root.join(folder), &mut paths)?;
+        paths.extend(below(&root.join(folder), NOT_OURS, has_words)?);
     }
-    paths.extend(list(root)?.into_iter().filter(|path| has_words(path)));
+    paths.extend(DOCUMENTS.iter().map(|name| root.join(name)));
     let mut findings = Vec::new();
     for path in paths {
         let name = path.strip_prefix(root).unwrap_or(&path).to_string_lossy().into_owned();
@@ -74,31 +77,10 @@ pub(super) fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     Ok(findings)
 }
 
-fn list(dir: &Path) -> Result<Vec<PathBuf>, CheckError> {
-    let failed = |source| CheckError::Read { path: dir.to_path_buf(), source };
-    let entries = std::fs::read_dir(dir).map_err(failed)?;
-    entries.map(|entry| Ok(entry.map_err(failed)?.path())).collect()
-}
-
-fn collect(dir: &Path, paths: &mut Vec<PathBuf>) -> Result<(), CheckError> {
-    if !dir.is_dir() {
-        return Ok(());
-    }
-    for path in list(dir)? {
-        let is_ours = !path.file_name().is_some_and(|name| NOT_OURS.iter().any(|other| name == *other));
-        if path.is_dir() && is_ours {
-            collect(&path, paths)?;
-        } else if path.is_file() && has_words(&path) {
-            paths.push(path);
-        }
-    }
-    Ok(())
-}
-
 /// Rust, documents and scripts. Other files hold data.
 fn has_words(path: &Path) -> bool {
     match path.extension() {
-        Some(extension) => ["rs", "md", "sh"].iter().any(|known| extension == *known),
+        Some(_) => has_extension(path, &["rs", "md", "sh"]),
         None => path.parent().and_then(Path::file_name).is_some_and(|dir| dir == "scripts" || dir == ".ci"),
     }
 }
