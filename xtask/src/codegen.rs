@@ -1,4 +1,4 @@
-//! Generates Rust code from the protocol definitions, in process (without protoc). It is run by hand and its output is checked
+//! Generates Rust code from the protocol definitions, in process (without protoc). It is run manually and its output is checked
 //! in, so that a build needs no code generator. It writes only its own output.
 
 use std::path::{Path, PathBuf};
@@ -38,6 +38,18 @@ const PROTOCOLS: &[Protocol] = &[
         crate_name: "crates/grpc-api",
         file: "deviceplugin/v1beta1/api.proto",
         generated: "v1beta1.rs",
+        codec: "tonic_prost::ProstCodec",
+    },
+    Protocol {
+        crate_name: "crates/grpc-api",
+        file: "pluginregistration/v1/api.proto",
+        generated: "pluginregistration.rs",
+        codec: "tonic_prost::ProstCodec",
+    },
+    Protocol {
+        crate_name: "crates/grpc-api",
+        file: "csi/csi.proto",
+        generated: "csi.v1.rs",
         codec: "tonic_prost::ProstCodec",
     },
     Protocol {

@@ -41,7 +41,7 @@ pub struct Function {
     pub length: usize,
 }
 
-/// Every hand-written Rust file of the workspace, in order of path; generated files are left out.
+/// Every Rust file of the workspace that is not generated, in order of path.
 pub fn read_all(root: &Path) -> Result<Vec<Source>, CheckError> {
     let mut paths = Vec::new();
     for top in ["crates", "xtask"] {

@@ -9,6 +9,7 @@ use crate::{CheckError, Finding};
 mod circles;
 mod dependencies;
 mod documents;
+mod linker_script;
 mod links;
 mod purity;
 mod ratchet;
@@ -26,6 +27,7 @@ pub fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     findings.extend(unread::check(&sources));
     findings.extend(dependencies::check(root)?);
     findings.extend(documents::check(root)?);
+    findings.extend(linker_script::check(root, &sources)?);
     findings.extend(links::check(root, &sources)?);
     findings.extend(vocabulary::check(root)?);
     findings.sort();

@@ -3,7 +3,12 @@
 //! Owns no state of pods: pods come in as one more config source of the sync loop, and their status goes out from
 //! [`crate::pods_view::PodsView`]. A standalone kubelet starts none of this.
 
+pub mod attachments;
 pub mod certificates;
+pub mod csi;
+pub mod csi_allocatable;
+pub mod csi_drivers;
+pub mod csi_node;
 pub(crate) mod events;
 pub(crate) mod meta;
 pub(crate) mod mirrors;

@@ -24,6 +24,7 @@ mod log_tail;
 pub mod metrics;
 pub mod node;
 pub mod node_view;
+pub mod plugins;
 mod pod_files;
 pub mod pods;
 pub mod pods_view;
@@ -38,6 +39,7 @@ pub mod sources;
 mod start;
 pub mod tasks;
 pub mod volumes;
+pub mod volumes_in_use;
 
 pub use serving::stats::Samplers;
 pub use settings::Settings;

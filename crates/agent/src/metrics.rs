@@ -8,6 +8,7 @@ mod devices;
 mod eviction;
 mod histogram;
 mod images;
+mod plugins;
 mod pods;
 mod render;
 mod requests;
@@ -127,6 +128,7 @@ pub struct Metrics {
     pub(crate) eviction: EvictionMetrics,
     pub(crate) shutdown: ShutdownMetrics,
     pub(crate) devices: devices::DeviceMetrics,
+    pub(crate) plugins: plugins::PluginMetrics,
     calls: Mutex<BTreeMap<&'static str, Calls>>,
     cgroup_samples: Histogram,
     /// In the order of [`CgroupWork`].
@@ -186,6 +188,7 @@ impl Default for Metrics {
             eviction: EvictionMetrics::default(),
             shutdown: ShutdownMetrics::default(),
             devices: devices::DeviceMetrics::default(),
+            plugins: plugins::PluginMetrics::default(),
             calls: Mutex::default(),
             cgroup_samples: usual(),
             cgroup_works: [usual(), usual(), usual()],

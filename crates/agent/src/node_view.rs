@@ -21,6 +21,16 @@ pub struct NodeView {
     pub error: Option<String>,
 }
 
+/// What keeps the node from being ready, besides the runtime.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OtherProblems {
+    /// Why the PLEG is not healthy.
+    pub pleg: Option<String>,
+    /// Why volumes cannot be used: there is no CSINode yet.
+    pub storage: Option<String>,
+    pub is_shutting_down: bool,
+}
+
 impl NodeView {
     /// The prefix of container ids in the API: `containerd`.
     #[must_use]
@@ -34,14 +44,15 @@ impl NodeView {
         network_problem(self.has_answered.then_some(&self.status))
     }
 
-    /// Everything that keeps the node from being ready, as messages for its Ready condition; empty when it is. `pleg` is why
-    /// the PLEG is not healthy.
+    /// Everything that keeps the node from being ready, as messages for its Ready condition, in the order of the Go kubelet;
+    /// empty when it is.
     #[must_use]
-    pub fn problems(&self, pleg: Option<String>, is_shutting_down: bool, now: MonoTime) -> Vec<String> {
-        let mut problems =
-            runtime_problems(self.has_answered.then_some(&self.status), self.last_ready, pleg, now);
+    pub fn problems(&self, others: OtherProblems, now: MonoTime) -> Vec<String> {
+        let status = self.has_answered.then_some(&self.status);
+        let mut problems = runtime_problems(status, self.last_ready, others.pleg, now);
         problems.extend(self.network_problem());
-        problems.extend(is_shutting_down.then(|| kubelet_core::node::shutdown::PROBLEM.to_owned()));
+        problems.extend(others.storage);
+        problems.extend(others.is_shutting_down.then(|| kubelet_core::node::shutdown::PROBLEM.to_owned()));
         problems
     }
 }

@@ -20,6 +20,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::ApiClients;
+use crate::api::csi::CsiApi;
 use crate::api::node_allocatable::NodeAllocatable;
 use crate::api::objects::ClusterObjects;
 use crate::api::reflector::Store;
@@ -44,6 +45,9 @@ use crate::node::readiness::NodeWatch;
 use crate::node::shutdown::ShutdownTask;
 use crate::node::system_processes::SystemProcesses;
 use crate::node_view::NodeView;
+use crate::plugins::device_plugins::{self, DevicePluginHandler};
+use crate::plugins::handler::PluginHandlers;
+use crate::plugins::{self, PluginRegistry};
 use crate::pods::cgroups::PodCgroups;
 use crate::pods::handles::PodHandles;
 use crate::pods::pass::prepare::check_node_dns;
@@ -66,7 +70,7 @@ use crate::sources::file::FileSource;
 use crate::sources::http::HttpSource;
 use crate::sources::{ManifestProblems, SourceSet};
 use crate::tasks::TaskSet;
-use crate::volumes::{Requests, VolumeEngine, Volumes};
+use crate::volumes::{CSI_PLUGIN, Csi, Requests, VolumeEngine, Volumes};
 use cluster_tasks::LoopSide;
 
 /// Sources wait for the sync loop when the queue is full; there are at most three of them.
@@ -98,6 +102,7 @@ pub struct Agent {
     heartbeat: Heartbeat,
     sources_ready: watch::Receiver<bool>,
     samplers: Samplers,
+    csi: Option<CsiApi>,
     given_up: CancellationToken,
 }
 
@@ -118,14 +123,19 @@ impl Agent {
         let (handles, ends) = handles(&ctx, &ports).await?;
         let (own_node, pods, pressure) = (ends.own_node.clone(), ends.pods.clone(), ends.pressure.clone());
         let cgroup_driver = ends.cgroup_driver.subscribe();
-        let given_up = ends.spawn(&handles, &ports);
+        let (csi, csi_node) =
+            ports.cluster.as_ref().map(|clients| CsiApi::new(&ctx, clients, own_node.subscribe())).unzip();
+        let csi_volumes = csi_volumes(&ctx, &ports, csi.as_ref());
+        let given_up = ends.spawn(&handles, &ports, csi_volumes.clone());
         let (problems, heartbeat) = (ManifestProblems::default(), Heartbeat::default());
         let readiness = SourcesReadiness::default();
         handles.devices.start(readiness.complete.subscribe())?;
+        start_plugins(&handles, &ports, csi_volumes.clone());
         let api_sets = start_loop(&handles, &problems, &heartbeat, readiness.clone());
         let node_addresses = watch::Sender::new(Vec::new());
         let pods_in_api = pods.subscribe();
-        if let (Some(cluster), Some(sets), Some(events)) = (&ports.cluster, api_sets, events) {
+        let of_cluster = ports.cluster.as_ref().zip(csi.as_ref().zip(csi_node));
+        if let (Some((cluster, (csi, csi_node))), Some(sets), Some(events)) = (of_cluster, api_sets, events) {
             let side = LoopSide {
                 own_node,
                 pods,
@@ -135,13 +145,16 @@ impl Agent {
                 events,
                 views: handles.pods.clone(),
                 objects: handles.objects.clone(),
-                node_sources: node_sources(&handles),
+                node_sources: node_sources(&handles, csi),
+                csi_volumes: csi_volumes.clone(),
+                csi_node,
+                given_up: given_up.clone(),
                 addresses: node_addresses.clone(),
             };
             cluster_tasks::start(&ctx, cluster, side).await;
         }
         let sources_ready = readiness.reported.subscribe();
-        let samplers = Samplers::start(&measured(&handles));
+        let samplers = Samplers::start(&measured(&handles), csi_volumes);
         start_collecting(&handles, &samplers, &readiness, pressure);
         Ok(Self {
             handles,
@@ -152,6 +165,7 @@ impl Agent {
             heartbeat,
             sources_ready,
             samplers,
+            csi,
             given_up,
         })
     }
@@ -175,6 +189,12 @@ impl Agent {
             journal_queries: Arc::new(Semaphore::new(MAX_JOURNAL_QUERIES)),
             samplers: self.samplers.clone(),
         })
+    }
+
+    /// What CSI needs of the API server; `None` for a standalone kubelet.
+    #[must_use]
+    pub const fn csi(&self) -> Option<&CsiApi> {
+        self.csi.as_ref()
     }
 
     /// Cancelled, after the reason was logged, when the kubelet cannot work and must exit.
@@ -348,13 +368,15 @@ async fn handles(ctx: &Arc<Context>, ports: &Ports) -> Result<(Arc<PodHandles>, 
     Ok((handles, ends))
 }
 
-fn node_sources(handles: &PodHandles) -> NodeSources {
+fn node_sources(handles: &PodHandles, csi: &CsiApi) -> NodeSources {
     NodeSources {
         node: handles.node.clone(),
         pleg: handles.pleg.clone(),
         pressure: handles.pressure.clone(),
         shutting_down: handles.shutting_down.clone(),
         devices: handles.devices.clone(),
+        volumes_in_use: csi.in_use.clone(),
+        csi_node: csi.nodes.problem(),
     }
 }
 
@@ -372,7 +394,7 @@ fn measured(handles: &PodHandles) -> Measured {
 impl Ends {
     /// Starts the tasks that every kubelet has, with or without an API server. The returned token is cancelled if the kubelet
     /// cannot work.
-    fn spawn(self, handles: &Arc<PodHandles>, ports: &Ports) -> CancellationToken {
+    fn spawn(self, handles: &Arc<PodHandles>, ports: &Ports, csi: Csi) -> CancellationToken {
         let ctx = &handles.ctx;
         let node_watch = NodeWatch {
             runtime: ctx.runtime.clone(),
@@ -388,7 +410,7 @@ impl Ends {
         ctx.tasks.spawn("PLEG", self.pleg.run());
         let cluster = handles.objects.as_ref().map(|objects| objects.cluster().clone());
         let allocatable = handles.allocatable.clone();
-        let volumes = VolumeEngine::new(ctx.clone(), cluster, allocatable, self.volume_requests);
+        let volumes = VolumeEngine::new(ctx.clone(), cluster, allocatable, csi, self.volume_requests);
         ctx.tasks.spawn("volumes", volumes.run());
         ctx.tasks.spawn("system processes", SystemProcesses::new(ctx.clone(), handles.node.clone()).run());
         ctx.tasks.spawn("log rotation", LogRotation::new(ctx.clone(), handles.cache.clone()).run());
@@ -401,6 +423,28 @@ impl Ends {
         }
         given_up
     }
+}
+
+/// The volumes of CSI drivers, and what keeps their drivers' numbers up to date in the API.
+fn csi_volumes(ctx: &Arc<Context>, ports: &Ports, api: Option<&CsiApi>) -> Csi {
+    let cluster = ports.cluster.as_ref().map(|clients| clients.general.clone());
+    let volumes = Csi::new(ctx, ports.plugins.clone(), api.cloned().zip(cluster));
+    if let Some(api) = api {
+        api.start_updates(ctx, Arc::new(volumes.clone()));
+    }
+    volumes
+}
+
+/// Starts the registration of plugins, with the handler of each type.
+fn start_plugins(handles: &PodHandles, ports: &Ports, csi: Csi) {
+    let ctx = &handles.ctx;
+    let device_plugins = DevicePluginHandler { devices: handles.devices.clone() };
+    let handlers = PluginHandlers::from([
+        (device_plugins::KIND, Arc::new(device_plugins) as _),
+        (CSI_PLUGIN, Arc::new(csi) as _),
+    ]);
+    let registry = PluginRegistry::new(ctx.clone(), ports.plugins.clone(), handlers);
+    ctx.tasks.spawn("plugin registration", registry.run());
 }
 
 /// Starts the network tasks of the node.
@@ -450,8 +494,8 @@ fn start_collecting(
 
 async fn make_directories(files: &dyn Files, paths: &Paths, pod_logs: &str) -> Result<(), HostError> {
     let root = &paths.root;
-    for dir in [root.clone(), paths.pods(), root.join("plugins"), root.join("plugins_registry")] {
-        files.ensure_dir(&dir, 0o750).await?;
+    for dir in [root.clone(), paths.pods(), root.join("plugins"), root.join(plugins::DIR)] {
+        files.ensure_dir(&dir, plugins::DIR_MODE).await?;
     }
     files.ensure_dir(Path::new(pod_logs), 0o750).await?;
     files.ensure_dir(&paths.container_links, 0o755).await

@@ -6,11 +6,14 @@
 //! the mount table show what exists, so that a restarted kubelet continues where the last one stopped.
 
 mod claims;
+mod csi;
 mod device;
 mod engine;
 mod mount;
 mod mount_context;
 mod mounters;
+mod ownership;
+mod permits;
 mod quota;
 mod shared;
 mod tear_down;
@@ -31,6 +34,7 @@ use crate::api::objects::PodObjects;
 use crate::error_chain::chain;
 use crate::settings::Paths;
 
+pub(crate) use csi::{Csi, KIND as CSI_PLUGIN, csi_volume_at};
 pub(crate) use engine::VolumeEngine;
 pub(crate) use mount::path_of;
 pub(crate) use quota::counted;

@@ -8,11 +8,11 @@ use http::Method;
 use http::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::uri::Authority;
 use model::k8s::{
-    CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume, PersistentVolumeClaim, Pod,
-    RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview, TokenRequest, TokenReview,
-    TrustBundle,
+    CSIDriver, CSINode, CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume,
+    PersistentVolumeClaim, Pod, RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview,
+    TokenRequest, TokenReview, TrustBundle, VolumeAttachment,
 };
-use ports::cluster::{Cluster, ClusterError, ClusterResult, Collection};
+use ports::cluster::{Cluster, ClusterError, ClusterResult, Collection, Part, Patch};
 use ports::request_metrics::ApiObserver;
 use ports::{Clock, TraceContext};
 use serde::Serialize;
@@ -198,6 +198,9 @@ pub struct ApiHandle {
     secrets: Objects<Secret>,
     service_accounts: Objects<ServiceAccount>,
     runtime_classes: Objects<RuntimeClass>,
+    csi_drivers: Objects<CSIDriver>,
+    csi_nodes: Objects<CSINode>,
+    volume_attachments: Objects<VolumeAttachment>,
     trust_bundles: Objects<TrustBundle>,
     signing_requests: Objects<CertificateSigningRequest>,
 }
@@ -216,11 +219,18 @@ impl ApiHandle {
             secrets: Objects::new(client, rng, namespaced),
             service_accounts: Objects::new(client, rng, namespaced),
             runtime_classes: Objects::new(client, rng, cluster),
+            csi_drivers: Objects::new(client, rng, cluster),
+            csi_nodes: Objects::new(client, rng, cluster),
+            volume_attachments: Objects::new(client, rng, cluster),
             trust_bundles: Objects::new(client, rng, cluster).or(TRUST_BUNDLES_BEFORE),
             signing_requests: Objects::new(client, rng, cluster),
             client: Arc::clone(client),
             rng: Arc::clone(rng),
         }
+    }
+
+    fn claims(&self) -> Objects<PersistentVolumeClaim> {
+        Objects::new(&self.client, &self.rng, Scope::Namespaced)
     }
 
     /// Posts a review object, and returns it with its status.
@@ -275,6 +285,18 @@ impl Cluster for ApiHandle {
         &self.runtime_classes
     }
 
+    fn csi_drivers(&self) -> &dyn Collection<CSIDriver> {
+        &self.csi_drivers
+    }
+
+    fn csi_nodes(&self) -> &dyn Collection<CSINode> {
+        &self.csi_nodes
+    }
+
+    fn volume_attachments(&self) -> &dyn Collection<VolumeAttachment> {
+        &self.volume_attachments
+    }
+
     fn trust_bundles(&self) -> &dyn Collection<TrustBundle> {
         &self.trust_bundles
     }
@@ -284,8 +306,16 @@ impl Cluster for ApiHandle {
     }
 
     async fn claim(&self, namespace: &str, name: &str) -> ClusterResult<PersistentVolumeClaim> {
-        let claims = Objects::<PersistentVolumeClaim>::new(&self.client, &self.rng, Scope::Namespaced);
-        claims.get(namespace, name).await
+        self.claims().get(namespace, name).await
+    }
+
+    async fn patch_claim_status(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: &Patch,
+    ) -> ClusterResult<PersistentVolumeClaim> {
+        self.claims().patch(namespace, name, Part::Status, patch).await
     }
 
     async fn persistent_volume(&self, name: &str) -> ClusterResult<PersistentVolume> {

@@ -32,7 +32,6 @@ const GATES: &[&str] = &[
     "CPUManagerPolicyAlphaOptions",
     "CPUManagerPolicyBetaOptions",
     "CRIListStreaming",
-    "CSIVolumeHealth",
     "DRAConsumableCapacity",
     "DRADeviceTaints",
     "DRAExtendedResource",

@@ -3,7 +3,7 @@
 //! Owns `proto/runtime/v1/api.proto` and the Rust messages, clients and servers generated from it.
 //!
 //! Architecture invariants:
-//! - only the `.proto` file and this module with its codec are written by hand (`cargo run -p xtask -- codegen`);
+//! - only the `.proto` file and this module with its codec are written manually (`cargo run -p xtask -- codegen`);
 //! - only `cri` and `testing` may import this crate: protobuf types do not leave the adapter.
 #![forbid(unsafe_code)]
 

@@ -1,10 +1,10 @@
 //! gRPC protocols other than the CRI, generated from the definitions in this repository.
 //!
 //! Owns the definitions in `proto` and the Rust messages, clients and servers generated from them: PodResources, which the
-//! kubelet serves; the device plugin API; and the part of OTLP for exporting spans.
+//! kubelet serves; the device plugin API, plugin registration and CSI; and the part of OTLP for exporting spans.
 //!
 //! Architecture invariants:
-//! - only the `.proto` files and this module are written by hand (`cargo run -p xtask -- codegen`);
+//! - only the `.proto` files and this module are written manually (`cargo run -p xtask -- codegen`);
 //! - protobuf types do not leave the adapters that use them.
 #![forbid(unsafe_code)]
 
@@ -40,6 +40,14 @@ generated! {
 generated! {
     /// Device plugin API: registration and calls to plugins.
     device_plugin, "v1beta1.rs"
+}
+generated! {
+    /// Plugin registration: what a plugin in the registration directory is.
+    plugin_registration, "pluginregistration.rs"
+}
+generated! {
+    /// CSI 1.x: the services that a driver has on a node.
+    csi, "csi.v1.rs"
 }
 generated! {
     /// OTLP traces.

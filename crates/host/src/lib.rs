@@ -8,8 +8,8 @@
 //! - blocking system calls run on tokio's blocking threads, never on its workers;
 //! - what a pod may have prepared (its volumes, its logs) is entered by file descriptor, never by a path it could
 //!   change under us;
-//! - unsafe code only in `async_inotify`, `projects` and `free_memory`, in functions of a few lines each: rustix wraps every other
-//!   system call that is needed.
+//! - unsafe code only in `async_inotify`, `projects`, `loop_devices` and `free_memory`, in functions of a few lines each: rustix
+//!   wraps every other system call that is needed.
 #![deny(unsafe_code)]
 #![cfg_attr(
     test,
@@ -45,6 +45,7 @@ mod kernel_log;
 mod linux_host;
 mod lock_file;
 mod logind;
+mod loop_devices;
 mod machine;
 mod manifests;
 mod measure;
@@ -56,6 +57,7 @@ mod payload;
 mod program;
 mod projects;
 mod removal;
+mod socket_tree;
 mod sub_path;
 mod subordinate_ids;
 mod systemd;

@@ -6,11 +6,13 @@ use std::time::Duration;
 use ports::HostError;
 use ports::host::HostResult;
 
-use crate::holders;
 use crate::mounts::{is_busy, unmount_one};
+use crate::{failed, holders, loop_devices};
 
 /// Unmounts one mount. Success if it is unmounted already; if it is busy, the error names the processes that hold it.
 pub(crate) fn unmount_or_report(mount_point: &Path) -> HostResult<()> {
+    // One that the Go kubelet attached to a block device keeps the mount busy, and no process holds it.
+    loop_devices::detach_from(mount_point).map_err(failed("detach the loop devices of", mount_point))?;
     let seen = || holders::describe(Path::new("/proc"), mount_point);
     let unmounted = retry_without_holder(|| unmount_one(mount_point), seen, || std::thread::sleep(PAUSE));
     match unmounted {

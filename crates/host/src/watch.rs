@@ -15,14 +15,13 @@ use futures_util::stream::{self, BoxStream};
 use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask};
 use ports::host::{DirectoryChange, HostResult};
 
-use crate::async_inotify::waiting;
+use crate::async_inotify::read_burst;
 use crate::failed;
 
 /// Delay between attempts while the kernel refuses a watch.
 const RETRY: Duration = Duration::from_secs(1);
 /// How often the path is resolved again if it changes while watches are set up.
 const TRIES: u32 = 8;
-const BUFFER: usize = 8192;
 
 /// Not plain modification: a file is read once its writer has closed it.
 const INTERESTING: WatchMask = WatchMask::CREATE
@@ -110,38 +109,19 @@ async fn next_change(
 /// Waits for events and reads all of them.
 async fn next_burst(watches: Armed, removed: &mut BTreeSet<PathBuf>) -> io::Result<(Armed, Meaning)> {
     let Armed { inotify, watched } = watches;
-    // Registered per call, because the first watches are set up outside of any runtime.
-    let mut ready = waiting(inotify)?;
-    let mut buffer = vec![0; BUFFER];
     let mut meaning = Meaning::Nothing;
-    let mut seen_any = false;
-    loop {
-        let taken = if seen_any {
-            ready.get_mut().read_events(&mut buffer)
-        } else {
-            let mut guard = ready.readable_mut().await?;
-            match guard.try_io(|inotify| inotify.get_mut().read_events(&mut buffer)) {
-                Ok(taken) => taken,
-                Err(_not_ready) => continue,
-            }
-        };
-        let events = match taken {
-            Ok(events) => events,
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
-            Err(error) => return Err(error),
-        };
-        seen_any = true;
-        for event in events {
-            let of_contents = watched.contents.as_ref() == Some(&event.wd);
-            let mut step = watched.step.iter();
-            let of_step = step.any(|(wd, name)| *wd == event.wd && event.name == Some(name));
-            meaning = meaning.max(evaluate(event.mask, of_contents, of_step));
-            if event.mask.intersects(EventMask::DELETE | EventMask::MOVED_FROM) {
-                removed.extend(watched.path_of(&event.wd, event.name));
-            }
+    let inotify = read_burst(inotify, |event| {
+        let of_contents = watched.contents.as_ref() == Some(&event.wd);
+        let mut step = watched.step.iter();
+        let of_step = step.any(|(wd, name)| *wd == event.wd && event.name == Some(name));
+        meaning = meaning.max(evaluate(event.mask, of_contents, of_step));
+        if event.mask.intersects(EventMask::DELETE | EventMask::MOVED_FROM) {
+            removed.extend(watched.path_of(&event.wd, event.name));
         }
-    }
-    Ok((Armed { inotify: ready.into_inner(), watched }, meaning))
+        Ok(())
+    })
+    .await?;
+    Ok((Armed { inotify, watched }, meaning))
 }
 
 fn evaluate(mask: EventMask, of_contents: bool, of_step: bool) -> Meaning {

@@ -2,6 +2,7 @@
 //! certificates.
 
 pub mod certificates;
+pub mod csi_node;
 pub mod events;
 mod lru;
 pub mod mirror;

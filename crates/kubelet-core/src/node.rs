@@ -23,7 +23,7 @@ pub mod system_processes;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 
 use config::{KubeletConfiguration, NodeFlags};
@@ -72,7 +72,7 @@ pub struct NodeMachine {
 
 /// Everything the Node is computed from.
 #[derive(Clone, Copy, Debug)]
-pub struct NodeFacts<'a> {
+pub struct NodeInputs<'a> {
     pub name: &'a str,
     /// The host name in lower case, or the value of `--hostname-override`.
     pub hostname: &'a str,
@@ -97,7 +97,9 @@ pub struct NodeFacts<'a> {
     /// Devices of device plugins by resource; zero if the plugin is gone.
     pub devices: &'a BTreeMap<String, DeviceAmounts>,
     /// Unique names of volumes that are attached or about to be attached.
-    pub volumes_in_use: &'a [String],
+    pub volumes_in_use: &'a BTreeSet<String>,
+    /// `volumes_in_use` has those of an earlier run of the kubelet, too; until then the reported ones stay.
+    pub knows_volumes_in_use: bool,
     pub pressure: NodePressure,
     /// Reasons why the node is not ready, as the message of the Ready condition lists them.
     pub problems: &'a [String],

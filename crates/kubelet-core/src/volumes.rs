@@ -3,10 +3,13 @@
 //! Owns: what each type of volume is made from (`types`) and what a pod's volume means on this node (`plan`); which API objects a
 //! pod's volumes show, and the files of configMap, secret, downwardAPI and projected volumes (`objects`, `payload`); how long a
 //! service account token is used (`token`); which volumes the filesystem counts (`quota`); what is done to a device before it is
-//! mounted (`device`); and in which order volumes are mounted, awaited and torn down (`engine`). Never: fetching an object, writing
+//! mounted (`device`); what drivers are called with (`csi`), and whether their volumes are attached to this node (`attachment`); and
+//! in which order volumes are mounted, awaited and torn down (`engine`). Never: fetching an object, writing
 //! a file, mounting.
 
+pub mod attachment;
 pub mod bundle;
+pub mod csi;
 pub mod device;
 pub mod engine;
 pub mod image;
@@ -23,7 +26,7 @@ pub use nested::{has_sub_path, nested_mount_points};
 pub use objects::{ObjectName, RequiredObjects, TokenRequirement, VolumeObjects, object_ttl};
 pub use payload::{PayloadError, PayloadInputs};
 pub use plan::bound_volume;
-pub use types::{compute_payload, has_payload, required_objects, required_objects_of};
+pub use types::{compute_payload, has_payload, may_have_driver, required_objects, required_objects_of};
 
 #[cfg(test)]
 mod tests;

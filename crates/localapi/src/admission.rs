@@ -8,7 +8,7 @@ mod signing_requests;
 use serde_json::Value;
 
 use crate::api::Api;
-use crate::auth::{User, node};
+use crate::auth::{User, node_restriction};
 use crate::object;
 use crate::resources::Resource;
 use crate::status::ApiError;
@@ -58,6 +58,18 @@ pub(crate) fn update(
     Ok(())
 }
 
+/// Refuses an update of the status that the user may not make.
+pub(crate) fn update_status(
+    context: &Context<'_>,
+    resource: &Resource,
+    new: &Value,
+    old: &Value,
+) -> Result<(), ApiError> {
+    let Some(name) = context.user.node() else { return Ok(()) };
+    node_restriction::admit_status(name, resource.name, new, old)
+        .map_err(|why| ApiError::forbidden_object(resource, object::name(new), &why))
+}
+
 fn admit_node(
     context: &Context<'_>,
     resource: &Resource,
@@ -65,6 +77,6 @@ fn admit_node(
     old: Option<&Value>,
 ) -> Result<(), ApiError> {
     let Some(name) = context.user.node() else { return Ok(()) };
-    node::admit(name, resource.name, new, old)
+    node_restriction::admit(name, resource.name, new, old)
         .map_err(|why| ApiError::forbidden_object(resource, object::name(new), &why))
 }

@@ -136,6 +136,8 @@ fn rules(resource: &str) -> Option<&'static [Rule]> {
         "persistentvolumeclaims" => Some(CLAIM),
         "namespaces" | "persistentvolumes" | "certificatesigningrequests" => Some(&[SPEC_AND_STATUS]),
         "leases" => Some(&[(&[""], &[("spec", Empty::Struct)])]),
+        "csidrivers" => Some(&[(&[""], &[("spec", Empty::Struct)])]),
+        "volumeattachments" => Some(&[SPEC_AND_STATUS, (&["status"], &[("attached", Empty::False)])]),
         "csinodes" => Some(&[(&["spec"], &[("drivers", Empty::Null)])]),
         "configmaps" | "secrets" | "serviceaccounts" | "runtimeclasses" => Some(&[]),
         _ => None,
@@ -194,7 +196,7 @@ fn normalize(field: &str, value: &mut Value) {
         }
         Value::Object(fields) => {
             for (name, inner) in fields.iter_mut() {
-                if QUANTITIES.contains(&field) {
+                if is_quantity(field, name) {
                     canonical(inner);
                 } else {
                     normalize(name, inner);
@@ -207,6 +209,11 @@ fn normalize(field: &str, value: &mut Value) {
         Value::String(text) if is_time(field) => truncate_to_seconds(text),
         Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null => {}
     }
+}
+
+fn is_quantity(list: &str, name: &str) -> bool {
+    // What a driver of a CSINode can allocate is a number of volumes.
+    QUANTITIES.contains(&list) && (list, name) != ("allocatable", "count")
 }
 
 /// Whether the value is empty and its field is optional, or one that [`fill`] adds.

@@ -14,6 +14,7 @@ pub(crate) mod pod_status;
 mod pod_update;
 mod service;
 mod signing;
+mod storage;
 #[cfg(test)]
 mod tests;
 mod volume;
@@ -99,6 +100,9 @@ pub fn check(resource: &str, object: &Value, old: Option<&Value>) -> Vec<FieldEr
         "configmaps" => config::check_config_map(&root, before.as_ref(), &mut errors),
         "certificatesigningrequests" => signing::check(&root, &mut errors),
         "services" => service::check(&root, before.as_ref(), &mut errors),
+        "csidrivers" => storage::check_driver(&root, before.as_ref(), &mut errors),
+        "csinodes" => storage::check_node(&root, before.as_ref(), &mut errors),
+        "volumeattachments" => storage::check_attachment(&root, before.as_ref(), &mut errors),
         _ => {}
     }
     errors.errors
@@ -119,6 +123,9 @@ pub fn decode(resource: &str, object: &Value) -> Result<(), String> {
         "leases" => as_type::<k8s::Lease>(object),
         "events" => as_type::<k8s::Event>(object),
         "runtimeclasses" => as_type::<k8s::RuntimeClass>(object),
+        "csidrivers" => as_type::<k8s::CSIDriver>(object),
+        "csinodes" => as_type::<k8s::CSINode>(object),
+        "volumeattachments" => as_type::<k8s::VolumeAttachment>(object),
         "certificatesigningrequests" => as_type::<k8s::CertificateSigningRequest>(object),
         _ => Ok(()),
     };

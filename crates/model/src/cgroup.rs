@@ -107,7 +107,8 @@ pub struct CgroupFile {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CgroupState {
     #[default]
-    AsItShouldBe,
+    /// It exists with the desired settings.
+    UpToDate,
     /// It exists, and some setting differs.
     Changed,
     /// It does not exist in at least one hierarchy with limits.

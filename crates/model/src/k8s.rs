@@ -14,24 +14,33 @@ pub use k8s_openapi::api::certificates::v1::{
 };
 pub use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 pub use k8s_openapi::api::core::v1::{
-    Affinity, AppArmorProfile, AttachedVolume, Capabilities, ClusterTrustBundleProjection, ConfigMap,
+    AWSElasticBlockStoreVolumeSource, Affinity, AppArmorProfile, AttachedVolume, AzureDiskVolumeSource,
+    CSIPersistentVolumeSource, CSIVolumeSource, Capabilities, ClusterTrustBundleProjection, ConfigMap,
     ConfigMapKeySelector, Container, ContainerImage, ContainerPort, ContainerResizePolicy,
     ContainerRestartRule, ContainerRestartRuleOnExitCodes, ContainerState, ContainerStateRunning,
     ContainerStateTerminated, ContainerStateWaiting, ContainerStatus, ContainerUser, DaemonEndpoint,
     DownwardAPIVolumeFile, EmptyDirVolumeSource, EnvFromSource, EnvVar, EnvVarSource, EphemeralContainer,
-    Event, EventSeries, EventSource, ExecAction, FileKeySelector, GRPCAction, HTTPGetAction, HTTPHeader,
-    HostAlias, HostIP, HostPathVolumeSource, KeyToPath, Lifecycle, LifecycleHandler, LinuxContainerUser,
-    LocalObjectReference, LocalVolumeSource, Node, NodeAddress, NodeAffinity, NodeCondition,
-    NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeSelector,
-    NodeSelectorRequirement, NodeSelectorTerm, NodeSpec, NodeStatus, NodeSwapStatus, NodeSystemInfo,
-    ObjectFieldSelector, ObjectReference, PersistentVolume, PersistentVolumeClaim, PersistentVolumeSpec, Pod,
-    PodCondition, PodDNSConfig, PodDNSConfigOption, PodIP, PodOS, PodSecurityContext, PodSpec, PodStatus,
-    Probe, ProjectedVolumeSource, ResourceFieldSelector, ResourceRequirements, SELinuxOptions,
-    SeccompProfile, Secret, SecretKeySelector, SecurityContext, Service, ServiceAccount,
-    ServiceAccountTokenProjection, ServicePort, ServiceSpec, SleepAction, Sysctl, TCPSocketAction, Taint,
-    Toleration, Volume, VolumeDevice, VolumeMount, VolumeMountStatus, VolumeProjection,
+    Event, EventSeries, EventSource, ExecAction, FileKeySelector, GCEPersistentDiskVolumeSource, GRPCAction,
+    HTTPGetAction, HTTPHeader, HostAlias, HostIP, HostPathVolumeSource, KeyToPath, Lifecycle,
+    LifecycleHandler, LinuxContainerUser, LocalObjectReference, LocalVolumeSource, Node, NodeAddress,
+    NodeAffinity, NodeCondition, NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler,
+    NodeRuntimeHandlerFeatures, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, NodeSpec,
+    NodeStatus, NodeSwapStatus, NodeSystemInfo, ObjectFieldSelector, ObjectReference, PersistentVolume,
+    PersistentVolumeClaim, PersistentVolumeClaimCondition, PersistentVolumeSpec, Pod, PodCondition,
+    PodDNSConfig, PodDNSConfigOption, PodIP, PodOS, PodSecurityContext, PodSpec, PodStatus,
+    PortworxVolumeSource, Probe, ProjectedVolumeSource, ResourceFieldSelector, ResourceRequirements,
+    SELinuxOptions, SeccompProfile, Secret, SecretKeySelector, SecretReference, SecurityContext, Service,
+    ServiceAccount, ServiceAccountTokenProjection, ServicePort, ServiceSpec, SleepAction, Sysctl,
+    TCPSocketAction, Taint, Toleration, Volume, VolumeDevice, VolumeMount, VolumeMountStatus,
+    VolumeProjection, VsphereVirtualDiskVolumeSource,
 };
 pub use k8s_openapi::api::node::v1::RuntimeClass;
+/// The tokens that a CSI driver requests; the kind of that name belongs to another group.
+pub use k8s_openapi::api::storage::v1::TokenRequest as CSITokenRequest;
+pub use k8s_openapi::api::storage::v1::{
+    CSIDriver, CSIDriverSpec, CSINode, CSINodeDriver, CSINodeSpec, VolumeAttachment, VolumeAttachmentSource,
+    VolumeAttachmentSpec, VolumeAttachmentStatus, VolumeError, VolumeNodeResources,
+};
 pub use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 pub use k8s_openapi::apimachinery::pkg::apis::meta::v1::{
     LabelSelector, ListMeta, MicroTime, ObjectMeta, OwnerReference, Time,

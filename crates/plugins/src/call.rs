@@ -18,12 +18,15 @@ use tower_service::Service;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A plugin may have thousands of devices.
 pub(crate) const MAX_RECEIVE_BYTES: usize = 16 << 20;
+/// The message of an error is a header, and may contain the output of programs.
+const MAX_HEADER_BYTES: u32 = 1 << 20;
 
 /// A connection to the socket. It is not opened again after it broke, because another plugin may listen then.
 pub(crate) async fn connect(socket: &Path) -> PluginResult<Channel> {
     // The URI only sets the `:authority` header; the path of the socket is not part of it.
     Endpoint::from_static("http://localhost")
         .connect_timeout(CONNECT_TIMEOUT)
+        .http2_max_header_list_size(MAX_HEADER_BYTES)
         .connect_with_connector(Dial { socket: Arc::new(socket.to_path_buf()) })
         .await
         .map_err(|error| PluginError::Unreachable {
@@ -32,8 +35,16 @@ pub(crate) async fn connect(socket: &Path) -> PluginResult<Channel> {
         })
 }
 
-fn root_cause(error: &dyn std::error::Error) -> String {
-    error.source().map_or_else(|| error.to_string(), root_cause)
+/// The first cause, as Go words the errors of the operating system: `connection refused`.
+pub(crate) fn root_cause(error: &(dyn std::error::Error + 'static)) -> String {
+    if let Some(cause) = error.source() {
+        return root_cause(cause);
+    }
+    let text = error.to_string();
+    match text.split_once(" (os error ") {
+        Some((message, _)) => message.to_lowercase(),
+        None => text,
+    }
 }
 
 /// Opens the socket for any URI.

@@ -1,7 +1,7 @@
 //! Implements the `Plugins` port with gRPC over Unix sockets.
 //!
-//! Owns the registration socket of device plugins, the connections to plugins, the deadline of every call, and the
-//! conversion between `model` types and protobuf messages.
+//! Owns the registration socket of device plugins, calls to the registration sockets of other plugins, the connections to device
+//! plugins and CSI drivers, the deadline of every call, and the conversion between `model` types and protobuf messages.
 //!
 //! Architecture invariants:
 //! - protobuf types stay inside: the public API has only `model` and `ports` types;
@@ -11,10 +11,13 @@
 
 mod call;
 mod convert;
+mod csi;
+mod csi_convert;
 mod device;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod grpc_unary_server;
+mod plugin_registration;
 mod registration;
 
 use std::path::Path;
@@ -25,10 +28,11 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use grpc_api::device_plugin as wire;
 use model::devices::AllocateResponse;
-use ports::plugins::{DevicePlugin, PluginResult, Plugins, Registrar};
+use ports::plugins::{CsiDriver, DevicePlugin, PluginRegistration, PluginResult, Plugins, Registrar};
 use prost::Message;
 
 use crate::device::Client;
+use crate::plugin_registration::RegistrationSocket;
 
 /// The plugins of this machine. Without state: [`Plugins::connect`] returns the owner of a connection.
 #[derive(Clone, Copy, Debug, Default)]
@@ -45,8 +49,16 @@ impl Plugins for UnixPlugins {
         Ok(registration::serve(listener, registrar).boxed())
     }
 
+    fn registration(&self, socket: &Path) -> Arc<dyn PluginRegistration> {
+        Arc::new(RegistrationSocket::new(socket))
+    }
+
     async fn connect(&self, socket: &Path) -> PluginResult<Arc<dyn DevicePlugin>> {
         Ok(Arc::new(Client::connect(socket).await?))
+    }
+
+    fn csi_driver(&self, socket: &Path) -> Arc<dyn CsiDriver> {
+        Arc::new(csi::Client::new(socket))
     }
 
     fn pack(&self, response: &AllocateResponse) -> Vec<u8> {

@@ -5,9 +5,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use model::k8s::{
-    CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume, PersistentVolumeClaim, Pod,
-    RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview, TokenRequest, TokenReview,
-    TrustBundle,
+    CSIDriver, CSINode, CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume,
+    PersistentVolumeClaim, Pod, RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview,
+    TokenRequest, TokenReview, TrustBundle, VolumeAttachment,
 };
 use serde_json::Value;
 
@@ -168,6 +168,11 @@ pub trait Cluster: Send + Sync + std::fmt::Debug {
     fn secrets(&self) -> &dyn Collection<Secret>;
     fn service_accounts(&self) -> &dyn Collection<ServiceAccount>;
     fn runtime_classes(&self) -> &dyn Collection<RuntimeClass>;
+    fn csi_drivers(&self) -> &dyn Collection<CSIDriver>;
+    /// A node may access only the CSINode of its own name, and may not list or watch any.
+    fn csi_nodes(&self) -> &dyn Collection<CSINode>;
+    /// A node may only get those of its own volumes.
+    fn volume_attachments(&self) -> &dyn Collection<VolumeAttachment>;
 
     /// In the version of their API that the server offers; only listed and watched.
     fn trust_bundles(&self) -> &dyn Collection<TrustBundle>;
@@ -175,6 +180,13 @@ pub trait Cluster: Send + Sync + std::fmt::Debug {
 
     /// The PersistentVolumeClaim of that name; claims and volumes are only read one by one.
     async fn claim(&self, namespace: &str, name: &str) -> ClusterResult<PersistentVolumeClaim>;
+    /// Patches the status of a PersistentVolumeClaim. A node may change its capacity, conditions and allocated resources.
+    async fn patch_claim_status(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: &Patch,
+    ) -> ClusterResult<PersistentVolumeClaim>;
     async fn persistent_volume(&self, name: &str) -> ClusterResult<PersistentVolume>;
     /// A token of a service account.
     async fn request_token(

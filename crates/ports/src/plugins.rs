@@ -7,6 +7,9 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
+use model::csi::{
+    ExpandRequest, NodeCapabilities, NodeInfo, PublishRequest, StageRequest, StatsRequest, VolumeStats,
+};
 use model::devices::{AllocateResponse, PluginDevice, PluginOptions};
 
 /// Why a call of a plugin, or listening for plugins, failed.
@@ -17,13 +20,32 @@ pub enum PluginError {
     Failed { code: String, message: String },
     #[error("{call}: no answer within {after:?}")]
     TimedOut { call: &'static str, after: Duration },
-    #[error("connect to {}: {message}", socket.display())]
+    #[error(
+        "rpc error: code = Unavailable desc = connection error: desc = \"transport: Error while dialing: dial unix {}: connect: \
+         {message}\"",
+        socket.display()
+    )]
     Unreachable { socket: PathBuf, message: String },
     /// The plugin violated the protocol.
     #[error("{0}")]
     Malformed(String),
     #[error("listen on {}: {message}", socket.display())]
     Listen { socket: PathBuf, message: String },
+}
+
+impl PluginError {
+    /// The plugin has certainly not done, and will not do, what it was asked for. Otherwise the call may still happen.
+    #[must_use]
+    pub fn is_final(&self) -> bool {
+        match self {
+            Self::Failed { code, .. } => !matches!(
+                &**code,
+                "Canceled" | "DeadlineExceeded" | "Unavailable" | "ResourceExhausted" | "Aborted"
+            ),
+            Self::Unreachable { .. } | Self::TimedOut { .. } => false,
+            Self::Malformed(_) | Self::Listen { .. } => true,
+        }
+    }
 }
 
 pub type PluginResult<T> = Result<T, PluginError>;
@@ -66,6 +88,44 @@ pub trait DevicePlugin: Send + Sync + std::fmt::Debug {
     async fn pre_start(&self, devices: &[String]) -> PluginResult<()>;
 }
 
+/// What a plugin in the registration directory says it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PluginInfo {
+    /// `CSIPlugin`, `DevicePlugin` or `DRAPlugin`.
+    pub kind: String,
+    /// The name of the CSI driver, or the resource of the device plugin.
+    pub name: String,
+    /// The socket of the plugin's own calls; that of the registration if empty.
+    pub endpoint: String,
+    pub supported_versions: Vec<String>,
+}
+
+/// The registration socket of one plugin. Calls have deadlines, and each has a connection of its own.
+#[async_trait]
+pub trait PluginRegistration: Send + Sync + std::fmt::Debug {
+    async fn info(&self) -> PluginResult<PluginInfo>;
+    /// Reports to the plugin whether the kubelet uses it, and if not, why.
+    async fn notify(&self, outcome: Result<(), String>) -> PluginResult<()>;
+}
+
+/// Deadline of each call of a CSI driver. Most drivers answer at once; some attach a device or check a filesystem first.
+pub const CSI_TIMEOUT: Duration = Duration::from_secs(120);
+
+/// The node's part of one CSI driver. Calls have deadlines, and each has a connection of its own, because a driver that starts again
+/// replaces its socket. A call whose result is unknown may still happen: [`PluginError::is_final`].
+#[async_trait]
+pub trait CsiDriver: Send + Sync + std::fmt::Debug {
+    async fn node_info(&self) -> PluginResult<NodeInfo>;
+    async fn capabilities(&self) -> PluginResult<NodeCapabilities>;
+    async fn stage(&self, request: &StageRequest) -> PluginResult<()>;
+    async fn unstage(&self, volume_id: &str, staging_target_path: &Path) -> PluginResult<()>;
+    async fn publish(&self, request: &PublishRequest) -> PluginResult<()>;
+    async fn unpublish(&self, volume_id: &str, target_path: &Path) -> PluginResult<()>;
+    /// The new capacity in bytes; 0 if the driver does not say.
+    async fn expand(&self, request: &ExpandRequest) -> PluginResult<i64>;
+    async fn stats(&self, request: &StatsRequest) -> PluginResult<VolumeStats>;
+}
+
 #[async_trait]
 pub trait Plugins: Send + Sync + std::fmt::Debug {
     /// Removes the sockets in the directory, which must exist, and listens on `kubelet.sock` in it. The returned future serves
@@ -75,8 +135,12 @@ pub trait Plugins: Send + Sync + std::fmt::Debug {
         dir: &Path,
         registrar: Arc<dyn Registrar>,
     ) -> PluginResult<BoxFuture<'static, ()>>;
+    /// A registration socket. Nothing is connected until the first call.
+    fn registration(&self, socket: &Path) -> Arc<dyn PluginRegistration>;
     /// Connects to a device plugin. Fails if no process listens.
     async fn connect(&self, socket: &Path) -> PluginResult<Arc<dyn DevicePlugin>>;
+    /// The CSI driver that listens on that socket. Opens no connection yet.
+    fn csi_driver(&self, socket: &Path) -> Arc<dyn CsiDriver>;
     /// An allocate response in its wire format, for the checkpoint.
     fn pack(&self, response: &AllocateResponse) -> Vec<u8>;
     /// `None` if the bytes are not an allocate response.

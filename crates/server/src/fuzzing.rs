@@ -4,10 +4,12 @@
 
 use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use jiff::Timestamp;
+use tokio::io::AsyncReadExt;
 
 use crate::access::attributes;
 use crate::endpoints::container_logs;
 use crate::endpoints::logs;
+use crate::pod_resources::authority::ValidAuthority;
 use crate::query::pairs;
 use crate::streaming;
 use crate::streaming::spdy;
@@ -23,6 +25,7 @@ pub const TARGETS: &[Target] = &[
     ("headers", headers),
     ("websocket_frames", websocket_frames),
     ("spdy_frames", spdy_frames),
+    ("authority", authority),
 ];
 
 /// The query of a container log is rejected, or its options are valid.
@@ -98,6 +101,22 @@ pub fn spdy_frames(data: &[u8]) {
             }
         }
         assert!(read <= data.len(), "{read} of {}", data.len());
+    });
+}
+
+/// Only `%` and `/` are replaced, so nothing changes its length; the result does not depend on how the bytes were split, and is
+/// the same when it is read again. The first byte says where to split.
+pub fn authority(data: &[u8]) {
+    let Some((split, frames)) = data.split_first() else { return };
+    let sent = [b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", frames].concat();
+    let (start, end) = sent.split_at(usize::from(*split).min(sent.len()));
+    within(async {
+        let (mut split, mut whole, mut again) = (Vec::new(), Vec::new(), Vec::new());
+        let _ = ValidAuthority::new(start.chain(end)).read_to_end(&mut split).await;
+        let _ = ValidAuthority::new(&*sent).read_to_end(&mut whole).await;
+        let _ = ValidAuthority::new(&*whole).read_to_end(&mut again).await;
+        assert_eq!(whole.len(), sent.len());
+        assert!(whole == split && whole == again);
     });
 }
 

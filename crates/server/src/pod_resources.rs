@@ -1,6 +1,8 @@
 //! PodResources API: the resources that are allocated to pods, over gRPC on a Unix socket that only root may open. There is no
 //! CPU or memory manager yet, so lists of exclusive CPUs and memory are empty.
 
+pub(crate) mod authority;
+
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
@@ -33,6 +35,7 @@ use tonic::{Response, Status};
 use tower_service::Service;
 
 use crate::Api;
+use crate::pod_resources::authority::ValidAuthority;
 use crate::transport::connections::table::{ConnectionTable, OpenConnection, Peer, TableLimits};
 
 /// Calls a second, in the long run and at once.
@@ -119,6 +122,8 @@ async fn serve_one(stream: UnixStream, slot: OpenConnection, lister: Lister) {
             answer
         }
     });
+    let (read, write) = stream.into_split();
+    let stream = tokio::io::join(ValidAuthority::new(read), write);
     let connection = http2::Builder::new(TokioExecutor::new())
         .timer(TokioTimer::new())
         .keep_alive_interval(PING_INTERVAL)

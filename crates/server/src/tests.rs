@@ -43,6 +43,10 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
+    pub(crate) fn with_pods(names: &[String]) -> Self {
+        Self { pods: names.iter().map(|name| pod(name)).collect(), ..Self::default() }
+    }
+
     fn url(&self, path: &str) -> Result<String, PodRefusal> {
         let port =
             self.streaming.ok_or_else(|| PodRefusal::Invalid("container not found (\"main\")".to_owned()))?;

@@ -211,7 +211,7 @@ impl Cgroups for FakeCgroups {
         state.check(&cgroup.path)?;
         let Some(written) = state.cgroups.get(&*cgroup.path) else { return Ok(CgroupState::Missing) };
         let is_so = settings.files.iter().all(|file| written.get(&file.name) == Some(&file.text));
-        Ok(if is_so { CgroupState::AsItShouldBe } else { CgroupState::Changed })
+        Ok(if is_so { CgroupState::UpToDate } else { CgroupState::Changed })
     }
 
     async fn children(&self, cgroup: &CgroupPath) -> Vec<String> {

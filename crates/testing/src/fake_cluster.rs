@@ -15,13 +15,13 @@ use std::time::Duration;
 use async_trait::async_trait;
 use jiff::Timestamp;
 use model::k8s::{
-    CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume, PersistentVolumeClaim, Pod,
-    RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview, Time, TokenRequest, TokenReview,
-    TrustBundle,
+    CSIDriver, CSINode, CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume,
+    PersistentVolumeClaim, Pod, RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview, Time,
+    TokenRequest, TokenReview, TrustBundle, VolumeAttachment,
 };
 use parking_lot::Mutex;
 use ports::Clock;
-use ports::cluster::{Cluster, ClusterResult, Collection, Deletion};
+use ports::cluster::{Cluster, ClusterResult, Collection, Deletion, Part, Patch};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -49,6 +49,9 @@ pub struct FakeCluster {
     secrets: FakeObjects<Secret>,
     service_accounts: FakeObjects<ServiceAccount>,
     runtime_classes: FakeObjects<RuntimeClass>,
+    csi_drivers: FakeObjects<CSIDriver>,
+    csi_nodes: FakeObjects<CSINode>,
+    volume_attachments: FakeObjects<VolumeAttachment>,
     claims: FakeObjects<PersistentVolumeClaim>,
     persistent_volumes: FakeObjects<PersistentVolume>,
     trust_bundles: FakeObjects<TrustBundle>,
@@ -106,6 +109,9 @@ impl FakeCluster {
             secrets: FakeObjects::new(&shared),
             service_accounts: FakeObjects::new(&shared),
             runtime_classes: FakeObjects::new(&shared),
+            csi_drivers: FakeObjects::new(&shared),
+            csi_nodes: FakeObjects::new(&shared),
+            volume_attachments: FakeObjects::new(&shared),
             claims: FakeObjects::new(&shared),
             persistent_volumes: FakeObjects::new(&shared),
             trust_bundles: FakeObjects::new(&shared),
@@ -323,6 +329,18 @@ impl Cluster for FakeCluster {
         &self.runtime_classes
     }
 
+    fn csi_drivers(&self) -> &dyn Collection<CSIDriver> {
+        &self.csi_drivers
+    }
+
+    fn csi_nodes(&self) -> &dyn Collection<CSINode> {
+        &self.csi_nodes
+    }
+
+    fn volume_attachments(&self) -> &dyn Collection<VolumeAttachment> {
+        &self.volume_attachments
+    }
+
     fn trust_bundles(&self) -> &dyn Collection<TrustBundle> {
         &self.trust_bundles
     }
@@ -333,6 +351,15 @@ impl Cluster for FakeCluster {
 
     async fn claim(&self, namespace: &str, name: &str) -> ClusterResult<PersistentVolumeClaim> {
         self.claims.get(namespace, name).await
+    }
+
+    async fn patch_claim_status(
+        &self,
+        namespace: &str,
+        name: &str,
+        patch: &Patch,
+    ) -> ClusterResult<PersistentVolumeClaim> {
+        self.claims.patch(namespace, name, Part::Status, patch).await
     }
 
     async fn persistent_volume(&self, name: &str) -> ClusterResult<PersistentVolume> {

@@ -1,8 +1,11 @@
 //! Device plugins in memory, for the kubelet's side of the protocol: registration, device lists, allocation or its failure, and
-//! the end of a plugin. The wire protocol is tested with a real one ([`crate::DevicePlugin`]).
+//! the end of a plugin; and the sockets of CSI drivers in memory ([`FakeCsiDriver`]). The wire protocol is tested with real ones
+//! ([`crate::DevicePlugin`], [`crate::PluginRegistrar`]).
+
+mod registration;
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -11,9 +14,16 @@ use futures_util::{FutureExt, StreamExt, stream};
 use model::devices::{AllocateResponse, PluginDevice, PluginOptions};
 use parking_lot::Mutex;
 use ports::plugins::{
-    DeviceLists, DevicePlugin, DeviceRegistration, PluginError, PluginResult, Plugins, Registrar,
+    CsiDriver, DeviceLists, DevicePlugin, DeviceRegistration, PluginError, PluginRegistration, PluginResult,
+    Plugins, Registrar,
 };
 use tokio::sync::watch;
+
+use registration::FakeRegistration;
+pub use registration::RegistrationFault;
+
+use crate::FakeCsiDriver;
+use crate::fake_csi::FakeCsiClient;
 
 /// The environment variable that names the devices of a container.
 const VARIABLE: &str = "DEVICES";
@@ -29,6 +39,10 @@ struct State {
     registrar: Option<Arc<dyn Registrar>>,
     /// By the names of their sockets. One that has stopped listens no more.
     plugins: BTreeMap<String, Arc<FakePlugin>>,
+    /// By their registration sockets.
+    offers: BTreeMap<PathBuf, Arc<Mutex<registration::Offer>>>,
+    /// By their sockets.
+    csi_drivers: BTreeMap<PathBuf, FakeCsiDriver>,
 }
 
 #[derive(Debug)]
@@ -51,6 +65,16 @@ impl FakePlugins {
     /// # Errors
     /// The error of the kubelet.
     pub async fn register(&self, resource: &str, devices: &[&str]) -> Result<(), String> {
+        let endpoint = self.serve(resource, devices);
+        let registrar = self.state.lock().registrar.clone();
+        let registrar = registrar.ok_or_else(|| "connection refused".to_owned())?;
+        let version = "v1beta1".to_owned();
+        registrar.register(DeviceRegistration { version, endpoint, resource: resource.to_owned() }).await
+    }
+
+    /// A plugin starts with these devices, all of them healthy, and does not register. Returns the name of its socket.
+    #[must_use]
+    pub fn serve(&self, resource: &str, devices: &[&str]) -> String {
         let list = devices.iter().map(|id| PluginDevice {
             id: (*id).to_owned(),
             is_healthy: true,
@@ -61,13 +85,8 @@ impl FakePlugins {
             refusal: Mutex::default(),
             handed_out: Mutex::default(),
         };
-        let registrar = {
-            let mut state = self.state.lock();
-            state.plugins.insert(socket_of(resource), Arc::new(plugin));
-            state.registrar.clone().ok_or_else(|| "connection refused".to_owned())?
-        };
-        let (version, endpoint) = ("v1beta1".to_owned(), socket_of(resource));
-        registrar.register(DeviceRegistration { version, endpoint, resource: resource.to_owned() }).await
+        self.state.lock().plugins.insert(socket_of(resource), Arc::new(plugin));
+        socket_of(resource)
     }
 
     /// Stops the plugin.
@@ -82,6 +101,15 @@ impl FakePlugins {
         if let Some(plugin) = self.state.lock().plugins.get(&socket_of(resource)) {
             *plugin.refusal.lock() = why.map(str::to_owned);
         }
+    }
+
+    /// The driver listens on that socket, instead of any other.
+    pub fn add_csi_driver(&self, socket: impl AsRef<Path>, driver: &FakeCsiDriver) {
+        self.state.lock().csi_drivers.insert(socket.as_ref().to_owned(), driver.clone());
+    }
+
+    pub(crate) fn csi_driver_at(&self, socket: &Path) -> Option<FakeCsiDriver> {
+        self.state.lock().csi_drivers.get(socket).cloned()
     }
 
     /// The allocations of the plugin, call by call.
@@ -107,6 +135,10 @@ impl Plugins for FakePlugins {
         Ok(std::future::pending().boxed())
     }
 
+    fn registration(&self, socket: &Path) -> Arc<dyn PluginRegistration> {
+        Arc::new(FakeRegistration { socket: socket.to_path_buf(), offer: self.offer_at(socket) })
+    }
+
     async fn connect(&self, socket: &Path) -> PluginResult<Arc<dyn DevicePlugin>> {
         let name = socket.file_name().unwrap_or_default().to_string_lossy().into_owned();
         let plugin = self.state.lock().plugins.get(&name).cloned();
@@ -115,6 +147,10 @@ impl Plugins for FakePlugins {
             message: "connection refused".to_owned(),
         };
         plugin.map(|plugin| plugin as Arc<dyn DevicePlugin>).ok_or_else(unreachable)
+    }
+
+    fn csi_driver(&self, socket: &Path) -> Arc<dyn CsiDriver> {
+        Arc::new(FakeCsiClient { plugins: self.clone(), socket: socket.to_owned() })
     }
 
     fn pack(&self, response: &AllocateResponse) -> Vec<u8> {

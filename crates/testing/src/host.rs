@@ -7,6 +7,7 @@ mod files;
 mod firewall;
 mod machine;
 mod mounts;
+mod plugin_mounts;
 mod port;
 mod processes;
 mod tree;
@@ -187,6 +188,12 @@ impl FakeHost {
     /// Creates a block device and its parent directories.
     pub fn put_device(&self, path: impl AsRef<Path>) -> &Self {
         self.change(path.as_ref(), |tree| tree.put(path.as_ref(), Node::Device));
+        self
+    }
+
+    /// Creates a socket and its parent directories. One that was there before is replaced.
+    pub fn put_socket(&self, path: impl AsRef<Path>) -> &Self {
+        self.change(path.as_ref(), |tree| tree.put_socket(path.as_ref()));
         self
     }
 

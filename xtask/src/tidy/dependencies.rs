@@ -48,7 +48,8 @@ const CRATES: &[(&str, &[&str])] = &[
 /// Crates that tests of any crate may also import: the fakes, the protocol of the fake runtime, and localapi.
 const FOR_TESTS: &[&str] = &["cri-api", "localapi", "testing"];
 /// The suites that run with fake and real implementations of a port need these adapters, and no others.
-const CONTRACT_SUITES: [(&str, &str); 2] = [("testing", "cluster"), ("testing", "cri")];
+const CONTRACT_SUITES: [(&str, &str); 3] =
+    [("testing", "cluster"), ("testing", "cri"), ("testing", "plugins")];
 /// Crates without side effects, and the dependencies that would add some.
 const PURE_DEPENDENCIES: &[&str] = &["config", "kubelet-core", "model", "yaml"];
 const CRATES_WITH_SIDE_EFFECTS: &[&str] =

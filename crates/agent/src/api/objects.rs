@@ -19,6 +19,7 @@ use kubelet_core::images::pull_secrets::pull_secret_names;
 use kubelet_core::pods::env::{EnvObjects, env_objects, required_env_objects};
 use kubelet_core::volumes::bundle::BundleRequirement;
 use kubelet_core::volumes::objects::RequiredObjects;
+use kubelet_core::volumes::token::IssuedToken;
 use kubelet_core::volumes::{ObjectName, TokenRequirement, VolumeObjects, required_objects};
 use model::containers::spec_of;
 use model::k8s::{ConfigMap, Node, Pod, RuntimeClass, Secret, Service, ServiceAccount, TrustBundle};
@@ -196,7 +197,7 @@ impl PodObjects {
         let Some(registered) = &self.registered else { return Ok(found) };
         registered.find_named(&required.names, &mut found).await?;
         for requirement in &required.tokens {
-            let token = registered.tokens.get(&registered.access, &registered.pod, requirement).await?;
+            let token = registered.tokens.get(&registered.access, &registered.pod, requirement).await?.token;
             found.tokens.insert(requirement.clone(), token);
         }
         found.bundles = registered.find_bundles(required).await?;
@@ -271,6 +272,14 @@ impl PodObjects {
     /// # Errors
     /// No token could be requested, and no cached one is valid.
     pub async fn token(&self, requirement: &TokenRequirement) -> Result<String, ObjectError> {
+        self.issued_token(requirement).await.map(|issued| issued.token)
+    }
+
+    /// As [`Self::token`], with the time when it expires.
+    ///
+    /// # Errors
+    /// No token could be requested, and no cached one is valid.
+    pub async fn issued_token(&self, requirement: &TokenRequirement) -> Result<IssuedToken, ObjectError> {
         match &self.registered {
             Some(registered) => registered.tokens.get(&registered.access, &registered.pod, requirement).await,
             None => Err(ObjectError::NoApi),

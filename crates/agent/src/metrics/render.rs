@@ -65,6 +65,7 @@ pub(crate) fn write(metrics: &Metrics, from: &ExternalMetrics<'_>) -> String {
     metrics.eviction.render(&mut text);
     metrics.shutdown.render(&mut text, from.gates);
     metrics.devices.render(&mut text);
+    metrics.plugins.render(&mut text);
     if let Some(disks) = from.disks {
         write_disks(&mut text, disks, from.pods);
     }

@@ -1,6 +1,6 @@
 //! Metrics of volumes: duration of operations, reconstruction after a restart, and the clean-up of orphaned pods.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -8,19 +8,37 @@ use kubelet_core::serving::stats::exposition::{Kind, Value, family, line};
 use model::PodUid;
 use parking_lot::Mutex;
 
-use super::Histogram;
+use super::table::{Family, Histograms};
 
 /// Buckets for volume operations, in seconds.
 const LIMITS: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 
-/// Operation, volume plugin and whether it succeeded: constants, so their number is bounded.
-type Key = (&'static str, &'static str, bool);
+/// A volume plugin, and whether the volume is of an in-tree type that has moved to a CSI driver.
+type Plugin<'a> = (&'a str, bool);
 
-#[derive(Debug, Default)]
+const OPERATIONS: Family = Family::new(
+    "storage_operation_duration_seconds",
+    &["migrated", "operation_name", "status", "volume_plugin"],
+    "Duration in seconds of volume operations, by volume plugin, operation name and status.",
+);
+const MOUNTS: Family = Family::new(
+    "volume_operation_total_seconds",
+    &["operation_name", "plugin_name"],
+    "Duration in seconds from the request of a volume until it was mounted, including retries.",
+);
+const CALLS: Family = Family::new(
+    "csi_operations_seconds",
+    &["driver_name", "grpc_status_code", "method_name", "migrated"],
+    "Duration in seconds of calls to CSI drivers, by driver, method and gRPC status code.",
+);
+
+#[derive(Debug)]
 pub(crate) struct VolumeMetrics {
-    took: Mutex<BTreeMap<Key, Histogram>>,
+    took: Histograms,
     /// By type, from the first request to the mounted volume.
-    mounted: Mutex<BTreeMap<&'static str, Histogram>>,
+    mounted: Histograms,
+    /// By driver, method and code.
+    calls: Histograms,
     reconstructed: AtomicU64,
     not_reconstructed: AtomicU64,
     force_cleaned: AtomicU64,
@@ -37,15 +55,45 @@ struct Orphans {
     stuck: BTreeSet<PodUid>,
 }
 
+impl Default for VolumeMetrics {
+    fn default() -> Self {
+        let (reconstructed, not_reconstructed, force_cleaned, force_clean_errors, orphans) =
+            Default::default();
+        Self {
+            took: Histograms::new(LIMITS),
+            mounted: Histograms::new(LIMITS),
+            calls: Histograms::new(LIMITS),
+            reconstructed,
+            not_reconstructed,
+            force_cleaned,
+            force_clean_errors,
+            orphans,
+        }
+    }
+}
+
 impl VolumeMetrics {
-    pub(crate) fn operated(&self, act: &'static str, plugin: &'static str, is_ok: bool, took: Duration) {
-        let mut by_key = self.took.lock();
-        by_key.entry((act, plugin, is_ok)).or_insert_with(|| Histogram::new(LIMITS)).observe(took);
+    /// `plugin` is the type of the volume, with the name of the driver for a CSI volume.
+    pub(crate) fn operated(
+        &self,
+        act: &'static str,
+        (plugin, is_migrated): Plugin<'_>,
+        is_ok: bool,
+        took: Duration,
+    ) {
+        let status = if is_ok { "success" } else { "fail-unknown" };
+        let migrated = if is_migrated { "true" } else { "false" };
+        self.took.observe(&[migrated, act, status, plugin], took);
+    }
+
+    /// A call to a CSI driver ended with that gRPC code.
+    pub(crate) fn called_driver(&self, driver: &str, method: &str, code: &str, took: Duration) {
+        self.calls.observe(&[driver, code, method, "false"], took);
     }
 
     /// A volume is mounted; `took` is the time since it was first requested, with all attempts that failed.
-    pub(crate) fn mounted(&self, plugin: &'static str, took: Duration) {
-        self.mounted.lock().entry(plugin).or_insert_with(|| Histogram::new(LIMITS)).observe(took);
+    pub(crate) fn mounted(&self, plugin: &str, took: Duration) {
+        self.mounted.observe(&["overall_volume_mount", plugin], took);
     }
 
     /// A volume of an earlier kubelet was found on disk; `is_known`: its type is supported.
@@ -79,37 +127,9 @@ impl VolumeMetrics {
     }
 
     pub(crate) fn render(&self, text: &mut String) {
-        let name = "storage_operation_duration_seconds";
-        let took = self.took.lock();
-        if !took.is_empty() {
-            family(
-                text,
-                name,
-                Kind::Histogram,
-                "Duration in seconds of volume operations, by volume plugin, operation name and status.",
-            );
-        }
-        for ((act, plugin, is_ok), histogram) in &*took {
-            let status = if *is_ok { "success" } else { "fail-unknown" };
-            let labels = [
-                ("migrated", "false"),
-                ("operation_name", *act),
-                ("status", status),
-                ("volume_plugin", *plugin),
-            ];
-            histogram.write(text, name, &labels);
-        }
-        let name = "volume_operation_total_seconds";
-        family(
-            text,
-            name,
-            Kind::Histogram,
-            "Duration in seconds from the request of a volume until it was mounted, including retries.",
-        );
-        for (plugin, histogram) in &*self.mounted.lock() {
-            let labels = [("operation_name", "overall_volume_mount"), ("plugin_name", *plugin)];
-            histogram.write(text, name, &labels);
-        }
+        self.took.write(text, OPERATIONS);
+        self.mounted.write(text, MOUNTS);
+        self.calls.write(text, CALLS);
         let counters = [
             (
                 "reconstruct_volume_operations_total",

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use config::Features;
 use config::NodeFlags;
-use kubelet_core::node::{NodeFacts, NodeImage, NodeMachine};
+use kubelet_core::node::{NodeImage, NodeInputs, NodeMachine};
 use kubelet_core::resources::admission::pressure::NodePressure;
 use kubelet_core::resources::quantities::DeviceAmounts;
 use model::MonoTime;
@@ -19,9 +19,10 @@ use tokio::sync::watch;
 use crate::context::Context;
 use crate::error_chain::chain;
 use crate::node::machine::machine_facts;
-use crate::node_view::NodeView;
+use crate::node_view::{NodeView, OtherProblems};
 use crate::pods::pleg::PlegHandle;
 use crate::resources::devices::Devices;
+use crate::volumes_in_use::{VolumesInUse, WantedVolumes};
 
 /// Interval of image listings; images change only by pulls and removals.
 const IMAGES_FOR: Duration = Duration::from_secs(30);
@@ -46,12 +47,20 @@ pub(crate) struct NodeSources {
     /// The node is shutting down, written by `shutdown`.
     pub(crate) shutting_down: watch::Receiver<bool>,
     pub(crate) devices: Devices,
+    pub(crate) volumes_in_use: VolumesInUse,
+    /// Why the CSINode keeps the node from being ready.
+    pub(crate) csi_node: watch::Receiver<Option<String>>,
 }
 
 impl NodeSources {
     /// Everything that keeps the node from being ready, as messages for its Ready condition; empty when it is.
     pub(super) fn problems(&self, now: MonoTime) -> Vec<String> {
-        self.node.borrow().problems(self.pleg.problem(now), *self.shutting_down.borrow(), now)
+        let others = OtherProblems {
+            pleg: self.pleg.problem(now),
+            storage: self.csi_node.borrow().clone(),
+            is_shutting_down: *self.shutting_down.borrow(),
+        };
+        self.node.borrow().problems(others, now)
     }
 }
 
@@ -70,6 +79,7 @@ pub(super) struct GatheredFacts {
     supplemental_groups_policy: Option<bool>,
     declared_features: Vec<String>,
     devices: BTreeMap<String, DeviceAmounts>,
+    volumes_in_use: WantedVolumes,
     problems: Vec<String>,
     pressure: NodePressure,
 }
@@ -95,6 +105,7 @@ impl GatheredFacts {
             supplemental_groups_policy: None,
             declared_features: declared_features(ctx.node_facts.features),
             devices: BTreeMap::new(),
+            volumes_in_use: WantedVolumes::default(),
             problems: Vec::new(),
             pressure: NodePressure::default(),
         }
@@ -106,6 +117,7 @@ impl GatheredFacts {
         self.refresh_images(ctx).await;
         self.pressure = *sources.pressure.borrow();
         self.devices = sources.devices.amounts();
+        self.volumes_in_use = sources.volumes_in_use.wanted();
         self.problems = sources.problems(ctx.clock.mono());
         let view = sources.node.borrow();
         let version = &view.version;
@@ -157,8 +169,8 @@ impl GatheredFacts {
         }
     }
 
-    pub(super) fn view<'a>(&'a self, ctx: &'a Context) -> NodeFacts<'a> {
-        NodeFacts {
+    pub(super) fn view<'a>(&'a self, ctx: &'a Context) -> NodeInputs<'a> {
+        NodeInputs {
             name: &ctx.settings.node_name,
             hostname: &self.hostname,
             config: ctx.config(),
@@ -173,7 +185,8 @@ impl GatheredFacts {
             supplemental_groups_policy: self.supplemental_groups_policy,
             declared_features: &self.declared_features,
             devices: &self.devices,
-            volumes_in_use: &[],
+            volumes_in_use: &self.volumes_in_use.names,
+            knows_volumes_in_use: self.volumes_in_use.is_complete,
             pressure: self.pressure,
             problems: &self.problems,
             now: ctx.clock.now().wall,
@@ -188,6 +201,11 @@ impl GatheredFacts {
     /// Capacity and allocatable amounts of devices, as last gathered.
     pub(super) const fn devices(&self) -> &BTreeMap<String, DeviceAmounts> {
         &self.devices
+    }
+
+    /// The volumes in use, as last gathered.
+    pub(super) const fn volumes_in_use(&self) -> &WantedVolumes {
+        &self.volumes_in_use
     }
 
     /// What keeps the node from being ready, as last gathered.

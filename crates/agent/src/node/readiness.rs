@@ -13,7 +13,7 @@ use ports::{Clock, Runtime};
 use tokio::sync::watch;
 
 use crate::events::Recorder;
-use crate::node_view::NodeView;
+use crate::node_view::{NodeView, OtherProblems};
 use crate::pods::pleg::PlegHandle;
 
 const PERIOD: Duration = Duration::from_secs(5);
@@ -98,7 +98,13 @@ impl NodeWatch {
     fn report(&self, reported: &mut Reported, now: MonoTime) {
         let view = self.view.borrow().clone();
         report_runtime(&view, &mut reported.is_runtime_ready);
-        let problems = view.problems(self.pleg.problem(now), *self.shutting_down.borrow(), now);
+        let others = OtherProblems {
+            pleg: self.pleg.problem(now),
+            // A standalone node, whose readiness is reported here, has no CSINode.
+            storage: None,
+            is_shutting_down: *self.shutting_down.borrow(),
+        };
+        let problems = view.problems(others, now);
         reported.was_ready |= problems.is_empty();
         // No event until the runtime has answered once.
         if self.is_standalone && view.last_ready.is_some() && reported.problems.as_ref() != Some(&problems) {

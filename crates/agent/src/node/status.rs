@@ -82,20 +82,25 @@ impl NodeReporter {
         let (mut runtime_view, mut pressure) = (self.sources.node.clone(), self.sources.pressure.clone());
         let mut shutting_down = self.sources.shutting_down.clone();
         let mut devices = self.sources.devices.changes();
+        let (mut volumes, mut csi_node) =
+            (self.sources.volumes_in_use.changes(), self.sources.csi_node.clone());
         let mut next = self.ctx.clock.mono();
         loop {
             self.report().await;
             let now = self.ctx.clock.mono();
             let period = self.ctx.config().node_status_update_frequency.as_std();
             next = next.max(now) + period + self.ctx.rng.up_to(period / JITTER_PART);
-            // A change of readiness, of a pressure condition or of devices is reported at once.
+            // A change of readiness, of a pressure condition, of devices or of volumes in use is reported at once.
             loop {
                 runtime_view.mark_unchanged();
                 shutting_down.mark_unchanged();
                 devices.mark_unchanged();
+                volumes.mark_unchanged();
+                csi_node.mark_unchanged();
                 let is_up_to_date = self.facts.problems() == self.sources.problems(now)
                     && *pressure.borrow_and_update() == self.facts.pressure()
-                    && *self.facts.devices() == self.sources.devices.amounts();
+                    && *self.facts.devices() == self.sources.devices.amounts()
+                    && *self.facts.volumes_in_use() == self.sources.volumes_in_use.wanted();
                 if !is_up_to_date {
                     break;
                 }
@@ -105,6 +110,8 @@ impl NodeReporter {
                     Ok(()) = pressure.changed() => {}
                     Ok(()) = shutting_down.changed() => {}
                     Ok(()) = devices.changed() => {}
+                    Ok(()) = volumes.changed() => {}
+                    Ok(()) = csi_node.changed() => {}
                 }
             }
         }
@@ -201,13 +208,18 @@ impl NodeReporter {
             StatusReport::Send => true,
             StatusReport::Wait { .. } => false,
         };
+        let mut in_api = existing.clone();
         if is_due {
             if let Some(patch) = compute_node_patch(&existing, &outcome.node) {
-                self.answer = Some(Arc::new(self.patch(patch).await?));
+                in_api = Arc::new(self.patch(patch).await?);
+                self.answer = Some(in_api.clone());
             }
             let frequency = self.ctx.config().node_status_report_frequency.as_std();
             self.reports.note_sent(has_changed, frequency, self.ctx.rng.share(), now);
         }
+        let status = in_api.status.as_ref();
+        let volumes = status.and_then(|status| status.volumes_in_use.as_deref()).unwrap_or_default();
+        self.sources.volumes_in_use.note_reported(volumes);
         self.note_ready(&outcome.node).await;
         // Changes by other clients are reported although they are not part of the status.
         self.export(&outcome);

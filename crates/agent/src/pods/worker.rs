@@ -121,8 +121,6 @@ struct Observed {
 struct Reported {
     /// Shared with the view of all pods, which shows it.
     status: Option<Arc<PodStatus>>,
-    /// What the status shows while a pass is under way.
-    snapshot: Option<status::Snapshot>,
     /// The pod as it was last written to disk.
     saved: Option<Arc<Pod>>,
     /// Why the kubelet ends the pod.
@@ -251,6 +249,7 @@ impl PodWorker {
                 () = self.registration.changes.next() => self.handle_object_change(),
                 () = clock.sleep_until(self.alarm.next()) => self.handle_alarm(),
             }
+            self.follow_observation();
             self.start_pending();
             self.publish().await;
         }
@@ -324,7 +323,7 @@ impl PodWorker {
                         self.report_deadline();
                     }
                     if stage >= PodStage::Terminated {
-                        self.release_status();
+                        self.memory.end_pass();
                         self.release_slot();
                     }
                     self.reconcile_probes();
@@ -545,7 +544,7 @@ impl PodWorker {
         let acted = self.act.take_step();
         if acted == Some(PodStep::RepairCgroup) && retry.is_none() {
             // Not compared again before it is due, because values that the kernel rounds would be rewritten each time.
-            self.cgroup.state = CgroupState::AsItShouldBe;
+            self.cgroup.state = CgroupState::UpToDate;
         }
         let Some((step, retry)) = acted.clone().zip(retry) else {
             self.memory.step_succeeded(acted.as_ref());
@@ -608,8 +607,7 @@ impl PodWorker {
                 }
                 Some(Pending::Terminate { pod, grace }) => {
                     self.note_phase_in_api();
-                    self.memory.is_replacing = false;
-                    self.hold_status(&observed);
+                    self.memory.begin_termination(&observed);
                     self.report_deadline();
                     self.terminate(pod, observed, grace);
                     self.note_act(true);
@@ -649,7 +647,7 @@ impl PodWorker {
         }
         self.register_objects(&pod);
         if plan.step == PodStep::Settled || self.must_wait(&plan.step) {
-            self.release_status();
+            self.memory.end_pass();
             // Last, so that no step waits for a slow API server.
             return match self.takes_stale_volumes(&pod) {
                 true => self.refresh_volumes(pod, observed.clone()),
@@ -657,7 +655,6 @@ impl PodWorker {
             };
         }
         tracing::debug!(pod = %self.pod, step = ?plan.step, "Next step");
-        self.hold_status(observed);
         let step = plan.step.clone();
         self.memory.begin_step(&pod, observed, &plan.step, now);
         let context = self.context(pod, observed.clone());

@@ -74,7 +74,8 @@ struct Table {
 struct Registered {
     plugin: Arc<dyn DevicePlugin>,
     options: PluginOptions,
-    /// Cancelled when another plugin registers the same resource.
+    connection: Connection,
+    /// Cancelled when another plugin registers the same resource, or this one is deregistered.
     replaced: CancellationToken,
 }
 
@@ -221,7 +222,7 @@ impl Devices {
                 return Err(format!("the limit of {MAX_PLUGINS} device plugins is reached"));
             }
             let connection = table.registry.connected(resource);
-            let new = Registered { plugin: plugin.clone(), options, replaced: replaced.clone() };
+            let new = Registered { plugin: plugin.clone(), options, connection, replaced: replaced.clone() };
             if let Some(old) = table.plugins.insert(resource.to_owned(), new) {
                 old.replaced.cancel();
             }
@@ -237,6 +238,19 @@ impl Devices {
             }
         });
         Ok(())
+    }
+
+    /// The plugin of the resource is deregistered: its devices are unhealthy from now on.
+    pub fn disconnect(&self, resource: &str) {
+        let now = self.shared.clock.mono();
+        let was_connected = self.change(|table| {
+            let Some(registered) = table.plugins.remove(resource) else { return false };
+            registered.replaced.cancel();
+            table.registry.vanished(resource, registered.connection, now)
+        });
+        if was_connected {
+            tracing::info!(resource, "Deregistered device plugin, its devices are unhealthy");
+        }
     }
 
     /// Applies the devices that the plugin reports, until it disconnects.

@@ -2,6 +2,7 @@
 //! share a sample. What is read and how it is exposed is decided in `kubelet_core::serving::stats`.
 
 mod cgroups;
+mod csi_volumes;
 mod disks;
 mod machine;
 mod report;
@@ -19,6 +20,7 @@ use crate::context::Context;
 use crate::pods_view::PodsView;
 use crate::probe_metrics::ProbeMetrics;
 use crate::resources::admissions::Admissions;
+use crate::volumes::Csi;
 use cgroups::CgroupSampler;
 use disks::DiskSampler;
 
@@ -57,13 +59,13 @@ pub struct Samplers {
 
 impl Samplers {
     /// Starts both tasks. They sleep until the first request.
-    pub(crate) fn start(measured: &Measured) -> Self {
+    pub(crate) fn start(measured: &Measured, csi: Csi) -> Self {
         let ctx = &measured.ctx;
         let (cgroups, cgroup_requests) = mpsc::channel(QUEUE);
         let (disks, disk_requests) = mpsc::channel(QUEUE);
         let sampler = CgroupSampler::new(measured);
         ctx.tasks.spawn("cgroup sampler", sampler.run(cgroup_requests));
-        let sampler = DiskSampler::new(measured);
+        let sampler = DiskSampler::new(measured, csi);
         ctx.tasks.spawn("disk sampler", sampler.run(disk_requests));
         Self { cgroups, disks }
     }

@@ -7,7 +7,9 @@ use kubelet_core::api::reflector::ObjectKey;
 use model::k8s::{Node, NodeAddress, Pod};
 use ports::cluster::Selection;
 use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 
+use crate::api::csi_node::CsiNodeTasks;
 use crate::api::events::EventWriter;
 use crate::api::mirrors::Mirrors;
 use crate::api::objects::ClusterObjects;
@@ -21,6 +23,8 @@ use crate::node::lease;
 use crate::node::status::NodeReporter;
 use crate::pods_view::PodsView;
 use crate::sources::SourceSet;
+use crate::volumes::Csi;
+use crate::volumes_in_use::VolumesInUse;
 
 /// What these tasks share with the rest of the agent.
 pub(super) struct LoopSide {
@@ -42,6 +46,10 @@ pub(super) struct LoopSide {
     pub(super) node_sources: NodeSources,
     /// The node's addresses, as it last reported them.
     pub(super) addresses: watch::Sender<Vec<NodeAddress>>,
+    pub(super) csi_volumes: Csi,
+    pub(super) csi_node: CsiNodeTasks,
+    /// Cancelled if the CSINode cannot be created.
+    pub(super) given_up: CancellationToken,
 }
 
 /// Starts every task that uses the API server.
@@ -55,6 +63,7 @@ pub(super) async fn start(ctx: &Arc<Context>, clients: &ApiClients, side: LoopSi
     let bound: Of<Pod> = |cluster| cluster.pods();
     let follow_pods = Reflector::new(ctx, &clients.general, (bound, "Pod"), pods::on_node(name), side.pods);
     let heartbeat = clients.heartbeat.clone();
+    let in_use = side.node_sources.volumes_in_use.clone();
     let reporter =
         NodeReporter::new(ctx.clone(), (side.node_sources, side.addresses), heartbeat.clone(), node.clone())
             .await;
@@ -69,6 +78,11 @@ pub(super) async fn start(ctx: &Arc<Context>, clients: &ApiClients, side: LoopSi
         wanted: side.wanted,
         sources: side.sources,
     };
+    tasks.spawn(
+        "volumes of an earlier run",
+        forget_volumes(in_use, side.csi_volumes, mirrors.sources.clone()),
+    );
+    side.csi_node.start(side.given_up);
     if let Some(objects) = &side.objects {
         objects.start(ctx);
     }
@@ -81,4 +95,12 @@ pub(super) async fn start(ctx: &Arc<Context>, clients: &ApiClients, side: LoopSi
     tasks.spawn("status writer", statuses.run());
     tasks.spawn("mirrors", mirrors.run());
     tasks.spawn("event writer", events.run(side.events));
+}
+
+/// Once every source has reported and what is on disk is known, volumes that no pod uses are not in use any more.
+async fn forget_volumes(in_use: VolumesInUse, volumes: Csi, mut sources: watch::Receiver<bool>) {
+    if sources.wait_for(|is_complete| *is_complete).await.is_ok() {
+        volumes.complete().await;
+        in_use.complete();
+    }
 }

@@ -1,10 +1,18 @@
 //! PersistentVolumeClaims and PersistentVolumes, read when a volume is mounted: they change rarely, and a pod starts once.
 
-use model::k8s::{PersistentVolume, PersistentVolumeClaim};
+use model::k8s::{PersistentVolume, PersistentVolumeClaim, Quantity};
 use ports::Cluster;
 use ports::cluster::ClusterError;
 
 use std::sync::Arc;
+
+/// The claim of a volume, as it was when the volume was looked at.
+#[derive(Clone, Debug)]
+pub(super) struct BoundClaim {
+    pub(super) claim: PersistentVolumeClaim,
+    /// Of the PersistentVolume.
+    pub(super) capacity: Option<Quantity>,
+}
 
 /// Why the volume of a claim could not be read.
 #[derive(Debug, thiserror::Error)]

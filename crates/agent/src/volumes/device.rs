@@ -16,7 +16,7 @@ use ports::host::ProgramOutput;
 use ports::{Files, HostError};
 
 use super::mount_context::{MountContext, MountError};
-use super::shared::Devices;
+use super::permits::Permits;
 use super::{LOCAL_PLUGIN as PLUGIN, program};
 use crate::context::Context;
 use crate::error_chain::chain;
@@ -112,7 +112,7 @@ pub(super) async fn used_by(files: &dyn Files, pod_dir: &Path) -> Vec<String> {
 }
 
 /// Unmounts those devices that no pod uses any more.
-pub(super) async fn release(ctx: &Context, devices: &Devices, names: &[String]) -> Result<(), HostError> {
+pub(super) async fn release(ctx: &Context, devices: &Permits, names: &[String]) -> Result<(), HostError> {
     for name in names {
         let target = ctx.settings.paths.root.join(MOUNTS).join(name);
         let _permit = devices.acquire(name).await?;

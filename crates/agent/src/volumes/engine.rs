@@ -14,12 +14,14 @@ use kubelet_core::volumes::has_payload;
 use kubelet_core::volumes::image::is_image;
 use kubelet_core::volumes::types::is_known_plugin;
 use model::containers::spec_of;
+use model::k8s::Volume;
 use model::{MonoTime, PodRef, PodUid};
 use ports::Cluster;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use super::csi::Csi;
 use super::mount::{MountOutcome, Wanted, mount};
 use super::shared::Shared;
 use super::tear_down::tear_down;
@@ -79,16 +81,19 @@ impl VolumeEngine {
         ctx: Arc<Context>,
         cluster: Option<Arc<dyn Cluster>>,
         allocatable: NodeAllocatable,
+        csi: Csi,
         requests: Requests,
     ) -> Self {
         let (devices, projects, payloads) = Default::default();
-        let shared = Arc::new(Shared { cluster, allocatable, devices, projects, payloads });
+        let shared = Arc::new(Shared { cluster, allocatable, devices, csi, projects, payloads });
         Self { ctx, requests, shared, pods: BTreeMap::new(), acts: JoinSet::new() }
     }
 
     /// Runs until no handle is left that could send a request. Every select arm is cancel safe.
     pub(crate) async fn run(mut self) {
         self.ctx.tasks.spawn_isolated("volumes found", count_found(self.ctx.clone()));
+        self.ctx.tasks.spawn("staged volumes", self.shared.csi.staged.clone().run());
+        let mut registrations = self.shared.csi.drivers.registrations();
         loop {
             let clock = self.ctx.clock;
             let wake_at = self.pods.values().filter_map(|tracked| tracked.wake_at).min();
@@ -102,6 +107,7 @@ impl VolumeEngine {
                     // Acts catch their own panics: `guarded`.
                     Err(error) => tracing::error!(err = %error, "Volume operation was lost"),
                 },
+                Ok(()) = registrations.changed() => self.retry_all(),
                 () = clock.sleep_until(wake_at.unwrap_or(MonoTime::ZERO)), if wake_at.is_some() => self.wake(),
             }
         }
@@ -127,7 +133,9 @@ impl VolumeEngine {
     fn handle_mount(&mut self, request: MountRequest, is_refresh: bool, answer: Answer<ReadyVolumes>) {
         let uid = PodRef::of(&request.pod).uid;
         let all = spec_of(&request.pod).volumes.iter().flatten();
-        let wanted = all.filter(|volume| !is_image(volume) && (!is_refresh || has_payload(volume)));
+        let csi = &self.shared.csi;
+        let is_refreshed = |volume: &Volume| has_payload(volume) || csi.is_refreshed(&uid, volume);
+        let wanted = all.filter(|volume| !is_image(volume) && (!is_refresh || is_refreshed(volume)));
         let volumes = wanted.map(|volume| Box::from(&*volume.name)).collect();
         let tracked = self.track(&uid);
         tracked.request = Some(Arc::new(request));
@@ -184,6 +192,14 @@ impl VolumeEngine {
         }
     }
 
+    /// A driver registered, which any pod may be waiting for.
+    fn retry_all(&mut self) {
+        let pods: Vec<PodUid> = self.pods.keys().cloned().collect();
+        for uid in pods {
+            self.handle_event(&uid, VolumeEvent::Changed);
+        }
+    }
+
     /// Passes one event through the state machine of the pod, and carries out what follows.
     fn handle_event(&mut self, uid: &PodUid, event: VolumeEvent) {
         let now = self.ctx.clock.mono();
@@ -218,7 +234,7 @@ impl VolumeEngine {
             }
             VolumeAct::TearDown => {
                 self.acts.spawn(async move {
-                    let work = Box::pin(tear_down(&ctx, &shared.devices, &uid));
+                    let work = Box::pin(tear_down(&ctx, &shared, &uid));
                     let result =
                         guarded(work).await.unwrap_or_else(|| Err("the tear-down panicked".to_owned()));
                     (uid, Ended::TearDown(result))

@@ -6,7 +6,7 @@ use kubelet_core::downward::DownwardFacts;
 use kubelet_core::volumes::bound_volume;
 use kubelet_core::volumes::engine::{Attempt, ReadyVolume};
 use kubelet_core::volumes::plan::{Claimed, SpecPlan, claimed_plan, spec_plan};
-use kubelet_core::volumes::types::VOLUME_TYPES;
+use kubelet_core::volumes::types::{VOLUME_TYPES, VolumeType};
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
 use model::{MonoTime, PodRef};
@@ -14,7 +14,7 @@ use ports::Files;
 use tokio_util::sync::CancellationToken;
 
 use super::MountRequest;
-use super::claims::{self, ClaimError};
+use super::claims::{self, BoundClaim, ClaimError};
 use super::mount_context::{LONGEST_NAME, MARK, MountContext, MountError};
 use super::mounters::{Mounter, Steps, mounter};
 use super::shared::Shared;
@@ -70,7 +70,7 @@ pub(super) async fn mount(
         return MountOutcome::refused(format!("the pod has no volume {name:?}"));
     };
     let planning_began = ctx.clock.mono();
-    let Claimed { plan, gid } = match plan(shared, request, volume).await {
+    let (Claimed { plan, gid }, claim) = match plan(shared, request, volume).await {
         Ok(planned) => planned,
         Err(why) => return MountOutcome::refused(why),
     };
@@ -80,6 +80,7 @@ pub(super) async fn mount(
         pod: &request.pod,
         volume,
         plan: &plan,
+        claim: claim.as_ref(),
         objects: &request.objects,
         facts: DownwardFacts {
             container: "",
@@ -93,9 +94,10 @@ pub(super) async fn mount(
     };
     let began = ctx.clock.mono();
     // No type of this kubelet is attached, so the volume is verified as soon as its plan is known.
-    let (plugin, took) = (plan.volume_type.plugin_name(), began.saturating_since(planning_began));
+    let (plugin, took) = (plan.qualified_plugin_name(), began.saturating_since(planning_began));
+    let of_plugin = (&*plugin, plan.is_migrated());
     let mounter = mounter(&plan.source);
-    ctx.metrics.volumes.operated("verify_controller_attached_volume", plugin, true, took);
+    ctx.metrics.volumes.operated("verify_controller_attached_volume", of_plugin, true, took);
     let mounted = recreate(&mount_context, mounter, is_uncertain).await;
     let mounted = mounted.map(|ready| ReadyVolume {
         gid,
@@ -106,19 +108,23 @@ pub(super) async fn mount(
     let ended = ctx.clock.mono();
     ctx.metrics.volumes.operated(
         mounter.steps().operation,
-        plugin,
+        of_plugin,
         mounted.is_ok(),
         ended.saturating_since(began),
     );
     if mounted.is_ok() {
-        ctx.metrics.volumes.mounted(plugin, ended.saturating_since(requested_at));
+        ctx.metrics.volumes.mounted(&plugin, ended.saturating_since(requested_at));
     }
     outcome(&plan.name, mounter.steps(), mounted)
 }
 
-async fn plan(shared: &Shared, request: &MountRequest, volume: &Volume) -> Result<Claimed, String> {
+async fn plan(
+    shared: &Shared,
+    request: &MountRequest,
+    volume: &Volume,
+) -> Result<(Claimed, Option<BoundClaim>), String> {
     let wanted = match spec_plan(&request.pod, volume)? {
-        SpecPlan::Volume(plan) => return Ok(Claimed { plan, gid: None }),
+        SpecPlan::Volume(plan) => return Ok((Claimed { plan, gid: None }, None)),
         SpecPlan::Claim(wanted) => wanted,
     };
     let namespace = PodRef::of(&request.pod).namespace;
@@ -128,7 +134,11 @@ async fn plan(shared: &Shared, request: &MountRequest, volume: &Volume) -> Resul
     let bound = bound_volume(&request.pod, &wanted, &claim).map_err(failed)?;
     let persistent_volume = claims::persistent_volume(shared.cluster.as_ref(), bound).await;
     let persistent_volume = persistent_volume.map_err(|error| failed(error.to_string()))?;
-    claimed_plan(&request.pod, (volume, &wanted), &claim, &persistent_volume).map_err(failed)
+    let planned = claimed_plan(&request.pod, (volume, &wanted), &claim, &persistent_volume);
+    let planned = planned.map_err(failed)?;
+    let spec = persistent_volume.spec;
+    let capacity = spec.and_then(|spec| spec.capacity?.get("storage").cloned());
+    Ok((planned, Some(BoundClaim { claim, capacity })))
 }
 
 /// Removes first what an attempt that was given up may have mounted meanwhile.
@@ -153,7 +163,13 @@ fn outcome(name: &str, steps: &Steps, mounted: Result<ReadyVolume, MountError>) 
         Ok(ready) => (Attempt::Ready(ready), None),
         Err(MountError::Failed(why)) => (Attempt::Failed, failure(steps.set_up, why)),
         Err(MountError::GivenUp(why)) => (Attempt::Unknown, failure(steps.set_up, why)),
+        Err(MountError::Attach(why)) => (Attempt::Failed, failure("MountVolume.WaitForAttach", why)),
         Err(MountError::Device(why)) => (Attempt::Failed, failure("MountVolume.MountDevice", why)),
+        Err(MountError::DeviceGivenUp(why)) => (Attempt::Unknown, failure("MountVolume.MountDevice", why)),
+        Err(MountError::Expansion(why)) => {
+            let message = format!("{} for volume {name:?} : {why}", steps.expansion);
+            (Attempt::Failed, Some(Failure { reason: steps.reason, message }))
+        }
         Err(MountError::Invalid(why)) => {
             (Attempt::Failed, failure(&format!("{} initialization", steps.initialization), why))
         }
@@ -166,22 +182,30 @@ fn outcome(name: &str, steps: &Steps, mounted: Result<ReadyVolume, MountError>) 
 pub(crate) async fn path_of(files: &dyn Files, paths: &Paths, pod: &Pod, volume: &Volume) -> Option<PathBuf> {
     let directory = paths.pod(&PodRef::of(pod).uid);
     match spec_plan(pod, volume).ok()? {
-        SpecPlan::Volume(plan) => plan
-            .volume_type
-            .is_in_pod_dir()
-            .then(|| directory.join("volumes").join(plan.volume_type.plugin_dir()).join(&volume.name)),
+        SpecPlan::Volume(plan) => {
+            plan.volume_type.is_in_pod_dir().then(|| shown_path(&directory, plan.volume_type, &plan.name))
+        }
         SpecPlan::Claim(_) => path_of_claimed(files, &directory, &volume.name).await,
     }
 }
 
+/// What containers see of a volume in the pod's directory.
+fn shown_path(directory: &Path, volume_type: &dyn VolumeType, name: &str) -> PathBuf {
+    let volume_dir = directory.join("volumes").join(volume_type.plugin_dir()).join(name);
+    match volume_type.path_in_volume_dir() {
+        "" => volume_dir,
+        inside => volume_dir.join(inside),
+    }
+}
+
 async fn path_of_claimed(files: &dyn Files, directory: &Path, volume: &str) -> Option<PathBuf> {
-    for volume_type in VOLUME_TYPES.iter().filter(|volume_type| volume_type.marks_claimed_volumes()) {
+    for volume_type in VOLUME_TYPES.into_iter().filter(|volume_type| volume_type.marks_claimed_volumes()) {
         let plugin_dir = volume_type.plugin_dir();
         let marks = directory.join("plugins").join(plugin_dir);
         for name in files.list_names(&marks).await.unwrap_or_default() {
             let mark = files.read_file(&marks.join(&name).join(MARK), LONGEST_NAME, false).await;
             if mark.is_ok_and(|marked| marked == volume.as_bytes()) {
-                return Some(directory.join("volumes").join(plugin_dir).join(name));
+                return Some(shown_path(directory, volume_type, &name));
             }
         }
     }

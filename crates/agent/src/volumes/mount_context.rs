@@ -11,6 +11,7 @@ use model::k8s::{Pod, Volume};
 use ports::HostError;
 use tokio_util::sync::CancellationToken;
 
+use super::claims::BoundClaim;
 use super::shared::Shared;
 use crate::api::objects::PodObjects;
 use crate::context::Context;
@@ -28,6 +29,8 @@ pub(super) struct MountContext<'a> {
     pub(super) pod: &'a Pod,
     pub(super) volume: &'a Volume,
     pub(super) plan: &'a VolumePlan,
+    /// Of a volume with a claim.
+    pub(super) claim: Option<&'a BoundClaim>,
     pub(super) objects: &'a PodObjects,
     pub(super) facts: DownwardFacts<'a>,
     pub(super) now: Timestamp,
@@ -89,8 +92,14 @@ pub(super) enum MountError {
     Failed(String),
     /// It was given up before its end.
     GivenUp(String),
+    /// The volume is not attached to this node.
+    Attach(String),
     /// The device that pods share could not be mounted.
     Device(String),
+    /// Mounting the device that pods share was given up before its end.
+    DeviceGivenUp(String),
+    /// It was mounted, but not expanded to its new size.
+    Expansion(String),
     /// What is to be mounted does not exist or is not of the right kind; nothing was tried.
     Invalid(String),
 }

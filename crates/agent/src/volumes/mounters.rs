@@ -1,6 +1,8 @@
 //! What sets up and tears down the volumes of each type: one file for each implements [`Mounter`] for the plans of
 //! `kubelet_core::volumes::types`, where everything is decided that needs no I/O.
 
+mod csi;
+mod csi_expansion;
 mod empty_dir;
 mod host_path;
 mod local;
@@ -10,9 +12,12 @@ mod payload;
 use async_trait::async_trait;
 use kubelet_core::volumes::engine::ReadyVolume;
 use kubelet_core::volumes::types::VolumeSource;
+use model::PodUid;
 use ports::HostError;
 
 use super::mount_context::{MountContext, MountError};
+use super::shared::Shared;
+use crate::context::Context;
 
 /// Where all mounters are registered: a source without a mounter does not compile.
 pub(super) fn mounter(source: &VolumeSource) -> &dyn Mounter {
@@ -23,10 +28,31 @@ pub(super) fn mounter(source: &VolumeSource) -> &dyn Mounter {
         VolumeSource::LocalFiles(plan) => plan,
         VolumeSource::LocalDevice(plan) => plan,
         VolumeSource::Nfs(plan) => plan,
+        VolumeSource::Csi(plan) => &**plan,
     }
 }
 
-/// Sets up and tears down volumes of one type.
+/// Where the types are registered whose volumes need more than unmounting when their pod's volumes are torn down.
+pub(super) static TEAR_DOWNS: [&dyn TearDown; 2] = [&local::ReleaseDevices, &csi::Unpublish];
+
+/// What a type does when the volumes of a pod are torn down, as the disk shows them. Idempotent.
+#[async_trait]
+pub(super) trait TearDown: Sync {
+    /// The directory of the type in `volumes` of the pod. Nothing in it is unmounted while [`Self::before_unmount`] fails.
+    fn plugin_dir(&self) -> &'static str;
+    /// Takes away what others mounted.
+    async fn before_unmount(&self, _ctx: &Context, _shared: &Shared, _uid: &PodUid) -> Result<(), String> {
+        Ok(())
+    }
+    /// The pod has nothing of the type mounted any more; its directories still show what it used.
+    async fn after_unmount(&self, _ctx: &Context, _shared: &Shared, _uid: &PodUid) -> Result<(), String> {
+        Ok(())
+    }
+    /// The directories of the pod's volumes are gone.
+    fn after_removal(&self, _shared: &Shared, _uid: &PodUid) {}
+}
+
+/// Sets up volumes of one type.
 #[async_trait]
 pub(super) trait Mounter: Send + Sync {
     /// The names of its steps in events and metrics.
@@ -48,6 +74,8 @@ pub(super) struct Steps {
     pub(super) reason: &'static str,
     pub(super) set_up: &'static str,
     pub(super) initialization: &'static str,
+    /// That it failed to expand a volume that it had set up.
+    pub(super) expansion: &'static str,
     /// The label `operation_name` of metrics.
     pub(super) operation: &'static str,
 }
@@ -56,6 +84,7 @@ static MOUNT_VOLUME: Steps = Steps {
     reason: "FailedMount",
     set_up: "MountVolume.SetUp",
     initialization: "MountVolume.NewMounter",
+    expansion: "MountVolume.Setup failed while expanding volume",
     operation: "volume_mount",
 };
 
@@ -63,5 +92,6 @@ static MAP_VOLUME: Steps = Steps {
     reason: "FailedMapVolume",
     set_up: "MapVolume.SetUpDevice",
     initialization: "MapVolume.NewBlockVolumeMapper",
+    expansion: "MapVolume.MarkVolumeAsMounted failed while expanding volume",
     operation: "map_volume",
 };

@@ -7,28 +7,29 @@ use kubelet_core::volumes::types::{is_known_plugin, plugin_name};
 use model::PodUid;
 use ports::{Files, HostError};
 
-use super::device;
-use super::shared::Devices;
+use super::mounters::TEAR_DOWNS;
+use super::shared::Shared;
 use crate::context::Context;
 use crate::error_chain::chain;
 
+const SUB_PATHS: &str = "volume-subpaths";
 /// The marks of volumes (in `plugins`) are removed before the volumes.
-const DIRECTORIES: [&str; 4] = ["volume-subpaths", "volumeDevices", "plugins", "volumes"];
+const DIRECTORIES: [&str; 4] = [SUB_PATHS, "volumeDevices", "plugins", "volumes"];
 
 /// The volumes of a pod are torn down together, so metrics count the whole time for each of them.
-pub(super) async fn tear_down(ctx: &Context, devices: &Devices, uid: &PodUid) -> Result<(), String> {
+pub(super) async fn tear_down(ctx: &Context, shared: &Shared, uid: &PodUid) -> Result<(), String> {
     let (paths, clock) = (&ctx.settings.paths, ctx.clock);
     let plugins = plugins_of(&*ctx.files, &paths.pod(uid)).await;
     let began = clock.mono();
-    let done = remove(ctx, devices, uid).await;
+    let done = remove(ctx, shared, uid).await;
     let took = clock.mono().saturating_since(began);
     for plugin in plugins {
-        ctx.metrics.volumes.operated("volume_unmount", plugin_name(&plugin), done.is_ok(), took);
+        ctx.metrics.volumes.operated("volume_unmount", (plugin_name(&plugin), false), done.is_ok(), took);
         if !is_known_plugin(&plugin) {
             ctx.metrics.volumes.force_cleaned(done.is_ok());
         }
     }
-    done.map_err(|error| chain(&error))
+    done
 }
 
 /// The directory of the type of each volume that the pod has on disk.
@@ -41,14 +42,45 @@ async fn plugins_of(files: &dyn Files, pod_dir: &Path) -> Vec<String> {
     plugins
 }
 
-async fn remove(ctx: &Context, devices: &Devices, uid: &PodUid) -> Result<(), HostError> {
+/// What one type does not take away does not hold back the volumes of the others.
+async fn remove(ctx: &Context, shared: &Shared, uid: &PodUid) -> Result<(), String> {
+    let failed = |error: HostError| chain(&error);
     let dir = ctx.settings.paths.pod(uid);
-    let used = device::used_by(&*ctx.files, &dir).await;
-    ctx.mounts.unmount_tree(&dir).await?;
-    // Before the pod's own directories, whose names show which devices it used.
-    device::release(ctx, devices, &used).await?;
+    // Subpaths are bind mounts of what is unmounted next.
+    ctx.mounts.unmount_tree(&dir.join(SUB_PATHS)).await.map_err(failed)?;
+    let (mut held, mut failures) = (Vec::new(), Vec::new());
+    for of_type in TEAR_DOWNS {
+        if let Err(error) = of_type.before_unmount(ctx, shared, uid).await {
+            held.push(of_type.plugin_dir());
+            failures.push(error);
+        }
+    }
+    unmount_all_but(ctx, &dir, &held).await.map_err(failed)?;
+    for of_type in TEAR_DOWNS {
+        of_type.after_unmount(ctx, shared, uid).await?;
+    }
+    if !failures.is_empty() {
+        return Err(failures.join("; "));
+    }
     for name in DIRECTORIES {
-        ctx.files.remove_tree(&dir.join(name)).await?;
+        ctx.files.remove_tree(&dir.join(name)).await.map_err(failed)?;
+    }
+    for of_type in TEAR_DOWNS {
+        of_type.after_removal(shared, uid);
+    }
+    Ok(())
+}
+
+/// `held`: the directories of types whose volumes are not the kubelet's to unmount yet.
+async fn unmount_all_but(ctx: &Context, dir: &Path, held: &[&str]) -> Result<(), HostError> {
+    if held.is_empty() {
+        return ctx.mounts.unmount_tree(dir).await;
+    }
+    let volumes = dir.join("volumes");
+    for plugin in ctx.files.list_names(&volumes).await? {
+        if !held.contains(&&*plugin) {
+            ctx.mounts.unmount_tree(&volumes.join(plugin)).await?;
+        }
     }
     Ok(())
 }

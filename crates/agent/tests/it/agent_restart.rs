@@ -299,8 +299,8 @@ async fn tmpfs_without_noswap_is_reported_at_start() {
 async fn orphaned_pod_volumes_and_cleanup_failures_are_counted() {
     let mut world = World::started().await;
     world.crash().await;
-    // Left by a pod that the Go kubelet ran, with a volume of a driver that does not exist here.
-    let volume = format!("{PODS}/found/volumes/kubernetes.io~csi/data");
+    // Left by a pod that the Go kubelet ran, with a volume of a type that does not exist here.
+    let volume = format!("{PODS}/found/volumes/kubernetes.io~rbd/data");
     world.host.put(format!("{volume}/mount/file"), "");
     world.start().await;
     world.host.fault_below(HostMethod::UnmountTree, format!("{PODS}/found"), HostFault::Fails);

@@ -349,9 +349,9 @@ fn gates_without_effect_are_reported_when_they_differ_from_their_default() {
         resolve(&format!("--feature-gates={gates}"), &Memory::default()).expect("valid").not_yet
     };
     assert_eq!(
-        not_yet("DRADeviceTaints=false,CSIVolumeHealth=true"),
-        ["featureGates.CSIVolumeHealth", "featureGates.DRADeviceTaints"]
+        not_yet("DRADeviceTaints=false,CRIListStreaming=true"),
+        ["featureGates.CRIListStreaming", "featureGates.DRADeviceTaints"]
     );
-    assert_eq!(not_yet("DRADeviceTaints=true,CSIVolumeHealth=false"), [""; 0]);
+    assert_eq!(not_yet("DRADeviceTaints=true,CSIVolumeHealth=true"), [""; 0]);
     assert_eq!(not_yet("HostnameOverride=false,HPAScaleToZero=true"), [""; 0], "works; is none of ours");
 }

@@ -124,10 +124,10 @@ async fn changed_or_removed_cgroup_is_detected() {
     let compare = async |settings: &CgroupSettings| real.cgroups.compare(&pod, settings).await.unwrap();
     assert_eq!(compare(&settings).await, CgroupState::Missing);
     real.cgroups.ensure(&pod, &settings).await.unwrap();
-    assert_eq!(compare(&settings).await, CgroupState::AsItShouldBe);
+    assert_eq!(compare(&settings).await, CgroupState::UpToDate);
     real.cgroups.ensure(&pod, &real.files(&[("pids", "pids.max", "pids.max", "51")])).await.unwrap();
     assert_eq!(compare(&settings).await, CgroupState::Changed);
-    assert_eq!(compare(&CgroupSettings::default()).await, CgroupState::AsItShouldBe, "nothing else is set");
+    assert_eq!(compare(&CgroupSettings::default()).await, CgroupState::UpToDate, "nothing else is set");
     real.cgroups.ensure(&pod, &settings).await.unwrap();
     let trees = real.cgroups.trees.limiting();
     let last = trees.last().unwrap().join(pod.path.trim_start_matches('/'));

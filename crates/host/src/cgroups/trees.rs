@@ -167,7 +167,7 @@ impl Trees {
                 Err(error) => return Err(failed("read", &at)(error)),
             }
         }
-        Ok(CgroupState::AsItShouldBe)
+        Ok(CgroupState::UpToDate)
     }
 
     fn place_of(&self, file: &CgroupFile, path: &str) -> PathBuf {

@@ -1,5 +1,5 @@
-//! A stand-in for systemd at the other end of a socket. It puts its messages together by hand, so that a mistake in
-//! the parser is not made twice.
+//! A stand-in for systemd at the other end of a socket. It builds its messages without the code under test, so that a
+//! mistake in the parser is not made twice.
 
 use std::path::{Path, PathBuf};
 

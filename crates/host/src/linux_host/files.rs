@@ -4,13 +4,16 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
+use model::plugins::SocketTree;
 use model::stats::{FilesystemSpace, TreeUsage};
 use ports::Files;
 use ports::host::{DirEntry, DirectoryChange, FileMetadata, HostResult, ManifestFile, OpenFile};
 
 use super::LinuxHost;
 use crate::job::{self, Job};
-use crate::{blocking, durable, failed, fault, files, manifests, measure, open_file, removal, watch};
+use crate::{
+    blocking, durable, failed, fault, files, manifests, measure, open_file, removal, socket_tree, watch,
+};
 
 #[async_trait]
 impl Files for LinuxHost {
@@ -90,6 +93,10 @@ impl Files for LinuxHost {
 
     fn watch(&self, path: &Path) -> HostResult<BoxStream<'static, DirectoryChange>> {
         watch::watch(path)
+    }
+
+    fn watch_sockets(&self, root: &Path) -> HostResult<BoxStream<'static, SocketTree>> {
+        socket_tree::watch_sockets(root)
     }
 
     async fn list_names(&self, path: &Path) -> HostResult<Vec<String>> {

@@ -1,4 +1,4 @@
-//! Against a stand-in for the message bus with logind behind it, whose messages are put together by hand.
+//! Against a stand-in for the message bus with logind behind it, whose messages are built without the code under test.
 
 use std::collections::VecDeque;
 use std::io::{IoSlice, Read as _};

@@ -5,7 +5,7 @@ use std::net::IpAddr;
 
 use model::k8s::NodeAddress;
 
-use super::NodeFacts;
+use super::NodeInputs;
 
 /// The addresses and the annotation that the Node gets.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,20 +31,20 @@ pub enum AddressError {
 /// # Errors
 /// The configured address does not belong to this host, or no address can be found.
 pub fn compute_addresses(
-    facts: &NodeFacts<'_>,
+    inputs: &NodeInputs<'_>,
     existing: &[NodeAddress],
 ) -> Result<NodeAddresses, AddressError> {
-    let node_ips = facts.flags.node_ips();
+    let node_ips = inputs.flags.node_ips();
     let given: Vec<IpAddr> = match node_ips.first() {
         Some(first) if !first.is_unspecified() => node_ips.clone(),
         Some(_) | None => Vec::new(),
     };
     for ip in &given {
-        if let Some(problem) = invalid_node_ip(*ip, facts.interface_ips) {
+        if let Some(problem) = invalid_node_ip(*ip, inputs.interface_ips) {
             return Err(AddressError::InvalidNodeIp(problem));
         }
     }
-    let is_external = facts.flags.cloud_provider == "external";
+    let is_external = inputs.flags.cloud_provider == "external";
     let list = |ips: &[IpAddr]| ips.iter().map(ToString::to_string).collect::<Vec<_>>().join(",");
     let provided_ip = (is_external && !given.is_empty()).then(|| list(&given));
     if is_external && !existing.is_empty() {
@@ -57,10 +57,10 @@ pub fn compute_addresses(
         Vec::new()
     } else {
         // `0.0.0.0` and `::` request an address of that family, also until a cloud provider sets another.
-        vec![found(facts, node_ips.first().copied())?]
+        vec![found(inputs, node_ips.first().copied())?]
     };
     let mut addresses: Vec<_> = internal.iter().map(|ip| address("InternalIP", &ip.to_string())).collect();
-    addresses.push(address("Hostname", facts.hostname));
+    addresses.push(address("Hostname", inputs.hostname));
     Ok(NodeAddresses { addresses, provided_ip })
 }
 
@@ -70,18 +70,19 @@ fn address(kind: &str, address: &str) -> NodeAddress {
 
 /// The address of a node without `--node-ip`: its name if that is an address, what its name resolves to, or the address of
 /// the default route.
-fn found(facts: &NodeFacts<'_>, family: Option<IpAddr>) -> Result<IpAddr, AddressError> {
-    if let Ok(ip) = facts.hostname.parse() {
+fn found(inputs: &NodeInputs<'_>, family: Option<IpAddr>) -> Result<IpAddr, AddressError> {
+    if let Ok(ip) = inputs.hostname.parse() {
         return Ok(ip);
     }
     let wants_ipv4 = family.is_none_or(|ip| ip.is_ipv4());
-    let fit = || facts.resolved_ips.iter().filter(|ip| invalid_node_ip(**ip, facts.interface_ips).is_none());
+    let fit =
+        || inputs.resolved_ips.iter().filter(|ip| invalid_node_ip(**ip, inputs.interface_ips).is_none());
     fit()
         .find(|ip| ip.is_ipv4() == wants_ipv4)
         .or_else(|| fit().next())
         .copied()
-        .or(facts.default_route_ip)
-        .ok_or_else(|| AddressError::None { node: facts.name.to_owned() })
+        .or(inputs.default_route_ip)
+        .ok_or_else(|| AddressError::None { node: inputs.name.to_owned() })
 }
 
 /// Why an address cannot be the node's; `None` if it can.

@@ -4,7 +4,7 @@
 use jiff::Timestamp;
 use model::k8s::{NodeCondition, Time};
 
-use super::{NodeEvent, NodeFacts};
+use super::{NodeEvent, NodeInputs};
 
 /// Reason, message and event of a condition in one of its two states.
 struct ConditionText {
@@ -62,20 +62,20 @@ const PIDS: Pressure = Pressure {
 /// Sets the pressure conditions, then Ready. `missing` are resources that the node's capacity lacks.
 pub(super) fn set_conditions(
     conditions: &mut Vec<NodeCondition>,
-    facts: &NodeFacts<'_>,
+    inputs: &NodeInputs<'_>,
     missing: &[&str],
     events: &mut Vec<NodeEvent>,
 ) {
-    let now = whole_seconds(facts.now);
+    let now = whole_seconds(inputs.now);
     let pressures =
-        [(&MEMORY, facts.pressure.memory), (&DISK, facts.pressure.disk), (&PIDS, facts.pressure.pids)];
+        [(&MEMORY, inputs.pressure.memory), (&DISK, inputs.pressure.disk), (&PIDS, inputs.pressure.pids)];
     for (pressure, is_high) in pressures {
         let text = if is_high { &pressure.high } else { &pressure.low };
         if set(conditions, condition(pressure.kind, is_high, text.reason, text.message, &now)).has_changed() {
-            events.push(NodeEvent::status(facts.name, text.event));
+            events.push(NodeEvent::status(inputs.name, text.event));
         }
     }
-    let mut problems = facts.problems.to_vec();
+    let mut problems = inputs.problems.to_vec();
     if !missing.is_empty() {
         problems.push(format!("missing node capacity for resources: {}", missing.join(", ")));
     }
@@ -87,7 +87,7 @@ pub(super) fn set_conditions(
     let ready = condition("Ready", problems.is_empty(), reason, &message, &now);
     // The first time a condition is set is not a change.
     if set(conditions, ready) == Transition::Changed {
-        events.push(NodeEvent::status(facts.name, event));
+        events.push(NodeEvent::status(inputs.name, event));
     }
 }
 

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::report::NODE_LISTS;
 use super::status::{NodeOutcome, compute_node_status};
-use super::{BETA_ARCH_LABEL, BETA_OS_LABEL, CONTROLLER_ATTACH, NodeFacts, UNINITIALIZED_TAINT};
+use super::{BETA_ARCH_LABEL, BETA_OS_LABEL, CONTROLLER_ATTACH, NodeInputs, UNINITIALIZED_TAINT};
 use crate::api::strategic_patch::compute_strategic_patch;
 use crate::node_labels::{ARCH_LABEL, HOSTNAME_LABEL, OS_LABEL};
 use crate::resources::quantities::is_extended_resource;
@@ -30,10 +30,10 @@ const DEFAULT_LABELS: [&str; 11] = [
 
 /// The Node to create, with its first status.
 #[must_use]
-pub fn compute_initial_node(facts: &NodeFacts<'_>) -> NodeOutcome {
-    let architecture = facts.machine.architecture.as_str();
+pub fn compute_initial_node(inputs: &NodeInputs<'_>) -> NodeOutcome {
+    let architecture = inputs.machine.architecture.as_str();
     let own = [
-        (HOSTNAME_LABEL, facts.hostname),
+        (HOSTNAME_LABEL, inputs.hostname),
         (OS_LABEL, "linux"),
         (ARCH_LABEL, architecture),
         (BETA_OS_LABEL, "linux"),
@@ -41,31 +41,31 @@ pub fn compute_initial_node(facts: &NodeFacts<'_>) -> NodeOutcome {
     ];
     let mut labels: BTreeMap<String, String> =
         own.into_iter().map(|(label, value)| (label.to_owned(), value.to_owned())).collect();
-    labels.extend(facts.flags.node_labels.clone());
+    labels.extend(inputs.flags.node_labels.clone());
     let mut annotations = BTreeMap::new();
-    if facts.config.enable_controller_attach_detach {
+    if inputs.config.enable_controller_attach_detach {
         annotations.insert(CONTROLLER_ATTACH.to_owned(), "true".to_owned());
     }
-    let provider_id = &facts.config.provider_id;
+    let provider_id = &inputs.config.provider_id;
     let node = Node {
         metadata: ObjectMeta {
-            name: Some(facts.name.to_owned()),
+            name: Some(inputs.name.to_owned()),
             labels: Some(labels),
             annotations: (!annotations.is_empty()).then_some(annotations),
             ..ObjectMeta::default()
         },
         spec: Some(NodeSpec {
             provider_id: (!provider_id.is_empty()).then(|| provider_id.clone()),
-            taints: Some(taints(facts)).filter(|taints| !taints.is_empty()),
+            taints: Some(taints(inputs)).filter(|taints| !taints.is_empty()),
             ..NodeSpec::default()
         }),
         status: None,
     };
-    compute_node_status(&node, facts, false)
+    compute_node_status(&node, inputs, false)
 }
 
 /// The configured taints, each key and effect once, and the taint that a cloud provider removes.
-fn taints(facts: &NodeFacts<'_>) -> Vec<Taint> {
+fn taints(inputs: &NodeInputs<'_>) -> Vec<Taint> {
     let taint = |key: &str, value: &str, effect: &str| Taint {
         key: key.to_owned(),
         value: Some(value.to_owned()).filter(|value| !value.is_empty()),
@@ -73,12 +73,12 @@ fn taints(facts: &NodeFacts<'_>) -> Vec<Taint> {
         time_added: None,
     };
     let mut taints: Vec<Taint> = Vec::new();
-    for wanted in &facts.config.register_with_taints {
+    for wanted in &inputs.config.register_with_taints {
         if !taints.iter().any(|t| t.key == wanted.key && t.effect == wanted.effect) {
             taints.push(taint(&wanted.key, &wanted.value, &wanted.effect));
         }
     }
-    if facts.flags.cloud_provider == "external" {
+    if inputs.flags.cloud_provider == "external" {
         taints.push(taint(UNINITIALIZED_TAINT, "true", "NoSchedule"));
     }
     taints

@@ -13,7 +13,7 @@ use super::addresses::{AddressError, compute_addresses};
 use super::conditions::set_conditions;
 use super::images::compute_images;
 use super::resources::{compute_allocatable, compute_capacity, missing_capacity, reserved_amounts};
-use super::{NodeEvent, NodeFacts, PROVIDED_IP};
+use super::{NodeEvent, NodeInputs, PROVIDED_IP};
 use crate::node_labels::{ARCH_LABEL, OS_LABEL};
 
 /// The new Node, and the events to emit.
@@ -27,29 +27,29 @@ pub struct NodeOutcome {
 
 /// Computes the Node over the one that the API has. `was_unschedulable` is the last observed value of its spec.
 #[must_use]
-pub fn compute_node_status(existing: &Node, facts: &NodeFacts<'_>, was_unschedulable: bool) -> NodeOutcome {
+pub fn compute_node_status(existing: &Node, inputs: &NodeInputs<'_>, was_unschedulable: bool) -> NodeOutcome {
     let mut node = existing.clone();
     let mut status = node.status.take().unwrap_or_default();
     let mut events = Vec::new();
-    let address_error = set_addresses(&mut node, &mut status, facts).err();
-    set_labels(&mut node, facts);
-    set_machine(&mut status, facts, &mut events);
-    let port = facts.config.port;
+    let address_error = set_addresses(&mut node, &mut status, inputs).err();
+    set_labels(&mut node, inputs);
+    set_machine(&mut status, inputs, &mut events);
+    let port = inputs.config.port;
     status.daemon_endpoints = Some(NodeDaemonEndpoints { kubelet_endpoint: Some(DaemonEndpoint { port }) });
-    status.images = not_empty(compute_images(facts.images, facts.config.node_status_max_images));
-    status.runtime_handlers = not_empty(sorted_handlers(facts.runtime_handlers));
-    status.features = facts
+    status.images = not_empty(compute_images(inputs.images, inputs.config.node_status_max_images));
+    status.runtime_handlers = not_empty(sorted_handlers(inputs.runtime_handlers));
+    status.features = inputs
         .supplemental_groups_policy
         .map(|policy| NodeFeatures { supplemental_groups_policy: Some(policy) });
-    let missing = missing_capacity(status.capacity.as_ref().unwrap_or(&BTreeMap::new()), facts.config);
-    set_conditions(status.conditions.get_or_insert_default(), facts, &missing, &mut events);
-    status.volumes_in_use = not_empty(sorted(facts.volumes_in_use));
+    let missing = missing_capacity(status.capacity.as_ref().unwrap_or(&BTreeMap::new()), inputs.config);
+    set_conditions(status.conditions.get_or_insert_default(), inputs, &missing, &mut events);
+    set_volumes_in_use(&mut status, inputs);
     let is_unschedulable = existing.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
     if is_unschedulable != was_unschedulable {
         let reason = if is_unschedulable { "NodeNotSchedulable" } else { "NodeSchedulable" };
-        events.push(NodeEvent::status(facts.name, reason));
+        events.push(NodeEvent::status(inputs.name, reason));
     }
-    status.declared_features = not_empty(sorted(facts.declared_features));
+    status.declared_features = not_empty(sorted(inputs.declared_features));
     node.status = Some(status);
     NodeOutcome { node, events, address_error }
 }
@@ -57,10 +57,10 @@ pub fn compute_node_status(existing: &Node, facts: &NodeFacts<'_>, was_unschedul
 fn set_addresses(
     node: &mut Node,
     status: &mut NodeStatus,
-    facts: &NodeFacts<'_>,
+    inputs: &NodeInputs<'_>,
 ) -> Result<(), AddressError> {
     let existing: &[NodeAddress] = status.addresses.as_deref().unwrap_or_default();
-    let computed = compute_addresses(facts, existing)?;
+    let computed = compute_addresses(inputs, existing)?;
     status.addresses = not_empty(computed.addresses);
     match (computed.provided_ip, &mut node.metadata.annotations) {
         (Some(ip), annotations) => {
@@ -73,30 +73,30 @@ fn set_addresses(
 }
 
 /// Corrects the labels that the scheduler needs if they are missing or wrong.
-fn set_labels(node: &mut Node, facts: &NodeFacts<'_>) {
+fn set_labels(node: &mut Node, inputs: &NodeInputs<'_>) {
     let labels = node.metadata.labels.get_or_insert_default();
-    for (label, value) in [(OS_LABEL, "linux"), (ARCH_LABEL, &*facts.machine.architecture)] {
+    for (label, value) in [(OS_LABEL, "linux"), (ARCH_LABEL, &*inputs.machine.architecture)] {
         labels.insert(label.to_owned(), value.to_owned());
     }
 }
 
-fn set_machine(status: &mut NodeStatus, facts: &NodeFacts<'_>, events: &mut Vec<NodeEvent>) {
-    let machine = facts.machine;
+fn set_machine(status: &mut NodeStatus, inputs: &NodeInputs<'_>, events: &mut Vec<NodeEvent>) {
+    let machine = inputs.machine;
     let existing = status.capacity.take().unwrap_or_default();
-    let capacity = compute_capacity(facts.config, machine, facts.devices, &existing);
-    let ignores_eviction = facts.flags.experimental_allocatable_ignore_eviction;
-    let reserved = reserved_amounts(facts.config, &capacity, ignores_eviction);
-    status.allocatable = Some(compute_allocatable(&capacity, &reserved, facts.devices));
+    let capacity = compute_capacity(inputs.config, machine, inputs.devices, &existing);
+    let ignores_eviction = inputs.flags.experimental_allocatable_ignore_eviction;
+    let reserved = reserved_amounts(inputs.config, &capacity, ignores_eviction);
+    status.allocatable = Some(compute_allocatable(&capacity, &reserved, inputs.devices));
     status.capacity = Some(capacity);
     let old_boot = status.node_info.as_ref().map(|info| info.boot_id.as_str()).unwrap_or_default();
     if !old_boot.is_empty() && old_boot != machine.boot_id {
-        let message = format!("Node {} has been rebooted, boot id: {}", facts.name, machine.boot_id);
+        let message = format!("Node {} has been rebooted, boot id: {}", inputs.name, machine.boot_id);
         events.push(NodeEvent { is_warning: true, reason: "Rebooted", message });
     }
     status.node_info = Some(NodeSystemInfo {
         architecture: machine.architecture.clone(),
         boot_id: machine.boot_id.clone(),
-        container_runtime_version: facts.runtime_version.to_owned(),
+        container_runtime_version: inputs.runtime_version.to_owned(),
         kernel_version: machine.kernel_version.clone(),
         // Long deprecated, and empty for every node since 1.33.
         kube_proxy_version: String::new(),
@@ -108,6 +108,15 @@ fn set_machine(status: &mut NodeStatus, facts: &NodeFacts<'_>, events: &mut Vec<
             .then(|| NodeSwapStatus { capacity: i64::try_from(machine.swap_bytes).ok() }),
         system_uuid: machine.system_uuid.clone(),
     });
+}
+
+/// `volumesAttached` belongs to the attach/detach controller.
+fn set_volumes_in_use(status: &mut NodeStatus, inputs: &NodeInputs<'_>) {
+    let mut names = inputs.volumes_in_use.clone();
+    if !inputs.knows_volumes_in_use {
+        names.extend(status.volumes_in_use.take().unwrap_or_default());
+    }
+    status.volumes_in_use = not_empty(names.into_iter().collect());
 }
 
 /// Sorted by name: a runtime lists them in any order, which must not count as a change.

@@ -26,6 +26,8 @@ struct Case {
     images: Vec<NodeImage>,
     pressure: NodePressure,
     problems: Vec<String>,
+    volumes_in_use: BTreeSet<String>,
+    knows_volumes_in_use: bool,
     second: i64,
 }
 
@@ -55,12 +57,14 @@ impl Case {
             images: Vec::new(),
             pressure: NodePressure::default(),
             problems: Vec::new(),
+            volumes_in_use: BTreeSet::new(),
+            knows_volumes_in_use: true,
             second: 1000,
         }
     }
 
-    fn with<T>(self, then: impl FnOnce(&NodeFacts<'_>) -> T) -> T {
-        then(&NodeFacts {
+    fn with<T>(self, then: impl FnOnce(&NodeInputs<'_>) -> T) -> T {
+        then(&NodeInputs {
             name: "n1",
             hostname: &self.hostname,
             config: &self.config,
@@ -75,7 +79,8 @@ impl Case {
             supplemental_groups_policy: Some(true),
             declared_features: &["Z".to_owned(), "A".to_owned()],
             devices: &self.devices,
-            volumes_in_use: &[],
+            volumes_in_use: &self.volumes_in_use,
+            knows_volumes_in_use: self.knows_volumes_in_use,
             pressure: self.pressure,
             problems: &self.problems,
             now: Timestamp::from_second(self.second).unwrap(),
@@ -87,7 +92,7 @@ impl Case {
     }
 
     fn over(self, existing: &Node) -> NodeOutcome {
-        self.with(|facts| compute_node_status(existing, facts, false))
+        self.with(|inputs| compute_node_status(existing, inputs, false))
     }
 }
 
@@ -164,7 +169,7 @@ fn check_addresses(change: impl FnOnce(&mut Case), existing: &[&str], expected: 
         .iter()
         .map(|ip| model::k8s::NodeAddress { type_: "ExternalIP".into(), address: (*ip).into() })
         .collect();
-    let found = case(change).with(|facts| compute_addresses(facts, &existing));
+    let found = case(change).with(|inputs| compute_addresses(inputs, &existing));
     let shown = match found {
         Ok(found) => {
             let list = found.addresses.iter().map(|a| format!("{}={}", a.type_, a.address));
@@ -499,7 +504,7 @@ fn reboot_and_cordon_events_are_emitted_once() {
     );
     first.spec.get_or_insert_default().unschedulable = Some(true);
     assert_eq!(event_reasons(&Case::new().over(&first)), ["NodeNotSchedulable"]);
-    assert!(Case::new().with(|facts| compute_node_status(&first, facts, true)).events.is_empty());
+    assert!(Case::new().with(|inputs| compute_node_status(&first, inputs, true)).events.is_empty());
 }
 
 #[track_caller]
@@ -672,4 +677,45 @@ proptest! {
         prop_assert!(amount(&status.allocatable) <= amount(&status.capacity));
         prop_assert!(amount(&status.allocatable) >= model::Amount::ZERO);
     }
+}
+
+/// `setters_test.go` (TestVolumesInUse), and the union until the volumes of the last run are known.
+#[test]
+fn volumes_in_use_are_sorted_and_kept_until_this_kubelet_knows_them() {
+    let existing = node(&json!({"status": {
+        "volumesInUse": ["kubernetes.io/csi/d^old"],
+        "volumesAttached": [{"name": "kubernetes.io/csi/d^old", "devicePath": ""}],
+    }}));
+    let in_use = |names: &[&str], is_known: bool| {
+        let outcome = case(|case| {
+            case.volumes_in_use = names.iter().map(|name| format!("kubernetes.io/csi/d^{name}")).collect();
+            case.knows_volumes_in_use = is_known;
+        })
+        .over(&existing);
+        let patch = compute_node_patch(&existing, &outcome.node).unwrap();
+        assert_eq!(patch["status"].get("volumesAttached"), None, "the controller owns it");
+        let names = outcome.node.status.unwrap().volumes_in_use.unwrap_or_default();
+        names.iter().map(|name| name.rsplit('^').next().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(in_use(&["b", "a"], true), ["a", "b"]);
+    assert_eq!(in_use(&["b", "a"], false), ["a", "b", "old"]);
+    assert_eq!(in_use(&[], false), ["old"]);
+    assert_eq!(in_use(&[], true), [""; 0]);
+}
+
+#[test]
+fn annotation_and_labels_of_csi_drivers_survive_registration_and_status() {
+    let existing = node(&json!({"metadata": {
+        "annotations": {"csi.volume.kubernetes.io/nodeid": "{\"d.example\":\"id\"}"},
+        "labels": {"topology.d.example/zone": "z1", "topology.kubernetes.io/zone": "z1"},
+    }}));
+    let kept = |patch: Option<Value>| {
+        let metadata = patch.map(|patch| patch["metadata"].clone()).unwrap_or_default();
+        assert_eq!(metadata["annotations"].get("csi.volume.kubernetes.io/nodeid"), None, "{metadata}");
+        for label in ["topology.d.example/zone", "topology.kubernetes.io/zone"] {
+            assert_eq!(metadata["labels"].get(label), None, "{metadata}");
+        }
+    };
+    kept(compute_reconciliation(&Case::new().initial(), &existing, true));
+    kept(compute_node_patch(&existing, &Case::new().over(&existing).node));
 }

@@ -269,7 +269,7 @@ fn remember(case: &mut Case, topic: &str, rest: &str) {
     }
 }
 
-fn kill_reason(text: &str) -> KillReason {
+pub(super) fn kill_reason(text: &str) -> KillReason {
     [
         KillReason::SpecChanged,
         KillReason::LivenessFailed,

@@ -1,9 +1,11 @@
 //! What a pod worker remembers of its pod beyond the last observation: probe verdicts, back-off, what it killed and why,
-//! which step failed. The plan of actions and the status read it as one argument.
+//! which step failed, what the status shows until a pass can be observed. The plan of actions and the status read it as one
+//! argument.
 //!
 //! Owns how the memory changes with each step and observation. Never decides what to do next ([`super::actions`]).
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::Duration;
 
 use model::k8s::Pod;
@@ -31,8 +33,18 @@ pub struct PodMemory {
     /// Containers whose postStart hook runs: they run, but are not shown as running yet.
     pub starting: BTreeSet<String>,
     /// The last step only killed containers, and the next one starts them again.
-    pub is_replacing: bool,
+    is_replacing: bool,
     failing: Option<FailingStep>,
+    before_pass: Option<BeforePass>,
+}
+
+/// What the status shows while a pass is under way, and until an observation shows what the pass did. Clients do not see
+/// states between the calls of a pass: a container that is created but not started, one that was killed to be replaced, a pod
+/// of which some containers have been stopped.
+#[derive(Clone, Debug)]
+struct BeforePass {
+    observed: Arc<PodObservation>,
+    waiting: WaitingContainers,
 }
 
 /// A step that failed, and when it is tried again.
@@ -55,6 +67,7 @@ impl PodMemory {
             starting: BTreeSet::new(),
             is_replacing: false,
             failing: None,
+            before_pass: None,
         }
     }
 
@@ -65,8 +78,12 @@ impl PodMemory {
         self.verdicts.retain(|id| ids.contains(id));
     }
 
-    /// A step of the plan begins.
-    pub fn begin_step(&mut self, pod: &Pod, observed: &PodObservation, step: &PodStep, now: Now) {
+    /// A step of the plan begins. One that starts again what the step before has killed belongs to the same pass.
+    pub fn begin_step(&mut self, pod: &Pod, observed: &Arc<PodObservation>, step: &PodStep, now: Now) {
+        if !self.is_replacing || self.before_pass.is_none() {
+            self.hold(observed);
+        }
+        self.is_replacing = false;
         note_step(&mut self.backoff, pod, observed, step, now);
         let kills = match step {
             PodStep::Settled | PodStep::RepairCgroup => return,
@@ -76,6 +93,41 @@ impl PodMemory {
         };
         self.killed.extend(kills.iter().map(|kill| (kill.id.clone(), kill.why)));
         self.note_kept_logs(step, observed);
+    }
+
+    /// All containers are stopped from here on.
+    pub fn begin_termination(&mut self, observed: &Arc<PodObservation>) {
+        self.is_replacing = false;
+        self.hold(observed);
+    }
+
+    fn hold(&mut self, observed: &Arc<PodObservation>) {
+        self.before_pass = Some(BeforePass { observed: observed.clone(), waiting: self.waiting.clone() });
+    }
+
+    /// The latest observation shows what the last pass did. If that only killed containers, the next pass belongs to it.
+    pub fn pass_observed(&mut self) {
+        if !self.is_replacing {
+            self.before_pass = None;
+        }
+    }
+
+    /// The status follows the observation again, whatever the last pass did.
+    pub fn end_pass(&mut self) {
+        self.before_pass = None;
+        self.is_replacing = false;
+    }
+
+    /// The observation that the status shows.
+    #[must_use]
+    pub fn shown_observation<'a>(&'a self, latest: Option<&'a PodObservation>) -> Option<&'a PodObservation> {
+        self.before_pass.as_ref().map_or(latest, |before| Some(&before.observed))
+    }
+
+    /// The waiting states that the status shows.
+    #[must_use]
+    pub fn shown_waiting(&self) -> &WaitingContainers {
+        self.before_pass.as_ref().map_or(&self.waiting, |before| &before.waiting)
     }
 
     /// Where a container is removed and its logs stay, its next instance counts on from them.
@@ -203,13 +255,63 @@ mod tests {
         assert!(case.memory.killed.is_empty());
     }
 
+    fn waiting() -> WaitingState {
+        WaitingState { reason: "RunContainerError".to_owned(), message: "no".to_owned() }
+    }
+
+    #[test]
+    fn status_shows_the_pod_from_before_a_pass_until_an_observation_shows_the_pass() {
+        let mut case = case("main:a | sandbox");
+        let (before, after) = (Arc::new(case.observed.clone()), case.observed.clone());
+        let step = case.plan().step;
+        case.memory.begin_step(&case.pod, &before, &step, case.now);
+        case.memory.start_failed("a", waiting(), at(1));
+        case.memory.step_succeeded(Some(&step));
+        assert!(std::ptr::eq(case.memory.shown_observation(Some(&after)).unwrap(), &*before));
+        assert_eq!(case.memory.shown_waiting().get("a"), None);
+        case.memory.pass_observed();
+        assert!(std::ptr::eq(case.memory.shown_observation(Some(&after)).unwrap(), &after));
+        assert_eq!(case.memory.shown_waiting().get("a"), Some(&waiting()));
+    }
+
+    #[test]
+    fn pass_that_starts_what_the_last_one_killed_belongs_to_it() {
+        let mut case = case("main:a | sandbox a=running(old)");
+        let (before, killed) = (Arc::new(case.observed.clone()), Arc::new(case.observed.clone()));
+        let step = case.plan().step;
+        assert!(only_kills(&step), "{step:?}");
+        let shows_the_first =
+            |memory: &PodMemory| std::ptr::eq(memory.shown_observation(None).unwrap(), &*before);
+        case.memory.begin_step(&case.pod, &before, &step, case.now);
+        case.memory.step_succeeded(Some(&step));
+        case.memory.pass_observed();
+        assert!(shows_the_first(&case.memory), "killed, and not started again yet");
+        case.memory.begin_step(&case.pod, &killed, &step, case.now);
+        assert!(shows_the_first(&case.memory), "being started");
+        case.memory.step_failed(step, None, at(1), Duration::ZERO);
+        case.memory.pass_observed();
+        assert!(case.memory.shown_observation(None).is_none(), "it failed, which the status shows");
+    }
+
+    #[test]
+    fn termination_is_a_pass_of_its_own() {
+        let mut case = case("main:a | sandbox a=running(old)");
+        let (before, killed) = (Arc::new(case.observed.clone()), Arc::new(case.observed.clone()));
+        let step = case.plan().step;
+        case.memory.begin_step(&case.pod, &before, &step, case.now);
+        case.memory.step_succeeded(Some(&step));
+        case.memory.begin_termination(&killed);
+        assert!(std::ptr::eq(case.memory.shown_observation(None).unwrap(), &*killed));
+        case.memory.end_pass();
+        assert!(case.memory.shown_observation(None).is_none());
+    }
+
     #[test]
     fn container_that_starts_waits_no_longer() {
         let mut memory = memory();
         memory.starting.insert("a".to_owned());
-        let state = WaitingState { reason: "RunContainerError".to_owned(), message: "no".to_owned() };
-        memory.start_failed("a", state.clone(), at(1));
-        assert_eq!((memory.waiting.get("a"), memory.starting.len()), (Some(&state), 0));
+        memory.start_failed("a", waiting(), at(1));
+        assert_eq!((memory.waiting.get("a"), memory.starting.len()), (Some(&waiting()), 0));
         memory.started("a");
         assert_eq!(memory.waiting.get("a"), None);
     }

@@ -7,7 +7,7 @@
 use config::Features;
 use model::containers::{all_containers, spec_of};
 use model::k8s::{ContainerRestartRule, ContainerStateTerminated, Pod};
-use model::{ContainerKind, ContainerObservation, ContainerRef};
+use model::{ContainerKind, ContainerObservation, ContainerRef, ContainerState};
 
 use super::hash::container_hash;
 use super::memory::PodMemory;
@@ -117,6 +117,38 @@ pub fn restarts_after_kill(
         | KillReason::PodTerminating
         | KillReason::RestartAllContainers
         | KillReason::PostStartHookFailed => false,
+    }
+}
+
+/// The instance was killed in order to start its container again.
+#[must_use]
+pub fn was_killed_to_restart(
+    pod: &Pod,
+    container: &ContainerRef<'_>,
+    instance: &ContainerObservation,
+    memory: &PodMemory,
+    features: Features,
+) -> bool {
+    let why = memory.killed.get(&instance.id);
+    why.is_some_and(|why| restarts_after_kill(pod, container, *why, features))
+}
+
+/// Whether the plan starts a container again whose newest instance does not run, for whatever reason. A changed spec and a
+/// failed probe show neither in the exit nor in the policy.
+#[must_use]
+pub fn starts_again(
+    pod: &Pod,
+    container: &ContainerRef<'_>,
+    newest: &ContainerObservation,
+    memory: &PodMemory,
+    features: Features,
+) -> bool {
+    match newest.state {
+        ContainerState::Created => true,
+        ContainerState::Exited => {
+            after_exit(pod, container, newest, memory, features) != AfterExit::StaysDead
+        }
+        ContainerState::Running | ContainerState::Unknown => false,
     }
 }
 

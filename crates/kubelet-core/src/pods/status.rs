@@ -15,13 +15,12 @@ mod seeds;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use config::Features;
 use jiff::Timestamp;
 use model::k8s::{ContainerStatus, Pod, PodStatus, Time};
-use model::{ContainerId, PodObservation, QosClass};
+use model::{PodObservation, QosClass};
 
 pub use addresses::host_ip_family_mismatch;
 pub use containers::waiting_for_restart_of_all;
@@ -32,7 +31,6 @@ pub use seeds::{ProbeSeed, forget_ended_init_containers, merge_for_restart};
 use crate::pod_kind::is_static_pod;
 use crate::pods::memory::PodMemory;
 use crate::pods::stage::PodStage;
-use crate::pods::waiting::WaitingContainers;
 
 /// Why the kubelet terminated the pod: the `reason` and `message` of its status, with phase Failed. It is an input of every
 /// computation until the status is terminal: while containers run it is not reported yet.
@@ -44,34 +42,17 @@ pub struct TerminalReason {
     pub is_disruption: bool,
 }
 
-/// The facts about the node in the status.
-#[derive(Clone, Copy, Debug)]
-pub struct NodeFacts<'a> {
-    /// At most two, the primary one first. Empty while the node's address is not known.
-    pub host_ips: &'a [IpAddr],
-    /// `containerd`, `cri-o`: the prefix before `://` in container ids.
-    pub runtime_name: &'a str,
-    pub features: Features,
-}
-
 /// The inputs of a pod status.
 #[derive(Clone, Copy, Debug)]
 pub struct StatusInputs<'a> {
     pub pod: &'a Pod,
-    /// `None`: the pod has not been observed yet; that differs from an observation without containers.
+    /// The one that [`PodMemory::shown_observation`] returns. `None`: the pod has not been observed yet; that differs from an
+    /// observation without containers.
     pub observed: Option<&'a PodObservation>,
     /// The last status computed for this UID. Without one, that of the API object is used.
     pub previous: Option<&'a PodStatus>,
-    /// What the pod's worker remembers.
+    /// What the pod's worker remembers: verdicts, why containers wait, which instances it killed and why.
     pub memory: &'a PodMemory,
-    /// By container: why its last start failed or its next one waits. Ignored for containers that run.
-    pub waiting: &'a WaitingContainers,
-    /// Containers that ended and start again for a reason that neither their exit nor their policy shows: a changed
-    /// spec, a failed probe.
-    pub returning: &'a BTreeSet<String>,
-    /// Instances that the kubelet stopped in order to start their container again. They are shown as waiting, never as
-    /// terminated: the API rejects the transition back under restart policies OnFailure and Never.
-    pub killed_to_restart: &'a BTreeSet<ContainerId>,
     /// The stage of the pod's worker.
     pub stage: PodStage,
     /// Admission rejected the pod: it never ran on this node and never will, whatever its stage. `terminal` has the reason.
@@ -81,7 +62,11 @@ pub struct StatusInputs<'a> {
     pub cgroup: Option<PodCgroupResources>,
     /// The API requests other resources than the allocated ones, which the pod keeps.
     pub is_resize_pending: bool,
-    pub node: NodeFacts<'a>,
+    /// Addresses of the node: at most two, the primary one first. Empty while they are not known.
+    pub host_ips: &'a [IpAddr],
+    /// `containerd`, `cri-o`: the prefix before `://` in container ids.
+    pub runtime_name: &'a str,
+    pub features: Features,
     pub now: Timestamp,
 }
 

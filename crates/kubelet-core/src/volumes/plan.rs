@@ -11,6 +11,7 @@ use model::containers::{all_containers, spec_of};
 use model::k8s::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
 use model::path_component_problem;
 
+use super::csi::migration::translate_persistent_volume;
 use super::engine::ReadyVolume;
 use super::mount_arguments::check_options;
 use super::types::{ClaimedVolume, VOLUME_TYPES, VolumePlan};
@@ -58,8 +59,7 @@ pub fn spec_plan(pod: &Pod, volume: &Volume) -> Result<SpecPlan, String> {
         let name = format!("{pod}-{}", volume.name);
         return Ok(SpecPlan::Claim(ClaimUse { name, read_only: false, is_ephemeral: true }));
     }
-    let driver = volume.csi.as_ref().map(|csi| &*csi.driver);
-    Err(not_offered(driver, volume.iscsi.is_some(), volume.fc.is_some()))
+    Err(not_offered(volume.iscsi.is_some(), volume.fc.is_some()))
 }
 
 /// The claims that the pod's volumes need.
@@ -74,16 +74,13 @@ pub fn required_claims(pod: &Pod) -> Vec<String> {
 }
 
 /// Why a volume of another type cannot be mounted.
-fn not_offered(driver: Option<&str>, is_iscsi: bool, is_fibre_channel: bool) -> String {
-    match driver {
-        // As if no driver had registered, which is so: this kubelet does not let any register yet.
-        Some(driver) => {
-            format!("kubernetes.io/csi: driver name {driver} not found in the list of registered CSI drivers")
-        }
-        None if is_iscsi => "iSCSI volumes are not offered by this kubelet yet".to_owned(),
-        None if is_fibre_channel => "Fibre Channel volumes are not offered by this kubelet yet".to_owned(),
-        None => "no volume plugin matched".to_owned(),
-    }
+fn not_offered(is_iscsi: bool, is_fibre_channel: bool) -> String {
+    let message = match (is_iscsi, is_fibre_channel) {
+        (true, _) => "iSCSI volumes are not offered by this kubelet yet",
+        (false, true) => "Fibre Channel volumes are not offered by this kubelet yet",
+        (false, false) => "no volume plugin matched",
+    };
+    message.to_owned()
 }
 
 /// The PersistentVolume that the claim is bound to.
@@ -134,7 +131,9 @@ pub fn claimed_plan(
     if let Some(problem) = path_component_problem(&name) {
         return Err(format!("PV has an invalid name {name:?}: {problem}"));
     }
-    let spec = bound.spec.clone().unwrap_or_default();
+    let translated = translate_persistent_volume(bound).transpose()?;
+    let is_migrated = translated.is_some();
+    let spec = translated.or_else(|| bound.spec.clone()).unwrap_or_default();
     let is_device = spec.volume_mode.as_deref() == Some("Block");
     check_use(pod, &volume.name, is_device)?;
     let options = options_of(bound);
@@ -145,12 +144,10 @@ pub fn claimed_plan(
         is_device,
         mount_options: &options,
         read_only: wanted.read_only,
+        is_migrated,
     };
     let plan = VOLUME_TYPES.iter().find_map(|volume_type| volume_type.claimed_plan(&claimed));
-    let plan = plan.unwrap_or_else(|| {
-        let driver = spec.csi.as_ref().map(|csi| &*csi.driver);
-        Err(not_offered(driver, spec.iscsi.is_some(), spec.fc.is_some()))
-    })?;
+    let plan = plan.unwrap_or_else(|| Err(not_offered(spec.iscsi.is_some(), spec.fc.is_some())))?;
     Ok(Claimed { plan, gid: gid_of(bound) })
 }
 

@@ -4,6 +4,7 @@
 //! mounter in the agent, and add it to [`VOLUME_TYPES`]; a new [`VolumeSource`] without a mounter does not compile.
 
 mod config_map;
+mod csi;
 mod downward_api;
 mod empty_dir;
 mod host_path;
@@ -21,6 +22,8 @@ pub use host_path::HostPathPlan;
 pub use local::{LocalDevicePlan, LocalFilesPlan};
 pub use nfs::NfsPlan;
 
+use super::csi::migration::has_moved;
+use super::csi::plan::CsiPlan;
 use super::objects::RequiredObjects;
 use super::payload::{PayloadError, PayloadInputs, check_path};
 
@@ -28,7 +31,7 @@ use super::payload::{PayloadError, PayloadInputs, check_path};
 const UNKNOWN: &str = "unknown";
 
 /// Every type that this kubelet offers. A volume is of the first type that recognises it.
-pub static VOLUME_TYPES: [&dyn VolumeType; 8] = [
+pub static VOLUME_TYPES: [&dyn VolumeType; 9] = [
     &empty_dir::EmptyDir,
     &host_path::HostPath,
     &config_map::ConfigMap,
@@ -37,6 +40,7 @@ pub static VOLUME_TYPES: [&dyn VolumeType; 8] = [
     &projected::Projected,
     &local::Local,
     &nfs::Nfs,
+    &csi::Csi,
 ];
 
 /// The decisions about one type of volume. The agent's mounters carry them out.
@@ -56,6 +60,10 @@ pub trait VolumeType: Sync {
     /// The volume is below the pod's directory, in a directory of the type.
     fn is_in_pod_dir(&self) -> bool {
         true
+    }
+    /// Where containers find the volume, within its directory; empty if it is the directory.
+    fn path_in_volume_dir(&self) -> &'static str {
+        ""
     }
     /// Claimed volumes have a mark in the pod's directory that holds the volume's name in the pod's spec.
     fn marks_claimed_volumes(&self) -> bool {
@@ -100,6 +108,29 @@ pub struct VolumePlan {
     pub source: VolumeSource,
 }
 
+impl VolumePlan {
+    /// The volume's type has moved to a CSI driver.
+    #[must_use]
+    pub const fn is_migrated(&self) -> bool {
+        matches!(&self.source, VolumeSource::Csi(plan) if plan.is_migrated)
+    }
+
+    /// The type of the volume in metrics, with the name of the driver for a CSI volume: `kubernetes.io/csi:disk.example.com`.
+    #[must_use]
+    pub fn qualified_plugin_name(&self) -> String {
+        let name = self.volume_type.plugin_name();
+        match &self.source {
+            VolumeSource::Csi(plan) => format!("{name}:{}", plan.driver),
+            VolumeSource::EmptyDir(_)
+            | VolumeSource::HostPath(_)
+            | VolumeSource::Payload(_)
+            | VolumeSource::LocalFiles(_)
+            | VolumeSource::LocalDevice(_)
+            | VolumeSource::Nfs(_) => name.to_owned(),
+        }
+    }
+}
+
 /// What a mounter of the agent needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeSource {
@@ -109,6 +140,7 @@ pub enum VolumeSource {
     LocalFiles(LocalFilesPlan),
     LocalDevice(LocalDevicePlan),
     Nfs(NfsPlan),
+    Csi(Box<CsiPlan>),
 }
 
 /// Files that show API objects or fields of the pod.
@@ -127,12 +159,24 @@ pub struct ClaimedVolume<'a> {
     pub is_device: bool,
     pub mount_options: &'a [String],
     pub read_only: bool,
+    /// The spec is a translation: the volume's type has moved to a CSI driver.
+    pub is_migrated: bool,
 }
 
 /// The volume shows API objects or fields of the pod, and is refreshed when they change.
 #[must_use]
 pub fn has_payload(volume: &Volume) -> bool {
     VOLUME_TYPES.iter().any(|volume_type| volume_type.has_payload(volume))
+}
+
+/// The volume may be of a CSI driver, which is called again with each sync of the pod if it asks for that, or when the volume has
+/// grown.
+#[must_use]
+pub fn may_have_driver(volume: &Volume) -> bool {
+    volume.csi.is_some()
+        || volume.persistent_volume_claim.is_some()
+        || volume.ephemeral.is_some()
+        || has_moved(volume)
 }
 
 /// The API objects of all volumes of the pod, optional ones too.

@@ -8,6 +8,8 @@ mod watch;
 mod block_devices;
 mod bootstrap;
 mod certificate_rotation;
+mod csi;
+mod csi_node;
 mod deletion;
 mod device_plugins;
 mod flood;

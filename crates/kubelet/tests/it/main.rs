@@ -26,6 +26,7 @@ mod kubelet_kills;
 mod lifecycle;
 mod logs;
 mod node_endpoints;
+mod plugins;
 mod pod_resources;
 mod power_cut;
 mod probes;

@@ -1,6 +1,6 @@
-//! Permissions of nodes, as the node authorizer and the NodeRestriction admission plugin grant them: a node's own Node,
-//! Lease, CSINode and pods, and those Secrets, ConfigMaps, claims and volumes that its pods reference. [`check`] authorizes
-//! requests; [`admit`] checks the content of written objects.
+//! Permissions of nodes, as in the node authorizer: a node's own Node, Lease, CSINode, VolumeAttachments and pods,
+//! and those Secrets, ConfigMaps, claims and volumes that its pods reference. What a node may write into them is in
+//! `node_restriction`.
 
 use serde_json::Value;
 
@@ -10,7 +10,8 @@ use crate::selector::FieldSelector;
 use crate::store::{Key, Objects};
 
 const READ: &[&str] = &["get", "list", "watch"];
-const MIRROR: &str = "kubernetes.io/config.mirror";
+/// Authorization and admission deny access to the CSINode of another node with the same words.
+pub(super) const OTHER_CSI_NODE: &str = "can only access CSINode with the same name as the requesting node";
 
 /// Whether `node` may perform the request.
 pub(crate) fn check(node: &str, attributes: &Attributes, objects: &Objects) -> Result<(), String> {
@@ -42,7 +43,9 @@ pub(crate) fn check(node: &str, attributes: &Attributes, objects: &Objects) -> R
         | ("node.k8s.io", "runtimeclasses", "")
         | ("certificates.k8s.io", "clustertrustbundles", "")
         | ("storage.k8s.io", "csidrivers", "") => is(READ),
-        ("storage.k8s.io", "volumeattachments", "") => is(READ),
+        ("storage.k8s.io", "volumeattachments", "") => {
+            is(&["get"]) && is_attachment_of(node, &attributes.name, objects)
+        }
         ("coordination.k8s.io", "leases", "") => {
             attributes.namespace == "kube-node-lease"
                 && (is(&["create"]) || (own && is(&["get", "update", "patch", "delete"])))
@@ -50,11 +53,17 @@ pub(crate) fn check(node: &str, attributes: &Attributes, objects: &Objects) -> R
         ("storage.k8s.io", "csinodes", "") => {
             is(&["create"]) || (own && is(&["get", "update", "patch", "delete"]))
         }
-        ("", "secrets" | "configmaps" | "persistentvolumeclaims" | "serviceaccounts", "") => {
-            is(READ) && is_referenced_by_a_pod(node, attributes, objects)
+        ("", "secrets", "") => {
+            is(READ)
+                && (is_referenced_by_a_pod(node, attributes, objects)
+                    || is_secret_of_a_volume(node, attributes, objects))
+        }
+        ("", "configmaps", "") => is(READ) && is_referenced_by_a_pod(node, attributes, objects),
+        ("", "persistentvolumeclaims" | "serviceaccounts", "") => {
+            is(&["get"]) && is_referenced_by_a_pod(node, attributes, objects)
         }
         ("", "persistentvolumeclaims", "status") => {
-            is(&["get", "update", "patch"]) && is_referenced_by_a_pod(node, attributes, objects)
+            is(&["update", "patch"]) && is_referenced_by_a_pod(node, attributes, objects)
         }
         ("", "serviceaccounts", "token") => {
             is(&["create"]) && is_referenced_by_a_pod(node, attributes, objects)
@@ -66,7 +75,53 @@ pub(crate) fn check(node: &str, attributes: &Attributes, objects: &Objects) -> R
         }
         _ => is_certificate_request(attributes),
     };
-    if allowed { Ok(()) } else { Err(format!("no relationship found between node '{node}' and this object")) }
+    if allowed { Ok(()) } else { Err(denial(node, attributes)) }
+}
+
+/// Why the request is denied: because of its form, or because the object does not belong to the node.
+fn denial(node: &str, attributes: &Attributes) -> String {
+    let Attributes { verb, name, namespace, subresource, .. } = attributes;
+    let is_form = |verbs: &[&str]| !verbs.contains(&verb.as_str());
+    let resource = (attributes.group.as_str(), attributes.resource.as_str(), subresource.as_str());
+    let form = match resource {
+        ("", "secrets" | "configmaps", _) if is_form(READ) => "can only read resources of this type",
+        ("", "secrets" | "configmaps", "") if namespace.is_empty() => {
+            "can only read namespaced object of this type"
+        }
+        ("", "persistentvolumeclaims", "status") if is_form(&["update", "patch"]) => {
+            "can only get/update/patch this type"
+        }
+        ("", "persistentvolumeclaims", "status") => "",
+        ("", "persistentvolumeclaims" | "persistentvolumes", _)
+        | ("storage.k8s.io", "volumeattachments", _)
+            if is_form(&["get"]) =>
+        {
+            "can only get individual resources of this type"
+        }
+        ("", "secrets" | "configmaps", sub) if !sub.is_empty() => "cannot read subresource",
+        ("", "persistentvolumeclaims" | "persistentvolumes", sub)
+        | ("storage.k8s.io", "volumeattachments", sub)
+            if !sub.is_empty() =>
+        {
+            "cannot get subresource"
+        }
+        ("storage.k8s.io", "csinodes", _) if is_form(&["get", "create", "update", "patch", "delete"]) => {
+            "can only get, create, update, patch, or delete a CSINode"
+        }
+        ("storage.k8s.io", "csinodes", "") => OTHER_CSI_NODE,
+        ("storage.k8s.io", "csinodes", _) => "cannot authorize CSINode subresources",
+        ("", "secrets" | "configmaps" | "persistentvolumeclaims" | "persistentvolumes", _)
+        | ("storage.k8s.io", "volumeattachments", _)
+            if name.is_empty() =>
+        {
+            "No Object name found"
+        }
+        _ => "",
+    };
+    if form.is_empty() {
+        return format!("no relationship found between node '{node}' and this object");
+    }
+    form.to_owned()
 }
 
 fn pod<'a>(attributes: &Attributes, objects: &'a Objects) -> Option<&'a Value> {
@@ -105,6 +160,27 @@ fn is_claimed_by_a_pod(node: &str, volume: &str, objects: &Objects) -> bool {
             && pods_of(node, Some(&key.namespace), objects)
                 .any(|pod| references(pod, "persistentvolumeclaims", &key.name))
     })
+}
+
+/// Whether the Secret is one that a volume of a claim of the node's pods needs on the node. The secrets of its controller
+/// are not visible to nodes.
+fn is_secret_of_a_volume(node: &str, attributes: &Attributes, objects: &Objects) -> bool {
+    const FIELDS: [&str; 3] = ["nodeStageSecretRef", "nodePublishSecretRef", "nodeExpandSecretRef"];
+    let is_that = |secret: &Value| {
+        text(secret, "/namespace") == attributes.namespace && text(secret, "/name") == attributes.name
+    };
+    !attributes.name.is_empty()
+        && objects.of("persistentvolumes", None).any(|(key, volume)| {
+            volume
+                .pointer("/spec/csi")
+                .is_some_and(|csi| FIELDS.iter().any(|field| csi.get(field).is_some_and(is_that)))
+                && is_claimed_by_a_pod(node, &key.name, objects)
+        })
+}
+
+fn is_attachment_of(node: &str, name: &str, objects: &Objects) -> bool {
+    let attachment = objects.get(&Key::new("volumeattachments", "", name));
+    attachment.is_some_and(|attachment| text(attachment, "/spec/nodeName") == node)
 }
 
 /// Whether a pod refers to the object of this kind and name.
@@ -150,64 +226,5 @@ fn env_references(pod: &Value, from: &str, value_from: &str, name: &str) -> bool
         .any(|container| {
             items(container, "/envFrom").iter().any(|source| text(source, from) == name)
                 || items(container, "/env").iter().any(|variable| text(variable, value_from) == name)
-        })
-}
-
-/// Whether a node may write this object; the messages are those of the NodeRestriction admission plugin.
-pub(crate) fn admit(node: &str, resource: &str, new: &Value, old: Option<&Value>) -> Result<(), String> {
-    let own_name = || {
-        let name = object::name(new);
-        if name == node {
-            Ok(())
-        } else {
-            Err(format!("node \"{node}\" is not allowed to modify {resource} \"{name}\""))
-        }
-    };
-    match (resource, old) {
-        ("nodes" | "csinodes" | "leases", _) => own_name(),
-        ("pods", None) => admit_mirror(node, new),
-        _ => Ok(()),
-    }
-}
-
-fn admit_mirror(node: &str, pod: &Value) -> Result<(), String> {
-    let annotations = pod.pointer("/metadata/annotations");
-    if annotations.and_then(|all| all.get(MIRROR)).is_none() {
-        return Err(format!(
-            "pod does not have \"{MIRROR}\" annotation, node \"{node}\" can only create mirror pods"
-        ));
-    }
-    if text(pod, "/spec/nodeName") != node {
-        return Err(format!("node \"{node}\" can only create pods with spec.nodeName set to itself"));
-    }
-    for resource in ["secrets", "configmaps", "persistentvolumeclaims"] {
-        if refers_to_any(pod, resource) {
-            return Err(format!("node \"{node}\" can not create pods that reference {resource}"));
-        }
-    }
-    Ok(())
-}
-
-fn refers_to_any(pod: &Value, resource: &str) -> bool {
-    let volumes = items(pod, "/spec/volumes");
-    let containers =
-        ["/spec/containers", "/spec/initContainers"].into_iter().flat_map(|list| items(pod, list));
-    let sources: (&[&str], &str, &str) = match resource {
-        "secrets" => (&["/secret"], "/secretRef", "/valueFrom/secretKeyRef"),
-        "configmaps" => (&["/configMap"], "/configMapRef", "/valueFrom/configMapKeyRef"),
-        _ => (&["/persistentVolumeClaim", "/ephemeral"], "/none", "/none"),
-    };
-    let (volume_fields, from, value_from) = sources;
-    let in_volume = |volume: &Value| {
-        volume_fields.iter().any(|field| {
-            volume.pointer(field).is_some()
-                || items(volume, "/projected/sources").iter().any(|source| source.pointer(field).is_some())
-        })
-    };
-    let mut containers = containers;
-    volumes.iter().any(in_volume)
-        || containers.any(|container| {
-            items(container, "/envFrom").iter().any(|source| source.pointer(from).is_some())
-                || items(container, "/env").iter().any(|variable| variable.pointer(value_from).is_some())
         })
 }

@@ -110,6 +110,13 @@ mod tests {
             "a",
             json!({"metadata": {"name": "claim"}, "spec": {"volumeName": "pv"}}),
         );
+        let secret = |name: &str| json!({"namespace": "storage", "name": name});
+        let csi =
+            json!({"nodeStageSecretRef": secret("stage"), "controllerPublishSecretRef": secret("control")});
+        put("persistentvolumes", "", json!({"metadata": {"name": "pv"}, "spec": {"csi": csi}}));
+        for (name, node) in [("csi-mine", "n"), ("csi-other", "m")] {
+            put("volumeattachments", "", json!({"metadata": {"name": name}, "spec": {"nodeName": node}}));
+        }
         store
     }
 
@@ -160,7 +167,12 @@ mod tests {
             "get /secrets a pull",
             "watch /configmaps a settings",
             "get /persistentvolumeclaims a claim",
+            "patch /persistentvolumeclaims/status a claim",
             "get /persistentvolumes - pv",
+            "get /secrets storage stage",
+            "get storage.k8s.io/volumeattachments - csi-mine",
+            "watch storage.k8s.io/csidrivers - -",
+            "delete storage.k8s.io/csinodes - n",
             "create /serviceaccounts/token a robot",
             "update coordination.k8s.io/leases kube-node-lease n",
             "create storage.k8s.io/csinodes - -",
@@ -184,6 +196,15 @@ mod tests {
             "get /secrets a another",
             "list /secrets a -",
             "get /persistentvolumes - another",
+            "list /persistentvolumeclaims a claim",
+            "patch /persistentvolumeclaims/status b claim",
+            "get /secrets storage control",
+            "get storage.k8s.io/volumeattachments - csi-other",
+            "get storage.k8s.io/volumeattachments - csi-none",
+            "watch storage.k8s.io/volumeattachments - csi-mine",
+            "get storage.k8s.io/csinodes - m",
+            "list storage.k8s.io/csinodes - -",
+            "create storage.k8s.io/csidrivers - -",
             "create /serviceaccounts/token a default",
             "update coordination.k8s.io/leases kube-node-lease m",
             "update coordination.k8s.io/leases default n",

@@ -99,8 +99,8 @@ fn path_3(group: &str, version: &str, resource: &Resource) -> (String, Value) {
     (format!("{root}{scope}/{}/{{name}}", resource.name), verbs)
 }
 
-/// OpenAPI v2 as protobuf, the only form that old clients read. It has so few fields that they are encoded by hand instead of
-/// by generated code.
+/// OpenAPI v2 as protobuf, the only form that old clients read. It has so few fields that they are encoded here and not by
+/// generated code.
 mod protobuf {
     use crate::resources::{RESOURCES, Resource};
 

@@ -126,3 +126,12 @@ fn quantities_are_written_in_canonical_form() {
     canonical(&mut number);
     assert_eq!(number, json!("2"));
 }
+
+#[test]
+fn number_of_volumes_in_a_csi_node_is_no_quantity() {
+    let driver =
+        json!({"name": "d.example", "nodeID": "n", "topologyKeys": null, "allocatable": {"count": 7}});
+    let mut object = json!({"metadata": {"name": "n"}, "spec": {"drivers": [driver]}});
+    complete("csinodes", &mut object);
+    assert_eq!(object["spec"]["drivers"][0]["allocatable"], json!({"count": 7}));
+}

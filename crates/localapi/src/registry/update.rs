@@ -60,13 +60,19 @@ pub(crate) fn update(
         let mut new = change(current)?;
         refuse_stale(resource, &new, current)?;
         restore(resource, scope, &mut new, current);
-        if scope == Scope::Main {
-            let context = admission::Context { api, user, objects };
-            admission::update(&context, resource, &mut new, current)?;
-            defaults::apply(resource.name, &mut new);
-        }
-        if scope == Scope::Status && resource.name == "pods" {
-            pod_status::keep_recorded(&mut new, current);
+        let context = admission::Context { api, user, objects };
+        match scope {
+            Scope::Main => {
+                admission::update(&context, resource, &mut new, current)?;
+                defaults::apply(resource.name, &mut new);
+            }
+            Scope::Status => {
+                admission::update_status(&context, resource, &new, current)?;
+                if resource.name == "pods" {
+                    pod_status::keep_recorded(&mut new, current);
+                }
+            }
+            Scope::Subresource => {}
         }
         encoding::complete(resource.name, &mut new);
         refuse_invalid(resource, &rules, &new, Some(current))?;

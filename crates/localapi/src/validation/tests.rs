@@ -611,3 +611,43 @@ fn arbitrary_trees_never_panic() {
         }
     }
 }
+
+/// `validation_test.go` of the storage group: TestCSINodeValidation and TestCSINodeUpdateValidation.
+#[test]
+fn csi_node_has_valid_drivers_and_only_their_count_changes() {
+    let node = |drivers: Value| json!({"metadata": {"name": "n"}, "spec": {"drivers": drivers}});
+    let driver = |changes: Value| {
+        let driver = json!({"name": "d.example", "nodeID": "id", "topologyKeys": ["zone.example/a"]});
+        with(driver, &changes)
+    };
+    let one = |changes: Value| refusals("csinodes", &node(json!([driver(changes)])), None);
+    assert_eq!(one(json!({})), "");
+    assert_eq!(one(json!({"nodeID": ""})), "spec.drivers[0].nodeID: Required value");
+    assert_eq!(one(json!({"nodeID": "x".repeat(192)})), "");
+    assert!(one(json!({"nodeID": "x".repeat(193)})).ends_with("must be 192 characters or less"));
+    assert!(one(json!({"name": "No_Domain"})).contains("a lowercase RFC 1123 subdomain"));
+    assert!(one(json!({"topologyKeys": ["a", "a"]})).ends_with("Duplicate value: \"a\""));
+    assert!(one(json!({"topologyKeys": ["a b"]})).contains("name part must consist of"));
+    assert!(one(json!({"allocatable": {"count": -1}})).contains("must be greater than or equal to 0"));
+    let twice = node(json!([driver(json!({})), driver(json!({}))]));
+    assert_eq!(refusals("csinodes", &twice, None), "spec.drivers[1].name: Duplicate value: \"d.example\"");
+
+    let old = node(json!([driver(json!({}))]));
+    let update = |drivers: Value| refusals("csinodes", &node(drivers), Some(&old));
+    assert_eq!(update(json!([driver(json!({"allocatable": {"count": 7}}))])), "");
+    assert_eq!(update(json!([])), "");
+    assert!(update(json!([driver(json!({"nodeID": "other"}))])).ends_with("field is immutable"));
+}
+
+#[test]
+fn volume_attachment_names_its_volume_and_never_changes_it() {
+    let attachment = json!({"metadata": {"name": "csi-1"}, "spec": {
+        "attacher": "d.example", "nodeName": "n", "source": {"persistentVolumeName": "pv"}}});
+    let refused = |changes: Value, old: Option<&Value>| {
+        refusals("volumeattachments", &with(attachment.clone(), &changes), old)
+    };
+    assert_eq!(refused(json!({}), Some(&attachment)), "");
+    assert_eq!(refused(json!({"spec.nodeName": ""}), None), "spec.nodeName: Required value");
+    assert!(refused(json!({"spec.source": {}}), None).starts_with("spec.source: Required value"));
+    assert!(refused(json!({"spec.nodeName": "m"}), Some(&attachment)).ends_with("field is immutable"));
+}

@@ -39,6 +39,47 @@ fn node_may_access_its_own_objects_only() {
     assert!(node.refused(&["delete", "namespace", "kube-public"], "").contains("Forbidden"));
 }
 
+/// A claim, a pod that mounts it on node one, and the attachments of two nodes.
+const STORAGE: &str = r#"{"apiVersion": "v1", "kind": "List", "items": [
+    {"apiVersion": "v1", "kind": "PersistentVolumeClaim", "metadata": {"name": "data"},
+     "spec": {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}},
+    {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "mine"}, "spec": {"nodeName": "one",
+     "containers": [{"name": "c", "image": "i"}],
+     "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]}},
+    {"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "csi-mine"},
+     "spec": {"attacher": "d.example", "nodeName": "one", "source": {"persistentVolumeName": "pv"}}},
+    {"apiVersion": "storage.k8s.io/v1", "kind": "VolumeAttachment", "metadata": {"name": "csi-other"},
+     "spec": {"attacher": "d.example", "nodeName": "two", "source": {"persistentVolumeName": "pv"}}}]}"#;
+
+#[test]
+fn node_writes_the_expansion_of_its_claims_and_gets_its_volume_attachments() {
+    let server = Server::start(&["--node=one", "--node=two"]);
+    let (admin, node) = (server.admin(), server.kubectl("one.kubeconfig"));
+    admin.feed(&["create", "-f", "-"], STORAGE);
+    let path = "/api/v1/namespaces/default/persistentvolumeclaims/data/status";
+    let claim = |kubectl: &crate::server::Kubectl| -> serde_json::Value {
+        serde_json::from_str(&kubectl.ok(&["get", "pvc", "data", "-o", "json"])).expect("a claim")
+    };
+    let mut expanded = claim(&node);
+    expanded["status"]["capacity"] = serde_json::json!({"storage": "2Gi"});
+    node.feed(&["replace", "--raw", path, "-f", "-"], &expanded.to_string());
+    assert_eq!(claim(&admin)["status"]["capacity"]["storage"], "2Gi");
+    let mut lost = claim(&node);
+    lost["status"]["phase"] = "Lost".into();
+    let error = node.refused(&["replace", "--raw", path, "-f", "-"], &lost.to_string());
+    assert!(error.contains("is not allowed to update fields other than status.quantity"), "{error}");
+    let other = server.kubectl("two.kubeconfig");
+    assert!(other.refused(&["get", "pvc", "data"], "").contains("no relationship found"));
+
+    let attached = ["get", "volumeattachment", "csi-mine", "-o", "jsonpath={.status.attached}"];
+    assert_eq!(node.ok(&attached), "false");
+    assert!(node.refused(&["get", "volumeattachment", "csi-other"], "").contains("no relationship found"));
+    let error = node.refused(&["get", "volumeattachments"], "");
+    assert!(error.contains("can only get individual resources of this type"), "{error}");
+    let error = node.refused(&["get", "csinode", "two"], "");
+    assert!(error.contains("can only access CSINode with the same name as the requesting node"), "{error}");
+}
+
 #[test]
 fn bootstrap_token_may_only_request_certificates() {
     let server = Server::start(&[&format!("--bootstrap-token={TOKEN}")]);

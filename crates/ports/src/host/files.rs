@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
+use model::plugins::SocketTree;
 use model::stats::{FilesystemSpace, TreeUsage};
 
 use super::{HostError, HostResult};
@@ -130,6 +131,9 @@ pub trait Files: Send + Sync + std::fmt::Debug {
     async fn read_manifests(&self, path: &Path) -> HostResult<Vec<ManifestFile>>;
     /// Yields whenever something in the directory (or the file) may have changed; bursts may be folded into one.
     fn watch(&self, path: &Path) -> HostResult<BoxStream<'static, DirectoryChange>>;
+    /// Yields the sockets below a directory at once, and again after each change of them. Entries that start with a dot are
+    /// ignored, and links to directories are not followed. Ends when the directory cannot be watched any more.
+    fn watch_sockets(&self, root: &Path) -> HostResult<BoxStream<'static, SocketTree>>;
 
     /// The size of the filesystem that holds the path.
     async fn filesystem_bytes(&self, path: &Path) -> HostResult<u64>;

@@ -28,10 +28,21 @@ impl<K: Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Clone + fmt::
 /// The number of changes that are kept in the history; older ones are compacted.
 const HISTORY: usize = 100_000;
 /// Kinds without namespaces.
-const OF_THE_CLUSTER: [&str; 5] =
-    ["nodes", "runtimeclasses", "certificatesigningrequests", "clustertrustbundles", "persistentvolumes"];
+const OF_THE_CLUSTER: [&str; 8] = [
+    "nodes",
+    "runtimeclasses",
+    "certificatesigningrequests",
+    "clustertrustbundles",
+    "persistentvolumes",
+    "csidrivers",
+    "csinodes",
+    "volumeattachments",
+];
 /// Kinds whose status is only changed through the status subresource.
-const WITH_STATUS: [&str; 3] = ["pods", "nodes", "certificatesigningrequests"];
+const WITH_STATUS: [&str; 5] =
+    ["pods", "nodes", "certificatesigningrequests", "persistentvolumeclaims", "volumeattachments"];
+/// Kinds whose updates must have a resource version.
+const WITH_VERSION: [&str; 3] = ["leases", "csinodes", "volumeattachments"];
 /// Fields that only the server writes.
 const SERVERS_OWN: [&str; 6] = [
     "uid",
@@ -212,7 +223,7 @@ impl Store {
     ) -> ClusterResult<K> {
         let new = tree(call, object)?;
         let name = object.metadata().name.clone().unwrap_or_default();
-        let must_say_version = K::URL_PATH_SEGMENT == "leases";
+        let must_say_version = WITH_VERSION.contains(&K::URL_PATH_SEGMENT);
         if must_say_version && object.metadata().resource_version.as_deref().is_none_or(str::is_empty) {
             return Err(invalid(call, "metadata.resourceVersion: must be specified for an update"));
         }

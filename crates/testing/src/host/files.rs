@@ -4,7 +4,8 @@ use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
+use futures_util::stream::{self, BoxStream};
+use model::plugins::SocketTree;
 use model::stats::{FilesystemSpace, TreeUsage};
 use ports::Files;
 use ports::host::{DirEntry, DirectoryChange, FileIdentity, HostError, HostResult, ManifestFile, OpenFile};
@@ -89,7 +90,7 @@ impl Files for FakeHost {
             Some(Node::File(content)) => {
                 Ok(vec![ManifestFile { path: path.to_owned(), content: Ok(content.clone()) }])
             }
-            Some(Node::Link(_) | Node::Device) => {
+            Some(Node::Link(_) | Node::Device | Node::Socket(_)) => {
                 Err(HostError::Invalid(format!("{} is a link or a device", path.display())))
             }
             Some(Node::Dir) => {
@@ -120,6 +121,23 @@ impl Files for FakeHost {
             std::future::ready(seen)
         };
         Ok(BroadcastStream::new(changes).filter_map(concerns).boxed())
+    }
+
+    fn watch_sockets(&self, root: &Path) -> HostResult<BoxStream<'static, SocketTree>> {
+        let (changes, host, root) = (self.shared.changes.subscribe(), self.clone(), root.to_owned());
+        let at_first = host.shared.tree.lock().sockets(&root);
+        let after_change = move |change: Result<Changed, _>| {
+            // An error means that changes were missed; any of them may have been in this directory.
+            let changed = change.ok();
+            let is_elsewhere = changed.as_ref().is_some_and(|changed| !changed.path.starts_with(&root));
+            let removed = changed.filter(|changed| changed.is_removed).map(|changed| changed.path);
+            let sockets = || host.shared.tree.lock().sockets(&root);
+            let seen =
+                (!is_elsewhere).then(|| SocketTree { removed: removed.into_iter().collect(), ..sockets() });
+            std::future::ready(seen)
+        };
+        let later = BroadcastStream::new(changes).filter_map(after_change);
+        Ok(stream::once(std::future::ready(at_first)).chain(later).boxed())
     }
 
     async fn read_text(&self, path: &Path) -> HostResult<String> {

@@ -5,6 +5,7 @@ use std::fmt;
 use std::io::{Error, ErrorKind};
 use std::path::{Path, PathBuf};
 
+use model::plugins::{SocketIdentity, SocketTree};
 use ports::host::DirEntry;
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -13,6 +14,8 @@ pub(super) enum Node {
     File(Vec<u8>),
     Link(PathBuf),
     Device,
+    /// With its inode.
+    Socket(u64),
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,6 +42,8 @@ impl fmt::Display for Mount {
 pub(super) struct Tree {
     nodes: BTreeMap<PathBuf, Node>,
     pub(super) mounts: BTreeMap<PathBuf, Mount>,
+    /// The inode of the newest socket.
+    last_inode: u64,
 }
 
 impl Tree {
@@ -56,9 +61,9 @@ impl Tree {
             Node::File(content) => Some(content),
             Node::Link(target) => match self.nodes.get(target)? {
                 Node::File(content) => Some(content),
-                Node::Dir | Node::Link(_) | Node::Device => None,
+                Node::Dir | Node::Link(_) | Node::Device | Node::Socket(_) => None,
             },
-            Node::Dir | Node::Device => None,
+            Node::Dir | Node::Device | Node::Socket(_) => None,
         }
     }
 
@@ -71,7 +76,7 @@ impl Tree {
     pub(super) fn make_dir(&mut self, path: &Path) -> Result<(), Error> {
         for ancestor in path.ancestors() {
             match self.nodes.get(ancestor) {
-                Some(Node::File(_) | Node::Link(_) | Node::Device) => {
+                Some(Node::File(_) | Node::Link(_) | Node::Device | Node::Socket(_)) => {
                     return Err(ErrorKind::NotADirectory.into());
                 }
                 Some(Node::Dir) => {}
@@ -96,11 +101,29 @@ impl Tree {
         self.nodes.insert(path.to_owned(), node);
     }
 
+    /// Creates a socket, whatever was there, with its parent directories.
+    pub(super) fn put_socket(&mut self, path: &Path) {
+        self.last_inode += 1;
+        self.put(path, Node::Socket(self.last_inode));
+    }
+
+    /// The sockets below a directory.
+    pub(super) fn sockets(&self, root: &Path) -> SocketTree {
+        let identity = |path: &PathBuf| match self.nodes.get(path) {
+            Some(Node::Socket(inode)) => Some(SocketIdentity { device: 1, inode: *inode, created: 0 }),
+            Some(Node::Dir | Node::File(_) | Node::Link(_) | Node::Device) | None => None,
+        };
+        let sockets = self.below(root).filter_map(|path| Some((path.clone(), identity(path)?)));
+        SocketTree { sockets: sockets.collect(), ..SocketTree::default() }
+    }
+
     /// Creates a node in an existing directory.
     pub(super) fn insert(&mut self, path: &Path, node: Node) -> Result<(), Error> {
         match path.parent().and_then(|parent| self.nodes.get(parent)) {
             Some(Node::Dir) => {}
-            Some(Node::File(_) | Node::Link(_) | Node::Device) => return Err(ErrorKind::NotADirectory.into()),
+            Some(Node::File(_) | Node::Link(_) | Node::Device | Node::Socket(_)) => {
+                return Err(ErrorKind::NotADirectory.into());
+            }
             None => return Err(ErrorKind::NotFound.into()),
         }
         if matches!(self.nodes.get(path), Some(Node::Dir)) {
@@ -113,7 +136,7 @@ impl Tree {
     pub(super) fn remove_file(&mut self, path: &Path) -> Result<(), Error> {
         match self.nodes.get(path) {
             Some(Node::Dir) => Err(ErrorKind::IsADirectory.into()),
-            Some(Node::File(_) | Node::Link(_) | Node::Device) => {
+            Some(Node::File(_) | Node::Link(_) | Node::Device | Node::Socket(_)) => {
                 self.nodes.remove(path);
                 Ok(())
             }
@@ -150,7 +173,7 @@ impl Tree {
         let node = self.nodes.get(from).cloned().ok_or(ErrorKind::NotFound)?;
         match node {
             Node::Dir => Err(ErrorKind::Unsupported.into()),
-            Node::File(_) | Node::Link(_) | Node::Device => {
+            Node::File(_) | Node::Link(_) | Node::Device | Node::Socket(_) => {
                 self.insert(to, node)?;
                 self.nodes.remove(from);
                 Ok(())
@@ -162,7 +185,9 @@ impl Tree {
     pub(super) fn mount(&mut self, at: &Path, mount: Mount) -> Result<(), Error> {
         match self.nodes.get(at) {
             Some(Node::Dir) => {}
-            Some(Node::File(_) | Node::Link(_) | Node::Device) => return Err(ErrorKind::NotADirectory.into()),
+            Some(Node::File(_) | Node::Link(_) | Node::Device | Node::Socket(_)) => {
+                return Err(ErrorKind::NotADirectory.into());
+            }
             None => return Err(ErrorKind::NotFound.into()),
         }
         self.mounts.entry(at.to_owned()).or_insert(mount);
@@ -190,7 +215,7 @@ impl Tree {
             Node::Dir => (true, false, 0, true),
             Node::File(content) => (false, false, content.len(), true),
             Node::Link(target) => (false, true, 0, self.exists(target)),
-            Node::Device => (false, false, 0, true),
+            Node::Device | Node::Socket(_) => (false, false, 0, true),
         };
         Some(DirEntry {
             name: path.file_name()?.to_string_lossy().into_owned(),

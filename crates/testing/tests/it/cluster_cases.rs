@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use model::k8s::{
-    ConfigMap, Lease, LeaseSpec, Node, ObjectMeta, Pod, ServiceAccount, TokenRequest, TokenReview,
+    CSINode, CSINodeDriver, ConfigMap, Lease, LeaseSpec, Node, ObjectMeta, Pod, ServiceAccount, TokenRequest,
+    TokenReview, VolumeAttachment,
 };
 use ports::Cluster;
 use ports::cluster::{Change, Changes, ClusterError, Deletion, Part, Patch, Selection};
@@ -38,6 +39,8 @@ macro_rules! cluster_contract {
             a_grace_period_only_shrinks,
             delete_precondition_checks_the_uid,
             finalizers_keep_a_deleted_object,
+            csi_node_is_updated_only_with_its_current_resource_version,
+            volume_attachment_is_attached_through_its_status_only,
             service_account_token_is_accepted_by_token_review,
             healthz_reports_ok,
         );
@@ -136,6 +139,8 @@ pub(crate) async fn missing_object_is_not_found(cluster: &dyn Cluster) {
         cluster.pods().delete(NS, "none", &Deletion::default()).await.unwrap_err(),
         cluster.pods().patch(NS, "none", Part::Whole, &patch).await.unwrap_err(),
         cluster.request_token(NS, "none", &TokenRequest::default()).await.unwrap_err(),
+        cluster.csi_drivers().get("", "none").await.unwrap_err(),
+        cluster.patch_claim_status(NS, "none", &patch).await.unwrap_err(),
     ] {
         assert!(error.is_not_found(), "{error:?}");
     }
@@ -360,6 +365,41 @@ pub(crate) async fn finalizers_keep_a_deleted_object(cluster: &dyn Cluster) {
     let release = Patch::Merge(json!({"metadata": {"finalizers": null}}));
     cluster.config_maps().patch(NS, "held", Part::Whole, &release).await.unwrap();
     assert!(cluster.config_maps().get(NS, "held").await.unwrap_err().is_not_found());
+}
+
+pub(crate) async fn csi_node_is_updated_only_with_its_current_resource_version(cluster: &dyn Cluster) {
+    let node: CSINode =
+        serde_json::from_value(json!({"metadata": {"name": "edge-1"}, "spec": {"drivers": []}})).unwrap();
+    let mut created = cluster.csi_nodes().create("", &node).await.unwrap();
+    assert_eq!(created.spec.drivers, []);
+    let driver =
+        CSINodeDriver { name: "d.example".to_owned(), node_id: "id".to_owned(), ..CSINodeDriver::default() };
+    created.spec.drivers.push(driver);
+    let updated = cluster.csi_nodes().update("", &created).await.unwrap();
+    assert_eq!(updated.spec, created.spec);
+    let error = cluster.csi_nodes().update("", &created).await.unwrap_err();
+    assert!(matches!(error, ClusterError::Conflict { .. }), "{error:?}");
+    created.metadata.resource_version = None;
+    let error = cluster.csi_nodes().update("", &created).await.unwrap_err();
+    assert!(matches!(error, ClusterError::Invalid { .. }), "{error:?}");
+    cluster.csi_nodes().delete("", "edge-1", &Deletion::default()).await.unwrap();
+    assert!(cluster.csi_nodes().get("", "edge-1").await.unwrap_err().is_not_found());
+}
+
+pub(crate) async fn volume_attachment_is_attached_through_its_status_only(cluster: &dyn Cluster) {
+    let attachment: VolumeAttachment = serde_json::from_value(json!({
+        "metadata": {"name": "csi-1"},
+        "spec": {"attacher": "d.example", "nodeName": "edge-1", "source": {"persistentVolumeName": "pv"}},
+    }))
+    .unwrap();
+    cluster.volume_attachments().create("", &attachment).await.unwrap();
+    let patch = Patch::Merge(json!({"status": {"attached": true, "attachmentMetadata": {"dev": "sdb"}}}));
+    let is_attached = |attachment: VolumeAttachment| attachment.status.is_some_and(|status| status.attached);
+    let attachments = cluster.volume_attachments();
+    assert!(!is_attached(attachments.patch("", "csi-1", Part::Whole, &patch).await.unwrap()));
+    let attached = attachments.patch("", "csi-1", Part::Status, &patch).await.unwrap();
+    assert_eq!(attached.status.clone().unwrap().attachment_metadata.unwrap()["dev"], "sdb");
+    assert!(is_attached(attachments.get("", "csi-1").await.unwrap()));
 }
 
 pub(crate) async fn service_account_token_is_accepted_by_token_review(cluster: &dyn Cluster) {

@@ -2,7 +2,7 @@
 //!
 //! One contract for a cluster, over the fake API and over the adapter with a real API server. One contract for runtimes, of which
 //! there are three: the fake, the adapter over a fake server, and the adapter over a real containerd. Where the fake differs from
-//! a real runtime, that is a bug of the fake.
+//! a real runtime, that is a bug of the fake. And one for CSI drivers: the fake, and a real one that mounts.
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
@@ -70,8 +70,12 @@ mod cluster_cases;
 mod cluster_fake;
 mod cluster_real;
 mod cri_adapter;
+mod csi_cases;
+mod csi_contract;
+mod csi_driver;
 mod fake;
 mod fake_behaviour;
+mod fake_csi;
 mod real;
 mod streams_and_stats;
 mod world;

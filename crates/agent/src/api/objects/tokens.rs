@@ -41,23 +41,22 @@ impl PodTokens {
         access: &Access,
         pod: &Pod,
         requirement: &TokenRequirement,
-    ) -> Result<String, ObjectError> {
+    ) -> Result<IssuedToken, ObjectError> {
         let known = self.issued.lock().get(requirement).cloned();
         let jitter = self.rng.up_to(TOKEN_JITTER);
         let age = known.as_ref().map(|token| compute_token_age(token, jitter, access.clock.now().wall));
         if let (Some(token), Some(TokenAge::Fresh)) = (&known, age) {
-            return Ok(token.token.clone());
+            return Ok(token.clone());
         }
         match (request(access, pod, requirement).await, known, age) {
             (Ok(issued), ..) => {
-                let token = issued.token.clone();
-                self.issued.lock().insert(requirement.clone(), issued);
-                Ok(token)
+                self.issued.lock().insert(requirement.clone(), issued.clone());
+                Ok(issued)
             }
             (Err(error), Some(old), Some(TokenAge::Renewable)) => {
                 let (pod, audience) = (&pod.metadata.name, &requirement.audience);
                 tracing::warn!(?pod, audience, err = %error, expires_at = %old.expires_at, "Failed to renew service account token, using the old one");
-                Ok(old.token)
+                Ok(old)
             }
             (Err(error), ..) => Err(ObjectError::Token(error)),
         }

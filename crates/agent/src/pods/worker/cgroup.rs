@@ -22,14 +22,14 @@ impl PodWorker {
     pub(super) async fn inspect_cgroup(&mut self) {
         let (Some(pod), Some(observed)) = (&self.desired.pod, &self.observed.latest) else { return };
         if self.state.stage() != PodStage::Syncing || observed.ready_sandboxes().next().is_none() {
-            self.cgroup.state = CgroupState::AsItShouldBe;
+            self.cgroup.state = CgroupState::UpToDate;
             return;
         }
         let with_numbers = !self.cgroup.are_numbers_known;
         let Some(state) = self.handles.cgroups.state(pod, with_numbers).await else { return };
         self.cgroup.state = match (state, self.cgroup.state) {
             // The settings were not read since.
-            (CgroupState::AsItShouldBe, CgroupState::Changed) if !with_numbers => CgroupState::Changed,
+            (CgroupState::UpToDate, CgroupState::Changed) if !with_numbers => CgroupState::Changed,
             (state, _) => state,
         };
         self.cgroup.are_numbers_known = true;

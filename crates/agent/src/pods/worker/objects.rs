@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kubelet_core::pods::worker::WorkerEvent;
-use kubelet_core::volumes::has_payload;
+use kubelet_core::volumes::{has_payload, may_have_driver};
 use model::PodObservation;
 use model::containers::spec_of;
 use model::k8s::Pod;
@@ -41,8 +41,9 @@ impl PodWorker {
 
     /// Returns once whether volumes of the pod may have changed content.
     pub(super) fn takes_stale_volumes(&mut self, pod: &Pod) -> bool {
-        let shows_objects = spec_of(pod).volumes.iter().flatten().any(has_payload);
-        std::mem::take(&mut self.registration.is_stale) && shows_objects
+        let mut volumes = spec_of(pod).volumes.iter().flatten();
+        let may_change = volumes.any(|volume| has_payload(volume) || may_have_driver(volume));
+        std::mem::take(&mut self.registration.is_stale) && may_change
     }
 
     /// Starts the act that updates their content.

@@ -1,24 +1,18 @@
 //! The pod's status: computed after every turn of the worker, published when it changed, kept on disk.
 
 use std::borrow::Cow;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 use kubelet_core::pod_kind::is_static_pod;
 use kubelet_core::pods::deadline;
-use kubelet_core::pods::plan::KillReason;
-use kubelet_core::pods::restart::{AfterExit, after_exit, restarts_after_kill};
-use kubelet_core::pods::stage::PodStage;
 use kubelet_core::pods::status::{
-    NodeFacts, PodCgroupResources, StatusInputs, TerminalReason, compute_pod_status,
-    forget_ended_init_containers, host_ip_family_mismatch,
+    PodCgroupResources, StatusInputs, TerminalReason, compute_pod_status, forget_ended_init_containers,
+    host_ip_family_mismatch,
 };
-use kubelet_core::pods::waiting::WaitingContainers;
 use kubelet_core::resources::cgroup::compute_pod_numbers;
-use model::containers::{ContainerRef, find_container, regular_containers};
+use model::PodRef;
 use model::k8s::{Pod, PodStatus};
-use model::{ContainerId, ContainerState, PodObservation, PodRef};
 
 use super::{PodWorker, messages};
 use crate::pods::handles::PodHandles;
@@ -55,42 +49,13 @@ pub(super) fn terminal_of(last: &PodStatus) -> Option<TerminalReason> {
     Some(TerminalReason { reason, message: last.message.clone().unwrap_or_default(), is_disruption: false })
 }
 
-/// What the status shows until the runtime has been observed after a pass.
-#[derive(Debug)]
-pub(super) struct Snapshot {
-    observed: Arc<PodObservation>,
-    waiting: WaitingContainers,
-}
-
 impl PodWorker {
-    /// Keeps what the status shows while the pass that begins now is under way. Clients do not see states
-    /// between the calls of a pass: a container that is created but not started, one that was killed to be replaced, a
-    /// pod of which some containers have been stopped.
-    pub(super) fn hold_status(&mut self, observed: &Arc<PodObservation>) {
-        let is_kept = self.memory.is_replacing && self.reported.snapshot.is_some();
-        if !is_kept {
-            self.reported.snapshot =
-                Some(Snapshot { observed: observed.clone(), waiting: self.memory.waiting.clone() });
+    /// Once no act is in flight and the observation shows what the last one did, the status follows the observation.
+    pub(super) fn follow_observation(&mut self) {
+        let is_shown = self.observed.latest.as_ref().is_some_and(|observed| self.act.is_shown_by(observed));
+        if is_shown && !self.act.is_running() {
+            self.memory.pass_observed();
         }
-        self.memory.is_replacing = false;
-    }
-
-    /// From the next observation on the status follows the observation.
-    pub(super) fn release_status(&mut self) {
-        self.reported.snapshot = None;
-        self.memory.is_replacing = false;
-    }
-
-    fn snapshot(&self) -> Option<&Snapshot> {
-        let is_stale = self.observed.latest.as_ref().is_none_or(|observed| !self.act.is_shown_by(observed));
-        self.reported
-            .snapshot
-            .as_ref()
-            .filter(|_| is_stale || self.memory.is_replacing || self.act.is_running())
-    }
-
-    fn shown_observation(&self) -> Option<&PodObservation> {
-        self.snapshot().map_or(self.observed.latest.as_deref(), |snapshot| Some(&snapshot.observed))
     }
 
     /// When `activeDeadlineSeconds` runs out; `None` for a pod that has no such limit or has ended.
@@ -142,40 +107,23 @@ impl PodWorker {
 
     pub(super) fn compute(&self, pod: &Pod) -> PodStatus {
         let runtime_name = self.handles.node.borrow().runtime_name();
-        let returning = self.returning(pod);
-        let observed = self.shown_observation().map(|o| messages::with_messages(o, &self.observed.messages));
+        let observed = self.memory.shown_observation(self.observed.latest.as_deref());
+        let observed = observed.map(|o| messages::with_messages(o, &self.observed.messages));
         compute_pod_status(&StatusInputs {
             pod,
             observed: observed.as_ref().map(Cow::as_ref),
             previous: self.reported.status.as_deref(),
             memory: &self.memory,
-            waiting: self.snapshot().map_or(&self.memory.waiting, |snapshot| &snapshot.waiting),
-            returning: &returning,
-            killed_to_restart: &self.killed_to_restart(pod),
             stage: self.state.stage(),
             is_rejected: self.reported.is_rejected,
             terminal: self.reported.terminal.as_ref(),
             cgroup: self.cgroup_resources(pod),
             is_resize_pending: self.desired.pending_resize.is_some(),
-            node: NodeFacts {
-                host_ips: self.handles.ctx.host_ips(),
-                runtime_name: &runtime_name,
-                features: self.handles.ctx.node_facts.features,
-            },
+            host_ips: self.handles.ctx.host_ips(),
+            runtime_name: &runtime_name,
+            features: self.handles.ctx.node_facts.features,
             now: self.handles.ctx.clock.now().wall,
         })
-    }
-
-    /// Instances that were stopped in order to start their container again, and have not been replaced yet.
-    fn killed_to_restart(&self, pod: &Pod) -> BTreeSet<ContainerId> {
-        let Some(observed) = self.observed.latest.as_deref() else { return BTreeSet::new() };
-        let features = self.handles.ctx.node_facts.features;
-        let restarts = |id: &ContainerId, why: KillReason| {
-            let instance = observed.container(id)?;
-            let container = find_container(pod, &instance.name)?;
-            restarts_after_kill(pod, &container, why, features).then(|| id.clone())
-        };
-        self.memory.killed.iter().filter_map(|(id, why)| restarts(id, *why)).collect()
     }
 
     /// The part of a saved status that a restarted kubelet may use.
@@ -203,28 +151,6 @@ impl PodWorker {
         let pod = self.desired.pod.as_deref().filter(|pod| !is_static_pod(pod));
         let said = pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
         self.reported.was_running_in_api = said == Some("Running");
-    }
-
-    /// Ended containers that the plan starts again, whatever their exit code: the pod is not completed.
-    fn returning(&self, pod: &Pod) -> BTreeSet<String> {
-        let is_synced = !self.reported.is_rejected
-            && self.state.stage() == PodStage::Syncing
-            && self.observed.latest.is_some();
-        let Some(observed) = self.shown_observation().filter(|_| is_synced) else {
-            return BTreeSet::new();
-        };
-        let features = self.handles.ctx.node_facts.features;
-        let returns = |container: &ContainerRef<'_>| match observed.newest(container.name()) {
-            Some(newest) => match newest.state {
-                ContainerState::Created => true,
-                ContainerState::Exited => {
-                    after_exit(pod, container, newest, &self.memory, features) != AfterExit::StaysDead
-                }
-                ContainerState::Running | ContainerState::Unknown => false,
-            },
-            None => false,
-        };
-        regular_containers(pod).filter(returns).map(|container| container.name().to_owned()).collect()
     }
 
     fn progress(&self) -> PodProgress {

@@ -9,22 +9,24 @@ use std::time::Duration;
 use kubelet_core::serving::log_paths::pod_log_dir;
 use kubelet_core::serving::stats::cgroup::Detail;
 use kubelet_core::serving::stats::sample::{DiskSample, PodDisks, RuntimeFilesystem, VolumeSample};
+use kubelet_core::volumes::plan::{SpecPlan, spec_plan};
 use kubelet_core::volumes::types::plugin_name;
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
 use model::stats::{FilesystemUsage, TreeUsage};
-use model::{ContainerId, MonoTime, PodObservation, PodUid};
+use model::{ContainerId, MonoTime, PodObservation, PodRef, PodUid};
 use ports::runtime::{ImageFilesystems, Scope};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use super::csi_volumes::{CsiVolume, CsiVolumes};
 use super::{Measured, Request};
 use crate::cache::PodCache;
 use crate::context::Context;
 use crate::error_chain::chain;
 use crate::pod_files::files_of_containers;
 use crate::pods_view::PodsView;
-use crate::volumes::{counted, path_of};
+use crate::volumes::{Csi, counted, csi_volume_at, path_of};
 
 /// Concurrent walks through volumes, to limit the load on the disk.
 const WALKS: usize = 2;
@@ -36,7 +38,8 @@ const RUNTIME_TIMEOUT: Duration = Duration::from_secs(5);
 /// Older samples are never shared.
 pub(super) const SHARED_AT_MOST_FOR: Duration = Duration::from_secs(60);
 
-type Walk = (PodUid, Vec<VolumeSample>);
+/// What was measured of a pod, and the volumes that their drivers are to be asked for.
+type Walk = (Arc<Pod>, Vec<VolumeSample>, Vec<CsiVolume>);
 
 pub(super) struct DiskSampler {
     ctx: Arc<Context>,
@@ -46,13 +49,15 @@ pub(super) struct DiskSampler {
     /// Time and result of the last walk through each pod's volumes.
     walked: BTreeMap<PodUid, (MonoTime, Vec<VolumeSample>)>,
     walks: JoinSet<Walk>,
+    csi: CsiVolumes,
     /// The filesystems that the runtime last reported, and when.
     filesystems: Option<(MonoTime, ImageFilesystems)>,
 }
 
 impl DiskSampler {
-    pub(super) fn new(measured: &Measured) -> Self {
+    pub(super) fn new(measured: &Measured, csi: Csi) -> Self {
         let Measured { ctx, cache, pods, .. } = measured.clone();
+        let csi = CsiVolumes::new(ctx.clone(), csi);
         Self {
             ctx,
             cache,
@@ -60,6 +65,7 @@ impl DiskSampler {
             last: None,
             walked: BTreeMap::new(),
             walks: JoinSet::new(),
+            csi,
             filesystems: None,
         }
     }
@@ -191,10 +197,11 @@ impl DiskSampler {
         disks.files = self.ctx.files.files_usage(&own).await.unwrap_or_default();
         disks.volumes =
             self.walked.get(&observed.pod.uid).map(|(_, volumes)| volumes.clone()).unwrap_or_default();
+        disks.volumes.extend(self.csi.of(&observed.pod.uid));
         disks
     }
 
-    /// Starts walks that are due and waits for them up to [`TIMEOUT`].
+    /// Starts walks that are due, with the calls of drivers, and waits for them up to [`TIMEOUT`].
     async fn walk_volumes(&mut self, observed: &[Arc<PodObservation>]) {
         let (clock, period) = (self.ctx.clock, self.ctx.config().volume_stats_agg_period.as_std());
         if period.is_zero() {
@@ -203,6 +210,7 @@ impl DiskSampler {
         let deadline = clock.mono() + TIMEOUT;
         let known = |uid: &PodUid| observed.iter().any(|pod| pod.pod.uid == *uid);
         self.walked.retain(|uid, _| known(uid));
+        self.csi.retain(known);
         let is_due = |uid: &PodUid| {
             self.walked.get(uid).is_none_or(|(at, _)| clock.mono().saturating_since(*at) >= period)
         };
@@ -213,30 +221,37 @@ impl DiskSampler {
                 && let Some(uid) = due.pop()
             {
                 if let Some(entry) = self.pods.get(&uid) {
-                    self.walks.spawn(walk(self.ctx.clone(), uid, entry.pod));
+                    self.walks.spawn(walk(self.ctx.clone(), entry.pod));
                 }
             }
             tokio::select! {
                 done = self.walks.join_next(), if !self.walks.is_empty() => match done {
-                    Some(Ok((uid, volumes))) => {
-                        self.walked.insert(uid, (clock.mono(), volumes));
+                    Some(Ok((pod, volumes, of_drivers))) => {
+                        self.walked.insert(PodRef::of(&pod).uid, (clock.mono(), volumes));
+                        self.csi.ask(&pod, of_drivers);
                     }
                     Some(Err(_)) => tracing::error!("Measurement of volumes panicked, retrying with the next sample"),
                     None => {}
                 },
-                () = clock.sleep_until(deadline), if !self.walks.is_empty() => return,
+                () = self.csi.next(), if self.csi.is_asking() => {}
+                () = clock.sleep_until(deadline), if !self.walks.is_empty() || self.csi.is_asking() => return,
                 else => return,
             }
         }
     }
 }
 
-async fn walk(ctx: Arc<Context>, uid: PodUid, pod: Arc<Pod>) -> Walk {
-    let mut samples = Vec::new();
+async fn walk(ctx: Arc<Context>, pod: Arc<Pod>) -> Walk {
+    let (mut samples, mut of_drivers) = (Vec::new(), Vec::new());
     let volumes = spec_of(&pod).volumes.as_deref().unwrap_or_default();
     for volume in volumes {
         let path = path_of(&*ctx.files, &ctx.settings.paths, &pod, volume).await;
         let Some(path) = path else { continue };
+        let claim = claim_of(&pod, volume);
+        if let Some(name) = csi_volume_at(&path) {
+            of_drivers.push(CsiVolume { volume: volume.name.as_str().into(), name: name.to_owned(), claim });
+            continue;
+        }
         let began = ctx.clock.mono();
         let used = async {
             match counted(&ctx, &pod, volume, &path).await {
@@ -250,18 +265,27 @@ async fn walk(ctx: Arc<Context>, uid: PodUid, pod: Arc<Pod>) -> Walk {
         match measured {
             Ok((space, used)) => samples.push(VolumeSample {
                 name: volume.name.as_str().into(),
-                claim: volume.persistent_volume_claim.as_ref().map(|claim| claim.claim_name.as_str().into()),
+                claim,
                 plugin: plugin_name(kind_of(&path)),
-                is_memory: is_memory(volume),
+                is_off_disk: is_memory(volume),
                 space,
                 used,
+                is_abnormal: None,
             }),
             Err(error) => {
-                tracing::debug!(podUID = %uid, volume = volume.name, err = chain(&error), "Failed to measure volume");
+                tracing::debug!(podUID = %PodRef::of(&pod).uid, volume = volume.name, err = chain(&error), "Failed to measure volume");
             }
         }
     }
-    (uid, samples)
+    (pod, samples, of_drivers)
+}
+
+/// The claim of the volume; that of an ephemeral volume is named after the pod.
+fn claim_of(pod: &Pod, volume: &Volume) -> Option<Box<str>> {
+    match spec_plan(pod, volume) {
+        Ok(SpecPlan::Claim(claim)) => Some(claim.name.into()),
+        Ok(SpecPlan::Volume(_)) | Err(_) => None,
+    }
 }
 
 /// Whether the volume is in memory.

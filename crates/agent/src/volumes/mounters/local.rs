@@ -1,23 +1,22 @@
 //! Directories and block devices of this node that a PersistentVolume stands for.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use kubelet_core::volumes::engine::ReadyVolume;
-use kubelet_core::volumes::types::{LocalDevicePlan, LocalFilesPlan, plugin_name};
-use model::containers::spec_of;
+use kubelet_core::volumes::types::{LocalDevicePlan, LocalFilesPlan};
+use model::PodUid;
 use ports::HostError;
-use ports::host::{GroupPolicy, HostPathKind};
+use ports::host::HostPathKind;
 
 use super::super::mount_context::{MountContext, MountError};
+use super::super::ownership::change_group;
+use super::super::shared::Shared;
 use super::super::{LOCAL_PLUGIN as PLUGIN, device};
-use super::{MAP_VOLUME, Mounter, Steps};
+use super::{MAP_VOLUME, Mounter, Steps, TearDown};
+use crate::context::Context;
 use crate::error_chain::chain;
 
-/// A slow change of ownership is reported after this time, and again after each further minute.
-const SLOW_AFTER: Duration = Duration::from_secs(30);
-const STILL_SLOW_AFTER: Duration = Duration::from_secs(60);
 /// Of directories to mount on: only root may read them.
 const DIRECTORY_MODE: u32 = 0o750;
 
@@ -44,6 +43,22 @@ impl Mounter for LocalDevicePlan {
 
     async fn set_up(&self, mount_context: &MountContext<'_>) -> Result<ReadyVolume, MountError> {
         map(self.path.as_ref(), mount_context).await
+    }
+}
+
+/// Unmounts the devices that the pod was the last to use.
+#[derive(Debug)]
+pub(super) struct ReleaseDevices;
+
+#[async_trait]
+impl TearDown for ReleaseDevices {
+    fn plugin_dir(&self) -> &'static str {
+        PLUGIN
+    }
+
+    async fn after_unmount(&self, ctx: &Context, shared: &Shared, uid: &PodUid) -> Result<(), String> {
+        let used = device::used_by(&*ctx.files, &ctx.settings.paths.pod(uid)).await;
+        device::release(ctx, &shared.devices, &used).await.map_err(|error| chain(&error))
     }
 }
 
@@ -79,12 +94,7 @@ async fn mount(plan: &LocalFilesPlan, mount_context: &MountContext<'_>) -> Resul
     mount_context.unless_leaving(mount_context.ctx.mounts.bind_volume(&source, &path, &options)).await?;
     drop(permit);
     if let Some(gid) = mount_context.group().filter(|_| !read_only) {
-        let began = mount_context.ctx.clock.mono();
-        let given = set_group(mount_context, &path, gid).await;
-        let took = mount_context.ctx.clock.mono().saturating_since(began);
-        let metrics = &mount_context.ctx.metrics.volumes;
-        metrics.operated("volume_apply_access_control", plugin_name(PLUGIN), given.is_ok(), took);
-        given?;
+        change_group(mount_context, &path, gid).await?;
     }
     mount_context.mark().await?;
     Ok(ready)
@@ -153,33 +163,6 @@ async fn exists(
         Err(error @ HostError::GivenUp(_)) => Err(error.into()),
         Err(error @ (HostError::Io { .. } | HostError::Invalid(_))) => {
             Err(MountError::Invalid(format!("path {:?} cannot be used: {}", source.display(), chain(&error))))
-        }
-    }
-}
-
-/// May take hours on a large tree; the deletion of the pod ends it.
-async fn set_group(mount_context: &MountContext<'_>, path: &Path, gid: u32) -> Result<(), MountError> {
-    let context = spec_of(mount_context.pod).security_context.as_ref();
-    let policy = match context.and_then(|context| context.fs_group_change_policy.as_deref()) {
-        Some("OnRootMismatch") => GroupPolicy::OnRootMismatch,
-        Some(_) | None => GroupPolicy::Always,
-    };
-    let clock = mount_context.ctx.clock;
-    let work = mount_context.unless_leaving(mount_context.ctx.mounts.set_tree_group(path, gid, policy));
-    tokio::pin!(work);
-    let mut slow_at = clock.mono() + SLOW_AFTER;
-    loop {
-        tokio::select! {
-            done = &mut work => return Ok(done?),
-            () = clock.sleep_until(slow_at) => {
-                slow_at = clock.mono() + STILL_SLOW_AFTER;
-                let message = format!(
-                    "Setting volume ownership for {} is taking longer than expected, consider using OnRootMismatch - \
-                     https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods",
-                    path.display()
-                );
-                mount_context.ctx.recorder.warning(&mount_context.identity(), None, "VolumePermissionChangeInProgress", message);
-            }
         }
     }
 }

@@ -689,7 +689,8 @@ fn check_limits(limits: [Option<&str>; 2], used: [u64; 5], layout: DiskLayout, e
         name: "data".into(),
         claim: None,
         plugin: "kubernetes.io/empty-dir",
-        is_memory: false,
+        is_off_disk: false,
+        is_abnormal: None,
         space: model::stats::FilesystemSpace::default(),
         used: mebibytes(used[4]),
     };

@@ -93,7 +93,7 @@ fn stored(id: &ContainerId, name: &str, disks: &PodDisks) -> ContainerUsage {
 
 /// On the disk of the node: no persistent volume claims, nothing in memory.
 fn local_volumes(disks: &PodDisks) -> TreeUsage {
-    let local = disks.volumes.iter().filter(|volume| !volume.is_memory && volume.claim.is_none());
+    let local = disks.volumes.iter().filter(|volume| !volume.is_off_disk && volume.claim.is_none());
     local.map(|volume| volume.used).fold(TreeUsage::default(), plus)
 }
 

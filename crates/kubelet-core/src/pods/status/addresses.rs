@@ -21,7 +21,7 @@ pub(super) fn compute_addresses(inputs: &StatusInputs<'_>) -> Addresses {
         return Addresses::default();
     }
     let last = inputs.last_status();
-    let node_ips = inputs.node.host_ips;
+    let node_ips = inputs.host_ips;
     let is_host_network = spec_of(inputs.pod).host_network == Some(true);
     let pod_ips = if is_host_network {
         host_network_ips(last, node_ips)

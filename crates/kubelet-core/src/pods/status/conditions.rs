@@ -10,6 +10,7 @@ use model::{ContainerKind, ContainerRef, ContainerState, PodObservation};
 use super::containers::waits_for_all;
 use super::phase::Phase;
 use super::{ContainerStatuses, StatusInputs, generation, whole_seconds};
+use crate::pod_kind::is_static_pod;
 use crate::pods::allocation;
 use crate::pods::restart::{AfterExit, after_end, may_restart_all};
 use crate::resources::admission::preemption::{PREEMPTED_CONDITION, PREEMPTING};
@@ -51,7 +52,7 @@ pub(super) fn compute_conditions(
     if inputs.is_resize_pending && !phase.is_terminal() {
         findings.push((RESIZE_PENDING, resize_pending()));
     }
-    if inputs.node.features.ready_to_start_condition {
+    if inputs.features.ready_to_start_condition {
         findings.push((READY_TO_START, ready_to_start(inputs)));
     }
     findings.extend([
@@ -75,16 +76,26 @@ pub(super) fn is_any_ready(conditions: &[PodCondition]) -> bool {
 
 /// The condition of a terminated pod's containers stays: they do not change any more.
 fn said_at_the_end(inputs: &StatusInputs<'_>, kind: &str) -> Option<PodCondition> {
-    let is_terminal = |status: &PodStatus| Phase::of(Some(status)).is_some_and(Phase::is_terminal);
-    let previous = inputs.previous.filter(|p| inputs.is_terminated() && is_terminal(p))?;
+    let previous = inputs.previous.filter(|_| inputs.is_terminated())?;
+    let is_terminal = Phase::of(Some(previous)).is_some_and(Phase::is_terminal);
+    let is_final = is_terminal || has_settled(inputs, previous);
     let reported = find(previous.conditions.as_deref()?, kind)?;
     let stays = match kind {
-        READY | CONTAINERS_READY => reported.status == "False",
-        INITIALIZED | ALL_RESTARTING => true,
+        READY | CONTAINERS_READY => is_final && reported.status == "False",
+        INITIALIZED => is_final,
+        ALL_RESTARTING => is_terminal,
         _ => false,
     };
     let observed_generation = generation(inputs.pod).filter(|_| kind != ALL_RESTARTING);
     stays.then(|| PodCondition { observed_generation, ..reported.clone() })
+}
+
+/// A static pod that was stopped has no final phase. Containers of it that never ran count as ended, but not for conditions:
+/// computed again from that status, the conditions would count them.
+fn has_settled(inputs: &StatusInputs<'_>, previous: &PodStatus) -> bool {
+    let has_ended = |s: &ContainerStatus| s.state.as_ref().is_some_and(|state| state.terminated.is_some());
+    let have_all_ended = previous.container_statuses.as_ref().is_some_and(|all| all.iter().all(has_ended));
+    is_static_pod(inputs.pod) && inputs.terminal.is_none() && have_all_ended
 }
 
 /// The content of a condition, before it gets its times.
@@ -240,7 +251,7 @@ fn resize_pending() -> Finding {
 /// Every pod with a rule that restarts all containers has it. True from the exit that a rule matches until no container
 /// of the pod is left in the runtime.
 fn restarting_all(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses, phase: Phase) -> Option<Finding> {
-    if !may_restart_all(inputs.pod, inputs.node.features) {
+    if !may_restart_all(inputs.pod, inputs.features) {
         return None;
     }
     match phase {
@@ -272,7 +283,7 @@ fn exit_restarts_all(inputs: &StatusInputs<'_>) -> bool {
     let newest = |container: &ContainerRef<'_>| inputs.observed?.newest(container.name());
     init_containers(inputs.pod).chain(regular_containers(inputs.pod)).any(|container| {
         newest(&container).is_some_and(|instance| {
-            let after = after_end(inputs.pod, &container, instance.into(), inputs.node.features);
+            let after = after_end(inputs.pod, &container, instance.into(), inputs.features);
             instance.state == ContainerState::Exited && matches!(after, AfterExit::RestartsAll { .. })
         })
     })

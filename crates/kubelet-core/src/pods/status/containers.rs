@@ -16,7 +16,7 @@ use model::{ContainerKind, ContainerObservation, ContainerState};
 
 use super::{ContainerStatuses, StatusInputs, whole_seconds};
 use crate::pods::probe::results::Verdict;
-use crate::pods::restart::{AfterExit, after_end, has_failed};
+use crate::pods::restart::{AfterExit, after_end, has_failed, was_killed_to_restart};
 use crate::pods::waiting::WaitingState;
 
 #[cfg(test)]
@@ -78,7 +78,7 @@ pub(super) fn will_restart(
     end: &ContainerStateTerminated,
 ) -> bool {
     let is_done = container.kind == ContainerKind::Init && !has_failed(container.kind, end.into());
-    !is_done && after_end(inputs.pod, container, end.into(), inputs.node.features) != AfterExit::StaysDead
+    !is_done && after_end(inputs.pod, container, end.into(), inputs.features) != AfterExit::StaysDead
 }
 
 pub(super) fn compute_container_statuses(inputs: &StatusInputs<'_>) -> ContainerStatuses {
@@ -114,8 +114,9 @@ impl<'a> Reader<'a> {
         let last = inputs.last_status().map(statuses_by_name).unwrap_or_default();
         // A kubelet that was killed during it knows it only from the reported status, and an instance is more accurate.
         let has_instance = |name: &str| inputs.observed.is_some_and(|o| o.newest(name).is_some());
-        let is_restarting_all = inputs.waiting.states().any(|why| why.reason == RESTARTING_ALL)
-            || last.iter().any(|(name, status)| waits_for_all(status) && !has_instance(name));
+        let is_restarting_all =
+            inputs.memory.shown_waiting().states().any(|why| why.reason == RESTARTING_ALL)
+                || last.iter().any(|(name, status)| waits_for_all(status) && !has_instance(name));
         let is_restarting_all = is_restarting_all && inputs.may_start();
         Self {
             inputs,
@@ -175,7 +176,8 @@ impl<'a> Reader<'a> {
         let id = self.api_id(newest);
         let (state, restart_count) = self.state_of(container, newest, last);
         let resources = container.resources();
-        let own_end = self.is_between_kill_and_restart(newest).then(|| self.terminated_state(newest));
+        let own_end =
+            self.is_between_kill_and_restart(container, newest).then(|| self.terminated_state(newest));
         ContainerStatus {
             name: container.name().to_owned(),
             image: if newest.image.is_empty() { container.image().to_owned() } else { newest.image.clone() },
@@ -215,7 +217,7 @@ impl<'a> Reader<'a> {
                 let next = if is_next { reported.saturating_add(1) } else { reported };
                 return (running_state(newest), recorded.max(next));
             }
-            ContainerState::Exited if self.is_between_kill_and_restart(newest) => waiting(),
+            ContainerState::Exited if self.is_between_kill_and_restart(container, newest) => waiting(),
             ContainerState::Exited => self.terminated_state(newest),
             // What ended does not begin again as the same instance.
             ContainerState::Created => said_end.cloned().unwrap_or_else(waiting),
@@ -227,9 +229,17 @@ impl<'a> Reader<'a> {
         (state, recorded.max(reported))
     }
 
-    fn is_between_kill_and_restart(&self, instance: &ContainerObservation) -> bool {
-        let is_to_restart = self.inputs.may_start() && self.inputs.killed_to_restart.contains(&instance.id);
-        is_to_restart && instance.state == ContainerState::Exited
+    /// The instance was stopped in order to start its container again. It is shown as waiting, never as terminated: the API
+    /// rejects the transition back under restart policies OnFailure and Never.
+    fn is_between_kill_and_restart(
+        &self,
+        container: &ContainerRef<'_>,
+        instance: &ContainerObservation,
+    ) -> bool {
+        let StatusInputs { pod, memory, features, .. } = self.inputs;
+        self.inputs.may_start()
+            && instance.state == ContainerState::Exited
+            && was_killed_to_restart(pod, container, instance, memory, *features)
     }
 
     /// The runtime has no instance of it.
@@ -285,7 +295,7 @@ impl<'a> Reader<'a> {
         container: &ContainerRef<'_>,
         newest: Option<&ContainerObservation>,
     ) {
-        let Some(why) = self.inputs.waiting.get(container.name()) else { return };
+        let Some(why) = self.inputs.memory.shown_waiting().get(container.name()) else { return };
         if !self.inputs.may_start() {
             return;
         }
@@ -299,7 +309,8 @@ impl<'a> Reader<'a> {
             Some(ContainerState::Running) => false,
             Some(ContainerState::Exited) => {
                 let restarts = |end| will_restart(self.inputs, container, end);
-                let is_killed = newest.is_some_and(|newest| self.is_between_kill_and_restart(newest));
+                let is_killed =
+                    newest.is_some_and(|newest| self.is_between_kill_and_restart(container, newest));
                 is_killed || why.reason == RESTARTING_ALL || end.is_some_and(restarts)
             }
         };
@@ -345,7 +356,7 @@ impl<'a> Reader<'a> {
     }
 
     fn api_id(&self, instance: &ContainerObservation) -> String {
-        format!("{}://{}", self.inputs.node.runtime_name, instance.id)
+        format!("{}://{}", self.inputs.runtime_name, instance.id)
     }
 
     fn terminated_state(&self, instance: &ContainerObservation) -> ApiState {

@@ -12,7 +12,8 @@ use super::containers::{returns_with_all, will_restart};
 use super::{ContainerStatuses, StatusInputs, TerminalReason};
 use crate::pod_kind::is_static_pod;
 use crate::pods::deadline;
-use crate::pods::restart::has_failed;
+use crate::pods::restart::{has_failed, starts_again};
+use crate::pods::stage::PodStage;
 
 #[cfg(test)]
 mod tests;
@@ -145,6 +146,13 @@ fn has_initialized(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses) -> b
     regular_containers(inputs.pod).any(|c| observed.instances(c.name()).any(is_here))
 }
 
+/// The plan starts the container again, whatever its exit code: the pod is not completed.
+fn will_return(inputs: &StatusInputs<'_>, container: &ContainerRef<'_>) -> bool {
+    let is_synced = !inputs.is_rejected && inputs.stage == PodStage::Syncing;
+    let newest = inputs.observed.filter(|_| is_synced).and_then(|o| o.newest(container.name()));
+    newest.is_some_and(|newest| starts_again(inputs.pod, container, newest, inputs.memory, inputs.features))
+}
+
 /// Numbers of containers by state.
 #[derive(Debug, Default)]
 struct Tally {
@@ -215,7 +223,7 @@ impl Tally {
             Standing::NeverStarted => self.waiting += 1,
             Standing::Ended(end) | Standing::BetweenRuns(end) => {
                 self.stopped += 1;
-                let returns = inputs.returning.contains(container.name());
+                let returns = will_return(inputs, container);
                 self.stopped_for_good += usize::from(!returns && !will_restart(inputs, container, end));
                 let is_over = matches!(standing, Standing::Ended(_));
                 self.succeeded += usize::from(is_over && end.exit_code == 0);

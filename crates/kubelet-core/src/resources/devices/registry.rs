@@ -27,6 +27,10 @@ pub enum RegistrationError {
     Resource(String),
     #[error("the endpoint {0:?} is invalid: it must be the name of a socket in the kubelet's directory")]
     Endpoint(String),
+    #[error("manager version, {VERSION}, is not among plugin supported versions {0}")]
+    Versions(String),
+    #[error("invalid name of device plugin socket: the ResourceName {0:?} is invalid")]
+    Name(String),
 }
 
 /// # Errors
@@ -40,6 +44,20 @@ pub fn check_registration(version: &str, resource: &str, endpoint: &str) -> Resu
     }
     if path_component_problem(endpoint).is_some() {
         return Err(RegistrationError::Endpoint(endpoint.to_owned()));
+    }
+    Ok(())
+}
+
+/// Whether a device plugin in the registration directory may register.
+///
+/// # Errors
+/// It does not support the version of the API, or the resource name is invalid.
+pub fn check_plugin(resource: &str, versions: &[String]) -> Result<(), RegistrationError> {
+    if !versions.iter().any(|version| version == VERSION) {
+        return Err(RegistrationError::Versions(format!("[{}]", versions.join(" "))));
+    }
+    if !is_resource_name(resource) {
+        return Err(RegistrationError::Name(resource.to_owned()));
     }
     Ok(())
 }
@@ -216,6 +234,21 @@ mod tests {
         let amounts = registry.amounts().into_iter();
         let shown = amounts.map(|(name, a)| format!("{name} {}/{}", a.allocatable, a.capacity));
         assert_eq!(shown.collect::<Vec<_>>().join(", "), expected);
+    }
+
+    #[test]
+    fn plugin_of_the_registration_directory_needs_the_version_and_a_resource_name() {
+        let check = |resource: &str, versions: &[&str]| {
+            let versions: Vec<String> = versions.iter().map(|version| (*version).to_owned()).collect();
+            check_plugin(resource, &versions).map_err(|error| error.to_string())
+        };
+        assert_eq!(check(GPU, &["v1beta1"]), Ok(()));
+        assert_eq!(check(GPU, &["v1beta2", "v1beta1"]), Ok(()));
+        let old = "manager version, v1beta1, is not among plugin supported versions [v1alpha1 v1]";
+        assert_eq!(check(GPU, &["v1alpha1", "v1"]), Err(old.to_owned()));
+        assert!(check(GPU, &[]).is_err());
+        let name = "invalid name of device plugin socket: the ResourceName \"gpu\" is invalid";
+        assert_eq!(check("gpu", &["v1beta1"]), Err(name.to_owned()));
     }
 
     #[test]

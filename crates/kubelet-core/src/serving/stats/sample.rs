@@ -192,8 +192,10 @@ pub struct VolumeSample {
     pub claim: Option<Box<str>>,
     /// The name of its plugin, as in metrics.
     pub plugin: &'static str,
-    /// It is in memory and uses no disk.
-    pub is_memory: bool,
+    /// It is in memory or on storage of its own, and uses none of the node's disk.
+    pub is_off_disk: bool,
     pub space: FilesystemSpace,
     pub used: TreeUsage,
+    /// What the driver of the volume says about its health; `None` if it says nothing.
+    pub is_abnormal: Option<bool>,
 }

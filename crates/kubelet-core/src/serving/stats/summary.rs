@@ -113,6 +113,9 @@ fn write_pod(text: &mut String, scope: Scope<'_>, pod: &PodSample) {
                     object.text("name", claim);
                     object.text("namespace", &pod.pod.namespace);
                 });
+                object.object("volumeHealthStats", volume.is_abnormal, |object, is_abnormal| {
+                    object.flag("abnormal", is_abnormal);
+                });
                 object.end();
             });
         }
@@ -162,7 +165,7 @@ fn ephemeral(disks: &PodDisks) -> TreeUsage {
         inodes: layer.inodes_used.unwrap_or(0),
     });
     let volumes =
-        disks.volumes.iter().filter(|v| !v.is_memory && v.claim.is_none()).map(|volume| volume.used);
+        disks.volumes.iter().filter(|v| !v.is_off_disk && v.claim.is_none()).map(|volume| volume.used);
     let files = std::iter::once(disks.files);
     layers.chain(disks.logs.values().copied()).chain(volumes).chain(files).fold(
         TreeUsage::default(),
@@ -302,6 +305,11 @@ impl<'a> Object<'a> {
     fn text(&mut self, key: &str, value: &str) {
         self.key(key);
         self.text.push_str(&serde_json::Value::from(value).to_string());
+    }
+
+    fn flag(&mut self, key: &str, value: bool) {
+        self.key(key);
+        self.text.push_str(if value { "true" } else { "false" });
     }
 
     fn number(&mut self, key: &str, value: Option<u64>) {

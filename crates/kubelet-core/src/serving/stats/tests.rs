@@ -178,13 +178,14 @@ fn disks() -> DiskSample {
         inodes_free: 60,
     };
     let used = |bytes| TreeUsage { bytes, inodes: 2 };
-    let volume = |name: &str, is_memory, claim: Option<&str>| VolumeSample {
+    let volume = |name: &str, is_off_disk, claim: Option<&str>| VolumeSample {
         name: name.into(),
         claim: claim.map(Into::into),
         plugin: "kubernetes.io/empty-dir",
-        is_memory,
+        is_off_disk,
         space,
         used: used(10),
+        is_abnormal: None,
     };
     let layer = FilesystemUsage { used_bytes: Some(7), inodes_used: Some(3), ..FilesystemUsage::default() };
     let pod = PodDisks {

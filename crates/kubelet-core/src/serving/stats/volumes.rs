@@ -36,6 +36,7 @@ pub fn write_disks(text: &mut String, disks: &DiskSample, pods: &BTreeMap<PodUid
             line(text, name, &labels, Value::Integer(number(volume)), None);
         }
     }
+    write_health(text, &claims);
     let name = "kubelet_container_log_filesystem_used_bytes";
     family(text, name, Kind::Gauge, "Bytes used by the container's logs on the filesystem.");
     for (uid, of_pod) in &disks.pods {
@@ -49,5 +50,23 @@ pub fn write_disks(text: &mut String, disks: &DiskSample, pods: &BTreeMap<PodUid
             ];
             line(text, name, &labels, Value::Integer(used.bytes), None);
         }
+    }
+}
+
+/// Only volumes whose drivers report their health have it.
+fn write_health(text: &mut String, claims: &BTreeMap<(&str, &str), &VolumeSample>) {
+    let name = "kubelet_volume_stats_health_status_abnormal";
+    let reported = claims.iter().filter_map(|(claim, volume)| Some((*claim, volume.is_abnormal?)));
+    for (index, ((namespace, claim), is_abnormal)) in reported.enumerate() {
+        if index == 0 {
+            family(
+                text,
+                name,
+                Kind::Gauge,
+                "Health of the volume: 1 if its driver reports it as abnormal, otherwise 0.",
+            );
+        }
+        let labels = [("namespace", namespace), ("persistentvolumeclaim", claim)];
+        line(text, name, &labels, Value::Integer(u64::from(is_abnormal)), None);
     }
 }

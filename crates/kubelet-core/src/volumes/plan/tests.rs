@@ -72,8 +72,19 @@ fn each_volume_type_has_a_plan_or_its_own_error() {
         ),
         (json!({"ephemeral": {}}), "ClaimUse { name: \"web-data\", read_only: false, is_ephemeral: true }"),
         (
-            json!({"csi": {"driver": "d.example"}}),
-            "refused: kubernetes.io/csi: driver name d.example not found in the list of registered CSI drivers",
+            json!({"csi": {"driver": "d.example", "fsType": "xfs", "nodePublishSecretRef": {"name": "s"}}}),
+            concat!(
+                "data Csi(CsiPlan { spec_name: \"data\", driver: \"d.example\", ",
+                "handle: \"csi-6944c8dfe48761f20bab978d8831875f41b6aec713e02bf5703169c164beefc4\", ",
+                "lifecycle: Ephemeral, is_device: false, fs_type: \"xfs\", attributes: {}, access_modes: [], ",
+                "mount_options: [], stage_secret: None, ",
+                "publish_secret: Some(SecretName { namespace: \"shop\", name: \"s\" }), expand_secret: None, ",
+                "is_migrated: false })",
+            ),
+        ),
+        (
+            json!({"csi": {"driver": "../d"}}),
+            "refused: kubernetes.io/csi: driver name \"../d\" cannot be used: may not contain '/'",
         ),
         (
             json!({"iscsi": {"targetPortal": "a", "iqn": "b", "lun": 0}}),
@@ -95,7 +106,8 @@ fn volumes_are_counted_by_plugin_as_desired_and_actual() {
         name: "v".into(),
         claim: claim.map(Into::into),
         plugin,
-        is_memory: false,
+        is_off_disk: false,
+        is_abnormal: None,
         space: FilesystemSpace::default(),
         used: TreeUsage::default(),
     };
@@ -298,11 +310,6 @@ fn persistent_volume_must_reference_its_claim_and_match_its_volume_mode() {
             "\"../../bin/sh\" is not the name of a filesystem type",
         ),
         (
-            json!({"csi": {"driver": "d", "volumeHandle": "h"}}),
-            &mounted,
-            "kubernetes.io/csi: driver name d not found in the list of registered CSI drivers",
-        ),
-        (
             json!({"local": {"path": "/a"}, "claimRef": {"uid": "claim-2"}}),
             &mounted,
             "found PV object pv-1 but its pv.Spec.ClaimRef.UID claim-2 does not point to claim.UID claim-1",
@@ -311,6 +318,35 @@ fn persistent_volume_must_reference_its_claim_and_match_its_volume_mode() {
             json!({"local": {"path": "/a"}, "claimRef": null}),
             &mounted,
             "found PV object pv-1 but it has a nil pv.Spec.ClaimRef indicating it is not yet bound to the claim",
+        ),
+    ];
+    for (spec, container, expected) in cases {
+        assert_eq!(claimed(spec.clone(), container.clone()), expected, "{spec}");
+    }
+}
+
+#[test]
+fn claimed_volume_of_a_driver_is_known_by_its_handle() {
+    let mounted = json!({"volumeMounts": [{"name": "data", "mountPath": "/d"}]});
+    let cases = [
+        (
+            json!({
+                "csi": {"driver": "d", "volumeHandle": "h", "nodeStageSecretRef": {"name": "s", "namespace": "n"}},
+                "accessModes": ["ReadWriteMany"],
+                "mountOptions": ["soft"],
+            }),
+            &mounted,
+            concat!(
+                "pv-1 Csi(CsiPlan { spec_name: \"pv-1\", driver: \"d\", handle: \"h\", lifecycle: Persistent, is_device: false, ",
+                "fs_type: \"\", attributes: {}, access_modes: [\"ReadWriteMany\"], mount_options: [\"soft\"], ",
+                "stage_secret: Some(SecretName { namespace: \"n\", name: \"s\" }), publish_secret: None, ",
+                "expand_secret: None, is_migrated: false })",
+            ),
+        ),
+        (
+            json!({"csi": {"driver": "d", "volumeHandle": ""}}),
+            &mounted,
+            "kubernetes.io/csi: the volume handle is empty",
         ),
     ];
     for (spec, container, expected) in cases {
@@ -375,4 +411,84 @@ fn selinux_relabelling_applies_only_to_volumes_of_the_pod() {
     assert!(local(false, false));
     assert!(!local(false, true), "what cannot be written cannot be labelled");
     assert!(!local(true, false));
+}
+
+const NO_SECRETS: &str = "stage_secret: None, publish_secret: None, expand_secret: None";
+
+#[test]
+fn volume_of_a_pod_that_moved_to_a_driver_is_a_persistent_volume_of_it() {
+    let uri = "/subscriptions/12/disks/name";
+    let unsupported = "failed to translate in-tree pv to CSI: kind(Shared) is not supported in csi migration";
+    let long = "x".repeat(240);
+    let cases = [
+        (
+            json!({"gcePersistentDisk": {"pdName": "foo", "fsType": "ext4", "readOnly": true}}),
+            format!(
+                "pd.csi.storage.gke.io-foo Csi(CsiPlan {{ spec_name: \"pd.csi.storage.gke.io-foo\", \
+                 driver: \"pd.csi.storage.gke.io\", handle: \"projects/UNSPECIFIED/zones/UNSPECIFIED/disks/foo\", \
+                 lifecycle: Persistent, is_device: false, fs_type: \"ext4\", attributes: {{\"partition\": \"\"}}, \
+                 access_modes: [\"ReadOnlyMany\"], mount_options: [], {NO_SECRETS}, is_migrated: true }})"
+            ),
+        ),
+        (
+            json!({"azureDisk": {"diskName": "name", "diskURI": uri}}),
+            format!(
+                "~subscriptions~12~disks~name Csi(CsiPlan {{ spec_name: {uri:?}, \
+                 driver: \"disk.csi.azure.com\", handle: {uri:?}, lifecycle: Persistent, is_device: false, \
+                 fs_type: \"\", attributes: {{\"kind\": \"Managed\"}}, access_modes: [\"ReadWriteOnce\"], \
+                 mount_options: [], {NO_SECRETS}, is_migrated: true }})"
+            ),
+        ),
+        (
+            json!({"azureFile": {"secretName": "s", "shareName": "share"}}),
+            "#s#share#data#shop Csi(CsiPlan { spec_name: \"#s#share#data#shop\", \
+             driver: \"file.csi.azure.com\", handle: \"#s#share#data#shop\", lifecycle: Persistent, \
+             is_device: false, fs_type: \"\", attributes: {\"sharename\": \"share\"}, \
+             access_modes: [\"ReadWriteMany\"], mount_options: [], \
+             stage_secret: Some(SecretName { namespace: \"shop\", name: \"s\" }), publish_secret: None, \
+             expand_secret: None, is_migrated: true })"
+                .to_owned(),
+        ),
+        (
+            json!({"azureDisk": {"diskName": "name", "diskURI": uri, "kind": "Shared"}}),
+            format!("refused: {unsupported}"),
+        ),
+        (
+            json!({"azureDisk": {"diskName": "name", "diskURI": ".."}}),
+            "refused: kubernetes.io/csi: volume name \"..\" cannot be used: may not be '..'".to_owned(),
+        ),
+        (
+            json!({"cinder": {"volumeID": long}}),
+            format!(
+                "refused: kubernetes.io/csi: volume name \"cinder.csi.openstack.org-{long}\" cannot be used: \
+                 must be no more than 255 bytes"
+            ),
+        ),
+        (
+            json!({"portworxVolume": {"volumeID": ""}}),
+            "refused: kubernetes.io/csi: the volume handle is empty".to_owned(),
+        ),
+    ];
+    for (volume, expected) in cases {
+        assert_eq!(planned(volume.clone(), json!({})), expected, "{volume}");
+    }
+}
+
+#[test]
+fn persistent_volume_that_moved_to_a_driver_keeps_its_name_mode_and_options() {
+    let mapped = json!({"volumeDevices": [{"name": "data", "devicePath": "/dev/x"}]});
+    let spec = json!({
+        "awsElasticBlockStore": {"volumeID": "aws://us-west-2a/vol-02399794d890f9375"},
+        "accessModes": ["ReadWriteOnce"], "mountOptions": ["noatime"], "volumeMode": "Block",
+    });
+    let expected = format!(
+        "pv-1 Csi(CsiPlan {{ spec_name: \"pv-1\", driver: \"ebs.csi.aws.com\", handle: \"vol-02399794d890f9375\", \
+         lifecycle: Persistent, is_device: true, fs_type: \"\", attributes: {{\"partition\": \"0\"}}, \
+         access_modes: [\"ReadWriteOnce\"], mount_options: [\"noatime\"], {NO_SECRETS}, is_migrated: true }})"
+    );
+    assert_eq!(claimed(spec, mapped), expected);
+    let spec = json!({"awsElasticBlockStore": {"volumeID": "aws://us-west-2a/02399794d890f9375"}});
+    let expected = "failed to translate in-tree pv to CSI: failed to translate Kubernetes ID to EBS Volume ID \
+                    Invalid format for AWS volume (aws://us-west-2a/02399794d890f9375)";
+    assert_eq!(claimed(spec, json!({})), expected);
 }

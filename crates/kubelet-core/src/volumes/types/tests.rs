@@ -5,20 +5,20 @@ use crate::volumes::plan::{SpecPlan, spec_plan};
 
 /// Each source of a volume that the API has, with what makes it.
 const SOURCES: [(&str, &str); 30] = [
-    ("awsElasticBlockStore", "not offered"),
-    ("azureDisk", "not offered"),
-    ("azureFile", "not offered"),
+    ("awsElasticBlockStore", "kubernetes.io/csi"),
+    ("azureDisk", "kubernetes.io/csi"),
+    ("azureFile", "kubernetes.io/csi"),
     ("cephfs", "not offered"),
-    ("cinder", "not offered"),
+    ("cinder", "kubernetes.io/csi"),
     ("configMap", "kubernetes.io/configmap"),
-    ("csi", "not offered"),
+    ("csi", "kubernetes.io/csi"),
     ("downwardAPI", "kubernetes.io/downward-api"),
     ("emptyDir", "kubernetes.io/empty-dir"),
     ("ephemeral", "claim"),
     ("fc", "not offered"),
     ("flexVolume", "not offered"),
     ("flocker", "not offered"),
-    ("gcePersistentDisk", "not offered"),
+    ("gcePersistentDisk", "kubernetes.io/csi"),
     ("gitRepo", "not offered"),
     ("glusterfs", "not offered"),
     ("hostPath", "kubernetes.io/host-path"),
@@ -28,22 +28,27 @@ const SOURCES: [(&str, &str); 30] = [
     ("nfs", "kubernetes.io/nfs"),
     ("persistentVolumeClaim", "claim"),
     ("photonPersistentDisk", "not offered"),
-    ("portworxVolume", "not offered"),
+    ("portworxVolume", "kubernetes.io/csi"),
     ("projected", "kubernetes.io/projected"),
     ("quobyte", "not offered"),
     ("rbd", "not offered"),
     ("scaleIO", "not offered"),
     ("secret", "kubernetes.io/secret"),
     ("storageos", "not offered"),
-    ("vsphereVolume", "not offered"),
+    ("vsphereVolume", "kubernetes.io/csi"),
 ];
 
 /// The fields of a source that the API requires, and that some type reads.
 fn source(name: &str) -> Value {
     match name {
+        "awsElasticBlockStore" | "cinder" | "portworxVolume" => json!({"volumeID": "v"}),
+        "azureDisk" => json!({"diskName": "d", "diskURI": "u"}),
+        "csi" => json!({"driver": "d"}),
+        "gcePersistentDisk" => json!({"pdName": "d"}),
         "hostPath" => json!({"path": "/x"}),
         "nfs" => json!({"server": "nas", "path": "/e"}),
         "persistentVolumeClaim" => json!({"claimName": "c"}),
+        "vsphereVolume" => json!({"volumePath": "p"}),
         _ => json!({}),
     }
 }
@@ -111,8 +116,8 @@ fn volume_types_have_one_name_in_paths_and_in_metrics_and_no_two_share_it() {
         assert!(is_known_plugin(dir) && plugin_name(dir) == name, "{name}");
         assert!(VOLUME_TYPES[..number].iter().all(|other| other.plugin_dir() != dir), "{name}");
     }
-    assert!(!is_known_plugin("kubernetes.io~csi"));
-    assert_eq!(plugin_name("kubernetes.io~csi"), "unknown");
+    assert!(!is_known_plugin("kubernetes.io~rbd"));
+    assert_eq!(plugin_name("kubernetes.io~rbd"), "unknown");
 }
 
 #[test]
@@ -124,8 +129,14 @@ fn each_volume_type_makes_volumes_of_pods_or_claimed_volumes() {
             name => json!({name: source(name)}),
         };
         let spec: PersistentVolumeSpec = serde_json::from_value(spec).expect("a spec");
-        let claimed =
-            ClaimedVolume { name: "pv", spec: &spec, is_device: false, mount_options: &[], read_only: false };
+        let claimed = ClaimedVolume {
+            name: "pv",
+            spec: &spec,
+            is_device: false,
+            mount_options: &[],
+            read_only: false,
+            is_migrated: false,
+        };
         let plan = VOLUME_TYPES.iter().find_map(|volume_type| volume_type.claimed_plan(&claimed));
         plan.expect("a type").expect("a plan").volume_type.plugin_name()
     });

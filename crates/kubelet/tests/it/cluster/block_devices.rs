@@ -38,7 +38,7 @@ impl Drop for LoopDevice {
 }
 
 /// Filesystem type and mount options at the path.
-fn mounted_at(mount_point: &Path) -> Option<String> {
+pub(super) fn mounted_at(mount_point: &Path) -> Option<String> {
     let table = fs::read_to_string("/proc/self/mounts").expect("a mount table");
     let mount_point = mount_point.to_str().expect("a path");
     let line = table.lines().find(|line| line.split(' ').nth(1) == Some(mount_point))?;

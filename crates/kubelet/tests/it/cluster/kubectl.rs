@@ -148,6 +148,20 @@ impl Kubectl {
         self.must("PUT", &format!("{CLAIMS}/{name}/status"), &claim.to_string());
     }
 
+    /// Changes the status of the object at that path, as a controller does: again if another client was faster.
+    #[track_caller]
+    pub(crate) fn change_status(&self, path: &str, change: impl Fn(&mut Value)) {
+        loop {
+            let text = self.read(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+            let mut object = serde_json::from_str(&text).expect("an object");
+            change(&mut object);
+            match self.request("PUT", &format!("{path}/status"), &object.to_string()) {
+                Ok(_) => return,
+                Err(error) => assert!(error.contains("Conflict"), "{path}: {error}"),
+            }
+        }
+    }
+
     /// Deletes a pod with its own grace period, and does not wait for its end.
     #[track_caller]
     pub(crate) fn delete(&self, pod: &str) {

@@ -36,9 +36,11 @@ pub(crate) fn bind(cluster: &Cluster, name: &str, spec: Value) {
     cluster.kubectl.create(&[volume]);
 }
 
+/// As the controller does that binds claims: with the capacity of the volume, or else the kubelet would expand it.
 pub(crate) fn set_bound(cluster: &Cluster, name: &str) {
     let mut claim = cluster.kubectl.get("pvc", name).expect("a claim");
-    claim["status"] = json!({"phase": "Bound"});
+    let capacity = json!({"storage": "1Gi"});
+    claim["status"] = json!({"phase": "Bound", "accessModes": ["ReadWriteOnce"], "capacity": capacity});
     cluster.kubectl.write_claim_status(name, &claim);
 }
 
@@ -121,6 +123,11 @@ fn persistent_volume_claims_mount_directories_and_devices_and_report_failures() 
         if output.starts_with("brw") && output.contains("7, 250") { Ok(()) } else { Err(output) }
     });
     wait_for_event(&cluster, "raw", "MapVolume.MapPodDevice succeeded for volume \"pv-raw\" volumeMapPath ");
+    // A volume that needs no attachment; others wait for it first.
+    cluster.kubectl.apply(&[json!({
+        "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "d.example"},
+        "spec": {"attachRequired": false},
+    })]);
     bind(&cluster, "driver", json!({"csi": {"driver": "d.example", "volumeHandle": "h"}}));
     set_bound(&cluster, "driver");
     cluster.kubectl.apply(&[with_claim(once_pod("driver", "true"), "driver", mounted())]);

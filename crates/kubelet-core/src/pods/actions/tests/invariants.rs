@@ -210,10 +210,10 @@ fn act(case: &mut Case, plan: &PodPlan) {
     }
     match &plan.step {
         PodStep::Settled => {}
-        PodStep::RepairCgroup => case.cgroup = CgroupState::AsItShouldBe,
+        PodStep::RepairCgroup => case.cgroup = CgroupState::UpToDate,
         PodStep::Teardown { stop, .. } => stop_sandboxes(case, stop),
         PodStep::CreateSandbox { attempt, stop, .. } => {
-            case.cgroup = CgroupState::AsItShouldBe;
+            case.cgroup = CgroupState::UpToDate;
             stop_sandboxes(case, stop);
             create_sandbox(case, *attempt);
         }

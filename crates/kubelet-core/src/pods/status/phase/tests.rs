@@ -3,19 +3,16 @@
 //! A pod is `policy container…`: `x:i` is an init container, `x:s` a sidecar, else a regular one; then `N`, `F` or `L` for a
 //! restart policy of its own (Never, OnFailure, Always) and `A` for the rule that restarts all containers on exit code 42.
 
-use std::collections::BTreeSet;
-
 use config::Features;
 use jiff::Timestamp;
 use model::k8s::{ContainerStatus, Pod};
 use serde_json::{Value, json};
 
-use super::super::{ContainerStatuses, NodeFacts, StatusInputs};
+use super::super::{ContainerStatuses, StatusInputs};
 use super::Tally;
 use crate::pods::backoff::BackoffTable;
 use crate::pods::memory::PodMemory;
 use crate::pods::stage::PodStage;
-use crate::pods::waiting::WaitingContainers;
 
 fn pod(text: &str) -> Pod {
     let mut words = text.split_whitespace();
@@ -102,15 +99,14 @@ fn phase(pod: &Pod, states: &str, given: Given) -> &'static str {
         observed: None,
         previous: None,
         memory: &PodMemory::new(BackoffTable::image_pull()),
-        waiting: &WaitingContainers::default(),
-        returning: &BTreeSet::new(),
-        killed_to_restart: &BTreeSet::new(),
         stage: PodStage::Syncing,
         is_rejected: false,
         terminal: None,
         cgroup: None,
         is_resize_pending: false,
-        node: NodeFacts { host_ips: &[], runtime_name: "test", features: Features::default() },
+        host_ips: &[],
+        runtime_name: "test",
+        features: Features::default(),
         now: Timestamp::UNIX_EPOCH,
     };
     let is_initialized = matches!(given, Initialized | InitializedAndTerminal);

@@ -7,11 +7,11 @@
 //!
 //! Scenario words: `name=state,state…` instances oldest first, states `running`, `created`, `unknown`, `exited(code)`,
 //! `exited(code/reason)`, `#n` before the list for the first restart count; `box=ready|notready|none|twice|noip` (ready
-//! by default once there is a container); `unseen`; `ok(name.R)`, `bad(name.S)` verdicts about the newest instance;
-//! `why(name/reason)` a failed start; `starting(name)`; `back(name)` starts again whatever its exit; `killed(name)` was stopped to be started again; `end(reason)`; `deleting`; `resize-pending`; `@stage`; `ip=…`;
+//! by default once there is a container); `unseen`; `ok(name.R)`, `bad(name.S)`, `bad(name.L)` verdicts about the newest instance;
+//! `why(name/reason)` a failed start; `starting(name)`; `killed(name/Reason)` the newest instance was killed for that;
+//! `end(reason)`; `deleting`; `resize-pending`; `@stage`; `ip=…`;
 //! `host=…`; `off(rules)`, `off(ready-to-start)` for gates.
 
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -26,10 +26,11 @@ use model::{
 use serde_json::{Value, json};
 
 use crate::pods::backoff::BackoffTable;
+use crate::pods::fixture::kill_reason;
 use crate::pods::memory::PodMemory;
 use crate::pods::probe::results::{ProbeKind, Verdict};
 use crate::pods::stage::PodStage;
-use crate::pods::status::{NodeFacts, PodCgroupResources, StatusInputs, TerminalReason, compute_pod_status};
+use crate::pods::status::{PodCgroupResources, StatusInputs, TerminalReason, compute_pod_status};
 use crate::pods::waiting::WaitingState;
 
 pub(super) fn time(seconds: i64) -> Timestamp {
@@ -119,8 +120,6 @@ pub(super) fn pod(text: &str) -> Pod {
 pub(super) struct Scenario {
     pub(super) observed: Option<PodObservation>,
     pub(super) memory: PodMemory,
-    pub(super) returning: BTreeSet<String>,
-    pub(super) killed_to_restart: BTreeSet<ContainerId>,
     pub(super) stage: PodStage,
     pub(super) is_rejected: bool,
     pub(super) terminal: Option<TerminalReason>,
@@ -188,8 +187,6 @@ impl Scenario {
         let mut scenario = Self {
             observed: None,
             memory: PodMemory::new(BackoffTable::image_pull()),
-            returning: BTreeSet::new(),
-            killed_to_restart: BTreeSet::new(),
             stage: PodStage::Syncing,
             is_rejected: false,
             terminal: None,
@@ -238,7 +235,12 @@ impl Scenario {
             "ok" | "bad" => {
                 let (name, probe) = inside.split_once('.').expect("name.probe");
                 let id = &observed.newest(name).expect("an instance before its verdict").id;
-                let probe = if probe == "S" { ProbeKind::Startup } else { ProbeKind::Readiness };
+                let probe = match probe {
+                    "S" => ProbeKind::Startup,
+                    "R" => ProbeKind::Readiness,
+                    "L" => ProbeKind::Liveness,
+                    other => panic!("no probe {other}"),
+                };
                 let verdict = if kind == "ok" { Verdict::Success } else { Verdict::Failure };
                 self.memory.verdicts.set(id, probe, verdict);
             }
@@ -251,12 +253,9 @@ impl Scenario {
                 self.memory.starting.insert(inside.to_owned());
             }
             "killed" => {
-                let id = &observed.newest(inside).expect("an instance before it was killed").id;
-                self.killed_to_restart.insert(id.clone());
-                self.returning.insert(inside.to_owned());
-            }
-            "back" => {
-                self.returning.insert(inside.to_owned());
+                let (name, reason) = inside.split_once('/').expect("name/reason");
+                let id = &observed.newest(name).expect("an instance before it was killed").id;
+                self.memory.killed.insert(id.clone(), kill_reason(reason));
             }
             "end" => {
                 let message = "details".to_owned();
@@ -280,15 +279,14 @@ impl Scenario {
             observed: self.observed.as_ref(),
             previous,
             memory: &self.memory,
-            waiting: &self.memory.waiting,
-            returning: &self.returning,
-            killed_to_restart: &self.killed_to_restart,
             stage: self.stage,
             is_rejected: self.is_rejected,
             terminal: self.terminal.as_ref(),
             cgroup: self.cgroup,
             is_resize_pending: self.is_resize_pending,
-            node: NodeFacts { host_ips: &self.host_ips, runtime_name: "test", features: self.features },
+            host_ips: &self.host_ips,
+            runtime_name: "test",
+            features: self.features,
             now,
         })
     }

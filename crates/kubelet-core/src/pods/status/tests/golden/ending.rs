@@ -344,6 +344,21 @@ fn stopped_static_pod_gets_no_terminal_phase() {
 }
 
 #[test]
+fn condition_initialized_of_a_stopped_static_pod_does_not_change_when_it_is_computed_again() {
+    let ended = "i=exited(0) s=exited(0) a=created @terminated";
+    check(
+        &format!("pod i:i s:sS a static | {ended} | {ended}"),
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers -Initialized(ContainersNotInitialized: containers with incomplete status: [s]) -Ready(ContainersNotReady: containers with unready status: [s a])
+        init i exited 0 Completed test://i-0, ready
+        init s exited 0 Completed test://s-0
+        a exited 137 ContainerStatusUnknown
+    "#]],
+    );
+}
+
+#[test]
 fn a_container_lost_while_its_pod_is_stopped_does_not_count_as_restarted() {
     check(
         "pod a static | a=running | @terminating",

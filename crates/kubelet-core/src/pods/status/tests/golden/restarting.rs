@@ -331,7 +331,7 @@ fn containers_removed_by_restart_all_report_it() {
 #[test]
 fn pod_is_not_finished_while_the_kubelet_restarts_a_container() {
     check(
-        "pod a policy=OnFailure | a=running | a=exited(0) back(a)",
+        "pod a policy=OnFailure | a=running | a=exited(0) bad(a.L)",
         expect![[r#"
         Running
         +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
@@ -339,10 +339,30 @@ fn pod_is_not_finished_while_the_kubelet_restarts_a_container() {
     "#]],
     );
     check(
-        "pod a policy=Never | a=running | a=exited(137) back(a)",
+        "pod a policy=Never | a=running | a=exited(137) killed(a/UnknownState)",
         expect![[r#"
         Running
         +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a waiting ContainerCreating, before: exited 137 Error test://a-0
+    "#]],
+    );
+}
+
+#[test]
+fn container_that_failed_its_liveness_probe_restarts_unless_the_policy_is_never() {
+    check(
+        "pod a policy=OnFailure | a=running | a=exited(0) bad(a.L) killed(a/LivenessFailed)",
+        expect![[r#"
+        Running
+        +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
+        a waiting ContainerCreating, before: exited 0 Completed test://a-0
+    "#]],
+    );
+    check(
+        "pod a policy=Never | a=running | a=exited(137) bad(a.L) killed(a/LivenessFailed)",
+        expect![[r#"
+        Failed
+        +PodReadyToStartContainers +Initialized -Ready(PodFailed)
         a exited 137 Error test://a-0
     "#]],
     );
@@ -390,7 +410,9 @@ fn all_containers_restarting_condition_is_on_every_pod_with_such_a_rule() {
 fn container_killed_to_restart_is_waiting_with_last_state_and_never_terminated() {
     for policy in ["Always", "OnFailure", "Never"] {
         check(
-            &format!("pod a b policy={policy} | a=running b=running | a=exited(0) b=running killed(a)"),
+            &format!(
+                "pod a b policy={policy} | a=running b=running | a=exited(0) b=running killed(a/SpecChanged)"
+            ),
             expect![[r#"
                 Running
                 +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
@@ -399,7 +421,9 @@ fn container_killed_to_restart_is_waiting_with_last_state_and_never_terminated()
             "#]],
         );
         check(
-            &format!("pod a policy={policy} | a=running | a=exited(0) killed(a) why(a/ErrImagePull)"),
+            &format!(
+                "pod a policy={policy} | a=running | a=exited(0) killed(a/SpecChanged) why(a/ErrImagePull)"
+            ),
             expect![[r#"
                 Running
                 +PodReadyToStartContainers +Initialized -Ready(ContainersNotReady: containers with unready status: [a])
@@ -407,7 +431,9 @@ fn container_killed_to_restart_is_waiting_with_last_state_and_never_terminated()
             "#]],
         );
         check(
-            &format!("pod a policy={policy} | a=running | a=exited(0) killed(a) | a=exited(0),running"),
+            &format!(
+                "pod a policy={policy} | a=running | a=exited(0) killed(a/SpecChanged) | a=exited(0),running"
+            ),
             expect![[r#"
                 Running
                 +PodReadyToStartContainers +Initialized +Ready
@@ -417,7 +443,7 @@ fn container_killed_to_restart_is_waiting_with_last_state_and_never_terminated()
     }
     // A pod that is being deleted does not restart anything any more.
     check(
-        "pod a policy=OnFailure | a=running | a=exited(0) killed(a) deleting @terminating",
+        "pod a policy=OnFailure | a=running | a=exited(0) killed(a/SpecChanged) deleting @terminating",
         expect![[r#"
         Succeeded
         +PodReadyToStartContainers +Initialized(PodCompleted) -Ready(PodCompleted)

@@ -1,0 +1,141 @@
+//! What volumes of CSI drivers need apart from the volume itself: the registered drivers, the table of staged volumes, and the objects of
+//! the API that say how a driver is called.
+//!
+//! The calls for one volume of a pod are in `mounters/csi.rs`; what is decided about them, in `kubelet_core::volumes::csi`. A call
+//! that was given up may still happen: it is repeated before anything else is done to its volume.
+
+mod drivers;
+mod expansion;
+mod metered;
+mod objects;
+mod registration;
+mod staging;
+mod stats;
+mod tear_down;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use kubelet_core::volumes::csi::places::{DevicePlaces, GLOBAL_MOUNT, VOLUME_DATA, staged_dir};
+use kubelet_core::volumes::csi::plan::CsiPlan;
+use kubelet_core::volumes::csi::staging::StagedVolume;
+use kubelet_core::volumes::csi::volume_data::{MAX_BYTES, PublishedData};
+use kubelet_core::volumes::may_have_driver;
+use model::PodUid;
+use model::k8s::Volume;
+use ports::plugins::Plugins;
+use ports::{Cluster, HostError};
+
+use crate::api::csi::CsiApi;
+use crate::context::Context;
+use crate::error_chain::chain;
+
+pub(crate) use drivers::{Driver, Drivers};
+pub(super) use expansion::Expansions;
+pub(super) use objects::{CsiObjects, tokens};
+pub(crate) use registration::KIND;
+pub(super) use staging::StagedVolumes;
+pub(crate) use stats::csi_volume_at;
+pub(super) use tear_down::unpublish;
+
+/// The state that all CSI volumes share; clones are the same.
+#[derive(Clone, Debug)]
+pub(crate) struct Csi {
+    pub(crate) drivers: Drivers,
+    pub(super) staged: Arc<StagedVolumes>,
+    pub(super) expansions: Arc<Expansions>,
+    /// `None` for a standalone kubelet.
+    objects: Option<Arc<CsiObjects>>,
+}
+
+impl Csi {
+    /// `api`: `None` for a standalone kubelet.
+    pub(crate) fn new(
+        ctx: &Arc<Context>,
+        plugins: Arc<dyn Plugins>,
+        api: Option<(CsiApi, Arc<dyn Cluster>)>,
+    ) -> Self {
+        let drivers = Drivers::new(ctx.clone(), plugins);
+        let objects = api.map(|(api, cluster)| Arc::new(CsiObjects { api, cluster }));
+        let staged = Arc::new(StagedVolumes::new(ctx.clone(), drivers.clone(), objects.clone()));
+        Self { drivers, staged, expansions: Arc::default(), objects }
+    }
+
+    /// Waits until what an earlier kubelet left is known.
+    pub(crate) async fn complete(&self) {
+        self.staged.complete().await;
+    }
+
+    /// Everything of the pod is gone from disk: the volumes that it was the last to use are unstaged.
+    pub(super) fn release(&self, pod: &PodUid) {
+        self.staged.remove_pod(pod);
+        self.expansions.retain(|volume| self.staged.is_used(volume));
+    }
+
+    /// The volume of the pod is a driver's: it is looked at with each sync of the pod.
+    pub(super) fn is_refreshed(&self, pod: &PodUid, volume: &Volume) -> bool {
+        volume.csi.is_some() || (may_have_driver(volume) && self.staged.is_used_by(pod))
+    }
+
+    /// # Errors
+    /// A standalone kubelet has no API, which CSI volumes need.
+    pub(super) fn objects(&self) -> Result<&CsiObjects, String> {
+        self.objects.as_deref().ok_or_else(|| text("failed to get a kubernetes client"))
+    }
+}
+
+/// An error message of the Go kubelet's CSI volumes.
+pub(super) fn text(message: &str) -> String {
+    format!("{}: {message}", kubelet_core::volumes::csi::PLUGIN)
+}
+
+/// The volume as its driver stages it.
+pub(super) fn staged_volume(plan: &CsiPlan, name: &str) -> StagedVolume {
+    StagedVolume {
+        driver: plan.driver.clone(),
+        handle: plan.handle.clone(),
+        device: plan.is_device.then(|| name.to_owned()),
+    }
+}
+
+/// Where the driver stages the volume.
+pub(super) fn staging_path(ctx: &Context, volume: &StagedVolume) -> PathBuf {
+    let root = &ctx.settings.paths.root;
+    match &volume.device {
+        Some(name) => DevicePlaces::of(root, name).staging,
+        None => staged_dir(root, &volume.driver, &volume.handle).join(GLOBAL_MOUNT),
+    }
+}
+
+/// What is recorded in that directory about a volume of a pod; `None` if nothing is.
+///
+/// # Errors
+/// It cannot be read, or is damaged.
+pub(super) async fn read_published(ctx: &Context, dir: &Path) -> Result<Option<PublishedData>, String> {
+    let path = dir.join(VOLUME_DATA);
+    match ctx.files.read_file(&path, MAX_BYTES, false).await {
+        Ok(content) => {
+            let failed =
+                |error| text(&format!("failed to parse volume data file [{}]: {error}", path.display()));
+            PublishedData::parse(&content).map(Some).map_err(failed)
+        }
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(chain(&error)),
+    }
+}
+
+/// Removes the directory of a volume that its driver has unmounted. The driver was to remove what it mounted on, too; files in there
+/// are not the kubelet's to delete.
+pub(super) async fn remove_emptied(ctx: &Context, dir: &Path, mounted: &str) -> Result<(), HostError> {
+    let target = dir.join(mounted);
+    if ctx.mounts.is_mount_point(&target).await? {
+        return Err(HostError::Invalid(format!("{} is still mounted", target.display())));
+    }
+    match ctx.files.list_names(&target).await {
+        Ok(names) if !names.is_empty() => {
+            Err(HostError::Invalid(format!("{} is not empty", target.display())))
+        }
+        // What is not a directory is the driver's as well, and nothing that a pod wrote.
+        Ok(_) | Err(_) => ctx.files.remove_tree(dir).await,
+    }
+}

@@ -1,0 +1,30 @@
+//! What this node remembers of volumes that may grow, while pods use them. What is done when is decided in
+//! `kubelet_core::volumes::csi::expansion`.
+
+use std::collections::BTreeMap;
+
+use kubelet_core::volumes::csi::expansion::Known;
+use kubelet_core::volumes::csi::staging::StagedVolume;
+use model::k8s::PersistentVolumeClaim;
+use parking_lot::Mutex;
+
+/// What is known of volumes that pods use.
+#[derive(Debug, Default)]
+pub(in crate::volumes) struct Expansions(Mutex<BTreeMap<StagedVolume, Known>>);
+
+impl Expansions {
+    pub(in crate::volumes) fn known(&self, volume: &StagedVolume, claim: &PersistentVolumeClaim) -> Known {
+        *self.0.lock().entry(volume.clone()).or_insert_with(|| Known::of(claim))
+    }
+
+    pub(in crate::volumes) fn change(&self, volume: &StagedVolume, change: impl FnOnce(&mut Known)) {
+        if let Some(known) = self.0.lock().get_mut(volume) {
+            change(known);
+        }
+    }
+
+    /// Forgets the other volumes.
+    pub(super) fn retain(&self, is_used: impl Fn(&StagedVolume) -> bool) {
+        self.0.lock().retain(|volume, _| is_used(volume));
+    }
+}

@@ -1,0 +1,278 @@
+//! The table of staged volumes, and the task that unstages those that no pod uses any more.
+//!
+//! Owns: who uses which volume, found on disk when the kubelet starts; and that one act at a time works on a volume. When a volume
+//! is unstaged is decided in `kubelet_core::volumes::csi::staging`.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use kubelet_core::volumes::csi::Lifecycle;
+use kubelet_core::volumes::csi::places::{
+    DEVICES, DevicePlaces, GLOBAL_MOUNT, IN_POD, STAGED, VOLUME_DATA, staged_dir, unique_name,
+};
+use kubelet_core::volumes::csi::staging::{StagedVolume, Staging, VolumeUser};
+use kubelet_core::volumes::csi::volume_data::{MAX_BYTES, StagedData};
+use model::PodUid;
+use parking_lot::Mutex;
+use ports::HostError;
+use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
+use tokio::task::JoinSet;
+
+use super::super::permits::Permits;
+use super::{CsiObjects, Drivers, read_published, remove_emptied, staging_path, text};
+use crate::context::Context;
+use crate::error_chain::chain;
+
+#[derive(Debug)]
+pub(in crate::volumes) struct StagedVolumes {
+    ctx: Arc<Context>,
+    drivers: Drivers,
+    objects: Option<Arc<CsiObjects>>,
+    table: Mutex<Staging>,
+    /// One permit for each volume.
+    permits: Permits,
+    /// What an earlier kubelet left is in the table.
+    is_complete: watch::Sender<bool>,
+    changed: Notify,
+}
+
+impl StagedVolumes {
+    pub(super) fn new(ctx: Arc<Context>, drivers: Drivers, objects: Option<Arc<CsiObjects>>) -> Self {
+        Self {
+            ctx,
+            drivers,
+            objects,
+            table: Mutex::default(),
+            permits: Permits::default(),
+            is_complete: watch::Sender::new(false),
+            changed: Notify::new(),
+        }
+    }
+
+    /// The pod uses the volume from now on, until it is removed from the table.
+    pub(in crate::volumes) fn add_user(&self, volume: &StagedVolume, user: VolumeUser) {
+        self.table.lock().add_user(volume, user);
+    }
+
+    pub(in crate::volumes) fn remove_user(&self, volume: &StagedVolume, user: &VolumeUser) {
+        self.table.lock().remove_user(volume, user);
+        self.changed.notify_one();
+    }
+
+    /// Everything of the pod is gone from disk.
+    pub(in crate::volumes) fn remove_pod(&self, pod: &PodUid) {
+        self.table.lock().remove_pod(pod);
+        self.changed.notify_one();
+    }
+
+    /// The pod has persistent volumes of drivers.
+    pub(in crate::volumes) fn is_used_by(&self, pod: &PodUid) -> bool {
+        self.table.lock().is_used_by(pod)
+    }
+
+    pub(in crate::volumes) fn is_used(&self, volume: &StagedVolume) -> bool {
+        self.table.lock().is_used(volume)
+    }
+
+    pub(in crate::volumes) fn is_staged(&self, volume: &StagedVolume) -> bool {
+        self.table.lock().is_staged(volume)
+    }
+
+    pub(in crate::volumes) fn set_staged(&self, volume: &StagedVolume, is_staged: bool) {
+        self.table.lock().set_staged(volume, is_staged);
+    }
+
+    /// Waits until no other act works on the volume; the permit is held until it is dropped.
+    pub(in crate::volumes) async fn acquire(
+        &self,
+        volume: &StagedVolume,
+    ) -> Result<OwnedSemaphorePermit, HostError> {
+        let device = volume.device.as_deref().unwrap_or_default();
+        self.permits.acquire(&format!("{}^{}^{device}", volume.driver, volume.handle)).await
+    }
+
+    /// Finds what an earlier kubelet left, and then unstages what no pod uses, until the tasks stop.
+    pub(in crate::volumes) async fn run(self: Arc<Self>) {
+        self.find_all().await;
+        self.is_complete.send_replace(true);
+        let (mut registrations, mut acts) = (self.drivers.registrations(), JoinSet::new());
+        loop {
+            let now = self.ctx.clock.mono();
+            for volume in self.table.lock().take_due(now) {
+                let staged = self.clone();
+                acts.spawn(async move { staged.unstage_or_log(volume).await });
+            }
+            let wake_at = self.table.lock().wake_at();
+            let wake = async {
+                match wake_at {
+                    Some(at) => self.ctx.clock.sleep_until(at).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = self.changed.notified() => {}
+                Some(_) = acts.join_next(), if !acts.is_empty() => {}
+                Ok(()) = registrations.changed() => self.table.lock().retry(),
+                () = wake => {}
+            }
+        }
+    }
+
+    async fn unstage_or_log(&self, volume: StagedVolume) {
+        let unstaged = self.unstage(&volume).await;
+        if let Err(err) = &unstaged {
+            let StagedVolume { driver, handle, .. } = &volume;
+            tracing::error!(
+                driver,
+                volumeHandle = handle,
+                err,
+                "Failed to unstage CSI volume, it is tried again"
+            );
+        }
+        let now = self.ctx.clock.mono();
+        let is_gone = self.table.lock().unstage_ended(&volume, unstaged.is_ok(), now);
+        if let Some(objects) = self.objects.as_ref().filter(|_| is_gone) {
+            objects.api.in_use.remove(&unique_name(&volume.driver, &volume.handle));
+        }
+    }
+
+    /// Success also if a pod uses the volume again.
+    async fn unstage(&self, volume: &StagedVolume) -> Result<(), String> {
+        let _permit = self.acquire(volume).await.map_err(|error| chain(&error))?;
+        if self.table.lock().is_used(volume) {
+            return Ok(());
+        }
+        let path = staging_path(&self.ctx, volume);
+        let (files, root) = (&*self.ctx.files, &self.ctx.settings.paths.root);
+        let dir = match &volume.device {
+            Some(name) => DevicePlaces::of(root, name).data_dir(),
+            None => staged_dir(root, &volume.driver, &volume.handle),
+        };
+        if files.read_file(&dir.join(VOLUME_DATA), 1, false).await.is_ok() {
+            self.call(volume, &path).await?;
+        }
+        self.remove_files(volume).await.map_err(|error| chain(&error))
+    }
+
+    async fn call(&self, volume: &StagedVolume, path: &Path) -> Result<(), String> {
+        let driver = self.drivers.get(&volume.driver).map_err(|error| {
+            text(&format!("attacher.UnmountDevice failed to create newCsiDriverClient: {error}"))
+        })?;
+        let capabilities = driver.capabilities().await.map_err(|error| {
+            text(&format!("attacher.UnmountDevice failed to check whether STAGE_UNSTAGE_VOLUME set: {error}"))
+        })?;
+        if !capabilities.stage_unstage_volume {
+            return Ok(());
+        }
+        self.set_staged(volume, false);
+        let unstaged = driver.calls.unstage(&volume.handle, path).await;
+        unstaged.map_err(|error| text(&format!("attacher.UnmountDevice failed: {error}")))
+    }
+
+    /// Refuses to delete through what is still mounted.
+    async fn remove_files(&self, volume: &StagedVolume) -> Result<(), HostError> {
+        let (files, root) = (&self.ctx.files, &self.ctx.settings.paths.root);
+        match &volume.device {
+            None => {
+                let dir = staged_dir(root, &volume.driver, &volume.handle);
+                remove_emptied(&self.ctx, &dir, GLOBAL_MOUNT).await
+            }
+            Some(name) => {
+                let places = DevicePlaces::of(root, name);
+                files.remove_tree(&places.publish_dir).await?;
+                files.remove_tree(&places.staging).await?;
+                files.remove_tree(&places.dir).await
+            }
+        }
+    }
+
+    /// Waits until what an earlier kubelet left is known.
+    pub(in crate::volumes) async fn complete(&self) {
+        // The sender lives as long as this.
+        let _ = self.is_complete.subscribe().wait_for(|is_complete| *is_complete).await;
+    }
+
+    async fn find_all(&self) {
+        let users = self.find_published().await;
+        for (volume, user) in users {
+            self.table.lock().add_user(&volume, user);
+        }
+        for volume in self.find_staged().await {
+            self.table.lock().add_found(volume);
+        }
+        let found = self.table.lock().volumes();
+        for volume in found {
+            self.note_in_use(&volume).await;
+        }
+    }
+
+    /// A volume that was found on disk stays attached.
+    async fn note_in_use(&self, volume: &StagedVolume) {
+        let Some(objects) = &self.objects else { return };
+        let is_exempt = objects.rules(&volume.driver).await.is_ok_and(|rules| !rules.attach_required);
+        if !is_exempt && let Err(err) = objects.api.in_use.add(&unique_name(&volume.driver, &volume.handle)) {
+            tracing::error!(driver = volume.driver, err, "Failed to report a CSI volume in use");
+        }
+    }
+
+    /// The volumes of all pods that have a directory.
+    async fn find_published(&self) -> Vec<(StagedVolume, VolumeUser)> {
+        let (files, paths, mut found) = (&*self.ctx.files, &self.ctx.settings.paths, Vec::new());
+        for uid in files.list_names(&paths.pods()).await.unwrap_or_default() {
+            let pod_dir = paths.pods().join(&uid);
+            let volumes = pod_dir.join("volumes").join(IN_POD);
+            for name in files.list_names(&volumes).await.unwrap_or_default() {
+                found.extend(self.published(&volumes.join(&name), None, &uid, name).await);
+            }
+            for name in
+                files.list_names(&pod_dir.join("volumeDevices").join(IN_POD)).await.unwrap_or_default()
+            {
+                let data = DevicePlaces::of(&paths.root, &name).data_dir();
+                found.extend(self.published(&data, Some(name.clone()), &uid, name).await);
+            }
+        }
+        found
+    }
+
+    /// Ephemeral volumes are not staged.
+    async fn published(
+        &self,
+        dir: &Path,
+        device: Option<String>,
+        uid: &str,
+        name: String,
+    ) -> Option<(StagedVolume, VolumeUser)> {
+        let data = read_published(&self.ctx, dir).await.ok()??;
+        let pod = PodUid::from(uid.to_owned());
+        (data.lifecycle != Some(Lifecycle::Ephemeral)).then(|| {
+            let volume = StagedVolume { driver: data.driver, handle: data.handle, device };
+            (volume, VolumeUser { pod, name })
+        })
+    }
+
+    async fn find_staged(&self) -> Vec<StagedVolume> {
+        let root = self.ctx.settings.paths.root.join(STAGED);
+        let (files, mut found) = (&*self.ctx.files, Vec::new());
+        for driver in files.list_names(&root).await.unwrap_or_default() {
+            let of_driver = root.join(&driver);
+            for name in files.list_names(&of_driver).await.unwrap_or_default() {
+                let (dir, device) = match driver == DEVICES {
+                    true => (DevicePlaces::of(&self.ctx.settings.paths.root, &name).data_dir(), Some(name)),
+                    false => (of_driver.join(&name), None),
+                };
+                let Ok(data) = files.read_file(&dir.join(VOLUME_DATA), MAX_BYTES, false).await else {
+                    continue;
+                };
+                match StagedData::parse(&data) {
+                    Ok(StagedData { driver, handle, .. }) => {
+                        found.push(StagedVolume { driver, handle, device })
+                    }
+                    Err(err) => {
+                        tracing::error!(path = %dir.display(), err, "Failed to read the data of a staged CSI volume");
+                    }
+                }
+            }
+        }
+        found
+    }
+}

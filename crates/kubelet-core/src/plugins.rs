@@ -1,0 +1,4 @@
+//! Decisions about plugins: which sockets of the registration directory are registered when, and which versions are supported.
+
+pub mod registration;
+pub mod versions;

@@ -1,0 +1,298 @@
+//! Which volumes are staged on this node, for which pods, and when one that no pod uses any more is unstaged.
+//!
+//! ```text
+//!            first user                     last user leaves
+//!   (absent) ----------> used, maybe staged ---------------> unstage due --> under way --> (absent)
+//!                              ^    a user comes back            ^               | fails
+//!                              `------------------------------- failed <---------'
+//! ```
+//! A user is added before anything is on disk, and removed after its files are gone. What a restarted kubelet finds on disk is added
+//! in the same way, without knowing whether it was staged completely: then the driver is asked again, which does no harm.
+//! Never: calling a driver, which is `agent::volumes::csi`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::{MonoTime, PodUid};
+
+use crate::volumes::engine::wait_after;
+
+/// A volume as its driver stages it: filesystems by handle, devices by PersistentVolume.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct StagedVolume {
+    pub driver: String,
+    pub handle: String,
+    /// The name of the PersistentVolume of a device.
+    pub device: Option<String>,
+}
+
+/// A volume of a pod, by the name of its directory.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct VolumeUser {
+    pub pod: PodUid,
+    pub name: String,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Unstage {
+    #[default]
+    Idle,
+    UnderWay {
+        failures: u32,
+    },
+    Failed {
+        failures: u32,
+        until: MonoTime,
+    },
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Entry {
+    users: BTreeSet<VolumeUser>,
+    /// The driver has confirmed it since this kubelet started.
+    is_staged: bool,
+    unstage: Unstage,
+}
+
+/// The volumes that are, or may be, staged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Staging {
+    volumes: BTreeMap<StagedVolume, Entry>,
+}
+
+impl Staging {
+    /// The pod is about to use the volume, or uses it.
+    pub fn add_user(&mut self, volume: &StagedVolume, user: VolumeUser) {
+        self.volumes.entry(volume.clone()).or_default().users.insert(user);
+    }
+
+    /// A staged volume was found on disk; who uses it is added apart.
+    pub fn add_found(&mut self, volume: StagedVolume) {
+        self.volumes.entry(volume).or_default();
+    }
+
+    /// The volume of the pod is gone from disk.
+    pub fn remove_user(&mut self, volume: &StagedVolume, user: &VolumeUser) {
+        if let Some(entry) = self.volumes.get_mut(volume) {
+            entry.users.remove(user);
+        }
+    }
+
+    /// Everything that the pod used is gone from disk.
+    pub fn remove_pod(&mut self, pod: &PodUid) {
+        for entry in self.volumes.values_mut() {
+            entry.users.retain(|user| user.pod != *pod);
+        }
+    }
+
+    /// The driver staged the volume, or it is not known any more whether it is staged.
+    pub fn set_staged(&mut self, volume: &StagedVolume, is_staged: bool) {
+        if let Some(entry) = self.volumes.get_mut(volume) {
+            entry.is_staged = is_staged;
+        }
+    }
+
+    #[must_use]
+    pub fn is_staged(&self, volume: &StagedVolume) -> bool {
+        self.volumes.get(volume).is_some_and(|entry| entry.is_staged)
+    }
+
+    #[must_use]
+    pub fn is_used(&self, volume: &StagedVolume) -> bool {
+        self.volumes.get(volume).is_some_and(|entry| !entry.users.is_empty())
+    }
+
+    /// The pod uses some of the volumes.
+    #[must_use]
+    pub fn is_used_by(&self, pod: &PodUid) -> bool {
+        self.volumes.values().any(|entry| entry.users.iter().any(|user| user.pod == *pod))
+    }
+
+    #[must_use]
+    pub fn volumes(&self) -> Vec<StagedVolume> {
+        self.volumes.keys().cloned().collect()
+    }
+
+    /// Some volume of the driver is staged or used.
+    #[must_use]
+    pub fn has_volumes_of(&self, driver: &str) -> bool {
+        self.volumes.keys().any(|volume| volume.driver == driver)
+    }
+
+    /// The volumes to unstage now; each is under way until [`Self::unstage_ended`].
+    pub fn take_due(&mut self, now: MonoTime) -> Vec<StagedVolume> {
+        let mut due = Vec::new();
+        for (volume, entry) in &mut self.volumes {
+            if let Some(failures) = entry.due(now) {
+                entry.unstage = Unstage::UnderWay { failures };
+                due.push(volume.clone());
+            }
+        }
+        due
+    }
+
+    /// Returns whether nothing is left of the volume. One that failed is repeated after a while, unless a pod uses it then.
+    pub fn unstage_ended(&mut self, volume: &StagedVolume, is_gone: bool, now: MonoTime) -> bool {
+        let Some(entry) = self.volumes.get_mut(volume) else { return true };
+        let Unstage::UnderWay { failures } = entry.unstage else { return false };
+        entry.is_staged = false;
+        if is_gone {
+            entry.unstage = Unstage::Idle;
+            if entry.users.is_empty() {
+                self.volumes.remove(volume);
+                return true;
+            }
+        } else {
+            let failures = failures.saturating_add(1);
+            entry.unstage = Unstage::Failed { failures, until: now + wait_after(failures) };
+        }
+        false
+    }
+
+    /// A driver is back: what failed is repeated at once.
+    pub fn retry(&mut self) {
+        for entry in self.volumes.values_mut() {
+            if matches!(entry.unstage, Unstage::Failed { .. }) {
+                entry.unstage = Unstage::Idle;
+            }
+        }
+    }
+
+    /// When [`Self::take_due`] has something next; `None` if only an event changes that.
+    #[must_use]
+    pub fn wake_at(&self) -> Option<MonoTime> {
+        let unused = self.volumes.values().filter(|entry| entry.users.is_empty());
+        let times = unused.filter_map(|entry| match entry.unstage {
+            Unstage::Idle => Some(MonoTime::ZERO),
+            Unstage::Failed { until, .. } => Some(until),
+            Unstage::UnderWay { .. } => None,
+        });
+        times.min()
+    }
+}
+
+impl Entry {
+    /// The failures so far, if the volume is to be unstaged now.
+    fn due(&self, now: MonoTime) -> Option<u32> {
+        match self.unstage {
+            _ if !self.users.is_empty() => None,
+            Unstage::Idle => Some(0),
+            Unstage::Failed { failures, until } if until <= now => Some(failures),
+            Unstage::Failed { .. } | Unstage::UnderWay { .. } => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn volume(handle: &str) -> StagedVolume {
+        StagedVolume { driver: "d".to_owned(), handle: handle.to_owned(), device: None }
+    }
+
+    fn user(pod: &str) -> VolumeUser {
+        VolumeUser { pod: PodUid::from(pod.to_owned()), name: "pv".to_owned() }
+    }
+
+    fn at(seconds: u64) -> MonoTime {
+        MonoTime::ZERO + Duration::from_secs(seconds)
+    }
+
+    #[test]
+    fn a_volume_is_unstaged_after_its_last_user_left() {
+        let mut staging = Staging::default();
+        staging.add_user(&volume("v"), user("a"));
+        staging.add_user(&volume("v"), user("b"));
+        staging.set_staged(&volume("v"), true);
+        staging.remove_user(&volume("v"), &user("a"));
+        assert_eq!((staging.take_due(at(0)), staging.wake_at()), (vec![], None));
+        staging.remove_pod(&PodUid::from("b".to_owned()));
+        assert_eq!(staging.take_due(at(0)), [volume("v")]);
+        assert_eq!(staging.take_due(at(0)), [], "it is under way");
+        assert!(staging.unstage_ended(&volume("v"), true, at(1)));
+        assert_eq!(staging, Staging::default());
+    }
+
+    #[test]
+    fn a_failed_unstaging_is_repeated_after_half_a_second_and_at_once_when_the_driver_is_back() {
+        let mut staging = Staging::default();
+        staging.add_found(volume("v"));
+        assert_eq!(staging.take_due(at(0)), [volume("v")]);
+        assert!(!staging.unstage_ended(&volume("v"), false, at(0)));
+        assert_eq!(staging.wake_at(), Some(MonoTime::ZERO + Duration::from_millis(500)));
+        assert_eq!(staging.take_due(at(0)), []);
+        assert_eq!(staging.take_due(at(1)), [volume("v")]);
+        staging.unstage_ended(&volume("v"), false, at(1));
+        assert_eq!(staging.wake_at(), Some(at(2)));
+        staging.retry();
+        assert_eq!(staging.take_due(at(1)), [volume("v")]);
+    }
+
+    #[test]
+    fn a_volume_whose_unstaging_has_an_unknown_result_is_staged_again_for_the_next_pod() {
+        let mut staging = Staging::default();
+        staging.add_user(&volume("v"), user("a"));
+        staging.set_staged(&volume("v"), true);
+        staging.remove_user(&volume("v"), &user("a"));
+        staging.take_due(at(0));
+        staging.add_user(&volume("v"), user("b"));
+        assert!(!staging.unstage_ended(&volume("v"), false, at(1)));
+        assert!(!staging.is_staged(&volume("v")) && staging.is_used(&volume("v")));
+        assert_eq!(staging.take_due(at(9)), [], "a pod uses it");
+    }
+
+    #[derive(Clone, Copy, Debug)]
+    enum Step {
+        Use(u8),
+        Leave(u8),
+        Found,
+        TakeDue,
+        Ended(bool),
+        Retry,
+    }
+
+    fn steps() -> impl Strategy<Value = Vec<Step>> {
+        let step = prop_oneof![
+            (0_u8..3).prop_map(Step::Use),
+            (0_u8..3).prop_map(Step::Leave),
+            Just(Step::Found),
+            Just(Step::TakeDue),
+            any::<bool>().prop_map(Step::Ended),
+            Just(Step::Retry),
+        ];
+        prop::collection::vec(step, 0..40)
+    }
+
+    proptest! {
+        #[test]
+        fn no_used_volume_is_unstaged_no_unused_one_is_forgotten_and_one_act_is_under_way(steps in steps()) {
+            let (mut staging, mut under_way, mut now) = (Staging::default(), false, 0);
+            for step in steps {
+                now += 1;
+                match step {
+                    Step::Use(pod) => staging.add_user(&volume("v"), user(&pod.to_string())),
+                    Step::Leave(pod) => staging.remove_user(&volume("v"), &user(&pod.to_string())),
+                    Step::Found => staging.add_found(volume("v")),
+                    Step::TakeDue => {
+                        let is_used = staging.is_used(&volume("v"));
+                        let due = staging.take_due(at(now));
+                        prop_assert!(due.is_empty() || (!is_used && !under_way));
+                        under_way |= !due.is_empty();
+                    }
+                    Step::Ended(is_gone) => {
+                        staging.unstage_ended(&volume("v"), is_gone && under_way, at(now));
+                        under_way = false;
+                    }
+                    Step::Retry => staging.retry(),
+                }
+                let is_known = staging.has_volumes_of("d");
+                let is_waiting = staging.wake_at().is_some() || under_way || staging.is_used(&volume("v"));
+                prop_assert!(!is_known || is_waiting, "an unused volume waits for its unstaging");
+            }
+        }
+    }
+}
