@@ -3,6 +3,7 @@
 use std::fs;
 use std::io::{Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,6 +38,8 @@ async fn driver_that_dies_after_the_act_knows_it_when_it_starts_again() {
     driver.fault(CsiMethod::NodePublishVolume, CsiDriverFault::DiesAfterDoing);
     let error = world.driver.publish(&world.to_publish("vol", "pod")).await.unwrap_err();
     assert!(!error.is_final(), "{error:?}");
+    // Its socket accepts connections until its process has ended, which is after the connection broke.
+    until(|| UnixStream::connect(driver.socket()).is_err()).await;
     let error = world.driver.unpublish("vol", &world.target("pod")).await.unwrap_err();
     assert!(matches!(error, PluginError::Unreachable { .. }), "{error:?}");
     fs::write(world.target("pod").join("file"), "kept").unwrap();
