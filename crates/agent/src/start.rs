@@ -409,8 +409,8 @@ impl Ends {
         ctx.tasks.spawn("node watch", node_watch.run());
         ctx.tasks.spawn("PLEG", self.pleg.run());
         let cluster = handles.objects.as_ref().map(|objects| objects.cluster().clone());
-        let allocatable = handles.allocatable.clone();
-        let volumes = VolumeEngine::new(ctx.clone(), cluster, allocatable, csi, self.volume_requests);
+        let node = (handles.own_node.clone(), handles.allocatable.clone());
+        let volumes = VolumeEngine::new(ctx.clone(), cluster, node, csi, self.volume_requests);
         ctx.tasks.spawn("volumes", volumes.run());
         ctx.tasks.spawn("system processes", SystemProcesses::new(ctx.clone(), handles.node.clone()).run());
         ctx.tasks.spawn("log rotation", LogRotation::new(ctx.clone(), handles.cache.clone()).run());

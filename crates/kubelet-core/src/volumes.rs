@@ -3,7 +3,8 @@
 //! Owns: what each type of volume is made from (`types`) and what a pod's volume means on this node (`plan`); which API objects a
 //! pod's volumes show, and the files of configMap, secret, downwardAPI and projected volumes (`objects`, `payload`); how long a
 //! service account token is used (`token`); which volumes the filesystem counts (`quota`); what is done to a device before it is
-//! mounted (`device`); what drivers are called with (`csi`), and whether their volumes are attached to this node (`attachment`); and
+//! mounted (`device`); what drivers are called with (`csi`), and whether their volumes are attached to this node (`attachment`), and whether a PersistentVolume
+//! is one of this node (`node_affinity`); and
 //! in which order volumes are mounted, awaited and torn down (`engine`). Never: fetching an object, writing
 //! a file, mounting.
 
@@ -15,6 +16,7 @@ pub mod engine;
 pub mod image;
 mod mount_arguments;
 mod nested;
+pub mod node_affinity;
 pub mod objects;
 pub mod payload;
 pub mod plan;

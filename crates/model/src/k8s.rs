@@ -32,7 +32,7 @@ pub use k8s_openapi::api::core::v1::{
     SELinuxOptions, SeccompProfile, Secret, SecretKeySelector, SecretReference, SecurityContext, Service,
     ServiceAccount, ServiceAccountTokenProjection, ServicePort, ServiceSpec, SleepAction, Sysctl,
     TCPSocketAction, Taint, Toleration, Volume, VolumeDevice, VolumeMount, VolumeMountStatus,
-    VolumeProjection, VsphereVirtualDiskVolumeSource,
+    VolumeNodeAffinity, VolumeProjection, VsphereVirtualDiskVolumeSource,
 };
 pub use k8s_openapi::api::node::v1::RuntimeClass;
 /// The tokens that a CSI driver requests; the kind of that name belongs to another group.

@@ -14,7 +14,7 @@ use kubelet_core::volumes::has_payload;
 use kubelet_core::volumes::image::is_image;
 use kubelet_core::volumes::types::is_known_plugin;
 use model::containers::spec_of;
-use model::k8s::Volume;
+use model::k8s::{Node, Volume};
 use model::{MonoTime, PodRef, PodUid};
 use ports::Cluster;
 use tokio::sync::oneshot;
@@ -27,6 +27,7 @@ use super::shared::Shared;
 use super::tear_down::tear_down;
 use super::{MountRequest, ReadyVolumes, Request, Requests, VolumeError};
 use crate::api::node_allocatable::NodeAllocatable;
+use crate::api::reflector::StoreReader;
 use crate::context::Context;
 
 type Answer<T> = oneshot::Sender<Result<T, VolumeError>>;
@@ -80,12 +81,12 @@ impl VolumeEngine {
     pub(crate) fn new(
         ctx: Arc<Context>,
         cluster: Option<Arc<dyn Cluster>>,
-        allocatable: NodeAllocatable,
+        (own_node, allocatable): (StoreReader<Node>, NodeAllocatable),
         csi: Csi,
         requests: Requests,
     ) -> Self {
         let (devices, projects, payloads) = Default::default();
-        let shared = Arc::new(Shared { cluster, allocatable, devices, csi, projects, payloads });
+        let shared = Arc::new(Shared { cluster, allocatable, own_node, devices, csi, projects, payloads });
         Self { ctx, requests, shared, pods: BTreeMap::new(), acts: JoinSet::new() }
     }
 

@@ -70,7 +70,7 @@ pub(super) async fn mount(
         return MountOutcome::refused(format!("the pod has no volume {name:?}"));
     };
     let planning_began = ctx.clock.mono();
-    let (Claimed { plan, gid }, claim) = match plan(shared, request, volume).await {
+    let (Claimed { plan, gid, node_affinity }, claim) = match plan(shared, request, volume).await {
         Ok(planned) => planned,
         Err(why) => return MountOutcome::refused(why),
     };
@@ -81,6 +81,7 @@ pub(super) async fn mount(
         volume,
         plan: &plan,
         claim: claim.as_ref(),
+        node_affinity: node_affinity.as_deref(),
         objects: &request.objects,
         facts: DownwardFacts {
             container: "",
@@ -124,7 +125,7 @@ async fn plan(
     volume: &Volume,
 ) -> Result<(Claimed, Option<BoundClaim>), String> {
     let wanted = match spec_plan(&request.pod, volume)? {
-        SpecPlan::Volume(plan) => return Ok((Claimed { plan, gid: None }, None)),
+        SpecPlan::Volume(plan) => return Ok((Claimed { plan, gid: None, node_affinity: None }, None)),
         SpecPlan::Claim(wanted) => wanted,
     };
     let namespace = PodRef::of(&request.pod).namespace;
@@ -147,6 +148,7 @@ async fn recreate(
     mounter: &dyn Mounter,
     is_uncertain: bool,
 ) -> Result<ReadyVolume, MountError> {
+    mount_context.check_node().await?;
     if is_uncertain {
         let cleared = mounter.tear_down(mount_context).await;
         cleared.map_err(|error| MountError::GivenUp(chain(&error)))?;
@@ -169,6 +171,11 @@ fn outcome(name: &str, steps: &Steps, mounted: Result<ReadyVolume, MountError>) 
         Err(MountError::Expansion(why)) => {
             let message = format!("{} for volume {name:?} : {why}", steps.expansion);
             (Attempt::Failed, Some(Failure { reason: steps.reason, message }))
+        }
+        Err(MountError::OtherNodes(why)) => {
+            let message = format!("{} failed for volume {name:?} : {why}", steps.node_check);
+            // Of devices, too.
+            (Attempt::Failed, Some(Failure { reason: "FailedMount", message }))
         }
         Err(MountError::Invalid(why)) => {
             (Attempt::Failed, failure(&format!("{} initialization", steps.initialization), why))

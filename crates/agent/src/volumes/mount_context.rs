@@ -4,16 +4,18 @@ use std::path::PathBuf;
 
 use jiff::Timestamp;
 use kubelet_core::downward::DownwardFacts;
+use kubelet_core::volumes::node_affinity::check_node_affinity;
 use kubelet_core::volumes::types::VolumePlan;
 use model::PodRef;
 use model::containers::spec_of;
-use model::k8s::{Pod, Volume};
+use model::k8s::{Pod, Volume, VolumeNodeAffinity};
 use ports::HostError;
 use tokio_util::sync::CancellationToken;
 
 use super::claims::BoundClaim;
 use super::shared::Shared;
 use crate::api::objects::PodObjects;
+use crate::api::reflector::own_node;
 use crate::context::Context;
 use crate::error_chain::chain;
 
@@ -31,6 +33,8 @@ pub(super) struct MountContext<'a> {
     pub(super) plan: &'a VolumePlan,
     /// Of a volume with a claim.
     pub(super) claim: Option<&'a BoundClaim>,
+    /// The nodes that may mount its PersistentVolume.
+    pub(super) node_affinity: Option<&'a VolumeNodeAffinity>,
     pub(super) objects: &'a PodObjects,
     pub(super) facts: DownwardFacts<'a>,
     pub(super) now: Timestamp,
@@ -78,6 +82,17 @@ impl MountContext<'_> {
         self.ctx.files.write_file(&directory.join(MARK), self.volume.name.as_bytes(), 0o644).await
     }
 
+    /// Refuses a PersistentVolume of other nodes. One that is mounted already stays, whatever became of the labels.
+    pub(super) async fn check_node(&self) -> Result<(), MountError> {
+        let node = self.node_affinity.and_then(|_| own_node(&self.shared.own_node.borrow()));
+        let labels = node.as_ref().map(|node| node.metadata.labels.clone().unwrap_or_default());
+        let checked = check_node_affinity(self.node_affinity, &self.ctx.settings.node_name, labels.as_ref());
+        match checked {
+            Err(why) if !self.is_marked().await => Err(MountError::OtherNodes(why)),
+            Ok(()) | Err(_) => Ok(()),
+        }
+    }
+
     /// The group that owns the pod's volumes: `fsGroup`.
     pub(super) fn group(&self) -> Option<u32> {
         let group = spec_of(self.pod).security_context.as_ref().and_then(|context| context.fs_group);
@@ -100,6 +115,8 @@ pub(super) enum MountError {
     DeviceGivenUp(String),
     /// It was mounted, but not expanded to its new size.
     Expansion(String),
+    /// The PersistentVolume may not be mounted on this node.
+    OtherNodes(String),
     /// What is to be mounted does not exist or is not of the right kind; nothing was tried.
     Invalid(String),
 }

@@ -74,6 +74,8 @@ pub(super) struct Steps {
     pub(super) reason: &'static str,
     pub(super) set_up: &'static str,
     pub(super) initialization: &'static str,
+    /// Whether its PersistentVolume is one of this node.
+    pub(super) node_check: &'static str,
     /// That it failed to expand a volume that it had set up.
     pub(super) expansion: &'static str,
     /// The label `operation_name` of metrics.
@@ -84,6 +86,7 @@ static MOUNT_VOLUME: Steps = Steps {
     reason: "FailedMount",
     set_up: "MountVolume.SetUp",
     initialization: "MountVolume.NewMounter",
+    node_check: "MountVolume.NodeAffinity check",
     expansion: "MountVolume.Setup failed while expanding volume",
     operation: "volume_mount",
 };
@@ -92,6 +95,7 @@ static MAP_VOLUME: Steps = Steps {
     reason: "FailedMapVolume",
     set_up: "MapVolume.SetUpDevice",
     initialization: "MapVolume.NewBlockVolumeMapper",
+    node_check: "MapVolume.NodeAffinity check",
     expansion: "MapVolume.MarkVolumeAsMounted failed while expanding volume",
     operation: "map_volume",
 };

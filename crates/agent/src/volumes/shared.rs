@@ -3,12 +3,14 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use model::k8s::Node;
 use ports::Cluster;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::csi::Csi;
 use super::permits::Permits;
 use crate::api::node_allocatable::NodeAllocatable;
+use crate::api::reflector::StoreReader;
 
 /// State that the acts of all pods share.
 #[derive(Debug)]
@@ -16,6 +18,7 @@ pub(super) struct Shared {
     /// The API, for claims and PersistentVolumes; `None` for a standalone kubelet.
     pub(super) cluster: Option<Arc<dyn Cluster>>,
     pub(super) allocatable: NodeAllocatable,
+    pub(super) own_node: StoreReader<Node>,
     pub(super) devices: Permits,
     pub(super) csi: Csi,
     pub(super) projects: Projects,

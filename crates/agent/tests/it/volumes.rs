@@ -63,6 +63,51 @@ fn count_events(world: &World, reason: &str, text: &str) -> usize {
     events.iter().filter(|event| event.reason == reason && event.message.contains(text)).count()
 }
 
+/// For nodes with that label.
+fn in_zone(mut source: Value, zone: &str) -> Value {
+    let expression = json!({"key": "zone", "operator": "In", "values": [zone]});
+    source["nodeAffinity"] = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}});
+    source
+}
+
+fn set_zone(world: &World, zone: &str) {
+    let mut node = world.node().unwrap();
+    node.metadata.labels.get_or_insert_default().insert("zone".to_owned(), zone.to_owned());
+    world.api().put(&node);
+}
+
+#[tokio::test(start_paused = true)]
+async fn volume_of_other_nodes_is_not_mounted_and_a_mounted_one_stays() {
+    let mut world = with_claim(in_zone(json!({"local": {"path": "/disk"}}), "a")).await;
+    world.host.put("/disk/file", "kept");
+    world.create(&user("web"));
+    let text = "MountVolume.NodeAffinity check failed for volume \"pv\" : no matching NodeSelectorTerms";
+    world.until("the event is recorded", |w| count_events(w, "FailedMount", text) > 2).await;
+    assert!(world.host.mounts().is_empty(), "{:?}", world.host.mounts());
+    set_zone(&world, "a");
+    world.until("the pod runs", |w| w.is_ready_in_api("web")).await;
+    set_zone(&world, "b");
+    world.restart().await;
+    world.advance(seconds(300)).await;
+    assert!(world.is_ready_in_api("web"));
+    assert_eq!(count_events(&world, "FailedMount", text), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn device_of_other_nodes_is_not_mapped() {
+    let source = json!({"local": {"path": "/dev/disk"}, "volumeMode": "Block"});
+    let world = with_claim(in_zone(source, "a")).await;
+    world.host.put_device("/dev/disk");
+    let devices = json!({"volumeDevices": [{"name": "data", "devicePath": "/dev/mine"}]});
+    world.create(&pod("web", [container_with("app", devices)]).spec(json!({
+        "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+    })));
+    let text = "MapVolume.NodeAffinity check failed for volume \"pv\" : no matching NodeSelectorTerms";
+    world.until("the event is recorded", |w| count_events(w, "FailedMount", text) > 0).await;
+    set_zone(&world, "a");
+    world.until("the pod runs", |w| w.is_ready_in_api("web")).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn slow_fs_group_ownership_change_is_reported_and_ends_with_its_pod() {
     let world = with_claim(json!({"local": {"path": "/mnt/disk"}})).await;

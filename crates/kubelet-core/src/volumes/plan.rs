@@ -8,21 +8,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::annotations::{MOUNT_OPTIONS, VOLUME_GID};
 use model::containers::{all_containers, spec_of};
-use model::k8s::{PersistentVolume, PersistentVolumeClaim, Pod, Volume};
+use model::k8s::{PersistentVolume, PersistentVolumeClaim, Pod, Volume, VolumeNodeAffinity};
 use model::path_component_problem;
 
 use super::csi::migration::translate_persistent_volume;
 use super::engine::ReadyVolume;
 use super::mount_arguments::check_options;
+use super::node_affinity::affinity_of;
 use super::types::{ClaimedVolume, VOLUME_TYPES, VolumePlan};
 use crate::serving::stats::sample::VolumeSample;
 
 /// What a volume with a claim is made from.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub struct Claimed {
     pub plan: VolumePlan,
     /// A group that every user of the volume belongs to, from the PersistentVolume's annotation.
     pub gid: Option<u32>,
+    /// The nodes that may mount the PersistentVolume; `None`: every node.
+    pub node_affinity: Option<Box<VolumeNodeAffinity>>,
 }
 
 /// A volume, as far as the pod's spec specifies it.
@@ -148,7 +151,7 @@ pub fn claimed_plan(
     };
     let plan = VOLUME_TYPES.iter().find_map(|volume_type| volume_type.claimed_plan(&claimed));
     let plan = plan.unwrap_or_else(|| Err(not_offered(spec.iscsi.is_some(), spec.fc.is_some())))?;
-    Ok(Claimed { plan, gid: gid_of(bound) })
+    Ok(Claimed { plan, gid: gid_of(bound), node_affinity: affinity_of(&spec) })
 }
 
 /// The PersistentVolume must say that it is this very claim's.

@@ -2,7 +2,7 @@
 //! (docs/behaviour/volumes.md).
 //!
 //! As in the Go kubelet since 1.36, all of these types have moved, and nothing turns that off. Not translated is what only
-//! schedulers and controllers use: the topology in `nodeAffinity`, secrets of the controller, and storage classes.
+//! controllers use: secrets of the controller, and storage classes.
 //! Never: reading an object; deciding anything about the volume after its translation, which is the same as for any other driver.
 
 mod aws_elastic_block_store;
@@ -11,11 +11,14 @@ mod azure_file;
 mod cinder;
 mod gce_persistent_disk;
 mod portworx_volume;
+mod topology;
 mod vsphere_volume;
 
 use std::collections::BTreeMap;
 
 use model::k8s::{CSIPersistentVolumeSource, ObjectMeta, PersistentVolume, PersistentVolumeSpec, Volume};
+
+use topology::{TopologyLabels, translate as translate_topology};
 
 const READ_WRITE_ONCE: &str = "ReadWriteOnce";
 const READ_ONLY_MANY: &str = "ReadOnlyMany";
@@ -43,6 +46,11 @@ trait InTreeType: Sync {
 
     /// What a volume of a pod's spec is for its driver; `None` if it is of another type.
     fn inline(&self, volume: &Volume, namespace: &str) -> Option<Result<TranslatedVolume, String>>;
+
+    /// The labels by which the driver knows where nodes are; `None` if it uses those of Kubernetes, or none.
+    fn topology(&self) -> Option<TopologyLabels> {
+        None
+    }
 }
 
 /// A volume of a pod's spec as if it had a PersistentVolume. Its driver stages it like one.
@@ -74,7 +82,11 @@ pub fn translate_persistent_volume(
     volume: &PersistentVolume,
 ) -> Option<Result<PersistentVolumeSpec, String>> {
     let mut spec = volume.spec.clone()?;
-    let source = TYPES.iter().find_map(|in_tree| in_tree.persistent(&volume.metadata, &mut spec))?;
+    let (in_tree, source) =
+        TYPES.iter().find_map(|in_tree| Some((in_tree, in_tree.persistent(&volume.metadata, &mut spec)?)))?;
+    if let Some(driver) = in_tree.topology() {
+        translate_topology(volume.metadata.labels.as_ref(), &mut spec, driver);
+    }
     let translated = source.map(|source| PersistentVolumeSpec { csi: Some(source), ..spec });
     Some(translated.map_err(failed))
 }

@@ -5,6 +5,7 @@ use model::k8s::{
     AWSElasticBlockStoreVolumeSource, CSIPersistentVolumeSource, ObjectMeta, PersistentVolumeSpec, Volume,
 };
 
+use super::topology::TopologyLabels;
 use super::{InTreeType, READ_WRITE_ONCE, TranslatedVolume, attributes};
 
 const DRIVER: &str = "ebs.csi.aws.com";
@@ -27,6 +28,10 @@ impl InTreeType for AwsElasticBlockStore {
             let name = format!("{DRIVER}-{}", source.volume_handle);
             TranslatedVolume::new(name, READ_WRITE_ONCE, source)
         }))
+    }
+
+    fn topology(&self) -> Option<TopologyLabels> {
+        Some(TopologyLabels { zone: "topology.ebs.csi.aws.com/zone", region: None })
     }
 }
 

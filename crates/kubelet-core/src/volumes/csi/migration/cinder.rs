@@ -2,6 +2,7 @@
 
 use model::k8s::{CSIPersistentVolumeSource, ObjectMeta, PersistentVolumeSpec, Volume};
 
+use super::topology::TopologyLabels;
 use super::{InTreeType, READ_WRITE_ONCE, TranslatedVolume, attributes};
 
 const DRIVER: &str = "cinder.csi.openstack.org";
@@ -23,6 +24,10 @@ impl InTreeType for Cinder {
         let name = format!("{DRIVER}-{}", source.volume_id);
         let source = translate(source.volume_id, source.fs_type, source.read_only);
         Some(Ok(TranslatedVolume::new(name, READ_WRITE_ONCE, source)))
+    }
+
+    fn topology(&self) -> Option<TopologyLabels> {
+        Some(TopologyLabels { zone: "topology.cinder.csi.openstack.org/zone", region: None })
     }
 }
 

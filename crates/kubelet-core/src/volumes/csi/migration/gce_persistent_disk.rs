@@ -6,6 +6,7 @@ use model::k8s::{
     CSIPersistentVolumeSource, GCEPersistentDiskVolumeSource, ObjectMeta, PersistentVolumeSpec, Volume,
 };
 
+use super::topology::{SEPARATOR, TopologyLabels};
 use super::{InTreeType, READ_ONLY_MANY, READ_WRITE_MANY, READ_WRITE_ONCE, TranslatedVolume, attributes};
 
 const DRIVER: &str = "pd.csi.storage.gke.io";
@@ -13,8 +14,6 @@ const DRIVER: &str = "pd.csi.storage.gke.io";
 const UNSPECIFIED: &str = "UNSPECIFIED";
 /// Labels with the zones of a volume; the first that has a value counts.
 const ZONE_LABELS: [&str; 2] = ["failure-domain.beta.kubernetes.io/zone", "topology.kubernetes.io/zone"];
-/// Between the zones in a label.
-const ZONE_SEPARATOR: &str = "__";
 
 pub(super) struct GcePersistentDisk;
 
@@ -36,6 +35,10 @@ impl InTreeType for GcePersistentDisk {
         let access_mode = if source.read_only == Some(true) { READ_ONLY_MANY } else { READ_WRITE_ONCE };
         let translated = translate(source, &zone(UNSPECIFIED));
         Some(Ok(TranslatedVolume::new(format!("{DRIVER}-{}", source.pd_name), access_mode, translated)))
+    }
+
+    fn topology(&self) -> Option<TopologyLabels> {
+        Some(TopologyLabels { zone: "topology.gke.io/zone", region: None })
     }
 }
 
@@ -61,9 +64,9 @@ fn place_of(metadata: &ObjectMeta) -> Result<String, String> {
     let labels = metadata.labels.as_ref();
     let value = |label: &str| labels.and_then(|labels| labels.get(label)).filter(|value| !value.is_empty());
     let Some(zones) = ZONE_LABELS.into_iter().find_map(value) else { return Ok(zone(UNSPECIFIED)) };
-    match zones.contains(ZONE_SEPARATOR) {
+    match zones.contains(SEPARATOR) {
         false => Ok(zone(zones)),
-        true => region_of(zones.split(ZONE_SEPARATOR)).map(|region| format!("regions/{region}")),
+        true => region_of(zones.split(SEPARATOR)).map(|region| format!("regions/{region}")),
     }
 }
 
@@ -125,7 +128,7 @@ mod tests {
             let handle = format!("projects/UNSPECIFIED/{place}/disks/pd-name");
             let csi =
                 json!({"driver": DRIVER, "volumeHandle": handle, "volumeAttributes": {"partition": ""}});
-            assert_eq!(persistent(volume), Ok(json!({"csi": csi})));
+            assert_eq!(persistent(volume).unwrap()["csi"], csi);
         }
     }
 

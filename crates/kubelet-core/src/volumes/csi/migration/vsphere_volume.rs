@@ -6,6 +6,7 @@ use model::k8s::{
     CSIPersistentVolumeSource, ObjectMeta, PersistentVolumeSpec, Volume, VsphereVirtualDiskVolumeSource,
 };
 
+use super::topology::TopologyLabels;
 use super::{InTreeType, READ_WRITE_ONCE, TranslatedVolume};
 
 const DRIVER: &str = "csi.vsphere.vmware.com";
@@ -25,6 +26,13 @@ impl InTreeType for VsphereVolume {
         let source = volume.vsphere_volume.clone()?;
         let name = format!("{DRIVER}-{}", source.volume_path);
         Some(Ok(TranslatedVolume::new(name, READ_WRITE_ONCE, translate(source))))
+    }
+
+    fn topology(&self) -> Option<TopologyLabels> {
+        Some(TopologyLabels {
+            zone: "topology.csi.vmware.com/zone",
+            region: Some("topology.csi.vmware.com/region"),
+        })
     }
 }
 
