@@ -1,9 +1,10 @@
-//! Events about pods and the node: to the log, and to the queue for the API where there is one.
+//! Events about pods, their claims and the node: to the log, and to the queue for the API where there is one.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use model::k8s::PersistentVolumeClaim;
 use model::text::cut_owned;
 use model::{Now, PodRef};
 use parking_lot::Mutex;
@@ -24,12 +25,68 @@ pub enum EventType {
     Warning,
 }
 
+/// What an event is about.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum EventObject {
+    Node,
+    Pod(PodRef),
+    Claim(Box<ClaimRef>),
+}
+
+/// A PersistentVolumeClaim, as events name it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClaimRef {
+    pub namespace: String,
+    pub name: String,
+    pub uid: String,
+    pub resource_version: Option<String>,
+}
+
+impl ClaimRef {
+    #[must_use]
+    pub fn of(claim: &PersistentVolumeClaim) -> Self {
+        let metadata = claim.metadata.clone();
+        Self {
+            namespace: metadata.namespace.unwrap_or_default(),
+            name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+            resource_version: metadata.resource_version,
+        }
+    }
+}
+
+impl EventObject {
+    /// The pod, if it is one.
+    #[must_use]
+    pub const fn pod(&self) -> Option<&PodRef> {
+        match self {
+            Self::Pod(pod) => Some(pod),
+            Self::Node | Self::Claim(_) => None,
+        }
+    }
+
+    const fn claim(&self) -> Option<&ClaimRef> {
+        match self {
+            Self::Claim(claim) => Some(claim),
+            Self::Node | Self::Pod(_) => None,
+        }
+    }
+
+    /// The API has no event about an object without a name: of a pod that an earlier kubelet left, only the UID may be known.
+    fn has_name(&self) -> bool {
+        match self {
+            Self::Node => true,
+            Self::Pod(pod) => !pod.name.is_empty(),
+            Self::Claim(claim) => !claim.name.is_empty(),
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// When it happened.
     pub at: Now,
-    /// `None` for events about the node.
-    pub pod: Option<PodRef>,
+    pub about: EventObject,
     pub container: Option<String>,
     pub kind: EventType,
     pub reason: Cow<'static, str>,
@@ -67,7 +124,12 @@ impl Recorder {
         reason: impl Into<Cow<'static, str>>,
         message: impl Into<String>,
     ) {
-        self.record(Some(pod), container, (EventType::Normal, reason.into(), message.into()), Vec::new());
+        self.record(
+            EventObject::Pod(pod.clone()),
+            container,
+            (EventType::Normal, reason.into(), message.into()),
+            Vec::new(),
+        );
     }
 
     pub fn warning(
@@ -77,7 +139,12 @@ impl Recorder {
         reason: impl Into<Cow<'static, str>>,
         message: impl Into<String>,
     ) {
-        self.record(Some(pod), container, (EventType::Warning, reason.into(), message.into()), Vec::new());
+        self.record(
+            EventObject::Pod(pod.clone()),
+            container,
+            (EventType::Warning, reason.into(), message.into()),
+            Vec::new(),
+        );
     }
 
     /// A warning with annotations, for programs to read.
@@ -88,15 +155,34 @@ impl Recorder {
         message: String,
         annotations: Vec<(&'static str, String)>,
     ) {
-        self.record(Some(pod), None, (EventType::Warning, reason.into(), message), annotations);
+        self.record(
+            EventObject::Pod(pod.clone()),
+            None,
+            (EventType::Warning, reason.into(), message),
+            annotations,
+        );
     }
 
     pub fn node_warning(&self, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) {
-        self.record(None, None, (EventType::Warning, reason.into(), message.into()), Vec::new());
+        self.record(EventObject::Node, None, (EventType::Warning, reason.into(), message.into()), Vec::new());
     }
 
     pub fn node_normal(&self, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) {
-        self.record(None, None, (EventType::Normal, reason.into(), message.into()), Vec::new());
+        self.record(EventObject::Node, None, (EventType::Normal, reason.into(), message.into()), Vec::new());
+    }
+
+    /// The same event about a pod and about the claim of a volume that it uses.
+    pub fn with_claim(
+        &self,
+        pod: &PodRef,
+        claim: &PersistentVolumeClaim,
+        kind: EventType,
+        reason: &'static str,
+        message: &str,
+    ) {
+        for about in [EventObject::Pod(pod.clone()), EventObject::Claim(Box::new(ClaimRef::of(claim)))] {
+            self.record(about, None, (kind, reason.into(), message.to_owned()), Vec::new());
+        }
     }
 
     /// The latest events, oldest first: as many as the recorder keeps.
@@ -107,7 +193,7 @@ impl Recorder {
 
     fn record(
         &self,
-        pod: Option<&PodRef>,
+        about: EventObject,
         container: Option<&str>,
         (kind, reason, message): (EventType, Cow<'static, str>, String),
         annotations: Vec<(&'static str, String)>,
@@ -115,13 +201,13 @@ impl Recorder {
         let message = cut_owned(message, MAX_MESSAGE);
         let annotations: Vec<_> =
             annotations.into_iter().map(|(name, text)| (name, cut_owned(text, MAX_ANNOTATION))).collect();
-        let name = pod.map(ToString::to_string);
-        tracing::info!(pod = name, containerName = container, r#type = ?kind, %reason, message, "Event");
+        let pod = about.pod().map(ToString::to_string);
+        let claim = about.claim().map(|claim| format!("{}/{}", claim.namespace, claim.name));
+        tracing::info!(pod, persistentVolumeClaim = claim, containerName = container, r#type = ?kind, %reason, message, "Event");
         let container = container.map(str::to_owned);
-        let event =
-            Event { at: self.clock.now(), pod: pod.cloned(), container, kind, reason, message, annotations };
+        let event = Event { at: self.clock.now(), about, container, kind, reason, message, annotations };
         self.keep(&event);
-        let Some(queue) = &self.queue else { return };
+        let Some(queue) = self.queue.as_ref().filter(|_| event.about.has_name()) else { return };
         if let Err(error) = queue.try_send(event) {
             let reason = error.into_inner().reason;
             tracing::warn!(%reason, "Too many events are waiting for the API server, dropping event");
@@ -155,5 +241,13 @@ mod tests {
         assert_eq!(messages[0], "x".repeat(MAX_MESSAGE));
         assert_eq!(messages[1], format!("{}...", "ä".repeat((MAX_MESSAGE - 3) / 2)));
         assert!(messages[1].capacity() <= MAX_MESSAGE, "the rest is not kept");
+    }
+    #[tokio::test(start_paused = true)]
+    async fn events_about_pods_without_a_name_are_not_for_the_api() {
+        let (recorder, mut queue) = Recorder::new(Clock::starting_at(Timestamp::UNIX_EPOCH), 2).with_queue();
+        recorder.warning(&PodRef::new("", "", "uid"), None, "Failed", "an orphan");
+        recorder.warning(&PodRef::new("default", "web", "uid"), None, "Failed", "a pod");
+        assert_eq!(queue.recv().await.map(|event| event.message).as_deref(), Some("a pod"));
+        assert_eq!(recorder.latest().len(), 2);
     }
 }

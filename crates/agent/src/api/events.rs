@@ -12,7 +12,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use kubelet_core::api::events::{EventCorrelator, EventKey, EventStep, Occurrence};
-use model::PodUid;
+use model::PodRef;
 use model::k8s::{self, Node, ObjectReference};
 use ports::Cluster;
 use ports::cluster::{ClusterError, ClusterResult, Part, Patch};
@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use super::reflector::StoreReader;
 use crate::context::Context;
-use crate::events::{Event, EventType};
+use crate::events::{ClaimRef, Event, EventObject, EventType};
 use crate::pods_view::PodsView;
 
 /// Attempts for a call that may succeed later, and the time between them.
@@ -48,8 +48,8 @@ pub(crate) struct EventWriter {
     calls: FuturesUnordered<BoxFuture<'static, Sent>>,
 }
 
-/// The pod that events are about, or the node.
-type Lane = Option<PodUid>;
+/// The UID of what events are about; empty: the node.
+type Lane = Arc<str>;
 
 /// Result of a call.
 struct Sent {
@@ -100,7 +100,11 @@ impl EventWriter {
     }
 
     fn handle_event(&mut self, event: Event) {
-        let lane = event.pod.as_ref().map(|pod| pod.uid.clone());
+        let lane = match &event.about {
+            EventObject::Node => Arc::default(),
+            EventObject::Pod(pod) => pod.uid.as_str().into(),
+            EventObject::Claim(claim) => claim.uid.as_str().into(),
+        };
         match self.lanes.get_mut(&lane) {
             Some(waiting) => {
                 waiting.push_back(event);
@@ -169,23 +173,10 @@ impl EventWriter {
     }
 
     fn occurrence(&self, event: Event) -> Occurrence {
-        let about = match &event.pod {
-            Some(pod) => {
-                let known = self.pods.get(&pod.uid);
-                ObjectReference {
-                    api_version: Some("v1".to_owned()),
-                    kind: Some("Pod".to_owned()),
-                    name: Some(pod.name.to_string()),
-                    namespace: Some(pod.namespace.to_string()),
-                    uid: Some(pod.uid.to_string()),
-                    resource_version: known.as_ref().and_then(|e| e.pod.metadata.resource_version.clone()),
-                    field_path: event
-                        .container
-                        .as_deref()
-                        .and_then(|name| field_path(known.as_ref().map(|e| &*e.pod)?, name)),
-                }
-            }
-            None => ObjectReference {
+        let about = match &event.about {
+            EventObject::Pod(pod) => self.pod_reference(pod, event.container.as_deref()),
+            EventObject::Claim(claim) => claim_reference(claim),
+            EventObject::Node => ObjectReference {
                 kind: Some("Node".to_owned()),
                 name: Some(self.ctx.settings.node_name.clone()),
                 // Until the Node is observed its name is used as UID, as `kubectl describe node` expects.
@@ -202,9 +193,34 @@ impl EventWriter {
         }
     }
 
+    fn pod_reference(&self, pod: &PodRef, container: Option<&str>) -> ObjectReference {
+        let known = self.pods.get(&pod.uid);
+        ObjectReference {
+            api_version: Some("v1".to_owned()),
+            kind: Some("Pod".to_owned()),
+            name: Some(pod.name.to_string()),
+            namespace: Some(pod.namespace.to_string()),
+            uid: Some(pod.uid.to_string()),
+            resource_version: known.as_ref().and_then(|e| e.pod.metadata.resource_version.clone()),
+            field_path: container.and_then(|name| field_path(known.as_ref().map(|e| &*e.pod)?, name)),
+        }
+    }
+
     fn node_uid(&self) -> String {
         let uid = super::reflector::own_node(&self.node.borrow()).and_then(|node| node.metadata.uid.clone());
         uid.unwrap_or_else(|| self.ctx.settings.node_name.clone())
+    }
+}
+
+fn claim_reference(claim: &ClaimRef) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("PersistentVolumeClaim".to_owned()),
+        name: Some(claim.name.clone()),
+        namespace: Some(claim.namespace.clone()),
+        uid: Some(claim.uid.clone()),
+        resource_version: claim.resource_version.clone(),
+        field_path: None,
     }
 }
 

@@ -1,6 +1,6 @@
 //! Scenarios of CSI volumes that grow, on paused time: what the driver is asked for, and what is reported to the claim and the pod.
 
-use model::k8s::{PersistentVolume, PersistentVolumeClaim, Secret};
+use model::k8s::{Event, PersistentVolume, PersistentVolumeClaim, Secret};
 use serde_json::{Value, json};
 use testing::{CsiFault, CsiMethod, FakeCsiDriver};
 
@@ -54,6 +54,23 @@ fn status(world: &World) -> Value {
     serde_json::to_value(claim(world).status).unwrap()
 }
 
+/// The objects of the events in the API with that reason and message, each recorded once.
+fn about(world: &World, reason: &str, text: &str) -> Vec<String> {
+    let events: Vec<Event> = world.api().all();
+    let found = events
+        .into_iter()
+        .filter(|event| event.reason.as_deref() == Some(reason) && event.message.as_deref() == Some(text));
+    let mut shown: Vec<String> = found
+        .map(|event| {
+            let object = event.involved_object;
+            assert_eq!((event.count, object.uid.is_some()), (Some(1), true));
+            format!("{} {}", object.kind.unwrap(), object.name.unwrap())
+        })
+        .collect();
+    shown.sort();
+    shown
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_volume_in_use_is_expanded_and_reported_to_its_claim() {
     let (world, driver) = running().await;
@@ -69,11 +86,11 @@ async fn a_volume_in_use_is_expanded_and_reported_to_its_claim() {
     assert_eq!(driver.published()[0].1, requests[0].volume_path);
     assert_eq!(driver.staged().get("vol-data"), requests[0].staging_target_path.as_ref());
     let text = "MountVolume.NodeExpandVolume succeeded for volume \"pv-data\" node";
-    assert_eq!(count_events(&world, "FileSystemResizeSuccessful", text), 1);
     let version = claim(&world).metadata.resource_version;
     world.advance(seconds(400)).await;
     assert_eq!(driver.count(CsiMethod::NodeExpandVolume), 1);
     assert_eq!(claim(&world).metadata.resource_version, version, "nothing is written when nothing changes");
+    assert_eq!(about(&world, "FileSystemResizeSuccessful", text), ["PersistentVolumeClaim data", "Pod web"]);
     is_gone(&world, &driver, "web").await;
     assert_eq!(driver.violations(), Vec::<String>::new());
 }
@@ -105,7 +122,7 @@ async fn an_infeasible_expansion_is_reported_once_and_not_tried_again() {
     assert_eq!(driver.count(CsiMethod::NodeExpandVolume), 1);
     let text = "NodeExpandVolume.NodeExpandVolume failed for volume \"pv-data\" : Expander.NodeExpand failed to expand the \
                 volume rpc error: code = OutOfRange desc = too big";
-    assert_eq!(count_events(&world, "VolumeResizeFailed", text), 1);
+    assert_eq!(about(&world, "VolumeResizeFailed", text), ["Pod web"], "as in the Go kubelet");
     let status = status(&world);
     let conditions = status["conditions"].as_array().unwrap();
     assert!(conditions.iter().any(|condition| condition["type"] == "NodeResizeError"), "{status}");
@@ -162,7 +179,7 @@ async fn a_volume_that_is_only_read_is_not_expanded_and_that_is_reported_once() 
     grow(&world, "2Gi", pending());
     world.advance(seconds(400)).await;
     let text = "MountVolume.NodeExpandVolume failed for volume \"pv-data\" requested read-only file system";
-    assert_eq!(count_events(&world, "FileSystemResizeFailed", text), 1);
+    assert_eq!(about(&world, "FileSystemResizeFailed", text), ["PersistentVolumeClaim data", "Pod web"]);
     assert_eq!(driver.count(CsiMethod::NodeExpandVolume), 0);
 }
 

@@ -483,9 +483,7 @@ async fn without_the_feature_gate_cluster_trust_bundle_volumes_fail_even_if_opti
         world.create(&pod_with_volume(name, source));
         let is_reported = |w: &World| {
             let events = w.agent.as_ref().unwrap().recorder().latest();
-            events
-                .iter()
-                .any(|e| e.message == message && e.pod.as_ref().is_some_and(|pod| &*pod.name == name))
+            events.iter().any(|e| e.message == message && e.about.pod().is_some_and(|pod| &*pod.name == name))
         };
         world.until("it is reported", is_reported).await;
         assert!(world.fake.container_request(name, "app").is_none(), "{name} waits");

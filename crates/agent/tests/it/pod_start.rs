@@ -36,7 +36,9 @@ async fn dns_problems_of_the_node_are_events_about_the_node() {
     world.until("both are warned about", |w| w.recorded("MissingClusterDNS") == 2).await;
     let events = world.agent.as_ref().unwrap().recorder().latest();
     let about_node = |reason: &str| {
-        let found = events.iter().find(|event| event.reason == reason && event.pod.is_none());
+        let found = events
+            .iter()
+            .find(|event| event.reason == reason && event.about == agent::events::EventObject::Node);
         found.map(|event| event.message.clone()).unwrap()
     };
     assert_eq!(

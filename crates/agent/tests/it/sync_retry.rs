@@ -156,7 +156,7 @@ async fn image_volumes_are_pulled_before_the_image_of_the_container() {
     world.create(&image_volume_pod("r.io/data:9"));
     world.until("it backs off", |w| waiting_reason(w, "web").as_deref() == Some("ImagePullBackOff")).await;
     let all = world.agent.as_ref().unwrap().recorder().latest();
-    let about_pod = all.into_iter().filter(|event| event.pod.as_ref().is_some_and(|pod| *pod.name == *"web"));
+    let about_pod = all.into_iter().filter(|event| event.about.pod().is_some_and(|pod| *pod.name == *"web"));
     let shown: Vec<String> = about_pod
         .map(|e| format!("{} {}: {}", e.container.unwrap_or_default(), e.reason, e.message))
         .collect();

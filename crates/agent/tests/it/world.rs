@@ -241,8 +241,12 @@ impl World {
 }
 
 fn describe_event(event: agent::events::Event) -> String {
-    let pod = event.pod.map(|pod| pod.to_string()).unwrap_or_default();
-    format!("{pod} {} {}: {}", event.container.unwrap_or_default(), event.reason, event.message)
+    let about = match event.about {
+        agent::events::EventObject::Node => String::new(),
+        agent::events::EventObject::Pod(pod) => pod.to_string(),
+        agent::events::EventObject::Claim(claim) => format!("claim {}/{}", claim.namespace, claim.name),
+    };
+    format!("{about} {} {}: {}", event.container.unwrap_or_default(), event.reason, event.message)
 }
 
 pub(crate) fn manifest_path(name: &str) -> PathBuf {

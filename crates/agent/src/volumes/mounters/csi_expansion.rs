@@ -20,6 +20,7 @@ use serde_json::Value;
 use super::super::claims::BoundClaim;
 use super::super::csi::{CsiObjects, Expansions, staging_path};
 use super::super::mount_context::MountContext;
+use crate::events::EventType;
 
 /// A volume of a pod that may have to be expanded.
 #[derive(Clone, Copy)]
@@ -104,8 +105,7 @@ impl Expandable<'_> {
                 let message = format!(
                     "MountVolume.NodeExpandVolume failed for volume {name:?} requested read-only file system"
                 );
-                let identity = self.mount_context.identity();
-                self.mount_context.ctx.recorder.warning(&identity, None, "FileSystemResizeFailed", message);
+                self.record(&bound.claim, EventType::Warning, "FileSystemResizeFailed", &message);
                 self.expansions().change(self.volume, |known| known.size = size);
                 Ok(())
             }
@@ -128,8 +128,7 @@ impl Expandable<'_> {
         let (name, pod) = (&self.mount_context.plan.name, self.mount_context.pod);
         let node = spec_of(pod).node_name.as_deref().unwrap_or_default();
         let message = format!("MountVolume.NodeExpandVolume succeeded for volume {name:?} {node}");
-        let identity = self.mount_context.identity();
-        self.mount_context.ctx.recorder.normal(&identity, None, "FileSystemResizeSuccessful", message);
+        self.record(claim, EventType::Normal, "FileSystemResizeSuccessful", &message);
         if let Some(patch) = expansion.finished_patch(claim) {
             let patched = self.patch(claim, patch).await;
             patched
@@ -138,6 +137,12 @@ impl Expandable<'_> {
         self.expansions()
             .change(self.volume, |known| *known = Known { size: expansion.size, ..Known::default() });
         Ok(())
+    }
+
+    /// About the pod and the claim.
+    fn record(&self, claim: &PersistentVolumeClaim, kind: EventType, reason: &'static str, message: &str) {
+        let pod = self.mount_context.identity();
+        self.mount_context.ctx.recorder.with_claim(&pod, claim, kind, reason, message);
     }
 
     async fn handle_failure(
