@@ -17,7 +17,7 @@ use model::containers::spec_of;
 use model::k8s::{PersistentVolumeSpec, Pod, Volume};
 use model::payload::Payload;
 
-pub use empty_dir::{EmptyDirPlan, Medium, memory_size};
+pub use empty_dir::{EmptyDirPlan, Medium, memory_size, size_on_node};
 pub use host_path::HostPathPlan;
 pub use local::{LocalDevicePlan, LocalFilesPlan};
 pub use nfs::NfsPlan;

@@ -4,8 +4,7 @@ use std::path::Path;
 
 use async_trait::async_trait;
 use kubelet_core::volumes::engine::ReadyVolume;
-use kubelet_core::volumes::types::{EmptyDirPlan, Medium};
-use model::Amount;
+use kubelet_core::volumes::types::{EmptyDirPlan, Medium, size_on_node};
 use ports::HostError;
 
 use super::super::mount_context::{MountContext, MountError};
@@ -22,14 +21,6 @@ impl Mounter for EmptyDirPlan {
         quota::ensure(mount_context, &path).await;
         Ok(ReadyVolume::at(path))
     }
-}
-
-/// The size of a tmpfs: not more than the allocatable memory of the node, which is also the default.
-fn bounded(mount_context: &MountContext<'_>, size_bytes: u64) -> u64 {
-    let of_node =
-        mount_context.facts.allocatable.get("memory").and_then(|quantity| Amount::of(quantity).ok());
-    let of_node = of_node.and_then(|amount| u64::try_from(amount.units()).ok()).unwrap_or(0);
-    [size_bytes, of_node].into_iter().filter(|size| *size > 0).min().unwrap_or(0)
 }
 
 /// A directory for a volume is made once: what its containers change about its permissions later stays, also after a restart
@@ -51,7 +42,8 @@ pub(super) async fn ensure_backing(
         Medium::Disk => ctx.files.ensure_dir(path, 0o777).await?,
         // The mount has permissions of its own, which include the sticky bit.
         Medium::Memory { size_bytes } => {
-            ctx.mounts.ensure_tmpfs(path, bounded(mount_context, size_bytes)).await?
+            let size_bytes = size_on_node(size_bytes, mount_context.facts.allocatable.get("memory"));
+            ctx.mounts.ensure_tmpfs(path, size_bytes).await?
         }
         Medium::HugePages { page_bytes, size_bytes } => {
             ctx.files.ensure_dir(path, 0o777).await?;

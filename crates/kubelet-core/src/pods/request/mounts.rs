@@ -105,30 +105,22 @@ fn volume_mount(
         (true, Some(bound)) => bound,
         (true, None) => return Err(ConfigError::NoSubPath { volume, container }),
     };
-    if let Some(image) = &point.image {
-        let image_sub_path = if has_sub_path(mount) { host_path.clone() } else { String::new() };
-        return Ok(image_mount(&mount.mount_path, image.clone(), image_sub_path));
-    }
+    // The runtime finds the sub-path of an image, which is nowhere on the node.
+    let (host_path, image_sub_path) = match (&point.image, has_sub_path(mount)) {
+        (None, _) => (host_path.clone(), String::new()),
+        (Some(_), true) => (String::new(), host_path.clone()),
+        (Some(_), false) => (String::new(), String::new()),
+    };
     Ok(Mount {
         container_path: absolute(&mount.mount_path),
-        host_path: host_path.clone(),
-        read_only: mount.read_only.unwrap_or(false) || point.read_only,
+        host_path,
+        image: point.image.clone(),
+        image_sub_path,
+        read_only: mount.read_only.unwrap_or(false) || point.read_only || point.image.is_some(),
         recursive_read_only: recursive_read_only(mount, facts)?,
         selinux_relabel: point.selinux_relabel && host.selinux_enabled,
         propagation: propagation(mount)?,
-        ..Mount::default()
     })
-}
-
-/// An image is read-only.
-fn image_mount(container_path: &str, image: String, image_sub_path: String) -> Mount {
-    Mount {
-        container_path: absolute(container_path),
-        read_only: true,
-        image: Some(image),
-        image_sub_path,
-        ..Mount::default()
-    }
 }
 
 /// A sub-path of a volume that must be bound on the host before the container is created.

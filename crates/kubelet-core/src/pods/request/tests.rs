@@ -683,6 +683,18 @@ fn image_volume_is_read_only_and_its_sub_path_is_passed_to_the_runtime() {
     check_mount(&json!({"subPath": "usr/bin"}), shown(), "image sha256:1/usr/bin:/data ro Private");
 }
 
+/// As for any other volume: `makeMounts` of the Go kubelet makes no difference.
+#[test]
+fn image_volume_has_the_propagation_and_recursive_read_only_mode_of_its_mount() {
+    let point = VolumeMountPoint { image: Some("sha256:1".to_owned()), ..VolumeMountPoint::default() };
+    let shown = || Around { volumes: BTreeMap::from([("v".to_owned(), point.clone())]), ..Around::default() };
+    let propagated = json!({"mountPropagation": "HostToContainer"});
+    check_mount(&propagated, shown(), "image sha256:1/:/data ro HostToContainer");
+    let recursive = json!({"readOnly": true, "recursiveReadOnly": "Enabled"});
+    let facts = PodFacts { recursive_read_only: true, ..PodFacts::default() };
+    check_mount(&recursive, Around { facts, ..shown() }, "image sha256:1/:/data ro rro Private");
+}
+
 #[test]
 fn missing_volume_is_an_error() {
     check_mount(&json!({}), Around::default(), "! cannot find volume \"v\" to mount into container \"app\"");

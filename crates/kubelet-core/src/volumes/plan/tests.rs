@@ -1,9 +1,9 @@
-use model::k8s::EmptyDirVolumeSource;
+use model::k8s::{EmptyDirVolumeSource, Quantity};
 use model::stats::{FilesystemSpace, TreeUsage};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::volumes::types::{VolumeSource, memory_size};
+use crate::volumes::types::{VolumeSource, memory_size, size_on_node};
 
 fn pod(volume: Value, container: Value) -> Pod {
     let mut volume = volume;
@@ -119,6 +119,16 @@ fn volumes_are_counted_by_plugin_as_desired_and_actual() {
         ("kubernetes.io/nfs", VolumeCount { desired: 1, actual: 1 }),
     ];
     assert_eq!(counts, expected.into());
+}
+
+/// `TestCalculateEmptyDirMemorySize` of the Go kubelet, with 16 GiB of allocatable memory.
+#[test]
+fn empty_dir_in_memory_is_never_larger_than_the_allocatable_memory_of_the_node() {
+    let allocatable = Quantity("16Gi".to_owned());
+    for (size, expected) in [(1, 1), (10, 10), (0, 16), (32, 16)] {
+        assert_eq!(size_on_node(size << 30, Some(&allocatable)), expected << 30, "{size}");
+    }
+    assert_eq!((size_on_node(1 << 30, None), size_on_node(0, None)), (1 << 30, 0));
 }
 
 /// The first three are the cases of the Go kubelet's `TestCalculateEmptyDirMemorySize`; 0 leaves it to the node's

@@ -2,7 +2,7 @@
 
 use model::Amount;
 use model::containers::all_containers;
-use model::k8s::{EmptyDirVolumeSource, Pod, Volume};
+use model::k8s::{EmptyDirVolumeSource, Pod, Quantity, Volume};
 
 use super::{VolumePlan, VolumeSource, VolumeType};
 use crate::resources::cgroup::pod::pod_limit;
@@ -67,6 +67,14 @@ pub fn memory_size(pod: &Pod, source: &EmptyDirVolumeSource) -> u64 {
     let of_pod = pod_limit(pod, "memory").map(Amount::units);
     let size = [own, of_pod].into_iter().flatten().filter(|size| *size > 0).min();
     size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0)
+}
+
+/// The size of a tmpfs: not more than the allocatable memory of the node, which is also the default; 0 if neither is known.
+#[must_use]
+pub fn size_on_node(size_bytes: u64, allocatable: Option<&Quantity>) -> u64 {
+    let of_node = allocatable.and_then(|quantity| Amount::of(quantity).ok());
+    let of_node = of_node.and_then(|amount| u64::try_from(amount.units()).ok()).unwrap_or(0);
+    [size_bytes, of_node].into_iter().filter(|size| *size > 0).min().unwrap_or(0)
 }
 
 /// Pages of the size that the medium names, or of the only size that the pod's containers request.
