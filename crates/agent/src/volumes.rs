@@ -9,6 +9,7 @@ mod claims;
 mod csi;
 mod device;
 mod engine;
+mod flex;
 mod mount;
 mod mount_context;
 mod mounters;
@@ -31,6 +32,7 @@ use ports::{Files, HostError, Mounts};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::api::objects::PodObjects;
+use crate::context::Context;
 use crate::error_chain::chain;
 use crate::settings::Paths;
 
@@ -181,6 +183,21 @@ pub async fn ensure_sub_path(
         VolumeError::SubPath { volume: mount.name.clone(), container: container.to_owned() }
     })?;
     Ok(target)
+}
+
+/// Removes `dir` with the `target` in it, which the driver of a volume has unmounted. The driver was to remove what it mounted on, too;
+/// files in there are not the kubelet's to delete.
+async fn remove_empty(ctx: &Context, dir: &Path, target: &Path) -> Result<(), HostError> {
+    if ctx.mounts.is_mount_point(target).await? {
+        return Err(HostError::Invalid(format!("{} is still mounted", target.display())));
+    }
+    match ctx.files.list_names(target).await {
+        Ok(names) if !names.is_empty() => {
+            Err(HostError::Invalid(format!("{} is not empty", target.display())))
+        }
+        // What is not a directory is the driver's as well, and nothing that a pod wrote.
+        Ok(_) | Err(_) => ctx.files.remove_tree(dir).await,
+    }
 }
 
 /// A call of a program of the node, without input.

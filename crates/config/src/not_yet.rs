@@ -21,7 +21,6 @@ const FIELDS: &[&str] = &[
     "topologyManagerPolicy",
     "topologyManagerPolicyOptions",
     "topologyManagerScope",
-    "volumePluginDir",
 ];
 
 /// Flags without a field, by name.

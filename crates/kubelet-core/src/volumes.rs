@@ -13,6 +13,8 @@ pub mod bundle;
 pub mod csi;
 pub mod device;
 pub mod engine;
+pub mod flex;
+mod go_json;
 pub mod image;
 mod mount_arguments;
 mod nested;

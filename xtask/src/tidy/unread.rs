@@ -33,7 +33,6 @@ const WITHOUT_EFFECT: &[&str] = &[
     "max_housekeeping_interval",
     "show_hidden_metrics_for_version",
     "topology_manager_policy_options",
-    "volume_plugin_dir",
 ];
 
 pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
@@ -105,8 +104,8 @@ mod tests {
 
     #[test]
     fn field_on_the_list_must_not_be_read() {
-        let declared = "configuration! {\n    A {\n        volume_plugin_dir, \"volumePluginDir\": String = x;\n    }\n}\n";
+        let declared = "configuration! {\n    A {\n        enable_contention_profiling, \"enableContentionProfiling\": bool = x;\n    }\n}\n";
         assert!(complaints(declared, "fn nothing() {}").is_empty());
-        assert_eq!(complaints(declared, "use_it(config.volume_plugin_dir);").len(), 1);
+        assert_eq!(complaints(declared, "use_it(config.enable_contention_profiling);").len(), 1);
     }
 }

@@ -8,7 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::volumes::attachment::{
-    AttachState, attachment_delay, compute_attach_state, is_in_node_status, is_resource_exhausted,
+    AttachState, attachment_delay, compute_attach_state, device_in_node_status, is_in_node_status,
+    is_resource_exhausted,
 };
 use model::k8s::{Node, VolumeAttachment};
 use ports::Cluster;
@@ -81,6 +82,33 @@ impl Attachments {
                 Err(AttachError::Leaving { volume: wait.volume_unique_name.clone() })
             }
             attached = self.wait(wait) => attached,
+        }
+    }
+
+    /// Waits until the controller has attached the volume, and returns its device as the Node says it; empty if it has none. Before,
+    /// the volume must be in `volumesInUse` of the Node. Cancel safe.
+    ///
+    /// # Errors
+    /// It is not attached after a limited time.
+    pub async fn attached_device(
+        &self,
+        unique_name: &str,
+        leaving: &CancellationToken,
+    ) -> Result<String, AttachError> {
+        if !self.ctx.config().enable_controller_attach_detach {
+            return Err(AttachError::NotByController);
+        }
+        let device =
+            |store: &Store<Node>| own_node(store).and_then(|node| device_in_node_status(&node, unique_name));
+        let clock = self.ctx.clock;
+        let mut seen = self.own_node.clone();
+        tokio::select! {
+            biased;
+            () = leaving.cancelled() => Err(AttachError::Leaving { volume: unique_name.to_owned() }),
+            Ok(store) = seen.wait_for(|store| device(store).is_some()) => Ok(device(&store).unwrap_or_default()),
+            () = clock.sleep_until(clock.mono() + CONTROLLER_TIMEOUT) => {
+                Err(AttachError::NotInNodeStatus { volume: unique_name.to_owned() })
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! `/metrics`: the kubelet's own metrics as Prometheus text, format 0.0.4.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -26,7 +27,7 @@ pub(crate) struct ExternalMetrics<'a> {
     /// Static pods that have a mirror pod.
     pub(crate) mirror_pods: u64,
     pub(crate) ephemeral_containers: u64,
-    pub(crate) volumes: BTreeMap<&'static str, VolumeCount>,
+    pub(crate) volumes: BTreeMap<Cow<'static, str>, VolumeCount>,
     pub(crate) process: Option<ProcessFacts>,
     pub(crate) disks: Option<&'a DiskSample>,
     pub(crate) pods: &'a BTreeMap<PodUid, PodRef>,
@@ -75,7 +76,7 @@ pub(crate) fn write(metrics: &Metrics, from: &ExternalMetrics<'_>) -> String {
     text
 }
 
-fn write_volumes(text: &mut String, volumes: &BTreeMap<&'static str, VolumeCount>) {
+fn write_volumes(text: &mut String, volumes: &BTreeMap<Cow<'static, str>, VolumeCount>) {
     if volumes.is_empty() {
         return;
     }

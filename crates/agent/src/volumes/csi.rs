@@ -124,18 +124,7 @@ pub(super) async fn read_published(ctx: &Context, dir: &Path) -> Result<Option<P
     }
 }
 
-/// Removes the directory of a volume that its driver has unmounted. The driver was to remove what it mounted on, too; files in there
-/// are not the kubelet's to delete.
+/// Removes the directory of a volume that its driver has unmounted.
 pub(super) async fn remove_emptied(ctx: &Context, dir: &Path, mounted: &str) -> Result<(), HostError> {
-    let target = dir.join(mounted);
-    if ctx.mounts.is_mount_point(&target).await? {
-        return Err(HostError::Invalid(format!("{} is still mounted", target.display())));
-    }
-    match ctx.files.list_names(&target).await {
-        Ok(names) if !names.is_empty() => {
-            Err(HostError::Invalid(format!("{} is not empty", target.display())))
-        }
-        // What is not a directory is the driver's as well, and nothing that a pod wrote.
-        Ok(_) | Err(_) => ctx.files.remove_tree(dir).await,
-    }
+    super::remove_empty(ctx, dir, &dir.join(mounted)).await
 }

@@ -10,7 +10,7 @@ use std::time::Duration;
 use kubelet_core::volumes::device::{
     Content, Step, compute_content, compute_step, evaluate_check, mount_failed,
 };
-use kubelet_core::volumes::types::LocalFilesPlan;
+use kubelet_core::volumes::types::volume_dir;
 use model::PodUid;
 use ports::host::ProgramOutput;
 use ports::{Files, HostError};
@@ -29,20 +29,36 @@ const ANSWER: Duration = Duration::from_secs(120);
 /// To format or check one, which takes longer the larger it is.
 const LONG_WORK: Duration = Duration::from_secs(3600);
 
+/// A device with a filesystem.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct DeviceMount<'a> {
+    pub(super) device: &'a str,
+    /// The filesystem that is made if nothing is on the device.
+    pub(super) fs_type: &'a str,
+    pub(super) options: &'a [String],
+    /// Where it is mounted for all pods.
+    pub(super) target: &'a Path,
+}
+
+/// Where the device of a local volume is mounted for all pods.
+pub(super) fn local_mount(ctx: &Context, name: &str) -> PathBuf {
+    ctx.settings.paths.root.join(MOUNTS).join(name)
+}
+
 /// Mounts the device on the directory that all pods share, after formatting it if nothing is on it. Idempotent; the caller
 /// holds the permit of the device.
 pub(super) async fn stage(
     mount_context: &MountContext<'_>,
-    plan: &LocalFilesPlan,
-) -> Result<PathBuf, MountError> {
-    let target = mount_context.ctx.settings.paths.root.join(MOUNTS).join(&mount_context.plan.name);
-    if mount_context.ctx.mounts.is_mount_point(&target).await? {
-        return Ok(target);
+    mount: &DeviceMount<'_>,
+) -> Result<(), MountError> {
+    let DeviceMount { device, fs_type, target, .. } = *mount;
+    if mount_context.ctx.mounts.is_mount_point(target).await? {
+        return Ok(());
     }
-    mount_context.ctx.files.ensure_dir(&target, DIRECTORY_MODE).await?;
-    let content = probe(mount_context, &plan.path).await?;
-    let (device, read_only) = (&*plan.path, mount_context.plan.read_only);
-    match compute_step(&content, &plan.fs_type, read_only, device).map_err(MountError::Device)? {
+    mount_context.ctx.files.ensure_dir(target, DIRECTORY_MODE).await?;
+    let content = probe(mount_context, device).await?;
+    let read_only = mount_context.plan.read_only;
+    match compute_step(&content, fs_type, read_only, device).map_err(MountError::Device)? {
         Step::Format { program: path, args } => {
             let call = program(&path, args, LONG_WORK);
             mount_context
@@ -62,8 +78,7 @@ pub(super) async fn stage(
         }
         Step::Nothing => {}
     }
-    mount(mount_context, &content, plan, &target).await?;
-    Ok(target)
+    run_mount(mount_context, &content, mount).await
 }
 
 async fn probe(mount_context: &MountContext<'_>, device: &str) -> Result<Content, MountError> {
@@ -74,22 +89,22 @@ async fn probe(mount_context: &MountContext<'_>, device: &str) -> Result<Content
     compute_content(end.code, &output_of(&end), &end.stderr).map_err(MountError::Device)
 }
 
-async fn mount(
+async fn run_mount(
     mount_context: &MountContext<'_>,
     content: &Content,
-    plan: &LocalFilesPlan,
-    target: &Path,
+    mount: &DeviceMount<'_>,
 ) -> Result<(), MountError> {
+    let DeviceMount { device, fs_type, options, target } = *mount;
     let access = if mount_context.plan.read_only { "ro" } else { "defaults" };
-    let options: Vec<&str> = [access].into_iter().chain(plan.options.iter().map(String::as_str)).collect();
-    let texts = ["-t", &plan.fs_type, "-o", &options.join(","), "--"].map(str::to_owned).into_iter();
-    let paths = [plan.path.clone(), target.display().to_string()];
+    let options: Vec<&str> = [access].into_iter().chain(options.iter().map(String::as_str)).collect();
+    let texts = ["-t", fs_type, "-o", &options.join(","), "--"].map(str::to_owned).into_iter();
+    let paths = [device.to_owned(), target.display().to_string()];
     let call = program("mount", texts.chain(paths).collect(), ANSWER);
     let mounted = mount_context.unless_leaving(mount_context.ctx.processes.run_program(&call)).await;
     mounted.map(drop).map_err(|error| match error {
         HostError::GivenUp(_) => error.into(),
         HostError::Io { .. } | HostError::Invalid(_) => {
-            MountError::Device(mount_failed(content, &plan.fs_type, &chain(&error)))
+            MountError::Device(mount_failed(content, fs_type, &chain(&error)))
         }
     })
 }
@@ -114,10 +129,10 @@ pub(super) async fn used_by(files: &dyn Files, pod_dir: &Path) -> Vec<String> {
 /// Unmounts those devices that no pod uses any more.
 pub(super) async fn release(ctx: &Context, devices: &Permits, names: &[String]) -> Result<(), HostError> {
     for name in names {
-        let target = ctx.settings.paths.root.join(MOUNTS).join(name);
+        let target = local_mount(ctx, name);
         let _permit = devices.acquire(name).await?;
         if ctx.mounts.is_mount_point(&target).await? {
-            if is_used(ctx, name).await? {
+            if is_used(ctx, PLUGIN, name).await? {
                 continue;
             }
             ctx.mounts.unmount_tree(&target).await?;
@@ -127,11 +142,11 @@ pub(super) async fn release(ctx: &Context, devices: &Permits, names: &[String]) 
     Ok(())
 }
 
-/// Some pod has the PersistentVolume mounted.
-pub(super) async fn is_used(ctx: &Context, name: &str) -> Result<bool, HostError> {
+/// Some pod has the volume of that name mounted.
+pub(super) async fn is_used(ctx: &Context, plugin_dir: &str, name: &str) -> Result<bool, HostError> {
     let paths = &ctx.settings.paths;
     for uid in ctx.files.list_names(&paths.pods()).await? {
-        let target = paths.pod(&PodUid::from(uid)).join("volumes").join(PLUGIN).join(name);
+        let target = volume_dir(&paths.pod(&PodUid::from(uid)), plugin_dir, name);
         if ctx.mounts.is_mount_point(&target).await? {
             return Ok(true);
         }

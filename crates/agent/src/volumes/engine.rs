@@ -85,8 +85,9 @@ impl VolumeEngine {
         csi: Csi,
         requests: Requests,
     ) -> Self {
-        let (devices, projects, payloads) = Default::default();
-        let shared = Arc::new(Shared { cluster, allocatable, own_node, devices, csi, projects, payloads });
+        let (devices, projects, payloads, flex) = Default::default();
+        let shared =
+            Arc::new(Shared { cluster, allocatable, own_node, devices, csi, flex, projects, payloads });
         Self { ctx, requests, shared, pods: BTreeMap::new(), acts: JoinSet::new() }
     }
 

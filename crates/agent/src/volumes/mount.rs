@@ -6,7 +6,7 @@ use kubelet_core::downward::DownwardFacts;
 use kubelet_core::volumes::bound_volume;
 use kubelet_core::volumes::engine::{Attempt, ReadyVolume};
 use kubelet_core::volumes::plan::{Claimed, SpecPlan, claimed_plan, spec_plan};
-use kubelet_core::volumes::types::{VOLUME_TYPES, VolumeType};
+use kubelet_core::volumes::types::{VolumeType, type_in, volume_dir};
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
 use model::{MonoTime, PodRef};
@@ -103,7 +103,7 @@ pub(super) async fn mount(
     let mounted = mounted.map(|ready| ReadyVolume {
         gid,
         read_only: plan.read_only,
-        relabel: plan.is_relabelled,
+        relabel: plan.is_relabelled && ready.relabel,
         ..ready
     });
     let ended = ctx.clock.mono();
@@ -177,6 +177,7 @@ fn outcome(name: &str, steps: &Steps, mounted: Result<ReadyVolume, MountError>) 
             // Of devices, too.
             (Attempt::Failed, Some(Failure { reason: "FailedMount", message }))
         }
+        Err(MountError::NoPlugin(why)) => return MountOutcome::refused(why),
         Err(MountError::Invalid(why)) => {
             (Attempt::Failed, failure(&format!("{} initialization", steps.initialization), why))
         }
@@ -189,16 +190,16 @@ fn outcome(name: &str, steps: &Steps, mounted: Result<ReadyVolume, MountError>) 
 pub(crate) async fn path_of(files: &dyn Files, paths: &Paths, pod: &Pod, volume: &Volume) -> Option<PathBuf> {
     let directory = paths.pod(&PodRef::of(pod).uid);
     match spec_plan(pod, volume).ok()? {
-        SpecPlan::Volume(plan) => {
-            plan.volume_type.is_in_pod_dir().then(|| shown_path(&directory, plan.volume_type, &plan.name))
-        }
+        SpecPlan::Volume(plan) => plan.volume_type.is_in_pod_dir().then(|| {
+            let volume_dir = volume_dir(&directory, &plan.plugin_dir(), &plan.name);
+            shown_path(volume_dir, plan.volume_type)
+        }),
         SpecPlan::Claim(_) => path_of_claimed(files, &directory, &volume.name).await,
     }
 }
 
 /// What containers see of a volume in the pod's directory.
-fn shown_path(directory: &Path, volume_type: &dyn VolumeType, name: &str) -> PathBuf {
-    let volume_dir = directory.join("volumes").join(volume_type.plugin_dir()).join(name);
+fn shown_path(volume_dir: PathBuf, volume_type: &dyn VolumeType) -> PathBuf {
     match volume_type.path_in_volume_dir() {
         "" => volume_dir,
         inside => volume_dir.join(inside),
@@ -206,13 +207,16 @@ fn shown_path(directory: &Path, volume_type: &dyn VolumeType, name: &str) -> Pat
 }
 
 async fn path_of_claimed(files: &dyn Files, directory: &Path, volume: &str) -> Option<PathBuf> {
-    for volume_type in VOLUME_TYPES.into_iter().filter(|volume_type| volume_type.marks_claimed_volumes()) {
-        let plugin_dir = volume_type.plugin_dir();
-        let marks = directory.join("plugins").join(plugin_dir);
+    let plugins = directory.join("plugins");
+    for plugin_dir in files.list_names(&plugins).await.unwrap_or_default() {
+        let volume_type = type_in(&plugin_dir);
+        let marks = plugins.join(&plugin_dir);
         for name in files.list_names(&marks).await.unwrap_or_default() {
             let mark = files.read_file(&marks.join(&name).join(MARK), LONGEST_NAME, false).await;
-            if mark.is_ok_and(|marked| marked == volume.as_bytes()) {
-                return Some(shown_path(directory, volume_type, &name));
+            let is_marked =
+                volume_type.marks_claimed_volumes() && mark.is_ok_and(|mark| mark == volume.as_bytes());
+            if is_marked {
+                return Some(shown_path(volume_dir(directory, &plugin_dir, &name), volume_type));
             }
         }
     }

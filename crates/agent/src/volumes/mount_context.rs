@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use jiff::Timestamp;
 use kubelet_core::downward::DownwardFacts;
 use kubelet_core::volumes::node_affinity::check_node_affinity;
-use kubelet_core::volumes::types::VolumePlan;
+use kubelet_core::volumes::types::{VolumePlan, volume_dir};
 use model::PodRef;
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume, VolumeNodeAffinity};
@@ -14,6 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::claims::BoundClaim;
 use super::shared::Shared;
+use crate::api::attachments::AttachError;
 use crate::api::objects::PodObjects;
 use crate::api::reflector::own_node;
 use crate::context::Context;
@@ -64,11 +65,11 @@ impl MountContext<'_> {
 
     /// Where the volume appears, in the pod's directory.
     pub(super) fn volume_dir(&self) -> PathBuf {
-        self.pod_dir().join("volumes").join(self.plan.volume_type.plugin_dir()).join(&self.plan.name)
+        volume_dir(&self.pod_dir(), &self.plan.plugin_dir(), &self.plan.name)
     }
 
     fn mark_dir(&self) -> PathBuf {
-        self.pod_dir().join("plugins").join(self.plan.volume_type.plugin_dir()).join(&self.plan.name)
+        self.pod_dir().join("plugins").join(&*self.plan.plugin_dir()).join(&self.plan.name)
     }
 
     /// A mark records that the volume is ready, and which volume of the pod's spec a PersistentVolume is.
@@ -76,10 +77,13 @@ impl MountContext<'_> {
         self.ctx.files.read_file(&self.mark_dir().join(MARK), LONGEST_NAME, false).await.is_ok()
     }
 
+    pub(super) async fn ensure_mark_dir(&self) -> Result<(), HostError> {
+        self.ctx.files.ensure_dir(&self.mark_dir(), MARK_DIRECTORY_MODE).await
+    }
+
     pub(super) async fn mark(&self) -> Result<(), HostError> {
-        let directory = self.mark_dir();
-        self.ctx.files.ensure_dir(&directory, MARK_DIRECTORY_MODE).await?;
-        self.ctx.files.write_file(&directory.join(MARK), self.volume.name.as_bytes(), 0o644).await
+        self.ensure_mark_dir().await?;
+        self.ctx.files.write_file(&self.mark_dir().join(MARK), self.volume.name.as_bytes(), 0o644).await
     }
 
     /// Refuses a PersistentVolume of other nodes. One that is mounted already stays, whatever became of the labels.
@@ -119,6 +123,21 @@ pub(super) enum MountError {
     OtherNodes(String),
     /// What is to be mounted does not exist or is not of the right kind; nothing was tried.
     Invalid(String),
+    /// The node has nothing that mounts volumes of this type. The text is complete.
+    NoPlugin(String),
+}
+
+impl From<AttachError> for MountError {
+    fn from(error: AttachError) -> Self {
+        match error {
+            AttachError::Leaving { .. } => Self::GivenUp(error.to_string()),
+            AttachError::NotInNodeStatus { .. }
+            | AttachError::NotRead { .. }
+            | AttachError::NotAttached { .. }
+            | AttachError::Refused(_)
+            | AttachError::NotByController => Self::Attach(error.to_string()),
+        }
+    }
 }
 
 impl From<HostError> for MountError {

@@ -4,6 +4,7 @@
 mod csi;
 mod csi_expansion;
 mod empty_dir;
+mod flex;
 mod host_path;
 mod local;
 mod nfs;
@@ -29,17 +30,18 @@ pub(super) fn mounter(source: &VolumeSource) -> &dyn Mounter {
         VolumeSource::LocalDevice(plan) => plan,
         VolumeSource::Nfs(plan) => plan,
         VolumeSource::Csi(plan) => &**plan,
+        VolumeSource::Flex(plan) => &**plan,
     }
 }
 
 /// Where the types are registered whose volumes need more than unmounting when their pod's volumes are torn down.
-pub(super) static TEAR_DOWNS: [&dyn TearDown; 2] = [&local::ReleaseDevices, &csi::Unpublish];
+pub(super) static TEAR_DOWNS: [&dyn TearDown; 3] = [&local::ReleaseDevices, &csi::Unpublish, &flex::Unmount];
 
 /// What a type does when the volumes of a pod are torn down, as the disk shows them. Idempotent.
 #[async_trait]
 pub(super) trait TearDown: Sync {
-    /// The directory of the type in `volumes` of the pod. Nothing in it is unmounted while [`Self::before_unmount`] fails.
-    fn plugin_dir(&self) -> &'static str;
+    /// The volumes in that directory in `volumes` of the pod are of the type. None is unmounted while [`Self::before_unmount`] fails.
+    fn holds(&self, plugin_dir: &str) -> bool;
     /// Takes away what others mounted.
     async fn before_unmount(&self, _ctx: &Context, _shared: &Shared, _uid: &PodUid) -> Result<(), String> {
         Ok(())

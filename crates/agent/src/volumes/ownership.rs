@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::time::Duration;
 
-use kubelet_core::volumes::types::plugin_name;
 use model::containers::spec_of;
 use ports::host::GroupPolicy;
 
@@ -23,7 +22,7 @@ pub(super) async fn change_group(
     let changed = change_or_report(mount_context, path, gid).await;
     let took = mount_context.ctx.clock.mono().saturating_since(began);
     // The Go kubelet counts this operation with migrated="false" for every volume.
-    let plugin = (plugin_name(mount_context.plan.volume_type.plugin_dir()), false);
+    let plugin = (&*mount_context.plan.plugin_name(), false);
     mount_context.ctx.metrics.volumes.operated("volume_apply_access_control", plugin, changed.is_ok(), took);
     changed
 }

@@ -8,6 +8,7 @@ use ports::Cluster;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
 use super::csi::Csi;
+use super::flex::FlexDrivers;
 use super::permits::Permits;
 use crate::api::node_allocatable::NodeAllocatable;
 use crate::api::reflector::StoreReader;
@@ -21,6 +22,7 @@ pub(super) struct Shared {
     pub(super) own_node: StoreReader<Node>,
     pub(super) devices: Permits,
     pub(super) csi: Csi,
+    pub(super) flex: FlexDrivers,
     pub(super) projects: Projects,
     pub(super) payloads: PayloadPermits,
 }

@@ -3,11 +3,13 @@
 
 use std::path::Path;
 
-use kubelet_core::volumes::types::{is_known_plugin, plugin_name};
+use kubelet_core::volumes::flex::driver_of;
+use kubelet_core::volumes::types::{is_static_plugin, plugin_name};
 use model::PodUid;
 use ports::{Files, HostError};
 
-use super::mounters::TEAR_DOWNS;
+use super::flex;
+use super::mounters::{TEAR_DOWNS, TearDown};
 use super::shared::Shared;
 use crate::context::Context;
 use crate::error_chain::chain;
@@ -24,8 +26,8 @@ pub(super) async fn tear_down(ctx: &Context, shared: &Shared, uid: &PodUid) -> R
     let done = remove(ctx, shared, uid).await;
     let took = clock.mono().saturating_since(began);
     for plugin in plugins {
-        ctx.metrics.volumes.operated("volume_unmount", (plugin_name(&plugin), false), done.is_ok(), took);
-        if !is_known_plugin(&plugin) {
+        ctx.metrics.volumes.operated("volume_unmount", (&plugin_name(&plugin), false), done.is_ok(), took);
+        if !is_static_plugin(&plugin) && flex::installed(ctx, &driver_of(&plugin)).await.is_none() {
             ctx.metrics.volumes.force_cleaned(done.is_ok());
         }
     }
@@ -51,7 +53,7 @@ async fn remove(ctx: &Context, shared: &Shared, uid: &PodUid) -> Result<(), Stri
     let (mut held, mut failures) = (Vec::new(), Vec::new());
     for of_type in TEAR_DOWNS {
         if let Err(error) = of_type.before_unmount(ctx, shared, uid).await {
-            held.push(of_type.plugin_dir());
+            held.push(of_type);
             failures.push(error);
         }
     }
@@ -72,13 +74,13 @@ async fn remove(ctx: &Context, shared: &Shared, uid: &PodUid) -> Result<(), Stri
 }
 
 /// `held`: the directories of types whose volumes are not the kubelet's to unmount yet.
-async fn unmount_all_but(ctx: &Context, dir: &Path, held: &[&str]) -> Result<(), HostError> {
+async fn unmount_all_but(ctx: &Context, dir: &Path, held: &[&dyn TearDown]) -> Result<(), HostError> {
     if held.is_empty() {
         return ctx.mounts.unmount_tree(dir).await;
     }
     let volumes = dir.join("volumes");
     for plugin in ctx.files.list_names(&volumes).await? {
-        if !held.contains(&&*plugin) {
+        if !held.iter().any(|of_type| of_type.holds(&plugin)) {
             ctx.mounts.unmount_tree(&volumes.join(plugin)).await?;
         }
     }

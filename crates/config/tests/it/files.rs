@@ -333,12 +333,12 @@ volumeStatsAggPeriod: 0s
 fn settings_without_effect_are_reported_once() {
     let files = Memory::default().with(
         "/k.yaml",
-        "cgroupsPerQOS: false\nenforceNodeAllocatable: []\nevictionHard: {}\nmaxPods: 5\nvolumePluginDir: /elsewhere\nmemoryManagerPolicy: Static\n\
+        "cgroupsPerQOS: false\nenforceNodeAllocatable: []\nevictionHard: {}\nmaxPods: 5\nmemoryManagerPolicy: Static\n\
          cpuManagerPolicy: none\n",
     );
     let resolved = resolve("--config /k.yaml --housekeeping-interval=5s --cpu-manager-policy=none", &files)
         .expect("valid");
-    assert_eq!(resolved.not_yet, ["memoryManagerPolicy", "volumePluginDir", "--housekeeping-interval"]);
+    assert_eq!(resolved.not_yet, ["memoryManagerPolicy", "--housekeeping-interval"]);
     let quiet = Memory::default().with("/k.yaml", "cgroupsPerQOS: false\nenforceNodeAllocatable: [none]\n");
     assert_eq!(resolve("--config /k.yaml", &quiet).expect("valid").not_yet_warning(), None);
 }

@@ -64,8 +64,15 @@ pub fn is_resource_exhausted(attachment: &VolumeAttachment) -> bool {
 /// The attach/detach controller reports the volume in the status of the Node.
 #[must_use]
 pub fn is_in_node_status(node: &Node, unique_name: &str) -> bool {
+    device_in_node_status(node, unique_name).is_some()
+}
+
+/// The device to which the attach/detach controller attached the volume; `None` if it did not, yet.
+#[must_use]
+pub fn device_in_node_status(node: &Node, unique_name: &str) -> Option<String> {
     let attached = node.status.as_ref().and_then(|status| status.volumes_attached.as_deref());
-    attached.unwrap_or_default().iter().any(|volume| volume.name == unique_name)
+    let volume = attached.unwrap_or_default().iter().find(|volume| volume.name == unique_name);
+    volume.map(|volume| volume.device_path.clone())
 }
 
 /// The delay before the VolumeAttachment is read again after so many reads. `random` is from 0 to 1.

@@ -49,7 +49,7 @@ impl ReadyVolume {
     /// Files at that path, to be read and written.
     #[must_use]
     pub const fn at(path: PathBuf) -> Self {
-        Self { path, is_device: false, read_only: false, gid: None, relabel: false }
+        Self { path, is_device: false, read_only: false, gid: None, relabel: true }
     }
 }
 

@@ -4,6 +4,7 @@
 //! A claim leads through its PersistentVolume to one of the [types](super::types). Volumes of other types are refused here,
 //! each with its own message. Never: reading an API object or a path.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::annotations::{MOUNT_OPTIONS, VOLUME_GID};
@@ -216,18 +217,18 @@ fn check_use(pod: &Pod, volume: &str, is_device: bool) -> Result<(), String> {
 pub fn count_volumes<'a>(
     pods: impl Iterator<Item = (&'a Pod, bool)>,
     measured: impl Iterator<Item = &'a VolumeSample>,
-) -> BTreeMap<&'static str, VolumeCount> {
-    let mut counts: BTreeMap<&'static str, VolumeCount> = BTreeMap::new();
+) -> BTreeMap<Cow<'static, str>, VolumeCount> {
+    let mut counts: BTreeMap<Cow<'static, str>, VolumeCount> = BTreeMap::new();
     for (pod, is_mounted) in pods {
         for volume in spec_of(pod).volumes.iter().flatten() {
             let Ok(SpecPlan::Volume(plan)) = spec_plan(pod, volume) else { continue };
-            let count = counts.entry(plan.volume_type.plugin_name()).or_default();
+            let count = counts.entry(plan.plugin_name()).or_default();
             count.desired += 1;
             count.actual += u64::from(is_mounted);
         }
     }
     for volume in measured.filter(|volume| volume.claim.is_some()) {
-        let count = counts.entry(volume.plugin).or_default();
+        let count = counts.entry(volume.plugin.clone()).or_default();
         count.desired += 1;
         count.actual += 1;
     }

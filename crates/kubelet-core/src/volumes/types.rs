@@ -7,11 +7,15 @@ mod config_map;
 mod csi;
 mod downward_api;
 mod empty_dir;
+mod flex;
 mod host_path;
 mod local;
 mod nfs;
 mod projected;
 mod secret;
+
+use std::borrow::Cow;
+use std::path::{Path, PathBuf};
 
 use model::containers::spec_of;
 use model::k8s::{PersistentVolumeSpec, Pod, Volume};
@@ -24,14 +28,17 @@ pub use nfs::NfsPlan;
 
 use super::csi::migration::has_moved;
 use super::csi::plan::CsiPlan;
+use super::flex::{FlexPlan, directory_name, driver_of};
 use super::objects::RequiredObjects;
 use super::payload::{PayloadError, PayloadInputs, check_path};
 
 /// The name of any other type in metrics.
 const UNKNOWN: &str = "unknown";
+/// In paths, the vendor of every type that is not a FlexVolume driver.
+const OWN_VENDOR: &str = "kubernetes.io~";
 
 /// Every type that this kubelet offers. A volume is of the first type that recognises it.
-pub static VOLUME_TYPES: [&dyn VolumeType; 9] = [
+pub static VOLUME_TYPES: [&dyn VolumeType; 10] = [
     &empty_dir::EmptyDir,
     &host_path::HostPath,
     &config_map::ConfigMap,
@@ -41,6 +48,7 @@ pub static VOLUME_TYPES: [&dyn VolumeType; 9] = [
     &local::Local,
     &nfs::Nfs,
     &csi::Csi,
+    &flex::Flex,
 ];
 
 /// The decisions about one type of volume. The agent's mounters carry them out.
@@ -115,10 +123,28 @@ impl VolumePlan {
         matches!(&self.source, VolumeSource::Csi(plan) if plan.is_migrated)
     }
 
-    /// The type of the volume in metrics, with the name of the driver for a CSI volume: `kubernetes.io/csi:disk.example.com`.
+    /// The name of the type where it is part of a path; a FlexVolume driver is a type of its own.
+    #[must_use]
+    pub fn plugin_dir(&self) -> Cow<'static, str> {
+        match self.flex_driver() {
+            Some(driver) => directory_name(driver).into(),
+            None => self.volume_type.plugin_dir().into(),
+        }
+    }
+
+    /// The name of the type in metrics.
+    #[must_use]
+    pub fn plugin_name(&self) -> Cow<'static, str> {
+        match self.flex_driver() {
+            Some(driver) => driver.to_owned().into(),
+            None => self.volume_type.plugin_name().into(),
+        }
+    }
+
+    /// The name of the type in metrics, with the name of the driver for a CSI volume: `kubernetes.io/csi:disk.example.com`.
     #[must_use]
     pub fn qualified_plugin_name(&self) -> String {
-        let name = self.volume_type.plugin_name();
+        let name = self.plugin_name();
         match &self.source {
             VolumeSource::Csi(plan) => format!("{name}:{}", plan.driver),
             VolumeSource::EmptyDir(_)
@@ -126,7 +152,21 @@ impl VolumePlan {
             | VolumeSource::Payload(_)
             | VolumeSource::LocalFiles(_)
             | VolumeSource::LocalDevice(_)
-            | VolumeSource::Nfs(_) => name.to_owned(),
+            | VolumeSource::Nfs(_)
+            | VolumeSource::Flex(_) => name.into_owned(),
+        }
+    }
+
+    fn flex_driver(&self) -> Option<&str> {
+        match &self.source {
+            VolumeSource::Flex(plan) => Some(&plan.driver),
+            VolumeSource::Csi(_)
+            | VolumeSource::EmptyDir(_)
+            | VolumeSource::HostPath(_)
+            | VolumeSource::Payload(_)
+            | VolumeSource::LocalFiles(_)
+            | VolumeSource::LocalDevice(_)
+            | VolumeSource::Nfs(_) => None,
         }
     }
 }
@@ -141,6 +181,7 @@ pub enum VolumeSource {
     LocalDevice(LocalDevicePlan),
     Nfs(NfsPlan),
     Csi(Box<CsiPlan>),
+    Flex(Box<FlexPlan>),
 }
 
 /// Files that show API objects or fields of the pod.
@@ -214,16 +255,39 @@ pub fn compute_payload(volume: &Volume, inputs: PayloadInputs<'_>) -> Result<Pay
     Ok(payload)
 }
 
-/// A directory of that name holds volumes of a type that this kubelet offers.
+/// A directory of that name holds volumes of a type that this kubelet offers, as far as the name shows: any other vendor may have
+/// a FlexVolume driver.
 #[must_use]
 pub fn is_known_plugin(plugin_dir: &str) -> bool {
+    is_static_plugin(plugin_dir) || !plugin_dir.starts_with(OWN_VENDOR)
+}
+
+/// A directory of that name holds volumes of a type that needs no FlexVolume driver.
+#[must_use]
+pub fn is_static_plugin(plugin_dir: &str) -> bool {
     by_plugin_dir(plugin_dir).is_some()
 }
 
 /// The type's name in metrics, by its name in paths.
 #[must_use]
-pub fn plugin_name(plugin_dir: &str) -> &'static str {
-    by_plugin_dir(plugin_dir).map_or(UNKNOWN, VolumeType::plugin_name)
+pub fn plugin_name(plugin_dir: &str) -> Cow<'static, str> {
+    match by_plugin_dir(plugin_dir) {
+        Some(volume_type) => volume_type.plugin_name().into(),
+        None if is_known_plugin(plugin_dir) => driver_of(plugin_dir).into(),
+        None => UNKNOWN.into(),
+    }
+}
+
+/// The type of the volumes in a directory of that name.
+#[must_use]
+pub fn type_in(plugin_dir: &str) -> &'static dyn VolumeType {
+    by_plugin_dir(plugin_dir).unwrap_or(&flex::Flex)
+}
+
+/// Where a volume appears in its pod.
+#[must_use]
+pub fn volume_dir(pod_dir: &Path, plugin_dir: &str, name: &str) -> PathBuf {
+    pod_dir.join("volumes").join(plugin_dir).join(name)
 }
 
 fn by_plugin_dir(plugin_dir: &str) -> Option<&'static dyn VolumeType> {

@@ -12,6 +12,7 @@ mod csi;
 mod csi_node;
 mod deletion;
 mod device_plugins;
+mod flex_volumes;
 mod flood;
 mod idle;
 mod image_disk;

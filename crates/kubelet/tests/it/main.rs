@@ -18,6 +18,7 @@ mod cluster;
 mod disk_errors;
 mod fault_points;
 mod faults;
+mod flex_volumes;
 mod guest;
 mod hanging_volumes;
 mod hostile_pods;

@@ -1,5 +1,6 @@
 //! Turns samples into the text of the metrics and summary endpoints, as a lazy stream of pieces.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -108,7 +109,7 @@ fn volumes(
     measured: &Measured,
     entries: &[PodEntry],
     disks: Option<&DiskSample>,
-) -> BTreeMap<&'static str, VolumeCount> {
+) -> BTreeMap<Cow<'static, str>, VolumeCount> {
     let present = measured.cache.presence().unwrap_or_default();
     let active = entries.iter().filter(|entry| entry.progress.may_run());
     let of_pods = active.map(|entry| (&*entry.pod, present.contains_key(&PodRef::of(&entry.pod).uid)));

@@ -12,12 +12,14 @@ use kubelet_core::volumes::csi::places::{
 };
 use kubelet_core::volumes::csi::staging::{StagedVolume, Staging, VolumeUser};
 use kubelet_core::volumes::csi::volume_data::{MAX_BYTES, StagedData};
+use kubelet_core::volumes::flex;
 use model::PodUid;
 use parking_lot::Mutex;
 use ports::HostError;
 use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
 
+use super::super::flex::mounted_devices;
 use super::super::permits::Permits;
 use super::{CsiObjects, Drivers, read_published, remove_emptied, staging_path, text};
 use crate::context::Context;
@@ -203,6 +205,12 @@ impl StagedVolumes {
         let found = self.table.lock().volumes();
         for volume in found {
             self.note_in_use(&volume).await;
+        }
+        let Some(objects) = &self.objects else { return };
+        for (driver, volume) in mounted_devices(&self.ctx).await {
+            if let Err(err) = objects.api.in_use.add(&flex::unique_name(&driver, &volume)) {
+                tracing::error!(driver, err, "Failed to report a FlexVolume in use");
+            }
         }
     }
 

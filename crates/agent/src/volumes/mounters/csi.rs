@@ -81,8 +81,8 @@ pub(super) struct Unpublish;
 
 #[async_trait]
 impl TearDown for Unpublish {
-    fn plugin_dir(&self) -> &'static str {
-        IN_POD
+    fn holds(&self, plugin_dir: &str) -> bool {
+        plugin_dir == IN_POD
     }
 
     async fn before_unmount(&self, ctx: &Context, shared: &Shared, uid: &PodUid) -> Result<(), String> {
@@ -170,14 +170,7 @@ impl<'a> Call<'a> {
                 self.mount_context.shared.csi.update_allocatable(&self.plan.driver).await;
             }
         }
-        attached.map_err(|error| match error {
-            AttachError::Leaving { .. } => MountError::GivenUp(error.to_string()),
-            AttachError::NotInNodeStatus { .. }
-            | AttachError::NotRead { .. }
-            | AttachError::NotAttached { .. }
-            | AttachError::Refused(_)
-            | AttachError::NotByController => MountError::Attach(error.to_string()),
-        })
+        Ok(attached?)
     }
 
     fn driver(&self) -> Result<Driver, MountError> {

@@ -9,6 +9,7 @@ use model::PodUid;
 use ports::HostError;
 use ports::host::HostPathKind;
 
+use super::super::device::DeviceMount;
 use super::super::mount_context::{MountContext, MountError};
 use super::super::ownership::change_group;
 use super::super::shared::Shared;
@@ -52,8 +53,8 @@ pub(super) struct ReleaseDevices;
 
 #[async_trait]
 impl TearDown for ReleaseDevices {
-    fn plugin_dir(&self) -> &'static str {
-        PLUGIN
+    fn holds(&self, plugin_dir: &str) -> bool {
+        plugin_dir == PLUGIN
     }
 
     async fn after_unmount(&self, ctx: &Context, shared: &Shared, uid: &PodUid) -> Result<(), String> {
@@ -84,7 +85,10 @@ async fn mount(plan: &LocalFilesPlan, mount_context: &MountContext<'_>) -> Resul
         if !is_bound {
             mount_context.ctx.files.ensure_dir(&path, DIRECTORY_MODE).await?;
         }
-        (device::stage(mount_context, plan).await?, access.collect())
+        let target = device::local_mount(mount_context.ctx, name);
+        let LocalFilesPlan { path: device, fs_type, options } = plan;
+        device::stage(mount_context, &DeviceMount { device, fs_type, options, target: &target }).await?;
+        (target, access.collect())
     } else {
         (source.to_owned(), access.chain(plan.options.iter().cloned()).collect::<Vec<String>>())
     };
@@ -109,7 +113,7 @@ async fn warn_if_group_changes(
 ) -> Result<(), MountError> {
     // Without metadata nothing is known about the group.
     let Ok(facts) = mount_context.ctx.files.metadata(source).await else { return Ok(()) };
-    if facts.gid != gid && device::is_used(mount_context.ctx, name).await? {
+    if facts.gid != gid && device::is_used(mount_context.ctx, PLUGIN, name).await? {
         let message = format!(
             "The requested fsGroup is {gid}, but the volume {name} has GID {}. The volume may not be shareable.",
             facts.gid

@@ -688,7 +688,7 @@ fn check_limits(limits: [Option<&str>; 2], used: [u64; 5], layout: DiskLayout, e
     let volume = VolumeSample {
         name: "data".into(),
         claim: None,
-        plugin: "kubernetes.io/empty-dir",
+        plugin: "kubernetes.io/empty-dir".into(),
         is_off_disk: false,
         is_abnormal: None,
         space: model::stats::FilesystemSpace::default(),

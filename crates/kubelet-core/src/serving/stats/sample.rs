@@ -1,6 +1,7 @@
 //! One sample of the whole node: measurements of the machine, of system cgroups, and of each pod; and, less often, of the
 //! disks.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -191,7 +192,7 @@ pub struct VolumeSample {
     /// The name of its persistent volume claim.
     pub claim: Option<Box<str>>,
     /// The name of its plugin, as in metrics.
-    pub plugin: &'static str,
+    pub plugin: Cow<'static, str>,
     /// It is in memory or on storage of its own, and uses none of the node's disk.
     pub is_off_disk: bool,
     pub space: FilesystemSpace,

@@ -181,7 +181,7 @@ fn disks() -> DiskSample {
     let volume = |name: &str, is_off_disk, claim: Option<&str>| VolumeSample {
         name: name.into(),
         claim: claim.map(Into::into),
-        plugin: "kubernetes.io/empty-dir",
+        plugin: "kubernetes.io/empty-dir".into(),
         is_off_disk,
         space,
         used: used(10),

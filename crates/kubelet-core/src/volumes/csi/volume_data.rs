@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::Lifecycle;
+use crate::volumes::go_json::go_json;
 
 /// The largest file that is read; the API accepts no longer handle.
 pub const MAX_BYTES: usize = 1 << 20;
@@ -96,19 +97,9 @@ impl PublishedData {
     }
 }
 
-/// As Go's encoder writes a map: sorted, without spaces, with a newline at the end, and what HTML treats specially escaped.
+/// With a newline at the end.
 fn write<'a>(values: impl Iterator<Item = (&'a str, &'a str)>) -> String {
-    let values: BTreeMap<&str, &str> = values.collect();
-    let mut text = serde_json::Value::from_iter(values).to_string();
-    for (plain, escaped) in [
-        ("<", "\\u003c"),
-        (">", "\\u003e"),
-        ("&", "\\u0026"),
-        ("\u{2028}", "\\u2028"),
-        ("\u{2029}", "\\u2029"),
-    ] {
-        text = text.replace(plain, escaped);
-    }
+    let mut text = go_json(&values.collect());
     text.push('\n');
     text
 }

@@ -105,7 +105,7 @@ fn volumes_are_counted_by_plugin_as_desired_and_actual() {
     let sample = |claim: Option<&str>, plugin| VolumeSample {
         name: "v".into(),
         claim: claim.map(Into::into),
-        plugin,
+        plugin: Cow::Borrowed(plugin),
         is_off_disk: false,
         is_abnormal: None,
         space: FilesystemSpace::default(),
@@ -118,7 +118,7 @@ fn volumes_are_counted_by_plugin_as_desired_and_actual() {
         ("kubernetes.io/empty-dir", VolumeCount { desired: 2, actual: 1 }),
         ("kubernetes.io/nfs", VolumeCount { desired: 1, actual: 1 }),
     ];
-    assert_eq!(counts, expected.into());
+    assert_eq!(counts, expected.map(|(name, count)| (name.into(), count)).into());
 }
 
 /// `TestCalculateEmptyDirMemorySize` of the Go kubelet, with 16 GiB of allocatable memory.

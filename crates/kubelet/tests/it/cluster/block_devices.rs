@@ -12,13 +12,13 @@ use super::{Cluster, bound};
 use crate::node::{FOREVER, shell_pod};
 
 /// A file as a block device, until it is dropped.
-struct LoopDevice {
+pub(super) struct LoopDevice {
     file: PathBuf,
-    device: PathBuf,
+    pub(super) device: PathBuf,
 }
 
 impl LoopDevice {
-    fn make(file: PathBuf) -> Self {
+    pub(super) fn make(file: PathBuf) -> Self {
         let created = fs::File::create(&file).expect("a file");
         created.set_len(32 << 20).expect("a large file");
         let output = Command::new("losetup").args(["--find", "--show"]).arg(&file).output();

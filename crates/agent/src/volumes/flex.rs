@@ -1,0 +1,155 @@
+//! FlexVolume drivers of this node: programs in the directory `volumePluginDir`, found when a volume needs them.
+//!
+//! Owns: what a driver said about itself, until its program is replaced. There is no task and no watch: a node without such volumes
+//! never reads the directory. Arguments and answers are decided in `kubelet_core::volumes::flex`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use jiff::Timestamp;
+use kubelet_core::volumes::flex::{
+    Answer, CallError, Capabilities, Command, PLUGIN, directory_name, parse_answer, program_name,
+};
+use parking_lot::Mutex;
+use ports::HostError;
+
+use super::program;
+use crate::context::Context;
+use crate::error_chain::chain;
+
+/// As long as the Go kubelet lets a driver wait for a device. It waits forever for everything else.
+const DEADLINE: Duration = Duration::from_secs(600);
+const NO_PLUGIN: &str = "no volume plugin matched";
+/// Below a driver's directory: the devices that it has mounted.
+const MOUNTS: &str = "mounts";
+
+/// Drivers that were used; not more than the directory has.
+#[derive(Debug, Default)]
+pub(super) struct FlexDrivers {
+    known: Mutex<BTreeMap<String, Known>>,
+}
+
+#[derive(Clone, Debug)]
+struct Known {
+    /// When its program was changed.
+    changed: Option<Timestamp>,
+    capabilities: Capabilities,
+    unsupported: BTreeSet<Command>,
+}
+
+/// A driver that is installed.
+#[derive(Debug)]
+pub(super) struct FlexDriver<'a> {
+    ctx: &'a Context,
+    drivers: &'a FlexDrivers,
+    name: String,
+    program: PathBuf,
+    pub(super) capabilities: Capabilities,
+}
+
+impl FlexDrivers {
+    /// Finds the driver, and asks for its capabilities if it is new.
+    ///
+    /// # Errors
+    /// It is not installed, or cannot be used.
+    pub(super) async fn get<'a>(&'a self, ctx: &'a Context, driver: &str) -> Result<FlexDriver<'a>, String> {
+        let Some(program) = installed(ctx, driver).await else {
+            self.known.lock().remove(driver);
+            return Err(NO_PLUGIN.to_owned());
+        };
+        // Without the time, the driver is asked once.
+        let changed = ctx.files.metadata(&program).await.ok().map(|metadata| metadata.modified);
+        let known = self.known.lock().get(driver).filter(|known| known.changed == changed).cloned();
+        let capabilities = Capabilities::default();
+        let mut found = FlexDriver { ctx, drivers: self, name: driver.to_owned(), program, capabilities };
+        if let Some(known) = known {
+            found.capabilities = known.capabilities;
+            return Ok(found);
+        }
+        let answer = found.run(Command::Init, Vec::new()).await.map_err(|err| {
+            tracing::error!(driver, err = %err, "Failed to initialize FlexVolume driver");
+            NO_PLUGIN.to_owned()
+        })?;
+        found.capabilities = answer.capabilities;
+        let new = Known { changed, capabilities: found.capabilities, unsupported: BTreeSet::new() };
+        let mut known = self.known.lock();
+        // Another volume may have asked at the same time, and found out more since.
+        let known = known.entry(driver.to_owned()).or_insert_with(|| new.clone());
+        if known.changed != changed {
+            *known = new;
+        }
+        Ok(found)
+    }
+}
+
+impl FlexDriver<'_> {
+    /// # Errors
+    /// The driver does not support the command, failed, or was given up.
+    pub(super) async fn call(&self, command: Command, args: Vec<String>) -> Result<Answer, CallError> {
+        let is_unsupported = |known: &Known| known.unsupported.contains(&command);
+        if self.drivers.known.lock().get(&self.name).is_some_and(is_unsupported) {
+            return Err(CallError::NotSupported);
+        }
+        let answer = self.run(command, args).await;
+        if answer == Err(CallError::NotSupported)
+            && let Some(known) = self.drivers.known.lock().get_mut(&self.name)
+        {
+            known.unsupported.insert(command);
+        }
+        answer
+    }
+
+    /// Unmounts what the driver mounted on the path, and removes the directory. Idempotent.
+    pub(super) async fn unmount(&self, command: Command, path: &Path) -> Result<(), String> {
+        match self.call(command, vec![path.display().to_string()]).await {
+            Ok(_) => {}
+            Err(CallError::NotSupported) => {
+                self.ctx.mounts.unmount_tree(path).await.map_err(|error| chain(&error))?;
+            }
+            Err(error @ (CallError::Failed(_) | CallError::GivenUp(_))) => return Err(error.to_string()),
+        }
+        super::remove_empty(self.ctx, path, path).await.map_err(|error| chain(&error))
+    }
+
+    async fn run(&self, command: Command, args: Vec<String>) -> Result<Answer, CallError> {
+        let args = [command.name().to_owned()].into_iter().chain(args).collect();
+        let call = program(&self.program.to_string_lossy(), args, DEADLINE);
+        match self.ctx.processes.run(&call).await {
+            Ok(end) if end.output.is_empty() => parse_answer(command, end.code, end.stderr.as_bytes()),
+            Ok(end) => parse_answer(command, end.code, &end.output),
+            Err(HostError::GivenUp(text)) => Err(CallError::GivenUp(text)),
+            Err(error @ (HostError::Io { .. } | HostError::Invalid(_))) => {
+                Err(CallError::Failed(chain(&error)))
+            }
+        }
+    }
+}
+
+/// The program of the driver, if it is there.
+pub(super) async fn installed(ctx: &Context, driver: &str) -> Option<PathBuf> {
+    let directory = Path::new(&ctx.config().volume_plugin_dir).join(directory_name(driver));
+    let names = ctx.files.list_names(&directory).await.unwrap_or_default();
+    let name = program_name(driver);
+    names.iter().any(|known| known == name).then(|| directory.join(name))
+}
+
+/// The drivers and volumes whose devices are mounted for all pods, as the disk shows them.
+pub(super) async fn mounted_devices(ctx: &Context) -> Vec<(String, String)> {
+    let root = ctx.settings.paths.root.join("plugins").join(PLUGIN);
+    let (files, mut found) = (&*ctx.files, Vec::new());
+    for vendor in files.list_names(&root).await.unwrap_or_default() {
+        let below = files.list_names(&root.join(&vendor)).await.unwrap_or_default();
+        // A driver without a vendor has its mounts here.
+        let drivers = below.iter().map(|name| match name.as_str() {
+            MOUNTS => vendor.clone(),
+            name => format!("{vendor}/{name}"),
+        });
+        for driver in drivers {
+            let mounts = root.join(&driver).join(MOUNTS);
+            let volumes = files.list_names(&mounts).await.unwrap_or_default();
+            found.extend(volumes.into_iter().map(|volume| (driver.clone(), volume)));
+        }
+    }
+    found
+}

@@ -1,0 +1,300 @@
+//! Volumes of FlexVolume drivers: the driver mounts them, and what it does not support the kubelet does.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use async_trait::async_trait;
+use kubelet_core::volumes::engine::ReadyVolume;
+use kubelet_core::volumes::flex::{
+    Answer, CallError, Command, FlexPlan, device_mount, driver_of, options, pod_options, secret_options,
+    unique_name,
+};
+use kubelet_core::volumes::types::{is_static_plugin, volume_dir};
+use model::PodUid;
+use ports::HostError;
+
+use super::super::device::{self, DeviceMount};
+use super::super::flex::{FlexDriver, installed};
+use super::super::mount_context::{MARK, MountContext, MountError};
+use super::super::ownership::change_group;
+use super::super::remove_empty;
+use super::super::shared::Shared;
+use super::{Mounter, TearDown};
+use crate::context::Context;
+use crate::error_chain::chain;
+
+const DIRECTORY_MODE: u32 = 0o750;
+/// The filesystem of a device that the kubelet mounts for a volume that names none.
+const DEFAULT_FS: &str = "ext4";
+
+#[async_trait]
+impl Mounter for FlexPlan {
+    async fn set_up(&self, mount_context: &MountContext<'_>) -> Result<ReadyVolume, MountError> {
+        let ctx = mount_context.ctx;
+        let driver = mount_context.shared.flex.get(ctx, &self.driver).await.map_err(MountError::NoPlugin)?;
+        let call = Call { plan: self, mount_context, driver, target: mount_context.volume_dir() };
+        let is_mounted = ctx.mounts.is_mount_point(&call.target).await?;
+        if call.driver.capabilities.attach {
+            call.note_in_use()?;
+        }
+        if !(is_mounted && mount_context.is_marked().await) {
+            call.set_up(is_mounted).await?;
+        }
+        let relabel = call.driver.capabilities.selinux_relabel;
+        Ok(ReadyVolume { relabel, ..ReadyVolume::at(call.target) })
+    }
+
+    async fn tear_down(&self, mount_context: &MountContext<'_>) -> Result<(), HostError> {
+        let (ctx, target) = (mount_context.ctx, mount_context.volume_dir());
+        if !ctx.mounts.is_mount_point(&target).await? {
+            return Ok(());
+        }
+        let driver = mount_context.shared.flex.get(ctx, &self.driver).await.map_err(HostError::Invalid)?;
+        driver.unmount(Command::Unmount, &target).await.map_err(HostError::Invalid)
+    }
+}
+
+/// The calls for one volume of a pod.
+struct Call<'a> {
+    plan: &'a FlexPlan,
+    mount_context: &'a MountContext<'a>,
+    driver: FlexDriver<'a>,
+    target: PathBuf,
+}
+
+impl Call<'_> {
+    async fn set_up(&self, is_mounted: bool) -> Result<(), MountError> {
+        let (mount_context, capabilities) = (self.mount_context, self.driver.capabilities);
+        // Shows that the pod uses the device of the volume.
+        mount_context.ensure_mark_dir().await?;
+        let permit = match capabilities.attach && !is_mounted {
+            true => {
+                let permit = mount_context.shared.devices.acquire(&self.unique_name()).await?;
+                self.stage().await?;
+                Some(permit)
+            }
+            false => None,
+        };
+        if !is_mounted {
+            self.mount().await?;
+        }
+        drop(permit);
+        let group = mount_context.group().filter(|_| capabilities.fs_group && !mount_context.plan.read_only);
+        if let Some(gid) = group
+            && let Err(error) = change_group(mount_context, &self.target, gid).await
+        {
+            // As in the Go kubelet: filesystems of some drivers have no owners.
+            tracing::warn!(driver = self.plan.driver, path = %self.target.display(), ?error, "Failed to change the group of a FlexVolume");
+        }
+        Ok(mount_context.mark().await?)
+    }
+
+    fn unique_name(&self) -> String {
+        unique_name(&self.plan.driver, &self.mount_context.plan.name)
+    }
+
+    /// From here on the controller does not detach the volume.
+    fn note_in_use(&self) -> Result<(), MountError> {
+        let objects = self.mount_context.shared.csi.objects();
+        let objects = objects.map_err(|_| MountError::Attach("cannot get kube client".to_owned()))?;
+        objects.api.in_use.add(&self.unique_name()).map_err(MountError::Attach)
+    }
+
+    /// Mounts the device of the volume for all pods. The caller has the permit of the device.
+    async fn stage(&self) -> Result<(), MountError> {
+        let mount_context = self.mount_context;
+        let options = self.options(BTreeMap::new());
+        match self.call(Command::GetVolumeName, vec![options.clone()]).await? {
+            // The answer is not used, as in the Go kubelet.
+            Ok(_) | Err(CallError::NotSupported) => {}
+            Err(error) => return Err(failed(error, MountError::Attach)),
+        }
+        let attached = self.attached().await?;
+        let waited = self.call(Command::WaitForAttach, vec![attached.clone(), options.clone()]).await?;
+        let device = match waited {
+            Ok(answer) => answer.device,
+            Err(CallError::NotSupported) => attached,
+            Err(error) => return Err(failed(error, MountError::Attach)),
+        };
+        let root = &mount_context.ctx.settings.paths.root;
+        let target = device_mount(root, &self.plan.driver, &mount_context.plan.name);
+        if mount_context.ctx.mounts.is_mount_point(&target).await? {
+            return Ok(());
+        }
+        mount_context.ctx.files.ensure_dir(&target, DIRECTORY_MODE).await?;
+        let args = vec![target.display().to_string(), device.clone(), options];
+        match self.call(Command::MountDevice, args).await? {
+            Ok(_) => Ok(()),
+            // A driver that mounts volumes without a device.
+            Err(CallError::NotSupported) if device.is_empty() => Ok(()),
+            Err(CallError::NotSupported) => {
+                let fs_type = Some(&*self.plan.fs_type).filter(|fs_type| !fs_type.is_empty());
+                let fs_type = fs_type.unwrap_or(DEFAULT_FS);
+                let mount = DeviceMount { device: &device, fs_type, options: &[], target: &target };
+                device::stage(mount_context, &mount).await
+            }
+            Err(CallError::GivenUp(why)) => Err(MountError::DeviceGivenUp(why)),
+            Err(CallError::Failed(why)) => Err(MountError::Device(why)),
+        }
+    }
+
+    /// The device to which the controller attached the volume; empty if it has none.
+    async fn attached(&self) -> Result<String, MountError> {
+        let objects = self.mount_context.shared.csi.objects();
+        let api = &objects.map_err(|_| MountError::Attach("cannot get kube client".to_owned()))?.api;
+        let name = self.unique_name();
+        let reported = async {
+            api.in_use.reported(&name).await;
+            Ok(())
+        };
+        self.mount_context.unless_leaving(reported).await?;
+        Ok(api.attachments.attached_device(&name, self.mount_context.leaving).await?)
+    }
+
+    async fn mount(&self) -> Result<(), MountError> {
+        let (mount_context, target) = (self.mount_context, &self.target);
+        let ctx = mount_context.ctx;
+        let mut extra = pod_options(mount_context.pod, mount_context.group());
+        extra.extend(self.secrets().await.map_err(MountError::Failed)?);
+        ctx.files.ensure_dir(target, DIRECTORY_MODE).await?;
+        let args = vec![target.display().to_string(), self.options(extra)];
+        let why = match self.call(Command::Mount, args).await? {
+            Ok(_) => return Ok(()),
+            Err(CallError::GivenUp(why)) => return Err(MountError::GivenUp(why)),
+            Err(CallError::NotSupported) => {
+                let root = &ctx.settings.paths.root;
+                let source = device_mount(root, &self.plan.driver, &mount_context.plan.name);
+                match ctx.mounts.bind_volume(&source, target, &[]).await {
+                    Ok(()) => return Ok(()),
+                    Err(error) => chain(&error),
+                }
+            }
+            Err(CallError::Failed(why)) => why,
+        };
+        // Nothing is mounted, so that the driver is not called to unmount it.
+        if let Err(err) = remove_empty(ctx, target, target).await {
+            tracing::warn!(path = %target.display(), err = chain(&err), "Failed to remove the directory of a FlexVolume");
+        }
+        Err(MountError::Failed(why))
+    }
+
+    async fn secrets(&self) -> Result<BTreeMap<String, String>, String> {
+        let Some(secret) = &self.plan.secret else { return Ok(BTreeMap::new()) };
+        let Some(cluster) = &self.mount_context.shared.cluster else {
+            return Err("cannot get kube client".to_owned());
+        };
+        let failed =
+            |error: String| format!("couldn't get secret {}/{} err: {error}", secret.namespace, secret.name);
+        let read = cluster.secrets().get(&secret.namespace, &secret.name).await;
+        let read = read.map_err(|error| failed(error.to_string()))?;
+        secret_options(&self.plan.driver, &read).map_err(failed)
+    }
+
+    fn options(&self, extra: BTreeMap<String, String>) -> String {
+        let plan = self.mount_context.plan;
+        options(self.plan, (&plan.name, plan.read_only), extra)
+    }
+
+    /// Kills the driver's program when the pod is deleted: what it may have done is undone with the pod.
+    async fn call(
+        &self,
+        command: Command,
+        args: Vec<String>,
+    ) -> Result<Result<Answer, CallError>, MountError> {
+        let call = async { Ok(self.driver.call(command, args).await) };
+        Ok(self.mount_context.unless_leaving(call).await?)
+    }
+}
+
+fn failed(error: CallError, step: fn(String) -> MountError) -> MountError {
+    match error {
+        CallError::GivenUp(why) => MountError::GivenUp(why),
+        CallError::NotSupported | CallError::Failed(_) => step(error.to_string()),
+    }
+}
+
+/// Drivers unmount what they mounted, and the devices that no pod uses any more.
+#[derive(Debug)]
+pub(super) struct Unmount;
+
+#[async_trait]
+impl TearDown for Unmount {
+    fn holds(&self, plugin_dir: &str) -> bool {
+        !is_static_plugin(plugin_dir)
+    }
+
+    async fn before_unmount(&self, ctx: &Context, shared: &Shared, uid: &PodUid) -> Result<(), String> {
+        let pod_dir = ctx.settings.paths.pod(uid);
+        for (directory, driver) in drivers_in(ctx, &pod_dir.join("volumes")).await {
+            for name in list(ctx, &pod_dir.join("volumes").join(&directory)).await {
+                unmount(ctx, shared, &pod_dir, (&directory, &driver, &name)).await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn after_unmount(&self, ctx: &Context, shared: &Shared, uid: &PodUid) -> Result<(), String> {
+        let plugins = ctx.settings.paths.pod(uid).join("plugins");
+        for (directory, driver) in drivers_in(ctx, &plugins).await {
+            for name in list(ctx, &plugins.join(&directory)).await {
+                unmount_device(ctx, shared, (&directory, &driver, &name)).await?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Directories that may be of drivers, with the drivers.
+async fn drivers_in(ctx: &Context, parent: &Path) -> Vec<(String, String)> {
+    let names = list(ctx, parent).await.into_iter().filter(|name| !is_static_plugin(name));
+    names.map(|name| (name.clone(), driver_of(&name))).collect()
+}
+
+/// A directory that cannot be listed cannot be removed either, so the tear-down is repeated.
+async fn list(ctx: &Context, path: &Path) -> Vec<String> {
+    ctx.files.list_names(path).await.unwrap_or_default()
+}
+
+async fn unmount(
+    ctx: &Context,
+    shared: &Shared,
+    pod_dir: &Path,
+    (directory, driver, name): (&str, &str, &str),
+) -> Result<(), String> {
+    let mark_dir = pod_dir.join("plugins").join(directory).join(name);
+    if installed(ctx, driver).await.is_none() {
+        // What a kubelet before this one left of an unknown type is unmounted by the kernel alone.
+        let is_ours = list(ctx, &mark_dir).await.iter().any(|known| known == MARK);
+        return match is_ours {
+            true => Err(format!("no volume plugin matched name: {driver}")),
+            false => Ok(()),
+        };
+    }
+    // Shows which devices the pod used, until everything of the pod is gone.
+    ctx.files.ensure_dir(&mark_dir, DIRECTORY_MODE).await.map_err(|error| chain(&error))?;
+    let driver = shared.flex.get(ctx, driver).await?;
+    driver.unmount(Command::Unmount, &volume_dir(pod_dir, directory, name)).await
+}
+
+async fn unmount_device(
+    ctx: &Context,
+    shared: &Shared,
+    (directory, driver, name): (&str, &str, &str),
+) -> Result<(), String> {
+    let target = device_mount(&ctx.settings.paths.root, driver, name);
+    let unique_name = unique_name(driver, name);
+    let _permit = shared.devices.acquire(&unique_name).await.map_err(|error| chain(&error))?;
+    if device::is_used(ctx, directory, name).await.map_err(|error| chain(&error))? {
+        return Ok(());
+    }
+    let is_mounted = ctx.mounts.is_mount_point(&target).await.map_err(|error| chain(&error))?;
+    if is_mounted {
+        shared.flex.get(ctx, driver).await?.unmount(Command::UnmountDevice, &target).await?;
+    } else {
+        remove_empty(ctx, &target, &target).await.map_err(|error| chain(&error))?;
+    }
+    if let Ok(objects) = shared.csi.objects() {
+        objects.api.in_use.remove(&unique_name);
+    }
+    Ok(())
+}

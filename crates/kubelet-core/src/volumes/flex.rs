@@ -1,0 +1,146 @@
+//! FlexVolume drivers: programs that mount volumes. Owns their names and places, the arguments they are called with, and what their
+//! answers mean (docs/behaviour/volumes.md). Never: running one.
+
+mod answer;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use model::containers::spec_of;
+use model::k8s::{Pod, Secret};
+use model::path_component_problem;
+
+use super::csi::plan::SecretName;
+use super::go_json::go_json;
+
+pub use answer::{Answer, CallError, Capabilities, parse_answer};
+
+/// The name of the type, and its directory below `plugins` of the kubelet's root directory.
+pub const PLUGIN: &str = "kubernetes.io/flexvolume";
+/// Below the directory of a driver there: where it mounts devices for all pods.
+const MOUNTS: &str = "mounts";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FlexPlan {
+    /// `vendor/driver`
+    pub driver: String,
+    pub fs_type: String,
+    pub secret: Option<SecretName>,
+    pub options: BTreeMap<String, String>,
+}
+
+/// What a driver is called for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Command {
+    Init,
+    GetVolumeName,
+    WaitForAttach,
+    MountDevice,
+    Mount,
+    Unmount,
+    UnmountDevice,
+}
+
+impl Command {
+    /// The first argument.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Init => "init",
+            Self::GetVolumeName => "getvolumename",
+            Self::WaitForAttach => "waitforattach",
+            Self::MountDevice => "mountdevice",
+            Self::Mount => "mount",
+            Self::Unmount => "unmount",
+            Self::UnmountDevice => "unmountdevice",
+        }
+    }
+}
+
+/// # Errors
+/// The driver's name leads outside the directory of drivers, or to one that is ignored.
+pub fn check_driver(driver: &str) -> Result<(), String> {
+    let parts = driver.split('/').chain([&*directory_name(driver)]).find_map(path_component_problem);
+    match parts {
+        Some(problem) => Err(format!("{PLUGIN}: driver name {driver:?} cannot be used: {problem}")),
+        None if driver.starts_with('.') => {
+            Err(format!("{PLUGIN}: driver name {driver:?} cannot be used: must not begin with '.'"))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The driver's name where it is one component of a path: `vendor~driver`.
+#[must_use]
+pub fn directory_name(driver: &str) -> String {
+    driver.replace('/', "~")
+}
+
+/// The driver whose volumes are in a directory of that name.
+#[must_use]
+pub fn driver_of(directory: &str) -> String {
+    directory.replace('~', "/")
+}
+
+/// The program of the driver, within the directory of the driver.
+#[must_use]
+pub fn program_name(driver: &str) -> &str {
+    driver.rsplit('/').next().unwrap_or(driver)
+}
+
+/// Where the driver mounts the device of the volume for all pods.
+#[must_use]
+pub fn device_mount(root: &Path, driver: &str, volume: &str) -> PathBuf {
+    root.join("plugins").join(PLUGIN).join(driver).join(MOUNTS).join(volume)
+}
+
+/// The name of a volume that a controller attaches, in `volumesInUse` and `volumesAttached` of the node.
+#[must_use]
+pub fn unique_name(driver: &str, volume: &str) -> String {
+    format!("{driver}/{volume}")
+}
+
+/// The volume as the driver sees it, as one argument.
+#[must_use]
+pub fn options(plan: &FlexPlan, (name, read_only): (&str, bool), extra: BTreeMap<String, String>) -> String {
+    let mut options = BTreeMap::from([
+        ("kubernetes.io/fsType".to_owned(), plan.fs_type.clone()),
+        ("kubernetes.io/readwrite".to_owned(), if read_only { "ro" } else { "rw" }.to_owned()),
+        ("kubernetes.io/pvOrVolumeName".to_owned(), name.to_owned()),
+    ]);
+    options.extend(extra);
+    options.extend(plan.options.clone());
+    go_json(&options)
+}
+
+/// What `mount` says about the pod in addition.
+#[must_use]
+pub fn pod_options(pod: &Pod, group: Option<u32>) -> BTreeMap<String, String> {
+    let text = |text: Option<&String>| text.cloned().unwrap_or_default();
+    let account = spec_of(pod).service_account_name.as_ref();
+    let mut options = BTreeMap::from([
+        ("kubernetes.io/pod.name".to_owned(), text(pod.metadata.name.as_ref())),
+        ("kubernetes.io/pod.namespace".to_owned(), text(pod.metadata.namespace.as_ref())),
+        ("kubernetes.io/pod.uid".to_owned(), text(pod.metadata.uid.as_ref())),
+        ("kubernetes.io/serviceAccount.name".to_owned(), text(account)),
+    ]);
+    options.extend(group.map(|group| ("kubernetes.io/mounterArgs.FsGroup".to_owned(), group.to_string())));
+    options
+}
+
+/// The values of the volume's Secret.
+///
+/// # Errors
+/// The Secret is for another driver.
+pub fn secret_options(driver: &str, secret: &Secret) -> Result<BTreeMap<String, String>, String> {
+    if secret.type_.as_deref() != Some(driver) {
+        return Err(format!("cannot get secret of type {driver}"));
+    }
+    let data = secret.data.iter().flatten();
+    Ok(data.map(|(key, value)| (format!("kubernetes.io/secret/{key}"), STANDARD.encode(&value.0))).collect())
+}
+
+#[cfg(test)]
+mod tests;
