@@ -27,7 +27,7 @@ pub(crate) struct ExternalMetrics<'a> {
     /// Static pods that have a mirror pod.
     pub(crate) mirror_pods: u64,
     pub(crate) ephemeral_containers: u64,
-    pub(crate) volumes: BTreeMap<Cow<'static, str>, VolumeCount>,
+    pub(crate) volumes: BTreeMap<String, VolumeCount>,
     pub(crate) process: Option<ProcessFacts>,
     pub(crate) disks: Option<&'a DiskSample>,
     pub(crate) pods: &'a BTreeMap<PodUid, PodRef>,
@@ -76,7 +76,7 @@ pub(crate) fn write(metrics: &Metrics, from: &ExternalMetrics<'_>) -> String {
     text
 }
 
-fn write_volumes(text: &mut String, volumes: &BTreeMap<Cow<'static, str>, VolumeCount>) {
+fn write_volumes(text: &mut String, volumes: &BTreeMap<String, VolumeCount>) {
     if volumes.is_empty() {
         return;
     }

@@ -13,7 +13,7 @@ use super::table::{Family, Histograms};
 /// Buckets for volume operations, in seconds.
 const LIMITS: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 
-/// A volume plugin, and whether the volume is of an in-tree type that has moved to a CSI driver.
+/// A volume plugin, or the name of a driver, and whether the volume is of an in-tree type that has moved to a CSI driver.
 type Plugin<'a> = (&'a str, bool);
 
 const OPERATIONS: Family = Family::new(
@@ -82,13 +82,18 @@ impl VolumeMetrics {
         took: Duration,
     ) {
         let status = if is_ok { "success" } else { "fail-unknown" };
-        let migrated = if is_migrated { "true" } else { "false" };
-        self.took.observe(&[migrated, act, status, plugin], took);
+        self.took.observe(&[migrated(is_migrated), act, status, plugin], took);
     }
 
     /// A call to a CSI driver ended with that gRPC code.
-    pub(crate) fn called_driver(&self, driver: &str, method: &str, code: &str, took: Duration) {
-        self.calls.observe(&[driver, code, method, "false"], took);
+    pub(crate) fn called_driver(
+        &self,
+        (driver, is_migrated): Plugin<'_>,
+        method: &str,
+        code: &str,
+        took: Duration,
+    ) {
+        self.calls.observe(&[driver, code, method, migrated(is_migrated)], took);
     }
 
     /// A volume is mounted; `took` is the time since it was first requested, with all attempts that failed.
@@ -174,4 +179,8 @@ impl VolumeMetrics {
             line(text, name, &[], Value::Integer(number), None);
         }
     }
+}
+
+const fn migrated(is_migrated: bool) -> &'static str {
+    if is_migrated { "true" } else { "false" }
 }

@@ -16,7 +16,9 @@ mod tear_down;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kubelet_core::volumes::csi::places::{DevicePlaces, GLOBAL_MOUNT, VOLUME_DATA, staged_dir};
+use kubelet_core::volumes::csi::places::{
+    DevicePlaces, GLOBAL_MOUNT, MOUNT, VOLUME_DATA, staged_dir, volume_dir,
+};
 use kubelet_core::volumes::csi::plan::CsiPlan;
 use kubelet_core::volumes::csi::staging::StagedVolume;
 use kubelet_core::volumes::csi::volume_data::{MAX_BYTES, PublishedData};
@@ -122,6 +124,18 @@ pub(super) async fn read_published(ctx: &Context, dir: &Path) -> Result<Option<P
         Err(error) if error.is_not_found() => Ok(None),
         Err(error) => Err(chain(&error)),
     }
+}
+
+/// What is on disk about a volume that was published to the pod, and where it is published.
+pub(super) async fn published(ctx: &Context, pod: &PodUid, name: &str) -> Option<(PublishedData, PathBuf)> {
+    let paths = &ctx.settings.paths;
+    let dir = volume_dir(&paths.pod(pod), name);
+    if let Ok(Some(data)) = read_published(ctx, &dir).await {
+        return Some((data, dir.join(MOUNT)));
+    }
+    let device = DevicePlaces::of(&paths.root, name);
+    let data = read_published(ctx, &device.data_dir()).await.ok()??;
+    Some((data, device.publish_dir.join(pod.as_str())))
 }
 
 /// Removes the directory of a volume that its driver has unmounted.

@@ -22,8 +22,13 @@ pub(super) async fn change_group(
     let changed = change_or_report(mount_context, path, gid).await;
     let took = mount_context.ctx.clock.mono().saturating_since(began);
     // The Go kubelet counts this operation with migrated="false" for every volume.
-    let plugin = (&*mount_context.plan.plugin_name(), false);
-    mount_context.ctx.metrics.volumes.operated("volume_apply_access_control", plugin, changed.is_ok(), took);
+    let plugin = mount_context.plan.qualified_plugin_name();
+    mount_context.ctx.metrics.volumes.operated(
+        "volume_apply_access_control",
+        (&plugin, false),
+        changed.is_ok(),
+        took,
+    );
     changed
 }
 

@@ -3,11 +3,14 @@
 
 use std::path::Path;
 
+use kubelet_core::volumes::csi::places::IN_POD;
+use kubelet_core::volumes::csi::{PLUGIN, qualified_name};
 use kubelet_core::volumes::flex::driver_of;
 use kubelet_core::volumes::types::{is_static_plugin, plugin_name};
 use model::PodUid;
-use ports::{Files, HostError};
+use ports::HostError;
 
+use super::csi::published;
 use super::flex;
 use super::mounters::{TEAR_DOWNS, TearDown};
 use super::shared::Shared;
@@ -20,28 +23,52 @@ const DIRECTORIES: [&str; 4] = [SUB_PATHS, "volumeDevices", "plugins", "volumes"
 
 /// The volumes of a pod are torn down together, so metrics count the whole time for each of them.
 pub(super) async fn tear_down(ctx: &Context, shared: &Shared, uid: &PodUid) -> Result<(), String> {
-    let (paths, clock) = (&ctx.settings.paths, ctx.clock);
-    let plugins = plugins_of(&*ctx.files, &paths.pod(uid)).await;
+    let clock = ctx.clock;
+    let volumes = volumes_of(ctx, uid).await;
     let began = clock.mono();
     let done = remove(ctx, shared, uid).await;
     let took = clock.mono().saturating_since(began);
-    for plugin in plugins {
-        ctx.metrics.volumes.operated("volume_unmount", (&plugin_name(&plugin), false), done.is_ok(), took);
-        if !is_static_plugin(&plugin) && flex::installed(ctx, &driver_of(&plugin)).await.is_none() {
+    for OnDisk { operation, plugin_dir, plugin } in volumes {
+        ctx.metrics.volumes.operated(operation, (&plugin, false), done.is_ok(), took);
+        if !is_static_plugin(&plugin_dir) && flex::installed(ctx, &driver_of(&plugin_dir)).await.is_none() {
             ctx.metrics.volumes.force_cleaned(done.is_ok());
         }
     }
     done
 }
 
-/// The directory of the type of each volume that the pod has on disk.
-async fn plugins_of(files: &dyn Files, pod_dir: &Path) -> Vec<String> {
-    let (volumes, mut plugins) = (pod_dir.join("volumes"), Vec::new());
-    for plugin in files.list_names(&volumes).await.unwrap_or_default() {
-        let names = files.list_names(&volumes.join(&plugin)).await.unwrap_or_default();
-        plugins.extend(names.iter().map(|_| plugin.clone()));
+/// A volume that a pod has on disk.
+struct OnDisk {
+    /// How metrics call its tear-down.
+    operation: &'static str,
+    /// The directory of its type.
+    plugin_dir: String,
+    /// The name of its type in metrics.
+    plugin: String,
+}
+
+async fn volumes_of(ctx: &Context, uid: &PodUid) -> Vec<OnDisk> {
+    let (pod_dir, mut found) = (ctx.settings.paths.pod(uid), Vec::new());
+    for (dir, operation) in [("volumes", "volume_unmount"), ("volumeDevices", "unmap_volume")] {
+        let dir = pod_dir.join(dir);
+        for plugin_dir in ctx.files.list_names(&dir).await.unwrap_or_default() {
+            for name in ctx.files.list_names(&dir.join(&plugin_dir)).await.unwrap_or_default() {
+                let plugin = metrics_name(ctx, uid, &plugin_dir, &name).await;
+                found.push(OnDisk { operation, plugin_dir: plugin_dir.clone(), plugin });
+            }
+        }
     }
-    plugins
+    found
+}
+
+async fn metrics_name(ctx: &Context, uid: &PodUid, plugin_dir: &str, name: &str) -> String {
+    match plugin_dir == IN_POD {
+        true => match published(ctx, uid, name).await {
+            Some((data, _)) => qualified_name(&data.driver),
+            None => PLUGIN.to_owned(),
+        },
+        false => plugin_name(plugin_dir).into_owned(),
+    }
 }
 
 /// What one type does not take away does not hold back the volumes of the others.

@@ -49,7 +49,19 @@ async fn disk_of_two_pods_is_staged_once_by_the_driver_that_its_type_moved_to() 
     let data = world.host.text(format!("{volume}/vol_data.json")).unwrap();
     assert!(data.contains(r#""specVolID":"/subscriptions/12/disks/name""#), "{data}");
     let line = "storage_operation_duration_seconds_count{migrated=\"true\",operation_name=\"volume_mount\"";
-    assert!(world.metrics().await.contains(line));
+    let metrics = world.metrics().await;
+    assert!(metrics.contains(line));
+    let call = |method: &str, migrated: &str| {
+        format!(
+            "csi_operations_seconds_count{{driver_name=\"{DRIVER}\",grpc_status_code=\"OK\",method_name=\"/csi.v1.Node/{method}\",\
+             migrated=\"{migrated}\"}}"
+        )
+    };
+    for line in
+        [call("NodeStageVolume", "true"), call("NodePublishVolume", "true"), call("NodeGetInfo", "false")]
+    {
+        assert!(metrics.contains(&line), "{line}\n{metrics}");
+    }
 
     driver.forget_calls();
     world.restart().await;

@@ -36,6 +36,12 @@ impl Lifecycle {
     }
 }
 
+/// The type of the driver's volumes in metrics.
+#[must_use]
+pub fn qualified_name(driver: &str) -> String {
+    format!("{PLUGIN}:{driver}")
+}
+
 /// Why a driver cannot be called.
 #[must_use]
 pub fn not_registered(driver: &str) -> String {

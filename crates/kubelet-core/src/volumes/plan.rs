@@ -211,24 +211,24 @@ fn check_use(pod: &Pod, volume: &str, is_device: bool) -> Result<(), String> {
     }
 }
 
-/// How many volumes of each type these pods have; the flag of a pod: its volumes are mounted. The type of a claimed volume is in
+/// How many volumes of each type, of CSI volumes with the driver, these pods have; the flag of a pod: its volumes are mounted. The type of a claimed volume is in
 /// an API object that is not kept, so those that were measured on disk count.
 #[must_use]
 pub fn count_volumes<'a>(
     pods: impl Iterator<Item = (&'a Pod, bool)>,
     measured: impl Iterator<Item = &'a VolumeSample>,
-) -> BTreeMap<Cow<'static, str>, VolumeCount> {
-    let mut counts: BTreeMap<Cow<'static, str>, VolumeCount> = BTreeMap::new();
+) -> BTreeMap<String, VolumeCount> {
+    let mut counts: BTreeMap<String, VolumeCount> = BTreeMap::new();
     for (pod, is_mounted) in pods {
         for volume in spec_of(pod).volumes.iter().flatten() {
             let Ok(SpecPlan::Volume(plan)) = spec_plan(pod, volume) else { continue };
-            let count = counts.entry(plan.plugin_name()).or_default();
+            let count = counts.entry(plan.qualified_plugin_name()).or_default();
             count.desired += 1;
             count.actual += u64::from(is_mounted);
         }
     }
     for volume in measured.filter(|volume| volume.claim.is_some()) {
-        let count = counts.entry(volume.plugin.clone()).or_default();
+        let count = counts.entry(volume.plugin.to_string()).or_default();
         count.desired += 1;
         count.actual += 1;
     }

@@ -29,6 +29,7 @@ pub use nfs::NfsPlan;
 use super::csi::migration::has_moved;
 use super::csi::plan::CsiPlan;
 use super::flex::{FlexPlan, directory_name, driver_of};
+use super::csi::qualified_name;
 use super::objects::RequiredObjects;
 use super::payload::{PayloadError, PayloadInputs, check_path};
 
@@ -132,28 +133,18 @@ impl VolumePlan {
         }
     }
 
-    /// The name of the type in metrics.
-    #[must_use]
-    pub fn plugin_name(&self) -> Cow<'static, str> {
-        match self.flex_driver() {
-            Some(driver) => driver.to_owned().into(),
-            None => self.volume_type.plugin_name().into(),
-        }
-    }
-
     /// The name of the type in metrics, with the name of the driver for a CSI volume: `kubernetes.io/csi:disk.example.com`.
     #[must_use]
     pub fn qualified_plugin_name(&self) -> String {
-        let name = self.plugin_name();
         match &self.source {
-            VolumeSource::Csi(plan) => format!("{name}:{}", plan.driver),
+            VolumeSource::Csi(plan) => qualified_name(&plan.driver),
+            VolumeSource::Flex(plan) => plan.driver.clone(),
             VolumeSource::EmptyDir(_)
             | VolumeSource::HostPath(_)
             | VolumeSource::Payload(_)
             | VolumeSource::LocalFiles(_)
             | VolumeSource::LocalDevice(_)
-            | VolumeSource::Nfs(_)
-            | VolumeSource::Flex(_) => name.into_owned(),
+            | VolumeSource::Nfs(_) => self.volume_type.plugin_name().to_owned(),
         }
     }
 

@@ -5,17 +5,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kubelet_core::serving::stats::sample::VolumeSample;
+use kubelet_core::volumes::csi::qualified_name;
 use kubelet_core::volumes::csi::stats::Measurement;
-use kubelet_core::volumes::types::plugin_name;
 use model::k8s::Pod;
 use model::{PodRef, PodUid};
 use tokio::task::{Id, JoinError, JoinSet};
 
 use crate::context::Context;
 use crate::volumes::Csi;
-
-/// The directory of such volumes, which names their type.
-const KIND: &str = "kubernetes.io~csi";
 
 /// A volume of a pod to ask for.
 #[derive(Clone, Debug)]
@@ -105,7 +102,7 @@ async fn measure(ctx: &Context, csi: &Csi, pod: &Pod, wanted: CsiVolume) -> Opti
             return None;
         }
     };
-    let Measurement { space, used, condition } = measured;
+    let (driver, Measurement { space, used, condition }) = measured;
     if let Some(condition) = condition.as_ref().filter(|condition| condition.is_abnormal) {
         let message = format!("Volume {volume}: {}", condition.message);
         ctx.recorder.warning(&identity, None, "VolumeConditionAbnormal", message);
@@ -113,7 +110,7 @@ async fn measure(ctx: &Context, csi: &Csi, pod: &Pod, wanted: CsiVolume) -> Opti
     Some(VolumeSample {
         name: volume,
         claim,
-        plugin: plugin_name(KIND),
+        plugin: qualified_name(&driver).into(),
         is_off_disk: true,
         space,
         used,

@@ -109,7 +109,7 @@ fn volumes(
     measured: &Measured,
     entries: &[PodEntry],
     disks: Option<&DiskSample>,
-) -> BTreeMap<Cow<'static, str>, VolumeCount> {
+) -> BTreeMap<String, VolumeCount> {
     let present = measured.cache.presence().unwrap_or_default();
     let active = entries.iter().filter(|entry| entry.progress.may_run());
     let of_pods = active.map(|entry| (&*entry.pod, present.contains_key(&PodRef::of(&entry.pod).uid)));

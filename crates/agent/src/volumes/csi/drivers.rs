@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use kubelet_core::plugins::versions::Version;
 use kubelet_core::volumes::csi::not_registered;
+use kubelet_core::volumes::csi::plan::CsiPlan;
 use model::csi::NodeCapabilities;
 use parking_lot::Mutex;
 use ports::plugins::{CsiDriver, PluginResult, Plugins};
@@ -47,6 +48,7 @@ struct Registered {
 #[derive(Clone, Debug)]
 pub(crate) struct Driver {
     pub(crate) calls: Arc<dyn CsiDriver>,
+    metered: Metered,
     /// They do not change while a driver is registered.
     capabilities: Arc<OnceCell<NodeCapabilities>>,
     /// Permits to measure volumes.
@@ -54,6 +56,14 @@ pub(crate) struct Driver {
 }
 
 impl Driver {
+    /// The driver for calls that concern a volume: metrics say whether its in-tree type has moved to the driver.
+    pub(in crate::volumes) fn for_volume(self, plan: &CsiPlan) -> Self {
+        match plan.is_migrated {
+            true => Self { calls: Arc::new(Metered { is_migrated: true, ..self.metered.clone() }), ..self },
+            false => self,
+        }
+    }
+
     /// What the driver supports; it is asked once for each registration.
     pub(crate) async fn capabilities(&self) -> PluginResult<NodeCapabilities> {
         self.capabilities.get_or_try_init(|| self.calls.capabilities()).await.copied()
@@ -69,8 +79,11 @@ impl Drivers {
     /// A driver at that socket, which is not registered yet.
     pub(super) fn at(&self, name: &str, endpoint: &Path) -> Driver {
         let calls = self.shared.plugins.csi_driver(endpoint);
+        let ctx = self.shared.ctx.clone();
+        let metered = Metered { ctx, driver: name.into(), is_migrated: false, calls };
         Driver {
-            calls: Arc::new(Metered { ctx: self.shared.ctx.clone(), driver: name.to_owned(), calls }),
+            calls: Arc::new(metered.clone()),
+            metered,
             capabilities: Arc::default(),
             measurements: Arc::new(Semaphore::new(MEASUREMENTS)),
         }

@@ -11,11 +11,13 @@ use ports::plugins::{CsiDriver, PluginError, PluginResult};
 
 use crate::context::Context;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Metered {
     pub(super) ctx: Arc<Context>,
     /// The name of the driver.
-    pub(super) driver: String,
+    pub(super) driver: Arc<str>,
+    /// The calls are for a volume of an in-tree type that has moved to the driver.
+    pub(super) is_migrated: bool,
     pub(super) calls: Arc<dyn CsiDriver>,
 }
 
@@ -29,7 +31,7 @@ impl Metered {
         let answer = call.await;
         let took = self.ctx.clock.mono().saturating_since(began);
         let code = answer.as_ref().err().map_or("OK", code);
-        self.ctx.metrics.volumes.called_driver(&self.driver, method, code, took);
+        self.ctx.metrics.volumes.called_driver((&self.driver, self.is_migrated), method, code, took);
         answer
     }
 }

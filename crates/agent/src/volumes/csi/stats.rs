@@ -3,13 +3,13 @@
 use std::path::{Path, PathBuf};
 
 use kubelet_core::volumes::csi::not_registered;
-use kubelet_core::volumes::csi::places::{DevicePlaces, IN_POD, MOUNT, volume_dir};
+use kubelet_core::volumes::csi::places::{IN_POD, MOUNT};
 use kubelet_core::volumes::csi::stats::{Measurement, measurement};
 use kubelet_core::volumes::csi::volume_data::PublishedData;
 use model::PodUid;
 use model::csi::StatsRequest;
 
-use super::{Csi, read_published};
+use super::{Csi, published};
 use crate::context::Context;
 
 /// The gate of `kubelet_volume_stats_health_status_abnormal`.
@@ -23,7 +23,7 @@ pub(crate) fn csi_volume_at(path: &Path) -> Option<&str> {
 }
 
 impl Csi {
-    /// Asks the driver of a pod's volume how full it is; `None` if the driver cannot say. The driver may take as long as for any
+    /// Asks the driver of a pod's volume how full it is, and returns its name, too; `None` if the driver cannot say. The driver may take as long as for any
     /// other call, and only some volumes of one driver are asked for at once.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ impl Csi {
         ctx: &Context,
         pod: &PodUid,
         name: &str,
-    ) -> Result<Option<Measurement>, String> {
+    ) -> Result<Option<(String, Measurement)>, String> {
         let Some((data, path)) = published(ctx, pod, name).await else {
             return Ok(None);
         };
@@ -41,7 +41,7 @@ impl Csi {
         let measured = self.ask(ctx, &data, path).await;
         let took = ctx.clock.mono().saturating_since(began);
         ctx.metrics.pods.volume_measured(&data.driver, took);
-        measured
+        Ok(measured?.map(|measured| (data.driver, measured)))
     }
 
     async fn ask(
@@ -62,18 +62,6 @@ impl Csi {
         let reports_condition = capabilities.volume_condition && ctx.settings.gates.enabled(HEALTH);
         measurement(&answer, reports_condition).map(Some)
     }
-}
-
-/// What is on disk about a volume that was published to the pod, and where it is published.
-async fn published(ctx: &Context, pod: &PodUid, name: &str) -> Option<(PublishedData, PathBuf)> {
-    let paths = &ctx.settings.paths;
-    let dir = volume_dir(&paths.pod(pod), name);
-    if let Ok(Some(data)) = read_published(ctx, &dir).await {
-        return Some((data, dir.join(MOUNT)));
-    }
-    let device = DevicePlaces::of(&paths.root, name);
-    let data = read_published(ctx, &device.data_dir()).await.ok()??;
-    Some((data, device.publish_dir.join(pod.as_str())))
 }
 
 #[cfg(test)]

@@ -175,7 +175,7 @@ impl<'a> Call<'a> {
 
     fn driver(&self) -> Result<Driver, MountError> {
         let driver = self.mount_context.shared.csi.drivers.get(&self.plan.driver);
-        driver.map_err(|error| match self.plan.lifecycle {
+        driver.map(|driver| driver.for_volume(self.plan)).map_err(|error| match self.plan.lifecycle {
             Lifecycle::Persistent => MountError::Device(text(&format!(
                 "attacher.MountDevice failed to create newCsiDriverClient: {error}"
             ))),

@@ -201,6 +201,7 @@ impl Expandable<'_> {
         let csi = &self.mount_context.shared.csi;
         let driver = csi.drivers.get(name);
         let driver = driver.map_err(|message| Failure { kind: FailureKind::Transient, message })?;
+        let driver = driver.for_volume(self.plan);
         let capabilities = driver.capabilities().await.map_err(|error| {
             let what = "Expander.NodeExpand failed to check if node supports expansion ";
             Failure { kind: failure_kind(None, error.is_final()), message: format!("{what}: {error}") }

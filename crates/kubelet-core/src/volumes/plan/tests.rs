@@ -102,23 +102,25 @@ fn each_volume_type_has_a_plan_or_its_own_error() {
 fn volumes_are_counted_by_plugin_as_desired_and_actual() {
     let disk = pod(json!({"emptyDir": {}}), json!({}));
     let claim = pod(json!({"persistentVolumeClaim": {"claimName": "c"}}), json!({}));
-    let sample = |claim: Option<&str>, plugin| VolumeSample {
+    let inline = pod(json!({"csi": {"driver": "d.example"}}), json!({}));
+    let sample = |claim: Option<&str>, plugin: &'static str| VolumeSample {
         name: "v".into(),
         claim: claim.map(Into::into),
-        plugin: Cow::Borrowed(plugin),
+        plugin: plugin.into(),
         is_off_disk: false,
         is_abnormal: None,
         space: FilesystemSpace::default(),
         used: TreeUsage::default(),
     };
     let measured = [sample(Some("c"), "kubernetes.io/nfs"), sample(None, "kubernetes.io/empty-dir")];
-    let pods = [(&disk, true), (&disk, false), (&claim, true)];
+    let pods = [(&disk, true), (&disk, false), (&claim, true), (&inline, true)];
     let counts = count_volumes(pods.into_iter(), measured.iter());
     let expected = [
+        ("kubernetes.io/csi:d.example", VolumeCount { desired: 1, actual: 1 }),
         ("kubernetes.io/empty-dir", VolumeCount { desired: 2, actual: 1 }),
         ("kubernetes.io/nfs", VolumeCount { desired: 1, actual: 1 }),
     ];
-    assert_eq!(counts, expected.map(|(name, count)| (name.into(), count)).into());
+    assert_eq!(counts, expected.map(|(plugin, count)| (plugin.to_owned(), count)).into());
 }
 
 /// `TestCalculateEmptyDirMemorySize` of the Go kubelet, with 16 GiB of allocatable memory.
