@@ -93,30 +93,43 @@ pub(super) async fn mount(
         shared,
         leaving,
     };
-    let began = ctx.clock.mono();
-    // No type of this kubelet is attached, so the volume is verified as soon as its plan is known.
-    let (plugin, took) = (plan.qualified_plugin_name(), began.saturating_since(planning_began));
-    let of_plugin = (&*plugin, plan.is_migrated());
     let mounter = mounter(&plan.source);
-    ctx.metrics.volumes.operated("verify_controller_attached_volume", of_plugin, true, took);
-    let mounted = recreate(&mount_context, mounter, is_uncertain).await;
+    let mounted = match mounter.find(&mount_context).await {
+        Some(found) => found,
+        None => measured(&mount_context, mounter, (planning_began, requested_at), is_uncertain).await,
+    };
     let mounted = mounted.map(|ready| ReadyVolume {
         gid,
         read_only: plan.read_only,
         relabel: plan.is_relabelled && ready.relabel,
         ..ready
     });
-    let ended = ctx.clock.mono();
-    ctx.metrics.volumes.operated(
-        mounter.steps().operation,
-        of_plugin,
-        mounted.is_ok(),
-        ended.saturating_since(began),
-    );
-    if mounted.is_ok() {
-        ctx.metrics.volumes.mounted(&plugin, ended.saturating_since(requested_at));
-    }
     outcome(&plan.name, mounter.steps(), mounted)
+}
+
+/// Mounts the volume, and counts how long that took.
+async fn measured(
+    mount_context: &MountContext<'_>,
+    mounter: &dyn Mounter,
+    (planning_began, requested_at): (MonoTime, MonoTime),
+    is_uncertain: bool,
+) -> Result<ReadyVolume, MountError> {
+    let MountContext { ctx, plan, .. } = mount_context;
+    let (clock, metrics) = (ctx.clock, &ctx.metrics.volumes);
+    let began = clock.mono();
+    let name = plan.qualified_plugin_name();
+    let plugin = (&*name, plan.is_migrated());
+    // What waits for its attachment does so while it is mounted.
+    let took = began.saturating_since(planning_began);
+    metrics.operated("verify_controller_attached_volume", plugin, true, took);
+    let mounted = recreate(mount_context, mounter, is_uncertain).await;
+    let ended = clock.mono();
+    let took = ended.saturating_since(began);
+    metrics.operated(mounter.steps().operation, plugin, mounted.is_ok(), took);
+    if mounted.is_ok() {
+        metrics.mounted(&name, ended.saturating_since(requested_at));
+    }
+    mounted
 }
 
 async fn plan(

@@ -61,6 +61,10 @@ pub(super) trait Mounter: Send + Sync {
     fn steps(&self) -> &'static Steps {
         &MOUNT_VOLUME
     }
+    /// The volume, if it is ready and nothing is to be done that counts as an operation in metrics.
+    async fn find(&self, _mount_context: &MountContext<'_>) -> Option<Result<ReadyVolume, MountError>> {
+        None
+    }
     /// Makes the volume ready, or finds that it is. Idempotent.
     async fn set_up(&self, mount_context: &MountContext<'_>) -> Result<ReadyVolume, MountError>;
     /// Removes what an attempt to set it up may have mounted that was given up before its end.

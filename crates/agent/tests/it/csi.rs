@@ -332,6 +332,34 @@ async fn an_inline_volume_lives_as_long_as_its_pod_and_is_not_staged() {
     assert_eq!(driver.count(CsiMethod::NodeStageVolume) + driver.count(CsiMethod::NodeUnstageVolume), 0);
 }
 
+/// How often volumes of the driver were mounted, as metrics count it.
+async fn mounts(world: &World) -> usize {
+    let name = "storage_operation_duration_seconds_count{migrated=\"false\",operation_name=\"volume_mount\",\
+                status=\"success\",volume_plugin=\"kubernetes.io/csi:disk.example.com\"} ";
+    let metrics = world.metrics().await;
+    metrics.lines().find_map(|line| line.strip_prefix(name)?.parse().ok()).unwrap_or_default()
+}
+
+#[tokio::test(start_paused = true)]
+async fn metrics_count_a_mount_and_not_the_syncs_after_it_and_name_the_driver() {
+    let (world, driver) = with_driver(no_attach()).await;
+    let mut grouped = user("web");
+    grouped = grouped.spec(json!({"securityContext": {"fsGroup": 7}}));
+    world.create(&grouped);
+    runs(&world, "web").await;
+    world.advance(seconds(400)).await;
+    assert_eq!(mounts(&world).await, 1);
+    is_gone(&world, &driver, "web").await;
+    let metrics = world.metrics().await;
+    for act in ["volume_apply_access_control", "volume_unmount"] {
+        let line = format!(
+            "storage_operation_duration_seconds_count{{migrated=\"false\",operation_name=\"{act}\",status=\"success\",\
+             volume_plugin=\"kubernetes.io/csi:disk.example.com\"}} 1"
+        );
+        assert!(metrics.contains(&line), "{line}\n{metrics}");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_driver_that_asks_for_it_is_called_again_with_each_sync_of_the_pod() {
     let mut spec = no_attach();
@@ -342,6 +370,7 @@ async fn a_driver_that_asks_for_it_is_called_again_with_each_sync_of_the_pod() {
     world.advance(seconds(400)).await;
     let times = driver.count(CsiMethod::NodePublishVolume);
     assert!((4..=8).contains(&times), "every 60 to 90 s: {times}");
+    assert_eq!(mounts(&world).await, times, "each counts as a mount");
     driver.fault(CsiMethod::NodePublishVolume, CsiFault::Fails("Internal", "no"));
     world.advance(seconds(100)).await;
     assert_eq!(driver.published().len(), 1, "a failed call takes nothing away");

@@ -46,14 +46,31 @@ impl Mounter for CsiPlan {
         if self.is_device { &MAP_VOLUME } else { &MOUNT_VOLUME }
     }
 
+    /// A driver that wants it is called again with each sync of the pod; that counts as mounting.
+    async fn find(&self, mount_context: &MountContext<'_>) -> Option<Result<ReadyVolume, MountError>> {
+        if !mount_context.is_marked().await {
+            return None;
+        }
+        let call = match Call::prepare(self, mount_context).await {
+            Ok(call) => call,
+            Err(error) => return Some(Err(error)),
+        };
+        if call.rules.requires_republish {
+            return None;
+        }
+        match call.is_target_there().await {
+            Ok(true) => {}
+            Ok(false) => return None,
+            Err(error) => return Some(Err(error.into())),
+        }
+        call.note_published();
+        call.expandable().expand_in_use().await;
+        Some(Ok(call.ready()))
+    }
+
     async fn set_up(&self, mount_context: &MountContext<'_>) -> Result<ReadyVolume, MountError> {
         let call = Call::prepare(self, mount_context).await?;
         let is_published = mount_context.is_marked().await && call.is_target_there().await?;
-        if is_published && !call.rules.requires_republish {
-            call.note_published();
-            call.expandable().expand_in_use().await;
-            return Ok(call.ready());
-        }
         let attached = call.attached().await?;
         // One pod at a time: none is published while the volume is staged, or unstaged.
         let permit = mount_context.shared.csi.staged.acquire(&call.volume);
