@@ -17,6 +17,11 @@ use tokio_util::task::TaskTracker;
 /// After running this long without a panic, the restart delay of a task is reset.
 const CALM_AFTER: Duration = Duration::from_secs(600);
 
+/// The result of the work; `None` if it panicked, which must not keep others waiting.
+pub(crate) async fn guarded<T>(work: impl Future<Output = T> + Send) -> Option<T> {
+    AssertUnwindSafe(work).catch_unwind().await.ok()
+}
+
 /// A set of tasks that end together. Clones share the set.
 #[derive(Clone, Debug)]
 pub struct TaskSet {

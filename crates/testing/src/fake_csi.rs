@@ -63,6 +63,8 @@ pub enum CsiFault {
     Hangs,
     /// Carried out at once, and answered after this long.
     AnswersAfter(Duration),
+    /// The caller panics; nothing was done. For callers that must survive a bug of their own.
+    Panics,
 }
 
 /// The fake; it runs. Clones share everything.

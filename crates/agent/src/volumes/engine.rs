@@ -29,6 +29,7 @@ use super::{MountRequest, ReadyVolumes, Request, Requests, VolumeError};
 use crate::api::node_allocatable::NodeAllocatable;
 use crate::api::reflector::StoreReader;
 use crate::context::Context;
+use crate::tasks::guarded;
 
 type Answer<T> = oneshot::Sender<Result<T, VolumeError>>;
 
@@ -256,12 +257,6 @@ async fn count_found(ctx: Arc<Context>) {
             names.iter().for_each(|_| ctx.metrics.volumes.found(is_known_plugin(&plugin)));
         }
     }
-}
-
-/// `None` if the work panicked: its pod must not wait forever.
-async fn guarded<T>(work: impl Future<Output = T> + Send) -> Option<T> {
-    use futures_util::FutureExt;
-    std::panic::AssertUnwindSafe(work).catch_unwind().await.ok()
 }
 
 impl Waiter {

@@ -314,6 +314,16 @@ async fn a_failed_unstaging_is_repeated_without_holding_up_the_pod() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_panic_while_a_volume_is_unstaged_is_a_failure_and_repeated() {
+    let (world, driver) = with_driver(no_attach()).await;
+    world.create(&user("web"));
+    runs(&world, "web").await;
+    driver.fault(CsiMethod::NodeUnstageVolume, CsiFault::Panics);
+    is_gone(&world, &driver, "web").await;
+    assert_eq!(driver.count(CsiMethod::NodeUnstageVolume), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn an_inline_volume_lives_as_long_as_its_pod_and_is_not_staged() {
     let spec =
         json!({"podInfoOnMount": true, "fsGroupPolicy": "File", "volumeLifecycleModes": ["Ephemeral"]});

@@ -92,6 +92,8 @@ impl FakeCsiDriver {
                 Err(refusal(code, message))
             }
             Some(CsiFault::Hangs) => self.hang(call, act).await,
+            #[expect(clippy::panic, reason = "this is what the test wants to see survived")]
+            Some(CsiFault::Panics) => panic!("a fault of this test"),
             Some(CsiFault::AnswersAfter(after)) => {
                 let answer = self.carry_out(call, act);
                 until_deadline(async {

@@ -24,6 +24,7 @@ use super::super::permits::Permits;
 use super::{CsiObjects, Drivers, read_published, remove_emptied, staging_path, text};
 use crate::context::Context;
 use crate::error_chain::chain;
+use crate::tasks::guarded;
 
 #[derive(Debug)]
 pub(in crate::volumes) struct StagedVolumes {
@@ -121,7 +122,9 @@ impl StagedVolumes {
     }
 
     async fn unstage_or_log(&self, volume: StagedVolume) {
-        let unstaged = self.unstage(&volume).await;
+        // A volume that stayed under way would never be unstaged.
+        let unstaged = guarded(self.unstage(&volume)).await;
+        let unstaged = unstaged.unwrap_or_else(|| Err("the unstaging panicked".to_owned()));
         if let Err(err) = &unstaged {
             let StagedVolume { driver, handle, .. } = &volume;
             tracing::error!(
