@@ -19,7 +19,6 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, FuturesUnordered};
 use futures_util::{FutureExt, StreamExt};
 use kubelet_core::plugins::registration::{Operation, Outcome, PluginName, Refusal, Registrations};
-use model::MonoTime;
 use model::plugins::{RegisteredPlugin, SocketTree};
 use ports::HostError;
 use ports::plugins::{PluginError, PluginInfo, PluginRegistration, PluginResult, Plugins};
@@ -91,7 +90,7 @@ impl PluginRegistry {
             tokio::select! {
                 Some(tree) = trees.next() => self.handle_tree(&tree),
                 Some(step) = self.operations.next() => self.handle_step(step),
-                () = clock.sleep_until(wake_at.unwrap_or(MonoTime::ZERO)), if wake_at.is_some() => {}
+                () = clock.sleep_until_some(wake_at) => {}
             }
         }
     }

@@ -53,4 +53,14 @@ impl Clock {
             None => std::future::pending().await,
         }
     }
+
+    /// Waits until the monotonic clock shows that time; without end if there is none.
+    ///
+    /// Cancel safe: it only waits.
+    pub async fn sleep_until_some(&self, at: Option<MonoTime>) {
+        match at {
+            Some(at) => self.sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+    }
 }

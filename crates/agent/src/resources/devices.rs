@@ -299,12 +299,7 @@ impl Devices {
             registry_changes.mark_unchanged();
             self.save(change, &mut on_disk).await;
             let wake_at = self.read(Registry::wake_at);
-            let wake = async {
-                match wake_at {
-                    Some(at) => self.shared.clock.sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let wake = self.shared.clock.sleep_until_some(wake_at);
             tokio::select! {
                 Ok(()) = device_changes.changed() => {}
                 Ok(()) = registry_changes.changed() => {}

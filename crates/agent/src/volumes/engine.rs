@@ -111,7 +111,7 @@ impl VolumeEngine {
                     Err(error) => tracing::error!(err = %error, "Volume operation was lost"),
                 },
                 Ok(()) = registrations.changed() => self.retry_all(),
-                () = clock.sleep_until(wake_at.unwrap_or(MonoTime::ZERO)), if wake_at.is_some() => self.wake(),
+                () = clock.sleep_until_some(wake_at) => self.wake(),
             }
         }
     }

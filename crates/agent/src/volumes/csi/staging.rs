@@ -106,12 +106,7 @@ impl StagedVolumes {
                 acts.spawn(async move { staged.unstage_or_log(volume).await });
             }
             let wake_at = self.table.lock().wake_at();
-            let wake = async {
-                match wake_at {
-                    Some(at) => self.ctx.clock.sleep_until(at).await,
-                    None => std::future::pending().await,
-                }
-            };
+            let wake = self.ctx.clock.sleep_until_some(wake_at);
             tokio::select! {
                 () = self.changed.notified() => {}
                 Some(_) = acts.join_next(), if !acts.is_empty() => {}
