@@ -17,6 +17,7 @@ pub mod images;
 mod names;
 pub mod node;
 mod node_labels;
+mod node_owner;
 mod node_selector;
 pub mod plugins;
 pub mod pod_kind;

@@ -8,11 +8,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use model::csi::NodeInfo;
-use model::k8s::{
-    CSIDriver, CSINode, CSINodeDriver, CSINodeSpec, Node, ObjectMeta, OwnerReference, VolumeNodeResources,
-};
+use model::k8s::{CSIDriver, CSINode, CSINodeDriver, CSINodeSpec, Node, ObjectMeta, VolumeNodeResources};
 use model::text::cut;
 use serde_json::{Value, json};
+
+use crate::node_owner::owner_reference;
 
 /// Why the node is not ready until its CSINode is written.
 pub const NOT_INITIALIZED: &str = "CSINode is not yet initialized";
@@ -176,13 +176,7 @@ fn write(
 }
 
 fn new_csi_node(node: NodeRef<'_>) -> CSINode {
-    let owner = OwnerReference {
-        api_version: "v1".to_owned(),
-        kind: "Node".to_owned(),
-        name: node.name.to_owned(),
-        uid: node.uid.to_owned(),
-        ..OwnerReference::default()
-    };
+    let owner = owner_reference(node.name, node.uid);
     let mut metadata = ObjectMeta {
         name: Some(node.name.to_owned()),
         owner_references: Some(vec![owner]),

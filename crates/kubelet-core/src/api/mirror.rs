@@ -6,6 +6,7 @@
 use model::annotations::{CONFIG_FILE, CONFIG_HASH, CONFIG_MIRROR};
 use model::k8s::{ObjectMeta, OwnerReference, Pod};
 
+use crate::node_owner::owner_reference;
 use crate::pod_kind::is_mirror_pod;
 
 /// What to do about the mirror of one static pod.
@@ -80,12 +81,8 @@ fn mirror_of(static_pod: &Pod, owner: MirrorOwner<'_>) -> Pod {
             labels: meta.labels.clone(),
             annotations: Some(annotations),
             owner_references: Some(vec![OwnerReference {
-                api_version: "v1".to_owned(),
-                kind: "Node".to_owned(),
-                name: owner.node.to_owned(),
-                uid: owner.node_uid.to_owned(),
                 controller: Some(true),
-                block_owner_deletion: None,
+                ..owner_reference(owner.node, owner.node_uid)
             }]),
             ..ObjectMeta::default()
         },

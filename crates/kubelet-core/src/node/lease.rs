@@ -4,8 +4,10 @@
 
 use std::time::Duration;
 
-use model::k8s::{Lease, LeaseSpec, MicroTime, ObjectMeta, OwnerReference};
+use model::k8s::{Lease, LeaseSpec, MicroTime, ObjectMeta};
 use model::{MonoTime, Now};
+
+use crate::node_owner::owner_reference;
 
 /// Where the leases of nodes are kept.
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";
@@ -168,13 +170,7 @@ impl NodeLease {
         spec.renew_time = Some(MicroTime(now.wall));
         let owners = lease.metadata.owner_references.get_or_insert_default();
         if let Some(uid) = node_uid.filter(|_| owners.is_empty()) {
-            owners.push(OwnerReference {
-                api_version: "v1".to_owned(),
-                kind: "Node".to_owned(),
-                name: self.node.clone(),
-                uid: uid.to_owned(),
-                ..OwnerReference::default()
-            });
+            owners.push(owner_reference(&self.node, uid));
         }
         if owners.is_empty() {
             lease.metadata.owner_references = None;
