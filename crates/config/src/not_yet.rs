@@ -13,7 +13,6 @@ const FIELDS: &[&str] = &[
     "cpuManagerPolicyOptions",
     "cpuManagerReconcilePeriod",
     "enableContentionProfiling",
-    "enableControllerAttachDetach",
     "logging.options",
     "memoryManagerPolicy",
     "reservedMemory",

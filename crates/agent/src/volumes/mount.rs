@@ -179,6 +179,10 @@ fn outcome(name: &str, steps: &Steps, mounted: Result<ReadyVolume, MountError>) 
         Err(MountError::Failed(why)) => (Attempt::Failed, failure(steps.set_up, why)),
         Err(MountError::GivenUp(why)) => (Attempt::Unknown, failure(steps.set_up, why)),
         Err(MountError::Attach(why)) => (Attempt::Failed, failure("MountVolume.WaitForAttach", why)),
+        Err(MountError::AttachByKubelet(why)) => {
+            let message = format!("AttachVolume.Attach failed for volume {name:?} : {why}");
+            (Attempt::Failed, Some(Failure { reason: "FailedAttachVolume", message }))
+        }
         Err(MountError::Device(why)) => (Attempt::Failed, failure("MountVolume.MountDevice", why)),
         Err(MountError::DeviceGivenUp(why)) => (Attempt::Unknown, failure("MountVolume.MountDevice", why)),
         Err(MountError::Expansion(why)) => {

@@ -113,6 +113,8 @@ pub(super) enum MountError {
     GivenUp(String),
     /// The volume is not attached to this node.
     Attach(String),
+    /// With `enableControllerAttachDetach: false` this kubelet would have to attach the volume, and cannot.
+    AttachByKubelet(String),
     /// The device that pods share could not be mounted.
     Device(String),
     /// Mounting the device that pods share was given up before its end.
@@ -134,8 +136,8 @@ impl From<AttachError> for MountError {
             AttachError::NotInNodeStatus { .. }
             | AttachError::NotRead { .. }
             | AttachError::NotAttached { .. }
-            | AttachError::Refused(_)
-            | AttachError::NotByController => Self::Attach(error.to_string()),
+            | AttachError::Refused(_) => Self::Attach(error.to_string()),
+            AttachError::NotByController => Self::AttachByKubelet(error.to_string()),
         }
     }
 }

@@ -24,7 +24,11 @@ pub(crate) fn from<K: serde::de::DeserializeOwned>(value: Value) -> K {
 
 /// A node of a cluster where the driver has a CSIDriver object with that spec, but does not run.
 pub(crate) async fn cluster(spec: Value) -> (World, FakeCsiDriver) {
-    let mut world = World::of_cluster();
+    cluster_with(World::of_cluster(), spec).await
+}
+
+/// As [`cluster`], with that node.
+async fn cluster_with(mut world: World, spec: Value) -> (World, FakeCsiDriver) {
     world.api().put(&from::<CSIDriver>(json!({"metadata": {"name": DRIVER}, "spec": spec})));
     put_claim(&world, "data");
     world.start().await;
@@ -189,6 +193,23 @@ async fn a_volume_is_mounted_once_it_is_attached() {
     assert_eq!(driver.publish_requests()[0].publish_context["device"], "/dev/sdx");
     is_gone(&world, &driver, "web").await;
     world.until("it may be detached", |w| !is_in_use(w)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_kubelet_without_the_attach_controller_cannot_attach_a_volume_and_mounts_those_that_need_none() {
+    for (attach_required, runs_at_once) in [(true, false), (false, true)] {
+        let mut world = World::of_cluster();
+        world.config.enable_controller_attach_detach = false;
+        let mut spec = no_attach();
+        spec["attachRequired"] = attach_required.into();
+        let (world, driver) = cluster_with(world, spec).await;
+        register(&world, &driver).await;
+        world.create(&user("web"));
+        let text = "AttachVolume.Attach failed for volume \"pv-data\" : attaching volumes from the kubelet is not supported";
+        let is_over = |w: &World| w.is_ready_in_api("web") || count_events(w, "FailedAttachVolume", text) > 0;
+        world.until("the pod runs or an event is recorded", is_over).await;
+        assert_eq!(world.is_ready_in_api("web"), runs_at_once);
+    }
 }
 
 #[tokio::test(start_paused = true)]
