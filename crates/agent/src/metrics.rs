@@ -12,6 +12,7 @@ mod plugins;
 mod pods;
 mod render;
 mod requests;
+mod selinux;
 mod shutdown;
 mod table;
 mod volumes;
@@ -33,6 +34,7 @@ pub(crate) use histogram::Histogram;
 pub use images::ImageMetrics;
 pub(crate) use pods::{NodeStart, PodStart};
 pub(crate) use render::{ExternalMetrics, WorkingPods, write};
+pub(crate) use selinux::SelinuxCount;
 use shutdown::ShutdownMetrics;
 use volumes::VolumeMetrics;
 

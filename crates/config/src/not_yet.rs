@@ -56,7 +56,6 @@ const GATES: &[&str] = &[
     "ResourceHealthStatus",
     "ResourceHealthStatusMessage",
     "RuntimeClassInImageCriAPI",
-    "SELinuxMount",
     "TopologyManagerPolicyAlphaOptions",
     "TopologyManagerPolicyBetaOptions",
     "UserNamespacesHostNetworkSupport",

@@ -21,6 +21,7 @@ pub(crate) fn read(root: &Path) -> MachineInfo {
     let (physical_cores, sockets) = topology(root);
     let (books, drawers) = (distinct(root, "book_id"), distinct(root, "drawer_id"));
     let uuid = text("sys/class/dmi/id/product_uuid").trim().to_lowercase();
+    let selinux_enabled = has_selinux(&text("proc/self/mounts"), &text("proc/self/attr/current"));
     MachineInfo {
         cpus: count_cpus(&text("sys/devices/system/cpu/online")).unwrap_or_else(cpus_for_us),
         physical_cores,
@@ -40,7 +41,8 @@ pub(crate) fn read(root: &Path) -> MachineInfo {
         hugepages: hugepage_sizes(root).into_iter().map(|kib| hugepages(root, kib)).collect(),
         architecture: architecture().to_owned(),
         thermal_throttle_paths: thermal_throttle_paths(root, &text("sys/devices/system/cpu/possible")),
-        selinux_enabled: has_selinux(&text("proc/self/mounts"), &text("proc/self/attr/current")),
+        selinux_enabled,
+        selinux_file_label: selinux_enabled.then(|| selinux_file_label(root)).flatten(),
     }
 }
 
@@ -73,6 +75,24 @@ fn has_selinux(mounts: &str, own_label: &str) -> bool {
     });
     let label = own_label.trim_end_matches(['\0', '\n']);
     is_mounted && !label.is_empty() && label != "kernel"
+}
+
+/// The label of files of containers, from the first of these files that exists, as in container runtimes.
+fn selinux_file_label(root: &Path) -> Option<String> {
+    let read = |path: &str| fs::read_to_string(root.join(path)).ok();
+    let contexts = read("usr/share/containers/selinux/contexts").or_else(|| {
+        let config = read("etc/selinux/config").unwrap_or_default();
+        let policy = setting(&config, "SELINUXTYPE").unwrap_or_default();
+        read(&format!("etc/selinux/{policy}/contexts/lxc_contexts"))
+    })?;
+    setting(&contexts, "file").filter(|label| !label.is_empty())
+}
+
+/// The value in a line `name = "value"`.
+fn setting(text: &str, name: &str) -> Option<String> {
+    let values = text.lines().filter_map(|line| line.split_once('='));
+    let mut values = values.filter(|(key, _)| key.trim() == name);
+    values.next().map(|(_, value)| value.trim().trim_matches('"').to_owned())
 }
 
 /// What this program was built for; a kubelet runs on nothing else.
@@ -215,6 +235,27 @@ mod tests {
         assert_eq!((info.books, info.drawers), (1, 0));
         assert!(info.selinux_enabled);
         assert_eq!(info.thermal_throttle_paths, ["/sys/devices/system/cpu/cpu1/thermal_throttle"]);
+    }
+
+    #[test]
+    fn selinux_label_of_files_is_that_of_the_policy_for_containers() {
+        let root = tempfile::tempdir().unwrap();
+        let put = |path: &str, content: &str| {
+            let path = root.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, content).unwrap();
+        };
+        assert_eq!(selinux_file_label(root.path()), None);
+        put("etc/selinux/config", "# comment\nSELINUX=enforcing\nSELINUXTYPE=targeted\n");
+        put(
+            "etc/selinux/targeted/contexts/lxc_contexts",
+            "process = \"a:b:c:s0\"\nfile = \"a:b:lxc_t:s0\"\n",
+        );
+        assert_eq!(selinux_file_label(root.path()).as_deref(), Some("a:b:lxc_t:s0"));
+        let contexts = "process = \"system_u:system_r:container_t:s0\"\nfile = \"system_u:object_r:container_file_t:s0\"\nro_file=\"x\"\n";
+        put("usr/share/containers/selinux/contexts", contexts);
+        let label = "system_u:object_r:container_file_t:s0";
+        assert_eq!(selinux_file_label(root.path()).as_deref(), Some(label));
     }
 
     #[test]

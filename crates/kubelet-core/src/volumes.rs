@@ -2,7 +2,7 @@
 //!
 //! Owns: what each type of volume is made from (`types`) and what a pod's volume means on this node (`plan`); which API objects a
 //! pod's volumes show, and the files of configMap, secret, downwardAPI and projected volumes (`objects`, `payload`); how long a
-//! service account token is used (`token`); which volumes the filesystem counts (`quota`); what is done to a device before it is
+//! service account token is used (`token`); which volumes the filesystem counts (`quota`); with which SELinux label it is mounted (`selinux`); what is done to a device before it is
 //! mounted (`device`); what drivers are called with (`csi`), and whether their volumes are attached to this node (`attachment`), and whether a PersistentVolume
 //! is one of this node (`node_affinity`); and
 //! in which order volumes are mounted, awaited and torn down (`engine`). Never: fetching an object, writing
@@ -23,6 +23,7 @@ pub mod objects;
 pub mod payload;
 pub mod plan;
 pub mod quota;
+pub mod selinux;
 pub mod token;
 pub mod types;
 

@@ -110,6 +110,7 @@ pub(crate) fn node_facts(
         memory_capacity_bytes: machine.memory_bytes,
         thermal_throttle_paths: machine.thermal_throttle_paths,
         selinux_enabled: machine.selinux_enabled,
+        selinux_file_label: machine.selinux_file_label,
         seccomp_dir: PathBuf::from(&resolved.flags.root_dir).join("seccomp").display().to_string(),
         cgroup_v2,
         swap: match (limits_swap, kubelet.memory_swap.swap_behavior == "LimitedSwap") {

@@ -8,6 +8,7 @@ use kubelet_core::serving::stats::exposition::{Kind, Value, family, line};
 use model::PodUid;
 use parking_lot::Mutex;
 
+use super::selinux::SelinuxMetrics;
 use super::table::{Family, Histograms};
 
 /// Buckets for volume operations, in seconds.
@@ -39,6 +40,7 @@ pub(crate) struct VolumeMetrics {
     mounted: Histograms,
     /// By driver, method and code.
     calls: Histograms,
+    pub(crate) selinux: SelinuxMetrics,
     reconstructed: AtomicU64,
     not_reconstructed: AtomicU64,
     force_cleaned: AtomicU64,
@@ -63,6 +65,7 @@ impl Default for VolumeMetrics {
             took: Histograms::new(LIMITS),
             mounted: Histograms::new(LIMITS),
             calls: Histograms::new(LIMITS),
+            selinux: SelinuxMetrics::default(),
             reconstructed,
             not_reconstructed,
             force_cleaned,
@@ -135,6 +138,7 @@ impl VolumeMetrics {
         self.took.write(text, OPERATIONS);
         self.mounted.write(text, MOUNTS);
         self.calls.write(text, CALLS);
+        self.selinux.write(text);
         let counters = [
             (
                 "reconstruct_volume_operations_total",

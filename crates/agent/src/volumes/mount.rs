@@ -189,6 +189,7 @@ fn outcome(name: &str, steps: &Steps, mounted: Result<ReadyVolume, MountError>) 
             let message = format!("{} for volume {name:?} : {why}", steps.expansion);
             (Attempt::Failed, Some(Failure { reason: steps.reason, message }))
         }
+        Err(MountError::Refused(why)) => return MountOutcome::refused(why),
         Err(MountError::OtherNodes(why)) => {
             let message = format!("{} failed for volume {name:?} : {why}", steps.node_check);
             // Of devices, too.

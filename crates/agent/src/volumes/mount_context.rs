@@ -121,6 +121,8 @@ pub(super) enum MountError {
     DeviceGivenUp(String),
     /// It was mounted, but not expanded to its new size.
     Expansion(String),
+    /// The pod cannot use the volume as it is now. The text is complete.
+    Refused(String),
     /// The PersistentVolume may not be mounted on this node.
     OtherNodes(String),
     /// What is to be mounted does not exist or is not of the right kind; nothing was tried.

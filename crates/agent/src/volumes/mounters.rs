@@ -3,6 +3,7 @@
 
 mod csi;
 mod csi_expansion;
+mod csi_label;
 mod empty_dir;
 mod flex;
 mod host_path;

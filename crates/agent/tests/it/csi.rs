@@ -28,7 +28,7 @@ pub(crate) async fn cluster(spec: Value) -> (World, FakeCsiDriver) {
 }
 
 /// As [`cluster`], with that node.
-async fn cluster_with(mut world: World, spec: Value) -> (World, FakeCsiDriver) {
+pub(crate) async fn cluster_with(mut world: World, spec: Value) -> (World, FakeCsiDriver) {
     world.api().put(&from::<CSIDriver>(json!({"metadata": {"name": DRIVER}, "spec": spec})));
     put_claim(&world, "data");
     world.start().await;

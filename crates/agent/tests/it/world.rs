@@ -46,6 +46,8 @@ pub(crate) struct World {
     pub(crate) settings: Settings,
     pub(crate) features: Features,
     pub(crate) cgroup_v2: bool,
+    /// Of files of containers: the machine has SELinux.
+    pub(crate) selinux_file_label: Option<String>,
     /// The firewall of the machine: never reset.
     pub(crate) clock: Clock,
     pub(crate) agent: Option<Agent>,
@@ -79,6 +81,7 @@ impl World {
             settings: settings(),
             features: Features::default(),
             cgroup_v2: true,
+            selinux_file_label: None,
             clock,
             agent: None,
             seed: 1,
@@ -109,7 +112,9 @@ impl World {
             clock,
             cluster: self.cluster.as_ref().map(ports_to),
         };
-        let node_facts = node_facts(&self.config, self.features, self.cgroup_v2);
+        let mut node_facts = node_facts(&self.config, self.features, self.cgroup_v2);
+        node_facts.selinux_enabled = self.selinux_file_label.is_some();
+        node_facts.selinux_file_label = self.selinux_file_label.clone();
         Agent::start(ports, self.settings.clone(), node_facts, self.seed).await
     }
 
@@ -294,6 +299,7 @@ fn node_facts(config: &KubeletConfiguration, features: Features, cgroup_v2: bool
         memory_capacity_bytes: 8 << 30,
         thermal_throttle_paths: Vec::new(),
         selinux_enabled: false,
+        selinux_file_label: None,
         seccomp_dir: "/var/lib/kubelet/seccomp".to_owned(),
         cgroup_v2,
         swap: Swap::Uncontrolled,

@@ -33,6 +33,8 @@ pub struct NodeFacts {
     pub thermal_throttle_paths: Vec<String>,
     /// SELinux is enabled.
     pub selinux_enabled: bool,
+    /// The SELinux label of files of containers, without the categories of a container; `None` without SELinux.
+    pub selinux_file_label: Option<String>,
     /// The directory of `Localhost` seccomp profiles: `<root>/seccomp`.
     pub seccomp_dir: String,
     pub cgroup_v2: bool,

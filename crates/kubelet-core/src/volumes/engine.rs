@@ -46,7 +46,7 @@ pub struct ReadyVolume {
 }
 
 impl ReadyVolume {
-    /// Files at that path, to be read and written.
+    /// Files at that path, to be read and written, that the runtime may relabel.
     #[must_use]
     pub const fn at(path: PathBuf) -> Self {
         Self { path, is_device: false, read_only: false, gid: None, relabel: true }

@@ -42,6 +42,8 @@ pub struct MachineInfo {
     pub thermal_throttle_paths: Vec<String>,
     /// The kernel has SELinux with a policy loaded.
     pub selinux_enabled: bool,
+    /// The SELinux label of files of containers, as the policy has it; `None` without SELinux.
+    pub selinux_file_label: Option<String>,
 }
 
 /// The subordinate user and group ids of one user (`/etc/subuid`, `/etc/subgid`), for user namespaces.

@@ -10,9 +10,10 @@ use kubelet_core::volumes::csi::Lifecycle;
 use kubelet_core::volumes::csi::places::{
     DEVICES, DevicePlaces, GLOBAL_MOUNT, IN_POD, STAGED, VOLUME_DATA, staged_dir, unique_name,
 };
-use kubelet_core::volumes::csi::staging::{StagedVolume, Staging, VolumeUser};
+use kubelet_core::volumes::csi::staging::{Labelled, StagedVolume, Staging, VolumeUser};
 use kubelet_core::volumes::csi::volume_data::{MAX_BYTES, StagedData};
 use kubelet_core::volumes::flex;
+use kubelet_core::volumes::selinux::VolumeLabel;
 use model::PodUid;
 use parking_lot::Mutex;
 use ports::HostError;
@@ -55,6 +56,22 @@ impl StagedVolumes {
     /// The pod uses the volume from now on, until it is removed from the table.
     pub(in crate::volumes) fn add_user(&self, volume: &StagedVolume, user: VolumeUser) {
         self.table.lock().add_user(volume, user);
+    }
+
+    /// As [`Self::add_user`] on a node with SELinux.
+    pub(in crate::volumes) fn add_labelled_user(
+        &self,
+        volume: &StagedVolume,
+        user: VolumeUser,
+        wanted: &VolumeLabel,
+        is_enforced: bool,
+    ) -> Labelled {
+        self.table.lock().add_labelled_user(volume, user, wanted, is_enforced)
+    }
+
+    /// The SELinux label with which the volume is mounted.
+    pub(in crate::volumes) fn label(&self, volume: &StagedVolume) -> Option<String> {
+        self.table.lock().label(volume).map(str::to_owned)
     }
 
     pub(in crate::volumes) fn remove_user(&self, volume: &StagedVolume, user: &VolumeUser) {
@@ -194,11 +211,11 @@ impl StagedVolumes {
 
     async fn find_all(&self) {
         let users = self.find_published().await;
-        for (volume, user) in users {
-            self.table.lock().add_user(&volume, user);
+        for (volume, user, label) in users {
+            self.add_found(&volume, Some(user), label);
         }
-        for volume in self.find_staged().await {
-            self.table.lock().add_found(volume);
+        for (volume, label) in self.find_staged().await {
+            self.add_found(&volume, None, label);
         }
         let found = self.table.lock().volumes();
         for volume in found {
@@ -212,6 +229,17 @@ impl StagedVolumes {
         }
     }
 
+    fn add_found(&self, volume: &StagedVolume, user: Option<VolumeUser>, label: Option<String>) {
+        let mut table = self.table.lock();
+        match user {
+            Some(user) => table.add_user(volume, user),
+            None => table.add_found(volume.clone()),
+        }
+        if let Some(label) = label {
+            table.set_found_label(volume, label);
+        }
+    }
+
     /// A volume that was found on disk stays attached.
     async fn note_in_use(&self, volume: &StagedVolume) {
         let Some(objects) = &self.objects else { return };
@@ -222,7 +250,7 @@ impl StagedVolumes {
     }
 
     /// The volumes of all pods that have a directory.
-    async fn find_published(&self) -> Vec<(StagedVolume, VolumeUser)> {
+    async fn find_published(&self) -> Vec<(StagedVolume, VolumeUser, Option<String>)> {
         let (files, paths, mut found) = (&*self.ctx.files, &self.ctx.settings.paths, Vec::new());
         for uid in files.list_names(&paths.pods()).await.unwrap_or_default() {
             let pod_dir = paths.pods().join(&uid);
@@ -247,16 +275,16 @@ impl StagedVolumes {
         device: Option<String>,
         uid: &str,
         name: String,
-    ) -> Option<(StagedVolume, VolumeUser)> {
+    ) -> Option<(StagedVolume, VolumeUser, Option<String>)> {
         let data = read_published(&self.ctx, dir).await.ok()??;
         let pod = PodUid::from(uid.to_owned());
         (data.lifecycle != Some(Lifecycle::Ephemeral)).then(|| {
             let volume = StagedVolume { driver: data.driver, handle: data.handle, device };
-            (volume, VolumeUser { pod, name })
+            (volume, VolumeUser { pod, name }, data.selinux_context)
         })
     }
 
-    async fn find_staged(&self) -> Vec<StagedVolume> {
+    async fn find_staged(&self) -> Vec<(StagedVolume, Option<String>)> {
         let root = self.ctx.settings.paths.root.join(STAGED);
         let (files, mut found) = (&*self.ctx.files, Vec::new());
         for driver in files.list_names(&root).await.unwrap_or_default() {
@@ -270,8 +298,8 @@ impl StagedVolumes {
                     continue;
                 };
                 match StagedData::parse(&data) {
-                    Ok(StagedData { driver, handle, .. }) => {
-                        found.push(StagedVolume { driver, handle, device })
+                    Ok(StagedData { driver, handle, selinux_context }) => {
+                        found.push((StagedVolume { driver, handle, device }, selinux_context));
                     }
                     Err(err) => {
                         tracing::error!(path = %dir.display(), err, "Failed to read the data of a staged CSI volume");

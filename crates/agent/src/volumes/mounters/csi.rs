@@ -31,7 +31,7 @@ use super::super::mount_context::{MountContext, MountError};
 use super::super::ownership::change_group;
 use super::super::shared::Shared;
 use super::csi_expansion::Expandable;
-use super::{MAP_VOLUME, MOUNT_VOLUME, Mounter, Steps, TearDown};
+use super::{MAP_VOLUME, MOUNT_VOLUME, Mounter, Steps, TearDown, csi_label};
 use crate::api::attachments::AttachError;
 use crate::context::Context;
 
@@ -122,6 +122,8 @@ struct Call<'a> {
     places: DevicePlaces,
     /// Where the driver publishes the volume.
     target: PathBuf,
+    /// The SELinux label with which the driver mounts the volume.
+    label: Option<String>,
 }
 
 impl<'a> Call<'a> {
@@ -140,16 +142,21 @@ impl<'a> Call<'a> {
             false => mount_context.volume_dir().join(MOUNT),
         };
         let volume = staged_volume(plan, name);
-        if plan.lifecycle == Lifecycle::Persistent {
-            csi.staged.add_user(&volume, VolumeUser { pod: uid, name: name.clone() });
-        }
-        Ok(Self { plan, mount_context, objects, rules, volume, places, target })
+        let label = match plan.lifecycle {
+            Lifecycle::Persistent => {
+                let user = VolumeUser { pod: uid, name: name.clone() };
+                csi_label::add_user(plan, &rules, mount_context, &volume, user)?
+            }
+            // As in the Go kubelet, only PersistentVolumes are mounted with a label.
+            Lifecycle::Ephemeral => None,
+        };
+        Ok(Self { plan, mount_context, objects, rules, volume, places, target, label })
     }
 
     fn ready(&self) -> ReadyVolume {
         match self.plan.is_device {
             true => ReadyVolume { is_device: true, ..ReadyVolume::at(self.link()) },
-            false => ReadyVolume::at(self.target.clone()),
+            false => ReadyVolume { relabel: self.label.is_none(), ..ReadyVolume::at(self.target.clone()) },
         }
     }
 
@@ -213,7 +220,8 @@ impl<'a> Call<'a> {
         publish_context: &'f BTreeMap<String, String>,
     ) -> CallFacts<'f> {
         let group = self.mount_context.group();
-        CallFacts { plan: self.plan, capabilities, publish_context, group, selinux_context: None }
+        let selinux_context = self.label.as_deref();
+        CallFacts { plan: self.plan, capabilities, publish_context, group, selinux_context }
     }
 
     /// Stages the volume, unless another pod's call did. Returns where.
@@ -251,7 +259,7 @@ impl<'a> Call<'a> {
             return self.write_published_data(&self.places.data_dir()).await;
         }
         let (driver, handle) = (self.plan.driver.clone(), self.plan.handle.clone());
-        let data = StagedData { driver, handle, selinux_context: None };
+        let data = StagedData { driver, handle, selinux_context: self.label.clone() };
         let dir = path.parent().unwrap_or(path);
         files.write_durably(&dir.join(VOLUME_DATA), data.to_file().as_bytes(), DATA_MODE).await
     }
@@ -314,7 +322,7 @@ impl<'a> Call<'a> {
             attachment: attachment_name(&self.plan.handle, &self.plan.driver, &node),
             node,
             lifecycle: (!self.plan.is_device).then_some(self.plan.lifecycle),
-            selinux_context: None,
+            selinux_context: self.label.clone(),
         };
         files.write_durably(&dir.join(VOLUME_DATA), data.to_file().as_bytes(), DATA_MODE).await
     }

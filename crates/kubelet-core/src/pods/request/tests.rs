@@ -42,6 +42,7 @@ fn node_with(change: impl FnOnce(&mut KubeletConfiguration)) -> NodeFacts {
         memory_capacity_bytes: 8 * GI,
         thermal_throttle_paths: vec!["/sys/devices/system/cpu/cpu0/thermal_throttle".to_owned()],
         selinux_enabled: true,
+        selinux_file_label: None,
         seccomp_dir: "/var/lib/kubelet/seccomp".to_owned(),
         cgroup_v2: true,
         swap: Swap::NoSwap,

@@ -15,6 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use model::{MonoTime, PodUid};
 
 use crate::volumes::engine::wait_after;
+use crate::volumes::selinux::VolumeLabel;
 
 /// A volume as its driver stages it: filesystems by handle, devices by PersistentVolume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,9 +46,35 @@ enum Unstage {
     },
 }
 
+/// The SELinux label of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+enum Label {
+    /// No user has one, or what is on disk does not say.
+    #[default]
+    Unknown,
+    /// As found on disk.
+    Found(String),
+    /// That of its first user.
+    Of(VolumeLabel),
+}
+
+/// What follows from the SELinux label that a user wants.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Labelled {
+    /// The volume gets the label.
+    First,
+    /// It has that label, or will get it.
+    Same,
+    /// It has another label. Unless `is_refused`, the volume is used all the same.
+    Conflict { known: Option<String>, is_refused: bool },
+    /// It is still mounted with another label, and is unstaged first.
+    Unstaging,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Entry {
     users: BTreeSet<VolumeUser>,
+    label: Label,
     /// The driver has confirmed it since this kubelet started.
     is_staged: bool,
     unstage: Unstage,
@@ -63,6 +90,48 @@ impl Staging {
     /// The pod is about to use the volume, or uses it.
     pub fn add_user(&mut self, volume: &StagedVolume, user: VolumeUser) {
         self.volumes.entry(volume.clone()).or_default().users.insert(user);
+    }
+
+    /// As [`Self::add_user`] on a node with SELinux. `is_enforced`: the volume is mounted with a label, so that a pod that wants
+    /// another one cannot use it.
+    pub fn add_labelled_user(
+        &mut self,
+        volume: &StagedVolume,
+        user: VolumeUser,
+        wanted: &VolumeLabel,
+        is_enforced: bool,
+    ) -> Labelled {
+        let Some(entry) = self.volumes.get_mut(volume) else {
+            let entry = Entry { users: [user].into(), label: Label::Of(wanted.clone()), ..Entry::default() };
+            self.volumes.insert(volume.clone(), entry);
+            return Labelled::First;
+        };
+        let outcome = entry.compare(&user, wanted, is_enforced);
+        match &outcome {
+            Labelled::First => entry.label = Label::Of(wanted.clone()),
+            Labelled::Conflict { is_refused: true, .. } | Labelled::Unstaging => return outcome,
+            Labelled::Same | Labelled::Conflict { is_refused: false, .. } => {
+                if entry.label == Label::Unknown {
+                    let wanted = wanted.wanted.clone();
+                    entry.label = Label::Of(VolumeLabel { mount: None, wanted });
+                }
+            }
+        }
+        entry.users.insert(user);
+        outcome
+    }
+
+    /// The label with which the volume is mounted.
+    #[must_use]
+    pub fn label(&self, volume: &StagedVolume) -> Option<&str> {
+        self.volumes.get(volume).and_then(|entry| entry.label.mounted())
+    }
+
+    /// A volume was found on disk that was staged or published with that label.
+    pub fn set_found_label(&mut self, volume: &StagedVolume, label: String) {
+        if let Some(entry) = self.volumes.get_mut(volume).filter(|entry| entry.label == Label::Unknown) {
+            entry.label = Label::Found(label);
+        }
     }
 
     /// A staged volume was found on disk; who uses it is added apart.
@@ -170,7 +239,37 @@ impl Staging {
     }
 }
 
+impl Label {
+    fn mounted(&self) -> Option<&str> {
+        match self {
+            Self::Unknown => None,
+            Self::Found(label) => Some(label),
+            Self::Of(label) => label.mount.as_deref(),
+        }
+    }
+}
+
 impl Entry {
+    /// What it means that this user wants that label.
+    fn compare(&self, user: &VolumeUser, wanted: &VolumeLabel, is_enforced: bool) -> Labelled {
+        let (mounted, known, compared) = match &self.label {
+            Label::Unknown => (None, wanted.wanted.as_ref(), wanted.wanted.as_ref()),
+            // What it wants besides is not known of a volume that was found.
+            Label::Found(label) => (Some(label), Some(label), wanted.mount.as_ref()),
+            Label::Of(label) => (label.mount.as_ref(), label.wanted.as_ref(), wanted.wanted.as_ref()),
+        };
+        if self.users.contains(user) {
+            return Labelled::Same;
+        }
+        if self.users.is_empty() {
+            return if mounted == wanted.mount.as_ref() { Labelled::First } else { Labelled::Unstaging };
+        }
+        match known == compared {
+            true => Labelled::Same,
+            false => Labelled::Conflict { known: known.cloned(), is_refused: is_enforced },
+        }
+    }
+
     /// The failures so far, if the volume is to be unstaged now.
     fn due(&self, now: MonoTime) -> Option<u32> {
         match self.unstage {
@@ -243,6 +342,54 @@ mod tests {
         assert!(!staging.unstage_ended(&volume("v"), false, at(1)));
         assert!(!staging.is_staged(&volume("v")) && staging.is_used(&volume("v")));
         assert_eq!(staging.take_due(at(9)), [], "a pod uses it");
+    }
+
+    fn label(text: &str) -> VolumeLabel {
+        VolumeLabel { mount: Some(text.to_owned()), wanted: Some(text.to_owned()) }
+    }
+
+    #[test]
+    fn a_volume_gets_the_label_of_the_next_pod_after_it_was_unstaged() {
+        let mut staging = Staging::default();
+        assert_eq!(staging.add_labelled_user(&volume("v"), user("a"), &label("x"), true), Labelled::First);
+        assert_eq!(staging.add_labelled_user(&volume("v"), user("a"), &label("x"), true), Labelled::Same);
+        let conflict = Labelled::Conflict { known: Some("x".to_owned()), is_refused: true };
+        assert_eq!(staging.add_labelled_user(&volume("v"), user("b"), &label("y"), true), conflict);
+        staging.remove_user(&volume("v"), &user("a"));
+        assert_eq!(
+            staging.add_labelled_user(&volume("v"), user("b"), &label("y"), true),
+            Labelled::Unstaging
+        );
+        assert_eq!(staging.take_due(at(0)), [volume("v")], "the pod that waits is no user");
+        assert!(staging.unstage_ended(&volume("v"), true, at(1)));
+        assert_eq!(staging.add_labelled_user(&volume("v"), user("b"), &label("y"), true), Labelled::First);
+        assert_eq!(staging.label(&volume("v")), Some("y"));
+    }
+
+    #[test]
+    fn a_volume_that_was_found_with_a_label_keeps_it() {
+        let mut staging = Staging::default();
+        staging.add_user(&volume("v"), user("a"));
+        staging.set_found_label(&volume("v"), "x".to_owned());
+        assert_eq!(staging.add_labelled_user(&volume("v"), user("a"), &label("x"), true), Labelled::Same);
+        assert_eq!(staging.add_labelled_user(&volume("v"), user("b"), &label("x"), true), Labelled::Same);
+        let conflict = Labelled::Conflict { known: Some("x".to_owned()), is_refused: true };
+        assert_eq!(staging.add_labelled_user(&volume("v"), user("c"), &label("y"), true), conflict);
+        assert_eq!((staging.label(&volume("v")), staging.label(&volume("w"))), (Some("x"), None));
+    }
+
+    /// Its files are the runtime's to relabel, although it would get a label today.
+    #[test]
+    fn a_volume_in_use_that_was_found_without_a_label_has_none() {
+        let mut staging = Staging::default();
+        staging.add_user(&volume("v"), user("a"));
+        assert_eq!(staging.add_labelled_user(&volume("v"), user("a"), &label("x"), true), Labelled::Same);
+        assert_eq!(staging.label(&volume("v")), None);
+        staging.add_found(volume("w"));
+        assert_eq!(
+            staging.add_labelled_user(&volume("w"), user("a"), &label("x"), true),
+            Labelled::Unstaging
+        );
     }
 
     #[derive(Clone, Copy, Debug)]

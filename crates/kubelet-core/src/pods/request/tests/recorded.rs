@@ -22,6 +22,7 @@ fn recording_node() -> NodeFacts {
         memory_capacity_bytes: 24 * GI,
         thermal_throttle_paths: Vec::new(),
         selinux_enabled: false,
+        selinux_file_label: None,
         cgroup_v2: false,
         hugepage_sizes: vec!["2MB".to_owned(), "1GB".to_owned()],
         ..node()
