@@ -213,6 +213,24 @@ async fn a_kubelet_without_the_attach_controller_cannot_attach_a_volume_and_moun
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_volume_of_one_pod_is_mounted_for_the_next_one_after_it() {
+    let (world, driver) = with_driver(no_attach()).await;
+    let mut volume: PersistentVolume = world.api().object("", "pv-data").unwrap();
+    volume.spec.get_or_insert_default().access_modes = Some(vec!["ReadWriteOncePod".to_owned()]);
+    world.api().put(&volume);
+    world.create(&user("first"));
+    runs(&world, "first").await;
+    world.create(&user("second"));
+    let text = "MountVolume.SetUp failed for volume \"pv-data\" : volume uses the ReadWriteOncePod access mode and is already in \
+                use by another pod";
+    world.until("the event is recorded", |w| count_events(w, "FailedMount", text) > 0).await;
+    world.delete("first", Some(1));
+    runs(&world, "second").await;
+    assert_eq!(driver.published().len(), 1);
+    assert_eq!(driver.violations(), Vec::<String>::new());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_call_with_an_unknown_result_is_repeated_and_nothing_is_undone() {
     for (method, step) in
         [(CsiMethod::NodeStageVolume, "MountDevice"), (CsiMethod::NodePublishVolume, "SetUp")]

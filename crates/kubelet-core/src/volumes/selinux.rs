@@ -8,7 +8,8 @@ use std::collections::BTreeSet;
 use model::containers::{all_containers, spec_of};
 use model::k8s::{Pod, SELinuxOptions};
 
-const READ_WRITE_ONCE_POD: &str = "ReadWriteOncePod";
+/// The access mode of a volume that one pod uses.
+pub const READ_WRITE_ONCE_POD: &str = "ReadWriteOncePod";
 
 /// What the node allows.
 #[derive(Clone, Copy, Debug)]

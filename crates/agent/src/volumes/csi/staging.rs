@@ -69,6 +69,11 @@ impl StagedVolumes {
         self.table.lock().add_labelled_user(volume, user, wanted, is_enforced)
     }
 
+    /// Others use the volume, and this user does not.
+    pub(in crate::volumes) fn is_taken(&self, volume: &StagedVolume, user: &VolumeUser) -> bool {
+        self.table.lock().is_taken(volume, user)
+    }
+
     /// The SELinux label with which the volume is mounted.
     pub(in crate::volumes) fn label(&self, volume: &StagedVolume) -> Option<String> {
         self.table.lock().label(volume).map(str::to_owned)

@@ -40,6 +40,8 @@ const DIRECTORY_MODE: u32 = 0o750;
 /// Of the data next to a volume, as the Go kubelet has it.
 const DATA_MODE: u32 = 0o644;
 
+const TAKEN: &str = "volume uses the ReadWriteOncePod access mode and is already in use by another pod";
+
 #[async_trait]
 impl Mounter for CsiPlan {
     fn steps(&self) -> &'static Steps {
@@ -144,8 +146,18 @@ impl<'a> Call<'a> {
         let volume = staged_volume(plan, name);
         let label = match plan.lifecycle {
             Lifecycle::Persistent => {
+                if mount_context.ctx.node_facts.selinux_enabled || plan.is_of_one_pod() {
+                    // The other users count.
+                    csi.complete().await;
+                }
                 let user = VolumeUser { pod: uid, name: name.clone() };
-                csi_label::add_user(plan, &rules, mount_context, &volume, user)?
+                let is_taken = plan.is_of_one_pod() && csi.staged.is_taken(&volume, &user);
+                let label = csi_label::add_user(plan, &rules, mount_context, &volume, user.clone())?;
+                if is_taken {
+                    csi.staged.remove_user(&volume, &user);
+                    return Err(MountError::Failed(TAKEN.to_owned()));
+                }
+                label
             }
             // As in the Go kubelet, only PersistentVolumes are mounted with a label.
             Lifecycle::Ephemeral => None,

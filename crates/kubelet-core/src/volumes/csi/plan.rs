@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Lifecycle;
+use crate::volumes::selinux::READ_WRITE_ONCE_POD;
 
 /// The name of a Secret, which may be in another namespace than the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -30,4 +31,12 @@ pub struct CsiPlan {
     pub expand_secret: Option<SecretName>,
     /// The volume is of an in-tree type that has moved to the driver.
     pub is_migrated: bool,
+}
+
+impl CsiPlan {
+    /// One pod at a time uses the volume: `ReadWriteOncePod` is its only access mode.
+    #[must_use]
+    pub fn is_of_one_pod(&self) -> bool {
+        matches!(&*self.access_modes, [mode] if mode == READ_WRITE_ONCE_POD)
+    }
 }

@@ -170,6 +170,13 @@ impl Staging {
         self.volumes.get(volume).is_some_and(|entry| !entry.users.is_empty())
     }
 
+    /// Others use the volume, and this user does not.
+    #[must_use]
+    pub fn is_taken(&self, volume: &StagedVolume, user: &VolumeUser) -> bool {
+        let users = self.volumes.get(volume).map(|entry| &entry.users);
+        users.is_some_and(|users| !users.is_empty() && !users.contains(user))
+    }
+
     /// The pod uses some of the volumes.
     #[must_use]
     pub fn is_used_by(&self, pod: &PodUid) -> bool {
@@ -342,6 +349,16 @@ mod tests {
         assert!(!staging.unstage_ended(&volume("v"), false, at(1)));
         assert!(!staging.is_staged(&volume("v")) && staging.is_used(&volume("v")));
         assert_eq!(staging.take_due(at(9)), [], "a pod uses it");
+    }
+
+    #[test]
+    fn a_volume_is_taken_for_all_but_its_users() {
+        let mut staging = Staging::default();
+        assert!(!staging.is_taken(&volume("v"), &user("a")));
+        staging.add_user(&volume("v"), user("a"));
+        assert!(!staging.is_taken(&volume("v"), &user("a")) && staging.is_taken(&volume("v"), &user("b")));
+        staging.remove_user(&volume("v"), &user("a"));
+        assert!(!staging.is_taken(&volume("v"), &user("b")));
     }
 
     fn label(text: &str) -> VolumeLabel {
