@@ -27,6 +27,7 @@ use crate::api::reflector::Store;
 use crate::api::reflector::StoreReader;
 use crate::cache::PodCache;
 use crate::context::Context;
+use crate::error_chain::chain;
 use crate::events::{Event, Recorder};
 use crate::heartbeat::Heartbeat;
 use crate::images::Images;
@@ -73,6 +74,9 @@ use crate::tasks::TaskSet;
 use crate::volumes::{CSI_PLUGIN, Csi, Requests, VolumeEngine, Volumes};
 use cluster_tasks::LoopSide;
 
+/// The SELinux label of the directories of plugins.
+const PLUGINS_LABEL: &str = "system_u:object_r:container_file_t:s0";
+
 /// Sources wait for the sync loop when the queue is full; there are at most three of them.
 const SET_QUEUE: usize = 8;
 
@@ -118,6 +122,9 @@ impl Agent {
         seed: u64,
     ) -> Result<Self, HostError> {
         make_directories(&*ports.host.files, &settings.paths, &node_facts.config.pod_logs_dir).await?;
+        if node_facts.selinux_enabled {
+            label_plugin_directories(&*ports.host.files, &settings.paths).await;
+        }
         let (ctx, events) = context(&ports, settings, node_facts, seed);
         report_start(&ctx);
         let (handles, ends) = handles(&ctx, &ports).await?;
@@ -490,6 +497,19 @@ fn start_collecting(
     let evictor = Evictor::new(ctx.clone(), inputs, Removers { dead_containers, images }, shown);
     ctx.tasks.spawn("eviction", evictor.run());
     ctx.tasks.spawn("OOM watcher", oom_watcher::run(ctx.clone()));
+}
+
+/// So that plugins in unprivileged containers can reach their sockets.
+async fn label_plugin_directories(files: &dyn Files, paths: &Paths) {
+    for dir in [paths.root.join(plugins::DIR), paths.root.join("plugins")] {
+        if let Err(error) = files.set_selinux_label(&dir, PLUGINS_LABEL).await {
+            tracing::warn!(
+                path = %dir.display(),
+                err = chain(&error),
+                "Failed to set the SELinux label of a directory, plugins in unprivileged containers may not work"
+            );
+        }
+    }
 }
 
 async fn make_directories(files: &dyn Files, paths: &Paths, pod_logs: &str) -> Result<(), HostError> {

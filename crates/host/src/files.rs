@@ -12,10 +12,13 @@ use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use ports::host::{DirEntry, FileMetadata, HostError, HostResult};
-use rustix::fs::{Mode, OFlags};
+use rustix::fs::{Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 
 use crate::{failed, fault};
+
+/// Where SELinux keeps the label of a file.
+const SELINUX_ATTRIBUTE: &str = "security.selinux";
 
 /// Text files of the node (`resolv.conf`, `hosts`) are far smaller; a bigger one is a mistake.
 const TEXT_LIMIT: usize = 4 << 20;
@@ -229,6 +232,11 @@ pub(crate) fn ensure_symlink(target: &Path, link: &Path) -> HostResult<()> {
         let _ = fs::remove_file(&temporary);
         failed("create link", link)(error)
     })
+}
+
+pub(crate) fn set_selinux_label(path: &Path, label: &str) -> HostResult<()> {
+    let set = rustix::fs::setxattr(path, SELINUX_ATTRIBUTE, label.as_bytes(), XattrFlags::empty());
+    set.map_err(failed("set SELinux label", path))
 }
 
 pub(crate) fn compress(path: &Path) -> HostResult<()> {

@@ -370,6 +370,17 @@ async fn a_file_is_watched_through_its_directory() {
 }
 
 #[tokio::test]
+async fn a_directory_gets_an_selinux_label() {
+    let test_dir = TestDir::new();
+    let (dir, label) = (test_dir.dir("plugins"), "system_u:object_r:container_file_t:s0");
+    host().set_selinux_label(&dir, label).await.unwrap();
+    let mut found = vec![0; label.len()];
+    assert_eq!(rustix::fs::getxattr(&dir, "security.selinux", &mut found[..]), Ok(label.len()));
+    assert_eq!(found, label.as_bytes());
+    assert!(host().set_selinux_label(&test_dir.at("none"), label).await.is_err());
+}
+
+#[tokio::test]
 async fn a_link_to_a_directory_is_watched_wherever_it_points() {
     let test_dir = TestDir::new();
     let (one, two) = (test_dir.dir("one"), test_dir.dir("two"));

@@ -103,6 +103,7 @@ struct Shared {
     projects: Mutex<Option<BTreeMap<PathBuf, u32>>>,
     /// Files whose content a power cut loses.
     unflushed: Mutex<BTreeSet<PathBuf>>,
+    selinux_labels: Mutex<BTreeMap<PathBuf, String>>,
 }
 
 /// Half full.
@@ -159,6 +160,7 @@ impl FakeHost {
             spaces: Mutex::new([(PathBuf::from("/"), SPACE)].into()),
             projects: Mutex::default(),
             unflushed: Mutex::default(),
+            selinux_labels: Mutex::default(),
         };
         let host = Self { shared: Arc::new(shared) };
         host.put("/etc/hosts", "127.0.0.1\tlocalhost\n").put("/etc/resolv.conf", "nameserver 10.0.0.2\n");
@@ -189,6 +191,12 @@ impl FakeHost {
     pub fn put_device(&self, path: impl AsRef<Path>) -> &Self {
         self.change(path.as_ref(), |tree| tree.put(path.as_ref(), Node::Device));
         self
+    }
+
+    /// The SELinux labels that were set, by path.
+    #[must_use]
+    pub fn selinux_labels(&self) -> BTreeMap<PathBuf, String> {
+        self.shared.selinux_labels.lock().clone()
     }
 
     /// Creates a socket and its parent directories. One that was there before is replaced.

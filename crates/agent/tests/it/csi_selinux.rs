@@ -116,3 +116,15 @@ async fn a_driver_that_cannot_mount_with_a_label_gets_none() {
     runs(&world, "web").await;
     assert_eq!(flags(&driver.stage_requests()[0].capability), Vec::<String>::new());
 }
+
+#[tokio::test(start_paused = true)]
+async fn directories_of_plugins_have_a_label_for_containers() {
+    let (world, _driver) = with_selinux("ReadWriteOnce").await;
+    let labels = world.host.selinux_labels();
+    let expected = ["plugins", "plugins_registry"]
+        .map(|dir| (format!("/var/lib/kubelet/{dir}").into(), FILES.to_owned()));
+    assert_eq!(labels, expected.into());
+    let mut world = World::of_cluster();
+    world.start().await;
+    assert!(world.host.selinux_labels().is_empty(), "a machine without SELinux");
+}

@@ -83,6 +83,11 @@ impl Files for LinuxHost {
         blocking(link, move |link| files::ensure_symlink(&target, link)).await
     }
 
+    async fn set_selinux_label(&self, path: &Path, label: &str) -> HostResult<()> {
+        let label = label.to_owned();
+        blocking(path, move |path| files::set_selinux_label(path, &label)).await
+    }
+
     async fn compress(&self, path: &Path) -> HostResult<()> {
         blocking(path, files::compress).await
     }

@@ -123,6 +123,8 @@ pub trait Files: Send + Sync + std::fmt::Debug {
     async fn symlink_durably(&self, target: &Path, link: &Path) -> HostResult<()> {
         self.ensure_symlink(target, link).await
     }
+    /// Gives the file or directory an SELinux label, not what is in it.
+    async fn set_selinux_label(&self, path: &Path, label: &str) -> HostResult<()>;
     /// Writes `path` gzipped to `path` + `.gz` and removes the original.
     async fn compress(&self, path: &Path) -> HostResult<()>;
 

@@ -76,6 +76,11 @@ impl Files for FakeHost {
         self.act(HostMethod::EnsureSymlink, "link", link, |tree| tree.insert(link, node)).await
     }
 
+    async fn set_selinux_label(&self, path: &Path, label: &str) -> HostResult<()> {
+        self.shared.selinux_labels.lock().insert(path.to_owned(), label.to_owned());
+        Ok(())
+    }
+
     async fn compress(&self, path: &Path) -> HostResult<()> {
         let mut name = path.as_os_str().to_owned();
         name.push(".gz");
