@@ -9,6 +9,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::Method;
+use model::k8s::ObjectMeta;
 use ports::cluster::{
     Changes, ClusterError, ClusterResult, Collection, Deletion, Listed, Part, Patch, Selection,
 };
@@ -17,6 +18,7 @@ use serde_json::{Value, json};
 use tokio::time::Instant;
 
 use crate::client::{Call, Client};
+use crate::connection::Answer;
 use crate::decode::{self, Object};
 use crate::encode::percent;
 use crate::rng::Rng;
@@ -37,48 +39,64 @@ pub(crate) enum Scope {
     Namespaced,
 }
 
-/// The objects of one kind.
+/// The objects of one kind: what is parsed into its type. All else is in [`Endpoint`], which is compiled once and not for each kind.
 pub(crate) struct Objects<K> {
-    client: Arc<Client>,
-    rng: Arc<Rng>,
-    scope: Scope,
-    /// An older version of the API that the server may have instead.
-    older: Option<&'static str>,
-    /// The server has only the older version.
-    is_older: AtomicBool,
+    endpoint: Endpoint,
     kind: PhantomData<fn() -> K>,
 }
 
-impl<K: Object> fmt::Debug for Objects<K> {
+impl<K> fmt::Debug for Objects<K> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Objects({})", K::URL_PATH_SEGMENT)
+        write!(f, "Objects({})", self.endpoint.plural)
     }
 }
 
 impl<K: Object> Objects<K> {
     pub(crate) fn new(client: &Arc<Client>, rng: &Arc<Rng>, scope: Scope) -> Self {
-        Self {
+        let endpoint = Endpoint {
             client: Arc::clone(client),
             rng: Arc::clone(rng),
             scope,
+            plural: K::URL_PATH_SEGMENT,
+            kind: K::KIND,
+            root: if K::GROUP.is_empty() { "/api" } else { "/apis" },
+            version: K::API_VERSION,
             older: None,
             is_older: AtomicBool::new(false),
-            kind: PhantomData,
-        }
+        };
+        Self { endpoint, kind: PhantomData }
     }
 
     /// Uses this version of the API if the server does not have that of the kind. Objects of both must have the same fields.
-    pub(crate) fn or(self, older: &'static str) -> Self {
-        Self { older: Some(older), ..self }
+    pub(crate) fn or(mut self, older: &'static str) -> Self {
+        self.endpoint.older = Some(older);
+        self
     }
+}
 
+/// Where the objects of one kind are, and the calls for them, with their objects as JSON.
+struct Endpoint {
+    client: Arc<Client>,
+    rng: Arc<Rng>,
+    scope: Scope,
+    plural: &'static str,
+    kind: &'static str,
+    root: &'static str,
+    version: &'static str,
+    /// An older version of the API that the server may have instead.
+    older: Option<&'static str>,
+    /// The server has only the older version.
+    is_older: AtomicBool,
+}
+
+impl Endpoint {
     fn version(&self) -> &'static str {
-        self.older.filter(|_| self.is_older.load(Ordering::Relaxed)).unwrap_or(K::API_VERSION)
+        self.older.filter(|_| self.is_older.load(Ordering::Relaxed)).unwrap_or(self.version)
     }
 
     /// `get pods default/web`.
     fn name_call(&self, verb: &str, namespace: &str, name: &str) -> String {
-        let plural = K::URL_PATH_SEGMENT;
+        let plural = self.plural;
         match self.scope {
             Scope::Namespaced => format!("{verb} {plural} {namespace}/{name}"),
             Scope::Cluster => format!("{verb} {plural} {name}"),
@@ -86,8 +104,7 @@ impl<K: Object> Objects<K> {
     }
 
     fn path(&self, namespace: Option<&str>) -> String {
-        let root = if K::GROUP.is_empty() { "/api" } else { "/apis" };
-        let plural = K::URL_PATH_SEGMENT;
+        let (root, plural) = (self.root, self.plural);
         match (self.scope, namespace) {
             (Scope::Namespaced, Some(namespace)) => {
                 format!("{root}/{}/namespaces/{}/{plural}", self.version(), percent(namespace))
@@ -105,29 +122,15 @@ impl<K: Object> Objects<K> {
             Scope::Namespaced | Scope::Cluster => None,
         };
         if let Some(missing) = missing {
-            let message = format!("{missing} of the {} is missing", K::KIND);
+            let message = format!("{missing} of the {} is missing", self.kind);
             return Err(ClusterError::Invalid { call, message });
         }
         let target = format!("{}/{}", self.path(Some(namespace)), percent(name));
         Ok(Call { name: call, method, target, body: None, most: MAX_OBJECT })
     }
 
-    async fn object(&self, call: &Call) -> ClusterResult<K> {
-        let json = self.client.answer(call).await?;
-        decode::object(&json).map_err(|error| malformed(call, &error))
-    }
-
-    async fn list_once(&self, selection: &Selection) -> ClusterResult<Listed<K>> {
-        let (name, query) = self.selected("list", selection);
-        let query = query.strip_prefix('&').map(|query| format!("?{query}")).unwrap_or_default();
-        let target = format!("{}{query}", self.path(selection.namespace.as_deref()));
-        let call = Call { name, method: Method::GET, target, body: None, most: MAX_LIST };
-        let json = self.client.answer(&call).await?;
-        decode::list(&json).map_err(|error| malformed(&call, &error))
-    }
-
     fn selected(&self, verb: &str, selection: &Selection) -> (String, String) {
-        let mut name = format!("{verb} {}", K::URL_PATH_SEGMENT);
+        let mut name = format!("{verb} {}", self.plural);
         let mut query = String::new();
         if let Some(namespace) = &selection.namespace {
             name.push_str(&format!(" in {namespace}"));
@@ -140,6 +143,114 @@ impl<K: Object> Objects<K> {
         }
         (name, query)
     }
+
+    async fn list_once(&self, selection: &Selection) -> ClusterResult<Response> {
+        let (name, query) = self.selected("list", selection);
+        let query = query.strip_prefix('&').map(|query| format!("?{query}")).unwrap_or_default();
+        let target = format!("{}{query}", self.path(selection.namespace.as_deref()));
+        self.answer(Call { name, method: Method::GET, target, body: None, most: MAX_LIST }).await
+    }
+
+    async fn list(&self, selection: &Selection) -> ClusterResult<Response> {
+        match (self.list_once(selection).await, self.older) {
+            // An empty collection is not an error; "not found" means that the server does not have this version.
+            (Err(ClusterError::NotFound { .. }), Some(_)) => {
+                self.is_older.fetch_xor(true, Ordering::Relaxed);
+                self.list_once(selection).await
+            }
+            (listed, _) => listed,
+        }
+    }
+
+    /// The call, the body of its response, and when it has to end.
+    async fn watch(&self, selection: &Selection, since: &str) -> ClusterResult<(String, Answer, Instant)> {
+        let (name, query) = self.selected("watch", selection);
+        let seconds = WATCH_SECONDS + self.rng.below(WATCH_SECONDS);
+        let target = format!(
+            "{}?watch=true&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={seconds}{query}",
+            self.path(selection.namespace.as_deref()),
+            percent(since),
+        );
+        let call = Call { name, method: Method::GET, target, body: None, most: 0 };
+        let body = self.client.open(&call).await?;
+        Ok((call.name, body, Instant::now() + Duration::from_secs(seconds) + WATCH_GRACE))
+    }
+
+    async fn get(&self, namespace: &str, name: &str) -> ClusterResult<Response> {
+        self.answer(self.about(Method::GET, "get", namespace, name)?).await
+    }
+
+    async fn create(
+        &self,
+        namespace: &str,
+        metadata: &ObjectMeta,
+        object: Json<'_>,
+    ) -> ClusterResult<Response> {
+        // With `generateName` the server chooses a name.
+        let name = metadata.name.as_deref().or(metadata.generate_name.as_deref()).unwrap_or_default();
+        let mut call = self.about(Method::POST, "create", namespace, name)?;
+        call.target = self.path(Some(namespace));
+        call.body = Some(encoded(&call.name, object())?);
+        self.answer(call).await
+    }
+
+    async fn update(
+        &self,
+        namespace: &str,
+        metadata: &ObjectMeta,
+        object: Json<'_>,
+    ) -> ClusterResult<Response> {
+        let name = metadata.name.as_deref().unwrap_or_default();
+        let mut call = self.about(Method::PUT, "update", namespace, name)?;
+        call.body = Some(encoded(&call.name, object())?);
+        self.answer(call).await
+    }
+
+    async fn patch(&self, namespace: &str, name: &str, part: Part, patch: &Patch) -> ClusterResult<Response> {
+        let verb = match part {
+            Part::Whole => "patch",
+            Part::Status => "patch status of",
+        };
+        let mut call = self.about(Method::PATCH, verb, namespace, name)?;
+        if part == Part::Status {
+            call.target.push_str("/status");
+        }
+        let (content_type, patch) = match patch {
+            Patch::Merge(patch) => ("application/merge-patch+json", patch),
+            Patch::Strategic(patch) => ("application/strategic-merge-patch+json", patch),
+            Patch::Json(patch) => ("application/json-patch+json", patch),
+        };
+        let (_, json) = json_body(&call.name, patch)?;
+        call.body = Some((content_type, json));
+        self.answer(call).await
+    }
+
+    async fn delete(&self, namespace: &str, name: &str, deletion: &Deletion) -> ClusterResult<()> {
+        let mut call = self.about(Method::DELETE, "delete", namespace, name)?;
+        call.body = Some(json_body(&call.name, &options(deletion))?);
+        // The response is the deleted object or a Status, which the caller does not need.
+        self.client.answer(&call).await.map(drop)
+    }
+
+    async fn answer(&self, call: Call) -> ClusterResult<Response> {
+        let json = self.client.answer(&call).await?;
+        Ok(Response { call, json })
+    }
+}
+
+/// Encodes an object.
+type Json<'a> = &'a (dyn Fn() -> serde_json::Result<Vec<u8>> + Sync);
+
+/// The JSON that answers a call.
+struct Response {
+    call: Call,
+    json: Bytes,
+}
+
+impl Response {
+    fn read<T>(&self, read: impl FnOnce(&[u8]) -> serde_json::Result<T>) -> ClusterResult<T> {
+        read(&self.json).map_err(|error| malformed(&self.call, &error))
+    }
 }
 
 pub(crate) fn malformed(call: &Call, error: &serde_json::Error) -> ClusterError {
@@ -148,7 +259,11 @@ pub(crate) fn malformed(call: &Call, error: &serde_json::Error) -> ClusterError 
 }
 
 pub(crate) fn json_body(call: &str, value: &impl Serialize) -> ClusterResult<(&'static str, Bytes)> {
-    match serde_json::to_vec(value) {
+    encoded(call, serde_json::to_vec(value))
+}
+
+fn encoded(call: &str, json: serde_json::Result<Vec<u8>>) -> ClusterResult<(&'static str, Bytes)> {
+    match json {
         Ok(json) => Ok((JSON, json.into())),
         Err(error) => Err(ClusterError::Invalid { call: call.to_owned(), message: error.to_string() }),
     }
@@ -168,74 +283,33 @@ fn options(deletion: &Deletion) -> Value {
 #[async_trait]
 impl<K: Object> Collection<K> for Objects<K> {
     async fn list(&self, selection: &Selection) -> ClusterResult<Listed<K>> {
-        match (self.list_once(selection).await, self.older) {
-            // An empty collection is not an error; "not found" means that the server does not have this version.
-            (Err(ClusterError::NotFound { .. }), Some(_)) => {
-                self.is_older.fetch_xor(true, Ordering::Relaxed);
-                self.list_once(selection).await
-            }
-            (listed, _) => listed,
-        }
+        self.endpoint.list(selection).await?.read(decode::list)
     }
 
     async fn watch(&self, selection: &Selection, since: &str) -> ClusterResult<Changes<K>> {
-        let (name, query) = self.selected("watch", selection);
-        let seconds = WATCH_SECONDS + self.rng.below(WATCH_SECONDS);
-        let target = format!(
-            "{}?watch=true&allowWatchBookmarks=true&resourceVersion={}&timeoutSeconds={seconds}{query}",
-            self.path(selection.namespace.as_deref()),
-            percent(since),
-        );
-        let call = Call { name, method: Method::GET, target, body: None, most: 0 };
-        let body = self.client.open(&call).await?;
-        let ends = Instant::now() + Duration::from_secs(seconds) + WATCH_GRACE;
-        Ok(watch::changes(call.name, body, ends))
+        let (call, body, ends) = self.endpoint.watch(selection, since).await?;
+        Ok(watch::changes(call, body, ends))
     }
 
     async fn get(&self, namespace: &str, name: &str) -> ClusterResult<K> {
-        self.object(&self.about(Method::GET, "get", namespace, name)?).await
+        self.endpoint.get(namespace, name).await?.read(decode::object)
     }
 
     async fn create(&self, namespace: &str, object: &K) -> ClusterResult<K> {
-        let metadata = object.metadata();
-        // With `generateName` the server chooses a name.
-        let name = metadata.name.as_deref().or(metadata.generate_name.as_deref()).unwrap_or_default();
-        let mut call = self.about(Method::POST, "create", namespace, name)?;
-        call.target = self.path(Some(namespace));
-        call.body = Some(json_body(&call.name, object)?);
-        self.object(&call).await
+        let json = || serde_json::to_vec(object);
+        self.endpoint.create(namespace, object.metadata(), &json).await?.read(decode::object)
     }
 
     async fn update(&self, namespace: &str, object: &K) -> ClusterResult<K> {
-        let name = object.metadata().name.as_deref().unwrap_or_default();
-        let mut call = self.about(Method::PUT, "update", namespace, name)?;
-        call.body = Some(json_body(&call.name, object)?);
-        self.object(&call).await
+        let json = || serde_json::to_vec(object);
+        self.endpoint.update(namespace, object.metadata(), &json).await?.read(decode::object)
     }
 
     async fn patch(&self, namespace: &str, name: &str, part: Part, patch: &Patch) -> ClusterResult<K> {
-        let verb = match part {
-            Part::Whole => "patch",
-            Part::Status => "patch status of",
-        };
-        let mut call = self.about(Method::PATCH, verb, namespace, name)?;
-        if part == Part::Status {
-            call.target.push_str("/status");
-        }
-        let (content_type, patch) = match patch {
-            Patch::Merge(patch) => ("application/merge-patch+json", patch),
-            Patch::Strategic(patch) => ("application/strategic-merge-patch+json", patch),
-            Patch::Json(patch) => ("application/json-patch+json", patch),
-        };
-        let (_, json) = json_body(&call.name, patch)?;
-        call.body = Some((content_type, json));
-        self.object(&call).await
+        self.endpoint.patch(namespace, name, part, patch).await?.read(decode::object)
     }
 
     async fn delete(&self, namespace: &str, name: &str, deletion: &Deletion) -> ClusterResult<()> {
-        let mut call = self.about(Method::DELETE, "delete", namespace, name)?;
-        call.body = Some(json_body(&call.name, &options(deletion))?);
-        // The response is the deleted object or a Status, which the caller does not need.
-        self.client.answer(&call).await.map(drop)
+        self.endpoint.delete(namespace, name, deletion).await
     }
 }

@@ -1,9 +1,12 @@
 //! The stream of changes of a watch: one JSON object a line.
 
 use std::marker::PhantomData;
+use std::pin::Pin;
+use std::task::{Context, Poll, ready};
 
 use bytes::{Bytes, BytesMut};
-use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use futures_util::{Stream, StreamExt};
 use http_body_util::BodyExt;
 use ports::cluster::{Change, Changes, ClusterError, ClusterResult};
 use tokio::time::Instant;
@@ -17,33 +20,54 @@ const MAX_LINE: usize = 8 << 20;
 
 /// `ends` is when the watch is ended by the client, if the server has not ended it before.
 pub(crate) fn changes<K: Object>(call: String, body: Answer, ends: Instant) -> Changes<K> {
-    let watch = Watch { call, body, ends, lines: Lines::default(), kind: PhantomData };
-    futures_util::stream::unfold(Some(watch), |watch| async move {
-        let mut watch = watch?;
-        match watch.next().await {
-            Some(Ok(change)) => Some((Ok(change), Some(watch))),
-            // Changes after an error may be incomplete.
-            Some(Err(error)) => Some((Err(error), None)),
-            None => None,
+    let lines = lines(Watch { call: call.clone(), body, ends, lines: Lines::default() });
+    Events { call, lines, has_failed: false, kind: PhantomData }.boxed()
+}
+
+/// The lines as changes of one kind, until one is malformed: changes after an error may be incomplete.
+struct Events<K> {
+    call: String,
+    lines: BoxStream<'static, ClusterResult<Bytes>>,
+    has_failed: bool,
+    kind: PhantomData<fn() -> K>,
+}
+
+impl<K: Object> Stream for Events<K> {
+    type Item = ClusterResult<Change<K>>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.has_failed {
+            return Poll::Ready(None);
         }
+        let line = ready!(self.lines.poll_next_unpin(context));
+        let event = line.map(|line| line.and_then(|line| decode::event(&self.call, &line)));
+        self.has_failed = matches!(event, Some(Err(_)));
+        Poll::Ready(event)
+    }
+}
+
+fn lines(watch: Watch) -> BoxStream<'static, ClusterResult<Bytes>> {
+    futures_util::stream::unfold(watch, |mut watch| async move {
+        let line = watch.next().await?;
+        Some((line, watch))
     })
     .boxed()
 }
 
-struct Watch<K> {
+struct Watch {
     call: String,
     body: Answer,
     ends: Instant,
     lines: Lines,
-    kind: PhantomData<fn() -> K>,
 }
 
-impl<K: Object> Watch<K> {
-    async fn next(&mut self) -> Option<ClusterResult<Change<K>>> {
+impl Watch {
+    /// The next line that is not empty.
+    async fn next(&mut self) -> Option<ClusterResult<Bytes>> {
         loop {
             while let Some(line) = self.lines.next() {
                 if !line.trim_ascii().is_empty() {
-                    return Some(decode::event(&self.call, &line));
+                    return Some(Ok(line));
                 }
             }
             if self.lines.rest().len() > MAX_LINE {
