@@ -9,6 +9,7 @@ use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
 use futures_util::FutureExt;
+use futures_util::future::BoxFuture;
 use kubelet_core::pods::backoff::task_restart_delay;
 use ports::Clock;
 use tokio_util::sync::CancellationToken;
@@ -101,24 +102,18 @@ impl TaskSet {
     }
 
     fn spawn_cancelled(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        let cancel = self.cancel.clone();
-        // Boxed, because an async block that takes a future as an argument and awaits it would hold it twice.
-        let task = Box::pin(task);
-        self.spawn_to_end(name, async move {
-            tokio::select! {
-                () = cancel.cancelled() => {}
-                () = task => {}
-            }
-        });
+        self.spawn_boxed(name, Box::pin(until_cancelled(self.cancel.clone(), Box::pin(task))));
     }
 
     /// Runs a task that watches for the cancellation itself.
     pub fn spawn_to_end(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        let inner = self.tracker.spawn(task);
+        self.spawn_boxed(name, Box::pin(task));
+    }
+
+    /// Each kind of task that Tokio runs is 2 kB of code, so that it is given boxed futures only.
+    fn spawn_boxed(&self, name: &'static str, task: BoxFuture<'static, ()>) {
         self.tracker.spawn(async move {
-            if let Err(error) = inner.await
-                && error.is_panic()
-            {
+            if AssertUnwindSafe(task).catch_unwind().await.is_err() {
                 tracing::error!(task = name, "Task panicked, other tasks continue");
             }
         });
@@ -129,6 +124,13 @@ impl TaskSet {
         self.cancel.cancel();
         self.tracker.close();
         self.tracker.wait().await;
+    }
+}
+
+async fn until_cancelled(cancel: CancellationToken, task: BoxFuture<'static, ()>) {
+    tokio::select! {
+        () = cancel.cancelled() => {}
+        () = task => {}
     }
 }
 
