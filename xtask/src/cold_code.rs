@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 /// Prefixes that cover fewer bytes get no line.
 const MIN_BYTES: u64 = 1024;
 const SCRIPT: &str = "crates/kubelet/cold-code.ld";
-const HEAD: &str = "/* Written by scripts/cold-code: functions that an idle node never runs, by the prefixes of their names. The\n   linker places them behind all others, where they use no memory until they run. */\n";
+const HEAD: &str = "/* Written by scripts/cold-code: functions that an idle node never runs, and those that only a member of a cluster\n   runs, by the prefixes of their names. The linker places them behind all others, where they use no memory until\n   they run. */\n";
 
 /// Why the script was not written.
 #[derive(Debug, thiserror::Error)]
@@ -40,22 +40,33 @@ struct Shape {
     cuts: Vec<usize>,
 }
 
-/// Reads the output of `nm --print-size` and callgrind's files, and writes the script.
+/// Reads the output of `nm --print-size` and callgrind's files, and writes the script. Traces of a kubelet that is a member of a cluster
+/// have names that begin with `member`.
 pub(crate) fn rewrite(listing: &Path, traces: &[PathBuf], root: &Path) -> Result<String, ColdCodeError> {
     let symbols: Vec<Symbol> = read(listing)?.lines().filter_map(symbol).collect();
-    let mut ran = BTreeSet::new();
+    let (mut standalone, mut ran) = (BTreeSet::new(), BTreeSet::new());
     for trace in traces {
-        ran.extend(names_that_ran(&read(trace)?));
+        let names = names_that_ran(&read(trace)?);
+        let is_member = trace.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"member"));
+        if !is_member {
+            standalone.extend(names.iter().cloned());
+        }
+        ran.extend(names);
     }
     if !symbols.iter().any(|symbol| ran.contains(&symbol.name)) {
         return Err(ColdCodeError::NothingRan(symbols.len(), ran.len()));
     }
-    let prefixes = cold_prefixes(&symbols, &ran);
+    let (cold, not_standalone) = (cold_prefixes(&symbols, &ran), cold_prefixes(&symbols, &standalone));
     let path = root.join(SCRIPT);
-    std::fs::write(&path, script(&prefixes))
+    std::fs::write(&path, script(&cold, &not_standalone))
         .map_err(|source| ColdCodeError::File { path: path.clone(), source })?;
-    let bytes: u64 = prefixes.values().sum();
-    Ok(format!("wrote {}: {} lines for {} KiB", path.display(), prefixes.len(), bytes / 1024))
+    let kibibytes = |prefixes: &BTreeMap<String, u64>| prefixes.values().sum::<u64>() / 1024;
+    Ok(format!(
+        "wrote {}: {} KiB run on no idle node, and {} KiB on no standalone one",
+        path.display(),
+        kibibytes(&cold),
+        kibibytes(&not_standalone)
+    ))
 }
 
 fn read(path: &Path) -> Result<String, ColdCodeError> {
@@ -135,9 +146,16 @@ fn first_part(text: &str) -> Option<(&str, &str, &str)> {
     Some((digits, part, rest))
 }
 
-fn script(prefixes: &BTreeMap<String, u64>) -> String {
-    let lines: String = prefixes.keys().map(|prefix| format!("    *(.text.{prefix}*)\n")).collect();
-    format!("{HEAD}SECTIONS\n{{\n  .text.cold :\n  {{\n{lines}  }}\n}}\nINSERT AFTER .text;\n")
+/// A name belongs to the first section with a line for it, so that `.text.member` has what is in the second list alone.
+fn script(cold: &BTreeMap<String, u64>, not_standalone: &BTreeMap<String, u64>) -> String {
+    let lines = |prefixes: &mut dyn Iterator<Item = &String>| -> String {
+        prefixes.map(|prefix| format!("    *(.text.{prefix}*)\n")).collect()
+    };
+    let first = lines(&mut cold.keys());
+    let second = lines(&mut not_standalone.keys().filter(|prefix| !cold.contains_key(*prefix)));
+    format!(
+        "{HEAD}SECTIONS\n{{\n  .text.cold :\n  {{\n{first}  }}\n  .text.member :\n  {{\n{second}  }}\n}}\nINSERT AFTER .text;\n"
+    )
 }
 
 #[cfg(test)]
@@ -181,6 +199,14 @@ mod tests {
         assert_eq!(cold(&[(1, name)], &["another"]), ["_ZN??_$LT$tls.."]);
         let ran = "_ZN38_$LT$tls..Name$u20$as$u20$ops..Drop$GT$4drop17h0123456789abcdefE";
         assert_eq!(cold(&[(1, name), (2, ran)], &[ran]), ["_ZN??_$LT$tls..Key$u20$as$u20$ops.."]);
+    }
+
+    #[test]
+    fn functions_of_members_are_a_section_of_their_own() {
+        let list = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 2048)).collect();
+        let written = script(&list(&["_ZN4tool4cold"]), &list(&["_ZN4tool4cold", "_ZN4tool5watch"]));
+        assert!(written.contains(".text.cold :\n  {\n    *(.text._ZN4tool4cold*)\n  }"), "{written}");
+        assert!(written.contains(".text.member :\n  {\n    *(.text._ZN4tool5watch*)\n  }"), "{written}");
     }
 
     #[test]
