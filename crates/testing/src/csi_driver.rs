@@ -1,8 +1,8 @@
 //! A CSI driver as vendors write them: a gRPC server with the Identity and Node services on a socket in the kubelet's directory,
 //! and real mounts. Needs root.
 //!
-//! A volume is a directory below the driver's state, or a filesystem on a loop device if its context has a `size` in bytes, or the
-//! loop device itself for block access. Volumes exist as soon as they are asked for, until they are deleted. The state is on disk
+//! A volume is a directory below the driver's state, or a filesystem on a loop device if its context has a `size` in bytes (in memory
+//! with `medium: memory`, which every machine can grow while it is mounted), or the loop device itself for block access. Volumes exist as soon as they are asked for, until they are deleted. The state is on disk
 //! and in the mount table, so a driver that starts again knows what is mounted.
 //!
 //! Runs in a thread with its own runtime, so that synchronous tests can use it. Unmounts everything when dropped;
@@ -19,8 +19,10 @@ mod state;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use model::MonoTime;
 use model::csi::{NodeCapabilities, NodeInfo, PublishRequest, StageRequest, VolumeCondition};
 use parking_lot::Mutex;
+use ports::Clock;
 use ports::plugins::PluginInfo;
 
 use crate::PluginRegistrar;
@@ -48,6 +50,7 @@ struct Shared {
     settings: Mutex<Settings>,
     faults: Faults,
     record: Mutex<Record>,
+    clock: Clock,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +66,8 @@ struct Record {
     violations: Vec<String>,
     stages: Vec<StageRequest>,
     publishes: Vec<PublishRequest>,
+    /// When each call that was answered began and ended.
+    times: Vec<(MonoTime, MonoTime)>,
     timeout: Option<String>,
 }
 
@@ -88,6 +93,7 @@ impl TestCsiDriver {
             settings: Mutex::new(Settings { capabilities, info }),
             faults: Faults::default(),
             record: Mutex::default(),
+            clock: Clock::system(),
         };
         let mut driver = Self {
             name: name.to_owned(),
@@ -229,6 +235,12 @@ impl TestCsiDriver {
     #[must_use]
     pub fn publish_requests(&self) -> Vec<PublishRequest> {
         self.shared.record.lock().publishes.clone()
+    }
+
+    /// When each call began and ended, in the order of their answers; calls that hang are not among them.
+    #[must_use]
+    pub fn call_times(&self) -> Vec<(MonoTime, MonoTime)> {
+        self.shared.record.lock().times.clone()
     }
 
     /// What the kubelet must never do and did, with the driver's answer. Empty if it follows the specification.

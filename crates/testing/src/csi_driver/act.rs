@@ -23,6 +23,8 @@ const BLOCK_BYTES: u64 = 16 << 20;
 const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
 /// In the context of a volume that is a filesystem of this many bytes.
 const SIZE: &str = "size";
+/// In the context of a volume with a size: `memory` if its filesystem is in memory, as long as it is staged.
+const MEDIUM: &str = "medium";
 
 type Answer<T> = Result<T, Status>;
 
@@ -46,15 +48,20 @@ impl Volumes {
             return Err(Status::internal(format!("{} is not a directory", path.display())));
         }
         let size = size_in(&request.volume_context)?;
-        if is_block(capability) {
-            self.prepare_device(volume_id, size.unwrap_or(BLOCK_BYTES))?;
-        } else {
-            self.mount(volume_id, size, path, capability, false)?;
+        let in_memory =
+            size.filter(|_| request.volume_context.get(MEDIUM).is_some_and(|medium| medium == "memory"));
+        match in_memory {
+            Some(bytes) => mounts::mount_memory(path, bytes).map_err(internal("mount"))?,
+            None if is_block(capability) => {
+                self.prepare_device(volume_id, size.unwrap_or(BLOCK_BYTES))?;
+            }
+            None => self.mount(volume_id, size, path, capability, false)?,
         }
         let staged = Staged {
             path: path.clone(),
             capability: fingerprint(capability),
             is_block: is_block(capability),
+            is_in_memory: in_memory.is_some(),
         };
         self.saved.staged.insert(volume_id.clone(), staged);
         self.save().map_err(internal("save the state"))
@@ -140,6 +147,9 @@ impl Volumes {
             return Err(Status::out_of_range(format!("a volume has at most {} bytes", self.max_bytes)));
         }
         let image = self.image(volume_id);
+        if self.saved.staged.get(volume_id).is_some_and(|staged| staged.is_in_memory) {
+            mounts::grow_memory(&request.volume_path, wanted).map_err(internal("grow the filesystem"))?;
+        }
         if !image.exists() {
             return Ok(request.required_bytes);
         }

@@ -1,5 +1,6 @@
 //! The machine under the driver: the mount table, loop devices and filesystems.
 
+use std::ffi::CString;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -27,6 +28,16 @@ pub(super) fn bind(source: &Path, target: &Path, is_read_only: bool) -> io::Resu
         }
     }
     Ok(())
+}
+
+pub(super) fn mount_memory(target: &Path, bytes: u64) -> io::Result<()> {
+    let size = CString::new(format!("size={bytes}"))?;
+    Ok(rustix::mount::mount("tmpfs", target, "tmpfs", MountFlags::empty(), size.as_c_str())?)
+}
+
+/// Changes the size of the filesystem of [`mount_memory`], which stays mounted.
+pub(super) fn grow_memory(path: &Path, bytes: u64) -> io::Result<()> {
+    Ok(rustix::mount::mount_remount(path, MountFlags::empty(), format!("size={bytes}"))?)
 }
 
 /// Unmounts everything that is mounted there, one on the other.

@@ -49,6 +49,7 @@ impl Service {
         volume_id: &str,
         act: impl FnOnce(&mut Volumes, NodeCapabilities) -> Result<T, Status> + Send + 'static,
     ) -> Result<Response<T>, Status> {
+        let began = self.shared.clock.mono();
         let line =
             if volume_id.is_empty() { format!("{method:?}") } else { format!("{method:?} {volume_id}") };
         if !method.is_read() {
@@ -62,6 +63,8 @@ impl Service {
             answer
         });
         let answer = task.await.unwrap_or_else(|_| Err(Status::unavailable("the driver ended")));
+        let ended = self.shared.clock.mono();
+        self.shared.record.lock().times.push((began, ended));
         if let Err(status) = &answer {
             self.note_violation(&line, status);
         }

@@ -33,6 +33,9 @@ pub(super) struct Staged {
     pub(super) path: PathBuf,
     pub(super) capability: String,
     pub(super) is_block: bool,
+    /// Its filesystem is in memory, and can grow while it is mounted.
+    #[serde(default)]
+    pub(super) is_in_memory: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

@@ -75,7 +75,7 @@ impl World {
         self.target(pod)
     }
 
-    fn to_expand(&self, volume_id: &str, path: &Path, bytes: i64) -> ExpandRequest {
+    pub(crate) fn to_expand(&self, volume_id: &str, path: &Path, bytes: i64) -> ExpandRequest {
         ExpandRequest {
             volume_id: volume_id.to_owned(),
             volume_path: path.to_owned(),

@@ -164,6 +164,30 @@ async fn published_block_volume_is_a_device_that_keeps_its_content() {
 }
 
 #[tokio::test]
+async fn filesystem_in_memory_grows_while_it_is_mounted() {
+    const MEBIBYTE: u64 = 1 << 20;
+    let Running { driver, world, dir: _dir } = start();
+    let context = [("size", "16777216"), ("medium", "memory")];
+    let mut request = world.to_stage("vol");
+    request.volume_context = context.map(|(key, value)| (key.to_owned(), value.to_owned())).into();
+    world.driver.stage(&request).await.unwrap();
+    world.published("vol", "pod").await;
+    let size = || {
+        let space = rustix::fs::statvfs(world.target("pod")).unwrap();
+        space.f_blocks * space.f_frsize
+    };
+    assert_eq!(size(), 16 * MEBIBYTE);
+    let request = world.to_expand("vol", &world.target("pod"), i64::try_from(32 * MEBIBYTE).unwrap());
+    world.driver.expand(&request).await.unwrap();
+    assert_eq!(size(), 32 * MEBIBYTE);
+    assert_eq!(driver.call_times().len(), 3, "each call is measured");
+    let times = driver.call_times();
+    assert!(times.iter().all(|(began, ended)| began < ended) && times.is_sorted(), "{times:?}");
+    world.driver.unpublish("vol", &world.target("pod")).await.unwrap();
+    world.driver.unstage("vol", &world.staging("vol")).await.unwrap();
+}
+
+#[tokio::test]
 async fn inline_volume_of_a_group_is_deleted_when_it_is_unpublished() {
     let Running { driver, world, dir: _dir } = start();
     let mut publish = PublishRequest { staging_target_path: None, ..world.to_publish("inline", "pod") };
