@@ -63,9 +63,9 @@ impl Setup {
         self.claim(name, json!({"csi": source}));
     }
 
-    /// A directory of the driver with a claim, which is mounted faster.
-    fn claim_directory(&self, name: &str) {
-        self.claim(name, json!({"csi": {"driver": DRIVER, "volumeHandle": name}}));
+    /// A directory of a driver with a claim, which is mounted faster.
+    fn claim_directory(&self, driver: &str, name: &str) {
+        self.claim(name, json!({"csi": {"driver": driver, "volumeHandle": name}}));
     }
 
     fn claim_device(&self, name: &str) {
@@ -146,6 +146,29 @@ fn wait_for_driver(cluster: &Cluster, name: &str) {
         let node = cluster.kubectl.get("csinode", "node")?;
         let drivers = node["spec"]["drivers"].as_array().cloned().unwrap_or_default();
         if drivers.iter().any(|driver| driver["name"] == name) { Ok(()) } else { Err(node.to_string()) }
+    });
+}
+
+/// A driver in addition to that of the [`Setup`], not registered yet.
+fn other_driver(cluster: &Cluster, name: &str, spec: &Value) -> TestCsiDriver {
+    create_driver_object(cluster, name, spec);
+    TestCsiDriver::serve(&cluster.node.path("root"), name, &cluster.node.path(name))
+}
+
+/// Waits until nothing is left of the driver's volumes, and ends it. It has had no call that the specification forbids.
+#[track_caller]
+fn end_other_driver(cluster: &Cluster, name: &str, driver: TestCsiDriver) {
+    cluster.node.eventually("the other driver has unstaged its volumes", |_| {
+        if driver.staged().is_empty() { Ok(()) } else { Err(format!("{:?}", driver.call_lines())) }
+    });
+    assert_eq!(driver.violations(), Vec::<String>::new());
+    drop(driver);
+    let staged = cluster.node.path("root/plugins/kubernetes.io/csi").join(name);
+    cluster.node.eventually("the directory of the other driver can be removed", |_| {
+        match fs::remove_dir(&staged) {
+            Err(error) if staged.exists() => Err(error.to_string()),
+            Ok(()) | Err(_) => Ok(()),
+        }
     });
 }
 
@@ -300,8 +323,8 @@ fn csi_devices_inline_volumes_groups_and_read_only_mounts_reach_the_container() 
         "volumeLifecycleModes": ["Persistent", "Ephemeral"],
     }));
     let cluster = &setup.cluster;
-    create_driver_object(cluster, GROUPS, &json!({"attachRequired": false, "fsGroupPolicy": "File"}));
-    let mut groups = TestCsiDriver::serve(&cluster.node.path("root"), GROUPS, &cluster.node.path("groups"));
+    let mut groups =
+        other_driver(cluster, GROUPS, &json!({"attachRequired": false, "fsGroupPolicy": "File"}));
     groups
         .set_capabilities(|capabilities| capabilities.volume_mount_group = true)
         .set_info(|info| info.node_id = "g".to_owned());
@@ -317,7 +340,7 @@ fn csi_devices_inline_volumes_groups_and_read_only_mounts_reach_the_container() 
     inline["spec"]["volumes"] = json!([{"name": "data", "csi": source}]);
     setup.create(inline);
     setup.claim_filesystem("grouped");
-    setup.claim("driven", json!({"csi": {"driver": GROUPS, "volumeHandle": "driven"}}));
+    setup.claim_directory(GROUPS, "driven");
     for name in ["grouped", "driven"] {
         let mut pod = claim_pod(name, "true", name);
         pod["spec"]["securityContext"] = json!({"fsGroup": 4711});
@@ -359,17 +382,6 @@ fn csi_devices_inline_volumes_groups_and_read_only_mounts_reach_the_container() 
     for pod in &pods {
         cluster.wait_until_gone(pod);
     }
-    cluster.node.eventually("the other driver has unstaged its volume", |_| {
-        if groups.staged().is_empty() { Ok(()) } else { Err(format!("{:?}", groups.call_lines())) }
-    });
-    assert_eq!(groups.violations(), Vec::<String>::new());
-    drop(groups);
-    let of_groups = cluster.node.path("root/plugins/kubernetes.io/csi").join(GROUPS);
-    cluster.node.eventually("the directory of the other driver can be removed", |_| {
-        match fs::remove_dir(&of_groups) {
-            Err(error) if of_groups.exists() => Err(error.to_string()),
-            Ok(()) | Err(_) => Ok(()),
-        }
-    });
+    end_other_driver(cluster, GROUPS, groups);
     setup.check_clean();
 }
