@@ -4,6 +4,7 @@
 mod attachment;
 mod change_over;
 mod driver_deaths;
+mod expansion;
 mod kills;
 mod load;
 
