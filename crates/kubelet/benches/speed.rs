@@ -5,6 +5,8 @@
 //! in the same run, alternately.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the output of a benchmark is for people")]
 
+#[path = "speed/csi.rs"]
+mod csi;
 #[path = "speed/idle.rs"]
 mod idle;
 #[path = "speed/joining.rs"]
@@ -58,6 +60,7 @@ enum Part {
     Idle,
     Member,
     Joining,
+    Csi,
 }
 
 #[derive(Debug)]
@@ -98,8 +101,9 @@ impl Part {
             "idle" => Ok(Self::Idle),
             "member" => Ok(Self::Member),
             "joining" => Ok(Self::Joining),
+            "csi" => Ok(Self::Csi),
             unknown => {
-                Err(BenchError(format!("--only takes latency, idle, member or joining, not {unknown}")))
+                Err(BenchError(format!("--only takes latency, idle, member, joining or csi, not {unknown}")))
             }
         }
     }
@@ -165,5 +169,11 @@ async fn measure(arguments: &Arguments) -> Outcome<Report> {
     } else {
         None
     };
-    Ok(Report { effort, latency, idle, member, joining, binary_bytes: binary.len() })
+    let csi = if wants(Part::Csi) {
+        eprintln!("starting {} pods with and without CSI volumes in turn", effort.rounds * effort.pods);
+        Some(csi::measure(kubelet, effort).await?)
+    } else {
+        None
+    };
+    Ok(Report { effort, latency, idle, member, joining, csi, binary_bytes: binary.len() })
 }

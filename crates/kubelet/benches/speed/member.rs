@@ -88,7 +88,7 @@ async fn live(node: &Node, admin: &ApiHandle, runtime: &FakeRuntime, effort: Eff
     })
 }
 
-async fn is_ready(admin: &ApiHandle) -> Outcome<Option<()>> {
+pub(crate) async fn is_ready(admin: &ApiHandle) -> Outcome<Option<()>> {
     let Ok(node) = admin.nodes().get("", NODE_NAME).await else { return Ok(None) };
     let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
     let is_ready =

@@ -151,12 +151,21 @@ impl Node {
         dirs.any(|dir| dir.path().join("main/0.log").exists())
     }
 
-    /// Resident memory in bytes.
+    /// Resident memory in bytes, as `ps` shows it.
     pub(crate) fn resident_bytes(&self) -> Outcome<u64> {
-        let status = self.read_proc("status")?;
-        let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+        self.kilobytes("status", "VmRSS:")
+    }
+
+    /// The same, exact: the kernel counts pages for each processor, and `VmRSS` may lack the last hundreds of kilobytes.
+    pub(crate) fn exact_resident_bytes(&self) -> Outcome<u64> {
+        self.kilobytes("smaps_rollup", "Rss:")
+    }
+
+    fn kilobytes(&self, file: &str, field: &str) -> Outcome<u64> {
+        let text = self.read_proc(file)?;
+        let line = text.lines().find_map(|line| line.strip_prefix(field));
         let kilobytes = line.and_then(|rest| rest.trim().strip_suffix(" kB")?.parse::<u64>().ok());
-        kilobytes.map(|kb| kb * 1024).ok_or_else(|| BenchError(format!("no VmRSS in: {status}")))
+        kilobytes.map(|kb| kb * 1024).ok_or_else(|| BenchError(format!("no {field} in: {text}")))
     }
 
     /// Processor time so far, user and system, in seconds.

@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::Effort;
+use crate::csi::Csi;
 use crate::idle::Idle;
 use crate::joining::Joining;
 use crate::latency::Latency;
@@ -21,6 +22,7 @@ pub(crate) struct Report {
     pub(crate) idle: Vec<Idle>,
     pub(crate) member: Option<Member>,
     pub(crate) joining: Option<Joining>,
+    pub(crate) csi: Option<Csi>,
     pub(crate) binary_bytes: u64,
 }
 
@@ -83,8 +85,19 @@ impl Report {
                 "processMilliseconds": latency.process,
             })
         });
+        let csi_samples = self.csi.as_ref().map(|csi| {
+            json!({
+                "withoutVolumesMilliseconds": csi.plain,
+                "withTwoVolumesMilliseconds": csi.with_volumes,
+                "driverMilliseconds": csi.driver,
+                "registeredDriverBytes": csi.registered_bytes,
+            })
+        });
         let window = self.effort.window.as_secs();
-        format!("{:#}\n", json!({"lines": lines, "samples": samples, "idleWindowSeconds": window}))
+        let report = json!({
+            "lines": lines, "samples": samples, "csiSamples": csi_samples, "idleWindowSeconds": window,
+        });
+        format!("{report:#}\n")
     }
 
     fn lines(&self) -> Vec<Line> {
@@ -93,6 +106,7 @@ impl Report {
         lines.extend(self.idle.iter().map(processor_line));
         lines.extend(self.member.iter().flat_map(member_lines));
         lines.extend(self.joining.iter().flat_map(joining_lines));
+        lines.extend(self.csi.iter().flat_map(csi_lines));
         let binary = plain("size of the binary", as_f64(self.binary_bytes) / MEGABYTE, "MB");
         lines.push(Line { target: Some(14.0), ..binary });
         lines
@@ -165,6 +179,27 @@ fn member_lines(member: &Member) -> [Line; 5] {
             &format!("cluster member: processor time a minute, {pods} pods"),
             member.full_cpu_seconds_per_minute,
         ),
+    ]
+}
+
+fn csi_lines(csi: &Csi) -> [Line; 5] {
+    let median = |what: &str, samples: &[f64], unit| plain(what, quantile(samples, 0.5), unit);
+    let kilobytes: Vec<f64> = csi.registered_bytes.iter().map(|bytes| bytes / 1000.0).collect();
+    let added = csi.added();
+    [
+        median("pod without volumes, created to running, median", &csi.plain, "ms"),
+        median("pod with two CSI volumes, created to running, median", &csi.with_volumes, "ms"),
+        median("of that the driver's own calls, median", &csi.driver, "ms"),
+        Line {
+            target: Some(15.0),
+            smallest: quantile(&added, 0.25),
+            ..median("added to the driver's own calls by two CSI volumes", &added, "ms")
+        },
+        Line {
+            target: Some(300.0),
+            smallest: quantile(&kilobytes, 0.0),
+            ..median("cluster member: resident memory of a registered driver", &kilobytes, "kB")
+        },
     ]
 }
 
