@@ -9,9 +9,13 @@ use testing::{CsiFault, CsiMethod, FakeCsiDriver};
 use crate::pods::{Manifest, container_with, pod};
 use crate::world::{PODS, World, seconds};
 
+/// `printf vol-datadisk.example.comnode | sha256sum`
+pub(crate) const ATTACHMENT: &str = "csi-38e752d1ffd3cb03b084f1da13b7528c58ff2530fdb60c61e08e280d720c1c04";
+const UNIQUE_NAME: &str = "kubernetes.io/csi/disk.example.com^vol-data";
 const ROOT: &str = "/var/lib/kubelet";
 pub(crate) const DRIVER: &str = "disk.example.com";
-const UNSTAGED: [&str; 4] = [
+/// The calls for a volume from its first use to its last.
+pub(crate) const UNSTAGED: [&str; 4] = [
     "NodeStageVolume vol-data",
     "NodePublishVolume vol-data",
     "NodeUnpublishVolume vol-data",
@@ -24,11 +28,11 @@ pub(crate) fn from<K: serde::de::DeserializeOwned>(value: Value) -> K {
 
 /// A node of a cluster where the driver has a CSIDriver object with that spec, but does not run.
 pub(crate) async fn cluster(spec: Value) -> (World, FakeCsiDriver) {
-    cluster_with(World::of_cluster(), spec).await
+    cluster_of(World::of_cluster(), spec).await
 }
 
-/// As [`cluster`], with that node.
-pub(crate) async fn cluster_with(mut world: World, spec: Value) -> (World, FakeCsiDriver) {
+/// As [`cluster`], with the configuration of that world.
+pub(crate) async fn cluster_of(mut world: World, spec: Value) -> (World, FakeCsiDriver) {
     world.api().put(&from::<CSIDriver>(json!({"metadata": {"name": DRIVER}, "spec": spec})));
     put_claim(&world, "data");
     world.start().await;
@@ -164,30 +168,34 @@ async fn a_pod_waits_for_its_driver_and_starts_as_soon_as_that_registers() {
     assert!(world.now() - before < seconds(5), "it does not wait for its next attempt");
 }
 
+/// The volume is in `volumesInUse`.
+pub(crate) fn is_in_use(world: &World) -> bool {
+    let in_use = world.node().unwrap().status.unwrap().volumes_in_use.unwrap_or_default();
+    in_use.iter().any(|name| name == UNIQUE_NAME)
+}
+
+/// As the attach/detach controller and the external attacher do.
+pub(crate) fn attach(world: &World) {
+    world.api().put(&from::<VolumeAttachment>(json!({
+        "metadata": {"name": ATTACHMENT},
+        "spec": {"attacher": DRIVER, "nodeName": "node", "source": {"persistentVolumeName": "pv-data"}},
+        "status": {"attached": true, "attachmentMetadata": {"device": "/dev/sdx"}},
+    })));
+    let mut node = world.node().unwrap();
+    let attached = from(json!([{"name": UNIQUE_NAME, "devicePath": ""}]));
+    node.status.get_or_insert_default().volumes_attached = attached;
+    world.api().put(&node);
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_volume_is_mounted_once_it_is_attached() {
     let (world, driver) =
         with_driver(json!({"fsGroupPolicy": "File", "volumeLifecycleModes": ["Persistent"]})).await;
     world.create(&user("web"));
-    let unique_name = "kubernetes.io/csi/disk.example.com^vol-data";
-    let is_in_use = |world: &World| {
-        let in_use = world.node().unwrap().status.unwrap().volumes_in_use.unwrap_or_default();
-        in_use.iter().any(|name| name == unique_name)
-    };
     world.until("the volume is in use", is_in_use).await;
     world.advance(seconds(20)).await;
     assert_eq!(driver.call_lines(), Vec::<String>::new());
-    // `printf vol-datadisk.example.comnode | sha256sum`
-    let name = "csi-38e752d1ffd3cb03b084f1da13b7528c58ff2530fdb60c61e08e280d720c1c04";
-    world.api().put(&from::<VolumeAttachment>(json!({
-        "metadata": {"name": name},
-        "spec": {"attacher": DRIVER, "nodeName": "node", "source": {"persistentVolumeName": "pv-data"}},
-        "status": {"attached": true, "attachmentMetadata": {"device": "/dev/sdx"}},
-    })));
-    let mut node = world.node().unwrap();
-    let attached = from(json!([{"name": unique_name, "devicePath": ""}]));
-    node.status.get_or_insert_default().volumes_attached = attached;
-    world.api().put(&node);
+    attach(&world);
     runs(&world, "web").await;
     assert_eq!(driver.stage_requests()[0].publish_context["device"], "/dev/sdx");
     assert_eq!(driver.publish_requests()[0].publish_context["device"], "/dev/sdx");
@@ -202,7 +210,7 @@ async fn a_kubelet_without_the_attach_controller_cannot_attach_a_volume_and_moun
         world.config.enable_controller_attach_detach = false;
         let mut spec = no_attach();
         spec["attachRequired"] = attach_required.into();
-        let (world, driver) = cluster_with(world, spec).await;
+        let (world, driver) = cluster_of(world, spec).await;
         register(&world, &driver).await;
         world.create(&user("web"));
         let text = "AttachVolume.Attach failed for volume \"pv-data\" : attaching volumes from the kubelet is not supported";

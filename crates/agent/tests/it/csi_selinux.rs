@@ -6,7 +6,7 @@ use model::k8s::{CSIDriver, PersistentVolume};
 use serde_json::{Value, json};
 use testing::{CsiMethod, FakeCsiDriver};
 
-use crate::csi::{DRIVER, cluster_with, count_events, from, is_gone, no_attach, register, runs, user};
+use crate::csi::{DRIVER, cluster_of, count_events, from, is_gone, no_attach, register, runs, user};
 use crate::pods::Manifest;
 use crate::world::{PODS, World, seconds};
 
@@ -20,7 +20,7 @@ async fn with_selinux(access_mode: &str) -> (World, FakeCsiDriver) {
     world.selinux_file_label = Some(FILES.to_owned());
     let mut spec = no_attach();
     spec["seLinuxMount"] = true.into();
-    let (world, driver) = cluster_with(world, spec).await;
+    let (world, driver) = cluster_of(world, spec).await;
     let mut volume: PersistentVolume = world.api().object("", "pv-data").unwrap();
     volume.spec.get_or_insert_default().access_modes = Some(vec![access_mode.to_owned()]);
     world.api().put(&volume);

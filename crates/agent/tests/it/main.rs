@@ -18,6 +18,7 @@ mod csi;
 mod csi_cluster;
 mod csi_expansion;
 mod csi_migration;
+mod csi_node_loss;
 mod csi_selinux;
 mod csi_stats;
 mod devices;

@@ -12,7 +12,7 @@ const DROP_IN: &str = "/etc/systemd/logind.conf.d/99-kubelet.conf";
 const STATE: &str = "/var/lib/kubelet/graceful_node_shutdown_state";
 
 /// Normal pods get twenty seconds, critical ones ten more.
-fn periods() -> Vec<ShutdownGracePeriodByPodPriority> {
+pub(crate) fn periods() -> Vec<ShutdownGracePeriodByPodPriority> {
     let period = |(priority, shutdown_grace_period_seconds)| ShutdownGracePeriodByPodPriority {
         priority,
         shutdown_grace_period_seconds,
@@ -31,7 +31,7 @@ async fn graceful_world() -> World {
     world
 }
 
-fn critical(name: &str) -> Manifest {
+pub(crate) fn critical(name: &str) -> Manifest {
     pod(name, [container(name)]).spec(json!({"priority": 2_000_001_000}))
 }
 
@@ -43,7 +43,7 @@ async fn running(world: &World, pods: &[Manifest]) {
 }
 
 /// `Failed Terminated`.
-fn outcome_of(world: &World, name: &str) -> String {
+pub(crate) fn outcome_of(world: &World, name: &str) -> String {
     let status = world.api_status(name);
     format!("{} {}", status.phase.unwrap_or_default(), status.reason.unwrap_or_default())
 }

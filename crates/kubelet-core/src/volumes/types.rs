@@ -28,8 +28,8 @@ pub use nfs::NfsPlan;
 
 use super::csi::migration::has_moved;
 use super::csi::plan::CsiPlan;
-use super::flex::{FlexPlan, directory_name, driver_of};
 use super::csi::qualified_name;
+use super::flex::{FlexPlan, directory_name, driver_of};
 use super::objects::RequiredObjects;
 use super::payload::{PayloadError, PayloadInputs, check_path};
 
