@@ -107,6 +107,12 @@ impl FakeCsiDriver {
         self
     }
 
+    /// From now on it mounts nothing where it stages a filesystem, as drivers that only log in there.
+    pub fn stage_without_mount(&self) -> &Self {
+        self.state.lock().volumes.stages_without_mount = true;
+        self
+    }
+
     // ---- what happens from outside ----
 
     pub fn set_capabilities(&self, change: impl FnOnce(&mut NodeCapabilities)) -> &Self {

@@ -18,6 +18,7 @@ const EPHEMERAL: &str = "csi.storage.k8s.io/ephemeral";
 #[derive(Debug)]
 pub(super) struct Volumes {
     pub(super) capabilities: NodeCapabilities,
+    pub(super) stages_without_mount: bool,
     host: Option<FakeHost>,
     staged: BTreeMap<String, Staged>,
     /// By volume and target path.
@@ -50,6 +51,7 @@ impl Default for Volumes {
         };
         Self {
             capabilities,
+            stages_without_mount: false,
             host: None,
             staged: BTreeMap::new(),
             published: BTreeMap::new(),
@@ -110,7 +112,9 @@ impl Volumes {
         if let Some(staged) = self.staged.get(&request.volume_id) {
             return check_staged_alike(staged, request);
         }
-        if let (Some(host), AccessType::Mount { .. }) = (&self.host, &request.capability.access_type) {
+        if let (Some(host), AccessType::Mount { .. }, false) =
+            (&self.host, &request.capability.access_type, self.stages_without_mount)
+        {
             let mounted = host.mount_volume(&request.staging_target_path);
             mounted
                 .map_err(|error| Refused::violation("Internal", format!("staging target path: {error}")))?;

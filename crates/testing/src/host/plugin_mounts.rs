@@ -31,8 +31,13 @@ impl FakeHost {
         })
     }
 
+    /// The file on which a device was bound is a plain one again.
     pub(crate) fn unmount_volume(&self, at: &Path) -> &Self {
-        self.change(at, |tree| tree.mounts.remove(at));
+        self.change(at, |tree| {
+            if tree.mounts.remove(at).is_some() && tree.node(at) == Some(&Node::Device) {
+                tree.write(at, b"");
+            }
+        });
         self
     }
 }
