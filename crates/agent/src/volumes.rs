@@ -20,6 +20,7 @@ mod shared;
 mod tear_down;
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -195,8 +196,12 @@ async fn remove_empty(ctx: &Context, dir: &Path, target: &Path) -> Result<(), Ho
         Ok(names) if !names.is_empty() => {
             Err(HostError::Invalid(format!("{} is not empty", target.display())))
         }
+        Ok(_) => ctx.files.remove_tree(dir).await,
         // What is not a directory is the driver's as well, and nothing that a pod wrote.
-        Ok(_) | Err(_) => ctx.files.remove_tree(dir).await,
+        Err(HostError::Io { source, .. }) if source.kind() == ErrorKind::NotADirectory => {
+            ctx.files.remove_tree(dir).await
+        }
+        Err(error) => Err(error),
     }
 }
 

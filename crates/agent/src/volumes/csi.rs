@@ -13,6 +13,7 @@ mod staging;
 mod stats;
 mod tear_down;
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -109,21 +110,27 @@ pub(super) fn staging_path(ctx: &Context, volume: &StagedVolume) -> PathBuf {
     }
 }
 
+/// The data of a volume in that directory; `None` if there is none.
+///
+/// # Errors
+/// It cannot be read, which does not mean that there is none.
+async fn read_data(ctx: &Context, dir: &Path) -> Result<Option<Vec<u8>>, HostError> {
+    match ctx.files.read_file(&dir.join(VOLUME_DATA), MAX_BYTES, false).await {
+        Ok(content) => Ok(Some(content)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
 /// What is recorded in that directory about a volume of a pod; `None` if nothing is.
 ///
 /// # Errors
 /// It cannot be read, or is damaged.
 pub(super) async fn read_published(ctx: &Context, dir: &Path) -> Result<Option<PublishedData>, String> {
+    let content = read_data(ctx, dir).await.map_err(|error| chain(&error))?;
     let path = dir.join(VOLUME_DATA);
-    match ctx.files.read_file(&path, MAX_BYTES, false).await {
-        Ok(content) => {
-            let failed =
-                |error| text(&format!("failed to parse volume data file [{}]: {error}", path.display()));
-            PublishedData::parse(&content).map(Some).map_err(failed)
-        }
-        Err(error) if error.is_not_found() => Ok(None),
-        Err(error) => Err(chain(&error)),
-    }
+    let failed = |error| text(&format!("failed to parse volume data file [{}]: {error}", path.display()));
+    content.map(|content| PublishedData::parse(&content).map_err(failed)).transpose()
 }
 
 /// What is on disk about a volume that was published to the pod, and where it is published.

@@ -97,6 +97,11 @@ impl MountContext<'_> {
         }
     }
 
+    /// The volume has to be set up again, from the beginning.
+    pub(super) async fn unmark(&self) -> Result<(), HostError> {
+        self.ctx.files.remove_file(&self.mark_dir().join(MARK)).await
+    }
+
     /// The group that owns the pod's volumes: `fsGroup`.
     pub(super) fn group(&self) -> Option<u32> {
         let group = spec_of(self.pod).security_context.as_ref().and_then(|context| context.fs_group);

@@ -17,6 +17,7 @@ mod cluster_pods;
 mod csi;
 mod csi_cluster;
 mod csi_expansion;
+mod csi_faults;
 mod csi_migration;
 mod csi_node_loss;
 mod csi_selinux;

@@ -4,7 +4,6 @@
 //! A claim leads through its PersistentVolume to one of the [types](super::types). Volumes of other types are refused here,
 //! each with its own message. Never: reading an API object or a path.
 
-use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::annotations::{MOUNT_OPTIONS, VOLUME_GID};

@@ -8,10 +8,11 @@ use std::sync::Arc;
 
 use kubelet_core::volumes::csi::Lifecycle;
 use kubelet_core::volumes::csi::places::{
-    DEVICES, DevicePlaces, GLOBAL_MOUNT, IN_POD, STAGED, VOLUME_DATA, staged_dir, unique_name,
+    DEVICES, DevicePlaces, GLOBAL_MOUNT, IN_POD, STAGED, staged_dir, unique_name,
 };
 use kubelet_core::volumes::csi::staging::{Labelled, StagedVolume, Staging, VolumeUser};
-use kubelet_core::volumes::csi::volume_data::{MAX_BYTES, StagedData};
+use kubelet_core::volumes::csi::volume_data::{PublishedData, StagedData};
+use kubelet_core::volumes::engine::wait_after;
 use kubelet_core::volumes::flex;
 use kubelet_core::volumes::selinux::VolumeLabel;
 use model::PodUid;
@@ -22,10 +23,13 @@ use tokio::task::JoinSet;
 
 use super::super::flex::mounted_devices;
 use super::super::permits::Permits;
-use super::{CsiObjects, Drivers, read_published, remove_emptied, staging_path, text};
+use super::{CsiObjects, Drivers, read_data, remove_emptied, staging_path, text};
 use crate::context::Context;
 use crate::error_chain::chain;
 use crate::tasks::guarded;
+
+/// A volume that a pod uses, with its SELinux label.
+type FoundUser = (StagedVolume, VolumeUser, Option<String>);
 
 #[derive(Debug)]
 pub(in crate::volumes) struct StagedVolumes {
@@ -69,14 +73,23 @@ impl StagedVolumes {
         self.table.lock().add_labelled_user(volume, user, wanted, is_enforced)
     }
 
-    /// Others use the volume, and this user does not.
-    pub(in crate::volumes) fn is_taken(&self, volume: &StagedVolume, user: &VolumeUser) -> bool {
-        self.table.lock().is_taken(volume, user)
-    }
-
     /// The SELinux label with which the volume is mounted.
     pub(in crate::volumes) fn label(&self, volume: &StagedVolume) -> Option<String> {
         self.table.lock().label(volume).map(str::to_owned)
+    }
+
+    /// The driver is about to publish the volume to the user, or certainly did not.
+    pub(in crate::volumes) fn set_published(
+        &self,
+        volume: &StagedVolume,
+        user: &VolumeUser,
+        is_published: bool,
+    ) {
+        self.table.lock().set_published(volume, user, is_published);
+    }
+
+    pub(in crate::volumes) fn is_published_elsewhere(&self, volume: &StagedVolume, pod: &PodUid) -> bool {
+        self.table.lock().is_published_elsewhere(volume, pod)
     }
 
     pub(in crate::volumes) fn remove_user(&self, volume: &StagedVolume, user: &VolumeUser) {
@@ -152,7 +165,9 @@ impl StagedVolumes {
             );
         }
         let now = self.ctx.clock.mono();
-        let is_gone = self.table.lock().unstage_ended(&volume, unstaged.is_ok(), now);
+        // A pod that uses it from now on is in the table first, and reports it in use after that.
+        let mut table = self.table.lock();
+        let is_gone = table.unstage_ended(&volume, unstaged.is_ok(), now);
         if let Some(objects) = self.objects.as_ref().filter(|_| is_gone) {
             objects.api.in_use.remove(&unique_name(&volume.driver, &volume.handle));
         }
@@ -165,12 +180,12 @@ impl StagedVolumes {
             return Ok(());
         }
         let path = staging_path(&self.ctx, volume);
-        let (files, root) = (&*self.ctx.files, &self.ctx.settings.paths.root);
+        let root = &self.ctx.settings.paths.root;
         let dir = match &volume.device {
             Some(name) => DevicePlaces::of(root, name).data_dir(),
             None => staged_dir(root, &volume.driver, &volume.handle),
         };
-        if files.read_file(&dir.join(VOLUME_DATA), 1, false).await.is_ok() {
+        if read_data(&self.ctx, &dir).await.map_err(|error| chain(&error))?.is_some() {
             self.call(volume, &path).await?;
         }
         self.remove_files(volume).await.map_err(|error| chain(&error))
@@ -214,13 +229,20 @@ impl StagedVolumes {
         let _ = self.is_complete.subscribe().wait_for(|is_complete| *is_complete).await;
     }
 
+    /// What cannot be read may be the user of a volume, so nothing is taken away until all of it was read.
     async fn find_all(&self) {
-        let users = self.find_published().await;
-        for (volume, user, label) in users {
-            self.add_found(&volume, Some(user), label);
-        }
-        for (volume, label) in self.find_staged().await {
-            self.add_found(&volume, None, label);
+        let mut failures = 0;
+        loop {
+            match self.find().await {
+                Ok(()) => break,
+                Err(err) => tracing::error!(
+                    err = chain(&err),
+                    "Failed to find the CSI volumes on disk, it is tried again"
+                ),
+            }
+            failures += 1;
+            let again_at = self.ctx.clock.mono() + wait_after(failures);
+            self.ctx.clock.sleep_until(again_at).await;
         }
         let found = self.table.lock().volumes();
         for volume in found {
@@ -234,15 +256,18 @@ impl StagedVolumes {
         }
     }
 
-    fn add_found(&self, volume: &StagedVolume, user: Option<VolumeUser>, label: Option<String>) {
+    async fn find(&self) -> Result<(), HostError> {
+        let (users, staged) = (self.find_published().await?, self.find_staged().await?);
         let mut table = self.table.lock();
-        match user {
-            Some(user) => table.add_user(volume, user),
-            None => table.add_found(volume.clone()),
+        for (volume, user, label) in users {
+            table.add_found_user(&volume, user);
+            label.into_iter().for_each(|label| table.set_found_label(&volume, label));
         }
-        if let Some(label) = label {
-            table.set_found_label(volume, label);
+        for (volume, label) in staged {
+            table.add_found(volume.clone());
+            label.into_iter().for_each(|label| table.set_found_label(&volume, label));
         }
+        Ok(())
     }
 
     /// A volume that was found on disk stays attached.
@@ -255,53 +280,50 @@ impl StagedVolumes {
     }
 
     /// The volumes of all pods that have a directory.
-    async fn find_published(&self) -> Vec<(StagedVolume, VolumeUser, Option<String>)> {
+    async fn find_published(&self) -> Result<Vec<FoundUser>, HostError> {
         let (files, paths, mut found) = (&*self.ctx.files, &self.ctx.settings.paths, Vec::new());
-        for uid in files.list_names(&paths.pods()).await.unwrap_or_default() {
+        for uid in files.list_names(&paths.pods()).await? {
             let pod_dir = paths.pods().join(&uid);
             let volumes = pod_dir.join("volumes").join(IN_POD);
-            for name in files.list_names(&volumes).await.unwrap_or_default() {
-                found.extend(self.published(&volumes.join(&name), None, &uid, name).await);
+            for name in files.list_names(&volumes).await? {
+                found.extend(self.published(&volumes.join(&name), None, &uid, name).await?);
             }
-            for name in
-                files.list_names(&pod_dir.join("volumeDevices").join(IN_POD)).await.unwrap_or_default()
-            {
+            for name in files.list_names(&pod_dir.join("volumeDevices").join(IN_POD)).await? {
                 let data = DevicePlaces::of(&paths.root, &name).data_dir();
-                found.extend(self.published(&data, Some(name.clone()), &uid, name).await);
+                found.extend(self.published(&data, Some(name.clone()), &uid, name).await?);
             }
         }
-        found
+        Ok(found)
     }
 
-    /// Ephemeral volumes are not staged.
+    /// Ephemeral volumes are not staged. What is damaged is reported when the volume is torn down.
     async fn published(
         &self,
         dir: &Path,
         device: Option<String>,
         uid: &str,
         name: String,
-    ) -> Option<(StagedVolume, VolumeUser, Option<String>)> {
-        let data = read_published(&self.ctx, dir).await.ok()??;
+    ) -> Result<Option<FoundUser>, HostError> {
+        let content = read_data(&self.ctx, dir).await?;
+        let data = content.and_then(|content| PublishedData::parse(&content).ok());
         let pod = PodUid::from(uid.to_owned());
-        (data.lifecycle != Some(Lifecycle::Ephemeral)).then(|| {
+        Ok(data.filter(|data| data.lifecycle != Some(Lifecycle::Ephemeral)).map(|data| {
             let volume = StagedVolume { driver: data.driver, handle: data.handle, device };
             (volume, VolumeUser { pod, name }, data.selinux_context)
-        })
+        }))
     }
 
-    async fn find_staged(&self) -> Vec<(StagedVolume, Option<String>)> {
+    async fn find_staged(&self) -> Result<Vec<(StagedVolume, Option<String>)>, HostError> {
         let root = self.ctx.settings.paths.root.join(STAGED);
         let (files, mut found) = (&*self.ctx.files, Vec::new());
-        for driver in files.list_names(&root).await.unwrap_or_default() {
+        for driver in files.list_names(&root).await? {
             let of_driver = root.join(&driver);
-            for name in files.list_names(&of_driver).await.unwrap_or_default() {
+            for name in files.list_names(&of_driver).await? {
                 let (dir, device) = match driver == DEVICES {
                     true => (DevicePlaces::of(&self.ctx.settings.paths.root, &name).data_dir(), Some(name)),
                     false => (of_driver.join(&name), None),
                 };
-                let Ok(data) = files.read_file(&dir.join(VOLUME_DATA), MAX_BYTES, false).await else {
-                    continue;
-                };
+                let Some(data) = read_data(&self.ctx, &dir).await? else { continue };
                 match StagedData::parse(&data) {
                     Ok(StagedData { driver, handle, selinux_context }) => {
                         found.push((StagedVolume { driver, handle, device }, selinux_context));
@@ -312,6 +334,6 @@ impl StagedVolumes {
                 }
             }
         }
-        found
+        Ok(found)
     }
 }

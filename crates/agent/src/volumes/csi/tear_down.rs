@@ -19,11 +19,14 @@ use crate::error_chain::chain;
 /// Some could not be unpublished: what failed, of each.
 pub(in crate::volumes) async fn unpublish(ctx: &Context, csi: &Csi, uid: &PodUid) -> Result<(), String> {
     let pod_dir = ctx.settings.paths.pod(uid);
-    csi.staged.complete().await;
     let (volumes, devices) =
         (pod_dir.join("volumes").join(IN_POD), pod_dir.join("volumeDevices").join(IN_POD));
     let volume_names = ctx.files.list_names(&volumes).await.map_err(|error| chain(&error))?;
     let device_names = ctx.files.list_names(&devices).await.map_err(|error| chain(&error))?;
+    if volume_names.is_empty() && device_names.is_empty() {
+        return Ok(());
+    }
+    csi.staged.complete().await;
     let files = join_all(volume_names.iter().map(|name| unpublish_files(ctx, csi, uid, name)));
     let devices = join_all(device_names.iter().map(|name| unpublish_device(ctx, csi, uid, name)));
     let (files, devices) = tokio::join!(files, devices);

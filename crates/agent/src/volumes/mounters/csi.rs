@@ -72,11 +72,16 @@ impl Mounter for CsiPlan {
 
     async fn set_up(&self, mount_context: &MountContext<'_>) -> Result<ReadyVolume, MountError> {
         let call = Call::prepare(self, mount_context).await?;
-        let is_published = mount_context.is_marked().await && call.is_target_there().await?;
+        let is_marked = mount_context.is_marked().await;
+        let is_published = is_marked && call.is_target_there().await?;
         let attached = call.attached().await?;
         // One pod at a time: none is published while the volume is staged, or unstaged.
         let permit = mount_context.shared.csi.staged.acquire(&call.volume);
         let permit = mount_context.unless_leaving(permit).await?;
+        call.check_no_other_pod().await?;
+        if is_marked && !is_published {
+            mount_context.unmark().await?;
+        }
         let driver = call.driver()?;
         let capabilities = call.capabilities(&driver).await?;
         let facts = call.facts(capabilities, &attached);
@@ -146,23 +151,38 @@ impl<'a> Call<'a> {
         let volume = staged_volume(plan, name);
         let label = match plan.lifecycle {
             Lifecycle::Persistent => {
-                if mount_context.ctx.node_facts.selinux_enabled || plan.is_of_one_pod() {
+                if mount_context.ctx.node_facts.selinux_enabled {
                     // The other users count.
                     csi.complete().await;
                 }
                 let user = VolumeUser { pod: uid, name: name.clone() };
-                let is_taken = plan.is_of_one_pod() && csi.staged.is_taken(&volume, &user);
-                let label = csi_label::add_user(plan, &rules, mount_context, &volume, user.clone())?;
-                if is_taken {
-                    csi.staged.remove_user(&volume, &user);
-                    return Err(MountError::Failed(TAKEN.to_owned()));
-                }
-                label
+                csi_label::add_user(plan, &rules, mount_context, &volume, user)?
             }
             // As in the Go kubelet, only PersistentVolumes are mounted with a label.
             Lifecycle::Ephemeral => None,
         };
         Ok(Self { plan, mount_context, objects, rules, volume, places, target, label })
+    }
+
+    fn user(&self) -> VolumeUser {
+        VolumeUser { pod: self.mount_context.identity().uid, name: self.mount_context.plan.name.clone() }
+    }
+
+    fn is_published_elsewhere(&self) -> bool {
+        let staged = &self.mount_context.shared.csi.staged;
+        staged.is_published_elsewhere(&self.volume, &self.mount_context.identity().uid)
+    }
+
+    /// A volume with the access mode ReadWriteOncePod only is for one pod at a time.
+    async fn check_no_other_pod(&self) -> Result<(), MountError> {
+        if !self.plan.is_of_one_pod() {
+            return Ok(());
+        }
+        self.mount_context.shared.csi.staged.complete().await;
+        match self.is_published_elsewhere() {
+            true => Err(MountError::Failed(TAKEN.to_owned())),
+            false => Ok(()),
+        }
     }
 
     fn ready(&self) -> ReadyVolume {
@@ -276,9 +296,11 @@ impl<'a> Call<'a> {
         files.write_durably(&dir.join(VOLUME_DATA), data.to_file().as_bytes(), DATA_MODE).await
     }
 
-    /// The driver has not staged the volume. What cannot be removed is removed when the volume is unstaged.
+    /// The driver has not staged the volume, unless an earlier kubelet had it staged for another pod. What cannot be removed is
+    /// removed when the volume is unstaged.
     async fn discard_staged_data(&self) {
-        if self.plan.is_device {
+        self.mount_context.shared.csi.staged.complete().await;
+        if self.plan.is_device || self.is_published_elsewhere() {
             return;
         }
         let root = &self.mount_context.ctx.settings.paths.root;
@@ -313,12 +335,15 @@ impl<'a> Call<'a> {
         let publish =
             PublishFacts { pod: self.mount_context.pod, rules: &self.rules, read_only, tokens: &tokens };
         let request = publish_request(facts, &publish, (staging, self.target.clone()), secrets);
+        let staged = &self.mount_context.shared.csi.staged;
+        staged.set_published(&self.volume, &self.user(), true);
         let published = self.unless_leaving(driver.calls.publish(&request)).await?;
         if let Err(error) = &published
             && error.is_final()
             && !is_again
+            && self.discard_published_data().await
         {
-            self.discard_published_data().await;
+            staged.set_published(&self.volume, &self.user(), false);
         }
         published.map_err(|error| failed_or_unknown(&error))
     }
@@ -348,15 +373,17 @@ impl<'a> Call<'a> {
         files.ensure_dir(&self.places.publish_dir, DIRECTORY_MODE).await
     }
 
-    /// The driver has not published the volume. What cannot be removed is removed with the pod.
-    async fn discard_published_data(&self) {
+    /// The driver has not published the volume. What cannot be removed is removed with the pod. Returns whether nothing is left.
+    async fn discard_published_data(&self) -> bool {
         if self.plan.is_device {
-            return;
+            return false;
         }
         let dir = self.mount_context.volume_dir();
-        if let Err(err) = remove_emptied(self.mount_context.ctx, &dir, MOUNT).await {
+        let removed = remove_emptied(self.mount_context.ctx, &dir, MOUNT).await;
+        if let Err(err) = &removed {
             tracing::warn!(path = %dir.display(), err = %err, "Failed to remove the directory of a CSI volume");
         }
+        removed.is_ok()
     }
 
     /// Gives the files to the pod's group, unless the driver does that.

@@ -10,7 +10,7 @@
 //! in the same way, without knowing whether it was staged completely: then the driver is asked again, which does no harm.
 //! Never: calling a driver, which is `agent::volumes::csi`.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use model::{MonoTime, PodUid};
 
@@ -73,7 +73,8 @@ pub enum Labelled {
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Entry {
-    users: BTreeSet<VolumeUser>,
+    /// Whether the volume is, or may be, published to each of them.
+    users: BTreeMap<VolumeUser, bool>,
     label: Label,
     /// The driver has confirmed it since this kubelet started.
     is_staged: bool,
@@ -89,7 +90,20 @@ pub struct Staging {
 impl Staging {
     /// The pod is about to use the volume, or uses it.
     pub fn add_user(&mut self, volume: &StagedVolume, user: VolumeUser) {
-        self.volumes.entry(volume.clone()).or_default().users.insert(user);
+        self.volumes.entry(volume.clone()).or_default().users.entry(user).or_default();
+    }
+
+    /// The driver is about to publish the volume to the user, or certainly did not.
+    pub fn set_published(&mut self, volume: &StagedVolume, user: &VolumeUser, is_published: bool) {
+        let entry = self.volumes.get_mut(volume);
+        if let Some(known) = entry.and_then(|entry| entry.users.get_mut(user)) {
+            *known = is_published;
+        }
+    }
+
+    /// A volume of a pod was found on disk.
+    pub fn add_found_user(&mut self, volume: &StagedVolume, user: VolumeUser) {
+        self.volumes.entry(volume.clone()).or_default().users.insert(user, true);
     }
 
     /// As [`Self::add_user`] on a node with SELinux. `is_enforced`: the volume is mounted with a label, so that a pod that wants
@@ -102,7 +116,7 @@ impl Staging {
         is_enforced: bool,
     ) -> Labelled {
         let Some(entry) = self.volumes.get_mut(volume) else {
-            let entry = Entry { users: [user].into(), label: Label::Of(wanted.clone()), ..Entry::default() };
+            let entry = Entry { users: [(user, false)].into(), label: Label::Of(wanted.clone()), ..Entry::default() };
             self.volumes.insert(volume.clone(), entry);
             return Labelled::First;
         };
@@ -117,7 +131,7 @@ impl Staging {
                 }
             }
         }
-        entry.users.insert(user);
+        entry.users.entry(user).or_default();
         outcome
     }
 
@@ -149,7 +163,7 @@ impl Staging {
     /// Everything that the pod used is gone from disk.
     pub fn remove_pod(&mut self, pod: &PodUid) {
         for entry in self.volumes.values_mut() {
-            entry.users.retain(|user| user.pod != *pod);
+            entry.users.retain(|user, _| user.pod != *pod);
         }
     }
 
@@ -170,17 +184,19 @@ impl Staging {
         self.volumes.get(volume).is_some_and(|entry| !entry.users.is_empty())
     }
 
-    /// Others use the volume, and this user does not.
+    /// Another pod has the volume, or may have it.
     #[must_use]
-    pub fn is_taken(&self, volume: &StagedVolume, user: &VolumeUser) -> bool {
-        let users = self.volumes.get(volume).map(|entry| &entry.users);
-        users.is_some_and(|users| !users.is_empty() && !users.contains(user))
+    pub fn is_published_elsewhere(&self, volume: &StagedVolume, pod: &PodUid) -> bool {
+        let entry = self.volumes.get(volume);
+        entry.is_some_and(|entry| {
+            entry.users.iter().any(|(user, is_published)| *is_published && user.pod != *pod)
+        })
     }
 
     /// The pod uses some of the volumes.
     #[must_use]
     pub fn is_used_by(&self, pod: &PodUid) -> bool {
-        self.volumes.values().any(|entry| entry.users.iter().any(|user| user.pod == *pod))
+        self.volumes.values().any(|entry| entry.users.keys().any(|user| user.pod == *pod))
     }
 
     #[must_use]
@@ -265,7 +281,7 @@ impl Entry {
             Label::Found(label) => (Some(label), Some(label), wanted.mount.as_ref()),
             Label::Of(label) => (label.mount.as_ref(), label.wanted.as_ref(), wanted.wanted.as_ref()),
         };
-        if self.users.contains(user) {
+        if self.users.contains_key(user) {
             return Labelled::Same;
         }
         if self.users.is_empty() {
@@ -324,6 +340,23 @@ mod tests {
     }
 
     #[test]
+    fn a_volume_is_published_elsewhere_while_another_pod_has_it_or_may_have_it() {
+        let (mut staging, b) = (Staging::default(), PodUid::from("b".to_owned()));
+        staging.add_user(&volume("v"), user("a"));
+        assert!(!staging.is_published_elsewhere(&volume("v"), &b), "the driver has not been called");
+        staging.set_published(&volume("v"), &user("a"), true);
+        staging.add_user(&volume("v"), user("a"));
+        assert!(staging.is_published_elsewhere(&volume("v"), &b));
+        assert!(!staging.is_published_elsewhere(&volume("v"), &user("a").pod), "it is its own");
+        staging.set_published(&volume("v"), &user("a"), false);
+        assert!(!staging.is_published_elsewhere(&volume("v"), &b));
+        staging.add_found_user(&volume("v"), user("a"));
+        assert!(staging.is_published_elsewhere(&volume("v"), &b), "it was found on disk");
+        staging.remove_user(&volume("v"), &user("a"));
+        assert!(!staging.is_published_elsewhere(&volume("v"), &b));
+    }
+
+    #[test]
     fn a_failed_unstaging_is_repeated_after_half_a_second_and_at_once_when_the_driver_is_back() {
         let mut staging = Staging::default();
         staging.add_found(volume("v"));
@@ -349,20 +382,6 @@ mod tests {
         assert!(!staging.unstage_ended(&volume("v"), false, at(1)));
         assert!(!staging.is_staged(&volume("v")) && staging.is_used(&volume("v")));
         assert_eq!(staging.take_due(at(9)), [], "a pod uses it");
-    }
-
-    #[test]
-    fn a_volume_is_taken_for_all_but_its_users() {
-        let mut staging = Staging::default();
-        assert!(!staging.is_taken(&volume("v"), &user("a")));
-        staging.add_user(&volume("v"), user("a"));
-        assert!(!staging.is_taken(&volume("v"), &user("a")) && staging.is_taken(&volume("v"), &user("b")));
-        staging.remove_user(&volume("v"), &user("a"));
-        assert!(!staging.is_taken(&volume("v"), &user("b")));
-    }
-
-    fn label(text: &str) -> VolumeLabel {
-        VolumeLabel { mount: Some(text.to_owned()), wanted: Some(text.to_owned()) }
     }
 
     #[test]
