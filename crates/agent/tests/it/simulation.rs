@@ -4,6 +4,7 @@
 //! `SIM_SEED=n` runs one seed, `SIM_SEEDS=a..b` a range. Seeds that once failed are kept in `simulation/pinned.txt`.
 
 mod cluster;
+mod csi;
 mod invariants;
 mod random;
 mod schedule;
@@ -40,25 +41,33 @@ const SERVER_URL: &str = "http://manifests:8080/all";
 
 #[test]
 fn simulated_faults_never_violate_invariants_and_the_node_settles() {
-    let seeds = match (std::env::var("SIM_SEED"), std::env::var("SIM_SEEDS")) {
+    play_all(pinned_in(include_str!("simulation/pinned.txt")).chain(0..120), run);
+}
+
+/// Plays the seeds of the environment, or the given ones.
+fn play_all(seeds: impl Iterator<Item = u64>, run: impl Fn(u64) -> Result<(), String>) {
+    let failures: Vec<(u64, String)> =
+        chosen(seeds).into_iter().filter_map(|seed| run(seed).err().map(|why| (seed, why))).collect();
+    let first_lines =
+        failures.iter().map(|(seed, why)| format!("{seed}: {}", why.lines().take(3).collect::<String>()));
+    let list = first_lines.collect::<Vec<_>>().join("\n");
+    assert!(failures.is_empty(), "failing seeds:\n{list}\nSIM_SEED={}: {}", failures[0].0, failures[0].1);
+}
+
+fn chosen(usual: impl Iterator<Item = u64>) -> Vec<u64> {
+    match (std::env::var("SIM_SEED"), std::env::var("SIM_SEEDS")) {
         (Ok(seed), _) => vec![seed.parse().unwrap()],
         (_, Ok(range)) => {
             let (from, to) = range.split_once("..").unwrap();
             (from.parse().unwrap()..to.parse().unwrap()).collect()
         }
-        _ => pinned().into_iter().chain(0..120).collect(),
-    };
-    let failures: Vec<(u64, String)> =
-        seeds.into_iter().filter_map(|seed| run(seed).err().map(|why| (seed, why))).collect();
-    let Some((seed, why)) = failures.first() else { return };
-    let first_lines =
-        failures.iter().map(|(seed, why)| format!("{seed}: {}", why.lines().take(3).collect::<String>()));
-    panic!("failing seeds:\n{}\nSIM_SEED={seed}: {why}", first_lines.collect::<Vec<_>>().join("\n"));
+        _ => usual.collect(),
+    }
 }
 
-fn pinned() -> Vec<u64> {
-    let lines = include_str!("simulation/pinned.txt").lines();
-    lines.filter(|l| !l.starts_with('#') && !l.is_empty()).map(|l| l.trim().parse().unwrap()).collect()
+fn pinned_in(text: &str) -> impl Iterator<Item = u64> {
+    let lines = text.lines().filter(|line| !line.starts_with('#') && !line.is_empty());
+    lines.map(|line| line.trim().parse().unwrap())
 }
 
 fn run(seed: u64) -> Result<(), String> {

@@ -18,6 +18,7 @@ use serde_json::{Value, json};
 use testing::{ClusterFault, FakeCluster, FakeRuntime, Outage, Program, Verb};
 
 use super::random::Dice;
+use super::{pinned_in, play_all};
 use crate::pods::{Manifest, container, pod};
 use crate::recording_runtime::Act;
 use crate::world::{World, seconds};
@@ -28,15 +29,7 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(300);
 
 #[test]
 fn api_faults_never_keep_pod_status_from_converging() {
-    let seeds = match std::env::var("SIM_SEED") {
-        Ok(seed) => vec![seed.parse().unwrap()],
-        Err(_) => pinned().into_iter().chain(0..60).collect(),
-    };
-    for seed in seeds {
-        if let Err(why) = run(seed) {
-            panic!("SIM_SEED={seed}: {why}");
-        }
-    }
+    play_all(pinned_in(include_str!("pinned_cluster.txt")).chain(0..60), run);
 }
 
 /// A runtime that reports running containers as exited makes the kubelet break the invariants; if that were not detected, the
@@ -48,11 +41,6 @@ fn simulation_detects_a_violated_api_invariant() {
     let broken = |seed| run_with(seed, |world| world.runtime.report_false_stops());
     let seen: Vec<String> = (0..10).filter_map(|seed| broken(seed).err().map(first_line)).collect();
     assert!(seen.iter().any(|line| line.ends_with(invariant)), "seen instead: {seen:#?}");
-}
-
-fn pinned() -> Vec<u64> {
-    let lines = include_str!("pinned_cluster.txt").lines();
-    lines.filter(|l| !l.starts_with('#') && !l.is_empty()).map(|l| l.trim().parse().unwrap()).collect()
 }
 
 fn run(seed: u64) -> Result<(), String> {
@@ -280,7 +268,7 @@ impl Run {
     }
 }
 
-fn by_uid(api: &FakeCluster) -> BTreeMap<String, Pod> {
+pub(super) fn by_uid(api: &FakeCluster) -> BTreeMap<String, Pod> {
     let all = api.all::<Pod>().into_iter();
     all.map(|pod| (pod.metadata.uid.clone().unwrap_or_default(), pod)).collect()
 }
