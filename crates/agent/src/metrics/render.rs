@@ -1,6 +1,5 @@
 //! `/metrics`: the kubelet's own metrics as Prometheus text, format 0.0.4.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 

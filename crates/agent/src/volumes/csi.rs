@@ -13,7 +13,6 @@ mod staging;
 mod stats;
 mod tear_down;
 
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 

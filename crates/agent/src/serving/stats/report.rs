@@ -1,6 +1,5 @@
 //! Turns samples into the text of the metrics and summary endpoints, as a lazy stream of pieces.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;

@@ -116,7 +116,8 @@ impl Staging {
         is_enforced: bool,
     ) -> Labelled {
         let Some(entry) = self.volumes.get_mut(volume) else {
-            let entry = Entry { users: [(user, false)].into(), label: Label::Of(wanted.clone()), ..Entry::default() };
+            let entry =
+                Entry { users: [(user, false)].into(), label: Label::Of(wanted.clone()), ..Entry::default() };
             self.volumes.insert(volume.clone(), entry);
             return Labelled::First;
         };
@@ -382,6 +383,10 @@ mod tests {
         assert!(!staging.unstage_ended(&volume("v"), false, at(1)));
         assert!(!staging.is_staged(&volume("v")) && staging.is_used(&volume("v")));
         assert_eq!(staging.take_due(at(9)), [], "a pod uses it");
+    }
+
+    fn label(text: &str) -> VolumeLabel {
+        VolumeLabel { mount: Some(text.to_owned()), wanted: Some(text.to_owned()) }
     }
 
     #[test]
