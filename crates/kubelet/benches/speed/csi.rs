@@ -21,7 +21,7 @@ use testing::{FakeCri, FakeRuntime, PrivateCgroup, TestCsiDriver};
 
 use crate::latency::milliseconds;
 use crate::member::{NAMESPACE, administrator, is_ready};
-use crate::node::{NODE_NAME, Node, OwnCgroup, sleeping_pod, until};
+use crate::node::{Memory, NODE_NAME, Node, OwnCgroup, sleeping_pod, until};
 use crate::{BenchError, Effort, Outcome, failed};
 
 const DRIVER: &str = "bench.csi.example";
@@ -42,8 +42,10 @@ pub(crate) struct Csi {
     pub(crate) with_volumes: Vec<f64>,
     /// Milliseconds of these in which the driver worked.
     pub(crate) driver: Vec<f64>,
-    /// Resident bytes that a registered driver adds, in a process each.
+    /// Resident bytes that a registered driver adds, in a process each: the code that runs for the first time is most of them.
     pub(crate) registered_bytes: Vec<f64>,
+    /// Those of them that are no part of a file.
+    pub(crate) registered_anonymous_bytes: Vec<f64>,
 }
 
 impl Csi {
@@ -56,10 +58,11 @@ impl Csi {
 
 pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Csi> {
     let dir = tempfile::tempdir().map_err(failed("make a temporary directory"))?;
-    let registered_bytes = memory(program, dir.path(), effort).await?;
+    let (registered_bytes, registered_anonymous_bytes) =
+        memory(program, dir.path(), effort).await?.into_iter().unzip();
     let mut stand = Stand::start(program, &dir.path().join("latency")).await?;
     stand.register().await?;
-    let mut csi = Csi { registered_bytes, ..Csi::default() };
+    let mut csi = Csi { registered_bytes, registered_anonymous_bytes, ..Csi::default() };
     for pair in 0..=effort.rounds * effort.pods {
         let plain = stand.pod(&format!("plain-{pair}"), &[]).await?;
         let with_volumes = stand.pod(&format!("volumes-{pair}"), &VOLUMES).await?;
@@ -75,7 +78,7 @@ pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Csi> {
 }
 
 /// All kubelets at the same time: each is a process of its own, and idle.
-async fn memory(program: &Path, dir: &Path, effort: Effort) -> Outcome<Vec<f64>> {
+async fn memory(program: &Path, dir: &Path, effort: Effort) -> Outcome<Vec<(f64, f64)>> {
     let rounds = (0..effort.rounds).map(|round| dir.join(format!("memory-{round}")));
     let mut added = Vec::new();
     let measured = rounds.map(|dir| added_memory(program, dir));
@@ -85,19 +88,22 @@ async fn memory(program: &Path, dir: &Path, effort: Effort) -> Outcome<Vec<f64>>
     Ok(added)
 }
 
-/// What a registration adds to the memory of one kubelet, less what time adds to another.
-async fn added_memory(program: &Path, dir: std::path::PathBuf) -> Outcome<f64> {
+/// What a registration adds to the resident and to the anonymous memory of one kubelet, less what time adds to another.
+async fn added_memory(program: &Path, dir: std::path::PathBuf) -> Outcome<(f64, f64)> {
     let (with, without) = (dir.join("with"), dir.join("without"));
     let (mut with, without) =
         tokio::try_join!(Stand::start(program, &with), Stand::start(program, &without))?;
     tokio::time::sleep(REST).await;
-    let before = (with.node.exact_resident_bytes()?, without.node.exact_resident_bytes()?);
+    let before = (with.node.exact_memory()?, without.node.exact_memory()?);
     with.register().await?;
     tokio::time::sleep(REST).await;
-    let after = (with.node.exact_resident_bytes()?, without.node.exact_resident_bytes()?);
+    let after = (with.node.exact_memory()?, without.node.exact_memory()?);
     with.stop().await?;
     without.stop().await?;
-    Ok(difference(after.0, before.0) - difference(after.1, before.1))
+    let added = |of: fn(&Memory) -> u64| {
+        difference(of(&after.0), of(&before.0)) - difference(of(&after.1), of(&before.1))
+    };
+    Ok((added(|memory| memory.resident), added(|memory| memory.anonymous)))
 }
 
 #[expect(clippy::cast_precision_loss, reason = "bytes far below 2^52")]

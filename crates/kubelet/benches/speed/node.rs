@@ -28,6 +28,14 @@ impl Drop for OwnCgroup {
     }
 }
 
+/// Memory of a kubelet in bytes.
+#[derive(Debug)]
+pub(crate) struct Memory {
+    pub(crate) resident: u64,
+    /// What is no part of a file, such as the heap.
+    pub(crate) anonymous: u64,
+}
+
 /// One kubelet and its directory.
 #[derive(Debug)]
 pub(crate) struct Node {
@@ -156,9 +164,10 @@ impl Node {
         self.kilobytes("status", "VmRSS:")
     }
 
-    /// The same, exact: the kernel counts pages for each processor, and `VmRSS` may lack the last hundreds of kilobytes.
-    pub(crate) fn exact_resident_bytes(&self) -> Outcome<u64> {
-        self.kilobytes("smaps_rollup", "Rss:")
+    /// Exact: the kernel counts pages for each processor, and `VmRSS` may lack the last hundreds of kilobytes.
+    pub(crate) fn exact_memory(&self) -> Outcome<Memory> {
+        let bytes = |field| self.kilobytes("smaps_rollup", field);
+        Ok(Memory { resident: bytes("Rss:")?, anonymous: bytes("Anonymous:")? })
     }
 
     fn kilobytes(&self, file: &str, field: &str) -> Outcome<u64> {
