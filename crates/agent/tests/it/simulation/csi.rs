@@ -412,8 +412,16 @@ impl Run {
         let is_kept =
             self.left().into_iter().filter(|path| path.ends_with("vol_data.json")).collect::<BTreeSet<_>>()
                 == data;
+        // Volumes of deleted pods are torn down as long as their directories exist.
+        let pod_dirs = self.world.host.files_below(PODS).into_iter();
+        let is_left = pod_dirs
+            .filter_map(|path| {
+                path.strip_prefix(PODS)?.trim_start_matches('/').split('/').next().map(str::to_owned)
+            })
+            .any(|uid| !uid.is_empty() && !pods.contains_key(&uid));
         is_running
             && !is_foreign
+            && !is_left
             && is_kept
             && self.staged() == staged
             && all_published(&self.drivers) == published
