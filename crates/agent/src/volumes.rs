@@ -5,17 +5,21 @@
 //! decides: what is mounted, awaited or retried when. Each type of volume has a file in `mounters`. Only the pod's directory and
 //! the mount table show what exists, so that a restarted kubelet continues where the last one stopped.
 
+mod attachment;
 mod claims;
 mod csi;
 mod device;
 mod engine;
 mod flex;
+mod global_mounts;
+mod iscsi;
 mod mount;
 mod mount_context;
 mod mounters;
 mod ownership;
 mod permits;
 mod quota;
+mod scsi;
 mod shared;
 mod tear_down;
 

@@ -126,6 +126,15 @@ pub(crate) fn is_mount_point(path: &Path) -> HostResult<bool> {
     Ok(mounted_at(path)?.is_some())
 }
 
+/// Where else the directory of the filesystem is mounted that is mounted at this path.
+pub(crate) fn other_mounts(path: &Path) -> HostResult<Vec<PathBuf>> {
+    let Some(mount) = mounted_at(path)? else { return Ok(Vec::new()) };
+    let is_other = |other: &Mount| {
+        other.device == mount.device && other.root == mount.root && other.mount_point != mount.mount_point
+    };
+    Ok(mount_table()?.into_iter().filter(is_other).map(|other| other.mount_point).collect())
+}
+
 /// The mount that holds the path, by its name alone.
 pub(crate) fn holder<'a>(table: &'a [Mount], path: &Path) -> Option<&'a Mount> {
     let holders = table.iter().filter(|mount| path.starts_with(&mount.mount_point));

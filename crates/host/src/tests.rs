@@ -487,6 +487,23 @@ async fn tmpfs_is_mounted_once_and_unmounted() {
     host().unmount_tree(&volume).await.unwrap();
 }
 
+#[tokio::test]
+async fn other_mounts_are_those_of_the_same_directory_of_a_filesystem() {
+    let test_dir = TestDir::new();
+    let [global, pod, other] = ["global", "pod", "other"].map(|name| test_dir.at(name));
+    for path in [&global, &other] {
+        host().ensure_tmpfs(path, 1 << 20).await.unwrap();
+    }
+    host().bind_volume(&global, &pod, &[]).await.unwrap();
+    let others = async |path| host().other_mounts(path).await.unwrap();
+    assert_eq!(others(&pod).await, [global.canonicalize().unwrap()]);
+    assert_eq!(others(&global).await, [pod.canonicalize().unwrap()]);
+    assert!(others(&other).await.is_empty() && others(&test_dir.at("nothing")).await.is_empty());
+    for path in [&pod, &global, &other] {
+        host().unmount_tree(path).await.unwrap();
+    }
+}
+
 fn kernel_is_at_least(major: u32, minor: u32) -> bool {
     let release = host().info().kernel_version;
     let mut numbers = release.split(['.', '-']).map_while(|number| number.parse::<u32>().ok());

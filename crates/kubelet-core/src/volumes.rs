@@ -16,6 +16,7 @@ pub mod engine;
 pub mod flex;
 mod go_json;
 pub mod image;
+pub mod iscsi;
 mod mount_arguments;
 mod nested;
 pub mod node_affinity;

@@ -80,6 +80,14 @@ struct Swap {
     takes_tmpfs: bool,
 }
 
+/// What a program does whose command line contains certain words.
+#[derive(Clone, Debug)]
+enum Effect {
+    Put(PathBuf, String),
+    Delete(PathBuf),
+    Exit(i32, String),
+}
+
 /// The fake. Clones share everything.
 #[derive(Clone, Debug)]
 pub struct FakeHost {
@@ -96,6 +104,7 @@ struct Shared {
     subordinate_ids: Mutex<Option<SubordinateIds>>,
     programs: Mutex<BTreeMap<PathBuf, Result<String, String>>>,
     program_calls: Mutex<Vec<ProgramCall>>,
+    program_effects: Mutex<Vec<(String, Effect)>>,
     firewalls: Mutex<Firewalls>,
     /// By mount point; there is one at the root.
     spaces: Mutex<BTreeMap<PathBuf, FilesystemSpace>>,
@@ -156,6 +165,7 @@ impl FakeHost {
             subordinate_ids: Mutex::default(),
             programs: Mutex::default(),
             program_calls: Mutex::default(),
+            program_effects: Mutex::default(),
             firewalls: Mutex::default(),
             spaces: Mutex::new([(PathBuf::from("/"), SPACE)].into()),
             projects: Mutex::default(),
@@ -240,6 +250,26 @@ impl FakeHost {
     pub fn set_program(&self, path: impl AsRef<Path>, answer: Result<&str, &str>) -> &Self {
         let answer = answer.map(str::to_owned).map_err(str::to_owned);
         self.shared.programs.lock().insert(path.as_ref().to_owned(), answer);
+        self
+    }
+
+    /// Each program whose command line contains the words writes the file.
+    pub fn put_when_run(&self, words: &str, path: impl AsRef<Path>, content: &str) -> &Self {
+        self.add_effect(words, Effect::Put(path.as_ref().to_owned(), content.to_owned()))
+    }
+
+    /// Each program whose command line contains the words removes the file or directory.
+    pub fn delete_when_run(&self, words: &str, path: impl AsRef<Path>) -> &Self {
+        self.add_effect(words, Effect::Delete(path.as_ref().to_owned()))
+    }
+
+    /// Each program whose command line contains the words does nothing else, and fails.
+    pub fn set_exit(&self, words: &str, code: i32, output: &str) -> &Self {
+        self.add_effect(words, Effect::Exit(code, output.to_owned()))
+    }
+
+    fn add_effect(&self, words: &str, effect: Effect) -> &Self {
+        self.shared.program_effects.lock().push((words.to_owned(), effect));
         self
     }
 

@@ -7,6 +7,7 @@ mod csi_label;
 mod empty_dir;
 mod flex;
 mod host_path;
+mod iscsi;
 mod local;
 mod nfs;
 mod payload;
@@ -32,11 +33,13 @@ pub(super) fn mounter(source: &VolumeSource) -> &dyn Mounter {
         VolumeSource::Nfs(plan) => plan,
         VolumeSource::Csi(plan) => &**plan,
         VolumeSource::Flex(plan) => &**plan,
+        VolumeSource::Iscsi(plan) => &**plan,
     }
 }
 
 /// Where the types are registered whose volumes need more than unmounting when their pod's volumes are torn down.
-pub(super) static TEAR_DOWNS: [&dyn TearDown; 3] = [&local::ReleaseDevices, &csi::Unpublish, &flex::Unmount];
+pub(super) static TEAR_DOWNS: [&dyn TearDown; 4] =
+    [&local::ReleaseDevices, &csi::Unpublish, &flex::Unmount, &iscsi::Detach];
 
 /// What a type does when the volumes of a pod are torn down, as the disk shows them. Idempotent.
 #[async_trait]

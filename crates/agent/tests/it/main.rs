@@ -27,6 +27,7 @@ mod eviction;
 mod firewall;
 mod image_access;
 mod image_events;
+mod iscsi;
 mod isolation;
 mod lifecycle;
 mod log_rotation;

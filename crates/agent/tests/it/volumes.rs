@@ -19,7 +19,7 @@ fn from<K: serde::de::DeserializeOwned>(value: Value) -> K {
 }
 
 /// A node with a claim `data`, bound to a volume of that kind.
-async fn with_claim(source: Value) -> World {
+pub(crate) async fn with_claim(source: Value) -> World {
     let mut world = World::of_cluster();
     let claim: PersistentVolumeClaim = world.api().put(&from(json!({
         "metadata": {"name": "data", "namespace": "default"},
@@ -33,7 +33,7 @@ async fn with_claim(source: Value) -> World {
     world
 }
 
-fn user(name: &str) -> Manifest {
+pub(crate) fn user(name: &str) -> Manifest {
     let mounts = json!({"volumeMounts": [{"name": "data", "mountPath": "/data"}]});
     pod(name, [container_with("app", mounts)]).spec(json!({
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
@@ -58,7 +58,7 @@ fn mount_calls(world: &World) -> usize {
 }
 
 /// How often that event was recorded.
-fn count_events(world: &World, reason: &str, text: &str) -> usize {
+pub(crate) fn count_events(world: &World, reason: &str, text: &str) -> usize {
     let events = world.agent.as_ref().unwrap().recorder().latest();
     events.iter().filter(|event| event.reason == reason && event.message.contains(text)).count()
 }

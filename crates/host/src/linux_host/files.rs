@@ -53,6 +53,10 @@ impl Files for LinuxHost {
         blocking(path, files::metadata).await
     }
 
+    async fn resolve(&self, path: &Path) -> HostResult<PathBuf> {
+        blocking(path, |path| path.canonicalize().map_err(failed("resolve", path))).await
+    }
+
     async fn list_dir(&self, path: &Path) -> HostResult<Vec<DirEntry>> {
         blocking(path, files::list_dir).await
     }

@@ -1,6 +1,6 @@
 //! [`Mounts`]: what may wait for a foreign filesystem runs where it can be given up.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -58,6 +58,10 @@ impl Mounts for LinuxHost {
 
     async fn is_mount_point(&self, path: &Path) -> HostResult<bool> {
         blocking(path, mounts::is_mount_point).await
+    }
+
+    async fn other_mounts(&self, path: &Path) -> HostResult<Vec<PathBuf>> {
+        blocking(path, mounts::other_mounts).await
     }
 
     async fn unmount_tree(&self, path: &Path) -> HostResult<()> {

@@ -62,7 +62,7 @@ pub fn spec_plan(pod: &Pod, volume: &Volume) -> Result<SpecPlan, String> {
         let name = format!("{pod}-{}", volume.name);
         return Ok(SpecPlan::Claim(ClaimUse { name, read_only: false, is_ephemeral: true }));
     }
-    Err(not_offered(volume.iscsi.is_some(), volume.fc.is_some()))
+    Err(not_offered(volume.fc.is_some()))
 }
 
 /// The claims that the pod's volumes need.
@@ -77,11 +77,10 @@ pub fn required_claims(pod: &Pod) -> Vec<String> {
 }
 
 /// Why a volume of another type cannot be mounted.
-fn not_offered(is_iscsi: bool, is_fibre_channel: bool) -> String {
-    let message = match (is_iscsi, is_fibre_channel) {
-        (true, _) => "iSCSI volumes are not offered by this kubelet yet",
-        (false, true) => "Fibre Channel volumes are not offered by this kubelet yet",
-        (false, false) => "no volume plugin matched",
+fn not_offered(is_fibre_channel: bool) -> String {
+    let message = match is_fibre_channel {
+        true => "Fibre Channel volumes are not offered by this kubelet yet",
+        false => "no volume plugin matched",
     };
     message.to_owned()
 }
@@ -150,7 +149,7 @@ pub fn claimed_plan(
         is_migrated,
     };
     let plan = VOLUME_TYPES.iter().find_map(|volume_type| volume_type.claimed_plan(&claimed));
-    let plan = plan.unwrap_or_else(|| Err(not_offered(spec.iscsi.is_some(), spec.fc.is_some())))?;
+    let plan = plan.unwrap_or_else(|| Err(not_offered(spec.fc.is_some())))?;
     Ok(Claimed { plan, gid: gid_of(bound), node_affinity: affinity_of(&spec) })
 }
 

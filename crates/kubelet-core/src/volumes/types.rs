@@ -9,6 +9,7 @@ mod downward_api;
 mod empty_dir;
 mod flex;
 mod host_path;
+mod iscsi;
 mod local;
 mod nfs;
 mod projected;
@@ -30,6 +31,7 @@ use super::csi::migration::has_moved;
 use super::csi::plan::CsiPlan;
 use super::csi::qualified_name;
 use super::flex::{FlexPlan, directory_name, driver_of};
+use super::iscsi::IscsiPlan;
 use super::objects::RequiredObjects;
 use super::payload::{PayloadError, PayloadInputs, check_path};
 
@@ -39,7 +41,7 @@ const UNKNOWN: &str = "unknown";
 const OWN_VENDOR: &str = "kubernetes.io~";
 
 /// Every type that this kubelet offers. A volume is of the first type that recognises it.
-pub static VOLUME_TYPES: [&dyn VolumeType; 10] = [
+pub static VOLUME_TYPES: [&dyn VolumeType; 11] = [
     &empty_dir::EmptyDir,
     &host_path::HostPath,
     &config_map::ConfigMap,
@@ -49,6 +51,7 @@ pub static VOLUME_TYPES: [&dyn VolumeType; 10] = [
     &local::Local,
     &nfs::Nfs,
     &csi::Csi,
+    &iscsi::Iscsi,
     &flex::Flex,
 ];
 
@@ -144,7 +147,8 @@ impl VolumePlan {
             | VolumeSource::Payload(_)
             | VolumeSource::LocalFiles(_)
             | VolumeSource::LocalDevice(_)
-            | VolumeSource::Nfs(_) => self.volume_type.plugin_name().to_owned(),
+            | VolumeSource::Nfs(_)
+            | VolumeSource::Iscsi(_) => self.volume_type.plugin_name().to_owned(),
         }
     }
 
@@ -157,7 +161,8 @@ impl VolumePlan {
             | VolumeSource::Payload(_)
             | VolumeSource::LocalFiles(_)
             | VolumeSource::LocalDevice(_)
-            | VolumeSource::Nfs(_) => None,
+            | VolumeSource::Nfs(_)
+            | VolumeSource::Iscsi(_) => None,
         }
     }
 }
@@ -173,6 +178,7 @@ pub enum VolumeSource {
     Nfs(NfsPlan),
     Csi(Box<CsiPlan>),
     Flex(Box<FlexPlan>),
+    Iscsi(Box<IscsiPlan>),
 }
 
 /// Files that show API objects or fields of the pod.

@@ -100,6 +100,10 @@ pub trait Files: Send + Sync + std::fmt::Debug {
     async fn metadata(&self, path: &Path) -> HostResult<FileMetadata> {
         Err(HostError::Invalid(format!("{} has no metadata", path.display())))
     }
+    /// The path without links on the way. An implementation without links returns it as it is.
+    async fn resolve(&self, path: &Path) -> HostResult<PathBuf> {
+        Ok(path.to_owned())
+    }
     /// The entries of a directory, sorted by name; empty if the directory does not exist.
     async fn list_dir(&self, path: &Path) -> HostResult<Vec<DirEntry>>;
     /// The names in a directory, sorted, without a `stat` of the entries; empty if the directory does not exist.

@@ -1,7 +1,7 @@
 //! Mounts of volumes, and what is done inside a volume. Pods write to volumes, and a volume's server or device may stop
 //! answering, so these steps follow no link that leads outside and may be given up ([`HostError::GivenUp`]).
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
 use jiff::Timestamp;
@@ -37,6 +37,10 @@ pub enum GroupPolicy {
 #[async_trait]
 pub trait Mounts: Send + Sync + std::fmt::Debug {
     async fn is_mount_point(&self, path: &Path) -> HostResult<bool>;
+    /// The other places where what is mounted at the path is mounted. An implementation without a mount table has none.
+    async fn other_mounts(&self, _path: &Path) -> HostResult<Vec<PathBuf>> {
+        Ok(Vec::new())
+    }
     /// Unmounts whatever is mounted at or below the path, innermost first. Success if nothing is.
     async fn unmount_tree(&self, path: &Path) -> HostResult<()>;
     /// Checks a hostPath against its type and creates it if the type demands that.

@@ -9,9 +9,28 @@ use ports::host::{HostError, HostResult, ProgramCall, ProgramOutput};
 use super::firewall::Firewalls;
 use super::port::not_found;
 use super::tree::Mount;
-use super::{FakeHost, HostMethod};
+use super::{Effect, FakeHost, HostMethod};
 
 impl FakeHost {
+    /// Does what the test set for this command line; returns how the program ends if that is a failure.
+    fn take_effect(&self, line: &str) -> Option<ProgramOutput> {
+        let effects = self.shared.program_effects.lock().clone();
+        let effects = effects.into_iter().filter(|(words, _)| line.contains(words)).map(|(_, effect)| effect);
+        let (failures, others): (Vec<_>, Vec<_>) =
+            effects.partition(|effect| matches!(effect, Effect::Exit(..)));
+        if let Some(Effect::Exit(code, output)) = failures.into_iter().next() {
+            return Some(ProgramOutput { code: Some(code), stderr: output, ..ProgramOutput::default() });
+        }
+        for effect in others {
+            match effect {
+                Effect::Put(path, content) => drop(self.put(path, content)),
+                Effect::Delete(path) => drop(self.delete(path)),
+                Effect::Exit(..) => {}
+            }
+        }
+        None
+    }
+
     /// `mount -t TYPE ... TARGET`.
     fn mount_as_called(&self, args: &[String]) -> HostResult<()> {
         let (Some(kind), Some(target)) = (args.get(1), args.last()) else { return Ok(()) };
@@ -30,6 +49,9 @@ impl Processes for FakeHost {
         let output = answer.ok_or_else(|| not_found("run", &call.path))?;
         let output =
             output.map_err(|problem| HostError::Invalid(format!("{}: {problem}", call.path.display())))?;
+        if let Some(failed) = self.take_effect(&call.args.join(" ")) {
+            return Ok(failed);
+        }
         if call.path == Path::new("mount") {
             self.mount_as_called(&call.args)?;
         }

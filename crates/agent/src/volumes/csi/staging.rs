@@ -22,6 +22,7 @@ use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
 
 use super::super::flex::mounted_devices;
+use super::super::global_mounts::mounted_iscsi_names;
 use super::super::permits::Permits;
 use super::{CsiObjects, Drivers, read_data, remove_emptied, staging_path, text};
 use crate::context::Context;
@@ -249,9 +250,11 @@ impl StagedVolumes {
             self.note_in_use(&volume).await;
         }
         let Some(objects) = &self.objects else { return };
-        for (driver, volume) in mounted_devices(&self.ctx).await {
-            if let Err(err) = objects.api.in_use.add(&flex::unique_name(&driver, &volume)) {
-                tracing::error!(driver, err, "Failed to report a FlexVolume in use");
+        let flex = mounted_devices(&self.ctx).await.into_iter();
+        let flex = flex.map(|(driver, volume)| flex::unique_name(&driver, &volume));
+        for name in flex.chain(mounted_iscsi_names(&self.ctx).await) {
+            if let Err(err) = objects.api.in_use.add(&name) {
+                tracing::error!(volume = name, err, "Failed to report a volume in use");
             }
         }
     }

@@ -13,6 +13,7 @@ use kubelet_core::volumes::types::{is_static_plugin, volume_dir};
 use model::PodUid;
 use ports::HostError;
 
+use super::super::attachment;
 use super::super::device::{self, DeviceMount};
 use super::super::flex::{FlexDriver, installed};
 use super::super::mount_context::{MARK, MountContext, MountError};
@@ -35,7 +36,7 @@ impl Mounter for FlexPlan {
         let call = Call { plan: self, mount_context, driver, target: mount_context.volume_dir() };
         let is_mounted = ctx.mounts.is_mount_point(&call.target).await?;
         if call.driver.capabilities.attach {
-            call.note_in_use()?;
+            attachment::note_in_use(mount_context, &call.unique_name())?;
         }
         if !(is_mounted && mount_context.is_marked().await) {
             call.set_up(is_mounted).await?;
@@ -93,13 +94,6 @@ impl Call<'_> {
         unique_name(&self.plan.driver, &self.mount_context.plan.name)
     }
 
-    /// From here on the controller does not detach the volume.
-    fn note_in_use(&self) -> Result<(), MountError> {
-        let objects = self.mount_context.shared.csi.objects();
-        let objects = objects.map_err(|_| MountError::Attach("cannot get kube client".to_owned()))?;
-        objects.api.in_use.add(&self.unique_name()).map_err(MountError::Attach)
-    }
-
     /// Mounts the device of the volume for all pods. The caller has the permit of the device.
     async fn stage(&self) -> Result<(), MountError> {
         let mount_context = self.mount_context;
@@ -109,7 +103,7 @@ impl Call<'_> {
             Ok(_) | Err(CallError::NotSupported) => {}
             Err(error) => return Err(failed(error, MountError::Attach)),
         }
-        let attached = self.attached().await?;
+        let attached = attachment::attached(mount_context, &self.unique_name()).await?;
         let waited = self.call(Command::WaitForAttach, vec![attached.clone(), options.clone()]).await?;
         let device = match waited {
             Ok(answer) => answer.device,
@@ -136,19 +130,6 @@ impl Call<'_> {
             Err(CallError::GivenUp(why)) => Err(MountError::DeviceGivenUp(why)),
             Err(CallError::Failed(why)) => Err(MountError::Device(why)),
         }
-    }
-
-    /// The device to which the controller attached the volume; empty if it has none.
-    async fn attached(&self) -> Result<String, MountError> {
-        let objects = self.mount_context.shared.csi.objects();
-        let api = &objects.map_err(|_| MountError::Attach("cannot get kube client".to_owned()))?.api;
-        let name = self.unique_name();
-        let reported = async {
-            api.in_use.reported(&name).await;
-            Ok(())
-        };
-        self.mount_context.unless_leaving(reported).await?;
-        Ok(api.attachments.attached_device(&name, self.mount_context.leaving).await?)
     }
 
     async fn mount(&self) -> Result<(), MountError> {
@@ -293,8 +274,6 @@ async fn unmount_device(
     } else {
         remove_empty(ctx, &target, &target).await.map_err(|error| chain(&error))?;
     }
-    if let Ok(objects) = shared.csi.objects() {
-        objects.api.in_use.remove(&unique_name);
-    }
+    attachment::release(shared, &unique_name);
     Ok(())
 }

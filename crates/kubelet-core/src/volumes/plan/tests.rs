@@ -86,10 +86,6 @@ fn each_volume_type_has_a_plan_or_its_own_error() {
             json!({"csi": {"driver": "../d"}}),
             "refused: kubernetes.io/csi: driver name \"../d\" cannot be used: may not contain '/'",
         ),
-        (
-            json!({"iscsi": {"targetPortal": "a", "iqn": "b", "lun": 0}}),
-            "refused: iSCSI volumes are not offered by this kubelet yet",
-        ),
         (json!({"fc": {}}), "refused: Fibre Channel volumes are not offered by this kubelet yet"),
         (json!({"cephfs": {"monitors": []}}), "refused: no volume plugin matched"),
     ];
@@ -503,4 +499,36 @@ fn persistent_volume_that_moved_to_a_driver_keeps_its_name_mode_and_options() {
     let expected = "failed to translate in-tree pv to CSI: failed to translate Kubernetes ID to EBS Volume ID \
                     Invalid format for AWS volume (aws://us-west-2a/02399794d890f9375)";
     assert_eq!(claimed(spec, json!({})), expected);
+}
+
+#[test]
+fn iscsi_volume_gets_ports_and_an_interface_of_its_own_for_an_initiator() {
+    let of = |more: Value| {
+        let mut source = json!({"targetPortal": "10.0.0.1", "iqn": "iqn.2014-12.com.example:a", "lun": 3});
+        source.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let pod = pod(json!({"iscsi": source}), json!({}));
+        let volume = &spec_of(&pod).volumes.as_ref().unwrap()[0];
+        match spec_plan(&pod, volume)? {
+            SpecPlan::Volume(VolumePlan { source: VolumeSource::Iscsi(plan), .. }) => Ok(plan),
+            other @ (SpecPlan::Volume(_) | SpecPlan::Claim(_)) => Err(format!("{other:?}")),
+        }
+    };
+    let plain = of(json!({})).unwrap();
+    assert_eq!((&*plain.fs_type, &*plain.target_portal), ("ext4", "10.0.0.1"));
+    assert_eq!(
+        (&*plain.disk.portals, &*plain.disk.iface, &*plain.disk.lun),
+        (&["10.0.0.1:3260".to_owned()][..], "default", "3")
+    );
+    let more = of(json!({"portals": ["10.0.0.2:3261"], "initiatorName": "iqn.2014-12.com.example:node", "iscsiInterface": "eth"})).unwrap();
+    assert_eq!(more.disk.portals, ["10.0.0.1:3260", "10.0.0.2:3261"]);
+    assert_eq!((&*more.disk.init_iface, &*more.disk.iface), ("eth", "10.0.0.1:3260:data"));
+    for bad in [
+        json!({"iqn": "../x"}),
+        json!({"iqn": ""}),
+        json!({"targetPortal": "-x"}),
+        json!({"iscsiInterface": "../x"}),
+        json!({"fsType": "../x"}),
+    ] {
+        assert!(of(bad.clone()).is_err(), "{bad}");
+    }
 }

@@ -24,7 +24,7 @@ const SOURCES: [(&str, &str); 30] = [
     ("hostPath", "kubernetes.io/host-path"),
     // The runtime mounts images: `volumes::image`.
     ("image", "not offered"),
-    ("iscsi", "not offered"),
+    ("iscsi", "kubernetes.io/iscsi"),
     ("nfs", "kubernetes.io/nfs"),
     ("persistentVolumeClaim", "claim"),
     ("photonPersistentDisk", "not offered"),
@@ -47,6 +47,7 @@ fn source(name: &str) -> Value {
         "flexVolume" => json!({"driver": "vendor/driver"}),
         "gcePersistentDisk" => json!({"pdName": "d"}),
         "hostPath" => json!({"path": "/x"}),
+        "iscsi" => json!({"targetPortal": "10.0.0.1", "iqn": "iqn.2014-12.com.example:a", "lun": 0}),
         "nfs" => json!({"server": "nas", "path": "/e"}),
         "persistentVolumeClaim" => json!({"claimName": "c"}),
         "vsphereVolume" => json!({"volumePath": "p"}),
