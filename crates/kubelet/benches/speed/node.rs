@@ -67,6 +67,10 @@ impl Node {
             "failCgroupV1": false,
             "failSwapOn": false,
             "cgroupRoot": cgroup.path(),
+            // On a machine with a full disk, neither pods nor the images that they need may be removed.
+            "evictionHard": {"memory.available": "100Mi"},
+            "imageGCHighThresholdPercent": 100,
+            "imageGCLowThresholdPercent": 99,
             // The firewall is the machine's.
             "makeIPTablesUtilChains": false,
             "authentication": {"webhook": {"enabled": false}},
