@@ -1,4 +1,5 @@
-//! Files of the kubelet that cannot be parsed: renamed, so that an operator can inspect them and the next write succeeds.
+//! What power cuts and kills leave of the kubelet's files. One that cannot be parsed is renamed, so that an operator can inspect it and
+//! the next write succeeds; one that was not finished is removed.
 
 use std::path::Path;
 
@@ -18,5 +19,13 @@ pub(crate) async fn set_aside(files: &dyn Files, path: &Path) {
         Err(error) => {
             tracing::warn!(path = %path.display(), err = chain(&error), "Failed to move damaged file aside");
         }
+    }
+}
+
+/// Removes the files in the directory that a killed kubelet did not finish. One that stays is only in the way of a Go kubelet, so that
+/// a failure is only logged.
+pub(crate) async fn remove_unfinished(files: &dyn Files, dir: &Path) {
+    if let Err(error) = files.remove_unfinished(dir).await {
+        tracing::warn!(path = %dir.display(), err = chain(&error), "Failed to remove unfinished files");
     }
 }

@@ -27,6 +27,7 @@ use crate::api::reflector::Store;
 use crate::api::reflector::StoreReader;
 use crate::cache::PodCache;
 use crate::context::Context;
+use crate::damaged::remove_unfinished;
 use crate::error_chain::chain;
 use crate::events::{Event, Recorder};
 use crate::heartbeat::Heartbeat;
@@ -516,6 +517,9 @@ async fn make_directories(files: &dyn Files, paths: &Paths, pod_logs: &str) -> R
     let root = &paths.root;
     for dir in [root.clone(), paths.pods(), root.join("plugins"), root.join(plugins::DIR)] {
         files.ensure_dir(&dir, plugins::DIR_MODE).await?;
+    }
+    for dir in ["", "image_manager/pulling", "image_manager/pulled", "device-plugins"] {
+        remove_unfinished(files, &root.join(dir)).await;
     }
     files.ensure_dir(Path::new(pod_logs), 0o750).await?;
     files.ensure_dir(&paths.container_links, 0o755).await

@@ -3,17 +3,15 @@
 //! Never: trees and mounts (see `removal`, `mounts`), or anything that depends on what a file means.
 
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
-use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use flate2::Compression;
 use flate2::write::GzEncoder;
 use jiff::Timestamp;
 use ports::host::{DirEntry, FileMetadata, HostError, HostResult};
 use rustix::fs::{Mode, OFlags, XattrFlags};
-use rustix::io::Errno;
 
 use crate::{failed, fault};
 
@@ -27,8 +25,18 @@ const MAX_ENTRIES: usize = 100_000;
 /// The permission bits of a mode, with set-uid, set-gid and sticky.
 pub(crate) const PERMISSIONS: u32 = 0o7777;
 
+/// Of parents, whatever their directory permits to others.
+const WRITABLE_BY_OWNER: u32 = 0o755;
+
 pub(crate) fn ensure_dir(path: &Path, mode: u32) -> HostResult<()> {
-    DirBuilder::new().recursive(true).mode(0o755).create(path).map_err(failed("create directory", path))?;
+    // As the Go kubelet's, so that either finds the permissions of the other.
+    let mut builder = DirBuilder::new();
+    builder.recursive(true).mode(mode & WRITABLE_BY_OWNER);
+    let made = match path.is_dir() {
+        true => Ok(()),
+        false => fault::around("create", path, || builder.create(path)),
+    };
+    made.map_err(failed("create directory", path))?;
     // The umask changed the mode at creation, and an existing directory may have other permissions.
     let now = fs::metadata(path).map_err(failed("stat", path))?.permissions().mode();
     if now & PERMISSIONS != mode & PERMISSIONS {
@@ -54,51 +62,6 @@ pub(crate) fn filesystem_bytes(path: &Path) -> HostResult<u64> {
     let stat =
         rustix::fs::statvfs(path).map_err(io::Error::from).map_err(failed("ask for the size of", path))?;
     Ok(stat.f_blocks.saturating_mul(stat.f_frsize))
-}
-
-pub(crate) fn write_file(path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
-    let temporary = sibling(path)?;
-    let written = fault::around("write", &temporary, || write_new(&temporary, content, mode));
-    let written = written.and_then(|()| fault::around("rename to", path, || fs::rename(&temporary, path)));
-    written.map_err(|error| {
-        // Best effort: the first error is the one to report.
-        let _ = fs::remove_file(&temporary);
-        failed("write file", path)(error)
-    })
-}
-
-fn write_new(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.set_permissions(Permissions::from_mode(mode & PERMISSIONS))?;
-    file.write_all(content)
-}
-
-/// Writes into the file itself if it exists, so that containers that have it mounted see the new content, and no deleted file
-/// keeps growing.
-pub(crate) fn rewrite_file(path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
-    let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    match rustix::fs::open(path, flags, Mode::empty()) {
-        Ok(file) => {
-            let mut file = regular(File::from(file), path)?;
-            let written = file.set_len(0).and_then(|()| file.write_all(content));
-            let written =
-                written.and_then(|()| file.set_permissions(Permissions::from_mode(mode & PERMISSIONS)));
-            written.map_err(failed("write file", path))
-        }
-        Err(Errno::NOENT) => write_file(path, content, mode),
-        Err(error) => Err(failed("open", path)(error)),
-    }
-}
-
-/// A fresh hidden name in the same directory, so that a rename stays on one filesystem. Hidden, because directories
-/// of manifests are read without dot files.
-pub(crate) fn sibling(path: &Path) -> HostResult<PathBuf> {
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    let Some(parent) = path.parent() else {
-        return Err(HostError::Invalid(format!("{} is not the path of a file", path.display())));
-    };
-    let number = NEXT.fetch_add(1, Ordering::Relaxed);
-    Ok(parent.join(format!(".kubelet-{}-{number}.tmp", std::process::id())))
 }
 
 pub(crate) fn read_file(path: &Path, limit: usize, from_end: bool) -> HostResult<Vec<u8>> {
@@ -215,23 +178,10 @@ fn describe(entry: &fs::DirEntry) -> io::Result<DirEntry> {
 }
 
 pub(crate) fn remove_file(path: &Path) -> HostResult<()> {
-    match fs::remove_file(path) {
+    match fault::around("remove", path, || fs::remove_file(path)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(failed("remove file", path)(error)),
         Ok(()) | Err(_) => Ok(()),
     }
-}
-
-pub(crate) fn ensure_symlink(target: &Path, link: &Path) -> HostResult<()> {
-    if fs::read_link(link).is_ok_and(|now| now == target) {
-        return Ok(());
-    }
-    let temporary = sibling(link)?;
-    std::os::unix::fs::symlink(target, &temporary).map_err(failed("create link", link))?;
-    fault::around("rename to", link, || fs::rename(&temporary, link)).map_err(|error| {
-        // Best effort: the first error is the one to report.
-        let _ = fs::remove_file(&temporary);
-        failed("create link", link)(error)
-    })
 }
 
 pub(crate) fn set_selinux_label(path: &Path, label: &str) -> HostResult<()> {

@@ -205,7 +205,7 @@ fn show_keys(volume: &Path, payload: &Payload) -> HostResult<()> {
         if fs::read_link(&link).is_ok_and(|known| known == target) {
             continue;
         }
-        crate::files::ensure_symlink(&target, &link)?;
+        crate::atomic::ensure_symlink(&target, &link)?;
     }
     for entry in entries(volume)? {
         let name = entry.file_name();

@@ -15,13 +15,13 @@ use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
 use crate::walk::{self, Entry, HELD, OPEN_DIR, Visit, Visitor};
-use crate::{failed, mounts};
+use crate::{failed, fault, mounts};
 
 pub(crate) fn remove_tree(path: &Path) -> HostResult<()> {
     if let Some(mounted) = mounts::mounted_below(path)?.first() {
         return Err(refuse(path, mounted));
     }
-    match rustix::fs::unlink(path) {
+    match fault::around("remove", path, || rustix::fs::unlink(path)) {
         Ok(()) | Err(Errno::NOENT) => return Ok(()),
         Err(Errno::ISDIR | Errno::PERM) => {}
         Err(error) => return Err(failed("remove", path)(error)),
@@ -35,7 +35,9 @@ pub(crate) fn remove_tree(path: &Path) -> HostResult<()> {
     let outside = rustix::fs::openat(CWD, parent, flags, Mode::empty()).map_err(failed("open", parent))?;
     // Until nothing is left: entries come while we walk, and deep directories are moved up.
     loop {
-        match rustix::fs::unlinkat(&outside, &name, AtFlags::REMOVEDIR) {
+        let removed =
+            fault::around("remove", path, || rustix::fs::unlinkat(&outside, &name, AtFlags::REMOVEDIR));
+        match removed {
             Ok(()) | Err(Errno::NOENT) => return Ok(()),
             Err(Errno::NOTEMPTY | Errno::EXIST) => empty(&outside, &name, path)?,
             Err(Errno::BUSY) => return Err(refuse(path, path)),
@@ -76,6 +78,21 @@ impl Visitor for Remover<'_> {
     /// A directory is entered until it is empty. A deep one is moved up to the top, where a later round finds it, so that
     /// every directory that has to be revisited is one that stays open.
     fn visit(&mut self, entry: &Entry<'_>) -> HostResult<Visit> {
+        fault::around_entry("remove", || entry.path(), || self.remove(entry))
+    }
+
+    fn unreadable(&mut self, path: PathBuf, why: Errno) -> HostResult<()> {
+        match why {
+            // Removed or replaced meanwhile; the next round sees what it is.
+            Errno::NOENT | Errno::NOTDIR | Errno::LOOP => Ok(()),
+            Errno::XDEV => Err(refuse(self.tree, &path)),
+            error => Err(failed("open", &path)(error)),
+        }
+    }
+}
+
+impl Remover<'_> {
+    fn remove(&mut self, entry: &Entry<'_>) -> HostResult<Visit> {
         let unlinked = match rustix::fs::unlinkat(entry.dir, entry.name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => return Ok(Visit::Next),
             Err(Errno::BUSY) => return Err(refuse(self.tree, &entry.path())),
@@ -93,17 +110,6 @@ impl Visitor for Remover<'_> {
         }
     }
 
-    fn unreadable(&mut self, path: PathBuf, why: Errno) -> HostResult<()> {
-        match why {
-            // Removed or replaced meanwhile; the next round sees what it is.
-            Errno::NOENT | Errno::NOTDIR | Errno::LOOP => Ok(()),
-            Errno::XDEV => Err(refuse(self.tree, &path)),
-            error => Err(failed("open", &path)(error)),
-        }
-    }
-}
-
-impl Remover<'_> {
     fn move_up(&mut self, entry: &Entry<'_>) -> HostResult<()> {
         loop {
             self.moved += 1;

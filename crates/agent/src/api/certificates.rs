@@ -17,6 +17,8 @@ use model::{CertificateFacts, CertificateNames, PemPair};
 use ports::certificates::CertificateError;
 use ports::{Certificates, ClientIdentity, Clock, Files, HostError};
 
+use crate::damaged::remove_unfinished;
+
 pub use crate::metrics::CertificateMetrics;
 pub use client::ClientCertificate;
 pub use join::{Join, JoinError};
@@ -70,11 +72,12 @@ fn check_signed(
     Err(format!("the signed certificate is for {:?}, but must be for {wanted:?}", facts.names))
 }
 
-/// Creates the directory. An existing one keeps its permissions, which are its owner's choice.
+/// Creates the directory, without unfinished files. An existing one keeps its permissions, which are its owner's choice.
 async fn ensure_cert_dir(files: &dyn Files, dir: &Path) -> Result<(), FileError> {
     let (Some(parent), Some(name)) = (dir.parent(), dir.file_name()) else { return Ok(()) };
     let siblings = files.list_dir(parent).await?;
     if siblings.iter().any(|entry| name == entry.name.as_str()) {
+        remove_unfinished(files, dir).await;
         return Ok(());
     }
     Ok(files.ensure_dir(dir, 0o755).await?)

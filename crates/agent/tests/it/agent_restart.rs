@@ -7,7 +7,7 @@ use serde_json::json;
 use testing::{Fault, HostFault, HostMethod, Method, Program, Service};
 
 use crate::pods::{container, pod};
-use crate::world::{PODS, World, manifest_path, seconds};
+use crate::world::{LINKS, PODS, World, manifest_path, seconds};
 
 const URL_PORT: u16 = 8080;
 
@@ -236,6 +236,12 @@ async fn agent_killed_between_create_and_start_starts_the_created_container() {
     world.until("the pod is ready", |w| w.is_ready("web")).await;
     assert_eq!(world.times_of("CreateContainer web-node/app").len(), 1);
     assert_eq!(world.fake.containers().len(), 1);
+    assert_eq!(world.restarts("web", "app"), 0, "the only instance is the first one");
+    let logs: Vec<_> = world.fake.containers().into_iter().map(|(_, container)| container.log_path).collect();
+    assert!(logs[0].ends_with("/app/0.log"), "{logs:?}");
+    world.host.put(&logs[0], "its log");
+    let links: Vec<_> = world.host.files_below(LINKS).iter().map(|link| world.host.text(link)).collect();
+    assert_eq!(links, [Some("its log".to_owned())], "the link for log collectors leads to the log");
 }
 
 #[tokio::test(start_paused = true)]

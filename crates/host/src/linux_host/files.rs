@@ -10,9 +10,11 @@ use ports::Files;
 use ports::host::{DirEntry, DirectoryChange, FileMetadata, HostResult, ManifestFile, OpenFile};
 
 use super::LinuxHost;
+use crate::atomic::{self, Durability};
 use crate::job::{self, Job};
 use crate::{
-    blocking, durable, failed, fault, files, manifests, measure, open_file, removal, socket_tree, watch,
+    blocking, failed, fault, files, manifests, measure, open_file, removal, rewrite, socket_tree, temporary,
+    watch,
 };
 
 #[async_trait]
@@ -23,17 +25,17 @@ impl Files for LinuxHost {
 
     async fn write_file(&self, path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
         let content = content.to_vec();
-        blocking(path, move |path| files::write_file(path, &content, mode)).await
+        blocking(path, move |path| atomic::write(path, &content, mode, Durability::Cached)).await
     }
 
     async fn rewrite_file(&self, path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
         let content = content.to_vec();
-        blocking(path, move |path| files::rewrite_file(path, &content, mode)).await
+        blocking(path, move |path| rewrite::rewrite_file(path, &content, mode)).await
     }
 
     async fn write_durably(&self, path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
         let content = content.to_vec();
-        blocking(path, move |path| durable::write(path, &content, mode)).await
+        blocking(path, move |path| atomic::write(path, &content, mode, Durability::Flushed)).await
     }
 
     async fn read_file(&self, path: &Path, limit: usize, from_end: bool) -> HostResult<Vec<u8>> {
@@ -65,6 +67,10 @@ impl Files for LinuxHost {
         blocking(path, files::remove_file).await
     }
 
+    async fn remove_unfinished(&self, dir: &Path) -> HostResult<()> {
+        blocking(dir, temporary::remove_unfinished).await
+    }
+
     async fn remove_tree(&self, path: &Path) -> HostResult<()> {
         blocking(path, removal::remove_tree).await
     }
@@ -79,12 +85,12 @@ impl Files for LinuxHost {
 
     async fn symlink_durably(&self, target: &Path, link: &Path) -> HostResult<()> {
         let target = target.to_path_buf();
-        blocking(link, move |link| durable::link(&target, link)).await
+        blocking(link, move |link| atomic::link(&target, link, Durability::Flushed)).await
     }
 
     async fn ensure_symlink(&self, target: &Path, link: &Path) -> HostResult<()> {
         let target = target.to_path_buf();
-        blocking(link, move |link| files::ensure_symlink(&target, link)).await
+        blocking(link, move |link| atomic::ensure_symlink(&target, link)).await
     }
 
     async fn set_selinux_label(&self, path: &Path, label: &str) -> HostResult<()> {

@@ -52,7 +52,13 @@ fn kubelet_killed_repeatedly_during_pod_start_still_starts_containers_in_order()
         node.restart_kubelet();
     }
     let pod = node.running("ordered");
-    let order = order(&shared);
+    // Running comes from the runtime; the shells may print their first lines later.
+    let order = node.eventually("all containers have logged their start", |_| {
+        let order = order(&shared);
+        let expected = ["init ran", "sidecar-1 up", "sidecar-2 up", "main up"];
+        let is_complete = expected.iter().all(|line| order.iter().any(|l| l == line));
+        if is_complete { Ok(order) } else { Err(format!("{order:?}")) }
+    });
     let position = |line: &str| order.iter().position(|l| l == line).unwrap_or(usize::MAX);
     assert!(position("init ran") < position("sidecar-1 up"), "{order:?}");
     assert!(position("sidecar-1 up") < position("sidecar-2 up"), "{order:?}");

@@ -591,7 +591,9 @@ impl Node {
             let mut ctr = self.ctr_command();
             // If it is gone by now, there is nothing to end.
             let ended = ctr.args(["tasks", "delete", "--force", task]).output().expect("ctr runs");
-            eprintln!("containerd had lost the task {task}, which is killed: {}", ended.status);
+            if ended.status.success() {
+                eprintln!("containerd had lost the task {task}, which is killed");
+            }
         }
     }
 

@@ -117,6 +117,11 @@ pub trait Files: Send + Sync + std::fmt::Debug {
     }
     /// Removes a file or a link. Success if it does not exist.
     async fn remove_file(&self, path: &Path) -> HostResult<()>;
+    /// Removes what writes of a killed kubelet left in the directory: files that had not replaced another one yet. An implementation
+    /// without such files does nothing.
+    async fn remove_unfinished(&self, _dir: &Path) -> HostResult<()> {
+        Ok(())
+    }
     /// Removes a tree, refusing to leave its filesystem: a mount inside makes it fail before anything behind the mount
     /// is touched. Success if it does not exist.
     async fn remove_tree(&self, path: &Path) -> HostResult<()>;

@@ -63,6 +63,17 @@ impl Files for FakeHost {
         self.act(HostMethod::RemoveFile, "remove", path, |tree| tree.remove_file(path)).await
     }
 
+    async fn remove_unfinished(&self, dir: &Path) -> HostResult<()> {
+        let mut tree = self.shared.tree.lock();
+        let is_unfinished =
+            |entry: &DirEntry| entry.name.starts_with(".kubelet-") && entry.name.ends_with(".tmp");
+        for entry in tree.entries(dir).into_iter().filter(is_unfinished) {
+            // It is a file, or stays.
+            let _ = tree.remove_file(&dir.join(entry.name));
+        }
+        Ok(())
+    }
+
     async fn remove_tree(&self, path: &Path) -> HostResult<()> {
         self.act(HostMethod::RemoveTree, "remove", path, |tree| tree.remove_tree(path)).await
     }

@@ -132,8 +132,9 @@ impl StartContext<'_> {
     }
 
     async fn try_start(&self, container: &ContainerRef<'_>, start: &StartContainer) -> Result<(), Failure> {
-        let id = match self.adoptable(container) {
-            Some(created) => created.id.clone(),
+        let (id, restart_count) = match self.adoptable(container) {
+            // It was created with a count of its own, and its log file is named after that.
+            Some(created) => (created.id.clone(), created.record.restart_count),
             None => {
                 let handles = &self.context.handles;
                 let (pod, sandbox) = (&self.context.identity, self.sandbox_request);
@@ -147,10 +148,10 @@ impl StartContext<'_> {
                 let request = self.request(container, start, (&image, &shown)).await?;
                 let created = self.create(container, &request).await;
                 handles.ctx.metrics.pods.image_volumes_created(shown.len(), created.is_ok());
-                created?
+                (created?, start.restart_count)
             }
         };
-        self.run(container, &id, start.restart_count).await
+        self.run(container, &id, restart_count).await
     }
 
     /// The runtime's references to the images of the container's image volumes, by the name of the volume. Fails if one
