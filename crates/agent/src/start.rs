@@ -154,7 +154,7 @@ impl Agent {
                 views: handles.pods.clone(),
                 objects: handles.objects.clone(),
                 node_sources: node_sources(&handles, csi),
-                csi_volumes: csi_volumes.clone(),
+                volumes: handles.volumes.clone(),
                 csi_node,
                 given_up: given_up.clone(),
                 addresses: node_addresses.clone(),

@@ -6,13 +6,17 @@
 //! the mount table show what exists, so that a restarted kubelet continues where the last one stopped.
 
 mod attachment;
+mod block_maps;
 mod claims;
 mod csi;
 mod device;
 mod engine;
+mod fc;
 mod flex;
+mod found;
 mod global_mounts;
 mod iscsi;
+mod marks;
 mod mount;
 mod mount_context;
 mod mounters;
@@ -34,7 +38,7 @@ use model::PodUid;
 use model::k8s::{Pod, VolumeMount};
 use ports::host::ProgramCall;
 use ports::{Files, HostError, Mounts};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::api::objects::PodObjects;
 use crate::context::Context;
@@ -43,7 +47,9 @@ use crate::settings::Paths;
 
 pub(crate) use csi::{Csi, KIND as CSI_PLUGIN, csi_volume_at};
 pub(crate) use engine::VolumeEngine;
+pub(crate) use marks::is_measured;
 pub(crate) use mount::path_of;
+
 pub(crate) use quota::counted;
 
 /// Below a pod's directory: its volumes of type `emptyDir`.
@@ -98,13 +104,22 @@ enum Request {
 #[derive(Clone, Debug)]
 pub struct Volumes {
     requests: mpsc::Sender<Request>,
+    /// The volumes that an earlier kubelet left are reported in use.
+    is_found: watch::Receiver<bool>,
 }
 
 impl Volumes {
     /// The handle, and what the engine reads.
     pub(crate) fn new() -> (Self, Requests) {
         let (requests, received) = mpsc::channel(QUEUE);
-        (Self { requests }, Requests(received))
+        let found = watch::Sender::new(false);
+        (Self { requests, is_found: found.subscribe() }, Requests { received, found })
+    }
+
+    /// Waits until the volumes that an earlier kubelet left are known, and reported in use.
+    pub(crate) async fn found(&self) {
+        // Without the engine nothing is ever found.
+        let _ = self.is_found.clone().wait_for(|is_found| *is_found).await;
     }
 
     /// Mounts every volume of the pod and waits for them, two minutes and three seconds at most. Failures become events and are
@@ -146,7 +161,10 @@ impl Volumes {
 }
 
 /// The requests of the pod workers.
-pub(crate) struct Requests(mpsc::Receiver<Request>);
+pub(crate) struct Requests {
+    received: mpsc::Receiver<Request>,
+    found: watch::Sender<bool>,
+}
 
 impl std::fmt::Debug for Requests {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -190,9 +208,10 @@ pub async fn ensure_sub_path(
     Ok(target)
 }
 
-/// Removes `dir` with the `target` in it, which the driver of a volume has unmounted. The driver was to remove what it mounted on, too;
+/// Removes `dir`, which the driver of a volume has unmounted, or has unmounted `inside`. The driver was to remove what it mounted on, too;
 /// files in there are not the kubelet's to delete.
-async fn remove_empty(ctx: &Context, dir: &Path, target: &Path) -> Result<(), HostError> {
+async fn remove_empty(ctx: &Context, dir: &Path, inside: Option<&str>) -> Result<(), HostError> {
+    let target = &inside.map_or_else(|| dir.to_owned(), |name| dir.join(name));
     if ctx.mounts.is_mount_point(target).await? {
         return Err(HostError::Invalid(format!("{} is still mounted", target.display())));
     }
@@ -207,6 +226,13 @@ async fn remove_empty(ctx: &Context, dir: &Path, target: &Path) -> Result<(), Ho
         }
         Err(error) => Err(error),
     }
+}
+
+/// Whether a directory has an entry of that name.
+async fn exists(ctx: &Context, path: &Path) -> Result<bool, HostError> {
+    let names = ctx.files.list_names(path.parent().unwrap_or(path)).await?;
+    let name = path.file_name().unwrap_or_default();
+    Ok(names.iter().any(|known| known.as_str() == name))
 }
 
 /// A call of a program of the node, without input.

@@ -1,7 +1,7 @@
-//! Bind-mounts a directory of the node in a pod's directory.
+//! Bind-mounts a directory or a device of the node in a pod's directory.
 
 use std::fs;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use ports::host::{HostError, HostResult};
@@ -46,10 +46,20 @@ pub(crate) fn bind_volume(source: &Path, target: &Path, options: &str) -> HostRe
         }
         mounts::unmount_one(target)?;
     }
-    files::ensure_dir(target, TARGET_MODE)?;
+    match wanted.is_dir() {
+        true => files::ensure_dir(target, TARGET_MODE)?,
+        false => ensure_file(target)?,
+    }
     let bound = fault::around("mount", target, || rustix::mount::mount_bind(source, target));
     bound.map_err(failed("bind volume to", target))?;
     set_flags(target, flags)
+}
+
+/// What a device is mounted on.
+fn ensure_file(target: &Path) -> HostResult<()> {
+    let mut options = fs::OpenOptions::new();
+    let opened = options.write(true).create(true).truncate(false).mode(TARGET_MODE).open(target);
+    opened.map(drop).map_err(failed("create", target))
 }
 
 /// The flags of a bind mount are set in a step of their own; a kubelet that was killed in between repeats it.

@@ -9,10 +9,12 @@
 //! a file, mounting.
 
 pub mod attachment;
+pub mod block;
 pub mod bundle;
 pub mod csi;
 pub mod device;
 pub mod engine;
+pub mod fc;
 pub mod flex;
 mod go_json;
 pub mod image;

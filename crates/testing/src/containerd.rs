@@ -225,7 +225,14 @@ impl Containerd {
         Ok(())
     }
 
-    /// Starts the daemon again after [`Self::crash`], on the same paths.
+    /// Kills the daemon, its shims and all containers, and removes what is in memory on a usual machine: mounts, network devices and
+    /// the directory of the state. Images, containers and layers stay. Follow with [`Self::resume`].
+    pub fn lose_power(&mut self) -> Outcome<()> {
+        self.crash()?;
+        cleanup::lose_power(&self.layout)
+    }
+
+    /// Starts the daemon again after [`Self::crash`] or [`Self::lose_power`], on the same paths.
     pub async fn resume(&mut self) -> Outcome<()> {
         self.child = Some(spawn(&self.layout)?);
         self.wait_until_ready().await?;

@@ -84,6 +84,7 @@ struct Swap {
 #[derive(Clone, Debug)]
 enum Effect {
     Put(PathBuf, String),
+    Link(PathBuf, PathBuf),
     Delete(PathBuf),
     Exit(i32, String),
 }
@@ -203,6 +204,13 @@ impl FakeHost {
         self
     }
 
+    /// Creates a link and its parent directories. Links never lead back to themselves.
+    pub fn put_link(&self, path: impl AsRef<Path>, target: impl AsRef<Path>) -> &Self {
+        let node = Node::Link(target.as_ref().to_owned());
+        self.change(path.as_ref(), |tree| tree.put(path.as_ref(), node));
+        self
+    }
+
     /// The SELinux labels that were set, by path.
     #[must_use]
     pub fn selinux_labels(&self) -> BTreeMap<PathBuf, String> {
@@ -256,6 +264,11 @@ impl FakeHost {
     /// Each program whose command line contains the words writes the file.
     pub fn put_when_run(&self, words: &str, path: impl AsRef<Path>, content: &str) -> &Self {
         self.add_effect(words, Effect::Put(path.as_ref().to_owned(), content.to_owned()))
+    }
+
+    /// Each program whose command line contains the words makes the link.
+    pub fn link_when_run(&self, words: &str, path: impl AsRef<Path>, target: impl AsRef<Path>) -> &Self {
+        self.add_effect(words, Effect::Link(path.as_ref().to_owned(), target.as_ref().to_owned()))
     }
 
     /// Each program whose command line contains the words removes the file or directory.

@@ -23,7 +23,7 @@ use crate::node::lease;
 use crate::node::status::NodeReporter;
 use crate::pods_view::PodsView;
 use crate::sources::SourceSet;
-use crate::volumes::Csi;
+use crate::volumes::Volumes;
 use crate::volumes_in_use::VolumesInUse;
 
 /// What these tasks share with the rest of the agent.
@@ -46,7 +46,7 @@ pub(super) struct LoopSide {
     pub(super) node_sources: NodeSources,
     /// The node's addresses, as it last reported them.
     pub(super) addresses: watch::Sender<Vec<NodeAddress>>,
-    pub(super) csi_volumes: Csi,
+    pub(super) volumes: Volumes,
     pub(super) csi_node: CsiNodeTasks,
     /// Cancelled if the CSINode cannot be created.
     pub(super) given_up: CancellationToken,
@@ -78,10 +78,7 @@ pub(super) async fn start(ctx: &Arc<Context>, clients: &ApiClients, side: LoopSi
         wanted: side.wanted,
         sources: side.sources,
     };
-    tasks.spawn(
-        "volumes of an earlier run",
-        forget_volumes(in_use, side.csi_volumes, mirrors.sources.clone()),
-    );
+    tasks.spawn("volumes of an earlier run", forget_volumes(in_use, side.volumes, mirrors.sources.clone()));
     side.csi_node.start(side.given_up);
     if let Some(objects) = &side.objects {
         objects.start(ctx);
@@ -98,9 +95,9 @@ pub(super) async fn start(ctx: &Arc<Context>, clients: &ApiClients, side: LoopSi
 }
 
 /// Once every source has reported and what is on disk is known, volumes that no pod uses are not in use any more.
-async fn forget_volumes(in_use: VolumesInUse, volumes: Csi, mut sources: watch::Receiver<bool>) {
+async fn forget_volumes(in_use: VolumesInUse, volumes: Volumes, mut sources: watch::Receiver<bool>) {
     if sources.wait_for(|is_complete| *is_complete).await.is_ok() {
-        volumes.complete().await;
+        volumes.found().await;
         in_use.complete();
     }
 }

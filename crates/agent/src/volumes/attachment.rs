@@ -27,9 +27,28 @@ pub(super) async fn attached(
     Ok(api.attachments.attached_device(unique_name, mount_context.leaving).await?)
 }
 
+/// As [`attached`], for disks that the node finds by itself: without the controller nothing has to be done to attach one.
+pub(super) async fn disk_attached(
+    mount_context: &MountContext<'_>,
+    unique_name: &str,
+) -> Result<(), MountError> {
+    match mount_context.ctx.config().enable_controller_attach_detach {
+        true => attached(mount_context, unique_name).await.map(drop),
+        false => Ok(()),
+    }
+}
+
 /// The volume is unmounted from its node-wide place and may be detached.
 pub(super) fn release(shared: &Shared, unique_name: &str) {
     if let Ok(objects) = shared.csi.objects() {
         objects.api.in_use.remove(unique_name);
+    }
+}
+
+/// As [`release`], for the volumes whose names fit.
+pub(super) fn release_all(shared: &Shared, fits: impl Fn(&str) -> bool) {
+    let Ok(objects) = shared.csi.objects() else { return };
+    for name in objects.api.in_use.wanted().names.iter().filter(|name| fits(name)) {
+        objects.api.in_use.remove(name);
     }
 }

@@ -38,7 +38,7 @@ pub(super) use objects::{CsiObjects, tokens};
 pub(crate) use registration::KIND;
 pub(super) use staging::StagedVolumes;
 pub(crate) use stats::csi_volume_at;
-pub(super) use tear_down::unpublish;
+pub(super) use tear_down::{PodVolume, pod_volumes, unpublish};
 
 /// The state that all CSI volumes share; clones are the same.
 #[derive(Clone, Debug)]
@@ -125,7 +125,7 @@ async fn read_data(ctx: &Context, dir: &Path) -> Result<Option<Vec<u8>>, HostErr
 ///
 /// # Errors
 /// It cannot be read, or is damaged.
-pub(super) async fn read_published(ctx: &Context, dir: &Path) -> Result<Option<PublishedData>, String> {
+async fn read_published(ctx: &Context, dir: &Path) -> Result<Option<PublishedData>, String> {
     let content = read_data(ctx, dir).await.map_err(|error| chain(&error))?;
     let path = dir.join(VOLUME_DATA);
     let failed = |error| text(&format!("failed to parse volume data file [{}]: {error}", path.display()));
@@ -133,7 +133,7 @@ pub(super) async fn read_published(ctx: &Context, dir: &Path) -> Result<Option<P
 }
 
 /// What is on disk about a volume that was published to the pod, and where it is published.
-pub(super) async fn published(ctx: &Context, pod: &PodUid, name: &str) -> Option<(PublishedData, PathBuf)> {
+async fn published(ctx: &Context, pod: &PodUid, name: &str) -> Option<(PublishedData, PathBuf)> {
     let paths = &ctx.settings.paths;
     let dir = volume_dir(&paths.pod(pod), name);
     if let Ok(Some(data)) = read_published(ctx, &dir).await {
@@ -142,9 +142,4 @@ pub(super) async fn published(ctx: &Context, pod: &PodUid, name: &str) -> Option
     let device = DevicePlaces::of(&paths.root, name);
     let data = read_published(ctx, &device.data_dir()).await.ok()??;
     Some((data, device.publish_dir.join(pod.as_str())))
-}
-
-/// Removes the directory of a volume that its driver has unmounted.
-pub(super) async fn remove_emptied(ctx: &Context, dir: &Path, mounted: &str) -> Result<(), HostError> {
-    super::remove_empty(ctx, dir, &dir.join(mounted)).await
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kubelet_core::volumes::device::{
-    Content, Step, compute_content, compute_step, evaluate_check, mount_failed,
+    Content, Step, compute_content, compute_resize, compute_step, evaluate_check, mount_failed,
 };
 use kubelet_core::volumes::types::volume_dir;
 use model::PodUid;
@@ -25,7 +25,7 @@ use crate::error_chain::chain;
 const MOUNTS: &str = "plugins/kubernetes.io/local-volume/mounts";
 const DIRECTORY_MODE: u32 = 0o750;
 /// To probe a device, or to mount it.
-const ANSWER: Duration = Duration::from_secs(120);
+pub(super) const ANSWER: Duration = Duration::from_secs(120);
 /// To format or check one, which takes longer the larger it is.
 const LONG_WORK: Duration = Duration::from_secs(3600);
 
@@ -87,6 +87,27 @@ async fn probe(mount_context: &MountContext<'_>, device: &str) -> Result<Content
     let end =
         mount_context.unless_leaving(mount_context.ctx.processes.run(&call)).await.map_err(device_failed)?;
     compute_content(end.code, &output_of(&end), &end.stderr).map_err(MountError::Device)
+}
+
+/// Makes the filesystem on the device as large as it.
+///
+/// # Errors
+/// The complete text.
+pub(super) async fn resize(
+    mount_context: &MountContext<'_>,
+    device: &str,
+    mount_point: &Path,
+) -> Result<(), String> {
+    let content = probe(mount_context, device).await.map_err(|error| {
+        let (MountError::Device(why) | MountError::GivenUp(why)) = error else {
+            return format!("ResizeFS.Resize - error checking format for device {device}");
+        };
+        format!("ResizeFS.Resize - error checking format for device {device}: {why}")
+    })?;
+    let resize = compute_resize(&content, device, &mount_point.to_string_lossy())?;
+    let Some((path, args)) = resize else { return Ok(()) };
+    let resized = mount_context.ctx.processes.run_program(&program(path, args, LONG_WORK)).await;
+    resized.map(drop).map_err(|error| format!("resize of device {device} failed: {}", chain(&error)))
 }
 
 async fn run_mount(

@@ -10,9 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kubelet_core::volumes::engine::{PodVolumes, Reaction, ReadyVolume, Verdict, VolumeAct, VolumeEvent};
-use kubelet_core::volumes::has_payload;
 use kubelet_core::volumes::image::is_image;
 use kubelet_core::volumes::types::is_known_plugin;
+use kubelet_core::volumes::{has_payload, may_have_driver};
 use model::containers::spec_of;
 use model::k8s::{Node, Volume};
 use model::{MonoTime, PodRef, PodUid};
@@ -22,6 +22,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::csi::Csi;
+use super::flex::ensure_driver_dir;
+use super::found;
 use super::mount::{MountOutcome, Wanted, mount};
 use super::shared::Shared;
 use super::tear_down::tear_down;
@@ -96,12 +98,15 @@ impl VolumeEngine {
     pub(crate) async fn run(mut self) {
         self.ctx.tasks.spawn_isolated("volumes found", count_found(self.ctx.clone()));
         self.ctx.tasks.spawn("staged volumes", self.shared.csi.staged.clone().run());
+        self.ctx.tasks.spawn_isolated("FlexVolume drivers", ensure_driver_dir(self.ctx.clone()));
+        let found = found::report(self.ctx.clone(), self.shared.clone(), self.requests.found.clone());
+        self.ctx.tasks.spawn("attached volumes", found);
         let mut registrations = self.shared.csi.drivers.registrations();
         loop {
             let clock = self.ctx.clock;
             let wake_at = self.pods.values().filter_map(|tracked| tracked.wake_at).min();
             tokio::select! {
-                request = self.requests.0.recv() => match request {
+                request = self.requests.received.recv() => match request {
                     Some(request) => self.handle_request(request),
                     None => return,
                 },
@@ -137,7 +142,10 @@ impl VolumeEngine {
         let uid = PodRef::of(&request.pod).uid;
         let all = spec_of(&request.pod).volumes.iter().flatten();
         let csi = &self.shared.csi;
-        let is_refreshed = |volume: &Volume| has_payload(volume) || csi.is_refreshed(&uid, volume);
+        let has_growing = self.shared.flex.has_growing(&uid);
+        let is_refreshed = |volume: &Volume| {
+            has_payload(volume) || csi.is_refreshed(&uid, volume) || (has_growing && may_have_driver(volume))
+        };
         let wanted = all.filter(|volume| !is_image(volume) && (!is_refresh || is_refreshed(volume)));
         let volumes = wanted.map(|volume| Box::from(&*volume.name)).collect();
         let tracked = self.track(&uid);

@@ -1,25 +1,31 @@
 //! FlexVolume drivers of this node: programs in the directory `volumePluginDir`, found when a volume needs them.
 //!
 //! Owns: what a driver said about itself, until its program is replaced. There is no task and no watch: a node without such volumes
-//! never reads the directory. Arguments and answers are decided in `kubelet_core::volumes::flex`.
+//! never reads the directory, which is created when the kubelet starts. Arguments and answers are decided in
+//! `kubelet_core::volumes::flex`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use kubelet_core::volumes::csi::expansion;
 use kubelet_core::volumes::flex::{
     Answer, CallError, Capabilities, Command, PLUGIN, directory_name, parse_answer, program_name,
 };
+use model::PodUid;
+use model::k8s::PersistentVolumeClaim;
 use parking_lot::Mutex;
 use ports::HostError;
 
-use super::program;
+use super::{exists, program};
 use crate::context::Context;
 use crate::error_chain::chain;
 
 /// As long as the Go kubelet lets a driver wait for a device. It waits forever for everything else.
 const DEADLINE: Duration = Duration::from_secs(600);
+const DRIVER_DIR_MODE: u32 = 0o755;
 const NO_PLUGIN: &str = "no volume plugin matched";
 /// Below a driver's directory: the devices that it has mounted.
 const MOUNTS: &str = "mounts";
@@ -28,6 +34,14 @@ const MOUNTS: &str = "mounts";
 #[derive(Debug, Default)]
 pub(super) struct FlexDrivers {
     known: Mutex<BTreeMap<String, Known>>,
+    /// Volumes that may grow, by their unique names, as long as pods use them.
+    growing: Mutex<BTreeMap<String, Growing>>,
+}
+
+#[derive(Debug, Default)]
+struct Growing {
+    known: Option<expansion::Known>,
+    pods: BTreeSet<PodUid>,
 }
 
 #[derive(Clone, Debug)]
@@ -83,6 +97,45 @@ impl FlexDrivers {
     }
 }
 
+impl FlexDrivers {
+    /// The pod uses a volume that may grow.
+    pub(super) fn add_growing(&self, unique_name: &str, pod: PodUid) {
+        self.growing.lock().entry(unique_name.to_owned()).or_default().pods.insert(pod);
+    }
+
+    pub(super) fn is_growing(&self, unique_name: &str, pod: &PodUid) -> bool {
+        self.growing.lock().get(unique_name).is_some_and(|growing| growing.pods.contains(pod))
+    }
+
+    /// The pod has volumes that may grow: they are looked at with each of its syncs.
+    pub(super) fn has_growing(&self, pod: &PodUid) -> bool {
+        self.growing.lock().values().any(|growing| growing.pods.contains(pod))
+    }
+
+    pub(super) fn release(&self, pod: &PodUid) {
+        self.growing.lock().retain(|_, growing| {
+            growing.pods.remove(pod);
+            !growing.pods.is_empty()
+        });
+    }
+
+    pub(super) fn known(&self, unique_name: &str, claim: &PersistentVolumeClaim) -> expansion::Known {
+        let mut growing = self.growing.lock();
+        let of_claim = || expansion::Known::of(claim);
+        growing
+            .get_mut(unique_name)
+            .map_or_else(of_claim, |growing| *growing.known.get_or_insert_with(of_claim))
+    }
+
+    pub(super) fn change(&self, unique_name: &str, change: impl FnOnce(&mut expansion::Known)) {
+        if let Some(known) =
+            self.growing.lock().get_mut(unique_name).and_then(|growing| growing.known.as_mut())
+        {
+            change(known);
+        }
+    }
+}
+
 impl FlexDriver<'_> {
     /// # Errors
     /// The driver does not support the command, failed, or was given up.
@@ -109,7 +162,7 @@ impl FlexDriver<'_> {
             }
             Err(error @ (CallError::Failed(_) | CallError::GivenUp(_))) => return Err(error.to_string()),
         }
-        super::remove_empty(self.ctx, path, path).await.map_err(|error| chain(&error))
+        super::remove_empty(self.ctx, path, None).await.map_err(|error| chain(&error))
     }
 
     async fn run(&self, command: Command, args: Vec<String>) -> Result<Answer, CallError> {
@@ -123,6 +176,23 @@ impl FlexDriver<'_> {
                 Err(CallError::Failed(chain(&error)))
             }
         }
+    }
+}
+
+/// Creates the directory of drivers, where their installers expect it.
+pub(super) async fn ensure_driver_dir(ctx: Arc<Context>) {
+    let path = Path::new(&ctx.config().volume_plugin_dir);
+    let created = match exists(&ctx, path).await {
+        Ok(true) => return,
+        Ok(false) => {
+            tracing::warn!(path = %path.display(), "Flexvolume plugin directory does not exist. Recreating");
+            ctx.files.ensure_dir(path, DRIVER_DIR_MODE).await
+        }
+        Err(error) => Err(error),
+    };
+    if let Err(error) = created {
+        let err = chain(&error);
+        tracing::error!(path = %path.display(), err, "Failed to create the directory of FlexVolume drivers");
     }
 }
 

@@ -3,8 +3,9 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use kubelet_core::volumes::iscsi::{disks_dir, unique_names};
+use kubelet_core::volumes::block::{BlockMap, DEVICES};
 use kubelet_core::volumes::types::volume_dir;
+use kubelet_core::volumes::{fc, iscsi};
 use model::PodUid;
 use ports::HostError;
 
@@ -22,7 +23,14 @@ pub(super) struct DiskType {
     pub(super) plugin_dir: &'static str,
     /// Below `plugins` of the kubelet's root directory.
     pub(super) plugin: &'static str,
+    /// How many directories deep the disks are in there.
+    depth: usize,
 }
+
+/// By interface.
+pub(super) const ISCSI: DiskType =
+    DiskType { plugin_dir: "kubernetes.io~iscsi", plugin: iscsi::PLUGIN, depth: 2 };
+pub(super) const FC: DiskType = DiskType { plugin_dir: "kubernetes.io~fc", plugin: fc::PLUGIN, depth: 1 };
 
 impl DiskType {
     fn disks(self, ctx: &Context) -> PathBuf {
@@ -72,6 +80,40 @@ impl DiskType {
         Ok(())
     }
 
+    /// The directories of all disks that are mounted for all pods.
+    pub(super) async fn all(self, ctx: &Context) -> Vec<PathBuf> {
+        let devices = self.disks(ctx).join(DEVICES);
+        self.below(ctx, self.disks(ctx)).await.into_iter().filter(|dir| !dir.starts_with(&devices)).collect()
+    }
+
+    /// All disks whose devices pods share.
+    pub(super) async fn block_maps(self, ctx: &Context) -> Vec<BlockMap> {
+        let dirs = self.below(ctx, self.disks(ctx).join(DEVICES)).await.into_iter();
+        dirs.map(|dir| BlockMap { dir }).collect()
+    }
+
+    /// The directory where pods share the same disk, but with a filesystem instead of as a device, or the other way round.
+    pub(super) fn other_use(self, ctx: &Context, dir: &Path) -> PathBuf {
+        let (disks, devices) = (self.disks(ctx), self.disks(ctx).join(DEVICES));
+        match dir.strip_prefix(&devices) {
+            Ok(inside) => disks.join(inside),
+            Err(_) => devices.join(dir.strip_prefix(&disks).unwrap_or(dir)),
+        }
+    }
+
+    async fn below(self, ctx: &Context, root: PathBuf) -> Vec<PathBuf> {
+        let mut found = vec![root];
+        for _ in 0..self.depth {
+            let mut below = Vec::new();
+            for dir in found {
+                let names = ctx.files.list_names(&dir).await.unwrap_or_default();
+                below.extend(names.iter().map(|name| dir.join(name)));
+            }
+            found = below;
+        }
+        found
+    }
+
     /// The directories of the disks that the pod used.
     pub(super) async fn used_by(self, ctx: &Context, uid: &PodUid) -> Vec<PathBuf> {
         let mut used = Vec::new();
@@ -98,16 +140,4 @@ impl DiskType {
         }
         Ok(false)
     }
-}
-
-/// The names of the iSCSI volumes whose disks are mounted for all pods, as the disk of the node shows them.
-pub(super) async fn mounted_iscsi_names(ctx: &Context) -> Vec<String> {
-    let (root, mut found) = (disks_dir(&ctx.settings.paths.root), Vec::new());
-    for iface in ctx.files.list_names(&root).await.unwrap_or_default() {
-        let disks = root.join(iface);
-        for name in ctx.files.list_names(&disks).await.unwrap_or_default() {
-            found.extend(unique_names(&disks.join(name)));
-        }
-    }
-    found
 }

@@ -313,8 +313,8 @@ async fn names(ctx: &Context, dir: &Path, prefix: &str) -> Result<Vec<String>, H
     Ok(names.filter(|name| name.starts_with(prefix)).collect())
 }
 
-/// Removes the disk from the node, which nothing has mounted, and logs out of its target if it was the last. Idempotent: its directory
-/// goes last.
+/// Removes the disk from the node, which nothing has mounted, and logs out of its target if it was the last. Idempotent until its
+/// directory is removed.
 pub(super) async fn detach(ctx: &Context, shared: &Shared, global: &Path) -> Result<(), String> {
     let failed = |error: HostError| chain(&error);
     let disk = match ctx.files.read_file(&global.join(RECORD), MAX_RECORD, false).await {
@@ -330,7 +330,7 @@ pub(super) async fn detach(ctx: &Context, shared: &Shared, global: &Path) -> Res
             .await
             .map_err(|error| format!("failed to finish detachISCSIDisk, err: {error}"))?;
     }
-    ctx.files.remove_tree(global).await.map_err(failed)
+    Ok(())
 }
 
 /// Logging out ends what this cannot.
@@ -341,11 +341,10 @@ async fn delete_devices(ctx: &Context, disk: &IscsiDisk) {
         devices.extend(ctx.files.list_names(&session.join(block)).await.unwrap_or_default());
     }
     let paths: Vec<PathBuf> = devices.iter().map(|name| Path::new("/dev").join(name)).collect();
-    if let Some(mapped) = scsi::multipath_device(ctx, &paths).await {
-        let args = vec!["-f".to_owned(), mapped.display().to_string()];
-        if let Err(err) = ctx.processes.run_program(&program("multipath", args, DEADLINE)).await {
-            tracing::warn!(device = %mapped.display(), err = chain(&err), "Failed to flush multipath device map");
-        }
+    if let Some(mapped) = scsi::multipath_device(ctx, &paths).await
+        && let Err(err) = scsi::remove_multipath_device(ctx, &mapped).await
+    {
+        tracing::warn!(device = %mapped.display(), err, "Failed to flush multipath device map");
     }
     for device in devices {
         if let Err(err) = scsi::delete_device(ctx, &device).await {

@@ -178,13 +178,14 @@ fn outcome(name: &str, steps: &Steps, mounted: Result<ReadyVolume, MountError>) 
         Ok(ready) => (Attempt::Ready(ready), None),
         Err(MountError::Failed(why)) => (Attempt::Failed, failure(steps.set_up, why)),
         Err(MountError::GivenUp(why)) => (Attempt::Unknown, failure(steps.set_up, why)),
-        Err(MountError::Attach(why)) => (Attempt::Failed, failure("MountVolume.WaitForAttach", why)),
+        Err(MountError::Attach(why)) => (Attempt::Failed, failure(steps.wait_for_attach, why)),
         Err(MountError::AttachByKubelet(why)) => {
             let message = format!("AttachVolume.Attach failed for volume {name:?} : {why}");
             (Attempt::Failed, Some(Failure { reason: "FailedAttachVolume", message }))
         }
         Err(MountError::Device(why)) => (Attempt::Failed, failure("MountVolume.MountDevice", why)),
         Err(MountError::DeviceGivenUp(why)) => (Attempt::Unknown, failure("MountVolume.MountDevice", why)),
+        Err(MountError::Map { step, why }) => (Attempt::Failed, failure(step, why)),
         Err(MountError::Expansion(why)) => {
             let message = format!("{} for volume {name:?} : {why}", steps.expansion);
             (Attempt::Failed, Some(Failure { reason: steps.reason, message }))

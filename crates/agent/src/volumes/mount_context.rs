@@ -13,6 +13,7 @@ use ports::HostError;
 use tokio_util::sync::CancellationToken;
 
 use super::claims::BoundClaim;
+use super::marks::{MEASURED, MIGRATED};
 use super::shared::Shared;
 use crate::api::attachments::AttachError;
 use crate::api::objects::PodObjects;
@@ -83,7 +84,19 @@ impl MountContext<'_> {
 
     pub(super) async fn mark(&self) -> Result<(), HostError> {
         self.ensure_mark_dir().await?;
+        if self.plan.is_migrated() {
+            self.ctx.files.write_file(&self.mark_dir().join(MIGRATED), b"", 0o644).await?;
+        }
         self.ctx.files.write_file(&self.mark_dir().join(MARK), self.volume.name.as_bytes(), 0o644).await
+    }
+
+    /// Records whether a FlexVolume is measured for statistics.
+    pub(super) async fn set_measured(&self, is_measured: bool) -> Result<(), HostError> {
+        let path = self.mark_dir().join(MEASURED);
+        match is_measured {
+            true => self.ctx.files.write_file(&path, b"", 0o644).await,
+            false => self.ctx.files.remove_file(&path).await,
+        }
     }
 
     /// Refuses a PersistentVolume of other nodes. One that is mounted already stays, whatever became of the labels.
@@ -124,6 +137,8 @@ pub(super) enum MountError {
     Device(String),
     /// Mounting the device that pods share was given up before its end.
     DeviceGivenUp(String),
+    /// A device could not be mapped for the pod, in that step.
+    Map { step: &'static str, why: String },
     /// It was mounted, but not expanded to its new size.
     Expansion(String),
     /// The pod cannot use the volume as it is now. The text is complete.

@@ -4,13 +4,19 @@
 mod csi;
 mod csi_expansion;
 mod csi_label;
+mod disk;
 mod empty_dir;
+mod expansion;
+mod fc;
 mod flex;
+mod flex_expansion;
 mod host_path;
 mod iscsi;
 mod local;
 mod nfs;
 mod payload;
+
+use std::path::PathBuf;
 
 use async_trait::async_trait;
 use kubelet_core::volumes::engine::ReadyVolume;
@@ -18,6 +24,7 @@ use kubelet_core::volumes::types::VolumeSource;
 use model::PodUid;
 use ports::HostError;
 
+use super::csi::PodVolume;
 use super::mount_context::{MountContext, MountError};
 use super::shared::Shared;
 use crate::context::Context;
@@ -34,12 +41,18 @@ pub(super) fn mounter(source: &VolumeSource) -> &dyn Mounter {
         VolumeSource::Csi(plan) => &**plan,
         VolumeSource::Flex(plan) => &**plan,
         VolumeSource::Iscsi(plan) => &**plan,
+        VolumeSource::Fc(plan) => &**plan,
     }
 }
 
 /// Where the types are registered whose volumes need more than unmounting when their pod's volumes are torn down.
-pub(super) static TEAR_DOWNS: [&dyn TearDown; 4] =
-    [&local::ReleaseDevices, &csi::Unpublish, &flex::Unmount, &iscsi::Detach];
+pub(super) static TEAR_DOWNS: [&dyn TearDown; 5] = [
+    &local::ReleaseDevices,
+    &csi::Unpublish,
+    &flex::Unmount,
+    &disk::Detach(iscsi::IscsiDisks),
+    &disk::Detach(fc::FcDisks),
+];
 
 /// What a type does when the volumes of a pod are torn down, as the disk shows them. Idempotent.
 #[async_trait]
@@ -47,7 +60,12 @@ pub(super) trait TearDown: Sync {
     /// The volumes in that directory in `volumes` of the pod are of the type. None is unmounted while [`Self::before_unmount`] fails.
     fn holds(&self, plugin_dir: &str) -> bool;
     /// Takes away what others mounted.
-    async fn before_unmount(&self, _ctx: &Context, _shared: &Shared, _uid: &PodUid) -> Result<(), String> {
+    async fn before_unmount(
+        &self,
+        _ctx: &Context,
+        _shared: &Shared,
+        _leaving: &LeavingPod<'_>,
+    ) -> Result<(), String> {
         Ok(())
     }
     /// The pod has nothing of the type mounted any more; its directories still show what it used.
@@ -56,6 +74,29 @@ pub(super) trait TearDown: Sync {
     }
     /// The directories of the pod's volumes are gone.
     fn after_removal(&self, _shared: &Shared, _uid: &PodUid) {}
+    /// The attached volumes of the type that are mounted for all pods, as the disk shows them.
+    async fn find_attached(&self, _ctx: &Context) -> Vec<Attached> {
+        Vec::new()
+    }
+}
+
+/// The pod whose volumes are torn down.
+#[derive(Debug)]
+pub(super) struct LeavingPod<'a> {
+    pub(super) uid: &'a PodUid,
+    /// Its CSI volumes, which are read once.
+    pub(super) csi: Result<Vec<PodVolume>, String>,
+}
+
+/// A volume that the attach/detach controller attached.
+#[derive(Debug)]
+pub(super) struct Attached {
+    /// Where it is mounted for all pods.
+    pub(super) dir: PathBuf,
+    /// The name of its permit.
+    pub(super) permit: String,
+    /// The names that it may have in `volumesInUse` of the node.
+    pub(super) unique_names: Vec<String>,
 }
 
 /// Sets up volumes of one type.
@@ -84,6 +125,8 @@ pub(super) struct Steps {
     pub(super) reason: &'static str,
     pub(super) set_up: &'static str,
     pub(super) initialization: &'static str,
+    /// That the volume is not attached to this node.
+    pub(super) wait_for_attach: &'static str,
     /// Whether its PersistentVolume is one of this node.
     pub(super) node_check: &'static str,
     /// That it failed to expand a volume that it had set up.
@@ -96,6 +139,7 @@ static MOUNT_VOLUME: Steps = Steps {
     reason: "FailedMount",
     set_up: "MountVolume.SetUp",
     initialization: "MountVolume.NewMounter",
+    wait_for_attach: "MountVolume.WaitForAttach",
     node_check: "MountVolume.NodeAffinity check",
     expansion: "MountVolume.Setup failed while expanding volume",
     operation: "volume_mount",
@@ -105,6 +149,7 @@ static MAP_VOLUME: Steps = Steps {
     reason: "FailedMapVolume",
     set_up: "MapVolume.SetUpDevice",
     initialization: "MapVolume.NewBlockVolumeMapper",
+    wait_for_attach: "MapVolume.WaitForAttach",
     node_check: "MapVolume.NodeAffinity check",
     expansion: "MapVolume.MarkVolumeAsMounted failed while expanding volume",
     operation: "map_volume",

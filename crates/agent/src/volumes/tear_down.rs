@@ -10,26 +10,30 @@ use kubelet_core::volumes::types::{is_static_plugin, plugin_name};
 use model::PodUid;
 use ports::HostError;
 
-use super::csi::published;
+use super::csi::pod_volumes;
 use super::flex;
-use super::mounters::{TEAR_DOWNS, TearDown};
+use super::mounters::{LeavingPod, TEAR_DOWNS, TearDown};
 use super::shared::Shared;
 use crate::context::Context;
 use crate::error_chain::chain;
 
 const SUB_PATHS: &str = "volume-subpaths";
+/// How metrics call the tear-down of a volume with files, and of a device.
+const UNMOUNT: &str = "volume_unmount";
+const UNMAP: &str = "unmap_volume";
 /// The marks of volumes (in `plugins`) are removed before the volumes.
 const DIRECTORIES: [&str; 4] = [SUB_PATHS, "volumeDevices", "plugins", "volumes"];
 
 /// The volumes of a pod are torn down together, so metrics count the whole time for each of them.
 pub(super) async fn tear_down(ctx: &Context, shared: &Shared, uid: &PodUid) -> Result<(), String> {
     let clock = ctx.clock;
-    let volumes = volumes_of(ctx, uid).await;
+    let leaving = LeavingPod { uid, csi: pod_volumes(ctx, uid).await };
+    let volumes = volumes_of(ctx, &leaving).await;
     let began = clock.mono();
-    let done = remove(ctx, shared, uid).await;
+    let done = remove(ctx, shared, &leaving).await;
     let took = clock.mono().saturating_since(began);
-    for OnDisk { operation, plugin_dir, plugin } in volumes {
-        ctx.metrics.volumes.operated(operation, (&plugin, false), done.is_ok(), took);
+    for OnDisk { operation, plugin_dir, plugin, is_migrated } in volumes {
+        ctx.metrics.volumes.operated(operation, (&plugin, is_migrated), done.is_ok(), took);
         if !is_static_plugin(&plugin_dir) && flex::installed(ctx, &driver_of(&plugin_dir)).await.is_none() {
             ctx.metrics.volumes.force_cleaned(done.is_ok());
         }
@@ -45,41 +49,42 @@ struct OnDisk {
     plugin_dir: String,
     /// The name of its type in metrics.
     plugin: String,
+    /// Its type has moved to a CSI driver.
+    is_migrated: bool,
 }
 
-async fn volumes_of(ctx: &Context, uid: &PodUid) -> Vec<OnDisk> {
-    let (pod_dir, mut found) = (ctx.settings.paths.pod(uid), Vec::new());
-    for (dir, operation) in [("volumes", "volume_unmount"), ("volumeDevices", "unmap_volume")] {
+async fn volumes_of(ctx: &Context, leaving: &LeavingPod<'_>) -> Vec<OnDisk> {
+    let (pod_dir, mut found) = (ctx.settings.paths.pod(leaving.uid), Vec::new());
+    for (dir, operation) in [("volumes", UNMOUNT), ("volumeDevices", UNMAP)] {
         let dir = pod_dir.join(dir);
-        for plugin_dir in ctx.files.list_names(&dir).await.unwrap_or_default() {
-            for name in ctx.files.list_names(&dir.join(&plugin_dir)).await.unwrap_or_default() {
-                let plugin = metrics_name(ctx, uid, &plugin_dir, &name).await;
-                found.push(OnDisk { operation, plugin_dir: plugin_dir.clone(), plugin });
+        let names = ctx.files.list_names(&dir).await.unwrap_or_default();
+        for plugin_dir in names.into_iter().filter(|plugin_dir| plugin_dir != IN_POD) {
+            for _ in ctx.files.list_names(&dir.join(&plugin_dir)).await.unwrap_or_default() {
+                let plugin = plugin_name(&plugin_dir).into_owned();
+                found.push(OnDisk { operation, plugin_dir: plugin_dir.clone(), plugin, is_migrated: false });
             }
         }
     }
+    let of_drivers = leaving.csi.iter().flatten().map(|volume| OnDisk {
+        operation: if volume.is_device { UNMAP } else { UNMOUNT },
+        plugin_dir: IN_POD.to_owned(),
+        plugin: volume.driver().map_or_else(|| PLUGIN.to_owned(), qualified_name),
+        is_migrated: volume.is_migrated,
+    });
+    found.extend(of_drivers);
     found
 }
 
-async fn metrics_name(ctx: &Context, uid: &PodUid, plugin_dir: &str, name: &str) -> String {
-    match plugin_dir == IN_POD {
-        true => match published(ctx, uid, name).await {
-            Some((data, _)) => qualified_name(&data.driver),
-            None => PLUGIN.to_owned(),
-        },
-        false => plugin_name(plugin_dir).into_owned(),
-    }
-}
-
 /// What one type does not take away does not hold back the volumes of the others.
-async fn remove(ctx: &Context, shared: &Shared, uid: &PodUid) -> Result<(), String> {
+async fn remove(ctx: &Context, shared: &Shared, leaving: &LeavingPod<'_>) -> Result<(), String> {
+    let uid = leaving.uid;
     let failed = |error: HostError| chain(&error);
     let dir = ctx.settings.paths.pod(uid);
     // Subpaths are bind mounts of what is unmounted next.
     ctx.mounts.unmount_tree(&dir.join(SUB_PATHS)).await.map_err(failed)?;
     let (mut held, mut failures) = (Vec::new(), Vec::new());
     for of_type in TEAR_DOWNS {
-        if let Err(error) = of_type.before_unmount(ctx, shared, uid).await {
+        if let Err(error) = of_type.before_unmount(ctx, shared, leaving).await {
             held.push(of_type);
             failures.push(error);
         }

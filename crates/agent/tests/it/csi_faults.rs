@@ -107,6 +107,58 @@ async fn a_volume_for_one_pod_is_not_published_to_a_second_one() {
     assert_eq!(driver.violations(), Vec::<String>::new());
 }
 
+/// A kill can come between any two steps; the Go kubelet would not remove a volume's directory with other files in it.
+#[tokio::test(start_paused = true)]
+async fn what_a_killed_kubelet_left_next_to_volumes_is_removed_when_the_next_one_starts() {
+    let (mut world, driver) = running().await;
+    world.crash().await;
+    let uid = uid(&world, "web");
+    let staged = "/var/lib/kubelet/plugins/kubernetes.io/csi";
+    let (of_driver, devices) =
+        (format!("{staged}/{}", crate::csi::DRIVER), format!("{staged}/volumeDevices"));
+    let digest = model::digest::sha256_hex(b"vol-data");
+    let unfinished = [
+        "/var/lib/kubelet/.kubelet-1-0.tmp".to_owned(),
+        "/var/lib/kubelet/image_manager/pulled/.kubelet-1-1.tmp".to_owned(),
+        format!("{PODS}/{uid}/.kubelet-1-2.tmp"),
+        format!("{PODS}/{uid}/volumes/kubernetes.io~csi/pv-data/.kubelet-1-3.tmp"),
+        format!("{PODS}/{uid}/volumeDevices/kubernetes.io~csi/.kubelet-1-4.tmp"),
+        format!("{of_driver}/{digest}/.kubelet-1-5.tmp"),
+        format!("{devices}/pv-raw/data/.kubelet-1-6.tmp"),
+    ];
+    // Their data were not written yet, or are removed already.
+    let rests = [
+        format!("{of_driver}/0123/globalmount"),
+        format!("{of_driver}/4567"),
+        format!("{devices}/staging/pv-raw"),
+        format!("{devices}/publish/pv-other"),
+        format!("{devices}/pv-third/data"),
+    ];
+    let foreign = format!("{of_driver}/89ab/notes");
+    for path in unfinished.iter().chain([&foreign]) {
+        world.host.put(path, "half");
+    }
+    for dir in &rests {
+        world.host.put(format!("{dir}/file"), "").delete(format!("{dir}/file"));
+        assert!(world.host.exists(dir));
+    }
+    world.start().await;
+    let left = |w: &World| {
+        let paths = unfinished.iter().chain(&rests).filter(|path| w.host.exists(path));
+        paths.cloned().collect::<Vec<_>>()
+    };
+    world.until("nothing unfinished is left", |w| left(w).is_empty()).await;
+    runs(&world, "web").await;
+    world.until("other directories are gone", |w| !w.host.exists(format!("{devices}/pv-third"))).await;
+    assert!(
+        !world.host.exists(format!("{of_driver}/0123")) && !world.host.exists(format!("{devices}/pv-raw"))
+    );
+    assert!(world.host.exists(&foreign), "it is not the kubelet's");
+    assert!(world.host.exists(format!("{of_driver}/{digest}/vol_data.json")));
+    is_gone(&world, &driver, "web").await;
+    assert_eq!(driver.violations(), Vec::<String>::new());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_volume_published_again_after_a_reboot_is_given_to_the_group_of_its_pod_again() {
     let spec =

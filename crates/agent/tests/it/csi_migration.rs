@@ -71,5 +71,8 @@ async fn disk_of_two_pods_is_staged_once_by_the_driver_that_its_type_moved_to() 
     world.delete("web-b", Some(1));
     world.until("nothing is left", |_| driver.staged().is_empty() && driver.published().is_empty()).await;
     assert_eq!(driver.count(CsiMethod::NodeUnstageVolume), 1);
+    let line = "storage_operation_duration_seconds_count{migrated=\"true\",operation_name=\"volume_unmount\"";
+    let metrics = world.metrics().await;
+    assert!(metrics.contains(line), "also by a kubelet that did not mount it\n{metrics}");
     assert_eq!(driver.violations(), Vec::<String>::new());
 }

@@ -1,10 +1,14 @@
 //! Disks of iSCSI targets on a made-up machine: a stand-in for `iscsiadm`, and sysfs as the kernel fills it after a login.
 
+use std::path::Path;
+
 use model::k8s::{AttachedVolume, Secret};
+use ports::Files;
 use serde_json::{Value, json};
 use testing::{HostFault, HostMethod};
 
 use crate::csi::from;
+use crate::fibre_channel::{device_user, uid};
 use crate::volumes::{count_events, user, with_claim};
 use crate::world::{World, seconds};
 
@@ -16,7 +20,11 @@ const SESSION: &str = "/sys/class/iscsi_host/host2/device/session1";
 async fn with_disk(more: Value) -> World {
     let mut source = json!({"targetPortal": "10.0.0.1", "iqn": IQN, "lun": 3});
     source.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
-    let world = with_claim(json!({"iscsi": source})).await;
+    with_source(json!({"iscsi": source})).await
+}
+
+async fn with_source(source: Value) -> World {
+    let world = with_claim(source).await;
     let mut node = world.node().unwrap();
     let name = format!("kubernetes.io/iscsi/10.0.0.1:{IQN}:3");
     node.status.get_or_insert_default().volumes_attached =
@@ -154,4 +162,29 @@ async fn iscsi_session_is_authenticated_with_the_secret_of_the_volume() {
     for set in ["authmethod -v CHAP", "username -v user", "password -v word"] {
         assert_eq!(count(&world, &format!("{node}.{set}")), 1, "{set}");
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn iscsi_device_is_mapped_for_a_pod_and_logged_out_after_it() {
+    let source = json!({"targetPortal": "10.0.0.1", "iqn": IQN, "lun": 3});
+    let world = with_source(json!({"iscsi": source, "volumeMode": "Block"})).await;
+    install_tools(&world);
+    let link = format!("/dev/disk/by-path/ip-10.0.0.1:3260-iscsi-{IQN}-lun-3");
+    world.host.put_device("/dev/sdx").set_program("losetup", Ok(""));
+    // Replaces the file that stands for the disk.
+    world.host.link_when_run("--login", &link, "/dev/sdx");
+    world.create(&device_user("web"));
+    world.until("it runs", |w| w.is_ready_in_api("web")).await;
+    let map = GLOBAL.replace("/iscsi/", "/iscsi/volumeDevices/");
+    let uid = uid(&world, "web");
+    assert_eq!(world.host.mounts(), [format!("bind {map}/{uid}")]);
+    assert!(world.host.exists(format!("{map}/iscsi.json")));
+    assert!(!world.host.exists(GLOBAL));
+    let pod_link = format!("/var/lib/kubelet/pods/{uid}/volumeDevices/kubernetes.io~iscsi/pv");
+    assert_eq!(world.host.resolve(pod_link.as_ref()).await.unwrap(), Path::new("/dev/sdx"));
+
+    world.delete("web", Some(1));
+    world.until("it is logged out", |w| count(w, "--logout") == 1 && !w.host.exists(&map)).await;
+    assert!(world.host.mounts().is_empty());
+    world.until("it is not in use", |w| in_use(w).is_empty()).await;
 }

@@ -81,6 +81,33 @@ pub fn compute_step(content: &Content, fs_type: &str, read_only: bool, device: &
     }
 }
 
+/// The program, with its arguments, that makes a mounted filesystem as large as its device; `None` if there is none on the device.
+///
+/// # Errors
+/// The filesystem cannot be enlarged. The text is complete.
+pub fn compute_resize(
+    content: &Content,
+    device: &str,
+    mount: &str,
+) -> Result<Option<(&'static str, Vec<String>)>, String> {
+    let args = |list: &[&str]| list.iter().map(|argument| (*argument).to_owned()).collect();
+    match content {
+        Content::Nothing => Ok(None),
+        Content::Signed(found) => match &**found {
+            "ext3" | "ext4" => Ok(Some(("resize2fs", args(&[device])))),
+            "xfs" => Ok(Some(("xfs_growfs", args(&["-d", mount])))),
+            "btrfs" => Ok(Some(("btrfs", args(&["filesystem", "resize", "max", mount])))),
+            other => Err(format!(
+                "ResizeFS.Resize - resize of format {other} is not supported for device {device} mounted at {mount}"
+            )),
+        },
+        Content::Partitions => Err(format!(
+            "ResizeFS.Resize - resize of format unknown data, probably partitions is not supported for device {device} \
+             mounted at {mount}"
+        )),
+    }
+}
+
 /// Whether a device that `fsck -a` checked can be mounted. Exit codes for anything but errors on the device are ignored.
 ///
 /// # Errors
@@ -178,6 +205,28 @@ mod tests {
         for (code, output, fs_type, read_only, expected) in cases {
             assert_eq!(outcome(code, output, fs_type, read_only), expected, "{code} {output:?} {fs_type}");
         }
+    }
+
+    /// `resizefs_linux.go` of mount-utils.
+    #[test]
+    fn mounted_filesystem_is_enlarged_by_the_program_of_its_type() {
+        for (found, expected) in [
+            ("ext4", "resize2fs /dev/x"),
+            ("ext3", "resize2fs /dev/x"),
+            ("xfs", "xfs_growfs -d /m"),
+            ("btrfs", "btrfs filesystem resize max /m"),
+        ] {
+            let (program, args) =
+                compute_resize(&Content::Signed(found.to_owned()), "/dev/x", "/m").unwrap().unwrap();
+            assert_eq!(format!("{program} {}", args.join(" ")), expected);
+        }
+        assert_eq!(compute_resize(&Content::Nothing, "/dev/x", "/m"), Ok(None));
+        let swap = compute_resize(&Content::Signed("swap".to_owned()), "/dev/x", "/m").unwrap_err();
+        assert_eq!(
+            swap,
+            "ResizeFS.Resize - resize of format swap is not supported for device /dev/x mounted at /m"
+        );
+        assert!(compute_resize(&Content::Partitions, "/dev/x", "/m").is_err());
     }
 
     #[test]

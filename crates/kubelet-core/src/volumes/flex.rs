@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use model::Amount;
 use model::containers::spec_of;
 use model::k8s::{Pod, Secret};
 use model::path_component_problem;
@@ -41,6 +42,7 @@ pub enum Command {
     Mount,
     Unmount,
     UnmountDevice,
+    ExpandFs,
 }
 
 impl Command {
@@ -55,6 +57,7 @@ impl Command {
             Self::Mount => "mount",
             Self::Unmount => "unmount",
             Self::UnmountDevice => "unmountdevice",
+            Self::ExpandFs => "expandfs",
         }
     }
 }
@@ -113,6 +116,17 @@ pub fn options(plan: &FlexPlan, (name, read_only): (&str, bool), extra: BTreeMap
     options.extend(extra);
     options.extend(plan.options.clone());
     go_json(&options)
+}
+
+/// Arguments of `expandfs`: the volume as the driver sees it, its device and mount, and sizes in bytes.
+#[must_use]
+pub fn expand_args(
+    options: &str,
+    (device, target): (&str, &Path),
+    (size, old_size): (Amount, Amount),
+) -> Vec<String> {
+    let sizes = [size, old_size].map(|size| size.units().to_string());
+    [options.to_owned(), device.to_owned(), target.display().to_string()].into_iter().chain(sizes).collect()
 }
 
 /// What `mount` says about the pod in addition.

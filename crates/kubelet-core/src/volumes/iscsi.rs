@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use super::block::{BlockMap, DEVICES};
 use super::csi::plan::SecretName;
 
 /// The name of the type, and its directory below `plugins` of the kubelet's root directory.
@@ -30,6 +31,8 @@ pub struct IscsiPlan {
     pub secret: Option<SecretName>,
     pub fs_type: String,
     pub options: Vec<String>,
+    /// `volumeMode: Block`
+    pub is_device: bool,
 }
 
 /// The disk, as the record has it: exactly the fields that Go's encoder writes, in their order.
@@ -53,9 +56,19 @@ impl IscsiDisk {
     /// The directory where it is mounted for all pods.
     #[must_use]
     pub fn global_mount(&self, root: &Path) -> PathBuf {
+        disks_dir(root).join(self.inside())
+    }
+
+    /// What pods share of it if they see the device.
+    #[must_use]
+    pub fn block_map(&self, root: &Path) -> BlockMap {
+        BlockMap { dir: disks_dir(root).join(DEVICES).join(self.inside()) }
+    }
+
+    fn inside(&self) -> PathBuf {
         let Self { portals, iqn, lun, iface, .. } = self;
         let portal = portals.first().map(String::as_str).unwrap_or_default();
-        disks_dir(root).join(format!("{IFACE_PREFIX}{iface}")).join(format!("{portal}-{iqn}-lun-{lun}"))
+        Path::new(&format!("{IFACE_PREFIX}{iface}")).join(format!("{portal}-{iqn}-lun-{lun}"))
     }
 
     #[must_use]
@@ -72,7 +85,7 @@ impl IscsiDisk {
         serde_json::from_slice(record).map_err(|error| format!("iscsi: decode err: {error}"))
     }
 
-    /// What the path of its mount says about a disk without a record; `None` if it is of something else.
+    /// What the path of its mount, or of its map, says about a disk without a record; `None` if it is of something else.
     #[must_use]
     pub fn of_global_mount(path: &Path) -> Option<Self> {
         let (device, iface) = (path.file_name()?.to_str()?, path.parent()?.file_name()?.to_str()?);

@@ -18,6 +18,9 @@ use super::node_affinity::affinity_of;
 use super::types::{ClaimedVolume, VOLUME_TYPES, VolumePlan};
 use crate::serving::stats::sample::VolumeSample;
 
+/// Why a volume of another type cannot be mounted.
+const NO_PLUGIN: &str = "no volume plugin matched";
+
 /// What a volume with a claim is made from.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Claimed {
@@ -62,7 +65,7 @@ pub fn spec_plan(pod: &Pod, volume: &Volume) -> Result<SpecPlan, String> {
         let name = format!("{pod}-{}", volume.name);
         return Ok(SpecPlan::Claim(ClaimUse { name, read_only: false, is_ephemeral: true }));
     }
-    Err(not_offered(volume.fc.is_some()))
+    Err(NO_PLUGIN.to_owned())
 }
 
 /// The claims that the pod's volumes need.
@@ -74,15 +77,6 @@ pub fn required_claims(pod: &Pod) -> Vec<String> {
         Ok(SpecPlan::Volume(_)) | Err(_) => None,
     });
     claims.collect()
-}
-
-/// Why a volume of another type cannot be mounted.
-fn not_offered(is_fibre_channel: bool) -> String {
-    let message = match is_fibre_channel {
-        true => "Fibre Channel volumes are not offered by this kubelet yet",
-        false => "no volume plugin matched",
-    };
-    message.to_owned()
 }
 
 /// The PersistentVolume that the claim is bound to.
@@ -149,7 +143,7 @@ pub fn claimed_plan(
         is_migrated,
     };
     let plan = VOLUME_TYPES.iter().find_map(|volume_type| volume_type.claimed_plan(&claimed));
-    let plan = plan.unwrap_or_else(|| Err(not_offered(spec.fc.is_some())))?;
+    let plan = plan.unwrap_or_else(|| Err(NO_PLUGIN.to_owned()))?;
     Ok(Claimed { plan, gid: gid_of(bound), node_affinity: affinity_of(&spec) })
 }
 

@@ -7,6 +7,7 @@ mod config_map;
 mod csi;
 mod downward_api;
 mod empty_dir;
+mod fc;
 mod flex;
 mod host_path;
 mod iscsi;
@@ -30,6 +31,7 @@ pub use nfs::NfsPlan;
 use super::csi::migration::has_moved;
 use super::csi::plan::CsiPlan;
 use super::csi::qualified_name;
+use super::fc::FcPlan;
 use super::flex::{FlexPlan, directory_name, driver_of};
 use super::iscsi::IscsiPlan;
 use super::objects::RequiredObjects;
@@ -41,7 +43,7 @@ const UNKNOWN: &str = "unknown";
 const OWN_VENDOR: &str = "kubernetes.io~";
 
 /// Every type that this kubelet offers. A volume is of the first type that recognises it.
-pub static VOLUME_TYPES: [&dyn VolumeType; 11] = [
+pub static VOLUME_TYPES: [&dyn VolumeType; 12] = [
     &empty_dir::EmptyDir,
     &host_path::HostPath,
     &config_map::ConfigMap,
@@ -52,6 +54,7 @@ pub static VOLUME_TYPES: [&dyn VolumeType; 11] = [
     &nfs::Nfs,
     &csi::Csi,
     &iscsi::Iscsi,
+    &fc::Fc,
     &flex::Flex,
 ];
 
@@ -148,7 +151,8 @@ impl VolumePlan {
             | VolumeSource::LocalFiles(_)
             | VolumeSource::LocalDevice(_)
             | VolumeSource::Nfs(_)
-            | VolumeSource::Iscsi(_) => self.volume_type.plugin_name().to_owned(),
+            | VolumeSource::Iscsi(_)
+            | VolumeSource::Fc(_) => self.volume_type.plugin_name().to_owned(),
         }
     }
 
@@ -162,7 +166,8 @@ impl VolumePlan {
             | VolumeSource::LocalFiles(_)
             | VolumeSource::LocalDevice(_)
             | VolumeSource::Nfs(_)
-            | VolumeSource::Iscsi(_) => None,
+            | VolumeSource::Iscsi(_)
+            | VolumeSource::Fc(_) => None,
         }
     }
 }
@@ -179,6 +184,7 @@ pub enum VolumeSource {
     Csi(Box<CsiPlan>),
     Flex(Box<FlexPlan>),
     Iscsi(Box<IscsiPlan>),
+    Fc(Box<FcPlan>),
 }
 
 /// Files that show API objects or fields of the pod.

@@ -12,6 +12,7 @@ mod csi;
 mod csi_node;
 mod deletion;
 mod device_plugins;
+mod fibre_channel;
 mod flex_volumes;
 mod flood;
 mod idle;

@@ -220,6 +220,14 @@ impl Node {
         self.containerd.as_mut().expect("containerd").crash().expect("containerd is killed");
     }
 
+    /// Ends the kubelet, the runtime and all containers at once, and unmounts everything: what is on disk stays. Follow with
+    /// [`Self::resume_runtime`] and [`Self::start_kubelet`].
+    pub(crate) fn lose_power(&mut self) {
+        self.kill_kubelet();
+        self.containerd.as_mut().expect("containerd").lose_power().expect("everything is killed");
+        assert_eq!(self.unmount_all(), Vec::<String>::new(), "everything is unmounted");
+    }
+
     pub(crate) fn resume_runtime(&mut self) {
         let containerd = self.containerd.as_mut().expect("containerd");
         self.tokio.block_on(containerd.resume()).expect("containerd starts again");
@@ -360,6 +368,7 @@ impl Node {
             "staticPodPath": self.path("manifests"),
             "containerRuntimeEndpoint": self.containerd.as_ref().map(Containerd::endpoint),
             "podLogsDir": self.path("logs/pods"),
+            "volumePluginDir": self.path("flex-volume-drivers"),
             "port": self.main_port,
             "readOnlyPort": self.port,
             "healthzPort": self.health_port,
@@ -706,19 +715,25 @@ impl Node {
         let stopped = self.containerd.take().map(Containerd::stop);
         let mut left: Vec<String> =
             stopped.and_then(Result::err).map(|e| e.to_string()).into_iter().collect();
+        left.extend(self.unmount_all());
+        left.extend(self.cgroup().remove().iter().map(|dir| format!("cgroup {}", dir.display())));
+        left.extend(leftovers(&self.dir.path().join("containerd")));
+        left
+    }
+}
+
+impl Node {
+    /// Unmounts everything below the node's directory; returns what stays mounted.
+    fn unmount_all(&self) -> Vec<String> {
         let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let below = format!("{}/", self.dir.path().display());
         let mut ours: Vec<&str> =
             mounts.lines().filter_map(|l| l.split(' ').nth(1)).filter(|m| m.starts_with(&below)).collect();
         ours.sort_unstable();
-        for mount in ours.into_iter().rev() {
-            if !Command::new("umount").arg(mount).status().is_ok_and(|status| status.success()) {
-                left.push(format!("mounted: {mount}"));
-            }
-        }
-        left.extend(self.cgroup().remove().iter().map(|dir| format!("cgroup {}", dir.display())));
-        left.extend(leftovers(&self.dir.path().join("containerd")));
-        left
+        let is_unmounted =
+            |mount: &str| Command::new("umount").arg(mount).status().is_ok_and(|status| status.success());
+        let busy = ours.into_iter().rev().filter(|mount| !is_unmounted(mount));
+        busy.map(|mount| format!("mounted: {mount}")).collect()
     }
 }
 

@@ -33,13 +33,34 @@ pub fn leftovers(dir: &Path) -> Vec<String> {
     found
 }
 
-pub(super) fn clean(layout: &Layout) -> Outcome<()> {
+/// Kills every process of the instance and removes what no machine has after a start.
+pub(super) fn lose_power(layout: &Layout) -> Outcome<()> {
     let shim_sockets = shim_sockets(layout);
     kill_all(layout)?;
+    unmount_all(layout)?;
+    for name in links(layout).iter().filter(|name| **name != layout.bridge()) {
+        // Removing the other end may have removed it, too.
+        let _ = run("ip", &["link", "delete", name]);
+    }
+    for socket in shim_sockets {
+        // A shim that exited by itself removed its own.
+        let _ = fs::remove_file(socket);
+    }
+    fs::remove_dir_all(layout.state()).map_err(|e| failed(format!("remove {}", layout.state().display()), e))
+}
+
+fn unmount_all(layout: &Layout) -> Outcome<()> {
     for mount in mounts_below(&layout.dir) {
         unmount(&mount, UnmountFlags::DETACH)
             .map_err(|e| failed(format!("unmount {}", mount.display()), e))?;
     }
+    Ok(())
+}
+
+pub(super) fn clean(layout: &Layout) -> Outcome<()> {
+    let shim_sockets = shim_sockets(layout);
+    kill_all(layout)?;
+    unmount_all(layout)?;
     for name in links(layout) {
         // Removing the other end may have removed it, too.
         let _ = run("ip", &["link", "delete", &name]);

@@ -156,6 +156,15 @@ impl Files for FakeHost {
         Ok(stream::once(std::future::ready(at_first)).chain(later).boxed())
     }
 
+    async fn resolve(&self, path: &Path) -> HostResult<PathBuf> {
+        let tree = self.shared.tree.lock();
+        let mut resolved = path.to_owned();
+        while let Some(Node::Link(target)) = tree.node(&resolved) {
+            resolved = target.clone();
+        }
+        if tree.exists(&resolved) { Ok(resolved) } else { Err(not_found("resolve", path)) }
+    }
+
     async fn read_text(&self, path: &Path) -> HostResult<String> {
         self.begin(HostMethod::ReadText, "read", path).await?;
         self.text(path).ok_or_else(|| not_found("read", path))

@@ -57,6 +57,9 @@ impl Mounts for FakeHost {
     async fn bind_volume(&self, source: &Path, target: &Path, _options: &[String]) -> HostResult<()> {
         self.begin(HostMethod::BindVolume, "bind", source).await?;
         self.act(HostMethod::BindSubPath, "bind volume on", target, |tree| {
+            if tree.node(source) == Some(&Node::Device) {
+                return tree.bind_device(target);
+            }
             tree.make_dir(target)?;
             tree.mount(target, Mount::Bind)
         })

@@ -24,6 +24,7 @@ impl FakeHost {
         for effect in others {
             match effect {
                 Effect::Put(path, content) => drop(self.put(path, content)),
+                Effect::Link(path, target) => drop(self.put_link(path, target)),
                 Effect::Delete(path) => drop(self.delete(path)),
                 Effect::Exit(..) => {}
             }

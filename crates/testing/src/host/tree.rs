@@ -194,6 +194,13 @@ impl Tree {
         Ok(())
     }
 
+    /// Mounts a device in an existing directory, where it stays a device after it was unmounted.
+    pub(super) fn bind_device(&mut self, at: &Path) -> Result<(), Error> {
+        self.insert(at, Node::Device)?;
+        self.mounts.entry(at.to_owned()).or_insert(Mount::Bind);
+        Ok(())
+    }
+
     /// Unmounts everything at and below the path. The content of a tmpfs is lost.
     pub(super) fn unmount_tree(&mut self, path: &Path) {
         let gone: Vec<PathBuf> = self.mounts.keys().filter(|at| at.starts_with(path)).cloned().collect();

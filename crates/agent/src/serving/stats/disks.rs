@@ -26,7 +26,7 @@ use crate::context::Context;
 use crate::error_chain::chain;
 use crate::pod_files::files_of_containers;
 use crate::pods_view::PodsView;
-use crate::volumes::{Csi, counted, csi_volume_at, path_of};
+use crate::volumes::{Csi, counted, csi_volume_at, is_measured, path_of};
 
 /// Concurrent walks through volumes, to limit the load on the disk.
 const WALKS: usize = 2;
@@ -250,6 +250,9 @@ async fn walk(ctx: Arc<Context>, pod: Arc<Pod>) -> Walk {
         let claim = claim_of(&pod, volume);
         if let Some(name) = csi_volume_at(&path) {
             of_drivers.push(CsiVolume { volume: volume.name.as_str().into(), name: name.to_owned(), claim });
+            continue;
+        }
+        if !is_measured(&ctx, &path).await {
             continue;
         }
         let began = ctx.clock.mono();

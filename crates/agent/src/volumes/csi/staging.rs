@@ -3,6 +3,7 @@
 //! Owns: who uses which volume, found on disk when the kubelet starts; and that one act at a time works on a volume. When a volume
 //! is unstaged is decided in `kubelet_core::volumes::csi::staging`.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -13,7 +14,6 @@ use kubelet_core::volumes::csi::places::{
 use kubelet_core::volumes::csi::staging::{Labelled, StagedVolume, Staging, VolumeUser};
 use kubelet_core::volumes::csi::volume_data::{PublishedData, StagedData};
 use kubelet_core::volumes::engine::wait_after;
-use kubelet_core::volumes::flex;
 use kubelet_core::volumes::selinux::VolumeLabel;
 use model::PodUid;
 use parking_lot::Mutex;
@@ -21,11 +21,11 @@ use ports::HostError;
 use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
 
-use super::super::flex::mounted_devices;
-use super::super::global_mounts::mounted_iscsi_names;
 use super::super::permits::Permits;
-use super::{CsiObjects, Drivers, read_data, remove_emptied, staging_path, text};
+use super::super::remove_empty;
+use super::{CsiObjects, Drivers, read_data, staging_path, text};
 use crate::context::Context;
+use crate::damaged::remove_unfinished;
 use crate::error_chain::chain;
 use crate::tasks::guarded;
 
@@ -213,7 +213,7 @@ impl StagedVolumes {
         match &volume.device {
             None => {
                 let dir = staged_dir(root, &volume.driver, &volume.handle);
-                remove_emptied(&self.ctx, &dir, GLOBAL_MOUNT).await
+                remove_empty(&self.ctx, &dir, Some(GLOBAL_MOUNT)).await
             }
             Some(name) => {
                 let places = DevicePlaces::of(root, name);
@@ -249,14 +249,6 @@ impl StagedVolumes {
         for volume in found {
             self.note_in_use(&volume).await;
         }
-        let Some(objects) = &self.objects else { return };
-        let flex = mounted_devices(&self.ctx).await.into_iter();
-        let flex = flex.map(|(driver, volume)| flex::unique_name(&driver, &volume));
-        for name in flex.chain(mounted_iscsi_names(&self.ctx).await) {
-            if let Err(err) = objects.api.in_use.add(&name) {
-                tracing::error!(volume = name, err, "Failed to report a volume in use");
-            }
-        }
     }
 
     async fn find(&self) -> Result<(), HostError> {
@@ -287,11 +279,15 @@ impl StagedVolumes {
         let (files, paths, mut found) = (&*self.ctx.files, &self.ctx.settings.paths, Vec::new());
         for uid in files.list_names(&paths.pods()).await? {
             let pod_dir = paths.pods().join(&uid);
+            remove_unfinished(files, &pod_dir).await;
             let volumes = pod_dir.join("volumes").join(IN_POD);
             for name in files.list_names(&volumes).await? {
+                remove_unfinished(files, &volumes.join(&name)).await;
                 found.extend(self.published(&volumes.join(&name), None, &uid, name).await?);
             }
-            for name in files.list_names(&pod_dir.join("volumeDevices").join(IN_POD)).await? {
+            let devices = pod_dir.join("volumeDevices").join(IN_POD);
+            remove_unfinished(files, &devices).await;
+            for name in files.list_names(&devices).await? {
                 let data = DevicePlaces::of(&paths.root, &name).data_dir();
                 found.extend(self.published(&data, Some(name.clone()), &uid, name).await?);
             }
@@ -320,23 +316,81 @@ impl StagedVolumes {
         let root = self.ctx.settings.paths.root.join(STAGED);
         let (files, mut found) = (&*self.ctx.files, Vec::new());
         for driver in files.list_names(&root).await? {
-            let of_driver = root.join(&driver);
-            for name in files.list_names(&of_driver).await? {
-                let (dir, device) = match driver == DEVICES {
-                    true => (DevicePlaces::of(&self.ctx.settings.paths.root, &name).data_dir(), Some(name)),
-                    false => (of_driver.join(&name), None),
-                };
-                let Some(data) = read_data(&self.ctx, &dir).await? else { continue };
-                match StagedData::parse(&data) {
-                    Ok(StagedData { driver, handle, selinux_context }) => {
-                        found.push((StagedVolume { driver, handle, device }, selinux_context));
-                    }
-                    Err(err) => {
-                        tracing::error!(path = %dir.display(), err, "Failed to read the data of a staged CSI volume");
-                    }
+            if driver == DEVICES {
+                continue;
+            }
+            for name in files.list_names(&root.join(&driver)).await? {
+                let dir = root.join(&driver).join(name);
+                remove_unfinished(files, &dir).await;
+                match read_data(&self.ctx, &dir).await? {
+                    Some(data) => found.extend(parse_staged(&dir, &data, None)),
+                    None => self.remove_rest(&dir).await,
                 }
             }
         }
+        for name in self.names_of_devices(&root.join(DEVICES)).await? {
+            let places = DevicePlaces::of(&self.ctx.settings.paths.root, &name);
+            remove_unfinished(files, &places.data_dir()).await;
+            match read_data(&self.ctx, &places.data_dir()).await? {
+                Some(data) => found.extend(parse_staged(&places.data_dir(), &data, Some(name))),
+                None => self.remove_rest_of_device(&places).await,
+            }
+        }
         Ok(found)
+    }
+
+    /// The names of the volumes of which any directory exists.
+    async fn names_of_devices(&self, devices: &Path) -> Result<BTreeSet<String>, HostError> {
+        const SHARED: [&str; 2] = ["publish", "staging"];
+        let mut names: BTreeSet<String> = self.ctx.files.list_names(devices).await?.into_iter().collect();
+        for shared in SHARED {
+            names.remove(shared);
+            names.extend(self.ctx.files.list_names(&devices.join(shared)).await?);
+        }
+        Ok(names)
+    }
+
+    /// Removes what a killed kubelet left of a volume before it wrote the data, or after it removed them: nothing is staged there. A
+    /// directory with other files stays.
+    async fn remove_rest(&self, dir: &Path) {
+        let root = &self.ctx.settings.paths.root;
+        let is_of = |volume: &StagedVolume| dir == staged_dir(root, &volume.driver, &volume.handle);
+        if self.table.lock().volumes().iter().any(is_of) {
+            // A pod has begun to use it.
+            return;
+        }
+        let names = self.ctx.files.list_names(dir).await.unwrap_or_default();
+        if names.iter().all(|name| name == GLOBAL_MOUNT)
+            && let Err(err) = remove_empty(&self.ctx, dir, Some(GLOBAL_MOUNT)).await
+        {
+            tracing::warn!(path = %dir.display(), err = chain(&err), "Failed to remove the directory of a CSI volume");
+        }
+    }
+
+    async fn remove_rest_of_device(&self, places: &DevicePlaces) {
+        let name = places.dir.file_name().map(|name| name.to_string_lossy().into_owned());
+        if self.table.lock().volumes().into_iter().any(|volume| volume.device == name) {
+            return;
+        }
+        for dir in
+            [&places.publish_dir, &places.staging, &places.data_dir(), &places.dir.join("dev"), &places.dir]
+        {
+            let is_empty = self.ctx.files.list_names(dir).await.is_ok_and(|names| names.is_empty());
+            if is_empty && let Err(err) = self.ctx.files.remove_tree(dir).await {
+                tracing::warn!(path = %dir.display(), err = chain(&err), "Failed to remove the directory of a CSI volume");
+            }
+        }
+    }
+}
+
+fn parse_staged(dir: &Path, data: &[u8], device: Option<String>) -> Option<(StagedVolume, Option<String>)> {
+    match StagedData::parse(data) {
+        Ok(StagedData { driver, handle, selinux_context }) => {
+            Some((StagedVolume { driver, handle, device }, selinux_context))
+        }
+        Err(err) => {
+            tracing::error!(path = %dir.display(), err, "Failed to read the data of a staged CSI volume");
+            None
+        }
     }
 }

@@ -9,45 +9,94 @@ use kubelet_core::volumes::csi::staging::{StagedVolume, VolumeUser};
 use kubelet_core::volumes::csi::volume_data::PublishedData;
 use model::PodUid;
 
-use super::{Csi, read_published, remove_emptied, text};
+use super::super::marks::is_migrated;
+use super::super::remove_empty;
+use super::{Csi, read_published, text};
 use crate::context::Context;
 use crate::error_chain::chain;
 
-/// Unpublishes all CSI volumes of the pod, side by side. Idempotent.
+/// A CSI volume of a pod, as the disk shows it.
+#[derive(Debug)]
+pub(in crate::volumes) struct PodVolume {
+    name: String,
+    pub(in crate::volumes) is_device: bool,
+    /// `None`: nothing was published.
+    data: Result<Option<PublishedData>, String>,
+    /// Of an in-tree type that has moved to the driver.
+    pub(in crate::volumes) is_migrated: bool,
+}
+
+impl PodVolume {
+    /// If it can be read.
+    pub(in crate::volumes) fn driver(&self) -> Option<&str> {
+        Some(&self.data.as_ref().ok()?.as_ref()?.driver)
+    }
+}
+
+/// All CSI volumes of the pod.
+///
+/// # Errors
+/// The directories cannot be listed.
+pub(in crate::volumes) async fn pod_volumes(ctx: &Context, uid: &PodUid) -> Result<Vec<PodVolume>, String> {
+    let (pod_dir, mut found) = (ctx.settings.paths.pod(uid), Vec::new());
+    for (parent, is_device) in [("volumes", false), ("volumeDevices", true)] {
+        let dir = pod_dir.join(parent).join(IN_POD);
+        for name in ctx.files.list_names(&dir).await.map_err(|error| chain(&error))? {
+            let data_dir = match is_device {
+                true => DevicePlaces::of(&ctx.settings.paths.root, &name).data_dir(),
+                false => dir.join(&name),
+            };
+            let data = read_published(ctx, &data_dir).await;
+            let is_migrated = is_migrated(ctx, &pod_dir, IN_POD, &name).await;
+            found.push(PodVolume { name, is_device, data, is_migrated });
+        }
+    }
+    Ok(found)
+}
+
+/// Unpublishes the CSI volumes of the pod, side by side. Idempotent.
 ///
 /// # Errors
 /// Some could not be unpublished: what failed, of each.
-pub(in crate::volumes) async fn unpublish(ctx: &Context, csi: &Csi, uid: &PodUid) -> Result<(), String> {
-    let pod_dir = ctx.settings.paths.pod(uid);
-    let (volumes, devices) =
-        (pod_dir.join("volumes").join(IN_POD), pod_dir.join("volumeDevices").join(IN_POD));
-    let volume_names = ctx.files.list_names(&volumes).await.map_err(|error| chain(&error))?;
-    let device_names = ctx.files.list_names(&devices).await.map_err(|error| chain(&error))?;
-    if volume_names.is_empty() && device_names.is_empty() {
+pub(in crate::volumes) async fn unpublish(
+    ctx: &Context,
+    csi: &Csi,
+    (uid, volumes): (&PodUid, &[PodVolume]),
+) -> Result<(), String> {
+    if volumes.is_empty() {
         return Ok(());
     }
     csi.staged.complete().await;
-    let files = join_all(volume_names.iter().map(|name| unpublish_files(ctx, csi, uid, name)));
-    let devices = join_all(device_names.iter().map(|name| unpublish_device(ctx, csi, uid, name)));
-    let (files, devices) = tokio::join!(files, devices);
-    let failures: Vec<String> = files.into_iter().chain(devices).filter_map(Result::err).collect();
+    let unpublished = volumes.iter().map(|volume| async move {
+        let data = volume.data.as_ref().map_err(Clone::clone)?.as_ref();
+        match volume.is_device {
+            true => unpublish_device(ctx, csi, (uid, &volume.name), data).await,
+            false => unpublish_files(ctx, csi, (uid, &volume.name), data).await,
+        }
+    });
+    let failures: Vec<String> = join_all(unpublished).await.into_iter().filter_map(Result::err).collect();
     match failures.is_empty() {
         true => Ok(()),
         false => Err(failures.join("; ")),
     }
 }
 
-async fn unpublish_files(ctx: &Context, csi: &Csi, uid: &PodUid, name: &str) -> Result<(), String> {
+async fn unpublish_files(
+    ctx: &Context,
+    csi: &Csi,
+    (uid, name): (&PodUid, &str),
+    data: Option<&PublishedData>,
+) -> Result<(), String> {
     let dir = ctx.settings.paths.pod(uid).join("volumes").join(IN_POD).join(name);
-    let Some(data) = read_published(ctx, &dir).await? else {
+    let Some(data) = data else {
         // The data is written first, so nothing was published.
         ctx.mounts.unmount_tree(&dir).await.map_err(|error| chain(&error))?;
-        return remove_emptied(ctx, &dir, MOUNT).await.map_err(|error| chain(&error));
+        return remove_empty(ctx, &dir, Some(MOUNT)).await.map_err(|error| chain(&error));
     };
     let volume = StagedVolume { driver: data.driver.clone(), handle: data.handle.clone(), device: None };
     let permit = csi.staged.acquire(&volume).await.map_err(|error| chain(&error))?;
-    call(csi, &data, &dir.join(MOUNT), "Unmounter.TearDownAt").await?;
-    remove_emptied(ctx, &dir, MOUNT).await.map_err(|error| {
+    call(csi, data, &dir.join(MOUNT), "Unmounter.TearDownAt").await?;
+    remove_empty(ctx, &dir, Some(MOUNT)).await.map_err(|error| {
         text(&format!(
             "Unmounter.TearDownAt failed to clean mount dir [{}]: {}",
             dir.display(),
@@ -61,15 +110,20 @@ async fn unpublish_files(ctx: &Context, csi: &Csi, uid: &PodUid, name: &str) -> 
     Ok(())
 }
 
-async fn unpublish_device(ctx: &Context, csi: &Csi, uid: &PodUid, name: &str) -> Result<(), String> {
+async fn unpublish_device(
+    ctx: &Context,
+    csi: &Csi,
+    (uid, name): (&PodUid, &str),
+    data: Option<&PublishedData>,
+) -> Result<(), String> {
     let places = DevicePlaces::of(&ctx.settings.paths.root, name);
     let link = ctx.settings.paths.pod(uid).join("volumeDevices").join(IN_POD).join(name);
-    if let Some(data) = read_published(ctx, &places.data_dir()).await? {
+    if let Some(data) = data {
         let (driver, handle) = (data.driver.clone(), data.handle.clone());
         let volume = StagedVolume { driver, handle, device: Some(name.to_owned()) };
         let _permit = csi.staged.acquire(&volume).await.map_err(|error| chain(&error))?;
         let target = places.publish_dir.join(uid.as_str());
-        call(csi, &data, &target, "blockMapper.unpublishVolumeForBlock").await?;
+        call(csi, data, &target, "blockMapper.unpublishVolumeForBlock").await?;
         // The Go kubelet mounts the device here, too.
         let mapped = places.dir.join("dev").join(uid.as_str());
         ctx.mounts.unmount_tree(&mapped).await.map_err(|error| chain(&error))?;

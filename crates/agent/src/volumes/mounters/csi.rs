@@ -24,14 +24,14 @@ use ports::HostError;
 use ports::host::HostPathKind;
 use ports::plugins::PluginError;
 
-use super::super::csi::{
-    CsiObjects, Driver, remove_emptied, staged_volume, staging_path, text, tokens, unpublish,
-};
+use super::super::csi::{CsiObjects, Driver, staged_volume, staging_path, text, tokens, unpublish};
 use super::super::mount_context::{MountContext, MountError};
 use super::super::ownership::change_group;
+use super::super::remove_empty;
 use super::super::shared::Shared;
-use super::csi_expansion::Expandable;
-use super::{MAP_VOLUME, MOUNT_VOLUME, Mounter, Steps, TearDown, csi_label};
+use super::csi_expansion::CsiExpander;
+use super::expansion::Expandable;
+use super::{LeavingPod, MAP_VOLUME, MOUNT_VOLUME, Mounter, Steps, TearDown, csi_label};
 use crate::api::attachments::AttachError;
 use crate::context::Context;
 
@@ -99,6 +99,10 @@ impl Mounter for CsiPlan {
     }
 }
 
+fn user_of(mount_context: &MountContext<'_>) -> VolumeUser {
+    VolumeUser { pod: mount_context.identity().uid, name: mount_context.plan.name.clone() }
+}
+
 /// Drivers unmount what they mounted; volumes that no pod uses any more are unstaged.
 #[derive(Debug)]
 pub(super) struct Unpublish;
@@ -109,8 +113,14 @@ impl TearDown for Unpublish {
         plugin_dir == IN_POD
     }
 
-    async fn before_unmount(&self, ctx: &Context, shared: &Shared, uid: &PodUid) -> Result<(), String> {
-        unpublish(ctx, &shared.csi, uid).await
+    async fn before_unmount(
+        &self,
+        ctx: &Context,
+        shared: &Shared,
+        leaving: &LeavingPod<'_>,
+    ) -> Result<(), String> {
+        let volumes = leaving.csi.as_ref().map_err(Clone::clone)?;
+        unpublish(ctx, &shared.csi, (leaving.uid, volumes)).await
     }
 
     fn after_removal(&self, shared: &Shared, uid: &PodUid) {
@@ -155,17 +165,12 @@ impl<'a> Call<'a> {
                     // The other users count.
                     csi.complete().await;
                 }
-                let user = VolumeUser { pod: uid, name: name.clone() };
-                csi_label::add_user(plan, &rules, mount_context, &volume, user)?
+                csi_label::add_user(plan, &rules, mount_context, &volume, user_of(mount_context))?
             }
             // As in the Go kubelet, only PersistentVolumes are mounted with a label.
             Lifecycle::Ephemeral => None,
         };
         Ok(Self { plan, mount_context, objects, rules, volume, places, target, label })
-    }
-
-    fn user(&self) -> VolumeUser {
-        VolumeUser { pod: self.mount_context.identity().uid, name: self.mount_context.plan.name.clone() }
     }
 
     fn is_published_elsewhere(&self) -> bool {
@@ -205,9 +210,10 @@ impl<'a> Call<'a> {
         }
     }
 
-    fn expandable(&self) -> Expandable<'_> {
+    fn expandable(&self) -> Expandable<'_, CsiExpander<'_>> {
         let Self { plan, mount_context, objects, volume, target, .. } = self;
-        Expandable { mount_context, objects, plan, volume, target }
+        let expander = CsiExpander { mount_context, objects, plan, volume, target };
+        Expandable { mount_context, cluster: &*objects.cluster, expander }
     }
 
     /// The volume of the pod is ready, so it is also staged.
@@ -305,7 +311,7 @@ impl<'a> Call<'a> {
         }
         let root = &self.mount_context.ctx.settings.paths.root;
         let dir = staged_dir(root, &self.plan.driver, &self.plan.handle);
-        if let Err(err) = remove_emptied(self.mount_context.ctx, &dir, GLOBAL_MOUNT).await {
+        if let Err(err) = remove_empty(self.mount_context.ctx, &dir, Some(GLOBAL_MOUNT)).await {
             tracing::warn!(path = %dir.display(), err = %err, "Failed to remove the directory of a CSI volume");
         }
     }
@@ -336,14 +342,14 @@ impl<'a> Call<'a> {
             PublishFacts { pod: self.mount_context.pod, rules: &self.rules, read_only, tokens: &tokens };
         let request = publish_request(facts, &publish, (staging, self.target.clone()), secrets);
         let staged = &self.mount_context.shared.csi.staged;
-        staged.set_published(&self.volume, &self.user(), true);
+        staged.set_published(&self.volume, &user_of(self.mount_context), true);
         let published = self.unless_leaving(driver.calls.publish(&request)).await?;
         if let Err(error) = &published
             && error.is_final()
             && !is_again
             && self.discard_published_data().await
         {
-            staged.set_published(&self.volume, &self.user(), false);
+            staged.set_published(&self.volume, &user_of(self.mount_context), false);
         }
         published.map_err(|error| failed_or_unknown(&error))
     }
@@ -379,7 +385,7 @@ impl<'a> Call<'a> {
             return false;
         }
         let dir = self.mount_context.volume_dir();
-        let removed = remove_emptied(self.mount_context.ctx, &dir, MOUNT).await;
+        let removed = remove_empty(self.mount_context.ctx, &dir, Some(MOUNT)).await;
         if let Err(err) = &removed {
             tracing::warn!(path = %dir.display(), err = %err, "Failed to remove the directory of a CSI volume");
         }

@@ -11,16 +11,18 @@ use kubelet_core::volumes::flex::{
 };
 use kubelet_core::volumes::types::{is_static_plugin, volume_dir};
 use model::PodUid;
-use ports::HostError;
+use ports::{Cluster, HostError};
 
 use super::super::attachment;
 use super::super::device::{self, DeviceMount};
-use super::super::flex::{FlexDriver, installed};
+use super::super::flex::{FlexDriver, installed, mounted_devices};
 use super::super::mount_context::{MARK, MountContext, MountError};
 use super::super::ownership::change_group;
 use super::super::remove_empty;
 use super::super::shared::Shared;
-use super::{Mounter, TearDown};
+use super::expansion::Expandable;
+use super::flex_expansion::FlexExpander;
+use super::{Attached, LeavingPod, Mounter, TearDown};
 use crate::context::Context;
 use crate::error_chain::chain;
 
@@ -30,19 +32,43 @@ const DEFAULT_FS: &str = "ext4";
 
 #[async_trait]
 impl Mounter for FlexPlan {
+    /// A volume that is ready may have grown.
+    async fn find(&self, mount_context: &MountContext<'_>) -> Option<Result<ReadyVolume, MountError>> {
+        let (ctx, flex) = (mount_context.ctx, &mount_context.shared.flex);
+        let name = unique_name(&self.driver, &mount_context.plan.name);
+        if !flex.is_growing(&name, &mount_context.identity().uid) || !mount_context.is_marked().await {
+            return None;
+        }
+        let driver = flex.get(ctx, &self.driver).await.ok()?;
+        let call = Call { plan: self, mount_context, driver, target: mount_context.volume_dir() };
+        if !ctx.mounts.is_mount_point(&call.target).await.ok()? {
+            return None;
+        }
+        if let Some(cluster) = &mount_context.shared.cluster {
+            let device = call.attached().await.ok()?;
+            call.expandable(&**cluster, device).expand_in_use().await;
+        }
+        Some(Ok(call.ready()))
+    }
+
     async fn set_up(&self, mount_context: &MountContext<'_>) -> Result<ReadyVolume, MountError> {
         let ctx = mount_context.ctx;
         let driver = mount_context.shared.flex.get(ctx, &self.driver).await.map_err(MountError::NoPlugin)?;
         let call = Call { plan: self, mount_context, driver, target: mount_context.volume_dir() };
         let is_mounted = ctx.mounts.is_mount_point(&call.target).await?;
+        // Shows also that the pod uses the device of the volume.
         if call.driver.capabilities.attach {
             attachment::note_in_use(mount_context, &call.unique_name())?;
+        }
+        mount_context.ensure_mark_dir().await?;
+        mount_context.set_measured(call.driver.capabilities.supports_metrics).await?;
+        if mount_context.claim.is_some() && call.driver.capabilities.requires_fs_resize {
+            mount_context.shared.flex.add_growing(&call.unique_name(), mount_context.identity().uid);
         }
         if !(is_mounted && mount_context.is_marked().await) {
             call.set_up(is_mounted).await?;
         }
-        let relabel = call.driver.capabilities.selinux_relabel;
-        Ok(ReadyVolume { relabel, ..ReadyVolume::at(call.target) })
+        Ok(call.ready())
     }
 
     async fn tear_down(&self, mount_context: &MountContext<'_>) -> Result<(), HostError> {
@@ -66,20 +92,17 @@ struct Call<'a> {
 impl Call<'_> {
     async fn set_up(&self, is_mounted: bool) -> Result<(), MountError> {
         let (mount_context, capabilities) = (self.mount_context, self.driver.capabilities);
-        // Shows that the pod uses the device of the volume.
-        mount_context.ensure_mark_dir().await?;
-        let permit = match capabilities.attach && !is_mounted {
+        let staged = match capabilities.attach && !is_mounted {
             true => {
                 let permit = mount_context.shared.devices.acquire(&self.unique_name()).await?;
-                self.stage().await?;
-                Some(permit)
+                Some((permit, self.stage().await?))
             }
             false => None,
         };
         if !is_mounted {
             self.mount().await?;
         }
-        drop(permit);
+        let device = staged.map(|(_permit, device)| device);
         let group = mount_context.group().filter(|_| capabilities.fs_group && !mount_context.plan.read_only);
         if let Some(gid) = group
             && let Err(error) = change_group(mount_context, &self.target, gid).await
@@ -87,15 +110,55 @@ impl Call<'_> {
             // As in the Go kubelet: filesystems of some drivers have no owners.
             tracing::warn!(driver = self.plan.driver, path = %self.target.display(), ?error, "Failed to change the group of a FlexVolume");
         }
+        self.expand(device).await?;
         Ok(mount_context.mark().await?)
+    }
+
+    /// `device`: to which the volume was attached just now.
+    async fn expand(&self, device: Option<String>) -> Result<(), MountError> {
+        let (name, uid) = (self.unique_name(), self.mount_context.identity().uid);
+        let Some(cluster) = &self.mount_context.shared.cluster else { return Ok(()) };
+        if !self.mount_context.shared.flex.is_growing(&name, &uid) {
+            return Ok(());
+        }
+        let _permit = self.mount_context.shared.devices.acquire(&name).await?;
+        let device = match device {
+            Some(device) => device,
+            None => self.attached().await?,
+        };
+        self.expandable(&**cluster, device).expand_while_mounting().await.map_err(MountError::Expansion)
+    }
+
+    fn expandable<'c>(
+        &'c self,
+        cluster: &'c dyn Cluster,
+        device: String,
+    ) -> Expandable<'c, FlexExpander<'c>> {
+        let Self { mount_context, driver, .. } = self;
+        let (unique_name, options) = (self.unique_name(), self.options(BTreeMap::new()));
+        let expander = FlexExpander { mount_context, driver, unique_name, options, device };
+        Expandable { mount_context, cluster, expander }
+    }
+
+    /// The device to which the controller attached the volume; empty if it has none.
+    async fn attached(&self) -> Result<String, MountError> {
+        match self.driver.capabilities.attach {
+            true => attachment::attached(self.mount_context, &self.unique_name()).await,
+            false => Ok(String::new()),
+        }
+    }
+
+    fn ready(&self) -> ReadyVolume {
+        let relabel = self.driver.capabilities.selinux_relabel;
+        ReadyVolume { relabel, ..ReadyVolume::at(self.target.clone()) }
     }
 
     fn unique_name(&self) -> String {
         unique_name(&self.plan.driver, &self.mount_context.plan.name)
     }
 
-    /// Mounts the device of the volume for all pods. The caller has the permit of the device.
-    async fn stage(&self) -> Result<(), MountError> {
+    /// Mounts the device of the volume for all pods, and returns it. The caller has the permit of the device.
+    async fn stage(&self) -> Result<String, MountError> {
         let mount_context = self.mount_context;
         let options = self.options(BTreeMap::new());
         match self.call(Command::GetVolumeName, vec![options.clone()]).await? {
@@ -113,19 +176,20 @@ impl Call<'_> {
         let root = &mount_context.ctx.settings.paths.root;
         let target = device_mount(root, &self.plan.driver, &mount_context.plan.name);
         if mount_context.ctx.mounts.is_mount_point(&target).await? {
-            return Ok(());
+            return Ok(device);
         }
         mount_context.ctx.files.ensure_dir(&target, DIRECTORY_MODE).await?;
         let args = vec![target.display().to_string(), device.clone(), options];
         match self.call(Command::MountDevice, args).await? {
-            Ok(_) => Ok(()),
+            Ok(_) => Ok(device),
             // A driver that mounts volumes without a device.
-            Err(CallError::NotSupported) if device.is_empty() => Ok(()),
+            Err(CallError::NotSupported) if device.is_empty() => Ok(device),
             Err(CallError::NotSupported) => {
                 let fs_type = Some(&*self.plan.fs_type).filter(|fs_type| !fs_type.is_empty());
                 let fs_type = fs_type.unwrap_or(DEFAULT_FS);
                 let mount = DeviceMount { device: &device, fs_type, options: &[], target: &target };
-                device::stage(mount_context, &mount).await
+                device::stage(mount_context, &mount).await?;
+                Ok(device)
             }
             Err(CallError::GivenUp(why)) => Err(MountError::DeviceGivenUp(why)),
             Err(CallError::Failed(why)) => Err(MountError::Device(why)),
@@ -153,7 +217,7 @@ impl Call<'_> {
             Err(CallError::Failed(why)) => why,
         };
         // Nothing is mounted, so that the driver is not called to unmount it.
-        if let Err(err) = remove_empty(ctx, target, target).await {
+        if let Err(err) = remove_empty(ctx, target, None).await {
             tracing::warn!(path = %target.display(), err = chain(&err), "Failed to remove the directory of a FlexVolume");
         }
         Err(MountError::Failed(why))
@@ -204,8 +268,13 @@ impl TearDown for Unmount {
         !is_static_plugin(plugin_dir)
     }
 
-    async fn before_unmount(&self, ctx: &Context, shared: &Shared, uid: &PodUid) -> Result<(), String> {
-        let pod_dir = ctx.settings.paths.pod(uid);
+    async fn before_unmount(
+        &self,
+        ctx: &Context,
+        shared: &Shared,
+        leaving: &LeavingPod<'_>,
+    ) -> Result<(), String> {
+        let pod_dir = ctx.settings.paths.pod(leaving.uid);
         for (directory, driver) in drivers_in(ctx, &pod_dir.join("volumes")).await {
             for name in list(ctx, &pod_dir.join("volumes").join(&directory)).await {
                 unmount(ctx, shared, &pod_dir, (&directory, &driver, &name)).await?;
@@ -222,6 +291,23 @@ impl TearDown for Unmount {
             }
         }
         Ok(())
+    }
+
+    fn after_removal(&self, shared: &Shared, uid: &PodUid) {
+        shared.flex.release(uid);
+    }
+
+    async fn find_attached(&self, ctx: &Context) -> Vec<Attached> {
+        let root = &ctx.settings.paths.root;
+        let found = mounted_devices(ctx).await.into_iter().map(|(driver, volume)| {
+            let name = unique_name(&driver, &volume);
+            Attached {
+                dir: device_mount(root, &driver, &volume),
+                permit: name.clone(),
+                unique_names: vec![name],
+            }
+        });
+        found.collect()
     }
 }
 
@@ -272,7 +358,7 @@ async fn unmount_device(
     if is_mounted {
         shared.flex.get(ctx, driver).await?.unmount(Command::UnmountDevice, &target).await?;
     } else {
-        remove_empty(ctx, &target, &target).await.map_err(|error| chain(&error))?;
+        remove_empty(ctx, &target, None).await.map_err(|error| chain(&error))?;
     }
     attachment::release(shared, &unique_name);
     Ok(())

@@ -1,76 +1,73 @@
-//! Disks of iSCSI targets: mounted once for all pods, and bound into the directory of each.
+//! Disks of iSCSI targets.
 
 use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
+use kubelet_core::volumes::block::BlockMap;
 use kubelet_core::volumes::engine::ReadyVolume;
-use kubelet_core::volumes::iscsi::{IscsiPlan, PLUGIN, RECORD, unique_name, unique_names};
-use model::PodUid;
+use kubelet_core::volumes::iscsi::{IscsiPlan, RECORD, unique_name, unique_names};
 use ports::HostError;
 
-use super::super::device::{self, DeviceMount};
-use super::super::global_mounts::DiskType;
+use super::super::global_mounts::{DiskType, ISCSI};
+use super::super::iscsi;
 use super::super::mount_context::{MountContext, MountError};
-use super::super::ownership::change_group;
 use super::super::shared::Shared;
-use super::super::{attachment, iscsi};
-use super::{Mounter, TearDown};
+use super::disk::{self, Disk, Disks};
+use super::{Mounter, Steps};
 use crate::context::Context;
-use crate::error_chain::chain;
 
-const DISKS: DiskType = DiskType { plugin_dir: "kubernetes.io~iscsi", plugin: PLUGIN };
 const DIRECTORY_MODE: u32 = 0o750;
 
 #[async_trait]
 impl Mounter for IscsiPlan {
+    fn steps(&self) -> &'static Steps {
+        disk::steps(self)
+    }
+
     async fn set_up(&self, mount_context: &MountContext<'_>) -> Result<ReadyVolume, MountError> {
-        let (ctx, target) = (mount_context.ctx, mount_context.volume_dir());
-        let name = unique_name(&self.target_portal, &self.disk.iqn, &self.disk.lun);
-        attachment::note_in_use(mount_context, &name)?;
-        let is_bound = ctx.mounts.is_mount_point(&target).await?;
-        if is_bound && mount_context.is_marked().await {
-            return Ok(ReadyVolume::at(target));
-        }
-        let read_only = mount_context.plan.read_only;
-        if !is_bound {
-            attachment::attached(mount_context, &name).await?;
-            mount(self, mount_context).await?;
-        }
-        if let Some(gid) = mount_context.group().filter(|_| !read_only) {
-            change_group(mount_context, &target, gid).await?;
-        }
-        mount_context.mark().await?;
-        Ok(ReadyVolume::at(target))
+        disk::set_up(self, mount_context).await
     }
 
     async fn tear_down(&self, mount_context: &MountContext<'_>) -> Result<(), HostError> {
-        mount_context.ctx.mounts.unmount_tree(&mount_context.volume_dir()).await
+        disk::tear_down(self, mount_context).await
     }
 }
 
-/// Mounts the disk for all pods and binds it for this one.
-async fn mount(disk: &IscsiPlan, mount_context: &MountContext<'_>) -> Result<(), MountError> {
-    let (ctx, plan) = (mount_context.ctx, mount_context.plan);
-    let global = disk.disk.global_mount(&ctx.settings.paths.root);
-    DISKS.record(ctx, (&mount_context.identity().uid, &plan.name), &global).await?;
-    // No other task unmounts the disk after it was mounted and before it is bound.
-    let permit = mount_context.shared.devices.acquire(&global.to_string_lossy()).await?;
-    if !ctx.mounts.is_mount_point(&global).await? {
-        let secret = secret(disk, mount_context).await.map_err(MountError::Attach)?;
-        // What a later logout needs, before the login.
-        ctx.files.ensure_dir(&global, DIRECTORY_MODE).await?;
-        ctx.files.write_durably(&global.join(RECORD), disk.disk.to_record().as_bytes(), 0o644).await?;
-        let device = iscsi::attach(mount_context, disk, &secret).await?;
-        let (fs_type, options) = (&*disk.fs_type, &*disk.options);
-        let mount = DeviceMount { device: &device.to_string_lossy(), fs_type, options, target: &global };
-        device::stage(mount_context, &mount).await?;
+#[async_trait]
+impl Disk for IscsiPlan {
+    fn disk_type(&self) -> DiskType {
+        ISCSI
     }
-    let options: Vec<String> = plan.read_only.then(|| "ro".to_owned()).into_iter().collect();
-    let target = mount_context.volume_dir();
-    let bind = ctx.mounts.bind_volume(&global, &target, &options);
-    mount_context.unless_leaving(bind).await?;
-    drop(permit);
-    Ok(())
+
+    fn unique_name(&self) -> String {
+        unique_name(&self.target_portal, &self.disk.iqn, &self.disk.lun)
+    }
+
+    fn is_device(&self) -> bool {
+        self.is_device
+    }
+
+    fn filesystem(&self) -> (&str, &[String]) {
+        (&self.fs_type, &self.options)
+    }
+
+    fn global_mount(&self, root: &Path) -> PathBuf {
+        self.disk.global_mount(root)
+    }
+
+    fn block_map(&self, root: &Path) -> BlockMap {
+        self.disk.block_map(root)
+    }
+
+    async fn attach(&self, mount_context: &MountContext<'_>, dir: &Path) -> Result<PathBuf, MountError> {
+        let files = &mount_context.ctx.files;
+        let secret = secret(self, mount_context).await.map_err(MountError::Attach)?;
+        // What a later logout needs, before the login.
+        files.ensure_dir(dir, DIRECTORY_MODE).await?;
+        files.write_durably(&dir.join(RECORD), self.disk.to_record().as_bytes(), 0o644).await?;
+        iscsi::attach(mount_context, self, &secret).await
+    }
 }
 
 async fn secret(
@@ -88,40 +85,33 @@ async fn secret(
     Ok(data.map(|(key, value)| (key, String::from_utf8_lossy(&value.0).into_owned())).collect())
 }
 
-/// Unmounts the disks that the pod was the last to use, and logs out.
+/// Ends sessions that no disk needs.
 #[derive(Debug)]
-pub(super) struct Detach;
+pub(super) struct IscsiDisks;
 
 #[async_trait]
-impl TearDown for Detach {
-    fn holds(&self, plugin_dir: &str) -> bool {
-        plugin_dir == DISKS.plugin_dir
+impl Disks for IscsiDisks {
+    fn disk_type(&self) -> DiskType {
+        ISCSI
     }
 
-    async fn before_unmount(&self, ctx: &Context, _shared: &Shared, uid: &PodUid) -> Result<(), String> {
-        DISKS.record_found(ctx, uid).await.map_err(|error| chain(&error))
+    /// A volume that names no port is in use without one.
+    fn unique_names(&self, dir: &Path) -> Vec<String> {
+        unique_names(dir)
     }
 
-    async fn after_unmount(&self, ctx: &Context, shared: &Shared, uid: &PodUid) -> Result<(), String> {
-        let failed = |error: HostError| chain(&error);
-        for global in DISKS.used_by(ctx, uid).await {
-            let _permit = shared.devices.acquire(&global.to_string_lossy()).await.map_err(failed)?;
-            if DISKS.is_used(ctx, &global).await.map_err(failed)? {
-                continue;
-            }
-            ctx.mounts.unmount_tree(&global).await.map_err(failed)?;
-            let left = ctx.files.list_names(global.parent().unwrap_or(&global)).await.map_err(failed)?;
-            let name = global.file_name().unwrap_or_default();
-            if left.iter().any(|known| known.as_str() == name) {
-                iscsi::detach(ctx, shared, &global).await.map_err(|error| {
-                    format!("iscsi: failed to detach disk: {}\nError: {error}", global.display())
-                })?;
-            }
-            // A volume that names no port is in use without one.
-            for name in unique_names(&global) {
-                attachment::release(shared, &name);
-            }
-        }
-        Ok(())
+    fn has_dir(&self, name: &str, dir: &Path) -> bool {
+        unique_names(dir).iter().any(|known| known == name)
+    }
+
+    async fn detach(
+        &self,
+        ctx: &Context,
+        shared: &Shared,
+        dir: &Path,
+        _is_device: bool,
+    ) -> Result<(), String> {
+        let detached = iscsi::detach(ctx, shared, dir).await;
+        detached.map_err(|error| format!("iscsi: failed to detach disk: {}\nError: {error}", dir.display()))
     }
 }

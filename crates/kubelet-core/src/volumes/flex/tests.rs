@@ -59,6 +59,14 @@ fn mount_options_name_the_volume_the_pod_and_its_group() {
     assert!(!pod_options(&pod, None).contains_key("kubernetes.io/mounterArgs.FsGroup"));
 }
 
+/// `flexvolume/expander.go` (NodeExpand).
+#[test]
+fn expansion_names_the_device_the_mount_and_both_sizes_in_bytes() {
+    let sizes = ["2Gi", "1Gi"].map(|size| Amount::parse(size).unwrap());
+    let args = expand_args("{}", ("/dev/sdx", Path::new("/m")), (sizes[0], sizes[1]));
+    assert_eq!(args, ["{}", "/dev/sdx", "/m", "2147483648", "1073741824"]);
+}
+
 #[test]
 fn options_of_the_volume_override_others_and_are_escaped_as_go_does() {
     let own = BTreeMap::from([

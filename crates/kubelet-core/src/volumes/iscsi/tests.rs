@@ -26,6 +26,8 @@ fn global_mount_is_named_by_interface_portal_target_and_lun_and_read_back() {
     let root = Path::new("/var/lib/kubelet");
     let path = "/var/lib/kubelet/plugins/kubernetes.io/iscsi/iface-default/127.0.0.1:3260-iqn.2014-12.com.example:test.tgt00-lun-0";
     assert_eq!(disk().global_mount(root), Path::new(path));
+    let map = path.replace("/iscsi/", "/iscsi/volumeDevices/");
+    assert_eq!(disk().block_map(root).dir, Path::new(&map));
     for (device, portal, iqn) in [
         ("127.0.0.1:3260-iqn.2014-12.com.example:test.tgt00-lun-0", "127.0.0.1:3260", IQN),
         ("127.0.0.1:3260-eui.02004567A425678D-lun-0", "127.0.0.1:3260", "eui.02004567A425678D"),

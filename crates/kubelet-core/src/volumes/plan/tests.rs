@@ -86,7 +86,25 @@ fn each_volume_type_has_a_plan_or_its_own_error() {
             json!({"csi": {"driver": "../d"}}),
             "refused: kubernetes.io/csi: driver name \"../d\" cannot be used: may not contain '/'",
         ),
-        (json!({"fc": {}}), "refused: Fibre Channel volumes are not offered by this kubelet yet"),
+        (json!({"fc": {}}), "refused: fc: no fc disk information found. failed to make a new mounter"),
+        (
+            json!({"fc": {"targetWWNs": ["a", "b"], "lun": 3, "fsType": "xfs", "readOnly": true}}),
+            concat!(
+                "data Fc(FcPlan { disk: Lun { wwns: [\"a\", \"b\"], lun: 3 }, ",
+                "unique_name: \"kubernetes.io/fc/[a b]:3\", fs_type: \"xfs\", options: [], is_device: false }) read-only",
+            ),
+        ),
+        (
+            json!({"fc": {"wwids": ["VENDOR disk 1"]}}),
+            concat!(
+                "data Fc(FcPlan { disk: Wwids([\"VENDOR_disk_1\"]), ",
+                "unique_name: \"kubernetes.io/fc/[VENDOR disk 1]\", fs_type: \"ext4\", options: [], is_device: false })",
+            ),
+        ),
+        (
+            json!({"fc": {"wwids": [".."]}}),
+            "refused: kubernetes.io/fc: \"..\" cannot be used: may not be '..'",
+        ),
         (json!({"cephfs": {"monitors": []}}), "refused: no volume plugin matched"),
     ];
     for (volume, expected) in cases {

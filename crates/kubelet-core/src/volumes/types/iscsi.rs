@@ -1,4 +1,4 @@
-//! `iscsi`: a disk of an iSCSI target, with a filesystem.
+//! `iscsi`: a disk of an iSCSI target.
 
 use model::k8s::{Pod, Volume};
 use model::path_component_problem;
@@ -35,15 +35,13 @@ impl VolumeType for Iscsi {
             secret: secret.map(|secret| SecretName { namespace, name: secret.name.clone() }),
             fs_type: source.fs_type.as_deref(),
             options: &[],
+            is_device: false,
         };
         Some(plan(facts, source.read_only == Some(true)))
     }
 
     fn claimed_plan(&self, claimed: &ClaimedVolume<'_>) -> Option<Result<VolumePlan, String>> {
         let source = claimed.spec.iscsi.as_ref()?;
-        if claimed.is_device {
-            return Some(Err("iSCSI block volumes are not offered by this kubelet yet".to_owned()));
-        }
         let own = claimed.spec.claim_ref.as_ref().and_then(|claim| claim.namespace.clone());
         let secret = source.secret_ref.as_ref().map(|secret| SecretName {
             // The pod is in the namespace of its claim.
@@ -59,6 +57,7 @@ impl VolumeType for Iscsi {
             secret,
             fs_type: source.fs_type.as_deref(),
             options: claimed.mount_options,
+            is_device: claimed.is_device,
         };
         Some(plan(facts, claimed.read_only))
     }
@@ -78,6 +77,7 @@ struct Facts<'a> {
     secret: Option<SecretName>,
     fs_type: Option<&'a str>,
     options: &'a [String],
+    is_device: bool,
 }
 
 fn plan(facts: Facts<'_>, read_only: bool) -> Result<VolumePlan, String> {
@@ -121,12 +121,13 @@ fn plan(facts: Facts<'_>, read_only: bool) -> Result<VolumePlan, String> {
         secret: facts.secret,
         fs_type: fs_type.to_owned(),
         options: facts.options.to_vec(),
+        is_device: facts.is_device,
     };
     Ok(VolumePlan {
         volume_type: &Iscsi,
         name: facts.name.to_owned(),
         read_only,
-        is_relabelled: !read_only,
+        is_relabelled: !read_only && !facts.is_device,
         source: VolumeSource::Iscsi(Box::new(plan)),
     })
 }

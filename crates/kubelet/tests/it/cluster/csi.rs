@@ -5,8 +5,10 @@ mod attachment;
 mod change_over;
 mod driver_deaths;
 mod expansion;
+mod fault_points;
 mod kills;
 mod load;
+mod power_loss;
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;

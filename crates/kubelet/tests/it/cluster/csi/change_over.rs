@@ -1,8 +1,9 @@
 //! A node whose volumes the Go kubelet mounted: its files and mounts, made here with the driver itself, are taken over while their
-//! pods exist, and taken away when they don't.
+//! pods exist, and taken away when they don't. And the other way round: what this kubelet mounted has the files, permissions and links
+//! that the Go kubelet would have made, and its steps, done here, remove all of it.
 
 use std::fs;
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{MetadataExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
@@ -15,7 +16,8 @@ use plugins::UnixPlugins;
 use ports::plugins::{CsiDriver, Plugins};
 use serde_json::{Value, json};
 
-use super::{DRIVER, SIZE, Setup, claim_pod, wait_for_output};
+use super::{DRIVER, SIZE, Setup, claim_pod, read, wait_for_output};
+use crate::cluster::bound;
 use crate::cluster::volumes::with_claim;
 use crate::node::{FOREVER, shell_pod, uid};
 
@@ -226,4 +228,230 @@ fn csi_volumes_of_the_go_kubelet_are_kept_for_their_pods_and_removed_without_the
     setup.delete_and_wait(&disk);
     setup.delete_and_wait(&raw);
     setup.check_clean();
+}
+
+/// Everything below the directory, with permissions and what files contain and links point to: `750 a/b/`, `644 a/b/vol_data.json {…}`,
+/// `a/b/mount mounted`. What is mounted is not entered.
+fn listing(dir: &Path) -> Vec<String> {
+    let table = fs::read_to_string("/proc/self/mountinfo").expect("a mount table");
+    let mounted: Vec<&str> = table.lines().filter_map(|line| line.split(' ').nth(4)).collect();
+    let (mut found, mut open) = (Vec::new(), vec![dir.to_owned()]);
+    while let Some(path) = open.pop() {
+        let name = path.strip_prefix(dir.parent().expect("a parent")).expect("below").display().to_string();
+        let metadata = fs::symlink_metadata(&path).expect("metadata");
+        let mode = metadata.mode() & 0o7777;
+        if mounted.iter().any(|point| Path::new(point) == path) {
+            found.push(format!("{name} mounted"));
+        } else if metadata.is_dir() {
+            found.push(format!("{name}/ {mode:o}"));
+            open.extend(fs::read_dir(&path).expect("a directory").flatten().map(|entry| entry.path()));
+        } else if metadata.is_symlink() {
+            found.push(format!("{name} -> {}", fs::read_link(&path).expect("a link").display()));
+        } else {
+            let content = if name.ends_with("vol_data.json") { read(&path) } else { String::new() };
+            found.push(format!("{name} {mode:o} {content}").trim_end().to_owned());
+        }
+    }
+    found.sort();
+    found
+}
+
+/// What the Go kubelet makes for every pod with one container, and (the last lines) what only this one makes. The Go kubelet removes all of
+/// it with the pod's directory.
+fn files_of_every_pod(uid: &str, volume: &str) -> Vec<String> {
+    [
+        "/ 750",
+        "/containers/ 750",
+        "/containers/main/ 750",
+        "/containers/main/00000000 666",
+        "/etc-hosts 644",
+        "/plugins/ 750",
+        "/plugins/kubernetes.io~csi/ 750",
+        &format!("/plugins/kubernetes.io~csi/{volume}/ 750"),
+        &format!("/plugins/kubernetes.io~csi/{volume}/ready 644"),
+        "/pod.json 600",
+        "/status.json 600",
+    ]
+    .map(|line| format!("{uid}{line}"))
+    .to_vec()
+}
+
+fn sorted<const N: usize>(mut lines: Vec<String>, more: [String; N]) -> Vec<String> {
+    lines.extend(more);
+    lines.sort();
+    lines
+}
+
+fn inline_pod() -> Value {
+    let mut pod = bound(claim_pod("inline", "true", "none"));
+    pod["spec"]["volumes"] = json!([{"name": "data", "csi": {"driver": DRIVER}}]);
+    pod
+}
+
+fn inline_handle(uid: &str) -> String {
+    format!("csi-{}", sha256_hex(format!("{uid}data").as_bytes()))
+}
+
+/// The node has these files and no others.
+fn check_listing(setup: &Setup, uids: &[String; 3]) {
+    let root = setup.cluster.node.path("root");
+    let of_pod = |uid: &str| listing(&root.join("pods").join(uid));
+    let [disk, raw, inline] = uids;
+    let data = |lifecycle: &str| format!(",\"volumeLifecycleMode\":\"{lifecycle}\"");
+    let (volumes, devices) = ("volumes/kubernetes.io~csi", "volumeDevices/kubernetes.io~csi");
+    let volume = |uid: &str, name: &str, content: String| {
+        [
+            format!("{uid}/volumes/ 750"),
+            format!("{uid}/{volumes}/ 750"),
+            format!("{uid}/{volumes}/{name}/ 750"),
+            format!("{uid}/{volumes}/{name}/mount mounted"),
+            format!("{uid}/{volumes}/{name}/vol_data.json 644 {}", content.trim_end()),
+        ]
+    };
+    let expected = volume(disk, "pv-disk", published_data("disk", &data("Persistent")));
+    assert_eq!(of_pod(disk), sorted(files_of_every_pod(disk, "pv-disk"), expected));
+    let content = published_data(&inline_handle(inline), &data("Ephemeral"));
+    let content = content.replace(&format!("pv-{}", inline_handle(inline)), "data");
+    assert_eq!(of_pod(inline), sorted(files_of_every_pod(inline, "data"), volume(inline, "data", content)));
+    let published = setup.devices_dir().join("publish/pv-raw").join(raw);
+    let expected = [
+        format!("{raw}/volumes/ 750"),
+        format!("{raw}/volumeDevices/ 750"),
+        format!("{raw}/{devices}/ 750"),
+        format!("{raw}/{devices}/pv-raw -> {}", published.display()),
+    ];
+    assert_eq!(of_pod(raw), sorted(files_of_every_pod(raw, "pv-raw"), expected));
+
+    let digest = sha256_hex(b"disk");
+    let expected = [
+        "kubernetes.io/ 750".to_owned(),
+        "kubernetes.io/csi/ 750".to_owned(),
+        format!("kubernetes.io/csi/{DRIVER}/ 750"),
+        format!("kubernetes.io/csi/{DRIVER}/{digest}/ 750"),
+        format!("kubernetes.io/csi/{DRIVER}/{digest}/globalmount mounted"),
+        format!(
+            "kubernetes.io/csi/{DRIVER}/{digest}/vol_data.json 644 {{\"driverName\":\"{DRIVER}\",\"volumeHandle\":\"disk\"}}"
+        ),
+        "kubernetes.io/csi/volumeDevices/ 750".to_owned(),
+        "kubernetes.io/csi/volumeDevices/publish/ 750".to_owned(),
+        "kubernetes.io/csi/volumeDevices/publish/pv-raw/ 750".to_owned(),
+        format!("kubernetes.io/csi/volumeDevices/publish/pv-raw/{raw} mounted"),
+        // The Go kubelet also has a directory `dev` in here, and takes its absence for a device that is not mapped yet.
+        "kubernetes.io/csi/volumeDevices/pv-raw/ 750".to_owned(),
+        "kubernetes.io/csi/volumeDevices/pv-raw/data/ 750".to_owned(),
+        format!(
+            "kubernetes.io/csi/volumeDevices/pv-raw/data/vol_data.json 644 {}",
+            published_data("raw", "").trim_end()
+        ),
+        "kubernetes.io/csi/volumeDevices/staging/ 750".to_owned(),
+        "kubernetes.io/csi/volumeDevices/staging/pv-raw/ 750".to_owned(),
+    ];
+    assert_eq!(listing(&root.join("plugins/kubernetes.io")), sorted(Vec::new(), expected));
+}
+
+/// What reconstruction reads: the names of the volumes in the pod's directory, and the file of each.
+impl GoKubelet<'_> {
+    fn reconstructed(&self, dir: &Path) -> Value {
+        serde_json::from_str(&read(&dir.join("vol_data.json"))).expect("an object of strings")
+    }
+
+    fn names(&self, pod: &str, dir: &str) -> Vec<String> {
+        let dir = self.setup.cluster.node.path("root/pods").join(pod).join(dir).join("kubernetes.io~csi");
+        let names = fs::read_dir(dir).into_iter().flatten().flatten();
+        names.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    fn unpublish(&self, data: &Value, target: &Path) {
+        let handle = data["volumeHandle"].as_str().expect("a handle");
+        let unpublished = self.driver.unpublish(handle, target);
+        self.setup.cluster.node.finish(unpublished).expect("the volume is unpublished");
+    }
+
+    fn unstage(&self, data: &Value, target: &Path) {
+        let handle = data["volumeHandle"].as_str().expect("a handle");
+        self.setup.cluster.node.finish(self.driver.unstage(handle, target)).expect("the volume is unstaged");
+    }
+
+    /// Fails where anything but the directory that was mounted on and the data is left.
+    fn remove_mount_dir(&self, mounted: &Path) {
+        let dir = mounted.parent().expect("a parent");
+        for removed in [fs::remove_dir(mounted), fs::remove_file(dir.join("vol_data.json"))] {
+            if let Err(error) = removed {
+                assert_eq!(error.kind(), std::io::ErrorKind::NotFound);
+            }
+        }
+        fs::remove_dir(dir).unwrap_or_else(|error| panic!("{}: {error}: {:?}", dir.display(), listing(dir)));
+    }
+
+    fn unmount_volumes(&self, pod: &str) {
+        for name in self.names(pod, "volumes") {
+            let dir = self.setup.volume_dir(pod, &name);
+            let data = self.reconstructed(&dir);
+            assert_eq!((&data["driverName"], &data["specVolID"]), (&json!(DRIVER), &json!(name)));
+            self.unpublish(&data, &dir.join("mount"));
+            self.remove_mount_dir(&dir.join("mount"));
+            if data["volumeLifecycleMode"] == "Persistent" {
+                let staged = self.setup.staged_dir(data["volumeHandle"].as_str().expect("a handle"));
+                self.unstage(&self.reconstructed(&staged), &staged.join("globalmount"));
+                self.remove_mount_dir(&staged.join("globalmount"));
+            }
+        }
+    }
+
+    fn unmap_devices(&self, pod: &str) {
+        for name in self.names(pod, "volumeDevices") {
+            let devices = self.setup.devices_dir();
+            let data = self.reconstructed(&devices.join(&name).join("data"));
+            assert_eq!((&data["driverName"], &data["specVolID"]), (&json!(DRIVER), &json!(name)));
+            let (publish, staging) =
+                (devices.join("publish").join(&name), devices.join("staging").join(&name));
+            self.unpublish(&data, &publish.join(pod));
+            let links =
+                self.setup.cluster.node.path("root/pods").join(pod).join("volumeDevices/kubernetes.io~csi");
+            fs::remove_file(links.join(&name)).expect("the link of the pod");
+            self.unstage(&data, &staging);
+            fs::remove_dir_all(staging).expect("a directory");
+            fs::remove_dir(publish).expect("an empty directory");
+            fs::remove_dir_all(devices.join(&name)).expect("a directory");
+        }
+    }
+
+    /// Only directories are removed below `volumes`, and everything elsewhere.
+    fn remove_pod(&self, pod: &str) {
+        fn remove_dirs(dir: &Path) {
+            for entry in fs::read_dir(dir).expect("a directory of directories").flatten() {
+                remove_dirs(&entry.path());
+            }
+            fs::remove_dir(dir).expect("an empty directory");
+        }
+        let dir = self.setup.cluster.node.path("root/pods").join(pod);
+        remove_dirs(&dir.join("volumes"));
+        fs::remove_dir_all(dir).expect("a directory");
+    }
+}
+
+#[test]
+fn csi_volumes_of_this_kubelet_have_the_files_of_the_go_kubelet_which_removes_all_of_them() {
+    let mut setup = Setup::start(&json!({
+        "attachRequired": false, "podInfoOnMount": true, "volumeLifecycleModes": ["Persistent", "Ephemeral"],
+    }));
+    setup.claim_filesystem("disk");
+    setup.claim_device("raw");
+    setup.create(claim_pod("disk", "true", "disk"));
+    setup.create(device_pod("raw", "raw"));
+    setup.create(inline_pod());
+    let uids = ["disk", "raw", "inline"].map(|name| uid(&setup.cluster.running(name)));
+    setup.cluster.node.kill_kubelet();
+    check_listing(&setup, &uids);
+
+    let go = GoKubelet::new(&setup);
+    for pod in &uids {
+        setup.cluster.node.stop_sandboxes(pod);
+        go.unmount_volumes(pod);
+        go.unmap_devices(pod);
+        go.remove_pod(pod);
+    }
+    setup.check_clean();
+    let pods = setup.cluster.node.path("root/pods");
+    assert_eq!(fs::read_dir(pods).expect("a directory").count(), 0);
 }

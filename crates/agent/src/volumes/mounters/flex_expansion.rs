@@ -1,0 +1,53 @@
+//! Expands volumes of FlexVolume drivers: the driver, or what it does not support, the kubelet.
+
+use async_trait::async_trait;
+use kubelet_core::volumes::csi::expansion::{FailureKind, Known};
+use kubelet_core::volumes::flex::{CallError, Command, expand_args};
+use model::Amount;
+use model::k8s::PersistentVolumeClaim;
+use tokio::sync::OwnedSemaphorePermit;
+
+use super::super::device;
+use super::super::flex::FlexDriver;
+use super::super::mount_context::MountContext;
+use super::expansion::{Expander, Failure};
+
+/// A volume of a driver.
+pub(super) struct FlexExpander<'a> {
+    pub(super) mount_context: &'a MountContext<'a>,
+    pub(super) driver: &'a FlexDriver<'a>,
+    pub(super) unique_name: String,
+    /// As the driver sees it.
+    pub(super) options: String,
+    /// Empty if it has none.
+    pub(super) device: String,
+}
+
+#[async_trait]
+impl Expander for FlexExpander<'_> {
+    fn known(&self, claim: &PersistentVolumeClaim) -> Known {
+        self.mount_context.shared.flex.known(&self.unique_name, claim)
+    }
+
+    fn change(&self, change: &dyn Fn(&mut Known)) {
+        self.mount_context.shared.flex.change(&self.unique_name, change);
+    }
+
+    async fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        self.mount_context.shared.devices.acquire(&self.unique_name).await.ok()
+    }
+
+    async fn expand(&self, size: Amount, old_size: Amount) -> Result<(), Failure> {
+        let target = self.mount_context.volume_dir();
+        let args = expand_args(&self.options, (&self.device, &target), (size, old_size));
+        match self.driver.call(Command::ExpandFs, args).await {
+            Ok(_) => Ok(()),
+            Err(CallError::NotSupported) => {
+                let resized = device::resize(self.mount_context, &self.device, &target).await;
+                resized.map_err(|message| Failure { kind: FailureKind::Final, message })
+            }
+            Err(CallError::Failed(message)) => Err(Failure { kind: FailureKind::Final, message }),
+            Err(CallError::GivenUp(message)) => Err(Failure { kind: FailureKind::Transient, message }),
+        }
+    }
+}
