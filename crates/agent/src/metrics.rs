@@ -8,6 +8,7 @@ mod devices;
 mod eviction;
 mod histogram;
 mod images;
+mod pins;
 mod plugins;
 mod pods;
 mod render;
@@ -32,6 +33,7 @@ pub use certificates::CertificateMetrics;
 use eviction::EvictionMetrics;
 pub(crate) use histogram::Histogram;
 pub use images::ImageMetrics;
+use pins::PinMetrics;
 pub(crate) use pods::{NodeStart, PodStart};
 pub(crate) use render::{ExternalMetrics, WorkingPods, write};
 pub(crate) use selinux::SelinuxCount;
@@ -138,6 +140,7 @@ pub struct Metrics {
     disk_samples: Histogram,
     pub(crate) requests: requests::RequestMetrics,
     pub(crate) pods: pods::PodMetrics,
+    pub(crate) pins: PinMetrics,
     /// Rendered separately.
     pub certificates: CertificateMetrics,
 }
@@ -197,6 +200,7 @@ impl Default for Metrics {
             disk_samples: usual(),
             requests: requests::RequestMetrics::default(),
             pods: pods::PodMetrics::default(),
+            pins: PinMetrics::default(),
             certificates: CertificateMetrics::default(),
         }
     }

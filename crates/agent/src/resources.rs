@@ -1,4 +1,6 @@
-//! Resources of the node: admitted pods and their allocations, and devices.
+//! Resources of the node: admitted pods and their allocations, devices, and CPUs and memory that pods have for themselves.
 
 pub mod admissions;
+pub(crate) mod cpusets;
 pub mod devices;
+pub(crate) mod pins;

@@ -13,6 +13,9 @@ use kubelet_core::node::{compute_allocatable, compute_capacity, reserved_amounts
 use kubelet_core::pods::request::NodeFacts;
 use kubelet_core::resources::admission::pressure::NodePressure;
 use kubelet_core::resources::cgroup::CgroupNames;
+use kubelet_core::resources::cpus::CpuPolicy;
+use kubelet_core::resources::quantities::{Amounts, Quantities};
+use kubelet_core::resources::topology::PolicyKind;
 use model::k8s::{Node, NodeAddress, Pod, Quantity};
 use model::{CgroupDriver, PodSource};
 use ports::{Cgroups, Clock, Files, Host, HostError, Net, NodeApi, Plugins, Runtime, Shutdown};
@@ -59,7 +62,9 @@ use crate::pods::termination_requests::TerminationRequests;
 use crate::pods::user_namespaces::PodIds;
 use crate::pods_view::PodsView;
 use crate::probe_metrics::ProbeMetrics;
+use crate::resources::cpusets::Cpusets;
 use crate::resources::devices::Devices;
+use crate::resources::pins::PinFiles;
 use crate::rng::Rng;
 use crate::serving::container_logs::MAX_WATCHES;
 use crate::serving::log_rotation::LogRotation;
@@ -352,6 +357,7 @@ async fn handles(ctx: &Arc<Context>, ports: &Ports) -> Result<(Arc<PodHandles>, 
     };
     let own_node = ends.own_node.subscribe();
     let devices = Devices::load(ctx, ports.plugins.clone()).await?;
+    let admissions = devices.admissions();
     let handles = Arc::new(PodHandles {
         images: Arc::new(Images::start(ctx).await?),
         pod_ids: PodIds::load(ctx).await?,
@@ -360,10 +366,16 @@ async fn handles(ctx: &Arc<Context>, ports: &Ports) -> Result<(Arc<PodHandles>, 
         cache,
         pleg: pleg_handle,
         node: ends.node.subscribe(),
-        cgroups: PodCgroups { ctx: ctx.clone(), names: ends.cgroup_names.subscribe() },
+        cgroups: PodCgroups {
+            ctx: ctx.clone(),
+            names: ends.cgroup_names.subscribe(),
+            admissions: admissions.clone(),
+        },
         leftovers: Arc::new(Notify::new()),
         pods: PodsView::default(),
-        admissions: devices.admissions(),
+        pin_files: PinFiles::load(ctx, admissions.clone(), &own_reserved(ctx).1).await?,
+        cpusets: Cpusets::default(),
+        admissions,
         termination_requests: TerminationRequests::default(),
         devices,
         pressure: ends.pressure.subscribe(),
@@ -420,6 +432,7 @@ impl Ends {
         let node = (handles.own_node.clone(), handles.allocatable.clone());
         let volumes = VolumeEngine::new(ctx.clone(), cluster, node, csi, self.volume_requests);
         ctx.tasks.spawn("volumes", volumes.run());
+        start_pinning(handles);
         ctx.tasks.spawn("system processes", SystemProcesses::new(ctx.clone(), handles.node.clone()).run());
         ctx.tasks.spawn("log rotation", LogRotation::new(ctx.clone(), handles.cache.clone()).run());
         ctx.tasks.spawn("resolv.conf check", check_node_dns(ctx.clone()));
@@ -430,6 +443,23 @@ impl Ends {
             ctx.tasks.spawn("shutdown", shutdown.run());
         }
         given_up
+    }
+}
+
+/// Starts what a kubelet needs that gives pods CPUs and memory for themselves.
+fn start_pinning(handles: &PodHandles) {
+    let (ctx, admissions) = (&handles.ctx, &handles.admissions);
+    let policies = admissions.read(|table| table.pinned().0.clone());
+    if !policies.are_none() {
+        ctx.tasks.spawn("CPU and memory state", handles.pin_files.clone().keep());
+    }
+    if policies.topology().kind() != PolicyKind::None {
+        ctx.metrics.pins.alignment_exists();
+    }
+    if let CpuPolicy::Static(_) = policies.cpus() {
+        ctx.metrics.pins.exclusive_cpus_exist();
+        let cpusets = handles.cpusets.clone();
+        ctx.tasks.spawn("cpusets", cpusets.keep(ctx.clone(), admissions.clone(), handles.cache.clone()));
     }
 }
 
@@ -620,15 +650,22 @@ fn cluster_objects(ctx: &Context, ports: &Ports, own_node: StoreReader<Node>) ->
 
 /// The allocatable resources before the Node is known; of a standalone node, the whole machine.
 fn own_allocatable(ctx: &Context) -> BTreeMap<String, Quantity> {
-    let (machine, none) = (ctx.machine.info(), BTreeMap::new());
-    let (config, flags) = (ctx.config(), &ctx.settings.flags);
-    if !flags.standalone() {
-        let capacity = compute_capacity(config, &machine_facts(machine, None), &none, &BTreeMap::new());
-        let reserved = reserved_amounts(config, &capacity, flags.experimental_allocatable_ignore_eviction);
-        return compute_allocatable(&capacity, &reserved, &none);
+    let machine = ctx.machine.info();
+    if !ctx.settings.flags.standalone() {
+        let (capacity, reserved) = own_reserved(ctx);
+        return compute_allocatable(&capacity, &reserved, &BTreeMap::new());
     }
     BTreeMap::from([
         ("cpu".to_owned(), Quantity(machine.cpus.to_string())),
         ("memory".to_owned(), Quantity(machine.memory_bytes.to_string())),
     ])
+}
+
+/// The capacity of the machine, and what Node Allocatable reserves of it.
+fn own_reserved(ctx: &Context) -> (Quantities, Amounts) {
+    let machine = machine_facts(ctx.machine.info(), None);
+    let capacity = compute_capacity(ctx.config(), &machine, &BTreeMap::new(), &BTreeMap::new());
+    let ignores_eviction = ctx.settings.flags.experimental_allocatable_ignore_eviction;
+    let reserved = reserved_amounts(ctx.config(), &capacity, ignores_eviction);
+    (capacity, reserved)
 }

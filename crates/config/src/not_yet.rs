@@ -7,28 +7,14 @@ use crate::tree;
 
 /// Fields of the configuration, as dotted wire names; a name includes all fields below it. Their defaults need nothing
 /// that this build does not do.
-const FIELDS: &[&str] = &[
-    "contentType",
-    "cpuManagerPolicy",
-    "cpuManagerPolicyOptions",
-    "cpuManagerReconcilePeriod",
-    "enableContentionProfiling",
-    "logging.options",
-    "memoryManagerPolicy",
-    "reservedMemory",
-    "showHiddenMetricsForVersion",
-    "topologyManagerPolicy",
-    "topologyManagerPolicyOptions",
-    "topologyManagerScope",
-];
+const FIELDS: &[&str] =
+    &["contentType", "enableContentionProfiling", "logging.options", "showHiddenMetricsForVersion"];
 
 /// Flags without a field, by name.
 const FLAGS: &[&str] = &["experimental-mounter-path", "housekeeping-interval", "max-housekeeping-interval"];
 
 /// Feature gates whose feature this build does not have. Gates of other components are not listed.
 const GATES: &[&str] = &[
-    "CPUManagerPolicyAlphaOptions",
-    "CPUManagerPolicyBetaOptions",
     "CRIListStreaming",
     "DRAConsumableCapacity",
     "DRADeviceTaints",
@@ -38,7 +24,6 @@ const GATES: &[&str] = &[
     "DRAPrioritizedList",
     "DRAResourceClaimDeviceStatus",
     "DRAWorkloadResourceClaims",
-    "DisableCPUQuotaWithExclusiveCPUs",
     "GenericWorkload",
     "ImageVolumeWithDigest",
     "InPlacePodLevelResourcesVerticalScaling",
@@ -51,13 +36,10 @@ const GATES: &[&str] = &[
     "NodeDeclaredFeatures",
     "PodAndContainerStatsFromCRI",
     "PodCertificateRequest",
-    "PodLevelResourceManagers",
     "PodsAPI",
     "ResourceHealthStatus",
     "ResourceHealthStatusMessage",
     "RuntimeClassInImageCriAPI",
-    "TopologyManagerPolicyAlphaOptions",
-    "TopologyManagerPolicyBetaOptions",
     "UserNamespacesHostNetworkSupport",
     "WatchListClient",
 ];

@@ -64,6 +64,7 @@ mod subordinate_ids;
 mod systemd;
 mod temporary;
 mod tmpfs;
+mod topology;
 mod unmount;
 mod volume_helper;
 mod walk;

@@ -3,7 +3,12 @@
 pub mod admission;
 pub mod allocations;
 pub mod cgroup;
+pub mod cpus;
 pub mod devices;
+pub mod go_checksum;
+pub mod memory;
+pub mod pinned;
 pub mod quantities;
 pub mod rejection;
 pub mod requests;
+pub mod topology;

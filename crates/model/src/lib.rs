@@ -12,6 +12,7 @@ pub mod annotations;
 pub mod certificates;
 pub mod cgroup;
 pub mod containers;
+pub mod cpu_set;
 pub mod csi;
 pub mod devices;
 pub mod digest;
@@ -30,6 +31,7 @@ pub mod source;
 pub mod stats;
 pub mod text;
 pub mod time;
+pub mod topology;
 mod trust_bundle;
 
 pub use certificates::{CertificateFacts, CertificateNames, PemPair};

@@ -162,6 +162,15 @@ pub struct NodeDevice {
     pub numa_nodes: Vec<i64>,
 }
 
+/// Memory of some NUMA nodes together, as monitoring agents see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeMemory {
+    /// `memory` or `hugepages-<size>`.
+    pub resource: String,
+    pub bytes: u64,
+    pub numa_nodes: Vec<i64>,
+}
+
 #[async_trait]
 pub trait NodeApi: Send + Sync + std::fmt::Debug {
     /// The pods that this node is to run, each with its current status.
@@ -202,6 +211,22 @@ pub trait NodeApi: Send + Sync + std::fmt::Debug {
     }
     /// The devices that containers can have, allocated or not.
     fn allocatable_devices(&self) -> Vec<NodeDevice> {
+        Vec::new()
+    }
+    /// The CPUs that a container of the pod has for itself.
+    fn cpus_of(&self, _pod: &Pod, _container: &str) -> Vec<i64> {
+        Vec::new()
+    }
+    /// The CPUs that containers can have for themselves, allocated or not.
+    fn allocatable_cpus(&self) -> Vec<i64> {
+        Vec::new()
+    }
+    /// The memory of NUMA nodes that a container of the pod has for itself.
+    fn memory_of(&self, _pod: &Pod, _container: &str) -> Vec<NodeMemory> {
+        Vec::new()
+    }
+    /// The memory that containers can have for themselves, allocated or not.
+    fn allocatable_memory(&self) -> Vec<NodeMemory> {
         Vec::new()
     }
     /// Device plugins can register.

@@ -1,5 +1,4 @@
-//! PodResources API: the resources that are allocated to pods, over gRPC on a Unix socket that only root may open. There is no
-//! CPU or memory manager yet, so lists of exclusive CPUs and memory are empty.
+//! PodResources API: the resources that are allocated to pods, over gRPC on a Unix socket that only root may open.
 
 pub(crate) mod authority;
 
@@ -25,7 +24,7 @@ use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use model::k8s::Pod;
 use model::{MonoTime, RateLimiter};
 use parking_lot::Mutex;
-use ports::node_api::NodeDevice;
+use ports::node_api::{NodeDevice, NodeMemory};
 use ports::request_metrics::PodResourcesCall;
 use ports::{Clock, NodeApi};
 use tokio::net::{UnixListener, UnixStream};
@@ -191,16 +190,23 @@ fn containers(pod: &Pod) -> Vec<String> {
     staying.chain(&spec.containers).map(|container| container.name.clone()).collect()
 }
 
-fn resources(api: &dyn NodeApi, pod: &Pod) -> v1::PodResources {
+/// `v1alpha1` knows no sidecars.
+fn regular_containers(pod: &Pod) -> Vec<String> {
+    let containers = pod.spec.iter().flat_map(|spec| &spec.containers);
+    containers.map(|container| container.name.clone()).collect()
+}
+
+fn resources(api: &dyn NodeApi, pod: &Pod, containers: Vec<String>) -> v1::PodResources {
     let container = |name: String| v1::ContainerResources {
         devices: api.devices_of(pod, &name).into_iter().map(device).collect(),
+        cpu_ids: api.cpus_of(pod, &name),
+        memory: api.memory_of(pod, &name).into_iter().map(memory).collect(),
         name,
-        ..Default::default()
     };
     v1::PodResources {
         name: pod.metadata.name.clone().unwrap_or_default(),
         namespace: pod.metadata.namespace.clone().unwrap_or_default(),
-        containers: containers(pod).into_iter().map(container).collect(),
+        containers: containers.into_iter().map(container).collect(),
     }
 }
 
@@ -211,6 +217,15 @@ fn device(device: NodeDevice) -> v1::ContainerDevices {
         resource_name: device.resource,
         device_ids: vec![device.id],
         topology: (!nodes.is_empty()).then_some(v1::TopologyInfo { nodes }),
+    }
+}
+
+fn memory(memory: NodeMemory) -> v1::ContainerMemory {
+    let nodes = memory.numa_nodes.into_iter().map(|id| v1::NumaNode { id }).collect();
+    v1::ContainerMemory {
+        memory_type: memory.resource,
+        size: memory.bytes,
+        topology: Some(v1::TopologyInfo { nodes }),
     }
 }
 
@@ -225,7 +240,8 @@ impl PodResourcesLister for Lister {
         _: tonic::Request<v1::ListPodResourcesRequest>,
     ) -> Result<Response<v1::ListPodResourcesResponse>, Status> {
         self.note(V1, PodResourcesCall::List, true);
-        let pod_resources = self.pods().iter().map(|pod| resources(&*self.api, pod)).collect();
+        let pod_resources =
+            self.pods().iter().map(|pod| resources(&*self.api, pod, containers(pod))).collect();
         Ok(Response::new(v1::ListPodResourcesResponse { pod_resources }))
     }
 
@@ -235,7 +251,9 @@ impl PodResourcesLister for Lister {
     ) -> Result<Response<v1::AllocatableResourcesResponse>, Status> {
         self.note(V1, PodResourcesCall::GetAllocatable, true);
         let devices = self.api.allocatable_devices().into_iter().map(device).collect();
-        Ok(Response::new(v1::AllocatableResourcesResponse { devices, ..Default::default() }))
+        let memory = self.api.allocatable_memory().into_iter().map(memory).collect();
+        let cpu_ids = self.api.allocatable_cpus();
+        Ok(Response::new(v1::AllocatableResourcesResponse { devices, cpu_ids, memory }))
     }
 
     async fn get(
@@ -254,7 +272,8 @@ impl PodResourcesLister for Lister {
             let text = format!("pod {pod_name} in namespace {pod_namespace} not found");
             return Err(Status::unknown(text));
         };
-        Ok(Response::new(v1::GetPodResourcesResponse { pod_resources: Some(resources(&*self.api, pod)) }))
+        let pod_resources = Some(resources(&*self.api, pod, containers(pod)));
+        Ok(Response::new(v1::GetPodResourcesResponse { pod_resources }))
     }
 }
 
@@ -265,7 +284,8 @@ impl alpha::PodResourcesLister for Lister {
         _: tonic::Request<v1alpha1::ListPodResourcesRequest>,
     ) -> Result<Response<v1alpha1::ListPodResourcesResponse>, Status> {
         let shown = |pod: &Pod| {
-            let v1::PodResources { name, namespace, containers } = resources(&*self.api, pod);
+            let v1::PodResources { name, namespace, containers } =
+                resources(&*self.api, pod, regular_containers(pod));
             let named = |c: v1::ContainerResources| v1alpha1::ContainerResources {
                 name: c.name,
                 devices: c.devices.into_iter().map(alpha_device).collect(),
@@ -277,7 +297,8 @@ impl alpha::PodResourcesLister for Lister {
             }
         };
         self.note(V1_ALPHA, PodResourcesCall::List, true);
-        let pod_resources = self.pods().iter().map(shown).collect();
+        // Pods that have ended, too, whatever the feature gate.
+        let pod_resources = self.api.pods().iter().map(shown).collect();
         Ok(Response::new(v1alpha1::ListPodResourcesResponse { pod_resources }))
     }
 }
@@ -306,6 +327,33 @@ mod tests {
             assert_eq!(is_listed(&pod, Features::default()), is_active, "{phase:?}");
             assert!(is_listed(&pod, all), "{phase:?}");
         }
+    }
+
+    /// `server_v1alpha1.go`: without sidecars and without the filter for active pods.
+    #[tokio::test]
+    async fn v1alpha1_lists_the_regular_containers_of_all_pods() {
+        let pod = serde_json::json!({
+            "metadata": {"name": "web", "namespace": "default"},
+            "spec": {
+                "initContainers": [{"name": "sidecar", "restartPolicy": "Always"}, {"name": "init"}],
+                "containers": [{"name": "main"}],
+            },
+            "status": {"phase": "Succeeded"},
+        });
+        let clock = Clock::system();
+        let lister = Lister {
+            api: Arc::new(crate::tests::Agent::with_pod(serde_json::from_value(pod).unwrap())),
+            features: Features::default(),
+            clock,
+            limiter: Arc::new(Mutex::new(limiter(clock.mono()))),
+        };
+        let request = tonic::Request::new(v1alpha1::ListPodResourcesRequest {});
+        let listed = alpha::PodResourcesLister::list(&lister, request).await.unwrap().into_inner();
+        let containers = listed.pod_resources.iter().flat_map(|pod| &pod.containers);
+        assert_eq!(containers.map(|one| one.name.as_str()).collect::<Vec<_>>(), ["main"]);
+        let request = tonic::Request::new(v1::ListPodResourcesRequest {});
+        let listed = PodResourcesLister::list(&lister, request).await.unwrap().into_inner();
+        assert_eq!(listed.pod_resources, []);
     }
 
     /// A process that only opens connections does not prevent another from being served.

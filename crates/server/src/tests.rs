@@ -47,6 +47,10 @@ impl Agent {
         Self { pods: names.iter().map(|name| pod(name)).collect(), ..Self::default() }
     }
 
+    pub(crate) fn with_pod(pod: Pod) -> Self {
+        Self { pods: vec![pod], ..Self::default() }
+    }
+
     fn url(&self, path: &str) -> Result<String, PodRefusal> {
         let port =
             self.streaming.ok_or_else(|| PodRefusal::Invalid("container not found (\"main\")".to_owned()))?;

@@ -17,6 +17,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use model::stats::FilesystemSpace;
+use model::topology::MachineTopology;
 use parking_lot::Mutex;
 use ports::HostError;
 use ports::host::{HostResult, MachineInfo, ProgramCall, SubordinateIds};
@@ -101,6 +102,8 @@ struct Shared {
     faults: Mutex<BTreeMap<HostMethod, VecDeque<PendingFault>>>,
     changes: broadcast::Sender<Changed>,
     machine: MachineInfo,
+    /// `None`: as many equal processors as `machine` has.
+    topology: Mutex<Option<MachineTopology>>,
     swap: Mutex<Swap>,
     subordinate_ids: Mutex<Option<SubordinateIds>>,
     programs: Mutex<BTreeMap<PathBuf, Result<String, String>>>,
@@ -162,6 +165,7 @@ impl FakeHost {
             faults: Mutex::default(),
             changes,
             machine,
+            topology: Mutex::default(),
             swap: Mutex::default(),
             subordinate_ids: Mutex::default(),
             programs: Mutex::default(),
@@ -232,6 +236,12 @@ impl FakeHost {
     /// Sets the subuid ranges of every user (none at first).
     pub fn set_subordinate_ids(&self, ids: SubordinateIds) -> &Self {
         *self.shared.subordinate_ids.lock() = Some(ids);
+        self
+    }
+
+    /// Sets the processors and NUMA nodes (at first one node).
+    pub fn set_topology(&self, topology: MachineTopology) -> &Self {
+        *self.shared.topology.lock() = Some(topology);
         self
     }
 

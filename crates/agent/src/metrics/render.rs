@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use config::{FeatureGates, Stage};
 use kubelet_core::node::cgroup_driver::LOSING_SUPPORT_IN;
+use kubelet_core::resources::cpus::CpuCounts;
 use kubelet_core::serving::stats::exposition::{Kind, Value, family, line};
 use kubelet_core::serving::stats::process::{ProcessFacts, write_process};
 use kubelet_core::serving::stats::sample::DiskSample;
@@ -35,6 +36,7 @@ pub(crate) struct ExternalMetrics<'a> {
     pub(crate) gates: &'a FeatureGates,
     /// Bytes protected for Guaranteed and for Burstable pods; `None` with the gate `MemoryQoS` off.
     pub(crate) reserved_memory: Option<(u64, u64)>,
+    pub(crate) cpus: CpuCounts,
 }
 
 /// By what the worker does, whether the pod is still desired, and whether it is a static pod; the labels are
@@ -56,7 +58,7 @@ pub(crate) fn write(metrics: &Metrics, from: &ExternalMetrics<'_>) -> String {
     write_calls(&mut text, metrics);
     write_cgroup_works(&mut text, metrics);
     write_costs(&mut text, metrics);
-    write_resource_managers(&mut text, from);
+    write_resource_managers(&mut text, metrics, from);
     metrics.pods.write(&mut text);
     metrics.requests.write(&mut text);
     metrics.images.render(&mut text);
@@ -391,47 +393,13 @@ fn write_cgroup_works(text: &mut String, metrics: &Metrics) {
     }
 }
 
-/// Families that are always 0, because this kubelet has only the `none` policies of the CPU and memory managers and does not
-/// resize pods in place.
-const NOTHING_YET: [(&str, Kind, &str); 8] = [
-    (
-        "kubelet_cpu_manager_exclusive_cpu_allocation_count",
-        Kind::Gauge,
-        "CPUs exclusively allocated to containers running on this node.",
-    ),
-    (
-        "kubelet_cpu_manager_pinning_errors_total",
-        Kind::Counter,
-        "CPU allocations that required pinning and failed.",
-    ),
-    ("kubelet_cpu_manager_pinning_requests_total", Kind::Counter, "CPU allocations that required pinning."),
-    (
-        "kubelet_cpu_manager_shared_pool_size_millicores",
-        Kind::Gauge,
-        "Shared CPU pool that the static policy keeps, in millicores; 0 with the policy none.",
-    ),
-    (
-        "kubelet_memory_manager_pinning_errors_total",
-        Kind::Counter,
-        "Memory allocations that required pinning and failed.",
-    ),
-    (
-        "kubelet_memory_manager_pinning_requests_total",
-        Kind::Counter,
-        "Memory allocations that required pinning.",
-    ),
-    ("kubelet_pod_in_progress_resizes", Kind::Gauge, "Pods that are being resized in place."),
-    (
-        "kubelet_pod_watch_events_dropped_total",
-        Kind::Counter,
-        "Events dropped for slow watchers of the pods API; it is not served.",
-    ),
-];
-
-fn write_resource_managers(text: &mut String, from: &ExternalMetrics<'_>) {
-    for (name, kind, help) in NOTHING_YET {
-        one(text, name, kind, help, &[], 0);
-    }
+fn write_resource_managers(text: &mut String, metrics: &Metrics, from: &ExternalMetrics<'_>) {
+    let (name, help) = ("kubelet_pod_in_progress_resizes", "Pods that are being resized in place.");
+    one(text, name, Kind::Gauge, help, &[], 0);
+    let name = "kubelet_pod_watch_events_dropped_total";
+    let help = "Events dropped for slow watchers of the pods API; it is not served.";
+    one(text, name, Kind::Counter, help, &[], 0);
+    metrics.pins.render(text, &from.cpus);
     write_memory_qos(text, from.reserved_memory);
 }
 

@@ -49,9 +49,13 @@ pub(crate) struct Counts(Mutex<BTreeMap<String, u64>>);
 impl Counts {
     /// Adds one to the row with these values, in the order of the family's labels.
     pub(crate) fn add(&self, values: &[&str]) {
+        self.add_many(values, 1);
+    }
+
+    pub(crate) fn add_many(&self, values: &[&str], count: u64) {
         let mut rows = self.0.lock();
         let key = key(&rows, values);
-        *rows.entry(key).or_default() += 1;
+        *rows.entry(key).or_default() += count;
     }
 
     /// Subtracts one, for gauges.

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::resources::cgroup::{CgroupNames, compute_pod_numbers};
+use kubelet_core::resources::cgroup::{CgroupNames, CgroupNumbers, compute_pod_numbers};
 use model::cgroup::{CgroupPath, CgroupSettings, CgroupState};
 use model::k8s::Pod;
 use model::{PodRef, PodUid, QosClass};
@@ -16,6 +16,7 @@ use tokio::sync::watch;
 use crate::context::Context;
 use crate::error_chain::chain;
 use crate::metrics::CgroupWork;
+use crate::resources::admissions::Admissions;
 
 /// Delay between attempts to remove a cgroup, which doubles each time: one second in total.
 const FIRST_PAUSE: Duration = Duration::from_millis(8);
@@ -27,6 +28,11 @@ pub(crate) struct PodCgroups {
     pub(crate) ctx: Arc<Context>,
     /// `None` until pods can have cgroups, and if they have none.
     pub(crate) names: watch::Receiver<Option<Arc<CgroupNames>>>,
+    pub(crate) admissions: Admissions,
+}
+
+fn cgroup_of(names: &CgroupNames, pod: &Pod) -> CgroupPath {
+    names.pod(QosClass::of(pod), &PodRef::of(pod).uid)
 }
 
 impl PodCgroups {
@@ -42,11 +48,20 @@ impl PodCgroups {
         known.clone()
     }
 
+    /// The settings of the pod's cgroup.
+    pub(crate) fn numbers(&self, pod: &Pod) -> CgroupNumbers {
+        let mut rules = self.ctx.pod_rules();
+        if self.admissions.disable_quota_of(pod) {
+            rules.cpu_quota_period = None;
+        }
+        compute_pod_numbers(pod, &rules)
+    }
+
     /// Creates the pod's cgroup with its limits; returns its name for the runtime, empty if pods have none.
     pub(crate) async fn ensure(&self, pod: &Pod) -> Result<String, String> {
         let Some(names) = self.names().await else { return Ok(String::new()) };
-        let cgroup = names.pod(QosClass::of(pod), &PodRef::of(pod).uid);
-        let numbers = compute_pod_numbers(pod, &self.ctx.pod_rules());
+        let cgroup = cgroup_of(&names, pod);
+        let numbers = self.numbers(pod);
         let made = self.ctx.apply_cgroup(&cgroup, &numbers, CgroupWork::Create).await;
         made.map_err(|error| format!("failed to create container for {cgroup} : {}", chain(&error)))?;
         Ok(cgroup.path.into())
@@ -56,9 +71,9 @@ impl PodCgroups {
     /// `None` if that cannot be read: a failed read must not cause the pod to be recreated.
     pub(crate) async fn state(&self, pod: &Pod, with_numbers: bool) -> Option<CgroupState> {
         let names = self.names.borrow().clone()?;
-        let cgroup = names.pod(QosClass::of(pod), &PodRef::of(pod).uid);
+        let cgroup = cgroup_of(&names, pod);
         let settings = match with_numbers {
-            true => self.ctx.cgroup_settings(&compute_pod_numbers(pod, &self.ctx.pod_rules())),
+            true => self.ctx.cgroup_settings(&self.numbers(pod)),
             false => CgroupSettings::default(),
         };
         match self.ctx.cgroups.compare(&cgroup, &settings).await {

@@ -21,7 +21,9 @@ use crate::pods::user_namespaces::PodIds;
 use crate::pods_view::PodsView;
 use crate::probe_metrics::ProbeMetrics;
 use crate::resources::admissions::Admissions;
+use crate::resources::cpusets::Cpusets;
 use crate::resources::devices::Devices;
+use crate::resources::pins::PinFiles;
 use crate::volumes::Volumes;
 
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub struct PodHandles {
     pub leftovers: Arc<Notify>,
     pub pods: PodsView,
     pub admissions: Admissions,
+    pub(crate) pin_files: PinFiles,
+    pub(crate) cpusets: Cpusets,
     /// Eviction, node shutdown and preemption request pods to terminate here.
     pub termination_requests: TerminationRequests,
     pub devices: Devices,

@@ -7,9 +7,11 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use kubelet_core::resources::admission::Admission;
-use kubelet_core::resources::allocations::{Allocations, Ended, OtherPods, Ticket};
+use kubelet_core::resources::allocations::{Allocations, Changes, Ended, OtherPods, Ticket, has_uid};
 use kubelet_core::resources::devices::PodDevices;
+use kubelet_core::resources::pinned::{ContainerPins, PinPolicies, Pinned, Placement, Tally};
 use model::PodUid;
+use model::containers::ContainerRef;
 use model::k8s::Pod;
 use parking_lot::Mutex;
 use tokio::sync::watch;
@@ -24,6 +26,8 @@ pub struct Admissions {
     changed: Arc<watch::Sender<u64>>,
     /// Counts changes of device allocations.
     devices: Arc<watch::Sender<u64>>,
+    /// Counts changes of what pods have for themselves.
+    pins: Arc<watch::Sender<u64>>,
 }
 
 impl Default for Admissions {
@@ -37,7 +41,7 @@ impl Admissions {
     pub fn new(allocations: Allocations) -> Self {
         let counter = || Arc::new(watch::Sender::new(0));
         let table = Arc::new(Mutex::new(allocations));
-        Self { table, freed: counter(), changed: counter(), devices: counter() }
+        Self { table, freed: counter(), changed: counter(), devices: counter(), pins: counter() }
     }
 
     /// A slot for a pod that is to be admitted, after all that requested one before.
@@ -63,11 +67,51 @@ impl Admissions {
         read(&self.table.lock())
     }
 
+    /// The policies of this machine, and what an earlier kubelet gave to pods, before any pod requests a slot.
+    pub fn remember_pinned(&self, policies: Arc<PinPolicies>, pinned: Pinned) {
+        self.table.lock().remember_pinned(policies, pinned);
+    }
+
     /// Releases allocations of an earlier run of the kubelet for pods that have not requested a slot.
     pub fn forget_unclaimed(&self) {
-        if self.table.lock().forget_unclaimed() {
+        let changes = self.table.lock().forget_unclaimed();
+        self.note_changes(changes);
+    }
+
+    fn note_changes(&self, changes: Changes) {
+        if changes.devices {
             increment(&self.devices);
         }
+        if changes.pinned {
+            increment(&self.pins);
+        }
+    }
+
+    /// The CPUs and memory nodes of a container.
+    #[must_use]
+    pub fn pins_of(&self, pod: &Pod, container: &ContainerRef<'_>) -> ContainerPins {
+        self.table.lock().pins_of(pod, container)
+    }
+
+    /// A quota of the pod would slow down a container whose CPUs are its own.
+    #[must_use]
+    pub fn disable_quota_of(&self, pod: &Pod) -> bool {
+        let table = self.table.lock();
+        let (policies, pinned) = table.pinned();
+        policies.disable_quota_of_pod(pinned, pod)
+    }
+
+    /// The container starts: memory of the init containers before it is free.
+    pub fn note_start(&self, pod: &Pod, container: &ContainerRef<'_>) {
+        if self.table.lock().container_starts(pod, container) {
+            increment(&self.pins);
+        }
+    }
+
+    /// Notifies of every change of what pods have for themselves.
+    #[must_use]
+    pub fn pin_changes(&self) -> watch::Receiver<u64> {
+        self.pins.subscribe()
     }
 
     /// The devices of that pod; `None` for a pod without a slot.
@@ -114,17 +158,22 @@ impl Admissions {
     }
 }
 
-fn has_uid(pod: &Pod, uid: &PodUid) -> bool {
-    pod.metadata.uid.as_deref() == Some(uid.as_str())
-}
-
 fn increment(counter: &watch::Sender<u64>) {
     counter.send_modify(|count| *count += 1);
 }
 
+/// A decision about a pod.
+#[derive(Debug)]
+pub struct Decision {
+    pub admission: Admission,
+    /// What the pod gets if it is admitted.
+    pub placement: Placement,
+    pub tally: Tally,
+}
+
 /// Result of one attempt to decide.
 enum Verdict {
-    Final(Admission),
+    Final(Admission, Tally),
     /// The decision depends on earlier pods that are not decided yet.
     DependsOnOthers,
 }
@@ -145,51 +194,52 @@ impl AdmissionSlot {
     /// theirs. A rejected pod releases its slot; an admitted one waits until the pods that it preempts have ended, which the caller requests to terminate. `None`: the
     /// slot was released before.
     /// Cancel safe: nothing is decided before the last await.
-    pub async fn admit(
-        &mut self,
-        decide: impl Fn(&OtherPods<'_>) -> (Admission, PodDevices),
-    ) -> Option<Admission> {
+    pub async fn admit(&mut self, decide: impl Fn(&OtherPods<'_>) -> Decision) -> Option<(Admission, Tally)> {
         let mut changed = self.admissions.changed.subscribe();
         loop {
             match self.decide_now(&decide)? {
-                Verdict::Final(admission) => return Some(admission),
+                Verdict::Final(admission, tally) => return Some((admission, tally)),
                 // The sender lives as long as `self`, so that this never ends the loop.
                 Verdict::DependsOnOthers => changed.changed().await.ok()?,
             }
         }
     }
 
-    fn decide_now(&mut self, decide: impl Fn(&OtherPods<'_>) -> (Admission, PodDevices)) -> Option<Verdict> {
+    fn decide_now(&mut self, decide: impl Fn(&OtherPods<'_>) -> Decision) -> Option<Verdict> {
         let mut table = self.admissions.table.lock();
-        let (admission, devices) = decide(&table.other_pods(self.ticket)?);
+        let Decision { admission, placement, tally } = decide(&table.other_pods(self.ticket)?);
         let victims: &[PodUid] = match &admission {
             Admission::Admitted { victims, .. } => victims,
             Admission::Rejected(_) => {
-                let decided = table.other_decided_pods(self.ticket).map(|others| decide(&others).0);
+                let decided = table.other_decided_pods(self.ticket).map(|others| decide(&others).admission);
                 drop(table);
                 if let Some(Admission::Admitted { .. }) = decided {
                     return Some(Verdict::DependsOnOthers);
                 }
                 self.release();
-                return Some(Verdict::Final(admission));
+                return Some(Verdict::Final(admission, tally));
             }
         };
         table.admit(self.ticket);
-        let has_new_devices = table.set_devices(self.ticket, devices);
+        let changes = table.place(self.ticket, placement);
         let is_victim = |pod: &Pod| victims.iter().any(|victim| has_uid(pod, victim));
         self.waits_for = table.pods().filter(|(_, pod)| is_victim(pod)).map(|(ticket, _)| ticket).collect();
         drop(table);
         increment(&self.admissions.changed);
-        if has_new_devices {
-            increment(&self.admissions.devices);
-        }
-        Some(Verdict::Final(admission))
+        self.admissions.note_changes(changes);
+        Some(Verdict::Final(admission, tally))
     }
 
-    /// The pod was admitted before.
-    pub fn keep(&self) {
-        self.admissions.table.lock().admit(self.ticket);
+    /// The pod was admitted before. What it should have for itself and does not have is decided now, if there is enough.
+    pub fn keep(&self, place: impl FnOnce(&OtherPods<'_>) -> Option<Pinned>) {
+        let mut table = self.admissions.table.lock();
+        table.admit(self.ticket);
+        let pinned = table.other_pods(self.ticket).and_then(|others| place(&others));
+        let changes = Changes { pinned: pinned.is_some(), ..Changes::default() };
+        table.pin(pinned);
+        drop(table);
         increment(&self.admissions.changed);
+        self.admissions.note_changes(changes);
     }
 
     /// Containers that will not run again: their resources are free at once.
@@ -198,6 +248,7 @@ impl AdmissionSlot {
             increment(&self.admissions.freed);
             increment(&self.admissions.changed);
             increment(&self.admissions.devices);
+            increment(&self.admissions.pins);
         }
     }
 
@@ -210,6 +261,7 @@ impl AdmissionSlot {
             increment(&self.admissions.freed);
             increment(&self.admissions.changed);
             increment(&self.admissions.devices);
+            increment(&self.admissions.pins);
         }
     }
 
@@ -249,19 +301,23 @@ mod tests {
     }
 
     /// Admits as long as there are at most this many others.
-    fn up_to(most: usize) -> impl Fn(&OtherPods<'_>) -> (Admission, PodDevices) {
+    fn up_to(most: usize) -> impl Fn(&OtherPods<'_>) -> Decision {
         move |others| {
             let admission = if others.allocations.len() < most {
                 Admission::Admitted { victims: Vec::new(), short_of: String::new() }
             } else {
                 Admission::Rejected(Rejection { reason: "OutOfpods".into(), message: String::new() })
             };
-            (admission, PodDevices::default())
+            decision(admission)
         }
     }
 
-    fn is_admitted(admission: &Option<Admission>) -> bool {
-        matches!(admission, Some(Admission::Admitted { .. }))
+    fn decision(admission: Admission) -> Decision {
+        Decision { admission, placement: Placement::default(), tally: Tally::default() }
+    }
+
+    fn is_admitted(admission: &Option<(Admission, Tally)>) -> bool {
+        matches!(admission, Some((Admission::Admitted { .. }, _)))
     }
 
     /// Whether the decision about the pod waits for that of another one.
@@ -329,10 +385,10 @@ mod tests {
     async fn admitted_pod_waits_for_the_pods_it_preempts() {
         let admissions = Admissions::default();
         let (old, mut new) = (admissions.request_slot(pod("old")), admissions.request_slot(pod("new")));
-        old.keep();
+        old.keep(|_| None);
         new.admit(|_| {
             let victims = vec![PodUid::new("old")];
-            (Admission::Admitted { victims, short_of: "cpu".to_owned() }, PodDevices::default())
+            decision(Admission::Admitted { victims, short_of: "cpu".to_owned() })
         })
         .await;
         assert!(new.must_wait());

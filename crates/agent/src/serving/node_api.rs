@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use kubelet_core::resources::memory::Block;
+use model::cpu_set::CpuSet;
 use model::k8s::{Container, ObjectMeta, Pod, PodSpec};
-use model::{NodeLogOptions, PodUid};
+use model::{NodeLogOptions, PodRef, PodUid};
 use ports::NodeApi;
 use ports::node_api::{
-    LogPieces, LogSource, LogView, ManifestProblem, Measurements, NodeDevice, PodRefusal, PodTarget,
-    SystemLog, SystemLogError, TextPieces,
+    LogPieces, LogSource, LogView, ManifestProblem, Measurements, NodeDevice, NodeMemory, PodRefusal,
+    PodTarget, SystemLog, SystemLogError, TextPieces,
 };
 use ports::request_metrics::ServingObserver;
 use ports::runtime::{Scope, Streams};
@@ -40,6 +42,14 @@ pub struct AgentApi {
     pub(crate) log_watches: Arc<Semaphore>,
     pub(crate) journal_queries: Arc<Semaphore>,
     pub(crate) samplers: Samplers,
+}
+
+fn node_memory(block: &Block) -> NodeMemory {
+    NodeMemory {
+        resource: block.resource.clone(),
+        bytes: block.bytes,
+        numa_nodes: block.numa.ids().map(i64::from).collect(),
+    }
 }
 
 #[async_trait]
@@ -132,6 +142,30 @@ impl NodeApi for AgentApi {
 
     fn allocatable_devices(&self) -> Vec<NodeDevice> {
         self.devices.allocatable()
+    }
+
+    fn cpus_of(&self, pod: &Pod, container: &str) -> Vec<i64> {
+        self.devices.admissions().read(|table| {
+            let exclusive = table.pinned().1.cpus.exclusive(&PodRef::of(pod).uid, container);
+            exclusive.into_iter().flat_map(CpuSet::iter).map(i64::from).collect()
+        })
+    }
+
+    fn allocatable_cpus(&self) -> Vec<i64> {
+        let cpus = self.devices.admissions().read(|table| table.pinned().0.cpus().allocatable());
+        cpus.iter().map(i64::from).collect()
+    }
+
+    fn memory_of(&self, pod: &Pod, container: &str) -> Vec<NodeMemory> {
+        self.devices.admissions().read(|table| {
+            let blocks = table.pinned().1.memory.of_container(&PodRef::of(pod).uid, container);
+            blocks.into_iter().flatten().map(node_memory).collect()
+        })
+    }
+
+    fn allocatable_memory(&self) -> Vec<NodeMemory> {
+        let blocks = self.devices.admissions().read(|table| table.pinned().1.memory.allocatable());
+        blocks.iter().map(node_memory).collect()
     }
 
     fn takes_device_plugins(&self) -> bool {

@@ -36,6 +36,7 @@ mod log_rotation;
 mod mirror_pods;
 mod node_shutdown;
 mod objects;
+mod pins;
 mod plugins;
 mod pod_start;
 mod pods;

@@ -46,6 +46,14 @@ features! {
     evented_pleg: "EventedPLEG",
     /// Pods may have resources of their own.
     pod_level_resources: "PodLevelResources",
+    /// Pods with resources of their own get CPUs and memory for themselves.
+    pod_level_resource_managers: "PodLevelResourceManagers",
+    /// Containers with CPUs of their own have no CPU quota.
+    disable_cpu_quota_with_exclusive_cpus: "DisableCPUQuotaWithExclusiveCPUs",
+    /// `cpuManagerPolicyOptions` may have alpha options.
+    cpu_manager_policy_alpha_options: "CPUManagerPolicyAlphaOptions",
+    /// The same of beta options.
+    cpu_manager_policy_beta_options: "CPUManagerPolicyBetaOptions",
     /// The kubelet translates streams of WebSocket clients, and declares that in the Node.
     extend_websockets: "ExtendWebSocketsToKubelet",
     /// The pod status has the condition `PodReadyToStartContainers`.

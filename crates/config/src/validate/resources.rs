@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::Amount;
+use model::cpu_set::CpuSet;
 
 use super::Check;
 use crate::duration::GoDuration;
@@ -122,7 +123,7 @@ impl Check<'_> {
                 ));
             }
         }
-        if !is_cpuset(&config.reserved_system_cpus) {
+        if config.reserved_system_cpus.parse::<CpuSet>().is_err() {
             let value = format!("{:?}", config.reserved_system_cpus);
             self.invalid("reservedSystemCPUs", value, "a set of CPUs such as 0-1,4");
         }
@@ -234,16 +235,4 @@ fn is_threshold(text: &str, may_be_zero: bool) -> bool {
         Some(percent) => percent.parse::<f64>().is_ok_and(|percent| (0.0..=100.0).contains(&percent)),
         None => Amount::parse(text).is_ok_and(|a| a > Amount::ZERO || (may_be_zero && a == Amount::ZERO)),
     }
-}
-
-/// `0-3,5`; empty is the empty set.
-fn is_cpuset(text: &str) -> bool {
-    let part_fits = |part: &str| {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        match (first.trim().parse::<u16>(), last.trim().parse::<u16>()) {
-            (Ok(first), Ok(last)) => first <= last,
-            _ => false,
-        }
-    };
-    text.is_empty() || text.split(',').all(part_fits)
 }

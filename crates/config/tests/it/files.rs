@@ -333,12 +333,13 @@ volumeStatsAggPeriod: 0s
 fn settings_without_effect_are_reported_once() {
     let files = Memory::default().with(
         "/k.yaml",
-        "cgroupsPerQOS: false\nenforceNodeAllocatable: []\nevictionHard: {}\nmaxPods: 5\nmemoryManagerPolicy: Static\n\
-         cpuManagerPolicy: none\n",
+        "cgroupsPerQOS: false\nenforceNodeAllocatable: []\nevictionHard: {}\nmaxPods: 5\ncontentType: application/json\n\
+         enableContentionProfiling: false\n",
     );
-    let resolved = resolve("--config /k.yaml --housekeeping-interval=5s --cpu-manager-policy=none", &files)
-        .expect("valid");
-    assert_eq!(resolved.not_yet, ["memoryManagerPolicy", "--housekeeping-interval"]);
+    let resolved =
+        resolve("--config /k.yaml --housekeeping-interval=5s --contention-profiling=false", &files)
+            .expect("valid");
+    assert_eq!(resolved.not_yet, ["contentType", "--housekeeping-interval"]);
     let quiet = Memory::default().with("/k.yaml", "cgroupsPerQOS: false\nenforceNodeAllocatable: [none]\n");
     assert_eq!(resolve("--config /k.yaml", &quiet).expect("valid").not_yet_warning(), None);
 }

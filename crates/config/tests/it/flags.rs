@@ -190,10 +190,9 @@ fn flag_values_of_every_kind_are_parsed() {
     check(
         "--reserved-memory 0:memory=1Gi,hugepages-1Gi=2Gi;1:memory=2Gi",
         expect![[r#"
-        reservedMemory = [{"limits":{"hugepages-1Gi":"2Gi","memory":"1Gi"},"numaNode":0},{"limits":{"memory":"2Gi"},"numaNode":1}]
-        warning: Flag --reserved-memory has been deprecated, set reservedMemory in the file given by --config instead
-        not yet: This build does not act on these settings yet: reservedMemory
-    "#]],
+            reservedMemory = [{"limits":{"hugepages-1Gi":"2Gi","memory":"1Gi"},"numaNode":0},{"limits":{"memory":"2Gi"},"numaNode":1}]
+            warning: Flag --reserved-memory has been deprecated, set reservedMemory in the file given by --config instead
+        "#]],
     );
     check(
         "--enforce-node-allocatable= --cgroups-per-qos=false --max-open-files 0x10",

@@ -5,11 +5,12 @@ use std::path::Path;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
+use model::topology::MachineTopology;
 use ports::Machine;
 use ports::host::{HostResult, MachineInfo, SubordinateIds};
 
 use super::LinuxHost;
-use crate::{addresses, kernel_log, machine, subordinate_ids};
+use crate::{addresses, blocking, kernel_log, machine, subordinate_ids, topology};
 
 #[async_trait]
 impl Machine for LinuxHost {
@@ -19,6 +20,10 @@ impl Machine for LinuxHost {
 
     fn info(&self) -> MachineInfo {
         self.machine.get_or_init(|| machine::read(&self.root)).clone()
+    }
+
+    async fn topology(&self) -> HostResult<MachineTopology> {
+        blocking(&self.root.join("sys"), topology::read).await
     }
 
     fn own_addresses(&self, candidates: &[IpAddr]) -> Vec<IpAddr> {

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use config::KubeletConfiguration;
 use model::Amount;
+use model::cpu_set::CpuSet;
 use model::k8s::Quantity;
 use model::quantity::binary_text;
 
@@ -135,12 +136,7 @@ fn threshold(text: &str, whole: Amount) -> Amount {
 
 /// The number of CPUs in a list like `0-3,8`; `None` if it is empty or invalid.
 fn count_cpus(list: &str) -> Option<i64> {
-    let mut cpus = std::collections::BTreeSet::new();
-    for part in list.split(',').filter(|part| !part.trim().is_empty()) {
-        let (first, last) = part.split_once('-').unwrap_or((part, part));
-        let (first, last): (u16, u16) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
-        cpus.extend(first..=last);
-    }
+    let cpus: CpuSet = list.parse().ok()?;
     i64::try_from(cpus.len()).ok().filter(|count| *count > 0)
 }
 

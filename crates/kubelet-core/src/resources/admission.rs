@@ -19,8 +19,6 @@ use pressure::refuse_under_pressure;
 
 use crate::node_labels::OS_LABEL;
 use crate::resources::admission::pressure::NodePressure;
-use crate::resources::devices::DeviceShortage;
-use crate::resources::devices::assign as devices;
 use crate::resources::rejection::Rejection;
 use crate::sysctl::dotted;
 
@@ -39,8 +37,8 @@ pub struct AdmissionFacts {
     pub pressure: NodePressure,
     /// The node is shutting down.
     pub is_shutting_down: bool,
-    /// Why the requested devices are not available.
-    pub devices: Option<DeviceShortage>,
+    /// Why the requested CPUs, memory or devices are not available.
+    pub resources: Option<Rejection>,
     pub features: Features,
 }
 
@@ -63,7 +61,7 @@ pub fn compute_admission(pod: &Pod, facts: &AdmissionFacts, fit: Option<&FitFact
     let before = refuse_pod_level_resources(pod, facts)
         .or_else(|| refuse_under_pressure(pod, facts.pressure))
         .or_else(|| refuse_sysctls(pod, facts))
-        .or_else(|| facts.devices.as_ref().map(|why| devices::rejection(why)))
+        .or_else(|| facts.resources.clone())
         .or_else(|| refuse_os(pod))
         .or_else(|| refuse_groups_policy(pod, facts));
     if let Some(rejection) = before {
@@ -230,7 +228,7 @@ mod tests {
             supplemental_groups_policy: false,
             kernel_version: "6.1.0-18-amd64".to_owned(),
             allowed_unsafe_sysctls: vec!["kernel.msg*".to_owned(), "net.core.somaxconn".to_owned()],
-            devices: None,
+            resources: None,
             pressure: NodePressure::default(),
             is_shutting_down: false,
             features: Features::default(),

@@ -1,7 +1,7 @@
 //! What is allocated on this node: which pods are admitted, and the resources of each of their containers.
 //!
 //! This module keeps the order in which pods are admitted, and the allocated amounts from the admission of a pod until none
-//! of its containers will run again. Admission, the QoS cgroups and preemption read the same [`Allocation`]s, so that none of them
+//! of its containers will run again, and which CPUs and memory pods have for themselves. Admission, the QoS cgroups and preemption read the same [`Allocation`]s, so that none of them
 //! counts what another one has released. The decision is in [`crate::resources::admission`]; the runtime is not queried.
 
 mod ended;
@@ -12,10 +12,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use model::PodUid;
-use model::containers::ContainerRef;
+use model::containers::{ContainerRef, find_container};
 use model::k8s::Pod;
 
-use crate::resources::devices::PodDevices;
+use crate::resources::devices::{Hints, PodDevices};
+use crate::resources::pinned::{ContainerPins, PinPolicies, Pinned, Placement};
 use crate::resources::requests::{Requests, container_requests, requests_with};
 
 /// The state of a new pod.
@@ -34,6 +35,9 @@ pub struct Allocations {
     entries: BTreeMap<Ticket, Entry>,
     /// Devices that an earlier kubelet allocated to pods that have not requested admission yet.
     remembered: BTreeMap<PodUid, PodDevices>,
+    policies: Arc<PinPolicies>,
+    /// Has what an earlier kubelet gave to pods that have not requested admission yet, too.
+    pinned: Pinned,
 }
 
 #[derive(Clone, Debug)]
@@ -43,12 +47,19 @@ struct Entry {
     is_open: bool,
     ended: Ended,
     devices: PodDevices,
+    hints: Hints,
 }
 
 impl Entry {
     fn allocation(&self) -> Option<Allocation<'_>> {
         (self.ended != Ended::All).then_some(Allocation { pod: &self.pod, ended: &self.ended })
     }
+}
+
+/// The pod is that one.
+#[must_use]
+pub fn has_uid(pod: &Pod, uid: &PodUid) -> bool {
+    pod.metadata.uid.as_deref() == Some(uid.as_str())
 }
 
 fn uid_of(pod: &Pod) -> PodUid {
@@ -64,6 +75,18 @@ pub struct OtherPods<'a> {
     pub devices: Vec<&'a PodDevices>,
     /// Its own devices, from an earlier kubelet or from an earlier decision.
     pub own_devices: &'a PodDevices,
+    /// The NUMA nodes whose devices its containers should get.
+    pub own_hints: &'a Hints,
+    pub policies: &'a PinPolicies,
+    /// The CPUs and memory that pods have for themselves, this one included.
+    pub pinned: &'a Pinned,
+}
+
+/// What a change of the table has changed for pods.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    pub devices: bool,
+    pub pinned: bool,
 }
 
 impl Allocations {
@@ -73,10 +96,23 @@ impl Allocations {
         Self { remembered: devices, ..Self::default() }
     }
 
-    /// Every pod that still exists has requested admission: devices that an earlier kubelet allocated to other pods are free.
-    /// Returns whether there were any.
-    pub fn forget_unclaimed(&mut self) -> bool {
-        !std::mem::take(&mut self.remembered).is_empty()
+    /// The policies of this machine, and what an earlier kubelet gave to pods under them.
+    pub fn remember_pinned(&mut self, policies: Arc<PinPolicies>, pinned: Pinned) {
+        self.policies = policies;
+        self.pinned = pinned;
+    }
+
+    /// Every pod that still exists has requested admission: what an earlier kubelet gave to other pods is free.
+    pub fn forget_unclaimed(&mut self) -> Changes {
+        let entries = &self.entries;
+        let is_active = |pod: &PodUid, container: &str| {
+            let mut of_pod = entries.values().filter(|entry| has_uid(&entry.pod, pod));
+            of_pod.any(|entry| find_container(&entry.pod, container).is_some())
+        };
+        Changes {
+            devices: !std::mem::take(&mut self.remembered).is_empty(),
+            pinned: self.pinned.release_inactive(is_active),
+        }
     }
 
     /// Queues the pod after all that requested admission before it.
@@ -84,7 +120,10 @@ impl Allocations {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         let devices = self.remembered.remove(&uid_of(&pod)).unwrap_or_default();
-        self.entries.insert(ticket, Entry { pod, is_open: true, ended: Ended::default(), devices });
+        self.entries.insert(
+            ticket,
+            Entry { pod, is_open: true, ended: Ended::default(), devices, hints: Hints::new() },
+        );
         ticket
     }
 
@@ -108,7 +147,14 @@ impl Allocations {
         let allocations = allocations.filter_map(|(_, entry)| entry.allocation()).collect();
         let devices = others().map(|(_, entry)| &entry.devices).chain(self.remembered.values());
         let devices = devices.filter(|devices| !devices.is_empty()).collect();
-        Some(OtherPods { allocations, devices, own_devices: &own.devices })
+        Some(OtherPods {
+            allocations,
+            devices,
+            own_devices: &own.devices,
+            own_hints: &own.hints,
+            policies: &self.policies,
+            pinned: &self.pinned,
+        })
     }
 
     /// Allocates to the pod what it requested.
@@ -116,6 +162,41 @@ impl Allocations {
         if let Some(entry) = self.entries.get_mut(&ticket) {
             entry.is_open = false;
         }
+    }
+
+    /// Gives the pod what was decided with the table as it is.
+    pub fn place(&mut self, ticket: Ticket, placement: Placement) -> Changes {
+        let Placement { devices, hints, pinned } = placement;
+        let devices = self.set_devices(ticket, devices);
+        if let Some(entry) = self.entries.get_mut(&ticket) {
+            entry.hints = hints;
+        }
+        let changes = Changes { devices, pinned: pinned.is_some() };
+        self.pin(pinned);
+        changes
+    }
+
+    /// Pods have these CPUs and memory for themselves from now on; `None`: as before.
+    pub fn pin(&mut self, pinned: Option<Pinned>) {
+        if let Some(pinned) = pinned {
+            self.pinned = pinned;
+        }
+    }
+
+    /// CPUs and memory that pods have for themselves, and the policies by which they do.
+    #[must_use]
+    pub fn pinned(&self) -> (&PinPolicies, &Pinned) {
+        (&self.policies, &self.pinned)
+    }
+
+    #[must_use]
+    pub fn pins_of(&self, pod: &Pod, container: &ContainerRef<'_>) -> ContainerPins {
+        self.policies.pins_of(&self.pinned, pod, container)
+    }
+
+    /// The container starts, so that the init containers before it have ended. Returns whether that frees memory.
+    pub fn container_starts(&mut self, pod: &Pod, container: &ContainerRef<'_>) -> bool {
+        self.pinned.memory.container_started(pod, &uid_of(pod), container)
     }
 
     /// Allocates these devices to the pod. Returns whether that is a change.
@@ -129,8 +210,7 @@ impl Allocations {
     /// The ticket of the pod, and its devices.
     #[must_use]
     pub fn devices_of(&self, uid: &PodUid) -> Option<(Ticket, &PodDevices)> {
-        let is_it = |entry: &Entry| entry.pod.metadata.uid.as_deref() == Some(uid.as_str());
-        let found = self.entries.iter().find(|(_, entry)| is_it(entry));
+        let found = self.entries.iter().find(|(_, entry)| has_uid(&entry.pod, uid));
         found.map(|(ticket, entry)| (*ticket, &entry.devices))
     }
 
@@ -149,12 +229,25 @@ impl Allocations {
             entry.devices = PodDevices::default();
         }
         entry.ended = ended;
-        is_changed && !entry.is_open
+        let is_allocation = is_changed && !entry.is_open;
+        let uid = uid_of(&entry.pod);
+        self.unpin_ended(&uid);
+        is_allocation
     }
 
     /// Releases the pod; returns whether it existed.
     pub fn release(&mut self, ticket: Ticket) -> bool {
-        self.entries.remove(&ticket).is_some()
+        let Some(entry) = self.entries.remove(&ticket) else { return false };
+        self.unpin_ended(&uid_of(&entry.pod));
+        true
+    }
+
+    /// Takes back the CPUs and memory of a pod of which no container will run again.
+    fn unpin_ended(&mut self, uid: &PodUid) {
+        let mut entries = self.entries.values().filter(|entry| has_uid(&entry.pod, uid));
+        if entries.all(|entry| entry.ended == Ended::All) {
+            self.pinned.release(uid);
+        }
     }
 
     /// The allocations of the admitted pods.

@@ -3,10 +3,14 @@
 //! Owns: the [`Registry`] of what plugins have reported, the choice of devices for a pod, the format of the checkpoint, and
 //! what a container sees of its devices. No plugin is called here. Allocated devices are in the [allocations](crate::resources::allocations).
 
+pub mod affinity;
 pub mod allocate_response;
 pub mod assign;
 pub mod checkpoint;
+pub mod hints;
 pub mod registry;
 
+pub use affinity::{Hints, NO_HINTS};
 pub use assign::{DeviceShortage, Given, PodDevices};
+pub use hints::DeviceProvider;
 pub use registry::{Connection, Registry};

@@ -53,7 +53,7 @@ fn may_be_pod_level(name: &str) -> bool {
 }
 
 /// A limit without a request counts as the request.
-fn requests(resources: Option<&ResourceRequirements>) -> Requests {
+pub(crate) fn requests(resources: Option<&ResourceRequirements>) -> Requests {
     let Some(resources) = resources else { return Requests::new() };
     let limits = resources.limits.iter().flatten();
     let requested = resources.requests.iter().flatten();

@@ -11,3 +11,4 @@ mod pressure;
 mod quota;
 mod shutdown;
 mod systemd;
+mod topology;

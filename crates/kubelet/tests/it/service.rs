@@ -140,15 +140,15 @@ fn systemd_gets_ready_and_watchdog_notifications() {
 #[test]
 fn unknown_or_unsupported_configuration_fields_are_logged_once() {
     let node = Node::start_with(json!({
-        "noSuchField": 1, "enableContentionProfiling": true, "topologyManagerPolicy": "best-effort",
+        "noSuchField": 1, "enableContentionProfiling": true, "contentType": "application/json",
     }));
     let log = node.kubelet_log();
     let naming = |text: &str| log.lines().filter(|line| line.starts_with('W') && line.contains(text)).count();
     assert_eq!(naming("noSuchField"), 1, "{log}");
     assert_eq!(naming("enableContentionProfiling"), 1, "{log}");
-    assert_eq!(naming("topologyManagerPolicy"), 1, "{log}");
+    assert_eq!(naming("contentType"), 1, "{log}");
     let not_yet = log.lines().find(|line| line.contains("enableContentionProfiling")).expect("the line");
-    assert!(not_yet.contains("topologyManagerPolicy"), "all in one warning: {not_yet}");
+    assert!(not_yet.contains("contentType"), "all in one warning: {not_yet}");
 }
 
 #[test]

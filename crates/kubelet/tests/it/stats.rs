@@ -403,6 +403,7 @@ const KNOWN_LINTS: &[&str] = &[
     "kubelet_pod_resources_endpoint_requests_list ",
     "kubelet_preemptions ",
     "kubelet_server_expiration_renew_errors ",
+    "kubelet_topology_manager_admission_duration_ms ",
 ];
 
 #[test]

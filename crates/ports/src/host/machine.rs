@@ -7,6 +7,7 @@ use std::path::Path;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use model::request::IdRange;
+use model::topology::MachineTopology;
 
 use super::{HostError, HostResult};
 
@@ -57,6 +58,8 @@ pub struct SubordinateIds {
 #[async_trait]
 pub trait Machine: Send + Sync + std::fmt::Debug {
     fn info(&self) -> MachineInfo;
+    /// Processors that are online and NUMA nodes, as they are now.
+    async fn topology(&self) -> HostResult<MachineTopology>;
     /// AppArmor is enabled on this machine.
     fn has_apparmor(&self) -> bool;
     /// Those of the candidates that are addresses of an interface of this machine.

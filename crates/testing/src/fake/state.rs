@@ -333,7 +333,28 @@ impl State {
     ) -> RuntimeResult<()> {
         let method = Method::UpdateContainerResources;
         let not_found = || method.not_found(format!("container {id}: not found"));
-        self.containers.get_mut(id).ok_or_else(not_found)?.resources = resources.clone();
+        let own = &mut self.containers.get_mut(id).ok_or_else(not_found)?.resources;
+        // A runtime leaves what an update does not have.
+        *own = LinuxResources {
+            cpu_shares: resources.cpu_shares.or(own.cpu_shares),
+            cpu_quota: resources.cpu_quota.or(own.cpu_quota),
+            cpu_period: resources.cpu_period.or(own.cpu_period),
+            memory_limit_bytes: resources.memory_limit_bytes.or(own.memory_limit_bytes),
+            memory_swap_limit_bytes: resources.memory_swap_limit_bytes.or(own.memory_swap_limit_bytes),
+            oom_score_adj: resources.oom_score_adj.or(own.oom_score_adj),
+            cpuset_cpus: or_text(&resources.cpuset_cpus, &own.cpuset_cpus),
+            cpuset_mems: or_text(&resources.cpuset_mems, &own.cpuset_mems),
+            hugepage_limits: match resources.hugepage_limits.is_empty() {
+                true => own.hugepage_limits.clone(),
+                false => resources.hugepage_limits.clone(),
+            },
+            unified: own
+                .unified
+                .iter()
+                .chain(&resources.unified)
+                .map(|(k, v)| (k.clone(), v.clone()))
+                .collect(),
+        };
         Ok(())
     }
 
@@ -505,4 +526,8 @@ fn covers(scope: &Scope, uid: &PodUid) -> bool {
 fn address(serial: u64) -> IpAddr {
     let [.., high, low] = serial.to_be_bytes();
     IpAddr::V4(Ipv4Addr::new(10, 88, high, low))
+}
+
+fn or_text(new: &str, old: &str) -> String {
+    if new.is_empty() { old.to_owned() } else { new.to_owned() }
 }

@@ -6,6 +6,7 @@ use std::path::Path;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
+use model::topology::{MachineTopology, NumaNode, Processor};
 use ports::host::{HostResult, MachineInfo, SubordinateIds};
 use ports::{Files, Machine};
 
@@ -21,6 +22,11 @@ impl Machine for FakeHost {
 
     fn info(&self) -> MachineInfo {
         MachineInfo { swap_bytes: self.shared.swap.lock().bytes, ..self.shared.machine.clone() }
+    }
+
+    async fn topology(&self) -> HostResult<MachineTopology> {
+        let set = self.shared.topology.lock().clone();
+        Ok(set.unwrap_or_else(|| equal_processors(&self.shared.machine)))
     }
 
     fn own_addresses(&self, candidates: &[IpAddr]) -> Vec<IpAddr> {
@@ -39,4 +45,11 @@ impl Machine for FakeHost {
     fn has_apparmor(&self) -> bool {
         false
     }
+}
+
+/// One socket and one NUMA node with all of the memory, and a core for each processor.
+fn equal_processors(machine: &MachineInfo) -> MachineTopology {
+    let processor = |id| Processor { id, core: id, socket: 0, numa_node: 0, uncore_cache: 0 };
+    let node = NumaNode { memory_bytes: machine.memory_bytes, distances: vec![10], ..NumaNode::default() };
+    MachineTopology { processors: (0..machine.cpus).map(processor).collect(), numa_nodes: vec![node] }
 }

@@ -11,6 +11,7 @@ use kubelet_core::pods::dns::{
 use kubelet_core::pods::request::{
     ConfigError, PodFacts, SandboxInputs, VolumeMountPoint, compute_sandbox_request,
 };
+use kubelet_core::resources::pinned::lift_quota;
 use kubelet_core::volumes::plan::extra_groups;
 use model::containers::{all_containers, spec_of};
 use model::k8s::Pod;
@@ -220,12 +221,18 @@ pub fn sandbox_request(
     prepared: &Prepared,
     attempt: u32,
 ) -> Result<SandboxRequest, ConfigError> {
-    compute_sandbox_request(&SandboxInputs {
+    let mut request = compute_sandbox_request(&SandboxInputs {
         pod: &context.pod,
         node: &context.handles.ctx.node_facts,
         facts: &prepared.facts,
         attempt,
         dns: &prepared.dns,
         cgroup_parent: &prepared.cgroup_parent,
-    })
+    })?;
+    if context.handles.admissions.disable_quota_of(&context.pod)
+        && let Some(resources) = &mut request.resources
+    {
+        lift_quota(resources);
+    }
+    Ok(request)
 }

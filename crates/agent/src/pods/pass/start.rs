@@ -14,6 +14,7 @@ use kubelet_core::pods::env::{EnvObjects, compute_env};
 use kubelet_core::pods::hash::container_hash;
 use kubelet_core::pods::plan::{KillContainer, KillReason, StartContainer};
 use kubelet_core::pods::request::{ContainerInputs, PodFacts, compute_container_request};
+use kubelet_core::resources::cpus::CpuPolicy;
 use kubelet_core::resources::devices::allocate_response::{show_devices, with_env};
 use kubelet_core::volumes::image::{check_runtime, image_volumes};
 use model::containers::{ContainerRef, find_container};
@@ -26,6 +27,7 @@ use super::image_volumes::{self, PulledImages, with_images};
 use super::prepare::{Prepared, sandbox_request};
 use super::{PassContext, PassNote, Retry, Waiting};
 use crate::images::{ImageFailure, PodKeyring, PodLogin, ReadyImage, WantedImage};
+use crate::pods::handles::PodHandles;
 use crate::pods::hooks::{HookContext, run_handler};
 
 /// Why a container was not started.
@@ -251,7 +253,16 @@ impl StartContext<'_> {
         })
         .map_err(|error| refused(error.to_string()))?;
         show_devices(&mut request, response);
+        self.pin(container, &mut request);
         Ok(request)
+    }
+
+    /// The CPUs and memory nodes of the container.
+    fn pin(&self, container: &ContainerRef<'_>, request: &mut ContainerRequest) {
+        let pins = self.context.handles.admissions.pins_of(&self.context.pod, container);
+        pins.lift_quota(&mut request.resources);
+        request.resources.cpuset_cpus = pins.cpus;
+        request.resources.cpuset_mems = pins.memory_nodes;
     }
 
     /// The running container whose process namespace an ephemeral one targets.
@@ -272,6 +283,7 @@ impl StartContext<'_> {
         let runtime = &self.context.handles.ctx.runtime;
         match runtime.create_container(self.sandbox, request, self.sandbox_request).await {
             Ok(id) => {
+                self.context.handles.cpusets.note(&id, &request.resources.cpuset_cpus);
                 let message = "Container created";
                 self.context.handles.ctx.recorder.normal(
                     &self.context.identity,
@@ -297,6 +309,7 @@ impl StartContext<'_> {
         restart_count: u32,
     ) -> Result<(), Failure> {
         let handles = &self.context.handles;
+        handles.admissions.note_start(&self.context.pod, container);
         if let Err(error) = handles.ctx.runtime.start_container(id).await {
             self.fail_event(container, &format!("Error: {}", error.message()));
             self.discard_if_refused(id, &error).await;
@@ -308,8 +321,18 @@ impl StartContext<'_> {
             "Started",
             "Container started",
         );
+        self.settle_cpus(container, id).await;
         files::link_log(self.context, self.sandbox_request, container, (id, restart_count)).await;
         self.run_post_start(container, id).await
+    }
+
+    /// The shared pool may have changed since the container was created.
+    async fn settle_cpus(&self, container: &ContainerRef<'_>, id: &ContainerId) {
+        let PodHandles { ctx, admissions, cpusets, .. } = &*self.context.handles;
+        if admissions.read(|table| matches!(table.pinned().0.cpus(), CpuPolicy::Static(_))) {
+            let name = (&self.context.identity.uid, container.name());
+            cpusets.settle(ctx, admissions, name, id).await;
+        }
     }
 
     /// Removes a created container that cannot be started; otherwise it would be adopted forever.

@@ -12,15 +12,18 @@ use kubelet_core::resources::admission::fit::{FitFacts, refuse_beyond};
 use kubelet_core::resources::admission::preemption::PREEMPTING;
 use kubelet_core::resources::admission::{Admission, AdmissionFacts, compute_admission};
 use kubelet_core::resources::allocations::OtherPods;
+use kubelet_core::resources::devices::PodDevices;
 use kubelet_core::resources::devices::assign::{allocatable_devices, rejection};
-use kubelet_core::resources::devices::{DeviceShortage, PodDevices};
+use kubelet_core::resources::pinned::{Pinned, Placement, Tally};
 use kubelet_core::resources::rejection::Rejection;
+use model::PodRef;
 use model::k8s::Pod;
 
 use super::PodWorker;
 use crate::api::reflector::own_node;
 use crate::pods::handles::PodHandles;
 use crate::pods::termination_requests::TerminationRequest;
+use crate::resources::admissions::Decision;
 
 /// How a pod ends that this node terminates.
 struct End {
@@ -70,22 +73,38 @@ impl PodWorker {
         let Some(slot) = &mut self.slot else { return };
         let ran_before =
             self.reported.status.as_ref().is_some_and(|status| status.container_statuses.is_some());
-        if ran_before {
-            return slot.keep();
-        }
         let handles = self.handles.clone();
+        if ran_before {
+            slot.keep(|others| place_again(&handles, pod, others));
+            return self.save_pins().await;
+        }
         handles.ctx.metrics.pod_admitted(model::containers::spec_of(pod).containers.len());
-        match slot.admit(|others| decide(&handles, pod, others)).await {
+        let began = handles.ctx.clock.mono();
+        let decided = slot.admit(|others| decide(&handles, pod, others)).await;
+        if let Some((_, tally)) = &decided {
+            let took = handles.ctx.clock.mono().saturating_since(began);
+            handles.ctx.metrics.pins.decided(tally, took);
+        }
+        match decided.map(|(admission, _)| admission) {
             Some(Admission::Admitted { victims, short_of }) => {
                 handles.termination_requests.preempt(&victims);
                 handles.ctx.metrics.pods.preempted(victims.len(), &short_of);
                 if let Err(why) = handles.devices.ensure(pod, &self.pod.uid).await {
                     self.release_slot();
-                    self.reject(rejection(&why));
+                    return self.reject(rejection(&why));
                 }
+                self.save_pins().await;
             }
             Some(Admission::Rejected(rejection)) => self.reject(rejection),
             None => {}
+        }
+    }
+
+    /// No container starts before a restart of the kubelet would keep what the pod has.
+    async fn save_pins(&mut self) {
+        if let Err(why) = self.handles.pin_files.save().await {
+            self.release_slot();
+            self.reject(rejection(&why));
         }
     }
 
@@ -163,22 +182,37 @@ impl PodWorker {
     }
 }
 
-/// The decision, and the devices of the pod if it is admitted.
-fn decide(handles: &PodHandles, pod: &Pod, others: &OtherPods<'_>) -> (Admission, PodDevices) {
-    match handles.devices.choose(pod, others) {
-        Ok(devices) => (decide_with(handles, pod, (others, &devices), None), devices),
-        Err(shortage) => {
-            let none = PodDevices::default();
-            (decide_with(handles, pod, (others, &none), Some(shortage)), none)
+/// What a pod that runs already should have for itself. It is not ended for lack of it.
+fn place_again(handles: &PodHandles, pod: &Pod, others: &OtherPods<'_>) -> Option<Pinned> {
+    if others.policies.are_none() {
+        return None;
+    }
+    match handles.devices.place(pod, others, &mut Tally::default()) {
+        Ok(placement) => placement.pinned,
+        Err(rejection) => {
+            let (reason, message) = (rejection.reason, rejection.message);
+            tracing::warn!(pod = %PodRef::of(pod), %reason, message, "Pod runs on without CPUs and memory of its own");
+            None
         }
     }
+}
+
+/// The decision, and what the pod gets if it is admitted.
+fn decide(handles: &PodHandles, pod: &Pod, others: &OtherPods<'_>) -> Decision {
+    let mut tally = Tally::default();
+    let (placement, refused) = match handles.devices.place(pod, others, &mut tally) {
+        Ok(placement) => (placement, None),
+        Err(rejection) => (Placement::default(), Some(rejection)),
+    };
+    let admission = decide_with(handles, pod, (others, &placement.devices), refused);
+    Decision { admission, placement, tally }
 }
 
 fn decide_with(
     handles: &PodHandles,
     pod: &Pod,
     (others, own): (&OtherPods<'_>, &PodDevices),
-    shortage: Option<DeviceShortage>,
+    shortage: Option<Rejection>,
 ) -> Admission {
     let active = others.allocations.as_slice();
     // Until the runtime has reported its features, no pod is rejected for lack of one.
@@ -190,7 +224,7 @@ fn decide_with(
         allowed_unsafe_sysctls: handles.ctx.config().allowed_unsafe_sysctls.clone(),
         pressure: *handles.pressure.borrow(),
         is_shutting_down: *handles.shutting_down.borrow(),
-        devices: shortage,
+        resources: shortage,
         features: handles.ctx.node_facts.features,
     };
     let node = own_node(&handles.own_node.borrow());

@@ -10,7 +10,6 @@ use kubelet_core::pods::status::{
     PodCgroupResources, StatusInputs, TerminalReason, compute_pod_status, forget_ended_init_containers,
     host_ip_family_mismatch,
 };
-use kubelet_core::resources::cgroup::compute_pod_numbers;
 use model::PodRef;
 use model::k8s::{Pod, PodStatus};
 
@@ -142,7 +141,7 @@ impl PodWorker {
         if !self.handles.ctx.config().cgroups_per_qos {
             return Some(PodCgroupResources::default());
         }
-        let numbers = compute_pod_numbers(pod, &self.handles.ctx.pod_rules());
+        let numbers = self.handles.cgroups.numbers(pod);
         Some(PodCgroupResources::of(&numbers, self.handles.ctx.cgroup_version()))
     }
 

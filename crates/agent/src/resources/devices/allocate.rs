@@ -5,7 +5,9 @@ use kubelet_core::resources::devices::allocate_response::merge_responses;
 use kubelet_core::resources::devices::assign::{
     Claims, compute_pod_devices, compute_preference, compute_preferred, has_its_devices, next_to_ask, up_to,
 };
-use kubelet_core::resources::devices::{DeviceShortage, PodDevices};
+use kubelet_core::resources::devices::{DeviceShortage, PodDevices, Registry};
+use kubelet_core::resources::pinned::{Placement, Tally, compute_placement};
+use kubelet_core::resources::rejection::Rejection;
 use model::PodUid;
 use model::containers::ContainerRef;
 use model::devices::{AllocateResponse, PluginOptions};
@@ -13,16 +15,28 @@ use model::k8s::Pod;
 
 use super::{Devices, Registered};
 
+fn claims_of<'a>(registry: &'a Registry, others: &'a OtherPods<'_>) -> Claims<'a> {
+    Claims { registry, others: &others.devices, own: others.own_devices, hints: others.own_hints }
+}
+
 impl Devices {
-    /// Chooses devices for a pod that is being admitted.
+    /// Chooses the devices of a pod that is being admitted, and the CPUs and memory near them.
     ///
     /// # Errors
-    /// There are too few devices.
-    pub fn choose(&self, pod: &Pod, others: &OtherPods<'_>) -> Result<PodDevices, DeviceShortage> {
+    /// There is too little.
+    pub fn place(
+        &self,
+        pod: &Pod,
+        others: &OtherPods<'_>,
+        tally: &mut Tally,
+    ) -> Result<Placement, Rejection> {
         self.read(|registry| {
-            let claims = Claims { registry, others: &others.devices, own: others.own_devices };
-            compute_pod_devices(pod, &claims)
+            compute_placement(pod, others.policies, others.pinned, &claims_of(registry, others), tally)
         })
+    }
+
+    fn choose(&self, pod: &Pod, others: &OtherPods<'_>) -> Result<PodDevices, DeviceShortage> {
+        self.read(|registry| compute_pod_devices(pod, &claims_of(registry, others)))
     }
 
     /// Ensures that the pod has its devices, that their plugins have allocated them, and that this is on disk.
@@ -95,7 +109,7 @@ impl Devices {
     ) {
         self.shared.admissions.set_devices(uid, |others| {
             let own = up_to(pod, container, others.own_devices.clone());
-            self.read(|registry| choose(&Claims { registry, others: &others.devices, own: &own }))
+            self.read(|registry| choose(&Claims { own: &own, ..claims_of(registry, others) }))
         });
     }
 

@@ -147,6 +147,10 @@ fn kubelet_text(measured: &Measured, disks: Option<&DiskSample>, process: Option
         working_pods,
         gates: &ctx.settings.gates,
         reserved_memory: reserved_memory(measured),
+        cpus: measured.admissions.read(|table| {
+            let (policies, pinned) = table.pinned();
+            policies.cpu_counts(pinned)
+        }),
     };
     let mut text = metrics::write(&ctx.metrics, &from);
     text.push_str(&ctx.metrics.certificates.render(ctx.clock.now().wall));

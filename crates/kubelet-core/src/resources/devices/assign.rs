@@ -10,8 +10,10 @@ use model::k8s::{Pod, Quantity};
 use model::{Amount, ContainerKind};
 
 use super::Registry;
+use super::affinity::{ByAffinity, Hints};
 use crate::resources::quantities::{DeviceAmounts, Quantities};
 use crate::resources::rejection::Rejection;
+use crate::resources::topology::TopologyHint;
 
 /// Devices by resource.
 type Sets = BTreeMap<String, BTreeSet<String>>;
@@ -58,7 +60,7 @@ impl PodDevices {
         of_it.flat_map(|(_, given)| given.devices.keys()).collect::<BTreeSet<_>>().len()
     }
 
-    fn insert(&mut self, container: &str, resource: &str, given: Given) {
+    pub(super) fn insert(&mut self, container: &str, resource: &str, given: Given) {
         self.containers.entry(container.to_owned()).or_default().insert(resource.to_owned(), given);
     }
 
@@ -115,6 +117,8 @@ pub struct Claims<'a> {
     pub others: &'a [&'a PodDevices],
     /// The pod's own devices; it keeps them.
     pub own: &'a PodDevices,
+    /// The NUMA nodes whose devices its containers get first.
+    pub hints: &'a Hints,
 }
 
 /// Chooses the devices of the pod.
@@ -124,10 +128,7 @@ pub struct Claims<'a> {
 pub fn compute_pod_devices(pod: &Pod, claims: &Claims<'_>) -> Result<PodDevices, DeviceShortage> {
     let mut choice = Choice::new(claims);
     for container in init_containers(pod).chain(regular_containers(pod)) {
-        for (resource, wanted) in wanted(&container, claims.registry) {
-            choice.choose(pod, &container, &resource, wanted)?;
-        }
-        choice.pass_on(&container);
+        choice.choose_all(pod, &container, claims.hints.get(container.name()).copied())?;
     }
     Ok(choice.made)
 }
@@ -165,7 +166,7 @@ pub fn up_to(pod: &Pod, container: &str, mut devices: PodDevices) -> PodDevices 
 }
 
 /// Device counts in the container's limits, for known plugins.
-fn wanted(container: &ContainerRef<'_>, registry: &Registry) -> BTreeMap<String, usize> {
+pub(super) fn wanted(container: &ContainerRef<'_>, registry: &Registry) -> BTreeMap<String, usize> {
     let limits = container.resources().and_then(|resources| resources.limits.as_ref());
     let known = limits.into_iter().flatten().filter(|(name, _)| registry.knows(name));
     let count =
@@ -173,16 +174,19 @@ fn wanted(container: &ContainerRef<'_>, registry: &Registry) -> BTreeMap<String,
     known.map(|(name, quantity)| (name.clone(), count(quantity))).filter(|(_, count)| *count > 0).collect()
 }
 
-struct Choice<'a> {
-    registry: &'a Registry,
-    own: &'a PodDevices,
-    taken: Sets,
-    reusable: Sets,
-    made: PodDevices,
+/// The devices of a pod while they are chosen.
+#[derive(Debug)]
+pub(super) struct Choice<'a> {
+    pub(super) registry: &'a Registry,
+    pub(super) own: &'a PodDevices,
+    pub(super) taken: Sets,
+    /// Of ended init containers.
+    pub(super) reusable: Sets,
+    pub(super) made: PodDevices,
 }
 
 impl<'a> Choice<'a> {
-    fn new(claims: &Claims<'a>) -> Self {
+    pub(super) fn new(claims: &Claims<'a>) -> Self {
         let mut taken = Sets::new();
         for (resource, id) in claims.others.iter().flat_map(|other| other.ids()).chain(claims.own.ids()) {
             taken.entry(resource.to_owned()).or_default().insert(id.to_owned());
@@ -196,14 +200,27 @@ impl<'a> Choice<'a> {
         }
     }
 
-    fn choose(
+    /// Chooses the devices of a container.
+    pub(super) fn choose_all(
         &mut self,
         pod: &Pod,
         container: &ContainerRef<'_>,
-        resource: &str,
-        wanted: usize,
+        hint: Option<TopologyHint>,
     ) -> Result<(), DeviceShortage> {
-        let name = container.name();
+        for (resource, wanted) in wanted(container, self.registry) {
+            self.choose(pod, container.name(), (&resource, wanted), hint)?;
+        }
+        self.pass_on(container);
+        Ok(())
+    }
+
+    fn choose(
+        &mut self,
+        pod: &Pod,
+        name: &str,
+        (resource, wanted): (&str, usize),
+        hint: Option<TopologyHint>,
+    ) -> Result<(), DeviceShortage> {
         let healthy: BTreeSet<&str> = self.registry.healthy(resource).collect();
         if healthy.is_empty() {
             return Err(DeviceShortage::NoneHealthy(resource.to_owned()));
@@ -222,7 +239,8 @@ impl<'a> Choice<'a> {
             let (resource, available) = (resource.to_owned(), free.len());
             return Err(DeviceShortage::TooFew { resource, requested, available });
         }
-        chosen.extend(free.into_iter().take(requested).map(str::to_owned));
+        let free = ByAffinity::of(self.registry, resource, free, hint);
+        chosen.extend(free.into_ids().take(requested));
         taken.extend(chosen.iter().cloned());
         let near = |id: String| {
             let nodes = self.registry.numa_nodes(resource, &id).to_vec();
@@ -279,18 +297,34 @@ pub struct Preference {
     pub wanted: usize,
 }
 
-/// `None`: the container has no device of that resource.
+/// `None`: the container has no device of that resource, or there is nothing to choose.
 #[must_use]
 pub fn compute_preference(claims: &Claims<'_>, container: &str, resource: &str) -> Option<Preference> {
     let given = claims.own.get(container, resource)?;
+    let wanted = given.devices.len();
     let elsewhere = elsewhere(claims, container, resource);
     let is_shared = |id: &&String| elsewhere.own.contains(id.as_str());
-    let needed = given.devices.keys().filter(is_shared).cloned().collect();
-    let mut available: BTreeSet<&str> =
-        claims.registry.healthy(resource).filter(|id| !elsewhere.has(id)).collect();
-    available.extend(given.devices.keys().map(String::as_str));
-    let available = available.into_iter().map(str::to_owned).collect();
-    Some(Preference { available, needed, wanted: given.devices.len() })
+    let mut needed: BTreeSet<String> = given.devices.keys().filter(is_shared).cloned().collect();
+    let free = claims.registry.healthy(resource).filter(|id| !elsewhere.has(id));
+    let mut free: BTreeSet<&str> = free.collect();
+    free.extend(given.devices.keys().map(String::as_str).filter(|id| !needed.contains(*id)));
+    let hint = claims.hints.get(container).copied();
+    let aligned = ByAffinity::of(claims.registry, resource, free.iter().copied(), hint).aligned;
+    let mut available: BTreeSet<String> = needed.clone();
+    if wanted - needed.len() < aligned.len() {
+        available.extend(aligned);
+    } else {
+        needed.extend(aligned);
+        available.extend(free.into_iter().map(str::to_owned));
+    }
+    if needed.len() >= wanted {
+        return None;
+    }
+    Some(Preference {
+        available: available.into_iter().collect(),
+        needed: needed.into_iter().collect(),
+        wanted,
+    })
 }
 
 /// The pod's devices with those that the plugin prefers for that container, as far as they are free; the devices of later

@@ -5,7 +5,6 @@
 //! between the two kubelets.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -14,7 +13,7 @@ use model::devices::AllocateResponse;
 use serde::{Deserialize, Serialize};
 
 use super::{Given, PodDevices, Registry};
-use crate::fnv::fnv1a_32;
+use crate::resources::go_checksum::{GoField, GoValue, go_checksum};
 
 /// The name of the file in the directory of device plugins.
 pub const FILE: &str = "kubelet_internal_checkpoint";
@@ -147,41 +146,33 @@ fn packed(entry: &Entry) -> Vec<u8> {
 }
 
 fn checksum(data: &Data) -> u32 {
-    fnv1a_32(go_print(data).into_bytes())
+    go_checksum("checkpoint.checkpointData", &go_value(data))
 }
 
-/// As the Go kubelet prints its own value for the checksum, types and all.
-fn go_print(data: &Data) -> String {
-    let entries = data.pod_device_entries.as_ref().map_or_else(
-        || "<nil>".to_owned(),
-        |entries| format!("[{}]", joined(entries.iter().map(go_print_entry))),
-    );
-    let registered = data.registered_devices.iter().map(|(name, ids)| format!("{name}:[{}]", ids.join(" ")));
-    format!(
-        "(checkpoint.checkpointData){{PodDeviceEntries:([]checkpoint.PodDevicesEntry){entries} \
-         RegisteredDevices:(map[string][]string)map[{}]}}",
-        joined(registered)
-    )
+fn go_value(data: &Data) -> GoValue {
+    let entries = data.pod_device_entries.as_ref();
+    let entries = entries.map_or(GoValue::Nil, |entries| GoValue::slice(entries.iter().map(go_entry)));
+    let registered = data.registered_devices.iter().map(|(name, ids)| (name, go_texts(ids)));
+    GoValue::Struct(vec![
+        GoField::new("PodDeviceEntries", "[]checkpoint.PodDevicesEntry", entries),
+        GoField::new("RegisteredDevices", "map[string][]string", GoValue::map(registered)),
+    ])
 }
 
-fn go_print_entry(entry: &Entry) -> String {
-    let Entry { pod_uid, container_name, resource_name, device_ids, .. } = entry;
-    let ids = device_ids.iter().map(|(node, ids)| format!("{node}:[{}]", ids.join(" ")));
-    let mut bytes = String::new();
-    for byte in packed(entry) {
-        let space = if bytes.is_empty() { "" } else { " " };
-        // Writing to a string cannot fail.
-        let _ = write!(bytes, "{space}{byte}");
-    }
-    format!(
-        "{{PodUID:(string){pod_uid} ContainerName:(string){container_name} ResourceName:(string){resource_name} \
-         DeviceIDs:(checkpoint.DevicesPerNUMA)map[{}] AllocResp:([]uint8)[{bytes}]}}",
-        joined(ids)
-    )
+fn go_entry(entry: &Entry) -> GoValue {
+    let text = |name, text: &String| GoField::new(name, "string", GoValue::plain(text));
+    let ids = entry.device_ids.iter().map(|(node, ids)| (node, go_texts(ids)));
+    GoValue::Struct(vec![
+        text("PodUID", &entry.pod_uid),
+        text("ContainerName", &entry.container_name),
+        text("ResourceName", &entry.resource_name),
+        GoField::new("DeviceIDs", "checkpoint.DevicesPerNUMA", GoValue::map(ids)),
+        GoField::new("AllocResp", "[]uint8", GoValue::slice(packed(entry).into_iter().map(GoValue::plain))),
+    ])
 }
 
-fn joined(parts: impl Iterator<Item = String>) -> String {
-    parts.collect::<Vec<_>>().join(" ")
+fn go_texts(texts: &[String]) -> GoValue {
+    GoValue::slice(texts.iter().map(GoValue::plain))
 }
 
 #[cfg(test)]

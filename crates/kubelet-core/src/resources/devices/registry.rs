@@ -186,6 +186,12 @@ impl Registry {
         self.resources.keys().map(String::as_str)
     }
 
+    /// All devices, healthy or not.
+    pub fn devices(&self, resource: &str) -> impl Iterator<Item = &str> {
+        let devices = self.resources.get(resource).into_iter().flat_map(|resource| &resource.devices);
+        devices.map(|(id, _)| id.as_str())
+    }
+
     /// Healthy devices, allocated or not.
     pub fn healthy(&self, resource: &str) -> impl Iterator<Item = &str> {
         let devices = self.resources.get(resource).into_iter().flat_map(|resource| &resource.devices);

@@ -9,7 +9,6 @@ const RECORDED: &str = include_str!("recorded_metrics.tsv");
 
 const NO_RESIZE: &str = "no pod is resized in place";
 const NO_DRA: &str = "no dynamic resource allocation";
-const NO_TOPOLOGY: &str = "no topology manager: pods are admitted without it, so there is nothing to count";
 const GO_TRANSPORT: &str = "the cache of Go's HTTP transports does not exist here";
 const GO_QUEUE: &str = "the work queues of client-go do not exist here";
 const NO_MEMORY_CACHE: &str = "records of images are not kept in memory";
@@ -23,7 +22,6 @@ const MISSING: &[(&str, &str)] = &[
     ("kubelet_container_requested_resizes_total", NO_RESIZE),
     ("kubelet_imagemanager_inmemory_*", NO_MEMORY_CACHE),
     ("kubelet_pod_resize_duration_milliseconds", NO_RESIZE),
-    ("kubelet_topology_manager_*", NO_TOPOLOGY),
     ("rest_client_transport_*", GO_TRANSPORT),
     ("workqueue_*", GO_QUEUE),
 ];

@@ -23,7 +23,7 @@ fn slice(qos_class: &str, uid: &str) -> PathBuf {
     }
 }
 
-fn read(cgroup: &Path, file: &str) -> String {
+pub(super) fn read(cgroup: &Path, file: &str) -> String {
     let path = cgroup.join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     text.trim().to_owned()
@@ -197,7 +197,7 @@ fn scope(slice: &Path, pod: &Value) -> PathBuf {
     slice.join(format!("cri-containerd-{}.scope", id.trim_start_matches("containerd://")))
 }
 
-fn cgroup_of(pid: u32) -> PathBuf {
+pub(super) fn cgroup_of(pid: u32) -> PathBuf {
     let text = std::fs::read_to_string(format!("/proc/{pid}/cgroup")).expect("a process");
     let cgroup = text.trim().strip_prefix("0::/").expect("version 2");
     Path::new("/sys/fs/cgroup").join(cgroup)

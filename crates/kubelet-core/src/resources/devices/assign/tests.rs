@@ -4,6 +4,7 @@ use model::devices::PluginDevice;
 use proptest::prelude::*;
 use serde_json::json;
 
+use super::super::NO_HINTS;
 use super::*;
 
 const X: &str = "example.com/x";
@@ -61,7 +62,7 @@ fn shown(devices: &PodDevices) -> String {
 #[track_caller]
 fn check(line: &str, devices: &str, others: &str, own: &str, expected: &str) {
     let (registry, other, own) = (registry(devices), held(others), held(own));
-    let claims = Claims { registry: &registry, others: &[&other], own: &own };
+    let claims = Claims { registry: &registry, others: &[&other], own: &own, hints: &NO_HINTS };
     let made = compute_pod_devices(&pod(line), &claims);
     assert_eq!(made.map_or_else(|why| why.to_string(), |made| shown(&made)), expected);
 }
@@ -114,7 +115,7 @@ fn pod_keeps_its_assigned_devices() {
 fn resource_without_a_device_plugin_is_ignored() {
     let pod = pod("c:1");
     let (registry, own) = (Registry::default(), PodDevices::default());
-    let claims = Claims { registry: &registry, others: &[], own: &own };
+    let claims = Claims { registry: &registry, others: &[], own: &own, hints: &NO_HINTS };
     assert_eq!(compute_pod_devices(&pod, &claims), Ok(PodDevices::default()));
 }
 
@@ -132,7 +133,7 @@ fn device_shortage_has_the_message_of_the_go_kubelet() {
 #[track_caller]
 fn check_preferred(own: &str, container: &str, preferred: &str, expected: &str) {
     let (registry, other, own) = (registry("a b c d e!"), held("x=d"), held(own));
-    let claims = Claims { registry: &registry, others: &[&other], own: &own };
+    let claims = Claims { registry: &registry, others: &[&other], own: &own, hints: &NO_HINTS };
     let preferred: Vec<String> = preferred.chars().map(String::from).collect();
     assert_eq!(shown(&compute_preferred(&claims, (container, X), &preferred)), expected);
 }
@@ -156,7 +157,7 @@ fn preferred_devices_are_used_if_they_are_free() {
 #[test]
 fn preferred_allocation_request_has_available_and_required_devices() {
     let (registry, other, own) = (registry("a b c d e!"), held("x=d"), held("c1=ab i0=a"));
-    let claims = Claims { registry: &registry, others: &[&other], own: &own };
+    let claims = Claims { registry: &registry, others: &[&other], own: &own, hints: &NO_HINTS };
     let request = compute_preference(&claims, "c1", X).unwrap();
     assert_eq!(
         (request.available.concat(), request.needed.concat(), request.wanted),
@@ -179,7 +180,7 @@ proptest! {
         let registry = registry("a b c d e f g! h");
         let other = held(&format!("x={}", taken.iter().map(letter).collect::<String>()));
         let none = PodDevices::default();
-        let claims = Claims { registry: &registry, others: &[&other], own: &none };
+        let claims = Claims { registry: &registry, others: &[&other], own: &none, hints: &NO_HINTS };
         let Ok(mut made) = compute_pod_devices(&pod, &claims) else { return Ok(()) };
         let liked: Vec<String> = liked.iter().map(|n| letter(n).to_string()).collect();
         for container in made.containers.clone().keys() {

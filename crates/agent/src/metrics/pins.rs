@@ -1,0 +1,164 @@
+//! Metrics of the CPU, memory and topology managers.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use kubelet_core::resources::cpus::CpuCounts;
+use kubelet_core::resources::pinned::{Attempts, Tally};
+use kubelet_core::serving::stats::exposition::Kind;
+
+use super::render::one;
+use super::table::{Counts, Family, Histograms};
+
+/// Milliseconds.
+const DURATION: &[f64] =
+    &[0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 51.2, 102.4, 204.8, 409.6, 819.2];
+const EXCLUSIVE: Family = Family::new(
+    "kubelet_cpu_manager_exclusive_cpu_allocation_count",
+    &[],
+    "CPUs exclusively allocated to containers running on this node.",
+);
+const SHARED: Family = Family::new(
+    "kubelet_cpu_manager_shared_pool_size_millicores",
+    &[],
+    "Shared CPU pool that the static policy keeps, in millicores; 0 with the policy none.",
+);
+const BY_NODE: Family = Family::new(
+    "kubelet_cpu_manager_allocation_per_numa",
+    &["numa_node"],
+    "CPUs exclusively allocated to containers, by NUMA node.",
+);
+const CPU_REQUESTS: Family =
+    Family::new("kubelet_cpu_manager_pinning_requests_total", &[], "CPU allocations that required pinning.");
+const CPU_ERRORS: Family = Family::new(
+    "kubelet_cpu_manager_pinning_errors_total",
+    &[],
+    "CPU allocations that required pinning and failed.",
+);
+const MEMORY_REQUESTS: Family = Family::new(
+    "kubelet_memory_manager_pinning_requests_total",
+    &[],
+    "Memory allocations that required pinning.",
+);
+const MEMORY_ERRORS: Family = Family::new(
+    "kubelet_memory_manager_pinning_errors_total",
+    &[],
+    "Memory allocations that required pinning and failed.",
+);
+const ADMISSIONS: Family = Family::new(
+    "kubelet_topology_manager_admission_requests_total",
+    &[],
+    "Pods whose resources were to be aligned.",
+);
+const REFUSED: Family = Family::new(
+    "kubelet_topology_manager_admission_errors_total",
+    &[],
+    "Pods whose resources could not be aligned.",
+);
+const TOOK: Family = Family::new(
+    "kubelet_topology_manager_admission_duration_ms",
+    &[],
+    "Duration of the decision about the resources of a pod, in milliseconds.",
+);
+const ALIGNED: Family = Family::new(
+    "kubelet_container_aligned_compute_resources_count",
+    &["scope", "boundary"],
+    "Allocations of aligned resources, by what is aligned and with what.",
+);
+const NOT_ALIGNED: Family = Family::new(
+    "kubelet_container_aligned_compute_resources_failure_count",
+    &["scope", "boundary"],
+    "Allocations that failed because resources could not be aligned.",
+);
+
+/// Attempts to allocate since the start.
+#[derive(Debug, Default)]
+struct Total {
+    all: AtomicU64,
+    failed: AtomicU64,
+}
+
+impl Total {
+    fn add(&self, attempts: Attempts) {
+        self.all.fetch_add(attempts.all, Ordering::Relaxed);
+        self.failed.fetch_add(attempts.failed, Ordering::Relaxed);
+    }
+
+    fn render(&self, text: &mut String, (all, failed): (Family, Family)) {
+        number(text, Kind::Counter, all, self.all.load(Ordering::Relaxed));
+        number(text, Kind::Counter, failed, self.failed.load(Ordering::Relaxed));
+    }
+}
+
+#[derive(Debug)]
+pub(crate) struct PinMetrics {
+    cpus: Total,
+    memory: Total,
+    admissions: Total,
+    took: Histograms,
+    aligned: Counts,
+    not_aligned: Counts,
+}
+
+impl Default for PinMetrics {
+    fn default() -> Self {
+        Self {
+            cpus: Total::default(),
+            memory: Total::default(),
+            admissions: Total::default(),
+            took: Histograms::of_numbers(DURATION),
+            aligned: Counts::default(),
+            not_aligned: Counts::default(),
+        }
+    }
+}
+
+impl PinMetrics {
+    /// What the admission of a pod has tried, and how long the decision took.
+    pub(crate) fn decided(&self, tally: &Tally, took: Duration) {
+        self.cpus.add(tally.cpus);
+        self.memory.add(tally.memory);
+        self.admissions.add(Attempts { all: 1, failed: tally.is_refused.into() });
+        self.took.observe_number(&[], u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
+        for (counts, tried) in [(&self.aligned, &tally.aligned), (&self.not_aligned, &tally.not_aligned)] {
+            for ((scope, boundary), count) in tried {
+                counts.add_many(&[scope, boundary], *count);
+            }
+        }
+    }
+
+    /// The topology manager has a policy: what it counts exists.
+    pub(crate) fn alignment_exists(&self) {
+        for counts in [&self.aligned, &self.not_aligned] {
+            counts.set(&["container", "numa_node"], 0);
+            counts.set(&["pod", "numa_node"], 0);
+        }
+    }
+
+    /// The policy is `static`: what it counts exists.
+    pub(crate) fn exclusive_cpus_exist(&self) {
+        self.aligned.set(&["container", "physical_cpu"], 0);
+        self.aligned.set(&["container", "uncore_cache"], 0);
+        self.not_aligned.set(&["container", "physical_cpu"], 0);
+    }
+
+    pub(super) fn render(&self, text: &mut String, cpus: &CpuCounts) {
+        number(text, Kind::Gauge, EXCLUSIVE, cpus.exclusive as u64);
+        number(text, Kind::Gauge, SHARED, cpus.shared as u64 * 1000);
+        let by_node = Counts::default();
+        for (node, count) in &cpus.exclusive_by_node {
+            by_node.set(&[&node.to_string()], *count as u64);
+        }
+        by_node.write(text, Kind::Gauge, BY_NODE);
+        self.cpus.render(text, (CPU_REQUESTS, CPU_ERRORS));
+        self.memory.render(text, (MEMORY_REQUESTS, MEMORY_ERRORS));
+        self.admissions.render(text, (ADMISSIONS, REFUSED));
+        self.took.write(text, TOOK);
+        self.aligned.write(text, Kind::Counter, ALIGNED);
+        self.not_aligned.write(text, Kind::Counter, NOT_ALIGNED);
+    }
+}
+
+fn number(text: &mut String, kind: Kind, family: Family, value: u64) {
+    one(text, family.name, kind, family.help, &[], value);
+}

@@ -1,0 +1,86 @@
+//! The CPUs, memory and devices of a pod that is admitted.
+
+use model::k8s::Pod;
+
+use super::provider::CpuProvider;
+use super::tally::{Attempts, CONTAINER_IN_NODE, CountedMemory, POD_IN_NODE, Tally};
+use super::{PinPolicies, Pinned};
+use crate::resources::cpus::CpuPolicy;
+use crate::resources::devices::assign::{Claims, compute_pod_devices, rejection};
+use crate::resources::devices::{DeviceProvider, Hints, PodDevices};
+use crate::resources::memory::PodMemory;
+use crate::resources::rejection::Rejection;
+use crate::resources::topology::align::TOPOLOGY_AFFINITY_ERROR;
+use crate::resources::topology::{
+    HintProvider, PolicyKind, Scope, TopologyPolicy, compute_aligned_resources,
+};
+
+/// What a pod gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Placement {
+    pub devices: PodDevices,
+    /// Where plugins should prefer devices.
+    pub hints: Hints,
+    /// The state of the node with the pod's CPUs and memory; `None` if nothing changes.
+    pub pinned: Option<Pinned>,
+}
+
+/// Decides what the pod gets; containers that have something keep it.
+///
+/// # Errors
+/// There is not enough, or not as near to each other as the policy demands.
+pub fn compute_placement(
+    pod: &Pod,
+    policies: &PinPolicies,
+    pinned: &Pinned,
+    claims: &Claims<'_>,
+    tally: &mut Tally,
+) -> Result<Placement, Rejection> {
+    if policies.are_none() {
+        let devices = compute_pod_devices(pod, claims).map_err(|why| rejection(&why))?;
+        return Ok(Placement { devices, ..Placement::default() });
+    }
+    let mut devices = DeviceProvider::new(claims, policies.nodes);
+    let mut cpus = match &policies.cpus {
+        CpuPolicy::None => None,
+        CpuPolicy::Static(policy) => {
+            Some(CpuProvider { policy, state: pinned.cpus.clone(), tally: Tally::default() })
+        }
+    };
+    let mut memory = policies.memory.as_ref().map(|policy| CountedMemory {
+        memory: PodMemory::new(policy, pinned.memory.clone()),
+        attempts: Attempts::default(),
+    });
+    let mut providers: Vec<&mut dyn HintProvider> = vec![&mut devices];
+    providers.extend(cpus.as_mut().map(|cpus| cpus as &mut dyn HintProvider));
+    providers.extend(memory.as_mut().map(|memory| memory as &mut dyn HintProvider));
+    let hints =
+        compute_aligned_resources(&policies.topology, policies.has_pod_level_managers, pod, &mut providers);
+    *tally = cpus.as_ref().map(|cpus| cpus.tally.clone()).unwrap_or_default();
+    tally.memory = memory.as_ref().map(|memory| memory.attempts).unwrap_or_default();
+    count_alignment(&policies.topology, &hints, tally);
+    let hints = hints?;
+    let new = Pinned {
+        cpus: cpus.map_or_else(|| pinned.cpus.clone(), |cpus| cpus.state),
+        memory: memory.map_or_else(|| pinned.memory.clone(), |memory| memory.memory.into_state()),
+    };
+    Ok(Placement { devices: devices.into_devices(), hints, pinned: (new != *pinned).then_some(new) })
+}
+
+/// Only a policy that promises one NUMA node counts what is aligned.
+fn count_alignment(policy: &TopologyPolicy, hints: &Result<Hints, Rejection>, tally: &mut Tally) {
+    tally.is_refused = hints.is_err() && policy.kind() != PolicyKind::None;
+    if !policy.guarantees_alignment() {
+        return;
+    }
+    let boundary = match policy.scope() {
+        Scope::Container => CONTAINER_IN_NODE,
+        Scope::Pod => POD_IN_NODE,
+    };
+    match (hints, policy.scope()) {
+        (Ok(hints), Scope::Container) => tally.note_aligned(boundary, hints.len() as u64),
+        (Ok(_), Scope::Pod) => tally.note_aligned(boundary, 1),
+        (Err(refused), _) if refused.reason == TOPOLOGY_AFFINITY_ERROR => tally.note_not_aligned(boundary),
+        (Err(_), _) => {}
+    }
+}

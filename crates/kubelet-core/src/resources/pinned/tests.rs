@@ -1,0 +1,191 @@
+//! Pods on a machine with two NUMA nodes of 1 GiB: CPUs 0, 1, 4 and 5 are on node 0.
+
+use config::{Features, KubeletConfiguration};
+use model::PodUid;
+use model::containers::find_container;
+use model::k8s::Pod;
+use serde_json::{Value, json};
+use testing::two_numa_nodes;
+
+use super::*;
+use crate::resources::devices::assign::Claims;
+use crate::resources::devices::{NO_HINTS, PodDevices, Registry};
+use crate::resources::quantities::Amounts;
+use crate::resources::rejection::Rejection;
+
+const MIB: u64 = 1 << 20;
+
+fn policies_with(change: &Value) -> Result<PinPolicies, PinPolicyError> {
+    let mut config = json!({
+        "cpuManagerPolicy": "static",
+        "cpuManagerPolicyOptions": {"full-pcpus-only": "true"},
+        "memoryManagerPolicy": "Static",
+        "reservedMemory": [{"numaNode": 0, "limits": {"memory": "124Mi"}}],
+        "topologyManagerPolicy": "single-numa-node",
+        "reservedSystemCPUs": "0,4",
+        "systemReserved": {"memory": "24Mi"},
+    });
+    for (name, value) in change.as_object().unwrap() {
+        config[name] = value.clone();
+    }
+    let config: KubeletConfiguration = serde_json::from_value(config).unwrap();
+    let reserved = Amounts::from(
+        [("cpu", "2"), ("memory", "124Mi")]
+            .map(|(name, amount)| (name.to_owned(), model::Amount::parse(amount).unwrap())),
+    );
+    let settings = PinSettings { config: &config, features: Features::default(), reserved: &reserved };
+    PinPolicies::of(&settings, &two_numa_nodes(1024 * MIB))
+}
+
+fn policies() -> PinPolicies {
+    policies_with(&json!({})).unwrap()
+}
+
+/// A Guaranteed pod, unless the CPU is no whole number.
+fn pod(name: &str, cpu: &str) -> Pod {
+    let amounts = json!({"cpu": cpu, "memory": "100Mi"});
+    serde_json::from_value(json!({
+        "metadata": {"name": name, "uid": name},
+        "spec": {"containers": [{"name": "main", "resources": {"limits": amounts, "requests": amounts}}]},
+    }))
+    .unwrap()
+}
+
+fn place(policies: &PinPolicies, pinned: &Pinned, pod: &Pod) -> Result<Placement, Rejection> {
+    let (registry, own) = (Registry::default(), PodDevices::default());
+    let claims = Claims { registry: &registry, others: &[], own: &own, hints: &NO_HINTS };
+    compute_placement(pod, policies, pinned, &claims, &mut Tally::default())
+}
+
+fn pins(policies: &PinPolicies, pinned: &Pinned, pod: &Pod) -> (String, String, bool) {
+    let pins = policies.pins_of(pinned, pod, &find_container(pod, "main").unwrap());
+    (pins.cpus, pins.memory_nodes, pins.has_no_quota)
+}
+
+fn text(cpus: &str, nodes: &str, has_no_quota: bool) -> (String, String, bool) {
+    (cpus.to_owned(), nodes.to_owned(), has_no_quota)
+}
+
+#[test]
+fn guaranteed_pod_gets_whole_cores_and_memory_of_one_node_and_others_the_rest() {
+    let policies = policies();
+    let idle = policies.start(Pinned::default()).unwrap();
+    let (exclusive, shared) = (pod("exclusive", "4"), pod("shared", "500m"));
+    let placed = place(&policies, &idle, &exclusive).unwrap().pinned.unwrap();
+    let placed = place(&policies, &placed, &shared).unwrap().pinned.unwrap();
+    assert_eq!(pins(&policies, &placed, &exclusive), text("2-3,6-7", "1", true));
+    assert_eq!(pins(&policies, &placed, &shared), text("0-1,4-5", "0", false));
+    assert!(policies.disable_quota_of_pod(&placed, &exclusive));
+    assert!(!policies.disable_quota_of_pod(&placed, &shared));
+}
+
+#[test]
+fn pod_keeps_what_it_has() {
+    let policies = policies();
+    let idle = policies.start(Pinned::default()).unwrap();
+    let pod = pod("exclusive", "2");
+    let placed = place(&policies, &idle, &pod).unwrap().pinned.unwrap();
+    assert_eq!(place(&policies, &placed, &pod).unwrap().pinned, None);
+    assert_eq!(policies.start(placed.clone()).unwrap(), placed, "after a restart, too");
+}
+
+#[test]
+fn pod_that_fits_no_single_node_is_not_admitted() {
+    let policies = policies();
+    let idle = policies.start(Pinned::default()).unwrap();
+    let rejection = place(&policies, &idle, &pod("large", "6")).unwrap_err();
+    assert_eq!(rejection.reason, "TopologyAffinityError");
+    assert_eq!(rejection.message, "Resources cannot be allocated with Topology locality");
+    let rejection = place(&policies, &idle, &pod("odd", "1")).unwrap_err();
+    assert_eq!(rejection.reason, "SMTAlignmentError");
+}
+
+#[test]
+fn release_gives_back_what_was_taken() {
+    let policies = policies();
+    let idle = policies.start(Pinned::default()).unwrap();
+    let mut placed = place(&policies, &idle, &pod("a", "2")).unwrap().pinned.unwrap();
+    assert!(placed.release(&PodUid::new("a")));
+    assert!(!placed.release(&PodUid::new("a")));
+    assert_eq!(placed, idle);
+    let mut placed = place(&policies, &idle, &pod("a", "2")).unwrap().pinned.unwrap();
+    assert!(placed.release_inactive(|_, _| false));
+    assert!(!placed.release_inactive(|_, _| false));
+    assert_eq!(placed, idle);
+}
+
+#[test]
+fn node_without_policies_pins_nothing() {
+    let policies = PinPolicies::default();
+    assert!(policies.are_none());
+    let placement = place(&policies, &Pinned::default(), &pod("a", "2")).unwrap();
+    assert_eq!(placement, Placement::default());
+    assert_eq!(pins(&policies, &Pinned::default(), &pod("a", "2")), text("", "", false));
+}
+
+#[test]
+fn configuration_that_does_not_fit_the_machine_is_refused() {
+    let refused = |change: &Value| policies_with(change).unwrap_err().to_string();
+    assert_eq!(
+        refused(&json!({"reservedSystemCPUs": "0,9"})),
+        "failed to initialize cpu manager: new static policy error: [cpumanager] unable to build the reserved physical CPUs from \
+         the reserved set: unknown CPU ID: 9"
+    );
+    assert_eq!(
+        refused(&json!({"reservedMemory": [{"numaNode": 2, "limits": {"memory": "124Mi"}}]})),
+        "failed to initialize memory manager: the reserved memory configuration references a NUMA node 2 that does not exist on \
+         this machine"
+    );
+    assert_eq!(
+        refused(&json!({"topologyManagerPolicyOptions": {"nearest": "true"}})),
+        "failed to initialize topology manager: unknown Topology Manager Policy option: \"nearest\""
+    );
+}
+
+#[test]
+fn state_of_another_machine_is_refused() {
+    let mut state = policies().start(Pinned::default()).unwrap();
+    state.cpus.default = "0-3".parse().unwrap();
+    let error = policies().start(state).unwrap_err().to_string();
+    assert!(error.starts_with("start cpu manager error: not all reserved cpus"), "{error}");
+}
+
+#[test]
+fn decision_counts_what_it_tried() {
+    let policies = policies();
+    let idle = policies.start(Pinned::default()).unwrap();
+    let (registry, own) = (Registry::default(), PodDevices::default());
+    let claims = Claims { registry: &registry, others: &[], own: &own, hints: &NO_HINTS };
+    let tally_of = |pod: &Pod| {
+        let mut tally = Tally::default();
+        let placed = compute_placement(pod, &policies, &idle, &claims, &mut tally);
+        (tally, placed.ok().and_then(|placement| placement.pinned))
+    };
+    let (tally, placed) = tally_of(&pod("a", "2"));
+    assert_eq!((tally.cpus, tally.memory), (Attempts { all: 1, failed: 0 }, Attempts { all: 1, failed: 0 }));
+    let expected = [
+        (("container", "numa_node"), 1),
+        (("container", "physical_cpu"), 1),
+        (("container", "uncore_cache"), 1),
+    ];
+    assert_eq!(tally.aligned, BTreeMap::from(expected));
+    assert!(!tally.is_refused);
+    let counts = policies.cpu_counts(&placed.unwrap());
+    assert_eq!((counts.exclusive, counts.shared), (2, 4));
+    assert_eq!(counts.exclusive_by_node.iter().map(|(_, count)| count).sum::<usize>(), 2);
+    let (tally, _) = tally_of(&pod("odd", "1"));
+    assert_eq!((tally.cpus, tally.is_refused), (Attempts { all: 1, failed: 1 }, true));
+    assert_eq!(tally.not_aligned, BTreeMap::from([(("container", "physical_cpu"), 1)]));
+    let (tally, _) = tally_of(&pod("large", "6"));
+    assert_eq!((tally.cpus, tally.is_refused), (Attempts::default(), true));
+    assert_eq!(tally.not_aligned, BTreeMap::from([(("container", "numa_node"), 1)]));
+}
+
+#[test]
+fn scope_and_policy_come_from_the_configuration() {
+    let policies =
+        policies_with(&json!({"topologyManagerPolicy": "restricted", "topologyManagerScope": "pod"}))
+            .unwrap();
+    let topology = policies.topology();
+    assert_eq!((topology.kind().name(), topology.scope().name()), ("restricted", "pod"));
+}
