@@ -13,6 +13,7 @@ mod plugins;
 mod pods;
 mod render;
 mod requests;
+mod resizes;
 mod selinux;
 mod shutdown;
 mod table;
@@ -36,6 +37,8 @@ pub use images::ImageMetrics;
 use pins::PinMetrics;
 pub(crate) use pods::{NodeStart, PodStart};
 pub(crate) use render::{ExternalMetrics, WorkingPods, write};
+pub(crate) use resizes::ResizeCount;
+use resizes::ResizeMetrics;
 pub(crate) use selinux::SelinuxCount;
 use shutdown::ShutdownMetrics;
 use volumes::VolumeMetrics;
@@ -141,6 +144,7 @@ pub struct Metrics {
     pub(crate) requests: requests::RequestMetrics,
     pub(crate) pods: pods::PodMetrics,
     pub(crate) pins: PinMetrics,
+    pub(crate) resizes: ResizeMetrics,
     /// Rendered separately.
     pub certificates: CertificateMetrics,
 }
@@ -201,6 +205,7 @@ impl Default for Metrics {
             requests: requests::RequestMetrics::default(),
             pods: pods::PodMetrics::default(),
             pins: PinMetrics::default(),
+            resizes: ResizeMetrics::default(),
             certificates: CertificateMetrics::default(),
         }
     }

@@ -62,6 +62,7 @@ use crate::pods::termination_requests::TerminationRequests;
 use crate::pods::user_namespaces::PodIds;
 use crate::pods_view::PodsView;
 use crate::probe_metrics::ProbeMetrics;
+use crate::resources::amounts;
 use crate::resources::cpusets::Cpusets;
 use crate::resources::devices::Devices;
 use crate::resources::pins::PinFiles;
@@ -133,7 +134,8 @@ impl Agent {
         }
         let (ctx, events) = context(&ports, settings, node_facts, seed);
         report_start(&ctx);
-        let (handles, ends) = handles(&ctx, &ports).await?;
+        let readiness = SourcesReadiness::default();
+        let (handles, ends) = handles(&ctx, &ports, &readiness).await?;
         let (own_node, pods, pressure) = (ends.own_node.clone(), ends.pods.clone(), ends.pressure.clone());
         let cgroup_driver = ends.cgroup_driver.subscribe();
         let (csi, csi_node) =
@@ -141,7 +143,6 @@ impl Agent {
         let csi_volumes = csi_volumes(&ctx, &ports, csi.as_ref());
         let given_up = ends.spawn(&handles, &ports, csi_volumes.clone());
         let (problems, heartbeat) = (ManifestProblems::default(), Heartbeat::default());
-        let readiness = SourcesReadiness::default();
         handles.devices.start(readiness.complete.subscribe())?;
         start_plugins(&handles, &ports, csi_volumes.clone());
         let api_sets = start_loop(&handles, &problems, &heartbeat, readiness.clone());
@@ -337,7 +338,11 @@ fn report_start(ctx: &Context) {
     }
 }
 
-async fn handles(ctx: &Arc<Context>, ports: &Ports) -> Result<(Arc<PodHandles>, Ends), HostError> {
+async fn handles(
+    ctx: &Arc<Context>,
+    ports: &Ports,
+    readiness: &SourcesReadiness,
+) -> Result<(Arc<PodHandles>, Ends), HostError> {
     let metrics = &ctx.metrics;
     ctx.runtime.observe(metrics.clone());
     let cache = PodCache::default();
@@ -382,9 +387,11 @@ async fn handles(ctx: &Arc<Context>, ports: &Ports) -> Result<(Arc<PodHandles>, 
         shutting_down: ends.shutting_down.subscribe(),
         allocatable: NodeAllocatable::new(own_node.clone(), own_allocatable(ctx)),
         own_node,
+        sources_ready: readiness.complete.subscribe(),
         probe_metrics: ProbeMetrics::default(),
         ctx: ctx.clone(),
     });
+    handles.admissions.remember_amounts(amounts::load(ctx).await, ctx.node_facts.features);
     Ok((handles, ends))
 }
 
@@ -432,6 +439,7 @@ impl Ends {
         let node = (handles.own_node.clone(), handles.allocatable.clone());
         let volumes = VolumeEngine::new(ctx.clone(), cluster, node, csi, self.volume_requests);
         ctx.tasks.spawn("volumes", volumes.run());
+        ctx.tasks.spawn("resources of pods", amounts::keep(ctx.clone(), handles.admissions.clone()));
         start_pinning(handles);
         ctx.tasks.spawn("system processes", SystemProcesses::new(ctx.clone(), handles.node.clone()).run());
         ctx.tasks.spawn("log rotation", LogRotation::new(ctx.clone(), handles.cache.clone()).run());

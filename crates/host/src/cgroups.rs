@@ -72,6 +72,15 @@ impl Cgroups for LinuxCgroups {
         self.work(cgroup, move |trees, path| trees.compare(path, &files)).await
     }
 
+    async fn read(
+        &self,
+        cgroup: &CgroupPath,
+        files: &[(&'static str, &'static str)],
+    ) -> HostResult<Vec<Option<String>>> {
+        let files = files.to_vec();
+        self.work(cgroup, move |trees, path| Ok(trees.read(path, &files))).await
+    }
+
     async fn children(&self, cgroup: &CgroupPath) -> Vec<String> {
         self.work(cgroup, |trees, path| Ok(trees.children(path))).await.unwrap_or_default()
     }

@@ -9,6 +9,7 @@
 
 pub mod api;
 mod decimal;
+pub mod declared_features;
 pub mod downward;
 mod fnv;
 #[cfg(any(test, feature = "fuzzing"))]

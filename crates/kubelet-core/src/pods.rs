@@ -2,7 +2,6 @@
 //! to create ([`request`]), what its probes mean ([`probe`]), and what the API shows about it ([`status`]).
 
 pub mod actions;
-pub mod allocation;
 pub mod backoff;
 pub mod create_error;
 pub mod deadline;
@@ -23,6 +22,7 @@ pub mod plan;
 pub mod pleg;
 pub mod probe;
 pub mod request;
+pub mod resize;
 pub mod restart;
 pub mod stage;
 pub mod status;

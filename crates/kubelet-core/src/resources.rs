@@ -2,6 +2,8 @@
 
 pub mod admission;
 pub mod allocations;
+pub mod amounts;
+pub mod amounts_file;
 pub mod cgroup;
 pub mod cpus;
 pub mod devices;

@@ -174,6 +174,11 @@ impl<'a> ContainerRef<'a> {
     }
 
     #[must_use]
+    pub fn resize_policy(&self) -> &'a [crate::k8s::ContainerResizePolicy] {
+        self.full().and_then(|c| c.resize_policy.as_deref()).unwrap_or_default()
+    }
+
+    #[must_use]
     pub fn full(&self) -> Option<&'a Container> {
         match self.spec {
             SpecRef::Full(c) => Some(c),

@@ -73,8 +73,19 @@ pub struct ContainerObservation {
     pub record: ContainerRecord,
     /// User and groups of the first process, if the runtime reports them.
     pub user: Option<ObservedUser>,
+    /// The limits that the runtime reports; older ones report none.
+    pub resources: Option<ObservedResources>,
     /// Mounts that the runtime reports as recursively read-only, by container path.
     pub recursive_read_only_mounts: Vec<String>,
+}
+
+/// In the units of the kernel; `None` where the runtime reports nothing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ObservedResources {
+    pub cpu_shares: Option<i64>,
+    /// Thousandths of a core.
+    pub cpu_limit_milli: Option<i64>,
+    pub memory_limit: Option<i64>,
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

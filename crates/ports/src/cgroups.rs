@@ -26,6 +26,12 @@ pub trait Cgroups: Send + Sync + std::fmt::Debug {
     async fn ensure(&self, cgroup: &CgroupPath, settings: &CgroupSettings) -> HostResult<()>;
     /// Whether the cgroup exists with these settings. A file that cannot be read is an error.
     async fn compare(&self, cgroup: &CgroupPath, settings: &CgroupSettings) -> HostResult<CgroupState>;
+    /// The content of these files, each by its controller and name; `None` for those that cannot be read.
+    async fn read(
+        &self,
+        cgroup: &CgroupPath,
+        files: &[(&'static str, &'static str)],
+    ) -> HostResult<Vec<Option<String>>>;
     /// The names of the cgroups directly below, in any hierarchy; sorted, without duplicates.
     async fn children(&self, cgroup: &CgroupPath) -> Vec<String>;
     /// The processes in the cgroup and below it.

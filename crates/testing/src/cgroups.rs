@@ -214,6 +214,17 @@ impl Cgroups for FakeCgroups {
         Ok(if is_so { CgroupState::UpToDate } else { CgroupState::Changed })
     }
 
+    async fn read(
+        &self,
+        cgroup: &CgroupPath,
+        files: &[(&'static str, &'static str)],
+    ) -> HostResult<Vec<Option<String>>> {
+        let state = self.state.lock();
+        state.check(&cgroup.path)?;
+        let written = state.cgroups.get(&*cgroup.path);
+        Ok(files.iter().map(|(_, name)| written?.get(*name).cloned()).collect())
+    }
+
     async fn children(&self, cgroup: &CgroupPath) -> Vec<String> {
         let state = self.state.lock();
         let below =

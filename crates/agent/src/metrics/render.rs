@@ -67,6 +67,7 @@ pub(crate) fn write(metrics: &Metrics, from: &ExternalMetrics<'_>) -> String {
     metrics.eviction.render(&mut text);
     metrics.shutdown.render(&mut text, from.gates);
     metrics.devices.render(&mut text);
+    metrics.resizes.render(&mut text);
     metrics.plugins.render(&mut text);
     if let Some(disks) = from.disks {
         write_disks(&mut text, disks, from.pods);
@@ -394,8 +395,6 @@ fn write_cgroup_works(text: &mut String, metrics: &Metrics) {
 }
 
 fn write_resource_managers(text: &mut String, metrics: &Metrics, from: &ExternalMetrics<'_>) {
-    let (name, help) = ("kubelet_pod_in_progress_resizes", "Pods that are being resized in place.");
-    one(text, name, Kind::Gauge, help, &[], 0);
     let name = "kubelet_pod_watch_events_dropped_total";
     let help = "Events dropped for slow watchers of the pods API; it is not served.";
     one(text, name, Kind::Counter, help, &[], 0);

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use config::Features;
 use config::NodeFlags;
+use kubelet_core::declared_features::compute_declared_features;
 use kubelet_core::node::{NodeImage, NodeInputs, NodeMachine};
 use kubelet_core::resources::admission::pressure::NodePressure;
 use kubelet_core::resources::quantities::DeviceAmounts;
@@ -27,14 +28,9 @@ use crate::volumes_in_use::{VolumesInUse, WantedVolumes};
 /// Interval of image listings; images change only by pulls and removals.
 const IMAGES_FOR: Duration = Duration::from_secs(30);
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
-/// Node features that are declared to the scheduler.
-const DECLARED_FEATURES: [&str; 1] = ["RestartAllContainersOnContainerExits"];
-/// Declared to the API server, which then proxies WebSockets to the kubelet.
-const WEBSOCKETS: &str = "ExtendWebSocketsToKubelet";
 
-fn declared_features(on: Features) -> Vec<String> {
-    let websockets = on.extend_websockets.then_some(WEBSOCKETS);
-    DECLARED_FEATURES.into_iter().chain(websockets).map(str::to_owned).collect()
+fn declared_features(features: Features) -> Vec<String> {
+    compute_declared_features(features).into_iter().map(str::to_owned).collect()
 }
 
 /// What other tasks publish about this node.

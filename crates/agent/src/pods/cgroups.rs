@@ -6,11 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kubelet_core::pods::resize::steps::{PodLimits, limit_files, parse_limits, usage_file};
 use kubelet_core::resources::cgroup::{CgroupNames, CgroupNumbers, compute_pod_numbers};
 use model::cgroup::{CgroupPath, CgroupSettings, CgroupState};
 use model::k8s::Pod;
 use model::{PodRef, PodUid, QosClass};
 use ports::cgroups::CgroupRemoval;
+use ports::host::HostResult;
 use tokio::sync::watch;
 
 use crate::context::Context;
@@ -67,6 +69,12 @@ impl PodCgroups {
         Ok(cgroup.path.into())
     }
 
+    /// The name of the pod's cgroup for the runtime; empty if pods have none.
+    pub(crate) async fn name(&self, pod: &Pod) -> String {
+        let Some(names) = self.names().await else { return String::new() };
+        cgroup_of(&names, pod).path.into()
+    }
+
     /// The state of a running pod's cgroup: whether it exists and, with `with_numbers`, whether its limits are as desired.
     /// `None` if that cannot be read: a failed read must not cause the pod to be recreated.
     pub(crate) async fn state(&self, pod: &Pod, with_numbers: bool) -> Option<CgroupState> {
@@ -83,6 +91,32 @@ impl PodCgroups {
                 None
             }
         }
+    }
+
+    /// The limits of the pod's cgroup as they are to be, and as they are; `None` if pods have no cgroups of their own.
+    pub(crate) async fn limits(&self, pod: &Pod) -> Result<Option<(CgroupNumbers, PodLimits)>, String> {
+        let Some(names) = self.names().await else { return Ok(None) };
+        let cgroup = cgroup_of(&names, pod);
+        let version = self.ctx.cgroup_version();
+        let texts = self.ctx.cgroups.read(&cgroup, &limit_files(version)).await;
+        let texts = texts.map_err(|error| format!("failed to read cgroup {cgroup}: {}", chain(&error)))?;
+        let desired = self.numbers(pod);
+        Ok(Some((desired, parse_limits(version, &texts))))
+    }
+
+    /// The bytes of memory that the pod uses, if they are known.
+    pub(crate) async fn memory_use(&self, pod: &Pod) -> Option<u64> {
+        let names = self.names.borrow().clone()?;
+        let cgroup = cgroup_of(&names, pod);
+        let texts = self.ctx.cgroups.read(&cgroup, &[usage_file(self.ctx.cgroup_version())]).await.ok()?;
+        texts.first()?.as_ref()?.trim().parse().ok()
+    }
+
+    /// Sets these limits of the pod's cgroup, and leaves the others.
+    pub(crate) async fn set(&self, pod: &Pod, numbers: &CgroupNumbers) -> HostResult<()> {
+        let Some(names) = self.names().await else { return Ok(()) };
+        let cgroup = cgroup_of(&names, pod);
+        self.ctx.apply_cgroup(&cgroup, numbers, CgroupWork::Update).await
     }
 
     /// Kills processes that the pod's containers left behind.

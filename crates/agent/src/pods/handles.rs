@@ -51,6 +51,8 @@ pub struct PodHandles {
     pub pressure: watch::Receiver<NodePressure>,
     /// The node is shutting down, written by `shutdown`.
     pub shutting_down: watch::Receiver<bool>,
+    /// Every source of pods has reported, written by the sync loop.
+    pub sources_ready: watch::Receiver<bool>,
     /// The Node object; empty for a standalone kubelet.
     pub own_node: StoreReader<Node>,
     pub allocatable: NodeAllocatable,

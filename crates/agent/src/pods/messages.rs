@@ -1,6 +1,7 @@
 //! Messages to a pod's worker from its probes and from the pass under way.
 
 use kubelet_core::pods::probe::results::{ProbeKind, Verdict};
+use kubelet_core::resources::amounts::Amounts;
 use model::{ContainerId, MonoTime};
 
 /// One queue for all messages, because each queue costs an idle pod kilobytes.
@@ -21,13 +22,36 @@ pub struct Waiting {
 #[derive(Clone, Debug)]
 pub enum PassNote {
     /// Its image was pulled, between these two moments.
-    Pulled { began: MonoTime, ended: MonoTime },
+    Pulled {
+        began: MonoTime,
+        ended: MonoTime,
+    },
     /// The container could not be started.
-    Failed { container: String, waiting: Waiting },
+    Failed {
+        container: String,
+        waiting: Waiting,
+    },
     /// The container runs, but so does its postStart hook, so that it does not count as running yet.
-    HookBegan { container: String },
-    /// The container was started, and any earlier failure is resolved.
-    Started { container: String },
+    HookBegan {
+        container: String,
+    },
+    /// The container was started, and any earlier failure is resolved. `amounts`: of a container that was created for it.
+    Started {
+        container: String,
+        amounts: Option<Amounts>,
+    },
+    /// The runtime has set other amounts for a running container.
+    Resized {
+        container: String,
+        amounts: Amounts,
+    },
+    /// All of the pod has what is allocated to it.
+    PodResized {
+        amounts: Amounts,
+    },
+    ResizeFailed {
+        message: String,
+    },
 }
 
 /// The verdict of a probe has changed.

@@ -7,6 +7,7 @@ pub mod files;
 mod image_volumes;
 pub mod kill;
 pub mod prepare;
+pub mod resize;
 pub mod sandbox;
 pub mod start;
 
@@ -21,7 +22,7 @@ use tokio::sync::mpsc;
 use crate::api::objects::PodObjects;
 use crate::pods::handles::PodHandles;
 pub(crate) use crate::pods::messages::{PassNote, Waiting, WorkerMessage};
-use crate::pods::pass::prepare::Prepared;
+use crate::pods::pass::prepare::{For, Prepared};
 
 /// The inputs of a pass.
 #[derive(Clone, Debug)]
@@ -94,14 +95,23 @@ async fn execute_step(
             if prepared.is_some() {
                 prepare::ensure_cgroup(context).await?;
             }
-            let prepared = ensure_prepared(context, prepared).await?;
+            let prepared = ensure_prepared(context, prepared, For::Sandbox).await?;
             sandbox::create(context, &prepared, attempt, why).await
         }
-        PodStep::Converge { sandbox, kill, remove, start } => {
-            let prepared = ensure_prepared(context, prepared).await?;
+        PodStep::Converge { sandbox, kill, remove, resize, start } => {
+            let prepared = ensure_prepared(context, prepared, For::Containers).await?;
             kill::kill_all(context, &kill).await;
             remove_all(context, &remove).await;
-            start::start_all(context, &prepared, &sandbox, &start).await.map_or(Ok(()), Err)
+            // A resize that fails keeps no container from being started.
+            let resized = match &resize {
+                Some(resize) => resize::carry_out(context, &sandbox, resize).await,
+                None => None,
+            };
+            let started = match start.as_slice() {
+                [] => None,
+                start => start::start_all(context, &prepared, &sandbox, start).await,
+            };
+            Retry::earliest(resized, started).map_or(Ok(()), Err)
         }
         PodStep::Teardown { kill, stop, why } => {
             tracing::info!(pod = %context.identity, reason = ?why, "Pod finished, stopped its sandbox");
@@ -131,11 +141,12 @@ async fn remove_all(context: &PassContext, remove: &[RemoveContainer]) {
 async fn ensure_prepared(
     context: &PassContext,
     prepared: &mut Option<Arc<Prepared>>,
+    what: For,
 ) -> Result<Arc<Prepared>, Retry> {
     if let Some(prepared) = prepared {
         return Ok(prepared.clone());
     }
-    let fresh = Arc::new(prepare::prepare(context).await?);
+    let fresh = Arc::new(prepare::prepare(context, what).await?);
     Ok(prepared.insert(fresh).clone())
 }
 

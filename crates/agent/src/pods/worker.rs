@@ -10,12 +10,12 @@
 mod act;
 mod admission;
 mod alarm;
-mod allocation;
 mod cgroup;
 mod deadline;
 mod messages;
 mod objects;
 mod release;
+mod resize;
 mod status;
 mod terminate;
 mod times;
@@ -48,6 +48,7 @@ use self::act::Act;
 use self::alarm::Alarm;
 use self::cgroup::CgroupWatch;
 use self::objects::Registration;
+use crate::metrics::ResizeCount;
 use crate::pods::handles::PodHandles;
 use crate::pods::messages::{PassNote, ProbeEvent, WorkerMessage};
 use crate::pods::pass::prepare::Prepared;
@@ -55,7 +56,8 @@ use crate::pods::pass::{PassContext, PassReport, Retry};
 use crate::pods::prober::Probes;
 use crate::pods::termination_requests::{TerminationListener, TerminationRequest};
 use crate::pods_view::is_final;
-use crate::resources::admissions::AdmissionSlot;
+use crate::resources::admissions::{AdmissionSlot, Change};
+use resize::{allocations_changed, sources_reported};
 use times::Times;
 
 /// Messages of acts and probes that may wait; senders wait when it is full.
@@ -104,8 +106,10 @@ struct Desired {
     /// The values of the last handled desired state.
     was_removed: bool,
     removals: u64,
-    /// The generation that requests other resources.
-    pending_resize: Option<i64>,
+    /// The pod as the API has it, if it requests other resources there.
+    requested: Option<Arc<Pod>>,
+    /// The same at the start of the kubelet, until the pod is admitted again.
+    restored: Option<Arc<Pod>>,
 }
 
 /// What the runtime has.
@@ -153,6 +157,9 @@ pub(crate) struct PodWorker {
     slot: Option<AdmissionSlot>,
     /// Open while the pod has a slot that is not released.
     termination: Option<TerminationListener>,
+    /// Changes of allocations, while a resize waits for them.
+    resizes: Option<watch::Receiver<Change>>,
+    resize_count: ResizeCount,
     times: Times,
 }
 
@@ -208,7 +215,8 @@ impl PodWorker {
                 pod: desired,
                 was_removed,
                 removals,
-                pending_resize: None,
+                requested: None,
+                restored: None,
             },
             observed: Observed { receiver: observations, latest: None, messages: BTreeMap::new() },
             memory: PodMemory::new(BackoffTable::crash_loop(back_off_max, handles.ctx.node_facts.features)),
@@ -223,6 +231,8 @@ impl PodWorker {
             cgroup: CgroupWatch::default(),
             registration: Registration::default(),
             times: Times::new(now.mono),
+            resizes: None,
+            resize_count: ResizeCount::new(handles.ctx.metrics.clone()),
             termination: slot.as_ref().map(|_| handles.termination_requests.listen(pod.uid.clone())),
             slot,
             handles,
@@ -236,8 +246,10 @@ impl PodWorker {
     /// nothing.
     pub(crate) async fn run(mut self: Box<Self>, first: Vec<WorkerEffect>) {
         self.begin(first).await;
+        let mut sources_ready = self.handles.sources_ready.clone();
         while !self.is_over {
             let clock = self.handles.ctx.clock;
+            let waits_for_sources = self.resizes.is_none() && self.has_resize_to_try();
             tokio::select! {
                 biased;
                 Ok(()) = self.desired.receiver.changed() => self.handle_desired_state(),
@@ -246,10 +258,15 @@ impl PodWorker {
                 Ok(()) = self.observed.receiver.changed() => self.handle_observation().await,
                 why = termination_request(self.termination.as_mut()) => self.terminate_for(why),
                 () = resources_freed(self.slot.as_mut()) => {}
+                trigger = allocations_changed(self.resizes.as_mut()) => self.try_resizes(trigger),
+                () = sources_reported(&mut sources_ready, waits_for_sources) => {
+                    self.try_requested_resize()
+                }
                 () = self.registration.changes.next() => self.handle_object_change(),
                 () = clock.sleep_until(self.alarm.next()) => self.handle_alarm(),
             }
             self.follow_observation();
+            self.follow_resize();
             self.start_pending();
             self.publish().await;
         }
@@ -285,6 +302,7 @@ impl PodWorker {
             } else {
                 self.admit(&pod).await;
             }
+            self.request_restored();
             self.handle_final_phase(&pod);
             if ended_before || self.reported.is_rejected {
                 self.feed(WorkerEvent::Kill { cause: TerminationCause::Completed, grace_override: None });
@@ -383,6 +401,7 @@ impl PodWorker {
             self.times.pod_changed();
             self.feed(WorkerEvent::Desired(pod.clone()));
         }
+        self.try_requested_resize();
         self.times.seen_in_api(&self.handles.ctx.metrics, self.handles.ctx.clock.now(), pod);
         self.handle_final_phase(pod);
     }
@@ -407,6 +426,7 @@ impl PodWorker {
         if self.alarm.take_due(now) {
             self.check_deadline();
             self.check_if_late();
+            self.retry_resizes();
             self.feed(WorkerEvent::Wake);
         }
     }
@@ -428,6 +448,9 @@ impl PodWorker {
         self.count_ended(&observed);
         let (stopped, taken_at) = (observed.is_stopped(), observed.taken_at);
         self.observed.latest = Some(observed);
+        if is_first {
+            self.adopt_running();
+        }
         self.note_ended();
         self.reconcile_probes();
         self.inspect_cgroup().await;
@@ -495,9 +518,17 @@ impl PodWorker {
             PassNote::HookBegan { container } => {
                 self.memory.starting.insert(container);
             }
-            PassNote::Started { container } => {
+            PassNote::Started { container, amounts } => {
                 self.memory.started(&container);
+                self.set_actuated(&container, amounts);
             }
+            PassNote::Resized { container, amounts } => self.set_actuated(&container, Some(amounts)),
+            PassNote::PodResized { amounts } => {
+                self.memory.actuated.pod = Some(amounts);
+                self.cgroup.state = CgroupState::UpToDate;
+                self.note_actuated();
+            }
+            PassNote::ResizeFailed { message } => self.resize_failed(message),
         }
     }
 

@@ -3,11 +3,19 @@
 //! Owns the [`Allocations`]: pods that arrive together are admitted one after another, so that no two of them get the same
 //! resources. Decisions are made in `kubelet_core::resources::admission`. There is one entry for each worker of a desired pod.
 
+use std::collections::BTreeMap;
 use std::convert::Infallible;
+
 use std::sync::Arc;
 
+use config::Features;
+use jiff::Timestamp;
 use kubelet_core::resources::admission::Admission;
-use kubelet_core::resources::allocations::{Allocations, Changes, Ended, OtherPods, Ticket, has_uid};
+use kubelet_core::resources::allocations::{
+    Allocations, Changes, Ended, OtherPods, RememberedAmounts, ResizeOutcome, ResizeVerdict, Ticket, Tried,
+    has_uid,
+};
+use kubelet_core::resources::amounts::Actuated;
 use kubelet_core::resources::devices::PodDevices;
 use kubelet_core::resources::pinned::{ContainerPins, PinPolicies, Pinned, Placement, Tally};
 use model::PodUid;
@@ -23,9 +31,11 @@ pub struct Admissions {
     /// Counts the slots that were released.
     freed: Arc<watch::Sender<u64>>,
     /// Counts changes of allocations.
-    changed: Arc<watch::Sender<u64>>,
+    changed: Arc<watch::Sender<Change>>,
     /// Counts changes of device allocations.
     devices: Arc<watch::Sender<u64>>,
+    /// Changes of the amounts in force.
+    amounts: Arc<watch::Sender<AmountChange>>,
     /// Counts changes of what pods have for themselves.
     pins: Arc<watch::Sender<u64>>,
 }
@@ -41,7 +51,15 @@ impl Admissions {
     pub fn new(allocations: Allocations) -> Self {
         let counter = || Arc::new(watch::Sender::new(0));
         let table = Arc::new(Mutex::new(allocations));
-        Self { table, freed: counter(), changed: counter(), devices: counter(), pins: counter() }
+        let changed = Arc::new(watch::Sender::new(Change::default()));
+        Self {
+            table,
+            freed: counter(),
+            changed,
+            devices: counter(),
+            amounts: Arc::default(),
+            pins: counter(),
+        }
     }
 
     /// A slot for a pod that is to be admitted, after all that requested one before.
@@ -65,6 +83,11 @@ impl Admissions {
     /// Reads the allocations. The table is locked meanwhile.
     pub fn read<T>(&self, read: impl FnOnce(&Allocations) -> T) -> T {
         read(&self.table.lock())
+    }
+
+    /// Amounts that an earlier kubelet allocated and set, before any pod requests a slot.
+    pub fn remember_amounts(&self, amounts: BTreeMap<PodUid, RememberedAmounts>, features: Features) {
+        self.table.lock().remember_amounts(amounts, features);
     }
 
     /// The policies of this machine, and what an earlier kubelet gave to pods, before any pod requests a slot.
@@ -145,17 +168,64 @@ impl Admissions {
         drop(chosen);
     }
 
+    /// Tries all resizes that wait. Pods that preempt others for that are in the result.
+    pub fn try_resizes(
+        &self,
+        now: Timestamp,
+        decide: impl Fn(&Pod, &Pod, &OtherPods<'_>) -> ResizeVerdict,
+    ) -> Tried {
+        let tried = self.table.lock().try_resizes(now, decide);
+        if tried.is_changed {
+            note_change(&self.changed, ChangeCause::Resized);
+        }
+        tried
+    }
+
     /// Notifies of every change of device allocations.
     #[must_use]
     pub fn device_changes(&self) -> watch::Receiver<u64> {
         self.devices.subscribe()
     }
 
+    /// Notifies of every change of the amounts in force.
+    #[must_use]
+    pub fn amount_changes(&self) -> watch::Receiver<AmountChange> {
+        self.amounts.subscribe()
+    }
+
     /// Notifies of every change of allocations.
     #[must_use]
-    pub fn changes(&self) -> watch::Receiver<u64> {
+    pub fn changes(&self) -> watch::Receiver<Change> {
         self.changed.subscribe()
     }
+}
+
+/// A change of allocations, by its number, and the cause of the last one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Change {
+    count: u64,
+    pub cause: ChangeCause,
+}
+
+/// A change of the amounts in force, by its number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AmountChange {
+    count: u64,
+    /// The last one was part of a resize.
+    pub of_resize: bool,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ChangeCause {
+    #[default]
+    Added,
+    Removed,
+    Terminated,
+    Resized,
+}
+
+fn note_change(changed: &watch::Sender<Change>, cause: ChangeCause) {
+    changed.send_modify(|change| *change = Change { count: change.count + 1, cause });
 }
 
 fn increment(counter: &watch::Sender<u64>) {
@@ -225,7 +295,7 @@ impl AdmissionSlot {
         let is_victim = |pod: &Pod| victims.iter().any(|victim| has_uid(pod, victim));
         self.waits_for = table.pods().filter(|(_, pod)| is_victim(pod)).map(|(ticket, _)| ticket).collect();
         drop(table);
-        increment(&self.admissions.changed);
+        note_change(&self.admissions.changed, ChangeCause::Added);
         self.admissions.note_changes(changes);
         Some(Verdict::Final(admission, tally))
     }
@@ -238,15 +308,63 @@ impl AdmissionSlot {
         let changes = Changes { pinned: pinned.is_some(), ..Changes::default() };
         table.pin(pinned);
         drop(table);
-        increment(&self.admissions.changed);
+        note_change(&self.admissions.changed, ChangeCause::Added);
         self.admissions.note_changes(changes);
+    }
+
+    /// An earlier kubelet allocated these resources to the pod.
+    pub fn restore(&self, pod: Arc<Pod>) {
+        self.admissions.table.lock().restore(self.ticket, pod);
+    }
+
+    /// These amounts are in force.
+    pub fn note_actuated(&self, actuated: Actuated, of_resize: bool) {
+        if self.admissions.table.lock().note_actuated(self.ticket, actuated) {
+            self.admissions
+                .amounts
+                .send_modify(|change| *change = AmountChange { count: change.count + 1, of_resize });
+        }
+    }
+
+    /// The amounts that were in force when the last kubelet ended.
+    #[must_use]
+    pub fn actuated(&self) -> Actuated {
+        self.admissions.table.lock().actuated(self.ticket)
+    }
+
+    /// The pod with the resources that are allocated to it; `None` once it is released.
+    #[must_use]
+    pub fn allocated_pod(&self) -> Option<Arc<Pod>> {
+        self.admissions.table.lock().allocated_pod(self.ticket)
+    }
+
+    /// The API requests other resources for the pod.
+    pub fn request_resize(&self, requested: Arc<Pod>, since: Option<Timestamp>) {
+        self.admissions.table.lock().request_resize(self.ticket, requested, since);
+    }
+
+    /// The API requests the resources that the pod has.
+    pub fn withdraw_resize(&self) {
+        self.admissions.table.lock().withdraw_resize(self.ticket);
+    }
+
+    /// What was decided last about the requested resources, once if the pod got them.
+    #[must_use]
+    pub fn take_resize_outcome(&self) -> Option<ResizeOutcome> {
+        self.admissions.table.lock().take_resize_outcome(self.ticket)
+    }
+
+    /// A resize waits for resources.
+    #[must_use]
+    pub fn may_resize(&self) -> bool {
+        self.admissions.table.lock().may_resize(self.ticket)
     }
 
     /// Containers that will not run again: their resources are free at once.
     pub fn note_ended(&self, ended: Ended) {
         if self.admissions.table.lock().note(self.ticket, ended) {
             increment(&self.admissions.freed);
-            increment(&self.admissions.changed);
+            note_change(&self.admissions.changed, ChangeCause::Terminated);
             increment(&self.admissions.devices);
             increment(&self.admissions.pins);
         }
@@ -259,7 +377,7 @@ impl AdmissionSlot {
         drop(table);
         if was_there {
             increment(&self.admissions.freed);
-            increment(&self.admissions.changed);
+            note_change(&self.admissions.changed, ChangeCause::Removed);
             increment(&self.admissions.devices);
             increment(&self.admissions.pins);
         }

@@ -60,6 +60,24 @@ async fn pod_that_does_not_fit_fails_with_a_reason() {
     world.until("it can be deleted", |w| w.in_api("cpu").is_none()).await;
 }
 
+/// `lifecycle/handlers.go`, declaredFeaturesAdmitHandler.
+#[tokio::test(start_paused = true)]
+async fn pod_that_requires_a_feature_that_the_node_does_not_declare_is_rejected() {
+    let mut world = World::of_cluster();
+    world.features.restart_all_containers = false;
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    let declared = world.node().unwrap().status.unwrap().declared_features.unwrap();
+    let name = "RestartAllContainersOnContainerExits";
+    assert!(!declared.is_empty() && declared.iter().all(|one| one != name), "{declared:?}");
+    let rules = json!([{"action": "RestartAllContainers", "exitCodes": {"operator": "In", "values": [1]}}]);
+    let own = json!({"restartPolicy": "Never", "restartPolicyRules": rules});
+    world.create(&pod("web", [container_with("app", own)]));
+    world.until("it is rejected", |w| w.api_phase("web") == "Failed").await;
+    let message = format!("Pod was rejected: Pod requires node features that are not available: {name}");
+    refused_as(&world, "web", "PodFeatureUnsupported", &message);
+}
+
 #[tokio::test(start_paused = true)]
 async fn last_cpu_is_allocated_to_one_of_two_concurrent_pods() {
     let world = World::joined().await;

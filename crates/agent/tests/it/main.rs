@@ -42,6 +42,7 @@ mod pod_start;
 mod pods;
 mod probes;
 mod recording_runtime;
+mod resize;
 mod runtime_events;
 mod serving_certificate;
 mod simulation;

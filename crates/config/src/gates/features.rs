@@ -46,6 +46,14 @@ features! {
     evented_pleg: "EventedPLEG",
     /// Pods may have resources of their own.
     pod_level_resources: "PodLevelResources",
+    /// The resources of a pod as a whole may be changed while it runs.
+    pod_level_resize: "InPlacePodLevelResourcesVerticalScaling",
+    /// Init containers may be resized while they run.
+    resize_init_containers: "InPlacePodVerticalScalingInitContainers",
+    /// Guaranteed pods may be resized next to the static policy of the CPU manager.
+    resize_exclusive_cpus: "InPlacePodVerticalScalingExclusiveCPUs",
+    /// The same next to that of the memory manager.
+    resize_exclusive_memory: "InPlacePodVerticalScalingExclusiveMemory",
     /// Pods with resources of their own get CPUs and memory for themselves.
     pod_level_resource_managers: "PodLevelResourceManagers",
     /// Containers with CPUs of their own have no CPU quota.
@@ -94,6 +102,8 @@ features! {
     strict_addresses: "StrictIPCIDRValidation",
     /// Tolerations may have the operators Lt and Gt.
     comparing_tolerations: "TaintTolerationComparisonOperators",
+    /// The Node declares features, and pods that require others are rejected.
+    node_declared_features: "NodeDeclaredFeatures",
     /// A restart of the kubelet sets containers back to not ready and not started until their probes have passed.
     status_starts_again: "ChangeContainerStatusOnKubeletRestart",
 }

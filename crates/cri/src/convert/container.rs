@@ -121,6 +121,11 @@ pub(crate) fn observation(
         log_path: from.log_path,
         record,
         user: from.user.and_then(|user| user.linux).map(observed_user),
+        resources: from
+            .resources
+            .and_then(|resources| resources.linux)
+            .as_ref()
+            .and_then(resources::observed),
         recursive_read_only_mounts: from
             .mounts
             .into_iter()

@@ -174,6 +174,11 @@ impl Trees {
         inside(&self.root.join(file.controller), path).join(&file.name)
     }
 
+    pub(super) fn read(&self, path: &str, files: &[(&str, &str)]) -> Vec<Option<String>> {
+        let place = |(controller, name): &(&str, &str)| inside(&self.root.join(controller), path).join(name);
+        files.iter().map(|file| fs::read_to_string(place(file)).ok()).collect()
+    }
+
     pub(super) fn children(&self, path: &str) -> Vec<String> {
         let all = self.all().into_iter().flat_map(|tree| directories(&inside(&tree, path)));
         all.collect::<BTreeSet<String>>().into_iter().collect()

@@ -38,6 +38,7 @@ use super::plan::{
     KillContainer, KillReason, PodPlan, PodStep, RemoveContainer, SandboxReason, StartContainer, StartReason,
     TeardownReason, Waiting, WaitingReason,
 };
+use super::resize::changes::{Change, ContainerChange, PodResize, change_of, is_pod_level_due};
 use super::restart::{AfterExit, after_exit, has_changed};
 use crate::pods::probe::results::Verdict;
 
@@ -126,13 +127,22 @@ struct Draft<'a> {
     sandbox: &'a SandboxId,
     kill: Vec<KillContainer>,
     remove: Vec<RemoveContainer>,
+    resize: Vec<ContainerChange>,
     start: Vec<StartContainer>,
     waiting: Vec<Waiting>,
 }
 
 impl<'a> Draft<'a> {
     const fn new(inputs: &'a PodInputs<'a>, sandbox: &'a SandboxId) -> Self {
-        Self { inputs, sandbox, kill: Vec::new(), remove: Vec::new(), start: Vec::new(), waiting: Vec::new() }
+        Self {
+            inputs,
+            sandbox,
+            kill: Vec::new(),
+            remove: Vec::new(),
+            resize: Vec::new(),
+            start: Vec::new(),
+            waiting: Vec::new(),
+        }
     }
 
     fn into_plan(self) -> PodPlan {
@@ -141,7 +151,9 @@ impl<'a> Draft<'a> {
             WaitingReason::RestartingAllContainers => None,
         });
         let wake_at = wake_at.min();
-        let is_idle = self.kill.is_empty() && self.remove.is_empty() && self.start.is_empty();
+        let resize = self.resize();
+        let is_idle =
+            self.kill.is_empty() && self.remove.is_empty() && resize.is_none() && self.start.is_empty();
         let step = if is_idle {
             PodStep::Settled
         } else {
@@ -149,10 +161,23 @@ impl<'a> Draft<'a> {
                 sandbox: self.sandbox.clone(),
                 kill: self.kill,
                 remove: self.remove,
+                resize,
                 start: self.start,
             }
         };
         PodPlan { step, waiting: self.waiting, wake_at }
+    }
+
+    /// The resize of the pod, once all containers are dead that have to end first. A container that starts finds the limits of
+    /// its pod as they are to be.
+    fn resize(&self) -> Option<PodResize> {
+        let PodInputs { pod, memory, cgroup, features, .. } = self.inputs;
+        let may_start_too_small =
+            memory.resize.is_in_progress() && *cgroup == CgroupState::Changed && !self.start.is_empty();
+        let is_due = !self.resize.is_empty()
+            || is_pod_level_due(pod, &memory.actuated, *features)
+            || may_start_too_small;
+        (is_due && self.kill.is_empty()).then(|| PodResize { containers: self.resize.clone() })
     }
 
     fn newest(&self, name: &str) -> Option<&'a ContainerObservation> {
@@ -197,6 +222,34 @@ impl<'a> Draft<'a> {
             if self.newest(container.name()).is_none() {
                 self.start(&container, StartReason::NeverStarted);
             }
+        }
+    }
+
+    /// Keeps a running container; returns why it must end nevertheless.
+    fn keep_running(
+        &mut self,
+        container: &ContainerRef<'_>,
+        instance: &ContainerObservation,
+    ) -> Option<(KillReason, Option<Duration>)> {
+        if let Some(reason) = self.reason_to_kill(container, instance) {
+            return Some(reason);
+        }
+        let PodInputs { pod, memory, features, .. } = self.inputs;
+        match change_of(pod, container, instance, &memory.actuated, *features)? {
+            Change::Restart => Some((KillReason::ResizeRequiresRestart, None)),
+            Change::Update(change) => {
+                self.resize.push(change);
+                None
+            }
+        }
+    }
+
+    /// An init container that runs to completion is not restarted for its resources.
+    fn resize_init_container(&mut self, container: &ContainerRef<'_>, instance: &ContainerObservation) {
+        let PodInputs { pod, memory, features, .. } = self.inputs;
+        if let Some(Change::Update(change)) = change_of(pod, container, instance, &memory.actuated, *features)
+        {
+            self.resize.push(change);
         }
     }
 

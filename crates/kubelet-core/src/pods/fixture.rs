@@ -18,8 +18,9 @@ use jiff::Timestamp;
 use model::cgroup::CgroupState;
 use model::containers::{self, ContainerRef};
 use model::k8s::{
-    Container, ContainerRestartRule, ContainerRestartRuleOnExitCodes, EphemeralContainer, Lifecycle,
-    LifecycleHandler, ObjectMeta, Pod, PodSpec, Probe, Quantity, ResourceRequirements, SleepAction,
+    Container, ContainerResizePolicy, ContainerRestartRule, ContainerRestartRuleOnExitCodes,
+    EphemeralContainer, Lifecycle, LifecycleHandler, ObjectMeta, Pod, PodSpec, Probe, Quantity,
+    ResourceRequirements, SleepAction,
 };
 use model::observation::{ContainerRecord, NamespaceMode};
 use model::{
@@ -34,9 +35,11 @@ use super::memory::PodMemory;
 use super::plan::{
     KillContainer, KillReason, PodPlan, PodStep, StartContainer, StartReason, Waiting, WaitingReason,
 };
+use super::resize::changes::PodResize;
 use crate::pods::ended::{EndedFacts, compute_ended};
 use crate::pods::probe::results::{ProbeKind, Verdict};
 use crate::resources::allocations::Ended;
+use crate::resources::amounts::Amounts;
 
 #[derive(Debug)]
 pub(crate) struct Case {
@@ -171,6 +174,15 @@ fn container(token: &str) -> Container {
                 out.lifecycle = Some(Lifecycle { pre_stop: Some(pre_stop), ..Lifecycle::default() });
             }
             "cpu" => {
+                // `cpu=500m!`: with a restart for another amount.
+                let (value, policy) =
+                    value.strip_suffix('!').map_or((value, None), |v| (v, Some("RestartContainer")));
+                out.resize_policy = policy.map(|policy| {
+                    vec![ContainerResizePolicy {
+                        resource_name: "cpu".to_owned(),
+                        restart_policy: policy.to_owned(),
+                    }]
+                });
                 let requests = BTreeMap::from([("cpu".to_owned(), Quantity(value.to_owned()))]);
                 out.resources = Some(ResourceRequirements {
                     requests: Some(requests),
@@ -220,6 +232,8 @@ fn observe(case: &mut Case, token: &str) {
             "changed" => CgroupState::Changed,
             _ => panic!("{state}?"),
         };
+    } else if token == "resizing" {
+        case.memory.resize.begin(2, case.now.wall);
     } else if token == "norules" {
         case.features.container_restart_rules = false;
     } else if token == "norestartall" {
@@ -259,6 +273,12 @@ fn remember(case: &mut Case, topic: &str, rest: &str) {
             let why = kill_reason(value);
             case.memory.killed.insert(case.newest_id(name), why);
         }
+        // Milli-CPUs that the container was started with.
+        "cpu" => {
+            let cpu_request = value.parse().unwrap();
+            let amounts = Amounts { cpu_request, ..Amounts::default() };
+            case.memory.actuated.set(name, amounts);
+        }
         "backoff" => {
             let wanted = Duration::from_secs(value.trim_end_matches('s').parse().unwrap());
             let container = containers::find_container(&case.pod, name).unwrap();
@@ -272,6 +292,7 @@ fn remember(case: &mut Case, topic: &str, rest: &str) {
 pub(super) fn kill_reason(text: &str) -> KillReason {
     [
         KillReason::SpecChanged,
+        KillReason::ResizeRequiresRestart,
         KillReason::LivenessFailed,
         KillReason::StartupFailed,
         KillReason::UnknownState,
@@ -342,6 +363,7 @@ pub(crate) fn new_instance(
         log_path: String::new(),
         record: ContainerRecord { hash, ..ContainerRecord::default() },
         user: None,
+        resources: None,
         recursive_read_only_mounts: Vec::new(),
     }
 }
@@ -361,9 +383,10 @@ pub(super) fn show(plan: &PodPlan, now: Now) -> String {
             parts.extend(stop.iter().map(|id| format!("stop {id}")));
             parts.push(format!("create sandbox {attempt} {why:?}"));
         }
-        PodStep::Converge { sandbox: _, kill, remove, start } => {
+        PodStep::Converge { sandbox: _, kill, remove, resize, start } => {
             parts.extend(kill.iter().map(show_kill));
             parts.extend(remove.iter().map(|r| format!("remove {} {:?}", r.id, r.why)));
+            parts.extend(resize.as_ref().map(show_resize));
             parts.extend(start.iter().map(show_start));
         }
         PodStep::Teardown { kill, stop, why } => {
@@ -377,6 +400,11 @@ pub(super) fn show(plan: &PodPlan, now: Now) -> String {
         parts.push(format!("wake in {}s", at.saturating_since(now.mono).as_secs()));
     }
     parts.join("; ")
+}
+
+fn show_resize(resize: &PodResize) -> String {
+    let ids: Vec<_> = resize.containers.iter().map(|change| format!(" {}", change.id)).collect();
+    format!("resize pod{}", ids.concat())
 }
 
 fn show_kill(kill: &KillContainer) -> String {

@@ -13,8 +13,10 @@ use model::{ContainerId, MonoTime, Now, PodObservation};
 
 use super::backoff::{BackoffTable, note_step, step_retry_delay};
 use super::plan::{KillReason, PodStep};
+use super::resize::state::ResizeState;
 use super::waiting::{WaitingContainers, WaitingState};
 use crate::pods::probe::results::ProbeVerdicts;
+use crate::resources::amounts::Actuated;
 
 /// After a restart of the kubelet it starts empty, except for what the status and the logs on disk hold.
 #[derive(Clone, Debug)]
@@ -30,6 +32,9 @@ pub struct PodMemory {
     pub killed: BTreeMap<ContainerId, KillReason>,
     /// Why the last start of a container failed, or its next one waits.
     pub waiting: WaitingContainers,
+    /// What the containers were started with, or resized to.
+    pub actuated: Actuated,
+    pub resize: ResizeState,
     /// Containers whose postStart hook runs: they run, but are not shown as running yet.
     pub starting: BTreeSet<String>,
     /// The last step only killed containers, and the next one starts them again.
@@ -64,6 +69,8 @@ impl PodMemory {
             log_restarts: BTreeMap::new(),
             killed: BTreeMap::new(),
             waiting: WaitingContainers::default(),
+            actuated: Actuated::default(),
+            resize: ResizeState::default(),
             starting: BTreeSet::new(),
             is_replacing: false,
             failing: None,

@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use model::{ContainerId, ContainerKind, MonoTime, SandboxId};
 
+use super::resize::changes::PodResize;
+
 /// The outcome of one decision about a pod.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodPlan {
@@ -25,11 +27,12 @@ pub enum PodStep {
     RepairCgroup,
     /// Stop what is left of earlier sandboxes, then create the next one. Containers are decided about afterwards.
     CreateSandbox { attempt: u32, stop: Vec<SandboxId>, kill: Vec<KillContainer>, why: SandboxReason },
-    /// Carry out, in this order: kill, remove, start (regular containers side by side, the others one by one).
+    /// Carry out, in this order: kill, remove, resize, start (regular containers side by side, the others one by one).
     Converge {
         sandbox: SandboxId,
         kill: Vec<KillContainer>,
         remove: Vec<RemoveContainer>,
+        resize: Option<PodResize>,
         start: Vec<StartContainer>,
     },
     /// All work is done and nothing restarts: stop what is left of the sandbox.
@@ -44,7 +47,7 @@ impl PodStep {
         match (self, failed) {
             (Self::CreateSandbox { .. }, Self::CreateSandbox { .. }) => true,
             (
-                Self::Converge { kill, remove, start, sandbox },
+                Self::Converge { kill, remove, resize: None, start, sandbox },
                 Self::Converge { start: all, sandbox: before, .. },
             ) if kill.is_empty() && remove.is_empty() && !start.is_empty() => {
                 sandbox == before && start.iter().all(|one| all.contains(one))
@@ -128,6 +131,8 @@ pub enum StartReason {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KillReason {
     SpecChanged,
+    /// Its policy requires a restart for the resources that are allocated to it now.
+    ResizeRequiresRestart,
     LivenessFailed,
     StartupFailed,
     /// Not part of the pod (any more).

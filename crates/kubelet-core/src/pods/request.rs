@@ -11,7 +11,7 @@ pub mod sandbox;
 pub mod security;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use container::{ContainerInputs, compute_container_request};
 pub use mounts::{SubPath, VolumeMountPoint, compute_sub_paths};

@@ -107,7 +107,7 @@ pub fn restarts_after_kill(
         KillReason::UnknownState if container.kind == ContainerKind::Init => {
             effective_policy(pod, container, features) != RestartPolicy::Never
         }
-        KillReason::SpecChanged | KillReason::UnknownState => true,
+        KillReason::SpecChanged | KillReason::ResizeRequiresRestart | KillReason::UnknownState => true,
         KillReason::LivenessFailed | KillReason::StartupFailed | KillReason::SandboxReplaced => {
             effective_policy(pod, container, features) != RestartPolicy::Never
         }
@@ -179,7 +179,9 @@ fn restart_after_kill(
     let unless_never = |why| (policy != RestartPolicy::Never).then_some(why);
     let verdicts = memory.verdicts.get(&instance.id);
     match memory.killed.get(&instance.id).copied() {
-        Some(KillReason::SpecChanged) => Some(StartReason::Killed(KillReason::SpecChanged)),
+        Some(why @ (KillReason::SpecChanged | KillReason::ResizeRequiresRestart)) => {
+            Some(StartReason::Killed(why))
+        }
         // Parity: of a pod that never restarts, only an init container in an unknown state ends the pod.
         Some(KillReason::UnknownState) if kind == ContainerKind::Init => unless_never(StartReason::Unknown),
         Some(KillReason::UnknownState) => Some(StartReason::Unknown),

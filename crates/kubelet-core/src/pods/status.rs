@@ -60,8 +60,6 @@ pub struct StatusInputs<'a> {
     pub terminal: Option<&'a TerminalReason>,
     /// What the pod's cgroup enforces, once the API showed the pod as Running when it was last synced.
     pub cgroup: Option<PodCgroupResources>,
-    /// The API requests other resources than the allocated ones, which the pod keeps.
-    pub is_resize_pending: bool,
     /// Addresses of the node: at most two, the primary one first. Empty while they are not known.
     pub host_ips: &'a [IpAddr],
     /// `containerd`, `cri-o`: the prefix before `://` in container ids.

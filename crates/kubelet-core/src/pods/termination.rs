@@ -125,6 +125,7 @@ pub fn killing_message(
     let promise = if restarts && subject == "Container" { ", will be restarted" } else { "" };
     match why {
         KillReason::SpecChanged => format!("{subject} {container} definition changed{promise}"),
+        KillReason::ResizeRequiresRestart => format!("Container {container} resize requires restart"),
         KillReason::LivenessFailed => format!("{subject} {container} failed liveness probe{promise}"),
         KillReason::StartupFailed => format!("{subject} {container} failed startup probe{promise}"),
         KillReason::UnknownState => {
@@ -201,6 +202,7 @@ fn container_kill(
     let stops_the_pod = match why {
         KillReason::PodFinished | KillReason::PodTerminating | KillReason::SandboxReplaced => true,
         KillReason::SpecChanged
+        | KillReason::ResizeRequiresRestart
         | KillReason::LivenessFailed
         | KillReason::StartupFailed
         | KillReason::NotInSpec

@@ -1,5 +1,5 @@
-//! Whether the node admits a pod (docs/behaviour/admission.md): its sysctls, operating system, groups, AppArmor, node
-//! pressure, and in a cluster whether it fits. No pod is terminated here, and the machine is not inspected.
+//! Whether the node admits a pod (docs/behaviour/admission.md): its sysctls, operating system, groups, AppArmor,
+//! declared features, node pressure, and in a cluster whether it fits. No pod is terminated here, and the machine is not inspected.
 
 mod affinity;
 pub mod fit;
@@ -17,6 +17,7 @@ use model::containers::{all_containers, spec_of};
 use model::k8s::Pod;
 use pressure::refuse_under_pressure;
 
+use crate::declared_features::{UNSUPPORTED, compute_undeclared};
 use crate::node_labels::OS_LABEL;
 use crate::resources::admission::pressure::NodePressure;
 use crate::resources::rejection::Rejection;
@@ -72,7 +73,10 @@ pub fn compute_admission(pod: &Pod, facts: &AdmissionFacts, fit: Option<&FitFact
         Fit::FitsWithout { victims, short_of } => (victims, short_of),
         Fit::Refused(rejection) => return Admission::Rejected(rejection),
     };
-    match refuse_apparmor(pod, facts).or_else(|| refuse_during_shutdown(facts)) {
+    let after = refuse_apparmor(pod, facts)
+        .or_else(|| refuse_undeclared_features(pod, facts))
+        .or_else(|| refuse_during_shutdown(facts));
+    match after {
         Some(rejection) => Admission::Rejected(rejection),
         None => Admission::Admitted { victims, short_of },
     }
@@ -204,6 +208,11 @@ fn refuse_apparmor(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejection> {
     })
 }
 
+fn refuse_undeclared_features(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejection> {
+    let message = compute_undeclared(pod, facts.features)?;
+    Some(Rejection { reason: Cow::Borrowed(UNSUPPORTED), message })
+}
+
 /// Some container requests an AppArmor profile, including the runtime's default.
 fn wants_apparmor(pod: &Pod) -> bool {
     let of_pod = spec_of(pod).security_context.as_ref().and_then(|c| c.app_armor_profile.as_ref());
@@ -258,6 +267,22 @@ mod tests {
         check_sysctl("kernel.msgmax", "welcome");
         check_sysctl("net.core.somaxconn", "welcome");
         check_sysctl("net/ipv4/tcp_rmem", "welcome");
+    }
+
+    /// The order of the Go kubelet's handlers: AppArmor, declared features, node shutdown.
+    #[test]
+    fn pod_that_requires_an_undeclared_feature_is_rejected_after_apparmor_and_before_shutdown() {
+        let needs = json!({"hostNetwork": true, "hostUsers": false});
+        let undeclared = "PodFeatureUnsupported: Pod requires node features that are not available: \
+                          UserNamespacesHostNetworkSupport";
+        check_with(&facts(), &needs, undeclared);
+        check_with(&AdmissionFacts { is_shutting_down: true, ..facts() }, &needs, undeclared);
+        let mut confined = needs.clone();
+        confined["securityContext"] = json!({"appArmorProfile": {"type": "RuntimeDefault"}});
+        let apparmor = "AppArmor: Cannot enforce AppArmor: AppArmor is not enabled on the host";
+        check_with(&facts(), &confined, apparmor);
+        let features = Features { node_declared_features: false, ..Features::default() };
+        check_with(&AdmissionFacts { features, ..facts() }, &needs, "welcome");
     }
 
     /// `sysctl/allowlist_test.go`, TestAllowlist.

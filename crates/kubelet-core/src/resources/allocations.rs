@@ -5,16 +5,21 @@
 //! counts what another one has released. The decision is in [`crate::resources::admission`]; the runtime is not queried.
 
 mod ended;
+mod order;
+mod resizes;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use config::Features;
 use model::PodUid;
 use model::containers::{ContainerRef, find_container};
 use model::k8s::Pod;
 
+use crate::resources::amounts::Actuated;
+use crate::resources::amounts_file::{Entries, PodResources};
 use crate::resources::devices::{Hints, PodDevices};
 use crate::resources::pinned::{ContainerPins, PinPolicies, Pinned, Placement};
 use crate::resources::requests::{Requests, container_requests, requests_with};
@@ -23,6 +28,8 @@ use crate::resources::requests::{Requests, container_requests, requests_with};
 static NOTHING: Ended = Ended::NOTHING;
 
 pub use ended::Ended;
+use resizes::Requested;
+pub use resizes::{ResizeOutcome, ResizeVerdict, Tried};
 
 /// The position of a pod in the order of admission: a pod that requested admission earlier has a smaller ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,9 +42,19 @@ pub struct Allocations {
     entries: BTreeMap<Ticket, Entry>,
     /// Devices that an earlier kubelet allocated to pods that have not requested admission yet.
     remembered: BTreeMap<PodUid, PodDevices>,
+    /// The same of their amounts of CPU and memory.
+    remembered_amounts: BTreeMap<PodUid, RememberedAmounts>,
+    features: Features,
     policies: Arc<PinPolicies>,
     /// Has what an earlier kubelet gave to pods that have not requested admission yet, too.
     pinned: Pinned,
+}
+
+/// What the files of an earlier kubelet have about a pod.
+#[derive(Clone, Debug, Default)]
+pub struct RememberedAmounts {
+    pub allocated: Option<PodResources>,
+    pub actuated: Actuated,
 }
 
 #[derive(Clone, Debug)]
@@ -48,6 +65,10 @@ struct Entry {
     ended: Ended,
     devices: PodDevices,
     hints: Hints,
+    /// Which amounts are in force.
+    actuated: Actuated,
+    /// Other resources that the API requests for the pod.
+    requested: Option<Box<Requested>>,
 }
 
 impl Entry {
@@ -96,6 +117,12 @@ impl Allocations {
         Self { remembered: devices, ..Self::default() }
     }
 
+    /// Amounts that an earlier kubelet allocated and set.
+    pub fn remember_amounts(&mut self, amounts: BTreeMap<PodUid, RememberedAmounts>, features: Features) {
+        self.remembered_amounts = amounts;
+        self.features = features;
+    }
+
     /// The policies of this machine, and what an earlier kubelet gave to pods under them.
     pub fn remember_pinned(&mut self, policies: Arc<PinPolicies>, pinned: Pinned) {
         self.policies = policies;
@@ -104,6 +131,7 @@ impl Allocations {
 
     /// Every pod that still exists has requested admission: what an earlier kubelet gave to other pods is free.
     pub fn forget_unclaimed(&mut self) -> Changes {
+        self.remembered_amounts.clear();
         let entries = &self.entries;
         let is_active = |pod: &PodUid, container: &str| {
             let mut of_pod = entries.values().filter(|entry| has_uid(&entry.pod, pod));
@@ -119,12 +147,70 @@ impl Allocations {
     pub fn ask(&mut self, pod: Arc<Pod>) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        let devices = self.remembered.remove(&uid_of(&pod)).unwrap_or_default();
+        let uid = uid_of(&pod);
+        let devices = self.remembered.remove(&uid).unwrap_or_default();
+        let RememberedAmounts { allocated, actuated } =
+            self.remembered_amounts.remove(&uid).unwrap_or_default();
+        let pod =
+            allocated.and_then(|amounts| amounts.allocate_to(&pod, self.features)).map_or(pod, Arc::new);
         self.entries.insert(
             ticket,
-            Entry { pod, is_open: true, ended: Ended::default(), devices, hints: Hints::new() },
+            Entry {
+                pod,
+                is_open: true,
+                ended: Ended::default(),
+                devices,
+                hints: Hints::new(),
+                actuated,
+                requested: None,
+            },
         );
         ticket
+    }
+
+    /// An earlier kubelet allocated these resources to the pod.
+    pub fn restore(&mut self, ticket: Ticket, pod: Arc<Pod>) {
+        if let Some(entry) = self.entries.get_mut(&ticket) {
+            entry.pod = pod;
+        }
+    }
+
+    /// The pod with the resources that are allocated to it.
+    #[must_use]
+    pub fn allocated_pod(&self, ticket: Ticket) -> Option<Arc<Pod>> {
+        self.entries.get(&ticket).map(|entry| entry.pod.clone())
+    }
+
+    /// These amounts are in force. Returns whether that is a change.
+    pub fn note_actuated(&mut self, ticket: Ticket, actuated: Actuated) -> bool {
+        let Some(entry) = self.entries.get_mut(&ticket) else { return false };
+        let is_changed = entry.actuated != actuated;
+        entry.actuated = actuated;
+        is_changed
+    }
+
+    #[must_use]
+    pub fn actuated(&self, ticket: Ticket) -> Actuated {
+        self.entries.get(&ticket).map(|entry| entry.actuated.clone()).unwrap_or_default()
+    }
+
+    /// What is allocated to the admitted pods, and which amounts are in force; those of an earlier kubelet are kept until
+    /// every pod that still exists has requested admission.
+    #[must_use]
+    pub fn amounts(&self) -> (Entries, Entries) {
+        let remembered = || self.remembered_amounts.iter();
+        let mut allocated: Entries = remembered()
+            .filter_map(|(uid, amounts)| Some((uid.clone(), amounts.allocated.clone()?)))
+            .collect();
+        let mut actuated: Entries = remembered()
+            .map(|(uid, amounts)| (uid.clone(), PodResources::in_force(&amounts.actuated)))
+            .collect();
+        for entry in self.entries.values().filter(|entry| !entry.is_open && entry.ended != Ended::All) {
+            let uid = uid_of(&entry.pod);
+            allocated.insert(uid.clone(), PodResources::allocated_to(&entry.pod, self.features));
+            actuated.insert(uid, PodResources::in_force(&entry.actuated));
+        }
+        (allocated, actuated)
     }
 
     /// What is considered for the admission of this pod; `None` for a released one.
@@ -227,6 +313,7 @@ impl Allocations {
         let is_changed = entry.ended != ended;
         if ended == Ended::All {
             entry.devices = PodDevices::default();
+            entry.requested = None;
         }
         entry.ended = ended;
         let is_allocation = is_changed && !entry.is_open;

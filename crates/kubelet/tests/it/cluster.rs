@@ -31,6 +31,7 @@ mod pods;
 mod pressure;
 mod recorded_metrics;
 mod rejections;
+mod resize;
 mod restarts;
 mod storage_limits;
 mod streams;

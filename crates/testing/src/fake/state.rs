@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use model::observation::{NamespaceMode, ObservedUser};
+use model::observation::{NamespaceMode, ObservedResources, ObservedUser};
 use model::request::{ContainerRequest, LinuxResources, SandboxRequest};
 use model::{
     CgroupDriver, ContainerId, ContainerObservation, ContainerRecord, ContainerState, PodUid, SandboxId,
@@ -88,6 +88,18 @@ impl Container {
     pub(super) fn title(&self) -> String {
         numbered(format!("{}/{}", self.pod, self.request.name), self.request.attempt)
     }
+}
+
+/// What a runtime reports of the limits that it was asked for.
+fn observed_resources(from: &LinuxResources) -> Option<ObservedResources> {
+    let quota = from.cpu_quota.zip(from.cpu_period).filter(|(quota, period)| *quota > 0 && *period > 0);
+    let positive = |number: &i64| *number > 0;
+    let observed = ObservedResources {
+        cpu_shares: from.cpu_shares.filter(positive),
+        cpu_limit_milli: quota.map(|(quota, period)| quota * 1000 / period),
+        memory_limit: from.memory_limit_bytes.filter(positive),
+    };
+    (observed != ObservedResources::default()).then_some(observed)
 }
 
 fn numbered(name: String, attempt: u32) -> String {
@@ -442,6 +454,7 @@ impl State {
                 gid: request.security.run_as.gid.unwrap_or(0),
                 supplemental_groups: request.security.supplemental_groups.clone(),
             }),
+            resources: observed_resources(&container.resources),
             recursive_read_only_mounts: request
                 .mounts
                 .iter()

@@ -210,6 +210,9 @@ impl Store {
             keep_servers_own(&mut new, old);
         }
         strip_nulls(&mut new);
+        if let Some(old) = self.objects.get(&key).filter(|_| K::URL_PATH_SEGMENT == "pods") {
+            note_generation(&mut new, old);
+        }
         self.write(key, Some(new));
         self.get("put", &namespace, &name)
             .unwrap_or_else(|error| unreachable!("it was just inserted: {error}"))
@@ -284,9 +287,8 @@ impl Store {
             }
         }
         strip_nulls(&mut new);
-        if K::URL_PATH_SEGMENT == "pods" && new["spec"] != old["spec"] {
-            let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
-            new["metadata"]["generation"] = json!(generation);
+        if K::URL_PATH_SEGMENT == "pods" {
+            note_generation(&mut new, old);
         }
         // Unknown fields are not stored.
         let new = tree(call, &typed::<K>(call, &new)?)?;
@@ -377,6 +379,14 @@ impl Store {
 fn keep_servers_own(new: &mut Value, old: &Value) {
     for field in SERVERS_OWN {
         new["metadata"][field] = old["metadata"][field].clone();
+    }
+}
+
+/// Each change of the spec is a new generation.
+fn note_generation(new: &mut Value, old: &Value) {
+    if new["spec"] != old["spec"] {
+        let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
+        new["metadata"]["generation"] = json!(generation);
     }
 }
 

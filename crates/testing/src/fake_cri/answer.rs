@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cri_api::v1 as wire;
 use jiff::Timestamp;
 use model::annotations as keys;
-use model::observation::{NamespaceMode, ObservedUser};
+use model::observation::{NamespaceMode, ObservedResources, ObservedUser};
 use model::request::ImageObservation;
 use model::{
     ContainerObservation, ContainerRecord, ContainerState, PodRef, SandboxObservation, SandboxState,
@@ -189,8 +189,21 @@ pub(super) fn container_status(from: ContainerObservation) -> wire::ContainerSta
         mounts: from.recursive_read_only_mounts.into_iter().map(rro).collect(),
         log_path: from.log_path,
         user: from.user.map(user),
+        resources: from.resources.map(resources),
         ..Default::default()
     }
+}
+
+fn resources(from: ObservedResources) -> wire::ContainerResources {
+    const PERIOD: i64 = 100_000;
+    let linux = wire::LinuxContainerResources {
+        cpu_shares: from.cpu_shares.unwrap_or_default(),
+        cpu_quota: from.cpu_limit_milli.map(|milli| milli * PERIOD / 1000).unwrap_or_default(),
+        cpu_period: PERIOD,
+        memory_limit_in_bytes: from.memory_limit.unwrap_or_default(),
+        ..Default::default()
+    };
+    wire::ContainerResources { linux: Some(linux) }
 }
 
 fn user(from: ObservedUser) -> wire::ContainerUser {

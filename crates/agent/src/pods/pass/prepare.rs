@@ -36,8 +36,17 @@ pub struct Prepared {
     pub cgroup_parent: String,
 }
 
+/// What follows the preparation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum For {
+    /// The pod's cgroup gets its limits before anything is in it.
+    Sandbox,
+    /// Containers may run in the cgroup. Its limits are changed in the order of a resize.
+    Containers,
+}
+
 /// Prepares everything. On failure it records an event and returns when to retry.
-pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
+pub async fn prepare(context: &PassContext, what: For) -> Result<Prepared, Retry> {
     let handles = &context.handles;
     if !uses_host_network(&context.pod)
         && let Some(problem) = network_problem(handles).await
@@ -46,7 +55,10 @@ pub async fn prepare(context: &PassContext) -> Result<Prepared, Retry> {
         handles.ctx.recorder.warning(&context.identity, None, "NetworkNotReady", message);
         return Err(Retry::At(handles.ctx.clock.mono() + NETWORK_RETRY));
     }
-    let cgroup_parent = ensure_cgroup(context).await?;
+    let cgroup_parent = match what {
+        For::Sandbox => ensure_cgroup(context).await?,
+        For::Containers => handles.cgroups.name(&context.pod).await,
+    };
     if let Err(error) = make_directories(context).await {
         let message = format!("error making pod data directories: {}", crate::error_chain::chain(&error));
         handles.ctx.recorder.warning(&context.identity, None, "Failed", message);

@@ -14,6 +14,7 @@ use kubelet_core::pods::env::{EnvObjects, compute_env};
 use kubelet_core::pods::hash::container_hash;
 use kubelet_core::pods::plan::{KillContainer, KillReason, StartContainer};
 use kubelet_core::pods::request::{ContainerInputs, PodFacts, compute_container_request};
+use kubelet_core::resources::amounts::Amounts;
 use kubelet_core::resources::cpus::CpuPolicy;
 use kubelet_core::resources::devices::allocate_response::{show_devices, with_env};
 use kubelet_core::volumes::image::{check_runtime, image_volumes};
@@ -117,12 +118,16 @@ async fn pod_keyring(context: &PassContext) -> PodKeyring {
 impl StartContext<'_> {
     async fn start(&self, start: &StartContainer) -> Option<Retry> {
         let container = find_container(&self.context.pod, &start.name)?;
+        let features = self.context.handles.ctx.node_facts.features;
+        // One that was created earlier may have other amounts.
+        let is_new = self.adoptable(&container).is_none();
+        let amounts = is_new.then(|| Amounts::of_container(&self.context.pod, &container, features));
         let outcome = self.try_start(&container, start).await;
         let failure = outcome.as_ref().err().map(|failure| failure.reason);
         self.context.handles.ctx.metrics.container_started(container.kind, failure);
         match outcome {
             Ok(()) => {
-                self.context.note(PassNote::Started { container: start.name.to_string() }).await;
+                self.context.note(PassNote::Started { container: start.name.to_string(), amounts }).await;
                 None
             }
             Err(Failure { reason, message, retry }) => {

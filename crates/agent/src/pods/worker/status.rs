@@ -117,7 +117,6 @@ impl PodWorker {
             is_rejected: self.reported.is_rejected,
             terminal: self.reported.terminal.as_ref(),
             cgroup: self.cgroup_resources(pod),
-            is_resize_pending: self.desired.pending_resize.is_some(),
             host_ips: self.handles.ctx.host_ips(),
             runtime_name: &runtime_name,
             features: self.handles.ctx.node_facts.features,

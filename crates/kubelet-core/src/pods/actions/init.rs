@@ -93,10 +93,18 @@ fn keep_running_sidecar(
 ) -> bool {
     let startup = draft.inputs.memory.verdicts.get(&instance.id).startup;
     let is_started = container.startup_probe().is_none() || startup == Some(Verdict::Success);
-    let Some((why, grace)) = draft.reason_to_kill(container, instance) else { return is_started };
+    let reason = match is_started {
+        true => draft.keep_running(container, instance),
+        false => draft.reason_to_kill(container, instance),
+    };
+    let Some((why, grace)) = reason else { return is_started };
     draft.kill_instance(instance, why, grace);
     // A sidecar that started and is restarted now does not hold up the ones behind it.
-    is_started && matches!(why, KillReason::LivenessFailed | KillReason::SpecChanged)
+    is_started
+        && matches!(
+            why,
+            KillReason::LivenessFailed | KillReason::SpecChanged | KillReason::ResizeRequiresRestart
+        )
 }
 
 fn advance_one(draft: &mut Draft<'_>, container: &ContainerRef<'_>) -> Link {
@@ -112,8 +120,12 @@ fn advance_one(draft: &mut Draft<'_>, container: &ContainerRef<'_>) -> Link {
 fn advance_init_container(draft: &mut Draft<'_>, container: &ContainerRef<'_>) -> Link {
     let Some(instance) = draft.newest_here(container.name()) else { return Link::Holding };
     match instance.state {
-        // One in an unknown state is being killed.
-        ContainerState::Running | ContainerState::Unknown => Link::Holding,
+        ContainerState::Running => {
+            draft.resize_init_container(container, instance);
+            Link::Holding
+        }
+        // It is being killed.
+        ContainerState::Unknown => Link::Holding,
         ContainerState::Created => {
             draft.start(container, StartReason::CreatedNotStarted);
             Link::Holding

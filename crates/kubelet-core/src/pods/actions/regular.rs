@@ -28,7 +28,7 @@ fn advance_one(draft: &mut Draft<'_>, container: &ContainerRef<'_>) -> bool {
         ContainerState::Unknown => {}
         ContainerState::Running if !is_here => {}
         ContainerState::Running => {
-            if let Some((why, grace)) = draft.reason_to_kill(container, instance) {
+            if let Some((why, grace)) = draft.keep_running(container, instance) {
                 draft.kill_instance(instance, why, grace);
                 return restarts_after_kill(draft.inputs.pod, container, why, draft.inputs.features);
             }

@@ -1,6 +1,7 @@
 //! Golden tables: one line of world in, the plan out. See [`super::super::fixture`] for how to read a line.
 
 mod invariants;
+mod resize;
 mod upstream;
 
 use expect_test::{Expect, expect};

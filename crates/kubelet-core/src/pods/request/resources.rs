@@ -201,16 +201,25 @@ fn limit_swap(resources: &mut LinuxResources, pod: &Pod, container: &ContainerRe
 
 /// A share of the node's swap in proportion to the memory request; zero for containers that must never be swapped out.
 fn swap_allowance(pod: &Pod, container: &ContainerRef<'_>, node: &NodeFacts, node_swap_bytes: u64) -> u64 {
-    let requested = container.resources().and_then(|r| request(r, "memory"));
-    let allowed = container.resources().and_then(|r| limit(r, "memory"));
-    if QosClass::of(pod) != QosClass::Burstable
-        || is_critical_pod(pod)
-        || requested.is_none()
-        || requested == allowed
-    {
+    if !has_swap_share(pod, container) {
         return 0;
     }
-    let requested = u128::try_from(requested.map_or(0, Amount::units)).unwrap_or(0);
+    let requested = container.resources().and_then(|r| request(r, "memory")).map_or(0, Amount::units);
+    let requested = u128::try_from(requested).unwrap_or(0);
     let share = requested * u128::from(node_swap_bytes) / u128::from(node.memory_capacity_bytes.max(1));
     u64::try_from(share).unwrap_or(u64::MAX)
+}
+
+fn has_swap_share(pod: &Pod, container: &ContainerRef<'_>) -> bool {
+    let requested = container.resources().and_then(|r| request(r, "memory"));
+    let allowed = container.resources().and_then(|r| limit(r, "memory"));
+    QosClass::of(pod) == QosClass::Burstable
+        && !is_critical_pod(pod)
+        && requested.is_some()
+        && requested != allowed
+}
+
+/// Memory of the container may be swapped out.
+pub(crate) fn may_swap(pod: &Pod, container: &ContainerRef<'_>, node: &NodeFacts) -> bool {
+    node.cgroup_v2 && matches!(node.swap, Swap::Limited { .. }) && has_swap_share(pod, container)
 }

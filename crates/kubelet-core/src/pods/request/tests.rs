@@ -26,7 +26,7 @@ fn single_process_oom_kill() -> NodeFacts {
     node_with(|config| config.single_process_oom_kill = Some(true))
 }
 
-fn node() -> NodeFacts {
+pub(crate) fn node() -> NodeFacts {
     node_with(|_| {})
 }
 

@@ -11,7 +11,7 @@ use super::containers::waits_for_all;
 use super::phase::Phase;
 use super::{ContainerStatuses, StatusInputs, generation, whole_seconds};
 use crate::pod_kind::is_static_pod;
-use crate::pods::allocation;
+use crate::pods::resize::state::{IN_PROGRESS, PENDING};
 use crate::pods::restart::{AfterExit, after_end, may_restart_all};
 use crate::resources::admission::preemption::{PREEMPTED_CONDITION, PREEMPTING};
 
@@ -24,19 +24,10 @@ const READY: &str = "Ready";
 const CONTAINERS_READY: &str = "ContainersReady";
 const SCHEDULED: &str = "PodScheduled";
 const ALL_RESTARTING: &str = "AllContainersRestarting";
-const RESIZE_PENDING: &str = "PodResizePending";
 /// Written by the controller that terminates a pod, or by the kubelet if that does.
 const DISRUPTION_TARGET: &str = "DisruptionTarget";
-const OWNED: [&str; 8] = [
-    READY_TO_START,
-    INITIALIZED,
-    READY,
-    CONTAINERS_READY,
-    SCHEDULED,
-    ALL_RESTARTING,
-    RESIZE_PENDING,
-    "PodResizeInProgress",
-];
+const OWNED: [&str; 8] =
+    [READY_TO_START, INITIALIZED, READY, CONTAINERS_READY, SCHEDULED, ALL_RESTARTING, PENDING, IN_PROGRESS];
 
 pub(super) fn compute_conditions(
     inputs: &StatusInputs<'_>,
@@ -49,8 +40,8 @@ pub(super) fn compute_conditions(
     }
     let containers_ready = containers_ready(inputs.pod, statuses, phase);
     let mut findings = Vec::new();
-    if inputs.is_resize_pending && !phase.is_terminal() {
-        findings.push((RESIZE_PENDING, resize_pending()));
+    if !phase.is_terminal() {
+        all.extend(inputs.memory.resize.conditions());
     }
     if inputs.features.ready_to_start_condition {
         findings.push((READY_TO_START, ready_to_start(inputs)));
@@ -242,10 +233,6 @@ fn ready(pod: &Pod, conditions: &[PodCondition], containers_ready: &Finding) -> 
         })
         .collect();
     if shut.is_empty() { Finding::met() } else { Finding::unmet("ReadinessGatesNotReady", shut.join(", ")) }
-}
-
-fn resize_pending() -> Finding {
-    Finding { is_met: true, reason: allocation::INFEASIBLE, message: allocation::NOT_SUPPORTED.to_owned() }
 }
 
 /// Every pod with a rule that restarts all containers has it. True from the exit that a rule matches until no container

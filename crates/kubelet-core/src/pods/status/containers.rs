@@ -14,6 +14,7 @@ use model::k8s::{
 };
 use model::{ContainerKind, ContainerObservation, ContainerState};
 
+use super::resources::container_resources;
 use super::{ContainerStatuses, StatusInputs, whole_seconds};
 use crate::pods::probe::results::Verdict;
 use crate::pods::restart::{AfterExit, after_end, has_failed, was_killed_to_restart};
@@ -188,7 +189,7 @@ impl<'a> Reader<'a> {
             container_id: Some(id),
             state: Some(state),
             restart_count,
-            resources: Some(resources.cloned().unwrap_or_default()),
+            resources: Some(container_resources(self.inputs, container, newest)),
             allocated_resources: resources.and_then(|r| r.requests.clone()),
             user: newest.user.as_ref().map(api_user),
             ..ContainerStatus::default()

@@ -3,15 +3,16 @@
 //! A pod that the API does not show as Running yet has its allocated resources in both fields. Afterwards
 //! `status.resources` shows what the cgroup enforces, for resources that it limits.
 
-use model::Amount;
 use model::cgroup::CgroupVersion;
 use model::containers::{all_containers, spec_of};
 use model::k8s::{Pod, Quantity, ResourceRequirements};
 use model::quantity::{binary_text, decimal_text};
+use model::{Amount, ContainerKind, ContainerObservation, ContainerRef, ContainerState};
 
 use super::StatusInputs;
+use crate::resources::amounts::Amounts;
 use crate::resources::cgroup::CgroupNumbers;
-use crate::resources::cgroup::convert::effective_sum;
+use crate::resources::cgroup::convert::{effective_sum, milli_of_shares};
 use crate::resources::requests::{Requests, pod_requests};
 
 /// `memory.limit_in_bytes` of version 1 where there is no limit.
@@ -43,7 +44,7 @@ impl PodCgroupResources {
             Some(quota.micros?.saturating_mul(1000) / quota.period.filter(|period| *period > 0)?)
         };
         Self {
-            cpu_request_milli: numbers.cpu_shares.map(|shares| (shares.saturating_mul(1000) + 1023) / 1024),
+            cpu_request_milli: numbers.cpu_shares.map(milli_of_shares),
             cpu_limit_milli: numbers.cpu_quota.and_then(quota).filter(|milli| *milli > 0),
             memory_limit: numbers.memory_limit.or(unlimited),
         }
@@ -81,6 +82,50 @@ pub(super) fn allocated_resources(inputs: &StatusInputs<'_>) -> Option<Quantitie
         return None;
     }
     Some(shown(inputs.pod, &pod_requests(inputs.pod))).filter(|requests| !requests.is_empty())
+}
+
+/// `resources` of a container: what the runtime enforces while it runs, else what is allocated to it. The spec decides which
+/// of them there are.
+pub(super) fn container_resources(
+    inputs: &StatusInputs<'_>,
+    container: &ContainerRef<'_>,
+    instance: &ContainerObservation,
+) -> ResourceRequirements {
+    let mut resources = container.resources().cloned().unwrap_or_default();
+    if instance.state != ContainerState::Running || container.kind == ContainerKind::Ephemeral {
+        return resources;
+    }
+    let allocated = Amounts::of_container(inputs.pod, container, inputs.features);
+    let set = inputs.memory.actuated.of_container(inputs.pod, container, inputs.features);
+    let reported = instance.resources.unwrap_or_default();
+    let cpu = |milli: i64| Amount::from_milli(milli.into());
+    let cpu_text = |milli: i64| cpu(milli).to_string();
+    let memory_text = |bytes: i64| binary_text(bytes.into());
+    if let Some(limits) = &mut resources.limits {
+        let limit = reported.cpu_limit_milli.unwrap_or(set.cpu_limit);
+        let is_shown = limit > MIN_CPU_LIMIT || allocated.cpu_limit > MIN_CPU_LIMIT;
+        show(limits, "cpu", Some(cpu(limit)).filter(|_| is_shown), cpu_text(limit));
+        let limit = reported.memory_limit.unwrap_or(set.memory_limit);
+        show(limits, "memory", Some(Amount::from_units(limit)), memory_text(limit));
+    }
+    if let Some(requests) = &mut resources.requests {
+        let request = reported.cpu_shares.map_or(set.cpu_request, milli_of_shares);
+        let is_shown = request > MIN_CPU_REQUEST || allocated.cpu_request > MIN_CPU_REQUEST;
+        show(requests, "cpu", Some(cpu(request)).filter(|_| is_shown), cpu_text(request));
+        // No runtime reports it.
+        let request = set.memory_request;
+        show(requests, "memory", Some(Amount::from_units(request)), memory_text(request));
+    }
+    resources
+}
+
+/// Shows another amount than the one in the list; an equal one keeps its notation.
+fn show(list: &mut Quantities, name: &str, amount: Option<Amount>, text: String) {
+    let Some(amount) = amount.filter(|amount| !amount.is_zero()) else { return };
+    let is_known = list.get(name).and_then(|known| Amount::of(known).ok()) == Some(amount);
+    if !is_known {
+        list.insert(name.to_owned(), Quantity(text));
+    }
 }
 
 fn enforced(inputs: &StatusInputs<'_>, cgroup: PodCgroupResources, resources: &mut ResourceRequirements) {

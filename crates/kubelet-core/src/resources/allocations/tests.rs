@@ -112,7 +112,7 @@ fn fits(allocations: &Allocations, ticket: Ticket, pod: &Pod) -> bool {
         node: &node,
         allocatable: &allocatable,
         active: &others.allocations,
-        features: config::Features::default(),
+        features: Features::default(),
     };
     compute_fit(pod, &facts) == Fit::Fits
 }

@@ -7,7 +7,7 @@ use super::Cluster;
 /// Endpoint, family, type and label names; those of the Go runtime and of API server libraries are omitted.
 const RECORDED: &str = include_str!("recorded_metrics.tsv");
 
-const NO_RESIZE: &str = "no pod is resized in place";
+const NO_RESIZE: &str = "no pod is resized in this test";
 const NO_DRA: &str = "no dynamic resource allocation";
 const GO_TRANSPORT: &str = "the cache of Go's HTTP transports does not exist here";
 const GO_QUEUE: &str = "the work queues of client-go do not exist here";

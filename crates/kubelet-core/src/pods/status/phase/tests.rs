@@ -103,7 +103,6 @@ fn phase(pod: &Pod, states: &str, given: Given) -> &'static str {
         is_rejected: false,
         terminal: None,
         cgroup: None,
-        is_resize_pending: false,
         host_ips: &[],
         runtime_name: "test",
         features: Features::default(),

@@ -29,6 +29,7 @@ use crate::pods::backoff::BackoffTable;
 use crate::pods::fixture::kill_reason;
 use crate::pods::memory::PodMemory;
 use crate::pods::probe::results::{ProbeKind, Verdict};
+use crate::pods::resize::accept::INFEASIBLE;
 use crate::pods::stage::PodStage;
 use crate::pods::status::{PodCgroupResources, StatusInputs, TerminalReason, compute_pod_status};
 use crate::pods::waiting::WaitingState;
@@ -127,7 +128,6 @@ pub(super) struct Scenario {
     pub(super) deleting: bool,
     pub(super) features: Features,
     pub(super) cgroup: Option<PodCgroupResources>,
-    pub(super) is_resize_pending: bool,
 }
 
 fn instance(name: &str, attempt: u32, state: &str, at: i64) -> ContainerObservation {
@@ -158,6 +158,7 @@ fn instance(name: &str, attempt: u32, state: &str, at: i64) -> ContainerObservat
         log_path: String::new(),
         record: ContainerRecord { restart_count: attempt, ..ContainerRecord::default() },
         user: None,
+        resources: None,
         recursive_read_only_mounts: Vec::new(),
     }
 }
@@ -194,7 +195,6 @@ impl Scenario {
             deleting: false,
             features: Features::default(),
             cgroup: None,
-            is_resize_pending: false,
         };
         let (mut box_state, mut ips, mut unseen) = ("", "10.0.0.1", false);
         for word in text.split_whitespace() {
@@ -211,7 +211,10 @@ impl Scenario {
                 Some((name, states)) => add_instances(&mut observed, name, states),
                 None if word == "unseen" => unseen = true,
                 None if word == "deleting" => scenario.deleting = true,
-                None if word == "resize-pending" => scenario.is_resize_pending = true,
+                None if word == "resize-pending" => {
+                    let why = "no such resource".to_owned();
+                    scenario.memory.resize.wait(INFEASIBLE, why, 2, time(0));
+                }
                 None if word == "@rejected" => scenario.is_rejected = true,
                 None => scenario.stage = stage(word),
             }
@@ -283,7 +286,6 @@ impl Scenario {
             is_rejected: self.is_rejected,
             terminal: self.terminal.as_ref(),
             cgroup: self.cgroup,
-            is_resize_pending: self.is_resize_pending,
             host_ips: &self.host_ips,
             runtime_name: "test",
             features: self.features,

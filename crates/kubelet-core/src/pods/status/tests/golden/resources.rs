@@ -1,10 +1,12 @@
 //! `status.resources` and `status.allocatedResources` of pods, as kube-apiserver 1.36.2 got them from the Go kubelet.
 
 use model::k8s::PodStatus;
+use model::observation::ObservedResources;
 use serde_json::{Value, json};
 
 use super::super::scenario::{Scenario, play, time};
 use crate::pods::status::PodCgroupResources;
+use crate::resources::amounts::Amounts;
 
 const RUNNING: &str = "a=running";
 
@@ -111,4 +113,32 @@ fn a_resize_that_is_not_done_is_pending_until_the_pod_ends() {
     assert_eq!(pending("pod a:m gen=2 | a=running resize-pending"), infeasible);
     assert_eq!(pending("pod a:m gen=2 | a=running resize-pending | a=running"), None);
     assert_eq!(pending("pod a:m gen=2 policy=Never | a=exited(0) resize-pending"), None);
+}
+
+#[test]
+fn a_running_container_has_the_resources_that_the_runtime_enforces() {
+    let pod = play("pod a:m | a=running").0;
+    let mut scenario = Scenario::parse("a=running");
+    let resources = |scenario: &Scenario| {
+        let status = scenario.compute(&pod, None, time(1)).container_statuses.expect("a status").remove(0);
+        assert_eq!(json!(status.allocated_resources), json!({"cpu": "20m", "memory": "32Mi"}));
+        json!(status.resources)
+    };
+    let as_allocated =
+        json!({"requests": {"cpu": "20m", "memory": "32Mi"}, "limits": {"cpu": "100m", "memory": "64Mi"}});
+    assert_eq!(resources(&scenario), as_allocated);
+    // A resize is allocated, and not set yet.
+    let before = Amounts { cpu_request: 10, cpu_limit: 50, memory_request: 16 << 20, memory_limit: 32 << 20 };
+    scenario.memory.actuated.set("a", before);
+    let as_before =
+        json!({"requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"cpu": "50m", "memory": "32Mi"}});
+    assert_eq!(resources(&scenario), as_before);
+    let reported =
+        ObservedResources { cpu_shares: Some(20), cpu_limit_milli: Some(100), memory_limit: Some(64 << 20) };
+    scenario.observed.as_mut().expect("an observation").containers[0].resources = Some(reported);
+    let as_reported =
+        json!({"requests": {"cpu": "20m", "memory": "16Mi"}, "limits": {"cpu": "100m", "memory": "64Mi"}});
+    assert_eq!(resources(&scenario), as_reported);
+    let ended = Scenario { observed: Scenario::parse("a=exited(0)").observed, ..scenario };
+    assert_eq!(resources(&ended), as_allocated, "nothing runs");
 }

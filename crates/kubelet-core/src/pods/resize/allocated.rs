@@ -1,16 +1,8 @@
-//! The resources that a pod was admitted with. The pod keeps them when the API requests others: this kubelet does not
-//! resize pods in place, so the resize stays pending and is reported as infeasible.
+//! The resources that are allocated to a pod. It keeps them when the API requests others, until those are allocated.
 
 use std::collections::BTreeMap;
 
 use model::k8s::{Container, Pod, ResourceRequirements};
-use serde_json::{Map, Value, json};
-
-/// The reason of the condition `PodResizePending` and of its event.
-pub const INFEASIBLE: &str = "Infeasible";
-/// Why a resize is infeasible.
-pub const NOT_SUPPORTED: &str = "in-place resize of pods is not supported by this kubelet";
-
 /// The pod with the resources of `allocated`, an earlier version of it; `None` if they are equal.
 #[must_use]
 pub fn with_allocated_resources(requested: &Pod, allocated: &Pod) -> Option<Pod> {
@@ -35,33 +27,14 @@ pub fn with_allocated_resources(requested: &Pod, allocated: &Pod) -> Option<Pod>
     Some(pod)
 }
 
-/// The message of the event about a resize that stays pending.
-#[must_use]
-pub fn resize_pending_message(requested: &Pod) -> String {
-    let summary = |list: &mut dyn Iterator<Item = &Container>| -> Value {
-        list.map(|c| json!({"name": c.name, "resources": c.resources.clone().unwrap_or_default()})).collect()
-    };
-    let mut fields = Map::new();
-    if let Some(spec) = &requested.spec {
-        if spec.init_containers.as_ref().is_some_and(|list| !list.is_empty()) {
-            fields.insert("initContainers".to_owned(), summary(&mut containers(&spec.init_containers)));
-        }
-        fields.insert("containers".to_owned(), summary(&mut spec.containers.iter()));
-    }
-    fields.insert("generation".to_owned(), json!(requested.metadata.generation.unwrap_or_default()));
-    fields.insert("error".to_owned(), json!(NOT_SUPPORTED));
-    // In the field order of the Go kubelet, which is not alphabetical.
-    let order = ["initContainers", "containers", "generation", "error"];
-    let parts = order.iter().filter_map(|name| Some(format!("{}:{}", json!(name), fields.get(*name)?)));
-    format!("Pod resize {INFEASIBLE}: {{{}}}", parts.collect::<Vec<_>>().join(","))
-}
-
 fn containers(list: &Option<Vec<Container>>) -> impl Iterator<Item = &Container> {
     list.iter().flatten()
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     fn pod(cpu: &str, generation: i64) -> Pod {
@@ -88,16 +61,5 @@ mod tests {
             with_allocated_resources(&requested, &pod("20m", 1)).expect("another pod").spec.expect("a spec");
         assert_eq!(kept.containers[0].image.as_deref(), Some("new"));
         assert_eq!(kept.containers[0].resources, pod("20m", 1).spec.expect("a spec").containers[0].resources);
-    }
-
-    /// The form is that of a recorded event of the Go kubelet.
-    #[test]
-    fn the_event_names_the_requested_resources() {
-        assert_eq!(
-            resize_pending_message(&pod("30m", 2)),
-            "Pod resize Infeasible: {\"containers\":[{\"name\":\"main\",\"resources\":{\"requests\":{\"cpu\":\"30m\"}}},\
-             {\"name\":\"other\",\"resources\":{}}],\"generation\":2,\
-             \"error\":\"in-place resize of pods is not supported by this kubelet\"}"
-        );
     }
 }

@@ -1,0 +1,355 @@
+//! Scenarios of pods that are resized while they run.
+
+use model::k8s::{Pod, PodCondition};
+use serde_json::{Value, json};
+use testing::{Fault, Method};
+
+use crate::pods::{Manifest, container_with, pod};
+use crate::world::{World, seconds};
+
+/// A pod of one container with these resources, as `cpu/memory` of requests and limits.
+fn sized(name: &str, requests: &str, limits: &str) -> Manifest {
+    pod(name, [container_with("app", json!({"resources": resources(requests, limits)}))])
+}
+
+fn resources(requests: &str, limits: &str) -> Value {
+    let list = |text: &str| {
+        let (cpu, memory) = text.split_once('/').unwrap();
+        json!({"cpu": cpu, "memory": memory})
+    };
+    json!({"requests": list(requests), "limits": list(limits)})
+}
+
+/// What `kubectl patch --subresource resize` does.
+fn resize(world: &World, name: &str, requests: &str, limits: &str) {
+    let mut pod: Pod = world.in_api(name).unwrap();
+    let container = &mut pod.spec.as_mut().unwrap().containers[0];
+    container.resources = serde_json::from_value(resources(requests, limits)).unwrap();
+    world.api().put(&pod);
+}
+
+fn condition(world: &World, name: &str, kind: &str) -> Option<PodCondition> {
+    world.api_status(name).conditions.into_iter().flatten().find(|c| c.type_ == kind)
+}
+
+fn pending(world: &World, name: &str) -> Option<String> {
+    condition(world, name, "PodResizePending")?.reason
+}
+
+/// The resources that the container has by its status.
+fn shown(world: &World, name: &str) -> Value {
+    json!(world.api_status(name).container_statuses.unwrap_or_default()[0].resources)
+}
+
+fn is_resized(world: &World, name: &str, requests: &str, limits: &str) -> bool {
+    shown(world, name) == resources(requests, limits)
+        && condition(world, name, "PodResizeInProgress").is_none()
+}
+
+fn updates(world: &World) -> usize {
+    let calls = world.fake.call_lines();
+    calls.iter().filter(|call| call.starts_with("UpdateContainerResources")).count()
+}
+
+fn cgroup_of(world: &World, name: &str) -> String {
+    format!("/kubepods/burstable/pod{}", world.in_api(name).unwrap().metadata.uid.unwrap())
+}
+
+fn restarts(world: &World, name: &str) -> i32 {
+    world.api_status(name).container_statuses.unwrap_or_default()[0].restart_count
+}
+
+async fn with(pods: &[(&str, &str, &str)]) -> World {
+    let world = World::joined().await;
+    for (name, requests, limits) in pods {
+        world.create(&sized(name, requests, limits));
+    }
+    for (name, ..) in pods {
+        world.until("the pod is ready", |w| w.is_ready_in_api(name)).await;
+    }
+    world
+}
+
+/// The pod has its resources in the status of the recorded pod `resized`.
+#[tokio::test(start_paused = true)]
+async fn running_pod_gets_more_cpu_and_memory_without_a_restart() {
+    let world = with(&[("web", "20m/32Mi", "100m/64Mi")]).await;
+    resize(&world, "web", "30m/48Mi", "150m/96Mi");
+    world.until("it is resized", |w| is_resized(w, "web", "30m/48Mi", "150m/96Mi")).await;
+    let set = world.fake.resources("web", "app").unwrap();
+    assert_eq!(
+        (set.cpu_shares, set.cpu_quota, set.memory_limit_bytes),
+        (Some(30), Some(15_000), Some(96 << 20))
+    );
+    let cgroup = &cgroup_of(&world, "web");
+    assert_eq!(world.cgroups.text(cgroup, "memory.max").as_deref(), Some("100663296"));
+    assert_eq!(world.cgroups.text(cgroup, "cpu.max").as_deref(), Some("15000 100000"));
+    let status = world.api_status("web");
+    assert_eq!(json!(status.allocated_resources), json!({"cpu": "30m", "memory": "48Mi"}));
+    assert_eq!(status.observed_generation, Some(2));
+    assert_eq!((restarts(&world, "web"), world.fake.count(Method::StopContainer)), (0, 0));
+    for (reason, prefix) in
+        [("ResizeStarted", "Pod resize started: "), ("ResizeCompleted", "Pod resize completed: ")]
+    {
+        let events = world.api_events(reason);
+        assert_eq!(events.len(), 1, "{reason}");
+        let message = events[0].message.clone().unwrap();
+        assert!(message.starts_with(prefix) && message.ends_with(",\"generation\":2}"), "{message}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn resize_waits_for_capacity_and_the_more_important_pod_comes_first() {
+    let world = World::joined().await;
+    for (name, priority) in [("low", 0), ("high", 100), ("big", 0)] {
+        let manifest = sized(name, if name == "big" { "2/1Mi" } else { "1/1Mi" }, "3/1Gi");
+        world.create(&manifest.spec(json!({"priority": priority})));
+        world.until("it is ready", |w| w.is_ready_in_api(name)).await;
+    }
+    resize(&world, "low", "3/1Mi", "3/1Gi");
+    world.until("it waits", |w| pending(w, "low").as_deref() == Some("Deferred")).await;
+    resize(&world, "high", "2/1Mi", "3/1Gi");
+    world.until("it waits", |w| pending(w, "high").as_deref() == Some("Deferred")).await;
+    let why = condition(&world, "low", "PodResizePending").unwrap().message.unwrap();
+    assert_eq!(why, "Node didn't have enough resource: cpu, requested: 3000, used: 3000, capacity: 4000");
+    assert_eq!(world.recorded("ResizeDeferred"), 2);
+    world.delete("big", Some(0));
+    world.until("the important one is resized", |w| is_resized(w, "high", "2/1Mi", "3/1Gi")).await;
+    assert_eq!(pending(&world, "low").as_deref(), Some("Deferred"), "there is only one CPU left");
+    world.delete("high", Some(0));
+    world.until("the other one is resized", |w| is_resized(w, "low", "3/1Mi", "3/1Gi")).await;
+    assert_eq!((restarts(&world, "low"), pending(&world, "low")), (0, None));
+}
+
+#[tokio::test(start_paused = true)]
+async fn resize_that_waits_is_withdrawn_with_its_request() {
+    let world = with(&[("web", "1/1Mi", "2/1Gi")]).await;
+    resize(&world, "web", "9/1Mi", "9/1Gi");
+    world.until("it waits", |w| pending(w, "web").as_deref() == Some("Deferred")).await;
+    resize(&world, "web", "1/1Mi", "2/1Gi");
+    world.until("it does not wait", |w| pending(w, "web").is_none()).await;
+    assert_eq!(world.fake.count(Method::UpdateContainerResources), 0);
+    assert_eq!(world.recorded("ResizeStarted"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_the_container_whose_policy_requires_it_is_restarted() {
+    let world = World::joined().await;
+    let policy = json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
+    let resources = resources("20m/32Mi", "100m/64Mi");
+    let app = container_with("app", json!({"resources": resources, "resizePolicy": policy}));
+    let other = container_with("other", json!({"resources": resources}));
+    world.create(&pod("web", [app, other]));
+    world.until("it is ready", |w| w.is_ready_in_api("web")).await;
+    resize(&world, "web", "30m/32Mi", "100m/64Mi");
+    world.until("it has more CPU", |w| is_resized(w, "web", "30m/32Mi", "100m/64Mi")).await;
+    assert_eq!(restarts(&world, "web"), 0);
+    resize(&world, "web", "30m/32Mi", "100m/128Mi");
+    world.until("it has more memory", |w| is_resized(w, "web", "30m/32Mi", "100m/128Mi")).await;
+    world.until("it runs again", |w| w.is_ready_in_api("web")).await;
+    let statuses = world.api_status("web").container_statuses.unwrap();
+    assert_eq!(statuses.iter().map(|s| s.restart_count).collect::<Vec<_>>(), [1, 0]);
+    assert_eq!(world.fake.resources("web", "app").unwrap().memory_limit_bytes, Some(128 << 20));
+    let killing = world.api_events("Killing");
+    assert_eq!(killing[0].message.as_deref(), Some("Container app resize requires restart"));
+    assert_eq!(world.recorded("ResizeCompleted"), 2);
+}
+
+#[tokio::test(start_paused = true)]
+async fn memory_is_not_taken_away_while_it_is_in_use() {
+    let world = with(&[("web", "20m/32Mi", "100m/64Mi")]).await;
+    let cgroup = &cgroup_of(&world, "web");
+    world.cgroups.write(cgroup, "memory.current", "41943040");
+    resize(&world, "web", "20m/16Mi", "100m/32Mi");
+    let failed = |w: &World| {
+        condition(w, "web", "PodResizeInProgress").and_then(|c| c.reason).as_deref() == Some("Error")
+    };
+    world.until("it failed", failed).await;
+    let why = condition(&world, "web", "PodResizeInProgress").unwrap().message.unwrap();
+    assert_eq!(
+        why,
+        "cannot decrease memory limits: attempting to set pod memory limit (33554432) below current usage (41943040)"
+    );
+    world.advance(seconds(60)).await;
+    assert_eq!((world.recorded("ResizeError"), world.fake.count(Method::UpdateContainerResources)), (1, 0));
+    world.cgroups.write(cgroup, "memory.current", "8388608");
+    world.until("it is resized", |w| is_resized(w, "web", "20m/16Mi", "100m/32Mi")).await;
+    assert_eq!(world.cgroups.text(cgroup, "memory.max").as_deref(), Some("33554432"));
+    assert_eq!(world.recorded("ResizeCompleted"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn runtime_may_refuse_the_limits_of_the_pod() {
+    let world = with(&[("web", "20m/32Mi", "100m/64Mi")]).await;
+    world
+        .fake
+        .fault(Method::UpdatePodSandboxResources, Fault::Failed("no capacity in the machine".to_owned()));
+    resize(&world, "web", "30m/48Mi", "150m/96Mi");
+    world.until("it is refused", |w| w.recorded("ResizeError") == 1).await;
+    let why = condition(&world, "web", "PodResizeInProgress").and_then(|c| c.message).unwrap();
+    assert!(
+        why.starts_with("failed to notify runtime for UpdatePodSandboxResources (resource=memory)"),
+        "{why}"
+    );
+    assert!(why.ends_with("no capacity in the machine"), "{why}");
+    assert_eq!(updates(&world), 0, "its containers would get more than it may use");
+    world.until("it is resized", |w| is_resized(w, "web", "30m/48Mi", "150m/96Mi")).await;
+    let (_, limits) = world.fake.sandbox_resources("web").unwrap();
+    assert_eq!(limits.unwrap().memory_limit_bytes, Some(96 << 20));
+}
+
+#[tokio::test(start_paused = true)]
+async fn restarted_kubelet_finishes_the_resize_and_restarts_no_container() {
+    let mut world = with(&[("web", "20m/32Mi", "100m/64Mi")]).await;
+    world.fake.fault_always(Method::UpdateContainerResources, Some(Fault::Failed("busy".to_owned())));
+    resize(&world, "web", "30m/48Mi", "150m/96Mi");
+    world.until("it is under way", |w| condition(w, "web", "PodResizeInProgress").is_some()).await;
+    world.advance(seconds(2)).await;
+    world.crash().await;
+    world.fake.clear_faults();
+    world.start().await;
+    world.until("it is resized", |w| is_resized(w, "web", "30m/48Mi", "150m/96Mi")).await;
+    assert_eq!(world.fake.resources("web", "app").unwrap().memory_limit_bytes, Some(96 << 20));
+    assert_eq!((restarts(&world, "web"), world.fake.count(Method::StopContainer)), (0, 0));
+    world.advance(seconds(2)).await;
+    world.fake.forget_calls();
+    world.restart().await;
+    world.advance(seconds(120)).await;
+    assert_eq!(updates(&world), 0, "it knows what is set");
+}
+
+/// As after a kubelet that kept no such records.
+#[tokio::test(start_paused = true)]
+async fn containers_without_a_record_count_as_started_with_what_is_allocated() {
+    let mut world = World::joined().await;
+    let policy = json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
+    let resources = resources("20m/32Mi", "100m/64Mi");
+    world.create(&pod(
+        "web",
+        [container_with("app", json!({"resources": resources, "resizePolicy": policy}))],
+    ));
+    world.until("it is ready", |w| w.is_ready_in_api("web")).await;
+    world.advance(seconds(2)).await;
+    world.crash().await;
+    let files =
+        ["allocated_pods_state", "actuated_pods_state"].map(|name| format!("/var/lib/kubelet/{name}"));
+    for file in &files {
+        assert!(world.host.text(file).is_some_and(|text| text.contains("64Mi")), "{file}");
+        world.host.delete(file);
+    }
+    world.start().await;
+    world
+        .until("both are written again", |w| {
+            files.iter().all(|file| w.host.text(file).is_some_and(|text| text.contains("64Mi")))
+        })
+        .await;
+    world.advance(seconds(120)).await;
+    assert_eq!((restarts(&world, "web"), updates(&world)), (0, 0));
+    resize(&world, "web", "20m/32Mi", "100m/128Mi");
+    world.until("it has more memory", |w| is_resized(w, "web", "20m/32Mi", "100m/128Mi")).await;
+    world.until("it runs again", |w| w.is_ready_in_api("web")).await;
+    assert_eq!(restarts(&world, "web"), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn resources_of_the_pod_as_a_whole_are_changed_in_its_cgroup() {
+    let world = World::joined().await;
+    let of_pod = |cpu: &str, memory: &str| {
+        json!({"resources": {"requests": {"cpu": "20m", "memory": "32Mi"},
+        "limits": {"cpu": cpu, "memory": memory}}})
+    };
+    world.create(&pod("web", [container_with("app", json!({}))]).spec(of_pod("100m", "64Mi")));
+    world.until("it is ready", |w| w.is_ready_in_api("web")).await;
+    let mut changed: Pod = world.in_api("web").unwrap();
+    let resources = of_pod("200m", "128Mi")["resources"].clone();
+    changed.spec.as_mut().unwrap().resources = serde_json::from_value(resources).unwrap();
+    world.api().put(&changed);
+    world.until("it is resized", |w| w.recorded("ResizeCompleted") == 1).await;
+    let cgroup = &cgroup_of(&world, "web");
+    assert_eq!(world.cgroups.text(cgroup, "memory.max").as_deref(), Some("134217728"));
+    assert_eq!(world.cgroups.text(cgroup, "cpu.max").as_deref(), Some("20000 100000"));
+    // A container without limits of its own has those of its pod.
+    let set = world.fake.resources("web", "app").unwrap();
+    assert_eq!((set.cpu_quota, set.memory_limit_bytes), (Some(20_000), Some(128 << 20)));
+    assert_eq!(restarts(&world, "web"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn request_from_while_the_kubelet_was_down_is_carried_out() {
+    let mut world = with(&[("web", "20m/32Mi", "100m/64Mi")]).await;
+    world.advance(seconds(2)).await;
+    world.crash().await;
+    resize(&world, "web", "30m/48Mi", "150m/96Mi");
+    world.start().await;
+    world.until("it is resized", |w| is_resized(w, "web", "30m/48Mi", "150m/96Mi")).await;
+    assert_eq!(world.fake.resources("web", "app").unwrap().cpu_quota, Some(15_000));
+    assert_eq!(restarts(&world, "web"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn exclusive_resources_are_not_resized_and_the_metric_says_so() {
+    let mut world = World::of_cluster();
+    world.config.cpu_manager_policy = "static".to_owned();
+    world.config.system_reserved.insert("cpu".to_owned(), "1".to_owned());
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    world.create(&sized("web", "1/1Gi", "1/1Gi"));
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
+    resize(&world, "web", "2/1Gi", "2/1Gi");
+    world.until("it is refused", |w| pending(w, "web").as_deref() == Some("Infeasible")).await;
+    assert_eq!(world.recorded("ResizeInfeasible"), 1);
+    let metrics = world.metrics().await;
+    let series =
+        "kubelet_pod_infeasible_resizes_total{reason_detail=\"guaranteed_pod_cpu_manager_static_policy\"} 1";
+    assert!(metrics.contains(series), "{metrics}");
+    assert!(metrics.contains("kubelet_pod_pending_resizes{reason=\"infeasible\"} 1"));
+}
+
+/// Nothing is written or called while nothing changes, whether a resize is done or waits.
+#[tokio::test(start_paused = true)]
+async fn node_is_quiet_after_resizes_and_while_they_wait() {
+    let world = with(&[("done", "1/1Mi", "2/1Gi"), ("waits", "1/1Mi", "2/1Gi")]).await;
+    resize(&world, "done", "2/1Mi", "2/1Gi");
+    resize(&world, "waits", "9/1Mi", "9/1Gi");
+    world.until("one is resized", |w| is_resized(w, "done", "2/1Mi", "2/1Gi")).await;
+    world.until("the other one waits", |w| pending(w, "waits").is_some()).await;
+    world.advance(seconds(10)).await;
+    world.fake.forget_calls();
+    world.api().forget_calls();
+    world.advance(seconds(400)).await;
+    assert_eq!(updates(&world), 0);
+    for name in ["done", "waits"] {
+        assert_eq!(world.api_calls(&format!("patch pods/status default/{name}")), 0, "{name}");
+    }
+    assert_eq!((world.recorded("ResizeDeferred"), world.recorded("ResizeStarted")), (1, 1));
+}
+
+/// `HandlePodUpdates`: a warning, and the pod goes on.
+#[tokio::test(start_paused = true)]
+async fn resize_that_requires_an_undeclared_feature_is_reported_once() {
+    let mut world = World::of_cluster();
+    world.features.pod_level_resize = false;
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    let sized = |cpu: &str| -> Pod {
+        let mut pod = sized("web", "10m/16Mi", "20m/32Mi").object();
+        let own = json!({"requests": {"cpu": cpu}, "limits": {"cpu": "1"}});
+        pod.spec.as_mut().unwrap().resources = serde_json::from_value(own).unwrap();
+        pod
+    };
+    world.api().put(&sized("100m"));
+    world.until("it is ready", |w| w.is_ready_in_api("web")).await;
+    let mut resized = world.in_api("web").unwrap();
+    resized.spec = sized("200m")
+        .spec
+        .map(|spec| model::k8s::PodSpec { resources: spec.resources, ..resized.spec.clone().unwrap() });
+    world.api().put(&resized);
+    let reason = "FailedNodeDeclaredFeaturesCheck";
+    world.until("it is reported", |w| !w.api_events(reason).is_empty()).await;
+    let message =
+        "Pod requires node features that are not available: InPlacePodLevelResourcesVerticalScaling";
+    assert_eq!(world.api_events(reason)[0].message.as_deref(), Some(message));
+    world.advance(seconds(120)).await;
+    assert_eq!(world.recorded(reason), 1);
+    assert!(world.is_ready_in_api("web"));
+}

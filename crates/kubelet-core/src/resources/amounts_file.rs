@@ -1,0 +1,184 @@
+//! The files `allocated_pods_state` and `actuated_pods_state` of the Go kubelet (docs/behaviour/resize.md): which CPU and memory is
+//! allocated to the containers of each pod, and which is in force.
+//!
+//! Owns the format: a JSON document with its data as text, and the checksum of that text.
+
+use std::collections::BTreeMap;
+
+use model::PodUid;
+use model::containers::all_containers;
+use model::k8s::{Pod, ResourceRequirements};
+use serde::{Deserialize, Serialize};
+
+use super::go_checksum::{GoValue, go_checksum};
+use crate::resources::amounts::{Actuated, Amounts, is_resizable};
+
+pub const ALLOCATED: &str = "allocated_pods_state";
+pub const ACTUATED: &str = "actuated_pods_state";
+
+/// The resources of one pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct PodResources {
+    #[serde(rename = "ContainerResources", default)]
+    pub containers: Option<BTreeMap<String, ResourceRequirements>>,
+    #[serde(rename = "PodLevelResources", default)]
+    pub pod: Option<ResourceRequirements>,
+}
+
+/// The resources of all pods.
+pub type Entries = BTreeMap<PodUid, PodResources>;
+
+#[derive(Serialize, Deserialize)]
+struct Document {
+    data: String,
+    checksum: u64,
+}
+
+#[derive(Serialize, Deserialize)]
+struct Data {
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    entries: Option<BTreeMap<String, PodResources>>,
+}
+
+impl PodResources {
+    /// What is allocated to the pod.
+    #[must_use]
+    pub fn allocated_to(pod: &Pod, features: config::Features) -> Self {
+        let resizable = all_containers(pod).filter(|container| is_resizable(container.kind, features));
+        let containers = resizable.map(|c| (c.name().to_owned(), c.resources().cloned().unwrap_or_default()));
+        let of_pod = pod.spec.as_ref().and_then(|spec| spec.resources.clone());
+        Self { containers: Some(containers.collect()), pod: of_pod.filter(|_| features.pod_level_resize) }
+    }
+
+    /// What is in force.
+    #[must_use]
+    pub fn in_force(actuated: &Actuated) -> Self {
+        let all = actuated.containers().map(|(name, amounts)| (name.to_owned(), amounts.to_requirements()));
+        let of_pod = actuated.pod.map(Amounts::to_requirements);
+        Self {
+            containers: Some(all.collect()),
+            pod: of_pod.filter(|resources| *resources != ResourceRequirements::default()),
+        }
+    }
+
+    #[must_use]
+    pub fn to_actuated(&self) -> Actuated {
+        let all = self.containers.iter().flatten();
+        let all = all.map(|(name, resources)| (name.clone(), Amounts::of(Some(resources))));
+        Actuated::of(all, Some(Amounts::of(self.pod.as_ref())))
+    }
+
+    /// The pod with these resources; `None` if it has them.
+    #[must_use]
+    pub fn allocate_to(&self, pod: &Pod, features: config::Features) -> Option<Pod> {
+        let mut changed = pod.clone();
+        let spec = changed.spec.as_mut()?;
+        if features.pod_level_resize {
+            spec.resources.clone_from(&self.pod);
+        }
+        for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
+            let Some(resources) = self.containers.as_ref().and_then(|all| all.get(&container.name)) else {
+                continue;
+            };
+            if container.resources.clone().unwrap_or_default() != *resources {
+                container.resources = Some(resources.clone());
+            }
+        }
+        (changed.spec != pod.spec).then_some(changed)
+    }
+}
+
+/// The content of a file.
+#[must_use]
+pub fn write(entries: &Entries) -> String {
+    let entries: BTreeMap<_, _> =
+        entries.iter().map(|(uid, pod)| (uid.as_str().to_owned(), pod.clone())).collect();
+    let data = Data { entries: Some(entries).filter(|entries| !entries.is_empty()) };
+    // Maps with texts as keys and quantities can always be encoded.
+    let data = serde_json::to_string(&data).unwrap_or_default();
+    let checksum = checksum_of(&data).into();
+    serde_json::to_string(&Document { data, checksum }).unwrap_or_default()
+}
+
+/// The resources in a file.
+///
+/// # Errors
+/// It is damaged.
+pub fn parse(text: &str) -> Result<Entries, String> {
+    let document: Document = serde_json::from_str(text).map_err(|error| error.to_string())?;
+    if document.checksum != u64::from(checksum_of(&document.data)) {
+        return Err("checkpoint is corrupted".to_owned());
+    }
+    let data: Data = serde_json::from_str(&document.data).map_err(|error| error.to_string())?;
+    Ok(data.entries.into_iter().flatten().map(|(uid, pod)| (PodUid::new(uid), pod)).collect())
+}
+
+fn checksum_of(data: &str) -> u32 {
+    go_checksum("string", &GoValue::plain(data))
+}
+
+#[cfg(test)]
+mod tests {
+    use config::Features;
+    use serde_json::json;
+
+    use super::*;
+
+    /// The file of the Go kubelet's test of older formats.
+    const OF_GO: &str = r#"{"data":"{\"entries\":{\"pod1\":{\"ContainerResources\":{\"container1\":{\"requests\":{\"cpu\":\"1Ki\",\"memory\":\"1Ki\"}}}}}}","checksum":1178570812}"#;
+
+    #[test]
+    fn file_of_the_go_kubelet_is_read() {
+        let entries = parse(OF_GO).unwrap();
+        let requests = json!({"requests": {"cpu": "1Ki", "memory": "1Ki"}});
+        assert_eq!(
+            json!(entries[&PodUid::new("pod1")]),
+            json!({"ContainerResources": {"container1": requests}, "PodLevelResources": null})
+        );
+    }
+
+    #[test]
+    fn damaged_file_is_refused() {
+        assert_eq!(parse(&OF_GO.replace("1Ki", "2Ki")).unwrap_err(), "checkpoint is corrupted");
+        assert!(parse("{").is_err() && parse("").is_err());
+    }
+
+    #[test]
+    fn written_file_is_read_back() {
+        let pod = json!({"metadata": {"uid": "u"}, "spec": {
+            "resources": {"limits": {"cpu": "2"}},
+            "initContainers": [{"name": "i"}, {"name": "s", "restartPolicy": "Always"}],
+            "containers": [{"name": "c", "resources": {"requests": {"cpu": "250m", "memory": "1Gi"}}}],
+            "ephemeralContainers": [{"name": "e"}],
+        }});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let features = Features { resize_init_containers: false, ..Features::default() };
+        let allocated = PodResources::allocated_to(&pod, features);
+        let entries = Entries::from([(PodUid::new("u"), allocated)]);
+        let text = write(&entries);
+        assert_eq!(parse(&text).unwrap(), entries);
+        assert!(text.starts_with(
+            r#"{"data":"{\"entries\":{\"u\":{\"ContainerResources\":{\"c\":{\"requests\":{\"cpu\":\"250m\",\"memory\":\"1Gi\"}},\"s\":{}},\"PodLevelResources\":{\"limits\":{\"cpu\":\"2\"}}}}}","checksum":"#
+        ), "{text}");
+        assert_eq!(parse(&write(&Entries::new())).unwrap(), Entries::new());
+    }
+
+    #[test]
+    fn amounts_in_force_are_read_back() {
+        let amounts =
+            Amounts { cpu_request: 250, cpu_limit: 0, memory_request: 1 << 30, memory_limit: 2 << 30 };
+        let actuated = Actuated::of([("c".to_owned(), amounts)], Some(Amounts::default()));
+        assert_eq!(PodResources::in_force(&actuated).to_actuated(), actuated);
+    }
+
+    #[test]
+    fn pod_gets_the_resources_that_were_allocated_to_it() {
+        let pod = |cpu: &str| -> Pod {
+            let container = json!({"name": "c", "resources": {"requests": {"cpu": cpu}}});
+            serde_json::from_value(json!({"spec": {"containers": [container, {"name": "d"}]}})).unwrap()
+        };
+        let allocated = PodResources::allocated_to(&pod("1"), Features::default());
+        assert_eq!(allocated.allocate_to(&pod("2"), Features::default()), Some(pod("1")));
+        assert_eq!(allocated.allocate_to(&pod("1"), Features::default()), None);
+    }
+}
