@@ -32,7 +32,6 @@ const GATES: &[&str] = &[
     "PodAndContainerStatsFromCRI",
     "PodCertificateRequest",
     "PodsAPI",
-    "ResourceHealthStatus",
     "ResourceHealthStatusMessage",
     "RuntimeClassInImageCriAPI",
     "UserNamespacesHostNetworkSupport",

@@ -28,11 +28,11 @@ pub use k8s_openapi::api::core::v1::{
     NodeSpec, NodeStatus, NodeSwapStatus, NodeSystemInfo, ObjectFieldSelector, ObjectReference,
     PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimCondition, PersistentVolumeSpec, Pod,
     PodCondition, PodDNSConfig, PodDNSConfigOption, PodIP, PodOS, PodSecurityContext, PodSpec, PodStatus,
-    PortworxVolumeSource, Probe, ProjectedVolumeSource, ResourceFieldSelector, ResourceRequirements,
-    SELinuxOptions, SeccompProfile, Secret, SecretKeySelector, SecretReference, SecurityContext, Service,
-    ServiceAccount, ServiceAccountTokenProjection, ServicePort, ServiceSpec, SleepAction, Sysctl,
-    TCPSocketAction, Taint, Toleration, Volume, VolumeDevice, VolumeMount, VolumeMountStatus,
-    VolumeNodeAffinity, VolumeProjection, VsphereVirtualDiskVolumeSource,
+    PortworxVolumeSource, Probe, ProjectedVolumeSource, ResourceFieldSelector, ResourceHealth,
+    ResourceRequirements, ResourceStatus, SELinuxOptions, SeccompProfile, Secret, SecretKeySelector,
+    SecretReference, SecurityContext, Service, ServiceAccount, ServiceAccountTokenProjection, ServicePort,
+    ServiceSpec, SleepAction, Sysctl, TCPSocketAction, Taint, Toleration, Volume, VolumeDevice, VolumeMount,
+    VolumeMountStatus, VolumeNodeAffinity, VolumeProjection, VsphereVirtualDiskVolumeSource,
 };
 pub use k8s_openapi::api::node::v1::RuntimeClass;
 /// The tokens that a CSI driver requests; the kind of that name belongs to another group.

@@ -75,6 +75,8 @@ pub struct ContainerObservation {
     pub user: Option<ObservedUser>,
     /// The limits that the runtime reports; older ones report none.
     pub resources: Option<ObservedResources>,
+    /// The stop signal in force, like `SIGTERM`; older runtimes report none.
+    pub stop_signal: Option<String>,
     /// Mounts that the runtime reports as recursively read-only, by container path.
     pub recursive_read_only_mounts: Vec<String>,
 }

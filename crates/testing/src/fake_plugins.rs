@@ -96,6 +96,18 @@ impl FakePlugins {
         }
     }
 
+    /// The plugin reports these devices from now on; those with a `!` at the end are unhealthy.
+    pub fn set_devices(&self, resource: &str, devices: &[&str]) {
+        let list = devices.iter().map(|id| PluginDevice {
+            id: id.trim_end_matches('!').to_owned(),
+            is_healthy: !id.ends_with('!'),
+            numa_nodes: Vec::new(),
+        });
+        if let Some(plugin) = self.state.lock().plugins.get(&socket_of(resource)) {
+            plugin.devices.send_replace(Some(list.collect()));
+        }
+    }
+
     /// From now on the plugin fails allocations with this error, or succeeds again.
     pub fn set_allocation_error(&self, resource: &str, why: Option<&str>) {
         if let Some(plugin) = self.state.lock().plugins.get(&socket_of(resource)) {

@@ -36,6 +36,7 @@ use kubelet_core::pods::waiting::WaitingState;
 use kubelet_core::pods::worker::{
     ActOutcome, TerminationCause, WorkerEffect, WorkerEvent, WorkerState, on_event,
 };
+use kubelet_core::resources::devices::health::may_have_devices;
 use kubelet_core::sources::differs_semantically;
 use model::cgroup::CgroupState;
 use model::containers::find_container;
@@ -57,6 +58,7 @@ use crate::pods::prober::Probes;
 use crate::pods::termination_requests::{TerminationListener, TerminationRequest};
 use crate::pods_view::is_final;
 use crate::resources::admissions::{AdmissionSlot, Change};
+use crate::resources::devices::HealthListener;
 use resize::{allocations_changed, sources_reported};
 use times::Times;
 
@@ -159,6 +161,8 @@ pub(crate) struct PodWorker {
     termination: Option<TerminationListener>,
     /// Changes of allocations, while a resize waits for them.
     resizes: Option<watch::Receiver<Change>>,
+    /// For a pod that may have devices.
+    device_health: Option<HealthListener>,
     resize_count: ResizeCount,
     times: Times,
 }
@@ -176,6 +180,14 @@ impl std::fmt::Debug for PodWorker {
 async fn termination_request(listener: Option<&mut TerminationListener>) -> TerminationRequest {
     match listener {
         Some(listener) => listener.requested().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Never resolves for a pod without devices.
+async fn device_health_changed(listener: Option<&HealthListener>) {
+    match listener {
+        Some(listener) => listener.changed().await,
         None => std::future::pending().await,
     }
 }
@@ -208,6 +220,8 @@ impl PodWorker {
             Some(desired) => WorkerState::new(desired.clone(), now),
             None => WorkerState::orphan(pod.clone(), now),
         };
+        let may_have_devices = slot.is_some() && desired.as_deref().is_some_and(may_have_devices);
+        let device_health = may_have_devices.then(|| handles.devices.listen_to_health(&pod.uid)).flatten();
         let worker = Self {
             probes: Probes::new(handles.clone(), pod.clone(), inbox.0.clone()),
             desired: Desired {
@@ -232,6 +246,7 @@ impl PodWorker {
             registration: Registration::default(),
             times: Times::new(now.mono),
             resizes: None,
+            device_health,
             resize_count: ResizeCount::new(handles.ctx.metrics.clone()),
             termination: slot.as_ref().map(|_| handles.termination_requests.listen(pod.uid.clone())),
             slot,
@@ -258,6 +273,8 @@ impl PodWorker {
                 Ok(()) = self.observed.receiver.changed() => self.handle_observation().await,
                 why = termination_request(self.termination.as_mut()) => self.terminate_for(why),
                 () = resources_freed(self.slot.as_mut()) => {}
+                // The status is computed after every turn.
+                () = device_health_changed(self.device_health.as_ref()) => {}
                 trigger = allocations_changed(self.resizes.as_mut()) => self.try_resizes(trigger),
                 () = sources_reported(&mut sources_ready, waits_for_sources) => {
                     self.try_requested_resize()

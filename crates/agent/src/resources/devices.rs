@@ -5,6 +5,7 @@
 //! it.
 
 mod allocate;
+mod health;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -34,6 +35,9 @@ use crate::metrics::Metrics;
 use crate::resources::admissions::Admissions;
 use crate::tasks::TaskSet;
 
+pub(crate) use health::HealthListener;
+use health::HealthListeners;
+
 const DIR: &str = "device-plugins";
 const CHECKPOINT_LIMIT: usize = 16 << 20;
 const CHECKPOINT_MODE: u32 = 0o600;
@@ -59,6 +63,9 @@ struct Shared {
     /// There was no checkpoint of an earlier run.
     is_new: bool,
     is_serving: AtomicBool,
+    /// The pod status has the health of devices.
+    reports_health: bool,
+    listeners: HealthListeners,
     /// Counts changes of the registry.
     changed: watch::Sender<u64>,
     saved: watch::Sender<Saved>,
@@ -109,6 +116,8 @@ impl Devices {
             dir,
             is_new,
             is_serving: AtomicBool::new(false),
+            reports_health: ctx.node_facts.features.device_health,
+            listeners: HealthListeners::default(),
             changed: watch::Sender::new(0),
             saved: watch::Sender::new(Saved::default()),
         };
@@ -199,7 +208,7 @@ impl Devices {
     }
 
     fn change(&self, change: impl FnOnce(&mut Table) -> bool) -> bool {
-        let has_changed = change(&mut self.shared.table.lock());
+        let has_changed = self.change_and_notify(change);
         if has_changed {
             self.shared.changed.send_modify(|count| *count += 1);
         }

@@ -1,5 +1,6 @@
 //! Scenarios of devices of plugins: allocation, the checkpoint, and plugins that stop.
 
+use model::k8s::Pod;
 use serde_json::json;
 use testing::{HostFault, HostMethod};
 
@@ -128,4 +129,102 @@ async fn lost_device_checkpoint_is_restored_by_a_new_allocation() {
     world.until("it is recreated", |w| restarts(w, "first") == 1 && w.is_ready_in_api("first")).await;
     assert_eq!(world.plugins.allocations(GPU), [["a"]]);
     assert_eq!(devices_seen_by(&world, "first").as_deref(), Some("a"));
+}
+
+/// `a Healthy`: the device of the pod's container, by its status in the API.
+fn health(world: &World, name: &str) -> String {
+    let statuses = world.api_status(name).container_statuses.unwrap_or_default();
+    let of_gpu = |status: &model::k8s::ContainerStatus| {
+        let resource = status.allocated_resources_status.clone()?.into_iter().find(|one| one.name == GPU)?;
+        let device = resource.resources?.into_iter().next()?;
+        Some(format!("{} {}", device.resource_id, device.health?))
+    };
+    statuses.first().and_then(of_gpu).unwrap_or_else(|| "none".to_owned())
+}
+
+/// Waits until the API shows this health; returns how long it took.
+async fn until_health(world: &World, name: &str, expected: &str) -> std::time::Duration {
+    let began = world.now();
+    world.until(&format!("{name} has {expected}"), |w| health(w, name) == expected).await - began
+}
+
+fn version(world: &World, name: &str) -> Option<String> {
+    world.in_api(name)?.metadata.resource_version
+}
+
+#[tokio::test(start_paused = true)]
+async fn device_health_change_is_reported_at_once_for_the_affected_pod_only() {
+    let world = world_with(&["a", "b", "spare"]).await;
+    runs(&world, "first").await;
+    runs(&world, "second").await;
+    assert_eq!((health(&world, "first"), health(&world, "second")), ("a Healthy".into(), "b Healthy".into()));
+    // Their first resync reports what their cgroups enforce.
+    world.advance(seconds(200)).await;
+    let other = version(&world, "second");
+    world.plugins.set_devices(GPU, &["a!", "b", "spare!"]);
+    // The status is computed again every minute at the earliest without the notification.
+    assert!(until_health(&world, "first", "a Unhealthy").await < seconds(1));
+    world.advance(seconds(5)).await;
+    assert_eq!(version(&world, "second"), other);
+    world.plugins.set_devices(GPU, &["a", "b"]);
+    assert!(until_health(&world, "first", "a Healthy").await < seconds(1));
+    assert!(world.is_ready_in_api("first") && restarts(&world, "first") == 0);
+
+    // A plugin that repeats what it reported, or whose devices change that no pod has, causes no patch.
+    let before = (version(&world, "first"), version(&world, "second"));
+    for list in [&["a", "b"][..], &["b", "a", "new"], &["a", "b", "new!"]] {
+        world.plugins.set_devices(GPU, list);
+        world.advance(seconds(70)).await;
+    }
+    assert_eq!((version(&world, "first"), version(&world, "second")), before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn device_health_is_unknown_while_its_plugin_is_gone() {
+    let mut world = world_with(&["a"]).await;
+    runs(&world, "first").await;
+    world.plugins.stop_plugin(GPU);
+    assert!(until_health(&world, "first", "a Unknown").await < seconds(1));
+    world.advance(seconds(400)).await;
+    assert_eq!(health(&world, "first"), "a Unknown", "the resource is dropped by now");
+    register_plugin(&world, &["a"]).await;
+    assert!(until_health(&world, "first", "a Healthy").await < seconds(1));
+    world.restart().await;
+    until_health(&world, "first", "a Unknown").await;
+    register_plugin(&world, &["a"]).await;
+    until_health(&world, "first", "a Healthy").await;
+    assert_eq!(restarts(&world, "first"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_that_has_ended_keeps_the_last_health_of_its_device() {
+    let world = world_with(&["a"]).await;
+    let mut once = device_pod("first").object();
+    once.spec.as_mut().unwrap().restart_policy = Some("Never".to_owned());
+    world.api().put::<Pod>(&once);
+    world.until("it is ready", |w| w.is_ready_in_api("first")).await;
+    world.plugins.set_devices(GPU, &["a!"]);
+    until_health(&world, "first", "a Unhealthy").await;
+    assert!(world.fake.end_container("first", "first", 1));
+    world.until("it has failed", |w| w.api_phase("first") == "Failed").await;
+    world.plugins.set_devices(GPU, &["a"]);
+    runs(&world, "second").await;
+    assert_eq!(
+        (health(&world, "first"), health(&world, "second")),
+        ("a Unhealthy".into(), "a Healthy".into())
+    );
+}
+
+#[tokio::test(start_paused = true)]
+async fn device_health_is_not_reported_without_its_feature_gate() {
+    let mut world = World::of_cluster();
+    world.features.device_health = false;
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    register_plugin(&world, &["a"]).await;
+    runs(&world, "first").await;
+    world.plugins.set_devices(GPU, &["a!"]);
+    world.until("the node reports it", |w| on_node(w) == "0/1").await;
+    world.advance(seconds(120)).await;
+    assert_eq!(health(&world, "first"), "none");
 }

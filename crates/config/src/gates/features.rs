@@ -32,7 +32,7 @@ features! {
     env_files: "EnvFiles",
     /// Projected volumes may have ClusterTrustBundles.
     trust_bundles: "ClusterTrustBundleProjection",
-    /// `lifecycle.stopSignal` is passed to the runtime.
+    /// `lifecycle.stopSignal` is passed to the runtime, and the pod status has the signal in force.
     container_stop_signals: "ContainerStopSignals",
     /// `hostnameOverride` of a pod is used.
     hostname_override: "HostnameOverride",
@@ -102,6 +102,8 @@ features! {
     strict_addresses: "StrictIPCIDRValidation",
     /// Tolerations may have the operators Lt and Gt.
     comparing_tolerations: "TaintTolerationComparisonOperators",
+    /// The pod status has the health of devices.
+    device_health: "ResourceHealthStatus",
     /// The Node declares features, and pods that require others are rejected.
     node_declared_features: "NodeDeclaredFeatures",
     /// A restart of the kubelet sets containers back to not ready and not started until their probes have passed.

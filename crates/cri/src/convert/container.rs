@@ -80,6 +80,12 @@ fn signal(name: &str) -> wire::Signal {
     wire::Signal::from_str_name(&cri_name).unwrap_or(wire::Signal::RuntimeDefault)
 }
 
+/// In the API's spelling; `None` if the runtime reports none.
+fn stop_signal(from: i32) -> Option<String> {
+    let known = wire::Signal::try_from(from).ok().filter(|signal| *signal != wire::Signal::RuntimeDefault)?;
+    Some(known.as_str_name().replace("PLUS", "+").replace("MINUS", "-"))
+}
+
 /// An entry of the listing, or `None` for a container without the kubelet's labels.
 pub(crate) fn summary(from: wire::Container) -> Option<ContainerSummary> {
     let metadata = from.metadata?;
@@ -126,6 +132,7 @@ pub(crate) fn observation(
             .and_then(|resources| resources.linux)
             .as_ref()
             .and_then(resources::observed),
+        stop_signal: stop_signal(from.stop_signal),
         recursive_read_only_mounts: from
             .mounts
             .into_iter()
@@ -163,6 +170,12 @@ mod tests {
         assert_eq!(signal("SIGRTMIN+3"), wire::Signal::Sigrtminplus3);
         assert_eq!(signal("SIGRTMAX-14"), wire::Signal::Sigrtmaxminus14);
         assert_eq!(signal("SIGNONSENSE"), wire::Signal::RuntimeDefault);
+        let reported = |signal: wire::Signal| stop_signal(signal.into());
+        assert_eq!(reported(wire::Signal::Sigterm).as_deref(), Some("SIGTERM"));
+        assert_eq!(reported(wire::Signal::Sigrtminplus3).as_deref(), Some("SIGRTMIN+3"));
+        assert_eq!(reported(wire::Signal::Sigrtmaxminus14).as_deref(), Some("SIGRTMAX-14"));
+        assert_eq!(reported(wire::Signal::RuntimeDefault), None, "an older runtime");
+        assert_eq!(stop_signal(1000), None, "a newer one");
     }
 
     #[test]

@@ -364,6 +364,7 @@ pub(crate) fn new_instance(
         record: ContainerRecord { hash, ..ContainerRecord::default() },
         user: None,
         resources: None,
+        stop_signal: None,
         recursive_read_only_mounts: Vec::new(),
     }
 }

@@ -31,6 +31,7 @@ pub use seeds::{ProbeSeed, forget_ended_init_containers, merge_for_restart};
 use crate::pod_kind::is_static_pod;
 use crate::pods::memory::PodMemory;
 use crate::pods::stage::PodStage;
+use crate::resources::devices::ContainerHealth;
 
 /// Why the kubelet terminated the pod: the `reason` and `message` of its status, with phase Failed. It is an input of every
 /// computation until the status is terminal: while containers run it is not reported yet.
@@ -60,6 +61,8 @@ pub struct StatusInputs<'a> {
     pub terminal: Option<&'a TerminalReason>,
     /// What the pod's cgroup enforces, once the API showed the pod as Running when it was last synced.
     pub cgroup: Option<PodCgroupResources>,
+    /// The health of the devices that the pod has now.
+    pub device_health: &'a ContainerHealth,
     /// Addresses of the node: at most two, the primary one first. Empty while they are not known.
     pub host_ips: &'a [IpAddr],
     /// `containerd`, `cri-o`: the prefix before `://` in container ids.

@@ -1,6 +1,7 @@
 //! How pods start, restart, change and leave.
 
 use serde_json::{Value, json};
+use testing::FakeRuntime;
 
 use crate::node::{FOREVER, Node, container, names_in, restarts, shell, shell_pod, uid};
 
@@ -232,4 +233,23 @@ fn container_sees_its_environment_hosts_file_and_termination_log() {
     assert!(log.contains("nameserver 192.0.2.1") && log.contains("F env-node\n"), "{log}");
     assert_eq!(container(&pod, "main")["state"]["terminated"]["message"], "last words\n");
     assert_eq!(pod["status"]["qosClass"], "Guaranteed");
+}
+
+/// KEP-4960: the signal of the spec is sent to the runtime, and the status has what the runtime reports.
+#[test]
+fn stop_signal_reaches_the_runtime_and_the_pod_status_with_its_gate_only() {
+    for is_on in [true, false] {
+        let runtime = FakeRuntime::with_clock(ports::Clock::system());
+        let node = Node::on_fake(&runtime, json!({"featureGates": {"ContainerStopSignals": is_on}}));
+        let mut pod = shell_pod("web", FOREVER);
+        pod["spec"]["os"] = json!({"name": "linux"});
+        pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
+        pod["spec"]["containers"][0]["lifecycle"] = json!({"stopSignal": "SIGUSR1"});
+        node.apply("web", &pod);
+        let pod = node.running("web");
+        let request = runtime.container_request("web-node", "main").expect("a request");
+        assert_eq!(request.stop_signal.as_deref(), is_on.then_some("SIGUSR1"));
+        let expected = if is_on { json!("SIGUSR1") } else { Value::Null };
+        assert_eq!(container(&pod, "main")["stopSignal"], expected);
+    }
 }

@@ -455,6 +455,7 @@ impl State {
                 supplemental_groups: request.security.supplemental_groups.clone(),
             }),
             resources: observed_resources(&container.resources),
+            stop_signal: request.stop_signal.clone(),
             recursive_read_only_mounts: request
                 .mounts
                 .iter()

@@ -190,8 +190,15 @@ pub(super) fn container_status(from: ContainerObservation) -> wire::ContainerSta
         log_path: from.log_path,
         user: from.user.map(user),
         resources: from.resources.map(resources),
+        stop_signal: from.stop_signal.as_deref().map_or(wire::Signal::RuntimeDefault, signal).into(),
         ..Default::default()
     }
+}
+
+/// From the API's spelling.
+fn signal(name: &str) -> wire::Signal {
+    let cri_name = name.replace('+', "PLUS").replace('-', "MINUS");
+    wire::Signal::from_str_name(&cri_name).unwrap_or(wire::Signal::RuntimeDefault)
 }
 
 fn resources(from: ObservedResources) -> wire::ContainerResources {

@@ -422,6 +422,7 @@ async fn requests_survive_the_wire() {
 
     let seen = wire.cri.container_status(&created).await.unwrap();
     assert_eq!(seen.recursive_read_only_mounts, ["/data"]);
+    assert_eq!(seen.stop_signal.as_deref(), Some("SIGRTMIN+3"));
     let user = seen.user.unwrap();
     assert_eq!((user.uid, user.gid, user.supplemental_groups), (0, 7, vec![9]));
 }

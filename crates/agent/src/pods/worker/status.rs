@@ -108,6 +108,8 @@ impl PodWorker {
         let runtime_name = self.handles.node.borrow().runtime_name();
         let observed = self.memory.shown_observation(self.observed.latest.as_deref());
         let observed = observed.map(|o| messages::with_messages(o, &self.observed.messages));
+        let device_health =
+            self.device_health.as_ref().map(|_| self.handles.devices.health_of(&self.pod.uid));
         compute_pod_status(&StatusInputs {
             pod,
             observed: observed.as_ref().map(Cow::as_ref),
@@ -117,6 +119,7 @@ impl PodWorker {
             is_rejected: self.reported.is_rejected,
             terminal: self.reported.terminal.as_ref(),
             cgroup: self.cgroup_resources(pod),
+            device_health: &device_health.unwrap_or_default(),
             host_ips: self.handles.ctx.host_ips(),
             runtime_name: &runtime_name,
             features: self.handles.ctx.node_facts.features,

@@ -10,7 +10,7 @@ use model::containers::{
 };
 use model::k8s::{
     ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus, ContainerUser, LinuxContainerUser, Pod, PodStatus, VolumeMountStatus,
+    ContainerStatus, ContainerUser, LinuxContainerUser, Pod, PodStatus, ResourceStatus, VolumeMountStatus,
 };
 use model::{ContainerKind, ContainerObservation, ContainerState};
 
@@ -86,7 +86,7 @@ pub(super) fn compute_container_statuses(inputs: &StatusInputs<'_>) -> Container
     let reader = Reader::new(inputs);
     let mut statuses = ContainerStatuses {
         init: init_containers(inputs.pod).map(|c| reader.status_of(&c)).collect(),
-        regular: regular_containers(inputs.pod).map(|c| reader.status_of(&c)).collect(),
+        regular: regular_containers(inputs.pod).map(|c| reader.status_with_devices(&c)).collect(),
         ephemeral: ephemeral_containers(inputs.pod).map(|c| reader.status_of(&c)).collect(),
     };
     statuses.regular.sort_by(|a, b| a.name.cmp(&b.name));
@@ -128,6 +128,23 @@ impl<'a> Reader<'a> {
             is_past_init: !is_restarting_all && inputs.observed.is_some_and(past),
             message_bytes: POD_TERMINATION_MESSAGE_BYTES / all_containers(inputs.pod).count().max(1),
         }
+    }
+
+    /// The Go kubelet shows the health of devices for regular containers only.
+    fn status_with_devices(&self, container: &ContainerRef<'_>) -> ContainerStatus {
+        let mut status = self.status_of(container);
+        status.allocated_resources_status = self.device_health(&status);
+        status
+    }
+
+    /// The devices of a container that has ended are free: what it showed last stays.
+    fn device_health(&self, status: &ContainerStatus) -> Option<Vec<ResourceStatus>> {
+        if !self.inputs.features.device_health {
+            return None;
+        }
+        let last = || self.last.get(status.name.as_str()).filter(|_| !is_running(status));
+        let has_now = self.inputs.device_health.get(&status.name).cloned();
+        has_now.or_else(|| last()?.allocated_resources_status.clone())
     }
 
     fn status_of(&self, container: &ContainerRef<'_>) -> ContainerStatus {
@@ -192,6 +209,7 @@ impl<'a> Reader<'a> {
             resources: Some(container_resources(self.inputs, container, newest)),
             allocated_resources: resources.and_then(|r| r.requests.clone()),
             user: newest.user.as_ref().map(api_user),
+            stop_signal: newest.stop_signal.clone().filter(|_| self.inputs.features.container_stop_signals),
             ..ContainerStatus::default()
         }
     }

@@ -94,10 +94,41 @@ enum Presence {
     Gone { since: MonoTime },
 }
 
+/// The health of a device, in the words of `allocatedResourcesStatus`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeviceHealth {
+    Healthy,
+    Unhealthy,
+    /// No plugin reports the device.
+    Unknown,
+}
+
+impl DeviceHealth {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Healthy => "Healthy",
+            Self::Unhealthy => "Unhealthy",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Known {
-    is_healthy: bool,
+    health: DeviceHealth,
     numa_nodes: Vec<i64>,
+}
+
+impl Known {
+    fn of(device: PluginDevice) -> (String, Self) {
+        let health = if device.is_healthy { DeviceHealth::Healthy } else { DeviceHealth::Unhealthy };
+        (device.id, Self { health, numa_nodes: device.numa_nodes })
+    }
+
+    fn is_healthy(&self) -> bool {
+        self.health == DeviceHealth::Healthy
+    }
 }
 
 impl Registry {
@@ -123,21 +154,19 @@ impl Registry {
     /// Replaces the plugin's devices by this list. Returns whether that is a change.
     pub fn listed(&mut self, resource: &str, by: Connection, devices: Vec<PluginDevice>) -> bool {
         let Some(resource) = self.of(resource, by) else { return false };
-        let known = |device: PluginDevice| {
-            (device.id, Known { is_healthy: device.is_healthy, numa_nodes: device.numa_nodes })
-        };
-        let devices = devices.into_iter().map(known).collect();
+        let devices = devices.into_iter().map(Known::of).collect();
         let is_changed = resource.devices != devices;
         resource.devices = devices;
         is_changed
     }
 
-    /// The plugin has disconnected: its devices count as unhealthy. Returns whether it was the current one.
+    /// The plugin has disconnected: the health of its devices is unknown, and they are not allocated. Returns whether it was
+    /// the current one.
     pub fn vanished(&mut self, resource: &str, by: Connection, now: MonoTime) -> bool {
         let Some(resource) = self.of(resource, by) else { return false };
         resource.presence = Presence::Gone { since: now };
         for device in resource.devices.values_mut() {
-            device.is_healthy = false;
+            device.health = DeviceHealth::Unknown;
         }
         true
     }
@@ -170,7 +199,7 @@ impl Registry {
         let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         let amounts = |resource: &Resource| DeviceAmounts {
             capacity: count(resource.devices.len()),
-            allocatable: count(resource.devices.values().filter(|device| device.is_healthy).count()),
+            allocatable: count(resource.devices.values().filter(|device| device.is_healthy()).count()),
         };
         let known = self.resources.iter().map(|(name, resource)| (name.clone(), amounts(resource)));
         self.dropped.iter().map(|name| (name.clone(), DeviceAmounts::default())).chain(known).collect()
@@ -195,7 +224,14 @@ impl Registry {
     /// Healthy devices, allocated or not.
     pub fn healthy(&self, resource: &str) -> impl Iterator<Item = &str> {
         let devices = self.resources.get(resource).into_iter().flat_map(|resource| &resource.devices);
-        devices.filter(|(_, device)| device.is_healthy).map(|(id, _)| id.as_str())
+        devices.filter(|(_, device)| device.is_healthy()).map(|(id, _)| id.as_str())
+    }
+
+    /// As the plugin reported it; unknown while no plugin is connected that reports it.
+    #[must_use]
+    pub fn health(&self, resource: &str, device: &str) -> DeviceHealth {
+        let device = self.resources.get(resource).and_then(|resource| resource.devices.get(device));
+        device.map_or(DeviceHealth::Unknown, |device| device.health)
     }
 
     /// The NUMA nodes of a device.

@@ -89,8 +89,10 @@ fn device_plugin_devices_are_allocated_and_kept_over_a_kubelet_kill() {
 
     cluster.kubectl.apply(&[device_pod("first", "1")]);
     let first = cluster.running("first");
-    let output = cluster.node.logs(&first, "main");
-    assert_eq!(output, "zero\n/dev/plugged-zero\nmounted\n");
+    cluster.node.eventually("it sees its device", |node| {
+        let output = node.logs(&first, "main");
+        if output == "zero\n/dev/plugged-zero\nmounted\n" { Ok(()) } else { Err(output) }
+    });
     let expected = ["GetPreferredAllocation null,zero", "Allocate zero", "PreStartContainer zero"];
     assert_eq!(plugin.calls(), expected);
     check_pod_resources(&cluster);
@@ -131,4 +133,50 @@ fn device_plugin_devices_are_allocated_and_kept_over_a_kubelet_kill() {
     assert!(metrics.contains(&line), "{metrics}");
     let line = format!("kubelet_device_plugin_alloc_duration_seconds_count{{resource_name=\"{THING}\"}} 1\n");
     assert!(metrics.contains(&line), "{metrics}");
+}
+
+/// Waits until the API shows this health of the pod's devices; returns the pod.
+#[track_caller]
+fn wait_for_health(cluster: &Cluster, name: &str, expected: &[(&str, &str)]) -> Value {
+    let one = |(id, health): &(&str, &str)| json!({"resourceID": id, "health": health});
+    let resources: Vec<Value> = expected.iter().map(one).collect();
+    let expected = json!([{"name": THING, "resources": resources}]);
+    cluster.pod_when(name, "has the health of its devices", |pod| {
+        pod["status"]["containerStatuses"][0]["allocatedResourcesStatus"] == expected
+    })
+}
+
+/// `device_plugin_failures_pod_status_test.go` of the Go kubelet, and a plugin that goes and comes back.
+#[test]
+fn device_health_is_shown_in_the_pod_status_and_follows_the_plugin() {
+    let cluster = Cluster::start();
+    cluster.wait_until_ready();
+    let mut plugin = DevicePlugin::serve(&cluster.node.path(SOCKETS), THING, "null zero full");
+    register(&cluster, &mut plugin);
+    wait_for_devices(&cluster, "3", "3");
+    cluster.kubectl.apply(&[device_pod("pair", "2"), bound(shell_pod("plain", FOREVER))]);
+    let first = cluster.running("pair");
+    let plain = cluster.running("plain");
+    assert_eq!(plain["status"]["containerStatuses"][0]["allocatedResourcesStatus"], Value::Null);
+    // The plugin prefers the devices at the end of the sorted list.
+    wait_for_health(&cluster, "pair", &[("null", "Healthy"), ("zero", "Healthy")]);
+    plugin.set("null zero! full");
+    wait_for_health(&cluster, "pair", &[("null", "Healthy"), ("zero", "Unhealthy")]);
+    plugin.set("full! null zero");
+    let healthy = wait_for_health(&cluster, "pair", &[("null", "Healthy"), ("zero", "Healthy")]);
+
+    // Only a device that no pod has changes: the Node shows it, and the pod is not patched.
+    plugin.set("full null zero");
+    wait_for_devices(&cluster, "3", "3");
+    let quiet = cluster.running("pair");
+    assert_eq!(quiet["metadata"]["resourceVersion"], healthy["metadata"]["resourceVersion"]);
+
+    drop(plugin);
+    wait_for_health(&cluster, "pair", &[("null", "Unknown"), ("zero", "Unknown")]);
+    let mut plugin = DevicePlugin::serve(&cluster.node.path(SOCKETS), THING, "null! zero full");
+    register(&cluster, &mut plugin);
+    let last = wait_for_health(&cluster, "pair", &[("null", "Unhealthy"), ("zero", "Healthy")]);
+    assert_eq!(container(&last, "main")["containerID"], container(&first, "main")["containerID"]);
+    let plain_now = cluster.running("plain");
+    assert_eq!(plain_now["metadata"]["resourceVersion"], plain["metadata"]["resourceVersion"]);
 }

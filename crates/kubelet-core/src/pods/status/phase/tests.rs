@@ -3,6 +3,8 @@
 //! A pod is `policy container…`: `x:i` is an init container, `x:s` a sidecar, else a regular one; then `N`, `F` or `L` for a
 //! restart policy of its own (Never, OnFailure, Always) and `A` for the rule that restarts all containers on exit code 42.
 
+use std::collections::BTreeMap;
+
 use config::Features;
 use jiff::Timestamp;
 use model::k8s::{ContainerStatus, Pod};
@@ -103,6 +105,7 @@ fn phase(pod: &Pod, states: &str, given: Given) -> &'static str {
         is_rejected: false,
         terminal: None,
         cgroup: None,
+        device_health: &BTreeMap::new(),
         host_ips: &[],
         runtime_name: "test",
         features: Features::default(),

@@ -109,6 +109,25 @@ fn container_status_has_its_user_and_recursive_read_only_mounts() {
     assert_eq!(modes, [None, Some("Disabled"), Some("Enabled")]);
 }
 
+/// `convertToAPIContainerStatuses`: what the runtime reports, with the gate only.
+#[test]
+fn container_status_has_the_stop_signal_that_the_runtime_reports() {
+    let shown = |reported: Option<&str>, state: &str, is_on: bool| {
+        let mut scenario = Scenario::parse(&format!("a={state}"));
+        scenario.features.container_stop_signals = is_on;
+        scenario.observed.as_mut().expect("an observation").containers[0].stop_signal =
+            reported.map(str::to_owned);
+        let status = scenario.compute(&pod("pod a"), None, time(0));
+        status.container_statuses.expect("containers").remove(0).stop_signal
+    };
+    let signal = Some("SIGUSR1".to_owned());
+    assert_eq!(shown(Some("SIGUSR1"), "running", true), signal);
+    assert_eq!(shown(Some("SIGUSR1"), "exited(0)", true), signal);
+    assert_eq!(shown(None, "running", true), None, "an older runtime");
+    assert_eq!(shown(Some("SIGUSR1"), "running", false), None);
+    assert!(!Scenario::parse("a=running").features.container_stop_signals, "it is alpha");
+}
+
 #[test]
 fn image_of_the_spec_is_reported_if_the_runtime_has_lost_it() {
     let mut scenario = Scenario::parse("a=running");

@@ -33,6 +33,7 @@ use crate::pods::resize::accept::INFEASIBLE;
 use crate::pods::stage::PodStage;
 use crate::pods::status::{PodCgroupResources, StatusInputs, TerminalReason, compute_pod_status};
 use crate::pods::waiting::WaitingState;
+use crate::resources::devices::ContainerHealth;
 
 pub(super) fn time(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).expect("a time")
@@ -128,6 +129,7 @@ pub(super) struct Scenario {
     pub(super) deleting: bool,
     pub(super) features: Features,
     pub(super) cgroup: Option<PodCgroupResources>,
+    pub(super) device_health: ContainerHealth,
 }
 
 fn instance(name: &str, attempt: u32, state: &str, at: i64) -> ContainerObservation {
@@ -159,6 +161,7 @@ fn instance(name: &str, attempt: u32, state: &str, at: i64) -> ContainerObservat
         record: ContainerRecord { restart_count: attempt, ..ContainerRecord::default() },
         user: None,
         resources: None,
+        stop_signal: None,
         recursive_read_only_mounts: Vec::new(),
     }
 }
@@ -195,6 +198,7 @@ impl Scenario {
             deleting: false,
             features: Features::default(),
             cgroup: None,
+            device_health: ContainerHealth::new(),
         };
         let (mut box_state, mut ips, mut unseen) = ("", "10.0.0.1", false);
         for word in text.split_whitespace() {
@@ -286,6 +290,7 @@ impl Scenario {
             is_rejected: self.is_rejected,
             terminal: self.terminal.as_ref(),
             cgroup: self.cgroup,
+            device_health: &self.device_health,
             host_ips: &self.host_ips,
             runtime_name: "test",
             features: self.features,
