@@ -71,6 +71,22 @@ const NOT_ALIGNED: Family = Family::new(
     "Allocations that failed because resources could not be aligned.",
 );
 
+const ALLOCATIONS: Family = Family::new(
+    "resource_manager_allocations_total",
+    &["resource_name", "source"],
+    "Number of exclusive resource allocations performed by a resource manager.",
+);
+const ALLOCATION_ERRORS: Family = Family::new(
+    "resource_manager_allocation_errors_total",
+    &["resource_name", "source"],
+    "Number of errors encountered during exclusive resource allocation.",
+);
+const ASSIGNMENTS: Family = Family::new(
+    "resource_manager_container_assignments",
+    &["resource_name", "assignment_type"],
+    "Number of containers with a specific type of resource assignment.",
+);
+
 /// Attempts to allocate since the start.
 #[derive(Debug, Default)]
 struct Total {
@@ -98,6 +114,9 @@ pub(crate) struct PinMetrics {
     took: Histograms,
     aligned: Counts,
     not_aligned: Counts,
+    allocations: Counts,
+    allocation_errors: Counts,
+    assignments: Counts,
 }
 
 impl Default for PinMetrics {
@@ -109,6 +128,9 @@ impl Default for PinMetrics {
             took: Histograms::of_numbers(DURATION),
             aligned: Counts::default(),
             not_aligned: Counts::default(),
+            allocations: Counts::default(),
+            allocation_errors: Counts::default(),
+            assignments: Counts::default(),
         }
     }
 }
@@ -120,9 +142,16 @@ impl PinMetrics {
         self.memory.add(tally.memory);
         self.admissions.add(Attempts { all: 1, failed: tally.is_refused.into() });
         self.took.observe_number(&[], u64::try_from(took.as_millis()).unwrap_or(u64::MAX));
-        for (counts, tried) in [(&self.aligned, &tally.aligned), (&self.not_aligned, &tally.not_aligned)] {
-            for ((scope, boundary), count) in tried {
-                counts.add_many(&[scope, boundary], *count);
+        let assignments = &tally.assignments;
+        for (counts, tried) in [
+            (&self.aligned, &tally.aligned),
+            (&self.not_aligned, &tally.not_aligned),
+            (&self.allocations, &assignments.allocated),
+            (&self.allocation_errors, &assignments.failed),
+            (&self.assignments, &assignments.containers),
+        ] {
+            for ((first, second), count) in tried {
+                counts.add_many(&[first, second], *count);
             }
         }
     }
@@ -142,7 +171,8 @@ impl PinMetrics {
         self.not_aligned.set(&["container", "physical_cpu"], 0);
     }
 
-    pub(super) fn render(&self, text: &mut String, cpus: &CpuCounts) {
+    /// `pod_level`: `PodLevelResourceManagers`.
+    pub(super) fn render(&self, text: &mut String, cpus: &CpuCounts, pod_level: bool) {
         number(text, Kind::Gauge, EXCLUSIVE, cpus.exclusive as u64);
         number(text, Kind::Gauge, SHARED, cpus.shared as u64 * 1000);
         let by_node = Counts::default();
@@ -156,6 +186,11 @@ impl PinMetrics {
         self.took.write(text, TOOK);
         self.aligned.write(text, Kind::Counter, ALIGNED);
         self.not_aligned.write(text, Kind::Counter, NOT_ALIGNED);
+        if pod_level {
+            self.allocations.write(text, Kind::Counter, ALLOCATIONS);
+            self.allocation_errors.write(text, Kind::Counter, ALLOCATION_ERRORS);
+            self.assignments.write(text, Kind::Counter, ASSIGNMENTS);
+        }
     }
 }
 

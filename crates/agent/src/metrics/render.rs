@@ -37,6 +37,8 @@ pub(crate) struct ExternalMetrics<'a> {
     /// Bytes protected for Guaranteed and for Burstable pods; `None` with the gate `MemoryQoS` off.
     pub(crate) reserved_memory: Option<(u64, u64)>,
     pub(crate) cpus: CpuCounts,
+    /// `PodLevelResourceManagers`.
+    pub(crate) has_pod_level_managers: bool,
 }
 
 /// By what the worker does, whether the pod is still desired, and whether it is a static pod; the labels are
@@ -398,7 +400,7 @@ fn write_resource_managers(text: &mut String, metrics: &Metrics, from: &External
     let name = "kubelet_pod_watch_events_dropped_total";
     let help = "Events dropped for slow watchers of the pods API; it is not served.";
     one(text, name, Kind::Counter, help, &[], 0);
-    metrics.pins.render(text, &from.cpus);
+    metrics.pins.render(text, &from.cpus, from.has_pod_level_managers);
     write_memory_qos(text, from.reserved_memory);
 }
 

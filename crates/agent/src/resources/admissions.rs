@@ -238,12 +238,12 @@ pub struct Decision {
     pub admission: Admission,
     /// What the pod gets if it is admitted.
     pub placement: Placement,
-    pub tally: Tally,
+    pub tally: Box<Tally>,
 }
 
 /// Result of one attempt to decide.
 enum Verdict {
-    Final(Admission, Tally),
+    Final(Admission, Box<Tally>),
     /// The decision depends on earlier pods that are not decided yet.
     DependsOnOthers,
 }
@@ -264,7 +264,10 @@ impl AdmissionSlot {
     /// theirs. A rejected pod releases its slot; an admitted one waits until the pods that it preempts have ended, which the caller requests to terminate. `None`: the
     /// slot was released before.
     /// Cancel safe: nothing is decided before the last await.
-    pub async fn admit(&mut self, decide: impl Fn(&OtherPods<'_>) -> Decision) -> Option<(Admission, Tally)> {
+    pub async fn admit(
+        &mut self,
+        decide: impl Fn(&OtherPods<'_>) -> Decision,
+    ) -> Option<(Admission, Box<Tally>)> {
         let mut changed = self.admissions.changed.subscribe();
         loop {
             match self.decide_now(&decide)? {
@@ -431,10 +434,10 @@ mod tests {
     }
 
     fn decision(admission: Admission) -> Decision {
-        Decision { admission, placement: Placement::default(), tally: Tally::default() }
+        Decision { admission, placement: Placement::default(), tally: Box::default() }
     }
 
-    fn is_admitted(admission: &Option<(Admission, Tally)>) -> bool {
+    fn is_admitted(admission: &Option<(Admission, Box<Tally>)>) -> bool {
         matches!(admission, Some((Admission::Admitted { .. }, _)))
     }
 

@@ -242,4 +242,25 @@ async fn monitoring_sees_who_has_which_cpus_and_memory() {
     ] {
         assert!(metrics.lines().any(|found| found == line), "{line} is missing in\n{metrics}");
     }
+    assert!(!metrics.contains("resource_manager_"), "their feature gate is off");
+}
+
+#[tokio::test(start_paused = true)]
+async fn resource_manager_metrics_exist_with_their_feature_gate() {
+    let mut world = node();
+    world.features.pod_level_resource_managers = true;
+    world.start().await;
+    world.apply(&sized("own", "4"));
+    world.until("it is ready", |w| w.is_ready("own")).await;
+    world.apply(&sized("odd", "1"));
+    world.until("it has failed", |w| w.phase("odd").as_deref() == Some("Failed")).await;
+    let metrics = world.metrics().await;
+    for line in [
+        "resource_manager_allocations_total{resource_name=\"cpu\",source=\"node\"} 1",
+        "resource_manager_allocations_total{resource_name=\"memory\",source=\"node\"} 1",
+        "resource_manager_container_assignments{resource_name=\"cpu\",assignment_type=\"node_exclusive\"} 1",
+        "resource_manager_allocation_errors_total{resource_name=\"cpu\",source=\"node\"} 1",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "{line} is missing in\n{metrics}");
+    }
 }

@@ -21,7 +21,7 @@ use crate::resources::memory::MemoryState;
 pub use containers::{ContainerPins, lift_quota};
 pub use place::{Placement, compute_placement};
 pub use policies::{PinPolicies, PinPolicyError, PinSettings};
-pub use tally::{Alignment, Attempts, Tally};
+pub use tally::{Alignment, Assignments, Attempts, CountByResource, Tally};
 
 /// Who has which CPUs and which memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -16,6 +16,7 @@ mod certificates;
 mod cgroups;
 mod cluster;
 mod disk_errors;
+mod exclusive_cpus;
 mod fault_points;
 mod faults;
 mod flex_volumes;

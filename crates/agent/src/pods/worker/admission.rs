@@ -199,7 +199,7 @@ fn place_again(handles: &PodHandles, pod: &Pod, others: &OtherPods<'_>) -> Optio
 
 /// The decision, and what the pod gets if it is admitted.
 pub(super) fn decide(handles: &PodHandles, pod: &Pod, others: &OtherPods<'_>) -> Decision {
-    let mut tally = Tally::default();
+    let mut tally = Box::<Tally>::default();
     let (placement, refused) = match handles.devices.place(pod, others, &mut tally) {
         Ok(placement) => (placement, None),
         Err(rejection) => (Placement::default(), Some(rejection)),

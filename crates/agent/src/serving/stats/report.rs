@@ -151,6 +151,7 @@ fn kubelet_text(measured: &Measured, disks: Option<&DiskSample>, process: Option
             let (policies, pinned) = table.pinned();
             policies.cpu_counts(pinned)
         }),
+        has_pod_level_managers: ctx.node_facts.features.pod_level_resource_managers,
     };
     let mut text = metrics::write(&ctx.metrics, &from);
     text.push_str(&ctx.metrics.certificates.render(ctx.clock.now().wall));

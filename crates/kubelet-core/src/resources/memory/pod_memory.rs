@@ -8,7 +8,7 @@ use model::{PodUid, QosClass};
 
 use super::hints::Supply;
 use super::reusable::Reusable;
-use super::{MemoryPolicy, MemoryState};
+use super::{Blocks, MemoryPolicy, MemoryState, requests};
 use crate::resources::topology::align::has_pod_level_resources;
 
 /// The memory of the node under the policy `Static`, while this pod is admitted.
@@ -29,6 +29,23 @@ impl<'a> PodMemory<'a> {
     #[must_use]
     pub fn into_state(self) -> MemoryState {
         self.state
+    }
+
+    /// What the container has.
+    pub(crate) fn blocks_of(&self, pod: &Pod, container: &ContainerRef<'_>) -> Option<&Blocks> {
+        self.state.of_container(&uid_of(pod), container.name())
+    }
+
+    /// The pod has memory that its containers divide.
+    pub(crate) fn has_blocks_as_a_whole(&self, pod: &Pod) -> bool {
+        self.state.pods.contains_key(&uid_of(pod))
+    }
+
+    /// The number of containers, and of those that request memory for themselves.
+    pub(crate) fn count_containers(&self, pod: &Pod) -> (usize, usize) {
+        let requests = containers(pod).map(|c| requests::of_container(&c, self.is_pod_level(pod)));
+        let exclusive = requests.flatten().filter(|requests| !requests.is_empty());
+        (containers(pod).count(), exclusive.count())
     }
 
     pub(super) fn supply(&self) -> Supply<'_> {

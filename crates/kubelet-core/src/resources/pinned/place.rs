@@ -3,7 +3,7 @@
 use model::k8s::Pod;
 
 use super::provider::CpuProvider;
-use super::tally::{Attempts, CONTAINER_IN_NODE, CountedMemory, POD_IN_NODE, Tally};
+use super::tally::{CONTAINER_IN_NODE, CountedMemory, POD_IN_NODE, Tally};
 use super::{PinPolicies, Pinned};
 use crate::resources::cpus::CpuPolicy;
 use crate::resources::devices::assign::{Claims, compute_pod_devices, rejection};
@@ -47,17 +47,18 @@ pub fn compute_placement(
             Some(CpuProvider { policy, state: pinned.cpus.clone(), tally: Tally::default() })
         }
     };
-    let mut memory = policies.memory.as_ref().map(|policy| CountedMemory {
-        memory: PodMemory::new(policy, pinned.memory.clone()),
-        attempts: Attempts::default(),
-    });
+    let memory = policies.memory.as_ref();
+    let mut memory = memory.map(|policy| CountedMemory::new(PodMemory::new(policy, pinned.memory.clone())));
     let mut providers: Vec<&mut dyn HintProvider> = vec![&mut devices];
     providers.extend(cpus.as_mut().map(|cpus| cpus as &mut dyn HintProvider));
     providers.extend(memory.as_mut().map(|memory| memory as &mut dyn HintProvider));
     let hints =
         compute_aligned_resources(&policies.topology, policies.has_pod_level_managers, pod, &mut providers);
     *tally = cpus.as_ref().map(|cpus| cpus.tally.clone()).unwrap_or_default();
-    tally.memory = memory.as_ref().map(|memory| memory.attempts).unwrap_or_default();
+    if let Some(memory) = &memory {
+        tally.memory = memory.attempts;
+        tally.assignments.merge(&memory.assignments);
+    }
     count_alignment(&policies.topology, &hints, tally);
     let hints = hints?;
     let new = Pinned {

@@ -28,6 +28,7 @@ impl CpuProvider<'_> {
             Err(_) => None,
         };
         self.tally.cpus.note(cpus.is_some());
+        self.tally.assignments.note_cpus(cpus);
         if self.policy.gives_whole_cores() {
             match cpus {
                 Some(_) => self.tally.note_aligned(CONTAINER_IN_CORES, 1),
@@ -76,8 +77,12 @@ impl HintProvider for CpuProvider<'_> {
             Ok(Some(cpus)) => {
                 let exclusive = u64::try_from(cpus.exclusive).unwrap_or(u64::MAX);
                 self.tally.cpus = Attempts { all: self.tally.cpus.all + exclusive, ..self.tally.cpus };
+                self.tally.assignments.note_pod_cpus(Some(cpus));
             }
-            Err(_) => self.tally.cpus.failed += 1,
+            Err(_) => {
+                self.tally.cpus.failed += 1;
+                self.tally.assignments.note_pod_cpus(None);
+            }
         }
         if let Some(cpus) = allocated.map_err(|why| why.rejection())?
             && !cpus.pod.is_old

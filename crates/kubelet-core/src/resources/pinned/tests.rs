@@ -1,5 +1,7 @@
 //! Pods on a machine with two NUMA nodes of 1 GiB: CPUs 0, 1, 4 and 5 are on node 0.
 
+mod speed;
+
 use config::{Features, KubeletConfiguration};
 use model::PodUid;
 use model::containers::find_container;
@@ -16,6 +18,10 @@ use crate::resources::rejection::Rejection;
 const MIB: u64 = 1 << 20;
 
 fn policies_with(change: &Value) -> Result<PinPolicies, PinPolicyError> {
+    policies_of(change, Features::default())
+}
+
+fn policies_of(change: &Value, features: Features) -> Result<PinPolicies, PinPolicyError> {
     let mut config = json!({
         "cpuManagerPolicy": "static",
         "cpuManagerPolicyOptions": {"full-pcpus-only": "true"},
@@ -33,7 +39,7 @@ fn policies_with(change: &Value) -> Result<PinPolicies, PinPolicyError> {
         [("cpu", "2"), ("memory", "124Mi")]
             .map(|(name, amount)| (name.to_owned(), model::Amount::parse(amount).unwrap())),
     );
-    let settings = PinSettings { config: &config, features: Features::default(), reserved: &reserved };
+    let settings = PinSettings { config: &config, features, reserved: &reserved };
     PinPolicies::of(&settings, &two_numa_nodes(1024 * MIB))
 }
 
@@ -49,6 +55,36 @@ fn pod(name: &str, cpu: &str) -> Pod {
         "spec": {"containers": [{"name": "main", "resources": {"limits": amounts, "requests": amounts}}]},
     }))
     .unwrap()
+}
+
+/// The policies of a node with `PodLevelResourceManagers` and the scope `pod`.
+fn pod_level_policies() -> PinPolicies {
+    let features =
+        Features { pod_level_resources: true, pod_level_resource_managers: true, ..Features::default() };
+    policies_of(&json!({"topologyManagerScope": "pod"}), features).unwrap()
+}
+
+/// A pod with resources of its own: one container has a part of them for itself, two share the rest.
+fn divided_pod(cpu: &str) -> Pod {
+    let own = json!({"cpu": "2", "memory": "50Mi"});
+    let of_pod = json!({"cpu": cpu, "memory": "100Mi"});
+    serde_json::from_value(json!({
+        "metadata": {"name": "divided", "uid": "divided"},
+        "spec": {
+            "resources": {"limits": of_pod, "requests": of_pod},
+            "initContainers": [{"name": "init"}],
+            "containers": [{"name": "main", "resources": {"limits": own, "requests": own}}, {"name": "log"}],
+        },
+    }))
+    .unwrap()
+}
+
+fn tally(policies: &PinPolicies, pinned: &Pinned, pod: &Pod) -> (Tally, Option<Pinned>) {
+    let (registry, own) = (Registry::default(), PodDevices::default());
+    let claims = Claims { registry: &registry, others: &[], own: &own, hints: &NO_HINTS };
+    let mut tally = Tally::default();
+    let placed = compute_placement(pod, policies, pinned, &claims, &mut tally);
+    (tally, placed.ok().and_then(|placement| placement.pinned))
 }
 
 fn place(policies: &PinPolicies, pinned: &Pinned, pod: &Pod) -> Result<Placement, Rejection> {
@@ -154,13 +190,7 @@ fn state_of_another_machine_is_refused() {
 fn decision_counts_what_it_tried() {
     let policies = policies();
     let idle = policies.start(Pinned::default()).unwrap();
-    let (registry, own) = (Registry::default(), PodDevices::default());
-    let claims = Claims { registry: &registry, others: &[], own: &own, hints: &NO_HINTS };
-    let tally_of = |pod: &Pod| {
-        let mut tally = Tally::default();
-        let placed = compute_placement(pod, &policies, &idle, &claims, &mut tally);
-        (tally, placed.ok().and_then(|placement| placement.pinned))
-    };
+    let tally_of = |pod: &Pod| tally(&policies, &idle, pod);
     let (tally, placed) = tally_of(&pod("a", "2"));
     assert_eq!((tally.cpus, tally.memory), (Attempts { all: 1, failed: 0 }, Attempts { all: 1, failed: 0 }));
     let expected = [
@@ -179,6 +209,42 @@ fn decision_counts_what_it_tried() {
     let (tally, _) = tally_of(&pod("large", "6"));
     assert_eq!((tally.cpus, tally.is_refused), (Attempts::default(), true));
     assert_eq!(tally.not_aligned, BTreeMap::from([(("container", "numa_node"), 1)]));
+}
+
+/// `policy_static.go` of the CPU manager and of the memory manager (Allocate, AllocatePod).
+#[test]
+fn exclusive_allocations_are_counted_by_resource_and_source() {
+    let policies = policies();
+    let idle = policies.start(Pinned::default()).unwrap();
+    let (first, placed) = tally(&policies, &idle, &pod("a", "2"));
+    let of_node = BTreeMap::from([(("cpu", "node"), 1), (("memory", "node"), 1)]);
+    assert_eq!((&first.assignments.allocated, &first.assignments.failed), (&of_node, &BTreeMap::new()));
+    let exclusive = BTreeMap::from([(("cpu", "node_exclusive"), 1), (("memory", "node_exclusive"), 1)]);
+    assert_eq!(first.assignments.containers, exclusive);
+    let (again, _) = tally(&policies, &placed.unwrap(), &pod("a", "2"));
+    assert_eq!(again.assignments, Assignments::default(), "what a pod has does not count again");
+    let (refused, _) = tally(&policies, &idle, &pod("odd", "1"));
+    assert_eq!(refused.assignments.failed, BTreeMap::from([(("cpu", "node"), 1)]));
+}
+
+#[test]
+fn containers_of_a_pod_that_share_its_resources_are_counted_by_assignment() {
+    let policies = pod_level_policies();
+    let idle = policies.start(Pinned::default()).unwrap();
+    let (first, placed) = tally(&policies, &idle, &divided_pod("4"));
+    let of_pod = BTreeMap::from([(("cpu", "pod"), 3), (("memory", "pod"), 3)]);
+    assert_eq!((&first.assignments.allocated, &first.assignments.failed), (&of_pod, &BTreeMap::new()));
+    let by_type = [
+        (("cpu", "pod_exclusive"), 1),
+        (("cpu", "pod_shared"), 2),
+        (("memory", "pod_exclusive"), 1),
+        (("memory", "pod_shared"), 2),
+    ];
+    assert_eq!(first.assignments.containers, BTreeMap::from(by_type));
+    let (again, _) = tally(&policies, &placed.unwrap(), &divided_pod("4"));
+    assert_eq!(again.assignments, Assignments::default(), "what a pod has does not count again");
+    let (refused, _) = tally(&policies, &idle, &divided_pod("3"));
+    assert_eq!(refused.assignments.failed, BTreeMap::from([(("cpu", "pod"), 1)]));
 }
 
 #[test]
