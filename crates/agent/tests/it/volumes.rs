@@ -1,14 +1,16 @@
 //! Scenarios of volumes with claims on paused time: operations that take long, and programs that do not answer.
 
+use std::path::Path;
 use std::time::Duration;
 
 use kubelet_core::volumes::quota::FIRST_PROJECT;
 use model::k8s::{PersistentVolume, PersistentVolumeClaim};
-use ports::Mounts;
 use ports::node_api::Measurements;
+use ports::{Files, Mounts};
 use serde_json::{Value, json};
 use testing::{HostFault, HostMethod};
 
+use crate::fibre_channel::uid;
 use crate::pods::{Manifest, container, container_with, pod};
 use crate::world::{PODS, World, seconds};
 
@@ -97,7 +99,7 @@ async fn volume_of_other_nodes_is_not_mounted_and_a_mounted_one_stays() {
 async fn device_of_other_nodes_is_not_mapped() {
     let source = json!({"local": {"path": "/dev/disk"}, "volumeMode": "Block"});
     let world = with_claim(in_zone(source, "a")).await;
-    world.host.put_device("/dev/disk");
+    world.host.put_device("/dev/disk").set_program("losetup", Ok(""));
     let devices = json!({"volumeDevices": [{"name": "data", "devicePath": "/dev/mine"}]});
     world.create(&pod("web", [container_with("app", devices)]).spec(json!({
         "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
@@ -106,6 +108,43 @@ async fn device_of_other_nodes_is_not_mapped() {
     world.until("the event is recorded", |w| count_events(w, "FailedMount", text) > 0).await;
     set_zone(&world, "a");
     world.until("the pod runs", |w| w.is_ready_in_api("web")).await;
+}
+
+/// The paths of the Go kubelet (`local.go`, `GetGlobalMapPath` and `GetPodDeviceMapPath`).
+#[tokio::test(start_paused = true)]
+async fn local_block_device_is_bound_for_each_pod_kept_open_and_unmapped_after_it() {
+    let mut world = with_claim(json!({"local": {"path": "/dev/disk"}, "volumeMode": "Block"})).await;
+    world.host.put_device("/dev/disk").set_program("losetup", Ok(""));
+    let map = "/var/lib/kubelet/plugins/kubernetes.io/local-volume/volumeDevices/pv";
+    let devices = json!({"volumeDevices": [{"name": "data", "devicePath": "/dev/mine"}]});
+    let mapped = |name: &str| {
+        pod(name, [container_with("app", devices.clone())]).spec(json!({
+            "volumes": [{"name": "data", "persistentVolumeClaim": {"claimName": "data"}}],
+        }))
+    };
+    world.create(&mapped("one"));
+    world.until("it runs", |w| w.is_ready_in_api("one")).await;
+    let one = uid(&world, "one");
+    assert_eq!(world.host.mounts(), [format!("bind {map}/{one}")]);
+    let link = format!("{PODS}/{one}/volumeDevices/kubernetes.io~local-volume/pv");
+    assert_eq!(world.host.resolve(link.as_ref()).await.unwrap(), Path::new("/dev/disk"));
+    for path in [
+        format!("globalMapPath {map:?}"),
+        format!("volumeMapPath \"{PODS}/{one}/volumeDevices/kubernetes.io~local-volume\""),
+    ] {
+        let text = format!("MapVolume.MapPodDevice succeeded for volume \"pv\" {path}");
+        assert_eq!(count_events(&world, "SuccessfulMountVolume", &text), 1, "{text}");
+    }
+
+    world.create(&mapped("two"));
+    world.until("both run", |w| w.is_ready_in_api("two")).await;
+    let two = uid(&world, "two");
+    world.delete("one", Some(1));
+    world.until("one is unmapped", |w| w.host.mounts() == [format!("bind {map}/{two}")]).await;
+    world.crash().await;
+    world.delete("two", Some(1));
+    world.start().await;
+    world.until("nothing is left of it", |w| w.host.mounts().is_empty() && !w.host.exists(map)).await;
 }
 
 #[tokio::test(start_paused = true)]
@@ -209,7 +248,7 @@ async fn ready_with_two(world: &World, name: &str, host_users: bool) {
 
 /// The projects of volumes, as `<pod>/<volume> <number>`.
 fn projects(world: &World) -> Vec<String> {
-    let short = |path: &std::path::Path| {
+    let short = |path: &Path| {
         let path = path.strip_prefix(PODS).ok()?.to_str()?.replace(&format!("/{EMPTY_DIRS}"), "");
         world.host.exists(format!("{PODS}/{}", path.replace('/', &format!("/{EMPTY_DIRS}/")))).then_some(path)
     };
@@ -234,7 +273,7 @@ async fn volumes_of_user_namespace_pods_are_measured_by_project_quota() {
     world.host.enable_project_quotas();
     // Quotas of other programs are left alone.
     world.host.put("/srv/file", "theirs");
-    world.host.set_project(std::path::Path::new("/srv"), FIRST_PROJECT + 1).await.unwrap();
+    world.host.set_project(Path::new("/srv"), FIRST_PROJECT + 1).await.unwrap();
     world.start().await;
     ready_with_two(&world, "one", false).await;
     ready_with_two(&world, "node", true).await;

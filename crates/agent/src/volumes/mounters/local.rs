@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
+use kubelet_core::volumes::block::{BlockMap, DEVICES};
 use kubelet_core::volumes::engine::ReadyVolume;
 use kubelet_core::volumes::types::{LocalDevicePlan, LocalFilesPlan};
 use model::PodUid;
 use ports::HostError;
 use ports::host::HostPathKind;
 
+use super::super::block_maps::{self, PodDevice};
 use super::super::device::DeviceMount;
 use super::super::mount_context::{MountContext, MountError};
 use super::super::ownership::change_group;
@@ -18,6 +20,8 @@ use super::{MAP_VOLUME, Mounter, Steps, TearDown};
 use crate::context::Context;
 use crate::error_chain::chain;
 
+/// The directory of the type below `plugins` of the kubelet's root directory.
+const PLUGIN_NAME: &str = "kubernetes.io/local-volume";
 /// Of directories to mount on: only root may read them.
 const DIRECTORY_MODE: u32 = 0o750;
 
@@ -45,9 +49,15 @@ impl Mounter for LocalDevicePlan {
     async fn set_up(&self, mount_context: &MountContext<'_>) -> Result<ReadyVolume, MountError> {
         map(self.path.as_ref(), mount_context).await
     }
+
+    async fn tear_down(&self, mount_context: &MountContext<'_>) -> Result<(), HostError> {
+        let map = block_map(mount_context.ctx, &mount_context.plan.name);
+        let bound = map.of_pod(mount_context.identity().uid.as_str());
+        mount_context.ctx.mounts.unmount_tree(&bound).await
+    }
 }
 
-/// Unmounts the devices that the pod was the last to use.
+/// Unmounts the devices that the pod was the last to use, and unmaps those that it saw.
 #[derive(Debug)]
 pub(super) struct ReleaseDevices;
 
@@ -59,7 +69,8 @@ impl TearDown for ReleaseDevices {
 
     async fn after_unmount(&self, ctx: &Context, shared: &Shared, uid: &PodUid) -> Result<(), String> {
         let used = device::used_by(&*ctx.files, &ctx.settings.paths.pod(uid)).await;
-        device::release(ctx, &shared.devices, &used).await.map_err(|error| chain(&error))
+        device::release(ctx, &shared.devices, &used).await.map_err(|error| chain(&error))?;
+        release_mapped(ctx, shared, uid).await.map_err(|error| chain(&error))
     }
 }
 
@@ -138,23 +149,45 @@ async fn is_device(mount_context: &MountContext<'_>, source: &Path) -> Result<bo
     }
 }
 
-/// Makes a link to the device, by which containers get it.
+/// Binds the device for the pod, and makes a link to it, by which containers get it.
 async fn map(source: &Path, mount_context: &MountContext<'_>) -> Result<ReadyVolume, MountError> {
-    let name = &mount_context.plan.name;
+    let map = block_map(mount_context.ctx, &mount_context.plan.name);
+    let device = PodDevice::new(mount_context, &map);
+    let ready = ReadyVolume { is_device: true, ..ReadyVolume::at(device.link.clone()) };
     exists(mount_context, source, HostPathKind::BlockDevice).await?;
-    let directory = mount_context.pod_dir().join("volumeDevices").join(PLUGIN);
-    mount_context.ctx.files.ensure_dir(&directory, DIRECTORY_MODE).await?;
-    let path: PathBuf = directory.join(name);
-    let is_new = !mount_context.ctx.files.list_names(&directory).await?.iter().any(|known| known == name);
-    mount_context.ctx.files.ensure_symlink(source, &path).await?;
-    if is_new {
-        let message = format!(
-            "MapVolume.MapPodDevice succeeded for volume {name:?} volumeMapPath {:?}",
-            directory.display().to_string()
-        );
-        mount_context.ctx.recorder.normal(&mount_context.identity(), None, "SuccessfulMountVolume", message);
+    if device.is_mapped().await? {
+        return Ok(ready);
     }
-    Ok(ReadyVolume { is_device: true, ..ReadyVolume::at(path) })
+    // No other task removes the directory of the volume before the device is bound in it.
+    let permit = mount_context.shared.devices.acquire(&map.dir.to_string_lossy()).await?;
+    device.claim().await?;
+    device.map(source).await?;
+    drop(permit);
+    Ok(ready)
+}
+
+/// Where pods share the device of this volume.
+fn block_map(ctx: &Context, name: &str) -> BlockMap {
+    BlockMap { dir: device_maps(ctx).join(name) }
+}
+
+fn device_maps(ctx: &Context) -> PathBuf {
+    ctx.settings.paths.root.join("plugins").join(PLUGIN_NAME).join(DEVICES)
+}
+
+/// Takes the devices away that the pod sees, and removes the directories of volumes that no pod uses any more.
+async fn release_mapped(ctx: &Context, shared: &Shared, uid: &PodUid) -> Result<(), HostError> {
+    let root = device_maps(ctx);
+    let names = ctx.files.list_names(&root).await.unwrap_or_default();
+    let maps = names.iter().map(|name| BlockMap { dir: root.join(name) }).collect();
+    for map in block_maps::used_by(ctx, maps, uid).await {
+        let _permit = shared.devices.acquire(&map.dir.to_string_lossy()).await?;
+        block_maps::unmap(ctx, &map, uid).await?;
+        if !block_maps::is_used(ctx, &map).await? {
+            ctx.files.remove_tree(&map.dir).await?;
+        }
+    }
+    Ok(())
 }
 
 async fn exists(

@@ -1,9 +1,8 @@
 //! Volumes with PersistentVolumeClaims, rejected ones, and atomic updates.
 
 use std::fs;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -11,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::node::{FOREVER, container, once_pod, shell_pod, uid};
 
+use super::block_devices::LoopDevice;
 use super::{Cluster, bound};
 
 /// How often a reader reads while its volume changes.
@@ -107,22 +107,24 @@ fn persistent_volume_claims_mount_directories_and_devices_and_report_failures() 
     );
     let second = cluster.running("second");
 
-    let device = cluster.node.path("device");
-    let made = Command::new("mknod").arg(&device).args(["b", "7", "250"]).status().expect("mknod");
-    assert!(made.success());
-    bind(&cluster, "raw", json!({"local": {"path": device}, "volumeMode": "Block"}));
+    let block = LoopDevice::make(cluster.node.path("disk-file"));
+    fs::write(&block.device, "of a disk").expect("the device is written to");
+    bind(&cluster, "raw", json!({"local": {"path": block.device}, "volumeMode": "Block"}));
     set_bound(&cluster, "raw");
     let mapped = json!({"volumeDevices": [{"name": "data", "devicePath": "/dev/mine"}]});
     cluster.kubectl.apply(&[
-        with_claim(shell_pod("raw", "ls -l /dev/mine; exec sleep 3600"), "raw", mapped),
+        with_claim(shell_pod("raw", "head -c 9 /dev/mine; echo; exec sleep 3600"), "raw", mapped),
         with_claim(once_pod("wrong", "true"), "raw", mounted()),
     ]);
     let raw = cluster.running("raw");
     cluster.node.eventually("the container has the device", |node| {
         let output = node.logs(&raw, "main");
-        if output.starts_with("brw") && output.contains("7, 250") { Ok(()) } else { Err(output) }
+        if output.starts_with("of a disk") { Ok(()) } else { Err(output) }
     });
     wait_for_event(&cluster, "raw", "MapVolume.MapPodDevice succeeded for volume \"pv-raw\" volumeMapPath ");
+    let map = cluster.node.path("root/plugins/kubernetes.io/local-volume/volumeDevices/pv-raw");
+    let mapped_for_pod = fs::metadata(map.join(uid(&raw)));
+    assert!(mapped_for_pod.is_ok_and(|file| file.file_type().is_block_device()), "bound for the pod");
     // A volume that needs no attachment; others wait for it first.
     cluster.kubectl.apply(&[json!({
         "apiVersion": "storage.k8s.io/v1", "kind": "CSIDriver", "metadata": {"name": "d.example"},
@@ -146,6 +148,7 @@ fn persistent_volume_claims_mount_directories_and_devices_and_report_failures() 
         ]);
         cluster.wait_until_gone(&pod);
     }
+    assert!(!map.exists(), "no pod has the device any more");
     assert_eq!(
         fs::read_to_string(disk.join("sub/file")).expect("a file"),
         "kept",
