@@ -53,8 +53,8 @@ pub trait Mounts: Send + Sync + std::fmt::Debug {
     async fn ensure_huge_pages(&self, path: &Path, _page_bytes: u64, _size_bytes: u64) -> HostResult<()> {
         Err(HostError::Invalid(format!("{}: the kernel has no huge pages", path.display())))
     }
-    /// Bind-mounts a directory, or a device in an existing directory, at `target`, which is created. `options`: as for `mount`, those that a bind mount can have
-    /// (`ro`, `noexec`). Idempotent.
+    /// Bind-mounts a directory, or a device in an existing directory, at `target`, which is created. `options`: as for `mount`,
+    /// those that a bind mount can have (`ro`, `noexec`). Idempotent.
     async fn bind_volume(&self, source: &Path, target: &Path, options: &[String]) -> HostResult<()>;
     /// Bind-mounts `sub_path` inside the volume at `target`, opening it component by component so that no link can lead
     /// outside; creates it as a directory (with the volume's mode) if it does not exist. Idempotent.
