@@ -368,6 +368,7 @@ async fn handles(
         pod_ids: PodIds::load(ctx).await?,
         volumes,
         objects: cluster_objects(ctx, ports, own_node.clone()),
+        pods_in_api: ports.cluster.as_ref().map(|_| ends.pods.subscribe()),
         cache,
         pleg: pleg_handle,
         node: ends.node.subscribe(),

@@ -70,6 +70,9 @@ pub struct ContainerObservation {
     /// `imageID` of the API: the runtime's `image_ref`, an ID or a reference by digest.
     pub image_id: String,
     pub log_path: String,
+    /// The file on the node in which the container leaves its termination message; empty if the runtime does not report it. Each kubelet
+    /// names these files in its own way.
+    pub message_file: String,
     pub record: ContainerRecord,
     /// User and groups of the first process, if the runtime reports them.
     pub user: Option<ObservedUser>,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use kubelet_core::resources::admission::pressure::NodePressure;
-use model::k8s::Node;
+use model::k8s::{Node, Pod};
 use tokio::sync::{Notify, watch};
 
 use crate::api::node_allocatable::NodeAllocatable;
@@ -34,6 +34,8 @@ pub struct PodHandles {
     pub volumes: Volumes,
     /// `None` for a standalone kubelet.
     pub objects: Option<Arc<ClusterObjects>>,
+    /// The pods of this node in the API; `None` for a standalone kubelet.
+    pub pods_in_api: Option<StoreReader<Pod>>,
     pub cache: PodCache,
     pub pleg: PlegHandle,
     pub node: watch::Receiver<NodeView>,

@@ -25,6 +25,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kubelet_core::pod_kind::is_static_pod;
 use kubelet_core::pods::actions::{PodInputs, compute_pod_actions};
 use kubelet_core::pods::backoff::{BackoffTable, SYNC_RETRY};
 use kubelet_core::pods::memory::PodMemory;
@@ -293,10 +294,12 @@ impl PodWorker {
     async fn begin(&mut self, first: Vec<WorkerEffect>) {
         self.handles.pleg.inspect(&self.pod);
         let known = match status::load(&self.handles, &self.pod).await {
-            None => self.desired.pod.as_deref().and_then(status::status_in_api),
+            None => match self.desired.pod.as_deref() {
+                Some(pod) if is_static_pod(pod) => status::of_mirror(&self.handles, pod).await,
+                pod => pod.and_then(status::status_in_api),
+            },
             known => known,
         };
-        let known = known.map(|said| self.without_lost_exits(said));
         let is_due_again = |said: &PodStatus| {
             self.desired
                 .pod
@@ -460,7 +463,7 @@ impl PodWorker {
         messages::read_new(&self.handles.ctx, &self.pod, &observed, &mut self.observed.messages).await;
         self.forget_instances_not_in(&observed);
         if is_first {
-            self.seed_verdicts(&observed);
+            self.restore_from_status(&observed);
         }
         self.count_ended(&observed);
         let (stopped, taken_at) = (observed.is_stopped(), observed.taken_at);
@@ -492,7 +495,16 @@ impl PodWorker {
         self.memory.observe(observed);
     }
 
-    /// After a restart, probe verdicts of unchanged containers come from the saved status.
+    /// After a restart, crash-loop delays and probe verdicts of unchanged containers come from the last status.
+    fn restore_from_status(&mut self, observed: &PodObservation) {
+        if let Some(pod) = &self.desired.pod {
+            let (previous, now) = (self.reported.status.as_deref(), self.handles.ctx.clock.now());
+            self.memory.restore_back_off(pod, observed, previous, now);
+        }
+        self.seed_verdicts(observed);
+        self.forget_lost_exits();
+    }
+
     fn seed_verdicts(&mut self, observed: &PodObservation) {
         let Some(previous) = &self.reported.status else { return };
         if self.handles.ctx.node_facts.features.status_starts_again {

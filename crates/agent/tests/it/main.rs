@@ -10,6 +10,7 @@ mod bootstrap;
 mod certificate_rotation;
 mod cgroup_driver;
 mod cgroups;
+mod change_over;
 mod cluster;
 mod cluster_admission;
 mod cluster_node;

@@ -125,6 +125,7 @@ pub(crate) fn observation(
         image: from.image.map(image_as_written).unwrap_or_default(),
         image_id: first_set(from.image_ref, from.image_id),
         log_path: from.log_path,
+        message_file: message_file(&from.mounts, &record),
         record,
         user: from.user.and_then(|user| user.linux).map(observed_user),
         resources: from
@@ -140,6 +141,13 @@ pub(crate) fn observation(
             .map(|mount| mount.container_path)
             .collect(),
     })
+}
+
+/// What is mounted where the container writes its termination message.
+fn message_file(mounts: &[wire::Mount], record: &ContainerRecord) -> String {
+    let path = &record.termination_message_path;
+    let mount = mounts.iter().find(|mount| !path.is_empty() && mount.container_path == *path);
+    mount.map(|mount| mount.host_path.clone()).unwrap_or_default()
 }
 
 fn image_as_written(from: wire::ImageSpec) -> String {

@@ -59,7 +59,8 @@ pub fn is_uid_of_pod(uid: &str, pod: &Pod, in_api: Option<&Pod>) -> bool {
 }
 
 /// The mirror shows this content, and is not being deleted.
-fn is_mirror_of(mirror: &Pod, static_pod: &Pod) -> bool {
+#[must_use]
+pub fn is_mirror_of(mirror: &Pod, static_pod: &Pod) -> bool {
     let hash = annotation(static_pod, CONFIG_HASH).unwrap_or_default();
     mirror.metadata.deletion_timestamp.is_none() && annotation(mirror, CONFIG_MIRROR) == Some(hash)
 }

@@ -2,6 +2,8 @@
 //!
 //! Owns the numbers and the keys. Never waits, and never decides what is retried.
 
+mod restore;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -13,6 +15,8 @@ use model::{ContainerObservation, ContainerState, MonoTime, Now, PodObservation,
 
 use super::plan::{PodStep, RemoveReason};
 use crate::fnv::fnv1a_128_hex;
+
+pub use restore::restore;
 
 /// The first delay.
 pub const INITIAL_DELAY: Duration = Duration::from_secs(10);
@@ -36,6 +40,8 @@ pub struct BackoffTable {
 struct Entry {
     delay: Duration,
     updated_at: MonoTime,
+    /// When the wait is over after an end before the kubelet started, which the monotonic clock does not have.
+    ended_before_start: Option<MonoTime>,
 }
 
 /// What a key has to wait for.
@@ -75,7 +81,8 @@ impl BackoffTable {
     #[must_use]
     pub fn pending_after(&self, key: &str, failed_at: MonoTime, now: MonoTime) -> Option<Delay> {
         let entry = self.entries.get(key)?;
-        let until = failed_at + entry.delay;
+        let restored = entry.ended_before_start.filter(|_| failed_at == MonoTime::ZERO);
+        let until = restored.unwrap_or(failed_at + entry.delay);
         (!entry.has_expired(failed_at) && now < until).then_some(Delay { delay: entry.delay, until })
     }
 
@@ -93,7 +100,7 @@ impl BackoffTable {
             Some(entry) if !entry.has_expired(failed_at) => entry.delay.saturating_mul(2).min(self.max),
             _ => self.initial,
         };
-        self.entries.insert(key.to_owned(), Entry { delay, updated_at: now });
+        self.entries.insert(key.to_owned(), Entry { delay, updated_at: now, ended_before_start: None });
         delay
     }
 

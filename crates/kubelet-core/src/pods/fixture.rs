@@ -361,6 +361,7 @@ pub(crate) fn new_instance(
         image: "img".into(),
         image_id: "sha256:1".into(),
         log_path: String::new(),
+        message_file: String::new(),
         record: ContainerRecord { hash, ..ContainerRecord::default() },
         user: None,
         resources: None,

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
+use model::annotations::CONTAINER_TERMINATION_MESSAGE_PATH;
 use model::observation::{NamespaceMode, ObservedResources, ObservedUser};
 use model::request::{ContainerRequest, LinuxResources, SandboxRequest};
 use model::{
@@ -36,6 +37,13 @@ impl Moment {
     fn after(self, time: Duration) -> Self {
         Self { at: self.at + time, wall: self.wall.checked_add(time).unwrap_or(Timestamp::MAX) }
     }
+}
+
+/// What is mounted where the container writes its termination message.
+fn message_file(request: &ContainerRequest) -> String {
+    let path = request.annotations.get(CONTAINER_TERMINATION_MESSAGE_PATH);
+    let mount = request.mounts.iter().find(|mount| path == Some(&mount.container_path));
+    mount.map(|mount| mount.host_path.clone()).unwrap_or_default()
 }
 
 #[derive(Debug)]
@@ -448,6 +456,7 @@ impl State {
                 .find(&request.image)
                 .map_or_else(|| request.image.clone(), |i| i.id.clone()),
             log_path: container.log.display().to_string(),
+            message_file: message_file(request),
             record: ContainerRecord::from_annotations(&request.annotations),
             user: request.security.run_as.uid.map(|uid| ObservedUser {
                 uid,

@@ -169,6 +169,11 @@ pub(super) fn container_status(from: ContainerObservation) -> wire::ContainerSta
         recursive_read_only: true,
         ..Default::default()
     };
+    let message = (!from.message_file.is_empty()).then(|| wire::Mount {
+        container_path: from.record.termination_message_path.clone(),
+        host_path: from.message_file,
+        ..Default::default()
+    });
     wire::ContainerStatus {
         id: from.id.as_str().to_owned(),
         metadata: Some(wire::ContainerMetadata {
@@ -185,8 +190,8 @@ pub(super) fn container_status(from: ContainerObservation) -> wire::ContainerSta
         image_id: from.image_id,
         reason: from.reason,
         message: from.message,
+        mounts: message.into_iter().chain(from.recursive_read_only_mounts.into_iter().map(rro)).collect(),
         annotations: annotations(from.record),
-        mounts: from.recursive_read_only_mounts.into_iter().map(rro).collect(),
         log_path: from.log_path,
         user: from.user.map(user),
         resources: from.resources.map(resources),

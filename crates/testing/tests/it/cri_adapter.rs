@@ -387,6 +387,17 @@ async fn requests_survive_the_wire() {
         image: Some("sha256:1".to_owned()),
         image_sub_path: "usr/bin".to_owned(),
     }];
+    container.mounts.push(Mount {
+        container_path: text("/dev/termination-log"),
+        host_path: text("/var/lib/kubelet/pods/u/containers/app/1a2b3c4d"),
+        read_only: false,
+        recursive_read_only: false,
+        image: None,
+        image_sub_path: String::new(),
+        ..container.mounts[0].clone()
+    });
+    let message_path = model::annotations::CONTAINER_TERMINATION_MESSAGE_PATH;
+    container.annotations.insert(text(message_path), text("/dev/termination-log"));
     container.devices =
         vec![Device { container_path: text("/dev/x"), host_path: text("/dev/y"), permissions: text("rw") }];
     (container.stdin, container.stdin_once, container.tty) = (true, true, true);
@@ -422,6 +433,7 @@ async fn requests_survive_the_wire() {
 
     let seen = wire.cri.container_status(&created).await.unwrap();
     assert_eq!(seen.recursive_read_only_mounts, ["/data"]);
+    assert_eq!(seen.message_file, "/var/lib/kubelet/pods/u/containers/app/1a2b3c4d");
     assert_eq!(seen.stop_signal.as_deref(), Some("SIGRTMIN+3"));
     let user = seen.user.unwrap();
     assert_eq!((user.uid, user.gid, user.supplemental_groups), (0, 7, vec![9]));

@@ -1,7 +1,7 @@
 //! What containers leave behind when they end: their termination message, and the numbers of their log files.
 
 use std::collections::BTreeMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use kubelet_core::serving::log_paths;
 use model::{ContainerId, ContainerObservation, ContainerState, PodObservation, PodRef};
@@ -32,7 +32,10 @@ async fn read(ctx: &Context, pod: &PodRef, container: &ContainerObservation) -> 
     let record = &container.record;
     let dir = ctx.settings.paths.pod(&pod.uid);
     // This file alone is mounted into the container, which can therefore not put a link in its place.
-    let file = termination_log_path(&dir, &container.name, record.restart_count);
+    let own = termination_log_path(&dir, &container.name, record.restart_count);
+    let reported = PathBuf::from(&container.message_file);
+    let is_of_container = reported.parent() == own.parent() && reported.file_name().is_some();
+    let file = if is_of_container { reported } else { own };
     let bytes = ctx.files.read_file(&file, MESSAGE_LIMIT, false).await.unwrap_or_default();
     let failed_at_work = container.exit_code != 0 && container.reason != "ContainerCannotRun";
     if bytes.is_empty() && record.termination_message_policy == "FallbackToLogsOnError" && failed_at_work {

@@ -2,8 +2,10 @@
 
 use std::borrow::Cow;
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::Timestamp;
+use kubelet_core::api::mirror::is_mirror_of;
 use kubelet_core::pod_kind::is_static_pod;
 use kubelet_core::pods::deadline;
 use kubelet_core::pods::status::{
@@ -14,6 +16,7 @@ use model::PodRef;
 use model::k8s::{Pod, PodStatus};
 
 use super::{PodWorker, messages};
+use crate::api::meta::key_of;
 use crate::pods::handles::PodHandles;
 use crate::pods_view::{PodProgress, is_final, load_checkpoint, save_checkpoint, save_pod};
 
@@ -38,6 +41,30 @@ pub(super) fn was_rejected(last: &PodStatus) -> bool {
 pub(super) fn status_in_api(pod: &Pod) -> Option<PodStatus> {
     let is_from_api = !is_static_pod(pod);
     pod.status.clone().filter(|_| is_from_api)
+}
+
+/// How long the worker of a static pod waits for the pods of the API. A node whose own pods are the API server may have none.
+const MIRROR_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// The status of a static pod that another kubelet ran, which keeps it in the mirror pod only; `None` if there is none, or no API
+/// server that answers soon.
+pub(super) async fn of_mirror(handles: &PodHandles, pod: &Pod) -> Option<PodStatus> {
+    let mut in_api = handles.pods_in_api.clone()?;
+    let dir = handles.ctx.settings.paths.pod(&PodRef::of(pod).uid);
+    let has_run = handles.ctx.files.list_dir(&dir).await.is_ok_and(|entries| !entries.is_empty());
+    if !has_run {
+        return None;
+    }
+    let until = handles.ctx.clock.mono() + MIRROR_TIMEOUT;
+    let seen = tokio::select! {
+        seen = in_api.wait_for(|seen| seen.is_complete) => seen.ok()?,
+        () = handles.ctx.clock.sleep_until(until) => {
+            tracing::warn!(pod = %PodRef::of(pod), "No API server has answered, starting with an empty status");
+            return None;
+        }
+    };
+    let mirror = seen.objects.get(&key_of(pod)).filter(|mirror| is_mirror_of(mirror, pod))?;
+    mirror.status.clone()
 }
 
 /// Why an earlier kubelet ended the pod, if it did.
@@ -127,12 +154,13 @@ impl PodWorker {
         })
     }
 
-    /// The part of a saved status that a restarted kubelet may use.
-    pub(super) fn without_lost_exits(&self, mut said: PodStatus) -> PodStatus {
-        if self.desired.pod.as_deref().is_some_and(is_static_pod) && !is_final(&said) {
-            forget_ended_init_containers(&mut said);
+    /// Drops what only the runtime reports of a static pod, now that it was observed. Before, its status stays as it was: a status without
+    /// the exits of init containers shows a pod that is not initialized.
+    pub(super) fn forget_lost_exits(&mut self) {
+        let is_static = self.desired.pod.as_deref().is_some_and(is_static_pod);
+        if let Some(said) = self.reported.status.as_mut().filter(|said| is_static && !is_final(said)) {
+            forget_ended_init_containers(Arc::make_mut(said));
         }
-        said
     }
 
     /// What the pod's cgroup enforces, if the API showed the pod as Running when its last pass began.

@@ -158,6 +158,7 @@ fn instance(name: &str, attempt: u32, state: &str, at: i64) -> ContainerObservat
         image: format!("{name}:1"),
         image_id: "sha256:1".to_owned(),
         log_path: String::new(),
+        message_file: String::new(),
         record: ContainerRecord { restart_count: attempt, ..ContainerRecord::default() },
         user: None,
         resources: None,
