@@ -37,6 +37,7 @@ pub mod serving;
 pub mod settings;
 pub mod sources;
 mod start;
+pub mod takeover;
 pub mod tasks;
 pub mod volumes;
 pub mod volumes_in_use;

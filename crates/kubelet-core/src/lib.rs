@@ -27,4 +27,5 @@ pub mod resources;
 pub mod serving;
 pub mod sources;
 mod sysctl;
+pub mod takeover;
 pub mod volumes;

@@ -23,7 +23,7 @@ use crate::start_error::StartError;
 use crate::traces::{self, Finished};
 use crate::{cluster, serve, settings};
 
-const CGROUP_ROOT: &str = "/sys/fs/cgroup";
+pub(crate) const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
 /// Runs until a signal, a lost lock or (run once) the end of the work.
 pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<ExitCode, StartError> {

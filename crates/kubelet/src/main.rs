@@ -1,7 +1,7 @@
 //! The kubelet binary: resolves the configuration, starts adapters and agent, and waits for a signal.
 //!
 //! Only this crate uses every adapter. Exit codes: 0 after a signal, `--help` and `--version`; 1 for a start that
-//! failed, a second signal, and a run-once run in which a pod failed.
+//! failed, a second signal, and a run-once run in which a pod failed. `takeover` has its own (`takeover`).
 #![forbid(unsafe_code)]
 
 mod boot;
@@ -13,6 +13,7 @@ mod serve;
 mod serving;
 mod settings;
 mod start_error;
+mod takeover;
 mod time_zone;
 mod traces;
 
@@ -24,7 +25,11 @@ fn main() -> ExitCode {
     if let Some(code) = host::serve_as_volume_helper() {
         return code;
     }
-    match config::from_args(std::env::args().skip(1), &config::Disk) {
+    let mut arguments = std::env::args().skip(1).peekable();
+    if arguments.next_if(|argument| argument == takeover::COMMAND).is_some() {
+        return takeover::run(arguments);
+    }
+    match config::from_args(arguments, &config::Disk) {
         Ok(Invocation::Help(text)) => print(&text),
         Ok(Invocation::Version { raw: false }) => print(&config::version_line()),
         Ok(Invocation::Version { raw: true }) => print(&raw_version()),
@@ -82,7 +87,7 @@ fn raw_version() -> String {
 }
 
 #[expect(clippy::print_stdout, reason = "the output that was requested")]
-fn print(text: &str) -> ExitCode {
+pub(crate) fn print(text: &str) -> ExitCode {
     println!("{}", text.trim_end());
     ExitCode::SUCCESS
 }
@@ -95,7 +100,7 @@ fn print_errors(errors: &ConfigErrors) -> ExitCode {
     fail(&errors.to_string())
 }
 
-fn fail(text: &str) -> ExitCode {
+pub(crate) fn fail(text: &str) -> ExitCode {
     logging::write_last(&format!("E: {text}\n"));
     ExitCode::FAILURE
 }

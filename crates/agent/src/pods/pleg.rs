@@ -328,8 +328,17 @@ async fn list(runtime: &dyn Runtime, scope: &Scope) -> RuntimeResult<Lists> {
     tokio::try_join!(runtime.list_sandboxes(scope), runtime.list_containers(scope))
 }
 
+/// The pods of which the runtime has a sandbox or a container.
+pub(crate) async fn identities(
+    runtime: &dyn Runtime,
+    scope: &Scope,
+) -> RuntimeResult<BTreeMap<PodUid, PodRef>> {
+    let (sandboxes, containers) = list(runtime, scope).await?;
+    Ok(by_pod(&sandboxes, &containers).1)
+}
+
 /// Inspects one pod. Containers that cannot change any more (exited ones) are taken from the previous observation.
-async fn inspect(
+pub(crate) async fn inspect(
     runtime: &dyn Runtime,
     clock: &Clock,
     pod: &PodRef,

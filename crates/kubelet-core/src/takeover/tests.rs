@@ -1,0 +1,288 @@
+//! What is decided about pods, by golden text, and about state files.
+
+use std::fmt::Write as _;
+
+use config::KubeletConfiguration;
+use expect_test::{Expect, expect};
+use model::annotations::CONFIG_SOURCE;
+
+use super::*;
+use crate::pods::fixture::{Case, case};
+
+/// One found pod in the notation of [`crate::pods::fixture`], with what is special about it.
+struct Setting {
+    case: Case,
+    uid: &'static str,
+    source: Option<PodSource>,
+    is_desired: bool,
+    has_api: bool,
+    has_dir: bool,
+}
+
+fn setting(line: &str) -> Setting {
+    let case = case(line);
+    Setting {
+        case,
+        uid: "uid",
+        source: Some(PodSource::File),
+        is_desired: true,
+        has_api: false,
+        has_dir: true,
+    }
+}
+
+impl Setting {
+    fn report(&self) -> TakeoverReport {
+        let mut observed = self.case.observed.clone();
+        observed.pod.uid = self.uid.into();
+        let volumes = vec![
+            FoundVolume {
+                plugin_dir: "kubernetes.io~empty-dir".to_owned(),
+                name: "v".to_owned(),
+                is_mounted: true,
+            },
+            FoundVolume {
+                plugin_dir: "kubernetes.io~rbd".to_owned(),
+                name: "w".to_owned(),
+                is_mounted: false,
+            },
+        ];
+        let found = FoundPod {
+            observed,
+            source: self.source,
+            dir: self.has_dir.then_some(FoundDirectory { is_own: false, volumes }),
+            cgroup: FoundCgroup {
+                actual: "/kubepods/poduid".to_owned(),
+                exists: self.case.cgroup != CgroupState::Missing,
+            },
+        };
+        let desired = self.is_desired.then(|| self.case.pod.clone());
+        compute_takeover(&TakeoverInputs {
+            pods: &[found],
+            static_pods: desired.as_slice(),
+            manifest_errors: &[],
+            has_api: self.has_api,
+            has_url: false,
+            files: Vec::new(),
+            cgroups: CgroupFacts { configured: CgroupDriver::Cgroupfs, of_runtime: None },
+            features: self.case.features,
+            now: self.case.now,
+        })
+    }
+
+    /// Each pod with what happens to it, and why.
+    fn fates(&self) -> String {
+        let report = self.report();
+        let mut text = String::new();
+        for pod in &report.pods {
+            let _ = writeln!(text, "{} {}: {}", pod.uid, pod.fate, pod.why.join("; "));
+        }
+        text + if report.is_harmless { "harmless\n" } else { "" }
+    }
+}
+
+fn check(setting: &Setting, expected: &Expect) {
+    expected.assert_eq(&setting.fates());
+}
+
+#[test]
+fn running_static_pod_of_an_unchanged_manifest_is_kept() {
+    let running = "sidecar:s main:a | sandbox s=running a=running(#3)";
+    check(
+        &setting(running),
+        &expect![[r#"
+        uid is kept: 
+        harmless
+    "#]],
+    );
+    check(
+        &setting("main:a | sandbox a=exited(1,5s,#3)"),
+        &expect![[r#"
+        uid is kept: no container runs now; it is continued as before
+        harmless
+    "#]],
+    );
+}
+
+#[test]
+fn static_pod_is_restarted_for_a_changed_container_or_a_cgroup_elsewhere() {
+    check(
+        &setting("main:a main:b | sandbox a=running(old) b=running c=running"),
+        &expect![[r#"
+        uid IS RESTARTED: container c is not in the manifest; container a has another image in its manifest
+    "#]],
+    );
+    check(
+        &setting("main:a | sandbox a=running cgroup=missing"),
+        &expect![[r#"
+        uid IS RESTARTED: its cgroup is /kubepods/poduid, which is not where this kubelet looks for it: cgroupRoot, cgroupDriver or cgroupsPerQOS differ
+    "#]],
+    );
+    check(
+        &setting("hostNetwork main:a | sandbox a=running"),
+        &expect![[r#"
+        uid IS RESTARTED: its manifest has another hostNetwork
+    "#]],
+    );
+}
+
+#[test]
+fn static_pod_of_another_uid_is_replaced_and_one_without_a_manifest_stopped() {
+    let mut pod = setting("main:a | sandbox a=running");
+    pod.uid = "0123456789abcdef0123456789abcdef";
+    check(
+        &pod,
+        &expect![[r#"
+        0123456789abcdef0123456789abcdef IS STOPPED AND MADE AGAIN: the UID of its manifest is uid: manifest, file name or node name differ from those that it was started with
+        uid is started: it does not run
+    "#]],
+    );
+    pod.is_desired = false;
+    check(
+        &pod,
+        &expect![[r#"
+        0123456789abcdef0123456789abcdef IS STOPPED: no manifest describes it
+    "#]],
+    );
+    let mut dead = setting("main:a | sandbox=dead a=exited(0)");
+    dead.is_desired = false;
+    check(
+        &dead,
+        &expect![[r#"
+        uid IS REMOVED: no manifest describes it
+    "#]],
+    );
+}
+
+#[test]
+fn static_pod_that_does_not_run_is_started() {
+    check(
+        &setting("main:a | sandbox=dead a=exited(0)"),
+        &expect![[r#"
+        uid is started: nothing of it runs now
+        harmless
+    "#]],
+    );
+    check(
+        &setting("main:a | "),
+        &expect![[r#"
+        uid is started: it has not run yet
+        harmless
+    "#]],
+    );
+}
+
+#[test]
+fn pod_of_the_api_is_kept_with_an_api_server_and_stopped_without() {
+    let mut pod = setting("main:a | sandbox a=running");
+    (pod.source, pod.is_desired, pod.has_api) = (None, false, true);
+    pod.uid = "11111111-2222-4333-8444-555555555555";
+    check(
+        &pod,
+        &expect![[r#"
+        11111111-2222-4333-8444-555555555555 is kept: as long as the API server has it
+        harmless
+    "#]],
+    );
+    pod.case.cgroup = CgroupState::Missing;
+    check(
+        &pod,
+        &expect![[r#"
+        11111111-2222-4333-8444-555555555555 IS RESTARTED: its cgroup is /kubepods/poduid, which is not where this kubelet looks for it: cgroupRoot, cgroupDriver or cgroupsPerQOS differ
+    "#]],
+    );
+    pod.has_api = false;
+    check(
+        &pod,
+        &expect![[r#"
+        11111111-2222-4333-8444-555555555555 IS STOPPED: it is of an API server, and this kubelet has no kubeconfig
+    "#]],
+    );
+    (pod.source, pod.uid) = (Some(PodSource::Http), "u");
+    check(
+        &pod,
+        &expect![[r#"
+        u IS STOPPED: it is of a URL, and staticPodURL is not set
+    "#]],
+    );
+    pod.source = None;
+    check(
+        &pod,
+        &expect![[r#"
+        u IS STOPPED: no source has it
+    "#]],
+    );
+}
+
+#[test]
+fn source_and_cgroup_come_from_the_verbose_status_of_the_sandbox() {
+    let of_containerd = serde_json::json!({"config": {
+        "annotations": {CONFIG_SOURCE: "http"}, "linux": {"cgroup_parent": "/kubepods/podx"},
+    }});
+    let found = (Some(PodSource::Http), "/kubepods/podx".to_owned());
+    assert_eq!(source_in(&of_containerd.to_string()), found);
+    let of_cri_o = serde_json::json!({"runtimeSpec": {"annotations": {CONFIG_SOURCE: "api"}}});
+    assert_eq!(source_in(&of_cri_o.to_string()), (Some(PodSource::Api), String::new()));
+    assert_eq!(source_in(""), (None, String::new()));
+}
+
+#[test]
+fn report_names_pods_containers_volumes_and_files_in_plain_words() {
+    let mut report = setting("main:a | sandbox a=running(#3)").report();
+    let file =
+        |path: &str, usage, why: &str| FileReport { path: path.to_owned(), usage, why: why.to_owned() };
+    report.files = vec![
+        file("cpu_manager_state", FileUse::Refused, "another policy"),
+        file("dra_manager_state", FileUse::Unknown, ""),
+        file("memory_manager_state", FileUse::Used, ""),
+    ];
+    report.notes = vec!["cgroupDriver is cgroupfs, the runtime uses systemd".to_owned()];
+    expect![[r#"
+        The pods were run by another kubelet: 1.
+        Note: cgroupDriver is cgroupfs, the runtime uses systemd
+
+        Pods:
+          ns/p (file, UID uid): is kept
+            container a: running, 3 restarts
+            volume v (kubernetes.io/empty-dir), mounted
+            volume w (kubernetes.io/rbd), of a type that this kubelet does not have
+
+        State files:
+          cpu_manager_state IS REFUSED, the kubelet would not start: another policy
+          dra_manager_state is not known, stays as it is
+          memory_manager_state is used
+
+        Nothing would be restarted, stopped or removed.
+    "#]]
+    .assert_eq(&report.to_string());
+}
+
+fn file(path: &str, text: &str, config: &KubeletConfiguration) -> Option<(FileUse, String)> {
+    let is_dir = text.is_empty();
+    let entry = RootEntry { path: path.to_owned(), text: (!is_dir).then(|| text.to_owned()), is_dir };
+    let report = compute_file(&entry, StateSettings { config, has_pod_level_managers: false })?;
+    Some((report.usage, report.why))
+}
+
+#[test]
+fn state_files_of_another_policy_are_refused_and_damaged_ones_set_aside() {
+    let none = KubeletConfiguration::default();
+    let pinning = KubeletConfiguration {
+        cpu_manager_policy: "static".to_owned(),
+        memory_manager_policy: "Static".to_owned(),
+        ..none.clone()
+    };
+    let cpus = r#"{"policyName":"none","defaultCpuSet":"","checksum":1353318690}"#;
+    let memory = r#"{"policyName":"None","machineState":{},"checksum":4236770233}"#;
+    let used = |path, text, config| file(path, text, config).map(|(usage, _)| usage);
+    for (path, text) in [("cpu_manager_state", cpus), ("memory_manager_state", memory)] {
+        assert_eq!(used(path, text, &none), Some(FileUse::Used), "{path}");
+        assert_eq!(used(path, text, &pinning), Some(FileUse::Refused), "{path}");
+        assert_eq!(used(path, "{", &none), Some(FileUse::SetAside), "{path}");
+        assert_eq!(used(path, "{", &pinning), Some(FileUse::Refused), "{path}");
+    }
+    assert_eq!(used("allocated_pods_state", "{", &none), Some(FileUse::SetAside));
+    assert_eq!(used("dra_manager_state", "{}", &none), Some(FileUse::Unknown));
+    assert_eq!(used("pods", "", &none), None);
+    assert_eq!(used("lost+found", "", &none), Some(FileUse::Unknown));
+}
