@@ -35,6 +35,7 @@ mod resize;
 mod restarts;
 mod storage_limits;
 mod streams;
+mod upgrade;
 pub(crate) mod volumes;
 
 use serde_json::{Value, json};

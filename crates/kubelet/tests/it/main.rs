@@ -14,6 +14,7 @@ mod processes;
 
 mod certificates;
 mod cgroups;
+mod change_over;
 mod cluster;
 mod disk_errors;
 mod exclusive_cpus;

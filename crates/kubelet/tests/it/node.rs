@@ -234,7 +234,7 @@ impl Node {
     }
 
     /// Calls the runtime itself, without the kubelet.
-    fn call_runtime<T, F>(&self, call: impl FnOnce(CriRuntime) -> F) -> Result<T, String>
+    pub(crate) fn call_runtime<T, F>(&self, call: impl FnOnce(CriRuntime) -> F) -> Result<T, String>
     where
         F: Future<Output = Result<T, RuntimeError>>,
     {

@@ -1,0 +1,82 @@
+//! An upgrade of this kubelet on a node with many pods: it is stopped, or killed, and started again, and clients see nothing of it.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::node::{FOREVER, condition, shell, shell_pod, signal};
+
+use super::watch::Watch;
+use super::{Cluster, bound};
+
+const API_PODS: usize = 28;
+const STATIC_PODS: usize = 4;
+/// Long enough for housekeeping and for probes to run.
+const SETTLED: Duration = Duration::from_secs(8);
+
+/// A pod with an init container, a sidecar and probes.
+fn probed(name: &str) -> Value {
+    let mut pod = shell_pod(name, FOREVER);
+    let probe = json!({"exec": {"command": ["/bin/true"]}, "periodSeconds": 3});
+    let main = &mut pod["spec"]["containers"][0];
+    main["startupProbe"] = probe.clone();
+    main["readinessProbe"] = probe.clone();
+    main["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    pod["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {"medium": "Memory"}}]);
+    let mut side = shell("side", FOREVER);
+    side["restartPolicy"] = "Always".into();
+    side["readinessProbe"] = probe;
+    pod["spec"]["initContainers"] = json!([shell("init", "true"), side]);
+    pod
+}
+
+/// The ids and restart counts of the containers of each pod; `Err`: a pod is not ready.
+fn containers(cluster: &Cluster) -> Result<BTreeMap<String, Vec<String>>, String> {
+    let list = cluster.kubectl.ok(&["get", "pods", "--output", "json"]);
+    let list: Value = serde_json::from_str(&list).expect("a list of pods");
+    let pods = list["items"].as_array().expect("a list");
+    let mut found = BTreeMap::new();
+    for pod in pods {
+        if condition(pod, "Ready") != "True" {
+            return Err(pod["metadata"]["name"].to_string());
+        }
+        let statuses = ["initContainerStatuses", "containerStatuses"].map(|list| &pod["status"][list]);
+        let statuses = statuses.into_iter().filter_map(Value::as_array).flatten();
+        let of_pod = statuses.map(|status| format!("{} {}", status["containerID"], status["restartCount"]));
+        found.insert(pod["metadata"]["name"].as_str().expect("a name").to_owned(), of_pod.collect());
+    }
+    Ok(found)
+}
+
+#[test]
+fn upgrade_under_many_pods_restarts_no_container_and_no_pod_loses_readiness() {
+    let mut cluster = Cluster::start();
+    for n in 0..STATIC_PODS {
+        cluster.node.apply(&format!("static-{n}"), &probed(&format!("static-{n}")));
+    }
+    let pods: Vec<Value> = (0..API_PODS).map(|n| bound(probed(&format!("pod-{n}")))).collect();
+    cluster.kubectl.apply(&pods);
+    let before = cluster.node.eventually("all pods are ready", |_| {
+        let found = containers(&cluster)?;
+        if found.len() == API_PODS + STATIC_PODS { Ok(found) } else { Err(format!("{}", found.len())) }
+    });
+    let watch = Watch::pods(&cluster.kubectl, cluster.node.path("watch"));
+    for is_killed in [false, true] {
+        if is_killed {
+            cluster.node.kill_kubelet();
+        } else {
+            signal(cluster.node.kubelet_pid(), "TERM");
+            assert!(cluster.node.wait_for_exit().success());
+        }
+        cluster.node.start_kubelet();
+        cluster.node.eventually("the new kubelet has done its work for some time", |node| {
+            let age = node.kubelet_age();
+            if age > SETTLED { Ok(()) } else { Err(format!("{age:?}")) }
+        });
+        assert_eq!(containers(&cluster), Ok(before.clone()), "is_killed: {is_killed}");
+    }
+    let changes: Vec<String> =
+        watch.events().iter().map(|event| event["object"]["status"].to_string()).collect();
+    assert_eq!(changes, Vec::<String>::new(), "clients have seen no change of any pod");
+}
