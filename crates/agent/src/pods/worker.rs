@@ -332,6 +332,8 @@ impl PodWorker {
                 self.feed(WorkerEvent::Removed);
             }
         }
+        // A pod that ran before this process has had its passes.
+        self.note_phase_in_api();
         self.publish().await;
     }
 
