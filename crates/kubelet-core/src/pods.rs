@@ -24,6 +24,7 @@ pub mod probe;
 pub mod request;
 pub mod resize;
 pub mod restart;
+pub mod restored_back_off;
 pub mod stage;
 pub mod status;
 pub mod termination;

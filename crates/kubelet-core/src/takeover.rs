@@ -270,11 +270,12 @@ fn volume_report(volume: &FoundVolume) -> VolumeReport {
 fn source_of(found: &FoundPod) -> Option<PodSource> {
     let uid = found.observed.pod.uid.as_str();
     let is_hash = uid.len() == 32 && uid.bytes().all(|byte| byte.is_ascii_hexdigit());
-    found.source.or_else(|| match (is_hash, uid.len()) {
+    let guessed = match (is_hash, uid.len()) {
         (true, _) => Some(PodSource::File),
         (false, 36) => Some(PodSource::Api),
         (false, _) => None,
-    })
+    };
+    found.source.or(guessed)
 }
 
 fn started(pod: &Pod) -> PodReport {

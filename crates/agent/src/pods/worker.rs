@@ -30,6 +30,7 @@ use kubelet_core::pods::actions::{PodInputs, compute_pod_actions};
 use kubelet_core::pods::backoff::{BackoffTable, SYNC_RETRY};
 use kubelet_core::pods::memory::PodMemory;
 use kubelet_core::pods::plan::PodStep;
+use kubelet_core::pods::restored_back_off::restore_back_off;
 use kubelet_core::pods::stage::PodStage;
 use kubelet_core::pods::status::TerminalReason;
 use kubelet_core::pods::termination::GracePeriod;
@@ -501,7 +502,7 @@ impl PodWorker {
     fn restore_from_status(&mut self, observed: &PodObservation) {
         if let Some(pod) = &self.desired.pod {
             let (previous, now) = (self.reported.status.as_deref(), self.handles.ctx.clock.now());
-            self.memory.restore_back_off(pod, observed, previous, now);
+            restore_back_off(&mut self.memory.backoff, pod, observed, previous, now);
         }
         self.seed_verdicts(observed);
         self.forget_lost_exits();

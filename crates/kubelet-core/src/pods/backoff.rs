@@ -2,8 +2,6 @@
 //!
 //! Owns the numbers and the keys. Never waits, and never decides what is retried.
 
-mod restore;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -15,8 +13,6 @@ use model::{ContainerObservation, ContainerState, MonoTime, Now, PodObservation,
 
 use super::plan::{PodStep, RemoveReason};
 use crate::fnv::fnv1a_128_hex;
-
-pub use restore::restore;
 
 /// The first delay.
 pub const INITIAL_DELAY: Duration = Duration::from_secs(10);
@@ -102,6 +98,34 @@ impl BackoffTable {
         };
         self.entries.insert(key.to_owned(), Entry { delay, updated_at: now, ended_before_start: None });
         delay
+    }
+
+    /// The longest delay.
+    #[must_use]
+    pub const fn longest(&self) -> Duration {
+        self.max
+    }
+
+    /// Enters a delay of an earlier kubelet, which began before this process. `over_at`: when the wait is over that began then.
+    pub(super) fn enter(
+        &mut self,
+        key: String,
+        delay: Duration,
+        updated_at: MonoTime,
+        over_at: Option<MonoTime>,
+    ) {
+        self.entries.insert(key, Entry { delay, updated_at, ended_before_start: over_at });
+    }
+
+    /// The delay that follows on a restart that had waited for `gap`: twice the longest delay that fits in it.
+    #[must_use]
+    pub(super) fn delay_after(&self, gap: Option<Duration>) -> Duration {
+        let Some(gap) = gap.filter(|gap| *gap >= self.initial) else { return self.initial };
+        let mut waited = self.initial;
+        while waited.saturating_mul(2) <= gap && waited < self.max {
+            waited = waited.saturating_mul(2);
+        }
+        waited.saturating_mul(2).min(self.max)
     }
 
     /// Forgets a key, so that its next retry is free again.

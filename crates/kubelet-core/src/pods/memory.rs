@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::k8s::{Pod, PodStatus};
+use model::k8s::Pod;
 use model::{ContainerId, MonoTime, Now, PodObservation};
 
-use super::backoff::{self, BackoffTable, note_step, step_retry_delay};
+use super::backoff::{BackoffTable, note_step, step_retry_delay};
 use super::plan::{KillReason, PodStep};
 use super::resize::state::ResizeState;
 use super::waiting::{WaitingContainers, WaitingState};
@@ -76,17 +76,6 @@ impl PodMemory {
             failing: None,
             before_pass: None,
         }
-    }
-
-    /// Continues the crash-loop delays of an earlier kubelet, whose last status is `previous`.
-    pub fn restore_back_off(
-        &mut self,
-        pod: &Pod,
-        observed: &PodObservation,
-        previous: Option<&PodStatus>,
-        now: Now,
-    ) {
-        backoff::restore(&mut self.backoff, pod, observed, previous, now);
     }
 
     /// Drops what concerns instances that the runtime does not have any more.

@@ -10,12 +10,12 @@ use model::containers::{ContainerRef, all_containers};
 use model::k8s::{ContainerStatus, Pod, PodStatus};
 use model::{ContainerKind, ContainerObservation, ContainerState, Now, PodObservation};
 
-use super::{BackoffTable, Entry, RESET_AFTER, mono_of_past, restart_key};
-use crate::pods::restart::has_changed;
-use crate::pods::waiting::CRASH_LOOP;
+use super::backoff::{BackoffTable, RESET_AFTER, mono_of_past, restart_key};
+use super::restart::has_changed;
+use super::waiting::CRASH_LOOP;
 
 /// Enters the containers of the pod that were restarted a short time ago. `previous` is the last status that any kubelet reported.
-pub fn restore(
+pub fn restore_back_off(
     table: &mut BackoffTable,
     pod: &Pod,
     observed: &PodObservation,
@@ -32,12 +32,10 @@ pub fn restore(
             let delay = said
                 .and_then(|said| announced(said, &container))
                 .unwrap_or_else(|| table.delay_after(gap(newest, started_at, said, observed)));
-            let entry = Entry {
-                delay: delay.min(table.max),
-                updated_at: mono_of_past(started_at, now),
-                ended_before_start: newest.finished_at.map(|ended| now.mono_at(ended + delay.min(table.max))),
-            };
-            table.entries.insert(restart_key(pod, &container), entry);
+            let delay = table.longest().min(delay);
+            let over_at = newest.finished_at.map(|ended| now.mono_at(ended + delay));
+            let key = restart_key(pod, &container);
+            table.enter(key, delay, mono_of_past(started_at, now), over_at);
         }
     }
 }
@@ -84,18 +82,6 @@ fn gap(
     Duration::try_from(started_at.duration_since(ended)).ok()
 }
 
-impl BackoffTable {
-    /// The delay that follows on a restart that had waited for `gap`: twice the longest delay that fits in it.
-    fn delay_after(&self, gap: Option<Duration>) -> Duration {
-        let Some(gap) = gap.filter(|gap| *gap >= self.initial) else { return self.initial };
-        let mut waited = self.initial;
-        while waited.saturating_mul(2) <= gap && waited < self.max {
-            waited = waited.saturating_mul(2);
-        }
-        waited.saturating_mul(2).min(self.max)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use model::k8s::{ContainerState as State, ContainerStateTerminated, ContainerStateWaiting, Time};
@@ -133,7 +119,7 @@ mod tests {
     /// The delay in force, and for how much longer the container waits.
     fn restored(mut case: Case, previous: Option<&PodStatus>) -> Option<(u64, u64)> {
         let Case { pod, observed, memory, now, .. } = &mut case;
-        restore(&mut memory.backoff, pod, observed, previous, *now);
+        restore_back_off(&mut memory.backoff, pod, observed, previous, *now);
         let container = model::containers::find_container(pod, "a").unwrap();
         assert!(!has_changed(&container, &observed.containers[0]) || memory.backoff.is_empty());
         let ended = mono_of_past(observed.containers[0].finished_at.unwrap_or(now.wall), *now);
