@@ -1,0 +1,268 @@
+//! A proxy between a kubelet and a real runtime: it forwards every gRPC call unchanged, except that a share of them, chosen by a
+//! seed, is delayed, fails, is never passed on, or loses its answer after the runtime has acted.
+//!
+//! It knows nothing about the protocol above HTTP/2 but the names of the two services. Streams are forwarded; only a lost
+//! connection affects them.
+
+use std::convert::Infallible;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+use tokio::io::DuplexStream;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{mpsc, watch};
+use tokio::task::{JoinHandle, JoinSet};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::{BoxFuture, Service, http};
+use tonic::server::NamedService;
+use tonic::transport::{Channel, Endpoint, Server};
+
+use crate::soak::rng::Rng;
+
+/// Between the socket of a client and the server behind it.
+const BUFFER: usize = 64 << 10;
+/// A call that is not passed on ends after this, if its client waits so long.
+const HANG: Duration = Duration::from_secs(20);
+const STREAMS: &[&str] = &["GetContainerEvents"];
+
+/// What happens to one call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CallFault {
+    Delayed(Duration),
+    /// Fails with `UNAVAILABLE`; the runtime does nothing.
+    Unavailable,
+    /// Fails with `DEADLINE_EXCEEDED` after the runtime has acted.
+    DeadlineExceeded,
+    /// The runtime never gets it, and the client no answer for a long time.
+    Dropped,
+    /// All connections break; the runtime does nothing.
+    Cut,
+    /// All connections break after the runtime has acted.
+    CutAfterActing,
+}
+
+/// Which fault a call meets, if any.
+#[must_use]
+pub fn compute_call_fault(rng: &mut Rng, percent: u64) -> Option<CallFault> {
+    if !rng.percent(percent) {
+        return None;
+    }
+    Some(match rng.below(10) {
+        0..4 => CallFault::Delayed(rng.between(Duration::from_millis(50), Duration::from_secs(3))),
+        4 | 5 => CallFault::Unavailable,
+        6 | 7 => CallFault::DeadlineExceeded,
+        8 if rng.percent(50) => CallFault::Dropped,
+        8 => CallFault::Cut,
+        _ => CallFault::CutAfterActing,
+    })
+}
+
+#[derive(Debug)]
+struct Shared {
+    runtime: Channel,
+    random: Mutex<(Rng, u64)>,
+    faults: AtomicU64,
+    cuts: watch::Sender<u64>,
+}
+
+impl Shared {
+    fn next_fault(&self, method: &str) -> Option<CallFault> {
+        if STREAMS.contains(&method) {
+            return None;
+        }
+        let (rng, percent) = &mut *self.random.lock();
+        let fault = compute_call_fault(rng, *percent);
+        self.faults.fetch_add(u64::from(fault.is_some()), Ordering::Relaxed);
+        fault
+    }
+
+    fn cut(&self) {
+        self.cuts.send_modify(|count| *count += 1);
+    }
+}
+
+/// A running proxy; it ends when this is dropped.
+#[derive(Debug)]
+pub struct RuntimeProxy {
+    socket: PathBuf,
+    shared: Arc<Shared>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl RuntimeProxy {
+    /// Serves at `socket`, in tasks of the current tokio runtime. The runtime may start later, and again.
+    pub fn serve(socket: &Path, runtime: &Path, seed: u64) -> io::Result<Self> {
+        let endpoint =
+            Endpoint::from_shared(format!("unix://{}", runtime.display())).map_err(io::Error::other)?;
+        let shared = Arc::new(Shared {
+            runtime: endpoint.connect_lazy(),
+            random: Mutex::new((Rng::new(seed), 0)),
+            faults: AtomicU64::new(0),
+            cuts: watch::Sender::new(0),
+        });
+        let listener = UnixListener::bind(socket)?;
+        let (connections, incoming) = mpsc::channel(16);
+        let accepting = tokio::spawn(accept(listener, connections, shared.cuts.subscribe()));
+        let serving = Server::builder()
+            .add_service(RuntimeService(Arc::clone(&shared)))
+            .add_service(ImageService(Arc::clone(&shared)))
+            .serve_with_incoming(ReceiverStream::new(incoming));
+        let serving = tokio::spawn(async move {
+            // It ends by abort; an error before that shows as refused connections.
+            let _ = serving.await;
+        });
+        Ok(Self { socket: socket.to_owned(), shared, tasks: vec![accepting, serving] })
+    }
+
+    /// `unix://…`, the format of the kubelet's configuration.
+    #[must_use]
+    pub fn endpoint(&self) -> String {
+        format!("unix://{}", self.socket.display())
+    }
+
+    /// From now on this many of 100 calls meet a fault.
+    pub fn set_fault_percent(&self, percent: u64) {
+        self.shared.random.lock().1 = percent;
+    }
+
+    /// How many calls have met a fault.
+    #[must_use]
+    pub fn faults(&self) -> u64 {
+        self.shared.faults.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for RuntimeProxy {
+    fn drop(&mut self) {
+        for task in &self.tasks {
+            task.abort();
+        }
+        // The directory may have been removed already.
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+/// Connects each client with the server in this process through a task that can be ended.
+async fn accept(
+    listener: UnixListener,
+    connections: mpsc::Sender<io::Result<DuplexStream>>,
+    cuts: watch::Receiver<u64>,
+) {
+    let mut relays = JoinSet::new();
+    loop {
+        tokio::select! {
+            accepted = listener.accept() => {
+                let Ok((client, _)) = accepted else { continue };
+                let (near, far) = tokio::io::duplex(BUFFER);
+                if connections.send(Ok(far)).await.is_err() {
+                    return;
+                }
+                let mut cuts = cuts.clone();
+                cuts.mark_unchanged();
+                relays.spawn(relay(client, near, cuts));
+            }
+            Some(_) = relays.join_next() => {}
+        }
+    }
+}
+
+async fn relay(mut client: UnixStream, mut server: DuplexStream, mut cuts: watch::Receiver<u64>) {
+    tokio::select! {
+        // Whatever ends it, both sides see the end of the connection.
+        _ = tokio::io::copy_bidirectional(&mut client, &mut server) => {}
+        _ = cuts.changed() => {}
+    }
+}
+
+#[derive(Clone)]
+struct RuntimeService(Arc<Shared>);
+#[derive(Clone)]
+struct ImageService(Arc<Shared>);
+
+impl NamedService for RuntimeService {
+    const NAME: &'static str = "runtime.v1.RuntimeService";
+}
+
+impl NamedService for ImageService {
+    const NAME: &'static str = "runtime.v1.ImageService";
+}
+
+impl Service<http::Request<Body>> for RuntimeService {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        Box::pin(answer(Arc::clone(&self.0), request))
+    }
+}
+
+impl Service<http::Request<Body>> for ImageService {
+    type Response = http::Response<Body>;
+    type Error = Infallible;
+    type Future = BoxFuture<Self::Response, Infallible>;
+
+    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
+        Box::pin(answer(Arc::clone(&self.0), request))
+    }
+}
+
+async fn answer(
+    shared: Arc<Shared>,
+    request: http::Request<Body>,
+) -> Result<http::Response<Body>, Infallible> {
+    let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
+    let fault = shared.next_fault(&method);
+    Ok(match fault {
+        None => forward(&shared, request).await,
+        Some(CallFault::Delayed(delay)) => {
+            tokio::time::sleep(delay).await;
+            forward(&shared, request).await
+        }
+        Some(CallFault::Unavailable) => Status::unavailable("chosen by the seed").into_http(),
+        Some(CallFault::DeadlineExceeded) => {
+            forward(&shared, request).await;
+            Status::deadline_exceeded("chosen by the seed, after the act").into_http()
+        }
+        Some(CallFault::Dropped) => {
+            tokio::time::sleep(HANG).await;
+            Status::unavailable("dropped by the seed").into_http()
+        }
+        Some(CallFault::Cut) => {
+            shared.cut();
+            Status::unavailable("cut by the seed").into_http()
+        }
+        Some(CallFault::CutAfterActing) => {
+            forward(&shared, request).await;
+            shared.cut();
+            Status::unavailable("cut by the seed, after the act").into_http()
+        }
+    })
+}
+
+async fn forward(shared: &Shared, request: http::Request<Body>) -> http::Response<Body> {
+    let mut runtime = shared.runtime.clone();
+    let ready = std::future::poll_fn(|cx| runtime.poll_ready(cx)).await;
+    let answer = match ready {
+        Ok(()) => runtime.call(request).await,
+        Err(error) => Err(error),
+    };
+    answer.unwrap_or_else(|error| {
+        Status::unavailable(format!("the runtime cannot be reached: {error}")).into_http()
+    })
+}
