@@ -5,6 +5,8 @@
 //! in the same run, alternately.
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "the output of a benchmark is for people")]
 
+#[path = "speed/api.rs"]
+mod api;
 #[path = "speed/csi.rs"]
 mod csi;
 #[path = "speed/idle.rs"]
@@ -17,6 +19,8 @@ mod latency;
 mod member;
 #[path = "speed/node.rs"]
 mod node;
+#[path = "speed/outcome.rs"]
+mod outcome;
 #[path = "speed/report.rs"]
 mod report;
 
@@ -24,19 +28,8 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use outcome::{BenchError, Outcome, failed};
 use report::Report;
-
-/// Why a measurement failed, as a complete message.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct BenchError(String);
-
-pub(crate) type Outcome<T> = Result<T, BenchError>;
-
-/// Turns any error into ours, with the operation that failed.
-pub(crate) fn failed<E: std::fmt::Display>(what: impl std::fmt::Display) -> impl FnOnce(E) -> BenchError {
-    move |error| BenchError(format!("{what}: {error}"))
-}
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]

@@ -19,8 +19,8 @@ use ports::cluster::Deletion;
 use serde_json::{Value, json};
 use testing::{FakeCri, FakeRuntime, PrivateCgroup, TestCsiDriver};
 
+use crate::api::{NAMESPACE, administrator, is_ready};
 use crate::latency::milliseconds;
-use crate::member::{NAMESPACE, administrator, is_ready};
 use crate::node::{Memory, NODE_NAME, Node, OwnCgroup, sleeping_pod, until};
 use crate::{BenchError, Effort, Outcome, failed};
 

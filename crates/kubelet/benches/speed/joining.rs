@@ -15,8 +15,8 @@ use ports::{Cluster, Runtime};
 use testing::PrivateCgroup;
 use testing::containerd::{BUSYBOX_IMAGE, Containerd};
 
+use crate::api::{NAMESPACE, administrator};
 use crate::latency::{clear, milliseconds};
-use crate::member::{NAMESPACE, administrator};
 use crate::node::{NODE_NAME, Node, sleeping_pod, until};
 use crate::{Effort, Outcome, failed};
 

@@ -6,21 +6,21 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cluster::{ApiHandle, ApiServer, HandleSettings, ProxyEnv, Settings, kubeconfig};
-use localapi::{LocalApi, Options, Running};
+use cluster::ApiHandle;
+use localapi::{LocalApi, Options};
 use model::k8s::Pod;
 use ports::Clock;
 use ports::Cluster;
 use ports::cluster::{Deletion, Selection};
 use testing::{FakeCri, FakeRuntime, PrivateCgroup};
 
+use crate::api::{NAMESPACE, administrator, is_ready};
 use crate::node::{NODE_NAME, Node, OwnCgroup, sleeping_pod, until};
 use crate::{Effort, Outcome, failed};
 
 /// Number of pods that are measured.
 pub(crate) const PODS: usize = 100;
 const IMAGE: &str = "localhost/idle:1";
-pub(crate) const NAMESPACE: &str = "default";
 /// After the last change: the relists, status patches and events that follow from it are over.
 const SETTLE: Duration = Duration::from_secs(8);
 const POLL: Duration = Duration::from_millis(200);
@@ -88,14 +88,6 @@ async fn live(node: &Node, admin: &ApiHandle, runtime: &FakeRuntime, effort: Eff
     })
 }
 
-pub(crate) async fn is_ready(admin: &ApiHandle) -> Outcome<Option<()>> {
-    let Ok(node) = admin.nodes().get("", NODE_NAME).await else { return Ok(None) };
-    let conditions = node.status.and_then(|status| status.conditions).unwrap_or_default();
-    let is_ready =
-        conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True");
-    Ok(is_ready.then_some(()))
-}
-
 /// Resident memory at the end of a window in which nothing changes, and the processor time used in it.
 async fn idle(node: &Node, effort: Effort) -> Outcome<(u64, f64)> {
     tokio::time::sleep(SETTLE).await;
@@ -103,19 +95,4 @@ async fn idle(node: &Node, effort: Effort) -> Outcome<(u64, f64)> {
     tokio::time::sleep(effort.window).await;
     let used = node.cpu_seconds()? - before;
     Ok((node.resident_bytes()?, used * 60.0 / effort.window.as_secs_f64()))
-}
-
-pub(crate) fn administrator(api: &Running) -> Outcome<ApiHandle> {
-    let config = api.kubeconfig("admin", Some("system:masters")).map_err(failed("make a kubeconfig"))?;
-    let access = kubeconfig::parse(&config, Path::new("/kubeconfig"), &ProxyEnv::default());
-    let access = access.map_err(failed("read the administrator's kubeconfig"))?;
-    let settings = Settings {
-        user_agent: "bench".to_owned(),
-        http2: true,
-        clock: Clock::system(),
-        seed: 1,
-        trace: None,
-    };
-    let server = ApiServer::new(access, settings).map_err(failed("reach the API server"))?;
-    Ok(server.handle(HandleSettings { budget: None, deadline: Duration::from_secs(30) }))
 }

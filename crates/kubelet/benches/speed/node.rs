@@ -1,5 +1,6 @@
 //! A kubelet process to be measured, on paths of its own. Killed when dropped; measured only through `/proc`.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -43,7 +44,9 @@ pub(crate) struct Node {
     /// The arguments that make it join a cluster.
     kubeconfig: Option<PathBuf>,
     bootstrap_kubeconfig: Option<PathBuf>,
-    kubelet: Option<Child>,
+    pub(crate) kubelet: Option<Child>,
+    /// A program with arguments that starts the kubelet, and becomes it.
+    pub(crate) wrapper: Vec<String>,
 }
 
 impl Node {
@@ -77,7 +80,13 @@ impl Node {
             "authorization": {"mode": "AlwaysAllow"},
         });
         fs::write(dir.join("kubelet.json"), config.to_string()).map_err(failed("write the configuration"))?;
-        Ok(Self { dir: dir.to_path_buf(), kubeconfig: None, bootstrap_kubeconfig: None, kubelet: None })
+        Ok(Self {
+            dir: dir.to_path_buf(),
+            kubeconfig: None,
+            bootstrap_kubeconfig: None,
+            kubelet: None,
+            wrapper: Vec::new(),
+        })
     }
 
     /// From the next start on, it is a member of the cluster of the kubeconfig.
@@ -99,8 +108,9 @@ impl Node {
 
     pub(crate) fn start(&mut self, program: &Path) -> Outcome<()> {
         let log = fs::File::options().create(true).append(true).open(self.dir.join("kubelet.log"));
-        let mut command = Command::new(program);
-        command.arg("--config").arg(self.dir.join("kubelet.json"));
+        let mut words = self.wrapper.iter().map(OsStr::new).chain([program.as_os_str()]);
+        let mut command = Command::new(words.next().unwrap_or(program.as_os_str()));
+        command.args(words).arg("--config").arg(self.dir.join("kubelet.json"));
         command.arg("--root-dir").arg(self.dir.join("root")).arg("--cert-dir").arg(self.dir.join("pki"));
         if let Some(kubeconfig) = &self.kubeconfig {
             command.arg("--kubeconfig").arg(kubeconfig);
@@ -133,7 +143,7 @@ impl Node {
         self.signal(Signal::CONT)
     }
 
-    fn signal(&self, signal: Signal) -> Outcome<()> {
+    pub(crate) fn signal(&self, signal: Signal) -> Outcome<()> {
         let pid = self.kubelet.as_ref().map(Pid::from_child);
         let pid = pid.ok_or_else(|| BenchError("no kubelet runs".to_owned()))?;
         kill_process(pid, signal).map_err(failed("signal the kubelet"))
