@@ -319,7 +319,7 @@ mod tests {
         let mut job = pod("Succeeded", 0);
         job["spec"]["restartPolicy"] = "OnFailure".into();
         let ended = observed(&[job.clone()], &[]);
-        assert_eq!(violations(&[ended.clone()]), Vec::<String>::new());
+        assert_eq!(violations(std::slice::from_ref(&ended)), Vec::<String>::new());
         let expected = "pod web ran again after it had succeeded";
         assert_eq!(violations(&[ended.clone(), observed(&[job.clone()], &[container("a", 0)])]), [expected]);
         job["status"]["phase"] = "Running".into();

@@ -3,7 +3,7 @@
 //! A version changes an annotation and, every second time, the image. What runs is recorded by the runtime, so scripts only have
 //! to end quickly at SIGTERM.
 
-use std::path::Path;
+use std::path::PathBuf;
 
 use serde_json::{Value, json};
 
@@ -25,10 +25,10 @@ const FOREVER: &str = "trap 'exit 0' TERM; while :; do sleep 3600 & wait $!; don
 
 /// What manifests refer to.
 #[derive(Clone, Debug)]
-pub struct Surroundings<'a> {
-    pub node_name: &'a str,
+pub struct Surroundings {
+    pub node_name: String,
     /// A directory of the machine that pods mount.
-    pub host_dir: &'a Path,
+    pub host_dir: PathBuf,
     /// The port of the HTTP server that the host name leads to.
     pub probed_port: u16,
 }
@@ -53,7 +53,7 @@ pub fn resources(size: Size) -> Value {
 
 /// The manifest of a pod: a file, or an object for the API that is bound to the node.
 #[must_use]
-pub fn manifest(plan: &PodPlan, around: &Surroundings<'_>) -> Value {
+pub fn manifest(plan: &PodPlan, around: &Surroundings) -> Value {
     let mut pod = json!({
         "apiVersion": "v1", "kind": "Pod",
         "metadata": {
@@ -64,7 +64,7 @@ pub fn manifest(plan: &PodPlan, around: &Surroundings<'_>) -> Value {
     });
     pod["spec"]["terminationGracePeriodSeconds"] = 2.into();
     match plan.source {
-        Source::Api => pod["spec"]["nodeName"] = around.node_name.into(),
+        Source::Api => pod["spec"]["nodeName"] = around.node_name.clone().into(),
         // Without a version in the specification, two versions of a static pod would differ in their metadata only.
         Source::Static => {
             pod["spec"]["containers"][0]["env"] =
@@ -74,7 +74,7 @@ pub fn manifest(plan: &PodPlan, around: &Surroundings<'_>) -> Value {
     pod
 }
 
-fn spec(plan: &PodPlan, around: &Surroundings<'_>) -> Value {
+fn spec(plan: &PodPlan, around: &Surroundings) -> Value {
     let main = |script: &str| container("main", plan.version, script);
     match plan.kind {
         PodKind::Plain => json!({"containers": [main(FOREVER)]}),
@@ -162,7 +162,7 @@ fn probed(plan: &PodPlan) -> Value {
     json!({"containers": [served]})
 }
 
-fn volumes(plan: &PodPlan, around: &Surroundings<'_>) -> Value {
+fn volumes(plan: &PodPlan, around: &Surroundings) -> Value {
     let script = format!("echo kept > /disk/file; echo kept > /memory/file; test -d /host; {FOREVER}");
     let labels = json!({"path": "name", "fieldRef": {"fieldPath": "metadata.name"}});
     json!({
@@ -199,7 +199,8 @@ mod tests {
 
     #[test]
     fn soak_manifest_of_every_kind_is_a_pod_and_changes_with_its_version() {
-        let around = Surroundings { node_name: "node", host_dir: Path::new("/host"), probed_port: 1 };
+        let around =
+            Surroundings { node_name: "node".to_owned(), host_dir: PathBuf::from("/host"), probed_port: 1 };
         for kind in PodKind::ALL {
             for source in [Source::Static, Source::Api] {
                 let mut plan =

@@ -77,5 +77,6 @@ mod fake;
 mod fake_behaviour;
 mod fake_csi;
 mod real;
+mod runtime_proxy;
 mod streams_and_stats;
 mod world;
