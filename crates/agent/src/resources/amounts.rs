@@ -21,6 +21,8 @@ const LIMIT: usize = 16 << 20;
 const MODE: u32 = 0o600;
 /// Pods that start together are written together, and no write to the disk holds up one of the runtime's while it starts them.
 const PAUSE: Duration = Duration::from_secs(1);
+/// After a write that failed, for example on a full disk: a kubelet that starts later needs what is in memory now.
+const RETRY: Duration = Duration::from_secs(10);
 
 /// Reads what an earlier kubelet wrote. A file that is damaged is set aside and counts as missing: pods keep their resources, as far
 /// as they were saved with the pods.
@@ -61,12 +63,14 @@ pub(crate) async fn keep(ctx: Arc<Context>, admissions: Admissions) {
         allocations.borrow_and_update();
         amounts.borrow_and_update();
         let (allocated, actuated) = admissions.read(|table| table.amounts());
+        let mut is_saved = true;
         for ((path, known), entries) in files.iter().zip(&mut on_disk).zip([allocated, actuated]) {
-            save(&ctx, path, known, write(&entries)).await;
+            is_saved &= save(&ctx, path, known, write(&entries)).await;
         }
         tokio::select! {
             Ok(()) = allocations.changed() => {}
             Ok(()) = amounts.changed() => {}
+            () = ctx.clock.sleep_until(ctx.clock.mono() + RETRY), if !is_saved => {}
         }
         // A container must not be restarted again for a resize that is done.
         if !amounts.borrow().of_resize {
@@ -89,14 +93,17 @@ async fn resized(amounts: &mut watch::Receiver<AmountChange>) {
     std::future::pending().await
 }
 
-async fn save(ctx: &Context, path: &Path, known: &mut String, text: String) {
+/// Returns whether the file has the text.
+async fn save(ctx: &Context, path: &Path, known: &mut String, text: String) -> bool {
     if text == *known {
-        return;
+        return true;
     }
     match ctx.files.write_durably(path, text.as_bytes(), MODE).await {
         Ok(()) => *known = text,
         Err(error) => {
             tracing::error!(path = %path.display(), err = chain(&error), "Failed to write the resources of pods");
+            return false;
         }
     }
+    true
 }

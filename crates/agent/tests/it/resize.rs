@@ -2,7 +2,7 @@
 
 use model::k8s::{Pod, PodCondition};
 use serde_json::{Value, json};
-use testing::{Fault, Method};
+use testing::{Fault, HostFault, HostMethod, Method};
 
 use crate::pods::{Manifest, container_with, pod};
 use crate::world::{World, seconds};
@@ -352,4 +352,22 @@ async fn resize_that_requires_an_undeclared_feature_is_reported_once() {
     world.advance(seconds(120)).await;
     assert_eq!(world.recorded(reason), 1);
     assert!(world.is_ready_in_api("web"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn resources_that_could_not_be_written_on_a_full_disk_are_written_later() {
+    let world = with(&[("web", "20m/32Mi", "100m/64Mi")]).await;
+    world.advance(seconds(2)).await;
+    let files =
+        ["allocated_pods_state", "actuated_pods_state"].map(|name| format!("/var/lib/kubelet/{name}"));
+    for file in &files {
+        // Once for the allocation, and once for what is in force.
+        for _ in 0..2 {
+            world.host.fault_below(HostMethod::WriteFile, file, HostFault::Fails);
+        }
+    }
+    resize(&world, "web", "20m/32Mi", "100m/96Mi");
+    world.until("it is resized", |w| is_resized(w, "web", "20m/32Mi", "100m/96Mi")).await;
+    let has_new = |w: &World, file: &String| w.host.text(file).is_some_and(|text| text.contains("96Mi"));
+    world.until("both are written", |w| files.iter().all(|file| has_new(w, file))).await;
 }
