@@ -189,10 +189,12 @@ impl Soak {
             let unconverged = compute_unconverged(&desired, &observed, &node);
             if unconverged.is_empty() {
                 eprintln!("{what}: as desired after {:.0} s", began.elapsed().as_secs_f64());
-                self.report.convergence_seconds = began.elapsed().as_secs_f64();
+                // That of the first pods is replaced.
+                self.report.convergence_seconds = Some(began.elapsed().as_secs_f64());
                 return Ok(());
             }
             if Instant::now() > deadline {
+                self.report.convergence_seconds = None;
                 self.report.unconverged.extend(unconverged.iter().map(|line| format!("{what}: {line}")));
                 return Ok(());
             }

@@ -34,7 +34,8 @@ pub(crate) struct Report {
     pub(crate) call_faults: u64,
     /// Tasks that containerd had lost, and that were ended as an operator does.
     pub(crate) lost_tasks: usize,
-    pub(crate) convergence_seconds: f64,
+    /// Until every pod was as desired after the schedule; `None` if that did not happen.
+    pub(crate) convergence_seconds: Option<f64>,
     pub(crate) before: Inventory,
     pub(crate) after: Inventory,
     /// With the second at which each was first seen.
@@ -56,7 +57,7 @@ impl Report {
             counts: BTreeMap::new(),
             call_faults: 0,
             lost_tasks: 0,
-            convergence_seconds: 0.0,
+            convergence_seconds: None,
             before: Inventory::default(),
             after: Inventory::default(),
             violations: Vec::new(),
@@ -165,12 +166,13 @@ impl Report {
         }
         let _ = writeln!(page, "| calls to the runtime that met a fault | {} |", self.call_faults);
         let _ = writeln!(page, "| tasks lost by containerd, ended by the soak | {} |", self.lost_tasks);
-        let _ = writeln!(
-            page,
-            "\nEvery pod was in the state of its specification {:.0} s after the last fault had ended.\n\n\
-             | without any pod | before | after |\n|---|---:|---:|",
-            self.convergence_seconds
-        );
+        if let Some(seconds) = self.convergence_seconds {
+            let _ = writeln!(
+                page,
+                "\nEvery pod was in the state of its specification {seconds:.0} s after the end of the schedule."
+            );
+        }
+        let _ = writeln!(page, "\n| without any pod | before | after |\n|---|---:|---:|");
         for (what, before, after) in self.compared() {
             let _ = writeln!(page, "| {what} | {before} | {after} |");
         }
