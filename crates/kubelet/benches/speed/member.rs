@@ -1,6 +1,7 @@
-//! What an idle kubelet costs as a member of a cluster: resident memory and processor time with no pod, with many, and
-//! after all of them are gone. The API server is `localapi` in this process, the runtime a fake behind a real socket, so
-//! only the kubelet's own cost is measured. Each pod mounts the token of its service account.
+//! What a kubelet costs as a member of a cluster: memory, processor time and requests to the API server with no pod, with many,
+//! and after all of them are gone; and the requests for the life of a pod. The API server is `localapi` in this process, the
+//! runtime a fake behind a real socket, so only the kubelet's own cost is measured. Each pod mounts the token of its service
+//! account.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,28 +16,66 @@ use ports::cluster::{Deletion, Selection};
 use testing::{FakeCri, FakeRuntime, PrivateCgroup};
 
 use crate::api::{NAMESPACE, administrator, is_ready};
-use crate::node::{NODE_NAME, Node, OwnCgroup, sleeping_pod, until};
+use crate::node::{Memory, NODE_NAME, Node, OwnCgroup, sleeping_pod, until};
 use crate::{Effort, Outcome, failed};
 
-/// Number of pods that are measured.
-pub(crate) const PODS: usize = 100;
+/// Numbers of pods that are measured, each on a node of its own; the large ones in a full run only.
+const COUNTS: [usize; 1] = [100];
+const LARGE_COUNTS: [usize; 3] = [250, 500, 1000];
 const IMAGE: &str = "localhost/idle:1";
-/// After the last change: the relists, status patches and events that follow from it are over.
+/// With at most so many requests in that time, the statuses and events of the last change have all been sent: the node's lease is
+/// renewed, and its status reported, from time to time.
+const QUIET: (f64, Duration) = (2.0, Duration::from_secs(5));
+/// After the last request: relists and inspections that follow from it are over, and free memory was returned.
 const SETTLE: Duration = Duration::from_secs(8);
 const POLL: Duration = Duration::from_millis(200);
 
 /// One kubelet over its whole life.
 #[derive(Debug)]
 pub(crate) struct Member {
-    pub(crate) empty_bytes: u64,
-    pub(crate) full_bytes: u64,
+    pub(crate) pods: usize,
+    /// Before the first pod.
+    pub(crate) empty: Stage,
+    /// With all pods.
+    pub(crate) full: Stage,
     /// After all pods were deleted.
-    pub(crate) after_bytes: u64,
-    pub(crate) empty_cpu_seconds_per_minute: f64,
-    pub(crate) full_cpu_seconds_per_minute: f64,
+    pub(crate) after: Stage,
 }
 
-pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Member> {
+/// A time in which nothing changes.
+#[derive(Debug)]
+pub(crate) struct Stage {
+    /// At its end.
+    pub(crate) memory: Memory,
+    pub(crate) cpu_seconds_per_minute: f64,
+    pub(crate) requests_per_minute: f64,
+    /// Requests to the API server from the start of the process to the beginning of this stage.
+    requests_before: f64,
+    /// The same to its end.
+    requests_after: f64,
+}
+
+impl Member {
+    /// Requests to the API server for the whole life of a pod, events included.
+    pub(crate) fn requests_per_pod(&self) -> f64 {
+        let created = self.full.requests_before - self.empty.requests_after;
+        let deleted = self.after.requests_before - self.full.requests_after;
+        (created + deleted) / self.pods as f64
+    }
+}
+
+/// One after the other, because the fakes of large nodes need the processors, too.
+pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Vec<Member>> {
+    let large = if effort.with_large_nodes { LARGE_COUNTS.as_slice() } else { &[] };
+    let mut members = Vec::new();
+    for pods in COUNTS.iter().chain(large) {
+        eprintln!("starting and deleting {pods} pods on a member of a cluster");
+        members.push(measure_one(program, effort, *pods).await?);
+    }
+    Ok(members)
+}
+
+async fn measure_one(program: &Path, effort: Effort, pods: usize) -> Outcome<Member> {
     let dir = tempfile::tempdir().map_err(failed("make a temporary directory"))?;
     let runtime = FakeRuntime::with_clock(Clock::system());
     runtime.image(IMAGE);
@@ -48,7 +87,7 @@ pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Member> {
     let mut node = Node::new(dir.path(), &server.endpoint(), &cgroup.0)?;
     node.join(&api.node_kubeconfig(NODE_NAME).map_err(failed("make a kubeconfig"))?)?;
     node.start(program)?;
-    let member = live(&node, &admin, &runtime, effort).await;
+    let member = live(&node, &admin, (&runtime, pods), effort).await;
     node.kill()?;
     server.stop().await;
     api.stop().await;
@@ -56,20 +95,25 @@ pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Member> {
 }
 
 /// No pod, many pods, no pod again.
-async fn live(node: &Node, admin: &ApiHandle, runtime: &FakeRuntime, effort: Effort) -> Outcome<Member> {
+async fn live(
+    node: &Node,
+    admin: &ApiHandle,
+    (runtime, pods): (&FakeRuntime, usize),
+    effort: Effort,
+) -> Outcome<Member> {
     until(node, "the node to be ready", POLL, async || is_ready(admin).await).await?;
-    let (empty_bytes, empty_cpu_seconds_per_minute) = idle(node, effort).await?;
-    for pod in 0..PODS {
+    let empty = idle(node, effort).await?;
+    for pod in 0..pods {
         let name = format!("member-{pod}");
         let mut manifest = sleeping_pod(&name, IMAGE);
         manifest["spec"]["nodeName"] = NODE_NAME.into();
         let pod: Pod = serde_json::from_value(manifest).map_err(failed("make a pod"))?;
         admin.pods().create(NAMESPACE, &pod).await.map_err(failed("create a pod"))?;
     }
-    until(node, "all pods to run", POLL, async || Ok((runtime.running().len() == PODS).then_some(())))
+    until(node, "all pods to run", POLL, async || Ok((runtime.running().len() == pods).then_some(())))
         .await?;
-    let (full_bytes, full_cpu_seconds_per_minute) = idle(node, effort).await?;
-    for pod in 0..PODS {
+    let full = idle(node, effort).await?;
+    for pod in 0..pods {
         let deleted = admin.pods().delete(NAMESPACE, &format!("member-{pod}"), &Deletion::default()).await;
         deleted.map_err(failed("delete a pod"))?;
     }
@@ -78,21 +122,33 @@ async fn live(node: &Node, admin: &ApiHandle, runtime: &FakeRuntime, effort: Eff
         Ok(left.items.is_empty().then_some(()))
     })
     .await?;
-    let (after_bytes, _) = idle(node, effort).await?;
-    Ok(Member {
-        empty_bytes,
-        full_bytes,
-        after_bytes,
-        empty_cpu_seconds_per_minute,
-        full_cpu_seconds_per_minute,
-    })
+    let after = idle(node, effort).await?;
+    Ok(Member { pods, empty, full, after })
 }
 
-/// Resident memory at the end of a window in which nothing changes, and the processor time used in it.
-async fn idle(node: &Node, effort: Effort) -> Outcome<(u64, f64)> {
+/// What is used in a window in which nothing changes.
+async fn idle(node: &Node, effort: Effort) -> Outcome<Stage> {
+    let mut known = node.api_requests().await?;
+    let (few, pause) = QUIET;
+    until(node, "the last request to the API server", pause, async || {
+        let now = node.api_requests().await?;
+        let is_quiet = now - known <= few && now > 0.0;
+        known = now;
+        Ok(is_quiet.then_some(()))
+    })
+    .await?;
     tokio::time::sleep(SETTLE).await;
-    let before = node.cpu_seconds()?;
+    let (cpu, requests_before) = (node.cpu_seconds()?, node.api_requests().await?);
     tokio::time::sleep(effort.window).await;
-    let used = node.cpu_seconds()? - before;
-    Ok((node.resident_bytes()?, used * 60.0 / effort.window.as_secs_f64()))
+    let cpu = node.cpu_seconds()? - cpu;
+    let memory = node.exact_memory()?;
+    let requests_after = node.api_requests().await?;
+    let per_minute = 60.0 / effort.window.as_secs_f64();
+    Ok(Stage {
+        memory,
+        cpu_seconds_per_minute: cpu * per_minute,
+        requests_per_minute: (requests_after - requests_before) * per_minute,
+        requests_before,
+        requests_after,
+    })
 }

@@ -11,12 +11,17 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 use testing::PrivateCgroup;
 use testing::private_cgroup::make_kernel_settings;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 use crate::{BenchError, Outcome, failed};
 
 pub(crate) const NODE_NAME: &str = "bench";
 /// The unit of processor time in `/proc`; the kernel shows 100 a second on every machine.
 const TICKS_PER_SECOND: f64 = 100.0;
+
+/// For whatever is waited for; the events of a thousand pods take most of it.
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// The parent cgroup of pods; removed when dropped.
 #[derive(Debug)]
@@ -41,6 +46,7 @@ pub(crate) struct Memory {
 #[derive(Debug)]
 pub(crate) struct Node {
     pub(crate) dir: PathBuf,
+    read_only_port: u16,
     /// The arguments that make it join a cluster.
     kubeconfig: Option<PathBuf>,
     bootstrap_kubeconfig: Option<PathBuf>,
@@ -56,6 +62,7 @@ impl Node {
         fs::write(dir.join("resolv.conf"), "nameserver 192.0.2.1\n").map_err(failed("write resolv.conf"))?;
         cgroup.make().map_err(failed("make a cgroup"))?;
         make_kernel_settings(&dir.join("proc-sys")).map_err(failed("write kernel settings"))?;
+        let read_only_port = free_port()?;
         let config = json!({
             "apiVersion": "kubelet.config.k8s.io/v1beta1",
             "kind": "KubeletConfiguration",
@@ -65,8 +72,9 @@ impl Node {
             "resolvConf": dir.join("resolv.conf"),
             "address": "127.0.0.1",
             "port": free_port()?,
-            "readOnlyPort": free_port()?,
+            "readOnlyPort": read_only_port,
             "healthzPort": free_port()?,
+            "maxPods": 2000,
             "failCgroupV1": false,
             "failSwapOn": false,
             "cgroupRoot": cgroup.path(),
@@ -82,6 +90,7 @@ impl Node {
         fs::write(dir.join("kubelet.json"), config.to_string()).map_err(failed("write the configuration"))?;
         Ok(Self {
             dir: dir.to_path_buf(),
+            read_only_port,
             kubeconfig: None,
             bootstrap_kubeconfig: None,
             kubelet: None,
@@ -204,6 +213,22 @@ impl Node {
         }
     }
 
+    /// Requests to the API server since the process started, as its metrics count them; without watches.
+    pub(crate) async fn api_requests(&self) -> Outcome<f64> {
+        let text = self.metrics().await.map_err(failed("read the kubelet's metrics"))?;
+        let samples = text.lines().filter(|line| line.starts_with("rest_client_requests_total{"));
+        let values = samples.map(|line| line.rsplit(' ').next().and_then(|value| value.parse::<f64>().ok()));
+        values.sum::<Option<f64>>().ok_or_else(|| BenchError(format!("no numbers in: {text}")))
+    }
+
+    async fn metrics(&self) -> std::io::Result<String> {
+        let mut stream = TcpStream::connect(("127.0.0.1", self.read_only_port)).await?;
+        stream.write_all(b"GET /metrics HTTP/1.0\r\nHost: localhost\r\n\r\n").await?;
+        let mut answer = Vec::new();
+        stream.read_to_end(&mut answer).await?;
+        Ok(String::from_utf8_lossy(&answer).into_owned())
+    }
+
     fn read_proc(&self, file: &str) -> Outcome<String> {
         let pid = self.kubelet.as_ref().map_or(0, Child::id);
         fs::read_to_string(format!("/proc/{pid}/{file}"))
@@ -263,7 +288,7 @@ where
             tokio::time::sleep(pause).await;
         }
     };
-    match tokio::time::timeout(Duration::from_secs(60), poll).await {
+    match tokio::time::timeout(TIMEOUT, poll).await {
         Ok(answer) => answer,
         Err(_) => Err(BenchError(format!("timed out waiting for {what}; {}", node.log_tail()))),
     }

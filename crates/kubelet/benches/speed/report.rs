@@ -9,7 +9,7 @@ use crate::csi::Csi;
 use crate::idle::Idle;
 use crate::joining::Joining;
 use crate::latency::Latency;
-use crate::member::{self, Member};
+use crate::member::{Member, Stage};
 
 /// A target missed by more than this factor fails a short run: less may come from a busy machine.
 const TOLERANCE: f64 = 2.0;
@@ -20,7 +20,7 @@ pub(crate) struct Report {
     pub(crate) effort: Effort,
     pub(crate) latency: Option<Latency>,
     pub(crate) idle: Vec<Idle>,
-    pub(crate) member: Option<Member>,
+    pub(crate) members: Vec<Member>,
     pub(crate) joining: Option<Joining>,
     pub(crate) csi: Option<Csi>,
     pub(crate) binary_bytes: u64,
@@ -105,7 +105,7 @@ impl Report {
         let mut lines: Vec<Line> = self.latency.iter().flat_map(latency_lines).collect();
         lines.extend(self.idle.iter().map(resident_line));
         lines.extend(self.idle.iter().map(processor_line));
-        lines.extend(self.member.iter().flat_map(member_lines));
+        lines.extend(self.members.iter().flat_map(member_lines));
         lines.extend(self.joining.iter().flat_map(joining_lines));
         lines.extend(self.csi.iter().flat_map(csi_lines));
         let binary = plain("size of the binary", as_f64(self.binary_bytes) / MEGABYTE, "MB");
@@ -164,22 +164,28 @@ fn joining_lines(joining: &Joining) -> [Line; 2] {
     ]
 }
 
-fn member_lines(member: &Member) -> [Line; 5] {
-    let pods = member::PODS;
-    let megabytes = |what: &str, bytes: u64| plain(what, as_f64(bytes) / MEGABYTE, "MB");
-    let processor = |what: &str, value: f64| plain(what, value, "s/min");
-    [
-        megabytes("cluster member: resident memory with 0 pods", member.empty_bytes),
-        megabytes(&format!("cluster member: resident memory with {pods} pods"), member.full_bytes),
-        Line {
-            target: Some(19.0),
-            ..megabytes(&format!("cluster member: the same after {pods} pods are gone"), member.after_bytes)
-        },
-        processor("cluster member: processor time a minute, 0 pods", member.empty_cpu_seconds_per_minute),
-        processor(
-            &format!("cluster member: processor time a minute, {pods} pods"),
-            member.full_cpu_seconds_per_minute,
-        ),
+fn member_lines(member: &Member) -> Vec<Line> {
+    let Member { pods, empty, full, after } = member;
+    let has_target = *pods == 100;
+    let mut lines = stage_lines("no pod", empty, None);
+    lines.extend(stage_lines(&format!("{pods} pods"), full, None));
+    lines.extend(stage_lines(&format!("{pods} pods gone"), after, has_target.then_some(19.0)));
+    lines.push(plain(
+        &format!("member, {pods} pods: requests for the life of one"),
+        member.requests_per_pod(),
+        "",
+    ));
+    lines
+}
+
+fn stage_lines(name: &str, stage: &Stage, target: Option<f64>) -> Vec<Line> {
+    let Stage { memory, cpu_seconds_per_minute, requests_per_minute, .. } = stage;
+    let line = |what: &str, value: f64, unit| plain(&format!("member, {name}: {what}"), value, unit);
+    vec![
+        Line { target, ..line("resident memory", as_f64(memory.resident) / MEGABYTE, "MB") },
+        line("of that no part of a file", as_f64(memory.anonymous) / MEGABYTE, "MB"),
+        line("processor time a minute", *cpu_seconds_per_minute, "s/min"),
+        line("requests to the API server a minute", *requests_per_minute, ""),
     ]
 }
 
