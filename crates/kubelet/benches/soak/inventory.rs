@@ -29,6 +29,13 @@ impl Stand {
         for below in ["root", "logs"] {
             files_below(&home.join(below), &mut inventory.files);
         }
+        let sandboxes = self.runtime.list_sandboxes(&Scope::Node).await.map_err(failed("list sandboxes"))?;
+        let containers =
+            self.runtime.list_containers(&Scope::Node).await.map_err(failed("list containers"))?;
+        inventory
+            .runtime
+            .extend(sandboxes.iter().map(|one| format!("sandbox {} of {}", one.id, one.pod.name)));
+        inventory.runtime.extend(containers.iter().map(|one| format!("container {} {}", one.name, one.id)));
         for line in leftovers(&self.containerd_dir()) {
             sort_in(&mut inventory, &line);
         }
@@ -37,13 +44,6 @@ impl Stand {
         }
         let volumes = self.driver.staged().into_iter().chain(self.driver.published());
         inventory.volumes.extend(volumes.map(|(volume, path)| format!("{volume} at {}", path.display())));
-        let sandboxes = self.runtime.list_sandboxes(&Scope::Node).await.map_err(failed("list sandboxes"))?;
-        let containers =
-            self.runtime.list_containers(&Scope::Node).await.map_err(failed("list containers"))?;
-        inventory
-            .runtime
-            .extend(sandboxes.iter().map(|one| format!("sandbox {} of {}", one.id, one.pod.name)));
-        inventory.runtime.extend(containers.iter().map(|one| format!("container {} {}", one.name, one.id)));
         Ok(inventory)
     }
 }
@@ -53,8 +53,12 @@ fn sort_in(inventory: &mut Inventory, line: &str) {
     let Some((kind, what)) = line.split_once(' ') else { return };
     match kind {
         "process" => {
-            let command = what.split_once(' ').map_or(what, |(_, command)| command);
-            *inventory.processes.entry(command.trim().to_owned()).or_default() += 1;
+            let (pid, command) = what.split_once(' ').unwrap_or(("", what));
+            if is_empty_shim(inventory, pid, command) {
+                inventory.empty_shims += 1;
+            } else {
+                *inventory.processes.entry(command.trim().to_owned()).or_default() += 1;
+            }
         }
         "mount" => {
             inventory.mounts.insert(what.to_owned());
@@ -69,6 +73,15 @@ fn sort_in(inventory: &mut Inventory, line: &str) {
             inventory.files.insert(what.to_owned());
         }
     }
+}
+
+/// A shim without a child, of a sandbox that the runtime does not list.
+fn is_empty_shim(inventory: &Inventory, pid: &str, command: &str) -> bool {
+    let mut words = command.split(' ');
+    let is_shim = words.next().is_some_and(|program| program.contains("containerd-shim"));
+    let id = words.skip_while(|word| *word != "-id").nth(1);
+    let is_listed = id.is_none_or(|id| inventory.runtime.iter().any(|line| line.contains(id)));
+    is_shim && !is_listed && pid.parse().is_ok_and(|pid| children(pid).is_empty())
 }
 
 /// Of the mount namespace of that process.

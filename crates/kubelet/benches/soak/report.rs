@@ -45,6 +45,7 @@ pub(crate) struct Report {
     pub(crate) problems: Vec<String>,
     /// Kept if something does not hold.
     pub(crate) kubelet_log: Option<String>,
+    pub(crate) containerd_log: Option<String>,
 }
 
 impl Report {
@@ -65,6 +66,7 @@ impl Report {
             leaks: Vec::new(),
             problems: Vec::new(),
             kubelet_log: None,
+            containerd_log: None,
         }
     }
 
@@ -87,10 +89,12 @@ impl Report {
         write("soak.json", &format!("{:#}\n", self.json()))?;
         write("soak.md", &self.page())?;
         write(CHART, &self.chart().svg())?;
-        match &self.kubelet_log {
-            Some(log) => write("kubelet.log", log),
-            None => Ok(()),
+        for (name, log) in [("kubelet.log", &self.kubelet_log), ("containerd.log", &self.containerd_log)] {
+            if let Some(log) = log {
+                write(name, log)?;
+            }
         }
+        Ok(())
     }
 
     pub(crate) fn summary(&self) -> String {
@@ -117,6 +121,7 @@ impl Report {
         vec![
             number("mounts", |one| one.mounts.len()),
             number("cgroups", |one| one.cgroups.len()),
+            number("shims without a task", |one| one.empty_shims),
             number("network interfaces", |one| one.interfaces.len()),
             number("processes", |one| one.processes.values().sum()),
             number("files of the kubelet", |one| one.files.len()),
@@ -143,7 +148,7 @@ impl Report {
         json!({
             "seed": self.seed, "seconds": self.extent.duration.as_secs(), "pods": self.extent.pods,
             "holds": self.holds(), "complaints": self.complaints(), "counts": self.counts,
-            "callFaults": self.call_faults, "lostTasks": self.lost_tasks,
+            "callFaults": self.call_faults, "lostTasks": self.lost_tasks, "emptyShims": self.after.empty_shims,
             "convergenceSeconds": self.convergence_seconds,
             "compared": compared, "faults": faults, "samples": samples,
         })
@@ -166,6 +171,7 @@ impl Report {
         }
         let _ = writeln!(page, "| calls to the runtime that met a fault | {} |", self.call_faults);
         let _ = writeln!(page, "| tasks lost by containerd, ended by the soak | {} |", self.lost_tasks);
+        let _ = writeln!(page, "| shims without a task, left by containerd | {} |", self.after.empty_shims);
         if let Some(seconds) = self.convergence_seconds {
             let _ = writeln!(
                 page,
