@@ -664,6 +664,8 @@ impl PodWorker {
             let must_wait = waits_for_resources || self.desired.receiver.borrow().must_wait;
             match self.pending.take_if(|pending| !(must_wait && matches!(pending, Pending::Sync(_)))) {
                 Some(Pending::Sync(pod)) => {
+                    // While the pass waited, the pod may have changed: it got back what an earlier kubelet allocated to it.
+                    let pod = self.desired.pod.clone().unwrap_or(pod);
                     self.note_phase_in_api();
                     self.sync(pod, &observed);
                     self.note_act(false);

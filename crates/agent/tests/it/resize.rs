@@ -218,6 +218,30 @@ async fn restarted_kubelet_finishes_the_resize_and_restarts_no_container() {
     assert_eq!(updates(&world), 0, "it knows what is set");
 }
 
+#[tokio::test(start_paused = true)]
+async fn resize_that_waits_is_not_carried_out_by_a_restarted_kubelet() {
+    let mut world = World::joined().await;
+    let policy = json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
+    let app = json!({"resources": resources("1/32Mi", "2/64Mi"), "resizePolicy": policy});
+    world.create(&pod("restarted", [container_with("app", app)]));
+    world.create(&sized("kept", "1/32Mi", "2/64Mi"));
+    for name in ["restarted", "kept"] {
+        world.until("the pod is ready", |w| w.is_ready_in_api(name)).await;
+        resize(&world, name, "9/32Mi", "9/128Mi");
+        world.until("it waits", |w| pending(w, name).as_deref() == Some("Deferred")).await;
+    }
+    world.advance(seconds(2)).await;
+    world.fake.forget_calls();
+    world.crash().await;
+    world.start().await;
+    world.advance(seconds(120)).await;
+    for name in ["restarted", "kept"] {
+        assert_eq!(pending(&world, name).as_deref(), Some("Deferred"), "{name}");
+        assert_eq!(shown(&world, name), resources("1/32Mi", "2/64Mi"), "{name}");
+    }
+    assert_eq!((world.fake.count(Method::StopContainer), updates(&world)), (0, 0));
+}
+
 /// As after a kubelet that kept no such records.
 #[tokio::test(start_paused = true)]
 async fn containers_without_a_record_count_as_started_with_what_is_allocated() {
