@@ -58,6 +58,8 @@ struct Shared {
     execs: BTreeMap<ContainerId, u32>,
     overlapping_execs: Vec<String>,
     lies: bool,
+    ignores_updates: bool,
+    on_update: Option<Arc<dyn Fn() + Send + Sync>>,
     /// The acts, with their object, that a lying runtime only reported as done.
     pretended: BTreeSet<(Pretended, String)>,
 }
@@ -104,6 +106,16 @@ impl RecordingRuntime {
     /// breaks the invariants that protect running containers. It shows that the checks detect that.
     pub(crate) fn report_false_stops(&self) {
         self.shared.lock().lies = true;
+    }
+
+    /// From now on the runtime reports that it changed the resources of containers, and does not.
+    pub(crate) fn ignore_updates(&self) {
+        self.shared.lock().ignores_updates = true;
+    }
+
+    /// Called at each change of the resources of a container.
+    pub(crate) fn watch_updates(&self, on_update: impl Fn() + Send + Sync + 'static) {
+        self.shared.lock().on_update = Some(Arc::new(on_update));
     }
 
     /// Whether the act is only pretended; from now on the runtime reports it as done.
@@ -317,7 +329,14 @@ impl Runtime for RecordingRuntime {
         id: &ContainerId,
         resources: &LinuxResources,
     ) -> RuntimeResult<()> {
-        self.fake.update_container_resources(id, resources).await
+        let (on_update, is_ignored) = {
+            let shared = self.shared.lock();
+            (shared.on_update.clone(), shared.ignores_updates)
+        };
+        if let Some(on_update) = on_update {
+            on_update();
+        }
+        if is_ignored { Ok(()) } else { self.fake.update_container_resources(id, resources).await }
     }
 
     async fn reopen_log(&self, id: &ContainerId) -> RuntimeResult<()> {

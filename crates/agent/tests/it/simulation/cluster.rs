@@ -3,9 +3,12 @@
 //! API and at every start of a container:
 //! - the kubelet deletes no object from the API while a container of that pod runs;
 //! - a phase never goes back, and what is Succeeded or Failed in the API runs nothing;
-//! - a UID that has ended, or is gone, is not run again.
+//! - a UID that has ended, or is gone, is not run again;
+//! - those of pods that are resized in place (`cluster/resizes.rs`).
 //!
 //! And once the faults end, the running pods are those of the API, and the API has their status.
+
+mod resizes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,13 +20,14 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 use testing::{ClusterFault, FakeCluster, FakeRuntime, Outage, Program, Verb};
 
+use self::resizes::{RESIZED, ResizeChecker};
 use super::random::Dice;
 use super::{pinned_in, play_all};
 use crate::pods::{Manifest, container, pod};
 use crate::recording_runtime::Act;
 use crate::world::{World, seconds};
 
-const NAMES: [&str; 4] = ["web", "job", "slow", "fails"];
+const NAMES: [&str; 6] = ["web", "job", "slow", "fails", "kept", "restarted"];
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(300);
 
@@ -43,16 +47,43 @@ fn simulation_detects_a_violated_api_invariant() {
     assert!(seen.iter().any(|line| line.ends_with(invariant)), "seen instead: {seen:#?}");
 }
 
+/// The first lines of the failures of seeds in which the node is broken on purpose.
+fn failures_of(breaks: impl Fn(&mut World)) -> Vec<String> {
+    let first_line = |why: String| why.lines().next().unwrap_or_default().to_owned();
+    (0..10).filter_map(|seed| run_with(seed, &breaks).err().map(first_line)).collect()
+}
+
+/// The runtime reports that it changed resources, and did not.
+#[test]
+fn simulation_detects_a_resize_that_is_not_carried_out() {
+    let seen = failures_of(|world| world.runtime.ignore_updates());
+    assert!(seen.iter().any(|line| line.contains(" requests ")), "seen instead: {seen:#?}");
+}
+
+/// A container of a pod whose policy does not restart it is stopped: users change its image.
+#[test]
+fn simulation_detects_a_container_that_a_resize_must_not_restart() {
+    let seen = failures_of(|world| {
+        let api = world.api().clone();
+        world.runtime.watch_updates(move || {
+            let Some(mut pod) = api.object::<Pod>("default", "kept") else { return };
+            pod.spec.as_mut().unwrap().containers[0].image = Some("kept:2".to_owned());
+            api.put(&pod);
+        });
+    });
+    assert!(seen.iter().any(|line| line.contains("kept is stopped 1 times")), "seen instead: {seen:#?}");
+}
+
 fn run(seed: u64) -> Result<(), String> {
     run_with(seed, |_| {})
 }
 
-fn run_with(seed: u64, breaks: impl Fn(&World)) -> Result<(), String> {
+fn run_with(seed: u64, breaks: impl Fn(&mut World)) -> Result<(), String> {
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
     runtime.block_on(async {
         let mut run = Run::new(seed);
-        breaks(&run.world);
+        breaks(&mut run.world);
         let result = run.play(seed).await;
         result.map_err(|why| format!("{why}\n{:#?}\n{}", run.steps, run.world.describe()))
     })
@@ -72,6 +103,9 @@ struct ApiChecker {
     gone: BTreeSet<String>,
     /// UIDs of pods that users deleted by force.
     forced: BTreeSet<String>,
+    /// UIDs of pods that users still want, with their names.
+    alive: BTreeMap<String, String>,
+    resizes: ResizeChecker,
     violations: Vec<String>,
 }
 
@@ -91,9 +125,16 @@ impl ApiChecker {
                 self.violations.push(format!("{gone} is gone from the API and runs"));
             }
             self.phases.remove(&gone);
+            self.alive.remove(&gone);
             self.gone.insert(gone);
         }
         let Some(pod) = after else { return };
+        let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        if pod["metadata"]["deletionTimestamp"].is_null() {
+            self.alive.insert(uid(pod), name);
+        } else {
+            self.alive.remove(&uid(pod));
+        }
         let (uid, phase) = (uid(pod), pod["status"]["phase"].as_str().unwrap_or_default().to_owned());
         let previous = self.phases.insert(uid.clone(), phase.clone()).unwrap_or_default();
         if is_over(&previous) && previous != phase {
@@ -118,7 +159,23 @@ impl ApiChecker {
     }
 }
 
+impl ApiChecker {
+    /// A running container is stopped: only a resize can be the reason while users want the pod.
+    fn stops(&mut self, id: &ContainerId) {
+        let all = self.fake.containers();
+        let running = |c: &model::ContainerObservation| c.id == *id && c.state == ContainerState::Running;
+        let Some((uid, _)) = all.iter().find(|(_, c)| running(c)) else { return };
+        let Some(name) = self.alive.get(uid.as_str()).cloned() else { return };
+        if RESIZED.contains(&name.as_str()) {
+            self.violations.extend(self.resizes.stops(uid.as_str(), &name, id));
+        }
+    }
+}
+
 fn manifest(name: &str) -> Manifest {
+    if RESIZED.contains(&name) {
+        return resizes::manifest(name).spec(json!({"terminationGracePeriodSeconds": 5}));
+    }
     let policy = if ["job", "fails"].contains(&name) { "Never" } else { "Always" };
     pod(name, [container(name)]).restart_policy(policy).spec(json!({"terminationGracePeriodSeconds": 5}))
 }
@@ -143,6 +200,8 @@ impl Run {
             phases: BTreeMap::new(),
             gone: BTreeSet::new(),
             forced: BTreeSet::new(),
+            alive: BTreeMap::new(),
+            resizes: ResizeChecker::default(),
             violations: Vec::new(),
         }));
         let of_api = checker.clone();
@@ -152,10 +211,10 @@ impl Run {
             }
         });
         let of_runtime = checker.clone();
-        world.runtime.watch(Arc::new(move |act: &Act| {
-            if let Act::Start(id) = act {
-                of_runtime.lock().starts(id);
-            }
+        world.runtime.watch(Arc::new(move |act: &Act| match act {
+            Act::Start(id) => of_runtime.lock().starts(id),
+            Act::Stop(id) => of_runtime.lock().stops(id),
+            Act::RunSandbox(_) | Act::StopSandbox(_) | Act::RemoveSandbox(_) | Act::Remove(_) => {}
         }));
         Self { world, checker, steps: Vec::new() }
     }
@@ -179,7 +238,7 @@ impl Run {
 
     async fn step(&mut self, kinds: &mut Dice, times: &mut Dice) -> Result<(), String> {
         let name = kinds.pick(&NAMES);
-        let kind = kinds.between(0, 14);
+        let kind = kinds.between(0, 20);
         self.steps.push(format!("{:?}: {kind} {name}", self.world.now()));
         match kind {
             0..=3 if self.world.in_api(name).is_none() => drop(self.world.create(&manifest(name))),
@@ -195,6 +254,7 @@ impl Run {
                 self.advance(Duration::from_millis(times.between(100, 40_000))).await?;
                 self.world.api().set_outage(None);
             }
+            14..=19 => self.resize(kinds),
             11 => drop(self.world.fake.end_container(name, name, kinds.pick(&[0, 1]))),
             _ => {
                 self.world.crash().await;
@@ -222,6 +282,19 @@ impl Run {
         self.world.api().put(&pod);
     }
 
+    fn resize(&mut self, kinds: &mut Dice) {
+        let name = kinds.pick(&RESIZED);
+        let pod = self.world.in_api(name).filter(|pod| pod.metadata.deletion_timestamp.is_none());
+        if pod.is_none() {
+            return;
+        }
+        // The API announces the change to the checker, so that it must not be locked then.
+        let mut resizes = std::mem::take(&mut self.checker.lock().resizes);
+        let resized = resizes.resize(&self.world, name, kinds);
+        self.checker.lock().resizes = resizes;
+        self.steps.extend(resized.map(|amounts| format!("{name} is resized to {amounts}")));
+    }
+
     fn fault(&self, kinds: &mut Dice) {
         let faults = [
             ClusterFault::Unreachable,
@@ -247,7 +320,11 @@ impl Run {
     }
 
     fn observe(&self) -> Result<(), String> {
-        self.checker.lock().violations.first().map_or(Ok(()), |violation| Err(violation.clone()))
+        let mut checker = self.checker.lock();
+        let running = checker.running();
+        let exceeded = checker.resizes.check_allocations(&self.world, &running);
+        checker.violations.extend(exceeded);
+        checker.violations.first().map_or(Ok(()), |violation| Err(violation.clone()))
     }
 
     async fn wait_until_settled(&mut self) -> Result<(), String> {
@@ -261,11 +338,18 @@ impl Run {
         while !condition(&self.world) {
             self.advance(CHECK_INTERVAL).await?;
             if self.world.now() > deadline {
-                return Err(format!("timed out waiting until {what}"));
+                let differences = resize_differences(&self.world);
+                return Err(format!("timed out waiting until {what} {differences:?}"));
             }
         }
         Ok(())
     }
+}
+
+/// How resized pods differ from what was requested.
+fn resize_differences(world: &World) -> Vec<String> {
+    let pods = RESIZED.iter().filter_map(|name| Some((name, world.in_api(name)?)));
+    pods.filter_map(|(name, pod)| resizes::difference(world, name, &pod)).collect()
 }
 
 pub(super) fn by_uid(api: &FakeCluster) -> BTreeMap<String, Pod> {
@@ -287,9 +371,13 @@ fn is_settled(world: &World) -> bool {
         let expected = match name.as_str() {
             "job" => ["Succeeded", "Failed"].contains(&world.api_phase("job").as_str()) && runs(uid) == 0,
             "fails" => is_over(&world.api_phase("fails")) && runs(uid) == 0,
+            _ if RESIZED.contains(&name.as_str()) && is_over(&world.api_phase(&name)) => runs(uid) == 0,
             _ => world.is_ready_in_api(&name) && runs(uid) == 1,
         };
         !is_deleted && expected
     };
-    world.is_node_ready() && !is_foreign && in_api.iter().all(is_as_reported)
+    world.is_node_ready()
+        && !is_foreign
+        && in_api.iter().all(is_as_reported)
+        && resize_differences(world).is_empty()
 }
