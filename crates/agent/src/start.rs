@@ -62,7 +62,7 @@ use crate::pods::termination_requests::TerminationRequests;
 use crate::pods::user_namespaces::PodIds;
 use crate::pods_view::PodsView;
 use crate::probe_metrics::ProbeMetrics;
-use crate::resources::amounts;
+use crate::resources::amounts::{self, AmountFiles};
 use crate::resources::cpusets::Cpusets;
 use crate::resources::devices::Devices;
 use crate::resources::pins::PinFiles;
@@ -380,6 +380,7 @@ async fn handles(
         leftovers: Arc::new(Notify::new()),
         pods: PodsView::default(),
         pin_files: PinFiles::load(ctx, admissions.clone(), &own_reserved(ctx).1).await?,
+        amount_files: AmountFiles::new(ctx.clone(), admissions.clone()),
         cpusets: Cpusets::default(),
         admissions,
         termination_requests: TerminationRequests::default(),
@@ -440,7 +441,7 @@ impl Ends {
         let node = (handles.own_node.clone(), handles.allocatable.clone());
         let volumes = VolumeEngine::new(ctx.clone(), cluster, node, csi, self.volume_requests);
         ctx.tasks.spawn("volumes", volumes.run());
-        ctx.tasks.spawn("resources of pods", amounts::keep(ctx.clone(), handles.admissions.clone()));
+        ctx.tasks.spawn("resources of pods", handles.amount_files.clone().keep());
         start_pinning(handles);
         ctx.tasks.spawn("system processes", SystemProcesses::new(ctx.clone(), handles.node.clone()).run());
         ctx.tasks.spawn("log rotation", LogRotation::new(ctx.clone(), handles.cache.clone()).run());

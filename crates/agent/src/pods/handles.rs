@@ -21,6 +21,7 @@ use crate::pods::user_namespaces::PodIds;
 use crate::pods_view::PodsView;
 use crate::probe_metrics::ProbeMetrics;
 use crate::resources::admissions::Admissions;
+use crate::resources::amounts::AmountFiles;
 use crate::resources::cpusets::Cpusets;
 use crate::resources::devices::Devices;
 use crate::resources::pins::PinFiles;
@@ -45,6 +46,7 @@ pub struct PodHandles {
     pub pods: PodsView,
     pub admissions: Admissions,
     pub(crate) pin_files: PinFiles,
+    pub(crate) amount_files: AmountFiles,
     pub(crate) cpusets: Cpusets,
     /// Eviction, node shutdown and preemption request pods to terminate here.
     pub termination_requests: TerminationRequests,

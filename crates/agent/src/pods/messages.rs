@@ -3,6 +3,7 @@
 use kubelet_core::pods::probe::results::{ProbeKind, Verdict};
 use kubelet_core::resources::amounts::Amounts;
 use model::{ContainerId, MonoTime};
+use tokio::sync::oneshot;
 
 /// One queue for all messages, because each queue costs an idle pod kilobytes.
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub struct Waiting {
 }
 
 /// Progress of a pass, for the pod's worker.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum PassNote {
     /// Its image was pulled, between these two moments.
     Pulled {
@@ -35,10 +36,16 @@ pub enum PassNote {
     HookBegan {
         container: String,
     },
-    /// The container was started, and any earlier failure is resolved. `amounts`: of a container that was created for it.
+    /// The container is about to be created with these amounts.
+    Creating {
+        container: String,
+        amounts: Amounts,
+        /// Gets whether its last instance had others.
+        is_resized: oneshot::Sender<bool>,
+    },
+    /// The container was started, and any earlier failure is resolved.
     Started {
         container: String,
-        amounts: Option<Amounts>,
     },
     /// The runtime has set other amounts for a running container.
     Resized {

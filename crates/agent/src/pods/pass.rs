@@ -14,7 +14,7 @@ pub mod start;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kubelet_core::pods::plan::{PodPlan, PodStep, RemoveContainer};
+use kubelet_core::pods::plan::{KillReason, PodPlan, PodStep, RemoveContainer};
 use model::k8s::Pod;
 use model::{MonoTime, PodObservation, PodRef};
 use tokio::sync::mpsc;
@@ -100,6 +100,10 @@ async fn execute_step(
         }
         PodStep::Converge { sandbox, kill, remove, resize, start } => {
             let prepared = ensure_prepared(context, prepared, For::Containers).await?;
+            if resize.is_some() || kill.iter().any(|kill| kill.why == KillReason::ResizeRequiresRestart) {
+                // A kubelet that starts later finishes the resize. A full disk holds up no resize.
+                context.handles.amount_files.save().await;
+            }
             kill::kill_all(context, &kill).await;
             remove_all(context, &remove).await;
             // A resize that fails keeps no container from being started.

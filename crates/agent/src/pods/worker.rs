@@ -550,11 +550,12 @@ impl PodWorker {
             PassNote::HookBegan { container } => {
                 self.memory.starting.insert(container);
             }
-            PassNote::Started { container, amounts } => {
-                self.memory.started(&container);
-                self.set_actuated(&container, amounts);
+            PassNote::Creating { container, amounts, is_resized } => {
+                // A pass that was aborted does not wait for the reply.
+                let _ = is_resized.send(self.creating(&container, amounts));
             }
-            PassNote::Resized { container, amounts } => self.set_actuated(&container, Some(amounts)),
+            PassNote::Started { container } => self.memory.started(&container),
+            PassNote::Resized { container, amounts } => self.set_actuated(&container, amounts),
             PassNote::PodResized { amounts } => {
                 self.memory.actuated.pod = Some(amounts);
                 self.cgroup.state = CgroupState::UpToDate;

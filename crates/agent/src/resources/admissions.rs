@@ -35,7 +35,7 @@ pub struct Admissions {
     /// Counts changes of device allocations.
     devices: Arc<watch::Sender<u64>>,
     /// Changes of the amounts in force.
-    amounts: Arc<watch::Sender<AmountChange>>,
+    amounts: Arc<watch::Sender<u64>>,
     /// Counts changes of what pods have for themselves.
     pins: Arc<watch::Sender<u64>>,
 }
@@ -52,14 +52,7 @@ impl Admissions {
         let counter = || Arc::new(watch::Sender::new(0));
         let table = Arc::new(Mutex::new(allocations));
         let changed = Arc::new(watch::Sender::new(Change::default()));
-        Self {
-            table,
-            freed: counter(),
-            changed,
-            devices: counter(),
-            amounts: Arc::default(),
-            pins: counter(),
-        }
+        Self { table, freed: counter(), changed, devices: counter(), amounts: counter(), pins: counter() }
     }
 
     /// A slot for a pod that is to be admitted, after all that requested one before.
@@ -189,7 +182,7 @@ impl Admissions {
 
     /// Notifies of every change of the amounts in force.
     #[must_use]
-    pub fn amount_changes(&self) -> watch::Receiver<AmountChange> {
+    pub fn amount_changes(&self) -> watch::Receiver<u64> {
         self.amounts.subscribe()
     }
 
@@ -205,14 +198,6 @@ impl Admissions {
 pub struct Change {
     count: u64,
     pub cause: ChangeCause,
-}
-
-/// A change of the amounts in force, by its number.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct AmountChange {
-    count: u64,
-    /// The last one was part of a resize.
-    pub of_resize: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -321,11 +306,9 @@ impl AdmissionSlot {
     }
 
     /// These amounts are in force.
-    pub fn note_actuated(&self, actuated: Actuated, of_resize: bool) {
+    pub fn note_actuated(&self, actuated: Actuated) {
         if self.admissions.table.lock().note_actuated(self.ticket, actuated) {
-            self.admissions
-                .amounts
-                .send_modify(|change| *change = AmountChange { count: change.count + 1, of_resize });
+            increment(&self.admissions.amounts);
         }
     }
 

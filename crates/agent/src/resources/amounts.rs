@@ -1,20 +1,20 @@
-//! Which CPU and memory is allocated to pods and in force, on disk: read at start, written after changes.
+//! Which CPU and memory is allocated to pods and in force, on disk: read at start, written after changes, and before a resize that
+//! restarts a container.
 //!
 //! Owns the two files. What they have is a view of [`Admissions`]; their format is in `kubelet_core::resources::amounts_file`.
 
 use std::collections::BTreeMap;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::resources::allocations::RememberedAmounts;
 use kubelet_core::resources::amounts_file::{ACTUATED, ALLOCATED, Entries, parse, write};
 use model::PodUid;
-use tokio::sync::watch;
+use tokio::sync::Mutex;
 
 use crate::context::Context;
 use crate::error_chain::chain;
-use crate::resources::admissions::{Admissions, AmountChange};
+use crate::resources::admissions::Admissions;
 
 /// A thousand pods with several containers have less.
 const LIMIT: usize = 16 << 20;
@@ -54,51 +54,56 @@ async fn read(ctx: &Context, name: &str) -> Entries {
     Entries::new()
 }
 
-/// Writes both files after changes. Never returns.
-pub(crate) async fn keep(ctx: Arc<Context>, admissions: Admissions) {
-    let (mut allocations, mut amounts) = (admissions.changes(), admissions.amount_changes());
-    let mut on_disk = [String::new(), String::new()];
-    let files = [ALLOCATED, ACTUATED].map(|name| ctx.settings.paths.root.join(name));
-    loop {
-        allocations.borrow_and_update();
-        amounts.borrow_and_update();
-        let (allocated, actuated) = admissions.read(|table| table.amounts());
-        let mut is_saved = true;
-        for ((path, known), entries) in files.iter().zip(&mut on_disk).zip([allocated, actuated]) {
-            is_saved &= save(&ctx, path, known, write(&entries)).await;
-        }
-        tokio::select! {
-            Ok(()) = allocations.changed() => {}
-            Ok(()) = amounts.changed() => {}
-            () = ctx.clock.sleep_until(ctx.clock.mono() + RETRY), if !is_saved => {}
-        }
-        // A container must not be restarted again for a resize that is done.
-        if !amounts.borrow().of_resize {
-            tokio::select! {
-                () = ctx.clock.sleep_until(ctx.clock.mono() + PAUSE) => {}
-                () = resized(&mut amounts) => {}
-            }
-        }
-    }
+/// A handle of the two files; clones share them.
+#[derive(Clone, Debug)]
+pub(crate) struct AmountFiles {
+    ctx: Arc<Context>,
+    admissions: Admissions,
+    /// What is on disk, by file.
+    on_disk: Arc<Mutex<[String; 2]>>,
 }
 
-/// Returns at the next change that is part of a resize. Cancel safe.
-async fn resized(amounts: &mut watch::Receiver<AmountChange>) {
-    // The sender lives as long as the table.
-    while amounts.changed().await.is_ok() {
-        if amounts.borrow_and_update().of_resize {
-            return;
+impl AmountFiles {
+    pub(crate) fn new(ctx: Arc<Context>, admissions: Admissions) -> Self {
+        Self { ctx, admissions, on_disk: Arc::default() }
+    }
+
+    /// Writes what has changed. Returns whether both files have it; a failure is in the log.
+    pub(crate) async fn save(&self) -> bool {
+        let mut on_disk = self.on_disk.lock().await;
+        let (allocated, actuated) = self.admissions.read(|table| table.amounts());
+        let mut is_saved = true;
+        let files = [(ALLOCATED, allocated), (ACTUATED, actuated)];
+        for (known, (name, entries)) in on_disk.iter_mut().zip(files) {
+            is_saved &= write_if_changed(&self.ctx, name, known, write(&entries)).await;
+        }
+        is_saved
+    }
+
+    /// Writes both files some time after changes. Never returns.
+    pub(crate) async fn keep(self) {
+        let (mut allocations, mut amounts) = (self.admissions.changes(), self.admissions.amount_changes());
+        loop {
+            allocations.borrow_and_update();
+            amounts.borrow_and_update();
+            let retry = (!self.save().await).then(|| self.ctx.clock.mono() + RETRY);
+            tokio::select! {
+                Ok(()) = allocations.changed() => {}
+                Ok(()) = amounts.changed() => {}
+                () = self.ctx.clock.sleep_until_some(retry) => {}
+            }
+            self.ctx.clock.sleep_until(self.ctx.clock.mono() + PAUSE).await;
         }
     }
-    std::future::pending().await
 }
 
 /// Returns whether the file has the text.
-async fn save(ctx: &Context, path: &Path, known: &mut String, text: String) -> bool {
+async fn write_if_changed(ctx: &Context, name: &str, known: &mut String, text: String) -> bool {
     if text == *known {
         return true;
     }
-    match ctx.files.write_durably(path, text.as_bytes(), MODE).await {
+    let path = ctx.settings.paths.root.join(name);
+    match ctx.files.write_durably(&path, text.as_bytes(), MODE).await {
         Ok(()) => *known = text,
         Err(error) => {
             tracing::error!(path = %path.display(), err = chain(&error), "Failed to write the resources of pods");

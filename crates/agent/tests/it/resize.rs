@@ -1,5 +1,7 @@
 //! Scenarios of pods that are resized while they run.
 
+use std::time::Duration;
+
 use model::k8s::{Pod, PodCondition};
 use serde_json::{Value, json};
 use testing::{Fault, HostFault, HostMethod, Method};
@@ -240,6 +242,29 @@ async fn resize_that_waits_is_not_carried_out_by_a_restarted_kubelet() {
         assert_eq!(shown(&world, name), resources("1/32Mi", "2/64Mi"), "{name}");
     }
     assert_eq!((world.fake.count(Method::StopContainer), updates(&world)), (0, 0));
+}
+
+/// A restart that is counted as not done yet would be done again.
+#[tokio::test(start_paused = true)]
+async fn resize_that_requires_a_restart_restarts_once_whenever_the_kubelet_is_killed() {
+    let policy = json!([{"resourceName": "memory", "restartPolicy": "RestartContainer"}]);
+    let app = json!({"resources": resources("20m/32Mi", "100m/64Mi"), "resizePolicy": policy});
+    let moments = [(Method::StopContainer, 1), (Method::CreateContainer, 2), (Method::StartContainer, 2)];
+    for (method, times) in moments {
+        let mut world = World::joined().await;
+        world.create(&pod("web", [container_with("app", app.clone())]));
+        world.until("it is ready", |w| w.is_ready_in_api("web")).await;
+        world.advance(seconds(2)).await;
+        world.fake.fault(method, Fault::TimedOutAfterDoing);
+        resize(&world, "web", "20m/32Mi", "100m/128Mi");
+        world.until("the call is made", |w| w.fake.count(method) == times).await;
+        world.advance(Duration::from_millis(200)).await;
+        world.restart().await;
+        world.until("it is resized", |w| is_resized(w, "web", "20m/32Mi", "100m/128Mi")).await;
+        world.advance(seconds(20)).await;
+        assert_eq!(restarts(&world, "web"), 1, "killed at {method:?}");
+        assert_eq!(world.fake.count(Method::CreateContainer), 2, "killed at {method:?}");
+    }
 }
 
 /// As after a kubelet that kept no such records.

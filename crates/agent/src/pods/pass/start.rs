@@ -22,6 +22,7 @@ use model::containers::{ContainerRef, find_container};
 use model::request::{ContainerRequest, SandboxRequest};
 use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, PodObservation, SandboxId};
 use ports::RuntimeError;
+use tokio::sync::oneshot;
 
 use super::files;
 use super::image_volumes::{self, PulledImages, with_images};
@@ -118,16 +119,12 @@ async fn pod_keyring(context: &PassContext) -> PodKeyring {
 impl StartContext<'_> {
     async fn start(&self, start: &StartContainer) -> Option<Retry> {
         let container = find_container(&self.context.pod, &start.name)?;
-        let features = self.context.handles.ctx.node_facts.features;
-        // One that was created earlier may have other amounts.
-        let is_new = self.adoptable(&container).is_none();
-        let amounts = is_new.then(|| Amounts::of_container(&self.context.pod, &container, features));
         let outcome = self.try_start(&container, start).await;
         let failure = outcome.as_ref().err().map(|failure| failure.reason);
         self.context.handles.ctx.metrics.container_started(container.kind, failure);
         match outcome {
             Ok(()) => {
-                self.context.note(PassNote::Started { container: start.name.to_string(), amounts }).await;
+                self.context.note(PassNote::Started { container: start.name.to_string() }).await;
                 None
             }
             Err(Failure { reason, message, retry }) => {
@@ -153,12 +150,26 @@ impl StartContext<'_> {
                 })?;
                 image_volumes::note_pull(self.context, &image).await;
                 let request = self.request(container, start, (&image, &shown)).await?;
+                self.record_amounts(container).await;
                 let created = self.create(container, &request).await;
                 handles.ctx.metrics.pods.image_volumes_created(shown.len(), created.is_ok());
                 (created?, start.restart_count)
             }
         };
         self.run(container, &id, restart_count).await
+    }
+
+    /// Records what the container will have before it is created, like the Go kubelet. On disk as well if that is a resize: a kubelet
+    /// that starts later would restart the container for it once more.
+    async fn record_amounts(&self, container: &ContainerRef<'_>) {
+        let handles = &self.context.handles;
+        let amounts = Amounts::of_container(&self.context.pod, container, handles.ctx.node_facts.features);
+        let (is_resized, reply) = oneshot::channel();
+        let container = container.name().to_owned();
+        self.context.note(PassNote::Creating { container, amounts, is_resized }).await;
+        if reply.await.unwrap_or_default() {
+            handles.amount_files.save().await;
+        }
     }
 
     /// The runtime's references to the images of the container's image volumes, by the name of the volume. Fails if one

@@ -207,9 +207,15 @@ impl PodWorker {
         }
     }
 
-    /// The runtime has set these amounts for a container.
-    pub(super) fn set_actuated(&mut self, container: &str, amounts: Option<Amounts>) {
-        let Some(amounts) = amounts else { return };
+    /// A container is about to be created with these amounts. Returns whether an earlier instance had others.
+    pub(super) fn creating(&mut self, container: &str, amounts: Amounts) -> bool {
+        let before = self.memory.actuated.get(container);
+        self.set_actuated(container, amounts);
+        before.is_some_and(|before| before != amounts)
+    }
+
+    /// These amounts are in force for a container.
+    pub(super) fn set_actuated(&mut self, container: &str, amounts: Amounts) {
         self.memory.actuated.set(container, amounts);
         if let (None, Some(pod)) = (self.memory.actuated.pod, &self.desired.pod) {
             self.memory.actuated.pod = Some(Amounts::of_pod(pod));
@@ -226,17 +232,17 @@ impl PodWorker {
         for instance in observed.running() {
             let container = find_container(&pod, &instance.name);
             let unknown = container.filter(|_| self.memory.actuated.get(&instance.name).is_none());
-            let amounts = unknown.map(|container| {
+            if let Some(container) = unknown {
                 let allocated = Amounts::of_container(&pod, &container, features);
-                allocated.as_reported(instance.resources.unwrap_or_default())
-            });
-            self.set_actuated(&instance.name, amounts);
+                let reported = allocated.as_reported(instance.resources.unwrap_or_default());
+                self.set_actuated(&instance.name, reported);
+            }
         }
     }
 
     pub(super) fn note_actuated(&self) {
         if let Some(slot) = &self.slot {
-            slot.note_actuated(self.memory.actuated.clone(), self.memory.resize.is_in_progress());
+            slot.note_actuated(self.memory.actuated.clone());
         }
     }
 
