@@ -39,6 +39,8 @@ struct State {
     registrar: Option<Arc<dyn Registrar>>,
     /// By the names of their sockets. One that has stopped listens no more.
     plugins: BTreeMap<String, Arc<FakePlugin>>,
+    /// The devices that plugins prefer which start later, by resource.
+    preferences: BTreeMap<String, Vec<String>>,
     /// By their registration sockets.
     offers: BTreeMap<PathBuf, Arc<Mutex<registration::Offer>>>,
     /// By their sockets.
@@ -49,6 +51,8 @@ struct State {
 struct FakePlugin {
     /// `None` once it has stopped.
     devices: watch::Sender<Option<Vec<PluginDevice>>>,
+    /// The devices that it prefers, if it has any preference.
+    preferred: Option<Vec<String>>,
     /// The error of its allocations.
     refusal: Mutex<Option<String>>,
     /// Its allocations, call by call.
@@ -72,16 +76,27 @@ impl FakePlugins {
         registrar.register(DeviceRegistration { version, endpoint, resource: resource.to_owned() }).await
     }
 
-    /// A plugin starts with these devices, all of them healthy, and does not register. Returns the name of its socket.
+    /// The next plugin of the resource prefers these devices.
+    pub fn prefer(&self, resource: &str, devices: &[&str]) {
+        let devices = devices.iter().map(|id| (*id).to_owned()).collect();
+        self.state.lock().preferences.insert(resource.to_owned(), devices);
+    }
+
+    /// A plugin starts with these devices, all of them healthy, and does not register; `id@1` is on NUMA node 1. Returns the name of its socket.
     #[must_use]
     pub fn serve(&self, resource: &str, devices: &[&str]) -> String {
-        let list = devices.iter().map(|id| PluginDevice {
-            id: (*id).to_owned(),
-            is_healthy: true,
-            numa_nodes: Vec::new(),
+        let list = devices.iter().map(|text| {
+            let (id, node) = text.split_once('@').unwrap_or((text, ""));
+            PluginDevice {
+                id: id.to_owned(),
+                is_healthy: true,
+                numa_nodes: node.parse().into_iter().collect(),
+            }
         });
+        let preferred = self.state.lock().preferences.remove(resource);
         let plugin = FakePlugin {
             devices: watch::Sender::new(Some(list.collect())),
+            preferred,
             refusal: Mutex::default(),
             handed_out: Mutex::default(),
         };
@@ -181,7 +196,7 @@ fn response_of(devices: String) -> AllocateResponse {
 #[async_trait]
 impl DevicePlugin for FakePlugin {
     async fn options(&self) -> PluginResult<PluginOptions> {
-        Ok(PluginOptions::default())
+        Ok(PluginOptions { has_preferences: self.preferred.is_some(), ..PluginOptions::default() })
     }
 
     async fn devices(&self) -> PluginResult<DeviceLists> {
@@ -202,7 +217,8 @@ impl DevicePlugin for FakePlugin {
         _needed: &[String],
         wanted: usize,
     ) -> PluginResult<Vec<String>> {
-        Ok(available.iter().take(wanted).cloned().collect())
+        let preferred = self.preferred.iter().flatten().filter(|id| available.contains(id));
+        Ok(preferred.take(wanted).cloned().collect())
     }
 
     async fn allocate(&self, devices: &[String]) -> PluginResult<AllocateResponse> {

@@ -161,6 +161,24 @@ impl Admissions {
         drop(chosen);
     }
 
+    /// Changes what the pod has got, with the table locked meanwhile. `None`: the pod has no slot, or `place` decided nothing.
+    pub fn place_again<E>(
+        &self,
+        uid: &PodUid,
+        place: impl FnOnce(&OtherPods<'_>) -> Option<Result<Placement, E>>,
+    ) -> Option<Result<(), E>> {
+        let mut table = self.table.lock();
+        let (ticket, _) = table.devices_of(uid)?;
+        let placement = match place(&table.other_pods(ticket)?)? {
+            Ok(placement) => placement,
+            Err(why) => return Some(Err(why)),
+        };
+        let changes = table.place(ticket, placement);
+        drop(table);
+        self.note_changes(changes);
+        Some(Ok(()))
+    }
+
     /// Tries all resizes that wait. Pods that preempt others for that are in the result.
     pub fn try_resizes(
         &self,

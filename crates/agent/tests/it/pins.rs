@@ -264,3 +264,27 @@ async fn resource_manager_metrics_exist_with_their_feature_gate() {
         assert!(metrics.lines().any(|found| found == line), "{line} is missing in\n{metrics}");
     }
 }
+
+/// The second container has a core next to the device that the plugin leaves for it.
+#[tokio::test(start_paused = true)]
+async fn container_is_aligned_with_the_devices_that_a_plugin_leaves_after_its_preference() {
+    const GPU: &str = "example.com/gpu";
+    let mut world = node();
+    world.config.topology_manager_policy = "best-effort".to_owned();
+    world.config.memory_manager_policy = "None".to_owned();
+    world.config.reserved_memory = Vec::new();
+    world.start().await;
+    world.plugins.prefer(GPU, &["1", "2", "3"]);
+    world.plugins.register(GPU, &["0@0", "1@0", "2@1", "3@1"]).await.unwrap();
+    world.advance(seconds(1)).await;
+    let container = |name: &str, cpu: &str, gpus: &str| {
+        let amounts = json!({"cpu": cpu, "memory": "64Mi", GPU: gpus});
+        container_with(name, json!({"resources": {"limits": amounts, "requests": amounts}}))
+    };
+    world.apply(&pod("gpus", [container("three", "500m", "3"), container("app", "2", "1")]));
+    world.until("it is ready", |w| w.is_ready("gpus")).await;
+    assert_eq!(world.plugins.allocations(GPU), [vec!["1", "2", "3"], vec!["0"]]);
+    assert_eq!(cpus_of(&world, "gpus").0, "1,5", "a core of node 0, like the device");
+    let entries = &state(&world, CPU_STATE)["entries"];
+    assert!(entries.to_string().contains("\"1,5\""), "{entries}");
+}

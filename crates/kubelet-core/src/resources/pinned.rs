@@ -19,7 +19,7 @@ use crate::resources::cpus::CpuState;
 use crate::resources::memory::MemoryState;
 
 pub use containers::{ContainerPins, lift_quota};
-pub use place::{Placement, compute_placement};
+pub use place::{Placement, compute_placement, compute_placement_after};
 pub use policies::{PinPolicies, PinPolicyError, PinSettings};
 pub use tally::{Alignment, Assignments, Attempts, CountByResource, Tally};
 

@@ -91,7 +91,7 @@ impl PodWorker {
                 handles.ctx.metrics.pods.preempted(victims.len(), &short_of);
                 if let Err(why) = handles.devices.ensure(pod, &self.pod.uid).await {
                     self.release_slot();
-                    return self.reject(rejection(&why));
+                    return self.reject(why.rejection());
                 }
                 self.save_pins().await;
             }

@@ -3,10 +3,11 @@
 use kubelet_core::resources::allocations::OtherPods;
 use kubelet_core::resources::devices::allocate_response::merge_responses;
 use kubelet_core::resources::devices::assign::{
-    Claims, compute_pod_devices, compute_preference, compute_preferred, has_its_devices, next_to_ask, up_to,
+    Claims, compute_pod_devices, compute_preference, compute_preferred, has_its_devices, next_to_ask,
+    rejection, up_to,
 };
 use kubelet_core::resources::devices::{DeviceShortage, PodDevices, Registry};
-use kubelet_core::resources::pinned::{Placement, Tally, compute_placement};
+use kubelet_core::resources::pinned::{Placement, Tally, compute_placement, compute_placement_after};
 use kubelet_core::resources::rejection::Rejection;
 use model::PodUid;
 use model::containers::ContainerRef;
@@ -14,6 +15,38 @@ use model::devices::{AllocateResponse, PluginOptions};
 use model::k8s::Pod;
 
 use super::{Devices, Registered};
+
+/// Why a pod does not get its devices.
+#[derive(Debug, thiserror::Error)]
+pub enum NotAllocated {
+    /// The text is complete.
+    #[error("{0}")]
+    Failed(String),
+    #[error("{}", .0.message)]
+    NotAligned(Rejection),
+}
+
+impl NotAllocated {
+    #[must_use]
+    pub fn rejection(self) -> Rejection {
+        match self {
+            Self::Failed(why) => rejection(&why),
+            Self::NotAligned(rejection) => rejection,
+        }
+    }
+}
+
+impl From<String> for NotAllocated {
+    fn from(why: String) -> Self {
+        Self::Failed(why)
+    }
+}
+
+impl From<Rejection> for NotAllocated {
+    fn from(rejection: Rejection) -> Self {
+        Self::NotAligned(rejection)
+    }
+}
 
 fn claims_of<'a>(registry: &'a Registry, others: &'a OtherPods<'_>) -> Claims<'a> {
     Claims { registry, others: &others.devices, own: others.own_devices, hints: others.own_hints }
@@ -42,8 +75,9 @@ impl Devices {
     /// Ensures that the pod has its devices, that their plugins have allocated them, and that this is on disk.
     ///
     /// # Errors
-    /// There are too few devices, a plugin returned an error, or the checkpoint cannot be written. The text is complete.
-    pub async fn ensure(&self, pod: &Pod, uid: &PodUid) -> Result<(), String> {
+    /// There are too few devices, a plugin returned an error, the devices that it prefers leave later containers without aligned
+    /// resources, or the checkpoint cannot be written.
+    pub async fn ensure(&self, pod: &Pod, uid: &PodUid) -> Result<(), NotAllocated> {
         let mut has_allocated = false;
         loop {
             // A pod without an admission slot needs no devices.
@@ -54,7 +88,7 @@ impl Devices {
             self.allocate(pod, uid, (&container, &resource)).await?;
             has_allocated = true;
         }
-        if has_allocated { self.wait_until_saved().await } else { Ok(()) }
+        if has_allocated { Ok(self.wait_until_saved().await?) } else { Ok(()) }
     }
 
     /// Allocates the devices that were chosen for a container, or others that the plugin prefers.
@@ -63,7 +97,7 @@ impl Devices {
         pod: &Pod,
         uid: &PodUid,
         (container, resource): (&str, &str),
-    ) -> Result<(), String> {
+    ) -> Result<(), NotAllocated> {
         let Registered { plugin, options, .. } = self
             .registered(resource)
             .ok_or_else(|| format!("no device plugin is registered for {resource}"))?;
@@ -77,9 +111,13 @@ impl Devices {
                 let preferred =
                     plugin.preferred(&preference.available, &preference.needed, preference.wanted).await;
                 let preferred = preferred.map_err(|error| error.to_string())?;
+                let before = self.ids(uid, container, resource);
                 self.rechoose(pod, uid, container, |claims| {
                     compute_preferred(claims, (container, resource), &preferred)
                 });
+                if self.ids(uid, container, resource) != before {
+                    self.place_after(pod, uid, container)?;
+                }
             }
         }
         let ids = self.ids(uid, container, resource);
@@ -111,6 +149,20 @@ impl Devices {
             let own = up_to(pod, container, others.own_devices.clone());
             self.read(|registry| choose(&Claims { own: &own, ..claims_of(registry, others) }))
         });
+    }
+
+    /// Aligns the containers after this one again, whose devices have changed.
+    fn place_after(&self, pod: &Pod, uid: &PodUid, container: &str) -> Result<(), Rejection> {
+        let placed = self.shared.admissions.place_again(uid, |others| {
+            if !others.policies.align_containers() {
+                return None;
+            }
+            self.read(|registry| {
+                let claims = claims_of(registry, others);
+                Some(compute_placement_after(pod, container, (others.policies, others.pinned), &claims))
+            })
+        });
+        placed.unwrap_or(Ok(()))
     }
 
     fn registered(&self, resource: &str) -> Option<Registered> {
@@ -147,7 +199,7 @@ impl Devices {
         let mut devices = self.shared.admissions.devices_of(uid).unwrap_or_default();
         if !has_all(&devices) {
             // The checkpoint was lost, or the plugin registered after admission.
-            self.ensure(pod, uid).await?;
+            self.ensure(pod, uid).await.map_err(|error| error.to_string())?;
             devices = self.shared.admissions.devices_of(uid).unwrap_or_default();
         }
         let Some(given) = devices.containers.get(container.name()) else {

@@ -1,5 +1,9 @@
 //! The CPUs, memory and devices of a pod that is admitted.
 
+use std::collections::BTreeSet;
+
+use model::PodRef;
+use model::containers::{init_containers, regular_containers};
 use model::k8s::Pod;
 
 use super::provider::CpuProvider;
@@ -7,7 +11,7 @@ use super::tally::{CONTAINER_IN_NODE, CountedMemory, POD_IN_NODE, Tally};
 use super::{PinPolicies, Pinned};
 use crate::resources::cpus::CpuPolicy;
 use crate::resources::devices::assign::{Claims, compute_pod_devices, rejection};
-use crate::resources::devices::{DeviceProvider, Hints, PodDevices};
+use crate::resources::devices::{DeviceProvider, Hints, NO_HINTS, PodDevices};
 use crate::resources::memory::PodMemory;
 use crate::resources::rejection::Rejection;
 use crate::resources::topology::align::TOPOLOGY_AFFINITY_ERROR;
@@ -36,6 +40,42 @@ pub fn compute_placement(
     claims: &Claims<'_>,
     tally: &mut Tally,
 ) -> Result<Placement, Rejection> {
+    place(pod, (policies, pinned), claims, &NO_HINTS, tally)
+}
+
+/// Decides again what the containers after that one get, because its devices are now others than were assumed. It and those before it
+/// keep what they have. Only for policies that align each container by itself ([`PinPolicies::align_containers`]): the Go kubelet asks a
+/// plugin for the devices of a container before it aligns the next one.
+///
+/// # Errors
+/// There is not enough, or not as near to each other as the policy demands.
+pub fn compute_placement_after(
+    pod: &Pod,
+    container: &str,
+    (policies, pinned): (&PinPolicies, &Pinned),
+    claims: &Claims<'_>,
+) -> Result<Placement, Rejection> {
+    let uid = PodRef::of(pod).uid;
+    let all = || init_containers(pod).chain(regular_containers(pod));
+    let count = all().take_while(|other| other.name() != container).count() + 1;
+    let decided: BTreeSet<&str> = all().take(count).map(|container| container.name()).collect();
+    let mut left = pinned.clone();
+    left.release_inactive(|pod, container| *pod != uid || decided.contains(container));
+    let hints = claims.hints.iter().filter(|(name, _)| decided.contains(name.as_str()));
+    let hints: Hints = hints.map(|(name, hint)| (name.clone(), *hint)).collect();
+    let mut placement = place(pod, (policies, &left), claims, &hints, &mut Tally::default())?;
+    let new = placement.pinned.take().unwrap_or(left);
+    placement.pinned = (new != *pinned).then_some(new);
+    Ok(placement)
+}
+
+fn place(
+    pod: &Pod,
+    (policies, pinned): (&PinPolicies, &Pinned),
+    claims: &Claims<'_>,
+    decided: &Hints,
+    tally: &mut Tally,
+) -> Result<Placement, Rejection> {
     if policies.are_none() {
         let devices = compute_pod_devices(pod, claims).map_err(|why| rejection(&why))?;
         return Ok(Placement { devices, ..Placement::default() });
@@ -52,8 +92,8 @@ pub fn compute_placement(
     let mut providers: Vec<&mut dyn HintProvider> = vec![&mut devices];
     providers.extend(cpus.as_mut().map(|cpus| cpus as &mut dyn HintProvider));
     providers.extend(memory.as_mut().map(|memory| memory as &mut dyn HintProvider));
-    let hints =
-        compute_aligned_resources(&policies.topology, policies.has_pod_level_managers, pod, &mut providers);
+    let has_pod_level = policies.has_pod_level_managers;
+    let hints = compute_aligned_resources(&policies.topology, has_pod_level, pod, decided, &mut providers);
     *tally = cpus.as_ref().map(|cpus| cpus.tally.clone()).unwrap_or_default();
     if let Some(memory) = &memory {
         tally.memory = memory.attempts;

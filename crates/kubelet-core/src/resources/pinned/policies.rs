@@ -12,7 +12,7 @@ use crate::resources::memory::{
     MemoryPolicy, MemoryPolicyError, PodLevelGates, ReservedMemoryError, StateError, compute_reserved_memory,
 };
 use crate::resources::quantities::Amounts;
-use crate::resources::topology::{PolicyKind, TopologyPolicy, TopologyPolicyError};
+use crate::resources::topology::{PolicyKind, Scope, TopologyPolicy, TopologyPolicyError};
 
 /// What the policies depend on.
 #[derive(Clone, Copy, Debug)]
@@ -77,6 +77,12 @@ impl PinPolicies {
             || !config.cpu_manager_policy_options.is_empty()
             || config.memory_manager_policy != "None"
             || config.topology_manager_policy != "none"
+    }
+
+    /// Each container is aligned by itself, so that the devices of one matter for those after it.
+    #[must_use]
+    pub fn align_containers(&self) -> bool {
+        self.topology.kind() != PolicyKind::None && self.topology.scope() == Scope::Container
     }
 
     /// # Errors

@@ -5,12 +5,13 @@ mod speed;
 use config::{Features, KubeletConfiguration};
 use model::PodUid;
 use model::containers::find_container;
+use model::devices::PluginDevice;
 use model::k8s::Pod;
 use serde_json::{Value, json};
 use testing::two_numa_nodes;
 
 use super::*;
-use crate::resources::devices::assign::Claims;
+use crate::resources::devices::assign::{Claims, compute_preferred, up_to};
 use crate::resources::devices::{NO_HINTS, PodDevices, Registry};
 use crate::resources::quantities::Amounts;
 use crate::resources::rejection::Rejection;
@@ -113,6 +114,93 @@ fn guaranteed_pod_gets_whole_cores_and_memory_of_one_node_and_others_the_rest() 
     assert_eq!(pins(&policies, &placed, &shared), text("0-1,4-5", "0", false));
     assert!(policies.disable_quota_of_pod(&placed, &exclusive));
     assert!(!policies.disable_quota_of_pod(&placed, &shared));
+}
+
+const GPU: &str = "example.com/gpu";
+
+/// Devices 0 and 1 on node 0, devices 2 and 3 on node 1.
+fn gpus() -> Registry {
+    let mut registry = Registry::default();
+    let plugin = registry.connected(GPU);
+    let devices =
+        (0..4).map(|n| PluginDevice { id: n.to_string(), is_healthy: true, numa_nodes: vec![n / 2] });
+    registry.listed(GPU, plugin, devices.collect());
+    registry
+}
+
+/// Without the memory manager, which would keep the memory of both nodes together for the first container.
+fn gpu_policies(topology: &str) -> PinPolicies {
+    let change =
+        json!({"topologyManagerPolicy": topology, "memoryManagerPolicy": "None", "reservedMemory": []});
+    policies_with(&change).unwrap()
+}
+
+/// The first container has three devices, the second one a device and a core.
+fn gpu_pod() -> Pod {
+    let limits = |cpu: &str, gpus: &str| {
+        let amounts = json!({"cpu": cpu, "memory": "50Mi", GPU: gpus});
+        json!({"limits": amounts, "requests": amounts})
+    };
+    serde_json::from_value(json!({
+        "metadata": {"name": "gpus", "uid": "gpus"},
+        "spec": {"containers": [
+            {"name": "three", "resources": limits("500m", "3")},
+            {"name": "main", "resources": limits("2", "1")},
+        ]},
+    }))
+    .unwrap()
+}
+
+fn ids(devices: &PodDevices, container: &str) -> String {
+    devices.get(container, GPU).unwrap().devices.keys().map(String::as_str).collect::<Vec<_>>().join(",")
+}
+
+/// The devices of the first container, once the plugin prefers others.
+fn prefer_the_last_three(pod: &Pod, placed: &Placement, claims: &Claims<'_>) -> PodDevices {
+    let own = up_to(pod, "three", placed.devices.clone());
+    let claims = Claims { own: &own, hints: &placed.hints, ..*claims };
+    compute_preferred(&claims, ("three", GPU), &["1", "2", "3"].map(str::to_owned))
+}
+
+/// The Go kubelet asks the plugin about the first container before it aligns the second one.
+#[test]
+fn containers_after_one_with_preferred_devices_are_aligned_with_what_is_left() {
+    let policies = gpu_policies("best-effort");
+    assert!(policies.align_containers());
+    let idle = policies.start(Pinned::default()).unwrap();
+    let (registry, pod, none) = (gpus(), gpu_pod(), PodDevices::default());
+    let claims = Claims { registry: &registry, others: &[], own: &none, hints: &NO_HINTS };
+    let placed = compute_placement(&pod, &policies, &idle, &claims, &mut Tally::default()).unwrap();
+    let pinned = placed.pinned.clone().unwrap();
+    assert_eq!((ids(&placed.devices, "three"), ids(&placed.devices, "main")), ("0,1,2".into(), "3".into()));
+    assert_eq!(pins(&policies, &pinned, &pod).0, "2,6", "a core of node 1, like the device");
+
+    let own = prefer_the_last_three(&pod, &placed, &claims);
+    let claims = Claims { own: &own, hints: &placed.hints, ..claims };
+    let again = compute_placement_after(&pod, "three", (&policies, &pinned), &claims).unwrap();
+    let pinned = again.pinned.unwrap();
+    assert_eq!((ids(&again.devices, "three"), ids(&again.devices, "main")), ("1,2,3".into(), "0".into()));
+    assert_eq!(pins(&policies, &pinned, &pod).0, "1,5", "a core of node 0, like the device");
+    assert_eq!(again.hints.get("three"), placed.hints.get("three"));
+    let cpus = |pinned: &Pinned| pinned.cpus.all_exclusive().len();
+    assert_eq!(cpus(&pinned), 2, "the core of node 1 is free again");
+}
+
+#[test]
+fn pod_is_rejected_if_preferred_devices_leave_a_container_without_aligned_ones() {
+    let policies = gpu_policies("restricted");
+    let idle = policies.start(Pinned::default()).unwrap();
+    let on_node_0: Pod = pod("other", "2");
+    // Only node 1 has a core left.
+    let idle = place(&policies, &idle, &on_node_0).unwrap().pinned.unwrap();
+    let (registry, pod, none) = (gpus(), gpu_pod(), PodDevices::default());
+    let claims = Claims { registry: &registry, others: &[], own: &none, hints: &NO_HINTS };
+    let placed = compute_placement(&pod, &policies, &idle, &claims, &mut Tally::default()).unwrap();
+    let own = prefer_the_last_three(&pod, &placed, &claims);
+    let claims = Claims { own: &own, hints: &placed.hints, ..claims };
+    let pinned = placed.pinned.clone().unwrap();
+    let rejected = compute_placement_after(&pod, "three", (&policies, &pinned), &claims).unwrap_err();
+    assert_eq!(rejected.reason, "TopologyAffinityError");
 }
 
 #[test]

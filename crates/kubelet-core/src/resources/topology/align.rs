@@ -48,8 +48,8 @@ pub trait HintProvider {
     fn allocate_pod(&mut self, pod: &Pod, hint: TopologyHint) -> Result<(), Rejection>;
 }
 
-/// Lets the providers allocate to the containers of the pod in start order, by the policy. Returns the hint of each container. After an
-/// error some containers have been allocated to; the caller drops what the providers have done.
+/// Lets the providers allocate to the containers of the pod in start order, by the policy. Returns the hint of each container; in scope
+/// `container` one that has a hint in `decided` keeps it. After an error some containers have been allocated to; the caller drops what the providers have done.
 ///
 /// # Errors
 /// The resources cannot be aligned as the policy demands, or a provider has not enough.
@@ -57,6 +57,7 @@ pub fn compute_aligned_resources(
     policy: &TopologyPolicy,
     has_pod_level_managers: bool,
     pod: &Pod,
+    decided: &BTreeMap<String, TopologyHint>,
     providers: &mut [&mut dyn HintProvider],
 ) -> Result<BTreeMap<String, TopologyHint>, Rejection> {
     let is_pod_level = has_pod_level_managers && has_pod_level_resources(pod);
@@ -79,6 +80,11 @@ pub fn compute_aligned_resources(
         return Ok(hints);
     }
     for container in containers(pod) {
+        if let Some(hint) = decided.get(container.name()) {
+            hints.insert(container.name().to_owned(), *hint);
+            allocate(pod, &container, *hint, providers)?;
+            continue;
+        }
         let own = providers.iter().map(|provider| match policy.kind() {
             PolicyKind::None => ProviderHints::new(),
             PolicyKind::BestEffort | PolicyKind::Restricted | PolicyKind::SingleNumaNode => {

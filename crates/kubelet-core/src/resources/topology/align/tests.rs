@@ -70,7 +70,13 @@ fn policy(name: &str, scope: &str) -> TopologyPolicy {
 
 #[track_caller]
 fn check(policy: &TopologyPolicy, (is_on, pod): (bool, &Pod), mut provider: Recorder, expected: &str) {
-    let result = compute_aligned_resources(policy, is_on, pod, &mut [&mut provider]);
+    let result = compute_aligned_resources(
+        policy,
+        is_on,
+        pod,
+        &crate::resources::devices::NO_HINTS,
+        &mut [&mut provider],
+    );
     let mut shown = provider.calls.into_inner();
     shown.extend(result.err().map(|rejection| format!("{}: {}", rejection.reason, rejection.message)));
     assert_eq!(shown.join(", "), expected);
@@ -165,8 +171,13 @@ fn admit_table() {
     ] {
         for scope in ["container", "pod"] {
             let mut provider = Recorder::new(hints);
-            let result =
-                compute_aligned_resources(&policy(name, scope), false, &pod(false), &mut [&mut provider]);
+            let result = compute_aligned_resources(
+                &policy(name, scope),
+                false,
+                &pod(false),
+                &crate::resources::devices::NO_HINTS,
+                &mut [&mut provider],
+            );
             assert_eq!(result.is_ok(), is_admitted, "{name} {scope} {hints}");
         }
     }
