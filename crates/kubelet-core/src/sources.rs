@@ -13,7 +13,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use k8s_openapi::Metadata;
 use model::annotations::{CONFIG_FILE, CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE};
-use model::k8s::{ObjectMeta, Pod};
+use model::k8s::{ObjectMeta, Pod, PodStatus};
 use model::{PodRef, PodSource, PodUid};
 
 use crate::sources::static_pod::Origin;
@@ -37,7 +37,24 @@ pub struct PodChange {
     pub op: PodOp,
     pub source: PodSource,
     /// The new pod; for `Remove`, the last known one.
+    pub desired: DesiredPod,
+}
+
+/// A pod that its source wants.
+#[derive(Clone, Debug)]
+pub struct DesiredPod {
+    /// As it was when a field last changed that the kubelet acts on: one copy for all that work with it. Its status may be older.
     pub pod: Arc<Pod>,
+    /// A pod of the API as it is there now.
+    pub in_api: Option<Arc<Pod>>,
+}
+
+impl DesiredPod {
+    /// The status that the source has of the pod now.
+    #[must_use]
+    pub fn status(&self) -> Option<&PodStatus> {
+        self.in_api.as_ref().unwrap_or(&self.pod).status.as_ref()
+    }
 }
 
 /// A pod that was left out, because its source has an earlier one with the same name.
@@ -129,7 +146,7 @@ impl SourcesReady {
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     ready: SourcesReady,
-    by_source: BTreeMap<PodSource, BTreeMap<PodUid, Arc<Pod>>>,
+    by_source: BTreeMap<PodSource, BTreeMap<PodUid, DesiredPod>>,
 }
 
 impl Sources {
@@ -144,7 +161,7 @@ impl Sources {
 
     /// Every pod of any source.
     pub fn pods(&self) -> impl Iterator<Item = (PodSource, &Arc<Pod>)> {
-        self.by_source.iter().flat_map(|(source, pods)| pods.values().map(|pod| (*source, pod)))
+        self.by_source.iter().flat_map(|(source, pods)| pods.values().map(|known| (*source, &known.pod)))
     }
 
     /// Replaces the set of one source. Pods get their source's annotation, and keep the time at which they were first seen.
@@ -155,18 +172,23 @@ impl Sources {
         let mut new = BTreeMap::new();
         let mut changes = Vec::new();
         for (uid, pod) in pods {
-            let known = old.remove(&uid);
-            let pod = match &known {
-                // Without this, one changed pod would copy all other pods of the node.
-                Some(known) if is_same_version(&**known, &*pod) => known.clone(),
-                Some(_) | None => adopt(pod, source, known.as_deref(), now),
+            let known = match old.remove(&uid) {
+                Some(known)
+                    if known.in_api.as_ref().is_some_and(|known| is_same_version(&**known, &*pod)) =>
+                {
+                    known
+                }
+                known => {
+                    let new = adopt(pod, source, known.as_ref(), now);
+                    if let Some(op) = op_for(known.as_ref(), &new) {
+                        changes.push(PodChange { op, source, desired: new.clone() });
+                    }
+                    new
+                }
             };
-            if let Some(op) = op_for(known.as_deref(), &pod) {
-                changes.push(PodChange { op, source, pod: pod.clone() });
-            }
-            new.insert(uid, pod);
+            new.insert(uid, known);
         }
-        let removed = old.into_values().map(|pod| PodChange { op: PodOp::Remove, source, pod });
+        let removed = old.into_values().map(|desired| PodChange { op: PodOp::Remove, source, desired });
         changes.extend(removed);
         self.by_source.insert(source, new);
         changes.sort_by(|a, b| order(a).cmp(&order(b)));
@@ -177,7 +199,7 @@ impl Sources {
 type Order<'a> = (PodOp, Option<Timestamp>, Option<&'a str>);
 
 fn order(change: &PodChange) -> Order<'_> {
-    let meta = &change.pod.metadata;
+    let meta = &change.desired.pod.metadata;
     (change.op, meta.creation_timestamp.as_ref().map(|t| t.0), meta.uid.as_deref())
 }
 
@@ -207,9 +229,24 @@ pub fn is_same_version<K: Metadata<Ty = ObjectMeta>>(a: &K, b: &K) -> bool {
     a.uid == b.uid && version.is_some() && version == b.resource_version.as_deref()
 }
 
+/// The known pod if nothing changed that the kubelet acts on; otherwise the new one with its annotations.
+fn adopt(pod: Arc<Pod>, source: PodSource, known: Option<&DesiredPod>, now: Timestamp) -> DesiredPod {
+    let in_api = (source == PodSource::Api).then(|| pod.clone());
+    let is_known = |known: &&DesiredPod| in_api.is_some() && !is_other_generation(&known.pod, &pod);
+    if let Some(known) = known.filter(is_known) {
+        return DesiredPod { pod: known.pod.clone(), in_api };
+    }
+    DesiredPod { pod: with_annotations(pod, source, known.map(|known| &*known.pod), now), in_api }
+}
+
+/// The generation may change with a field that this kubelet does not know.
+fn is_other_generation(a: &Pod, b: &Pod) -> bool {
+    a.metadata.generation != b.metadata.generation || differs_semantically(a, b)
+}
+
 /// Annotates the pod with its source and the time at which it was first seen. Copies it only if these annotations are
 /// missing.
-fn adopt(mut pod: Arc<Pod>, source: PodSource, known: Option<&Pod>, now: Timestamp) -> Arc<Pod> {
+fn with_annotations(mut pod: Arc<Pod>, source: PodSource, known: Option<&Pod>, now: Timestamp) -> Arc<Pod> {
     // The annotation of a pod from the API may have been written by any client: only the kubelet knows when it saw the pod.
     let of_pod = || annotation(&pod, CONFIG_SEEN).filter(|_| source.is_static());
     let seen = known.and_then(|known| annotation(known, CONFIG_SEEN)).or_else(of_pod);
@@ -227,13 +264,13 @@ fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
     pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
 }
 
-fn op_for(known: Option<&Pod>, pod: &Pod) -> Option<PodOp> {
+fn op_for(known: Option<&DesiredPod>, new: &DesiredPod) -> Option<PodOp> {
     let Some(known) = known else { return Some(PodOp::Add) };
-    if differs_semantically(known, pod) {
-        let is_deleting = pod.metadata.deletion_timestamp.is_some();
+    if !Arc::ptr_eq(&known.pod, &new.pod) && differs_semantically(&known.pod, &new.pod) {
+        let is_deleting = new.pod.metadata.deletion_timestamp.is_some();
         return Some(if is_deleting { PodOp::Delete } else { PodOp::Update });
     }
-    (known.status != pod.status).then_some(PodOp::Reconcile)
+    (known.status() != new.status()).then_some(PodOp::Reconcile)
 }
 
 /// A field changed that the kubelet acts on. Resource versions, managed fields and the annotations of sources do not count.

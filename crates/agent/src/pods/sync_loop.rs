@@ -10,8 +10,7 @@ use std::time::Duration;
 
 use kubelet_core::api::reflector::ObjectKey;
 use kubelet_core::pods::housekeeping::{CleanupInputs, RuntimePresence, WorkerProgress, compute_cleanup};
-use kubelet_core::sources::{PodChange, PodOp, Sources, SourcesReady};
-use model::k8s::Pod;
+use kubelet_core::sources::{DesiredPod, PodChange, PodOp, Sources, SourcesReady};
 use model::{MonoTime, PodRef, PodSource, PodUid};
 use tokio::sync::{mpsc, watch};
 
@@ -65,7 +64,7 @@ pub struct SyncLoop {
     complete: SourcesReady,
     workers: BTreeMap<PodUid, WorkerHandle>,
     /// Pods whose full name an older pod still has; by full name, the newest one wins.
-    held_back: BTreeMap<String, Arc<Pod>>,
+    held_back: BTreeMap<String, DesiredPod>,
     listings: watch::Receiver<Option<InRuntime>>,
     /// Housekeeping has run once; from then on it runs periodically.
     has_run_housekeeping: bool,
@@ -189,21 +188,23 @@ impl SyncLoop {
     }
 
     fn apply(&mut self, change: &PodChange) {
-        let PodChange { op, source, pod } = change;
-        let identity = PodRef::of(pod);
+        let PodChange { op, source, desired } = change;
+        let identity = PodRef::of(&desired.pod);
         tracing::info!(pod = %identity, podUID = %identity.uid, %source, ?op, "SyncLoop");
         match op {
-            PodOp::Add => self.add(pod.clone()),
+            PodOp::Add => self.add(desired.clone()),
             PodOp::Update | PodOp::Delete | PodOp::Reconcile => match self.workers.get(&identity.uid) {
-                Some(worker) => worker.desired_state.send_modify(|state| state.desired = Some(pod.clone())),
-                None => self.add(pod.clone()),
+                Some(worker) => {
+                    worker.desired_state.send_modify(|state| state.desired = Some(desired.clone()))
+                }
+                None => self.add(desired.clone()),
             },
             PodOp::Remove => self.remove(&identity),
         }
     }
 
-    fn add(&mut self, pod: Arc<Pod>) {
-        let identity = PodRef::of(&pod);
+    fn add(&mut self, pod: DesiredPod) {
+        let identity = PodRef::of(&pod.pod);
         if let Some(worker) = self.workers.get(&identity.uid) {
             // The same UID was added again while its worker still terminates it: the worker starts over afterwards.
             worker.desired_state.send_modify(|state| {
@@ -222,7 +223,7 @@ impl SyncLoop {
     }
 
     /// Starts the worker of a pod that is desired.
-    fn begin(&mut self, pod: PodRef, desired: Arc<Pod>) {
+    fn begin(&mut self, pod: PodRef, desired: DesiredPod) {
         let must_wait = self.must_wait(&pod, self.handles.cache.presence().as_ref());
         self.start_worker(pod, DesiredState { desired: Some(desired), must_wait, ..DesiredState::default() });
     }
@@ -252,7 +253,7 @@ impl SyncLoop {
     }
 
     fn remove(&mut self, pod: &PodRef) {
-        self.held_back.retain(|_, waiting| PodRef::of(waiting).uid != pod.uid);
+        self.held_back.retain(|_, waiting| PodRef::of(&waiting.pod).uid != pod.uid);
         if let Some(worker) = self.workers.get(&pod.uid) {
             worker.desired_state.send_modify(|state| {
                 state.is_removed = true;
@@ -272,7 +273,7 @@ impl SyncLoop {
         let (slot_handles, desired_state) = (handles.clone(), receiver.clone());
         let request_slot = move || {
             let desired = desired_state.borrow().desired.clone().filter(|pod| !has_ended(pod));
-            desired.map(|pod| slot_handles.admissions.request_slot(pod))
+            desired.map(|desired| slot_handles.admissions.request_slot(desired.pod))
         };
         let mut first_slot = Some(request_slot());
         let report = report_worker_panic(handles.clone(), identity.clone());
@@ -284,9 +285,11 @@ impl SyncLoop {
             async move {
                 let remembered = match is_known {
                     true => None,
-                    false => load_pod(&*handles.ctx.files, &handles.ctx.settings.paths, &identity.uid)
-                        .await
-                        .map(Arc::new),
+                    false => {
+                        Box::pin(load_pod(&*handles.ctx.files, &handles.ctx.settings.paths, &identity.uid))
+                            .await
+                            .map(Arc::new)
+                    }
                 };
                 let identity = remembered.as_deref().map_or(identity, PodRef::of);
                 let (worker, first) = PodWorker::new(handles, identity, desired_state, remembered, slot);
@@ -306,10 +309,10 @@ impl SyncLoop {
         let full_name = worker.pod.full_name();
         if let (Some(pod), false) = (state.desired, state.is_removed) {
             // The pod was added again just when its worker ended.
-            self.handles.ctx.metrics.pod_restarted(kubelet_core::pod_kind::is_static_pod(&pod));
+            self.handles.ctx.metrics.pod_restarted(kubelet_core::pod_kind::is_static_pod(&pod.pod));
             self.begin(worker.pod, pod);
         } else if let Some(pod) = self.held_back.remove(&full_name) {
-            self.begin(PodRef::of(&pod), pod);
+            self.begin(PodRef::of(&pod.pod), pod);
         }
         self.start_unblocked();
     }
@@ -393,6 +396,6 @@ impl SyncLoop {
 }
 
 /// The API has a final phase for the pod: it holds no resources.
-fn has_ended(pod: &Pod) -> bool {
-    pod.status.as_ref().is_some_and(is_final)
+fn has_ended(pod: &DesiredPod) -> bool {
+    pod.status().is_some_and(is_final)
 }

@@ -39,7 +39,7 @@ use kubelet_core::pods::worker::{
     ActOutcome, TerminationCause, WorkerEffect, WorkerEvent, WorkerState, on_event,
 };
 use kubelet_core::resources::devices::health::may_have_devices;
-use kubelet_core::sources::differs_semantically;
+use kubelet_core::sources::{DesiredPod, differs_semantically};
 use model::cgroup::CgroupState;
 use model::containers::find_container;
 use model::k8s::{Pod, PodStatus};
@@ -73,7 +73,7 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default)]
 pub(crate) struct DesiredState {
     /// Absent for pods that only the runtime knows.
-    pub desired: Option<Arc<Pod>>,
+    pub desired: Option<DesiredPod>,
     /// The source removed the pod: terminate it and remove everything of it.
     pub is_removed: bool,
     /// How often it was removed, because the pod must terminate even if it is added again at once.
@@ -107,6 +107,8 @@ struct Desired {
     receiver: watch::Receiver<DesiredState>,
     /// With the resources that were allocated, whatever the API requests by now.
     pod: Option<Arc<Pod>>,
+    /// A pod of the API as it is there now.
+    in_api: Option<Arc<Pod>>,
     /// The values of the last handled desired state.
     was_removed: bool,
     removals: u64,
@@ -114,6 +116,18 @@ struct Desired {
     requested: Option<Arc<Pod>>,
     /// The same at the start of the kubelet, until the pod is admitted again.
     restored: Option<Arc<Pod>>,
+}
+
+impl Desired {
+    /// The pod with the status that its source has of it now.
+    fn in_source(&self) -> Option<&Arc<Pod>> {
+        self.in_api.as_ref().or(self.pod.as_ref())
+    }
+
+    /// What the API has of the pod's status; `None` for a static pod.
+    fn status_in_api(&self) -> Option<&PodStatus> {
+        self.in_source().filter(|pod| !is_static_pod(pod))?.status.as_ref()
+    }
 }
 
 /// What the runtime has.
@@ -216,7 +230,10 @@ impl PodWorker {
         let inbox = mpsc::channel(MESSAGE_QUEUE);
         let back_off_max = handles.ctx.config().crash_loop_back_off.max_container_restart_period.as_std();
         let now = handles.ctx.clock.now();
-        let desired = desired_state.borrow().desired.clone().or(remembered);
+        let (desired, in_api) = match desired_state.borrow().desired.clone() {
+            Some(DesiredPod { pod, in_api }) => (Some(pod), in_api),
+            None => (remembered, None),
+        };
         let (was_removed, removals) = (desired_state.borrow().is_removed, desired_state.borrow().removals);
         let (state, effects) = match &desired {
             Some(desired) => WorkerState::new(desired.clone(), now),
@@ -229,6 +246,7 @@ impl PodWorker {
             desired: Desired {
                 receiver: desired_state,
                 pod: desired,
+                in_api,
                 was_removed,
                 removals,
                 requested: None,
@@ -297,7 +315,7 @@ impl PodWorker {
         let known = match status::load(&self.handles, &self.pod).await {
             None => match self.desired.pod.as_deref() {
                 Some(pod) if is_static_pod(pod) => status::of_mirror(&self.handles, pod).await,
-                pod => pod.and_then(status::status_in_api),
+                Some(_) | None => self.desired.status_in_api().cloned(),
             },
             known => known,
         };
@@ -324,7 +342,7 @@ impl PodWorker {
                 self.admit(&pod).await;
             }
             self.request_restored();
-            self.handle_final_phase(&pod);
+            self.handle_final_phase();
             if ended_before || self.reported.is_rejected {
                 self.feed(WorkerEvent::Kill { cause: TerminationCause::Completed, grace_override: None });
             }
@@ -397,26 +415,23 @@ impl PodWorker {
             self.release_slot();
             self.feed(WorkerEvent::Removed);
         }
-        match state.desired {
+        let Some(DesiredPod { pod, in_api }) = state.desired else { return };
+        self.desired.in_api = in_api;
+        if was_removed && !state.is_removed {
             // Added again: it starts over once it has ended, however little its spec has changed.
-            Some(pod) if was_removed && !state.is_removed => {
-                self.desired.pod = Some(pod.clone());
-                self.feed(WorkerEvent::Desired(pod));
-            }
-            Some(pod) => self.handle_desired_pod(&pod),
-            None => {}
+            self.desired.pod = Some(pod.clone());
+            self.feed(WorkerEvent::Desired(pod));
+        } else {
+            self.handle_desired_pod(&pod);
         }
     }
 
     fn handle_desired_pod(&mut self, pod: &Arc<Pod>) {
         let pod = &self.with_allocation(pod);
         let known = self.desired.pod.replace(pod.clone());
-        if known.as_ref().is_some_and(|known| Arc::ptr_eq(known, pod)) {
-            return;
-        }
         // Ignore updates that only echo our own status patch.
-        let is_status_only = known.as_ref().is_some_and(|known| !differs_semantically(known, pod));
-        if is_status_only {
+        let is_same = |known: &Arc<Pod>| Arc::ptr_eq(known, pod) || !differs_semantically(known, pod);
+        if known.as_ref().is_some_and(is_same) {
             self.reported.saved = self.reported.saved.take().map(|_| pod.clone());
         } else {
             self.prepared = None;
@@ -425,15 +440,17 @@ impl PodWorker {
             self.feed(WorkerEvent::Desired(pod.clone()));
         }
         self.try_requested_resize();
-        self.times.seen_in_api(&self.handles.ctx.metrics, self.handles.ctx.clock.now(), pod);
-        self.handle_final_phase(pod);
+        if let Some(pod) = self.desired.in_source() {
+            self.times.seen_in_api(&self.handles.ctx.metrics, self.handles.ctx.clock.now(), pod);
+        }
+        self.handle_final_phase();
     }
 
     /// Another client set a final phase, as controllers do for pods of nodes that have been unreachable for long.
-    fn handle_final_phase(&mut self, pod: &Pod) {
-        let Some(said) = status::status_in_api(pod).filter(is_final) else { return };
+    fn handle_final_phase(&mut self) {
+        let Some(said) = self.desired.status_in_api().filter(|said| is_final(said)) else { return };
         if self.state.stage() == PodStage::Syncing {
-            self.reported.terminal = self.reported.terminal.take().or_else(|| status::terminal_of(&said));
+            self.reported.terminal = self.reported.terminal.take().or_else(|| status::terminal_of(said));
             self.feed(WorkerEvent::Kill { cause: TerminationCause::Completed, grace_override: None });
         }
     }

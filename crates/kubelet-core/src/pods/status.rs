@@ -47,6 +47,8 @@ pub struct TerminalReason {
 #[derive(Clone, Copy, Debug)]
 pub struct StatusInputs<'a> {
     pub pod: &'a Pod,
+    /// The status that the source has of the pod now; the one in `pod` may be older.
+    pub in_source: Option<&'a PodStatus>,
     /// The one that [`PodMemory::shown_observation`] returns. `None`: the pod has not been observed yet; that differs from an
     /// observation without containers.
     pub observed: Option<&'a PodObservation>,
@@ -74,7 +76,7 @@ pub struct StatusInputs<'a> {
 impl<'a> StatusInputs<'a> {
     /// The last status of this pod: computed by this kubelet, or (after its restart) from the API.
     fn last_status(&self) -> Option<&'a PodStatus> {
-        self.previous.or(self.pod.status.as_ref())
+        self.previous.or(self.in_source)
     }
 
     /// Containers may still be started: the pod is neither being deleted nor stopped.
@@ -146,7 +148,7 @@ pub fn compute_pod_status(inputs: &StatusInputs<'_>) -> PodStatus {
         conditions = conditions::compute_conditions(inputs, &statuses, verdict.phase);
     }
     let addresses = addresses::compute_addresses(inputs);
-    let carried = inputs.pod.status.as_ref();
+    let carried = inputs.in_source;
     PodStatus {
         conditions: not_empty(conditions),
         phase: Some(verdict.phase.as_str().to_owned()),
@@ -185,16 +187,14 @@ fn not_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
 /// Set once, then kept for the life of the UID.
 fn start_time(inputs: &StatusInputs<'_>) -> Time {
     let said = |status: Option<&PodStatus>| status.and_then(|s| s.start_time.clone());
-    said(inputs.previous)
-        .or_else(|| said(inputs.pod.status.as_ref()))
-        .unwrap_or_else(|| whole_seconds(inputs.now))
+    said(inputs.previous).or_else(|| said(inputs.in_source)).unwrap_or_else(|| whole_seconds(inputs.now))
 }
 
 /// Set when the pod is created; a later change of resources does not change the QoS class.
 fn qos_class(inputs: &StatusInputs<'_>) -> String {
     let said =
         |status: Option<&PodStatus>| status.and_then(|s| s.qos_class.clone()).filter(|q| !q.is_empty());
-    said(inputs.pod.status.as_ref())
+    said(inputs.in_source)
         .or_else(|| said(inputs.previous))
         .unwrap_or_else(|| QosClass::of(inputs.pod).as_str().to_owned())
 }

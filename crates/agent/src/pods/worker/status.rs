@@ -37,12 +37,6 @@ pub(super) fn was_rejected(last: &PodStatus) -> bool {
     last.phase.as_deref() == Some("Failed") && last.container_statuses.is_none()
 }
 
-/// What the API has of the pod's status; `None` for a static pod.
-pub(super) fn status_in_api(pod: &Pod) -> Option<PodStatus> {
-    let is_from_api = !is_static_pod(pod);
-    pod.status.clone().filter(|_| is_from_api)
-}
-
 /// How long the worker of a static pod waits for the pods of the API. A node whose own pods are the API server may have none.
 const MIRROR_TIMEOUT: Duration = Duration::from_secs(3);
 
@@ -139,6 +133,7 @@ impl PodWorker {
             self.device_health.as_ref().map(|_| self.handles.devices.health_of(&self.pod.uid));
         compute_pod_status(&StatusInputs {
             pod,
+            in_source: self.desired.in_source().and_then(|pod| pod.status.as_ref()),
             observed: observed.as_ref().map(Cow::as_ref),
             previous: self.reported.status.as_deref(),
             memory: &self.memory,
@@ -177,8 +172,7 @@ impl PodWorker {
 
     /// Remembers what the API shows at the beginning of a pass.
     pub(super) fn note_phase_in_api(&mut self) {
-        let pod = self.desired.pod.as_deref().filter(|pod| !is_static_pod(pod));
-        let said = pod.and_then(|pod| pod.status.as_ref()?.phase.as_deref());
+        let said = self.desired.status_in_api().and_then(|status| status.phase.as_deref());
         self.reported.was_running_in_api = said == Some("Running");
     }
 

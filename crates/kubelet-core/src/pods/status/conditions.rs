@@ -135,7 +135,7 @@ fn find<'a>(conditions: &'a [PodCondition], kind: &str) -> Option<&'a PodConditi
 /// Other controllers write their conditions to the API object, so they are read from there.
 fn conditions_of_others(inputs: &StatusInputs<'_>) -> Vec<PodCondition> {
     let of = |status: Option<&PodStatus>| status.and_then(|s| s.conditions.clone()).unwrap_or_default();
-    let mut all = of(inputs.pod.status.as_ref());
+    let mut all = of(inputs.in_source);
     all.retain(|c| !OWNED.contains(&c.type_.as_str()));
     if find(&all, DISRUPTION_TARGET).is_none() {
         all.extend(of(inputs.previous).into_iter().find(|c| c.type_ == DISRUPTION_TARGET));
@@ -143,7 +143,7 @@ fn conditions_of_others(inputs: &StatusInputs<'_>) -> Vec<PodCondition> {
     if let Some(why) = inputs.terminal
         && why.is_disruption
         && find(&all, DISRUPTION_TARGET).is_none()
-        && !Phase::of(inputs.pod.status.as_ref()).is_some_and(Phase::is_terminal)
+        && !Phase::of(inputs.in_source).is_some_and(Phase::is_terminal)
     {
         let is_preempted = why.reason == PREEMPTING.0;
         let message = if is_preempted { PREEMPTED_CONDITION.to_owned() } else { why.message.clone() };

@@ -78,7 +78,7 @@ pub(super) struct PhaseVerdict {
 
 /// The phase to report. A reported terminal phase stays, and a new one waits for the containers.
 pub(super) fn compute_phase(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses) -> PhaseVerdict {
-    let in_api = inputs.pod.status.as_ref();
+    let in_api = inputs.in_source;
     let ended = [in_api, inputs.previous].into_iter().find_map(|reported| {
         Phase::of(reported).filter(|phase| phase.is_terminal()).map(|phase| (phase, reported))
     });
@@ -103,7 +103,7 @@ pub(super) fn compute_phase(inputs: &StatusInputs<'_>, statuses: &ContainerStatu
 /// The phase that the conditions follow. It does not wait until nothing runs any more, and a pod that never ran is not
 /// Failed for them: the Go kubelet generates the conditions first, and corrects the phase afterwards.
 pub(super) fn compute_condition_phase(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses) -> Phase {
-    let reported = [inputs.pod.status.as_ref(), inputs.previous];
+    let reported = [inputs.in_source, inputs.previous];
     if let Some(ended) =
         reported.into_iter().find_map(|reported| Phase::of(reported).filter(|p| p.is_terminal()))
     {

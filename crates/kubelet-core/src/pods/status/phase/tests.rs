@@ -98,6 +98,7 @@ fn phase(pod: &Pod, states: &str, given: Given) -> &'static str {
     }
     let inputs = StatusInputs {
         pod,
+        in_source: pod.status.as_ref(),
         observed: None,
         previous: None,
         memory: &PodMemory::new(BackoffTable::image_pull()),

@@ -284,6 +284,7 @@ impl Scenario {
         pod.metadata.deletion_timestamp = self.deleting.then(|| Time(time(0)));
         compute_pod_status(&StatusInputs {
             pod: &pod,
+            in_source: pod.status.as_ref(),
             observed: self.observed.as_ref(),
             previous,
             memory: &self.memory,
