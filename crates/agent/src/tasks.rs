@@ -61,6 +61,11 @@ impl TaskSet {
 
     /// Runs an essential task until it ends or the set stops, which drops it at its next await. A panic fails the set.
     pub fn spawn(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+        self.spawn_essential(name, Box::pin(task));
+    }
+
+    /// Boxed first: each future around one of its own type would be another 2 kB of code, and have space for it twice.
+    fn spawn_essential(&self, name: &'static str, task: BoxFuture<'static, ()>) {
         let failed = self.failed.clone();
         self.spawn_cancelled(name, async move {
             if AssertUnwindSafe(with_injected_panic(name, task)).catch_unwind().await.is_err() {
@@ -72,7 +77,7 @@ impl TaskSet {
 
     /// Runs a task that is not essential. A panic ends only this task, and is logged with its name.
     pub fn spawn_isolated(&self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
-        self.spawn_cancelled(name, with_injected_panic(name, task));
+        self.spawn_cancelled(name, with_injected_panic(name, Box::pin(task) as BoxFuture<'static, ()>));
     }
 
     /// Runs a task that serves one pod. After a panic `make` creates it again, with a delay that grows from a second to five
@@ -88,7 +93,8 @@ impl TaskSet {
             let mut panics = 0_u32;
             loop {
                 let began = clock.mono();
-                let task = Box::pin(with_injected_panic(name, make()));
+                let task: BoxFuture<'static, ()> = Box::pin(make());
+                let task = Box::pin(with_injected_panic(name, task));
                 if AssertUnwindSafe(task).catch_unwind().await.is_ok() {
                     return;
                 }

@@ -8,7 +8,8 @@ use tokio::sync::oneshot;
 /// One queue for all messages, because each queue costs an idle pod kilobytes.
 #[derive(Debug)]
 pub(crate) enum WorkerMessage {
-    Pass(PassNote),
+    /// Boxed, because the queue has space for 32 messages from the first one on.
+    Pass(Box<PassNote>),
     Probe(ProbeEvent),
 }
 

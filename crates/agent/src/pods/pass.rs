@@ -38,7 +38,7 @@ pub struct PassContext {
 impl PassContext {
     pub(crate) async fn note(&self, note: PassNote) {
         // The worker has ended only when the pod is dropped; then the note is not needed.
-        let _ = self.notes.send(WorkerMessage::Pass(note)).await;
+        let _ = self.notes.send(WorkerMessage::Pass(Box::new(note))).await;
     }
 }
 

@@ -355,6 +355,9 @@ pub(crate) async fn inspect(
     let (sandboxes, containers) = tokio::try_join!(sandboxes, containers)?;
     let mut sandboxes: Vec<_> = sandboxes.into_iter().flatten().collect();
     let mut containers: Vec<_> = containers.into_iter().flatten().collect();
+    // Kept as long as the pod lives, and the first element makes space for four.
+    sandboxes.shrink_to_fit();
+    containers.shrink_to_fit();
     sandboxes.sort_by_key(|s| Reverse((s.created_at, s.attempt)));
     containers.sort_by_key(|c| Reverse((c.created_at, c.record.restart_count)));
     Ok(PodObservation { pod: pod.clone(), sandboxes, containers, taken_at })

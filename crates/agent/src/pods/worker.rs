@@ -280,7 +280,8 @@ impl PodWorker {
     /// Runs until the pod has left no trace. Every select arm is cancel safe: channels, watches and join sets lose
     /// nothing.
     pub(crate) async fn run(mut self: Box<Self>, first: Vec<WorkerEffect>) {
-        self.begin(first).await;
+        // Boxed, because this future would reserve space for it as long as the pod lives.
+        Box::pin(self.begin(first)).await;
         let mut sources_ready = self.handles.sources_ready.clone();
         while !self.is_over {
             let clock = self.handles.ctx.clock;
@@ -544,7 +545,7 @@ impl PodWorker {
 
     fn handle_message(&mut self, message: WorkerMessage) {
         match message {
-            WorkerMessage::Pass(note) => self.handle_note(note),
+            WorkerMessage::Pass(note) => self.handle_note(*note),
             WorkerMessage::Probe(event) => self.handle_probe_event(&event),
         }
     }
