@@ -17,7 +17,7 @@ use plugins::UnixPlugins;
 use ports::{Cgroups, Clock, Cluster, Host, HostError};
 use tokio_util::sync::CancellationToken;
 
-use crate::own_process::release_memory_of_gone_pods;
+use crate::own_process::release_memory_after_changes;
 use crate::process::{self, Signals, notify_ready, notify_watchdog, set_limits, share_root_dir};
 use crate::start_error::StartError;
 use crate::traces::{self, Finished};
@@ -53,8 +53,8 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
     serve::start(resolved, &agent, (&api, reviews), &stop).await?;
     let watchdog = notify_watchdog(api, agent.context().clock, stop.clone());
     agent.context().tasks.spawn("watchdog", watchdog);
-    let release = release_memory_of_gone_pods(agent.pods().clone(), agent.context().clock);
-    agent.context().tasks.spawn_isolated("memory of gone pods", release);
+    let release = release_memory_after_changes(agent.pods().clone(), agent.context().clock);
+    agent.context().tasks.spawn_isolated("release of memory", release);
     notify_ready();
     let failed = agent.context().tasks.failed();
     let code = wait_for_end(&signals, contention.as_ref(), &given_up, &failed).await;

@@ -11,17 +11,15 @@ use ports::{Clock, OwnProcess};
 
 use crate::logging;
 
-/// How long after pods were removed their memory is released, together with that of pods removed in the meantime.
+/// How long after pods were added or removed the memory is released that this needed, together with that of later ones.
 const RELEASE_AFTER: Duration = Duration::from_secs(10);
 
-/// Releases free memory when there are fewer pods than before. Runs until dropped.
-pub(crate) async fn release_memory_of_gone_pods(pods: PodsView, clock: Clock) {
+/// Releases free memory after the number of pods has changed. Runs until dropped.
+pub(crate) async fn release_memory_after_changes(pods: PodsView, clock: Clock) {
     let mut changes = pods.changes();
     let mut count = 0;
     while changes.changed().await.is_ok() {
-        let now = pods.count();
-        if now >= count {
-            count = now;
+        if pods.count() == count {
             continue;
         }
         clock.sleep_until(clock.mono() + RELEASE_AFTER).await;
