@@ -85,7 +85,7 @@ pub(crate) struct DesiredState {
 /// A pass that waits for an observation that is fresh enough.
 #[derive(Debug)]
 enum Pending {
-    Sync(Arc<Pod>),
+    Sync,
     Terminate { pod: Option<Arc<Pod>>, grace: GracePeriod },
 }
 
@@ -367,7 +367,7 @@ impl PodWorker {
     fn carry_out(&mut self, effects: Vec<WorkerEffect>) {
         for effect in effects {
             match effect {
-                WorkerEffect::SyncPass(pod) => self.pending = Some(Pending::Sync(pod)),
+                WorkerEffect::SyncPass => self.pending = Some(Pending::Sync),
                 WorkerEffect::TerminatePass { pod, grace, cause } => {
                     tracing::info!(pod = %self.pod, podUID = %self.pod.uid, ?cause, grace = grace.as_secs(), "Terminating pod");
                     self.pending = Some(Pending::Terminate { pod, grace });
@@ -681,12 +681,13 @@ impl PodWorker {
             };
             let waits_for_resources = self.slot.as_ref().is_some_and(AdmissionSlot::must_wait);
             let must_wait = waits_for_resources || self.desired.receiver.borrow().must_wait;
-            match self.pending.take_if(|pending| !(must_wait && matches!(pending, Pending::Sync(_)))) {
-                Some(Pending::Sync(pod)) => {
-                    // While the pass waited, the pod may have changed: it got back what an earlier kubelet allocated to it.
-                    let pod = self.desired.pod.clone().unwrap_or(pod);
+            match self.pending.take_if(|pending| !(must_wait && matches!(pending, Pending::Sync))) {
+                Some(Pending::Sync) => {
                     self.note_phase_in_api();
-                    self.sync(pod, &observed);
+                    // While the pass waited, the pod may have changed: it got back what an earlier kubelet allocated to it.
+                    if let Some(pod) = self.desired.pod.clone() {
+                        self.sync(pod, &observed);
+                    }
                     self.note_act(false);
                 }
                 Some(Pending::Terminate { pod, grace }) => {

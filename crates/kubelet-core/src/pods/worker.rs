@@ -138,8 +138,8 @@ pub enum ActOutcome {
 
 #[derive(Clone, Debug, PartialEq)]
 pub enum WorkerEffect {
-    /// Observe, compute the next step, carry it out; then report `ActDone`.
-    SyncPass(Arc<Pod>),
+    /// Observe, compute the next step for the pod as it is then, carry it out; then report `ActDone`.
+    SyncPass,
     /// Observe, compute the kill plan, carry it out; then report `ActDone`.
     TerminatePass {
         pod: Option<Arc<Pod>>,
@@ -176,8 +176,7 @@ impl WorkerState {
             let idle = Syncing { act: Act::default(), ..syncing };
             return idle.terminate(TerminationCause::Deleted, None, now);
         }
-        let effects =
-            vec![WorkerEffect::PublishStage(PodStage::Syncing), WorkerEffect::SyncPass(syncing.pod.clone())];
+        let effects = vec![WorkerEffect::PublishStage(PodStage::Syncing), WorkerEffect::SyncPass];
         (Self::Syncing(syncing), effects)
     }
 
@@ -255,8 +254,7 @@ impl Syncing {
             return self.stay(Vec::new());
         }
         self.act.in_flight = true;
-        let pod = self.pod.clone();
-        self.stay(vec![WorkerEffect::SyncPass(pod)])
+        self.stay(vec![WorkerEffect::SyncPass])
     }
 
     const fn stay(self, effects: Vec<WorkerEffect>) -> Step {

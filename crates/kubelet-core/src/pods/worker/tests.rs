@@ -22,7 +22,7 @@ fn at(seconds: u64) -> Now {
 
 fn show_effect(effect: &WorkerEffect) -> String {
     match effect {
-        WorkerEffect::SyncPass(_) => "sync".into(),
+        WorkerEffect::SyncPass => "sync".into(),
         WorkerEffect::TerminatePass { grace, cause, .. } => {
             format!("terminate {}s {cause:?}", grace.as_secs())
         }
@@ -445,7 +445,7 @@ impl Watcher {
         event: Option<&WorkerEvent>,
     ) -> Result<(), TestCaseError> {
         match effect {
-            WorkerEffect::SyncPass(_) => {
+            WorkerEffect::SyncPass => {
                 prop_assert!(!self.in_flight, "two passes at once");
                 prop_assert_eq!(self.stage, Some(PodStage::Syncing));
                 self.in_flight = true;
