@@ -104,6 +104,16 @@ impl FakeCgroups {
         self
     }
 
+    /// The machine starts again: there are no cgroups, processes and watched thresholds.
+    pub fn reboot(&self) -> &Self {
+        let mut state = self.state.lock();
+        state.cgroups.clear();
+        state.processes.clear();
+        state.marks.clear();
+        drop(state);
+        self
+    }
+
     /// A process in a cgroup that survives so many SIGKILLs.
     pub fn add_process(&self, cgroup: &str, pid: u32, endures: u32) -> &Self {
         self.state.lock().processes.push(Process { endures, ..Process::new(cgroup, pid) });

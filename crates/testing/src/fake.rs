@@ -292,6 +292,18 @@ impl FakeRuntime {
         self.shared.state.lock().observe_all(self.moment())
     }
 
+    /// Every running container with the UID of its pod, the request that created it, and its current resources.
+    #[must_use]
+    pub fn running_requests(&self) -> Vec<(PodUid, ContainerRequest, LinuxResources)> {
+        self.shared.state.lock().running_requests(self.moment())
+    }
+
+    /// Every sandbox dies with everything in it, as in a power cut. The runtime keeps its records.
+    pub fn kill_all(&self) {
+        let names: Vec<String> = self.sandboxes().iter().map(|s| s.pod.name.to_string()).collect();
+        names.iter().for_each(|name| self.kill_sandboxes(name));
+    }
+
     /// The request that created the newest instance of a container.
     #[must_use]
     pub fn container_request(&self, pod: &str, container: &str) -> Option<ContainerRequest> {

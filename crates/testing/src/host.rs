@@ -15,6 +15,7 @@ mod tree;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use model::stats::FilesystemSpace;
 use model::topology::MachineTopology;
@@ -117,6 +118,16 @@ struct Shared {
     /// Files whose content a power cut loses.
     unflushed: Mutex<BTreeSet<PathBuf>>,
     selinux_labels: Mutex<BTreeMap<PathBuf, String>>,
+    /// How often the machine has started again.
+    reboots: AtomicU64,
+    breakage: Mutex<Breakage>,
+}
+
+/// What a broken machine does wrong although it reports success: tests show with it that they would detect that.
+#[derive(Clone, Copy, Debug, Default)]
+struct Breakage {
+    ignores_flushes: bool,
+    ignores_unmounts: bool,
 }
 
 /// Half full.
@@ -176,6 +187,8 @@ impl FakeHost {
             projects: Mutex::default(),
             unflushed: Mutex::default(),
             selinux_labels: Mutex::default(),
+            reboots: AtomicU64::new(0),
+            breakage: Mutex::default(),
         };
         let host = Self { shared: Arc::new(shared) };
         host.put("/etc/hosts", "127.0.0.1\tlocalhost\n").put("/etc/resolv.conf", "nameserver 10.0.0.2\n");
@@ -191,6 +204,31 @@ impl FakeHost {
                 self.put(&path, "");
             }
         }
+        self
+    }
+
+    /// What was written until now survives a power cut.
+    pub fn sync(&self) -> &Self {
+        self.shared.unflushed.lock().clear();
+        self
+    }
+
+    /// The machine starts again: nothing is mounted, and what was in memory is lost. Every other file stays.
+    pub fn reboot(&self) -> &Self {
+        self.shared.reboots.fetch_add(1, Ordering::Relaxed);
+        self.change(Path::new("/"), |tree| tree.unmount_tree(Path::new("/")));
+        self
+    }
+
+    /// From now on the disk reports that it has written durably, and has not: a power cut loses that, too.
+    pub fn ignore_flushes(&self) -> &Self {
+        self.shared.breakage.lock().ignores_flushes = true;
+        self
+    }
+
+    /// From now on the machine reports that it has unmounted trees, and has not.
+    pub fn ignore_unmounts(&self) -> &Self {
+        self.shared.breakage.lock().ignores_unmounts = true;
         self
     }
 

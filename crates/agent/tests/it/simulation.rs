@@ -3,16 +3,20 @@
 //!
 //! `SIM_SEED=n` runs one seed, `SIM_SEEDS=a..b` a range. Seeds that once failed are kept in `simulation/pinned.txt`.
 
+mod api_checker;
 mod cluster;
 mod csi;
 mod invariants;
+mod node;
 mod random;
+mod resizes;
 mod schedule;
 mod shapes;
 
 use config::{Features, GoDuration};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kubelet_core::sources::static_pod::{Origin, parse_manifest};
@@ -44,10 +48,21 @@ fn simulated_faults_never_violate_invariants_and_the_node_settles() {
     play_all(pinned_in(include_str!("simulation/pinned.txt")).chain(0..120), run);
 }
 
-/// Plays the seeds of the environment, or the given ones.
-fn play_all(seeds: impl Iterator<Item = u64>, run: impl Fn(u64) -> Result<(), String>) {
-    let failures: Vec<(u64, String)> =
-        chosen(seeds).into_iter().filter_map(|seed| run(seed).err().map(|why| (seed, why))).collect();
+/// Plays the seeds of the environment, or the given ones, on every processor.
+fn play_all(seeds: impl Iterator<Item = u64>, run: impl Fn(u64) -> Result<(), String> + Sync) {
+    let (seeds, next) = (chosen(seeds), AtomicUsize::new(0));
+    let failures = Mutex::new(Vec::new());
+    let play = || {
+        while let Some(seed) = seeds.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if let Err(why) = run(*seed) {
+                failures.lock().push((*seed, why));
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(seeds.len());
+    std::thread::scope(|scope| (0..threads).for_each(|_| drop(scope.spawn(play))));
+    let mut failures: Vec<(u64, String)> = failures.into_inner();
+    failures.sort_unstable();
     let first_lines =
         failures.iter().map(|(seed, why)| format!("{seed}: {}", why.lines().take(3).collect::<String>()));
     let list = first_lines.collect::<Vec<_>>().join("\n");

@@ -486,6 +486,11 @@ impl State {
         self.containers.iter().filter_map(observe).collect()
     }
 
+    pub(super) fn running_requests(&self, now: Moment) -> Vec<(PodUid, ContainerRequest, LinuxResources)> {
+        let running = self.containers.values().filter(|c| c.state(now) == ContainerState::Running);
+        running.map(|c| (c.uid.clone(), c.request.clone(), c.resources.clone())).collect()
+    }
+
     pub(super) fn newest(&self, pod: &str, name: &str) -> Option<&Container> {
         let same = |c: &&Container| c.pod == pod && c.request.name == name;
         self.containers.values().filter(same).max_by_key(|c| c.serial)

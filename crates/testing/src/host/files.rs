@@ -33,7 +33,9 @@ impl Files for FakeHost {
 
     async fn write_durably(&self, path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
         self.write_file(path, content, mode).await?;
-        self.shared.unflushed.lock().remove(path);
+        if !self.shared.breakage.lock().ignores_flushes {
+            self.shared.unflushed.lock().remove(path);
+        }
         Ok(())
     }
 

@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 use std::path::Path;
+use std::sync::atomic::Ordering;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -21,7 +22,13 @@ impl Machine for FakeHost {
     }
 
     fn info(&self) -> MachineInfo {
-        MachineInfo { swap_bytes: self.shared.swap.lock().bytes, ..self.shared.machine.clone() }
+        let mut info =
+            MachineInfo { swap_bytes: self.shared.swap.lock().bytes, ..self.shared.machine.clone() };
+        let reboots = self.shared.reboots.load(Ordering::Relaxed);
+        if reboots > 0 {
+            info.boot_id = format!("boot-{reboots}");
+        }
+        info
     }
 
     async fn topology(&self) -> HostResult<MachineTopology> {

@@ -106,8 +106,11 @@ impl Mounts for FakeHost {
     }
 
     async fn unmount_tree(&self, path: &Path) -> HostResult<()> {
+        let is_ignored = self.shared.breakage.lock().ignores_unmounts;
         self.act(HostMethod::UnmountTree, "unmount", path, |tree| {
-            tree.unmount_tree(path);
+            if !is_ignored {
+                tree.unmount_tree(path);
+            }
             Ok(())
         })
         .await

@@ -4,24 +4,23 @@
 //! - the kubelet deletes no object from the API while a container of that pod runs;
 //! - a phase never goes back, and what is Succeeded or Failed in the API runs nothing;
 //! - a UID that has ended, or is gone, is not run again;
-//! - those of pods that are resized in place (`cluster/resizes.rs`).
+//! - those of pods that are resized in place (`resizes.rs`).
 //!
 //! And once the faults end, the running pods are those of the API, and the API has their status.
 
-mod resizes;
-
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use model::ContainerState;
 use model::k8s::Pod;
-use model::{ContainerId, ContainerState};
 use parking_lot::Mutex;
-use serde_json::{Value, json};
-use testing::{ClusterFault, FakeCluster, FakeRuntime, Outage, Program, Verb};
+use serde_json::json;
+use testing::{ClusterFault, FakeCluster, Outage, Program, Verb};
 
-use self::resizes::{RESIZED, ResizeChecker};
+use super::api_checker::{ApiChecker, is_over};
 use super::random::Dice;
+use super::resizes::{self, RESIZED};
 use super::{pinned_in, play_all};
 use crate::pods::{Manifest, container, pod};
 use crate::recording_runtime::Act;
@@ -95,93 +94,12 @@ struct Run {
     steps: Vec<String>,
 }
 
-/// Sees every change at the moment it is made.
-struct ApiChecker {
-    fake: FakeRuntime,
-    /// The last phase in the API by UID; deleted pods have none.
-    phases: BTreeMap<String, String>,
-    gone: BTreeSet<String>,
-    /// UIDs of pods that users deleted by force.
-    forced: BTreeSet<String>,
-    /// UIDs of pods that users still want, with their names.
-    alive: BTreeMap<String, String>,
-    resizes: ResizeChecker,
-    violations: Vec<String>,
-}
-
-impl ApiChecker {
-    /// UIDs with a running container.
-    fn running(&self) -> BTreeSet<String> {
-        let all = self.fake.containers();
-        let running = all.into_iter().filter(|(_, c)| c.state == ContainerState::Running);
-        running.map(|(uid, _)| uid.as_str().to_owned()).collect()
-    }
-
-    fn pod_changed(&mut self, before: Option<&Value>, after: Option<&Value>) {
-        let uid = |pod: &Value| pod["metadata"]["uid"].as_str().unwrap_or_default().to_owned();
-        let running = self.running();
-        if let Some(gone) = before.map(uid).filter(|gone| after.map(uid).as_ref() != Some(gone)) {
-            if running.contains(&gone) && !self.forced.contains(&gone) {
-                self.violations.push(format!("{gone} is gone from the API and runs"));
-            }
-            self.phases.remove(&gone);
-            self.alive.remove(&gone);
-            self.gone.insert(gone);
-        }
-        let Some(pod) = after else { return };
-        let name = pod["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-        if pod["metadata"]["deletionTimestamp"].is_null() {
-            self.alive.insert(uid(pod), name);
-        } else {
-            self.alive.remove(&uid(pod));
-        }
-        let (uid, phase) = (uid(pod), pod["status"]["phase"].as_str().unwrap_or_default().to_owned());
-        let previous = self.phases.insert(uid.clone(), phase.clone()).unwrap_or_default();
-        if is_over(&previous) && previous != phase {
-            self.violations.push(format!("{uid} was {previous} and is {phase}"));
-        }
-        if is_over(&phase) && !is_over(&previous) && running.contains(&uid) {
-            self.violations.push(format!("{uid} is {phase} and runs"));
-        }
-    }
-
-    /// The agent may not have seen yet what users did immediately; it knows what it did itself.
-    fn starts(&mut self, id: &ContainerId) {
-        let all = self.fake.containers();
-        let Some((uid, _)) = all.iter().find(|(_, c)| c.id == *id) else { return };
-        let uid = uid.as_str();
-        if let Some(phase) = self.phases.get(uid).filter(|phase| is_over(phase)) {
-            self.violations.push(format!("{uid} is {phase} and started again"));
-        }
-        if self.gone.contains(uid) && !self.forced.contains(uid) {
-            self.violations.push(format!("{uid} is gone from the API and started again"));
-        }
-    }
-}
-
-impl ApiChecker {
-    /// A running container is stopped: only a resize can be the reason while users want the pod.
-    fn stops(&mut self, id: &ContainerId) {
-        let all = self.fake.containers();
-        let running = |c: &model::ContainerObservation| c.id == *id && c.state == ContainerState::Running;
-        let Some((uid, _)) = all.iter().find(|(_, c)| running(c)) else { return };
-        let Some(name) = self.alive.get(uid.as_str()).cloned() else { return };
-        if RESIZED.contains(&name.as_str()) {
-            self.violations.extend(self.resizes.stops(uid.as_str(), &name, id));
-        }
-    }
-}
-
 fn manifest(name: &str) -> Manifest {
     if RESIZED.contains(&name) {
         return resizes::manifest(name).spec(json!({"terminationGracePeriodSeconds": 5}));
     }
     let policy = if ["job", "fails"].contains(&name) { "Never" } else { "Always" };
     pod(name, [container(name)]).restart_policy(policy).spec(json!({"terminationGracePeriodSeconds": 5}))
-}
-
-fn is_over(phase: &str) -> bool {
-    ["Succeeded", "Failed"].contains(&phase)
 }
 
 impl Run {
@@ -195,15 +113,7 @@ impl Run {
             .program("slow", Program::runs().stopping(seconds(4), 0))
             .program("fails", Program::exits(3, seconds(5)));
         world.api().set_deadline(seconds(10));
-        let checker = Arc::new(Mutex::new(ApiChecker {
-            fake: world.fake.clone(),
-            phases: BTreeMap::new(),
-            gone: BTreeSet::new(),
-            forced: BTreeSet::new(),
-            alive: BTreeMap::new(),
-            resizes: ResizeChecker::default(),
-            violations: Vec::new(),
-        }));
+        let checker = Arc::new(Mutex::new(ApiChecker::new(&world.fake)));
         let of_api = checker.clone();
         world.api().watch_changes(move |plural, before, after| {
             if plural == "pods" {

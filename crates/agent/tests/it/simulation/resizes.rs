@@ -11,7 +11,7 @@ use model::k8s::{Pod, Quantity, ResourceRequirements};
 use model::{Amount, ContainerId};
 use serde_json::{Value, json};
 
-use super::super::random::Dice;
+use super::random::Dice;
 use crate::pods::{Manifest, container_with, pod};
 use crate::world::World;
 
@@ -109,6 +109,29 @@ impl ResizeChecker {
     }
 }
 
+/// The pod requests as much as at first.
+pub(super) fn shrink(world: &World, name: &str) {
+    if let Some(mut pod) = world.in_api(name).filter(|pod| pod.metadata.deletion_timestamp.is_none()) {
+        pod.spec.as_mut().unwrap().containers[0].resources =
+            serde_json::from_value(resources(CPUS[0], MEMORY_MIB[1])).unwrap();
+        world.api().put(&pod);
+    }
+}
+
+/// Why the status of the pod is not that of its container in the runtime.
+pub(super) fn mismatch(world: &World, name: &str, pod: &Pod) -> Option<String> {
+    let status = pod.status.clone().unwrap_or_default();
+    let reported = status.container_statuses.as_ref().and_then(|all| all.first()?.resources.clone());
+    let has = world.fake.resources(name, name).unwrap_or_default();
+    let limits = reported.as_ref().and_then(|resources| resources.limits.as_ref());
+    let (cpu, memory) = (amount(limits, "cpu"), amount(limits, "memory") / 1000);
+    if (has.cpu_quota, has.memory_limit_bytes) != (Some(cpu * 100), Some(memory)) {
+        return Some(format!("{name} has {has:?} and its status says {reported:?}"));
+    }
+    let in_progress = status.conditions.iter().flatten().find(|c| c.type_ == "PodResizeInProgress")?;
+    Some(format!("a resize of {name} is in progress: {:?}", in_progress.message))
+}
+
 /// Why the pod is not in its final state.
 pub(super) fn difference(world: &World, name: &str, pod: &Pod) -> Option<String> {
     let wanted = pod.spec.as_ref()?.containers[0].resources.clone();
@@ -118,16 +141,10 @@ pub(super) fn difference(world: &World, name: &str, pod: &Pod) -> Option<String>
         return None;
     }
     let reported = status.container_statuses.as_ref().and_then(|all| all.first()?.resources.clone());
-    let has = world.fake.resources(name, name).unwrap_or_default();
-    let limits = reported.as_ref().and_then(|resources| resources.limits.as_ref());
-    let (cpu, memory) = (amount(limits, "cpu"), amount(limits, "memory") / 1000);
-    if (has.cpu_quota, has.memory_limit_bytes) != (Some(cpu * 100), Some(memory)) {
-        return Some(format!("{name} has {has:?} and its status says {reported:?}"));
+    if let Some(mismatch) = mismatch(world, name, pod) {
+        return Some(mismatch);
     }
     let condition = |kind: &str| status.conditions.iter().flatten().find(|c| c.type_ == kind);
-    if let Some(in_progress) = condition("PodResizeInProgress") {
-        return Some(format!("a resize of {name} is in progress: {:?}", in_progress.message));
-    }
     let requested = amount(wanted.as_ref().and_then(|resources| resources.requests.as_ref()), "cpu");
     let pending = condition("PodResizePending").and_then(|condition| condition.reason.as_deref());
     let others = RESIZED.iter().filter(|other| **other != name).map(|other| allocated_cpu(world, other));
