@@ -98,11 +98,11 @@ impl Devices {
     /// Reads the checkpoint of an earlier run of the kubelet.
     ///
     /// # Errors
-    /// The directory of device plugins cannot be created.
+    /// The directory of device plugins cannot be created, or the checkpoint cannot be read.
     pub async fn load(ctx: &Context, plugins: Arc<dyn Plugins>) -> Result<Self, HostError> {
         let dir = ctx.settings.paths.root.join(DIR);
         ctx.files.ensure_dir(&dir, 0o750).await?;
-        let (remembered, is_new) = load_checkpoint(&*ctx.files, &*plugins, &dir.join(FILE)).await;
+        let (remembered, is_new) = load_checkpoint(&*ctx.files, &*plugins, &dir.join(FILE)).await?;
         let Remembered { pods, resources } = remembered;
         let registry = Registry::remembering(resources, ctx.clock.mono());
         let shared = Shared {
@@ -353,30 +353,28 @@ impl Devices {
     }
 }
 
-/// The checkpoint of an earlier run, and whether there was none. An unreadable one counts as missing: running pods keep their
-/// devices, but the kubelet does not know them.
+/// The checkpoint of an earlier run, and whether there was none. A damaged one counts as missing: running pods keep their devices, but
+/// the kubelet does not know them. One that the disk does not return ends the start: what is in it is in use, and the next try may find
+/// it.
 async fn load_checkpoint(
     files: &dyn Files,
     plugins: &dyn Plugins,
     path: &std::path::Path,
-) -> (Remembered, bool) {
-    let read = match files.read_file(path, CHECKPOINT_LIMIT, false).await {
-        Ok(bytes) => {
-            let unpack = |bytes: &[u8]| plugins.unpack(bytes);
-            let parsed = parse_checkpoint(&String::from_utf8_lossy(&bytes), unpack);
-            if parsed.is_err() {
-                set_aside(files, path).await;
-            }
-            parsed.map_err(|error| chain(&error))
-        }
-        Err(error) if error.is_not_found() => return (Remembered::default(), true),
-        Err(error) => Err(chain(&error)),
+) -> Result<(Remembered, bool), HostError> {
+    let bytes = match files.read_file(path, CHECKPOINT_LIMIT, false).await {
+        Ok(bytes) => bytes,
+        Err(error) if error.is_not_found() => return Ok((Remembered::default(), true)),
+        Err(error) => return Err(error),
     };
-    let remembered = read.unwrap_or_else(|error| {
-        tracing::error!(path = %path.display(), err = error, "Failed to read device checkpoint");
-        Remembered::default()
-    });
-    (remembered, false)
+    let unpack = |bytes: &[u8]| plugins.unpack(bytes);
+    match parse_checkpoint(&String::from_utf8_lossy(&bytes), unpack) {
+        Ok(remembered) => Ok((remembered, false)),
+        Err(error) => {
+            set_aside(files, path).await;
+            tracing::error!(path = %path.display(), err = chain(&error), "Failed to read device checkpoint");
+            Ok((Remembered::default(), false))
+        }
+    }
 }
 
 #[async_trait]

@@ -113,6 +113,21 @@ async fn device_allocations_survive_an_agent_restart() {
     runs(&world, "third").await;
 }
 
+/// The devices in it are in use.
+#[tokio::test(start_paused = true)]
+async fn device_checkpoint_that_the_disk_does_not_return_ends_the_start() {
+    let mut world = world_with(&["a"]).await;
+    runs(&world, "first").await;
+    world.crash().await;
+    world.host.fault_below(HostMethod::ReadFile, CHECKPOINT, HostFault::Fails);
+    let error = world.try_start().await.unwrap_err().to_string();
+    assert!(error.contains(CHECKPOINT), "{error}");
+    world.start().await;
+    register_plugin(&world, &["a"]).await;
+    wait_until_rejected(&world, "second").await;
+    assert!(world.is_ready_in_api("first") && restarts(&world, "first") == 0);
+}
+
 #[tokio::test(start_paused = true)]
 async fn lost_device_checkpoint_is_restored_by_a_new_allocation() {
     let mut world = world_with(&["a"]).await;
