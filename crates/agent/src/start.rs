@@ -393,7 +393,7 @@ async fn handles(
         probe_metrics: ProbeMetrics::default(),
         ctx: ctx.clone(),
     });
-    handles.admissions.remember_amounts(amounts::load(ctx).await, ctx.node_facts.features);
+    handles.admissions.remember_amounts(amounts::load(ctx).await?, ctx.node_facts.features);
     Ok((handles, ends))
 }
 

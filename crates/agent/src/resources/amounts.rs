@@ -10,6 +10,7 @@ use std::time::Duration;
 use kubelet_core::resources::allocations::RememberedAmounts;
 use kubelet_core::resources::amounts_file::{ACTUATED, ALLOCATED, Entries, parse, write};
 use model::PodUid;
+use ports::host::HostResult;
 use tokio::sync::Mutex;
 
 use crate::context::Context;
@@ -26,32 +27,35 @@ const RETRY: Duration = Duration::from_secs(10);
 
 /// Reads what an earlier kubelet wrote. A file that is damaged is set aside and counts as missing: pods keep their resources, as far
 /// as they were saved with the pods.
-pub(crate) async fn load(ctx: &Context) -> BTreeMap<PodUid, RememberedAmounts> {
+///
+/// # Errors
+/// A file cannot be read: without it, a resize that waits would count as carried out.
+pub(crate) async fn load(ctx: &Context) -> HostResult<BTreeMap<PodUid, RememberedAmounts>> {
     let mut all: BTreeMap<PodUid, RememberedAmounts> = BTreeMap::new();
-    for (uid, resources) in read(ctx, ALLOCATED).await {
+    for (uid, resources) in read(ctx, ALLOCATED).await? {
         all.entry(uid).or_default().allocated = Some(resources);
     }
-    for (uid, resources) in read(ctx, ACTUATED).await {
+    for (uid, resources) in read(ctx, ACTUATED).await? {
         all.entry(uid).or_default().actuated = resources.to_actuated();
     }
-    all
+    Ok(all)
 }
 
-async fn read(ctx: &Context, name: &str) -> Entries {
+async fn read(ctx: &Context, name: &str) -> HostResult<Entries> {
     let path = ctx.settings.paths.root.join(name);
-    let why = match ctx.files.read_file(&path, LIMIT, false).await {
-        Ok(bytes) => match parse(&String::from_utf8_lossy(&bytes)) {
-            Ok(entries) => return entries,
-            Err(why) => {
-                crate::damaged::set_aside(&*ctx.files, &path).await;
-                why
-            }
-        },
-        Err(error) if error.is_not_found() => return Entries::new(),
-        Err(error) => chain(&error),
+    let bytes = match ctx.files.read_file(&path, LIMIT, false).await {
+        Ok(bytes) => bytes,
+        Err(error) if error.is_not_found() => return Ok(Entries::new()),
+        Err(error) => return Err(error),
     };
-    tracing::error!(path = %path.display(), err = why, "Failed to read the resources of pods");
-    Entries::new()
+    match parse(&String::from_utf8_lossy(&bytes)) {
+        Ok(entries) => Ok(entries),
+        Err(why) => {
+            crate::damaged::set_aside(&*ctx.files, &path).await;
+            tracing::error!(path = %path.display(), err = why, "Failed to read the resources of pods");
+            Ok(Entries::new())
+        }
+    }
 }
 
 /// A handle of the two files; clones share them.

@@ -9,6 +9,8 @@ use testing::{Fault, HostFault, HostMethod, Method};
 use crate::pods::{Manifest, container_with, pod};
 use crate::world::{World, seconds};
 
+const ALLOCATED: &str = "/var/lib/kubelet/allocated_pods_state";
+
 /// A pod of one container with these resources, as `cpu/memory` of requests and limits.
 fn sized(name: &str, requests: &str, limits: &str) -> Manifest {
     pod(name, [container_with("app", json!({"resources": resources(requests, limits)}))])
@@ -333,6 +335,23 @@ async fn request_from_while_the_kubelet_was_down_is_carried_out() {
     world.until("it is resized", |w| is_resized(w, "web", "30m/48Mi", "150m/96Mi")).await;
     assert_eq!(world.fake.resources("web", "app").unwrap().cpu_quota, Some(15_000));
     assert_eq!(restarts(&world, "web"), 0);
+}
+
+/// Otherwise what the pod requests would count as allocated, although it does not fit.
+#[tokio::test(start_paused = true)]
+async fn file_of_allocations_that_the_disk_does_not_return_ends_the_start() {
+    let mut world = with(&[("web", "20m/32Mi", "100m/64Mi")]).await;
+    resize(&world, "web", "5/32Mi", "5/64Mi");
+    world.until("it waits", |w| pending(w, "web").as_deref() == Some("Deferred")).await;
+    world.advance(seconds(2)).await;
+    world.crash().await;
+    world.host.fault_below(HostMethod::ReadFile, ALLOCATED, HostFault::Fails);
+    let error = world.try_start().await.unwrap_err().to_string();
+    assert!(error.contains(ALLOCATED), "{error}");
+    world.start().await;
+    world.advance(seconds(5)).await;
+    assert_eq!(pending(&world, "web").as_deref(), Some("Deferred"));
+    assert_eq!(world.fake.resources("web", "app").unwrap().cpu_quota, Some(10_000));
 }
 
 #[tokio::test(start_paused = true)]
