@@ -62,6 +62,8 @@ struct Entry {
     pod: Arc<Pod>,
     /// Not decided yet; its requests count for pods with a later ticket.
     is_open: bool,
+    /// An earlier kubelet allocated resources to it: they count although this one has not decided yet, because its containers may run.
+    is_remembered: bool,
     ended: Ended,
     devices: PodDevices,
     hints: Hints,
@@ -72,6 +74,11 @@ struct Entry {
 }
 
 impl Entry {
+    /// Resources are allocated to it, by this kubelet or an earlier one.
+    const fn holds(&self) -> bool {
+        !self.is_open || self.is_remembered
+    }
+
     fn allocation(&self) -> Option<Allocation<'_>> {
         (self.ended != Ended::All).then_some(Allocation { pod: &self.pod, ended: &self.ended })
     }
@@ -151,6 +158,7 @@ impl Allocations {
         let devices = self.remembered.remove(&uid).unwrap_or_default();
         let RememberedAmounts { allocated, actuated } =
             self.remembered_amounts.remove(&uid).unwrap_or_default();
+        let is_remembered = allocated.is_some();
         let pod =
             allocated.and_then(|amounts| amounts.allocate_to(&pod, self.features)).map_or(pod, Arc::new);
         self.entries.insert(
@@ -158,6 +166,7 @@ impl Allocations {
             Entry {
                 pod,
                 is_open: true,
+                is_remembered,
                 ended: Ended::default(),
                 devices,
                 hints: Hints::new(),
@@ -205,7 +214,7 @@ impl Allocations {
         let mut actuated: Entries = remembered()
             .map(|(uid, amounts)| (uid.clone(), PodResources::in_force(&amounts.actuated)))
             .collect();
-        for entry in self.entries.values().filter(|entry| !entry.is_open && entry.ended != Ended::All) {
+        for entry in self.entries.values().filter(|entry| entry.holds() && entry.ended != Ended::All) {
             let uid = uid_of(&entry.pod);
             allocated.insert(uid.clone(), PodResources::allocated_to(&entry.pod, self.features));
             actuated.insert(uid, PodResources::in_force(&entry.actuated));
@@ -216,7 +225,7 @@ impl Allocations {
     /// What is considered for the admission of this pod; `None` for a released one.
     #[must_use]
     pub fn other_pods(&self, ticket: Ticket) -> Option<OtherPods<'_>> {
-        self.others(ticket, |other, entry| !entry.is_open || *other < ticket)
+        self.others(ticket, |other, entry| entry.holds() || *other < ticket)
     }
 
     /// The same without the earlier pods that are not decided yet; `None` if there are none.

@@ -86,7 +86,7 @@ impl Allocations {
         let mut tried = Tried::default();
         for ticket in self.resizes_in_order() {
             let Some(entry) = self.entries.get(&ticket) else { continue };
-            let (Some(requested), Some(others)) = (&entry.requested, self.others(ticket, |_, e| !e.is_open))
+            let (Some(requested), Some(others)) = (&entry.requested, self.others(ticket, |_, e| e.holds()))
             else {
                 continue;
             };
@@ -160,6 +160,8 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::resources::allocations::RememberedAmounts;
+    use crate::resources::amounts_file::PodResources;
     use crate::resources::requests::pod_requests;
 
     fn pod(uid: &str, cpus: i64) -> Arc<Pod> {
@@ -218,6 +220,38 @@ mod tests {
         table.try_resizes(at(4), decide);
         let outcome = ResizeOutcome::Allocated { pod: pod("a", 3), was_deferred: true };
         assert_eq!(table.take_resize_outcome(pods[0]), Some(outcome));
+    }
+
+    /// A kubelet that has just started decides about one pod after the other.
+    #[test]
+    fn resize_does_not_get_what_an_earlier_kubelet_allocated_to_a_pod_that_is_not_decided_yet() {
+        let features = config::Features::default();
+        let mut table = Allocations::default();
+        let remembered = |uid: &str, cpus| RememberedAmounts {
+            allocated: Some(PodResources::allocated_to(&pod(uid, cpus), features)),
+            ..RememberedAmounts::default()
+        };
+        let amounts = [("a", 1), ("b", 2)].map(|(uid, cpus)| (uid.into(), remembered(uid, cpus)));
+        table.remember_amounts(amounts.into(), features);
+        let first = table.ask(pod("a", 3));
+        table.ask(pod("b", 2));
+        let new = table.ask(pod("new", 2));
+        let on_disk =
+            |table: &Allocations| table.amounts().0.into_keys().map(|uid| uid.to_string()).collect();
+        table.admit(first);
+        table.request_resize(first, pod("a", 3), None);
+        table.try_resizes(at(1), decide);
+        assert_eq!(
+            table.take_resize_outcome(first),
+            Some(ResizeOutcome::Deferred { message: "2 used".to_owned() })
+        );
+        let kept: Vec<String> = on_disk(&table);
+        assert_eq!(
+            kept,
+            ["a", "b"],
+            "the next kubelet knows it, too, and a pod that is not admitted holds nothing"
+        );
+        assert_eq!(table.other_pods(new).unwrap().allocations.len(), 2);
     }
 
     #[test]
