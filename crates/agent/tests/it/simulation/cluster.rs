@@ -29,10 +29,12 @@ use crate::world::{World, seconds};
 const NAMES: [&str; 6] = ["web", "job", "slow", "fails", "kept", "restarted"];
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(300);
+/// Runs in addition to those that failed once.
+const SEEDS: u64 = 180;
 
 #[test]
 fn api_faults_never_keep_pod_status_from_converging() {
-    play_all(pinned_in(include_str!("pinned_cluster.txt")).chain(0..60), run);
+    play_all(pinned_in(include_str!("pinned_cluster.txt")).chain(0..SEEDS), run);
 }
 
 /// A runtime that reports running containers as exited makes the kubelet break the invariants; if that were not detected, the

@@ -27,6 +27,7 @@ use testing::{ClusterFault, Fault, HostFault, HostMethod, Method, Outage, Verb};
 use self::checker::Checker;
 use self::shapes::{DEVICES, GPU, LASTING, NAMES, manifest};
 use super::api_checker::is_over;
+use super::cluster::by_uid;
 use super::random::Dice;
 use super::{pinned_in, play_all, resizes};
 use crate::recording_runtime::Act;
@@ -39,7 +40,7 @@ const SETTLED_FOR: Duration = Duration::from_secs(90);
 /// For this long a settled node then calls nothing.
 const UNCHANGED_FOR: Duration = Duration::from_secs(60);
 /// Runs in addition to those that failed once.
-const SEEDS: u64 = 40;
+const SEEDS: u64 = 90;
 
 const METHODS: [Method; 9] = [
     Method::RunPodSandbox,
@@ -375,8 +376,8 @@ impl Run {
     fn differences(&self) -> Vec<String> {
         let checker = self.checker.lock();
         let all = self.world.fake.containers();
-        let pods = checker.pods();
-        let mut differences = checker.final_differences();
+        let pods = by_uid(self.world.api());
+        let mut differences = checker.final_differences(&pods);
         differences.extend(checker.shared_cpus());
         let foreign = all.iter().filter(|(uid, _)| !pods.contains_key(uid.as_str()));
         differences.extend(foreign.map(|(_, container)| format!("{} is of no pod", container.id)));

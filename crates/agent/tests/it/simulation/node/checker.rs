@@ -3,10 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::k8s::{Pod, PodStatus};
-use testing::{FakeCluster, FakeHost, FakeRuntime};
+use testing::{FakeHost, FakeRuntime};
 
 use super::super::api_checker::{ApiChecker, is_over};
-use super::super::cluster::by_uid;
 use super::shapes::{DEVICES, devices_of};
 use crate::world::{PODS, World};
 
@@ -28,7 +27,6 @@ pub(super) struct Checker {
     pub(super) api: ApiChecker,
     fake: FakeRuntime,
     host: FakeHost,
-    cluster: FakeCluster,
     /// Of each pod that was ever created, by UID.
     names: BTreeMap<String, String>,
     /// By UID and name of the container: what its first instance had.
@@ -49,7 +47,6 @@ impl Checker {
             api: ApiChecker::new(&world.fake),
             fake: world.fake.clone(),
             host: world.host.clone(),
-            cluster: world.api().clone(),
             names: BTreeMap::new(),
             assigned: BTreeMap::new(),
             on_disk: BTreeMap::new(),
@@ -166,8 +163,7 @@ impl Checker {
     }
 
     /// How ended pods differ in the API from what the kubelet knew.
-    pub(super) fn final_differences(&self) -> Vec<String> {
-        let in_api = by_uid(&self.cluster);
+    pub(super) fn final_differences(&self, in_api: &BTreeMap<String, Pod>) -> Vec<String> {
         let found = |uid: &String| {
             let status = in_api.get(uid)?.status.clone().unwrap_or_default();
             Some((status.phase.unwrap_or_default(), status.reason.unwrap_or_default()))
@@ -212,10 +208,6 @@ impl Checker {
             .filter(|(_, _, resources)| !numbers(&resources.cpuset_cpus).is_disjoint(&own))
             .map(|(_, request, resources)| format!("{} runs on {}", request.name, resources.cpuset_cpus))
             .collect()
-    }
-
-    pub(super) fn pods(&self) -> BTreeMap<String, Pod> {
-        by_uid(&self.cluster)
     }
 }
 
