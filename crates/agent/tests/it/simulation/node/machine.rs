@@ -103,7 +103,7 @@ impl Run {
         self.start(times).await
     }
 
-    /// logind announces a shutdown, and waits as long as the kubelet requests; or somebody cancels it.
+    /// logind announces a shutdown, and waits as long as the kubelet requests; or an operator cancels it.
     pub(super) async fn shut_down(&mut self, kinds: &mut Dice, times: &mut Dice) -> Result<(), String> {
         let is_clean = kinds.one_in(2);
         if is_clean {
