@@ -7,6 +7,8 @@
 
 #[path = "speed/api.rs"]
 mod api;
+#[path = "speed/burst.rs"]
+mod burst;
 #[path = "speed/csi.rs"]
 mod csi;
 #[path = "speed/idle.rs"]
@@ -21,8 +23,14 @@ mod member;
 mod node;
 #[path = "speed/outcome.rs"]
 mod outcome;
+#[path = "speed/recording.rs"]
+mod recording;
+#[path = "speed/replay.rs"]
+mod replay;
 #[path = "speed/report.rs"]
 mod report;
+#[path = "speed/streams.rs"]
+mod streams;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -42,11 +50,39 @@ pub(crate) struct Effort {
     pub(crate) window: Duration,
     /// Whether members of a cluster with more than a hundred pods are measured.
     pub(crate) with_large_nodes: bool,
+    /// Pods that are started at once.
+    pub(crate) burst_pods: usize,
+    /// How often they are.
+    pub(crate) bursts: usize,
+    /// Streams that are open at the same time.
+    pub(crate) followers: usize,
+    pub(crate) execs: usize,
+    pub(crate) watch_events: usize,
 }
 
 impl Effort {
-    const FULL: Self = Self { rounds: 6, pods: 6, window: Duration::from_secs(60), with_large_nodes: true };
-    const SHORT: Self = Self { rounds: 3, pods: 5, window: Duration::from_secs(20), with_large_nodes: false };
+    const FULL: Self = Self {
+        rounds: 6,
+        pods: 6,
+        window: Duration::from_secs(60),
+        with_large_nodes: true,
+        burst_pods: 100,
+        bursts: 3,
+        followers: 1000,
+        execs: 200,
+        watch_events: 10_000,
+    };
+    const SHORT: Self = Self {
+        rounds: 3,
+        pods: 5,
+        window: Duration::from_secs(20),
+        with_large_nodes: false,
+        burst_pods: 30,
+        bursts: 1,
+        followers: 200,
+        execs: 100,
+        watch_events: 1000,
+    };
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -56,6 +92,8 @@ enum Part {
     Member,
     Joining,
     Csi,
+    Burst,
+    Streams,
 }
 
 #[derive(Debug)]
@@ -97,8 +135,11 @@ impl Part {
             "member" => Ok(Self::Member),
             "joining" => Ok(Self::Joining),
             "csi" => Ok(Self::Csi),
+            "burst" => Ok(Self::Burst),
+            "streams" => Ok(Self::Streams),
             unknown => {
-                Err(BenchError(format!("--only takes latency, idle, member, joining or csi, not {unknown}")))
+                let known = "latency, idle, member, joining, csi, burst or streams";
+                Err(BenchError(format!("--only takes {known}, not {unknown}")))
             }
         }
     }
@@ -165,5 +206,17 @@ async fn measure(arguments: &Arguments) -> Outcome<Report> {
     } else {
         None
     };
-    Ok(Report { effort, latency, idle, members, joining, csi, binary_bytes: binary.len() })
+    let burst = if wants(Part::Burst) {
+        eprintln!("starting and deleting {} pods at once, {} times", effort.burst_pods, effort.bursts * 2);
+        Some(burst::measure(kubelet, effort).await?)
+    } else {
+        None
+    };
+    let streams = if wants(Part::Streams) {
+        eprintln!("opening {} log followers and {} exec sessions", effort.followers, effort.execs);
+        Some(streams::measure(kubelet, effort).await?)
+    } else {
+        None
+    };
+    Ok(Report { effort, latency, idle, members, joining, csi, burst, streams, binary_bytes: binary.len() })
 }

@@ -202,15 +202,7 @@ impl Node {
 
     /// Processor time so far, user and system, in seconds.
     pub(crate) fn cpu_seconds(&self) -> Outcome<f64> {
-        let stat = self.read_proc("stat")?;
-        // The command name before the bracket may hold anything. After it, utime and stime are the 12th and 13th.
-        let fields: Vec<&str> =
-            stat.rsplit_once(')').map_or(vec![], |(_, rest)| rest.split_whitespace().collect());
-        let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
-        match (ticks(11), ticks(12)) {
-            (Some(user), Some(system)) => Ok((user + system) / TICKS_PER_SECOND),
-            _ => Err(BenchError(format!("no processor time in: {stat}"))),
-        }
+        cpu_seconds_in(&self.read_proc("stat")?)
     }
 
     /// Requests to the API server since the process started, as its metrics count them; without watches.
@@ -291,6 +283,18 @@ where
     match tokio::time::timeout(TIMEOUT, poll).await {
         Ok(answer) => answer,
         Err(_) => Err(BenchError(format!("timed out waiting for {what}; {}", node.log_tail()))),
+    }
+}
+
+/// User and system time in the text of `/proc/…/stat`.
+pub(crate) fn cpu_seconds_in(stat: &str) -> Outcome<f64> {
+    // The command name before the bracket may hold anything. After it, utime and stime are the 12th and 13th.
+    let fields: Vec<&str> =
+        stat.rsplit_once(')').map_or(vec![], |(_, rest)| rest.split_whitespace().collect());
+    let ticks = |at: usize| fields.get(at).and_then(|field| field.parse::<f64>().ok());
+    match (ticks(11), ticks(12)) {
+        (Some(user), Some(system)) => Ok((user + system) / TICKS_PER_SECOND),
+        _ => Err(BenchError(format!("no processor time in: {stat}"))),
     }
 }
 

@@ -5,11 +5,13 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use crate::Effort;
+use crate::burst::{Burst, Replay, Start};
 use crate::csi::Csi;
 use crate::idle::Idle;
 use crate::joining::Joining;
 use crate::latency::Latency;
 use crate::member::{Member, Stage};
+use crate::streams::Streams;
 
 /// A target missed by more than this factor fails a short run: less may come from a busy machine.
 const TOLERANCE: f64 = 2.0;
@@ -23,6 +25,8 @@ pub(crate) struct Report {
     pub(crate) members: Vec<Member>,
     pub(crate) joining: Option<Joining>,
     pub(crate) csi: Option<Csi>,
+    pub(crate) burst: Option<Burst>,
+    pub(crate) streams: Option<Streams>,
     pub(crate) binary_bytes: u64,
 }
 
@@ -61,7 +65,7 @@ impl Report {
                 (Some(target), Some(false)) => format!("at most {target} {}: MISSED", line.unit),
                 (Some(_) | None, _) => String::new(),
             };
-            let row = format!("    {:<56} {:>8.2} {:<8} {target}", line.what, line.value, line.unit);
+            let row = format!("    {:<60} {:>8.2} {:<8} {target}", line.what, line.value, line.unit);
             // Writing to a String cannot fail.
             let _ = writeln!(table, "{}", row.trim_end());
         }
@@ -94,9 +98,11 @@ impl Report {
                 "registeredDriverAnonymousBytes": csi.registered_anonymous_bytes,
             })
         });
+        let burst_samples = self.burst.as_ref().map(burst_samples);
         let window = self.effort.window.as_secs();
         let report = json!({
-            "lines": lines, "samples": samples, "csiSamples": csi_samples, "idleWindowSeconds": window,
+            "lines": lines, "samples": samples, "csiSamples": csi_samples, "burstSamples": burst_samples,
+            "idleWindowSeconds": window,
         });
         format!("{report:#}\n")
     }
@@ -108,10 +114,39 @@ impl Report {
         lines.extend(self.members.iter().flat_map(member_lines));
         lines.extend(self.joining.iter().flat_map(joining_lines));
         lines.extend(self.csi.iter().flat_map(csi_lines));
+        lines.extend(self.burst.iter().flat_map(burst_lines));
+        lines.extend(self.streams.iter().flat_map(streams_lines));
         let binary = plain("size of the binary", as_f64(self.binary_bytes) / MEGABYTE, "MB");
         lines.push(Line { target: Some(14.0), ..binary });
         lines
     }
+}
+
+fn burst_samples(burst: &Burst) -> Value {
+    let start = |start: &Start| {
+        json!({
+            "allMilliseconds": start.all,
+            "startedMilliseconds": start.to_runtime,
+            "runningInApiMilliseconds": start.to_api,
+            "statusMilliseconds": start.status,
+            "kubeletProcessorSeconds": start.kubelet_cpu_seconds,
+            "benchProcessorSeconds": start.bench_cpu_seconds,
+        })
+    };
+    let replays = burst.replays.iter().map(|replay| {
+        json!({
+            "aloneMilliseconds": replay.all,
+            "requiredAloneMilliseconds": replay.required,
+            "withKubeletMilliseconds": replay.with_kubelet,
+            "calls": replay.calls,
+            "concurrency": replay.concurrency,
+        })
+    });
+    json!({
+        "starts": burst.starts.iter().map(start).collect::<Vec<Value>>(),
+        "replays": replays.collect::<Vec<Value>>(),
+        "removedMilliseconds": burst.removals,
+    })
 }
 
 fn plain(what: &str, value: f64, unit: &'static str) -> Line {
@@ -214,6 +249,65 @@ fn csi_lines(csi: &Csi) -> [Line; 6] {
             ..median("of that without code and other files", &anonymous, "kB")
         },
     ]
+}
+
+fn burst_lines(burst: &Burst) -> Vec<Line> {
+    let Burst { pods, starts, replays, removals } = burst;
+    let name = |what: &str| format!("burst of {pods}: {what}");
+    let median = |what: &str, samples: &[f64], unit| plain(&name(what), quantile(samples, 0.5), unit);
+    let per_burst = |value: fn(&Start) -> f64| starts.iter().map(value).collect::<Vec<f64>>();
+    let per_pod =
+        |values: fn(&Start) -> &[f64]| starts.iter().flat_map(values).copied().collect::<Vec<f64>>();
+    let per_replay = |value: fn(&Replay) -> f64| replays.iter().map(value).collect::<Vec<f64>>();
+    let calls = per_replay(|replay| as_f64(replay.calls.values().sum::<usize>() as u64));
+    let concurrency = per_replay(|replay| as_f64(replay.concurrency as u64));
+    let added = burst.added_percent();
+    let mut lines = vec![
+        median("until the last container started", &per_burst(|start| start.all), "ms"),
+        median("the same CRI calls alone", &per_replay(|replay| replay.all), "ms"),
+        median("of them only those that start pods", &per_replay(|replay| replay.required), "ms"),
+        Line {
+            target: Some(10.0),
+            smallest: quantile(&added, 0.0),
+            ..median("added to the CRI calls alone", &added, "%")
+        },
+        median("CRI calls", &calls, ""),
+        median("CRI calls for pods at the same time", &concurrency, ""),
+        median("processor time of the kubelet", &per_burst(|start| start.kubelet_cpu_seconds), "s"),
+        median("of the API server and the proxy", &per_burst(|start| start.bench_cpu_seconds), "s"),
+    ];
+    let samples = [
+        ("created to container started", per_pod(|start| &start.to_runtime)),
+        ("created to Running in the API", per_pod(|start| &start.to_api)),
+        ("container started to Running in the API", per_pod(|start| &start.status)),
+        ("deleted to gone from the API", removals.clone()),
+    ];
+    for (what, samples) in samples {
+        lines.push(median(&format!("{what}, p50"), &samples, "ms"));
+        lines.push(plain(&name(&format!("{what}, p99")), quantile(&samples, 0.99), "ms"));
+    }
+    lines
+}
+
+fn streams_lines(streams: &Streams) -> Vec<Line> {
+    let before = as_f64(streams.before.resident);
+    let mut lines = vec![plain("streams, none: resident memory", before / MEGABYTE, "MB")];
+    let mut previous = before;
+    for load in &streams.loads {
+        let name = |what: &str| format!("{} {}: {what}", load.count, load.what);
+        if let Some(during) = &load.during {
+            let resident = as_f64(during.resident);
+            lines.push(plain(&name("resident memory"), resident / MEGABYTE, "MB"));
+            let each = (resident - previous) / as_f64(load.count as u64) / 1000.0;
+            lines.push(plain(&name("each"), each, "kB"));
+        }
+        let after = as_f64(load.after.resident);
+        lines.push(plain(&name("gone, resident memory"), after / MEGABYTE, "MB"));
+        let kept = 100.0 * (after / before - 1.0);
+        lines.push(Line { target: Some(10.0), ..plain(&name("kept afterwards"), kept, "%") });
+        previous = after;
+    }
+    lines
 }
 
 /// The value that this share of the samples does not exceed; without samples NaN, which no target allows.
