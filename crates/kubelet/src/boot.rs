@@ -17,7 +17,7 @@ use plugins::UnixPlugins;
 use ports::{Cgroups, Clock, Cluster, Host, HostError};
 use tokio_util::sync::CancellationToken;
 
-use crate::own_process::release_memory_after_changes;
+use crate::own_process::release_free_memory;
 use crate::process::{self, Signals, notify_ready, notify_watchdog, set_limits, share_root_dir};
 use crate::start_error::StartError;
 use crate::traces::{self, Finished};
@@ -50,10 +50,10 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
         return run_once(resolved, &agent, &signals, &given_up).await;
     }
     let api = agent.api();
-    serve::start(resolved, &agent, (&api, reviews), &stop).await?;
+    let requests = serve::start(resolved, &agent, (&api, reviews), &stop).await?;
     let watchdog = notify_watchdog(api, agent.context().clock, stop.clone());
     agent.context().tasks.spawn("watchdog", watchdog);
-    let release = release_memory_after_changes(agent.pods().clone(), agent.context().clock);
+    let release = release_free_memory(agent.pods().clone(), requests, agent.context().clock);
     agent.context().tasks.spawn_isolated("release of memory", release);
     notify_ready();
     let failed = agent.context().tasks.failed();

@@ -8,23 +8,54 @@ use config::{KubeletConfiguration, NodeFlags};
 use jiff::Timestamp;
 use ports::node_api::ThreadFacts;
 use ports::{Clock, OwnProcess};
+use tokio::sync::watch;
 
 use crate::logging;
 
-/// How long after pods were added or removed the memory is released that this needed, together with that of later ones.
+/// How long after a change the memory is released that it needed, together with that of later ones.
 const RELEASE_AFTER: Duration = Duration::from_secs(10);
+/// A stream has about 100 kB: fewer are not worth the work.
+const MIN_STREAMS: usize = 16;
 
-/// Releases free memory after the number of pods has changed. Runs until dropped.
-pub(crate) async fn release_memory_after_changes(pods: PodsView, clock: Clock) {
+/// What has memory that it leaves behind in the heap.
+#[derive(Clone, Copy, Debug, Default)]
+struct Holders {
+    pods: usize,
+    /// Requests and streams at the main port; before a release, the most since the last one.
+    requests: usize,
+}
+
+impl Holders {
+    /// The start of pods leaves as much free memory as their end.
+    const fn leave_memory(self, now: Self) -> bool {
+        now.pods != self.pods || now.requests + MIN_STREAMS <= self.requests
+    }
+}
+
+/// Releases free memory after the number of pods has changed, or when there are far fewer `requests` than before. Runs until dropped.
+pub(crate) async fn release_free_memory(pods: PodsView, mut requests: watch::Receiver<usize>, clock: Clock) {
     let mut changes = pods.changes();
-    let mut count = 0;
-    while changes.changed().await.is_ok() {
-        if pods.count() == count {
+    let mut before = Holders::default();
+    loop {
+        tokio::select! {
+            changed = changes.changed() => if changed.is_err() { return },
+            () = changed(&mut requests) => {}
+        }
+        let now = Holders { pods: pods.count(), requests: *requests.borrow_and_update() };
+        if !before.leave_memory(now) {
+            before.requests = before.requests.max(now.requests);
             continue;
         }
         clock.sleep_until(clock.mono() + RELEASE_AFTER).await;
         host::process::release_free_memory();
-        count = pods.count();
+        before = Holders { pods: pods.count(), requests: *requests.borrow() };
+    }
+}
+
+/// Resolves with the next change; never, if nothing is served.
+async fn changed(requests: &mut watch::Receiver<usize>) {
+    if requests.changed().await.is_err() {
+        std::future::pending::<()>().await;
     }
 }
 
@@ -69,5 +100,19 @@ impl OwnProcess for RunningProcess {
 
     fn memory(&self) -> Vec<(String, u64)> {
         host::process::memory()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_released_after_pods_have_changed_or_many_streams_have_ended() {
+        let before = Holders { pods: 3, requests: 20 };
+        let leave = |pods, requests| before.leave_memory(Holders { pods, requests });
+        assert!(leave(4, 20) && leave(2, 20), "a pod more, a pod less");
+        assert!(leave(3, 4) && !leave(3, 5), "16 streams have ended, or fewer");
+        assert!(!leave(3, 1000), "more streams");
     }
 }

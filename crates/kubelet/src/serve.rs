@@ -18,17 +18,19 @@ use crate::serving;
 use crate::start_error::StartError;
 
 /// Opens the main port, the read-only port and the health port, as configured, and serves them until `stop`. `reviews` is for
-/// token and access reviews of clients of the main port.
+/// token and access reviews of clients of the main port. Returns the number of requests and streams at the main port.
 pub(crate) async fn start(
     resolved: &Resolved,
     agent: &Agent,
     (api, reviews): (&Arc<dyn NodeApi>, Option<Arc<dyn Cluster>>),
     stop: &CancellationToken,
-) -> Result<(), StartError> {
+) -> Result<watch::Receiver<usize>, StartError> {
     let kubelet = &resolved.kubelet;
     let main_port = if kubelet.enable_server { kubelet.port } else { 0 };
+    let (_, mut requests) = watch::channel(0);
     if let Some(listener) = open("port", &kubelet.address, main_port).await? {
         let server = main_server(resolved, agent, api, reviews).await?;
+        requests = server.requests();
         spawn(server.serve(listener, stop.clone().cancelled_owned()));
     }
     if let Some(listener) = open("healthzPort", &kubelet.healthz_bind_address, kubelet.healthz_port).await? {
@@ -39,7 +41,7 @@ pub(crate) async fn start(
         spawn(server::serve_read_only(listener, api.clone(), stop.clone().cancelled_owned()));
     }
     serve_pod_resources(agent.context(), api, stop).await;
-    Ok(())
+    Ok(requests)
 }
 
 /// A failure is logged, because the node runs pods without this endpoint.

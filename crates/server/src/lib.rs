@@ -38,6 +38,7 @@ use axum::routing::get;
 use ports::NodeApi;
 use ports::request_metrics::ServingObserver;
 use tokio::net::TcpListener;
+use tokio::sync::watch;
 
 pub use access::{AccessSettings, AuthorizationMode, TokenReviews};
 pub use main_port::{MainPort, MainServer};
@@ -84,8 +85,9 @@ pub async fn serve_read_only(
 }
 
 /// A port without TLS and authentication.
-const fn plain(router: Router, observer: Option<Arc<dyn ServingObserver>>) -> ServedPort {
-    ServedPort { router, gate: None, tls: None, limits: connections::PLAIN, observer }
+fn plain(router: Router, observer: Option<Arc<dyn ServingObserver>>) -> ServedPort {
+    let requests = watch::Sender::new(0);
+    ServedPort { router, gate: None, tls: None, limits: connections::PLAIN, observer, requests }
 }
 
 fn complete<S: Clone + Send + Sync + 'static>(router: Router<S>, state: S) -> Router {

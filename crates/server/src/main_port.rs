@@ -58,7 +58,14 @@ impl MainServer {
         let state = MainState { api, config, process, features, clock };
         let router = complete(router::router(switches, &features), state);
         let gate = Some(Gate::new(access, clock, observer.clone()));
-        Ok(Self(ServedPort { router, gate, tls: Some(tls), limits: LIMITS, observer }))
+        let requests = watch::Sender::new(0);
+        Ok(Self(ServedPort { router, gate, tls: Some(tls), limits: LIMITS, observer, requests }))
+    }
+
+    /// How many requests and streams are being served.
+    #[must_use]
+    pub fn requests(&self) -> watch::Receiver<usize> {
+        self.0.requests.subscribe()
     }
 
     /// Ends soon after `shutdown` does.

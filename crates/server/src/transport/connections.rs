@@ -90,6 +90,24 @@ pub(crate) struct ServedPort {
     pub(crate) limits: Limits,
     /// Counts requests.
     pub(crate) observer: Option<Arc<dyn ServingObserver>>,
+    /// How many requests and streams there are.
+    pub(crate) requests: watch::Sender<usize>,
+}
+
+/// A request of a port, until the last byte of its response was sent or its stream ended.
+struct InFlight(Arc<ServedPort>);
+
+impl InFlight {
+    fn begin(site: &Arc<ServedPort>) -> Self {
+        site.requests.send_modify(|count| *count += 1);
+        Self(Arc::clone(site))
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.requests.send_modify(|count| *count = count.saturating_sub(1));
+    }
 }
 
 impl fmt::Debug for ServedPort {
@@ -190,7 +208,7 @@ pub(crate) struct AfterUpgrade {
 }
 
 /// The upgraded request counts as in flight until the connection ends.
-type UpgradeRequest = (Option<Counted>, Served);
+type UpgradeRequest = (Option<Counted>, Served, InFlight);
 
 impl AfterUpgrade {
     pub(crate) fn run(&self, work: impl Future<Output = ()> + Send + 'static) {
@@ -343,18 +361,19 @@ impl Connection {
             }
         }
         let served = self.slot.serve(self.site.gate.is_some());
+        let in_flight = InFlight::begin(&self.site);
         let request = Request::from_parts(parts, Body::new(body));
         let mut router = self.site.router.clone();
         poll_fn(|cx| Service::<Request<Body>>::poll_ready(&mut router, cx)).await?;
         let response = router.call(request).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            self.after.keep((counted, served));
+            self.after.keep((counted, served, in_flight));
             return Ok(response);
         }
         // A response is under way until its last byte was sent.
         Ok(response.map(|body| {
             Body::new(body.map_frame(move |frame| {
-                let _until_the_end = (&busy, &counted, &served);
+                let _until_the_end = (&busy, &counted, &served, &in_flight);
                 frame
             }))
         }))
