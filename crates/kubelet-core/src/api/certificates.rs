@@ -170,7 +170,7 @@ pub fn compute_certificate_step(state: &CertificateState<'_>, now: Timestamp) ->
             }
         }
     }
-    if let Some(until) = retry_at(state).filter(|until| now < *until) {
+    if let Some(until) = retry_at(state, now).filter(|until| now < *until) {
         return CertificateStep::Wait { until };
     }
     match (good, state.kind, state.has_bootstrap) {
@@ -196,11 +196,13 @@ pub fn retry_delay(failures: u32) -> Duration {
     FIRST_DELAY.saturating_mul(1 << failures.saturating_sub(1).min(16)).min(MAX_DELAY)
 }
 
-fn retry_at(state: &CertificateState<'_>) -> Option<Timestamp> {
+fn retry_at(state: &CertificateState<'_>, now: Timestamp) -> Option<Timestamp> {
     if state.failures == 0 {
         return None;
     }
-    state.last_failure?.checked_add(retry_delay(state.failures)).ok()
+    // Not after the clock was set back behind the failure: the retry would wait until the clock has caught up.
+    let last_failure = state.last_failure.filter(|failed| *failed <= now)?;
+    last_failure.checked_add(retry_delay(state.failures)).ok()
 }
 
 /// The key usages of the certificate. Only RSA keys can encipher other keys.

@@ -315,9 +315,13 @@ fn after_exit_of(
 /// How long the container must still wait before it may start again.
 fn pending_restart(inputs: &PodInputs<'_>, container: &ContainerRef<'_>) -> Option<backoff::Delay> {
     let (_, finished_at) = backoff::newest_exited(inputs.observed, container.name())?;
-    let failed_at = backoff::mono_of_past(finished_at, inputs.now);
-    let key = backoff::restart_key(inputs.pod, container);
-    inputs.memory.backoff.pending_after(&key, failed_at, inputs.now.mono)
+    let (key, now) = (backoff::restart_key(inputs.pod, container), inputs.now);
+    if backoff::was_set_back(finished_at, now) {
+        // The end has no place on the monotonic clock, but the restart before it has.
+        return inputs.memory.backoff.pending(&key, now.mono);
+    }
+    let failed_at = backoff::mono_of_past(finished_at, now);
+    inputs.memory.backoff.pending_after(&key, failed_at, now.mono)
 }
 
 /// One more than the last known instance, or than the newest log file of one that the runtime no longer has

@@ -24,6 +24,9 @@ const REDUCED_MAX_DELAY: Duration = Duration::from_secs(60);
 /// An entry that was quiet for longer than this starts again with the first delay. Fixed, whatever the longest delay.
 pub const RESET_AFTER: Duration = Duration::from_secs(600);
 
+/// By how much the clock of a runtime, such as one in a virtual machine, may be ahead of the kubelet's.
+const CLOCK_TOLERANCE: Duration = Duration::from_secs(1);
+
 /// Delays by key. An unknown key has none: the first retry is free.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BackoffTable {
@@ -82,7 +85,7 @@ impl BackoffTable {
         (!entry.has_expired(failed_at) && now < until).then_some(Delay { delay: entry.delay, until })
     }
 
-    /// The wait since the key was last noted, for failures that have no instant of their own (image pulls).
+    /// The wait since the key was last noted, for failures without a usable instant of their own (image pulls, [`was_set_back`]).
     #[must_use]
     pub fn pending(&self, key: &str, now: MonoTime) -> Option<Delay> {
         let entry = self.entries.get(key)?;
@@ -221,6 +224,13 @@ pub fn newest_exited<'a>(
 #[must_use]
 pub fn mono_of_past(at: Timestamp, now: Now) -> MonoTime {
     now.mono - now.wall_since(at)
+}
+
+/// Whether an end that was recorded is in the future: the clock was set back since then. A wait since that end would last until the
+/// clock has caught up.
+#[must_use]
+pub fn was_set_back(ended: Timestamp, now: Now) -> bool {
+    Duration::try_from(ended.duration_since(now.wall)).is_ok_and(|ahead| ahead > CLOCK_TOLERANCE)
 }
 
 /// Notes every restart that carrying out `step` means. Call it once, before the step is carried out, with the same

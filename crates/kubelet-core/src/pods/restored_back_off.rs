@@ -33,7 +33,8 @@ pub fn restore_back_off(
                 .and_then(|said| announced(said, &container))
                 .unwrap_or_else(|| table.delay_after(gap(newest, started_at, said, observed)));
             let delay = table.longest().min(delay);
-            let over_at = newest.finished_at.map(|ended| now.mono_at(ended + delay));
+            // An end in the future was recorded before the clock was set back.
+            let over_at = newest.finished_at.map(|ended| now.mono_at(ended + delay).min(now.mono + delay));
             let key = restart_key(pod, &container);
             table.enter(key, delay, mono_of_past(started_at, now), over_at);
         }
@@ -84,6 +85,7 @@ fn gap(
 
 #[cfg(test)]
 mod tests {
+    use model::MonoTime;
     use model::k8s::{ContainerState as State, ContainerStateTerminated, ContainerStateWaiting, Time};
 
     use super::*;
@@ -143,6 +145,24 @@ mod tests {
         }
     }
 
+    /// The clock was an hour behind while the kubelet started, as before the first synchronisation.
+    #[test]
+    fn restored_delay_does_not_wait_for_a_clock_that_was_set_back() {
+        let Case { pod, observed, mut memory, now, .. } = crashed(31, 30);
+        let behind = Now { wall: now.wall - Duration::from_secs(3600), mono: MonoTime::ZERO };
+        let previous = status(Some(SAID), None);
+        restore_back_off(&mut memory.backoff, &pod, &observed, Some(&previous), behind);
+        let container = model::containers::find_container(&pod, "a").unwrap();
+        let pending = |second: u64| {
+            let mono = MonoTime::from_start(Duration::from_secs(second));
+            let corrected = Now { wall: now.wall + Duration::from_secs(second), mono };
+            let ended = mono_of_past(observed.containers[0].finished_at.unwrap(), corrected);
+            memory.backoff.pending_after(&restart_key(&pod, &container), ended, mono)
+        };
+        assert_eq!(pending(1).map(|pending| pending.until.since_start().as_secs()), Some(80));
+        assert_eq!(pending(80), None);
+    }
+
     #[test]
     fn delay_is_twice_the_one_that_passed_before_the_last_start() {
         let after = |gap: u64| {
@@ -183,10 +203,10 @@ mod tests {
     #[test]
     fn delay_that_passed_before_the_kubelet_started_is_over() {
         let mut case = crashed(26, 25);
-        case.now.mono = model::MonoTime::from_start(Duration::from_secs(1));
+        case.now.mono = MonoTime::from_start(Duration::from_secs(1));
         assert_eq!(restored(case, None), None);
         let mut case = crashed(31, 30);
-        case.now.mono = model::MonoTime::from_start(Duration::from_secs(1));
+        case.now.mono = MonoTime::from_start(Duration::from_secs(1));
         assert_eq!(restored(case, Some(&status(Some(SAID), None))), Some((80, 50)));
     }
 

@@ -59,6 +59,7 @@ fn check(options: &str, second: i64, expected: &str) {
                 state.failures = times.parse().unwrap();
                 state.last_failure = Some(at(second - 1));
             }
+            ("failed-at", second) => state.last_failure = Some(at(second.parse().unwrap())),
             (other, _) => panic!("{other}?"),
         }
     }
@@ -116,6 +117,12 @@ fn failed_requests_back_off_to_two_minutes() {
         check(&format!("failed={failures}"), 1900, &format!("wait until {until}"));
     }
     check("failed=0", 1900, "request");
+}
+
+#[test]
+fn failed_request_is_repeated_at_once_after_the_clock_was_set_back() {
+    check("failed=3 failed-at=1950", 1900, "request");
+    check("failed=3 failed-at=1900", 1900, "wait until 1908");
 }
 
 #[test]

@@ -4,7 +4,10 @@ mod invariants;
 mod resize;
 mod upstream;
 
+use std::time::Duration;
+
 use expect_test::{Expect, expect};
+use model::Now;
 
 use crate::pods::fixture::{case, show};
 
@@ -732,6 +735,25 @@ fn ephemeral_containers_start_once() {
     );
     check("Never main:a debug:e | sandbox a=exited(0)", expect!["teardown Completed; stop sb0"]);
     check("main:a debug:e |", expect!["create sandbox 0 NoSandbox"]);
+}
+
+/// The container ended a second before the clock was set back by an hour; its back-off was noted so many seconds ago.
+#[track_caller]
+fn check_set_back(line: &str, noted: u64, expected: Expect) {
+    let mut case = case(line);
+    case.now = Now {
+        wall: case.now.wall - Duration::from_secs(3600),
+        mono: case.now.mono + Duration::from_secs(noted),
+    };
+    expected.assert_eq(&show(&case.plan(), case.now));
+}
+
+#[test]
+fn crash_loop_does_not_wait_for_a_clock_that_was_set_back() {
+    let line = "main:a | sandbox a=exited(1,1s,#1) backoff:a=40s";
+    check_set_back(line, 15, expect!["settled; a waits 25s more of 40s; wake in 25s"]);
+    check_set_back(line, 40, expect!["start Regular a#2 Exited 1 Always"]);
+    check_set_back("main:a | sandbox a=exited(1,1s)", 15, expect!["start Regular a#1 Exited 1 Always"]);
 }
 
 #[test]
