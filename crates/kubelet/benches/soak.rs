@@ -7,6 +7,8 @@
 
 #[path = "speed/api.rs"]
 mod api;
+#[path = "soak/clock.rs"]
+mod clock;
 #[path = "soak/drive.rs"]
 mod drive;
 #[path = "soak/faults.rs"]
@@ -50,6 +52,8 @@ pub(crate) struct Arguments {
     pub(crate) report: PathBuf,
     /// The program that runs.
     pub(crate) kubelet: PathBuf,
+    /// The library that is preloaded into it, `crates/host/examples/wall_clock.rs`.
+    pub(crate) clock: PathBuf,
 }
 
 impl Arguments {
@@ -59,6 +63,7 @@ impl Arguments {
             extent: Extent { duration: Duration::from_secs(3600), pods: PODS },
             report: "target/soak".into(),
             kubelet: env!("CARGO_BIN_EXE_kubelet").into(),
+            clock: "target/debug/examples/libwall_clock.so".into(),
         };
         let mut given = std::env::args().skip(1);
         while let Some(argument) = given.next() {
@@ -74,6 +79,7 @@ impl Arguments {
                 "--seed" => arguments.seed = number(&argument, &value()?)?,
                 "--report" => arguments.report = value()?.into(),
                 "--kubelet" => arguments.kubelet = value()?.into(),
+                "--clock" => arguments.clock = value()?.into(),
                 // What `cargo bench` adds.
                 "--bench" => {}
                 unknown => return Err(BenchError(format!("unknown argument {unknown}"))),

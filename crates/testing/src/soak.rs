@@ -4,6 +4,7 @@
 //! Everything follows from one seed: the same seed, length and number of pods give the same schedule.
 
 pub mod chart;
+pub mod clock;
 pub mod convergence;
 pub mod invariants;
 pub mod leaks;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use localapi::LocalApi;
 use localapi::Options;
 use rustix::fs::{FallocateFlags, fallocate};
-use testing::soak::schedule::Fault;
+use testing::soak::schedule::{Fault, compute_clock_jump};
 
 use crate::stand::Stand;
 use crate::{BenchError, Outcome, failed};
@@ -45,6 +45,7 @@ impl Stand {
                 self.driver.fault_by_seed(seed, CSI_PERCENT);
                 Ok(())
             }
+            Fault::ClockJump => self.clock.set(compute_clock_jump(seed)),
         }
     }
 
@@ -76,6 +77,7 @@ impl Stand {
                 self.driver.clear_faults();
                 Ok(())
             }
+            Fault::ClockJump => self.clock.set(0),
         }
     }
 

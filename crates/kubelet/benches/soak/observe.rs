@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use jiff::Timestamp;
 use model::ContainerState;
 use ports::cluster::Selection;
 use ports::runtime::Scope;
@@ -14,6 +15,7 @@ use testing::soak::convergence::NodeState;
 use testing::soak::invariants::{Observation, RuntimeContainer};
 use testing::soak::pods::{CONFIG_MAP, VERSION_ANNOTATION};
 
+use crate::node::NODE_NAME;
 use crate::stand::Stand;
 
 /// The API answers from memory of this process.
@@ -68,6 +70,13 @@ impl Stand {
             is_running: one.state == ContainerState::Running,
         });
         Some(containers.collect())
+    }
+
+    /// When the node's lease was last renewed by the kubelet's clock, in seconds after the machine's clock.
+    pub(crate) async fn lease_renewed(&self) -> Option<i64> {
+        let lease = self.admin.leases().get("kube-node-lease", NODE_NAME).await.ok()?;
+        let renewed = lease.spec?.renew_time?.0;
+        Some(renewed.as_second() - Timestamp::now().as_second())
     }
 
     /// The kubelet, unless it does not run.

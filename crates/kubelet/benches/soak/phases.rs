@@ -3,10 +3,13 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use testing::soak::clock::{ClockState, compute_disturbances, compute_outstanding};
 use testing::soak::convergence::{Desired, compute_unconverged};
 use testing::soak::invariants::{Invariants, Violation};
 use testing::soak::leaks::{Inventory, Leak, compute_leaks};
-use testing::soak::schedule::{Action, PodKind, PodPlan, Size, Source, Step, compute_schedule};
+use testing::soak::schedule::{
+    Action, CLOCK_AHEAD, CLOCK_BEHIND, PodKind, PodPlan, Size, Source, Step, compute_schedule,
+};
 use tokio::time::Instant;
 
 use crate::drive::Requested;
@@ -26,6 +29,9 @@ const DELETION_TIMEOUT: Duration = Duration::from_secs(240);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(90);
 /// After the first pods are gone, before the inventory that counts.
 const SETTLE: Duration = Duration::from_secs(15);
+/// Until the kubelet has renewed its lease and restarted every crashed container after a jump of its clock. The longest back-off is
+/// 20 s, and the lease is renewed every 10 s.
+const CLOCK_TIMEOUT: Duration = Duration::from_secs(60);
 /// A pod that has not gone for so long may have lost its task in containerd.
 const LOST_TASKS: Duration = Duration::from_secs(30);
 
@@ -79,6 +85,7 @@ impl Soak {
             self.requested.act(&mut self.stand, step, self.seed).await?;
         }
         self.converge("the first pods").await?;
+        self.jump_clock().await?;
         self.delete_all().await?;
         tokio::time::sleep(SETTLE).await;
         let before = self.stand.inventory().await?;
@@ -201,6 +208,40 @@ impl Soak {
             }
             tokio::time::sleep(POLL).await;
         }
+    }
+
+    /// An hour forward, back again, minutes back, and back again, without any other fault.
+    async fn jump_clock(&mut self) -> Outcome<()> {
+        for seconds in [CLOCK_AHEAD, 0, CLOCK_BEHIND, 0] {
+            let before = self.clock_state().await?;
+            self.stand.clock.set(seconds)?;
+            let began = Instant::now();
+            let (after, outstanding) = loop {
+                let now = self.clock_state().await?;
+                let outstanding = compute_outstanding(&before, &now, seconds);
+                if outstanding.is_empty() || began.elapsed() > CLOCK_TIMEOUT {
+                    break (now, outstanding);
+                }
+                tokio::time::sleep(POLL).await;
+            };
+            let disturbances = compute_disturbances(&before, &after, began.elapsed());
+            eprintln!("the clock differs by {seconds} s: {:.0} s", began.elapsed().as_secs_f64());
+            for what in outstanding.into_iter().chain(disturbances) {
+                self.report.problems.push(format!("the clock differs by {seconds} s: {what}"));
+            }
+        }
+        self.converge("the clock is right again").await
+    }
+
+    async fn clock_state(&mut self) -> Outcome<ClockState> {
+        let observed = self.observe().await?;
+        let kinds = self.requested.pods.values().map(|plan| match plan.source {
+            Source::Api => (plan.name.clone(), plan.kind),
+            Source::Static => (format!("{}-{NODE_NAME}", plan.name), plan.kind),
+        });
+        let containers = observed.runtime.unwrap_or_default();
+        let renewed = self.stand.lease_renewed().await;
+        Ok(ClockState::new(&kinds.collect(), &containers, self.stand.probes(), renewed))
     }
 
     async fn delete_all(&mut self) -> Outcome<()> {

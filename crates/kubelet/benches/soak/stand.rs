@@ -4,6 +4,8 @@
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cluster::ApiHandle;
@@ -19,6 +21,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 use crate::api::{NAMESPACE, administrator, is_ready};
+use crate::clock::WallClock;
 use crate::node::{NODE_NAME, Node, until};
 use crate::small_disk::SmallDisk;
 use crate::{Arguments, BenchError, Outcome, failed};
@@ -39,6 +42,7 @@ pub(crate) struct Stand {
     pub(crate) containerd: Containerd,
     pub(crate) disk: SmallDisk,
     pub(crate) names: NameServer,
+    pub(crate) clock: WallClock,
     /// `None` during an outage.
     pub(crate) api: Option<Running>,
     /// What the API server left at the beginning of the outage.
@@ -77,7 +81,8 @@ impl Stand {
         let driver = TestCsiDriver::serve(&home.join("root"), CSI_DRIVER, &dir.path().join("storage"));
         let cgroup = PrivateCgroup::of(&containerd_dir);
         let mut node = Node::new(&home, &proxy.endpoint(), &cgroup)?;
-        configure(&mut node, &api, &names, dir.path())?;
+        let clock = WallClock::new(&arguments.clock, &dir.path().join("clock-offset"))?;
+        configure(&mut node, &api, &names, &clock, dir.path())?;
         let options = Options { listen: api.address(), ..Options::default() };
         node.start(&arguments.kubelet)?;
         let mut stand = Self {
@@ -87,6 +92,7 @@ impl Stand {
             containerd,
             disk,
             names,
+            clock,
             api: Some(api),
             api_state: None,
             admin,
@@ -168,6 +174,11 @@ impl Stand {
         }
     }
 
+    /// Requests of all readiness probes that look up a host name.
+    pub(crate) fn probes(&self) -> u64 {
+        self.probed.requests.load(Ordering::Relaxed)
+    }
+
     pub(crate) fn containerd_dir(&self) -> PathBuf {
         self.dir.path().join("containerd")
     }
@@ -195,7 +206,13 @@ impl Stand {
     }
 }
 
-fn configure(node: &mut Node, api: &Running, names: &NameServer, dir: &Path) -> Outcome<()> {
+fn configure(
+    node: &mut Node,
+    api: &Running,
+    names: &NameServer,
+    clock: &WallClock,
+    dir: &Path,
+) -> Outcome<()> {
     node.join(&api.node_kubeconfig(NODE_NAME).map_err(failed("make a kubeconfig"))?)?;
     node.configure(&json!({
         "featureGates": {"KubeletCrashLoopBackOffMax": true},
@@ -206,6 +223,7 @@ fn configure(node: &mut Node, api: &Running, names: &NameServer, dir: &Path) -> 
     let start = ["unshare", "--mount", "--propagation", "unchanged", "sh", "-c", WITH_RESOLVER];
     node.wrapper = start.map(str::to_owned).to_vec();
     node.wrapper.push(resolver.display().to_string());
+    node.wrapper.extend(clock.wrapper());
     Ok(())
 }
 
@@ -249,9 +267,10 @@ impl Kubectl {
     }
 }
 
-/// An HTTP server that accepts every request.
+/// An HTTP server that accepts every request, and counts them.
 struct Probed {
     port: u16,
+    requests: Arc<AtomicU64>,
     task: JoinHandle<()>,
 }
 
@@ -259,17 +278,20 @@ impl Probed {
     async fn start() -> Outcome<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.map_err(failed("listen"))?;
         let port = listener.local_addr().map_err(failed("listen"))?.port();
+        let requests = Arc::new(AtomicU64::new(0));
+        let counted = Arc::clone(&requests);
         #[expect(clippy::disallowed_methods, reason = "its handle is kept, and ends it")]
         let task = tokio::spawn(async move {
             loop {
                 let Ok((mut client, _)) = listener.accept().await else { continue };
+                counted.fetch_add(1, Ordering::Relaxed);
                 // A probe that is gone fails by itself.
                 let _ = client.read(&mut [0; 1024]).await;
                 let answer = b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
                 let _ = client.write_all(answer).await;
             }
         });
-        Ok(Self { port, task })
+        Ok(Self { port, requests, task })
     }
 }
 

@@ -119,10 +119,12 @@ pub enum Fault {
     DiskFull,
     DnsHangs,
     CsiErrors,
+    /// The wall clock of the kubelet differs from that of everything else; the monotonic clock goes on.
+    ClockJump,
 }
 
 impl Fault {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::KubeletKilled,
         Self::KubeletTerminated,
         Self::RuntimeKilled,
@@ -131,6 +133,7 @@ impl Fault {
         Self::DiskFull,
         Self::DnsHangs,
         Self::CsiErrors,
+        Self::ClockJump,
     ];
 
     #[must_use]
@@ -144,6 +147,7 @@ impl Fault {
             Self::DiskFull => "disk full",
             Self::DnsHangs => "DNS hangs",
             Self::CsiErrors => "errors of the CSI driver",
+            Self::ClockJump => "clock jump",
         }
     }
 
@@ -156,6 +160,7 @@ impl Fault {
             Self::DiskFull => (3_000, 25_000),
             Self::DnsHangs => (10_000, 40_000),
             Self::CsiErrors => (10_000, 60_000),
+            Self::ClockJump => (10_000, 40_000),
         };
         (Duration::from_millis(least), Duration::from_millis(greatest))
     }
@@ -190,6 +195,20 @@ pub enum Action {
 pub struct Step {
     pub at: Duration,
     pub action: Action,
+}
+
+/// An hour forward.
+pub const CLOCK_AHEAD: i64 = 3600;
+/// Minutes back, by less than the age of the certificates of the API server.
+pub const CLOCK_BEHIND: i64 = -240;
+/// An hour back: the certificates of the API server are not yet valid, so it cannot be reached meanwhile.
+const CLOCK_BEFORE_CERTIFICATES: i64 = -3600;
+
+/// By how many seconds the wall clock of the kubelet differs during a [`Fault::ClockJump`] with that seed.
+#[must_use]
+pub fn compute_clock_jump(seed: u64) -> i64 {
+    let jumps = [CLOCK_AHEAD, CLOCK_BEHIND, CLOCK_BEFORE_CERTIFICATES];
+    Rng::new(seed).pick(&jumps).copied().unwrap_or(CLOCK_AHEAD)
 }
 
 /// How long a soak lasts, and with how many pods.
