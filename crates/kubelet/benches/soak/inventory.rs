@@ -54,10 +54,11 @@ fn sort_in(inventory: &mut Inventory, line: &str) {
     match kind {
         "process" => {
             let (pid, command) = what.split_once(' ').unwrap_or(("", what));
-            if is_empty_shim(inventory, pid, command) {
-                inventory.empty_shims += 1;
-            } else {
-                *inventory.processes.entry(command.trim().to_owned()).or_default() += 1;
+            match empty_shim(inventory, pid, command) {
+                Some(id) => {
+                    inventory.empty_shims.insert(id.to_owned());
+                }
+                None => *inventory.processes.entry(command.trim().to_owned()).or_default() += 1,
             }
         }
         "mount" => {
@@ -75,13 +76,13 @@ fn sort_in(inventory: &mut Inventory, line: &str) {
     }
 }
 
-/// A shim without a child, of a sandbox that the runtime does not list.
-fn is_empty_shim(inventory: &Inventory, pid: &str, command: &str) -> bool {
+/// The id of a shim without a child, of a sandbox that the runtime does not list.
+fn empty_shim<'a>(inventory: &Inventory, pid: &str, command: &'a str) -> Option<&'a str> {
     let mut words = command.split(' ');
     let is_shim = words.next().is_some_and(|program| program.contains("containerd-shim"));
-    let id = words.skip_while(|word| *word != "-id").nth(1);
-    let is_listed = id.is_none_or(|id| inventory.runtime.iter().any(|line| line.contains(id)));
-    is_shim && !is_listed && pid.parse().is_ok_and(|pid| children(pid).is_empty())
+    let id = words.skip_while(|word| *word != "-id").nth(1)?;
+    let is_listed = inventory.runtime.iter().any(|line| line.contains(id));
+    (is_shim && !is_listed && pid.parse().is_ok_and(|pid| children(pid).is_empty())).then_some(id)
 }
 
 /// Of the mount namespace of that process.

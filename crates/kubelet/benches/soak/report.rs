@@ -121,7 +121,7 @@ impl Report {
         vec![
             number("mounts", |one| one.mounts.len()),
             number("cgroups", |one| one.cgroups.len()),
-            number("shims without a task", |one| one.empty_shims),
+            number("shims without a task", |one| one.empty_shims.len()),
             number("network interfaces", |one| one.interfaces.len()),
             number("processes", |one| one.processes.values().sum()),
             number("files of the kubelet", |one| one.files.len()),
@@ -171,7 +171,8 @@ impl Report {
         }
         let _ = writeln!(page, "| calls to the runtime that met a fault | {} |", self.call_faults);
         let _ = writeln!(page, "| tasks lost by containerd, ended by the soak | {} |", self.lost_tasks);
-        let _ = writeln!(page, "| shims without a task, left by containerd | {} |", self.after.empty_shims);
+        let _ =
+            writeln!(page, "| shims without a task, left by containerd | {} |", self.after.empty_shims.len());
         if let Some(seconds) = self.convergence_seconds {
             let _ = writeln!(
                 page,
