@@ -201,7 +201,7 @@ pub struct Step {
 pub const CLOCK_AHEAD: i64 = 3600;
 /// Minutes back, by less than the age of the certificates of the API server.
 pub const CLOCK_BEHIND: i64 = -240;
-/// An hour back: the certificates of the API server are not yet valid, so it cannot be reached meanwhile.
+/// An hour back: the certificates of the API server are not yet valid, so no new connection to it can be made meanwhile.
 const CLOCK_BEFORE_CERTIFICATES: i64 = -3600;
 
 /// By how many seconds the wall clock of the kubelet differs during a [`Fault::ClockJump`] with that seed.
@@ -373,6 +373,12 @@ mod tests {
     fn soak_schedule_follows_from_its_seed() {
         assert_eq!(compute_schedule(7, EXTENT), compute_schedule(7, EXTENT));
         assert_ne!(compute_schedule(7, EXTENT), compute_schedule(8, EXTENT));
+    }
+
+    #[test]
+    fn soak_clock_jumps_ahead_and_behind() {
+        let jumps: BTreeSet<i64> = (0..20).map(compute_clock_jump).collect();
+        assert_eq!(jumps, [CLOCK_BEFORE_CERTIFICATES, CLOCK_BEHIND, CLOCK_AHEAD].into());
     }
 
     #[test]
