@@ -40,6 +40,7 @@ pub fn compute_unconverged(desired: &Desired<'_>, observed: &Observation, node: 
             Source::Static => format!("{}-{}", plan.name, desired.node_name),
         };
         match by_name.get(name.as_str()) {
+            None if may_lack_mirror(plan) => {}
             None => found.push(format!("pod {name} ({:?}) is not in the API", plan.kind)),
             Some(pod) => {
                 let uid = static_uid(pod).unwrap_or_else(|| text(pod, "/metadata/uid"));
@@ -62,6 +63,11 @@ pub fn compute_unconverged(desired: &Desired<'_>, observed: &Observation, node: 
         runtime.iter().filter(|container| container.is_running && !uids.contains(&container.pod_uid));
     found.extend(foreign.map(|one| format!("container {} of pod {} still runs", one.name, one.pod_name)));
     found
+}
+
+/// A static pod that ends while the API server is away gets no mirror pod afterwards, as with the Go kubelet.
+fn may_lack_mirror(plan: &PodPlan) -> bool {
+    plan.kind == PodKind::Job && plan.source == Source::Static
 }
 
 fn differences(plan: &PodPlan, pod: &Value, config_version: u32, node: &NodeState) -> Vec<String> {
@@ -243,6 +249,21 @@ mod tests {
             found(PodKind::Plain, vec![pending], vec![container("u1")], &node()),
             ["pod soak-1 (Plain): its phase is \"Pending\""]
         );
+    }
+
+    #[test]
+    fn soak_accepts_a_static_job_without_mirror_that_has_ended() {
+        let mut job = plan(PodKind::Job);
+        let missing = |job: &PodPlan, containers: Vec<RuntimeContainer>| {
+            let desired = Desired { pods: vec![job], config_version: 5, node_name: "node" };
+            let observed = Observation { api: Some(vec![]), runtime: Some(containers) };
+            compute_unconverged(&desired, &observed, &node())
+        };
+        assert_eq!(missing(&job, vec![]), ["pod soak-1 (Job) is not in the API"]);
+        job.source = Source::Static;
+        assert_eq!(missing(&job, vec![]), Vec::<String>::new());
+        let runs = ["container main of pod soak-1 still runs"];
+        assert_eq!(missing(&job, vec![container("u1")]), runs, "it has not ended");
     }
 
     #[test]
