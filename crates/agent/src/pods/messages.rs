@@ -37,21 +37,16 @@ pub enum PassNote {
     HookBegan {
         container: String,
     },
-    /// The container is about to be created with these amounts.
-    Creating {
+    /// The container has these amounts, or is about to be created with them.
+    Amounts {
         container: String,
         amounts: Amounts,
-        /// Gets whether its last instance had others.
+        /// Gets whether it, or its last instance, had others.
         is_resized: oneshot::Sender<bool>,
     },
     /// The container was started, and any earlier failure is resolved.
     Started {
         container: String,
-    },
-    /// The runtime has set other amounts for a running container.
-    Resized {
-        container: String,
-        amounts: Amounts,
     },
     /// All of the pod has what is allocated to it.
     PodResized {

@@ -15,9 +15,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kubelet_core::pods::plan::{KillReason, PodPlan, PodStep, RemoveContainer};
+use kubelet_core::resources::amounts::Amounts;
 use model::k8s::Pod;
 use model::{MonoTime, PodObservation, PodRef};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 
 use crate::api::objects::PodObjects;
 use crate::pods::handles::PodHandles;
@@ -39,6 +40,16 @@ impl PassContext {
     pub(crate) async fn note(&self, note: PassNote) {
         // The worker has ended only when the pod is dropped; then the note is not needed.
         let _ = self.notes.send(WorkerMessage::Pass(Box::new(note))).await;
+    }
+
+    /// The container has these amounts, or is about to be created with them. They are on disk once this returns if it, or its last
+    /// instance, had others.
+    async fn record_amounts(&self, container: String, amounts: Amounts) {
+        let (is_resized, reply) = oneshot::channel();
+        self.note(PassNote::Amounts { container, amounts, is_resized }).await;
+        if reply.await.unwrap_or_default() {
+            self.handles.amount_files.save().await;
+        }
     }
 }
 

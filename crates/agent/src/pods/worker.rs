@@ -568,12 +568,11 @@ impl PodWorker {
             PassNote::HookBegan { container } => {
                 self.memory.starting.insert(container);
             }
-            PassNote::Creating { container, amounts, is_resized } => {
+            PassNote::Amounts { container, amounts, is_resized } => {
                 // A pass that was aborted does not wait for the reply.
-                let _ = is_resized.send(self.creating(&container, amounts));
+                let _ = is_resized.send(self.set_actuated(&container, amounts));
             }
             PassNote::Started { container } => self.memory.started(&container),
-            PassNote::Resized { container, amounts } => self.set_actuated(&container, amounts),
             PassNote::PodResized { amounts } => {
                 self.memory.actuated.pod = Some(amounts);
                 self.cgroup.state = CgroupState::UpToDate;

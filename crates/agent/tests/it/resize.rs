@@ -269,6 +269,18 @@ async fn resize_that_requires_a_restart_restarts_once_whenever_the_kubelet_is_ki
     }
 }
 
+/// A kubelet that starts later would set the larger limit of before once more, which the pod does not allow then.
+#[tokio::test(start_paused = true)]
+async fn smaller_resources_are_on_disk_before_the_limits_of_the_pod_shrink() {
+    let world = with(&[("web", "20m/32Mi", "150m/64Mi")]).await;
+    world.advance(seconds(2)).await;
+    resize(&world, "web", "20m/32Mi", "70m/64Mi");
+    let quota = |w: &World| w.cgroups.text(&cgroup_of(w, "web"), "cpu.max");
+    world.until("the pod has a smaller limit", |w| quota(w).as_deref() == Some("7000 100000")).await;
+    let on_disk = world.host.text("/var/lib/kubelet/actuated_pods_state").unwrap();
+    assert!(on_disk.contains("70m") && !on_disk.contains("150m"), "{on_disk}");
+}
+
 /// As after a kubelet that kept no such records.
 #[tokio::test(start_paused = true)]
 async fn containers_without_a_record_count_as_started_with_what_is_allocated() {

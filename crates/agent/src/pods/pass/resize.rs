@@ -74,7 +74,9 @@ async fn act(context: &PassContext, sandbox: &SandboxId, step: ResizeStep) -> Re
             }
             let runtime = &context.handles.ctx.runtime;
             runtime.update_container_resources(&id, &resources).await.map_err(|error| error.message())?;
-            context.note(PassNote::Resized { container: name, amounts }).await;
+            // On disk before the limits of the pod shrink: a kubelet that starts later continues from these amounts, and would set larger
+            // ones of before again, which the pod then does not allow.
+            context.record_amounts(name, amounts).await;
             Ok(())
         }
         ResizeStep::Pod { resource, numbers, after, before } => {

@@ -22,7 +22,6 @@ use model::containers::{ContainerRef, find_container};
 use model::request::{ContainerRequest, SandboxRequest};
 use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, PodObservation, SandboxId};
 use ports::RuntimeError;
-use tokio::sync::oneshot;
 
 use super::files;
 use super::image_volumes::{self, PulledImages, with_images};
@@ -162,14 +161,9 @@ impl StartContext<'_> {
     /// Records what the container will have before it is created, like the Go kubelet. On disk as well if that is a resize: a kubelet
     /// that starts later would restart the container for it once more.
     async fn record_amounts(&self, container: &ContainerRef<'_>) {
-        let handles = &self.context.handles;
-        let amounts = Amounts::of_container(&self.context.pod, container, handles.ctx.node_facts.features);
-        let (is_resized, reply) = oneshot::channel();
-        let container = container.name().to_owned();
-        self.context.note(PassNote::Creating { container, amounts, is_resized }).await;
-        if reply.await.unwrap_or_default() {
-            handles.amount_files.save().await;
-        }
+        let features = self.context.handles.ctx.node_facts.features;
+        let amounts = Amounts::of_container(&self.context.pod, container, features);
+        self.context.record_amounts(container.name().to_owned(), amounts).await;
     }
 
     /// The runtime's references to the images of the container's image volumes, by the name of the volume. Fails if one

@@ -207,20 +207,15 @@ impl PodWorker {
         }
     }
 
-    /// A container is about to be created with these amounts. Returns whether an earlier instance had others.
-    pub(super) fn creating(&mut self, container: &str, amounts: Amounts) -> bool {
+    /// These amounts are in force for a container. Returns whether others were.
+    pub(super) fn set_actuated(&mut self, container: &str, amounts: Amounts) -> bool {
         let before = self.memory.actuated.get(container);
-        self.set_actuated(container, amounts);
-        before.is_some_and(|before| before != amounts)
-    }
-
-    /// These amounts are in force for a container.
-    pub(super) fn set_actuated(&mut self, container: &str, amounts: Amounts) {
         self.memory.actuated.set(container, amounts);
         if let (None, Some(pod)) = (self.memory.actuated.pod, &self.desired.pod) {
             self.memory.actuated.pod = Some(Amounts::of_pod(pod));
         }
         self.note_actuated();
+        before.is_some_and(|before| before != amounts)
     }
 
     /// What runs since an earlier kubelet that left no record has what is allocated, unless the runtime reports other limits.
