@@ -49,6 +49,14 @@ fn containers(cluster: &Cluster) -> Result<BTreeMap<String, Vec<String>>, String
     Ok(found)
 }
 
+/// The status of a pod without the resources of its cgroup, which it has from the first pass on that begins after the API has shown it as
+/// running. That may be one of the new kubelet.
+fn without_resources(pod: &Value) -> Value {
+    let mut status = pod["status"].clone();
+    status.as_object_mut().expect("a status").remove("resources");
+    status
+}
+
 #[test]
 fn upgrade_under_many_pods_restarts_no_container_and_no_pod_loses_readiness() {
     let mut cluster = Cluster::start();
@@ -61,6 +69,7 @@ fn upgrade_under_many_pods_restarts_no_container_and_no_pod_loses_readiness() {
         let found = containers(&cluster)?;
         if found.len() == API_PODS + STATIC_PODS { Ok(found) } else { Err(format!("{}", found.len())) }
     });
+    let seen = cluster.kubectl.pods().expect("the pods");
     let watch = Watch::pods(&cluster.kubectl, cluster.node.path("watch"));
     for is_killed in [false, true] {
         if is_killed {
@@ -76,7 +85,15 @@ fn upgrade_under_many_pods_restarts_no_container_and_no_pod_loses_readiness() {
         });
         assert_eq!(containers(&cluster), Ok(before.clone()), "is_killed: {is_killed}");
     }
-    let changes: Vec<String> =
-        watch.events().iter().map(|event| event["object"]["status"].to_string()).collect();
+    let is_change = |event: &Value| {
+        let before = seen.iter().find(|pod| pod["metadata"]["name"] == event["object"]["metadata"]["name"]);
+        before.is_none_or(|before| without_resources(before) != without_resources(&event["object"]))
+    };
+    let events = watch.events();
+    let changes: Vec<String> = events
+        .iter()
+        .filter(|event| is_change(event))
+        .map(|event| event["object"]["status"].to_string())
+        .collect();
     assert_eq!(changes, Vec::<String>::new(), "clients have seen no change of any pod");
 }
