@@ -48,13 +48,15 @@ pub(super) fn plan_without(inputs: &PodInputs<'_>, why: SandboxReason) -> PodPla
 
 /// A regular container that would run if there was a sandbox.
 fn wants_to_run(inputs: &PodInputs<'_>, container: &ContainerRef<'_>) -> bool {
+    if has_begun_nothing(inputs.observed) {
+        return true;
+    }
     let policy = effective_policy(inputs.pod, container, inputs.features);
     let Some(newest) = inputs.observed.newest(container.name()) else {
         // Parity: a pod with restartPolicy Never that has had any container is finished when its sandbox dies, even if this
         // container had not been started yet.
         let pod_policy = RestartPolicy::parse(spec_of(inputs.pod).restart_policy.as_deref());
-        let never = pod_policy == RestartPolicy::Never && policy == RestartPolicy::Never;
-        return !never || inputs.observed.containers.is_empty();
+        return pod_policy != RestartPolicy::Never || policy != RestartPolicy::Never;
     };
     match newest.state {
         ContainerState::Running | ContainerState::Unknown | ContainerState::Created => {
@@ -62,6 +64,11 @@ fn wants_to_run(inputs: &PodInputs<'_>, container: &ContainerRef<'_>) -> bool {
         }
         ContainerState::Exited => after_exit_of(inputs, container, newest) != AfterExit::StaysDead,
     }
+}
+
+/// No container of the pod has run, at most some were created: it may start over whatever its policy.
+fn has_begun_nothing(observed: &PodObservation) -> bool {
+    observed.containers.iter().all(|container| container.state == ContainerState::Created)
 }
 
 fn why_no_other_sandbox(inputs: &PodInputs<'_>) -> TeardownReason {

@@ -49,6 +49,13 @@ fn sandbox_is_created_if_none_is_usable() {
         ],
     );
     check("main:a | sandbox=dead a=created", expect!["stop sb0; create sandbox 1 NewestNotReady"]);
+    check("Never main:a | sandbox=dead a=created", expect!["stop sb0; create sandbox 1 NewestNotReady"]);
+    check(
+        "Never main:a main:b | sandbox=dead b=created a=created",
+        expect!["stop sb0; create sandbox 1 NewestNotReady"],
+    );
+    check("Never main:a main:b | sandbox=dead a=created b=exited(0)", expect!["settled"]);
+    check("Never main:a main:b | sandbox=dead b=exited(0)", expect!["settled"]);
     check(
         "main:a | sandbox=dead a=running x=running",
         expect![
@@ -102,7 +109,6 @@ fn finished_pod_gets_no_new_sandbox() {
     check("Never main:a | sandbox=dead a=exited(0)", expect!["settled"]);
     check("Never main:a | sandbox=dead a=exited(1)", expect!["settled"]);
     check("Never main:a | sandbox=dead a=running", expect!["teardown SandboxLost; kill a-0 PodFinished"]);
-    check("Never main:a | sandbox=dead a=created", expect!["settled"]);
     check("Never main:a main:b | sandbox=dead a=exited(1)", expect!["settled"]);
     check("Never init:i1 main:a | sandbox=dead i1=exited(0)", expect!["settled"]);
     check("Never init:i1 main:a | sandbox=dead i1=exited(1)", expect!["settled"]);
