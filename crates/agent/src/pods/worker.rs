@@ -392,6 +392,10 @@ impl PodWorker {
                     self.alarm.no_later_than(self.handles.ctx.clock.mono() + after)
                 }
                 WorkerEffect::Forget => self.purge(),
+                WorkerEffect::Hide => {
+                    self.desired.pod = None;
+                    self.handles.pods.forget(&self.pod.uid);
+                }
                 WorkerEffect::StartAgain => self.forget_status(),
             }
         }

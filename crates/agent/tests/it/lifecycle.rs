@@ -316,6 +316,25 @@ async fn static_manifest_written_again_during_termination_restarts_its_container
     world.until("it runs again", |w| w.restarts("web", "app") == 1 && w.is_ready("web")).await;
 }
 
+/// Its records are being removed when the manifest is back: the next pod of that UID does not show them as its own.
+#[tokio::test(start_paused = true)]
+async fn static_manifest_written_again_during_removal_starts_a_pod_that_was_never_restarted() {
+    let world = World::started().await;
+    let manifest = pod("web", [container("app")]);
+    world.apply(&manifest);
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    world.fake.end_container("web-node", "app", 1);
+    world.until("it was restarted", |w| w.restarts("web", "app") == 1 && w.is_ready("web")).await;
+    world.fake.fault(Method::RemoveContainer, Fault::Slow(seconds(5)));
+    world.remove("web");
+    world.until("it is being removed", |w| !w.times_of("RemoveContainer web-node/app#1").is_empty()).await;
+    world.apply(&manifest);
+    world.advance(seconds(1)).await;
+    assert_eq!(world.status("web"), None, "{}", world.describe());
+    world.until("it runs again", |w| w.is_ready("web")).await;
+    assert_eq!(world.restarts("web", "app"), 0);
+}
+
 /// The Go kubelet leaves such a record to container garbage collection.
 #[tokio::test(start_paused = true)]
 async fn container_record_that_the_runtime_refuses_to_remove_does_not_keep_its_pod() {

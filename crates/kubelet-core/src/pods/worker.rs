@@ -80,8 +80,18 @@ pub struct Terminated {
 pub struct Finished {
     pub identity: PodRef,
     pub cause: TerminationCause,
-    /// The source does not list it any more, so listing it again starts it over.
-    pub is_gone: bool,
+    pub remains: Remains,
+}
+
+/// What happens to status, records and logs of a pod that has finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remains {
+    /// The source still lists the pod.
+    Kept,
+    /// They are being removed.
+    Removed,
+    /// The next pod of this UID continues with the records and logs.
+    PassedOn,
 }
 
 /// Whether the source of a terminating pod still lists it.
@@ -159,6 +169,9 @@ pub enum WorkerEffect {
     WakeIn(Duration),
     /// The task may end: a pod that is added again later gets a new one.
     Forget,
+    /// The same UID was added again while the records of the ended pod are being removed: nothing of that pod may be shown as
+    /// the new one's.
+    Hide,
     /// The same UID was added again while it ended: a new task is to start it. Records and logs of its containers stay,
     /// so that it counts as a restart.
     StartAgain,
@@ -423,18 +436,18 @@ impl Terminated {
 
     fn finish(self) -> Step {
         let mut effects = vec![WorkerEffect::PublishStage(PodStage::Finished)];
-        let is_gone = match self.source {
+        let remains = match self.source {
             Source::AddedAgain(_) => {
                 effects.push(WorkerEffect::StartAgain);
-                true
+                Remains::PassedOn
             }
             Source::Gone => {
                 effects.push(WorkerEffect::Forget);
-                true
+                Remains::Removed
             }
-            Source::Listed => false,
+            Source::Listed => Remains::Kept,
         };
-        (WorkerState::Finished(Finished { identity: self.identity, cause: self.cause, is_gone }), effects)
+        (WorkerState::Finished(Finished { identity: self.identity, cause: self.cause, remains }), effects)
     }
 
     const fn stay(self, effects: Vec<WorkerEffect>) -> Step {
@@ -444,19 +457,25 @@ impl Terminated {
 
 impl Finished {
     fn on_event(mut self, event: WorkerEvent) -> Step {
-        match event {
-            WorkerEvent::Removed if !self.is_gone => {
-                self.is_gone = true;
-                (WorkerState::Finished(self), vec![WorkerEffect::Forget])
+        let mut effects = Vec::new();
+        match (event, self.remains) {
+            (WorkerEvent::Removed, Remains::Kept) => {
+                self.remains = Remains::Removed;
+                effects.push(WorkerEffect::Forget);
             }
-            WorkerEvent::Desired(_)
-            | WorkerEvent::Removed
-            | WorkerEvent::Kill { .. }
-            | WorkerEvent::Observed { .. }
-            | WorkerEvent::Wake
-            | WorkerEvent::ActDone(_)
-            | WorkerEvent::Released { .. } => (WorkerState::Finished(self), Vec::new()),
+            (WorkerEvent::Desired(_), Remains::Removed) => effects.push(WorkerEffect::Hide),
+            (
+                WorkerEvent::Desired(_)
+                | WorkerEvent::Removed
+                | WorkerEvent::Kill { .. }
+                | WorkerEvent::Observed { .. }
+                | WorkerEvent::Wake
+                | WorkerEvent::ActDone(_)
+                | WorkerEvent::Released { .. },
+                _,
+            ) => {}
         }
+        (WorkerState::Finished(self), effects)
     }
 }
 

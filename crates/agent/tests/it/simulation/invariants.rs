@@ -299,7 +299,8 @@ impl InvariantChecker {
     fn check_statuses(&mut self, agent: &agent::Agent) {
         for entry in agent.pods().all() {
             let uid = entry.pod.metadata.uid.clone().unwrap_or_default();
-            if !self.wanted.contains_key(&uid) {
+            // The agent has not seen yet that a pod was added at this moment, and shows an earlier one of its UID.
+            if self.wanted.get(&uid).is_none_or(|want| want.since >= self.clock.now().wall) {
                 continue;
             }
             let status = &entry.status;

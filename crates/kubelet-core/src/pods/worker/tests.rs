@@ -32,6 +32,7 @@ fn show_effect(effect: &WorkerEffect) -> String {
         WorkerEffect::PublishStage(stage) => format!("publish {stage:?}"),
         WorkerEffect::WakeIn(after) => format!("wake in {}s", after.as_secs()),
         WorkerEffect::Forget => "forget".into(),
+        WorkerEffect::Hide => "hide".into(),
         WorkerEffect::StartAgain => "start again".into(),
     }
 }
@@ -174,7 +175,7 @@ fn deleted_pod_terminates_in_order() {
         Released: publish Finished
         Desired: -
         Removed: forget
-        Desired: -
+        Desired: hide
     "#]],
     );
     check(
@@ -340,7 +341,7 @@ fn same_uid_can_return_after_its_removal() {
         Settled: observe
         Stopped: publish Terminated, release
         Released: publish Finished, forget
-        Desired: -
+        Desired: hide
     "#]],
     );
     check(
@@ -467,6 +468,7 @@ impl Watcher {
             WorkerEffect::Observe
             | WorkerEffect::WakeIn(_)
             | WorkerEffect::Forget
+            | WorkerEffect::Hide
             | WorkerEffect::StartAgain => {}
         }
         Ok(())
