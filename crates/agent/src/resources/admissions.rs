@@ -101,6 +101,9 @@ impl Admissions {
         if changes.pinned {
             increment(&self.pins);
         }
+        if changes.amounts {
+            increment(&self.amounts);
+        }
     }
 
     /// The CPUs and memory nodes of a container.

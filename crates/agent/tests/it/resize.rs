@@ -314,6 +314,19 @@ async fn containers_without_a_record_count_as_started_with_what_is_allocated() {
     assert_eq!(restarts(&world, "web"), 1);
 }
 
+/// The last pod of the node was removed while the kubelet was down, so that no other pod causes a write.
+#[tokio::test(start_paused = true)]
+async fn resources_of_pods_that_are_gone_are_removed_from_disk() {
+    let mut world = World::joined().await;
+    world.create(&sized("web", "20m/32Mi", "100m/64Mi"));
+    world.until("it is ready", |w| w.is_ready_in_api("web")).await;
+    world.until("it is on disk", |w| w.host.text(ALLOCATED).is_some_and(|text| text.contains("64Mi"))).await;
+    world.crash().await;
+    assert!(world.api().remove::<Pod>("default", "web", Some(0)));
+    world.start().await;
+    world.until("it is gone", |w| w.host.text(ALLOCATED).is_some_and(|text| !text.contains("64Mi"))).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn resources_of_the_pod_as_a_whole_are_changed_in_its_cgroup() {
     let world = World::joined().await;

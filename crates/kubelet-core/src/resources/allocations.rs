@@ -115,6 +115,8 @@ pub struct OtherPods<'a> {
 pub struct Changes {
     pub devices: bool,
     pub pinned: bool,
+    /// The amounts of CPU and memory that are kept on disk.
+    pub amounts: bool,
 }
 
 impl Allocations {
@@ -138,7 +140,6 @@ impl Allocations {
 
     /// Every pod that still exists has requested admission: what an earlier kubelet gave to other pods is free.
     pub fn forget_unclaimed(&mut self) -> Changes {
-        self.remembered_amounts.clear();
         let entries = &self.entries;
         let is_active = |pod: &PodUid, container: &str| {
             let mut of_pod = entries.values().filter(|entry| has_uid(&entry.pod, pod));
@@ -147,6 +148,7 @@ impl Allocations {
         Changes {
             devices: !std::mem::take(&mut self.remembered).is_empty(),
             pinned: self.pinned.release_inactive(is_active),
+            amounts: !std::mem::take(&mut self.remembered_amounts).is_empty(),
         }
     }
 
@@ -266,7 +268,7 @@ impl Allocations {
         if let Some(entry) = self.entries.get_mut(&ticket) {
             entry.hints = hints;
         }
-        let changes = Changes { devices, pinned: pinned.is_some() };
+        let changes = Changes { devices, pinned: pinned.is_some(), amounts: false };
         self.pin(pinned);
         changes
     }
