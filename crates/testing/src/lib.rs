@@ -26,6 +26,7 @@ mod numa;
 pub mod plugin_registrar;
 pub mod pods;
 pub mod private_cgroup;
+pub mod runtime_calls;
 pub mod runtime_proxy;
 pub mod shutdown;
 pub mod soak;

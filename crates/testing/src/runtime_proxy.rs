@@ -1,15 +1,12 @@
 //! A proxy between a kubelet and a real runtime: it forwards every gRPC call unchanged, except that a share of them, chosen by a
 //! seed, is delayed, fails, is never passed on, or loses its answer after the runtime has acted.
 //!
-//! It knows nothing about the protocol above HTTP/2 but the names of the two services. Streams are forwarded; only a lost
-//! connection affects them.
+//! Streams are forwarded; only a lost connection affects them.
 
-use std::convert::Infallible;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -20,17 +17,16 @@ use tokio::task::{JoinHandle, JoinSet};
 use tokio_stream::wrappers::ReceiverStream;
 use tonic::Status;
 use tonic::body::Body;
-use tonic::codegen::{BoxFuture, Service, http};
-use tonic::server::NamedService;
-use tonic::transport::{Channel, Endpoint, Server};
+use tonic::codegen::http;
+use tonic::transport::Channel;
 
+use crate::runtime_calls::{CallHandler, connect, forward, is_stream, method_of, serve_calls};
 use crate::soak::rng::Rng;
 
 /// Between the socket of a client and the server behind it.
 const BUFFER: usize = 64 << 10;
 /// A call that is not passed on ends after this, if its client waits so long.
 const HANG: Duration = Duration::from_secs(20);
-const STREAMS: &[&str] = &["GetContainerEvents"];
 
 /// What happens to one call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,7 +70,7 @@ struct Shared {
 
 impl Shared {
     fn next_fault(&self, method: &str) -> Option<CallFault> {
-        if STREAMS.contains(&method) {
+        if is_stream(method) {
             return None;
         }
         let (rng, percent) = &mut *self.random.lock();
@@ -99,10 +95,8 @@ pub struct RuntimeProxy {
 impl RuntimeProxy {
     /// Serves at `socket`, in tasks of the current tokio runtime. The runtime may start later, and again.
     pub fn serve(socket: &Path, runtime: &Path, seed: u64) -> io::Result<Self> {
-        let endpoint =
-            Endpoint::from_shared(format!("unix://{}", runtime.display())).map_err(io::Error::other)?;
         let shared = Arc::new(Shared {
-            runtime: endpoint.connect_lazy(),
+            runtime: connect(runtime)?,
             random: Mutex::new((Rng::new(seed), 0)),
             faults: AtomicU64::new(0),
             cuts: watch::Sender::new(0),
@@ -110,10 +104,7 @@ impl RuntimeProxy {
         let listener = UnixListener::bind(socket)?;
         let (connections, incoming) = mpsc::channel(16);
         let accepting = tokio::spawn(accept(listener, connections, shared.cuts.subscribe()));
-        let serving = Server::builder()
-            .add_service(RuntimeService(Arc::clone(&shared)))
-            .add_service(ImageService(Arc::clone(&shared)))
-            .serve_with_incoming(ReceiverStream::new(incoming));
+        let serving = serve_calls(&shared).serve_with_incoming(ReceiverStream::new(incoming));
         let serving = tokio::spawn(async move {
             // It ends by abort; an error before that shows as refused connections.
             let _ = serving.await;
@@ -181,88 +172,33 @@ async fn relay(mut client: UnixStream, mut server: DuplexStream, mut cuts: watch
     }
 }
 
-#[derive(Clone)]
-struct RuntimeService(Arc<Shared>);
-#[derive(Clone)]
-struct ImageService(Arc<Shared>);
-
-impl NamedService for RuntimeService {
-    const NAME: &'static str = "runtime.v1.RuntimeService";
-}
-
-impl NamedService for ImageService {
-    const NAME: &'static str = "runtime.v1.ImageService";
-}
-
-impl Service<http::Request<Body>> for RuntimeService {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<Self::Response, Infallible>;
-
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
+impl CallHandler for Shared {
+    async fn answer(self: Arc<Self>, request: http::Request<Body>) -> http::Response<Body> {
+        let forward = |request| forward(self.runtime.clone(), request);
+        match self.next_fault(method_of(request.uri().path())) {
+            None => forward(request).await,
+            Some(CallFault::Delayed(delay)) => {
+                tokio::time::sleep(delay).await;
+                forward(request).await
+            }
+            Some(CallFault::Unavailable) => Status::unavailable("chosen by the seed").into_http(),
+            Some(CallFault::DeadlineExceeded) => {
+                forward(request).await;
+                Status::deadline_exceeded("chosen by the seed, after the act").into_http()
+            }
+            Some(CallFault::Dropped) => {
+                tokio::time::sleep(HANG).await;
+                Status::unavailable("dropped by the seed").into_http()
+            }
+            Some(CallFault::Cut) => {
+                self.cut();
+                Status::unavailable("cut by the seed").into_http()
+            }
+            Some(CallFault::CutAfterActing) => {
+                forward(request).await;
+                self.cut();
+                Status::unavailable("cut by the seed, after the act").into_http()
+            }
+        }
     }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        Box::pin(answer(Arc::clone(&self.0), request))
-    }
-}
-
-impl Service<http::Request<Body>> for ImageService {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<Self::Response, Infallible>;
-
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        Box::pin(answer(Arc::clone(&self.0), request))
-    }
-}
-
-async fn answer(
-    shared: Arc<Shared>,
-    request: http::Request<Body>,
-) -> Result<http::Response<Body>, Infallible> {
-    let method = request.uri().path().rsplit('/').next().unwrap_or_default().to_owned();
-    let fault = shared.next_fault(&method);
-    Ok(match fault {
-        None => forward(&shared, request).await,
-        Some(CallFault::Delayed(delay)) => {
-            tokio::time::sleep(delay).await;
-            forward(&shared, request).await
-        }
-        Some(CallFault::Unavailable) => Status::unavailable("chosen by the seed").into_http(),
-        Some(CallFault::DeadlineExceeded) => {
-            forward(&shared, request).await;
-            Status::deadline_exceeded("chosen by the seed, after the act").into_http()
-        }
-        Some(CallFault::Dropped) => {
-            tokio::time::sleep(HANG).await;
-            Status::unavailable("dropped by the seed").into_http()
-        }
-        Some(CallFault::Cut) => {
-            shared.cut();
-            Status::unavailable("cut by the seed").into_http()
-        }
-        Some(CallFault::CutAfterActing) => {
-            forward(&shared, request).await;
-            shared.cut();
-            Status::unavailable("cut by the seed, after the act").into_http()
-        }
-    })
-}
-
-async fn forward(shared: &Shared, request: http::Request<Body>) -> http::Response<Body> {
-    let mut runtime = shared.runtime.clone();
-    let ready = std::future::poll_fn(|cx| runtime.poll_ready(cx)).await;
-    let answer = match ready {
-        Ok(()) => runtime.call(request).await,
-        Err(error) => Err(error),
-    };
-    answer.unwrap_or_else(|error| {
-        Status::unavailable(format!("the runtime cannot be reached: {error}")).into_http()
-    })
 }

@@ -3,25 +3,20 @@
 //!
 //! It never interprets a message; streams are forwarded and not kept.
 
-use std::convert::Infallible;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use futures_util::stream;
 use http_body_util::BodyExt;
 use jiff::Timestamp;
 use parking_lot::Mutex;
+use testing::runtime_calls::{CallHandler, connect, forward, is_stream, method_of, serve_calls};
 use tokio::net::UnixListener;
 use tokio::task::JoinSet;
-use tonic::Status;
 use tonic::body::Body;
-use tonic::codegen::{BoxFuture, Service, http};
-use tonic::server::NamedService;
-use tonic::transport::{Channel, Endpoint, Server};
-
-const STREAMS: &[&str] = &["GetContainerEvents"];
+use tonic::codegen::http;
+use tonic::transport::Channel;
 
 /// One call without its metadata.
 #[derive(Clone, Debug)]
@@ -38,7 +33,7 @@ pub(crate) struct Call {
 
 impl Call {
     pub(crate) fn method(&self) -> &str {
-        self.path.rsplit('/').next().unwrap_or_default()
+        method_of(&self.path)
     }
 }
 
@@ -66,10 +61,7 @@ impl Recorder {
         let incoming = Box::pin(stream::unfold(listener, |listener| async move {
             Some((listener.accept().await.map(|(client, _)| client), listener))
         }));
-        let serving = Server::builder()
-            .add_service(RuntimeService(Arc::clone(&shared)))
-            .add_service(ImageService(Arc::clone(&shared)))
-            .serve_with_incoming(incoming);
+        let serving = serve_calls(&shared).serve_with_incoming(incoming);
         let mut tasks = JoinSet::new();
         tasks.spawn(async move {
             // It ends with the set; an error before that shows as refused connections.
@@ -100,78 +92,30 @@ impl Recorder {
     }
 }
 
-fn connect(socket: &Path) -> io::Result<Channel> {
-    let endpoint = Endpoint::from_shared(format!("unix://{}", socket.display())).map_err(io::Error::other)?;
-    Ok(endpoint.connect_lazy())
-}
-
-#[derive(Clone)]
-struct RuntimeService(Arc<Shared>);
-#[derive(Clone)]
-struct ImageService(Arc<Shared>);
-
-impl NamedService for RuntimeService {
-    const NAME: &'static str = "runtime.v1.RuntimeService";
-}
-
-impl NamedService for ImageService {
-    const NAME: &'static str = "runtime.v1.ImageService";
-}
-
-impl Service<http::Request<Body>> for RuntimeService {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<Self::Response, Infallible>;
-
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
+impl CallHandler for Shared {
+    async fn answer(self: Arc<Self>, request: http::Request<Body>) -> http::Response<Body> {
+        let forward = |request| forward(self.runtime.clone(), request);
+        let Some(call) = self.begin(request.uri().path()) else { return forward(request).await };
+        let kept = Arc::clone(&call);
+        let request = request.map(|body| {
+            Body::new(body.map_frame(move |frame| {
+                kept.lock().request.extend(frame.data_ref().into_iter().flatten());
+                frame
+            }))
+        });
+        let response = forward(request).await;
+        // An error has no frame.
+        call.lock().ended = Some(Timestamp::now());
+        response.map(|body| {
+            Body::new(body.map_frame(move |frame| {
+                let mut call = call.lock();
+                call.response.extend(frame.data_ref().into_iter().flatten());
+                call.ended = Some(Timestamp::now());
+                drop(call);
+                frame
+            }))
+        })
     }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        Box::pin(answer(Arc::clone(&self.0), request))
-    }
-}
-
-impl Service<http::Request<Body>> for ImageService {
-    type Response = http::Response<Body>;
-    type Error = Infallible;
-    type Future = BoxFuture<Self::Response, Infallible>;
-
-    fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-        Box::pin(answer(Arc::clone(&self.0), request))
-    }
-}
-
-async fn answer(
-    shared: Arc<Shared>,
-    request: http::Request<Body>,
-) -> Result<http::Response<Body>, Infallible> {
-    let Some(call) = shared.begin(request.uri().path()) else {
-        return Ok(forward(&shared, request).await);
-    };
-    let kept = Arc::clone(&call);
-    let request = request.map(|body| {
-        Body::new(body.map_frame(move |frame| {
-            kept.lock().request.extend(frame.data_ref().into_iter().flatten());
-            frame
-        }))
-    });
-    let response = forward(&shared, request).await;
-    // An error has no frame.
-    call.lock().ended = Some(Timestamp::now());
-    Ok(response.map(|body| {
-        Body::new(body.map_frame(move |frame| {
-            let mut call = call.lock();
-            call.response.extend(frame.data_ref().into_iter().flatten());
-            call.ended = Some(Timestamp::now());
-            drop(call);
-            frame
-        }))
-    }))
 }
 
 impl Shared {
@@ -186,23 +130,11 @@ impl Shared {
             began: Timestamp::now(),
             ended: None,
         };
-        if STREAMS.contains(&call.method()) {
+        if is_stream(call.method()) {
             return None;
         }
         let call = Arc::new(Mutex::new(call));
         calls.push(Arc::clone(&call));
         Some(call)
     }
-}
-
-async fn forward(shared: &Shared, request: http::Request<Body>) -> http::Response<Body> {
-    let mut runtime = shared.runtime.clone();
-    let ready = std::future::poll_fn(|cx| runtime.poll_ready(cx)).await;
-    let answer = match ready {
-        Ok(()) => runtime.call(request).await,
-        Err(error) => Err(error),
-    };
-    answer.unwrap_or_else(|error| {
-        Status::unavailable(format!("the runtime cannot be reached: {error}")).into_http()
-    })
 }
