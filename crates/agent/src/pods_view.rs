@@ -31,6 +31,16 @@ pub struct PodProgress {
     pub is_rejected: bool,
     /// No source has the pod any more.
     pub is_orphan: bool,
+    /// The runtime has answered about the pod since this kubelet started.
+    pub is_observed: bool,
+}
+
+impl PodEntry {
+    /// What an earlier kubelet left on disk can be older than what the API shows, unless the pod had ended.
+    #[must_use]
+    pub fn is_current(&self) -> bool {
+        self.progress.is_observed || is_final(&self.status)
+    }
 }
 
 impl PodProgress {
@@ -139,16 +149,18 @@ fn spec_path(paths: &Paths, uid: &PodUid) -> PathBuf {
 }
 
 /// Writes the spec to disk, so that a restarted kubelet that finds the pod running without a manifest can still terminate
-/// it with its hooks, grace period and order. A failure is only logged, because nothing else depends on the file.
-pub async fn save_pod(files: &dyn Files, paths: &Paths, uid: &PodUid, pod: &Pod) {
-    let Ok(json) = serde_json::to_vec(pod) else { return };
+/// it with its hooks, grace period and order. Returns whether it is there; a failure is in the log.
+pub async fn save_pod(files: &dyn Files, paths: &Paths, uid: &PodUid, pod: &Pod) -> bool {
+    let Ok(json) = serde_json::to_vec(pod) else { return true };
     let saved = async {
         files.ensure_dir(&paths.pod(uid), 0o750).await?;
         files.write_file(&spec_path(paths, uid), &json, 0o600).await
     };
     if let Err(error) = saved.await {
         tracing::warn!(podUID = %uid, err = crate::error_chain::chain(&error), "Failed to write pod checkpoint");
+        return false;
     }
+    true
 }
 
 /// The pod's last spec as an earlier run of the kubelet wrote it; `None` if there is none or it is damaged.
@@ -184,11 +196,11 @@ async fn read_pod(files: &dyn Files, paths: &Paths, uid: &PodUid) -> Result<Opti
     Ok(pod)
 }
 
-/// Writes the status next to the pod's other files. A failure is only logged: without the file a restarted kubelet lacks
-/// only what the runtime does not know (start time, readiness, why the pod failed). A final status must survive a power
-/// failure, because the pod would run again without it.
-pub async fn save_checkpoint(files: &dyn Files, paths: &Paths, uid: &PodUid, status: &PodStatus) {
-    let Ok(json) = serde_json::to_vec(status) else { return };
+/// Writes the status next to the pod's other files; from it a restarted kubelet has what the runtime does not know (start time,
+/// readiness, why the pod failed). A final status must survive a power failure, because the pod would run again without it.
+/// Returns whether it is there; a failure is in the log.
+pub async fn save_checkpoint(files: &dyn Files, paths: &Paths, uid: &PodUid, status: &PodStatus) -> bool {
+    let Ok(json) = serde_json::to_vec(status) else { return true };
     let saved = async {
         files.ensure_dir(&paths.pod(uid), 0o750).await?;
         let path = checkpoint_path(paths, uid);
@@ -200,7 +212,9 @@ pub async fn save_checkpoint(files: &dyn Files, paths: &Paths, uid: &PodUid, sta
     };
     if let Err(error) = saved.await {
         tracing::warn!(podUID = %uid, err = crate::error_chain::chain(&error), "Failed to write status checkpoint");
+        return false;
     }
+    true
 }
 
 /// Removes the status, for a new pod with the same UID.

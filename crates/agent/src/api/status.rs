@@ -176,7 +176,7 @@ impl StatusWriter {
         self.pods.retain(|uid, _| known.contains(uid));
         let seen = self.in_api.borrow_and_update();
         let (mut candidates, mut retry) = (Vec::new(), None::<MonoTime>);
-        for entry in entries {
+        for entry in entries.into_iter().filter(PodEntry::is_current) {
             let uid = PodRef::of(&entry.pod).uid;
             let Some(in_api) = seen.objects.get(&super::meta::key_of(&*entry.pod)) else { continue };
             let progress = self.pods.entry(uid.clone()).or_default();

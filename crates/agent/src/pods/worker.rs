@@ -11,6 +11,7 @@ mod act;
 mod admission;
 mod alarm;
 mod cgroup;
+mod checkpoint;
 mod deadline;
 mod messages;
 mod objects;
@@ -32,7 +33,7 @@ use kubelet_core::pods::memory::PodMemory;
 use kubelet_core::pods::plan::PodStep;
 use kubelet_core::pods::restored_back_off::restore_back_off;
 use kubelet_core::pods::stage::PodStage;
-use kubelet_core::pods::status::TerminalReason;
+use kubelet_core::pods::status::{TerminalReason, latest_known};
 use kubelet_core::pods::termination::GracePeriod;
 use kubelet_core::pods::waiting::WaitingState;
 use kubelet_core::pods::worker::{
@@ -50,6 +51,7 @@ use tracing::Instrument;
 use self::act::Act;
 use self::alarm::Alarm;
 use self::cgroup::CgroupWatch;
+use self::checkpoint::Checkpoint;
 use self::objects::Registration;
 use crate::metrics::ResizeCount;
 use crate::pods::handles::PodHandles;
@@ -143,8 +145,7 @@ struct Observed {
 struct Reported {
     /// Shared with the view of all pods, which shows it.
     status: Option<Arc<PodStatus>>,
-    /// The pod as it was last written to disk.
-    saved: Option<Arc<Pod>>,
+    checkpoint: Checkpoint,
     /// Why the kubelet ends the pod.
     terminal: Option<TerminalReason>,
     is_rejected: bool,
@@ -313,12 +314,12 @@ impl PodWorker {
     /// Reads what an earlier kubelet left: the status checkpoint and the numbers of log files.
     async fn begin(&mut self, first: Vec<WorkerEffect>) {
         self.handles.pleg.inspect(&self.pod);
-        let known = match status::load(&self.handles, &self.pod).await {
-            None => match self.desired.pod.as_deref() {
-                Some(pod) if is_static_pod(pod) => status::of_mirror(&self.handles, pod).await,
-                Some(_) | None => self.desired.status_in_api().cloned(),
-            },
-            known => known,
+        let on_disk = status::load(&self.handles, &self.pod).await.map(Arc::new);
+        self.reported.checkpoint = on_disk.clone().map(Checkpoint::read).unwrap_or_default();
+        let known = match self.desired.pod.as_deref().filter(|pod| is_static_pod(pod)) {
+            Some(pod) if on_disk.is_none() => status::of_mirror(&self.handles, pod).await.map(Arc::new),
+            Some(_) => on_disk,
+            None => latest_known(on_disk, self.desired.status_in_api()),
         };
         let is_due_again = |said: &PodStatus| {
             self.desired
@@ -326,8 +327,7 @@ impl PodWorker {
                 .as_deref()
                 .is_some_and(|pod| kubelet_core::node::shutdown::begins_again(pod, said))
         };
-        let known = known.filter(|said| !is_due_again(said));
-        self.reported.status = known.map(Arc::new);
+        self.reported.status = known.filter(|said| !is_due_again(said));
         self.times.remember(self.reported.status.as_deref());
         self.memory.log_restarts = messages::log_restarts(&self.handles.ctx, &self.pod).await;
         self.schedule_resync();
@@ -437,7 +437,7 @@ impl PodWorker {
         // Ignore updates that only echo our own status patch.
         let is_same = |known: &Arc<Pod>| Arc::ptr_eq(known, pod) || !differs_semantically(known, pod);
         if known.as_ref().is_some_and(is_same) {
-            self.reported.saved = self.reported.saved.take().map(|_| pod.clone());
+            self.reported.checkpoint.pod_is_same(pod);
         } else {
             self.prepared = None;
             self.memory.forget_failure();

@@ -1,12 +1,13 @@
 //! Scenarios of agents that are restarted and runtimes that stop.
 
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ports::Runtime;
 use serde_json::json;
-use testing::{Fault, HostFault, HostMethod, Method, Program, Service};
+use testing::{Exec, Fault, HostFault, HostMethod, Method, Program, Service};
 
-use crate::pods::{container, pod};
+use crate::pods::{container, container_with, pod};
 use crate::world::{LINKS, PODS, World, manifest_path, seconds};
 
 const URL_PORT: u16 = 8080;
@@ -224,6 +225,76 @@ async fn container_lost_from_the_runtime_counts_as_killed_and_is_restarted() {
     assert_eq!((last.reason.as_deref(), last.exit_code), (Some("ContainerStatusUnknown"), 137));
     assert_ne!(app.container_id.unwrap(), format!("fake://{lost}"));
     assert_eq!(world.restarts("web", "side"), 0);
+}
+
+/// A member of a cluster whose container restarts while the status of its pod cannot be written; also the pod's name there, and the
+/// file of its status.
+async fn restarted_while_its_disk_is_full(is_static: bool) -> (World, &'static str, PathBuf) {
+    let world = World::joined().await;
+    world.fake.program("app", Program::runs().on_exec(|_| Exec::exits(0).taking(seconds(3))));
+    let probe = json!({"exec": {"command": ["slow"]}, "timeoutSeconds": 10});
+    let manifest = pod("web", [container_with("app", json!({"readinessProbe": probe}))]).uid("u-1");
+    let name = if is_static { "web-node" } else { "web" };
+    let uid = if is_static {
+        world.apply(&manifest);
+        "u-1".to_owned()
+    } else {
+        world.create(&manifest).metadata.uid.unwrap()
+    };
+    world.until("the pod is ready", |w| w.is_ready_in_api(name)).await;
+    world.advance(seconds(2)).await;
+    let file = Path::new(PODS).join(uid).join("status.json");
+    assert!(world.host.text(&file).is_some());
+    for _ in 0..20 {
+        world.host.fault_below(HostMethod::WriteFile, &file, HostFault::Fails);
+    }
+    world.fake.end_container(name, "app", 1);
+    let restarts = |w: &World| w.api_status(name).container_statuses.unwrap()[0].restart_count;
+    world.until("it was restarted", |w| restarts(w) == 1 && w.is_ready_in_api(name)).await;
+    (world, name, file)
+}
+
+#[tokio::test(start_paused = true)]
+async fn status_that_could_not_be_written_on_a_full_disk_is_written_once_there_is_space() {
+    let (world, _, file) = restarted_while_its_disk_is_full(false).await;
+    let has_restart = |w: &World| w.host.text(&file).is_some_and(|text| text.contains("\"restartCount\":1"));
+    world.advance(seconds(2)).await;
+    assert!(!has_restart(&world));
+    world.host.clear_faults();
+    let before = world.now();
+    let written = world.until("it is written", has_restart).await;
+    assert!(written - before < seconds(11), "{:?}", written - before);
+}
+
+#[tokio::test(start_paused = true)]
+async fn restarted_agent_continues_from_the_api_where_its_disk_has_an_older_status() {
+    let (mut world, name, _) = restarted_while_its_disk_is_full(false).await;
+    world.crash().await;
+    world.host.clear_faults();
+    let patches = world.api_calls("patch pods/status default/web");
+    world.start().await;
+    world.advance(seconds(30)).await;
+    assert!(world.is_ready_in_api(name));
+    assert_eq!(world.api_calls("patch pods/status default/web"), patches, "{}", world.describe());
+}
+
+/// The runtime does not answer, so that the kubelet knows nothing but what is on disk.
+#[tokio::test(start_paused = true)]
+async fn restarted_agent_sends_no_older_status_from_its_disk() {
+    for is_static in [false, true] {
+        let (mut world, name, _) = restarted_while_its_disk_is_full(is_static).await;
+        world.crash().await;
+        world.host.clear_faults();
+        world.fake.set_down(true);
+        world.start().await;
+        for _ in 0..30 {
+            world.advance(seconds(1)).await;
+            assert_eq!(world.api_status(name).container_statuses.unwrap()[0].restart_count, 1);
+        }
+        world.fake.set_down(false);
+        world.until("it is ready", |w| w.is_ready_in_api(name)).await;
+        assert_eq!(world.api_status(name).container_statuses.unwrap()[0].restart_count, 1);
+    }
 }
 
 #[tokio::test(start_paused = true)]

@@ -18,7 +18,7 @@ use model::k8s::{Pod, PodStatus};
 use super::{PodWorker, messages};
 use crate::api::meta::key_of;
 use crate::pods::handles::PodHandles;
-use crate::pods_view::{PodProgress, is_final, load_checkpoint, save_checkpoint, save_pod};
+use crate::pods_view::{PodProgress, is_final, load_checkpoint};
 
 pub(super) fn deadline_exceeded() -> TerminalReason {
     TerminalReason {
@@ -92,25 +92,11 @@ impl PodWorker {
             self.handles.ctx.recorder.warning(&self.pod, None, "HostIPsIPFamilyMismatch", why);
         }
         let status = self.latest_status(&pod);
-        let is_written = self.reported.saved.as_ref().is_some_and(|saved| Arc::ptr_eq(saved, &pod));
-        if !is_written && !self.desired.receiver.borrow().is_removed {
-            save_pod(&*self.handles.ctx.files, &self.handles.ctx.settings.paths, &self.pod.uid, &pod).await;
-            self.reported.saved = Some(pod.clone());
-        }
         self.times.published(&self.handles.ctx.metrics, self.handles.ctx.clock.mono(), &status);
         let is_changed = self.reported.status.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &status));
-        self.handles.pods.publish(&self.pod.uid, pod, status.clone(), self.progress());
+        self.handles.pods.publish(&self.pod.uid, pod.clone(), status.clone(), self.progress());
+        self.save(&pod, &status).await;
         if is_changed {
-            let is_leaving = self.desired.receiver.borrow().is_removed;
-            if !is_leaving {
-                save_checkpoint(
-                    &*self.handles.ctx.files,
-                    &self.handles.ctx.settings.paths,
-                    &self.pod.uid,
-                    &status,
-                )
-                .await;
-            }
             self.reported.status = Some(status);
             self.probes.hurry_readiness(&self.memory.verdicts);
         }
@@ -181,6 +167,7 @@ impl PodWorker {
             stage: self.state.stage(),
             is_rejected: self.reported.is_rejected,
             is_orphan: self.desired.receiver.borrow().is_removed,
+            is_observed: self.observed.latest.is_some(),
         }
     }
 }

@@ -1,10 +1,15 @@
 //! What a restarted kubelet believes, what messages are cut to, who a container runs as.
 
+use std::sync::Arc;
+
+use model::k8s::PodStatus;
 use model::observation::ObservedUser;
 
 use super::scenario::{Scenario, play, pod, time};
 use crate::pods::probe::results::{ProbeKind, ProbeVerdicts};
-use crate::pods::status::{forget_ended_init_containers, host_ip_family_mismatch, merge_for_restart};
+use crate::pods::status::{
+    forget_ended_init_containers, host_ip_family_mismatch, latest_known, merge_for_restart,
+};
 
 /// The verdicts that the status of the first script seeds for what the second one observes.
 fn seeds(before: &str, now: &str) -> Vec<(String, ProbeKind)> {
@@ -20,6 +25,25 @@ fn a_ready_container_stays_ready_over_a_restart_of_the_kubelet() {
         seeds("pod a:RS | a=running ok(a.S) ok(a.R)", "a=running"),
         [("a-0".to_owned(), ProbeKind::Startup), ("a-0".to_owned(), ProbeKind::Readiness)]
     );
+}
+
+#[test]
+fn status_on_disk_counts_unless_the_api_shows_a_later_restart_or_end() {
+    let of = |scenario: &str| Arc::new(play(scenario).1.pop().expect("a scenario"));
+    let (first, restarted) = (of("pod a | a=running"), of("pod a | a=exited(1),running"));
+    let (failed, unready) = (of("pod a policy=Never | a=exited(1)"), of("pod a:R | a=running"));
+    assert_eq!(restarted.container_statuses.as_ref().unwrap()[0].restart_count, 1);
+    assert_eq!(failed.phase.as_deref(), Some("Failed"));
+    let check = |on_disk: &Arc<PodStatus>, in_api: &Arc<PodStatus>, expected: &Arc<PodStatus>| {
+        assert_eq!(latest_known(Some(on_disk.clone()), Some(in_api)).as_ref(), Some(expected));
+    };
+    check(&first, &restarted, &restarted);
+    check(&first, &failed, &failed);
+    check(&restarted, &first, &restarted);
+    check(&first, &unready, &first);
+    check(&failed, &restarted, &failed);
+    assert_eq!(latest_known(Some(first.clone()), None), Some(first));
+    assert_eq!(latest_known(None, Some(&restarted)), Some(restarted));
 }
 
 #[test]
@@ -151,7 +175,7 @@ fn status_times_are_truncated_to_seconds() {
 #[test]
 fn changed_ip_family_of_the_node_address_is_reported() {
     let message = |reported: &str, now: &[&str]| {
-        let status = model::k8s::PodStatus { host_ip: Some(reported.to_owned()), ..Default::default() };
+        let status = PodStatus { host_ip: Some(reported.to_owned()), ..Default::default() };
         let now: Vec<std::net::IpAddr> = now.iter().map(|ip| ip.parse().expect("an address")).collect();
         host_ip_family_mismatch(Some(&status), &now)
     };
