@@ -116,6 +116,19 @@ async fn network_series_have_the_pause_image_and_exist_for_pods_in_the_host_netw
     assert_eq!(agent.unwrap()["network"]["interfaces"][0]["rxBytes"], json!(11), "{summary:#}");
 }
 
+/// CRI-O creates the cgroup of a sandbox without a process in it, unless the pod shares its process namespace.
+#[tokio::test(start_paused = true)]
+async fn pod_whose_sandbox_has_no_process_has_network_statistics() {
+    let world = World::started().await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    use_cpu(&world, 1_000_000_000);
+    let sandbox = world.fake.sandboxes().remove(0).id;
+    world.host.put(format!("/sys/fs/cgroup/k8s.io/{sandbox}/cgroup.procs"), "");
+    let network = summary(&world).await["pods"][0]["network"].clone();
+    assert_eq!((&network["name"], &network["rxBytes"]), (&json!("eth0"), &json!(10)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn stats_omit_removed_pods() {
     let world = World::started().await;

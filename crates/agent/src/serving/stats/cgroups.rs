@@ -225,7 +225,9 @@ impl CgroupSampler {
                 info = self.ctx.runtime.sandbox_info(&id) => info,
                 () = self.ctx.clock.sleep_until(deadline) => return,
             };
-            if let Some(image) = info.ok().and_then(|info| cgroup_path::sandbox_image(&info)) {
+            // An answer without an image will not get one.
+            if let Ok(info) = info {
+                let image = cgroup_path::sandbox_image(&info).unwrap_or_default();
                 self.images.insert(id.as_str().into(), image.into());
             }
         }
@@ -251,19 +253,12 @@ impl CgroupSampler {
         (observed, machine): (&PodObservation, &MachineSample),
         round: &mut Round,
     ) -> PodSample {
+        let ready = observed.ready_sandboxes().next();
         let mut sandbox = None;
-        let mut interfaces = Vec::new();
-        if let Some(ready) = observed.ready_sandboxes().next() {
+        if let Some(ready) = ready {
             let image = self.images.get(ready.id.as_str()).map(|image| &**image).unwrap_or_default();
             let id = ContainerId::from(ready.id.as_str());
             sandbox = self.part(&id, "", image, ready.created_at, round).await;
-            let pid = sandbox.as_ref().and_then(|sandbox| sandbox.placed.cgroup.first_pid);
-            if ready.network == NamespaceMode::Node {
-                interfaces.clone_from(&machine.interfaces);
-            } else if let Some(pid) = pid {
-                let text = self.read(&[format!("/proc/{pid}/net/dev")]).await.pop().flatten();
-                interfaces = procfs::interfaces(&text.unwrap_or_default());
-            }
         }
         let mut containers: Vec<ContainerSample> = Vec::new();
         for container in observed.running() {
@@ -274,6 +269,12 @@ impl CgroupSampler {
             containers.extend(self.container(container, round).await);
         }
         containers.sort_by(|a, b| a.name.cmp(&b.name));
+        let interfaces = match ready.map(|ready| &ready.network) {
+            Some(NamespaceMode::Node) => machine.interfaces.clone(),
+            // The sandbox's process first. CRI-O usually runs none, and all containers share its network.
+            Some(_) => self.interfaces(sandbox.iter().chain(&containers)).await,
+            None => Vec::new(),
+        };
         let uid = observed.pod.uid.as_str();
         let status = self.pods.get(&observed.pod.uid).map(|entry| entry.status);
         let started = status.and_then(|status| status.start_time.as_ref().map(|time| time.0));
@@ -282,6 +283,14 @@ impl CgroupSampler {
             None => None,
         };
         PodSample { pod: observed.pod.clone(), started, own, sandbox, containers, interfaces }
+    }
+
+    /// The network interfaces that the first process of these sees.
+    async fn interfaces<'a>(&self, of: impl Iterator<Item = &'a ContainerSample>) -> Vec<procfs::Interface> {
+        let mut pids = of.filter_map(|part| part.placed.cgroup.first_pid);
+        let Some(pid) = pids.next() else { return Vec::new() };
+        let text = self.read(&[format!("/proc/{pid}/net/dev")]).await.pop().flatten();
+        procfs::interfaces(&text.unwrap_or_default())
     }
 
     async fn container(

@@ -21,15 +21,14 @@ pub fn container_id(path: &str) -> &str {
     }
 }
 
-/// The image of a sandbox, from the verbose status of its runtime: `{"image": "registry.k8s.io/pause:3.10", …}`.
+/// The image of a sandbox, from the verbose status of its runtime: `{"image": "registry.k8s.io/pause:3.10", …}`. For a sandbox
+/// without a process, CRI-O has only an annotation.
 #[must_use]
 pub fn sandbox_image(info: &str) -> Option<String> {
-    #[derive(serde::Deserialize)]
-    struct Info {
-        image: String,
-    }
-    let info: Info = serde_json::from_str(info).ok()?;
-    Some(info.image).filter(|image| !image.is_empty())
+    let info: serde_json::Value = serde_json::from_str(info).ok()?;
+    let annotation = || info.pointer("/runtimeSpec/annotations/io.kubernetes.cri-o.ImageName");
+    let image = info.get("image").or_else(annotation)?.as_str()?;
+    Some(image.to_owned()).filter(|image| !image.is_empty())
 }
 
 /// The last component of a path.

@@ -318,6 +318,9 @@ fn sandbox_image_is_parsed_from_the_status_of_containerd_and_crio() {
     assert_eq!(cgroup_path::sandbox_image(containerd).as_deref(), Some("registry.k8s.io/pause:3.8"));
     let crio = r#"{"image":"registry.k8s.io/pause:3.10","pid":77,"runtimeSpec":{}}"#;
     assert_eq!(cgroup_path::sandbox_image(crio).as_deref(), Some("registry.k8s.io/pause:3.10"));
+    let without_process =
+        r#"{"runtimeSpec":{"annotations":{"io.kubernetes.cri-o.ImageName":"registry.k8s.io/pause:3.10"}}}"#;
+    assert_eq!(cgroup_path::sandbox_image(without_process).as_deref(), Some("registry.k8s.io/pause:3.10"));
     for other in ["", "{}", "{\"image\":\"\"}", "{\"image\":7}", "[", "null"] {
         assert_eq!(cgroup_path::sandbox_image(other), None, "{other}");
     }
