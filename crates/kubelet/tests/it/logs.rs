@@ -6,7 +6,7 @@ use std::path::Path;
 use serde_json::json;
 
 use crate::kubelet_kills::share;
-use crate::node::{FOREVER, Node, container, names_in, once_pod, restarts, shell_pod, uid};
+use crate::node::{FOREVER, Node, container, names_in, once_pod, restarts, shell_pod, uid, without_runtime};
 use crate::server::log;
 use crate::streaming::memory;
 
@@ -70,7 +70,7 @@ fn log_symlinks_in_var_log_containers_point_to_the_logs_of_each_instance() {
     let pod = node.pod_when("linked", "was restarted", |pod| restarts(pod, "main") == 1);
     let links = node.path("logs/containers");
     let ids = ["containerID"].map(|field| container(&pod, "main")["lastState"]["terminated"][field].clone());
-    let first = ids[0].as_str().expect("an id").trim_start_matches("containerd://").to_owned();
+    let first = without_runtime(ids[0].as_str().expect("an id")).to_owned();
     let link = links.join(format!("linked-node_default_main-{first}.log"));
     let target = std::fs::read_link(&link).expect("a symlink of the first instance");
     assert_eq!(target, log_dir(&node, "linked", &uid(&pod)).join("0.log"));

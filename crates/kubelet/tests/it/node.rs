@@ -274,7 +274,7 @@ impl Node {
     /// The reason that the runtime reports for the exit of a container.
     pub(crate) fn reason_of(&self, pod: &Value, name: &str) -> String {
         let id = container(pod, name)["containerID"].as_str().unwrap_or_default().to_owned();
-        let id = model::ContainerId::from(id.trim_start_matches("containerd://"));
+        let id = model::ContainerId::from(without_runtime(&id));
         let status = self.call_runtime(|runtime| async move { runtime.container_status(&id).await });
         status.expect("the runtime answers").reason
     }
@@ -664,7 +664,7 @@ impl Node {
     #[track_caller]
     pub(crate) fn container_pid(&self, pod: &Value, name: &str) -> u32 {
         let id = container(pod, name)["containerID"].as_str().unwrap_or_default().to_owned();
-        let id = id.trim_start_matches("containerd://").to_owned();
+        let id = without_runtime(&id).to_owned();
         let mut ctr = testing::containerd::command("ctr");
         ctr.arg("--address").arg(self.containerd().socket()).args(["--namespace", "k8s.io", "tasks", "ls"]);
         let output = ctr.output().expect("ctr runs");
@@ -746,6 +746,11 @@ pub(crate) fn names_in(dir: &Path) -> Vec<String> {
 pub(crate) fn condition<'a>(pod: &'a Value, kind: &str) -> &'a str {
     let conditions = pod["status"]["conditions"].as_array().map(Vec::as_slice).unwrap_or_default();
     conditions.iter().find(|c| c["type"] == kind).and_then(|c| c["status"].as_str()).unwrap_or_default()
+}
+
+/// The id of a container without the name of its runtime.
+pub(crate) fn without_runtime(id: &str) -> &str {
+    id.split_once("://").map_or(id, |(_, id)| id)
 }
 
 /// The status of a container, from any of the three lists; `Null` if it is in none.
