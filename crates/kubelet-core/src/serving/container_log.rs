@@ -199,13 +199,15 @@ fn parse_json(line: &[u8]) -> Option<JsonLine> {
     if line.first() == Some(&b'{') { serde_json::from_slice(line).ok() } else { None }
 }
 
-/// The time with nine digits of fraction, so that columns align; unchanged if it is not a time.
+/// The time with nine digits of fraction, and `Z` for `+00:00`, which CRI-O writes, so that columns align; unchanged if it is not a
+/// time.
 fn fixed_nanos(time: &str) -> String {
     const SECONDS: usize = "2026-01-01T00:00:00".len();
     let Some((seconds, rest)) = time.split_at_checked(SECONDS) else { return time.to_owned() };
     let fraction = rest.strip_prefix('.').unwrap_or_default();
     let digits: String = fraction.chars().take_while(char::is_ascii_digit).collect();
     let zone = if rest.starts_with('.') { rest.get(1 + digits.len()..).unwrap_or_default() } else { rest };
+    let zone = if matches!(zone, "+00:00" | "-00:00") { "Z" } else { zone };
     format!("{seconds}.{digits:0<9.9}{zone}")
 }
 
