@@ -164,10 +164,19 @@ pub struct Mount {
     pub recursive_read_only: bool,
     pub selinux_relabel: bool,
     pub propagation: Propagation,
-    /// The runtime's reference to the image of an image volume, instead of a host path.
-    pub image: Option<String>,
+    /// The image of an image volume, instead of a host path.
+    pub image: Option<MountedImage>,
     /// The subPath of the image; empty for the whole image.
     pub image_sub_path: String,
+}
+
+/// The image of an image volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct MountedImage {
+    /// The runtime's reference to it.
+    pub reference: String,
+    /// As the pod names it: CRI-O checks signatures by this name, and refuses a mount without it.
+    pub user_specified_image: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -60,7 +60,11 @@ fn mount(from: &Mount) -> wire::Mount {
         selinux_relabel: from.selinux_relabel,
         propagation: propagation.into(),
         recursive_read_only: from.recursive_read_only,
-        image: from.image.clone().map(|image| wire::ImageSpec { image, ..Default::default() }),
+        image: from.image.clone().map(|image| wire::ImageSpec {
+            image: image.reference,
+            user_specified_image: image.user_specified_image,
+            ..Default::default()
+        }),
         image_sub_path: from.image_sub_path.clone(),
         ..Default::default()
     }

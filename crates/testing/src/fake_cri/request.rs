@@ -4,8 +4,8 @@ use cri_api::v1 as wire;
 use model::observation::NamespaceMode;
 use model::request::{
     ContainerRequest, ContainerSecurity, Device, DnsRequest, IdMapping, ImageRequest, LinuxResources, Mount,
-    Namespaces, PortMapping, Propagation, Protocol, RegistryAuth, RunAs, SandboxRequest, SandboxSecurity,
-    SecurityProfile, SelinuxLabel, SupplementalGroupsPolicy, UserNamespace,
+    MountedImage, Namespaces, PortMapping, Propagation, Protocol, RegistryAuth, RunAs, SandboxRequest,
+    SandboxSecurity, SecurityProfile, SelinuxLabel, SupplementalGroupsPolicy, UserNamespace,
 };
 use model::{ContainerId, PodRef};
 
@@ -107,7 +107,10 @@ fn mount(from: wire::Mount) -> Mount {
         recursive_read_only: from.recursive_read_only,
         selinux_relabel: from.selinux_relabel,
         propagation,
-        image: from.image.map(|image| image.image),
+        image: from.image.map(|image| MountedImage {
+            reference: image.image,
+            user_specified_image: image.user_specified_image,
+        }),
         image_sub_path: from.image_sub_path,
     }
 }

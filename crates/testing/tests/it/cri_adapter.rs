@@ -337,8 +337,8 @@ async fn image_service_can_use_another_socket() {
 async fn requests_survive_the_wire() {
     use model::observation::NamespaceMode;
     use model::request::{
-        Device, IdMapping, Mount, PortMapping, Propagation, Protocol, RunAs, SecurityProfile, SelinuxLabel,
-        SupplementalGroupsPolicy, UserNamespace,
+        Device, IdMapping, Mount, MountedImage, PortMapping, Propagation, Protocol, RunAs, SecurityProfile,
+        SelinuxLabel, SupplementalGroupsPolicy, UserNamespace,
     };
     let wire = wire(TIMEOUT);
     let world = world(&wire);
@@ -384,7 +384,7 @@ async fn requests_survive_the_wire() {
         recursive_read_only: true,
         selinux_relabel: true,
         propagation: Propagation::HostToContainer,
-        image: Some("sha256:1".to_owned()),
+        image: Some(MountedImage { reference: text("sha256:1"), user_specified_image: text("busybox:1") }),
         image_sub_path: "usr/bin".to_owned(),
     }];
     container.mounts.push(Mount {

@@ -12,7 +12,7 @@ use kubelet_core::serving::log_paths;
 use model::ContainerId;
 use model::containers::{ContainerRef, spec_of};
 use model::k8s::Pod;
-use model::request::SandboxRequest;
+use model::request::{MountedImage, SandboxRequest};
 use ports::HostError;
 
 use super::PassContext;
@@ -72,7 +72,7 @@ pub async fn ensure_sub_paths(
     context: &PassContext,
     container: &ContainerRef<'_>,
     env: &[(String, String)],
-    (volumes, shown): (&ReadyVolumes, &BTreeMap<String, String>),
+    (volumes, shown): (&ReadyVolumes, &BTreeMap<String, MountedImage>),
 ) -> Result<BTreeMap<usize, String>, String> {
     let mut bound = BTreeMap::new();
     let pod_dir = context.handles.ctx.settings.paths.pod(&context.identity.uid);

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 use kubelet_core::pods::request::VolumeMountPoint;
 use kubelet_core::volumes::image::{all_image_volumes, check_runtime};
-use model::request::SandboxRequest;
+use model::request::{MountedImage, SandboxRequest};
 
 use super::{PassContext, PassNote};
 use crate::images::{ImageFailure, PodLogin, ReadyImage, WantedImage};
 
-/// By the name of the volume: the runtime's reference to its image, or why the pull failed.
-pub(super) type PulledImages = BTreeMap<String, Result<String, ImageFailure>>;
+/// By the name of the volume: its image, or why the pull failed.
+pub(super) type PulledImages = BTreeMap<String, Result<MountedImage, ImageFailure>>;
 
 /// Pulls the images of all volumes, whether a container mounts them or not, as the Go kubelet does. A failure affects only
 /// the containers that mount the volume.
@@ -33,7 +33,9 @@ pub(super) async fn pull_all(
         if let Ok(image) = &image {
             note_pull(context, image).await;
         }
-        pulled.insert(volume.volume.to_owned(), image.map(|image| image.reference));
+        let user_specified_image = volume.image.to_owned();
+        let mounted = image.map(|image| MountedImage { reference: image.reference, user_specified_image });
+        pulled.insert(volume.volume.to_owned(), mounted);
     }
     pulled
 }
@@ -47,7 +49,7 @@ pub(super) async fn note_pull(context: &PassContext, image: &ReadyImage) {
 /// The image volumes of the pod.
 pub(super) fn with_images<'a>(
     volumes: &'a BTreeMap<String, VolumeMountPoint>,
-    shown: &BTreeMap<String, String>,
+    shown: &BTreeMap<String, MountedImage>,
 ) -> Cow<'a, BTreeMap<String, VolumeMountPoint>> {
     let mut all = Cow::Borrowed(volumes);
     for (volume, image) in shown {

@@ -19,7 +19,7 @@ use kubelet_core::resources::cpus::CpuPolicy;
 use kubelet_core::resources::devices::allocate_response::{show_devices, with_env};
 use kubelet_core::volumes::image::{check_runtime, image_volumes};
 use model::containers::{ContainerRef, find_container};
-use model::request::{ContainerRequest, SandboxRequest};
+use model::request::{ContainerRequest, MountedImage, SandboxRequest};
 use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, PodObservation, SandboxId};
 use ports::RuntimeError;
 
@@ -168,7 +168,7 @@ impl StartContext<'_> {
 
     /// The runtime's references to the images of the container's image volumes, by the name of the volume. Fails if one
     /// is missing.
-    fn shown_images(&self, container: &ContainerRef<'_>) -> Result<BTreeMap<String, String>, Failure> {
+    fn shown_images(&self, container: &ContainerRef<'_>) -> Result<BTreeMap<String, MountedImage>, Failure> {
         let handles = &self.context.handles;
         let volumes = image_volumes(&self.context.pod, container);
         if volumes.is_empty() {
@@ -211,7 +211,7 @@ impl StartContext<'_> {
         &self,
         container: &ContainerRef<'_>,
         start: &StartContainer,
-        (image, shown): (&ReadyImage, &BTreeMap<String, String>),
+        (image, shown): (&ReadyImage, &BTreeMap<String, MountedImage>),
     ) -> Result<ContainerRequest, Failure> {
         let refused = |message: String| {
             self.fail_event(container, &format!("Error: {message}"));

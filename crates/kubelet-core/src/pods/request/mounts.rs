@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use model::containers::ContainerRef;
 use model::k8s::VolumeMount;
-use model::request::{Device, Mount, Propagation};
+use model::request::{Device, Mount, MountedImage, Propagation};
 
 use super::{ConfigError, PodFacts};
 use crate::pods::env::expand_sub_path;
@@ -21,8 +21,8 @@ pub struct VolumeMountPoint {
     pub selinux_relabel: bool,
     /// The volume is a block device without files.
     pub is_device: bool,
-    /// The runtime's reference of an image volume; then there is no path.
-    pub image: Option<String>,
+    /// The image of an image volume; then there is no path.
+    pub image: Option<MountedImage>,
 }
 
 /// Host paths for one container.

@@ -8,8 +8,8 @@ use model::containers::find_container;
 use model::k8s::Pod;
 use model::observation::NamespaceMode;
 use model::request::{
-    ContainerRequest, DnsRequest, IdMapping, ImageObservation, LinuxResources, Protocol, SandboxRequest,
-    SecurityProfile, SupplementalGroupsPolicy,
+    ContainerRequest, DnsRequest, IdMapping, ImageObservation, LinuxResources, MountedImage, Protocol,
+    SandboxRequest, SecurityProfile, SupplementalGroupsPolicy,
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
@@ -629,7 +629,9 @@ fn check_mount(mount: &Value, around: Around, expected: &str) {
                     [(m.read_only, " ro"), (m.recursive_read_only, " rro"), (m.selinux_relabel, " z")];
                 let flags: String =
                     flags.iter().filter(|(is_set, _)| *is_set).map(|(_, text)| *text).collect();
-                let image = m.image.as_ref().map(|image| format!("image {image}/{}", m.image_sub_path));
+                let image = m.image.as_ref().map(|image| {
+                    format!("image {} {}/{}", image.user_specified_image, image.reference, m.image_sub_path)
+                });
                 let from = image.unwrap_or_else(|| m.host_path.clone());
                 format!("{from}:{}{flags} {:?}", m.container_path, m.propagation)
             });
@@ -638,6 +640,12 @@ fn check_mount(mount: &Value, around: Around, expected: &str) {
         Err(error) => format!("! {error}"),
     };
     assert_eq!(found, expected);
+}
+
+fn image_volume() -> VolumeMountPoint {
+    let [reference, user_specified_image] = ["sha256:1", "busybox:1"].map(str::to_owned);
+    let image = Some(MountedImage { reference, user_specified_image });
+    VolumeMountPoint { image, ..VolumeMountPoint::default() }
 }
 
 /// The volume `v` is at `/v` on the host.
@@ -676,24 +684,24 @@ fn a_volume_may_be_read_only_or_private_by_itself() {
 #[test]
 fn image_volume_is_read_only_and_its_sub_path_is_passed_to_the_runtime() {
     let shown = || {
-        let point = VolumeMountPoint { image: Some("sha256:1".to_owned()), ..VolumeMountPoint::default() };
+        let point = image_volume();
         let sub_paths = BTreeMap::from([(0, "usr/bin".to_owned())]);
         Around { volumes: BTreeMap::from([("v".to_owned(), point)]), sub_paths, ..Around::default() }
     };
-    check_mount(&json!({}), shown(), "image sha256:1/:/data ro Private");
-    check_mount(&json!({"subPath": "usr/bin"}), shown(), "image sha256:1/usr/bin:/data ro Private");
+    check_mount(&json!({}), shown(), "image busybox:1 sha256:1/:/data ro Private");
+    check_mount(&json!({"subPath": "usr/bin"}), shown(), "image busybox:1 sha256:1/usr/bin:/data ro Private");
 }
 
 /// As for any other volume: `makeMounts` of the Go kubelet makes no difference.
 #[test]
 fn image_volume_has_the_propagation_and_recursive_read_only_mode_of_its_mount() {
-    let point = VolumeMountPoint { image: Some("sha256:1".to_owned()), ..VolumeMountPoint::default() };
+    let point = image_volume();
     let shown = || Around { volumes: BTreeMap::from([("v".to_owned(), point.clone())]), ..Around::default() };
     let propagated = json!({"mountPropagation": "HostToContainer"});
-    check_mount(&propagated, shown(), "image sha256:1/:/data ro HostToContainer");
+    check_mount(&propagated, shown(), "image busybox:1 sha256:1/:/data ro HostToContainer");
     let recursive = json!({"readOnly": true, "recursiveReadOnly": "Enabled"});
     let facts = PodFacts { recursive_read_only: true, ..PodFacts::default() };
-    check_mount(&recursive, Around { facts, ..shown() }, "image sha256:1/:/data ro rro Private");
+    check_mount(&recursive, Around { facts, ..shown() }, "image busybox:1 sha256:1/:/data ro rro Private");
 }
 
 #[test]
