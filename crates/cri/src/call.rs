@@ -118,6 +118,10 @@ impl<'a> Call<'a> {
             Code::Unknown | Code::Internal | Code::FailedPrecondition if is_reserved_name(&message) => {
                 RuntimeError::AlreadyExists { call, message }
             }
+            // CreateContainer and ContainerStats of CRI-O.
+            Code::Unknown if message.ends_with("ID does not exist") => {
+                RuntimeError::NotFound { call, message }
+            }
             Code::Ok
             | Code::Cancelled
             | Code::Unknown
@@ -196,5 +200,13 @@ mod tests {
         assert!(matches!(meaning(Code::FailedPrecondition, "stopped"), RuntimeError::Failed { .. }));
         let crio = "error reserving ctr name k8s_web for id 12: name is reserved";
         assert!(matches!(meaning(Code::Unknown, crio), RuntimeError::AlreadyExists { .. }));
+    }
+
+    #[test]
+    fn missing_object_has_no_code_in_some_answers_of_crio() {
+        let missing = "specified sandbox not found: 12: PodSandbox with ID starting with 12 not found: ID does not exist";
+        assert!(meaning(Code::Unknown, missing).is_not_found());
+        assert!(!meaning(Code::Unknown, "ID does not exist: disk error").is_not_found());
+        assert!(!meaning(Code::Internal, missing).is_not_found());
     }
 }
