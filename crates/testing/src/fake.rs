@@ -157,6 +157,17 @@ impl FakeRuntime {
         self
     }
 
+    /// Answers as CRI-O does, as far as the kubelet sees a difference: the contract suite holds it to a recording. Images that are
+    /// on the node already keep their ids.
+    pub fn like_crio(&self) -> &Self {
+        self.offer_hints();
+        let mut state = self.shared.state.lock();
+        state.is_crio = true;
+        state.images.plain_ids = true;
+        drop(state);
+        self
+    }
+
     /// Reports that it does not support user namespaces (initially it does).
     pub fn without_user_namespaces(&self) -> &Self {
         self.shared.state.lock().user_namespaces = false;

@@ -10,12 +10,21 @@ pub(super) struct Images {
     refused: BTreeMap<String, String>,
     /// By name: the only user that may pull the image.
     private: BTreeMap<String, String>,
+    /// Ids are digests without their algorithm, as those of CRI-O.
+    pub(super) plain_ids: bool,
 }
 
 impl Images {
     /// Adds the image; returns its id.
     pub(super) fn add(&mut self, name: &str) -> String {
-        let image = self.by_name.entry(name.to_owned()).or_insert_with(|| describe(name));
+        let plain = self.plain_ids;
+        let image = self.by_name.entry(name.to_owned()).or_insert_with(|| {
+            let mut image = describe(name);
+            if plain && let Some(digits) = image.id.strip_prefix("sha256:") {
+                image.id = digits.to_owned();
+            }
+            image
+        });
         image.id.clone()
     }
 

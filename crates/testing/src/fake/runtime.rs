@@ -58,13 +58,12 @@ impl FakeRuntime {
 #[async_trait]
 impl Runtime for FakeRuntime {
     async fn version(&self) -> RuntimeResult<RuntimeVersion> {
-        let version = RuntimeVersion {
-            api: "0.1.0".to_owned(),
-            name: "fake".to_owned(),
-            version: "1.0.0".to_owned(),
-            runtime_api: "v1".to_owned(),
-        };
-        self.read(Method::Version, |_, _| Ok(version)).await
+        self.read(Method::Version, |state, _| {
+            let (name, version) = if state.is_crio { ("cri-o", "1.36.3") } else { ("fake", "1.0.0") };
+            let [api, name, version, runtime_api] = ["0.1.0", name, version, "v1"].map(str::to_owned);
+            Ok(RuntimeVersion { api, name, version, runtime_api })
+        })
+        .await
     }
 
     async fn status(&self) -> RuntimeResult<RuntimeStatus> {
@@ -105,8 +104,15 @@ impl Runtime for FakeRuntime {
     }
 
     async fn sandbox_info(&self, id: &SandboxId) -> RuntimeResult<String> {
-        let found = self.read(Method::PodSandboxStatus, |state, _| state.sandbox_status(id)).await;
-        found.map(|_| r#"{"image":"registry.k8s.io/pause:3.10","pid":77}"#.to_owned())
+        let found = self.read(Method::PodSandboxStatus, |state, _| {
+            let info = if state.is_crio {
+                r#"{"runtimeSpec":{"annotations":{"io.kubernetes.cri-o.ImageName":"registry.k8s.io/pause:3.10"}}}"#
+            } else {
+                r#"{"image":"registry.k8s.io/pause:3.10","pid":77}"#
+            };
+            state.sandbox_status(id).map(|_| info.to_owned())
+        });
+        found.await
     }
 
     async fn container_status(&self, id: &ContainerId) -> RuntimeResult<ContainerObservation> {
@@ -239,6 +245,10 @@ impl Runtime for FakeRuntime {
             Ok(exec.result)
         } else {
             tokio::time::sleep(timeout).await;
+            if self.shared.state.lock().is_crio {
+                let stderr = b"command timed out".to_vec();
+                return Ok(ExecResult { stdout: Vec::new(), stderr, exit_code: -1 });
+            }
             Err(RuntimeError::TimedOut { call: Method::ExecSync.name(), deadline: timeout })
         }
     }
@@ -248,7 +258,7 @@ impl Runtime for FakeRuntime {
         let subject = format!("{}: {}", self.title_of(id), command.join(" "));
         self.act(method, subject, |state, now| {
             check_streams(method, streams)?;
-            state.running(method, id, now)?;
+            state.streamable(method, id, now)?;
             Ok(state.stream_url("exec"))
         })
         .await
@@ -258,7 +268,7 @@ impl Runtime for FakeRuntime {
         let method = Method::Attach;
         self.act(method, self.title_of(id), |state, now| {
             check_streams(method, streams)?;
-            state.running(method, id, now)?;
+            state.streamable(method, id, now)?;
             Ok(state.stream_url("attach"))
         })
         .await

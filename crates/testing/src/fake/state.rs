@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use model::annotations::CONTAINER_TERMINATION_MESSAGE_PATH;
+use model::annotations::{CONTAINER_NAME_LABEL, CONTAINER_TERMINATION_MESSAGE_PATH};
 use model::observation::{NamespaceMode, ObservedResources, ObservedUser};
 use model::request::{ContainerRequest, LinuxResources, SandboxRequest};
 use model::{
@@ -130,6 +130,8 @@ pub(super) struct State {
     pub(super) runtime_ready: bool,
     pub(super) network_ready: bool,
     pub(super) user_namespaces: bool,
+    /// Answers as CRI-O does.
+    pub(super) is_crio: bool,
     pub(super) pod_cidr: String,
     pub(super) cgroup_driver: CgroupDriver,
     /// The address of the streaming server, such as `http://127.0.0.1:1`.
@@ -148,6 +150,7 @@ impl Default for State {
             runtime_ready: true,
             network_ready: true,
             user_namespaces: true,
+            is_crio: false,
             pod_cidr: String::new(),
             cgroup_driver: CgroupDriver::Cgroupfs,
             streaming: streams::CLOSED_PORT.to_owned(),
@@ -166,6 +169,9 @@ impl State {
     pub(super) fn run_sandbox(&mut self, request: &SandboxRequest, now: Moment) -> RuntimeResult<SandboxId> {
         let same = |s: &Sandbox| s.request.pod == request.pod && s.request.attempt == request.attempt;
         if let Some((id, _)) = self.sandboxes.iter().find(|(_, sandbox)| same(sandbox)) {
+            if self.is_crio {
+                return Ok(id.clone());
+            }
             let name = sandbox_title(request);
             let message =
                 format!("failed to reserve sandbox name {name:?}: name {name:?} is reserved for {id}");
@@ -173,7 +179,7 @@ impl State {
         }
         let serial = self.next_serial();
         let address = match request.security.namespaces.network {
-            NamespaceMode::Node if !request.hostname.is_empty() => {
+            NamespaceMode::Node if !request.hostname.is_empty() && !self.is_crio => {
                 let message = "unable to set hostname without a private UTS namespace";
                 return Err(Method::RunPodSandbox.failed(message));
             }
@@ -182,7 +188,10 @@ impl State {
         };
         let id = SandboxId::from(format!("sandbox-{serial:04}"));
         let resources = (request.overhead.clone(), request.resources.clone());
-        let request = request.clone();
+        let mut request = request.clone();
+        if self.is_crio {
+            request.labels.insert(CONTAINER_NAME_LABEL.to_owned(), "POD".to_owned());
+        }
         let sandbox = Sandbox { request, resources, serial, created: now, ready: true, address };
         self.sandboxes.insert(id.clone(), sandbox);
         Ok(id)
@@ -258,6 +267,9 @@ impl State {
             c.sandbox == *sandbox_id && c.request.name == request.name && c.request.attempt == request.attempt
         };
         if let Some((id, container)) = self.containers.iter().find(|(_, c)| same(c)) {
+            if self.is_crio {
+                return Ok(id.clone());
+            }
             let name = container.title();
             let message =
                 format!("failed to reserve container name {name:?}: name {name:?} is reserved for {id}");
@@ -393,7 +405,11 @@ impl State {
     }
 
     pub(super) fn exec(&self, id: &ContainerId, command: &[String], now: Moment) -> RuntimeResult<Exec> {
-        self.running(Method::ExecSync, id, now)?;
+        let running = self.running(Method::ExecSync, id, now);
+        running.map_err(|error| match self.is_crio {
+            true => Method::ExecSync.not_found(format!("container is not created or running: {error}")),
+            false => error,
+        })?;
         Ok((self.find(Method::ExecSync, id)?.program.on_exec)(command))
     }
 

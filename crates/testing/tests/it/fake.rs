@@ -14,8 +14,11 @@ pub(crate) fn fake() -> FakeRuntime {
 }
 
 async fn run(case: Case) {
+    run_over(case, &fake()).await;
+}
+
+async fn run_over(case: Case, fake: &FakeRuntime) {
     let dir = tempfile::tempdir().unwrap();
-    let fake = fake();
     let world = World {
         runtime: Arc::new(fake.clone()),
         logs: dir.path().to_path_buf(),
@@ -30,6 +33,22 @@ contract!(
     #[tokio::test(start_paused = true)]
     run
 );
+
+/// The same as CRI-O, which the recording shows.
+mod like_crio {
+    use super::{BUSYBOX_IMAGE, Case, FakeRuntime, run_over};
+
+    async fn run(case: Case) {
+        let fake = FakeRuntime::new();
+        fake.like_crio().image(BUSYBOX_IMAGE).write_logs();
+        run_over(case, &fake).await;
+    }
+
+    contract!(
+        #[tokio::test(start_paused = true)]
+        run
+    );
+}
 
 /// The same case that is unimplemented elsewhere, with a runtime that offers events.
 #[tokio::test(start_paused = true)]

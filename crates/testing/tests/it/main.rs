@@ -21,6 +21,7 @@ macro_rules! contract {
             labels_and_annotations_come_back_byte_for_byte,
             container_is_created_then_runs,
             the_exit_code_of_a_container_is_reported,
+            an_ended_pod_is_listed_with_its_containers,
             container_that_handles_sigterm_stops_within_its_grace_period,
             container_that_ignores_sigterm_is_killed_at_the_end_of_its_grace_period,
             zero_grace_period_kills_a_container_at_once,
@@ -37,6 +38,8 @@ macro_rules! contract {
             taken_name_is_an_already_exists_error,
             an_image_is_found_by_name_and_by_id,
             a_container_of_a_missing_image_is_refused,
+            missing_program_is_an_error_that_names_it,
+            image_of_an_unreachable_registry_is_not_pulled,
             container_log_has_every_line_and_is_reopened_on_request,
             the_resources_of_a_running_container_can_be_changed,
             events_are_offered_or_unimplemented,
@@ -77,6 +80,7 @@ mod fake;
 mod fake_behaviour;
 mod fake_csi;
 mod real;
+mod recorded;
 mod runtime_proxy;
 mod streams_and_stats;
 mod world;

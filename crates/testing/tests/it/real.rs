@@ -10,6 +10,7 @@ use ports::runtime::{RuntimeError, Scope};
 use testing::Containerd;
 use testing::containerd::leftovers;
 
+use crate::recorded;
 use crate::world::{Case, Does, World, command};
 
 async fn start(dir: &std::path::Path) -> (Containerd, World) {
@@ -26,8 +27,16 @@ async fn start(dir: &std::path::Path) -> (Containerd, World) {
 
 async fn run(case: Case) {
     let dir = tempfile::tempdir().unwrap();
-    let (containerd, world) = start(dir.path()).await;
+    let (containerd, mut world) = start(dir.path()).await;
+    let recorder = recorded::record(dir.path(), &containerd.socket());
+    if let Some(recorder) = &recorder {
+        let cri = CriRuntime::new(&recorder.endpoint(), "", Duration::from_secs(30)).unwrap();
+        world.runtime = Arc::new(cri);
+    }
     case(world).await;
+    if let Some(recorder) = recorder {
+        recorded::write(recorder);
+    }
     containerd.stop().unwrap();
     assert_eq!(leftovers(dir.path()), Vec::<String>::new());
 }

@@ -143,6 +143,16 @@ impl World {
         }
     }
 
+    /// CRI-O answers some calls differently. Each case says how.
+    pub(crate) async fn is_crio(&self) -> bool {
+        self.runtime.version().await.unwrap().name == "cri-o"
+    }
+
+    /// As the kubelet does before it creates a container: CRI-O opens the log then, containerd later.
+    pub(crate) fn make_log_directory(&self, sandbox: &SandboxRequest, container: &str) {
+        std::fs::create_dir_all(PathBuf::from(&sandbox.log_directory).join(container)).unwrap();
+    }
+
     /// A ready sandbox and its request.
     pub(crate) async fn run_sandbox(&self, name: &str) -> (SandboxId, SandboxRequest) {
         let request = self.sandbox_request(name);
