@@ -35,6 +35,7 @@ mod power_cut;
 mod probes;
 mod process;
 mod reasons;
+mod recorded_runtime;
 mod resources;
 mod restarts;
 mod runtimes;
