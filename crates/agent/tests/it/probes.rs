@@ -149,6 +149,24 @@ async fn a_container_that_is_not_ready_is_asked_at_once_when_the_status_changes(
     assert!(took < seconds(5), "it took {took:?}");
 }
 
+/// CRI-O answers with the exit code -1 instead of an error.
+#[tokio::test(start_paused = true)]
+async fn exec_probe_that_times_out_on_crio_fails_with_the_text_of_the_runtime() {
+    let mut world = World::new();
+    world.fake.like_crio();
+    world.start().await;
+    world.fake.program("app", Program::runs().on_exec(|_| Exec::exits(0).taking(seconds(60))));
+    let probe = json!({"livenessProbe": {
+        "exec": {"command": ["check"]}, "periodSeconds": 5, "timeoutSeconds": 2, "failureThreshold": 1
+    }});
+    world.apply(&pod("web", [container_with("app", probe)]));
+    world.until("it was restarted", |w| w.restarts("web", "app") == 1).await;
+    let events = world.agent.as_ref().unwrap().recorder().latest();
+    let unhealthy = events.into_iter().find(|event| event.reason == "Unhealthy").unwrap().message;
+    assert_eq!(unhealthy, "Liveness probe failed: command timed out");
+    assert_eq!(world.fake.double_starts(), Vec::<String>::new());
+}
+
 // Recording: readiness.json. Readiness is probed until the whole pod has stopped, its sandbox included.
 #[tokio::test(start_paused = true)]
 async fn exec_probe_of_a_container_that_has_exited_emits_the_error_of_the_runtime() {

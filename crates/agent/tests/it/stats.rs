@@ -130,6 +130,26 @@ async fn pod_whose_sandbox_has_no_process_has_network_statistics() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn image_of_a_crio_sandbox_comes_from_its_annotation_and_is_requested_once() {
+    let mut world = World::new();
+    world.fake.like_crio();
+    world.start().await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    use_cpu(&world, 1_000_000_000);
+    let text = world.measured(Measurements::Cadvisor).await;
+    let is_network = |line: &&str| line.starts_with("container_network_receive_bytes_total{");
+    let network = text.lines().find(is_network).unwrap_or_default();
+    assert!(network.contains("image=\"registry.k8s.io/pause:3.10\""), "{text}");
+    let calls = world.fake.count(Method::PodSandboxStatus);
+    for _ in 0..3 {
+        world.advance(seconds(20)).await;
+        world.measured(Measurements::Cadvisor).await;
+    }
+    assert_eq!(world.fake.count(Method::PodSandboxStatus), calls);
+}
+
+#[tokio::test(start_paused = true)]
 async fn stats_omit_removed_pods() {
     let world = World::started().await;
     world.apply(&pod("web", [container("app")]));

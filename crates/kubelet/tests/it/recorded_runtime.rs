@@ -125,7 +125,9 @@ async fn crio_error_of_an_unreachable_registry_is_registry_unavailable() {
     let error = cri.pull_image(&image, None, &sandbox).await.expect_err("no registry");
     let (problem, message) = classify_pull_error(&name, &error.message());
     assert_eq!(problem, ImageProblem::RegistryUnavailable);
-    assert!(message.starts_with(&format!("image pull failed for {name} because the registry is unavailable: ")));
+    assert!(
+        message.starts_with(&format!("image pull failed for {name} because the registry is unavailable: "))
+    );
 }
 
 #[tokio::test]
