@@ -1,6 +1,7 @@
 //! The contract over the adapter and a recording of a runtime that not every machine has: what it answered when the cases of
 //! `real` ran over it. Also writes these recordings.
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -56,3 +57,24 @@ contract!(
     #[tokio::test]
     run
 );
+
+/// The contract is the same over CRI-O as over containerd: each case has a recording, and each recording belongs to a case.
+#[test]
+fn contract_holds_over_recorded_crio_in_every_case() {
+    let (name, version) = CRIO.rsplit_once('-').unwrap();
+    let answer = format!("runtime_name:\"{name}\",runtime_version:\"{version}\"");
+    let cases = concat!(include_str!("cases.rs"), include_str!("streams_and_stats.rs"));
+    let cases = cases.lines().filter_map(|line| line.strip_prefix("pub(crate) async fn "));
+    let cases: BTreeSet<&str> = cases.filter_map(|line| line.split('(').next()).collect();
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recorded").join(CRIO);
+    let mut recorded = BTreeSet::new();
+    for file in std::fs::read_dir(dir).unwrap() {
+        let case = file.unwrap().file_name().into_string().unwrap().replace(".txt", "");
+        let text = recording(CRIO, &case).unwrap();
+        let versions = text.lines().filter(|line| line.contains("runtime_version"));
+        assert!(versions.into_iter().all(|line| line.contains(&answer)), "{case} is of another version");
+        recorded.insert(case);
+    }
+    let recorded: BTreeSet<&str> = recorded.iter().map(String::as_str).collect();
+    assert_eq!(recorded, cases);
+}
