@@ -9,12 +9,13 @@ use futures_util::StreamExt;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tonic::codegen::http::uri::PathAndQuery;
-use tonic::transport::{Channel, Endpoint};
+use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
 use super::exchange::{Exchange, print};
 use super::serve::{Answer, Handler, Raw, serve};
 use super::text;
+use crate::runtime_calls::connect;
 
 /// Before and after this call, the logs are part of the recording.
 const REOPEN: &str = "ReopenContainerLog";
@@ -49,11 +50,9 @@ struct Tape {
 impl CriRecorder {
     /// Serves at `recorder.sock` in the directory of the test.
     pub fn serve(dir: &Path, runtime: &Path) -> io::Result<Self> {
-        let endpoint =
-            Endpoint::from_shared(format!("unix://{}", runtime.display())).map_err(io::Error::other)?;
         let tape = Arc::new(Tape {
             dir: dir.display().to_string(),
-            runtime: endpoint.connect_lazy(),
+            runtime: connect(runtime)?,
             exchanges: Mutex::default(),
         });
         let recording = Arc::clone(&tape);

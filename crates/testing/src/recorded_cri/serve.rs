@@ -1,10 +1,8 @@
 //! A CRI server that passes each request as bytes to one function. A unary call is a stream of one message.
 
-use std::convert::Infallible;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use prost::bytes::{Buf, BufMut};
 use tokio::net::UnixListener;
@@ -12,10 +10,11 @@ use tokio::task::JoinHandle;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::body::Body;
 use tonic::codec::{Codec, DecodeBuf, Decoder, EncodeBuf, Encoder};
-use tonic::codegen::{BoxFuture, BoxStream, Service, http};
-use tonic::server::{Grpc, NamedService, ServerStreamingService};
-use tonic::transport::Server;
+use tonic::codegen::{BoxFuture, BoxStream, http};
+use tonic::server::{Grpc, ServerStreamingService};
 use tonic::{Request, Response, Status};
+
+use crate::runtime_calls::{CallHandler, serve_calls};
 
 pub(super) type Answer = Result<Response<BoxStream<Vec<u8>>>, Status>;
 /// The path of the method, and the request.
@@ -64,24 +63,20 @@ impl Decoder for Raw {
 
 /// Serves both services at `socket`, in a task of the current tokio runtime.
 pub(super) fn serve(socket: &Path, handler: &Handler) -> io::Result<JoinHandle<()>> {
-    let listener = UnixListener::bind(socket)?;
-    let serving = Server::builder()
-        .add_service(RuntimeService(Calls(Arc::clone(handler))))
-        .add_service(ImageService(Calls(Arc::clone(handler))))
-        .serve_with_incoming(UnixListenerStream::new(listener));
+    let incoming = UnixListenerStream::new(UnixListener::bind(socket)?);
+    let serving = serve_calls(&Arc::new(Calls(Arc::clone(handler)))).serve_with_incoming(incoming);
     Ok(tokio::spawn(async move {
         // It ends by abort; an error before that shows as refused connections.
         let _ = serving.await;
     }))
 }
 
-#[derive(Clone)]
 struct Calls(Handler);
 
-impl Calls {
-    fn answer(&self, request: http::Request<Body>) -> BoxFuture<http::Response<Body>, Infallible> {
+impl CallHandler for Calls {
+    async fn answer(self: Arc<Self>, request: http::Request<Body>) -> http::Response<Body> {
         let call = Call { handler: Arc::clone(&self.0), path: request.uri().path().to_owned() };
-        Box::pin(async move { Ok(Grpc::new(Raw).server_streaming(call, request).await) })
+        Grpc::new(Raw).server_streaming(call, request).await
     }
 }
 
@@ -99,31 +94,3 @@ impl ServerStreamingService<Vec<u8>> for Call {
         (self.handler)(self.path.clone(), request)
     }
 }
-
-macro_rules! service {
-    ($name:ident, $wire:literal) => {
-        #[derive(Clone)]
-        struct $name(Calls);
-
-        impl NamedService for $name {
-            const NAME: &'static str = $wire;
-        }
-
-        impl Service<http::Request<Body>> for $name {
-            type Response = http::Response<Body>;
-            type Error = Infallible;
-            type Future = BoxFuture<Self::Response, Infallible>;
-
-            fn poll_ready(&mut self, _cx: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-                Poll::Ready(Ok(()))
-            }
-
-            fn call(&mut self, request: http::Request<Body>) -> Self::Future {
-                self.0.answer(request)
-            }
-        }
-    };
-}
-
-service!(RuntimeService, "runtime.v1.RuntimeService");
-service!(ImageService, "runtime.v1.ImageService");
