@@ -214,12 +214,15 @@ impl Allocations {
             .filter_map(|(uid, amounts)| Some((uid.clone(), amounts.allocated.clone()?)))
             .collect();
         let mut actuated: Entries = remembered()
-            .map(|(uid, amounts)| (uid.clone(), PodResources::in_force(&amounts.actuated)))
+            .map(|(uid, amounts)| {
+                (uid.clone(), PodResources::in_force(&amounts.actuated, amounts.allocated.as_ref()))
+            })
             .collect();
         for entry in self.entries.values().filter(|entry| entry.holds() && entry.ended != Ended::All) {
             let uid = uid_of(&entry.pod);
-            allocated.insert(uid.clone(), PodResources::allocated_to(&entry.pod, self.features));
-            actuated.insert(uid, PodResources::in_force(&entry.actuated));
+            let of_pod = PodResources::allocated_to(&entry.pod, self.features);
+            actuated.insert(uid.clone(), PodResources::in_force(&entry.actuated, Some(&of_pod)));
+            allocated.insert(uid, of_pod);
         }
         (allocated, actuated)
     }

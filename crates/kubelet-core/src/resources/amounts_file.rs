@@ -50,11 +50,24 @@ impl PodResources {
         Self { containers: Some(containers.collect()), pod: of_pod.filter(|_| features.pod_level_resize) }
     }
 
-    /// What is in force.
+    /// What is in force. Resources that no resize changes, such as devices, and requests of zero are not in the amounts: like the Go
+    /// kubelet, the file has them as they are allocated, unless another amount of the container is in force.
     #[must_use]
-    pub fn in_force(actuated: &Actuated) -> Self {
-        let all = actuated.containers().map(|(name, amounts)| (name.to_owned(), amounts.to_requirements()));
-        let of_pod = actuated.pod.map(Amounts::to_requirements);
+    pub fn in_force(actuated: &Actuated, allocated: Option<&Self>) -> Self {
+        let containers = allocated.and_then(|pod| pod.containers.as_ref());
+        let of_container = |name: &str, amounts: Amounts| {
+            let allocated = containers.and_then(|all| all.get(name));
+            allocated.filter(|all| Amounts::of(Some(all)) == amounts).cloned()
+        };
+        let all = actuated.containers().map(|(name, amounts)| {
+            let resources = of_container(name, amounts).unwrap_or_else(|| amounts.to_requirements());
+            (name.to_owned(), resources)
+        });
+        let allocated = allocated.and_then(|pod| pod.pod.as_ref());
+        let of_pod = actuated.pod.map(|amounts| {
+            let allocated = allocated.filter(|all| Amounts::of(Some(all)) == amounts).cloned();
+            allocated.unwrap_or_else(|| amounts.to_requirements())
+        });
         Self {
             containers: Some(all.collect()),
             pod: of_pod.filter(|resources| *resources != ResourceRequirements::default()),
@@ -168,7 +181,29 @@ mod tests {
         let amounts =
             Amounts { cpu_request: 250, cpu_limit: 0, memory_request: 1 << 30, memory_limit: 2 << 30 };
         let actuated = Actuated::of([("c".to_owned(), amounts)], Some(Amounts::default()));
-        assert_eq!(PodResources::in_force(&actuated).to_actuated(), actuated);
+        assert_eq!(PodResources::in_force(&actuated, None).to_actuated(), actuated);
+    }
+
+    #[test]
+    fn resources_in_force_keep_devices_and_requests_of_zero_as_allocated() {
+        let pod = json!({"spec": {
+            "resources": {"requests": {"cpu": "0", "memory": "16Mi"}},
+            "containers": [
+                {"name": "device", "resources": {"limits": {"example.com/thing": "1"}}},
+                {"name": "zero", "resources": {"requests": {"cpu": "0", "memory": "8Mi"}}},
+                {"name": "resizing", "resources": {"requests": {"cpu": "2"}}},
+            ],
+        }});
+        let pod: Pod = serde_json::from_value(pod).unwrap();
+        let allocated = PodResources::allocated_to(&pod, Features::default());
+        let before = Amounts { cpu_request: 1000, ..Amounts::default() };
+        let mut actuated = allocated.to_actuated();
+        actuated.set("resizing", before);
+        let mut expected = allocated.clone();
+        let requests = json!({"requests": {"cpu": "1"}});
+        let of_resizing = expected.containers.as_mut().unwrap().get_mut("resizing").unwrap();
+        *of_resizing = serde_json::from_value(requests).unwrap();
+        assert_eq!(PodResources::in_force(&actuated, Some(&allocated)), expected);
     }
 
     #[test]
