@@ -254,7 +254,7 @@ fn socket_trees(ctx: Arc<Context>, dir: PathBuf) -> BoxStream<'static, SocketTre
                 }
             }
             ctx.clock.sleep_until(ctx.clock.mono() + WATCH_RETRY).await;
-            watched = match ctx.files.ensure_dir(&dir, DIR_MODE).await {
+            watched = match ctx.files.make_dir(&dir, DIR_MODE).await {
                 Ok(()) => ctx.files.watch_sockets(&dir),
                 Err(error) => Err(error),
             };

@@ -556,13 +556,13 @@ async fn label_plugin_directories(files: &dyn Files, paths: &Paths) {
 async fn make_directories(files: &dyn Files, paths: &Paths, pod_logs: &str) -> Result<(), HostError> {
     let root = &paths.root;
     for dir in [root.clone(), paths.pods(), root.join("plugins"), root.join(plugins::DIR)] {
-        files.ensure_dir(&dir, plugins::DIR_MODE).await?;
+        files.make_dir(&dir, plugins::DIR_MODE).await?;
     }
     for dir in ["", "image_manager/pulling", "image_manager/pulled", "device-plugins"] {
         remove_unfinished(files, &root.join(dir)).await;
     }
-    files.ensure_dir(Path::new(pod_logs), 0o750).await?;
-    files.ensure_dir(&paths.container_links, 0o755).await
+    files.make_dir(Path::new(pod_logs), 0o750).await?;
+    files.make_dir(&paths.container_links, 0o755).await
 }
 
 /// Detects the cgroup driver and creates the node's cgroups. The returned token is cancelled if they cannot be created.

@@ -73,6 +73,8 @@ async fn directory_permissions_ignore_the_umask() {
     let dir = test_dir.at("a/b/c");
     host().ensure_dir(&dir, 0o777).await.unwrap();
     assert_eq!(mode(&dir), 0o777);
+    host().make_dir(&dir, 0o700).await.unwrap();
+    assert_eq!(mode(&dir), 0o777, "the permissions of a directory of the node stay");
     host().ensure_dir(&dir, 0o2750).await.unwrap();
     assert_eq!(mode(&dir), 0o2750);
     let file = test_dir.at("a/file");

@@ -59,7 +59,7 @@ pub(crate) fn tune_kernel(is_protected: bool) -> Result<(), String> {
 /// other pods run without; the runtime refuses containers that need it. It is not undone at the end: the pods outlive this
 /// process.
 pub(crate) async fn share_root_dir(files: &dyn Files, root: &Path) -> Result<(), HostError> {
-    files.ensure_dir(root, 0o750).await?;
+    files.make_dir(root, 0o750).await?;
     if let Err(error) = host::process::ensure_shared_mount(root) {
         let error = agent::error_chain::chain(&error);
         tracing::error!(root = %root.display(), err = error, "Root directory is not a shared mount, mount propagation does not work");

@@ -47,7 +47,7 @@ pub(crate) async fn start(
 /// A failure is logged, because the node runs pods without this endpoint.
 async fn serve_pod_resources(ctx: &Context, api: &Arc<dyn NodeApi>, stop: &CancellationToken) {
     let dir = ctx.settings.paths.root.join("pod-resources");
-    let listening = match ctx.files.ensure_dir(&dir, 0o750).await {
+    let listening = match ctx.files.make_dir(&dir, 0o750).await {
         Ok(()) => pod_resources::listen(&dir.join("kubelet.sock")).map_err(|error| error.to_string()),
         Err(error) => Err(agent::error_chain::chain(&error)),
     };

@@ -101,7 +101,7 @@ impl Devices {
     /// The directory of device plugins cannot be created, or the checkpoint cannot be read.
     pub async fn load(ctx: &Context, plugins: Arc<dyn Plugins>) -> Result<Self, HostError> {
         let dir = ctx.settings.paths.root.join(DIR);
-        ctx.files.ensure_dir(&dir, 0o750).await?;
+        ctx.files.make_dir(&dir, 0o750).await?;
         let (remembered, is_new) = load_checkpoint(&*ctx.files, &*plugins, &dir.join(FILE)).await?;
         let Remembered { pods, resources } = remembered;
         let registry = Registry::remembering(resources, ctx.clock.mono());

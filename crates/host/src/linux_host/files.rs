@@ -23,6 +23,10 @@ impl Files for LinuxHost {
         blocking(path, move |path| files::ensure_dir(path, mode)).await
     }
 
+    async fn make_dir(&self, path: &Path, mode: u32) -> HostResult<()> {
+        blocking(path, move |path| if path.is_dir() { Ok(()) } else { files::ensure_dir(path, mode) }).await
+    }
+
     async fn write_file(&self, path: &Path, content: &[u8], mode: u32) -> HostResult<()> {
         let content = content.to_vec();
         blocking(path, move |path| atomic::write(path, &content, mode, Durability::Cached)).await

@@ -66,6 +66,11 @@ pub trait OpenFile: Send + Sync + std::fmt::Debug {
 pub trait Files: Send + Sync + std::fmt::Debug {
     /// Creates a directory and its parents; sets exactly these permissions on the last one, whatever the umask.
     async fn ensure_dir(&self, path: &Path, mode: u32) -> HostResult<()>;
+    /// Creates a directory of the node and its parents if it does not exist. The permissions of one that exists stay, because an operator
+    /// may have opened it for an agent, or closed it. An implementation without permissions needs no other method.
+    async fn make_dir(&self, path: &Path, mode: u32) -> HostResult<()> {
+        self.ensure_dir(path, mode).await
+    }
     /// Creates or replaces a small file in one step: a reader sees the old or the new content.
     async fn write_file(&self, path: &Path, content: &[u8], mode: u32) -> HostResult<()>;
     /// As [`Self::write_file`], but keeps the inode: an existing file is truncated and written again, so that containers
