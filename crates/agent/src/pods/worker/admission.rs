@@ -187,7 +187,7 @@ fn place_again(handles: &PodHandles, pod: &Pod, others: &OtherPods<'_>) -> Optio
     if others.policies.are_none() {
         return None;
     }
-    match handles.devices.place(pod, others, &mut Tally::default()) {
+    match handles.devices.place_again(pod, others) {
         Ok(placement) => placement.pinned,
         Err(rejection) => {
             let (reason, message) = (rejection.reason, rejection.message);

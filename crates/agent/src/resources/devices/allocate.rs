@@ -68,6 +68,19 @@ impl Devices {
         })
     }
 
+    /// Does the same for a pod that has run before: until its device plugins register again, it keeps its devices, and gets its CPUs and
+    /// memory without them.
+    ///
+    /// # Errors
+    /// There are too few CPUs or too little memory.
+    pub fn place_again(&self, pod: &Pod, others: &OtherPods<'_>) -> Result<Placement, Rejection> {
+        self.place(pod, others, &mut Tally::default()).or_else(|_| {
+            let no_plugins = Registry::default();
+            let claims = claims_of(&no_plugins, others);
+            compute_placement(pod, others.policies, others.pinned, &claims, &mut Tally::default())
+        })
+    }
+
     fn choose(&self, pod: &Pod, others: &OtherPods<'_>) -> Result<PodDevices, DeviceShortage> {
         self.read(|registry| compute_pod_devices(pod, &claims_of(registry, others)))
     }
