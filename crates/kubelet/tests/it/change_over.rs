@@ -8,9 +8,10 @@ use std::process::Output;
 
 use serde_json::{Value, json};
 
+use crate::go_node::{containers, entries, is_own, labels, mounts, normalized};
 use crate::kubelet_kills::all_aborted_starts;
 use crate::node::{Node, condition, container, restarts};
-use node_of_go::{NodeOfGo, Recording, entries, mounts};
+use node_of_go::{NodeOfGo, Recording};
 
 fn check(node: &Node, format: &str) -> Output {
     let started = node.kubelet_command();
@@ -48,7 +49,7 @@ const FILES: [(&str, &str); 5] = [
 #[test]
 fn takeover_check_reports_what_a_start_would_do_and_changes_nothing() {
     let mut go = NodeOfGo::start();
-    let before = (go.containers(), entries(&go.node.path("root")), mounts(&go.node));
+    let before = (containers(&go.node), entries(&go.node.path("root")), mounts(&go.node));
     let kept = [("crasher-node", "kept"), ("ordered-node", "kept"), ("web-node", "kept")];
     let gone = [kept.as_slice(), &[("gone-node", "stopped")]].concat();
     assert_eq!(fates(&go.node), (pairs(&gone), pairs(&FILES), Some(3)));
@@ -69,7 +70,7 @@ fn takeover_check_reports_what_a_start_would_do_and_changes_nothing() {
     go.node
         .configure(json!({"cpuManagerPolicy": "none", "containerRuntimeEndpoint": "unix:///nowhere.sock"}));
     assert_eq!(check(&go.node, "text").status.code(), Some(1));
-    assert_eq!((go.containers(), entries(&go.node.path("root")), mounts(&go.node)), before);
+    assert_eq!((containers(&go.node), entries(&go.node.path("root")), mounts(&go.node)), before);
 }
 
 #[test]
@@ -78,7 +79,7 @@ fn pods_of_the_go_kubelet_are_continued_and_those_without_a_manifest_removed() {
     let other = go.node.path("root/other/state");
     std::fs::create_dir_all(other.parent().expect("a parent")).expect("a directory");
     std::fs::write(&other, "of another program").expect("a file");
-    let (containers, before) = (go.containers(), mounts(&go.node));
+    let (all, before) = (containers(&go.node), mounts(&go.node));
     go.node.start_kubelet();
     let web = go.node.running("web");
     let ordered = go.node.running("ordered");
@@ -89,9 +90,9 @@ fn pods_of_the_go_kubelet_are_continued_and_those_without_a_manifest_removed() {
     assert_eq!(container(&crasher, "main")["lastState"]["terminated"]["message"], "bye\n");
     go.node.wait_until_gone("gone", &go.uids["gone"]);
 
-    let mut kept = containers;
+    let mut kept = all;
     kept.retain(|name, _| !name.starts_with("gone/"));
-    let now = go.containers();
+    let now = containers(&go.node);
     assert_eq!(kept.iter().filter(|(name, id)| now.get(*name) != Some(id)).collect::<Vec<_>>(), []);
     assert_eq!(go.runs(), ["init", "side", "main"], "each has run once");
     let of_gone = format!("/{}/", go.uids["gone"]);
@@ -104,23 +105,6 @@ fn pods_of_the_go_kubelet_are_continued_and_those_without_a_manifest_removed() {
     let dra = go.node.path("root/dra_manager_state");
     assert_eq!(std::fs::read_to_string(dra).expect("a file"), go.text_of("dra_manager_state"));
     assert_eq!(all_aborted_starts(&go.node), 0);
-}
-
-/// Files that only this kubelet writes. The Go kubelet removes them with the pod's directory.
-fn is_own(path: &str) -> bool {
-    path.ends_with("/pod.json") || path.ends_with("/status.json")
-}
-
-/// Names that are random, or contain a time, by what they stand for.
-fn normalized(path: &str) -> String {
-    let parts = path.split('/').collect::<Vec<_>>();
-    let is_of_container = parts.len() == 5 && parts[2] == "containers";
-    let part = |(index, part): (usize, &&str)| match *part {
-        _ if is_of_container && index == 4 => "#".to_owned(),
-        part if part.starts_with("..2") => "..time".to_owned(),
-        part => part.to_owned(),
-    };
-    parts.iter().enumerate().map(part).collect::<Vec<_>>().join("/")
 }
 
 #[test]
@@ -145,10 +129,7 @@ fn this_kubelet_leaves_what_the_go_kubelet_leaves() {
         }
     });
 
-    let normal = |all: BTreeMap<String, String>| -> BTreeMap<String, String> {
-        all.into_iter().map(|(path, what)| (normalized(&path), what)).collect()
-    };
-    let (own, of_go) = (normal(entries(&node.path("root"))), normal(recording.entries()));
+    let (own, of_go) = (normalized(entries(&node.path("root"))), normalized(recording.entries()));
     // This kubelet makes the directory with the first checkpoint of a container, and has no dynamic resources.
     let is_expected_to_miss = |path: &str| matches!(path, "checkpoints" | "dra_manager_state");
     let missing: Vec<_> = of_go
@@ -159,5 +140,5 @@ fn this_kubelet_leaves_what_the_go_kubelet_leaves() {
     assert_eq!(missing, []);
     let more: Vec<&String> = own.keys().filter(|path| !of_go.contains_key(*path) && !is_own(path)).collect();
     assert_eq!(more, ["device-plugins"]);
-    assert_eq!(recording.labelled(&node), recording.expected_labels());
+    assert_eq!(labels(&node), recording.labels());
 }

@@ -8,6 +8,7 @@ mod watch;
 mod block_devices;
 mod bootstrap;
 mod certificate_rotation;
+mod change_over;
 mod csi;
 mod csi_node;
 mod deletion;

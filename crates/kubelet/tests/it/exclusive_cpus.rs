@@ -23,14 +23,14 @@ fn guaranteed(name: &str) -> Value {
 
 /// The CPUs of the machine: all, all but the last, and the last.
 #[derive(Debug)]
-struct Cpus {
+pub(crate) struct Cpus {
     all: String,
-    reserved: String,
-    last: String,
+    pub(crate) reserved: String,
+    pub(crate) last: String,
 }
 
 impl Cpus {
-    fn of_machine() -> Self {
+    pub(crate) fn of_machine() -> Self {
         let online = std::fs::read_to_string("/sys/devices/system/cpu/online").expect("the CPUs");
         let all: model::cpu_set::CpuSet = online.trim().parse().expect("a list of CPUs");
         let last = all.iter().next_back().expect("a CPU");
@@ -53,7 +53,7 @@ fn start(cpus: &Cpus) -> Node {
 }
 
 /// What the kernel lets the container's first process use: CPUs and memory nodes.
-fn allowed(node: &Node, pod: &Value) -> [String; 2] {
+pub(crate) fn allowed(node: &Node, pod: &Value) -> [String; 2] {
     let path = format!("/proc/{}/status", node.container_pid(pod, "main"));
     let text = std::fs::read_to_string(&path).unwrap_or_else(|error| panic!("{path}: {error}"));
     ["Cpus_allowed_list:", "Mems_allowed_list:"].map(|name| {

@@ -9,6 +9,7 @@
     reason = "a test that cannot continue must fail with the reason"
 )]
 
+mod go_node;
 mod node;
 mod processes;
 

@@ -121,7 +121,7 @@ fn existing_node_keeps_foreign_labels_and_taints_after_a_kubelet_restart() {
 }
 
 /// The address that this machine would use as a source; finding it sends nothing.
-fn own_address() -> String {
+pub(crate) fn own_address() -> String {
     let socket = std::net::UdpSocket::bind(("0.0.0.0", 0)).expect("a socket");
     socket.connect(("192.0.2.1", 9)).expect("a default route");
     socket.local_addr().expect("an address").ip().to_string()
