@@ -108,6 +108,25 @@ async fn restarted_agent_keeps_the_cpus_of_each_container() {
         .await;
 }
 
+/// No plugin registers before running pods are admitted again.
+#[tokio::test(start_paused = true)]
+async fn running_pod_with_a_device_gets_cpus_before_its_plugin_registers_again() {
+    const GPU: &str = "example.com/gpu";
+    let mut world = started().await;
+    world.plugins.register(GPU, &["a"]).await.unwrap();
+    let amounts = json!({"cpu": "2", "memory": "64Mi", GPU: "1"});
+    let resources = json!({"resources": {"limits": amounts, "requests": amounts}});
+    world.apply(&pod("own", [container_with("app", resources)]));
+    world.until("it is ready", |w| w.is_ready("own")).await;
+    let before = state(&world, CPU_STATE)["entries"].clone();
+    assert!(before.is_object(), "{before}");
+    world.crash().await;
+    world.host.delete(CPU_STATE);
+    world.start().await;
+    world.until("it has CPUs", |w| state(w, CPU_STATE)["entries"] == before).await;
+    assert!(world.runs("own-node/app"));
+}
+
 #[tokio::test(start_paused = true)]
 async fn cpus_of_a_pod_that_ended_while_the_agent_was_down_are_free() {
     let mut world = started().await;
