@@ -15,8 +15,8 @@ use kubelet_core::resources::cpus::CPU_STATE_FILE;
 use kubelet_core::resources::memory::checkpoint::FILE as MEMORY_STATE_FILE;
 use kubelet_core::sources::static_pod::{Origin, parse_manifest};
 use kubelet_core::takeover::{
-    CgroupFacts, DEVICES, FileReport, FoundCgroup, FoundDirectory, FoundPod, FoundVolume, RootEntry,
-    StateSettings, TakeoverInputs, TakeoverReport, compute_file, compute_takeover, source_in,
+    CgroupFacts, DEVICES, FileReport, FoundCgroup, FoundDirectory, FoundPod, FoundVolume, GO_DEVICES,
+    RootEntry, StateSettings, TakeoverInputs, TakeoverReport, compute_file, compute_takeover, source_in,
 };
 use model::k8s::Pod;
 use model::{CgroupDriver, PodObservation, PodRef, PodSource, PodUid};
@@ -63,6 +63,7 @@ pub async fn check(
     let (static_pods, manifest_errors) = node.manifests().await?;
     let pods = node.pods(cgroups).await?;
     let files = node.files().await?;
+    let devices_elsewhere = node.devices_elsewhere().await?;
     Ok(compute_takeover(&TakeoverInputs {
         pods: &pods,
         static_pods: &static_pods,
@@ -70,6 +71,7 @@ pub async fn check(
         has_api: !settings.flags.standalone(),
         has_url: !facts.config.static_pod_url.is_empty(),
         files,
+        devices_elsewhere: devices_elsewhere.as_deref(),
         cgroups,
         features: facts.features,
         now: ports.clock.now(),
@@ -220,6 +222,13 @@ impl Node<'_> {
         }
         reports.sort_by(|a, b| a.path.cmp(&b.path));
         Ok(reports)
+    }
+
+    /// What the Go kubelet has of devices outside this root directory.
+    async fn devices_elsewhere(&self) -> Result<Option<String>, CheckError> {
+        let path = Path::new(GO_DEVICES);
+        let is_elsewhere = self.settings.paths.root.join(DEVICES) != path;
+        self.read(path, is_elsewhere).await
     }
 
     async fn read(&self, path: &Path, is_read: bool) -> Result<Option<String>, CheckError> {

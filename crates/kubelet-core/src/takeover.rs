@@ -22,7 +22,11 @@ use crate::pods::actions::{PodInputs, compute_pod_actions};
 use crate::pods::backoff::{BackoffTable, MAX_DELAY};
 use crate::pods::memory::PodMemory;
 use crate::pods::plan::{KillContainer, KillReason, PodStep, SandboxReason};
+use crate::resources::devices::checkpoint::parse_checkpoint;
 use crate::volumes::types::is_known_plugin;
+
+/// Where the Go kubelet has the devices of pods, whatever its root directory is.
+pub const GO_DEVICES: &str = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint";
 
 pub use files::{DEVICES, FileReport, FileUse, RootEntry, StateSettings, compute_file};
 
@@ -39,6 +43,8 @@ pub struct TakeoverInputs<'a> {
     /// `staticPodURL` is set; its manifests are not read.
     pub has_url: bool,
     pub files: Vec<FileReport>,
+    /// The device checkpoint at [`GO_DEVICES`], if the root directory is another one.
+    pub devices_elsewhere: Option<&'a str>,
     pub cgroups: CgroupFacts,
     pub features: Features,
     pub now: Now,
@@ -216,7 +222,18 @@ fn notes(inputs: &TakeoverInputs<'_>) -> Vec<String> {
             "the pods of staticPodURL were not requested: they are kept if they are unchanged".to_owned(),
         );
     }
+    if inputs.devices_elsewhere.is_some_and(|text| has_devices_of(text, inputs.pods)) {
+        notes.push(format!(
+            "pods of this node have devices in {GO_DEVICES}, which this kubelet does not read, because its root directory is \
+             another one: mount that directory to device-plugins in the root directory first"
+        ));
+    }
     notes
+}
+
+fn has_devices_of(checkpoint: &str, pods: &[FoundPod]) -> bool {
+    let Ok(remembered) = parse_checkpoint(checkpoint, |_| None) else { return false };
+    pods.iter().any(|found| remembered.pods.contains_key(&found.observed.pod.uid))
 }
 
 fn report_of(inputs: &TakeoverInputs<'_>, found: &FoundPod) -> PodReport {

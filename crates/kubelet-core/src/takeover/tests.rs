@@ -8,6 +8,7 @@ use model::annotations::CONFIG_SOURCE;
 
 use super::*;
 use crate::pods::fixture::{Case, case};
+use crate::resources::devices::checkpoint::with_right_checksum;
 
 /// One found pod in the notation of [`crate::pods::fixture`], with what is special about it.
 struct Setting {
@@ -17,6 +18,7 @@ struct Setting {
     is_desired: bool,
     has_api: bool,
     has_dir: bool,
+    devices_elsewhere: Option<String>,
 }
 
 fn setting(line: &str) -> Setting {
@@ -28,6 +30,7 @@ fn setting(line: &str) -> Setting {
         is_desired: true,
         has_api: false,
         has_dir: true,
+        devices_elsewhere: None,
     }
 }
 
@@ -64,6 +67,7 @@ impl Setting {
             has_api: self.has_api,
             has_url: false,
             files: Vec::new(),
+            devices_elsewhere: self.devices_elsewhere.as_deref(),
             cgroups: CgroupFacts { configured: CgroupDriver::Cgroupfs, of_runtime: None },
             features: self.case.features,
             now: self.case.now,
@@ -224,6 +228,28 @@ fn source_and_cgroup_come_from_the_verbose_status_of_the_sandbox() {
     let of_cri_o = serde_json::json!({"runtimeSpec": {"annotations": {CONFIG_SOURCE: "api"}}});
     assert_eq!(source_in(&of_cri_o.to_string()), (Some(PodSource::Api), String::new()));
     assert_eq!(source_in(""), (None, String::new()));
+}
+
+/// The Go kubelet keeps devices in `/var/lib/kubelet` whatever its root directory is.
+#[test]
+fn devices_outside_the_root_directory_are_noted_if_pods_of_the_node_have_them() {
+    const OF_UID: &str = r#"{"Data":{"PodDeviceEntries":[{"PodUID":"uid","ContainerName":"a","ResourceName":"example.com/x","DeviceIDs":{"-1":["d"]},"AllocResp":""}],"RegisteredDevices":{"example.com/x":["d"]}},"Checksum":0}"#;
+    let mut setting = setting("main:a | sandbox a=running");
+    assert_eq!(setting.report().notes, Vec::<String>::new());
+    setting.devices_elsewhere = with_right_checksum(OF_UID);
+    assert_eq!(
+        setting.report().notes,
+        [
+            "pods of this node have devices in /var/lib/kubelet/device-plugins/kubelet_internal_checkpoint, which this kubelet does \
+             not read, because its root directory is another one: mount that directory to device-plugins in the root directory first"
+        ]
+    );
+    setting.uid = "another";
+    assert_eq!(
+        setting.report().notes,
+        Vec::<String>::new(),
+        "the devices are those of another node on this machine"
+    );
 }
 
 #[test]
