@@ -3,7 +3,8 @@
 //! `go_kubelet.json` has the pods as the API server returned them, the objects that they refer to, the requests that the runtime got, the
 //! mounts and the entries of the root directory. The policies `static` and `Static` were on, one of two CPUs was reserved, and a device
 //! plugin served `example.com/thing`. Paths, the cgroup and the address of the node are placeholders, tokens are replaced; UIDs are real, so
-//! that checksums are as recorded.
+//! that checksums are as recorded. The pod in crash loop is made last, because its delay begins with the end of its container. Files that
+//! containers write are empty.
 
 use std::collections::BTreeMap;
 
