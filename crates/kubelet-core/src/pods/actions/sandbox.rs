@@ -48,7 +48,7 @@ pub(super) fn plan_without(inputs: &PodInputs<'_>, why: SandboxReason) -> PodPla
 
 /// A regular container that would run if there was a sandbox.
 fn wants_to_run(inputs: &PodInputs<'_>, container: &ContainerRef<'_>) -> bool {
-    if has_begun_nothing(inputs.observed) {
+    if has_begun_nothing(inputs) {
         return true;
     }
     let policy = effective_policy(inputs.pod, container, inputs.features);
@@ -66,9 +66,15 @@ fn wants_to_run(inputs: &PodInputs<'_>, container: &ContainerRef<'_>) -> bool {
     }
 }
 
-/// No container of the pod has run, at most some were created: it may start over whatever its policy.
-fn has_begun_nothing(observed: &PodObservation) -> bool {
-    observed.containers.iter().all(|container| container.state == ContainerState::Created)
+/// No container of the pod has run but sidecars, which restart whatever the policy of the pod; at most others were created. The pod
+/// may start over.
+fn has_begun_nothing(inputs: &PodInputs<'_>) -> bool {
+    let is_sidecar = |name: &str| {
+        let mut init_containers = containers::init_containers(inputs.pod);
+        init_containers.any(|c| c.name() == name && c.kind == ContainerKind::Sidecar)
+    };
+    let mut observed = inputs.observed.containers.iter();
+    observed.all(|container| container.state == ContainerState::Created || is_sidecar(&container.name))
 }
 
 fn why_no_other_sandbox(inputs: &PodInputs<'_>) -> TeardownReason {

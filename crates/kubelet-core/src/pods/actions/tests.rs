@@ -54,6 +54,16 @@ fn sandbox_is_created_if_none_is_usable() {
         "Never main:a main:b | sandbox=dead b=created a=created",
         expect!["stop sb0; create sandbox 1 NewestNotReady"],
     );
+    check(
+        "Never sidecar:s1 main:a | sandbox=dead a=created s1=exited(0)",
+        expect!["stop sb0; create sandbox 1 NewestNotReady"],
+    );
+    check(
+        "Never sidecar:s1 main:a | sandbox=dead s1=running",
+        expect!["kill s1-0 SandboxReplaced; stop sb0; create sandbox 1 NewestNotReady"],
+    );
+    check("Never sidecar:s1 main:a | sandbox=dead a=exited(0) s1=exited(0)", expect!["settled"]);
+    check("Never init:i1 main:a | sandbox=dead a=created i1=exited(0)", expect!["settled"]);
     check("Never main:a main:b | sandbox=dead a=created b=exited(0)", expect!["settled"]);
     check("Never main:a main:b | sandbox=dead b=exited(0)", expect!["settled"]);
     check(
