@@ -85,6 +85,13 @@ enum HintEvent {
     Hint(RuntimeHint),
 }
 
+/// An inspection under way.
+struct InFlight {
+    began: MonoTime,
+    /// Another one was requested meanwhile.
+    is_due_again: bool,
+}
+
 /// Result of the inspection of one pod.
 struct Inspection {
     pod: PodRef,
@@ -106,8 +113,7 @@ pub struct Pleg {
     known: Listing,
     /// The identities of the pods in `known`.
     identities: BTreeMap<PodUid, PodRef>,
-    /// Inspections under way; true: another one was requested meanwhile.
-    in_flight: BTreeMap<PodUid, bool>,
+    in_flight: BTreeMap<PodUid, InFlight>,
     inspections: JoinSet<Inspection>,
     /// The listing under way, if any: at most one.
     relisting: JoinSet<(MonoTime, RuntimeResult<Lists>)>,
@@ -248,7 +254,8 @@ impl Pleg {
         };
         self.health.lock().last_relist = Some(began);
         self.metrics.set_containers(containers.iter().map(|container| container.state));
-        let (listing, identities) = by_pod(&sandboxes, &containers);
+        let (mut listing, identities) = by_pod(&sandboxes, &containers);
+        self.correct(&mut listing, began);
         self.cache.publish_listing(presence(&listing, &identities));
         let owed = std::mem::take(&mut self.health.lock().owed);
         let relook: BTreeSet<PodUid> = owed.keys().cloned().collect();
@@ -259,7 +266,8 @@ impl Pleg {
         self.identities.extend(identities);
         self.identities.extend(owed);
         for uid in diff.look {
-            if let Some(pod) = self.identities.get(&uid).cloned() {
+            let shows_change = self.in_flight.get(&uid).is_some_and(|inspection| inspection.began >= began);
+            if let Some(pod) = self.identities.get(&uid).cloned().filter(|_| !shows_change) {
                 self.start_inspection(pod);
             }
         }
@@ -267,16 +275,27 @@ impl Pleg {
         self.identities.retain(|uid, _| self.known.contains_key(uid) || self.in_flight.contains_key(uid));
     }
 
+    /// Pods that were inspected since the listing began are as the inspection shows them: a start seen by both would otherwise be
+    /// a change back and forth, with an inspection each time.
+    fn correct(&self, listing: &mut Listing, began: MonoTime) {
+        let uids: BTreeSet<PodUid> = self.known.keys().chain(listing.keys()).cloned().collect();
+        for uid in uids {
+            let inspected = self.cache.get(&uid).filter(|observation| observation.taken_at >= began);
+            if let Some(observation) = inspected.filter(|observation| !observation.is_empty()) {
+                listing.insert(uid, listing_of(&observation));
+            }
+        }
+    }
+
     fn start_inspection(&mut self, pod: PodRef) {
-        if let Some(again) = self.in_flight.get_mut(&pod.uid) {
-            *again = true;
+        if let Some(inspection) = self.in_flight.get_mut(&pod.uid) {
+            inspection.is_due_again = true;
             return;
         }
-        self.in_flight.insert(pod.uid.clone(), false);
-        let (runtime, clock) = (self.runtime.clone(), self.clock);
+        let (runtime, clock, began) = (self.runtime.clone(), self.clock, self.clock.mono());
+        self.in_flight.insert(pod.uid.clone(), InFlight { began, is_due_again: false });
         let previous = self.cache.get(&pod.uid);
         self.inspections.spawn(async move {
-            let began = clock.mono();
             let result = inspect(&*runtime, &clock, &pod, previous.as_deref()).await;
             Inspection { pod, result, took: clock.mono().saturating_since(began) }
         });
@@ -299,7 +318,7 @@ impl Pleg {
                 health.owed.insert(pod.uid.clone(), pod.clone());
             }
         }
-        if self.in_flight.remove(&pod.uid) == Some(true) {
+        if self.in_flight.remove(&pod.uid).is_some_and(|inspection| inspection.is_due_again) {
             self.start_inspection(pod);
         }
     }

@@ -587,9 +587,13 @@ impl PodWorker {
     }
 
     fn handle_report(&mut self, done: Result<ActReport, tokio::task::JoinError>) {
-        self.act.ended(self.handles.ctx.clock.mono());
-        self.times.act_ended(&self.handles.ctx.metrics, self.act.ended_at());
-        self.handles.pleg.inspect(&self.pod);
+        let now = self.handles.ctx.clock.mono();
+        self.times.act_ended(&self.handles.ctx.metrics, now);
+        // New content of volumes changes nothing in the runtime.
+        if !matches!(done, Ok(ActReport::Refreshed)) {
+            self.act.ended(now);
+            self.handles.pleg.inspect(&self.pod);
+        }
         while let Ok(message) = self.inbox.1.try_recv() {
             self.handle_message(message);
         }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use model::k8s::ConfigMap;
 use serde_json::json;
 use testing::{Fault, Method, Program};
 
@@ -167,6 +168,43 @@ async fn failed_image_pull_backs_off_without_busy_loop() {
     assert!(gaps.iter().zip([10, 20, 40]).all(|(gap, wait)| (wait..=wait + 2).contains(gap)), "{pulls:?}");
     let relists = world.fake.count(Method::ListPodSandbox);
     assert!(relists < 120, "the runtime was listed {relists} times");
+}
+
+/// A pod is inspected when its worker begins, after its sandbox and after its container: a listing of the node that shows a step which
+/// is under way, or one that an inspection has shown meanwhile, causes no other inspection.
+#[tokio::test(start_paused = true)]
+async fn pods_that_start_together_are_inspected_once_for_each_step() {
+    const PODS: u64 = 30;
+    let world = World::joined().await;
+    let latencies = [
+        (Method::RunPodSandbox, 900),
+        (Method::CreateContainer, 200),
+        (Method::StartContainer, 300),
+        (Method::ListPodSandbox, 40),
+        (Method::ListContainers, 40),
+        (Method::PodSandboxStatus, 20),
+        (Method::ContainerStatus, 20),
+    ];
+    for (method, milliseconds) in latencies {
+        world.fake.latency(method, Duration::from_millis(milliseconds));
+    }
+    let config = json!({"metadata": {"name": "cfg", "namespace": "default"}, "data": {"a": "b"}});
+    let config: ConfigMap = serde_json::from_value(config).unwrap();
+    world.api().put(&config);
+    let volumes = json!({"volumes": [{"name": "cfg", "configMap": {"name": "cfg"}}]});
+    world.advance(seconds(5)).await;
+    let methods = [Method::PodSandboxStatus, Method::ContainerStatus];
+    let before = methods.map(|method| world.fake.count(method));
+    let names: Vec<String> = (0..PODS).map(|n| format!("web-{n}")).collect();
+    for name in &names {
+        world.create(&pod(name, [container("app")]).spec(volumes.clone()));
+        // So that listings fall into every moment of a start.
+        world.advance(Duration::from_millis(37)).await;
+    }
+    world.until("all are ready", |w| names.iter().all(|name| w.is_ready_in_api(name))).await;
+    let [sandboxes, containers] = [0, 1].map(|n| world.fake.count(methods[n]) - before[n]);
+    assert!(sandboxes <= 2 * PODS + PODS / 10, "{sandboxes} statuses of sandboxes");
+    assert!(containers <= PODS + PODS / 10, "{containers} statuses of containers");
 }
 
 #[tokio::test(start_paused = true)]

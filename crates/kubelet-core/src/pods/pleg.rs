@@ -68,7 +68,7 @@ pub enum PodLifecycle {
     ContainerStarted(Instance),
     ContainerDied(Instance),
     ContainerRemoved(Instance),
-    /// It is in another state: created, or unknown.
+    /// Its state is unknown.
     ContainerChanged(Instance),
     /// Nothing changed in the list, but the pod must be observed again, because the last observation failed.
     PodSync,
@@ -171,17 +171,23 @@ impl Life {
 fn pod_events(before: &PodListing, after: &PodListing) -> Vec<PodLifecycle> {
     let containers: BTreeSet<_> = before.containers.keys().chain(after.containers.keys()).collect();
     let sandboxes: BTreeSet<_> = before.sandboxes.keys().chain(after.sandboxes.keys()).collect();
-    let of_containers = containers.into_iter().flat_map(|id| {
-        let old = Life::of_container(before.containers.get(id));
-        let new = Life::of_container(after.containers.get(id));
-        instance_events(&Instance::Container(id.clone()), old, new)
-    });
+    let of_containers =
+        containers.into_iter().filter(|id| !is_only_created(before, after, id)).flat_map(|id| {
+            let old = Life::of_container(before.containers.get(id));
+            let new = Life::of_container(after.containers.get(id));
+            instance_events(&Instance::Container(id.clone()), old, new)
+        });
     let of_sandboxes = sandboxes.into_iter().flat_map(|id| {
         let old = Life::of_sandbox(before.sandboxes.get(id));
         let new = Life::of_sandbox(after.sandboxes.get(id));
         instance_events(&Instance::Sandbox(id.clone()), old, new)
     });
     of_containers.chain(of_sandboxes).collect()
+}
+
+/// Whoever creates a container inspects its pod afterwards, and its start is an event.
+fn is_only_created(before: &PodListing, after: &PodListing, id: &ContainerId) -> bool {
+    !before.containers.contains_key(id) && after.containers.get(id) == Some(&ContainerState::Created)
 }
 
 fn instance_events(instance: &Instance, old: Life, new: Life) -> Vec<PodLifecycle> {

@@ -86,7 +86,7 @@ fn nothing_new_is_no_event() {
 #[test]
 fn a_new_pod_starts_with_its_sandbox() {
     check("", "p: s=ready", expect!["p: s started"]);
-    check("p: s=ready", "p: s=ready a=created", expect!["p: a changed"]);
+    check("p: s=ready", "p: s=ready a=created", expect![""]);
     check("p: s=ready a=created", "p: s=ready a=running", expect!["p: a started"]);
     check("", "p: s=ready a=running b=exited", expect!["p: a started, p: b died, p: s started"]);
 }
