@@ -24,7 +24,8 @@ const MIN_PERIOD: Duration = Duration::from_secs(1);
 /// A handle; clones share it.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cpusets {
-    /// What was last set. Has no entry for containers of an earlier kubelet until they were set once.
+    /// What was last set. Has no entry for containers of an earlier kubelet until they were set once, and none where that seemed to
+    /// fail.
     set: Arc<Mutex<BTreeMap<ContainerId, CpuSet>>>,
 }
 
@@ -91,8 +92,9 @@ impl Cpusets {
                     tracing::info!(podUID = %pod, containerName = name, containerID = %id, cpus = %cpus, "Set CPUs of container");
                     self.set.lock().insert(id.clone(), cpus);
                 }
-                // It is tried again after a period.
+                // It may have taken effect all the same. It is tried again after a period.
                 Err(error) => {
+                    self.set.lock().remove(id);
                     tracing::warn!(podUID = %pod, containerName = name, containerID = %id, err = %error, "Failed to set CPUs of container");
                 }
             }

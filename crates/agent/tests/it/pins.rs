@@ -1,7 +1,7 @@
 //! Scenarios of the CPU, memory and topology managers: pods with CPUs and memory of NUMA nodes for themselves.
 
 use serde_json::{Value, json};
-use testing::{HostFault, HostMethod, Method, Program, two_numa_nodes};
+use testing::{Fault, HostFault, HostMethod, Method, Program, two_numa_nodes};
 
 use crate::pods::{Manifest, container_with, pod};
 use crate::world::{World, seconds};
@@ -70,6 +70,22 @@ async fn container_gets_cpus_of_its_own_and_running_ones_leave_them() {
     let has_one =
         |w: &World| state(w, MEMORY_STATE)["entries"].as_object().is_some_and(|pods| pods.len() == 1);
     world.until("that of memory has only the other one", has_one).await;
+}
+
+/// Which CPUs the container has then is not known: they may be those that it had before, or the others.
+#[tokio::test(start_paused = true)]
+async fn cpus_are_set_again_after_a_call_that_took_effect_and_failed() {
+    let world = started().await;
+    world.apply(&sized("shared", "500m"));
+    world.apply(&sized("own", "4"));
+    world.until("one has CPUs of its own", |w| is_on(w, "own", "2-3,6-7")).await;
+    world.until("the other one leaves them", |w| is_on(w, "shared", "0-1,4-5")).await;
+    world.fake.fault(Method::UpdateContainerResources, Fault::TimedOutAfterDoing);
+    world.remove("own");
+    world.until("the call took effect", |w| is_on(w, "shared", "0-7")).await;
+    world.apply(&sized("own", "4"));
+    world.until("one has CPUs of its own", |w| is_on(w, "own", "2-3,6-7")).await;
+    world.until("the other one leaves them again", |w| is_on(w, "shared", "0-1,4-5")).await;
 }
 
 #[tokio::test(start_paused = true)]
