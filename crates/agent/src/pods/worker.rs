@@ -332,7 +332,7 @@ impl PodWorker {
         self.memory.log_restarts = messages::log_restarts(&self.handles.ctx, &self.pod).await;
         self.schedule_resync();
         self.carry_out(first);
-        self.restore_allocation().await;
+        let is_allocated = self.restore_allocation().await;
         if let Some(pod) = self.desired.pod.clone() {
             let ended_before = self.reported.status.as_deref().is_some_and(is_final);
             self.reported.terminal = self.reported.status.as_deref().and_then(status::terminal_of);
@@ -340,7 +340,7 @@ impl PodWorker {
                 self.release_slot();
                 self.reported.is_rejected = self.reported.status.as_deref().is_some_and(status::was_rejected);
             } else {
-                self.admit(&pod).await;
+                self.admit(&pod, is_allocated).await;
             }
             self.request_restored();
             self.handle_final_phase();

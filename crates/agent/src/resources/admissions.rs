@@ -339,6 +339,12 @@ impl AdmissionSlot {
         self.admissions.table.lock().actuated(self.ticket)
     }
 
+    /// An earlier kubelet allocated resources to the pod, by its file of allocations.
+    #[must_use]
+    pub fn is_remembered(&self) -> bool {
+        self.admissions.table.lock().is_remembered(self.ticket)
+    }
+
     /// The pod with the resources that are allocated to it; `None` once it is released.
     #[must_use]
     pub fn allocated_pod(&self) -> Option<Arc<Pod>> {

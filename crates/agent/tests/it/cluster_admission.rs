@@ -1,8 +1,8 @@
 //! Scenarios of admission to the node, and of preemption.
 
-use model::k8s::{Node, Taint};
+use model::k8s::{Node, Pod, Taint};
 use serde_json::{Value, json};
-use testing::Program;
+use testing::{Fault, Method, Program};
 
 use crate::pods::{Manifest, container, container_with, pod};
 use crate::world::{World, seconds};
@@ -58,6 +58,30 @@ async fn pod_that_does_not_fit_fails_with_a_reason() {
     assert_eq!(world.recorded("OutOfcpu"), 1);
     world.delete("cpu", None);
     world.until("it can be deleted", |w| w.in_api("cpu").is_none()).await;
+}
+
+/// Power was lost before the files of the kubelet were on disk, and after the pod was resized to more than the node has.
+#[tokio::test(start_paused = true)]
+async fn pod_that_never_started_is_admitted_again_if_nothing_is_known_of_its_allocation() {
+    let mut world = World::joined().await;
+    world.fake.fault_always(Method::RunPodSandbox, Some(Fault::Hang));
+    let created = world.create(&requesting("web", "1"));
+    world.until("its status is in the API", |w| w.api_status("web").container_statuses.is_some()).await;
+    world.crash().await;
+    let below = format!("/pods/{}/", created.metadata.uid.unwrap());
+    for path in world.host.files_below("/var/lib/kubelet") {
+        if path.contains(&below) || path.contains("pods_state") {
+            world.host.delete(path);
+        }
+    }
+    world.fake.clear_faults();
+    let mut resized: Pod = world.in_api("web").unwrap();
+    resized.spec.as_mut().unwrap().containers[0].resources =
+        serde_json::from_value(json!({"requests": {"cpu": "5"}})).unwrap();
+    world.api().put(&resized);
+    world.start().await;
+    world.until("it has failed", |w| w.api_phase("web") == "Failed").await;
+    refused_as(&world, "web", "OutOfcpu", "requested: 5000, used: 0, capacity: 4000");
 }
 
 /// `lifecycle/handlers.go`, declaredFeaturesAdmitHandler.

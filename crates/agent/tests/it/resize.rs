@@ -314,6 +314,24 @@ async fn containers_without_a_record_count_as_started_with_what_is_allocated() {
     assert_eq!(restarts(&world, "web"), 1);
 }
 
+/// Power was lost before they were written. The API requests more than the node has by the time that the kubelet is back.
+#[tokio::test(start_paused = true)]
+async fn resources_of_a_running_pod_without_files_are_those_that_its_status_shows() {
+    let mut world = with(&[("web", "20m/32Mi", "100m/64Mi")]).await;
+    world.advance(seconds(2)).await;
+    world.crash().await;
+    for path in world.host.files_below("/var/lib/kubelet") {
+        if path.contains("pods_state") || path.ends_with("pod.json") || path.ends_with("status.json") {
+            world.host.delete(path);
+        }
+    }
+    resize(&world, "web", "5/32Mi", "5/64Mi");
+    world.start().await;
+    world.until("that waits", |w| pending(w, "web").as_deref() == Some("Deferred")).await;
+    assert_eq!(shown(&world, "web"), resources("20m/32Mi", "100m/64Mi"));
+    assert_eq!((restarts(&world, "web"), updates(&world)), (0, 0));
+}
+
 /// The last pod of the node was removed while the kubelet was down, so that no other pod causes a write.
 #[tokio::test(start_paused = true)]
 async fn resources_of_pods_that_are_gone_are_removed_from_disk() {

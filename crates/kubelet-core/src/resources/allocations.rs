@@ -186,6 +186,12 @@ impl Allocations {
         }
     }
 
+    /// An earlier kubelet allocated resources to the pod.
+    #[must_use]
+    pub fn is_remembered(&self, ticket: Ticket) -> bool {
+        self.entries.get(&ticket).is_some_and(|entry| entry.is_remembered)
+    }
+
     /// The pod with the resources that are allocated to it.
     #[must_use]
     pub fn allocated_pod(&self, ticket: Ticket) -> Option<Arc<Pod>> {

@@ -4,6 +4,7 @@
 use kubelet_core::node::eviction::message::EVICTED;
 use kubelet_core::node::shutdown::TERMINATED;
 use kubelet_core::pods::ended::{EndedFacts, compute_ended};
+use kubelet_core::pods::resize::allocated::has_started;
 use kubelet_core::pods::stage::PodStage;
 use kubelet_core::pods::status::TerminalReason;
 use kubelet_core::pods::termination::{EXCEEDED_GRACE_PERIOD, GraceSources, compute_grace};
@@ -68,13 +69,15 @@ impl End {
 }
 
 impl PodWorker {
-    /// Admits or rejects the pod, once. One that already ran before a restart of the kubelet was admitted then.
-    pub(super) async fn admit(&mut self, pod: &Pod) {
+    /// Admits or rejects the pod, once. One that was admitted before a restart of the kubelet stays: its containers run, or it is known
+    /// what was allocated to it (`is_allocated`).
+    pub(super) async fn admit(&mut self, pod: &Pod, is_allocated: bool) {
         let Some(slot) = &mut self.slot else { return };
-        let ran_before =
-            self.reported.status.as_ref().is_some_and(|status| status.container_statuses.is_some());
+        let was_admitted = self.reported.status.as_ref().is_some_and(|status| {
+            status.container_statuses.is_some() && (is_allocated || has_started(status))
+        });
         let handles = self.handles.clone();
-        if ran_before {
+        if was_admitted {
             slot.keep(|others| place_again(&handles, pod, others));
             return self.save_pins().await;
         }

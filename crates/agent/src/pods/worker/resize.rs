@@ -9,7 +9,7 @@ use std::time::Duration;
 use kubelet_core::declared_features::{CHECK_FAILED, compute_undeclared_update};
 use kubelet_core::pod_kind::is_static_pod;
 use kubelet_core::pods::resize::accept::{DEFERRED, INFEASIBLE, compute_infeasible};
-use kubelet_core::pods::resize::allocated::with_allocated_resources;
+use kubelet_core::pods::resize::allocated::{allocated_by_status, with_allocated_resources};
 use kubelet_core::pods::resize::changes::is_in_progress;
 use kubelet_core::pods::resize::messages::{COMPLETED, FAILED, STARTED, message};
 use kubelet_core::pods::resize::requested::requested_resizes;
@@ -65,36 +65,40 @@ pub(super) async fn sources_reported(ready: &mut watch::Receiver<bool>, is_waiti
 }
 
 impl PodWorker {
-    /// Keeps what an earlier kubelet allocated, because the containers run with it.
-    pub(super) async fn restore_allocation(&mut self) {
-        let Some(pod) = self.desired.pod.clone() else { return };
-        let Some(slot) = &self.slot else { return };
+    /// Keeps what an earlier kubelet allocated, because the containers run with it. Returns whether that is known.
+    pub(super) async fn restore_allocation(&mut self) -> bool {
+        let Some(pod) = self.desired.pod.clone() else { return false };
+        let Some(slot) = &self.slot else { return false };
         self.memory.actuated = slot.actuated();
         if is_static_pod(&pod) {
-            return;
+            return true;
         }
         if let Some(status) = &self.reported.status {
             self.memory.resize = ResizeState::of_status(status);
         }
-        let is_known = slot.allocated_pod().filter(|allocated| !Arc::ptr_eq(allocated, &pod));
-        let kept = match is_known {
-            Some(allocated) => with_allocated_resources(&pod, &allocated),
-            None => self.allocation_on_disk(&pod).await,
+        let remembered = slot.allocated_pod().filter(|allocated| !Arc::ptr_eq(allocated, &pod));
+        let allocated = match remembered {
+            Some(allocated) => Some(allocated),
+            None if slot.is_remembered() => Some(pod.clone()),
+            None => self.allocation_elsewhere(&pod).await.map(Arc::new),
         };
-        let Some(kept) = kept.map(Arc::new) else { return };
-        if let Some(slot) = &self.slot {
-            slot.restore(kept.clone());
+        let kept = allocated.as_deref().and_then(|allocated| with_allocated_resources(&pod, allocated));
+        if let Some(kept) = kept.map(Arc::new) {
+            if let Some(slot) = &self.slot {
+                slot.restore(kept.clone());
+            }
+            self.desired.pod = Some(kept.clone());
+            self.desired.restored = Some(pod);
+            self.feed(WorkerEvent::Desired(kept));
         }
-        self.desired.pod = Some(kept.clone());
-        self.desired.restored = Some(pod);
-        self.feed(WorkerEvent::Desired(kept));
+        allocated.is_some()
     }
 
-    /// The pod as it was saved with its files, where the state of allocations has none of it.
-    async fn allocation_on_disk(&self, pod: &Pod) -> Option<Pod> {
+    /// Where the state of allocations has none of the pod: as it was saved with its files, or as its status shows it.
+    async fn allocation_elsewhere(&self, pod: &Pod) -> Option<Pod> {
         let (files, paths) = (self.handles.ctx.files.clone(), &self.handles.ctx.settings.paths);
-        let saved = load_pod(&*files, paths, &self.pod.uid).await?;
-        with_allocated_resources(pod, &saved)
+        let saved = load_pod(&*files, paths, &self.pod.uid).await;
+        saved.or_else(|| allocated_by_status(pod, self.reported.status.as_deref()?))
     }
 
     /// Requests what the API requested before this kubelet started.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use model::k8s::{Container, Pod, ResourceRequirements};
+use model::k8s::{Container, Pod, PodStatus, ResourceRequirements};
+
 /// The pod with the resources of `allocated`, an earlier version of it; `None` if they are equal.
 #[must_use]
 pub fn with_allocated_resources(requested: &Pod, allocated: &Pod) -> Option<Pod> {
@@ -25,6 +26,31 @@ pub fn with_allocated_resources(requested: &Pod, allocated: &Pod) -> Option<Pod>
         }
     }
     Some(pod)
+}
+
+/// The pod with the resources that its status shows as allocated, for a kubelet whose files are lost. `None` if the status shows none of a
+/// container with requests: it has not started.
+#[must_use]
+pub fn allocated_by_status(pod: &Pod, status: &PodStatus) -> Option<Pod> {
+    let mut pod = pod.clone();
+    let spec = pod.spec.as_mut()?;
+    for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
+        let Some(resources) = container.resources.as_mut().filter(|r| r.requests.is_some()) else { continue };
+        let mut shown = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+        let shown = shown.find(|shown| shown.name == container.name)?;
+        resources.requests = Some(shown.allocated_resources.clone()?);
+        if let Some(limits) = shown.resources.as_ref().and_then(|resources| resources.limits.clone()) {
+            resources.limits = Some(limits);
+        }
+    }
+    Some(pod)
+}
+
+/// A container of the pod has started at some time, by its status.
+#[must_use]
+pub fn has_started(status: &PodStatus) -> bool {
+    let mut shown = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    shown.any(|container| container.container_id.is_some())
 }
 
 fn containers(list: &Option<Vec<Container>>) -> impl Iterator<Item = &Container> {
@@ -61,5 +87,22 @@ mod tests {
             with_allocated_resources(&requested, &pod("20m", 1)).expect("another pod").spec.expect("a spec");
         assert_eq!(kept.containers[0].image.as_deref(), Some("new"));
         assert_eq!(kept.containers[0].resources, pod("20m", 1).spec.expect("a spec").containers[0].resources);
+    }
+
+    #[test]
+    fn the_status_shows_what_is_allocated_once_all_containers_have_started() {
+        let shown = |fields: serde_json::Value| -> PodStatus {
+            serde_json::from_value(json!({"containerStatuses": [fields, {"name": "other"}]}))
+                .expect("a status")
+        };
+        let running =
+            shown(json!({"name": "main", "containerID": "x://1", "allocatedResources": {"cpu": "20m"},
+            "resources": {"requests": {"cpu": "20m"}}}));
+        let by_status = allocated_by_status(&pod("5", 2), &running).expect("a pod");
+        assert_eq!(by_status.spec, pod("20m", 1).spec);
+        assert!(has_started(&running));
+        let waiting = shown(json!({"name": "main"}));
+        assert_eq!(allocated_by_status(&pod("5", 2), &waiting), None);
+        assert!(!has_started(&waiting));
     }
 }
