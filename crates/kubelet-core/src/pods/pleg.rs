@@ -16,8 +16,8 @@ use config::{Features, GoDuration};
 const RELIST_PERIOD: Duration = Duration::from_secs(1);
 /// The same while the runtime sends container events, with the gate `EventedPLEG`.
 const RARE_RELIST_PERIOD: Duration = Duration::from_secs(300);
-/// How long after a container was killed the runtime may still add the reason.
-const LAST_WORD: Duration = Duration::from_secs(3);
+/// How long after a container was killed the runtime may still add the reason: under load it gets the kernel's report late.
+const LAST_WORD: Duration = Duration::from_secs(10);
 /// The exit code of a process that was killed.
 const KILLED: i32 = 137;
 const OOM_KILLED: &str = "OOMKilled";

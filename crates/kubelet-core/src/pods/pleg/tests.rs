@@ -45,8 +45,8 @@ fn check_final(code: i32, reason: &str, ago: Option<i64>, expected: bool) {
 #[test]
 fn status_of_a_killed_container_may_still_change_to_oom_killed() {
     check_final(137, "Error", Some(0), false);
-    check_final(137, "Error", Some(2999), false);
-    check_final(137, "Error", Some(3000), true);
+    check_final(137, "Error", Some(9999), false);
+    check_final(137, "Error", Some(10_000), true);
     check_final(137, "OOMKilled", Some(0), true);
     check_final(1, "Error", Some(0), true);
     check_final(0, "Completed", Some(0), true);
