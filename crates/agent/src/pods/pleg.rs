@@ -278,13 +278,9 @@ impl Pleg {
     /// Pods that were inspected since the listing began are as the inspection shows them: a start seen by both would otherwise be
     /// a change back and forth, with an inspection each time.
     fn correct(&self, listing: &mut Listing, began: MonoTime) {
-        let uids: BTreeSet<PodUid> = self.known.keys().chain(listing.keys()).cloned().collect();
-        for uid in uids {
-            let inspected = self.cache.get(&uid).filter(|observation| observation.taken_at >= began);
-            if let Some(observation) = inspected.filter(|observation| !observation.is_empty()) {
-                listing.insert(uid, listing_of(&observation));
-            }
-        }
+        let inspected =
+            self.cache.in_runtime().into_iter().filter(|observation| observation.taken_at >= began);
+        listing.extend(inspected.map(|observation| (observation.pod.uid.clone(), listing_of(&observation))));
     }
 
     fn start_inspection(&mut self, pod: PodRef) {
