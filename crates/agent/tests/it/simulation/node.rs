@@ -134,6 +134,8 @@ impl Run {
         self.world.start().await;
         self.until("the node is ready", |run| run.world.is_node_ready()).await?;
         self.register_plugin().await;
+        // The scheduler binds a pod with devices once the Node has them.
+        self.until("the Node has the devices", |run| shapes::node_has_devices(&run.world)).await?;
         for _ in 0..3 {
             self.create(kinds.pick(&NAMES));
         }

@@ -138,6 +138,12 @@ pub(super) fn manifest(name: &str) -> Manifest {
     manifest.spec(json!({"terminationGracePeriodSeconds": 5}))
 }
 
+/// The Node in the API has allocatable devices.
+pub(super) fn node_has_devices(world: &World) -> bool {
+    let allocatable = world.node().and_then(|node| node.status?.allocatable).unwrap_or_default();
+    allocatable.get(GPU).is_some_and(|devices| devices.0 != "0")
+}
+
 /// How many devices a container requests.
 pub(super) fn devices_of(container: &str) -> usize {
     match container {
