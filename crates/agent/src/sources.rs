@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+use kubelet_core::sources::DesiredPod;
 use kubelet_core::sources::static_pod::{ManifestError, mark_first_seen};
 use model::PodSource;
 use model::k8s::Pod;
@@ -22,7 +23,7 @@ use crate::settings::Paths;
 #[derive(Clone, Debug)]
 pub struct SourceSet {
     pub source: PodSource,
-    pub pods: Vec<Arc<Pod>>,
+    pub pods: Vec<DesiredPod>,
     /// Every manifest of the source could be read at least once, or its pods are known from their checkpoints. Until then, a
     /// running pod that is missing here may belong to an unreadable manifest.
     pub is_complete: bool,

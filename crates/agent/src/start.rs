@@ -16,7 +16,8 @@ use kubelet_core::resources::cgroup::CgroupNames;
 use kubelet_core::resources::cpus::CpuPolicy;
 use kubelet_core::resources::quantities::{Amounts, Quantities};
 use kubelet_core::resources::topology::PolicyKind;
-use model::k8s::{Node, NodeAddress, Pod, Quantity};
+use kubelet_core::sources::ApiPod;
+use model::k8s::{Node, NodeAddress, Quantity};
 use model::{CgroupDriver, PodSource};
 use ports::{Cgroups, Clock, Files, Host, HostError, Net, NodeApi, Plugins, Runtime, Shutdown};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
@@ -105,7 +106,7 @@ pub struct Ports {
 #[derive(Debug)]
 pub struct Agent {
     handles: Arc<PodHandles>,
-    pods_in_api: StoreReader<Pod>,
+    pods_in_api: StoreReader<ApiPod>,
     cgroup_driver: watch::Receiver<Option<CgroupDriver>>,
     /// The node's addresses, as it last reported them.
     node_addresses: watch::Sender<Vec<NodeAddress>>,
@@ -284,7 +285,7 @@ struct Ends {
     pleg: Pleg,
     node: watch::Sender<NodeView>,
     own_node: watch::Sender<Store<Node>>,
-    pods: watch::Sender<Store<Pod>>,
+    pods: watch::Sender<Store<ApiPod>>,
     cgroup_driver: watch::Sender<Option<CgroupDriver>>,
     cgroup_names: watch::Sender<Option<Arc<CgroupNames>>>,
     pressure: watch::Sender<NodePressure>,

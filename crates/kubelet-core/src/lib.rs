@@ -20,6 +20,7 @@ pub mod node;
 mod node_labels;
 mod node_owner;
 mod node_selector;
+pub mod object_version;
 pub mod plugins;
 pub mod pod_kind;
 pub mod pods;

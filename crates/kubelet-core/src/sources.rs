@@ -6,15 +6,17 @@
 //! A source always reports its full set. Sources are independent: a set of one never changes pods of another. Mirror pods,
 //! by which the API shows static pods, are not desired pods: the reader of the API leaves them out.
 
+mod api_pod;
 pub mod static_pod;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use k8s_openapi::Metadata;
 use model::annotations::{CONFIG_FILE, CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE};
-use model::k8s::{ObjectMeta, Pod, PodStatus};
+use model::k8s::{Pod, PodStatus};
 use model::{PodRef, PodSource, PodUid};
+
+pub use api_pod::ApiPod;
 
 use crate::sources::static_pod::Origin;
 
@@ -46,14 +48,27 @@ pub struct DesiredPod {
     /// As it was when a field last changed that the kubelet acts on: one copy for all that work with it. Its status may be older.
     pub pod: Arc<Pod>,
     /// A pod of the API as it is there now.
-    pub in_api: Option<Arc<Pod>>,
+    pub in_api: Option<Arc<ApiPod>>,
 }
 
 impl DesiredPod {
+    #[must_use]
+    pub const fn of_manifest(pod: Arc<Pod>) -> Self {
+        Self { pod, in_api: None }
+    }
+
+    #[must_use]
+    pub fn of_api(in_api: Arc<ApiPod>) -> Self {
+        Self { pod: in_api.pod.clone(), in_api: Some(in_api) }
+    }
+
     /// The status that the source has of the pod now.
     #[must_use]
     pub fn status(&self) -> Option<&PodStatus> {
-        self.in_api.as_ref().unwrap_or(&self.pod).status.as_ref()
+        match &self.in_api {
+            Some(in_api) => in_api.status.as_ref(),
+            None => self.pod.status.as_ref(),
+        }
     }
 }
 
@@ -164,29 +179,26 @@ impl Sources {
         self.by_source.iter().flat_map(|(source, pods)| pods.values().map(|known| (*source, &known.pod)))
     }
 
-    /// Replaces the set of one source. Pods get their source's annotation, and keep the time at which they were first seen.
-    pub fn set(&mut self, source: PodSource, pods: Vec<Arc<Pod>>, now: Timestamp) -> SourceReport {
+    /// Replaces the set of one source. Static pods get their source's annotation, and keep the time at which they were first seen;
+    /// pods of the API have both already.
+    pub fn set(&mut self, source: PodSource, pods: Vec<DesiredPod>, now: Timestamp) -> SourceReport {
         self.ready.saw(source);
         let (pods, duplicates) = without_duplicates(source, pods);
         let mut old = self.by_source.remove(&source).unwrap_or_default();
         let mut new = BTreeMap::new();
         let mut changes = Vec::new();
         for (uid, pod) in pods {
-            let known = match old.remove(&uid) {
-                Some(known)
-                    if known.in_api.as_ref().is_some_and(|known| is_same_version(&**known, &*pod)) =>
-                {
-                    known
-                }
+            let desired = match old.remove(&uid) {
+                Some(known) if is_same_version(&known, &pod) => known,
                 known => {
-                    let new = adopt(pod, source, known.as_ref(), now);
-                    if let Some(op) = op_for(known.as_ref(), &new) {
-                        changes.push(PodChange { op, source, desired: new.clone() });
+                    let desired = adopt(pod, source, known.as_ref(), now);
+                    if let Some(op) = op_for(known.as_ref(), &desired) {
+                        changes.push(PodChange { op, source, desired: desired.clone() });
                     }
-                    new
+                    desired
                 }
             };
-            new.insert(uid, known);
+            new.insert(uid, desired);
         }
         let removed = old.into_values().map(|desired| PodChange { op: PodOp::Remove, source, desired });
         changes.extend(removed);
@@ -203,40 +215,37 @@ fn order(change: &PodChange) -> Order<'_> {
     (change.op, meta.creation_timestamp.as_ref().map(|t| t.0), meta.uid.as_deref())
 }
 
-type ByUid = Vec<(PodUid, Arc<Pod>)>;
+type ByUid = Vec<(PodUid, DesiredPod)>;
 
 /// The first pod of each name and of each UID is used.
-fn without_duplicates(source: PodSource, pods: Vec<Arc<Pod>>) -> (ByUid, Vec<DuplicatePod>) {
+fn without_duplicates(source: PodSource, pods: Vec<DesiredPod>) -> (ByUid, Vec<DuplicatePod>) {
     let (mut names, mut uids) = (BTreeSet::new(), BTreeSet::new());
     let (mut kept, mut duplicates) = (Vec::new(), Vec::new());
     for pod in pods {
-        let who = PodRef::of(&pod);
+        let who = PodRef::of(&pod.pod);
         let is_new_name = names.insert(who.full_name());
         if is_new_name && uids.insert(who.uid.clone()) {
             kept.push((who.uid, pod));
         } else {
-            duplicates.push(DuplicatePod { source, pod });
+            duplicates.push(DuplicatePod { source, pod: pod.pod });
         }
     }
     (kept, duplicates)
 }
 
-/// Whether both are the same version of the same object: the API gives each version its own resource version.
-#[must_use]
-pub fn is_same_version<K: Metadata<Ty = ObjectMeta>>(a: &K, b: &K) -> bool {
-    let (a, b) = (a.metadata(), b.metadata());
-    let version = a.resource_version.as_deref().filter(|version| !version.is_empty());
-    a.uid == b.uid && version.is_some() && version == b.resource_version.as_deref()
+/// Whether both are the same version of a pod of the API.
+fn is_same_version(a: &DesiredPod, b: &DesiredPod) -> bool {
+    a.in_api.as_ref().zip(b.in_api.as_ref()).is_some_and(|(a, b)| a.version().is_same_as(b.version()))
 }
 
-/// The known pod if nothing changed that the kubelet acts on; otherwise the new one with its annotations.
-fn adopt(pod: Arc<Pod>, source: PodSource, known: Option<&DesiredPod>, now: Timestamp) -> DesiredPod {
-    let in_api = (source == PodSource::Api).then(|| pod.clone());
-    let is_known = |known: &&DesiredPod| in_api.is_some() && !is_other_generation(&known.pod, &pod);
-    if let Some(known) = known.filter(is_known) {
-        return DesiredPod { pod: known.pod.clone(), in_api };
+/// The pod with the annotations of a static one.
+fn adopt(new: DesiredPod, source: PodSource, known: Option<&DesiredPod>, now: Timestamp) -> DesiredPod {
+    match new.in_api {
+        Some(_) => new,
+        None => {
+            DesiredPod::of_manifest(with_annotations(new.pod, source, known.map(|known| &*known.pod), now))
+        }
     }
-    DesiredPod { pod: with_annotations(pod, source, known.map(|known| &*known.pod), now), in_api }
 }
 
 /// The generation may change with a field that this kubelet does not know.

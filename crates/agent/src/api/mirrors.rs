@@ -8,7 +8,8 @@ use std::time::Duration;
 use kubelet_core::api::mirror::{MirrorOwner, MirrorStep, compute_mirror};
 use kubelet_core::api::reflector::ObjectKey;
 use kubelet_core::pod_kind::is_mirror_pod;
-use model::k8s::{Node, Pod};
+use kubelet_core::sources::ApiPod;
+use model::k8s::Node;
 use ports::Cluster;
 use ports::cluster::{ClusterError, ClusterResult, Deletion};
 use tokio::sync::watch;
@@ -25,7 +26,7 @@ pub(crate) struct Mirrors {
     pub(crate) ctx: Arc<Context>,
     pub(crate) pods: PodsView,
     pub(crate) cluster: Arc<dyn Cluster>,
-    pub(crate) in_api: StoreReader<Pod>,
+    pub(crate) in_api: StoreReader<ApiPod>,
     pub(crate) node: StoreReader<Node>,
     /// The static pods of all sources.
     pub(crate) wanted: watch::Receiver<BTreeSet<ObjectKey>>,
@@ -98,7 +99,8 @@ impl Mirrors {
         let may_remove = *self.sources.borrow_and_update();
         let wanted = self.wanted.borrow_and_update();
         let seen = self.in_api.borrow_and_update();
-        let mirrors = seen.objects.iter().filter(|(_, pod)| is_mirror_pod(pod)).map(|(key, _)| key);
+        let mirrors =
+            seen.objects.iter().filter(|(_, in_api)| is_mirror_pod(&in_api.pod)).map(|(key, _)| key);
         let keys: BTreeSet<&ObjectKey> = entries.keys().chain(mirrors).collect();
         let mut steps = Vec::new();
         for key in keys {
@@ -108,9 +110,9 @@ impl Mirrors {
             if is_coming {
                 continue;
             }
-            let mirror = seen.objects.get(key).filter(|pod| is_mirror_pod(pod));
+            let mirror = seen.objects.get(key).map(|in_api| &*in_api.pod).filter(|pod| is_mirror_pod(pod));
             let static_pod = entry.map(|entry| (&*entry.pod, entry.progress.is_ending()));
-            match compute_mirror(static_pod, mirror.map(|pod| &**pod), owner) {
+            match compute_mirror(static_pod, mirror, owner) {
                 MirrorStep::Nothing => {}
                 step @ (MirrorStep::Create(_) | MirrorStep::Delete { .. }) => steps.push((key.clone(), step)),
             }
@@ -119,7 +121,7 @@ impl Mirrors {
     }
 
     fn mirror_uid(&self, key: &ObjectKey) -> Option<String> {
-        self.in_api.borrow().objects.get(key)?.metadata.uid.clone()
+        self.in_api.borrow().objects.get(key)?.pod.metadata.uid.clone()
     }
 
     async fn execute(&self, key: &ObjectKey, step: MirrorStep) -> ClusterResult<()> {

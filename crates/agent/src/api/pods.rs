@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kubelet_core::pod_kind::is_mirror_pod;
-use model::k8s::{Node, Pod};
+use kubelet_core::sources::{ApiPod, DesiredPod};
+use model::k8s::Node;
 use model::{PodRef, PodSource, pod_path_problem};
 use ports::cluster::Selection;
 use tokio::sync::mpsc;
@@ -20,7 +21,7 @@ pub(crate) fn on_node(node: &str) -> Selection {
 /// Sends the pods to the sync loop whenever they change, until dropped. Starts after the Node was observed, because
 /// admission depends on its labels.
 pub(crate) async fn feed(
-    mut pods: StoreReader<Pod>,
+    mut pods: StoreReader<ApiPod>,
     mut node: StoreReader<Node>,
     sets: mpsc::Sender<SourceSet>,
 ) {
@@ -43,18 +44,19 @@ pub(crate) async fn feed(
 
 /// Mirror pods are skipped, because their static pods run already. A pod whose names would lead out of its directory, which
 /// no API server accepts, is not run; `refused` holds those that were logged.
-fn to_run(seen: &Store<Pod>, refused: &mut BTreeSet<PodRef>) -> Vec<Arc<Pod>> {
+fn to_run(seen: &Store<ApiPod>, refused: &mut BTreeSet<PodRef>) -> Vec<DesiredPod> {
     let logged = std::mem::take(refused);
-    let is_safe = |pod: &&Arc<Pod>| {
-        let Some(err) = pod_path_problem(pod) else { return true };
-        let identity = PodRef::of(pod);
+    let is_safe = |in_api: &&Arc<ApiPod>| {
+        let Some(err) = pod_path_problem(&in_api.pod) else { return true };
+        let identity = PodRef::of(&in_api.pod);
         if !logged.contains(&identity) {
             tracing::error!(pod = %identity, err, "Rejected pod from the API server, its name is invalid");
         }
         refused.insert(identity);
         false
     };
-    seen.objects.values().filter(|pod| !is_mirror_pod(pod)).filter(is_safe).cloned().collect()
+    let to_run = seen.objects.values().filter(|in_api| !is_mirror_pod(&in_api.pod)).filter(is_safe);
+    to_run.cloned().map(DesiredPod::of_api).collect()
 }
 
 #[cfg(test)]
@@ -71,17 +73,19 @@ mod tests {
                 "metadata": {"name": "p", "namespace": "n", "uid": uid},
                 "spec": {"containers": [{"name": container}]},
             });
-            Arc::new(serde_json::from_value::<Pod>(pod).unwrap())
+            let pod = serde_json::from_value(pod).unwrap();
+            Arc::new(ApiPod::new(pod, None, jiff::Timestamp::UNIX_EPOCH))
         };
-        let mut seen = Store::<Pod>::default();
+        let mut seen = Store::<ApiPod>::default();
         for (key, pod) in [("a", pod("u-1", "c")), ("b", pod("..", "c")), ("c", pod("u-2", "../c"))] {
             seen.objects.insert(ObjectKey { namespace: "n".to_owned(), name: key.to_owned() }, pod);
         }
         let mut refused = BTreeSet::new();
-        let uids = |pods: Vec<Arc<Pod>>| pods.iter().map(|pod| PodRef::of(pod).uid).collect::<Vec<_>>();
+        let uids =
+            |pods: Vec<DesiredPod>| pods.iter().map(|pod| PodRef::of(&pod.pod).uid).collect::<Vec<_>>();
         assert_eq!(uids(to_run(&seen, &mut refused)), ["u-1".into()]);
         assert_eq!(refused.len(), 2);
-        seen.objects.retain(|_, pod| PodRef::of(pod).uid.as_str() == "u-1");
+        seen.objects.retain(|_, in_api| PodRef::of(&in_api.pod).uid.as_str() == "u-1");
         assert_eq!(uids(to_run(&seen, &mut refused)), ["u-1".into()]);
         assert!(refused.is_empty(), "removed pods are forgotten");
     }

@@ -7,33 +7,35 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
+use jiff::Timestamp;
 use k8s_openapi::Metadata;
 use kubelet_core::api::reflector::{ObjectKey, ReflectorEvent, ReflectorState, ReflectorStep};
-use kubelet_core::sources::is_same_version;
-use model::k8s::{Node, ObjectMeta};
+use kubelet_core::object_version::ObjectVersion;
+use kubelet_core::sources::ApiPod;
+use model::k8s::{Node, ObjectMeta, Pod};
 use ports::Cluster;
 use ports::cluster::{Change, ClusterError, ClusterResult, Collection, Selection};
 use tokio::sync::watch;
 
-use super::meta::{key_of, version_of};
+use super::meta::key_of;
 use crate::context::Context;
 
 /// The objects as last listed or watched.
 #[derive(Debug)]
-pub struct Store<K> {
-    pub objects: BTreeMap<ObjectKey, Arc<K>>,
+pub struct Store<T> {
+    pub objects: BTreeMap<ObjectKey, Arc<T>>,
     /// A full list has succeeded once: an object that is missing here does not exist.
     pub is_complete: bool,
 }
 
-impl<K> Default for Store<K> {
+impl<T> Default for Store<T> {
     fn default() -> Self {
         Self { objects: BTreeMap::new(), is_complete: false }
     }
 }
 
 /// Reads a store; clones share it.
-pub type StoreReader<K> = watch::Receiver<Store<K>>;
+pub type StoreReader<T> = watch::Receiver<Store<T>>;
 
 /// The Node, from a store that holds no other.
 pub(crate) fn own_node(seen: &Store<Node>) -> Option<Arc<Node>> {
@@ -43,8 +45,29 @@ pub(crate) fn own_node(seen: &Store<Node>) -> Option<Arc<Node>> {
 /// Selects the collection of a client.
 pub(crate) type Of<K> = fn(&dyn Cluster) -> &dyn Collection<K>;
 
+/// What the store keeps of an object, given what it has of the object of that name. An unchanged object keeps its pointer, because
+/// readers compare them.
+pub(crate) type Keep<K, T> = fn(K, Option<&Arc<T>>, Timestamp) -> Arc<T>;
+
+fn keep_whole<K: Metadata<Ty = ObjectMeta>>(object: K, known: Option<&Arc<K>>, _now: Timestamp) -> Arc<K> {
+    let version = ObjectVersion::of(&object);
+    match known.filter(|known| ObjectVersion::of(&***known).is_same_as(version)) {
+        Some(known) => known.clone(),
+        None => Arc::new(object),
+    }
+}
+
+/// Shares with the version before what the kubelet acts on.
+pub(crate) fn keep_pod(pod: Pod, known: Option<&Arc<ApiPod>>, now: Timestamp) -> Arc<ApiPod> {
+    let version = ObjectVersion::of(&pod);
+    match known.filter(|known| known.version().is_same_as(version)) {
+        Some(known) => known.clone(),
+        None => Arc::new(ApiPod::new(pod, known.map(|known| &**known), now)),
+    }
+}
+
 /// Keeps the store `seen` up to date until dropped, or until its object cannot change any more.
-pub(crate) struct Reflector<K> {
+pub(crate) struct Reflector<K, T = K> {
     pub(crate) ctx: Arc<Context>,
     pub(crate) cluster: Arc<dyn Cluster>,
     pub(crate) of: Of<K>,
@@ -52,12 +75,13 @@ pub(crate) struct Reflector<K> {
     pub(crate) what: &'static str,
     pub(crate) selection: Selection,
     /// Whether an object cannot change any more: once the store holds one, the watch ends.
-    pub(crate) is_settled: fn(&K) -> bool,
-    pub(crate) seen: watch::Sender<Store<K>>,
+    pub(crate) is_settled: fn(&T) -> bool,
+    pub(crate) keep: Keep<K, T>,
+    pub(crate) seen: watch::Sender<Store<T>>,
 }
 
 impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Reflector<K> {
-    /// For objects that may always change. `of` selects the collection and has its name for log messages.
+    /// For objects that may always change and are kept as they are.
     pub(crate) fn new(
         ctx: &Arc<Context>,
         cluster: &Arc<dyn Cluster>,
@@ -65,9 +89,22 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Reflector<K> {
         selection: Selection,
         seen: watch::Sender<Store<K>>,
     ) -> Self {
-        let (of, what) = of;
+        Self::keeping(ctx, cluster, of, selection, (keep_whole, seen))
+    }
+}
+
+impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static, T: Send + Sync + 'static> Reflector<K, T> {
+    /// For objects that may always change. `of` selects the collection and has its name for log messages.
+    pub(crate) fn keeping(
+        ctx: &Arc<Context>,
+        cluster: &Arc<dyn Cluster>,
+        of: (Of<K>, &'static str),
+        selection: Selection,
+        store: (Keep<K, T>, watch::Sender<Store<T>>),
+    ) -> Self {
+        let ((of, what), (keep, seen)) = (of, store);
         let (ctx, cluster) = (ctx.clone(), cluster.clone());
-        Self { ctx, cluster, of, what, selection, is_settled: |_| false, seen }
+        Self { ctx, cluster, of, what, selection, is_settled: |_| false, keep, seen }
     }
 
     pub(crate) async fn run(self) {
@@ -104,15 +141,15 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Reflector<K> {
 
     async fn list(&self) -> ClusterResult<ReflectorEvent> {
         let listed = (self.of)(&*self.cluster).list(&self.selection).await?;
-        let objects = listed.items.into_iter().map(|object| (key_of(&object), Arc::new(object))).collect();
+        let now = self.ctx.clock.now().wall;
         self.seen.send_modify(|seen| {
-            let known = std::mem::replace(&mut seen.objects, objects);
-            // Unchanged objects keep their pointers, because readers compare them.
-            for (key, object) in &mut seen.objects {
-                if let Some(known) = known.get(key).filter(|known| is_same_version(&***known, &**object)) {
-                    *object = known.clone();
-                }
-            }
+            let known = std::mem::take(&mut seen.objects);
+            let kept = listed.items.into_iter().map(|object| {
+                let key = key_of(&object);
+                let object = (self.keep)(object, known.get(&key), now);
+                (key, object)
+            });
+            seen.objects = kept.collect();
             seen.is_complete = true;
         });
         Ok(ReflectorEvent::Listed { resource_version: listed.resource_version })
@@ -144,9 +181,10 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Reflector<K> {
         match change {
             Change::Bookmark { resource_version } => resource_version,
             Change::Added(object) | Change::Modified(object) => {
-                let version = version_of(&object).to_owned();
-                let (key, object) = (key_of(&object), Arc::new(object));
+                let (key, version) = (key_of(&object), version_of(&object));
+                let now = self.ctx.clock.now().wall;
                 self.seen.send_modify(|seen| {
+                    let object = (self.keep)(object, seen.objects.get(&key), now);
                     seen.objects.insert(key, object);
                 });
                 version
@@ -155,8 +193,12 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Reflector<K> {
                 self.seen.send_modify(|seen| {
                     seen.objects.remove(&key_of(&object));
                 });
-                version_of(&object).to_owned()
+                version_of(&object)
             }
         }
     }
+}
+
+fn version_of<K: Metadata<Ty = ObjectMeta>>(object: &K) -> String {
+    ObjectVersion::of(object).resource_version.to_owned()
 }

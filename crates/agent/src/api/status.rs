@@ -14,14 +14,14 @@ use kubelet_core::api::status_queue::{
     StatusFailure, WaitingStatus, compute_status_order, compute_status_retry, compute_status_urgency,
 };
 use kubelet_core::pod_kind::is_mirror_pod;
-use kubelet_core::sources::is_same_version;
+use kubelet_core::sources::ApiPod;
 use model::k8s::{Pod, PodStatus};
-use model::{MonoTime, PodRef, PodUid};
+use model::{MonoTime, Now, PodRef, PodUid};
 use ports::Cluster;
 use ports::cluster::{ClusterError, ClusterResult, Deletion, Part, Patch};
 use tokio::task::JoinSet;
 
-use super::reflector::StoreReader;
+use super::reflector::{StoreReader, keep_pod};
 use crate::context::Context;
 use crate::pods_view::{PodEntry, PodsView};
 
@@ -36,7 +36,7 @@ pub(crate) struct StatusWriter {
     /// The pods of this node with their status.
     views: PodsView,
     cluster: Arc<dyn Cluster>,
-    in_api: StoreReader<Pod>,
+    in_api: StoreReader<ApiPod>,
     /// One entry for each pod of this node, by its UID on this node.
     pods: BTreeMap<PodUid, Progress>,
     under_way: BTreeSet<PodUid>,
@@ -47,9 +47,9 @@ pub(crate) struct StatusWriter {
 #[derive(Debug, Default)]
 struct Progress {
     /// The pod as the API returned it for our last patch, which the watch shows a little later.
-    answer: Option<Arc<Pod>>,
+    answer: Option<Arc<ApiPod>>,
     /// These two were compared, and need no call.
-    settled: Option<(PodEntry, Arc<Pod>)>,
+    settled: Option<(PodEntry, Arc<ApiPod>)>,
     failing: Option<Failing>,
     /// Since when the API lacks the newest status.
     behind_since: Option<MonoTime>,
@@ -62,13 +62,13 @@ struct Failing {
     delay: Duration,
     until: MonoTime,
     /// What the API rejected. Once one of the two changes, the pod waits only until `changed_until`.
-    rejected: Option<(Arc<PodStatus>, Arc<Pod>)>,
+    rejected: Option<(Arc<PodStatus>, Arc<ApiPod>)>,
     changed_until: MonoTime,
 }
 
 impl Failing {
     /// When the pod may have the next call.
-    fn until(&self, status: &PodStatus, in_api: &Arc<Pod>) -> MonoTime {
+    fn until(&self, status: &PodStatus, in_api: &Arc<ApiPod>) -> MonoTime {
         match &self.rejected {
             Some(rejected) if !is_same_attempt(rejected, status, in_api) => self.changed_until,
             Some(_) | None => self.until,
@@ -76,32 +76,32 @@ impl Failing {
     }
 }
 
-fn is_same_attempt(of: &(Arc<PodStatus>, Arc<Pod>), status: &PodStatus, in_api: &Arc<Pod>) -> bool {
-    *of.0 == *status && of.1.metadata.resource_version == in_api.metadata.resource_version
+fn is_same_attempt(of: &(Arc<PodStatus>, Arc<ApiPod>), status: &PodStatus, in_api: &Arc<ApiPod>) -> bool {
+    *of.0 == *status && of.1.resource_version == in_api.resource_version
 }
 
 /// Result of one call.
 struct Answer {
     uid: PodUid,
     /// The status and the API object that were compared.
-    compared: (PodEntry, Arc<Pod>),
+    compared: (PodEntry, Arc<ApiPod>),
     /// The pod was deleted; it needs no further call until one of the two changes.
     is_deletion: bool,
-    result: ClusterResult<Option<Arc<Pod>>>,
+    result: ClusterResult<Option<Pod>>,
 }
 
 /// A pod whose status and object in the API have to be compared.
 struct Candidate {
     uid: PodUid,
     entry: PodEntry,
-    in_api: Arc<Pod>,
+    in_api: Arc<ApiPod>,
 }
 
 /// A call to make for one pod.
 struct Job {
     uid: PodUid,
     entry: PodEntry,
-    in_api: Arc<Pod>,
+    in_api: Arc<ApiPod>,
     sync: StatusSync,
 }
 
@@ -110,7 +110,7 @@ impl StatusWriter {
         ctx: Arc<Context>,
         views: PodsView,
         cluster: Arc<dyn Cluster>,
-        in_api: StoreReader<Pod>,
+        in_api: StoreReader<ApiPod>,
     ) -> Self {
         Self {
             ctx,
@@ -200,7 +200,7 @@ impl StatusWriter {
         let Candidate { uid, entry, in_api } = candidate;
         // The API object of a static pod is its mirror pod, which has another UID.
         let shown_as = match super::meta::is_static(&entry.pod) {
-            true if is_mirror_pod(&in_api) => PodUid::from(in_api.metadata.uid.clone()?),
+            true if is_mirror_pod(&in_api.pod) => PodUid::from(in_api.pod.metadata.uid.clone()?),
             true => return None,
             false => uid.clone(),
         };
@@ -226,17 +226,17 @@ impl StatusWriter {
         self.under_way.insert(job.uid.clone());
         self.calls.spawn(async move {
             let Job { uid, entry, in_api, sync } = job;
-            let ObjectKey { namespace, name } = super::meta::key_of(&*in_api);
+            let ObjectKey { namespace, name } = super::meta::key_of(&*in_api.pod);
             let pods = cluster.pods();
             let is_deletion = matches!(sync, StatusSync::Delete { .. });
             let result = match sync {
                 StatusSync::Patch(patch) => {
                     let patch = Patch::Strategic(patch);
                     let patched = pods.patch(&namespace, &name, Part::Status, &patch).await;
-                    patched.map(|pod| Some(Arc::new(pod)))
+                    patched.map(Some)
                 }
                 StatusSync::Delete { uid } => {
-                    tracing::info!(pod = %PodRef::of(&in_api), uid, "Pod fully terminated, removing it from the API server");
+                    tracing::info!(pod = %PodRef::of(&in_api.pod), uid, "Pod fully terminated, removing it from the API server");
                     let deletion = Deletion { uid: Some(uid), grace_seconds: Some(0) };
                     pods.delete(&namespace, &name, &deletion).await.map(|()| None)
                 }
@@ -250,14 +250,15 @@ impl StatusWriter {
         let Answer { uid, compared, is_deletion, result } = answer;
         self.under_way.remove(&uid);
         let Some(progress) = self.pods.get_mut(&uid) else { return };
-        let now = self.ctx.clock.mono();
+        let Now { mono: now, wall } = self.ctx.clock.now();
         match result {
             Ok(pod) => {
                 if let Some(since) = progress.behind_since.take() {
                     self.ctx.metrics.pods.status_synced(now.saturating_since(since));
                 }
                 progress.failing = None;
-                let was_kept = pod.as_ref().is_none_or(|pod| !is_same_version(&**pod, &*compared.1));
+                let pod = pod.map(|pod| keep_pod(pod, Some(&compared.1), wall));
+                let was_kept = pod.as_ref().is_none_or(|pod| !pod.version().is_same_as(compared.1.version()));
                 // A deleted object may stay because of a finalizer; it is not deleted again. A patch that changed nothing
                 // is not sent again: the API server drops fields that it does not know or whose feature gate is off.
                 progress.settled = (is_deletion || !was_kept).then_some(compared);
@@ -285,12 +286,12 @@ impl StatusWriter {
 
 impl Progress {
     /// The newest known version of the pod in the API: the watch shows an answer a little later.
-    fn latest(&mut self, seen: &Arc<Pod>) -> Arc<Pod> {
-        self.answer.take_if(|answer| !super::meta::is_newer(&**answer, &**seen));
+    fn latest(&mut self, seen: &Arc<ApiPod>) -> Arc<ApiPod> {
+        self.answer.take_if(|answer| !answer.version().is_newer_than(seen.version()));
         self.answer.as_ref().unwrap_or(seen).clone()
     }
 
-    fn is_settled(&self, entry: &PodEntry, in_api: &Arc<Pod>) -> bool {
+    fn is_settled(&self, entry: &PodEntry, in_api: &Arc<ApiPod>) -> bool {
         self.settled.as_ref().is_some_and(|(settled, with)| {
             Arc::ptr_eq(&settled.status, &entry.status)
                 && settled.progress == entry.progress
@@ -299,7 +300,7 @@ impl Progress {
     }
 
     /// How long the pod waits after a failed call. `rejected` has the attempt if the API rejected it.
-    fn next_delay(&self, rejected: Option<&(Arc<PodStatus>, Arc<Pod>)>) -> Duration {
+    fn next_delay(&self, rejected: Option<&(Arc<PodStatus>, Arc<ApiPod>)>) -> Duration {
         let before = self.failing.as_ref();
         match rejected {
             Some((status, in_api)) => {

@@ -10,6 +10,7 @@ use kubelet_core::node::{
     NodeOutcome, StatusReport, StatusReports, compute_initial_node, compute_node_patch, compute_node_status,
     compute_pod_cidr_update, compute_reconciliation, compute_status_report, status_differs,
 };
+use kubelet_core::object_version::ObjectVersion;
 use model::MonoTime;
 use model::k8s::{Node, NodeAddress};
 use ports::cluster::{Cluster, ClusterError, ClusterResult, Part, Patch};
@@ -264,7 +265,9 @@ impl NodeReporter {
     /// The newest known version of the Node.
     fn latest(&self) -> Option<Arc<Node>> {
         let seen = crate::api::reflector::own_node(&self.seen.borrow())?;
-        let answer = self.answer.as_ref().filter(|answer| crate::api::meta::is_newer(&***answer, &*seen));
+        let version = ObjectVersion::of(&*seen);
+        let answer =
+            self.answer.as_ref().filter(|answer| ObjectVersion::of(&***answer).is_newer_than(version));
         Some(answer.cloned().unwrap_or(seen))
     }
 

@@ -4,7 +4,8 @@
 use std::sync::Arc;
 
 use kubelet_core::resources::admission::pressure::NodePressure;
-use model::k8s::{Node, Pod};
+use kubelet_core::sources::ApiPod;
+use model::k8s::Node;
 use tokio::sync::{Notify, watch};
 
 use crate::api::node_allocatable::NodeAllocatable;
@@ -36,7 +37,7 @@ pub struct PodHandles {
     /// `None` for a standalone kubelet.
     pub objects: Option<Arc<ClusterObjects>>,
     /// The pods of this node in the API; `None` for a standalone kubelet.
-    pub pods_in_api: Option<StoreReader<Pod>>,
+    pub pods_in_api: Option<StoreReader<ApiPod>>,
     pub cache: PodCache,
     pub pleg: PlegHandle,
     pub node: watch::Receiver<NodeView>,

@@ -40,7 +40,7 @@ use kubelet_core::pods::worker::{
     ActOutcome, TerminationCause, WorkerEffect, WorkerEvent, WorkerState, on_event,
 };
 use kubelet_core::resources::devices::health::may_have_devices;
-use kubelet_core::sources::{DesiredPod, differs_semantically};
+use kubelet_core::sources::{ApiPod, DesiredPod, differs_semantically};
 use model::cgroup::CgroupState;
 use model::containers::find_container;
 use model::k8s::{Pod, PodStatus};
@@ -110,7 +110,7 @@ struct Desired {
     /// With the resources that were allocated, whatever the API requests by now.
     pod: Option<Arc<Pod>>,
     /// A pod of the API as it is there now.
-    in_api: Option<Arc<Pod>>,
+    in_api: Option<Arc<ApiPod>>,
     /// The values of the last handled desired state.
     was_removed: bool,
     removals: u64,
@@ -121,14 +121,17 @@ struct Desired {
 }
 
 impl Desired {
-    /// The pod with the status that its source has of it now.
-    fn in_source(&self) -> Option<&Arc<Pod>> {
-        self.in_api.as_ref().or(self.pod.as_ref())
+    /// The status that its source has of the pod now.
+    fn status_in_source(&self) -> Option<&PodStatus> {
+        match &self.in_api {
+            Some(in_api) => in_api.status.as_ref(),
+            None => self.pod.as_ref()?.status.as_ref(),
+        }
     }
 
     /// What the API has of the pod's status; `None` for a static pod.
     fn status_in_api(&self) -> Option<&PodStatus> {
-        self.in_source().filter(|pod| !is_static_pod(pod))?.status.as_ref()
+        self.in_api.as_ref()?.status.as_ref()
     }
 }
 
@@ -445,8 +448,8 @@ impl PodWorker {
             self.feed(WorkerEvent::Desired(pod.clone()));
         }
         self.try_requested_resize();
-        if let Some(pod) = self.desired.in_source() {
-            self.times.seen_in_api(&self.handles.ctx.metrics, self.handles.ctx.clock.now(), pod);
+        if let Some(in_api) = &self.desired.in_api {
+            self.times.seen_in_api(&self.handles.ctx.metrics, self.handles.ctx.clock.now(), in_api);
         }
         self.handle_final_phase();
     }

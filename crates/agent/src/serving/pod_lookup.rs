@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kubelet_core::api::mirror::is_uid_of_pod;
-use model::k8s::Pod;
+use kubelet_core::sources::ApiPod;
 use model::{ContainerId, ContainerState, PodUid, SandboxId};
 use ports::node_api::{PodRefusal, PodTarget};
 
@@ -19,7 +19,7 @@ pub(crate) struct PodLookup {
     pub(crate) cache: PodCache,
     pub(crate) pods: PodsView,
     /// The pods bound to this node in the API, mirror pods among them; empty for a standalone kubelet.
-    pub(crate) in_api: StoreReader<Pod>,
+    pub(crate) in_api: StoreReader<ApiPod>,
 }
 
 impl PodLookup {
@@ -58,7 +58,7 @@ impl PodLookup {
     fn uid(&self, target: &PodTarget) -> Result<PodUid, PodRefusal> {
         let pod = self.pod(&target.namespace, &target.pod)?.pod;
         if let Some(uid) = &target.uid {
-            let in_api = self.in_api.borrow().objects.get(&key_of(&*pod)).cloned();
+            let in_api = self.in_api.borrow().objects.get(&key_of(&*pod)).map(|in_api| in_api.pod.clone());
             if !is_uid_of_pod(uid, &pod, in_api.as_deref()) {
                 let text = format!("pod {:?} with UID {uid:?} does not exist", target.pod);
                 return Err(PodRefusal::NotFound(text));

@@ -10,8 +10,8 @@ use std::time::Duration;
 use config::Features;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use kubelet_core::sources::last_described_by;
 use kubelet_core::sources::static_pod::{Origin, parse_manifest};
+use kubelet_core::sources::{DesiredPod, last_described_by};
 use model::PodSource;
 use model::k8s::Pod;
 use ports::host::{DirectoryChange, ManifestFile};
@@ -51,8 +51,8 @@ struct Known {
 
 fn set_of(known: &BTreeMap<PathBuf, Known>) -> SourceSet {
     let is_complete = known.values().all(|file| file.pods.is_some());
-    let pods = known.values().filter_map(|file| file.pods.as_ref()).flatten().cloned().collect();
-    SourceSet { source: PodSource::File, pods, is_complete }
+    let pods = known.values().filter_map(|file| file.pods.as_ref()).flatten().cloned();
+    SourceSet { source: PodSource::File, pods: pods.map(DesiredPod::of_manifest).collect(), is_complete }
 }
 
 impl FileSource {

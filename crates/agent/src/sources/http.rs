@@ -5,9 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::Features;
-use kubelet_core::sources::last_described_by;
 use kubelet_core::sources::static_pod::{Origin, parse_manifest};
+use kubelet_core::sources::{DesiredPod, last_described_by};
 use model::PodSource;
+use model::k8s::Pod;
 use ports::net::{HttpGet, Scheme};
 use ports::{Clock, Files, Net};
 use tokio::sync::mpsc;
@@ -32,6 +33,11 @@ pub struct HttpSource {
     pub features: Features,
     pub problems: ManifestProblems,
     pub sets: mpsc::Sender<SourceSet>,
+}
+
+fn set_of(pods: Vec<Arc<Pod>>) -> SourceSet {
+    let pods = pods.into_iter().map(DesiredPod::of_manifest).collect();
+    SourceSet { source: PodSource::Http, pods, is_complete: true }
 }
 
 impl std::fmt::Debug for HttpSource {
@@ -87,7 +93,7 @@ impl HttpSource {
             pods = pods.len(),
             "Failed to read manifests from URL since the start, continuing pods from their checkpoints"
         );
-        Some(SourceSet { source: PodSource::Http, pods, is_complete: true })
+        Some(set_of(pods))
     }
 
     fn parse(&self, origin: &str, content: &[u8]) -> Option<SourceSet> {
@@ -95,7 +101,7 @@ impl HttpSource {
             Ok(parsed) => {
                 self.problems.report(origin, warnings(&parsed.warnings));
                 let pods = seen_now(parsed.pods, self.clock.now().wall);
-                Some(SourceSet { source: PodSource::Http, pods, is_complete: true })
+                Some(set_of(pods))
             }
             Err(errors) => {
                 self.problems.report(origin, errors.iter().map(ToString::to_string).collect());

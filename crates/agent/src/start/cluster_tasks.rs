@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kubelet_core::api::reflector::ObjectKey;
+use kubelet_core::sources::ApiPod;
 use model::k8s::{Node, NodeAddress, Pod};
 use ports::cluster::Selection;
 use tokio::sync::{mpsc, watch};
@@ -13,7 +14,7 @@ use crate::api::csi_node::CsiNodeTasks;
 use crate::api::events::EventWriter;
 use crate::api::mirrors::Mirrors;
 use crate::api::objects::ClusterObjects;
-use crate::api::reflector::{Of, Reflector, Store};
+use crate::api::reflector::{Keep, Of, Reflector, Store, keep_pod};
 use crate::api::status::StatusWriter;
 use crate::api::{ApiClients, pods};
 use crate::context::Context;
@@ -31,7 +32,7 @@ pub(super) struct LoopSide {
     /// The store of this node.
     pub(super) own_node: watch::Sender<Store<Node>>,
     /// The store of the pods bound to this node.
-    pub(super) pods: watch::Sender<Store<Pod>>,
+    pub(super) pods: watch::Sender<Store<ApiPod>>,
     /// To the sync loop.
     pub(super) sets: mpsc::Sender<SourceSet>,
     /// The static pods of all sources.
@@ -61,7 +62,8 @@ pub(super) async fn start(ctx: &Arc<Context>, clients: &ApiClients, side: LoopSi
     let nodes: Of<Node> = |cluster| cluster.nodes();
     let follow_node = Reflector::new(ctx, &clients.general, (nodes, "Node"), only_this, side.own_node);
     let bound: Of<Pod> = |cluster| cluster.pods();
-    let follow_pods = Reflector::new(ctx, &clients.general, (bound, "Pod"), pods::on_node(name), side.pods);
+    let kept = (keep_pod as Keep<Pod, ApiPod>, side.pods);
+    let follow_pods = Reflector::keeping(ctx, &clients.general, (bound, "Pod"), pods::on_node(name), kept);
     let heartbeat = clients.heartbeat.clone();
     let in_use = side.node_sources.volumes_in_use.clone();
     let reporter =

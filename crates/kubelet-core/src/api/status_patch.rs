@@ -8,13 +8,14 @@ mod merge;
 mod tests;
 
 use model::PodUid;
-use model::k8s::{Pod, PodStatus, ResourceRequirements};
+use model::k8s::{PodStatus, ResourceRequirements};
 use serde_json::{Value, json};
 
 pub use merge::merge_status;
 
 use crate::api::strategic_patch::{ListMerge, MergedList, compute_strategic_patch};
 use crate::pod_kind::is_mirror_pod;
+use crate::sources::ApiPod;
 
 /// The lists of a pod's status that the API merges.
 const STATUS_LISTS: [MergedList; 3] = [
@@ -51,20 +52,21 @@ pub enum StatusSync {
 #[must_use]
 pub fn compute_status_sync(
     uid: &PodUid,
-    in_api: Option<&Pod>,
+    in_api: Option<&ApiPod>,
     status: &PodStatus,
     facts: SyncFacts,
 ) -> StatusSync {
-    let Some(pod) = in_api.filter(|pod| pod.metadata.uid.as_deref() == Some(uid.as_str())) else {
+    let Some(in_api) = in_api.filter(|in_api| in_api.pod.metadata.uid.as_deref() == Some(uid.as_str()))
+    else {
         return StatusSync::Forget;
     };
-    let in_api_status = pod.status.clone().unwrap_or_default();
+    let in_api_status = in_api.status.clone().unwrap_or_default();
     let merged = merge_status(&in_api_status, status, facts.may_run);
     let changes = compute_strategic_patch(&json!(in_api_status), &json!(merged), &STATUS_LISTS);
     if let Some(changes) = with_empty_resources(changes, &in_api_status, &merged) {
         return StatusSync::Patch(json!({"metadata": {"uid": uid.as_str()}, "status": changes}));
     }
-    if may_delete(pod, &in_api_status, facts) {
+    if may_delete(in_api, &in_api_status, facts) {
         return StatusSync::Delete { uid: uid.as_str().to_owned() };
     }
     StatusSync::Nothing
@@ -88,9 +90,9 @@ fn with_empty_resources(
 
 /// A pod is deleted from the API when it has a deletion timestamp, nothing of it is left on the node, and the API has its
 /// final status. Mirror pods are not finished here, because the static pod still runs.
-fn may_delete(pod: &Pod, in_api_status: &PodStatus, facts: SyncFacts) -> bool {
-    pod.metadata.deletion_timestamp.is_some()
-        && !is_mirror_pod(pod)
+fn may_delete(in_api: &ApiPod, in_api_status: &PodStatus, facts: SyncFacts) -> bool {
+    in_api.pod.metadata.deletion_timestamp.is_some()
+        && !is_mirror_pod(&in_api.pod)
         && facts.is_released
         && !facts.may_run
         && merge::is_terminal(in_api_status)

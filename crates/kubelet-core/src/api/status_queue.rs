@@ -6,7 +6,9 @@
 use std::time::Duration;
 
 use model::MonoTime;
-use model::k8s::{Pod, PodStatus};
+use model::k8s::PodStatus;
+
+use crate::sources::ApiPod;
 
 #[cfg(test)]
 mod tests;
@@ -40,11 +42,11 @@ pub struct WaitingStatus {
 
 /// The urgency of `found`, given the pod in the API.
 #[must_use]
-pub fn compute_status_urgency(in_api: &Pod, found: &PodStatus) -> StatusUrgency {
+pub fn compute_status_urgency(in_api: &ApiPod, found: &PodStatus) -> StatusUrgency {
     let empty = PodStatus::default();
     let current = in_api.status.as_ref().unwrap_or(&empty);
     let has_ended = |status: &PodStatus| matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
-    if in_api.metadata.deletion_timestamp.is_some() || (has_ended(found) && !has_ended(current)) {
+    if in_api.pod.metadata.deletion_timestamp.is_some() || (has_ended(found) && !has_ended(current)) {
         return StatusUrgency::Ended;
     }
     if is_ready(found) == is_ready(current) { StatusUrgency::Routine } else { StatusUrgency::Readiness }

@@ -51,7 +51,27 @@ fn pod(word: &str) -> Arc<Pod> {
 
 fn set(sources: &mut Sources, text: &str) -> SourceReport {
     let (name, pods) = text.split_once(':').expect("source: pods");
-    sources.set(source(name.trim()), pods.split_whitespace().map(pod).collect(), NOW)
+    set_at(sources, source(name.trim()), pods.split_whitespace(), NOW)
+}
+
+/// Pods of the API are kept as its store does.
+fn set_at<'a>(
+    sources: &mut Sources,
+    source: PodSource,
+    words: impl Iterator<Item = &'a str>,
+    now: Timestamp,
+) -> SourceReport {
+    let desired = |word: &str| {
+        let pod = pod(word);
+        if source.is_static() {
+            return DesiredPod::of_manifest(pod);
+        }
+        let known = sources.by_source.get(&source).and_then(|known| known.get(&PodRef::of(&pod).uid));
+        let known = known.and_then(|known| known.in_api.as_deref());
+        DesiredPod::of_api(Arc::new(ApiPod::new((*pod).clone(), known, now)))
+    };
+    let pods = words.map(desired).collect();
+    sources.set(source, pods, now)
 }
 
 fn name(pod: &Pod) -> &str {
@@ -181,8 +201,8 @@ fn pods_know_their_source_and_when_they_were_first_seen() {
 fn config_seen_of_a_pod_from_the_api_is_when_the_kubelet_first_saw_it() {
     let mut sources = Sources::default();
     let at = |second| Timestamp::from_second(second).expect("a time");
-    sources.set(PodSource::Api, vec![pod("a"), pod("b&monday")], at(5));
-    sources.set(PodSource::Api, vec![pod("a+changed"), pod("b&monday")], at(9));
+    set_at(&mut sources, PodSource::Api, ["a", "b&monday"].into_iter(), at(5));
+    set_at(&mut sources, PodSource::Api, ["a+changed", "b&monday"].into_iter(), at(9));
     for (_, pod) in sources.pods() {
         assert_eq!(annotation(pod, CONFIG_SOURCE), Some("api"));
         assert_eq!(annotation(pod, CONFIG_SEEN), Some("1970-01-01T00:00:05Z"));
@@ -235,7 +255,9 @@ fn played(sets: &[(PodSource, Vec<String>)]) -> (Sources, Vec<PodChange>) {
     let mut sources = Sources::default();
     let changes = sets
         .iter()
-        .flat_map(|(source, words)| sources.set(*source, words.iter().map(|w| pod(w)).collect(), NOW).changes)
+        .flat_map(|(source, words)| {
+            set_at(&mut sources, *source, words.iter().map(String::as_str), NOW).changes
+        })
         .collect();
     (sources, changes)
 }

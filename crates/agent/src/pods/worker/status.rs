@@ -57,7 +57,7 @@ pub(super) async fn of_mirror(handles: &PodHandles, pod: &Pod) -> Option<PodStat
             return None;
         }
     };
-    let mirror = seen.objects.get(&key_of(pod)).filter(|mirror| is_mirror_of(mirror, pod))?;
+    let mirror = seen.objects.get(&key_of(pod)).filter(|mirror| is_mirror_of(&mirror.pod, pod))?;
     mirror.status.clone()
 }
 
@@ -119,7 +119,7 @@ impl PodWorker {
             self.device_health.as_ref().map(|_| self.handles.devices.health_of(&self.pod.uid));
         compute_pod_status(&StatusInputs {
             pod,
-            in_source: self.desired.in_source().and_then(|pod| pod.status.as_ref()),
+            in_source: self.desired.status_in_source(),
             observed: observed.as_ref().map(Cow::as_ref),
             previous: self.reported.status.as_deref(),
             memory: &self.memory,

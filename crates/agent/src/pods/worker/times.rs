@@ -2,8 +2,9 @@
 
 use std::time::Duration;
 
+use kubelet_core::sources::ApiPod;
 use model::containers::spec_of;
-use model::k8s::{ContainerStatus, Pod, PodStatus, Volume};
+use model::k8s::{ContainerStatus, PodStatus, Volume};
 use model::{MonoTime, Now};
 
 use crate::metrics::{Metrics, PodStart, WorkerPass};
@@ -84,9 +85,11 @@ impl Times {
     }
 
     /// The pod as the API has it now.
-    pub(super) fn seen_in_api(&mut self, metrics: &Metrics, now: Now, pod: &Pod) {
-        let status = pod.status.as_ref().filter(|_| !kubelet_core::pod_kind::is_static_pod(pod));
-        let Some(status) = status.filter(|status| status.phase.as_deref() == Some("Running")) else { return };
+    pub(super) fn seen_in_api(&mut self, metrics: &Metrics, now: Now, in_api: &ApiPod) {
+        let ApiPod { pod, status, .. } = in_api;
+        let Some(status) = status.as_ref().filter(|status| status.phase.as_deref() == Some("Running")) else {
+            return;
+        };
         if std::mem::replace(&mut self.is_known_to_run, true) {
             return;
         }
@@ -136,7 +139,7 @@ mod tests {
             times.pulled(at(*began), at(*ended));
         }
         let now = Now { mono: at(30), wall: "2026-01-01T00:00:30Z".parse().unwrap() };
-        let pod: Pod = serde_json::from_value(pod.clone()).unwrap();
+        let pod = ApiPod::new(serde_json::from_value(pod.clone()).unwrap(), None, now.wall);
         times.seen_in_api(&metrics, now, &pod);
         times.seen_in_api(&metrics, now, &pod);
         let mut text = String::new();
@@ -197,9 +200,9 @@ mod tests {
     fn a_pod_that_ran_before_this_process_is_no_start() {
         let metrics = Metrics::default();
         let mut times = Times::new(MonoTime::ZERO);
-        let pod: Pod = serde_json::from_value(pod()).unwrap();
-        times.remember(pod.status.as_ref());
         let now = Now { mono: MonoTime::ZERO, wall: "2026-01-01T00:00:30Z".parse().unwrap() };
+        let pod = ApiPod::new(serde_json::from_value(pod()).unwrap(), None, now.wall);
+        times.remember(pod.status.as_ref());
         times.seen_in_api(&metrics, now, &pod);
         let mut text = String::new();
         metrics.pods.write(&mut text);

@@ -1,6 +1,7 @@
 //! A pod of the API and a computed status in, a step out.
 
 use expect_test::{Expect, expect};
+use model::k8s::Pod;
 use proptest::prelude::*;
 
 use super::*;
@@ -27,7 +28,8 @@ fn status(value: &Value) -> PodStatus {
 }
 
 fn sync(in_api: Option<&Pod>, found: &Value, facts: SyncFacts) -> String {
-    match compute_status_sync(&PodUid::new("u1"), in_api, &status(found), facts) {
+    let in_api = in_api.map(|pod| ApiPod::new(pod.clone(), None, jiff::Timestamp::UNIX_EPOCH));
+    match compute_status_sync(&PodUid::new("u1"), in_api.as_ref(), &status(found), facts) {
         StatusSync::Forget => "forget".into(),
         StatusSync::Nothing => "nothing".into(),
         StatusSync::Delete { uid } => format!("delete {uid}"),

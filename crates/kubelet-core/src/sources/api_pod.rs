@@ -1,0 +1,129 @@
+//! A pod of the API server as the kubelet keeps it.
+//!
+//! Owns: which parts of a new version are kept. Never: what a change means ([`super::Sources`]).
+
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use model::PodSource;
+use model::k8s::{Pod, PodStatus};
+
+use super::{is_other_generation, with_annotations};
+use crate::object_version::ObjectVersion;
+use crate::pod_kind::is_mirror_pod;
+
+/// A version of a pod in the API. The API reports each status that the kubelet writes as a new version of the whole pod, so the
+/// parts that the kubelet acts on are shared with the version before.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ApiPod {
+    /// Without its status, and with the other fields as they were when one last changed that the kubelet acts on. Annotated with
+    /// its source and the time at which the kubelet first saw it, except a mirror pod.
+    pub pod: Arc<Pod>,
+    pub status: Option<PodStatus>,
+    pub resource_version: String,
+}
+
+impl ApiPod {
+    /// The version `pod`, given the one that was known before of the object of that name.
+    #[must_use]
+    pub fn new(mut pod: Pod, known: Option<&Self>, now: Timestamp) -> Self {
+        let status = pod.status.take();
+        let resource_version = pod.metadata.resource_version.clone().unwrap_or_default();
+        let known = known.map(|known| &known.pod).filter(|known| known.metadata.uid == pod.metadata.uid);
+        let pod = match known {
+            // A client of the API may change any annotation of a mirror pod.
+            _ if is_mirror_pod(&pod) => Arc::new(pod),
+            Some(known) if !is_other_generation(known, &pod) => known.clone(),
+            known => with_annotations(Arc::new(pod), PodSource::Api, known.map(|known| &**known), now),
+        };
+        Self { pod, status, resource_version }
+    }
+
+    #[must_use]
+    pub fn version(&self) -> ObjectVersion<'_> {
+        ObjectVersion { uid: self.pod.metadata.uid.as_deref(), resource_version: &self.resource_version }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use model::annotations::{CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE};
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn at(second: i64) -> Timestamp {
+        Timestamp::from_second(second).expect("a time")
+    }
+
+    fn pod(version: &str, changes: &Value) -> Pod {
+        let mut pod = json!({
+            "metadata": {"name": "a", "namespace": "n", "uid": "u", "resourceVersion": version, "generation": 1},
+            "spec": {"containers": [{"name": "c"}]},
+            "status": {"phase": "Pending"},
+        });
+        let pairs = changes.as_object().into_iter().flatten();
+        for (pointer, value) in pairs {
+            let (parent, field) = pointer.rsplit_once('/').expect("a path");
+            pod.pointer_mut(parent).expect("an object")[field] = value.clone();
+        }
+        serde_json::from_value(pod).expect("a pod")
+    }
+
+    fn phase(pod: &ApiPod) -> Option<&str> {
+        pod.status.as_ref()?.phase.as_deref()
+    }
+
+    fn annotation<'a>(pod: &'a ApiPod, key: &str) -> Option<&'a str> {
+        pod.pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    }
+
+    #[test]
+    fn versions_that_differ_by_their_status_share_one_pod() {
+        let first = ApiPod::new(pod("1", &json!({})), None, at(5));
+        let next = ApiPod::new(pod("2", &json!({"/status/phase": "Running"})), Some(&first), at(9));
+        assert!(Arc::ptr_eq(&first.pod, &next.pod));
+        assert_eq!((phase(&first), phase(&next)), (Some("Pending"), Some("Running")));
+        assert!(next.version().is_newer_than(first.version()));
+        assert_eq!(first.pod.status, None);
+    }
+
+    #[test]
+    fn change_that_the_kubelet_acts_on_replaces_the_pod_and_keeps_the_time_it_was_first_seen() {
+        let first = ApiPod::new(pod("1", &json!({})), None, at(5));
+        let changes = [
+            json!({"/metadata/generation": 2}),
+            json!({"/metadata/labels": {"l": "v"}}),
+            json!({"/metadata/annotations": {"a": "v"}}),
+            json!({"/metadata/deletionTimestamp": "2026-01-01T00:00:00Z"}),
+            json!({"/spec/activeDeadlineSeconds": 7}),
+        ];
+        for change in changes {
+            let next = ApiPod::new(pod("2", &change), Some(&first), at(9));
+            assert!(!Arc::ptr_eq(&first.pod, &next.pod), "{change}");
+            assert_eq!(annotation(&next, CONFIG_SEEN), Some("1970-01-01T00:00:05Z"), "{change}");
+            assert_eq!(annotation(&next, CONFIG_SOURCE), Some("api"), "{change}");
+        }
+    }
+
+    #[test]
+    fn another_pod_of_the_same_name_shares_nothing() {
+        let first = ApiPod::new(pod("1", &json!({})), None, at(5));
+        let other = ApiPod::new(pod("2", &json!({"/metadata/uid": "v"})), Some(&first), at(9));
+        assert!(!Arc::ptr_eq(&first.pod, &other.pod));
+        assert_eq!(annotation(&other, CONFIG_SEEN), Some("1970-01-01T00:00:09Z"));
+    }
+
+    #[test]
+    fn mirror_pod_is_kept_as_the_api_has_it() {
+        let mirror = json!({"/metadata/annotations": {CONFIG_MIRROR: "h", CONFIG_SOURCE: "file"}});
+        let first = ApiPod::new(pod("1", &mirror), None, at(5));
+        assert_eq!(
+            (annotation(&first, CONFIG_SOURCE), annotation(&first, CONFIG_SEEN)),
+            (Some("file"), None)
+        );
+        let changed = json!({"/metadata/annotations": {CONFIG_MIRROR: "other", CONFIG_SOURCE: "file"}});
+        let next = ApiPod::new(pod("2", &changed), Some(&first), at(9));
+        assert_eq!(annotation(&next, CONFIG_MIRROR), Some("other"));
+    }
+}
