@@ -15,6 +15,7 @@ use host::LinuxHost;
 use localapi::{Behaviour, LocalApi, Options, Running};
 use ports::cluster::Selection;
 use ports::{Clock, Cluster};
+use testing::stretched;
 use tokio_util::sync::CancellationToken;
 
 const TOKEN: &str = "abcdef.0123456789abcdef";
@@ -76,7 +77,7 @@ impl Home {
             clock: self.clock,
             store: &self.store(),
             node_name: "edge-1",
-            timeout: testing::stretched(TIMEOUT),
+            timeout: stretched(TIMEOUT),
         };
         join.run().await
     }
@@ -119,7 +120,7 @@ impl Home {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         };
-        tokio::time::timeout(testing::stretched(TIMEOUT), poll).await.expect("the certificate is renewed")
+        tokio::time::timeout(stretched(TIMEOUT), poll).await.expect("the certificate is renewed")
     }
 }
 
@@ -173,7 +174,8 @@ async fn certificate_rotation_under_load_fails_no_request_and_no_watch() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn expired_client_certificate_is_replaced_by_bootstrap_without_a_restart() {
-    let home = Home::new(short_lived(4)).await;
+    let certificate_lifetime = stretched(Duration::from_secs(4));
+    let home = Home::new(Behaviour { certificate_lifetime, ..Behaviour::default() }).await;
     let joined = home.join().await.expect("the node joins");
     let identity = home.member();
     let tasks = TaskSet::new();

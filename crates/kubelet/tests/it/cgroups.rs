@@ -281,7 +281,7 @@ fn leftover_processes_are_killed_and_the_pod_cgroup_removed_whenever_the_kubelet
         let cgroups = node.pod_cgroups(&uid(&pod));
         assert!(!cgroups.is_empty());
         for cgroup in cgroups {
-            std::fs::write(cgroup.join("cgroup.procs"), stray.id().to_string()).expect("moved");
+            crate::unkillable::enter(&cgroup, stray.id()).expect("moved");
         }
         node.delete("web");
         node.kill_at(moment);

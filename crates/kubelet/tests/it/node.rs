@@ -725,15 +725,21 @@ impl Node {
 impl Node {
     /// Unmounts everything below the node's directory; returns what stays mounted.
     fn unmount_all(&self) -> Vec<String> {
-        let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        // The second of two mounts at one place is hidden, and can be unmounted with the first one, if they are shared.
+        for mount in self.mounts_below() {
+            let _ = Command::new("umount").arg(mount).stderr(Stdio::null()).status();
+        }
+        self.mounts_below().into_iter().map(|mount| format!("mounted: {mount}")).collect()
+    }
+
+    /// The last one first.
+    fn mounts_below(&self) -> Vec<String> {
+        let table = std::fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let below = format!("{}/", self.dir.path().display());
-        let mut ours: Vec<&str> =
-            mounts.lines().filter_map(|l| l.split(' ').nth(1)).filter(|m| m.starts_with(&below)).collect();
-        ours.sort_unstable();
-        let is_unmounted =
-            |mount: &str| Command::new("umount").arg(mount).status().is_ok_and(|status| status.success());
-        let busy = ours.into_iter().rev().filter(|mount| !is_unmounted(mount));
-        busy.map(|mount| format!("mounted: {mount}")).collect()
+        let points = table.lines().filter_map(|line| line.split(' ').nth(1));
+        let mut ours: Vec<String> = points.filter(|at| at.starts_with(&below)).map(str::to_owned).collect();
+        ours.sort_unstable_by(|a, b| b.cmp(a));
+        ours
     }
 }
 

@@ -1,5 +1,6 @@
 //! A process that SIGKILL does not end at once, for tests of code that waits for that; and a stray process in a pod's cgroup.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -116,13 +117,29 @@ impl Drop for Unkillable {
     }
 }
 
+/// Moves a process that the runtime does not know into the cgroup of a pod. On cgroup v2, a cgroup whose children have controllers takes
+/// no process, so that it gets a child.
+pub(crate) fn enter(cgroup: &Path, pid: u32) -> io::Result<()> {
+    let move_into = |cgroup: &Path| std::fs::write(cgroup.join("cgroup.procs"), pid.to_string());
+    match move_into(cgroup) {
+        Err(error) if error.kind() == io::ErrorKind::ResourceBusy => {
+            let child = cgroup.join("stray");
+            match std::fs::create_dir(&child) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
+                Ok(()) | Err(_) => move_into(&child),
+            }
+        }
+        result => result,
+    }
+}
+
 /// A process in the pod's cgroups, but in none of its containers; and whether it was in time to enter one.
 pub(crate) fn stray(node: &Node, uid: &str) -> (Child, bool) {
     let sleep = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().expect("a process");
     let mut is_inside = false;
     for cgroup in node.pod_cgroups(uid) {
         // Too late: the cgroup is already gone.
-        is_inside |= std::fs::write(cgroup.join("cgroup.procs"), sleep.id().to_string()).is_ok();
+        is_inside |= enter(&cgroup, sleep.id()).is_ok();
     }
     (sleep, is_inside)
 }
