@@ -41,7 +41,7 @@ mount) case "$3" in *'"share":"bad"'*) echo '{"status": "Failure", "message": "n
     mount -t tmpfs none "$2" && echo '{"status": "Success"}';;
 unmount) umount "$2" && echo '{"status": "Success"}';;"#;
 
-fn with_flex(name: &str, driver: &str, share: &str) -> Value {
+pub(crate) fn with_flex(name: &str, driver: &str, share: &str) -> Value {
     let mut pod = shell_pod(name, FOREVER);
     pod["spec"]["securityContext"] = json!({"fsGroup": 4242});
     pod["spec"]["volumes"] =

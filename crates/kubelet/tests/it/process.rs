@@ -5,6 +5,7 @@ use std::process::{Command, Stdio};
 use serde_json::json;
 use testing::FakeRuntime;
 
+use crate::flex_volumes;
 use crate::node::{FOREVER, Node, free_port, shell_pod, signal};
 
 fn kubelet(args: &[&str]) -> (i32, String, String) {
@@ -148,4 +149,26 @@ fn static_pods_come_from_a_manifest_url() {
         if problems.contains("127.0.0.1") { Ok(()) } else { Err(problems) }
     });
     node.running("remote");
+}
+
+#[test]
+fn allocator_of_the_kubelet_has_no_thread_caches_and_programs_it_starts_do_not_inherit_the_setting() {
+    let mut node = Node::with_fake(&FakeRuntime::with_clock(ports::Clock::system()), json!({}));
+    node.configure(json!({"volumePluginDir": node.path(flex_volumes::DRIVERS)}));
+    let (seen, users) = (node.path("seen"), "glibc.malloc.arena_max=2");
+    let init =
+        format!("init) echo \"$GLIBC_TUNABLES\" > {}; echo '{{\"status\": \"Success\"}}';;", seen.display());
+    flex_volumes::install(&node, "driver", &init);
+    node.set_variable("GLIBC_TUNABLES", users.into());
+    node.apply("web", &flex_volumes::with_flex("web", "example.com/driver", "any"));
+    node.start_kubelet();
+    let seen = node.eventually("the kubelet runs the driver", |_| match std::fs::read_to_string(&seen) {
+        Ok(text) if !text.is_empty() => Ok(text),
+        other => Err(format!("{other:?}")),
+    });
+    assert_eq!(seen.trim_end(), users);
+    let environment = std::fs::read(format!("/proc/{}/environ", node.kubelet_pid())).expect("an environment");
+    // The C library writes zero bytes between the settings.
+    let environment = String::from_utf8_lossy(&environment).into_owned();
+    assert!(environment.contains("glibc.malloc.tcache_count=0"), "{environment:?}");
 }
