@@ -8,6 +8,7 @@ use std::sync::Arc;
 use kubelet_core::pods::stage::PodStage;
 use model::PodUid;
 use model::k8s::{Pod, PodStatus};
+use model::pod_status::has_ended;
 use parking_lot::Mutex;
 use ports::{Files, HostError};
 use tokio::sync::watch;
@@ -39,7 +40,7 @@ impl PodEntry {
     /// What an earlier kubelet left on disk can be older than what the API shows, unless the pod had ended.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        self.progress.is_observed || is_final(&self.status)
+        self.progress.is_observed || has_ended(&self.status)
     }
 }
 
@@ -133,11 +134,6 @@ impl PodsView {
     }
 }
 
-/// The pod has ended, one way or the other.
-pub(crate) fn is_final(status: &PodStatus) -> bool {
-    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
-}
-
 /// Path of the checkpoint of a pod's status.
 fn checkpoint_path(paths: &Paths, uid: &PodUid) -> PathBuf {
     paths.pod(uid).join("status.json")
@@ -204,7 +200,7 @@ pub async fn save_checkpoint(files: &dyn Files, paths: &Paths, uid: &PodUid, sta
     let saved = async {
         files.ensure_dir(&paths.pod(uid), 0o750).await?;
         let path = checkpoint_path(paths, uid);
-        if is_final(status) {
+        if has_ended(status) {
             files.write_durably(&path, &json, 0o600).await
         } else {
             files.write_file(&path, &json, 0o600).await

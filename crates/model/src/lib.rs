@@ -23,6 +23,7 @@ pub mod observation;
 pub mod path_component;
 pub mod payload;
 pub mod plugins;
+pub mod pod_status;
 pub mod qos;
 pub mod quantity;
 pub mod rate_limiter;

@@ -11,7 +11,7 @@ use std::time::Duration;
 use kubelet_core::api::reflector::ObjectKey;
 use kubelet_core::pods::housekeeping::{CleanupInputs, RuntimePresence, WorkerProgress, compute_cleanup};
 use kubelet_core::sources::{DesiredPod, PodChange, PodOp, Sources, SourcesReady};
-use model::{MonoTime, PodRef, PodSource, PodUid};
+use model::{MonoTime, PodRef, PodSource, PodUid, pod_status};
 use tokio::sync::{mpsc, watch};
 
 use crate::api::meta::key_of;
@@ -19,7 +19,7 @@ use crate::cache::InRuntime;
 use crate::heartbeat::Heartbeat;
 use crate::pods::handles::PodHandles;
 use crate::pods::worker::{DesiredState, PodWorker};
-use crate::pods_view::{is_final, load_pod};
+use crate::pods_view::load_pod;
 use crate::sources::SourceSet;
 
 const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(2);
@@ -397,5 +397,5 @@ impl SyncLoop {
 
 /// The API has a final phase for the pod: it holds no resources.
 fn has_ended(pod: &DesiredPod) -> bool {
-    pod.status().is_some_and(is_final)
+    pod.status().is_some_and(pod_status::has_ended)
 }

@@ -44,6 +44,7 @@ use kubelet_core::sources::{ApiPod, DesiredPod, differs_semantically};
 use model::cgroup::CgroupState;
 use model::containers::find_container;
 use model::k8s::{Pod, PodStatus};
+use model::pod_status::has_ended;
 use model::{ContainerId, ContainerObservation, ContainerState, PodObservation, PodRef};
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument;
@@ -60,7 +61,6 @@ use crate::pods::pass::prepare::Prepared;
 use crate::pods::pass::{PassContext, PassReport, Retry};
 use crate::pods::prober::Probes;
 use crate::pods::termination_requests::{TerminationListener, TerminationRequest};
-use crate::pods_view::is_final;
 use crate::resources::admissions::{AdmissionSlot, Change};
 use crate::resources::devices::HealthListener;
 use resize::{allocations_changed, sources_reported};
@@ -337,7 +337,7 @@ impl PodWorker {
         self.carry_out(first);
         let is_allocated = self.restore_allocation().await;
         if let Some(pod) = self.desired.pod.clone() {
-            let ended_before = self.reported.status.as_deref().is_some_and(is_final);
+            let ended_before = self.reported.status.as_deref().is_some_and(has_ended);
             self.reported.terminal = self.reported.status.as_deref().and_then(status::terminal_of);
             if ended_before {
                 self.release_slot();
@@ -456,7 +456,7 @@ impl PodWorker {
 
     /// Another client set a final phase, as controllers do for pods of nodes that have been unreachable for long.
     fn handle_final_phase(&mut self) {
-        let Some(said) = self.desired.status_in_api().filter(|said| is_final(said)) else { return };
+        let Some(said) = self.desired.status_in_api().filter(|said| has_ended(said)) else { return };
         if self.state.stage() == PodStage::Syncing {
             self.reported.terminal = self.reported.terminal.take().or_else(|| status::terminal_of(said));
             self.feed(WorkerEvent::Kill { cause: TerminationCause::Completed, grace_override: None });
@@ -737,7 +737,7 @@ impl PodWorker {
         if let Some(at) = plan.wake_at {
             self.alarm.no_later_than(at);
         }
-        if plan.step == PodStep::Settled && is_final(&self.compute(&pod)) {
+        if plan.step == PodStep::Settled && has_ended(&self.compute(&pod)) {
             return self.feed(WorkerEvent::ActDone(ActOutcome::PodCompleted));
         }
         self.register_objects(&pod);

@@ -9,6 +9,7 @@ mod tests;
 
 use model::PodUid;
 use model::k8s::{PodStatus, ResourceRequirements};
+use model::pod_status::has_ended;
 use serde_json::{Value, json};
 
 pub use merge::merge_status;
@@ -95,5 +96,5 @@ fn may_delete(in_api: &ApiPod, in_api_status: &PodStatus, facts: SyncFacts) -> b
         && !is_mirror_pod(&in_api.pod)
         && facts.is_released
         && !facts.may_run
-        && merge::is_terminal(in_api_status)
+        && has_ended(in_api_status)
 }

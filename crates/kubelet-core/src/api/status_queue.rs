@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use model::MonoTime;
 use model::k8s::PodStatus;
+use model::pod_status::has_ended;
 
 use crate::sources::ApiPod;
 
@@ -45,7 +46,6 @@ pub struct WaitingStatus {
 pub fn compute_status_urgency(in_api: &ApiPod, found: &PodStatus) -> StatusUrgency {
     let empty = PodStatus::default();
     let current = in_api.status.as_ref().unwrap_or(&empty);
-    let has_ended = |status: &PodStatus| matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
     if in_api.pod.metadata.deletion_timestamp.is_some() || (has_ended(found) && !has_ended(current)) {
         return StatusUrgency::Ended;
     }

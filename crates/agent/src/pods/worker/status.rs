@@ -14,11 +14,12 @@ use kubelet_core::pods::status::{
 };
 use model::PodRef;
 use model::k8s::{Pod, PodStatus};
+use model::pod_status::has_ended;
 
 use super::{PodWorker, messages};
 use crate::api::meta::key_of;
 use crate::pods::handles::PodHandles;
-use crate::pods_view::{PodProgress, is_final, load_checkpoint};
+use crate::pods_view::{PodProgress, load_checkpoint};
 
 pub(super) fn deadline_exceeded() -> TerminalReason {
     TerminalReason {
@@ -80,7 +81,7 @@ impl PodWorker {
 
     /// When `activeDeadlineSeconds` runs out; `None` for a pod that has no such limit or has ended.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
-        let last = self.reported.status.as_deref().filter(|last| !is_final(last))?;
+        let last = self.reported.status.as_deref().filter(|last| !has_ended(last))?;
         deadline::deadline(self.desired.pod.as_ref()?, last.start_time.as_ref()?.0)
     }
 
@@ -139,7 +140,7 @@ impl PodWorker {
     /// the exits of init containers shows a pod that is not initialized.
     pub(super) fn forget_lost_exits(&mut self) {
         let is_static = self.desired.pod.as_deref().is_some_and(is_static_pod);
-        if let Some(said) = self.reported.status.as_mut().filter(|said| is_static && !is_final(said)) {
+        if let Some(said) = self.reported.status.as_mut().filter(|said| is_static && !has_ended(said)) {
             forget_ended_init_containers(Arc::make_mut(said));
         }
     }

@@ -3,6 +3,7 @@
 
 use jiff::Timestamp;
 use model::k8s::{PodCondition, PodStatus, Time};
+use model::pod_status::has_ended;
 
 /// Conditions that only the kubelet writes. All others keep their value from the API.
 const OWNED: [&str; 8] = [
@@ -29,22 +30,17 @@ pub fn merge_status(in_api: &PodStatus, found: &PodStatus, may_run: bool) -> Pod
     merged.extended_resource_claim_status = in_api.extended_resource_claim_status.clone();
     merged.node_allocatable_resource_claim_statuses = in_api.node_allocatable_resource_claim_statuses.clone();
     merged.resize = in_api.resize.clone();
-    let is_end_withheld = !is_terminal(in_api) && is_terminal(found) && may_run;
-    let would_go_back = is_terminal(in_api) && in_api.phase != found.phase;
+    let is_end_withheld = !has_ended(in_api) && has_ended(found) && may_run;
+    let would_go_back = has_ended(in_api) && in_api.phase != found.phase;
     if is_end_withheld || would_go_back {
         merged.phase = in_api.phase.clone();
         merged.reason = in_api.reason.clone();
         merged.message = in_api.message.clone();
     }
-    let ends = is_terminal(&merged);
+    let ends = has_ended(&merged);
     merged.conditions = Some(merge_conditions(in_api, found, ends)).filter(|all| !all.is_empty());
     cut_times(&mut merged);
     merged
-}
-
-/// The pod has ended: Succeeded or Failed.
-pub(super) fn is_terminal(status: &PodStatus) -> bool {
-    matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
 fn merge_conditions(in_api: &PodStatus, found: &PodStatus, ends: bool) -> Vec<PodCondition> {
@@ -69,7 +65,7 @@ fn clear_readiness(condition: &mut PodCondition, found: &PodStatus, in_api: &Pod
     if condition.status != "True" {
         return;
     }
-    let phase = if is_terminal(found) { found } else { in_api };
+    let phase = if has_ended(found) { found } else { in_api };
     let reason = if phase.phase.as_deref() == Some("Failed") { "PodFailed" } else { "PodCompleted" };
     condition.status = "False".to_owned();
     condition.reason = Some(reason.to_owned());

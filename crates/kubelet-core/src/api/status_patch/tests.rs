@@ -232,12 +232,12 @@ proptest! {
     #[test]
     fn terminal_phase_never_goes_back_and_running_pod_never_becomes_terminal(in_api in any_status(), found in any_status(), may_run: bool) {
         let merged = merge_status(&in_api, &found, may_run);
-        if merge::is_terminal(&in_api) {
+        if has_ended(&in_api) {
             prop_assert_eq!(&merged.phase, &in_api.phase);
         } else if may_run {
-            prop_assert!(!merge::is_terminal(&merged));
+            prop_assert!(!has_ended(&merged));
         }
-        if merge::is_terminal(&merged) {
+        if has_ended(&merged) {
             prop_assert_ne!(condition(&merged, "Ready"), Some("True"));
         }
         prop_assert_eq!(condition(&merged, "theirs"), condition(&in_api, "theirs"));

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::k8s::{Container, Pod, PodStatus, ResourceRequirements};
+use model::pod_status::container_statuses;
 
 /// The pod with the resources of `allocated`, an earlier version of it; `None` if they are equal.
 #[must_use]
@@ -36,8 +37,7 @@ pub fn allocated_by_status(pod: &Pod, status: &PodStatus) -> Option<Pod> {
     let spec = pod.spec.as_mut()?;
     for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
         let Some(resources) = container.resources.as_mut().filter(|r| r.requests.is_some()) else { continue };
-        let mut shown = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-        let shown = shown.find(|shown| shown.name == container.name)?;
+        let shown = container_statuses(status).find(|shown| shown.name == container.name)?;
         resources.requests = Some(shown.allocated_resources.clone()?);
         if let Some(limits) = shown.resources.as_ref().and_then(|resources| resources.limits.clone()) {
             resources.limits = Some(limits);
@@ -49,8 +49,7 @@ pub fn allocated_by_status(pod: &Pod, status: &PodStatus) -> Option<Pod> {
 /// A container of the pod has started at some time, by its status.
 #[must_use]
 pub fn has_started(status: &PodStatus) -> bool {
-    let mut shown = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
-    shown.any(|container| container.container_id.is_some())
+    container_statuses(status).any(|container| container.container_id.is_some())
 }
 
 fn containers(list: &Option<Vec<Container>>) -> impl Iterator<Item = &Container> {

@@ -6,6 +6,7 @@
 use model::cgroup::CgroupVersion;
 use model::containers::{all_containers, spec_of};
 use model::k8s::{Pod, Quantity, ResourceRequirements};
+use model::pod_status::has_ended;
 use model::quantity::{binary_text, decimal_text};
 use model::{Amount, ContainerKind, ContainerObservation, ContainerRef, ContainerState};
 
@@ -57,9 +58,7 @@ pub(super) fn pod_resources(inputs: &StatusInputs<'_>) -> Option<ResourceRequire
         return None;
     }
     // The cgroup of a pod that has ended is gone: what it enforced at the end stays.
-    let ended = inputs
-        .last_status()
-        .filter(|reported| matches!(reported.phase.as_deref(), Some("Succeeded" | "Failed")));
+    let ended = inputs.last_status().filter(|reported| has_ended(reported));
     if let (None, Some(ended)) = (inputs.cgroup, ended.and_then(|reported| reported.resources.clone())) {
         return Some(ended);
     }

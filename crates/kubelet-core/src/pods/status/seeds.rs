@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use model::k8s::{ContainerStatus, PodStatus};
+use model::pod_status::{container_statuses, has_ended};
 use model::{ContainerId, ContainerState, PodObservation};
 
 use super::whole_seconds;
@@ -21,7 +22,7 @@ pub struct ProbeSeed {
 /// probe.
 #[must_use]
 pub fn merge_for_restart(previous: &PodStatus, observed: &PodObservation) -> Vec<ProbeSeed> {
-    statuses(previous).flat_map(|status| seeds_of(status, observed)).collect()
+    container_statuses(previous).flat_map(|status| seeds_of(status, observed)).collect()
 }
 
 /// The status that a kubelet continues from. The one on disk is written before the API has it, except while the disk is full: then
@@ -30,19 +31,14 @@ pub fn merge_for_restart(previous: &PodStatus, observed: &PodObservation) -> Vec
 pub fn latest_known(on_disk: Option<Arc<PodStatus>>, in_api: Option<&PodStatus>) -> Option<Arc<PodStatus>> {
     let Some(on_disk) = on_disk else { return in_api.cloned().map(Arc::new) };
     let is_newer = |in_api: &&PodStatus| {
-        let has_ended = |status: &PodStatus| matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"));
-        let was_restarted = statuses(in_api).any(|container| {
-            let known = statuses(&on_disk).find(|known| known.name == container.name);
+        let was_restarted = container_statuses(in_api).any(|container| {
+            let known = container_statuses(&on_disk).find(|known| known.name == container.name);
             known.is_some_and(|known| known.restart_count < container.restart_count)
         });
         !has_ended(&on_disk) && (has_ended(in_api) || was_restarted)
     };
     let newer = in_api.filter(is_newer).cloned().map(Arc::new);
     Some(newer.unwrap_or(on_disk))
-}
-
-fn statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
-    [&status.init_container_statuses, &status.container_statuses].into_iter().flatten().flatten()
 }
 
 /// The API does not keep the status of a static pod: after a restart of the kubelet only the runtime reports how its init
