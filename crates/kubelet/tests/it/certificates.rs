@@ -183,11 +183,14 @@ async fn expired_client_certificate_is_replaced_by_bootstrap_without_a_restart()
     let handle = identity.server.handle(UNLIMITED);
     let healed = home.renewed(&joined).await;
     assert!(healed.facts.not_before >= joined.facts.not_before);
-    handle
-        .nodes()
-        .list(&Selection { fields: Some("metadata.name=edge-1".to_owned()), ..Selection::default() })
-        .await
-        .expect("the API knows the node again");
+    // The pair is on disk a moment before connections use it.
+    let this_node = Selection { fields: Some("metadata.name=edge-1".to_owned()), ..Selection::default() };
+    let poll = async {
+        while handle.nodes().list(&this_node).await.is_err() {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    tokio::time::timeout(stretched(TIMEOUT), poll).await.expect("the API knows the node again");
     tasks.stop().await;
 }
 

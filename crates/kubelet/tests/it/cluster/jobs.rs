@@ -198,7 +198,7 @@ fn job_pods_leave_no_process_in_their_cgroups() {
     const JOBS: usize = 100;
     const MAX_ACTIVE: usize = 20;
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
-    runtime.program("main", Program::exits(0, Duration::from_millis(300)));
+    runtime.program("main", Program::exits(0, stretched(Duration::from_millis(300))));
     let cluster = Cluster::on_fake(&runtime);
     cluster.wait_until_ready();
     let mounts = mounts_of(&cluster.node);
