@@ -6,6 +6,7 @@ use std::time::Duration;
 use agent::pods_view::PodsView;
 use config::{KubeletConfiguration, NodeFlags};
 use jiff::Timestamp;
+use model::MonoTime;
 use ports::node_api::ThreadFacts;
 use ports::{Clock, OwnProcess};
 use tokio::sync::watch;
@@ -14,6 +15,8 @@ use crate::logging;
 
 /// How long after a change the memory is released that it needed, together with that of later ones.
 const RELEASE_AFTER: Duration = Duration::from_secs(10);
+/// The same for what was still in use then: events that wait for the API server, and samples of disks, which are kept for a minute.
+const RELEASE_AGAIN_AFTER: Duration = Duration::from_secs(90);
 /// A stream has about 100 kB: fewer are not worth the work.
 const MIN_STREAMS: usize = 16;
 
@@ -35,19 +38,26 @@ impl Holders {
 /// Releases free memory after the number of pods has changed, or when there are far fewer `requests` than before. Runs until dropped.
 pub(crate) async fn release_free_memory(pods: PodsView, mut requests: watch::Receiver<usize>, clock: Clock) {
     let mut changes = pods.changes();
-    let mut before = Holders::default();
+    let (mut before, mut again) = (Holders::default(), None);
     loop {
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },
             () = changed(&mut requests) => {}
+            () = clock.sleep_until(again.unwrap_or(MonoTime::ZERO)), if again.is_some() => {
+                again = None;
+                host::process::release_free_memory();
+                continue;
+            }
         }
         let now = Holders { pods: pods.count(), requests: *requests.borrow_and_update() };
         if !before.leave_memory(now) {
             before.requests = before.requests.max(now.requests);
             continue;
         }
-        clock.sleep_until(clock.mono() + RELEASE_AFTER).await;
+        let changed_at = clock.mono();
+        clock.sleep_until(changed_at + RELEASE_AFTER).await;
         host::process::release_free_memory();
+        again = Some(changed_at + RELEASE_AGAIN_AFTER);
         before = Holders { pods: pods.count(), requests: *requests.borrow() };
     }
 }

@@ -81,7 +81,10 @@ impl DiskSampler {
                     Some(request) => self.answer(request).await,
                     None => return,
                 },
-                () = clock.sleep_until(old_at), if self.last.is_some() => self.last = None,
+                () = clock.sleep_until(old_at), if self.last.is_some() => {
+                    self.last = None;
+                    self.forget_removed_pods(&self.cache.in_runtime());
+                }
             }
         }
     }
@@ -201,6 +204,12 @@ impl DiskSampler {
         disks
     }
 
+    fn forget_removed_pods(&mut self, observed: &[Arc<PodObservation>]) {
+        let known = |uid: &PodUid| observed.iter().any(|pod| pod.pod.uid == *uid);
+        self.walked.retain(|uid, _| known(uid));
+        self.csi.retain(known);
+    }
+
     /// Starts walks that are due, with the calls of drivers, and waits for them up to [`TIMEOUT`].
     async fn walk_volumes(&mut self, observed: &[Arc<PodObservation>]) {
         let (clock, period) = (self.ctx.clock, self.ctx.config().volume_stats_agg_period.as_std());
@@ -208,9 +217,7 @@ impl DiskSampler {
             return;
         }
         let deadline = clock.mono() + TIMEOUT;
-        let known = |uid: &PodUid| observed.iter().any(|pod| pod.pod.uid == *uid);
-        self.walked.retain(|uid, _| known(uid));
-        self.csi.retain(known);
+        self.forget_removed_pods(observed);
         let is_due = |uid: &PodUid| {
             self.walked.get(uid).is_none_or(|(at, _)| clock.mono().saturating_since(*at) >= period)
         };
