@@ -50,6 +50,11 @@ pub(crate) struct Effort {
     pub(crate) window: Duration,
     /// Whether members of a cluster with more than a hundred pods are measured.
     pub(crate) with_large_nodes: bool,
+    /// How long after a change of its pods a member counts as idle, at least 8 s. A pod is synced once more 60 to 90 s after its start,
+    /// which reports its cgroup's settings to the API, and memory is released for the last time 90 s after the last removal.
+    pub(crate) settle: Duration,
+    /// How often a member starts and deletes all of its hundred pods again, after which its memory is measured once more.
+    pub(crate) cycles: usize,
     /// Pods that are started at once.
     pub(crate) burst_pods: usize,
     /// How often they are.
@@ -66,6 +71,9 @@ impl Effort {
         pods: 6,
         window: Duration::from_secs(60),
         with_large_nodes: true,
+        settle: Duration::from_secs(95),
+        // With the first ones 1,500 pods: one for each minute of a day.
+        cycles: 14,
         burst_pods: 100,
         bursts: 3,
         followers: 1000,
@@ -77,6 +85,8 @@ impl Effort {
         pods: 5,
         window: Duration::from_secs(20),
         with_large_nodes: false,
+        settle: Duration::from_secs(8),
+        cycles: 0,
         burst_pods: 30,
         bursts: 1,
         followers: 200,

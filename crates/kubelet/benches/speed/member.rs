@@ -1,5 +1,5 @@
 //! What a kubelet costs as a member of a cluster: memory, processor time and requests to the API server with no pod, with many,
-//! and after all of them are gone; and the requests for the life of a pod. The API server is `localapi` in this process, the
+//! and after all of them are gone; what it costs after as many pods as a busy node has in a day; and the requests for the life of a pod. The API server is `localapi` in this process, the
 //! runtime a fake behind a real socket, so only the kubelet's own cost is measured. Each pod mounts the token of its service
 //! account.
 
@@ -40,6 +40,8 @@ pub(crate) struct Member {
     pub(crate) full: Stage,
     /// After all pods were deleted.
     pub(crate) after: Stage,
+    /// How often all pods were started and deleted again, and the stage after that.
+    pub(crate) day: Option<(usize, Stage)>,
 }
 
 /// A time in which nothing changes.
@@ -70,12 +72,13 @@ pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Vec<Membe
     let mut members = Vec::new();
     for pods in COUNTS.iter().chain(large) {
         eprintln!("starting and deleting {pods} pods on a member of a cluster");
-        members.push(measure_one(program, effort, *pods).await?);
+        let cycles = if *pods == COUNTS[0] { effort.cycles } else { 0 };
+        members.push(measure_one(program, effort, (*pods, cycles)).await?);
     }
     Ok(members)
 }
 
-async fn measure_one(program: &Path, effort: Effort, pods: usize) -> Outcome<Member> {
+async fn measure_one(program: &Path, effort: Effort, (pods, cycles): (usize, usize)) -> Outcome<Member> {
     let dir = tempfile::tempdir().map_err(failed("make a temporary directory"))?;
     let runtime = FakeRuntime::with_clock(Clock::system());
     runtime.image(IMAGE);
@@ -87,22 +90,35 @@ async fn measure_one(program: &Path, effort: Effort, pods: usize) -> Outcome<Mem
     let mut node = Node::new(dir.path(), &server.endpoint(), &cgroup.0)?;
     node.join(&api.node_kubeconfig(NODE_NAME).map_err(failed("make a kubeconfig"))?)?;
     node.start(program)?;
-    let member = live(&node, &admin, (&runtime, pods), effort).await;
+    let member = live(&node, &admin, (&runtime, pods, cycles), effort).await;
     node.kill()?;
     server.stop().await;
     api.stop().await;
     member
 }
 
-/// No pod, many pods, no pod again.
+/// No pod, many pods, no pod again; then the same several times.
 async fn live(
     node: &Node,
     admin: &ApiHandle,
-    (runtime, pods): (&FakeRuntime, usize),
+    (runtime, pods, cycles): (&FakeRuntime, usize, usize),
     effort: Effort,
 ) -> Outcome<Member> {
     until(node, "the node to be ready", POLL, async || is_ready(admin).await).await?;
     let empty = idle(node, effort).await?;
+    create_all(node, admin, (runtime, pods)).await?;
+    let full = idle_after(node, effort).await?;
+    delete_all(node, admin, pods).await?;
+    let after = idle_after(node, effort).await?;
+    for _ in 0..cycles {
+        create_all(node, admin, (runtime, pods)).await?;
+        delete_all(node, admin, pods).await?;
+    }
+    let day = if cycles > 0 { Some((cycles, idle_after(node, effort).await?)) } else { None };
+    Ok(Member { pods, empty, full, after, day })
+}
+
+async fn create_all(node: &Node, admin: &ApiHandle, (runtime, pods): (&FakeRuntime, usize)) -> Outcome<()> {
     for pod in 0..pods {
         let name = format!("member-{pod}");
         let mut manifest = sleeping_pod(&name, IMAGE);
@@ -110,9 +126,10 @@ async fn live(
         let pod: Pod = serde_json::from_value(manifest).map_err(failed("make a pod"))?;
         admin.pods().create(NAMESPACE, &pod).await.map_err(failed("create a pod"))?;
     }
-    until(node, "all pods to run", POLL, async || Ok((runtime.running().len() == pods).then_some(())))
-        .await?;
-    let full = idle(node, effort).await?;
+    until(node, "all pods to run", POLL, async || Ok((runtime.running().len() == pods).then_some(()))).await
+}
+
+async fn delete_all(node: &Node, admin: &ApiHandle, pods: usize) -> Outcome<()> {
     for pod in 0..pods {
         let deleted = admin.pods().delete(NAMESPACE, &format!("member-{pod}"), &Deletion::default()).await;
         deleted.map_err(failed("delete a pod"))?;
@@ -121,9 +138,13 @@ async fn live(
         let left = admin.pods().list(&Selection::default()).await.map_err(failed("list pods"))?;
         Ok(left.items.is_empty().then_some(()))
     })
-    .await?;
-    let after = idle(node, effort).await?;
-    Ok(Member { pods, empty, full, after })
+    .await
+}
+
+/// The same some time after the pods of the node have changed.
+async fn idle_after(node: &Node, effort: Effort) -> Outcome<Stage> {
+    tokio::time::sleep(effort.settle.saturating_sub(SETTLE)).await;
+    idle(node, effort).await
 }
 
 /// What is used in a window in which nothing changes.

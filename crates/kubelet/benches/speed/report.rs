@@ -200,11 +200,15 @@ fn joining_lines(joining: &Joining) -> [Line; 2] {
 }
 
 fn member_lines(member: &Member) -> Vec<Line> {
-    let Member { pods, empty, full, after } = member;
-    let has_target = *pods == 100;
+    let Member { pods, empty, full, after, day } = member;
+    // Back within a tenth.
+    let target = (*pods == 100).then(|| as_f64(empty.memory.resident) / MEGABYTE * 1.1);
     let mut lines = stage_lines("no pod", empty, None);
     lines.extend(stage_lines(&format!("{pods} pods"), full, None));
-    lines.extend(stage_lines(&format!("{pods} pods gone"), after, has_target.then_some(19.0)));
+    lines.extend(stage_lines(&format!("{pods} pods gone"), after, target));
+    if let Some((cycles, stage)) = day {
+        lines.extend(stage_lines(&format!("{} pods gone", pods * (cycles + 1)), stage, target));
+    }
     lines.push(plain(
         &format!("member, {pods} pods: requests for the life of one"),
         member.requests_per_pod(),
