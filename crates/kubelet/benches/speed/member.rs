@@ -1,7 +1,7 @@
 //! What a kubelet costs as a member of a cluster: memory, processor time and requests to the API server with no pod, with many,
-//! and after all of them are gone; what it costs after as many pods as a busy node has in a day; and the requests for the life of a pod. The API server is `localapi` in this process, the
-//! runtime a fake behind a real socket, so only the kubelet's own cost is measured. Each pod mounts the token of its service
-//! account.
+//! and after all of them are gone; the same after as many pods as a busy node has in a day; and the requests for the life of a pod.
+//! The API server is `localapi` in this process, the runtime a fake behind a real socket, so only the kubelet's own cost is measured.
+//! Each pod mounts the token of its service account.
 
 use std::path::Path;
 use std::sync::Arc;

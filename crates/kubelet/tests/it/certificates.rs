@@ -174,8 +174,7 @@ async fn certificate_rotation_under_load_fails_no_request_and_no_watch() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn expired_client_certificate_is_replaced_by_bootstrap_without_a_restart() {
-    let certificate_lifetime = stretched(Duration::from_secs(4));
-    let home = Home::new(Behaviour { certificate_lifetime, ..Behaviour::default() }).await;
+    let home = Home::new(short_lived(stretched(Duration::from_secs(4)).as_secs())).await;
     let joined = home.join().await.expect("the node joins");
     let identity = home.member();
     let tasks = TaskSet::new();
