@@ -103,7 +103,13 @@ fn csi_mounts_need_no_call_after_a_restart_and_outlive_a_killed_containerd() {
     setup.create(claim_pod("second", "cat /data/file", "disk"));
     let second = setup.cluster.running("second");
     wait_for_output(&setup.cluster, &second, "kept\n");
-    assert_eq!(setup.driver.call_lines()[2..], ["NodePublishVolume disk"], "only the new pod needs a call");
+    // The new pod may come before the volume of the first was found: then it is staged once more, which changes nothing. The Go
+    // kubelet does that after each start.
+    let mut after = setup.driver.call_lines().split_off(2);
+    let is_staged_again = after.first().is_some_and(|call| call == "NodeStageVolume disk");
+    after.drain(..usize::from(is_staged_again));
+    assert_eq!(after, ["NodePublishVolume disk"], "only the new pod needs a call");
+    let before = setup.driver.call_lines().len();
 
     setup.cluster.node.kill_runtime();
     setup.cluster.kubectl.delete("second");
@@ -111,7 +117,7 @@ fn csi_mounts_need_no_call_after_a_restart_and_outlive_a_killed_containerd() {
     setup.cluster.wait_until_gone(&second);
     let still = setup.cluster.running("first");
     assert_eq!(container(&still, "main")["containerID"], container(&first, "main")["containerID"]);
-    assert_eq!(setup.driver.call_lines()[3..], ["NodeUnpublishVolume disk"]);
+    assert_eq!(setup.driver.call_lines()[before..], ["NodeUnpublishVolume disk"]);
     setup.delete_and_wait(&first);
     setup.check_clean();
 }
