@@ -41,7 +41,7 @@ wait_for() {
 # ------------------------------------------------------------------------------------------------------- packages
 # The programs that the scripts and tests run, and the Debian packages that contain them.
 PACKAGES="containerd:containerd kubectl:kubernetes-client runc:runc busybox:busybox-static docker-registry:docker-registry htpasswd:apache2-utils
-ip:iproute2 iptables:iptables curl:curl gcc:gcc pkg-config:pkg-config jq:jq mount:mount ps:procps"
+ip:iproute2 iptables:iptables curl:curl gcc:gcc pkg-config:pkg-config jq:jq mount:mount ps:procps shellcheck:shellcheck"
 
 missing_packages() {
     local pair
