@@ -11,17 +11,18 @@ use hyper::body::{Bytes, Frame};
 use prost::Message as _;
 use tonic::Status;
 use tonic::body::Body;
-use tonic::transport::Channel;
 use tower_service::Service;
+
+use crate::channel::Connection;
 
 /// Limit for each output stream; probes and hooks use 10 KiB of both.
 pub(crate) const MAX_OUTPUT: usize = 10 << 10;
 /// Header of each gRPC message: whether it is compressed, and its length.
 const HEADER_BYTES: usize = 5;
 
-/// A channel that parses all responses as ExecSync responses, and truncates their outputs.
+/// A connection that parses all responses as ExecSync responses, and truncates their outputs.
 #[derive(Clone, Debug)]
-pub(crate) struct CutOutput(pub(crate) Channel);
+pub(crate) struct CutOutput(pub(crate) Connection);
 
 impl Service<Request<Body>> for CutOutput {
     type Response = Response<Body>;

@@ -37,17 +37,17 @@ use ports::runtime::{
     RuntimeVersion, SandboxSummary, Scope, Streams,
 };
 use tonic::service::interceptor::InterceptedService;
-use tonic::transport::Channel;
 
 pub use endpoint::{Endpoint, EndpointError};
 
 use crate::call::Call;
+use crate::channel::Connection;
 use crate::exec_answer::CutOutput;
 use crate::origin::Origins;
 use crate::trace::PropagateTrace;
 
 /// The connection, with the trace context added to each call.
-type Traced = InterceptedService<Channel, PropagateTrace>;
+type Traced = InterceptedService<Connection, PropagateTrace>;
 
 /// A container runtime with one or two Unix sockets.
 ///
@@ -55,8 +55,8 @@ type Traced = InterceptedService<Channel, PropagateTrace>;
 /// may be restarted at any time.
 #[derive(Debug)]
 pub struct CriRuntime {
-    runtime: Channel,
-    images: Channel,
+    runtime: Connection,
+    images: Connection,
     trace: PropagateTrace,
     /// The image service has its own socket.
     has_images_apart: bool,
@@ -80,20 +80,16 @@ impl CriRuntime {
         let images_at =
             if image_endpoint.is_empty() { runtime_at.clone() } else { Endpoint::parse(image_endpoint)? };
 
-        let runtime_channel = channel::connect_lazily(runtime_at.path());
+        let runtime = Connection::new(runtime_at.path());
         let has_images_apart = images_at.path() != runtime_at.path();
-        let image_channel = if has_images_apart {
-            channel::connect_lazily(images_at.path())
-        } else {
-            runtime_channel.clone()
-        };
+        let images = if has_images_apart { Connection::new(images_at.path()) } else { runtime.clone() };
         let mut warnings: Vec<String> =
             [runtime_at, images_at].into_iter().filter_map(Endpoint::into_warning).collect();
         warnings.dedup();
 
         Ok(Self {
-            runtime: runtime_channel,
-            images: image_channel,
+            runtime,
+            images,
             trace: PropagateTrace::default(),
             has_images_apart,
             request_timeout,

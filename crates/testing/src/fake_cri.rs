@@ -12,9 +12,11 @@ use std::collections::BTreeSet;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cri_api::v1::image_service_server::ImageServiceServer;
 use cri_api::v1::runtime_service_server::RuntimeServiceServer;
+use futures_util::StreamExt;
 use parking_lot::Mutex;
 use ports::Runtime;
 use ports::trace::TRACEPARENT;
@@ -32,6 +34,7 @@ pub struct FakeCri {
     socket: PathBuf,
     task: JoinHandle<()>,
     traces: Arc<Mutex<BTreeSet<String>>>,
+    connections: Arc<AtomicUsize>,
 }
 
 impl FakeCri {
@@ -46,21 +49,32 @@ impl FakeCri {
             recorded.lock().extend(parent.map(str::to_owned));
             Ok(request)
         };
+        let connections: Arc<AtomicUsize> = Arc::default();
+        let counted = Arc::clone(&connections);
+        let incoming = UnixListenerStream::new(listener).inspect(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+        });
         let serving = Server::builder()
             .add_service(RuntimeServiceServer::with_interceptor(service.clone(), listen))
             .add_service(ImageServiceServer::new(service))
-            .serve_with_incoming(UnixListenerStream::new(listener));
+            .serve_with_incoming(incoming);
         let task = tokio::spawn(async move {
             // It ends by abort; an error before that shows as refused connections.
             let _ = serving.await;
         });
-        Ok(Self { socket: socket.to_path_buf(), task, traces })
+        Ok(Self { socket: socket.to_path_buf(), task, traces, connections })
     }
 
     /// The span ids in the trace headers of calls for containers and sandboxes.
     #[must_use]
     pub fn traces(&self) -> BTreeSet<String> {
         self.traces.lock().clone()
+    }
+
+    /// How many connections there have been.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.load(Ordering::Relaxed)
     }
 
     /// `unix://…`, the format of the kubelet's configuration.

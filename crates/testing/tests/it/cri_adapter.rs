@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cri::CriRuntime;
+use futures_util::StreamExt;
 use ports::Runtime;
 use ports::runtime::{RuntimeError, Scope, Streams};
 use tempfile::TempDir;
@@ -17,7 +18,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 struct Wire {
     dir: TempDir,
     fake: FakeRuntime,
-    _server: FakeCri,
+    server: FakeCri,
     cri: Arc<CriRuntime>,
 }
 
@@ -26,7 +27,7 @@ fn wire(timeout: Duration) -> Wire {
     let fake = crate::fake::fake();
     let server = FakeCri::serve(Arc::new(fake.clone()), &dir.path().join("cri.sock")).unwrap();
     let cri = Arc::new(CriRuntime::new(&server.endpoint(), "", timeout).unwrap());
-    Wire { dir, fake, _server: server, cri }
+    Wire { dir, fake, server, cri }
 }
 
 fn world(wire: &Wire) -> World {
@@ -300,6 +301,25 @@ async fn restarted_runtime_is_reconnected() {
     let (apart, _server) = serve_apart(&fake, &socket);
     assert_eq!(cri.version().await.unwrap().name, "fake");
     apart.shutdown_background();
+}
+
+#[tokio::test]
+async fn connection_that_had_many_concurrent_calls_is_replaced_and_its_event_stream_goes_on() {
+    let wire = wire(TIMEOUT);
+    wire.fake.offer_hints();
+    let mut hints = wire.cri.hints().await.unwrap();
+    futures_util::future::try_join_all((0..100).map(|_| wire.cri.version())).await.unwrap();
+    wire.cri.version().await.unwrap();
+    assert_eq!(wire.server.connections(), 1, "more calls may follow soon");
+
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(5)).await;
+    tokio::time::resume();
+    wire.cri.version().await.unwrap();
+    assert_eq!(wire.server.connections(), 2);
+    let (_, request) = world(&wire).run_sandbox("web").await;
+    let hint = tokio::time::timeout(TIMEOUT, hints.next()).await.unwrap().unwrap();
+    assert_eq!((hint.pod, wire.server.connections()), (request.pod.uid, 2));
 }
 
 #[tokio::test]
