@@ -94,6 +94,14 @@ pub struct Event {
     pub annotations: Vec<(&'static str, String)>,
 }
 
+/// What the event writer is sent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Queued {
+    Event(Event),
+    /// No event about this pod follows.
+    PodGone(PodRef),
+}
+
 /// Records events; clones share the queue and the memory.
 #[derive(Clone, Debug)]
 pub struct Recorder {
@@ -101,7 +109,7 @@ pub struct Recorder {
     latest: Arc<Mutex<VecDeque<Event>>>,
     kept: usize,
     /// To the event writer; `None` for a standalone kubelet.
-    queue: Option<mpsc::Sender<Event>>,
+    queue: Option<mpsc::Sender<Queued>>,
 }
 
 impl Recorder {
@@ -112,7 +120,7 @@ impl Recorder {
     }
 
     /// The same recorder with a queue for the API, and the end of the queue that the event writer reads.
-    pub(crate) fn with_queue(self) -> (Self, mpsc::Receiver<Event>) {
+    pub(crate) fn with_queue(self) -> (Self, mpsc::Receiver<Queued>) {
         let (sender, receiver) = mpsc::channel(WAITING);
         (Self { queue: Some(sender), ..self }, receiver)
     }
@@ -185,6 +193,14 @@ impl Recorder {
         }
     }
 
+    /// No event about this pod, or another with its UID, follows. If too many events are waiting, it is forgotten when newer ones need
+    /// its place.
+    pub(crate) fn pod_gone(&self, pod: &PodRef) {
+        if let Some(queue) = &self.queue {
+            let _ = queue.try_send(Queued::PodGone(pod.clone()));
+        }
+    }
+
     /// The latest events, oldest first: as many as the recorder keeps.
     #[must_use]
     pub fn latest(&self) -> Vec<Event> {
@@ -208,8 +224,8 @@ impl Recorder {
         let event = Event { at: self.clock.now(), about, container, kind, reason, message, annotations };
         self.keep(&event);
         let Some(queue) = self.queue.as_ref().filter(|_| event.about.has_name()) else { return };
-        if let Err(error) = queue.try_send(event) {
-            let reason = error.into_inner().reason;
+        let reason = event.reason.clone();
+        if queue.try_send(Queued::Event(event)).is_err() {
             tracing::warn!(%reason, "Too many events are waiting for the API server, dropping event");
         }
     }
@@ -247,7 +263,8 @@ mod tests {
         let (recorder, mut queue) = Recorder::new(Clock::starting_at(Timestamp::UNIX_EPOCH), 2).with_queue();
         recorder.warning(&PodRef::new("", "", "uid"), None, "Failed", "an orphan");
         recorder.warning(&PodRef::new("default", "web", "uid"), None, "Failed", "a pod");
-        assert_eq!(queue.recv().await.map(|event| event.message).as_deref(), Some("a pod"));
+        let Some(Queued::Event(event)) = queue.recv().await else { panic!("no event") };
+        assert_eq!(event.message, "a pod");
         assert_eq!(recorder.latest().len(), 2);
     }
 }

@@ -33,7 +33,7 @@ use crate::cache::PodCache;
 use crate::context::Context;
 use crate::damaged::remove_unfinished;
 use crate::error_chain::chain;
-use crate::events::{Event, Recorder};
+use crate::events::{Queued, Recorder};
 use crate::heartbeat::Heartbeat;
 use crate::images::Images;
 use crate::images::garbage_collection::ImageGarbageCollector;
@@ -299,7 +299,7 @@ fn context(
     settings: Settings,
     node_facts: NodeFacts,
     seed: u64,
-) -> (Arc<Context>, Option<mpsc::Receiver<Event>>) {
+) -> (Arc<Context>, Option<mpsc::Receiver<Queued>>) {
     let recorder = Recorder::new(ports.clock, settings.kept_events);
     let (recorder, events) = match &ports.cluster {
         Some(_) => {

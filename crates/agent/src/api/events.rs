@@ -20,7 +20,7 @@ use tokio::sync::mpsc;
 
 use super::reflector::StoreReader;
 use crate::context::Context;
-use crate::events::{ClaimRef, Event, EventObject, EventType};
+use crate::events::{ClaimRef, Event, EventObject, EventType, Queued};
 use crate::pods_view::PodsView;
 
 /// Attempts for a call that may succeed later, and the time between them.
@@ -42,7 +42,7 @@ pub(crate) struct EventWriter {
     node: StoreReader<Node>,
     correlator: EventCorrelator,
     /// By object: the events that wait while a call about it is under way.
-    lanes: BTreeMap<Lane, VecDeque<Event>>,
+    lanes: BTreeMap<Lane, VecDeque<Queued>>,
     /// Number of events that wait in all lanes.
     waiting: usize,
     calls: FuturesUnordered<BoxFuture<'static, Sent>>,
@@ -85,13 +85,13 @@ impl EventWriter {
         }
     }
 
-    pub(crate) async fn run(mut self, mut events: mpsc::Receiver<Event>) {
+    pub(crate) async fn run(mut self, mut events: mpsc::Receiver<Queued>) {
         let mut is_open = true;
         while is_open || !self.calls.is_empty() {
             let takes_more = is_open && self.calls.len() < MAX_CONCURRENT_CALLS && self.waiting < WAITING;
             tokio::select! {
                 event = events.recv(), if takes_more => match event {
-                    Some(event) => self.handle_event(event),
+                    Some(queued) => self.handle(queued),
                     None => is_open = false,
                 },
                 Some(sent) = self.calls.next() => self.handle_result(sent),
@@ -99,25 +99,32 @@ impl EventWriter {
         }
     }
 
-    fn handle_event(&mut self, event: Event) {
-        let lane = match &event.about {
-            EventObject::Node => Arc::default(),
-            EventObject::Pod(pod) => pod.uid.as_str().into(),
-            EventObject::Claim(claim) => claim.uid.as_str().into(),
+    fn handle(&mut self, queued: Queued) {
+        let lane = match &queued {
+            Queued::Event(event) => lane_of(&event.about),
+            Queued::PodGone(pod) => pod.uid.as_str().into(),
         };
         match self.lanes.get_mut(&lane) {
             Some(waiting) => {
-                waiting.push_back(event);
+                waiting.push_back(queued);
                 self.waiting += 1;
             }
-            None => self.send(lane, event),
+            None => self.send(lane, queued),
         }
     }
 
     /// Starts to write an event about an object that has no call under way, or the next waiting one if this one is dropped.
-    fn send(&mut self, lane: Lane, event: Event) {
-        let mut next = Some(event);
-        while let Some(event) = next {
+    fn send(&mut self, lane: Lane, queued: Queued) {
+        let mut next = Some(queued);
+        while let Some(queued) = next {
+            let event = match queued {
+                Queued::Event(event) => event,
+                Queued::PodGone(pod) => {
+                    self.correlator.forget(&self.pod_reference(&pod, None));
+                    next = self.next_of(&lane);
+                    continue;
+                }
+            };
             let at = event.at;
             let occurrence = self.occurrence(event);
             match self.correlator.correlate(occurrence, at) {
@@ -136,7 +143,7 @@ impl EventWriter {
         self.lanes.remove(&lane);
     }
 
-    fn next_of(&mut self, lane: &Lane) -> Option<Event> {
+    fn next_of(&mut self, lane: &Lane) -> Option<Queued> {
         let next = self.lanes.get_mut(lane)?.pop_front()?;
         self.waiting -= 1;
         Some(next)
@@ -158,7 +165,7 @@ impl EventWriter {
             }
         }
         match self.next_of(&lane) {
-            Some(event) => self.send(lane, event),
+            Some(queued) => self.send(lane, queued),
             None => drop(self.lanes.remove(&lane)),
         }
     }
@@ -209,6 +216,14 @@ impl EventWriter {
     fn node_uid(&self) -> String {
         let uid = super::reflector::own_node(&self.node.borrow()).and_then(|node| node.metadata.uid.clone());
         uid.unwrap_or_else(|| self.ctx.settings.node_name.clone())
+    }
+}
+
+fn lane_of(about: &EventObject) -> Lane {
+    match about {
+        EventObject::Node => Arc::default(),
+        EventObject::Pod(pod) => pod.uid.as_str().into(),
+        EventObject::Claim(claim) => claim.uid.as_str().into(),
     }
 }
 

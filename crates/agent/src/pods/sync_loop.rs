@@ -307,6 +307,10 @@ impl SyncLoop {
         self.handles.pods.forget(uid);
         let state = worker.desired_state.borrow().clone();
         let full_name = worker.pod.full_name();
+        // A static pod may come back with its UID.
+        if state.is_removed && state.desired.as_ref().is_some_and(|pod| pod.in_api.is_some()) {
+            self.handles.ctx.recorder.pod_gone(&worker.pod);
+        }
         if let (Some(pod), false) = (state.desired, state.is_removed) {
             // The pod was added again just when its worker ended.
             self.handles.ctx.metrics.pod_restarted(kubelet_core::pod_kind::is_static_pod(&pod.pod));

@@ -18,7 +18,7 @@ use crate::api::reflector::{Keep, Of, Reflector, Store, keep_pod};
 use crate::api::status::StatusWriter;
 use crate::api::{ApiClients, pods};
 use crate::context::Context;
-use crate::events::Event;
+use crate::events::Queued;
 use crate::node::facts::NodeSources;
 use crate::node::lease;
 use crate::node::status::NodeReporter;
@@ -40,7 +40,7 @@ pub(super) struct LoopSide {
     /// All sources have reported completely.
     pub(super) sources: watch::Receiver<bool>,
     /// From the recorder.
-    pub(super) events: mpsc::Receiver<Event>,
+    pub(super) events: mpsc::Receiver<Queued>,
     /// The pods of this node with their status.
     pub(super) views: PodsView,
     pub(super) objects: Option<Arc<ClusterObjects>>,

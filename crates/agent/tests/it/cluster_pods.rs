@@ -333,6 +333,22 @@ async fn pod_events_reach_the_api_and_name_the_container() {
     assert_eq!(world.api_events("BackOff").len(), 1, "a repeated event is counted, not sent again");
 }
 
+/// No API server uses a UID twice; here it shows what is remembered.
+#[tokio::test(start_paused = true)]
+async fn events_of_a_pod_that_is_gone_from_the_api_are_forgotten() {
+    let world = World::joined().await;
+    let uid = world.create(&web()).metadata.uid;
+    world.until("it is ready", |w| w.is_ready_in_api("web")).await;
+    world.delete("web", Some(0));
+    world.until("it is gone", |w| w.in_api("web").is_none()).await;
+    world.advance(seconds(5)).await;
+    let mut again = web().object();
+    again.metadata.uid = uid;
+    world.api().put(&again);
+    world.until("it is started again", |w| w.api_events("Started").len() == 2).await;
+    assert!(world.api_events("Started").iter().all(|event| event.count == Some(1)));
+}
+
 #[tokio::test(start_paused = true)]
 async fn failed_event_calls_delay_nothing() {
     let world = World::joined().await;

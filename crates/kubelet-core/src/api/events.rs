@@ -3,8 +3,9 @@
 //!
 //! Owns: the limits, the names and the memory of recent events. Never: calling the API, or a rate limit over all events.
 //!
-//! The memory outlives the pods that the events are about. It stores digests and numbers of a fixed size and no text,
-//! because thousands of small strings between allocations of deleted pods would keep the pages around them in use.
+//! The memory of a pod lasts until [`EventCorrelator::forget`]; a pod that ended in another way loses it to newer ones. It stores
+//! digests and numbers of a fixed size and no text, because thousands of small strings between allocations of deleted pods would keep
+//! the pages around them in use.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -59,18 +60,18 @@ pub enum EventStep {
 
 /// Key under which an event is counted; to be returned when the API has accepted it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct EventKey(Digest);
+pub struct EventKey(Key);
 
 /// The recent events. Each of the three memories evicts the least recently used of more than [`REMEMBERED`] entries.
 #[derive(Debug)]
 pub struct EventCorrelator {
     host: String,
     /// By kind of event: the messages seen.
-    similar: Lru<Digest, Similar>,
+    similar: Lru<Key, Similar>,
     /// By object.
-    limiters: Lru<Digest, RateLimiter>,
+    limiters: Lru<u64, RateLimiter>,
     /// By whole event: the number of times it was sent.
-    sent: Lru<Digest, SentEvent>,
+    sent: Lru<Key, SentEvent>,
     /// The time from which the newest name was made; each name has its own.
     named_at: Timestamp,
 }
@@ -128,13 +129,14 @@ impl EventCorrelator {
     /// Decides about one event.
     pub fn correlate(&mut self, occurrence: Occurrence, now: Now) -> EventStep {
         let object = digest(&object_key(&occurrence.about));
-        let kind = digest(&format!("{object:x}\n{}\n{}", occurrence.is_warning, occurrence.reason));
+        let kind = Key { object, rest: digest(&format!("{}\n{}", occurrence.is_warning, occurrence.reason)) };
         let is_combined = self.is_one_too_many(kind, &occurrence.message, now.wall);
         let (key, message) = if is_combined {
             (kind, format!("(combined from similar events): {}", occurrence.message))
         } else {
             let field = occurrence.about.field_path.as_deref().unwrap_or_default();
-            (digest(&format!("{kind:x}\n{field}\n{}", occurrence.message)), occurrence.message.clone())
+            let rest = digest(&format!("{:x}\n{field}\n{}", kind.rest, occurrence.message));
+            (Key { object, rest }, occurrence.message.clone())
         };
         let fresh =
             SentEvent { count: 0, first: whole_second(now.wall), named_at: self.new_moment(now.wall) };
@@ -160,6 +162,14 @@ impl EventCorrelator {
         }
     }
 
+    /// No event about this object follows.
+    pub fn forget(&mut self, about: &ObjectReference) {
+        let object = digest(&object_key(about));
+        self.similar.remove_all(|key| key.object == object);
+        self.limiters.remove_all(|key| *key == object);
+        self.sent.remove_all(|key| key.object == object);
+    }
+
     /// The API did not accept an event: the next one of its kind is created rather than counted up.
     pub fn event_lost(&mut self, key: &EventKey) {
         self.sent.remove(&key.0);
@@ -176,15 +186,13 @@ impl EventCorrelator {
     }
 
     /// Whether there are too many different messages of this kind to send each of them.
-    fn is_one_too_many(&mut self, kind: Digest, message: &str, now: Timestamp) -> bool {
+    fn is_one_too_many(&mut self, kind: Key, message: &str, now: Timestamp) -> bool {
         let similar = self.similar.get_or_insert_with(&kind, || Similar::new(now));
         if now.duration_since(similar.last).unsigned_abs() > SIMILAR_FOR {
             similar.count = 0;
         }
         similar.last = now;
-        #[expect(clippy::cast_possible_truncation, reason = "64 bits distinguish ten messages")]
-        let message = digest(message) as u64;
-        similar.is_full_with(message)
+        similar.is_full_with(digest(message))
     }
 
     /// A unique time for a name. Of two events at the same time, or after the clock was set back, the later one gets the
@@ -232,16 +240,17 @@ fn whole_second(moment: Timestamp) -> Timestamp {
     Timestamp::from_second(moment.as_second()).unwrap_or(moment)
 }
 
-/// 128 bits of the SHA-256 of a text, so that an entry has the same size however long the text is.
-type Digest = u128;
+/// What an entry is about. The two digests together distinguish all events that the kubelet can remember.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    object: u64,
+    rest: u64,
+}
 
-fn digest(text: &str) -> Digest {
+/// 64 bits of the SHA-256 of a text, so that an entry has the same size however long the text is.
+fn digest(text: &str) -> u64 {
     let digest = model::digest::sha256(text.as_bytes());
-    digest
-        .as_ref()
-        .iter()
-        .take(size_of::<Digest>())
-        .fold(0, |number, byte| (number << 8) | Digest::from(*byte))
+    digest.as_ref().iter().take(size_of::<u64>()).fold(0, |number, byte| (number << 8) | u64::from(*byte))
 }
 
 fn object_key(about: &ObjectReference) -> String {

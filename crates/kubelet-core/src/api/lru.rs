@@ -50,6 +50,19 @@ impl<K: Ord + Copy, V> Lru<K, V> {
         }
     }
 
+    /// Removes all entries with such keys, and returns their memory if most of it is unused then.
+    pub(crate) fn remove_all(&mut self, is_unwanted: impl Fn(&K) -> bool) {
+        self.entries.retain(|entry| !is_unwanted(&entry.key));
+        if self.entries.len() < self.entries.capacity() / 4 {
+            self.entries.shrink_to(self.entries.len() * 2);
+        }
+    }
+
+    #[cfg(test)]
+    pub(crate) const fn len(&self) -> usize {
+        self.entries.len()
+    }
+
     /// The index of the key, or else where to insert it.
     fn find(&self, key: &K) -> Result<usize, usize> {
         self.entries.binary_search_by_key(key, |entry| entry.key)
@@ -85,6 +98,17 @@ mod tests {
         lru.remove(&"never");
         lru.get_or_insert_with(&"d", String::new);
         assert!(lru.peek_mut(&"c").is_some() && lru.peek_mut(&"d").is_some());
+    }
+
+    #[test]
+    fn lru_returns_the_memory_of_removed_entries() {
+        let mut lru = Lru::new(1000);
+        for key in 0..1000 {
+            lru.get_or_insert_with(&key, || key);
+        }
+        lru.remove_all(|key| *key >= 10);
+        assert!(lru.entries.capacity() <= 20, "{}", lru.entries.capacity());
+        assert!(lru.peek_mut(&9).is_some() && lru.peek_mut(&10).is_none());
     }
 
     proptest! {

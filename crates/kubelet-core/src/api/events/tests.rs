@@ -142,6 +142,21 @@ fn an_event_that_was_renamed_is_counted_up_under_its_new_name() {
 }
 
 #[test]
+fn events_about_a_forgotten_object_are_new_and_those_about_others_are_counted() {
+    let mut correlator = EventCorrelator::new("n1");
+    for name in ["p", "q"] {
+        (0..BURST).for_each(|_| drop(correlator.correlate(about(name, "F", "x"), at(1))));
+    }
+    correlator.forget(&about("p", "F", "x").about);
+    assert_eq!(shown(&correlator.correlate(about("p", "F", "x"), at(301))), "create x");
+    assert_eq!(shown(&correlator.correlate(about("q", "F", "x"), at(301))), "count q.3b9aca19 26");
+    correlator.forget(&about("q", "G", "y").about);
+    correlator.forget(&about("p", "G", "y").about);
+    let sizes = [correlator.similar.len(), correlator.limiters.len(), correlator.sent.len()];
+    assert_eq!(sizes, [0; 3]);
+}
+
+#[test]
 fn the_memory_of_an_event_has_a_fixed_size_and_holds_no_text() {
     const fn is_plain<T: Copy>() {}
     is_plain::<Similar>();
