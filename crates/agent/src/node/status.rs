@@ -262,13 +262,12 @@ impl NodeReporter {
         });
     }
 
-    /// The newest known version of the Node.
-    fn latest(&self) -> Option<Arc<Node>> {
+    /// The newest known version of the Node. An answer that the store has caught up with is not kept.
+    fn latest(&mut self) -> Option<Arc<Node>> {
         let seen = crate::api::reflector::own_node(&self.seen.borrow())?;
         let version = ObjectVersion::of(&*seen);
-        let answer =
-            self.answer.as_ref().filter(|answer| ObjectVersion::of(&***answer).is_newer_than(version));
-        Some(answer.cloned().unwrap_or(seen))
+        self.answer.take_if(|answer| !ObjectVersion::of(&**answer).is_newer_than(version));
+        Some(self.answer.clone().unwrap_or(seen))
     }
 
     /// Records events about the node, once the API has its status.
