@@ -25,7 +25,7 @@ pub(crate) async fn write(
         let PodTarget { namespace, pod, .. } = pod;
         PodRefusal::Failed(format!("checkpointing of {namespace}/{pod}/{container} failed ({why})"))
     };
-    let id = lookup.running_container_of(&model::PodRef::of(&entry.pod).uid, container);
+    let id = lookup.running_container_of(&model::PodRef::of(&entry.pod).uid, container).await;
     let id = id.ok_or_else(|| failed(format!("container {container} not found")))?;
     let ctx = &lookup.ctx;
     let dir = ctx.settings.paths.checkpoints();

@@ -1,10 +1,11 @@
 //! Finds pods and containers of this node for requests of clients.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kubelet_core::api::mirror::is_uid_of_pod;
 use kubelet_core::sources::ApiPod;
-use model::{ContainerId, ContainerState, PodUid, SandboxId};
+use model::{ContainerId, ContainerState, PodObservation, PodUid, SandboxId};
 use ports::node_api::{PodRefusal, PodTarget};
 
 use crate::api::meta::key_of;
@@ -12,6 +13,10 @@ use crate::api::reflector::StoreReader;
 use crate::cache::PodCache;
 use crate::context::Context;
 use crate::pods_view::{PodEntry, PodsView};
+
+/// How long a request waits for the first inspection of its pod: an agent that has just started knows its pods before it knows what
+/// the runtime has of them.
+const FIRST_INSPECTION: Duration = Duration::from_secs(10);
 
 #[derive(Clone, Debug)]
 pub(crate) struct PodLookup {
@@ -34,24 +39,39 @@ impl PodLookup {
         found.ok_or_else(|| PodRefusal::NotFound(format!("pod {name:?} does not exist")))
     }
 
-    pub(crate) fn running_container(&self, pod: &PodTarget, name: &str) -> Result<ContainerId, PodRefusal> {
-        let found = self.running_container_of(&self.uid(pod)?, name);
+    pub(crate) async fn running_container(
+        &self,
+        pod: &PodTarget,
+        name: &str,
+    ) -> Result<ContainerId, PodRefusal> {
+        let found = self.running_container_of(&self.uid(pod)?, name).await;
         found.ok_or_else(|| PodRefusal::Invalid(format!("container not found ({name:?})")))
     }
 
-    pub(crate) fn running_container_of(&self, uid: &PodUid, name: &str) -> Option<ContainerId> {
-        let observed = self.cache.get(uid)?;
+    pub(crate) async fn running_container_of(&self, uid: &PodUid, name: &str) -> Option<ContainerId> {
+        let observed = self.observed(uid).await?;
         let mut running = observed.containers.iter().filter(|one| one.state == ContainerState::Running);
         running.find(|one| &*one.name == name).map(|container| container.id.clone())
     }
 
-    pub(crate) fn ready_sandbox(&self, pod: &PodTarget) -> Result<SandboxId, PodRefusal> {
-        let observed = self.cache.get(&self.uid(pod)?);
+    pub(crate) async fn ready_sandbox(&self, pod: &PodTarget) -> Result<SandboxId, PodRefusal> {
+        let observed = self.observed(&self.uid(pod)?).await;
         let found = observed.as_ref().and_then(|observed| observed.ready_sandboxes().next());
         let name = || format!("{}_{}", pod.pod, pod.namespace);
         found
             .map(|sandbox| sandbox.id.clone())
             .ok_or_else(|| PodRefusal::Invalid(format!("pod not found ({:?})", name())))
+    }
+
+    /// What the runtime has of the pod, as last inspected.
+    async fn observed(&self, uid: &PodUid) -> Option<Arc<PodObservation>> {
+        let mut inspected = self.cache.subscribe(uid);
+        let give_up_at = self.ctx.clock.mono() + FIRST_INSPECTION;
+        tokio::select! {
+            biased;
+            observed = inspected.wait_for(Option::is_some) => observed.ok()?.clone(),
+            () = self.ctx.clock.sleep_until(give_up_at) => None,
+        }
     }
 
     /// The UID of the pod; a UID in the request must be its own, or that of its mirror pod.

@@ -14,7 +14,7 @@ pub(crate) async fn exec(
     command: &[String],
     streams: Streams,
 ) -> Result<String, PodRefusal> {
-    let id = lookup.running_container(pod, container)?;
+    let id = lookup.running_container(pod, container).await?;
     lookup.ctx.runtime.exec(&id, command, streams).await.map_err(failed)
 }
 
@@ -23,7 +23,7 @@ pub(crate) async fn attach(
     (pod, container): (&PodTarget, &str),
     streams: Streams,
 ) -> Result<String, PodRefusal> {
-    let id = lookup.running_container(pod, container)?;
+    let id = lookup.running_container(pod, container).await?;
     lookup.ctx.runtime.attach(&id, streams).await.map_err(failed)
 }
 
@@ -32,7 +32,7 @@ pub(crate) async fn port_forward(
     pod: &PodTarget,
     ports: &[u16],
 ) -> Result<String, PodRefusal> {
-    let id = lookup.ready_sandbox(pod)?;
+    let id = lookup.ready_sandbox(pod).await?;
     lookup.ctx.runtime.port_forward(&id, ports).await.map_err(failed)
 }
 
@@ -42,7 +42,7 @@ pub(crate) async fn run(
     (pod, container): (&PodTarget, &str),
     command: &[String],
 ) -> Result<Vec<u8>, PodRefusal> {
-    let id = lookup.running_container(pod, container)?;
+    let id = lookup.running_container(pod, container).await?;
     let mut result = lookup.ctx.runtime.exec_sync(&id, command, Duration::ZERO).await.map_err(failed)?;
     if result.exit_code != 0 {
         let (command, code) = (command.join(" "), result.exit_code);

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use ports::Runtime;
+use ports::node_api::PodTarget;
 use serde_json::json;
 use testing::{Exec, Fault, HostFault, HostMethod, Method, Program, Service};
 
@@ -26,6 +27,25 @@ async fn restarted_agent_keeps_running_pods() {
     }
     assert_eq!(world.fake.call_lines(), Vec::<String>::new());
     assert_eq!(world.restarts("web", "app"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn streams_of_a_pod_right_after_a_restart_wait_for_its_first_inspection() {
+    let mut world = World::started().await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    world.crash().await;
+    world.fake.fault(Method::PodSandboxStatus, Fault::Slow(seconds(2)));
+    world.start().await;
+    let api = world.agent.as_ref().unwrap().api();
+    world.until("the pod is known", |_| !api.pods().is_empty()).await;
+    let (namespace, pod) = ("default".to_owned(), "web-node".to_owned());
+    let (target, command) = (PodTarget { namespace, pod, uid: None }, ["true".to_owned()]);
+    let began = world.now();
+    api.run(&target, "app", &command).await.unwrap();
+    assert!(world.now() - began > seconds(1), "it was inspected before: {:?}", world.now() - began);
+    api.port_forward(&target, &[]).await.unwrap();
+    assert!(api.run(&target, "other", &command).await.is_err());
 }
 
 #[tokio::test(start_paused = true)]
