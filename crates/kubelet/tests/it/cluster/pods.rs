@@ -57,7 +57,11 @@ fn applied_pod_runs_and_kubectl_describe_shows_it() {
         let events = cluster.events("Pod", "web");
         if events == wanted { Ok(()) } else { Err(format!("{events:?}")) }
     });
-    assert!(cluster.kubectl.ok(&["describe", "pod", "web"]).contains("kubelet  Container started"));
+    // Newer versions of kubectl print the container before the message.
+    let described = cluster.kubectl.ok(&["describe", "pod", "web"]);
+    let mut lines = described.lines();
+    let is_shown = lines.any(|line| line.contains(" kubelet ") && line.ends_with("Container started"));
+    assert!(is_shown, "{described}");
     ephemeral_container_runs_once_and_changes_nothing(&cluster, &pod);
 }
 
