@@ -15,8 +15,9 @@ use kubelet_core::resources::cpus::CPU_STATE_FILE;
 use kubelet_core::resources::memory::checkpoint::FILE as MEMORY_STATE_FILE;
 use kubelet_core::sources::static_pod::{Origin, parse_manifest};
 use kubelet_core::takeover::{
-    CgroupFacts, DEVICES, FileReport, FoundCgroup, FoundDirectory, FoundPod, FoundVolume, GO_DEVICES,
-    RootEntry, StateSettings, TakeoverInputs, TakeoverReport, compute_file, compute_takeover, source_in,
+    Assigned, CgroupFacts, DEVICES, FileReport, FoundCgroup, FoundDirectory, FoundPod, FoundVolume,
+    GO_DEVICES, RootEntry, StateSettings, TakeoverInputs, TakeoverReport, compute_file, compute_takeover,
+    source_in,
 };
 use model::k8s::Pod;
 use model::{CgroupDriver, PodObservation, PodRef, PodSource, PodUid};
@@ -62,7 +63,7 @@ pub async fn check(
     let cgroups = node.cgroup_facts().await?;
     let (static_pods, manifest_errors) = node.manifests().await?;
     let pods = node.pods(cgroups).await?;
-    let files = node.files().await?;
+    let (files, assigned) = node.files().await?;
     let devices_elsewhere = node.devices_elsewhere().await?;
     Ok(compute_takeover(&TakeoverInputs {
         pods: &pods,
@@ -71,6 +72,7 @@ pub async fn check(
         has_api: !settings.flags.standalone(),
         has_url: !facts.config.static_pod_url.is_empty(),
         files,
+        assigned,
         devices_elsewhere: devices_elsewhere.as_deref(),
         cgroups,
         features: facts.features,
@@ -200,15 +202,15 @@ impl Node<'_> {
         Ok(FoundDirectory { is_own, volumes })
     }
 
-    /// The entries of the root directory, and what is made of them.
-    async fn files(&self) -> Result<Vec<FileReport>, CheckError> {
+    /// The entries of the root directory and what is made of them; and what the state files assign to pods.
+    async fn files(&self) -> Result<(Vec<FileReport>, Assigned), CheckError> {
         let root = &self.settings.paths.root;
         let settings = StateSettings {
             config: &self.facts.config,
             has_pod_level_managers: self.facts.features.pod_level_resource_managers
                 && self.facts.features.pod_level_resources,
         };
-        let mut reports = Vec::new();
+        let (mut reports, mut assigned) = (Vec::new(), Assigned::default());
         let entries = or_empty(self.disk().list_dir(root).await).map_err(failed(root))?;
         let entries = entries.into_iter().map(|entry| (entry.name, entry.is_dir));
         let devices = [(DEVICES.to_owned(), false)].into_iter();
@@ -218,10 +220,12 @@ impl Node<'_> {
                 None if is_read => continue,
                 text => text,
             };
-            reports.extend(compute_file(&RootEntry { path, text, is_dir }, settings));
+            let entry = RootEntry { path, text, is_dir };
+            assigned.add(&entry, settings);
+            reports.extend(compute_file(&entry, settings));
         }
         reports.sort_by(|a, b| a.path.cmp(&b.path));
-        Ok(reports)
+        Ok((reports, assigned))
     }
 
     /// What the Go kubelet has of devices outside this root directory.

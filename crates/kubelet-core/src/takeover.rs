@@ -4,6 +4,7 @@
 //! Owns the decision for `kubelet takeover --check`, on what was found, and its report. The same functions decide here and in a running
 //! kubelet ([`crate::pods::actions`], the formats of the state files); nothing is read or changed.
 
+mod assigned;
 mod files;
 mod text;
 
@@ -28,6 +29,7 @@ use crate::volumes::types::is_known_plugin;
 /// Where the Go kubelet has the devices of pods, whatever its root directory is.
 pub const GO_DEVICES: &str = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint";
 
+pub use assigned::{Assigned, AssignedReport, MemoryReport};
 pub use files::{DEVICES, FileReport, FileUse, RootEntry, StateSettings, compute_file};
 
 /// What was found on the node, and what this kubelet is configured to run.
@@ -43,6 +45,7 @@ pub struct TakeoverInputs<'a> {
     /// `staticPodURL` is set; its manifests are not read.
     pub has_url: bool,
     pub files: Vec<FileReport>,
+    pub assigned: Assigned,
     /// The device checkpoint at [`GO_DEVICES`], if the root directory is another one.
     pub devices_elsewhere: Option<&'a str>,
     pub cgroups: CgroupFacts,
@@ -165,6 +168,9 @@ pub struct PodReport {
     pub source: Option<&'static str>,
     pub fate: Fate,
     pub why: Vec<String>,
+    /// What the pod has as a whole.
+    #[serde(flatten)]
+    pub assigned: AssignedReport,
     pub containers: Vec<ContainerReport>,
     pub volumes: Vec<VolumeReport>,
 }
@@ -175,6 +181,8 @@ pub struct ContainerReport {
     pub name: String,
     pub state: &'static str,
     pub restart_count: u32,
+    #[serde(flatten)]
+    pub assigned: AssignedReport,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -246,7 +254,9 @@ fn report_of(inputs: &TakeoverInputs<'_>, found: &FoundPod) -> PodReport {
     };
     let containers = found.observed.containers.iter().filter(|container| is_newest(found, container));
     let volumes = found.dir.iter().flat_map(|dir| &dir.volumes);
-    let mut containers: Vec<ContainerReport> = containers.map(container_report).collect();
+    let mut containers: Vec<ContainerReport> = containers
+        .map(|container| container_report(container, inputs.assigned.to_container(&pod.uid, &container.name)))
+        .collect();
     containers.sort_by(|a, b| a.name.cmp(&b.name));
     PodReport {
         namespace: pod.namespace.to_string(),
@@ -255,6 +265,7 @@ fn report_of(inputs: &TakeoverInputs<'_>, found: &FoundPod) -> PodReport {
         source: source.map(PodSource::as_str),
         fate,
         why,
+        assigned: inputs.assigned.to_pod(&pod.uid),
         containers,
         volumes: volumes.map(volume_report).collect(),
     }
@@ -264,14 +275,15 @@ fn is_newest(found: &FoundPod, container: &model::ContainerObservation) -> bool 
     found.observed.newest(&container.name).is_some_and(|newest| newest.id == container.id)
 }
 
-fn container_report(container: &model::ContainerObservation) -> ContainerReport {
+fn container_report(container: &model::ContainerObservation, assigned: AssignedReport) -> ContainerReport {
     let state = match container.state {
         ContainerState::Created => "created",
         ContainerState::Running => "running",
         ContainerState::Exited => "exited",
         ContainerState::Unknown => "unknown",
     };
-    ContainerReport { name: container.name.to_string(), state, restart_count: container.record.restart_count }
+    let restart_count = container.record.restart_count;
+    ContainerReport { name: container.name.to_string(), state, restart_count, assigned }
 }
 
 fn volume_report(volume: &FoundVolume) -> VolumeReport {
@@ -304,6 +316,7 @@ fn started(pod: &Pod) -> PodReport {
         source: Some(PodSource::File.as_str()),
         fate: Fate::Started,
         why: vec!["it does not run".to_owned()],
+        assigned: AssignedReport::default(),
         containers: Vec::new(),
         volumes: Vec::new(),
     }

@@ -106,16 +106,21 @@ fn cpus(text: &str, settings: StateSettings<'_>) -> (FileUse, String) {
 }
 
 fn memory(text: &str, settings: StateSettings<'_>) -> (FileUse, String) {
-    let policy = match &*settings.config.memory_manager_policy {
-        MemoryPolicy::NAME => MemoryPolicy::NAME,
-        _ => "None",
-    };
+    let policy = memory_policy(settings.config);
     match parse_memory_checkpoint(text, policy, settings.has_pod_level_managers) {
         Ok(_) => (FileUse::Used, String::new()),
         Err(error) => {
             let is_of_other_policy = matches!(error, MemoryCheckpointError::OtherPolicy { .. });
             (refused(policy == "None" && !is_of_other_policy), error.to_string())
         }
+    }
+}
+
+/// The name of the configured policy in the state file.
+pub(super) fn memory_policy(config: &KubeletConfiguration) -> &'static str {
+    match &*config.memory_manager_policy {
+        MemoryPolicy::NAME => MemoryPolicy::NAME,
+        _ => "None",
     }
 }
 

@@ -1,14 +1,21 @@
 //! What is decided about pods, by golden text, and about state files.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use config::KubeletConfiguration;
 use expect_test::{Expect, expect};
+use model::PodUid;
 use model::annotations::CONFIG_SOURCE;
+use model::cpu_set::CpuSet;
+use model::topology::NumaMask;
 
 use super::*;
 use crate::pods::fixture::{Case, case};
+use crate::resources::cpus::{CPU_STATE_FILE, CpuState, write_cpu_state};
 use crate::resources::devices::checkpoint::with_right_checksum;
+use crate::resources::memory::checkpoint::{FILE as MEMORY_STATE_FILE, write_memory_checkpoint};
+use crate::resources::memory::{Block, MemoryState};
 
 /// One found pod in the notation of [`crate::pods::fixture`], with what is special about it.
 struct Setting {
@@ -19,6 +26,7 @@ struct Setting {
     has_api: bool,
     has_dir: bool,
     devices_elsewhere: Option<String>,
+    assigned: Assigned,
 }
 
 fn setting(line: &str) -> Setting {
@@ -31,6 +39,7 @@ fn setting(line: &str) -> Setting {
         has_api: false,
         has_dir: true,
         devices_elsewhere: None,
+        assigned: Assigned::default(),
     }
 }
 
@@ -67,6 +76,7 @@ impl Setting {
             has_api: self.has_api,
             has_url: false,
             files: Vec::new(),
+            assigned: self.assigned.clone(),
             devices_elsewhere: self.devices_elsewhere.as_deref(),
             cgroups: CgroupFacts { configured: CgroupDriver::Cgroupfs, of_runtime: None },
             features: self.case.features,
@@ -230,10 +240,11 @@ fn source_and_cgroup_come_from_the_verbose_status_of_the_sandbox() {
     assert_eq!(source_in(""), (None, String::new()));
 }
 
+const OF_UID: &str = r#"{"Data":{"PodDeviceEntries":[{"PodUID":"uid","ContainerName":"a","ResourceName":"example.com/x","DeviceIDs":{"-1":["d"]},"AllocResp":""}],"RegisteredDevices":{"example.com/x":["d"]}},"Checksum":0}"#;
+
 /// The Go kubelet keeps devices in `/var/lib/kubelet` whatever its root directory is.
 #[test]
 fn devices_outside_the_root_directory_are_noted_if_pods_of_the_node_have_them() {
-    const OF_UID: &str = r#"{"Data":{"PodDeviceEntries":[{"PodUID":"uid","ContainerName":"a","ResourceName":"example.com/x","DeviceIDs":{"-1":["d"]},"AllocResp":""}],"RegisteredDevices":{"example.com/x":["d"]}},"Checksum":0}"#;
     let mut setting = setting("main:a | sandbox a=running");
     assert_eq!(setting.report().notes, Vec::<String>::new());
     setting.devices_elsewhere = with_right_checksum(OF_UID);
@@ -281,6 +292,54 @@ fn report_names_pods_containers_volumes_and_files_in_plain_words() {
         Nothing would be restarted, stopped or removed.
     "#]]
     .assert_eq(&report.to_string());
+}
+
+/// The state of a pod with a container that has CPUs, memory and a device, and with CPUs of its own.
+fn assigned(config: &KubeletConfiguration) -> Assigned {
+    let (uid, cpus): (PodUid, CpuSet) = ("uid".into(), "2-3".parse().expect("CPUs"));
+    let containers = BTreeMap::from([("a".to_owned(), cpus.clone())]);
+    let cpus = CpuState {
+        assigned: [(uid.clone(), containers)].into(),
+        pods: [(uid.clone(), cpus)].into(),
+        ..CpuState::default()
+    };
+    let block = Block { numa: NumaMask::of([0, 1]), resource: "memory".to_owned(), bytes: 1024 };
+    let containers = BTreeMap::from([("a".to_owned(), vec![block])]);
+    let memory = MemoryState { containers: [(uid, containers)].into(), ..MemoryState::default() };
+    let mut assigned = Assigned::default();
+    for (path, text) in [
+        (CPU_STATE_FILE, write_cpu_state("static", &cpus, true)),
+        (MEMORY_STATE_FILE, write_memory_checkpoint("Static", &memory, true)),
+        (DEVICES, with_right_checksum(OF_UID).expect("a checkpoint")),
+    ] {
+        let entry = RootEntry { path: path.to_owned(), text: Some(text), is_dir: false };
+        assigned.add(&entry, StateSettings { config, has_pod_level_managers: true });
+    }
+    assigned
+}
+
+#[test]
+fn cpus_memory_and_devices_of_the_state_files_are_shown_at_their_containers() {
+    let pinning = KubeletConfiguration {
+        cpu_manager_policy: "static".to_owned(),
+        memory_manager_policy: "Static".to_owned(),
+        ..KubeletConfiguration::default()
+    };
+    let mut setting = setting("main:a main:b | sandbox a=running b=running");
+    setting.assigned = assigned(&pinning);
+    let text = setting.report().to_string();
+    let shown: Vec<&str> =
+        text.lines().filter(|line| line.contains("uid") || line.contains("container")).collect();
+    assert_eq!(
+        shown,
+        [
+            "  ns/p (file, UID uid, CPUs 2-3): is kept",
+            "    container a: running, 0 restarts, CPUs 2-3, 1024 bytes of memory of NUMA nodes 0,1, example.com/x d",
+            "    container b: running, 0 restarts",
+        ]
+    );
+    let of_other_policy = assigned(&KubeletConfiguration::default());
+    assert_eq!(of_other_policy.to_container(&"uid".into(), "a").cpus, "", "the file is refused");
 }
 
 fn file(path: &str, text: &str, config: &KubeletConfiguration) -> Option<(FileUse, String)> {

@@ -44,13 +44,13 @@ impl fmt::Display for WrittenBy {
 
 impl fmt::Display for PodReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { namespace, name, uid, source, fate, why, containers, volumes } = self;
+        let Self { namespace, name, uid, source, fate, why, assigned, containers, volumes } = self;
         let source = source.unwrap_or("unknown source");
         let what = match (name.is_empty(), namespace.is_empty()) {
             (true, true) => "directory without a pod".to_owned(),
             _ => format!("{namespace}/{name}"),
         };
-        write!(f, "  {what} ({source}, UID {uid}): {fate}")?;
+        write!(f, "  {what} ({source}, UID {uid}{assigned}): {fate}")?;
         match why.is_empty() {
             true => writeln!(f)?,
             false => writeln!(f, ": {}", why.join("; "))?,
@@ -80,8 +80,8 @@ impl fmt::Display for Fate {
 
 impl fmt::Display for ContainerReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { name, state, restart_count } = self;
-        write!(f, "container {name}: {state}, {restart_count} restarts")
+        let Self { name, state, restart_count, assigned } = self;
+        write!(f, "container {name}: {state}, {restart_count} restarts{assigned}")
     }
 }
 

@@ -67,6 +67,7 @@ fn takeover_check_reports_pods_of_the_api_and_their_state_files_and_changes_noth
         assert_eq!(files[used], "used", "{used}");
     }
     assert_eq!(files["dra_manager_state"], "unknown");
+    assert_eq!(shown_devices_and_cpus(&report), devices_and_cpus_in_files(&go, &report));
 
     // With other policies, CPUs and memory could be given twice: the kubelet would not start.
     go.cluster.node.configure(json!({"cpuManagerPolicy": "none", "memoryManagerPolicy": "None"}));
@@ -75,6 +76,55 @@ fn takeover_check_reports_pods_of_the_api_and_their_state_files_and_changes_noth
     assert_eq!((&*files[CPU_STATE_FILE], &*files[MEMORY_STATE_FILE], code), ("refused", "refused", Some(3)));
     let node = &go.cluster.node;
     assert_eq!((containers(node), entries(&node.path("root")), mounts(node)), before);
+}
+
+/// `uid container what` of all containers in a report of the check.
+fn shown_devices_and_cpus(report: &Value) -> BTreeSet<String> {
+    let mut shown = BTreeSet::new();
+    for pod in report["pods"].as_array().into_iter().flatten() {
+        let uid = pod["uid"].as_str().expect("a UID");
+        for container in pod["containers"].as_array().into_iter().flatten() {
+            let name = container["name"].as_str().expect("a name");
+            let cpus = container["cpus"].as_str().map(|cpus| format!("{uid} {name} cpus {cpus}"));
+            shown.extend(cpus);
+            for (resource, ids) in container["devices"].as_object().into_iter().flatten() {
+                shown.insert(format!("{uid} {name} {resource} {ids}"));
+            }
+        }
+    }
+    shown
+}
+
+/// The same as the Go kubelet has it in its files, of the containers that the runtime still has.
+fn devices_and_cpus_in_files(go: &GoNode, report: &Value) -> BTreeSet<String> {
+    let pods = report["pods"].as_array().into_iter().flatten();
+    let is_there = |uid: &str, name: &str| {
+        let mut containers = pods
+            .clone()
+            .filter(|pod| pod["uid"] == uid)
+            .flat_map(|pod| pod["containers"].as_array())
+            .flatten();
+        containers.any(|container| container["name"] == name)
+    };
+    let parsed = |path| serde_json::from_str::<Value>(&go.text_of(path)).expect("JSON");
+    let mut expected = BTreeSet::new();
+    for (uid, containers) in parsed(CPU_STATE_FILE)["entries"].as_object().expect("entries") {
+        for (name, cpus) in containers.as_object().expect("containers") {
+            let cpus = cpus.as_str().expect("CPUs");
+            expected.extend(is_there(uid, name).then(|| format!("{uid} {name} cpus {cpus}")));
+        }
+    }
+    let devices = parsed(DEVICES);
+    for entry in devices["Data"]["PodDeviceEntries"].as_array().expect("entries") {
+        let [uid, name, resource] =
+            ["PodUID", "ContainerName", "ResourceName"].map(|field| entry[field].as_str().expect("a name"));
+        let of_nodes = entry["DeviceIDs"].as_object().expect("NUMA nodes").values();
+        let ids: BTreeSet<&str> =
+            of_nodes.flat_map(|ids| ids.as_array()).flatten().filter_map(Value::as_str).collect();
+        expected.extend(is_there(uid, name).then(|| format!("{uid} {name} {resource} {}", json!(ids))));
+    }
+    assert!(["cpus", "/"].iter().all(|kind| expected.iter().any(|line| line.contains(kind))), "{expected:?}");
+    expected
 }
 
 /// Files that no kubelet knows, with their content.
