@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
 use ports::host::{HostError, HostResult};
+use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, UnmountFlags};
 
@@ -84,14 +85,15 @@ fn octal(digits: &[u8]) -> Option<u8> {
     u8::from_str_radix(digits, 8).ok()
 }
 
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// The path as the mount table writes it: without links on the way, the last step as it is. None if it cannot exist.
 fn as_in_table(path: &Path) -> HostResult<Option<PathBuf>> {
-    let resolved = match (path.parent(), path.file_name()) {
-        (Some(parent), Some(name)) => {
-            let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
-            parent.canonicalize().map(|parent| parent.join(name))
-        }
-        (None | Some(_), _) => path.canonicalize(),
+    let resolved = match path.file_name() {
+        Some(name) => directory_of(path).canonicalize().map(|directory| directory.join(name)),
+        None => path.canonicalize(),
     };
     match resolved {
         Ok(resolved) => Ok(Some(resolved)),
@@ -118,12 +120,36 @@ pub(crate) fn mounted_below(path: &Path) -> HostResult<Vec<PathBuf>> {
 
 /// The mount at exactly this path; of several on top of each other the visible one.
 pub(crate) fn mounted_at(path: &Path) -> HostResult<Option<Mount>> {
+    if !is_mount_point(path)? {
+        return Ok(None);
+    }
     let Some(resolved) = as_in_table(path)? else { return Ok(None) };
     Ok(mount_table()?.into_iter().rfind(|mount| mount.mount_point == resolved))
 }
 
+/// Whether something is mounted at exactly this path, which may be missing. A link there is not followed.
+///
+/// Asks the kernel for this one step instead of reading the mount table: every pod asks once a minute, and the table has
+/// several lines for each pod. The kernel refuses the step before it touches what is mounted, so that a server that does not
+/// answer cannot hold it.
 pub(crate) fn is_mount_point(path: &Path) -> HostResult<bool> {
-    Ok(mounted_at(path)?.is_some())
+    let Some(name) = path.file_name() else {
+        // The root, or `..` at the end.
+        let resolved = path.canonicalize().map_err(failed("resolve", path))?;
+        return if resolved.parent().is_none() { Ok(true) } else { is_mount_point(&resolved) };
+    };
+    let here = OFlags::PATH | OFlags::CLOEXEC;
+    let outside = match rustix::fs::open(directory_of(path), here | OFlags::DIRECTORY, Mode::empty()) {
+        Ok(outside) => outside,
+        Err(Errno::NOENT) => return Ok(false),
+        Err(error) => return Err(failed("look for a mount at", path)(error)),
+    };
+    let step = here | OFlags::NOFOLLOW;
+    match rustix::fs::openat2(outside, name, step, Mode::empty(), ResolveFlags::NO_XDEV) {
+        Ok(_) | Err(Errno::NOENT) => Ok(false),
+        Err(Errno::XDEV) => Ok(true),
+        Err(error) => Err(failed("look for a mount at", path)(error)),
+    }
 }
 
 /// Where else the directory of the filesystem is mounted that is mounted at this path.

@@ -489,6 +489,56 @@ async fn tmpfs_is_mounted_once_and_unmounted() {
     host().unmount_tree(&volume).await.unwrap();
 }
 
+#[test]
+fn a_mount_is_found_without_reading_the_mount_table() {
+    let test_dir = TestDir::new();
+    let [mounted, missing] = [test_dir.at("mounted"), test_dir.at("missing")];
+    fs::create_dir(&mounted).unwrap();
+    rustix::mount::mount("tmpfs", &mounted, "tmpfs", MountFlags::empty(), None).unwrap();
+    let before = bytes_read_by_this_thread();
+    assert!(crate::mounts::is_mount_point(&mounted).unwrap());
+    assert!(!crate::mounts::is_mount_point(&missing).unwrap());
+    let read = bytes_read_by_this_thread() - before;
+    let table = fs::read("/proc/self/mountinfo").unwrap().len();
+    assert!(read < table.try_into().unwrap(), "{read} bytes, the counter itself among them");
+}
+
+fn bytes_read_by_this_thread() -> u64 {
+    let counters = fs::read_to_string("/proc/thread-self/io").unwrap();
+    counters.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_mount_is_found_at_exactly_its_path() {
+    let test_dir = TestDir::new();
+    let [mounted, file, below, link, around] =
+        ["pod/mounted", "pod/file", "pod/mounted/below", "link", "around"].map(|name| test_dir.at(name));
+    fs::create_dir_all(&mounted).unwrap();
+    fs::write(&file, "").unwrap();
+    symlink(&mounted, &link).unwrap();
+    symlink(test_dir.at("pod"), &around).unwrap();
+    let found = |path: &Path| crate::mounts::is_mount_point(path).unwrap();
+    assert!(!found(&mounted) && !found(&file) && !found(&test_dir.at("none/below")));
+
+    rustix::mount::mount("tmpfs", &mounted, "tmpfs", MountFlags::empty(), None).unwrap();
+    rustix::mount::mount_bind(&file, &file).unwrap();
+    fs::create_dir(&below).unwrap();
+    assert!(found(&mounted) && found(&file), "a filesystem, and a file bound onto itself");
+    assert!(
+        found(&around.join("mounted")) && found(&below.join("..")),
+        "links and `..` on the way are followed"
+    );
+    assert!(
+        !found(&link) && !found(&below) && !found(&test_dir.at("pod")),
+        "neither a link to it nor its neighbours"
+    );
+    assert!(found(Path::new("/")));
+    for path in [&mounted, &file] {
+        rustix::mount::unmount(path, UnmountFlags::empty()).unwrap();
+        assert!(!found(path));
+    }
+}
+
 #[tokio::test]
 async fn other_mounts_are_those_of_the_same_directory_of_a_filesystem() {
     let test_dir = TestDir::new();
