@@ -337,8 +337,11 @@ impl Allocations {
         }
         entry.ended = ended;
         let is_allocation = is_changed && !entry.is_open;
-        let uid = uid_of(&entry.pod);
-        self.unpin_ended(&uid);
+        // Each pass of each pod notes something, and this looks at all pods.
+        if is_changed {
+            let uid = uid_of(&entry.pod);
+            self.unpin_ended(&uid);
+        }
         is_allocation
     }
 
