@@ -37,7 +37,7 @@ pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Vec<Idle>
 async fn measure_one(program: &Path, effort: Effort, pods: usize) -> Outcome<Idle> {
     let dir = tempfile::tempdir().map_err(failed("make a temporary directory"))?;
     let runtime = FakeRuntime::with_clock(Clock::system());
-    runtime.image(IMAGE);
+    runtime.write_logs().image(IMAGE);
     let server = FakeCri::serve(Arc::new(runtime.clone()), &dir.path().join("cri.sock"));
     let server = server.map_err(failed("serve a fake runtime"))?;
     let cgroup = OwnCgroup(PrivateCgroup::of(dir.path()));
