@@ -69,7 +69,7 @@ impl LogRotation {
         let now = self.ctx.clock.now().wall.to_zoned(self.ctx.settings.time_zone.clone()).datetime();
         for step in compute_log_rotation(live, &files, policy, now) {
             if let Err(why) = self.execute(dir, container, &step).await {
-                tracing::warn!(log = %log.display(), ?step, err = why, "Log rotation panicked, continuing with the next check");
+                tracing::warn!(log = %log.display(), ?step, err = why, "Failed to rotate log for container");
                 return;
             }
         }
