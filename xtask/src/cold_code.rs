@@ -10,8 +10,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
+use xtask::mangled::{self, Part};
+
 /// Prefixes that cover fewer bytes get no line.
-const MIN_BYTES: u64 = 1024;
+const MIN_BYTES: u64 = 512;
 const SCRIPT: &str = "crates/kubelet/cold-code.ld";
 const HEAD: &str = "/* Written by scripts/cold-code: functions that an idle node never runs, and those that only a member of a cluster\n   runs, by the prefixes of their names. The linker places them behind all others, where they use no memory until\n   they run. */\n";
 
@@ -32,11 +34,11 @@ struct Symbol {
     name: String,
 }
 
-/// A name as it is in every build: without its hash, and with a `?` for each digit of a length that depends on types.
+/// A name as it is in every build of the same source.
 #[derive(Debug, PartialEq, Eq)]
 struct Shape {
     text: String,
-    /// Where a prefix may end: behind modules, and behind the parts of a type.
+    /// Where a prefix may end: behind the names of crates, modules, types and functions.
     cuts: Vec<usize>,
 }
 
@@ -114,36 +116,16 @@ fn cold_prefixes(symbols: &[Symbol], ran: &BTreeSet<String>) -> BTreeMap<String,
     prefixes
 }
 
-/// `_ZN`, then each part of the path with its length before it, then a hash.
+/// None for a name that is not Rust's.
 fn shape(name: &str) -> Option<Shape> {
-    let mut rest = name.strip_prefix("_ZN")?;
-    let mut shape = Shape { text: "_ZN".to_owned(), cuts: Vec::new() };
-    while let Some((digits, part, after)) = first_part(rest) {
-        rest = after;
-        let is_hash =
-            part.len() == 17 && part.starts_with('h') && !rest.starts_with(|c: char| c.is_ascii_digit());
-        if is_hash {
-            break;
+    let mut shape = Shape { text: mangled::PREFIX.to_owned(), cuts: Vec::new() };
+    for part in mangled::parts(name) {
+        shape.text.push_str(&part.pattern());
+        if matches!(part, Part::Identifier { .. } | Part::Reference(_)) {
+            shape.cuts.push(shape.text.len());
         }
-        if part.contains("$LT$") {
-            shape.text.extend(digits.chars().map(|_| '?'));
-            let start = shape.text.len();
-            shape.cuts.extend(part.match_indices("..").map(|(at, dots)| start + at + dots.len()));
-        } else {
-            shape.text.push_str(digits);
-        }
-        shape.text.push_str(part);
-        shape.cuts.push(shape.text.len());
     }
     (!shape.cuts.is_empty()).then_some(shape)
-}
-
-/// The digits of a length, the text of that length, and the rest.
-fn first_part(text: &str) -> Option<(&str, &str, &str)> {
-    let start = text.find(|c: char| !c.is_ascii_digit())?;
-    let (digits, rest) = text.split_at(start);
-    let (part, rest) = rest.split_at_checked(digits.parse().ok()?)?;
-    Some((digits, part, rest))
 }
 
 /// A name belongs to the first section with a line for it, so that `.text.member` has what is in the second list alone.
@@ -174,45 +156,46 @@ mod tests {
 
     #[test]
     fn module_without_executed_functions_is_one_line() {
-        let (left, right) = ("_ZN4tool4left1a17h0123456789abcdefE", "_ZN4tool5right1b17h0123456789abcdefE");
-        let ran = "_ZN4tool4main17h0123456789abcdefE";
-        assert_eq!(cold(&[(1, left), (2, ran)], &[ran]), ["_ZN4tool4left"]);
-        assert_eq!(cold(&[(1, left), (2, right)], &[left]), ["_ZN4tool5right"]);
-        assert_eq!(cold(&[(1, left), (2, right)], &["another"]), ["_ZN4tool"]);
+        let (left, right) = ("_RNvNtCs1a_4tool4left1a", "_RNvNtCs1a_4tool5right1b");
+        let ran = "_RNvNtCs1a_4tool6middle1c";
+        assert_eq!(cold(&[(1, left), (2, ran)], &[ran]), ["_RNvNtCs??_4tool4left"]);
+        assert_eq!(cold(&[(1, left), (2, right)], &[left]), ["_RNvNtCs??_4tool5right"]);
+        assert_eq!(cold(&[(1, left), (2, right)], &["another"]), ["_RNvNtCs??_4tool"]);
     }
 
     #[test]
-    fn copies_of_a_function_are_one_entry() {
-        let copies = [(1, "_ZN4tool3run17h0000000000000000E"), (2, "_ZN4tool3run17h1111111111111111E")];
-        assert_eq!(cold(&copies, &["_ZN4tool3run17h1111111111111111E"]), Vec::<String>::new());
+    fn copies_of_a_function_for_other_types_are_entries_of_their_own() {
+        let [left, right] = ["_RINvCs1a_4tool3runNtCs2b_3lib4LeftE", "_RINvCs1a_4tool3runNtCs2b_3lib5RightE"];
+        assert_eq!(cold(&[(1, left), (2, right)], &[right]), ["_RINvCs??_4tool3runNtCs??_3lib4Left"]);
     }
 
     #[test]
     fn function_at_the_address_of_an_executed_one_counts_as_executed() {
-        let listing = [(1, "_ZN4tool4left17h0123456789abcdefE"), (1, "_ZN4tool5right17h0123456789abcdefE")];
-        assert_eq!(cold(&listing, &["_ZN4tool4left17h0123456789abcdefE"]), Vec::<String>::new());
+        let listing = [(1, "_RNvCs1a_4tool4left"), (1, "_RNvCs1a_4tool5right")];
+        assert_eq!(cold(&listing, &["_RNvCs1a_4tool4left"]), Vec::<String>::new());
     }
 
     #[test]
-    fn lengths_that_depend_on_types_match_any_digits() {
-        let name = "_ZN37_$LT$tls..Key$u20$as$u20$ops..Drop$GT$4drop17h0123456789abcdefE";
-        assert_eq!(cold(&[(1, name)], &["another"]), ["_ZN??_$LT$tls.."]);
-        let ran = "_ZN38_$LT$tls..Name$u20$as$u20$ops..Drop$GT$4drop17h0123456789abcdefE";
-        assert_eq!(cold(&[(1, name), (2, ran)], &[ran]), ["_ZN??_$LT$tls..Key$u20$as$u20$ops.."]);
+    fn names_of_other_languages_have_no_entry() {
+        assert_eq!(cold(&[(1, "aes_encrypt")], &["another"]), Vec::<String>::new());
     }
 
     #[test]
     fn functions_of_members_are_a_section_of_their_own() {
         let list = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 2048)).collect();
-        let written = script(&list(&["_ZN4tool4cold"]), &list(&["_ZN4tool4cold", "_ZN4tool5watch"]));
-        assert!(written.contains(".text.cold :\n  {\n    *(.text._ZN4tool4cold*)\n  }"), "{written}");
-        assert!(written.contains(".text.member :\n  {\n    *(.text._ZN4tool5watch*)\n  }"), "{written}");
+        let written =
+            script(&list(&["_RNvCs??_4tool4cold"]), &list(&["_RNvCs??_4tool4cold", "_RNvCs??_4tool5watch"]));
+        assert!(written.contains(".text.cold :\n  {\n    *(.text._RNvCs??_4tool4cold*)\n  }"), "{written}");
+        assert!(
+            written.contains(".text.member :\n  {\n    *(.text._RNvCs??_4tool5watch*)\n  }"),
+            "{written}"
+        );
     }
 
     #[test]
     fn trace_names_are_resolved_by_their_numbers() {
-        let trace = "fl=(1) a.rs\nfn=(1) _ZN1a17hE\n1 2\ncfn=(2) _ZN1b17hE'2\ncalls=1 0\nfn=(2)\n";
+        let trace = "fl=(1) a.rs\nfn=(1) _RNvCs1_1a1f\n1 2\ncfn=(2) _RNvCs1_1b1f'2\ncalls=1 0\nfn=(2)\n";
         let names: Vec<String> = names_that_ran(trace).into_iter().collect();
-        assert_eq!(names, ["_ZN1a17hE", "_ZN1b17hE"]);
+        assert_eq!(names, ["_RNvCs1_1a1f", "_RNvCs1_1b1f"]);
     }
 }

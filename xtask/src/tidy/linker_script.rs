@@ -5,12 +5,11 @@
 
 use std::path::Path;
 
+use crate::mangled::{self, Part};
 use crate::source::{Source, words};
 use crate::{CheckError, Finding, read};
 
 const SCRIPT: &str = "crates/kubelet/cold-code.ld";
-/// What stands before the name of an item where it is defined.
-const KEYWORDS: &[&str] = &["const", "enum", "fn", "mod", "static", "struct", "trait", "type"];
 
 pub(super) fn check(root: &Path, sources: &[Source]) -> Result<Vec<Finding>, CheckError> {
     Ok(check_script(&read(&root.join(SCRIPT))?, sources))
@@ -19,9 +18,9 @@ pub(super) fn check(root: &Path, sources: &[Source]) -> Result<Vec<Finding>, Che
 fn check_script(script: &str, sources: &[Source]) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (index, line) in script.lines().enumerate() {
-        let Some((_, name)) = line.split_once("*(.text._ZN") else { continue };
-        let path = parts(name);
-        if !exists(&path, sources) {
+        let Some((_, name)) = line.split_once("*(.text.") else { continue };
+        let missing = paths(name).into_iter().filter(|path| !exists(path, sources));
+        for path in missing {
             let what = format!(
                 "`{}` does not exist: correct the line, or write the file again with scripts/cold-code",
                 path.join("::")
@@ -32,19 +31,23 @@ fn check_script(script: &str, sources: &[Source]) -> Vec<Finding> {
     findings
 }
 
-/// The parts of a mangled path, each of which has its length before it.
-fn parts(mut name: &str) -> Vec<&str> {
-    let mut parts = Vec::new();
-    while let Some((part, rest)) = first_part(name) {
-        parts.push(part);
-        name = rest;
+/// The paths in a name that begin with a crate.
+fn paths(name: &str) -> Vec<Vec<&str>> {
+    let mut paths: Vec<Vec<&str>> = Vec::new();
+    let mut is_path = false;
+    for part in mangled::parts(name) {
+        match (part, paths.last_mut()) {
+            (Part::Crate(_), _) => {
+                paths.push(Vec::new());
+                is_path = true;
+            }
+            (Part::Identifier { name, .. }, Some(path)) if is_path => path.push(name),
+            // Which of several of one name.
+            (Part::Other(number), _) if is_path && number.starts_with('s') => {}
+            (Part::Identifier { .. } | Part::Reference(_) | Part::Other(_), _) => is_path = false,
+        }
     }
-    parts
-}
-
-fn first_part(name: &str) -> Option<(&str, &str)> {
-    let (digits, rest) = name.split_at(name.find(|c: char| !c.is_ascii_digit())?);
-    rest.split_at_checked(digits.parse().ok()?)
+    paths
 }
 
 fn exists(path: &[&str], sources: &[Source]) -> bool {
@@ -59,17 +62,15 @@ fn exists(path: &[&str], sources: &[Source]) -> bool {
         match find(&format!("{folder}.rs")) {
             Some(module) => source = module,
             // An item, or an implementation, which has no name of its own.
-            None => return part.starts_with('_') || defines(source, part),
+            None => return part.starts_with('_') || mentions(source, part),
         }
     }
     true
 }
 
-fn defines(source: &Source, name: &str) -> bool {
-    source.lines.iter().any(|line| {
-        let all: Vec<&str> = words(&line.code).collect();
-        all.windows(2).any(|pair| KEYWORDS.contains(&pair[0]) && pair[1] == name)
-    })
+/// The name is in the code. Whether it is defined there cannot be seen: macros define types, too.
+fn mentions(source: &Source, name: &str) -> bool {
+    source.lines.iter().any(|line| words(&line.code).any(|word| word == name))
 }
 
 #[cfg(test)]
@@ -92,18 +93,29 @@ mod tests {
     fn pattern_of_a_function_that_does_not_exist_is_found() {
         let problem = "crates/kubelet/cold-code.ld:3: `cri_api::codec::write` does not exist: correct the line, or write the \
                        file again with scripts/cold-code";
-        assert_eq!(complaints("_ZN7cri_api5codec5write"), [problem]);
-        assert_eq!(complaints("_ZN7cri_api4wire").len(), 1, "a module");
+        assert_eq!(complaints("_RNvNtCs??_7cri_api5codec5write"), [problem]);
+        assert_eq!(complaints("_RNvNtCs??_7cri_api4wire").len(), 1, "a module");
     }
 
     #[test]
     fn patterns_of_modules_types_functions_and_implementations_are_found_in_the_sources() {
-        for pattern in
-            ["_ZN7cri_api", "_ZN7cri_api5codec", "_ZN7cri_api5codec5Codec6decode", "_ZN7cri_api5codec4read"]
-        {
+        let codec = "Cs??_7cri_api5codec";
+        for pattern in [
+            "_RNvNtCs??_7cri_api",
+            "_RNvNtCs??_7cri_api5codec",
+            "_RNvMs_NtCs??_7cri_api5codecNtB?_5Codec6decode",
+        ] {
             assert!(complaints(pattern).is_empty(), "{pattern}");
         }
-        assert!(complaints("_ZN7cri_api5codec??_$LT$impl$u20$..*").is_empty());
-        assert!(complaints("_ZN11miniz_oxide7inflate").is_empty(), "dependencies are not checked");
+        assert!(complaints(&format!("_RNCNvNt{codec}4read0")).is_empty(), "a closure in a function");
+        assert!(complaints(&format!("_RNvXs_NvNt{codec}s_1__NtB?_5Codec")).is_empty(), "what a macro wrote");
+        assert!(complaints("_RNvNtCs??_11miniz_oxide7inflate").is_empty(), "dependencies are not checked");
+    }
+
+    #[test]
+    fn types_of_a_generic_function_are_checked_too() {
+        let problem = "`cri_api::codec::Gone` does not exist";
+        let found = complaints("_RINvNtCs??_4core3ptr13drop_in_placeNtNtCs??_7cri_api5codec4Gone");
+        assert!(found.len() == 1 && found[0].contains(problem), "{found:?}");
     }
 }
