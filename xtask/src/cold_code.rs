@@ -1,4 +1,4 @@
-//! Writes the linker script that places functions that an idle node never executes after all others (docs/decisions/0034).
+//! Writes the linker script that places functions that an idle node does not execute after all others (docs/decisions/0034).
 //!
 //! The kernel maps a program in blocks of sixteen pages around each page that is touched. Where functions that run and
 //! functions that do not alternate, all of them become resident. A function that is not in the script stays where it was, so
@@ -15,7 +15,7 @@ use xtask::mangled::{self, Part};
 /// Prefixes that cover fewer bytes get no line.
 const MIN_BYTES: u64 = 512;
 const SCRIPT: &str = "crates/kubelet/cold-code.ld";
-const HEAD: &str = "/* Written by scripts/cold-code: functions that an idle node never runs, and those that only a member of a cluster\n   runs, by the prefixes of their names. The linker places them behind all others, where they use no memory until\n   they run. */\n";
+const HEAD: &str = "/* Written by scripts/cold-code: functions that no node ran, those that only a member of a cluster ran, and those\n   that ran when something changed, by the prefixes of their names. The linker places them behind all others, where\n   they use no memory until they run. */\n";
 
 /// Why the script was not written.
 #[derive(Debug, thiserror::Error)]
@@ -42,32 +42,57 @@ struct Shape {
     cuts: Vec<usize>,
 }
 
-/// Reads the output of `nm --print-size` and callgrind's files, and writes the script. Traces of a kubelet that is a member of a cluster
-/// have names that begin with `member`.
+/// The functions that ran.
+#[derive(Debug, Default)]
+struct Ran {
+    ever: BTreeSet<String>,
+    /// On a node that is no member of a cluster.
+    standalone: BTreeSet<String>,
+    /// While nothing changed.
+    idle: BTreeSet<String>,
+}
+
+impl Ran {
+    /// From callgrind's files. Their names begin with `member` for a kubelet that is a member of a cluster, with `idle` for times in
+    /// which nothing changed, and with anything else otherwise.
+    fn read(traces: &[PathBuf]) -> Result<Self, ColdCodeError> {
+        let mut ran = Self::default();
+        for trace in traces {
+            let names = names_that_ran(&read(trace)?);
+            let kind = trace.file_name().map_or(&b""[..], |name| name.as_encoded_bytes());
+            if kind.starts_with(b"idle") {
+                ran.idle.extend(names.iter().cloned());
+            } else if !kind.starts_with(b"member") {
+                ran.standalone.extend(names.iter().cloned());
+            }
+            ran.ever.extend(names);
+        }
+        Ok(ran)
+    }
+}
+
+/// A section of the program, and the prefixes of what is in it with the number of bytes that each covers.
+type Section = (&'static str, BTreeMap<String, u64>);
+
+/// Reads the output of `nm --print-size` and callgrind's files, and writes the script.
 pub(crate) fn rewrite(listing: &Path, traces: &[PathBuf], root: &Path) -> Result<String, ColdCodeError> {
     let symbols: Vec<Symbol> = read(listing)?.lines().filter_map(symbol).collect();
-    let (mut standalone, mut ran) = (BTreeSet::new(), BTreeSet::new());
-    for trace in traces {
-        let names = names_that_ran(&read(trace)?);
-        let is_member = trace.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b"member"));
-        if !is_member {
-            standalone.extend(names.iter().cloned());
-        }
-        ran.extend(names);
+    let ran = Ran::read(traces)?;
+    if !symbols.iter().any(|symbol| ran.idle.contains(&symbol.name)) {
+        return Err(ColdCodeError::NothingRan(symbols.len(), ran.idle.len()));
     }
-    if !symbols.iter().any(|symbol| ran.contains(&symbol.name)) {
-        return Err(ColdCodeError::NothingRan(symbols.len(), ran.len()));
-    }
-    let (cold, not_standalone) = (cold_prefixes(&symbols, &ran), cold_prefixes(&symbols, &standalone));
+    let sections = [
+        (".text.cold", cold_prefixes(&symbols, &ran.ever)),
+        (".text.member", cold_prefixes(&symbols, &ran.standalone.union(&ran.idle).cloned().collect())),
+        (".text.busy", cold_prefixes(&symbols, &ran.idle)),
+    ];
     let path = root.join(SCRIPT);
-    std::fs::write(&path, script(&cold, &not_standalone))
+    std::fs::write(&path, script(&sections))
         .map_err(|source| ColdCodeError::File { path: path.clone(), source })?;
-    let kibibytes = |prefixes: &BTreeMap<String, u64>| prefixes.values().sum::<u64>() / 1024;
+    let [cold, without_member, all] = sections.map(|(_, prefixes)| prefixes.values().sum::<u64>() / 1024);
     Ok(format!(
-        "wrote {}: {} KiB run on no idle node, and {} KiB on no standalone one",
+        "wrote {}: {cold} KiB run on no node, {without_member} KiB at most as a member of a cluster, {all} KiB on no idle node",
         path.display(),
-        kibibytes(&cold),
-        kibibytes(&not_standalone)
     ))
 }
 
@@ -128,16 +153,16 @@ fn shape(name: &str) -> Option<Shape> {
     (!shape.cuts.is_empty()).then_some(shape)
 }
 
-/// A name belongs to the first section with a line for it, so that `.text.member` has what is in the second list alone.
-fn script(cold: &BTreeMap<String, u64>, not_standalone: &BTreeMap<String, u64>) -> String {
-    let lines = |prefixes: &mut dyn Iterator<Item = &String>| -> String {
-        prefixes.map(|prefix| format!("    *(.text.{prefix}*)\n")).collect()
-    };
-    let first = lines(&mut cold.keys());
-    let second = lines(&mut not_standalone.keys().filter(|prefix| !cold.contains_key(*prefix)));
-    format!(
-        "{HEAD}SECTIONS\n{{\n  .text.cold :\n  {{\n{first}  }}\n  .text.member :\n  {{\n{second}  }}\n}}\nINSERT AFTER .text;\n"
-    )
+/// A name belongs to the first section with a line for it, so that each section has what is not in the ones before.
+fn script(sections: &[Section]) -> String {
+    let mut known = BTreeSet::new();
+    let mut text = format!("{HEAD}SECTIONS\n{{\n");
+    for (name, prefixes) in sections {
+        let new = prefixes.keys().filter(|prefix| known.insert(prefix.as_str()));
+        let lines: String = new.map(|prefix| format!("    *(.text.{prefix}*)\n")).collect();
+        text.push_str(&format!("  {name} :\n  {{\n{lines}  }}\n"));
+    }
+    text + "}\nINSERT AFTER .text;\n"
 }
 
 #[cfg(test)]
@@ -183,8 +208,8 @@ mod tests {
     #[test]
     fn functions_of_members_are_a_section_of_their_own() {
         let list = |names: &[&str]| names.iter().map(|name| ((*name).to_owned(), 2048)).collect();
-        let written =
-            script(&list(&["_RNvCs??_4tool4cold"]), &list(&["_RNvCs??_4tool4cold", "_RNvCs??_4tool5watch"]));
+        let [cold, watch] = ["_RNvCs??_4tool4cold", "_RNvCs??_4tool5watch"];
+        let written = script(&[(".text.cold", list(&[cold])), (".text.member", list(&[cold, watch]))]);
         assert!(written.contains(".text.cold :\n  {\n    *(.text._RNvCs??_4tool4cold*)\n  }"), "{written}");
         assert!(
             written.contains(".text.member :\n  {\n    *(.text._RNvCs??_4tool5watch*)\n  }"),

@@ -33,10 +33,14 @@ pub fn disable_thread_caches() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns freed memory to the kernel: the C library keeps what lies between pieces that are still in use.
+/// Returns freed memory to the kernel, which the C library keeps where it lies between pieces that are still in use, and unmaps code:
+/// what only a start or a change needed is not mapped again.
 pub fn release_free_memory() {
     #[cfg(target_env = "gnu")]
     crate::free_memory::release();
+    if let Err(error) = crate::free_memory::unmap_code() {
+        tracing::debug!(err = %error, "Failed to unmap code");
+    }
 }
 
 /// Sets how many files this process may have open, soft and hard.

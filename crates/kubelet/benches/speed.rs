@@ -109,6 +109,8 @@ enum Part {
 #[derive(Debug)]
 struct Arguments {
     is_short: bool,
+    /// How long an idle kubelet is watched, where it differs.
+    window: Option<Duration>,
     json: Option<PathBuf>,
     /// Measure only this part.
     only: Option<Part>,
@@ -119,12 +121,16 @@ struct Arguments {
 impl Arguments {
     fn parse() -> Outcome<Self> {
         let kubelet = env!("CARGO_BIN_EXE_kubelet").into();
-        let mut arguments = Self { is_short: false, json: None, only: None, kubelet };
+        let mut arguments = Self { is_short: false, window: None, json: None, only: None, kubelet };
         let mut given = std::env::args().skip(1);
         while let Some(argument) = given.next() {
             let mut value = || given.next().ok_or_else(|| BenchError(format!("{argument} needs a value")));
             match argument.as_str() {
                 "--short" => arguments.is_short = true,
+                "--window" => {
+                    let seconds = value()?.parse().map_err(failed("read the seconds of --window"))?;
+                    arguments.window = Some(Duration::from_secs(seconds));
+                }
                 "--json" => arguments.json = Some(value()?.into()),
                 "--only" => arguments.only = Some(Part::parse(&value()?)?),
                 "--kubelet" => arguments.kubelet = value()?.into(),
@@ -187,7 +193,8 @@ fn run() -> Outcome<bool> {
 }
 
 async fn measure(arguments: &Arguments) -> Outcome<Report> {
-    let effort = if arguments.is_short { Effort::SHORT } else { Effort::FULL };
+    let mut effort = if arguments.is_short { Effort::SHORT } else { Effort::FULL };
+    effort.window = arguments.window.unwrap_or(effort.window);
     let kubelet = &arguments.kubelet;
     let binary = std::fs::metadata(kubelet).map_err(failed(format!("stat {}", kubelet.display())))?;
     let wants = |part| arguments.only.is_none_or(|only| only == part);

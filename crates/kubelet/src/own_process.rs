@@ -35,10 +35,11 @@ impl Holders {
     }
 }
 
-/// Releases free memory after the number of pods has changed, or when there are far fewer `requests` than before. Runs until dropped.
+/// Releases free memory after the start and after the number of pods has changed, or when there are far fewer `requests` than before.
+/// Runs until dropped.
 pub(crate) async fn release_free_memory(pods: PodsView, mut requests: watch::Receiver<usize>, clock: Clock) {
     let mut changes = pods.changes();
-    let (mut before, mut again) = (Holders::default(), None);
+    let (mut before, mut again) = (Holders::default(), Some(clock.mono() + RELEASE_AFTER));
     loop {
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },

@@ -53,7 +53,7 @@ async fn measure_one(program: &Path, effort: Effort, pods: usize) -> Outcome<Idl
     .await?;
     tokio::time::sleep(SETTLE).await;
     let before = node.cpu_seconds()?;
-    tokio::time::sleep(effort.window).await;
+    node.stay_idle(effort.window).await?;
     let used = node.cpu_seconds()? - before;
     let resident_bytes = node.resident_bytes()?;
     node.kill()?;
