@@ -15,8 +15,9 @@ use crate::logging;
 
 /// How long after a change the memory is released that it needed, together with that of later ones.
 const RELEASE_AFTER: Duration = Duration::from_secs(10);
-/// The same for what was still in use then: events that wait for the API server, and samples of disks, which are kept for a minute.
-const RELEASE_AGAIN_AFTER: Duration = Duration::from_secs(90);
+/// The same for what was still in use then: events that wait for the API server, samples of disks, which are kept for a minute, and the
+/// code of the first resync of the pods, up to 90 s after their start. Some of their statuses are only complete then.
+const RELEASE_AGAIN_AFTER: Duration = Duration::from_secs(120);
 /// A stream has about 100 kB: fewer are not worth the work.
 const MIN_STREAMS: usize = 16;
 
