@@ -38,7 +38,7 @@ pub fn disable_thread_caches() -> io::Result<()> {
 pub fn release_free_memory() {
     #[cfg(target_env = "gnu")]
     crate::free_memory::release();
-    if let Err(error) = crate::free_memory::unmap_code() {
+    if let Err(error) = crate::own_code::unmap() {
         tracing::debug!(err = %error, "Failed to unmap code");
     }
 }
