@@ -85,7 +85,8 @@ fn octal(digits: &[u8]) -> Option<u8> {
     u8::from_str_radix(digits, 8).ok()
 }
 
-fn directory_of(path: &Path) -> &Path {
+/// Where the last step of a path begins.
+pub(crate) fn directory_of(path: &Path) -> &Path {
     path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 

@@ -26,10 +26,10 @@ pub(crate) fn remove_tree(path: &Path) -> HostResult<()> {
         Err(Errno::ISDIR | Errno::PERM) => {}
         Err(error) => return Err(failed("remove", path)(error)),
     }
-    let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
+    let Some(name) = path.file_name() else {
         return Err(HostError::Invalid(format!("{} cannot be removed", path.display())));
     };
-    let parent = if parent.as_os_str().is_empty() { Path::new(".") } else { parent };
+    let parent = mounts::directory_of(path);
     let name = CString::new(name.as_bytes()).map_err(|bad| failed("remove", path)(io::Error::other(bad)))?;
     let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let outside = rustix::fs::openat(CWD, parent, flags, Mode::empty()).map_err(failed("open", parent))?;
