@@ -10,6 +10,8 @@ use crate::source::{Source, words};
 use crate::{CheckError, Finding, read};
 
 const SCRIPT: &str = "crates/kubelet/cold-code.ld";
+/// What stands before the name of an item where it is defined.
+const KEYWORDS: &[&str] = &["const", "enum", "fn", "mod", "static", "struct", "trait", "type"];
 
 pub(super) fn check(root: &Path, sources: &[Source]) -> Result<Vec<Finding>, CheckError> {
     Ok(check_script(&read(&root.join(SCRIPT))?, sources))
@@ -62,15 +64,19 @@ fn exists(path: &[&str], sources: &[Source]) -> bool {
         match find(&format!("{folder}.rs")) {
             Some(module) => source = module,
             // An item, or an implementation, which has no name of its own.
-            None => return part.starts_with('_') || mentions(source, part),
+            None => return part.starts_with('_') || defines(source, part),
         }
     }
     true
 }
 
-/// The name is in the code. Whether it is defined there cannot be seen: macros define types, too.
-fn mentions(source: &Source, name: &str) -> bool {
-    source.lines.iter().any(|line| words(&line.code).any(|word| word == name))
+/// By a keyword, or as an argument of a macro on a line of its own.
+fn defines(source: &Source, name: &str) -> bool {
+    source.lines.iter().any(|line| {
+        let all: Vec<&str> = words(&line.code).collect();
+        all.first() == Some(&name)
+            || all.windows(2).any(|pair| KEYWORDS.contains(&pair[0]) && pair[1] == name)
+    })
 }
 
 #[cfg(test)]
