@@ -6,9 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use kubelet_core::pods::stage::PodStage;
-use model::PodUid;
 use model::k8s::{Pod, PodStatus};
 use model::pod_status::has_ended;
+use model::{Kept, KeptPod, PodUid};
 use parking_lot::Mutex;
 use ports::{Files, HostError};
 use tokio::sync::watch;
@@ -19,8 +19,8 @@ use crate::settings::Paths;
 /// A pod with its status and the progress of its worker.
 #[derive(Clone, Debug)]
 pub struct PodEntry {
-    pub pod: Arc<Pod>,
-    pub status: Arc<PodStatus>,
+    pub pod: KeptPod,
+    pub status: Kept<PodStatus>,
     pub progress: PodProgress,
 }
 
@@ -40,7 +40,7 @@ impl PodEntry {
     /// What an earlier kubelet left on disk can be older than what the API shows, unless the pod had ended.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        self.progress.is_observed || has_ended(&self.status)
+        self.progress.is_observed || has_ended(&self.status.get())
     }
 }
 
@@ -89,14 +89,14 @@ impl PodsView {
     pub fn publish(
         &self,
         uid: &PodUid,
-        pod: Arc<Pod>,
-        status: Arc<PodStatus>,
+        pod: KeptPod,
+        status: Kept<PodStatus>,
         progress: PodProgress,
     ) -> bool {
         let mut entries = self.entries.lock();
         let is_changed = entries.get(uid).is_none_or(|entry| entry.status != status);
         let is_rest_same =
-            entries.get(uid).is_some_and(|entry| Arc::ptr_eq(&entry.pod, &pod) && entry.progress == progress);
+            entries.get(uid).is_some_and(|entry| entry.pod.is_same(&pod) && entry.progress == progress);
         if is_changed || !is_rest_same {
             entries.insert(uid.clone(), PodEntry { pod, status, progress });
             drop(entries);

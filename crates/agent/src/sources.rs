@@ -10,6 +10,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kubelet_core::sources::DesiredPod;
 use kubelet_core::sources::static_pod::{ManifestError, mark_first_seen};
+use model::KeptPod;
 use model::PodSource;
 use model::k8s::Pod;
 use parking_lot::Mutex;
@@ -30,9 +31,9 @@ pub struct SourceSet {
 }
 
 /// All pods of which earlier runs of the kubelet saved the spec; `None` if they cannot be read.
-async fn checkpointed_pods(files: &dyn Files, paths: &Paths) -> Option<Vec<Arc<Pod>>> {
+async fn checkpointed_pods(files: &dyn Files, paths: &Paths) -> Option<Vec<KeptPod>> {
     match load_pods(files, paths).await {
-        Ok(pods) => Some(pods.into_iter().map(Arc::new).collect()),
+        Ok(pods) => Some(pods.into_iter().map(KeptPod::new).collect()),
         Err(error) => {
             let error = crate::error_chain::chain(&error);
             tracing::warn!(err = error, "Failed to read the checkpoint of pod sources");
@@ -42,16 +43,12 @@ async fn checkpointed_pods(files: &dyn Files, paths: &Paths) -> Option<Vec<Arc<P
 }
 
 /// Marks the pods as first seen now.
-fn seen_now(pods: Vec<Pod>, now: Timestamp) -> Vec<Arc<Pod>> {
+fn seen_now(pods: Vec<Pod>, now: Timestamp) -> Vec<KeptPod> {
     let mark = |mut pod: Pod| {
         mark_first_seen(&mut pod, now);
-        if let Some(spec) = &mut pod.spec {
-            // Parsing allocates capacity for four, at half a kilobyte each.
-            spec.containers.shrink_to_fit();
-        }
-        Arc::new(pod)
+        KeptPod::new(pod)
     };
-    let mut marked: Vec<Arc<Pod>> = pods.into_iter().map(mark).collect();
+    let mut marked: Vec<KeptPod> = pods.into_iter().map(mark).collect();
     // Collecting in place would keep the allocation of the whole pods, kilobytes for each, as long as the file exists.
     marked.shrink_to_fit();
     marked

@@ -1,19 +1,12 @@
 //! What kind of pod a pod is: static, mirror or critical. Every part of the kubelet treats these kinds differently.
 
-use model::PodSource;
-use model::annotations::{CONFIG_MIRROR, CONFIG_SOURCE};
+use model::annotations::CONFIG_MIRROR;
 use model::containers::spec_of;
 use model::k8s::Pod;
+pub use model::source::is_static_pod;
 
 /// From this priority on a pod is one that the cluster cannot do without.
 pub(crate) const CRITICAL_PRIORITY: i32 = 2_000_000_000;
-
-/// The pod came from a file or URL on this node, by the annotation its source left.
-#[must_use]
-pub fn is_static_pod(pod: &Pod) -> bool {
-    let source = pod.metadata.annotations.as_ref().and_then(|all| all.get(CONFIG_SOURCE));
-    source.is_some_and(|source| source != PodSource::Api.as_str())
-}
 
 /// The pod is the API's picture of a static one.
 #[must_use]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use model::annotations::{CONFIG_FILE, CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE};
 use model::k8s::{Pod, PodStatus};
-use model::{PodRef, PodSource, PodUid};
+use model::{KeptPod, PodRef, PodSource, PodUid};
 
 pub use api_pod::ApiPod;
 
@@ -46,14 +46,14 @@ pub struct PodChange {
 #[derive(Clone, Debug)]
 pub struct DesiredPod {
     /// As it was when a field last changed that the kubelet acts on: one copy for all that work with it. Its status may be older.
-    pub pod: Arc<Pod>,
+    pub pod: KeptPod,
     /// A pod of the API as it is there now.
     pub in_api: Option<Arc<ApiPod>>,
 }
 
 impl DesiredPod {
     #[must_use]
-    pub const fn of_manifest(pod: Arc<Pod>) -> Self {
+    pub const fn of_manifest(pod: KeptPod) -> Self {
         Self { pod, in_api: None }
     }
 
@@ -62,12 +62,17 @@ impl DesiredPod {
         Self { pod: in_api.pod.clone(), in_api: Some(in_api) }
     }
 
+    #[must_use]
+    pub const fn identity(&self) -> &PodRef {
+        self.pod.identity()
+    }
+
     /// The status that the source has of the pod now.
     #[must_use]
-    pub fn status(&self) -> Option<&PodStatus> {
+    pub fn status(&self) -> Option<Arc<PodStatus>> {
         match &self.in_api {
-            Some(in_api) => in_api.status.as_ref(),
-            None => self.pod.status.as_ref(),
+            Some(in_api) => in_api.status(),
+            None => self.pod.get().status.clone().map(Arc::new),
         }
     }
 }
@@ -76,14 +81,14 @@ impl DesiredPod {
 #[derive(Clone, Debug)]
 pub struct DuplicatePod {
     pub source: PodSource,
-    pub pod: Arc<Pod>,
+    pub pod: PodRef,
 }
 
 impl DuplicatePod {
     /// The message of the event (reason FailedValidation) about it.
     #[must_use]
     pub fn message(&self) -> String {
-        let pod = PodRef::of(&self.pod);
+        let pod = &self.pod;
         format!(
             "Error validating pod {}({}) from {} due to duplicate pod name {:?}, ignoring",
             pod.full_name(),
@@ -105,24 +110,25 @@ pub struct SourceReport {
 /// The pods that a file or the manifest server described, from all checkpoints of earlier kubelets. Of several pods with
 /// one name, the last seen one is used.
 #[must_use]
-pub fn last_described_by(origin: &Origin, written_down: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
-    let mut newest: BTreeMap<String, &Arc<Pod>> = BTreeMap::new();
-    let is_its = |pod: &&Arc<Pod>| {
+pub fn last_described_by(origin: &Origin, written_down: &[KeptPod]) -> Vec<KeptPod> {
+    let mut newest: BTreeMap<String, (Option<Timestamp>, &KeptPod)> = BTreeMap::new();
+    for kept in written_down {
+        let pod = kept.get();
         let is_of_the_place = match origin {
-            Origin::File(path) => annotation(pod, CONFIG_FILE) == Some(path),
+            Origin::File(path) => annotation(&pod, CONFIG_FILE) == Some(path),
             // There is one server, and its address is not in the checkpoint.
             Origin::Url(_) => true,
         };
-        is_of_the_place && annotation(pod, CONFIG_SOURCE) == Some(origin.source().as_str())
-    };
-    let seen = |pod: &Pod| annotation(pod, CONFIG_SEEN).and_then(|seen| seen.parse::<Timestamp>().ok());
-    for pod in written_down.iter().filter(is_its) {
-        let known = newest.entry(PodRef::of(pod).full_name()).or_insert(pod);
-        if seen(known) < seen(pod) {
-            *known = pod;
+        if !is_of_the_place || annotation(&pod, CONFIG_SOURCE) != Some(origin.source().as_str()) {
+            continue;
+        }
+        let seen = annotation(&pod, CONFIG_SEEN).and_then(|seen| seen.parse::<Timestamp>().ok());
+        let known = newest.entry(kept.identity().full_name()).or_insert((seen, kept));
+        if known.0 < seen {
+            *known = (seen, kept);
         }
     }
-    newest.into_values().cloned().collect()
+    newest.into_values().map(|(_, kept)| kept.clone()).collect()
 }
 
 /// The sources that have reported. Nothing may be cleaned up before all have: a pod that seems to be an orphan may be
@@ -175,7 +181,7 @@ impl Sources {
     }
 
     /// Every pod of any source.
-    pub fn pods(&self) -> impl Iterator<Item = (PodSource, &Arc<Pod>)> {
+    pub fn pods(&self) -> impl Iterator<Item = (PodSource, &KeptPod)> {
         self.by_source.iter().flat_map(|(source, pods)| pods.values().map(|known| (*source, &known.pod)))
     }
 
@@ -203,16 +209,16 @@ impl Sources {
         let removed = old.into_values().map(|desired| PodChange { op: PodOp::Remove, source, desired });
         changes.extend(removed);
         self.by_source.insert(source, new);
-        changes.sort_by(|a, b| order(a).cmp(&order(b)));
+        changes.sort_by_cached_key(order);
         SourceReport { changes, duplicates }
     }
 }
 
-type Order<'a> = (PodOp, Option<Timestamp>, Option<&'a str>);
+type Order = (PodOp, Option<Timestamp>, PodUid);
 
-fn order(change: &PodChange) -> Order<'_> {
-    let meta = &change.desired.pod.metadata;
-    (change.op, meta.creation_timestamp.as_ref().map(|t| t.0), meta.uid.as_deref())
+fn order(change: &PodChange) -> Order {
+    let created = change.desired.pod.get().metadata.creation_timestamp.as_ref().map(|created| created.0);
+    (change.op, created, change.desired.identity().uid.clone())
 }
 
 type ByUid = Vec<(PodUid, DesiredPod)>;
@@ -222,12 +228,12 @@ fn without_duplicates(source: PodSource, pods: Vec<DesiredPod>) -> (ByUid, Vec<D
     let (mut names, mut uids) = (BTreeSet::new(), BTreeSet::new());
     let (mut kept, mut duplicates) = (Vec::new(), Vec::new());
     for pod in pods {
-        let who = PodRef::of(&pod.pod);
+        let who = pod.identity().clone();
         let is_new_name = names.insert(who.full_name());
         if is_new_name && uids.insert(who.uid.clone()) {
             kept.push((who.uid, pod));
         } else {
-            duplicates.push(DuplicatePod { source, pod: pod.pod });
+            duplicates.push(DuplicatePod { source, pod: who });
         }
     }
     (kept, duplicates)
@@ -243,7 +249,10 @@ fn adopt(new: DesiredPod, source: PodSource, known: Option<&DesiredPod>, now: Ti
     match new.in_api {
         Some(_) => new,
         None => {
-            DesiredPod::of_manifest(with_annotations(new.pod, source, known.map(|known| &*known.pod), now))
+            let known = known.map(|known| known.pod.get());
+            let mut pod = Arc::unwrap_or_clone(new.pod.get());
+            let is_changed = annotate(&mut pod, source, known.as_deref(), now);
+            DesiredPod::of_manifest(if is_changed { KeptPod::new(pod) } else { new.pod })
         }
     }
 }
@@ -253,20 +262,20 @@ fn is_other_generation(a: &Pod, b: &Pod) -> bool {
     a.metadata.generation != b.metadata.generation || differs_semantically(a, b)
 }
 
-/// Annotates the pod with its source and the time at which it was first seen. Copies it only if these annotations are
-/// missing.
-fn with_annotations(mut pod: Arc<Pod>, source: PodSource, known: Option<&Pod>, now: Timestamp) -> Arc<Pod> {
+/// Annotates the pod with its source and the time at which it was first seen. Returns whether that changed it.
+fn annotate(pod: &mut Pod, source: PodSource, known: Option<&Pod>, now: Timestamp) -> bool {
     // The annotation of a pod from the API may have been written by any client: only the kubelet knows when it saw the pod.
-    let of_pod = || annotation(&pod, CONFIG_SEEN).filter(|_| source.is_static());
+    let of_pod = || annotation(pod, CONFIG_SEEN).filter(|_| source.is_static());
     let seen = known.and_then(|known| annotation(known, CONFIG_SEEN)).or_else(of_pod);
     let seen = seen.map_or_else(|| now.to_string(), str::to_owned);
-    let needs_source = annotation(&pod, CONFIG_SOURCE) != Some(source.as_str());
-    if needs_source || annotation(&pod, CONFIG_SEEN) != Some(&seen) {
-        let annotations = Arc::make_mut(&mut pod).metadata.annotations.get_or_insert_default();
+    let needs_source = annotation(pod, CONFIG_SOURCE) != Some(source.as_str());
+    let is_changed = needs_source || annotation(pod, CONFIG_SEEN) != Some(&seen);
+    if is_changed {
+        let annotations = pod.metadata.annotations.get_or_insert_default();
         annotations.insert(CONFIG_SOURCE.to_owned(), source.as_str().to_owned());
         annotations.insert(CONFIG_SEEN.to_owned(), seen);
     }
-    pod
+    is_changed
 }
 
 fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
@@ -275,8 +284,8 @@ fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
 
 fn op_for(known: Option<&DesiredPod>, new: &DesiredPod) -> Option<PodOp> {
     let Some(known) = known else { return Some(PodOp::Add) };
-    if !Arc::ptr_eq(&known.pod, &new.pod) && differs_semantically(&known.pod, &new.pod) {
-        let is_deleting = new.pod.metadata.deletion_timestamp.is_some();
+    if !known.pod.is_same(&new.pod) && differs_semantically(&known.pod.get(), &new.pod.get()) {
+        let is_deleting = new.pod.get().metadata.deletion_timestamp.is_some();
         return Some(if is_deleting { PodOp::Delete } else { PodOp::Update });
     }
     (known.status() != new.status()).then_some(PodOp::Reconcile)

@@ -18,6 +18,7 @@ pub mod devices;
 pub mod digest;
 pub mod ids;
 pub mod k8s;
+mod kept;
 pub mod node_logs;
 pub mod observation;
 pub mod path_component;
@@ -39,6 +40,7 @@ pub use certificates::{CertificateFacts, CertificateNames, PemPair};
 pub use cgroup::CgroupDriver;
 pub use containers::{ContainerKind, ContainerRef};
 pub use ids::{ContainerId, ImageId, PodRef, PodUid, SandboxId};
+pub use kept::{Kept, KeptPod, Pack};
 pub use node_logs::NodeLogOptions;
 pub use observation::{
     ContainerObservation, ContainerRecord, ContainerState, PodObservation, SandboxObservation, SandboxState,

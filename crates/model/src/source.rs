@@ -2,6 +2,9 @@
 
 use std::fmt;
 
+use crate::annotations::CONFIG_SOURCE;
+use crate::k8s::Pod;
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum PodSource {
     File,
@@ -28,6 +31,13 @@ impl PodSource {
             Self::Api => false,
         }
     }
+}
+
+/// The pod comes from this machine; the API has only its mirror pod.
+#[must_use]
+pub fn is_static_pod(pod: &Pod) -> bool {
+    let source = pod.metadata.annotations.as_ref().and_then(|all| all.get(CONFIG_SOURCE));
+    source.is_some_and(|source| source != PodSource::Api.as_str())
 }
 
 impl fmt::Display for PodSource {

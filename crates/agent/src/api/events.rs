@@ -201,15 +201,15 @@ impl EventWriter {
     }
 
     fn pod_reference(&self, pod: &PodRef, container: Option<&str>) -> ObjectReference {
-        let known = self.pods.get(&pod.uid);
+        let shown = self.pods.get(&pod.uid).map(|entry| entry.pod.get());
         ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Pod".to_owned()),
             name: Some(pod.name.to_string()),
             namespace: Some(pod.namespace.to_string()),
             uid: Some(pod.uid.to_string()),
-            resource_version: known.as_ref().and_then(|e| e.pod.metadata.resource_version.clone()),
-            field_path: container.and_then(|name| field_path(known.as_ref().map(|e| &*e.pod)?, name)),
+            resource_version: shown.as_ref().and_then(|pod| pod.metadata.resource_version.clone()),
+            field_path: container.and_then(|name| field_path(shown.as_deref()?, name)),
         }
     }
 

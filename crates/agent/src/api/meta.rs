@@ -2,13 +2,12 @@
 
 use k8s_openapi::Metadata;
 use kubelet_core::api::reflector::ObjectKey;
-use model::k8s::{ObjectMeta, Pod};
-use model::{PodSource, annotations};
+use model::PodRef;
+use model::k8s::ObjectMeta;
 
-/// The pod comes from this machine; the API has only its mirror pod.
-pub(super) fn is_static(pod: &Pod) -> bool {
-    let source = pod.metadata.annotations.as_ref().and_then(|all| all.get(annotations::CONFIG_SOURCE));
-    source.is_some_and(|source| source != PodSource::Api.as_str())
+/// Namespace and name of the pod.
+pub(crate) fn key_of_pod(pod: &PodRef) -> ObjectKey {
+    ObjectKey { namespace: pod.namespace.to_string(), name: pod.name.to_string() }
 }
 
 /// Namespace and name of the object.

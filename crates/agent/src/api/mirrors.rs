@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use kubelet_core::api::mirror::{MirrorOwner, MirrorStep, compute_mirror};
 use kubelet_core::api::reflector::ObjectKey;
-use kubelet_core::pod_kind::is_mirror_pod;
 use kubelet_core::sources::ApiPod;
 use model::k8s::Node;
 use ports::Cluster;
@@ -93,14 +92,13 @@ impl Mirrors {
             .pods
             .all()
             .into_iter()
-            .filter(|entry| super::meta::is_static(&entry.pod))
-            .map(|entry| (super::meta::key_of(&*entry.pod), entry))
+            .filter(|entry| entry.pod.is_static())
+            .map(|entry| (super::meta::key_of_pod(entry.pod.identity()), entry))
             .collect();
         let may_remove = *self.sources.borrow_and_update();
         let wanted = self.wanted.borrow_and_update();
         let seen = self.in_api.borrow_and_update();
-        let mirrors =
-            seen.objects.iter().filter(|(_, in_api)| is_mirror_pod(&in_api.pod)).map(|(key, _)| key);
+        let mirrors = seen.objects.iter().filter(|(_, in_api)| in_api.is_mirror).map(|(key, _)| key);
         let keys: BTreeSet<&ObjectKey> = entries.keys().chain(mirrors).collect();
         let mut steps = Vec::new();
         for key in keys {
@@ -110,9 +108,11 @@ impl Mirrors {
             if is_coming {
                 continue;
             }
-            let mirror = seen.objects.get(key).map(|in_api| &*in_api.pod).filter(|pod| is_mirror_pod(pod));
-            let static_pod = entry.map(|entry| (&*entry.pod, entry.progress.is_ending()));
-            match compute_mirror(static_pod, mirror, owner) {
+            let mirror =
+                seen.objects.get(key).filter(|in_api| in_api.is_mirror).map(|in_api| in_api.pod.get());
+            let static_pod = entry.map(|entry| (entry.pod.get(), entry.progress.is_ending()));
+            let static_pod = static_pod.as_ref().map(|(pod, is_ending)| (&**pod, *is_ending));
+            match compute_mirror(static_pod, mirror.as_deref(), owner) {
                 MirrorStep::Nothing => {}
                 step @ (MirrorStep::Create(_) | MirrorStep::Delete { .. }) => steps.push((key.clone(), step)),
             }
@@ -121,7 +121,7 @@ impl Mirrors {
     }
 
     fn mirror_uid(&self, key: &ObjectKey) -> Option<String> {
-        self.in_api.borrow().objects.get(key)?.pod.metadata.uid.clone()
+        Some(self.in_api.borrow().objects.get(key)?.pod.identity().uid.to_string())
     }
 
     async fn execute(&self, key: &ObjectKey, step: MirrorStep) -> ClusterResult<()> {

@@ -21,6 +21,7 @@ use kubelet_core::volumes::bundle::BundleRequirement;
 use kubelet_core::volumes::objects::RequiredObjects;
 use kubelet_core::volumes::token::IssuedToken;
 use kubelet_core::volumes::{ObjectName, TokenRequirement, VolumeObjects, required_objects};
+use model::KeptPod;
 use model::containers::spec_of;
 use model::k8s::{ConfigMap, Node, Pod, RuntimeClass, Secret, Service, ServiceAccount, TrustBundle};
 use ports::Cluster;
@@ -106,7 +107,8 @@ impl ClusterObjects {
     }
 
     /// `before`: the registration of an earlier version of the pod, whose sources are kept.
-    fn register(&self, ctx: &Arc<Context>, pod: &Arc<Pod>, before: Option<&Registered>) -> Registered {
+    fn register(&self, ctx: &Arc<Context>, kept: &KeptPod, before: Option<&Registered>) -> Registered {
+        let pod = &*kept.get();
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let (mut config_maps, mut secrets) = (BTreeMap::new(), BTreeMap::new());
         let names = all_names(pod);
@@ -138,7 +140,7 @@ impl ClusterObjects {
         });
         Registered {
             access: self.access.clone(),
-            pod: pod.clone(),
+            pod: kept.clone(),
             object_count,
             config_maps,
             secrets,
@@ -168,7 +170,7 @@ pub struct PodObjects {
 #[derive(Debug)]
 struct Registered {
     access: Access,
-    pod: Arc<Pod>,
+    pod: KeptPod,
     /// Number of ConfigMaps and Secrets that the pod refers to. If it exceeds [`MAX_OBJECTS`], none of them is read.
     object_count: usize,
     config_maps: BTreeMap<String, Arc<Source<ConfigMap>>>,
@@ -183,7 +185,7 @@ struct Registered {
 impl PodObjects {
     /// Registers the objects of this version of the pod, and keeps the sources that `self` has of the version before.
     #[must_use]
-    pub fn register(&self, ctx: &Arc<Context>, objects: Option<&ClusterObjects>, pod: &Arc<Pod>) -> Self {
+    pub fn register(&self, ctx: &Arc<Context>, objects: Option<&ClusterObjects>, pod: &KeptPod) -> Self {
         let Some(objects) = objects else { return Self::default() };
         Self { registered: Some(Arc::new(objects.register(ctx, pod, self.registered.as_deref()))) }
     }
@@ -197,7 +199,8 @@ impl PodObjects {
         let Some(registered) = &self.registered else { return Ok(found) };
         registered.find_named(&required.names, &mut found).await?;
         for requirement in &required.tokens {
-            let token = registered.tokens.get(&registered.access, &registered.pod, requirement).await?.token;
+            let token =
+                registered.tokens.get(&registered.access, &registered.pod.get(), requirement).await?.token;
             found.tokens.insert(requirement.clone(), token);
         }
         found.bundles = registered.find_bundles(required).await?;
@@ -210,8 +213,8 @@ impl PodObjects {
     /// As [`PodObjects::find`]; and a pod from the API waits until Services were listed once.
     pub async fn env(&self) -> Result<EnvObjects, ObjectError> {
         let Some(registered) = &self.registered else { return Ok(EnvObjects::default()) };
-        let pod = &registered.pod;
-        let services = registered.services(super::meta::is_static(pod)).await?;
+        let pod = &*registered.pod.get();
+        let services = registered.services(registered.pod.is_static()).await?;
         let services: Vec<&Service> = services.iter().map(|service| &**service).collect();
         let mut found = VolumeObjects::default();
         registered.find_named(&required_env_objects(pod), &mut found).await?;
@@ -224,7 +227,7 @@ impl PodObjects {
     pub async fn pull_secrets(&self) -> (Vec<Arc<Secret>>, Vec<String>) {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         let Some(registered) = &self.registered else { return (found, missing) };
-        for name in pull_secret_names(&registered.pod) {
+        for name in pull_secret_names(&registered.pod.get()) {
             let Some(source) = registered.secrets.get(name) else { continue };
             match source.get().await {
                 Ok(Some(secret)) => found.push(secret),
@@ -260,9 +263,10 @@ impl PodObjects {
     /// It cannot be read, or does not exist.
     pub async fn service_account(&self) -> Result<Option<ServiceAccount>, ObjectError> {
         let Some(registered) = &self.registered else { return Ok(None) };
-        let name = spec_of(&registered.pod).service_account_name.as_deref().filter(|name| !name.is_empty());
+        let pod = registered.pod.get();
+        let name = spec_of(&pod).service_account_name.as_deref().filter(|name| !name.is_empty());
         let Some(name) = name else { return Ok(None) };
-        let namespace = registered.pod.metadata.namespace.as_deref().unwrap_or_default();
+        let namespace = &*registered.pod.identity().namespace;
         let accounts = registered.access.cluster.service_accounts();
         accounts.get(namespace, name).await.map(Some).map_err(ObjectError::Api)
     }
@@ -281,7 +285,9 @@ impl PodObjects {
     /// No token could be requested, and no cached one is valid.
     pub async fn issued_token(&self, requirement: &TokenRequirement) -> Result<IssuedToken, ObjectError> {
         match &self.registered {
-            Some(registered) => registered.tokens.get(&registered.access, &registered.pod, requirement).await,
+            Some(registered) => {
+                registered.tokens.get(&registered.access, &registered.pod.get(), requirement).await
+            }
             None => Err(ObjectError::NoApi),
         }
     }

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kubelet_core::pod_kind::is_mirror_pod;
 use kubelet_core::sources::{ApiPod, DesiredPod};
 use model::k8s::Node;
-use model::{PodRef, PodSource, pod_path_problem};
+use model::{PodRef, PodSource};
 use ports::cluster::Selection;
 use tokio::sync::mpsc;
 
@@ -47,15 +46,15 @@ pub(crate) async fn feed(
 fn to_run(seen: &Store<ApiPod>, refused: &mut BTreeSet<PodRef>) -> Vec<DesiredPod> {
     let logged = std::mem::take(refused);
     let is_safe = |in_api: &&Arc<ApiPod>| {
-        let Some(err) = pod_path_problem(&in_api.pod) else { return true };
-        let identity = PodRef::of(&in_api.pod);
+        let Some(err) = &in_api.path_problem else { return true };
+        let identity = in_api.pod.identity().clone();
         if !logged.contains(&identity) {
             tracing::error!(pod = %identity, err, "Rejected pod from the API server, its name is invalid");
         }
         refused.insert(identity);
         false
     };
-    let to_run = seen.objects.values().filter(|in_api| !is_mirror_pod(&in_api.pod)).filter(is_safe);
+    let to_run = seen.objects.values().filter(|in_api| !in_api.is_mirror).filter(is_safe);
     to_run.cloned().map(DesiredPod::of_api).collect()
 }
 
@@ -82,10 +81,10 @@ mod tests {
         }
         let mut refused = BTreeSet::new();
         let uids =
-            |pods: Vec<DesiredPod>| pods.iter().map(|pod| PodRef::of(&pod.pod).uid).collect::<Vec<_>>();
+            |pods: Vec<DesiredPod>| pods.iter().map(|pod| pod.identity().uid.clone()).collect::<Vec<_>>();
         assert_eq!(uids(to_run(&seen, &mut refused)), ["u-1".into()]);
         assert_eq!(refused.len(), 2);
-        seen.objects.retain(|_, in_api| PodRef::of(&in_api.pod).uid.as_str() == "u-1");
+        seen.objects.retain(|_, in_api| in_api.pod.identity().uid.as_str() == "u-1");
         assert_eq!(uids(to_run(&seen, &mut refused)), ["u-1".into()]);
         assert!(refused.is_empty(), "removed pods are forgotten");
     }

@@ -13,10 +13,9 @@ use kubelet_core::api::status_patch::{StatusSync, SyncFacts, compute_status_sync
 use kubelet_core::api::status_queue::{
     StatusFailure, WaitingStatus, compute_status_order, compute_status_retry, compute_status_urgency,
 };
-use kubelet_core::pod_kind::is_mirror_pod;
 use kubelet_core::sources::ApiPod;
 use model::k8s::{Pod, PodStatus};
-use model::{MonoTime, Now, PodRef, PodUid};
+use model::{Kept, MonoTime, Now, PodUid};
 use ports::Cluster;
 use ports::cluster::{ClusterError, ClusterResult, Deletion, Part, Patch};
 use tokio::task::JoinSet;
@@ -62,13 +61,13 @@ struct Failing {
     delay: Duration,
     until: MonoTime,
     /// What the API rejected. Once one of the two changes, the pod waits only until `changed_until`.
-    rejected: Option<(Arc<PodStatus>, Arc<ApiPod>)>,
+    rejected: Option<(Kept<PodStatus>, Arc<ApiPod>)>,
     changed_until: MonoTime,
 }
 
 impl Failing {
     /// When the pod may have the next call.
-    fn until(&self, status: &PodStatus, in_api: &Arc<ApiPod>) -> MonoTime {
+    fn until(&self, status: &Kept<PodStatus>, in_api: &Arc<ApiPod>) -> MonoTime {
         match &self.rejected {
             Some(rejected) if !is_same_attempt(rejected, status, in_api) => self.changed_until,
             Some(_) | None => self.until,
@@ -76,8 +75,12 @@ impl Failing {
     }
 }
 
-fn is_same_attempt(of: &(Arc<PodStatus>, Arc<ApiPod>), status: &PodStatus, in_api: &Arc<ApiPod>) -> bool {
-    *of.0 == *status && of.1.resource_version == in_api.resource_version
+fn is_same_attempt(
+    of: &(Kept<PodStatus>, Arc<ApiPod>),
+    status: &Kept<PodStatus>,
+    in_api: &Arc<ApiPod>,
+) -> bool {
+    of.0 == *status && of.1.resource_version == in_api.resource_version
 }
 
 /// Result of one call.
@@ -153,7 +156,7 @@ impl StatusWriter {
             .iter()
             .map(|Candidate { uid, entry, in_api }| WaitingStatus {
                 since: self.pods.get(uid).and_then(|pod| pod.waiting_since).unwrap_or(now),
-                urgency: compute_status_urgency(in_api, &entry.status),
+                urgency: compute_status_urgency(in_api, &entry.status.get()),
             })
             .collect();
         let mut candidates: Vec<Option<Candidate>> = candidates.into_iter().map(Some).collect();
@@ -172,13 +175,15 @@ impl StatusWriter {
     /// The pods that may need a call now, and when the first of the pods in back-off may be tried again.
     fn candidates(&mut self, now: MonoTime) -> (Vec<Candidate>, Option<MonoTime>) {
         let entries = self.views.all();
-        let known: BTreeSet<PodUid> = entries.iter().map(|entry| PodRef::of(&entry.pod).uid).collect();
+        let known: BTreeSet<PodUid> = entries.iter().map(|entry| entry.pod.identity().uid.clone()).collect();
         self.pods.retain(|uid, _| known.contains(uid));
         let seen = self.in_api.borrow_and_update();
         let (mut candidates, mut retry) = (Vec::new(), None::<MonoTime>);
         for entry in entries.into_iter().filter(PodEntry::is_current) {
-            let uid = PodRef::of(&entry.pod).uid;
-            let Some(in_api) = seen.objects.get(&super::meta::key_of(&*entry.pod)) else { continue };
+            let uid = entry.pod.identity().uid.clone();
+            let Some(in_api) = seen.objects.get(&super::meta::key_of_pod(entry.pod.identity())) else {
+                continue;
+            };
             let progress = self.pods.entry(uid.clone()).or_default();
             let in_api = progress.latest(in_api);
             if self.under_way.contains(&uid) || progress.is_settled(&entry, &in_api) {
@@ -199,8 +204,8 @@ impl StatusWriter {
     fn job(&mut self, candidate: Candidate, now: MonoTime) -> Option<Job> {
         let Candidate { uid, entry, in_api } = candidate;
         // The API object of a static pod is its mirror pod, which has another UID.
-        let shown_as = match super::meta::is_static(&entry.pod) {
-            true if is_mirror_pod(&in_api.pod) => PodUid::from(in_api.pod.metadata.uid.clone()?),
+        let shown_as = match entry.pod.is_static() {
+            true if in_api.is_mirror => in_api.pod.identity().uid.clone(),
             true => return None,
             false => uid.clone(),
         };
@@ -208,7 +213,7 @@ impl StatusWriter {
             SyncFacts { may_run: entry.progress.may_run(), is_released: entry.progress.is_released() };
         let progress = self.pods.entry(uid.clone()).or_default();
         progress.waiting_since = None;
-        match compute_status_sync(&shown_as, Some(&in_api), &entry.status, facts) {
+        match compute_status_sync(&shown_as, Some(&in_api), &entry.status.get(), facts) {
             StatusSync::Forget | StatusSync::Nothing => {
                 progress.behind_since = None;
                 progress.settled = Some((entry, in_api));
@@ -226,7 +231,7 @@ impl StatusWriter {
         self.under_way.insert(job.uid.clone());
         self.calls.spawn(async move {
             let Job { uid, entry, in_api, sync } = job;
-            let ObjectKey { namespace, name } = super::meta::key_of(&*in_api.pod);
+            let ObjectKey { namespace, name } = super::meta::key_of_pod(in_api.pod.identity());
             let pods = cluster.pods();
             let is_deletion = matches!(sync, StatusSync::Delete { .. });
             let result = match sync {
@@ -236,7 +241,7 @@ impl StatusWriter {
                     patched.map(Some)
                 }
                 StatusSync::Delete { uid } => {
-                    tracing::info!(pod = %PodRef::of(&in_api.pod), uid, "Pod fully terminated, removing it from the API server");
+                    tracing::info!(pod = %in_api.pod.identity(), uid, "Pod fully terminated, removing it from the API server");
                     let deletion = Deletion { uid: Some(uid), grace_seconds: Some(0) };
                     pods.delete(&namespace, &name, &deletion).await.map(|()| None)
                 }
@@ -270,7 +275,7 @@ impl StatusWriter {
                 // If the pod is gone, or was replaced by another of its name, the watch reports that.
                 let is_known = matches!(error, ClusterError::NotFound { .. } | ClusterError::Conflict { .. });
                 if !is_known {
-                    tracing::warn!(pod = %PodRef::of(&compared.0.pod), err = %error, "Failed to update pod status");
+                    tracing::warn!(pod = %compared.0.pod.identity(), err = %error, "Failed to update pod status");
                 }
                 let (entry, in_api) = compared;
                 let rejected = matches!(error, ClusterError::Invalid { .. });
@@ -293,14 +298,14 @@ impl Progress {
 
     fn is_settled(&self, entry: &PodEntry, in_api: &Arc<ApiPod>) -> bool {
         self.settled.as_ref().is_some_and(|(settled, with)| {
-            Arc::ptr_eq(&settled.status, &entry.status)
+            settled.status.is_same(&entry.status)
                 && settled.progress == entry.progress
                 && Arc::ptr_eq(with, in_api)
         })
     }
 
     /// How long the pod waits after a failed call. `rejected` has the attempt if the API rejected it.
-    fn next_delay(&self, rejected: Option<&(Arc<PodStatus>, Arc<ApiPod>)>) -> Duration {
+    fn next_delay(&self, rejected: Option<&(Kept<PodStatus>, Arc<ApiPod>)>) -> Duration {
         let before = self.failing.as_ref();
         match rejected {
             Some((status, in_api)) => {

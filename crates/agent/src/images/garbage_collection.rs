@@ -13,13 +13,13 @@ use kubelet_core::images::garbage_collection::{
 use model::containers::{all_containers, spec_of};
 use model::k8s::Pod;
 use model::request::ImageRequest;
-use model::{MonoTime, PodRef};
+use model::{KeptPod, MonoTime};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cache::PodCache;
 use crate::context::Context;
 use crate::images::Images;
-use crate::pods_view::PodsView;
+use crate::pods_view::{PodEntry, PodsView};
 use crate::removers::Remover;
 use crate::serving::stats::{FRESH, Samplers};
 
@@ -203,11 +203,13 @@ impl ImageGarbageCollector {
         let observed = observed.ok_or(UNKNOWN)?;
         let containers = observed.iter().flat_map(|pod| &pod.containers);
         let entries = self.pods.all();
-        let is_here = |pod: &Pod| listed.contains_key(&PodRef::of(pod).uid);
+        let is_here = |pod: &KeptPod| listed.contains_key(&pod.identity().uid);
         let pods = entries.iter().filter(|entry| entry.progress.may_run() || is_here(&entry.pod));
+        let wanted =
+            |entry: &PodEntry| -> Vec<String> { wanted_by(&entry.pod.get()).map(str::to_owned).collect() };
         Ok(ImageUse {
             ids: containers.map(|container| container.image_id.clone()).collect(),
-            references: pods.flat_map(|entry| wanted_by(&entry.pod)).map(str::to_owned).collect(),
+            references: pods.flat_map(wanted).collect(),
         })
     }
 

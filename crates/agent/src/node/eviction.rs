@@ -29,7 +29,7 @@ use kubelet_core::serving::stats::sample::{DiskSample, NodeSample};
 use model::cgroup::MemoryMark;
 use model::containers::spec_of;
 use model::k8s::Pod;
-use model::{MonoTime, PodRef, PodUid};
+use model::{KeptPod, MonoTime, PodRef, PodUid};
 use tokio::sync::{oneshot, watch};
 
 use crate::cache::PodCache;
@@ -259,7 +259,7 @@ impl Evictor {
             return Vec::new();
         }
         let admitted = self.admissions.admitted();
-        admitted.into_iter().filter(|pod| has_limits(pod) && !is_critical_pod(pod)).collect()
+        admitted.iter().map(KeptPod::get).filter(|pod| has_limits(pod) && !is_critical_pod(pod)).collect()
     }
 
     /// Evicts pods that exceed their limits of ephemeral storage.
@@ -333,7 +333,7 @@ impl Evictor {
     }
 
     async fn evict_one(&self, threshold: &Threshold, snapshot: &Snapshot) -> Option<PodUid> {
-        let pods = self.admissions.admitted();
+        let pods: Vec<Arc<Pod>> = self.admissions.admitted().iter().map(KeptPod::get).collect();
         let (node, disks) =
             tokio::join!(self.samplers.node(Detail::Usage, FRESH), self.samplers.disks(FRESH));
         let mut candidates = candidates(&pods, node.as_deref(), disks.as_deref());

@@ -11,10 +11,10 @@ use std::time::Duration;
 use kubelet_core::api::reflector::ObjectKey;
 use kubelet_core::pods::housekeeping::{CleanupInputs, RuntimePresence, WorkerProgress, compute_cleanup};
 use kubelet_core::sources::{DesiredPod, PodChange, PodOp, Sources, SourcesReady};
-use model::{MonoTime, PodRef, PodSource, PodUid, pod_status};
+use model::{KeptPod, MonoTime, PodRef, PodSource, PodUid, pod_status};
 use tokio::sync::{mpsc, watch};
 
-use crate::api::meta::key_of;
+use crate::api::meta::key_of_pod;
 use crate::cache::InRuntime;
 use crate::heartbeat::Heartbeat;
 use crate::pods::handles::PodHandles;
@@ -148,12 +148,7 @@ impl SyncLoop {
         }
         let merged = self.sources.set(set.source, set.pods, self.handles.ctx.clock.now().wall);
         for duplicate in &merged.duplicates {
-            self.handles.ctx.recorder.warning(
-                &PodRef::of(&duplicate.pod),
-                None,
-                "FailedValidation",
-                duplicate.message(),
-            );
+            self.handles.ctx.recorder.warning(&duplicate.pod, None, "FailedValidation", duplicate.message());
         }
         for change in &merged.changes {
             self.apply(change);
@@ -179,7 +174,7 @@ impl SyncLoop {
             channel.send_if_modified(|known| std::mem::replace(known, now) != now);
         };
         let statics = self.sources.pods().filter(|(source, _)| source.is_static());
-        let statics: BTreeSet<ObjectKey> = statics.map(|(_, pod)| key_of(&**pod)).collect();
+        let statics: BTreeSet<ObjectKey> = statics.map(|(_, pod)| key_of_pod(pod.identity())).collect();
         self.readiness
             .static_pods
             .send_if_modified(|known| std::mem::replace(known, statics.clone()) != statics);
@@ -189,7 +184,7 @@ impl SyncLoop {
 
     fn apply(&mut self, change: &PodChange) {
         let PodChange { op, source, desired } = change;
-        let identity = PodRef::of(&desired.pod);
+        let identity = desired.identity().clone();
         tracing::info!(pod = %identity, podUID = %identity.uid, %source, ?op, "SyncLoop");
         match op {
             PodOp::Add => self.add(desired.clone()),
@@ -204,7 +199,7 @@ impl SyncLoop {
     }
 
     fn add(&mut self, pod: DesiredPod) {
-        let identity = PodRef::of(&pod.pod);
+        let identity = pod.identity().clone();
         if let Some(worker) = self.workers.get(&identity.uid) {
             // The same UID was added again while its worker still terminates it: the worker starts over afterwards.
             worker.desired_state.send_modify(|state| {
@@ -253,7 +248,7 @@ impl SyncLoop {
     }
 
     fn remove(&mut self, pod: &PodRef) {
-        self.held_back.retain(|_, waiting| PodRef::of(&waiting.pod).uid != pod.uid);
+        self.held_back.retain(|_, waiting| waiting.identity().uid != pod.uid);
         if let Some(worker) = self.workers.get(&pod.uid) {
             worker.desired_state.send_modify(|state| {
                 state.is_removed = true;
@@ -288,10 +283,10 @@ impl SyncLoop {
                     false => {
                         Box::pin(load_pod(&*handles.ctx.files, &handles.ctx.settings.paths, &identity.uid))
                             .await
-                            .map(Arc::new)
+                            .map(KeptPod::new)
                     }
                 };
-                let identity = remembered.as_deref().map_or(identity, PodRef::of);
+                let identity = remembered.as_ref().map_or(identity, |pod| pod.identity().clone());
                 let (worker, first) = PodWorker::new(handles, identity, desired_state, remembered, slot);
                 drop(followed);
                 worker.run(first).await;
@@ -313,10 +308,10 @@ impl SyncLoop {
         }
         if let (Some(pod), false) = (state.desired, state.is_removed) {
             // The pod was added again just when its worker ended.
-            self.handles.ctx.metrics.pod_restarted(kubelet_core::pod_kind::is_static_pod(&pod.pod));
+            self.handles.ctx.metrics.pod_restarted(kubelet_core::pod_kind::is_static_pod(&pod.pod.get()));
             self.begin(worker.pod, pod);
         } else if let Some(pod) = self.held_back.remove(&full_name) {
-            self.begin(PodRef::of(&pod.pod), pod);
+            self.begin(pod.identity().clone(), pod);
         }
         self.start_unblocked();
     }
@@ -332,7 +327,7 @@ impl SyncLoop {
             self.workers.values().filter(|worker| worker.desired_state.borrow().desired.is_none()).count();
         self.handles.ctx.metrics.pods.set_runtime_only(runtime_only);
         let plan = compute_cleanup(&CleanupInputs {
-            desired: &self.sources.pods().map(|(_, pod)| PodRef::of(pod).uid).collect(),
+            desired: &self.sources.pods().map(|(_, pod)| pod.identity().uid.clone()).collect(),
             workers: &self.workers.keys().map(|uid| (uid.clone(), WorkerProgress::Working)).collect(),
             runtime: &runtime,
             dirs: &std::mem::take(&mut self.dirs),
@@ -401,5 +396,5 @@ impl SyncLoop {
 
 /// The API has a final phase for the pod: it holds no resources.
 fn has_ended(pod: &DesiredPod) -> bool {
-    pod.status().is_some_and(pod_status::has_ended)
+    pod.status().is_some_and(|status| pod_status::has_ended(&status))
 }

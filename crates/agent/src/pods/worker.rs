@@ -13,6 +13,7 @@ mod alarm;
 mod cgroup;
 mod checkpoint;
 mod deadline;
+mod held;
 mod messages;
 mod objects;
 mod release;
@@ -26,7 +27,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::pod_kind::is_static_pod;
 use kubelet_core::pods::actions::{PodInputs, compute_pod_actions};
 use kubelet_core::pods::backoff::{BackoffTable, SYNC_RETRY};
 use kubelet_core::pods::memory::PodMemory;
@@ -45,7 +45,7 @@ use model::cgroup::CgroupState;
 use model::containers::find_container;
 use model::k8s::{Pod, PodStatus};
 use model::pod_status::has_ended;
-use model::{ContainerId, ContainerObservation, ContainerState, PodObservation, PodRef};
+use model::{ContainerId, ContainerObservation, ContainerState, Kept, KeptPod, PodObservation, PodRef};
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument;
 
@@ -53,6 +53,7 @@ use self::act::Act;
 use self::alarm::Alarm;
 use self::cgroup::CgroupWatch;
 use self::checkpoint::Checkpoint;
+use self::held::Held;
 use self::objects::Registration;
 use crate::metrics::ResizeCount;
 use crate::pods::handles::PodHandles;
@@ -88,7 +89,7 @@ pub(crate) struct DesiredState {
 #[derive(Debug)]
 enum Pending {
     Sync,
-    Terminate { pod: Option<Arc<Pod>>, grace: GracePeriod },
+    Terminate { pod: Option<KeptPod>, grace: GracePeriod },
 }
 
 /// The result of an act.
@@ -108,30 +109,37 @@ enum ActReport {
 struct Desired {
     receiver: watch::Receiver<DesiredState>,
     /// With the resources that were allocated, whatever the API requests by now.
-    pod: Option<Arc<Pod>>,
+    pod: Held<KeptPod>,
     /// A pod of the API as it is there now.
     in_api: Option<Arc<ApiPod>>,
+    /// Its status there.
+    said: Held<Kept<PodStatus>>,
     /// The values of the last handled desired state.
     was_removed: bool,
     removals: u64,
     /// The pod as the API has it, if it requests other resources there.
-    requested: Option<Arc<Pod>>,
+    requested: Option<KeptPod>,
     /// The same at the start of the kubelet, until the pod is admitted again.
-    restored: Option<Arc<Pod>>,
+    restored: Option<KeptPod>,
 }
 
 impl Desired {
     /// The status that its source has of the pod now.
-    fn status_in_source(&self) -> Option<&PodStatus> {
+    fn status_in_source(&self) -> Option<Arc<PodStatus>> {
         match &self.in_api {
-            Some(in_api) => in_api.status.as_ref(),
-            None => self.pod.as_ref()?.status.as_ref(),
+            Some(_) => self.said.get(),
+            None => self.pod.get()?.status.clone().map(Arc::new),
         }
     }
 
     /// What the API has of the pod's status; `None` for a static pod.
-    fn status_in_api(&self) -> Option<&PodStatus> {
-        self.in_api.as_ref()?.status.as_ref()
+    fn status_in_api(&self) -> Option<Arc<PodStatus>> {
+        self.said.get()
+    }
+
+    fn set_in_api(&mut self, in_api: Option<Arc<ApiPod>>) {
+        self.said.set(in_api.as_ref().and_then(|in_api| in_api.status.clone()));
+        self.in_api = in_api;
     }
 }
 
@@ -147,7 +155,7 @@ struct Observed {
 #[derive(Default)]
 struct Reported {
     /// Shared with the view of all pods, which shows it.
-    status: Option<Arc<PodStatus>>,
+    status: Held<Kept<PodStatus>>,
     checkpoint: Checkpoint,
     /// Why the kubelet ends the pod.
     terminal: Option<TerminalReason>,
@@ -227,7 +235,7 @@ impl PodWorker {
         handles: Arc<PodHandles>,
         pod: PodRef,
         desired_state: watch::Receiver<DesiredState>,
-        remembered: Option<Arc<Pod>>,
+        remembered: Option<KeptPod>,
         slot: Option<AdmissionSlot>,
     ) -> (Box<Self>, Vec<WorkerEffect>) {
         let observations = handles.cache.subscribe(&pod.uid);
@@ -243,13 +251,15 @@ impl PodWorker {
             Some(desired) => WorkerState::new(desired.clone(), now),
             None => WorkerState::orphan(pod.clone(), now),
         };
-        let may_have_devices = slot.is_some() && desired.as_deref().is_some_and(may_have_devices);
+        let may_have_devices =
+            slot.is_some() && desired.as_ref().is_some_and(|pod| may_have_devices(&pod.get()));
         let device_health = may_have_devices.then(|| handles.devices.listen_to_health(&pod.uid)).flatten();
         let worker = Self {
             probes: Probes::new(handles.clone(), pod.clone(), inbox.0.clone()),
             desired: Desired {
                 receiver: desired_state,
-                pod: desired,
+                pod: Held::new(desired),
+                said: Held::new(in_api.as_ref().and_then(|in_api| in_api.status.clone())),
                 in_api,
                 was_removed,
                 removals,
@@ -286,6 +296,7 @@ impl PodWorker {
     pub(crate) async fn run(mut self: Box<Self>, first: Vec<WorkerEffect>) {
         // Boxed, because this future would reserve space for it as long as the pod lives.
         Box::pin(self.begin(first)).await;
+        self.pack();
         let mut sources_ready = self.handles.sources_ready.clone();
         while !self.is_over {
             let clock = self.handles.ctx.clock;
@@ -311,37 +322,46 @@ impl PodWorker {
             self.follow_resize();
             self.start_pending();
             self.publish().await;
+            self.pack();
         }
+    }
+
+    /// Nothing stays unpacked between two turns: what other objects are allocated around leaves a hole that is not returned.
+    fn pack(&mut self) {
+        self.desired.pod.pack();
+        self.desired.said.pack();
+        self.reported.status.pack();
     }
 
     /// Reads what an earlier kubelet left: the status checkpoint and the numbers of log files.
     async fn begin(&mut self, first: Vec<WorkerEffect>) {
         self.handles.pleg.inspect(&self.pod);
-        let on_disk = status::load(&self.handles, &self.pod).await.map(Arc::new);
+        let on_disk = status::load(&self.handles, &self.pod).await.map(Kept::new);
         self.reported.checkpoint = on_disk.clone().map(Checkpoint::read).unwrap_or_default();
-        let known = match self.desired.pod.as_deref().filter(|pod| is_static_pod(pod)) {
-            Some(pod) if on_disk.is_none() => status::of_mirror(&self.handles, pod).await.map(Arc::new),
+        let known = match self.desired.pod.kept().filter(|pod| pod.is_static()) {
+            Some(pod) if on_disk.is_none() => status::of_mirror(&self.handles, pod).await,
             Some(_) => on_disk,
-            None => latest_known(on_disk, self.desired.status_in_api()),
+            None => latest_known(on_disk, self.desired.said.kept()),
         };
-        let is_due_again = |said: &PodStatus| {
+        let is_due_again = |said: &Kept<PodStatus>| {
             self.desired
                 .pod
-                .as_deref()
-                .is_some_and(|pod| kubelet_core::node::shutdown::begins_again(pod, said))
+                .get()
+                .is_some_and(|pod| kubelet_core::node::shutdown::begins_again(&pod, &said.get()))
         };
-        self.reported.status = known.filter(|said| !is_due_again(said));
-        self.times.remember(self.reported.status.as_deref());
+        self.reported.status.set(known.filter(|said| !is_due_again(said)));
+        self.times.remember(self.reported.status.get().as_deref());
         self.memory.log_restarts = messages::log_restarts(&self.handles.ctx, &self.pod).await;
         self.schedule_resync();
         self.carry_out(first);
         let is_allocated = self.restore_allocation().await;
-        if let Some(pod) = self.desired.pod.clone() {
-            let ended_before = self.reported.status.as_deref().is_some_and(has_ended);
-            self.reported.terminal = self.reported.status.as_deref().and_then(status::terminal_of);
+        if let Some(pod) = self.desired.pod.get() {
+            let before = self.reported.status.get();
+            let ended_before = before.as_deref().is_some_and(has_ended);
+            self.reported.terminal = before.as_deref().and_then(status::terminal_of);
             if ended_before {
                 self.release_slot();
-                self.reported.is_rejected = self.reported.status.as_deref().is_some_and(status::was_rejected);
+                self.reported.is_rejected = before.as_deref().is_some_and(status::was_rejected);
             } else {
                 self.admit(&pod, is_allocated).await;
             }
@@ -396,7 +416,7 @@ impl PodWorker {
                 }
                 WorkerEffect::Forget => self.purge(),
                 WorkerEffect::Hide => {
-                    self.desired.pod = None;
+                    self.desired.pod.set(None);
                     self.handles.pods.forget(&self.pod.uid);
                 }
                 WorkerEffect::StartAgain => self.forget_status(),
@@ -424,21 +444,21 @@ impl PodWorker {
             self.feed(WorkerEvent::Removed);
         }
         let Some(DesiredPod { pod, in_api }) = state.desired else { return };
-        self.desired.in_api = in_api;
+        self.desired.set_in_api(in_api);
         if was_removed && !state.is_removed {
             // Added again: it starts over once it has ended, however little its spec has changed.
-            self.desired.pod = Some(pod.clone());
+            self.desired.pod.set(Some(pod.clone()));
             self.feed(WorkerEvent::Desired(pod));
         } else {
             self.handle_desired_pod(&pod);
         }
     }
 
-    fn handle_desired_pod(&mut self, pod: &Arc<Pod>) {
+    fn handle_desired_pod(&mut self, pod: &KeptPod) {
         let pod = &self.with_allocation(pod);
-        let known = self.desired.pod.replace(pod.clone());
+        let known = self.desired.pod.set(Some(pod.clone()));
         // Ignore updates that only echo our own status patch.
-        let is_same = |known: &Arc<Pod>| Arc::ptr_eq(known, pod) || !differs_semantically(known, pod);
+        let is_same = |known: &KeptPod| known.is_same(pod) || !differs_semantically(&known.get(), &pod.get());
         if known.as_ref().is_some_and(is_same) {
             self.reported.checkpoint.pod_is_same(pod);
         } else {
@@ -458,7 +478,7 @@ impl PodWorker {
     fn handle_final_phase(&mut self) {
         let Some(said) = self.desired.status_in_api().filter(|said| has_ended(said)) else { return };
         if self.state.stage() == PodStage::Syncing {
-            self.reported.terminal = self.reported.terminal.take().or_else(|| status::terminal_of(said));
+            self.reported.terminal = self.reported.terminal.take().or_else(|| status::terminal_of(&said));
             self.feed(WorkerEvent::Kill { cause: TerminationCause::Completed, grace_override: None });
         }
     }
@@ -507,10 +527,10 @@ impl PodWorker {
 
     /// Containers that ended since the last observation. Ends before this process are not counted.
     fn count_ended(&self, observed: &PodObservation) {
-        let (Some(before), Some(pod)) = (&self.observed.latest, self.desired.pod.as_deref()) else { return };
+        let (Some(before), Some(pod)) = (&self.observed.latest, self.desired.pod.get()) else { return };
         let is_over = |container: &ContainerObservation| container.state == ContainerState::Exited;
         for ended in observed.containers.iter().filter(|container| is_over(container)) {
-            let kind = find_container(pod, &ended.name).map(|container| container.kind);
+            let kind = find_container(&pod, &ended.name).map(|container| container.kind);
             if let Some(kind) = kind.filter(|_| !before.container(&ended.id).is_some_and(is_over)) {
                 self.handles.ctx.metrics.pods.terminated(kind, ended);
             }
@@ -525,28 +545,28 @@ impl PodWorker {
 
     /// After a restart, crash-loop delays and probe verdicts of unchanged containers come from the last status.
     fn restore_from_status(&mut self, observed: &PodObservation) {
-        if let Some(pod) = &self.desired.pod {
-            let (previous, now) = (self.reported.status.as_deref(), self.handles.ctx.clock.now());
-            restore_back_off(&mut self.memory.backoff, pod, observed, previous, now);
+        if let Some(pod) = self.desired.pod.get() {
+            let (previous, now) = (self.reported.status.get(), self.handles.ctx.clock.now());
+            restore_back_off(&mut self.memory.backoff, &pod, observed, previous.as_deref(), now);
         }
         self.seed_verdicts(observed);
         self.forget_lost_exits();
     }
 
     fn seed_verdicts(&mut self, observed: &PodObservation) {
-        let Some(previous) = &self.reported.status else { return };
+        let Some(previous) = self.reported.status.get() else { return };
         if self.handles.ctx.node_facts.features.status_starts_again {
             return;
         }
-        for seed in kubelet_core::pods::status::merge_for_restart(previous, observed) {
+        for seed in kubelet_core::pods::status::merge_for_restart(&previous, observed) {
             self.memory.verdicts.set(&seed.container, seed.kind, seed.verdict);
         }
     }
 
     fn reconcile_probes(&mut self) {
         let is_terminating = self.state.stage() != PodStage::Syncing;
-        if let (Some(observed), Some(pod)) = (&self.observed.latest, &self.desired.pod) {
-            self.probes.reconcile(pod, observed, &self.memory.verdicts, is_terminating);
+        if let (Some(observed), Some(pod)) = (&self.observed.latest, self.desired.pod.get()) {
+            self.probes.reconcile(&pod, observed, &self.memory.verdicts, is_terminating);
         }
     }
 
@@ -695,7 +715,7 @@ impl PodWorker {
                 Some(Pending::Sync) => {
                     self.note_phase_in_api();
                     // While the pass waited, the pod may have changed: it got back what an earlier kubelet allocated to it.
-                    if let Some(pod) = self.desired.pod.clone() {
+                    if let Some(pod) = self.desired.pod.get() {
                         self.sync(pod, &observed);
                     }
                     self.note_act(false);
@@ -704,7 +724,7 @@ impl PodWorker {
                     self.note_phase_in_api();
                     self.memory.begin_termination(&observed);
                     self.report_deadline();
-                    self.terminate(pod, observed, grace);
+                    self.terminate(pod.map(|pod| pod.get()), observed, grace);
                     self.note_act(true);
                 }
                 None => return,
@@ -740,7 +760,7 @@ impl PodWorker {
         if plan.step == PodStep::Settled && has_ended(&self.compute(&pod)) {
             return self.feed(WorkerEvent::ActDone(ActOutcome::PodCompleted));
         }
-        self.register_objects(&pod);
+        self.register_objects();
         if plan.step == PodStep::Settled || self.must_wait(&plan.step) {
             self.memory.end_pass();
             // Last, so that no step waits for a slow API server.

@@ -13,14 +13,13 @@ use jiff::Timestamp;
 use kubelet_core::resources::admission::Admission;
 use kubelet_core::resources::allocations::{
     Allocations, Changes, Ended, OtherPods, RememberedAmounts, ResizeOutcome, ResizeVerdict, Ticket, Tried,
-    has_uid,
 };
 use kubelet_core::resources::amounts::Actuated;
 use kubelet_core::resources::devices::PodDevices;
 use kubelet_core::resources::pinned::{ContainerPins, PinPolicies, Pinned, Placement, Tally};
-use model::PodUid;
 use model::containers::ContainerRef;
 use model::k8s::Pod;
+use model::{KeptPod, PodUid};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -57,7 +56,7 @@ impl Admissions {
 
     /// A slot for a pod that is to be admitted, after all that requested one before.
     #[must_use]
-    pub fn request_slot(&self, pod: Arc<Pod>) -> AdmissionSlot {
+    pub fn request_slot(&self, pod: KeptPod) -> AdmissionSlot {
         let ticket = self.table.lock().ask(pod);
         AdmissionSlot {
             admissions: self.clone(),
@@ -69,7 +68,7 @@ impl Admissions {
 
     /// The pods that were admitted and have not ended.
     #[must_use]
-    pub fn admitted(&self) -> Vec<Arc<Pod>> {
+    pub fn admitted(&self) -> Vec<KeptPod> {
         self.table.lock().pods().map(|(_, pod)| pod.clone()).collect()
     }
 
@@ -301,7 +300,7 @@ impl AdmissionSlot {
         };
         table.admit(self.ticket);
         let changes = table.place(self.ticket, placement);
-        let is_victim = |pod: &Pod| victims.iter().any(|victim| has_uid(pod, victim));
+        let is_victim = |pod: &KeptPod| victims.contains(&pod.identity().uid);
         self.waits_for = table.pods().filter(|(_, pod)| is_victim(pod)).map(|(ticket, _)| ticket).collect();
         drop(table);
         note_change(&self.admissions.changed, ChangeCause::Added);
@@ -322,7 +321,7 @@ impl AdmissionSlot {
     }
 
     /// An earlier kubelet allocated these resources to the pod.
-    pub fn restore(&self, pod: Arc<Pod>) {
+    pub fn restore(&self, pod: KeptPod) {
         self.admissions.table.lock().restore(self.ticket, pod);
     }
 
@@ -347,12 +346,12 @@ impl AdmissionSlot {
 
     /// The pod with the resources that are allocated to it; `None` once it is released.
     #[must_use]
-    pub fn allocated_pod(&self) -> Option<Arc<Pod>> {
+    pub fn allocated_pod(&self) -> Option<KeptPod> {
         self.admissions.table.lock().allocated_pod(self.ticket)
     }
 
     /// The API requests other resources for the pod.
-    pub fn request_resize(&self, requested: Arc<Pod>, since: Option<Timestamp>) {
+    pub fn request_resize(&self, requested: KeptPod, since: Option<Timestamp>) {
         self.admissions.table.lock().request_resize(self.ticket, requested, since);
     }
 
@@ -425,10 +424,10 @@ mod tests {
     use super::*;
     use kubelet_core::resources::rejection::Rejection;
 
-    fn pod(uid: &str) -> Arc<Pod> {
+    fn pod(uid: &str) -> KeptPod {
         let mut pod = Pod::default();
         pod.metadata.uid = Some(uid.to_owned());
-        Arc::new(pod)
+        KeptPod::new(pod)
     }
 
     /// Admits as long as there are at most this many others.

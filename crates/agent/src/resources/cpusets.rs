@@ -11,7 +11,7 @@ use kubelet_core::resources::cpus::{ContainerCpuState, CpuUpdate, compute_cpu_up
 use model::containers::all_containers;
 use model::cpu_set::CpuSet;
 use model::request::LinuxResources;
-use model::{ContainerId, ContainerState, PodRef, PodUid};
+use model::{ContainerId, ContainerState, PodUid};
 use parking_lot::Mutex;
 
 use crate::cache::PodCache;
@@ -105,9 +105,9 @@ impl Cpusets {
 fn running_containers(admissions: &Admissions, cache: &PodCache) -> Vec<Running> {
     let mut running = Vec::new();
     for pod in admissions.admitted() {
-        let uid = PodRef::of(&pod).uid;
+        let uid = pod.identity().uid.clone();
         let Some(observed) = cache.get(&uid) else { continue };
-        for container in all_containers(&pod) {
+        for container in all_containers(&pod.get()) {
             let newest = observed.newest(container.name());
             let newest = newest.filter(|newest| newest.state == ContainerState::Running);
             running.extend(newest.map(|newest| Running {

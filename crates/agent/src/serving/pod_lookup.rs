@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use kubelet_core::api::mirror::is_uid_of_pod;
 use kubelet_core::sources::ApiPod;
-use model::{ContainerId, ContainerState, PodObservation, PodUid, SandboxId};
+use model::{ContainerId, ContainerState, PodObservation, PodRef, PodUid, SandboxId};
 use ports::node_api::{PodRefusal, PodTarget};
 
-use crate::api::meta::key_of;
+use crate::api::meta::key_of_pod;
 use crate::api::reflector::StoreReader;
 use crate::cache::PodCache;
 use crate::context::Context;
@@ -31,8 +31,8 @@ impl PodLookup {
     /// The pod of that name; if there are two, the one that has not ended.
     pub(crate) fn pod(&self, namespace: &str, name: &str) -> Result<PodEntry, PodRefusal> {
         let is_meant = |entry: &PodEntry| {
-            let metadata = &entry.pod.metadata;
-            metadata.namespace.as_deref() == Some(namespace) && metadata.name.as_deref() == Some(name)
+            let PodRef { namespace: of_pod, name: its, .. } = entry.pod.identity();
+            **of_pod == *namespace && **its == *name
         };
         let all = self.pods.all().into_iter().filter(is_meant);
         let found = all.max_by_key(|entry| entry.progress.may_run());
@@ -78,12 +78,13 @@ impl PodLookup {
     fn uid(&self, target: &PodTarget) -> Result<PodUid, PodRefusal> {
         let pod = self.pod(&target.namespace, &target.pod)?.pod;
         if let Some(uid) = &target.uid {
-            let in_api = self.in_api.borrow().objects.get(&key_of(&*pod)).map(|in_api| in_api.pod.clone());
-            if !is_uid_of_pod(uid, &pod, in_api.as_deref()) {
+            let in_api =
+                self.in_api.borrow().objects.get(&key_of_pod(pod.identity())).map(|in_api| in_api.pod.get());
+            if !is_uid_of_pod(uid, &pod.get(), in_api.as_deref()) {
                 let text = format!("pod {:?} with UID {uid:?} does not exist", target.pod);
                 return Err(PodRefusal::NotFound(text));
             }
         }
-        Ok(model::PodRef::of(&pod).uid)
+        Ok(pod.identity().uid.clone())
     }
 }

@@ -12,8 +12,8 @@ use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use kubelet_core::sources::static_pod::{Origin, parse_manifest};
 use kubelet_core::sources::{DesiredPod, last_described_by};
+use model::KeptPod;
 use model::PodSource;
-use model::k8s::Pod;
 use ports::host::{DirectoryChange, ManifestFile};
 use ports::{Clock, Files};
 use tokio::sync::mpsc;
@@ -46,7 +46,7 @@ impl std::fmt::Debug for FileSource {
 struct Known {
     content: Vec<u8>,
     /// `None`: there was no valid version yet, and the checkpoints were not read.
-    pods: Option<Vec<Arc<Pod>>>,
+    pods: Option<Vec<KeptPod>>,
 }
 
 fn set_of(known: &BTreeMap<PathBuf, Known>) -> SourceSet {

@@ -7,8 +7,8 @@ use std::time::Duration;
 use config::Features;
 use kubelet_core::sources::static_pod::{Origin, parse_manifest};
 use kubelet_core::sources::{DesiredPod, last_described_by};
+use model::KeptPod;
 use model::PodSource;
-use model::k8s::Pod;
 use ports::net::{HttpGet, Scheme};
 use ports::{Clock, Files, Net};
 use tokio::sync::mpsc;
@@ -35,7 +35,7 @@ pub struct HttpSource {
     pub sets: mpsc::Sender<SourceSet>,
 }
 
-fn set_of(pods: Vec<Arc<Pod>>) -> SourceSet {
+fn set_of(pods: Vec<KeptPod>) -> SourceSet {
     let pods = pods.into_iter().map(DesiredPod::of_manifest).collect();
     SourceSet { source: PodSource::Http, pods, is_complete: true }
 }

@@ -58,6 +58,13 @@ async fn api_pod_runs_and_its_status_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pod_of_the_api_and_its_status_are_kept_packed() {
+    let world = with_web().await;
+    let entry = world.agent.as_ref().unwrap().pods().all().remove(0);
+    assert!(entry.pod.is_packed() && entry.status.is_packed(), "{entry:?}");
+}
+
+#[tokio::test(start_paused = true)]
 async fn foreign_conditions_in_a_pod_status_are_kept() {
     let world = with_web().await;
     let mut foreign = world.in_api("web").unwrap();

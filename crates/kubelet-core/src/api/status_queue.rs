@@ -44,9 +44,8 @@ pub struct WaitingStatus {
 /// The urgency of `found`, given the pod in the API.
 #[must_use]
 pub fn compute_status_urgency(in_api: &ApiPod, found: &PodStatus) -> StatusUrgency {
-    let empty = PodStatus::default();
-    let current = in_api.status.as_ref().unwrap_or(&empty);
-    if in_api.pod.metadata.deletion_timestamp.is_some() || (has_ended(found) && !has_ended(current)) {
+    let current = &*in_api.status().unwrap_or_default();
+    if in_api.pod.get().metadata.deletion_timestamp.is_some() || (has_ended(found) && !has_ended(current)) {
         return StatusUrgency::Ended;
     }
     if is_ready(found) == is_ready(current) { StatusUrgency::Routine } else { StatusUrgency::Readiness }

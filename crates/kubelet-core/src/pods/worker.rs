@@ -9,12 +9,11 @@
 //! Pure: one task per pod UID feeds [`on_event`] and carries out the effects it returns. Containers are decided about
 //! elsewhere ([`super::actions`], [`super::termination`]); this module only decides which kind of pass runs when.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use model::k8s::Pod;
-use model::{MonoTime, Now, PodRef};
+use model::{KeptPod, MonoTime, Now, PodRef};
 
 use super::stage::PodStage;
 use super::termination::{GracePeriod, GraceSources, compute_grace};
@@ -50,7 +49,7 @@ pub enum WorkerState {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Syncing {
-    pub pod: Arc<Pod>,
+    pub pod: KeptPod,
     pub act: Act,
 }
 
@@ -58,7 +57,7 @@ pub struct Syncing {
 pub struct Terminating {
     pub identity: PodRef,
     /// The last spec seen; `None` for an orphan.
-    pub pod: Option<Arc<Pod>>,
+    pub pod: Option<KeptPod>,
     pub since: Timestamp,
     pub grace: GracePeriod,
     pub cause: TerminationCause,
@@ -69,7 +68,7 @@ pub struct Terminating {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Terminated {
     pub identity: PodRef,
-    pub pod: Option<Arc<Pod>>,
+    pub pod: Option<KeptPod>,
     pub at: Timestamp,
     pub cause: TerminationCause,
     pub source: Source,
@@ -101,7 +100,7 @@ pub enum Source {
     Listed,
     Gone,
     /// It listed the same UID again after it was gone: the pod starts over once it has ended.
-    AddedAgain(Arc<Pod>),
+    AddedAgain(KeptPod),
 }
 
 /// What is known about the pass in flight and the last one.
@@ -117,7 +116,7 @@ pub struct Act {
 #[derive(Clone, Debug, PartialEq)]
 pub enum WorkerEvent {
     /// The source lists the pod like this.
-    Desired(Arc<Pod>),
+    Desired(KeptPod),
     /// A component of this node terminates the pod: eviction, preemption or node shutdown.
     Kill { cause: TerminationCause, grace_override: Option<i64> },
     /// The source does not list the pod any more.
@@ -152,7 +151,7 @@ pub enum WorkerEffect {
     SyncPass,
     /// Observe, compute the kill plan, carry it out; then report `ActDone`.
     TerminatePass {
-        pod: Option<Arc<Pod>>,
+        pod: Option<KeptPod>,
         grace: GracePeriod,
         cause: TerminationCause,
     },
@@ -162,7 +161,7 @@ pub enum WorkerEffect {
     Observe,
     /// Release volumes, cgroups and the rest; then report `Released`.
     ReleaseResources {
-        pod: Option<Arc<Pod>>,
+        pod: Option<KeptPod>,
     },
     PublishStage(PodStage),
     /// Send `Wake` no later than this; of several, the earliest counts.
@@ -183,9 +182,9 @@ pub type Step = (WorkerState, Vec<WorkerEffect>);
 impl WorkerState {
     /// A pod that a source lists for the first time.
     #[must_use]
-    pub fn new(pod: Arc<Pod>, now: Now) -> Step {
+    pub fn new(pod: KeptPod, now: Now) -> Step {
         let syncing = Syncing { pod, act: Act { in_flight: true, ..Act::default() } };
-        if is_deleted(&syncing.pod) {
+        if is_deleted(&syncing.pod.get()) {
             let idle = Syncing { act: Act::default(), ..syncing };
             return idle.terminate(TerminationCause::Deleted, None, now);
         }
@@ -235,7 +234,7 @@ impl Syncing {
         match event {
             WorkerEvent::Desired(pod) => {
                 self.pod = pod;
-                if is_deleted(&self.pod) {
+                if is_deleted(&self.pod.get()) {
                     return self.terminate(TerminationCause::Deleted, None, now);
                 }
                 self.pass()
@@ -277,9 +276,9 @@ impl Syncing {
     fn terminate(self, cause: TerminationCause, grace_override: Option<i64>, now: Now) -> Step {
         let is_removed = cause == TerminationCause::Removed;
         Terminating {
-            identity: PodRef::of(&self.pod),
+            identity: self.pod.identity().clone(),
             since: now.wall,
-            grace: compute_grace(GraceSources::of(&self.pod, grace_override), None),
+            grace: compute_grace(GraceSources::of(&self.pod.get(), grace_override), None),
             cause,
             act: self.act,
             source: if is_removed { Source::Gone } else { Source::Listed },
@@ -314,14 +313,14 @@ impl Terminating {
         }
     }
 
-    fn on_desired(mut self, pod: Arc<Pod>) -> Step {
+    fn on_desired(mut self, pod: KeptPod) -> Step {
         match self.source {
             Source::Gone | Source::AddedAgain(_) => {
                 self.source = Source::AddedAgain(pod);
                 self.stay(Vec::new())
             }
             Source::Listed => {
-                let deletion = pod.metadata.deletion_grace_period_seconds;
+                let deletion = pod.get().metadata.deletion_grace_period_seconds;
                 self.pod = Some(pod);
                 self.shrink_grace(GraceSources { deletion, ..GraceSources::default() })
             }

@@ -14,9 +14,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use config::Features;
-use model::PodUid;
 use model::containers::{ContainerRef, find_container};
 use model::k8s::Pod;
+use model::{Amount, KeptPod, PodUid};
 
 use crate::resources::amounts::Actuated;
 use crate::resources::amounts_file::{Entries, PodResources};
@@ -59,7 +59,9 @@ pub struct RememberedAmounts {
 
 #[derive(Clone, Debug)]
 struct Entry {
-    pod: Arc<Pod>,
+    pod: KeptPod,
+    /// What the containers of it that may still run request.
+    requests: Box<[(Box<str>, Amount)]>,
     /// Not decided yet; its requests count for pods with a later ticket.
     is_open: bool,
     /// An earlier kubelet allocated resources to it: they count although this one has not decided yet, because its containers may run.
@@ -80,7 +82,19 @@ impl Entry {
     }
 
     fn allocation(&self) -> Option<Allocation<'_>> {
-        (self.ended != Ended::All).then_some(Allocation { pod: &self.pod, ended: &self.ended })
+        let allocation = Allocation { pod: &self.pod, ended: &self.ended, requests: Some(&self.requests) };
+        (self.ended != Ended::All).then_some(allocation)
+    }
+
+    /// After a change of its pod or of what has ended.
+    fn sum_up(&mut self) {
+        let changed = Allocation { pod: &self.pod, ended: &self.ended, requests: None };
+        self.requests = changed.requests().into_iter().map(|(name, amount)| (name.into(), amount)).collect();
+    }
+
+    fn set_pod(&mut self, pod: KeptPod) {
+        self.pod = pod;
+        self.sum_up();
     }
 }
 
@@ -142,8 +156,8 @@ impl Allocations {
     pub fn forget_unclaimed(&mut self) -> Changes {
         let entries = &self.entries;
         let is_active = |pod: &PodUid, container: &str| {
-            let mut of_pod = entries.values().filter(|entry| has_uid(&entry.pod, pod));
-            of_pod.any(|entry| find_container(&entry.pod, container).is_some())
+            let mut of_pod = entries.values().filter(|entry| entry.pod.identity().uid == *pod);
+            of_pod.any(|entry| find_container(&entry.pod.get(), container).is_some())
         };
         Changes {
             devices: !std::mem::take(&mut self.remembered).is_empty(),
@@ -153,36 +167,37 @@ impl Allocations {
     }
 
     /// Queues the pod after all that requested admission before it.
-    pub fn ask(&mut self, pod: Arc<Pod>) -> Ticket {
+    pub fn ask(&mut self, pod: KeptPod) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        let uid = uid_of(&pod);
+        let uid = pod.identity().uid.clone();
         let devices = self.remembered.remove(&uid).unwrap_or_default();
         let RememberedAmounts { allocated, actuated } =
             self.remembered_amounts.remove(&uid).unwrap_or_default();
         let is_remembered = allocated.is_some();
-        let pod =
-            allocated.and_then(|amounts| amounts.allocate_to(&pod, self.features)).map_or(pod, Arc::new);
-        self.entries.insert(
-            ticket,
-            Entry {
-                pod,
-                is_open: true,
-                is_remembered,
-                ended: Ended::default(),
-                devices,
-                hints: Hints::new(),
-                actuated,
-                requested: None,
-            },
-        );
+        let pod = allocated
+            .and_then(|amounts| amounts.allocate_to(&pod.get(), self.features))
+            .map_or(pod, KeptPod::new);
+        let mut entry = Entry {
+            pod,
+            requests: Box::default(),
+            is_open: true,
+            is_remembered,
+            ended: Ended::default(),
+            devices,
+            hints: Hints::new(),
+            actuated,
+            requested: None,
+        };
+        entry.sum_up();
+        self.entries.insert(ticket, entry);
         ticket
     }
 
     /// An earlier kubelet allocated these resources to the pod.
-    pub fn restore(&mut self, ticket: Ticket, pod: Arc<Pod>) {
+    pub fn restore(&mut self, ticket: Ticket, pod: KeptPod) {
         if let Some(entry) = self.entries.get_mut(&ticket) {
-            entry.pod = pod;
+            entry.set_pod(pod);
         }
     }
 
@@ -194,7 +209,7 @@ impl Allocations {
 
     /// The pod with the resources that are allocated to it.
     #[must_use]
-    pub fn allocated_pod(&self, ticket: Ticket) -> Option<Arc<Pod>> {
+    pub fn allocated_pod(&self, ticket: Ticket) -> Option<KeptPod> {
         self.entries.get(&ticket).map(|entry| entry.pod.clone())
     }
 
@@ -225,8 +240,8 @@ impl Allocations {
             })
             .collect();
         for entry in self.entries.values().filter(|entry| entry.holds() && entry.ended != Ended::All) {
-            let uid = uid_of(&entry.pod);
-            let of_pod = PodResources::allocated_to(&entry.pod, self.features);
+            let uid = entry.pod.identity().uid.clone();
+            let of_pod = PodResources::allocated_to(&entry.pod.get(), self.features);
             actuated.insert(uid.clone(), PodResources::in_force(&entry.actuated, Some(&of_pod)));
             allocated.insert(uid, of_pod);
         }
@@ -316,13 +331,13 @@ impl Allocations {
     /// The ticket of the pod, and its devices.
     #[must_use]
     pub fn devices_of(&self, uid: &PodUid) -> Option<(Ticket, &PodDevices)> {
-        let found = self.entries.iter().find(|(_, entry)| has_uid(&entry.pod, uid));
+        let found = self.entries.iter().find(|(_, entry)| entry.pod.identity().uid == *uid);
         found.map(|(ticket, entry)| (*ticket, &entry.devices))
     }
 
     /// The devices of each pod.
     pub fn devices(&self) -> impl Iterator<Item = (PodUid, &PodDevices)> {
-        let held = self.entries.values().map(|entry| (uid_of(&entry.pod), &entry.devices));
+        let held = self.entries.values().map(|entry| (entry.pod.identity().uid.clone(), &entry.devices));
         let all = held.chain(self.remembered.iter().map(|(uid, devices)| (uid.clone(), devices)));
         all.filter(|(_, devices)| !devices.is_empty())
     }
@@ -336,10 +351,13 @@ impl Allocations {
             entry.requested = None;
         }
         entry.ended = ended;
+        if is_changed {
+            entry.sum_up();
+        }
         let is_allocation = is_changed && !entry.is_open;
         // Each pass of each pod notes something, and this looks at all pods.
         if is_changed {
-            let uid = uid_of(&entry.pod);
+            let uid = entry.pod.identity().uid.clone();
             self.unpin_ended(&uid);
         }
         is_allocation
@@ -348,13 +366,13 @@ impl Allocations {
     /// Releases the pod; returns whether it existed.
     pub fn release(&mut self, ticket: Ticket) -> bool {
         let Some(entry) = self.entries.remove(&ticket) else { return false };
-        self.unpin_ended(&uid_of(&entry.pod));
+        self.unpin_ended(&entry.pod.identity().uid);
         true
     }
 
     /// Takes back the CPUs and memory of a pod of which no container will run again.
     fn unpin_ended(&mut self, uid: &PodUid) {
-        let mut entries = self.entries.values().filter(|entry| has_uid(&entry.pod, uid));
+        let mut entries = self.entries.values().filter(|entry| entry.pod.identity().uid == *uid);
         if entries.all(|entry| entry.ended == Ended::All) {
             self.pinned.release(uid);
         }
@@ -366,7 +384,7 @@ impl Allocations {
     }
 
     /// The admitted pods with a non-empty allocation.
-    pub fn pods(&self) -> impl Iterator<Item = (Ticket, &Arc<Pod>)> {
+    pub fn pods(&self) -> impl Iterator<Item = (Ticket, &KeptPod)> {
         let holds = |entry: &Entry| !entry.is_open && entry.ended != Ended::All;
         self.entries
             .iter()
@@ -384,19 +402,21 @@ impl Allocations {
 /// The resources allocated to one pod.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocation<'a> {
-    pod: &'a Pod,
+    pod: &'a KeptPod,
     ended: &'a Ended,
+    /// Their sum, if it is known.
+    requests: Option<&'a [(Box<str>, Amount)]>,
 }
 
 impl<'a> Allocation<'a> {
     /// The allocation of a pod whose containers may all still run.
     #[must_use]
-    pub const fn whole(pod: &'a Pod) -> Self {
-        Self { pod, ended: &NOTHING }
+    pub const fn whole(pod: &'a KeptPod) -> Self {
+        Self { pod, ended: &NOTHING, requests: None }
     }
 
     #[must_use]
-    pub const fn pod(&self) -> &'a Pod {
+    pub const fn pod(&self) -> &'a KeptPod {
         self.pod
     }
 
@@ -409,6 +429,9 @@ impl<'a> Allocation<'a> {
     /// The largest amount that those containers of the pod that may still run need at the same time.
     #[must_use]
     pub fn requests(&self) -> Requests {
-        requests_with(self.pod, |container| self.of_container(container))
+        match self.requests {
+            Some(known) => known.iter().map(|(name, amount)| (name.to_string(), *amount)).collect(),
+            None => requests_with(&self.pod.get(), |container| self.of_container(container)),
+        }
     }
 }

@@ -5,10 +5,10 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use model::PodSource;
 use model::k8s::{Pod, PodStatus};
+use model::{Kept, KeptPod, PodSource, pod_path_problem};
 
-use super::{is_other_generation, with_annotations};
+use super::{annotate, is_other_generation};
 use crate::object_version::ObjectVersion;
 use crate::pod_kind::is_mirror_pod;
 
@@ -18,31 +18,54 @@ use crate::pod_kind::is_mirror_pod;
 pub struct ApiPod {
     /// Without its status, and with the other fields as they were when one last changed that the kubelet acts on. Annotated with
     /// its source and the time at which the kubelet first saw it, except a mirror pod.
-    pub pod: Arc<Pod>,
-    pub status: Option<PodStatus>,
+    pub pod: KeptPod,
+    pub status: Option<Kept<PodStatus>>,
     pub resource_version: String,
+    pub is_mirror: bool,
+    /// Why its names would lead out of its directory.
+    pub path_problem: Option<String>,
 }
 
 impl ApiPod {
     /// The version `pod`, given the one that was known before of the object of that name.
     #[must_use]
     pub fn new(mut pod: Pod, known: Option<&Self>, now: Timestamp) -> Self {
-        let status = pod.status.take();
+        let status = pod.status.take().map(|status| keep_status(status, known));
         let resource_version = pod.metadata.resource_version.clone().unwrap_or_default();
-        let known = known.map(|known| &known.pod).filter(|known| known.metadata.uid == pod.metadata.uid);
+        let (is_mirror, path_problem) = (is_mirror_pod(&pod), pod_path_problem(&pod));
+        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+        let known = known.map(|known| &known.pod).filter(|known| known.identity().uid.as_str() == uid);
+        let known = known.map(|known| (known, known.get()));
         let pod = match known {
             // A client of the API may change any annotation of a mirror pod.
-            _ if is_mirror_pod(&pod) => Arc::new(pod),
-            Some(known) if !is_other_generation(known, &pod) => known.clone(),
-            known => with_annotations(Arc::new(pod), PodSource::Api, known.map(|known| &**known), now),
+            _ if is_mirror => KeptPod::new(pod),
+            Some((known, before)) if !is_other_generation(&before, &pod) => known.clone(),
+            known => {
+                let before = known.as_ref().map(|(_, before)| &**before);
+                annotate(&mut pod, PodSource::Api, before, now);
+                KeptPod::new(pod)
+            }
         };
-        Self { pod, status, resource_version }
+        Self { pod, status, resource_version, is_mirror, path_problem }
+    }
+
+    /// As [`Kept::get`].
+    #[must_use]
+    pub fn status(&self) -> Option<Arc<PodStatus>> {
+        self.status.as_ref().map(Kept::get)
     }
 
     #[must_use]
     pub fn version(&self) -> ObjectVersion<'_> {
-        ObjectVersion { uid: self.pod.metadata.uid.as_deref(), resource_version: &self.resource_version }
+        let uid = self.pod.identity().uid.as_str();
+        ObjectVersion { uid: (!uid.is_empty()).then_some(uid), resource_version: &self.resource_version }
     }
+}
+
+/// The status of the version before, if it has not changed.
+fn keep_status(status: PodStatus, known: Option<&ApiPod>) -> Kept<PodStatus> {
+    let before = known.and_then(|known| known.status.clone());
+    before.filter(|before| before.is(&status)).unwrap_or_else(|| Kept::new(status))
 }
 
 #[cfg(test)]
@@ -70,22 +93,29 @@ mod tests {
         serde_json::from_value(pod).expect("a pod")
     }
 
-    fn phase(pod: &ApiPod) -> Option<&str> {
-        pod.status.as_ref()?.phase.as_deref()
+    fn phase(pod: &ApiPod) -> Option<String> {
+        pod.status()?.phase.clone()
     }
 
-    fn annotation<'a>(pod: &'a ApiPod, key: &str) -> Option<&'a str> {
-        pod.pod.metadata.annotations.as_ref()?.get(key).map(String::as_str)
+    fn annotation(pod: &ApiPod, key: &str) -> String {
+        let pod = pod.pod.get();
+        pod.metadata
+            .annotations
+            .iter()
+            .flatten()
+            .find(|(its, _)| *its == key)
+            .map(|(_, value)| value.clone())
+            .unwrap_or_default()
     }
 
     #[test]
     fn versions_that_differ_by_their_status_share_one_pod() {
         let first = ApiPod::new(pod("1", &json!({})), None, at(5));
         let next = ApiPod::new(pod("2", &json!({"/status/phase": "Running"})), Some(&first), at(9));
-        assert!(Arc::ptr_eq(&first.pod, &next.pod));
-        assert_eq!((phase(&first), phase(&next)), (Some("Pending"), Some("Running")));
+        assert!(first.pod.is_same(&next.pod));
+        assert_eq!([phase(&first), phase(&next)], [Some("Pending".to_owned()), Some("Running".to_owned())]);
         assert!(next.version().is_newer_than(first.version()));
-        assert_eq!(first.pod.status, None);
+        assert_eq!(first.pod.get().status, None);
     }
 
     #[test]
@@ -100,9 +130,9 @@ mod tests {
         ];
         for change in changes {
             let next = ApiPod::new(pod("2", &change), Some(&first), at(9));
-            assert!(!Arc::ptr_eq(&first.pod, &next.pod), "{change}");
-            assert_eq!(annotation(&next, CONFIG_SEEN), Some("1970-01-01T00:00:05Z"), "{change}");
-            assert_eq!(annotation(&next, CONFIG_SOURCE), Some("api"), "{change}");
+            assert!(!first.pod.is_same(&next.pod), "{change}");
+            assert_eq!(annotation(&next, CONFIG_SEEN), "1970-01-01T00:00:05Z", "{change}");
+            assert_eq!(annotation(&next, CONFIG_SOURCE), "api", "{change}");
         }
     }
 
@@ -110,8 +140,8 @@ mod tests {
     fn another_pod_of_the_same_name_shares_nothing() {
         let first = ApiPod::new(pod("1", &json!({})), None, at(5));
         let other = ApiPod::new(pod("2", &json!({"/metadata/uid": "v"})), Some(&first), at(9));
-        assert!(!Arc::ptr_eq(&first.pod, &other.pod));
-        assert_eq!(annotation(&other, CONFIG_SEEN), Some("1970-01-01T00:00:09Z"));
+        assert!(!first.pod.is_same(&other.pod));
+        assert_eq!(annotation(&other, CONFIG_SEEN), "1970-01-01T00:00:09Z");
     }
 
     #[test]
@@ -119,11 +149,11 @@ mod tests {
         let mirror = json!({"/metadata/annotations": {CONFIG_MIRROR: "h", CONFIG_SOURCE: "file"}});
         let first = ApiPod::new(pod("1", &mirror), None, at(5));
         assert_eq!(
-            (annotation(&first, CONFIG_SOURCE), annotation(&first, CONFIG_SEEN)),
-            (Some("file"), None)
+            (annotation(&first, CONFIG_SOURCE).as_str(), annotation(&first, CONFIG_SEEN).as_str()),
+            ("file", "")
         );
         let changed = json!({"/metadata/annotations": {CONFIG_MIRROR: "other", CONFIG_SOURCE: "file"}});
         let next = ApiPod::new(pod("2", &changed), Some(&first), at(9));
-        assert_eq!(annotation(&next, CONFIG_MIRROR), Some("other"));
+        assert_eq!(annotation(&next, CONFIG_MIRROR), "other");
     }
 }

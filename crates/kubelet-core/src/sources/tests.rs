@@ -18,7 +18,7 @@ fn source(name: &str) -> PodSource {
     }
 }
 
-fn pod(word: &str) -> Arc<Pod> {
+fn pod(word: &str) -> Pod {
     let marks = ['@', '*', '+', '/', '~', '!', '^', '%', '&'];
     let (name, mut rest) = word.split_at(word.find(marks).unwrap_or(word.len()));
     let mut meta =
@@ -46,7 +46,7 @@ fn pod(word: &str) -> Arc<Pod> {
             other => panic!("no mark {other}"),
         }
     }
-    Arc::new(Pod { metadata: meta, spec: Some(spec), status })
+    Pod { metadata: meta, spec: Some(spec), status }
 }
 
 fn set(sources: &mut Sources, text: &str) -> SourceReport {
@@ -64,22 +64,19 @@ fn set_at<'a>(
     let desired = |word: &str| {
         let pod = pod(word);
         if source.is_static() {
-            return DesiredPod::of_manifest(pod);
+            return DesiredPod::of_manifest(KeptPod::new(pod));
         }
         let known = sources.by_source.get(&source).and_then(|known| known.get(&PodRef::of(&pod).uid));
         let known = known.and_then(|known| known.in_api.as_deref());
-        DesiredPod::of_api(Arc::new(ApiPod::new((*pod).clone(), known, now)))
+        DesiredPod::of_api(Arc::new(ApiPod::new(pod, known, now)))
     };
     let pods = words.map(desired).collect();
     sources.set(source, pods, now)
 }
 
-fn name(pod: &Pod) -> &str {
-    pod.metadata.name.as_deref().unwrap_or_default()
-}
-
 fn shown(report: &SourceReport) -> String {
-    let changes = report.changes.iter().map(|c| format!("{:?} {} {}", c.op, c.source, name(&c.desired.pod)));
+    let changes =
+        report.changes.iter().map(|c| format!("{:?} {} {}", c.op, c.source, c.desired.identity().name));
     let all = changes.chain(report.duplicates.iter().map(|d| format!("! {}", d.message())));
     all.collect::<Vec<_>>().join(", ")
 }
@@ -193,8 +190,8 @@ fn pods_know_their_source_and_when_they_were_first_seen() {
     set(&mut sources, "file: a&monday");
     set(&mut sources, "file: a&tuesday+changed");
     let (_, pod) = sources.pods().next().expect("a pod");
-    assert_eq!(annotation(pod, CONFIG_SOURCE), Some("file"));
-    assert_eq!(annotation(pod, CONFIG_SEEN), Some("monday"));
+    assert_eq!(annotation(&pod.get(), CONFIG_SOURCE), Some("file"));
+    assert_eq!(annotation(&pod.get(), CONFIG_SEEN), Some("monday"));
 }
 
 #[test]
@@ -204,8 +201,8 @@ fn config_seen_of_a_pod_from_the_api_is_when_the_kubelet_first_saw_it() {
     set_at(&mut sources, PodSource::Api, ["a", "b&monday"].into_iter(), at(5));
     set_at(&mut sources, PodSource::Api, ["a+changed", "b&monday"].into_iter(), at(9));
     for (_, pod) in sources.pods() {
-        assert_eq!(annotation(pod, CONFIG_SOURCE), Some("api"));
-        assert_eq!(annotation(pod, CONFIG_SEEN), Some("1970-01-01T00:00:05Z"));
+        assert_eq!(annotation(&pod.get(), CONFIG_SOURCE), Some("api"));
+        assert_eq!(annotation(&pod.get(), CONFIG_SEEN), Some("1970-01-01T00:00:05Z"));
     }
 }
 
@@ -217,8 +214,8 @@ fn a_pod_of_the_same_resource_version_is_not_copied_again() {
     let before = kept(&sources);
     set(&mut sources, "api: a^1 b^2+changed");
     let after = kept(&sources);
-    assert!(Arc::ptr_eq(&before[0], &after[0]), "pod a has not changed");
-    assert_eq!(after[1].spec.as_ref().and_then(|spec| spec.node_name.as_deref()), Some("changed"));
+    assert!(before[0].is_same(&after[0]), "pod a has not changed");
+    assert_eq!(after[1].get().spec.as_ref().and_then(|spec| spec.node_name.as_deref()), Some("changed"));
 }
 
 /// A node has thousands of statuses and few specs: every holder of the pod shares one copy.
@@ -227,10 +224,10 @@ fn pod_whose_status_alone_changes_is_not_copied() {
     let mut sources = Sources::new([PodSource::Api]);
     let first = set(&mut sources, "api: a^1").changes.remove(0).desired;
     let next = set(&mut sources, "api: a^2~Running").changes.remove(0).desired;
-    assert!(Arc::ptr_eq(&first.pod, &next.pod));
-    assert_eq!(next.status().and_then(|status| status.phase.as_deref()), Some("Running"));
+    assert!(first.pod.is_same(&next.pod));
+    assert_eq!(next.status().unwrap().phase.as_deref(), Some("Running"));
     let changed = set(&mut sources, "api: a^3~Running%b").changes.remove(0).desired;
-    assert!(!Arc::ptr_eq(&first.pod, &changed.pod), "an annotation has changed");
+    assert!(!first.pod.is_same(&changed.pod), "an annotation has changed");
 }
 
 #[test]
@@ -262,7 +259,7 @@ fn played(sets: &[(PodSource, Vec<String>)]) -> (Sources, Vec<PodChange>) {
     (sources, changes)
 }
 
-fn union(sources: &Sources) -> Vec<(PodSource, Arc<Pod>)> {
+fn union(sources: &Sources) -> Vec<(PodSource, KeptPod)> {
     sources.pods().map(|(source, pod)| (source, pod.clone())).collect()
 }
 
@@ -280,7 +277,7 @@ proptest! {
         let (sources, changes) = played(&sets);
         let mut followed = BTreeMap::new();
         for change in changes {
-            let key = (change.source, change.desired.pod.metadata.uid.clone());
+            let key = (change.source, change.desired.identity().uid.clone());
             match change.op {
                 PodOp::Remove => prop_assert!(followed.remove(&key).is_some()),
                 PodOp::Add => prop_assert!(followed.insert(key, change.desired.pod).is_none()),
@@ -306,8 +303,8 @@ fn unreadable_source_keeps_the_pods_of_its_checkpoint() {
         let mut pod = pod(&format!("{name}!{uid}"));
         let annotations = [(CONFIG_FILE, file), (CONFIG_SOURCE, source), (CONFIG_SEEN, seen)];
         let annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned()));
-        Arc::make_mut(&mut pod).metadata.annotations = Some(BTreeMap::from(annotations));
-        pod
+        pod.metadata.annotations = Some(BTreeMap::from(annotations));
+        KeptPod::new(pod)
     };
     let written = |name: &str, uid: &str, file: &str, seen: &str| from("file", name, uid, file, seen);
     let (monday, tuesday) = ("2026-01-05T00:00:00Z", "2026-01-06T00:00:00Z");
@@ -316,12 +313,12 @@ fn unreadable_source_keeps_the_pods_of_its_checkpoint() {
         written("a", "new", "/m/a", tuesday),
         written("b", "b", "/m/a", monday),
         written("c", "c", "/m/c", monday),
-        pod("d"),
+        KeptPod::new(pod("d")),
         from("http", "e", "e", "", monday),
         from("api", "f", "f", "", monday),
     ];
     let of = |origin: &Origin| -> Vec<String> {
-        last_described_by(origin, &all).iter().map(|pod| PodRef::of(pod).uid.to_string()).collect()
+        last_described_by(origin, &all).iter().map(|pod| pod.identity().uid.to_string()).collect()
     };
     let uids = |file: &str| of(&Origin::File(file.to_owned()));
     assert_eq!(uids("/m/a"), ["new", "b"], "of one name, the one seen last");

@@ -5,6 +5,7 @@
 //! each with its own message. Never: reading an API object or a path.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 
 use model::annotations::{MOUNT_OPTIONS, VOLUME_GID};
 use model::containers::{all_containers, spec_of};
@@ -207,13 +208,13 @@ fn check_use(pod: &Pod, volume: &str, is_device: bool) -> Result<(), String> {
 /// an API object that is not kept, so those that were measured on disk count.
 #[must_use]
 pub fn count_volumes<'a>(
-    pods: impl Iterator<Item = (&'a Pod, bool)>,
+    pods: impl Iterator<Item = (impl Deref<Target = Pod>, bool)>,
     measured: impl Iterator<Item = &'a VolumeSample>,
 ) -> BTreeMap<String, VolumeCount> {
     let mut counts: BTreeMap<String, VolumeCount> = BTreeMap::new();
     for (pod, is_mounted) in pods {
-        for volume in spec_of(pod).volumes.iter().flatten() {
-            let Ok(SpecPlan::Volume(plan)) = spec_plan(pod, volume) else { continue };
+        for volume in spec_of(&pod).volumes.iter().flatten() {
+            let Ok(SpecPlan::Volume(plan)) = spec_plan(&pod, volume) else { continue };
             let count = counts.entry(plan.qualified_plugin_name()).or_default();
             count.desired += 1;
             count.actual += u64::from(is_mounted);

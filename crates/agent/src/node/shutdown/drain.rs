@@ -42,7 +42,8 @@ impl Drain {
         let held = self.pods.all().into_iter().filter(|entry| !entry.progress.is_released());
         let admitted = self.admissions.admitted();
         let all = held.map(|entry| entry.pod).chain(admitted);
-        let by_uid: BTreeMap<PodUid, Arc<Pod>> = all.map(|pod| (PodRef::of(&pod).uid, pod)).collect();
+        let by_uid: BTreeMap<PodUid, Arc<Pod>> =
+            all.map(|pod| (pod.identity().uid.clone(), pod.get())).collect();
         by_uid.into_values().collect()
     }
 
@@ -80,7 +81,7 @@ impl Drain {
         let admitted = self.admissions.admitted();
         let pods = self.pods.clone();
         group.pods.iter().map(|end| &end.pod).filter(move |pod| {
-            let has_place = || admitted.iter().any(|other| PodRef::of(other).uid == pod.uid);
+            let has_place = || admitted.iter().any(|other| other.identity().uid == pod.uid);
             pods.get(&pod.uid).map_or_else(has_place, |entry| !entry.progress.is_released())
         })
     }

@@ -73,8 +73,8 @@ impl PodWorker {
     /// what was allocated to it (`is_allocated`).
     pub(super) async fn admit(&mut self, pod: &Pod, is_allocated: bool) {
         let Some(slot) = &mut self.slot else { return };
-        let was_admitted = self.reported.status.as_ref().is_some_and(|status| {
-            status.container_statuses.is_some() && (is_allocated || has_started(status))
+        let was_admitted = self.reported.status.get().is_some_and(|status| {
+            status.container_statuses.is_some() && (is_allocated || has_started(&status))
         });
         let handles = self.handles.clone();
         if was_admitted {
@@ -137,8 +137,8 @@ impl PodWorker {
             });
         }
         let (cause, grace_override) = (end.cause, end.grace_override);
-        if let Some(pod) = &self.desired.pod {
-            let grace = compute_grace(GraceSources::of(pod, grace_override), None);
+        if let Some(pod) = self.desired.pod.get() {
+            let grace = compute_grace(GraceSources::of(&pod, grace_override), None);
             let late_at = self.handles.ctx.clock.mono() + grace.kill_deadline();
             self.alarm.late_at = Some(late_at);
             self.alarm.no_later_than(late_at);
@@ -162,7 +162,8 @@ impl PodWorker {
 
     /// Containers that will not run again hold no resources any more.
     pub(super) fn note_ended(&self) {
-        let (Some(slot), Some(pod), Some(observed)) = (&self.slot, &self.desired.pod, &self.observed.latest)
+        let (Some(slot), Some(pod), Some(observed)) =
+            (&self.slot, self.desired.pod.get(), &self.observed.latest)
         else {
             return;
         };
@@ -171,7 +172,7 @@ impl PodWorker {
             features: self.handles.ctx.node_facts.features,
             is_stopping: self.state.stage() != PodStage::Syncing,
         };
-        slot.note_ended(compute_ended(pod, observed, &facts));
+        slot.note_ended(compute_ended(&pod, observed, &facts));
     }
 
     /// Releases the resources of the pod for other pods.

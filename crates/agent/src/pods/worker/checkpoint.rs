@@ -1,10 +1,9 @@
 //! Pod and status on disk, for a kubelet that starts later: which versions are there, and when a failed write is repeated.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use model::MonoTime;
-use model::k8s::{Pod, PodStatus};
+use model::k8s::PodStatus;
+use model::{Kept, KeptPod, MonoTime};
 
 use super::PodWorker;
 use crate::pods_view::{save_checkpoint, save_pod};
@@ -15,13 +14,13 @@ const RETRY: Duration = Duration::from_secs(10);
 /// What was last written, or could not be.
 #[derive(Default)]
 pub(super) struct Checkpoint {
-    pod: Written<Pod>,
-    status: Written<PodStatus>,
+    pod: Written<KeptPod>,
+    status: Written<Kept<PodStatus>>,
     retry_at: Option<MonoTime>,
 }
 
 struct Written<T> {
-    value: Option<Arc<T>>,
+    value: Option<T>,
     is_on_disk: bool,
 }
 
@@ -31,37 +30,39 @@ impl<T> Default for Written<T> {
     }
 }
 
-impl<T> Written<T> {
-    fn is_of(&self, value: &Arc<T>) -> bool {
-        self.value.as_ref().is_some_and(|written| Arc::ptr_eq(written, value))
+impl Written<KeptPod> {
+    fn is_of(&self, value: &KeptPod) -> bool {
+        self.value.as_ref().is_some_and(|written| written.is_same(value))
     }
+}
 
-    fn has(&self, value: &Arc<T>) -> bool {
-        self.is_on_disk && self.is_of(value)
+impl Written<Kept<PodStatus>> {
+    fn is_of(&self, value: &Kept<PodStatus>) -> bool {
+        self.value.as_ref().is_some_and(|written| written.is_same(value))
     }
 }
 
 impl Checkpoint {
     /// This status was read from the disk.
-    pub(super) fn read(status: Arc<PodStatus>) -> Self {
+    pub(super) fn read(status: Kept<PodStatus>) -> Self {
         Self { status: Written { value: Some(status), is_on_disk: true }, ..Self::default() }
     }
 
     /// The pod has changed in nothing that counts.
-    pub(super) fn pod_is_same(&mut self, pod: &Arc<Pod>) {
+    pub(super) fn pod_is_same(&mut self, pod: &KeptPod) {
         if let Some(written) = &mut self.pod.value {
             *written = pod.clone();
         }
     }
 
-    fn must_write(&self, pod: &Arc<Pod>, status: &Arc<PodStatus>, now: MonoTime) -> bool {
+    fn must_write(&self, pod: &KeptPod, status: &Kept<PodStatus>, now: MonoTime) -> bool {
         !self.pod.is_of(pod) || !self.status.is_of(status) || self.retry_at.is_some_and(|at| at <= now)
     }
 }
 
 impl PodWorker {
     /// Writes what has changed, and what could not be written some time ago.
-    pub(super) async fn save(&mut self, pod: &Arc<Pod>, status: &Arc<PodStatus>) {
+    pub(super) async fn save(&mut self, pod: &KeptPod, status: &Kept<PodStatus>) {
         let now = self.handles.ctx.clock.mono();
         let is_leaving = self.desired.receiver.borrow().is_removed;
         if is_leaving {
@@ -76,11 +77,13 @@ impl PodWorker {
         }
     }
 
-    async fn write(&mut self, pod: &Arc<Pod>, status: &Arc<PodStatus>, now: MonoTime) {
+    async fn write(&mut self, pod: &KeptPod, status: &Kept<PodStatus>, now: MonoTime) {
         let known = &self.reported.checkpoint;
         let (files, paths, uid) = (&*self.handles.ctx.files, &self.handles.ctx.settings.paths, &self.pod.uid);
-        let has_pod = known.pod.has(pod) || save_pod(files, paths, uid, pod).await;
-        let has_status = known.status.has(status) || save_checkpoint(files, paths, uid, status).await;
+        let has_pod =
+            (known.pod.is_on_disk && known.pod.is_of(pod)) || save_pod(files, paths, uid, &pod.get()).await;
+        let has_status = (known.status.is_on_disk && known.status.is_of(status))
+            || save_checkpoint(files, paths, uid, &status.get()).await;
         self.reported.checkpoint = Checkpoint {
             pod: Written { value: Some(pod.clone()), is_on_disk: has_pod },
             status: Written { value: Some(status.clone()), is_on_disk: has_status },

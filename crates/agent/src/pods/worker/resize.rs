@@ -3,11 +3,9 @@
 //! The worker's pod always has what is allocated to it. What the API requests beyond that is in the table of allocations until
 //! the node has it; whichever worker tries first tries for all.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::declared_features::{CHECK_FAILED, compute_undeclared_update};
-use kubelet_core::pod_kind::is_static_pod;
 use kubelet_core::pods::resize::accept::{DEFERRED, INFEASIBLE, compute_infeasible};
 use kubelet_core::pods::resize::allocated::{allocated_by_status, with_allocated_resources};
 use kubelet_core::pods::resize::changes::is_in_progress;
@@ -19,6 +17,7 @@ use kubelet_core::pods::worker::WorkerEvent;
 use kubelet_core::resources::admission::Admission;
 use kubelet_core::resources::allocations::{OtherPods, ResizeOutcome, ResizeVerdict};
 use kubelet_core::resources::amounts::Amounts;
+use model::KeptPod;
 use model::containers::find_container;
 use model::k8s::Pod;
 use tokio::sync::watch;
@@ -67,27 +66,27 @@ pub(super) async fn sources_reported(ready: &mut watch::Receiver<bool>, is_waiti
 impl PodWorker {
     /// Keeps what an earlier kubelet allocated, because the containers run with it. Returns whether that is known.
     pub(super) async fn restore_allocation(&mut self) -> bool {
-        let Some(pod) = self.desired.pod.clone() else { return false };
+        let Some(pod) = self.desired.pod.kept().cloned() else { return false };
         let Some(slot) = &self.slot else { return false };
         self.memory.actuated = slot.actuated();
-        if is_static_pod(&pod) {
+        if pod.is_static() {
             return true;
         }
-        if let Some(status) = &self.reported.status {
-            self.memory.resize = ResizeState::of_status(status);
+        if let Some(status) = self.reported.status.get() {
+            self.memory.resize = ResizeState::of_status(&status);
         }
-        let remembered = slot.allocated_pod().filter(|allocated| !Arc::ptr_eq(allocated, &pod));
+        let remembered = slot.allocated_pod().filter(|allocated| !allocated.is_same(&pod));
         let allocated = match remembered {
             Some(allocated) => Some(allocated),
             None if slot.is_remembered() => Some(pod.clone()),
-            None => self.allocation_elsewhere(&pod).await.map(Arc::new),
+            None => self.allocation_elsewhere(&pod.get()).await.map(KeptPod::new),
         };
-        let kept = allocated.as_deref().and_then(|allocated| with_allocated_resources(&pod, allocated));
-        if let Some(kept) = kept.map(Arc::new) {
+        let keep = |allocated: &KeptPod| with_allocated_resources(&pod.get(), &allocated.get());
+        if let Some(kept) = allocated.as_ref().and_then(keep).map(KeptPod::new) {
             if let Some(slot) = &self.slot {
                 slot.restore(kept.clone());
             }
-            self.desired.pod = Some(kept.clone());
+            self.desired.pod.set(Some(kept.clone()));
             self.desired.restored = Some(pod);
             self.feed(WorkerEvent::Desired(kept));
         }
@@ -98,7 +97,7 @@ impl PodWorker {
     async fn allocation_elsewhere(&self, pod: &Pod) -> Option<Pod> {
         let (files, paths) = (self.handles.ctx.files.clone(), &self.handles.ctx.settings.paths);
         let saved = load_pod(&*files, paths, &self.pod.uid).await;
-        saved.or_else(|| allocated_by_status(pod, self.reported.status.as_deref()?))
+        saved.or_else(|| allocated_by_status(pod, &*self.reported.status.get()?))
     }
 
     /// Requests what the API requested before this kubelet started.
@@ -109,12 +108,13 @@ impl PodWorker {
     }
 
     /// The pod as it is to run: it keeps its resources until the node has allocated others.
-    pub(super) fn with_allocation(&mut self, pod: &Arc<Pod>) -> Arc<Pod> {
+    pub(super) fn with_allocation(&mut self, pod: &KeptPod) -> KeptPod {
         self.follow_outcome(UPDATED);
-        self.check_update(pod);
-        self.count_requested(pod);
-        let known = self.desired.pod.as_deref().filter(|known| !is_static_pod(known));
-        let Some(kept) = known.and_then(|known| with_allocated_resources(pod, known)) else {
+        self.check_update(&pod.get());
+        self.count_requested(&pod.get());
+        let known = self.desired.pod.kept().filter(|known| !known.is_static());
+        let keep = |known: &KeptPod| with_allocated_resources(&pod.get(), &known.get());
+        let Some(kept) = known.and_then(keep) else {
             self.stop_waiting();
             return pod.clone();
         };
@@ -122,20 +122,20 @@ impl PodWorker {
         if let Some(slot) = &self.slot {
             slot.request_resize(pod.clone(), self.memory.resize.waits_since());
         }
-        Arc::new(kept)
+        KeptPod::new(kept)
     }
 
     fn count_requested(&self, pod: &Pod) {
-        let Some(before) = self.desired.requested.as_ref().or(self.desired.pod.as_ref()) else { return };
+        let Some(before) = self.desired.requested.as_ref().or(self.desired.pod.kept()) else { return };
         let ctx = &self.handles.ctx;
-        ctx.metrics.resizes.requested(&requested_resizes(before, pod, ctx.node_facts.features));
+        ctx.metrics.resizes.requested(&requested_resizes(&before.get(), pod, ctx.node_facts.features));
     }
 
     /// Reports a change that requires features that the node does not declare.
     fn check_update(&self, pod: &Pod) {
-        let Some(before) = self.desired.requested.as_ref().or(self.desired.pod.as_ref()) else { return };
+        let Some(before) = self.desired.requested.as_ref().or(self.desired.pod.kept()) else { return };
         let ctx = &self.handles.ctx;
-        if let Some(why) = compute_undeclared_update(before, pod, ctx.node_facts.features) {
+        if let Some(why) = compute_undeclared_update(&before.get(), pod, ctx.node_facts.features) {
             tracing::error!(pod = %self.pod, err = why, "Pod update requires node features that are not available");
             ctx.recorder.warning(&self.pod, None, CHECK_FAILED, why);
         }
@@ -215,8 +215,8 @@ impl PodWorker {
     pub(super) fn set_actuated(&mut self, container: &str, amounts: Amounts) -> bool {
         let before = self.memory.actuated.get(container);
         self.memory.actuated.set(container, amounts);
-        if let (None, Some(pod)) = (self.memory.actuated.pod, &self.desired.pod) {
-            self.memory.actuated.pod = Some(Amounts::of_pod(pod));
+        if let (None, Some(pod)) = (self.memory.actuated.pod, self.desired.pod.get()) {
+            self.memory.actuated.pod = Some(Amounts::of_pod(&pod));
         }
         self.note_actuated();
         before.is_some_and(|before| before != amounts)
@@ -224,7 +224,7 @@ impl PodWorker {
 
     /// What runs since an earlier kubelet that left no record has what is allocated, unless the runtime reports other limits.
     pub(super) fn adopt_running(&mut self) {
-        let (Some(pod), Some(observed)) = (self.desired.pod.clone(), self.observed.latest.clone()) else {
+        let (Some(pod), Some(observed)) = (self.desired.pod.get(), self.observed.latest.clone()) else {
             return;
         };
         let features = self.handles.ctx.node_facts.features;
@@ -246,7 +246,7 @@ impl PodWorker {
     }
 
     fn wait(&mut self, reason: &'static str, why: String) {
-        let Some(pod) = self.desired.requested.clone() else { return };
+        let Some(pod) = self.desired.requested.as_ref().map(KeptPod::get) else { return };
         let generation = pod.metadata.generation.unwrap_or_default();
         let now = self.handles.ctx.clock.now().wall;
         if self.memory.resize.wait(reason, why.clone(), generation, now) {
@@ -256,7 +256,8 @@ impl PodWorker {
     }
 
     /// The resources are allocated: the next pass sets them.
-    fn begin_resize(&mut self, pod: Arc<Pod>) {
+    fn begin_resize(&mut self, kept: KeptPod) {
+        let pod = kept.get();
         let generation = pod.metadata.generation.unwrap_or_default();
         self.memory.resize.begin(generation, self.handles.ctx.clock.now().wall);
         self.handles.ctx.recorder.normal(
@@ -266,17 +267,17 @@ impl PodWorker {
             message(STARTED.1, &pod, generation, ""),
         );
         self.desired.requested = None;
-        self.desired.pod = Some(pod.clone());
+        self.desired.pod.set(Some(kept.clone()));
         self.prepared = None;
         self.cgroup.are_numbers_known = false;
         self.registration.is_stale = true;
         self.memory.forget_failure();
         self.times.pod_changed();
-        self.feed(WorkerEvent::Desired(pod));
+        self.feed(WorkerEvent::Desired(kept));
     }
 
     pub(super) fn resize_failed(&mut self, why: String) {
-        let Some(pod) = self.desired.pod.clone() else { return };
+        let Some(pod) = self.desired.pod.get() else { return };
         let generation = pod.metadata.generation.unwrap_or_default();
         let now = self.handles.ctx.clock.now().wall;
         if let Some(generation) = self.memory.resize.fail(why.clone(), generation, now) {
@@ -296,7 +297,7 @@ impl PodWorker {
         if self.state.stage() != PodStage::Syncing {
             return self.memory.resize.clear();
         }
-        let Some(pod) = self.desired.pod.clone() else { return };
+        let Some(pod) = self.desired.pod.get() else { return };
         let shown = self.memory.shown_observation(self.observed.latest.as_deref());
         let Some(observed) = shown.filter(|observed| self.act.is_shown_by(observed)) else { return };
         let features = self.handles.ctx.node_facts.features;

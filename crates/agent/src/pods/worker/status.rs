@@ -1,23 +1,21 @@
 //! The pod's status: computed after every turn of the worker, published when it changed, kept on disk.
 
 use std::borrow::Cow;
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use kubelet_core::api::mirror::is_mirror_of;
-use kubelet_core::pod_kind::is_static_pod;
 use kubelet_core::pods::deadline;
 use kubelet_core::pods::status::{
     PodCgroupResources, StatusInputs, TerminalReason, compute_pod_status, forget_ended_init_containers,
     host_ip_family_mismatch,
 };
-use model::PodRef;
 use model::k8s::{Pod, PodStatus};
 use model::pod_status::has_ended;
+use model::{Kept, KeptPod, PodRef};
 
 use super::{PodWorker, messages};
-use crate::api::meta::key_of;
+use crate::api::meta::key_of_pod;
 use crate::pods::handles::PodHandles;
 use crate::pods_view::{PodProgress, load_checkpoint};
 
@@ -43,9 +41,9 @@ const MIRROR_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The status of a static pod that another kubelet ran, which keeps it in the mirror pod only; `None` if there is none, or no API
 /// server that answers soon.
-pub(super) async fn of_mirror(handles: &PodHandles, pod: &Pod) -> Option<PodStatus> {
+pub(super) async fn of_mirror(handles: &PodHandles, pod: &KeptPod) -> Option<Kept<PodStatus>> {
     let mut in_api = handles.pods_in_api.clone()?;
-    let dir = handles.ctx.settings.paths.pod(&PodRef::of(pod).uid);
+    let dir = handles.ctx.settings.paths.pod(&pod.identity().uid);
     let has_run = handles.ctx.files.list_dir(&dir).await.is_ok_and(|entries| !entries.is_empty());
     if !has_run {
         return None;
@@ -54,12 +52,12 @@ pub(super) async fn of_mirror(handles: &PodHandles, pod: &Pod) -> Option<PodStat
     let seen = tokio::select! {
         seen = in_api.wait_for(|seen| seen.is_complete) => seen.ok()?,
         () = handles.ctx.clock.sleep_until(until) => {
-            tracing::warn!(pod = %PodRef::of(pod), "No API server has answered, starting with an empty status");
+            tracing::warn!(pod = %pod.identity(), "No API server has answered, starting with an empty status");
             return None;
         }
     };
-    let mirror = seen.objects.get(&key_of(pod)).filter(|mirror| is_mirror_of(&mirror.pod, pod))?;
-    mirror.status.clone()
+    let mirror = seen.objects.get(&key_of_pod(pod.identity()))?;
+    is_mirror_of(&mirror.pod.get(), &pod.get()).then(|| mirror.status.clone())?
 }
 
 /// Why an earlier kubelet ended the pod, if it did.
@@ -81,34 +79,28 @@ impl PodWorker {
 
     /// When `activeDeadlineSeconds` runs out; `None` for a pod that has no such limit or has ended.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
-        let last = self.reported.status.as_deref().filter(|last| !has_ended(last))?;
-        deadline::deadline(self.desired.pod.as_ref()?, last.start_time.as_ref()?.0)
+        let last = self.reported.status.get().filter(|last| !has_ended(last))?;
+        deadline::deadline(&*self.desired.pod.get()?, last.start_time.as_ref()?.0)
     }
 
     pub(super) async fn publish(&mut self) {
-        let Some(pod) = self.desired.pod.clone().filter(|_| !self.is_over) else { return };
-        if let Some(why) =
-            host_ip_family_mismatch(self.reported.status.as_deref(), self.handles.ctx.host_ips())
-        {
+        let Some(kept) = self.desired.pod.kept().cloned().filter(|_| !self.is_over) else { return };
+        let Some(pod) = self.desired.pod.get() else { return };
+        let last = self.reported.status.get();
+        if let Some(why) = host_ip_family_mismatch(last.as_deref(), self.handles.ctx.host_ips()) {
             self.handles.ctx.recorder.warning(&self.pod, None, "HostIPsIPFamilyMismatch", why);
         }
-        let status = self.latest_status(&pod);
-        self.times.published(&self.handles.ctx.metrics, self.handles.ctx.clock.mono(), &status);
-        let is_changed = self.reported.status.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &status));
-        self.handles.pods.publish(&self.pod.uid, pod.clone(), status.clone(), self.progress());
-        self.save(&pod, &status).await;
-        if is_changed {
-            self.reported.status = Some(status);
+        let computed = self.compute(&pod);
+        self.times.published(&self.handles.ctx.metrics, self.handles.ctx.clock.mono(), &computed);
+        // The last status itself if nothing changed, so that it is stored once.
+        let is_same = last.is_some_and(|last| *last == computed);
+        let same = self.reported.status.kept().filter(|_| is_same).cloned();
+        let status = same.unwrap_or_else(|| Kept::new(computed));
+        self.handles.pods.publish(&self.pod.uid, kept.clone(), status.clone(), self.progress());
+        self.save(&kept, &status).await;
+        if !is_same {
+            self.reported.status.set(Some(status));
             self.probes.hurry_readiness(&self.memory.verdicts);
-        }
-    }
-
-    /// The last status itself if nothing changed, so that it is stored once.
-    fn latest_status(&self, pod: &Pod) -> Arc<PodStatus> {
-        let status = self.compute(pod);
-        match &self.reported.status {
-            Some(last) if **last == status => last.clone(),
-            _ => Arc::new(status),
         }
     }
 
@@ -120,9 +112,9 @@ impl PodWorker {
             self.device_health.as_ref().map(|_| self.handles.devices.health_of(&self.pod.uid));
         compute_pod_status(&StatusInputs {
             pod,
-            in_source: self.desired.status_in_source(),
+            in_source: self.desired.status_in_source().as_deref(),
             observed: observed.as_ref().map(Cow::as_ref),
-            previous: self.reported.status.as_deref(),
+            previous: self.reported.status.get().as_deref(),
             memory: &self.memory,
             stage: self.state.stage(),
             is_rejected: self.reported.is_rejected,
@@ -139,9 +131,11 @@ impl PodWorker {
     /// Drops what only the runtime reports of a static pod, now that it was observed. Before, its status stays as it was: a status without
     /// the exits of init containers shows a pod that is not initialized.
     pub(super) fn forget_lost_exits(&mut self) {
-        let is_static = self.desired.pod.as_deref().is_some_and(is_static_pod);
-        if let Some(said) = self.reported.status.as_mut().filter(|said| is_static && !has_ended(said)) {
-            forget_ended_init_containers(Arc::make_mut(said));
+        let is_static = self.desired.pod.kept().is_some_and(KeptPod::is_static);
+        if let Some(said) = self.reported.status.get().filter(|said| is_static && !has_ended(said)) {
+            let mut said = PodStatus::clone(&said);
+            forget_ended_init_containers(&mut said);
+            self.reported.status.set(Some(Kept::new(said)));
         }
     }
 
@@ -159,8 +153,8 @@ impl PodWorker {
 
     /// Remembers what the API shows at the beginning of a pass.
     pub(super) fn note_phase_in_api(&mut self) {
-        let said = self.desired.status_in_api().and_then(|status| status.phase.as_deref());
-        self.reported.was_running_in_api = said == Some("Running");
+        let said = self.desired.status_in_api();
+        self.reported.was_running_in_api = said.is_some_and(|said| said.phase.as_deref() == Some("Running"));
     }
 
     fn progress(&self) -> PodProgress {

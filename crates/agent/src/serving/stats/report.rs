@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream;
-use kubelet_core::pod_kind::is_static_pod;
 use kubelet_core::pods::stage::PodStage;
 use kubelet_core::resources::cgroup::{MemoryQos, compute_qos_cgroups};
 use kubelet_core::serving::stats::age::{SHARED_FOR, SHARED_FOR_CURRENT_USAGE};
@@ -19,7 +18,6 @@ use kubelet_core::serving::stats::sample::{DiskSample, NodeSample};
 use kubelet_core::serving::stats::summary;
 use kubelet_core::serving::stats::summary::Scope;
 use kubelet_core::volumes::plan::{VolumeCount, count_volumes};
-use model::PodRef;
 use model::containers::spec_of;
 use ports::host::MachineInfo;
 use ports::node_api::{Measurements, TextPieces};
@@ -111,7 +109,7 @@ fn volumes(
 ) -> BTreeMap<String, VolumeCount> {
     let present = measured.cache.presence().unwrap_or_default();
     let active = entries.iter().filter(|entry| entry.progress.may_run());
-    let of_pods = active.map(|entry| (&*entry.pod, present.contains_key(&PodRef::of(&entry.pod).uid)));
+    let of_pods = active.map(|entry| (entry.pod.get(), present.contains_key(&entry.pod.identity().uid)));
     let on_disk = disks.into_iter().flat_map(|disks| disks.pods.values());
     count_volumes(of_pods, on_disk.flat_map(|pod| &pod.volumes))
 }
@@ -120,7 +118,7 @@ fn kubelet_text(measured: &Measured, disks: Option<&DiskSample>, process: Option
     let (ctx, entries) = (&measured.ctx, measured.pods.all());
     let is_active = |entry: &&PodEntry| entry.progress.may_run();
     let (from_manifests, from_api): (Vec<_>, Vec<_>) =
-        entries.iter().filter(is_active).partition(|entry| is_static_pod(&entry.pod));
+        entries.iter().filter(is_active).partition(|entry| entry.pod.is_static());
     let mut working_pods = WorkingPods::default();
     for entry in &entries {
         let lifecycle = match entry.progress.stage {
@@ -129,11 +127,13 @@ fn kubelet_text(measured: &Measured, disks: Option<&DiskSample>, process: Option
             PodStage::Terminating => 1,
             PodStage::Terminated | PodStage::Finished => 2,
         };
-        let is_static = usize::from(is_static_pod(&entry.pod));
+        let is_static = usize::from(entry.pod.is_static());
         working_pods[lifecycle][usize::from(entry.progress.is_orphan)][is_static] += 1;
     }
-    let ephemeral = |entry: &PodEntry| spec_of(&entry.pod).ephemeral_containers.as_ref().map_or(0, Vec::len);
-    let pods = entries.iter().map(|entry| PodRef::of(&entry.pod)).map(|pod| (pod.uid.clone(), pod)).collect();
+    let ephemeral =
+        |entry: &PodEntry| spec_of(&entry.pod.get()).ephemeral_containers.as_ref().map_or(0, Vec::len);
+    let pods =
+        entries.iter().map(|entry| entry.pod.identity().clone()).map(|pod| (pod.uid.clone(), pod)).collect();
     let from = ExternalMetrics {
         node_name: &ctx.settings.node_name,
         is_cgroup_v2: ctx.node_facts.cgroup_v2,

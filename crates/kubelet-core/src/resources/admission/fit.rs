@@ -175,8 +175,10 @@ fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
 }
 
 fn has_free_ports(pod: &Pod, active: &[Allocation<'_>]) -> bool {
-    let taken = || active.iter().flat_map(|other| host_ports(other.pod()));
-    host_ports(pod).all(|wanted| !taken().any(|other| collides(wanted, other)))
+    let is_free = |wanted: &ContainerPort| {
+        !active.iter().any(|other| host_ports(&other.pod().get()).any(|taken| collides(wanted, taken)))
+    };
+    host_ports(pod).all(is_free)
 }
 
 /// The same port and protocol on overlapping addresses.

@@ -1,10 +1,8 @@
 //! Resources that the API requests for pods that have others: tried in order, each with what is left by those before it.
 
-use std::sync::Arc;
-
 use jiff::Timestamp;
-use model::PodUid;
 use model::k8s::Pod;
+use model::{KeptPod, PodUid};
 
 use super::order::{self, Waiting};
 use super::{Allocations, OtherPods, Ticket};
@@ -12,7 +10,7 @@ use super::{Allocations, OtherPods, Ticket};
 /// A request for other resources.
 #[derive(Clone, Debug)]
 pub(super) struct Requested {
-    pod: Arc<Pod>,
+    pod: KeptPod,
     /// Since when it waits; `None` if it was not tried yet.
     since: Option<Timestamp>,
     /// What was decided last.
@@ -35,7 +33,7 @@ pub enum ResizeVerdict {
 pub enum ResizeOutcome {
     /// The pod has these resources now.
     Allocated {
-        pod: Arc<Pod>,
+        pod: KeptPod,
         was_deferred: bool,
     },
     Deferred {
@@ -57,10 +55,10 @@ pub struct Tried {
 impl Allocations {
     /// The API requests other resources for an admitted pod. `since`: it has waited before this kubelet started. The same request is
     /// not tried again if it is infeasible.
-    pub fn request_resize(&mut self, ticket: Ticket, pod: Arc<Pod>, since: Option<Timestamp>) {
+    pub fn request_resize(&mut self, ticket: Ticket, pod: KeptPod, since: Option<Timestamp>) {
         let Some(entry) = self.entries.get_mut(&ticket).filter(|entry| !entry.is_open) else { return };
         let before = entry.requested.take();
-        let has_same_spec = |before: &Requested| before.pod.spec == pod.spec;
+        let has_same_spec = |before: &Requested| before.pod.get().spec == pod.get().spec;
         let requested = match before {
             Some(before) if has_same_spec(&before) => Requested { pod, ..*before },
             before => {
@@ -90,7 +88,7 @@ impl Allocations {
             else {
                 continue;
             };
-            let verdict = decide(&requested.pod, &entry.pod, &others);
+            let verdict = decide(&requested.pod.get(), &entry.pod.get(), &others);
             self.note_verdict(ticket, verdict, now, &mut tried);
         }
         tried
@@ -116,13 +114,16 @@ impl Allocations {
     fn resizes_in_order(&self) -> Vec<Ticket> {
         let waiting = self.entries.iter().filter_map(|(ticket, entry)| {
             let requested = entry.requested.as_ref().filter(|requested| requested.may_be_tried())?;
-            let waiting =
-                Waiting { requested: &requested.pod, allocated: &entry.pod, since: requested.since };
-            Some((*ticket, waiting))
+            Some((*ticket, requested.pod.get(), entry.pod.get(), requested.since))
         });
         let mut waiting: Vec<_> = waiting.collect();
-        waiting.sort_by(|(_, a), (_, b)| order::compare(a, b));
-        waiting.into_iter().map(|(ticket, _)| ticket).collect()
+        waiting.sort_by(|(_, requested_a, allocated_a, since_a), (_, requested_b, allocated_b, since_b)| {
+            order::compare(
+                &Waiting { requested: requested_a, allocated: allocated_a, since: *since_a },
+                &Waiting { requested: requested_b, allocated: allocated_b, since: *since_b },
+            )
+        });
+        waiting.into_iter().map(|(ticket, ..)| ticket).collect()
     }
 
     fn note_verdict(&mut self, ticket: Ticket, verdict: ResizeVerdict, now: Timestamp, tried: &mut Tried) {
@@ -133,7 +134,6 @@ impl Allocations {
                 if !victims.is_empty() {
                     tried.victims.push((victims, short_of));
                 }
-                entry.pod = requested.pod.clone();
                 let was_deferred = matches!(requested.outcome, Some(ResizeOutcome::Deferred { .. }));
                 ResizeOutcome::Allocated { pod: requested.pod.clone(), was_deferred }
             }
@@ -144,7 +144,14 @@ impl Allocations {
             ResizeVerdict::Infeasible { message, detail } => ResizeOutcome::Infeasible { message, detail },
         };
         tried.is_changed |= requested.outcome.as_ref() != Some(&outcome);
+        let allocated = match &outcome {
+            ResizeOutcome::Allocated { pod, .. } => Some(pod.clone()),
+            ResizeOutcome::Deferred { .. } | ResizeOutcome::Infeasible { .. } => None,
+        };
         requested.outcome = Some(outcome);
+        if let Some(pod) = allocated {
+            entry.set_pod(pod);
+        }
     }
 }
 
@@ -164,10 +171,10 @@ mod tests {
     use crate::resources::amounts_file::PodResources;
     use crate::resources::requests::pod_requests;
 
-    fn pod(uid: &str, cpus: i64) -> Arc<Pod> {
+    fn pod(uid: &str, cpus: i64) -> KeptPod {
         let container = json!({"name": "c", "resources": {"requests": {"cpu": cpus.to_string()}}});
         let pod = json!({"metadata": {"uid": uid}, "spec": {"containers": [container]}});
-        Arc::new(serde_json::from_value(pod).unwrap())
+        KeptPod::new(serde_json::from_value(pod).unwrap())
     }
 
     /// A node with four CPUs.
@@ -228,7 +235,7 @@ mod tests {
         let features = config::Features::default();
         let mut table = Allocations::default();
         let remembered = |uid: &str, cpus| RememberedAmounts {
-            allocated: Some(PodResources::allocated_to(&pod(uid, cpus), features)),
+            allocated: Some(PodResources::allocated_to(&pod(uid, cpus).get(), features)),
             ..RememberedAmounts::default()
         };
         let amounts = [("a", 1), ("b", 2)].map(|(uid, cpus)| (uid.into(), remembered(uid, cpus)));
@@ -324,7 +331,7 @@ mod tests {
                 for ticket in waiting {
                     let (entry, others) = (&table.entries[&ticket], table.others(ticket, |_, e| !e.is_open).unwrap());
                     let wanted = &entry.requested.as_ref().unwrap().pod;
-                    let fits = matches!(decide(wanted, &entry.pod, &others), ResizeVerdict::Fits { .. });
+                    let fits = matches!(decide(&wanted.get(), &entry.pod.get(), &others), ResizeVerdict::Fits { .. });
                     proptest::prop_assert!(!fits, "a resize waits although it fits");
                 }
             }

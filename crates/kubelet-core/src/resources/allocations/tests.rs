@@ -19,7 +19,7 @@ fn check(line: &str, is_stopping: bool, expected: &str) {
 fn shown(case: &Case, is_stopping: bool) -> String {
     let ended = case.ended(is_stopping);
     let mut allocations = Allocations::default();
-    let ticket = allocations.ask(Arc::new(case.pod.clone()));
+    let ticket = allocations.ask(KeptPod::new(case.pod.clone()));
     allocations.admit(ticket);
     allocations.note(ticket, ended);
     let Some(held) = allocations.held().next() else { return "nothing".to_owned() };
@@ -93,11 +93,11 @@ fn stopping_pod_releases_exited_containers_and_finally_itself() {
     check("Never main:a(cpu=2) | sandbox a=exited(0)", true, "nothing");
 }
 
-fn pod(uid: usize, cpus: &[i64]) -> Arc<Pod> {
+fn pod(uid: usize, cpus: &[i64]) -> Pod {
     let words: Vec<String> = cpus.iter().enumerate().map(|(n, cpu)| format!("main:{n}(cpu={cpu})")).collect();
     let mut pod = case(&format!("Never {} |", words.join(" "))).pod;
     pod.metadata.uid = Some(uid.to_string());
-    Arc::new(pod)
+    pod
 }
 
 const CAPACITY: i64 = 10;
@@ -153,7 +153,7 @@ proptest! {
             match event {
                 Event::Comes(cpus) => {
                     let pod = pod(uid, &cpus);
-                    let ticket = allocations.ask(pod.clone());
+                    let ticket = allocations.ask(KeptPod::new(pod.clone()));
                     if fits(&allocations, ticket, &pod) {
                         allocations.admit(ticket);
                         there.push((ticket, cpus, Ended::default()));

@@ -67,7 +67,7 @@ pub fn compute_qos_cgroups<'a>(
 ) -> QosCgroupNumbers {
     let (mut guaranteed, mut burstable) = (Requested::default(), Requested::default());
     for held in held {
-        match QosClass::of(held.pod()) {
+        match held.pod().qos() {
             QosClass::Guaranteed => guaranteed.add(held),
             QosClass::Burstable => burstable.add(held),
             QosClass::BestEffort => {}

@@ -1,5 +1,6 @@
 //! A pod, a node and its other pods in; whether it fits out.
 
+use model::KeptPod;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -39,7 +40,8 @@ fn shown_with(features: Features, pod: &Pod, active: &[&Pod]) -> String {
     let allocatable = [("cpu", "2"), ("memory", "1000"), ("pods", "4"), ("example.com/gpu", "1")]
         .map(|(name, amount)| (name.to_owned(), quantity(amount)))
         .into();
-    let active: Vec<Allocation<'_>> = active.iter().map(|pod| Allocation::whole(pod)).collect();
+    let active: Vec<KeptPod> = active.iter().map(|pod| KeptPod::new((*pod).clone())).collect();
+    let active: Vec<Allocation<'_>> = active.iter().map(Allocation::whole).collect();
     match compute_fit(pod, &FitFacts { node: &node, allocatable: &allocatable, active: &active, features }) {
         Fit::Fits => "fits".into(),
         Fit::FitsWithout { victims, .. } => {
@@ -255,7 +257,8 @@ fn general_predicates_table() {
         let allocatable = [("cpu", "10m"), ("memory", "20"), ("pods", "32")]
             .map(|(name, amount)| (name.to_owned(), model::k8s::Quantity(amount.to_owned())))
             .into();
-        let active: Vec<Allocation<'_>> = active.iter().map(|pod| Allocation::whole(pod)).collect();
+        let active: Vec<KeptPod> = active.iter().map(|pod| KeptPod::new((*pod).clone())).collect();
+        let active: Vec<Allocation<'_>> = active.iter().map(Allocation::whole).collect();
         let facts = FitFacts {
             node: &node,
             allocatable: &allocatable,
