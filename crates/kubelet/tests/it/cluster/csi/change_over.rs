@@ -194,7 +194,8 @@ fn csi_volumes_of_the_go_kubelet_are_kept_for_their_pods_and_removed_without_the
     let go = GoKubelet::new(&setup);
     go.mount("disk", &uid(&pods[0]));
     go.map("raw", &uid(&pods[1]), &mut kept_open);
-    fs::write(setup.cluster.node.path("storage/volumes/raw.img"), vec![b'k'; 16 << 20]).expect("a device");
+    // Not into the file of the loop device: where udev has read the device, its page cache keeps what was in the file then.
+    fs::write(setup.devices_dir().join("publish/pv-raw").join(uid(&pods[1])), "kkkk").expect("a device");
     go.mount("old-disk", GONE[0]);
     go.map("old-raw", GONE[1], &mut kept_open);
     go.stage_filesystem("left");
