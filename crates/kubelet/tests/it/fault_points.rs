@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use testing::FakeRuntime;
+use testing::{FakeRuntime, stretched};
 
 use crate::cluster::Cluster;
 use crate::cluster::volumes::{bind, set_bound};
@@ -53,7 +53,11 @@ fn mounts_below(node: &Node, uid: &str) -> Vec<String> {
 fn survive_deaths(node: &mut Node, what: &str, mut is_so: impl FnMut(&Node) -> bool) -> usize {
     let (began, mut deaths) = (Instant::now(), 0);
     while !is_so(node) {
-        assert!(began.elapsed() < TIMEOUT, "timed out waiting for: {what}\n{}", node.kubelet_log());
+        assert!(
+            began.elapsed() < stretched(TIMEOUT),
+            "timed out waiting for: {what}\n{}",
+            node.kubelet_log()
+        );
         deaths += usize::from(node.restart_dead_kubelet());
         std::thread::park_timeout(Duration::from_millis(25));
     }
