@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::sync::Barrier;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -160,18 +159,12 @@ fn fifty_concurrent_exec_streams_move_a_gibibyte_in_constant_memory() {
     let before = memory(&node, "VmRSS");
     // The peak is measured from here on.
     std::fs::write(format!("/proc/{}/clear_refs", node.kubelet_pid()), "5").expect("the peak is reset");
-    let all_open = Barrier::new(STREAMS);
-    let down = || {
-        let stream = Socket::exec(&node, &format!("head -c {EACH} /dev/zero"), "output=1").expect("a stream");
-        all_open.wait();
+    let down = |stream: Socket| {
         let (bytes, outcome) = stream.count();
         assert!(outcome.contains("Success"), "{outcome}");
         bytes
     };
-    let up = || {
-        let script = format!("head -c {EACH} | wc -c");
-        let mut stream = Socket::exec(&node, &script, "input=1&output=1").expect("a stream");
-        all_open.wait();
+    let up = |mut stream: Socket| {
         let piece = vec![b'x'; 32 << 10];
         let mut left = EACH;
         while left > 0 {
@@ -181,13 +174,27 @@ fn fifty_concurrent_exec_streams_move_a_gibibyte_in_constant_memory() {
         }
         stream.text().trim().parse::<usize>().expect("a count")
     };
+    // One after another: while a slow machine moves data, a further handshake can take longer than the kubelet allows.
+    let streams: Vec<Socket> = (0..STREAMS)
+        .map(|number| {
+            let (script, streams) = match number % 2 {
+                0 => (format!("head -c {EACH} /dev/zero"), "output=1"),
+                _ => (format!("head -c {EACH} | wc -c"), "input=1&output=1"),
+            };
+            Socket::exec(&node, &script, streams).expect("a stream")
+        })
+        .collect();
     let began = Instant::now();
     std::thread::scope(|scope| {
-        let streams: Vec<_> = (0..STREAMS)
-            .map(|number| if number % 2 == 0 { scope.spawn(down) } else { scope.spawn(up) })
+        let moved: Vec<_> = streams
+            .into_iter()
+            .enumerate()
+            .map(|(number, stream)| {
+                scope.spawn(move || if number % 2 == 0 { down(stream) } else { up(stream) })
+            })
             .collect();
-        for stream in streams {
-            assert_eq!(stream.join().expect("it succeeds"), EACH);
+        for bytes in moved {
+            assert_eq!(bytes.join().expect("it succeeds"), EACH);
         }
     });
     let growth = memory(&node, "VmHWM").saturating_sub(before);
