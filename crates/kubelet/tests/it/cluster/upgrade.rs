@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use testing::stretched;
 
 use crate::node::{FOREVER, condition, shell, shell_pod, signal};
 
@@ -12,13 +13,15 @@ use super::{Cluster, bound};
 
 const API_PODS: usize = 28;
 const STATIC_PODS: usize = 4;
+/// Of the probes. On a slow machine, more of them would leave no time to start the pods.
+const PERIOD: Duration = Duration::from_secs(3);
 /// Long enough for housekeeping and for probes to run.
 const SETTLED: Duration = Duration::from_secs(8);
 
 /// A pod with an init container, a sidecar and probes.
 fn probed(name: &str) -> Value {
     let mut pod = shell_pod(name, FOREVER);
-    let probe = json!({"exec": {"command": ["/bin/true"]}, "periodSeconds": 3});
+    let probe = json!({"exec": {"command": ["/bin/true"]}, "periodSeconds": stretched(PERIOD).as_secs()});
     let main = &mut pod["spec"]["containers"][0];
     main["startupProbe"] = probe.clone();
     main["readinessProbe"] = probe.clone();
@@ -65,6 +68,10 @@ fn upgrade_under_many_pods_restarts_no_container_and_no_pod_loses_readiness() {
     }
     let pods: Vec<Value> = (0..API_PODS).map(|n| bound(probed(&format!("pod-{n}")))).collect();
     cluster.kubectl.apply(&pods);
+    // Each of them has the time that tests wait, because a slow machine needs longer than that for all of them.
+    for n in 0..API_PODS {
+        cluster.running(&format!("pod-{n}"));
+    }
     let before = cluster.node.eventually("all pods are ready", |_| {
         let found = containers(&cluster)?;
         if found.len() == API_PODS + STATIC_PODS { Ok(found) } else { Err(format!("{}", found.len())) }
@@ -81,7 +88,7 @@ fn upgrade_under_many_pods_restarts_no_container_and_no_pod_loses_readiness() {
         cluster.node.start_kubelet();
         cluster.node.eventually("the new kubelet has done its work for some time", |node| {
             let age = node.kubelet_age();
-            if age > SETTLED { Ok(()) } else { Err(format!("{age:?}")) }
+            if age > stretched(SETTLED) { Ok(()) } else { Err(format!("{age:?}")) }
         });
         assert_eq!(containers(&cluster), Ok(before.clone()), "is_killed: {is_killed}");
     }
