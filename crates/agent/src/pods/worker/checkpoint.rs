@@ -30,15 +30,13 @@ impl<T> Default for Written<T> {
     }
 }
 
-impl Written<KeptPod> {
-    fn is_of(&self, value: &KeptPod) -> bool {
-        self.value.as_ref().is_some_and(|written| written.is_same(value))
+impl<T: PartialEq> Written<T> {
+    fn is_of(&self, value: &T) -> bool {
+        self.value.as_ref() == Some(value)
     }
-}
 
-impl Written<Kept<PodStatus>> {
-    fn is_of(&self, value: &Kept<PodStatus>) -> bool {
-        self.value.as_ref().is_some_and(|written| written.is_same(value))
+    fn has(&self, value: &T) -> bool {
+        self.is_on_disk && self.is_of(value)
     }
 }
 
@@ -80,10 +78,8 @@ impl PodWorker {
     async fn write(&mut self, pod: &KeptPod, status: &Kept<PodStatus>, now: MonoTime) {
         let known = &self.reported.checkpoint;
         let (files, paths, uid) = (&*self.handles.ctx.files, &self.handles.ctx.settings.paths, &self.pod.uid);
-        let has_pod =
-            (known.pod.is_on_disk && known.pod.is_of(pod)) || save_pod(files, paths, uid, &pod.get()).await;
-        let has_status = (known.status.is_on_disk && known.status.is_of(status))
-            || save_checkpoint(files, paths, uid, &status.get()).await;
+        let has_pod = known.pod.has(pod) || save_pod(files, paths, uid, &pod.get()).await;
+        let has_status = known.status.has(status) || save_checkpoint(files, paths, uid, &status.get()).await;
         self.reported.checkpoint = Checkpoint {
             pod: Written { value: Some(pod.clone()), is_on_disk: has_pod },
             status: Written { value: Some(status.clone()), is_on_disk: has_status },
