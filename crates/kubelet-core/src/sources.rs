@@ -284,9 +284,12 @@ fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
 
 fn op_for(known: Option<&DesiredPod>, new: &DesiredPod) -> Option<PodOp> {
     let Some(known) = known else { return Some(PodOp::Add) };
-    if !known.pod.is_same(&new.pod) && differs_semantically(&known.pod.get(), &new.pod.get()) {
-        let is_deleting = new.pod.get().metadata.deletion_timestamp.is_some();
-        return Some(if is_deleting { PodOp::Delete } else { PodOp::Update });
+    if !known.pod.is_same(&new.pod) {
+        let pod = new.pod.get();
+        if differs_semantically(&known.pod.get(), &pod) {
+            let is_deleting = pod.metadata.deletion_timestamp.is_some();
+            return Some(if is_deleting { PodOp::Delete } else { PodOp::Update });
+        }
     }
     (known.status() != new.status()).then_some(PodOp::Reconcile)
 }

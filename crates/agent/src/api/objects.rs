@@ -198,9 +198,9 @@ impl PodObjects {
         let mut found = VolumeObjects::default();
         let Some(registered) = &self.registered else { return Ok(found) };
         registered.find_named(&required.names, &mut found).await?;
+        let pod = registered.pod.get();
         for requirement in &required.tokens {
-            let token =
-                registered.tokens.get(&registered.access, &registered.pod.get(), requirement).await?.token;
+            let token = registered.tokens.get(&registered.access, &pod, requirement).await?.token;
             found.tokens.insert(requirement.clone(), token);
         }
         found.bundles = registered.find_bundles(required).await?;

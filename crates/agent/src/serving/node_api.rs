@@ -56,8 +56,8 @@ fn node_memory(block: &Block) -> NodeMemory {
 impl NodeApi for AgentApi {
     fn pods(&self) -> Vec<Pod> {
         let with_status = |entry: crate::pods_view::PodEntry| {
-            let mut pod = Pod::clone(&entry.pod.get());
-            pod.status = Some((*entry.status.get()).clone());
+            let mut pod = Arc::unwrap_or_clone(entry.pod.get());
+            pod.status = Some(Arc::unwrap_or_clone(entry.status.get()));
             pod
         };
         self.lookup.pods.all().into_iter().map(with_status).collect()

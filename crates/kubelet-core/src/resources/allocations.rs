@@ -16,7 +16,7 @@ use std::sync::Arc;
 use config::Features;
 use model::containers::{ContainerRef, find_container};
 use model::k8s::Pod;
-use model::{Amount, KeptPod, PodUid};
+use model::{Amount, KeptPod, PodRef, PodUid};
 
 use crate::resources::amounts::Actuated;
 use crate::resources::amounts_file::{Entries, PodResources};
@@ -96,16 +96,6 @@ impl Entry {
         self.pod = pod;
         self.sum_up();
     }
-}
-
-/// The pod is that one.
-#[must_use]
-pub fn has_uid(pod: &Pod, uid: &PodUid) -> bool {
-    pod.metadata.uid.as_deref() == Some(uid.as_str())
-}
-
-fn uid_of(pod: &Pod) -> PodUid {
-    PodUid::new(pod.metadata.uid.as_deref().unwrap_or_default())
 }
 
 /// What is considered when the admission of a pod is decided.
@@ -317,7 +307,7 @@ impl Allocations {
 
     /// The container starts, so that the init containers before it have ended. Returns whether that frees memory.
     pub fn container_starts(&mut self, pod: &Pod, container: &ContainerRef<'_>) -> bool {
-        self.pinned.memory.container_started(pod, &uid_of(pod), container)
+        self.pinned.memory.container_started(pod, &PodRef::of(pod).uid, container)
     }
 
     /// Allocates these devices to the pod. Returns whether that is a change.

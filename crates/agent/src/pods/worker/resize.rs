@@ -3,9 +3,11 @@
 //! The worker's pod always has what is allocated to it. What the API requests beyond that is in the table of allocations until
 //! the node has it; whichever worker tries first tries for all.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::declared_features::{CHECK_FAILED, compute_undeclared_update};
+use kubelet_core::pod_kind::is_static_pod;
 use kubelet_core::pods::resize::accept::{DEFERRED, INFEASIBLE, compute_infeasible};
 use kubelet_core::pods::resize::allocated::{allocated_by_status, with_allocated_resources};
 use kubelet_core::pods::resize::changes::is_in_progress;
@@ -110,11 +112,13 @@ impl PodWorker {
     /// The pod as it is to run: it keeps its resources until the node has allocated others.
     pub(super) fn with_allocation(&mut self, pod: &KeptPod) -> KeptPod {
         self.follow_outcome(UPDATED);
-        self.check_update(&pod.get());
-        self.count_requested(&pod.get());
-        let known = self.desired.pod.kept().filter(|known| !known.is_static());
-        let keep = |known: &KeptPod| with_allocated_resources(&pod.get(), &known.get());
-        let Some(kept) = known.and_then(keep) else {
+        let requested = pod.get();
+        if let Some(before) = self.last_requested() {
+            self.check_update(&before, &requested);
+            self.count_requested(&before, &requested);
+        }
+        let known = self.desired.pod.get().filter(|known| !is_static_pod(known));
+        let Some(kept) = known.and_then(|known| with_allocated_resources(&requested, &known)) else {
             self.stop_waiting();
             return pod.clone();
         };
@@ -125,17 +129,20 @@ impl PodWorker {
         KeptPod::new(kept)
     }
 
-    fn count_requested(&self, pod: &Pod) {
-        let Some(before) = self.desired.requested.as_ref().or(self.desired.pod.kept()) else { return };
+    /// The pod as the API had it before.
+    fn last_requested(&self) -> Option<Arc<Pod>> {
+        self.desired.requested.as_ref().map_or_else(|| self.desired.pod.get(), |pod| Some(pod.get()))
+    }
+
+    fn count_requested(&self, before: &Pod, pod: &Pod) {
         let ctx = &self.handles.ctx;
-        ctx.metrics.resizes.requested(&requested_resizes(&before.get(), pod, ctx.node_facts.features));
+        ctx.metrics.resizes.requested(&requested_resizes(before, pod, ctx.node_facts.features));
     }
 
     /// Reports a change that requires features that the node does not declare.
-    fn check_update(&self, pod: &Pod) {
-        let Some(before) = self.desired.requested.as_ref().or(self.desired.pod.kept()) else { return };
+    fn check_update(&self, before: &Pod, pod: &Pod) {
         let ctx = &self.handles.ctx;
-        if let Some(why) = compute_undeclared_update(&before.get(), pod, ctx.node_facts.features) {
+        if let Some(why) = compute_undeclared_update(before, pod, ctx.node_facts.features) {
             tracing::error!(pod = %self.pod, err = why, "Pod update requires node features that are not available");
             ctx.recorder.warning(&self.pod, None, CHECK_FAILED, why);
         }
