@@ -8,7 +8,7 @@ use std::sync::Arc;
 use kubelet_core::pods::stage::PodStage;
 use model::k8s::{Pod, PodStatus};
 use model::pod_status::has_ended;
-use model::{Kept, KeptPod, PodUid};
+use model::{KeptPod, KeptStatus, PodUid};
 use parking_lot::Mutex;
 use ports::{Files, HostError};
 use tokio::sync::watch;
@@ -20,7 +20,7 @@ use crate::settings::Paths;
 #[derive(Clone, Debug)]
 pub struct PodEntry {
     pub pod: KeptPod,
-    pub status: Kept<PodStatus>,
+    pub status: KeptStatus,
     pub progress: PodProgress,
 }
 
@@ -40,7 +40,7 @@ impl PodEntry {
     /// What an earlier kubelet left on disk can be older than what the API shows, unless the pod had ended.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        self.progress.is_observed || has_ended(&self.status.get())
+        self.progress.is_observed || self.status.has_ended()
     }
 }
 
@@ -86,13 +86,7 @@ impl Default for PodsView {
 
 impl PodsView {
     /// Replaces the pod's entry; returns whether its status has changed.
-    pub fn publish(
-        &self,
-        uid: &PodUid,
-        pod: KeptPod,
-        status: Kept<PodStatus>,
-        progress: PodProgress,
-    ) -> bool {
+    pub fn publish(&self, uid: &PodUid, pod: KeptPod, status: KeptStatus, progress: PodProgress) -> bool {
         let mut entries = self.entries.lock();
         let is_changed = entries.get(uid).is_none_or(|entry| entry.status != status);
         let is_rest_same =

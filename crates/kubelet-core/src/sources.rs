@@ -226,17 +226,14 @@ type ByUid = Vec<(PodUid, DesiredPod)>;
 /// The first pod of each name and of each UID is used.
 fn without_duplicates(source: PodSource, pods: Vec<DesiredPod>) -> (ByUid, Vec<DuplicatePod>) {
     let (mut names, mut uids) = (BTreeSet::new(), BTreeSet::new());
-    let (mut kept, mut duplicates) = (Vec::new(), Vec::new());
-    for pod in pods {
-        let who = pod.identity().clone();
-        let is_new_name = names.insert(who.full_name());
-        if is_new_name && uids.insert(who.uid.clone()) {
-            kept.push((who.uid, pod));
-        } else {
-            duplicates.push(DuplicatePod { source, pod: who });
-        }
-    }
-    (kept, duplicates)
+    let is_first = |pod: &DesiredPod| {
+        let PodRef { namespace, name, uid } = pod.identity().clone();
+        names.insert((namespace, name)) && uids.insert(uid)
+    };
+    let (kept, duplicates): (Vec<_>, Vec<_>) = pods.into_iter().partition(is_first);
+    let by_uid = |pod: DesiredPod| (pod.identity().uid.clone(), pod);
+    let left_out = |pod: DesiredPod| DuplicatePod { source, pod: pod.identity().clone() };
+    (kept.into_iter().map(by_uid).collect(), duplicates.into_iter().map(left_out).collect())
 }
 
 /// Whether both are the same version of a pod of the API.
@@ -291,7 +288,11 @@ fn op_for(known: Option<&DesiredPod>, new: &DesiredPod) -> Option<PodOp> {
             return Some(if is_deleting { PodOp::Delete } else { PodOp::Update });
         }
     }
-    (known.status() != new.status()).then_some(PodOp::Reconcile)
+    let has_same_status = match (&known.in_api, &new.in_api) {
+        (Some(known), Some(new)) => known.status == new.status,
+        (None, _) | (_, None) => known.status() == new.status(),
+    };
+    (!has_same_status).then_some(PodOp::Reconcile)
 }
 
 /// A field changed that the kubelet acts on. Resource versions, managed fields and the annotations of sources do not count.

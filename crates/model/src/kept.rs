@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::k8s::{Pod, PodStatus, pod_from_json};
+use crate::pod_status::{has_ended, is_ready};
 use crate::source::is_static_pod;
 use crate::{PodRef, QosClass};
 
@@ -116,6 +117,7 @@ impl<T: Pack + fmt::Debug> fmt::Debug for Kept<T> {
 pub struct KeptPod {
     identity: PodRef,
     is_static: bool,
+    is_being_deleted: bool,
     qos: QosClass,
     pod: Kept<Pod>,
 }
@@ -126,6 +128,7 @@ impl KeptPod {
         Self {
             identity: PodRef::of(&pod),
             is_static: is_static_pod(&pod),
+            is_being_deleted: pod.metadata.deletion_timestamp.is_some(),
             qos: QosClass::of(&pod),
             pod: Kept::new(pod),
         }
@@ -140,6 +143,12 @@ impl KeptPod {
     #[must_use]
     pub const fn is_static(&self) -> bool {
         self.is_static
+    }
+
+    /// It has a deletion timestamp.
+    #[must_use]
+    pub const fn is_being_deleted(&self) -> bool {
+        self.is_being_deleted
     }
 
     #[must_use]
@@ -168,6 +177,62 @@ impl KeptPod {
 impl fmt::Debug for KeptPod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.identity.fmt(f)
+    }
+}
+
+/// A pod status, with what is known of it without unpacking it.
+#[derive(Clone, PartialEq)]
+pub struct KeptStatus {
+    has_ended: bool,
+    is_ready: bool,
+    status: Kept<PodStatus>,
+}
+
+impl KeptStatus {
+    #[must_use]
+    pub fn new(status: PodStatus) -> Self {
+        Self { has_ended: has_ended(&status), is_ready: is_ready(&status), status: Kept::new(status) }
+    }
+
+    /// As [`has_ended`].
+    #[must_use]
+    pub const fn has_ended(&self) -> bool {
+        self.has_ended
+    }
+
+    /// As [`is_ready`].
+    #[must_use]
+    pub const fn is_ready(&self) -> bool {
+        self.is_ready
+    }
+
+    /// As [`Kept::get`].
+    #[must_use]
+    pub fn get(&self) -> Arc<PodStatus> {
+        self.status.get()
+    }
+
+    /// As [`Kept::is`].
+    #[must_use]
+    pub fn is(&self, status: &PodStatus) -> bool {
+        self.status.is(status)
+    }
+
+    /// Both are clones of one.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        self.status.is_same(&other.status)
+    }
+
+    #[must_use]
+    pub const fn is_packed(&self) -> bool {
+        self.status.is_packed()
+    }
+}
+
+impl fmt::Debug for KeptStatus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.status.fmt(f)
     }
 }
 
@@ -208,6 +273,33 @@ mod tests {
         assert!(kept.is_same(&kept.clone()) && !kept.is_same(&KeptPod::new(pod())));
         assert_eq!((kept.identity(), kept.is_static()), (&PodRef::new("n", "p", "u"), true));
         assert_eq!(kept.qos(), QosClass::Burstable);
+        assert!(!kept.is_being_deleted());
+        let mut deleted = pod();
+        deleted.metadata.deletion_timestamp = deleted.metadata.creation_timestamp.clone();
+        assert!(KeptPod::new(deleted).is_being_deleted());
+    }
+
+    #[test]
+    fn status_is_known_to_be_final_or_ready_without_unpacking_it() {
+        let of = |json| KeptStatus::new(serde_json::from_value(json).unwrap());
+        let ready = |status: &str| {
+            json!({"phase": "Running", "conditions": [
+            {"type": "Initialized", "status": "True"}, {"type": "Ready", "status": status}]})
+        };
+        let cases = [
+            (json!({}), (false, false)),
+            (json!({"phase": "Pending"}), (false, false)),
+            (ready("True"), (false, true)),
+            (ready("False"), (false, false)),
+            (ready("Unknown"), (false, false)),
+            (json!({"phase": "Succeeded"}), (true, false)),
+            (json!({"phase": "Failed"}), (true, false)),
+        ];
+        for (status, expected) in cases {
+            let kept = of(status.clone());
+            assert_eq!((kept.has_ended(), kept.is_ready()), expected, "{status}");
+            assert!(kept == of(status.clone()) && !kept.is_same(&of(status)) && kept.is_same(&kept.clone()));
+        }
     }
 
     #[test]

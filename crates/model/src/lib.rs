@@ -40,7 +40,7 @@ pub use certificates::{CertificateFacts, CertificateNames, PemPair};
 pub use cgroup::CgroupDriver;
 pub use containers::{ContainerKind, ContainerRef};
 pub use ids::{ContainerId, ImageId, PodRef, PodUid, SandboxId};
-pub use kept::{Kept, KeptPod, Pack};
+pub use kept::{Kept, KeptPod, KeptStatus, Pack};
 pub use node_logs::NodeLogOptions;
 pub use observation::{
     ContainerObservation, ContainerRecord, ContainerState, PodObservation, SandboxObservation, SandboxState,

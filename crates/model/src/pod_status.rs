@@ -8,6 +8,12 @@ pub fn has_ended(status: &PodStatus) -> bool {
     matches!(status.phase.as_deref(), Some("Succeeded" | "Failed"))
 }
 
+/// Its condition `Ready` is `True`.
+#[must_use]
+pub fn is_ready(status: &PodStatus) -> bool {
+    status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+}
+
 /// The statuses of init containers, then those of regular ones.
 pub fn container_statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     [&status.init_container_statuses, &status.container_statuses].into_iter().flatten().flatten()

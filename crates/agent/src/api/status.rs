@@ -14,8 +14,8 @@ use kubelet_core::api::status_queue::{
     StatusFailure, WaitingStatus, compute_status_order, compute_status_retry, compute_status_urgency,
 };
 use kubelet_core::sources::ApiPod;
-use model::k8s::{Pod, PodStatus};
-use model::{Kept, MonoTime, Now, PodUid};
+use model::k8s::Pod;
+use model::{KeptStatus, MonoTime, Now, PodUid};
 use ports::Cluster;
 use ports::cluster::{ClusterError, ClusterResult, Deletion, Part, Patch};
 use tokio::task::JoinSet;
@@ -61,13 +61,13 @@ struct Failing {
     delay: Duration,
     until: MonoTime,
     /// What the API rejected. Once one of the two changes, the pod waits only until `changed_until`.
-    rejected: Option<(Kept<PodStatus>, Arc<ApiPod>)>,
+    rejected: Option<(KeptStatus, Arc<ApiPod>)>,
     changed_until: MonoTime,
 }
 
 impl Failing {
     /// When the pod may have the next call.
-    fn until(&self, status: &Kept<PodStatus>, in_api: &Arc<ApiPod>) -> MonoTime {
+    fn until(&self, status: &KeptStatus, in_api: &Arc<ApiPod>) -> MonoTime {
         match &self.rejected {
             Some(rejected) if !is_same_attempt(rejected, status, in_api) => self.changed_until,
             Some(_) | None => self.until,
@@ -75,11 +75,7 @@ impl Failing {
     }
 }
 
-fn is_same_attempt(
-    of: &(Kept<PodStatus>, Arc<ApiPod>),
-    status: &Kept<PodStatus>,
-    in_api: &Arc<ApiPod>,
-) -> bool {
+fn is_same_attempt(of: &(KeptStatus, Arc<ApiPod>), status: &KeptStatus, in_api: &Arc<ApiPod>) -> bool {
     of.0 == *status && of.1.resource_version == in_api.resource_version
 }
 
@@ -156,7 +152,7 @@ impl StatusWriter {
             .iter()
             .map(|Candidate { uid, entry, in_api }| WaitingStatus {
                 since: self.pods.get(uid).and_then(|pod| pod.waiting_since).unwrap_or(now),
-                urgency: compute_status_urgency(in_api, &entry.status.get()),
+                urgency: compute_status_urgency(in_api, &entry.status),
             })
             .collect();
         let mut candidates: Vec<Option<Candidate>> = candidates.into_iter().map(Some).collect();
@@ -305,7 +301,7 @@ impl Progress {
     }
 
     /// How long the pod waits after a failed call. `rejected` has the attempt if the API rejected it.
-    fn next_delay(&self, rejected: Option<&(Kept<PodStatus>, Arc<ApiPod>)>) -> Duration {
+    fn next_delay(&self, rejected: Option<&(KeptStatus, Arc<ApiPod>)>) -> Duration {
         let before = self.failing.as_ref();
         match rejected {
             Some((status, in_api)) => {

@@ -45,7 +45,7 @@ use model::cgroup::CgroupState;
 use model::containers::find_container;
 use model::k8s::{Pod, PodStatus};
 use model::pod_status::has_ended;
-use model::{ContainerId, ContainerObservation, ContainerState, Kept, KeptPod, PodObservation, PodRef};
+use model::{ContainerId, ContainerObservation, ContainerState, KeptPod, KeptStatus, PodObservation, PodRef};
 use tokio::sync::{mpsc, watch};
 use tracing::Instrument;
 
@@ -113,7 +113,7 @@ struct Desired {
     /// A pod of the API as it is there now.
     in_api: Option<Arc<ApiPod>>,
     /// Its status there.
-    said: Held<Kept<PodStatus>>,
+    said: Held<KeptStatus>,
     /// The values of the last handled desired state.
     was_removed: bool,
     removals: u64,
@@ -155,7 +155,7 @@ struct Observed {
 #[derive(Default)]
 struct Reported {
     /// Shared with the view of all pods, which shows it.
-    status: Held<Kept<PodStatus>>,
+    status: Held<KeptStatus>,
     checkpoint: Checkpoint,
     /// Why the kubelet ends the pod.
     terminal: Option<TerminalReason>,
@@ -336,14 +336,14 @@ impl PodWorker {
     /// Reads what an earlier kubelet left: the status checkpoint and the numbers of log files.
     async fn begin(&mut self, first: Vec<WorkerEffect>) {
         self.handles.pleg.inspect(&self.pod);
-        let on_disk = status::load(&self.handles, &self.pod).await.map(Kept::new);
+        let on_disk = status::load(&self.handles, &self.pod).await.map(KeptStatus::new);
         self.reported.checkpoint = on_disk.clone().map(Checkpoint::read).unwrap_or_default();
         let known = match self.desired.pod.kept().filter(|pod| pod.is_static()) {
             Some(pod) if on_disk.is_none() => status::of_mirror(&self.handles, pod).await,
             Some(_) => on_disk,
             None => latest_known(on_disk, self.desired.said.kept()),
         };
-        let is_due_again = |said: &Kept<PodStatus>| {
+        let is_due_again = |said: &KeptStatus| {
             self.desired
                 .pod
                 .get()

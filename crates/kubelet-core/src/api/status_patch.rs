@@ -90,7 +90,7 @@ fn with_empty_resources(
 /// A pod is deleted from the API when it has a deletion timestamp, nothing of it is left on the node, and the API has its
 /// final status. Mirror pods are not finished here, because the static pod still runs.
 fn may_delete(in_api: &ApiPod, in_api_status: &PodStatus, facts: SyncFacts) -> bool {
-    in_api.pod.get().metadata.deletion_timestamp.is_some()
+    in_api.pod.is_being_deleted()
         && !in_api.is_mirror
         && facts.is_released
         && !facts.may_run

@@ -5,9 +5,7 @@
 
 use std::time::Duration;
 
-use model::MonoTime;
-use model::k8s::PodStatus;
-use model::pod_status::has_ended;
+use model::{KeptStatus, MonoTime};
 
 use crate::sources::ApiPod;
 
@@ -43,16 +41,14 @@ pub struct WaitingStatus {
 
 /// The urgency of `found`, given the pod in the API.
 #[must_use]
-pub fn compute_status_urgency(in_api: &ApiPod, found: &PodStatus) -> StatusUrgency {
-    let current = &*in_api.status().unwrap_or_default();
-    if in_api.pod.get().metadata.deletion_timestamp.is_some() || (has_ended(found) && !has_ended(current)) {
+pub fn compute_status_urgency(in_api: &ApiPod, found: &KeptStatus) -> StatusUrgency {
+    let current = in_api.status.as_ref();
+    let has_ended = current.is_some_and(KeptStatus::has_ended);
+    if in_api.pod.is_being_deleted() || (found.has_ended() && !has_ended) {
         return StatusUrgency::Ended;
     }
-    if is_ready(found) == is_ready(current) { StatusUrgency::Routine } else { StatusUrgency::Readiness }
-}
-
-fn is_ready(status: &PodStatus) -> bool {
-    status.conditions.iter().flatten().any(|c| c.type_ == "Ready" && c.status == "True")
+    let is_ready = current.is_some_and(KeptStatus::is_ready);
+    if found.is_ready() == is_ready { StatusUrgency::Routine } else { StatusUrgency::Readiness }
 }
 
 /// The pods, by their index, in the order in which they get a call: those that wait longest first, after a head start for

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use model::k8s::{Pod, PodStatus};
-use model::{Kept, KeptPod, PodSource, pod_path_problem};
+use model::{KeptPod, KeptStatus, PodSource, pod_path_problem};
 
 use super::{annotate, is_other_generation};
 use crate::object_version::ObjectVersion;
@@ -19,7 +19,7 @@ pub struct ApiPod {
     /// Without its status, and with the other fields as they were when one last changed that the kubelet acts on. Annotated with
     /// its source and the time at which the kubelet first saw it, except a mirror pod.
     pub pod: KeptPod,
-    pub status: Option<Kept<PodStatus>>,
+    pub status: Option<KeptStatus>,
     pub resource_version: String,
     pub is_mirror: bool,
     /// Why its names would lead out of its directory.
@@ -49,10 +49,10 @@ impl ApiPod {
         Self { pod, status, resource_version, is_mirror, path_problem }
     }
 
-    /// As [`Kept::get`].
+    /// As [`KeptStatus::get`].
     #[must_use]
     pub fn status(&self) -> Option<Arc<PodStatus>> {
-        self.status.as_ref().map(Kept::get)
+        self.status.as_ref().map(KeptStatus::get)
     }
 
     #[must_use]
@@ -63,9 +63,9 @@ impl ApiPod {
 }
 
 /// The status of the version before, if it has not changed.
-fn keep_status(status: PodStatus, known: Option<&ApiPod>) -> Kept<PodStatus> {
+fn keep_status(status: PodStatus, known: Option<&ApiPod>) -> KeptStatus {
     let before = known.and_then(|known| known.status.clone());
-    before.filter(|before| before.is(&status)).unwrap_or_else(|| Kept::new(status))
+    before.filter(|before| before.is(&status)).unwrap_or_else(|| KeptStatus::new(status))
 }
 
 #[cfg(test)]

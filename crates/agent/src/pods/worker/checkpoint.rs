@@ -2,8 +2,7 @@
 
 use std::time::Duration;
 
-use model::k8s::PodStatus;
-use model::{Kept, KeptPod, MonoTime};
+use model::{KeptPod, KeptStatus, MonoTime};
 
 use super::PodWorker;
 use crate::pods_view::{save_checkpoint, save_pod};
@@ -15,7 +14,7 @@ const RETRY: Duration = Duration::from_secs(10);
 #[derive(Default)]
 pub(super) struct Checkpoint {
     pod: Written<KeptPod>,
-    status: Written<Kept<PodStatus>>,
+    status: Written<KeptStatus>,
     retry_at: Option<MonoTime>,
 }
 
@@ -42,7 +41,7 @@ impl<T: PartialEq> Written<T> {
 
 impl Checkpoint {
     /// This status was read from the disk.
-    pub(super) fn read(status: Kept<PodStatus>) -> Self {
+    pub(super) fn read(status: KeptStatus) -> Self {
         Self { status: Written { value: Some(status), is_on_disk: true }, ..Self::default() }
     }
 
@@ -53,14 +52,14 @@ impl Checkpoint {
         }
     }
 
-    fn must_write(&self, pod: &KeptPod, status: &Kept<PodStatus>, now: MonoTime) -> bool {
+    fn must_write(&self, pod: &KeptPod, status: &KeptStatus, now: MonoTime) -> bool {
         !self.pod.is_of(pod) || !self.status.is_of(status) || self.retry_at.is_some_and(|at| at <= now)
     }
 }
 
 impl PodWorker {
     /// Writes what has changed, and what could not be written some time ago.
-    pub(super) async fn save(&mut self, pod: &KeptPod, status: &Kept<PodStatus>) {
+    pub(super) async fn save(&mut self, pod: &KeptPod, status: &KeptStatus) {
         let now = self.handles.ctx.clock.mono();
         let is_leaving = self.desired.receiver.borrow().is_removed;
         if is_leaving {
@@ -75,7 +74,7 @@ impl PodWorker {
         }
     }
 
-    async fn write(&mut self, pod: &KeptPod, status: &Kept<PodStatus>, now: MonoTime) {
+    async fn write(&mut self, pod: &KeptPod, status: &KeptStatus, now: MonoTime) {
         let known = &self.reported.checkpoint;
         let (files, paths, uid) = (&*self.handles.ctx.files, &self.handles.ctx.settings.paths, &self.pod.uid);
         let has_pod = known.pod.has(pod) || save_pod(files, paths, uid, &pod.get()).await;

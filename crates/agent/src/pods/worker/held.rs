@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 
 use model::k8s::{Pod, PodStatus};
-use model::{Kept, KeptPod};
+use model::{KeptPod, KeptStatus};
 
 /// An object that can be unpacked.
 pub(super) trait Unpack {
@@ -20,7 +20,7 @@ impl Unpack for KeptPod {
     }
 }
 
-impl Unpack for Kept<PodStatus> {
+impl Unpack for KeptStatus {
     type Object = PodStatus;
 
     fn unpack(&self) -> Arc<PodStatus> {

@@ -12,7 +12,7 @@ use kubelet_core::pods::status::{
 };
 use model::k8s::{Pod, PodStatus};
 use model::pod_status::has_ended;
-use model::{Kept, KeptPod, PodRef};
+use model::{KeptPod, KeptStatus, PodRef};
 
 use super::{PodWorker, messages};
 use crate::api::meta::key_of_pod;
@@ -41,7 +41,7 @@ const MIRROR_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The status of a static pod that another kubelet ran, which keeps it in the mirror pod only; `None` if there is none, or no API
 /// server that answers soon.
-pub(super) async fn of_mirror(handles: &PodHandles, pod: &KeptPod) -> Option<Kept<PodStatus>> {
+pub(super) async fn of_mirror(handles: &PodHandles, pod: &KeptPod) -> Option<KeptStatus> {
     let mut in_api = handles.pods_in_api.clone()?;
     let dir = handles.ctx.settings.paths.pod(&pod.identity().uid);
     let has_run = handles.ctx.files.list_dir(&dir).await.is_ok_and(|entries| !entries.is_empty());
@@ -95,7 +95,7 @@ impl PodWorker {
         // The last status itself if nothing changed, so that it is stored once.
         let is_same = last.is_some_and(|last| *last == computed);
         let same = self.reported.status.kept().filter(|_| is_same).cloned();
-        let status = same.unwrap_or_else(|| Kept::new(computed));
+        let status = same.unwrap_or_else(|| KeptStatus::new(computed));
         self.handles.pods.publish(&self.pod.uid, kept.clone(), status.clone(), self.progress());
         self.save(&kept, &status).await;
         if !is_same {
@@ -135,7 +135,7 @@ impl PodWorker {
         if let Some(said) = self.reported.status.get().filter(|said| is_static && !has_ended(said)) {
             let mut said = PodStatus::clone(&said);
             forget_ended_init_containers(&mut said);
-            self.reported.status.set(Some(Kept::new(said)));
+            self.reported.status.set(Some(KeptStatus::new(said)));
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use kubelet_core::sources::ApiPod;
-use model::Kept;
+use model::KeptStatus;
 use model::containers::spec_of;
 use model::k8s::{ContainerStatus, PodStatus, Volume};
 use model::{MonoTime, Now};
@@ -87,8 +87,11 @@ impl Times {
 
     /// The pod as the API has it now.
     pub(super) fn seen_in_api(&mut self, metrics: &Metrics, now: Now, in_api: &ApiPod) {
-        let Some(status) =
-            in_api.status.as_ref().map(Kept::get).filter(|status| status.phase.as_deref() == Some("Running"))
+        let Some(status) = in_api
+            .status
+            .as_ref()
+            .map(KeptStatus::get)
+            .filter(|status| status.phase.as_deref() == Some("Running"))
         else {
             return;
         };
@@ -205,7 +208,7 @@ mod tests {
         let mut times = Times::new(MonoTime::ZERO);
         let now = Now { mono: MonoTime::ZERO, wall: "2026-01-01T00:00:30Z".parse().unwrap() };
         let pod = ApiPod::new(serde_json::from_value(pod()).unwrap(), None, now.wall);
-        times.remember(pod.status.as_ref().map(Kept::get).as_deref());
+        times.remember(pod.status.as_ref().map(KeptStatus::get).as_deref());
         times.seen_in_api(&metrics, now, &pod);
         let mut text = String::new();
         metrics.pods.write(&mut text);

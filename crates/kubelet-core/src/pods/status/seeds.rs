@@ -2,7 +2,7 @@
 
 use model::k8s::{ContainerStatus, PodStatus};
 use model::pod_status::{container_statuses, has_ended};
-use model::{ContainerId, ContainerState, Kept, PodObservation};
+use model::{ContainerId, ContainerState, KeptStatus, PodObservation};
 
 use super::whole_seconds;
 use crate::pods::probe::results::{ProbeKind, Verdict};
@@ -26,12 +26,9 @@ pub fn merge_for_restart(previous: &PodStatus, observed: &PodObservation) -> Vec
 /// The status that a kubelet continues from. The one on disk is written before the API has it, except while the disk is full: then
 /// the API may show that the pod has ended, or a container that was restarted since.
 #[must_use]
-pub fn latest_known(
-    on_disk: Option<Kept<PodStatus>>,
-    in_api: Option<&Kept<PodStatus>>,
-) -> Option<Kept<PodStatus>> {
+pub fn latest_known(on_disk: Option<KeptStatus>, in_api: Option<&KeptStatus>) -> Option<KeptStatus> {
     let Some(on_disk) = on_disk else { return in_api.cloned() };
-    let is_newer = |in_api: &&Kept<PodStatus>| {
+    let is_newer = |in_api: &&KeptStatus| {
         let (on_disk, in_api) = (on_disk.get(), in_api.get());
         let was_restarted = container_statuses(&in_api).any(|container| {
             let known = container_statuses(&on_disk).find(|known| known.name == container.name);
