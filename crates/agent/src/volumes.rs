@@ -30,12 +30,11 @@ mod tear_down;
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::volumes::engine::ReadyVolume;
-use model::PodUid;
-use model::k8s::{Pod, VolumeMount};
+use model::k8s::VolumeMount;
+use model::{KeptPod, PodUid};
 use ports::host::ProgramCall;
 use ports::{Files, HostError, Mounts};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -83,7 +82,7 @@ pub type ReadyVolumes = BTreeMap<String, ReadyVolume>;
 /// The pod whose volumes are mounted, and the API objects that they show.
 #[derive(Clone, Debug)]
 pub struct MountRequest {
-    pub pod: Arc<Pod>,
+    pub pod: KeptPod,
     pub objects: PodObjects,
 }
 

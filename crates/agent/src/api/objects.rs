@@ -22,7 +22,6 @@ use kubelet_core::volumes::objects::RequiredObjects;
 use kubelet_core::volumes::token::IssuedToken;
 use kubelet_core::volumes::{ObjectName, TokenRequirement, VolumeObjects, required_objects};
 use model::KeptPod;
-use model::containers::spec_of;
 use model::k8s::{ConfigMap, Node, Pod, RuntimeClass, Secret, Service, ServiceAccount, TrustBundle};
 use ports::Cluster;
 use ports::cluster::{ClusterError, Selection};
@@ -30,7 +29,7 @@ use tokio::sync::watch;
 
 use self::bundles::{Bundles, Selected};
 use self::source::{Access, Source, Sources, Strategy, wait_for_sync};
-use self::tokens::PodTokens;
+use self::tokens::{PodTokens, account_of};
 use super::reflector::{Of, Reflector, Store, StoreReader};
 use crate::context::Context;
 
@@ -198,9 +197,8 @@ impl PodObjects {
         let mut found = VolumeObjects::default();
         let Some(registered) = &self.registered else { return Ok(found) };
         registered.find_named(&required.names, &mut found).await?;
-        let pod = registered.pod.get();
         for requirement in &required.tokens {
-            let token = registered.tokens.get(&registered.access, &pod, requirement).await?.token;
+            let token = registered.tokens.get(&registered.access, &registered.pod, requirement).await?.token;
             found.tokens.insert(requirement.clone(), token);
         }
         found.bundles = registered.find_bundles(required).await?;
@@ -213,28 +211,29 @@ impl PodObjects {
     /// As [`PodObjects::find`]; and a pod from the API waits until Services were listed once.
     pub async fn env(&self) -> Result<EnvObjects, ObjectError> {
         let Some(registered) = &self.registered else { return Ok(EnvObjects::default()) };
-        let pod = &*registered.pod.get();
         let services = registered.services(registered.pod.is_static()).await?;
-        let services: Vec<&Service> = services.iter().map(|service| &**service).collect();
         let mut found = VolumeObjects::default();
-        registered.find_named(&required_env_objects(pod), &mut found).await?;
+        let required = required_env_objects(&registered.pod.get());
+        registered.find_named(&required, &mut found).await?;
+        let services: Vec<&Service> = services.iter().map(|service| &**service).collect();
         let config_maps: Vec<&ConfigMap> = found.config_maps.values().map(|map| &**map).collect();
         let secrets: Vec<&Secret> = found.secrets.values().map(|secret| &**secret).collect();
-        Ok(env_objects(pod, &config_maps, &secrets, &services))
+        Ok(env_objects(&registered.pod.get(), &config_maps, &secrets, &services))
     }
 
     /// The pod's image pull secrets, in the order of the spec, and the names of those that do not exist or cannot be read.
     pub async fn pull_secrets(&self) -> (Vec<Arc<Secret>>, Vec<String>) {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         let Some(registered) = &self.registered else { return (found, missing) };
-        for name in pull_secret_names(&registered.pod.get()) {
-            let Some(source) = registered.secrets.get(name) else { continue };
+        let names: Vec<String> = pull_secret_names(&registered.pod.get()).map(str::to_owned).collect();
+        for name in names {
+            let Some(source) = registered.secrets.get(&name) else { continue };
             match source.get().await {
                 Ok(Some(secret)) => found.push(secret),
-                Ok(None) => missing.push(name.to_owned()),
+                Ok(None) => missing.push(name),
                 Err(error) => {
                     tracing::warn!(secret = name, err = %error, "Failed to read image pull secret");
-                    missing.push(name.to_owned());
+                    missing.push(name);
                 }
             }
         }
@@ -263,12 +262,11 @@ impl PodObjects {
     /// It cannot be read, or does not exist.
     pub async fn service_account(&self) -> Result<Option<ServiceAccount>, ObjectError> {
         let Some(registered) = &self.registered else { return Ok(None) };
-        let pod = registered.pod.get();
-        let name = spec_of(&pod).service_account_name.as_deref().filter(|name| !name.is_empty());
+        let name = account_of(&registered.pod.get()).map(str::to_owned);
         let Some(name) = name else { return Ok(None) };
         let namespace = &*registered.pod.identity().namespace;
         let accounts = registered.access.cluster.service_accounts();
-        accounts.get(namespace, name).await.map(Some).map_err(ObjectError::Api)
+        accounts.get(namespace, &name).await.map(Some).map_err(ObjectError::Api)
     }
 
     /// A service account token of the pod, cached until most of its lifetime is over.
@@ -285,9 +283,7 @@ impl PodObjects {
     /// No token could be requested, and no cached one is valid.
     pub async fn issued_token(&self, requirement: &TokenRequirement) -> Result<IssuedToken, ObjectError> {
         match &self.registered {
-            Some(registered) => {
-                registered.tokens.get(&registered.access, &registered.pod.get(), requirement).await
-            }
+            Some(registered) => registered.tokens.get(&registered.access, &registered.pod, requirement).await,
             None => Err(ObjectError::NoApi),
         }
     }

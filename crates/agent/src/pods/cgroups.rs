@@ -10,7 +10,7 @@ use kubelet_core::pods::resize::steps::{PodLimits, limit_files, parse_limits, us
 use kubelet_core::resources::cgroup::{CgroupNames, CgroupNumbers, compute_pod_numbers};
 use model::cgroup::{CgroupPath, CgroupSettings, CgroupState};
 use model::k8s::Pod;
-use model::{PodRef, PodUid, QosClass};
+use model::{KeptPod, PodUid, QosClass};
 use ports::cgroups::CgroupRemoval;
 use ports::host::HostResult;
 use tokio::sync::watch;
@@ -33,8 +33,8 @@ pub(crate) struct PodCgroups {
     pub(crate) admissions: Admissions,
 }
 
-fn cgroup_of(names: &CgroupNames, pod: &Pod) -> CgroupPath {
-    names.pod(QosClass::of(pod), &PodRef::of(pod).uid)
+fn cgroup_of(names: &CgroupNames, pod: &KeptPod) -> CgroupPath {
+    names.pod(pod.qos(), &pod.identity().uid)
 }
 
 impl PodCgroups {
@@ -60,28 +60,28 @@ impl PodCgroups {
     }
 
     /// Creates the pod's cgroup with its limits; returns its name for the runtime, empty if pods have none.
-    pub(crate) async fn ensure(&self, pod: &Pod) -> Result<String, String> {
+    pub(crate) async fn ensure(&self, pod: &KeptPod) -> Result<String, String> {
         let Some(names) = self.names().await else { return Ok(String::new()) };
         let cgroup = cgroup_of(&names, pod);
-        let numbers = self.numbers(pod);
+        let numbers = self.numbers(&pod.get());
         let made = self.ctx.apply_cgroup(&cgroup, &numbers, CgroupWork::Create).await;
         made.map_err(|error| format!("failed to create container for {cgroup} : {}", chain(&error)))?;
         Ok(cgroup.path.into())
     }
 
     /// The name of the pod's cgroup for the runtime; empty if pods have none.
-    pub(crate) async fn name(&self, pod: &Pod) -> String {
+    pub(crate) async fn name(&self, pod: &KeptPod) -> String {
         let Some(names) = self.names().await else { return String::new() };
         cgroup_of(&names, pod).path.into()
     }
 
     /// The state of a running pod's cgroup: whether it exists and, with `with_numbers`, whether its limits are as desired.
     /// `None` if that cannot be read: a failed read must not cause the pod to be recreated.
-    pub(crate) async fn state(&self, pod: &Pod, with_numbers: bool) -> Option<CgroupState> {
+    pub(crate) async fn state(&self, pod: &KeptPod, with_numbers: bool) -> Option<CgroupState> {
         let names = self.names.borrow().clone()?;
         let cgroup = cgroup_of(&names, pod);
         let settings = match with_numbers {
-            true => self.ctx.cgroup_settings(&self.numbers(pod)),
+            true => self.ctx.cgroup_settings(&self.numbers(&pod.get())),
             false => CgroupSettings::default(),
         };
         match self.ctx.cgroups.compare(&cgroup, &settings).await {
@@ -94,18 +94,18 @@ impl PodCgroups {
     }
 
     /// The limits of the pod's cgroup as they are to be, and as they are; `None` if pods have no cgroups of their own.
-    pub(crate) async fn limits(&self, pod: &Pod) -> Result<Option<(CgroupNumbers, PodLimits)>, String> {
+    pub(crate) async fn limits(&self, pod: &KeptPod) -> Result<Option<(CgroupNumbers, PodLimits)>, String> {
         let Some(names) = self.names().await else { return Ok(None) };
         let cgroup = cgroup_of(&names, pod);
         let version = self.ctx.cgroup_version();
         let texts = self.ctx.cgroups.read(&cgroup, &limit_files(version)).await;
         let texts = texts.map_err(|error| format!("failed to read cgroup {cgroup}: {}", chain(&error)))?;
-        let desired = self.numbers(pod);
+        let desired = self.numbers(&pod.get());
         Ok(Some((desired, parse_limits(version, &texts))))
     }
 
     /// The bytes of memory that the pod uses, if they are known.
-    pub(crate) async fn memory_use(&self, pod: &Pod) -> Option<u64> {
+    pub(crate) async fn memory_use(&self, pod: &KeptPod) -> Option<u64> {
         let names = self.names.borrow().clone()?;
         let cgroup = cgroup_of(&names, pod);
         let texts = self.ctx.cgroups.read(&cgroup, &[usage_file(self.ctx.cgroup_version())]).await.ok()?;
@@ -113,7 +113,7 @@ impl PodCgroups {
     }
 
     /// Sets these limits of the pod's cgroup, and leaves the others.
-    pub(crate) async fn set(&self, pod: &Pod, numbers: &CgroupNumbers) -> HostResult<()> {
+    pub(crate) async fn set(&self, pod: &KeptPod, numbers: &CgroupNumbers) -> HostResult<()> {
         let Some(names) = self.names().await else { return Ok(()) };
         let cgroup = cgroup_of(&names, pod);
         self.ctx.apply_cgroup(&cgroup, numbers, CgroupWork::Update).await

@@ -16,8 +16,7 @@ use std::sync::Arc;
 
 use kubelet_core::pods::plan::{KillReason, PodPlan, PodStep, RemoveContainer};
 use kubelet_core::resources::amounts::Amounts;
-use model::k8s::Pod;
-use model::{MonoTime, PodObservation, PodRef};
+use model::{KeptPod, MonoTime, PodObservation, PodRef};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::api::objects::PodObjects;
@@ -29,7 +28,8 @@ use crate::pods::pass::prepare::{For, Prepared};
 #[derive(Clone, Debug)]
 pub struct PassContext {
     pub handles: Arc<PodHandles>,
-    pub pod: Arc<Pod>,
+    /// Unpacked where it is read, and not for as long as a call to the runtime takes.
+    pub pod: KeptPod,
     pub identity: PodRef,
     pub observed: Arc<PodObservation>,
     pub objects: PodObjects,

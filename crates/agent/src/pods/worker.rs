@@ -715,8 +715,10 @@ impl PodWorker {
                 Some(Pending::Sync) => {
                     self.note_phase_in_api();
                     // While the pass waited, the pod may have changed: it got back what an earlier kubelet allocated to it.
-                    if let Some(pod) = self.desired.pod.get() {
-                        self.sync(pod, &observed);
+                    if let (Some(kept), Some(pod)) =
+                        (self.desired.pod.kept().cloned(), self.desired.pod.get())
+                    {
+                        self.sync(kept, &pod, &observed);
                     }
                     self.note_act(false);
                 }
@@ -724,7 +726,7 @@ impl PodWorker {
                     self.note_phase_in_api();
                     self.memory.begin_termination(&observed);
                     self.report_deadline();
-                    self.terminate(pod.map(|pod| pod.get()), observed, grace);
+                    self.terminate(pod, observed, grace);
                     self.note_act(true);
                 }
                 None => return,
@@ -739,14 +741,14 @@ impl PodWorker {
         }
     }
 
-    fn sync(&mut self, pod: Arc<Pod>, observed: &Arc<PodObservation>) {
+    fn sync(&mut self, kept: KeptPod, pod: &Pod, observed: &Arc<PodObservation>) {
         self.check_deadline();
         if self.state.stage() != PodStage::Syncing {
             return self.feed(WorkerEvent::ActDone(ActOutcome::Settled));
         }
         let now = self.handles.ctx.clock.now();
         let plan = compute_pod_actions(&PodInputs {
-            pod: &pod,
+            pod,
             observed,
             memory: &self.memory,
             cgroup: self.cgroup.state,
@@ -757,22 +759,22 @@ impl PodWorker {
         if let Some(at) = plan.wake_at {
             self.alarm.no_later_than(at);
         }
-        if plan.step == PodStep::Settled && has_ended(&self.compute(&pod)) {
+        if plan.step == PodStep::Settled && has_ended(&self.compute(pod)) {
             return self.feed(WorkerEvent::ActDone(ActOutcome::PodCompleted));
         }
         self.register_objects();
         if plan.step == PodStep::Settled || self.must_wait(&plan.step) {
             self.memory.end_pass();
             // Last, so that no step waits for a slow API server.
-            return match self.takes_stale_volumes(&pod) {
-                true => self.refresh_volumes(pod, observed.clone()),
+            return match self.takes_stale_volumes(pod) {
+                true => self.refresh_volumes(kept, observed.clone()),
                 false => self.feed(WorkerEvent::ActDone(ActOutcome::Settled)),
             };
         }
         tracing::debug!(pod = %self.pod, step = ?plan.step, "Next step");
         let step = plan.step.clone();
-        self.memory.begin_step(&pod, observed, &plan.step, now);
-        let context = self.context(pod, observed.clone());
+        self.memory.begin_step(pod, observed, &plan.step, now);
+        let context = self.context(kept, observed.clone());
         let prepared = self.prepared.clone();
         self.registration.has_changed = false;
         let (pod, uid) = (&self.pod, self.pod.uid.as_str());
@@ -781,7 +783,7 @@ impl PodWorker {
         self.act.start_step(step, pass.instrument(span));
     }
 
-    fn context(&self, pod: Arc<Pod>, observed: Arc<PodObservation>) -> PassContext {
+    fn context(&self, pod: KeptPod, observed: Arc<PodObservation>) -> PassContext {
         PassContext {
             handles: self.handles.clone(),
             pod,

@@ -90,7 +90,7 @@ impl<'a> PodDevice<'a> {
     }
 
     fn failure(&self, why: &str) -> String {
-        let uid = self.mount_context.identity().uid;
+        let uid = &self.mount_context.identity().uid;
         format!("globalMapPath:{}, podUID: {uid}: {why}", self.map.dir.display())
     }
 
@@ -100,7 +100,7 @@ impl<'a> PodDevice<'a> {
         for (what, path) in [("globalMapPath", &*self.map.dir), ("volumeMapPath", of_pod)] {
             let path = path.display().to_string();
             let message = format!("MapVolume.MapPodDevice succeeded for volume {name:?} {what} {path:?}");
-            self.mount_context.ctx.recorder.normal(&pod, None, "SuccessfulMountVolume", message);
+            self.mount_context.ctx.recorder.normal(pod, None, "SuccessfulMountVolume", message);
         }
     }
 }

@@ -15,7 +15,7 @@ use kubelet_core::volumes::types::is_known_plugin;
 use kubelet_core::volumes::{has_payload, may_have_driver};
 use model::containers::spec_of;
 use model::k8s::{Node, Volume};
-use model::{MonoTime, PodRef, PodUid};
+use model::{MonoTime, PodUid};
 use ports::Cluster;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
@@ -47,7 +47,7 @@ enum Waiter {
 /// A pod with an act under way, or one that failed and is in back-off.
 #[derive(Debug)]
 struct Tracked {
-    request: Option<Arc<MountRequest>>,
+    request: Option<MountRequest>,
     volumes: PodVolumes,
     waiter: Waiter,
     wake_at: Option<MonoTime>,
@@ -139,8 +139,9 @@ impl VolumeEngine {
     }
 
     fn handle_mount(&mut self, request: MountRequest, is_refresh: bool, answer: Answer<ReadyVolumes>) {
-        let uid = PodRef::of(&request.pod).uid;
-        let all = spec_of(&request.pod).volumes.iter().flatten();
+        let uid = request.pod.identity().uid.clone();
+        let pod = request.pod.get();
+        let all = spec_of(&pod).volumes.iter().flatten();
         let csi = &self.shared.csi;
         let has_growing = self.shared.flex.has_growing(&uid);
         let is_refreshed = |volume: &Volume| {
@@ -149,7 +150,7 @@ impl VolumeEngine {
         let wanted = all.filter(|volume| !is_image(volume) && (!is_refresh || is_refreshed(volume)));
         let volumes = wanted.map(|volume| Box::from(&*volume.name)).collect();
         let tracked = self.track(&uid);
-        tracked.request = Some(Arc::new(request));
+        tracked.request = Some(request);
         tracked.waiter = Waiter::Mounted(answer);
         tracked.leaving = CancellationToken::new();
         self.handle_event(&uid, VolumeEvent::Wanted { volumes, is_retried: !is_refresh });
@@ -188,8 +189,8 @@ impl VolumeEngine {
     fn report_failure(&self, uid: &PodUid, outcome: &MountOutcome) {
         let request = self.pods.get(uid).and_then(|tracked| tracked.request.as_ref());
         if let (Some(request), Some(failure)) = (request, &outcome.failure) {
-            let identity = PodRef::of(&request.pod);
-            self.ctx.recorder.warning(&identity, None, failure.reason, failure.message.clone());
+            let identity = request.pod.identity();
+            self.ctx.recorder.warning(identity, None, failure.reason, failure.message.clone());
         }
     }
 

@@ -7,15 +7,14 @@ use kubelet_core::volumes::bound_volume;
 use kubelet_core::volumes::engine::{Attempt, ReadyVolume};
 use kubelet_core::volumes::plan::{Claimed, SpecPlan, claimed_plan, spec_plan};
 use kubelet_core::volumes::types::{VolumeType, type_in, volume_dir};
-use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
-use model::{MonoTime, PodRef};
+use model::{KeptPod, MonoTime, PodRef};
 use ports::Files;
 use tokio_util::sync::CancellationToken;
 
 use super::MountRequest;
 use super::claims::{self, BoundClaim, ClaimError};
-use super::mount_context::{LONGEST_NAME, MARK, MountContext, MountError};
+use super::mount_context::{LONGEST_NAME, MARK, MountContext, MountError, volume_of};
 use super::mounters::{Mounter, Steps, mounter};
 use super::shared::Shared;
 use crate::context::Context;
@@ -64,25 +63,21 @@ pub(super) async fn mount(
     shared: &Shared,
     leaving: &CancellationToken,
 ) -> MountOutcome {
-    let Wanted { request, volume: name, is_uncertain, requested_at } = wanted;
-    let volumes = spec_of(&request.pod).volumes.as_deref().unwrap_or_default();
-    let Some(volume) = volumes.iter().find(|volume| volume.name == name) else {
-        return MountOutcome::refused(format!("the pod has no volume {name:?}"));
-    };
+    let Wanted { request: MountRequest { pod, objects }, volume, is_uncertain, requested_at } = wanted;
     let planning_began = ctx.clock.mono();
-    let (Claimed { plan, gid, node_affinity }, claim) = match plan(shared, request, volume).await {
+    let (Claimed { plan, gid, node_affinity }, claim) = match plan(shared, pod, volume).await {
         Ok(planned) => planned,
         Err(why) => return MountOutcome::refused(why),
     };
     let allocatable = shared.allocatable.get();
     let mount_context = MountContext {
         ctx,
-        pod: &request.pod,
+        pod,
         volume,
         plan: &plan,
         claim: claim.as_ref(),
         node_affinity: node_affinity.as_deref(),
-        objects: &request.objects,
+        objects,
         facts: DownwardFacts {
             container: "",
             pod_ips: &[],
@@ -134,21 +129,23 @@ async fn measured(
 
 async fn plan(
     shared: &Shared,
-    request: &MountRequest,
-    volume: &Volume,
+    kept: &KeptPod,
+    volume: &str,
 ) -> Result<(Claimed, Option<BoundClaim>), String> {
-    let wanted = match spec_plan(&request.pod, volume)? {
+    let plan = |pod: &Pod| spec_plan(pod, volume_of(pod, volume)?);
+    let wanted = match plan(&kept.get())? {
         SpecPlan::Volume(plan) => return Ok((Claimed { plan, gid: None, node_affinity: None }, None)),
         SpecPlan::Claim(wanted) => wanted,
     };
-    let namespace = PodRef::of(&request.pod).namespace;
+    let namespace = &kept.identity().namespace;
     let failed = |error: String| format!("error processing PVC {namespace}/{}: {error}", wanted.name);
-    let claim = claims::claim(shared.cluster.as_ref(), &namespace, &wanted.name).await;
+    let claim = claims::claim(shared.cluster.as_ref(), namespace, &wanted.name).await;
     let claim = claim.map_err(|error: ClaimError| failed(error.to_string()))?;
-    let bound = bound_volume(&request.pod, &wanted, &claim).map_err(failed)?;
+    let bound = bound_volume(&kept.get(), &wanted, &claim).map_err(failed)?;
     let persistent_volume = claims::persistent_volume(shared.cluster.as_ref(), bound).await;
     let persistent_volume = persistent_volume.map_err(|error| failed(error.to_string()))?;
-    let planned = claimed_plan(&request.pod, (volume, &wanted), &claim, &persistent_volume);
+    let pod = kept.get();
+    let planned = claimed_plan(&pod, (volume_of(&pod, volume)?, &wanted), &claim, &persistent_volume);
     let planned = planned.map_err(failed)?;
     let spec = persistent_volume.spec;
     let capacity = spec.and_then(|spec| spec.capacity?.get("storage").cloned());

@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use kubelet_core::downward::DownwardFacts;
 use kubelet_core::volumes::node_affinity::check_node_affinity;
 use kubelet_core::volumes::types::{VolumePlan, volume_dir};
-use model::PodRef;
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume, VolumeNodeAffinity};
+use model::{KeptPod, PodRef};
 use ports::HostError;
 use tokio_util::sync::CancellationToken;
 
@@ -30,8 +30,9 @@ pub(super) const LONGEST_NAME: usize = 253;
 /// What a mounter needs to set up one volume of a pod.
 pub(super) struct MountContext<'a> {
     pub(super) ctx: &'a Context,
-    pub(super) pod: &'a Pod,
-    pub(super) volume: &'a Volume,
+    pub(super) pod: &'a KeptPod,
+    /// The name of the volume in the pod's spec.
+    pub(super) volume: &'a str,
     pub(super) plan: &'a VolumePlan,
     /// Of a volume with a claim.
     pub(super) claim: Option<&'a BoundClaim>,
@@ -45,8 +46,8 @@ pub(super) struct MountContext<'a> {
 }
 
 impl MountContext<'_> {
-    pub(super) fn identity(&self) -> PodRef {
-        PodRef::of(self.pod)
+    pub(super) const fn identity(&self) -> &PodRef {
+        self.pod.identity()
     }
 
     pub(super) fn pod_dir(&self) -> PathBuf {
@@ -87,7 +88,7 @@ impl MountContext<'_> {
         if self.plan.is_migrated() {
             self.ctx.files.write_file(&self.mark_dir().join(MIGRATED), b"", 0o644).await?;
         }
-        self.ctx.files.write_file(&self.mark_dir().join(MARK), self.volume.name.as_bytes(), 0o644).await
+        self.ctx.files.write_file(&self.mark_dir().join(MARK), self.volume.as_bytes(), 0o644).await
     }
 
     /// Records whether a FlexVolume is measured for statistics.
@@ -117,9 +118,16 @@ impl MountContext<'_> {
 
     /// The group that owns the pod's volumes: `fsGroup`.
     pub(super) fn group(&self) -> Option<u32> {
-        let group = spec_of(self.pod).security_context.as_ref().and_then(|context| context.fs_group);
+        let pod = self.pod.get();
+        let group = spec_of(&pod).security_context.as_ref().and_then(|context| context.fs_group);
         group.and_then(|gid| u32::try_from(gid).ok())
     }
+}
+
+/// The volume of that name.
+pub(super) fn volume_of<'p>(pod: &'p Pod, name: &str) -> Result<&'p Volume, String> {
+    let mut volumes = spec_of(pod).volumes.iter().flatten();
+    volumes.find(|volume| volume.name == name).ok_or_else(|| format!("the pod has no volume {name:?}"))
 }
 
 /// Why a volume could not be set up, and what follows.

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use model::containers::spec_of;
+use model::k8s::Pod;
 use ports::host::GroupPolicy;
 
 use super::mount_context::{MountContext, MountError};
@@ -32,13 +33,17 @@ pub(super) async fn change_group(
     changed
 }
 
-/// May take hours on a large tree; the deletion of the pod ends it.
-async fn change_or_report(mount_context: &MountContext<'_>, path: &Path, gid: u32) -> Result<(), MountError> {
-    let context = spec_of(mount_context.pod).security_context.as_ref();
-    let policy = match context.and_then(|context| context.fs_group_change_policy.as_deref()) {
+fn policy_of(pod: &Pod) -> GroupPolicy {
+    let context = spec_of(pod).security_context.as_ref();
+    match context.and_then(|context| context.fs_group_change_policy.as_deref()) {
         Some("OnRootMismatch") => GroupPolicy::OnRootMismatch,
         Some(_) | None => GroupPolicy::Always,
-    };
+    }
+}
+
+/// May take hours on a large tree; the deletion of the pod ends it.
+async fn change_or_report(mount_context: &MountContext<'_>, path: &Path, gid: u32) -> Result<(), MountError> {
+    let policy = policy_of(&mount_context.pod.get());
     let clock = mount_context.ctx.clock;
     let work = mount_context.unless_leaving(mount_context.ctx.mounts.set_tree_group(path, gid, policy));
     tokio::pin!(work);
@@ -53,7 +58,7 @@ async fn change_or_report(mount_context: &MountContext<'_>, path: &Path, gid: u3
                      https://kubernetes.io/docs/tasks/configure-pod-container/security-context/#configure-volume-permission-and-ownership-change-policy-for-pods",
                     path.display()
                 );
-                mount_context.ctx.recorder.warning(&mount_context.identity(), None, "VolumePermissionChangeInProgress", message);
+                mount_context.ctx.recorder.warning(mount_context.identity(), None, "VolumePermissionChangeInProgress", message);
             }
         }
     }

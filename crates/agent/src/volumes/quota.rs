@@ -12,7 +12,7 @@ use ports::HostError;
 use ports::host::HostResult;
 
 use super::EMPTY_DIRS;
-use super::mount_context::MountContext;
+use super::mount_context::{MountContext, volume_of};
 use super::shared::Projects;
 use crate::context::Context;
 use crate::error_chain::chain;
@@ -23,7 +23,11 @@ const TRIES: usize = 64;
 /// Lets the filesystem count the contents of the directory, if that is enabled and supported.
 pub(super) async fn ensure(mount_context: &MountContext<'_>, path: &Path) {
     let features = mount_context.ctx.node_facts.features;
-    if !is_counted(mount_context.pod, mount_context.volume, features) {
+    let pod = mount_context.pod.get();
+    let is_counted =
+        volume_of(&pod, mount_context.volume).is_ok_and(|volume| is_counted(&pod, volume, features));
+    drop(pod);
+    if !is_counted {
         return;
     }
     let projects = &mount_context.shared.projects;

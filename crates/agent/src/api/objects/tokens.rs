@@ -10,6 +10,7 @@ use kubelet_core::volumes::TokenRequirement;
 use kubelet_core::volumes::token::{
     IssuedToken, TOKEN_JITTER, TokenAge, compute_token_age, compute_token_request, compute_token_retry,
 };
+use model::KeptPod;
 use model::containers::spec_of;
 use model::k8s::Pod;
 use parking_lot::Mutex;
@@ -39,7 +40,7 @@ impl PodTokens {
     pub(super) async fn get(
         &self,
         access: &Access,
-        pod: &Pod,
+        pod: &KeptPod,
         requirement: &TokenRequirement,
     ) -> Result<IssuedToken, ObjectError> {
         let known = self.issued.lock().get(requirement).cloned();
@@ -54,8 +55,8 @@ impl PodTokens {
                 Ok(issued)
             }
             (Err(error), Some(old), Some(TokenAge::Renewable)) => {
-                let (pod, audience) = (&pod.metadata.name, &requirement.audience);
-                tracing::warn!(?pod, audience, err = %error, expires_at = %old.expires_at, "Failed to renew service account token, using the old one");
+                let (pod, audience) = (pod.identity(), &requirement.audience);
+                tracing::warn!(%pod, audience, err = %error, expires_at = %old.expires_at, "Failed to renew service account token, using the old one");
                 Ok(old)
             }
             (Err(error), ..) => Err(ObjectError::Token(error)),
@@ -68,18 +69,24 @@ impl PodTokens {
     }
 }
 
+/// The service account that the pod's spec names.
+pub(super) fn account_of(pod: &Pod) -> Option<&str> {
+    spec_of(pod).service_account_name.as_deref().filter(|name| !name.is_empty())
+}
+
 async fn request(
     access: &Access,
-    pod: &Pod,
+    pod: &KeptPod,
     requirement: &TokenRequirement,
 ) -> Result<IssuedToken, ClusterError> {
-    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let account = spec_of(pod).service_account_name.as_deref().filter(|name| !name.is_empty());
-    let account = account.unwrap_or(DEFAULT_ACCOUNT);
-    let request = compute_token_request(pod, requirement);
+    let namespace = &*pod.identity().namespace;
+    let (account, request) = {
+        let pod = pod.get();
+        (account_of(&pod).unwrap_or(DEFAULT_ACCOUNT).to_owned(), compute_token_request(&pod, requirement))
+    };
     let mut retries = 0;
     let answer = loop {
-        let answer = access.cluster.request_token(namespace, account, &request).await;
+        let answer = access.cluster.request_token(namespace, &account, &request).await;
         let delay = match &answer {
             Err(ClusterError::Forbidden { message, .. }) => compute_token_retry(message, retries),
             Ok(_) | Err(_) => None,

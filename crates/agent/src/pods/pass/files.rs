@@ -32,14 +32,15 @@ pub async fn ensure_hosts_file(
     }
     let handles = &context.handles;
     let path = hosts_file_path(&handles.ctx.settings.paths.pod(&context.identity.uid));
-    let text = if uses_host_network(&context.pod) {
+    let pod = context.pod.get();
+    let text = if uses_host_network(&pod) {
         let node_file = handles.ctx.files.read_text(Path::new("/etc/hosts")).await.map_err(|e| chain(&e))?;
-        host_network_hosts_file(&context.pod, &node_file)
+        host_network_hosts_file(&pod, &node_file)
     } else {
         let facts = &handles.ctx.node_facts;
-        let hostname = compute_hostname(&context.pod, &facts.config.cluster_domain, facts.features)
+        let hostname = compute_hostname(&pod, &facts.config.cluster_domain, facts.features)
             .map_err(|e| e.to_string())?;
-        pod_hosts_file(&context.pod, &hostname, ips)
+        pod_hosts_file(&pod, &hostname, ips)
     };
     // Written in place, as in the Go kubelet: the mounts of running containers follow the inode. A replaced file could be
     // filled without being counted.
@@ -137,17 +138,16 @@ pub async fn ensure_log_dir(
 pub async fn link_log(
     context: &PassContext,
     sandbox: &SandboxRequest,
-    container: &ContainerRef<'_>,
+    container: &str,
     instance: (&ContainerId, u32),
 ) {
     let (id, restart_count) = instance;
     let handles = &context.handles;
-    let log =
-        Path::new(&sandbox.log_directory).join(log_paths::container_log(container.name(), restart_count));
-    let name = log_paths::container_link_name(&context.identity, container.name(), id.as_str());
+    let log = Path::new(&sandbox.log_directory).join(log_paths::container_log(container, restart_count));
+    let name = log_paths::container_link_name(&context.identity, container, id.as_str());
     let link = handles.ctx.settings.paths.container_links.join(name);
     if let Err(error) = handles.ctx.files.ensure_symlink(&log, &link).await {
-        tracing::warn!(pod = %context.identity, containerName = container.name(), err = chain(&error), "Failed to create legacy log symlink");
+        tracing::warn!(pod = %context.identity, containerName = container, err = chain(&error), "Failed to create legacy log symlink");
     }
 }
 

@@ -8,8 +8,7 @@ use kubelet_core::pods::plan::KillContainer;
 use kubelet_core::pods::restart::restarts_after_kill;
 use kubelet_core::pods::termination::{ContainerKill, killing_message, plan_kills};
 use model::containers::find_container;
-use model::k8s::Pod;
-use model::{ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef};
+use model::{ContainerObservation, ContainerState, KeptPod, MonoTime, PodObservation, PodRef};
 use tokio::sync::watch;
 
 use super::PassContext;
@@ -21,7 +20,7 @@ use crate::pods::hooks::{HookContext, run_handler};
 pub struct KillTarget<'a> {
     pub pod: &'a PodRef,
     /// `None` for a pod whose spec is not known.
-    pub spec: Option<&'a Pod>,
+    pub spec: Option<&'a KeptPod>,
     pub observed: &'a PodObservation,
 }
 
@@ -33,7 +32,7 @@ type Turns = watch::Sender<BTreeMap<usize, usize>>;
 
 /// Stops the containers of a step.
 pub async fn kill_all(context: &PassContext, kills: &[KillContainer]) {
-    let kills = plan_kills(&context.pod, &context.observed, kills);
+    let kills = plan_kills(&context.pod.get(), &context.observed, kills);
     let kill_target =
         KillTarget { pod: &context.identity, spec: Some(&context.pod), observed: &context.observed };
     kill_in_turns(&context.handles, kill_target, &kills).await;
@@ -95,7 +94,8 @@ async fn kill_one(
 }
 
 fn record_killing(handles: &PodHandles, kill_target: KillTarget<'_>, kill: &ContainerKill) {
-    let spec = kill_target.spec.and_then(|pod| Some((pod, find_container(pod, &kill.name)?)));
+    let pod = kill_target.spec.map(KeptPod::get);
+    let spec = pod.as_deref().and_then(|pod| Some((pod, find_container(pod, &kill.name)?)));
     let features = handles.ctx.node_facts.features;
     let restarts = spec.is_some_and(|(pod, spec)| restarts_after_kill(pod, &spec, kill.why, features));
     let message = killing_message(&kill.name, spec.map(|(_, spec)| spec.kind), kill.why, restarts);
@@ -166,6 +166,7 @@ async fn run_pre_stop(
 ) {
     let (kill, container) = target;
     let Some(handler) = &kill.pre_stop else { return };
+    let pod = kill_target.spec.map(KeptPod::get);
     let pod_ip = kill_target.observed.sandboxes.iter().find_map(|s| s.ips.first().copied());
     let hook = HookContext {
         runtime: &*handles.ctx.runtime,
@@ -176,7 +177,7 @@ async fn run_pre_stop(
         pod_ip: pod_ip.or_else(|| handles.ctx.host_ips().first().copied()),
         container_id: &container.id,
         container_name: &kill.name,
-        container: kill_target.spec.and_then(|pod| find_container(pod, &kill.name)),
+        container: pod.as_deref().and_then(|pod| find_container(pod, &kill.name)),
     };
     if let Err(why) = run_handler(&hook, handler).await {
         tracing::warn!(pod = %kill_target.pod, containerName = %kill.name, err = why, "PreStop hook failed");

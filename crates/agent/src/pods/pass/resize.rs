@@ -25,7 +25,7 @@ pub(super) async fn carry_out(
     ctx.metrics.resizes.tried(outcome.is_ok(), ctx.clock.mono().saturating_since(began));
     match outcome {
         Ok(()) => {
-            let amounts = Amounts::of_pod(&context.pod);
+            let amounts = Amounts::of_pod(&context.pod.get());
             context.note(PassNote::PodResized { amounts }).await;
             None
         }
@@ -42,7 +42,7 @@ async fn try_all(context: &PassContext, sandbox: &SandboxId, resize: &PodResize)
     let cgroup = handles.cgroups.limits(&context.pod).await?;
     let usage = memory_use(context, resize).await;
     let steps = compute_steps(&ResizeInputs {
-        pod: &context.pod,
+        pod: &context.pod.get(),
         resize,
         node: &handles.ctx.node_facts,
         cgroup: cgroup.as_ref().map(|(desired, now)| (desired, *now)),
@@ -69,9 +69,7 @@ async fn memory_use(context: &PassContext, resize: &PodResize) -> MemoryUse {
 async fn act(context: &PassContext, sandbox: &SandboxId, step: ResizeStep) -> Result<(), String> {
     match step {
         ResizeStep::Container { id, name, mut resources, amounts } => {
-            if let Some(container) = find_container(&context.pod, &name) {
-                context.handles.admissions.pins_of(&context.pod, &container).lift_quota(&mut resources);
-            }
+            lift_quota(context, &name, &mut resources);
             let runtime = &context.handles.ctx.runtime;
             runtime.update_container_resources(&id, &resources).await.map_err(|error| error.message())?;
             // On disk before the limits of the pod shrink: a kubelet that starts later continues from these amounts, and would set larger
@@ -95,6 +93,14 @@ async fn act(context: &PassContext, sandbox: &SandboxId, step: ResizeStep) -> Re
     }
 }
 
+/// A quota would slow down a container whose CPUs are its own.
+fn lift_quota(context: &PassContext, container: &str, resources: &mut LinuxResources) {
+    let pod = context.pod.get();
+    if let Some(container) = find_container(&pod, container) {
+        context.handles.admissions.pins_of(&pod, &container).lift_quota(resources);
+    }
+}
+
 /// Reports the limits of the pod to the runtime before they are set, because it may refuse them. Most runtimes do not want to
 /// know.
 async fn report_limits(
@@ -103,7 +109,7 @@ async fn report_limits(
     limits: &LinuxResources,
 ) -> Result<(), String> {
     let ctx = &context.handles.ctx;
-    let overhead = overhead_resources(&context.pod, &ctx.node_facts);
+    let overhead = overhead_resources(&context.pod.get(), &ctx.node_facts);
     match ctx.runtime.update_sandbox_resources(sandbox, Some(&overhead), limits).await {
         Ok(()) | Err(RuntimeError::Unimplemented { .. }) => Ok(()),
         Err(error) => {

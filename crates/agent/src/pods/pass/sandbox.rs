@@ -46,10 +46,10 @@ pub async fn create(
     if let Err(error) = handles.ctx.files.ensure_dir(request.log_directory.as_ref(), 0o755).await {
         return failed(format!("Failed to create pod sandbox: {}", crate::error_chain::chain(&error)));
     }
+    let has_own_users = !spec_of(&context.pod.get()).host_users.unwrap_or(true);
     let began = handles.ctx.clock.mono();
     let created = handles.ctx.runtime.run_sandbox(&request).await;
     let took = handles.ctx.clock.mono().saturating_since(began);
-    let has_own_users = !spec_of(&context.pod).host_users.unwrap_or(true);
     handles.ctx.metrics.pod_started(&request.runtime_handler, has_own_users, took, created.is_ok());
     match created {
         Ok(id) => {

@@ -19,6 +19,7 @@ use kubelet_core::resources::cpus::CpuPolicy;
 use kubelet_core::resources::devices::allocate_response::{show_devices, with_env};
 use kubelet_core::volumes::image::{check_runtime, image_volumes};
 use model::containers::{ContainerRef, find_container};
+use model::k8s::Pod;
 use model::request::{ContainerRequest, MountedImage, SandboxRequest};
 use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, PodObservation, SandboxId};
 use ports::RuntimeError;
@@ -117,10 +118,9 @@ async fn pod_keyring(context: &PassContext) -> PodKeyring {
 
 impl StartContext<'_> {
     async fn start(&self, start: &StartContainer) -> Option<Retry> {
-        let container = find_container(&self.context.pod, &start.name)?;
-        let outcome = self.try_start(&container, start).await;
+        let outcome = self.try_start(start).await;
         let failure = outcome.as_ref().err().map(|failure| failure.reason);
-        self.context.handles.ctx.metrics.container_started(container.kind, failure);
+        self.context.handles.ctx.metrics.container_started(start.kind, failure);
         match outcome {
             Ok(()) => {
                 self.context.note(PassNote::Started { container: start.name.to_string() }).await;
@@ -134,43 +134,60 @@ impl StartContext<'_> {
         }
     }
 
-    async fn try_start(&self, container: &ContainerRef<'_>, start: &StartContainer) -> Result<(), Failure> {
-        let (id, restart_count) = match self.adoptable(container) {
+    async fn try_start(&self, start: &StartContainer) -> Result<(), Failure> {
+        let (id, restart_count) = match self.adoptable(start)? {
             // It was created with a count of its own, and its log file is named after that.
             Some(created) => (created.id.clone(), created.record.restart_count),
             None => {
-                let handles = &self.context.handles;
-                let (pod, sandbox) = (&self.context.identity, self.sandbox_request);
-                let shown = self.shown_images(container)?;
-                let wanted = WantedImage::of(container);
-                let image = handles.images.ensure(pod, wanted, sandbox, self.login).await;
-                let image = image.inspect_err(|failure| {
-                    self.fail_event(container, &container_event(failure.reason));
-                })?;
-                image_volumes::note_pull(self.context, &image).await;
-                let request = self.request(container, start, (&image, &shown)).await?;
-                self.record_amounts(container).await;
-                let created = self.create(container, &request).await;
-                handles.ctx.metrics.pods.image_volumes_created(shown.len(), created.is_ok());
+                let (image, shown) = self.image(start).await?;
+                let request = self.request(start, (&image, &shown)).await?;
+                self.record_amounts(start).await?;
+                let created = self.create(start, &request).await;
+                self.context.handles.ctx.metrics.pods.image_volumes_created(shown.len(), created.is_ok());
                 (created?, start.restart_count)
             }
         };
-        self.run(container, &id, restart_count).await
+        self.run(start, &id, restart_count).await
+    }
+
+    /// Its image, and those of its image volumes.
+    async fn image(
+        &self,
+        start: &StartContainer,
+    ) -> Result<(ReadyImage, BTreeMap<String, MountedImage>), Failure> {
+        let pod = self.context.pod.get();
+        let container = container_of(&pod, start)?;
+        let shown = self.shown_images(&pod, &container)?;
+        let wanted = WantedImage::of(&container);
+        let (identity, sandbox) = (&self.context.identity, self.sandbox_request);
+        let image = self.context.handles.images.ensure(identity, wanted, sandbox, self.login).await;
+        let image =
+            image.inspect_err(|failure| self.fail_event(&start.name, &container_event(failure.reason)))?;
+        image_volumes::note_pull(self.context, &image).await;
+        Ok((image, shown))
     }
 
     /// Records what the container will have before it is created, like the Go kubelet. On disk as well if that is a resize: a kubelet
     /// that starts later would restart the container for it once more.
-    async fn record_amounts(&self, container: &ContainerRef<'_>) {
+    async fn record_amounts(&self, start: &StartContainer) -> Result<(), Failure> {
         let features = self.context.handles.ctx.node_facts.features;
-        let amounts = Amounts::of_container(&self.context.pod, container, features);
-        self.context.record_amounts(container.name().to_owned(), amounts).await;
+        let amounts = {
+            let pod = self.context.pod.get();
+            Amounts::of_container(&pod, &container_of(&pod, start)?, features)
+        };
+        self.context.record_amounts(start.name.to_string(), amounts).await;
+        Ok(())
     }
 
     /// The runtime's references to the images of the container's image volumes, by the name of the volume. Fails if one
     /// is missing.
-    fn shown_images(&self, container: &ContainerRef<'_>) -> Result<BTreeMap<String, MountedImage>, Failure> {
+    fn shown_images(
+        &self,
+        pod: &Pod,
+        container: &ContainerRef<'_>,
+    ) -> Result<BTreeMap<String, MountedImage>, Failure> {
         let handles = &self.context.handles;
-        let volumes = image_volumes(&self.context.pod, container);
+        let volumes = image_volumes(pod, container);
         if volumes.is_empty() {
             return Ok(BTreeMap::new());
         }
@@ -178,7 +195,7 @@ impl StartContext<'_> {
         let runtime = handles.node.borrow().version.clone();
         check_runtime(&runtime.name, &runtime.version, volumes.iter().any(|volume| volume.has_part))
             .map_err(|why| {
-                self.fail_event(container, &format!("Error: {why}"));
+                self.fail_event(container.name(), &format!("Error: {why}"));
                 Failure::new("CreateContainerConfigError", why)
             })?;
         let mut shown = BTreeMap::new();
@@ -189,7 +206,7 @@ impl StartContext<'_> {
                     shown.insert(volume.volume.to_owned(), image.clone());
                 }
                 Some(Err(why)) => {
-                    self.fail_event(container, &container_event(why.reason));
+                    self.fail_event(container.name(), &container_event(why.reason));
                     handles.ctx.metrics.pods.image_volumes_created(1, false);
                     failure = Some(why.clone());
                 }
@@ -200,24 +217,29 @@ impl StartContext<'_> {
     }
 
     /// The newest instance, if it was created from this spec in this sandbox and never started.
-    fn adoptable(&self, container: &ContainerRef<'_>) -> Option<&ContainerObservation> {
-        let newest = self.context.observed.newest(container.name())?;
-        let hash = container_hash(container);
+    fn adoptable(&self, start: &StartContainer) -> Result<Option<&ContainerObservation>, Failure> {
+        let newest = self.context.observed.newest(&start.name);
+        let Some(newest) = newest.filter(|newest| newest.state == ContainerState::Created) else {
+            return Ok(None);
+        };
+        let pod = self.context.pod.get();
+        let hash = container_hash(&container_of(&pod, start)?);
         let is_ours = newest.record.hash == Some(hash) && newest.sandbox_id == *self.sandbox;
-        (newest.state == ContainerState::Created && is_ours).then_some(newest)
+        Ok(is_ours.then_some(newest))
     }
 
     async fn request(
         &self,
-        container: &ContainerRef<'_>,
         start: &StartContainer,
         (image, shown): (&ReadyImage, &BTreeMap<String, MountedImage>),
     ) -> Result<ContainerRequest, Failure> {
         let refused = |message: String| {
-            self.fail_event(container, &format!("Error: {message}"));
+            self.fail_event(&start.name, &format!("Error: {message}"));
             Failure::new("CreateContainerConfigError", message)
         };
-        let ips = self.pod_ips();
+        let pod = self.context.pod.get();
+        let container = &container_of(&pod, start)?;
+        let ips = self.pod_ips(&pod);
         let handles = &self.context.handles;
         let allocatable = handles.allocatable.get();
         let downward = DownwardFacts {
@@ -229,10 +251,10 @@ impl StartContext<'_> {
         let objects = self.context.objects.env().await.map_err(|error| refused(error.to_string()))?;
         let env_files = files::read_env_files(self.context, container, &self.prepared.volumes);
         let objects = EnvObjects { files: env_files.await.map_err(refused)?, ..objects };
-        let env = compute_env(&self.context.pod, container, &downward, &objects)
-            .map_err(|error| refused(error.to_string()))?;
-        let (pod, uid) = (&self.context.pod, &self.context.identity.uid);
-        let response = handles.devices.of_starting(pod, uid, container).await.map_err(refused)?;
+        let env =
+            compute_env(&pod, container, &downward, &objects).map_err(|error| refused(error.to_string()))?;
+        let uid = &self.context.identity.uid;
+        let response = handles.devices.of_starting(&pod, uid, container).await.map_err(refused)?;
         let env = with_env(&response, env);
         let hosts_file = files::ensure_hosts_file(self.context, container, &ips).await.map_err(refused)?;
         let facts = PodFacts { hosts_file, ..self.prepared.facts.clone() };
@@ -247,7 +269,7 @@ impl StartContext<'_> {
         files::ensure_log_dir(self.context, self.sandbox_request, container).await.map_err(refused)?;
         let target = self.target_of(container);
         let mut request = compute_container_request(&ContainerInputs {
-            pod: &self.context.pod,
+            pod: &pod,
             container: *container,
             node: &handles.ctx.node_facts,
             facts: &facts,
@@ -263,13 +285,13 @@ impl StartContext<'_> {
         })
         .map_err(|error| refused(error.to_string()))?;
         show_devices(&mut request, response);
-        self.pin(container, &mut request);
+        self.pin(&pod, container, &mut request);
         Ok(request)
     }
 
     /// The CPUs and memory nodes of the container.
-    fn pin(&self, container: &ContainerRef<'_>, request: &mut ContainerRequest) {
-        let pins = self.context.handles.admissions.pins_of(&self.context.pod, container);
+    fn pin(&self, pod: &Pod, container: &ContainerRef<'_>, request: &mut ContainerRequest) {
+        let pins = self.context.handles.admissions.pins_of(pod, container);
         pins.lift_quota(&mut request.resources);
         request.resources.cpuset_cpus = pins.cpus;
         request.resources.cpuset_mems = pins.memory_nodes;
@@ -287,24 +309,19 @@ impl StartContext<'_> {
 
     async fn create(
         &self,
-        container: &ContainerRef<'_>,
+        start: &StartContainer,
         request: &ContainerRequest,
     ) -> Result<ContainerId, Failure> {
         let runtime = &self.context.handles.ctx.runtime;
         match runtime.create_container(self.sandbox, request, self.sandbox_request).await {
             Ok(id) => {
                 self.context.handles.cpusets.note(&id, &request.resources.cpuset_cpus);
-                let message = "Container created";
-                self.context.handles.ctx.recorder.normal(
-                    &self.context.identity,
-                    Some(container.name()),
-                    "Created",
-                    message,
-                );
+                let recorder = &self.context.handles.ctx.recorder;
+                recorder.normal(&self.context.identity, Some(&start.name), "Created", "Container created");
                 Ok(id)
             }
             Err(error) => {
-                self.fail_event(container, &format!("Error: {}", error.message()));
+                self.fail_event(&start.name, &format!("Error: {}", error.message()));
                 // If the call has succeeded after all, the next observation shows the container, which is then started.
                 let message = error.message();
                 Err(Failure::new(create_error_reason(&message), message))
@@ -312,35 +329,32 @@ impl StartContext<'_> {
         }
     }
 
-    async fn run(
-        &self,
-        container: &ContainerRef<'_>,
-        id: &ContainerId,
-        restart_count: u32,
-    ) -> Result<(), Failure> {
+    async fn run(&self, start: &StartContainer, id: &ContainerId, restart_count: u32) -> Result<(), Failure> {
         let handles = &self.context.handles;
-        handles.admissions.note_start(&self.context.pod, container);
+        self.note_start(start)?;
         if let Err(error) = handles.ctx.runtime.start_container(id).await {
-            self.fail_event(container, &format!("Error: {}", error.message()));
+            self.fail_event(&start.name, &format!("Error: {}", error.message()));
             self.discard_if_refused(id, &error).await;
             return Err(Failure::new("RunContainerError", error.message()));
         }
-        handles.ctx.recorder.normal(
-            &self.context.identity,
-            Some(container.name()),
-            "Started",
-            "Container started",
-        );
-        self.settle_cpus(container, id).await;
-        files::link_log(self.context, self.sandbox_request, container, (id, restart_count)).await;
-        self.run_post_start(container, id).await
+        let recorder = &handles.ctx.recorder;
+        recorder.normal(&self.context.identity, Some(&start.name), "Started", "Container started");
+        self.settle_cpus(&start.name, id).await;
+        files::link_log(self.context, self.sandbox_request, &start.name, (id, restart_count)).await;
+        self.run_post_start(start, id).await
+    }
+
+    fn note_start(&self, start: &StartContainer) -> Result<(), Failure> {
+        let pod = self.context.pod.get();
+        self.context.handles.admissions.note_start(&pod, &container_of(&pod, start)?);
+        Ok(())
     }
 
     /// The shared pool may have changed since the container was created.
-    async fn settle_cpus(&self, container: &ContainerRef<'_>, id: &ContainerId) {
+    async fn settle_cpus(&self, container: &str, id: &ContainerId) {
         let PodHandles { ctx, admissions, cpusets, .. } = &*self.context.handles;
         if admissions.read(|table| matches!(table.pinned().0.cpus(), CpuPolicy::Static(_))) {
-            let name = (&self.context.identity.uid, container.name());
+            let name = (&self.context.identity.uid, container);
             cpusets.settle(ctx, admissions, name, id).await;
         }
     }
@@ -358,7 +372,9 @@ impl StartContext<'_> {
         }
     }
 
-    async fn run_post_start(&self, container: &ContainerRef<'_>, id: &ContainerId) -> Result<(), Failure> {
+    async fn run_post_start(&self, start: &StartContainer, id: &ContainerId) -> Result<(), Failure> {
+        let pod = self.context.pod.get();
+        let container = &container_of(&pod, start)?;
         let Some(handler) = container.lifecycle().and_then(|l| l.post_start.as_ref()) else { return Ok(()) };
         let handles = &self.context.handles;
         self.context.note(PassNote::HookBegan { container: container.name().to_owned() }).await;
@@ -368,7 +384,7 @@ impl StartContext<'_> {
             recorder: &handles.ctx.recorder,
             metrics: &handles.ctx.metrics,
             pod: &self.context.identity,
-            pod_ip: self.pod_ips().first().copied(),
+            pod_ip: self.pod_ips(&pod).first().copied(),
             container_id: id,
             container_name: container.name(),
             container: Some(*container),
@@ -402,20 +418,23 @@ impl StartContext<'_> {
         super::kill::kill_all(&context, &[kill]).await;
     }
 
-    fn pod_ips(&self) -> Vec<IpAddr> {
-        if files::uses_host_network(&self.context.pod) {
+    fn pod_ips(&self, pod: &Pod) -> Vec<IpAddr> {
+        if files::uses_host_network(pod) {
             return self.context.handles.ctx.host_ips().to_vec();
         }
         let sandbox = self.context.observed.sandboxes.iter().find(|s| s.id == *self.sandbox);
         sandbox.map(|s| s.ips.clone()).unwrap_or_default()
     }
 
-    fn fail_event(&self, container: &ContainerRef<'_>, message: &str) {
-        self.context.handles.ctx.recorder.warning(
-            &self.context.identity,
-            Some(container.name()),
-            "Failed",
-            message,
-        );
+    fn fail_event(&self, container: &str, message: &str) {
+        let recorder = &self.context.handles.ctx.recorder;
+        recorder.warning(&self.context.identity, Some(container), "Failed", message);
     }
+}
+
+/// The plan starts only containers of the pod.
+fn container_of<'p>(pod: &'p Pod, start: &StartContainer) -> Result<ContainerRef<'p>, Failure> {
+    let missing =
+        || Failure::new("CreateContainerConfigError", format!("the pod has no container {:?}", start.name));
+    find_container(pod, &start.name).ok_or_else(missing)
 }

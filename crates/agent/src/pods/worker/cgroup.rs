@@ -20,13 +20,13 @@ pub(super) struct CgroupWatch {
 impl PodWorker {
     /// Before a pod has a sandbox, and once it is to end, its cgroup concerns only the pass.
     pub(super) async fn inspect_cgroup(&mut self) {
-        let (Some(pod), Some(observed)) = (self.desired.pod.get(), &self.observed.latest) else { return };
+        let (Some(pod), Some(observed)) = (self.desired.pod.kept(), &self.observed.latest) else { return };
         if self.state.stage() != PodStage::Syncing || observed.ready_sandboxes().next().is_none() {
             self.cgroup.state = CgroupState::UpToDate;
             return;
         }
         let with_numbers = !self.cgroup.are_numbers_known;
-        let Some(state) = self.handles.cgroups.state(&pod, with_numbers).await else { return };
+        let Some(state) = self.handles.cgroups.state(pod, with_numbers).await else { return };
         self.cgroup.state = match (state, self.cgroup.state) {
             // The settings were not read since.
             (CgroupState::UpToDate, CgroupState::Changed) if !with_numbers => CgroupState::Changed,

@@ -48,7 +48,7 @@ impl PodWorker {
     }
 
     /// Starts the act that updates their content.
-    pub(super) fn refresh_volumes(&mut self, pod: Arc<Pod>, observed: Arc<PodObservation>) {
+    pub(super) fn refresh_volumes(&mut self, pod: KeptPod, observed: Arc<PodObservation>) {
         let context = self.context(pod, observed);
         self.act.start(async move {
             prepare::refresh(&context).await;

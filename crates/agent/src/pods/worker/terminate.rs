@@ -3,8 +3,7 @@
 use std::sync::Arc;
 
 use kubelet_core::pods::termination::{GracePeriod, compute_kill_plan};
-use model::PodObservation;
-use model::k8s::Pod;
+use model::{KeptPod, PodObservation};
 use tracing::Instrument;
 
 use super::{ActReport, PodWorker};
@@ -14,7 +13,7 @@ impl PodWorker {
     /// Starts the act that stops the containers and then the sandboxes.
     pub(super) fn terminate(
         &mut self,
-        pod: Option<Arc<Pod>>,
+        pod: Option<KeptPod>,
         observed: Arc<PodObservation>,
         grace: GracePeriod,
     ) {
@@ -23,8 +22,8 @@ impl PodWorker {
         let span =
             tracing::info_span!(target: "trace", "syncTerminatingPod", k8s.pod = %name, k8s.pod.uid = uid);
         let pass = async move {
-            let plan = compute_kill_plan(pod.as_deref(), &observed, grace);
-            let target = KillTarget { pod: &observed.pod, spec: pod.as_deref(), observed: &observed };
+            let plan = compute_kill_plan(pod.as_ref().map(KeptPod::get).as_deref(), &observed, grace);
+            let target = KillTarget { pod: &observed.pod, spec: pod.as_ref(), observed: &observed };
             kill_in_turns(&handles, target, &plan.kills).await;
             for sandbox in &plan.stop {
                 match handles.ctx.runtime.stop_sandbox(sandbox).await {

@@ -100,7 +100,7 @@ impl Mounter for CsiPlan {
 }
 
 fn user_of(mount_context: &MountContext<'_>) -> VolumeUser {
-    VolumeUser { pod: mount_context.identity().uid, name: mount_context.plan.name.clone() }
+    VolumeUser { pod: mount_context.identity().uid.clone(), name: mount_context.plan.name.clone() }
 }
 
 /// Drivers unmount what they mounted; volumes that no pod uses any more are unstaged.
@@ -152,7 +152,7 @@ impl<'a> Call<'a> {
         rules.check_lifecycle(&plan.driver, plan.lifecycle).map_err(|error| {
             set_up_failed(&format!("mounter.SetupAt failed to check volume lifecycle mode: {error}"))
         })?;
-        let (uid, name) = (mount_context.identity().uid, &mount_context.plan.name);
+        let (uid, name) = (&mount_context.identity().uid, &mount_context.plan.name);
         let places = DevicePlaces::of(&mount_context.ctx.settings.paths.root, name);
         let target = match plan.is_device {
             true => places.publish_dir.join(uid.as_str()),
@@ -338,9 +338,11 @@ impl<'a> Call<'a> {
             false => self.write_published_data(&self.mount_context.volume_dir()).await?,
         }
         let read_only = self.mount_context.plan.read_only;
-        let publish =
-            PublishFacts { pod: self.mount_context.pod, rules: &self.rules, read_only, tokens: &tokens };
-        let request = publish_request(facts, &publish, (staging, self.target.clone()), secrets);
+        let request = {
+            let pod = &*self.mount_context.pod.get();
+            let publish = PublishFacts { pod, rules: &self.rules, read_only, tokens: &tokens };
+            publish_request(facts, &publish, (staging, self.target.clone()), secrets)
+        };
         let staged = &self.mount_context.shared.csi.staged;
         staged.set_published(&self.volume, &user_of(self.mount_context), true);
         let published = self.unless_leaving(driver.calls.publish(&request)).await?;

@@ -34,12 +34,13 @@ pub(super) fn add_user(
     };
     let access_modes = Some(&*plan.access_modes);
     let is_supported = rules.selinux_mount;
-    let wanted = LabelledVolume { name: &mount_context.volume.name, is_supported, access_modes };
+    let wanted = LabelledVolume { name: mount_context.volume, is_supported, access_modes };
     let is_enforced = mounts_with_label(node, access_modes);
     let count = |what: SelinuxCount| {
         ctx.metrics.volumes.selinux.count(what, &plan.driver, access_mode_name(access_modes));
     };
-    match compute_label(node, mount_context.pod, wanted) {
+    let labelling = compute_label(node, &mount_context.pod.get(), wanted);
+    match labelling {
         Labelling::None => {
             staged.add_user(volume, user);
             Ok(None)

@@ -17,7 +17,7 @@ const MARKS: &str = "plugins/kubernetes.io~empty-dir";
 impl Mounter for EmptyDirPlan {
     async fn set_up(&self, mount_context: &MountContext<'_>) -> Result<ReadyVolume, MountError> {
         let path = mount_context.volume_dir();
-        ensure_backing(mount_context, &path, &mount_context.volume.name, self.medium).await?;
+        ensure_backing(mount_context, &path, mount_context.volume, self.medium).await?;
         quota::ensure(mount_context, &path).await;
         Ok(ReadyVolume::at(path))
     }

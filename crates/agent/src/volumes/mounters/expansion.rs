@@ -71,12 +71,7 @@ impl<E: Expander> Expandable<'_, E> {
         if let Err(why) = expanded {
             let name = &mount_context.plan.name;
             let message = format!("NodeExpandVolume.NodeExpandVolume failed for volume {name:?} : {why}");
-            mount_context.ctx.recorder.warning(
-                &mount_context.identity(),
-                None,
-                "VolumeResizeFailed",
-                message,
-            );
+            mount_context.ctx.recorder.warning(mount_context.identity(), None, "VolumeResizeFailed", message);
         }
     }
 
@@ -123,8 +118,8 @@ impl<E: Expander> Expandable<'_, E> {
         if let Err(failure) = self.call(expansion, claim).await {
             return self.handle_failure(expansion, claim, failure).await;
         }
-        let (name, pod) = (&self.mount_context.plan.name, self.mount_context.pod);
-        let node = spec_of(pod).node_name.as_deref().unwrap_or_default();
+        let (name, pod) = (&self.mount_context.plan.name, self.mount_context.pod.get());
+        let node = spec_of(&pod).node_name.as_deref().unwrap_or_default();
         let message = format!("MountVolume.NodeExpandVolume succeeded for volume {name:?} {node}");
         self.record(claim, EventType::Normal, "FileSystemResizeSuccessful", &message);
         if let Some(patch) = expansion.finished_patch(claim) {
@@ -139,7 +134,7 @@ impl<E: Expander> Expandable<'_, E> {
     /// About the pod and the claim.
     fn record(&self, claim: &PersistentVolumeClaim, kind: EventType, reason: &'static str, message: &str) {
         let pod = self.mount_context.identity();
-        self.mount_context.ctx.recorder.with_claim(&pod, claim, kind, reason, message);
+        self.mount_context.ctx.recorder.with_claim(pod, claim, kind, reason, message);
     }
 
     async fn handle_failure(

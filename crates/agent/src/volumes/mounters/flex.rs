@@ -63,7 +63,7 @@ impl Mounter for FlexPlan {
         mount_context.ensure_mark_dir().await?;
         mount_context.set_measured(call.driver.capabilities.supports_metrics).await?;
         if mount_context.claim.is_some() && call.driver.capabilities.requires_fs_resize {
-            mount_context.shared.flex.add_growing(&call.unique_name(), mount_context.identity().uid);
+            mount_context.shared.flex.add_growing(&call.unique_name(), mount_context.identity().uid.clone());
         }
         if !(is_mounted && mount_context.is_marked().await) {
             call.set_up(is_mounted).await?;
@@ -116,7 +116,7 @@ impl Call<'_> {
 
     /// `device`: to which the volume was attached just now.
     async fn expand(&self, device: Option<String>) -> Result<(), MountError> {
-        let (name, uid) = (self.unique_name(), self.mount_context.identity().uid);
+        let (name, uid) = (self.unique_name(), self.mount_context.identity().uid.clone());
         let Some(cluster) = &self.mount_context.shared.cluster else { return Ok(()) };
         if !self.mount_context.shared.flex.is_growing(&name, &uid) {
             return Ok(());
@@ -199,7 +199,7 @@ impl Call<'_> {
     async fn mount(&self) -> Result<(), MountError> {
         let (mount_context, target) = (self.mount_context, &self.target);
         let ctx = mount_context.ctx;
-        let mut extra = pod_options(mount_context.pod, mount_context.group());
+        let mut extra = pod_options(&mount_context.pod.get(), mount_context.group());
         extra.extend(self.secrets().await.map_err(MountError::Failed)?);
         ctx.files.ensure_dir(target, DIRECTORY_MODE).await?;
         let args = vec![target.display().to_string(), self.options(extra)];

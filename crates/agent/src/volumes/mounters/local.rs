@@ -129,7 +129,7 @@ async fn warn_if_group_changes(
             "The requested fsGroup is {gid}, but the volume {name} has GID {}. The volume may not be shareable.",
             facts.gid
         );
-        mount_context.ctx.recorder.warning(&mount_context.identity(), None, "AlreadyMountedVolume", message);
+        mount_context.ctx.recorder.warning(mount_context.identity(), None, "AlreadyMountedVolume", message);
     }
     Ok(())
 }

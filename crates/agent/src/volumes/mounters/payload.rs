@@ -6,7 +6,7 @@ use kubelet_core::volumes::engine::ReadyVolume;
 use kubelet_core::volumes::types::PayloadPlan;
 use kubelet_core::volumes::{PayloadInputs, compute_payload, nested_mount_points, required_objects_of};
 
-use super::super::mount_context::{MountContext, MountError};
+use super::super::mount_context::{MountContext, MountError, volume_of};
 use super::Mounter;
 use super::empty_dir::ensure_backing;
 
@@ -18,17 +18,24 @@ impl Mounter for PayloadPlan {
     /// Makes the volume show the objects as they are now.
     async fn set_up(&self, mount_context: &MountContext<'_>) -> Result<ReadyVolume, MountError> {
         let failed = |error: &dyn std::error::Error| MountError::Failed(error.to_string());
-        let (volume, pod) = (mount_context.volume, mount_context.pod);
-        let required = required_objects_of(volume);
+        let name = mount_context.volume;
+        let refused = MountError::Refused;
+        let required = required_objects_of(volume_of(&mount_context.pod.get(), name).map_err(refused)?);
         let objects = mount_context.objects.find(&required).await.map_err(|error| failed(&error))?;
         let _permit = mount_context.shared.payloads.acquire().await;
-        let inputs = PayloadInputs { pod, objects: &objects, facts: &mount_context.facts };
-        let payload = compute_payload(volume, inputs).map_err(|error| failed(&error))?;
+        let (payload, nested) = {
+            let pod = mount_context.pod.get();
+            let inputs = PayloadInputs { pod: &pod, objects: &objects, facts: &mount_context.facts };
+            let payload = compute_payload(volume_of(&pod, name).map_err(refused)?, inputs)
+                .map_err(|error| failed(&error))?;
+            let nested = nested_mount_points(&pod, name, &payload);
+            (payload, nested)
+        };
 
         let (path, group) = (mount_context.volume_dir(), mount_context.group());
-        ensure_backing(mount_context, &path, &format!("wrapped_{}", volume.name), self.medium).await?;
+        ensure_backing(mount_context, &path, &format!("wrapped_{name}"), self.medium).await?;
         mount_context.ctx.mounts.write_payload(&path, &payload, group, mount_context.now).await?;
-        for point in nested_mount_points(pod, &volume.name, &payload) {
+        for point in nested {
             mount_context.ctx.files.ensure_dir(&path.join(point), MOUNT_POINT_MODE).await?;
         }
         Ok(ReadyVolume::at(path))
