@@ -50,9 +50,11 @@ pub(crate) struct Effort {
     pub(crate) window: Duration,
     /// Whether members of a cluster with more than a hundred pods are measured.
     pub(crate) with_large_nodes: bool,
-    /// How long after a change of its pods a member counts as idle, at least 8 s. A pod is synced once more 60 to 90 s after its start,
-    /// which reports its cgroup's settings to the API, and memory is released for the last time 90 s after the last removal.
+    /// How long after the start of its pods a member counts as idle, at least 8 s. A pod is synced once more 60 to 90 s after its start,
+    /// which reports its cgroup's settings to the API.
     pub(crate) settle: Duration,
+    /// The same after their removal. Memory is released for the last time after two minutes, in the window that follows.
+    pub(crate) settle_empty: Duration,
     /// How often a member starts and deletes all of its hundred pods again, after which its memory is measured once more.
     pub(crate) cycles: usize,
     /// Pods that are started at once.
@@ -72,6 +74,7 @@ impl Effort {
         window: Duration::from_secs(60),
         with_large_nodes: true,
         settle: Duration::from_secs(95),
+        settle_empty: Duration::from_secs(110),
         // With the first ones 1,500 pods: one for each minute of a day.
         cycles: 14,
         burst_pods: 100,
@@ -86,6 +89,7 @@ impl Effort {
         window: Duration::from_secs(20),
         with_large_nodes: false,
         settle: Duration::from_secs(8),
+        settle_empty: Duration::from_secs(110),
         cycles: 0,
         burst_pods: 30,
         bursts: 1,

@@ -107,14 +107,17 @@ async fn live(
     until(node, "the node to be ready", POLL, async || is_ready(admin).await).await?;
     let empty = idle(node, effort).await?;
     create_all(node, admin, (runtime, pods)).await?;
-    let full = idle_after(node, effort).await?;
+    let full = idle_after(node, effort.settle, effort).await?;
     delete_all(node, admin, pods).await?;
-    let after = idle_after(node, effort).await?;
+    let after = idle_after(node, effort.settle_empty, effort).await?;
     for _ in 0..cycles {
         create_all(node, admin, (runtime, pods)).await?;
         delete_all(node, admin, pods).await?;
     }
-    let day = if cycles > 0 { Some((cycles, idle_after(node, effort).await?)) } else { None };
+    let day = match cycles {
+        0 => None,
+        cycles => Some((cycles, idle_after(node, effort.settle_empty, effort).await?)),
+    };
     Ok(Member { pods, empty, full, after, day })
 }
 
@@ -142,8 +145,8 @@ async fn delete_all(node: &Node, admin: &ApiHandle, pods: usize) -> Outcome<()> 
 }
 
 /// The same some time after the pods of the node have changed.
-async fn idle_after(node: &Node, effort: Effort) -> Outcome<Stage> {
-    tokio::time::sleep(effort.settle.saturating_sub(SETTLE)).await;
+async fn idle_after(node: &Node, settle: Duration, effort: Effort) -> Outcome<Stage> {
+    tokio::time::sleep(settle.saturating_sub(SETTLE)).await;
     idle(node, effort).await
 }
 

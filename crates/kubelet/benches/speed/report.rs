@@ -16,9 +16,15 @@ use crate::streams::Streams;
 /// A target missed by more than this factor fails a short run: less may come from a busy machine.
 const TOLERANCE: f64 = 2.0;
 const MEGABYTE: f64 = 1_000_000.0;
+const KILOBYTE: f64 = 1000.0;
 /// A tenth of the resident memory of the Go kubelet 1.36 as a member of a cluster, in megabytes: without pods and with 100.
 const TENTH_OF_GO_EMPTY: f64 = 9.0;
 const TENTH_OF_GO_FULL: f64 = 14.3;
+/// Heap that a member of a cluster may have for each pod, in kilobytes: the target, and what fails a short run.
+const HEAP_FOR_EACH: f64 = 25.0;
+const MAX_HEAP_FOR_EACH: f64 = 55.0;
+/// By how much the memory of a member may have grown after its pods have gone, before a short run fails.
+const MAX_GROWTH: f64 = 1.25;
 /// Heap that streams may leave behind, in megabytes, before a short run fails. It does not depend on the memory before, which is mostly
 /// code.
 const MAX_KEPT: f64 = 2.4;
@@ -210,13 +216,19 @@ fn joining_lines(joining: &Joining) -> [Line; 2] {
 
 fn member_lines(member: &Member) -> Vec<Line> {
     let Member { pods, empty, full, after, day } = member;
+    let before = as_f64(empty.memory.resident) / MEGABYTE;
     // Back within a tenth.
-    let target = (*pods == 100).then(|| as_f64(empty.memory.resident) / MEGABYTE * 1.1);
-    let mut lines = stage_lines("no pod", empty, Some(TENTH_OF_GO_EMPTY));
-    lines.extend(stage_lines(&format!("{pods} pods"), full, (*pods == 100).then_some(TENTH_OF_GO_FULL)));
-    lines.extend(stage_lines(&format!("{pods} pods gone"), after, target));
+    let target = (*pods == 100).then_some(before * 1.1);
+    let limit = target.map(|_| before * MAX_GROWTH);
+    let mut lines = stage_lines("no pod", empty, (Some(TENTH_OF_GO_EMPTY), None));
+    let tenth_of_go = (*pods == 100).then_some(TENTH_OF_GO_FULL);
+    lines.extend(stage_lines(&format!("{pods} pods"), full, (tenth_of_go, None)));
+    let heap = (as_f64(full.memory.anonymous) - as_f64(empty.memory.anonymous)) / *pods as f64;
+    let heap = plain(&format!("member, {pods} pods: heap for each"), heap / KILOBYTE, "kB");
+    lines.push(Line { target: Some(HEAP_FOR_EACH), limit: Some(MAX_HEAP_FOR_EACH), ..heap });
+    lines.extend(stage_lines(&format!("{pods} pods gone"), after, (target, limit)));
     if let Some((cycles, stage)) = day {
-        lines.extend(stage_lines(&format!("{} pods gone", pods * (cycles + 1)), stage, target));
+        lines.extend(stage_lines(&format!("{} pods gone", pods * (cycles + 1)), stage, (target, limit)));
     }
     lines.push(plain(
         &format!("member, {pods} pods: requests for the life of one"),
@@ -226,11 +238,12 @@ fn member_lines(member: &Member) -> Vec<Line> {
     lines
 }
 
-fn stage_lines(name: &str, stage: &Stage, target: Option<f64>) -> Vec<Line> {
+/// With target and limit of the resident memory.
+fn stage_lines(name: &str, stage: &Stage, (target, limit): (Option<f64>, Option<f64>)) -> Vec<Line> {
     let Stage { memory, cpu_seconds_per_minute, requests_per_minute, .. } = stage;
     let line = |what: &str, value: f64, unit| plain(&format!("member, {name}: {what}"), value, unit);
     vec![
-        Line { target, ..line("resident memory", as_f64(memory.resident) / MEGABYTE, "MB") },
+        Line { target, limit, ..line("resident memory", as_f64(memory.resident) / MEGABYTE, "MB") },
         line("of that no part of a file", as_f64(memory.anonymous) / MEGABYTE, "MB"),
         line("processor time a minute", *cpu_seconds_per_minute, "s/min"),
         line("requests to the API server a minute", *requests_per_minute, ""),
