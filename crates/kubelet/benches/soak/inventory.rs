@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use ports::Runtime;
@@ -11,6 +12,9 @@ use testing::soak::leaks::Inventory;
 
 use crate::stand::Stand;
 use crate::{BenchError, Outcome, failed};
+
+/// Where containerd mounts the network namespaces of sandboxes, below its state.
+const NETWORKS: &str = "io.containerd.grpc.v1.cri/netns";
 
 impl Stand {
     pub(crate) async fn inventory(&mut self) -> Outcome<Inventory> {
@@ -61,6 +65,9 @@ fn sort_in(inventory: &mut Inventory, line: &str) {
                 None => *inventory.processes.entry(command.trim().to_owned()).or_default() += 1,
             }
         }
+        "mount" if is_empty_network(Path::new(what)) => {
+            inventory.empty_networks.insert(what.to_owned());
+        }
         "mount" => {
             inventory.mounts.insert(what.to_owned());
         }
@@ -83,6 +90,17 @@ fn empty_shim<'a>(inventory: &Inventory, pid: &str, command: &'a str) -> Option<
     let id = words.skip_while(|word| *word != "-id").nth(1)?;
     let is_listed = inventory.runtime.iter().any(|line| line.contains(id));
     (is_shim && !is_listed && pid.parse().is_ok_and(|pid| children(pid).is_empty())).then_some(id)
+}
+
+/// A network namespace of the runtime that no process is in.
+fn is_empty_network(mount: &Path) -> bool {
+    let Ok(namespace) = fs::metadata(mount) else { return false };
+    let link = format!("net:[{}]", namespace.ino());
+    let mut processes = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let is_in = |process: &fs::DirEntry| {
+        fs::read_link(process.path().join("ns/net")).is_ok_and(|target| target == Path::new(&link))
+    };
+    mount.parent().is_some_and(|dir| dir.ends_with(NETWORKS)) && !processes.any(|process| is_in(&process))
 }
 
 /// Of the mount namespace of that process.

@@ -47,7 +47,7 @@ pub(crate) async fn soak(arguments: &Arguments) -> Outcome<Report> {
     report
         .problems
         .extend(stand.driver.violations().iter().map(|what| format!("call to the CSI driver: {what}")));
-    if !report.holds() || !report.after.empty_shims.is_empty() {
+    if !report.holds() || report.after.has_lost_of_runtime() {
         report.containerd_log = std::fs::read_to_string(stand.containerd_dir().join("containerd.log")).ok();
         report.kubelet_log = Some(stand.kubelet_log());
     }

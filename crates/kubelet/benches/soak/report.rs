@@ -122,6 +122,7 @@ impl Report {
             number("mounts", |one| one.mounts.len()),
             number("cgroups", |one| one.cgroups.len()),
             number("shims without a task", |one| one.empty_shims.len()),
+            number("network namespaces without a process", |one| one.empty_networks.len()),
             number("network interfaces", |one| one.interfaces.len()),
             number("processes", |one| one.processes.values().sum()),
             number("files of the kubelet", |one| one.files.len()),
@@ -148,7 +149,7 @@ impl Report {
         json!({
             "seed": self.seed, "seconds": self.extent.duration.as_secs(), "pods": self.extent.pods,
             "holds": self.holds(), "complaints": self.complaints(), "counts": self.counts,
-            "callFaults": self.call_faults, "lostTasks": self.lost_tasks, "emptyShims": self.after.empty_shims,
+            "callFaults": self.call_faults, "lostTasks": self.lost_tasks, "emptyShims": self.after.empty_shims, "emptyNetworks": self.after.empty_networks,
             "convergenceSeconds": self.convergence_seconds,
             "compared": compared, "faults": faults, "samples": samples,
         })

@@ -24,6 +24,9 @@ pub struct Inventory {
     /// Ids of shims of the runtime without any process of a container, for sandboxes that it no longer lists. Not compared: the runtime has
     /// reported these as removed, so the kubelet cannot do anything about them.
     pub empty_shims: BTreeSet<String>,
+    /// Network namespaces of the runtime that no process is in. Not compared: a runtime that is killed in `RunPodSandbox`, before it has
+    /// recorded the sandbox, forgets its namespace, and no call names it.
+    pub empty_networks: BTreeSet<String>,
     /// Below the kubelet's root and log directories.
     pub files: BTreeSet<String>,
     /// What the runtime still has: sandboxes and containers.
@@ -34,6 +37,14 @@ pub struct Inventory {
     pub descriptors: BTreeMap<String, usize>,
     pub threads: usize,
     pub resident_bytes: u64,
+}
+
+impl Inventory {
+    /// The runtime has left something that no call to it can remove.
+    #[must_use]
+    pub fn has_lost_of_runtime(&self) -> bool {
+        !self.empty_shims.is_empty() || !self.empty_networks.is_empty()
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -149,6 +160,11 @@ mod tests {
     #[test]
     fn soak_does_not_count_shims_that_the_runtime_has_lost() {
         assert_eq!(found(|after| after.empty_shims = ["a".to_owned()].into()), Vec::<String>::new());
+    }
+
+    #[test]
+    fn soak_does_not_count_network_namespaces_that_the_runtime_has_lost() {
+        assert_eq!(found(|after| after.empty_networks = ["a".to_owned()].into()), Vec::<String>::new());
     }
 
     #[test]
