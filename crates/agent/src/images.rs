@@ -26,7 +26,7 @@ use kubelet_core::images::pull_secrets::PullSecretError;
 use kubelet_core::pods::backoff::BackoffTable;
 use kubelet_core::volumes::image::ImageVolume;
 use model::request::{ImageObservation, ImageRequest, RegistryAuth, SandboxRequest};
-use model::{ContainerRef, MonoTime, PodRef, RateLimiter};
+use model::{MonoTime, PodRef, RateLimiter};
 use parking_lot::Mutex;
 use ports::{Clock, HostError, Runtime, RuntimeError};
 use tokio::sync::Semaphore;
@@ -51,16 +51,6 @@ pub struct WantedImage<'a> {
 }
 
 impl<'a> WantedImage<'a> {
-    /// The image of a container.
-    #[must_use]
-    pub fn of(container: &'a ContainerRef<'_>) -> Self {
-        Self {
-            container: Some(container.name()),
-            image: container.image(),
-            policy: container.image_pull_policy(),
-        }
-    }
-
     /// The image of an image volume.
     #[must_use]
     pub const fn of_volume(volume: ImageVolume<'a>) -> Self {

@@ -34,10 +34,17 @@ struct Document {
     checksum: u64,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Deserialize)]
 struct Data {
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(default)]
     entries: Option<BTreeMap<String, PodResources>>,
+}
+
+/// As [`Data`]. Hundreds of pods are not copied to be written.
+#[derive(Serialize)]
+struct DataToWrite<'a> {
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    entries: BTreeMap<&'a str, &'a PodResources>,
 }
 
 impl PodResources {
@@ -104,9 +111,7 @@ impl PodResources {
 /// The content of a file.
 #[must_use]
 pub fn write(entries: &Entries) -> String {
-    let entries: BTreeMap<_, _> =
-        entries.iter().map(|(uid, pod)| (uid.as_str().to_owned(), pod.clone())).collect();
-    let data = Data { entries: Some(entries).filter(|entries| !entries.is_empty()) };
+    let data = DataToWrite { entries: entries.iter().map(|(uid, pod)| (uid.as_str(), pod)).collect() };
     // Maps with texts as keys and quantities can always be encoded.
     let data = serde_json::to_string(&data).unwrap_or_default();
     let checksum = checksum_of(&data).into();

@@ -155,10 +155,13 @@ impl StartContext<'_> {
         &self,
         start: &StartContainer,
     ) -> Result<(ReadyImage, BTreeMap<String, MountedImage>), Failure> {
-        let pod = self.context.pod.get();
-        let container = container_of(&pod, start)?;
-        let shown = self.shown_images(&pod, &container)?;
-        let wanted = WantedImage::of(&container);
+        let (shown, name, policy) = {
+            let pod = self.context.pod.get();
+            let container = container_of(&pod, start)?;
+            let policy = container.image_pull_policy().map(str::to_owned);
+            (self.shown_images(&pod, &container)?, container.image().to_owned(), policy)
+        };
+        let wanted = WantedImage { container: Some(&start.name), image: &name, policy: policy.as_deref() };
         let (identity, sandbox) = (&self.context.identity, self.sandbox_request);
         let image = self.context.handles.images.ensure(identity, wanted, sandbox, self.login).await;
         let image =
