@@ -281,12 +281,8 @@ fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
 
 fn op_for(known: Option<&DesiredPod>, new: &DesiredPod) -> Option<PodOp> {
     let Some(known) = known else { return Some(PodOp::Add) };
-    if !known.pod.is_same(&new.pod) {
-        let pod = new.pod.get();
-        if differs_semantically(&known.pod.get(), &pod) {
-            let is_deleting = pod.metadata.deletion_timestamp.is_some();
-            return Some(if is_deleting { PodOp::Delete } else { PodOp::Update });
-        }
+    if !known.pod.is_same(&new.pod) && differs_semantically(&known.pod.get(), &new.pod.get()) {
+        return Some(if new.pod.is_being_deleted() { PodOp::Delete } else { PodOp::Update });
     }
     let has_same_status = match (&known.in_api, &new.in_api) {
         (Some(known), Some(new)) => known.status == new.status,
