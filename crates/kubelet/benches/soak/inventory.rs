@@ -94,13 +94,16 @@ fn empty_shim<'a>(inventory: &Inventory, pid: &str, command: &'a str) -> Option<
 
 /// A network namespace of the runtime that no process is in.
 fn is_empty_network(mount: &Path) -> bool {
+    if !mount.parent().is_some_and(|dir| dir.ends_with(NETWORKS)) {
+        return false;
+    }
     let Ok(namespace) = fs::metadata(mount) else { return false };
     let link = format!("net:[{}]", namespace.ino());
     let mut processes = fs::read_dir("/proc").into_iter().flatten().flatten();
     let is_in = |process: &fs::DirEntry| {
         fs::read_link(process.path().join("ns/net")).is_ok_and(|target| target == Path::new(&link))
     };
-    mount.parent().is_some_and(|dir| dir.ends_with(NETWORKS)) && !processes.any(|process| is_in(&process))
+    !processes.any(|process| is_in(&process))
 }
 
 /// Of the mount namespace of that process.

@@ -149,7 +149,8 @@ impl Report {
         json!({
             "seed": self.seed, "seconds": self.extent.duration.as_secs(), "pods": self.extent.pods,
             "holds": self.holds(), "complaints": self.complaints(), "counts": self.counts,
-            "callFaults": self.call_faults, "lostTasks": self.lost_tasks, "emptyShims": self.after.empty_shims, "emptyNetworks": self.after.empty_networks,
+            "callFaults": self.call_faults, "lostTasks": self.lost_tasks, "emptyShims": self.after.empty_shims,
+            "emptyNetworks": self.after.empty_networks,
             "convergenceSeconds": self.convergence_seconds,
             "compared": compared, "faults": faults, "samples": samples,
         })
