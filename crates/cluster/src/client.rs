@@ -4,6 +4,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
+use futures_util::future::BoxFuture;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Full};
@@ -72,7 +73,7 @@ impl Call {
 impl Client {
     /// Makes the call and reads the whole response.
     pub(crate) async fn answer(&self, call: &Call) -> ClusterResult<Bytes> {
-        self.within_deadline(call, async {
+        let exchange = async {
             let response = self.traced(call).await?;
             let code = response.status().as_u16();
             let hint = response
@@ -95,20 +96,22 @@ impl Client {
                     message: format!("the response is larger than {} MiB", call.most >> 20),
                 }),
             }
-        })
-        .await
+        };
+        self.within_deadline(call, Box::pin(exchange)).await
     }
 
     /// Makes the call and returns its response as a stream.
     pub(crate) async fn open(&self, call: &Call) -> ClusterResult<Answer> {
-        self.within_deadline(call, async { Ok(self.traced(call).await?.into_body()) }).await
+        let exchange = async { Ok(self.traced(call).await?.into_body()) };
+        self.within_deadline(call, Box::pin(exchange)).await
     }
 
-    /// Waits for the rate limiter, then makes the call within its deadline.
+    /// Waits for the rate limiter, then makes the call within its deadline. The exchange is boxed, because each future around it would
+    /// have space for its two kilobytes, some of them twice.
     async fn within_deadline<T>(
         &self,
         call: &Call,
-        exchange: impl Future<Output = ClusterResult<T>>,
+        exchange: BoxFuture<'_, ClusterResult<T>>,
     ) -> ClusterResult<T> {
         if let Some(budget) = &self.budget {
             let wait = budget.reserve(self.deadline).map_err(|wait| ClusterError::Busy {

@@ -40,11 +40,13 @@ impl<'a> Call<'a> {
         request
     }
 
-    /// Waits for the response until the deadline.
+    /// Waits for the response until the deadline. The call itself is boxed: its future has more than a kilobyte, and each future around
+    /// it would have space for it twice, for as long as the runtime works.
     pub(crate) fn answer<T>(
         self,
-        answer: impl Future<Output = Result<Response<T>, Status>>,
+        answer: impl Future<Output = Result<Response<T>, Status>> + Send,
     ) -> impl Future<Output = RuntimeResult<T>> {
+        let answer = Box::pin(answer);
         let span = tracing::info_span!(
             target: "trace", "CRI", otel.name = self.name, otel.kind = "client", rpc.system = "grpc",
             rpc.method = self.name, otel.error = tracing::field::Empty
@@ -71,13 +73,16 @@ impl<'a> Call<'a> {
 
     /// Waits for a stop or removal. A missing object is success: the CRI requires that of the runtime, but containerd 1.6
     /// returns `NotFound`.
-    pub(crate) async fn ok_if_gone<T>(
+    pub(crate) fn ok_if_gone<T>(
         self,
-        answer: impl Future<Output = Result<Response<T>, Status>>,
-    ) -> RuntimeResult<()> {
-        match self.answer(answer).await {
-            Ok(_) | Err(RuntimeError::NotFound { .. }) => Ok(()),
-            Err(error) => Err(error),
+        answer: impl Future<Output = Result<Response<T>, Status>> + Send,
+    ) -> impl Future<Output = RuntimeResult<()>> {
+        let answered = self.answer(answer);
+        async move {
+            match answered.await {
+                Ok(_) | Err(RuntimeError::NotFound { .. }) => Ok(()),
+                Err(error) => Err(error),
+            }
         }
     }
 
