@@ -27,14 +27,13 @@ mod scsi;
 mod shared;
 mod tear_down;
 
-use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use kubelet_core::volumes::engine::ReadyVolume;
 use model::k8s::VolumeMount;
-use model::{KeptPod, PodUid};
+use model::{KeptPod, PodUid, SmallMap};
 use ports::host::ProgramCall;
 use ports::{Files, HostError, Mounts};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -77,7 +76,7 @@ pub enum VolumeError {
 }
 
 /// Where each volume of a pod is on this node.
-pub type ReadyVolumes = BTreeMap<String, ReadyVolume>;
+pub type ReadyVolumes = SmallMap<Box<str>, ReadyVolume>;
 
 /// The pod whose volumes are mounted, and the API objects that they show.
 #[derive(Clone, Debug)]

@@ -29,6 +29,7 @@ pub mod qos;
 pub mod quantity;
 pub mod rate_limiter;
 pub mod request;
+mod small_map;
 pub mod source;
 pub mod stats;
 pub mod text;
@@ -49,5 +50,6 @@ pub use path_component::{path_component_problem, pod_path_problem, pod_uid_probl
 pub use qos::QosClass;
 pub use quantity::Amount;
 pub use rate_limiter::RateLimiter;
+pub use small_map::SmallMap;
 pub use source::PodSource;
 pub use time::{MonoTime, Now};

@@ -21,8 +21,8 @@ use kubelet_core::volumes::bundle::BundleRequirement;
 use kubelet_core::volumes::objects::RequiredObjects;
 use kubelet_core::volumes::token::IssuedToken;
 use kubelet_core::volumes::{ObjectName, TokenRequirement, VolumeObjects, required_objects};
-use model::KeptPod;
 use model::k8s::{ConfigMap, Node, Pod, RuntimeClass, Secret, Service, ServiceAccount, TrustBundle};
+use model::{KeptPod, SmallMap};
 use ports::Cluster;
 use ports::cluster::{ClusterError, Selection};
 use tokio::sync::watch;
@@ -109,7 +109,7 @@ impl ClusterObjects {
     fn register(&self, ctx: &Arc<Context>, kept: &KeptPod, before: Option<&Registered>) -> Registered {
         let pod = &*kept.get();
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-        let (mut config_maps, mut secrets) = (BTreeMap::new(), BTreeMap::new());
+        let (mut config_maps, mut secrets) = (SmallMap::default(), SmallMap::default());
         let names = all_names(pod);
         let object_count = names.len();
         for name in names.into_iter().filter(|_| object_count <= MAX_OBJECTS) {
@@ -172,10 +172,10 @@ struct Registered {
     pod: KeptPod,
     /// Number of ConfigMaps and Secrets that the pod refers to. If it exceeds [`MAX_OBJECTS`], none of them is read.
     object_count: usize,
-    config_maps: BTreeMap<String, Arc<Source<ConfigMap>>>,
-    secrets: BTreeMap<String, Arc<Source<Secret>>>,
+    config_maps: SmallMap<String, Arc<Source<ConfigMap>>>,
+    secrets: SmallMap<String, Arc<Source<Secret>>>,
     /// `None` if the feature is off.
-    bundles: Option<BTreeMap<BundleRequirement, Arc<Selected>>>,
+    bundles: Option<SmallMap<BundleRequirement, Arc<Selected>>>,
     tokens: Arc<PodTokens>,
     services: StoreReader<Service>,
     runtime_classes: StoreReader<RuntimeClass>,
@@ -295,7 +295,12 @@ impl PodObjects {
         ObjectChanges {
             config_maps: registered.config_maps.values().filter_map(|source| source.changes()).collect(),
             secrets: registered.secrets.values().filter_map(|source| source.changes()).collect(),
-            bundles: registered.bundles.iter().flatten().filter_map(|(_, of)| of.changes()).collect(),
+            bundles: registered
+                .bundles
+                .iter()
+                .flat_map(SmallMap::values)
+                .filter_map(|of| of.changes())
+                .collect(),
         }
     }
 }

@@ -284,7 +284,7 @@ impl Tracked {
         let waiter = std::mem::take(&mut self.waiter);
         match (waiter, verdict) {
             (Waiter::Mounted(answer), Verdict::Ready | Verdict::Tried) => {
-                let owned = |(name, volume): (&str, &ReadyVolume)| (name.to_owned(), volume.clone());
+                let owned = |(name, volume): (&str, &ReadyVolume)| (Box::from(name), volume.clone());
                 let _ = answer.send(Ok(self.volumes.ready().map(owned).collect()));
             }
             (Waiter::Mounted(answer), Verdict::TimedOut(text)) => {

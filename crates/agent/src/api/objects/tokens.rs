@@ -3,16 +3,15 @@
 //! Owns the issued tokens, one for each that the pod's volumes request. How long a token is used is decided in
 //! `kubelet_core::volumes::token`.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kubelet_core::volumes::TokenRequirement;
 use kubelet_core::volumes::token::{
     IssuedToken, TOKEN_JITTER, TokenAge, compute_token_age, compute_token_request, compute_token_retry,
 };
-use model::KeptPod;
 use model::containers::spec_of;
 use model::k8s::Pod;
+use model::{KeptPod, SmallMap};
 use parking_lot::Mutex;
 use ports::cluster::ClusterError;
 
@@ -25,7 +24,7 @@ const DEFAULT_ACCOUNT: &str = "default";
 
 #[derive(Debug)]
 pub(super) struct PodTokens {
-    issued: Mutex<BTreeMap<TokenRequirement, IssuedToken>>,
+    issued: Mutex<SmallMap<TokenRequirement, IssuedToken>>,
     /// Spreads the renewals of many pods.
     rng: Rng,
 }
@@ -82,16 +81,19 @@ async fn request(
     let namespace = &*pod.identity().namespace;
     let (account, request) = {
         let pod = pod.get();
-        (account_of(&pod).unwrap_or(DEFAULT_ACCOUNT).to_owned(), compute_token_request(&pod, requirement))
+        let request = Box::new(compute_token_request(&pod, requirement));
+        (account_of(&pod).unwrap_or(DEFAULT_ACCOUNT).to_owned(), request)
     };
     let mut retries = 0;
     let answer = loop {
-        let answer = access.cluster.request_token(namespace, &account, &request).await;
-        let delay = match &answer {
-            Err(ClusterError::Forbidden { message, .. }) => compute_token_retry(message, retries),
-            Ok(_) | Err(_) => None,
+        let delay = match access.cluster.request_token(namespace, &account, &request).await {
+            Ok(answer) => break answer,
+            Err(ClusterError::Forbidden { call, message }) => match compute_token_retry(&message, retries) {
+                Some(delay) => delay,
+                None => return Err(ClusterError::Forbidden { call, message }),
+            },
+            Err(error) => return Err(error),
         };
-        let Some(delay) = delay else { break answer? };
         tracing::debug!(%namespace, account, retries, "API server rejected the token request, it may not know the binding of the pod yet");
         retries += 1;
         access.clock.sleep_until(access.clock.mono() + delay).await;

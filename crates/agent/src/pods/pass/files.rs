@@ -84,7 +84,7 @@ pub async fn ensure_sub_paths(
             bound.insert(index, path);
             continue;
         }
-        let Some(volume) = volumes.get(&mount.name).map(|ready| &*ready.path) else { continue };
+        let Some(volume) = volumes.get(&*mount.name).map(|ready| &*ready.path) else { continue };
         let mounts = &*context.handles.ctx.mounts;
         let target =
             ensure_sub_path(mounts, &pod_dir, container.name(), (index, mount), (volume, &path)).await;
@@ -106,7 +106,7 @@ pub async fn read_env_files(
     let mut texts = BTreeMap::new();
     let mut total = 0;
     for file in required_env_files(container) {
-        let Some(volume) = volumes.get(&file.volume) else { continue };
+        let Some(volume) = volumes.get(&*file.volume) else { continue };
         match context.handles.ctx.mounts.read_in_volume(&volume.path, &file.path, LONGEST_ENV_FILE).await {
             Ok(content) => {
                 let text = String::from_utf8(content);

@@ -1,9 +1,7 @@
 //! Image volumes: their images are pulled before any container starts, and mounted by the runtime.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
-use kubelet_core::pods::request::VolumeMountPoint;
 use kubelet_core::volumes::image::{all_image_volumes, check_runtime};
 use model::request::{MountedImage, SandboxRequest};
 
@@ -45,17 +43,4 @@ pub(super) async fn note_pull(context: &PassContext, image: &ReadyImage) {
     if let Some((began, ended)) = image.pulled {
         context.note(PassNote::Pulled { began, ended }).await;
     }
-}
-
-/// The image volumes of the pod.
-pub(super) fn with_images<'a>(
-    volumes: &'a BTreeMap<String, VolumeMountPoint>,
-    shown: &BTreeMap<String, MountedImage>,
-) -> Cow<'a, BTreeMap<String, VolumeMountPoint>> {
-    let mut all = Cow::Borrowed(volumes);
-    for (volume, image) in shown {
-        let point = VolumeMountPoint { image: Some(image.clone()), ..VolumeMountPoint::default() };
-        all.to_mut().insert(volume.clone(), point);
-    }
-    all
 }

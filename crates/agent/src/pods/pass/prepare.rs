@@ -15,7 +15,7 @@ use kubelet_core::resources::pinned::lift_quota;
 use kubelet_core::volumes::plan::extra_groups;
 use model::containers::{all_containers, spec_of};
 use model::k8s::Pod;
-use model::request::{DnsRequest, SandboxRequest};
+use model::request::{DnsRequest, MountedImage, SandboxRequest};
 
 use super::files::uses_host_network;
 use super::{PassContext, Retry};
@@ -29,7 +29,6 @@ const NETWORK_RETRY: Duration = Duration::from_secs(1);
 #[derive(Clone, Debug, Default)]
 pub struct Prepared {
     pub volumes: ReadyVolumes,
-    pub mount_points: BTreeMap<String, VolumeMountPoint>,
     pub facts: PodFacts,
     pub dns: DnsRequest,
     /// The pod's cgroup as sent to the runtime; empty if pods have none.
@@ -74,7 +73,6 @@ pub async fn prepare(context: &PassContext, what: For) -> Result<Prepared, Retry
             return Err(Retry::BackingOff);
         }
     };
-    let mount_points = mount_points(&context.pod.get(), &volumes);
     let dns = pod_dns(context).await.map_err(|why| {
         handles.ctx.recorder.warning(&context.identity, None, "FailedCreatePodSandBox", why);
         Retry::BackingOff
@@ -84,7 +82,7 @@ pub async fn prepare(context: &PassContext, what: For) -> Result<Prepared, Retry
         handles.ctx.recorder.warning(&context.identity, None, "FailedCreatePodSandBox", message);
         Retry::BackingOff
     })?;
-    Ok(Prepared { volumes, mount_points, facts, dns, cgroup_parent })
+    Ok(Prepared { volumes, facts, dns, cgroup_parent })
 }
 
 /// Why the pod network is not ready, if so. Waits for the first status of the runtime, because just after the start it
@@ -123,11 +121,15 @@ fn mount_request(context: &PassContext) -> MountRequest {
     MountRequest { pod: context.pod.clone(), objects: context.objects.clone() }
 }
 
-/// Mount points of the volumes; those whose files the kubelet writes are read-only.
-fn mount_points(pod: &Pod, volumes: &ReadyVolumes) -> BTreeMap<String, VolumeMountPoint> {
+/// Mount points of the volumes, `images` included; those whose files the kubelet writes are read-only.
+pub fn mount_points(
+    pod: &Pod,
+    volumes: &ReadyVolumes,
+    images: &BTreeMap<String, MountedImage>,
+) -> BTreeMap<String, VolumeMountPoint> {
     let all = spec_of(pod).volumes.iter().flatten();
-    all.filter_map(|volume| {
-        let ready = volumes.get(&volume.name)?;
+    let on_host = all.filter_map(|volume| {
+        let ready = volumes.get(&*volume.name)?;
         let point = VolumeMountPoint {
             host_path: ready.path.display().to_string(),
             read_only: ready.read_only,
@@ -136,8 +138,12 @@ fn mount_points(pod: &Pod, volumes: &ReadyVolumes) -> BTreeMap<String, VolumeMou
             image: None,
         };
         Some((volume.name.clone(), point))
-    })
-    .collect()
+    });
+    let shown = images.iter().map(|(volume, image)| {
+        let point = VolumeMountPoint { image: Some(image.clone()), ..VolumeMountPoint::default() };
+        (volume.clone(), point)
+    });
+    on_host.chain(shown).collect()
 }
 
 /// Creates the pod's directories, with the modes of the Go kubelet.
@@ -226,7 +232,7 @@ async fn pod_dns(context: &PassContext) -> Result<DnsRequest, String> {
     Ok(dns)
 }
 
-/// The request for the pod's sandbox of that attempt.
+/// The request for the pod's sandbox of that attempt. Boxed, because it has a kilobyte, and is kept while the runtime works.
 ///
 /// # Errors
 /// The spec cannot be satisfied.
@@ -234,16 +240,16 @@ pub fn sandbox_request(
     context: &PassContext,
     prepared: &Prepared,
     attempt: u32,
-) -> Result<SandboxRequest, ConfigError> {
+) -> Result<Box<SandboxRequest>, ConfigError> {
     let pod = context.pod.get();
-    let mut request = compute_sandbox_request(&SandboxInputs {
+    let mut request = Box::new(compute_sandbox_request(&SandboxInputs {
         pod: &pod,
         node: &context.handles.ctx.node_facts,
         facts: &prepared.facts,
         attempt,
         dns: &prepared.dns,
         cgroup_parent: &prepared.cgroup_parent,
-    })?;
+    })?);
     if context.handles.admissions.disable_quota_of(&pod)
         && let Some(resources) = &mut request.resources
     {

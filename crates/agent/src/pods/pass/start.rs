@@ -25,8 +25,8 @@ use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, Po
 use ports::RuntimeError;
 
 use super::files;
-use super::image_volumes::{self, PulledImages, with_images};
-use super::prepare::{Prepared, sandbox_request};
+use super::image_volumes::{self, PulledImages};
+use super::prepare::{Prepared, mount_points, sandbox_request};
 use super::{PassContext, PassNote, Retry, Waiting};
 use crate::images::{ImageFailure, PodKeyring, PodLogin, ReadyImage, WantedImage};
 use crate::pods::handles::PodHandles;
@@ -73,7 +73,7 @@ pub async fn start_all(
     let login = PodLogin { keyring: pod_keyring(context).await, objects: context.objects.clone() };
     let image_volumes = match starts.is_empty() {
         true => PulledImages::new(),
-        false => image_volumes::pull_all(context, &request, &login).await,
+        false => Box::pin(image_volumes::pull_all(context, &request, &login)).await,
     };
     let start_context =
         StartContext { context, prepared, sandbox, sandbox_request: &request, login: &login, image_volumes };
@@ -139,8 +139,8 @@ impl StartContext<'_> {
             // It was created with a count of its own, and its log file is named after that.
             Some(created) => (created.id.clone(), created.record.restart_count),
             None => {
-                let (image, shown) = self.image(start).await?;
-                let request = self.request(start, (&image, &shown)).await?;
+                let (image, shown) = Box::pin(self.image(start)).await?;
+                let request = Box::pin(self.request(start, (&image, &shown))).await?;
                 self.record_amounts(start).await?;
                 let created = self.create(start, &request).await;
                 self.context.handles.ctx.metrics.pods.image_volumes_created(shown.len(), created.is_ok());
@@ -235,7 +235,7 @@ impl StartContext<'_> {
         &self,
         start: &StartContainer,
         (image, shown): (&ReadyImage, &BTreeMap<String, MountedImage>),
-    ) -> Result<ContainerRequest, Failure> {
+    ) -> Result<Box<ContainerRequest>, Failure> {
         let refused = |message: String| {
             self.fail_event(&start.name, &format!("Error: {message}"));
             Failure::new("CreateContainerConfigError", message)
@@ -264,14 +264,14 @@ impl StartContext<'_> {
         let termination_log = files::ensure_termination_log(self.context, container, start.restart_count)
             .await
             .map_err(refused)?;
-        let volumes = with_images(&self.prepared.mount_points, shown);
+        let volumes = mount_points(&pod, &self.prepared.volumes, shown);
         let sub_paths =
             files::ensure_sub_paths(self.context, container, &env, (&self.prepared.volumes, shown))
                 .await
                 .map_err(refused)?;
         files::ensure_log_dir(self.context, self.sandbox_request, container).await.map_err(refused)?;
         let target = self.target_of(container);
-        let mut request = compute_container_request(&ContainerInputs {
+        let request = compute_container_request(&ContainerInputs {
             pod: &pod,
             container: *container,
             node: &handles.ctx.node_facts,
@@ -285,8 +285,8 @@ impl StartContext<'_> {
             sub_paths: &sub_paths,
             termination_log: termination_log.as_deref(),
             target: target.as_ref(),
-        })
-        .map_err(|error| refused(error.to_string()))?;
+        });
+        let mut request = Box::new(request.map_err(|error| refused(error.to_string()))?);
         show_devices(&mut request, response);
         self.pin(&pod, container, &mut request);
         Ok(request)
