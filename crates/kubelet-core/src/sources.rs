@@ -63,7 +63,7 @@ impl DesiredPod {
     }
 
     #[must_use]
-    pub const fn identity(&self) -> &PodRef {
+    pub fn identity(&self) -> &PodRef {
         self.pod.identity()
     }
 

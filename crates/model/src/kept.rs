@@ -4,6 +4,7 @@
 //!
 //! The types of the API have a place for every optional field: a volume without any has 3 kB, the JSON of a whole pod 2 kB.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -68,6 +69,15 @@ impl<T: Pack> Kept<T> {
         }
     }
 
+    /// Its JSON; `None`: it has none.
+    #[must_use]
+    pub fn json(&self) -> Option<Cow<'_, [u8]>> {
+        match self {
+            Self::Packed(json) => Some(Cow::Borrowed(json)),
+            Self::Whole(object) => object.to_json().map(Cow::Owned),
+        }
+    }
+
     /// Whether it is this object, without unpacking it.
     #[must_use]
     pub fn is(&self, object: &T) -> bool {
@@ -112,9 +122,12 @@ impl<T: Pack + fmt::Debug> fmt::Debug for Kept<T> {
     }
 }
 
-/// A pod, with what is known of it without unpacking it.
-#[derive(Clone, PartialEq)]
-pub struct KeptPod {
+/// A pod, with what is known of it without unpacking it. Clones share it.
+#[derive(Clone)]
+pub struct KeptPod(Arc<Known>);
+
+#[derive(PartialEq)]
+struct Known {
     identity: PodRef,
     is_static: bool,
     is_being_deleted: bool,
@@ -125,58 +138,70 @@ pub struct KeptPod {
 impl KeptPod {
     #[must_use]
     pub fn new(pod: Pod) -> Self {
-        Self {
+        Self(Arc::new(Known {
             identity: PodRef::of(&pod),
             is_static: is_static_pod(&pod),
             is_being_deleted: pod.metadata.deletion_timestamp.is_some(),
             qos: QosClass::of(&pod),
             pod: Kept::new(pod),
-        }
+        }))
     }
 
     #[must_use]
-    pub const fn identity(&self) -> &PodRef {
-        &self.identity
+    pub fn identity(&self) -> &PodRef {
+        &self.0.identity
     }
 
     /// It comes from this machine; the API has only its mirror pod.
     #[must_use]
-    pub const fn is_static(&self) -> bool {
-        self.is_static
+    pub fn is_static(&self) -> bool {
+        self.0.is_static
     }
 
     /// It has a deletion timestamp.
     #[must_use]
-    pub const fn is_being_deleted(&self) -> bool {
-        self.is_being_deleted
+    pub fn is_being_deleted(&self) -> bool {
+        self.0.is_being_deleted
     }
 
     #[must_use]
-    pub const fn qos(&self) -> QosClass {
-        self.qos
+    pub fn qos(&self) -> QosClass {
+        self.0.qos
     }
 
     /// As [`Kept::get`].
     #[must_use]
     pub fn get(&self) -> Arc<Pod> {
-        self.pod.get()
+        self.0.pod.get()
+    }
+
+    /// As [`Kept::json`].
+    #[must_use]
+    pub fn json(&self) -> Option<Cow<'_, [u8]>> {
+        self.0.pod.json()
     }
 
     #[must_use]
-    pub const fn is_packed(&self) -> bool {
-        self.pod.is_packed()
+    pub fn is_packed(&self) -> bool {
+        self.0.pod.is_packed()
     }
 
     /// Both are clones of one.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
-        self.pod.is_same(&other.pod)
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl PartialEq for KeptPod {
+    fn eq(&self, other: &Self) -> bool {
+        self.is_same(other) || self.0 == other.0
     }
 }
 
 impl fmt::Debug for KeptPod {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.identity.fmt(f)
+        self.0.identity.fmt(f)
     }
 }
 
@@ -210,6 +235,12 @@ impl KeptStatus {
     #[must_use]
     pub fn get(&self) -> Arc<PodStatus> {
         self.status.get()
+    }
+
+    /// As [`Kept::json`].
+    #[must_use]
+    pub fn json(&self) -> Option<Cow<'_, [u8]>> {
+        self.status.json()
     }
 
     /// As [`Kept::is`].
@@ -267,7 +298,7 @@ mod tests {
     #[test]
     fn pod_is_the_same_with_its_empty_lists_and_maps() {
         let kept = KeptPod::new(pod());
-        assert!(matches!(kept.pod, Kept::Packed(_)));
+        assert!(kept.is_packed());
         assert_eq!(*kept.get(), pod());
         assert_eq!(kept, KeptPod::new(pod()));
         assert!(kept.is_same(&kept.clone()) && !kept.is_same(&KeptPod::new(pod())));
@@ -312,6 +343,7 @@ mod tests {
             assert_eq!(matches!(kept, Kept::Packed(_)), is_packed);
             assert_eq!(*kept.get(), *status);
             assert!(kept.is(status) && kept == Kept::new(status.clone()));
+            assert_eq!(kept.json().unwrap(), serde_json::to_vec(status).unwrap());
         }
         assert_ne!(Kept::new(whole), Kept::new(fractional));
     }

@@ -46,7 +46,7 @@ pub(super) struct MountContext<'a> {
 }
 
 impl MountContext<'_> {
-    pub(super) const fn identity(&self) -> &PodRef {
+    pub(super) fn identity(&self) -> &PodRef {
         self.pod.identity()
     }
 
