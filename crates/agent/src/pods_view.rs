@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use kubelet_core::pods::stage::PodStage;
 use model::k8s::{Pod, PodStatus};
-use model::pod_status::has_ended;
 use model::{KeptPod, KeptStatus, PodUid};
 use parking_lot::Mutex;
 use ports::{Files, HostError};
@@ -91,9 +90,10 @@ impl PodsView {
         let is_changed = entries.get(uid).is_none_or(|entry| entry.status != status);
         let is_rest_same =
             entries.get(uid).is_some_and(|entry| entry.pod.is_same(&pod) && entry.progress == progress);
+        // An equal status, too: the one before need not be kept as well.
+        entries.insert(uid.clone(), PodEntry { pod, status, progress });
+        drop(entries);
         if is_changed || !is_rest_same {
-            entries.insert(uid.clone(), PodEntry { pod, status, progress });
-            drop(entries);
             self.version.send_modify(|version| *version += 1);
         }
         is_changed
@@ -140,8 +140,8 @@ fn spec_path(paths: &Paths, uid: &PodUid) -> PathBuf {
 
 /// Writes the spec to disk, so that a restarted kubelet that finds the pod running without a manifest can still terminate
 /// it with its hooks, grace period and order. Returns whether it is there; a failure is in the log.
-pub async fn save_pod(files: &dyn Files, paths: &Paths, uid: &PodUid, pod: &Pod) -> bool {
-    let Ok(json) = serde_json::to_vec(pod) else { return true };
+pub async fn save_pod(files: &dyn Files, paths: &Paths, uid: &PodUid, pod: &KeptPod) -> bool {
+    let Some(json) = pod.json() else { return true };
     let saved = async {
         files.ensure_dir(&paths.pod(uid), 0o750).await?;
         files.write_file(&spec_path(paths, uid), &json, 0o600).await
@@ -189,12 +189,12 @@ async fn read_pod(files: &dyn Files, paths: &Paths, uid: &PodUid) -> Result<Opti
 /// Writes the status next to the pod's other files; from it a restarted kubelet has what the runtime does not know (start time,
 /// readiness, why the pod failed). A final status must survive a power failure, because the pod would run again without it.
 /// Returns whether it is there; a failure is in the log.
-pub async fn save_checkpoint(files: &dyn Files, paths: &Paths, uid: &PodUid, status: &PodStatus) -> bool {
-    let Ok(json) = serde_json::to_vec(status) else { return true };
+pub async fn save_checkpoint(files: &dyn Files, paths: &Paths, uid: &PodUid, status: &KeptStatus) -> bool {
+    let Some(json) = status.json() else { return true };
     let saved = async {
         files.ensure_dir(&paths.pod(uid), 0o750).await?;
         let path = checkpoint_path(paths, uid);
-        if has_ended(status) {
+        if status.has_ended() {
             files.write_durably(&path, &json, 0o600).await
         } else {
             files.write_file(&path, &json, 0o600).await
@@ -239,5 +239,33 @@ pub async fn load_checkpoint(files: &dyn Files, paths: &Paths, uid: &PodUid) -> 
             set_aside(files, &path).await;
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kubelet_core::pods::stage::PodStage;
+    use serde_json::json;
+
+    use super::*;
+
+    fn status(phase: &str) -> KeptStatus {
+        KeptStatus::new(serde_json::from_value(json!({"phase": phase})).unwrap())
+    }
+
+    #[test]
+    fn equal_status_replaces_the_one_before_and_is_no_change() {
+        let (view, uid) = (PodsView::default(), PodUid::from("u".to_owned()));
+        let pod = KeptPod::new(Pod::default());
+        let progress =
+            PodProgress { stage: PodStage::Syncing, is_rejected: false, is_orphan: false, is_observed: true };
+        let publish = |status: &KeptStatus| view.publish(&uid, pod.clone(), status.clone(), progress);
+        let (first, equal, other) = (status("Pending"), status("Pending"), status("Running"));
+        assert!(publish(&first));
+        let mut changes = view.changes();
+        changes.mark_unchanged();
+        assert!(!publish(&equal) && !changes.has_changed().unwrap());
+        assert!(view.get(&uid).unwrap().status.is_same(&equal), "the one before is not kept");
+        assert!(publish(&other) && changes.has_changed().unwrap());
     }
 }

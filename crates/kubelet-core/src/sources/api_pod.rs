@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use jiff::Timestamp;
-use model::k8s::{Pod, PodStatus};
+use model::k8s::{ContainerState, Pod, PodStatus};
 use model::{KeptPod, KeptStatus, PodSource, pod_path_problem};
 
 use super::{annotate, is_other_generation};
@@ -63,9 +63,23 @@ impl ApiPod {
 }
 
 /// The status of the version before, if it has not changed.
-fn keep_status(status: PodStatus, known: Option<&ApiPod>) -> KeptStatus {
+fn keep_status(mut status: PodStatus, known: Option<&ApiPod>) -> KeptStatus {
+    forget_empty_last_states(&mut status);
     let before = known.and_then(|known| known.status.clone());
     before.filter(|before| before.is(&status)).unwrap_or_else(|| KeptStatus::new(status))
+}
+
+/// The API server writes `lastState: {}` for a container that has not ended yet. Without it the status is the one that the kubelet
+/// computed, so that both are kept as one.
+fn forget_empty_last_states(status: &mut PodStatus) {
+    let lists = [
+        &mut status.container_statuses,
+        &mut status.init_container_statuses,
+        &mut status.ephemeral_container_statuses,
+    ];
+    for container in lists.into_iter().flatten().flatten() {
+        container.last_state = container.last_state.take().filter(|last| *last != ContainerState::default());
+    }
 }
 
 #[cfg(test)]
@@ -133,6 +147,22 @@ mod tests {
             assert!(!first.pod.is_same(&next.pod), "{change}");
             assert_eq!(annotation(&next, CONFIG_SEEN), "1970-01-01T00:00:05Z", "{change}");
             assert_eq!(annotation(&next, CONFIG_SOURCE), "api", "{change}");
+        }
+    }
+
+    #[test]
+    fn empty_last_states_are_left_out_of_the_status() {
+        let container = |last_state: Value| json!([{"name": "c", "ready": true, "restartCount": 0, "image": "i", "imageID": "", "lastState": last_state}]);
+        let lists = ["containerStatuses", "initContainerStatuses", "ephemeralContainerStatuses"];
+        let ended = json!({"terminated": {"exitCode": 1}});
+        for list in lists {
+            let status = |last_state| {
+                let changes = json!({format!("/status/{list}"): container(last_state)});
+                let pod = ApiPod::new(pod("1", &changes), None, at(5));
+                serde_json::to_value(&*pod.status().expect("a status")).expect("JSON")
+            };
+            assert_eq!(status(json!({}))[list][0].get("lastState"), None, "{list}");
+            assert_eq!(status(ended.clone())[list][0]["lastState"]["terminated"]["exitCode"], 1, "{list}");
         }
     }
 

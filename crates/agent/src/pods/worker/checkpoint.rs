@@ -67,6 +67,10 @@ impl PodWorker {
         }
         if self.reported.checkpoint.must_write(pod, status, now) {
             self.write(pod, status, now).await;
+        } else {
+            // Equal ones, which need not be kept twice.
+            self.reported.checkpoint.pod.value = Some(pod.clone());
+            self.reported.checkpoint.status.value = Some(status.clone());
         }
         // An earlier alarm may have replaced that of the last turn.
         if let Some(at) = self.reported.checkpoint.retry_at {
@@ -77,8 +81,8 @@ impl PodWorker {
     async fn write(&mut self, pod: &KeptPod, status: &KeptStatus, now: MonoTime) {
         let known = &self.reported.checkpoint;
         let (files, paths, uid) = (&*self.handles.ctx.files, &self.handles.ctx.settings.paths, &self.pod.uid);
-        let has_pod = known.pod.has(pod) || save_pod(files, paths, uid, &pod.get()).await;
-        let has_status = known.status.has(status) || save_checkpoint(files, paths, uid, &status.get()).await;
+        let has_pod = known.pod.has(pod) || save_pod(files, paths, uid, pod).await;
+        let has_status = known.status.has(status) || save_checkpoint(files, paths, uid, status).await;
         self.reported.checkpoint = Checkpoint {
             pod: Written { value: Some(pod.clone()), is_on_disk: has_pod },
             status: Written { value: Some(status.clone()), is_on_disk: has_status },

@@ -1,6 +1,7 @@
 //! The pod's status: computed after every turn of the worker, published when it changed, kept on disk.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -86,6 +87,19 @@ impl PodWorker {
     pub(super) async fn publish(&mut self) {
         let Some(kept) = self.desired.pod.kept().cloned().filter(|_| !self.is_over) else { return };
         let Some(pod) = self.desired.pod.get() else { return };
+        let (status, is_same) = self.current_status(pod);
+        self.handles.pods.publish(&self.pod.uid, kept.clone(), status.clone(), self.progress());
+        // While the disk works, nothing stays unpacked.
+        self.pack();
+        self.save(&kept, &status).await;
+        self.reported.status.set(Some(status));
+        if !is_same {
+            self.probes.hurry_readiness(&self.memory.verdicts);
+        }
+    }
+
+    /// The status now, and whether it is the one that was reported last.
+    fn current_status(&mut self, pod: Arc<Pod>) -> (KeptStatus, bool) {
         let last = self.reported.status.get();
         if let Some(why) = host_ip_family_mismatch(last.as_deref(), self.handles.ctx.host_ips()) {
             self.handles.ctx.recorder.warning(&self.pod, None, "HostIPsIPFamilyMismatch", why);
@@ -94,14 +108,13 @@ impl PodWorker {
         self.times.published(&self.handles.ctx.metrics, self.handles.ctx.clock.mono(), &computed);
         // The last status itself if nothing changed, so that it is stored once.
         let is_same = last.is_some_and(|last| *last == computed);
-        let same = self.reported.status.kept().filter(|_| is_same).cloned();
-        let status = same.unwrap_or_else(|| KeptStatus::new(computed));
-        self.handles.pods.publish(&self.pod.uid, kept.clone(), status.clone(), self.progress());
-        self.save(&kept, &status).await;
-        if !is_same {
-            self.reported.status.set(Some(status));
-            self.probes.hurry_readiness(&self.memory.verdicts);
-        }
+        let same = self.reported.status.kept().filter(|_| is_same);
+        (same.map_or_else(|| KeptStatus::new(computed), |same| self.shared_status(same)), is_same)
+    }
+
+    /// The status of the API if it is the reported one: each pod's is kept once, then.
+    fn shared_status(&self, reported: &KeptStatus) -> KeptStatus {
+        self.desired.said.kept().filter(|said| *said == reported).unwrap_or(reported).clone()
     }
 
     pub(super) fn compute(&self, pod: &Pod) -> PodStatus {
