@@ -3,13 +3,15 @@
 use kubelet_core::pods::probe::results::{ProbeKind, Verdict};
 use kubelet_core::resources::amounts::Amounts;
 use model::{ContainerId, MonoTime};
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
-/// One queue for all messages, because each queue costs an idle pod kilobytes.
+/// One queue for all messages, because each queue costs an idle pod kilobytes. Boxed, because the queue has space for 32 messages from
+/// the first one on.
+pub(crate) type WorkerInbox = mpsc::Sender<Box<WorkerMessage>>;
+
 #[derive(Debug)]
 pub(crate) enum WorkerMessage {
-    /// Boxed, because the queue has space for 32 messages from the first one on.
-    Pass(Box<PassNote>),
+    Pass(PassNote),
     Probe(ProbeEvent),
 }
 

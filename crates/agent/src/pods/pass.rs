@@ -17,11 +17,11 @@ use std::sync::Arc;
 use kubelet_core::pods::plan::{KillReason, PodPlan, PodStep, RemoveContainer};
 use kubelet_core::resources::amounts::Amounts;
 use model::{KeptPod, MonoTime, PodObservation, PodRef};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::api::objects::PodObjects;
 use crate::pods::handles::PodHandles;
-pub(crate) use crate::pods::messages::{PassNote, Waiting, WorkerMessage};
+pub(crate) use crate::pods::messages::{PassNote, Waiting, WorkerInbox, WorkerMessage};
 use crate::pods::pass::prepare::{For, Prepared};
 
 /// The inputs of a pass.
@@ -33,13 +33,13 @@ pub struct PassContext {
     pub identity: PodRef,
     pub observed: Arc<PodObservation>,
     pub objects: PodObjects,
-    pub(crate) notes: mpsc::Sender<WorkerMessage>,
+    pub(crate) notes: WorkerInbox,
 }
 
 impl PassContext {
     pub(crate) async fn note(&self, note: PassNote) {
         // The worker has ended only when the pod is dropped; then the note is not needed.
-        let _ = self.notes.send(WorkerMessage::Pass(Box::new(note))).await;
+        let _ = self.notes.send(Box::new(WorkerMessage::Pass(note))).await;
     }
 
     /// The container has these amounts, or is about to be created with them. They are on disk once this returns if it, or its last
@@ -91,6 +91,8 @@ pub async fn run(context: PassContext, plan: PodPlan, prepared: Option<Arc<Prepa
     report
 }
 
+/// What a step consists of is boxed one by one: a future has space for the largest of those that it awaits, and with many pods that
+/// start at one time that is most of what they need.
 async fn execute_step(
     context: &PassContext,
     step: PodStep,
@@ -98,16 +100,16 @@ async fn execute_step(
 ) -> Result<(), Retry> {
     match step {
         PodStep::Settled => Ok(()),
-        PodStep::RepairCgroup => prepare::repair_cgroup(context).await,
+        PodStep::RepairCgroup => Box::pin(prepare::repair_cgroup(context)).await,
         PodStep::CreateSandbox { attempt, stop, kill, why } => {
-            kill::kill_all(context, &kill).await;
-            sandbox::stop_all(context, &stop).await?;
+            Box::pin(kill::kill_all(context, &kill)).await;
+            Box::pin(sandbox::stop_all(context, &stop)).await?;
             // Not before the containers are stopped: once the cgroup exists again, no process of this pod may be outside it.
             if prepared.is_some() {
-                prepare::ensure_cgroup(context).await?;
+                Box::pin(prepare::ensure_cgroup(context)).await?;
             }
             let prepared = ensure_prepared(context, prepared, For::Sandbox).await?;
-            sandbox::create(context, &prepared, attempt, why).await
+            Box::pin(sandbox::create(context, &prepared, attempt, why)).await
         }
         PodStep::Converge { sandbox, kill, remove, resize, start } => {
             let prepared = ensure_prepared(context, prepared, For::Containers).await?;
@@ -115,23 +117,23 @@ async fn execute_step(
                 // A kubelet that starts later finishes the resize. A full disk holds up no resize.
                 context.handles.amount_files.save().await;
             }
-            kill::kill_all(context, &kill).await;
-            remove_all(context, &remove).await;
+            Box::pin(kill::kill_all(context, &kill)).await;
+            Box::pin(remove_all(context, &remove)).await;
             // A resize that fails keeps no container from being started.
             let resized = match &resize {
-                Some(resize) => resize::carry_out(context, &sandbox, resize).await,
+                Some(resize) => Box::pin(resize::carry_out(context, &sandbox, resize)).await,
                 None => None,
             };
             let started = match start.as_slice() {
                 [] => None,
-                start => start::start_all(context, &prepared, &sandbox, start).await,
+                start => Box::pin(start::start_all(context, &prepared, &sandbox, start)).await,
             };
             Retry::earliest(resized, started).map_or(Ok(()), Err)
         }
         PodStep::Teardown { kill, stop, why } => {
             tracing::info!(pod = %context.identity, reason = ?why, "Pod finished, stopped its sandbox");
-            kill::kill_all(context, &kill).await;
-            sandbox::stop_all(context, &stop).await
+            Box::pin(kill::kill_all(context, &kill)).await;
+            Box::pin(sandbox::stop_all(context, &stop)).await
         }
     }
 }
@@ -161,7 +163,7 @@ async fn ensure_prepared(
     if let Some(prepared) = prepared {
         return Ok(prepared.clone());
     }
-    let fresh = Arc::new(prepare::prepare(context, what).await?);
+    let fresh = Arc::new(Box::pin(prepare::prepare(context, what)).await?);
     Ok(prepared.insert(fresh).clone())
 }
 

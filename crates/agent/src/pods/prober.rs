@@ -16,11 +16,11 @@ use kubelet_core::pods::probe::spec::ProbeSpec;
 use model::containers::{ContainerRef, all_containers};
 use model::k8s::{Pod, Probe};
 use model::{ContainerId, ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef};
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::pods::handles::PodHandles;
-use crate::pods::messages::{ProbeEvent, WorkerMessage};
+use crate::pods::messages::{ProbeEvent, WorkerInbox, WorkerMessage};
 use crate::probe_metrics::ProbeRecord;
 use attempt::Target;
 
@@ -30,7 +30,7 @@ type Key = (ContainerId, ProbeKind);
 pub(crate) struct Probes {
     handles: Arc<PodHandles>,
     pod: PodRef,
-    inbox: mpsc::Sender<WorkerMessage>,
+    inbox: WorkerInbox,
     running: BTreeMap<Key, RunningProbe>,
 }
 
@@ -48,7 +48,7 @@ struct RunningProbe {
 }
 
 impl Probes {
-    pub(crate) fn new(handles: Arc<PodHandles>, pod: PodRef, inbox: mpsc::Sender<WorkerMessage>) -> Self {
+    pub(crate) fn new(handles: Arc<PodHandles>, pod: PodRef, inbox: WorkerInbox) -> Self {
         Self { handles, pod, inbox, running: BTreeMap::new() }
     }
 
@@ -213,7 +213,7 @@ struct ProbeTask {
     gate: watch::Receiver<Gate>,
     /// At most one notification is kept while an attempt is under way.
     hurry: Arc<Notify>,
-    inbox: mpsc::Sender<WorkerMessage>,
+    inbox: WorkerInbox,
     record: Arc<ProbeRecord>,
 }
 
@@ -255,7 +255,7 @@ impl ProbeTask {
         if let Some(verdict) = decision.verdict {
             let event = ProbeEvent { container: self.target.id.clone(), kind: self.kind, verdict };
             // The worker outlives its probes.
-            let _ = self.inbox.send(WorkerMessage::Probe(event)).await;
+            let _ = self.inbox.send(Box::new(WorkerMessage::Probe(event))).await;
         }
     }
 }

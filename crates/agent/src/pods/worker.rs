@@ -57,7 +57,7 @@ use self::held::Held;
 use self::objects::Registration;
 use crate::metrics::ResizeCount;
 use crate::pods::handles::PodHandles;
-use crate::pods::messages::{PassNote, ProbeEvent, WorkerMessage};
+use crate::pods::messages::{PassNote, ProbeEvent, WorkerInbox, WorkerMessage};
 use crate::pods::pass::prepare::Prepared;
 use crate::pods::pass::{PassContext, PassReport, Retry};
 use crate::pods::prober::Probes;
@@ -178,7 +178,7 @@ pub(crate) struct PodWorker {
     pending: Option<Pending>,
     act: Act,
     alarm: Alarm,
-    inbox: (mpsc::Sender<WorkerMessage>, mpsc::Receiver<WorkerMessage>),
+    inbox: (WorkerInbox, mpsc::Receiver<Box<WorkerMessage>>),
     probes: Probes,
     prepared: Option<Arc<Prepared>>,
     cgroup: CgroupWatch,
@@ -305,7 +305,7 @@ impl PodWorker {
                 biased;
                 Ok(()) = self.desired.receiver.changed() => self.handle_desired_state(),
                 Some(done) = self.act.report(), if self.act.is_running() => self.handle_report(done),
-                Some(message) = self.inbox.1.recv() => self.handle_message(message),
+                Some(message) = self.inbox.1.recv() => self.handle_message(*message),
                 Ok(()) = self.observed.receiver.changed() => self.handle_observation().await,
                 why = termination_request(self.termination.as_mut()) => self.terminate_for(why),
                 () = resources_freed(self.slot.as_mut()) => {}
@@ -326,7 +326,8 @@ impl PodWorker {
         }
     }
 
-    /// Nothing stays unpacked between two turns: what other objects are allocated around leaves a hole that is not returned.
+    /// Nothing stays unpacked between two turns, or while a turn waits: what other objects are allocated around leaves a hole that is
+    /// not returned.
     fn pack(&mut self) {
         self.desired.pod.pack();
         self.desired.said.pack();
@@ -351,6 +352,7 @@ impl PodWorker {
         };
         self.reported.status.set(known.filter(|said| !is_due_again(said)));
         self.times.remember(self.reported.status.get().as_deref());
+        self.pack();
         self.memory.log_restarts = messages::log_restarts(&self.handles.ctx, &self.pod).await;
         self.schedule_resync();
         self.carry_out(first);
@@ -521,6 +523,7 @@ impl PodWorker {
         }
         self.note_ended();
         self.reconcile_probes();
+        self.pack();
         self.inspect_cgroup().await;
         self.feed(WorkerEvent::Observed { stopped, taken_at });
     }
@@ -572,7 +575,7 @@ impl PodWorker {
 
     fn handle_message(&mut self, message: WorkerMessage) {
         match message {
-            WorkerMessage::Pass(note) => self.handle_note(*note),
+            WorkerMessage::Pass(note) => self.handle_note(note),
             WorkerMessage::Probe(event) => self.handle_probe_event(&event),
         }
     }
@@ -618,7 +621,7 @@ impl PodWorker {
             self.handles.pleg.inspect(&self.pod);
         }
         while let Ok(message) = self.inbox.1.try_recv() {
-            self.handle_message(message);
+            self.handle_message(*message);
         }
         let failed = || WorkerEvent::ActDone(ActOutcome::Failed { retry_after: RETRY });
         match done {

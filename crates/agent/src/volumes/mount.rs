@@ -65,7 +65,7 @@ pub(super) async fn mount(
 ) -> MountOutcome {
     let Wanted { request: MountRequest { pod, objects }, volume, is_uncertain, requested_at } = wanted;
     let planning_began = ctx.clock.mono();
-    let (Claimed { plan, gid, node_affinity }, claim) = match plan(shared, pod, volume).await {
+    let (Claimed { plan, gid, node_affinity }, claim) = match Box::pin(plan(shared, pod, volume)).await {
         Ok(planned) => planned,
         Err(why) => return MountOutcome::refused(why),
     };
@@ -75,7 +75,7 @@ pub(super) async fn mount(
         pod,
         volume,
         plan: &plan,
-        claim: claim.as_ref(),
+        claim: claim.as_deref(),
         node_affinity: node_affinity.as_deref(),
         objects,
         facts: DownwardFacts {
@@ -131,7 +131,7 @@ async fn plan(
     shared: &Shared,
     kept: &KeptPod,
     volume: &str,
-) -> Result<(Claimed, Option<BoundClaim>), String> {
+) -> Result<(Claimed, Option<Box<BoundClaim>>), String> {
     let plan = |pod: &Pod| spec_plan(pod, volume_of(pod, volume)?);
     let wanted = match plan(&kept.get())? {
         SpecPlan::Volume(plan) => return Ok((Claimed { plan, gid: None, node_affinity: None }, None)),
@@ -149,7 +149,7 @@ async fn plan(
     let planned = planned.map_err(failed)?;
     let spec = persistent_volume.spec;
     let capacity = spec.and_then(|spec| spec.capacity?.get("storage").cloned());
-    Ok((planned, Some(BoundClaim { claim, capacity })))
+    Ok((planned, Some(Box::new(BoundClaim { claim, capacity }))))
 }
 
 /// Removes first what an attempt that was given up may have mounted meanwhile.

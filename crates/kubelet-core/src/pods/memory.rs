@@ -39,7 +39,8 @@ pub struct PodMemory {
     pub starting: BTreeSet<String>,
     /// The last step only killed containers, and the next one starts them again.
     is_replacing: bool,
-    failing: Option<FailingStep>,
+    /// Boxed, because it is absent most of the time.
+    failing: Option<Box<FailingStep>>,
     before_pass: Option<BeforePass>,
 }
 
@@ -167,7 +168,7 @@ impl PodMemory {
         let retries = before.map_or(0, |failing| failing.retries).saturating_add(1);
         let next = now + step_retry_delay(retries, jitter);
         let until = retry_at.map_or(next, |at| at.min(next));
-        self.failing = Some(FailingStep { step, retries, until });
+        self.failing = Some(Box::new(FailingStep { step, retries, until }));
         until
     }
 

@@ -77,11 +77,13 @@ impl PodWorker {
         if let Some(status) = self.reported.status.get() {
             self.memory.resize = ResizeState::of_status(&status);
         }
+        self.pack();
+        let Some(slot) = &self.slot else { return false };
         let remembered = slot.allocated_pod().filter(|allocated| !allocated.is_same(&pod));
         let allocated = match remembered {
             Some(allocated) => Some(allocated),
             None if slot.is_remembered() => Some(pod.clone()),
-            None => self.allocation_elsewhere(&pod.get()).await.map(KeptPod::new),
+            None => Box::pin(self.allocation_elsewhere(&pod)).await.map(KeptPod::new),
         };
         let keep = |allocated: &KeptPod| with_allocated_resources(&pod.get(), &allocated.get());
         if let Some(kept) = allocated.as_ref().and_then(keep).map(KeptPod::new) {
@@ -96,10 +98,10 @@ impl PodWorker {
     }
 
     /// Where the state of allocations has none of the pod: as it was saved with its files, or as its status shows it.
-    async fn allocation_elsewhere(&self, pod: &Pod) -> Option<Pod> {
+    async fn allocation_elsewhere(&self, pod: &KeptPod) -> Option<Pod> {
         let (files, paths) = (self.handles.ctx.files.clone(), &self.handles.ctx.settings.paths);
         let saved = load_pod(&*files, paths, &self.pod.uid).await;
-        saved.or_else(|| allocated_by_status(pod, &*self.reported.status.get()?))
+        saved.or_else(|| allocated_by_status(&pod.get(), &*self.reported.status.get()?))
     }
 
     /// Requests what the API requested before this kubelet started.

@@ -24,11 +24,11 @@ struct Stage {
     changed: Timestamp,
 }
 
-/// Both may be there at once: a resize is under way, and the next one waits.
+/// Both may be there at once: a resize is under way, and the next one waits. Boxed, because most pods are never resized.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResizeState {
-    pending: Option<Stage>,
-    in_progress: Option<Stage>,
+    pending: Option<Box<Stage>>,
+    in_progress: Option<Box<Stage>>,
 }
 
 impl ResizeState {
@@ -38,13 +38,13 @@ impl ResizeState {
         let stage = |kind: &str| {
             let condition = status.conditions.iter().flatten().find(|c| c.type_ == kind)?;
             let since = condition.last_transition_time.as_ref()?.0;
-            Some(Stage {
+            Some(Box::new(Stage {
                 reason: Cow::Owned(condition.reason.clone().unwrap_or_default()),
                 message: condition.message.clone().unwrap_or_default(),
                 generation: condition.observed_generation.unwrap_or_default(),
                 since,
                 changed: condition.last_probe_time.as_ref().map_or(since, |time| time.0),
-            })
+            }))
         };
         Self { pending: stage(PENDING), in_progress: stage(IN_PROGRESS) }
     }
@@ -125,18 +125,18 @@ impl ResizeState {
 }
 
 fn changed(
-    before: Option<Stage>,
+    before: Option<Box<Stage>>,
     reason: Cow<'static, str>,
     message: String,
     generation: i64,
     now: Timestamp,
-) -> Stage {
+) -> Box<Stage> {
     let since = before.as_ref().filter(|before| before.reason == reason).map_or(now, |before| before.since);
     let stage = Stage { reason, message, generation, since, changed: now };
     // A condition in which nothing changes is not written again.
     match before {
-        Some(before) if (Stage { changed: before.changed, ..stage.clone() }) == before => before,
-        _ => stage,
+        Some(before) if (Stage { changed: before.changed, ..stage.clone() }) == *before => before,
+        _ => Box::new(stage),
     }
 }
 
