@@ -23,6 +23,14 @@ impl<K: Ord, V> SmallMap<K, V> {
         Some(&self.0[index].1)
     }
 
+    #[must_use]
+    pub fn contains_key<Q: Ord + ?Sized>(&self, key: &Q) -> bool
+    where
+        K: std::borrow::Borrow<Q>,
+    {
+        self.get(key).is_some()
+    }
+
     /// Returns the value that the key had before.
     pub fn insert(&mut self, key: K, value: V) -> Option<V> {
         match self.0.binary_search_by(|(known, _)| known.cmp(&key)) {
@@ -45,6 +53,10 @@ impl<K: Ord, V> SmallMap<K, V> {
 
     pub fn iter(&self) -> impl Iterator<Item = (&K, &V)> {
         self.0.iter().map(|(key, value)| (key, value))
+    }
+
+    pub fn keys(&self) -> impl Iterator<Item = &K> {
+        self.0.iter().map(|(key, _)| key)
     }
 
     pub fn values(&self) -> impl Iterator<Item = &V> {
@@ -86,8 +98,10 @@ mod tests {
             small.retain(|key, _| *key < limit);
             map.retain(|key, _| *key < limit);
             prop_assert!(small.iter().eq(map.iter()) && small.values().eq(map.values()));
+            prop_assert!(small.keys().eq(map.keys()));
             for key in 0..9 {
                 prop_assert_eq!(small.get(&key), map.get(&key));
+                prop_assert_eq!(small.contains_key(&key), map.contains_key(&key));
             }
             prop_assert_eq!(small.0.len(), small.0.capacity());
         }

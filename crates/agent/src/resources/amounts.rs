@@ -64,7 +64,7 @@ pub(crate) struct AmountFiles {
     ctx: Arc<Context>,
     admissions: Admissions,
     /// What is on disk, by file.
-    on_disk: Arc<Mutex<[String; 2]>>,
+    on_disk: Arc<Mutex<[Box<str>; 2]>>,
 }
 
 impl AmountFiles {
@@ -102,13 +102,13 @@ impl AmountFiles {
 }
 
 /// Returns whether the file has the text.
-async fn write_if_changed(ctx: &Context, name: &str, known: &mut String, text: String) -> bool {
-    if text == *known {
+async fn write_if_changed(ctx: &Context, name: &str, known: &mut Box<str>, text: String) -> bool {
+    if *text == **known {
         return true;
     }
     let path = ctx.settings.paths.root.join(name);
     match ctx.files.write_durably(&path, text.as_bytes(), MODE).await {
-        Ok(()) => *known = text,
+        Ok(()) => *known = text.into(),
         Err(error) => {
             tracing::error!(path = %path.display(), err = chain(&error), "Failed to write the resources of pods");
             return false;

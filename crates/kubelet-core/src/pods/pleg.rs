@@ -8,7 +8,9 @@ use std::fmt;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use model::{ContainerId, ContainerObservation, ContainerState, MonoTime, PodUid, SandboxId, SandboxState};
+use model::{
+    ContainerId, ContainerObservation, ContainerState, MonoTime, PodUid, SandboxId, SandboxState, SmallMap,
+};
 
 use config::{Features, GoDuration};
 
@@ -37,8 +39,8 @@ pub const fn relist_period(features: Features, are_events_complete: bool, is_owi
 /// The runtime's list of one pod.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodListing {
-    pub sandboxes: BTreeMap<SandboxId, SandboxState>,
-    pub containers: BTreeMap<ContainerId, ContainerState>,
+    pub sandboxes: SmallMap<SandboxId, SandboxState>,
+    pub containers: SmallMap<ContainerId, ContainerState>,
 }
 
 impl PodListing {

@@ -147,8 +147,12 @@ prop_compose! {
             let text = format!("p{pod}: x{id}={}", states[usize::from(*state)]);
             for (uid, more) in listing(&text) {
                 let entry = all.entry(uid).or_default();
-                entry.sandboxes.extend(more.sandboxes);
-                entry.containers.extend(more.containers);
+                for (id, state) in more.sandboxes.iter() {
+                    entry.sandboxes.insert(id.clone(), *state);
+                }
+                for (id, state) in more.containers.iter() {
+                    entry.containers.insert(id.clone(), *state);
+                }
             }
             all
         })
