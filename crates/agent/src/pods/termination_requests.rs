@@ -9,7 +9,7 @@ use std::sync::Arc;
 use kubelet_core::node::eviction::message::EvictionNotice;
 use model::PodUid;
 use parking_lot::Mutex;
-use tokio::sync::watch;
+use tokio::sync::Notify;
 
 /// Why a pod must terminate.
 #[derive(Clone, Debug)]
@@ -22,20 +22,25 @@ pub enum TerminationRequest {
     NodeShutdown { grace: i64 },
 }
 
-type Sender = watch::Sender<Option<TerminationRequest>>;
+/// The latest request to one pod, which replaces earlier ones.
+#[derive(Debug, Default)]
+struct Requested {
+    latest: Mutex<Option<TerminationRequest>>,
+    /// Keeps the notification of a request that its worker has not seen.
+    changed: Notify,
+}
 
 /// The table of pods that can be requested to terminate; clones share it. Every access is short.
 #[derive(Clone, Debug, Default)]
-pub struct TerminationRequests(Arc<Mutex<BTreeMap<PodUid, Arc<Sender>>>>);
+pub struct TerminationRequests(Arc<Mutex<BTreeMap<PodUid, Arc<Requested>>>>);
 
 impl TerminationRequests {
     /// The pod holds resources of the node from now on, until the listener is closed or dropped.
     #[must_use]
     pub fn listen(&self, uid: PodUid) -> TerminationListener {
-        let sender = Arc::new(Sender::new(None));
-        let requested = sender.subscribe();
-        self.0.lock().insert(uid.clone(), sender.clone());
-        TerminationListener { requests: self.clone(), uid, sender, requested }
+        let requested = Arc::new(Requested::default());
+        self.0.lock().insert(uid.clone(), requested.clone());
+        TerminationListener { requests: self.clone(), uid, requested }
     }
 
     /// Evicts a pod. `false`: it holds nothing any more, or was requested to terminate before.
@@ -71,7 +76,12 @@ impl TerminationRequests {
     }
 
     fn request(&self, uid: &PodUid, set: impl FnOnce(&mut Option<TerminationRequest>) -> bool) -> bool {
-        self.0.lock().get(uid).is_some_and(|sender| sender.send_if_modified(set))
+        let Some(requested) = self.0.lock().get(uid).cloned() else { return false };
+        let is_set = set(&mut requested.latest.lock());
+        if is_set {
+            requested.changed.notify_one();
+        }
+        is_set
     }
 }
 
@@ -80,18 +90,15 @@ impl TerminationRequests {
 pub struct TerminationListener {
     requests: TerminationRequests,
     uid: PodUid,
-    sender: Arc<Sender>,
-    requested: watch::Receiver<Option<TerminationRequest>>,
+    requested: Arc<Requested>,
 }
 
 impl TerminationListener {
-    /// The next request. Cancel safe: a watch loses nothing but what a later request replaces.
-    pub async fn requested(&mut self) -> TerminationRequest {
+    /// The next request. Cancel safe: nothing is lost but what a later request replaces.
+    pub async fn requested(&self) -> TerminationRequest {
         loop {
-            if self.requested.changed().await.is_err() {
-                std::future::pending::<()>().await;
-            }
-            let request = self.requested.borrow_and_update().clone();
+            self.requested.changed.notified().await;
+            let request = self.requested.latest.lock().clone();
             if let Some(request) = request {
                 return request;
             }
@@ -102,7 +109,7 @@ impl TerminationListener {
     pub fn close(&self) {
         let mut table = self.requests.0.lock();
         // Another worker of the same pod may have taken over.
-        if table.get(&self.uid).is_some_and(|sender| Arc::ptr_eq(sender, &self.sender)) {
+        if table.get(&self.uid).is_some_and(|requested| Arc::ptr_eq(requested, &self.requested)) {
             table.remove(&self.uid);
         }
     }
@@ -126,7 +133,7 @@ mod tests {
     async fn second_eviction_of_a_pod_is_refused_and_a_shutdown_replaces_the_first() {
         let requests = TerminationRequests::default();
         let uid = PodUid::new("a");
-        let mut listener = requests.listen(uid.clone());
+        let listener = requests.listen(uid.clone());
         assert!(requests.evict(&uid, notice(), 1) && !requests.evict(&uid, notice(), 0));
         assert!(matches!(listener.requested().await, TerminationRequest::Evicted { grace: 1, .. }));
         assert!(requests.terminate_for_shutdown(&uid, 7));
@@ -136,10 +143,10 @@ mod tests {
     #[tokio::test]
     async fn preemption_reaches_the_victims_and_no_other_pod() {
         let requests = TerminationRequests::default();
-        let (mut victim, other) = (requests.listen(PodUid::new("a")), requests.listen(PodUid::new("b")));
+        let (victim, other) = (requests.listen(PodUid::new("a")), requests.listen(PodUid::new("b")));
         requests.preempt(&[PodUid::new("a"), PodUid::new("gone")]);
         assert!(matches!(victim.requested().await, TerminationRequest::Preempted));
-        assert!(!other.requested.has_changed().unwrap());
+        assert!(other.requested.latest.lock().is_none());
     }
 
     #[test]
