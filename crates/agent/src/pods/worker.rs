@@ -16,6 +16,7 @@ mod deadline;
 mod held;
 mod messages;
 mod objects;
+mod rare_event;
 mod release;
 mod resize;
 mod status;
@@ -27,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use kubelet_core::pods::actions::{PodInputs, compute_pod_actions};
 use kubelet_core::pods::backoff::{BackoffTable, SYNC_RETRY};
 use kubelet_core::pods::memory::PodMemory;
@@ -64,7 +66,6 @@ use crate::pods::prober::Probes;
 use crate::pods::termination_requests::{TerminationListener, TerminationRequest};
 use crate::resources::admissions::{AdmissionSlot, Change};
 use crate::resources::devices::HealthListener;
-use resize::{allocations_changed, sources_reported};
 use times::Times;
 
 /// Messages of acts and probes that may wait; senders wait when it is full.
@@ -205,25 +206,9 @@ impl std::fmt::Debug for PodWorker {
 }
 
 /// Never resolves for a pod without a slot.
-async fn termination_request(listener: Option<&mut TerminationListener>) -> TerminationRequest {
+async fn termination_request(listener: Option<&TerminationListener>) -> TerminationRequest {
     match listener {
         Some(listener) => listener.requested().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Never resolves for a pod without devices.
-async fn device_health_changed(listener: Option<&HealthListener>) {
-    match listener {
-        Some(listener) => listener.changed().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Never resolves for a pod without a slot.
-async fn resources_freed(slot: Option<&mut AdmissionSlot>) {
-    match slot {
-        Some(slot) => slot.resources_freed().await,
         None => std::future::pending().await,
     }
 }
@@ -307,14 +292,13 @@ impl PodWorker {
                 Some(done) = self.act.report(), if self.act.is_running() => self.handle_report(done),
                 Some(message) = self.inbox.1.recv() => self.handle_message(*message),
                 Ok(()) = self.observed.receiver.changed() => self.handle_observation().await,
-                why = termination_request(self.termination.as_mut()) => self.terminate_for(why),
-                () = resources_freed(self.slot.as_mut()) => {}
-                // The status is computed after every turn.
-                () = device_health_changed(self.device_health.as_ref()) => {}
-                trigger = allocations_changed(self.resizes.as_mut()) => self.try_resizes(trigger),
-                () = sources_reported(&mut sources_ready, waits_for_sources) => {
-                    self.try_requested_resize()
-                }
+                why = termination_request(self.termination.as_ref()) => self.terminate_for(why),
+                Some(event) = OptionFuture::from(rare_event::next(
+                    self.slot.as_mut(),
+                    self.device_health.as_ref(),
+                    self.resizes.as_mut(),
+                    waits_for_sources.then_some(&mut sources_ready),
+                )) => self.handle_rare_event(event),
                 () = self.registration.changes.next() => self.handle_object_change(),
                 () = clock.sleep_until(self.alarm.next()) => self.handle_alarm(),
             }

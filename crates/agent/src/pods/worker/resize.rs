@@ -58,11 +58,13 @@ pub(super) async fn allocations_changed(changes: Option<&mut watch::Receiver<Cha
 }
 
 /// Resolves when all sources of pods have reported; never for a pod whose resize does not wait.
-pub(super) async fn sources_reported(ready: &mut watch::Receiver<bool>, is_waiting: bool) {
-    let has_reported = is_waiting && ready.wait_for(|ready| *ready).await.is_ok();
-    if !has_reported {
-        std::future::pending().await
+pub(super) async fn sources_reported(ready: Option<&mut watch::Receiver<bool>>) {
+    if let Some(ready) = ready
+        && ready.wait_for(|ready| *ready).await.is_ok()
+    {
+        return;
     }
+    std::future::pending().await
 }
 
 impl PodWorker {
