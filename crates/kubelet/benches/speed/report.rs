@@ -22,7 +22,7 @@ const TENTH_OF_GO_EMPTY: f64 = 9.0;
 const TENTH_OF_GO_FULL: f64 = 14.3;
 /// Heap that a member of a cluster may have for each pod, in kilobytes: the target, and what fails a short run.
 const HEAP_FOR_EACH: f64 = 25.0;
-const MAX_HEAP_FOR_EACH: f64 = 55.0;
+const MAX_HEAP_FOR_EACH: f64 = 40.0;
 /// By how much the memory of a member may have grown after its pods have gone, before a short run fails.
 const MAX_GROWTH: f64 = 1.25;
 /// Heap that streams may leave behind, in megabytes, before a short run fails. It does not depend on the memory before, which is mostly
