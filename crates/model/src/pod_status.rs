@@ -18,3 +18,13 @@ pub fn is_ready(status: &PodStatus) -> bool {
 pub fn container_statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     [&status.init_container_statuses, &status.container_statuses].into_iter().flatten().flatten()
 }
+
+/// The statuses of all containers, ephemeral ones included, to be changed.
+pub fn all_container_statuses_mut(status: &mut PodStatus) -> impl Iterator<Item = &mut ContainerStatus> {
+    let lists = [
+        &mut status.init_container_statuses,
+        &mut status.container_statuses,
+        &mut status.ephemeral_container_statuses,
+    ];
+    lists.into_iter().flatten().flatten()
+}

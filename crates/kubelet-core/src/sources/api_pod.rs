@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use model::k8s::{ContainerState, Pod, PodStatus};
+use model::pod_status::all_container_statuses_mut;
 use model::{KeptPod, KeptStatus, PodSource, pod_path_problem};
 
 use super::{annotate, is_other_generation};
@@ -72,12 +73,7 @@ fn keep_status(mut status: PodStatus, known: Option<&ApiPod>) -> KeptStatus {
 /// The API server writes `lastState: {}` for a container that has not ended yet. Without it the status is the one that the kubelet
 /// computed, so that both are kept as one.
 fn forget_empty_last_states(status: &mut PodStatus) {
-    let lists = [
-        &mut status.container_statuses,
-        &mut status.init_container_statuses,
-        &mut status.ephemeral_container_statuses,
-    ];
-    for container in lists.into_iter().flatten().flatten() {
+    for container in all_container_statuses_mut(status) {
         container.last_state = container.last_state.take().filter(|last| *last != ContainerState::default());
     }
 }

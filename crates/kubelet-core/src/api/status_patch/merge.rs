@@ -3,7 +3,7 @@
 
 use jiff::Timestamp;
 use model::k8s::{PodCondition, PodStatus, Time};
-use model::pod_status::has_ended;
+use model::pod_status::{all_container_statuses_mut, has_ended};
 
 /// Conditions that only the kubelet writes. All others keep their value from the API.
 const OWNED: [&str; 8] = [
@@ -82,12 +82,7 @@ fn cut_times(status: &mut PodStatus) {
         cut(&mut condition.last_transition_time);
         cut(&mut condition.last_probe_time);
     }
-    let lists = [
-        &mut status.container_statuses,
-        &mut status.init_container_statuses,
-        &mut status.ephemeral_container_statuses,
-    ];
-    for container in lists.into_iter().flatten().flatten() {
+    for container in all_container_statuses_mut(status) {
         for state in [&mut container.state, &mut container.last_state].into_iter().flatten() {
             if let Some(running) = &mut state.running {
                 cut(&mut running.started_at);
