@@ -70,17 +70,16 @@ pub(super) async fn sources_reported(ready: Option<&mut watch::Receiver<bool>>) 
 impl PodWorker {
     /// Keeps what an earlier kubelet allocated, because the containers run with it. Returns whether that is known.
     pub(super) async fn restore_allocation(&mut self) -> bool {
+        self.pack();
         let Some(pod) = self.desired.pod.kept().cloned() else { return false };
         let Some(slot) = &self.slot else { return false };
         self.memory.actuated = slot.actuated();
         if pod.is_static() {
             return true;
         }
-        if let Some(status) = self.reported.status.get() {
-            self.memory.resize = ResizeState::of_status(&status);
+        if let Some(status) = self.reported.status.kept() {
+            self.memory.resize = ResizeState::of_status(&status.get());
         }
-        self.pack();
-        let Some(slot) = &self.slot else { return false };
         let remembered = slot.allocated_pod().filter(|allocated| !allocated.is_same(&pod));
         let allocated = match remembered {
             Some(allocated) => Some(allocated),
