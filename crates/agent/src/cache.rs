@@ -98,9 +98,13 @@ impl PodCache {
         }
     }
 
-    /// Replaces the last listing.
+    /// Replaces the last listing; one that is the same stays where it is in memory.
     pub(crate) fn publish_listing(&self, pods: InRuntime) {
-        self.listed.send_replace(Some(pods));
+        self.listed.send_modify(|listed| {
+            if listed.as_ref() != Some(&pods) {
+                *listed = Some(pods);
+            }
+        });
     }
 
     /// The pod is not in the runtime, as of that moment.

@@ -5,6 +5,7 @@ pub(crate) mod container_logs;
 pub mod log_rotation;
 pub mod node_api;
 pub(crate) mod pod_lookup;
+pub(crate) mod running_pods;
 pub mod stats;
 pub(crate) mod streams;
 pub(crate) mod system_logs;

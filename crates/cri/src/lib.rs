@@ -14,7 +14,10 @@ mod channel;
 mod convert;
 mod endpoint;
 mod exec_answer;
-mod origin;
+mod list_answer;
+mod listed;
+mod response_fields;
+mod rewrite;
 mod trace;
 mod verb;
 
@@ -36,14 +39,17 @@ use ports::runtime::{
     CallObserver, ContainerSummary, ImageFilesystems, Runtime, RuntimeHint, RuntimeResult, RuntimeStatus,
     RuntimeVersion, SandboxSummary, Scope, Streams,
 };
+use tonic::client::Grpc;
 use tonic::service::interceptor::InterceptedService;
 
 pub use endpoint::{Endpoint, EndpointError};
 
 use crate::call::Call;
 use crate::channel::Connection;
-use crate::exec_answer::CutOutput;
-use crate::origin::Origins;
+use crate::exec_answer::ExecAnswer;
+use crate::list_answer::ListAnswer;
+use crate::listed::Listed;
+use crate::rewrite::Rewritten;
 use crate::trace::PropagateTrace;
 
 /// The connection, with the trace context added to each call.
@@ -61,7 +67,7 @@ pub struct CriRuntime {
     /// The image service has its own socket.
     has_images_apart: bool,
     request_timeout: Duration,
-    origins: Origins,
+    listed: Listed,
     warnings: Vec<String>,
     observer: OnceLock<Arc<dyn CallObserver>>,
 }
@@ -93,7 +99,7 @@ impl CriRuntime {
             trace: PropagateTrace::default(),
             has_images_apart,
             request_timeout,
-            origins: Origins::default(),
+            listed: Listed::default(),
             warnings,
             observer: OnceLock::new(),
         })
@@ -118,8 +124,14 @@ impl CriRuntime {
     }
 
     /// A client for ExecSync, which truncates outputs.
-    fn exec_client(&self) -> RuntimeServiceClient<InterceptedService<CutOutput, PropagateTrace>> {
-        RuntimeServiceClient::with_interceptor(CutOutput(self.runtime.clone()), self.trace.clone())
+    fn exec_client(&self) -> RuntimeServiceClient<InterceptedService<Rewritten<ExecAnswer>, PropagateTrace>> {
+        RuntimeServiceClient::with_interceptor(Rewritten::new(self.runtime.clone()), self.trace.clone())
+    }
+
+    /// A client for methods that list: it gets each entry as a message.
+    fn list_client(&self) -> Grpc<InterceptedService<Rewritten<ListAnswer>, PropagateTrace>> {
+        let service = InterceptedService::new(Rewritten::new(self.runtime.clone()), self.trace.clone());
+        Grpc::new(service).max_decoding_message_size(channel::MAX_RECEIVE_BYTES)
     }
 
     fn images(&self) -> ImageServiceClient<Traced> {

@@ -1,8 +1,10 @@
 //! Typed identifiers, so that a pod UID cannot be passed as a container ID.
 
+use std::borrow::Borrow;
 use std::fmt;
 use std::sync::Arc;
 
+use crate::annotations as keys;
 use crate::k8s::Pod;
 
 macro_rules! string_id {
@@ -32,6 +34,12 @@ macro_rules! string_id {
         impl fmt::Debug for $name {
             fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 write!(f, "{}({})", stringify!($name), self.0)
+            }
+        }
+
+        impl Borrow<str> for $name {
+            fn borrow(&self) -> &str {
+                &self.0
             }
         }
 
@@ -89,6 +97,13 @@ impl PodRef {
             meta.name.as_deref().unwrap_or_default(),
             meta.uid.as_deref().unwrap_or_default(),
         )
+    }
+
+    /// The identity in the labels of a sandbox or container. Missing labels are empty.
+    #[must_use]
+    pub fn from_labels<'a>(label: impl Fn(&str) -> Option<&'a str>) -> Self {
+        let label = |key| label(key).unwrap_or_default();
+        Self::new(label(keys::POD_NAMESPACE_LABEL), label(keys::POD_NAME_LABEL), label(keys::POD_UID_LABEL))
     }
 
     /// `<name>_<namespace>`, which must be unique among the running pods of a node.

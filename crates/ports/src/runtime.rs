@@ -1,20 +1,18 @@
 //! The container runtime, in CRI semantics and our own types.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use jiff::Timestamp;
 use model::request::{
     ContainerRequest, ExecResult, ImageObservation, ImageRequest, LinuxResources, RegistryAuth,
     SandboxRequest,
 };
 use model::stats::{ContainerStats, FilesystemUsage, MetricDescriptor, SandboxMetrics, SandboxStats};
 use model::{
-    CgroupDriver, ContainerId, ContainerObservation, ContainerState, PodUid, SandboxId, SandboxObservation,
-    SandboxState,
+    CgroupDriver, ContainerId, ContainerObservation, ContainerState, PodRef, PodUid, SandboxId,
+    SandboxObservation, SandboxState,
 };
 
 /// Why a call to the runtime failed.
@@ -116,31 +114,25 @@ pub struct RuntimeHandler {
     pub user_namespaces: bool,
 }
 
-/// A line of the container listing: enough to see what changed, without a call per container.
+/// An entry of the container listing: enough to see what changed, without a call for each container.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ContainerSummary {
     pub id: ContainerId,
     pub sandbox_id: SandboxId,
-    pub name: String,
+    /// Of its labels; empty if it has none of the kubelet.
+    pub pod: PodRef,
+    pub name: Arc<str>,
     pub attempt: u32,
     pub state: ContainerState,
-    pub created_at: Timestamp,
-    pub image: String,
-    pub image_ref: String,
-    pub labels: BTreeMap<String, String>,
-    pub annotations: BTreeMap<String, String>,
 }
 
-/// A line of the sandbox listing.
+/// An entry of the sandbox listing.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SandboxSummary {
     pub id: SandboxId,
-    pub pod: model::PodRef,
+    pub pod: PodRef,
     pub attempt: u32,
     pub state: SandboxState,
-    pub created_at: Timestamp,
-    pub labels: BTreeMap<String, String>,
-    pub runtime_handler: String,
 }
 
 /// A hint that something happened to a pod. Never a source of truth: it only triggers a relist.

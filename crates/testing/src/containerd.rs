@@ -11,6 +11,7 @@ mod image;
 mod tar;
 mod wire;
 
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -243,6 +244,11 @@ impl Containerd {
     pub async fn restart(&mut self) -> Outcome<()> {
         self.crash()?;
         self.resume().await
+    }
+
+    /// Labels and annotations of each container, by ID, as a client that is not ours reads them.
+    pub async fn labels_of_containers(&self) -> Outcome<BTreeMap<String, [BTreeMap<String, String>; 2]>> {
+        wire::labels(&self.layout.socket()).await.map_err(|error| failed("list containers", error))
     }
 
     /// Removes all pods, stops the daemon and everything it started, and removes what it created on the machine.

@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use model::request::{ContainerRequest, LinuxResources, SandboxRequest};
-use model::{CgroupDriver, ContainerObservation, PodUid};
+use model::{CgroupDriver, ContainerObservation, PodUid, SandboxObservation};
 use parking_lot::Mutex;
 use ports::Clock;
-use ports::runtime::{RuntimeHint, SandboxSummary, Scope};
+use ports::runtime::{RuntimeHint, Scope};
 use tokio::sync::broadcast;
 
 pub use faults::{Fault, Method};
@@ -291,10 +291,12 @@ impl FakeRuntime {
         self.shared.state.lock().double_starts.clone()
     }
 
-    /// Every sandbox, as a list would return it. No fault applies, and it is not counted.
+    /// Every sandbox, as an inspection would return it. No fault applies, and it is not counted.
     #[must_use]
-    pub fn sandboxes(&self) -> Vec<SandboxSummary> {
-        self.shared.state.lock().list_sandboxes(&Scope::Node)
+    pub fn sandboxes(&self) -> Vec<SandboxObservation> {
+        let state = self.shared.state.lock();
+        let listed = state.list_sandboxes(&Scope::Node).into_iter();
+        listed.filter_map(|summary| state.sandbox_status(&summary.id).ok()).collect()
     }
 
     /// Every container with the UID of its pod, as an inspection would return it. No fault applies, and it is not counted.

@@ -271,7 +271,7 @@ impl Pleg {
                 self.start_inspection(pod);
             }
         }
-        self.known = listing;
+        update(&mut self.known, listing);
         self.identities.retain(|uid, _| self.known.contains_key(uid) || self.in_flight.contains_key(uid));
     }
 
@@ -425,20 +425,22 @@ fn by_pod(
         pod.sandboxes.insert(sandbox.id.clone(), sandbox.state);
         identities.entry(sandbox.pod.uid.clone()).or_insert_with(|| sandbox.pod.clone());
     }
-    for container in containers {
-        let label = |key: &str| container.labels.get(key).map(String::as_str).unwrap_or_default();
-        let uid = label(model::annotations::POD_UID_LABEL);
-        let namespace = label(model::annotations::POD_NAMESPACE_LABEL);
-        let owner = PodRef::new(namespace, label(model::annotations::POD_NAME_LABEL), uid);
-        if owner.path_problem().is_some() {
-            continue;
-        }
-        let uid = owner.uid.clone();
-        let pod = listing.entry(uid.clone()).or_insert_with(PodListing::default);
+    for container in containers.iter().filter(|container| container.pod.path_problem().is_none()) {
+        let pod = listing.entry(container.pod.uid.clone()).or_insert_with(PodListing::default);
         pod.containers.insert(container.id.clone(), container.state);
-        identities.entry(uid).or_insert(owner);
+        identities.entry(container.pod.uid.clone()).or_insert_with(|| container.pod.clone());
     }
     (listing, identities)
+}
+
+/// Makes the listing the known one. What did not change stays where it is: what stays in memory must not move once a second.
+fn update(known: &mut Listing, listing: Listing) {
+    known.retain(|uid, _| listing.contains_key(uid));
+    for (uid, pod) in listing {
+        if known.get(&uid) != Some(&pod) {
+            known.insert(uid, pod);
+        }
+    }
 }
 
 fn presence(listing: &Listing, identities: &BTreeMap<PodUid, PodRef>) -> InRuntime {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use kubelet_core::resources::memory::Block;
 use model::cpu_set::CpuSet;
-use model::k8s::{Container, ObjectMeta, Pod, PodSpec};
+use model::k8s::Pod;
 use model::{NodeLogOptions, PodRef, PodUid};
 use ports::NodeApi;
 use ports::node_api::{
@@ -15,7 +15,7 @@ use ports::node_api::{
     PodTarget, SystemLog, SystemLogError, TextPieces,
 };
 use ports::request_metrics::ServingObserver;
-use ports::runtime::{Scope, Streams};
+use ports::runtime::Streams;
 use tokio::sync::Semaphore;
 
 use crate::Samplers;
@@ -24,6 +24,7 @@ use crate::resources::devices::Devices;
 use crate::serving::checkpoints;
 use crate::serving::container_logs;
 use crate::serving::pod_lookup::PodLookup;
+use crate::serving::running_pods;
 use crate::serving::stats;
 use crate::serving::stats::Measured;
 use crate::serving::streams;
@@ -64,32 +65,7 @@ impl NodeApi for AgentApi {
     }
 
     async fn running_pods(&self) -> Result<Vec<Pod>, String> {
-        let runtime = &self.lookup.ctx.runtime;
-        let lists =
-            tokio::try_join!(runtime.list_sandboxes(&Scope::Node), runtime.list_containers(&Scope::Node));
-        let (sandboxes, containers) = lists.map_err(|error| error.to_string())?;
-        let is_ready = |s: &&ports::runtime::SandboxSummary| s.state == model::SandboxState::Ready;
-        let pods = sandboxes.iter().filter(is_ready).map(|sandbox| {
-            let running = containers
-                .iter()
-                .filter(|c| c.sandbox_id == sandbox.id && c.state == model::ContainerState::Running)
-                .map(|c| Container {
-                    name: c.name.clone(),
-                    image: Some(c.image.clone()),
-                    ..Container::default()
-                });
-            Pod {
-                metadata: ObjectMeta {
-                    name: Some(sandbox.pod.name.to_string()),
-                    namespace: Some(sandbox.pod.namespace.to_string()),
-                    uid: Some(sandbox.pod.uid.to_string()),
-                    ..ObjectMeta::default()
-                },
-                spec: Some(PodSpec { containers: running.collect(), ..PodSpec::default() }),
-                status: None,
-            }
-        });
-        Ok(pods.collect())
+        running_pods::list(&self.lookup).await.map_err(|error| error.to_string())
     }
 
     async fn container_log(&self, source: &LogSource, view: &LogView) -> Result<LogPieces, PodRefusal> {

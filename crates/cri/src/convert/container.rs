@@ -6,7 +6,6 @@ use cri_api::v1 as wire;
 use model::observation::ObservedUser;
 use model::request::{ContainerRequest, Device, Mount, Propagation};
 use model::{ContainerId, ContainerObservation, ContainerRecord, ContainerState, SandboxId};
-use ports::runtime::ContainerSummary;
 
 use super::{created_at, first_set, resources, security, time};
 
@@ -90,23 +89,6 @@ fn stop_signal(from: i32) -> Option<String> {
     Some(known.as_str_name().replace("PLUS", "+").replace("MINUS", "-"))
 }
 
-/// An entry of the listing, or `None` for a container without the kubelet's labels.
-pub(crate) fn summary(from: wire::Container) -> Option<ContainerSummary> {
-    let metadata = from.metadata?;
-    Some(ContainerSummary {
-        id: ContainerId::from(from.id),
-        sandbox_id: SandboxId::from(from.pod_sandbox_id),
-        name: metadata.name,
-        attempt: metadata.attempt,
-        state: state(from.state),
-        created_at: created_at(from.created_at),
-        image: from.image.map(image_as_written).unwrap_or_default(),
-        image_ref: from.image_ref,
-        labels: from.labels,
-        annotations: from.annotations,
-    })
-}
-
 /// A status, or `None` without the kubelet's labels. The caller passes the sandbox, which is not part of the message.
 pub(crate) fn observation(
     from: wire::ContainerStatus,
@@ -162,7 +144,7 @@ fn observed_user(from: wire::LinuxContainerUser) -> ObservedUser {
     ObservedUser { uid: from.uid, gid: from.gid, supplemental_groups: from.supplemental_groups }
 }
 
-fn state(from: i32) -> ContainerState {
+pub(crate) fn state(from: i32) -> ContainerState {
     match wire::ContainerState::try_from(from) {
         Ok(wire::ContainerState::ContainerCreated) => ContainerState::Created,
         Ok(wire::ContainerState::ContainerRunning) => ContainerState::Running,

@@ -6,7 +6,6 @@ use cri_api::v1 as wire;
 use model::observation::NamespaceMode;
 use model::request::{PortMapping, Protocol, SandboxRequest};
 use model::{PodRef, SandboxId, SandboxObservation, SandboxState};
-use ports::runtime::SandboxSummary;
 
 use super::{created_at, resources, security};
 
@@ -52,20 +51,6 @@ fn port_mapping(from: &PortMapping) -> wire::PortMapping {
     }
 }
 
-/// An entry of the listing, or `None` for a sandbox without metadata.
-pub(crate) fn summary(from: wire::PodSandbox) -> Option<SandboxSummary> {
-    let (pod, attempt) = identity(from.metadata?);
-    Some(SandboxSummary {
-        id: SandboxId::from(from.id),
-        pod,
-        attempt,
-        state: state(from.state),
-        created_at: created_at(from.created_at),
-        labels: from.labels,
-        runtime_handler: from.runtime_handler,
-    })
-}
-
 /// A status, or `None` without metadata.
 pub(crate) fn observation(from: wire::PodSandboxStatus) -> Option<SandboxObservation> {
     let (pod, attempt) = identity(from.metadata?);
@@ -95,7 +80,7 @@ pub(crate) fn identity(from: wire::PodSandboxMetadata) -> (PodRef, u32) {
 }
 
 /// An unknown state counts as not ready: no container is started in such a sandbox.
-fn state(from: i32) -> SandboxState {
+pub(crate) fn state(from: i32) -> SandboxState {
     match wire::PodSandboxState::try_from(from) {
         Ok(wire::PodSandboxState::SandboxReady) => SandboxState::Ready,
         Ok(wire::PodSandboxState::SandboxNotready) | Err(_) => SandboxState::NotReady,
@@ -154,7 +139,6 @@ mod tests {
 
     #[test]
     fn sandbox_without_metadata_is_ignored() {
-        assert_eq!(summary(wire::PodSandbox::default()), None);
         assert_eq!(observation(wire::PodSandboxStatus::default()), None);
     }
 

@@ -19,14 +19,12 @@ pub(crate) async fn container_status(
     let answer = call.answer(cri.runtime().container_status(call.request(request))).await?;
     let status = answer.status.ok_or_else(|| call.malformed(format!("no status for container {id}")))?;
 
-    let sandbox_id = match cri.origins.get(id) {
+    let sandbox_id = match cri.listed.sandbox_of(id) {
         Some(known) => known,
         None => {
             let message = || format!("container {id} was removed while its status was read");
             let found = sandbox_of(cri, id).await?;
-            let found = found.ok_or_else(|| RuntimeError::NotFound { call: NAME, message: message() })?;
-            cri.origins.learn(id.clone(), found.clone());
-            found
+            found.ok_or_else(|| RuntimeError::NotFound { call: NAME, message: message() })?
         }
     };
     container::observation(status, sandbox_id)

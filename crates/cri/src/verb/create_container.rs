@@ -25,7 +25,7 @@ pub(crate) async fn create_container(
         return Err(call.malformed(format!("ContainerId is not set for container {:?}", request.name)));
     }
     let id = ContainerId::from(answer.container_id);
-    cri.origins.learn(id.clone(), sandbox_id.clone());
+    cri.listed.created(&id, sandbox_id, request, &sandbox_request.pod);
     Ok(id)
 }
 

@@ -1,6 +1,5 @@
 //! What the machine, the runtime and the API show at one moment.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -20,8 +19,6 @@ use crate::stand::Stand;
 
 /// The API answers from memory of this process.
 const API_TIMEOUT: Duration = Duration::from_secs(10);
-const UID_LABEL: &str = "io.kubernetes.pod.uid";
-const POD_LABEL: &str = "io.kubernetes.pod.name";
 
 /// Measured values of the kubelet at one moment.
 #[derive(Clone, Debug)]
@@ -60,12 +57,11 @@ impl Stand {
     pub(crate) async fn runtime_containers(&self) -> Option<Vec<RuntimeContainer>> {
         self.containerd.pid()?;
         let listed = self.runtime.list_containers(&Scope::Node).await.ok()?;
-        let label = |labels: &BTreeMap<String, String>, name| labels.get(name).cloned().unwrap_or_default();
         let containers = listed.into_iter().map(|one| RuntimeContainer {
             id: one.id.to_string(),
-            pod_uid: label(&one.labels, UID_LABEL),
-            pod_name: label(&one.labels, POD_LABEL),
-            name: one.name,
+            pod_uid: one.pod.uid.to_string(),
+            pod_name: one.pod.name.to_string(),
+            name: one.name.to_string(),
             attempt: one.attempt,
             is_running: one.state == ContainerState::Running,
         });

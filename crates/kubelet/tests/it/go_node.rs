@@ -88,9 +88,11 @@ pub(crate) fn labels(node: &Node) -> BTreeMap<String, Value> {
             let all = json!({"labels": labels, "annotations": annotations, "parent": parent});
             found.insert(sandbox.pod.name.trim_end_matches("-node").to_owned(), all);
         }
+        let of_containers = node.containerd().labels_of_containers().await.expect("the runtime answers");
         for container in runtime.list_containers(&Scope::Node).await? {
-            let annotations = without(&json!(container.annotations), "io.kubernetes.container.restartCount");
-            let all = json!({"labels": container.labels, "annotations": annotations});
+            let [labels, annotations] = &of_containers[container.id.as_str()];
+            let annotations = without(&json!(annotations), "io.kubernetes.container.restartCount");
+            let all = json!({"labels": labels, "annotations": annotations});
             found.insert(name_of(&container), all);
         }
         Ok(found)
@@ -106,7 +108,7 @@ fn without(annotations: &Value, name: &str) -> BTreeMap<String, String> {
 
 /// `pod/container`; without the name of the node in that of a static pod.
 fn name_of(container: &ContainerSummary) -> String {
-    format!("{}/{}", container.labels["io.kubernetes.pod.name"].trim_end_matches("-node"), container.name)
+    format!("{}/{}", container.pod.name.trim_end_matches("-node"), container.name)
 }
 
 /// The id of each container in the runtime, by pod and name.

@@ -259,8 +259,14 @@ impl Node {
     /// The runtime handlers of the pod's sandboxes.
     pub(crate) fn handlers(&self, uid: &str) -> Vec<String> {
         let scope = Scope::Pod(uid.into());
-        let sandboxes = self.call_runtime(|runtime| async move { runtime.list_sandboxes(&scope).await });
-        sandboxes.expect("the runtime answers").into_iter().map(|s| s.runtime_handler).collect()
+        let handlers = self.call_runtime(|runtime| async move {
+            let mut handlers = Vec::new();
+            for sandbox in runtime.list_sandboxes(&scope).await? {
+                handlers.push(runtime.sandbox_status(&sandbox.id).await?.runtime_handler);
+            }
+            Ok(handlers)
+        });
+        handlers.expect("the runtime answers")
     }
 
     /// How many containers of the pod run.

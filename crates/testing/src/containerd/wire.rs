@@ -1,5 +1,6 @@
 //! The few calls the harness itself makes, directly over gRPC: it must not depend on the adapter under test.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -36,6 +37,14 @@ pub(super) async fn has_image(socket: &Path, image: &str) -> bool {
     let request = wire::ImageStatusRequest { image: Some(spec), verbose: false };
     let answer = ImageServiceClient::new(channel).image_status(request).await;
     answer.is_ok_and(|answer| answer.into_inner().image.is_some())
+}
+
+/// Labels and annotations of each container, by ID.
+pub(super) async fn labels(socket: &Path) -> Result<BTreeMap<String, [BTreeMap<String, String>; 2]>, String> {
+    let mut client = RuntimeServiceClient::new(connect(socket).await?);
+    let listed = client.list_containers(wire::ListContainersRequest::default()).await;
+    let containers = listed.map_err(|e| e.message().to_owned())?.into_inner().containers;
+    Ok(containers.into_iter().map(|one| (one.id, [one.labels, one.annotations])).collect())
 }
 
 /// Stops and removes every sandbox, on a thread of its own: this runs in destructors, where nothing can be awaited.

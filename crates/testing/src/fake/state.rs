@@ -14,8 +14,8 @@ use model::annotations::{CONTAINER_NAME_LABEL, CONTAINER_TERMINATION_MESSAGE_PAT
 use model::observation::{NamespaceMode, ObservedResources, ObservedUser};
 use model::request::{ContainerRequest, LinuxResources, SandboxRequest};
 use model::{
-    CgroupDriver, ContainerId, ContainerObservation, ContainerRecord, ContainerState, PodUid, SandboxId,
-    SandboxObservation, SandboxState,
+    CgroupDriver, ContainerId, ContainerObservation, ContainerRecord, ContainerState, PodRef, PodUid,
+    SandboxId, SandboxObservation, SandboxState,
 };
 use ports::runtime::{ContainerSummary, RuntimeResult, SandboxSummary, Scope};
 use tokio::time::Instant;
@@ -229,9 +229,6 @@ impl State {
             pod: s.request.pod.clone(),
             attempt: s.request.attempt,
             state: sandbox_state(s),
-            created_at: s.created.wall,
-            labels: s.request.labels.clone(),
-            runtime_handler: s.request.runtime_handler.clone(),
         };
         self.sandboxes.iter().filter(|(_, s)| wanted(s)).map(summary).collect()
     }
@@ -425,14 +422,10 @@ impl State {
         let summary = |(id, c): (&ContainerId, &Container)| ContainerSummary {
             id: id.clone(),
             sandbox_id: c.sandbox.clone(),
-            name: c.request.name.clone(),
+            pod: PodRef::from_labels(|key| c.request.labels.get(key).map(String::as_str)),
+            name: c.request.name.as_str().into(),
             attempt: c.request.attempt,
             state: c.state(now),
-            created_at: c.created.wall,
-            image: c.request.user_specified_image.clone(),
-            image_ref: c.request.image.clone(),
-            labels: c.request.labels.clone(),
-            annotations: c.request.annotations.clone(),
         };
         self.containers.iter().filter(|(_, c)| covers(scope, &c.uid)).map(summary).collect()
     }

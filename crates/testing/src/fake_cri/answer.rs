@@ -94,11 +94,9 @@ pub(super) fn sandbox_summary(from: SandboxSummary) -> wire::PodSandbox {
         id: from.id.as_str().to_owned(),
         metadata: Some(sandbox_metadata(&from.pod, from.attempt)),
         state: sandbox_state(from.state),
-        created_at: nanoseconds(from.created_at),
-        labels: from.labels,
-        // The port does not carry them: the kubelet never reads a sandbox's annotations back.
-        annotations: BTreeMap::new(),
-        runtime_handler: from.runtime_handler,
+        labels: pod_labels(&from.pod),
+        // The port does not carry the rest.
+        ..Default::default()
     }
 }
 
@@ -148,18 +146,26 @@ fn image_spec(image: String) -> wire::ImageSpec {
 }
 
 pub(super) fn container_summary(from: ContainerSummary) -> wire::Container {
+    let name = from.name.to_string();
+    let mut labels = pod_labels(&from.pod);
+    labels.insert(keys::CONTAINER_NAME_LABEL.to_owned(), name.clone());
     wire::Container {
         id: from.id.as_str().to_owned(),
         pod_sandbox_id: from.sandbox_id.as_str().to_owned(),
-        metadata: Some(wire::ContainerMetadata { name: from.name, attempt: from.attempt }),
-        image: Some(image_spec(from.image)),
-        image_id: from.image_ref.clone(),
-        image_ref: from.image_ref,
+        metadata: Some(wire::ContainerMetadata { name, attempt: from.attempt }),
         state: container_state(from.state),
-        created_at: nanoseconds(from.created_at),
-        labels: from.labels,
-        annotations: from.annotations,
+        labels,
+        // The port does not carry the rest.
+        ..Default::default()
     }
+}
+
+fn pod_labels(pod: &PodRef) -> BTreeMap<String, String> {
+    BTreeMap::from([
+        (keys::POD_NAMESPACE_LABEL.to_owned(), pod.namespace.to_string()),
+        (keys::POD_NAME_LABEL.to_owned(), pod.name.to_string()),
+        (keys::POD_UID_LABEL.to_owned(), pod.uid.to_string()),
+    ])
 }
 
 pub(super) fn container_status(from: ContainerObservation) -> wire::ContainerStatus {

@@ -327,7 +327,7 @@ async fn large_list_response_is_read_and_a_huge_one_is_an_error() {
     let wire = wire(TIMEOUT);
     let world = world(&wire);
     let mut request = world.sandbox_request("large");
-    request.labels.insert("example.com/bulk".to_owned(), "x".repeat(8 * 1024 * 1024));
+    request.pod = model::PodRef::new("default", &"x".repeat(6 * 1024 * 1024), "large");
     wire.fake.run_sandbox(&request).await.unwrap();
     assert_eq!(wire.cri.list_sandboxes(&Scope::Node).await.unwrap().len(), 1);
 

@@ -18,7 +18,7 @@ macro_rules! contract {
             stop_and_remove_sandbox_are_idempotent,
             every_sandbox_has_an_address_of_its_own,
             a_sandbox_on_the_nodes_network_has_no_address,
-            labels_and_annotations_come_back_byte_for_byte,
+            pod_and_record_of_a_container_come_back_unchanged,
             container_is_created_then_runs,
             the_exit_code_of_a_container_is_reported,
             an_ended_pod_is_listed_with_its_containers,

@@ -338,7 +338,7 @@ impl InvariantChecker {
 
     pub(super) fn ready_sandboxes(&self, uid: &str) -> Vec<SandboxId> {
         let is_match =
-            |s: &ports::runtime::SandboxSummary| s.pod.uid.as_str() == uid && s.state == SandboxState::Ready;
+            |s: &model::SandboxObservation| s.pod.uid.as_str() == uid && s.state == SandboxState::Ready;
         self.fake.sandboxes().into_iter().filter(is_match).map(|s| s.id).collect()
     }
 

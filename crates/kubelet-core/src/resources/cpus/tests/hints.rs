@@ -96,7 +96,7 @@ fn hints_are_the_same_after_a_restart_for_a_pod_with_shared_containers() {
     let before = policy.hints_of_pod(&state, &pod);
     let allocated = policy.allocate_pod(&state, &pod, None).unwrap().unwrap();
     state.assign_pod(&"p".into(), &allocated);
-    assert_eq!(state.pods[&"p".into()], cpus("0-1,6"));
+    assert_eq!(state.pods["p"], cpus("0-1,6"));
     assert_eq!(
         (shown(before), shown(policy.hints_of_pod(&state, &pod))),
         ("01! 10! 11".into(), "01! 11".into())

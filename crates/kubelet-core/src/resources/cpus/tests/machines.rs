@@ -101,9 +101,9 @@ fn admission_on_a_half_full_machine_of_512_cpus_takes_free_cpus() {
         let (policy, mut state) = half_full("DualEpyc9754", options);
         let before = state.default.clone();
         super::allocation::allocate_all(&policy, &mut state, &pod("new", "i:8 s:2 c:32 c:16")).unwrap();
-        let sizes = state.assigned[&"new".into()].values().map(CpuSet::len).collect::<Vec<_>>();
+        let sizes = state.assigned["new"].values().map(CpuSet::len).collect::<Vec<_>>();
         assert_eq!(sizes, [32, 16, 8, 2], "{options}");
-        let own = state.assigned[&"new".into()].values().fold(CpuSet::new(), |all, cpus| all.union(cpus));
+        let own = state.assigned["new"].values().fold(CpuSet::new(), |all, cpus| all.union(cpus));
         assert_eq!(before.difference(&state.default), own);
         assert!(!policy.topology().cpus().is_empty() && policy.reserved().is_subset(&state.default));
     }

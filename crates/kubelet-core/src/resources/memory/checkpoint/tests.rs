@@ -14,7 +14,7 @@ fn state(has_pods: bool) -> MemoryState {
     let case = "nodes: 0[]x0 mem=2048/512/1536/512/1024\nhas: pod/container1:mem@0=512";
     let mut state = cases(case)[0].state("nodes", "has");
     if has_pods {
-        let blocks = state.containers[&"pod".into()]["container1"].clone();
+        let blocks = state.containers["pod"]["container1"].clone();
         state.pods.insert("pod".into(), blocks);
     }
     state

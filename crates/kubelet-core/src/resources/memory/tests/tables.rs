@@ -228,7 +228,7 @@ fn memory_of_ended_init_containers_is_released_when_the_next_container_starts() 
         state.container_started(&pod, &"p".into(), &container);
     }
     assert_eq!(reserved(&state), size("300M"));
-    assert_eq!(state.containers[&"p".into()].keys().collect::<Vec<_>>(), ["b", "c"]);
+    assert_eq!(state.containers["p"].keys().collect::<Vec<_>>(), ["b", "c"]);
     state.remove_pod(&"p".into());
     assert_eq!(state.nodes, case.policy().idle_nodes().clone());
 }
