@@ -9,7 +9,9 @@ use model::{MonoTime, PodObservation, PodRef, PodUid};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-type Slot = watch::Sender<Option<Arc<PodObservation>>>;
+use crate::followed::{Followed, Follower};
+
+type Slot = Followed<Option<Arc<PodObservation>>>;
 
 /// What the runtime has of each pod.
 pub type InRuntime = BTreeMap<PodUid, (PodRef, RuntimePresence)>;
@@ -29,21 +31,20 @@ impl Default for PodCache {
 }
 
 impl PodCache {
-    /// Subscribes to one pod. The value is `None` until the pod was inspected once.
-    #[must_use]
-    pub fn subscribe(&self, uid: &PodUid) -> watch::Receiver<Option<Arc<PodObservation>>> {
-        self.slots.lock().entry(uid.clone()).or_insert_with(|| watch::Sender::new(None)).subscribe()
+    /// Follows one pod. The value is `None` until the pod was inspected once.
+    pub(crate) fn follow(&self, uid: &PodUid) -> Follower<Option<Arc<PodObservation>>> {
+        self.slots.lock().entry(uid.clone()).or_insert_with(|| Followed::new(None)).follow()
     }
 
     #[must_use]
     pub fn get(&self, uid: &PodUid) -> Option<Arc<PodObservation>> {
-        self.slots.lock().get(uid).and_then(|slot| slot.borrow().clone())
+        self.slots.lock().get(uid).and_then(|slot| slot.read(Option::clone))
     }
 
     /// Every pod with a trace in the runtime.
     #[must_use]
     pub fn in_runtime(&self) -> Vec<Arc<PodObservation>> {
-        self.slots.lock().values().filter_map(|s| s.borrow().clone()).filter(|o| !o.is_empty()).collect()
+        self.slots.lock().values().filter_map(|s| s.read(Option::clone)).filter(|o| !o.is_empty()).collect()
     }
 
     /// Changes with each listing.
@@ -57,7 +58,7 @@ impl PodCache {
     #[must_use]
     pub fn presence(&self) -> Option<InRuntime> {
         let mut pods = self.listed.borrow().clone()?;
-        for observed in self.slots.lock().values().filter_map(|slot| slot.borrow().clone()) {
+        for observed in self.slots.lock().values().filter_map(|slot| slot.read(Option::clone)) {
             let (uid, presence) = (observed.pod.uid.clone(), presence_of(&observed));
             if observed.is_empty() {
                 pods.remove(&uid);
@@ -68,28 +69,28 @@ impl PodCache {
         Some(pods)
     }
 
-    /// Pods with a subscriber, which is their worker.
+    /// Pods with a follower, which is their worker.
     #[must_use]
     pub fn followed(&self) -> BTreeSet<PodUid> {
         let slots = self.slots.lock();
-        slots.iter().filter(|(_, slot)| slot.receiver_count() > 0).map(|(uid, _)| uid.clone()).collect()
+        slots.iter().filter(|(_, slot)| slot.has_followers()).map(|(uid, _)| uid.clone()).collect()
     }
 
-    /// Publishes an observation, unless the cache has a later one. Empty slots without subscribers are dropped, so that
+    /// Publishes an observation, unless the cache has a later one. Empty slots without followers are dropped, so that
     /// the cache does not grow.
     pub(crate) fn publish(&self, observation: PodObservation) {
         let mut slots = self.slots.lock();
         let uid = observation.pod.uid.clone();
         let is_empty = observation.is_empty();
-        let slot = slots.entry(uid.clone()).or_insert_with(|| watch::Sender::new(None));
-        slot.send_if_modified(|current| {
+        let slot = slots.entry(uid.clone()).or_insert_with(|| Followed::new(None));
+        slot.modify_if(|current| {
             let is_newer = current.as_ref().is_none_or(|c| c.taken_at <= observation.taken_at);
             if is_newer {
                 *current = Some(Arc::new(observation));
             }
             is_newer
         });
-        if is_empty && slot.receiver_count() == 0 {
+        if is_empty && !slot.has_followers() {
             slots.remove(&uid);
             self.listed.send_if_modified(|listed| {
                 listed.as_mut().map(|pods| pods.remove(&uid));

@@ -3,11 +3,13 @@
 use kubelet_core::pods::probe::results::{ProbeKind, Verdict};
 use kubelet_core::resources::amounts::Amounts;
 use model::{ContainerId, MonoTime};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
-/// One queue for all messages, because each queue costs an idle pod kilobytes. Boxed, because the queue has space for 32 messages from
-/// the first one on.
-pub(crate) type WorkerInbox = mpsc::Sender<Box<WorkerMessage>>;
+use crate::pods::inbox::{Inbox, Outlet};
+
+/// One queue for all messages. Boxed, because the futures that send one have space for it.
+pub(crate) type WorkerInbox = Inbox<Box<WorkerMessage>>;
+pub(crate) type WorkerOutlet = Outlet<Box<WorkerMessage>>;
 
 #[derive(Debug)]
 pub(crate) enum WorkerMessage {

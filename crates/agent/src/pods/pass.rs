@@ -21,7 +21,7 @@ use tokio::sync::oneshot;
 
 use crate::api::objects::PodObjects;
 use crate::pods::handles::PodHandles;
-pub(crate) use crate::pods::messages::{PassNote, Waiting, WorkerInbox, WorkerMessage};
+pub(crate) use crate::pods::messages::{PassNote, Waiting, WorkerMessage, WorkerOutlet};
 use crate::pods::pass::prepare::{For, Prepared};
 
 /// The inputs of a pass.
@@ -33,13 +33,13 @@ pub struct PassContext {
     pub identity: PodRef,
     pub observed: Arc<PodObservation>,
     pub objects: PodObjects,
-    pub(crate) notes: WorkerInbox,
+    pub(crate) notes: WorkerOutlet,
 }
 
 impl PassContext {
     pub(crate) async fn note(&self, note: PassNote) {
         // The worker has ended only when the pod is dropped; then the note is not needed.
-        let _ = self.notes.send(Box::new(WorkerMessage::Pass(note))).await;
+        self.notes.send(Box::new(WorkerMessage::Pass(note))).await;
     }
 
     /// The container has these amounts, or is about to be created with them. They are on disk once this returns if it, or its last

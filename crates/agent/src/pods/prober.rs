@@ -20,7 +20,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::pods::handles::PodHandles;
-use crate::pods::messages::{ProbeEvent, WorkerInbox, WorkerMessage};
+use crate::pods::messages::{ProbeEvent, WorkerMessage, WorkerOutlet};
 use crate::probe_metrics::ProbeRecord;
 use attempt::Target;
 
@@ -30,7 +30,7 @@ type Key = (ContainerId, ProbeKind);
 pub(crate) struct Probes {
     handles: Arc<PodHandles>,
     pod: PodRef,
-    inbox: WorkerInbox,
+    outlet: WorkerOutlet,
     running: BTreeMap<Key, RunningProbe>,
 }
 
@@ -48,8 +48,8 @@ struct RunningProbe {
 }
 
 impl Probes {
-    pub(crate) fn new(handles: Arc<PodHandles>, pod: PodRef, inbox: WorkerInbox) -> Self {
-        Self { handles, pod, inbox, running: BTreeMap::new() }
+    pub(crate) fn new(handles: Arc<PodHandles>, pod: PodRef, outlet: WorkerOutlet) -> Self {
+        Self { handles, pod, outlet, running: BTreeMap::new() }
     }
 
     /// Starts the probes of running containers, ends those of others, and opens or closes their gates: the startup probe comes
@@ -150,7 +150,7 @@ impl Probes {
             due,
             gate: receiver,
             hurry: hurry.clone(),
-            inbox: self.inbox.clone(),
+            outlet: self.outlet.clone(),
             record: self.handles.probe_metrics.of(&self.pod, &instance.name, kind),
         };
         let ended = end.clone();
@@ -213,7 +213,7 @@ struct ProbeTask {
     gate: watch::Receiver<Gate>,
     /// At most one notification is kept while an attempt is under way.
     hurry: Arc<Notify>,
-    inbox: WorkerInbox,
+    outlet: WorkerOutlet,
     record: Arc<ProbeRecord>,
 }
 
@@ -254,8 +254,7 @@ impl ProbeTask {
         }
         if let Some(verdict) = decision.verdict {
             let event = ProbeEvent { container: self.target.id.clone(), kind: self.kind, verdict };
-            // The worker outlives its probes.
-            let _ = self.inbox.send(Box::new(WorkerMessage::Probe(event))).await;
+            self.outlet.send(Box::new(WorkerMessage::Probe(event))).await;
         }
     }
 }

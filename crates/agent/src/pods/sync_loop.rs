@@ -16,6 +16,7 @@ use tokio::sync::{mpsc, watch};
 
 use crate::api::meta::key_of_pod;
 use crate::cache::InRuntime;
+use crate::followed::Followed;
 use crate::heartbeat::Heartbeat;
 use crate::pods::handles::PodHandles;
 use crate::pods::worker::{DesiredState, PodWorker};
@@ -29,7 +30,7 @@ const LEFTOVER_PAUSE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct WorkerHandle {
     pod: PodRef,
-    desired_state: watch::Sender<DesiredState>,
+    desired_state: Followed<DesiredState>,
 }
 
 /// Publishes which sources have reported.
@@ -189,9 +190,7 @@ impl SyncLoop {
         match op {
             PodOp::Add => self.add(desired.clone()),
             PodOp::Update | PodOp::Delete | PodOp::Reconcile => match self.workers.get(&identity.uid) {
-                Some(worker) => {
-                    worker.desired_state.send_modify(|state| state.desired = Some(desired.clone()))
-                }
+                Some(worker) => worker.desired_state.modify(|state| state.desired = Some(desired.clone())),
                 None => self.add(desired.clone()),
             },
             PodOp::Remove => self.remove(&identity),
@@ -202,7 +201,7 @@ impl SyncLoop {
         let identity = pod.identity().clone();
         if let Some(worker) = self.workers.get(&identity.uid) {
             // The same UID was added again while its worker still terminates it: the worker starts over afterwards.
-            worker.desired_state.send_modify(|state| {
+            worker.desired_state.modify(|state| {
                 state.desired = Some(pod);
                 state.is_removed = false;
             });
@@ -235,14 +234,14 @@ impl SyncLoop {
 
     /// Starts pods that waited, once no other pod of their full name runs.
     fn start_unblocked(&mut self) {
-        let waiting = |worker: &&WorkerHandle| worker.desired_state.borrow().must_wait;
+        let waiting = |worker: &&WorkerHandle| worker.desired_state.read(|state| state.must_wait);
         if !self.workers.values().any(|worker| waiting(&worker)) {
             return;
         }
         let in_runtime = self.handles.cache.presence();
         for worker in self.workers.values().filter(waiting) {
             if !self.must_wait(&worker.pod, in_runtime.as_ref()) {
-                worker.desired_state.send_modify(|state| state.must_wait = false);
+                worker.desired_state.modify(|state| state.must_wait = false);
             }
         }
     }
@@ -250,7 +249,7 @@ impl SyncLoop {
     fn remove(&mut self, pod: &PodRef) {
         self.held_back.retain(|_, waiting| waiting.identity().uid != pod.uid);
         if let Some(worker) = self.workers.get(&pod.uid) {
-            worker.desired_state.send_modify(|state| {
+            worker.desired_state.modify(|state| {
                 state.is_removed = true;
                 state.removals += 1;
             });
@@ -258,37 +257,41 @@ impl SyncLoop {
     }
 
     fn start_worker(&mut self, pod: PodRef, state: DesiredState) {
-        let (desired_state, receiver) = watch::channel(state);
+        let desired_state = Followed::new(state);
+        let follower = desired_state.follow();
         let (handles, finished) = (self.handles.clone(), self.finished_sender.clone());
         let (identity, uid) = (pod.clone(), pod.uid.clone());
-        let is_known = receiver.borrow().desired.is_some();
+        let is_known = follower.read(|state| state.desired.is_some());
         // The subscription marks the pod as having a worker.
-        let followed = handles.cache.subscribe(&uid);
+        let followed = handles.cache.follow(&uid);
         self.workers.insert(pod.uid.clone(), WorkerHandle { pod, desired_state });
-        let (slot_handles, desired_state) = (handles.clone(), receiver.clone());
+        let (slot_handles, desired_state) = (handles.clone(), follower.clone());
         let request_slot = move || {
-            let desired = desired_state.borrow().desired.clone().filter(|pod| !has_ended(pod));
+            let desired = desired_state.read(|state| state.desired.clone()).filter(|pod| !has_ended(pod));
             desired.map(|desired| slot_handles.admissions.request_slot(desired.pod))
         };
         let mut first_slot = Some(request_slot());
         let report = report_worker_panic(handles.clone(), identity.clone());
         self.handles.ctx.tasks.spawn_restarting("pod worker", self.handles.ctx.clock, report, move || {
-            let (handles, identity, desired_state) = (handles.clone(), identity.clone(), receiver.clone());
+            let (handles, identity, desired_state) = (handles.clone(), identity.clone(), follower.clone());
             let (uid, finished, followed) = (uid.clone(), finished.clone(), followed.clone());
             // After a panic the pod is admitted as after a restart of the kubelet.
             let slot = first_slot.take().unwrap_or_else(&request_slot);
-            async move {
+            // Boxed, because the task keeps space for it as long as the pod lives.
+            let worker = Box::pin(async move {
                 let remembered = match is_known {
                     true => None,
-                    false => {
-                        Box::pin(load_pod(&*handles.ctx.files, &handles.ctx.settings.paths, &identity.uid))
-                            .await
-                            .map(KeptPod::new)
-                    }
+                    false => load_pod(&*handles.ctx.files, &handles.ctx.settings.paths, &identity.uid)
+                        .await
+                        .map(KeptPod::new),
                 };
                 let identity = remembered.as_ref().map_or(identity, |pod| pod.identity().clone());
-                let (worker, first) = PodWorker::new(handles, identity, desired_state, remembered, slot);
+                let worker = PodWorker::new(handles, identity, desired_state, remembered, slot);
                 drop(followed);
+                worker
+            });
+            async move {
+                let (worker, first) = worker.await;
                 worker.run(first).await;
                 // The loop outlives its workers, except when the process ends.
                 let _ = finished.send(uid).await;
@@ -300,7 +303,7 @@ impl SyncLoop {
     fn worker_finished(&mut self, uid: &PodUid) {
         let Some(worker) = self.workers.remove(uid) else { return };
         self.handles.pods.forget(uid);
-        let state = worker.desired_state.borrow().clone();
+        let state = worker.desired_state.read(DesiredState::clone);
         let full_name = worker.pod.full_name();
         // A static pod may come back with its UID.
         if state.is_removed && state.desired.as_ref().is_some_and(|pod| pod.in_api.is_some()) {
@@ -323,8 +326,11 @@ impl SyncLoop {
             in_runtime.iter().map(|(uid, (_, presence))| (uid.clone(), *presence)).collect();
         let running = runtime.values().filter(|presence| **presence == RuntimePresence::MayRun).count();
         self.handles.ctx.metrics.set_running(running);
-        let runtime_only =
-            self.workers.values().filter(|worker| worker.desired_state.borrow().desired.is_none()).count();
+        let runtime_only = self
+            .workers
+            .values()
+            .filter(|worker| worker.desired_state.read(|state| state.desired.is_none()))
+            .count();
         self.handles.ctx.metrics.pods.set_runtime_only(runtime_only);
         let plan = compute_cleanup(&CleanupInputs {
             desired: &self.sources.pods().map(|(_, pod)| pod.identity().uid.clone()).collect(),

@@ -48,7 +48,7 @@ use model::containers::find_container;
 use model::k8s::{Pod, PodStatus};
 use model::pod_status::has_ended;
 use model::{ContainerId, ContainerObservation, ContainerState, KeptPod, KeptStatus, PodObservation, PodRef};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 use tracing::Instrument;
 
 use self::act::Act;
@@ -57,6 +57,7 @@ use self::cgroup::CgroupWatch;
 use self::checkpoint::Checkpoint;
 use self::held::Held;
 use self::objects::Registration;
+use crate::followed::Follower;
 use crate::metrics::ResizeCount;
 use crate::pods::handles::PodHandles;
 use crate::pods::messages::{PassNote, ProbeEvent, WorkerInbox, WorkerMessage};
@@ -108,7 +109,7 @@ enum ActReport {
 
 /// What the pod's sources want.
 struct Desired {
-    receiver: watch::Receiver<DesiredState>,
+    receiver: Follower<DesiredState>,
     /// With the resources that were allocated, whatever the API requests by now.
     pod: Held<KeptPod>,
     /// A pod of the API as it is there now.
@@ -146,7 +147,7 @@ impl Desired {
 
 /// What the runtime has.
 struct Observed {
-    receiver: watch::Receiver<Option<Arc<PodObservation>>>,
+    receiver: Follower<Option<Arc<PodObservation>>>,
     latest: Option<Arc<PodObservation>>,
     /// Termination messages of containers that have ended.
     messages: BTreeMap<ContainerId, String>,
@@ -179,7 +180,7 @@ pub(crate) struct PodWorker {
     pending: Option<Pending>,
     act: Act,
     alarm: Alarm,
-    inbox: (WorkerInbox, mpsc::Receiver<Box<WorkerMessage>>),
+    inbox: WorkerInbox,
     probes: Probes,
     prepared: Option<Arc<Prepared>>,
     cgroup: CgroupWatch,
@@ -219,19 +220,20 @@ impl PodWorker {
     pub(crate) fn new(
         handles: Arc<PodHandles>,
         pod: PodRef,
-        desired_state: watch::Receiver<DesiredState>,
+        desired_state: Follower<DesiredState>,
         remembered: Option<KeptPod>,
         slot: Option<AdmissionSlot>,
     ) -> (Box<Self>, Vec<WorkerEffect>) {
-        let observations = handles.cache.subscribe(&pod.uid);
-        let inbox = mpsc::channel(MESSAGE_QUEUE);
+        let observations = handles.cache.follow(&pod.uid);
+        let inbox = WorkerInbox::new(MESSAGE_QUEUE);
         let back_off_max = handles.ctx.config().crash_loop_back_off.max_container_restart_period.as_std();
         let now = handles.ctx.clock.now();
-        let (desired, in_api) = match desired_state.borrow().desired.clone() {
+        let DesiredState { desired, is_removed: was_removed, removals, .. } =
+            desired_state.read(DesiredState::clone);
+        let (desired, in_api) = match desired {
             Some(DesiredPod { pod, in_api }) => (Some(pod), in_api),
             None => (remembered, None),
         };
-        let (was_removed, removals) = (desired_state.borrow().is_removed, desired_state.borrow().removals);
         let (state, effects) = match &desired {
             Some(desired) => WorkerState::new(desired.clone(), now),
             None => WorkerState::orphan(pod.clone(), now),
@@ -240,7 +242,7 @@ impl PodWorker {
             slot.is_some() && desired.as_ref().is_some_and(|pod| may_have_devices(&pod.get()));
         let device_health = may_have_devices.then(|| handles.devices.listen_to_health(&pod.uid)).flatten();
         let worker = Self {
-            probes: Probes::new(handles.clone(), pod.clone(), inbox.0.clone()),
+            probes: Probes::new(handles.clone(), pod.clone(), inbox.outlet()),
             desired: Desired {
                 receiver: desired_state,
                 pod: Held::new(desired),
@@ -288,10 +290,10 @@ impl PodWorker {
             let waits_for_sources = self.resizes.is_none() && self.has_resize_to_try();
             tokio::select! {
                 biased;
-                Ok(()) = self.desired.receiver.changed() => self.handle_desired_state(),
+                () = self.desired.receiver.changed() => self.handle_desired_state(),
                 Some(done) = self.act.report(), if self.act.is_running() => self.handle_report(done),
-                Some(message) = self.inbox.1.recv() => self.handle_message(*message),
-                Ok(()) = self.observed.receiver.changed() => self.handle_observation().await,
+                message = self.inbox.receive() => self.handle_message(*message),
+                () = self.observed.receiver.changed() => self.handle_observation().await,
                 why = termination_request(self.termination.as_ref()) => self.terminate_for(why),
                 Some(event) = OptionFuture::from(rare_event::next(
                     self.slot.as_mut(),
@@ -357,7 +359,7 @@ impl PodWorker {
                 self.feed(WorkerEvent::Kill { cause: TerminationCause::Completed, grace_override: None });
             }
             // Found running or on disk without a manifest: terminated as if the manifest had just been removed.
-            if self.desired.receiver.borrow().is_removed {
+            if self.desired.receiver.read(|state| state.is_removed) {
                 self.feed(WorkerEvent::Removed);
             }
         }
@@ -420,7 +422,7 @@ impl PodWorker {
     }
 
     fn handle_desired_state(&mut self) {
-        let state = self.desired.receiver.borrow_and_update().clone();
+        let state = self.desired.receiver.read_and_see(DesiredState::clone);
         let is_new_removal = std::mem::replace(&mut self.desired.removals, state.removals) != state.removals;
         let was_removed =
             std::mem::replace(&mut self.desired.was_removed, state.is_removed) || is_new_removal;
@@ -492,7 +494,7 @@ impl PodWorker {
     }
 
     async fn handle_observation(&mut self) {
-        let Some(observed) = self.observed.receiver.borrow_and_update().clone() else { return };
+        let Some(observed) = self.observed.receiver.read_and_see(Option::clone) else { return };
         let is_first = self.observed.latest.is_none();
         messages::read_new(&self.handles.ctx, &self.pod, &observed, &mut self.observed.messages).await;
         self.forget_instances_not_in(&observed);
@@ -604,7 +606,7 @@ impl PodWorker {
             self.act.ended(now);
             self.handles.pleg.inspect(&self.pod);
         }
-        while let Ok(message) = self.inbox.1.try_recv() {
+        while let Some(message) = self.inbox.try_receive() {
             self.handle_message(*message);
         }
         let failed = || WorkerEvent::ActDone(ActOutcome::Failed { retry_after: RETRY });
@@ -697,7 +699,7 @@ impl PodWorker {
                 return;
             };
             let waits_for_resources = self.slot.as_ref().is_some_and(AdmissionSlot::must_wait);
-            let must_wait = waits_for_resources || self.desired.receiver.borrow().must_wait;
+            let must_wait = waits_for_resources || self.desired.receiver.read(|state| state.must_wait);
             match self.pending.take_if(|pending| !(must_wait && matches!(pending, Pending::Sync))) {
                 Some(Pending::Sync) => {
                     self.note_phase_in_api();
@@ -777,7 +779,7 @@ impl PodWorker {
             identity: self.pod.clone(),
             observed,
             objects: self.registration.objects.clone(),
-            notes: self.inbox.0.clone(),
+            notes: self.inbox.outlet(),
         }
     }
 }

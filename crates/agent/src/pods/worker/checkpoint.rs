@@ -61,7 +61,7 @@ impl PodWorker {
     /// Writes what has changed, and what could not be written some time ago.
     pub(super) async fn save(&mut self, pod: &KeptPod, status: &KeptStatus) {
         let now = self.handles.ctx.clock.mono();
-        let is_leaving = self.desired.receiver.borrow().is_removed;
+        let is_leaving = self.desired.receiver.read(|state| state.is_removed);
         if is_leaving {
             return;
         }
