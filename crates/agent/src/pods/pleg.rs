@@ -388,7 +388,9 @@ async fn inspect_sandbox(
     if let Some(known) = known.filter(|k| k.state == SandboxState::NotReady && summary.state == k.state) {
         return Ok(Some(known.clone()));
     }
-    none_if_gone(runtime.sandbox_status(&summary.id).await)
+    let status = none_if_gone(runtime.sandbox_status(&summary.id).await)?;
+    // One copy of the texts, because an observation is kept as long as its pod.
+    Ok(status.map(|status| SandboxObservation { id: summary.id, pod: summary.pod, ..status }))
 }
 
 async fn inspect_container(
@@ -402,7 +404,8 @@ async fn inspect_container(
         return Ok(Some(known.clone()));
     }
     let status = none_if_gone(runtime.container_status(&summary.id).await)?;
-    Ok(status.map(|status| ContainerObservation { sandbox_id: summary.sandbox_id, ..status }))
+    let ContainerSummary { id, sandbox_id, name, .. } = summary;
+    Ok(status.map(|status| ContainerObservation { id, sandbox_id, name, ..status }))
 }
 
 fn none_if_gone<T>(result: RuntimeResult<T>) -> RuntimeResult<Option<T>> {
