@@ -79,9 +79,9 @@ pub struct EventCorrelator {
 /// The different messages of a kind of event.
 #[derive(Clone, Copy, Debug)]
 struct Similar {
-    /// Digests of the messages; the first `count` are in use.
-    messages: [u64; SIMILAR],
-    count: usize,
+    /// Halves of the digests of the messages, which are enough for so few; the first `count` are in use.
+    messages: [u32; SIMILAR],
+    count: u32,
     last: Timestamp,
 }
 
@@ -92,11 +92,12 @@ impl Similar {
 
     /// Whether there are now [`SIMILAR`] different messages. One of them is evicted then, so that they always fit.
     fn is_full_with(&mut self, message: u64) -> bool {
-        if !self.messages[..self.count].contains(&message) {
-            self.messages[self.count] = message;
+        let (message, count) = ((message >> 32) as u32, self.count as usize);
+        if !self.messages[..count].contains(&message) {
+            self.messages[count] = message;
             self.count += 1;
         }
-        let is_full = self.count == SIMILAR;
+        let is_full = self.count as usize == SIMILAR;
         if is_full {
             self.messages.rotate_left(1);
             self.count -= 1;
