@@ -38,6 +38,11 @@ pub fn disable_thread_caches() -> io::Result<()> {
 pub fn release_free_memory() {
     #[cfg(target_env = "gnu")]
     crate::free_memory::release();
+    unmap_code();
+}
+
+/// Unmaps the code of this process. What runs again is mapped again.
+pub fn unmap_code() {
     if let Err(error) = crate::own_code::unmap() {
         tracing::debug!(err = %error, "Failed to unmap code");
     }
