@@ -20,8 +20,9 @@ const KILOBYTE: f64 = 1000.0;
 /// A tenth of the resident memory of the Go kubelet 1.36 as a member of a cluster, in megabytes: without pods and with 100.
 const TENTH_OF_GO_EMPTY: f64 = 9.0;
 const TENTH_OF_GO_FULL: f64 = 14.3;
-/// Heap that a member of a cluster may have for each pod, in kilobytes: the target, and what fails a short run.
-const HEAP_FOR_EACH: f64 = 25.0;
+/// Resident memory of a member of a cluster for each pod that it has more than the smallest one, in kilobytes.
+const FOR_EACH_FURTHER: f64 = 25.0;
+/// Heap that a member may have for each pod before a short run fails, in kilobytes.
 const MAX_HEAP_FOR_EACH: f64 = 40.0;
 /// By how much the memory of a member may have grown after its pods have gone, before a short run fails.
 const MAX_GROWTH: f64 = 1.25;
@@ -127,6 +128,9 @@ impl Report {
         lines.extend(self.idle.iter().map(resident_line));
         lines.extend(self.idle.iter().map(processor_line));
         lines.extend(self.members.iter().flat_map(member_lines));
+        if let Some((smallest, larger)) = self.members.split_first() {
+            lines.extend(larger.iter().map(|larger| further_line(smallest, larger)));
+        }
         lines.extend(self.joining.iter().flat_map(joining_lines));
         lines.extend(self.csi.iter().flat_map(csi_lines));
         lines.extend(self.burst.iter().flat_map(burst_lines));
@@ -225,7 +229,7 @@ fn member_lines(member: &Member) -> Vec<Line> {
     lines.extend(stage_lines(&format!("{pods} pods"), full, (tenth_of_go, None)));
     let heap = (as_f64(full.memory.anonymous) - as_f64(empty.memory.anonymous)) / *pods as f64;
     let heap = plain(&format!("member, {pods} pods: heap for each"), heap / KILOBYTE, "kB");
-    lines.push(Line { target: Some(HEAP_FOR_EACH), limit: Some(MAX_HEAP_FOR_EACH), ..heap });
+    lines.push(Line { limit: Some(MAX_HEAP_FOR_EACH), ..heap });
     lines.extend(stage_lines(&format!("{pods} pods gone"), after, (target, limit)));
     if let Some((cycles, stage)) = day {
         lines.extend(stage_lines(&format!("{} pods gone", pods * (cycles + 1)), stage, (target, limit)));
@@ -239,6 +243,15 @@ fn member_lines(member: &Member) -> Vec<Line> {
 }
 
 /// With target and limit of the resident memory.
+/// What each pod costs that the larger of two members has more.
+fn further_line(smaller: &Member, larger: &Member) -> Line {
+    let more = as_f64(larger.full.memory.resident) - as_f64(smaller.full.memory.resident);
+    let for_each = more / (larger.pods as f64 - smaller.pods as f64);
+    let what =
+        format!("member, {} instead of {} pods: resident memory for each more", larger.pods, smaller.pods);
+    Line { target: Some(FOR_EACH_FURTHER), ..plain(&what, for_each / KILOBYTE, "kB") }
+}
+
 fn stage_lines(name: &str, stage: &Stage, (target, limit): (Option<f64>, Option<f64>)) -> Vec<Line> {
     let Stage { memory, cpu_seconds_per_minute, requests_per_minute, .. } = stage;
     let line = |what: &str, value: f64, unit| plain(&format!("member, {name}: {what}"), value, unit);
