@@ -25,20 +25,12 @@ pub(crate) struct ResponseFields {
 }
 
 /// The next part of the message.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug)]
 enum Part {
-    #[default]
     Tag,
-    Number {
-        field: u64,
-    },
-    Length {
-        field: u64,
-    },
-    Content {
-        field: u64,
-        left: usize,
-    },
+    Number { field: u64 },
+    Length { field: u64 },
+    Content { field: u64, left: usize },
 }
 
 impl ResponseFields {

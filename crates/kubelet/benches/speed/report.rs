@@ -242,7 +242,6 @@ fn member_lines(member: &Member) -> Vec<Line> {
     lines
 }
 
-/// With target and limit of the resident memory.
 /// What each pod costs that the larger of two members has more.
 fn further_line(smaller: &Member, larger: &Member) -> Line {
     let more = as_f64(larger.full.memory.resident) - as_f64(smaller.full.memory.resident);
@@ -252,6 +251,7 @@ fn further_line(smaller: &Member, larger: &Member) -> Line {
     Line { target: Some(FOR_EACH_FURTHER), ..plain(&what, for_each / KILOBYTE, "kB") }
 }
 
+/// With target and limit of the resident memory.
 fn stage_lines(name: &str, stage: &Stage, (target, limit): (Option<f64>, Option<f64>)) -> Vec<Line> {
     let Stage { memory, cpu_seconds_per_minute, requests_per_minute, .. } = stage;
     let line = |what: &str, value: f64, unit| plain(&format!("member, {name}: {what}"), value, unit);
