@@ -57,6 +57,22 @@ async fn deleted_mirror_pod_is_recreated_while_the_static_pod_runs() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn running_pods_are_those_of_the_runtime_with_their_images() {
+    let world = with_mirror().await;
+    let api = world.agent.as_ref().unwrap().api();
+    let [own] = &api.pods()[..] else { panic!("one pod") };
+    let [running] = &api.running_pods().await.unwrap()[..] else { panic!("one pod") };
+    let identity =
+        |pod: &Pod| (pod.metadata.namespace.clone(), pod.metadata.name.clone(), pod.metadata.uid.clone());
+    assert_eq!(identity(running), identity(own));
+    let containers = |pod: &Pod| -> Vec<_> {
+        let all = pod.spec.as_ref().unwrap().containers.iter();
+        all.map(|container| (container.name.clone(), container.image.clone())).collect()
+    };
+    assert_eq!(containers(running), containers(own));
+}
+
+#[tokio::test(start_paused = true)]
 async fn mirror_pod_uid_resolves_to_the_static_pod() {
     let world = with_mirror().await;
     let api = world.agent.as_ref().unwrap().api();
