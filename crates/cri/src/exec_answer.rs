@@ -5,7 +5,7 @@ use cri_api::v1 as wire;
 use hyper::body::Bytes;
 use prost::Message as _;
 
-use crate::response_fields::{ResponseFields, TakeFields, framed};
+use crate::response_fields::{TakeFields, framed};
 use crate::rewrite::Rewrite;
 
 /// Limit for each output stream; probes and hooks use 10 KiB of both.
@@ -16,36 +16,19 @@ const STDERR: u64 = 2;
 const EXIT_CODE: u64 = 3;
 
 /// Makes a message with truncated outputs.
-#[derive(Debug)]
-pub(crate) struct ExecAnswer {
-    fields: ResponseFields,
-    kept: Kept,
-}
-
 #[derive(Debug, Default)]
-struct Kept(wire::ExecSyncResponse);
-
-impl Default for ExecAnswer {
-    fn default() -> Self {
-        // The runtime has a limit, and nothing beyond the beginning is kept.
-        Self { fields: ResponseFields::up_to(usize::MAX), kept: Kept::default() }
-    }
-}
+pub(crate) struct ExecAnswer(wire::ExecSyncResponse);
 
 impl Rewrite for ExecAnswer {
-    fn feed(&mut self, data: &[u8]) -> Result<Option<Bytes>, &'static str> {
-        let was_complete = self.fields.is_complete();
-        self.fields.feed(data, &mut self.kept)?;
-        let is_new = self.fields.is_complete() && !was_complete;
-        Ok(is_new.then(|| framed(&self.kept.0.encode_to_vec()).into()))
-    }
+    /// The runtime has a limit, and nothing beyond the beginning is kept.
+    const MAX_BYTES: usize = usize::MAX;
 
-    fn is_complete(&self) -> bool {
-        self.fields.is_complete()
+    fn messages(&mut self, is_complete: bool) -> Bytes {
+        if is_complete { framed(&self.0.encode_to_vec()).into() } else { Bytes::new() }
     }
 }
 
-impl TakeFields for Kept {
+impl TakeFields for ExecAnswer {
     fn take_number(&mut self, field: u64, value: u64) {
         if field == EXIT_CODE {
             // The lower 32 bits, as protobuf reads an int32.
@@ -68,16 +51,18 @@ impl TakeFields for Kept {
 mod tests {
     use super::*;
     use crate::response_fields::HEADER_BYTES;
+    use crate::rewrite::Rewriting;
 
     fn sent(message: &wire::ExecSyncResponse) -> Vec<u8> {
         framed(&message.encode_to_vec())
     }
 
     fn read(bytes: &[u8], piece: usize) -> Result<Option<wire::ExecSyncResponse>, &'static str> {
-        let mut answer = ExecAnswer::default();
+        let mut answer = Rewriting::<ExecAnswer>::default();
         let mut message = None;
         for piece in bytes.chunks(piece) {
-            if let Some(found) = answer.feed(piece)? {
+            let found = answer.feed(piece)?;
+            if !found.is_empty() {
                 message = Some(wire::ExecSyncResponse::decode(&found[HEADER_BYTES..]).expect("a message"));
             }
         }
@@ -104,11 +89,13 @@ mod tests {
             stderr: vec![b'y'; 15 << 20],
             exit_code: 3,
         };
-        let mut answer = ExecAnswer::default();
+        let mut answer = Rewriting::<ExecAnswer>::default();
         let mut kept = None;
         for piece in sent(&message).chunks(16 << 10) {
-            kept = kept.or(answer.feed(piece).expect("well formed"));
-            assert!(answer.kept.0.stdout.capacity() + answer.kept.0.stderr.capacity() <= 4 * MAX_OUTPUT);
+            let found = answer.feed(piece).expect("well formed");
+            kept = kept.or((!found.is_empty()).then_some(found));
+            let ExecAnswer(held) = &answer.rewrite;
+            assert!(held.stdout.capacity() + held.stderr.capacity() <= 4 * MAX_OUTPUT);
         }
         let kept =
             wire::ExecSyncResponse::decode(&kept.expect("a message")[HEADER_BYTES..]).expect("a message");

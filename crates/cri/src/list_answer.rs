@@ -4,46 +4,30 @@
 use hyper::body::Bytes;
 
 use crate::channel::MAX_RECEIVE_BYTES;
-use crate::response_fields::{ResponseFields, TakeFields, frame_into};
+use crate::response_fields::{TakeFields, frame_into};
 use crate::rewrite::Rewrite;
 
 /// The field of the list in the responses of ListContainers and ListPodSandbox.
 const LIST: u64 = 1;
 
 /// Makes a message of each entry.
-#[derive(Debug)]
-pub(crate) struct ListAnswer {
-    fields: ResponseFields,
-    entries: Entries,
-}
-
 #[derive(Debug, Default)]
-struct Entries {
+pub(crate) struct ListAnswer {
     /// What was received of the current entry.
     started: Vec<u8>,
     /// Complete entries as messages.
     messages: Vec<u8>,
 }
 
-impl Default for ListAnswer {
-    fn default() -> Self {
-        Self { fields: ResponseFields::up_to(MAX_RECEIVE_BYTES), entries: Entries::default() }
-    }
-}
-
 impl Rewrite for ListAnswer {
-    fn feed(&mut self, data: &[u8]) -> Result<Option<Bytes>, &'static str> {
-        self.fields.feed(data, &mut self.entries)?;
-        let messages = std::mem::take(&mut self.entries.messages);
-        Ok((!messages.is_empty()).then(|| messages.into()))
-    }
+    const MAX_BYTES: usize = MAX_RECEIVE_BYTES;
 
-    fn is_complete(&self) -> bool {
-        self.fields.is_complete()
+    fn messages(&mut self, _: bool) -> Bytes {
+        std::mem::take(&mut self.messages).into()
     }
 }
 
-impl TakeFields for Entries {
+impl TakeFields for ListAnswer {
     fn take_number(&mut self, _: u64, _: u64) {}
 
     fn take_content(&mut self, field: u64, part: &[u8], is_last: bool) {
@@ -69,15 +53,16 @@ mod tests {
 
     use super::*;
     use crate::response_fields::{HEADER_BYTES, framed};
+    use crate::rewrite::Rewriting;
 
     fn container(id: &str) -> wire::Container {
         wire::Container { id: id.to_owned(), image_ref: "x".repeat(300), ..Default::default() }
     }
 
     fn split(bytes: &[u8], piece: usize) -> Result<Vec<wire::Container>, &'static str> {
-        let (mut answer, mut received) = (ListAnswer::default(), Vec::new());
+        let (mut answer, mut received) = (Rewriting::<ListAnswer>::default(), Vec::new());
         for piece in bytes.chunks(piece) {
-            received.extend(answer.feed(piece)?.unwrap_or_default());
+            received.extend(answer.feed(piece)?);
         }
         assert!(answer.is_complete());
         let (mut rest, mut entries) = (received.as_slice(), Vec::new());
@@ -109,6 +94,6 @@ mod tests {
         let expected = wire::Container { id: "a".to_owned(), ..Default::default() };
         assert_eq!(split(&framed(&other), 1), Ok(vec![expected]));
         let length = u32::try_from(MAX_RECEIVE_BYTES + 1).expect("it fits").to_be_bytes();
-        assert!(ListAnswer::default().feed(&[&[0], &length[..]].concat()).is_err());
+        assert!(Rewriting::<ListAnswer>::default().feed(&[&[0], &length[..]].concat()).is_err());
     }
 }

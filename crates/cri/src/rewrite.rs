@@ -12,17 +12,46 @@ use tonic::body::Body;
 use tower_service::Service;
 
 use crate::channel::Connection;
+use crate::response_fields::{ResponseFields, TakeFields};
 
 const STATUS: &str = "grpc-status";
 const SUCCESS: &str = "0";
 
-/// Makes other messages of the message of a response.
-pub(crate) trait Rewrite: Default + Send + Unpin + 'static {
-    /// Parses the next bytes of the response; returns the messages that replace what was received so far, with their headers.
-    fn feed(&mut self, data: &[u8]) -> Result<Option<Bytes>, &'static str>;
+/// Makes other messages of the fields of a response.
+pub(crate) trait Rewrite: TakeFields + Default + Send + Unpin + 'static {
+    /// A longer response is an error.
+    const MAX_BYTES: usize;
 
-    /// The whole message was received.
-    fn is_complete(&self) -> bool;
+    /// The messages that replace what was received since the last call, with their headers; empty if there are none yet.
+    fn messages(&mut self, is_complete: bool) -> Bytes;
+}
+
+/// A response that is being rewritten.
+pub(crate) struct Rewriting<R> {
+    fields: ResponseFields,
+    pub(crate) rewrite: R,
+}
+
+impl<R: Rewrite> Default for Rewriting<R> {
+    fn default() -> Self {
+        Self { fields: ResponseFields::up_to(R::MAX_BYTES), rewrite: R::default() }
+    }
+}
+
+impl<R: Rewrite> Rewriting<R> {
+    /// Parses the next bytes of the response; returns the messages that replace them.
+    pub(crate) fn feed(&mut self, data: &[u8]) -> Result<Bytes, &'static str> {
+        // Bytes after the last one are an error, so that the response is complete once.
+        if data.is_empty() {
+            return Ok(Bytes::new());
+        }
+        self.fields.feed(data, &mut self.rewrite)?;
+        Ok(self.rewrite.messages(self.is_complete()))
+    }
+
+    pub(crate) const fn is_complete(&self) -> bool {
+        self.fields.is_complete()
+    }
 }
 
 #[derive(Debug)]
@@ -60,21 +89,21 @@ impl<R: Rewrite> Service<Request<Body>> for Rewritten<R> {
             if answer.headers().get(STATUS).is_some_and(|status| status == SUCCESS) {
                 answer.headers_mut().remove(STATUS);
             }
-            Ok(answer.map(|inner| Body::new(RewrittenBody { inner, rewrite: R::default() })))
+            Ok(answer.map(|inner| Body::new(RewrittenBody { inner, response: Rewriting::<R>::default() })))
         })
     }
 }
 
 struct RewrittenBody<R> {
     inner: Body,
-    rewrite: R,
+    response: Rewriting<R>,
 }
 
 impl<R: Rewrite> RewrittenBody<R> {
     /// A response that ends early must not look like a shorter one, unless it is an error anyway.
     fn at_end(&self, trailers: Option<&HeaderMap>) -> Result<(), Status> {
         let is_error = trailers.and_then(|t| t.get(STATUS)).is_some_and(|status| status != SUCCESS);
-        if self.rewrite.is_complete() || is_error {
+        if self.response.is_complete() || is_error {
             Ok(())
         } else {
             Err(Status::internal("the response ends within its message"))
@@ -100,9 +129,9 @@ impl<R: Rewrite> hyper::body::Body for RewrittenBody<R> {
                 return Poll::Ready(Some(self.at_end(Some(trailers)).map(|()| frame)));
             }
             let Ok(data) = frame.into_data() else { continue };
-            match self.rewrite.feed(&data) {
-                Ok(None) => {}
-                Ok(Some(messages)) => return Poll::Ready(Some(Ok(Frame::data(messages)))),
+            match self.response.feed(&data) {
+                Ok(messages) if messages.is_empty() => {}
+                Ok(messages) => return Poll::Ready(Some(Ok(Frame::data(messages)))),
                 Err(problem) => return Poll::Ready(Some(Err(Status::internal(problem)))),
             }
         }
