@@ -56,4 +56,4 @@ pub use private_cgroup::PrivateCgroup;
 pub use recorded_cri::{CriRecorder, RecordedCri};
 pub use runtime_proxy::{CallFault, RuntimeProxy};
 pub use shutdown::FakeShutdown;
-pub use stretch::stretched;
+pub use stretch::{reduced, stretched};

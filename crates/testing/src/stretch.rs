@@ -1,5 +1,5 @@
-//! How long tests wait. Every limit in an end-to-end test is written for a loaded machine with two cores and goes through
-//! [`stretched`], so that the same tests pass where everything takes several times as long: under emulation.
+//! How long tests wait, and how much they do. Every limit in an end-to-end test is written for a loaded machine with two cores and
+//! goes through [`stretched`], so that the same tests pass where everything takes several times as long: under emulation.
 
 use std::sync::LazyLock;
 use std::time::Duration;
@@ -14,4 +14,10 @@ static SLOWNESS: LazyLock<u32> =
 #[must_use]
 pub fn stretched(limit: Duration) -> Duration {
     limit * *SLOWNESS
+}
+
+/// How many pods a test starts, or how many bytes it moves: fewer on a slower machine, so that it takes about as long.
+#[must_use]
+pub fn reduced(count: usize) -> usize {
+    count / usize::try_from(*SLOWNESS).unwrap_or(1)
 }

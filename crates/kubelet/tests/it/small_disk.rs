@@ -79,6 +79,11 @@ impl SmallDisk {
         let bytes = now.checked_sub(left).expect("there is more");
         rustix::fs::fallocate(&file, rustix::fs::FallocateFlags::empty(), 0, bytes).expect("enough space");
     }
+
+    /// Removes such a file.
+    pub(crate) fn remove(&self, name: &str) {
+        std::fs::remove_file(self.mount_point.join(name)).expect("the file exists");
+    }
 }
 
 impl Drop for SmallDisk {

@@ -123,11 +123,18 @@ fn image_filesystem_pressure_removes_unused_images_then_evicts_the_largest_write
         if available >= threshold - 10 * MI + freed { Ok(()) } else { Err(format!("{available}")) }
     });
     // Now only a pod can be evicted; the usage of the other one on the node's disk does not matter.
+    let (_, with_writer) = disk.space();
     disk.fill_up_to("more", threshold - 10 * MI);
     let message = format!(
         "The node was low on resource: ephemeral-storage. Threshold quantity: {threshold}, available: "
     );
     let writer = evicted(&cluster, "writer", &message);
+    // A slow disk frees the space of the writer so late that a second pod would be evicted.
+    disk.remove("more");
+    cluster.node.eventually("the space of the writer is free", |_| {
+        let (_, available) = disk.space();
+        if available >= with_writer + 29 * MI { Ok(()) } else { Err(format!("{available}")) }
+    });
     assert_eq!(condition(&writer, "DisruptionTarget"), "True");
     super::pressure::node_shows(&cluster, "DiskPressure", "False", "KubeletHasNoDiskPressure");
     assert_eq!(remaining(&cluster, &["used", "old", "older", "pinned"]), stays);

@@ -5,7 +5,7 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::node::{FOREVER, Node, condition, shell_pod};
-use testing::FakeRuntime;
+use testing::{FakeRuntime, reduced};
 
 use super::watch::{Watch, violations};
 use super::{Cluster, bound};
@@ -80,6 +80,6 @@ fn hundred_pods_start_and_terminate_with_only_expected_watch_events() {
 #[test]
 fn hundred_pods_start_and_terminate_on_containerd() {
     let cluster = Cluster::start();
-    create_and_delete(&cluster, 100, |name| shell_pod(name, FOREVER));
+    create_and_delete(&cluster, reduced(100), |name| shell_pod(name, FOREVER));
     assert_eq!(crate::node::names_in(&cluster.node.path("root/pods")), Vec::<String>::new());
 }

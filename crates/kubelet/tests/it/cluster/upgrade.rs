@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use testing::stretched;
+use testing::{reduced, stretched};
 
 use crate::node::{FOREVER, condition, shell, shell_pod, signal};
 
@@ -63,18 +63,19 @@ fn without_resources(pod: &Value) -> Value {
 #[test]
 fn upgrade_under_many_pods_restarts_no_container_and_no_pod_loses_readiness() {
     let mut cluster = Cluster::start();
-    for n in 0..STATIC_PODS {
+    let (static_pods, api_pods) = (reduced(STATIC_PODS), reduced(API_PODS));
+    for n in 0..static_pods {
         cluster.node.apply(&format!("static-{n}"), &probed(&format!("static-{n}")));
     }
-    let pods: Vec<Value> = (0..API_PODS).map(|n| bound(probed(&format!("pod-{n}")))).collect();
+    let pods: Vec<Value> = (0..api_pods).map(|n| bound(probed(&format!("pod-{n}")))).collect();
     cluster.kubectl.apply(&pods);
     // Each of them has the time that tests wait, because a slow machine needs longer than that for all of them.
-    for n in 0..API_PODS {
+    for n in 0..api_pods {
         cluster.running(&format!("pod-{n}"));
     }
     let before = cluster.node.eventually("all pods are ready", |_| {
         let found = containers(&cluster)?;
-        if found.len() == API_PODS + STATIC_PODS { Ok(found) } else { Err(format!("{}", found.len())) }
+        if found.len() == static_pods + api_pods { Ok(found) } else { Err(format!("{}", found.len())) }
     });
     let seen = cluster.kubectl.pods().expect("the pods");
     let watch = Watch::pods(&cluster.kubectl, cluster.node.path("watch"));
