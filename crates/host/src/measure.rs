@@ -17,6 +17,8 @@ use crate::walk::{self, Entry, Visit, Visitor};
 
 /// A file of the kernel that is longer than this is no small one, and its end is not read.
 const MAX_BYTES: u64 = 1 << 20;
+/// Files of the kernel have no size to go by. With space for nearly all of them, none is read in many small pieces.
+pub(crate) const FIRST_READ: usize = 8 << 10;
 /// No known software creates cgroups deeper than this.
 const MAX_LEVELS: usize = 12;
 /// More cgroups than a node ever has; what is beyond them is not seen.
@@ -29,13 +31,13 @@ const WHOLE: u64 = 720_720 << 20;
 const BLOCK_BYTES: u64 = 512;
 
 pub(crate) fn read_each(paths: &[PathBuf]) -> Vec<Option<String>> {
-    let read = |path: &PathBuf| {
-        let mut text = String::new();
-        // Such files have no size to go by; most of them are a few bytes long.
-        fs::File::open(path).ok()?.take(MAX_BYTES).read_to_string(&mut text).ok()?;
-        Some(text)
+    let mut content = Vec::with_capacity(FIRST_READ);
+    let mut read = |path: &PathBuf| {
+        content.clear();
+        fs::File::open(path).ok()?.take(MAX_BYTES).read_to_end(&mut content).ok()?;
+        str::from_utf8(&content).ok().map(str::to_owned)
     };
-    paths.iter().map(read).collect()
+    paths.iter().map(&mut read).collect()
 }
 
 pub(crate) fn directories_below(root: &Path) -> Vec<String> {

@@ -4,7 +4,8 @@
 //! otherwise reach a filesystem that is still mounted elsewhere.
 
 use std::ffi::OsString;
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Component, Path, PathBuf};
 
@@ -13,6 +14,7 @@ use rustix::fs::{Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 use rustix::mount::{MountPropagationFlags, UnmountFlags};
 
+use crate::measure::FIRST_READ;
 use crate::{failed, fault};
 
 const MOUNT_TABLE: &str = "/proc/self/mountinfo";
@@ -37,7 +39,9 @@ pub(crate) fn mount_table() -> HostResult<Vec<Mount>> {
 
 /// The mounts in the namespace of a process.
 pub(crate) fn read_table(path: &Path) -> HostResult<Vec<Mount>> {
-    let table = std::fs::read(path).map_err(failed("read", path))?;
+    let mut table = Vec::with_capacity(FIRST_READ);
+    let read = File::open(path).and_then(|mut file| file.read_to_end(&mut table));
+    read.map_err(failed("read", path))?;
     Ok(parse_table(&table))
 }
 
