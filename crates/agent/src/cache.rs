@@ -76,6 +76,11 @@ impl PodCache {
         slots.iter().filter(|(_, slot)| slot.has_followers()).map(|(uid, _)| uid.clone()).collect()
     }
 
+    /// No pod has a worker.
+    pub(crate) fn is_unfollowed(&self) -> bool {
+        !self.slots.lock().values().any(Followed::has_followers)
+    }
+
     /// Publishes an observation, unless the cache has a later one. Empty slots without followers are dropped, so that
     /// the cache does not grow.
     pub(crate) fn publish(&self, observation: PodObservation) {

@@ -1,8 +1,8 @@
 //! The pod lifecycle event generator (PLEG): turns listings of the runtime into observations of single pods.
 //!
-//! Owns the last listing; observations are interpreted elsewhere. It lists sandboxes and containers once a second, and
-//! inspects only pods whose entries changed, each in its own task with the runtime's deadlines, so that a hung call delays
-//! no other pod. Hints of the runtime and requests of workers trigger an immediate inspection of one pod.
+//! Owns the last listing; observations are interpreted elsewhere. It lists sandboxes and containers once a second, less often
+//! while the node has no pod, and inspects only pods whose entries changed, each in its own task with the runtime's deadlines, so
+//! that a hung call delays no other pod. Hints of the runtime and requests of workers trigger an immediate inspection of one pod.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -15,7 +15,7 @@ use futures_util::stream::{self, BoxStream};
 use jiff::Timestamp;
 use kubelet_core::pods::housekeeping::RuntimePresence;
 use kubelet_core::pods::pleg::{
-    Listing, PodListing, compute_pleg_diff, is_final, relist_period, relist_problem,
+    Listing, PodListing, RelistNeed, compute_pleg_diff, is_final, relist_period, relist_problem,
 };
 use model::{
     ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef, PodUid, SandboxObservation,
@@ -191,7 +191,13 @@ impl Pleg {
         let health = self.health.lock();
         // Only the first listing after the stream was opened shows earlier changes.
         let are_events_complete = self.events_since.is_some_and(|since| health.last_relist >= Some(since));
-        relist_period(self.features, are_events_complete, !health.owed.is_empty())
+        let need = RelistNeed {
+            are_events_complete,
+            is_owing: !health.owed.is_empty(),
+            // A worker that starts now asks for its first look, which ends the wait of the loop.
+            is_node_empty: self.known.is_empty() && self.cache.is_unfollowed(),
+        };
+        relist_period(self.features, need)
     }
 
     /// A stream that requests hints after a pause and passes them on. It ends with the runtime's stream, or if there is none.

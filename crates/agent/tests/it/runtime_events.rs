@@ -90,6 +90,32 @@ async fn relists(features: Features) -> u64 {
 }
 
 #[tokio::test(start_paused = true)]
+async fn node_without_pods_is_relisted_every_ten_seconds_and_its_first_pod_starts_at_once() {
+    let world = World::started().await;
+    world.advance(seconds(20)).await;
+    let relists = || world.fake.count(Method::ListPodSandbox);
+    let before = relists();
+    world.advance(seconds(60)).await;
+    let count = relists() - before;
+    assert!((5..=7).contains(&count), "{count} in a minute");
+    // Right after a relist, so that the next one would be nearly ten seconds away.
+    world.until("there is a relist", |_| relists() > before + count).await;
+    let began = world.now();
+    world.apply(&pod("web", [container("app")]));
+    let ready = world.until("the pod is ready", |w| w.is_ready("web")).await;
+    assert!(ready - began < seconds(1), "{:?}", ready - began);
+    let took = exit_detection_time(&world).await;
+    assert!(took < seconds(2), "took {took:?}");
+    // When the last pod is gone, there is nothing to list often again.
+    world.remove("web");
+    world.until("the runtime has nothing of it", |w| w.fake.sandboxes().is_empty()).await;
+    world.advance(seconds(10)).await;
+    let before = relists();
+    world.advance(seconds(60)).await;
+    assert!(relists() - before <= 7, "{} in a minute", relists() - before);
+}
+
+#[tokio::test(start_paused = true)]
 async fn evented_pleg_relists_a_runtime_with_events_rarely() {
     assert!(relists(Features::default()).await > 200);
     // The pod is inspected again now and then.

@@ -18,6 +18,8 @@ use config::{Features, GoDuration};
 const RELIST_PERIOD: Duration = Duration::from_secs(1);
 /// The same while the runtime sends container events, with the gate `EventedPLEG`.
 const RARE_RELIST_PERIOD: Duration = Duration::from_secs(300);
+/// The same while the node has no pod.
+const EMPTY_RELIST_PERIOD: Duration = Duration::from_secs(10);
 /// How long after a container was killed the runtime may still add the reason: under load it gets the kernel's report late.
 const LAST_WORD: Duration = Duration::from_secs(10);
 /// The exit code of a process that was killed.
@@ -28,12 +30,29 @@ const RELIST_THRESHOLD: Duration = Duration::from_secs(3 * 60);
 /// The same with the longer relist period.
 const RARE_RELIST_THRESHOLD: Duration = Duration::from_secs(10 * 60);
 
-/// From the end of one relist to the next. It may only be rare while no worker needs one: events report all, workers get their
-/// looks without it, and no pod is owed one (`is_owing`).
+/// What decides how soon the runtime is listed again.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RelistNeed {
+    /// Events of the runtime report every change.
+    pub are_events_complete: bool,
+    /// A pod waits for the next relist.
+    pub is_owing: bool,
+    /// The runtime has no pod, and no worker follows one.
+    pub is_node_empty: bool,
+}
+
+/// From the end of one relist to the next. It may only be longer while no worker needs one: workers get their looks without it, no pod
+/// is owed one, and either events report all or there is no pod that could change.
 #[must_use]
-pub const fn relist_period(features: Features, are_events_complete: bool, is_owing: bool) -> Duration {
-    let may_be_rare = features.evented_pleg && features.on_demand_relist;
-    if may_be_rare && are_events_complete && !is_owing { RARE_RELIST_PERIOD } else { RELIST_PERIOD }
+pub const fn relist_period(features: Features, need: RelistNeed) -> Duration {
+    if !features.on_demand_relist || need.is_owing {
+        return RELIST_PERIOD;
+    }
+    match (features.evented_pleg && need.are_events_complete, need.is_node_empty) {
+        (true, _) => RARE_RELIST_PERIOD,
+        (false, true) => EMPTY_RELIST_PERIOD,
+        (false, false) => RELIST_PERIOD,
+    }
 }
 
 /// The runtime's list of one pod.

@@ -183,15 +183,21 @@ proptest! {
 
 #[test]
 fn relists_are_rare_only_while_no_worker_needs_one() {
-    let period = |evented_pleg, on_demand_relist, flowing, owing| {
+    let period = |evented_pleg, on_demand_relist, need| {
         let features = Features { evented_pleg, on_demand_relist, ..Features::default() };
-        relist_period(features, flowing, owing).as_secs()
+        relist_period(features, need).as_secs()
     };
-    assert_eq!(period(true, true, true, false), 300);
-    assert_eq!(period(false, true, true, false), 1, "the gate is off");
-    assert_eq!(period(true, false, true, false), 1, "workers wait for relists");
-    assert_eq!(period(true, true, false, false), 1, "no events");
-    assert_eq!(period(true, true, true, true), 1, "a pod is owed a look");
+    let complete = RelistNeed { are_events_complete: true, ..RelistNeed::default() };
+    assert_eq!(period(true, true, complete), 300);
+    assert_eq!(period(false, true, complete), 1, "the gate is off");
+    assert_eq!(period(true, false, complete), 1, "workers wait for relists");
+    assert_eq!(period(true, true, RelistNeed::default()), 1, "no events");
+    assert_eq!(period(true, true, RelistNeed { is_owing: true, ..complete }), 1, "a pod is owed a look");
+    let empty = RelistNeed { is_node_empty: true, ..RelistNeed::default() };
+    assert_eq!(period(false, true, empty), 10, "no pod can change");
+    assert_eq!(period(false, false, empty), 1, "the first worker would wait for it");
+    assert_eq!(period(false, true, RelistNeed { is_owing: true, ..empty }), 1, "a pod is owed a look");
+    assert_eq!(period(true, true, RelistNeed { is_node_empty: true, ..complete }), 300);
     let evented = Features { evented_pleg: true, ..Features::default() };
     let at = |seconds| MonoTime::from_start(Duration::from_secs(seconds));
     assert_eq!(relist_problem(Some(at(0)), at(600), evented), None);
