@@ -17,9 +17,10 @@ use crate::streams::Streams;
 const TOLERANCE: f64 = 2.0;
 const MEGABYTE: f64 = 1_000_000.0;
 const KILOBYTE: f64 = 1000.0;
-/// A tenth of the resident memory of the Go kubelet 1.36 as a member of a cluster, in megabytes: without pods and with 100.
-const TENTH_OF_GO_EMPTY: f64 = 9.0;
-const TENTH_OF_GO_FULL: f64 = 14.3;
+/// A tenth of what the Go kubelet 1.36 needs as a member of a cluster: without pods and with 100. Processor time is measured in
+/// hundredths of a second.
+const TENTH_OF_GO_EMPTY: Bounds = Bounds { resident: Some(9.0), limit: None, processor: Some(0.03) };
+const TENTH_OF_GO_FULL: Bounds = Bounds { resident: Some(14.3), limit: None, processor: Some(0.22) };
 /// Resident memory of a member of a cluster for each pod that it has more than the smallest one, in kilobytes.
 const FOR_EACH_FURTHER: f64 = 25.0;
 /// Heap that a member may have for each pod before a short run fails, in kilobytes.
@@ -222,17 +223,17 @@ fn member_lines(member: &Member) -> Vec<Line> {
     let Member { pods, empty, full, after, day } = member;
     let before = as_f64(empty.memory.resident) / MEGABYTE;
     // Back within a tenth.
-    let target = (*pods == 100).then_some(before * 1.1);
-    let limit = target.map(|_| before * MAX_GROWTH);
-    let mut lines = stage_lines("no pod", empty, (Some(TENTH_OF_GO_EMPTY), None));
-    let tenth_of_go = (*pods == 100).then_some(TENTH_OF_GO_FULL);
-    lines.extend(stage_lines(&format!("{pods} pods"), full, (tenth_of_go, None)));
+    let resident = (*pods == 100).then_some(before * 1.1);
+    let returned = Bounds { resident, limit: resident.map(|_| before * MAX_GROWTH), processor: None };
+    let mut lines = stage_lines("no pod", empty, TENTH_OF_GO_EMPTY);
+    let bounds = if *pods == 100 { TENTH_OF_GO_FULL } else { Bounds::default() };
+    lines.extend(stage_lines(&format!("{pods} pods"), full, bounds));
     let heap = (as_f64(full.memory.anonymous) - as_f64(empty.memory.anonymous)) / *pods as f64;
     let heap = plain(&format!("member, {pods} pods: heap for each"), heap / KILOBYTE, "kB");
     lines.push(Line { limit: Some(MAX_HEAP_FOR_EACH), ..heap });
-    lines.extend(stage_lines(&format!("{pods} pods gone"), after, (target, limit)));
+    lines.extend(stage_lines(&format!("{pods} pods gone"), after, returned));
     if let Some((cycles, stage)) = day {
-        lines.extend(stage_lines(&format!("{} pods gone", pods * (cycles + 1)), stage, (target, limit)));
+        lines.extend(stage_lines(&format!("{} pods gone", pods * (cycles + 1)), stage, returned));
     }
     lines.push(plain(
         &format!("member, {pods} pods: requests for the life of one"),
@@ -251,14 +252,31 @@ fn further_line(smaller: &Member, larger: &Member) -> Line {
     Line { target: Some(FOR_EACH_FURTHER), ..plain(&what, for_each / KILOBYTE, "kB") }
 }
 
-/// With target and limit of the resident memory.
-fn stage_lines(name: &str, stage: &Stage, (target, limit): (Option<f64>, Option<f64>)) -> Vec<Line> {
+/// What a stage of a member should need.
+#[derive(Clone, Copy, Debug, Default)]
+struct Bounds {
+    /// Target of the resident memory, in megabytes.
+    resident: Option<f64>,
+    /// What a short run fails beyond.
+    limit: Option<f64>,
+    /// Target of the processor time, in seconds a minute.
+    processor: Option<f64>,
+}
+
+fn stage_lines(name: &str, stage: &Stage, bounds: Bounds) -> Vec<Line> {
     let Stage { memory, cpu_seconds_per_minute, requests_per_minute, .. } = stage;
     let line = |what: &str, value: f64, unit| plain(&format!("member, {name}: {what}"), value, unit);
     vec![
-        Line { target, limit, ..line("resident memory", as_f64(memory.resident) / MEGABYTE, "MB") },
+        Line {
+            target: bounds.resident,
+            limit: bounds.limit,
+            ..line("resident memory", as_f64(memory.resident) / MEGABYTE, "MB")
+        },
         line("of that no part of a file", as_f64(memory.anonymous) / MEGABYTE, "MB"),
-        line("processor time a minute", *cpu_seconds_per_minute, "s/min"),
+        Line {
+            target: bounds.processor,
+            ..line("processor time a minute", *cpu_seconds_per_minute, "s/min")
+        },
         line("requests to the API server a minute", *requests_per_minute, ""),
     ]
 }
