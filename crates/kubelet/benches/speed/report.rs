@@ -275,7 +275,8 @@ fn stage_lines(name: &str, stage: &Stage, bounds: Bounds) -> Vec<Line> {
         line("of that no part of a file", as_f64(memory.anonymous) / MEGABYTE, "MB"),
         Line {
             target: bounds.processor,
-            ..line("processor time a minute", *cpu_seconds_per_minute, "s/min")
+            // Without the error of a difference of two numbers of ticks.
+            ..line("processor time a minute", (cpu_seconds_per_minute * 100.0).round() / 100.0, "s/min")
         },
         line("requests to the API server a minute", *requests_per_minute, ""),
     ]
