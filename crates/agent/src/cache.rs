@@ -16,12 +16,19 @@ type Slot = Followed<Option<Arc<PodObservation>>>;
 /// What the runtime has of each pod.
 pub type InRuntime = BTreeMap<PodUid, (PodRef, RuntimePresence)>;
 
+/// The last listing.
+#[derive(Clone, Debug)]
+pub struct Listed {
+    began: MonoTime,
+    pods: InRuntime,
+}
+
 /// Shared, read by many. Every access is short; the lock never spans an await.
 #[derive(Clone, Debug)]
 pub struct PodCache {
     slots: Arc<Mutex<BTreeMap<PodUid, Slot>>>,
-    /// The last listing; `None` until there has been one.
-    listed: Arc<watch::Sender<Option<InRuntime>>>,
+    /// `None` until there has been one.
+    listed: Arc<watch::Sender<Option<Listed>>>,
 }
 
 impl Default for PodCache {
@@ -49,7 +56,7 @@ impl PodCache {
 
     /// Changes with each listing.
     #[must_use]
-    pub fn listings(&self) -> watch::Receiver<Option<InRuntime>> {
+    pub fn listings(&self) -> watch::Receiver<Option<Listed>> {
         self.listed.subscribe()
     }
 
@@ -57,7 +64,7 @@ impl PodCache {
     /// before the first listing: the set of pods is not known until then.
     #[must_use]
     pub fn presence(&self) -> Option<InRuntime> {
-        let mut pods = self.listed.borrow().clone()?;
+        let mut pods = self.listed.borrow().as_ref()?.pods.clone();
         for observed in self.slots.lock().values().filter_map(|slot| slot.read(Option::clone)) {
             let (uid, presence) = (observed.pod.uid.clone(), presence_of(&observed));
             if observed.is_empty() {
@@ -98,19 +105,24 @@ impl PodCache {
         if is_empty && !slot.has_followers() {
             slots.remove(&uid);
             self.listed.send_if_modified(|listed| {
-                listed.as_mut().map(|pods| pods.remove(&uid));
+                listed.as_mut().map(|listed| listed.pods.remove(&uid));
                 false
             });
         }
     }
 
-    /// Replaces the last listing; one that is the same stays where it is in memory.
-    pub(crate) fn publish_listing(&self, pods: InRuntime) {
-        self.listed.send_modify(|listed| {
-            if listed.as_ref() != Some(&pods) {
-                *listed = Some(pods);
-            }
+    /// Replaces the last listing; pods that are the same stay where they are in memory.
+    pub(crate) fn publish_listing(&self, began: MonoTime, pods: InRuntime) {
+        self.listed.send_modify(|listed| match listed {
+            Some(same) if same.pods == pods => same.began = began,
+            Some(_) | None => *listed = Some(Listed { began, pods }),
         });
+    }
+
+    /// When the last listing began; `None` before the first.
+    #[must_use]
+    pub(crate) fn listed_at(&self) -> Option<MonoTime> {
+        self.listed.borrow().as_ref().map(|listed| listed.began)
     }
 
     /// The pod is not in the runtime, as of that moment.

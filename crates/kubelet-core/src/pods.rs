@@ -7,6 +7,7 @@ pub mod create_error;
 pub mod deadline;
 pub mod dns;
 pub mod ended;
+pub mod ended_names;
 pub mod env;
 #[cfg(test)]
 mod extremes;

@@ -24,7 +24,7 @@ use model::{
 use parking_lot::Mutex;
 use ports::runtime::{ContainerSummary, RuntimeError, RuntimeHint, RuntimeResult, SandboxSummary, Scope};
 use ports::{Clock, Runtime};
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use crate::cache::{InRuntime, PodCache};
@@ -41,6 +41,7 @@ const HINT_REFUSED_RETRY: Duration = Duration::from_secs(60);
 #[derive(Clone, Debug)]
 pub struct PlegHandle {
     requests: mpsc::Sender<PodRef>,
+    relist: Arc<Notify>,
     health: Arc<Mutex<Health>>,
     features: Features,
 }
@@ -64,6 +65,11 @@ impl PlegHandle {
         if !is_queued {
             self.health.lock().owed.insert(pod.uid.clone(), pod.clone());
         }
+    }
+
+    /// Requests a relist that begins after this call.
+    pub(crate) fn relist(&self) {
+        self.relist.notify_one();
     }
 
     /// Why the PLEG is unhealthy, if it is.
@@ -106,6 +112,7 @@ pub struct Pleg {
     metrics: Arc<Metrics>,
     health: Arc<Mutex<Health>>,
     requests: mpsc::Receiver<PodRef>,
+    relist: Arc<Notify>,
     features: Features,
     /// Since when the runtime's stream of events is open.
     events_since: Option<MonoTime>,
@@ -137,7 +144,7 @@ impl Pleg {
         features: Features,
     ) -> (Self, PlegHandle) {
         let (sender, requests) = mpsc::channel(REQUEST_QUEUE);
-        let health = Arc::new(Mutex::new(Health::default()));
+        let (health, relist) = (Arc::new(Mutex::new(Health::default())), Arc::new(Notify::new()));
         let pleg = Self {
             runtime,
             clock,
@@ -145,6 +152,7 @@ impl Pleg {
             metrics,
             health: health.clone(),
             requests,
+            relist: relist.clone(),
             features,
             events_since: None,
             known: Listing::new(),
@@ -153,7 +161,7 @@ impl Pleg {
             inspections: JoinSet::new(),
             relisting: JoinSet::new(),
         };
-        (pleg, PlegHandle { requests: sender, health, features })
+        (pleg, PlegHandle { requests: sender, relist, health, features })
     }
 
     /// Runs until dropped. Every select arm is cancel safe: channels and join sets lose nothing, and the listing is
@@ -182,6 +190,7 @@ impl Pleg {
                     self.finish_relist(listing);
                     last_relist = Some(self.clock.mono());
                 }
+                () = self.relist.notified(), if self.relisting.is_empty() => self.start_relist(),
                 () = self.clock.sleep_until(next_relist), if self.relisting.is_empty() => self.start_relist(),
             }
         }
@@ -194,8 +203,10 @@ impl Pleg {
         let need = RelistNeed {
             are_events_complete,
             is_owing: !health.owed.is_empty(),
-            // A worker that starts now asks for its first look, which ends the wait of the loop.
-            is_node_empty: self.known.is_empty() && self.cache.is_unfollowed(),
+            // Unknown after a relist that failed. A worker that starts now asks for its first look, which ends the wait of the loop.
+            is_node_empty: health.last_relist == health.last_began
+                && self.known.is_empty()
+                && self.cache.is_unfollowed(),
         };
         relist_period(self.features, need)
     }
@@ -262,7 +273,7 @@ impl Pleg {
         self.metrics.set_containers(containers.iter().map(|container| container.state));
         let (mut listing, identities) = by_pod(&sandboxes, &containers);
         self.correct(&mut listing, began);
-        self.cache.publish_listing(presence(&listing, &identities));
+        self.cache.publish_listing(began, presence(&listing, &identities));
         let owed = std::mem::take(&mut self.health.lock().owed);
         let relook: BTreeSet<PodUid> = owed.keys().cloned().collect();
         let diff = compute_pleg_diff(&self.known, &listing, &relook);

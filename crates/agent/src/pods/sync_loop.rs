@@ -2,20 +2,22 @@
 //!
 //! Owns the desired pods and the table of workers. Never calls the runtime and never waits for a pod: slow work is done in
 //! the workers' tasks. No orphan is removed before every source has reported a complete set; no pod starts before the
-//! runtime was listed once, nor while another pod of the same full name still runs.
+//! runtime was listed once, nor while another pod of the same full name still runs, nor, if one ended lately, before the next
+//! listing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::api::reflector::ObjectKey;
+use kubelet_core::pods::ended_names::EndedNames;
 use kubelet_core::pods::housekeeping::{CleanupInputs, RuntimePresence, WorkerProgress, compute_cleanup};
 use kubelet_core::sources::{DesiredPod, PodChange, PodOp, Sources, SourcesReady};
 use model::{KeptPod, MonoTime, PodRef, PodSource, PodUid, pod_status};
 use tokio::sync::{mpsc, watch};
 
 use crate::api::meta::key_of_pod;
-use crate::cache::InRuntime;
+use crate::cache::{InRuntime, Listed};
 use crate::followed::Followed;
 use crate::heartbeat::Heartbeat;
 use crate::pods::handles::PodHandles;
@@ -31,6 +33,8 @@ const LEFTOVER_PAUSE: Duration = Duration::from_secs(10);
 struct WorkerHandle {
     pod: PodRef,
     desired_state: Followed<DesiredState>,
+    /// Another pod of the full name ended shortly before: this one starts only after a listing that began later than this.
+    listed_after: Option<MonoTime>,
 }
 
 /// Publishes which sources have reported.
@@ -66,7 +70,10 @@ pub struct SyncLoop {
     workers: BTreeMap<PodUid, WorkerHandle>,
     /// Pods whose full name an older pod still has; by full name, the newest one wins.
     held_back: BTreeMap<String, DesiredPod>,
-    listings: watch::Receiver<Option<InRuntime>>,
+    ended: EndedNames,
+    /// A worker waits for a listing.
+    awaits_listing: bool,
+    listings: watch::Receiver<Option<Listed>>,
     /// Housekeeping has run once; from then on it runs periodically.
     has_run_housekeeping: bool,
     finished_sender: mpsc::Sender<PodUid>,
@@ -108,6 +115,8 @@ impl SyncLoop {
             readiness,
             workers: BTreeMap::new(),
             held_back: BTreeMap::new(),
+            ended: EndedNames::default(),
+            awaits_listing: false,
             finished_sender,
             finished,
             on_disk: mpsc::channel(1),
@@ -131,7 +140,9 @@ impl SyncLoop {
                 () = self.handles.leftovers.notified() => {
                     self.next_scan = self.next_scan.min(clock.mono() + LEFTOVER_PAUSE);
                 }
-                Ok(()) = self.listings.changed(), if !self.has_run_housekeeping => self.run_first_housekeeping(),
+                Ok(()) = self.listings.changed(), if !self.has_run_housekeeping || self.awaits_listing => {
+                    self.run_first_housekeeping();
+                }
                 () = clock.sleep_until(next_housekeeping) => {
                     self.run_housekeeping();
                     self.start_unblocked();
@@ -218,32 +229,47 @@ impl SyncLoop {
 
     /// Starts the worker of a pod that is desired.
     fn begin(&mut self, pod: PodRef, desired: DesiredPod) {
-        let must_wait = self.must_wait(&pod, self.handles.cache.presence().as_ref());
-        self.start_worker(pod, DesiredState { desired: Some(desired), must_wait, ..DesiredState::default() });
+        let now = self.handles.ctx.clock.mono();
+        let listed_after = self.ended.has_another(&pod, now).then_some(now);
+        if listed_after.is_some() {
+            self.awaits_listing = true;
+            self.handles.pleg.relist();
+        }
+        let must_wait = self.must_wait((&pod, listed_after), self.handles.cache.presence().as_ref());
+        let state = DesiredState { desired: Some(desired), must_wait, ..DesiredState::default() };
+        self.start_worker(pod, listed_after, state);
     }
 
     /// Whether another pod of that full name may still run, possibly one without a worker yet.
-    fn must_wait(&self, pod: &PodRef, in_runtime: Option<&InRuntime>) -> bool {
+    fn must_wait(
+        &self,
+        (pod, listed_after): (&PodRef, Option<MonoTime>),
+        in_runtime: Option<&InRuntime>,
+    ) -> bool {
         let is_in_the_way = |(other, presence): &(PodRef, RuntimePresence)| {
             other.uid != pod.uid
                 && *presence == RuntimePresence::MayRun
                 && other.full_name() == pod.full_name()
         };
-        in_runtime.is_none_or(|pods| pods.values().any(is_in_the_way))
+        let is_listed = listed_after.is_none_or(|after| self.handles.cache.listed_at() >= Some(after));
+        !is_listed || in_runtime.is_none_or(|pods| pods.values().any(is_in_the_way))
     }
 
     /// Starts pods that waited, once no other pod of their full name runs.
     fn start_unblocked(&mut self) {
         let waiting = |worker: &&WorkerHandle| worker.desired_state.read(|state| state.must_wait);
+        self.awaits_listing = false;
         if !self.workers.values().any(|worker| waiting(&worker)) {
             return;
         }
         let in_runtime = self.handles.cache.presence();
         for worker in self.workers.values().filter(waiting) {
-            if !self.must_wait(&worker.pod, in_runtime.as_ref()) {
+            if !self.must_wait((&worker.pod, worker.listed_after), in_runtime.as_ref()) {
                 worker.desired_state.modify(|state| state.must_wait = false);
             }
         }
+        self.awaits_listing =
+            self.workers.values().filter(waiting).any(|worker| worker.listed_after.is_some());
     }
 
     fn remove(&mut self, pod: &PodRef) {
@@ -256,7 +282,7 @@ impl SyncLoop {
         }
     }
 
-    fn start_worker(&mut self, pod: PodRef, state: DesiredState) {
+    fn start_worker(&mut self, pod: PodRef, listed_after: Option<MonoTime>, state: DesiredState) {
         let desired_state = Followed::new(state);
         let follower = desired_state.follow();
         let (handles, finished) = (self.handles.clone(), self.finished_sender.clone());
@@ -264,7 +290,7 @@ impl SyncLoop {
         let is_known = follower.read(|state| state.desired.is_some());
         // The subscription marks the pod as having a worker.
         let followed = handles.cache.follow(&uid);
-        self.workers.insert(pod.uid.clone(), WorkerHandle { pod, desired_state });
+        self.workers.insert(pod.uid.clone(), WorkerHandle { pod, desired_state, listed_after });
         let (slot_handles, desired_state) = (handles.clone(), follower.clone());
         let request_slot = move || {
             let desired = desired_state.read(|state| state.desired.clone()).filter(|pod| !has_ended(pod));
@@ -305,6 +331,7 @@ impl SyncLoop {
         self.handles.pods.forget(uid);
         let state = worker.desired_state.read(DesiredState::clone);
         let full_name = worker.pod.full_name();
+        self.ended.note(worker.pod.clone(), self.handles.ctx.clock.mono());
         // A static pod may come back with its UID.
         if state.is_removed && state.desired.as_ref().is_some_and(|pod| pod.in_api.is_some()) {
             self.handles.ctx.recorder.pod_gone(&worker.pod);
@@ -361,7 +388,7 @@ impl SyncLoop {
             return;
         }
         let pod = known.unwrap_or_else(|| PodRef::new("", "", uid));
-        self.start_worker(pod, DesiredState { is_removed: true, ..DesiredState::default() });
+        self.start_worker(pod, None, DesiredState { is_removed: true, ..DesiredState::default() });
     }
 }
 
