@@ -7,32 +7,43 @@ use kubelet_core::serving::stats::procfs::ProcessSample;
 use kubelet_core::serving::stats::sample::{LocalFilesystem, MachineSample};
 use ports::{Files, Machine};
 
-const FILES: &[&str] = &[
+/// What every sample needs.
+const NODE_FILES: &[&str] = &[
     "/proc/stat",
     "/proc/meminfo",
-    "/proc/vmstat",
     "/proc/loadavg",
     "/proc/sys/kernel/pid_max",
     "/proc/sys/kernel/threads-max",
+];
+/// What only samples with pods need, too.
+const USAGE_FILES: &[&str] = &[
+    "/proc/vmstat",
     "/proc/self/net/dev",
     "/proc/self/net/route",
     "/proc/pressure/cpu",
     "/proc/pressure/memory",
     "/proc/pressure/io",
-    // Last, because only a full sample needs them.
-    "/proc/diskstats",
-    "/proc/self/mountinfo",
 ];
-/// Number of files that only a full sample needs.
-const FULL_ONLY: usize = 2;
+/// What only a full sample needs.
+const FULL_FILES: &[&str] = &["/proc/diskstats", "/proc/self/mountinfo"];
 
-/// The contents of [`FILES`]; missing files are empty.
+/// A longer list begins with the shorter ones.
+fn files_for(detail: Detail) -> impl Iterator<Item = &'static str> {
+    let (usage, full): (&[&str], &[&str]) = match detail {
+        Detail::Node => (&[], &[]),
+        Detail::Usage => (USAGE_FILES, &[]),
+        Detail::Full => (USAGE_FILES, FULL_FILES),
+    };
+    NODE_FILES.iter().chain(usage).chain(full).copied()
+}
+
+/// The contents of the files of a sample; missing ones are empty.
 #[derive(Debug)]
 pub(super) struct Texts(Vec<Option<String>>);
 
 impl Texts {
     fn get(&self, path: &str) -> &str {
-        let index = FILES.iter().position(|known| *known == path);
+        let index = files_for(Detail::Full).position(|known| known == path);
         index.and_then(|index| self.0.get(index)?.as_deref()).unwrap_or_default()
     }
 }
@@ -41,11 +52,7 @@ pub(super) async fn read(
     (files, machine): (&dyn Files, &dyn Machine),
     detail: Detail,
 ) -> (MachineSample, Texts) {
-    let paths = match detail {
-        Detail::Full => FILES,
-        Detail::Node | Detail::Usage => FILES.get(..FILES.len() - FULL_ONLY).unwrap_or(FILES),
-    };
-    let texts = Texts(files.read_each(paths.iter().map(Into::into).collect()).await);
+    let texts = Texts(files.read_each(files_for(detail).map(Into::into).collect()).await);
     let number = |path: &str| texts.get(path).trim().parse::<u64>().ok();
     let known = machine.info();
     let booted = procfs::boot_seconds(texts.get("/proc/stat")).and_then(|s| i64::try_from(s).ok());
