@@ -48,9 +48,9 @@ pub(crate) struct Effort {
     pub(crate) pods: usize,
     /// How long an idle kubelet is watched.
     pub(crate) window: Duration,
-    /// Whether members of a cluster with more than a hundred pods are measured.
-    pub(crate) with_large_nodes: bool,
-    /// How long after the start of its pods a member counts as idle, at least 8 s. A pod is synced once more 60 to 90 s after its start,
+    /// Whether idle kubelets with more than a hundred pods are measured, and members of a cluster with 30, too.
+    pub(crate) with_all_counts: bool,
+    /// How long after the start of its pods a kubelet counts as idle, at least 8 s. A pod is synced once more 60 to 90 s after its start,
     /// which reports its cgroup's settings to the API.
     pub(crate) settle: Duration,
     /// The same after their removal. Memory is released for the last time after two minutes, in the window that follows.
@@ -72,7 +72,7 @@ impl Effort {
         rounds: 6,
         pods: 6,
         window: Duration::from_secs(60),
-        with_large_nodes: true,
+        with_all_counts: true,
         settle: Duration::from_secs(95),
         settle_empty: Duration::from_secs(110),
         // With the first ones 1,500 pods: one for each minute of a day.
@@ -87,7 +87,7 @@ impl Effort {
         rounds: 3,
         pods: 5,
         window: Duration::from_secs(20),
-        with_large_nodes: false,
+        with_all_counts: false,
         settle: Duration::from_secs(8),
         settle_empty: Duration::from_secs(110),
         cycles: 0,

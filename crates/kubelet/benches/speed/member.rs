@@ -19,9 +19,9 @@ use crate::api::{NAMESPACE, administrator, is_ready};
 use crate::node::{Memory, NODE_NAME, Node, OwnCgroup, sleeping_pod, until};
 use crate::{Effort, Outcome, failed};
 
-/// Numbers of pods that are measured, each on a node of its own; the large ones in a full run only.
+/// Numbers of pods that are measured, each on a node of its own; the further ones in a full run only.
 const COUNTS: [usize; 1] = [100];
-const LARGE_COUNTS: [usize; 3] = [250, 500, 1000];
+const FURTHER_COUNTS: [usize; 4] = [30, 250, 500, 1000];
 const IMAGE: &str = "localhost/idle:1";
 /// With at most so many requests in that time, the statuses and events of the last change have all been sent: the node's lease is
 /// renewed, and its status reported, from time to time.
@@ -68,9 +68,9 @@ impl Member {
 
 /// One after the other, because the fakes of large nodes need the processors, too.
 pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Vec<Member>> {
-    let large = if effort.with_large_nodes { LARGE_COUNTS.as_slice() } else { &[] };
+    let further = if effort.with_all_counts { FURTHER_COUNTS.as_slice() } else { &[] };
     let mut members = Vec::new();
-    for pods in COUNTS.iter().chain(large) {
+    for pods in COUNTS.iter().chain(further) {
         eprintln!("starting and deleting {pods} pods on a member of a cluster");
         let cycles = if *pods == COUNTS[0] { effort.cycles } else { 0 };
         members.push(measure_one(program, effort, (*pods, cycles)).await?);

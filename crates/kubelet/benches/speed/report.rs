@@ -129,8 +129,9 @@ impl Report {
         lines.extend(self.idle.iter().map(resident_line));
         lines.extend(self.idle.iter().map(processor_line));
         lines.extend(self.members.iter().flat_map(member_lines));
-        if let Some((smallest, larger)) = self.members.split_first() {
-            lines.extend(larger.iter().map(|larger| further_line(smallest, larger)));
+        if let Some((first, others)) = self.members.split_first() {
+            let larger = others.iter().filter(|other| other.pods > first.pods);
+            lines.extend(larger.map(|larger| further_line(first, larger)));
         }
         lines.extend(self.joining.iter().flat_map(joining_lines));
         lines.extend(self.csi.iter().flat_map(csi_lines));
