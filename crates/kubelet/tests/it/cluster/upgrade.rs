@@ -11,8 +11,10 @@ use crate::node::{FOREVER, condition, shell, shell_pod, signal};
 use super::watch::Watch;
 use super::{Cluster, bound};
 
-const API_PODS: usize = 28;
+/// Together a hundred pods, of which those with probes have three containers.
+const PROBED_PODS: usize = 28;
 const STATIC_PODS: usize = 4;
+const PLAIN_PODS: usize = 68;
 /// Of the probes. On a slow machine, more of them would leave no time to start the pods.
 const PERIOD: Duration = Duration::from_secs(3);
 /// Long enough for housekeeping and for probes to run.
@@ -63,19 +65,25 @@ fn without_resources(pod: &Value) -> Value {
 #[test]
 fn upgrade_under_many_pods_restarts_no_container_and_no_pod_loses_readiness() {
     let mut cluster = Cluster::start();
-    let (static_pods, api_pods) = (reduced(STATIC_PODS), reduced(API_PODS));
-    for n in 0..static_pods {
-        cluster.node.apply(&format!("static-{n}"), &probed(&format!("static-{n}")));
+    let names =
+        |kind: &str, count| (0..reduced(count)).map(|n| format!("{kind}-{n}")).collect::<Vec<String>>();
+    let of_manifests = names("static", STATIC_PODS);
+    let with_probes = names("pod", PROBED_PODS);
+    let plain = names("plain", PLAIN_PODS);
+    for name in &of_manifests {
+        cluster.node.apply(name, &probed(name));
     }
-    let pods: Vec<Value> = (0..api_pods).map(|n| bound(probed(&format!("pod-{n}")))).collect();
-    cluster.kubectl.apply(&pods);
+    let mut from_api: Vec<Value> = with_probes.iter().map(|name| bound(probed(name))).collect();
+    from_api.extend(plain.iter().map(|name| bound(shell_pod(name, FOREVER))));
+    cluster.kubectl.apply(&from_api);
     // Each of them has the time that tests wait, because a slow machine needs longer than that for all of them.
-    for n in 0..api_pods {
-        cluster.running(&format!("pod-{n}"));
+    for name in with_probes.iter().chain(&plain) {
+        cluster.running(name);
     }
+    let all = of_manifests.len() + with_probes.len() + plain.len();
     let before = cluster.node.eventually("all pods are ready", |_| {
         let found = containers(&cluster)?;
-        if found.len() == static_pods + api_pods { Ok(found) } else { Err(format!("{}", found.len())) }
+        if found.len() == all { Ok(found) } else { Err(format!("{}", found.len())) }
     });
     let seen = cluster.kubectl.pods().expect("the pods");
     let watch = Watch::pods(&cluster.kubectl, cluster.node.path("watch"));
