@@ -133,8 +133,10 @@ impl TaskSet {
     }
 }
 
+/// No task runs once the set stops: it would take what others have dropped for an end that they decided.
 async fn until_cancelled(cancel: CancellationToken, task: BoxFuture<'static, ()>) {
     tokio::select! {
+        biased;
         () = cancel.cancelled() => {}
         () = task => {}
     }
@@ -188,6 +190,26 @@ mod tests {
         tasks.spawn("essential", async { boom() });
         tasks.failed().cancelled().await;
         tasks.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn task_that_waits_for_another_one_does_not_see_its_end_when_the_set_stops() {
+        for _ in 0..20 {
+            let (tasks, has_seen) = (TaskSet::new(), Arc::new(AtomicU32::new(0)));
+            let (sender, receiver) = tokio::sync::oneshot::channel::<()>();
+            let seen = has_seen.clone();
+            tasks.spawn("keeps", async move {
+                let _sender = sender;
+                std::future::pending::<()>().await;
+            });
+            tasks.spawn("waits", async move {
+                let _ = receiver.await;
+                seen.fetch_add(1, Ordering::Relaxed);
+            });
+            tokio::task::yield_now().await;
+            tasks.stop().await;
+            assert_eq!(has_seen.load(Ordering::Relaxed), 0);
+        }
     }
 
     #[tokio::test(start_paused = true)]
