@@ -329,6 +329,7 @@ impl SyncLoop {
     fn worker_finished(&mut self, uid: &PodUid) {
         let Some(worker) = self.workers.remove(uid) else { return };
         self.handles.pods.forget(uid);
+        self.handles.admissions.release(uid);
         let state = worker.desired_state.read(DesiredState::clone);
         let full_name = worker.pod.full_name();
         self.ended.note(worker.pod.clone(), self.handles.ctx.clock.mono());

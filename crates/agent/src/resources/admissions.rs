@@ -93,6 +93,21 @@ impl Admissions {
         self.note_changes(changes);
     }
 
+    /// Nothing is left of the pod.
+    pub fn release(&self, uid: &PodUid) {
+        let was_there = self.table.lock().release_pod(uid);
+        self.note_release(was_there);
+    }
+
+    fn note_release(&self, was_there: bool) {
+        if was_there {
+            increment(&self.freed);
+            note_change(&self.changed, ChangeCause::Removed);
+            increment(&self.devices);
+            increment(&self.pins);
+        }
+    }
+
     fn note_changes(&self, changes: Changes) {
         if changes.devices {
             increment(&self.devices);
@@ -253,7 +268,8 @@ enum Verdict {
     DependsOnOthers,
 }
 
-/// The admission of one pod; released when dropped.
+/// The admission of one pod. Dropping it releases nothing: its worker may have panicked, or the kubelet stops, and the containers of
+/// the pod run on.
 #[derive(Debug)]
 pub struct AdmissionSlot {
     admissions: Admissions,
@@ -384,15 +400,8 @@ impl AdmissionSlot {
 
     /// The pod has ended, or is not desired any more: its resources are free.
     pub fn release(&self) {
-        let mut table = self.admissions.table.lock();
-        let was_there = table.release(self.ticket);
-        drop(table);
-        if was_there {
-            increment(&self.admissions.freed);
-            note_change(&self.admissions.changed, ChangeCause::Removed);
-            increment(&self.admissions.devices);
-            increment(&self.admissions.pins);
-        }
+        let was_there = self.admissions.table.lock().release(self.ticket);
+        self.admissions.note_release(was_there);
     }
 
     /// Not all preempted pods have ended.
@@ -407,12 +416,6 @@ impl AdmissionSlot {
         if !self.must_wait() || self.freed.changed().await.is_err() {
             std::future::pending().await
         }
-    }
-}
-
-impl Drop for AdmissionSlot {
-    fn drop(&mut self) {
-        self.release();
     }
 }
 
@@ -497,9 +500,24 @@ mod tests {
         assert!(is_admitted(&first.admit(up_to(1)).await));
         assert!(!is_admitted(&admissions.request_slot(pod("b")).admit(up_to(1)).await));
         first.release();
-        assert!(is_admitted(&admissions.request_slot(pod("c")).admit(up_to(1)).await));
-        drop(first);
+        let mut third = admissions.request_slot(pod("c"));
+        assert!(is_admitted(&third.admit(up_to(1)).await));
+        admissions.release(&PodUid::new("c"));
         assert_eq!(admissions.read(|allocations| allocations.held().count()), 0);
+    }
+
+    #[tokio::test]
+    async fn dropped_slot_keeps_the_resources_of_a_pod_that_runs_on() {
+        let admissions = Admissions::default();
+        assert!(is_admitted(&admissions.request_slot(pod("a")).admit(up_to(1)).await));
+        assert!(!is_admitted(&admissions.request_slot(pod("b")).admit(up_to(1)).await));
+        let again = admissions.request_slot(pod("a"));
+        assert!(again.is_remembered());
+        let mut later = admissions.request_slot(pod("c"));
+        let mut decision = Box::pin(later.admit(up_to(1)));
+        assert!(waits(&mut decision).await);
+        again.keep(|_| None);
+        assert!(!is_admitted(&decision.await));
     }
 
     #[tokio::test]

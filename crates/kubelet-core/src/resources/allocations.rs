@@ -156,11 +156,13 @@ impl Allocations {
         }
     }
 
-    /// Queues the pod after all that requested admission before it.
+    /// Queues the pod after all that requested admission before it. One whose worker starts again keeps what it has, as after a
+    /// restart of the kubelet.
     pub fn ask(&mut self, pod: KeptPod) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
         let uid = pod.identity().uid.clone();
+        self.remember_entry(&uid);
         let devices = self.remembered.remove(&uid).unwrap_or_default();
         let RememberedAmounts { allocated, actuated } =
             self.remembered_amounts.remove(&uid).unwrap_or_default();
@@ -182,6 +184,23 @@ impl Allocations {
         entry.sum_up();
         self.entries.insert(ticket, entry);
         ticket
+    }
+
+    /// What the pod has got from this kubelet is from now on as if an earlier one had allocated it.
+    fn remember_entry(&mut self, uid: &PodUid) {
+        let Some(ticket) = self.ticket_of(uid) else { return };
+        let Some(entry) = self.entries.remove(&ticket).filter(|entry| entry.ended != Ended::All) else {
+            return;
+        };
+        let allocated = entry.holds().then(|| PodResources::allocated_to(&entry.pod.get(), self.features));
+        let amounts = RememberedAmounts { allocated, actuated: entry.actuated };
+        self.remembered_amounts.insert(uid.clone(), amounts);
+        self.remembered.insert(uid.clone(), entry.devices);
+    }
+
+    fn ticket_of(&self, uid: &PodUid) -> Option<Ticket> {
+        let mut entries = self.entries.iter();
+        entries.find(|(_, entry)| entry.pod.identity().uid == *uid).map(|(ticket, _)| *ticket)
     }
 
     /// An earlier kubelet allocated these resources to the pod.
@@ -358,6 +377,11 @@ impl Allocations {
         let Some(entry) = self.entries.remove(&ticket) else { return false };
         self.unpin_ended(&entry.pod.identity().uid);
         true
+    }
+
+    /// The same for the pod with that UID.
+    pub fn release_pod(&mut self, uid: &PodUid) -> bool {
+        self.ticket_of(uid).is_some_and(|ticket| self.release(ticket))
     }
 
     /// Takes back the CPUs and memory of a pod of which no container will run again.

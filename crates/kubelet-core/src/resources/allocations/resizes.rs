@@ -262,6 +262,20 @@ mod tests {
     }
 
     #[test]
+    fn pod_whose_worker_starts_again_keeps_what_was_allocated_to_it() {
+        let (mut table, pods) = admitted(&[("a", 1), ("b", 1)]);
+        table.request_resize(pods[0], pod("a", 3), None);
+        table.try_resizes(at(1), decide);
+        let again = table.ask(pod("a", 1));
+        assert!(table.is_remembered(again) && !table.release(pods[0]));
+        assert_eq!(table.allocated_pod(again), Some(pod("a", 3)));
+        table.request_resize(pods[1], pod("b", 2), None);
+        table.try_resizes(at(2), decide);
+        let deferred = ResizeOutcome::Deferred { message: "3 used".to_owned() };
+        assert_eq!(table.take_resize_outcome(pods[1]), Some(deferred));
+    }
+
+    #[test]
     fn what_one_resize_frees_is_there_for_the_next_at_once() {
         let (mut table, pods) = admitted(&[("a", 2), ("b", 2)]);
         table.request_resize(pods[0], pod("a", 3), None);
