@@ -203,10 +203,9 @@ impl Pleg {
         let need = RelistNeed {
             are_events_complete,
             is_owing: !health.owed.is_empty(),
-            // Unknown after a relist that failed. A worker that starts now asks for its first look, which ends the wait of the loop.
-            is_node_empty: health.last_relist == health.last_began
-                && self.known.is_empty()
-                && self.cache.is_unfollowed(),
+            has_failed: health.last_relist != health.last_began,
+            // A worker that starts now asks for its first look, which ends the wait of the loop.
+            is_node_empty: self.known.is_empty() && self.cache.is_unfollowed(),
         };
         relist_period(self.features, need)
     }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use config::Features;
-use testing::Method;
+use testing::{Fault, Method};
 
 use crate::pods::{container, pod};
 use crate::world::{World, seconds};
@@ -136,6 +136,30 @@ async fn evented_pleg_relists_again_after_a_lost_stream() {
     let back = world.now();
     let noticed = world.until("the exit is noticed", |w| w.restarts("web", "app") == 1).await;
     assert!(noticed - back < seconds(3), "{:?}", noticed - back);
+}
+
+#[tokio::test(start_paused = true)]
+async fn evented_pleg_repeats_a_failed_relist_after_a_second() {
+    let mut world = World::new();
+    world.features.evented_pleg = true;
+    world.fake.offer_hints();
+    world.start().await;
+    // Without a pod whose failed inspection would be repeated, too.
+    world.advance(seconds(30)).await;
+    let relists = relist_count(&world).await;
+    // The next relist is at most five minutes away.
+    world.fake.fault_always(Method::ListPodSandbox, Some(Fault::Unavailable));
+    world.advance(seconds(330)).await;
+    let count = relist_count(&world).await - relists;
+    assert!(count >= 25.0, "{count}");
+}
+
+/// How often the pod lifecycle event generator has listed the runtime, or tried to.
+async fn relist_count(world: &World) -> f64 {
+    const NAME: &str = "kubelet_pleg_relist_duration_seconds_count ";
+    let metrics = world.metrics().await;
+    let value = metrics.lines().find_map(|line| line.strip_prefix(NAME)).expect("the count of relists");
+    value.parse().expect("a number")
 }
 
 /// The time from the manifest to a ready pod.

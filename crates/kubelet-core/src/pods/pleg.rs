@@ -37,15 +37,17 @@ pub struct RelistNeed {
     pub are_events_complete: bool,
     /// A pod waits for the next relist.
     pub is_owing: bool,
+    /// The last relist failed, so that what is known is older.
+    pub has_failed: bool,
     /// The runtime has no pod, and no worker follows one.
     pub is_node_empty: bool,
 }
 
 /// From the end of one relist to the next. It may only be longer while no worker needs one: workers get their looks without it, no pod
-/// is owed one, and either events report all or there is no pod that could change.
+/// is owed one, the last one was answered, and either events report all or there is no pod that could change.
 #[must_use]
 pub const fn relist_period(features: Features, need: RelistNeed) -> Duration {
-    if !features.on_demand_relist || need.is_owing {
+    if !features.on_demand_relist || need.is_owing || need.has_failed {
         return RELIST_PERIOD;
     }
     match (features.evented_pleg && need.are_events_complete, need.is_node_empty) {

@@ -198,6 +198,9 @@ fn relists_are_rare_only_while_no_worker_needs_one() {
     assert_eq!(period(false, false, empty), 1, "the first worker would wait for it");
     assert_eq!(period(false, true, RelistNeed { is_owing: true, ..empty }), 1, "a pod is owed a look");
     assert_eq!(period(true, true, RelistNeed { is_node_empty: true, ..complete }), 300);
+    for need in [complete, empty] {
+        assert_eq!(period(true, true, RelistNeed { has_failed: true, ..need }), 1, "what is known is old");
+    }
     let evented = Features { evented_pleg: true, ..Features::default() };
     let at = |seconds| MonoTime::from_start(Duration::from_secs(seconds));
     assert_eq!(relist_problem(Some(at(0)), at(600), evented), None);
