@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use model::CgroupDriver;
 use serde_json::{Value, json};
 use testing::containerd::cgroup_driver;
-use testing::{FakeRuntime, Program, stretched};
+use testing::{FakeRuntime, Program, reduced, stretched};
 
 use super::many_pods::mounts_of;
 use super::rejections::allocatable;
@@ -234,14 +234,13 @@ fn job_pods_leave_no_process_in_their_cgroups() {
 /// Without the API client, whose share would be larger than that of the node.
 #[test]
 fn thousand_pods_leave_no_process_and_no_cgroup() {
-    const WAVES: usize = 40;
     const PODS: usize = 25;
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     runtime.image(IMAGE);
     let node = Node::on_fake(&runtime, json!({"maxPods": 2 * PODS}));
     let mounts = mounts_of(&node);
     let (mut unkillable, mut strays): (Vec<Unkillable>, Vec<(Child, bool)>) = (Vec::new(), Vec::new());
-    for wave in 0..WAVES {
+    for wave in 0..reduced(40) {
         let began = Instant::now();
         let uid = |n: usize| format!("wave-{wave}-{n}");
         let pods: Vec<Value> = (0..PODS).map(|n| running_pod(&uid(n))).collect();
