@@ -158,8 +158,8 @@ async fn evented_pleg_repeats_a_failed_relist_after_a_second() {
 async fn relist_count(world: &World) -> f64 {
     const NAME: &str = "kubelet_pleg_relist_duration_seconds_count ";
     let metrics = world.metrics().await;
-    let value = metrics.lines().find_map(|line| line.strip_prefix(NAME)).expect("the count of relists");
-    value.parse().expect("a number")
+    let value = metrics.lines().find_map(|line| line.strip_prefix(NAME)).unwrap();
+    value.parse().unwrap()
 }
 
 /// The time from the manifest to a ready pod.

@@ -188,7 +188,7 @@ impl Allocations {
 
     /// What the pod has got from this kubelet is from now on as if an earlier one had allocated it.
     fn remember_entry(&mut self, uid: &PodUid) {
-        let Some(ticket) = self.ticket_of(uid) else { return };
+        let Some((ticket, _)) = self.entry_of(uid) else { return };
         let Some(entry) = self.entries.remove(&ticket).filter(|entry| entry.ended != Ended::All) else {
             return;
         };
@@ -198,9 +198,9 @@ impl Allocations {
         self.remembered.insert(uid.clone(), entry.devices);
     }
 
-    fn ticket_of(&self, uid: &PodUid) -> Option<Ticket> {
-        let mut entries = self.entries.iter();
-        entries.find(|(_, entry)| entry.pod.identity().uid == *uid).map(|(ticket, _)| *ticket)
+    fn entry_of(&self, uid: &PodUid) -> Option<(Ticket, &Entry)> {
+        let found = self.entries.iter().find(|(_, entry)| entry.pod.identity().uid == *uid);
+        found.map(|(ticket, entry)| (*ticket, entry))
     }
 
     /// An earlier kubelet allocated these resources to the pod.
@@ -340,8 +340,7 @@ impl Allocations {
     /// The ticket of the pod, and its devices.
     #[must_use]
     pub fn devices_of(&self, uid: &PodUid) -> Option<(Ticket, &PodDevices)> {
-        let found = self.entries.iter().find(|(_, entry)| entry.pod.identity().uid == *uid);
-        found.map(|(ticket, entry)| (*ticket, &entry.devices))
+        self.entry_of(uid).map(|(ticket, entry)| (ticket, &entry.devices))
     }
 
     /// The devices of each pod.
@@ -381,7 +380,8 @@ impl Allocations {
 
     /// The same for the pod with that UID.
     pub fn release_pod(&mut self, uid: &PodUid) -> bool {
-        self.ticket_of(uid).is_some_and(|ticket| self.release(ticket))
+        let ticket = self.entry_of(uid).map(|(ticket, _)| ticket);
+        ticket.is_some_and(|ticket| self.release(ticket))
     }
 
     /// Takes back the CPUs and memory of a pod of which no container will run again.
