@@ -332,7 +332,7 @@ impl SyncLoop {
         self.handles.admissions.release(uid);
         let state = worker.desired_state.read(DesiredState::clone);
         let full_name = worker.pod.full_name();
-        self.ended.note(worker.pod.clone(), self.handles.ctx.clock.mono());
+        self.ended.note(&worker.pod, self.handles.ctx.clock.mono());
         // A static pod may come back with its UID.
         if state.is_removed && state.desired.as_ref().is_some_and(|pod| pod.in_api.is_some()) {
             self.handles.ctx.recorder.pod_gone(&worker.pod);

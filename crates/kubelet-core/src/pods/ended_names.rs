@@ -4,6 +4,7 @@
 //! later pod of the same full name must not start while it is there.
 
 use std::collections::VecDeque;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::time::Duration;
 
 use model::{MonoTime, PodRef};
@@ -13,30 +14,46 @@ const KEPT: Duration = Duration::from_secs(8 * 60);
 /// More pods than end in that time on any real node; the oldest are forgotten first.
 const MAX_NAMES: usize = 1024;
 
-/// The pods that ended lately, oldest first.
+/// The pods that ended lately, oldest first. Their texts would keep the pages in use around which they were allocated; two names with one
+/// hash only cause a listing.
 #[derive(Clone, Debug, Default)]
-pub struct EndedNames(VecDeque<(PodRef, MonoTime)>);
+pub struct EndedNames(VecDeque<Ended>);
+
+#[derive(Clone, Copy, Debug)]
+struct Ended {
+    name: u64,
+    uid: u64,
+    at: MonoTime,
+}
+
+impl Ended {
+    fn of(pod: &PodRef, at: MonoTime) -> Self {
+        Self { name: hash(&(&pod.namespace, &pod.name)), uid: hash(&pod.uid), at }
+    }
+}
+
+fn hash(value: &impl Hash) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
 
 impl EndedNames {
     /// Notes that everything of the pod is removed.
-    pub fn note(&mut self, pod: PodRef, now: MonoTime) {
-        while self
-            .0
-            .front()
-            .is_some_and(|(_, at)| self.0.len() >= MAX_NAMES || now.saturating_since(*at) > KEPT)
-        {
+    pub fn note(&mut self, pod: &PodRef, now: MonoTime) {
+        let is_old = |oldest: &Ended| now.saturating_since(oldest.at) > KEPT;
+        while self.0.len() >= MAX_NAMES || self.0.front().is_some_and(is_old) {
             self.0.pop_front();
         }
-        self.0.push_back((pod, now));
+        self.0.push_back(Ended::of(pod, now));
     }
 
     /// Whether another pod of that full name ended lately.
     #[must_use]
     pub fn has_another(&self, pod: &PodRef, now: MonoTime) -> bool {
-        let is_another = |other: &PodRef| {
-            other.uid != pod.uid && other.name == pod.name && other.namespace == pod.namespace
-        };
-        self.0.iter().any(|(other, at)| is_another(other) && now.saturating_since(*at) <= KEPT)
+        let pod = Ended::of(pod, now);
+        let is_another = |other: &&Ended| other.name == pod.name && other.uid != pod.uid;
+        self.0.iter().filter(is_another).any(|other| now.saturating_since(other.at) <= KEPT)
     }
 }
 
@@ -51,7 +68,7 @@ mod tests {
     #[test]
     fn another_pod_of_the_name_counts_for_eight_minutes() {
         let mut ended = EndedNames::default();
-        ended.note(PodRef::new("ns", "web", "1"), at(0));
+        ended.note(&PodRef::new("ns", "web", "1"), at(0));
         assert!(ended.has_another(&PodRef::new("ns", "web", "2"), at(480)));
         assert!(!ended.has_another(&PodRef::new("ns", "web", "2"), at(481)));
         assert!(
@@ -66,10 +83,10 @@ mod tests {
     fn names_are_bounded_in_number_and_age() {
         let mut ended = EndedNames::default();
         for number in 0..5000 {
-            ended.note(PodRef::new("ns", "web", number.to_string()), at(number / 100));
+            ended.note(&PodRef::new("ns", "web", number.to_string()), at(number / 100));
         }
         assert_eq!(ended.0.len(), MAX_NAMES);
-        ended.note(PodRef::new("ns", "web", "last"), at(1000));
+        ended.note(&PodRef::new("ns", "web", "last"), at(1000));
         assert_eq!(ended.0.len(), 1, "the others are too old");
     }
 }
