@@ -122,12 +122,17 @@ async fn evented_pleg_relists_a_runtime_with_events_rarely() {
     assert!(relists(Features { evented_pleg: true, ..Features::default() }).await < 20);
 }
 
-#[tokio::test(start_paused = true)]
-async fn evented_pleg_relists_again_after_a_lost_stream() {
+async fn with_evented_pleg() -> World {
     let mut world = World::new();
     world.features.evented_pleg = true;
     world.fake.offer_hints();
     world.start().await;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn evented_pleg_relists_again_after_a_lost_stream() {
+    let world = with_evented_pleg().await;
     start_running_pod(&world).await;
     world.fake.set_down(true);
     world.fake.end_container("web-node", "app", 1);
@@ -140,10 +145,7 @@ async fn evented_pleg_relists_again_after_a_lost_stream() {
 
 #[tokio::test(start_paused = true)]
 async fn evented_pleg_repeats_a_failed_relist_after_a_second() {
-    let mut world = World::new();
-    world.features.evented_pleg = true;
-    world.fake.offer_hints();
-    world.start().await;
+    let world = with_evented_pleg().await;
     // Without a pod whose failed inspection would be repeated, too.
     world.advance(seconds(30)).await;
     let relists = relist_count(&world).await;
