@@ -73,9 +73,42 @@ impl AuditLog {
             "request": serde_json::from_slice::<Value>(event.body).unwrap_or_default(),
             "response": text,
         });
-        if let Err(error) = writeln!(self.file.lock(), "{entry}") {
+        if let Err(error) = append(&mut *self.file.lock(), &entry) {
             tracing::warn!(err = %error, "failed to write the audit log");
         }
         Response::from_parts(head, body)
+    }
+}
+
+/// Appends the entry in one write: a JSON value formats itself piece by piece, and whoever reads the file meanwhile would see
+/// half a line for as long as that takes.
+fn append(log: &mut impl Write, entry: &Value) -> std::io::Result<()> {
+    log.write_all(format!("{entry}\n").as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bytes of each write.
+    #[derive(Default)]
+    struct Writes(Vec<Vec<u8>>);
+
+    impl Write for Writes {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            self.0.push(bytes.to_vec());
+            Ok(bytes.len())
+        }
+
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn entry_and_its_line_end_are_appended_in_one_write() {
+        let mut writes = Writes::default();
+        append(&mut writes, &json!({"verb": "get", "code": 200})).expect("written");
+        assert_eq!(writes.0, [b"{\"code\":200,\"verb\":\"get\"}\n"]);
     }
 }

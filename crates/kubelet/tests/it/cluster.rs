@@ -46,6 +46,9 @@ use crate::node::{Node, condition, uid};
 use api_server::ApiServer;
 use kubectl::Kubectl;
 
+/// The file of [`Cluster::audit_log`], in the directory of the API server.
+const AUDIT_LOG: &str = "audit.jsonl";
+
 /// A node, its API server, and a kubectl with all permissions. They are dropped in this order.
 pub(crate) struct Cluster {
     pub(crate) node: Node,
@@ -99,6 +102,21 @@ impl Cluster {
         let kubeconfig = api.file("node.kubeconfig");
         node.add_flags(&["--kubeconfig", kubeconfig.to_str().expect("a path")]);
         Self::of(node, api)
+    }
+
+    /// Like [`Self::with_api`], with the requests of the node recorded: see [`Self::audit_log`].
+    fn audited(node: Node, arguments: &[&str]) -> Self {
+        let log = node.path("api").join(AUDIT_LOG);
+        let log = log.to_str().expect("a path");
+        Self::with_api(node, &[&["--audit-log-path", log], arguments].concat())
+    }
+
+    /// Every request of the node that has been answered, and its response.
+    fn audit_log(&self) -> Vec<Value> {
+        let log = std::fs::read_to_string(self.api.file(AUDIT_LOG)).expect("an audit log");
+        // The API server may just be writing the last line.
+        let complete = log.rfind('\n').map_or("", |end| &log[..end]);
+        complete.lines().map(|line| serde_json::from_str(line).expect("a call")).collect()
     }
 
     fn of(node: Node, api: ApiServer) -> Self {

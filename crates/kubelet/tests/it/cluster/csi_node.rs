@@ -1,7 +1,5 @@
 //! The CSINode that a member of a cluster creates before it is ready.
 
-use std::path::Path;
-
 use serde_json::{Value, json};
 
 use super::Cluster;
@@ -10,15 +8,11 @@ use crate::node::Node;
 /// What the Go kubelet sent.
 const RECORDED: &str = include_str!("../../../../localapi/tests/recorded/calls.jsonl");
 
-fn calls(lines: &str) -> impl Iterator<Item = Value> {
-    lines.lines().map(|line| serde_json::from_str(line).expect("a call"))
-}
-
 /// The requests that created a CSINode; the name and the UID of their node are replaced.
-fn creations(lines: &str) -> Vec<Value> {
+fn creations(calls: impl IntoIterator<Item = Value>) -> Vec<Value> {
     let is_creation =
         |call: &Value| call["verb"] == "create" && call["uri"].to_string().contains("/csinodes");
-    let created = calls(lines).filter(is_creation).map(|mut call| {
+    let created = calls.into_iter().filter(is_creation).map(|mut call| {
         let request = &mut call["request"];
         request["metadata"]["name"] = json!("NODE");
         request["metadata"]["ownerReferences"][0]["name"] = json!("NODE");
@@ -34,16 +28,13 @@ fn creations(lines: &str) -> Vec<Value> {
 
 #[test]
 fn csi_node_is_created_as_the_go_kubelet_creates_it_and_kept_over_restarts() {
-    let node = Node::on_containerd(json!({}));
-    let log = node.path("audit.log");
-    let flag = format!("--audit-log-path={}", log.display());
-    let mut cluster = Cluster::with_api(node, &["--no-service-accounts", &flag]);
+    let mut cluster = Cluster::audited(Node::on_containerd(json!({})), &["--no-service-accounts"]);
     cluster.node.start_kubelet();
     cluster.wait_until_ready();
-    let text = |log: &Path| std::fs::read_to_string(log).expect("the audit log");
-    let expected = creations(RECORDED);
+    let recorded = RECORDED.lines().map(|line| serde_json::from_str(line).expect("a call"));
+    let expected = creations(recorded);
     assert_eq!(expected.len(), 1);
-    assert_eq!(creations(&text(&log)), expected);
+    assert_eq!(creations(cluster.audit_log()), expected);
     let first = cluster.kubectl.get("csinode", "node").expect("the CSINode");
     let owner = &first["metadata"]["ownerReferences"][0];
     let node = cluster.kubectl.get("node", "node").expect("the node");
@@ -51,11 +42,11 @@ fn csi_node_is_created_as_the_go_kubelet_creates_it_and_kept_over_restarts() {
 
     cluster.node.restart_kubelet();
     cluster.node.eventually("the kubelet has read the CSINode again", |_| {
-        let lines = text(&log);
+        let calls = cluster.audit_log();
         let is_read = |call: &Value| {
             call["verb"] == "get" && call["uri"].to_string().contains("/csinodes/node") && call["code"] == 200
         };
-        if calls(&lines).any(|call| is_read(&call)) { Ok(()) } else { Err(lines) }
+        if calls.iter().any(is_read) { Ok(()) } else { Err(format!("{calls:?}")) }
     });
     assert_eq!(cluster.kubectl.get("csinode", "node").expect("the CSINode"), first, "nothing was written");
 

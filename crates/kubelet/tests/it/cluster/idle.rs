@@ -17,9 +17,7 @@ const SETTLED: Duration = Duration::from_secs(8);
 
 /// Requests of the node since the API server started, except the periodic ones.
 fn requests(cluster: &Cluster) -> Vec<String> {
-    let log = std::fs::read_to_string(cluster.api.file("audit.jsonl")).expect("an audit log");
-    let calls = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let calls = calls.filter(|call| {
+    let calls = cluster.audit_log().into_iter().filter(|call| {
         let (verb, uri) =
             (call["verb"].as_str().unwrap_or_default(), call["uri"].as_str().unwrap_or_default());
         let is_lease = verb == "update" && uri.contains("/leases/node");
@@ -100,9 +98,7 @@ fn has_settled(cluster: &Cluster) -> Result<(), String> {
 fn idle_node_makes_only_heartbeat_requests_even_with_unknown_fields_in_responses() {
     // Each pod is synced again every three seconds: the first sync reports the values its cgroup enforces, later ones nothing.
     let node = Node::on_containerd(json!({"serverTLSBootstrap": true, "syncFrequency": "3s"}));
-    let audit = node.path("api").join("audit.jsonl");
-    let audit = audit.to_str().expect("a path");
-    let mut cluster = Cluster::with_api(node, &["--unknown-fields", "--audit-log-path", audit]);
+    let mut cluster = Cluster::audited(node, &["--unknown-fields"]);
     cluster.node.start_kubelet();
     cluster.wait_until_ready();
     cluster.node.apply("static", &static_pod());

@@ -44,19 +44,18 @@ fn post_start_hook_delays_the_start_of_the_next_container() {
 
 /// A node whose API requests are recorded.
 fn audited() -> Cluster {
-    let node = Node::on_containerd(json!({}));
-    let audit = node.path("api").join("audit.jsonl");
-    let mut cluster = Cluster::with_api(node, &["--audit-log-path", audit.to_str().expect("a path")]);
+    let mut cluster = Cluster::audited(Node::on_containerd(json!({})), &[]);
     cluster.node.start_kubelet();
     cluster
 }
 
 /// The container states that the node sent for the pod, in order, including those that the API rejected.
 fn sent_states(cluster: &Cluster, pod: &str, name: &str) -> Vec<Value> {
-    let log = std::fs::read_to_string(cluster.api.file("audit.jsonl")).expect("an audit log");
-    let calls = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
     let status = format!("/pods/{pod}/status");
-    let patches = calls.filter(|call| call["uri"].as_str().is_some_and(|uri| uri.contains(&status)));
+    let patches = cluster
+        .audit_log()
+        .into_iter()
+        .filter(|call| call["uri"].as_str().is_some_and(|uri| uri.contains(&status)));
     patches.map(|call| container(&call["request"], name)["state"].clone()).filter(Value::is_object).collect()
 }
 
