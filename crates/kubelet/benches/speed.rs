@@ -214,7 +214,20 @@ async fn measure(arguments: &Arguments) -> Outcome<Report> {
     } else {
         Vec::new()
     };
-    let members = if wants(Part::Member) { member::measure(kubelet, effort).await? } else { Vec::new() };
+    let members =
+        async { if wants(Part::Member) { member::measure(kubelet, effort).await } else { Ok(Vec::new()) } };
+    let streams = async {
+        if !wants(Part::Streams) {
+            return Ok(None);
+        }
+        eprintln!("opening {} log followers and {} exec sessions", effort.followers, effort.execs);
+        streams::measure(kubelet, effort).await.map(Some)
+    };
+    let (members, streams) = match arguments.is_short {
+        // Both mostly wait, and streams are measured by their memory.
+        true => futures_util::try_join!(members, streams)?,
+        false => (members.await?, streams.await?),
+    };
     let joining = if wants(Part::Joining) {
         eprintln!("joining {} new clusters", effort.rounds * 2);
         Some(joining::measure(kubelet, effort).await?)
@@ -230,12 +243,6 @@ async fn measure(arguments: &Arguments) -> Outcome<Report> {
     let burst = if wants(Part::Burst) {
         eprintln!("starting and deleting {} pods at once, {} times", effort.burst_pods, effort.bursts * 2);
         Some(burst::measure(kubelet, effort).await?)
-    } else {
-        None
-    };
-    let streams = if wants(Part::Streams) {
-        eprintln!("opening {} log followers and {} exec sessions", effort.followers, effort.execs);
-        Some(streams::measure(kubelet, effort).await?)
     } else {
         None
     };
