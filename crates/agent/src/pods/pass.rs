@@ -117,8 +117,10 @@ async fn execute_step(
                 // A kubelet that starts later finishes the resize. A full disk holds up no resize.
                 context.handles.amount_files.save().await;
             }
-            Box::pin(kill::kill_all(context, &kill)).await;
-            Box::pin(remove_all(context, &remove)).await;
+            // What could not be stopped or removed keeps no other container from being started.
+            let is_killed = Box::pin(kill::kill_all(context, &kill)).await;
+            let is_removed = Box::pin(remove_all(context, &remove)).await;
+            let cleared = if is_killed && is_removed { None } else { Some(Retry::BackingOff) };
             // A resize that fails keeps no container from being started.
             let resized = match &resize {
                 Some(resize) => Box::pin(resize::carry_out(context, &sandbox, resize)).await,
@@ -128,7 +130,7 @@ async fn execute_step(
                 [] => None,
                 start => Box::pin(start::start_all(context, &prepared, &sandbox, start)).await,
             };
-            Retry::earliest(resized, started).map_or(Ok(()), Err)
+            Retry::earliest(cleared, Retry::earliest(resized, started)).map_or(Ok(()), Err)
         }
         PodStep::Teardown { kill, stop, why } => {
             tracing::info!(pod = %context.identity, reason = ?why, "Pod finished, stopped its sandbox");
@@ -138,13 +140,13 @@ async fn execute_step(
     }
 }
 
-/// Removes old instances in order, and their logs unless the restart count is derived from them.
-async fn remove_all(context: &PassContext, remove: &[RemoveContainer]) {
+/// Removes old instances in order, and their logs unless the restart count is derived from them. Returns whether all are removed.
+async fn remove_all(context: &PassContext, remove: &[RemoveContainer]) -> bool {
     for old in remove {
         match context.handles.ctx.runtime.remove_container(&old.id).await {
             Err(error) if !error.is_not_found() => {
                 tracing::warn!(pod = %context.identity, containerName = %old.name, err = %error, "Failed to remove old container");
-                return;
+                return false;
             }
             Ok(()) | Err(_) => {}
         }
@@ -152,6 +154,7 @@ async fn remove_all(context: &PassContext, remove: &[RemoveContainer]) {
             files::remove_log(context, &old.id).await;
         }
     }
+    true
 }
 
 /// Prepares everything that containers need, once.

@@ -27,31 +27,43 @@ pub struct KillTarget<'a> {
 /// How long the runtime may take to report the end of a hook after the end of its container.
 const HOOK_FAILURE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// Number of containers of each turn that are not stopped yet; later turns wait for earlier ones.
-type Turns = watch::Sender<BTreeMap<usize, usize>>;
+/// How far the containers are stopped.
+#[derive(Debug)]
+struct Progress {
+    /// Number of containers of each turn that are not stopped yet; later turns wait for earlier ones.
+    left: BTreeMap<usize, usize>,
+    have_all_stopped: bool,
+}
 
-/// Stops the containers of a step.
-pub async fn kill_all(context: &PassContext, kills: &[KillContainer]) {
+type Turns = watch::Sender<Progress>;
+
+/// Stops the containers of a step. Returns whether the runtime has stopped all of them.
+pub async fn kill_all(context: &PassContext, kills: &[KillContainer]) -> bool {
     let kills = plan_kills(&context.pod.get(), &context.observed, kills);
     let kill_target =
         KillTarget { pod: &context.identity, spec: Some(&context.pod), observed: &context.observed };
-    kill_in_turns(&context.handles, kill_target, &kills).await;
+    kill_in_turns(&context.handles, kill_target, &kills).await
 }
 
 /// Stops the containers: all hooks at once, then the signals in turns. Failures are logged; the next observation shows
-/// which containers still run.
-pub async fn kill_in_turns(handles: &PodHandles, kill_target: KillTarget<'_>, kills: &[ContainerKill]) {
+/// which containers still run. Returns whether the runtime has stopped all of them.
+pub async fn kill_in_turns(
+    handles: &PodHandles,
+    kill_target: KillTarget<'_>,
+    kills: &[ContainerKill],
+) -> bool {
     let mut left: BTreeMap<usize, usize> = BTreeMap::new();
     for kill in kills {
         *left.entry(kill.turn).or_default() += 1;
     }
-    let turns = watch::Sender::new(left);
+    let turns = watch::Sender::new(Progress { left, have_all_stopped: true });
     let began = handles.ctx.clock.mono();
     let each = kills.iter().filter_map(|kill| {
         let container = kill_target.observed.container(&kill.id)?;
         Some(kill_one(handles, kill_target, (kill, container), began, &turns))
     });
     futures_util::future::join_all(each).await;
+    turns.borrow().have_all_stopped
 }
 
 async fn kill_one(
@@ -76,9 +88,10 @@ async fn kill_one(
     let end = async {
         await_turn(handles, kill.turn, deadline, turns).await;
         let used = handles.ctx.clock.mono().saturating_since(began);
-        stop(handles, kill_target.pod, kill, used).await;
-        turns.send_modify(|left| {
-            if let Some(count) = left.get_mut(&kill.turn) {
+        let is_stopped = stop(handles, kill_target.pod, kill, used).await;
+        turns.send_modify(|progress| {
+            progress.have_all_stopped &= is_stopped;
+            if let Some(count) = progress.left.get_mut(&kill.turn) {
                 *count = count.saturating_sub(1);
             }
         });
@@ -136,25 +149,23 @@ async fn end_while_hook_runs(
 }
 
 async fn await_turn(handles: &PodHandles, turn: usize, deadline: MonoTime, turns: &Turns) {
-    let mut left = turns.subscribe();
+    let mut progress = turns.subscribe();
     tokio::select! {
         // The sender outlives this future, so the wait ends only with the turn.
-        _ = left.wait_for(|left| left.range(..turn).all(|(_, count)| *count == 0)) => {}
+        _ = progress.wait_for(|now| now.left.range(..turn).all(|(_, count)| *count == 0)) => {}
         () = handles.ctx.clock.sleep_until(deadline) => {}
     }
 }
 
-async fn stop(handles: &PodHandles, pod: &PodRef, kill: &ContainerKill, used: Duration) {
+/// Returns whether the container is stopped.
+async fn stop(handles: &PodHandles, pod: &PodRef, kill: &ContainerKill, used: Duration) -> bool {
     match handles.ctx.runtime.stop_container(&kill.id, kill.stop_timeout(used)).await {
-        Ok(()) => {}
-        Err(error) if error.is_not_found() => {}
+        Ok(()) => true,
+        Err(error) if error.is_not_found() => true,
         Err(error) => {
-            handles.ctx.recorder.warning(
-                pod,
-                Some(&kill.name),
-                "FailedKillPod",
-                format!("error killing pod: {error}"),
-            );
+            let message = format!("error killing pod: {error}");
+            handles.ctx.recorder.warning(pod, Some(&kill.name), "FailedKillPod", message);
+            false
         }
     }
 }
