@@ -118,6 +118,75 @@ async fn failed_start_is_shown_for_a_second_before_the_back_off_replaces_it() {
     }
 }
 
+fn refuses(world: &World, method: Method) {
+    world.fake.fault_always(method, Some(Fault::Failed("the shim does not answer".to_owned())));
+}
+
+/// The time between calls of that method for that object.
+fn call_intervals(world: &World, call: &str) -> Vec<Duration> {
+    world.times_of(call).windows(2).map(|pair| pair[1].saturating_sub(pair[0])).collect()
+}
+
+fn backs_off(intervals: &[Duration]) -> bool {
+    let [first, later @ ..] = intervals else { return false };
+    (seconds(1)..seconds(2)).contains(first) && later.len() > 6 && later.iter().all(is_sync_retry)
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_stop_of_a_changed_container_is_retried_like_a_failed_start() {
+    let world = World::started().await;
+    let mut app = container("app");
+    world.apply(&pod("web", [app.clone()]).uid("u-1"));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    refuses(&world, Method::StopContainer);
+    app["image"] = "app:2".into();
+    world.apply(&pod("web", [app]).uid("u-1"));
+    world.until("it failed", |w| w.recorded("FailedKillPod") > 0).await;
+    world.advance(seconds(120)).await;
+    let stops = call_intervals(&world, "StopContainer web-node/app");
+    assert!(backs_off(&stops), "{stops:?}");
+    world.fake.clear_faults();
+    world.until("the new one runs", |w| w.restarts("web", "app") == 1 && w.is_ready("web")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_removal_of_an_old_instance_is_retried_like_a_failed_start() {
+    let world = World::started().await;
+    let starts = |w: &World, number: u32| w.times_of(&format!("StartContainer web-node/init#{number}")).len();
+    world.fake.program("init", Program::exits(1, seconds(5)));
+    world.apply(&pod("web", [container("app")]).init([container("init")]));
+    world.until("the first restart", |w| starts(w, 1) == 1).await;
+    world.fake.program("init", Program::runs());
+    refuses(&world, Method::RemoveContainer);
+    world.until("the second restart", |w| starts(w, 2) == 1).await;
+    let before = world.fake.count(Method::RemoveContainer);
+    world.advance(seconds(120)).await;
+    let removals = world.fake.count(Method::RemoveContainer) - before;
+    // At once, after a second, and then every ten to fifteen seconds; garbage collection tries it twice.
+    assert!((2 + 7 + 2..=2 + 12 + 2).contains(&removals), "{removals}");
+    world.fake.clear_faults();
+    world.until("the first instance is gone", |w| w.fake.containers().len() == 2).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn refused_stop_of_a_terminating_pod_is_retried_once_a_second() {
+    let world = World::joined().await;
+    world.create(&pod("web", [container("app")]));
+    world.until("it runs", |w| w.runs("web/app")).await;
+    refuses(&world, Method::StopContainer);
+    refuses(&world, Method::StopPodSandbox);
+    world.delete("web", None);
+    world.until("it failed", |w| w.recorded("FailedKillPod") > 0).await;
+    world.advance(seconds(60)).await;
+    for call in ["StopContainer web/app", "StopPodSandbox web"] {
+        let retries = call_intervals(&world, call);
+        let is_bounded = retries.iter().all(|interval| (seconds(1)..seconds(2)).contains(interval));
+        assert!(retries.len() > 30 && is_bounded, "{call}: {retries:?}");
+    }
+    world.fake.clear_faults();
+    world.until("nothing is left", |w| w.traces().is_empty()).await;
+}
+
 fn with_deadline(seconds: u64) -> Value {
     json!({"activeDeadlineSeconds": seconds, "terminationGracePeriodSeconds": 1})
 }
