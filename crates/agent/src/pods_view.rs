@@ -72,14 +72,38 @@ impl PodProgress {
 /// Shared by all workers; every access is short.
 #[derive(Clone, Debug)]
 pub struct PodsView {
-    entries: Arc<Mutex<BTreeMap<PodUid, PodEntry>>>,
-    /// Counts changes, so that others can wait for the next.
-    version: Arc<watch::Sender<u64>>,
+    entries: Arc<Mutex<Entries>>,
+    /// Notifies those who wait for the next change.
+    changed: Arc<watch::Sender<()>>,
+}
+
+#[derive(Debug, Default)]
+struct Entries {
+    by_uid: BTreeMap<PodUid, Versioned>,
+    /// Number of changes so far.
+    version: u64,
+}
+
+#[derive(Debug)]
+struct Versioned {
+    entry: PodEntry,
+    /// The version of the entries that this change made.
+    version: u64,
+}
+
+/// What changed between two looks at the pods.
+#[derive(Debug)]
+pub(crate) struct ViewChanges {
+    pub(crate) changed: Vec<PodEntry>,
+    /// Number of pods now.
+    pub(crate) count: usize,
+    /// For the next look.
+    pub(crate) version: u64,
 }
 
 impl Default for PodsView {
     fn default() -> Self {
-        Self { entries: Arc::default(), version: Arc::new(watch::Sender::new(0)) }
+        Self { entries: Arc::default(), changed: Arc::new(watch::Sender::new(())) }
     }
 }
 
@@ -87,44 +111,78 @@ impl PodsView {
     /// Replaces the pod's entry; returns whether its status has changed.
     pub fn publish(&self, uid: &PodUid, pod: KeptPod, status: KeptStatus, progress: PodProgress) -> bool {
         let mut entries = self.entries.lock();
-        let is_changed = entries.get(uid).is_none_or(|entry| entry.status != status);
-        let is_rest_same =
-            entries.get(uid).is_some_and(|entry| entry.pod.is_same(&pod) && entry.progress == progress);
+        let before = entries.by_uid.get(uid);
+        let is_changed = before.is_none_or(|before| before.entry.status != status);
+        let same_rest =
+            before.filter(|before| before.entry.pod.is_same(&pod) && before.entry.progress == progress);
+        let unchanged = same_rest.filter(|_| !is_changed).map(|before| before.version);
+        let version = unchanged.unwrap_or_else(|| {
+            entries.version += 1;
+            entries.version
+        });
         // An equal status, too: the one before need not be kept as well.
-        entries.insert(uid.clone(), PodEntry { pod, status, progress });
+        entries.by_uid.insert(uid.clone(), Versioned { entry: PodEntry { pod, status, progress }, version });
         drop(entries);
-        if is_changed || !is_rest_same {
-            self.version.send_modify(|version| *version += 1);
+        if unchanged.is_none() {
+            self.changed.send_replace(());
         }
         is_changed
     }
 
     pub fn forget(&self, uid: &PodUid) {
-        if self.entries.lock().remove(uid).is_some() {
-            self.version.send_modify(|version| *version += 1);
+        let mut entries = self.entries.lock();
+        if entries.by_uid.remove(uid).is_some() {
+            entries.version += 1;
+            drop(entries);
+            self.changed.send_replace(());
         }
     }
 
     #[must_use]
     pub fn get(&self, uid: &PodUid) -> Option<PodEntry> {
-        self.entries.lock().get(uid).cloned()
+        self.entries.lock().by_uid.get(uid).map(|pod| pod.entry.clone())
     }
 
     #[must_use]
     pub fn all(&self) -> Vec<PodEntry> {
-        self.entries.lock().values().cloned().collect()
+        self.matching(|_| true)
+    }
+
+    /// The pods for which the condition holds.
+    #[must_use]
+    pub fn matching(&self, is_meant: impl Fn(&PodEntry) -> bool) -> Vec<PodEntry> {
+        let entries = self.entries.lock();
+        entries.by_uid.values().map(|pod| &pod.entry).filter(|entry| is_meant(entry)).cloned().collect()
+    }
+
+    /// What has changed since that version; 0 is before the first pod. A pod that is gone only counts less.
+    pub(crate) fn changed_since(&self, version: u64) -> ViewChanges {
+        let entries = self.entries.lock();
+        let changed = match entries.version > version {
+            true => {
+                let changed = entries.by_uid.values().filter(|pod| pod.version > version);
+                changed.map(|pod| pod.entry.clone()).collect()
+            }
+            false => Vec::new(),
+        };
+        ViewChanges { changed, count: entries.by_uid.len(), version: entries.version }
+    }
+
+    #[must_use]
+    pub(crate) fn contains(&self, uid: &PodUid) -> bool {
+        self.entries.lock().by_uid.contains_key(uid)
     }
 
     /// Number of pods.
     #[must_use]
     pub fn count(&self) -> usize {
-        self.entries.lock().len()
+        self.entries.lock().by_uid.len()
     }
 
     /// Resolves with every change.
     #[must_use]
-    pub fn changes(&self) -> watch::Receiver<u64> {
-        self.version.subscribe()
+    pub fn changes(&self) -> watch::Receiver<()> {
+        self.changed.subscribe()
     }
 }
 
@@ -267,5 +325,32 @@ mod tests {
         assert!(!publish(&equal) && !changes.has_changed().unwrap());
         assert!(view.get(&uid).unwrap().status.is_same(&equal), "the one before is not kept");
         assert!(publish(&other) && changes.has_changed().unwrap());
+    }
+
+    #[test]
+    fn only_the_pods_that_have_changed_since_the_last_look_are_shown() {
+        let view = PodsView::default();
+        let progress =
+            PodProgress { stage: PodStage::Syncing, is_rejected: false, is_orphan: false, is_observed: true };
+        let publish = |name: &str, phase: &str| {
+            let pod = serde_json::from_value(json!({"metadata": {"name": name, "uid": name}})).unwrap();
+            view.publish(&PodUid::from(name.to_owned()), KeptPod::new(pod), status(phase), progress);
+        };
+        let look = |version: u64| {
+            let ViewChanges { changed, count, version } = view.changed_since(version);
+            let names: Vec<String> =
+                changed.iter().map(|entry| entry.pod.identity().name.to_string()).collect();
+            (names.join(" "), count, version)
+        };
+        publish("a", "Pending");
+        publish("b", "Pending");
+        let (first, count, version) = look(0);
+        assert_eq!((first.as_str(), count), ("a b", 2));
+        assert_eq!(look(version), (String::new(), 2, version));
+        publish("b", "Running");
+        view.forget(&PodUid::from("a".to_owned()));
+        let (second, count, version) = look(version);
+        assert_eq!((second.as_str(), count), ("b", 1));
+        assert_eq!(look(version), (String::new(), 1, version));
     }
 }

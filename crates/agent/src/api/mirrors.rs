@@ -90,9 +90,8 @@ impl Mirrors {
         });
         let entries: BTreeMap<ObjectKey, PodEntry> = self
             .pods
-            .all()
+            .matching(|entry| entry.pod.is_static())
             .into_iter()
-            .filter(|entry| entry.pod.is_static())
             .map(|entry| (super::meta::key_of_pod(entry.pod.identity()), entry))
             .collect();
         let may_remove = *self.sources.borrow_and_update();

@@ -20,9 +20,9 @@ use ports::Cluster;
 use ports::cluster::{ClusterError, ClusterResult, Deletion, Part, Patch};
 use tokio::task::JoinSet;
 
-use super::reflector::{StoreReader, keep_pod};
+use super::reflector::{Store, StoreReader, keep_pod};
 use crate::context::Context;
-use crate::pods_view::{PodEntry, PodsView};
+use crate::pods_view::{PodEntry, PodsView, ViewChanges};
 
 /// Concurrent calls.
 const MAX_CALLS: usize = 16;
@@ -36,15 +36,24 @@ pub(crate) struct StatusWriter {
     views: PodsView,
     cluster: Arc<dyn Cluster>,
     in_api: StoreReader<ApiPod>,
+    /// The pods of the API have changed since the last look at them.
+    is_api_changed: bool,
+    /// Of the last look at the pods of this node.
+    version: u64,
     /// One entry for each pod of this node, by its UID on this node.
     pods: BTreeMap<PodUid, Progress>,
+    /// The pods to compare. Nothing has changed for the others since they were compared, or they have a call under way.
+    due: BTreeSet<PodUid>,
     under_way: BTreeSet<PodUid>,
     calls: JoinSet<Answer>,
 }
 
 /// Progress of one pod's status.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Progress {
+    key: ObjectKey,
+    /// The pod as the watch last showed it.
+    seen: Option<Arc<ApiPod>>,
     /// The pod as the API returned it for our last patch, which the watch shows a little later.
     answer: Option<Arc<ApiPod>>,
     /// These two were compared, and need no call.
@@ -116,7 +125,10 @@ impl StatusWriter {
             views,
             cluster,
             in_api,
+            is_api_changed: true,
+            version: 0,
             pods: BTreeMap::new(),
+            due: BTreeSet::new(),
             under_way: BTreeSet::new(),
             calls: JoinSet::new(),
         }
@@ -138,7 +150,7 @@ impl StatusWriter {
                     }
                 }
                 Ok(()) = changes.changed() => {}
-                Ok(()) = self.in_api.changed() => {}
+                Ok(()) = self.in_api.changed() => self.is_api_changed = true,
                 () = clock.sleep_until(retry.unwrap_or(MonoTime::ZERO)), if retry.is_some() => {}
             }
         }
@@ -147,6 +159,7 @@ impl StatusWriter {
     /// Starts a call for each pod that needs one and has none under way, as long as slots are free, in a fair order. Returns
     /// when the first pod in back-off may be tried again.
     fn start_calls(&mut self, now: MonoTime) -> Option<MonoTime> {
+        self.note_changes();
         let (candidates, retry) = self.candidates(now);
         let waiting: Vec<WaitingStatus> = candidates
             .iter()
@@ -168,37 +181,56 @@ impl StatusWriter {
         retry
     }
 
+    /// Notes which pods have to be compared, because they or their objects in the API have changed.
+    fn note_changes(&mut self) {
+        let ViewChanges { changed, count, version } = self.views.changed_since(self.version);
+        self.version = version;
+        let seen = self.in_api.borrow_and_update();
+        if std::mem::take(&mut self.is_api_changed) || seen.has_changed() {
+            for (uid, progress) in &mut self.pods {
+                if progress.look(&seen) {
+                    self.due.insert(uid.clone());
+                }
+            }
+        }
+        for entry in changed {
+            let uid = entry.pod.identity().uid.clone();
+            let is_new = || Progress::new(super::meta::key_of_pod(entry.pod.identity()), &seen);
+            self.pods.entry(uid.clone()).or_insert_with(is_new);
+            self.due.insert(uid);
+        }
+        if self.pods.len() > count {
+            self.pods.retain(|uid, _| self.views.contains(uid));
+        }
+    }
+
     /// The pods that may need a call now, and when the first of the pods in back-off may be tried again.
     fn candidates(&mut self, now: MonoTime) -> (Vec<Candidate>, Option<MonoTime>) {
-        let entries = self.views.all();
-        let known: BTreeSet<PodUid> = entries.iter().map(|entry| entry.pod.identity().uid.clone()).collect();
-        self.pods.retain(|uid, _| known.contains(uid));
-        let seen = self.in_api.borrow_and_update();
         let (mut candidates, mut retry) = (Vec::new(), None::<MonoTime>);
-        for entry in entries.into_iter().filter(PodEntry::is_current) {
-            let uid = entry.pod.identity().uid.clone();
-            let Some(in_api) = seen.objects.get(&super::meta::key_of_pod(entry.pod.identity())) else {
-                continue;
-            };
-            let progress = self.pods.entry(uid.clone()).or_default();
-            let in_api = progress.latest(in_api);
-            if self.under_way.contains(&uid) || progress.is_settled(&entry, &in_api) {
-                continue;
+        let Self { due, pods, views, under_way, .. } = self;
+        due.retain(|uid| {
+            let entry = views.get(uid).filter(PodEntry::is_current);
+            let Some((entry, progress)) = entry.zip(pods.get_mut(uid)) else { return false };
+            let Some(in_api) = progress.latest() else { return false };
+            if under_way.contains(uid) || progress.is_settled(&entry, &in_api) {
+                return false;
             }
             let until = progress.failing.as_ref().map(|failing| failing.until(&entry.status, &in_api));
             if let Some(until) = until.filter(|until| *until > now) {
                 retry = Some(retry.map_or(until, |retry| retry.min(until)));
-                continue;
+                return true;
             }
             progress.waiting_since.get_or_insert(now);
-            candidates.push(Candidate { uid, entry, in_api });
-        }
+            candidates.push(Candidate { uid: uid.clone(), entry, in_api });
+            true
+        });
         (candidates, retry)
     }
 
     /// The call that the pod needs, if any.
     fn job(&mut self, candidate: Candidate, now: MonoTime) -> Option<Job> {
         let Candidate { uid, entry, in_api } = candidate;
+        self.due.remove(&uid);
         // The API object of a static pod is its mirror pod, which has another UID.
         let shown_as = match entry.pod.is_static() {
             true if in_api.is_mirror => in_api.pod.identity().uid.clone(),
@@ -207,7 +239,7 @@ impl StatusWriter {
         };
         let facts =
             SyncFacts { may_run: entry.progress.may_run(), is_released: entry.progress.is_released() };
-        let progress = self.pods.entry(uid.clone()).or_default();
+        let progress = self.pods.get_mut(&uid)?;
         progress.waiting_since = None;
         match compute_status_sync(&shown_as, Some(&in_api), &entry.status.get(), facts) {
             StatusSync::Forget | StatusSync::Nothing => {
@@ -250,6 +282,7 @@ impl StatusWriter {
     fn handle_answer(&mut self, answer: Answer) {
         let Answer { uid, compared, is_deletion, result } = answer;
         self.under_way.remove(&uid);
+        self.due.insert(uid.clone());
         let Some(progress) = self.pods.get_mut(&uid) else { return };
         let Now { mono: now, wall } = self.ctx.clock.now();
         match result {
@@ -286,10 +319,38 @@ impl StatusWriter {
 }
 
 impl Progress {
-    /// The newest known version of the pod in the API: the watch shows an answer a little later.
-    fn latest(&mut self, seen: &Arc<ApiPod>) -> Arc<ApiPod> {
+    fn new(key: ObjectKey, store: &Store<ApiPod>) -> Self {
+        let seen = store.objects.get(&key).cloned();
+        Self {
+            key,
+            seen,
+            answer: None,
+            settled: None,
+            failing: None,
+            behind_since: None,
+            waiting_since: None,
+        }
+    }
+
+    /// Returns whether the pod's object in the API is another than before.
+    fn look(&mut self, store: &Store<ApiPod>) -> bool {
+        let now = store.objects.get(&self.key);
+        let is_same = match (&self.seen, now) {
+            (Some(before), Some(now)) => Arc::ptr_eq(before, now),
+            (None, None) => true,
+            (Some(_), None) | (None, Some(_)) => false,
+        };
+        if !is_same {
+            self.seen = now.cloned();
+        }
+        !is_same
+    }
+
+    /// The newest known version of the pod in the API, if it is there: the watch shows an answer a little later.
+    fn latest(&mut self) -> Option<Arc<ApiPod>> {
+        let seen = self.seen.as_ref()?;
         self.answer.take_if(|answer| !answer.version().is_newer_than(seen.version()));
-        self.answer.as_ref().unwrap_or(seen).clone()
+        Some(self.answer.as_ref().unwrap_or(seen).clone())
     }
 
     fn is_settled(&self, entry: &PodEntry, in_api: &Arc<ApiPod>) -> bool {

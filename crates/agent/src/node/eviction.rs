@@ -73,7 +73,7 @@ pub(crate) struct Evictor {
     thresholds: Vec<Threshold>,
     layout: DiskLayout,
     state: PressureState,
-    pods_changed: watch::Receiver<u64>,
+    pods_changed: watch::Receiver<()>,
     /// The memory available to pods can be measured once they have a cgroup.
     pods_cgroup: watch::Receiver<Option<Arc<CgroupNames>>>,
     alarm: Alarm,

@@ -34,8 +34,7 @@ impl PodLookup {
             let PodRef { namespace: of_pod, name: its, .. } = entry.pod.identity();
             **of_pod == *namespace && **its == *name
         };
-        let all = self.pods.all().into_iter().filter(is_meant);
-        let found = all.max_by_key(|entry| entry.progress.may_run());
+        let found = self.pods.matching(is_meant).into_iter().max_by_key(|entry| entry.progress.may_run());
         found.ok_or_else(|| PodRefusal::NotFound(format!("pod {name:?} does not exist")))
     }
 
