@@ -80,18 +80,18 @@ pub struct PodsView {
 #[derive(Debug, Default)]
 struct Entries {
     by_uid: BTreeMap<PodUid, Versioned>,
-    /// Number of changes so far.
+    /// Number of entries that were made or removed so far.
     version: u64,
 }
 
 #[derive(Debug)]
 struct Versioned {
     entry: PodEntry,
-    /// The version of the entries that this change made.
+    /// The version of the entries with it.
     version: u64,
 }
 
-/// What changed between two looks at the pods.
+/// What changed between two looks at the pods; a pod with a status that is equal to the one before counts as changed.
 #[derive(Debug)]
 pub(crate) struct ViewChanges {
     pub(crate) changed: Vec<PodEntry>,
@@ -113,17 +113,14 @@ impl PodsView {
         let mut entries = self.entries.lock();
         let before = entries.by_uid.get(uid);
         let is_changed = before.is_none_or(|before| before.entry.status != status);
-        let same_rest =
-            before.filter(|before| before.entry.pod.is_same(&pod) && before.entry.progress == progress);
-        let unchanged = same_rest.filter(|_| !is_changed).map(|before| before.version);
-        let version = unchanged.unwrap_or_else(|| {
-            entries.version += 1;
-            entries.version
-        });
-        // An equal status, too: the one before need not be kept as well.
+        let is_rest_same =
+            before.is_some_and(|before| before.entry.pod.is_same(&pod) && before.entry.progress == progress);
+        entries.version += 1;
+        let version = entries.version;
+        // An equal status, too: the one before need not be kept as well, neither here nor by those who look at the changes.
         entries.by_uid.insert(uid.clone(), Versioned { entry: PodEntry { pod, status, progress }, version });
         drop(entries);
-        if unchanged.is_none() {
+        if is_changed || !is_rest_same {
             self.changed.send_replace(());
         }
         is_changed
@@ -347,6 +344,9 @@ mod tests {
         let (first, count, version) = look(0);
         assert_eq!((first.as_str(), count), ("a b", 2));
         assert_eq!(look(version), (String::new(), 2, version));
+        publish("b", "Pending");
+        let (equal, _, version) = look(version);
+        assert_eq!(equal, "b", "the status before need not be kept");
         publish("b", "Running");
         view.forget(&PodUid::from("a".to_owned()));
         let (second, count, version) = look(version);
