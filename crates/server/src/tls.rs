@@ -11,7 +11,7 @@ use rustls::crypto::{CryptoProvider, ring};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
-use rustls::server::{ClientHello, ResolvesServerCert, WebPkiClientVerifier};
+use rustls::server::{ClientHello, NoServerSessionStorage, ResolvesServerCert, WebPkiClientVerifier};
 use rustls::sign::CertifiedKey;
 use rustls::{
     CipherSuite, DigitallySignedStruct, DistinguishedName, NamedGroup, RootCertStore, ServerConfig,
@@ -121,6 +121,10 @@ pub(crate) fn server_config(
         .with_client_cert_verifier(Arc::new(AcceptAnyClientCertificate(provider)))
         .with_cert_resolver(Arc::new(Latest(pair)));
     config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
+    // No session is resumed. Each one that may be has the client's whole chain, which would be kept for 256 of them after their
+    // connections; and neither the API server nor Prometheus asks for it.
+    config.session_storage = Arc::new(NoServerSessionStorage {});
+    config.send_tls13_tickets = 0;
     Ok(Arc::new(config))
 }
 
@@ -318,6 +322,64 @@ mod tests {
         for allowed in ["", "VersionTLS12"] {
             let lacks_certificate = answer_to_tls12(allowed);
             assert!(!is_too_old(&lacks_certificate), "{lacks_certificate}");
+        }
+    }
+
+    /// A certificate for `node` that signs itself, and a client that trusts it and would resume its sessions.
+    fn pair_and_client(
+        version: &'static rustls::SupportedProtocolVersion,
+    ) -> (ServingPair, Arc<rustls::ClientConfig>) {
+        let key = rcgen::KeyPair::generate().unwrap();
+        let certificate =
+            rcgen::CertificateParams::new(vec!["node".to_owned()]).unwrap().self_signed(&key).unwrap();
+        let pair =
+            ServingPair::from_pem(certificate.pem().as_bytes(), key.serialize_pem().as_bytes()).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate.der().clone()).unwrap();
+        let client = rustls::ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
+            .with_protocol_versions(&[version])
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        (pair, Arc::new(client))
+    }
+
+    /// Whether the handshake of a new connection was a full one.
+    fn handshake(
+        client: &Arc<rustls::ClientConfig>,
+        server: &Arc<ServerConfig>,
+    ) -> Option<rustls::HandshakeKind> {
+        let mut client =
+            rustls::ClientConnection::new(Arc::clone(client), "node".try_into().unwrap()).unwrap();
+        let mut server = rustls::ServerConnection::new(Arc::clone(server)).unwrap();
+        // The last round brings the tickets, which follow the handshake.
+        for _ in 0..4 {
+            let mut sent = Vec::new();
+            while client.wants_write() {
+                client.write_tls(&mut sent).unwrap();
+            }
+            server.read_tls(&mut sent.as_slice()).unwrap();
+            server.process_new_packets().unwrap();
+            let mut sent = Vec::new();
+            while server.wants_write() {
+                server.write_tls(&mut sent).unwrap();
+            }
+            client.read_tls(&mut sent.as_slice()).unwrap();
+            client.process_new_packets().unwrap();
+        }
+        assert!(!client.is_handshaking() && !server.is_handshaking());
+        server.handshake_kind()
+    }
+
+    #[test]
+    fn no_session_is_kept_for_a_client_that_would_resume_it() {
+        for version in [&rustls::version::TLS12, &rustls::version::TLS13] {
+            let (pair, client) = pair_and_client(version);
+            let (_sender, pair) = watch::channel(Some(pair));
+            let server = server_config(&TlsSettings::default(), pair).unwrap();
+            for _ in 0..2 {
+                assert_eq!(handshake(&client, &server), Some(rustls::HandshakeKind::Full));
+            }
         }
     }
 
