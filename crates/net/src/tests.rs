@@ -27,6 +27,7 @@ use tonic_prost::ProstCodec;
 
 use crate::LinuxNet;
 use crate::grpc_health::{HealthCheckRequest, HealthCheckResponse};
+use crate::tls::Tls;
 
 const LOCALHOST: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 /// Long enough that only a call that hangs gets there.
@@ -349,6 +350,20 @@ async fn probes_accept_any_certificate() {
         assert_eq!(answer.body, b"hello", "{host}");
     }
     expect_no_trace(server.port).await;
+}
+
+#[tokio::test]
+async fn no_probe_resumes_the_tls_session_of_another() {
+    let server = Server::with_tls(|_| HELLO.into()).await;
+    let tls = Tls::new(Vec::new());
+    for _ in 0..2 {
+        let stream = TcpStream::connect((LOCALHOST, server.port)).await.unwrap();
+        let mut stream = tls.connect(stream, "localhost", false).await.unwrap();
+        assert_eq!(stream.get_ref().1.handshake_kind(), Some(rustls::HandshakeKind::Full));
+        // With the response, the client reads what it needs to resume the session.
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").await.unwrap();
+        stream.read_to_end(&mut Vec::new()).await.unwrap();
+    }
 }
 
 #[tokio::test]

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll};
 
 use ports::net::NetError;
+use rustls::client::Resumption;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;
 use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme};
@@ -88,13 +89,19 @@ fn verifying(trusted: &[PathBuf]) -> Result<Arc<ClientConfig>, String> {
     if added == 0 {
         return Err(format!("tls: no trusted certificates in {}", names.join(", ")));
     }
-    Ok(Arc::new(builder()?.with_root_certificates(roots).with_no_client_auth()))
+    Ok(without_sessions(builder()?.with_root_certificates(roots).with_no_client_auth()))
 }
 
 fn accepting() -> Result<Arc<ClientConfig>, String> {
     let config = builder()?;
     let verifier = Arc::new(AcceptAny { provider: Arc::clone(config.crypto_provider()) });
-    Ok(Arc::new(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()))
+    Ok(without_sessions(config.dangerous().with_custom_certificate_verifier(verifier).with_no_client_auth()))
+}
+
+/// No session is resumed: each probe is a new client, as the server's next one will be, and nothing is kept between probes.
+fn without_sessions(mut config: ClientConfig) -> Arc<ClientConfig> {
+    config.resumption = Resumption::disabled();
+    Arc::new(config)
 }
 
 /// For probes, which do not verify certificates.
