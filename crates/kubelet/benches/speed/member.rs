@@ -154,7 +154,8 @@ async fn idle_after(node: &Node, settle: Duration, effort: Effort) -> Outcome<St
 async fn idle(node: &Node, effort: Effort) -> Outcome<Stage> {
     let mut known = node.api_requests().await?;
     let (few, pause) = QUIET;
-    until(node, "the last request to the API server", pause, async || {
+    until(node, "the last request to the API server", Duration::ZERO, async || {
+        tokio::time::sleep(pause).await;
         let now = node.api_requests().await?;
         let is_quiet = now - known <= few && now > 0.0;
         known = now;
