@@ -6,7 +6,7 @@
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Component, Path, PathBuf};
 
 use ports::host::{HostError, HostResult};
@@ -69,6 +69,9 @@ fn parse_mount(line: &[u8]) -> Option<Mount> {
 
 /// The kernel writes space, tab, newline and backslash as `\` and three octal digits.
 fn unescape(field: &[u8]) -> Vec<u8> {
+    if !field.contains(&b'\\') {
+        return field.to_vec();
+    }
     let mut plain = Vec::with_capacity(field.len());
     let mut rest = field;
     while let Some((first, after)) = rest.split_first() {
@@ -107,11 +110,19 @@ fn as_in_table(path: &Path) -> HostResult<Option<PathBuf>> {
     }
 }
 
+/// Whether a path is `above`, or lies below it. Both as the mount table writes them, with no `.`, `..` or second slash, so that their
+/// bytes decide: comparing all paths of a large table step by step takes longer than reading it.
+fn is_at_or_below(path: &Path, above: &Path) -> bool {
+    let [path, above] = [path, above].map(|path| path.as_os_str().as_bytes());
+    let below = path.strip_prefix(above);
+    below.is_some_and(|below| below.is_empty() || below.starts_with(b"/") || above == b"/")
+}
+
 /// The mounts at or below a path, innermost and latest first.
 pub(crate) fn below<'a>(table: &'a [Mount], path: &Path) -> HostResult<Vec<&'a Mount>> {
     let Some(resolved) = as_in_table(path)? else { return Ok(Vec::new()) };
     let mut below: Vec<&Mount> =
-        table.iter().filter(|mount| mount.mount_point.starts_with(&resolved)).collect();
+        table.iter().filter(|mount| is_at_or_below(&mount.mount_point, &resolved)).collect();
     below.reverse();
     below.sort_by_key(|mount| std::cmp::Reverse(mount.mount_point.components().count()));
     Ok(below)
@@ -168,7 +179,8 @@ pub(crate) fn other_mounts(path: &Path) -> HostResult<Vec<PathBuf>> {
 
 /// The mount that holds the path, by its name alone.
 pub(crate) fn holder<'a>(table: &'a [Mount], path: &Path) -> Option<&'a Mount> {
-    let holders = table.iter().filter(|mount| path.starts_with(&mount.mount_point));
+    let path: PathBuf = path.components().collect();
+    let holders = table.iter().filter(|mount| is_at_or_below(&path, &mount.mount_point));
     // Of several at one path the last one is visible.
     holders.max_by_key(|mount| mount.mount_point.components().count())
 }
@@ -245,11 +257,7 @@ pub(crate) fn is_busy(error: &HostError) -> bool {
 pub fn ensure_shared_mount(path: &Path) -> HostResult<()> {
     let resolved = path.canonicalize().map_err(failed("resolve", path))?;
     let table = mount_table()?;
-    let holder = table
-        .iter()
-        .filter(|mount| resolved.starts_with(&mount.mount_point))
-        .max_by_key(|mount| mount.mount_point.components().count());
-    if holder.is_some_and(|mount| mount.shared) {
+    if holder(&table, &resolved).is_some_and(|mount| mount.shared) {
         return Ok(());
     }
     rustix::mount::mount_bind_recursive(&resolved, &resolved).map_err(failed("bind to itself", path))?;
@@ -292,6 +300,26 @@ mod tests {
         assert_eq!(parse_mount(b""), None);
         assert_eq!(parse_mount(b"36 35 98:0 /"), None);
         assert_eq!(parse_mount(b"36 35 98:0 / /x rw shared:1"), None);
+    }
+
+    #[test]
+    fn a_path_lies_below_another_only_at_a_slash() {
+        let is_below = |path: &str, above: &str| is_at_or_below(Path::new(path), Path::new(above));
+        assert!(is_below("/a/b", "/a/b") && is_below("/a/b/c", "/a/b") && is_below("/a", "/"));
+        assert!(is_below("/", "/"));
+        assert!(!is_below("/a/bc", "/a/b") && !is_below("/a", "/a/b") && !is_below("/", "/a"));
+    }
+
+    #[test]
+    fn the_innermost_and_latest_mount_holds_a_path() {
+        let line = |id: u32, point: &str| format!("{id} 1 0:{id} / {point} rw - tmpfs none rw\n");
+        let text = [line(1, "/"), line(2, "/a"), line(3, "/a/b"), line(4, "/a/b"), line(5, "/a/bc")].concat();
+        let table = parse_table(text.as_bytes());
+        let device = |path: &str| holder(&table, Path::new(path)).map(|mount| &*mount.device);
+        assert_eq!(device("/a/b/c"), Some("0:4"));
+        assert_eq!(device("/a//b/./"), Some("0:4"));
+        assert_eq!(device("/a/bcd"), Some("0:2"));
+        assert_eq!(device("/x"), Some("0:1"));
     }
 
     #[test]
