@@ -31,6 +31,7 @@ mod dbus;
 mod exec_trace;
 mod fault;
 mod files;
+mod foreign_mounts;
 #[cfg(target_env = "gnu")]
 mod free_memory;
 #[cfg(any(test, feature = "fuzzing"))]

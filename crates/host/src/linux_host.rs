@@ -6,10 +6,11 @@ mod mounts;
 mod processes;
 
 use std::path::PathBuf;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use ports::host::MachineInfo;
 
+use crate::foreign_mounts::ForeignMounts;
 use crate::volume_helper::{HelperProcesses, Worker};
 
 /// The machine this process runs on.
@@ -38,7 +39,8 @@ impl LinuxHost {
     /// [`crate::serve_as_volume_helper`].
     #[must_use]
     pub fn with_volume_helpers(self, program: PathBuf, own: Vec<PathBuf>) -> Self {
-        Self { worker: Worker::Helper { program, own, helpers: HelperProcesses::default() }, ..self }
+        let foreign = Arc::new(ForeignMounts::new(own));
+        Self { worker: Worker::Helper { program, foreign, helpers: HelperProcesses::default() }, ..self }
     }
 }
 

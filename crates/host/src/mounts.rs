@@ -17,7 +17,7 @@ use rustix::mount::{MountPropagationFlags, UnmountFlags};
 use crate::measure::FIRST_READ;
 use crate::{failed, fault};
 
-const MOUNT_TABLE: &str = "/proc/self/mountinfo";
+pub(crate) const MOUNT_TABLE: &str = "/proc/self/mountinfo";
 
 /// One line of the mount table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,9 +39,14 @@ pub(crate) fn mount_table() -> HostResult<Vec<Mount>> {
 
 /// The mounts in the namespace of a process.
 pub(crate) fn read_table(path: &Path) -> HostResult<Vec<Mount>> {
+    let file = File::open(path).map_err(failed("read", path))?;
+    read_open(&file).map_err(failed("read", path))
+}
+
+/// The same from a file that was not read yet.
+pub(crate) fn read_open(mut file: &File) -> io::Result<Vec<Mount>> {
     let mut table = Vec::with_capacity(FIRST_READ);
-    let read = File::open(path).and_then(|mut file| file.read_to_end(&mut table));
-    read.map_err(failed("read", path))?;
+    file.read_to_end(&mut table)?;
     Ok(parse_table(&table))
 }
 

@@ -503,6 +503,50 @@ fn a_mount_is_found_without_reading_the_mount_table() {
     assert!(read < table.try_into().unwrap(), "{read} bytes, the counter itself among them");
 }
 
+/// A mount of a filesystem of its own that is not in memory.
+fn mount_overlay(test_dir: &TestDir, name: &str) -> PathBuf {
+    let [at, lower, upper] = ["", "-lower", "-upper"].map(|part| test_dir.at(&format!("{name}{part}")));
+    for directory in [&at, &lower, &upper] {
+        fs::create_dir(directory).unwrap();
+    }
+    let layers = format!("lowerdir={}:{}", lower.display(), upper.display());
+    let layers = std::ffi::CString::new(layers).unwrap();
+    rustix::mount::mount("overlay", &at, "overlay", MountFlags::empty(), Some(&*layers)).unwrap();
+    at
+}
+
+#[test]
+fn a_foreign_mount_is_found_as_soon_as_it_is_there_and_never_after() {
+    let test_dir = TestDir::new();
+    let mounts = crate::foreign_mounts::ForeignMounts::new(vec![test_dir.at("")]);
+    for name in ["first", "second"] {
+        let found = |path: &str| mounts.on_way(&test_dir.at(path)).unwrap();
+        let below = format!("{name}/below/it");
+        assert_eq!(found(&below), None);
+        let mounted = mount_overlay(&test_dir, name);
+        assert_eq!(found(&below).as_ref(), Some(&mounted));
+        assert_eq!(found(name).as_ref(), Some(&mounted));
+        assert_eq!(found("elsewhere"), None);
+        rustix::mount::unmount(&mounted, UnmountFlags::empty()).unwrap();
+        assert_eq!(found(&below), None);
+    }
+}
+
+#[test]
+fn an_unchanged_mount_table_is_not_read_again() {
+    let test_dir = TestDir::new();
+    let mounts = crate::foreign_mounts::ForeignMounts::new(vec![test_dir.at("")]);
+    let bytes_read = || {
+        let before = bytes_read_by_this_thread();
+        mounts.on_way(&test_dir.at("volume")).unwrap();
+        bytes_read_by_this_thread() - before
+    };
+    // The counter itself is read, too, and other tests mount at the same time.
+    let table: u64 = fs::read("/proc/self/mountinfo").unwrap().len().try_into().unwrap();
+    assert!(bytes_read() > table / 2);
+    assert!((0..1000).any(|_| bytes_read() < table / 2));
+}
+
 fn bytes_read_by_this_thread() -> u64 {
     let counters = fs::read_to_string("/proc/thread-self/io").unwrap();
     counters.lines().find_map(|line| line.strip_prefix("rchar: ")).unwrap().parse().unwrap()

@@ -2,7 +2,7 @@
 //!
 //! A filesystem that does not answer blocks every thread that touches it, and a blocked thread keeps the process from ending. So
 //! every access to a volume on a filesystem that is neither the node's own nor in memory is done by a *volume helper process*:
-//! this program, started again for one job, killed at its deadline. Decision 0019 explains why. Owns: how many helpers work on
+//! this program, started again for one job, killed at its deadline. Decision 0020 explains why. Owns: how many helpers work on
 //! which mount, and those that were given up and have not ended yet.
 
 use std::collections::BTreeMap;
@@ -18,8 +18,9 @@ use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::foreign_mounts::ForeignMounts;
 use crate::job::Job;
-use crate::mounts::{self, Mount};
+use crate::mounts;
 use crate::{blocking, failed};
 
 /// The name under which this program is started to do one job.
@@ -31,27 +32,6 @@ const MAX_OUTPUT: u64 = 1 << 20;
 const MAX_COMPLAINT: u64 = 16 << 10;
 /// Exit status of a volume helper whose job failed because a file does not exist; other failures are 1.
 const NOT_FOUND: u8 = 2;
-
-/// Filesystems in this kernel's memory, which need no server or device.
-const IN_MEMORY: [&str; 17] = [
-    "tmpfs",
-    "ramfs",
-    "devtmpfs",
-    "proc",
-    "sysfs",
-    "cgroup",
-    "cgroup2",
-    "hugetlbfs",
-    "mqueue",
-    "devpts",
-    "bpf",
-    "debugfs",
-    "tracefs",
-    "securityfs",
-    "configfs",
-    "pstore",
-    "binfmt_misc",
-];
 
 /// The helpers by the mount that they work on.
 #[derive(Debug, Default)]
@@ -77,17 +57,16 @@ pub(crate) enum Worker {
     /// Always on a thread of this process.
     Thread,
     /// By a volume helper if the volume is not on one of the filesystems that the kubelet itself uses.
-    Helper { program: PathBuf, own: Vec<PathBuf>, helpers: HelperProcesses },
+    Helper { program: PathBuf, foreign: Arc<ForeignMounts>, helpers: HelperProcesses },
 }
 
 impl Worker {
     pub(crate) async fn carry_out(&self, job: Job) -> HostResult<Vec<u8>> {
         match self {
             Self::Thread => on_thread(job).await,
-            Self::Helper { program, own, helpers } => {
-                let (target, own) = (job.accessed_path().to_path_buf(), own.clone());
-                let foreign = blocking(&target, move |target| foreign_mount(target, &own)).await?;
-                match foreign {
+            Self::Helper { program, foreign, helpers } => {
+                let (target, foreign) = (job.accessed_path().to_path_buf(), foreign.clone());
+                match blocking(&target, move |target| foreign.on_way(target)).await? {
                     None => on_thread(job).await,
                     Some(mount) => helpers.carry_out(program, &mount, &job).await,
                 }
@@ -97,11 +76,11 @@ impl Worker {
 
     /// Unmounts whatever is at or below the path, innermost first. A stuck mount does not delay the others.
     pub(crate) async fn unmount_tree(&self, path: &Path) -> HostResult<()> {
-        let own = match self {
+        let foreign = match self {
             Self::Thread => None,
-            Self::Helper { own, .. } => Some(own.clone()),
+            Self::Helper { foreign, .. } => Some(foreign.clone()),
         };
-        let (mut stuck, left) = blocking(path, move |path| unmount_own(path, own.as_deref())).await?;
+        let (mut stuck, left) = blocking(path, move |path| unmount_own(path, foreign.as_deref())).await?;
         for mount_point in left {
             let unmounted = self.carry_out_apart(Job::Unmount { path: mount_point }).await;
             stuck = stuck.or(unmounted.err());
@@ -122,9 +101,12 @@ impl Worker {
 
 /// Unmounts what is not foreign. Returns the first failure, and the mounts that are left to a volume helper: foreign ones, and
 /// busy ones, because a search of all processes for the holders may be slow.
-fn unmount_own(path: &Path, own: Option<&[PathBuf]>) -> HostResult<(Option<HostError>, Vec<PathBuf>)> {
+fn unmount_own(
+    path: &Path,
+    foreign: Option<&ForeignMounts>,
+) -> HostResult<(Option<HostError>, Vec<PathBuf>)> {
     let table = mounts::mount_table()?;
-    let is_foreign = own.map(|own| foreign_in(&table, own));
+    let is_foreign = foreign.map(|foreign| foreign.among(&table));
     let (mut stuck, mut left) = (None, Vec::new());
     for mount in mounts::below(&table, path)? {
         if is_foreign.as_ref().is_some_and(|is_foreign| is_foreign(mount)) {
@@ -140,24 +122,9 @@ fn unmount_own(path: &Path, own: Option<&[PathBuf]>) -> HostResult<(Option<HostE
     Ok((stuck, left))
 }
 
-/// Recognises mounts of foreign filesystems.
-fn foreign_in<'a>(table: &'a [Mount], own: &[PathBuf]) -> impl Fn(&Mount) -> bool + use<'a> {
-    let devices: Vec<&str> =
-        own.iter().filter_map(|path| Some(&*mounts::holder(table, path)?.device)).collect();
-    move |mount| !IN_MEMORY.contains(&&*mount.fs_type) && !devices.contains(&&*mount.device)
-}
-
 async fn on_thread(job: Job) -> HostResult<Vec<u8>> {
     let target = job.accessed_path().to_path_buf();
     blocking(&target, move |_| job.run()).await
-}
-
-/// The mount that the path leads to, unless it is one that the kubelet needs anyway. Links are followed, but
-/// nothing on the mount itself is touched.
-fn foreign_mount(path: &Path, own: &[PathBuf]) -> HostResult<Option<PathBuf>> {
-    let table = mounts::mount_table()?;
-    let is_foreign = foreign_in(&table, own);
-    Ok(mounts::first_on_way(&table, path, is_foreign)?.map(|mount| mount.mount_point.clone()))
 }
 
 impl HelperProcesses {
