@@ -518,7 +518,8 @@ fn mount_overlay(test_dir: &TestDir, name: &str) -> PathBuf {
 #[test]
 fn a_foreign_mount_is_found_as_soon_as_it_is_there_and_never_after() {
     let test_dir = TestDir::new();
-    let mounts = crate::foreign_mounts::ForeignMounts::new(vec![test_dir.at("")]);
+    let own = test_dir.at("").ancestors().map(Path::to_path_buf).collect();
+    let mounts = crate::foreign_mounts::ForeignMounts::new(own);
     for name in ["first", "second"] {
         let found = |path: &str| mounts.on_way(&test_dir.at(path)).unwrap();
         let below = format!("{name}/below/it");
