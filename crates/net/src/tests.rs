@@ -10,6 +10,7 @@ use std::convert::Infallible;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -73,7 +74,7 @@ impl Server {
         tls: Option<TlsAcceptor>,
         answer: impl Fn(&str) -> String + Send + Sync + 'static,
     ) -> Self {
-        let listener = TcpListener::bind((LOCALHOST, 0)).await.unwrap();
+        let listener = listen().await;
         let port = listener.local_addr().unwrap().port();
         let seen = Arc::new(Mutex::new(Vec::new()));
         let task = tokio::spawn({
@@ -163,6 +164,18 @@ async fn free_port() -> u16 {
 
 fn redirect(location: &str) -> String {
     format!("HTTP/1.1 302 Found\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n")
+}
+
+/// Below the ports that the kernel gives to clients, which ended connections of any other program may still have.
+async fn listen() -> TcpListener {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = std::process::id() % 10_000;
+    loop {
+        let port = 20_000 + (first + u32::from(NEXT.fetch_add(1, Ordering::Relaxed))) % 10_000;
+        if let Ok(listener) = TcpListener::bind((LOCALHOST, u16::try_from(port).unwrap())).await {
+            return listener;
+        }
+    }
 }
 
 /// The states of the connections from and to a port, in the kernel's numbers, without the listener.
@@ -426,7 +439,7 @@ async fn connection_of_a_server_that_does_not_close_is_reset_after_a_timeout() {
 
 #[tokio::test]
 async fn two_hundred_tcp_probes_leave_nothing_in_time_wait_however_fast_the_peer_closes() {
-    let listener = TcpListener::bind((LOCALHOST, 0)).await.unwrap();
+    let listener = listen().await;
     let port = listener.local_addr().unwrap().port();
     let peer = std::thread::spawn(move || {
         let listener = listener.into_std().unwrap();
