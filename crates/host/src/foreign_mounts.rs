@@ -58,7 +58,7 @@ impl ForeignMounts {
     /// The mount that the path leads to, if it is foreign. Links are followed, but nothing on the mount itself is touched.
     pub(crate) fn on_way(&self, path: &Path) -> HostResult<Option<PathBuf>> {
         let foreign = self.current()?;
-        Ok(mounts::first_on_way(&foreign, path, |_| true)?.map(|mount| mount.mount_point.clone()))
+        Ok(mounts::first_on_way(&foreign, path)?.map(|mount| mount.mount_point.clone()))
     }
 
     /// Recognises the foreign ones in a table.

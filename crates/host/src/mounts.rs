@@ -193,12 +193,8 @@ pub(crate) fn holder<'a>(table: &'a [Mount], path: &Path) -> Option<&'a Mount> {
 /// As many links as the kernel itself would follow.
 const MAX_LINKS: usize = 40;
 
-/// The first mount along the path that is one of these; nothing beyond it is touched. Links are followed.
-pub(crate) fn first_on_way<'a>(
-    table: &'a [Mount],
-    path: &Path,
-    is_one: impl Fn(&Mount) -> bool,
-) -> HostResult<Option<&'a Mount>> {
+/// The first of these mounts along the path; nothing beyond it is touched. Links are followed.
+pub(crate) fn first_on_way<'a>(mounts: &'a [Mount], path: &Path) -> HostResult<Option<&'a Mount>> {
     let mut steps: Vec<OsString> = steps_of(path);
     let (mut here, mut links) = (PathBuf::from("/"), 0);
     while let Some(step) = steps.pop() {
@@ -207,7 +203,7 @@ pub(crate) fn first_on_way<'a>(
             continue;
         }
         let next = here.join(&step);
-        if let Some(mount) = holder(table, &next).filter(|mount| is_one(mount)) {
+        if let Some(mount) = holder(mounts, &next) {
             return Ok(Some(mount));
         }
         match std::fs::read_link(&next) {
