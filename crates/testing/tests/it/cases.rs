@@ -211,6 +211,7 @@ async fn trap_is_set(world: &World, id: &ContainerId) {
 pub(crate) async fn container_that_ignores_sigterm_is_killed_at_the_end_of_its_grace_period(world: &World) {
     let sandbox = world.run_sandbox("web").await;
     let id = world.start(&sandbox, "app", Does::IgnoreTerm).await;
+    world.shell_runs().await;
     let began = Instant::now();
     world.runtime.stop_container(&id, SHORT).await.unwrap();
     assert!(began.elapsed() >= SHORT, "took {:?}", began.elapsed());

@@ -35,6 +35,7 @@ fn world(wire: &Wire) -> World {
         runtime: Arc::clone(&wire.cri) as Arc<dyn Runtime>,
         logs: wire.dir.path().join("logs"),
         cgroup_root: "/kubelet-test".to_owned(),
+        has_processes: false,
         fake: Some(wire.fake.clone()),
     }
 }

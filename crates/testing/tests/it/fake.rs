@@ -23,6 +23,7 @@ async fn run_over(case: Case, fake: &FakeRuntime) {
         runtime: Arc::new(fake.clone()),
         logs: dir.path().to_path_buf(),
         cgroup_root: "/kubelet-test".to_owned(),
+        has_processes: false,
         fake: Some(fake.clone()),
     };
     case(world).await;
@@ -60,6 +61,7 @@ async fn offered_hints_name_the_pod() {
         runtime: Arc::new(fake.clone()),
         logs: dir.path().to_path_buf(),
         cgroup_root: String::new(),
+        has_processes: false,
         fake: Some(fake),
     };
     crate::cases::events_are_offered_or_unimplemented(&world).await;

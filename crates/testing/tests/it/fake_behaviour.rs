@@ -19,6 +19,7 @@ fn world() -> (FakeRuntime, World) {
         runtime: Arc::new(fake.clone()),
         logs: "/nonexistent".into(),
         cgroup_root: String::new(),
+        has_processes: false,
         fake: None,
     };
     (fake, world)

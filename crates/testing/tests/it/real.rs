@@ -20,6 +20,7 @@ async fn start(dir: &std::path::Path) -> (Containerd, World) {
         runtime: Arc::new(cri),
         logs: dir.join("logs"),
         cgroup_root: containerd.cgroup_root(),
+        has_processes: true,
         fake: None,
     };
     (containerd, world)

@@ -48,6 +48,7 @@ fn play(dir: &Path, case: &str) -> (RecordedCri, World) {
         runtime: Arc::new(cri),
         logs: dir.join("logs"),
         cgroup_root: "/kubelet-test".to_owned(),
+        has_processes: false,
         fake: None,
     };
     (server, world)

@@ -38,6 +38,7 @@ fn world(proxied: &Proxied) -> World {
         runtime: Arc::clone(&proxied.client) as Arc<dyn Runtime>,
         logs: proxied.dir.path().join("logs"),
         cgroup_root: "/kubelet-test".to_owned(),
+        has_processes: false,
         fake: Some(proxied.fake.clone()),
     }
 }

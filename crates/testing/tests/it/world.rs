@@ -1,7 +1,7 @@
 //! A runtime under test, with what a case needs to use it.
 
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +24,8 @@ pub(crate) struct World {
     /// The directory of the pods' log directories.
     pub(crate) logs: PathBuf,
     pub(crate) cgroup_root: String,
+    /// Whether its containers are processes of this machine.
+    pub(crate) has_processes: bool,
     /// For scripting, where the runtime is (in the end) the fake.
     pub(crate) fake: Option<FakeRuntime>,
 }
@@ -175,6 +177,13 @@ impl World {
         id
     }
 
+    /// Waits until the shell of a container runs: its start returns while runc, which ends at a signal, is about to become the shell.
+    pub(crate) async fn shell_runs(&self) {
+        while self.has_processes && !has_shell(&self.cgroup_root) {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
     pub(crate) async fn status(&self, id: &ContainerId) -> ContainerObservation {
         self.runtime.container_status(id).await.unwrap()
     }
@@ -197,6 +206,15 @@ impl World {
             Err(_) => panic!("never ended: {last:?}"),
         }
     }
+}
+
+/// Whether a shell runs in this cgroup or below it.
+fn has_shell(cgroup: &str) -> bool {
+    let read = |process: &Path, file| std::fs::read_to_string(process.join(file)).unwrap_or_default();
+    let is_one = |process: PathBuf| {
+        read(&process, "comm") == "sh\n" && read(&process, "cgroup").contains(&format!("{cgroup}/"))
+    };
+    std::fs::read_dir("/proc").unwrap().any(|process| process.is_ok_and(|process| is_one(process.path())))
 }
 
 pub(crate) fn image(name: &str) -> ImageRequest {
