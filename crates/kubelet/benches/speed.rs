@@ -32,12 +32,19 @@ mod report;
 #[path = "speed/streams.rs"]
 mod streams;
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+use burst::Burst;
+use csi::Csi;
+use idle::Idle;
+use joining::Joining;
+use latency::Latency;
+use member::Member;
 use outcome::{BenchError, Outcome, failed};
 use report::Report;
+use streams::Streams;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]
@@ -64,6 +71,8 @@ pub(crate) struct Effort {
     /// Streams that are open at the same time.
     pub(crate) followers: usize,
     pub(crate) execs: usize,
+    /// How often they come and go: growth from one time to the next would be a leak.
+    pub(crate) stream_bursts: usize,
     pub(crate) watch_events: usize,
 }
 
@@ -81,6 +90,7 @@ impl Effort {
         bursts: 3,
         followers: 1000,
         execs: 200,
+        stream_bursts: 3,
         watch_events: 10_000,
     };
     const SHORT: Self = Self {
@@ -95,6 +105,7 @@ impl Effort {
         bursts: 1,
         followers: 200,
         execs: 100,
+        stream_bursts: 1,
         watch_events: 1000,
     };
 }
@@ -144,6 +155,10 @@ impl Arguments {
             }
         }
         Ok(arguments)
+    }
+
+    fn wants(&self, part: Part) -> bool {
+        self.only.is_none_or(|only| only == part)
     }
 }
 
@@ -199,52 +214,75 @@ fn run() -> Outcome<bool> {
 async fn measure(arguments: &Arguments) -> Outcome<Report> {
     let mut effort = if arguments.is_short { Effort::SHORT } else { Effort::FULL };
     effort.window = arguments.window.unwrap_or(effort.window);
-    let kubelet = &arguments.kubelet;
+    let binary_bytes = binary_bytes(&arguments.kubelet)?;
+    let waiting = Box::pin(measure_members(arguments, effort));
+    let timed = Box::pin(measure_starts(arguments, effort));
+    let ((members, streams), (latency, idle, joining, csi, burst)) = match arguments.is_short {
+        // The members mostly wait, and a short run tolerates what little they disturb.
+        true => futures_util::try_join!(waiting, timed)?,
+        false => (waiting.await?, timed.await?),
+    };
+    Ok(Report { effort, latency, idle, members, joining, csi, burst, streams, binary_bytes })
+}
+
+fn binary_bytes(kubelet: &Path) -> Outcome<u64> {
     let binary = std::fs::metadata(kubelet).map_err(failed(format!("stat {}", kubelet.display())))?;
-    let wants = |part| arguments.only.is_none_or(|only| only == part);
-    let latency = if wants(Part::Latency) {
-        eprintln!("starting {} pods in turn, raw and by manifest", effort.rounds * effort.pods);
-        Some(latency::measure(kubelet, effort).await?)
-    } else {
-        None
+    Ok(binary.len())
+}
+
+/// What a member of a cluster costs, with pods and with streams.
+async fn measure_members(arguments: &Arguments, effort: Effort) -> Outcome<(Vec<Member>, Option<Streams>)> {
+    let kubelet = &arguments.kubelet;
+    let members = async {
+        if arguments.wants(Part::Member) { member::measure(kubelet, effort).await } else { Ok(Vec::new()) }
     };
-    let idle = if wants(Part::Idle) {
-        eprintln!("measuring idle kubelets for {} s", effort.window.as_secs());
-        idle::measure(kubelet, effort).await?
-    } else {
-        Vec::new()
-    };
-    let members =
-        async { if wants(Part::Member) { member::measure(kubelet, effort).await } else { Ok(Vec::new()) } };
     let streams = async {
-        if !wants(Part::Streams) {
+        if !arguments.wants(Part::Streams) {
             return Ok(None);
         }
         eprintln!("opening {} log followers and {} exec sessions", effort.followers, effort.execs);
         streams::measure(kubelet, effort).await.map(Some)
     };
-    let (members, streams) = match arguments.is_short {
-        // Both mostly wait, and streams are measured by their memory.
-        true => futures_util::try_join!(members, streams)?,
-        false => (members.await?, streams.await?),
+    match arguments.is_short {
+        true => futures_util::try_join!(members, streams),
+        false => Ok((members.await?, streams.await?)),
+    }
+}
+
+type Starts = (Option<Latency>, Vec<Idle>, Option<Joining>, Option<Csi>, Option<Burst>);
+
+/// How fast nodes and pods start, and what a kubelet without a cluster costs.
+async fn measure_starts(arguments: &Arguments, effort: Effort) -> Outcome<Starts> {
+    let kubelet = &arguments.kubelet;
+    let latency = if arguments.wants(Part::Latency) {
+        eprintln!("starting {} pods in turn, raw and by manifest", effort.rounds * effort.pods);
+        Some(latency::measure(kubelet, effort).await?)
+    } else {
+        None
     };
-    let joining = if wants(Part::Joining) {
+    let idle = if arguments.wants(Part::Idle) {
+        eprintln!("measuring idle kubelets for {} s", effort.window.as_secs());
+        idle::measure(kubelet, effort).await?
+    } else {
+        Vec::new()
+    };
+    let joining = if arguments.wants(Part::Joining) {
         eprintln!("joining {} new clusters", effort.rounds * 2);
         Some(joining::measure(kubelet, effort).await?)
     } else {
         None
     };
-    let csi = if wants(Part::Csi) {
+    let csi = if arguments.wants(Part::Csi) {
         eprintln!("starting {} pods with and without CSI volumes in turn", effort.rounds * effort.pods);
         Some(csi::measure(kubelet, effort).await?)
     } else {
         None
     };
-    let burst = if wants(Part::Burst) {
+    let burst = if arguments.wants(Part::Burst) {
         eprintln!("starting and deleting {} pods at once, {} times", effort.burst_pods, effort.bursts * 2);
         Some(burst::measure(kubelet, effort).await?)
     } else {
         None
     };
-    Ok(Report { effort, latency, idle, members, joining, csi, burst, streams, binary_bytes: binary.len() })
+    Ok((latency, idle, joining, csi, burst))
 }

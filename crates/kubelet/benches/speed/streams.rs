@@ -34,8 +34,6 @@ const POD: &str = "streams";
 const POLL: Duration = Duration::from_millis(200);
 /// Before memory is read: due work is done, and free memory was returned.
 const SETTLE: Duration = Duration::from_secs(15);
-/// How often followers come and go: growth from one time to the next would be a leak.
-const REPEATS: usize = 3;
 /// Of a response.
 const MAX_HEAD_BYTES: usize = 8 << 10;
 /// Both sides of an exec session are files of this process.
@@ -120,10 +118,10 @@ async fn load(
     drop(target.open_all(EXEC, 1).await?);
     let before = settled(node).await?;
     let mut loads = Vec::new();
-    for _ in 0..REPEATS {
+    for _ in 0..effort.stream_bursts {
         loads.push(streams(node, &target, ("log followers", FOLLOW), effort.followers).await?);
     }
-    for _ in 0..REPEATS {
+    for _ in 0..effort.stream_bursts {
         loads.push(streams(node, &target, ("exec sessions", EXEC), effort.execs).await?);
     }
     loads.push(watch_events(node, admin, effort.watch_events).await?);
