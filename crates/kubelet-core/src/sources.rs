@@ -167,7 +167,8 @@ impl SourcesReady {
 #[derive(Clone, Debug, Default)]
 pub struct Sources {
     ready: SourcesReady,
-    by_source: BTreeMap<PodSource, BTreeMap<PodUid, DesiredPod>>,
+    /// In the order of the source, without duplicates.
+    by_source: BTreeMap<PodSource, Vec<DesiredPod>>,
 }
 
 impl Sources {
@@ -182,19 +183,19 @@ impl Sources {
 
     /// Every pod of any source.
     pub fn pods(&self) -> impl Iterator<Item = (PodSource, &KeptPod)> {
-        self.by_source.iter().flat_map(|(source, pods)| pods.values().map(|known| (*source, &known.pod)))
+        self.by_source.iter().flat_map(|(source, pods)| pods.iter().map(|known| (*source, &known.pod)))
     }
 
     /// Replaces the set of one source. Static pods get their source's annotation, and keep the time at which they were first seen;
     /// pods of the API have both already.
     pub fn set(&mut self, source: PodSource, pods: Vec<DesiredPod>, now: Timestamp) -> SourceReport {
         self.ready.saw(source);
-        let (pods, duplicates) = without_duplicates(source, pods);
-        let mut old = self.by_source.remove(&source).unwrap_or_default();
-        let mut new = BTreeMap::new();
+        let old = self.by_source.remove(&source).unwrap_or_default();
+        let Matched { pods, removed, duplicates } = matched(source, old, pods);
         let mut changes = Vec::new();
-        for (uid, pod) in pods {
-            let desired = match old.remove(&uid) {
+        let mut new = Vec::with_capacity(pods.len());
+        for (pod, known) in pods {
+            let desired = match known {
                 Some(known) if is_same_version(&known, &pod) => known,
                 known => {
                     let desired = adopt(pod, source, known.as_ref(), now);
@@ -204,14 +205,40 @@ impl Sources {
                     desired
                 }
             };
-            new.insert(uid, desired);
+            new.push(desired);
         }
-        let removed = old.into_values().map(|desired| PodChange { op: PodOp::Remove, source, desired });
+        let removed = removed.into_iter().map(|desired| PodChange { op: PodOp::Remove, source, desired });
         changes.extend(removed);
         self.by_source.insert(source, new);
         changes.sort_by_cached_key(order);
         SourceReport { changes, duplicates }
     }
+}
+
+/// A new set of a source next to its last one.
+struct Matched {
+    /// Each with what was known of it.
+    pods: Vec<(DesiredPod, Option<DesiredPod>)>,
+    removed: Vec<DesiredPod>,
+    duplicates: Vec<DuplicatePod>,
+}
+
+fn matched(source: PodSource, old: Vec<DesiredPod>, pods: Vec<DesiredPod>) -> Matched {
+    let is_same_pod = |(known, pod): (&DesiredPod, &DesiredPod)| known.identity() == pod.identity();
+    // Nearly always one of many pods has changed, and none has come or gone.
+    if old.len() == pods.len() && old.iter().zip(&pods).all(is_same_pod) {
+        let pods = pods.into_iter().zip(old.into_iter().map(Some)).collect();
+        return Matched { pods, removed: Vec::new(), duplicates: Vec::new() };
+    }
+    let (pods, duplicates) = without_duplicates(source, pods);
+    let by_uid = |known: DesiredPod| (known.identity().uid.clone(), known);
+    let mut old: BTreeMap<PodUid, DesiredPod> = old.into_iter().map(by_uid).collect();
+    let with_known = |pod: DesiredPod| {
+        let known = old.remove(&pod.identity().uid);
+        (pod, known)
+    };
+    let pods = pods.into_iter().map(with_known).collect();
+    Matched { pods, removed: old.into_values().collect(), duplicates }
 }
 
 type Order = (PodOp, Option<Timestamp>, PodUid);
@@ -221,19 +248,16 @@ fn order(change: &PodChange) -> Order {
     (change.op, created, change.desired.identity().uid.clone())
 }
 
-type ByUid = Vec<(PodUid, DesiredPod)>;
-
 /// The first pod of each name and of each UID is used.
-fn without_duplicates(source: PodSource, pods: Vec<DesiredPod>) -> (ByUid, Vec<DuplicatePod>) {
+fn without_duplicates(source: PodSource, pods: Vec<DesiredPod>) -> (Vec<DesiredPod>, Vec<DuplicatePod>) {
     let (mut names, mut uids) = (BTreeSet::new(), BTreeSet::new());
     let is_first = |pod: &DesiredPod| {
         let PodRef { namespace, name, uid } = pod.identity().clone();
         names.insert((namespace, name)) && uids.insert(uid)
     };
     let (kept, duplicates): (Vec<_>, Vec<_>) = pods.into_iter().partition(is_first);
-    let by_uid = |pod: DesiredPod| (pod.identity().uid.clone(), pod);
     let left_out = |pod: DesiredPod| DuplicatePod { source, pod: pod.identity().clone() };
-    (kept.into_iter().map(by_uid).collect(), duplicates.into_iter().map(left_out).collect())
+    (kept, duplicates.into_iter().map(left_out).collect())
 }
 
 /// Whether both are the same version of a pod of the API.

@@ -66,7 +66,8 @@ fn set_at<'a>(
         if source.is_static() {
             return DesiredPod::of_manifest(KeptPod::new(pod));
         }
-        let known = sources.by_source.get(&source).and_then(|known| known.get(&PodRef::of(&pod).uid));
+        let known = sources.by_source.get(&source).into_iter().flatten();
+        let known = known.into_iter().find(|known| known.identity().uid == PodRef::of(&pod).uid);
         let known = known.and_then(|known| known.in_api.as_deref());
         DesiredPod::of_api(Arc::new(ApiPod::new(pod, known, now)))
     };
@@ -260,7 +261,9 @@ fn played(sets: &[(PodSource, Vec<String>)]) -> (Sources, Vec<PodChange>) {
 }
 
 fn union(sources: &Sources) -> Vec<(PodSource, KeptPod)> {
-    sources.pods().map(|(source, pod)| (source, pod.clone())).collect()
+    let mut pods: Vec<_> = sources.pods().map(|(source, pod)| (source, pod.clone())).collect();
+    pods.sort_by_key(|(source, pod)| (*source, pod.identity().uid.clone()));
+    pods
 }
 
 proptest! {
