@@ -375,7 +375,7 @@ fn fate_of_other(
             false => (Fate::Restarted, vec![sandbox_text(SandboxReason::CgroupGone, found)]),
         };
     }
-    let same_name = |pod: &&Pod| PodRef::of(pod).full_name() == found.observed.pod.full_name();
+    let same_name = |pod: &&Pod| PodRef::of(pod).has_full_name_of(&found.observed.pod);
     match (inputs.static_pods.iter().find(same_name), is_stopped) {
         (Some(other), false) => {
             let uid = PodRef::of(other).uid;

@@ -111,6 +111,11 @@ impl PodRef {
     pub fn full_name(&self) -> String {
         format!("{}_{}", self.name, self.namespace)
     }
+
+    #[must_use]
+    pub fn has_full_name_of(&self, other: &Self) -> bool {
+        self.name == other.name && self.namespace == other.namespace
+    }
 }
 
 impl fmt::Display for PodRef {

@@ -218,10 +218,9 @@ impl SyncLoop {
             });
             return;
         }
-        let full_name = identity.full_name();
-        if self.workers.values().any(|worker| worker.pod.full_name() == full_name) {
+        if self.workers.values().any(|worker| worker.pod.has_full_name_of(&identity)) {
             tracing::info!(pod = %identity, podUID = %identity.uid, "Pod waits until the previous pod of the same full name has terminated");
-            self.held_back.insert(full_name, pod);
+            self.held_back.insert(identity.full_name(), pod);
             return;
         }
         self.begin(identity, pod);
@@ -247,9 +246,7 @@ impl SyncLoop {
         in_runtime: Option<&InRuntime>,
     ) -> bool {
         let is_in_the_way = |(other, presence): &(PodRef, RuntimePresence)| {
-            other.uid != pod.uid
-                && *presence == RuntimePresence::MayRun
-                && other.full_name() == pod.full_name()
+            other.uid != pod.uid && *presence == RuntimePresence::MayRun && other.has_full_name_of(pod)
         };
         let is_listed = listed_after.is_none_or(|after| self.handles.cache.listed_at() >= Some(after));
         !is_listed || in_runtime.is_none_or(|pods| pods.values().any(is_in_the_way))
