@@ -1,6 +1,7 @@
 //! The API server of one test: `localapi` in a process of its own, on a port and in a directory of its own. It can be stopped and
 //! started again, with or without its history.
 
+use std::ffi::OsStr;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -87,8 +88,8 @@ impl Drop for ApiServer {
     }
 }
 
-/// The binary next to the kubelet's. `cargo test --workspace` has built it; where only the kubelet was built, or the
-/// sources are newer, it is built first.
+/// The binary next to the kubelet's. Where only the kubelet was built, the sources are newer, or cargo has not listed them, it is
+/// built first. `cargo test --workspace` builds it without the list.
 fn localapi() -> &'static Path {
     static BINARY: OnceLock<PathBuf> = OnceLock::new();
     BINARY.get_or_init(|| {
@@ -108,13 +109,22 @@ fn build(profile_dir: &Path) {
         Some(name) => name,
     };
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let status = Command::new(cargo)
-        .args(["build", "--quiet", "--locked", "-p", "localapi", "--bin", "localapi", "--profile", profile])
-        .arg("--target-dir")
-        .arg(profile_dir.parent().expect("a target directory"))
-        .current_dir(env!("CARGO_MANIFEST_DIR"))
-        .status();
+    let mut build = Command::new(cargo);
+    build.args(["build", "--quiet", "--locked", "-p", "localapi", "--bin", "localapi", "--profile", profile]);
+    build.arg("--target-dir").arg(profile_dir.parent().expect("a target directory"));
+    for (name, _) in std::env::vars_os().filter(|(name, _)| is_of_this_package(name)) {
+        build.env_remove(name);
+    }
+    let status = build.current_dir(env!("CARGO_MANIFEST_DIR")).status();
     assert!(status.expect("cargo runs").success(), "cargo build -p localapi fails");
+}
+
+/// What `cargo test` says of the package under test. Build scripts that ask for it would run again, and all that depends on them would
+/// be built again, now and at the next build without it.
+fn is_of_this_package(variable: &OsStr) -> bool {
+    let name = variable.as_encoded_bytes();
+    name == b"OUT_DIR"
+        || [&b"CARGO_PKG_"[..], b"CARGO_MANIFEST_"].iter().any(|prefix| name.starts_with(prefix))
 }
 
 /// Whether no source that cargo lists next to the binary has changed since it was built.
