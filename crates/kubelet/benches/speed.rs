@@ -215,12 +215,13 @@ async fn measure(arguments: &Arguments) -> Outcome<Report> {
     let mut effort = if arguments.is_short { Effort::SHORT } else { Effort::FULL };
     effort.window = arguments.window.unwrap_or(effort.window);
     let binary_bytes = binary_bytes(&arguments.kubelet)?;
-    let waiting = Box::pin(measure_members(arguments, effort));
-    let timed = Box::pin(measure_starts(arguments, effort));
-    let ((members, streams), (latency, idle, joining, csi, burst)) = match arguments.is_short {
-        // The members mostly wait, and a short run tolerates what little they disturb.
-        true => futures_util::try_join!(waiting, timed)?,
-        false => (waiting.await?, timed.await?),
+    let members = Box::pin(measure_members(arguments, effort));
+    let streams = Box::pin(measure_streams(arguments, effort));
+    let starts = Box::pin(measure_starts(arguments, effort));
+    let (members, streams, (latency, idle, joining, csi, burst)) = match arguments.is_short {
+        // Members and streams mostly wait, and a short run tolerates what little they disturb.
+        true => futures_util::try_join!(members, streams, starts)?,
+        false => (members.await?, streams.await?, starts.await?),
     };
     Ok(Report { effort, latency, idle, members, joining, csi, burst, streams, binary_bytes })
 }
@@ -230,23 +231,20 @@ fn binary_bytes(kubelet: &Path) -> Outcome<u64> {
     Ok(binary.len())
 }
 
-/// What a member of a cluster costs, with pods and with streams.
-async fn measure_members(arguments: &Arguments, effort: Effort) -> Outcome<(Vec<Member>, Option<Streams>)> {
-    let kubelet = &arguments.kubelet;
-    let members = async {
-        if arguments.wants(Part::Member) { member::measure(kubelet, effort).await } else { Ok(Vec::new()) }
-    };
-    let streams = async {
-        if !arguments.wants(Part::Streams) {
-            return Ok(None);
-        }
-        eprintln!("opening {} log followers and {} exec sessions", effort.followers, effort.execs);
-        streams::measure(kubelet, effort).await.map(Some)
-    };
-    match arguments.is_short {
-        true => futures_util::try_join!(members, streams),
-        false => Ok((members.await?, streams.await?)),
+/// What a member of a cluster costs.
+async fn measure_members(arguments: &Arguments, effort: Effort) -> Outcome<Vec<Member>> {
+    if !arguments.wants(Part::Member) {
+        return Ok(Vec::new());
     }
+    member::measure(&arguments.kubelet, effort).await
+}
+
+async fn measure_streams(arguments: &Arguments, effort: Effort) -> Outcome<Option<Streams>> {
+    if !arguments.wants(Part::Streams) {
+        return Ok(None);
+    }
+    eprintln!("opening {} log followers and {} exec sessions", effort.followers, effort.execs);
+    streams::measure(&arguments.kubelet, effort).await.map(Some)
 }
 
 type Starts = (Option<Latency>, Vec<Idle>, Option<Joining>, Option<Csi>, Option<Burst>);
