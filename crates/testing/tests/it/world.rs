@@ -4,7 +4,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use model::annotations as keys;
 use model::observation::NamespaceMode;
@@ -179,7 +179,9 @@ impl World {
 
     /// Waits until the shell of a container runs: its start returns while runc, which ends at a signal, is about to become the shell.
     pub(crate) async fn shell_runs(&self) {
+        let began = Instant::now();
         while self.has_processes && !has_shell(&self.cgroup_root) {
+            assert!(began.elapsed() < Duration::from_secs(30), "no shell runs in {}", self.cgroup_root);
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
