@@ -123,8 +123,7 @@ fn build(profile_dir: &Path) {
 /// be built again, now and at the next build without it.
 fn is_of_this_package(variable: &OsStr) -> bool {
     let name = variable.as_encoded_bytes();
-    name == b"OUT_DIR"
-        || [&b"CARGO_PKG_"[..], b"CARGO_MANIFEST_"].iter().any(|prefix| name.starts_with(prefix))
+    name == b"OUT_DIR" || name.starts_with(b"CARGO_PKG_") || name.starts_with(b"CARGO_MANIFEST_")
 }
 
 /// Whether no source that cargo lists next to the binary has changed since it was built.
