@@ -7,6 +7,7 @@ use crate::source::{self, Source};
 use crate::{CheckError, Finding};
 
 mod circles;
+mod decisions;
 mod dependencies;
 mod documents;
 mod linker_script;
@@ -25,6 +26,7 @@ pub fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     let mut findings = check_sources(&sources);
     findings.extend(circles::check(&sources));
     findings.extend(unread::check(&sources));
+    findings.extend(decisions::check(root)?);
     findings.extend(dependencies::check(root)?);
     findings.extend(documents::check(root)?);
     findings.extend(linker_script::check(root, &sources)?);
