@@ -7,7 +7,7 @@ use crate::source::Source;
 use crate::{CheckError, Finding, read};
 
 /// Documents outside of `docs/`.
-const TOP: [&str; 3] = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md"];
+const TOP: [&str; 4] = ["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md"];
 
 pub(super) fn check(root: &Path, sources: &[Source]) -> Result<Vec<Finding>, CheckError> {
     let mut documents: Vec<PathBuf> = TOP.iter().map(|name| root.join(name)).collect();

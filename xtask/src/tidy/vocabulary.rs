@@ -54,7 +54,7 @@ const BANNED_PHRASES: &[(&str, &str)] = &[("for ever", "forever"), ("stands alon
 /// Where words are checked, with all folders below.
 const FOLDERS: &[&str] = &["crates", "docs", "fuzz", "scripts", "xtask", ".ci"];
 /// Documents outside of these folders.
-const DOCUMENTS: &[&str] = &["CHANGELOG.md", "CONTRIBUTING.md", "README.md"];
+const DOCUMENTS: &[&str] = &["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "justfile"];
 /// Not written by us, or not in words: generated code, protocols of others, recorded and minimised input.
 const NOT_OURS: &[&str] = &["target", "generated", "proto", "corpus", "proptest-regressions"];
 /// The only file that holds the words.
