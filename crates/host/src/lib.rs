@@ -8,7 +8,7 @@
 //! - blocking system calls run on tokio's blocking threads, never on its workers;
 //! - what a pod may have prepared (its volumes, its logs) is entered by file descriptor, never by a path it could
 //!   change under us;
-//! - unsafe code only in `async_inotify`, `projects`, `loop_devices`, `free_memory` and `own_code`, in functions of a few lines each: rustix
+//! - unsafe code only in `async_inotify`, `projects`, `loop_devices` and `free_memory`, in functions of a few lines each: rustix
 //!   wraps every other system call that is needed.
 #![deny(unsafe_code)]
 #![cfg_attr(
@@ -52,7 +52,6 @@ mod manifests;
 mod measure;
 mod mounts;
 mod open_file;
-mod own_code;
 mod own_process;
 mod ownership;
 mod payload;

@@ -33,19 +33,10 @@ pub fn disable_thread_caches() -> io::Result<()> {
     Ok(())
 }
 
-/// Returns freed memory to the kernel, which the C library keeps where it lies between pieces that are still in use, and unmaps code:
-/// what only a start or a change needed is not mapped again.
+/// Returns freed memory to the kernel, which the C library keeps where it lies between pieces that are still in use.
 pub fn release_free_memory() {
     #[cfg(target_env = "gnu")]
     crate::free_memory::release();
-    unmap_code();
-}
-
-/// Unmaps the code of this process. What runs again is mapped again.
-pub fn unmap_code() {
-    if let Err(error) = crate::own_code::unmap() {
-        tracing::debug!(err = %error, "Failed to unmap code");
-    }
 }
 
 /// Sets how many files this process may have open, soft and hard.

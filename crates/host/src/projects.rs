@@ -1,7 +1,7 @@
 //! Project quotas of ext4 and xfs: which project files inherit from their directory, and what the filesystem counts
 //! for a project.
 //!
-//! Owns all unsafe code of the crate except that of `async_inotify`, `loop_devices`, `free_memory` and `own_code`: rustix has no call for
+//! Owns all unsafe code of the crate except that of `async_inotify`, `loop_devices` and `free_memory`: rustix has no call for
 //! either.
 
 use std::mem::MaybeUninit;

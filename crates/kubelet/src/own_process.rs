@@ -15,11 +15,8 @@ use crate::logging;
 
 /// How long after a change the memory is released that it needed, together with that of later ones.
 const RELEASE_AFTER: Duration = Duration::from_secs(10);
-/// The same for what was still in use then: events that wait for the API server, samples of disks, which are kept for a minute, and the
-/// code of the first resync of the pods, up to 90 s after their start. Some of their statuses are only complete then.
+/// The same for what was still in use then: events that wait for the API server, and samples of disks, which are kept for a minute.
 const RELEASE_AGAIN_AFTER: Duration = Duration::from_secs(120);
-/// Some tasks run every five minutes (node status, image garbage collection, credentials) and map 2.4 MB of code each time.
-const RELEASE_CODE_EVERY: Duration = Duration::from_secs(60);
 /// A stream has about 100 kB: fewer are not worth the work.
 const MIN_STREAMS: usize = 16;
 
@@ -38,59 +35,18 @@ impl Holders {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Release {
-    /// Code that has run since the last release, but will not soon again.
-    Code,
-    /// Free memory, too.
-    All,
-}
-
-/// When what is released next.
-#[derive(Clone, Copy, Debug)]
-struct Schedule {
-    code_at: MonoTime,
-    all_at: Option<MonoTime>,
-}
-
-impl Schedule {
-    fn after_start(now: MonoTime) -> Self {
-        Self { code_at: now + RELEASE_CODE_EVERY, all_at: Some(now + RELEASE_AFTER) }
-    }
-
-    fn next(self) -> (MonoTime, Release) {
-        match self.all_at {
-            Some(at) if at <= self.code_at => (at, Release::All),
-            Some(_) | None => (self.code_at, Release::Code),
-        }
-    }
-
-    fn released(self, what: Release, now: MonoTime) -> Self {
-        let all_at = if what == Release::All { None } else { self.all_at };
-        Self { code_at: now + RELEASE_CODE_EVERY, all_at }
-    }
-}
-
-fn release(what: Release) {
-    match what {
-        Release::Code => host::process::unmap_code(),
-        Release::All => host::process::release_free_memory(),
-    }
-}
-
-/// Releases free memory after the start and after the number of pods has changed, or when there are far fewer `requests` than before,
-/// and code once a minute. Runs until dropped.
+/// Releases free memory after the start and after the number of pods has changed, or when there are far fewer `requests` than before.
+/// Runs until dropped.
 pub(crate) async fn release_free_memory(pods: PodsView, mut requests: watch::Receiver<usize>, clock: Clock) {
     let mut changes = pods.changes();
-    let (mut before, mut schedule) = (Holders::default(), Schedule::after_start(clock.mono()));
+    let (mut before, mut release_at) = (Holders::default(), Some(clock.mono() + RELEASE_AFTER));
     loop {
-        let (at, what) = schedule.next();
         tokio::select! {
             changed = changes.changed() => if changed.is_err() { return },
             () = changed(&mut requests) => {}
-            () = clock.sleep_until(at) => {
-                release(what);
-                schedule = schedule.released(what, clock.mono());
+            () = reached(clock, release_at) => {
+                host::process::release_free_memory();
+                release_at = None;
                 continue;
             }
         }
@@ -101,12 +57,17 @@ pub(crate) async fn release_free_memory(pods: PodsView, mut requests: watch::Rec
         }
         let changed_at = clock.mono();
         clock.sleep_until(changed_at + RELEASE_AFTER).await;
-        release(Release::All);
-        schedule = Schedule {
-            all_at: Some(changed_at + RELEASE_AGAIN_AFTER),
-            ..schedule.released(Release::All, clock.mono())
-        };
+        host::process::release_free_memory();
+        release_at = Some(changed_at + RELEASE_AGAIN_AFTER);
         before = Holders { pods: pods.count(), requests: *requests.borrow() };
+    }
+}
+
+/// Resolves at that time; never without one.
+async fn reached(clock: Clock, at: Option<MonoTime>) {
+    match at {
+        Some(at) => clock.sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -172,32 +133,5 @@ mod tests {
         assert!(leave(4, 20) && leave(2, 20), "a pod more, a pod less");
         assert!(leave(3, 4) && !leave(3, 5), "16 streams have ended, or fewer");
         assert!(!leave(3, 1000), "more streams");
-    }
-
-    #[test]
-    fn code_is_released_every_minute_and_memory_once_after_the_start() {
-        let start = MonoTime::ZERO;
-        let (mut schedule, mut releases) = (Schedule::after_start(start), Vec::new());
-        for _ in 0..4 {
-            let (at, what) = schedule.next();
-            releases.push((at.saturating_since(start).as_secs(), what));
-            schedule = schedule.released(what, at);
-        }
-        let code = Release::Code;
-        assert_eq!(releases, [(10, Release::All), (70, code), (130, code), (190, code)]);
-    }
-
-    #[test]
-    fn memory_is_released_between_two_releases_of_code() {
-        let start = MonoTime::ZERO;
-        let again = start + RELEASE_AGAIN_AFTER;
-        let mut schedule = Schedule { all_at: Some(again), ..Schedule::after_start(start) };
-        let mut releases = Vec::new();
-        for _ in 0..3 {
-            let (at, what) = schedule.next();
-            releases.push((at.saturating_since(start).as_secs(), what));
-            schedule = schedule.released(what, at + Duration::from_secs(1));
-        }
-        assert_eq!(releases, [(60, Release::Code), (120, Release::All), (181, Release::Code)]);
     }
 }

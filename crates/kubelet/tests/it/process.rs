@@ -88,24 +88,6 @@ fn sigint_exits_with_success_and_keeps_containers_running() {
 }
 
 #[test]
-fn code_that_only_the_start_needed_is_unmapped() {
-    let node = Node::on_fake(&FakeRuntime::with_clock(ports::Clock::system()), json!({}));
-    let at_first = resident_code(node.kubelet_pid());
-    node.eventually("a quarter of the code is unmapped", |node| {
-        let now = resident_code(node.kubelet_pid());
-        if now * 4 < at_first * 3 { Ok(()) } else { Err(format!("{now} of {at_first} kB")) }
-    });
-}
-
-/// In kilobytes.
-fn resident_code(kubelet: u32) -> u64 {
-    let mappings = std::fs::read_to_string(format!("/proc/{kubelet}/smaps")).expect("it runs");
-    let all = mappings.split_inclusive("VmFlags:").filter(|mapping| mapping.contains(" r-xp "));
-    let resident = all.filter_map(|mapping| mapping.lines().find_map(|line| line.strip_prefix("Rss:")));
-    resident.filter_map(|kilobytes| kilobytes.trim().strip_suffix(" kB")?.parse::<u64>().ok()).sum()
-}
-
-#[test]
 fn healthz_answers_on_its_own_port() {
     let node = Node::start();
     assert_eq!(node.healthz(), Ok("ok".to_owned()));
