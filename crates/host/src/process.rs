@@ -22,17 +22,6 @@ pub fn share_one_arena() {
     crate::free_memory::share_one_arena();
 }
 
-/// Makes the C library keep no caches of freed memory for each thread, by executing this program again with a setting in its
-/// environment: returns in the second run. To be called first, before any thread starts.
-///
-/// # Errors
-/// The program cannot be executed again, and goes on with the caches.
-pub fn disable_thread_caches() -> io::Result<()> {
-    #[cfg(target_env = "gnu")]
-    crate::free_memory::disable_thread_caches()?;
-    Ok(())
-}
-
 /// Returns freed memory to the kernel, which the C library keeps where it lies between pieces that are still in use.
 pub fn release_free_memory() {
     #[cfg(target_env = "gnu")]

@@ -39,15 +39,11 @@ fn main() -> ExitCode {
 }
 
 fn run(resolved: &Resolved) -> ExitCode {
-    let allocator = host::process::disable_thread_caches();
     host::process::share_one_arena();
     let verbosity =
         logging::Verbosity { of_all: resolved.verbosity().into(), of_files: resolved.vmodule().to_vec() };
     let (spans, finished) = traces::prepare(resolved.kubelet.tracing.as_ref()).unzip();
     logging::start(logging_format(resolved), verbosity, spans);
-    if let Err(error) = allocator {
-        tracing::warn!(err = %error, "Failed to execute the kubelet without caches of its memory allocator, continuing with them");
-    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(BLOCKING_THREADS)
         .thread_stack_size(STACK_BYTES)

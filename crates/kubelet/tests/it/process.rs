@@ -1,5 +1,9 @@
 //! The process: command line, exit codes, signals, health, run-once mode.
 
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use serde_json::json;
@@ -38,7 +42,7 @@ fn standalone_kubelet_rejects_each_webhook_setting_by_name() {
     let dir = tempfile::tempdir().expect("a directory");
     let config = dir.path().join("kubelet.yaml");
     let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\n";
-    std::fs::write(&config, text).expect("written");
+    fs::write(&config, text).expect("written");
     let (code, _, errors) = kubelet(&["--config", &config.display().to_string()]);
     assert_eq!(code, 1);
     assert!(
@@ -55,8 +59,8 @@ fn cgroup_v1_is_refused_unless_allowed() {
     let config = dir.path().join("kubelet.yaml");
     let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n\
                 authentication: {webhook: {enabled: false}}\nauthorization: {mode: AlwaysAllow}\n";
-    std::fs::write(&config, text).expect("written");
-    let is_v1 = !std::path::Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
+    fs::write(&config, text).expect("written");
+    let is_v1 = !Path::new("/sys/fs/cgroup/cgroup.controllers").exists();
     if is_v1 {
         let (code, _, errors) = kubelet(&["--config", &config.display().to_string()]);
         assert_eq!(code, 1);
@@ -152,7 +156,7 @@ fn static_pods_come_from_a_manifest_url() {
 }
 
 #[test]
-fn allocator_of_the_kubelet_has_no_thread_caches_and_programs_it_starts_do_not_inherit_the_setting() {
+fn programs_that_the_kubelet_starts_have_the_users_settings_of_the_c_library() {
     let mut node = Node::with_fake(&FakeRuntime::with_clock(ports::Clock::system()), json!({}));
     node.configure(json!({"volumePluginDir": node.path(flex_volumes::DRIVERS)}));
     let (seen, users) = (node.path("seen"), "glibc.malloc.arena_max=2");
@@ -162,13 +166,28 @@ fn allocator_of_the_kubelet_has_no_thread_caches_and_programs_it_starts_do_not_i
     node.set_variable("GLIBC_TUNABLES", users.into());
     node.apply("web", &flex_volumes::with_flex("web", "example.com/driver", "any"));
     node.start_kubelet();
-    let seen = node.eventually("the kubelet runs the driver", |_| match std::fs::read_to_string(&seen) {
+    let seen = node.eventually("the kubelet runs the driver", |_| match fs::read_to_string(&seen) {
         Ok(text) if !text.is_empty() => Ok(text),
         other => Err(format!("{other:?}")),
     });
     assert_eq!(seen.trim_end(), users);
-    let environment = std::fs::read(format!("/proc/{}/environ", node.kubelet_pid())).expect("an environment");
-    // The C library writes zero bytes between the settings.
-    let environment = String::from_utf8_lossy(&environment).into_owned();
-    assert!(environment.contains("glibc.malloc.tcache_count=0"), "{environment:?}");
+}
+
+/// The loader drops settings of the C library for a program that has more privileges than its user.
+#[test]
+fn kubelet_whose_environment_the_loader_cleans_is_executed_once() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).expect("a mode");
+    mode(dir.path(), 0o755);
+    let (program, config) = (dir.path().join("kubelet"), dir.path().join("kubelet.yaml"));
+    fs::copy(env!("CARGO_BIN_EXE_kubelet"), &program).expect("a copy");
+    mode(&program, 0o4755);
+    let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\n";
+    fs::write(&config, text).expect("written");
+    let mut command = Command::new("timeout");
+    command.arg("60").arg(&program).arg("--config").arg(&config).stdin(Stdio::null()).uid(65534).gid(65534);
+    let output = command.output().expect("it runs");
+    // It ends because of this setting; one that executes itself again and again ends with 124, by the time limit.
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.code() == Some(1) && errors.contains("authorization.mode"), "{errors}");
 }
