@@ -126,6 +126,7 @@ pub struct Metrics {
     worker_start: Histogram,
     pod_start: Histogram,
     rejections: ByLabel,
+    malformed_objects: ByLabel,
     orphaned_pods: AtomicU64,
     runtime_loses_support: AtomicBool,
     hook_fallbacks: AtomicU64,
@@ -188,6 +189,7 @@ impl Default for Metrics {
             worker_start: usual(),
             pod_start: Histogram::new(POD_START),
             rejections: Mutex::default(),
+            malformed_objects: Mutex::default(),
             orphaned_pods: AtomicU64::default(),
             runtime_loses_support: AtomicBool::default(),
             hook_fallbacks: AtomicU64::default(),
@@ -341,6 +343,11 @@ impl Metrics {
     /// A pod is running; `since_seen` is the time since it was first seen.
     pub(crate) fn pod_running(&self, since_seen: Duration) {
         self.pod_start.observe(since_seen);
+    }
+
+    /// An object of the API cannot be decoded.
+    pub(crate) fn object_malformed(&self, resource: &str) {
+        count(&self.malformed_objects, resource.to_owned());
     }
 
     /// A pod was rejected.

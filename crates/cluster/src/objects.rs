@@ -11,7 +11,7 @@ use bytes::Bytes;
 use http::Method;
 use model::k8s::ObjectMeta;
 use ports::cluster::{
-    Changes, ClusterError, ClusterResult, Collection, Deletion, Listed, Part, Patch, Selection,
+    Changes, ClusterError, ClusterResult, Collection, Deletion, Part, Patch, ReadItem, Selection,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -19,13 +19,12 @@ use tokio::time::Instant;
 
 use crate::client::{Call, Client};
 use crate::connection::Answer;
-use crate::decode::{self, Object};
+use crate::decode::{self, EachItem, ItemText, ListScanner, MAX_OBJECT, Object};
 use crate::encode::percent;
 use crate::rng::Rng;
 use crate::watch;
 
 const MAX_LIST: usize = 64 << 20;
-pub(crate) const MAX_OBJECT: usize = 8 << 20;
 pub(crate) const JSON: &str = "application/json";
 /// The timeout of a watch is this long to twice as long, so that watches do not end at the same time.
 const WATCH_SECONDS: u64 = 300;
@@ -253,7 +252,16 @@ impl Response {
     }
 }
 
-pub(crate) fn malformed(call: &Call, error: &serde_json::Error) -> ClusterError {
+impl Response {
+    fn read_list(&self, each: &mut EachItem<'_>) -> ClusterResult<String> {
+        let mut scanner = ListScanner::new(MAX_OBJECT);
+        let read = scanner.feed(&self.json, each).and_then(|()| scanner.finish());
+        let metadata = read.map_err(|problem| malformed(&self.call, &problem))?;
+        decode::list_version(&metadata).map_err(|error| malformed(&self.call, &error))
+    }
+}
+
+pub(crate) fn malformed(call: &Call, error: &dyn fmt::Display) -> ClusterError {
     let message = format!("malformed response: {error}");
     ClusterError::Failed { call: call.name.clone(), code: 200, message }
 }
@@ -282,8 +290,9 @@ fn options(deletion: &Deletion) -> Value {
 
 #[async_trait]
 impl<K: Object> Collection<K> for Objects<K> {
-    async fn list(&self, selection: &Selection) -> ClusterResult<Listed<K>> {
-        self.endpoint.list(selection).await?.read(decode::list)
+    async fn read_list(&self, selection: &Selection, item: &mut ReadItem<'_, K>) -> ClusterResult<String> {
+        let mut each = |text: ItemText<'_>| item(decode::item(text));
+        self.endpoint.list(selection).await?.read_list(&mut each)
     }
 
     async fn watch(&self, selection: &Selection, since: &str) -> ClusterResult<Changes<K>> {

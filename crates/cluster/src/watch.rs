@@ -12,11 +12,11 @@ use ports::cluster::{Change, Changes, ClusterError, ClusterResult};
 use tokio::time::Instant;
 
 use crate::connection::Answer;
-use crate::decode::{self, Object};
+use crate::decode::{self, Line, MAX_OBJECT, Object};
 use crate::error::in_full;
 
-/// Limit for one line in bytes. Objects in etcd have at most 1.5 MiB.
-const MAX_LINE: usize = 8 << 20;
+/// Of a line that is longer than [`MAX_OBJECT`], this much is kept: enough for the name and version of its object.
+const CUT_LINE: usize = 64 << 10;
 
 /// `ends` is when the watch is ended by the client, if the server has not ended it before.
 pub(crate) fn changes<K: Object>(call: String, body: Answer, ends: Instant) -> Changes<K> {
@@ -24,10 +24,10 @@ pub(crate) fn changes<K: Object>(call: String, body: Answer, ends: Instant) -> C
     Events { call, lines, has_failed: false, kind: PhantomData }.boxed()
 }
 
-/// The lines as changes of one kind, until one is malformed: changes after an error may be incomplete.
+/// The lines as changes of one kind, until an error: changes after it may be incomplete.
 struct Events<K> {
     call: String,
-    lines: BoxStream<'static, ClusterResult<Bytes>>,
+    lines: BoxStream<'static, ClusterResult<Line>>,
     has_failed: bool,
     kind: PhantomData<fn() -> K>,
 }
@@ -46,7 +46,7 @@ impl<K: Object> Stream for Events<K> {
     }
 }
 
-fn lines(watch: Watch) -> BoxStream<'static, ClusterResult<Bytes>> {
+fn lines(watch: Watch) -> BoxStream<'static, ClusterResult<Line>> {
     futures_util::stream::unfold(watch, |mut watch| async move {
         let line = watch.next().await?;
         Some((line, watch))
@@ -63,15 +63,15 @@ struct Watch {
 
 impl Watch {
     /// The next line that is not empty.
-    async fn next(&mut self) -> Option<ClusterResult<Bytes>> {
+    async fn next(&mut self) -> Option<ClusterResult<Line>> {
         loop {
             while let Some(line) = self.lines.next() {
-                if !line.trim_ascii().is_empty() {
+                if !line.json.trim_ascii().is_empty() {
                     return Some(Ok(line));
                 }
             }
-            if self.lines.rest().len() > MAX_LINE {
-                let message = format!("a watch event is larger than {} MiB", MAX_LINE >> 20);
+            if self.lines.is_endless() {
+                let message = format!("a watch event is larger than {} MiB", MAX_OBJECT >> 20);
                 return Some(Err(ClusterError::Failed { call: self.call.clone(), code: 200, message }));
             }
             let frame = match tokio::time::timeout_at(self.ends, self.body.frame()).await {
@@ -94,13 +94,15 @@ impl Watch {
     }
 }
 
-/// Splits received bytes into lines.
+/// Splits received bytes into lines. Of a line that is too long, only the beginning is kept.
 #[derive(Debug, Default)]
 pub(crate) struct Lines {
     /// The beginning of a line, or several lines.
     buffer: BytesMut,
     /// Length of the part of the buffer that has no end of line.
     searched: usize,
+    /// The beginning of the line that is being skipped.
+    cut: Option<Bytes>,
 }
 
 impl Lines {
@@ -109,23 +111,36 @@ impl Lines {
     }
 
     /// The next line, with its end.
-    pub(crate) fn next(&mut self) -> Option<Bytes> {
+    pub(crate) fn next(&mut self) -> Option<Line> {
         let unsearched = self.buffer.get(self.searched..).unwrap_or_default();
-        match unsearched.iter().position(|byte| *byte == b'\n') {
-            Some(end) => {
-                let line = self.buffer.split_to(self.searched + end + 1);
-                self.searched = 0;
-                Some(line.freeze())
-            }
-            None => {
-                self.searched = self.buffer.len();
-                None
-            }
+        if let Some(end) = unsearched.iter().position(|byte| *byte == b'\n') {
+            let line = self.buffer.split_to(self.searched + end + 1);
+            self.searched = 0;
+            return Some(match self.cut.take() {
+                Some(json) => Line { json, is_cut: true },
+                None if line.len() > MAX_OBJECT => Line { json: beginning(&line), is_cut: true },
+                None => Line { json: line.freeze(), is_cut: false },
+            });
         }
+        self.searched = self.buffer.len();
+        if self.cut.is_some() || self.buffer.len() > MAX_OBJECT {
+            self.cut.get_or_insert_with(|| beginning(&self.buffer));
+            (self.buffer, self.searched) = (BytesMut::new(), 0);
+        }
+        None
     }
 
-    /// The incomplete last line.
-    pub(crate) fn rest(&self) -> &[u8] {
-        &self.buffer
+    /// The incomplete last line is too long, and does not begin like an event about an object.
+    fn is_endless(&self) -> bool {
+        self.cut.as_deref().is_some_and(|beginning| !decode::is_about_an_object(beginning))
     }
+
+    /// The incomplete last line, as far as it is kept.
+    pub(crate) fn rest(&self) -> &[u8] {
+        self.cut.as_deref().unwrap_or(&self.buffer)
+    }
+}
+
+fn beginning(line: &[u8]) -> Bytes {
+    Bytes::copy_from_slice(line.get(..CUT_LINE).unwrap_or(line))
 }

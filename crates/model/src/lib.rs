@@ -19,6 +19,7 @@ pub mod digest;
 pub mod ids;
 pub mod k8s;
 mod kept;
+mod malformed;
 pub mod node_logs;
 pub mod observation;
 pub mod path_component;
@@ -42,6 +43,7 @@ pub use cgroup::CgroupDriver;
 pub use containers::{ContainerKind, ContainerRef};
 pub use ids::{ContainerId, ImageId, PodRef, PodUid, SandboxId};
 pub use kept::{Kept, KeptPod, KeptStatus, Pack};
+pub use malformed::MalformedObject;
 pub use node_logs::NodeLogOptions;
 pub use observation::{
     ContainerObservation, ContainerRecord, ContainerState, PodObservation, SandboxObservation, SandboxState,

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
+use model::MalformedObject;
 use model::k8s::{
     CSIDriver, CSINode, CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume,
     PersistentVolumeClaim, Pod, RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview,
@@ -93,6 +94,8 @@ pub struct Selection {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Listed<K> {
     pub items: Vec<K>,
+    /// Objects that cannot be decoded.
+    pub malformed: Vec<MalformedObject>,
     /// The resource version from which a watch continues.
     pub resource_version: String,
 }
@@ -104,11 +107,19 @@ pub enum Change<K> {
     Modified(K),
     /// The object as it last was.
     Deleted(K),
+    /// An event about an object that cannot be decoded. Its name and resource version are known, so that the watch goes on.
+    Malformed {
+        object: MalformedObject,
+        is_deleted: bool,
+    },
     /// A bookmark: no selected object changed up to this resource version.
     Bookmark {
         resource_version: String,
     },
 }
+
+/// Receives the objects of a list one by one. An object that cannot be decoded does not end the list.
+pub type ReadItem<'a, K> = dyn FnMut(Result<K, MalformedObject>) + Send + 'a;
 
 /// Changes in the order in which they happened. The stream ends when the server ends it, which it does every few minutes
 /// as normal operation; [`ClusterError::Expired`] means that the changes in between are lost.
@@ -143,8 +154,19 @@ pub struct Deletion {
 
 /// The objects of one kind. `namespace` is ignored for kinds that have none.
 #[async_trait]
-pub trait Collection<K>: Send + Sync + std::fmt::Debug {
-    async fn list(&self, selection: &Selection) -> ClusterResult<Listed<K>>;
+pub trait Collection<K: Send>: Send + Sync + std::fmt::Debug {
+    /// The whole list at once.
+    async fn list(&self, selection: &Selection) -> ClusterResult<Listed<K>> {
+        let (mut items, mut malformed) = (Vec::new(), Vec::new());
+        let mut item = |item: Result<K, MalformedObject>| match item {
+            Ok(object) => items.push(object),
+            Err(object) => malformed.push(object),
+        };
+        let resource_version = self.read_list(selection, &mut item).await?;
+        Ok(Listed { items, malformed, resource_version })
+    }
+    /// Passes each object to `item`, and returns the resource version of the list.
+    async fn read_list(&self, selection: &Selection, item: &mut ReadItem<'_, K>) -> ClusterResult<String>;
     /// The changes after the resource version `since`.
     async fn watch(&self, selection: &Selection, since: &str) -> ClusterResult<Changes<K>>;
     async fn get(&self, namespace: &str, name: &str) -> ClusterResult<K>;

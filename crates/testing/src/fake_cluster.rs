@@ -232,6 +232,15 @@ impl FakeCluster {
         put
     }
 
+    /// As [`Self::put`], for JSON that may not be an object of the kind: an API server of another version, or an object that was stored
+    /// as no client can decode it.
+    pub fn put_json<K: FakeObject>(&self, object: Value) -> &Self {
+        let now = self.shared.clock.now().wall;
+        self.shared.store.lock().put_json::<K>(object, now);
+        self.shared.announce();
+        self
+    }
+
     /// Another client deletes the object. Returns whether there was one.
     pub fn remove<K: FakeObject>(&self, namespace: &str, name: &str, grace_seconds: Option<i64>) -> bool {
         let now = self.shared.clock.now().wall;

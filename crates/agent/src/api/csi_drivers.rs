@@ -42,7 +42,7 @@ impl CsiDrivers {
     /// The CSIDriver of that name; `None` if it does not exist.
     ///
     /// # Errors
-    /// The API server has not answered yet.
+    /// The API server has not answered yet, or the object cannot be decoded.
     pub async fn get(&self, name: &str) -> Result<Option<Arc<CSIDriver>>, String> {
         let mut store = self.changes();
         let clock = self.shared.ctx.clock;
@@ -54,8 +54,8 @@ impl CsiDrivers {
             return Err("failed to sync csidriver cache: timed out waiting for the condition".to_owned());
         }
         let key = ObjectKey { namespace: String::new(), name: name.to_owned() };
-        let driver = store.borrow().objects.get(&key).cloned();
-        Ok(driver)
+        let found = store.borrow().find(&key);
+        found.map_err(|problem| format!("csidriver {name:?} cannot be decoded: {problem}"))
     }
 
     /// All CSIDrivers, with notice of their changes.

@@ -49,6 +49,8 @@ pub enum ObjectError {
     NoServices,
     #[error("runtimeclass.node.k8s.io {name:?} not found")]
     NoRuntimeClass { name: String },
+    #[error("{kind} {name:?} cannot be decoded: {problem}")]
+    Malformed { kind: &'static str, name: String, problem: String },
     #[error("failed to fetch token: a standalone kubelet has no API server")]
     NoApi,
     #[error("failed to fetch token: {0}")]
@@ -252,8 +254,14 @@ impl PodObjects {
         let mut classes = registered.runtime_classes.clone();
         wait_for_sync(registered.access.clock, &mut classes, "runtimeclass").await?;
         let key = ObjectKey { namespace: String::new(), name: class.to_owned() };
-        let handler = classes.borrow().objects.get(&key).map(|class| class.handler.clone());
-        handler.ok_or_else(|| ObjectError::NoRuntimeClass { name: class.to_owned() })
+        let found = classes.borrow().find(&key);
+        match found {
+            Ok(Some(class)) => Ok(class.handler.clone()),
+            Ok(None) => Err(ObjectError::NoRuntimeClass { name: class.to_owned() }),
+            Err(problem) => {
+                Err(ObjectError::Malformed { kind: "runtimeclass", name: class.to_owned(), problem })
+            }
+        }
     }
 
     /// The service account of the pod; `None` for a pod without one, and without an API.

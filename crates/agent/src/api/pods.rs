@@ -3,13 +3,15 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use kubelet_core::api::reflector::ObjectKey;
 use kubelet_core::sources::{ApiPod, DesiredPod};
 use model::k8s::Node;
-use model::{PodRef, PodSource};
+use model::{MalformedObject, PodRef, PodSource};
 use ports::cluster::Selection;
 use tokio::sync::mpsc;
 
 use super::reflector::{Store, StoreReader};
+use crate::context::Context;
 use crate::sources::SourceSet;
 
 /// Pods of this node, in all namespaces.
@@ -20,6 +22,7 @@ pub(crate) fn on_node(node: &str) -> Selection {
 /// Sends the pods to the sync loop whenever they change, until dropped. Starts after the Node was observed, because
 /// admission depends on its labels.
 pub(crate) async fn feed(
+    ctx: Arc<Context>,
     mut pods: StoreReader<ApiPod>,
     mut node: StoreReader<Node>,
     sets: mpsc::Sender<SourceSet>,
@@ -31,14 +34,40 @@ pub(crate) async fn feed(
     if pods.wait_for(|seen| seen.is_complete).await.is_err() {
         return;
     }
-    let mut refused = BTreeSet::new();
+    let (mut refused, mut unreadable) = (BTreeSet::new(), BTreeSet::new());
     loop {
-        let to_run = to_run(&pods.borrow_and_update(), &mut refused);
+        let (to_run, malformed) = {
+            let seen = pods.borrow_and_update();
+            (to_run(&seen, &mut refused), newly_malformed(&seen, &mut unreadable))
+        };
+        for (pod, message) in malformed {
+            ctx.recorder.warning(&pod, None, FAILED_VALIDATION, message);
+        }
         let set = SourceSet { source: PodSource::Api, pods: to_run, is_complete: true };
         if sets.send(set).await.is_err() || pods.changed().await.is_err() {
             return;
         }
     }
+}
+
+/// Event reason, as in the Go kubelet for a pod that cannot be used.
+const FAILED_VALIDATION: &str = "FailedValidation";
+
+/// Pods whose present version cannot be decoded, each once, with the message of an event: a pod that never could be is not run, another
+/// keeps running as it last was. `reported` holds those before.
+fn newly_malformed(seen: &Store<ApiPod>, reported: &mut BTreeSet<PodRef>) -> Vec<(PodRef, String)> {
+    let pod_of = |object: &MalformedObject| {
+        PodRef::new(&object.namespace, &object.name, object.uid.clone().unwrap_or_default())
+    };
+    let message = |key: &ObjectKey, object: &MalformedObject| {
+        let effect =
+            if seen.objects.contains_key(key) { "keeps running as it last was" } else { "is not run" };
+        format!("Pod {effect}, because it cannot be decoded: {}", object.problem)
+    };
+    let before = std::mem::take(reported);
+    *reported = seen.malformed.values().map(pod_of).collect();
+    let malformed = seen.malformed.iter().map(|(key, object)| (pod_of(object), message(key, object)));
+    malformed.filter(|(pod, _)| !before.contains(pod)).collect()
 }
 
 /// Mirror pods are skipped, because their static pods run already. A pod whose names would lead out of its directory, which

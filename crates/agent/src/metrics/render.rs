@@ -60,6 +60,7 @@ pub(crate) fn write(metrics: &Metrics, from: &ExternalMetrics<'_>) -> String {
     write_calls(&mut text, metrics);
     write_cgroup_works(&mut text, metrics);
     write_costs(&mut text, metrics);
+    write_malformed_objects(&mut text, metrics);
     write_resource_managers(&mut text, metrics, from);
     metrics.pods.write(&mut text);
     metrics.requests.write(&mut text);
@@ -420,6 +421,12 @@ fn write_costs(text: &mut String, metrics: &Metrics) {
     family(text, name, Kind::Histogram, "Duration in seconds of samples of cgroups and of disks.");
     metrics.cgroup_samples.write(text, name, &[("what", "cgroups")]);
     metrics.disk_samples.write(text, name, &[("what", "disks")]);
+}
+
+fn write_malformed_objects(text: &mut String, metrics: &Metrics) {
+    let name = "kubelet_rs_api_objects_malformed_total";
+    let help = "Number of versions of API objects that could not be decoded and were left out, by resource.";
+    by_label(text, name, help, "resource", &metrics.malformed_objects);
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::api::csi_node::CsiNodeTasks;
 use crate::api::events::EventWriter;
 use crate::api::mirrors::Mirrors;
 use crate::api::objects::ClusterObjects;
-use crate::api::reflector::{Keep, Of, Reflector, Store, keep_pod};
+use crate::api::reflector::{Keep, Of, Reflector, Store, UidOf, keep_pod};
 use crate::api::status::StatusWriter;
 use crate::api::{ApiClients, pods};
 use crate::context::Context;
@@ -62,7 +62,8 @@ pub(super) async fn start(ctx: &Arc<Context>, clients: &ApiClients, side: LoopSi
     let nodes: Of<Node> = |cluster| cluster.nodes();
     let follow_node = Reflector::new(ctx, &clients.general, (nodes, "Node"), only_this, side.own_node);
     let bound: Of<Pod> = |cluster| cluster.pods();
-    let kept = (keep_pod as Keep<Pod, ApiPod>, side.pods);
+    let uid_of: UidOf<ApiPod> = |pod| pod.version().uid;
+    let kept = (keep_pod as Keep<Pod, ApiPod>, uid_of, side.pods);
     let follow_pods = Reflector::keeping(ctx, &clients.general, (bound, "Pod"), pods::on_node(name), kept);
     let heartbeat = clients.heartbeat.clone();
     let in_use = side.node_sources.volumes_in_use.clone();
@@ -90,7 +91,7 @@ pub(super) async fn start(ctx: &Arc<Context>, clients: &ApiClients, side: LoopSi
     tasks.spawn("pod reflector", follow_pods.run());
     tasks.spawn("node reporter", reporter.run());
     tasks.spawn("lease", lease::keep(ctx.clone(), heartbeat, node.clone(), lease_seconds));
-    tasks.spawn("API source", pods::feed(pods, node, side.sets));
+    tasks.spawn("API source", pods::feed(ctx.clone(), pods, node, side.sets));
     tasks.spawn("status writer", statuses.run());
     tasks.spawn("mirrors", mirrors.run());
     tasks.spawn("event writer", events.run(side.events));

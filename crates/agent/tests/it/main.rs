@@ -28,6 +28,7 @@ mod eviction;
 mod fibre_channel;
 mod firewall;
 mod flex;
+mod hostile_objects;
 mod image_access;
 mod image_events;
 mod iscsi;

@@ -140,15 +140,29 @@ async fn list_sends_its_selectors_to_the_server() {
 }
 
 #[tokio::test]
-async fn malformed_object_in_a_list_is_named() {
+async fn malformed_object_in_a_list_is_named_and_the_others_arrive() {
     let server = TestServer::start(|_| {
         Reply::json(&json!({"metadata": {"resourceVersion": "1"}, "items": [
             {"metadata": {"name": "good", "namespace": "a"}},
-            {"metadata": {"name": "bad", "namespace": "a"}, "spec": {"containers": 7}}]}))
+            {"metadata": {"name": "bad", "namespace": "a", "uid": "u", "resourceVersion": "7"}, "spec": {"containers": 7}},
+            {"metadata": {"name": "late", "managedFields": [{"time": "10000-01-01T19:59:59Z"}]}}]}))
     })
     .await;
-    let error = server.handle().pods().list(&Selection::default()).await.unwrap_err().to_string();
-    assert!(error.starts_with("list pods: malformed response: Pod a/bad: "), "{error}");
+    let listed = server.handle().pods().list(&Selection::default()).await.unwrap();
+    let names: Vec<_> = listed.items.iter().map(|pod| pod.metadata.name.as_deref().unwrap()).collect();
+    assert_eq!(names, ["good", "late"]);
+    let [bad] = &listed.malformed[..] else { panic!("{:?}", listed.malformed) };
+    assert_eq!((bad.uid.as_deref(), bad.resource_version.as_str()), (Some("u"), "7"));
+    assert!(bad.to_string().starts_with("a/bad: invalid type: integer `7`"), "{bad}");
+}
+
+#[tokio::test]
+async fn malformed_object_that_was_requested_is_named() {
+    let server =
+        TestServer::start(|_| Reply::json(&json!({"metadata": {"name": "bad"}, "spec": {"containers": 7}})))
+            .await;
+    let error = server.handle().pods().get("a", "bad").await.unwrap_err().to_string();
+    assert!(error.starts_with("get pods a/bad: malformed response: invalid type"), "{error}");
 }
 
 #[tokio::test]

@@ -34,6 +34,9 @@ fn brief(change: Result<Change<Pod>, ClusterError>) -> String {
         Ok(Change::Modified(pod)) => format!("~{}", name(pod)),
         Ok(Change::Deleted(pod)) => format!("-{}", name(pod)),
         Ok(Change::Bookmark { resource_version }) => format!("@{resource_version}"),
+        Ok(Change::Malformed { object, is_deleted }) => {
+            format!("?{}{}", if is_deleted { "-" } else { "" }, object.name)
+        }
         Err(error) => error.to_string(),
     }
 }
@@ -118,6 +121,25 @@ async fn broken_watch_and_malformed_events_are_reported() {
         let seen = all(&server).await;
         assert!(seen.len() == 1 && seen[0].contains(problem), "{seen:?} should contain {problem}");
     }
+}
+
+#[tokio::test]
+async fn watch_goes_on_after_an_object_that_cannot_be_decoded() {
+    let bad = |name: &str, spec: Value| json!({"metadata": {"name": name, "namespace": "a", "resourceVersion": "7"}, "spec": spec});
+    let lines = [
+        event("ADDED", pod("a")).to_string(),
+        event("MODIFIED", bad("bad", json!(7))).to_string(),
+        event("DELETED", bad("gone", json!(7))).to_string(),
+        // As an API server orders the fields.
+        format!(
+            r#"{{"type":"MODIFIED","object":{}}}"#,
+            bad("large", json!({"nodeName": "n".repeat(9 << 20)}))
+        ),
+        event("ADDED", pod("b")).to_string(),
+    ];
+    let reply = Reply::text(200, &format!("{}\n", lines.join("\n")));
+    let server = TestServer::start(move |_| reply.clone()).await;
+    assert_eq!(all(&server).await, ["+a", "?bad", "?-gone", "?large", "+b"]);
 }
 
 #[tokio::test]

@@ -1,11 +1,12 @@
 //! List and watch: how a copy of a collection is kept up to date across all errors, so that no change is lost
 //! (docs/behaviour/api-server.md).
 //!
-//! Owns: the next request, and the delay after an error. Never: making a call, holding a stream.
+//! Owns: the next request, the delay after an error, and what stays in a copy of which an object cannot be decoded. Never: making a
+//! call, holding a stream.
 
 use std::time::Duration;
 
-use model::MonoTime;
+use model::{MalformedObject, MonoTime};
 
 const FIRST_DELAY: Duration = Duration::from_millis(800);
 const MAX_DELAY: Duration = Duration::from_secs(30);
@@ -13,6 +14,8 @@ const MAX_DELAY: Duration = Duration::from_secs(30);
 const RESET_AFTER: Duration = Duration::from_secs(120);
 /// A stream that ends sooner than this without any event did not work.
 const MIN_WATCH: Duration = Duration::from_secs(1);
+/// After this many watches from one resource version that began and failed without an event, the collection is listed again.
+const MAX_FAILED_WATCHES: u32 = 3;
 
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,19 +34,18 @@ pub enum ReflectorStep {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReflectorEvent {
     /// The full list was stored.
-    Listed {
-        resource_version: String,
-    },
+    Listed { resource_version: String },
     /// The watch is open.
     WatchStarted,
     /// A change was stored, or a bookmark was received.
-    Reached {
-        resource_version: String,
-    },
+    Reached { resource_version: String },
     /// The server ended the stream, as it does every few minutes.
     Ended,
     /// Changes were lost: the resource version is older than the server's history.
     Expired,
+    /// Changes were lost, or the server refuses to watch from this resource version: what it sent cannot be understood.
+    Lost,
+    /// No request succeeded, or the stream broke. Watching from the same resource version may succeed later.
     Failed,
 }
 
@@ -53,6 +55,8 @@ pub struct ReflectorState {
     /// The resource version that was reached; `None` before the first list, and after a gap.
     since: Option<String>,
     watch: Option<Watch>,
+    /// Watches in succession that began and failed without an event.
+    failed_watches: u32,
     /// No request before this time.
     due: MonoTime,
     delay: Duration,
@@ -83,6 +87,7 @@ impl ReflectorState {
             ReflectorEvent::Listed { resource_version } => self.since = Some(resource_version),
             ReflectorEvent::WatchStarted => self.watch = Some(Watch { started: now, has_reported: false }),
             ReflectorEvent::Reached { resource_version } => {
+                self.failed_watches = 0;
                 if let Some(watch) = &mut self.watch {
                     watch.has_reported = true;
                 }
@@ -107,10 +112,24 @@ impl ReflectorState {
                     self.back_off(random, now);
                 }
             }
-            ReflectorEvent::Failed => {
-                self.watch = None;
+            ReflectorEvent::Lost => {
+                (self.since, self.watch) = (None, None);
                 self.back_off(random, now);
             }
+            ReflectorEvent::Failed => {
+                self.watch_failed();
+                self.back_off(random, now);
+            }
+        }
+    }
+
+    /// Watching from one resource version is not tried forever: what comes after it may be what breaks the stream.
+    fn watch_failed(&mut self) {
+        let Some(watch) = self.watch.take() else { return };
+        self.failed_watches = if watch.has_reported { 0 } else { self.failed_watches + 1 };
+        if self.failed_watches >= MAX_FAILED_WATCHES {
+            self.failed_watches = 0;
+            self.since = None;
         }
     }
 
@@ -119,6 +138,16 @@ impl ReflectorState {
         self.delay = if is_fresh { FIRST_DELAY } else { (self.delay * 2).min(MAX_DELAY) };
         self.last_error = Some(now);
         self.due = now + self.delay.mul_f64(1.0 + random.clamp(0.0, 1.0));
+    }
+}
+
+/// Whether the last readable version of an object stays in the copy when its present version cannot be decoded: what is unknown is not
+/// absent. An object with another UID has replaced it.
+#[must_use]
+pub fn keeps_last_version(last_uid: Option<&str>, present: &MalformedObject) -> bool {
+    match (last_uid, present.uid.as_deref()) {
+        (Some(last), Some(present)) => last == present,
+        (None, _) | (_, None) => true,
     }
 }
 

@@ -328,6 +328,7 @@ fn observe(pods: &mut BTreeMap<String, Seen>, change: Change<Pod>, since: &mut S
             *since = resource_version;
             return;
         }
+        Change::Malformed { .. } => return,
     };
     let seen = pods.entry(pod.metadata.name.unwrap_or_default()).or_default();
     if is_gone {

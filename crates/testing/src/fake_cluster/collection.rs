@@ -8,7 +8,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::StreamExt;
 use ports::cluster::{
-    Change, Changes, ClusterError, ClusterResult, Collection, Deletion, Listed, Part, Patch, Selection,
+    Change, Changes, ClusterError, ClusterResult, Collection, Deletion, Part, Patch, ReadItem, Selection,
 };
 use serde_json::Value;
 use tokio::sync::watch;
@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use super::Shared;
 use super::faults::{Outage, Verb};
 use super::select::Selector;
-use super::store::{FakeObject, Happened, invalid, is_namespaced};
+use super::store::{FakeObject, Happened, decode, invalid, is_namespaced};
 
 /// After how long without an answer a client treats its connection as dead.
 const PING: Duration = Duration::from_secs(45);
@@ -77,14 +77,16 @@ fn brief(selection: &Selection) -> String {
 
 #[async_trait]
 impl<K: FakeObject> Collection<K> for FakeObjects<K> {
-    async fn list(&self, selection: &Selection) -> ClusterResult<Listed<K>> {
+    async fn read_list(&self, selection: &Selection, item: &mut ReadItem<'_, K>) -> ClusterResult<String> {
         let (plural, subject) = (K::URL_PATH_SEGMENT, brief(selection));
         let call = format!("list {plural}");
         let list = |shared: &Shared| {
             let selector = selector::<K>(&call, selection)?;
-            shared.store.lock().list(&call, &selector)
+            Ok(shared.store.lock().list(&selector))
         };
-        self.shared.act(Verb::List, plural, &subject, &call, list).await
+        let (items, version) = self.shared.act(Verb::List, plural, &subject, &call, list).await?;
+        items.into_iter().for_each(item);
+        Ok(version)
     }
 
     async fn watch(&self, selection: &Selection, since: &str) -> ClusterResult<Changes<K>> {
@@ -257,12 +259,8 @@ impl<K: FakeObject> Watch<K> {
                 (before, Change::Deleted)
             }
         };
-        let typed = serde_json::from_value(value).map_err(|error| ClusterError::Failed {
-            call: self.call.clone(),
-            code: 200,
-            message: error.to_string(),
-        });
-        Some(typed.map(kind))
+        let is_deleted = seen(&happened.after).is_none();
+        Some(Ok(decode(&value).map_or_else(|object| Change::Malformed { object, is_deleted }, kind)))
     }
 }
 

@@ -7,8 +7,9 @@ use std::time::Duration;
 use jiff::Timestamp;
 use k8s_openapi::Metadata;
 use localapi::patch::{self, PatchKind};
+use model::MalformedObject;
 use model::k8s::{ObjectMeta, Time};
-use ports::cluster::{ClusterError, ClusterResult, Deletion, Listed, Part, Patch};
+use ports::cluster::{ClusterError, ClusterResult, Deletion, Part, Patch};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -108,6 +109,20 @@ fn typed<K: FakeObject>(call: &str, value: &Value) -> ClusterResult<K> {
     serde_json::from_value(value.clone()).map_err(|error| invalid(call, error))
 }
 
+/// As a client decodes it from a list or watch.
+pub(super) fn decode<K: FakeObject>(value: &Value) -> Result<K, MalformedObject> {
+    serde_json::from_value(value.clone()).map_err(|error| {
+        let text = |field: &str| value["metadata"][field].as_str().map(str::to_owned);
+        MalformedObject {
+            namespace: text("namespace").unwrap_or_default(),
+            name: text("name").unwrap_or_default(),
+            uid: text("uid"),
+            resource_version: text("resourceVersion").unwrap_or_default(),
+            problem: error.to_string(),
+        }
+    })
+}
+
 fn tree<K: FakeObject>(call: &str, object: &K) -> ClusterResult<Value> {
     serde_json::to_value(object).map_err(|error| invalid(call, error))
 }
@@ -139,11 +154,14 @@ impl Store {
         of_kind.filter_map(|(_, value)| serde_json::from_value(value.clone()).ok()).collect()
     }
 
-    pub(super) fn list<K: FakeObject>(&self, call: &str, selector: &Selector) -> ClusterResult<Listed<K>> {
+    /// The selected objects, and the resource version of the list.
+    pub(super) fn list<K: FakeObject>(
+        &self,
+        selector: &Selector,
+    ) -> (Vec<Result<K, MalformedObject>>, String) {
         let of_kind = self.objects.iter().filter(|((plural, ..), _)| *plural == K::URL_PATH_SEGMENT);
         let selected = of_kind.map(|(_, value)| value).filter(|value| selector.matches(value));
-        let items = selected.map(|value| typed(call, value)).collect::<ClusterResult<_>>()?;
-        Ok(Listed { items, resource_version: self.revision.to_string() })
+        (selected.map(decode).collect(), self.revision.to_string())
     }
 
     pub(super) fn get<K: FakeObject>(&self, call: &str, namespace: &str, name: &str) -> ClusterResult<K> {
@@ -202,8 +220,15 @@ impl Store {
 
     /// Creates or replaces the whole object, with its status, without any checks.
     pub(super) fn put<K: FakeObject>(&mut self, object: &K, now: Timestamp) -> K {
-        let namespace = object.metadata().namespace.clone().unwrap_or_else(|| "default".to_owned());
-        let mut new = self.born::<K>(tree("put", object).unwrap_or_default(), &namespace, now);
+        let (namespace, name) = self.put_json::<K>(tree("put", object).unwrap_or_default(), now);
+        self.get("put", &namespace, &name)
+            .unwrap_or_else(|error| unreachable!("it was just inserted: {error}"))
+    }
+
+    /// As [`Self::put`], for JSON that may not be an object of the kind. Returns namespace and name.
+    pub(super) fn put_json<K: FakeObject>(&mut self, object: Value, now: Timestamp) -> (String, String) {
+        let namespace = object["metadata"]["namespace"].as_str().unwrap_or("default").to_owned();
+        let mut new = self.born::<K>(object, &namespace, now);
         let name = new["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         let key = key::<K>(&namespace, &name);
         if let Some(old) = self.objects.get(&key) {
@@ -214,8 +239,7 @@ impl Store {
             note_generation(&mut new, old);
         }
         self.write(key, Some(new));
-        self.get("put", &namespace, &name)
-            .unwrap_or_else(|error| unreachable!("it was just inserted: {error}"))
+        (namespace, name)
     }
 
     pub(super) fn update<K: FakeObject>(

@@ -98,7 +98,7 @@ async fn next(changes: &mut Changes<Pod>) -> (String, Pod) {
                 Change::Added(pod) => ('+', pod),
                 Change::Modified(pod) => ('~', pod),
                 Change::Deleted(pod) => ('-', pod),
-                Change::Bookmark { .. } => continue,
+                Change::Bookmark { .. } | Change::Malformed { .. } => continue,
             };
             return (format!("{sign}{}", name_of(&pod.metadata)), pod);
         }

@@ -144,7 +144,7 @@ impl SigningRequestWatch<'_> {
             match change? {
                 Change::Added(request) | Change::Modified(request) => return Ok(Some(request)),
                 // The poll that follows reports it.
-                Change::Deleted(_) => return Ok(None),
+                Change::Deleted(_) | Change::Malformed { .. } => return Ok(None),
                 Change::Bookmark { .. } => {}
             }
         }

@@ -135,8 +135,12 @@ impl<K: Kind> Source<K> {
             State::Store(seen) => {
                 let mut seen = seen.clone();
                 wait_for_sync(self.access.clock, &mut seen, K::NAME).await?;
-                let object = seen.borrow().objects.get(&self.key).cloned();
-                Ok(object)
+                let found = seen.borrow().find(&self.key);
+                found.map_err(|problem| ObjectError::Malformed {
+                    kind: K::NAME,
+                    name: self.key.name.clone(),
+                    problem,
+                })
             }
             State::Read(cached) => self.read(cached).await,
         }

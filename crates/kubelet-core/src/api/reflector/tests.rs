@@ -1,4 +1,4 @@
-//! Events in, steps out. A script is a list of events: `list@5`, `watch`, `ev@6`, `end`, `expired`, `err`; `+90s` lets time
+//! Events in, steps out. A script is a list of events: `list@5`, `watch`, `ev@6`, `end`, `expired`, `lost`, `err`; `+90s` lets time
 //! pass; waits are waited out.
 
 use expect_test::{Expect, expect};
@@ -13,6 +13,7 @@ fn event(word: &str) -> ReflectorEvent {
         ("watch", _) => ReflectorEvent::WatchStarted,
         ("end", _) => ReflectorEvent::Ended,
         ("expired", _) => ReflectorEvent::Expired,
+        ("lost", _) => ReflectorEvent::Lost,
         _ => ReflectorEvent::Failed,
     }
 }
@@ -89,20 +90,61 @@ fn a_stream_that_ends_at_once_and_empty_backs_off() {
     check("list@5 watch ev@6 end", expect!["list@5: watch 5, watch: watch 5, ev@6: watch 6, end: watch 6"]);
 }
 
+#[test]
+fn a_watch_that_cannot_be_understood_relists_with_back_off() {
+    check(
+        "list@5 watch lost list@9 watch lost list@9",
+        expect![[
+            r#"list@5: watch 5, watch: watch 5, lost: wait 1200ms, list@9: watch 9, watch: watch 9, lost: wait 2400ms, list@9: watch 9"#
+        ]],
+    );
+}
+
+#[test]
+fn a_stream_that_breaks_thrice_before_its_first_event_relists() {
+    check(
+        "list@5 watch err watch err watch ev@6 err watch err watch err watch err list@9 watch err",
+        expect![[
+            r#"list@5: watch 5, watch: watch 5, err: wait 1200ms, watch: watch 5, err: wait 2400ms, watch: watch 5, ev@6: watch 6, err: wait 4800ms, watch: watch 6, err: wait 9600ms, watch: watch 6, err: wait 19200ms, watch: watch 6, err: wait 38400ms, list@9: watch 9, watch: watch 9, err: wait 45000ms"#
+        ]],
+    );
+}
+
+#[test]
+fn last_readable_version_stays_unless_another_object_has_its_name() {
+    let stays = |last: Option<&str>, present: Option<&str>| {
+        let present = MalformedObject { uid: present.map(str::to_owned), ..MalformedObject::default() };
+        keeps_last_version(last, &present)
+    };
+    assert!(stays(Some("u"), Some("u")));
+    assert!(!stays(Some("u"), Some("v")));
+    assert!(stays(Some("u"), None) && stays(None, Some("v")) && stays(None, None), "unknown is not absent");
+}
+
 proptest! {
     #[test]
-    fn no_resource_version_is_skipped_and_every_delay_is_bounded(events in prop::collection::vec(prop::sample::select(vec!["list@5", "watch", "ev@6", "ev@7", "end", "expired", "err"]), 0..40), random in 0.0..1.0) {
+    fn no_resource_version_is_skipped_and_every_delay_is_bounded(events in prop::collection::vec(prop::sample::select(vec!["list@5", "watch", "ev@6", "ev@7", "end", "expired", "lost", "err"]), 0..40), random in 0.0..1.0) {
         let mut reflector = ReflectorState::default();
         let mut last: Option<String> = None;
+        let (mut is_open, mut failed) = (false, 0);
         for word in events {
             match word.split_once('@') {
                 Some((_, version)) => last = Some(version.to_owned()),
-                None if word == "expired" => last = None,
+                None if word == "expired" || word == "lost" => last = None,
                 None => {}
+            }
+            // A watch that fails again and again without an event is given up for a list.
+            match word {
+                "watch" => is_open = true,
+                "err" if is_open => (is_open, failed) = (false, failed + 1),
+                "end" | "expired" | "lost" | "err" => is_open = false,
+                word if word.starts_with("ev") => failed = 0,
+                _ => {}
             }
             reflector.note(event(word), random, MonoTime::ZERO);
             match reflector.next(MonoTime::from_start(Duration::from_secs(60))) {
                 ReflectorStep::Watch { since } => prop_assert_eq!(Some(since), last.clone()),
+                ReflectorStep::List if failed >= 3 => (last, failed) = (None, 0),
                 ReflectorStep::List => prop_assert_eq!(&last, &None),
                 ReflectorStep::Wait { .. } => prop_assert!(false, "waits for more than a minute"),
             }
