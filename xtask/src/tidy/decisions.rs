@@ -10,8 +10,8 @@ use crate::{CheckError, Finding, read};
 
 const FOLDER: &str = "docs/decisions";
 const INDEX: &str = "docs/decisions/README.md";
-/// What a decision can be. One that a later page replaces names that page.
-const STATUSES: [&str; 2] = ["in force", "superseded by "];
+/// What a decision can be; a superseded one may name the page that replaces it.
+const STATUSES: [&str; 2] = ["in force", "superseded"];
 
 pub(super) fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     let mut pages = BTreeMap::new();
@@ -89,7 +89,7 @@ mod tests {
         let renamed = "| [0001](0001-a.md) | Do c | in force |\n| [0002](0002-b.md) | Do b | maybe |\n";
         let expected = [
             "0001-a.md has the title `# 0001: Do a`",
-            "the status of 0002-b.md is none of `in force`, `superseded by `",
+            "the status of 0002-b.md is none of `in force`, `superseded`",
         ];
         assert_eq!(whats(renamed), expected);
         let gone = "| [0001](0001-a.md) | Do a | in force |\n| [0002](0002-b.md) | Do b | in force |\n| [0003](0003-c.md) | C | in force |\n";
