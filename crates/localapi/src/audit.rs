@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::auth::User;
-use crate::http::{Body, response};
+use crate::http::{Body, json, response};
 use crate::status::ApiError;
 
 /// One request, as the audit log records it.
@@ -55,7 +55,7 @@ impl AuditLog {
             match body.collect().await {
                 Ok(collected) => {
                     let bytes = collected.to_bytes();
-                    let text = serde_json::from_slice(&bytes).unwrap_or_default();
+                    let text = json::decode(&bytes).unwrap_or_default();
                     (Full::new(bytes).map_err(|never| match never {}).boxed_unsync(), text)
                 }
                 Err(error) => {
@@ -70,7 +70,7 @@ impl AuditLog {
             "verb": event.verb,
             "uri": event.uri,
             "code": head.status.as_u16(),
-            "request": serde_json::from_slice::<Value>(event.body).unwrap_or_default(),
+            "request": json::decode(event.body).unwrap_or_default(),
             "response": text,
         });
         if let Err(error) = append(&mut *self.file.lock(), &entry) {

@@ -7,8 +7,8 @@
 mod quantity;
 #[cfg(test)]
 mod tests;
+mod time;
 
-use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use self::quantity::canonical;
@@ -194,6 +194,8 @@ fn normalize(field: &str, value: &mut Value) {
         Value::Object(fields) if ["annotations", "labels"].contains(&field) => {
             fields.retain(|_, value| !value.is_null());
         }
+        // Any JSON.
+        Value::Object(_) if field == "fieldsV1" => {}
         Value::Object(fields) => {
             for (name, inner) in fields.iter_mut() {
                 if is_quantity(field, name) {
@@ -206,7 +208,11 @@ fn normalize(field: &str, value: &mut Value) {
         }
         Value::Array(items) => items.iter_mut().for_each(|item| normalize("", item)),
         Value::String(_) if SINGLE_QUANTITIES.contains(&field) => canonical(value),
-        Value::String(text) if is_time(field) => truncate_to_seconds(text),
+        Value::String(text) if is_time(field) => {
+            if let Some(canonical) = time::canonical(text) {
+                *text = canonical;
+            }
+        }
         Value::String(_) | Value::Number(_) | Value::Bool(_) | Value::Null => {}
     }
 }
@@ -228,14 +234,9 @@ fn is_omitted(field: &str, value: &Value) -> bool {
 }
 
 fn is_time(field: &str) -> bool {
-    let names_a_time = field.ends_with("Time") || field.ends_with("Timestamp") || field.ends_with("At");
+    let names_a_time =
+        field == "time" || ["Time", "Timestamp", "At"].iter().any(|ending| field.ends_with(ending));
     names_a_time && !MICRO_TIMES.contains(&field)
-}
-
-fn truncate_to_seconds(text: &mut String) {
-    if let Ok(at) = text.parse::<Timestamp>() {
-        *text = crate::object::time(at);
-    }
 }
 
 /// Adds the missing fields at a path such as `status.conditions[]`.

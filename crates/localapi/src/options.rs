@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use crate::auth::authority::KeyAndCertificate;
 use crate::auth::tokens::StaticToken;
 use crate::clock::Clock;
+use crate::http::json;
 use crate::store::Store;
 
 /// Who approves valid certificate requests for the two kubelet signers.
@@ -118,7 +119,7 @@ impl State {
 
     /// Reads what [`State::to_json`] wrote.
     pub fn from_json(text: &str, history: usize) -> Result<Self, InvalidState> {
-        let state: Value = serde_json::from_str(text).map_err(|error| InvalidState(error.to_string()))?;
+        let state: Value = json::decode(text.as_bytes()).map_err(|error| InvalidState(error.to_string()))?;
         let field = |pointer: &str| {
             let found = state.pointer(pointer).and_then(Value::as_str).map(str::to_owned);
             found.ok_or_else(|| InvalidState(format!("no string at {pointer}")))

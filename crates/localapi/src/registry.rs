@@ -4,6 +4,7 @@
 mod create;
 mod delete;
 pub(crate) mod deletion;
+mod managed_fields;
 pub(crate) mod namespaces;
 mod update;
 mod validate;

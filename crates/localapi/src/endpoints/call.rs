@@ -11,7 +11,7 @@ use crate::api::Api;
 use crate::auth::User;
 use crate::auth::attributes::Attributes;
 use crate::http::protobuf::{self, DecodeError};
-use crate::http::{Query, RequestInfo};
+use crate::http::{Query, RequestInfo, json};
 use crate::resources::Resource;
 use crate::selector::FieldSelector;
 use crate::status::ApiError;
@@ -71,7 +71,7 @@ impl Call {
             );
             return Err(ApiError::unsupported_media_type(message));
         }
-        serde_json::from_slice(&self.body)
+        json::decode(&self.body)
             .map_err(|error| ApiError::bad_request(format!("the object provided is unrecognized: {error}")))
     }
 

@@ -20,9 +20,14 @@ pub(super) fn create(call: &Call) -> Result<Response<Body>, ApiError> {
 }
 
 /// Creates `object`, which has the stored version already.
-pub(super) fn create_as(call: &Call, object: Value) -> Result<Response<Body>, ApiError> {
+pub(super) fn create_as(call: &Call, mut object: Value) -> Result<Response<Body>, ApiError> {
     let resource = call.resource();
+    // Times of the years that only Go has can be in them.
+    let managed_fields = object::metadata(&mut object).remove("managedFields");
     validation::decode(resource.name, &object).map_err(ApiError::bad_request)?;
+    if let Some(managed_fields) = managed_fields {
+        object::metadata(&mut object).insert("managedFields".to_owned(), managed_fields);
+    }
     let dry_run = call.query.dry_run()?;
     let created = registry::create(&call.api, &call.user, resource, call.namespace(), object, dry_run)?;
     if resource.name == "namespaces" && !dry_run {

@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::Call;
 use crate::events;
+use crate::http::json;
 use crate::object;
 use crate::patch::{self, PatchKind};
 use crate::status::ApiError;
@@ -17,7 +18,7 @@ pub(super) fn patched(call: &Call, current: &Value) -> Result<Value, ApiError> {
         );
         ApiError::unsupported_media_type(message)
     })?;
-    let patch: Value = serde_json::from_slice(&call.body)
+    let patch: Value = json::decode(&call.body)
         .map_err(|error| ApiError::bad_request(format!("the patch is not JSON: {error}")))?;
     let resource = call.resource();
     let in_events_group = resource.group == events::GROUP;

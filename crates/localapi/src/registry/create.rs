@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::managed_fields;
 use super::validate::refuse_invalid;
 use crate::admission;
 use crate::api::Api;
@@ -75,10 +76,9 @@ fn prepare_metadata(
         let message = "Required value: name or generateName is required";
         return Err(ApiError::invalid_field(resource, "", "metadata.name", Reason::Required, message));
     }
+    managed_fields::store(object, None);
     let metadata = object::metadata(object);
-    for field in
-        ["managedFields", "selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"]
-    {
+    for field in ["selfLink", "deletionTimestamp", "deletionGracePeriodSeconds", "generation"] {
         metadata.remove(field);
     }
     metadata.insert("name".to_owned(), Value::String(name));

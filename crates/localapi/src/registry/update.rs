@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::managed_fields;
 use super::namespaces;
 use super::validate::refuse_invalid;
 use crate::admission;
@@ -131,12 +132,12 @@ fn restore(resource: &Resource, scope: Scope, new: &mut Value, current: &Value) 
             *new = whole;
         }
     }
+    managed_fields::store(new, Some(current));
     let of_current = |field: &str| current["metadata"].get(field).cloned();
     let metadata = object::metadata(new);
     for field in SERVER_FIELDS {
         put_back(metadata, field, of_current(field));
     }
-    metadata.remove("managedFields");
     for field in ["name", "namespace", "generateName", "resourceVersion"] {
         put_back(metadata, field, of_current(field));
     }

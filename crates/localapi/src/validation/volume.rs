@@ -71,13 +71,14 @@ fn check_source(volume: &FieldValue<'_>, errors: &mut ErrorList) {
 }
 
 pub(super) fn check_mounts(container: &FieldValue<'_>, spec: &FieldValue<'_>, errors: &mut ErrorList) {
-    let volumes = spec.items("volumes");
+    let volumes = spec.value["volumes"].as_array().into_iter().flatten();
+    let volumes: BTreeSet<&str> = volumes.filter_map(|volume| volume["name"].as_str()).collect();
     let mut paths = BTreeSet::new();
     for mount in container.items("volumeMounts") {
         let (name, path) = (mount.at("name"), mount.at("mountPath"));
         if name.text().is_empty() {
             errors.required(&name.path, "");
-        } else if !volumes.iter().any(|volume| volume.text_at("name") == name.text()) {
+        } else if !volumes.contains(name.text()) {
             errors.not_found(&name.path, name.text());
         }
         if path.text().is_empty() {

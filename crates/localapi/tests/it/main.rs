@@ -8,6 +8,7 @@
 )]
 
 mod access;
+mod hostile;
 mod kubectl;
 mod kubelet;
 mod recorded;
