@@ -30,7 +30,7 @@ use crate::auth::attributes::Attributes;
 use crate::auth::rules;
 use crate::auth::tokens::Tokens;
 use crate::discovery;
-use crate::http::{Body, PeerCertificates, Query, RequestInfo, request_info};
+use crate::http::{Body, PeerCertificates, Query, RequestInfo, compression, request_info};
 use crate::proxy;
 use crate::status::ApiError;
 
@@ -68,11 +68,12 @@ async fn handle(
             api.proxy.handle(&api.store, &info, &query, request).await
         }
         Some(info) => {
+            let accepts_gzip = compression::is_accepted(request.headers());
             let mut call = read(api, user, query, info, request).await?;
             call.uri = uri;
             let attributes = call::attributes(&call.method, &call.query, &call.info)?;
             let result = authorize(&call.api, &call.user, &attributes).and_then(|()| dispatch(&call));
-            match &call.api.audit {
+            let response = match &call.api.audit {
                 Some(log) => {
                     let event = audit::Event {
                         at: call.api.now(),
@@ -81,10 +82,14 @@ async fn handle(
                         uri: &call.uri,
                         body: &call.body,
                     };
-                    Ok(log.record(event, result).await)
+                    log.record(event, result).await
                 }
-                None => result,
+                None => result?,
+            };
+            if !accepts_gzip {
+                return Ok(response);
             }
+            compression::compress(response).await.map_err(ApiError::internal)
         }
         None => {
             let verb = request.method().as_str().to_ascii_lowercase();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use ::http::{Response, StatusCode};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 use serde_json::{Value, json};
 
 use super::negotiation::{self, Include, Media};
@@ -23,7 +23,17 @@ struct List<'a> {
     #[serde(rename = "apiVersion")]
     api_version: String,
     metadata: Value,
-    items: Vec<Cow<'a, Value>>,
+    items: Vec<Item<'a>>,
+}
+
+/// An object without `kind` and `apiVersion`, which only the list has.
+struct Item<'a>(Cow<'a, Value>);
+
+impl Serialize for Item<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let fields = self.0.as_object().into_iter().flatten();
+        serializer.collect_map(fields.filter(|(field, _)| !["kind", "apiVersion"].contains(&field.as_str())))
+    }
 }
 
 pub(super) fn list(call: &Call) -> Result<Response<Body>, ApiError> {
@@ -38,13 +48,17 @@ pub(super) fn list(call: &Call) -> Result<Response<Body>, ApiError> {
         })
         .filter(|(_, object)| selection.matches(object))
         .collect();
-    let limit = call.query.number("limit")?.filter(|limit| *limit > 0);
+    // Revision 0 is answered from the cache of the real server, which ignores the limit.
+    let from_cache = call.query.get("resourceVersion") == Some("0") && after.is_none();
+    let limit = call.query.number("limit")?.filter(|limit| *limit > 0 && !from_cache);
     let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
     let page = &chosen[..chosen.len().min(limit)];
     let mut metadata = json!({"resourceVersion": listing.revision.to_string()});
     if let (true, Some((last, _))) = (page.len() < chosen.len(), page.last()) {
         metadata["continue"] = Value::String(Continue::after(listing.revision, last).encode());
-        metadata["remainingItemCount"] = json!(chosen.len() - page.len());
+        if selection.is_everything() {
+            metadata["remainingItemCount"] = json!(chosen.len() - page.len());
+        }
     }
     write(call, page.iter().map(|(_, object)| &**object), metadata)
 }
@@ -58,10 +72,18 @@ fn write<'a>(
     let unknown_fields = call.api.behaviour.unknown_fields;
     let objects = objects.map(|object| negotiation::converted(resource, object, unknown_fields));
     let (kind, api_version, items) = match &call.media {
-        Media::Object => (format!("{}List", resource.kind), resource.api_version(), objects.collect()),
+        Media::Object => {
+            let items = objects.map(Item).collect();
+            (format!("{}List", resource.kind), resource.api_version(), items)
+        }
         Media::Metadata(version) => {
-            let items = objects.map(|object| Cow::Owned(negotiation::metadata_only(&object, version)));
-            ("PartialObjectMetadataList".to_owned(), format!("meta.k8s.io/{version}"), items.collect())
+            // As in the real server, these items have their kind.
+            let items = objects.map(|object| negotiation::metadata_only(&object, version)).collect();
+            let list = json!({
+                "kind": "PartialObjectMetadataList", "apiVersion": format!("meta.k8s.io/{version}"),
+                "metadata": metadata, "items": Value::Array(items),
+            });
+            return Ok(response::json(StatusCode::OK, &list));
         }
         Media::Table(version) => {
             let include = Include::parse(call.query.get("includeObject"))?;
@@ -82,7 +104,15 @@ fn at_revision(call: &Call, after: Option<&Continue>) -> Result<Listing, ApiErro
         None | Some("0") => None,
         Some(_) => call.query.number("resourceVersion")?,
     };
+    if after.is_some() && requested.is_some() {
+        let message = "specifying resource version is not allowed when using continue";
+        return Err(ApiError::bad_request(message));
+    }
     let exact = match call.query.get("resourceVersionMatch") {
+        // A page of a requested revision is of exactly that revision.
+        None if call.query.number("limit")?.is_some_and(|limit| limit > 0) => {
+            after.map(|after| after.revision).or(requested)
+        }
         None | Some("NotOlderThan") => after.map(|after| after.revision),
         Some("Exact") if after.is_none() && requested.is_some() => requested,
         Some("Exact") => {

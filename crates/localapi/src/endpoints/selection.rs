@@ -28,6 +28,11 @@ impl Selection {
         Ok(Self { labels, fields, name: call.info.name.clone() })
     }
 
+    /// Whether there is no selector.
+    pub(super) fn is_everything(&self) -> bool {
+        self.labels.is_none() && self.fields.is_none() && self.name.is_none()
+    }
+
     pub(super) fn matches(&self, object: &Value) -> bool {
         self.labels.as_ref().is_none_or(|labels| labels.matches(object))
             && self.fields.as_ref().is_none_or(|fields| fields.matches(object))

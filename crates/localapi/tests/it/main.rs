@@ -8,6 +8,7 @@
 )]
 
 mod access;
+mod collections;
 mod hostile;
 mod kubectl;
 mod kubelet;
