@@ -9,8 +9,8 @@ use http::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::uri::Authority;
 use model::k8s::{
     CSIDriver, CSINode, CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume,
-    PersistentVolumeClaim, Pod, RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview,
-    TokenRequest, TokenReview, TrustBundle, VolumeAttachment,
+    PersistentVolumeClaim, Pod, ResourceClaim, RuntimeClass, Secret, Service, ServiceAccount,
+    SubjectAccessReview, TokenRequest, TokenReview, TrustBundle, VolumeAttachment,
 };
 use ports::cluster::{Cluster, ClusterError, ClusterResult, Collection, Part, Patch};
 use ports::request_metrics::ApiObserver;
@@ -321,6 +321,10 @@ impl Cluster for ApiHandle {
 
     async fn persistent_volume(&self, name: &str) -> ClusterResult<PersistentVolume> {
         Objects::<PersistentVolume>::new(&self.client, &self.rng, Scope::Cluster).get("", name).await
+    }
+
+    async fn resource_claim(&self, namespace: &str, name: &str) -> ClusterResult<ResourceClaim> {
+        Objects::<ResourceClaim>::new(&self.client, &self.rng, Scope::Namespaced).get(namespace, name).await
     }
 
     async fn request_token(

@@ -5,6 +5,7 @@ pub mod allocations;
 pub mod amounts;
 pub mod amounts_file;
 pub mod cgroup;
+pub mod claims;
 pub mod cpus;
 pub mod devices;
 pub mod go_checksum;

@@ -215,6 +215,10 @@ pub(crate) const RESOURCES: &[Resource] = &[
         ..kind(("node.k8s.io", "v1"), "runtimeclasses", "runtimeclass", "RuntimeClass", false)
     },
     Resource {
+        subresources: &[sub("status", "ResourceClaim", STATUS)],
+        ..kind(("resource.k8s.io", "v1"), "resourceclaims", "resourceclaim", "ResourceClaim", true)
+    },
+    Resource {
         generation: true,
         unconditional_update: false,
         ..kind(STORAGE, "csidrivers", "csidriver", "CSIDriver", false)

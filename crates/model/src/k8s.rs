@@ -1,6 +1,9 @@
 //! The Kubernetes API types in use, re-exported, so that only this file depends on the crate and API version that they come
 //! from.
 
+pub use crate::resource_claim::{
+    AllocatedDevice, ClaimAllocation, ClaimConsumer, ClaimDevices, ResourceClaim, ResourceClaimStatus,
+};
 pub use crate::trust_bundle::{TrustBundle, TrustBundleSpec};
 pub use k8s_openapi::api::authentication::v1::{
     BoundObjectReference, TokenRequest, TokenRequestSpec, TokenReview, TokenReviewSpec, TokenReviewStatus,
@@ -27,12 +30,13 @@ pub use k8s_openapi::api::core::v1::{
     NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
     NodeSpec, NodeStatus, NodeSwapStatus, NodeSystemInfo, ObjectFieldSelector, ObjectReference,
     PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimCondition, PersistentVolumeSpec, Pod,
-    PodCondition, PodDNSConfig, PodDNSConfigOption, PodIP, PodOS, PodSecurityContext, PodSpec, PodStatus,
-    PortworxVolumeSource, Probe, ProjectedVolumeSource, ResourceFieldSelector, ResourceHealth,
-    ResourceRequirements, ResourceStatus, SELinuxOptions, SeccompProfile, Secret, SecretKeySelector,
-    SecretReference, SecurityContext, Service, ServiceAccount, ServiceAccountTokenProjection, ServicePort,
-    ServiceSpec, SleepAction, Sysctl, TCPSocketAction, Taint, Toleration, Volume, VolumeDevice, VolumeMount,
-    VolumeMountStatus, VolumeNodeAffinity, VolumeProjection, VsphereVirtualDiskVolumeSource,
+    PodCondition, PodDNSConfig, PodDNSConfigOption, PodExtendedResourceClaimStatus, PodIP, PodOS,
+    PodSecurityContext, PodSpec, PodStatus, PortworxVolumeSource, Probe, ProjectedVolumeSource,
+    ResourceFieldSelector, ResourceHealth, ResourceRequirements, ResourceStatus, SELinuxOptions,
+    SeccompProfile, Secret, SecretKeySelector, SecretReference, SecurityContext, Service, ServiceAccount,
+    ServiceAccountTokenProjection, ServicePort, ServiceSpec, SleepAction, Sysctl, TCPSocketAction, Taint,
+    Toleration, Volume, VolumeDevice, VolumeMount, VolumeMountStatus, VolumeNodeAffinity, VolumeProjection,
+    VsphereVirtualDiskVolumeSource,
 };
 pub use k8s_openapi::api::node::v1::RuntimeClass;
 /// The tokens that a CSI driver requests; the kind of that name belongs to another group.

@@ -30,6 +30,7 @@ pub mod qos;
 pub mod quantity;
 pub mod rate_limiter;
 pub mod request;
+mod resource_claim;
 mod small_map;
 pub mod source;
 pub mod stats;

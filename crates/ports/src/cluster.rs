@@ -7,8 +7,8 @@ use futures_util::stream::BoxStream;
 use model::MalformedObject;
 use model::k8s::{
     CSIDriver, CSINode, CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume,
-    PersistentVolumeClaim, Pod, RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview,
-    TokenRequest, TokenReview, TrustBundle, VolumeAttachment,
+    PersistentVolumeClaim, Pod, ResourceClaim, RuntimeClass, Secret, Service, ServiceAccount,
+    SubjectAccessReview, TokenRequest, TokenReview, TrustBundle, VolumeAttachment,
 };
 use serde_json::Value;
 
@@ -210,6 +210,8 @@ pub trait Cluster: Send + Sync + std::fmt::Debug {
         patch: &Patch,
     ) -> ClusterResult<PersistentVolumeClaim>;
     async fn persistent_volume(&self, name: &str) -> ClusterResult<PersistentVolume>;
+    /// The ResourceClaim of that name. A node may get those that its pods refer to.
+    async fn resource_claim(&self, namespace: &str, name: &str) -> ClusterResult<ResourceClaim>;
     /// A token of a service account.
     async fn request_token(
         &self,

@@ -16,8 +16,8 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use model::k8s::{
     CSIDriver, CSINode, CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume,
-    PersistentVolumeClaim, Pod, RuntimeClass, Secret, Service, ServiceAccount, SubjectAccessReview, Time,
-    TokenRequest, TokenReview, TrustBundle, VolumeAttachment,
+    PersistentVolumeClaim, Pod, ResourceClaim, RuntimeClass, Secret, Service, ServiceAccount,
+    SubjectAccessReview, Time, TokenRequest, TokenReview, TrustBundle, VolumeAttachment,
 };
 use parking_lot::Mutex;
 use ports::Clock;
@@ -54,6 +54,7 @@ pub struct FakeCluster {
     volume_attachments: FakeObjects<VolumeAttachment>,
     claims: FakeObjects<PersistentVolumeClaim>,
     persistent_volumes: FakeObjects<PersistentVolume>,
+    resource_claims: FakeObjects<ResourceClaim>,
     trust_bundles: FakeObjects<TrustBundle>,
     signing_requests: FakeObjects<CertificateSigningRequest>,
 }
@@ -114,6 +115,7 @@ impl FakeCluster {
             volume_attachments: FakeObjects::new(&shared),
             claims: FakeObjects::new(&shared),
             persistent_volumes: FakeObjects::new(&shared),
+            resource_claims: FakeObjects::new(&shared),
             trust_bundles: FakeObjects::new(&shared),
             signing_requests: FakeObjects::new(&shared),
             shared,
@@ -373,6 +375,10 @@ impl Cluster for FakeCluster {
 
     async fn persistent_volume(&self, name: &str) -> ClusterResult<PersistentVolume> {
         self.persistent_volumes.get("", name).await
+    }
+
+    async fn resource_claim(&self, namespace: &str, name: &str) -> ClusterResult<ResourceClaim> {
+        self.resource_claims.get(namespace, name).await
     }
 
     async fn request_token(

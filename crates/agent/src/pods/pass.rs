@@ -3,6 +3,7 @@
 //! Owns no state: a pass is an owned child of its pod's worker, which drops it when it must stop. Dropping is safe at every
 //! await, because the next decision is made from a fresh observation, which shows an incomplete step.
 
+mod claims;
 pub mod files;
 mod image_volumes;
 pub mod kill;
@@ -109,6 +110,7 @@ async fn execute_step(
                 Box::pin(prepare::ensure_cgroup(context)).await?;
             }
             let prepared = ensure_prepared(context, prepared, For::Sandbox).await?;
+            Box::pin(claims::check_claims(context)).await?;
             Box::pin(sandbox::create(context, &prepared, attempt, why)).await
         }
         PodStep::Converge { sandbox, kill, remove, resize, start } => {

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use model::k8s::{ConfigMap, Pod, RuntimeClass, Secret, Service, ServiceAccount};
+use model::k8s::{ConfigMap, Pod, ResourceClaim, RuntimeClass, Secret, Service, ServiceAccount};
 use ports::cluster::ClusterError;
 use serde_json::{Value, json};
 use testing::{ClusterFault, Method, Verb};
@@ -539,4 +539,60 @@ async fn pod_with_more_config_maps_and_secrets_than_the_limit_waits_and_none_is_
     world.create(&pod_with_volume("volume", volume));
     let failed = |w: &World| message(w, "FailedMount").is_some_and(|message| message.contains(text));
     world.until("the event has the reason", failed).await;
+}
+
+/// A claim of that driver's device, reserved for the pod and, if it was made from a template, owned by it.
+fn resource_claim(name: &str, driver: &str, reserved_for: &Pod, is_generated: bool) -> ResourceClaim {
+    let uid = reserved_for.metadata.uid.clone().unwrap();
+    let owner = json!([{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": uid, "controller": true}]);
+    from(json!({
+        "metadata": {"name": name, "namespace": "default", "ownerReferences": is_generated.then_some(owner)},
+        "status": {
+            "reservedFor": [{"resource": "pods", "name": "p", "uid": uid}],
+            "allocation": {"devices": {"results": [{"driver": driver, "device": "d-0"}]}},
+        },
+    }))
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_with_a_resource_claim_waits_and_says_why_as_long_as_the_claim_cannot_be_prepared() {
+    let world = World::joined().await;
+    let says = |why: &str| {
+        let text = format!("Failed to prepare dynamic resources: prepare dynamic resources: {why}");
+        move |w: &World| message(w, "FailedPrepareDynamicResources").as_deref() == Some(&*text)
+    };
+    let claims = json!([{"name": "gpu", "resourceClaimTemplateName": "t"}]);
+    let container = container_with("app", json!({"resources": {"claims": [{"name": "gpu"}]}}));
+    let mut pod = world.create(&pod("gpu", [container]).spec(json!({"resourceClaims": claims})));
+    world.until("no claim was made", says("pod \"default/gpu\": ResourceClaim not created yet")).await;
+    let made = json!([{"name": "gpu", "resourceClaimName": "gpu-x"}]);
+    pod.status = Some(from(json!({"phase": "Pending", "resourceClaimStatuses": made})));
+    world.api().put(&pod);
+    world
+        .until("it is read", |w| {
+            message(w, "FailedPrepareDynamicResources").unwrap().contains("fetch ResourceClaim gpu-x: ")
+        })
+        .await;
+    world.api().put(&resource_claim("gpu-x", "gpu.example.com", &pod, true));
+    world.until("the driver is missing", says("DRA driver gpu.example.com is not registered")).await;
+    world.advance(seconds(60)).await;
+    assert_eq!(world.fake.count(Method::RunPodSandbox), 0, "no sandbox without its devices");
+    assert_eq!(waiting(&world, "gpu").unwrap().0, "ContainerCreating");
+    world.delete("gpu", None);
+    world.until("the pod is gone", |w| w.in_api("gpu").is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_whose_extended_resource_is_backed_by_a_claim_waits_for_it() {
+    let world = World::joined().await;
+    let pod = world.create(&pod("nic", [container("app")]));
+    world.until("it runs", |w| w.is_ready_in_api("nic")).await;
+    let mapping = json!([{"containerName": "app", "resourceName": "example.com/nic", "requestName": "r"}]);
+    let extended = json!({"resourceClaimName": "nic-extended", "requestMappings": mapping});
+    let mut late = Manifest::object(&crate::pods::pod("late", [container("app")]));
+    late.status = Some(from(json!({"phase": "Pending", "extendedResourceClaimStatus": extended})));
+    world.api().put(&late);
+    world.until("it waits", |w| w.recorded("FailedPrepareDynamicResources") > 0).await;
+    assert!(world.fake.sandbox_request("late").is_none(), "no sandbox without its devices");
+    assert!(world.is_ready_in_api(pod.metadata.name.as_deref().unwrap()), "other pods are not affected");
 }

@@ -33,6 +33,7 @@ mod pressure;
 mod recorded_metrics;
 mod rejections;
 mod resize;
+mod resource_claims;
 mod restarts;
 mod storage_limits;
 mod streams;

@@ -59,7 +59,8 @@ pub(crate) fn check(node: &str, attributes: &Attributes, objects: &Objects) -> R
                     || is_secret_of_a_volume(node, attributes, objects))
         }
         ("", "configmaps", "") => is(READ) && is_referenced_by_a_pod(node, attributes, objects),
-        ("", "persistentvolumeclaims" | "serviceaccounts", "") => {
+        ("", "persistentvolumeclaims" | "serviceaccounts", "")
+        | ("resource.k8s.io", "resourceclaims", "") => {
             is(&["get"]) && is_referenced_by_a_pod(node, attributes, objects)
         }
         ("", "persistentvolumeclaims", "status") => {
@@ -93,6 +94,7 @@ fn denial(node: &str, attributes: &Attributes) -> String {
         }
         ("", "persistentvolumeclaims", "status") => "",
         ("", "persistentvolumeclaims" | "persistentvolumes", _)
+        | ("resource.k8s.io", "resourceclaims", _)
         | ("storage.k8s.io", "volumeattachments", _)
             if is_form(&["get"]) =>
         {
@@ -100,6 +102,7 @@ fn denial(node: &str, attributes: &Attributes) -> String {
         }
         ("", "secrets" | "configmaps", sub) if !sub.is_empty() => "cannot read subresource",
         ("", "persistentvolumeclaims" | "persistentvolumes", sub)
+        | ("resource.k8s.io", "resourceclaims", sub)
         | ("storage.k8s.io", "volumeattachments", sub)
             if !sub.is_empty() =>
         {
@@ -111,6 +114,7 @@ fn denial(node: &str, attributes: &Attributes) -> String {
         ("storage.k8s.io", "csinodes", "") => OTHER_CSI_NODE,
         ("storage.k8s.io", "csinodes", _) => "cannot authorize CSINode subresources",
         ("", "secrets" | "configmaps" | "persistentvolumeclaims" | "persistentvolumes", _)
+        | ("resource.k8s.io", "resourceclaims", _)
         | ("storage.k8s.io", "volumeattachments", _)
             if name.is_empty() =>
         {
@@ -196,6 +200,13 @@ fn references(pod: &Value, resource: &str, name: &str) -> bool {
                 && format!("{}-{}", object::name(pod), text(volume, "/name")) == name;
             generated || text(volume, "/persistentVolumeClaim/claimName") == name
         }),
+        "resourceclaims" => {
+            items(pod, "/spec/resourceClaims").iter().any(|claim| text(claim, "/resourceClaimName") == name)
+                || items(pod, "/status/resourceClaimStatuses")
+                    .iter()
+                    .any(|claim| text(claim, "/resourceClaimName") == name)
+                || text(pod, "/status/extendedResourceClaimStatus/resourceClaimName") == name
+        }
         "secrets" => {
             items(pod, "/spec/imagePullSecrets").iter().any(|secret| text(secret, "/name") == name)
                 || volumes.iter().any(|volume| volume_references_secret(volume, name))

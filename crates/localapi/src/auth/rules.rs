@@ -100,6 +100,11 @@ mod tests {
                         {"name": "data", "persistentVolumeClaim": {"claimName": "claim"}},
                     ],
                     "containers": [{"env": [{"valueFrom": {"secretKeyRef": {"name": "password"}}}]}],
+                    "resourceClaims": [{"name": "gpu", "resourceClaimName": "shared"}],
+                },
+                "status": {
+                    "resourceClaimStatuses": [{"name": "nic", "resourceClaimName": "generated"}],
+                    "extendedResourceClaimStatus": {"resourceClaimName": "extended"},
                 },
             })
         };
@@ -169,6 +174,9 @@ mod tests {
             "get /persistentvolumeclaims a claim",
             "patch /persistentvolumeclaims/status a claim",
             "get /persistentvolumes - pv",
+            "get resource.k8s.io/resourceclaims a shared",
+            "get resource.k8s.io/resourceclaims a generated",
+            "get resource.k8s.io/resourceclaims a extended",
             "get /secrets storage stage",
             "get storage.k8s.io/volumeattachments - csi-mine",
             "watch storage.k8s.io/csidrivers - -",
@@ -197,6 +205,10 @@ mod tests {
             "list /secrets a -",
             "get /persistentvolumes - another",
             "list /persistentvolumeclaims a claim",
+            "get resource.k8s.io/resourceclaims b shared",
+            "get resource.k8s.io/resourceclaims a another",
+            "list resource.k8s.io/resourceclaims a shared",
+            "patch resource.k8s.io/resourceclaims/status a shared",
             "patch /persistentvolumeclaims/status b claim",
             "get /secrets storage control",
             "get storage.k8s.io/volumeattachments - csi-other",

@@ -25,6 +25,8 @@ pub(super) enum Shape {
     Conditions,
     CsiNode,
     CsiNodeSpec,
+    ResourceClaim,
+    ResourceClaimStatus,
     Metadata,
 }
 
@@ -65,6 +67,7 @@ impl Shape {
             "services" => Some(Self::Service),
             "serviceaccounts" => Some(Self::ServiceAccount),
             "csinodes" => Some(Self::CsiNode),
+            "resourceclaims" => Some(Self::ResourceClaim),
             "namespaces" | "persistentvolumeclaims" => Some(Self::WithConditions),
             _ if PLAIN_RESOURCES.contains(&plural) => Some(Self::Object),
             _ => None,
@@ -84,6 +87,7 @@ impl Shape {
             (Self::Service, "spec") => Self::ServiceSpec,
             (Self::Service | Self::WithConditions, "status") => Self::Conditions,
             (Self::CsiNode, "spec") => Self::CsiNodeSpec,
+            (Self::ResourceClaim, "status") => Self::ResourceClaimStatus,
             _ => Self::Plain,
         }
     }
@@ -92,7 +96,7 @@ impl Shape {
     pub(super) fn list(self, field: &str) -> (ListMerge, Self) {
         let by_key = |key| (ListMerge::ByKey(key), Self::Plain);
         match (self, field) {
-            (Self::Metadata, "ownerReferences") => by_key("uid"),
+            (Self::Metadata, "ownerReferences") | (Self::ResourceClaimStatus, "reservedFor") => by_key("uid"),
             (Self::Metadata, "finalizers") | (Self::NodeSpec, "podCIDRs") => (ListMerge::Set, Self::Plain),
             (Self::PodSpec, "containers" | "initContainers" | "ephemeralContainers") => {
                 (ListMerge::ByKey("name"), Self::Container)

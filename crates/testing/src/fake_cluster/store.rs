@@ -40,8 +40,14 @@ const OF_THE_CLUSTER: [&str; 8] = [
     "volumeattachments",
 ];
 /// Kinds whose status is only changed through the status subresource.
-const WITH_STATUS: [&str; 5] =
-    ["pods", "nodes", "certificatesigningrequests", "persistentvolumeclaims", "volumeattachments"];
+const WITH_STATUS: [&str; 6] = [
+    "resourceclaims",
+    "pods",
+    "nodes",
+    "certificatesigningrequests",
+    "persistentvolumeclaims",
+    "volumeattachments",
+];
 /// Kinds whose updates must have a resource version.
 const WITH_VERSION: [&str; 3] = ["leases", "csinodes", "volumeattachments"];
 /// Fields that only the server writes.

@@ -24,6 +24,7 @@ use model::request::{ContainerRequest, MountedImage, SandboxRequest};
 use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, PodObservation, SandboxId};
 use ports::RuntimeError;
 
+use super::claims;
 use super::files;
 use super::image_volumes::{self, PulledImages};
 use super::prepare::{Prepared, mount_points, sandbox_request};
@@ -256,6 +257,7 @@ impl StartContext<'_> {
         let objects = EnvObjects { files: env_files.await.map_err(refused)?, ..objects };
         let env =
             compute_env(&pod, container, &downward, &objects).map_err(|error| refused(error.to_string()))?;
+        claims::check_container(self.context, &pod, container).map_err(|error| refused(error.to_string()))?;
         let uid = &self.context.identity.uid;
         let response = handles.devices.of_starting(&pod, uid, container).await.map_err(refused)?;
         let env = with_env(&response, env);

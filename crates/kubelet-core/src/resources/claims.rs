@@ -1,0 +1,172 @@
+//! Which ResourceClaims a pod uses, and whether it may use them now. A pod does not start without the devices of its claims.
+//!
+//! Owns the rules of `k8s.io/dynamic-resource-allocation/resourceclaim`: names, owner, reservation. Never calls a driver.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use model::containers::spec_of;
+use model::k8s::{Pod, PodExtendedResourceClaimStatus, PodStatus, ResourceClaim};
+use model::{ContainerRef, PodRef};
+
+/// Why a pod cannot have the devices of its claims now. The messages are those of the Go kubelet.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ClaimError {
+    #[error("pod \"{pod}\": ResourceClaim not created yet")]
+    NotCreated { pod: String },
+    #[error("pod \"{pod}\", spec.resourceClaim \"{entry}\": none of the supported fields are set")]
+    NoSource { pod: String, entry: String },
+    #[error("ResourceClaim {claim} was not created for Pod {pod} (Pod is not owner)")]
+    NotOwner { pod: String, claim: String },
+    #[error("pod {pod} ({pod_uid}) is not allowed to use ResourceClaim {claim} ({claim_uid})")]
+    NotReserved { pod: String, pod_uid: String, claim: String, claim_uid: String },
+    #[error("ResourceClaim {claim}: not allocated")]
+    NotAllocated { claim: String },
+    #[error("DRA driver name is empty")]
+    NamelessDriver,
+    #[error("DRA driver {driver} is not registered")]
+    NotRegistered { driver: String },
+    #[error("internal error: unable to get claim info for ResourceClaim {claim} in namespace {namespace}")]
+    NotPrepared { claim: String, namespace: String },
+}
+
+/// A ResourceClaim that a pod uses.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodClaim {
+    pub name: String,
+    /// It was made from a template for this pod, and no other may use it.
+    pub is_generated: bool,
+}
+
+/// The claims that the pod uses, each once: those of its spec, and the one that the scheduler made for its extended resources. `status`
+/// is that of the pod in the API, which has the names of generated claims.
+///
+/// # Errors
+/// A claim has no name yet.
+pub fn compute_pod_claims(pod: &Pod, status: Option<&PodStatus>) -> Result<Vec<PodClaim>, ClaimError> {
+    let names = named_claims(pod, status)?;
+    let mut found: Vec<PodClaim> = Vec::new();
+    let mut known = BTreeSet::new();
+    for (_, claim) in names {
+        if known.insert(claim.name.clone()) {
+            found.push(claim);
+        }
+    }
+    let extended = status.and_then(|status| status.extended_resource_claim_status.as_ref());
+    if let Some(extended) = extended.filter(|extended| known.insert(extended.resource_claim_name.clone())) {
+        found.push(PodClaim { name: extended.resource_claim_name.clone(), is_generated: false });
+    }
+    Ok(found)
+}
+
+/// Each entry of `spec.resourceClaims` that has a claim, in order.
+fn named_claims<'a>(
+    pod: &'a Pod,
+    status: Option<&'a PodStatus>,
+) -> Result<Vec<(&'a str, PodClaim)>, ClaimError> {
+    let generated: BTreeMap<&str, Option<&String>> = status
+        .and_then(|status| status.resource_claim_statuses.as_ref())
+        .into_iter()
+        .flatten()
+        .map(|claim| (claim.name.as_str(), claim.resource_claim_name.as_ref()))
+        .collect();
+    let mut found = Vec::new();
+    for entry in spec_of(pod).resource_claims.iter().flatten() {
+        let claim = match (&entry.resource_claim_name, &entry.resource_claim_template_name) {
+            (Some(name), _) => PodClaim { name: name.clone(), is_generated: false },
+            (None, Some(_)) => match generated.get(entry.name.as_str()) {
+                Some(Some(name)) => PodClaim { name: (*name).clone(), is_generated: true },
+                // The controller found that the pod needs none.
+                Some(None) => continue,
+                None => return Err(ClaimError::NotCreated { pod: name_of(pod) }),
+            },
+            (None, None) => {
+                return Err(ClaimError::NoSource { pod: name_of(pod), entry: entry.name.clone() });
+            }
+        };
+        found.push((entry.name.as_str(), claim));
+    }
+    Ok(found)
+}
+
+/// Whether the pod may use the claim; returns the drivers that must prepare it.
+///
+/// # Errors
+/// The claim belongs to another pod, is not reserved for this one, or has no devices yet.
+pub fn check_claim<'a>(
+    pod: &PodRef,
+    wanted: &PodClaim,
+    claim: &'a ResourceClaim,
+) -> Result<BTreeSet<&'a str>, ClaimError> {
+    let (name, uid) = (wanted.name.clone(), pod.uid.as_str());
+    if wanted.is_generated && !is_controlled_by(claim, uid) {
+        let claim = format!("{}/{name}", pod.namespace);
+        return Err(ClaimError::NotOwner { pod: format!("{}/{}", pod.namespace, pod.name), claim });
+    }
+    let mut reserved_for = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
+    if !reserved_for.any(|consumer| consumer.uid == uid) {
+        return Err(ClaimError::NotReserved {
+            pod: pod.name.to_string(),
+            pod_uid: uid.to_owned(),
+            claim: name,
+            claim_uid: claim.metadata.uid.clone().unwrap_or_default(),
+        });
+    }
+    let allocation = claim.status.as_ref().and_then(|status| status.allocation.as_ref());
+    let Some(allocation) = allocation else { return Err(ClaimError::NotAllocated { claim: name }) };
+    let devices = allocation.devices.iter().flat_map(|devices| devices.results.iter().flatten());
+    let drivers: BTreeSet<&str> = devices.map(|device| device.driver.as_str()).collect();
+    if drivers.contains("") { Err(ClaimError::NamelessDriver) } else { Ok(drivers) }
+}
+
+fn is_controlled_by(claim: &ResourceClaim, uid: &str) -> bool {
+    let owners = claim.metadata.owner_references.iter().flatten();
+    owners.into_iter().any(|owner| owner.controller == Some(true) && owner.uid == uid)
+}
+
+/// Checks that the container needs no device of a claim: none is prepared on this node.
+///
+/// # Errors
+/// It names a claim, or has an extended resource that a claim stands for.
+pub fn check_container_claims(
+    pod: &Pod,
+    status: Option<&PodStatus>,
+    container: &ContainerRef<'_>,
+) -> Result<(), ClaimError> {
+    let Some(claim) = claim_of_container(pod, status, container)? else { return Ok(()) };
+    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+    Err(ClaimError::NotPrepared { claim, namespace })
+}
+
+/// The name of a claim whose devices the container needs.
+fn claim_of_container(
+    pod: &Pod,
+    status: Option<&PodStatus>,
+    container: &ContainerRef<'_>,
+) -> Result<Option<String>, ClaimError> {
+    let entries: BTreeSet<&str> = container
+        .resources()
+        .and_then(|resources| resources.claims.as_ref())
+        .into_iter()
+        .flatten()
+        .map(|claim| claim.name.as_str())
+        .collect();
+    if !entries.is_empty() {
+        let named = named_claims(pod, status)?;
+        if let Some((_, claim)) = named.into_iter().find(|(entry, _)| entries.contains(entry)) {
+            return Ok(Some(claim.name));
+        }
+    }
+    let extended = status.and_then(|status| status.extended_resource_claim_status.as_ref());
+    let is_meant = |extended: &&PodExtendedResourceClaimStatus| {
+        extended.request_mappings.iter().any(|mapping| mapping.container_name == container.name())
+    };
+    Ok(extended.filter(is_meant).map(|extended| extended.resource_claim_name.clone()))
+}
+
+fn name_of(pod: &Pod) -> String {
+    let (namespace, name) = (pod.metadata.namespace.as_deref(), pod.metadata.name.as_deref());
+    format!("{}/{}", namespace.unwrap_or_default(), name.unwrap_or_default())
+}
+
+#[cfg(test)]
+mod tests;
