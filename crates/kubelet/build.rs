@@ -1,13 +1,10 @@
-//! Passes three options to the linker that make the released program smaller, in the file and in memory, where the linker
-//! supports them.
+//! Passes two options to the linker that make the released program smaller, where the linker supports them.
 //!
-//! Relocations are packed (half a megabyte that every start would read and keep), functions with equal code are kept once,
-//! and those that an idle node never runs are placed behind all others (`docs/decisions/0034`). Never changes what the
-//! program does.
+//! Relocations are packed (half a megabyte that every start would read and keep), and functions with equal code are kept once. Never
+//! changes what the program does.
 
 fn main() {
     println!("cargo:rerun-if-changed=build.rs");
-    println!("cargo:rerun-if-changed=cold-code.ld");
     let variable = |name: &str| std::env::var(name).unwrap_or_default();
     let is_release = variable("PROFILE") == "release";
     // On this target Rust links with its own lld.
@@ -15,6 +12,5 @@ fn main() {
     if is_release && links_with_lld {
         println!("cargo:rustc-link-arg-bins=-Wl,-z,pack-relative-relocs");
         println!("cargo:rustc-link-arg-bins=-Wl,--icf=all");
-        println!("cargo:rustc-link-arg-bins=-Wl,-T,{}/cold-code.ld", variable("CARGO_MANIFEST_DIR"));
     }
 }

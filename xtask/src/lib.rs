@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 
 pub mod compare;
 pub(crate) mod files;
-pub mod mangled;
 pub mod parity;
 pub mod source;
 pub mod tidy;

@@ -3,7 +3,6 @@
 #![expect(clippy::print_stdout, clippy::print_stderr, reason = "a command line tool")]
 
 mod codegen;
-mod cold_code;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -13,7 +12,6 @@ use xtask::{Finding, compare, parity, tidy, workspace_root};
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
         Some("codegen") => report(codegen::regenerate().map(|path| format!("wrote {}", path.display()))),
-        Some("cold-code") => report(cold_code()),
         Some("compare") => compare_recordings(),
         Some("compare-assemble") => report(assemble_recording()),
         Some("parity") => {
@@ -22,7 +20,7 @@ fn main() -> ExitCode {
         Some("tidy") => report(tidy_up()),
         Some(_) | None => {
             eprintln!(
-                "usage: cargo run -p xtask -- codegen | cold-code LISTING TRACE... | compare RECORDING [REFERENCE] | compare-assemble RECORDING | parity | tidy [CHECKOUT]"
+                "usage: cargo run -p xtask -- codegen | compare RECORDING [REFERENCE] | compare-assemble RECORDING | parity | tidy [CHECKOUT]"
             );
             ExitCode::from(2)
         }
@@ -40,13 +38,6 @@ fn report<E: std::fmt::Display>(outcome: Result<String, E>) -> ExitCode {
             ExitCode::FAILURE
         }
     }
-}
-
-/// Arguments: the listing of the program's symbols, then callgrind's files.
-fn cold_code() -> Result<String, cold_code::ColdCodeError> {
-    let mut files = std::env::args_os().skip(2).map(PathBuf::from);
-    let listing = files.next().unwrap_or_default();
-    cold_code::rewrite(&listing, &files.collect::<Vec<_>>(), &workspace_root())
 }
 
 /// Compares a recording of `scripts/compare` with that of the Go kubelet, or with the one in the argument.

@@ -10,7 +10,6 @@ mod circles;
 mod decisions;
 mod dependencies;
 mod documents;
-mod linker_script;
 mod links;
 mod purity;
 mod ratchet;
@@ -29,7 +28,6 @@ pub fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     findings.extend(decisions::check(root)?);
     findings.extend(dependencies::check(root)?);
     findings.extend(documents::check(root)?);
-    findings.extend(linker_script::check(root, &sources)?);
     findings.extend(links::check(root, &sources)?);
     findings.extend(vocabulary::check(root)?);
     findings.sort();

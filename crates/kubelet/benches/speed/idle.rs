@@ -57,7 +57,7 @@ async fn measure_one(program: &Path, effort: Effort, pods: usize) -> Outcome<Idl
     .await?;
     tokio::time::sleep(effort.settle).await;
     let before = node.cpu_seconds()?;
-    node.stay_idle(effort.window).await?;
+    tokio::time::sleep(effort.window).await;
     let used = node.cpu_seconds()? - before;
     let resident_bytes = node.resident_bytes()?;
     node.kill()?;

@@ -20,9 +20,6 @@ pub(crate) const NODE_NAME: &str = "bench";
 /// The unit of processor time in `/proc`; the kernel shows 100 a second on every machine.
 const TICKS_PER_SECOND: f64 = 100.0;
 
-/// Names a program that sees the windows in which nothing happens: `scripts/cold-code` has one.
-const IDLE_HOOK: &str = "SPEED_IDLE_HOOK";
-
 /// For whatever is waited for; the events of a thousand pods take most of it.
 const TIMEOUT: Duration = Duration::from_secs(180);
 
@@ -144,21 +141,6 @@ impl Node {
         let Some(mut child) = self.kubelet.take() else { return Ok(()) };
         child.kill().and_then(|()| child.wait()).map_err(failed("end the kubelet"))?;
         Ok(())
-    }
-
-    /// Waits while nothing changes. The program of [`IDLE_HOOK`] runs at the beginning and at the end, with `begin` or `end` and the
-    /// process of the kubelet as arguments.
-    pub(crate) async fn stay_idle(&self, window: Duration) -> Outcome<()> {
-        self.run_idle_hook("begin")?;
-        tokio::time::sleep(window).await;
-        self.run_idle_hook("end")
-    }
-
-    fn run_idle_hook(&self, moment: &str) -> Outcome<()> {
-        let Some(hook) = std::env::var_os(IDLE_HOOK) else { return Ok(()) };
-        let pid = self.kubelet.as_ref().map_or(0, Child::id).to_string();
-        let status = Command::new(hook).args([moment, &pid]).status().map_err(failed("run the idle hook"))?;
-        if status.success() { Ok(()) } else { Err(BenchError(format!("the idle hook ended with {status}"))) }
     }
 
     /// Sends SIGSTOP: it does nothing until [`Self::resume`].
