@@ -57,6 +57,12 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
+/// The effective user of this process.
+#[must_use]
+pub fn uid() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// Which cgroup hierarchy is mounted at `root` (`/sys/fs/cgroup`). A hybrid one counts as v1.
 ///
 /// # Errors

@@ -1,7 +1,7 @@
 //! The kubelet binary: resolves the configuration, starts adapters and agent, and waits for a signal.
 //!
 //! Only this crate uses every adapter. Exit codes: 0 after a signal, `--help` and `--version`; 1 for a start that
-//! failed, a second signal, and a run-once run in which a pod failed. `takeover` has its own (`takeover`).
+//! failed or was not by root, a second signal, and a run-once run in which a pod failed. `takeover` has its own (`takeover`).
 #![forbid(unsafe_code)]
 
 mod boot;
@@ -33,9 +33,15 @@ fn main() -> ExitCode {
         Ok(Invocation::Help(text)) => print(&text),
         Ok(Invocation::Version { raw: false }) => print(&config::version_line()),
         Ok(Invocation::Version { raw: true }) => print(&raw_version()),
+        Ok(Invocation::Run(_)) | Err(_) if !host::process::is_root() => fail(&not_root()),
         Ok(Invocation::Run(resolved)) => run(&resolved),
         Err(errors) => print_errors(&errors),
     }
+}
+
+/// The only line of a process that would fail later, at the first directory that it cannot make or read.
+pub(crate) fn not_root() -> String {
+    format!("kubelet needs to run as uid `0`. It is being run as {}", host::process::uid())
 }
 
 fn run(resolved: &Resolved) -> ExitCode {

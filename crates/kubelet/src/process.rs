@@ -12,9 +12,6 @@ use tokio_util::sync::CancellationToken;
 
 /// Raises the file limit and lowers the OOM score. A failure is logged, and the node works without.
 pub(crate) fn set_limits(resolved: &Resolved) {
-    if !host::process::is_root() {
-        tracing::error!("The kubelet must run as root (uid 0)");
-    }
     let files = u64::try_from(resolved.kubelet.max_open_files).unwrap_or(1_000_000);
     if let Err(error) = host::process::set_nofile_limit(files) {
         tracing::warn!(files, err = %error, "Failed to set the limit of open files");

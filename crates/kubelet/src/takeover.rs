@@ -27,7 +27,7 @@ Reports what a start of this kubelet with the same flags would do on this node: 
 keep running, be restarted or stopped and why, which volumes they have, and which state files would be used or refused.
 It reads the root directory and the manifests, asks the container runtime, and changes nothing.
 
-Exit code: 0 if nothing would be restarted, stopped, removed or refused; 3 if something would; 1 for an error.";
+Exit code: 0 if nothing would be restarted, stopped, removed or refused; 3 if something would; 1 for an error, or not run by root.";
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Format {
@@ -74,6 +74,9 @@ pub(crate) fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
         Ok(Command::Help) => return crate::print(HELP),
         Err(error) => return crate::fail(&error),
     };
+    if !host::process::is_root() {
+        return crate::fail(&crate::not_root());
+    }
     let resolved = match config::from_args(flags.into_iter(), &config::Disk) {
         Ok(Invocation::Run(resolved)) => resolved,
         Ok(Invocation::Help(_) | Invocation::Version { .. }) => return crate::print(HELP),

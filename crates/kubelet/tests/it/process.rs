@@ -37,6 +37,47 @@ fn unknown_flags_and_arguments_are_rejected_together() {
     assert!(errors.contains("unknown command"), "{errors}");
 }
 
+/// Runs a copy of the kubelet that another user may execute.
+fn kubelet_of_another_user(dir: &std::path::Path, args: &[&str]) -> (i32, String, String) {
+    let program = dir.join("kubelet");
+    if !program.exists() {
+        std::fs::copy(env!("CARGO_BIN_EXE_kubelet"), &program).expect("copied");
+        let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+        std::fs::set_permissions(dir, everyone).expect("a directory for everyone");
+    }
+    let output = Command::new(&program).args(args).uid(65534).gid(65534).stdin(Stdio::null()).output();
+    let output = output.expect("the kubelet runs");
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (output.status.code().unwrap_or(-1), text(&output.stdout), text(&output.stderr))
+}
+
+#[test]
+fn kubelet_that_is_not_root_says_so_in_one_line_and_makes_nothing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let (public, private) = (dir.path().join("public"), dir.path().join("private.yaml"));
+    std::fs::create_dir(&public).expect("a directory");
+    std::fs::set_permissions(&public, std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("open");
+    std::fs::write(&private, "kind: KubeletConfiguration").expect("written");
+    std::fs::set_permissions(&private, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("closed");
+    let root = public.join("root").display().to_string();
+    let line = "E: kubelet needs to run as uid `0`. It is being run as 65534\n";
+    let private = private.display().to_string();
+    let starts: [&[&str]; 4] = [
+        &["--root-dir", &root],
+        &["--root-dir", &root, "--config", &private],
+        &["takeover", "--check", "--root-dir", &root],
+        &["takeover", "--check", "--config", &private],
+    ];
+    for arguments in starts {
+        let ended = kubelet_of_another_user(dir.path(), arguments);
+        assert_eq!(ended, (1, String::new(), line.to_owned()), "{arguments:?}");
+    }
+    assert_eq!(std::fs::read_dir(&public).expect("a directory").count(), 0, "nothing is made");
+    let (code, version, _) = kubelet_of_another_user(dir.path(), &["--version"]);
+    assert_eq!((code, version.as_str()), (0, "Kubernetes v1.36.2\n"));
+    assert_eq!(kubelet_of_another_user(dir.path(), &["takeover", "--help"]).0, 0);
+}
+
 #[test]
 fn standalone_kubelet_rejects_each_webhook_setting_by_name() {
     let dir = tempfile::tempdir().expect("a directory");
