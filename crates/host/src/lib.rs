@@ -51,6 +51,7 @@ mod machine;
 mod manifests;
 mod measure;
 mod mounts;
+pub mod node_lock;
 mod open_file;
 mod own_process;
 mod ownership;

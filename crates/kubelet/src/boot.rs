@@ -7,7 +7,8 @@ use std::sync::Arc;
 use agent::Agent;
 use agent::Ports;
 use config::{KubeletConfiguration, MachineFacts, Resolved};
-use cri::CriRuntime;
+use cri::{CriRuntime, Endpoint};
+use host::node_lock::{self, NodeLock, NodeLockError};
 use host::process::{CgroupVersion, Contention, LockFile};
 use host::{LinuxCgroups, LinuxHost, Logind};
 use kubelet_core::resources::cgroup::CgroupNames;
@@ -35,6 +36,10 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
     process::tune_kernel(resolved.kubelet.protect_kernel_defaults).map_err(StartError::Host)?;
     let lock = acquire_lock(resolved, &signals).await?;
     let Some((_lock, contention)) = lock else { return Ok(ExitCode::SUCCESS) };
+    let locks = tokio::select! {
+        () = signals.first() => return Ok(ExitCode::SUCCESS),
+        locks = lock_node(resolved) => locks?,
+    };
     set_limits(resolved);
     let Started { agent, reviews, given_up } = tokio::select! {
         () = signals.first() => return Ok(ExitCode::SUCCESS),
@@ -47,7 +52,9 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
     }
     let stop = CancellationToken::new();
     if resolved.kubelet.run_once {
-        return run_once(resolved, &agent, &signals, &given_up).await;
+        let outcome = run_once(resolved, &agent, &signals, &given_up).await;
+        drop(locks);
+        return outcome;
     }
     let api = agent.api();
     let requests = serve::start(resolved, &agent, (&api, reviews), &stop).await?;
@@ -60,6 +67,7 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
     let code = wait_for_end(&signals, contention.as_ref(), &given_up, &failed).await;
     stop.cancel();
     agent.stop().await;
+    drop(locks);
     Ok(code)
 }
 
@@ -138,6 +146,30 @@ async fn acquire_lock(
         lock = LockFile::acquire(&path, resolved.flags.exit_on_lock_contention) => match lock {
             Ok((lock, contention)) => Ok(Some((Some(lock), contention))),
             Err(source) => Err(StartError::Lock { path, source }),
+        }
+    }
+}
+
+/// Refuses to start next to another kubelet of the same runtime or root directory; nothing has been made in them yet. Without locks on
+/// their filesystems the kubelet starts all the same.
+async fn lock_node(resolved: &Resolved) -> Result<[Option<NodeLock>; 2], StartError> {
+    let endpoint =
+        Endpoint::parse(&resolved.kubelet.container_runtime_endpoint).map_err(StartError::Endpoint)?;
+    let (socket, root) = (endpoint.path(), Path::new(&resolved.flags.root_dir));
+    let runtime = node_lock::lock_runtime(socket, root).await;
+    let runtime = checked_lock(format!("container runtime {}", socket.display()), runtime)?;
+    let root_dir = node_lock::lock_root_dir(root).await;
+    let root_dir = checked_lock(format!("root directory {}", root.display()), root_dir)?;
+    Ok([runtime, root_dir])
+}
+
+fn checked_lock(what: String, lock: Result<NodeLock, NodeLockError>) -> Result<Option<NodeLock>, StartError> {
+    match lock {
+        Ok(lock) => Ok(Some(lock)),
+        Err(NodeLockError::Held(holder)) => Err(StartError::InUse { what, holder }),
+        Err(NodeLockError::Unavailable(error)) => {
+            tracing::warn!(what, err = %error, "Failed to lock, another kubelet that uses the same would not be noticed");
+            Ok(None)
         }
     }
 }

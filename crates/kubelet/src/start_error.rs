@@ -19,6 +19,8 @@ pub(crate) enum StartError {
     Kubeconfig(String),
     #[error("lock file {}: {source}", path.display())]
     Lock { path: PathBuf, source: std::io::Error },
+    #[error("{what} is used by another kubelet ({holder}): stop that one first")]
+    InUse { what: String, holder: host::node_lock::Holder },
     #[error("listen for signals: {0}")]
     Signals(std::io::Error),
     #[error("{}", .0.join("\n"))]

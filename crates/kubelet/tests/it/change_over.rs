@@ -14,7 +14,7 @@ use crate::kubelet_kills::all_aborted_starts;
 use crate::node::{Node, condition, container, restarts};
 use node_of_go::{NodeOfGo, Recording};
 
-fn check(node: &Node, format: &str) -> Output {
+pub(crate) fn check(node: &Node, format: &str) -> Output {
     let started = node.kubelet_command();
     let mut command = std::process::Command::new(started.get_program());
     command.args(["takeover", "--check", "-o", format]).args(started.get_args());

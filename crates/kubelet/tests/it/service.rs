@@ -6,8 +6,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use testing::FakeRuntime;
 
-use crate::node::{FOREVER, Node, shell_pod, signal};
+use crate::node::{FOREVER, Node, free_port, shell_pod, signal};
 
 /// A kubelet with this node's configuration that runs next to or instead of the node's own.
 struct Second {
@@ -185,7 +186,9 @@ fn kubelet_sets_its_oom_score_adj_and_max_open_files() {
 
 #[test]
 fn port_in_use_fails_the_start_with_its_address() {
-    let node = Node::start();
+    let mut node = Node::start();
+    node.kill_kubelet();
+    let _listener = std::net::TcpListener::bind(("127.0.0.1", node.main_port())).expect("the port is free");
     let mut command = node.kubelet_command();
     let output = command.stdin(Stdio::null()).output().expect("it runs");
     let errors = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -193,10 +196,58 @@ fn port_in_use_fails_the_start_with_its_address() {
     assert!(errors.contains("(port)"), "{errors}");
 }
 
+/// The second kubelet has ports and a certificate directory of its own.
+fn start_second(node: &Node, root: &std::path::Path) -> (Option<i32>, String) {
+    let ports = ["--port", "--read-only-port", "--healthz-port"]
+        .map(|flag| [flag.to_owned(), free_port().to_string()]);
+    let mut second = node.kubelet_command();
+    second.args(ports.as_flattened()).arg("--root-dir").arg(root).arg("--cert-dir").arg(node.path("pki-2"));
+    let output = second.stdin(Stdio::null()).output().expect("it runs");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+#[test]
+fn second_kubelet_on_the_same_root_directory_or_runtime_is_refused() {
+    let mut node = Node::start();
+    node.apply("web", &shell_pod("web", FOREVER));
+    let web = node.running("web");
+    let (root, other_root) = (node.path("root"), node.path("other-root"));
+    let holder = format!("process {}, root directory {}", node.kubelet_pid(), root.display());
+    for second_root in [&root, &other_root] {
+        let (code, errors) = start_second(&node, second_root);
+        assert_eq!(code, Some(1), "{errors}");
+        assert!(errors.contains(&holder), "{holder:?} is not named: {errors}");
+    }
+    assert!(!other_root.exists(), "nothing is made");
+    let report = crate::change_over::check(&node, "text");
+    assert_eq!(report.status.code(), Some(0), "{}", String::from_utf8_lossy(&report.stderr));
+    let id = |pod: &Value| crate::node::container(pod, "main")["containerID"].clone();
+    assert_eq!(id(&node.running("web")), id(&web));
+    // The lock ends with its process.
+    node.restart_kubelet();
+    assert_eq!(id(&node.running("web")), id(&web));
+}
+
+#[test]
+fn second_kubelet_on_the_root_directory_of_another_runtime_is_refused() {
+    let runtime = FakeRuntime::with_clock(ports::Clock::system());
+    let mut node = Node::on_fake(&runtime, json!({}));
+    let endpoint = node.serve(&runtime, "second.sock");
+    node.configure(json!({"containerRuntimeEndpoint": endpoint}));
+    let (code, errors) = start_second(&node, &node.path("root"));
+    assert_eq!(code, Some(1), "{errors}");
+    let expected = format!(
+        "root directory {} is used by another kubelet (process {})",
+        node.path("root").display(),
+        node.kubelet_pid()
+    );
+    assert!(errors.contains(&expected), "{errors}");
+}
+
 /// A log that no process reads stops the kubelet at its next line, permanently.
 #[test]
 fn second_signal_exits_at_once_when_shutdown_hangs() {
-    let mut node = Node::on_fake(&testing::FakeRuntime::with_clock(ports::Clock::system()), json!({}));
+    let mut node = Node::on_fake(&FakeRuntime::with_clock(ports::Clock::system()), json!({}));
     node.kill_kubelet();
     let (_reader, mut writer) = std::io::pipe().expect("a pipe");
     rustix::io::ioctl_fionbio(&writer, true).expect("a pipe that does not block us");
