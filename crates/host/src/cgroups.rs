@@ -16,7 +16,7 @@ use ports::Cgroups;
 use ports::cgroups::CgroupRemoval;
 use ports::host::HostResult;
 
-use crate::blocking;
+use crate::blocking::{Queue, Work, blocking};
 use slices::Slices;
 use trees::Trees;
 
@@ -45,7 +45,8 @@ impl LinuxCgroups {
         F: FnOnce(&Trees, &str) -> HostResult<T> + Send + 'static,
     {
         let (trees, path) = (self.trees.clone(), cgroup.path.clone());
-        blocking(self.trees.root(), move |_| work(&trees, &path)).await
+        let queue = Queue::of_owner(Work::Cgroups, &path);
+        blocking(&queue, self.trees.root(), move |_| work(&trees, &path)).await
     }
 }
 
@@ -111,7 +112,7 @@ impl Cgroups for LinuxCgroups {
     async fn facts_of(&self, pids: &[u32]) -> Vec<ProcessFacts> {
         let pids = pids.to_vec();
         let read = move |proc: &Path| Ok(processes::facts_of(proc, &pids));
-        blocking(Path::new(processes::PROC), read).await.unwrap_or_default()
+        blocking(&Queue::of(Work::Processes), Path::new(processes::PROC), read).await.unwrap_or_default()
     }
 
     async fn listener(&self, socket: &Path) -> HostResult<Option<u32>> {
@@ -120,13 +121,14 @@ impl Cgroups for LinuxCgroups {
 
     async fn set_oom_score_adj(&self, pid: u32, score: i32) -> HostResult<()> {
         let write = move |proc: &Path| processes::set_oom_score_adj(proc, pid, score);
-        blocking(Path::new(processes::PROC), write).await
+        blocking(&Queue::of(Work::Processes), Path::new(processes::PROC), write).await
     }
 
     async fn watch_memory(&self, marks: &[MemoryMark]) -> HostResult<BoxFuture<'static, ()>> {
         let tree = self.trees.memory_tree()?;
         let marks = marks.to_vec();
-        let event = blocking(&tree, move |tree| memory_alarm::arm(tree, &marks)).await?;
+        let arm = move |tree: &Path| memory_alarm::arm(tree, &marks);
+        let event = blocking(&Queue::of(Work::Cgroups), &tree, arm).await?;
         Ok(memory_alarm::wait(event, &tree)?.boxed())
     }
 }

@@ -12,6 +12,8 @@ use std::time::Duration;
 use ports::host::ExecTrace;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
+use crate::container_processes::{ContainerCgroups, is_named_for};
+
 /// The kernel counts start times in ticks of this length, on every architecture.
 const TICK: Duration = Duration::from_millis(10);
 /// How often processes are searched for, because children may start while their parents are killed.
@@ -27,9 +29,18 @@ struct Process {
 
 type Processes = BTreeMap<u32, Process>;
 
+/// A container whose processes are searched for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Container<'a> {
+    pub(crate) id: &'a str,
+    /// `/proc`.
+    pub(crate) proc: &'a Path,
+    pub(crate) cgroups: &'a ContainerCgroups,
+}
+
 /// The command's session among those of the container that began no longer ago than `age`.
-pub(crate) fn find(proc: &Path, container: &str, command: &[String], age: Duration) -> ExecTrace {
-    let processes = of_container(proc, container);
+pub(crate) fn find(container: Container<'_>, command: &[String], age: Duration) -> ExecTrace {
+    let (proc, processes) = (container.proc, container.processes());
     let since = uptime_ticks(proc).saturating_sub(ticks(age));
     let young = || processes.iter().filter(|(_, process)| process.started >= since);
     // The container's own first process may be as young as its first probe.
@@ -51,11 +62,11 @@ pub(crate) fn find(proc: &Path, container: &str, command: &[String], age: Durati
 }
 
 /// Kills the sessions, and what was started from them meanwhile.
-pub(crate) fn end(proc: &Path, container: &str, trace: &ExecTrace) {
+pub(crate) fn end(container: Container<'_>, trace: &ExecTrace) {
     // With the time when it started: a number may be given to another process.
     let mut marked: BTreeMap<u32, u64> = BTreeMap::new();
     for _ in 0..ROUNDS {
-        let processes = of_container(proc, container);
+        let processes = container.processes();
         let is_same = |pid: &u32, started: u64| processes.get(pid).is_some_and(|p| p.started == started);
         marked.retain(|pid, started| is_same(pid, *started));
         let sessions = processes.iter().filter(|(_, p)| trace.sessions.contains(&p.session));
@@ -67,18 +78,18 @@ pub(crate) fn end(proc: &Path, container: &str, trace: &ExecTrace) {
             return;
         }
         for (pid, started) in &marked {
-            kill(proc, container, *pid, *started);
+            kill(container, *pid, *started);
         }
     }
 }
 
 /// Kills the process if it is still the one that was found.
-fn kill(proc: &Path, container: &str, pid: u32, started: u64) {
+fn kill(container: Container<'_>, pid: u32, started: u64) {
     let Some(id) = i32::try_from(pid).ok().and_then(Pid::from_raw) else { return };
     // From here on the descriptor names this process, whatever becomes of its number.
     let descriptor = rustix::process::pidfd_open(id, PidfdFlags::empty());
-    let is_same = is_in_container(proc, container, pid)
-        && process(proc, pid).is_some_and(|process| process.started == started);
+    let is_same =
+        container.has(pid) && process(container.proc, pid).is_some_and(|process| process.started == started);
     if !is_same {
         return;
     }
@@ -91,23 +102,23 @@ fn kill(proc: &Path, container: &str, pid: u32, started: u64) {
     };
 }
 
-fn is_in_container(proc: &Path, container: &str, pid: u32) -> bool {
-    let cgroup = fs::read_to_string(proc.join(pid.to_string()).join("cgroup"));
-    cgroup.is_ok_and(|cgroup| cgroup.contains(container))
+impl Container<'_> {
+    /// Zombies are left out, and so is a process whose number meanwhile is that of another.
+    fn processes(self) -> Processes {
+        let pids = self.cgroups.processes(self.id).into_iter().filter(|pid| self.has(*pid));
+        pids.filter_map(|pid| Some((pid, process(self.proc, pid)?))).collect()
+    }
+
+    /// Whether the process is in the container's cgroup or below it.
+    fn has(self, pid: u32) -> bool {
+        let cgroups = fs::read_to_string(self.proc.join(pid.to_string()).join("cgroup")).unwrap_or_default();
+        cgroups.split(['/', '\n']).any(|name| is_named_for(name, self.id))
+    }
 }
 
 /// `None`: it has exited or is a zombie.
 fn process(proc: &Path, pid: u32) -> Option<Process> {
     parse_stat(&fs::read_to_string(proc.join(pid.to_string()).join("stat")).ok()?)
-}
-
-/// The processes of the container, by the name of their cgroup. Zombies are left out.
-fn of_container(proc: &Path, container: &str) -> Processes {
-    let Ok(entries) = fs::read_dir(proc) else { return Processes::new() };
-    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
-    pids.filter(|pid| is_in_container(proc, container, *pid))
-        .filter_map(|pid| Some((pid, process(proc, pid)?)))
-        .collect()
 }
 
 /// `None` for a zombie. The program's name stands in brackets and may hold anything.
@@ -165,9 +176,20 @@ mod tests {
 
     use super::*;
 
+    /// The container's cgroup in the made-up machine.
+    const CGROUP: &str = "cgroup/cpu/k8s.io/abc123";
+
     /// A process in a made-up `/proc`: its pid, parent, session, start tick, command line and standard output.
     fn add(proc: &Path, ids: [u32; 3], started: u64, line: &str, stdout: &str) {
         let [pid, parent, session] = ids;
+        let list = proc.join(CGROUP).join("cgroup.procs");
+        let others = fs::read_to_string(&list).unwrap_or_default();
+        fs::write(&list, format!("{others}{pid}\n")).unwrap();
+        add_outside(proc, [pid, parent, session], started, line, stdout);
+    }
+
+    /// A process that the kernel does not list in the container's cgroup.
+    fn add_outside(proc: &Path, [pid, parent, session]: [u32; 3], started: u64, line: &str, stdout: &str) {
         let dir = proc.join(pid.to_string());
         fs::create_dir_all(dir.join("fd")).unwrap();
         let zeros = "0 ".repeat(15);
@@ -181,9 +203,20 @@ mod tests {
     fn machine() -> tempfile::TempDir {
         let dir = tempfile::tempdir().unwrap();
         fs::write(dir.path().join("uptime"), "100.00 50.00\n").unwrap();
+        fs::create_dir_all(dir.path().join(CGROUP)).unwrap();
         add(dir.path(), [10, 1, 10], 100, "server", "pipe:[1]");
         add(dir.path(), [11, 10, 10], 9_950, "worker of server", "pipe:[1]");
         dir
+    }
+
+    /// Calls it with the container of that id.
+    fn with<T>(dir: &tempfile::TempDir, id: &str, call: impl FnOnce(Container<'_>) -> T) -> T {
+        let cgroups = ContainerCgroups::new(dir.path().join("cgroup"));
+        call(Container { id, proc: dir.path(), cgroups: &cgroups })
+    }
+
+    fn find_in(dir: &tempfile::TempDir, id: &str, text: &str, age: Duration) -> ExecTrace {
+        with(dir, id, |container| find(container, &command(text), age))
     }
 
     fn command(text: &str) -> Vec<String> {
@@ -205,10 +238,10 @@ mod tests {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
         let pid = child.id();
         add(dir.path(), [pid, 10, pid], 9_990, "sleep 60", "pipe:[5]");
-        kill(dir.path(), "abc123", pid, 9_930);
-        kill(dir.path(), "another", pid, 9_990);
+        with(&dir, "abc123", |container| kill(container, pid, 9_930));
+        with(&dir, "another", |container| kill(container, pid, 9_990));
         assert!(child.try_wait().unwrap().is_none(), "it was not the one that was found");
-        kill(dir.path(), "abc123", pid, 9_990);
+        with(&dir, "abc123", |container| kill(container, pid, 9_990));
         let ended = child.wait().unwrap();
         assert_eq!(std::os::unix::process::ExitStatusExt::signal(&ended), Some(9));
     }
@@ -219,16 +252,16 @@ mod tests {
         add(dir.path(), [20, 1, 20], 9_910, "/bin/other", "pipe:[2]");
         add(dir.path(), [21, 1, 21], 9_920, "/bin/sh /probe.sh now", "pipe:[3]");
         add(dir.path(), [22, 21, 21], 9_921, "sleep 9", "pipe:[3]");
-        let found = find(dir.path(), "abc123", &command("/probe.sh now"), Duration::from_secs(1));
+        let found = find_in(&dir, "abc123", "/probe.sh now", Duration::from_secs(1));
         assert_eq!(found, ExecTrace { is_running: true, sessions: [21].into() });
-        let older = find(dir.path(), "abc123", &command("/probe.sh now"), Duration::from_millis(100));
+        let older = find_in(&dir, "abc123", "/probe.sh now", Duration::from_millis(100));
         assert_eq!(older, ExecTrace::default());
     }
 
     #[test]
     fn container_as_young_as_its_probe_is_not_mistaken_for_the_probe() {
         let dir = machine();
-        let found = find(dir.path(), "abc123", &command("server"), Duration::from_secs(90));
+        let found = find_in(&dir, "abc123", "server", Duration::from_secs(90));
         assert_eq!(found, ExecTrace { is_running: false, sessions: [].into() });
     }
 
@@ -237,8 +270,29 @@ mod tests {
         let dir = machine();
         add(dir.path(), [31, 10, 30], 9_930, "sleep 9", "pipe:[4]");
         add(dir.path(), [33, 10, 32], 9_930, "daemon of the server", "pipe:[1]");
-        let found = find(dir.path(), "abc123", &command("true"), Duration::from_secs(1));
+        let found = find_in(&dir, "abc123", "true", Duration::from_secs(1));
         assert_eq!(found, ExecTrace { is_running: false, sessions: [30].into() });
-        assert_eq!(find(dir.path(), "other", &command("true"), Duration::from_secs(1)), ExecTrace::default());
+        assert_eq!(find_in(&dir, "other", "true", Duration::from_secs(1)), ExecTrace::default());
+    }
+
+    #[test]
+    fn container_without_an_id_has_no_processes() {
+        let dir = machine();
+        add(dir.path(), [31, 10, 30], 9_930, "sleep 9", "pipe:[4]");
+        assert_eq!(find_in(&dir, "", "sleep 9", Duration::from_secs(100)), ExecTrace::default());
+        let mut child = std::process::Command::new("sleep").arg("60").spawn().unwrap();
+        add(dir.path(), [child.id(), 10, child.id()], 9_990, "sleep 60", "pipe:[5]");
+        let trace = ExecTrace { is_running: true, sessions: [child.id()].into() };
+        with(&dir, "", |container| end(container, &trace));
+        assert!(child.try_wait().unwrap().is_none(), "it was not killed");
+        with(&dir, "abc123", |container| end(container, &trace));
+        assert_eq!(std::os::unix::process::ExitStatusExt::signal(&child.wait().unwrap()), Some(9));
+    }
+
+    #[test]
+    fn processes_are_not_searched_for_in_all_of_proc() {
+        let dir = machine();
+        add_outside(dir.path(), [31, 10, 30], 9_930, "sleep 9", "pipe:[4]");
+        assert_eq!(find_in(&dir, "abc123", "sleep 9", Duration::from_secs(1)), ExecTrace::default());
     }
 }

@@ -7,7 +7,9 @@ use std::time::Duration;
 use model::stats::{FilesystemSpace, TreeUsage};
 use ports::host::{GroupPolicy, HostError, HostPathKind, HostResult};
 
-use crate::{bind, host_path, in_volume, measure, ownership, sub_path, unmount};
+use crate::measure::{self, Measurement};
+use crate::ownership::Ownership;
+use crate::{bind, host_path, in_volume, sub_path, unmount, walk};
 
 /// The deadline for a filesystem to answer.
 const ANSWER: Duration = Duration::from_secs(10);
@@ -97,10 +99,10 @@ impl Job {
             }
             Self::Read { volume, inside, limit } => in_volume::read(volume, inside, *limit),
             Self::Bind { source, target, options } => bind::bind_volume(source, target, options).map(nothing),
-            Self::Group { path, gid, policy } => ownership::give_tree(path, *gid, *policy).map(nothing),
-            Self::Usage { path } => {
-                measure::tree_usage(path).map(|usage| numbers(&[usage.bytes, usage.inodes]))
+            Self::Group { path, gid, policy } => {
+                walk::complete(Ownership::new(path.clone(), *gid, *policy)).map(nothing)
             }
+            Self::Usage { path } => walk::complete(Measurement::of_tree(path.clone())).map(written_usage),
             Self::Space { path } => measure::filesystem_space(path).map(|space| {
                 numbers(&[
                     space.device,
@@ -187,6 +189,11 @@ fn number<N: std::str::FromStr>(text: &OsStr) -> Option<N> {
 
 fn nothing((): ()) -> Vec<u8> {
     Vec::new()
+}
+
+/// What [`usage`] reads.
+pub(crate) fn written_usage(usage: TreeUsage) -> Vec<u8> {
+    numbers(&[usage.bytes, usage.inodes])
 }
 
 fn numbers(numbers: &[u64]) -> Vec<u8> {

@@ -5,7 +5,8 @@
 //!
 //! Architecture invariants:
 //! - it decides nothing: no retry, no back-off, no policy;
-//! - blocking system calls run on tokio's blocking threads, never on its workers;
+//! - blocking system calls run on tokio's blocking threads, never on its workers, and each kind of work has some of its own
+//!   ([`blocking_threads`]);
 //! - what a pod may have prepared (its volumes, its logs) is entered by file descriptor, never by a path it could
 //!   change under us;
 //! - unsafe code only in `async_inotify`, `projects`, `loop_devices` and `free_memory`, in functions of a few lines each: rustix
@@ -26,7 +27,9 @@ mod addresses;
 mod async_inotify;
 mod atomic;
 mod bind;
+mod blocking;
 mod cgroups;
+mod container_processes;
 mod dbus;
 mod exec_trace;
 mod fault;
@@ -75,9 +78,10 @@ mod watch;
 use std::io;
 use std::path::Path;
 
-use ports::host::{HostError, HostResult};
+use ports::host::HostError;
 
 pub use addresses::host_ips;
+pub use blocking::threads as blocking_threads;
 pub use cgroups::LinuxCgroups;
 pub use linux_host::LinuxHost;
 pub use logind::Logind;
@@ -88,17 +92,10 @@ fn failed<E: Into<io::Error>>(what: &'static str, path: &Path) -> impl FnOnce(E)
     move |error| HostError::Io { what, path: path.to_path_buf(), source: error.into() }
 }
 
-/// Runs file work on a thread that may block. A panic inside is returned as an error.
-async fn blocking<T, F>(path: &Path, work: F) -> HostResult<T>
-where
-    T: Send + 'static,
-    F: FnOnce(&Path) -> HostResult<T> + Send + 'static,
-{
-    let owned = path.to_path_buf();
-    match tokio::task::spawn_blocking(move || work(&owned)).await {
-        Ok(result) => result,
-        Err(gone) => Err(failed("finish work on", path)(io::Error::other(gone))),
-    }
+/// The message of an error with that of its source.
+fn chain(error: &HostError) -> String {
+    let source = std::error::Error::source(error);
+    source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use rustix::fs::{AtFlags, FileType, Mode, Stat};
 use rustix::io::Errno;
 
 use crate::failed;
-use crate::walk::{self, Entry, Visit, Visitor};
+use crate::walk::{self, Entry, TreeWork, Visit, Visitor, Walk};
 
 /// A file of the kernel that is longer than this is no small one, and its end is not read.
 const MAX_BYTES: u64 = 1 << 20;
@@ -89,33 +89,79 @@ pub(crate) fn filesystem_space(path: &Path) -> HostResult<FilesystemSpace> {
     })
 }
 
-/// Other filesystems mounted inside are not counted, nor is what goes away during the walk.
-pub(crate) fn tree_usage(path: &Path) -> HostResult<TreeUsage> {
-    measure(path, true)
+/// The measurement of trees one after the other, as far as it has come. Other filesystems mounted inside are not counted, nor is what
+/// goes away during the walk.
+#[derive(Debug)]
+pub(crate) struct Measurement {
+    /// What is left to measure, the next one last.
+    paths: Vec<PathBuf>,
+    with_directories: bool,
+    current: Option<(Walk, Meter)>,
+    sum: TreeUsage,
 }
 
-/// The same without directories, for trees whose directories are the kubelet's own.
-pub(crate) fn files_usage(path: &Path) -> HostResult<TreeUsage> {
-    measure(path, false)
-}
+impl Measurement {
+    pub(crate) fn of_tree(path: PathBuf) -> Self {
+        Self { paths: vec![path], with_directories: true, current: None, sum: TreeUsage::default() }
+    }
 
-fn measure(path: &Path, with_directories: bool) -> HostResult<TreeUsage> {
-    let root = match rustix::fs::lstat(path) {
-        Ok(root) => root,
-        Err(Errno::NOENT) => return Ok(TreeUsage::default()),
-        Err(error) => return Err(failed("measure", path)(error)),
-    };
-    let mut meter = Meter { device: root.st_dev, with_directories, ..Meter::default() };
-    meter.count(&root);
-    if is_directory(&root) {
-        match rustix::fs::open(path, walk::OPEN_DIR, Mode::empty()) {
-            Ok(top) => walk::walk(top, path, &mut meter)?,
-            // Removed or replaced since.
-            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => {}
+    /// Without directories, for trees whose directories are the kubelet's own.
+    pub(crate) fn of_files(mut paths: Vec<PathBuf>) -> Self {
+        paths.reverse();
+        Self { paths, with_directories: false, current: None, sum: TreeUsage::default() }
+    }
+
+    fn begin(&mut self, path: &Path) -> HostResult<()> {
+        let root = match rustix::fs::lstat(path) {
+            Ok(root) => root,
+            Err(Errno::NOENT) => return Ok(()),
+            Err(error) => return Err(failed("measure", path)(error)),
+        };
+        let (device, with_directories) = (root.st_dev, self.with_directories);
+        let mut meter = Meter { device, with_directories, ..Meter::default() };
+        meter.count(&root);
+        let opened = match is_directory(&root) {
+            true => rustix::fs::open(path, walk::OPEN_DIR, Mode::empty()).map(Some),
+            false => Ok(None),
+        };
+        match opened {
+            Ok(Some(top)) => {
+                let walk = Walk::new(top, path).map_err(failed("measure", path))?;
+                self.current = Some((walk, meter));
+            }
+            // No directory, or removed or replaced since.
+            Ok(None) | Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => self.add(&meter),
             Err(error) => return Err(failed("measure", path)(error)),
         }
+        Ok(())
     }
-    Ok(meter.usage())
+
+    fn add(&mut self, meter: &Meter) {
+        let one = meter.usage();
+        self.sum.bytes = self.sum.bytes.saturating_add(one.bytes);
+        self.sum.inodes = self.sum.inodes.saturating_add(one.inodes);
+    }
+}
+
+impl TreeWork for Measurement {
+    type Output = TreeUsage;
+
+    fn advance(&mut self, entries: usize) -> HostResult<Option<TreeUsage>> {
+        if self.current.is_none() {
+            match self.paths.pop() {
+                Some(path) => self.begin(&path)?,
+                None => return Ok(Some(self.sum)),
+            }
+        }
+        if let Some((mut walk, mut meter)) = self.current.take() {
+            match walk.advance(&mut meter, entries)? {
+                true => self.add(&meter),
+                false => self.current = Some((walk, meter)),
+            }
+        }
+        let is_done = self.current.is_none() && self.paths.is_empty();
+        Ok(is_done.then_some(self.sum))
+    }
 }
 
 /// Adds up what a tree uses.
@@ -192,6 +238,14 @@ fn is_directory(stat: &Stat) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn tree_usage(path: &Path) -> HostResult<TreeUsage> {
+        walk::complete(Measurement::of_tree(path.to_path_buf()))
+    }
+
+    fn files_usage(path: &Path) -> HostResult<TreeUsage> {
+        walk::complete(Measurement::of_files(vec![path.to_path_buf()]))
+    }
 
     #[test]
     fn tree_usage_counts_blocks_and_hard_links_once() {

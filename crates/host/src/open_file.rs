@@ -10,7 +10,8 @@ use async_trait::async_trait;
 use ports::host::{FileIdentity, HostResult, OpenFile};
 use rustix::fs::{Mode, OFlags, ResolveFlags};
 
-use crate::{blocking, failed, files};
+use crate::blocking::{Queue, blocking};
+use crate::{failed, files};
 
 #[derive(Debug)]
 struct Opened {
@@ -18,25 +19,27 @@ struct Opened {
     path: PathBuf,
     file: Arc<File>,
     identity: FileIdentity,
+    /// Where reading waits.
+    queue: Queue,
 }
 
-pub(crate) fn open(path: &Path) -> HostResult<Box<dyn OpenFile>> {
-    opened(files::open_regular(path)?, path)
+pub(crate) fn open(path: &Path, queue: Queue) -> HostResult<Box<dyn OpenFile>> {
+    opened(files::open_regular(path)?, path, queue)
 }
 
-pub(crate) fn open_below(root: &Path, inside: &str) -> HostResult<Box<dyn OpenFile>> {
+pub(crate) fn open_below(root: &Path, inside: &str, queue: Queue) -> HostResult<Box<dyn OpenFile>> {
     let shown = root.join(inside);
     let directory = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let top = rustix::fs::open(root, directory, Mode::empty()).map_err(failed("open", root))?;
     let inside_only = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     let file = rustix::fs::openat2(&top, inside, files::PROMPT_READ, Mode::empty(), inside_only);
-    opened(files::regular(File::from(file.map_err(failed("open", &shown))?), &shown)?, &shown)
+    opened(files::regular(File::from(file.map_err(failed("open", &shown))?), &shown)?, &shown, queue)
 }
 
-fn opened(file: File, path: &Path) -> HostResult<Box<dyn OpenFile>> {
+fn opened(file: File, path: &Path, queue: Queue) -> HostResult<Box<dyn OpenFile>> {
     let metadata = file.metadata().map_err(failed("stat", path))?;
     let identity = FileIdentity { device: metadata.dev(), inode: metadata.ino() };
-    Ok(Box::new(Opened { path: path.to_owned(), file: Arc::new(file), identity }))
+    Ok(Box::new(Opened { path: path.to_owned(), file: Arc::new(file), identity, queue }))
 }
 
 #[async_trait]
@@ -47,12 +50,14 @@ impl OpenFile for Opened {
 
     async fn size_bytes(&self) -> HostResult<u64> {
         let file = Arc::clone(&self.file);
-        blocking(&self.path, move |path| Ok(file.metadata().map_err(failed("stat", path))?.len())).await
+        let size = move |path: &Path| Ok(file.metadata().map_err(failed("stat", path))?.len());
+        blocking(&self.queue, &self.path, size).await
     }
 
     async fn read_at(&self, offset: u64, limit: usize) -> HostResult<Vec<u8>> {
         let file = Arc::clone(&self.file);
-        blocking(&self.path, move |path| read(&file, offset, limit).map_err(failed("read", path))).await
+        let read = move |path: &Path| read(&file, offset, limit).map_err(failed("read", path));
+        blocking(&self.queue, &self.path, read).await
     }
 }
 

@@ -4,15 +4,15 @@
 //! filesystems mounted inside are left alone.
 
 use std::ffi::CStr;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 
 use ports::host::{GroupPolicy, HostResult};
 use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Stat};
 use rustix::io::Errno;
 
 use crate::failed;
-use crate::walk::{self, Entry, OPEN_DIR, Visit, Visitor};
+use crate::walk::{Entry, OPEN_DIR, TreeWork, Visit, Visitor, Walk};
 
 /// Group members may read and write.
 const READ_WRITE: u32 = 0o660;
@@ -20,16 +20,61 @@ const READ_WRITE: u32 = 0o660;
 const ENTER: u32 = 0o2110;
 const PERMISSIONS: u32 = 0o7777;
 
-pub(crate) fn give_tree(volume: &Path, gid: u32, policy: GroupPolicy) -> HostResult<()> {
-    let top = rustix::fs::open(volume, OPEN_DIR, Mode::empty()).map_err(failed("open volume", volume))?;
-    let root = rustix::fs::fstat(&top).map_err(failed("stat", volume))?;
-    if policy == GroupPolicy::OnRootMismatch && is_given(&root, gid) {
-        return Ok(());
+/// The change of one volume, as far as it has come.
+#[derive(Debug)]
+pub(crate) struct Ownership {
+    volume: PathBuf,
+    gid: u32,
+    policy: GroupPolicy,
+    current: Option<Current>,
+}
+
+#[derive(Debug)]
+struct Current {
+    walk: Walk,
+    owner: Owner,
+    top: OwnedFd,
+    /// What the root directory was.
+    root: Stat,
+}
+
+impl Ownership {
+    pub(crate) const fn new(volume: PathBuf, gid: u32, policy: GroupPolicy) -> Self {
+        Self { volume, gid, policy, current: None }
     }
-    // The root directory last: its group records that the rest is done.
-    let mut owner = Owner { device: root.st_dev, gid };
-    walk::walk(top.try_clone().map_err(failed("open volume", volume))?, volume, &mut owner)?;
-    owner.give(top.as_fd(), c"", &root).map_err(failed("set the group of", volume))
+
+    /// `None`: nothing has to be changed.
+    fn begin(&self) -> HostResult<Option<Current>> {
+        let volume = &*self.volume;
+        let top = rustix::fs::open(volume, OPEN_DIR, Mode::empty()).map_err(failed("open volume", volume))?;
+        let root = rustix::fs::fstat(&top).map_err(failed("stat", volume))?;
+        if self.policy == GroupPolicy::OnRootMismatch && is_given(&root, self.gid) {
+            return Ok(None);
+        }
+        let owner = Owner { device: root.st_dev, gid: self.gid };
+        let walked = top.try_clone().map_err(failed("open volume", volume))?;
+        let walk = Walk::new(walked, volume).map_err(failed("stat", volume))?;
+        Ok(Some(Current { walk, owner, top, root }))
+    }
+}
+
+impl TreeWork for Ownership {
+    type Output = ();
+
+    fn advance(&mut self, entries: usize) -> HostResult<Option<()>> {
+        let current = match self.current.take() {
+            Some(current) => Some(current),
+            None => self.begin()?,
+        };
+        let Some(mut current) = current else { return Ok(Some(())) };
+        if !current.walk.advance(&mut current.owner, entries)? {
+            self.current = Some(current);
+            return Ok(None);
+        }
+        // The root directory last: its group records that the rest is done.
+        let Current { owner, top, root, .. } = current;
+        owner.give(top.as_fd(), c"", &root).map_err(failed("set the group of", &self.volume)).map(Some)
+    }
 }
 
 fn is_given(stat: &Stat, gid: u32) -> bool {
@@ -41,6 +86,7 @@ fn wanted_bits(stat: &Stat) -> u32 {
     if is_dir { READ_WRITE | ENTER } else { READ_WRITE }
 }
 
+#[derive(Debug)]
 struct Owner {
     device: u64,
     gid: u32,
@@ -103,8 +149,14 @@ impl Owner {
 mod tests {
     use std::fs::{self, File, Permissions};
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::path::Path;
 
     use super::*;
+    use crate::walk::complete;
+
+    fn give_tree(volume: &Path, gid: u32, policy: GroupPolicy) -> HostResult<()> {
+        complete(Ownership::new(volume.to_path_buf(), gid, policy))
+    }
 
     fn seen(path: &Path) -> (u32, u32) {
         let metadata = fs::symlink_metadata(path).unwrap();

@@ -14,34 +14,105 @@ use ports::host::{HostError, HostResult};
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use crate::walk::{self, Entry, HELD, OPEN_DIR, Visit, Visitor};
+use crate::walk::{Entry, HELD, OPEN_DIR, TreeWork, Visit, Visitor, Walk};
 use crate::{failed, fault, mounts};
 
-pub(crate) fn remove_tree(path: &Path) -> HostResult<()> {
-    if let Some(mounted) = mounts::mounted_below(path)?.first() {
-        return Err(refuse(path, mounted));
+/// The removal of one tree, as far as it has come.
+#[derive(Debug)]
+pub(crate) struct Removal {
+    path: PathBuf,
+    step: Step,
+}
+
+#[derive(Debug)]
+enum Step {
+    Begin,
+    RemoveDirectory(Directory),
+    /// What is in the directory.
+    Empty(Directory, Walk, Remover),
+}
+
+/// A directory by its name in its parent.
+#[derive(Debug)]
+struct Directory {
+    parent: OwnedFd,
+    name: CString,
+}
+
+impl Removal {
+    pub(crate) const fn new(path: PathBuf) -> Self {
+        Self { path, step: Step::Begin }
     }
-    match fault::around("remove", path, || rustix::fs::unlink(path)) {
-        Ok(()) | Err(Errno::NOENT) => return Ok(()),
-        Err(Errno::ISDIR | Errno::PERM) => {}
-        Err(error) => return Err(failed("remove", path)(error)),
+
+    /// `None`: it is gone, or was no directory.
+    fn begin(&self) -> HostResult<Option<Directory>> {
+        let path = &*self.path;
+        if let Some(mounted) = mounts::mounted_below(path)?.first() {
+            return Err(refuse(path, mounted));
+        }
+        match fault::around("remove", path, || rustix::fs::unlink(path)) {
+            Ok(()) | Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::ISDIR | Errno::PERM) => {}
+            Err(error) => return Err(failed("remove", path)(error)),
+        }
+        let Some(name) = path.file_name() else {
+            return Err(HostError::Invalid(format!("{} cannot be removed", path.display())));
+        };
+        let parent = mounts::directory_of(path);
+        let name =
+            CString::new(name.as_bytes()).map_err(|bad| failed("remove", path)(io::Error::other(bad)))?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let opened = rustix::fs::openat(CWD, parent, flags, Mode::empty());
+        Ok(Some(Directory { parent: opened.map_err(failed("open", parent))?, name }))
     }
-    let Some(name) = path.file_name() else {
-        return Err(HostError::Invalid(format!("{} cannot be removed", path.display())));
-    };
-    let parent = mounts::directory_of(path);
-    let name = CString::new(name.as_bytes()).map_err(|bad| failed("remove", path)(io::Error::other(bad)))?;
-    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let outside = rustix::fs::openat(CWD, parent, flags, Mode::empty()).map_err(failed("open", parent))?;
-    // Until nothing is left: entries come while we walk, and deep directories are moved up.
-    loop {
+
+    /// `None`: it is gone.
+    fn remove_directory(&self, directory: Directory) -> HostResult<Option<Step>> {
+        let (path, Directory { parent, name }) = (&*self.path, &directory);
         let removed =
-            fault::around("remove", path, || rustix::fs::unlinkat(&outside, &name, AtFlags::REMOVEDIR));
+            fault::around("remove", path, || rustix::fs::unlinkat(parent, name, AtFlags::REMOVEDIR));
         match removed {
-            Ok(()) | Err(Errno::NOENT) => return Ok(()),
-            Err(Errno::NOTEMPTY | Errno::EXIST) => empty(&outside, &name, path)?,
+            Ok(()) | Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::NOTEMPTY | Errno::EXIST) => {}
             Err(Errno::BUSY) => return Err(refuse(path, path)),
             Err(error) => return Err(failed("remove", path)(error)),
+        }
+        let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
+        let top = match rustix::fs::openat2(parent, name, OPEN_DIR, Mode::empty(), inside) {
+            Ok(top) => top,
+            Err(Errno::NOENT) => return Ok(None),
+            Err(Errno::XDEV) => return Err(refuse(path, path)),
+            Err(error) => return Err(failed("open", path)(error)),
+        };
+        let moved_to = top.try_clone().map_err(failed("open", path))?;
+        let walk = Walk::new(top, path).map_err(failed("open", path))?;
+        let remover = Remover { tree: path.to_path_buf(), top: moved_to, moved: 0 };
+        Ok(Some(Step::Empty(directory, walk, remover)))
+    }
+}
+
+impl TreeWork for Removal {
+    type Output = ();
+
+    /// Until nothing is left: entries come while we walk, and deep directories are moved up.
+    fn advance(&mut self, entries: usize) -> HostResult<Option<()>> {
+        loop {
+            let next = match std::mem::replace(&mut self.step, Step::Begin) {
+                Step::Begin => self.begin()?.map(Step::RemoveDirectory),
+                Step::RemoveDirectory(directory) => self.remove_directory(directory)?,
+                Step::Empty(directory, mut walk, mut remover) => {
+                    let is_empty = walk.advance(&mut remover, entries)?;
+                    self.step = match is_empty {
+                        true => Step::RemoveDirectory(directory),
+                        false => Step::Empty(directory, walk, remover),
+                    };
+                    return Ok(None);
+                }
+            };
+            match next {
+                Some(step) => self.step = step,
+                None => return Ok(Some(())),
+            }
         }
     }
 }
@@ -54,27 +125,15 @@ fn refuse(tree: &Path, mounted: &Path) -> HostError {
     ))
 }
 
-/// Removes what is in the directory.
-fn empty(outside: &OwnedFd, name: &CString, path: &Path) -> HostResult<()> {
-    let inside = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
-    let top = match rustix::fs::openat2(outside, name, OPEN_DIR, Mode::empty(), inside) {
-        Ok(top) => top,
-        Err(Errno::NOENT) => return Ok(()),
-        Err(Errno::XDEV) => return Err(refuse(path, path)),
-        Err(error) => return Err(failed("open", path)(error)),
-    };
-    let moved_to = top.try_clone().map_err(failed("open", path))?;
-    walk::walk(top, path, &mut Remover { tree: path, top: moved_to, moved: 0 })
-}
-
-struct Remover<'a> {
-    tree: &'a Path,
+#[derive(Debug)]
+struct Remover {
+    tree: PathBuf,
     top: OwnedFd,
     /// Directories moved up to the top so far.
     moved: u64,
 }
 
-impl Visitor for Remover<'_> {
+impl Visitor for Remover {
     /// A directory is entered until it is empty. A deep one is moved up to the top, where a later round finds it, so that
     /// every directory that has to be revisited is one that stays open.
     fn visit(&mut self, entry: &Entry<'_>) -> HostResult<Visit> {
@@ -85,17 +144,17 @@ impl Visitor for Remover<'_> {
         match why {
             // Removed or replaced meanwhile; the next round sees what it is.
             Errno::NOENT | Errno::NOTDIR | Errno::LOOP => Ok(()),
-            Errno::XDEV => Err(refuse(self.tree, &path)),
+            Errno::XDEV => Err(refuse(&self.tree, &path)),
             error => Err(failed("open", &path)(error)),
         }
     }
 }
 
-impl Remover<'_> {
+impl Remover {
     fn remove(&mut self, entry: &Entry<'_>) -> HostResult<Visit> {
         let unlinked = match rustix::fs::unlinkat(entry.dir, entry.name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => return Ok(Visit::Next),
-            Err(Errno::BUSY) => return Err(refuse(self.tree, &entry.path())),
+            Err(Errno::BUSY) => return Err(refuse(&self.tree, &entry.path())),
             Err(error @ (Errno::ISDIR | Errno::PERM)) => error,
             Err(error) => return Err(failed("remove", &entry.path())(error)),
         };
@@ -103,7 +162,7 @@ impl Remover<'_> {
             Ok(()) | Err(Errno::NOENT) => Ok(Visit::Next),
             Err(Errno::NOTEMPTY | Errno::EXIST) if entry.level + 1 < HELD => Ok(Visit::EnterAndRevisit),
             Err(Errno::NOTEMPTY | Errno::EXIST) => self.move_up(entry).map(|()| Visit::Next),
-            Err(Errno::BUSY) => Err(refuse(self.tree, &entry.path())),
+            Err(Errno::BUSY) => Err(refuse(&self.tree, &entry.path())),
             // Not a directory after all: an immutable file, say.
             Err(Errno::NOTDIR) => Err(failed("remove", &entry.path())(unlinked)),
             Err(error) => Err(failed("remove directory", &entry.path())(error)),
@@ -118,7 +177,7 @@ impl Remover<'_> {
             match rustix::fs::renameat_with(entry.dir, entry.name, &self.top, &name, flags) {
                 Ok(()) | Err(Errno::NOENT) => return Ok(()),
                 Err(Errno::EXIST) => {}
-                Err(Errno::BUSY) => return Err(refuse(self.tree, &entry.path())),
+                Err(Errno::BUSY) => return Err(refuse(&self.tree, &entry.path())),
                 Err(error) => return Err(failed("move", &entry.path())(error)),
             }
         }

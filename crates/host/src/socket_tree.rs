@@ -16,6 +16,7 @@ use model::plugins::{SocketIdentity, SocketTree};
 use ports::host::HostResult;
 
 use crate::async_inotify::read_burst;
+use crate::blocking::{Queue, Work, blocking};
 use crate::failed;
 
 const MAX_DEPTH: usize = 16;
@@ -63,11 +64,13 @@ async fn next_tree(mut watch: TreeWatch) -> io::Result<(SocketTree, TreeWatch)> 
         if watch.last.is_some() {
             watch = next_burst(watch, &mut removed).await?;
         }
-        let walked = tokio::task::spawn_blocking(move || {
+        let root = watch.root.clone();
+        let queue = Queue::of_owner(Work::Sources, &root.to_string_lossy());
+        let walk = move |_: &Path| {
             let tree = watch.walk();
-            (tree, watch)
-        });
-        let (tree, walked) = walked.await.map_err(io::Error::other)?;
+            Ok((tree, watch))
+        };
+        let (tree, walked) = blocking(&queue, &root, walk).await.map_err(io::Error::other)?;
         watch = walked;
         let mut tree = tree?;
         let is_new = watch.last.as_ref().is_none_or(|last| {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use ports::host::{HostError, HostPathKind};
 use ports::{Files, Machine, Mounts};
@@ -293,7 +294,7 @@ async fn settle(changes: &mut Changes) -> usize {
 async fn changes_in_a_directory_are_seen_and_folded() {
     let test_dir = TestDir::new();
     let dir = test_dir.dir("manifests");
-    let mut changes = host().watch(&dir).unwrap();
+    let mut changes = host().watch(&dir).await.unwrap();
     // Before the first poll: the watch is set already.
     for number in 0..100 {
         test_dir.file(&format!("manifests/{number}"), "x");
@@ -315,7 +316,7 @@ async fn directory_change_names_removed_entries_even_if_they_exist_again() {
     let dir = test_dir.dir("manifests");
     let (deleted, moved) = (test_dir.file("manifests/deleted", "x"), test_dir.file("manifests/moved", "x"));
     test_dir.file("manifests/replaced", "x");
-    let mut changes = host().watch(&dir).unwrap();
+    let mut changes = host().watch(&dir).await.unwrap();
     fs::remove_file(&deleted).unwrap();
     test_dir.file("manifests/deleted", "x");
     fs::rename(&moved, test_dir.at("elsewhere")).unwrap();
@@ -328,7 +329,7 @@ async fn directory_change_names_removed_entries_even_if_they_exist_again() {
 async fn changes_of_sibling_directories_are_ignored() {
     let test_dir = TestDir::new();
     let dir = test_dir.dir("manifests");
-    let mut changes = host().watch(&dir).unwrap();
+    let mut changes = host().watch(&dir).await.unwrap();
     test_dir.file("neighbour", "x");
     assert_eq!(settle(&mut changes).await, 0);
 }
@@ -336,7 +337,7 @@ async fn changes_of_sibling_directories_are_ignored() {
 #[tokio::test]
 async fn directory_created_later_is_watched() {
     let test_dir = TestDir::new();
-    let mut changes = host().watch(&test_dir.at("etc/kubernetes/manifests")).unwrap();
+    let mut changes = host().watch(&test_dir.at("etc/kubernetes/manifests")).await.unwrap();
     for dir in ["etc", "etc/kubernetes", "etc/kubernetes/manifests"] {
         test_dir.dir(dir);
         expect_change(&mut changes).await;
@@ -350,7 +351,7 @@ async fn directory_created_later_is_watched() {
 async fn a_directory_that_is_replaced_stays_watched() {
     let test_dir = TestDir::new();
     let dir = test_dir.dir("manifests");
-    let mut changes = host().watch(&dir).unwrap();
+    let mut changes = host().watch(&dir).await.unwrap();
     fs::remove_dir(&dir).unwrap();
     expect_change(&mut changes).await;
     settle(&mut changes).await;
@@ -365,7 +366,7 @@ async fn a_directory_that_is_replaced_stays_watched() {
 async fn a_file_is_watched_through_its_directory() {
     let test_dir = TestDir::new();
     let file = test_dir.file("pod.yaml", "a");
-    let mut changes = host().watch(&file).unwrap();
+    let mut changes = host().watch(&file).await.unwrap();
     host().write_file(&file, b"b", 0o644).await.unwrap();
     expect_change(&mut changes).await;
     settle(&mut changes).await;
@@ -390,7 +391,7 @@ async fn a_link_to_a_directory_is_watched_wherever_it_points() {
     let (one, two) = (test_dir.dir("one"), test_dir.dir("two"));
     let link = test_dir.at("manifests");
     host().ensure_symlink(&one, &link).await.unwrap();
-    let mut changes = host().watch(&link).unwrap();
+    let mut changes = host().watch(&link).await.unwrap();
     host().ensure_symlink(&two, &link).await.unwrap();
     expect_change(&mut changes).await;
     settle(&mut changes).await;
@@ -715,4 +716,39 @@ async fn an_open_file_stays_the_same_when_its_name_goes_to_another() {
     assert_eq!(host.open_file(&test_dir.at("0.log.old")).await.unwrap().identity(), file.identity());
     assert!(host.open_file(&test_dir.at("none")).await.unwrap_err().is_not_found());
     assert!(matches!(host.open_file(&test_dir.dir("dir")).await, Err(HostError::Invalid(_))));
+}
+
+/// With as few threads as a kubelet had once: twice as many large trees would take all of them.
+#[test]
+fn small_tree_and_small_files_are_not_behind_large_trees() {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(8).build();
+    let (test_dir, host) = (TestDir::new(), host());
+    let fill = |name: &str, files: usize| {
+        let dir = test_dir.at(name);
+        fs::create_dir(&dir).unwrap();
+        fs::write(dir.join("0"), "").unwrap();
+        (1..files).for_each(|n| fs::hard_link(dir.join("0"), dir.join(n.to_string())).unwrap());
+        dir
+    };
+    let large: Vec<_> = (0..16).map(|n| fill(&format!("large-{n}"), 4000)).collect();
+    let small = fill("small", 10);
+    runtime.unwrap().block_on(async {
+        let mut removals: FuturesUnordered<_> = large.iter().map(|tree| host.remove_tree(tree)).collect();
+        // Each waits for its first piece.
+        assert!(futures_util::poll!(removals.next()).is_pending());
+        let meanwhile = async {
+            host.remove_tree(&small).await.unwrap();
+            host.ensure_dir(&test_dir.at("new"), 0o755).await.unwrap();
+        };
+        tokio::select! {
+            biased;
+            () = meanwhile => {}
+            done = removals.next() => panic!("a large tree was removed first: {done:?}"),
+        }
+        assert!(!small.exists() && large.iter().all(|tree| tree.exists()));
+        while let Some(removed) = removals.next().await {
+            removed.unwrap();
+        }
+    });
+    assert!(large.iter().all(|tree| !tree.exists()));
 }

@@ -18,10 +18,12 @@ use tokio::io::AsyncReadExt;
 use tokio::process::{Child, Command};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::blocking::{Queue, Work, blocking, on_tree};
 use crate::foreign_mounts::ForeignMounts;
-use crate::job::Job;
-use crate::mounts;
-use crate::{blocking, failed};
+use crate::job::{self, Job};
+use crate::measure::Measurement;
+use crate::ownership::Ownership;
+use crate::{chain, failed, mounts};
 
 /// The name under which this program is started to do one job.
 pub(crate) const NAME: &str = "kubelet-volume-helper";
@@ -61,13 +63,15 @@ pub(crate) enum Worker {
 }
 
 impl Worker {
-    pub(crate) async fn carry_out(&self, job: Job) -> HostResult<Vec<u8>> {
+    /// `queue`: where the job waits if it is done on a thread.
+    pub(crate) async fn carry_out(&self, queue: &Queue, job: Job) -> HostResult<Vec<u8>> {
         match self {
-            Self::Thread => on_thread(job).await,
+            Self::Thread => on_thread(queue, job).await,
             Self::Helper { program, foreign, helpers } => {
                 let (target, foreign) = (job.accessed_path().to_path_buf(), foreign.clone());
-                match blocking(&target, move |target| foreign.on_way(target)).await? {
-                    None => on_thread(job).await,
+                let find = move |target: &Path| foreign.on_way(target);
+                match blocking(&Queue::of(Work::Mounts), &target, find).await? {
+                    None => on_thread(queue, job).await,
                     Some(mount) => helpers.carry_out(program, &mount, &job).await,
                 }
             }
@@ -75,23 +79,24 @@ impl Worker {
     }
 
     /// Unmounts whatever is at or below the path, innermost first. A stuck mount does not delay the others.
-    pub(crate) async fn unmount_tree(&self, path: &Path) -> HostResult<()> {
+    pub(crate) async fn unmount_tree(&self, queue: &Queue, path: &Path) -> HostResult<()> {
         let foreign = match self {
             Self::Thread => None,
             Self::Helper { foreign, .. } => Some(foreign.clone()),
         };
-        let (mut stuck, left) = blocking(path, move |path| unmount_own(path, foreign.as_deref())).await?;
+        let (mut stuck, left) =
+            blocking(queue, path, move |path| unmount_own(path, foreign.as_deref())).await?;
         for mount_point in left {
-            let unmounted = self.carry_out_apart(Job::Unmount { path: mount_point }).await;
+            let unmounted = self.carry_out_apart(queue, Job::Unmount { path: mount_point }).await;
             stuck = stuck.or(unmounted.err());
         }
         stuck.map_or(Ok(()), Err)
     }
 
     /// Always by a volume helper.
-    async fn carry_out_apart(&self, job: Job) -> HostResult<Vec<u8>> {
+    async fn carry_out_apart(&self, queue: &Queue, job: Job) -> HostResult<Vec<u8>> {
         match self {
-            Self::Thread => on_thread(job).await,
+            Self::Thread => on_thread(queue, job).await,
             Self::Helper { program, helpers, .. } => {
                 helpers.carry_out(program, job.accessed_path(), &job).await
             }
@@ -122,9 +127,22 @@ fn unmount_own(
     Ok((stuck, left))
 }
 
-async fn on_thread(job: Job) -> HostResult<Vec<u8>> {
+async fn on_thread(queue: &Queue, job: Job) -> HostResult<Vec<u8>> {
     let target = job.accessed_path().to_path_buf();
-    blocking(&target, move |_| job.run()).await
+    match job {
+        Job::Group { path, gid, policy } => {
+            on_tree(queue, &target, Ownership::new(path, gid, policy)).await.map(|()| Vec::new())
+        }
+        Job::Usage { path } => {
+            on_tree(queue, &target, Measurement::of_tree(path)).await.map(job::written_usage)
+        }
+        Job::HostPath { .. }
+        | Job::SubPath { .. }
+        | Job::Read { .. }
+        | Job::Bind { .. }
+        | Job::Space { .. }
+        | Job::Unmount { .. } => blocking(queue, &target, move |_| job.run()).await,
+    }
 }
 
 impl HelperProcesses {
@@ -253,9 +271,4 @@ fn do_one(args: Vec<OsString>) -> HostResult<()> {
     let output = job.run()?;
     std::io::Write::write_all(&mut std::io::stdout(), &output)
         .map_err(failed("write the result for", job.accessed_path()))
-}
-
-fn chain(error: &HostError) -> String {
-    let source = std::error::Error::source(error);
-    source.map_or_else(|| error.to_string(), |source| format!("{error}: {source}"))
 }

@@ -109,56 +109,73 @@ struct Deep {
     position: u64,
 }
 
-/// Walks through everything below the directory `top`; `path` names it in messages.
-///
-/// # Errors
-/// An error of the visitor.
-pub(crate) fn walk(top: OwnedFd, path: &Path, visitor: &mut impl Visitor) -> HostResult<()> {
-    let device = match rustix::fs::fstat(&top) {
-        Ok(stat) => stat.st_dev,
-        Err(error) => return visitor.unreadable(path.to_path_buf(), error),
-    };
-    let held = vec![Held { dir: top, name: CString::default(), names: Vec::new() }];
-    Walk { top: path, device, held, deep: Vec::new(), current: None, visitor }.run()
+/// Work on a tree that goes on in pieces, so that other work on trees can be done in between.
+pub(crate) trait TreeWork: Send + 'static {
+    type Output: Send + 'static;
+
+    /// Visits about that many entries. `None`: there are more.
+    fn advance(&mut self, entries: usize) -> HostResult<Option<Self::Output>>;
 }
 
-struct Walk<'a, V> {
-    top: &'a Path,
+/// Does all of the work at once.
+pub(crate) fn complete<W: TreeWork>(mut work: W) -> HostResult<W::Output> {
+    loop {
+        if let Some(output) = work.advance(usize::MAX)? {
+            return Ok(output);
+        }
+    }
+}
+
+/// A walk through everything below a directory, as far as it has come.
+#[derive(Debug)]
+pub(crate) struct Walk {
+    /// Names the directory in messages.
+    top: PathBuf,
     /// Of the tree's own filesystem.
     device: u64,
     held: Vec<Held>,
     /// Below the held levels; the last one is `current`.
     deep: Vec<Deep>,
     current: Option<OwnedFd>,
-    visitor: &'a mut V,
 }
 
-impl<V: Visitor> Walk<'_, V> {
-    fn run(mut self) -> HostResult<()> {
-        loop {
+impl Walk {
+    pub(crate) fn new(top: OwnedFd, path: &Path) -> Result<Self, Errno> {
+        let device = rustix::fs::fstat(&top)?.st_dev;
+        let held = vec![Held { dir: top, name: CString::default(), names: Vec::new() }];
+        Ok(Self { top: path.to_path_buf(), device, held, deep: Vec::new(), current: None })
+    }
+
+    /// Visits about that many entries. Returns whether that was all of them.
+    ///
+    /// # Errors
+    /// An error of the visitor. The walk is over then.
+    pub(crate) fn advance(&mut self, visitor: &mut impl Visitor, entries: usize) -> HostResult<bool> {
+        for _ in 0..entries {
             if let Some(dir) = self.current.take() {
-                self.step_deep(dir)?;
+                self.step_deep(visitor, dir)?;
             } else if let Some(level) = self.held.pop() {
-                self.step_held(level)?;
+                self.step_held(visitor, level)?;
             } else {
-                return Ok(());
+                return Ok(true);
             }
         }
+        Ok(false)
     }
 
     /// Visits one name of the level, or reads its next names; a level without any is done.
-    fn step_held(&mut self, mut level: Held) -> HostResult<()> {
-        let trail = Trail { top: self.top, above: &self.held, here: Some(&level.name), is_deep: false };
+    fn step_held(&mut self, visitor: &mut impl Visitor, mut level: Held) -> HostResult<()> {
+        let trail = Trail { top: &self.top, above: &self.held, here: Some(&level.name), is_deep: false };
         let Some(name) = level.names.pop() else {
             match next_names(&level.dir) {
                 Ok(names) if names.is_empty() => {}
                 Ok(names) => self.held.push(Held { names, ..level }),
-                Err(error) => self.visitor.unreadable(trail.to(None), error)?,
+                Err(error) => visitor.unreadable(trail.to(None), error)?,
             }
             return Ok(());
         };
         let entry = Entry { dir: level.dir.as_fd(), name: &name, level: self.held.len(), trail };
-        let visit = self.visitor.visit(&entry)?;
+        let visit = visitor.visit(&entry)?;
         if visit == Visit::Next {
             self.held.push(level);
             return Ok(());
@@ -166,7 +183,7 @@ impl<V: Visitor> Walk<'_, V> {
         let below = match open(&level.dir, &name, self.device) {
             Ok(below) => below,
             Err(error) => {
-                self.visitor.unreadable(entry.path(), error)?;
+                visitor.unreadable(entry.path(), error)?;
                 self.held.push(level);
                 return Ok(());
             }
@@ -189,15 +206,15 @@ impl<V: Visitor> Walk<'_, V> {
     }
 
     /// Reads on in the deepest directory, up to the next directory in it.
-    fn step_deep(&mut self, dir: OwnedFd) -> HostResult<()> {
-        match self.read_deep(&dir)? {
+    fn step_deep(&mut self, visitor: &mut impl Visitor, dir: OwnedFd) -> HostResult<()> {
+        match self.read_deep(visitor, &dir)? {
             Read::More => self.current = Some(dir),
             Read::Below(below) => {
                 if self.deep.len() < MAX_DEEP {
                     self.descend(below, CString::default());
                 } else {
-                    let trail = Trail { top: self.top, above: &self.held, here: None, is_deep: true };
-                    self.visitor.unreadable(trail.to(None), Errno::NAMETOOLONG)?;
+                    let trail = Trail { top: &self.top, above: &self.held, here: None, is_deep: true };
+                    visitor.unreadable(trail.to(None), Errno::NAMETOOLONG)?;
                     self.current = Some(dir);
                 }
             }
@@ -215,23 +232,23 @@ impl<V: Visitor> Walk<'_, V> {
         Ok(())
     }
 
-    fn read_deep(&mut self, dir: &OwnedFd) -> HostResult<Read> {
+    fn read_deep(&mut self, visitor: &mut impl Visitor, dir: &OwnedFd) -> HostResult<Read> {
         let Some(level) = self.deep.last_mut() else { return Ok(Read::End) };
-        let trail = Trail { top: self.top, above: &self.held, here: None, is_deep: true };
+        let trail = Trail { top: &self.top, above: &self.held, here: None, is_deep: true };
         let mut buffer = [MaybeUninit::uninit(); SMALL_BATCH];
         if let Err(error) = rustix::fs::seek(dir, SeekFrom::Start(level.position)) {
-            return self.visitor.unreadable(trail.to(None), error).map(|()| Read::End);
+            return visitor.unreadable(trail.to(None), error).map(|()| Read::End);
         }
         let mut entries = RawDir::new(dir, &mut buffer);
         let mut read = Read::End;
         while let Some(entry) = entries.next() {
             let entry = match entry {
                 Ok(entry) => entry,
-                Err(error) => return self.visitor.unreadable(trail.to(None), error).map(|()| Read::End),
+                Err(error) => return visitor.unreadable(trail.to(None), error).map(|()| Read::End),
             };
             let (name, next) = (entry.file_name(), entry.next_entry_cookie());
             let entry = Entry { dir: dir.as_fd(), name, level: HELD, trail };
-            let visit = if is_dots(name) { Visit::Next } else { self.visitor.visit(&entry)? };
+            let visit = if is_dots(name) { Visit::Next } else { visitor.visit(&entry)? };
             if visit != Visit::EnterAndRevisit {
                 level.position = next;
             }
@@ -239,7 +256,7 @@ impl<V: Visitor> Walk<'_, V> {
                 match open(dir, name, self.device) {
                     Ok(below) => return Ok(Read::Below(below)),
                     Err(error) => {
-                        self.visitor.unreadable(entry.path(), error)?;
+                        visitor.unreadable(entry.path(), error)?;
                         level.position = next;
                     }
                 }

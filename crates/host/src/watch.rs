@@ -16,7 +16,8 @@ use inotify::{EventMask, Inotify, WatchDescriptor, WatchMask};
 use ports::host::{DirectoryChange, HostResult};
 
 use crate::async_inotify::read_burst;
-use crate::failed;
+use crate::blocking::{Queue, blocking};
+use crate::{chain, failed};
 
 /// Delay between attempts while the kernel refuses a watch.
 const RETRY: Duration = Duration::from_secs(1);
@@ -65,30 +66,31 @@ impl Watched {
     }
 }
 
-/// Nothing that happens after this returns is missed.
-pub(crate) fn watch(path: &Path) -> HostResult<BoxStream<'static, DirectoryChange>> {
+/// Nothing that happens after this returns is missed. `queue`: where asking the filesystem waits, which may hang.
+pub(crate) async fn watch(path: &Path, queue: Queue) -> HostResult<BoxStream<'static, DirectoryChange>> {
     let path = std::path::absolute(path).map_err(failed("watch", path))?;
-    let armed = arm(&path).map_err(failed("watch", &path))?;
-    Ok(stream::unfold((path, Some(armed)), |(path, armed)| async move {
+    let armed = arm(&queue, &path).await?;
+    Ok(stream::unfold((path, queue, Some(armed)), |(path, queue, armed)| async move {
         let mut change = DirectoryChange::default();
-        let armed = next_change(&path, armed, &mut change.removed).await;
-        Some((change, (path, armed)))
+        let armed = next_change((&path, &queue), armed, &mut change.removed).await;
+        Some((change, (path, queue, armed)))
     })
     .boxed())
 }
 
 /// Waits for the next change. Cancel safe in the stream above, which keeps the pending call.
 async fn next_change(
-    path: &Path,
+    (path, queue): (&Path, &Queue),
     mut armed: Option<Armed>,
     removed: &mut BTreeSet<PathBuf>,
 ) -> Option<Armed> {
     loop {
         let Some(watches) = armed.take() else {
-            match arm(path) {
+            match arm(queue, path).await {
                 Ok(watches) => return Some(watches),
                 Err(error) => {
-                    tracing::warn!(path = %path.display(), err = %error, "Failed to watch for changes, retrying");
+                    let error = chain(&error);
+                    tracing::warn!(path = %path.display(), err = error, "Failed to watch for changes, retrying");
                     tokio::time::sleep(RETRY).await;
                 }
             }
@@ -135,7 +137,11 @@ fn evaluate(mask: EventMask, of_contents: bool, of_step: bool) -> Meaning {
     }
 }
 
-fn arm(path: &Path) -> io::Result<Armed> {
+async fn arm(queue: &Queue, path: &Path) -> HostResult<Armed> {
+    blocking(queue, path, |path| arm_now(path).map_err(failed("watch", path))).await
+}
+
+fn arm_now(path: &Path) -> io::Result<Armed> {
     for _ in 0..TRIES {
         let location = Location::of(path);
         let inotify = Inotify::init()?;

@@ -186,7 +186,11 @@ struct Started {
 /// This machine. Volumes on other filesystems than the kubelet's are accessed by this program, started as a volume helper process.
 fn machine(resolved: &Resolved) -> LinuxHost {
     let own = vec![PathBuf::from("/"), PathBuf::from(&resolved.flags.root_dir)];
-    LinuxHost::new().with_volume_helpers(PathBuf::from("/proc/self/exe"), own)
+    let (pods, pod_logs) = (Path::new(&resolved.flags.root_dir).join("pods"), &resolved.kubelet.pod_logs_dir);
+    let manifests = Some(&resolved.kubelet.static_pod_path).filter(|path| !path.is_empty());
+    LinuxHost::new()
+        .with_directories(pods, PathBuf::from(pod_logs), manifests.map(PathBuf::from))
+        .with_volume_helpers(PathBuf::from("/proc/self/exe"), own)
 }
 
 async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, StartError> {

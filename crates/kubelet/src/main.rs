@@ -51,7 +51,7 @@ fn run(resolved: &Resolved) -> ExitCode {
     let (spans, finished) = traces::prepare(resolved.kubelet.tracing.as_ref()).unzip();
     logging::start(logging_format(resolved), verbosity, spans);
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .max_blocking_threads(BLOCKING_THREADS)
+        .max_blocking_threads(host::blocking_threads() + OTHER_BLOCKING_THREADS)
         .thread_stack_size(STACK_BYTES)
         .enable_all()
         .build();
@@ -71,9 +71,10 @@ fn run(resolved: &Resolved) -> ExitCode {
     }
 }
 
-/// Threads for file operations that may wait for a disk. Everything else runs on the first thread, which needs a few
-/// milliseconds a second for hundreds of pods; more threads would cost more in handing over work than they save.
-const BLOCKING_THREADS: usize = 8;
+/// Threads for blocking work that is not the host's, each kind of which has a bound of its own: certificates and credentials are read
+/// again, one after the other. Everything else runs on the first thread, which needs a few milliseconds a second for hundreds of pods;
+/// more threads would cost more in handing over work than they save. A thread without work ends.
+const OTHER_BLOCKING_THREADS: usize = 8;
 const STACK_BYTES: usize = 1 << 20;
 
 fn logging_format(resolved: &Resolved) -> logging::LogFormat {

@@ -134,11 +134,16 @@ async fn read(disk: &dyn Files, files: &[PathBuf]) -> Result<Vec<Vec<u8>>, Strin
 async fn changed(disk: &dyn Files, clock: Clock, files: &[PathBuf]) {
     let mut directories: Vec<&Path> = files.iter().filter_map(|file| file.parent()).collect();
     directories.dedup();
-    // The period is enough for a directory that cannot be watched.
-    let watches = directories.into_iter().filter_map(|directory| disk.watch(directory).ok());
-    let mut hints = futures_util::stream::select_all(watches);
+    let changed = async {
+        let mut hints = futures_util::stream::SelectAll::new();
+        for directory in directories {
+            // The period is enough for a directory that cannot be watched.
+            hints.extend(disk.watch(directory).await.ok());
+        }
+        hints.next().await
+    };
     tokio::select! {
-        Some(_) = hints.next() => {}
+        Some(_) = changed => {}
         () = clock.sleep_until(clock.mono() + RELOAD_PERIOD) => {}
     }
 }

@@ -51,7 +51,7 @@ pub(crate) async fn open(
         Some(lines) => find_tail(&*file, size, lines).await.map_err(failed)?,
         None => 0,
     };
-    let hints = if view.follow { watch(ctx, watches, &path) } else { stream::pending().boxed() };
+    let hints = if view.follow { watch(ctx, watches, &path).await } else { stream::pending().boxed() };
     let pump = Pump {
         lookup: lookup.clone(),
         uid,
@@ -112,15 +112,17 @@ async fn find_tail(file: &dyn OpenFile, size: u64, lines: u64) -> Result<u64, Ho
 }
 
 /// Notifies of changes in the directory of the log, as long as watches are available.
-fn watch(ctx: &Context, watches: &Arc<Semaphore>, path: &Path) -> BoxStream<'static, ()> {
+async fn watch(ctx: &Context, watches: &Arc<Semaphore>, path: &Path) -> BoxStream<'static, ()> {
     let permit: Option<OwnedSemaphorePermit> = Arc::clone(watches).try_acquire_owned().ok();
-    let hints = permit.zip(path.parent()).and_then(|(permit, dir)| {
-        let hints = ctx.files.watch(dir).ok()?;
-        Some(hints.map(move |_| {
-            let _as_long_as_it_watches = &permit;
-        }))
-    });
-    hints.map_or_else(|| stream::pending().boxed(), StreamExt::boxed)
+    let Some((permit, dir)) = permit.zip(path.parent()) else { return stream::pending().boxed() };
+    match ctx.files.watch(dir).await {
+        Ok(hints) => hints
+            .map(move |_| {
+                let _as_long_as_it_watches = &permit;
+            })
+            .boxed(),
+        Err(_) => stream::pending().boxed(),
+    }
 }
 
 /// The state of one reader of a log.

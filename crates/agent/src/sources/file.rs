@@ -59,7 +59,7 @@ impl FileSource {
     /// Runs until dropped. Every select arm is cancel safe.
     pub async fn run(self) {
         let mut known = BTreeMap::new();
-        let mut changes = self.open_watch();
+        let mut changes = self.open_watch().await;
         loop {
             if let Some(set) = self.read(&mut known).await
                 && self.sets.send(set).await.is_err()
@@ -92,8 +92,8 @@ impl FileSource {
         self.sets.send(set_of(known)).await.map_err(drop)
     }
 
-    fn open_watch(&self) -> BoxStream<'static, DirectoryChange> {
-        self.files.watch(&self.path).unwrap_or_else(|error| {
+    async fn open_watch(&self) -> BoxStream<'static, DirectoryChange> {
+        self.files.watch(&self.path).await.unwrap_or_else(|error| {
             let error = crate::error_chain::chain(&error);
             tracing::warn!(path = %self.path.display(), err = error, "Failed to watch manifests, reading them periodically only");
             stream::pending().boxed()

@@ -10,7 +10,8 @@ use ports::Machine;
 use ports::host::{HostResult, MachineInfo, SubordinateIds};
 
 use super::LinuxHost;
-use crate::{addresses, blocking, kernel_log, machine, subordinate_ids, topology};
+use crate::blocking::Work;
+use crate::{addresses, kernel_log, machine, subordinate_ids, topology};
 
 #[async_trait]
 impl Machine for LinuxHost {
@@ -23,7 +24,7 @@ impl Machine for LinuxHost {
     }
 
     async fn topology(&self) -> HostResult<MachineTopology> {
-        blocking(&self.root.join("sys"), topology::read).await
+        self.on(Work::Measurements, &self.root.join("sys"), topology::read).await
     }
 
     fn own_addresses(&self, candidates: &[IpAddr]) -> Vec<IpAddr> {

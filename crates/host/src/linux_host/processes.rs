@@ -8,7 +8,9 @@ use ports::Processes;
 use ports::host::{CommandOutput, ExecTrace, HostResult, ProgramCall, ProgramOutput};
 
 use super::LinuxHost;
-use crate::{blocking, exec_trace, journal, measure, program};
+use crate::blocking::{Queue, Work, blocking};
+use crate::exec_trace::{self, Container};
+use crate::{journal, measure, program};
 
 #[async_trait]
 impl Processes for LinuxHost {
@@ -17,19 +19,16 @@ impl Processes for LinuxHost {
     }
 
     async fn find_exec(&self, container: &str, command: &[String], age: std::time::Duration) -> ExecTrace {
-        let (container, command) = (container.to_owned(), command.to_vec());
-        let find = move |proc: &Path| Ok(exec_trace::find(proc, &container, &command, age));
-        blocking(Path::new("/proc"), find).await.unwrap_or_default()
+        let command = command.to_vec();
+        let find = move |container: Container<'_>| exec_trace::find(container, &command, age);
+        self.in_container(container, find).await.unwrap_or_default()
     }
 
     async fn kill_exec(&self, container: &str, trace: &ExecTrace) {
-        let (container, trace) = (container.to_owned(), trace.clone());
-        let kill = move |proc: &Path| {
-            exec_trace::end(proc, &container, &trace);
-            Ok(())
-        };
+        let trace = trace.clone();
+        let kill = move |container: Container<'_>| exec_trace::end(container, &trace);
         // What could not be killed is found again by the next call of `find_exec`.
-        let _ = blocking(Path::new("/proc"), kill).await;
+        let _ = self.in_container(container, kill).await;
     }
 
     async fn run(&self, call: &ProgramCall) -> HostResult<ProgramOutput> {
@@ -37,8 +36,19 @@ impl Processes for LinuxHost {
     }
 
     async fn open_files(&self, pids: Vec<u32>) -> OpenFiles {
-        blocking(Path::new("/proc"), move |proc| Ok(measure::open_files(proc, &pids)))
-            .await
-            .unwrap_or_default()
+        let count = move |proc: &Path| Ok(measure::open_files(proc, &pids));
+        self.on(Work::Measurements, Path::new("/proc"), count).await.unwrap_or_default()
+    }
+}
+
+impl LinuxHost {
+    async fn in_container<T: Send + 'static>(
+        &self,
+        container: &str,
+        work: impl FnOnce(Container<'_>) -> T + Send + 'static,
+    ) -> HostResult<T> {
+        let (id, cgroups) = (container.to_owned(), self.containers.clone());
+        let work = move |proc: &Path| Ok(work(Container { id: &id, proc, cgroups: &cgroups }));
+        blocking(&Queue::of_owner(Work::Processes, container), Path::new("/proc"), work).await
     }
 }

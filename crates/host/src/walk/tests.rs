@@ -32,7 +32,7 @@ impl Visitor for Counter<'_> {
 fn count(top: &Path, mut meddle: impl FnMut(&Entry<'_>)) -> (BTreeMap<String, usize>, Vec<Errno>) {
     let mut counter = Counter { met: BTreeMap::new(), unreadable: Vec::new(), meddle: &mut meddle };
     let opened = rustix::fs::open(top, OPEN_DIR, Mode::empty()).unwrap();
-    walk(opened, top, &mut counter).unwrap();
+    assert!(Walk::new(opened, top).unwrap().advance(&mut counter, usize::MAX).unwrap());
     (counter.met, counter.unreadable)
 }
 
@@ -73,7 +73,7 @@ fn walk_visits_every_entry_of_a_tree_deeper_than_path_max_once() {
     assert_eq!(unreadable, []);
     // Other tests open files at the same time, though not hundreds.
     assert!(most < before + HELD + 200, "{before} and then {most}");
-    crate::removal::remove_tree(&dir.path().join("d")).unwrap();
+    complete(crate::removal::Removal::new(dir.path().join("d"))).unwrap();
 }
 
 #[test]

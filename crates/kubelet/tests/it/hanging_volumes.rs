@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::Path;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use testing::HungFuse;
@@ -123,4 +124,38 @@ fn failed_unmount_reports_the_processes_that_use_the_volume() {
     apart.kill().expect("it is ours");
     apart.wait().expect("it ends");
     node.wait_until_gone("held", &uid);
+}
+
+/// What an unrelated pod may take to start.
+const START: Duration = Duration::from_secs(10);
+
+#[test]
+fn hanging_log_directory_of_a_pod_delays_no_other_pod() {
+    let node = Node::start();
+    node.apply("early", &shell_pod("early", FOREVER));
+    let early = uid(&node.running("early"));
+    let logs = node.path("logs/pods").join(format!("default_early-node_{early}"));
+    assert!(logs.join("main").is_dir(), "{}", logs.display());
+    let fuse = HungFuse::mount(&logs).expect("FUSE");
+    fuse.hang();
+    std::thread::scope(|threads| {
+        for _ in 0..STUCK {
+            // They end when the filesystem does.
+            threads.spawn(|| crate::server::get(&node, "/containerLogs/default/early-node/main"));
+        }
+        node.eventually("the filesystem got a request", |_| match fuse.unanswered() {
+            0 => Err("no request was made".to_owned()),
+            _ => Ok(()),
+        });
+        let began = Instant::now();
+        node.apply("neighbour", &once_pod("neighbour", "echo well"));
+        assert_eq!(node.output("neighbour").trim(), "well");
+        assert!(began.elapsed() < testing::stretched(START), "{:?}", began.elapsed());
+        let neighbour = uid(&node.pod("neighbour").expect("the pod"));
+        node.delete("neighbour");
+        node.wait_until_gone("neighbour", &neighbour);
+        drop(fuse);
+    });
+    node.delete("early");
+    node.wait_until_gone("early", &early);
 }

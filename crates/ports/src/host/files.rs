@@ -145,8 +145,9 @@ pub trait Files: Send + Sync + std::fmt::Debug {
     /// A manifest file, or the files directly in a directory of manifests (no dot files, none over 10 MiB), sorted by
     /// name. A file that cannot be read is listed with the reason.
     async fn read_manifests(&self, path: &Path) -> HostResult<Vec<ManifestFile>>;
-    /// Yields whenever something in the directory (or the file) may have changed; bursts may be folded into one.
-    fn watch(&self, path: &Path) -> HostResult<BoxStream<'static, DirectoryChange>>;
+    /// Yields whenever something in the directory (or the file) may have changed; bursts may be folded into one. Nothing that happens
+    /// after this returns is missed.
+    async fn watch(&self, path: &Path) -> HostResult<BoxStream<'static, DirectoryChange>>;
     /// Yields the sockets below a directory at once, and again after each change of them. Entries that start with a dot are
     /// ignored, and links to directories are not followed. Ends when the directory cannot be watched any more.
     fn watch_sockets(&self, root: &Path) -> HostResult<BoxStream<'static, SocketTree>>;

@@ -123,22 +123,8 @@ impl Files for FakeHost {
         }
     }
 
-    fn watch(&self, path: &Path) -> HostResult<BoxStream<'static, DirectoryChange>> {
-        let (changes, watched) = (self.shared.changes.subscribe(), path.to_owned());
-        let concerns = move |change: Result<Changed, _>| {
-            // An error means that changes were missed; any of them may have been in this directory.
-            let is_here = |path: &Path| path == watched || path.parent() == Some(&*watched);
-            let seen = match change {
-                Err(_) => Some(DirectoryChange::default()),
-                Ok(changed) if is_here(&changed.path) => {
-                    let removed = Some(changed.path).filter(|_| changed.is_removed);
-                    Some(DirectoryChange { removed: removed.into_iter().collect() })
-                }
-                Ok(_) => None,
-            };
-            std::future::ready(seen)
-        };
-        Ok(BroadcastStream::new(changes).filter_map(concerns).boxed())
+    async fn watch(&self, path: &Path) -> HostResult<BoxStream<'static, DirectoryChange>> {
+        Ok(self.changes_of(path))
     }
 
     fn watch_sockets(&self, root: &Path) -> HostResult<BoxStream<'static, SocketTree>> {
@@ -237,5 +223,26 @@ impl OpenFile for FakeFile {
         let content = self.content()?;
         let from = usize::try_from(offset).unwrap_or(usize::MAX).min(content.len());
         Ok(content[from..].iter().take(limit).copied().collect())
+    }
+}
+
+impl FakeHost {
+    /// Changes of the file or the directory.
+    pub(super) fn changes_of(&self, path: &Path) -> BoxStream<'static, DirectoryChange> {
+        let (changes, watched) = (self.shared.changes.subscribe(), path.to_owned());
+        let concerns = move |change: Result<Changed, _>| {
+            // An error means that changes were missed; any of them may have been in this directory.
+            let is_here = |path: &Path| path == watched || path.parent() == Some(&*watched);
+            let seen = match change {
+                Err(_) => Some(DirectoryChange::default()),
+                Ok(changed) if is_here(&changed.path) => {
+                    let removed = Some(changed.path).filter(|_| changed.is_removed);
+                    Some(DirectoryChange { removed: removed.into_iter().collect() })
+                }
+                Ok(_) => None,
+            };
+            std::future::ready(seen)
+        };
+        BroadcastStream::new(changes).filter_map(concerns).boxed()
     }
 }

@@ -8,8 +8,8 @@ use async_trait::async_trait;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use model::topology::{MachineTopology, NumaNode, Processor};
+use ports::Machine;
 use ports::host::{HostResult, MachineInfo, SubordinateIds};
-use ports::{Files, Machine};
 
 use super::FakeHost;
 
@@ -18,7 +18,7 @@ impl Machine for FakeHost {
     /// Each content of the file is a record.
     fn kernel_log(&self, path: &Path) -> HostResult<BoxStream<'static, String>> {
         let (host, path) = (self.clone(), path.to_owned());
-        Ok(self.watch(&path)?.filter_map(move |_| std::future::ready(host.text(&path))).boxed())
+        Ok(self.changes_of(&path).filter_map(move |_| std::future::ready(host.text(&path))).boxed())
     }
 
     fn info(&self) -> MachineInfo {

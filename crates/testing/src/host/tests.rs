@@ -38,7 +38,7 @@ async fn a_file_needs_its_directory() {
 #[tokio::test(start_paused = true)]
 async fn directory_watch_reports_only_changes_in_its_directory() {
     let host = FakeHost::new();
-    let mut changes = host.watch(Path::new("/manifests")).unwrap();
+    let mut changes = host.watch(Path::new("/manifests")).await.unwrap();
     host.put("/elsewhere/file", "x");
     let wait = std::time::Duration::from_secs(1);
     tokio::time::timeout(wait, changes.next()).await.unwrap_err();
