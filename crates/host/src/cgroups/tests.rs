@@ -394,6 +394,20 @@ async fn memory_threshold_wakes_the_waiter_also_if_it_was_passed_before() {
     assert!(real.cgroups.watch_memory(&missing).await.err().unwrap().is_not_found());
 }
 
+#[test]
+fn process_that_is_no_longer_in_the_cgroup_is_not_killed() {
+    let root = tempfile::tempdir().unwrap();
+    let (mut listed, mut elsewhere) = (sleeper(), sleeper());
+    fs::create_dir_all(root.path().join("cpu/pod")).unwrap();
+    fs::write(root.path().join("cpu/pod/cgroup.procs"), format!("{}\n", listed.id())).unwrap();
+    let trees = Trees::new(root.path().to_path_buf(), CgroupVersion::V1);
+    trees.kill_those("/pod", &[listed.id(), elsewhere.id()]).unwrap();
+    assert_eq!(std::os::unix::process::ExitStatusExt::signal(&listed.wait().unwrap()), Some(9));
+    assert!(elsewhere.try_wait().unwrap().is_none());
+    elsewhere.kill().unwrap();
+    elsewhere.wait().unwrap();
+}
+
 /// Sleeps until it is killed.
 fn sleeper() -> Child {
     Command::new("sleep").arg("1000").spawn().unwrap()

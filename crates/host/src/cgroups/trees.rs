@@ -11,7 +11,8 @@ use std::path::{Path, PathBuf};
 use model::cgroup::{CgroupFile, CgroupState, CgroupVersion};
 use ports::cgroups::CgroupRemoval;
 use ports::host::{HostError, HostResult};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process};
 
 use crate::{failed, measure};
 
@@ -24,6 +25,8 @@ const LIMITING: [&str; 2] = ["cpu", "memory"];
 const CPUSET: [&str; 2] = ["cpuset.cpus", "cpuset.mems"];
 /// How often new processes are searched for, because a process may start another one before it is killed.
 const KILL_ROUNDS: usize = 10;
+/// How many processes are open at a time while they are killed.
+const KILL_BATCH: usize = 256;
 
 #[derive(Clone, Debug)]
 pub(super) struct Trees {
@@ -218,12 +221,31 @@ impl Trees {
             if new.is_empty() {
                 break;
             }
-            for pid in new.into_iter().filter_map(|pid| Pid::from_raw(pid.cast_signed())) {
-                match kill_process(pid, Signal::KILL) {
-                    // It has ended by itself.
-                    Ok(()) | Err(rustix::io::Errno::SRCH) => {}
-                    Err(error) => return Err(failed("kill a process of", Path::new(path))(error)),
-                }
+            for batch in new.chunks(KILL_BATCH) {
+                self.kill_those(path, batch).map_err(failed("kill a process of", Path::new(path)))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Kills those that still are in the cgroup: since the list was read, the number of one may have been given to another process.
+    pub(super) fn kill_those(&self, path: &str, pids: &[u32]) -> Result<(), Errno> {
+        let ids = pids.iter().filter_map(|pid| Some((*pid, Pid::from_raw(pid.cast_signed())?)));
+        // From here on a descriptor names its process, whatever becomes of the number.
+        let opened: Vec<_> =
+            ids.map(|(pid, id)| (pid, id, rustix::process::pidfd_open(id, PidfdFlags::empty()))).collect();
+        let now: BTreeSet<u32> = self.processes(path).into_iter().collect();
+        for (_, id, descriptor) in opened.into_iter().filter(|(pid, ..)| now.contains(pid)) {
+            let killed = match descriptor {
+                Ok(descriptor) => rustix::process::pidfd_send_signal(descriptor, Signal::KILL),
+                // Linux before 5.3.
+                Err(Errno::NOSYS) => kill_process(id, Signal::KILL),
+                Err(error) => Err(error),
+            };
+            match killed {
+                // It has ended by itself.
+                Ok(()) | Err(Errno::SRCH) => {}
+                Err(error) => return Err(error),
             }
         }
         Ok(())
