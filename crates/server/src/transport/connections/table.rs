@@ -4,6 +4,7 @@
 //! peer, and the oldest idle one of them is closed for a new connection when that limit or the table is reached.
 //! [`compute_admission`] decides which one.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -63,12 +64,14 @@ pub(crate) fn compute_admission(
     if open.len() < limits.connections {
         return Admission::Open;
     }
-    let mut idle: BTreeMap<Peer, usize> = BTreeMap::new();
-    for (_, other, _) in open.iter().filter(|(.., standing)| *standing == Standing::Idle) {
-        *idle.entry(*other).or_default() += 1;
+    // How many each peer has, and its oldest one.
+    let mut idle: BTreeMap<Peer, (usize, Reverse<u64>)> = BTreeMap::new();
+    for (id, other, _) in open.iter().filter(|(.., standing)| *standing == Standing::Idle) {
+        idle.entry(*other).or_insert((0, Reverse(*id))).0 += 1;
     }
-    let with_most = idle.into_iter().max_by_key(|(_, count)| *count);
-    with_most.map_or(Admission::Refuse, |(other, _)| oldest_idle(other))
+    // Of several peers with the most, the one that has waited longest: an address must not decide.
+    let oldest = idle.into_values().max().map(|(_, Reverse(oldest))| oldest);
+    oldest.map_or(Admission::Refuse, Admission::Replace)
 }
 
 #[derive(Debug)]
@@ -281,6 +284,15 @@ mod tests {
                 Admission::Replace(4),
             ),
             (vec![(3, Trusted); 6], Admission::Refuse),
+            // Of peers with equally many, the one with the oldest idle connection, whatever its address is.
+            (
+                vec![(4, Trusted), (2, Idle), (9, Idle), (2, Idle), (9, Idle), (1, Idle)],
+                Admission::Replace(1),
+            ),
+            (
+                vec![(4, Serving), (9, Idle), (2, Idle), (2, Idle), (9, Idle), (1, Idle)],
+                Admission::Replace(1),
+            ),
         ] {
             let open: Vec<_> =
                 (0..).zip(&open).map(|(id, (name, standing))| (id, peer(*name), *standing)).collect();
