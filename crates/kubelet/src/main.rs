@@ -17,6 +17,7 @@ mod takeover;
 mod time_zone;
 mod traces;
 
+use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 
 use config::{ConfigErrors, Invocation, Resolved};
@@ -93,16 +94,20 @@ fn raw_version() -> String {
     )
 }
 
-#[expect(clippy::print_stdout, reason = "the output that was requested")]
+/// A reader that wants no more (`kubelet --help | head`) is no failure.
 pub(crate) fn print(text: &str) -> ExitCode {
-    println!("{}", text.trim_end());
-    ExitCode::SUCCESS
+    let mut output = std::io::stdout().lock();
+    let written = writeln!(output, "{}", text.trim_end()).and_then(|()| output.flush());
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => fail(&format!("cannot write to the standard output: {error}")),
+    }
 }
 
-#[expect(clippy::print_stderr, reason = "the log has not started yet")]
 fn print_errors(errors: &ConfigErrors) -> ExitCode {
     for warning in &errors.warnings {
-        eprintln!("W: {warning}");
+        logging::write_last(&format!("W: {warning}\n"));
     }
     fail(&errors.to_string())
 }

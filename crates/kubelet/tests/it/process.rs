@@ -28,6 +28,18 @@ fn version_and_help_flags_print_version_and_flags() {
 }
 
 #[test]
+fn output_whose_reader_closed_the_pipe_is_no_failure() {
+    for arguments in [&["--help"][..], &["--version"], &["takeover", "--help"]] {
+        let (reader, writer) = std::io::pipe().expect("a pipe");
+        drop(reader);
+        let mut command = Command::new(env!("CARGO_BIN_EXE_kubelet"));
+        let output = command.args(arguments).stdin(Stdio::null()).stdout(writer).output().expect("it runs");
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert_eq!((output.status.code(), &*errors), (Some(0), ""), "{arguments:?}");
+    }
+}
+
+#[test]
 fn unknown_flags_and_arguments_are_rejected_together() {
     let (code, _, errors) = kubelet(&["--no-such-flag", "--container-runtime=docker"]);
     assert_eq!(code, 1);
