@@ -8,6 +8,7 @@ mod boot;
 mod cluster;
 mod logging;
 mod own_process;
+mod private_paths;
 mod process;
 mod serve;
 mod serving;

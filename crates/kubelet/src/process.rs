@@ -10,6 +10,8 @@ use ports::{Clock, Files, HostError, NodeApi};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 
+use crate::private_paths;
+
 /// Raises the file limit and lowers the OOM score. A failure is logged, and the node works without.
 pub(crate) fn set_limits(resolved: &Resolved) {
     let files = u64::try_from(resolved.kubelet.max_open_files).unwrap_or(1_000_000);
@@ -22,13 +24,11 @@ pub(crate) fn set_limits(resolved: &Resolved) {
     }
 }
 
-/// The directory of kernel settings; tests use one of their own.
 const KERNEL_SETTINGS: &str = "/proc/sys";
-const KERNEL_SETTINGS_VARIABLE: &str = "KUBELET_PROC_SYS_DIR";
 
 /// Changes kernel settings to the values that pods need. If `is_protected`, each other value is an error.
 pub(crate) fn tune_kernel(is_protected: bool) -> Result<(), String> {
-    let dir = std::env::var_os(KERNEL_SETTINGS_VARIABLE).unwrap_or_else(|| KERNEL_SETTINGS.into());
+    let dir = private_paths::path(private_paths::KERNEL_SETTINGS).unwrap_or_else(|| KERNEL_SETTINGS.into());
     let mut refused = Vec::new();
     for tunable in TUNABLES {
         let path = Path::new(&dir).join(tunable.path);

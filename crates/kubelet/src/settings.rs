@@ -14,10 +14,7 @@ use model::Amount;
 use model::cgroup::CgroupPath;
 use ports::host::MachineInfo;
 
-/// The kernel log to read; for tests, which write one of their own.
-const KERNEL_LOG_VARIABLE: &str = "KUBELET_KERNEL_LOG";
-/// The directory for links to container logs, which log collectors read; for tests.
-const CONTAINER_LINKS_VARIABLE: &str = "KUBELET_CONTAINER_LINKS_DIR";
+use crate::private_paths;
 
 pub(crate) fn settings(resolved: &Resolved, node_name: String, host_ips: Vec<IpAddr>) -> Settings {
     let paths = paths(resolved);
@@ -37,13 +34,13 @@ pub(crate) fn settings(resolved: &Resolved, node_name: String, host_ips: Vec<IpA
 
 fn paths(resolved: &Resolved) -> Paths {
     let defaults = Paths::default();
-    let variable = |name: &str| std::env::var_os(name).map(PathBuf::from);
-    let container_links = variable(CONTAINER_LINKS_VARIABLE).unwrap_or(defaults.container_links);
+    let container_links =
+        private_paths::path(private_paths::CONTAINER_LINKS).unwrap_or(defaults.container_links);
     Paths {
         root: resolved.flags.root_dir.clone().into(),
         system_logs: container_links.parent().unwrap_or(&container_links).to_owned(),
         container_links,
-        kernel_log: variable(KERNEL_LOG_VARIABLE).unwrap_or(defaults.kernel_log),
+        kernel_log: private_paths::path(private_paths::KERNEL_LOG).unwrap_or(defaults.kernel_log),
         ..defaults
     }
 }
