@@ -17,13 +17,13 @@ use serde_json::{Value, json};
 
 use crate::api::lru::Lru;
 
-/// Maximum number of entries in each of the three memories: kinds of events, budgets of objects, and events to count up.
+/// Maximum number of entries in each of the three memories: kinds of events, budgets, and events to count up.
 pub const REMEMBERED: usize = 4096;
 /// Maximum number of different messages of one kind that are sent individually; further ones are combined.
 const SIMILAR: usize = 10;
 /// After this time without an event of a kind, its messages are sent individually again.
 const SIMILAR_FOR: Duration = Duration::from_secs(600);
-/// Events about one object that are sent at once, and one more every 300 s.
+/// Events of one type about one object that are sent at once, and one more every 300 s: warnings leave the budget of normal events.
 const BURST: u32 = 25;
 const PER_SECOND: f64 = 1.0 / 300.0;
 
@@ -54,7 +54,7 @@ pub enum EventStep {
         event: Box<Event>,
         key: EventKey,
     },
-    /// The budget of the object is exceeded.
+    /// The budget of the object for events of this type is exceeded.
     Drop,
 }
 
@@ -68,8 +68,8 @@ pub struct EventCorrelator {
     host: String,
     /// By kind of event: the messages seen.
     similar: Lru<Key, Similar>,
-    /// By object.
-    limiters: Lru<u64, RateLimiter>,
+    /// By object and type.
+    limiters: Lru<Key, RateLimiter>,
     /// By whole event: the number of times it was sent.
     sent: Lru<Key, SentEvent>,
     /// The time from which the newest name was made; each name has its own.
@@ -145,8 +145,9 @@ impl EventCorrelator {
         let is_known = sent.count > 0;
         sent.count = sent.count.saturating_add(1);
         let sent = *sent;
+        let budget = Key { object, rest: u64::from(occurrence.is_warning) };
         let limiter =
-            self.limiters.get_or_insert_with(&object, || RateLimiter::new(PER_SECOND, BURST, now.mono));
+            self.limiters.get_or_insert_with(&budget, || RateLimiter::new(PER_SECOND, BURST, now.mono));
         if !limiter.try_take(now.mono) {
             return EventStep::Drop;
         }
@@ -167,7 +168,7 @@ impl EventCorrelator {
     pub fn forget(&mut self, about: &ObjectReference) {
         let object = digest(&object_key(about));
         self.similar.remove_all(|key| key.object == object);
-        self.limiters.remove_all(|key| *key == object);
+        self.limiters.remove_all(|key| key.object == object);
         self.sent.remove_all(|key| key.object == object);
     }
 

@@ -121,6 +121,18 @@ fn an_object_has_a_budget_of_its_own() {
     );
 }
 
+/// A failing probe, and then the end of the container.
+#[test]
+fn warnings_leave_the_budget_of_normal_events() {
+    let mut correlator = EventCorrelator::new("n1");
+    let warnings = play(&mut correlator, &mut 1, &"Unhealthy:x ".repeat(30));
+    assert_eq!(warnings.iter().filter(|step| *step == "drop").count(), 5);
+    let killing = Occurrence { is_warning: false, ..about("p", "Killing", "bye") };
+    assert_eq!(shown(&correlator.correlate(killing.clone(), at(1))), "create bye");
+    correlator.forget(&killing.about);
+    assert_eq!(play(&mut correlator, &mut 1, "Unhealthy:x"), ["create x"]);
+}
+
 #[test]
 fn event_that_the_api_did_not_accept_is_created_again() {
     let mut correlator = EventCorrelator::new("n1");
