@@ -7,17 +7,25 @@ pub(crate) mod upgrade;
 pub(crate) mod websocket;
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{Path, RawQuery, Request, State};
 use axum::response::Response;
+use http::header::CONTENT_TYPE;
 use http::{HeaderMap, HeaderValue, StatusCode};
+use http_body_util::{BodyExt, Limited};
 use ports::node_api::{PodRefusal, PodTarget};
 use ports::runtime::Streams;
 
 use crate::answer;
 use crate::query::{first, pairs};
 use crate::state::MainState;
+
+const FORM: &str = "application/x-www-form-urlencoded";
+/// Of a command, which is a parameter of the URL otherwise.
+const MAX_FORM_BYTES: usize = 64 << 10;
+const FORM_TIMEOUT: Duration = Duration::from_secs(10);
 
 const OUTPUT: HeaderValue = HeaderValue::from_static("text/plain; charset=utf-8");
 
@@ -87,13 +95,37 @@ pub(crate) async fn run(
     State(state): State<MainState>,
     Path(parts): Parts,
     RawQuery(query): RawQuery,
+    request: Request,
 ) -> Response {
+    let form = match form(request).await {
+        Ok(form) => form,
+        Err((status, why)) => return answer::error(status, why),
+    };
     let query = pairs(query.as_deref());
-    let command = first(&query, "cmd").unwrap_or_default().split(' ').map(str::to_owned).collect::<Vec<_>>();
+    // A field of the form comes before a parameter of that name, as in Go.
+    let command = first(&form, "cmd").or_else(|| first(&query, "cmd")).unwrap_or_default();
+    let command = command.split(' ').map(str::to_owned).collect::<Vec<_>>();
     let (target, container) = target(parts);
     match state.api.run(&target, &container, &command).await {
         Ok(output) => answer::with_type(StatusCode::OK, OUTPUT, output),
         Err(refusal) => refused(&refusal),
+    }
+}
+
+/// The fields of a body of type `application/x-www-form-urlencoded`; empty for another body, which is not read.
+async fn form(request: Request) -> Result<Vec<(String, String)>, (StatusCode, &'static str)> {
+    let content_type = request.headers().get(CONTENT_TYPE).and_then(|value| value.to_str().ok());
+    let media_type = content_type.and_then(|text| text.split(';').next()).unwrap_or_default().trim();
+    if !media_type.eq_ignore_ascii_case(FORM) {
+        return Ok(Vec::new());
+    }
+    let body = Limited::new(request.into_body(), MAX_FORM_BYTES).collect();
+    match tokio::time::timeout(FORM_TIMEOUT, body).await {
+        Ok(Ok(body)) => Ok(pairs(std::str::from_utf8(&body.to_bytes()).ok())),
+        Ok(Err(_)) => {
+            Err((StatusCode::PAYLOAD_TOO_LARGE, "the form in the body is incomplete or larger than 64 KiB"))
+        }
+        Err(_) => Err((StatusCode::REQUEST_TIMEOUT, "the form in the body did not arrive within 10s")),
     }
 }
 

@@ -75,6 +75,39 @@ async fn run_responds_with_the_output() {
     assert_eq!(port.get("/run/ns/web/main?cmd=ls").await.status(), 405);
 }
 
+/// `curl --data cmd=ls`, as in the documentation of the Go kubelet.
+#[tokio::test]
+async fn run_takes_the_command_from_a_form() {
+    let port = open(Agent::default()).await;
+    let send = async |query: &str, content_type: &str, form: &str| {
+        let mut stream = port.connect(None, b"http/1.1").await.unwrap();
+        let request = format!(
+            "POST /run/ns/web/main{query} HTTP/1.1\r\nHost: node\r\nConnection: close\r\n\
+             Content-Type: {content_type}\r\nContent-Length: {}\r\n\r\n{form}",
+            form.len()
+        );
+        stream.write_all(request.as_bytes()).await.unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).await.unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head[9..12].to_owned(), body.to_owned())
+    };
+    let ok = |command: &str| ("200".to_owned(), format!("main: {command}"));
+    let form = "application/x-www-form-urlencoded";
+    assert_eq!(send("", form, "cmd=ls+-l&x=y").await, ok(r#"["ls", "-l"]"#));
+    assert_eq!(
+        send("?cmd=df", "Application/X-WWW-Form-URLencoded; charset=utf-8", "cmd=ls").await,
+        ok(r#"["ls"]"#)
+    );
+    assert_eq!(send("?cmd=df", form, "x=y").await, ok(r#"["df"]"#));
+    assert_eq!(send("?cmd=df", "text/plain", "cmd=ls").await, ok(r#"["df"]"#));
+    let (status, body) = send("", form, &format!("cmd={}", "x".repeat(64 << 10))).await;
+    assert_eq!(
+        (status.as_str(), body.as_str()),
+        ("413", "the form in the body is incomplete or larger than 64 KiB\n")
+    );
+}
+
 /// Everything up to the end of a head.
 pub(super) async fn read_head(stream: &mut (impl tokio::io::AsyncRead + Unpin)) -> String {
     let mut head = Vec::new();
