@@ -3,6 +3,7 @@
 //! Owns no state of pods: pods come in as one more config source of the sync loop, and their status goes out from
 //! [`crate::pods_view::PodsView`]. A standalone kubelet starts none of this.
 
+pub(crate) mod admission_node;
 pub mod attachments;
 pub mod certificates;
 pub mod csi;

@@ -9,7 +9,9 @@ use std::sync::Arc;
 use config::CGROUP_V1_WARNING;
 use kubelet_core::node::firewall::Family;
 use kubelet_core::node::kernel::{MEMORY_ON_DISK, compute_swap_warning};
-use kubelet_core::node::{compute_allocatable, compute_capacity, reserved_amounts};
+use kubelet_core::node::{
+    NodeSettings, compute_allocatable, compute_capacity, compute_node_for_admission, reserved_amounts,
+};
 use kubelet_core::pods::request::NodeFacts;
 use kubelet_core::resources::admission::pressure::NodePressure;
 use kubelet_core::resources::cgroup::CgroupNames;
@@ -24,6 +26,7 @@ use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::api::ApiClients;
+use crate::api::admission_node::AdmissionNode;
 use crate::api::csi::CsiApi;
 use crate::api::node_allocatable::NodeAllocatable;
 use crate::api::objects::ClusterObjects;
@@ -42,7 +45,7 @@ use crate::node::cgroup_driver::DriverDetection;
 use crate::node::cgroups::NodeCgroups;
 use crate::node::container_garbage_collection::ContainerGarbageCollector;
 use crate::node::eviction::{Evictor, EvictorInputs, Removers};
-use crate::node::facts::NodeSources;
+use crate::node::facts::{NodeSources, hostname};
 use crate::node::firewall::Firewall;
 use crate::node::machine::machine_facts;
 use crate::node::oom_watcher;
@@ -389,7 +392,7 @@ async fn handles(
         pressure: ends.pressure.subscribe(),
         shutting_down: ends.shutting_down.subscribe(),
         allocatable: NodeAllocatable::new(own_node.clone(), own_allocatable(ctx)),
-        own_node,
+        node_for_admission: AdmissionNode::new(own_node, node_for_admission(ctx).await),
         sources_ready: readiness.complete.subscribe(),
         probe_metrics: ProbeMetrics::default(),
         ctx: ctx.clone(),
@@ -439,7 +442,7 @@ impl Ends {
         ctx.tasks.spawn("node watch", node_watch.run());
         ctx.tasks.spawn("PLEG", self.pleg.run());
         let cluster = handles.objects.as_ref().map(|objects| objects.cluster().clone());
-        let node = (handles.own_node.clone(), handles.allocatable.clone());
+        let node = (self.own_node.subscribe(), handles.allocatable.clone());
         let volumes = VolumeEngine::new(ctx.clone(), cluster, node, csi, self.volume_requests);
         ctx.tasks.spawn("volumes", volumes.run());
         ctx.tasks.spawn("resources of pods", handles.amount_files.clone().keep());
@@ -657,6 +660,20 @@ fn cluster_objects(ctx: &Context, ports: &Ports, own_node: StoreReader<Node>) ->
     let cluster = ports.cluster.as_ref()?;
     let strategy = &ctx.config().config_map_and_secret_change_detection_strategy;
     Some(Arc::new(ClusterObjects::new(cluster.general.clone(), ports.clock, strategy, own_node)))
+}
+
+/// What this kubelet knows of its Node without the API.
+async fn node_for_admission(ctx: &Context) -> Node {
+    let info = ctx.machine.info();
+    // The reporter of the Node logs an error.
+    let storage = ctx.files.filesystem_bytes(&ctx.settings.paths.root).await.ok();
+    compute_node_for_admission(&NodeSettings {
+        name: &ctx.settings.node_name,
+        hostname: &hostname(&ctx.settings.flags, &info),
+        config: ctx.config(),
+        flags: &ctx.settings.flags,
+        machine: &machine_facts(info, storage),
+    })
 }
 
 /// The allocatable resources before the Node is known; of a standalone node, the whole machine.

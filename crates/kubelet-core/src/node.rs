@@ -32,7 +32,7 @@ use model::k8s::NodeRuntimeHandler;
 
 pub use addresses::{AddressError, NodeAddresses, compute_addresses, invalid_node_ip};
 pub use images::{NodeImage, compute_images};
-pub use register::{compute_initial_node, compute_reconciliation};
+pub use register::{NodeSettings, compute_initial_node, compute_node_for_admission, compute_reconciliation};
 pub use report::{
     StatusReport, StatusReports, compute_node_patch, compute_pod_cidr_update, compute_status_report,
     status_differs,

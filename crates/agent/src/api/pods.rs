@@ -19,8 +19,8 @@ pub(crate) fn on_node(node: &str) -> Selection {
     Selection { fields: Some(format!("spec.nodeName={node}")), ..Selection::default() }
 }
 
-/// Sends the pods to the sync loop whenever they change, until dropped. Starts after the Node was observed, because
-/// admission depends on its labels.
+/// Sends the pods to the sync loop whenever they change, until dropped. Starts after the Node was listed, because admission depends on
+/// its labels; the API may have none.
 pub(crate) async fn feed(
     ctx: Arc<Context>,
     mut pods: StoreReader<ApiPod>,
@@ -28,7 +28,7 @@ pub(crate) async fn feed(
     sets: mpsc::Sender<SourceSet>,
 ) {
     // An error means that the reflector has ended, at the end of the process.
-    if node.wait_for(|seen| super::reflector::own_node(seen).is_some()).await.is_err() {
+    if node.wait_for(|seen| seen.is_complete).await.is_err() {
         return;
     }
     if pods.wait_for(|seen| seen.is_complete).await.is_err() {

@@ -211,7 +211,7 @@ impl GatheredFacts {
 }
 
 /// `--hostname-override` or the hostname, as for the node's name, but not normalised to a DNS name.
-fn hostname(flags: &NodeFlags, machine: &MachineInfo) -> String {
+pub(crate) fn hostname(flags: &NodeFlags, machine: &MachineInfo) -> String {
     let given = flags.hostname_override.trim();
     if given.is_empty() { machine.hostname.trim().to_lowercase() } else { given.to_lowercase() }
 }

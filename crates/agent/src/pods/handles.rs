@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use kubelet_core::resources::admission::pressure::NodePressure;
 use kubelet_core::sources::ApiPod;
-use model::k8s::Node;
 use tokio::sync::{Notify, watch};
 
+use crate::api::admission_node::AdmissionNode;
 use crate::api::node_allocatable::NodeAllocatable;
 use crate::api::objects::ClusterObjects;
 use crate::api::reflector::StoreReader;
@@ -58,8 +58,7 @@ pub struct PodHandles {
     pub shutting_down: watch::Receiver<bool>,
     /// Every source of pods has reported, written by the sync loop.
     pub sources_ready: watch::Receiver<bool>,
-    /// The Node object; empty for a standalone kubelet.
-    pub own_node: StoreReader<Node>,
+    pub node_for_admission: AdmissionNode,
     pub allocatable: NodeAllocatable,
     pub probe_metrics: ProbeMetrics,
 }

@@ -1,8 +1,9 @@
 //! Scenarios of admission to the node, and of preemption.
 
 use model::k8s::{Node, Pod, Taint};
+use ports::cluster::ClusterError;
 use serde_json::{Value, json};
-use testing::{Fault, Method, Program};
+use testing::{ClusterFault, Fault, Method, Program, Verb};
 
 use crate::pods::{Manifest, container, container_with, pod};
 use crate::world::{World, seconds};
@@ -58,6 +59,43 @@ async fn pod_that_does_not_fit_fails_with_a_reason() {
     assert_eq!(world.recorded("OutOfcpu"), 1);
     world.delete("cpu", None);
     world.until("it can be deleted", |w| w.in_api("cpu").is_none()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pods_run_while_the_registration_of_the_node_is_refused() {
+    let mut world = World::of_cluster();
+    let forbidden = ClusterError::Forbidden { call: String::new(), message: "not yours".to_owned() };
+    world.api().fault_always(Verb::Create, "nodes", Some(ClusterFault::Refused(forbidden)));
+    world.create(&pod("web", [container("app")]));
+    world.create(&pod("labels", [container("app")]).spec(json!({"nodeSelector": {"disk": "ssd"}})));
+    world.start().await;
+    world.until("it runs", |w| w.is_ready_in_api("web")).await;
+    world.until("it has failed", |w| w.api_phase("labels") == "Failed").await;
+    refused_as(&world, "labels", "NodeAffinity", "node affinity/selector");
+    assert!(world.node().is_none());
+    world.restart().await;
+    world.create(&requesting("cpu", "5"));
+    world.until("it has failed", |w| w.api_phase("cpu") == "Failed").await;
+    refused_as(&world, "cpu", "OutOfcpu", "requested: 5000, used: 0, capacity: 4000");
+    assert!(world.runs("web/app"));
+}
+
+/// The Node was deleted, and its labels still hold.
+#[tokio::test(start_paused = true)]
+async fn deleted_node_object_leaves_its_labels_to_admission() {
+    let mut world = World::of_cluster();
+    world.config.register_node = false;
+    let node = json!({"metadata": {"name": "node", "labels": {"disk": "ssd"}}});
+    world.api().put::<Node>(&serde_json::from_value(node).unwrap());
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    let selecting = |name: &str| pod(name, [container("app")]).spec(json!({"nodeSelector": {"disk": "ssd"}}));
+    world.create(&selecting("first"));
+    world.until("it runs", |w| w.is_ready_in_api("first")).await;
+    assert!(world.api().remove::<Node>("", "node", None));
+    world.until("the Node is gone", |w| w.node().is_none()).await;
+    world.create(&selecting("second"));
+    world.until("it runs", |w| w.is_ready_in_api("second")).await;
 }
 
 /// Power was lost before the files of the kubelet were on disk, and after the pod was resized to more than the node has.

@@ -3,15 +3,19 @@
 
 use std::collections::BTreeMap;
 
-use model::k8s::{Node, NodeSpec, ObjectMeta, Quantity, Taint};
+use config::{KubeletConfiguration, NodeFlags};
+use model::k8s::{Node, NodeSpec, NodeStatus, ObjectMeta, Quantity, Taint};
 use serde_json::{Value, json};
 
 use super::report::NODE_LISTS;
+use super::resources::{compute_allocatable, compute_capacity, reserved_amounts};
 use super::status::{NodeOutcome, compute_node_status};
-use super::{BETA_ARCH_LABEL, BETA_OS_LABEL, CONTROLLER_ATTACH, NodeInputs, UNINITIALIZED_TAINT};
+use super::{
+    BETA_ARCH_LABEL, BETA_OS_LABEL, CONTROLLER_ATTACH, NodeInputs, NodeMachine, UNINITIALIZED_TAINT,
+};
 use crate::api::strategic_patch::compute_strategic_patch;
 use crate::node_labels::{ARCH_LABEL, HOSTNAME_LABEL, OS_LABEL};
-use crate::resources::quantities::is_extended_resource;
+use crate::resources::quantities::{Quantities, is_extended_resource};
 
 /// Labels that are reset to their registered values. All others belong to those who set them.
 const DEFAULT_LABELS: [&str; 11] = [
@@ -31,9 +35,47 @@ const DEFAULT_LABELS: [&str; 11] = [
 /// The Node to create, with its first status.
 #[must_use]
 pub fn compute_initial_node(inputs: &NodeInputs<'_>) -> NodeOutcome {
-    let architecture = inputs.machine.architecture.as_str();
+    let settings = NodeSettings {
+        name: inputs.name,
+        hostname: inputs.hostname,
+        config: inputs.config,
+        flags: inputs.flags,
+        machine: inputs.machine,
+    };
+    compute_node_status(&node_without_status(&settings), inputs, false)
+}
+
+/// What this kubelet knows of its Node without the API and the runtime.
+#[derive(Clone, Copy, Debug)]
+pub struct NodeSettings<'a> {
+    pub name: &'a str,
+    /// The host name in lower case, or the value of `--hostname-override`.
+    pub hostname: &'a str,
+    pub config: &'a KubeletConfiguration,
+    pub flags: &'a NodeFlags,
+    pub machine: &'a NodeMachine,
+}
+
+/// The Node that pods are admitted to while the API has none: with the labels and taints of this kubelet, and what the machine has to
+/// allocate.
+#[must_use]
+pub fn compute_node_for_admission(settings: &NodeSettings<'_>) -> Node {
+    let none = BTreeMap::new();
+    let capacity = compute_capacity(settings.config, settings.machine, &none, &Quantities::new());
+    let ignores_eviction = settings.flags.experimental_allocatable_ignore_eviction;
+    let reserved = reserved_amounts(settings.config, &capacity, ignores_eviction);
+    let status = NodeStatus {
+        allocatable: Some(compute_allocatable(&capacity, &reserved, &none)),
+        capacity: Some(capacity),
+        ..NodeStatus::default()
+    };
+    Node { status: Some(status), ..node_without_status(settings) }
+}
+
+fn node_without_status(settings: &NodeSettings<'_>) -> Node {
+    let architecture = settings.machine.architecture.as_str();
     let own = [
-        (HOSTNAME_LABEL, inputs.hostname),
+        (HOSTNAME_LABEL, settings.hostname),
         (OS_LABEL, "linux"),
         (ARCH_LABEL, architecture),
         (BETA_OS_LABEL, "linux"),
@@ -41,31 +83,30 @@ pub fn compute_initial_node(inputs: &NodeInputs<'_>) -> NodeOutcome {
     ];
     let mut labels: BTreeMap<String, String> =
         own.into_iter().map(|(label, value)| (label.to_owned(), value.to_owned())).collect();
-    labels.extend(inputs.flags.node_labels.clone());
+    labels.extend(settings.flags.node_labels.clone());
     let mut annotations = BTreeMap::new();
-    if inputs.config.enable_controller_attach_detach {
+    if settings.config.enable_controller_attach_detach {
         annotations.insert(CONTROLLER_ATTACH.to_owned(), "true".to_owned());
     }
-    let provider_id = &inputs.config.provider_id;
-    let node = Node {
+    let provider_id = &settings.config.provider_id;
+    Node {
         metadata: ObjectMeta {
-            name: Some(inputs.name.to_owned()),
+            name: Some(settings.name.to_owned()),
             labels: Some(labels),
             annotations: (!annotations.is_empty()).then_some(annotations),
             ..ObjectMeta::default()
         },
         spec: Some(NodeSpec {
             provider_id: (!provider_id.is_empty()).then(|| provider_id.clone()),
-            taints: Some(taints(inputs)).filter(|taints| !taints.is_empty()),
+            taints: Some(taints(settings)).filter(|taints| !taints.is_empty()),
             ..NodeSpec::default()
         }),
         status: None,
-    };
-    compute_node_status(&node, inputs, false)
+    }
 }
 
 /// The configured taints, each key and effect once, and the taint that a cloud provider removes.
-fn taints(inputs: &NodeInputs<'_>) -> Vec<Taint> {
+fn taints(settings: &NodeSettings<'_>) -> Vec<Taint> {
     let taint = |key: &str, value: &str, effect: &str| Taint {
         key: key.to_owned(),
         value: Some(value.to_owned()).filter(|value| !value.is_empty()),
@@ -73,12 +114,12 @@ fn taints(inputs: &NodeInputs<'_>) -> Vec<Taint> {
         time_added: None,
     };
     let mut taints: Vec<Taint> = Vec::new();
-    for wanted in &inputs.config.register_with_taints {
+    for wanted in &settings.config.register_with_taints {
         if !taints.iter().any(|t| t.key == wanted.key && t.effect == wanted.effect) {
             taints.push(taint(&wanted.key, &wanted.value, &wanted.effect));
         }
     }
-    if inputs.flags.cloud_provider == "external" {
+    if settings.flags.cloud_provider == "external" {
         taints.push(taint(UNINITIALIZED_TAINT, "true", "NoSchedule"));
     }
     taints

@@ -111,6 +111,52 @@ fn event_reasons(outcome: &NodeOutcome) -> Vec<&'static str> {
 }
 
 #[test]
+fn node_for_admission_has_labels_taints_and_resources_of_the_initial_node() {
+    let case = case(|case| {
+        case.flags.node_labels = [("rack".to_owned(), "r7".to_owned())].into();
+        case.flags.cloud_provider = "external".to_owned();
+        case.config.register_with_taints =
+            vec![config::Taint { key: "tier".into(), effect: "NoExecute".into(), ..Default::default() }];
+    });
+    let settings = NodeSettings {
+        name: "n1",
+        hostname: &case.hostname,
+        config: &case.config,
+        flags: &case.flags,
+        machine: &case.machine,
+    };
+    let own = compute_node_for_admission(&settings);
+    let shown = json!({"labels": own.metadata.labels, "taints": own.spec.as_ref().unwrap().taints});
+    expect![[r#"
+        {
+          "labels": {
+            "beta.kubernetes.io/arch": "amd64",
+            "beta.kubernetes.io/os": "linux",
+            "kubernetes.io/arch": "amd64",
+            "kubernetes.io/hostname": "n1",
+            "kubernetes.io/os": "linux",
+            "rack": "r7"
+          },
+          "taints": [
+            {
+              "effect": "NoExecute",
+              "key": "tier"
+            },
+            {
+              "effect": "NoSchedule",
+              "key": "node.cloudprovider.kubernetes.io/uninitialized",
+              "value": "true"
+            }
+          ]
+        }"#]]
+    .assert_eq(&serde_json::to_string_pretty(&shown).unwrap());
+    let initial = case.initial();
+    assert_eq!((&own.metadata, &own.spec), (&initial.metadata, &initial.spec));
+    let allocatable = |node: Node| node.status.unwrap().allocatable.unwrap();
+    assert_eq!(allocatable(own), allocatable(initial));
+}
+
+#[test]
 fn initial_node_has_labels_capacity_conditions_and_system_info() {
     let node = Case::new().initial();
     let expected = expect![[r#"

@@ -21,7 +21,6 @@ use model::PodRef;
 use model::k8s::Pod;
 
 use super::PodWorker;
-use crate::api::reflector::own_node;
 use crate::pods::handles::PodHandles;
 use crate::pods::termination_requests::TerminationRequest;
 use crate::resources::admissions::Decision;
@@ -231,7 +230,7 @@ fn decide_with(
         resources: shortage,
         features: handles.ctx.node_facts.features,
     };
-    let node = own_node(&handles.own_node.borrow());
+    let node = handles.node_for_admission.get();
     let allocatable = node.as_ref().and_then(|node| node.status.as_ref()?.allocatable.clone());
     if let (Some(node), Some(mut allocatable)) = (&node, allocatable) {
         let having = others.devices.iter().copied().chain([own]);
@@ -239,7 +238,7 @@ fn decide_with(
         let fit = FitFacts { node, allocatable: &allocatable, active, features: facts.features };
         return compute_admission(pod, &facts, Some(&fit));
     }
-    // A standalone node, or one whose Node was not seen yet, does not know its allocatable resources from the API.
+    // A standalone node, or one whose Node was not listed yet, does not know its allocatable resources from the API.
     match compute_admission(pod, &facts, None) {
         Admission::Admitted { victims, short_of } => {
             match refuse_beyond(u32::try_from(handles.ctx.config().max_pods).unwrap_or(110), active) {

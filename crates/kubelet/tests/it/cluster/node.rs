@@ -182,6 +182,29 @@ fn register_node_false_waits_for_the_node_object_and_then_reports_status() {
     assert!(declared.contains(&json!("ExtendWebSocketsToKubelet")), "{declared:?}");
 }
 
+/// The Go kubelet needs a list of Nodes, not a Node in it (`kubelet_nodecache.go`); pods are admitted to the one it would register.
+#[test]
+fn pods_of_the_api_run_and_are_admitted_by_their_labels_without_a_node_object() {
+    let mut cluster = Cluster::with_node(Node::on_containerd(json!({"registerNode": false})));
+    cluster.node.add_flags(&["--node-labels=rack=r7"]);
+    cluster.node.start_kubelet();
+    let selecting = |name: &str, rack: &str| {
+        let mut pod = bound(shell_pod(name, FOREVER));
+        pod["spec"]["nodeSelector"] = json!({"rack": rack, "kubernetes.io/hostname": "node"});
+        pod
+    };
+    let mut large = bound(shell_pod("large", FOREVER));
+    large["spec"]["containers"][0]["resources"] = json!({"requests": {"cpu": "5000"}});
+    cluster.kubectl.apply(&[selecting("here", "r7"), selecting("elsewhere", "r8"), large]);
+    cluster.running("here");
+    for (name, reason) in [("elsewhere", "NodeAffinity"), ("large", "OutOfcpu")] {
+        let pod = cluster.pod_when(name, "has failed", |pod| pod["status"]["phase"] == "Failed");
+        assert_eq!(pod["status"]["reason"], reason, "{}", pod["status"]);
+    }
+    let answer = cluster.kubectl.get("node", "node").expect_err("it was not created");
+    assert!(answer.contains("NotFound"), "{answer}");
+}
+
 /// `container_manager_linux.go`: the Go kubelet validates the cgroup before it calls the API server.
 #[test]
 fn cgroup_root_that_does_not_exist_ends_the_start_before_the_node_registers() {
