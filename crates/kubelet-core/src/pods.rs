@@ -19,6 +19,7 @@ pub mod hosts_file;
 pub mod housekeeping;
 pub mod http_action;
 pub mod memory;
+pub mod name_waits;
 pub mod plan;
 pub mod pleg;
 pub mod probe;

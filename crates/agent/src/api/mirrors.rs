@@ -88,12 +88,11 @@ impl Mirrors {
                 node_uid: node.metadata.uid.as_deref()?,
             })
         });
-        let entries: BTreeMap<ObjectKey, PodEntry> = self
-            .pods
-            .matching(|entry| entry.pod.is_static())
-            .into_iter()
-            .map(|entry| (super::meta::key_of_pod(entry.pod.identity()), entry))
-            .collect();
+        // Of two pods of that name, the mirror shows the one that has not ended.
+        let mut statics = self.pods.matching(|entry| entry.pod.is_static());
+        statics.sort_by_key(|entry| !entry.progress.is_ending());
+        let entries: BTreeMap<ObjectKey, PodEntry> =
+            statics.into_iter().map(|entry| (super::meta::key_of_pod(entry.pod.identity()), entry)).collect();
         let may_remove = *self.sources.borrow_and_update();
         let wanted = self.wanted.borrow_and_update();
         let seen = self.in_api.borrow_and_update();

@@ -227,13 +227,22 @@ impl StatusWriter {
         (candidates, retry)
     }
 
+    /// The static pod has ended, and the mirror pod shows another one of its name.
+    fn is_replaced(&self, entry: &PodEntry) -> bool {
+        let (pod, is_ended) = (entry.pod.identity(), entry.progress.is_terminated());
+        let replaces = |other: &PodEntry| {
+            other.pod.is_static() && !other.progress.is_ending() && other.pod.identity().has_full_name_of(pod)
+        };
+        is_ended && !self.views.matching(replaces).is_empty()
+    }
+
     /// The call that the pod needs, if any.
     fn job(&mut self, candidate: Candidate, now: MonoTime) -> Option<Job> {
         let Candidate { uid, entry, in_api } = candidate;
         self.due.remove(&uid);
         // The API object of a static pod is its mirror pod, which has another UID.
         let shown_as = match entry.pod.is_static() {
-            true if in_api.is_mirror => in_api.pod.identity().uid.clone(),
+            true if in_api.is_mirror && !self.is_replaced(&entry) => in_api.pod.identity().uid.clone(),
             true => return None,
             false => uid.clone(),
         };

@@ -2,8 +2,8 @@
 //!
 //! Owns the desired pods and the table of workers. Never calls the runtime and never waits for a pod: slow work is done in
 //! the workers' tasks. No orphan is removed before every source has reported a complete set; no pod starts before the
-//! runtime was listed once, nor while another pod of the same full name still runs, nor, if one ended lately, before the next
-//! listing.
+//! runtime was listed once, nor while a container of another pod of the same full name may run, nor, if one ended lately, before
+//! the next listing.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,6 +12,7 @@ use std::time::Duration;
 use kubelet_core::api::reflector::ObjectKey;
 use kubelet_core::pods::ended_names::EndedNames;
 use kubelet_core::pods::housekeeping::{CleanupInputs, RuntimePresence, WorkerProgress, compute_cleanup};
+use kubelet_core::pods::name_waits::{self, NameWaits, WAITING_FOR_PREVIOUS_POD};
 use kubelet_core::sources::{DesiredPod, PodChange, PodOp, Sources, SourcesReady};
 use model::{KeptPod, MonoTime, PodRef, PodSource, PodUid, pod_status};
 use tokio::sync::{mpsc, watch};
@@ -35,6 +36,13 @@ struct WorkerHandle {
     desired_state: Followed<DesiredState>,
     /// Another pod of the full name ended shortly before: this one starts only after a listing that began later than this.
     listed_after: Option<MonoTime>,
+}
+
+/// A pod that has no worker yet, because a container of an older pod of its full name may run.
+#[derive(Debug)]
+struct HeldPod {
+    desired: DesiredPod,
+    behind: PodUid,
 }
 
 /// Publishes which sources have reported.
@@ -68,8 +76,9 @@ pub struct SyncLoop {
     /// Sources that have reported a complete set at least once.
     complete: SourcesReady,
     workers: BTreeMap<PodUid, WorkerHandle>,
-    /// Pods whose full name an older pod still has; by full name, the newest one wins.
-    held_back: BTreeMap<String, DesiredPod>,
+    /// By full name, the newest one wins.
+    held_back: BTreeMap<String, HeldPod>,
+    name_waits: NameWaits,
     ended: EndedNames,
     /// A worker waits for a listing.
     awaits_listing: bool,
@@ -115,6 +124,7 @@ impl SyncLoop {
             readiness,
             workers: BTreeMap::new(),
             held_back: BTreeMap::new(),
+            name_waits: NameWaits::default(),
             ended: EndedNames::default(),
             awaits_listing: false,
             finished_sender,
@@ -129,6 +139,7 @@ impl SyncLoop {
     pub async fn run(mut self) {
         let clock = self.handles.ctx.clock;
         let mut next_housekeeping = clock.mono() + HOUSEKEEPING_PERIOD;
+        let mut progress = self.handles.pods.changes();
         self.note_reported();
         loop {
             self.heartbeat.beat(clock.mono().since_start());
@@ -143,9 +154,12 @@ impl SyncLoop {
                 Ok(()) = self.listings.changed(), if !self.has_run_housekeeping || self.awaits_listing => {
                     self.run_first_housekeeping();
                 }
+                Ok(()) = progress.changed(), if !self.held_back.is_empty() => self.start_held(),
                 () = clock.sleep_until(next_housekeeping) => {
                     self.run_housekeeping();
+                    self.start_held();
                     self.start_unblocked();
+                    self.report_waits();
                     next_housekeeping = clock.mono() + HOUSEKEEPING_PERIOD;
                 }
             }
@@ -218,18 +232,79 @@ impl SyncLoop {
             });
             return;
         }
-        if self.workers.values().any(|worker| worker.pod.has_full_name_of(&identity)) {
-            tracing::info!(pod = %identity, podUID = %identity.uid, "Pod waits until the previous pod of the same full name has terminated");
-            self.held_back.insert(identity.full_name(), pod);
-            return;
+        self.begin_or_hold(pod);
+    }
+
+    /// Starts the worker of a pod, unless a container of another one of its full name may run.
+    fn begin_or_hold(&mut self, desired: DesiredPod) {
+        let pod = desired.identity().clone();
+        match self.predecessor(&pod) {
+            Some(behind) => {
+                tracing::info!(%pod, podUID = %pod.uid, behind = %behind, "Pod waits until the containers of the previous pod of the same full name have ended");
+                self.held_back.insert(pod.full_name(), HeldPod { desired, behind });
+            }
+            None => self.begin(pod, desired),
         }
-        self.begin(identity, pod);
+    }
+
+    /// Other pods of the full name that have a worker.
+    fn others(&self, pod: &PodRef) -> impl Iterator<Item = &PodUid> {
+        let is_other =
+            move |worker: &&WorkerHandle| worker.pod.uid != pod.uid && worker.pod.has_full_name_of(pod);
+        self.workers.values().filter(is_other).map(|worker| &worker.pod.uid)
+    }
+
+    /// One of these of which a container may run.
+    fn predecessor(&self, pod: &PodRef) -> Option<PodUid> {
+        self.others(pod).find(|uid| self.may_run(uid)).cloned()
+    }
+
+    /// Whether a container of a pod with a worker may run. One that no source has, and of which the kubelet knows only what the
+    /// runtime has, starts nothing.
+    fn may_run(&self, uid: &PodUid) -> bool {
+        let Some(worker) = self.workers.get(uid) else { return false };
+        if let Some(entry) = self.handles.pods.get(uid) {
+            return entry.progress.may_run();
+        }
+        let is_known = worker.desired_state.read(|state| state.desired.is_some());
+        let observed = || self.handles.cache.get(uid).is_none_or(|observed| !observed.is_stopped());
+        is_known || observed()
+    }
+
+    /// Starts the pods whose predecessors have ended.
+    fn start_held(&mut self) {
+        let ended = |held: &HeldPod| !self.may_run(&held.behind);
+        let names: Vec<String> =
+            self.held_back.iter().filter(|(_, held)| ended(held)).map(|(name, _)| name.clone()).collect();
+        for name in names {
+            if let Some(held) = self.held_back.remove(&name) {
+                self.begin_or_hold(held.desired);
+            }
+        }
+    }
+
+    /// Records an event for each pod that has waited for another one of its full name for long.
+    fn report_waits(&mut self) {
+        let held = self.held_back.values().map(|held| (held.desired.identity().clone(), held.behind.clone()));
+        let waiting =
+            self.workers.values().filter(|worker| worker.desired_state.read(|state| state.must_wait));
+        let mut waiting = waiting.peekable();
+        let in_runtime = waiting.peek().and_then(|_| self.handles.cache.presence());
+        let behind = |worker: &WorkerHandle| {
+            Some((worker.pod.clone(), in_the_way(&worker.pod, in_runtime.as_ref()?)?))
+        };
+        let waiting = held.chain(waiting.filter_map(behind)).collect();
+        for (pod, behind) in self.name_waits.observe(waiting, self.handles.ctx.clock.mono()) {
+            let message = name_waits::message(&behind);
+            self.handles.ctx.recorder.warning(&pod, None, WAITING_FOR_PREVIOUS_POD, message);
+        }
     }
 
     /// Starts the worker of a pod that is desired.
     fn begin(&mut self, pod: PodRef, desired: DesiredPod) {
         let now = self.handles.ctx.clock.mono();
-        let listed_after = self.ended.has_another(&pod, now).then_some(now);
+        let has_another = self.others(&pod).next().is_some() || self.ended.has_another(&pod, now);
+        let listed_after = has_another.then_some(now);
         if listed_after.is_some() {
             self.awaits_listing = true;
             self.handles.pleg.relist();
@@ -245,11 +320,8 @@ impl SyncLoop {
         (pod, listed_after): (&PodRef, Option<MonoTime>),
         in_runtime: Option<&InRuntime>,
     ) -> bool {
-        let is_in_the_way = |(other, presence): &(PodRef, RuntimePresence)| {
-            other.uid != pod.uid && *presence == RuntimePresence::MayRun && other.has_full_name_of(pod)
-        };
         let is_listed = listed_after.is_none_or(|after| self.handles.cache.listed_at() >= Some(after));
-        !is_listed || in_runtime.is_none_or(|pods| pods.values().any(is_in_the_way))
+        !is_listed || in_runtime.is_none_or(|pods| in_the_way(pod, pods).is_some())
     }
 
     /// Starts pods that waited, once no other pod of their full name runs.
@@ -270,7 +342,7 @@ impl SyncLoop {
     }
 
     fn remove(&mut self, pod: &PodRef) {
-        self.held_back.retain(|_, waiting| waiting.identity().uid != pod.uid);
+        self.held_back.retain(|_, held| held.desired.identity().uid != pod.uid);
         if let Some(worker) = self.workers.get(&pod.uid) {
             worker.desired_state.modify(|state| {
                 state.is_removed = true;
@@ -328,7 +400,6 @@ impl SyncLoop {
         self.handles.pods.forget(uid);
         self.handles.admissions.release(uid);
         let state = worker.desired_state.read(DesiredState::clone);
-        let full_name = worker.pod.full_name();
         self.ended.note(&worker.pod, self.handles.ctx.clock.mono());
         // A static pod may come back with its UID.
         if state.is_removed && state.desired.as_ref().is_some_and(|pod| pod.in_api.is_some()) {
@@ -337,10 +408,9 @@ impl SyncLoop {
         if let (Some(pod), false) = (state.desired, state.is_removed) {
             // The pod was added again just when its worker ended.
             self.handles.ctx.metrics.pod_restarted(kubelet_core::pod_kind::is_static_pod(&pod.pod.get()));
-            self.begin(worker.pod, pod);
-        } else if let Some(pod) = self.held_back.remove(&full_name) {
-            self.begin(pod.identity().clone(), pod);
+            self.begin_or_hold(pod);
         }
+        self.start_held();
         self.start_unblocked();
     }
 
@@ -423,6 +493,14 @@ impl SyncLoop {
             }
         });
     }
+}
+
+/// Another pod of the full name that may run, as far as the runtime is known.
+fn in_the_way(pod: &PodRef, in_runtime: &InRuntime) -> Option<PodUid> {
+    let is_in_the_way = |(other, presence): &&(PodRef, RuntimePresence)| {
+        other.uid != pod.uid && *presence == RuntimePresence::MayRun && other.has_full_name_of(pod)
+    };
+    in_runtime.values().find(is_in_the_way).map(|(other, _)| other.uid.clone())
 }
 
 /// The API has a final phase for the pod: it holds no resources.

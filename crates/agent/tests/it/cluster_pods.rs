@@ -8,7 +8,7 @@ use serde_json::json;
 use testing::{ClusterFault, Fault, HostFault, HostMethod, Method, Outage, Program, Verb};
 
 use crate::pods::{Manifest, container, pod};
-use crate::world::{World, seconds};
+use crate::world::{PODS, World, seconds};
 
 fn web() -> Manifest {
     pod("web", [container("app")])
@@ -153,6 +153,48 @@ async fn pod_with_a_reused_name_waits_for_its_predecessor_and_keeps_its_own_stat
         assert_eq!((starts(&world), stops(&world)), (2, 1));
         assert_eq!(uid(&world.in_api("web").unwrap()), uid(&new));
         assert_eq!(world.api_status("web").container_statuses.unwrap()[0].restart_count, 0);
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_with_a_reused_name_starts_while_the_volumes_of_its_predecessor_are_not_released() {
+    let world = with_web().await;
+    let old = format!("{PODS}/{}", uid(&world.in_api("web").unwrap()));
+    for _ in 0..1000 {
+        world.host.fault_below(HostMethod::UnmountTree, &old, HostFault::Fails);
+    }
+    world.delete("web", Some(0));
+    world.until("the name is free", |w| w.in_api("web").is_none()).await;
+    let new = world.create(&web());
+    world.until("it is ready in the API", |w| w.is_ready_in_api("web")).await;
+    assert!(!world.host.files_below(&old).is_empty());
+    assert_eq!(uid(&world.in_api("web").unwrap()), uid(&new));
+    assert_eq!((starts(&world), stops(&world)), (2, 1));
+    assert_eq!(world.recorded("WaitingForPreviousPod"), 0);
+}
+
+#[tokio::test(start_paused = true)]
+async fn wait_for_a_predecessor_that_cannot_be_stopped_is_reported_once() {
+    for restarts in [false, true] {
+        let mut world = with_web().await;
+        let old = uid(&world.in_api("web").unwrap());
+        world.fake.fault_always(Method::StopContainer, Some(Fault::Hang));
+        if restarts {
+            world.crash().await;
+        }
+        world.delete("web", Some(0));
+        world.create(&web());
+        if restarts {
+            world.start().await;
+        }
+        world.advance(seconds(300)).await;
+        assert_eq!(world.recorded("WaitingForPreviousPod"), 1);
+        let events = world.api_events("WaitingForPreviousPod");
+        let message = events[0].message.clone().unwrap();
+        assert!(message.contains(&old), "{message}");
+        assert_eq!((starts(&world), world.api_phase("web").as_str()), (1, "Pending"));
+        world.fake.clear_faults();
+        world.until("it is ready in the API", |w| w.is_ready_in_api("web")).await;
     }
 }
 

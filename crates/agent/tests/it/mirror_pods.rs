@@ -3,10 +3,10 @@
 use model::k8s::Pod;
 use ports::node_api::{PodRefusal, PodTarget};
 use ports::runtime::Streams;
-use testing::{ClusterFault, Program, Verb};
+use testing::{ClusterFault, HostFault, HostMethod, Program, Verb};
 
 use crate::pods::{container, pod};
-use crate::world::{World, seconds};
+use crate::world::{PODS, World, seconds};
 
 /// A node with the static pod `web`, whose mirror pod is ready.
 async fn with_mirror() -> World {
@@ -120,6 +120,25 @@ async fn changed_manifest_recreates_the_mirror_pod() {
         |w: &World| w.api_status("web-node").container_statuses.is_some_and(|all| all.len() == 2);
     world.until("the new one is listed", |w| shows_both(w) && w.is_ready_in_api("web-node")).await;
     assert_ne!(mirror_uid(&world), old);
+}
+
+#[tokio::test(start_paused = true)]
+async fn mirror_pod_shows_the_new_pod_while_the_volumes_of_the_old_one_are_not_released() {
+    let world = with_mirror().await;
+    let old = mirror_uid(&world);
+    for _ in 0..1000 {
+        world.host.fault_below(HostMethod::UnmountTree, PODS, HostFault::Fails);
+    }
+    world.apply(&pod("web", [container("app"), container("more")]));
+    let shows_both =
+        |w: &World| w.api_status("web-node").container_statuses.is_some_and(|all| all.len() == 2);
+    world.until("the new one is listed", |w| shows_both(w) && w.is_ready_in_api("web-node")).await;
+    let new = mirror_uid(&world);
+    assert_ne!(new, old);
+    world.api().forget_calls();
+    world.advance(seconds(60)).await;
+    assert!(shows_both(&world) && world.is_ready_in_api("web-node") && mirror_uid(&world) == new);
+    assert_eq!(world.api_calls("patch pods/status default/web-node"), 0);
 }
 
 #[tokio::test(start_paused = true)]

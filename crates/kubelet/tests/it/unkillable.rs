@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use serde_json::json;
 use testing::stretched;
 
 use crate::node::Node;
@@ -115,6 +116,33 @@ impl Drop for Unkillable {
     fn drop(&mut self) {
         self.release();
     }
+}
+
+/// A disk on which every write waits until this is dropped; a process that writes cannot be killed meanwhile.
+pub(crate) struct FrozenDisk<'a>(&'a SmallDisk);
+
+impl<'a> FrozenDisk<'a> {
+    pub(crate) fn new(disk: &'a SmallDisk) -> Self {
+        let frozen = Command::new("fsfreeze").arg("--freeze").arg(disk.path()).status();
+        assert!(frozen.expect("fsfreeze runs").success(), "{}", disk.path().display());
+        Self(disk)
+    }
+}
+
+impl Drop for FrozenDisk<'_> {
+    fn drop(&mut self) {
+        let _ = Command::new("fsfreeze").arg("--unfreeze").arg(self.0.path()).stderr(Stdio::null()).status();
+    }
+}
+
+/// A pod whose container writes to that disk all the time.
+pub(crate) fn writing_to(disk: &SmallDisk, mut pod: serde_json::Value) -> serde_json::Value {
+    let script = "while :; do echo > /disk/file; sleep 0.1; done";
+    let container = &mut pod["spec"]["containers"][0];
+    container["command"] = json!(["/bin/sh", "-c", script]);
+    container["volumeMounts"] = json!([{"name": "disk", "mountPath": "/disk"}]);
+    pod["spec"]["volumes"] = json!([{"name": "disk", "hostPath": {"path": disk.path()}}]);
+    pod
 }
 
 /// Moves a process that the runtime does not know into the cgroup of a pod. On cgroup v2, a cgroup whose children have controllers takes

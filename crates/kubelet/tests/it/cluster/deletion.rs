@@ -1,5 +1,6 @@
 //! Pods that kubectl deletes: gracefully, by force, and with a successor of the same name.
 
+use std::process::Command;
 use std::time::Instant;
 
 use serde_json::{Value, json};
@@ -7,6 +8,8 @@ use serde_json::{Value, json};
 use crate::kubelet_kills::share;
 use crate::lifecycle::order;
 use crate::node::{FOREVER, Node, shell_pod, uid};
+use crate::small_disk::SmallDisk;
+use crate::unkillable::{FrozenDisk, writing_to};
 
 use super::{Cluster, bound};
 
@@ -76,6 +79,58 @@ fn force_deleted_pod_leaves_the_api_at_once_and_the_node_soon() {
         1,
         "the end of the old pod does not apply to the new one"
     );
+}
+
+/// A process of the host, not of the pod, uses the volume.
+#[test]
+fn force_deleted_pod_frees_its_name_while_its_volume_is_busy() {
+    let cluster = Cluster::start();
+    let mut pod = bound(shell_pod("again", FOREVER));
+    pod["spec"]["volumes"] = json!([{"name": "memory", "emptyDir": {"medium": "Memory"}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "memory", "mountPath": "/memory"}]);
+    cluster.kubectl.apply(&[pod]);
+    let old = cluster.running("again");
+    let dir = cluster.node.path("root/pods").join(uid(&old));
+    let volume = dir.join("volumes/kubernetes.io~empty-dir/memory");
+    let mut user = Command::new("sleep").arg("600").current_dir(&volume).spawn().expect("a process");
+    cluster.kubectl.ok(&["delete", "pod", "again", "--grace-period=0", "--force"]);
+    cluster.node.wait_for_log("device or resource busy");
+    cluster.kubectl.apply(&[bound(shell_pod("again", FOREVER))]);
+    let next = cluster.running("again");
+    assert_ne!(uid(&next), uid(&old));
+    assert!(volume.exists(), "the old pod is not released yet");
+    user.kill().expect("it is ours");
+    user.wait().expect("it ends");
+    cluster.wait_until_gone(&old);
+    assert_eq!(cluster.node.running_containers(&uid(&next)), 1);
+    let events = cluster.events("Pod", "again");
+    assert!(!events.iter().any(|event| event.starts_with("WaitingForPreviousPod")), "{events:?}");
+}
+
+#[test]
+fn pod_waits_for_one_of_its_name_that_cannot_be_killed_and_an_event_names_that_one() {
+    let cluster = Cluster::start();
+    let disk = SmallDisk::new(16, 100);
+    cluster.kubectl.apply(&[writing_to(&disk, bound(shell_pod("stuck", FOREVER)))]);
+    let old = cluster.running("stuck");
+    let frozen = FrozenDisk::new(&disk);
+    cluster.kubectl.ok(&["delete", "pod", "stuck", "--grace-period=0", "--force"]);
+    cluster.kubectl.apply(&[bound(shell_pod("stuck", FOREVER))]);
+    let message = format!(
+        "WaitingForPreviousPod: pod does not start before every container of the previous pod of this name has ended (UID \"{}\")",
+        uid(&old)
+    );
+    cluster.node.eventually("an event names the old pod", |_| {
+        let events = cluster.events("Pod", "stuck");
+        if events.contains(&message) { Ok(()) } else { Err(format!("{events:?}")) }
+    });
+    let next = cluster.kubectl.get("pod", "stuck").expect("the new pod");
+    assert_ne!(uid(&next), uid(&old));
+    assert_eq!(cluster.node.runtime_ids(&uid(&next)), Ok(Vec::new()));
+    assert_eq!(cluster.node.running_containers(&uid(&old)), 1);
+    drop(frozen);
+    cluster.running("stuck");
+    cluster.wait_until_gone(&old);
 }
 
 #[test]
