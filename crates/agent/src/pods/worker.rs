@@ -482,6 +482,7 @@ impl PodWorker {
         if self.alarm.take_due(now) {
             self.check_deadline();
             self.check_if_late();
+            self.check_preemption();
             self.retry_resizes();
             self.feed(WorkerEvent::Wake);
         }

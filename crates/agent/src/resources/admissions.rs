@@ -411,6 +411,19 @@ impl AdmissionSlot {
         self.waits_for.iter().any(|ticket| table.has(*ticket))
     }
 
+    /// The preempted pods that have not ended.
+    #[must_use]
+    pub fn waits_for(&self) -> Vec<KeptPod> {
+        let table = self.admissions.table.lock();
+        let is_awaited = |ticket: &Ticket| self.waits_for.contains(ticket);
+        table.pods().filter(|(ticket, _)| is_awaited(ticket)).map(|(_, pod)| pod.clone()).collect()
+    }
+
+    /// The preempted pods have had their time: this pod starts without waiting for their end.
+    pub fn stop_waiting(&mut self) {
+        self.waits_for.clear();
+    }
+
     /// Resolves when a pod has ended that this one waits for. Cancel safe: a watch loses nothing.
     pub async fn resources_freed(&mut self) {
         if !self.must_wait() || self.freed.changed().await.is_err() {
@@ -540,7 +553,25 @@ mod tests {
         })
         .await;
         assert!(new.must_wait());
+        let uids = |slot: &AdmissionSlot| -> Vec<PodUid> {
+            slot.waits_for().iter().map(|pod| pod.identity().uid.clone()).collect()
+        };
+        assert_eq!(uids(&new), [PodUid::new("old")]);
         old.release();
+        assert!(!new.must_wait() && uids(&new).is_empty());
+    }
+
+    #[tokio::test]
+    async fn admitted_pod_stops_waiting_for_the_pods_it_preempts() {
+        let admissions = Admissions::default();
+        let (old, mut new) = (admissions.request_slot(pod("old")), admissions.request_slot(pod("new")));
+        old.keep(|_| None);
+        new.admit(|_| {
+            let victims = vec![PodUid::new("old")];
+            decision(Admission::Admitted { victims, short_of: "cpu".to_owned() })
+        })
+        .await;
+        new.stop_waiting();
         assert!(!new.must_wait());
     }
 }

@@ -140,6 +140,30 @@ async fn pod_that_requires_a_feature_that_the_node_does_not_declare_is_rejected(
     refused_as(&world, "web", "PodFeatureUnsupported", &message);
 }
 
+/// `preemption.go`: a pod that is not killed within one and a half times its grace period is left behind.
+#[tokio::test(start_paused = true)]
+async fn critical_pod_starts_although_the_pod_that_it_preempts_cannot_be_stopped() {
+    let world = World::joined().await;
+    world.create(&requesting("victim", "3").spec(json!({"terminationGracePeriodSeconds": 20})));
+    world.until("it runs", |w| w.is_ready_in_api("victim")).await;
+    world.fake.fault_always(Method::StopContainer, Some(Fault::Hang));
+    world.apply(&requesting("critical", "2"));
+    let began = world.until("it is preempted", |w| w.recorded("Preempting") == 1).await;
+    let started = world.until("it runs", |w| w.runs("critical-node/app")).await;
+    let waited = (started - began).as_secs();
+    assert!((30..32).contains(&waited), "{waited}s");
+    assert!(world.runs("victim/app"));
+    assert_eq!(world.recorded("ExceededGracePeriod"), 1);
+    world.advance(seconds(300)).await;
+    assert_eq!(world.recorded("PreemptionTimedOut"), 1);
+    let message = world.agent.as_ref().unwrap().recorder().latest();
+    let message = message.into_iter().find(|event| event.reason == "PreemptionTimedOut").unwrap().message;
+    assert_eq!(
+        message,
+        "preempted pod default/victim did not end within 30s, starting without waiting for it"
+    );
+}
+
 #[tokio::test(start_paused = true)]
 async fn last_cpu_is_allocated_to_one_of_two_concurrent_pods() {
     let world = World::joined().await;

@@ -9,7 +9,9 @@ use std::time::Duration;
 use model::containers::{self, spec_of};
 use model::k8s::{LifecycleHandler, Pod};
 use model::time::wait_of;
-use model::{ContainerId, ContainerKind, ContainerObservation, ContainerRecord, PodObservation, SandboxId};
+use model::{
+    ContainerId, ContainerKind, ContainerObservation, ContainerRecord, PodObservation, PodRef, SandboxId,
+};
 
 use super::actions::{may_run, stop_turn};
 use super::plan::{KillContainer, KillReason};
@@ -22,6 +24,24 @@ const MIN_KILL_DEADLINE: Duration = Duration::from_secs(10);
 /// The event message for a terminated pod that exceeds its kill deadline.
 pub const EXCEEDED_GRACE_PERIOD: (&str, &str) =
     ("ExceededGracePeriod", "Container runtime did not kill the pod within specified grace period.");
+
+/// The reason of the event of a critical pod that starts before the pods that were preempted for it have ended.
+pub const PREEMPTION_TIMED_OUT: &str = "PreemptionTimedOut";
+
+/// How long a critical pod waits for the end of these preempted pods: for each one and a half times its grace period, as the Go kubelet
+/// does; all of them end at the same time.
+#[must_use]
+pub fn compute_preemption_timeout<'a>(victims: impl Iterator<Item = &'a Pod>) -> Duration {
+    let timeout = |pod: &Pod| compute_grace(GraceSources::of(pod, None), None).kill_deadline();
+    victims.map(timeout).max().unwrap_or_default()
+}
+
+/// The message of that event.
+#[must_use]
+pub fn preemption_timed_out(victim: &PodRef, timeout: Duration) -> String {
+    let seconds = timeout.as_secs();
+    format!("preempted pod {victim} did not end within {seconds}s, starting without waiting for it")
+}
 
 /// How long a pod gets to end by itself: whole seconds, at least one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -7,7 +7,10 @@ use kubelet_core::pods::ended::{EndedFacts, compute_ended};
 use kubelet_core::pods::resize::allocated::has_started;
 use kubelet_core::pods::stage::PodStage;
 use kubelet_core::pods::status::TerminalReason;
-use kubelet_core::pods::termination::{EXCEEDED_GRACE_PERIOD, GraceSources, compute_grace};
+use kubelet_core::pods::termination::{
+    EXCEEDED_GRACE_PERIOD, GraceSources, PREEMPTION_TIMED_OUT, compute_grace, compute_preemption_timeout,
+    preemption_timed_out,
+};
 use kubelet_core::pods::worker::{TerminationCause, WorkerEvent};
 use kubelet_core::resources::admission::fit::{FitFacts, refuse_beyond};
 use kubelet_core::resources::admission::preemption::PREEMPTING;
@@ -17,10 +20,11 @@ use kubelet_core::resources::devices::PodDevices;
 use kubelet_core::resources::devices::assign::{allocatable_devices, rejection};
 use kubelet_core::resources::pinned::{Pinned, Placement, Tally};
 use kubelet_core::resources::rejection::Rejection;
-use model::PodRef;
 use model::k8s::Pod;
+use model::{KeptPod, PodRef};
 
 use super::PodWorker;
+use super::alarm::PreemptionWait;
 use crate::pods::handles::PodHandles;
 use crate::pods::termination_requests::TerminationRequest;
 use crate::resources::admissions::Decision;
@@ -91,6 +95,7 @@ impl PodWorker {
             Some(Admission::Admitted { victims, short_of }) => {
                 handles.termination_requests.preempt(&victims);
                 handles.ctx.metrics.pods.preempted(victims.len(), &short_of);
+                self.begin_preemption();
                 if let Err(why) = handles.devices.ensure(pod, &self.pod.uid).await {
                     self.release_slot();
                     return self.reject(why.rejection());
@@ -157,6 +162,36 @@ impl PodWorker {
             let (reason, message) = EXCEEDED_GRACE_PERIOD;
             self.handles.ctx.recorder.warning(&self.pod, None, reason, message.to_owned());
         }
+    }
+
+    /// The pod starts when those that were preempted for it have ended, or have had their time.
+    fn begin_preemption(&mut self) {
+        let victims = self.slot.as_ref().map(|slot| slot.waits_for()).unwrap_or_default();
+        if victims.is_empty() {
+            return;
+        }
+        let pods: Vec<_> = victims.iter().map(KeptPod::get).collect();
+        let timeout = compute_preemption_timeout(pods.iter().map(|pod| &**pod));
+        let until = self.handles.ctx.clock.mono() + timeout;
+        self.alarm.preemption = Some(PreemptionWait { timeout, until });
+        self.alarm.no_later_than(until);
+    }
+
+    /// Starts the pod although pods that were preempted for it run on, once these have had their time.
+    pub(super) fn check_preemption(&mut self) {
+        let Some(PreemptionWait { timeout, until }) = self.alarm.preemption else { return };
+        if until > self.handles.ctx.clock.mono() {
+            return self.alarm.no_later_than(until);
+        }
+        self.alarm.preemption = None;
+        let Some(slot) = &mut self.slot else { return };
+        for victim in slot.waits_for() {
+            let victim = victim.identity();
+            tracing::error!(pod = %self.pod, %victim, victimUID = %victim.uid, ?timeout, "Failed to evict pod, it did not end in time");
+            let message = preemption_timed_out(victim, timeout);
+            self.handles.ctx.recorder.warning(&self.pod, None, PREEMPTION_TIMED_OUT, message);
+        }
+        slot.stop_waiting();
     }
 
     /// Containers that will not run again hold no resources any more.

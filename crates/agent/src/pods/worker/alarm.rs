@@ -1,5 +1,7 @@
 //! When a pod's worker wakes next without any message.
 
+use std::time::Duration;
+
 use model::MonoTime;
 
 #[derive(Debug)]
@@ -10,11 +12,19 @@ pub(super) struct Alarm {
     wake_at: Option<MonoTime>,
     /// The pod was requested to terminate, and should have ended by then.
     pub(super) late_at: Option<MonoTime>,
+    /// The pod waits until then for the end of pods that were preempted for it.
+    pub(super) preemption: Option<PreemptionWait>,
+}
+
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PreemptionWait {
+    pub(super) timeout: Duration,
+    pub(super) until: MonoTime,
 }
 
 impl Alarm {
     pub(super) const fn new(now: MonoTime) -> Self {
-        Self { resync_at: now, wake_at: None, late_at: None }
+        Self { resync_at: now, wake_at: None, late_at: None, preemption: None }
     }
 
     pub(super) fn next(&self) -> MonoTime {
@@ -41,8 +51,6 @@ impl Alarm {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
 
     fn at(seconds: u64) -> MonoTime {

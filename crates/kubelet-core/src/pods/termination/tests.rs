@@ -216,6 +216,22 @@ fn kill_deadline_is_one_and_a_half_grace_periods() {
     assert_eq!(GracePeriod::from_seconds(30).kill_deadline().as_secs(), 45);
 }
 
+/// `killPodNow` in `pod_workers.go`.
+#[test]
+fn preemption_waits_for_the_longest_kill_deadline_of_the_victims() {
+    let timeout = |graces: &[&str]| {
+        let pods: Vec<Pod> = graces.iter().map(|grace| fixture::pod(grace)).collect();
+        compute_preemption_timeout(pods.iter()).as_secs()
+    };
+    assert_eq!(timeout(&["grace=30"]), 45);
+    assert_eq!(timeout(&["grace=0", "grace=2", ""]), 10);
+    assert_eq!(timeout(&["grace=2", "grace=60", "grace=30"]), 90);
+    assert_eq!(
+        preemption_timed_out(&PodRef::new("ns", "web", "u"), Duration::from_secs(45)),
+        "preempted pod ns/web did not end within 45s, starting without waiting for it"
+    );
+}
+
 #[test]
 fn grace_period_sources_are_read_from_the_pod() {
     let mut pod = fixture::pod("grace=30 main:a");

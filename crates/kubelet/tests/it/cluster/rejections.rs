@@ -6,6 +6,8 @@ use model::k8s::Quantity;
 use serde_json::{Value, json};
 
 use crate::node::{FOREVER, condition, container, free_port, shell_pod, uid};
+use crate::small_disk::SmallDisk;
+use crate::unkillable::{FrozenDisk, writing_to};
 
 use super::{Cluster, bound};
 
@@ -166,4 +168,32 @@ fn critical_pod_preempts_other_pods_and_kubectl_shows_it() {
     assert_eq!(huge["status"]["reason"], "UnexpectedAdmissionError", "{}", huge["status"]);
     cluster.running("small");
     cluster.running("critical");
+}
+
+/// `preemption.go`: it goes on after one and a half times the grace period, or ten seconds.
+#[test]
+fn critical_static_pod_starts_although_the_pod_that_it_preempts_cannot_be_killed() {
+    let cluster = Cluster::start();
+    cluster.wait_until_ready();
+    let disk = SmallDisk::new(16, 100);
+    let cpu = allocatable(&cluster, "cpu");
+    let share = |percent: i64| requests("cpu", &format!("{}m", cpu * percent / 100));
+    cluster.kubectl.apply(&[writing_to(&disk, requesting("victim", share(60)))]);
+    let victim = cluster.running("victim");
+    let frozen = FrozenDisk::new(&disk);
+    cluster.node.apply("critical", &requesting("critical", share(50)));
+    cluster.running("critical-node");
+    assert_eq!(cluster.node.running_containers(&uid(&victim)), 1, "it has not ended");
+    let timed_out = "PreemptionTimedOut: preempted pod default/victim did not end within 10s, starting without waiting for it";
+    let exceeded =
+        "ExceededGracePeriod: Container runtime did not kill the pod within specified grace period.";
+    for (name, event) in [("critical-node", timed_out), ("victim", exceeded)] {
+        cluster.node.eventually("it is reported", |_| {
+            let events = cluster.events("Pod", name);
+            if events.iter().any(|text| text == event) { Ok(()) } else { Err(format!("{events:?}")) }
+        });
+    }
+    drop(frozen);
+    cluster.pod_when("victim", "has failed", |pod| pod["status"]["reason"] == "Preempting");
+    cluster.running("critical-node");
 }
