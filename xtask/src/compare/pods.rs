@@ -38,10 +38,33 @@ pub(super) fn compare(theirs: &Recording, ours: &Recording, found: &mut Vec<Diff
 // ---- final status ----
 
 fn compare_final(name: &str, theirs: &Value, ours: &Value, found: &mut Vec<Difference>) {
+    let (mut theirs, mut ours) = (theirs.clone(), ours.clone());
+    for recording in [&mut theirs, &mut ours] {
+        remove_unlimited(recording);
+    }
     let (mut go, mut own) = (normal::value(&theirs["final"]), normal::value(&ours["final"]));
     settle_resources((&mut go, &theirs["patches"]), (&mut own, &ours["patches"]));
     settle_restarts(&mut go["status"], &mut own["status"]);
     differences(&format!("final {name}"), &final_leaves(&go), &final_leaves(&own), found);
+}
+
+/// The memory limit that the Go kubelet shows on version 1 of cgroups for a pod without one; ours shows none.
+const UNLIMITED: &str = "9007199254740988Ki";
+
+fn remove_unlimited(value: &mut Value) {
+    if let Value::Object(fields) = value {
+        if let Some(limits) = fields.get_mut("limits").and_then(Value::as_object_mut)
+            && limits.get("memory").is_some_and(|limit| limit == UNLIMITED)
+        {
+            limits.remove("memory");
+            if limits.is_empty() {
+                fields.remove("limits");
+            }
+        }
+        fields.values_mut().for_each(remove_unlimited);
+    } else if let Value::Array(items) = value {
+        items.iter_mut().for_each(remove_unlimited);
+    }
 }
 
 /// `status.resources` shows what the pod was allocated, and from the first sync after it is shown as running what its cgroup

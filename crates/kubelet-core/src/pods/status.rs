@@ -25,7 +25,7 @@ use model::{PodObservation, QosClass};
 pub use addresses::host_ip_family_mismatch;
 pub use containers::waiting_for_restart_of_all;
 pub use phase::Phase;
-pub use resources::PodCgroupResources;
+pub use resources::{MemoryLimit, PodCgroupResources};
 pub use seeds::{ProbeSeed, forget_ended_init_containers, latest_known, merge_for_restart};
 
 use crate::pod_kind::is_static_pod;

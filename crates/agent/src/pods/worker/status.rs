@@ -161,7 +161,7 @@ impl PodWorker {
             return Some(PodCgroupResources::default());
         }
         let numbers = self.handles.cgroups.numbers(pod);
-        Some(PodCgroupResources::of(&numbers, self.handles.ctx.cgroup_version()))
+        Some(PodCgroupResources::of(&numbers))
     }
 
     /// Remembers what the API shows at the beginning of a pass.

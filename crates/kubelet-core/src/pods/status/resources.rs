@@ -3,7 +3,6 @@
 //! A pod that the API does not show as Running yet has its allocated resources in both fields. Afterwards
 //! `status.resources` shows what the cgroup enforces, for resources that it limits.
 
-use model::cgroup::CgroupVersion;
 use model::containers::{all_containers, spec_of};
 use model::k8s::{Pod, Quantity, ResourceRequirements};
 use model::pod_status::has_ended;
@@ -16,8 +15,6 @@ use crate::resources::cgroup::CgroupNumbers;
 use crate::resources::cgroup::convert::{effective_sum, milli_of_shares};
 use crate::resources::requests::{Requests, pod_requests};
 
-/// `memory.limit_in_bytes` of version 1 where there is no limit.
-const UNLIMITED_V1: i64 = 9_223_372_036_854_771_712;
 /// Up to this many milli-CPUs the kernel does not distinguish requests: the allocated one is reported.
 const MIN_CPU_REQUEST: i64 = 2;
 /// The same for limits.
@@ -30,24 +27,31 @@ type Quantities = std::collections::BTreeMap<String, Quantity>;
 pub struct PodCgroupResources {
     pub cpu_request_milli: Option<i64>,
     pub cpu_limit_milli: Option<i64>,
-    pub memory_limit: Option<i64>,
+    pub memory_limit: MemoryLimit,
+}
+
+/// The memory limit of a pod's cgroup.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum MemoryLimit {
+    /// The pod has no cgroup of its own.
+    #[default]
+    Unknown,
+    /// The Go kubelet shows the number that version 1 of cgroups has then, or what it showed before.
+    Unlimited,
+    Bytes(i64),
 }
 
 impl PodCgroupResources {
     /// As the kernel reports what was written.
     #[must_use]
-    pub fn of(numbers: &CgroupNumbers, version: CgroupVersion) -> Self {
-        let unlimited = match version {
-            CgroupVersion::V1 => Some(UNLIMITED_V1),
-            CgroupVersion::V2 => None,
-        };
+    pub fn of(numbers: &CgroupNumbers) -> Self {
         let quota = |quota: crate::resources::cgroup::CpuQuota| {
             Some(quota.micros?.saturating_mul(1000) / quota.period.filter(|period| *period > 0)?)
         };
         Self {
             cpu_request_milli: numbers.cpu_shares.map(milli_of_shares),
             cpu_limit_milli: numbers.cpu_quota.and_then(quota).filter(|milli| *milli > 0),
-            memory_limit: numbers.memory_limit.or(unlimited),
+            memory_limit: numbers.memory_limit.map_or(MemoryLimit::Unlimited, MemoryLimit::Bytes),
         }
     }
 }
@@ -153,8 +157,12 @@ fn enforced(inputs: &StatusInputs<'_>, cgroup: PodCgroupResources, resources: &m
         None => limit_before("cpu"),
     };
     limits.extend(limit.map(|limit| ("cpu".to_owned(), limit)));
-    let limit = cgroup.memory_limit.map(|limit| Quantity(binary_text(limit.into())));
-    limits.extend(limit.or_else(|| limit_before("memory")).map(|limit| ("memory".to_owned(), limit)));
+    let limit = match cgroup.memory_limit {
+        MemoryLimit::Unknown => limit_before("memory"),
+        MemoryLimit::Unlimited => None,
+        MemoryLimit::Bytes(limit) => Some(Quantity(binary_text(limit.into()))),
+    };
+    limits.extend(limit.map(|limit| ("memory".to_owned(), limit)));
 }
 
 /// The limits of all containers together, as far as they have any; pod-level limits replace them, and

@@ -5,7 +5,7 @@ use model::observation::ObservedResources;
 use serde_json::{Value, json};
 
 use super::super::scenario::{Scenario, play, time};
-use crate::pods::status::PodCgroupResources;
+use crate::pods::status::{MemoryLimit, PodCgroupResources};
 use crate::resources::amounts::Amounts;
 
 const RUNNING: &str = "a=running";
@@ -29,7 +29,7 @@ fn enforced_while(running: &str, pod_text: &str, cgroup: PodCgroupResources) -> 
 const fn cgroup(
     cpu_request_milli: Option<i64>,
     cpu_limit_milli: Option<i64>,
-    memory_limit: Option<i64>,
+    memory_limit: MemoryLimit,
 ) -> PodCgroupResources {
     PodCgroupResources { cpu_request_milli, cpu_limit_milli, memory_limit }
 }
@@ -55,10 +55,9 @@ fn a_rejected_pod_has_no_resources() {
 
 #[test]
 fn a_running_pod_has_the_resources_that_its_cgroup_enforces() {
-    let unlimited = cgroup(Some(2), None, Some(9_223_372_036_854_771_712));
-    assert_eq!(enforced("pod a", unlimited), json!([{"limits": {"memory": "9007199254740988Ki"}}, null]));
-    assert_eq!(enforced("pod a", cgroup(Some(2), None, None)), json!([{}, null]));
-    let resized = cgroup(Some(30), Some(150), Some(96 << 20));
+    assert_eq!(enforced("pod a", cgroup(Some(2), None, MemoryLimit::Unlimited)), json!([{}, null]));
+    assert_eq!(enforced("pod a", cgroup(Some(2), None, MemoryLimit::Unknown)), json!([{}, null]));
+    let resized = cgroup(Some(30), Some(150), MemoryLimit::Bytes(96 << 20));
     // No cgroup holds a memory request, so that the first one stays.
     assert_eq!(
         enforced("pod a:m", resized),
@@ -74,14 +73,17 @@ fn a_running_pod_keeps_the_limits_that_its_cgroup_does_not_enforce() {
     // Two containers, one without limits: the recorded pod `runs`.
     let of = |cgroup| enforced_while("a=running b=running", "pod a:m b", cgroup);
     let requests = json!({"cpu": "20m", "memory": "32Mi"});
-    let limits = json!({"cpu": "100m", "memory": "9007199254740988Ki"});
-    let unlimited = Some(9_223_372_036_854_771_712);
+    let limits = json!({"cpu": "100m"});
     assert_eq!(
-        of(cgroup(Some(20), None, unlimited)),
-        json!([{"requests": requests, "limits": limits}, requests])
+        of(cgroup(Some(20), None, MemoryLimit::Unlimited)),
+        json!([{"requests": requests, "limits": limits}, requests]),
+        "the second container unsets the memory limit"
     );
     let limits = json!({"cpu": "100m", "memory": "64Mi"});
-    assert_eq!(of(cgroup(None, None, None)), json!([{"requests": requests, "limits": limits}, requests]));
+    assert_eq!(
+        of(cgroup(None, None, MemoryLimit::Unknown)),
+        json!([{"requests": requests, "limits": limits}, requests])
+    );
 }
 
 #[test]
