@@ -20,7 +20,7 @@ use kubelet_core::resources::quantities::{Amounts, Quantities};
 use kubelet_core::resources::topology::PolicyKind;
 use kubelet_core::sources::ApiPod;
 use model::k8s::{Node, NodeAddress, Quantity};
-use model::{CgroupDriver, PodSource};
+use model::{CgroupDriver, ContainerId, PodSource};
 use ports::{Cgroups, Clock, Files, Host, HostError, Net, NodeApi, Plugins, Runtime, Shutdown};
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
@@ -121,6 +121,9 @@ pub struct Agent {
     given_up: CancellationToken,
 }
 
+/// Replaced containers that may wait for their removal.
+const MAX_SUPERSEDED: usize = 64;
+
 impl Agent {
     /// Creates the directories and starts every task. `seed` is for the random number generator.
     ///
@@ -139,7 +142,8 @@ impl Agent {
         let (ctx, events) = context(&ports, settings, node_facts, seed);
         report_start(&ctx);
         let readiness = SourcesReadiness::default();
-        let (handles, ends) = handles(&ctx, &ports, &readiness).await?;
+        let (superseded, dead_containers) = mpsc::channel(MAX_SUPERSEDED);
+        let (handles, ends) = handles(&ctx, &ports, &readiness, superseded).await?;
         let (own_node, pods, pressure) = (ends.own_node.clone(), ends.pods.clone(), ends.pressure.clone());
         let cgroup_driver = ends.cgroup_driver.subscribe();
         let (csi, csi_node) =
@@ -173,7 +177,7 @@ impl Agent {
         }
         let sources_ready = readiness.reported.subscribe();
         let samplers = Samplers::start(&measured(&handles), csi_volumes);
-        start_collecting(&handles, &samplers, &readiness, pressure);
+        start_collecting(&handles, &samplers, (&readiness, dead_containers), pressure);
         Ok(Self {
             handles,
             pods_in_api,
@@ -346,6 +350,7 @@ async fn handles(
     ctx: &Arc<Context>,
     ports: &Ports,
     readiness: &SourcesReadiness,
+    superseded: mpsc::Sender<ContainerId>,
 ) -> Result<(Arc<PodHandles>, Ends), HostError> {
     let metrics = &ctx.metrics;
     ctx.runtime.observe(metrics.clone());
@@ -395,6 +400,7 @@ async fn handles(
         node_for_admission: AdmissionNode::new(own_node, node_for_admission(ctx).await),
         sources_ready: readiness.complete.subscribe(),
         probe_metrics: ProbeMetrics::default(),
+        superseded,
         ctx: ctx.clone(),
     });
     handles.admissions.remember_amounts(amounts::load(ctx).await?, ctx.node_facts.features);
@@ -519,13 +525,13 @@ fn start_network(handles: &Arc<PodHandles>) {
 fn start_collecting(
     handles: &Arc<PodHandles>,
     samplers: &Samplers,
-    readiness: &SourcesReadiness,
+    (readiness, superseded): (&SourcesReadiness, mpsc::Receiver<ContainerId>),
     shown: watch::Sender<NodePressure>,
 ) {
     let PodHandles { ctx, cache, pods, admissions, .. } = &**handles;
     let sources_ready = readiness.complete.subscribe();
     let (collector, dead_containers) =
-        ContainerGarbageCollector::new(ctx.clone(), cache.clone(), pods.clone(), sources_ready);
+        ContainerGarbageCollector::new(ctx.clone(), cache.clone(), pods.clone(), sources_ready, superseded);
     ctx.tasks.spawn("container garbage collector", collector.run());
     let images = handles.images.clone();
     let (collector, images) =

@@ -11,7 +11,7 @@ use kubelet_core::node::eviction::message::EVICTED;
 use kubelet_core::node::garbage_collection::{
     GcContainer, GcInputs, GcPlan, GcPolicy, GcSandbox, LogLink, PodFate, compute_gc,
 };
-use model::PodUid;
+use model::{ContainerId, PodUid};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::cache::PodCache;
@@ -39,6 +39,7 @@ pub(crate) struct ContainerGarbageCollector {
     pods: PodsView,
     sources_ready: watch::Receiver<bool>,
     requests: mpsc::Receiver<oneshot::Sender<bool>>,
+    superseded: mpsc::Receiver<ContainerId>,
 }
 
 impl ContainerGarbageCollector {
@@ -47,10 +48,11 @@ impl ContainerGarbageCollector {
         cache: PodCache,
         pods: PodsView,
         sources_ready: watch::Receiver<bool>,
+        superseded: mpsc::Receiver<ContainerId>,
     ) -> (Self, Remover) {
         // The only sender waits for each answer.
         let (sender, requests) = mpsc::channel(1);
-        (Self { ctx, cache, pods, sources_ready, requests }, sender)
+        (Self { ctx, cache, pods, sources_ready, requests, superseded }, sender)
     }
 
     /// Runs until all senders are dropped.
@@ -66,11 +68,19 @@ impl ContainerGarbageCollector {
                     }
                     None => return,
                 },
+                Some(id) = self.superseded.recv() => self.remove_superseded(&id).await,
                 () = self.ctx.clock.sleep_until(next) => {
                     let _ = self.collect(Ended::Kept).await;
                     next = self.ctx.clock.mono() + PERIOD;
                 }
             }
+        }
+    }
+
+    /// One that cannot be removed now is found again by the periodic run.
+    async fn remove_superseded(&self, id: &ContainerId) {
+        if let Err(err) = self.ctx.runtime.remove_container(id).await {
+            tracing::warn!(containerID = %id, %err, "Failed to remove dead container");
         }
     }
 

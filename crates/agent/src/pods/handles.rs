@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use kubelet_core::resources::admission::pressure::NodePressure;
 use kubelet_core::sources::ApiPod;
-use tokio::sync::{Notify, watch};
+use model::ContainerId;
+use tokio::sync::{Notify, mpsc, watch};
 
 use crate::api::admission_node::AdmissionNode;
 use crate::api::node_allocatable::NodeAllocatable;
@@ -61,4 +62,6 @@ pub struct PodHandles {
     pub node_for_admission: AdmissionNode,
     pub allocatable: NodeAllocatable,
     pub probe_metrics: ProbeMetrics,
+    /// Dead containers that newer ones have replaced, to be removed soon; what does not fit is found by garbage collection.
+    pub superseded: mpsc::Sender<ContainerId>,
 }

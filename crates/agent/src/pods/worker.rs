@@ -20,6 +20,7 @@ mod rare_event;
 mod release;
 mod resize;
 mod status;
+mod superseded;
 mod terminate;
 mod times;
 mod waiting;
@@ -503,6 +504,7 @@ impl PodWorker {
             self.restore_from_status(&observed);
         }
         self.count_ended(&observed);
+        self.remove_superseded(&observed);
         let (stopped, taken_at) = (observed.is_stopped(), observed.taken_at);
         self.observed.latest = Some(observed);
         if is_first {

@@ -415,3 +415,18 @@ async fn exec_probe_command_is_expanded_from_the_static_environment() {
     world.until("the pod is ready", |w| w.is_ready("web")).await;
     assert_eq!(probed_commands.lock()[0], "check 80 $(PORT) $(NONE)");
 }
+
+/// Garbage collection runs every minute.
+#[tokio::test(start_paused = true)]
+async fn dead_containers_beyond_the_newest_are_removed_as_soon_as_the_next_one_has_ended() {
+    let world = World::started().await;
+    world.fake.program("app", Program::exits(1, Duration::from_millis(100)));
+    world.apply(&pod("crash", [container("app")]));
+    let starts = |w: &World| w.times_of("StartContainer crash-node/app").len();
+    world.until("it was started three times", |w| starts(w) == 3).await;
+    world.advance(seconds(3)).await;
+    assert!(world.now() < seconds(55), "{:?}", world.now());
+    let left: Vec<String> =
+        world.fake.containers().iter().map(|(_, container)| container.id.to_string()).collect();
+    assert_eq!(left.len(), 1, "{left:?}");
+}

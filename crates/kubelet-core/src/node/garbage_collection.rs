@@ -9,7 +9,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use model::{ContainerId, ContainerState, PodUid, SandboxId, SandboxState};
+use model::{
+    ContainerId, ContainerObservation, ContainerState, PodObservation, PodUid, SandboxId, SandboxState,
+};
 
 /// A container, from the runtime's list.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -96,6 +98,25 @@ pub struct GcPlan {
     pub sandboxes: Vec<(SandboxId, GcReason)>,
     pub log_dirs: Vec<String>,
     pub log_links: Vec<String>,
+}
+
+/// The containers that are removed as soon as one of their name was seen to have ended: of each name all exited ones but the newest
+/// `dead_per_container`, which are one at least.
+#[must_use]
+pub fn compute_superseded(
+    observed: &PodObservation,
+    ended: &BTreeSet<Arc<str>>,
+    dead_per_container: usize,
+) -> Vec<ContainerId> {
+    let is_exited = |container: &&ContainerObservation| container.state == ContainerState::Exited;
+    let mut superseded = Vec::new();
+    for name in ended {
+        let mut exited: Vec<_> = observed.instances(name).filter(is_exited).collect();
+        exited.sort_by(|a, b| (b.created_at, &b.id).cmp(&(a.created_at, &a.id)));
+        superseded
+            .extend(exited.iter().skip(dead_per_container.max(1)).map(|container| container.id.clone()));
+    }
+    superseded
 }
 
 #[must_use]

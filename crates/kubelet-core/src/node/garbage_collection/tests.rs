@@ -5,6 +5,7 @@ use expect_test::{Expect, expect};
 use proptest::prelude::*;
 
 use super::*;
+use crate::pods::fixture::case;
 
 fn at(seconds: &str) -> Timestamp {
     Timestamp::from_second(seconds.parse().expect("seconds")).expect("a time")
@@ -312,4 +313,24 @@ proptest! {
             }
         }
     }
+}
+
+/// `pod_container_deletor.go`: the names of those that ended, how many dead ones stay, and what is removed.
+#[test]
+fn dead_containers_beyond_the_newest_are_superseded() {
+    let observed = case(
+        "main:a main:b | sandbox a=running(#4) a=exited(1,5s,#3) a=exited(1,15s,#2) a=exited(1,25s,#1) a=exited(0,30s,#0) \
+         b=exited(0,5s,#1) b=exited(0,9s,#0)",
+    );
+    let superseded = |names: &[&str], kept| {
+        let names = names.iter().map(|name| Arc::from(*name)).collect();
+        let ids = compute_superseded(&observed.observed, &names, kept);
+        ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(superseded(&["a"], 1), "a-2 a-1 a-0");
+    assert_eq!(superseded(&["a"], 0), "a-2 a-1 a-0", "the newest stays");
+    assert_eq!(superseded(&["a", "b"], 2), "a-1 a-0");
+    assert_eq!(superseded(&["a", "b"], 1), "a-2 a-1 a-0 b-0");
+    assert_eq!(superseded(&["a", "b"], usize::MAX), "");
+    assert_eq!(superseded(&[], 1), "");
 }
