@@ -59,6 +59,8 @@ struct Progress {
     /// These two were compared, and need no call.
     settled: Option<(PodEntry, Arc<ApiPod>)>,
     failing: Option<Failing>,
+    /// The API has accepted its deletion. The API server shows the pod once more then, with a grace period of zero.
+    is_deleted: bool,
     /// Since when the API lacks the newest status.
     behind_since: Option<MonoTime>,
     /// Since when the pod waits for a call, or for the comparison that shows that it needs none.
@@ -251,6 +253,10 @@ impl StatusWriter {
         let progress = self.pods.get_mut(&uid)?;
         progress.waiting_since = None;
         match compute_status_sync(&shown_as, Some(&in_api), &entry.status.get(), facts) {
+            StatusSync::Delete { .. } if progress.is_deleted => {
+                progress.settled = Some((entry, in_api));
+                None
+            }
             StatusSync::Forget | StatusSync::Nothing => {
                 progress.behind_since = None;
                 progress.settled = Some((entry, in_api));
@@ -300,6 +306,7 @@ impl StatusWriter {
                     self.ctx.metrics.pods.status_synced(now.saturating_since(since));
                 }
                 progress.failing = None;
+                progress.is_deleted |= is_deletion;
                 let pod = pod.map(|pod| keep_pod(pod, Some(&compared.1), wall));
                 let was_kept = pod.as_ref().is_none_or(|pod| !pod.version().is_same_as(compared.1.version()));
                 // A deleted object may stay because of a finalizer; it is not deleted again. A patch that changed nothing
@@ -336,6 +343,7 @@ impl Progress {
             answer: None,
             settled: None,
             failing: None,
+            is_deleted: false,
             behind_since: None,
             waiting_since: None,
         }

@@ -122,6 +122,10 @@ async fn foreign_finalizer_keeps_the_pod_object_without_blocking_the_kubelet() {
     world.advance(seconds(300)).await;
     assert_eq!(world.api_calls("delete pods default/web"), 0, "it is not requested again and again");
     let mut held = world.in_api("web").unwrap();
+    held.metadata.labels.get_or_insert_default().insert("seen".to_owned(), "again".to_owned());
+    held = world.api().put(&held);
+    world.advance(seconds(60)).await;
+    assert_eq!(world.api_calls("delete pods default/web"), 0, "nor after another change of the object");
     held.metadata.finalizers = None;
     world.api().put(&held);
     world.api().remove::<Pod>("default", "web", Some(0));

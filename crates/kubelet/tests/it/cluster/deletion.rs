@@ -47,6 +47,21 @@ fn kubectl_delete_runs_pre_stop_hook_and_grace_period_and_returns_when_the_pod_i
     assert!(events.contains(&"Killing: Stopping container main".to_owned()), "{events:?}");
 }
 
+/// The API server shows a pod once more when it deletes it, with a grace period of zero.
+#[test]
+fn deleted_pod_is_deleted_from_the_api_with_one_request() {
+    let mut cluster = Cluster::audited(Node::on_containerd(json!({})), &[]);
+    cluster.node.start_kubelet();
+    let pods: Vec<Value> = (0..4).map(|n| bound(shell_pod(&format!("web-{n}"), FOREVER))).collect();
+    cluster.kubectl.apply(&pods);
+    let pods: Vec<Value> = (0..4).map(|n| cluster.running(&format!("web-{n}"))).collect();
+    cluster.kubectl.ok(&["delete", "pods", "--all", "--wait=false"]);
+    pods.iter().for_each(|pod| cluster.wait_until_gone(pod));
+    let log = cluster.audit_log();
+    let deletions: Vec<&Value> = log.iter().filter(|call| call["verb"] == "delete").collect();
+    assert_eq!(deletions.len(), 4, "{deletions:?}");
+}
+
 #[test]
 fn pod_that_ignores_sigterm_is_killed_after_its_grace_period() {
     let cluster = Cluster::start();
