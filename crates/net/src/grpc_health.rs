@@ -97,12 +97,9 @@ async fn call_health(
     let channel = endpoint
         .connect_with_connector(Connected(Some(stream)))
         .await
-        .map_err(|error| NetError::Protocol(format!("error: health rpc probe failed: {}", chain(&error))))?;
+        .map_err(|error| NetError::Protocol(chain(&error)))?;
     let mut client = Grpc::new(channel).max_decoding_message_size(MAX_ANSWER_BYTES);
-    client
-        .ready()
-        .await
-        .map_err(|error| NetError::Protocol(format!("error: health rpc probe failed: {}", chain(&error))))?;
+    client.ready().await.map_err(|error| NetError::Protocol(chain(&error)))?;
     let codec = ProstCodec::<HealthCheckRequest, HealthCheckResponse>::default();
     match client.unary(request, PathAndQuery::from_static(CHECK), codec).await {
         Ok(response) => Ok(health_of(response.get_ref().status)),
@@ -120,21 +117,13 @@ fn health_of(status: i32) -> GrpcHealth {
     }
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "only two gRPC codes have a meaning for health")]
+/// As grpc-go shows an error.
 fn refused(status: &Status) -> Result<GrpcHealth, NetError> {
-    match status.code() {
-        Code::Unimplemented => Ok(GrpcHealth::Unknown(format!(
-            "error: this server does not implement the grpc health protocol (grpc.health.v1.Health): {}",
-            status.message()
-        ))),
-        Code::NotFound => {
-            Ok(GrpcHealth::Unknown(format!("error: health rpc probe failed: {}", status.message())))
-        }
-        code => Err(NetError::Protocol(format!(
-            "error: health rpc probe failed: rpc error: code = {code:?} desc = {}",
-            status.message()
-        ))),
+    let (code, message) = (status.code(), status.message());
+    if code == Code::Unimplemented {
+        return Ok(GrpcHealth::Unimplemented(message.to_owned()));
     }
+    Err(NetError::Protocol(format!("rpc error: code = {code:?} desc = {message}")))
 }
 
 /// An error with its causes, because tonic's own text is only `transport error`.

@@ -64,8 +64,8 @@ pub enum GrpcHealth {
     Serving,
     /// Answered, with another status.
     NotServing(String),
-    /// The server does not know the health service or the requested service.
-    Unknown(String),
+    /// The server does not have the health service, with its message.
+    Unimplemented(String),
 }
 
 #[async_trait]

@@ -131,7 +131,7 @@ async fn grpc(net: &dyn Net, target: &Target, (port, service): (u16, &str), spec
     match net.grpc_health(ip, port, service, spec.timeout).await {
         Ok(GrpcHealth::Serving) => classify_grpc(GrpcAnswer::Serving),
         Ok(GrpcHealth::NotServing(status)) => classify_grpc(GrpcAnswer::NotServing(&status)),
-        Ok(GrpcHealth::Unknown(why)) => classify_grpc(GrpcAnswer::Unimplemented(&why)),
+        Ok(GrpcHealth::Unimplemented(why)) => classify_grpc(GrpcAnswer::Unimplemented(&why)),
         Err(NetError::TimedOut { after, .. }) => classify_grpc(GrpcAnswer::TimedOut(after)),
         Err(NetError::Connect(_)) => classify_grpc(GrpcAnswer::NotConnected {
             address: &join_host_port(&ip.to_string(), port),
