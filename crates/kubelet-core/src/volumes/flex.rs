@@ -15,6 +15,7 @@ use model::path_component_problem;
 
 use super::csi::plan::SecretName;
 use super::go_json::go_json;
+use super::mount_arguments::check_device_path;
 
 pub use answer::{Answer, CallError, Capabilities, parse_answer};
 
@@ -105,17 +106,25 @@ pub fn unique_name(driver: &str, volume: &str) -> String {
     format!("{driver}/{volume}")
 }
 
-/// The volume as the driver sees it, as one argument.
+/// The volume as the driver sees it, as one argument. Options of the volume replace none of the kubelet's: a driver mounts for the pod that
+/// they name. The API server refuses such options, and a manifest of a static pod is not refused.
 #[must_use]
 pub fn options(plan: &FlexPlan, (name, read_only): (&str, bool), extra: BTreeMap<String, String>) -> String {
-    let mut options = BTreeMap::from([
+    let mut options = plan.options.clone();
+    options.retain(|key, _| !key.starts_with("kubernetes.io/"));
+    options.extend([
         ("kubernetes.io/fsType".to_owned(), plan.fs_type.clone()),
         ("kubernetes.io/readwrite".to_owned(), if read_only { "ro" } else { "rw" }.to_owned()),
         ("kubernetes.io/pvOrVolumeName".to_owned(), name.to_owned()),
     ]);
     options.extend(extra);
-    options.extend(plan.options.clone());
     go_json(&options)
+}
+
+/// # Errors
+/// The kubelet cannot pass this device to programs of the node.
+pub fn check_device(device: &str) -> Result<(), String> {
+    check_device_path(device)
 }
 
 /// Arguments of `expandfs`: the volume as the driver sees it, its device and mount, and sizes in bytes.

@@ -80,6 +80,16 @@ pub(super) fn check_fs_type(fs_type: &str) -> Result<(), String> {
     if is_name { Ok(()) } else { Err(format!("{} is not the name of a filesystem type", shown(fs_type))) }
 }
 
+/// A device that a FlexVolume driver, or the controller that attached it, named: the kubelet passes it to `blkid`, `mkfs`, `fsck` and
+/// `mount`.
+///
+/// # Errors
+/// It is not an absolute path.
+pub(super) fn check_device_path(device: &str) -> Result<(), String> {
+    let is_path = device.starts_with('/') && device.len() < MAX_PATH && !device.chars().any(char::is_control);
+    if is_path { Ok(()) } else { Err(format!("device {} must be an absolute path", shown(device))) }
+}
+
 /// An IPv6 address may name the network interface that it belongs to: `fe80::1%eth0`.
 fn is_ip(text: &str) -> bool {
     let (address, zone) = text.split_once('%').map_or((text, None), |(address, zone)| (address, Some(zone)));
@@ -117,6 +127,19 @@ fn shown(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn devices_are_absolute_paths() {
+        for device in ["/dev/sdx", "/dev/disk/by-id/a-b"] {
+            assert_eq!(check_device_path(device), Ok(()), "{device}");
+        }
+        let long = format!("/{}", "d".repeat(4096));
+        for device in ["", "sdx", "-T/tmp/fstab", "--help", "dev/sdx", "/dev/a\nb", "/dev/a\0b", &long] {
+            assert!(check_device_path(device).is_err(), "{device:?}");
+        }
+        let error = check_device_path("-T/tmp/fstab").unwrap_err();
+        assert_eq!(error, "device \"-T/tmp/fstab\" must be an absolute path");
+    }
 
     #[test]
     fn nfs_servers_are_host_names_or_ip_addresses() {

@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use async_trait::async_trait;
 use kubelet_core::volumes::engine::ReadyVolume;
 use kubelet_core::volumes::flex::{
-    Answer, CallError, Command, FlexPlan, device_mount, driver_of, options, pod_options, secret_options,
-    unique_name,
+    Answer, CallError, Command, FlexPlan, check_device, device_mount, driver_of, options, pod_options,
+    secret_options, unique_name,
 };
 use kubelet_core::volumes::types::{is_static_plugin, volume_dir};
 use model::PodUid;
+use ports::host::HostPathKind;
 use ports::{Cluster, HostError};
 
 use super::super::attachment;
@@ -185,15 +186,28 @@ impl Call<'_> {
             // A driver that mounts volumes without a device.
             Err(CallError::NotSupported) if device.is_empty() => Ok(device),
             Err(CallError::NotSupported) => {
-                let fs_type = Some(&*self.plan.fs_type).filter(|fs_type| !fs_type.is_empty());
-                let fs_type = fs_type.unwrap_or(DEFAULT_FS);
-                let mount = DeviceMount { device: &device, fs_type, options: &[], target: &target };
-                device::stage(mount_context, &mount).await?;
+                self.stage_device(&device, &target).await?;
                 Ok(device)
             }
             Err(CallError::GivenUp(why)) => Err(MountError::DeviceGivenUp(why)),
             Err(CallError::Failed(why)) => Err(MountError::Device(why)),
         }
+    }
+
+    /// Mounts the device that the driver does not mount.
+    async fn stage_device(&self, device: &str, target: &Path) -> Result<(), MountError> {
+        let mount_context = self.mount_context;
+        check_device(device).map_err(MountError::Device)?;
+        let kind = HostPathKind::BlockDevice;
+        let found = mount_context.ctx.mounts.ensure_host_path(Path::new(device), kind).await;
+        found.map_err(|error| match error {
+            HostError::GivenUp(_) => error.into(),
+            HostError::Io { .. } | HostError::Invalid(_) => {
+                MountError::Device(format!("device {device:?} is not a block device of this node"))
+            }
+        })?;
+        let fs_type = Some(&*self.plan.fs_type).filter(|fs_type| !fs_type.is_empty()).unwrap_or(DEFAULT_FS);
+        device::stage(mount_context, &DeviceMount { device, fs_type, options: &[], target }).await
     }
 
     async fn mount(&self) -> Result<(), MountError> {

@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use kubelet_core::volumes::csi::expansion::{FailureKind, Known};
-use kubelet_core::volumes::flex::{CallError, Command, expand_args};
+use kubelet_core::volumes::flex::{CallError, Command, check_device, expand_args};
 use model::Amount;
 use model::k8s::PersistentVolumeClaim;
 use tokio::sync::OwnedSemaphorePermit;
@@ -43,6 +43,10 @@ impl Expander for FlexExpander<'_> {
         match self.driver.call(Command::ExpandFs, args).await {
             Ok(_) => Ok(()),
             Err(CallError::NotSupported) => {
+                if !self.device.is_empty() {
+                    check_device(&self.device)
+                        .map_err(|message| Failure { kind: FailureKind::Final, message })?;
+                }
                 let resized = device::resize(self.mount_context, &self.device, &target).await;
                 resized.map_err(|message| Failure { kind: FailureKind::Final, message })
             }

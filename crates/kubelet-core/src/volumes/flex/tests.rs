@@ -68,15 +68,17 @@ fn expansion_names_the_device_the_mount_and_both_sizes_in_bytes() {
 }
 
 #[test]
-fn options_of_the_volume_override_others_and_are_escaped_as_go_does() {
+fn options_of_the_volume_replace_none_of_the_kubelet_and_are_escaped_as_go_does() {
     let own = BTreeMap::from([
         ("share".to_owned(), "//host/<a>&b".to_owned()),
         ("kubernetes.io/readwrite".to_owned(), "own".to_owned()),
+        ("kubernetes.io/pod.namespace".to_owned(), "kube-system".to_owned()),
+        ("kubernetes.io/secret/user".to_owned(), "own".to_owned()),
     ]);
     let plan = FlexPlan { fs_type: "cifs".to_owned(), options: own, ..plan() };
     assert_eq!(
         options(&plan, ("v", false), BTreeMap::new()),
-        r#"{"kubernetes.io/fsType":"cifs","kubernetes.io/pvOrVolumeName":"v","kubernetes.io/readwrite":"own","share":"//host/\u003ca\u003e\u0026b"}"#
+        r#"{"kubernetes.io/fsType":"cifs","kubernetes.io/pvOrVolumeName":"v","kubernetes.io/readwrite":"rw","share":"//host/\u003ca\u003e\u0026b"}"#
     );
 }
 

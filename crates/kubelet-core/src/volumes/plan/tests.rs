@@ -113,6 +113,22 @@ fn each_volume_type_has_a_plan_or_its_own_error() {
 }
 
 #[test]
+fn flex_volumes_with_unusable_types_are_refused() {
+    let of = |fs_type: &str| {
+        planned(json!({"flexVolume": {"driver": "vendor/disk", "fsType": fs_type}}), json!({}))
+    };
+    for fs_type in ["", "ext4", "ntfs-3g", "fuse.sshfs"] {
+        assert!(of(fs_type).starts_with("data Flex("), "{}", of(fs_type));
+    }
+    for fs_type in ["-T/tmp/fstab", "../../tmp/x", "ext4 -x", "ext4,bind", &"x".repeat(33)] {
+        assert!(
+            of(fs_type).starts_with("refused: ")
+                && of(fs_type).ends_with("is not the name of a filesystem type")
+        );
+    }
+}
+
+#[test]
 fn volumes_are_counted_by_plugin_as_desired_and_actual() {
     let disk = pod(json!({"emptyDir": {}}), json!({}));
     let claim = pod(json!({"persistentVolumeClaim": {"claimName": "c"}}), json!({}));

@@ -5,6 +5,7 @@ use model::k8s::{Pod, Volume};
 use super::{ClaimedVolume, VolumePlan, VolumeSource, VolumeType};
 use crate::volumes::csi::plan::SecretName;
 use crate::volumes::flex::{FlexPlan, PLUGIN, check_driver};
+use crate::volumes::mount_arguments::check_fs_type;
 
 pub(super) struct Flex;
 
@@ -58,6 +59,9 @@ impl VolumeType for Flex {
 
 fn checked(name: &str, read_only: bool, plan: FlexPlan) -> Result<VolumePlan, String> {
     check_driver(&plan.driver)?;
+    if !plan.fs_type.is_empty() {
+        check_fs_type(&plan.fs_type)?;
+    }
     let plan = VolumePlan {
         volume_type: &Flex,
         name: name.to_owned(),

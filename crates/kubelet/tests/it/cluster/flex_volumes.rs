@@ -64,3 +64,38 @@ fn attached_flex_volume_is_formatted_and_mounted_once_for_all_pods_by_the_kubele
         list => Err(list.to_string()),
     });
 }
+
+/// Programs of the node get the device as an argument.
+#[test]
+fn device_that_is_no_block_device_of_the_node_reaches_no_program() {
+    let mut cluster = Cluster::with_node(Node::on_containerd(json!({})));
+    cluster.node.configure(json!({"volumePluginDir": cluster.node.path(DRIVERS)}));
+    cluster.node.start_kubelet();
+    cluster.wait_until_ready();
+    install(&cluster.node, "disk", DISK);
+    let device = LoopDevice::make(cluster.node.path("empty.img"));
+    bind(&cluster, "disk", json!({"flexVolume": {"driver": "example.com/disk", "fsType": "ext4"}}));
+    set_bound(&cluster, "disk");
+    cluster.kubectl.apply(&[with_claim(shell_pod("user", FOREVER), "disk", mounted())]);
+    let attach = |device: &str| {
+        let attached = json!([{"name": "example.com/disk/pv-disk", "devicePath": device}]);
+        cluster.kubectl.change_status("/api/v1/nodes/node", |node| {
+            node["status"]["volumesAttached"] = attached.clone();
+        });
+    };
+    let image = cluster.node.path("empty.img").display().to_string();
+    for (device, problem) in
+        [("-T/tmp/fstab", "must be an absolute path"), (image.as_str(), "is not a block device of this node")]
+    {
+        attach(device);
+        let message = format!("device {device:?} {problem}");
+        cluster.node.eventually("an event names the device", |_| {
+            let events = cluster.events("Pod", "user");
+            let is_reported =
+                events.iter().any(|text| text.starts_with("FailedMount") && text.contains(&message));
+            if is_reported { Ok(()) } else { Err(format!("{events:?}")) }
+        });
+    }
+    attach(&device.device.display().to_string());
+    cluster.running("user");
+}
