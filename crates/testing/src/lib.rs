@@ -54,6 +54,6 @@ pub use plugin_registrar::PluginRegistrar;
 pub use pods::{PodBuilder, pod, pod_from_json};
 pub use private_cgroup::PrivateCgroup;
 pub use recorded_cri::{CriRecorder, RecordedCri};
-pub use runtime_proxy::{CallFault, RuntimeProxy};
+pub use runtime_proxy::{CallFault, CallRule, RuntimeProxy};
 pub use shutdown::FakeShutdown;
 pub use stretch::{reduced, stretched};

@@ -5,10 +5,13 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
+use hyper::body::{Body as HttpBody, Bytes, Frame};
 use parking_lot::Mutex;
 use tokio::io::DuplexStream;
 use tokio::net::{UnixListener, UnixStream};
@@ -42,6 +45,24 @@ pub enum CallFault {
     Cut,
     /// All connections break after the runtime has acted.
     CutAfterActing,
+    /// Fails with an error of the runtime, which does nothing.
+    Refused,
+    /// Succeeds with this message, and the runtime does nothing.
+    Answered(&'static [u8]),
+    /// Fails with `DEADLINE_EXCEEDED` at once, and the runtime acts so much later.
+    ActsLate(Duration),
+}
+
+/// Calls that a test lets fail.
+#[derive(Clone, Debug)]
+pub struct CallRule {
+    /// As the protocol names it: `RunPodSandbox`.
+    pub method: &'static str,
+    /// Only calls whose request has this text; all if it is empty.
+    pub about: String,
+    /// Only so many calls.
+    pub times: usize,
+    pub fault: CallFault,
 }
 
 /// Which fault a call meets, if any.
@@ -64,6 +85,7 @@ pub fn compute_call_fault(rng: &mut Rng, percent: u64) -> Option<CallFault> {
 struct Shared {
     runtime: Channel,
     random: Mutex<(Rng, u64)>,
+    rules: Mutex<Vec<CallRule>>,
     faults: AtomicU64,
     cuts: watch::Sender<u64>,
 }
@@ -77,6 +99,22 @@ impl Shared {
         let fault = compute_call_fault(rng, *percent);
         self.faults.fetch_add(u64::from(fault.is_some()), Ordering::Relaxed);
         fault
+    }
+
+    /// The fault of the first rule for this call, which is used up by that.
+    fn ruled_fault(&self, method: &str, request: &[u8]) -> Option<CallFault> {
+        let mut rules = self.rules.lock();
+        let has =
+            |text: &str| text.is_empty() || request.windows(text.len()).any(|part| part == text.as_bytes());
+        let rule =
+            rules.iter_mut().find(|rule| rule.method == method && rule.times > 0 && has(&rule.about))?;
+        rule.times -= 1;
+        self.faults.fetch_add(1, Ordering::Relaxed);
+        Some(rule.fault)
+    }
+
+    fn has_rules_for(&self, method: &str) -> bool {
+        self.rules.lock().iter().any(|rule| rule.method == method)
     }
 
     fn cut(&self) {
@@ -98,6 +136,7 @@ impl RuntimeProxy {
         let shared = Arc::new(Shared {
             runtime: connect(runtime)?,
             random: Mutex::new((Rng::new(seed), 0)),
+            rules: Mutex::default(),
             faults: AtomicU64::new(0),
             cuts: watch::Sender::new(0),
         });
@@ -121,6 +160,15 @@ impl RuntimeProxy {
     /// From now on this many of 100 calls meet a fault.
     pub fn set_fault_percent(&self, percent: u64) {
         self.shared.random.lock().1 = percent;
+    }
+
+    /// Adds a rule. The first one that applies to a call counts.
+    pub fn add_rule(&self, rule: CallRule) {
+        self.shared.rules.lock().push(rule);
+    }
+
+    pub fn clear_rules(&self) {
+        self.shared.rules.lock().clear();
     }
 
     /// How many calls have met a fault.
@@ -175,7 +223,28 @@ async fn relay(mut client: UnixStream, mut server: DuplexStream, mut cuts: watch
 impl CallHandler for Shared {
     async fn answer(self: Arc<Self>, request: http::Request<Body>) -> http::Response<Body> {
         let forward = |request| forward(self.runtime.clone(), request);
-        match self.next_fault(method_of(request.uri().path())) {
+        let method = method_of(request.uri().path()).to_owned();
+        let (request, ruled) = if self.has_rules_for(&method) {
+            let (request, content) = match read(request).await {
+                Ok(read) => read,
+                Err(status) => return status.into_http(),
+            };
+            (request, self.ruled_fault(&method, &content))
+        } else {
+            (request, None)
+        };
+        match ruled.or_else(|| self.next_fault(&method)) {
+            Some(CallFault::Refused) => Status::unknown("refused by the test").into_http(),
+            Some(CallFault::Answered(message)) => answered(message),
+            Some(CallFault::ActsLate(delay)) => {
+                let runtime = self.runtime.clone();
+                // Its caller has gone by then.
+                tokio::spawn(async move {
+                    tokio::time::sleep(delay).await;
+                    let _ = crate::runtime_calls::forward(runtime, request).await;
+                });
+                Status::deadline_exceeded("the runtime acts later").into_http()
+            }
             None => forward(request).await,
             Some(CallFault::Delayed(delay)) => {
                 tokio::time::sleep(delay).await;
@@ -200,5 +269,51 @@ impl CallHandler for Shared {
                 Status::unavailable("cut by the seed, after the act").into_http()
             }
         }
+    }
+}
+
+/// The request with its content, read whole.
+async fn read(request: http::Request<Body>) -> Result<(http::Request<Body>, Bytes), Status> {
+    let (head, mut body) = request.into_parts();
+    let mut content = Vec::new();
+    while let Some(frame) = std::future::poll_fn(|context| Pin::new(&mut body).poll_frame(context)).await {
+        if let Ok(data) = frame?.into_data() {
+            content.extend_from_slice(&data);
+        }
+    }
+    let content = Bytes::from(content);
+    Ok((
+        http::Request::from_parts(head, Body::new(Frames([Some(Frame::data(content.clone())), None]))),
+        content,
+    ))
+}
+
+/// A successful response with that message.
+fn answered(message: &[u8]) -> http::Response<Body> {
+    let length = u32::try_from(message.len()).unwrap_or_default().to_be_bytes();
+    let content = [&[0], &length[..], message].concat();
+    let trailers = http::HeaderMap::from_iter([(
+        http::HeaderName::from_static("grpc-status"),
+        http::HeaderValue::from_static("0"),
+    )]);
+    let body = Body::new(Frames([Some(Frame::data(content.into())), Some(Frame::trailers(trailers))]));
+    let mut answer = http::Response::new(body);
+    let kind = http::HeaderValue::from_static("application/grpc");
+    answer.headers_mut().insert(http::header::CONTENT_TYPE, kind);
+    answer
+}
+
+/// A body of these frames.
+struct Frames([Option<Frame<Bytes>>; 2]);
+
+impl HttpBody for Frames {
+    type Data = Bytes;
+    type Error = Status;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        _: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
+        Poll::Ready(self.0.iter_mut().find_map(Option::take).map(Ok))
     }
 }

@@ -10,7 +10,7 @@ use ports::runtime::RuntimeError;
 use tempfile::TempDir;
 use testing::runtime_proxy::compute_call_fault;
 use testing::soak::rng::Rng;
-use testing::{CallFault, FakeCri, FakeRuntime, RuntimeProxy};
+use testing::{CallFault, CallRule, FakeCri, FakeRuntime, RuntimeProxy};
 
 use crate::world::{Case, World};
 
@@ -83,6 +83,25 @@ async fn runtime_proxy_fails_calls_until_its_percentage_is_zero_again() {
     }
 }
 
+#[tokio::test]
+async fn rule_applies_to_so_many_calls_that_have_its_text() {
+    let proxied = proxied(1);
+    let rule = |about: &str| CallRule {
+        method: "PodSandboxStatus",
+        about: about.to_owned(),
+        times: 1,
+        fault: CallFault::Refused,
+    };
+    proxied.proxy.add_rule(rule("other"));
+    proxied.proxy.add_rule(rule("s1"));
+    let sandbox = model::SandboxId::new("s1");
+    let status = || proxied.client.sandbox_status(&sandbox);
+    let refused = status().await.unwrap_err();
+    assert!(refused.to_string().contains("refused by the test"), "{refused}");
+    assert!(status().await.unwrap_err().is_not_found());
+    assert_eq!(proxied.proxy.faults(), 1);
+}
+
 #[test]
 fn call_faults_follow_from_the_seed_and_have_every_kind() {
     let drawn = |seed| {
@@ -101,6 +120,7 @@ fn call_faults_follow_from_the_seed_and_have_every_kind() {
             Some(CallFault::Dropped) => "dropped",
             Some(CallFault::Cut) => "cut",
             Some(CallFault::CutAfterActing) => "cut after acting",
+            Some(CallFault::Refused | CallFault::Answered(_) | CallFault::ActsLate(_)) => "only of rules",
         })
         .collect();
     assert_eq!(kinds.len(), 7, "{kinds:?}");
