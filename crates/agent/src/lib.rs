@@ -14,6 +14,7 @@
 
 pub mod api;
 pub mod cache;
+pub mod cgroup_problems;
 pub mod context;
 mod damaged;
 pub mod error_chain;

@@ -29,6 +29,8 @@ pub struct OtherProblems {
     /// Why volumes cannot be used: there is no CSINode yet.
     pub storage: Option<String>,
     pub is_shutting_down: bool,
+    /// The cgroup driver is not known, or running pods have no cgroup.
+    pub cgroups: Vec<String>,
 }
 
 impl NodeView {
@@ -52,6 +54,7 @@ impl NodeView {
         let mut problems = runtime_problems(status, self.last_ready, others.pleg, now);
         problems.extend(self.network_problem());
         problems.extend(others.storage);
+        problems.extend(others.cgroups);
         problems.extend(others.is_shutting_down.then(|| kubelet_core::node::shutdown::PROBLEM.to_owned()));
         problems
     }

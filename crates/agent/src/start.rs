@@ -33,6 +33,7 @@ use crate::api::objects::ClusterObjects;
 use crate::api::reflector::Store;
 use crate::api::reflector::StoreReader;
 use crate::cache::PodCache;
+use crate::cgroup_problems::CgroupProblems;
 use crate::context::Context;
 use crate::damaged::remove_unfinished;
 use crate::error_chain::chain;
@@ -385,6 +386,7 @@ async fn handles(
             ctx: ctx.clone(),
             names: ends.cgroup_names.subscribe(),
             admissions: admissions.clone(),
+            problems: CgroupProblems::default(),
         },
         leftovers: Arc::new(Notify::new()),
         pods: PodsView::default(),
@@ -411,6 +413,7 @@ fn node_sources(handles: &PodHandles, csi: &CsiApi) -> NodeSources {
     NodeSources {
         node: handles.node.clone(),
         pleg: handles.pleg.clone(),
+        cgroups: handles.cgroups.problems.clone(),
         pressure: handles.pressure.clone(),
         shutting_down: handles.shutting_down.clone(),
         devices: handles.devices.clone(),
@@ -440,6 +443,7 @@ impl Ends {
             clock: ctx.clock,
             pleg: handles.pleg.clone(),
             recorder: ctx.recorder.clone(),
+            cgroups: handles.cgroups.problems.clone(),
             view: self.node,
             shutting_down: handles.shutting_down.clone(),
             is_standalone: ports.cluster.is_none(),
@@ -589,6 +593,12 @@ fn start_cgroups(
         // Validation has refused any other value.
         configured: CgroupDriver::parse(&ctx.config().cgroup_driver).unwrap_or(CgroupDriver::Cgroupfs),
         metrics: ctx.metrics.clone(),
+        // Without cgroups of pods nothing waits for the driver.
+        problems: if ctx.config().cgroups_per_qos {
+            handles.cgroups.problems.clone()
+        } else {
+            CgroupProblems::default()
+        },
         answer: driver,
     };
     ctx.tasks.spawn("cgroup driver", detection.run());

@@ -15,9 +15,9 @@ use kubelet_core::resources::cpus::CPU_STATE_FILE;
 use kubelet_core::resources::memory::checkpoint::FILE as MEMORY_STATE_FILE;
 use kubelet_core::sources::static_pod::{Origin, parse_manifest};
 use kubelet_core::takeover::{
-    Assigned, CgroupFacts, DEVICES, FileReport, FoundCgroup, FoundDirectory, FoundPod, FoundVolume,
-    GO_DEVICES, RootEntry, StateSettings, TakeoverInputs, TakeoverReport, compute_file, compute_takeover,
-    source_in,
+    Assigned, CgroupFacts, CgroupLocation, DEVICES, FileReport, FoundCgroup, FoundDirectory, FoundPod,
+    FoundVolume, GO_DEVICES, RootEntry, StateSettings, TakeoverInputs, TakeoverReport, compute_file,
+    compute_takeover, source_in,
 };
 use model::k8s::Pod;
 use model::{CgroupDriver, PodObservation, PodRef, PodSource, PodUid};
@@ -162,8 +162,15 @@ impl Node<'_> {
         let observed = pleg::inspect(&*self.ports.runtime, &self.ports.clock, &pod, None).await?;
         let (source, actual) = self.recorded(&observed).await?;
         let exists = !self.facts.config.cgroups_per_qos || self.has_cgroup(names, &pod.uid).await;
+        let location = match exists {
+            true => CgroupLocation::Here,
+            false if names.candidates_of(&pod.uid).iter().any(|cgroup| *cgroup.path == *actual) => {
+                CgroupLocation::Removed
+            }
+            false => CgroupLocation::Elsewhere,
+        };
         let dir = if dirs.contains(&pod.uid) { Some(self.directory(&pod.uid).await?) } else { None };
-        Ok(FoundPod { observed, source, dir, cgroup: FoundCgroup { actual, exists } })
+        Ok(FoundPod { observed, source, dir, cgroup: FoundCgroup { actual, location } })
     }
 
     /// What the runtime keeps of the request for the sandbox: the source of the pod, and its cgroup.

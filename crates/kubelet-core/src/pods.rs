@@ -3,6 +3,7 @@
 
 pub mod actions;
 pub mod backoff;
+pub mod cgroup_loss;
 pub mod create_error;
 pub mod deadline;
 pub mod dns;

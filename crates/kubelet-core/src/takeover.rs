@@ -91,8 +91,19 @@ pub struct FoundVolume {
 pub struct FoundCgroup {
     /// The parent that the pod's sandbox was created with; empty if the runtime does not report it.
     pub actual: String,
-    /// The cgroup exists where this kubelet looks for it, or this kubelet uses none.
-    pub exists: bool,
+    pub location: CgroupLocation,
+}
+
+/// Where a pod's cgroup is, compared with where this kubelet looks for it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum CgroupLocation {
+    /// It exists there, or this kubelet uses none.
+    #[default]
+    Here,
+    /// The sandbox was created there, and the cgroup was removed.
+    Removed,
+    /// The sandbox was created in another one, or the runtime does not report where.
+    Elsewhere,
 }
 
 /// What a runtime reports in the verbose status of a sandbox: the source of its pod, and the parent of its cgroup (containerd: the request;
@@ -105,8 +116,16 @@ pub fn source_in(info: &str) -> (Option<PodSource>, String) {
     let source = [PodSource::File, PodSource::Http, PodSource::Api]
         .into_iter()
         .find(|known| source == Some(known.as_str()));
-    let cgroup = info.pointer("/config/linux/cgroup_parent").and_then(serde_json::Value::as_str);
+    let text = |path: &str| info.pointer(path).and_then(serde_json::Value::as_str);
+    let of_crio = || text("/runtimeSpec/linux/cgroupsPath").map(parent_in_cgroups_path);
+    let cgroup = text("/config/linux/cgroup_parent").or_else(of_crio);
     (source, cgroup.unwrap_or_default().to_owned())
+}
+
+/// `a.slice:crio:<id>` is in `a.slice`, and `/a/b/crio-<id>` in `/a/b`.
+fn parent_in_cgroups_path(path: &str) -> &str {
+    let parent = path.split_once(':').or_else(|| path.rsplit_once('/'));
+    parent.map_or("", |(parent, _)| parent)
 }
 
 /// What happens to a pod.
@@ -204,8 +223,9 @@ pub fn compute_takeover(inputs: &TakeoverInputs<'_>) -> TakeoverReport {
     pods.sort_by(|a, b| (&a.namespace, &a.name, &a.uid).cmp(&(&b.namespace, &b.name, &b.uid)));
     let is_refused = inputs.files.iter().any(|file| file.usage == FileUse::Refused);
     let dirs = || inputs.pods.iter().filter_map(|found| found.dir.as_ref());
+    let has_lost_cgroups = inputs.pods.iter().any(is_elsewhere);
     TakeoverReport {
-        is_harmless: !is_refused && pods.iter().all(|pod| pod.fate.is_harmless()),
+        is_harmless: !is_refused && !has_lost_cgroups && pods.iter().all(|pod| pod.fate.is_harmless()),
         written_by: WrittenBy {
             kubelet_rs: dirs().filter(|dir| dir.is_own).count(),
             other: dirs().filter(|dir| !dir.is_own).count(),
@@ -225,6 +245,13 @@ fn notes(inputs: &TakeoverInputs<'_>) -> Vec<String> {
             inputs.cgroups.configured
         ));
     }
+    if inputs.pods.iter().any(is_elsewhere) {
+        notes.push(
+            "running pods have cgroups where this kubelet does not look for them: they go on, and the node is not ready until cgroupRoot, \
+             cgroupDriver and cgroupsPerQOS are as before, or until these pods were deleted"
+                .to_owned(),
+        );
+    }
     if inputs.has_url {
         notes.push(
             "the pods of staticPodURL were not requested: they are kept if they are unchanged".to_owned(),
@@ -237,6 +264,11 @@ fn notes(inputs: &TakeoverInputs<'_>) -> Vec<String> {
         ));
     }
     notes
+}
+
+/// It runs in a cgroup where this kubelet does not look for it.
+fn is_elsewhere(found: &FoundPod) -> bool {
+    found.cgroup.location == CgroupLocation::Elsewhere && !found.observed.is_stopped()
 }
 
 fn has_devices_of(checkpoint: &str, pods: &[FoundPod]) -> bool {
@@ -330,7 +362,10 @@ fn fate_of_static(inputs: &TakeoverInputs<'_>, found: &FoundPod, desired: &Pod) 
         return (Fate::Started, vec![why.to_owned()]);
     }
     let memory = PodMemory::new(BackoffTable::crash_loop(MAX_DELAY, inputs.features));
-    let cgroup = if found.cgroup.exists { CgroupState::UpToDate } else { CgroupState::Missing };
+    let cgroup = match found.cgroup.location {
+        CgroupLocation::Removed => CgroupState::Missing,
+        CgroupLocation::Here | CgroupLocation::Elsewhere => CgroupState::UpToDate,
+    };
     let plan = compute_pod_actions(&PodInputs {
         pod: desired,
         observed: &found.observed,
@@ -341,7 +376,7 @@ fn fate_of_static(inputs: &TakeoverInputs<'_>, found: &FoundPod, desired: &Pod) 
     });
     let why = match plan.step {
         PodStep::Settled | PodStep::RepairCgroup => Vec::new(),
-        PodStep::CreateSandbox { why, .. } => vec![sandbox_text(why, found)],
+        PodStep::CreateSandbox { why, .. } => vec![sandbox_text(why)],
         PodStep::Converge { kill, .. } | PodStep::Teardown { kill, .. } => {
             kill.iter().map(kill_text).collect()
         }
@@ -353,6 +388,7 @@ fn fate_of_static(inputs: &TakeoverInputs<'_>, found: &FoundPod, desired: &Pod) 
 fn kept(found: &FoundPod) -> Vec<String> {
     match found.observed.running().count() {
         0 => vec!["no container runs now; it is continued as before".to_owned()],
+        _ if is_elsewhere(found) => vec![elsewhere_text(found)],
         _ => Vec::new(),
     }
 }
@@ -370,10 +406,12 @@ fn fate_of_other(
     };
     if is_listed {
         let lister = if source == Some(PodSource::Api) { "the API server" } else { "staticPodURL" };
-        return match is_stopped || found.cgroup.exists {
-            true => (Fate::Kept, vec![format!("as long as {lister} has it")]),
-            false => (Fate::Restarted, vec![sandbox_text(SandboxReason::CgroupGone, found)]),
-        };
+        let is_kept = is_stopped || found.cgroup.location != CgroupLocation::Removed;
+        if !is_kept {
+            return (Fate::Restarted, vec![sandbox_text(SandboxReason::CgroupGone)]);
+        }
+        let elsewhere = is_elsewhere(found).then(|| elsewhere_text(found));
+        return (Fate::Kept, [format!("as long as {lister} has it")].into_iter().chain(elsewhere).collect());
     }
     let same_name = |pod: &&Pod| PodRef::of(pod).has_full_name_of(&found.observed.pod);
     match (inputs.static_pods.iter().find(same_name), is_stopped) {
@@ -401,21 +439,23 @@ fn without_source(source: Option<PodSource>) -> String {
     .to_owned()
 }
 
-fn sandbox_text(why: SandboxReason, found: &FoundPod) -> String {
-    match why {
-        SandboxReason::NoSandbox => "it has no sandbox".to_owned(),
-        SandboxReason::MoreThanOneReady => "it has more than one ready sandbox".to_owned(),
-        SandboxReason::NewestNotReady => "its newest sandbox is not ready".to_owned(),
-        SandboxReason::NetworkNamespaceChanged => "its manifest has another hostNetwork".to_owned(),
-        SandboxReason::NoPodIp => "its sandbox has no address".to_owned(),
-        SandboxReason::CgroupGone if found.cgroup.actual.is_empty() => {
-            "its cgroup is not where this kubelet looks for it: cgroupRoot, cgroupDriver or cgroupsPerQOS differ".to_owned()
-        }
-        SandboxReason::CgroupGone => format!(
-            "its cgroup is {}, which is not where this kubelet looks for it: cgroupRoot, cgroupDriver or cgroupsPerQOS differ",
-            found.cgroup.actual
-        ),
+fn elsewhere_text(found: &FoundPod) -> String {
+    match found.cgroup.actual.as_str() {
+        "" => "its cgroup is not where this kubelet looks for it".to_owned(),
+        actual => format!("its cgroup is {actual}, which is not where this kubelet looks for it"),
     }
+}
+
+fn sandbox_text(why: SandboxReason) -> String {
+    match why {
+        SandboxReason::NoSandbox => "it has no sandbox",
+        SandboxReason::MoreThanOneReady => "it has more than one ready sandbox",
+        SandboxReason::NewestNotReady => "its newest sandbox is not ready",
+        SandboxReason::NetworkNamespaceChanged => "its manifest has another hostNetwork",
+        SandboxReason::NoPodIp => "its sandbox has no address",
+        SandboxReason::CgroupGone => "its cgroup was removed",
+    }
+    .to_owned()
 }
 
 fn kill_text(kill: &KillContainer) -> String {

@@ -9,6 +9,7 @@ use ports::runtime::RuntimeError;
 use ports::{Clock, Runtime};
 use tokio::sync::watch;
 
+use crate::cgroup_problems::CgroupProblems;
 use crate::metrics::Metrics;
 
 /// Queries the runtime. The task ends with the answer.
@@ -19,20 +20,30 @@ pub struct DriverDetection {
     /// `cgroupDriver`.
     pub configured: CgroupDriver,
     pub metrics: Arc<Metrics>,
+    /// The node is not ready until the driver is known.
+    pub problems: CgroupProblems,
     pub answer: watch::Sender<Option<CgroupDriver>>,
 }
 
 impl DriverDetection {
     /// Queries the runtime until the driver is decided; at most one call every two seconds.
     pub async fn run(self) {
-        let mut tries = 0_u32;
+        let mut refusals = 0_u32;
+        let mut reported = None;
         loop {
-            tries = tries.saturating_add(1);
             let answer = self.runtime.cgroup_driver().await;
-            match compute_cgroup_driver(meaning(&answer), tries, self.configured) {
-                DriverPlan::AskAgain { after } => self.clock.sleep_until(self.clock.mono() + after).await,
+            let meaning = meaning(&answer);
+            refusals = if meaning == DriverAnswer::Refused { refusals.saturating_add(1) } else { 0 };
+            match compute_cgroup_driver(meaning, refusals, self.configured) {
+                DriverPlan::AskAgain { after } => {
+                    if let Err(error) = answer {
+                        self.report_unknown(&mut reported, error.to_string());
+                    }
+                    self.clock.sleep_until(self.clock.mono() + after).await;
+                }
                 DriverPlan::Use { driver, why } => {
-                    self.report(driver, why, answer.err());
+                    self.report(driver, why);
+                    self.problems.driver_known();
                     self.answer.send_replace(Some(driver));
                     return;
                 }
@@ -40,8 +51,20 @@ impl DriverDetection {
         }
     }
 
-    fn report(&self, driver: CgroupDriver, why: DriverReason, error: Option<RuntimeError>) {
-        let (configured, error) = (self.configured, error.map(|error| error.to_string()));
+    /// Each new error is logged once; the node's condition has the last one.
+    fn report_unknown(&self, reported: &mut Option<String>, error: String) {
+        if reported.as_ref() != Some(&error) {
+            tracing::warn!(
+                err = error,
+                "Failed to get the cgroup driver of the container runtime, pods wait for it"
+            );
+        }
+        self.problems.driver_unknown(&error);
+        *reported = Some(error);
+    }
+
+    fn report(&self, driver: CgroupDriver, why: DriverReason) {
+        let configured = self.configured;
         match why {
             DriverReason::RuntimeReported => {
                 tracing::info!(%driver, %configured, "Using cgroup driver setting received from the CRI runtime");
@@ -52,13 +75,6 @@ impl DriverDetection {
                     %driver,
                     "CRI implementation does not report its cgroup driver, falling back to cgroupDriver from the configuration; update the runtime, \
                      because Kubernetes 1.37 needs one that does"
-                );
-            }
-            DriverReason::RuntimeRefuses => {
-                tracing::error!(
-                    %driver,
-                    err = error,
-                    "CRI implementation does not report its cgroup driver, falling back to cgroupDriver from the configuration"
                 );
             }
         }

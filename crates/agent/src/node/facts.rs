@@ -17,6 +17,7 @@ use ports::runtime::RuntimeHandler;
 
 use tokio::sync::watch;
 
+use crate::cgroup_problems::CgroupProblems;
 use crate::context::Context;
 use crate::error_chain::chain;
 use crate::node::machine::machine_facts;
@@ -38,6 +39,7 @@ fn declared_features(features: Features) -> Vec<String> {
 pub(crate) struct NodeSources {
     pub(crate) node: watch::Receiver<NodeView>,
     pub(crate) pleg: PlegHandle,
+    pub(crate) cgroups: CgroupProblems,
     /// The pressure conditions, written by `eviction`.
     pub(crate) pressure: watch::Receiver<NodePressure>,
     /// The node is shutting down, written by `shutdown`.
@@ -55,6 +57,7 @@ impl NodeSources {
             pleg: self.pleg.problem(now),
             storage: self.csi_node.borrow().clone(),
             is_shutting_down: *self.shutting_down.borrow(),
+            cgroups: self.cgroups.texts(),
         };
         self.node.borrow().problems(others, now)
     }

@@ -12,6 +12,7 @@ use ports::runtime::{RuntimeResult, RuntimeStatus, RuntimeVersion};
 use ports::{Clock, Runtime};
 use tokio::sync::watch;
 
+use crate::cgroup_problems::CgroupProblems;
 use crate::events::Recorder;
 use crate::node_view::{NodeView, OtherProblems};
 use crate::pods::pleg::PlegHandle;
@@ -29,6 +30,7 @@ pub struct NodeWatch {
     pub clock: Clock,
     pub pleg: PlegHandle,
     pub recorder: Recorder,
+    pub cgroups: CgroupProblems,
     pub view: watch::Sender<NodeView>,
     pub shutting_down: watch::Receiver<bool>,
     /// Without an API the readiness of the node is reported as an event.
@@ -103,6 +105,7 @@ impl NodeWatch {
             // A standalone node, whose readiness is reported here, has no CSINode.
             storage: None,
             is_shutting_down: *self.shutting_down.borrow(),
+            cgroups: self.cgroups.texts(),
         };
         let problems = view.problems(others, now);
         reported.was_ready |= problems.is_empty();

@@ -15,6 +15,7 @@ use ports::cgroups::CgroupRemoval;
 use ports::host::HostResult;
 use tokio::sync::watch;
 
+use crate::cgroup_problems::CgroupProblems;
 use crate::context::Context;
 use crate::error_chain::chain;
 use crate::metrics::CgroupWork;
@@ -31,6 +32,7 @@ pub(crate) struct PodCgroups {
     /// `None` until pods can have cgroups, and if they have none.
     pub(crate) names: watch::Receiver<Option<Arc<CgroupNames>>>,
     pub(crate) admissions: Admissions,
+    pub(crate) problems: CgroupProblems,
 }
 
 fn cgroup_of(names: &CgroupNames, pod: &KeptPod) -> CgroupPath {
@@ -73,6 +75,21 @@ impl PodCgroups {
     pub(crate) async fn name(&self, pod: &KeptPod) -> String {
         let Some(names) = self.names().await else { return String::new() };
         cgroup_of(&names, pod).path.into()
+    }
+
+    /// Where this kubelet looks for the pod's cgroup; `None` if pods have none, or their names are not known yet.
+    pub(crate) fn path(&self, pod: &KeptPod) -> Option<CgroupPath> {
+        self.names.borrow().as_deref().map(|names| cgroup_of(names, pod))
+    }
+
+    /// The pod has a cgroup where this kubelet looks for it.
+    pub(crate) async fn exists(&self, uid: &PodUid) -> bool {
+        for cgroup in self.all_of(uid) {
+            if self.ctx.cgroups.exists(&cgroup).await {
+                return true;
+            }
+        }
+        false
     }
 
     /// The state of a running pod's cgroup: whether it exists and, with `with_numbers`, whether its limits are as desired.

@@ -481,6 +481,9 @@ impl PodWorker {
             self.schedule_resync();
         }
         if self.alarm.take_due(now) {
+            if self.cgroup.is_missing() {
+                self.handles.pleg.inspect(&self.pod);
+            }
             self.check_deadline();
             self.check_if_late();
             self.check_preemption();

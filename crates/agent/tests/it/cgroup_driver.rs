@@ -53,14 +53,26 @@ async fn cgroup_driver_is_requested_until_a_late_runtime_answers() {
     world.until("the cgroup driver is known", |w| driver(w) == Some(CgroupDriver::Systemd)).await;
 }
 
+/// A runtime answers with errors while it starts. Another driver than its own would give every pod another cgroup.
 #[tokio::test(start_paused = true)]
-async fn failed_cgroup_driver_request_is_tried_three_times() {
-    let mut world = World::new();
-    world.fake.fault_always(Method::RuntimeConfig, Some(Fault::Failed("no idea".to_owned())));
+async fn cgroup_driver_is_requested_with_back_off_while_the_runtime_returns_errors() {
+    let mut world = World::of_cluster();
+    world.fake.set_cgroup_driver(CgroupDriver::Systemd);
+    world
+        .fake
+        .fault_always(Method::RuntimeConfig, Some(Fault::Failed("server is not initialized yet".to_owned())));
     world.start().await;
-    let known =
-        world.until("the cgroup driver is known", |w| driver(w) == Some(CgroupDriver::Cgroupfs)).await;
-    assert!(known >= seconds(4) && known < seconds(5), "{known:?}");
-    assert_eq!(world.fake.count(Method::RuntimeConfig), 3);
+    world.advance(seconds(120)).await;
+    assert_eq!(driver(&world), None, "the configured driver is no answer");
+    let requests = world.fake.count(Method::RuntimeConfig);
+    assert!((9..=10).contains(&requests), "requested {requests} times in two minutes");
+    let message = world.node_condition("Ready").unwrap().message.unwrap_or_default();
+    let expected = "cgroup driver of the container runtime is not known: ";
+    assert!(message.contains(expected) && message.contains("server is not initialized yet"), "{message}");
+    world.fake.fault_always(Method::RuntimeConfig, None);
+    let answers = world.now();
+    let known = world.until("the cgroup driver is known", |w| driver(w) == Some(CgroupDriver::Systemd)).await;
+    assert!(known - answers <= seconds(16), "{:?}", known - answers);
+    world.until("the node is ready", World::is_node_ready).await;
     assert!(!world.metrics().await.contains("kubelet_cri_losing_support"), "it is not old, but damaged");
 }

@@ -71,6 +71,69 @@ async fn missing_pod_cgroup_is_created_only_after_its_containers_have_stopped() 
     assert_eq!(weight(&world, CGROUP).as_deref(), Some("20"));
 }
 
+fn named(name: &str, uid: &str) -> Manifest {
+    let resources = json!({"resources": {"requests": {"cpu": "500m"}}});
+    pod(name, [container_with("app", resources)]).uid(uid)
+}
+
+/// Every pod looks like that if this kubelet looks in the wrong place.
+#[tokio::test(start_paused = true)]
+async fn pods_that_all_lose_their_cgroups_at_once_keep_running() {
+    let mut world = World::joined().await;
+    for (name, uid) in [("web", "7"), ("db", "8")] {
+        world.apply(&named(name, uid));
+    }
+    world.until("the pods are ready", |w| w.is_ready("web") && w.is_ready("db")).await;
+    let before = world.fake.running();
+    for is_restart in [false, true] {
+        if is_restart {
+            world.crash().await;
+        }
+        for uid in ["7", "8"] {
+            world.cgroups.remove_cgroup(&format!("{BURSTABLE}/pod{uid}"));
+        }
+        if is_restart {
+            world.start().await;
+        }
+        world.until("the node is not ready", |w| !w.is_node_ready()).await;
+        world.advance(seconds(200)).await;
+        assert_eq!(world.fake.running(), before, "nothing was restarted");
+        let message = world.node_condition("Ready").unwrap().message.unwrap_or_default();
+        assert!(message.contains("2 running pods are not restarted"), "{message}");
+        world.cgroups.write(CGROUP, "cpu.weight", "20");
+        if !is_restart {
+            world.cgroups.write(&format!("{BURSTABLE}/pod8"), "cpu.weight", "20");
+        }
+        world.until("the node is ready", World::is_node_ready).await;
+    }
+    // The first one had its cgroup again, which proves the names: the other one lost its own.
+    world.until("the other one is restarted", |w| w.is_ready("db") && w.fake.running() != before).await;
+    assert!(world.fake.running().contains(&"web-node/app".to_owned()), "{:?}", world.fake.running());
+}
+
+/// The pods are where they were created, and this kubelet looks elsewhere.
+#[tokio::test(start_paused = true)]
+async fn pods_with_cgroups_of_another_root_keep_running_and_the_node_is_not_ready() {
+    let mut world = World::joined().await;
+    world.apply(&named("web", "7"));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    let before = world.fake.running();
+    world.crash().await;
+    world.cgroups.write("/other", "cpu.weight", "20");
+    world.config.cgroup_root = "/other".to_owned();
+    world.start().await;
+    world.apply(&named("late", "9"));
+    world.until("a new pod runs", |w| w.is_ready("late")).await;
+    world.advance(seconds(200)).await;
+    assert!(before.iter().all(|old| world.fake.running().contains(old)), "{:?}", world.fake.running());
+    let message = world.node_condition("Ready").unwrap().message.unwrap_or_default();
+    let expected = "its cgroup is /kubepods/burstable/pod7, which the configuration expects at /other/kubepods/burstable/pod7";
+    assert!(!world.is_node_ready() && message.contains(expected), "{message}");
+    assert_eq!(world.recorded("PodCgroupMissing"), 1);
+    world.remove("web");
+    world.until("the node is ready", World::is_node_ready).await;
+}
+
 #[tokio::test(start_paused = true)]
 async fn changed_cgroup_values_are_reset_without_a_restart() {
     let mut world = with_a_pod().await;

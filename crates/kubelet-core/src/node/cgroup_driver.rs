@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use model::CgroupDriver;
 
-/// Delay between two calls without an answer.
+/// Delay between two calls without an answer: a runtime that is absent refuses the connection at once.
 const PAUSE: Duration = Duration::from_secs(2);
-/// Number of error responses after which the runtime is taken not to support the call.
-const TRIES: u32 = 3;
+/// After an error the delay doubles, up to this.
+const MAX_PAUSE: Duration = Duration::from_secs(16);
 
 /// The first release that does not start with a runtime that does not report its driver: a label of the metric.
 pub const LOSING_SUPPORT_IN: &str = "1.37.0";
@@ -19,7 +19,8 @@ pub enum DriverAnswer {
     Reported(CgroupDriver),
     /// The runtime is too old to implement the call.
     NotOffered,
-    /// The runtime returned an error.
+    /// The runtime returned an error, as it does while it starts. Another driver than the runtime's would give every running pod
+    /// another cgroup, so the call is repeated.
     Refused,
     /// The runtime did not answer. It cannot run pods either, so the call is repeated.
     NoAnswer,
@@ -30,7 +31,6 @@ pub enum DriverAnswer {
 pub enum DriverReason {
     RuntimeReported,
     RuntimeTooOld,
-    RuntimeRefuses,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,16 +39,17 @@ pub enum DriverPlan {
     AskAgain { after: Duration },
 }
 
-/// What to do after call number `tries` (from 1); `configured` is `cgroupDriver`.
+/// What to do after an answer; `refusals` is the number of errors in a row, this one included, and `configured` is `cgroupDriver`.
 #[must_use]
-pub const fn compute_cgroup_driver(answer: DriverAnswer, tries: u32, configured: CgroupDriver) -> DriverPlan {
+pub fn compute_cgroup_driver(answer: DriverAnswer, refusals: u32, configured: CgroupDriver) -> DriverPlan {
     match answer {
         DriverAnswer::Reported(driver) => DriverPlan::Use { driver, why: DriverReason::RuntimeReported },
         DriverAnswer::NotOffered => DriverPlan::Use { driver: configured, why: DriverReason::RuntimeTooOld },
-        DriverAnswer::Refused if tries >= TRIES => {
-            DriverPlan::Use { driver: configured, why: DriverReason::RuntimeRefuses }
+        DriverAnswer::Refused => {
+            let factor = 1 << refusals.saturating_sub(1).min(8);
+            DriverPlan::AskAgain { after: PAUSE.saturating_mul(factor).min(MAX_PAUSE) }
         }
-        DriverAnswer::Refused | DriverAnswer::NoAnswer => DriverPlan::AskAgain { after: PAUSE },
+        DriverAnswer::NoAnswer => DriverPlan::AskAgain { after: PAUSE },
     }
 }
 
@@ -57,26 +58,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cgroup_driver_reported_by_the_runtime_is_used_and_no_answer_is_retried() {
+    fn cgroup_driver_reported_by_the_runtime_is_used_and_errors_are_retried_with_back_off() {
         use CgroupDriver::{Cgroupfs, Systemd};
         use DriverAnswer::{NoAnswer, NotOffered, Refused, Reported};
-        use DriverReason::{RuntimeRefuses, RuntimeReported, RuntimeTooOld};
-        let again = DriverPlan::AskAgain { after: Duration::from_secs(2) };
+        use DriverReason::{RuntimeReported, RuntimeTooOld};
+        let again = |seconds| DriverPlan::AskAgain { after: Duration::from_secs(seconds) };
         let with = |driver, why| DriverPlan::Use { driver, why };
         let table = [
-            (Reported(Systemd), 1, Cgroupfs, with(Systemd, RuntimeReported)),
-            (Reported(Cgroupfs), 1, Systemd, with(Cgroupfs, RuntimeReported)),
+            (Reported(Systemd), 0, Cgroupfs, with(Systemd, RuntimeReported)),
+            (Reported(Cgroupfs), 0, Systemd, with(Cgroupfs, RuntimeReported)),
             (Reported(Cgroupfs), 9, Systemd, with(Cgroupfs, RuntimeReported)),
-            (NotOffered, 1, Systemd, with(Systemd, RuntimeTooOld)),
-            (NotOffered, 1, Cgroupfs, with(Cgroupfs, RuntimeTooOld)),
-            (Refused, 1, Systemd, again),
-            (Refused, 2, Systemd, again),
-            (Refused, 3, Systemd, with(Systemd, RuntimeRefuses)),
-            (NoAnswer, 1, Systemd, again),
-            (NoAnswer, 1000, Systemd, again),
+            (NotOffered, 0, Systemd, with(Systemd, RuntimeTooOld)),
+            (NotOffered, 3, Cgroupfs, with(Cgroupfs, RuntimeTooOld)),
+            (Refused, 1, Systemd, again(2)),
+            (Refused, 2, Systemd, again(4)),
+            (Refused, 3, Systemd, again(8)),
+            (Refused, 4, Systemd, again(16)),
+            (Refused, 5, Systemd, again(16)),
+            (Refused, u32::MAX, Systemd, again(16)),
+            (NoAnswer, 0, Systemd, again(2)),
+            (NoAnswer, 9, Systemd, again(2)),
         ];
-        for (answer, tries, configured, expected) in table {
-            assert_eq!(compute_cgroup_driver(answer, tries, configured), expected, "{answer:?} {tries}");
+        for (answer, refusals, configured, expected) in table {
+            assert_eq!(
+                compute_cgroup_driver(answer, refusals, configured),
+                expected,
+                "{answer:?} {refusals}"
+            );
         }
     }
 }

@@ -25,6 +25,7 @@ struct Setting {
     is_desired: bool,
     has_api: bool,
     has_dir: bool,
+    is_elsewhere: bool,
     devices_elsewhere: Option<String>,
     assigned: Assigned,
 }
@@ -38,6 +39,7 @@ fn setting(line: &str) -> Setting {
         is_desired: true,
         has_api: false,
         has_dir: true,
+        is_elsewhere: false,
         devices_elsewhere: None,
         assigned: Assigned::default(),
     }
@@ -65,7 +67,13 @@ impl Setting {
             dir: self.has_dir.then_some(FoundDirectory { is_own: false, volumes }),
             cgroup: FoundCgroup {
                 actual: "/kubepods/poduid".to_owned(),
-                exists: self.case.cgroup != CgroupState::Missing,
+                location: if self.is_elsewhere {
+                    CgroupLocation::Elsewhere
+                } else if self.case.cgroup == CgroupState::Missing {
+                    CgroupLocation::Removed
+                } else {
+                    CgroupLocation::Here
+                },
             },
         };
         let desired = self.is_desired.then(|| self.case.pod.clone());
@@ -119,7 +127,7 @@ fn running_static_pod_of_an_unchanged_manifest_is_kept() {
 }
 
 #[test]
-fn static_pod_is_restarted_for_a_changed_container_or_a_cgroup_elsewhere() {
+fn static_pod_is_restarted_for_a_changed_container_or_a_removed_cgroup_and_kept_with_one_elsewhere() {
     check(
         &setting("main:a main:b | sandbox a=running(old) b=running c=running"),
         &expect![[r#"
@@ -129,8 +137,19 @@ fn static_pod_is_restarted_for_a_changed_container_or_a_cgroup_elsewhere() {
     check(
         &setting("main:a | sandbox a=running cgroup=missing"),
         &expect![[r#"
-        uid IS RESTARTED: its cgroup is /kubepods/poduid, which is not where this kubelet looks for it: cgroupRoot, cgroupDriver or cgroupsPerQOS differ
+        uid IS RESTARTED: its cgroup was removed
     "#]],
+    );
+    let mut elsewhere = setting("main:a | sandbox a=running");
+    elsewhere.is_elsewhere = true;
+    check(
+        &elsewhere,
+        &expect![[r#"
+        uid is kept: its cgroup is /kubepods/poduid, which is not where this kubelet looks for it
+    "#]],
+    );
+    assert!(
+        elsewhere.report().notes.iter().any(|note| note.contains("the node is not ready until cgroupRoot"))
     );
     check(
         &setting("hostNetwork main:a | sandbox a=running"),

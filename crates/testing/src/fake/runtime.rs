@@ -105,12 +105,18 @@ impl Runtime for FakeRuntime {
 
     async fn sandbox_info(&self, id: &SandboxId) -> RuntimeResult<String> {
         let found = self.read(Method::PodSandboxStatus, |state, _| {
+            let parent = state.cgroup_parent(id).unwrap_or_default();
             let info = if state.is_crio {
-                r#"{"runtimeSpec":{"annotations":{"io.kubernetes.cri-o.ImageName":"registry.k8s.io/pause:3.10"}}}"#
+                let annotations = r#"{"io.kubernetes.cri-o.ImageName":"registry.k8s.io/pause:3.10"}"#;
+                let path = format!("{parent}/crio-{id}");
+                format!(
+                    r#"{{"runtimeSpec":{{"annotations":{annotations},"linux":{{"cgroupsPath":"{path}"}}}}}}"#
+                )
             } else {
-                r#"{"image":"registry.k8s.io/pause:3.10","pid":77}"#
+                let config = format!(r#"{{"linux":{{"cgroup_parent":"{parent}"}}}}"#);
+                format!(r#"{{"image":"registry.k8s.io/pause:3.10","pid":77,"config":{config}}}"#)
             };
-            state.sandbox_status(id).map(|_| info.to_owned())
+            state.sandbox_status(id).map(|_| info)
         });
         found.await
     }

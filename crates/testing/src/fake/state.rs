@@ -233,6 +233,11 @@ impl State {
         self.sandboxes.iter().filter(|(_, s)| wanted(s)).map(summary).collect()
     }
 
+    /// The cgroup that the sandbox was requested in.
+    pub(super) fn cgroup_parent(&self, id: &SandboxId) -> Option<&str> {
+        Some(&self.sandboxes.get(id)?.request.cgroup_parent)
+    }
+
     pub(super) fn sandbox_status(&self, id: &SandboxId) -> RuntimeResult<SandboxObservation> {
         let not_found = || Method::PodSandboxStatus.not_found(format!("sandbox {id}: not found"));
         let sandbox = self.sandboxes.get(id).ok_or_else(not_found)?;
