@@ -12,10 +12,12 @@ use kubelet_core::resources::admission::pressure::NodePressure;
 use kubelet_core::resources::quantities::DeviceAmounts;
 use model::MonoTime;
 use model::k8s::{NodeRuntimeHandler, NodeRuntimeHandlerFeatures};
+use model::request::ImageObservation;
+use ports::Clock;
 use ports::host::MachineInfo;
-use ports::runtime::RuntimeHandler;
-
+use ports::runtime::{RuntimeHandler, RuntimeResult};
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
 use crate::cgroup_problems::CgroupProblems;
 use crate::context::Context;
@@ -28,6 +30,8 @@ use crate::volumes_in_use::{VolumesInUse, WantedVolumes};
 
 /// Interval of image listings; images change only by pulls and removals.
 const IMAGES_FOR: Duration = Duration::from_secs(30);
+/// How long a status of the node waits for a call to the runtime.
+const MAX_CALL_WAIT: Duration = Duration::from_secs(1);
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 
 fn declared_features(features: Features) -> Vec<String> {
@@ -74,6 +78,8 @@ pub(super) struct GatheredFacts {
     runtime_version: String,
     images: Vec<NodeImage>,
     images_listed_at: Option<MonoTime>,
+    /// The listing under way, if any: at most one.
+    image_listing: JoinSet<(MonoTime, RuntimeResult<Vec<ImageObservation>>)>,
     handlers: Vec<NodeRuntimeHandler>,
     supplemental_groups_policy: Option<bool>,
     declared_features: Vec<String>,
@@ -100,6 +106,7 @@ impl GatheredFacts {
             runtime_version: String::new(),
             images: Vec::new(),
             images_listed_at: None,
+            image_listing: JoinSet::new(),
             handlers: Vec::new(),
             supplemental_groups_policy: None,
             declared_features: declared_features(ctx.node_facts.features),
@@ -145,14 +152,18 @@ impl GatheredFacts {
         self.own_ips = ctx.machine.own_addresses(&candidates);
     }
 
+    /// A runtime that does not answer must not delay the status of the node, whose readiness it decides. A listing that takes longer
+    /// than a moment is for a later status.
     async fn refresh_images(&mut self, ctx: &Context) {
         let now = ctx.clock.mono();
-        if self.images_listed_at.is_some_and(|at| now.saturating_since(at) < IMAGES_FOR) {
-            return;
+        let is_due = self.images_listed_at.is_none_or(|at| now.saturating_since(at) >= IMAGES_FOR);
+        if self.image_listing.is_empty() && is_due {
+            let runtime = ctx.runtime.clone();
+            self.image_listing.spawn(async move { (now, runtime.list_images().await) });
         }
-        match ctx.runtime.list_images().await {
-            Ok(images) => {
-                self.images_listed_at = Some(now);
+        match finished_soon(&mut self.image_listing, ctx.clock).await {
+            Some((listed_at, Ok(images))) => {
+                self.images_listed_at = Some(listed_at);
                 self.images = images
                     .into_iter()
                     .map(|image| NodeImage {
@@ -162,9 +173,10 @@ impl GatheredFacts {
                     })
                     .collect();
             }
-            Err(error) => {
+            Some((_, Err(error))) => {
                 tracing::warn!(err = %error, "Failed to list images, keeping the node status images")
             }
+            None => {}
         }
     }
 
@@ -210,6 +222,15 @@ impl GatheredFacts {
     /// What keeps the node from being ready, as last gathered.
     pub(super) fn problems(&self) -> &[String] {
         &self.problems
+    }
+}
+
+/// The result of the call in the set, if it ends within [`MAX_CALL_WAIT`]; otherwise it goes on.
+pub(super) async fn finished_soon<T: Send + 'static>(call: &mut JoinSet<T>, clock: Clock) -> Option<T> {
+    tokio::select! {
+        Some(done) = call.join_next(), if !call.is_empty() => done.ok(),
+        () = clock.sleep_until(clock.mono() + MAX_CALL_WAIT), if !call.is_empty() => None,
+        else => None,
     }
 }
 

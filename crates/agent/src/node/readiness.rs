@@ -4,6 +4,7 @@
 //! inspected is named in the message and leaves the node ready.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -51,7 +52,7 @@ impl NodeWatch {
     pub async fn run(mut self) {
         let mut reported = Reported::default();
         loop {
-            let now = self.poll().await;
+            let now = self.poll(&mut reported).await;
             self.report(&mut reported, now);
             let is_starting = !reported.was_ready && now.since_start() < FIRST_PERIODS_FOR;
             let period = if is_starting { FIRST_PERIOD } else { PERIOD };
@@ -62,8 +63,8 @@ impl NodeWatch {
         }
     }
 
-    async fn poll(&self) -> MonoTime {
-        let answer = self.query_runtime().await;
+    async fn poll(&self, reported: &mut Reported) -> MonoTime {
+        let answer = self.await_runtime(reported).await;
         let now = self.clock.mono();
         self.view.send_modify(|view| {
             match answer {
@@ -87,6 +88,23 @@ impl NodeWatch {
             }
         });
         now
+    }
+
+    /// The answer of the runtime. While there is none, what the node's readiness is by now is reported all the same.
+    async fn await_runtime(
+        &self,
+        reported: &mut Reported,
+    ) -> RuntimeResult<(Option<RuntimeVersion>, RuntimeStatus)> {
+        let mut query = pin!(self.query_runtime());
+        loop {
+            tokio::select! {
+                answer = &mut query => return answer,
+                () = self.clock.sleep_until(self.clock.mono() + PERIOD) => {
+                    self.view.send_modify(|_| {});
+                    self.report(reported, self.clock.mono());
+                }
+            }
+        }
     }
 
     /// The runtime's status, and its version if that is not known yet. A version that cannot be parsed is an error.

@@ -14,9 +14,11 @@ use kubelet_core::object_version::ObjectVersion;
 use model::MonoTime;
 use model::k8s::{Node, NodeAddress};
 use ports::cluster::{Cluster, ClusterError, ClusterResult, Part, Patch};
+use ports::runtime::RuntimeResult;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 
-use super::facts::{GatheredFacts, NodeSources};
+use super::facts::{GatheredFacts, NodeSources, finished_soon};
 use crate::api::reflector::StoreReader;
 use crate::context::Context;
 use crate::metrics::NodeStart;
@@ -44,6 +46,8 @@ pub(crate) struct NodeReporter {
     reports: StatusReports,
     /// The pod CIDRs that the runtime accepted last.
     reported_cidr: String,
+    /// The update of it under way, if any: at most one.
+    cidr_update: JoinSet<(String, RuntimeResult<()>)>,
     was_unschedulable: bool,
     started: Started,
 }
@@ -67,6 +71,7 @@ impl NodeReporter {
             facts: GatheredFacts::new(&ctx).await,
             reports: StatusReports::default(),
             reported_cidr: String::new(),
+            cidr_update: JoinSet::new(),
             was_unschedulable: false,
             started: Started::default(),
             ctx,
@@ -98,7 +103,9 @@ impl NodeReporter {
                 devices.mark_unchanged();
                 volumes.mark_unchanged();
                 csi_node.mark_unchanged();
-                let is_up_to_date = self.facts.problems() == self.sources.problems(now)
+                // Time alone makes a runtime that does not answer one that is down.
+                let problems = self.sources.problems(self.ctx.clock.mono());
+                let is_up_to_date = self.facts.problems() == problems
                     && *pressure.borrow_and_update() == self.facts.pressure()
                     && *self.facts.devices() == self.sources.devices.amounts()
                     && *self.facts.volumes_in_use() == self.sources.volumes_in_use.wanted();
@@ -284,17 +291,25 @@ impl NodeReporter {
         }
     }
 
-    /// Sends the node's pod CIDR to the runtime.
+    /// Sends the node's pod CIDR to the runtime. A runtime that does not answer delays no status.
     async fn report_pod_cidr(&mut self, node: &Node) {
-        let Some(cidr) = compute_pod_cidr_update(node, &self.reported_cidr) else { return };
-        match self.ctx.runtime.set_pod_cidr(&cidr).await {
-            Ok(()) => {
+        if self.cidr_update.is_empty() {
+            let Some(cidr) = compute_pod_cidr_update(node, &self.reported_cidr) else { return };
+            let runtime = self.ctx.runtime.clone();
+            self.cidr_update.spawn(async move {
+                let result = runtime.set_pod_cidr(&cidr).await;
+                (cidr, result)
+            });
+        }
+        match finished_soon(&mut self.cidr_update, self.ctx.clock).await {
+            Some((cidr, Ok(()))) => {
                 tracing::info!(cidr, "Updated pod CIDR of the container runtime");
                 self.reported_cidr = cidr;
             }
-            Err(error) => {
+            Some((cidr, Err(error))) => {
                 tracing::error!(err = %error, cidr, "Failed to update pod CIDR of the container runtime")
             }
+            None => {}
         }
     }
 

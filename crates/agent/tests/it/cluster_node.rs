@@ -143,6 +143,34 @@ async fn node_is_not_ready_while_the_runtime_is_down() {
     assert_eq!((world.recorded("NodeNotReady"), world.recorded("NodeReady")), (1, 2));
 }
 
+/// Its calls end only at their deadline, which is longer than a runtime may be silent.
+#[tokio::test(start_paused = true)]
+async fn frozen_runtime_makes_the_node_not_ready_as_soon_as_one_that_is_down() {
+    let world = World::joined().await;
+    for method in [Method::Status, Method::Version, Method::ListImages, Method::UpdateRuntimeConfig] {
+        world.fake.fault_always(method, Some(Fault::Hang));
+    }
+    let frozen = world.now();
+    let noticed = world.until("the node is not ready", |w| !w.is_node_ready()).await;
+    assert!(noticed - frozen > seconds(25) && noticed - frozen < seconds(40), "after {:?}", noticed - frozen);
+    let message = world.node_condition("Ready").unwrap().message.unwrap_or_default();
+    assert!(message.contains("container runtime is down"), "{message}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_registers_with_a_frozen_runtime() {
+    let mut world = World::of_cluster();
+    for method in [Method::Status, Method::ListImages] {
+        world.fake.fault_always(method, Some(Fault::Hang));
+    }
+    world.start().await;
+    let since = world.now();
+    let registered = world.until("the node exists", |w| w.node().is_some()).await;
+    assert!(registered - since < seconds(5), "{:?}", registered - since);
+    world.until("it has a condition", |w| w.node_condition("Ready").is_some()).await;
+    assert!(!world.is_node_ready());
+}
+
 #[tokio::test(start_paused = true)]
 async fn node_is_not_ready_when_pleg_has_not_listed_for_three_minutes() {
     let world = World::joined().await;
