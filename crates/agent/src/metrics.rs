@@ -41,6 +41,7 @@ pub(crate) use resizes::ResizeCount;
 use resizes::ResizeMetrics;
 pub(crate) use selinux::SelinuxCount;
 use shutdown::ShutdownMetrics;
+use table::Counts;
 use volumes::VolumeMetrics;
 
 /// Buckets for the start of pods, in seconds.
@@ -138,6 +139,8 @@ pub struct Metrics {
     pub(crate) devices: devices::DeviceMetrics,
     pub(crate) plugins: plugins::PluginMetrics,
     calls: Mutex<BTreeMap<&'static str, Calls>>,
+    /// By call.
+    malformed_entries: Counts,
     cgroup_samples: Histogram,
     /// In the order of [`CgroupWork`].
     cgroup_works: [Histogram; 3],
@@ -201,6 +204,7 @@ impl Default for Metrics {
             devices: devices::DeviceMetrics::default(),
             plugins: plugins::PluginMetrics::default(),
             calls: Mutex::default(),
+            malformed_entries: Counts::default(),
             cgroup_samples: usual(),
             cgroup_works: [usual(), usual(), usual()],
             disk_samples: usual(),
@@ -397,5 +401,9 @@ impl CallObserver for Metrics {
         let known = calls.entry(operation_type(call)).or_insert_with(new);
         known.took.observe(took);
         known.failed += u64::from(!is_ok);
+    }
+
+    fn entry_malformed(&self, call: &'static str) {
+        self.malformed_entries.add(&[call]);
     }
 }

@@ -9,7 +9,8 @@
 
 use std::marker::PhantomData;
 
-use tonic::codec::BufferSettings;
+use prost::bytes::{Buf, Bytes};
+use tonic::codec::{BufferSettings, DecodeBuf};
 use tonic_prost::ProstCodec;
 
 /// The usual codec with smaller initial buffers: most CRI messages have a few hundred bytes, a node has hundreds of calls in
@@ -47,6 +48,48 @@ where
 
     fn decoder(&mut self) -> Self::Decoder {
         ProstCodec::<T, U>::raw_decoder(buffers())
+    }
+}
+
+/// The same for responses that the caller decodes itself.
+#[derive(Clone, Debug)]
+pub struct RawCodec<T>(PhantomData<T>);
+
+impl<T> Default for RawCodec<T> {
+    fn default() -> Self {
+        Self(PhantomData)
+    }
+}
+
+impl<T: prost::Message + 'static> tonic::codec::Codec for RawCodec<T> {
+    type Encode = T;
+    type Decode = Bytes;
+    type Encoder = <ProstCodec<T, ()> as tonic::codec::Codec>::Encoder;
+    type Decoder = RawDecoder;
+
+    fn encoder(&mut self) -> Self::Encoder {
+        ProstCodec::<T, ()>::raw_encoder(buffers())
+    }
+
+    fn decoder(&mut self) -> Self::Decoder {
+        RawDecoder(())
+    }
+}
+
+/// Passes each message on as it is.
+#[derive(Clone, Debug)]
+pub struct RawDecoder(());
+
+impl tonic::codec::Decoder for RawDecoder {
+    type Item = Bytes;
+    type Error = tonic::Status;
+
+    fn decode(&mut self, source: &mut DecodeBuf<'_>) -> Result<Option<Bytes>, tonic::Status> {
+        Ok(Some(source.copy_to_bytes(source.remaining())))
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        buffers()
     }
 }
 

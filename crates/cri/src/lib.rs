@@ -6,13 +6,15 @@
 //! Architecture invariants:
 //! - protobuf types stay inside: the public API has only `model` and `ports` types;
 //! - nothing is retried and nothing is decided here; an error has the call, and whether it may have taken effect;
-//! - any response of a runtime, however malformed, becomes an error or a plain value, never a panic.
+//! - any response of a runtime, however malformed, becomes an error or a plain value, never a panic; a malformed entry of a list is
+//!   left out.
 #![forbid(unsafe_code)]
 
 mod call;
 mod channel;
 mod convert;
 mod endpoint;
+mod entries;
 mod exec_answer;
 mod list_answer;
 mod listed;
@@ -39,15 +41,14 @@ use ports::runtime::{
     CallObserver, ContainerSummary, ImageFilesystems, Runtime, RuntimeHint, RuntimeResult, RuntimeStatus,
     RuntimeVersion, SandboxSummary, Scope, Streams,
 };
-use tonic::client::Grpc;
 use tonic::service::interceptor::InterceptedService;
 
 pub use endpoint::{Endpoint, EndpointError};
 
 use crate::call::Call;
 use crate::channel::Connection;
+use crate::entries::Logged;
 use crate::exec_answer::ExecAnswer;
-use crate::list_answer::ListAnswer;
 use crate::listed::Listed;
 use crate::rewrite::Rewritten;
 use crate::trace::PropagateTrace;
@@ -68,6 +69,7 @@ pub struct CriRuntime {
     has_images_apart: bool,
     request_timeout: Duration,
     listed: Listed,
+    logged: Logged,
     warnings: Vec<String>,
     observer: OnceLock<Arc<dyn CallObserver>>,
 }
@@ -100,6 +102,7 @@ impl CriRuntime {
             has_images_apart,
             request_timeout,
             listed: Listed::default(),
+            logged: Logged::default(),
             warnings,
             observer: OnceLock::new(),
         })
@@ -126,12 +129,6 @@ impl CriRuntime {
     /// A client for ExecSync, which truncates outputs.
     fn exec_client(&self) -> RuntimeServiceClient<InterceptedService<Rewritten<ExecAnswer>, PropagateTrace>> {
         RuntimeServiceClient::with_interceptor(Rewritten::new(self.runtime.clone()), self.trace.clone())
-    }
-
-    /// A client for methods that list: it gets each entry as a message.
-    fn list_client(&self) -> Grpc<InterceptedService<Rewritten<ListAnswer>, PropagateTrace>> {
-        let service = InterceptedService::new(Rewritten::new(self.runtime.clone()), self.trace.clone());
-        Grpc::new(service).max_decoding_message_size(channel::MAX_RECEIVE_BYTES)
     }
 
     fn images(&self) -> ImageServiceClient<Traced> {

@@ -17,7 +17,12 @@ use prost::Message as _;
 
 use crate::convert::{container, sandbox};
 
-/// A container as the listing returns it, without image and annotations.
+/// Images of containers that do not exist any more are forgotten beyond this number.
+const MAX_UNUSED_IMAGES: usize = 64;
+const NO_ID: &str = "it has no id";
+const NO_METADATA: &str = "it has no metadata";
+
+/// A container as the listing returns it, without the name of its image and annotations.
 #[derive(Clone, PartialEq, Eq, prost::Message)]
 pub(crate) struct ListedContainer {
     #[prost(string, tag = "1")]
@@ -26,11 +31,15 @@ pub(crate) struct ListedContainer {
     sandbox_id: String,
     #[prost(message, optional, tag = "3")]
     metadata: Option<wire::ContainerMetadata>,
+    /// Not decoded, as they are read once.
+    #[prost(bytes = "bytes", tag = "5")]
+    image_ref: Bytes,
     #[prost(int32, tag = "6")]
     state: i32,
-    /// Not decoded: they are read once.
     #[prost(bytes = "bytes", repeated, tag = "8")]
     labels: Vec<Bytes>,
+    #[prost(bytes = "bytes", tag = "10")]
+    image_id: Bytes,
 }
 
 /// A sandbox as the listing returns it, without labels and annotations.
@@ -57,6 +66,8 @@ struct Label {
 pub(crate) struct Listed {
     sandboxes: Mutex<HashMap<SandboxId, SandboxSummary>>,
     containers: Mutex<HashMap<ContainerId, ContainerSummary>>,
+    /// The images of those containers.
+    images: Mutex<HashSet<Arc<str>>>,
 }
 
 impl Listed {
@@ -79,29 +90,43 @@ impl Listed {
             name: Arc::from(request.name.as_str()),
             attempt: request.attempt,
             state: ContainerState::Created,
+            // The runtime knows its id; the next listing has it.
+            image_id: Arc::default(),
         };
         self.containers.lock().insert(id.clone(), new);
     }
 
-    /// `None` for a sandbox without metadata.
-    pub(crate) fn sandbox(&self, from: ListedSandbox) -> Option<SandboxSummary> {
+    /// # Errors
+    /// What a sandbox lacks.
+    pub(crate) fn sandbox(&self, from: ListedSandbox) -> Result<SandboxSummary, &'static str> {
         let state = sandbox::state(from.state);
         if let Some(known) = self.sandboxes.lock().get(from.id.as_str()) {
-            return Some(SandboxSummary { state, ..known.clone() });
+            return Ok(SandboxSummary { state, ..known.clone() });
         }
-        let (pod, attempt) = sandbox::identity(from.metadata?);
+        if from.id.is_empty() {
+            return Err(NO_ID);
+        }
+        let (pod, attempt) = sandbox::identity(from.metadata.ok_or(NO_METADATA)?);
         let new = SandboxSummary { id: SandboxId::from(from.id), pod, attempt, state };
         self.sandboxes.lock().insert(new.id.clone(), new.clone());
-        Some(new)
+        Ok(new)
     }
 
-    /// `None` for a container without metadata.
-    pub(crate) fn container(&self, from: ListedContainer) -> Option<ContainerSummary> {
+    /// # Errors
+    /// What a container lacks.
+    pub(crate) fn container(&self, from: ListedContainer) -> Result<ContainerSummary, &'static str> {
         let state = container::state(from.state);
-        if let Some(known) = self.containers.lock().get(from.id.as_str()) {
-            return Some(ContainerSummary { state, ..known.clone() });
+        if let Some(known) = self.containers.lock().get_mut(from.id.as_str()) {
+            if known.image_id.is_empty() {
+                known.image_id = self.image(&from);
+            }
+            return Ok(ContainerSummary { state, ..known.clone() });
         }
-        let metadata = from.metadata?;
+        if from.id.is_empty() {
+            return Err(NO_ID);
+        }
+        let image_id = self.image(&from);
+        let metadata = from.metadata.ok_or(NO_METADATA)?;
         let sandbox_id = SandboxId::from(from.sandbox_id);
         let new = ContainerSummary {
             id: ContainerId::from(from.id),
@@ -110,9 +135,23 @@ impl Listed {
             name: Arc::from(metadata.name),
             attempt: metadata.attempt,
             state,
+            image_id,
         };
         self.containers.lock().insert(new.id.clone(), new.clone());
-        Some(new)
+        Ok(new)
+    }
+
+    /// The image of a container: one copy for all containers of it.
+    fn image(&self, from: &ListedContainer) -> Arc<str> {
+        let id = if from.image_ref.is_empty() { &from.image_id } else { &from.image_ref };
+        let id = String::from_utf8_lossy(id);
+        let mut images = self.images.lock();
+        if let Some(known) = images.get(&*id) {
+            return known.clone();
+        }
+        let new: Arc<str> = id.as_ref().into();
+        images.insert(new.clone());
+        new
     }
 
     /// The pod of these labels: its sandbox's copy, if that has the same.
@@ -136,6 +175,11 @@ impl Listed {
     /// The same for containers.
     pub(crate) fn keep_containers(&self, scope: &Scope, listed: &[ContainerSummary]) {
         keep(&self.containers, scope, listed.iter().map(|container| &container.id));
+        let mut images = self.images.lock();
+        if images.len() > MAX_UNUSED_IMAGES {
+            // The table itself holds one.
+            images.retain(|image| Arc::strong_count(image) > 1);
+        }
     }
 }
 
@@ -221,6 +265,7 @@ mod tests {
             name: "main".into(),
             attempt: 2,
             state: ContainerState::Running,
+            image_id: "sha256:1".into(),
         };
         assert_eq!(container, expected);
         assert!(Arc::ptr_eq(&container.pod.name, &sandbox.pod.name), "one copy of the pod's name");
@@ -235,6 +280,8 @@ mod tests {
         let second = second.expect("it has metadata");
         assert_eq!((first.state, second.state), (ContainerState::Running, ContainerState::Exited));
         assert!(Arc::ptr_eq(&first.pod.name, &second.pod.name) && Arc::ptr_eq(&first.name, &second.name));
+        let other = listed.container(container("c2", "u1")).expect("it has metadata");
+        assert!(Arc::ptr_eq(&first.image_id, &other.image_id), "one copy of the image's id");
     }
 
     #[test]
@@ -250,10 +297,12 @@ mod tests {
     }
 
     #[test]
-    fn entries_without_metadata_are_left_out_and_foreign_containers_have_no_pod() {
+    fn entries_without_id_or_metadata_are_left_out_and_foreign_containers_have_no_pod() {
         let listed = Listed::default();
-        assert_eq!(listed.sandbox(ListedSandbox::default()), None);
-        assert_eq!(listed.container(ListedContainer::default()), None);
+        assert_eq!(listed.sandbox(ListedSandbox::default()), Err(NO_ID));
+        let nameless = ListedSandbox { id: "s1".to_owned(), ..Default::default() };
+        assert_eq!(listed.sandbox(nameless), Err(NO_METADATA));
+        assert_eq!(listed.container(ListedContainer::default()), Err(NO_ID));
         let labels = vec![Bytes::from_static(b"\x0a\x09x")];
         let foreign = ListedContainer { labels, ..container("c1", "u1") };
         assert_eq!(listed.container(foreign).expect("it has metadata").pod, PodRef::new("", "", ""));

@@ -28,33 +28,6 @@ pub(crate) mod version;
 
 use std::time::Duration;
 
-use http::uri::PathAndQuery;
-use tonic::{Request, Response, Status};
-
-use crate::CriRuntime;
-
-/// Calls a method whose response is a list of `E`; returns what `take` makes of its entries.
-pub(crate) async fn entries<Q, E, S>(
-    cri: &CriRuntime,
-    path: &'static str,
-    request: Request<Q>,
-    take: impl Fn(E) -> Option<S>,
-) -> Result<Response<Vec<S>>, Status>
-where
-    Q: prost::Message + 'static,
-    E: prost::Message + Default + 'static,
-{
-    let mut client = cri.list_client();
-    client.ready().await.map_err(|error| Status::from_error(error.into()))?;
-    let codec = cri_api::Codec::<Q, E>::default();
-    let answer = client.server_streaming(request, PathAndQuery::from_static(path), codec).await?;
-    let (mut messages, mut listed) = (answer.into_inner(), Vec::new());
-    while let Some(entry) = messages.message().await? {
-        listed.extend(take(entry));
-    }
-    Ok(Response::new(listed))
-}
-
 /// Whole seconds, rounded up: a runtime must not time out earlier than requested.
 pub(crate) fn whole_seconds(duration: Duration) -> i64 {
     let seconds = duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0));

@@ -124,6 +124,8 @@ pub struct ContainerSummary {
     pub name: Arc<str>,
     pub attempt: u32,
     pub state: ContainerState,
+    /// The id of its image, or a reference by digest; shared by the containers of one image.
+    pub image_id: Arc<str>,
 }
 
 /// An entry of the sandbox listing.
@@ -171,6 +173,9 @@ pub enum Scope {
 pub trait CallObserver: Send + Sync + std::fmt::Debug {
     /// `call` as the protocol names it: `RunPodSandbox`.
     fn called(&self, call: &'static str, took: Duration, is_ok: bool);
+
+    /// An entry in the answer to that call is malformed, and was left out.
+    fn entry_malformed(&self, call: &'static str);
 }
 
 /// The container runtime. Every call has a deadline of its own; none is retried here.

@@ -15,6 +15,7 @@ use model::{PodRef, PodUid};
 use parking_lot::Mutex;
 
 use super::histogram::write_plain;
+use super::table::Family;
 use super::{CONTAINER_STATES, CONTAINER_TYPES, CgroupWork, Histogram, Metrics, WORKER_PASSES};
 
 /// Values that other tasks own, passed in for each scrape.
@@ -357,6 +358,12 @@ fn write_pleg(text: &mut String, metrics: &Metrics) {
     one(text, name, Kind::Counter, help, &[], read(&metrics.hint_stream_errors));
 }
 
+const MALFORMED_ENTRIES: Family = Family::new(
+    "kubelet_rs_runtime_entries_malformed_total",
+    &["call"],
+    "Number of malformed entries in answers of the container runtime that were left out, by call.",
+);
+
 fn write_calls(text: &mut String, metrics: &Metrics) {
     if metrics.runtime_loses_support.load(Ordering::Relaxed) {
         let labels = [("version", LOSING_SUPPORT_IN)];
@@ -379,6 +386,7 @@ fn write_calls(text: &mut String, metrics: &Metrics) {
     for (operation, calls) in calls.iter().filter(|(_, calls)| calls.failed > 0) {
         line(text, name, &[("operation_type", operation)], Value::Integer(calls.failed), None);
     }
+    metrics.malformed_entries.write(text, Kind::Counter, MALFORMED_ENTRIES);
 }
 
 fn write_cgroup_works(text: &mut String, metrics: &Metrics) {

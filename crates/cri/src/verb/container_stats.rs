@@ -7,6 +7,13 @@ use ports::runtime::{RuntimeResult, Scope};
 
 use crate::CriRuntime;
 use crate::convert::{selector, stats};
+use crate::entries::Method;
+
+const METHOD: Method = Method {
+    name: "ListContainerStats",
+    path: "/runtime.v1.RuntimeService/ListContainerStats",
+    is_of_images: false,
+};
 
 pub(crate) async fn container_stats(cri: &CriRuntime, id: &ContainerId) -> RuntimeResult<ContainerStats> {
     let call = cri.call("ContainerStats");
@@ -22,10 +29,8 @@ pub(crate) async fn list_container_stats(
     cri: &CriRuntime,
     scope: &Scope,
 ) -> RuntimeResult<Vec<ContainerStats>> {
-    let call = cri.call("ListContainerStats");
     let filter = selector(scope)
         .map(|label_selector| wire::ContainerStatsFilter { label_selector, ..Default::default() });
-    let request = call.request(wire::ListContainerStatsRequest { filter });
-    let answer = call.answer(cri.runtime().list_container_stats(request)).await?;
-    Ok(answer.stats.into_iter().filter_map(stats::container).collect())
+    let take = |entry| stats::container(entry).ok_or("it has no attributes");
+    cri.list(METHOD, wire::ListContainerStatsRequest { filter }, take).await
 }

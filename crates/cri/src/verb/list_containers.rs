@@ -4,14 +4,19 @@ use cri_api::v1 as wire;
 use model::{ContainerId, SandboxId};
 use ports::runtime::{ContainerSummary, RuntimeResult, Scope};
 
-use super::entries;
 use crate::CriRuntime;
 use crate::convert::selector;
+use crate::entries::Method;
+
+const METHOD: Method =
+    Method { name: "ListContainers", path: "/runtime.v1.RuntimeService/ListContainers", is_of_images: false };
 
 pub(crate) async fn list_containers(cri: &CriRuntime, scope: &Scope) -> RuntimeResult<Vec<ContainerSummary>> {
     let filter =
         selector(scope).map(|label_selector| wire::ContainerFilter { label_selector, ..Default::default() });
     let listed = list(cri, filter).await?;
+    let listed = cri
+        .checked(METHOD.name, scope, listed, |container| (container.id.as_str(), container.pod.uid.as_str()));
     cri.listed.keep_containers(scope, &listed);
     Ok(listed)
 }
@@ -27,8 +32,6 @@ async fn list(
     cri: &CriRuntime,
     filter: Option<wire::ContainerFilter>,
 ) -> RuntimeResult<Vec<ContainerSummary>> {
-    let call = cri.call("ListContainers");
-    let request = call.request(wire::ListContainersRequest { filter });
-    let path = "/runtime.v1.RuntimeService/ListContainers";
-    call.answer(entries(cri, path, request, |entry| cri.listed.container(entry))).await
+    let message = wire::ListContainersRequest { filter };
+    cri.list(METHOD, message, |entry| cri.listed.container(entry)).await
 }

@@ -6,17 +6,25 @@ use ports::runtime::RuntimeResult;
 
 use crate::CriRuntime;
 use crate::convert::stats;
+use crate::entries::Method;
+
+const DESCRIPTORS: Method = Method {
+    name: "ListMetricDescriptors",
+    path: "/runtime.v1.RuntimeService/ListMetricDescriptors",
+    is_of_images: false,
+};
+const METRICS: Method = Method {
+    name: "ListPodSandboxMetrics",
+    path: "/runtime.v1.RuntimeService/ListPodSandboxMetrics",
+    is_of_images: false,
+};
 
 pub(crate) async fn list_metric_descriptors(cri: &CriRuntime) -> RuntimeResult<Vec<MetricDescriptor>> {
-    let call = cri.call("ListMetricDescriptors");
-    let request = call.request(wire::ListMetricDescriptorsRequest {});
-    let answer = call.answer(cri.runtime().list_metric_descriptors(request)).await?;
-    Ok(answer.descriptors.into_iter().map(stats::descriptor).collect())
+    let take = |entry| Ok(stats::descriptor(entry));
+    cri.list(DESCRIPTORS, wire::ListMetricDescriptorsRequest {}, take).await
 }
 
 pub(crate) async fn list_sandbox_metrics(cri: &CriRuntime) -> RuntimeResult<Vec<SandboxMetrics>> {
-    let call = cri.call("ListPodSandboxMetrics");
-    let request = call.request(wire::ListPodSandboxMetricsRequest {});
-    let answer = call.answer(cri.runtime().list_pod_sandbox_metrics(request)).await?;
-    Ok(answer.pod_metrics.into_iter().map(stats::metrics).collect())
+    let take = |entry| Ok(stats::metrics(entry));
+    cri.list(METRICS, wire::ListPodSandboxMetricsRequest {}, take).await
 }

@@ -7,6 +7,13 @@ use ports::runtime::{RuntimeResult, Scope};
 
 use crate::CriRuntime;
 use crate::convert::{selector, stats};
+use crate::entries::Method;
+
+const METHOD: Method = Method {
+    name: "ListPodSandboxStats",
+    path: "/runtime.v1.RuntimeService/ListPodSandboxStats",
+    is_of_images: false,
+};
 
 pub(crate) async fn sandbox_stats(cri: &CriRuntime, id: &SandboxId) -> RuntimeResult<SandboxStats> {
     let call = cri.call("PodSandboxStats");
@@ -19,10 +26,8 @@ pub(crate) async fn sandbox_stats(cri: &CriRuntime, id: &SandboxId) -> RuntimeRe
 }
 
 pub(crate) async fn list_sandbox_stats(cri: &CriRuntime, scope: &Scope) -> RuntimeResult<Vec<SandboxStats>> {
-    let call = cri.call("ListPodSandboxStats");
     let filter = selector(scope)
         .map(|label_selector| wire::PodSandboxStatsFilter { label_selector, ..Default::default() });
-    let request = call.request(wire::ListPodSandboxStatsRequest { filter });
-    let answer = call.answer(cri.runtime().list_pod_sandbox_stats(request)).await?;
-    Ok(answer.stats.into_iter().filter_map(stats::sandbox).collect())
+    let take = |entry| stats::sandbox(entry).ok_or("it has no attributes");
+    cri.list(METHOD, wire::ListPodSandboxStatsRequest { filter }, take).await
 }

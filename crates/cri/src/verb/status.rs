@@ -1,20 +1,45 @@
 //! Status: readiness of the runtime and its network, and the features of its handlers.
 
 use cri_api::v1 as wire;
+use hyper::body::Bytes;
 use ports::runtime::{RuntimeCondition, RuntimeHandler, RuntimeResult, RuntimeStatus};
+use prost::Message as _;
 
 use crate::CriRuntime;
+use crate::entries::Method;
+
+const METHOD: Method =
+    Method { name: "Status", path: "/runtime.v1.RuntimeService/Status", is_of_images: false };
+
+/// The response with entries that are not decoded.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct Answer {
+    #[prost(message, optional, tag = "1")]
+    status: Option<Conditions>,
+    #[prost(bytes = "bytes", repeated, tag = "3")]
+    runtime_handlers: Vec<Bytes>,
+    #[prost(message, optional, tag = "4")]
+    features: Option<wire::RuntimeFeatures>,
+}
+
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct Conditions {
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    conditions: Vec<Bytes>,
+}
 
 pub(crate) async fn status(cri: &CriRuntime) -> RuntimeResult<RuntimeStatus> {
-    let call = cri.call("Status");
-    let request = call.request(wire::StatusRequest { verbose: false });
-    let answer = call.answer(cri.runtime().status(request)).await?;
+    let answer = cri.raw(METHOD, wire::StatusRequest { verbose: false }).await?;
+    let answer =
+        Answer::decode(answer).map_err(|error| cri.call(METHOD.name).malformed(error.to_string()))?;
+    let handlers = cri.decode_entries(METHOD.name, answer.runtime_handlers);
     let mut status = RuntimeStatus {
-        handlers: answer.runtime_handlers.into_iter().map(handler).collect(),
+        handlers: handlers.into_iter().map(handler).collect(),
         supplemental_groups_policy: answer.features.is_some_and(|f| f.supplemental_groups_policy),
         ..Default::default()
     };
     let conditions = answer.status.map(|s| s.conditions).unwrap_or_default();
+    let conditions: Vec<wire::RuntimeCondition> = cri.decode_entries(METHOD.name, conditions);
     for condition in conditions {
         match condition.r#type.as_str() {
             "RuntimeReady" => status.runtime_ready = known(condition),

@@ -423,6 +423,10 @@ impl State {
         self.containers.get(id).map(|container| container.uid.clone())
     }
 
+    fn image_id_of(&self, request: &ContainerRequest) -> String {
+        self.images.find(&request.image).map_or_else(|| request.image.clone(), |image| image.id.clone())
+    }
+
     pub(super) fn list_containers(&self, scope: &Scope, now: Moment) -> Vec<ContainerSummary> {
         let summary = |(id, c): (&ContainerId, &Container)| ContainerSummary {
             id: id.clone(),
@@ -431,6 +435,7 @@ impl State {
             name: c.request.name.as_str().into(),
             attempt: c.request.attempt,
             state: c.state(now),
+            image_id: self.image_id_of(&c.request).into(),
         };
         self.containers.iter().filter(|(_, c)| covers(scope, &c.uid)).map(summary).collect()
     }
@@ -465,10 +470,7 @@ impl State {
             reason: reason.to_owned(),
             message: ended.map(|_| container.program.message.clone()).unwrap_or_default(),
             image: request.user_specified_image.clone(),
-            image_id: self
-                .images
-                .find(&request.image)
-                .map_or_else(|| request.image.clone(), |i| i.id.clone()),
+            image_id: self.image_id_of(request),
             log_path: container.log.display().to_string(),
             message_file: message_file(request),
             record: ContainerRecord::from_annotations(&request.annotations),

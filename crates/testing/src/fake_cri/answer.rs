@@ -155,6 +155,7 @@ pub(super) fn container_summary(from: ContainerSummary) -> wire::Container {
         metadata: Some(wire::ContainerMetadata { name, attempt: from.attempt }),
         state: container_state(from.state),
         labels,
+        image_ref: from.image_id.to_string(),
         // The port does not carry the rest.
         ..Default::default()
     }

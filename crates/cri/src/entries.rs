@@ -1,0 +1,217 @@
+//! Lists in the answers of a runtime: each entry is decoded by itself, so that one that is malformed costs only that entry. It is left
+//! out, counted, and named in the log once.
+//!
+//! The protocol requires UTF-8 in every text, and a runtime in Go may send something else; `prost` refuses the whole message then.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{HashSet, VecDeque};
+use std::hash::{Hash, Hasher};
+
+use cri_api::RawCodec;
+use http::uri::PathAndQuery;
+use hyper::body::Bytes;
+use parking_lot::Mutex;
+use ports::runtime::{RuntimeResult, Scope};
+use prost::Message;
+use tonic::client::Grpc;
+use tonic::service::interceptor::InterceptedService;
+use tonic::{Response, Status};
+
+use crate::CriRuntime;
+use crate::channel::{Connection, MAX_RECEIVE_BYTES};
+use crate::list_answer::ListAnswer;
+use crate::rewrite::Rewritten;
+
+/// Malformed entries that are remembered, so that each is logged once; beyond this number the oldest is forgotten.
+const MAX_LOGGED: usize = 256;
+/// The part of an entry's name that is logged.
+const MAX_NAME: usize = 80;
+
+/// A call: its name, its path, and the service that has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Method {
+    pub(crate) name: &'static str,
+    pub(crate) path: &'static str,
+    pub(crate) is_of_images: bool,
+}
+
+/// The malformed entries that were logged.
+#[derive(Debug, Default)]
+pub(crate) struct Logged(Mutex<VecDeque<u64>>);
+
+impl Logged {
+    fn is_new(&self, call: &str, name: &str, why: &str) -> bool {
+        let mut hasher = DefaultHasher::new();
+        (call, name, why).hash(&mut hasher);
+        let (hash, mut logged) = (hasher.finish(), self.0.lock());
+        if logged.contains(&hash) {
+            return false;
+        }
+        if logged.len() >= MAX_LOGGED {
+            logged.pop_front();
+        }
+        logged.push_back(hash);
+        true
+    }
+}
+
+/// The first field of a message, as it was sent.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct First {
+    #[prost(bytes = "bytes", tag = "1")]
+    first: Bytes,
+}
+
+/// What identifies an entry: its id, which is its first field, or the first field of that.
+fn name_of(entry: &Bytes) -> String {
+    let first = |bytes: &Bytes| First::decode(bytes.clone()).ok().map(|message| message.first);
+    let is_text =
+        |bytes: &Bytes| std::str::from_utf8(bytes).is_ok_and(|text| !text.contains(char::is_control));
+    let Some(outer) = first(entry) else { return String::new() };
+    let name = if is_text(&outer) { outer } else { first(&outer).unwrap_or(outer) };
+    let part = name.get(..name.len().min(MAX_NAME)).unwrap_or_default();
+    part.escape_ascii().to_string()
+}
+
+impl CriRuntime {
+    /// Reports an entry that is left out.
+    pub(crate) fn leave_out(&self, call: &'static str, entry: &str, why: &str) {
+        if let Some(observer) = self.observer.get() {
+            observer.entry_malformed(call);
+        }
+        if self.logged.is_new(call, entry, why) {
+            tracing::warn!(
+                call,
+                entry,
+                err = why,
+                "Ignoring a malformed entry in an answer of the container runtime"
+            );
+        }
+    }
+
+    /// Decodes entries one by one.
+    pub(crate) fn decode_entries<E: Message + Default>(
+        &self,
+        call: &'static str,
+        entries: Vec<Bytes>,
+    ) -> Vec<E> {
+        entries.into_iter().filter_map(|entry| self.decode_entry(call, &entry, Ok)).collect()
+    }
+
+    fn decode_entry<E: Message + Default, S>(
+        &self,
+        call: &'static str,
+        entry: &Bytes,
+        take: impl FnOnce(E) -> Result<S, &'static str>,
+    ) -> Option<S> {
+        let taken = match E::decode(entry.clone()) {
+            Ok(message) => take(message).map_err(str::to_owned),
+            Err(error) => Err(error.to_string()),
+        };
+        taken.inspect_err(|why| self.leave_out(call, &name_of(entry), why)).ok()
+    }
+
+    /// Calls a method whose response is a list of `E`; returns what `take` makes of its entries.
+    pub(crate) async fn list<Q, E, S>(
+        &self,
+        method: Method,
+        message: Q,
+        take: impl Fn(E) -> Result<S, &'static str> + Send + Sync,
+    ) -> RuntimeResult<Vec<S>>
+    where
+        Q: Message + 'static,
+        E: Message + Default + 'static,
+        S: Send,
+    {
+        let call = self.call(method.name);
+        let request = call.request(message);
+        let answer = async {
+            let connection = if method.is_of_images { &self.images } else { &self.runtime };
+            let service =
+                InterceptedService::new(Rewritten::<ListAnswer>::new(connection.clone()), self.trace.clone());
+            let mut client = Grpc::new(service).max_decoding_message_size(MAX_RECEIVE_BYTES);
+            client.ready().await.map_err(|error| Status::from_error(error.into()))?;
+            let path = PathAndQuery::from_static(method.path);
+            let answer = client.server_streaming(request, path, RawCodec::<Q>::default()).await?;
+            let (mut messages, mut listed) = (answer.into_inner(), Vec::new());
+            while let Some(entry) = messages.message().await? {
+                listed.extend(self.decode_entry(method.name, &entry, &take));
+            }
+            Ok(Response::new(listed))
+        };
+        call.answer(answer).await
+    }
+
+    /// Calls a method whose response has lists next to other fields; returns it as it was sent.
+    pub(crate) async fn raw<Q: Message + 'static>(&self, method: Method, message: Q) -> RuntimeResult<Bytes> {
+        let call = self.call(method.name);
+        let request = call.request(message);
+        let connection: Connection =
+            if method.is_of_images { self.images.clone() } else { self.runtime.clone() };
+        let service = InterceptedService::new(connection, self.trace.clone());
+        let mut client = Grpc::new(service).max_decoding_message_size(MAX_RECEIVE_BYTES);
+        let answer = async move {
+            client.ready().await.map_err(|error| Status::from_error(error.into()))?;
+            client.unary(request, PathAndQuery::from_static(method.path), RawCodec::<Q>::default()).await
+        };
+        call.answer(answer).await
+    }
+
+    /// Leaves out entries that a listing has twice, because a second ready sandbox would mean that the pod has to be restarted; and
+    /// those of other pods, because they would be taken for containers of this one.
+    pub(crate) fn checked<S>(
+        &self,
+        call: &'static str,
+        scope: &Scope,
+        mut listed: Vec<S>,
+        identity: impl Fn(&S) -> (&str, &str),
+    ) -> Vec<S> {
+        let is_duplicate: Vec<bool> = {
+            let mut ids = HashSet::with_capacity(listed.len());
+            listed.iter().map(|entry| !ids.insert(identity(entry).0)).collect()
+        };
+        let mut is_duplicate = is_duplicate.into_iter();
+        listed.retain(|entry| {
+            let (id, uid) = identity(entry);
+            let is_elsewhere = match scope {
+                Scope::Node => false,
+                Scope::Pod(pod) => pod.as_str() != uid,
+            };
+            let why = match (is_duplicate.next(), is_elsewhere) {
+                (Some(true), _) => "an entry with this id precedes it",
+                (Some(false) | None, true) => "it belongs to another pod than the requested one",
+                (Some(false) | None, false) => return true,
+            };
+            self.leave_out(call, id, why);
+            false
+        });
+        listed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cri_api::v1 as wire;
+
+    use super::*;
+
+    #[test]
+    fn entry_is_named_by_its_id_also_if_that_is_no_text_or_in_its_attributes() {
+        let encoded = |message: &dyn Fn() -> Vec<u8>| Bytes::from(message());
+        let container = wire::Container { id: "c1".to_owned(), ..Default::default() };
+        assert_eq!(name_of(&encoded(&|| container.encode_to_vec())), "c1");
+        let attributes = Some(wire::ContainerAttributes { id: "c2".to_owned(), ..Default::default() });
+        let stats = wire::ContainerStats { attributes, ..Default::default() };
+        assert_eq!(name_of(&encoded(&|| stats.encode_to_vec())), "c2");
+        assert_eq!(name_of(&Bytes::from_static(b"\x0a\x03a\xffb")), "a\\xffb");
+        assert_eq!(name_of(&Bytes::from_static(b"\x0a\x09a")), "");
+    }
+
+    #[test]
+    fn malformed_entry_is_logged_once_and_the_memory_of_it_is_bounded() {
+        let logged = Logged::default();
+        assert!(logged.is_new("ListImages", "a", "no id") && !logged.is_new("ListImages", "a", "no id"));
+        assert!((0..1000).all(|number| logged.is_new("ListImages", &number.to_string(), "no id")));
+        assert_eq!(logged.0.lock().len(), MAX_LOGGED);
+    }
+}
