@@ -16,11 +16,16 @@ type Slot = Followed<Option<Arc<PodObservation>>>;
 /// What the runtime has of each pod.
 pub type InRuntime = BTreeMap<PodUid, (PodRef, RuntimePresence)>;
 
+/// The ids of images, by the pod whose containers have them.
+pub type ListedImages = BTreeMap<PodUid, BTreeSet<Arc<str>>>;
+
 /// The last listing.
 #[derive(Clone, Debug)]
 pub struct Listed {
     began: MonoTime,
     pods: InRuntime,
+    /// Of pods that were not inspected yet, or cannot be.
+    images: ListedImages,
 }
 
 /// Shared, read by many. Every access is short; the lock never spans an await.
@@ -76,6 +81,12 @@ impl PodCache {
         Some(pods)
     }
 
+    /// The images of containers that no observation has, from the last listing.
+    #[must_use]
+    pub fn listed_images(&self) -> ListedImages {
+        self.listed.borrow().as_ref().map(|listed| listed.images.clone()).unwrap_or_default()
+    }
+
     /// Pods with a follower, which is their worker.
     #[must_use]
     pub fn followed(&self) -> BTreeSet<PodUid> {
@@ -112,10 +123,10 @@ impl PodCache {
     }
 
     /// Replaces the last listing; pods that are the same stay where they are in memory.
-    pub(crate) fn publish_listing(&self, began: MonoTime, pods: InRuntime) {
+    pub(crate) fn publish_listing(&self, began: MonoTime, pods: InRuntime, images: ListedImages) {
         self.listed.send_modify(|listed| match listed {
-            Some(same) if same.pods == pods => same.began = began,
-            Some(_) | None => *listed = Some(Listed { began, pods }),
+            Some(same) if same.pods == pods => (same.began, same.images) = (began, images),
+            Some(_) | None => *listed = Some(Listed { began, pods, images }),
         });
     }
 

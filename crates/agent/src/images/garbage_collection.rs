@@ -2,6 +2,7 @@
 //!
 //! Owns the history of each image's use. Which images to remove, in which order, is decided in `kubelet_core::images::garbage_collection`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -194,23 +195,23 @@ impl ImageGarbageCollector {
         Ok(spare)
     }
 
-    /// The images of all containers, running or not, and of pods that may still run.
+    /// The images of all containers, running or not, and of pods that may still run. Containers of a pod that was not inspected yet, or
+    /// cannot be, have those of the listing: one such pod must not keep the disk from being freed.
     fn used(&self) -> Result<ImageUse, String> {
         let cache = &self.cache;
-        let listed = cache.presence().ok_or(UNKNOWN)?;
         // Unknown is not unused.
-        let observed: Option<Vec<_>> = listed.keys().map(|uid| cache.get(uid)).collect();
-        let observed = observed.ok_or(UNKNOWN)?;
-        let containers = observed.iter().flat_map(|pod| &pod.containers);
+        let listed = cache.presence().ok_or(UNKNOWN)?;
+        let unseen = cache.listed_images();
+        let mut ids: BTreeSet<String> = unseen.values().flatten().map(|id| id.to_string()).collect();
+        for observed in listed.keys().filter_map(|uid| cache.get(uid)) {
+            ids.extend(observed.containers.iter().map(|container| container.image_id.clone()));
+        }
         let entries = self.pods.all();
         let is_here = |pod: &KeptPod| listed.contains_key(&pod.identity().uid);
         let pods = entries.iter().filter(|entry| entry.progress.may_run() || is_here(&entry.pod));
         let wanted =
             |entry: &PodEntry| -> Vec<String> { wanted_by(&entry.pod.get()).map(str::to_owned).collect() };
-        Ok(ImageUse {
-            ids: containers.map(|container| container.image_id.clone()).collect(),
-            references: pods.flat_map(wanted).collect(),
-        })
+        Ok(ImageUse { ids, references: pods.flat_map(wanted).collect() })
     }
 
     /// Removes images one after another, until enough is free.

@@ -15,7 +15,8 @@ use futures_util::stream::{self, BoxStream};
 use jiff::Timestamp;
 use kubelet_core::pods::housekeeping::RuntimePresence;
 use kubelet_core::pods::pleg::{
-    Listing, PodListing, RelistNeed, compute_pleg_diff, is_final, relist_period, relist_problem,
+    Listing, PodListing, RelistNeed, compute_pleg_diff, inspection_retry_delay, is_final, relist_period,
+    relist_problem,
 };
 use model::{
     ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef, PodUid, SandboxObservation,
@@ -27,7 +28,7 @@ use ports::{Clock, Runtime};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
-use crate::cache::{InRuntime, PodCache};
+use crate::cache::{InRuntime, ListedImages, PodCache};
 use crate::metrics::Metrics;
 
 /// Requests for an inspection beyond this number wait for the next relist.
@@ -51,10 +52,19 @@ struct Health {
     /// When the last listing began, successful or not.
     last_began: Option<MonoTime>,
     last_relist: Option<MonoTime>,
-    /// Pods whose inspection keeps failing, with the error.
-    stuck: BTreeMap<PodUid, (PodRef, String)>,
+    /// Pods whose inspection keeps failing.
+    stuck: BTreeMap<PodUid, StuckPod>,
     /// Pods that the next successful relist must inspect, whether or not their entries changed.
     owed: BTreeMap<PodUid, PodRef>,
+}
+
+/// A pod that cannot be inspected.
+#[derive(Clone, Debug)]
+struct StuckPod {
+    pod: PodRef,
+    error: String,
+    failures: u32,
+    retry_at: MonoTime,
 }
 
 impl PlegHandle {
@@ -81,7 +91,7 @@ impl PlegHandle {
     /// Pods that cannot be inspected, with the error.
     #[must_use]
     pub fn stuck_pods(&self) -> Vec<(PodRef, String)> {
-        self.health.lock().stuck.values().cloned().collect()
+        self.health.lock().stuck.values().map(|stuck| (stuck.pod.clone(), stuck.error.clone())).collect()
     }
 }
 
@@ -124,6 +134,8 @@ pub struct Pleg {
     inspections: JoinSet<Inspection>,
     /// The listing under way, if any: at most one.
     relisting: JoinSet<(MonoTime, RuntimeResult<Lists>)>,
+    /// The error of the last listing, if it failed: each one is logged once.
+    relist_error: Option<String>,
 }
 
 type Lists = (Vec<SandboxSummary>, Vec<ContainerSummary>);
@@ -160,6 +172,7 @@ impl Pleg {
             in_flight: BTreeMap::new(),
             inspections: JoinSet::new(),
             relisting: JoinSet::new(),
+            relist_error: None,
         };
         (pleg, PlegHandle { requests: sender, relist, health, features })
     }
@@ -202,7 +215,7 @@ impl Pleg {
         let are_events_complete = self.events_since.is_some_and(|since| health.last_relist >= Some(since));
         let need = RelistNeed {
             are_events_complete,
-            is_owing: !health.owed.is_empty(),
+            is_owing: !health.owed.is_empty() || !health.stuck.is_empty(),
             has_failed: health.last_relist != health.last_began,
             // A worker that starts now asks for its first look, which ends the wait of the loop.
             is_node_empty: self.known.is_empty() && self.cache.is_unfollowed(),
@@ -263,17 +276,19 @@ impl Pleg {
         self.metrics.relisted(now.mono.saturating_since(began), interval, now.wall);
         let (sandboxes, containers) = match listing {
             Ok(lists) => lists,
-            Err(error) => {
-                tracing::warn!(err = %error, "Relist failed");
-                return;
-            }
+            Err(error) => return self.relist_failed(error.to_string()),
         };
+        self.relist_error = None;
         self.health.lock().last_relist = Some(began);
         self.metrics.set_containers(containers.iter().map(|container| container.state));
         let (mut listing, identities) = by_pod(&sandboxes, &containers);
         self.correct(&mut listing, began);
-        self.cache.publish_listing(began, presence(&listing, &identities));
-        let owed = std::mem::take(&mut self.health.lock().owed);
+        self.cache.publish_listing(
+            began,
+            presence(&listing, &identities),
+            self.images_of_unseen(&containers),
+        );
+        let owed = self.take_owed(now.mono);
         let relook: BTreeSet<PodUid> = owed.keys().cloned().collect();
         let diff = compute_pleg_diff(&self.known, &listing, &relook);
         for event in &diff.events {
@@ -289,6 +304,36 @@ impl Pleg {
         }
         update(&mut self.known, listing);
         self.identities.retain(|uid, _| self.known.contains_key(uid) || self.in_flight.contains_key(uid));
+    }
+
+    fn relist_failed(&mut self, error: String) {
+        if self.relist_error.as_ref() == Some(&error) {
+            tracing::debug!(err = error, "Relist failed");
+        } else {
+            tracing::warn!(err = error, "Relist failed, retrying each second");
+        }
+        self.relist_error = Some(error);
+    }
+
+    /// Pods that are to be inspected now, whether or not their entries changed; those that could not be inspected when their back-off
+    /// has ended.
+    fn take_owed(&self, now: MonoTime) -> BTreeMap<PodUid, PodRef> {
+        let health = &mut *self.health.lock();
+        let mut owed = std::mem::take(&mut health.owed);
+        let due = health.stuck.values().filter(|stuck| stuck.retry_at <= now);
+        owed.extend(due.map(|stuck| (stuck.pod.uid.clone(), stuck.pod.clone())));
+        owed
+    }
+
+    /// The images of containers that the last observation of their pod may lack, because the pod was not inspected or cannot be.
+    fn images_of_unseen(&self, containers: &[ContainerSummary]) -> ListedImages {
+        let health = self.health.lock();
+        let is_unseen = |uid: &PodUid| health.stuck.contains_key(uid) || self.cache.get(uid).is_none();
+        let mut images = ListedImages::new();
+        for container in containers.iter().filter(|container| is_unseen(&container.pod.uid)) {
+            images.entry(container.pod.uid.clone()).or_default().insert(container.image_id.clone());
+        }
+        images
     }
 
     /// Pods that were inspected since the listing began are as the inspection shows them: a start seen by both would otherwise be
@@ -322,17 +367,26 @@ impl Pleg {
         self.metrics.pods.inspected(took);
         match result {
             Ok(observation) => self.publish(pod.clone(), observation),
-            Err(error) => {
-                tracing::warn!(pod = %pod, podUID = %pod.uid, err = %error, "Failed to inspect pod, retrying");
-                // A pod without entries in the runtime would not be inspected again by a changed entry.
-                let mut health = self.health.lock();
-                health.stuck.insert(pod.uid.clone(), (pod.clone(), error.to_string()));
-                health.owed.insert(pod.uid.clone(), pod.clone());
-            }
+            Err(error) => self.inspection_failed(&pod, error.to_string()),
         }
         if self.in_flight.remove(&pod.uid).is_some_and(|inspection| inspection.is_due_again) {
             self.start_inspection(pod);
         }
+    }
+
+    /// Each error of a pod is logged once. A pod without entries in the runtime would not be inspected again by a changed entry, so the
+    /// inspection is repeated, with back-off.
+    fn inspection_failed(&self, pod: &PodRef, error: String) {
+        let (mut health, now) = (self.health.lock(), self.clock.mono());
+        let before = health.stuck.get(&pod.uid);
+        if before.is_none_or(|before| before.error != error) {
+            tracing::warn!(pod = %pod, podUID = %pod.uid, err = error, "Failed to inspect pod, retrying");
+        } else {
+            tracing::debug!(pod = %pod, podUID = %pod.uid, err = error, "Failed to inspect pod, retrying");
+        }
+        let failures = before.map_or(0, |before| before.failures).saturating_add(1);
+        let retry_at = now + inspection_retry_delay(failures);
+        health.stuck.insert(pod.uid.clone(), StuckPod { pod: pod.clone(), error, failures, retry_at });
     }
 
     fn publish(&mut self, pod: PodRef, observation: PodObservation) {

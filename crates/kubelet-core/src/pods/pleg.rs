@@ -20,6 +20,7 @@ const RELIST_PERIOD: Duration = Duration::from_secs(1);
 const RARE_RELIST_PERIOD: Duration = Duration::from_secs(300);
 /// The same while the node has no pod.
 const EMPTY_RELIST_PERIOD: Duration = Duration::from_secs(10);
+const MAX_INSPECTION_RETRY: Duration = Duration::from_secs(10);
 /// How long after a container was killed the runtime may still add the reason: under load it gets the kernel's report late.
 const LAST_WORD: Duration = Duration::from_secs(10);
 /// The exit code of a process that was killed.
@@ -55,6 +56,14 @@ pub const fn relist_period(features: Features, need: RelistNeed) -> Duration {
         (false, true) => EMPTY_RELIST_PERIOD,
         (false, false) => RELIST_PERIOD,
     }
+}
+
+/// How long an inspection that has failed this often in a row (at least once) waits before it is repeated, if nothing of the pod
+/// changes before.
+#[must_use]
+pub fn inspection_retry_delay(failures: u32) -> Duration {
+    let factor = 1 << failures.saturating_sub(1).min(8);
+    RELIST_PERIOD.saturating_mul(factor).min(MAX_INSPECTION_RETRY)
 }
 
 /// The runtime's list of one pod.
