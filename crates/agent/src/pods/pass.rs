@@ -23,6 +23,7 @@ use tokio::sync::oneshot;
 use crate::api::objects::PodObjects;
 use crate::pods::handles::PodHandles;
 pub(crate) use crate::pods::messages::{PassNote, Waiting, WorkerMessage, WorkerOutlet};
+use crate::pods::pass::kill::KillProgress;
 use crate::pods::pass::prepare::{For, Prepared};
 
 /// The inputs of a pass.
@@ -35,6 +36,8 @@ pub struct PassContext {
     pub observed: Arc<PodObservation>,
     pub objects: PodObjects,
     pub(crate) notes: WorkerOutlet,
+    /// What earlier tries of this step have done.
+    pub(crate) kills: KillProgress,
 }
 
 impl PassContext {
@@ -136,8 +139,9 @@ async fn execute_step(
         }
         PodStep::Teardown { kill, stop, why } => {
             tracing::info!(pod = %context.identity, reason = ?why, "Pod finished, stopped its sandbox");
-            Box::pin(kill::kill_all(context, &kill)).await;
-            Box::pin(sandbox::stop_all(context, &stop)).await
+            let is_killed = Box::pin(kill::kill_all(context, &kill)).await;
+            Box::pin(sandbox::stop_all(context, &stop)).await?;
+            if is_killed { Ok(()) } else { Err(Retry::BackingOff) }
         }
     }
 }

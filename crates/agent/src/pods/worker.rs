@@ -62,6 +62,7 @@ use crate::followed::Follower;
 use crate::metrics::ResizeCount;
 use crate::pods::handles::PodHandles;
 use crate::pods::messages::{PassNote, ProbeEvent, WorkerInbox, WorkerMessage};
+use crate::pods::pass::kill::KillProgress;
 use crate::pods::pass::prepare::Prepared;
 use crate::pods::pass::{PassContext, PassReport, Retry};
 use crate::pods::prober::Probes;
@@ -178,12 +179,16 @@ pub(crate) struct PodWorker {
     reported: Reported,
     state: WorkerState,
     is_over: bool,
+    /// Before the last try to remove what is left of the pod, once one has failed.
+    purge_delay: Option<Duration>,
     pending: Option<Pending>,
     act: Act,
     alarm: Alarm,
     inbox: WorkerInbox,
     probes: Probes,
     prepared: Option<Arc<Prepared>>,
+    /// Of the termination, or of the step that was tried last.
+    kills: KillProgress,
     cgroup: CgroupWatch,
     registration: Registration,
     /// The pod's allocation on the node; `None` for a pod that has none.
@@ -259,11 +264,13 @@ impl PodWorker {
             reported: Reported::default(),
             state,
             is_over: false,
+            purge_delay: None,
             pending: None,
             act: Act::new(now.mono),
             alarm: Alarm::new(now.mono),
             inbox,
             prepared: None,
+            kills: KillProgress::default(),
             cgroup: CgroupWatch::default(),
             registration: Registration::default(),
             times: Times::new(now.mono),
@@ -535,6 +542,7 @@ impl PodWorker {
     fn forget_instances_not_in(&mut self, observed: &PodObservation) {
         let ids: BTreeSet<&ContainerId> = observed.containers.iter().map(|c| &c.id).collect();
         self.observed.messages.retain(|id, _| ids.contains(id));
+        self.kills.retain(|id| ids.contains(id));
         self.memory.observe(observed);
     }
 
@@ -654,6 +662,7 @@ impl PodWorker {
             self.cgroup.state = CgroupState::UpToDate;
         }
         let Some((step, retry)) = acted.clone().zip(retry) else {
+            self.kills = KillProgress::default();
             self.memory.step_succeeded(acted.as_ref());
             return ActOutcome::Progressed;
         };
@@ -786,6 +795,7 @@ impl PodWorker {
             observed,
             objects: self.registration.objects.clone(),
             notes: self.inbox.outlet(),
+            kills: self.kills.clone(),
         }
     }
 }

@@ -169,22 +169,25 @@ async fn refused_removal_of_an_old_instance_is_retried_like_a_failed_start() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn refused_stop_of_a_terminating_pod_is_retried_once_a_second() {
+async fn refused_stop_of_a_terminating_pod_is_retried_with_back_off_and_its_hook_runs_once() {
     let world = World::joined().await;
-    world.create(&pod("web", [container("app")]));
+    let hook = json!({"lifecycle": {"preStop": {"exec": {"command": ["bye"]}}}});
+    world.create(&pod("web", [container_with("app", hook)]));
     world.until("it runs", |w| w.runs("web/app")).await;
     refuses(&world, Method::StopContainer);
     refuses(&world, Method::StopPodSandbox);
     world.delete("web", None);
     world.until("it failed", |w| w.recorded("FailedKillPod") > 0).await;
-    world.advance(seconds(60)).await;
+    world.advance(seconds(90)).await;
     for call in ["StopContainer web/app", "StopPodSandbox web"] {
-        let retries = call_intervals(&world, call);
-        let is_bounded = retries.iter().all(|interval| (seconds(1)..seconds(2)).contains(interval));
-        assert!(retries.len() > 30 && is_bounded, "{call}: {retries:?}");
+        let retries: Vec<u64> = call_intervals(&world, call).iter().map(Duration::as_secs).collect();
+        assert_eq!(retries.get(..5), Some(&[1, 2, 4, 8, 16][..]), "{call}: {retries:?}");
+        assert!(retries.len() < 10, "{call}: {retries:?}");
     }
+    assert_eq!((world.recorded("Killing"), world.fake.count(Method::ExecSync)), (1, 1));
     world.fake.clear_faults();
     world.until("nothing is left", |w| w.traces().is_empty()).await;
+    assert_eq!((world.recorded("Killing"), world.fake.count(Method::ExecSync)), (1, 1));
 }
 
 fn with_deadline(seconds: u64) -> Value {

@@ -18,8 +18,15 @@ use model::{KeptPod, MonoTime, Now, PodRef};
 use super::stage::PodStage;
 use super::termination::{GracePeriod, GraceSources, compute_grace};
 
-/// How long to wait before stopping or releasing is tried again.
-pub const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// How long to wait before stopping or releasing is tried again for the first time. The delay doubles with each failure.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(16);
+
+/// The delay after so many failures in a row, at least one.
+fn retry_after(failures: u32) -> Duration {
+    let factor = 1 << failures.saturating_sub(1).min(8);
+    RETRY_AFTER.saturating_mul(factor).min(MAX_RETRY_AFTER)
+}
 
 /// Why a pod ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,6 +69,7 @@ pub struct Terminating {
     pub grace: GracePeriod,
     pub cause: TerminationCause,
     pub act: Act,
+    pub retry: StopRetry,
     pub source: Source,
 }
 
@@ -73,13 +81,59 @@ pub struct Terminated {
     pub cause: TerminationCause,
     pub source: Source,
     pub is_releasing: bool,
+    /// Releases that failed.
+    pub failures: u32,
+    /// The runtime has created something of the pod since it had stopped.
+    pub is_late: bool,
 }
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finished {
     pub identity: PodRef,
+    pub pod: Option<KeptPod>,
     pub cause: TerminationCause,
     pub remains: Remains,
+    pub late: LateStop,
+}
+
+/// A runtime may carry out a call long after it timed out or was cancelled: then it has a sandbox of a pod that has ended, which is
+/// stopped again. The stage does not change.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub enum LateStop {
+    #[default]
+    None,
+    Stopping {
+        act: Act,
+        retry: StopRetry,
+    },
+    Releasing,
+}
+
+/// When a pass that has not stopped everything is repeated.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StopRetry {
+    /// Passes that have ended.
+    failures: u32,
+    /// Set once an observation has shown that something still runs.
+    at: Option<MonoTime>,
+}
+
+impl StopRetry {
+    /// Something still runs: how long the next pass waits from now on.
+    fn delay(&mut self, now: MonoTime) -> Duration {
+        let delay = retry_after(self.failures);
+        self.at.get_or_insert(now + delay).saturating_since(now)
+    }
+
+    /// How long the next pass still has to wait; `None` if it may begin.
+    fn remaining(&self, now: MonoTime) -> Option<Duration> {
+        self.at.filter(|at| *at > now).map(|at| at.saturating_since(now))
+    }
+
+    const fn pass_ended(&mut self) {
+        self.failures = self.failures.saturating_add(1);
+        self.at = None;
+    }
 }
 
 /// What happens to status, records and logs of a pod that has finished.
@@ -202,6 +256,7 @@ impl WorkerState {
             grace: GracePeriod::MIN,
             cause: TerminationCause::Orphan,
             act: Act::default(),
+            retry: StopRetry::default(),
             source: Source::Gone,
         }
         .enter()
@@ -225,7 +280,7 @@ pub fn on_event(state: WorkerState, event: WorkerEvent, now: Now) -> Step {
         WorkerState::Syncing(state) => state.on_event(event, now),
         WorkerState::Terminating(state) => state.on_event(event, now),
         WorkerState::Terminated(state) => state.on_event(event),
-        WorkerState::Finished(state) => state.on_event(event),
+        WorkerState::Finished(state) => state.on_event(event, now),
     }
 }
 
@@ -281,6 +336,7 @@ impl Syncing {
             grace: compute_grace(GraceSources::of(&self.pod.get(), grace_override), None),
             cause,
             act: self.act,
+            retry: StopRetry::default(),
             source: if is_removed { Source::Gone } else { Source::Listed },
             pod: Some(self.pod),
         }
@@ -307,7 +363,10 @@ impl Terminating {
             }
             WorkerEvent::Observed { stopped, taken_at } => self.on_observed(stopped, taken_at, now),
             WorkerEvent::Wake if self.act.in_flight => self.stay(Vec::new()),
-            WorkerEvent::Wake => self.restart_pass(),
+            WorkerEvent::Wake => match self.retry.remaining(now.mono) {
+                Some(remaining) => self.stay(vec![WorkerEffect::WakeIn(remaining)]),
+                None => self.restart_pass(),
+            },
             WorkerEvent::ActDone(outcome) => self.on_act_done(outcome, now),
             WorkerEvent::Released { .. } => self.stay(Vec::new()),
         }
@@ -338,12 +397,13 @@ impl Terminating {
     }
 
     /// Only an observation after the last act proves that nothing runs.
-    fn on_observed(self, stopped: bool, taken_at: MonoTime, now: Now) -> Step {
+    fn on_observed(mut self, stopped: bool, taken_at: MonoTime, now: Now) -> Step {
         if self.act.in_flight || taken_at < self.act.ended_at {
             return self.stay(Vec::new());
         }
         if !stopped {
-            return self.stay(vec![WorkerEffect::WakeIn(RETRY_AFTER)]);
+            let delay = self.retry.delay(now.mono);
+            return self.stay(vec![WorkerEffect::WakeIn(delay)]);
         }
         Terminated {
             identity: self.identity,
@@ -352,6 +412,8 @@ impl Terminating {
             cause: self.cause,
             source: self.source,
             is_releasing: false,
+            failures: 0,
+            is_late: false,
         }
         .enter()
     }
@@ -359,20 +421,17 @@ impl Terminating {
     fn on_act_done(mut self, outcome: ActOutcome, now: Now) -> Step {
         let again = self.act.again;
         self.act = Act { ended_at: now.mono, ..Act::default() };
+        if again {
+            return self.restart_pass();
+        }
+        self.retry.pass_ended();
         match outcome {
-            ActOutcome::Progressed
-            | ActOutcome::Settled
-            | ActOutcome::PodCompleted
-            | ActOutcome::Failed { .. }
-                if again =>
-            {
-                self.restart_pass()
-            }
             ActOutcome::Progressed | ActOutcome::Settled | ActOutcome::PodCompleted => {
                 self.stay(vec![WorkerEffect::Observe])
             }
-            ActOutcome::Failed { retry_after } => {
-                self.stay(vec![WorkerEffect::Observe, WorkerEffect::WakeIn(retry_after)])
+            ActOutcome::Failed { retry_after: wished } => {
+                let delay = wished.max(retry_after(self.retry.failures));
+                self.stay(vec![WorkerEffect::Observe, WorkerEffect::WakeIn(delay)])
             }
         }
     }
@@ -417,13 +476,16 @@ impl Terminated {
             WorkerEvent::Released { ok: true } => self.finish(),
             WorkerEvent::Released { ok: false } => {
                 self.is_releasing = false;
-                self.stay(vec![WorkerEffect::WakeIn(RETRY_AFTER)])
+                self.failures = self.failures.saturating_add(1);
+                let delay = retry_after(self.failures);
+                self.stay(vec![WorkerEffect::WakeIn(delay)])
             }
             WorkerEvent::Wake if !self.is_releasing => self.release(),
-            WorkerEvent::Wake
-            | WorkerEvent::Kill { .. }
-            | WorkerEvent::Observed { .. }
-            | WorkerEvent::ActDone(_) => self.stay(Vec::new()),
+            WorkerEvent::Observed { stopped, .. } => {
+                self.is_late = !stopped;
+                self.stay(Vec::new())
+            }
+            WorkerEvent::Wake | WorkerEvent::Kill { .. } | WorkerEvent::ActDone(_) => self.stay(Vec::new()),
         }
     }
 
@@ -446,7 +508,12 @@ impl Terminated {
             }
             Source::Listed => Remains::Kept,
         };
-        (WorkerState::Finished(Finished { identity: self.identity, cause: self.cause, remains }), effects)
+        let Self { identity, pod, cause, is_late, .. } = self;
+        let mut finished = Finished { identity, pod, cause, remains, late: LateStop::None };
+        if is_late && remains == Remains::Kept {
+            effects.push(finished.stop_late(StopRetry::default()));
+        }
+        (WorkerState::Finished(finished), effects)
     }
 
     const fn stay(self, effects: Vec<WorkerEffect>) -> Step {
@@ -455,26 +522,78 @@ impl Terminated {
 }
 
 impl Finished {
-    fn on_event(mut self, event: WorkerEvent) -> Step {
-        let mut effects = Vec::new();
-        match (event, self.remains) {
+    fn on_event(mut self, event: WorkerEvent, now: Now) -> Step {
+        let effects = match (event, self.remains) {
             (WorkerEvent::Removed, Remains::Kept) => {
                 self.remains = Remains::Removed;
-                effects.push(WorkerEffect::Forget);
+                self.forget()
             }
-            (WorkerEvent::Desired(_), Remains::Removed) => effects.push(WorkerEffect::Hide),
+            (WorkerEvent::Desired(_), Remains::Removed) => vec![WorkerEffect::Hide],
+            (WorkerEvent::Observed { stopped, taken_at }, Remains::Kept) => {
+                self.on_observed(stopped, taken_at, now.mono)
+            }
+            (WorkerEvent::Wake, Remains::Kept) => self.on_wake(now.mono),
+            (WorkerEvent::ActDone(_), _) => self.on_act_done(now.mono),
+            (WorkerEvent::Released { .. }, _) if self.late == LateStop::Releasing => {
+                // What is left of it now is a cgroup, which housekeeping removes.
+                self.late = LateStop::None;
+                if self.remains == Remains::Removed { self.forget() } else { Vec::new() }
+            }
             (
                 WorkerEvent::Desired(_)
                 | WorkerEvent::Removed
                 | WorkerEvent::Kill { .. }
                 | WorkerEvent::Observed { .. }
                 | WorkerEvent::Wake
-                | WorkerEvent::ActDone(_)
                 | WorkerEvent::Released { .. },
                 _,
-            ) => {}
-        }
+            ) => Vec::new(),
+        };
         (WorkerState::Finished(self), effects)
+    }
+
+    /// Records are removed once nothing else of this worker is under way.
+    fn forget(&self) -> Vec<WorkerEffect> {
+        match self.late {
+            LateStop::Stopping { act: Act { in_flight: true, .. }, .. } | LateStop::Releasing => Vec::new(),
+            LateStop::None | LateStop::Stopping { .. } => vec![WorkerEffect::Forget],
+        }
+    }
+
+    fn on_observed(&mut self, stopped: bool, taken_at: MonoTime, now: MonoTime) -> Vec<WorkerEffect> {
+        match &mut self.late {
+            LateStop::None if !stopped => vec![self.stop_late(StopRetry::default())],
+            LateStop::Stopping { act, retry } if !act.in_flight && taken_at >= act.ended_at => {
+                if !stopped {
+                    return vec![WorkerEffect::WakeIn(retry.delay(now))];
+                }
+                self.late = LateStop::Releasing;
+                vec![WorkerEffect::ReleaseResources { pod: self.pod.clone() }]
+            }
+            LateStop::None | LateStop::Stopping { .. } | LateStop::Releasing => Vec::new(),
+        }
+    }
+
+    fn on_wake(&mut self, now: MonoTime) -> Vec<WorkerEffect> {
+        let LateStop::Stopping { act: Act { in_flight: false, .. }, retry } = self.late else {
+            return Vec::new();
+        };
+        match retry.remaining(now) {
+            Some(remaining) => vec![WorkerEffect::WakeIn(remaining)],
+            None => vec![self.stop_late(retry)],
+        }
+    }
+
+    fn on_act_done(&mut self, now: MonoTime) -> Vec<WorkerEffect> {
+        let LateStop::Stopping { act, retry } = &mut self.late else { return Vec::new() };
+        *act = Act { ended_at: now, ..Act::default() };
+        retry.pass_ended();
+        if self.remains == Remains::Removed { self.forget() } else { vec![WorkerEffect::Observe] }
+    }
+
+    fn stop_late(&mut self, retry: StopRetry) -> WorkerEffect {
+        self.late = LateStop::Stopping { act: Act { in_flight: true, ..Act::default() }, retry };
+        WorkerEffect::TerminatePass { pod: self.pod.clone(), grace: GracePeriod::MIN, cause: self.cause }
     }
 }
 

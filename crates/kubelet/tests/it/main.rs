@@ -39,6 +39,7 @@ mod reasons;
 mod recorded_runtime;
 mod resources;
 mod restarts;
+mod runtime_faults;
 mod runtimes;
 mod security;
 mod server;

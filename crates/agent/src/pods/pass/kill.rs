@@ -1,14 +1,16 @@
 //! Executes a kill plan: events, preStop hooks and signals, in turns, all within the grace period.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::pin::{Pin, pin};
+use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::pods::plan::KillContainer;
+use kubelet_core::pods::plan::{KillContainer, KillReason};
 use kubelet_core::pods::restart::restarts_after_kill;
 use kubelet_core::pods::termination::{ContainerKill, killing_message, plan_kills};
 use model::containers::find_container;
-use model::{ContainerObservation, ContainerState, KeptPod, MonoTime, PodObservation, PodRef};
+use model::{ContainerId, ContainerObservation, ContainerState, KeptPod, MonoTime, PodObservation, PodRef};
+use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::PassContext;
@@ -22,6 +24,42 @@ pub struct KillTarget<'a> {
     /// `None` for a pod whose spec is not known.
     pub spec: Option<&'a KeptPod>,
     pub observed: &'a PodObservation,
+    pub progress: &'a KillProgress,
+}
+
+/// What was done to stop containers, so that a stop that is repeated does not do it again: the event `Killing`, and the hook. Clones
+/// share it.
+#[derive(Clone, Debug, Default)]
+pub struct KillProgress(Arc<Mutex<Done>>);
+
+/// Bounded by the containers of the pod.
+#[derive(Debug, Default)]
+struct Done {
+    announced: BTreeMap<ContainerId, KillReason>,
+    /// Containers whose hook has ended, or has used up its time.
+    hooks: BTreeSet<ContainerId>,
+}
+
+impl KillProgress {
+    /// Returns whether the kill is new.
+    fn announce(&self, kill: &ContainerKill) -> bool {
+        self.0.lock().announced.insert(kill.id.clone(), kill.why) != Some(kill.why)
+    }
+
+    fn hook_ended(&self, container: &ContainerId) {
+        self.0.lock().hooks.insert(container.clone());
+    }
+
+    fn has_hook_ended(&self, container: &ContainerId) -> bool {
+        self.0.lock().hooks.contains(container)
+    }
+
+    /// Forgets containers that do not exist any more.
+    pub(crate) fn retain(&self, exists: impl Fn(&ContainerId) -> bool) {
+        let mut done = self.0.lock();
+        done.announced.retain(|id, _| exists(id));
+        done.hooks.retain(|id| exists(id));
+    }
 }
 
 /// How long the runtime may take to report the end of a hook after the end of its container.
@@ -40,8 +78,12 @@ type Turns = watch::Sender<Progress>;
 /// Stops the containers of a step. Returns whether the runtime has stopped all of them.
 pub async fn kill_all(context: &PassContext, kills: &[KillContainer]) -> bool {
     let kills = plan_kills(&context.pod.get(), &context.observed, kills);
-    let kill_target =
-        KillTarget { pod: &context.identity, spec: Some(&context.pod), observed: &context.observed };
+    let kill_target = KillTarget {
+        pod: &context.identity,
+        spec: Some(&context.pod),
+        observed: &context.observed,
+        progress: &context.kills,
+    };
     kill_in_turns(&context.handles, kill_target, &kills).await
 }
 
@@ -74,7 +116,9 @@ async fn kill_one(
     turns: &Turns,
 ) {
     let (kill, container) = target;
-    record_killing(handles, kill_target, kill);
+    if kill_target.progress.announce(kill) {
+        record_killing(handles, kill_target, kill);
+    }
     let deadline = began + kill.grace;
     let mut hook = pin!(async {
         if container.state == ContainerState::Running {
@@ -100,6 +144,7 @@ async fn kill_one(
         end.await;
     } else {
         hook_overran(handles, kill_target, kill);
+        kill_target.progress.hook_ended(&kill.id);
         if !end_while_hook_runs(handles, kill, end, hook).await {
             record_hook_failure(handles, kill_target, kill);
         }
@@ -176,7 +221,10 @@ async fn run_pre_stop(
     target: (&ContainerKill, &ContainerObservation),
 ) {
     let (kill, container) = target;
-    let Some(handler) = &kill.pre_stop else { return };
+    let Some(handler) = kill.pre_stop.as_ref().filter(|_| !kill_target.progress.has_hook_ended(&kill.id))
+    else {
+        return;
+    };
     let pod = kill_target.spec.map(KeptPod::get);
     let pod_ip = kill_target.observed.sandboxes.iter().find_map(|s| s.ips.first().copied());
     let hook = HookContext {
@@ -190,7 +238,9 @@ async fn run_pre_stop(
         container_name: &kill.name,
         container: pod.as_deref().and_then(|pod| find_container(pod, &kill.name)),
     };
-    if let Err(why) = run_handler(&hook, handler).await {
+    let result = run_handler(&hook, handler).await;
+    kill_target.progress.hook_ended(&kill.id);
+    if let Err(why) = result {
         tracing::warn!(pod = %kill_target.pod, containerName = %kill.name, err = why, "PreStop hook failed");
         record_hook_failure(handles, kill_target, kill);
     }

@@ -14,8 +14,9 @@ use crate::pods::handles::PodHandles;
 use crate::pods_view::remove_checkpoint;
 use crate::volumes::remove_pod_dir;
 
-/// Delay before a failed removal of records and logs is retried.
+/// Delay before a failed removal of records and logs is retried, which doubles each time, and its maximum.
 const PURGE_RETRY: Duration = Duration::from_secs(2);
+const MAX_PURGE_RETRY: Duration = Duration::from_secs(16);
 
 impl PodWorker {
     /// Releases what a pod that runs nothing does not need: its volumes, its cgroup, its user ids. Records, logs and status
@@ -42,7 +43,9 @@ impl PodWorker {
     }
 
     pub(super) fn purge_later(&mut self) {
-        self.purge_after(PURGE_RETRY);
+        let delay = self.purge_delay.map_or(PURGE_RETRY, |last| (last * 2).min(MAX_PURGE_RETRY));
+        self.purge_delay = Some(delay);
+        self.purge_after(delay);
     }
 
     /// The pod starts over in another worker: its status checkpoint is removed, its records and logs stay.

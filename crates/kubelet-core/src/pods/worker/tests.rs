@@ -294,6 +294,70 @@ fn failed_release_is_retried() {
 }
 
 #[test]
+fn termination_that_fails_again_and_again_backs_off() {
+    check(
+        "Desired Settled Removed Settled Alive Wake Settled Alive Wake Wake Settled Alive Wake",
+        expect![[r#"
+        Desired: publish Syncing, sync
+        Settled: -
+        Removed: publish Terminating, terminate 30s Removed
+        Settled: observe
+        Alive: wake in 1s
+        Wake: terminate 30s Removed
+        Settled: observe
+        Alive: wake in 2s
+        Wake: wake in 1s
+        Wake: terminate 30s Removed
+        Settled: observe
+        Alive: wake in 4s
+        Wake: wake in 3s
+    "#]],
+    );
+    let delays: Vec<u64> = (1..8).map(|failures| retry_after(failures).as_secs()).collect();
+    assert_eq!((delays, retry_after(u32::MAX)), (vec![1, 2, 4, 8, 16, 16, 16], Duration::from_secs(16)));
+}
+
+/// The runtime carries out a call whose caller has gone.
+#[test]
+fn sandbox_created_after_the_pod_has_ended_is_stopped_and_released() {
+    check(
+        "Desired Settled Kill Settled Stopped Released Stopped Alive Alive Settled Alive Wake Settled Stopped Released Removed",
+        expect![[r#"
+        Desired: publish Syncing, sync
+        Settled: -
+        Kill: publish Terminating, terminate 30s Evicted
+        Settled: observe
+        Stopped: publish Terminated, release
+        Released: publish Finished
+        Stopped: -
+        Alive: terminate 1s Evicted
+        Alive: -
+        Settled: observe
+        Alive: wake in 1s
+        Wake: terminate 1s Evicted
+        Settled: observe
+        Stopped: release
+        Released: -
+        Removed: forget
+    "#]],
+    );
+    check(
+        "Desired Settled Kill Settled Stopped Alive Released Removed Settled",
+        expect![[r#"
+        Desired: publish Syncing, sync
+        Settled: -
+        Kill: publish Terminating, terminate 30s Evicted
+        Settled: observe
+        Stopped: publish Terminated, release
+        Alive: -
+        Released: publish Finished, terminate 1s Evicted
+        Removed: -
+        Settled: forget
+    "#]],
+    );
+}
+
+#[test]
 fn same_uid_can_return_after_its_removal() {
     check(
         "Desired Settled Removed Desired Settled Stopped Released",
@@ -454,20 +518,28 @@ impl Watcher {
             }
             WorkerEffect::TerminatePass { grace, .. } => {
                 prop_assert!(!self.in_flight, "two passes at once");
-                prop_assert_eq!(self.stage, Some(PodStage::Terminating));
+                prop_assert!(matches!(self.stage, Some(PodStage::Terminating | PodStage::Finished)));
                 prop_assert!(self.grace.is_none_or(|before| *grace <= before), "grace grew");
                 (self.in_flight, self.grace) = (true, Some(*grace));
             }
             WorkerEffect::CancelAct => prop_assert!(self.in_flight, "nothing to cancel"),
             WorkerEffect::ReleaseResources { .. } => {
-                prop_assert!(!self.releasing, "two releases at once");
-                prop_assert_eq!(self.stage, Some(PodStage::Terminated));
+                prop_assert!(
+                    !self.releasing && !self.in_flight,
+                    "two releases at once, or one during a pass"
+                );
+                prop_assert!(matches!(self.stage, Some(PodStage::Terminated | PodStage::Finished)));
                 self.releasing = true;
             }
             WorkerEffect::PublishStage(stage) => self.see_stage(*stage, event)?,
+            WorkerEffect::Forget => {
+                prop_assert!(
+                    !self.in_flight && !self.releasing,
+                    "records are removed while the pod is stopped"
+                );
+            }
             WorkerEffect::Observe
             | WorkerEffect::WakeIn(_)
-            | WorkerEffect::Forget
             | WorkerEffect::Hide
             | WorkerEffect::StartAgain => {}
         }
