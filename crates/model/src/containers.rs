@@ -1,5 +1,6 @@
 //! Iterates over the containers of a pod spec, with their kind.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::k8s::{Container, EphemeralContainer, Pod, PodSpec};
@@ -278,7 +279,24 @@ pub fn all_containers(pod: &Pod) -> impl DoubleEndedIterator<Item = ContainerRef
     init_containers(pod).chain(regular_containers(pod)).chain(ephemeral_containers(pod))
 }
 
-/// The container of that name; names are unique across all three lists.
+/// The containers of a pod by name, for more than one search.
+#[derive(Clone, Debug)]
+pub struct ContainersByName<'a>(BTreeMap<&'a str, ContainerRef<'a>>);
+
+impl<'a> ContainersByName<'a> {
+    #[must_use]
+    pub fn of(pod: &'a Pod) -> Self {
+        // As in a search, of several containers with one name the first counts.
+        Self(all_containers(pod).rev().map(|container| (container.name(), container)).collect())
+    }
+
+    #[must_use]
+    pub fn get(&self, name: &str) -> Option<ContainerRef<'a>> {
+        self.0.get(name).copied()
+    }
+}
+
+/// The container of that name; names are unique across all three lists. A loop over names uses [`ContainersByName`].
 #[must_use]
 pub fn find_container<'a>(pod: &'a Pod, name: &str) -> Option<ContainerRef<'a>> {
     all_containers(pod).find(|c| c.name() == name)

@@ -47,7 +47,8 @@ pub use kept::{Kept, KeptPod, KeptStatus, Pack};
 pub use malformed::MalformedObject;
 pub use node_logs::NodeLogOptions;
 pub use observation::{
-    ContainerObservation, ContainerRecord, ContainerState, PodObservation, SandboxObservation, SandboxState,
+    ContainerObservation, ContainerRecord, ContainerState, Instances, PodObservation, SandboxObservation,
+    SandboxState,
 };
 pub use path_component::{path_component_problem, pod_path_problem, pod_uid_problem};
 pub use qos::QosClass;

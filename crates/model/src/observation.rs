@@ -1,11 +1,15 @@
 //! The observed state of pods in the container runtime, as plain data. Decisions about a pod depend only on its
 //! [`PodObservation`] and its spec.
 
+mod instances;
+
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
+
+pub use instances::Instances;
 
 use crate::annotations as keys;
 use crate::ids::{ContainerId, PodRef, SandboxId};
@@ -137,7 +141,7 @@ pub struct PodObservation {
     /// Newest first.
     pub sandboxes: Vec<SandboxObservation>,
     /// Newest first.
-    pub containers: Vec<ContainerObservation>,
+    pub containers: Instances,
     /// When the listing of this observation began. A decision after an act requires a later observation.
     pub taken_at: MonoTime,
 }
@@ -145,23 +149,23 @@ pub struct PodObservation {
 impl PodObservation {
     #[must_use]
     pub const fn empty(pod: PodRef, taken_at: MonoTime) -> Self {
-        Self { pod, sandboxes: Vec::new(), containers: Vec::new(), taken_at }
+        Self { pod, sandboxes: Vec::new(), containers: Instances::new(Vec::new()), taken_at }
     }
 
     /// The newest instance of the container of that name, if any.
     #[must_use]
     pub fn newest(&self, name: &str) -> Option<&ContainerObservation> {
-        self.containers.iter().find(|c| &*c.name == name)
+        self.containers.of_name(name).next()
     }
 
     /// All instances of the container of that name, newest first.
     pub fn instances<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a ContainerObservation> {
-        self.containers.iter().filter(move |c| &*c.name == name)
+        self.containers.of_name(name)
     }
 
     #[must_use]
     pub fn container(&self, id: &ContainerId) -> Option<&ContainerObservation> {
-        self.containers.iter().find(|c| c.id == *id)
+        self.containers.of_id(id)
     }
 
     pub fn running(&self) -> impl Iterator<Item = &ContainerObservation> {
@@ -184,7 +188,7 @@ impl PodObservation {
 
     /// Whether the runtime has nothing of the pod.
     #[must_use]
-    pub const fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         self.sandboxes.is_empty() && self.containers.is_empty()
     }
 }

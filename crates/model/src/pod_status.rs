@@ -1,5 +1,7 @@
 //! Reads the status of a pod.
 
+use std::collections::BTreeMap;
+
 use crate::k8s::{ContainerStatus, PodStatus};
 
 /// Succeeded or Failed: nothing follows.
@@ -17,6 +19,13 @@ pub fn is_ready(status: &PodStatus) -> bool {
 /// The statuses of init containers, then those of regular ones.
 pub fn container_statuses(status: &PodStatus) -> impl Iterator<Item = &ContainerStatus> {
     [&status.init_container_statuses, &status.container_statuses].into_iter().flatten().flatten()
+}
+
+/// The statuses of all containers by name, ephemeral ones included.
+#[must_use]
+pub fn statuses_by_name(status: &PodStatus) -> BTreeMap<&str, &ContainerStatus> {
+    let ephemeral = status.ephemeral_container_statuses.iter().flatten();
+    container_statuses(status).chain(ephemeral).map(|status| (status.name.as_str(), status)).collect()
 }
 
 /// The statuses of all containers, ephemeral ones included, to be changed.

@@ -445,7 +445,7 @@ pub(crate) async fn inspect(
     containers.shrink_to_fit();
     sandboxes.sort_by_key(|s| Reverse((s.created_at, s.attempt)));
     containers.sort_by_key(|c| Reverse((c.created_at, c.record.restart_count)));
-    Ok(PodObservation { pod: pod.clone(), sandboxes, containers, taken_at })
+    Ok(PodObservation { pod: pod.clone(), sandboxes, containers: containers.into(), taken_at })
 }
 
 /// `None`: removed between the listing and the inspection.

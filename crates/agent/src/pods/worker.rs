@@ -45,7 +45,7 @@ use kubelet_core::pods::worker::{
 use kubelet_core::resources::devices::health::may_have_devices;
 use kubelet_core::sources::{ApiPod, DesiredPod, differs_semantically};
 use model::cgroup::CgroupState;
-use model::containers::find_container;
+use model::containers::ContainersByName;
 use model::k8s::{Pod, PodStatus};
 use model::pod_status::has_ended;
 use model::{ContainerId, ContainerObservation, ContainerState, KeptPod, KeptStatus, PodObservation, PodRef};
@@ -531,8 +531,9 @@ impl PodWorker {
     fn count_ended(&self, observed: &PodObservation) {
         let (Some(before), Some(pod)) = (&self.observed.latest, self.desired.pod.get()) else { return };
         let is_over = |container: &ContainerObservation| container.state == ContainerState::Exited;
+        let containers = ContainersByName::of(&pod);
         for ended in observed.containers.iter().filter(|container| is_over(container)) {
-            let kind = find_container(&pod, &ended.name).map(|container| container.kind);
+            let kind = containers.get(&ended.name).map(|container| container.kind);
             if let Some(kind) = kind.filter(|_| !before.container(&ended.id).is_some_and(is_over)) {
                 self.handles.ctx.metrics.pods.terminated(kind, ended);
             }

@@ -21,12 +21,13 @@ mod sandbox;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use config::Features;
 use model::cgroup::CgroupState;
-use model::containers::{self, ContainerRef};
+use model::containers::{self, ContainerRef, ContainersByName};
 use model::k8s::{Pod, Probe};
 use model::{ContainerKind, ContainerObservation, ContainerState, Now, PodObservation, SandboxId};
 
@@ -100,14 +101,23 @@ fn teardown(inputs: &PodInputs<'_>, why: TeardownReason) -> PodPlan {
 fn kill_everything(inputs: &PodInputs<'_>, why: KillReason) -> Vec<KillContainer> {
     let mut doomed: Vec<&ContainerObservation> =
         inputs.observed.containers.iter().filter(|c| may_run(c)).collect();
-    doomed.sort_by_key(|c| stop_turn(inputs.pod, &c.name));
+    let turns = StopTurns::of(inputs.pod);
+    doomed.sort_by_key(|c| turns.of_container(&c.name));
     doomed.into_iter().map(|c| kill(c, why, None)).collect()
 }
 
 /// When a container stops: turn 0 for all but sidecars, which follow in reverse order.
-pub(super) fn stop_turn(pod: &Pod, name: &str) -> usize {
-    let sidecars = || containers::init_containers(pod).filter(|c| c.kind == ContainerKind::Sidecar);
-    sidecars().rev().position(|c| c.name() == name).map_or(0, |index| index + 1)
+pub(super) struct StopTurns<'a>(BTreeMap<&'a str, usize>);
+
+impl<'a> StopTurns<'a> {
+    pub(super) fn of(pod: &'a Pod) -> Self {
+        let sidecars = containers::init_containers(pod).filter(|c| c.kind == ContainerKind::Sidecar).rev();
+        Self(sidecars.enumerate().map(|(index, sidecar)| (sidecar.name(), index + 1)).collect())
+    }
+
+    pub(super) fn of_container(&self, name: &str) -> usize {
+        self.0.get(name).copied().unwrap_or(0)
+    }
 }
 
 pub(super) const fn may_run(container: &ContainerObservation) -> bool {
@@ -197,11 +207,11 @@ impl<'a> Draft<'a> {
     /// duplicates, and instances in an unknown state.
     fn kill_strays(&mut self) {
         // A debug container starts once: killing one that may still run would end it for good.
-        let is_ephemeral =
-            |name: &str| containers::ephemeral_containers(self.inputs.pod).any(|c| c.name() == name);
+        let in_spec = ContainersByName::of(self.inputs.pod);
+        let is_ephemeral = |name: &str| in_spec.get(name).is_some_and(|c| c.kind == ContainerKind::Ephemeral);
         for container in self.inputs.observed.containers.iter().filter(|c| may_run(c)) {
             let is_newest = self.newest(&container.name).is_some_and(|newest| newest.id == container.id);
-            let why = if containers::find_container(self.inputs.pod, &container.name).is_none() {
+            let why = if in_spec.get(&container.name).is_none() {
                 KillReason::NotInSpec
             } else if container.sandbox_id != *self.sandbox {
                 KillReason::SandboxReplaced

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use config::{Features, GoDuration};
 use jiff::Timestamp;
-use model::containers::{self, ContainerRef};
+use model::containers::{ContainerRef, ContainersByName};
 use model::k8s::Pod;
 use model::{ContainerObservation, ContainerState, MonoTime, Now, PodObservation, PodRef};
 
@@ -240,8 +240,11 @@ pub fn note_step(table: &mut BackoffTable, pod: &Pod, observed: &PodObservation,
     // The start that follows a restart of all containers finds no instance any more, so its source pays here.
     let sources = remove.iter().filter(|r| r.why == RemoveReason::RestartAllSource).map(|r| &*r.name);
     let names: BTreeSet<&str> = start.iter().map(|s| &*s.name).chain(sources).collect();
+    let containers = ContainersByName::of(pod);
     for name in names {
-        note_name(table, pod, observed, name, now);
+        if let Some(container) = containers.get(name) {
+            note_name(table, (pod, &container), observed, now);
+        }
     }
 }
 
@@ -253,10 +256,14 @@ pub fn crash_loop_message(delay: Duration, container: &str, pod: &PodRef) -> Str
     format!("back-off {delay} restarting failed container={container} pod={name}_{namespace}({uid})")
 }
 
-fn note_name(table: &mut BackoffTable, pod: &Pod, observed: &PodObservation, name: &str, now: Now) {
-    let Some(container) = containers::find_container(pod, name) else { return };
-    let Some((_, finished_at)) = newest_exited(observed, name) else { return };
-    table.note(&restart_key(pod, &container), mono_of_past(finished_at, now), now.mono);
+fn note_name(
+    table: &mut BackoffTable,
+    (pod, container): (&Pod, &ContainerRef<'_>),
+    observed: &PodObservation,
+    now: Now,
+) {
+    let Some((_, finished_at)) = newest_exited(observed, container.name()) else { return };
+    table.note(&restart_key(pod, container), mono_of_past(finished_at, now), now.mono);
 }
 
 /// How long a task of one pod that panicked so many times in a row waits before it is started again.

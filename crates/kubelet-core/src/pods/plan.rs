@@ -1,5 +1,6 @@
 //! The plan for one pod: what the next pass does, why, what waits, and when to look again.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,7 +51,8 @@ impl PodStep {
                 Self::Converge { kill, remove, resize: None, start, sandbox },
                 Self::Converge { start: all, sandbox: before, .. },
             ) if kill.is_empty() && remove.is_empty() && !start.is_empty() => {
-                sandbox == before && start.iter().all(|one| all.contains(one))
+                let by_name: BTreeMap<_, _> = all.iter().map(|one| (&one.name, one)).collect();
+                sandbox == before && start.iter().all(|one| by_name.get(&one.name) == Some(&one))
             }
             _ => self == failed,
         }

@@ -15,6 +15,7 @@ mod seeds;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use config::Features;
@@ -119,9 +120,10 @@ struct ContainerStatuses {
 }
 
 impl ContainerStatuses {
-    /// The status of an init, sidecar or regular container.
-    fn find(&self, name: &str) -> Option<&ContainerStatus> {
-        self.init.iter().chain(&self.regular).find(|status| status.name == name)
+    /// The statuses of init, sidecar and regular containers.
+    fn by_name(&self) -> BTreeMap<&str, &ContainerStatus> {
+        let all = self.init.iter().chain(&self.regular).rev();
+        all.map(|status| (status.name.as_str(), status)).collect()
     }
 
     /// A regular container runs or ran: the pod is past its initialization, whatever its sidecars do now.

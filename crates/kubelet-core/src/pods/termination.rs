@@ -6,14 +6,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::containers::{self, spec_of};
+use model::containers::{ContainersByName, spec_of};
 use model::k8s::{LifecycleHandler, Pod};
 use model::time::wait_of;
 use model::{
     ContainerId, ContainerKind, ContainerObservation, ContainerRecord, PodObservation, PodRef, SandboxId,
 };
 
-use super::actions::{may_run, stop_turn};
+use super::actions::{StopTurns, may_run};
 use super::plan::{KillContainer, KillReason};
 
 /// No container is stopped faster than this, so that the runtime has time to deliver the signal.
@@ -175,11 +175,12 @@ pub struct KillPlan {
 /// recorded on its containers, and all stop in parallel.
 #[must_use]
 pub fn compute_kill_plan(pod: Option<&Pod>, observed: &PodObservation, grace: GracePeriod) -> KillPlan {
+    let spec = pod.map(KilledPod::of);
     let mut kills: Vec<ContainerKill> = observed
         .containers
         .iter()
         .filter(|c| may_run(c))
-        .map(|c| container_kill(pod, c, KillReason::PodTerminating, grace.as_duration()))
+        .map(|c| container_kill(spec.as_ref(), c, KillReason::PodTerminating, grace.as_duration()))
         .collect();
     kills.sort_by_key(|kill| kill.turn);
     KillPlan { grace, kills, stop: observed.sandboxes.iter().map(|s| s.id.clone()).collect() }
@@ -188,10 +189,11 @@ pub fn compute_kill_plan(pod: Option<&Pod>, observed: &PodObservation, grace: Gr
 /// Details for the kills of a [`super::plan::PodStep`], by turn. Instances that are no longer observed are left out.
 #[must_use]
 pub fn plan_kills(pod: &Pod, observed: &PodObservation, kills: &[KillContainer]) -> Vec<ContainerKill> {
+    let spec = KilledPod::of(pod);
     let details = |kill: &KillContainer| {
         let container = observed.container(&kill.id)?;
         let grace = container_grace(Some(pod), &container.record, kill);
-        Some(container_kill(Some(pod), container, kill.why, grace))
+        Some(container_kill(Some(&spec), container, kill.why, grace))
     };
     let mut kills: Vec<ContainerKill> = kills.iter().filter_map(details).collect();
     kills.sort_by_key(|kill| kill.turn);
@@ -213,8 +215,20 @@ pub fn container_grace(pod: Option<&Pod>, record: &ContainerRecord, kill: &KillC
     deletion.or(kill.grace).or_else(|| spec.map(wait_of)).unwrap_or(MIN_STOP_TIMEOUT)
 }
 
+/// What the spec says of the containers that are stopped.
+struct KilledPod<'a> {
+    containers: ContainersByName<'a>,
+    turns: StopTurns<'a>,
+}
+
+impl<'a> KilledPod<'a> {
+    fn of(pod: &'a Pod) -> Self {
+        Self { containers: ContainersByName::of(pod), turns: StopTurns::of(pod) }
+    }
+}
+
 fn container_kill(
-    pod: Option<&Pod>,
+    pod: Option<&KilledPod<'_>>,
     container: &ContainerObservation,
     why: KillReason,
     grace: Duration,
@@ -235,15 +249,15 @@ fn container_kill(
         id: container.id.clone(),
         name: container.name.clone(),
         why,
-        turn: pod.filter(|_| stops_the_pod).map_or(0, |pod| stop_turn(pod, &container.name)),
+        turn: pod.filter(|_| stops_the_pod).map_or(0, |pod| pod.turns.of_container(&container.name)),
         grace,
         pre_stop: pre_stop(pod, container).filter(|_| !grace.is_zero()),
     }
 }
 
 /// The hook from the spec; from the record only if the spec does not know the container (any more).
-fn pre_stop(pod: Option<&Pod>, container: &ContainerObservation) -> Option<LifecycleHandler> {
-    if let Some(spec) = pod.and_then(|pod| containers::find_container(pod, &container.name)) {
+fn pre_stop(pod: Option<&KilledPod<'_>>, container: &ContainerObservation) -> Option<LifecycleHandler> {
+    if let Some(spec) = pod.and_then(|pod| pod.containers.get(&container.name)) {
         return spec.lifecycle().and_then(|hooks| hooks.pre_stop.clone());
     }
     // A damaged record must not keep the container from being stopped.

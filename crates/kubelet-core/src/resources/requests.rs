@@ -28,11 +28,14 @@ pub(crate) fn requests_with(pod: &Pod, of: impl Fn(&ContainerRef<'_>) -> Request
         if container.kind == ContainerKind::Sidecar {
             add(&mut together, &own);
             add(&mut sidecars, &own);
-            raise(&mut most_at_start, &sidecars);
-        } else {
-            let mut now = sidecars.clone();
-            add(&mut now, &own);
-            raise(&mut most_at_start, &now);
+        }
+        // Of any other resource it changes nothing.
+        for (name, amount) in own {
+            let of_sidecars = sidecars.get(&name).copied().unwrap_or_default();
+            let is_sidecar = container.kind == ContainerKind::Sidecar;
+            let now = if is_sidecar { of_sidecars } else { of_sidecars + amount };
+            let most = most_at_start.entry(name).or_default();
+            *most = (*most).max(now);
         }
     }
     raise(&mut together, &most_at_start);

@@ -1,5 +1,6 @@
 //! Executes a kill plan: events, preStop hooks and signals, in turns, all within the grace period.
 
+use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -9,7 +10,8 @@ use kubelet_core::pods::plan::{KillContainer, KillReason};
 use kubelet_core::pods::restart::restarts_after_kill;
 use kubelet_core::pods::termination::{ContainerKill, killing_message, plan_kills};
 use model::containers::find_container;
-use model::{ContainerId, ContainerObservation, ContainerState, KeptPod, MonoTime, PodObservation, PodRef};
+use model::k8s::Pod;
+use model::{ContainerId, ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
@@ -22,7 +24,7 @@ use crate::pods::hooks::{HookContext, run_handler};
 pub struct KillTarget<'a> {
     pub pod: &'a PodRef,
     /// `None` for a pod whose spec is not known.
-    pub spec: Option<&'a KeptPod>,
+    pub spec: Option<&'a Pod>,
     pub observed: &'a PodObservation,
     pub progress: &'a KillProgress,
 }
@@ -77,10 +79,11 @@ type Turns = watch::Sender<Progress>;
 
 /// Stops the containers of a step. Returns whether the runtime has stopped all of them.
 pub async fn kill_all(context: &PassContext, kills: &[KillContainer]) -> bool {
-    let kills = plan_kills(&context.pod.get(), &context.observed, kills);
+    let pod = &*context.pod.get();
+    let kills = plan_kills(pod, &context.observed, kills);
     let kill_target = KillTarget {
         pod: &context.identity,
-        spec: Some(&context.pod),
+        spec: Some(pod),
         observed: &context.observed,
         progress: &context.kills,
     };
@@ -135,8 +138,11 @@ async fn kill_one(
         let is_stopped = stop(handles, kill_target.pod, kill, used).await;
         turns.send_modify(|progress| {
             progress.have_all_stopped &= is_stopped;
-            if let Some(count) = progress.left.get_mut(&kill.turn) {
-                *count = count.saturating_sub(1);
+            if let Entry::Occupied(mut count) = progress.left.entry(kill.turn) {
+                *count.get_mut() = count.get().saturating_sub(1);
+                if *count.get() == 0 {
+                    count.remove();
+                }
             }
         });
     };
@@ -152,8 +158,7 @@ async fn kill_one(
 }
 
 fn record_killing(handles: &PodHandles, kill_target: KillTarget<'_>, kill: &ContainerKill) {
-    let pod = kill_target.spec.map(KeptPod::get);
-    let spec = pod.as_deref().and_then(|pod| Some((pod, find_container(pod, &kill.name)?)));
+    let spec = kill_target.spec.and_then(|pod| Some((pod, find_container(pod, &kill.name)?)));
     let features = handles.ctx.node_facts.features;
     let restarts = spec.is_some_and(|(pod, spec)| restarts_after_kill(pod, &spec, kill.why, features));
     let message = killing_message(&kill.name, spec.map(|(_, spec)| spec.kind), kill.why, restarts);
@@ -197,7 +202,7 @@ async fn await_turn(handles: &PodHandles, turn: usize, deadline: MonoTime, turns
     let mut progress = turns.subscribe();
     tokio::select! {
         // The sender outlives this future, so the wait ends only with the turn.
-        _ = progress.wait_for(|now| now.left.range(..turn).all(|(_, count)| *count == 0)) => {}
+        _ = progress.wait_for(|now| now.left.range(..turn).next().is_none()) => {}
         () = handles.ctx.clock.sleep_until(deadline) => {}
     }
 }
@@ -225,7 +230,6 @@ async fn run_pre_stop(
     else {
         return;
     };
-    let pod = kill_target.spec.map(KeptPod::get);
     let pod_ip = kill_target.observed.sandboxes.iter().find_map(|s| s.ips.first().copied());
     let hook = HookContext {
         runtime: &*handles.ctx.runtime,
@@ -236,7 +240,7 @@ async fn run_pre_stop(
         pod_ip: pod_ip.or_else(|| handles.ctx.host_ips().first().copied()),
         container_id: &container.id,
         container_name: &kill.name,
-        container: pod.as_deref().and_then(|pod| find_container(pod, &kill.name)),
+        container: kill_target.spec.and_then(|pod| find_container(pod, &kill.name)),
     };
     let result = run_handler(&hook, handler).await;
     kill_target.progress.hook_ended(&kill.id);

@@ -22,9 +22,14 @@ impl PodWorker {
         let span =
             tracing::info_span!(target: "trace", "syncTerminatingPod", k8s.pod = %name, k8s.pod.uid = uid);
         let pass = async move {
-            let plan = compute_kill_plan(pod.as_ref().map(KeptPod::get).as_deref(), &observed, grace);
-            let target =
-                KillTarget { pod: &observed.pod, spec: pod.as_ref(), observed: &observed, progress: &kills };
+            let pod = pod.as_ref().map(KeptPod::get);
+            let plan = compute_kill_plan(pod.as_deref(), &observed, grace);
+            let target = KillTarget {
+                pod: &observed.pod,
+                spec: pod.as_deref(),
+                observed: &observed,
+                progress: &kills,
+            };
             kill_in_turns(&handles, target, &plan.kills).await;
             for sandbox in &plan.stop {
                 match handles.ctx.runtime.stop_sandbox(sandbox).await {

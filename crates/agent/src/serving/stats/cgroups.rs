@@ -261,12 +261,16 @@ impl CgroupSampler {
             sandbox = self.part(&id, "", image, ready.created_at, round).await;
         }
         let mut containers: Vec<ContainerSample> = Vec::new();
+        let mut names = BTreeSet::new();
         for container in observed.running() {
             // Metrics lack the UID, so only the newest of two pods with one name is reported.
-            if containers.iter().any(|known| *known.name == *container.name) {
+            if names.contains(&container.name) {
                 continue;
             }
-            containers.extend(self.container(container, round).await);
+            if let Some(sample) = self.container(container, round).await {
+                names.insert(&container.name);
+                containers.push(sample);
+            }
         }
         containers.sort_by(|a, b| a.name.cmp(&b.name));
         let interfaces = match ready.map(|ready| &ready.network) {

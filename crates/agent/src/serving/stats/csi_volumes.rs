@@ -1,7 +1,7 @@
 //! The statistics of CSI volumes, from their drivers. Owns the latest answer for each volume, and the calls under way: one that hangs
 //! holds up no other volume and no sample.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use kubelet_core::serving::stats::sample::VolumeSample;
@@ -51,8 +51,8 @@ impl CsiVolumes {
     /// Asks for these volumes of the pod, which has no others; what is asked for already is not asked for twice.
     pub(super) fn ask(&mut self, pod: &Arc<Pod>, volumes: Vec<CsiVolume>) {
         let uid = PodRef::of(pod).uid;
-        let is_one = |name: &str| volumes.iter().any(|wanted| &*wanted.volume == name);
-        self.measured.retain(|(of, name), _| *of != uid || is_one(name));
+        let wanted: BTreeSet<&str> = volumes.iter().map(|wanted| &*wanted.volume).collect();
+        self.measured.retain(|(of, name), _| *of != uid || wanted.contains(&**name));
         for wanted in volumes {
             let key = (uid.clone(), wanted.volume.clone());
             if self.under_way.contains_key(&key) {

@@ -1,6 +1,8 @@
 //! How much of the node's disk one pod may use (docs/behaviour/eviction.md): the limits of its volumes, of the pod and of
 //! its containers.
 
+use std::collections::BTreeMap;
+
 use model::Amount;
 use model::containers::{init_containers, regular_containers, spec_of};
 use model::k8s::{Pod, Quantity, ResourceRequirements};
@@ -64,9 +66,11 @@ pub fn compute_exceeded_limit(
 }
 
 fn exceeded_by_volume(pod: &Pod, disks: &PodDisks) -> Option<String> {
+    let used: BTreeMap<&str, u64> =
+        disks.volumes.iter().rev().map(|sample| (&*sample.name, sample.used.bytes)).collect();
     spec_of(pod).volumes.iter().flatten().find_map(|volume| {
         let limit = volume.empty_dir.as_ref()?.size_limit.as_ref().filter(|limit| is_positive(limit))?;
-        let used = disks.volumes.iter().find(|sample| *sample.name == *volume.name)?.used.bytes;
+        let used = *used.get(&*volume.name)?;
         let name = &volume.name;
         is_over(used, limit)
             .then(|| format!("Usage of EmptyDir volume {name:?} exceeds the limit {:?}. ", limit.0))
@@ -82,8 +86,9 @@ fn exceeded_by_pod(pod: &Pod, usage: &PodUsage) -> Option<String> {
 }
 
 fn exceeded_by_container(pod: &Pod, usage: &PodUsage, layout: DiskLayout) -> Option<String> {
+    let specs: BTreeMap<&str, _> = regular_containers(pod).rev().map(|spec| (spec.name(), spec)).collect();
     usage.containers.iter().find_map(|container| {
-        let spec = regular_containers(pod).find(|spec| spec.name() == &*container.name)?;
+        let spec = specs.get(&*container.name)?;
         let limit = limit_of(spec.resources())?;
         let logs = container.logs.unwrap_or_default();
         let used = match layout {

@@ -1,9 +1,10 @@
 //! Messages about an eviction: each contains the numbers on which the decision is based.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use model::PodRef;
-use model::containers::{init_containers, regular_containers, spec_of};
+use model::containers::{ContainerRef, init_containers, regular_containers, spec_of};
 use model::k8s::{Pod, ResourceRequirements};
 use model::quantity::{binary_text, decimal_text};
 
@@ -77,9 +78,13 @@ pub fn notice(
         );
         annotations.extend([(POD, name.to_string()), (POD_USAGE, used)]);
     }
+    // Ephemeral containers cannot request resources and are not named.
+    let specs = regular_containers(candidate.pod).chain(init_containers(candidate.pod)).rev();
+    let specs: BTreeMap<&str, _> = specs.map(|spec| (spec.name(), spec)).collect();
     let (mut names, mut usages) = (Vec::new(), Vec::new());
     for container in &usage.containers {
-        let Some(offence) = offence(candidate.pod, container, starved) else { continue };
+        let spec = specs.get(&*container.name);
+        let Some(offence) = spec.and_then(|spec| offence(spec, container, starved)) else { continue };
         let Offence { used, requested } = &offence;
         let _ = write!(
             message,
@@ -120,15 +125,13 @@ struct Offence {
     requested: String,
 }
 
-/// A container that uses more than it requested. Ephemeral containers cannot request resources and are not named.
-fn offence(pod: &Pod, container: &ContainerUsage, starved: Starved) -> Option<Offence> {
+/// A container that uses more than it requested.
+fn offence(spec: &ContainerRef<'_>, container: &ContainerUsage, starved: Starved) -> Option<Offence> {
     let used = match starved {
         Starved::Memory => container.memory?,
         Starved::EphemeralStorage => container.storage_bytes()?,
         Starved::Inodes | Starved::Pids => return None,
     };
-    let mut specs = regular_containers(pod).chain(init_containers(pod));
-    let spec = specs.find(|spec| spec.name() == &*container.name)?;
     let requests =
         |resources: &ResourceRequirements| resources.requests.as_ref()?.get(starved.as_str()).cloned();
     let request = spec.resources().and_then(requests);

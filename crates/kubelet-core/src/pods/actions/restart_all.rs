@@ -2,6 +2,7 @@
 //! (docs/behaviour/pod-lifecycle.md): everything is killed without grace and removed, the logs stay, and the init chain
 //! starts from its first container.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use model::containers::{self, ContainerRef};
@@ -17,7 +18,7 @@ use crate::pods::restart::AfterExit;
 pub(super) fn plan(draft: &mut Draft<'_>) -> bool {
     let pod = draft.inputs.pod;
     let all = || containers::init_containers(pod).chain(containers::regular_containers(pod));
-    let sources: Vec<&str> = all().filter(|c| asks_for_it(draft, c)).map(|c| c.name()).collect();
+    let sources: BTreeSet<&str> = all().filter(|c| asks_for_it(draft, c)).map(|c| c.name()).collect();
     if sources.is_empty() {
         return false;
     }
@@ -32,7 +33,7 @@ pub(super) fn plan(draft: &mut Draft<'_>) -> bool {
             .map(|c| kill(c, KillReason::RestartAllContainers, Some(Duration::ZERO))),
     );
     let (last, first): (Vec<&ContainerObservation>, Vec<_>) =
-        affected.into_iter().partition(|c| sources.contains(&&*c.name));
+        affected.into_iter().partition(|c| sources.contains(&*c.name));
     draft.remove.extend(first.into_iter().map(|c| removal(c, RemoveReason::RestartAllContainers)));
     draft.remove.extend(last.into_iter().rev().map(|c| removal(c, RemoveReason::RestartAllSource)));
     draft.waiting.extend(

@@ -89,7 +89,7 @@ fn wait_after_step(line: &str, name: &str) -> Option<u64> {
     let mut backoff = memory.backoff;
     let step = case(line).plan().step;
     note_step(&mut backoff, &pod, &observed, &step, now);
-    let container = containers::find_container(&pod, name).unwrap();
+    let container = model::containers::find_container(&pod, name).unwrap();
     backoff.pending_after(&restart_key(&pod, &container), now.mono, now.mono).map(|d| secs(d.delay))
 }
 
@@ -118,7 +118,7 @@ fn a_restart_of_all_is_charged_once_to_its_source() {
 fn another_image_or_other_resources_reset_the_back_off() {
     let key = |spec: &str| {
         let pod = crate::pods::fixture::pod(spec);
-        let container = containers::find_container(&pod, "a").unwrap();
+        let container = model::containers::find_container(&pod, "a").unwrap();
         restart_key(&pod, &container)
     };
     assert_eq!(key("main:a"), key("Never main:a main:b"));

@@ -2,7 +2,7 @@
 //! ([`crate::resources::admission`]).
 
 use model::QosClass;
-use model::containers::{ContainerRef, all_containers, find_container, spec_of};
+use model::containers::{ContainerRef, ContainersByName, all_containers, spec_of};
 use model::k8s::Pod;
 
 use crate::pods::request::NodeFacts;
@@ -35,8 +35,9 @@ pub fn compute_infeasible(requested: &Pod, allocated: &Pod, node: &NodeFacts) ->
 
 /// The share of swap follows the memory request and cannot be changed while the container runs.
 fn refuse_swap(requested: &Pod, allocated: &Pod, node: &NodeFacts) -> Option<Infeasible> {
+    let allocated_containers = ContainersByName::of(allocated);
     let is_affected = |container: ContainerRef<'_>| {
-        let Some(before) = find_container(allocated, container.name()) else { return false };
+        let Some(before) = allocated_containers.get(container.name()) else { return false };
         let request = |of: &ContainerRef<'_>| Amounts::of(of.resources()).memory_request;
         request(&container) != request(&before)
             && !restarts_for(&before, Resource::Memory)
@@ -79,8 +80,9 @@ fn refuse_exclusive(
             "guaranteed_pod_memory_manager_static_policy",
         ),
     };
+    let allocated = ContainersByName::of(allocated);
     let is_changed = |container: ContainerRef<'_>| {
-        let before = find_container(allocated, container.name());
+        let before = allocated.get(container.name());
         let before = before.map(|before| Amounts::of(before.resources())).unwrap_or_default();
         is_resizable(container.kind, node.features)
             && Amounts::of(container.resources()).differs_in(&before, resource)

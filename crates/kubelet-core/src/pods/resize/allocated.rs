@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use model::k8s::{Container, Pod, PodStatus, ResourceRequirements};
-use model::pod_status::container_statuses;
+use model::pod_status::{container_statuses, statuses_by_name};
 
 /// The pod with the resources of `allocated`, an earlier version of it; `None` if they are equal.
 #[must_use]
@@ -34,10 +34,11 @@ pub fn with_allocated_resources(requested: &Pod, allocated: &Pod) -> Option<Pod>
 #[must_use]
 pub fn allocated_by_status(pod: &Pod, status: &PodStatus) -> Option<Pod> {
     let mut pod = pod.clone();
+    let shown = statuses_by_name(status);
     let spec = pod.spec.as_mut()?;
     for container in spec.init_containers.iter_mut().flatten().chain(&mut spec.containers) {
         let Some(resources) = container.resources.as_mut().filter(|r| r.requests.is_some()) else { continue };
-        let shown = container_statuses(status).find(|shown| shown.name == container.name)?;
+        let shown = *shown.get(container.name.as_str())?;
         resources.requests = Some(shown.allocated_resources.clone()?);
         if let Some(limits) = shown.resources.as_ref().and_then(|resources| resources.limits.clone()) {
             resources.limits = Some(limits);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use config::Features;
-use model::containers::{ContainerRef, find_container};
+use model::containers::{ContainerRef, ContainersByName};
 use model::k8s::Pod;
 use model::{ContainerId, ContainerObservation, ContainerState, PodObservation};
 
@@ -77,9 +77,10 @@ pub fn is_pod_level_due(pod: &Pod, actuated: &Actuated, features: Features) -> b
 /// Something that runs has other amounts than are allocated to it.
 #[must_use]
 pub fn is_in_progress(pod: &Pod, observed: &PodObservation, actuated: &Actuated, features: Features) -> bool {
+    let containers = ContainersByName::of(pod);
     let is_changing = |instance: &ContainerObservation| {
         let is_newest = observed.newest(&instance.name).is_some_and(|newest| newest.id == instance.id);
-        let container = find_container(pod, &instance.name).filter(|_| is_newest);
+        let container = containers.get(&instance.name).filter(|_| is_newest);
         container.is_some_and(|container| change_of(pod, &container, instance, actuated, features).is_some())
     };
     observed.running().any(is_changing) || is_pod_level_due(pod, actuated, features)

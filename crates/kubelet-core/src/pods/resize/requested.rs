@@ -3,7 +3,7 @@
 use std::cmp::Ordering;
 
 use config::Features;
-use model::containers::{all_containers, find_container};
+use model::containers::{ContainersByName, all_containers};
 use model::k8s::Pod;
 
 use crate::resources::amounts::{Amounts, is_resizable};
@@ -20,8 +20,9 @@ pub struct RequestedResize {
 #[must_use]
 pub fn requested_resizes(old: &Pod, new: &Pod, features: Features) -> Vec<RequestedResize> {
     let mut found = Vec::new();
+    let newer = ContainersByName::of(new);
     for container in all_containers(old).filter(|container| is_resizable(container.kind, features)) {
-        let Some(newer) = find_container(new, container.name()) else { continue };
+        let Some(newer) = newer.get(container.name()) else { continue };
         let (from, to) = (Amounts::of(container.resources()), Amounts::of(newer.resources()));
         let values = [
             ("memory", "requests", from.memory_request, to.memory_request),

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use model::cgroup::CgroupVersion;
-use model::containers::{ContainerRef, find_container, spec_of};
-use model::k8s::Pod;
+use model::containers::{find_container, spec_of};
+use model::k8s::{Pod, ResourceRequirements};
 use model::request::LinuxResources;
 use model::{Amount, ContainerId};
 
@@ -130,6 +130,7 @@ pub fn compute_steps(inputs: &ResizeInputs<'_>) -> Result<Vec<ResizeStep>, Strin
     refuse_below_use(inputs)?;
     let mut draft = Draft {
         inputs,
+        pod: inputs.pod.clone(),
         limits: inputs.cgroup.map(|(_, now)| now).unwrap_or_default(),
         amounts: inputs.resize.containers.iter().map(|change| (change.id.clone(), change.from)).collect(),
         steps: Vec::new(),
@@ -184,6 +185,8 @@ enum PodChange {
 
 struct Draft<'a> {
     inputs: &'a ResizeInputs<'a>,
+    /// Copied once: a copy for each container would take minutes for a pod of thousands.
+    pod: Pod,
     /// As they are after the steps so far; and the amounts of the containers.
     limits: PodLimits,
     amounts: BTreeMap<ContainerId, Amounts>,
@@ -295,43 +298,53 @@ impl Draft<'_> {
     }
 
     fn update_container(&mut self, change: &ContainerChange, resource: Resource) {
-        let Some(container) = find_container(self.inputs.pod, &change.name) else { return };
         let amounts = self.amounts.get(&change.id).copied().unwrap_or(change.from).with(resource, &change.to);
+        let Some(resources) = resources_with(&mut self.pod, &change.name, amounts, self.inputs.node) else {
+            return;
+        };
         self.amounts.insert(change.id.clone(), amounts);
         self.steps.push(ResizeStep::Container {
             id: change.id.clone(),
             name: change.name.to_string(),
-            resources: Box::new(resources_with(self.inputs.pod, &container, amounts, self.inputs.node)),
+            resources: Box::new(resources),
             amounts,
         });
     }
 }
 
-/// What the runtime is asked for: all limits of the container, with these amounts.
-fn resources_with(
-    pod: &Pod,
-    container: &ContainerRef<'_>,
-    amounts: Amounts,
-    node: &NodeFacts,
-) -> LinuxResources {
-    let mut pod = pod.clone();
-    let spec = pod.spec.get_or_insert_default();
-    let all = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
-    for other in all.filter(|other| other.name == container.name()) {
-        let resources = other.resources.get_or_insert_default();
-        let amounts = amounts.to_requirements();
-        for (list, amounts) in
-            [(&mut resources.requests, amounts.requests), (&mut resources.limits, amounts.limits)]
-        {
-            let list = list.get_or_insert_default();
-            list.retain(|name, _| name != "cpu" && name != "memory");
-            list.extend(amounts.into_iter().flatten());
-        }
+/// What the runtime is asked for: all limits of the container, with these amounts; `None` if the pod has no such container. The pod is left
+/// as it was.
+fn resources_with(pod: &mut Pod, name: &str, amounts: Amounts, node: &NodeFacts) -> Option<LinuxResources> {
+    find_container(pod, name)?;
+    let before = set_amounts(pod, name, amounts);
+    let container = find_container(pod, name)?;
+    let resources = container_resources(pod, &container, node);
+    if let Some(own) = resources_of(pod, name) {
+        *own = before;
     }
-    match find_container(&pod, container.name()) {
-        Some(container) => container_resources(&pod, &container, node),
-        None => LinuxResources::default(),
+    Some(resources)
+}
+
+/// Returns what the container had before.
+fn set_amounts(pod: &mut Pod, name: &str, amounts: Amounts) -> Option<ResourceRequirements> {
+    let own = resources_of(pod, name)?;
+    let before = own.clone();
+    let resources = own.get_or_insert_default();
+    let amounts = amounts.to_requirements();
+    for (list, amounts) in
+        [(&mut resources.requests, amounts.requests), (&mut resources.limits, amounts.limits)]
+    {
+        let list = list.get_or_insert_default();
+        list.retain(|name, _| name != "cpu" && name != "memory");
+        list.extend(amounts.into_iter().flatten());
     }
+    before
+}
+
+fn resources_of<'p>(pod: &'p mut Pod, name: &str) -> Option<&'p mut Option<ResourceRequirements>> {
+    let spec = pod.spec.as_mut()?;
+    let mut all = spec.init_containers.iter_mut().flatten().chain(&mut spec.containers);
+    all.find(|container| container.name == name).map(|container| &mut container.resources)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! Computes the six conditions that the kubelet writes, with their texts and transition times. Conditions of other
 //! controllers are kept unchanged.
 
+use std::collections::BTreeMap;
+
 use model::containers::{init_containers, regular_containers, spec_of};
 use model::k8s::{ContainerStatus, Pod, PodCondition, PodStatus};
 use model::{ContainerKind, ContainerRef, ContainerState, PodObservation};
@@ -174,10 +176,11 @@ fn ready_to_start(inputs: &StatusInputs<'_>) -> Finding {
 
 fn initialized(pod: &Pod, statuses: &ContainerStatuses, phase: Phase) -> Finding {
     let mut incomplete = Names::default();
+    let by_name = statuses.by_name();
     for container in init_containers(pod) {
         let is_sidecar = container.kind == ContainerKind::Sidecar;
         let is_complete = |s: &ContainerStatus| if is_sidecar { s.started == Some(true) } else { s.ready };
-        incomplete.add(container.name(), statuses.find(container.name()).map(is_complete));
+        incomplete.add(container.name(), by_name.get(container.name()).copied().map(is_complete));
     }
     if phase == Phase::Succeeded && incomplete.unknown.is_empty() {
         return Finding { is_met: true, reason: "PodCompleted", message: String::new() };
@@ -193,9 +196,10 @@ fn initialized(pod: &Pod, statuses: &ContainerStatuses, phase: Phase) -> Finding
 
 fn containers_ready(pod: &Pod, statuses: &ContainerStatuses, phase: Phase) -> Finding {
     let mut unready = Names::default();
+    let by_name = statuses.by_name();
     let sidecars = init_containers(pod).filter(|c| c.kind == ContainerKind::Sidecar);
     for container in sidecars.chain(regular_containers(pod)) {
-        unready.add(container.name(), statuses.find(container.name()).map(|s| s.ready));
+        unready.add(container.name(), by_name.get(container.name()).map(|s| s.ready));
     }
     match phase {
         Phase::Succeeded => return Finding::unmet("PodCompleted", String::new()),
@@ -216,11 +220,13 @@ fn ready(pod: &Pod, conditions: &[PodCondition], containers_ready: &Finding) -> 
         return containers_ready.clone();
     }
     let gates = spec_of(pod).readiness_gates.as_deref().unwrap_or_default();
+    let conditions: BTreeMap<&str, &PodCondition> =
+        conditions.iter().rev().map(|condition| (condition.type_.as_str(), condition)).collect();
     let shut: Vec<String> = gates
         .iter()
         .filter_map(|gate| {
             let kind = &gate.condition_type;
-            match find(conditions, kind) {
+            match conditions.get(kind.as_str()) {
                 None => {
                     Some(format!("corresponding condition of pod readiness gate {kind:?} does not exist."))
                 }

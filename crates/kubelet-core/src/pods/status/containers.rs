@@ -3,15 +3,16 @@
 //! Translates container instances, including lost ones, to their status in the API. The decision to start or stop one is
 //! elsewhere.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::containers::{
     ContainerRef, all_containers, ephemeral_containers, init_containers, regular_containers,
 };
 use model::k8s::{
     ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus, ContainerUser, LinuxContainerUser, Pod, PodStatus, ResourceStatus, VolumeMountStatus,
+    ContainerStatus, ContainerUser, LinuxContainerUser, Pod, ResourceStatus, VolumeMountStatus,
 };
+use model::pod_status::statuses_by_name;
 use model::{ContainerKind, ContainerObservation, ContainerState};
 
 use super::resources::container_resources;
@@ -401,15 +402,6 @@ impl<'a> Reader<'a> {
     }
 }
 
-fn statuses_by_name(status: &PodStatus) -> BTreeMap<&str, &ContainerStatus> {
-    [&status.init_container_statuses, &status.container_statuses, &status.ephemeral_container_statuses]
-        .into_iter()
-        .flatten()
-        .flatten()
-        .map(|status| (status.name.as_str(), status))
-        .collect()
-}
-
 /// The runtime got as far as creating it; an unknown state proves nothing.
 fn was_created(instance: &ContainerObservation) -> bool {
     match instance.state {
@@ -505,10 +497,11 @@ fn volume_mounts(
     container: &ContainerRef<'_>,
     newest: Option<&ContainerObservation>,
 ) -> Option<Vec<VolumeMountStatus>> {
-    let is_recursive = |path: &String| newest.is_some_and(|n| n.recursive_read_only_mounts.contains(path));
+    let recursive: BTreeSet<&String> =
+        newest.into_iter().flat_map(|n| &n.recursive_read_only_mounts).collect();
     let mounts = container.volume_mounts().iter().map(|mount| {
         let read_only = mount.read_only.filter(|read_only| *read_only);
-        let mode = if is_recursive(&mount.mount_path) { "Enabled" } else { "Disabled" };
+        let mode = if recursive.contains(&mount.mount_path) { "Enabled" } else { "Disabled" };
         VolumeMountStatus {
             name: mount.name.clone(),
             mount_path: mount.mount_path.clone(),

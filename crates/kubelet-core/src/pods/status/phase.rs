@@ -172,8 +172,9 @@ struct Tally {
 impl Tally {
     fn of(inputs: &StatusInputs<'_>, statuses: &ContainerStatuses) -> Self {
         let mut tally = Self { is_initialized: has_initialized(inputs, statuses), ..Self::default() };
+        let by_name = statuses.by_name();
         for container in init_containers(inputs.pod).chain(regular_containers(inputs.pod)) {
-            let standing = Standing::of(statuses.find(container.name()));
+            let standing = Standing::of(by_name.get(container.name()).copied());
             match container.kind {
                 ContainerKind::Init => tally.add_init(inputs, &container, &standing),
                 ContainerKind::Sidecar => tally.add_sidecar(&standing),

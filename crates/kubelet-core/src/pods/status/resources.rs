@@ -3,6 +3,8 @@
 //! A pod that the API does not show as Running yet has its allocated resources in both fields. Afterwards
 //! `status.resources` shows what the cgroup enforces, for resources that it limits.
 
+use std::collections::BTreeMap;
+
 use model::containers::{all_containers, spec_of};
 use model::k8s::{Pod, Quantity, ResourceRequirements};
 use model::pod_status::has_ended;
@@ -12,7 +14,7 @@ use model::{Amount, ContainerKind, ContainerObservation, ContainerRef, Container
 use super::StatusInputs;
 use crate::resources::amounts::Amounts;
 use crate::resources::cgroup::CgroupNumbers;
-use crate::resources::cgroup::convert::{effective_sum, milli_of_shares};
+use crate::resources::cgroup::convert::{effective_sums, milli_of_shares};
 use crate::resources::requests::{Requests, pod_requests};
 
 /// Up to this many milli-CPUs the kernel does not distinguish requests: the allocated one is reported.
@@ -20,7 +22,7 @@ const MIN_CPU_REQUEST: i64 = 2;
 /// The same for limits.
 const MIN_CPU_LIMIT: i64 = 10;
 
-type Quantities = std::collections::BTreeMap<String, Quantity>;
+type Quantities = BTreeMap<String, Quantity>;
 
 /// What a pod's cgroup enforces, in the units of the API.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -169,25 +171,28 @@ fn enforced(inputs: &StatusInputs<'_>, cgroup: PodCgroupResources, resources: &m
 /// overhead is added.
 fn pod_limits(pod: &Pod) -> Requests {
     let spec = spec_of(pod);
-    let amount = |quantity: Option<&Quantity>| quantity.and_then(|quantity| Amount::of(quantity).ok());
-    let of =
-        |r: Option<&ResourceRequirements>, name: &str| amount(r.and_then(|r| r.limits.as_ref()?.get(name)));
-    let all = all_containers(pod).filter_map(|container| container.resources());
-    let names = all.chain(spec.resources.as_ref()).filter_map(|r| r.limits.as_ref()).flat_map(|l| l.keys());
-    let limit = |name: &String| {
-        let of_pod = of(spec.resources.as_ref(), name);
-        let sum = of_pod.or_else(|| effective_sum(spec, |c| of(c.resources.as_ref(), name)))?;
-        let overhead = amount(spec.overhead.as_ref().and_then(|overhead| overhead.get(name)));
-        Some((name.clone(), sum + overhead.filter(|_| !sum.is_zero()).unwrap_or_default()))
+    let mut sums = effective_sums(spec, |container| limits_of(container.resources.as_ref()));
+    sums.extend(limits_of(spec.resources.as_ref()));
+    let with_overhead = |(name, sum): (&str, Amount)| {
+        let overhead = spec.overhead.as_ref().and_then(|overhead| Amount::of(overhead.get(name)?).ok());
+        (name.to_owned(), sum + overhead.filter(|_| !sum.is_zero()).unwrap_or_default())
     };
-    names.filter_map(limit).collect()
+    sums.into_iter().map(with_overhead).collect()
+}
+
+fn limits_of(resources: Option<&ResourceRequirements>) -> BTreeMap<&str, Amount> {
+    let limits = resources.and_then(|resources| resources.limits.as_ref()).into_iter().flatten();
+    limits.filter_map(|(name, quantity)| Some((name.as_str(), Amount::of(quantity).ok()?))).collect()
 }
 
 /// Sums keep the notation of what they are made of: powers of 1024 or of 1000.
 fn shown(pod: &Pod, amounts: &Requests) -> Quantities {
-    let texts: Vec<(&str, &str)> = quantities(pod).collect();
+    let mut texts = BTreeMap::new();
+    for (name, text) in quantities(pod) {
+        texts.entry(name).or_insert(text);
+    }
     let text = |(name, amount): (&String, &Amount)| {
-        let is_binary = texts.iter().find(|(of, _)| of == name).is_some_and(|(_, text)| text.ends_with('i'));
+        let is_binary = texts.get(name.as_str()).is_some_and(|text| text.ends_with('i'));
         let is_whole = amount.milli() % 1000 == 0;
         let text = match (is_whole, is_binary) {
             (false, _) => amount.to_string(),

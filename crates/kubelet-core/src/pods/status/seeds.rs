@@ -1,7 +1,7 @@
 //! Which parts of its earlier status a restarted kubelet may keep.
 
 use model::k8s::{ContainerStatus, PodStatus};
-use model::pod_status::{container_statuses, has_ended};
+use model::pod_status::{container_statuses, has_ended, statuses_by_name};
 use model::{ContainerId, ContainerState, KeptStatus, PodObservation};
 
 use super::whole_seconds;
@@ -30,8 +30,9 @@ pub fn latest_known(on_disk: Option<KeptStatus>, in_api: Option<&KeptStatus>) ->
     let Some(on_disk) = on_disk else { return in_api.cloned() };
     let is_newer = |in_api: &&KeptStatus| {
         let (on_disk, in_api) = (on_disk.get(), in_api.get());
+        let known = statuses_by_name(&on_disk);
         let was_restarted = container_statuses(&in_api).any(|container| {
-            let known = container_statuses(&on_disk).find(|known| known.name == container.name);
+            let known = known.get(container.name.as_str());
             known.is_some_and(|known| known.restart_count < container.restart_count)
         });
         !has_ended(&on_disk) && (has_ended(&in_api) || was_restarted)
