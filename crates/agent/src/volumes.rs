@@ -9,6 +9,7 @@ mod attachment;
 mod block_maps;
 mod claims;
 mod csi;
+mod decoded_pod;
 mod device;
 mod engine;
 mod fc;

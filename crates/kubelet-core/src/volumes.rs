@@ -1,6 +1,6 @@
 //! The decisions about volumes, made before anything is mounted or written.
 //!
-//! Owns: what each type of volume is made from (`types`) and what a pod's volume means on this node (`plan`); which API objects a
+//! Owns: what each type of volume is made from (`types`) and what a pod's volume means on this node (`plan`) and what its containers do with it (`index`); which API objects a
 //! pod's volumes show, and the files of configMap, secret, downwardAPI and projected volumes (`objects`, `payload`); how long a
 //! service account token is used (`token`); which volumes the filesystem counts (`quota`); with which SELinux label it is mounted (`selinux`); what is done to a device before it is
 //! mounted (`device`); what drivers are called with (`csi`), and whether their volumes are attached to this node (`attachment`), and whether a PersistentVolume
@@ -18,6 +18,7 @@ pub mod fc;
 pub mod flex;
 mod go_json;
 pub mod image;
+pub mod index;
 pub mod iscsi;
 mod mount_arguments;
 mod nested;
@@ -25,6 +26,7 @@ pub mod node_affinity;
 pub mod objects;
 pub mod payload;
 pub mod plan;
+pub mod planned_pod;
 pub mod quota;
 pub mod selinux;
 pub mod token;

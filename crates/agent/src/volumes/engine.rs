@@ -22,6 +22,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use super::csi::Csi;
+use super::decoded_pod::DecodedPod;
 use super::flex::ensure_driver_dir;
 use super::found;
 use super::mount::{MountOutcome, Wanted, mount};
@@ -29,6 +30,7 @@ use super::shared::Shared;
 use super::tear_down::tear_down;
 use super::{MountRequest, ReadyVolumes, Request, Requests, VolumeError};
 use crate::api::node_allocatable::NodeAllocatable;
+use crate::api::objects::PodObjects;
 use crate::api::reflector::StoreReader;
 use crate::context::Context;
 use crate::tasks::guarded;
@@ -47,7 +49,7 @@ enum Waiter {
 /// A pod with an act under way, or one that failed and is in back-off.
 #[derive(Debug)]
 struct Tracked {
-    request: Option<MountRequest>,
+    request: Option<(Arc<DecodedPod>, PodObjects)>,
     volumes: PodVolumes,
     waiter: Waiter,
     wake_at: Option<MonoTime>,
@@ -139,9 +141,10 @@ impl VolumeEngine {
     }
 
     fn handle_mount(&mut self, request: MountRequest, is_refresh: bool, answer: Answer<ReadyVolumes>) {
-        let uid = request.pod.identity().uid.clone();
-        let pod = request.pod.get();
-        let all = spec_of(&pod).volumes.iter().flatten();
+        let MountRequest { pod, objects } = request;
+        let pod = Arc::new(DecodedPod::new(pod));
+        let uid = pod.identity().uid.clone();
+        let all = spec_of(pod.get()).volumes.iter().flatten();
         let csi = &self.shared.csi;
         let has_growing = self.shared.flex.has_growing(&uid);
         let is_refreshed = |volume: &Volume| {
@@ -150,7 +153,7 @@ impl VolumeEngine {
         let wanted = all.filter(|volume| !is_image(volume) && (!is_refresh || is_refreshed(volume)));
         let volumes = wanted.map(|volume| Box::from(&*volume.name)).collect();
         let tracked = self.track(&uid);
-        tracked.request = Some(request);
+        tracked.request = Some((pod, objects));
         tracked.waiter = Waiter::Mounted(answer);
         tracked.leaving = CancellationToken::new();
         self.handle_event(&uid, VolumeEvent::Wanted { volumes, is_retried: !is_refresh });
@@ -188,9 +191,8 @@ impl VolumeEngine {
     /// Each failure becomes an event, also if the worker does not wait any more.
     fn report_failure(&self, uid: &PodUid, outcome: &MountOutcome) {
         let request = self.pods.get(uid).and_then(|tracked| tracked.request.as_ref());
-        if let (Some(request), Some(failure)) = (request, &outcome.failure) {
-            let identity = request.pod.identity();
-            self.ctx.recorder.warning(identity, None, failure.reason, failure.message.clone());
+        if let (Some((pod, _)), Some(failure)) = (request, &outcome.failure) {
+            self.ctx.recorder.warning(pod.identity(), None, failure.reason, failure.message.clone());
         }
     }
 
@@ -235,10 +237,11 @@ impl VolumeEngine {
         let (ctx, shared, uid) = (self.ctx.clone(), self.shared.clone(), uid.clone());
         match act {
             VolumeAct::Mount { volume, is_uncertain } => {
-                let Some(request) = tracked.request.clone() else { return };
+                let Some((pod, objects)) = tracked.request.clone() else { return };
                 let (leaving, requested_at) = (tracked.leaving.clone(), tracked.requested_at);
                 self.acts.spawn(async move {
-                    let wanted = Wanted { request: &request, volume: &volume, is_uncertain, requested_at };
+                    let (pod, objects) = (&*pod, &objects);
+                    let wanted = Wanted { pod, objects, volume: &volume, is_uncertain, requested_at };
                     let work = Box::pin(mount(&ctx, wanted, &shared, &leaving));
                     let outcome = guarded(work).await.unwrap_or_else(MountOutcome::panicked);
                     (uid, Ended::Mount { volume, outcome })

@@ -8,15 +8,16 @@ use kubelet_core::volumes::engine::{Attempt, ReadyVolume};
 use kubelet_core::volumes::plan::{Claimed, SpecPlan, claimed_plan, spec_plan};
 use kubelet_core::volumes::types::{VolumeType, type_in, volume_dir};
 use model::k8s::{Pod, Volume};
-use model::{KeptPod, MonoTime, PodRef};
+use model::{MonoTime, PodRef};
 use ports::Files;
 use tokio_util::sync::CancellationToken;
 
-use super::MountRequest;
 use super::claims::{self, BoundClaim, ClaimError};
-use super::mount_context::{LONGEST_NAME, MARK, MountContext, MountError, volume_of};
+use super::decoded_pod::DecodedPod;
+use super::mount_context::{LONGEST_NAME, MARK, MountContext, MountError};
 use super::mounters::{Mounter, Steps, mounter};
 use super::shared::Shared;
+use crate::api::objects::PodObjects;
 use crate::context::Context;
 use crate::error_chain::chain;
 use crate::settings::Paths;
@@ -49,7 +50,8 @@ impl MountOutcome {
 /// The volume to mount.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted<'a> {
-    pub(super) request: &'a MountRequest,
+    pub(super) pod: &'a DecodedPod,
+    pub(super) objects: &'a PodObjects,
     pub(super) volume: &'a str,
     /// An attempt was given up before its end: what it may have mounted is removed first.
     pub(super) is_uncertain: bool,
@@ -63,7 +65,7 @@ pub(super) async fn mount(
     shared: &Shared,
     leaving: &CancellationToken,
 ) -> MountOutcome {
-    let Wanted { request: MountRequest { pod, objects }, volume, is_uncertain, requested_at } = wanted;
+    let Wanted { pod, objects, volume, is_uncertain, requested_at } = wanted;
     let planning_began = ctx.clock.mono();
     let (Claimed { plan, gid, node_affinity }, claim) = match Box::pin(plan(shared, pod, volume)).await {
         Ok(planned) => planned,
@@ -129,23 +131,22 @@ async fn measured(
 
 async fn plan(
     shared: &Shared,
-    kept: &KeptPod,
+    pod: &DecodedPod,
     volume: &str,
 ) -> Result<(Claimed, Option<Box<BoundClaim>>), String> {
-    let plan = |pod: &Pod| spec_plan(pod, volume_of(pod, volume)?);
-    let wanted = match plan(&kept.get())? {
+    let volume = pod.volume(volume)?;
+    let wanted = match spec_plan(pod.planned(), volume)? {
         SpecPlan::Volume(plan) => return Ok((Claimed { plan, gid: None, node_affinity: None }, None)),
         SpecPlan::Claim(wanted) => wanted,
     };
-    let namespace = &kept.identity().namespace;
+    let namespace = &pod.identity().namespace;
     let failed = |error: String| format!("error processing PVC {namespace}/{}: {error}", wanted.name);
     let claim = claims::claim(shared.cluster.as_ref(), namespace, &wanted.name).await;
     let claim = claim.map_err(|error: ClaimError| failed(error.to_string()))?;
-    let bound = bound_volume(&kept.get(), &wanted, &claim).map_err(failed)?;
+    let bound = bound_volume(pod.get(), &wanted, &claim).map_err(failed)?;
     let persistent_volume = claims::persistent_volume(shared.cluster.as_ref(), bound).await;
     let persistent_volume = persistent_volume.map_err(|error| failed(error.to_string()))?;
-    let pod = kept.get();
-    let planned = claimed_plan(&pod, (volume_of(&pod, volume)?, &wanted), &claim, &persistent_volume);
+    let planned = claimed_plan(pod.index(), (volume, &wanted), &claim, &persistent_volume);
     let planned = planned.map_err(failed)?;
     let spec = persistent_volume.spec;
     let capacity = spec.and_then(|spec| spec.capacity?.get("storage").cloned());

@@ -6,13 +6,14 @@ use jiff::Timestamp;
 use kubelet_core::downward::DownwardFacts;
 use kubelet_core::volumes::node_affinity::check_node_affinity;
 use kubelet_core::volumes::types::{VolumePlan, volume_dir};
+use model::PodRef;
 use model::containers::spec_of;
-use model::k8s::{Pod, Volume, VolumeNodeAffinity};
-use model::{KeptPod, PodRef};
+use model::k8s::VolumeNodeAffinity;
 use ports::HostError;
 use tokio_util::sync::CancellationToken;
 
 use super::claims::BoundClaim;
+use super::decoded_pod::DecodedPod;
 use super::marks::{MEASURED, MIGRATED};
 use super::shared::Shared;
 use crate::api::attachments::AttachError;
@@ -30,7 +31,7 @@ pub(super) const LONGEST_NAME: usize = 253;
 /// What a mounter needs to set up one volume of a pod.
 pub(super) struct MountContext<'a> {
     pub(super) ctx: &'a Context,
-    pub(super) pod: &'a KeptPod,
+    pub(super) pod: &'a DecodedPod,
     /// The name of the volume in the pod's spec.
     pub(super) volume: &'a str,
     pub(super) plan: &'a VolumePlan,
@@ -118,16 +119,9 @@ impl MountContext<'_> {
 
     /// The group that owns the pod's volumes: `fsGroup`.
     pub(super) fn group(&self) -> Option<u32> {
-        let pod = self.pod.get();
-        let group = spec_of(&pod).security_context.as_ref().and_then(|context| context.fs_group);
+        let group = spec_of(self.pod.get()).security_context.as_ref().and_then(|context| context.fs_group);
         group.and_then(|gid| u32::try_from(gid).ok())
     }
-}
-
-/// The volume of that name.
-pub(super) fn volume_of<'p>(pod: &'p Pod, name: &str) -> Result<&'p Volume, String> {
-    let mut volumes = spec_of(pod).volumes.iter().flatten();
-    volumes.find(|volume| volume.name == name).ok_or_else(|| format!("the pod has no volume {name:?}"))
 }
 
 /// Why a volume could not be set up, and what follows.

@@ -43,7 +43,7 @@ fn policy_of(pod: &Pod) -> GroupPolicy {
 
 /// May take hours on a large tree; the deletion of the pod ends it.
 async fn change_or_report(mount_context: &MountContext<'_>, path: &Path, gid: u32) -> Result<(), MountError> {
-    let policy = policy_of(&mount_context.pod.get());
+    let policy = policy_of(mount_context.pod.get());
     let clock = mount_context.ctx.clock;
     let work = mount_context.unless_leaving(mount_context.ctx.mounts.set_tree_group(path, gid, policy));
     tokio::pin!(work);

@@ -12,7 +12,7 @@ use ports::HostError;
 use ports::host::HostResult;
 
 use super::EMPTY_DIRS;
-use super::mount_context::{MountContext, volume_of};
+use super::mount_context::MountContext;
 use super::shared::Projects;
 use crate::context::Context;
 use crate::error_chain::chain;
@@ -23,10 +23,9 @@ const TRIES: usize = 64;
 /// Lets the filesystem count the contents of the directory, if that is enabled and supported.
 pub(super) async fn ensure(mount_context: &MountContext<'_>, path: &Path) {
     let features = mount_context.ctx.node_facts.features;
-    let pod = mount_context.pod.get();
-    let is_counted =
-        volume_of(&pod, mount_context.volume).is_ok_and(|volume| is_counted(&pod, volume, features));
-    drop(pod);
+    let pod = mount_context.pod;
+    let volume = pod.volume(mount_context.volume);
+    let is_counted = volume.is_ok_and(|volume| is_counted(pod.get(), volume, features));
     if !is_counted {
         return;
     }

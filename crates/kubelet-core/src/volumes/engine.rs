@@ -16,11 +16,14 @@
 //! volumes are torn down, and they are not torn down while one is being mounted; the wait after a failure grows each time.
 //! Never: how a volume of some type is mounted, which is `agent::volumes`.
 
-use std::collections::BTreeMap;
+mod table;
+
 use std::path::PathBuf;
 use std::time::Duration;
 
 use model::MonoTime;
+
+use self::table::VolumeTable;
 
 /// How long a pod waits for its volumes; then what is missing is logged, and it waits again.
 pub const TIMEOUT: Duration = Duration::from_secs(123);
@@ -149,9 +152,8 @@ enum State {
 enum Desired {
     #[default]
     Nothing,
-    /// `until`: `None` where each volume is tried once only.
+    /// The wanted volumes of the table. `until`: `None` where each volume is tried once only.
     Mounted {
-        volumes: Vec<Box<str>>,
         until: Option<MonoTime>,
     },
     Gone,
@@ -173,7 +175,7 @@ enum TearDown {
 /// What is remembered of one pod's volumes, apart from disk and mount table. Nothing of it is needed once they are settled.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PodVolumes {
-    volumes: BTreeMap<Box<str>, State>,
+    volumes: VolumeTable,
     desired: Desired,
     tear_down: TearDown,
 }
@@ -211,78 +213,63 @@ impl PodVolumes {
     /// Nothing is under way, no worker waits, and no back-off is running.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        let is_quiet = |state: &State| matches!(state, State::Ready(_) | State::Due { .. });
-        self.desired == Desired::Nothing
-            && self.tear_down == TearDown::Idle
-            && self.volumes.values().all(is_quiet)
+        self.desired == Desired::Nothing && self.tear_down == TearDown::Idle && self.volumes.is_settled()
     }
 
     /// An act for the pod is under way.
     #[must_use]
     pub fn is_busy(&self) -> bool {
-        self.is_mounting() || matches!(self.tear_down, TearDown::UnderWay { .. })
+        self.volumes.is_mounting() || matches!(self.tear_down, TearDown::UnderWay { .. })
     }
 
     /// The volumes that are ready.
     pub fn ready(&self) -> impl Iterator<Item = (&str, &ReadyVolume)> {
-        self.volumes.iter().filter_map(|(name, state)| match state {
-            State::Ready(volume) => Some((&**name, volume)),
-            State::Due { .. }
-            | State::Mounting { .. }
-            | State::Failed { .. }
-            | State::Uncertain { .. }
-            | State::Refused { .. } => None,
-        })
-    }
-
-    fn is_mounting(&self) -> bool {
-        self.volumes.values().any(|state| matches!(state, State::Mounting { .. }))
+        self.volumes.ready()
     }
 
     fn want(&mut self, volumes: Vec<Box<str>>, is_retried: bool, now: MonoTime) {
-        for name in &volumes {
-            match self.volumes.get_mut(name) {
-                // Mounted or not, the disk decides: it is inspected again.
-                None | Some(State::Ready(_) | State::Refused { .. }) => {
-                    self.volumes.insert(name.clone(), State::Due { failures: 0 });
-                }
-                Some(State::Mounting { again, .. }) => *again = true,
-                // The back-off after a failure outlives the request.
-                Some(State::Due { .. } | State::Failed { .. } | State::Uncertain { .. }) => {}
+        self.volumes.want(volumes, |known| match known {
+            // Mounted or not, the disk decides: it is inspected again.
+            None | Some(State::Ready(_) | State::Refused { .. }) => Some(State::Due { failures: 0 }),
+            Some(State::Mounting { failures, .. }) => {
+                Some(State::Mounting { failures: *failures, again: true })
             }
-        }
-        self.desired = Desired::Mounted { volumes, until: is_retried.then(|| now + TIMEOUT) };
+            // The back-off after a failure outlives the request.
+            Some(State::Due { .. } | State::Failed { .. } | State::Uncertain { .. }) => None,
+        });
+        self.desired = Desired::Mounted { until: is_retried.then(|| now + TIMEOUT) };
     }
 
     fn retry_failed(&mut self) {
-        for state in self.volumes.values_mut() {
-            match state {
-                State::Failed { .. } | State::Refused { .. } => *state = State::Due { failures: 0 },
-                State::Mounting { again, .. } => *again = true,
-                // A mount that hangs does not hang because of an API object.
-                State::Due { .. } | State::Ready(_) | State::Uncertain { .. } => {}
-            }
-        }
+        self.volumes.update_all(|state| match state {
+            State::Failed { .. } | State::Refused { .. } => Some(State::Due { failures: 0 }),
+            State::Mounting { failures, .. } => Some(State::Mounting { failures: *failures, again: true }),
+            // A mount that hangs does not hang because of an API object.
+            State::Due { .. } | State::Ready(_) | State::Uncertain { .. } => None,
+        });
     }
 
     fn handle_attempt(&mut self, volume: &str, attempt: Attempt, now: MonoTime) {
-        let Some(state) = self.volumes.get_mut(volume) else { return };
-        let State::Mounting { failures, again } = *state else { return };
-        let failures = failures.saturating_add(1);
-        let until = now + wait_after(failures);
-        *state = match attempt {
-            Attempt::Unknown => State::Uncertain { failures, until },
-            Attempt::Ready(_) | Attempt::Failed | Attempt::Refused(_) if again => State::Due { failures: 0 },
-            Attempt::Ready(ready) => State::Ready(ready),
-            Attempt::Failed => State::Failed { failures, until },
-            Attempt::Refused(why) => State::Refused { why },
-        };
+        self.volumes.update(volume, |state| {
+            let State::Mounting { failures, again } = *state else { return None };
+            let failures = failures.saturating_add(1);
+            let until = now + wait_after(failures);
+            Some(match attempt {
+                Attempt::Unknown => State::Uncertain { failures, until },
+                Attempt::Ready(_) | Attempt::Failed | Attempt::Refused(_) if again => {
+                    State::Due { failures: 0 }
+                }
+                Attempt::Ready(ready) => State::Ready(ready),
+                Attempt::Failed => State::Failed { failures, until },
+                Attempt::Refused(why) => State::Refused { why },
+            })
+        });
     }
 
     fn handle_tear_down(&mut self, is_gone: bool, now: MonoTime) {
         let times = self.tear_down.failures().saturating_add(1);
         if is_gone {
-            self.volumes.clear();
+            self.volumes.begin_again();
             self.tear_down = TearDown::Idle;
         } else {
             self.tear_down = TearDown::Failed { times, until: now + wait_after(times) };
@@ -292,53 +279,48 @@ impl PodVolumes {
     fn decide(&mut self, now: MonoTime) -> Reaction {
         match std::mem::take(&mut self.desired) {
             Desired::Nothing => Reaction::default(),
-            Desired::Mounted { volumes, until } => self.mount(volumes, until, now),
+            Desired::Mounted { until } => self.mount(until, now),
             Desired::Gone => self.tear_down(now),
         }
     }
 
     /// Starts what is due, and decides the answer to the worker that waits.
-    fn mount(&mut self, volumes: Vec<Box<str>>, until: Option<MonoTime>, now: MonoTime) -> Reaction {
+    fn mount(&mut self, until: Option<MonoTime>, now: MonoTime) -> Reaction {
         let mut reaction = Reaction::default();
         // Unmount before mount: the pod came back while its volumes were torn down.
         if !matches!(self.tear_down, TearDown::UnderWay { .. }) {
             self.tear_down = TearDown::Idle;
-            for name in &volumes {
-                let state = self.volumes.entry(name.clone()).or_insert(State::Due { failures: 0 });
-                if let Some(failures) = state.due(now) {
-                    let is_uncertain = matches!(state, State::Uncertain { .. });
-                    *state = State::Mounting { failures, again: false };
-                    reaction.acts.push(VolumeAct::Mount { volume: name.clone(), is_uncertain });
-                }
+            while let Some((volume, is_uncertain)) = self.volumes.start_next(now) {
+                reaction.acts.push(VolumeAct::Mount { volume, is_uncertain });
             }
         }
-        reaction.verdict = self.verdict(&volumes, until, now);
+        reaction.verdict = self.verdict(until, now);
         if reaction.verdict.is_none() {
-            let states = volumes.iter().filter_map(|name| self.volumes.get(name));
-            let retry = states.filter_map(State::retry_at).min();
-            reaction.wake_at = retry.into_iter().chain(until).min();
-            self.desired = Desired::Mounted { volumes, until };
+            reaction.wake_at = self.volumes.retry_at(now).into_iter().chain(until).min();
+            self.desired = Desired::Mounted { until };
         }
         reaction
     }
 
-    fn verdict(&self, volumes: &[Box<str>], until: Option<MonoTime>, now: MonoTime) -> Option<Verdict> {
-        let states = || volumes.iter().map(|name| (&**name, self.volumes.get(name)));
-        let unmounted: Vec<&str> =
-            states().filter(|(_, state)| !state.is_some_and(State::is_ready)).map(|(name, _)| name).collect();
-        let refused = states().filter_map(|(name, state)| Some((name, state?.refusal()?)));
-        let (refused, why): (Vec<&str>, Vec<&str>) = refused.unzip();
+    fn verdict(&self, until: Option<MonoTime>, now: MonoTime) -> Option<Verdict> {
+        let is_ready = self.volumes.is_ready();
         let Some(until) = until else {
-            let is_over = !states().any(|(_, state)| state.is_some_and(State::is_open));
-            return is_over.then_some(if unmounted.is_empty() { Verdict::Ready } else { Verdict::Tried });
+            return self.volumes.is_over().then_some(if is_ready { Verdict::Ready } else { Verdict::Tried });
         };
-        if unmounted.is_empty() {
+        if is_ready {
             return Some(Verdict::Ready);
         }
-        if !why.is_empty() {
-            return Some(Verdict::Missing(missing(&unmounted, &refused, &why.join("; "))));
+        if !self.volumes.has_refused() && now < until {
+            return None;
         }
-        (until <= now).then(|| Verdict::TimedOut(missing(&unmounted, &[], TIMED_OUT)))
+        let unmounted = self.volumes.wanted().filter(|(_, state)| state.ready().is_none());
+        let unmounted: Vec<&str> = unmounted.map(|(name, _)| name).collect();
+        let refused = self.volumes.wanted().filter_map(|(name, state)| Some((name, state.refusal()?)));
+        let (refused, why): (Vec<&str>, Vec<&str>) = refused.unzip();
+        Some(match why.as_slice() {
+            [] => Verdict::TimedOut(missing(&unmounted, &[], TIMED_OUT)),
+            _ => Verdict::Missing(missing(&unmounted, &refused, &why.join("; "))),
+        })
     }
 
     /// Only when no mount is under way: one that succeeded later would stay.
@@ -347,7 +329,7 @@ impl PodVolumes {
         match self.tear_down {
             TearDown::UnderWay { .. } => {}
             TearDown::Failed { until, .. } if until > now => reaction.wake_at = Some(until),
-            TearDown::Idle | TearDown::Failed { .. } if self.is_mounting() => {}
+            TearDown::Idle | TearDown::Failed { .. } if self.volumes.is_mounting() => {}
             TearDown::Idle | TearDown::Failed { .. } => {
                 self.tear_down = TearDown::UnderWay { failures: self.tear_down.failures() };
                 reaction.acts.push(VolumeAct::TearDown);
@@ -359,18 +341,18 @@ impl PodVolumes {
 }
 
 impl State {
-    /// The number of failures before, if it is to be mounted now.
-    fn due(&self, now: MonoTime) -> Option<u32> {
+    /// How many attempts in a row failed.
+    const fn failures(&self) -> u32 {
         match self {
-            Self::Due { failures } => Some(*failures),
-            Self::Failed { failures, until } | Self::Uncertain { failures, until } => {
-                (*until <= now).then_some(*failures)
-            }
-            Self::Mounting { .. } | Self::Ready(_) | Self::Refused { .. } => None,
+            Self::Due { failures }
+            | Self::Mounting { failures, .. }
+            | Self::Failed { failures, .. }
+            | Self::Uncertain { failures, .. } => *failures,
+            Self::Ready(_) | Self::Refused { .. } => 0,
         }
     }
 
-    fn retry_at(&self) -> Option<MonoTime> {
+    const fn retry_at(&self) -> Option<MonoTime> {
         match self {
             Self::Failed { until, .. } | Self::Uncertain { until, .. } => Some(*until),
             Self::Due { .. } | Self::Mounting { .. } | Self::Ready(_) | Self::Refused { .. } => None,
@@ -382,8 +364,15 @@ impl State {
         matches!(self, Self::Due { .. } | Self::Mounting { .. })
     }
 
-    const fn is_ready(&self) -> bool {
-        matches!(self, Self::Ready(_))
+    const fn ready(&self) -> Option<&ReadyVolume> {
+        match self {
+            Self::Ready(volume) => Some(volume),
+            Self::Due { .. }
+            | Self::Mounting { .. }
+            | Self::Failed { .. }
+            | Self::Uncertain { .. }
+            | Self::Refused { .. } => None,
+        }
     }
 
     fn refusal(&self) -> Option<&str> {

@@ -1,6 +1,8 @@
 //! Image volumes (docs/behaviour/images.md): which of them a container mounts, and which runtimes support them. The runtime
 //! mounts them, read-only; the kubelet ensures that the image is present, but this module does not pull it.
 
+use std::collections::BTreeMap;
+
 use model::containers::{ContainerRef, spec_of};
 use model::k8s::{Pod, Volume};
 
@@ -43,13 +45,12 @@ fn image_volume(volume: &Volume, has_part: bool) -> Option<ImageVolume<'_>> {
 /// The image volumes that the container mounts, each once.
 #[must_use]
 pub fn image_volumes<'a>(pod: &'a Pod, container: &ContainerRef<'_>) -> Vec<ImageVolume<'a>> {
+    let mut has_part: BTreeMap<&str, bool> = BTreeMap::new();
+    for mount in container.volume_mounts() {
+        *has_part.entry(&mount.name).or_default() |= has_sub_path(mount);
+    }
     let volumes = spec_of(pod).volumes.iter().flatten();
-    let is_mounted =
-        |volume: &&Volume| container.volume_mounts().iter().any(|mount| mount.name == volume.name);
-    let shown = volumes.filter(is_mounted).filter_map(|volume| {
-        let mut mounts = container.volume_mounts().iter().filter(|mount| mount.name == volume.name);
-        image_volume(volume, mounts.any(has_sub_path))
-    });
+    let shown = volumes.filter_map(|volume| image_volume(volume, *has_part.get(&*volume.name)?));
     shown.collect()
 }
 

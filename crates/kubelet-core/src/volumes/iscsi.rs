@@ -3,6 +3,7 @@
 
 pub mod commands;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -104,13 +105,9 @@ impl IscsiDisk {
     /// Without repetitions.
     #[must_use]
     pub fn distinct_portals(&self) -> Vec<&str> {
-        let mut portals: Vec<&str> = Vec::new();
-        for portal in &self.portals {
-            if !portal.is_empty() && !portals.contains(&portal.as_str()) {
-                portals.push(portal);
-            }
-        }
-        portals
+        let mut seen = BTreeSet::new();
+        let portals = self.portals.iter().map(String::as_str);
+        portals.filter(|portal| !portal.is_empty() && seen.insert(*portal)).collect()
     }
 
     /// The interface was made for this volume, and goes with it.

@@ -1,35 +1,58 @@
 //! Mount points inside a volume where a container mounts another one. A volume whose files the kubelet writes is mounted
 //! read-only, so the runtime could not create them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 use std::path::{Component, Path};
 
-use model::containers::all_containers;
-use model::k8s::{Pod, VolumeMount};
+use model::k8s::VolumeMount;
 use model::payload::Payload;
 
-/// The directories, relative to the volume, that must exist before it is mounted: the outermost of each branch.
+/// The directories, relative to the volume, that must exist before it is mounted. `points`: those of [`mount_points`] in this volume.
 /// A mount over a file of the volume itself needs none.
 #[must_use]
-pub fn nested_mount_points(pod: &Pod, volume: &str, payload: &Payload) -> BTreeSet<String> {
-    let mut points = BTreeSet::new();
-    for container in all_containers(pod) {
-        let mounts = container.volume_mounts();
-        for own in mounts.iter().filter(|mount| mount.name == volume && !has_sub_path(mount)) {
-            let below: BTreeSet<&Path> =
-                mounts.iter().filter_map(|other| inside(&own.mount_path, &other.mount_path)).collect();
-            let is_outermost = |point: &&&Path| point.ancestors().skip(1).all(|above| !below.contains(above));
-            points.extend(below.iter().filter(is_outermost).map(|point| point.display().to_string()));
-        }
+pub fn nested_mount_points<'a>(
+    points: impl Iterator<Item = &'a String>,
+    payload: &Payload,
+) -> BTreeSet<String> {
+    let is_shown = |point: &str| {
+        let first = first(point);
+        let below = format!("{first}/");
+        let mut after = payload.range::<str, _>((Bound::Included(&*below), Bound::Unbounded));
+        payload.contains_key(first) || after.next().is_some_and(|(file, _)| file.starts_with(&*below))
+    };
+    points.filter(|point| !is_shown(point)).cloned().collect()
+}
+
+/// The mount points of one container that are inside another of its mounts: the volume that is mounted there, and the path in it; the
+/// outermost of each branch. In the order of their paths each mount follows the one that it is inside of, so that one pass finds the
+/// nearest of each.
+pub(super) fn mount_points(mounts: &[VolumeMount]) -> Vec<(&str, String)> {
+    let mut points = Vec::new();
+    let mut by_path: BTreeMap<&Path, Option<&str>> = BTreeMap::new();
+    for mount in mounts {
+        // Of several mounts at one path the last one hides the others.
+        let volume = (!has_sub_path(mount)).then_some(&*mount.name);
+        by_path.insert(Path::new(&mount.mount_path), volume);
     }
-    let is_shown = |point: &str| payload.keys().any(|file| Path::new(file).starts_with(first(point)));
-    points.retain(|point| !is_shown(point));
+    let mut outer: Vec<(&Path, Option<&str>)> = Vec::new();
+    for (path, volume) in by_path {
+        while outer.last().is_some_and(|(above, _)| !path.starts_with(above)) {
+            outer.pop();
+        }
+        if let Some((above, Some(owner))) = outer.last()
+            && let Some(point) = inside(above, path)
+        {
+            points.push((*owner, point.display().to_string()));
+        }
+        outer.push((path, volume));
+    }
     points
 }
 
 /// The rest of the path, if it lies strictly below and has no `..`.
-fn inside<'a>(outer: &str, inner: &'a str) -> Option<&'a Path> {
-    let rest = Path::new(inner).strip_prefix(outer).ok()?;
+fn inside<'a>(outer: &Path, inner: &'a Path) -> Option<&'a Path> {
+    let rest = inner.strip_prefix(outer).ok()?;
     let is_plain = rest.components().all(|step| matches!(step, Component::Normal(_)));
     (is_plain && rest.components().next().is_some()).then_some(rest)
 }
@@ -47,6 +70,7 @@ pub fn has_sub_path(mount: &VolumeMount) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use model::k8s::Pod;
     use model::payload::PayloadFile;
     use serde_json::{Value, json};
 
@@ -59,7 +83,8 @@ mod tests {
         .unwrap();
         let file = PayloadFile { content: Vec::new(), mode: 0o644, owner: None };
         let payload = files.iter().map(|path| ((*path).to_owned(), file.clone())).collect();
-        nested_mount_points(&pod, "cfg", &payload).into_iter().collect()
+        let index = crate::volumes::index::VolumeIndex::of(&pod);
+        nested_mount_points(index.nested("cfg"), &payload).into_iter().collect()
     }
 
     #[test]
@@ -97,5 +122,18 @@ mod tests {
             {"name": "a", "mountPath": "/etc/app/../../root"},
         ]);
         assert_eq!(points(back, &[]), <[&str; 0]>::default());
+    }
+
+    #[test]
+    fn mount_point_inside_several_mounts_belongs_to_the_nearest() {
+        let mounts = json!([
+            {"name": "a", "mountPath": "/etc/app/conf.d/x"},
+            {"name": "cfg", "mountPath": "/etc"},
+            {"name": "other", "mountPath": "/etc/app"},
+            {"name": "b", "mountPath": "/etc/app.d"},
+            {"name": "hidden", "mountPath": "/etc//"},
+            {"name": "cfg", "mountPath": "/etc/./"},
+        ]);
+        assert_eq!(points(mounts, &[]), ["app", "app.d"]);
     }
 }

@@ -8,14 +8,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
 
 use model::annotations::{MOUNT_OPTIONS, VOLUME_GID};
-use model::containers::{all_containers, spec_of};
+use model::containers::spec_of;
 use model::k8s::{PersistentVolume, PersistentVolumeClaim, Pod, Volume, VolumeNodeAffinity};
 use model::path_component_problem;
 
 use super::csi::migration::translate_persistent_volume;
 use super::engine::ReadyVolume;
+use super::index::VolumeIndex;
 use super::mount_arguments::check_options;
 use super::node_affinity::affinity_of;
+use super::planned_pod::{PlannedPod, PodLimits};
 use super::types::{ClaimedVolume, VOLUME_TYPES, VolumePlan};
 use crate::serving::stats::sample::VolumeSample;
 
@@ -53,7 +55,8 @@ pub struct ClaimUse {
 ///
 /// # Errors
 /// This kubelet does not offer the type, or the pod contradicts itself. The text is complete.
-pub fn spec_plan(pod: &Pod, volume: &Volume) -> Result<SpecPlan, String> {
+pub fn spec_plan<'p>(pod: impl Into<PlannedPod<'p>>, volume: &Volume) -> Result<SpecPlan, String> {
+    let pod = pod.into();
     if let Some(plan) = VOLUME_TYPES.iter().find_map(|volume_type| volume_type.plan(pod, volume)) {
         return plan.map(SpecPlan::Volume);
     }
@@ -62,7 +65,7 @@ pub fn spec_plan(pod: &Pod, volume: &Volume) -> Result<SpecPlan, String> {
         return Ok(SpecPlan::Claim(ClaimUse { name, read_only, is_ephemeral: false }));
     }
     if volume.ephemeral.is_some() {
-        let pod = pod.metadata.name.as_deref().unwrap_or_default();
+        let pod = pod.pod.metadata.name.as_deref().unwrap_or_default();
         let name = format!("{pod}-{}", volume.name);
         return Ok(SpecPlan::Claim(ClaimUse { name, read_only: false, is_ephemeral: true }));
     }
@@ -72,11 +75,13 @@ pub fn spec_plan(pod: &Pod, volume: &Volume) -> Result<SpecPlan, String> {
 /// The claims that the pod's volumes need.
 #[must_use]
 pub fn required_claims(pod: &Pod) -> Vec<String> {
+    let limits = PodLimits::of(pod);
     let volumes = spec_of(pod).volumes.iter().flatten();
-    let claims = volumes.filter_map(|volume| match spec_plan(pod, volume) {
-        Ok(SpecPlan::Claim(claim)) => Some(claim.name),
-        Ok(SpecPlan::Volume(_)) | Err(_) => None,
-    });
+    let claims =
+        volumes.filter_map(|volume| match spec_plan(PlannedPod::with_limits(pod, &limits), volume) {
+            Ok(SpecPlan::Claim(claim)) => Some(claim.name),
+            Ok(SpecPlan::Volume(_)) | Err(_) => None,
+        });
     claims.collect()
 }
 
@@ -118,7 +123,7 @@ pub fn bound_volume<'a>(
 /// # Errors
 /// The PersistentVolume belongs to another claim, contradicts the pod, or is of a type that this kubelet does not offer.
 pub fn claimed_plan(
-    pod: &Pod,
+    index: &VolumeIndex,
     (volume, wanted): (&Volume, &ClaimUse),
     claim: &PersistentVolumeClaim,
     bound: &PersistentVolume,
@@ -132,7 +137,7 @@ pub fn claimed_plan(
     let is_migrated = translated.is_some();
     let spec = translated.or_else(|| bound.spec.clone()).unwrap_or_default();
     let is_device = spec.volume_mode.as_deref() == Some("Block");
-    check_use(pod, &volume.name, is_device)?;
+    check_use(index, &volume.name, is_device)?;
     let options = options_of(bound);
     check_options(&options)?;
     let claimed = ClaimedVolume {
@@ -184,20 +189,18 @@ fn gid_of(bound: &PersistentVolume) -> Option<u32> {
 pub fn extra_groups<'a>(pod: &Pod, volumes: impl Iterator<Item = &'a ReadyVolume>) -> Vec<i64> {
     let context = spec_of(pod).security_context.as_ref();
     let known = context.and_then(|context| context.supplemental_groups.as_deref()).unwrap_or_default();
+    let known = BTreeSet::from_iter(known);
     let groups: BTreeSet<i64> = volumes.filter_map(|volume| volume.gid).map(i64::from).collect();
     groups.into_iter().filter(|gid| !known.contains(gid)).collect()
 }
 
 /// A device is for `volumeDevices`, everything else for `volumeMounts`.
-fn check_use(pod: &Pod, volume: &str, is_device: bool) -> Result<(), String> {
-    let is_mounted = all_containers(pod).any(|c| c.volume_mounts().iter().any(|mount| mount.name == volume));
-    let is_mapped =
-        all_containers(pod).any(|c| c.volume_devices().iter().any(|device| device.name == volume));
+fn check_use(index: &VolumeIndex, volume: &str, is_device: bool) -> Result<(), String> {
     match is_device {
-        true if is_mounted => {
+        true if index.is_mounted(volume) => {
             Err(format!("volume {volume} has volumeMode Block, but is specified in volumeMounts"))
         }
-        false if is_mapped => {
+        false if index.is_mapped(volume) => {
             Err(format!("volume {volume} has volumeMode Filesystem, but is specified in volumeDevices"))
         }
         true | false => Ok(()),
@@ -213,8 +216,10 @@ pub fn count_volumes<'a>(
 ) -> BTreeMap<String, VolumeCount> {
     let mut counts: BTreeMap<String, VolumeCount> = BTreeMap::new();
     for (pod, is_mounted) in pods {
+        let limits = PodLimits::of(&pod);
         for volume in spec_of(&pod).volumes.iter().flatten() {
-            let Ok(SpecPlan::Volume(plan)) = spec_plan(&pod, volume) else { continue };
+            let planned = spec_plan(PlannedPod::with_limits(&pod, &limits), volume);
+            let Ok(SpecPlan::Volume(plan)) = planned else { continue };
             let count = counts.entry(plan.qualified_plugin_name()).or_default();
             count.desired += 1;
             count.actual += u64::from(is_mounted);

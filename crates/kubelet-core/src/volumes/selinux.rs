@@ -5,8 +5,10 @@
 
 use std::collections::BTreeSet;
 
-use model::containers::{all_containers, spec_of};
+use model::containers::spec_of;
 use model::k8s::{Pod, SELinuxOptions};
+
+use super::index::VolumeIndex;
 
 /// The access mode of a volume that one pod uses.
 pub const READ_WRITE_ONCE_POD: &str = "ReadWriteOncePod";
@@ -51,9 +53,13 @@ pub enum Labelling {
 
 /// The label of the volume for the pod.
 #[must_use]
-pub fn compute_label(node: SelinuxNode<'_>, pod: &Pod, volume: LabelledVolume<'_>) -> Labelling {
+pub fn compute_label(
+    node: SelinuxNode<'_>,
+    (pod, index): (&Pod, &VolumeIndex),
+    volume: LabelledVolume<'_>,
+) -> Labelling {
     let Some(file_label) = node.file_label else { return Labelling::None };
-    let mut labels = labels_of(pod, volume.name, file_label);
+    let mut labels = labels_of((pod, index), volume.name, file_label);
     if labels.len() > 1 {
         return Labelling::Several(labels.into_iter().map(|(text, _)| text).collect());
     }
@@ -80,11 +86,9 @@ pub fn mounts_with_label(node: SelinuxNode<'_>, access_modes: Option<&[String]>)
 }
 
 /// The labels that the pod's containers want for the volume, and whether the runtime cannot choose anything of them.
-fn labels_of(pod: &Pod, volume: &str, file_label: &str) -> BTreeSet<(String, bool)> {
+fn labels_of((pod, index): (&Pod, &VolumeIndex), volume: &str, file_label: &str) -> BTreeSet<(String, bool)> {
     let of_pod = spec_of(pod).security_context.as_ref().and_then(|context| context.se_linux_options.as_ref());
-    let users = all_containers(pod)
-        .filter(|container| container.volume_mounts().iter().any(|mount| mount.name == volume));
-    let options = users.filter_map(|container| {
+    let options = index.users(pod, volume).filter_map(|container| {
         let own = container.security_context().and_then(|context| context.se_linux_options.as_ref());
         own.or(of_pod)
     });

@@ -36,6 +36,7 @@ use super::flex::{FlexPlan, directory_name, driver_of};
 use super::iscsi::IscsiPlan;
 use super::objects::RequiredObjects;
 use super::payload::{PayloadError, PayloadInputs, check_path};
+use super::planned_pod::PlannedPod;
 
 /// The name of any other type in metrics.
 const UNKNOWN: &str = "unknown";
@@ -65,7 +66,7 @@ pub trait VolumeType: Sync {
     /// The name of the type in metrics: `kubernetes.io/nfs`.
     fn plugin_name(&self) -> &'static str;
     /// What a volume of the pod's spec is made from; `None` if it is of another type.
-    fn plan(&self, _pod: &Pod, _volume: &Volume) -> Option<Result<VolumePlan, String>> {
+    fn plan(&self, _pod: PlannedPod<'_>, _volume: &Volume) -> Option<Result<VolumePlan, String>> {
         None
     }
     /// What a claimed PersistentVolume is made from; `None` if it is of another type.

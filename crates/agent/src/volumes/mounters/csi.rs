@@ -339,7 +339,7 @@ impl<'a> Call<'a> {
         }
         let read_only = self.mount_context.plan.read_only;
         let request = {
-            let pod = &*self.mount_context.pod.get();
+            let pod = self.mount_context.pod.get();
             let publish = PublishFacts { pod, rules: &self.rules, read_only, tokens: &tokens };
             publish_request(facts, &publish, (staging, self.target.clone()), secrets)
         };

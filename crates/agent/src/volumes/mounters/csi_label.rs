@@ -39,7 +39,8 @@ pub(super) fn add_user(
     let count = |what: SelinuxCount| {
         ctx.metrics.volumes.selinux.count(what, &plan.driver, access_mode_name(access_modes));
     };
-    let labelling = compute_label(node, &mount_context.pod.get(), wanted);
+    let pod = mount_context.pod;
+    let labelling = compute_label(node, (pod.get(), pod.index()), wanted);
     match labelling {
         Labelling::None => {
             staged.add_user(volume, user);

@@ -119,7 +119,7 @@ impl<E: Expander> Expandable<'_, E> {
             return self.handle_failure(expansion, claim, failure).await;
         }
         let (name, pod) = (&self.mount_context.plan.name, self.mount_context.pod.get());
-        let node = spec_of(&pod).node_name.as_deref().unwrap_or_default();
+        let node = spec_of(pod).node_name.as_deref().unwrap_or_default();
         let message = format!("MountVolume.NodeExpandVolume succeeded for volume {name:?} {node}");
         self.record(claim, EventType::Normal, "FileSystemResizeSuccessful", &message);
         if let Some(patch) = expansion.finished_patch(claim) {

@@ -213,7 +213,7 @@ impl Call<'_> {
     async fn mount(&self) -> Result<(), MountError> {
         let (mount_context, target) = (self.mount_context, &self.target);
         let ctx = mount_context.ctx;
-        let mut extra = pod_options(&mount_context.pod.get(), mount_context.group());
+        let mut extra = pod_options(mount_context.pod.get(), mount_context.group());
         extra.extend(self.secrets().await.map_err(MountError::Failed)?);
         ctx.files.ensure_dir(target, DIRECTORY_MODE).await?;
         let args = vec![target.display().to_string(), self.options(extra)];

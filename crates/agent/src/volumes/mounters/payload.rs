@@ -6,7 +6,7 @@ use kubelet_core::volumes::engine::ReadyVolume;
 use kubelet_core::volumes::types::PayloadPlan;
 use kubelet_core::volumes::{PayloadInputs, compute_payload, nested_mount_points, required_objects_of};
 
-use super::super::mount_context::{MountContext, MountError, volume_of};
+use super::super::mount_context::{MountContext, MountError};
 use super::Mounter;
 use super::empty_dir::ensure_backing;
 
@@ -20,17 +20,14 @@ impl Mounter for PayloadPlan {
         let failed = |error: &dyn std::error::Error| MountError::Failed(error.to_string());
         let name = mount_context.volume;
         let refused = MountError::Refused;
-        let required = required_objects_of(volume_of(&mount_context.pod.get(), name).map_err(refused)?);
+        let pod = mount_context.pod;
+        let volume = pod.volume(name).map_err(refused)?;
+        let required = required_objects_of(volume);
         let objects = mount_context.objects.find(&required).await.map_err(|error| failed(&error))?;
         let _permit = mount_context.shared.payloads.acquire().await;
-        let (payload, nested) = {
-            let pod = mount_context.pod.get();
-            let inputs = PayloadInputs { pod: &pod, objects: &objects, facts: &mount_context.facts };
-            let payload = compute_payload(volume_of(&pod, name).map_err(refused)?, inputs)
-                .map_err(|error| failed(&error))?;
-            let nested = nested_mount_points(&pod, name, &payload);
-            (payload, nested)
-        };
+        let inputs = PayloadInputs { pod: pod.get(), objects: &objects, facts: &mount_context.facts };
+        let payload = compute_payload(volume, inputs).map_err(|error| failed(&error))?;
+        let nested = nested_mount_points(pod.index().nested(name), &payload);
 
         let (path, group) = (mount_context.volume_dir(), mount_context.group());
         ensure_backing(mount_context, &path, &format!("wrapped_{name}"), self.medium).await?;

@@ -204,6 +204,31 @@ fn returning_pod_is_mounted_after_its_unmount() {
     assert_eq!(lines, "0: tear down\n1: until 123001\n2: mount a until 123001\n3: Ready\n");
 }
 
+#[test]
+fn volumes_beyond_the_limit_wait_for_the_end_of_an_act_without_a_wake() {
+    let names: Vec<String> = (0..100).map(|i| format!("v{i:03}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    let mount = |name: &str| VolumeAct::Mount { volume: name.into(), is_uncertain: false };
+    let mut pod = PodVolumes::default();
+    let mut acts = pod.on_event(want(&names), at(0)).acts;
+    assert_eq!(acts, names[..64].iter().map(|name| mount(name)).collect::<Vec<_>>());
+    let next = pod.on_event(made("v000", Attempt::Failed), at(10));
+    assert_eq!(next.acts, [mount("v064")]);
+    // Its back-off has ended, but as many as may be are under way.
+    let woken = pod.on_event(VolumeEvent::Wake, at(510));
+    assert_eq!((woken.acts, woken.wake_at), (Vec::new(), Some(at(123_000))));
+    acts.remove(0);
+    acts.extend(next.acts);
+    let (mut verdict, mut mounted) = (None, 0);
+    while let Some(VolumeAct::Mount { volume, .. }) = acts.pop() {
+        let reaction = pod.on_event(VolumeEvent::MountEnded { volume, attempt: ready() }, at(600));
+        acts.extend(reaction.acts);
+        assert!(acts.len() <= 64);
+        (verdict, mounted) = (reaction.verdict, mounted + 1);
+    }
+    assert_eq!((verdict, mounted), (Some(Verdict::Ready), 100));
+}
+
 /// A small generator of its own: the scenarios are the same in every run.
 struct Dice(u64);
 

@@ -1,12 +1,13 @@
 //! `configMap`: the keys of a ConfigMap as files.
 
-use model::k8s::{self, Pod, Volume};
+use model::k8s::{self, Volume};
 use model::payload::Payload;
 
 use super::empty_dir::Medium;
 use super::{VolumePlan, VolumeType, payload_plan};
 use crate::volumes::objects::{ObjectName, RequiredObjects};
 use crate::volumes::payload::{PayloadError, PayloadInputs, Pick};
+use crate::volumes::planned_pod::PlannedPod;
 
 pub(super) struct ConfigMap;
 
@@ -19,7 +20,7 @@ impl VolumeType for ConfigMap {
         "kubernetes.io/configmap"
     }
 
-    fn plan(&self, _pod: &Pod, volume: &Volume) -> Option<Result<VolumePlan, String>> {
+    fn plan(&self, _pod: PlannedPod<'_>, volume: &Volume) -> Option<Result<VolumePlan, String>> {
         volume.config_map.as_ref()?;
         Some(Ok(payload_plan(&ConfigMap, volume, Medium::Disk)))
     }

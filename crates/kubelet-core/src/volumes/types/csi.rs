@@ -8,6 +8,7 @@ use crate::volumes::csi::migration::{TranslatedVolume, translate_inline};
 use crate::volumes::csi::places::{IN_POD, MOUNT, inline_handle};
 use crate::volumes::csi::plan::{CsiPlan, SecretName};
 use crate::volumes::csi::{Lifecycle, PLUGIN};
+use crate::volumes::planned_pod::PlannedPod;
 
 pub(super) struct Csi;
 
@@ -20,13 +21,13 @@ impl VolumeType for Csi {
         PLUGIN
     }
 
-    fn plan(&self, pod: &Pod, volume: &Volume) -> Option<Result<VolumePlan, String>> {
-        let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    fn plan(&self, pod: PlannedPod<'_>, volume: &Volume) -> Option<Result<VolumePlan, String>> {
+        let namespace = pod.pod.metadata.namespace.as_deref().unwrap_or_default();
         if let Some(translated) = translate_inline(volume, namespace) {
             return translated.map_or_else(|error| Some(Err(error)), |volume| translated_plan(&volume));
         }
         let source = volume.csi.as_ref()?;
-        Some(check_driver(&source.driver).map(|()| inline_plan(pod, &volume.name, source)))
+        Some(check_driver(&source.driver).map(|()| inline_plan(pod.pod, &volume.name, source)))
     }
 
     fn claimed_plan(&self, claimed: &ClaimedVolume<'_>) -> Option<Result<VolumePlan, String>> {

@@ -1,13 +1,14 @@
 //! `downwardAPI`: fields and resources of the pod as files in memory.
 
 use model::Amount;
-use model::k8s::{DownwardAPIVolumeFile, Pod, Volume};
+use model::k8s::{DownwardAPIVolumeFile, Volume};
 use model::payload::Payload;
 
 use super::empty_dir::in_memory;
 use super::{VolumePlan, VolumeType, payload_plan};
 use crate::downward::{field_value, resource_value};
 use crate::volumes::payload::{DEFAULT_MODE, FileSet, PayloadError, PayloadInputs, mode_or};
+use crate::volumes::planned_pod::PlannedPod;
 
 pub(super) struct DownwardApi;
 
@@ -20,7 +21,7 @@ impl VolumeType for DownwardApi {
         "kubernetes.io/downward-api"
     }
 
-    fn plan(&self, pod: &Pod, volume: &Volume) -> Option<Result<VolumePlan, String>> {
+    fn plan(&self, pod: PlannedPod<'_>, volume: &Volume) -> Option<Result<VolumePlan, String>> {
         volume.downward_api.as_ref()?;
         Some(Ok(payload_plan(&DownwardApi, volume, in_memory(pod))))
     }

@@ -1,11 +1,10 @@
 //! `emptyDir`: a directory of the pod's own, on disk, in memory or of huge pages.
 
 use model::Amount;
-use model::containers::all_containers;
 use model::k8s::{EmptyDirVolumeSource, Pod, Quantity, Volume};
 
 use super::{VolumePlan, VolumeSource, VolumeType};
-use crate::resources::cgroup::pod::pod_limit;
+use crate::volumes::planned_pod::PlannedPod;
 
 pub(super) struct EmptyDir;
 
@@ -18,7 +17,7 @@ impl VolumeType for EmptyDir {
         "kubernetes.io/empty-dir"
     }
 
-    fn plan(&self, pod: &Pod, volume: &Volume) -> Option<Result<VolumePlan, String>> {
+    fn plan(&self, pod: PlannedPod<'_>, volume: &Volume) -> Option<Result<VolumePlan, String>> {
         let source = volume.empty_dir.as_ref()?;
         Some(medium(pod, volume, source).map(|medium| VolumePlan {
             volume_type: &EmptyDir,
@@ -50,12 +49,12 @@ pub enum Medium {
     },
 }
 
-fn medium(pod: &Pod, volume: &Volume, source: &EmptyDirVolumeSource) -> Result<Medium, String> {
+fn medium(pod: PlannedPod<'_>, volume: &Volume, source: &EmptyDirVolumeSource) -> Result<Medium, String> {
     let name = source.medium.as_deref().unwrap_or_default();
     match name.strip_prefix("HugePages") {
         Some(size) => huge_pages(pod, volume, size.strip_prefix('-')),
         None if name.is_empty() => Ok(Medium::Disk),
-        None if name == "Memory" => Ok(Medium::Memory { size_bytes: memory_size(pod, source) }),
+        None if name == "Memory" => Ok(Medium::Memory { size_bytes: size_with(pod, source) }),
         None => Err(format!("unknown storage medium {name:?}")),
     }
 }
@@ -63,8 +62,12 @@ fn medium(pod: &Pod, volume: &Volume, source: &EmptyDirVolumeSource) -> Result<M
 /// The smaller of the volume's own limit and the memory limit of the pod's cgroup; 0 where neither is set.
 #[must_use]
 pub fn memory_size(pod: &Pod, source: &EmptyDirVolumeSource) -> u64 {
+    size_with(pod.into(), source)
+}
+
+fn size_with(pod: PlannedPod<'_>, source: &EmptyDirVolumeSource) -> u64 {
     let own = source.size_limit.as_ref().and_then(|q| Amount::of(q).ok()).map(Amount::units);
-    let of_pod = pod_limit(pod, "memory").map(Amount::units);
+    let of_pod = pod.memory_limit().map(Amount::units);
     let size = [own, of_pod].into_iter().flatten().filter(|size| *size > 0).min();
     size.and_then(|size| u64::try_from(size).ok()).unwrap_or(0)
 }
@@ -78,52 +81,30 @@ pub fn size_on_node(size_bytes: u64, allocatable: Option<&Quantity>) -> u64 {
 }
 
 /// Pages of the size that the medium names, or of the only size that the pod's containers request.
-fn huge_pages(pod: &Pod, volume: &Volume, named: Option<&str>) -> Result<Medium, String> {
-    let requested = requested_pages(pod);
+fn huge_pages(pod: PlannedPod<'_>, volume: &Volume, named: Option<&str>) -> Result<Medium, String> {
+    let requested = pod.huge_pages();
     let page_bytes = match named {
         Some(size) => {
             let bytes = Amount::parse(size).ok().and_then(|amount| u64::try_from(amount.units()).ok());
             bytes.ok_or_else(|| format!("volume {:?} names no size of huge pages", volume.name))?
         }
-        None => match requested.as_slice() {
-            [(page_bytes, _)] => *page_bytes,
-            [] => return Err("no huge pages are asked for by any container of the pod".to_owned()),
-            [_, _, ..] => {
+        None => match (requested.first_key_value(), requested.len()) {
+            (Some((page_bytes, _)), 1) => *page_bytes,
+            (None, _) => return Err("no huge pages are asked for by any container of the pod".to_owned()),
+            (Some(_), _) => {
                 return Err(
                     "medium \"HugePages\" can only be used if the pod asks for one size of pages".to_owned()
                 );
             }
         },
     };
-    let size_bytes = requested.iter().find(|(bytes, _)| *bytes == page_bytes).map(|(_, size)| *size);
-    match size_bytes {
-        Some(size_bytes) => Ok(Medium::HugePages { page_bytes, size_bytes }),
+    match requested.get(&page_bytes) {
+        Some(size_bytes) => Ok(Medium::HugePages { page_bytes, size_bytes: *size_bytes }),
         None => Err(format!("no container of the pod asks for huge pages of {page_bytes} bytes")),
     }
 }
 
-/// Bytes of huge pages that the pod's containers request, by the size of a page.
-fn requested_pages(pod: &Pod) -> Vec<(u64, u64)> {
-    let mut requested: Vec<(u64, u64)> = Vec::new();
-    for container in all_containers(pod) {
-        let requests = container.resources().and_then(|resources| resources.requests.as_ref());
-        let limits = container.resources().and_then(|resources| resources.limits.as_ref());
-        // The limit is also the default of the request.
-        let both = requests.or(limits).into_iter().flatten();
-        for (name, quantity) in both {
-            let size = name.strip_prefix("hugepages-").and_then(|size| Amount::parse(size).ok());
-            let Some(page) = size.and_then(|size| u64::try_from(size.units()).ok()) else { continue };
-            let amount = Amount::of(quantity).ok().and_then(|amount| u64::try_from(amount.units()).ok());
-            match requested.iter_mut().find(|(known, _)| *known == page) {
-                Some((_, sum)) => *sum = sum.saturating_add(amount.unwrap_or(0)),
-                None => requested.push((page, amount.unwrap_or(0))),
-            }
-        }
-    }
-    requested
-}
-
 /// The medium of volumes whose contents may be secret: not on disk.
-pub(super) fn in_memory(pod: &Pod) -> Medium {
-    Medium::Memory { size_bytes: memory_size(pod, &EmptyDirVolumeSource::default()) }
+pub(super) fn in_memory(pod: PlannedPod<'_>) -> Medium {
+    Medium::Memory { size_bytes: size_with(pod, &EmptyDirVolumeSource::default()) }
 }

@@ -1,11 +1,12 @@
 //! `fc`: a disk of a Fibre Channel network.
 
-use model::k8s::{FCVolumeSource, Pod, Volume};
+use model::k8s::{FCVolumeSource, Volume};
 use model::path_component_problem;
 
 use super::{ClaimedVolume, VolumePlan, VolumeSource, VolumeType};
 use crate::volumes::fc::{FcDisk, FcPlan, PLUGIN, unique_name};
 use crate::volumes::mount_arguments::check_fs_type;
+use crate::volumes::planned_pod::PlannedPod;
 
 const DEFAULT_FS: &str = "ext4";
 
@@ -20,7 +21,7 @@ impl VolumeType for Fc {
         PLUGIN
     }
 
-    fn plan(&self, _pod: &Pod, volume: &Volume) -> Option<Result<VolumePlan, String>> {
+    fn plan(&self, _pod: PlannedPod<'_>, volume: &Volume) -> Option<Result<VolumePlan, String>> {
         let source = volume.fc.as_ref()?;
         let use_of = DiskUse { options: &[], read_only: source.read_only == Some(true), is_device: false };
         Some(plan(&volume.name, source, &use_of))

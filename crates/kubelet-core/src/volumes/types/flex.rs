@@ -1,11 +1,12 @@
 //! `flexVolume`: a volume that a program of the node mounts, its FlexVolume driver.
 
-use model::k8s::{Pod, Volume};
+use model::k8s::Volume;
 
 use super::{ClaimedVolume, VolumePlan, VolumeSource, VolumeType};
 use crate::volumes::csi::plan::SecretName;
 use crate::volumes::flex::{FlexPlan, PLUGIN, check_driver};
 use crate::volumes::mount_arguments::check_fs_type;
+use crate::volumes::planned_pod::PlannedPod;
 
 pub(super) struct Flex;
 
@@ -19,9 +20,9 @@ impl VolumeType for Flex {
         PLUGIN
     }
 
-    fn plan(&self, pod: &Pod, volume: &Volume) -> Option<Result<VolumePlan, String>> {
+    fn plan(&self, pod: PlannedPod<'_>, volume: &Volume) -> Option<Result<VolumePlan, String>> {
         let source = volume.flex_volume.as_ref()?;
-        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let namespace = pod.pod.metadata.namespace.clone().unwrap_or_default();
         let secret = source.secret_ref.as_ref();
         let plan = FlexPlan {
             driver: source.driver.clone(),

@@ -1,8 +1,9 @@
 //! `hostPath`: a path of the node, used where it is.
 
-use model::k8s::{HostPathVolumeSource, Pod, Volume};
+use model::k8s::{HostPathVolumeSource, Volume};
 
 use super::{ClaimedVolume, VolumePlan, VolumeSource, VolumeType};
+use crate::volumes::planned_pod::PlannedPod;
 
 pub(super) struct HostPath;
 
@@ -15,7 +16,7 @@ impl VolumeType for HostPath {
         "kubernetes.io/host-path"
     }
 
-    fn plan(&self, _pod: &Pod, volume: &Volume) -> Option<Result<VolumePlan, String>> {
+    fn plan(&self, _pod: PlannedPod<'_>, volume: &Volume) -> Option<Result<VolumePlan, String>> {
         Some(Ok(plan(&volume.name, volume.host_path.as_ref()?, false)))
     }
 

@@ -1,12 +1,13 @@
 //! `iscsi`: a disk of an iSCSI target.
 
-use model::k8s::{Pod, Volume};
+use model::k8s::Volume;
 use model::path_component_problem;
 
 use super::{ClaimedVolume, VolumePlan, VolumeSource, VolumeType};
 use crate::volumes::csi::plan::SecretName;
 use crate::volumes::iscsi::{IscsiDisk, IscsiPlan, PLUGIN, own_iface, with_port};
 use crate::volumes::mount_arguments::check_fs_type;
+use crate::volumes::planned_pod::PlannedPod;
 
 const DEFAULT_FS: &str = "ext4";
 const DEFAULT_IFACE: &str = "default";
@@ -22,9 +23,9 @@ impl VolumeType for Iscsi {
         PLUGIN
     }
 
-    fn plan(&self, pod: &Pod, volume: &Volume) -> Option<Result<VolumePlan, String>> {
+    fn plan(&self, pod: PlannedPod<'_>, volume: &Volume) -> Option<Result<VolumePlan, String>> {
         let source = volume.iscsi.as_ref()?;
-        let namespace = pod.metadata.namespace.clone().unwrap_or_default();
+        let namespace = pod.pod.metadata.namespace.clone().unwrap_or_default();
         let secret = source.secret_ref.as_ref();
         let facts = Facts {
             name: &volume.name,

@@ -1,9 +1,10 @@
 //! `nfs`: an export of an NFS server.
 
-use model::k8s::{Pod, Volume};
+use model::k8s::Volume;
 
 use super::{ClaimedVolume, VolumePlan, VolumeSource, VolumeType, mount_options};
 use crate::volumes::mount_arguments::{check_export, check_server};
+use crate::volumes::planned_pod::PlannedPod;
 
 pub(super) struct Nfs;
 
@@ -16,7 +17,7 @@ impl VolumeType for Nfs {
         "kubernetes.io/nfs"
     }
 
-    fn plan(&self, _pod: &Pod, volume: &Volume) -> Option<Result<VolumePlan, String>> {
+    fn plan(&self, _pod: PlannedPod<'_>, volume: &Volume) -> Option<Result<VolumePlan, String>> {
         let source = volume.nfs.as_ref()?;
         let read_only = source.read_only == Some(true);
         Some(plan(&volume.name, (&source.server, &source.path), &[], read_only))

@@ -11,6 +11,7 @@ use super::{VolumePlan, VolumeType, config_map, downward_api, payload_plan, secr
 use crate::volumes::bundle::{BundleRequirement, bundle_text};
 use crate::volumes::objects::{ObjectName, RequiredObjects, TokenRequirement};
 use crate::volumes::payload::{DEFAULT_MODE, FileSet, PayloadError, PayloadInputs, Pick, mode_or};
+use crate::volumes::planned_pod::PlannedPod;
 
 /// A token that only one user (or the group of the pod, by the ownership set later) may read.
 const PRIVATE_MODE: u32 = 0o600;
@@ -26,7 +27,7 @@ impl VolumeType for Projected {
         "kubernetes.io/projected"
     }
 
-    fn plan(&self, pod: &Pod, volume: &Volume) -> Option<Result<VolumePlan, String>> {
+    fn plan(&self, pod: PlannedPod<'_>, volume: &Volume) -> Option<Result<VolumePlan, String>> {
         volume.projected.as_ref()?;
         Some(Ok(payload_plan(&Projected, volume, in_memory(pod))))
     }

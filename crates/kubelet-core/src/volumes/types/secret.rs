@@ -1,12 +1,13 @@
 //! `secret`: the keys of a Secret as files in memory.
 
-use model::k8s::{self, Pod, Volume};
+use model::k8s::{self, Volume};
 use model::payload::Payload;
 
 use super::empty_dir::in_memory;
 use super::{VolumePlan, VolumeType, payload_plan};
 use crate::volumes::objects::{ObjectName, RequiredObjects};
 use crate::volumes::payload::{PayloadError, PayloadInputs, Pick};
+use crate::volumes::planned_pod::PlannedPod;
 
 pub(super) struct Secret;
 
@@ -19,7 +20,7 @@ impl VolumeType for Secret {
         "kubernetes.io/secret"
     }
 
-    fn plan(&self, pod: &Pod, volume: &Volume) -> Option<Result<VolumePlan, String>> {
+    fn plan(&self, pod: PlannedPod<'_>, volume: &Volume) -> Option<Result<VolumePlan, String>> {
         volume.secret.as_ref()?;
         Some(Ok(payload_plan(&Secret, volume, in_memory(pod))))
     }
