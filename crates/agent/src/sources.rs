@@ -4,7 +4,7 @@
 pub mod file;
 pub mod http;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -68,7 +68,7 @@ impl ManifestProblems {
     /// Replaces the problems of an origin; logs only new ones, so that a broken manifest is logged once per change.
     pub fn report(&self, origin: &str, problems: Vec<String>) {
         let mut by_origin = self.by_origin.lock();
-        let known = by_origin.get(origin).map(Vec::as_slice).unwrap_or_default();
+        let known: BTreeSet<&String> = by_origin.get(origin).into_iter().flatten().collect();
         for problem in problems.iter().filter(|p| !known.contains(p)) {
             tracing::error!(
                 origin,

@@ -172,7 +172,7 @@ pub fn env_expansion(data: &[u8]) {
         );
     }
     for word in &words {
-        if let Ok(path) = env::expand_sub_path(word, &variables) {
+        if let Ok(path) = env::expand_sub_path(word, &env::values_by_name(&variables)) {
             assert!(path.len() < 4096, "longer than PATH_MAX");
         }
     }

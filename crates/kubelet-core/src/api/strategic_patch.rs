@@ -7,6 +7,9 @@
 //! The API server writes out unset structs and times (`lastState: {}`, `lastProbeTime: null`). Such a value equals a
 //! missing field, so that it never causes a patch by itself.
 
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
+
 use model::Amount;
 use serde_json::{Map, Value, json};
 
@@ -138,9 +141,12 @@ fn replaced(new: &[Value]) -> Value {
 
 fn keyed_patch(key: &str, old: &[Value], new: &[Value], lists: &[MergedList]) -> Option<Value> {
     let mut changes = Vec::new();
+    // Of several elements with one key the first counts.
+    let old_by_key: BTreeMap<_, _> =
+        old.iter().rev().map(|element| (key_of(element, key), element)).collect();
     for element in new {
         let name = element.get(key);
-        let before = old.iter().find(|other| other.get(key) == name).and_then(Value::as_object);
+        let before = old_by_key.get(&key_of(element, key)).and_then(|before| before.as_object());
         match (before, element.as_object()) {
             (Some(before), Some(after)) => {
                 let mut change = object_patch(before, after, lists);
@@ -152,9 +158,10 @@ fn keyed_patch(key: &str, old: &[Value], new: &[Value], lists: &[MergedList]) ->
             (None | Some(_), _) => changes.push(element.clone()),
         }
     }
+    let new_keys: BTreeSet<_> = new.iter().map(|element| key_of(element, key)).collect();
     for element in old {
         let name = element.get(key);
-        if !new.iter().any(|other| other.get(key) == name) {
+        if !new_keys.contains(&key_of(element, key)) {
             let mut removal = Map::new();
             removal.insert("$patch".to_owned(), "delete".into());
             removal.insert(key.to_owned(), name.cloned().unwrap_or_default());
@@ -162,6 +169,14 @@ fn keyed_patch(key: &str, old: &[Value], new: &[Value], lists: &[MergedList]) ->
         }
     }
     (!changes.is_empty()).then_some(Value::Array(changes))
+}
+
+/// The value of an element's key in an order: texts as they are, others as JSON.
+fn key_of<'v>(element: &'v Value, key: &str) -> Option<(bool, Cow<'v, str>)> {
+    element.get(key).map(|value| match value {
+        Value::String(text) => (true, Cow::Borrowed(text.as_str())),
+        other => (false, Cow::Owned(other.to_string())),
+    })
 }
 
 #[cfg(test)]

@@ -12,7 +12,9 @@ use model::Amount;
 use model::containers::ContainerRef;
 use model::k8s::{EnvVar, EnvVarSource, FileKeySelector, Pod};
 
-pub use expansion::{CommandExpander, MAX_TOTAL, SubPathError, TooLarge, expand_all, expand_sub_path};
+pub use expansion::{
+    CommandExpander, MAX_TOTAL, SubPathError, TooLarge, expand_all, expand_sub_path, values_by_name,
+};
 pub use files::{EnvFile, EnvFileError, LONGEST_ENV_FILE, MAX_ENV_FILES_TOTAL, required_env_files};
 pub use objects::{env_objects, required_env_objects};
 pub use services::service_variables;
@@ -90,7 +92,8 @@ pub fn compute_env(
         if let Some(from) = &source.secret_ref {
             match objects.secrets.get(&from.name) {
                 Some(data) => {
-                    if let Some((name, key)) = objects.not_text.iter().find(|(name, _)| *name == from.name) {
+                    let mut not_text = objects.not_text.range((from.name.clone(), String::new())..);
+                    if let Some((name, key)) = not_text.next().filter(|(name, _)| *name == from.name) {
                         return Err(EnvError::NotText { key: key.clone(), name: name.clone() });
                     }
                     env.set_all(prefix, data)?;

@@ -101,7 +101,7 @@ impl<'a> CommandExpander<'a> {
         if total > MAX_TOTAL {
             return Err(TooLarge::Total);
         }
-        Ok(Self { values: env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect(), total })
+        Ok(Self { values: values_by_name(env), total })
     }
 
     /// # Errors
@@ -141,13 +141,18 @@ pub enum SubPathError {
     TooLong,
 }
 
+/// The variables of a container by name, for all expressions of one container.
+#[must_use]
+pub fn values_by_name(env: &[(String, String)]) -> BTreeMap<&str, &str> {
+    env.iter().map(|(name, value)| (name.as_str(), value.as_str())).collect()
+}
+
 /// Expands a `subPathExpr`. Unlike elsewhere, a variable that does not exist or is empty is an error: the literal text
 /// would be a path, and an empty one the whole volume.
 ///
 /// # Errors
 /// Some names have no value, or the path is longer than the kernel accepts.
-pub fn expand_sub_path(expression: &str, env: &[(String, String)]) -> Result<String, SubPathError> {
-    let values: BTreeMap<&str, &str> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+pub fn expand_sub_path(expression: &str, values: &BTreeMap<&str, &str>) -> Result<String, SubPathError> {
     let mut names = BTreeSet::new();
     let expanded = expand(expression, MAX_PATH - 1, |name| {
         let value = values.get(name).copied().unwrap_or_default();

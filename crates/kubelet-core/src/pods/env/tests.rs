@@ -213,8 +213,11 @@ fn variable_references_are_expanded_and_other_text_is_unchanged() {
 #[test]
 fn a_sub_path_needs_all_its_values() {
     let env = [("POD".to_owned(), "p".to_owned())];
-    assert_eq!(expand_sub_path("logs/$(POD)/$$x", &env).as_deref(), Ok("logs/p/$x"));
-    assert_eq!(expand_sub_path("$(NO)/$(POD)", &env).unwrap_err().to_string(), "missing value for NO");
+    assert_eq!(expand_sub_path("logs/$(POD)/$$x", &values_by_name(&env)).as_deref(), Ok("logs/p/$x"));
+    assert_eq!(
+        expand_sub_path("$(NO)/$(POD)", &values_by_name(&env)).unwrap_err().to_string(),
+        "missing value for NO"
+    );
 }
 
 /// Variables of which each is the one before twice.
@@ -300,8 +303,8 @@ fn unterminated_references_are_scanned_in_linear_time() {
 #[test]
 fn a_sub_path_longer_than_path_max_is_refused() {
     let env = [("V".to_owned(), "v".repeat(2000))];
-    assert_eq!(expand_sub_path("$(V)/$(V)", &env).map(|path| path.len()), Ok(4001));
-    assert_eq!(expand_sub_path("$(V)/$(V)/$(V)", &env), Err(SubPathError::TooLong));
+    assert_eq!(expand_sub_path("$(V)/$(V)", &values_by_name(&env)).map(|path| path.len()), Ok(4001));
+    assert_eq!(expand_sub_path("$(V)/$(V)/$(V)", &values_by_name(&env)), Err(SubPathError::TooLong));
 }
 
 proptest! {
@@ -449,7 +452,7 @@ fn expand_volume_mounts_with_sub_path_table() {
         ),
     ] {
         let env: Vec<_> = env.into_iter().map(|(k, v): (&str, &str)| (k.to_owned(), v.to_owned())).collect();
-        let found = expand_sub_path(expression, &env).map_err(|error| error.to_string());
+        let found = expand_sub_path(expression, &values_by_name(&env)).map_err(|error| error.to_string());
         assert_eq!(found.as_deref().map_err(String::as_str), expected, "{name}");
     }
 }

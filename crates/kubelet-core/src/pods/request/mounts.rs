@@ -8,7 +8,7 @@ use model::k8s::VolumeMount;
 use model::request::{Device, Mount, MountedImage, Propagation};
 
 use super::{ConfigError, PodFacts};
-use crate::pods::env::expand_sub_path;
+use crate::pods::env::{expand_sub_path, values_by_name};
 use crate::volumes::has_sub_path;
 
 /// A volume of the pod, mounted on the host.
@@ -141,12 +141,15 @@ pub fn compute_sub_paths(
     container: &ContainerRef<'_>,
     env: &[(String, String)],
 ) -> Result<Vec<SubPath>, ConfigError> {
+    let values = values_by_name(env);
     let with_sub_path = container.volume_mounts().iter().enumerate().filter(|(_, mount)| has_sub_path(mount));
     with_sub_path
         .map(|(index, mount)| {
             let refused = |problem: String| ConfigError::SubPath { volume: mount.name.clone(), problem };
             let path = match mount.sub_path_expr.as_deref().filter(|expression| !expression.is_empty()) {
-                Some(expression) => expand_sub_path(expression, env).map_err(|e| refused(e.to_string()))?,
+                Some(expression) => {
+                    expand_sub_path(expression, &values).map_err(|e| refused(e.to_string()))?
+                }
                 None => mount.sub_path.clone().unwrap_or_default(),
             };
             if path.starts_with('/') {

@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 use std::cmp::Ordering;
+use std::collections::{BTreeMap, BTreeSet};
 
 use config::Features;
 use model::containers::{init_containers, regular_containers, spec_of};
@@ -175,22 +176,28 @@ fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
 }
 
 fn has_free_ports(pod: &Pod, active: &[Allocation<'_>]) -> bool {
-    let is_free = |wanted: &ContainerPort| {
-        !active.iter().any(|other| host_ports(&other.pod().get()).any(|taken| collides(wanted, taken)))
+    let mut wanted: BTreeMap<(Option<i32>, &str), BTreeSet<&str>> = BTreeMap::new();
+    for port in host_ports(pod) {
+        wanted.entry((port.host_port, protocol(port))).or_default().insert(address(port));
+    }
+    // The same port and protocol on overlapping addresses.
+    let collides = |taken: &ContainerPort| {
+        wanted.get(&(taken.host_port, protocol(taken))).is_some_and(|addresses| {
+            let address = address(taken);
+            address == EVERY_ADDRESS || addresses.contains(EVERY_ADDRESS) || addresses.contains(address)
+        })
     };
-    host_ports(pod).all(is_free)
+    wanted.is_empty() || !active.iter().any(|other| host_ports(&other.pod().get()).any(collides))
 }
 
-/// The same port and protocol on overlapping addresses.
-fn collides(a: &ContainerPort, b: &ContainerPort) -> bool {
-    let protocol = |port: &ContainerPort| port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
-    let address = |port: &ContainerPort| {
-        port.host_ip.clone().filter(|ip| !ip.is_empty()).unwrap_or_else(|| "0.0.0.0".to_owned())
-    };
-    let (left, right) = (address(a), address(b));
-    a.host_port == b.host_port
-        && protocol(a) == protocol(b)
-        && (left == right || left == "0.0.0.0" || right == "0.0.0.0")
+const EVERY_ADDRESS: &str = "0.0.0.0";
+
+fn protocol(port: &ContainerPort) -> &str {
+    port.protocol.as_deref().unwrap_or("TCP")
+}
+
+fn address(port: &ContainerPort) -> &str {
+    port.host_ip.as_deref().filter(|ip| !ip.is_empty()).unwrap_or(EVERY_ADDRESS)
 }
 
 /// The kubelet checks only NoExecute taints; the scheduler checks the others.

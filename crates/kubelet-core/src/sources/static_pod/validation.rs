@@ -13,11 +13,12 @@ mod volumes;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use config::Features;
 use model::ContainerKind;
-use model::containers::ContainerRef;
+use model::containers::{ContainerRef, spec_of};
 use model::k8s::{Pod, Volume};
 
 /// One field of a pod and what is wrong with it. Its text is the API server's:
@@ -116,7 +117,9 @@ impl std::error::Error for FieldError {}
 /// Everything that is wrong with a pod, in the order of its fields; nothing if it may run.
 #[must_use]
 pub fn validate_pod(pod: &Pod, features: Features) -> Vec<FieldError> {
-    let mut findings = Findings { errors: Vec::new(), features };
+    let volumes = spec_of(pod).volumes.iter().flatten().rev();
+    let volumes = volumes.map(|volume| (volume.name.as_str(), volume)).collect();
+    let mut findings = Findings { errors: Vec::new(), features, volumes };
     pod::check_metadata(pod, &mut findings);
     pod::check_spec(pod, &mut findings);
     findings.errors
@@ -124,12 +127,14 @@ pub fn validate_pod(pod: &Pod, features: Features) -> Vec<FieldError> {
 
 /// Collects errors. Each method is one kind of problem.
 #[derive(Debug)]
-struct Findings {
+struct Findings<'p> {
     errors: Vec<FieldError>,
     features: Features,
+    /// The volumes of the pod by name, which each mount is compared with.
+    volumes: BTreeMap<&'p str, &'p Volume>,
 }
 
-impl Findings {
+impl Findings<'_> {
     fn add(&mut self, path: impl Into<String>, problem: Problem) {
         self.errors.push(FieldError { path: path.into(), problem });
     }

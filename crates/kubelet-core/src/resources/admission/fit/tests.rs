@@ -321,7 +321,7 @@ fn remove_missing_extended_resources_table() {
     ] {
         let node: Node = serde_json::from_value(json!({"metadata": {"name": "n"}, "spec": {}})).unwrap();
         let quantity = |text: &str| model::k8s::Quantity(text.to_owned());
-        let mut known: std::collections::BTreeMap<_, _> = [("pods".to_owned(), quantity("4"))].into();
+        let mut known: BTreeMap<_, _> = [("pods".to_owned(), quantity("4"))].into();
         known.extend(allocatable.map(|amount| ("foo.com/bar".to_owned(), quantity(amount))));
         let resources = json!({"requests": {"foo.com/bar": requests}, "limits": {"foo.com/bar": requests}});
         let pod = pod("new", &json!({"containers": [{"name": "a", "resources": resources}]}));

@@ -13,7 +13,7 @@ use super::{Findings, container_path, fields, handlers, security, volumes};
 use crate::names;
 
 /// Names are unique in the whole pod, host ports among the containers that run at the same time.
-pub(super) fn check_unique(containers: &[ContainerRef<'_>], found: &mut Findings) {
+pub(super) fn check_unique(containers: &[ContainerRef<'_>], found: &mut Findings<'_>) {
     let mut seen = BTreeSet::new();
     let mut host_ports = BTreeSet::new();
     for container in containers {
@@ -39,7 +39,7 @@ pub(super) fn check_unique(containers: &[ContainerRef<'_>], found: &mut Findings
     }
 }
 
-pub(super) fn check_container(container: &ContainerRef<'_>, spec: &PodSpec, found: &mut Findings) {
+pub(super) fn check_container(container: &ContainerRef<'_>, spec: &PodSpec, found: &mut Findings<'_>) {
     let path = container_path(container);
     match container.name() {
         "" => found.required(format!("{path}.name"), ""),
@@ -61,8 +61,8 @@ pub(super) fn check_container(container: &ContainerRef<'_>, spec: &PodSpec, foun
     let message_policy = container.termination_message_policy();
     found.one_of(format!("{path}.terminationMessagePolicy"), Some(message_policy), &message_policies);
     check_ports(&path, container.ports(), spec, found);
-    check_env(&path, container, spec, found);
-    volumes::check_mounts(&path, container, spec, found);
+    check_env(&path, container, found);
+    volumes::check_mounts(&path, container, found);
     if let Some(resources) = container.resources() {
         check_resources(&format!("{path}.resources"), resources, spec, found);
     }
@@ -75,7 +75,7 @@ pub(super) fn check_container(container: &ContainerRef<'_>, spec: &PodSpec, foun
 
 const PORT_RANGE: (i64, i64) = (1, 65_535);
 
-fn check_ports(path: &str, ports: &[ContainerPort], spec: &PodSpec, found: &mut Findings) {
+fn check_ports(path: &str, ports: &[ContainerPort], spec: &PodSpec, found: &mut Findings<'_>) {
     let mut seen = BTreeSet::new();
     for (index, port) in ports.iter().enumerate() {
         let path = format!("{path}.ports[{index}]");
@@ -107,7 +107,7 @@ fn check_ports(path: &str, ports: &[ContainerPort], spec: &PodSpec, found: &mut 
     }
 }
 
-fn check_env(path: &str, container: &ContainerRef<'_>, spec: &PodSpec, found: &mut Findings) {
+fn check_env(path: &str, container: &ContainerRef<'_>, found: &mut Findings<'_>) {
     for (index, variable) in container.env().iter().enumerate() {
         let path = format!("{path}.env[{index}]");
         if variable.name.is_empty() {
@@ -119,7 +119,7 @@ fn check_env(path: &str, container: &ContainerRef<'_>, spec: &PodSpec, found: &m
             let path = format!("{path}.valueFrom");
             check_env_source(&path, variable, source, found);
             if let Some(file) = &source.file_key_ref {
-                check_env_file(&format!("{path}.fileKeyRef"), file, spec, found);
+                check_env_file(&format!("{path}.fileKeyRef"), file, found);
             }
         }
     }
@@ -150,7 +150,7 @@ const ENV_FIELDS: [&str; 9] = [
     "status.podIPs",
 ];
 
-fn check_env_source(path: &str, variable: &EnvVar, source: &EnvVarSource, found: &mut Findings) {
+fn check_env_source(path: &str, variable: &EnvVar, source: &EnvVarSource, found: &mut Findings<'_>) {
     let given = [
         source.field_ref.is_some(),
         source.resource_field_ref.is_some(),
@@ -191,7 +191,7 @@ fn check_env_source(path: &str, variable: &EnvVar, source: &EnvVarSource, found:
 const LONGEST_FILE_KEY: usize = 128;
 
 /// The file must be in an emptyDir of the pod: only what its own containers write is read back.
-fn check_env_file(path: &str, file: &FileKeySelector, spec: &PodSpec, found: &mut Findings) {
+fn check_env_file(path: &str, file: &FileKeySelector, found: &mut Findings<'_>) {
     match file.key.as_str() {
         "" => found.required(format!("{path}.key"), ""),
         key if key.len() > LONGEST_FILE_KEY => {
@@ -212,7 +212,7 @@ fn check_env_file(path: &str, file: &FileKeySelector, spec: &PodSpec, found: &mu
         }
     }
     let name = file.volume_name.as_str();
-    match spec.volumes.iter().flatten().find(|volume| volume.name == name) {
+    match found.volumes.get(name).copied() {
         _ if name.is_empty() => found.required(format!("{path}.volumeName"), ""),
         None => found.not_found(format!("{path}.volumeName"), name),
         Some(volume) if volume.empty_dir.is_none() => {
@@ -222,7 +222,7 @@ fn check_env_file(path: &str, file: &FileKeySelector, spec: &PodSpec, found: &mu
     }
 }
 
-fn check_resources(path: &str, resources: &ResourceRequirements, spec: &PodSpec, found: &mut Findings) {
+fn check_resources(path: &str, resources: &ResourceRequirements, spec: &PodSpec, found: &mut Findings<'_>) {
     let is_known = |name: &str| {
         matches!(name, "cpu" | "memory" | "ephemeral-storage")
             || name.starts_with("hugepages-")
@@ -254,7 +254,7 @@ fn check_resources(path: &str, resources: &ResourceRequirements, spec: &PodSpec,
     }
 }
 
-fn check_amount(path: &str, quantity: &Quantity, found: &mut Findings) {
+fn check_amount(path: &str, quantity: &Quantity, found: &mut Findings<'_>) {
     match Amount::of(quantity) {
         Err(error) => found.invalid(path, quantity.0.as_str(), error.to_string()),
         Ok(amount) if amount < Amount::ZERO => {
@@ -265,7 +265,7 @@ fn check_amount(path: &str, quantity: &Quantity, found: &mut Findings) {
 }
 
 /// No request above its limit; what cannot be overcommitted is requested exactly as it is limited.
-fn check_request_limit_pairs(path: &str, resources: &ResourceRequirements, found: &mut Findings) {
+fn check_request_limit_pairs(path: &str, resources: &ResourceRequirements, found: &mut Findings<'_>) {
     let amount = |quantity: &Quantity| Amount::of(quantity).ok();
     for (name, written) in resources.requests.iter().flatten() {
         let limit = resources.limits.as_ref().and_then(|limits| limits.get(name));
@@ -289,7 +289,7 @@ fn check_request_limit_pairs(path: &str, resources: &ResourceRequirements, found
 }
 
 /// Resources of the pod as a whole.
-pub(super) fn check_pod_resources(resources: &ResourceRequirements, found: &mut Findings) {
+pub(super) fn check_pod_resources(resources: &ResourceRequirements, found: &mut Findings<'_>) {
     for (side, amounts) in [("limits", &resources.limits), ("requests", &resources.requests)] {
         for (name, quantity) in amounts.iter().flatten() {
             let path = format!("spec.resources.{side}[{name}]");
@@ -306,7 +306,7 @@ const RESTART_POLICIES: [&str; 3] = ["Always", "Never", "OnFailure"];
 const MAX_RULES: usize = 20;
 const MAX_EXIT_CODES: usize = 255;
 
-fn check_restart(path: &str, container: &ContainerRef<'_>, found: &mut Findings) {
+fn check_restart(path: &str, container: &ContainerRef<'_>, found: &mut Findings<'_>) {
     found.one_of(format!("{path}.restartPolicy"), container.restart_policy(), &RESTART_POLICIES);
     let rules = container.restart_policy_rules();
     if !rules.is_empty() && container.restart_policy().is_none() {
@@ -321,7 +321,7 @@ fn check_restart(path: &str, container: &ContainerRef<'_>, found: &mut Findings)
     }
 }
 
-fn check_rule(path: &str, rule: &ContainerRestartRule, found: &mut Findings) {
+fn check_rule(path: &str, rule: &ContainerRestartRule, found: &mut Findings<'_>) {
     found.one_of(format!("{path}.action"), Some(rule.action.as_str()), &["Restart", "RestartAllContainers"]);
     let Some(codes) = &rule.exit_codes else {
         return found.required(format!("{path}.exitCodes"), "must be specified");

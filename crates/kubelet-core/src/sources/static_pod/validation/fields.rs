@@ -7,7 +7,7 @@ use model::k8s::Quantity;
 
 use super::Findings;
 
-pub(super) fn check_ip(path: &str, ip: &str, found: &mut Findings) {
+pub(super) fn check_ip(path: &str, ip: &str, found: &mut Findings<'_>) {
     let strictly = ip.parse::<IpAddr>().ok();
     let problem = match strictly.or_else(|| without_leading_zeros(ip).parse().ok()) {
         None => "must be a valid IP address, (e.g. 10.9.8.7 or 2001:db8::ffff)",
@@ -36,7 +36,7 @@ pub(super) fn check_resource_field(
     path: &str,
     resource: &str,
     divisor: Option<&Quantity>,
-    found: &mut Findings,
+    found: &mut Findings<'_>,
 ) {
     let name = resource.strip_prefix("limits.").or_else(|| resource.strip_prefix("requests."));
     let is_known = name.is_some_and(|name| {

@@ -16,7 +16,12 @@ struct Actions<'a> {
     sleep_seconds: Option<i64>,
 }
 
-pub(super) fn check_handlers(path: &str, container: &ContainerRef<'_>, spec: &PodSpec, found: &mut Findings) {
+pub(super) fn check_handlers(
+    path: &str,
+    container: &ContainerRef<'_>,
+    spec: &PodSpec,
+    found: &mut Findings<'_>,
+) {
     let probes = [
         ("livenessProbe", container.liveness_probe()),
         ("readinessProbe", container.readiness_probe()),
@@ -50,7 +55,7 @@ pub(super) fn check_handlers(path: &str, container: &ContainerRef<'_>, spec: &Po
     }
 }
 
-fn check_probe(path: &str, name: &str, probe: &Probe, found: &mut Findings) {
+fn check_probe(path: &str, name: &str, probe: &Probe, found: &mut Findings<'_>) {
     let actions = Actions {
         exec: probe.exec.as_ref(),
         http_get: probe.http_get.as_ref(),
@@ -83,7 +88,7 @@ fn check_probe(path: &str, name: &str, probe: &Probe, found: &mut Findings) {
     }
 }
 
-fn check_hook(path: &str, hook: &LifecycleHandler, spec: &PodSpec, found: &mut Findings) {
+fn check_hook(path: &str, hook: &LifecycleHandler, spec: &PodSpec, found: &mut Findings<'_>) {
     let actions = Actions {
         exec: hook.exec.as_ref(),
         http_get: hook.http_get.as_ref(),
@@ -95,7 +100,7 @@ fn check_hook(path: &str, hook: &LifecycleHandler, spec: &PodSpec, found: &mut F
 }
 
 /// Exactly one action, and that one complete.
-fn check_actions(path: &str, actions: &Actions<'_>, grace: Option<i64>, found: &mut Findings) {
+fn check_actions(path: &str, actions: &Actions<'_>, grace: Option<i64>, found: &mut Findings<'_>) {
     let given = [
         ("exec", actions.exec.is_some()),
         ("httpGet", actions.http_get.is_some()),
@@ -130,7 +135,7 @@ fn check_actions(path: &str, actions: &Actions<'_>, grace: Option<i64>, found: &
     }
 }
 
-fn check_http(path: &str, http: &HTTPGetAction, found: &mut Findings) {
+fn check_http(path: &str, http: &HTTPGetAction, found: &mut Findings<'_>) {
     if http.path.as_deref().unwrap_or_default().is_empty() {
         found.required(format!("{path}.path"), "");
     }
@@ -146,7 +151,7 @@ fn check_http(path: &str, http: &HTTPGetAction, found: &mut Findings) {
     }
 }
 
-fn check_port(path: &str, port: &IntOrString, found: &mut Findings) {
+fn check_port(path: &str, port: &IntOrString, found: &mut Findings<'_>) {
     match port {
         IntOrString::Int(number) => found.in_range(path, *number, (1, 65_535)),
         IntOrString::String(name) => {

@@ -11,7 +11,7 @@ use crate::names;
 
 const MAX_SECONDS: i64 = 2_147_483_647;
 
-pub(super) fn check_metadata(pod: &Pod, found: &mut Findings) {
+pub(super) fn check_metadata(pod: &Pod, found: &mut Findings<'_>) {
     let meta = &pod.metadata;
     match meta.name.as_deref().unwrap_or_default() {
         "" => found.required("metadata.name", "name or generateName is required"),
@@ -50,7 +50,7 @@ pub(super) fn check_metadata(pod: &Pod, found: &mut Findings) {
     }
 }
 
-pub(super) fn check_spec(pod: &Pod, found: &mut Findings) {
+pub(super) fn check_spec(pod: &Pod, found: &mut Findings<'_>) {
     let spec = spec_of(pod);
     volumes::check_volumes(spec, found);
     if spec.containers.is_empty() {
@@ -75,7 +75,7 @@ pub(super) fn check_spec(pod: &Pod, found: &mut Findings) {
     }
 }
 
-fn check_policies(spec: &PodSpec, found: &mut Findings) {
+fn check_policies(spec: &PodSpec, found: &mut Findings<'_>) {
     match spec.restart_policy.as_deref().unwrap_or_default() {
         "" => found.required("spec.restartPolicy", ""),
         policy => found.one_of("spec.restartPolicy", Some(policy), &["Always", "Never", "OnFailure"]),
@@ -100,7 +100,7 @@ fn check_policies(spec: &PodSpec, found: &mut Findings) {
     }
 }
 
-fn check_host_names(spec: &PodSpec, found: &mut Findings) {
+fn check_host_names(spec: &PodSpec, found: &mut Findings<'_>) {
     let labels = [("spec.hostname", &spec.hostname), ("spec.subdomain", &spec.subdomain)];
     for (path, name) in labels {
         let given = name.as_deref().filter(|name| !name.is_empty());
@@ -135,7 +135,7 @@ fn check_host_names(spec: &PodSpec, found: &mut Findings) {
 
 const DNS_POLICIES: [&str; 4] = ["ClusterFirst", "ClusterFirstWithHostNet", "Default", "None"];
 
-fn check_dns(spec: &PodSpec, found: &mut Findings) {
+fn check_dns(spec: &PodSpec, found: &mut Findings<'_>) {
     let policy = spec.dns_policy.as_deref().unwrap_or_default();
     found.one_of("spec.dnsPolicy", Some(policy), &DNS_POLICIES);
     let path = "spec.dnsConfig";
@@ -148,7 +148,7 @@ fn check_dns(spec: &PodSpec, found: &mut Findings) {
     }
 }
 
-fn check_dns_config(path: &str, policy: &str, config: &PodDNSConfig, found: &mut Findings) {
+fn check_dns_config(path: &str, policy: &str, config: &PodDNSConfig, found: &mut Findings<'_>) {
     let servers = config.nameservers.as_deref().unwrap_or_default();
     let servers_path = format!("{path}.nameservers");
     if policy == "None" && servers.is_empty() {
@@ -185,7 +185,7 @@ fn check_dns_config(path: &str, policy: &str, config: &PodDNSConfig, found: &mut
     }
 }
 
-fn check_namespaces(spec: &PodSpec, found: &mut Findings) {
+fn check_namespaces(spec: &PodSpec, found: &mut Findings<'_>) {
     let is_on = |flag: Option<bool>| flag == Some(true);
     if is_on(spec.share_process_namespace) && is_on(spec.host_pid) {
         let detail = "ShareProcessNamespace and HostPID cannot both be enabled";
@@ -203,7 +203,7 @@ fn check_namespaces(spec: &PodSpec, found: &mut Findings) {
     }
 }
 
-fn check_tolerations(spec: &PodSpec, found: &mut Findings) {
+fn check_tolerations(spec: &PodSpec, found: &mut Findings<'_>) {
     let mut seen = BTreeSet::new();
     for (index, toleration) in spec.tolerations.iter().flatten().enumerate() {
         let path = format!("spec.tolerations[{index}]");

@@ -9,7 +9,7 @@ use crate::names;
 
 const ID_RANGE: (i64, i64) = (0, 2_147_483_647);
 
-pub(super) fn check_pod_security(spec: &PodSpec, found: &mut Findings) {
+pub(super) fn check_pod_security(spec: &PodSpec, found: &mut Findings<'_>) {
     let Some(context) = &spec.security_context else {
         return;
     };
@@ -44,7 +44,7 @@ pub(super) fn check_pod_security(spec: &PodSpec, found: &mut Findings) {
     }
 }
 
-fn check_id(path: &str, id: Option<i64>, found: &mut Findings) {
+fn check_id(path: &str, id: Option<i64>, found: &mut Findings<'_>) {
     if let Some(id) = id {
         found.in_range(path, id, ID_RANGE);
     }
@@ -54,7 +54,7 @@ pub(super) fn check_container_security(
     path: &str,
     context: &SecurityContext,
     spec: &PodSpec,
-    found: &mut Findings,
+    found: &mut Findings<'_>,
 ) {
     check_id(&format!("{path}.runAsUser"), context.run_as_user, found);
     check_id(&format!("{path}.runAsGroup"), context.run_as_group, found);
@@ -82,7 +82,7 @@ pub(super) fn check_container_security(
 
 const PROFILE_TYPES: [&str; 3] = ["Localhost", "RuntimeDefault", "Unconfined"];
 
-fn check_seccomp(path: &str, profile: Option<&SeccompProfile>, found: &mut Findings) {
+fn check_seccomp(path: &str, profile: Option<&SeccompProfile>, found: &mut Findings<'_>) {
     let Some(SeccompProfile { type_, localhost_profile }) = profile else {
         return;
     };
@@ -101,7 +101,7 @@ fn check_seccomp(path: &str, profile: Option<&SeccompProfile>, found: &mut Findi
     }
 }
 
-fn check_apparmor(path: &str, profile: Option<&AppArmorProfile>, found: &mut Findings) {
+fn check_apparmor(path: &str, profile: Option<&AppArmorProfile>, found: &mut Findings<'_>) {
     let Some(AppArmorProfile { type_, localhost_profile }) = profile else {
         return;
     };

@@ -10,7 +10,7 @@ use super::fields::check_resource_field;
 use super::{Findings, volume_sources};
 use crate::names;
 
-pub(super) fn check_volumes(spec: &PodSpec, found: &mut Findings) {
+pub(super) fn check_volumes(spec: &PodSpec, found: &mut Findings<'_>) {
     let mut seen = BTreeSet::new();
     for (index, volume) in spec.volumes.iter().flatten().enumerate() {
         let path = format!("spec.volumes[{index}]");
@@ -39,7 +39,7 @@ pub(super) fn check_volumes(spec: &PodSpec, found: &mut Findings) {
 const HOST_PATH_TYPES: [&str; 8] =
     ["", "BlockDevice", "CharDevice", "Directory", "DirectoryOrCreate", "File", "FileOrCreate", "Socket"];
 
-fn check_source(path: &str, volume: &Volume, found: &mut Findings) {
+fn check_source(path: &str, volume: &Volume, found: &mut Findings<'_>) {
     if let Some(HostPathVolumeSource { path: host_path, type_ }) = &volume.host_path {
         let path = format!("{path}.hostPath");
         if host_path.is_empty() {
@@ -76,7 +76,7 @@ fn check_source(path: &str, volume: &Volume, found: &mut Findings) {
 }
 
 /// Volumes that the kubelet writes files into.
-fn check_written_files(path: &str, volume: &Volume, found: &mut Findings) {
+fn check_written_files(path: &str, volume: &Volume, found: &mut Findings<'_>) {
     if let Some(downward) = &volume.downward_api {
         check_mode(&format!("{path}.downwardAPI.defaultMode"), downward.default_mode, found);
         for (index, item) in downward.items.iter().flatten().enumerate() {
@@ -108,7 +108,7 @@ fn check_written_files(path: &str, volume: &Volume, found: &mut Findings) {
     }
 }
 
-fn check_mode(path: &str, mode: Option<i32>, found: &mut Findings) {
+fn check_mode(path: &str, mode: Option<i32>, found: &mut Findings<'_>) {
     if let Some(mode) = mode.filter(|mode| !(0..=0o777).contains(mode)) {
         found.invalid(path, mode, "must be a number between 0 and 0777 (octal), both inclusive");
     }
@@ -117,7 +117,7 @@ fn check_mode(path: &str, mode: Option<i32>, found: &mut Findings) {
 const FILE_FIELDS: [&str; 5] =
     ["metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid"];
 
-fn check_downward_item(path: &str, item: &model::k8s::DownwardAPIVolumeFile, found: &mut Findings) {
+fn check_downward_item(path: &str, item: &model::k8s::DownwardAPIVolumeFile, found: &mut Findings<'_>) {
     if item.path.is_empty() {
         found.required(format!("{path}.path"), "");
     } else if let Some(problem) = names::inner_path_problem(&item.path) {
@@ -155,14 +155,13 @@ fn check_downward_item(path: &str, item: &model::k8s::DownwardAPIVolumeFile, fou
     check_mode(&format!("{path}.mode"), item.mode, found);
 }
 
-pub(super) fn check_mounts(path: &str, container: &ContainerRef<'_>, spec: &PodSpec, found: &mut Findings) {
+pub(super) fn check_mounts(path: &str, container: &ContainerRef<'_>, found: &mut Findings<'_>) {
     let mut places = BTreeSet::new();
     for (index, mount) in container.volume_mounts().iter().enumerate() {
         let path = format!("{path}.volumeMounts[{index}]");
-        let mut volumes = spec.volumes.iter().flatten();
         if mount.name.is_empty() {
             found.required(format!("{path}.name"), "");
-        } else if !volumes.any(|volume| volume.name == mount.name) {
+        } else if !found.volumes.contains_key(mount.name.as_str()) {
             found.not_found(format!("{path}.name"), &mount.name);
         }
         if mount.mount_path.is_empty() {
@@ -181,7 +180,7 @@ pub(super) fn check_mounts(path: &str, container: &ContainerRef<'_>, spec: &PodS
     }
 }
 
-fn check_sub_path(path: &str, mount: &VolumeMount, found: &mut Findings) {
+fn check_sub_path(path: &str, mount: &VolumeMount, found: &mut Findings<'_>) {
     let (plain, expr) = (&mount.sub_path, &mount.sub_path_expr);
     for (field, sub_path) in [("subPath", plain), ("subPathExpr", expr)] {
         let sub_path = sub_path.as_deref().unwrap_or_default();
@@ -196,7 +195,12 @@ fn check_sub_path(path: &str, mount: &VolumeMount, found: &mut Findings) {
     }
 }
 
-fn check_propagation(path: &str, mount: &VolumeMount, container: &ContainerRef<'_>, found: &mut Findings) {
+fn check_propagation(
+    path: &str,
+    mount: &VolumeMount,
+    container: &ContainerRef<'_>,
+    found: &mut Findings<'_>,
+) {
     let path = format!("{path}.mountPropagation");
     let mode = mount.mount_propagation.as_deref();
     found.one_of(path.as_str(), mode, &["Bidirectional", "HostToContainer", "None"]);
@@ -206,7 +210,7 @@ fn check_propagation(path: &str, mount: &VolumeMount, container: &ContainerRef<'
     }
 }
 
-fn check_recursion(path: &str, mount: &VolumeMount, found: &mut Findings) {
+fn check_recursion(path: &str, mount: &VolumeMount, found: &mut Findings<'_>) {
     let mode = mount.recursive_read_only.as_deref();
     let path = format!("{path}.recursiveReadOnly");
     found.one_of(path.as_str(), mode, &["Disabled", "Enabled", "IfPossible"]);
