@@ -14,6 +14,8 @@ pub mod downward;
 mod fnv;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+#[cfg(test)]
+mod growth;
 pub mod images;
 mod names;
 pub mod node;

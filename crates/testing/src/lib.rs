@@ -17,6 +17,7 @@ pub mod fake_cri;
 pub mod fake_csi;
 pub mod fake_plugins;
 mod fuzz_corpus;
+pub mod growth;
 pub mod health;
 pub mod host;
 pub mod hung_fuse;

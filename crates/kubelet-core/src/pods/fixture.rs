@@ -74,7 +74,7 @@ impl Case {
     }
 }
 
-pub(super) fn start_of_test() -> Now {
+pub(crate) fn start_of_test() -> Now {
     Now {
         wall: "2026-01-01T00:00:00Z".parse().unwrap(),
         mono: MonoTime::from_start(Duration::from_secs(10_000)),
