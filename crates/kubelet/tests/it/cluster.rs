@@ -21,6 +21,7 @@ mod image_disk;
 mod image_pull_secrets;
 mod jobs;
 mod kubelet_kills;
+mod large_pods;
 mod logs;
 mod many_pods;
 mod metrics;
