@@ -10,9 +10,8 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use kubelet_core::sources::DesiredPod;
 use kubelet_core::sources::static_pod::{ManifestError, mark_first_seen};
-use model::KeptPod;
-use model::PodSource;
 use model::k8s::Pod;
+use model::{KeptPod, PodSource, PodUid};
 use parking_lot::Mutex;
 use ports::Files;
 use ports::node_api::ManifestProblem;
@@ -28,6 +27,8 @@ pub struct SourceSet {
     /// Every manifest of the source could be read at least once, or its pods are known from their checkpoints. Until then, a
     /// running pod that is missing here may belong to an unreadable manifest.
     pub is_complete: bool,
+    /// Pods of the source that cannot be decoded. They may run from before, and are no orphans.
+    pub undecodable: BTreeSet<PodUid>,
 }
 
 /// All pods of which earlier runs of the kubelet saved the spec; `None` if they cannot be read.

@@ -1,13 +1,15 @@
-//! One call: its headers, rate limit and deadline, and its response or error.
+//! One call: its headers, rate limit and deadline, and its response or error. The deadline is that of the headers, and then of each
+//! further piece of the body.
 
+use std::io::Write;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use futures_util::future::BoxFuture;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
+use http::header::{ACCEPT_ENCODING, AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Full};
+use http_body_util::Full;
 use hyper::body::Body as _;
 use ports::TraceContext;
 use ports::cluster::{ClusterError, ClusterResult};
@@ -16,10 +18,10 @@ use ports::trace::TRACEPARENT;
 use tokio::time::Instant;
 use tracing::Instrument;
 
+use crate::body::{self, BodyError, Whole};
 use crate::budget::CallLimiter;
 use crate::connection::{Answer, Outgoing, SendError};
 use crate::credentials::Credentials;
-use crate::error::in_full;
 use crate::pool::Pool;
 use crate::status;
 
@@ -59,8 +61,10 @@ pub(crate) struct Call {
     pub(crate) target: String,
     /// With its content type.
     pub(crate) body: Option<(&'static str, Bytes)>,
-    /// Maximum size of the response in bytes.
+    /// Maximum size of the response in bytes, if it is read as a whole.
     pub(crate) most: usize,
+    /// The server may compress the response.
+    pub(crate) gzip: bool,
 }
 
 impl Call {
@@ -73,37 +77,56 @@ impl Call {
 impl Client {
     /// Makes the call and reads the whole response.
     pub(crate) async fn answer(&self, call: &Call) -> ClusterResult<Bytes> {
-        let exchange = async {
-            let response = self.traced(call).await?;
-            let code = response.status().as_u16();
-            let hint = response
-                .headers()
-                .get(http::header::CONTENT_LENGTH)
-                .and_then(|length| length.to_str().ok().and_then(|length| length.parse().ok()));
-            match collect(response.into_body(), call.most, hint).await {
-                Ok(body) => {
-                    if let Some(observer) = self.metrics.observer.get() {
-                        observer.read(&self.metrics.host, call.method.as_str(), body.len() as u64);
-                    }
-                    Ok(body)
-                }
-                Err(Incomplete::Broken(message)) => {
-                    Err(ClusterError::Unreachable { call: call.name.clone(), message })
-                }
-                Err(Incomplete::TooLarge) => Err(ClusterError::Failed {
-                    call: call.name.clone(),
-                    code,
-                    message: format!("the response is larger than {} MiB", call.most >> 20),
-                }),
-            }
-        };
-        self.within_deadline(call, Box::pin(exchange)).await
+        let response = self.begin(call).await?;
+        let length = response
+            .headers()
+            .get(http::header::CONTENT_LENGTH)
+            .and_then(|length| length.to_str().ok().and_then(|length| length.parse().ok()));
+        let reserved = length.unwrap_or(0).min(call.most).min(MAX_RESERVED);
+        let whole = Whole { bytes: Vec::with_capacity(reserved), most: call.most };
+        Ok(self.read(call, response, whole).await?.bytes.into())
     }
 
-    /// Makes the call and returns its response as a stream.
+    /// Makes the call and passes the response to `writer` as it arrives.
+    pub(crate) async fn stream<W: Write + Send>(&self, call: &Call, writer: W) -> ClusterResult<W> {
+        let response = self.begin(call).await?;
+        self.read(call, response, writer).await
+    }
+
+    /// Makes the call and returns the body of its response as it is.
     pub(crate) async fn open(&self, call: &Call) -> ClusterResult<Answer> {
-        let exchange = async { Ok(self.traced(call).await?.into_body()) };
-        self.within_deadline(call, Box::pin(exchange)).await
+        Ok(self.begin(call).await?.into_body())
+    }
+
+    /// The headers of the response.
+    async fn begin(&self, call: &Call) -> ClusterResult<Response<Answer>> {
+        self.within_deadline(call, Box::pin(self.traced(call))).await
+    }
+
+    /// The deadline of the call counts from each piece of the body.
+    async fn read<W: Write + Send>(
+        &self,
+        call: &Call,
+        response: Response<Answer>,
+        writer: W,
+    ) -> ClusterResult<W> {
+        let name = || call.name.clone();
+        let (head, body) = response.into_parts();
+        match body::read(&head.headers, body, writer, self.deadline).await {
+            Ok((writer, count)) => {
+                if let Some(observer) = self.metrics.observer.get() {
+                    observer.read(&self.metrics.host, call.method.as_str(), count);
+                }
+                Ok(writer)
+            }
+            Err(BodyError::Silent) => Err(ClusterError::TimedOut { call: name(), deadline: self.deadline }),
+            Err(BodyError::Broken(message)) => Err(ClusterError::Unreachable { call: name(), message }),
+            Err(BodyError::Rejected(error)) => Err(ClusterError::Failed {
+                call: name(),
+                code: head.status.as_u16(),
+                message: error.to_string(),
+            }),
+        }
     }
 
     /// Waits for the rate limiter, then makes the call within its deadline. The exchange is boxed, because each future around it would
@@ -164,7 +187,13 @@ impl Client {
         }
         let code = response.status().as_u16();
         let retry_after = response.headers().get(RETRY_AFTER).and_then(status::retry_after);
-        let body = collect(response.into_body(), MAX_ERROR, None).await.unwrap_or_default();
+        let (head, body) = response.into_parts();
+        let whole = Whole { bytes: Vec::new(), most: MAX_ERROR };
+        // Without its body, the code is the error.
+        let body = match body::read(&head.headers, body, whole, self.deadline).await {
+            Ok((whole, _)) => whole.bytes,
+            Err(_) => Vec::new(),
+        };
         Err(status::to_error(call.name.clone(), code, retry_after, &body))
     }
 
@@ -178,6 +207,9 @@ impl Client {
         *request.headers_mut() = self.headers.clone();
         if let Some(content_type) = content_type {
             request.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+        }
+        if call.gzip {
+            request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("gzip"));
         }
         let authorization = self.credentials.authorization().await;
         let authorization = authorization
@@ -215,22 +247,4 @@ impl Drop for Exchange<'_> {
             });
         }
     }
-}
-
-enum Incomplete {
-    Broken(String),
-    TooLarge,
-}
-
-async fn collect(mut body: Answer, most: usize, hint: Option<usize>) -> Result<Bytes, Incomplete> {
-    let mut whole = BytesMut::with_capacity(hint.unwrap_or(0).min(most).min(MAX_RESERVED));
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|error| Incomplete::Broken(in_full(&error)))?;
-        let Ok(data) = frame.into_data() else { continue };
-        if whole.len() + data.len() > most {
-            return Err(Incomplete::TooLarge);
-        }
-        whole.extend_from_slice(&data);
-    }
-    Ok(whole.freeze())
 }

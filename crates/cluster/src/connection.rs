@@ -27,9 +27,9 @@ use crate::error::in_full;
 
 /// Concurrent calls and watches. Servers allow 100 or more.
 pub(crate) const STREAMS: usize = 100;
-/// Flow-control window of a stream. The connection's window covers all streams, so that a watch that is not read never
-/// blocks the others.
-const STREAM_WINDOW: u32 = 512 << 10;
+/// Flow-control window of a stream: what a large list may have under way before other calls, four seconds at 30 kB/s. The connection's
+/// window covers all streams, so that a watch that is not read never blocks the others.
+const STREAM_WINDOW: u32 = 128 << 10;
 const CONNECTION_WINDOW: u32 = STREAM_WINDOW * 100;
 /// A connection without traffic for this long is pinged...
 const PING_AFTER: Duration = Duration::from_secs(30);

@@ -27,17 +27,15 @@ pub(crate) const MAX_OBJECT: usize = 8 << 20;
 /// Limit for the text of a problem, which may quote any value of the object.
 const MAX_PROBLEM: usize = 512;
 
-/// Requirements for every kind of API object.
-pub(crate) trait Object:
-    Resource + Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Clone + Send + Sync + 'static
-{
-}
-impl<K> Object for K where
-    K: Resource + Metadata<Ty = ObjectMeta> + Serialize + DeserializeOwned + Clone + Send + Sync + 'static
-{
-}
+/// What the objects of a list or watch are decoded as.
+pub(crate) trait Decoded: DeserializeOwned + Clone + Send + Sync + 'static {}
+impl<K: DeserializeOwned + Clone + Send + Sync + 'static> Decoded for K {}
 
-pub(crate) fn object<K: Object>(json: &[u8]) -> serde_json::Result<K> {
+/// Requirements for every kind of API object that is also read one by one, or written.
+pub(crate) trait Object: Decoded + Resource + Metadata<Ty = ObjectMeta> + Serialize {}
+impl<K: Decoded + Resource + Metadata<Ty = ObjectMeta> + Serialize> Object for K {}
+
+pub(crate) fn object<K: Decoded>(json: &[u8]) -> serde_json::Result<K> {
     serde_json::from_slice(&without_managed_fields(json)?).map(compact)
 }
 
@@ -75,7 +73,7 @@ pub(crate) fn list_version(metadata: &[u8]) -> serde_json::Result<String> {
 }
 
 /// Parses an item of a list.
-pub(crate) fn item<K: Object>(text: ItemText<'_>) -> Result<K, MalformedObject> {
+pub(crate) fn item<K: Decoded>(text: ItemText<'_>) -> Result<K, MalformedObject> {
     if text.is_cut {
         return Err(malformed(Head::of_object(text.json), &too_large()));
     }
@@ -89,20 +87,20 @@ pub(crate) struct Line {
     pub(crate) is_cut: bool,
 }
 
-/// Parses one line of a watch. An event of type ERROR becomes the error of its status.
+/// Parses one line of a watch on this kind. An event of type ERROR becomes the error of its status.
 ///
 /// # Errors
 /// Changes are lost: it is not known which object the event is about, or how the watch can go on after it.
-pub(crate) fn event<K: Object>(call: &str, line: &Line) -> Result<Change<K>, ClusterError> {
+pub(crate) fn event<K: Decoded>(call: &str, kind: &str, line: &Line) -> Result<Change<K>, ClusterError> {
     let problem = match read_event(call, line)? {
         Event::Bookmark { resource_version } => return Ok(Change::Bookmark { resource_version }),
-        Event::Of(kind, json) => match object(json.as_bytes()) {
-            Ok(object) => return Ok(kind.change(object)),
+        Event::Of(event, json) => match object(json.as_bytes()) {
+            Ok(object) => return Ok(event.change(object)),
             Err(error) => error.to_string(),
         },
         Event::Malformed(problem) => problem,
     };
-    malformed_event(call, K::KIND, &line.json, &problem)
+    malformed_event(call, kind, &line.json, &problem)
 }
 
 enum Event<'a> {
@@ -204,7 +202,7 @@ fn broken(call: &str, problem: &dyn fmt::Display) -> ClusterError {
     ClusterError::Failed { call: call.to_owned(), code: 200, message }
 }
 
-fn compact<K: Object>(object: K) -> K {
+fn compact<K: Decoded>(object: K) -> K {
     // The lists of a copy have no spare capacity. Those that were parsed have space for four elements, up to a kilobyte each.
     object.clone()
 }
@@ -242,7 +240,11 @@ mod tests {
     }
 
     fn event_of(json: &str) -> String {
-        brief(event("watch pods", &Line { json: Bytes::copy_from_slice(json.as_bytes()), is_cut: false }))
+        brief(event(
+            "watch pods",
+            "Pod",
+            &Line { json: Bytes::copy_from_slice(json.as_bytes()), is_cut: false },
+        ))
     }
 
     /// Managed fields as a real API server 1.36 stored them, and deeper than the parser goes.

@@ -50,7 +50,7 @@ pub fn watch_events(data: &[u8]) {
     assert_eq!((&lines, &rest), (&read(usize::from(*choice) + 1).0, &read(usize::from(*choice) + 1).1));
     assert_eq!(lines.iter().map(|line| line.json.len()).sum::<usize>() + rest.len(), data.len());
     for line in &lines {
-        match decode::event::<Pod>("watch pods", line) {
+        match decode::event::<Pod>("watch pods", "Pod", line) {
             Ok(Change::Added(pod) | Change::Modified(pod) | Change::Deleted(pod)) => {
                 assert!(pod.metadata.managed_fields.is_none());
             }
@@ -60,7 +60,7 @@ pub fn watch_events(data: &[u8]) {
             Ok(Change::Bookmark { resource_version }) => assert!(!resource_version.is_empty()),
             Err(error) => assert!(error.to_string().contains("watch pods"), "the call is named: {error}"),
         }
-        let _ = decode::event::<Node>("watch nodes", line);
+        let _ = decode::event::<Node>("watch nodes", "Node", line);
     }
 }
 
@@ -133,7 +133,7 @@ pub fn hostile_watch_event(data: &[u8]) {
     lines.feed(&all);
     let mut seen = Vec::new();
     while let Some(line) = lines.next() {
-        seen.push(decode::event::<Pod>("watch pods", &line));
+        seen.push(decode::event::<Pod>("watch pods", "Pod", &line));
     }
     let seen = seen.into_iter().map(|event| match event {
         Ok(Change::Added(pod)) => pod.metadata.name.unwrap_or_default(),

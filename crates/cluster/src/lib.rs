@@ -4,8 +4,8 @@
 //!
 //! `kubeconfig` parses the server and credentials (`access`), `server` creates handles, each of which is a
 //! [`ports::Cluster`]. A call goes through `objects` (its path and body), `client` (rate limit, deadline, headers, errors),
-//! `pool` and `connection`, `dial`, `proxy` and `tls` (opening connections); its response comes back through `decode` or
-//! `watch`. `certificates` generates and parses keys and certificates.
+//! `pool` and `connection`, `dial`, `proxy` and `tls` (opening connections); its response comes back through `body` and
+//! `decode`, or `watch`. `certificates` generates and parses keys and certificates.
 //!
 //! Architecture invariants:
 //! - nothing is decided or retried here: every response or error is returned to the caller. Only a request that the server
@@ -16,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+mod body;
 mod budget;
 mod certificates;
 mod client;

@@ -1,6 +1,7 @@
 //! Collections: path, query and body of each verb.
 
 use std::fmt;
+use std::io::{self, Write};
 use std::marker::PhantomData;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +12,7 @@ use bytes::Bytes;
 use http::Method;
 use model::k8s::ObjectMeta;
 use ports::cluster::{
-    Changes, ClusterError, ClusterResult, Collection, Deletion, Part, Patch, ReadItem, Selection,
+    Changes, ClusterError, ClusterResult, Collection, Deletion, ListWatch, Part, Patch, ReadItem, Selection,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -19,13 +20,13 @@ use tokio::time::Instant;
 
 use crate::client::{Call, Client};
 use crate::connection::Answer;
-use crate::decode::{self, EachItem, ItemText, ListScanner, MAX_OBJECT, Object};
+use crate::decode::{self, Decoded, EachItem, ItemText, ListScanner, MAX_OBJECT, Object};
 use crate::encode::percent;
 use crate::rng::Rng;
 use crate::watch;
 
-const MAX_LIST: usize = 64 << 20;
 pub(crate) const JSON: &str = "application/json";
+const MALFORMED: &str = "malformed response";
 /// The timeout of a watch is this long to twice as long, so that watches do not end at the same time.
 const WATCH_SECONDS: u64 = 300;
 /// How much longer than its timeout a watch may last before the client ends it.
@@ -64,6 +65,11 @@ impl<K: Object> Objects<K> {
             is_older: AtomicBool::new(false),
         };
         Self { endpoint, kind: PhantomData }
+    }
+
+    /// Decodes the objects as another type, which can only be listed and watched.
+    pub(crate) fn decoded_as<T: Decoded>(self) -> Objects<T> {
+        Objects { endpoint: self.endpoint, kind: PhantomData }
     }
 
     /// Uses this version of the API if the server does not have that of the kind. Objects of both must have the same fields.
@@ -125,7 +131,8 @@ impl Endpoint {
             return Err(ClusterError::Invalid { call, message });
         }
         let target = format!("{}/{}", self.path(Some(namespace)), percent(name));
-        Ok(Call { name: call, method, target, body: None, most: MAX_OBJECT })
+        let gzip = method == Method::GET;
+        Ok(Call { name: call, method, target, body: None, most: MAX_OBJECT, gzip })
     }
 
     fn selected(&self, verb: &str, selection: &Selection) -> (String, String) {
@@ -143,19 +150,36 @@ impl Endpoint {
         (name, query)
     }
 
-    async fn list_once(&self, selection: &Selection) -> ClusterResult<Response> {
-        let (name, query) = self.selected("list", selection);
+    async fn list_once(
+        &self,
+        selection: &Selection,
+        version: Option<&str>,
+        each: &mut EachItem<'_>,
+    ) -> ClusterResult<String> {
+        let (name, mut query) = self.selected("list", selection);
+        if let Some(version) = version {
+            query.push_str(&format!("&resourceVersion={}", percent(version)));
+        }
         let query = query.strip_prefix('&').map(|query| format!("?{query}")).unwrap_or_default();
         let target = format!("{}{query}", self.path(selection.namespace.as_deref()));
-        self.answer(Call { name, method: Method::GET, target, body: None, most: MAX_LIST }).await
+        let call = Call { name, method: Method::GET, target, body: None, most: 0, gzip: true };
+        let writer = ListWriter { scanner: ListScanner::new(MAX_OBJECT), each };
+        let scanner = self.client.stream(&call, writer).await?.scanner;
+        let metadata = scanner.finish().map_err(|problem| malformed(&call, &problem))?;
+        decode::list_version(&metadata).map_err(|error| malformed(&call, &error))
     }
 
-    async fn list(&self, selection: &Selection) -> ClusterResult<Response> {
-        match (self.list_once(selection).await, self.older) {
+    async fn list(
+        &self,
+        selection: &Selection,
+        version: Option<&str>,
+        each: &mut EachItem<'_>,
+    ) -> ClusterResult<String> {
+        match (self.list_once(selection, version, each).await, self.older) {
             // An empty collection is not an error; "not found" means that the server does not have this version.
             (Err(ClusterError::NotFound { .. }), Some(_)) => {
                 self.is_older.fetch_xor(true, Ordering::Relaxed);
-                self.list_once(selection).await
+                self.list_once(selection, version, each).await
             }
             (listed, _) => listed,
         }
@@ -170,7 +194,7 @@ impl Endpoint {
             self.path(selection.namespace.as_deref()),
             percent(since),
         );
-        let call = Call { name, method: Method::GET, target, body: None, most: 0 };
+        let call = Call { name, method: Method::GET, target, body: None, most: 0, gzip: false };
         let body = self.client.open(&call).await?;
         Ok((call.name, body, Instant::now() + Duration::from_secs(seconds) + WATCH_GRACE))
     }
@@ -252,17 +276,26 @@ impl Response {
     }
 }
 
-impl Response {
-    fn read_list(&self, each: &mut EachItem<'_>) -> ClusterResult<String> {
-        let mut scanner = ListScanner::new(MAX_OBJECT);
-        let read = scanner.feed(&self.json, each).and_then(|()| scanner.finish());
-        let metadata = read.map_err(|problem| malformed(&self.call, &problem))?;
-        decode::list_version(&metadata).map_err(|error| malformed(&self.call, &error))
+/// Passes the items of a list on while it arrives.
+struct ListWriter<'a, 'f> {
+    scanner: ListScanner,
+    each: &'a mut EachItem<'f>,
+}
+
+impl Write for ListWriter<'_, '_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let fed = self.scanner.feed(bytes, self.each);
+        fed.map_err(|problem| io::Error::other(format!("{MALFORMED}: {problem}")))?;
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
     }
 }
 
 pub(crate) fn malformed(call: &Call, error: &dyn fmt::Display) -> ClusterError {
-    let message = format!("malformed response: {error}");
+    let message = format!("{MALFORMED}: {error}");
     ClusterError::Failed { call: call.name.clone(), code: 200, message }
 }
 
@@ -289,17 +322,25 @@ fn options(deletion: &Deletion) -> Value {
 }
 
 #[async_trait]
-impl<K: Object> Collection<K> for Objects<K> {
-    async fn read_list(&self, selection: &Selection, item: &mut ReadItem<'_, K>) -> ClusterResult<String> {
+impl<K: Decoded> ListWatch<K> for Objects<K> {
+    async fn read_list(
+        &self,
+        selection: &Selection,
+        version: Option<&str>,
+        item: &mut ReadItem<'_, K>,
+    ) -> ClusterResult<String> {
         let mut each = |text: ItemText<'_>| item(decode::item(text));
-        self.endpoint.list(selection).await?.read_list(&mut each)
+        self.endpoint.list(selection, version, &mut each).await
     }
 
     async fn watch(&self, selection: &Selection, since: &str) -> ClusterResult<Changes<K>> {
         let (call, body, ends) = self.endpoint.watch(selection, since).await?;
-        Ok(watch::changes(call, body, ends))
+        Ok(watch::changes((call, self.endpoint.kind), body, ends))
     }
+}
 
+#[async_trait]
+impl<K: Object> Collection<K> for Objects<K> {
     async fn get(&self, namespace: &str, name: &str) -> ClusterResult<K> {
         self.endpoint.get(namespace, name).await?.read(decode::object)
     }

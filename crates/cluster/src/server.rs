@@ -7,12 +7,13 @@ use async_trait::async_trait;
 use http::Method;
 use http::header::{ACCEPT, HeaderMap, HeaderName, HeaderValue, USER_AGENT};
 use http::uri::Authority;
+use model::ServiceObject;
 use model::k8s::{
     CSIDriver, CSINode, CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume,
     PersistentVolumeClaim, Pod, ResourceClaim, RuntimeClass, Secret, Service, ServiceAccount,
     SubjectAccessReview, TokenRequest, TokenReview, TrustBundle, VolumeAttachment,
 };
-use ports::cluster::{Cluster, ClusterError, ClusterResult, Collection, Part, Patch};
+use ports::cluster::{Cluster, ClusterError, ClusterResult, Collection, ListWatch, Part, Patch};
 use ports::request_metrics::ApiObserver;
 use ports::{Clock, TraceContext};
 use serde::Serialize;
@@ -194,7 +195,7 @@ pub struct ApiHandle {
     pods: Objects<Pod>,
     leases: Objects<Lease>,
     events: Objects<Event>,
-    services: Objects<Service>,
+    services: Objects<ServiceObject>,
     config_maps: Objects<ConfigMap>,
     secrets: Objects<Secret>,
     service_accounts: Objects<ServiceAccount>,
@@ -215,7 +216,7 @@ impl ApiHandle {
             pods: Objects::new(client, rng, namespaced),
             leases: Objects::new(client, rng, namespaced),
             events: Objects::new(client, rng, namespaced),
-            services: Objects::new(client, rng, namespaced),
+            services: Objects::<Service>::new(client, rng, namespaced).decoded_as(),
             config_maps: Objects::new(client, rng, namespaced),
             secrets: Objects::new(client, rng, namespaced),
             service_accounts: Objects::new(client, rng, namespaced),
@@ -242,7 +243,7 @@ impl ApiHandle {
         question: &Q,
     ) -> ClusterResult<Q> {
         let body = Some(json_body(&name, question)?);
-        let call = Call { name, method: Method::POST, target, body, most: MAX_OBJECT };
+        let call = Call { name, method: Method::POST, target, body, most: MAX_OBJECT, gzip: false };
         let json = self.client.answer(&call).await?;
         serde_json::from_slice(&json).map_err(|error| malformed(&call, &error))
     }
@@ -266,7 +267,7 @@ impl Cluster for ApiHandle {
         &self.events
     }
 
-    fn services(&self) -> &dyn Collection<Service> {
+    fn services(&self) -> &dyn ListWatch<ServiceObject> {
         &self.services
     }
 
@@ -360,6 +361,7 @@ impl Cluster for ApiHandle {
             target: "/healthz".to_owned(),
             body: None,
             most: MAX_OBJECT,
+            gzip: false,
         };
         self.client.answer(&call).await.map(drop)
     }

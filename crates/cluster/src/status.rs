@@ -9,6 +9,9 @@ use serde::Deserialize;
 /// Limit for the text of a response that is not a Status, as from a proxy.
 const MAX_SHOWN: usize = 512;
 
+/// In the message of an API server whose newest resource version is older than the requested one.
+const TOO_NEW: &str = "Too large resource version";
+
 #[derive(Debug, Default, Deserialize)]
 #[serde(default, rename_all = "camelCase")]
 struct Status {
@@ -54,6 +57,8 @@ pub(crate) fn to_error(call: String, code: u16, retry_after: Option<Duration>, b
         ("AlreadyExists", _) => ClusterError::AlreadyExists { call, message },
         ("Conflict", _) => ClusterError::Conflict { call, message },
         ("Expired" | "Gone", _) => ClusterError::Expired { call, message },
+        // The server lost what it had, or its memory is behind: only a list without a version helps.
+        ("Timeout", _) if message.contains(TOO_NEW) => ClusterError::Expired { call, message },
         ("Unauthorized", _) => ClusterError::Unauthorized { call, message },
         ("Forbidden", _) => ClusterError::Forbidden { call, message },
         ("Invalid" | "BadRequest", _) => ClusterError::Invalid { call, message },
@@ -96,6 +101,14 @@ mod tests {
             error(500, "InternalError"),
             ClusterError::Failed { call: call(), code: 500, message: message() }
         );
+    }
+
+    #[test]
+    fn resource_version_that_is_newer_than_the_server_is_expired() {
+        let body = json!({"message": "Too large resource version: 9, current: 7", "reason": "Timeout", "code": 504,
+            "details": {"retryAfterSeconds": 1}});
+        let error = to_error("x".to_owned(), 504, None, body.to_string().as_bytes());
+        assert!(matches!(error, ClusterError::Expired { .. }), "{error:?}");
     }
 
     #[test]

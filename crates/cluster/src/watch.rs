@@ -12,27 +12,32 @@ use ports::cluster::{Change, Changes, ClusterError, ClusterResult};
 use tokio::time::Instant;
 
 use crate::connection::Answer;
-use crate::decode::{self, Line, MAX_OBJECT, Object};
+use crate::decode::{self, Decoded, Line, MAX_OBJECT};
 use crate::error::in_full;
 
 /// Of a line that is longer than [`MAX_OBJECT`], this much is kept: enough for the name and version of its object.
 const CUT_LINE: usize = 64 << 10;
 
-/// `ends` is when the watch is ended by the client, if the server has not ended it before.
-pub(crate) fn changes<K: Object>(call: String, body: Answer, ends: Instant) -> Changes<K> {
+/// Changes of objects of this kind. `ends` is when the watch is ended by the client, if the server has not ended it before.
+pub(crate) fn changes<K: Decoded>(
+    (call, kind): (String, &'static str),
+    body: Answer,
+    ends: Instant,
+) -> Changes<K> {
     let lines = lines(Watch { call: call.clone(), body, ends, lines: Lines::default() });
-    Events { call, lines, has_failed: false, kind: PhantomData }.boxed()
+    Events { call, kind, lines, has_failed: false, decoded: PhantomData }.boxed()
 }
 
 /// The lines as changes of one kind, until an error: changes after it may be incomplete.
 struct Events<K> {
     call: String,
+    kind: &'static str,
     lines: BoxStream<'static, ClusterResult<Line>>,
     has_failed: bool,
-    kind: PhantomData<fn() -> K>,
+    decoded: PhantomData<fn() -> K>,
 }
 
-impl<K: Object> Stream for Events<K> {
+impl<K: Decoded> Stream for Events<K> {
     type Item = ClusterResult<Change<K>>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
@@ -40,7 +45,7 @@ impl<K: Object> Stream for Events<K> {
             return Poll::Ready(None);
         }
         let line = ready!(self.lines.poll_next_unpin(context));
-        let event = line.map(|line| line.and_then(|line| decode::event(&self.call, &line)));
+        let event = line.map(|line| line.and_then(|line| decode::event(&self.call, self.kind, &line)));
         self.has_failed = matches!(event, Some(Err(_)));
         Poll::Ready(event)
     }

@@ -1,6 +1,8 @@
 //! The Kubernetes API types in use, re-exported, so that only this file depends on the crate and API version that they come
 //! from.
 
+use crate::service::ServiceObject;
+
 pub use crate::resource_claim::{
     AllocatedDevice, ClaimAllocation, ClaimConsumer, ClaimDevices, ResourceClaim, ResourceClaimStatus,
 };
@@ -58,6 +60,49 @@ pub use k8s_openapi::{ByteString, List, Metadata, Resource};
 /// The JSON is not a valid pod; the error has the position.
 pub fn pod_from_json(json: &[u8]) -> serde_json::Result<Pod> {
     serde_json::from_slice(json)
+}
+
+/// What identifies an object of a list or a watch.
+pub trait ApiObject: Send + Sync + 'static {
+    /// `pods`.
+    const PLURAL: &'static str;
+
+    /// Empty for a kind without namespaces.
+    fn namespace(&self) -> &str;
+    fn name(&self) -> &str;
+    fn resource_version(&self) -> &str;
+}
+
+impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> ApiObject for K {
+    const PLURAL: &'static str = K::URL_PATH_SEGMENT;
+
+    fn namespace(&self) -> &str {
+        self.metadata().namespace.as_deref().unwrap_or_default()
+    }
+
+    fn name(&self) -> &str {
+        self.metadata().name.as_deref().unwrap_or_default()
+    }
+
+    fn resource_version(&self) -> &str {
+        self.metadata().resource_version.as_deref().unwrap_or_default()
+    }
+}
+
+impl ApiObject for ServiceObject {
+    const PLURAL: &'static str = Service::URL_PATH_SEGMENT;
+
+    fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn resource_version(&self) -> &str {
+        &self.resource_version
+    }
 }
 
 /// `v1.PodList`.

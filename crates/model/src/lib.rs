@@ -31,6 +31,7 @@ pub mod quantity;
 pub mod rate_limiter;
 pub mod request;
 mod resource_claim;
+pub mod service;
 mod small_map;
 pub mod source;
 pub mod stats;
@@ -54,6 +55,7 @@ pub use path_component::{path_component_problem, pod_path_problem, pod_uid_probl
 pub use qos::QosClass;
 pub use quantity::Amount;
 pub use rate_limiter::RateLimiter;
+pub use service::{ServiceEntry, ServiceObject};
 pub use small_map::SmallMap;
 pub use source::PodSource;
 pub use time::{MonoTime, Now};

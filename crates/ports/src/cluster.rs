@@ -4,12 +4,12 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
-use model::MalformedObject;
 use model::k8s::{
     CSIDriver, CSINode, CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume,
-    PersistentVolumeClaim, Pod, ResourceClaim, RuntimeClass, Secret, Service, ServiceAccount,
-    SubjectAccessReview, TokenRequest, TokenReview, TrustBundle, VolumeAttachment,
+    PersistentVolumeClaim, Pod, ResourceClaim, RuntimeClass, Secret, ServiceAccount, SubjectAccessReview,
+    TokenRequest, TokenReview, TrustBundle, VolumeAttachment,
 };
+use model::{MalformedObject, ServiceObject};
 use serde_json::Value;
 
 /// Why a call to the API failed. Every variant holds the server's own message if there was one.
@@ -152,23 +152,35 @@ pub struct Deletion {
     pub grace_seconds: Option<i64>,
 }
 
-/// The objects of one kind. `namespace` is ignored for kinds that have none.
+/// The objects of one kind, as a reflector reads them.
 #[async_trait]
-pub trait Collection<K: Send>: Send + Sync + std::fmt::Debug {
-    /// The whole list at once.
+pub trait ListWatch<K: Send>: Send + Sync + std::fmt::Debug {
+    /// The whole list at once, as it is now.
     async fn list(&self, selection: &Selection) -> ClusterResult<Listed<K>> {
         let (mut items, mut malformed) = (Vec::new(), Vec::new());
         let mut item = |item: Result<K, MalformedObject>| match item {
             Ok(object) => items.push(object),
             Err(object) => malformed.push(object),
         };
-        let resource_version = self.read_list(selection, &mut item).await?;
+        let resource_version = self.read_list(selection, None, &mut item).await?;
         Ok(Listed { items, malformed, resource_version })
     }
-    /// Passes each object to `item`, and returns the resource version of the list.
-    async fn read_list(&self, selection: &Selection, item: &mut ReadItem<'_, K>) -> ClusterResult<String>;
+
+    /// Passes each object to `item` while the list arrives, and returns the resource version of the list, which is not older than
+    /// `version`: with `0`, the server answers from memory. After an error, the objects so far are a part of a list.
+    async fn read_list(
+        &self,
+        selection: &Selection,
+        version: Option<&str>,
+        item: &mut ReadItem<'_, K>,
+    ) -> ClusterResult<String>;
     /// The changes after the resource version `since`.
     async fn watch(&self, selection: &Selection, since: &str) -> ClusterResult<Changes<K>>;
+}
+
+/// The objects of one kind. `namespace` is ignored for kinds that have none.
+#[async_trait]
+pub trait Collection<K: Send>: ListWatch<K> {
     async fn get(&self, namespace: &str, name: &str) -> ClusterResult<K>;
     async fn create(&self, namespace: &str, object: &K) -> ClusterResult<K>;
     /// Replaces the object; a resource version in it must be the current one.
@@ -185,7 +197,8 @@ pub trait Cluster: Send + Sync + std::fmt::Debug {
     fn pods(&self) -> &dyn Collection<Pod>;
     fn leases(&self) -> &dyn Collection<Lease>;
     fn events(&self) -> &dyn Collection<Event>;
-    fn services(&self) -> &dyn Collection<Service>;
+    /// Only listed and watched.
+    fn services(&self) -> &dyn ListWatch<ServiceObject>;
     fn config_maps(&self) -> &dyn Collection<ConfigMap>;
     fn secrets(&self) -> &dyn Collection<Secret>;
     fn service_accounts(&self) -> &dyn Collection<ServiceAccount>;

@@ -14,6 +14,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
+use model::ServiceObject;
 use model::k8s::{
     CSIDriver, CSINode, CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume,
     PersistentVolumeClaim, Pod, ResourceClaim, RuntimeClass, Secret, Service, ServiceAccount,
@@ -21,7 +22,7 @@ use model::k8s::{
 };
 use parking_lot::Mutex;
 use ports::Clock;
-use ports::cluster::{Cluster, ClusterResult, Collection, Deletion, Part, Patch};
+use ports::cluster::{Cluster, ClusterResult, Collection, Deletion, ListWatch, Part, Patch};
 use serde_json::{Value, json};
 use tokio::sync::watch;
 
@@ -320,7 +321,7 @@ impl Cluster for FakeCluster {
         &self.events
     }
 
-    fn services(&self) -> &dyn Collection<Service> {
+    fn services(&self) -> &dyn ListWatch<ServiceObject> {
         &self.services
     }
 

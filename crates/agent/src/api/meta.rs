@@ -1,9 +1,8 @@
 //! The metadata of API objects: keys and resource versions.
 
-use k8s_openapi::Metadata;
 use kubelet_core::api::reflector::ObjectKey;
 use model::PodRef;
-use model::k8s::ObjectMeta;
+use model::k8s::ApiObject;
 
 /// Namespace and name of the pod.
 pub(crate) fn key_of_pod(pod: &PodRef) -> ObjectKey {
@@ -11,10 +10,6 @@ pub(crate) fn key_of_pod(pod: &PodRef) -> ObjectKey {
 }
 
 /// Namespace and name of the object.
-pub(crate) fn key_of<K: Metadata<Ty = ObjectMeta>>(object: &K) -> ObjectKey {
-    let meta = object.metadata();
-    ObjectKey {
-        namespace: meta.namespace.clone().unwrap_or_default(),
-        name: meta.name.clone().unwrap_or_default(),
-    }
+pub(crate) fn key_of<K: ApiObject>(object: &K) -> ObjectKey {
+    ObjectKey { namespace: object.namespace().to_owned(), name: object.name().to_owned() }
 }

@@ -5,6 +5,7 @@
 //! decided in `kubelet-core`.
 
 mod bundles;
+pub(super) mod services;
 mod source;
 mod tokens;
 
@@ -21,13 +22,14 @@ use kubelet_core::volumes::bundle::BundleRequirement;
 use kubelet_core::volumes::objects::RequiredObjects;
 use kubelet_core::volumes::token::IssuedToken;
 use kubelet_core::volumes::{ObjectName, TokenRequirement, VolumeObjects, required_objects};
-use model::k8s::{ConfigMap, Node, Pod, RuntimeClass, Secret, Service, ServiceAccount, TrustBundle};
+use model::k8s::{ConfigMap, Node, Pod, RuntimeClass, Secret, ServiceAccount, TrustBundle};
 use model::{KeptPod, SmallMap};
 use ports::Cluster;
 use ports::cluster::{ClusterError, Selection};
 use tokio::sync::watch;
 
 use self::bundles::{Bundles, Selected};
+use self::services::{PodServices, Services};
 use self::source::{Access, Source, Sources, Strategy, wait_for_sync};
 use self::tokens::{PodTokens, account_of};
 use super::reflector::{Of, Reflector, Store, StoreReader};
@@ -66,7 +68,7 @@ pub struct ClusterObjects {
     config_maps: Sources<ConfigMap>,
     secrets: Sources<Secret>,
     bundles: Bundles,
-    services: watch::Sender<Store<Service>>,
+    services: Services,
     runtime_classes: watch::Sender<Store<RuntimeClass>>,
 }
 
@@ -84,7 +86,7 @@ impl ClusterObjects {
             config_maps: Sources::default(),
             secrets: Sources::default(),
             bundles: Bundles::default(),
-            services: watch::Sender::new(Store::default()),
+            services: Services::default(),
             runtime_classes: watch::Sender::new(Store::default()),
         }
     }
@@ -94,16 +96,13 @@ impl ClusterObjects {
         &self.access.cluster
     }
 
-    /// Starts the reflectors of Services and RuntimeClasses, which every pod may need.
+    /// Starts the reflectors of the API server's Service and of RuntimeClasses, which every pod may need.
     pub(crate) fn start(&self, ctx: &Arc<Context>) {
         let (cluster, all) = (&self.access.cluster, Selection::default());
-        let services: Of<Service> = |cluster| cluster.services();
-        let services =
-            Reflector::new(ctx, cluster, (services, "Service"), all.clone(), self.services.clone());
         let classes: Of<RuntimeClass> = |cluster| cluster.runtime_classes();
         let runtime_classes =
             Reflector::new(ctx, cluster, (classes, "RuntimeClass"), all, self.runtime_classes.clone());
-        ctx.tasks.spawn("Service reflector", services.run());
+        self.services.start(ctx, cluster);
         ctx.tasks.spawn("RuntimeClass reflector", runtime_classes.run());
     }
 
@@ -147,7 +146,7 @@ impl ClusterObjects {
             secrets,
             bundles,
             tokens,
-            services: self.services.subscribe(),
+            services: self.services.of(ctx, &self.access.cluster, pod),
             runtime_classes: self.runtime_classes.subscribe(),
         }
     }
@@ -179,7 +178,7 @@ struct Registered {
     /// `None` if the feature is off.
     bundles: Option<SmallMap<BundleRequirement, Arc<Selected>>>,
     tokens: Arc<PodTokens>,
-    services: StoreReader<Service>,
+    services: PodServices,
     runtime_classes: StoreReader<RuntimeClass>,
 }
 
@@ -210,17 +209,17 @@ impl PodObjects {
     /// The objects that environment variables of the pod are taken from.
     ///
     /// # Errors
-    /// As [`PodObjects::find`]; and a pod from the API waits until Services were listed once.
+    /// As [`PodObjects::find`]; and a pod from the API waits until the Services that it needs were listed once.
     pub async fn env(&self) -> Result<EnvObjects, ObjectError> {
         let Some(registered) = &self.registered else { return Ok(EnvObjects::default()) };
-        let services = registered.services(registered.pod.is_static()).await?;
+        registered.services.wait(registered.access.clock, registered.pod.is_static()).await?;
         let mut found = VolumeObjects::default();
         let required = required_env_objects(&registered.pod.get());
         registered.find_named(&required, &mut found).await?;
-        let services: Vec<&Service> = services.iter().map(|service| &**service).collect();
         let config_maps: Vec<&ConfigMap> = found.config_maps.values().map(|map| &**map).collect();
         let secrets: Vec<&Secret> = found.secrets.values().map(|secret| &**secret).collect();
-        Ok(env_objects(&registered.pod.get(), &config_maps, &secrets, &services))
+        let pod = registered.pod.get();
+        Ok(env_objects(&pod, &config_maps, &secrets, registered.services.variables(&pod)))
     }
 
     /// The pod's image pull secrets, in the order of the spec, and the names of those that do not exist or cannot be read.
@@ -348,17 +347,6 @@ impl Registered {
             found.insert(requirement.clone(), selected.get(self.access.clock).await?);
         }
         Ok(Some(found))
-    }
-
-    /// A static pod must be able to start without an API, and uses the Services that are known.
-    async fn services(&self, is_static: bool) -> Result<Vec<Arc<Service>>, ObjectError> {
-        let mut services = self.services.clone();
-        if !is_static {
-            let synced = wait_for_sync(self.access.clock, &mut services, "service").await;
-            synced.map_err(|_| ObjectError::NoServices)?;
-        }
-        let known = services.borrow().objects.values().cloned().collect();
-        Ok(known)
     }
 }
 

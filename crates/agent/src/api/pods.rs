@@ -6,7 +6,7 @@ use std::sync::Arc;
 use kubelet_core::api::reflector::ObjectKey;
 use kubelet_core::sources::{ApiPod, DesiredPod};
 use model::k8s::Node;
-use model::{MalformedObject, PodRef, PodSource};
+use model::{MalformedObject, PodRef, PodSource, PodUid};
 use ports::cluster::Selection;
 use tokio::sync::mpsc;
 
@@ -36,14 +36,15 @@ pub(crate) async fn feed(
     }
     let (mut refused, mut unreadable) = (BTreeSet::new(), BTreeSet::new());
     loop {
-        let (to_run, malformed) = {
+        let (to_run, malformed, undecodable) = {
             let seen = pods.borrow_and_update();
-            (to_run(&seen, &mut refused), newly_malformed(&seen, &mut unreadable))
+            let uids = seen.malformed.values().filter_map(|object| object.uid.clone()).map(PodUid::from);
+            (to_run(&seen, &mut refused), newly_malformed(&seen, &mut unreadable), uids.collect())
         };
         for (pod, message) in malformed {
             ctx.recorder.warning(&pod, None, FAILED_VALIDATION, message);
         }
-        let set = SourceSet { source: PodSource::Api, pods: to_run, is_complete: true };
+        let set = SourceSet { source: PodSource::Api, pods: to_run, is_complete: true, undecodable };
         if sets.send(set).await.is_err() || pods.changed().await.is_err() {
             return;
         }
@@ -61,7 +62,7 @@ fn newly_malformed(seen: &Store<ApiPod>, reported: &mut BTreeSet<PodRef>) -> Vec
     };
     let message = |key: &ObjectKey, object: &MalformedObject| {
         let effect =
-            if seen.objects.contains_key(key) { "keeps running as it last was" } else { "is not run" };
+            if seen.objects.contains_key(key) { "keeps running as it last was" } else { "is not started" };
         format!("Pod {effect}, because it cannot be decoded: {}", object.problem)
     };
     let before = std::mem::take(reported);

@@ -15,11 +15,11 @@ use kubelet_core::api::reflector::{
 };
 use kubelet_core::object_version::ObjectVersion;
 use kubelet_core::sources::ApiPod;
-use model::k8s::{Node, ObjectMeta, Pod};
+use model::k8s::{ApiObject, Node, ObjectMeta, Pod};
 use model::{MalformedObject, RateLimiter};
 use parking_lot::Mutex;
 use ports::Cluster;
-use ports::cluster::{Change, ClusterError, ClusterResult, Collection, Selection};
+use ports::cluster::{Change, ClusterError, ClusterResult, ListWatch, Selection};
 use tokio::sync::watch;
 
 use super::meta::key_of;
@@ -70,7 +70,7 @@ pub(crate) fn own_node(seen: &Store<Node>) -> Option<Arc<Node>> {
 }
 
 /// Selects the collection of a client.
-pub(crate) type Of<K> = fn(&dyn Cluster) -> &dyn Collection<K>;
+pub(crate) type Of<K> = fn(&dyn Cluster) -> &dyn ListWatch<K>;
 
 /// What the store keeps of an object, given what it has of the object of that name. An unchanged object keeps its pointer, because
 /// readers compare them.
@@ -127,7 +127,7 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Reflector<K> {
     }
 }
 
-impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static, T: Send + Sync + 'static> Reflector<K, T> {
+impl<K: ApiObject, T: Send + Sync + 'static> Reflector<K, T> {
     /// For objects that may always change. `of` selects the collection and has its name for log messages.
     pub(crate) fn keeping(
         ctx: &Arc<Context>,
@@ -148,8 +148,9 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static, T: Send + Sync + 'sta
             let clock = self.ctx.clock;
             match reflector.next(clock.mono()) {
                 ReflectorStep::Wait { until } => clock.sleep_until(until).await,
-                ReflectorStep::List => {
-                    let event = self.list().await.unwrap_or_else(|error| self.failed("list", &error));
+                ReflectorStep::List { version } => {
+                    let listed = self.list(version.as_deref()).await;
+                    let event = listed.unwrap_or_else(|error| self.failed("list", &error));
                     self.note(&mut reflector, event);
                 }
                 ReflectorStep::Watch { since } => self.watch(&mut reflector, &since).await,
@@ -174,46 +175,20 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static, T: Send + Sync + 'sta
         ReflectorEvent::Failed
     }
 
-    async fn list(&self) -> ClusterResult<ReflectorEvent> {
+    async fn list(&self, version: Option<&str>) -> ClusterResult<ReflectorEvent> {
         let now = self.ctx.clock.now().wall;
-        let (mut objects, mut malformed) = (Vec::new(), BTreeMap::new());
-        let mut is_one_unknown = false;
+        let mut arrived = Arrived::default();
         let mut item = |item: Result<K, MalformedObject>| match item {
-            Ok(object) => {
-                let key = key_of(&object);
-                let known = self.known(&key);
-                objects.push((key, (self.keep)(object, known.as_ref(), now)));
-            }
+            Ok(object) => arrived.add(object, self.keep, &self.seen, now),
             Err(object) => {
                 self.report(&object);
-                is_one_unknown |= object.name.is_empty();
-                let key = key_of_malformed(&object);
-                let last = self.known(&key).filter(|known| keeps_last_version((self.uid_of)(known), &object));
-                objects.extend(last.map(|last| (key.clone(), last)));
-                if malformed.len() < MAX_MALFORMED {
-                    malformed.insert(key, object);
-                }
+                arrived.add_malformed(object, self.uid_of, &self.seen);
             }
         };
-        let resource_version = (self.of)(&*self.cluster).read_list(&self.selection, &mut item).await?;
-        self.seen.send_modify(|seen| {
-            let known = std::mem::take(&mut seen.objects);
-            seen.objects = objects.into_iter().collect();
-            if is_one_unknown {
-                // Any object that is missing may be the one without a name: what is unknown is not absent.
-                for (key, last) in known {
-                    seen.objects.entry(key).or_insert(last);
-                }
-            }
-            seen.malformed = malformed;
-            seen.is_complete = true;
-        });
+        let collection = (self.of)(&*self.cluster);
+        let resource_version = collection.read_list(&self.selection, version, &mut item).await?;
+        self.seen.send_modify(|seen| arrived.replace(seen));
         Ok(ReflectorEvent::Listed { resource_version })
-    }
-
-    /// What the store has of the object.
-    fn known(&self, key: &ObjectKey) -> Option<Arc<T>> {
-        self.seen.borrow().objects.get(key).cloned()
     }
 
     /// Counts and logs an object that cannot be decoded, each version of it once.
@@ -222,7 +197,7 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static, T: Send + Sync + 'sta
         if is_known {
             return;
         }
-        self.ctx.metrics.object_malformed(K::URL_PATH_SEGMENT);
+        self.ctx.metrics.object_malformed(K::PLURAL);
         if self.log_limit.lock().try_take(self.ctx.clock.mono()) {
             let (object, version) = (object.to_string(), &*object.resource_version);
             tracing::error!(kind = self.what, version, err = object, "Failed to decode object of the API");
@@ -270,7 +245,7 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static, T: Send + Sync + 'sta
         match change {
             Change::Bookmark { resource_version } => resource_version,
             Change::Added(object) | Change::Modified(object) => {
-                let (key, version) = (key_of(&object), version_of(&object));
+                let (key, version) = (key_of(&object), object.resource_version().to_owned());
                 let now = self.ctx.clock.now().wall;
                 self.seen.send_modify(|seen| {
                     let object = (self.keep)(object, seen.objects.get(&key), now);
@@ -281,7 +256,7 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static, T: Send + Sync + 'sta
             }
             Change::Deleted(object) => {
                 self.remove(&key_of(&object));
-                version_of(&object)
+                object.resource_version().to_owned()
             }
             Change::Malformed { object, is_deleted: true } => {
                 self.remove(&key_of_malformed(&object));
@@ -313,10 +288,164 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static, T: Send + Sync + 'sta
     }
 }
 
+/// The objects of a list, as far as it has arrived.
+struct Arrived<T> {
+    /// Not a map yet: one that is built at once, from sorted keys, takes half the memory.
+    objects: Vec<(ObjectKey, Arc<T>)>,
+    malformed: BTreeMap<ObjectKey, MalformedObject>,
+    is_one_unknown: bool,
+}
+
+impl<T> Default for Arrived<T> {
+    fn default() -> Self {
+        Self { objects: Vec::new(), malformed: BTreeMap::new(), is_one_unknown: false }
+    }
+}
+
+impl<T> Arrived<T> {
+    fn add<K: ApiObject>(
+        &mut self,
+        object: K,
+        keep: Keep<K, T>,
+        seen: &watch::Sender<Store<T>>,
+        now: Timestamp,
+    ) {
+        let key = key_of(&object);
+        let kept = keep(object, seen.borrow().objects.get(&key), now);
+        self.objects.push((key, kept));
+    }
+
+    /// The last readable version of the object stays.
+    fn add_malformed(&mut self, object: MalformedObject, uid_of: UidOf<T>, seen: &watch::Sender<Store<T>>) {
+        self.is_one_unknown |= object.name.is_empty();
+        let key = key_of_malformed(&object);
+        let last = seen.borrow().objects.get(&key).cloned();
+        let last = last.filter(|last| keeps_last_version(uid_of(last), &object));
+        self.objects.extend(last.map(|last| (key.clone(), last)));
+        if self.malformed.len() < MAX_MALFORMED {
+            self.malformed.insert(key, object);
+        }
+    }
+
+    fn replace(self, seen: &mut Store<T>) {
+        let known = std::mem::take(&mut seen.objects);
+        if self.is_one_unknown {
+            // Any object that is missing may be the one without a name: what is unknown is not absent.
+            seen.objects = known;
+            seen.objects.extend(self.objects);
+        } else {
+            drop(known);
+            seen.objects = self.objects.into_iter().collect();
+        }
+        seen.malformed = self.malformed;
+        seen.is_complete = true;
+    }
+}
+
 fn key_of_malformed(object: &MalformedObject) -> ObjectKey {
     ObjectKey { namespace: object.namespace.clone(), name: object.name.clone() }
 }
 
-fn version_of<K: Metadata<Ty = ObjectMeta>>(object: &K) -> String {
-    ObjectVersion::of(object).resource_version.to_owned()
+#[cfg(test)]
+mod tests {
+    use model::{ServiceEntry, ServiceObject};
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::objects::services::keep_entry;
+
+    /// Set in the process that measures.
+    const MEASURES: &str = "KUBELET_TEST_MEASURES_SERVICES";
+    const COUNT: usize = 100_000;
+
+    /// A line of `/proc/self/status` in KiB.
+    fn kib(name: &str) -> u64 {
+        let status = std::fs::read_to_string("/proc/self/status").unwrap();
+        let line = status.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).unwrap();
+        line.trim().trim_end_matches(" kB").parse().unwrap()
+    }
+
+    /// As a list or a list after it: the objects arrive one by one, with an annotation that is not kept.
+    fn list(seen: &watch::Sender<Store<ServiceEntry>>) {
+        let mut arrived = Arrived::default();
+        for number in 0..COUNT {
+            let (high, low) = (number / 250, number % 250);
+            let json = format!(
+                r#"{{"metadata":{{"name":"service-{number:06}","namespace":"hostile","resourceVersion":"123456789",
+                    "uid":"00000000-0000-4000-8000-000000000000","annotations":{{"note":"nnnnnnnnnnnnnnnnnnnnnnnn"}}}},
+                    "spec":{{"clusterIP":"10.1.{high}.{low}","type":"ClusterIP",
+                    "ports":[{{"name":"http","port":80,"protocol":"TCP","targetPort":8080}}]}}}}"#
+            );
+            let service: ServiceObject = serde_json::from_str(&json).unwrap();
+            arrived.add(service, keep_entry, seen, Timestamp::UNIX_EPOCH);
+        }
+        seen.send_modify(|seen| arrived.replace(seen));
+    }
+
+    /// Measured in a process of its own: this test runs itself again.
+    #[test]
+    fn hundred_thousand_services_take_less_than_forty_megabytes_of_memory() {
+        if std::env::var_os(MEASURES).is_none() {
+            let name =
+                "api::reflector::tests::hundred_thousand_services_take_less_than_forty_megabytes_of_memory";
+            let mut again = std::process::Command::new(std::env::current_exe().unwrap());
+            let output = again.args(["--exact", name, "--nocapture"]).env(MEASURES, "1").output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            assert!(String::from_utf8_lossy(&output.stdout).contains("1 passed"), "the test ran: {output:?}");
+            return;
+        }
+        let seen = watch::Sender::new(Store::default());
+        let before = kib("VmRSS");
+        std::fs::write("/proc/self/clear_refs", "5").unwrap();
+        list(&seen);
+        let first = kib("VmHWM").saturating_sub(before);
+        assert_eq!(seen.borrow().objects.len(), COUNT);
+        // A second list next to the store.
+        list(&seen);
+        let second = kib("VmHWM").saturating_sub(before);
+        println!("{first} KiB for a list, {second} KiB for a second one");
+        assert!(
+            first < 40 << 10 && second < 48 << 10,
+            "{first} KiB for a list, {second} KiB for a second one"
+        );
+    }
+
+    #[test]
+    fn list_keeps_the_last_version_of_what_cannot_be_decoded_unless_its_name_has_another_uid() {
+        let pod = |name: &str, uid: &str| -> Pod {
+            serde_json::from_value(json!({"metadata": {"name": name, "namespace": "a", "uid": uid}})).unwrap()
+        };
+        let malformed = |name: &str, uid: &str| MalformedObject {
+            namespace: if name.is_empty() { String::new() } else { "a".to_owned() },
+            name: name.to_owned(),
+            uid: Some(uid.to_owned()),
+            ..MalformedObject::default()
+        };
+        let uid_of: UidOf<Pod> = |pod| pod.metadata.uid.as_deref();
+        let names = |bad: &[MalformedObject]| {
+            let seen = watch::Sender::new(Store::<Pod>::default());
+            let mut arrived = Arrived::default();
+            for name in ["kept", "replaced", "gone"] {
+                arrived.add(pod(name, "u"), keep_whole, &seen, Timestamp::UNIX_EPOCH);
+            }
+            seen.send_modify(|seen| arrived.replace(seen));
+            let mut arrived = Arrived::default();
+            for bad in bad {
+                arrived.add_malformed(bad.clone(), uid_of, &seen);
+            }
+            arrived.add(pod("new", "u"), keep_whole, &seen, Timestamp::UNIX_EPOCH);
+            seen.send_modify(|seen| arrived.replace(seen));
+            let names = seen.borrow().objects.keys().map(|key| key.name.clone()).collect::<Vec<_>>();
+            names.join(" ")
+        };
+        assert_eq!(
+            names(&[malformed("kept", "u"), malformed("replaced", "v"), malformed("bad", "u")]),
+            "kept new"
+        );
+        assert_eq!(
+            names(&[malformed("", "u")]),
+            "gone kept new replaced",
+            "any of them may be the one without a name"
+        );
+    }
 }

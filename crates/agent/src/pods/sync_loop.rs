@@ -91,6 +91,8 @@ pub struct SyncLoop {
     on_disk: (mpsc::Sender<BTreeSet<PodUid>>, mpsc::Receiver<BTreeSet<PodUid>>),
     /// Result of the last scan, until housekeeping has used it.
     dirs: BTreeSet<PodUid>,
+    /// Pods of the API that cannot be decoded: whether they should run is not known, so what runs of them is left alone.
+    undecodable: BTreeSet<PodUid>,
     next_scan: MonoTime,
 }
 
@@ -131,6 +133,7 @@ impl SyncLoop {
             finished,
             on_disk: mpsc::channel(1),
             dirs: BTreeSet::new(),
+            undecodable: BTreeSet::new(),
             next_scan: MonoTime::ZERO,
         }
     }
@@ -171,6 +174,9 @@ impl SyncLoop {
             self.complete.saw(set.source);
         } else if !self.complete.has_seen(set.source) {
             tracing::warn!(source = %set.source, "Failed to parse manifests and to read their checkpoint, keeping orphaned pods until one of both succeeds");
+        }
+        if set.source == PodSource::Api {
+            self.undecodable = set.undecodable;
         }
         let merged = self.sources.set(set.source, set.pods, self.handles.ctx.clock.now().wall);
         for duplicate in &merged.duplicates {
@@ -427,8 +433,10 @@ impl SyncLoop {
             .filter(|worker| worker.desired_state.read(|state| state.desired.is_none()))
             .count();
         self.handles.ctx.metrics.pods.set_runtime_only(runtime_only);
+        let desired = self.sources.pods().map(|(_, pod)| pod.identity().uid.clone());
+        let desired = desired.chain(self.undecodable.iter().cloned()).collect();
         let plan = compute_cleanup(&CleanupInputs {
-            desired: &self.sources.pods().map(|(_, pod)| pod.identity().uid.clone()).collect(),
+            desired: &desired,
             workers: &self.workers.keys().map(|uid| (uid.clone(), WorkerProgress::Working)).collect(),
             runtime: &runtime,
             dirs: &std::mem::take(&mut self.dirs),

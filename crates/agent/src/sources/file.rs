@@ -52,7 +52,8 @@ struct Known {
 fn set_of(known: &BTreeMap<PathBuf, Known>) -> SourceSet {
     let is_complete = known.values().all(|file| file.pods.is_some());
     let pods = known.values().filter_map(|file| file.pods.as_ref()).flatten().cloned();
-    SourceSet { source: PodSource::File, pods: pods.map(DesiredPod::of_manifest).collect(), is_complete }
+    let pods = pods.map(DesiredPod::of_manifest).collect();
+    SourceSet { source: PodSource::File, pods, is_complete, undecodable: BTreeSet::new() }
 }
 
 impl FileSource {

@@ -1,6 +1,7 @@
 //! Manifests from a URL: a Pod or a PodList, requested at a fixed period. After a failed or invalid response the last valid
 //! version stays in effect; the version from before a restart is known from the pods' checkpoints.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -37,7 +38,7 @@ pub struct HttpSource {
 
 fn set_of(pods: Vec<KeptPod>) -> SourceSet {
     let pods = pods.into_iter().map(DesiredPod::of_manifest).collect();
-    SourceSet { source: PodSource::Http, pods, is_complete: true }
+    SourceSet { source: PodSource::Http, pods, is_complete: true, undecodable: BTreeSet::new() }
 }
 
 impl std::fmt::Debug for HttpSource {

@@ -42,7 +42,7 @@ async fn pod_that_cannot_be_decoded_costs_only_itself() {
     world.until("a later pod is ready", |w| w.is_ready_in_api("later")).await;
     world.api().remove::<Pod>("default", "before", Some(0));
     world.until("a deleted pod is gone", |w| !w.runs("before/app")).await;
-    assert!(events_about(&world, "bad")[0].starts_with("Pod is not run, because it cannot be decoded: "));
+    assert!(events_about(&world, "bad")[0].starts_with("Pod is not started, because it cannot be decoded: "));
     let metrics = world.metrics().await;
     assert!(metrics.contains("kubelet_rs_api_objects_malformed_total{resource=\"pods\"} 1"), "{metrics}");
 
@@ -57,7 +57,7 @@ async fn pod_that_cannot_be_decoded_costs_only_itself() {
 
 #[tokio::test(start_paused = true)]
 async fn pod_that_cannot_be_decoded_any_more_keeps_running_until_it_is_deleted() {
-    let world = World::joined().await;
+    let mut world = World::joined().await;
     world.create(&pod("web", [container("app")]));
     world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
     let lists = lists_of_pods(&world);
@@ -77,6 +77,9 @@ async fn pod_that_cannot_be_decoded_any_more_keeps_running_until_it_is_deleted()
     world.until("pods are listed again", |w| lists_of_pods(w) > lists).await;
     world.advance(seconds(60)).await;
     assert!(world.runs("web/app"));
+    world.restart().await;
+    world.advance(seconds(120)).await;
+    assert!(world.runs("web/app"), "after a restart, it is no orphan");
     world.api().remove::<Pod>("default", "web", Some(0));
     world.until("the deleted pod is gone", |w| !w.runs("web/app")).await;
 }

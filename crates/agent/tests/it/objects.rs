@@ -172,7 +172,7 @@ async fn api_pods_wait_for_the_service_list_and_static_pods_do_not() {
     world.api().fault_always(Verb::List, "services", Some(ClusterFault::Unreachable));
     world.start().await;
     world.until("the node is ready", World::is_node_ready).await;
-    world.create(&pod("web", [container("app")]));
+    world.create(&pod("web", [container("app")]).spec(json!({"enableServiceLinks": true})));
     world.apply(&pod("local", [container("app")]));
     let text = "services have not yet been read at least once, cannot construct envvars";
     let expected = ("CreateContainerConfigError".to_owned(), text.to_owned());
@@ -180,6 +180,28 @@ async fn api_pods_wait_for_the_service_list_and_static_pods_do_not() {
     world.until("the static pod runs", |w| w.runs("local-node/app")).await;
     world.api().clear_faults();
     world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_without_service_links_starts_although_services_are_not_known() {
+    let mut world = World::of_cluster();
+    world.api().fault_always(Verb::List, "services", Some(ClusterFault::Unreachable));
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    let created = world.now();
+    world.create(&pod("plain", [container("app")]).spec(json!({"enableServiceLinks": false})));
+    let ready = world.until("the pod is ready", |w| w.is_ready_in_api("plain")).await;
+    assert!(ready - created < seconds(10), "it took {:?}", ready - created);
+}
+
+#[tokio::test(start_paused = true)]
+async fn only_services_of_namespaces_with_pods_are_listed() {
+    let world = World::joined().await;
+    world.create(&pod("web", [container("app")]).spec(json!({"enableServiceLinks": true})));
+    world.create(&pod("plain", [container("app")]).spec(json!({"enableServiceLinks": false})));
+    world.until("both are ready", |w| w.is_ready_in_api("web") && w.is_ready_in_api("plain")).await;
+    let lists = calls_about(&world, "list services");
+    assert_eq!(lists, ["list services default metadata.name=kubernetes", "list services default"]);
 }
 
 #[tokio::test(start_paused = true)]

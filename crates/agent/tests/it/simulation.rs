@@ -6,6 +6,7 @@
 mod api_checker;
 mod cluster;
 mod csi;
+mod hostile;
 mod invariants;
 mod node;
 mod random;

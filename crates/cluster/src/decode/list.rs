@@ -1,12 +1,15 @@
 //! Splits the JSON of a list into its items while it arrives.
 //!
-//! Only the text of one item is in memory at a time. What is inside an item is not looked at: one that is malformed or too large
+//! Only the text of one item is in memory at a time. What is inside an item is not parsed here: one that is malformed or too large
 //! costs only itself. Fields of the list that are not needed are skipped, whatever their size and depth.
 
 /// Limit for the metadata of a list in bytes.
 const MAX_METADATA: usize = 64 << 10;
 /// Limit for the name of a field of a list in bytes.
 const MAX_NAME: usize = 256;
+
+/// Strings are skipped by this many bytes at a time.
+const STRIDE: usize = 64;
 
 /// The text of one item.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -124,7 +127,7 @@ impl ListScanner {
             (State::Before(purpose), _) => (State::Value(purpose, Value::default()), 0),
             (state, _) => {
                 let byte = char::from(byte);
-                return Err(format!("unexpected {byte:?} {}", state.place()));
+                return Err(format!("unexpected {byte:?} {}", state.description()));
             }
         };
         self.state = state;
@@ -195,7 +198,7 @@ impl ListScanner {
 }
 
 impl State {
-    const fn place(self) -> &'static str {
+    const fn description(self) -> &'static str {
         match self {
             Self::Start => "where a list should begin",
             Self::End => "after the end of the list",
@@ -213,33 +216,36 @@ impl Value {
     /// Reads up to the end of the value: how many bytes belong to it, and whether it is complete. A number, `true`, `false` or `null`
     /// ends before the next mark.
     fn read(&mut self, bytes: &[u8]) -> (usize, bool) {
-        for (at, byte) in bytes.iter().enumerate() {
-            if self.is_string {
-                match byte {
-                    _ if self.is_escaped => self.is_escaped = false,
-                    b'\\' => self.is_escaped = true,
-                    b'"' => {
-                        self.is_string = false;
-                        if self.depth == 0 {
-                            return (at + 1, true);
-                        }
+        let mut at = 0;
+        while let Some(byte) = bytes.get(at) {
+            match (self.is_string, byte) {
+                (true, _) if self.is_escaped => self.is_escaped = false,
+                (true, b'\\') => self.is_escaped = true,
+                (true, b'"') => {
+                    self.is_string = false;
+                    if self.depth == 0 {
+                        return (at + 1, true);
                     }
-                    _ => {}
                 }
-                continue;
+                (true, _) => at += plain_text(bytes.get(at + 1..).unwrap_or_default()),
+                (false, b'"') => self.is_string = true,
+                (false, b'{' | b'[') => self.depth += 1,
+                (false, b'}' | b']') if self.depth <= 1 => return (at + self.depth, true),
+                (false, b'}' | b']') => self.depth -= 1,
+                (false, b',') if self.depth == 0 => return (at, true),
+                (false, byte) if self.depth == 0 && byte.is_ascii_whitespace() => return (at, true),
+                (false, _) => {}
             }
-            match byte {
-                b'"' => self.is_string = true,
-                b'{' | b'[' => self.depth += 1,
-                b'}' | b']' if self.depth <= 1 => return (at + self.depth, true),
-                b'}' | b']' => self.depth -= 1,
-                b',' if self.depth == 0 => return (at, true),
-                byte if self.depth == 0 && byte.is_ascii_whitespace() => return (at, true),
-                _ => {}
-            }
+            at += 1;
         }
         (bytes.len(), false)
     }
+}
+
+/// How many of these bytes of a string can be skipped at once.
+fn plain_text(bytes: &[u8]) -> usize {
+    let is_plain = |part: &&[u8]| !part.contains(&b'"') && !part.contains(&b'\\');
+    bytes.chunks_exact(STRIDE).take_while(is_plain).count() * STRIDE
 }
 
 #[cfg(test)]
@@ -273,6 +279,17 @@ mod tests {
         assert_eq!(metadata.unwrap(), r#"{"resourceVersion":"7"}"#);
         for json in [r#"{"items":null,"metadata":{}}"#, r#"{"metadata":{},"items":[]}"#] {
             assert_eq!(read(json, 100), (Vec::new(), Ok("{}".to_owned())));
+        }
+    }
+
+    #[test]
+    fn marks_in_long_strings_are_found() {
+        for before in [0, 1, 63, 64, 65, 127, 128, 300] {
+            for mark in [r#"\""#, r"\\", "]}", r#"\"]"#, ""] {
+                let item = format!(r#"{{"a":"{}{mark}{}","b":[]}}"#, "a".repeat(before), "c".repeat(200));
+                let (items, _) = read(&format!(r#"{{"items":[{item},{item}],"metadata":{{}}}}"#), 1000);
+                assert_eq!(items, [&*item, &*item], "{before} bytes before {mark}");
+            }
         }
     }
 

@@ -4,6 +4,7 @@
 mod authority;
 mod calls;
 mod connections;
+mod lists;
 mod logins;
 mod proxies;
 mod server;

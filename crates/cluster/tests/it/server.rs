@@ -1,7 +1,7 @@
 //! An HTTPS server with configured responses, which records the requests of each connection.
 
 use std::convert::Infallible;
-use std::io;
+use std::io::{self, Write};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,6 +9,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use cluster::access::Access;
 use cluster::{ApiHandle, ApiServer, HandleSettings, ProxyEnv, Settings, kubeconfig};
+use flate2::Compression;
+use flate2::write::GzEncoder;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use http::{Request, Response};
@@ -73,7 +75,9 @@ pub(crate) struct Reply {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Send(String),
+    Send(Bytes),
+    /// Nothing is sent for a while.
+    Pause(Duration),
     /// The connection is aborted, after the earlier part of the body had time to arrive.
     Break,
     /// The body stays open without further data.
@@ -86,7 +90,7 @@ impl Reply {
     }
 
     pub(crate) fn text(code: u16, text: &str) -> Self {
-        let steps = vec![Step::Send(text.to_owned())];
+        let steps = vec![Step::Send(text.to_owned().into())];
         Self { code, headers: Vec::new(), steps, delay: Duration::ZERO }
     }
 
@@ -98,7 +102,7 @@ impl Reply {
     }
 
     pub(crate) fn lines(lines: &[Value]) -> Self {
-        let steps = lines.iter().map(|line| Step::Send(format!("{line}\n"))).collect();
+        let steps = lines.iter().map(|line| Step::Send(format!("{line}\n").into())).collect();
         Self { code: 200, headers: Vec::new(), steps, delay: Duration::ZERO }
     }
 
@@ -108,7 +112,21 @@ impl Reply {
     }
 
     pub(crate) fn chunk(mut self, text: &str) -> Self {
-        self.steps.push(Step::Send(text.to_owned()));
+        self.steps.push(Step::Send(text.to_owned().into()));
+        self
+    }
+
+    /// Compressed, as an API server does with large responses.
+    pub(crate) fn gzip(text: &str) -> Self {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(text.as_bytes()).unwrap();
+        let steps = vec![Step::Send(encoder.finish().unwrap().into())];
+        let headers = vec![("Content-Encoding", "gzip".to_owned())];
+        Self { code: 200, headers, steps, delay: Duration::ZERO }
+    }
+
+    pub(crate) fn pause(mut self, time: Duration) -> Self {
+        self.steps.push(Step::Pause(time));
         self
     }
 
@@ -338,7 +356,11 @@ async fn serve(
 fn respond(reply: Reply) -> Response<StreamBody<BoxStream<'static, io::Result<Frame<Bytes>>>>> {
     let frames = stream::iter(reply.steps).then(|step| async move {
         match step {
-            Step::Send(text) => Ok(Frame::data(Bytes::from(text))),
+            Step::Send(bytes) => Ok(Frame::data(bytes)),
+            Step::Pause(time) => {
+                silent_for(time).await;
+                Ok(Frame::data(Bytes::new()))
+            }
             Step::Break => {
                 // A reset overtakes data that was not sent yet.
                 silent_for(BREAK_AFTER).await;

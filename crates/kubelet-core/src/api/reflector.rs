@@ -20,7 +20,10 @@ const MAX_FAILED_WATCHES: u32 = 3;
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ReflectorStep {
-    List,
+    /// List what is not older than this resource version: `0` for what the server has in memory. `None`: as it is now.
+    List {
+        version: Option<String>,
+    },
     /// Watch changes after this resource version.
     Watch {
         since: String,
@@ -54,6 +57,10 @@ pub enum ReflectorEvent {
 pub struct ReflectorState {
     /// The resource version that was reached; `None` before the first list, and after a gap.
     since: Option<String>,
+    /// The last resource version that was reached, also before a gap: no later list may be older.
+    last: Option<String>,
+    /// The server does not have that resource version, or a later one.
+    is_last_lost: bool,
     watch: Option<Watch>,
     /// Watches in succession that began and failed without an event.
     failed_watches: u32,
@@ -77,14 +84,17 @@ impl ReflectorState {
         }
         match &self.since {
             Some(since) => ReflectorStep::Watch { since: since.clone() },
-            None => ReflectorStep::List,
+            None => ReflectorStep::List { version: self.list_version() },
         }
     }
 
     /// Handles an outcome. `random` is from 0 to 1 and spreads the retries of many nodes.
     pub fn note(&mut self, event: ReflectorEvent, random: f64, now: MonoTime) {
         match event {
-            ReflectorEvent::Listed { resource_version } => self.since = Some(resource_version),
+            ReflectorEvent::Listed { resource_version } => {
+                self.is_last_lost = false;
+                self.reach(resource_version);
+            }
             ReflectorEvent::WatchStarted => self.watch = Some(Watch { started: now, has_reported: false }),
             ReflectorEvent::Reached { resource_version } => {
                 self.failed_watches = 0;
@@ -93,7 +103,7 @@ impl ReflectorState {
                 }
                 // A watch cannot continue from an object without a resource version.
                 if !resource_version.is_empty() {
-                    self.since = Some(resource_version);
+                    self.reach(resource_version);
                 }
             }
             ReflectorEvent::Ended => {
@@ -107,6 +117,7 @@ impl ReflectorState {
             ReflectorEvent::Expired => {
                 // One immediate list is right, but not repeatedly.
                 let is_first = self.since.take().is_some();
+                self.is_last_lost |= !is_first;
                 self.watch = None;
                 if !is_first {
                     self.back_off(random, now);
@@ -120,6 +131,20 @@ impl ReflectorState {
                 self.watch_failed();
                 self.back_off(random, now);
             }
+        }
+    }
+
+    fn reach(&mut self, resource_version: String) {
+        self.last = Some(resource_version.clone());
+        self.since = Some(resource_version);
+    }
+
+    /// The storage of the server is only asked where its memory cannot answer.
+    fn list_version(&self) -> Option<String> {
+        match &self.last {
+            _ if self.is_last_lost => None,
+            Some(last) => Some(last.clone()),
+            None => Some("0".to_owned()),
         }
     }
 

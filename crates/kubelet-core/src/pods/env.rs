@@ -17,7 +17,7 @@ pub use expansion::{
 };
 pub use files::{EnvFile, EnvFileError, LONGEST_ENV_FILE, MAX_ENV_FILES_TOTAL, required_env_files};
 pub use objects::{env_objects, required_env_objects};
-pub use services::service_variables;
+pub use services::{MASTER_SERVICE, NamedService, service_variables, wants_service_links};
 
 pub(crate) use self::files::read_env_file;
 

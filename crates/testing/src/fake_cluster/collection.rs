@@ -7,8 +7,11 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
+use model::k8s::Service;
+use model::{MalformedObject, ServiceObject};
 use ports::cluster::{
-    Change, Changes, ClusterError, ClusterResult, Collection, Deletion, Part, Patch, ReadItem, Selection,
+    Change, Changes, ClusterError, ClusterResult, Collection, Deletion, ListWatch, Part, Patch, ReadItem,
+    Selection,
 };
 use serde_json::Value;
 use tokio::sync::watch;
@@ -76,8 +79,13 @@ fn brief(selection: &Selection) -> String {
 }
 
 #[async_trait]
-impl<K: FakeObject> Collection<K> for FakeObjects<K> {
-    async fn read_list(&self, selection: &Selection, item: &mut ReadItem<'_, K>) -> ClusterResult<String> {
+impl<K: FakeObject> ListWatch<K> for FakeObjects<K> {
+    async fn read_list(
+        &self,
+        selection: &Selection,
+        _version: Option<&str>,
+        item: &mut ReadItem<'_, K>,
+    ) -> ClusterResult<String> {
         let (plural, subject) = (K::URL_PATH_SEGMENT, brief(selection));
         let call = format!("list {plural}");
         let list = |shared: &Shared| {
@@ -124,7 +132,45 @@ impl<K: FakeObject> Collection<K> for FakeObjects<K> {
         })
         .boxed())
     }
+}
 
+/// As the port shows Services.
+#[async_trait]
+impl ListWatch<ServiceObject> for FakeObjects<Service> {
+    async fn read_list(
+        &self,
+        selection: &Selection,
+        version: Option<&str>,
+        item: &mut ReadItem<'_, ServiceObject>,
+    ) -> ClusterResult<String> {
+        let mut each = |service: Result<Service, MalformedObject>| item(service.and_then(reduced));
+        ListWatch::<Service>::read_list(self, selection, version, &mut each).await
+    }
+
+    async fn watch(&self, selection: &Selection, since: &str) -> ClusterResult<Changes<ServiceObject>> {
+        let changes = ListWatch::<Service>::watch(self, selection, since).await?;
+        Ok(changes.map(|change| change.map(reduced_change)).boxed())
+    }
+}
+
+fn reduced(service: Service) -> Result<ServiceObject, MalformedObject> {
+    decode(&serde_json::to_value(service).unwrap_or_default())
+}
+
+fn reduced_change(change: Change<Service>) -> Change<ServiceObject> {
+    let is_deleted = matches!(change, Change::Deleted(_));
+    let (kind, service): (fn(ServiceObject) -> Change<ServiceObject>, _) = match change {
+        Change::Added(service) => (Change::Added, service),
+        Change::Modified(service) => (Change::Modified, service),
+        Change::Deleted(service) => (Change::Deleted, service),
+        Change::Malformed { object, is_deleted } => return Change::Malformed { object, is_deleted },
+        Change::Bookmark { resource_version } => return Change::Bookmark { resource_version },
+    };
+    reduced(service).map_or_else(|object| Change::Malformed { object, is_deleted }, kind)
+}
+
+#[async_trait]
+impl<K: FakeObject> Collection<K> for FakeObjects<K> {
     async fn get(&self, namespace: &str, name: &str) -> ClusterResult<K> {
         let subject = Self::subject(namespace, name);
         let get = |shared: &Shared, call: &str| shared.store.lock().get(call, namespace, name);

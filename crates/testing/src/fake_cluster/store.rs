@@ -116,7 +116,7 @@ fn typed<K: FakeObject>(call: &str, value: &Value) -> ClusterResult<K> {
 }
 
 /// As a client decodes it from a list or watch.
-pub(super) fn decode<K: FakeObject>(value: &Value) -> Result<K, MalformedObject> {
+pub(super) fn decode<K: DeserializeOwned>(value: &Value) -> Result<K, MalformedObject> {
     serde_json::from_value(value.clone()).map_err(|error| {
         let text = |field: &str| value["metadata"][field].as_str().map(str::to_owned);
         MalformedObject {

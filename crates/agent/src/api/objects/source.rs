@@ -196,7 +196,7 @@ fn follow<K: Kind>(ctx: &Arc<Context>, access: &Access, key: &ObjectKey) -> Stor
         fields: Some(format!("metadata.name={}", key.name)),
         labels: None,
     };
-    let of: Of<K> = K::of;
+    let of: Of<K> = |cluster| K::of(cluster);
     let reflector = Reflector {
         is_settled: K::is_immutable,
         ..Reflector::new(ctx, &access.cluster, (of, K::NAME), selection, sender.clone())

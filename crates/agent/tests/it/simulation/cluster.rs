@@ -1,5 +1,5 @@
 //! The second mode: a node of a cluster. Users create, delete and recreate pods, controllers change them, the API becomes
-//! unreachable, compacts its history and answers too late, and the agent is killed. Invariants, checked at every change of the
+//! unreachable, compacts its history and answers too late, has objects that no client can decode, and the agent is killed. Invariants, checked at every change of the
 //! API and at every start of a container:
 //! - the kubelet deletes no object from the API while a container of that pod runs;
 //! - a phase never goes back, and what is Succeeded or Failed in the API runs nothing;
@@ -19,6 +19,7 @@ use serde_json::json;
 use testing::{ClusterFault, FakeCluster, Outage, Program, Verb};
 
 use super::api_checker::{ApiChecker, is_over};
+use super::hostile;
 use super::random::Dice;
 use super::resizes::{self, RESIZED};
 use super::{pinned_in, play_all};
@@ -133,11 +134,15 @@ impl Run {
 
     async fn play(&mut self, seed: u64) -> Result<(), String> {
         let (mut kinds, mut times) = (Dice::new(seed, "api kinds"), Dice::new(seed, "api times"));
+        let mut dice_of_objects = Dice::new(seed, "hostile objects");
         self.world.start().await;
         for _ in 0..kinds.between(10, 30) {
             let pause = if times.one_in(2) { times.between(0, 300) } else { times.between(0, 10_000) };
             self.advance(Duration::from_millis(pause)).await?;
             self.step(&mut kinds, &mut times).await?;
+            if dice_of_objects.one_in(3) {
+                self.steps.push(hostile::step(&self.world, &mut dice_of_objects));
+            }
         }
         self.world.api().clear_faults();
         self.wait_until_settled().await?;

@@ -33,7 +33,7 @@ fn check(script: &str, expected: Expect) {
         }
         reflector.note(event(word), 0.5, now);
         shown.push(match reflector.next(now) {
-            ReflectorStep::List => format!("{word}: list"),
+            ReflectorStep::List { .. } => format!("{word}: list"),
             ReflectorStep::Watch { since } => format!("{word}: watch {since}"),
             ReflectorStep::Wait { until } => {
                 format!("{word}: wait {}ms", until.saturating_since(now).as_millis())
@@ -100,6 +100,27 @@ fn a_watch_that_cannot_be_understood_relists_with_back_off() {
     );
 }
 
+/// The version that the next list requests after these events.
+fn list_version(script: &str) -> Option<String> {
+    let mut reflector = ReflectorState::default();
+    for word in script.split_whitespace() {
+        reflector.note(event(word), 0.5, MonoTime::ZERO);
+    }
+    let step = reflector.next(MonoTime::from_start(Duration::from_secs(60)));
+    let ReflectorStep::List { version } = step else { panic!("no list: {step:?}") };
+    version
+}
+
+#[test]
+fn list_is_from_the_memory_of_the_server_unless_that_is_too_old() {
+    assert_eq!(list_version("").as_deref(), Some("0"));
+    assert_eq!(list_version("err").as_deref(), Some("0"));
+    assert_eq!(list_version("list@5 watch ev@6 expired").as_deref(), Some("6"));
+    assert_eq!(list_version("list@5 watch ev@6 lost err").as_deref(), Some("6"));
+    assert_eq!(list_version("list@5 watch ev@6 expired expired"), None);
+    assert_eq!(list_version("list@5 watch ev@6 expired expired list@3 expired").as_deref(), Some("3"));
+}
+
 #[test]
 fn a_stream_that_breaks_thrice_before_its_first_event_relists() {
     check(
@@ -144,8 +165,8 @@ proptest! {
             reflector.note(event(word), random, MonoTime::ZERO);
             match reflector.next(MonoTime::from_start(Duration::from_secs(60))) {
                 ReflectorStep::Watch { since } => prop_assert_eq!(Some(since), last.clone()),
-                ReflectorStep::List if failed >= 3 => (last, failed) = (None, 0),
-                ReflectorStep::List => prop_assert_eq!(&last, &None),
+                ReflectorStep::List { .. } if failed >= 3 => (last, failed) = (None, 0),
+                ReflectorStep::List { .. } => prop_assert_eq!(&last, &None),
                 ReflectorStep::Wait { .. } => prop_assert!(false, "waits for more than a minute"),
             }
         }

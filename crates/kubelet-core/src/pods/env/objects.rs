@@ -4,10 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::containers::all_containers;
-use model::k8s::{ConfigMap, Pod, Secret, Service};
+use model::k8s::{ConfigMap, Pod, Secret};
 
 use super::EnvObjects;
-use super::services::service_variables;
 use crate::volumes::ObjectName;
 
 /// Every object from which some container of the pod takes variables, optional ones too.
@@ -28,17 +27,17 @@ pub fn required_env_objects(pod: &Pod) -> BTreeSet<ObjectName> {
     names
 }
 
-/// The decoded objects. Objects of another namespace than the pod's are left out.
+/// The decoded objects, and the variables of services. Objects of another namespace than the pod's are left out.
 #[must_use]
 pub fn env_objects(
     pod: &Pod,
     config_maps: &[&ConfigMap],
     secrets: &[&Secret],
-    services: &[&Service],
+    services: BTreeMap<String, String>,
 ) -> EnvObjects {
     let is_in_namespace = |namespace: &Option<String>| *namespace == pod.metadata.namespace;
     let name = |name: &Option<String>| name.clone().unwrap_or_default();
-    let mut objects = EnvObjects { services: service_variables(pod, services), ..EnvObjects::default() };
+    let mut objects = EnvObjects { services, ..EnvObjects::default() };
     for map in config_maps.iter().filter(|map| is_in_namespace(&map.metadata.namespace)) {
         objects.config_maps.insert(name(&map.metadata.name), map.data.clone().unwrap_or_default());
     }
@@ -92,7 +91,7 @@ mod tests {
         )
         .unwrap();
         let (own, other) = (config_map("ns", "own"), config_map("else", "other"));
-        let objects = env_objects(&pod, &[&own, &other], &[&secret], &[]);
+        let objects = env_objects(&pod, &[&own, &other], &[&secret], BTreeMap::new());
         assert_eq!(objects.config_maps["c"]["k"], "own");
         assert_eq!(objects.secrets["s"], BTreeMap::from([("text".to_owned(), "value".to_owned())]));
         assert_eq!(objects.not_text, BTreeSet::from([("s".to_owned(), "bytes".to_owned())]));

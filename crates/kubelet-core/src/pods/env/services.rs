@@ -4,67 +4,73 @@
 use std::collections::BTreeMap;
 
 use model::containers::spec_of;
-use model::k8s::{Pod, Service, ServicePort};
+use model::k8s::Pod;
+use model::service::{ServiceEntry, ServicePortEntry};
 
-/// Pods of every namespace get the variables of the service `kubernetes`.
-const MASTER: (&str, &str) = ("default", "kubernetes");
+/// Namespace and name of the API server's Service: pods of every namespace get its variables.
+pub const MASTER_SERVICE: (&str, &str) = ("default", "kubernetes");
+
+/// A Service with its name.
+#[derive(Clone, Copy, Debug)]
+pub struct NamedService<'a> {
+    pub namespace: &'a str,
+    pub name: &'a str,
+    pub entry: &'a ServiceEntry,
+}
+
+/// Whether the pod gets the variables of all services in its namespace.
+#[must_use]
+pub fn wants_service_links(pod: &Pod) -> bool {
+    spec_of(pod).enable_service_links != Some(false)
+}
 
 /// The variables of a pod: of the services in its namespace unless `enableServiceLinks` is false, and always of the API
 /// server's.
 #[must_use]
-pub fn service_variables(pod: &Pod, services: &[&Service]) -> BTreeMap<String, String> {
+pub fn service_variables<'a>(
+    pod: &Pod,
+    services: impl IntoIterator<Item = NamedService<'a>>,
+) -> BTreeMap<String, String> {
     let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
-    let wants_links = spec_of(pod).enable_service_links != Some(false);
-    let mut chosen: BTreeMap<&str, (&Service, &str)> = BTreeMap::new();
-    for service in services {
-        let Some(ip) = cluster_ip(service) else { continue };
-        let of = |field: &'static str, text: &Option<String>| text.as_deref() == Some(field);
-        let is_master = of(MASTER.0, &service.metadata.namespace) && of(MASTER.1, &service.metadata.name);
-        let is_linked = wants_links && service.metadata.namespace.as_deref() == Some(namespace);
-        let name = service.metadata.name.as_deref().unwrap_or_default();
+    let wants_links = wants_service_links(pod);
+    let mut chosen: BTreeMap<&str, NamedService<'_>> = BTreeMap::new();
+    // Services without a cluster IP have no variables.
+    for service in services.into_iter().filter(|service| !service.entry.cluster_ip.is_empty()) {
+        let is_master = (service.namespace, service.name) == MASTER_SERVICE;
+        let is_linked = wants_links && service.namespace == namespace;
         // A service of the pod's own namespace replaces the one of the default namespace.
-        if is_linked || (is_master && !chosen.contains_key(name)) {
-            chosen.insert(name, (service, ip));
+        if is_linked || (is_master && !chosen.contains_key(service.name)) {
+            chosen.insert(service.name, service);
         }
     }
-    chosen.into_iter().flat_map(|(name, (service, ip))| variables(name, ip, service)).collect()
+    chosen.into_values().flat_map(variables).collect()
 }
 
-/// Services without a cluster IP have no variables.
-fn cluster_ip(service: &Service) -> Option<&str> {
-    let ip = service.spec.as_ref()?.cluster_ip.as_deref()?;
-    (!ip.is_empty() && ip != "None").then_some(ip)
-}
-
-fn variables(name: &str, ip: &str, service: &Service) -> Vec<(String, String)> {
-    let prefix = variable_name(name);
-    let ports = service.spec.as_ref().and_then(|spec| spec.ports.as_deref()).unwrap_or_default();
+fn variables(service: NamedService<'_>) -> Vec<(String, String)> {
+    let prefix = variable_name(service.name);
+    let ServiceEntry { cluster_ip: ip, ports } = service.entry;
     let Some(first) = ports.first() else { return Vec::new() };
     let mut all = vec![
-        (format!("{prefix}_SERVICE_HOST"), ip.to_owned()),
+        (format!("{prefix}_SERVICE_HOST"), ip.to_string()),
         (format!("{prefix}_SERVICE_PORT"), first.port.to_string()),
         (format!("{prefix}_PORT"), url(ip, first)),
     ];
     for port in ports {
-        if let Some(name) = port.name.as_deref().filter(|name| !name.is_empty()) {
-            all.push((format!("{prefix}_SERVICE_PORT_{}", variable_name(name)), port.port.to_string()));
+        if !port.name.is_empty() {
+            all.push((format!("{prefix}_SERVICE_PORT_{}", variable_name(&port.name)), port.port.to_string()));
         }
-        let link = format!("{prefix}_PORT_{}_{}", port.port, protocol(port).to_uppercase());
-        all.push((format!("{link}_PROTO"), protocol(port).to_lowercase()));
+        let link = format!("{prefix}_PORT_{}_{}", port.port, port.protocol.as_str());
+        all.push((format!("{link}_PROTO"), port.protocol.as_str().to_lowercase()));
         all.push((format!("{link}_PORT"), port.port.to_string()));
-        all.push((format!("{link}_ADDR"), ip.to_owned()));
+        all.push((format!("{link}_ADDR"), ip.to_string()));
         all.push((link, url(ip, port)));
     }
     all
 }
 
-fn protocol(port: &ServicePort) -> &str {
-    port.protocol.as_deref().unwrap_or("TCP")
-}
-
-fn url(ip: &str, port: &ServicePort) -> String {
+fn url(ip: &str, port: &ServicePortEntry) -> String {
     let host = if ip.contains(':') { format!("[{ip}]") } else { ip.to_owned() };
-    format!("{}://{host}:{}", protocol(port).to_lowercase(), port.port)
+    format!("{}://{host}:{}", port.protocol.as_str().to_lowercase(), port.port)
 }
 
 fn variable_name(name: &str) -> String {
@@ -74,11 +80,19 @@ fn variable_name(name: &str) -> String {
 #[cfg(test)]
 mod tests {
     use expect_test::{Expect, expect};
+    use model::ServiceObject;
     use serde_json::{Value, json};
 
     use super::*;
 
-    fn service(namespace: &str, name: &str, ip: &str, ports: &Value) -> Service {
+    fn named(services: &[ServiceObject]) -> Vec<NamedService<'_>> {
+        let services = services.iter();
+        services
+            .map(|ServiceObject { namespace, name, entry, .. }| NamedService { namespace, name, entry })
+            .collect()
+    }
+
+    fn service(namespace: &str, name: &str, ip: &str, ports: &Value) -> ServiceObject {
         serde_json::from_value(json!({
             "metadata": {"name": name, "namespace": namespace}, "spec": {"clusterIP": ip, "ports": ports},
         }))
@@ -86,13 +100,13 @@ mod tests {
     }
 
     #[track_caller]
-    fn check(namespace: &str, links: Option<bool>, services: &[Service], expected: &Expect) {
+    fn check(namespace: &str, links: Option<bool>, services: &[ServiceObject], expected: &Expect) {
         let pod: Pod = serde_json::from_value(
             json!({"metadata": {"namespace": namespace}, "spec": {"containers": [], "enableServiceLinks": links}}),
         )
         .unwrap();
-        let all: Vec<_> = services.iter().collect();
-        let shown: Vec<_> = service_variables(&pod, &all).iter().map(|(k, v)| format!("{k}={v}")).collect();
+        let shown: Vec<_> =
+            service_variables(&pod, named(services)).iter().map(|(k, v)| format!("{k}={v}")).collect();
         expected.assert_eq(&shown.join("\n"));
     }
 
@@ -133,7 +147,7 @@ mod tests {
             json!({"metadata": {"namespace": namespace}, "spec": {"containers": [], "enableServiceLinks": links}}),
         )
         .unwrap();
-        let found = service_variables(&pod, &all.iter().collect::<Vec<_>>());
+        let found = service_variables(&pod, named(&all));
         let hosts = found.iter().filter(|(name, _)| name.ends_with("_HOST"));
         hosts.map(|(name, ip)| format!("{name}={ip}")).collect::<Vec<_>>().join(" ")
     }

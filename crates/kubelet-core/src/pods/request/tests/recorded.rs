@@ -3,14 +3,15 @@
 
 use std::net::IpAddr;
 
-use model::k8s::{Quantity, Service, Volume};
+use model::ServiceObject;
+use model::k8s::{Quantity, Volume};
 use model::request::{ContainerSecurity, Mount, Namespaces, Propagation, SandboxSecurity, UserNamespace};
 use model::{CgroupDriver, QosClass};
 
 use super::*;
 use crate::downward::DownwardFacts;
 use crate::pods::dns::{NodeDns, compute_pod_dns};
-use crate::pods::env::{EnvObjects, compute_env, service_variables};
+use crate::pods::env::{EnvObjects, NamedService, compute_env, service_variables};
 use crate::pods::hash::container_hash;
 use crate::resources::cgroup::CgroupNames;
 
@@ -219,12 +220,14 @@ fn volume_point(pod: &Pod, volume: &Volume) -> (String, VolumeMountPoint) {
 }
 
 fn our_env(pod: &Pod, name: &str) -> Vec<(String, String)> {
-    let kubernetes: Service = serde_json::from_value(json!({
+    let kubernetes: ServiceObject = serde_json::from_value(json!({
         "metadata": {"name": "kubernetes", "namespace": "default"},
         "spec": {"clusterIP": "10.96.0.1", "ports": [{"name": "https", "port": 443, "protocol": "TCP"}]},
     }))
     .expect("a service");
-    let objects = EnvObjects { services: service_variables(pod, &[&kubernetes]), ..EnvObjects::default() };
+    let ServiceObject { namespace, name: service, entry, .. } = &kubernetes;
+    let kubernetes = NamedService { namespace, name: service, entry };
+    let objects = EnvObjects { services: service_variables(pod, [kubernetes]), ..EnvObjects::default() };
     let ip = pod.status.as_ref().and_then(|status| status.pod_ip.as_ref()?.parse::<IpAddr>().ok());
     let facts = DownwardFacts {
         container: name,
