@@ -7,6 +7,7 @@ pub mod events;
 mod lru;
 pub mod mirror;
 pub mod reflector;
+pub mod retry;
 pub mod status_patch;
 pub mod status_queue;
 pub mod strategic_patch;

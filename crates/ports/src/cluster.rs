@@ -60,6 +60,26 @@ impl ClusterError {
         matches!(self, Self::TimedOut { .. } | Self::Unreachable { .. })
     }
 
+    /// How long the server asks to wait before the next call, if it refused this one because it is overloaded.
+    #[must_use]
+    pub const fn retry_after(&self) -> Option<Duration> {
+        match self {
+            // A server that names no time is overloaded all the same.
+            Self::Busy { retry_after: None, .. } => Some(UNNAMED_RETRY_AFTER),
+            Self::Busy { retry_after, .. } => *retry_after,
+            Self::NotFound { .. }
+            | Self::AlreadyExists { .. }
+            | Self::Conflict { .. }
+            | Self::Expired { .. }
+            | Self::Unauthorized { .. }
+            | Self::Forbidden { .. }
+            | Self::Invalid { .. }
+            | Self::TimedOut { .. }
+            | Self::Unreachable { .. }
+            | Self::Failed { .. } => None,
+        }
+    }
+
     /// Whether the same call may succeed later without a change on our side.
     #[must_use]
     pub const fn may_pass(&self) -> bool {
@@ -76,6 +96,9 @@ impl ClusterError {
         }
     }
 }
+
+/// The delay after a refusal without `Retry-After`.
+const UNNAMED_RETRY_AFTER: Duration = Duration::from_secs(1);
 
 pub type ClusterResult<T> = Result<T, ClusterError>;
 

@@ -12,6 +12,7 @@ use kubelet_core::api::csi_node::{
     check_node_info, compute_allocatable_update, compute_initialization, compute_install,
     compute_node_install, compute_node_uninstall, compute_uninstall, timed_out,
 };
+use kubelet_core::api::retry::compute_retry_delay;
 use model::csi::NodeInfo;
 use model::k8s::{CSINode, Node};
 use ports::Cluster;
@@ -174,7 +175,7 @@ impl Initialization {
             tracing::error!(err = error, "Failed to initialize CSINode");
             self.problem.send_replace(Some(format!("failed to initialize CSINode: {error}")));
             failed += 1;
-            if !self.writer.pause(INIT_RETRIES, failed).await {
+            if !self.writer.pause(INIT_RETRIES, failed, None).await {
                 tracing::error!(err = error, "Failed to initialize CSINode after retrying, exiting");
                 return self.given_up.cancel();
             }
@@ -185,13 +186,14 @@ impl Initialization {
     async fn connect(&self) -> Option<CSINode> {
         let clock = self.writer.ctx.clock;
         loop {
-            match self.writer.read().await {
+            let error = match self.writer.read().await {
                 Ok(found) => return found,
-                Err(error) => {
-                    tracing::debug!(err = %error, "Failed to contact API server when waiting for CSINode publishing");
-                }
-            }
-            clock.sleep_until(clock.mono() + CONNECT_PERIOD).await;
+                Err(error) => error,
+            };
+            tracing::debug!(err = %error, "Failed to contact API server when waiting for CSINode publishing");
+            let random = self.writer.ctx.rng.share();
+            let delay = compute_retry_delay(CONNECT_PERIOD, error.retry_after(), random);
+            clock.sleep_until(clock.mono() + delay).await;
         }
     }
 
@@ -278,31 +280,36 @@ impl Writer {
     async fn retried(&self, what: &str, mut stage: Stage<'_>) -> Result<(), String> {
         let mut failures = Vec::new();
         loop {
-            match self.attempt(&mut stage).await {
+            let Failure { text, retry_after } = match self.attempt(&mut stage).await {
                 Ok(()) => return Ok(()),
-                Err(failure) => failures.push(failure),
-            }
+                Err(failure) => failure,
+            };
+            failures.push(text);
             let failed = u32::try_from(failures.len()).unwrap_or(u32::MAX);
-            if !self.pause(WRITE_RETRIES, failed).await {
+            if !self.pause(WRITE_RETRIES, failed, retry_after).await {
                 return Err(timed_out(what, &failures));
             }
         }
     }
 
-    /// Waits before the next attempt; `false` if there is none.
-    async fn pause(&self, retries: Retries, failed: u32) -> bool {
+    /// Waits before the next attempt, also for what an overloaded API server asked; `false` if there is none.
+    async fn pause(&self, retries: Retries, failed: u32, requested: Option<Duration>) -> bool {
         let Some(delay) = retries.delay(failed, self.ctx.rng.share()) else { return false };
+        let delay = match requested {
+            Some(_) => compute_retry_delay(delay, requested, self.ctx.rng.share()),
+            None => delay,
+        };
         self.ctx.clock.sleep_until(self.ctx.clock.mono() + delay).await;
         true
     }
 
-    async fn attempt(&self, stage: &mut Stage<'_>) -> Result<(), String> {
+    async fn attempt(&self, stage: &mut Stage<'_>) -> Result<(), Failure> {
         let name = &self.ctx.settings.node_name;
         match stage {
             Stage::Initialize { uid, found } => {
                 let found = match found.take() {
                     Some(found) => found,
-                    None => self.read().await.map_err(text)?.map(Box::new),
+                    None => self.read().await?.map(Box::new),
                 };
                 self.write(compute_initialization(found.as_deref(), NodeRef { name, uid })).await
             }
@@ -312,33 +319,33 @@ impl Writer {
             }
             Stage::InstallInCsiNode { driver, info } => {
                 let uid = self.uid().await?;
-                let found = self.read().await.map_err(text)?;
+                let found = self.read().await?;
                 check_driver_count(found.as_ref(), driver)?;
                 let node = NodeRef { name, uid: &uid };
                 self.write(compute_install(found.as_ref(), node, driver, info)).await
             }
             Stage::UpdateAllocatable { driver, max_volumes } => {
                 let uid = self.uid().await?;
-                let found = self.read().await.map_err(text)?;
+                let found = self.read().await?;
                 let node = NodeRef { name, uid: &uid };
                 self.write(compute_allocatable_update(found.as_ref(), node, driver, *max_volumes)).await
             }
             Stage::UninstallFromCsiNode { driver } => {
-                let found = self.read().await.map_err(text)?;
+                let found = self.read().await?;
                 self.write(compute_uninstall(found.as_ref(), driver)).await
             }
             Stage::UninstallFromNode { driver } => match self.cluster.nodes().get("", name).await {
                 Ok(node) => self.patch_node(compute_node_uninstall(&node, driver)?).await,
-                Err(error) => Err(text(error)),
+                Err(error) => Err(error.into()),
             },
         }
     }
 
-    async fn read_node(&self) -> Result<Node, String> {
-        self.cluster.nodes().get("", &self.ctx.settings.node_name).await.map_err(text)
+    async fn read_node(&self) -> Result<Node, Failure> {
+        self.cluster.nodes().get("", &self.ctx.settings.node_name).await.map_err(Failure::from)
     }
 
-    async fn uid(&self) -> Result<String, String> {
+    async fn uid(&self) -> Result<String, Failure> {
         Ok(self.read_node().await?.metadata.uid.unwrap_or_default())
     }
 
@@ -351,28 +358,31 @@ impl Writer {
         }
     }
 
-    async fn write(&self, write: CsiNodeWrite) -> Result<(), String> {
+    async fn write(&self, write: CsiNodeWrite) -> Result<(), Failure> {
         let nodes = self.cluster.csi_nodes();
         match write {
             CsiNodeWrite::Nothing => Ok(()),
-            CsiNodeWrite::Create(node) => nodes.create("", &node).await.map(drop).map_err(text),
-            CsiNodeWrite::Update(node) => nodes.update("", &node).await.map(drop).map_err(text),
+            CsiNodeWrite::Create(node) => nodes.create("", &node).await.map(drop).map_err(Failure::from),
+            CsiNodeWrite::Update(node) => nodes.update("", &node).await.map(drop).map_err(Failure::from),
             CsiNodeWrite::Delete { why } => {
                 let name = &self.ctx.settings.node_name;
                 match nodes.delete("", name, &Deletion::default()).await {
-                    Ok(()) => Err(why),
-                    Err(error) => Err(format!("error deleting existing CSINode {name:?}: {error}")),
+                    Ok(()) => Err(why.into()),
+                    Err(error) => {
+                        let text = format!("error deleting existing CSINode {name:?}: {error}");
+                        Err(Failure { text, retry_after: error.retry_after() })
+                    }
                 }
             }
         }
     }
 
     /// The status subresource of a Node takes labels and annotations, too.
-    async fn patch_node(&self, patch: Option<Value>) -> Result<(), String> {
+    async fn patch_node(&self, patch: Option<Value>) -> Result<(), Failure> {
         let Some(patch) = patch else { return Ok(()) };
         let name = &self.ctx.settings.node_name;
         let patched = self.cluster.nodes().patch("", name, Part::Status, &Patch::Strategic(patch)).await;
-        patched.map(drop).map_err(text)
+        patched.map(drop).map_err(Failure::from)
     }
 }
 
@@ -380,7 +390,22 @@ fn csi_node_error(error: &str) -> String {
     format!("error updating CSINode object with CSI driver node info: {error}")
 }
 
-#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
-fn text(error: ClusterError) -> String {
-    error.to_string()
+/// Why an attempt failed.
+#[derive(Debug)]
+struct Failure {
+    text: String,
+    /// How long an overloaded API server asks to wait.
+    retry_after: Option<Duration>,
+}
+
+impl From<String> for Failure {
+    fn from(text: String) -> Self {
+        Self { text, retry_after: None }
+    }
+}
+
+impl From<ClusterError> for Failure {
+    fn from(error: ClusterError) -> Self {
+        Self { text: error.to_string(), retry_after: error.retry_after() }
+    }
 }

@@ -12,6 +12,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use kubelet_core::api::events::{EventCorrelator, EventKey, EventStep, Occurrence};
+use kubelet_core::api::retry::compute_retry_delay;
 use model::PodRef;
 use model::k8s::{self, Node, ObjectReference};
 use ports::Cluster;
@@ -261,14 +262,15 @@ async fn call_with_retries(ctx: &Context, cluster: &dyn Cluster, call: &Call) ->
             }
             Call::Patch { namespace, name, patch } => events.patch(namespace, name, Part::Whole, patch).await,
         };
-        match outcome {
+        let requested = match outcome {
             Err(error) if error.may_pass() && tries < MAX_ATTEMPTS => {
                 tracing::debug!(err = %error, tries, "Event is waiting to be sent to the API server");
+                error.retry_after()
             }
             outcome => return outcome,
-        }
+        };
         tries += 1;
-        let wait = RETRY + ctx.rng.up_to(RETRY / 10);
+        let wait = compute_retry_delay(RETRY, requested, ctx.rng.share());
         ctx.clock.sleep_until(ctx.clock.mono() + wait).await;
     }
 }

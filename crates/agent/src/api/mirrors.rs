@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use kubelet_core::api::mirror::{MirrorOwner, MirrorStep, compute_mirror};
 use kubelet_core::api::reflector::ObjectKey;
+use kubelet_core::api::retry::compute_retry_delay;
 use kubelet_core::sources::ApiPod;
 use model::k8s::Node;
 use ports::Cluster;
@@ -45,7 +46,10 @@ impl Mirrors {
         let mut executed: BTreeMap<ObjectKey, Option<String>> = BTreeMap::new();
         let mut next_sweep = clock.mono() + SWEEP;
         loop {
-            self.reconcile(&mut executed).await;
+            if let Some(requested) = self.reconcile(&mut executed).await {
+                let delay = compute_retry_delay(SWEEP, Some(requested), self.ctx.rng.share());
+                next_sweep = next_sweep.max(clock.mono() + delay);
+            }
             tokio::select! {
                 Ok(()) = changes.changed() => {}
                 Ok(()) = self.in_api.changed() => {}
@@ -61,9 +65,10 @@ impl Mirrors {
     }
 
     /// Executes one step for each static pod and each mirror pod that needs one. `executed` has the UID of the mirror pod for
-    /// which a step was executed already.
-    async fn reconcile(&mut self, executed: &mut BTreeMap<ObjectKey, Option<String>>) {
+    /// which a step was executed already. Returns how long an overloaded API server asks to wait.
+    async fn reconcile(&mut self, executed: &mut BTreeMap<ObjectKey, Option<String>>) -> Option<Duration> {
         let steps = self.steps();
+        let mut requested = None;
         executed.retain(|key, in_view| self.mirror_uid(key) == *in_view);
         for (key, step) in steps {
             if executed.contains_key(&key) {
@@ -73,11 +78,13 @@ impl Mirrors {
             match self.execute(&key, step).await {
                 Ok(()) => {}
                 Err(error) => {
-                    tracing::warn!(pod = %key, err = %error, "Failed to update mirror pod")
+                    tracing::warn!(pod = %key, err = %error, "Failed to update mirror pod");
+                    requested = requested.max(error.retry_after());
                 }
             }
             executed.insert(key, in_view);
         }
+        requested
     }
 
     fn steps(&mut self) -> Vec<(ObjectKey, MirrorStep)> {

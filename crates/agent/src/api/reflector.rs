@@ -172,7 +172,10 @@ impl<K: ApiObject, T: Send + Sync + 'static> Reflector<K, T> {
             return ReflectorEvent::Expired;
         }
         tracing::warn!(kind = self.what, err = %error, "Failed to {what} objects");
-        ReflectorEvent::Failed
+        match error.retry_after() {
+            Some(retry_after) => ReflectorEvent::Refused { retry_after },
+            None => ReflectorEvent::Failed,
+        }
     }
 
     async fn list(&self, version: Option<&str>) -> ClusterResult<ReflectorEvent> {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::api::reflector::ObjectKey;
+use kubelet_core::api::retry::compute_retry_delay;
 use kubelet_core::api::status_patch::{StatusSync, SyncFacts, compute_status_sync};
 use kubelet_core::api::status_queue::{
     StatusFailure, WaitingStatus, compute_status_order, compute_status_retry, compute_status_urgency,
@@ -323,10 +324,11 @@ impl StatusWriter {
                     tracing::warn!(pod = %compared.0.pod.identity(), err = %error, "Failed to update pod status");
                 }
                 let (entry, in_api) = compared;
+                let requested = error.retry_after();
                 let rejected = matches!(error, ClusterError::Invalid { .. });
                 let rejected = rejected.then_some((entry.status, in_api));
                 let delay = progress.next_delay(rejected.as_ref());
-                let until = now + delay + self.ctx.rng.up_to(delay / 4);
+                let until = now + compute_retry_delay(delay, requested, self.ctx.rng.share());
                 progress.failing =
                     Some(Failing { delay, until, rejected, changed_until: now + AFTER_REJECTION });
             }

@@ -45,7 +45,10 @@ fn answer_of(result: ClusterResult<Lease>) -> LeaseAnswer {
         Err(ClusterError::Conflict { .. } | ClusterError::AlreadyExists { .. }) => LeaseAnswer::Conflict,
         Err(error) => {
             tracing::warn!(err = %error, "Failed to renew node lease");
-            LeaseAnswer::Failed
+            match error.retry_after() {
+                Some(retry_after) => LeaseAnswer::Refused { retry_after },
+                None => LeaseAnswer::Failed,
+            }
         }
     }
 }

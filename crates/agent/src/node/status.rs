@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use kubelet_core::api::retry::compute_retry_delay;
 use kubelet_core::node::{
     NodeOutcome, StatusReport, StatusReports, compute_initial_node, compute_node_patch, compute_node_status,
     compute_pod_cidr_update, compute_reconciliation, compute_status_report, status_differs,
@@ -28,6 +29,8 @@ const REGISTER_RETRY: Duration = Duration::from_millis(100);
 const MAX_REGISTER_RETRY: Duration = Duration::from_secs(7);
 /// Attempts for one status update; then connections are opened again.
 const MAX_ATTEMPTS: u32 = 5;
+/// The least delay after an update that the API server refused because it is overloaded.
+const REFUSED_DELAY: Duration = Duration::from_secs(1);
 /// A period is extended by up to this fraction of it, so that nodes do not report at the same time.
 const JITTER_PART: u32 = 25;
 
@@ -44,6 +47,7 @@ pub(crate) struct NodeReporter {
     answer: Option<Arc<Node>>,
     facts: GatheredFacts,
     reports: StatusReports,
+    refused_until: Option<MonoTime>,
     /// The pod CIDRs that the runtime accepted last.
     reported_cidr: String,
     /// The update of it under way, if any: at most one.
@@ -70,6 +74,7 @@ impl NodeReporter {
         Self {
             facts: GatheredFacts::new(&ctx).await,
             reports: StatusReports::default(),
+            refused_until: None,
             reported_cidr: String::new(),
             cidr_update: JoinSet::new(),
             was_unschedulable: false,
@@ -134,7 +139,7 @@ impl NodeReporter {
         let mut delay = REGISTER_RETRY;
         loop {
             self.facts.refresh(&self.ctx, &self.sources).await;
-            match self.try_register().await {
+            let requested = match self.try_register().await {
                 Ok(()) => {
                     return tracing::info!(
                         node = self.ctx.settings.node_name,
@@ -142,11 +147,13 @@ impl NodeReporter {
                     );
                 }
                 Err(error) => {
-                    tracing::warn!(err = %error, retry = ?delay, "Failed to register node, retrying")
+                    tracing::warn!(err = %error, retry = ?delay, "Failed to register node, retrying");
+                    error.retry_after()
                 }
-            }
-            let jitter = self.ctx.rng.up_to(delay / 10);
-            self.ctx.clock.sleep_until(self.ctx.clock.mono() + delay + jitter).await;
+            };
+            let now = self.ctx.clock.mono();
+            let wait = compute_retry_delay(delay, requested, self.ctx.rng.share());
+            self.ctx.clock.sleep_until(now + wait).await;
             delay = (delay * 2).min(MAX_REGISTER_RETRY);
         }
     }
@@ -185,8 +192,12 @@ impl NodeReporter {
         }
     }
 
-    /// One status update: first from the watched Node, after a failure from a read of the API.
+    /// One status update: first from the watched Node, after a failure from a read of the API. After a refusal by an overloaded API
+    /// server, no further update comes before the time that it asks for.
     async fn report(&mut self) {
+        if let Some(until) = self.refused_until.take() {
+            self.ctx.clock.sleep_until(until).await;
+        }
         self.facts.refresh(&self.ctx, &self.sources).await;
         for attempt in 0..MAX_ATTEMPTS {
             let error = match self.try_report(attempt == 0).await {
@@ -194,6 +205,11 @@ impl NodeReporter {
                 Err(error) => error,
             };
             tracing::warn!(err = %error, attempt, "Error updating node status, will retry");
+            if let Some(requested) = error.retry_after() {
+                let delay = compute_retry_delay(REFUSED_DELAY, Some(requested), self.ctx.rng.share());
+                self.refused_until = Some(self.ctx.clock.mono() + delay);
+                return;
+            }
             if error.is_uncertain() {
                 // The server, or a proxy in between, may have closed the connection silently.
                 self.cluster.close_connections();

@@ -8,12 +8,16 @@ use std::time::Duration;
 
 use model::{MalformedObject, MonoTime};
 
+use super::retry::compute_retry_delay;
+
 const FIRST_DELAY: Duration = Duration::from_millis(800);
 const MAX_DELAY: Duration = Duration::from_secs(30);
 /// Without an error for this long, the next one starts with the first delay again.
 const RESET_AFTER: Duration = Duration::from_secs(120);
 /// A stream that ends sooner than this without any event did not work.
 const MIN_WATCH: Duration = Duration::from_secs(1);
+/// A watch that ended is opened again within this time, and not at once: a server that stops ends those of all nodes together.
+const RECONNECT_SPREAD: Duration = Duration::from_secs(5);
 /// After this many watches from one resource version that began and failed without an event, the collection is listed again.
 const MAX_FAILED_WATCHES: u32 = 3;
 
@@ -48,6 +52,8 @@ pub enum ReflectorEvent {
     Expired,
     /// Changes were lost, or the server refuses to watch from this resource version: what it sent cannot be understood.
     Lost,
+    /// The server is overloaded: it asks for no request before this much time has passed.
+    Refused { retry_after: Duration },
     /// No request succeeded, or the stream broke. Watching from the same resource version may succeed later.
     Failed,
 }
@@ -106,14 +112,7 @@ impl ReflectorState {
                     self.reach(resource_version);
                 }
             }
-            ReflectorEvent::Ended => {
-                let was_useful = self.watch.take().is_some_and(|watch| {
-                    watch.has_reported || now.saturating_since(watch.started) >= MIN_WATCH
-                });
-                if !was_useful {
-                    self.back_off(random, now);
-                }
-            }
+            ReflectorEvent::Ended => self.watch_ended(random, now),
             ReflectorEvent::Expired => {
                 // One immediate list is right, but not repeatedly.
                 let is_first = self.since.take().is_some();
@@ -123,13 +122,20 @@ impl ReflectorState {
                     self.back_off(random, now);
                 }
             }
+            ReflectorEvent::Refused { retry_after } => {
+                self.watch = None;
+                self.grow_delay(now);
+                self.due = now + compute_retry_delay(self.delay, Some(retry_after), random);
+            }
             ReflectorEvent::Lost => {
                 (self.since, self.watch) = (None, None);
                 self.back_off(random, now);
             }
             ReflectorEvent::Failed => {
+                let spread = if self.watch.is_some() { RECONNECT_SPREAD } else { Duration::ZERO };
                 self.watch_failed();
-                self.back_off(random, now);
+                self.grow_delay(now);
+                self.due = now + self.delay + self.delay.max(spread).mul_f64(random.clamp(0.0, 1.0));
             }
         }
     }
@@ -148,6 +154,17 @@ impl ReflectorState {
         }
     }
 
+    fn watch_ended(&mut self, random: f64, now: MonoTime) {
+        let watch = self.watch.take();
+        let was_useful =
+            watch.is_some_and(|watch| watch.has_reported || now.saturating_since(watch.started) >= MIN_WATCH);
+        if was_useful {
+            self.due = now + RECONNECT_SPREAD.mul_f64(random.clamp(0.0, 1.0));
+        } else {
+            self.back_off(random, now);
+        }
+    }
+
     /// Watching from one resource version is not tried forever: what comes after it may be what breaks the stream.
     fn watch_failed(&mut self) {
         let Some(watch) = self.watch.take() else { return };
@@ -159,10 +176,14 @@ impl ReflectorState {
     }
 
     fn back_off(&mut self, random: f64, now: MonoTime) {
+        self.grow_delay(now);
+        self.due = now + compute_retry_delay(self.delay, None, random);
+    }
+
+    fn grow_delay(&mut self, now: MonoTime) {
         let is_fresh = self.last_error.is_none_or(|last| now.saturating_since(last) > RESET_AFTER);
         self.delay = if is_fresh { FIRST_DELAY } else { (self.delay * 2).min(MAX_DELAY) };
         self.last_error = Some(now);
-        self.due = now + self.delay.mul_f64(1.0 + random.clamp(0.0, 1.0));
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use model::k8s::{Lease, LeaseSpec, MicroTime, ObjectMeta};
 use model::{MonoTime, Now};
 
+use crate::api::retry::compute_retry_delay;
 use crate::node_owner::owner_reference;
 
 /// Where the leases of nodes are kept.
@@ -15,6 +16,8 @@ pub const LEASE_NAMESPACE: &str = "kube-node-lease";
 const RENEW_ATTEMPTS: u32 = 5;
 const FIRST_DELAY: Duration = Duration::from_millis(100);
 const MAX_DELAY: Duration = Duration::from_secs(7);
+/// The least delay after a renewal that the server refused.
+const REFUSED_DELAY: Duration = Duration::from_secs(1);
 /// The share of the period by which a renewal may come late.
 const JITTER: f64 = 0.04;
 
@@ -38,6 +41,10 @@ pub enum LeaseAnswer {
     NotFound,
     /// The lease was changed since it was read, or another client created it.
     Conflict,
+    /// The server is overloaded: it asks for no request before this much time has passed.
+    Refused {
+        retry_after: Duration,
+    },
     /// Any other error; the request may have been executed.
     Failed,
 }
@@ -127,6 +134,18 @@ impl NodeLease {
                 self.stage = Stage::Reading { due: now, delay: self.delay() };
             }
             (LeaseStep::Update(_), LeaseAnswer::Failed) => return self.note_failed_renewal(random, now),
+            (LeaseStep::Update(_), LeaseAnswer::Refused { retry_after }) => {
+                // A heartbeat for each period is what the server has to bear, because without one the node counts as lost.
+                let delay = compute_retry_delay(REFUSED_DELAY, Some(retry_after), random);
+                self.failures = self.failures.saturating_add(1);
+                self.stage = Stage::Renewed { due: now + delay.min(self.period(random)) };
+            }
+            (LeaseStep::Get | LeaseStep::Create(_), LeaseAnswer::Refused { retry_after }) => {
+                let delay = (self.delay() * 2).clamp(FIRST_DELAY, MAX_DELAY);
+                let due =
+                    now + compute_retry_delay(delay, Some(retry_after), random).min(self.period(random));
+                self.stage = Stage::Reading { due, delay };
+            }
             (LeaseStep::Get, LeaseAnswer::Conflict | LeaseAnswer::Failed)
             | (LeaseStep::Create(_), LeaseAnswer::Failed) => {
                 let delay = (self.delay() * 2).clamp(FIRST_DELAY, MAX_DELAY);

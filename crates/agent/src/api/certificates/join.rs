@@ -9,6 +9,7 @@ use std::time::Duration;
 use kubelet_core::api::certificates::{
     CertificateUse, KeyKind, bootstrap_request_name, retry_delay, signing_request, wanted_names,
 };
+use kubelet_core::api::retry::compute_retry_delay;
 use model::{CertificateNames, PemPair};
 use ports::certificates::CertificateError;
 use ports::{Clock, Cluster};
@@ -107,7 +108,8 @@ impl Join<'_> {
                 outcome => return Ok(outcome?),
             };
             failures += 1;
-            let next = self.clock.mono() + retry_delay(failures);
+            let delay = compute_retry_delay(retry_delay(failures), error.retry_after(), 0.0);
+            let next = self.clock.mono() + delay;
             if next >= deadline {
                 return Err(JoinError::Unreachable(self.timeout, error.into()));
             }

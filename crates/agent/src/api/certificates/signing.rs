@@ -6,6 +6,7 @@ use futures_util::StreamExt;
 use kubelet_core::api::certificates::{
     CertificateUse, KeyKind, SIGNING_TIMEOUT, SigningOutcome, signing_outcome, signing_request,
 };
+use kubelet_core::api::retry::compute_retry_delay;
 use model::k8s::CertificateSigningRequest;
 use model::{CertificateNames, PemPair};
 use ports::certificates::CertificateError;
@@ -152,12 +153,15 @@ impl SigningRequestWatch<'_> {
     }
 
     async fn poll(&self, pause: &mut Duration) -> Result<CertificateSigningRequest, SigningError> {
+        let mut requested = None;
         loop {
-            self.clock.sleep_until(self.clock.mono() + *pause).await;
+            let delay = compute_retry_delay(*pause, requested, 0.0);
+            self.clock.sleep_until(self.clock.mono() + delay).await;
             *pause = (*pause * 2).min(LONGEST_POLL);
             match self.cluster.signing_requests().get("", &self.name).await {
                 Err(error) if error.may_pass() => {
                     tracing::warn!(err = %error, "Failed to get certificate signing request, retrying");
+                    requested = error.retry_after();
                 }
                 polled => return Ok(polled?),
             }

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use k8s_openapi::Metadata;
 use kubelet_core::api::reflector::ObjectKey;
+use kubelet_core::api::retry::compute_retry_delay;
 use kubelet_core::volumes::object_ttl;
 use model::MonoTime;
 use model::k8s::{ConfigMap, Node, ObjectMeta, Secret};
@@ -111,6 +112,8 @@ enum State<K> {
 #[derive(Debug)]
 struct Cached<K> {
     last: Mutex<Option<Answer<K>>>,
+    /// No read before this time, and why: an overloaded API server refused one.
+    refused: Mutex<Option<(MonoTime, ClusterError)>>,
 }
 
 #[derive(Debug)]
@@ -124,7 +127,9 @@ impl<K: Kind> Source<K> {
     fn start(ctx: &Arc<Context>, access: &Access, key: &ObjectKey) -> Self {
         let state = match access.strategy {
             Strategy::Watch => State::Store(follow(ctx, access, key)),
-            Strategy::Cache | Strategy::Get => State::Read(Cached { last: Mutex::default() }),
+            Strategy::Cache | Strategy::Get => {
+                State::Read(Cached { last: Mutex::default(), refused: Mutex::default() })
+            }
         };
         Self { key: key.clone(), access: access.clone(), state }
     }
@@ -172,7 +177,7 @@ impl<K: Kind> Source<K> {
         if let Some(answer) = last.lock().as_ref().filter(is_good) {
             return Ok(answer.object.clone());
         }
-        let object = match K::of(&*self.access.cluster).get(&self.key.namespace, &self.key.name).await {
+        let object = match self.get_allowed(cached, now).await {
             Ok(object) => Some(Arc::new(object)),
             Err(ClusterError::NotFound { .. }) => None,
             Err(error) => {
@@ -185,6 +190,24 @@ impl<K: Kind> Source<K> {
             *last.lock() = Some(Answer { object: object.clone(), read: Some(now) });
         }
         Ok(object)
+    }
+}
+
+impl<K: Kind> Source<K> {
+    /// Reads the object, unless the API server has asked to wait. The pods that need it ask again at different times.
+    async fn get_allowed(&self, cached: &Cached<K>, now: MonoTime) -> Result<K, ClusterError> {
+        if let Some((until, error)) = &*cached.refused.lock()
+            && now < *until
+        {
+            return Err(error.clone());
+        }
+        let got = K::of(&*self.access.cluster).get(&self.key.namespace, &self.key.name).await;
+        let refusal = got.as_ref().err().and_then(|error| Some((error.retry_after()?, error.clone())));
+        *cached.refused.lock() = refusal.map(|(retry_after, error)| {
+            let delay = compute_retry_delay(Duration::ZERO, Some(retry_after), 0.0);
+            (self.access.clock.mono() + delay, error)
+        });
+        got
     }
 }
 

@@ -4,14 +4,16 @@
 //! `kubelet_core::volumes::token`.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use kubelet_core::api::retry::compute_retry_delay;
 use kubelet_core::volumes::TokenRequirement;
 use kubelet_core::volumes::token::{
     IssuedToken, TOKEN_JITTER, TokenAge, compute_token_age, compute_token_request, compute_token_retry,
 };
 use model::containers::spec_of;
 use model::k8s::Pod;
-use model::{KeptPod, SmallMap};
+use model::{KeptPod, MonoTime, SmallMap};
 use parking_lot::Mutex;
 use ports::cluster::ClusterError;
 
@@ -19,19 +21,23 @@ use super::ObjectError;
 use super::source::Access;
 use crate::rng::Rng;
 
+/// The least delay after a request that the API server refused because it is overloaded.
+const REFUSED_DELAY: Duration = Duration::from_secs(1);
 /// The service account of a pod whose spec names none.
 const DEFAULT_ACCOUNT: &str = "default";
 
 #[derive(Debug)]
 pub(super) struct PodTokens {
     issued: Mutex<SmallMap<TokenRequirement, IssuedToken>>,
+    /// No request before this time, and why: an overloaded API server refused one.
+    refused: Mutex<Option<(MonoTime, ClusterError)>>,
     /// Spreads the renewals of many pods.
     rng: Rng,
 }
 
 impl PodTokens {
     pub(super) fn new(rng: &Rng) -> Arc<Self> {
-        Arc::new(Self { issued: Mutex::default(), rng: rng.branch() })
+        Arc::new(Self { issued: Mutex::default(), refused: Mutex::default(), rng: rng.branch() })
     }
 
     /// A cached token that is not due for renewal, or else a new one. If the renewal fails, the old token is used until it
@@ -48,7 +54,7 @@ impl PodTokens {
         if let (Some(token), Some(TokenAge::Fresh)) = (&known, age) {
             return Ok(token.clone());
         }
-        match (request(access, pod, requirement).await, known, age) {
+        match (self.request(access, pod, requirement).await, known, age) {
             (Ok(issued), ..) => {
                 self.issued.lock().insert(requirement.clone(), issued.clone());
                 Ok(issued)
@@ -60,6 +66,28 @@ impl PodTokens {
             }
             (Err(error), ..) => Err(ObjectError::Token(error)),
         }
+    }
+
+    /// Requests a token, unless the API server has asked to wait.
+    async fn request(
+        &self,
+        access: &Access,
+        pod: &KeptPod,
+        requirement: &TokenRequirement,
+    ) -> Result<IssuedToken, ClusterError> {
+        let now = access.clock.mono();
+        if let Some((until, error)) = &*self.refused.lock()
+            && now < *until
+        {
+            return Err(error.clone());
+        }
+        let requested = request(access, pod, requirement).await;
+        let refusal = requested.as_ref().err().and_then(|error| Some((error.retry_after()?, error.clone())));
+        *self.refused.lock() = refusal.map(|(retry_after, error)| {
+            let delay = compute_retry_delay(REFUSED_DELAY, Some(retry_after), self.rng.share());
+            (access.clock.mono() + delay, error)
+        });
+        requested
     }
 
     /// Drops tokens that the pod no longer requests.

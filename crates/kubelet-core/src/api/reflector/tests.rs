@@ -1,4 +1,4 @@
-//! Events in, steps out. A script is a list of events: `list@5`, `watch`, `ev@6`, `end`, `expired`, `lost`, `err`; `+90s` lets time
+//! Events in, steps out. A script is a list of events: `list@5`, `watch`, `ev@6`, `end`, `expired`, `lost`, `busy@5`, `err`; `+90s` lets time
 //! pass; waits are waited out.
 
 use expect_test::{Expect, expect};
@@ -13,6 +13,9 @@ fn event(word: &str) -> ReflectorEvent {
         ("watch", _) => ReflectorEvent::WatchStarted,
         ("end", _) => ReflectorEvent::Ended,
         ("expired", _) => ReflectorEvent::Expired,
+        ("busy", seconds) => {
+            ReflectorEvent::Refused { retry_after: Duration::from_secs(seconds.parse().unwrap()) }
+        }
         ("lost", _) => ReflectorEvent::Lost,
         _ => ReflectorEvent::Failed,
     }
@@ -47,9 +50,9 @@ fn check(script: &str, expected: Expect) {
 fn watch_continues_from_the_last_resource_version() {
     check(
         "list@5 watch ev@6 ev@9 end",
-        expect!["list@5: watch 5, watch: watch 5, ev@6: watch 6, ev@9: watch 9, end: watch 9"],
+        expect!["list@5: watch 5, watch: watch 5, ev@6: watch 6, ev@9: watch 9, end: wait 2500ms"],
     );
-    check("list@5 watch +60s end", expect!["list@5: watch 5, watch: watch 5, end: watch 5"]);
+    check("list@5 watch +60s end", expect!["list@5: watch 5, watch: watch 5, end: wait 2500ms"]);
 }
 
 #[test]
@@ -76,18 +79,42 @@ fn reflector_errors_back_off_to_thirty_seconds_and_keep_the_resource_version() {
 fn reflector_back_off_is_reset_after_two_minutes_without_errors() {
     check(
         "err err list@5 watch +121s err",
-        expect!["err: wait 1200ms, err: wait 2400ms, list@5: watch 5, watch: watch 5, err: wait 1200ms"],
+        expect!["err: wait 1200ms, err: wait 2400ms, list@5: watch 5, watch: watch 5, err: wait 3300ms"],
     );
     check(
         "err err list@5 watch +90s err",
-        expect!["err: wait 1200ms, err: wait 2400ms, list@5: watch 5, watch: watch 5, err: wait 4800ms"],
+        expect!["err: wait 1200ms, err: wait 2400ms, list@5: watch 5, watch: watch 5, err: wait 5700ms"],
     );
 }
 
 #[test]
 fn a_stream_that_ends_at_once_and_empty_backs_off() {
     check("list@5 watch end", expect!["list@5: watch 5, watch: watch 5, end: wait 1200ms"]);
-    check("list@5 watch ev@6 end", expect!["list@5: watch 5, watch: watch 5, ev@6: watch 6, end: watch 6"]);
+    check(
+        "list@5 watch ev@6 end",
+        expect!["list@5: watch 5, watch: watch 5, ev@6: watch 6, end: wait 2500ms"],
+    );
+}
+
+#[test]
+fn watches_that_end_for_all_nodes_at_once_are_opened_again_within_five_seconds() {
+    // The server is stopping; the connection breaks; or it was the timeout of the watch, which looks the same.
+    check("list@5 watch +60s end", expect!["list@5: watch 5, watch: watch 5, end: wait 2500ms"]);
+    check("list@5 watch +60s err", expect!["list@5: watch 5, watch: watch 5, err: wait 3300ms"]);
+    check("list@5 watch +400s end", expect!["list@5: watch 5, watch: watch 5, end: wait 2500ms"]);
+}
+
+#[test]
+fn refused_requests_wait_as_long_as_the_server_asks_and_no_longer_than_a_few_minutes() {
+    check(
+        "busy@5 busy@5 busy@5 busy@5",
+        expect!["busy@5: wait 7500ms, busy@5: wait 7500ms, busy@5: wait 7500ms, busy@5: wait 9600ms"],
+    );
+    check(
+        "list@5 watch busy@60 watch",
+        expect!["list@5: watch 5, watch: watch 5, busy@60: wait 90000ms, watch: watch 5"],
+    );
+    check("busy@100000", expect!["busy@100000: wait 270000ms"]);
 }
 
 #[test]
@@ -125,9 +152,9 @@ fn list_is_from_the_memory_of_the_server_unless_that_is_too_old() {
 fn a_stream_that_breaks_thrice_before_its_first_event_relists() {
     check(
         "list@5 watch err watch err watch ev@6 err watch err watch err watch err list@9 watch err",
-        expect![[
-            r#"list@5: watch 5, watch: watch 5, err: wait 1200ms, watch: watch 5, err: wait 2400ms, watch: watch 5, ev@6: watch 6, err: wait 4800ms, watch: watch 6, err: wait 9600ms, watch: watch 6, err: wait 19200ms, watch: watch 6, err: wait 38400ms, list@9: watch 9, watch: watch 9, err: wait 45000ms"#
-        ]],
+        expect![
+            "list@5: watch 5, watch: watch 5, err: wait 3300ms, watch: watch 5, err: wait 4100ms, watch: watch 5, ev@6: watch 6, err: wait 5700ms, watch: watch 6, err: wait 9600ms, watch: watch 6, err: wait 19200ms, watch: watch 6, err: wait 38400ms, list@9: watch 9, watch: watch 9, err: wait 45000ms"
+        ],
     );
 }
 

@@ -19,6 +19,8 @@ fn answer(step: &LeaseStep, outcome: &str) -> LeaseAnswer {
         ("409", _) => LeaseAnswer::Conflict,
         ("ok", LeaseStep::Create(lease) | LeaseStep::Update(lease)) => LeaseAnswer::Lease(lease.clone()),
         ("ok", _) => LeaseAnswer::Lease(Box::default()),
+        ("busy", _) => LeaseAnswer::Refused { retry_after: Duration::from_secs(2) },
+        ("busy-long", _) => LeaseAnswer::Refused { retry_after: Duration::from_secs(60) },
         _ => LeaseAnswer::Failed,
     }
 }
@@ -72,6 +74,28 @@ fn a_failed_renewal_is_tried_five_times_at_once_and_then_at_the_next_period() {
         "ok ok err err err err err ok",
         expect![
             "get ok, update ok, wait until 10200ms, update err, update err (reopen), update err (reopen), update err (reopen), update err (reopen), wait until 20400ms, update ok, wait until 30600ms"
+        ],
+    );
+}
+
+#[test]
+fn refused_renewals_wait_as_long_as_the_server_asks_up_to_a_period() {
+    check(
+        "ok ok busy busy ok",
+        expect![
+            "get ok, update ok, wait until 10200ms, update busy, wait until 13200ms, update busy, wait until 16200ms, update ok, wait until 26400ms"
+        ],
+    );
+    check(
+        "ok ok busy-long ok",
+        expect![
+            "get ok, update ok, wait until 10200ms, update busy-long, wait until 20400ms, update ok, wait until 30600ms"
+        ],
+    );
+    check(
+        "busy busy-long 404 busy ok ok",
+        expect![
+            "get busy, wait until 3000ms, get busy-long, wait until 13200ms, get 404, create busy, wait until 16200ms, get ok, update ok, wait until 26400ms"
         ],
     );
 }
