@@ -85,6 +85,27 @@ async fn pod_that_cannot_be_decoded_any_more_keeps_running_until_it_is_deleted()
 }
 
 #[tokio::test(start_paused = true)]
+async fn pod_that_cannot_be_decoded_after_a_restart_is_no_orphan() {
+    let mut world = World::joined().await;
+    for name in ["web", "gone"] {
+        world.create(&pod(name, [container("app")]));
+        world.until("the pod is ready", |w| w.is_ready_in_api(name)).await;
+    }
+    world.crash().await;
+    let web = world.in_api("web").unwrap();
+    let mut bad = malformed_pod("web");
+    bad["metadata"]["uid"] = web.metadata.uid.clone().into();
+    world.api().put_json::<Pod>(bad);
+    world.api().remove::<Pod>("default", "gone", Some(0));
+    world.start().await;
+    world.until("an orphan is stopped", |w| !w.runs("gone/app")).await;
+    world.advance(seconds(120)).await;
+    assert!(world.runs("web/app"));
+    world.api().remove::<Pod>("default", "web", Some(0));
+    world.until("the deleted pod is stopped", |w| !w.runs("web/app")).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn pod_waits_only_for_its_own_malformed_objects_and_shows_the_reason() {
     let mut world = World::of_cluster();
     world.api().put_json::<Service>(malformed("bad", &json!({"spec": 7})));
