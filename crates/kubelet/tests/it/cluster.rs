@@ -30,6 +30,7 @@ mod node;
 mod objects;
 mod outages;
 mod pods;
+mod poisoned_objects;
 mod pressure;
 mod recorded_metrics;
 mod rejections;

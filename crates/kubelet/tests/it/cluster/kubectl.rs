@@ -142,6 +142,18 @@ impl Kubectl {
         }
     }
 
+    /// Creates the object of this JSON at that path, in the same way. kubectl cannot read every object that the API stores.
+    #[track_caller]
+    pub(crate) fn post(&self, path: &str, json: &str) {
+        self.must("POST", path, json);
+    }
+
+    /// Replaces the object at that path, in the same way.
+    #[track_caller]
+    pub(crate) fn put(&self, path: &str, json: &str) {
+        self.must("PUT", path, json);
+    }
+
     /// Writes the status of a PersistentVolumeClaim.
     #[track_caller]
     pub(crate) fn write_claim_status(&self, name: &str, claim: &Value) {
