@@ -7,6 +7,7 @@ mod api_checker;
 mod cluster;
 mod csi;
 mod hostile;
+mod hostile_cluster;
 mod invariants;
 mod node;
 mod random;
@@ -41,7 +42,7 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(480);
 const SETTLED_FOR: Duration = Duration::from_secs(45);
 /// For this long it then must not change.
 const UNCHANGED_FOR: Duration = Duration::from_secs(60);
-/// Runs in addition to those that failed once. All modes together have 500.
+/// Runs in addition to those that failed once. All modes together have 560.
 const SEEDS: u64 = 190;
 const SERVER_PORT: u16 = 8080;
 const SERVER_URL: &str = "http://manifests:8080/all";

@@ -89,6 +89,16 @@ impl ApiChecker {
 }
 
 impl ApiChecker {
+    /// A running container is stopped: no user of a mode without resizes gave a reason while the pod is wanted.
+    pub(super) fn stops_wanted(&mut self, id: &ContainerId) {
+        let all = self.fake.containers();
+        let running = |c: &model::ContainerObservation| c.id == *id && c.state == ContainerState::Running;
+        let Some((uid, _)) = all.iter().find(|(_, c)| running(c)) else { return };
+        if let Some(name) = self.alive.get(uid.as_str()) {
+            self.violations.push(format!("a running container of {name} is stopped"));
+        }
+    }
+
     /// A running container is stopped: only a resize can be the reason while users want the pod.
     pub(super) fn stops(&mut self, id: &ContainerId) {
         let all = self.fake.containers();
