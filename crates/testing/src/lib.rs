@@ -31,6 +31,7 @@ pub mod recorded_cri;
 pub mod runtime_calls;
 pub mod runtime_proxy;
 pub mod shutdown;
+pub mod slow_link;
 pub mod soak;
 pub mod stretch;
 
@@ -57,4 +58,5 @@ pub use private_cgroup::PrivateCgroup;
 pub use recorded_cri::{CriRecorder, RecordedCri};
 pub use runtime_proxy::{CallFault, CallRule, RuntimeProxy};
 pub use shutdown::FakeShutdown;
+pub use slow_link::SlowLink;
 pub use stretch::{reduced, stretched};

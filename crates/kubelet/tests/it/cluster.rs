@@ -37,6 +37,7 @@ mod rejections;
 mod resize;
 mod resource_claims;
 mod restarts;
+mod slow_links;
 mod storage_limits;
 mod streams;
 mod upgrade;
