@@ -399,7 +399,11 @@ async fn handles(
         pressure: ends.pressure.subscribe(),
         shutting_down: ends.shutting_down.subscribe(),
         allocatable: NodeAllocatable::new(own_node.clone(), own_allocatable(ctx)),
-        node_for_admission: AdmissionNode::new(own_node, node_for_admission(ctx).await),
+        node_for_admission: AdmissionNode::new(
+            own_node,
+            node_for_admission(ctx).await,
+            ctx.settings.flags.standalone(),
+        ),
         sources_ready: readiness.complete.subscribe(),
         probe_metrics: ProbeMetrics::default(),
         superseded,

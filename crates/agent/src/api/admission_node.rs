@@ -15,16 +15,20 @@ pub struct AdmissionNode {
     seen: StoreReader<Node>,
     /// From the settings and the machine.
     own: Arc<Node>,
+    is_standalone: bool,
     last: Arc<Mutex<Option<Arc<Node>>>>,
 }
 
 impl AdmissionNode {
-    pub(crate) fn new(seen: StoreReader<Node>, own: Node) -> Self {
-        Self { seen, own: Arc::new(own), last: Arc::default() }
+    pub(crate) fn new(seen: StoreReader<Node>, own: Node, is_standalone: bool) -> Self {
+        Self { seen, own: Arc::new(own), is_standalone, last: Arc::default() }
     }
 
-    /// `None` until the API server has listed the Node, which a standalone kubelet never sees.
+    /// `None` until the API server has listed the Node of a node of a cluster.
     pub(crate) fn get(&self) -> Option<Arc<Node>> {
+        if self.is_standalone {
+            return Some(self.own.clone());
+        }
         let seen = self.seen.borrow();
         let mut last = self.last.lock();
         if let Some(node) = own_node(&seen) {
@@ -53,9 +57,11 @@ mod tests {
     #[test]
     fn node_of_the_api_counts_then_the_last_one_seen_then_the_own_one() {
         let api = watch::Sender::new(Store::<Node>::default());
-        let nodes = AdmissionNode::new(api.subscribe(), node("own"));
+        let nodes = AdmissionNode::new(api.subscribe(), node("own"), false);
         let uid = || nodes.get().and_then(|node| node.metadata.uid.clone());
         assert_eq!(uid(), None, "the list has not arrived");
+        let standalone = AdmissionNode::new(api.subscribe(), node("own"), true);
+        assert_eq!(standalone.get().and_then(|node| node.metadata.uid.clone()).as_deref(), Some("own"));
         api.send_modify(|seen| seen.is_complete = true);
         assert_eq!(uid().as_deref(), Some("own"));
         let key = ObjectKey { namespace: String::new(), name: "node".to_owned() };

@@ -1,5 +1,5 @@
 //! Whether the node admits a pod (docs/behaviour/admission.md): its sysctls, operating system, groups, AppArmor,
-//! declared features, node pressure, and in a cluster whether it fits. No pod is terminated here, and the machine is not inspected.
+//! declared features, node pressure, and whether it fits. No pod is terminated here, and the machine is not inspected.
 
 mod affinity;
 pub mod fit;
@@ -56,7 +56,7 @@ pub enum Admission {
 }
 
 /// Decides whether the pod is admitted; if several checks fail, the first in the order of docs/behaviour/admission.md is
-/// reported. `fit` is `None` for a standalone node, which has no Node object with its capacity.
+/// reported. Without `fit` it is not checked whether the pod fits.
 #[must_use]
 pub fn compute_admission(pod: &Pod, facts: &AdmissionFacts, fit: Option<&FitFacts<'_>>) -> Admission {
     let before = refuse_pod_level_resources(pod, facts)
@@ -82,7 +82,7 @@ pub fn compute_admission(pod: &Pod, facts: &AdmissionFacts, fit: Option<&FitFact
     }
 }
 
-/// The first reason to reject the pod on a standalone node, if any.
+/// The first reason to reject the pod wherever it fits, if any.
 #[must_use]
 pub fn compute_rejection(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejection> {
     match compute_admission(pod, facts, None) {
@@ -426,8 +426,13 @@ mod tests {
     fn check_admission(spec: &Value, expected: &str) {
         let node = model::k8s::Node::default();
         let allocatable = [("pods".to_owned(), model::k8s::Quantity("0".to_owned()))].into();
-        let fit =
-            FitFacts { node: &node, allocatable: &allocatable, active: &[], features: Features::default() };
+        let fit = FitFacts {
+            may_preempt: true,
+            node: &node,
+            allocatable: &allocatable,
+            active: &[],
+            features: Features::default(),
+        };
         let found = match compute_admission(&pod_of(spec), &facts(), Some(&fit)) {
             Admission::Admitted { victims, .. } => {
                 assert_eq!(victims, []);

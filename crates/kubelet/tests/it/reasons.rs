@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use testing::FakeRuntime;
 use testing::fake::{Fault, Method};
 
-use crate::node::{FOREVER, Node, container, restarts, shell_pod};
+use crate::node::{FOREVER, Node, container, restarts, shell_pod, uid};
 
 #[track_caller]
 fn waiting_reason(node: &Node, name: &str, reason: &str) -> String {
@@ -33,6 +33,34 @@ fn invalid_manifest_is_reported_with_its_line_and_keeps_the_running_pod() {
     assert_eq!(container(&after, "main")["containerID"], container(&before, "main")["containerID"]);
     let logged = node.kubelet_log().matches("Failed to parse manifest").count();
     assert_eq!(logged, 1, "logged once for one change");
+}
+
+#[test]
+fn standalone_node_rejects_pods_that_do_not_fit() {
+    let mut node = Node::start();
+    let mut large = shell_pod("large", FOREVER);
+    large["spec"]["containers"][0]["resources"]["requests"]["memory"] = "900Gi".into();
+    node.apply("large", &large);
+    let with_port = |name: &str| {
+        let mut pod = shell_pod(name, FOREVER);
+        pod["spec"]["containers"][0]["ports"] = json!([{"containerPort": 80, "hostPort": 18_080}]);
+        pod
+    };
+    node.apply("first", &with_port("first"));
+    node.running("first");
+    node.apply("second", &with_port("second"));
+    for (name, reason) in [("large", "OutOfmemory"), ("second", "NodePorts")] {
+        let pod = node.pod_when(name, "is rejected", |pod| pod["status"]["phase"] == "Failed");
+        assert_eq!(pod["status"]["reason"], reason, "{}", pod["status"]);
+        let logged = format!("reason=\"{reason}\"");
+        assert!(node.kubelet_log().contains(&logged), "{logged} is not in the log: {}", node.kubelet_log());
+        assert_eq!(node.running_containers(&uid(&pod)), 0);
+    }
+    // One that runs stays over a restart.
+    let first = node.running("first");
+    node.restart_kubelet();
+    let after = node.running("first");
+    assert_eq!(container(&after, "main")["containerID"], container(&first, "main")["containerID"]);
 }
 
 #[test]

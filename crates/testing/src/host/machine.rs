@@ -24,6 +24,9 @@ impl Machine for FakeHost {
     fn info(&self) -> MachineInfo {
         let mut info =
             MachineInfo { swap_bytes: self.shared.swap.lock().bytes, ..self.shared.machine.clone() };
+        if let Some(topology) = &*self.shared.topology.lock() {
+            info.cpus = u32::try_from(topology.processors.len()).unwrap_or(u32::MAX);
+        }
         let reboots = self.shared.reboots.load(Ordering::Relaxed);
         if reboots > 0 {
             info.boot_id = format!("boot-{reboots}");

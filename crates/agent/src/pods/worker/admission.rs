@@ -270,10 +270,16 @@ fn decide_with(
     if let (Some(node), Some(mut allocatable)) = (&node, allocatable) {
         let having = others.devices.iter().copied().chain([own]);
         allocatable.extend(allocatable_devices(&handles.devices.amounts(), having));
-        let fit = FitFacts { node, allocatable: &allocatable, active, features: facts.features };
+        let fit = FitFacts {
+            node,
+            allocatable: &allocatable,
+            active,
+            may_preempt: !handles.ctx.settings.flags.standalone(),
+            features: facts.features,
+        };
         return compute_admission(pod, &facts, Some(&fit));
     }
-    // A standalone node, or one whose Node was not listed yet, does not know its allocatable resources from the API.
+    // A node whose Node was not listed yet does not know its labels: a static pod that selects one of them is not rejected for it.
     match compute_admission(pod, &facts, None) {
         Admission::Admitted { victims, short_of } => {
             match refuse_beyond(u32::try_from(handles.ctx.config().max_pods).unwrap_or(110), active) {

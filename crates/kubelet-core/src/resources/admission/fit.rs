@@ -29,6 +29,8 @@ pub struct FitFacts<'a> {
     pub allocatable: &'a Quantities,
     /// The allocations of all other pods that were admitted and have not ended.
     pub active: &'a [Allocation<'a>],
+    /// A critical pod preempts others. On a standalone node all pods are static, and so critical: none is preempted.
+    pub may_preempt: bool,
     pub features: Features,
 }
 
@@ -57,7 +59,7 @@ pub(super) enum Misfit {
 pub fn compute_fit(pod: &Pod, facts: &FitFacts<'_>) -> Fit {
     let misfits = misfits(pod, facts);
     let Some(first) = misfits.first() else { return Fit::Fits };
-    if !is_critical_pod(pod) {
+    if !is_critical_pod(pod) || !facts.may_preempt {
         return Fit::Refused(rejection(first));
     }
     let mut shortages = Vec::new();

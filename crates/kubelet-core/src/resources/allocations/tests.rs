@@ -109,6 +109,7 @@ fn fits(allocations: &Allocations, ticket: Ticket, pod: &Pod) -> bool {
         [("cpu", CAPACITY), ("pods", 4)].map(|(name, n)| (name.to_owned(), quantity(n.to_string()))).into();
     let others = allocations.other_pods(ticket).unwrap();
     let facts = FitFacts {
+        may_preempt: true,
         node: &node,
         allocatable: &allocatable,
         active: &others.allocations,

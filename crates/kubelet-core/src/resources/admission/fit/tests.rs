@@ -42,7 +42,10 @@ fn shown_with(features: Features, pod: &Pod, active: &[&Pod]) -> String {
         .into();
     let active: Vec<KeptPod> = active.iter().map(|pod| KeptPod::new((*pod).clone())).collect();
     let active: Vec<Allocation<'_>> = active.iter().map(Allocation::whole).collect();
-    match compute_fit(pod, &FitFacts { node: &node, allocatable: &allocatable, active: &active, features }) {
+    match compute_fit(
+        pod,
+        &FitFacts { may_preempt: true, node: &node, allocatable: &allocatable, active: &active, features },
+    ) {
         Fit::Fits => "fits".into(),
         Fit::FitsWithout { victims, .. } => {
             format!("without {}", victims.iter().map(ToString::to_string).collect::<Vec<_>>().join(" "))
@@ -245,6 +248,27 @@ proptest! {
     }
 }
 
+#[test]
+fn standalone_node_names_the_resource_that_a_static_pod_lacks() {
+    let node = Node::default();
+    let quantity = |text: &str| model::k8s::Quantity(text.to_owned());
+    let allocatable =
+        [("memory", "1000"), ("pods", "4")].map(|(name, amount)| (name.to_owned(), quantity(amount))).into();
+    let mut large =
+        pod("new", &json!({"containers": [{"name": "a", "resources": {"requests": {"memory": "2000"}}}]}));
+    large.metadata.annotations = Some([("kubernetes.io/config.source".to_owned(), "file".to_owned())].into());
+    let reason = |may_preempt| {
+        let (active, features): (&[Allocation<'_>], _) = (&[], Features::default());
+        let facts = FitFacts { node: &node, allocatable: &allocatable, active, may_preempt, features };
+        match compute_fit(&large, &facts) {
+            Fit::Refused(rejection) => rejection.reason.to_string(),
+            other => format!("{other:?}"),
+        }
+    };
+    assert_eq!(reason(false), "OutOfmemory");
+    assert_eq!(reason(true), "UnexpectedAdmissionError");
+}
+
 /// `lifecycle/predicate_test.go`, TestGeneralPredicates: on a node of 10 thousandths of a core, 20 bytes and 32 pods. Where it
 /// lists several reasons, the event names the first.
 #[test]
@@ -260,6 +284,7 @@ fn general_predicates_table() {
         let active: Vec<KeptPod> = active.iter().map(|pod| KeptPod::new((*pod).clone())).collect();
         let active: Vec<Allocation<'_>> = active.iter().map(Allocation::whole).collect();
         let facts = FitFacts {
+            may_preempt: true,
             node: &node,
             allocatable: &allocatable,
             active: &active,
@@ -325,7 +350,13 @@ fn remove_missing_extended_resources_table() {
         known.extend(allocatable.map(|amount| ("foo.com/bar".to_owned(), quantity(amount))));
         let resources = json!({"requests": {"foo.com/bar": requests}, "limits": {"foo.com/bar": requests}});
         let pod = pod("new", &json!({"containers": [{"name": "a", "resources": resources}]}));
-        let facts = FitFacts { node: &node, allocatable: &known, active: &[], features: Features::default() };
+        let facts = FitFacts {
+            may_preempt: true,
+            node: &node,
+            allocatable: &known,
+            active: &[],
+            features: Features::default(),
+        };
         let found = match compute_fit(&pod, &facts) {
             Fit::Fits => "fits".to_owned(),
             Fit::FitsWithout { .. } => "preempts".to_owned(),

@@ -85,7 +85,7 @@ fn admit(table: &Allocations, ticket: crate::resources::allocations::Ticket, pod
         .into();
     let features = Features::default();
     let active = &others.allocations;
-    let fit = FitFacts { node: &node, allocatable: &allocatable, active, features };
+    let fit = FitFacts { may_preempt: true, node: &node, allocatable: &allocatable, active, features };
     let facts = AdmissionFacts { resources: refused, features, ..AdmissionFacts::default() };
     compute_admission(pod, &facts, Some(&fit))
 }
