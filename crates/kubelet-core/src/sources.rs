@@ -7,6 +7,7 @@
 //! by which the API shows static pods, are not desired pods: the reader of the API leaves them out.
 
 mod api_pod;
+pub mod duplicates;
 pub mod static_pod;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -111,15 +112,25 @@ pub struct SourceReport {
 /// one name, the last seen one is used.
 #[must_use]
 pub fn last_described_by(origin: &Origin, written_down: &[KeptPod]) -> Vec<KeptPod> {
+    newest_of(origin.source(), written_down, |pod| match origin {
+        Origin::File(path) => annotation(pod, CONFIG_FILE) == Some(path),
+        // There is one server, and its address is not in the checkpoint.
+        Origin::Url(_) => true,
+    })
+}
+
+/// The pods that all files described, wherever they were, from all checkpoints of earlier kubelets: the path of the manifests may be
+/// written wrongly now.
+#[must_use]
+pub fn last_described_by_files(written_down: &[KeptPod]) -> Vec<KeptPod> {
+    newest_of(PodSource::File, written_down, |_| true)
+}
+
+fn newest_of(source: PodSource, written_down: &[KeptPod], is_meant: impl Fn(&Pod) -> bool) -> Vec<KeptPod> {
     let mut newest: BTreeMap<String, (Option<Timestamp>, &KeptPod)> = BTreeMap::new();
     for kept in written_down {
         let pod = kept.get();
-        let is_of_the_place = match origin {
-            Origin::File(path) => annotation(&pod, CONFIG_FILE) == Some(path),
-            // There is one server, and its address is not in the checkpoint.
-            Origin::Url(_) => true,
-        };
-        if !is_of_the_place || annotation(&pod, CONFIG_SOURCE) != Some(origin.source().as_str()) {
+        if !is_meant(&pod) || annotation(&pod, CONFIG_SOURCE) != Some(source.as_str()) {
             continue;
         }
         let seen = annotation(&pod, CONFIG_SEEN).and_then(|seen| seen.parse::<Timestamp>().ok());
@@ -129,6 +140,18 @@ pub fn last_described_by(origin: &Origin, written_down: &[KeptPod]) -> Vec<KeptP
         }
     }
     newest.into_values().map(|(_, kept)| kept.clone()).collect()
+}
+
+/// Whether it is known which pods a source had that cannot be read now: each pod of the node has a checkpoint with its source, or a
+/// worker (`known`). A pod of another kubelet has neither, and may be one of that source. `running` has the pods of the runtime that
+/// may run; `None` until it was listed.
+#[must_use]
+pub fn is_every_pod_known(
+    known: &BTreeSet<PodUid>,
+    on_disk: &BTreeSet<PodUid>,
+    running: Option<&BTreeSet<PodUid>>,
+) -> bool {
+    running.is_some_and(|running| on_disk.is_subset(known) && running.is_subset(known))
 }
 
 /// The sources that have reported. Nothing may be cleaned up before all have: a pod that seems to be an orphan may be

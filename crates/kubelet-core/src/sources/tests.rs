@@ -328,4 +328,22 @@ fn unreadable_source_keeps_the_pods_of_its_checkpoint() {
     assert_eq!(uids("/m/c"), ["c"]);
     assert!(uids("/m/d").is_empty());
     assert_eq!(of(&Origin::Url("http://anywhere/".to_owned())), ["e"]);
+    let of_files = last_described_by_files(&all);
+    let of_files: Vec<&str> = of_files.iter().map(|pod| pod.identity().uid.as_str()).collect();
+    assert_eq!(of_files, ["new", "b", "c"], "wherever the files were");
+}
+
+#[test]
+fn pods_of_an_unreadable_source_are_known_if_every_pod_of_the_node_has_a_checkpoint() {
+    let uids = |text: &str| -> BTreeSet<PodUid> {
+        text.split_whitespace().map(|uid| PodUid::from(uid.to_owned())).collect()
+    };
+    let known = |known: &str, on_disk: &str, running: &str| {
+        is_every_pod_known(&uids(known), &uids(on_disk), Some(&uids(running)))
+    };
+    assert!(known("a b", "a b", "a"));
+    assert!(known("", "", ""), "no pod has ever run here");
+    assert!(!known("a", "a", "a b"), "b runs and may be of the source");
+    assert!(!known("a", "a b", "a"), "another kubelet made the directory of b");
+    assert!(!is_every_pod_known(&uids("a"), &uids("a"), None), "the runtime was not listed yet");
 }
