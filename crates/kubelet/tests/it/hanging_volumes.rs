@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use testing::HungFuse;
+use testing::{FakeRuntime, HungFuse};
 
 use crate::node::{FOREVER, Node, names_in, once_pod, shell_pod, uid};
 
@@ -158,4 +158,23 @@ fn hanging_log_directory_of_a_pod_delays_no_other_pod() {
     });
     node.delete("early");
     node.wait_until_gone("early", &early);
+}
+
+#[test]
+fn hanging_directory_of_manifests_delays_nothing_else() {
+    let mut node = Node::with_fake(&FakeRuntime::with_clock(ports::Clock::system()), json!({}));
+    let manifests = node.path("elsewhere/manifests");
+    let fuse = HungFuse::mount(&manifests).expect("FUSE");
+    fuse.hang();
+    node.configure(json!({"staticPodPath": manifests}));
+    node.start_kubelet();
+    node.eventually("the manifests are read", |_| match fuse.unanswered() {
+        0 => Err("no request was made".to_owned()),
+        _ => Ok(()),
+    });
+    let began = Instant::now();
+    assert_eq!(node.healthz().expect("an answer"), "ok");
+    node.get("/pods").expect("an answer");
+    assert!(began.elapsed() < testing::stretched(Duration::from_secs(5)), "{:?}", began.elapsed());
+    drop(fuse);
 }
