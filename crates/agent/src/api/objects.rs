@@ -35,8 +35,8 @@ use self::tokens::{PodTokens, account_of};
 use super::reflector::{Of, Reflector, Store, StoreReader};
 use crate::context::Context;
 
-/// ConfigMaps and Secrets that one pod may refer to, each of at most 1 MiB: the API takes pods that name tens of thousands
-/// of them (docs/decisions/0065).
+/// Objects that one pod may refer to, each of at most 1 MiB: ConfigMaps, Secrets, service account tokens and selections of
+/// ClusterTrustBundles. The API takes pods that name tens of thousands of them (docs/decisions/0065).
 const MAX_OBJECTS: usize = 256;
 
 /// Why an object could not be read. That it does not exist is no error here.
@@ -45,7 +45,10 @@ pub enum ObjectError {
     /// The first list is not complete yet.
     #[error("failed to sync {kind} cache: timed out waiting for the condition")]
     NotSynced { kind: &'static str },
-    #[error("pod refers to {count} ConfigMaps and Secrets, but a pod may refer to at most {MAX_OBJECTS}")]
+    #[error(
+        "pod refers to {count} ConfigMaps, Secrets, service account tokens and ClusterTrustBundles, but a pod may refer to at most \
+         {MAX_OBJECTS}"
+    )]
     TooManyObjects { count: usize },
     #[error("services have not yet been read at least once, cannot construct envvars")]
     NoServices,
@@ -112,7 +115,8 @@ impl ClusterObjects {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let (mut config_maps, mut secrets) = (SmallMap::default(), SmallMap::default());
         let names = all_names(pod);
-        let object_count = names.len();
+        let required = required_objects(pod);
+        let object_count = names.len() + required.tokens.len() + required.bundles.len();
         for name in names.into_iter().filter(|_| object_count <= MAX_OBJECTS) {
             let key = |name: &str| ObjectKey { namespace: namespace.clone(), name: name.to_owned() };
             match name {
@@ -129,14 +133,14 @@ impl ClusterObjects {
             }
         }
         let tokens = before.map_or_else(|| PodTokens::new(&ctx.rng), |before| before.tokens.clone());
-        let required = required_objects(pod);
         tokens.keep_only(|requirement| required.tokens.contains(requirement));
         let bundles = ctx.node_facts.features.trust_bundles.then(|| {
             let of = |requirement: &BundleRequirement| {
                 let known = before.and_then(|before| before.bundles.as_ref()?.get(requirement).cloned());
                 known.unwrap_or_else(|| self.bundles.of(ctx, &self.access, requirement))
             };
-            required.bundles.iter().map(|requirement| (requirement.clone(), of(requirement))).collect()
+            let bundles = required.bundles.iter().filter(|_| object_count <= MAX_OBJECTS);
+            bundles.map(|requirement| (requirement.clone(), of(requirement))).collect()
         });
         Registered {
             access: self.access.clone(),
@@ -171,7 +175,7 @@ pub struct PodObjects {
 struct Registered {
     access: Access,
     pod: KeptPod,
-    /// Number of ConfigMaps and Secrets that the pod refers to. If it exceeds [`MAX_OBJECTS`], none of them is read.
+    /// Number of objects that the pod refers to. If it exceeds [`MAX_OBJECTS`], none of them is read.
     object_count: usize,
     config_maps: SmallMap<String, Arc<Source<ConfigMap>>>,
     secrets: SmallMap<String, Arc<Source<Secret>>>,
@@ -197,6 +201,8 @@ impl PodObjects {
     pub async fn find(&self, required: &RequiredObjects) -> Result<VolumeObjects, ObjectError> {
         let mut found = VolumeObjects::default();
         let Some(registered) = &self.registered else { return Ok(found) };
+        let count = required.names.len() + required.tokens.len() + required.bundles.len();
+        registered.check_count(count)?;
         registered.find_named(&required.names, &mut found).await?;
         for requirement in &required.tokens {
             let token = registered.tokens.get(&registered.access, &registered.pod, requirement).await?.token;
@@ -316,14 +322,20 @@ impl PodObjects {
 type FoundBundles = Option<BTreeMap<BundleRequirement, Vec<Arc<TrustBundle>>>>;
 
 impl Registered {
+    /// Nothing is read for a pod that refers to too many objects. What needs none (`needed`) goes on.
+    const fn check_count(&self, needed: usize) -> Result<(), ObjectError> {
+        if self.object_count > MAX_OBJECTS && needed > 0 {
+            return Err(ObjectError::TooManyObjects { count: self.object_count });
+        }
+        Ok(())
+    }
+
     async fn find_named(
         &self,
         names: &BTreeSet<ObjectName>,
         found: &mut VolumeObjects,
     ) -> Result<(), ObjectError> {
-        if self.object_count > MAX_OBJECTS && !names.is_empty() {
-            return Err(ObjectError::TooManyObjects { count: self.object_count });
-        }
+        self.check_count(names.len())?;
         for name in names {
             match name {
                 ObjectName::ConfigMap(name) => {

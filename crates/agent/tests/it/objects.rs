@@ -551,15 +551,21 @@ async fn pod_with_more_config_maps_and_secrets_than_the_limit_waits_and_none_is_
     world.until("a pod with as many as the limit is ready", |w| w.is_ready_in_api("large")).await;
     world.api().forget_calls();
     world.create(&pod("larger", [container_with("app", of(257))]));
-    let text = "pod refers to 257 ConfigMaps and Secrets, but a pod may refer to at most 256";
-    let expected = ("CreateContainerConfigError".to_owned(), text.to_owned());
+    let too_many = |count: usize| {
+        format!(
+            "pod refers to {count} ConfigMaps, Secrets, service account tokens and ClusterTrustBundles, \
+             but a pod may refer to at most 256"
+        )
+    };
+    let text = too_many(257);
+    let expected = ("CreateContainerConfigError".to_owned(), text.clone());
     world.until("the reason is in the status", |w| waiting(w, "larger").as_ref() == Some(&expected)).await;
     assert_eq!(calls_about(&world, "bulk-256"), Vec::<String>::new());
     // The objects of its volumes count, too.
     let sources: Vec<Value> = (0..257).map(|n| json!({"secret": {"name": format!("bulk-{n}")}})).collect();
     let volume = json!({"projected": {"sources": sources}});
     world.create(&pod_with_volume("volume", volume));
-    let failed = |w: &World| message(w, "FailedMount").is_some_and(|message| message.contains(text));
+    let failed = |w: &World| message(w, "FailedMount").is_some_and(|message| message.contains(&text));
     world.until("the event has the reason", failed).await;
 }
 
@@ -617,4 +623,17 @@ async fn pod_whose_extended_resource_is_backed_by_a_claim_waits_for_it() {
     world.until("it waits", |w| w.recorded("FailedPrepareDynamicResources") > 0).await;
     assert!(world.fake.sandbox_request("late").is_none(), "no sandbox without its devices");
     assert!(world.is_ready_in_api(pod.metadata.name.as_deref().unwrap()), "other pods are not affected");
+}
+
+#[tokio::test(start_paused = true)]
+async fn tokens_count_towards_the_limit_of_objects_and_none_is_requested() {
+    let world = World::joined().await;
+    let token =
+        |n: usize| json!({"serviceAccountToken": {"audience": format!("a{n}"), "path": format!("t{n}")}});
+    let volume = json!({"projected": {"sources": (0..257).map(token).collect::<Vec<Value>>()}});
+    world.create(&pod_with_volume("volume", volume));
+    let text = "pod refers to 257 ConfigMaps, Secrets, service account tokens and ClusterTrustBundles";
+    let failed = |w: &World| message(w, "FailedMount").is_some_and(|message| message.contains(text));
+    world.until("the event has the reason", failed).await;
+    assert_eq!(calls_about(&world, "serviceaccounts/token"), Vec::<String>::new());
 }

@@ -175,7 +175,9 @@ fn keyed_patch(key: &str, old: &[Value], new: &[Value], lists: &[MergedList]) ->
 fn key_of<'v>(element: &'v Value, key: &str) -> Option<(bool, Cow<'v, str>)> {
     element.get(key).map(|value| match value {
         Value::String(text) => (true, Cow::Borrowed(text.as_str())),
-        other => (false, Cow::Owned(other.to_string())),
+        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Array(_) | Value::Object(_) => {
+            (false, Cow::Owned(value.to_string()))
+        }
     })
 }
 
