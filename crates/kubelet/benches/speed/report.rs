@@ -28,7 +28,7 @@ const GONE: Bounds = Bounds { private: Some(6.0), processor: None };
 /// Private memory of a member of a cluster for each pod that it has more than the smallest one, in kilobytes.
 const FOR_EACH_FURTHER: f64 = 25.0;
 /// Heap that a member may have for each pod before a short run fails, in kilobytes.
-const MAX_HEAP_FOR_EACH: f64 = 40.0;
+const MAX_HEAP_FOR_EACH: f64 = 48.0;
 /// Heap that streams may leave behind, in megabytes, before a short run fails. It does not depend on the memory before, which is mostly
 /// code.
 const MAX_KEPT: f64 = 2.4;
