@@ -82,12 +82,12 @@ pub async fn lock_root_dir(root: &Path) -> Result<NodeLock, NodeLockError> {
 pub async fn lock_runtime(socket: &Path, root: &Path) -> Result<NodeLock, NodeLockError> {
     let path = runtime_lock_path(socket)?;
     let open = || open_lock_file(&path);
-    let lock = match lock_when_free(open, |file| read_holder(file)).await {
+    let lock = match lock_when_free(open, read_holder).await {
         Err(NodeLockError::Held(holder)) if holder.pid.is_some_and(is_killed) => {
             // It will never run again, but a thread of it waits for a disk, and keeps the file open. A file in its place is free.
             tracing::warn!(%holder, "Kubelet was killed and cannot end, continuing without it");
             fs::remove_file(&path)?;
-            lock_when_free(open, |file| read_holder(file)).await?
+            lock_when_free(open, read_holder).await?
         }
         lock => lock?,
     };

@@ -247,8 +247,13 @@ fn admission(big: &Big) {
     let pod = Pod { metadata: big.pod.metadata.clone(), ..big.pod.clone() };
     let active = [Allocation::whole(&big.kept)];
     let allocatable = BTreeMap::new();
-    let fit =
-        FitFacts { node: &big.api_node, allocatable: &allocatable, active: &active, features: features() };
+    let fit = FitFacts {
+        node: &big.api_node,
+        allocatable: &allocatable,
+        active: &active,
+        may_preempt: true,
+        features: features(),
+    };
     let facts = AdmissionFacts {
         kernel_version: "6.1".to_owned(),
         features: features(),

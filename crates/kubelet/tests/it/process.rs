@@ -50,12 +50,12 @@ fn unknown_flags_and_arguments_are_rejected_together() {
 }
 
 /// Runs a copy of the kubelet that another user may execute.
-fn kubelet_of_another_user(dir: &std::path::Path, args: &[&str]) -> (i32, String, String) {
+fn kubelet_of_another_user(dir: &Path, args: &[&str]) -> (i32, String, String) {
     let program = dir.join("kubelet");
     if !program.exists() {
-        std::fs::copy(env!("CARGO_BIN_EXE_kubelet"), &program).expect("copied");
+        fs::copy(env!("CARGO_BIN_EXE_kubelet"), &program).expect("copied");
         let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o755);
-        std::fs::set_permissions(dir, everyone).expect("a directory for everyone");
+        fs::set_permissions(dir, everyone).expect("a directory for everyone");
     }
     let output = Command::new(&program).args(args).uid(65534).gid(65534).stdin(Stdio::null()).output();
     let output = output.expect("the kubelet runs");
@@ -67,10 +67,10 @@ fn kubelet_of_another_user(dir: &std::path::Path, args: &[&str]) -> (i32, String
 fn kubelet_that_is_not_root_says_so_in_one_line_and_makes_nothing() {
     let dir = tempfile::tempdir().expect("a directory");
     let (public, private) = (dir.path().join("public"), dir.path().join("private.yaml"));
-    std::fs::create_dir(&public).expect("a directory");
-    std::fs::set_permissions(&public, std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("open");
-    std::fs::write(&private, "kind: KubeletConfiguration").expect("written");
-    std::fs::set_permissions(&private, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("closed");
+    fs::create_dir(&public).expect("a directory");
+    fs::set_permissions(&public, std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("open");
+    fs::write(&private, "kind: KubeletConfiguration").expect("written");
+    fs::set_permissions(&private, std::os::unix::fs::PermissionsExt::from_mode(0o600)).expect("closed");
     let root = public.join("root").display().to_string();
     let line = "E: kubelet needs to run as uid `0`. It is being run as 65534\n";
     let private = private.display().to_string();
@@ -84,7 +84,7 @@ fn kubelet_that_is_not_root_says_so_in_one_line_and_makes_nothing() {
         let ended = kubelet_of_another_user(dir.path(), arguments);
         assert_eq!(ended, (1, String::new(), line.to_owned()), "{arguments:?}");
     }
-    assert_eq!(std::fs::read_dir(&public).expect("a directory").count(), 0, "nothing is made");
+    assert_eq!(fs::read_dir(&public).expect("a directory").count(), 0, "nothing is made");
     let (code, version, _) = kubelet_of_another_user(dir.path(), &["--version"]);
     assert_eq!((code, version.as_str()), (0, "Kubernetes v1.36.2\n"));
     assert_eq!(kubelet_of_another_user(dir.path(), &["takeover", "--help"]).0, 0);

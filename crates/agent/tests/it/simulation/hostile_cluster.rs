@@ -171,10 +171,8 @@ impl Run {
         self.steps.push(format!("{:?}: {kind} {name} {lasts:?}", self.world.now()));
         match kind {
             0 => {
-                drop(self.world.api().put_json::<Pod>(malformed(
-                    "bad",
-                    &json!({"spec": {"nodeName": "node", "containers": 7}}),
-                )))
+                let fields = json!({"spec": {"nodeName": "node", "containers": 7}});
+                self.world.api().put_json::<Pod>(malformed("bad", &fields));
             }
             1 => drop(self.world.api().remove::<Pod>("default", "bad", Some(0))),
             2 | 3 => self.spoil_pod(name),

@@ -122,7 +122,7 @@ impl Client {
                 let event = match (&step, server.reply(at)) {
                     (_, Reply::Down) => ReflectorEvent::Failed,
                     (_, Reply::Busy) => ReflectorEvent::Refused { retry_after: RETRY_AFTER },
-                    (ReflectorStep::List, Reply::Done) => {
+                    (ReflectorStep::List { .. }, Reply::Done) => {
                         ReflectorEvent::Listed { resource_version: "2".into() }
                     }
                     (ReflectorStep::Watch { .. }, Reply::Done)
@@ -138,7 +138,7 @@ impl Client {
                 state.note(event, random.share(), now);
                 (!*is_open).then(|| match state.next(now) {
                     ReflectorStep::Wait { until } => until.since_start(),
-                    ReflectorStep::List | ReflectorStep::Watch { .. } => at,
+                    ReflectorStep::List { .. } | ReflectorStep::Watch { .. } => at,
                 })
             }
             Self::Lease(lease) => {
