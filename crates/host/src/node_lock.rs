@@ -17,6 +17,8 @@ use tokio::time::Instant;
 
 /// How long another kubelet may still take to end.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// The same for one that was killed: only a thread that waits for a disk takes longer.
+const TIMEOUT_AFTER_KILL: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_millis(50);
 /// More than the longest path.
 const MAX_HOLDER_BYTES: u64 = 8192;
@@ -136,7 +138,8 @@ async fn lock_when_free(
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => {
                 let holder = holder(&file)?;
-                if began.elapsed() > TIMEOUT {
+                let timeout = if holder.pid.is_some_and(is_killed) { TIMEOUT_AFTER_KILL } else { TIMEOUT };
+                if began.elapsed() > timeout {
                     return Err(NodeLockError::Held(holder));
                 }
             }
