@@ -81,7 +81,7 @@ use crate::serving::system_logs::MAX_JOURNAL_QUERIES;
 use crate::settings::{Paths, Settings};
 use crate::sources::file::FileSource;
 use crate::sources::http::HttpSource;
-use crate::sources::{ManifestProblems, SourceSet};
+use crate::sources::{ManifestProblems, NodePods, SourceSet};
 use crate::tasks::TaskSet;
 use crate::volumes::{CSI_PLUGIN, Csi, Requests, VolumeEngine, Volumes};
 use cluster_tasks::LoopSide;
@@ -631,15 +631,19 @@ fn start_loop(
     let (sets, received) = mpsc::channel::<SourceSet>(SET_QUEUE);
     let config = ctx.config();
     let mut expected = Vec::new();
+    let node = NodePods {
+        files: ctx.files.clone(),
+        paths: ctx.settings.paths.clone(),
+        cache: handles.cache.clone(),
+    };
     if !config.static_pod_path.is_empty() {
         expected.push(PodSource::File);
         let source = FileSource {
-            files: ctx.files.clone(),
+            node: node.clone(),
             clock: ctx.clock,
             path: config.static_pod_path.clone().into(),
             period: config.file_check_frequency.as_std(),
             node_name: ctx.settings.node_name.clone(),
-            paths: ctx.settings.paths.clone(),
             features: ctx.node_facts.features,
             problems: problems.clone(),
             sets: sets.clone(),
@@ -651,7 +655,7 @@ fn start_loop(
         expected.push(PodSource::Http);
         let source = HttpSource {
             net: ctx.net.clone(),
-            files: ctx.files.clone(),
+            node,
             clock: ctx.clock,
             url: config.static_pod_url.clone(),
             headers: headers
@@ -659,7 +663,6 @@ fn start_loop(
                 .collect(),
             period: config.http_check_frequency.as_std(),
             node_name: ctx.settings.node_name.clone(),
-            paths: ctx.settings.paths.clone(),
             features: ctx.node_facts.features,
             problems: problems.clone(),
             sets: sets.clone(),

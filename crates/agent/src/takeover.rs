@@ -61,7 +61,8 @@ pub async fn check(
 ) -> Result<TakeoverReport, CheckError> {
     let node = Node { ports, settings, facts };
     let cgroups = node.cgroup_facts().await?;
-    let (static_pods, manifest_errors) = node.manifests().await?;
+    let Manifests { pods: static_pods, errors: manifest_errors, has_unreadable_path } =
+        node.manifests().await;
     let pods = node.pods(cgroups).await?;
     let (files, assigned) = node.files().await?;
     let devices_elsewhere = node.devices_elsewhere().await?;
@@ -69,6 +70,7 @@ pub async fn check(
         pods: &pods,
         static_pods: &static_pods,
         manifest_errors: &manifest_errors,
+        has_unreadable_path,
         has_api: !settings.flags.standalone(),
         has_url: !facts.config.static_pod_url.is_empty(),
         files,
@@ -78,6 +80,14 @@ pub async fn check(
         features: facts.features,
         now: ports.clock.now(),
     }))
+}
+
+/// The pods of all manifests, and what is wrong with the others.
+#[derive(Default)]
+struct Manifests {
+    pods: Vec<Pod>,
+    errors: Vec<String>,
+    has_unreadable_path: bool,
 }
 
 struct Node<'a> {
@@ -113,13 +123,18 @@ impl Node<'_> {
         Ok(CgroupFacts { configured: configured.unwrap_or(CgroupDriver::Cgroupfs), of_runtime })
     }
 
-    /// The pods of all manifests, and what is wrong with the others.
-    async fn manifests(&self) -> Result<(Vec<Pod>, Vec<String>), CheckError> {
+    async fn manifests(&self) -> Manifests {
         let path = Path::new(&self.facts.config.static_pod_path);
         if path.as_os_str().is_empty() {
-            return Ok((Vec::new(), Vec::new()));
+            return Manifests::default();
         }
-        let files = or_empty(self.disk().read_manifests(path).await).map_err(failed(path))?;
+        let files = match self.disk().read_manifests(path).await {
+            Ok(files) => files,
+            Err(error) => {
+                let errors = vec![chain(&error)];
+                return Manifests { errors, has_unreadable_path: true, ..Manifests::default() };
+            }
+        };
         let (mut pods, mut errors) = (Vec::new(), Vec::new());
         for file in files {
             let origin = Origin::File(file.path.display().to_string());
@@ -131,7 +146,7 @@ impl Node<'_> {
                 Err(why) => errors.push(format!("{origin}: {why}")),
             }
         }
-        Ok((pods, errors))
+        Manifests { pods, errors, has_unreadable_path: false }
     }
 
     /// The pods of the runtime and of the root directory.

@@ -18,7 +18,8 @@ const LARGEST: usize = 10 << 20;
 pub(crate) fn read_manifests(path: &Path) -> HostResult<Vec<ManifestFile>> {
     let metadata = fs::metadata(path).map_err(failed("read manifests in", path))?;
     if !metadata.is_dir() {
-        return Ok(read_one(path).into_iter().collect());
+        let vanished = || failed("read manifests in", path)(io::Error::from(io::ErrorKind::NotFound));
+        return Ok(vec![read_one(path).ok_or_else(vanished)?]);
     }
     let mut names = Vec::new();
     for entry in fs::read_dir(path).map_err(failed("list manifests in", path))? {

@@ -40,6 +40,8 @@ pub struct TakeoverInputs<'a> {
     pub static_pods: &'a [Pod],
     /// Why manifests cannot be read.
     pub manifest_errors: &'a [String],
+    /// `staticPodPath` itself cannot be read: which pods its manifests describe is not known.
+    pub has_unreadable_path: bool,
     /// This kubelet has an API server.
     pub has_api: bool,
     /// `staticPodURL` is set; its manifests are not read.
@@ -402,16 +404,21 @@ fn fate_of_other(
     let is_listed = match source {
         Some(PodSource::Api) => inputs.has_api,
         Some(PodSource::Http) => inputs.has_url,
-        Some(PodSource::File) | None => false,
+        Some(PodSource::File) => inputs.has_unreadable_path,
+        None => false,
     };
     if is_listed {
-        let lister = if source == Some(PodSource::Api) { "the API server" } else { "staticPodURL" };
+        let condition = match source {
+            Some(PodSource::Api) => "as long as the API server has it",
+            Some(PodSource::File) => "as long as staticPodPath cannot be read",
+            Some(PodSource::Http) | None => "as long as staticPodURL has it",
+        };
         let is_kept = is_stopped || found.cgroup.location != CgroupLocation::Removed;
         if !is_kept {
             return (Fate::Restarted, vec![sandbox_text(SandboxReason::CgroupGone)]);
         }
         let elsewhere = is_elsewhere(found).then(|| elsewhere_text(found));
-        return (Fate::Kept, [format!("as long as {lister} has it")].into_iter().chain(elsewhere).collect());
+        return (Fate::Kept, [condition.to_owned()].into_iter().chain(elsewhere).collect());
     }
     let same_name = |pod: &&Pod| PodRef::of(pod).has_full_name_of(&found.observed.pod);
     match (inputs.static_pods.iter().find(same_name), is_stopped) {

@@ -1,35 +1,33 @@
 //! Manifests on disk: one file, or the files of a directory. Changes are noticed by inotify and, in case an event was
 //! missed, by a periodic scan. A file that cannot be read or parsed keeps its last valid version, so that a partly written
 //! or broken manifest never stops a running pod. The version from before a restart is known from the pods' checkpoints.
+//!
+//! A path that cannot be read, for whatever reason, is not an empty directory: nothing is known about its pods, and they stay.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use config::Features;
 use futures_util::StreamExt;
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream::BoxStream;
+use kubelet_core::sources::duplicates::{ManifestPods, Owners, is_backup_name};
 use kubelet_core::sources::static_pod::{Origin, parse_manifest};
-use kubelet_core::sources::{DesiredPod, last_described_by};
+use kubelet_core::sources::{DesiredPod, last_described_by, last_described_by_files};
 use model::KeptPod;
 use model::PodSource;
+use ports::Clock;
 use ports::host::{DirectoryChange, ManifestFile};
-use ports::{Clock, Files};
 use tokio::sync::mpsc;
 
-use crate::settings::Paths;
-
-use super::{ManifestProblems, SourceSet, checkpointed_pods, seen_now, warnings};
+use super::{ManifestProblems, NodePods, Problem, RepeatedError, SourceSet, seen_now};
 
 pub struct FileSource {
-    pub files: Arc<dyn Files>,
+    pub node: NodePods,
     pub clock: Clock,
     pub path: PathBuf,
     pub period: Duration,
     pub node_name: String,
-    /// Has the directory of pod checkpoints.
-    pub paths: Paths,
     pub features: Features,
     pub problems: ManifestProblems,
     pub sets: mpsc::Sender<SourceSet>,
@@ -47,34 +45,72 @@ struct Known {
     content: Vec<u8>,
     /// `None`: there was no valid version yet, and the checkpoints were not read.
     pods: Option<Vec<KeptPod>>,
+    /// There was a valid version since the start.
+    was_valid: bool,
+    /// What is wrong with the content, or remarkable about the file.
+    problems: Vec<Problem>,
+    /// Why it cannot be read now.
+    unreadable: Option<Problem>,
 }
 
-fn set_of(known: &BTreeMap<PathBuf, Known>) -> SourceSet {
-    let is_complete = known.values().all(|file| file.pods.is_some());
-    let pods = known.values().filter_map(|file| file.pods.as_ref()).flatten().cloned();
-    let pods = pods.map(DesiredPod::of_manifest).collect();
-    SourceSet { source: PodSource::File, pods, is_complete, undecodable: BTreeSet::new() }
+impl Known {
+    fn problems(&self) -> Vec<Problem> {
+        self.problems.iter().chain(&self.unreadable).cloned().collect()
+    }
+}
+
+/// What the source knows.
+#[derive(Debug, Default)]
+struct State {
+    files: BTreeMap<PathBuf, Known>,
+    was_read: bool,
+    /// Until the path was read: the pods of all files, from their checkpoints.
+    remembered: Option<Vec<KeptPod>>,
+    /// No running pod can be one of a manifest that was never valid.
+    is_complete: bool,
+    /// Before the runtime was listed, that is not known.
+    awaits_listing: bool,
+    owners: Owners,
+    unreadable: RepeatedError,
+}
+
+impl State {
+    fn was_valid(&self) -> bool {
+        self.was_read && self.files.values().all(|file| file.was_valid)
+    }
+
+    /// The pods of a manifest are neither known from it nor from checkpoints.
+    fn has_unknown_pods(&self) -> bool {
+        let knows_path = self.was_read || self.remembered.is_some();
+        !knows_path || self.files.values().any(|file| file.pods.is_none())
+    }
 }
 
 impl FileSource {
     /// Runs until dropped. Every select arm is cancel safe.
     pub async fn run(self) {
-        let mut known = BTreeMap::new();
-        let mut changes = self.open_watch().await;
+        let mut state = State::default();
+        let mut changes = None;
+        let mut listings = self.node.cache.listings();
         loop {
-            if let Some(set) = self.read(&mut known).await
-                && self.sets.send(set).await.is_err()
-            {
+            if changes.is_none() {
+                changes = self.open_watch(&state).await;
+            }
+            listings.mark_unchanged();
+            let set = self.read(&mut state).await;
+            if self.sets.send(set).await.is_err() {
                 return;
             }
             let next = self.clock.mono() + self.period;
             tokio::select! {
-                change = changes.next() => match change {
-                    Some(change) => if self.forget(&mut known, &change.removed).await.is_err() {
+                change = next_change(&mut changes) => match change {
+                    Some(change) => if self.forget(&mut state, &change.removed).await.is_err() {
                         return;
                     },
-                    None => changes = stream::pending().boxed(),
+                    None => changes = None,
                 },
+                // Whether the runtime has other pods than those of checkpoints is known from its first listing on.
+                Ok(()) = listings.changed(), if state.awaits_listing => {}
                 () = self.clock.sleep_until(next) => {}
             }
         }
@@ -82,84 +118,172 @@ impl FileSource {
 
     /// Reports the pods of deleted files as removed, whether or not the files exist again by now: a manifest that is deleted
     /// and written again restarts its pod, as in the Go kubelet. `Err`: the receiver was dropped.
-    async fn forget(
-        &self,
-        known: &mut BTreeMap<PathBuf, Known>,
-        removed: &BTreeSet<PathBuf>,
-    ) -> Result<(), ()> {
-        if removed.iter().filter(|path| known.remove(*path).is_some()).count() == 0 {
+    async fn forget(&self, state: &mut State, removed: &BTreeSet<PathBuf>) -> Result<(), ()> {
+        // A single file that vanishes is a path that cannot be read, as a directory would be.
+        let removed = removed.iter().filter(|path| **path != self.path);
+        if removed.filter(|path| state.files.remove(*path).is_some()).count() == 0 {
             return Ok(());
         }
-        self.sets.send(set_of(known)).await.map_err(drop)
+        let set = self.set_of(state).await;
+        self.sets.send(set).await.map_err(drop)
     }
 
-    async fn open_watch(&self) -> BoxStream<'static, DirectoryChange> {
-        self.files.watch(&self.path).await.unwrap_or_else(|error| {
-            let error = crate::error_chain::chain(&error);
+    /// `None`: it cannot be watched now, and is tried again after the period. Logged at the first attempt only.
+    async fn open_watch(&self, state: &State) -> Option<BoxStream<'static, DirectoryChange>> {
+        let opened = self.node.files.watch(&self.path).await;
+        if let Err(error) = &opened
+            && !state.was_read
+            && state.remembered.is_none()
+        {
+            let error = crate::error_chain::chain(error);
             tracing::warn!(path = %self.path.display(), err = error, "Failed to watch manifests, reading them periodically only");
-            stream::pending().boxed()
-        })
-    }
-
-    /// Reads all files; `None` if the directory cannot be read, because then nothing is known about its pods.
-    async fn read(&self, known: &mut BTreeMap<PathBuf, Known>) -> Option<SourceSet> {
-        let origin = format!("file:{}", self.path.display());
-        let files = match self.files.read_manifests(&self.path).await {
-            Ok(files) => files,
-            Err(error) if error.is_not_found() => Vec::new(),
-            Err(error) => {
-                self.problems.report(&origin, vec![crate::error_chain::chain(&error)]);
-                return None;
-            }
-        };
-        self.problems.report(&origin, Vec::new());
-        known.retain(|path, _| files.iter().any(|file| file.path == *path));
-        self.problems.retain(|o| {
-            !o.starts_with("file:") || files.iter().any(|file| o.ends_with(&*file.path.to_string_lossy()))
-        });
-        for file in files {
-            let entry = known.entry(file.path.clone()).or_default();
-            self.read_one(file, entry);
         }
-        self.load_checkpoints(known).await;
-        Some(set_of(known))
+        opened.ok()
     }
 
-    /// For files that were never valid since the start, uses the pods from their checkpoints.
-    async fn load_checkpoints(&self, known: &mut BTreeMap<PathBuf, Known>) {
-        if known.values().all(|file| file.pods.is_some()) {
+    /// Reads all files. Of a path that cannot be read the last known pods stay.
+    async fn read(&self, state: &mut State) -> SourceSet {
+        match self.read_files().await {
+            Ok(files) => {
+                state.unreadable.clear();
+                self.take(state, files);
+            }
+            Err(why) => {
+                // The path may be the only manifest.
+                if let Some(file) = state.files.get_mut(&self.path) {
+                    file.unreadable = Some(Problem::Unreadable(why.clone()));
+                }
+                let repeat = (&mut state.unreadable, self.clock.mono());
+                self.problems.report_unreadable(&origin_of(&self.path), why, repeat);
+            }
+        }
+        self.load_checkpoints(state).await;
+        self.set_of(state).await
+    }
+
+    async fn read_files(&self) -> Result<Vec<ManifestFile>, String> {
+        let files = self.node.files.read_manifests(&self.path).await;
+        let files = files.map_err(|error| crate::error_chain::chain(&error))?;
+        match files.as_slice() {
+            [ManifestFile { path, content: Err(why) }] if *path == self.path => {
+                Err(format!("{}: {why}", path.display()))
+            }
+            _ => Ok(files),
+        }
+    }
+
+    fn take(&self, state: &mut State, files: Vec<ManifestFile>) {
+        (state.was_read, state.remembered) = (true, None);
+        let present: BTreeSet<PathBuf> = files.iter().map(|file| file.path.clone()).collect();
+        state.files.retain(|path, _| present.contains(path));
+        let paths: BTreeSet<String> = files.iter().map(|file| origin_of(&file.path)).collect();
+        self.problems.retain(|origin| !origin.starts_with("file:") || paths.contains(origin));
+        for file in files {
+            let known = state.files.entry(file.path.clone()).or_default();
+            self.read_one(file, known);
+        }
+    }
+
+    /// For files that were never valid since the start, and for all while the path was never read, uses the pods from their
+    /// checkpoints.
+    async fn load_checkpoints(&self, state: &mut State) {
+        state.awaits_listing = false;
+        state.is_complete = state.is_complete || state.was_valid();
+        if state.is_complete && !state.has_unknown_pods() {
             return;
         }
-        let Some(checkpointed) = checkpointed_pods(&*self.files, &self.paths).await else { return };
-        for (path, file) in known.iter_mut().filter(|(_, file)| file.pods.is_none()) {
-            let pods = last_described_by(&Origin::File(path.display().to_string()), &checkpointed);
+        let Some(checkpoints) = self.node.checkpoints().await else { return };
+        if !state.was_read && state.remembered.is_none() {
+            let pods = last_described_by_files(&checkpoints.pods);
+            tracing::info!(path = %self.path.display(), pods = pods.len(), "Failed to read manifests since the start, continuing static pods from their checkpoints");
+            state.remembered = Some(pods);
+        }
+        for (path, file) in state.files.iter_mut().filter(|(_, file)| file.pods.is_none()) {
+            let pods = last_described_by(&Origin::File(path.display().to_string()), &checkpoints.pods);
             tracing::info!(path = %path.display(), pods = pods.len(), "Failed to parse manifest since the start, continuing its pods from their checkpoints");
             file.pods = Some(pods);
         }
+        state.is_complete = state.is_complete || checkpoints.is_every_pod_known;
+        state.awaits_listing = !state.is_complete && !checkpoints.is_listed;
     }
 
     fn read_one(&self, file: ManifestFile, known: &mut Known) {
-        let origin = format!("file:{}", file.path.display());
         let content = match file.content {
             Ok(content) => content,
-            Err(why) => return self.problems.report(&origin, vec![why]),
+            Err(why) => {
+                known.unreadable = Some(Problem::Unreadable(why));
+                return;
+            }
         };
+        known.unreadable = None;
         let is_unchanged = !known.content.is_empty() && known.content == content;
         if is_unchanged {
             return;
         }
-        match parse_manifest(
-            &content,
-            &Origin::File(file.path.display().to_string()),
-            &self.node_name,
-            self.features,
-        ) {
+        let path = file.path.display().to_string();
+        known.problems = backup_warning(&path).into_iter().collect();
+        // Its writer was interrupted, or the disk was full. A manifest without pods has a comment or an empty list.
+        if content.trim_ascii().is_empty() {
+            let problem = format!("{path}: empty file; delete it to end the pods of its last version");
+            known.problems.push(Problem::Invalid(problem));
+            known.content = content;
+            return;
+        }
+        match parse_manifest(&content, &Origin::File(path), &self.node_name, self.features) {
             Ok(parsed) => {
-                self.problems.report(&origin, warnings(&parsed.warnings));
+                known.problems.extend(Problem::warnings(&parsed.warnings));
                 known.pods = Some(seen_now(parsed.pods, self.clock.now().wall));
+                known.was_valid = true;
             }
-            Err(errors) => self.problems.report(&origin, errors.iter().map(ToString::to_string).collect()),
+            Err(errors) => known.problems.extend(Problem::errors(&errors)),
         }
         known.content = content;
     }
+
+    /// The pods of all files, one for each name; reports what is wrong with the files.
+    async fn set_of(&self, state: &mut State) -> SourceSet {
+        let set = |pods: Vec<KeptPod>, is_complete| SourceSet {
+            source: PodSource::File,
+            pods: pods.into_iter().map(DesiredPod::of_manifest).collect(),
+            is_complete,
+            undecodable: BTreeSet::new(),
+        };
+        if !state.was_read {
+            return set(state.remembered.clone().unwrap_or_default(), state.is_complete);
+        }
+        let origins: Vec<String> = state.files.keys().map(|path| path.display().to_string()).collect();
+        let pods = state.files.values().map(|file| file.pods.as_deref().unwrap_or_default());
+        let manifests = origins.iter().zip(pods).map(|(origin, pods)| ManifestPods { origin, pods });
+        let manifests: Vec<ManifestPods<'_>> = manifests.collect();
+        let unique = self.node.unique(&manifests, &state.owners, &self.node_name).await;
+        let mut duplicates = Problem::duplicates(unique.errors);
+        for (path, file) in &state.files {
+            let mut problems = file.problems();
+            problems.extend(duplicates.remove(&*path.to_string_lossy()).unwrap_or_default());
+            self.problems.report(&origin_of(path), problems);
+        }
+        state.owners = unique.owners;
+        set(unique.pods, state.is_complete)
+    }
+}
+
+fn origin_of(path: &Path) -> String {
+    format!("file:{}", path.display())
+}
+
+/// Cancel safe: a stream loses nothing.
+async fn next_change(changes: &mut Option<BoxStream<'static, DirectoryChange>>) -> Option<DirectoryChange> {
+    match changes {
+        Some(changes) => changes.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+fn backup_warning(path: &str) -> Option<Problem> {
+    let text = || {
+        format!(
+            "{path} looks like a backup and is read as a manifest, as every file is whose name does not begin with a dot"
+        )
+    };
+    is_backup_name(path).then(|| Problem::Warning(text()))
 }

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::Features;
+use kubelet_core::sources::duplicates::{ManifestPods, Owners};
 use kubelet_core::sources::static_pod::{Origin, parse_manifest};
 use kubelet_core::sources::{DesiredPod, last_described_by};
 use model::KeptPod;
 use model::PodSource;
 use ports::net::{HttpGet, Scheme};
-use ports::{Clock, Files, Net};
+use ports::{Clock, Net};
 use tokio::sync::mpsc;
 
-use super::{ManifestProblems, SourceSet, checkpointed_pods, seen_now, warnings};
-use crate::settings::Paths;
+use super::{ManifestProblems, NodePods, Problem, RepeatedError, SourceSet, seen_now};
 
 /// Timeout of a request, and limit for the size of the response.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,22 +23,31 @@ const BODY_LIMIT: usize = 10 << 20;
 
 pub struct HttpSource {
     pub net: Arc<dyn Net>,
-    pub files: Arc<dyn Files>,
+    pub node: NodePods,
     pub clock: Clock,
     pub url: String,
     pub headers: Vec<(String, String)>,
     pub period: Duration,
     pub node_name: String,
-    /// Has the directory of pod checkpoints.
-    pub paths: Paths,
     pub features: Features,
     pub problems: ManifestProblems,
     pub sets: mpsc::Sender<SourceSet>,
 }
 
-fn set_of(pods: Vec<KeptPod>) -> SourceSet {
-    let pods = pods.into_iter().map(DesiredPod::of_manifest).collect();
-    SourceSet { source: PodSource::Http, pods, is_complete: true, undecodable: BTreeSet::new() }
+/// What the source knows.
+#[derive(Debug, Default)]
+struct State {
+    content: Vec<u8>,
+    /// The pods of the last valid response, or, before there was one, of the checkpoints.
+    pods: Option<Vec<KeptPod>>,
+    /// No running pod can be one of a response that never came.
+    is_complete: bool,
+    /// Before the runtime was listed, that is not known.
+    awaits_listing: bool,
+    owners: Owners,
+    /// What is wrong with the content.
+    problems: Vec<Problem>,
+    unreadable: RepeatedError,
 }
 
 impl std::fmt::Debug for HttpSource {
@@ -50,65 +59,89 @@ impl std::fmt::Debug for HttpSource {
 impl HttpSource {
     /// Runs until dropped.
     pub async fn run(self) {
-        let origin = format!("url:{}", self.url);
-        let mut last_content = Vec::new();
-        let mut has_spoken = false;
+        let mut state = State::default();
+        let mut listings = self.node.cache.listings();
         loop {
-            let mut set = self.poll(&origin, &mut last_content).await;
-            if set.is_none() && !has_spoken {
-                set = self.load_checkpoints().await;
+            listings.mark_unchanged();
+            let failure = self.poll(&mut state).await.err();
+            self.load_checkpoints(&mut state).await;
+            if let Some(set) = self.set_of(&mut state, failure).await
+                && self.sets.send(set).await.is_err()
+            {
+                return;
             }
-            if let Some(set) = set {
-                has_spoken = true;
-                if self.sets.send(set).await.is_err() {
-                    return;
-                }
-            }
-            self.clock.sleep_until(self.clock.mono() + self.period).await;
-        }
-    }
-
-    /// The pods of the response, if it is new and valid.
-    async fn poll(&self, origin: &str, last_content: &mut Vec<u8>) -> Option<SourceSet> {
-        match self.fetch().await {
-            Ok(content) if content == *last_content => None,
-            Ok(content) => {
-                let set = self.parse(origin, &content);
-                *last_content = content;
-                set
-            }
-            Err(problem) => {
-                self.problems.report(origin, vec![problem]);
-                None
+            let next = self.clock.mono() + self.period;
+            tokio::select! {
+                // Whether the runtime has other pods than those of checkpoints is known from its first listing on.
+                Ok(()) = listings.changed(), if state.awaits_listing => {}
+                () = self.clock.sleep_until(next) => {}
             }
         }
     }
 
-    /// For a server that has not answered since the start, uses the pods from their checkpoints, so that housekeeping is not
-    /// blocked.
-    async fn load_checkpoints(&self) -> Option<SourceSet> {
-        let checkpointed = checkpointed_pods(&*self.files, &self.paths).await?;
-        let pods = last_described_by(&Origin::Url(self.url.clone()), &checkpointed);
-        tracing::info!(
-            url = self.url,
-            pods = pods.len(),
-            "Failed to read manifests from URL since the start, continuing pods from their checkpoints"
-        );
-        Some(set_of(pods))
-    }
-
-    fn parse(&self, origin: &str, content: &[u8]) -> Option<SourceSet> {
-        match parse_manifest(content, &Origin::Url(self.url.clone()), &self.node_name, self.features) {
+    /// `Err`: why there is no response.
+    async fn poll(&self, state: &mut State) -> Result<(), String> {
+        let content = self.fetch().await?;
+        state.unreadable.clear();
+        if content == state.content {
+            return Ok(());
+        }
+        match parse_manifest(&content, &Origin::Url(self.url.clone()), &self.node_name, self.features) {
             Ok(parsed) => {
-                self.problems.report(origin, warnings(&parsed.warnings));
-                let pods = seen_now(parsed.pods, self.clock.now().wall);
-                Some(set_of(pods))
+                state.problems = Problem::warnings(&parsed.warnings);
+                state.pods = Some(seen_now(parsed.pods, self.clock.now().wall));
+                state.is_complete = true;
             }
-            Err(errors) => {
-                self.problems.report(origin, errors.iter().map(ToString::to_string).collect());
-                None
+            Err(errors) => state.problems = Problem::errors(&errors),
+        }
+        state.content = content;
+        Ok(())
+    }
+
+    /// For a server that has given no valid response since the start, uses the pods from their checkpoints, so that housekeeping is
+    /// not blocked.
+    async fn load_checkpoints(&self, state: &mut State) {
+        state.awaits_listing = false;
+        if state.is_complete {
+            return;
+        }
+        let Some(checkpoints) = self.node.checkpoints().await else { return };
+        if state.pods.is_none() {
+            let pods = last_described_by(&Origin::Url(self.url.clone()), &checkpoints.pods);
+            tracing::info!(
+                url = self.url,
+                pods = pods.len(),
+                "Failed to read manifests from URL since the start, continuing pods from their checkpoints"
+            );
+            state.pods = Some(pods);
+        }
+        state.is_complete = checkpoints.is_every_pod_known;
+        state.awaits_listing = !state.is_complete && !checkpoints.is_listed;
+    }
+
+    /// The pods of the last valid response, one for each name; reports what is wrong with it. `None`: they are not known.
+    async fn set_of(&self, state: &mut State, failure: Option<String>) -> Option<SourceSet> {
+        let pods = state.pods.as_deref().unwrap_or_default();
+        let manifests = [ManifestPods { origin: &self.url, pods }];
+        let unique = self.node.unique(&manifests, &state.owners, &self.node_name).await;
+        let origin = format!("url:{}", self.url);
+        match failure {
+            Some(why) => {
+                let repeat = (&mut state.unreadable, self.clock.mono());
+                self.problems.report_unreadable(&origin, why, repeat);
+            }
+            None => {
+                let duplicates = Problem::duplicates(unique.errors).into_values().flatten();
+                self.problems.report(&origin, state.problems.iter().cloned().chain(duplicates).collect());
             }
         }
+        state.owners = unique.owners;
+        state.pods.is_some().then(|| SourceSet {
+            source: PodSource::Http,
+            pods: unique.pods.into_iter().map(DesiredPod::of_manifest).collect(),
+            is_complete: state.is_complete,
+            undecodable: BTreeSet::new(),
+        })
     }
 
     async fn fetch(&self) -> Result<Vec<u8>, String> {
@@ -120,7 +153,7 @@ impl HttpSource {
         if answer.truncated {
             return Err(format!("{}: answered with more than {BODY_LIMIT} bytes", self.url));
         }
-        if answer.body.is_empty() {
+        if answer.body.trim_ascii().is_empty() {
             return Err(format!("{}: answered with no content", self.url));
         }
         Ok(answer.body)

@@ -125,6 +125,60 @@ async fn orphaned_pods_are_kept_while_an_unreadable_manifest_may_describe_them()
     assert!(world.times_of("StopContainer web-node/app").is_empty());
 }
 
+/// The directory is renamed for a moment, or its name is misspelled at a start.
+#[tokio::test(start_paused = true)]
+async fn static_pods_stay_while_the_path_of_manifests_cannot_be_read() {
+    let mut world = World::new();
+    world.config.static_pod_url = format!("http://manifests:{URL_PORT}/all");
+    let served = |name: &str| Service::Http { status: 200, body: pod(name, [container("app")]).text() };
+    world.net.serve(URL_PORT, served("gone"));
+    world.start().await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("both are ready", |w| w.is_ready("web") && w.is_ready("gone")).await;
+    world.crash().await;
+    world.config.static_pod_path = "/etc/kubernetes/manifest".to_owned();
+    world.net.serve(URL_PORT, served("other"));
+    world.start().await;
+    world
+        .until("the pod of the URL that has gone is removed", |w| {
+            !w.traces().iter().any(|trace| trace.contains("gone-node"))
+        })
+        .await;
+    assert!(world.fake.end_container("web-node", "app", 1));
+    world.until("the static pod is continued", |w| w.restarts("web", "app") == 1 && w.is_ready("web")).await;
+    let problems = world.agent.as_ref().unwrap().manifest_problems().all();
+    assert_eq!(problems[0].origin, "file:/etc/kubernetes/manifest");
+    world.advance(seconds(120)).await;
+    assert!(world.times_of("StopContainer web-node/app").is_empty());
+    world.config.static_pod_path = crate::world::MANIFESTS.to_owned();
+    world.restart().await;
+    world.until("it is listed", |w| w.is_ready("web")).await;
+    assert!(world.agent.as_ref().unwrap().manifest_problems().all().is_empty());
+    assert!(world.times_of("StopContainer web-node/app").is_empty());
+    world.remove("web");
+    world.until("it is gone", |w| !w.traces().iter().any(|t| t.contains("web-node"))).await;
+}
+
+/// Pods of another kubelet have no checkpoint that shows their source.
+#[tokio::test(start_paused = true)]
+async fn pods_without_a_checkpoint_are_kept_until_the_path_of_manifests_can_be_read() {
+    let mut world = World::started().await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    world.crash().await;
+    for checkpoint in world.host.files_below(PODS).iter().filter(|file| file.ends_with("/pod.json")) {
+        world.host.delete(checkpoint);
+    }
+    world.config.static_pod_path = "/etc/kubernetes/manifest".to_owned();
+    world.start().await;
+    world.advance(seconds(120)).await;
+    assert!(world.runs("web-node/app") && world.status("web").is_none(), "it may be a static pod");
+    world.config.static_pod_path = crate::world::MANIFESTS.to_owned();
+    world.restart().await;
+    world.until("the pod is continued", |w| w.is_ready("web")).await;
+    assert!(world.times_of("StopContainer web-node/app").is_empty());
+}
+
 #[tokio::test(start_paused = true)]
 async fn pods_are_listed_as_pending_without_a_runtime() {
     let mut world = World::started().await;

@@ -333,7 +333,7 @@ fn facts(allocatable: &BTreeMap<String, Quantity>) -> DownwardFacts<'_> {
 }
 
 fn environment(big: &Big) {
-    let objects = env_objects(&big.pod, &[], &[], &[]);
+    let objects = env_objects(&big.pod, &[], &[], BTreeMap::new());
     let objects = EnvObjects { files: Some(BTreeMap::new()), ..objects };
     black_box(required_env_objects(&big.pod));
     let allocatable = BTreeMap::new();

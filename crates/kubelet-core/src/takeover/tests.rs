@@ -26,6 +26,7 @@ struct Setting {
     has_api: bool,
     has_dir: bool,
     is_elsewhere: bool,
+    has_unreadable_path: bool,
     devices_elsewhere: Option<String>,
     assigned: Assigned,
 }
@@ -40,6 +41,7 @@ fn setting(line: &str) -> Setting {
         has_api: false,
         has_dir: true,
         is_elsewhere: false,
+        has_unreadable_path: false,
         devices_elsewhere: None,
         assigned: Assigned::default(),
     }
@@ -81,6 +83,7 @@ impl Setting {
             pods: &[found],
             static_pods: desired.as_slice(),
             manifest_errors: &[],
+            has_unreadable_path: self.has_unreadable_path,
             has_api: self.has_api,
             has_url: false,
             files: Vec::new(),
@@ -200,6 +203,19 @@ fn static_pod_that_does_not_run_is_started() {
         &setting("main:a | "),
         &expect![[r#"
         uid is started: it has not run yet
+        harmless
+    "#]],
+    );
+}
+
+#[test]
+fn static_pod_is_kept_while_the_path_of_manifests_cannot_be_read() {
+    let mut pod = setting("main:a | sandbox a=running");
+    (pod.is_desired, pod.has_unreadable_path) = (false, true);
+    check(
+        &pod,
+        &expect![[r#"
+        uid is kept: as long as staticPodPath cannot be read
         harmless
     "#]],
     );

@@ -29,6 +29,7 @@ mod images;
 mod kubelet_kills;
 mod lifecycle;
 mod logs;
+mod manifests;
 mod node_endpoints;
 mod plugins;
 mod pod_resources;
