@@ -89,7 +89,10 @@ pub(super) struct Big {
     api_node: Node,
 }
 
-pub(super) const STAGES: &[(&str, fn(&Big))] = &[
+/// The name of a stage, and what it does with a pod.
+type Stage = (&'static str, fn(&Big));
+
+pub(super) const STAGES: &[Stage] = &[
     ("a manifest", manifest),
     ("the checks of a manifest", checks),
     ("encoding and decoding", encoding),

@@ -237,7 +237,7 @@ fn pod_of_the_api_is_kept_with_an_api_server_and_stopped_without() {
     check(
         &pod,
         &expect![[r#"
-        11111111-2222-4333-8444-555555555555 IS RESTARTED: its cgroup is /kubepods/poduid, which is not where this kubelet looks for it: cgroupRoot, cgroupDriver or cgroupsPerQOS differ
+        11111111-2222-4333-8444-555555555555 IS RESTARTED: its cgroup was removed
     "#]],
     );
     pod.has_api = false;
