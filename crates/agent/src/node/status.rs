@@ -26,7 +26,8 @@ use crate::metrics::NodeStart;
 
 /// The first delay before registration is retried, which doubles each time, and its maximum.
 const REGISTER_RETRY: Duration = Duration::from_millis(100);
-const MAX_REGISTER_RETRY: Duration = Duration::from_secs(7);
+/// Up to as long again is added by chance: 6 s on average, where the Go kubelet waits for 7.
+const MAX_REGISTER_RETRY: Duration = Duration::from_secs(4);
 /// Attempts for one status update; then connections are opened again.
 const MAX_ATTEMPTS: u32 = 5;
 /// The least delay after an update that the API server refused because it is overloaded.

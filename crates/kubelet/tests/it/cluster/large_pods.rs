@@ -83,7 +83,7 @@ fn check(in_manifest: &Value, from_api: &Value) {
     cluster.kubectl.apply(&[few]);
     let (health, began) = (HealthWatch::start(&cluster.node), Instant::now());
     cluster.node.apply("large", in_manifest);
-    cluster.kubectl.apply(&[bound(from_api.clone())]);
+    cluster.kubectl.create(&[bound(from_api.clone())]);
     cluster.node.eventually("the kubelet has both large pods", |node| {
         let text = node.get("/metrics")?;
         let has_both = text.lines().any(|line| line == "kubelet_desired_pods{static=\"true\"} 1")

@@ -48,7 +48,7 @@ fn pod_with_a_resource_claim_gets_no_sandbox_without_its_devices() {
         "fetch ResourceClaim shared: get resourceclaims default/shared: not found: resourceclaims.resource.k8s.io \"shared\" not found",
     );
     let request = json!({"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}});
-    cluster.kubectl.create(&[json!({
+    cluster.kubectl.apply(&[json!({
         "apiVersion": "resource.k8s.io/v1", "kind": "ResourceClaim",
         "metadata": {"name": "shared", "namespace": "default"}, "spec": {"devices": {"requests": [request]}},
     })]);
