@@ -26,7 +26,9 @@ pub(super) fn apply(pod: &mut Tree) {
         set(status, "phase", "Pending");
     }
     // The QoS class is immutable: `set` keeps the class of an existing pod.
-    let class = serde_json::from_value::<Pod>(Value::Object(pod.clone())).ok().map(|pod| QosClass::of(&pod));
+    // Without the metadata: managed fields may be what no client decodes.
+    let spec = json!({"spec": pod.get("spec")});
+    let class = serde_json::from_value::<Pod>(spec).ok().map(|pod| QosClass::of(&pod));
     if let (Some(class), Some(status)) = (class, section(pod, "status")) {
         set(status, "qosClass", class.as_str());
     }
