@@ -130,9 +130,7 @@ fn running_pods_that_all_seem_to_have_lost_their_cgroups_go_on_and_the_node_is_n
 
 #[test]
 fn pod_that_cannot_be_inspected_keeps_its_image_and_does_not_stop_image_garbage_collection() {
-    let (mut node, proxy) = node_with_proxy(json!({
-        "imageGCHighThresholdPercent": 1, "imageGCLowThresholdPercent": 0, "imageMinimumGCAge": "1s",
-    }));
+    let (mut node, proxy) = node_with_proxy(json!({}));
     let [stuck, unused] = ["localhost/stuck:1", "localhost/unused:1"];
     node.import_image(stuck, 1);
     let mut manifest = shell_pod("stuck", FOREVER);
@@ -141,7 +139,11 @@ fn pod_that_cannot_be_inspected_keeps_its_image_and_does_not_stop_image_garbage_
     node.start_kubelet();
     let id = container_id(&node.running("stuck"));
 
+    // Not earlier, because this runtime does not protect the image of the sandbox before the pod has one.
     node.kill_kubelet();
+    node.configure(json!({
+        "imageGCHighThresholdPercent": 1, "imageGCLowThresholdPercent": 0, "imageMinimumGCAge": "1s",
+    }));
     node.import_image(unused, 2);
     proxy.add_rule(refused("ContainerStatus", &id, ALWAYS));
     let start = node.kubelet_log().len();
