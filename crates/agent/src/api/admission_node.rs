@@ -65,7 +65,7 @@ mod tests {
         api.send_modify(|seen| seen.is_complete = true);
         assert_eq!(uid().as_deref(), Some("own"));
         let key = ObjectKey { namespace: String::new(), name: "node".to_owned() };
-        api.send_modify(|seen| drop(seen.objects.insert(key.clone(), Arc::new(node("api")))));
+        api.send_modify(|seen| drop(seen.objects.insert(Arc::new(key.clone()), Arc::new(node("api")))));
         assert_eq!(uid().as_deref(), Some("api"));
         api.send_modify(|seen| drop(seen.objects.remove(&key)));
         assert_eq!(uid().as_deref(), Some("api"), "its labels still hold");

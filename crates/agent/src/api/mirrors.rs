@@ -103,7 +103,7 @@ impl Mirrors {
         let may_remove = *self.sources.borrow_and_update();
         let wanted = self.wanted.borrow_and_update();
         let seen = self.in_api.borrow_and_update();
-        let mirrors = seen.objects.iter().filter(|(_, in_api)| in_api.is_mirror).map(|(key, _)| key);
+        let mirrors = seen.objects.iter().filter(|(_, in_api)| in_api.is_mirror).map(|(key, _)| &**key);
         let keys: BTreeSet<&ObjectKey> = entries.keys().chain(mirrors).collect();
         let mut steps = Vec::new();
         for key in keys {

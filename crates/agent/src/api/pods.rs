@@ -107,7 +107,7 @@ mod tests {
         };
         let mut seen = Store::<ApiPod>::default();
         for (key, pod) in [("a", pod("u-1", "c")), ("b", pod("..", "c")), ("c", pod("u-2", "../c"))] {
-            seen.objects.insert(ObjectKey { namespace: "n".to_owned(), name: key.to_owned() }, pod);
+            seen.objects.insert(Arc::new(ObjectKey { namespace: "n".to_owned(), name: key.to_owned() }), pod);
         }
         let mut refused = BTreeSet::new();
         let uids =

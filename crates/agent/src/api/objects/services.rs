@@ -148,6 +148,6 @@ async fn is_listed(mut store: StoreReader<ServiceEntry>) -> bool {
     store.wait_for(|seen| seen.is_complete).await.is_ok()
 }
 
-fn named<'a>((key, entry): (&'a ObjectKey, &'a Arc<ServiceEntry>)) -> NamedService<'a> {
+fn named<'a>((key, entry): (&'a Arc<ObjectKey>, &'a Arc<ServiceEntry>)) -> NamedService<'a> {
     NamedService { namespace: &key.namespace, name: &key.name, entry }
 }
