@@ -1,8 +1,11 @@
 //! Effects of probes on pods.
 
 use std::collections::BTreeSet;
+use std::process::{Child, Command};
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use testing::stretched;
 
 use crate::node::{FOREVER, Node, condition, container, restarts, shell_pod};
 use crate::processes::commands_of;
@@ -124,6 +127,54 @@ fn exec_probe_timeout_leaves_no_process_and_never_runs_two_commands_at_once() {
     let timeouts = node.kubelet_log().matches("timed out").count();
     assert!(timeouts >= 5, "{timeouts}");
     assert_eq!(restarts(&node.pod("daemon").expect("the pod"), "main"), 0);
+}
+
+/// Processes of the node that have nothing to do with its pods.
+struct OtherProcesses(Vec<Child>);
+
+impl OtherProcesses {
+    fn start(count: usize) -> Self {
+        let start = |_| Command::new("sleep").arg("600").spawn().expect("a process");
+        Self((0..count).map(start).collect())
+    }
+}
+
+impl Drop for OtherProcesses {
+    fn drop(&mut self) {
+        for process in &mut self.0 {
+            let _ = process.kill();
+        }
+        for process in &mut self.0 {
+            let _ = process.wait();
+        }
+    }
+}
+
+#[test]
+fn timed_out_exec_probes_of_20_containers_among_6000_processes_delay_no_other_pod() {
+    const CONTAINERS: usize = 20;
+    let node = Node::start();
+    let mut pod = shell_pod("hanging", FOREVER);
+    let mut main = pod["spec"]["containers"][0].clone();
+    main["readinessProbe"] = json!({"exec": {"command": ["/bin/sleep", "4250"]}, "periodSeconds": 1, "timeoutSeconds": 1, "failureThreshold": 1000});
+    let containers = (0..CONTAINERS).map(|n| {
+        main["name"] = format!("c{n}").into();
+        main.clone()
+    });
+    pod["spec"]["containers"] = containers.collect();
+    let _others = OtherProcesses::start(6000);
+    node.apply("hanging", &pod);
+    node.eventually("as many probes have timed out as there are containers", |node| {
+        match node.kubelet_log().matches("timed out after 1s").count() {
+            enough if enough >= CONTAINERS => Ok(()),
+            few => Err(few.to_string()),
+        }
+    });
+    let asked_at = Instant::now();
+    node.apply("other", &shell_pod("other", FOREVER));
+    node.running("other");
+    let started_after = asked_at.elapsed();
+    assert!(started_after < stretched(Duration::from_secs(10)), "the other pod ran after {started_after:?}");
 }
 
 /// The server is in the test's own process; the pod uses the host network, so its address is the server's too.
