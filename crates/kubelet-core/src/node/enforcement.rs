@@ -92,3 +92,6 @@ fn compressible(amounts: &Requests) -> CgroupNumbers {
 fn parsed(texts: &BTreeMap<String, String>) -> Requests {
     texts.iter().map(|(name, text)| (name.clone(), Amount::parse(text).unwrap_or(Amount::ZERO))).collect()
 }
+
+#[cfg(test)]
+mod tests;

@@ -76,3 +76,6 @@ fn cgroup_of(cgroups: &str, version: CgroupVersion) -> Option<&str> {
 fn is_within(cgroup_of: &str, cgroup: &str) -> bool {
     cgroup_of.strip_prefix(cgroup).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
+
+#[cfg(test)]
+mod tests;

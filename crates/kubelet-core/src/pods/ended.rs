@@ -135,3 +135,6 @@ fn may_begin_again(pod: &Pod, features: Features) -> bool {
     RestartPolicy::parse(spec_of(pod).restart_policy.as_deref()) != RestartPolicy::Never
         || !regular_containers(pod).all(never)
 }
+
+#[cfg(test)]
+mod tests;

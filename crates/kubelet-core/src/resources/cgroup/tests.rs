@@ -1,7 +1,6 @@
-use config::KubeletConfiguration;
 use expect_test::{Expect, expect};
-use model::cgroup::{CgroupSettings, CgroupVersion, ProcessFacts};
-use model::k8s::{Pod, Quantity};
+use model::cgroup::{CgroupSettings, CgroupVersion};
+use model::k8s::Pod;
 use model::{CgroupDriver, KeptPod, PodUid, QosClass};
 use serde_json::{Value, json};
 
@@ -9,7 +8,6 @@ use super::name::pod_of;
 use super::pod::compute_pod_numbers;
 use super::qos::MemoryReserve;
 use super::*;
-use crate::node::system_processes::{Adjustment, Untouchable, compute_adjustment, is_movable, new_ones};
 use crate::resources::allocations::Allocation;
 
 mod upstream;
@@ -340,115 +338,4 @@ fn qos_reserved_keeps_memory_of_higher_classes() {
     assert_eq!((qos.all_pods.memory_min, qos.all_pods.memory_low), (Some(mebi(100)), Some(mebi(200))));
     assert_eq!((qos.burstable.memory_min, qos.burstable.memory_low), (None, Some(mebi(200))));
     assert_eq!((qos.best_effort.memory_min, qos.best_effort.memory_low), (None, None));
-}
-
-/// Of a node with 4 CPUs, 8 GiB and 32768 processes.
-fn enforced(change: impl FnOnce(&mut KubeletConfiguration)) -> String {
-    let texts = |all: &[(&str, &str)]| all.iter().map(|(n, t)| ((*n).to_owned(), (*t).to_owned())).collect();
-    let mut config = KubeletConfiguration {
-        kube_reserved: texts(&[("cpu", "500m"), ("memory", "1Gi"), ("pid", "1000")]),
-        system_reserved: texts(&[("cpu", "1"), ("memory", "512Mi")]),
-        kube_reserved_cgroup: "/kube".to_owned(),
-        system_reserved_cgroup: "/system".to_owned(),
-        ..KubeletConfiguration::default()
-    };
-    change(&mut config);
-    let capacity = [("cpu", "4"), ("memory", "8Gi"), ("ephemeral-storage", "1Ti"), ("hugepages-2Mi", "16Mi")];
-    let capacity = capacity.map(|(name, text)| (name.to_owned(), Quantity(text.to_owned()))).into();
-    let plan =
-        crate::node::enforcement::compute_enforcement(&config, &capacity, Some(32_768), &["2MB".to_owned()]);
-    let files = |numbers| {
-        let settings = compute_settings(numbers, CgroupVersion::V1);
-        shown(&settings).lines().next().unwrap_or_default().to_owned()
-    };
-    let mut lines = vec![format!("pods {}", files(&plan.all_pods))];
-    lines.extend(plan.reserved.iter().map(|r| format!("{} {} {}", r.of, r.cgroup, files(&r.numbers))));
-    lines.join("\n")
-}
-
-fn enforce(names: &[&str]) -> impl FnOnce(&mut KubeletConfiguration) {
-    let names = names.iter().map(|name| (*name).to_owned()).collect();
-    move |config| config.enforce_node_allocatable = names
-}
-
-#[test]
-fn node_allocatable_enforcement_ignores_eviction_thresholds() {
-    expect![[r#"pods cpu/cpu.shares=2560 memory/memory.limit_in_bytes=6979321856 pids/pids.max=31768 hugetlb/hugetlb.2MB.limit_in_bytes=16777216"#]]
-        .assert_eq(&enforced(enforce(&["pods"])));
-    // Without enforcement they may use all that is there.
-    expect![[r#"pods cpu/cpu.shares=4096 memory/memory.limit_in_bytes=8589934592 pids/pids.max=32768 hugetlb/hugetlb.2MB.limit_in_bytes=16777216"#]]
-        .assert_eq(&enforced(enforce(&["none"])));
-    // Whole CPUs reserved for the system replace both amounts.
-    let cpus = enforced(|config| config.reserved_system_cpus = "0-2".to_owned());
-    assert!(cpus.starts_with("pods cpu/cpu.shares=1024 "), "{cpus}");
-}
-
-#[test]
-fn reservations_are_enforced_in_full_or_only_for_compressible_resources() {
-    expect![[r#"
-        pods cpu/cpu.shares=2560 memory/memory.limit_in_bytes=6979321856 pids/pids.max=31768 hugetlb/hugetlb.2MB.limit_in_bytes=16777216
-        System /system cpu/cpu.shares=1024 memory/memory.limit_in_bytes=536870912
-        Kube /kube cpu/cpu.shares=512 memory/memory.limit_in_bytes=1073741824 pids/pids.max=1000"#]]
-    .assert_eq(&enforced(enforce(&["pods", "system-reserved", "kube-reserved"])));
-    expect![[r#"
-        pods cpu/cpu.shares=2560 memory/memory.limit_in_bytes=6979321856 pids/pids.max=31768 hugetlb/hugetlb.2MB.limit_in_bytes=16777216
-        System /system cpu/cpu.shares=1024
-        Kube /kube cpu/cpu.shares=512"#]]
-    .assert_eq(&enforced(enforce(&["pods", "system-reserved-compressible", "kube-reserved-compressible"])));
-    assert_eq!(enforced(|config| config.cgroups_per_qos = false), "pods ");
-}
-
-#[test]
-fn processes_are_listed_until_none_is_new() {
-    let done = [3, 5].into();
-    assert_eq!(new_ones(&[3, 4, 5, 6], &done), [4, 6]);
-    assert!(new_ones(&[5, 3], &done).is_empty());
-}
-
-#[test]
-fn init_process_and_kernel_threads_are_not_moved() {
-    assert!(is_movable(2, Some("/usr/sbin/cron")));
-    assert!(!is_movable(1, Some("/usr/lib/systemd/systemd")));
-    assert!(!is_movable(2, None));
-    assert!(!is_movable(2, Some("")));
-}
-
-/// A daemon on the node with a score of 0, in cgroups as `/proc` shows them.
-fn daemon(cgroups: &str) -> ProcessFacts {
-    let executable = Some("/usr/bin/daemon".to_owned());
-    ProcessFacts { pid: 7, executable, cgroups: cgroups.to_owned(), is_on_node: true, oom_score_adj: 0 }
-}
-
-#[test]
-fn process_is_moved_unless_it_is_in_its_cgroup_or_below() {
-    let moves = |version, cgroups: &str, cgroup| {
-        compute_adjustment(&daemon(cgroups), Some(cgroup), 0, version).unwrap().moves
-    };
-    let v2 = |path: &str, cgroup| moves(CgroupVersion::V2, &format!("0::{path}\n"), cgroup);
-    assert!(v2("/", "/runtime") && v2("/runtime2", "/runtime") && v2("/run", "/runtime"));
-    assert!(!v2("/runtime", "/runtime") && !v2("/runtime.slice/containerd.service", "/runtime.slice"));
-    assert!(v2("/system.slice/x", "/") && !v2("/", "/"), "the root is a cgroup like any other");
-    let v1 = |cgroups, cgroup| moves(CgroupVersion::V1, cgroups, cgroup);
-    assert!(!v1("3:memory:/runtime\n2:cpu,cpuacct:/runtime\n", "/runtime"));
-    assert!(v1("3:memory:/runtime\n2:cpu,cpuacct:/\n", "/runtime"), "only one tree has it there");
-    assert!(v1("3:memory:/runtime\n", "/runtime") && v1("", "/runtime"), "not known to be there");
-    let of_systemd = "3:memory:/\n2:cpu:/\n1:name=systemd:/system.slice/a.service\n0::/\n";
-    assert!(!v1(of_systemd, "/system.slice/a.service"), "systemd counts nothing for it, and knows it there");
-}
-
-#[test]
-fn oom_score_is_set_once_and_the_process_moved_only_to_a_configured_cgroup() {
-    let adjustment = |score| compute_adjustment(&daemon("0::/\n"), None, score, CgroupVersion::V2).unwrap();
-    assert_eq!(adjustment(0), Adjustment::default());
-    assert_eq!(adjustment(-999), Adjustment { moves: false, scores: true });
-}
-
-#[test]
-fn system_and_container_processes_are_not_moved() {
-    let refused = |facts| compute_adjustment(&facts, Some("/x"), -999, CgroupVersion::V2);
-    let daemon = || daemon("0::/\n");
-    assert_eq!(refused(ProcessFacts { pid: 1, ..daemon() }), Err(Untouchable::System));
-    assert_eq!(refused(ProcessFacts { executable: None, ..daemon() }), Err(Untouchable::System));
-    assert_eq!(refused(ProcessFacts { is_on_node: false, ..daemon() }), Err(Untouchable::Contained));
-    assert!(refused(daemon()).is_ok());
 }
