@@ -25,6 +25,7 @@ mod node_selector;
 pub mod object_version;
 pub mod plugins;
 pub mod pod_kind;
+mod pod_sums;
 pub mod pods;
 pub mod resources;
 pub mod serving;

@@ -3,6 +3,7 @@
 //! A missing value is `None`, never zero, because zero is a measurement. Times are those of the measurements; values of one
 //! report may have different ones.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
@@ -117,6 +118,22 @@ pub struct TreeUsage {
     /// Allocated blocks; a file with several hard links counts once.
     pub bytes: u64,
     pub inodes: u64,
+}
+
+/// Capacity and usage of a volume of a pod.
+#[derive(Clone, Debug, PartialEq)]
+pub struct VolumeSample {
+    pub name: Box<str>,
+    /// The name of its persistent volume claim.
+    pub claim: Option<Box<str>>,
+    /// The name of its plugin, as in metrics.
+    pub plugin: Cow<'static, str>,
+    /// It is in memory or on storage of its own, and uses none of the node's disk.
+    pub is_off_disk: bool,
+    pub space: FilesystemSpace,
+    pub used: TreeUsage,
+    /// What the driver of the volume says about its health; `None` if it says nothing.
+    pub is_abnormal: Option<bool>,
 }
 
 /// Open files of processes.

@@ -10,7 +10,7 @@ use model::containers::{ContainerRef, all_containers, find_container, spec_of};
 use model::k8s::{ConfigMap, Node, Pod, PodStatus, Quantity, Volume};
 use model::observation::NamespaceMode;
 use model::request::{DnsRequest, ImageObservation};
-use model::stats::TreeUsage;
+use model::stats::{TreeUsage, VolumeSample};
 use model::{
     ContainerObservation, ContainerState, KeptPod, KeptStatus, MonoTime, PodObservation, PodRef, QosClass,
     SandboxId, SandboxObservation, SandboxState,
@@ -57,7 +57,7 @@ use crate::resources::amounts::{Actuated, Amounts};
 use crate::resources::cgroup::MemoryQos;
 use crate::resources::cgroup::pod::{PodRules, compute_pod_numbers};
 use crate::resources::requests::pod_requests;
-use crate::serving::stats::sample::{PodDisks, VolumeSample};
+use crate::serving::stats::sample::PodDisks;
 use crate::sources::static_pod::{Origin, parse_manifest, validate_pod};
 use crate::sources::{ApiPod, differs_semantically};
 use crate::volumes::engine::{Attempt, PodVolumes, ReadyVolume, VolumeAct, VolumeEvent};

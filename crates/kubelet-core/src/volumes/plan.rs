@@ -11,6 +11,7 @@ use model::annotations::{MOUNT_OPTIONS, VOLUME_GID};
 use model::containers::spec_of;
 use model::k8s::{PersistentVolume, PersistentVolumeClaim, Pod, Volume, VolumeNodeAffinity};
 use model::path_component_problem;
+use model::stats::VolumeSample;
 
 use super::csi::migration::translate_persistent_volume;
 use super::engine::ReadyVolume;
@@ -19,7 +20,6 @@ use super::mount_arguments::check_options;
 use super::node_affinity::affinity_of;
 use super::planned_pod::{PlannedPod, PodLimits};
 use super::types::{ClaimedVolume, VOLUME_TYPES, VolumePlan};
-use crate::serving::stats::sample::VolumeSample;
 
 /// Why a volume of another type cannot be mounted.
 const NO_PLUGIN: &str = "no volume plugin matched";

@@ -4,10 +4,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kubelet_core::serving::stats::sample::VolumeSample;
 use kubelet_core::volumes::csi::qualified_name;
 use kubelet_core::volumes::csi::stats::Measurement;
 use model::k8s::Pod;
+use model::stats::VolumeSample;
 use model::{PodRef, PodUid};
 use tokio::task::{Id, JoinError, JoinSet};
 

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use kubelet_core::serving::log_paths::pod_log_dir;
 use kubelet_core::serving::stats::cgroup::Detail;
-use kubelet_core::serving::stats::sample::{DiskSample, PodDisks, RuntimeFilesystem, VolumeSample};
+use kubelet_core::serving::stats::sample::{DiskSample, PodDisks, RuntimeFilesystem};
 use kubelet_core::volumes::plan::{SpecPlan, spec_plan};
 use kubelet_core::volumes::types::plugin_name;
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
-use model::stats::{FilesystemUsage, TreeUsage};
+use model::stats::{FilesystemUsage, TreeUsage, VolumeSample};
 use model::{ContainerId, MonoTime, PodObservation, PodRef, PodUid};
 use ports::runtime::{ImageFilesystems, Scope};
 use tokio::sync::mpsc;

@@ -4,7 +4,7 @@ use std::time::Duration;
 use config::KubeletConfiguration;
 use expect_test::{Expect, expect};
 use model::k8s::Pod;
-use model::stats::TreeUsage;
+use model::stats::{TreeUsage, VolumeSample};
 use model::{MonoTime, Now};
 use serde_json::{Value, json};
 
@@ -19,9 +19,7 @@ use super::threshold::{Threshold, compute_thresholds, fit_to_layout, ignored_sig
 use super::usage::{Candidate, ContainerUsage, PodUsage};
 use super::{DiskLayout, Signal, Starved};
 use crate::serving::stats::cgroup::{CgroupSample, Detail, MemorySample};
-use crate::serving::stats::sample::{
-    MachineSample, NodeSample, Placed, PodDisks, SystemSample, VolumeSample,
-};
+use crate::serving::stats::sample::{MachineSample, NodeSample, Placed, PodDisks, SystemSample};
 
 mod upstream;
 

@@ -10,10 +10,10 @@ use model::{Amount, ContainerKind, QosClass};
 
 use super::{NodeFacts, Swap};
 use crate::pod_kind::is_critical_pod;
+use crate::pod_sums::effective_sum;
 use crate::resources::cgroup::MemoryQos;
 use crate::resources::cgroup::convert::cpu_quota;
 use crate::resources::cgroup::convert::cpu_shares;
-use crate::resources::cgroup::convert::effective_sum;
 use crate::resources::cgroup::convert::kernel_page_size;
 
 /// The requested amounts, where an absent one differs from zero.

@@ -12,9 +12,10 @@ use model::quantity::{binary_text, decimal_text};
 use model::{Amount, ContainerKind, ContainerObservation, ContainerRef, ContainerState};
 
 use super::StatusInputs;
+use crate::pod_sums::effective_sums;
 use crate::resources::amounts::Amounts;
 use crate::resources::cgroup::CgroupNumbers;
-use crate::resources::cgroup::convert::{effective_sums, milli_of_shares};
+use crate::resources::cgroup::convert::milli_of_shares;
 use crate::resources::requests::{Requests, pod_requests};
 
 /// Up to this many milli-CPUs the kernel does not distinguish requests: the allocated one is reported.

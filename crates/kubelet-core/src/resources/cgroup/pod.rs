@@ -1,12 +1,11 @@
 //! The settings of a pod's cgroup (docs/behaviour/resources-and-qos.md).
 
-use model::containers::{init_containers, regular_containers, spec_of};
-use model::k8s::{Pod, ResourceRequirements};
-use model::qos::limit;
+use model::k8s::Pod;
 use model::{Amount, QosClass};
 
 use super::numbers::{CgroupNumbers, CpuQuota};
-use crate::resources::cgroup::convert::{MIN_SHARES, cpu_quota, cpu_shares, effective_sum, kernel_page_size};
+use crate::pod_sums::pod_limit;
+use crate::resources::cgroup::convert::{MIN_SHARES, cpu_quota, cpu_shares, kernel_page_size};
 use crate::resources::requests::{Requests, pod_requests};
 
 /// How memory requests are enforced if the gate `MemoryQoS` is enabled.
@@ -67,19 +66,6 @@ fn quota(limit: Amount, period: Option<i64>) -> CpuQuota {
 
 fn positive(number: i64) -> Option<i64> {
     (number > 0).then_some(number)
-}
-
-/// The limit of the whole pod: only if every container has a limit. Overhead is added.
-pub(crate) fn pod_limit(pod: &Pod, name: &str) -> Option<Amount> {
-    let spec = spec_of(pod);
-    let of = |resources: Option<&ResourceRequirements>| resources.and_then(|r| limit(r, name));
-    let together = of(spec.resources.as_ref()).or_else(|| {
-        let mut all = init_containers(pod).chain(regular_containers(pod));
-        let is_limited = all.all(|container| of(container.resources()).is_some());
-        is_limited.then(|| effective_sum(spec, |container| of(container.resources.as_ref()))).flatten()
-    })?;
-    let overhead = spec.overhead.as_ref().and_then(|overhead| Amount::of(overhead.get(name)?).ok());
-    Some(together + overhead.unwrap_or(Amount::ZERO))
 }
 
 /// For every page size of the kernel the requested bytes, or 0.

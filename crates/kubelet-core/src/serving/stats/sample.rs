@@ -1,11 +1,10 @@
 //! One sample of the whole node: measurements of the machine, of system cgroups, and of each pod; and, less often, of the
 //! disks.
 
-use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use model::stats::{FilesystemSpace, FilesystemUsage, TreeUsage};
+use model::stats::{FilesystemSpace, FilesystemUsage, TreeUsage, VolumeSample};
 use model::{ContainerId, Now, PodRef, PodUid};
 
 use super::cgroup::{CgroupSample, Detail, MemorySample};
@@ -184,19 +183,4 @@ pub struct PodDisks {
     pub logs: BTreeMap<Box<str>, TreeUsage>,
     /// Files of the kubelet that the pod's containers can write: `/etc/hosts` and termination logs.
     pub files: TreeUsage,
-}
-
-#[derive(Clone, Debug, PartialEq)]
-pub struct VolumeSample {
-    pub name: Box<str>,
-    /// The name of its persistent volume claim.
-    pub claim: Option<Box<str>>,
-    /// The name of its plugin, as in metrics.
-    pub plugin: Cow<'static, str>,
-    /// It is in memory or on storage of its own, and uses none of the node's disk.
-    pub is_off_disk: bool,
-    pub space: FilesystemSpace,
-    pub used: TreeUsage,
-    /// What the driver of the volume says about its health; `None` if it says nothing.
-    pub is_abnormal: Option<bool>,
 }

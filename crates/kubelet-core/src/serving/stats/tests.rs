@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use expect_test::expect;
 use jiff::Timestamp;
-use model::stats::{FilesystemSpace, FilesystemUsage, TreeUsage};
+use model::stats::{FilesystemSpace, FilesystemUsage, TreeUsage, VolumeSample};
 use model::{ContainerId, MonoTime, Now, PodRef, PodUid};
 
 use super::age::{
@@ -26,7 +26,7 @@ use super::cgroup::{self, CgroupSample, Detail, Hierarchy};
 use super::exposition::{self, Kind, Value};
 use super::sample::{
     ContainerSample, DiskSample, LocalFilesystem, MachineSample, NodeSample, Placed, PodDisks, PodSample,
-    RuntimeFilesystem, SystemSample, VolumeSample,
+    RuntimeFilesystem, SystemSample,
 };
 use super::{cgroup_path, procfs, resource, summary, volumes};
 

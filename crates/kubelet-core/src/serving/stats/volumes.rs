@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use model::stats::VolumeSample;
 use model::{PodRef, PodUid};
 
 use super::exposition::{Kind, Value, family, line};
-use super::sample::{DiskSample, VolumeSample};
+use super::sample::DiskSample;
 
 type Number = fn(&VolumeSample) -> u64;
 

@@ -116,7 +116,7 @@ fn default_pod_requests(spec: &mut PodSpec) {
 
 /// The maximum that the containers of a spec request at the same time, if any of them has a request.
 fn sum_of_requests(spec: &PodSpec, name: &str) -> Option<Amount> {
-    crate::resources::cgroup::convert::effective_sum(spec, |container| {
+    crate::pod_sums::effective_sum(spec, |container| {
         Amount::of(container.resources.as_ref()?.requests.as_ref()?.get(name)?).ok()
     })
 }
