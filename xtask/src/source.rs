@@ -11,7 +11,7 @@ use crate::{CheckError, read};
 pub struct Source {
     /// Path below the workspace root, with `/`.
     pub path: String,
-    /// The crate's directory name (`kubelet-core`, `xtask`).
+    /// The name of the crate: its folders below `crates`, joined (`kubelet-core`, `volumes-core` in `crates/volumes/core`, `xtask`).
     pub crate_name: String,
     /// The lines, in order.
     pub lines: Vec<Line>,
@@ -63,8 +63,7 @@ impl Source {
         if path.contains("/tests/") || path.ends_with("/tests.rs") || path.starts_with("tests/") {
             lines.iter_mut().for_each(|line| line.test = true);
         }
-        let crate_name = path.strip_prefix("crates/").unwrap_or(path).split('/').next().unwrap_or_default();
-        Self { path: path.to_owned(), crate_name: crate_name.to_owned(), lines }
+        Self { path: path.to_owned(), crate_name: crate_name(path), lines }
     }
 
     /// The lines with their numbers, counted from 1.
@@ -113,6 +112,14 @@ impl Source {
         }
         None
     }
+}
+
+/// The name of the crate that owns the file at `path`: the folders above its `src` or `tests`.
+fn crate_name(path: &str) -> String {
+    let below = path.strip_prefix("crates/").unwrap_or(path);
+    let folders =
+        below.split('/').take_while(|folder| !matches!(*folder, "src" | "tests") && !folder.ends_with(".rs"));
+    folders.collect::<Vec<_>>().join("-")
 }
 
 /// The name after the word `fn`, if this line of code declares a function.

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::tidy::purity::is_decision_core;
 use crate::{CheckError, Finding, read};
 
 /// A crate, and the crates it may import.
@@ -50,10 +51,13 @@ const FOR_TESTS: &[&str] = &["cri-api", "localapi", "testing"];
 /// The suites that run with fake and real implementations of a port need these adapters, and no others.
 const CONTRACT_SUITES: [(&str, &str); 3] =
     [("testing", "cluster"), ("testing", "cri"), ("testing", "plugins")];
-/// Crates without side effects, and the dependencies that would add some.
-const PURE_DEPENDENCIES: &[&str] = &["config", "kubelet-core", "model", "yaml"];
+/// Crates without side effects, next to the decision cores; and the dependencies that would add some.
+const PURE: &[&str] = &["config", "model", "yaml"];
 const CRATES_WITH_SIDE_EFFECTS: &[&str] =
     &["axum", "hyper", "parking_lot", "reqwest", "rustix", "tokio", "tonic", "tracing"];
+
+/// What clippy refuses in each decision core.
+const LINTS_OF_CORES: &str = "crates/kubelet-core/clippy.toml";
 
 pub(super) fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     let metadata = metadata(root)?;
@@ -62,16 +66,20 @@ pub(super) fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     let mut findings = Vec::new();
     for package in packages {
         let crate_name = package["name"].as_str().ok_or_else(|| broken("a package without a name"))?;
+        let file = manifest(root, package).ok_or_else(|| broken("a package outside of the workspace"))?;
+        let mut report = |what| findings.push(Finding { file: file.to_owned(), line: 0, what });
         for (target, for_tests) in dependencies(package) {
             let complaint = if names.contains(&target) {
                 edge(crate_name, target, for_tests)
             } else {
                 side_effects(crate_name, target, for_tests)
             };
-            findings.extend(complaint.map(|what| Finding { file: manifest(crate_name), line: 0, what }));
+            complaint.map(&mut report);
         }
+        is_unlisted(crate_name).map(&mut report);
+        is_misplaced(crate_name, file).map(&mut report);
+        is_without_lints(root, crate_name, file)?.map(&mut report);
     }
-    findings.extend(unlisted(&names));
     findings.extend(unmapped(root, &names)?);
     Ok(findings)
 }
@@ -112,15 +120,32 @@ fn edge(crate_name: &str, target: &str, for_tests: bool) -> Option<String> {
 }
 
 fn side_effects(crate_name: &str, target: &str, for_tests: bool) -> Option<String> {
-    let loud =
-        !for_tests && PURE_DEPENDENCIES.contains(&crate_name) && CRATES_WITH_SIDE_EFFECTS.contains(&target);
+    let is_pure = PURE.contains(&crate_name) || is_decision_core(crate_name);
+    let loud = !for_tests && is_pure && CRATES_WITH_SIDE_EFFECTS.contains(&target);
     loud.then(|| format!("{crate_name} has only data and decisions; {target} has side effects"))
 }
 
-fn unlisted(names: &[&str]) -> Vec<Finding> {
-    let unknown = names.iter().filter(|name| !CRATES.iter().any(|(crate_name, _)| crate_name == *name));
+fn is_unlisted(crate_name: &str) -> Option<String> {
     let what = "is a new crate: add its row to xtask/src/tidy/dependencies.rs and to docs/ARCHITECTURE.md";
-    unknown.map(|crate_name| Finding { file: manifest(crate_name), line: 0, what: what.to_owned() }).collect()
+    (!CRATES.iter().any(|(name, _)| *name == crate_name)).then(|| what.to_owned())
+}
+
+/// The other rules know a crate by its folder.
+fn is_misplaced(crate_name: &str, manifest: &str) -> Option<String> {
+    let folder = manifest.trim_end_matches("/Cargo.toml").trim_start_matches("crates/").replace('/', "-");
+    (folder != crate_name).then(|| format!("{crate_name} is not in a folder of its name"))
+}
+
+/// A decision core has the list of banned methods and types of all decision cores: clippy reads the one next to the manifest.
+fn is_without_lints(root: &Path, crate_name: &str, manifest: &str) -> Result<Option<String>, CheckError> {
+    if !is_decision_core(crate_name) {
+        return Ok(None);
+    }
+    let list = manifest.replace("Cargo.toml", "clippy.toml");
+    let is_same = root.join(&list).is_file() && read(&root.join(&list))? == read(&root.join(LINTS_OF_CORES))?;
+    Ok((!is_same).then(|| {
+        format!("{crate_name} has not the lints of decision cores: link {list} to {LINTS_OF_CORES}")
+    }))
 }
 
 /// Crates that the table in docs/ARCHITECTURE.md lacks.
@@ -132,12 +157,9 @@ fn unmapped(root: &Path, names: &[&str]) -> Result<Vec<Finding>, CheckError> {
     Ok(missing.map(|crate_name| Finding { file: file.clone(), line: 0, what: what(crate_name) }).collect())
 }
 
-fn manifest(crate_name: &str) -> String {
-    if crate_name == "xtask" {
-        "xtask/Cargo.toml".to_owned()
-    } else {
-        format!("crates/{crate_name}/Cargo.toml")
-    }
+/// The path of the manifest below the root.
+fn manifest<'a>(root: &Path, package: &'a Value) -> Option<&'a str> {
+    Path::new(package["manifest_path"].as_str()?).strip_prefix(root).ok()?.to_str()
 }
 
 #[cfg(test)]
@@ -166,16 +188,23 @@ mod tests {
     }
 
     #[test]
-    fn decision_core_depends_on_no_runtime() {
+    fn decision_cores_depend_on_no_runtime() {
         assert!(side_effects("kubelet-core", "tokio", false).is_some());
+        assert!(side_effects("volumes-core", "tokio", false).is_some());
         assert_eq!(side_effects("agent", "tokio", false), None);
         assert_eq!(side_effects("model", "proptest", true), None);
     }
 
     #[test]
     fn crate_without_a_row_is_reported() {
-        let found = unlisted(&["model", "kitchen"]);
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].file, "crates/kitchen/Cargo.toml");
+        assert_eq!(is_unlisted("model"), None);
+        assert!(is_unlisted("kitchen").is_some());
+    }
+
+    #[test]
+    fn crate_has_the_name_of_its_folders() {
+        assert_eq!(is_misplaced("volumes-core", "crates/volumes/core/Cargo.toml"), None);
+        assert_eq!(is_misplaced("xtask", "xtask/Cargo.toml"), None);
+        assert!(is_misplaced("volumes", "crates/volumes/core/Cargo.toml").is_some());
     }
 }

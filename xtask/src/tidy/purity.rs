@@ -1,11 +1,12 @@
-//! Keeps `kubelet-core` free of side effects. Its dependencies are checked with those of all crates; this rule is about the
-//! standard library.
+//! Keeps the decision cores, the crates whose names end in `-core`, free of side effects. Their dependencies are checked with those
+//! of all crates; this rule is about the standard library.
 
 use crate::Finding;
 use crate::source::{Source, words};
 use crate::tidy::finding;
 
-const DECISION_CORE: &str = "kubelet-core";
+/// How the names of decision cores end.
+const CORE: &str = "-core";
 /// Modules of `std` with side effects. Addresses (`std::net::IpAddr`) are plain data and allowed.
 const REACHING_MODULES: &[&str] = &["fs", "process", "env", "thread", "os"];
 /// Names with side effects, or with values that differ from run to run, from any module.
@@ -24,8 +25,13 @@ const REACHING_NAMES: &[&str] = &[
     "HashSet",
 ];
 
+/// Whether the crate has only decisions: pure functions from what is desired and what was observed to a plan.
+pub(super) fn is_decision_core(crate_name: &str) -> bool {
+    crate_name.ends_with(CORE)
+}
+
 pub(super) fn check(source: &Source) -> Vec<Finding> {
-    if source.crate_name != DECISION_CORE {
+    if !is_decision_core(&source.crate_name) {
         return Vec::new();
     }
     let mut findings = Vec::new();
@@ -42,7 +48,7 @@ pub(super) fn check(source: &Source) -> Vec<Finding> {
         found.dedup();
         for name in found {
             let what = format!(
-                "`{name}` in the decision core: pass time, randomness and everything from outside as arguments"
+                "`{name}` in a decision core: pass time, randomness and everything from outside as arguments"
             );
             findings.push(finding(source, number, what));
         }
