@@ -8,28 +8,16 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
-mod decimal;
-pub mod declared_features;
-pub mod downward;
-mod fnv;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 #[cfg(test)]
 mod growth;
 pub mod images;
-mod names;
 pub mod node;
-mod node_labels;
-mod node_owner;
-mod node_selector;
-pub mod object_version;
 pub mod plugins;
-pub mod pod_kind;
-mod pod_sums;
 pub mod pods;
 pub mod resources;
 pub mod serving;
 pub mod sources;
-mod sysctl;
 pub mod takeover;
 pub mod volumes;

@@ -11,7 +11,8 @@ use crate::{CheckError, Finding, read};
 
 /// A crate, and the crates it may import.
 const CRATES: &[(&str, &[&str])] = &[
-    ("agent", &["config", "kubelet-core", "model", "ports"]),
+    ("agent", &["base-core", "config", "kubelet-core", "model", "ports"]),
+    ("base-core", &["config", "model"]),
     ("cluster", &["model", "ports", "yaml"]),
     ("config", &["model", "yaml"]),
     ("cri", &["cri-api", "model", "ports"]),
@@ -35,7 +36,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "server",
         ],
     ),
-    ("kubelet-core", &["config", "model", "yaml"]),
+    ("kubelet-core", &["base-core", "config", "model", "yaml"]),
     ("localapi", &["model"]),
     ("model", &[]),
     ("net", &["model", "ports"]),

@@ -7,13 +7,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base_core::object_version::ObjectVersion;
 use futures_util::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::Metadata;
 use kubelet_core::api::reflector::{
     ObjectKey, ReflectorEvent, ReflectorState, ReflectorStep, keeps_last_version,
 };
-use kubelet_core::object_version::ObjectVersion;
 use kubelet_core::sources::ApiPod;
 use model::k8s::{ApiObject, Node, ObjectMeta, Pod};
 use model::{MalformedObject, RateLimiter};

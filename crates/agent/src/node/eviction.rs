@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_core::pod_kind::is_critical_pod;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
 use kubelet_core::node::eviction::DiskLayout;
@@ -21,7 +22,6 @@ use kubelet_core::node::eviction::threshold::{
     Threshold, compute_thresholds, fit_to_layout, ignored_signals,
 };
 use kubelet_core::node::eviction::usage::{Candidate, PodUsage};
-use kubelet_core::pod_kind::is_critical_pod;
 use kubelet_core::resources::admission::pressure::NodePressure;
 use kubelet_core::resources::cgroup::CgroupNames;
 use kubelet_core::serving::stats::cgroup::Detail;

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use base_core::declared_features::compute_declared_features;
 use config::Features;
 use config::NodeFlags;
-use kubelet_core::declared_features::compute_declared_features;
 use kubelet_core::node::{NodeImage, NodeInputs, NodeMachine};
 use kubelet_core::resources::admission::pressure::NodePressure;
 use kubelet_core::resources::quantities::DeviceAmounts;

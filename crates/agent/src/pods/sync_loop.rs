@@ -413,7 +413,7 @@ impl SyncLoop {
         }
         if let (Some(pod), false) = (state.desired, state.is_removed) {
             // The pod was added again just when its worker ended.
-            self.handles.ctx.metrics.pod_restarted(kubelet_core::pod_kind::is_static_pod(&pod.pod.get()));
+            self.handles.ctx.metrics.pod_restarted(base_core::pod_kind::is_static_pod(&pod.pod.get()));
             self.begin_or_hold(pod);
         }
         self.start_held();

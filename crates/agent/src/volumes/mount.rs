@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use kubelet_core::downward::DownwardFacts;
+use base_core::downward::DownwardFacts;
 use kubelet_core::volumes::bound_volume;
 use kubelet_core::volumes::engine::{Attempt, ReadyVolume};
 use kubelet_core::volumes::plan::{Claimed, SpecPlan, claimed_plan, spec_plan};

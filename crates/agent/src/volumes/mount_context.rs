@@ -2,8 +2,8 @@
 
 use std::path::PathBuf;
 
+use base_core::downward::DownwardFacts;
 use jiff::Timestamp;
-use kubelet_core::downward::DownwardFacts;
 use kubelet_core::volumes::node_affinity::check_node_affinity;
 use kubelet_core::volumes::types::{VolumePlan, volume_dir};
 use model::PodRef;

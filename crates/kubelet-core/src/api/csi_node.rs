@@ -12,7 +12,7 @@ use model::k8s::{CSIDriver, CSINode, CSINodeDriver, CSINodeSpec, Node, ObjectMet
 use model::text::cut;
 use serde_json::{Value, json};
 
-use crate::node_owner::owner_reference;
+use base_core::node_owner::owner_reference;
 
 /// Why the node is not ready until its CSINode is written.
 pub const NOT_INITIALIZED: &str = "CSINode is not yet initialized";

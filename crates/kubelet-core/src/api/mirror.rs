@@ -6,8 +6,8 @@
 use model::annotations::{CONFIG_FILE, CONFIG_HASH, CONFIG_MIRROR};
 use model::k8s::{ObjectMeta, OwnerReference, Pod};
 
-use crate::node_owner::owner_reference;
-use crate::pod_kind::is_mirror_pod;
+use base_core::node_owner::owner_reference;
+use base_core::pod_kind::is_mirror_pod;
 
 /// What to do about the mirror of one static pod.
 #[derive(Clone, Debug, PartialEq)]

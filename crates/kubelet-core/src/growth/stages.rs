@@ -19,7 +19,6 @@ use serde_json::{Value, json};
 
 use crate::api::mirror::{MirrorOwner, compute_mirror};
 use crate::api::status_patch::{SyncFacts, compute_status_sync};
-use crate::downward::DownwardFacts;
 use crate::images::pull_secrets::pull_secret_names;
 use crate::node::eviction::DiskLayout;
 use crate::node::eviction::limits::{compute_exceeded_limit, has_limits};
@@ -69,6 +68,7 @@ use crate::volumes::types::VolumeSource;
 use crate::volumes::{
     PayloadInputs, VolumeObjects, compute_payload, has_payload, nested_mount_points, required_objects,
 };
+use base_core::downward::DownwardFacts;
 
 /// A pod in all its forms, and what was observed of it.
 pub(super) struct Big {

@@ -14,8 +14,8 @@ use super::{
     BETA_ARCH_LABEL, BETA_OS_LABEL, CONTROLLER_ATTACH, NodeInputs, NodeMachine, UNINITIALIZED_TAINT,
 };
 use crate::api::strategic_patch::compute_strategic_patch;
-use crate::node_labels::{ARCH_LABEL, HOSTNAME_LABEL, OS_LABEL};
 use crate::resources::quantities::{Quantities, is_extended_resource};
+use base_core::node_labels::{ARCH_LABEL, HOSTNAME_LABEL, OS_LABEL};
 
 /// Labels that are reset to their registered values. All others belong to those who set them.
 const DEFAULT_LABELS: [&str; 11] = [

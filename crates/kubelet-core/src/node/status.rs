@@ -14,7 +14,7 @@ use super::conditions::set_conditions;
 use super::images::compute_images;
 use super::resources::{compute_allocatable, compute_capacity, missing_capacity, reserved_amounts};
 use super::{NodeEvent, NodeInputs, PROVIDED_IP};
-use crate::node_labels::{ARCH_LABEL, OS_LABEL};
+use base_core::node_labels::{ARCH_LABEL, OS_LABEL};
 
 /// The new Node, and the events to emit.
 #[derive(Clone, Debug, PartialEq)]

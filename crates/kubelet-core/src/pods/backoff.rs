@@ -12,7 +12,7 @@ use model::k8s::Pod;
 use model::{ContainerObservation, ContainerState, MonoTime, Now, PodObservation, PodRef};
 
 use super::plan::{PodStep, RemoveReason};
-use crate::fnv::fnv1a_128_hex;
+use base_core::fnv::fnv1a_128_hex;
 
 /// The first delay.
 pub const INITIAL_DELAY: Duration = Duration::from_secs(10);

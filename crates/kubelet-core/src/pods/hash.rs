@@ -6,7 +6,7 @@
 
 use model::ContainerRef;
 
-use crate::fnv::fnv1a_32;
+use base_core::fnv::fnv1a_32;
 
 /// The hash of the fields whose change restarts a container: its name and its image.
 ///
@@ -52,7 +52,7 @@ fn push_escape(out: &mut String, c: char) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::fnv::fnv1a_128_hex;
+    use base_core::fnv::fnv1a_128_hex;
 
     #[test]
     fn the_hash_matches_the_published_vector() {

@@ -6,7 +6,7 @@ use model::PodRef;
 use model::containers::spec_of;
 use model::k8s::Pod;
 
-use crate::names::label_problem;
+use base_core::names::label_problem;
 
 /// Linux limits a hostname to 64 characters; DNS labels are limited to 63.
 const MAX_LABEL: usize = 63;

@@ -17,11 +17,11 @@ use model::containers::{all_containers, spec_of};
 use model::k8s::Pod;
 use pressure::refuse_under_pressure;
 
-use crate::declared_features::{UNSUPPORTED, compute_undeclared};
-use crate::node_labels::OS_LABEL;
 use crate::resources::admission::pressure::NodePressure;
 use crate::resources::rejection::Rejection;
-use crate::sysctl::dotted;
+use base_core::declared_features::{UNSUPPORTED, compute_undeclared};
+use base_core::node_labels::OS_LABEL;
+use base_core::sysctl::dotted;
 
 /// The facts about the node that admission uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

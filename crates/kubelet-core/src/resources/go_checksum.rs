@@ -7,7 +7,7 @@ mod tests;
 
 use std::fmt::Write as _;
 
-use crate::fnv::fnv1a_32;
+use base_core::fnv::fnv1a_32;
 
 /// A value of Go, as far as checkpoints have them.
 #[derive(Clone, Debug, PartialEq, Eq)]

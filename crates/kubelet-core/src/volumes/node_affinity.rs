@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use model::k8s::{PersistentVolumeSpec, VolumeNodeAffinity};
 
-use crate::node_selector::selects_any;
+use base_core::node_selector::selects_any;
 
 /// `labels`: of the Node; `None` if it is not known.
 ///

@@ -7,7 +7,7 @@ use model::payload::{Payload, PayloadFile};
 
 use super::bundle::BundleError;
 use super::objects::VolumeObjects;
-use crate::downward::{DownwardError, DownwardFacts};
+use base_core::downward::{DownwardError, DownwardFacts};
 
 pub(super) const DEFAULT_MODE: u32 = 0o644;
 const PERMISSIONS: u32 = 0o777;

@@ -7,7 +7,7 @@ use model::Amount;
 use model::containers::all_containers;
 use model::k8s::Pod;
 
-use crate::pod_sums::pod_limit;
+use base_core::pod_sums::pod_limit;
 
 /// A pod whose volumes are planned. With its limits the containers are added up once for all of them.
 #[derive(Clone, Copy, Debug)]

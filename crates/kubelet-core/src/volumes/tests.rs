@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::downward::DownwardFacts;
+use base_core::downward::DownwardFacts;
 
 fn pod(spec: Value) -> Pod {
     serde_json::from_value(json!({

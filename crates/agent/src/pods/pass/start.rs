@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use kubelet_core::downward::DownwardFacts;
+use base_core::downward::DownwardFacts;
 use kubelet_core::images::pull::container_event;
 use kubelet_core::images::pull_secrets::{keyring_of, missing_secrets_message};
 use kubelet_core::pods::create_error::create_error_reason;

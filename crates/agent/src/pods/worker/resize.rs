@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::declared_features::{CHECK_FAILED, compute_undeclared_update};
-use kubelet_core::pod_kind::is_static_pod;
+use base_core::declared_features::{CHECK_FAILED, compute_undeclared_update};
+use base_core::pod_kind::is_static_pod;
 use kubelet_core::pods::resize::accept::{DEFERRED, INFEASIBLE, compute_infeasible};
 use kubelet_core::pods::resize::allocated::{allocated_by_status, with_allocated_resources};
 use kubelet_core::pods::resize::changes::is_in_progress;

@@ -9,12 +9,12 @@ use model::request::LinuxResources;
 use model::{Amount, ContainerKind, QosClass};
 
 use super::{NodeFacts, Swap};
-use crate::pod_kind::is_critical_pod;
-use crate::pod_sums::effective_sum;
 use crate::resources::cgroup::MemoryQos;
 use crate::resources::cgroup::convert::cpu_quota;
 use crate::resources::cgroup::convert::cpu_shares;
 use crate::resources::cgroup::convert::kernel_page_size;
+use base_core::pod_kind::is_critical_pod;
+use base_core::pod_sums::effective_sum;
 
 /// The requested amounts, where an absent one differs from zero.
 struct RequestedResources {

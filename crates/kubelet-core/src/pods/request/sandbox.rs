@@ -85,6 +85,6 @@ fn sysctls(pod: &Pod) -> BTreeMap<String, String> {
         .and_then(|c| c.sysctls.as_ref())
         .into_iter()
         .flatten()
-        .map(|sysctl| (crate::sysctl::dotted(&sysctl.name), sysctl.value.clone()))
+        .map(|sysctl| (base_core::sysctl::dotted(&sysctl.name), sysctl.value.clone()))
         .collect()
 }

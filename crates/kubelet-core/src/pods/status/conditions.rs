@@ -12,10 +12,10 @@ use model::{ContainerKind, ContainerRef, ContainerState, PodObservation};
 use super::containers::waits_for_all;
 use super::phase::Phase;
 use super::{ContainerStatuses, StatusInputs, generation, whole_seconds};
-use crate::pod_kind::is_static_pod;
 use crate::pods::resize::state::{IN_PROGRESS, PENDING};
 use crate::pods::restart::{AfterExit, after_end, may_restart_all};
 use crate::resources::admission::preemption::{PREEMPTED_CONDITION, PREEMPTING};
+use base_core::pod_kind::is_static_pod;
 
 #[cfg(test)]
 mod tests;

@@ -10,10 +10,10 @@ use model::{ContainerKind, ContainerObservation, SandboxState};
 
 use super::containers::{returns_with_all, will_restart};
 use super::{ContainerStatuses, StatusInputs, TerminalReason};
-use crate::pod_kind::is_static_pod;
 use crate::pods::deadline;
 use crate::pods::restart::{has_failed, starts_again};
 use crate::pods::stage::PodStage;
+use base_core::pod_kind::is_static_pod;
 
 #[cfg(test)]
 mod tests;

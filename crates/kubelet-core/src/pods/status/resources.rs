@@ -12,11 +12,11 @@ use model::quantity::{binary_text, decimal_text};
 use model::{Amount, ContainerKind, ContainerObservation, ContainerRef, ContainerState};
 
 use super::StatusInputs;
-use crate::pod_sums::effective_sums;
 use crate::resources::amounts::Amounts;
 use crate::resources::cgroup::CgroupNumbers;
 use crate::resources::cgroup::convert::milli_of_shares;
 use crate::resources::requests::{Requests, pod_requests};
+use base_core::pod_sums::effective_sums;
 
 /// Up to this many milli-CPUs the kernel does not distinguish requests: the allocated one is reported.
 const MIN_CPU_REQUEST: i64 = 2;

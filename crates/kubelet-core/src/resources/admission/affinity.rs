@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::containers::spec_of;
 use model::k8s::Pod;
 
-use crate::node_selector::selects_any;
+use base_core::node_selector::selects_any;
 
 /// The pod may run on a node of that name with these labels.
 pub(super) fn selects(pod: &Pod, name: &str, labels: &BTreeMap<String, String>) -> bool {

@@ -13,13 +13,13 @@ use model::{Amount, ContainerKind};
 use super::affinity::selects;
 use super::preemption;
 use super::shortage::{Shortage, measure};
-use crate::decimal::decimal;
-use crate::pod_kind::is_critical_pod;
-use crate::pod_kind::is_static_pod;
 use crate::resources::allocations::Allocation;
 use crate::resources::quantities::{Quantities, is_extended_resource};
 use crate::resources::rejection::Rejection;
 use crate::resources::requests::{Requests, add, pod_requests};
+use base_core::decimal::decimal;
+use base_core::pod_kind::is_critical_pod;
+use base_core::pod_kind::is_static_pod;
 
 /// The node, and the pods on it.
 #[derive(Clone, Copy, Debug)]

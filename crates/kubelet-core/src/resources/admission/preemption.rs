@@ -6,8 +6,8 @@ use model::k8s::Pod;
 use model::{PodUid, QosClass};
 
 use super::shortage::{Shortage, measure};
-use crate::pod_kind::is_critical_pod;
 use crate::resources::allocations::Allocation;
+use base_core::pod_kind::is_critical_pod;
 
 /// The reason and the message of a preempted pod.
 pub const PREEMPTING: (&str, &str) = ("Preempting", "Preempted in order to admit critical pod");

@@ -9,8 +9,8 @@ use model::containers::spec_of;
 use model::k8s::{Pod, Taint};
 
 use super::fit::tolerates;
-use crate::pod_kind::is_critical_pod;
 use crate::resources::rejection::Rejection;
+use base_core::pod_kind::is_critical_pod;
 
 /// The pressure conditions that eviction has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::state::CpuState;
-use crate::fnv::fnv1a_32;
+use base_core::fnv::fnv1a_32;
 
 /// The name of the file in the root directory.
 pub const CPU_STATE_FILE: &str = "cpu_manager_state";

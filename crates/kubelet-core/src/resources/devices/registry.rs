@@ -7,9 +7,9 @@ use model::MonoTime;
 use model::devices::PluginDevice;
 use model::path_component_problem;
 
-use crate::names::is_qualified_name;
 use crate::resources::quantities::DeviceAmounts;
 use crate::resources::quantities::is_extended_resource;
+use base_core::names::is_qualified_name;
 
 /// The supported version of the device plugin API.
 const VERSION: &str = "v1beta1";

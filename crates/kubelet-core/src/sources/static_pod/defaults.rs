@@ -116,7 +116,7 @@ fn default_pod_requests(spec: &mut PodSpec) {
 
 /// The maximum that the containers of a spec request at the same time, if any of them has a request.
 fn sum_of_requests(spec: &PodSpec, name: &str) -> Option<Amount> {
-    crate::pod_sums::effective_sum(spec, |container| {
+    base_core::pod_sums::effective_sum(spec, |container| {
         Amount::of(container.resources.as_ref()?.requests.as_ref()?.get(name)?).ok()
     })
 }

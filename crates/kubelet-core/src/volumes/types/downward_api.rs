@@ -6,9 +6,9 @@ use model::payload::Payload;
 
 use super::empty_dir::in_memory;
 use super::{VolumePlan, VolumeType, payload_plan};
-use crate::downward::{field_value, resource_value};
 use crate::volumes::payload::{DEFAULT_MODE, FileSet, PayloadError, PayloadInputs, mode_or};
 use crate::volumes::planned_pod::PlannedPod;
+use base_core::downward::{field_value, resource_value};
 
 pub(super) struct DownwardApi;
 

@@ -9,11 +9,11 @@ use model::request::{ContainerSecurity, Mount, Namespaces, Propagation, SandboxS
 use model::{CgroupDriver, QosClass};
 
 use super::*;
-use crate::downward::DownwardFacts;
 use crate::pods::dns::{NodeDns, compute_pod_dns};
 use crate::pods::env::{EnvObjects, NamedService, compute_env, service_variables};
 use crate::pods::hash::container_hash;
 use crate::resources::cgroup::CgroupNames;
+use base_core::downward::DownwardFacts;
 
 /// By scenario: `pod` as the API server had it, and the requests (`asked`): `sandbox`, and each container by its name.
 const RECORDED: &str = include_str!("../golden/recorded.json");

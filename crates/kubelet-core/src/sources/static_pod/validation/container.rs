@@ -10,7 +10,7 @@ use model::k8s::{
 use model::{Amount, ContainerKind};
 
 use super::{Findings, container_path, fields, handlers, security, volumes};
-use crate::names;
+use base_core::names;
 
 /// Names are unique in the whole pod, host ports among the containers that run at the same time.
 pub(super) fn check_unique(containers: &[ContainerRef<'_>], found: &mut Findings<'_>) {

@@ -5,7 +5,7 @@ use model::containers::ContainerRef;
 use model::k8s::{ExecAction, HTTPGetAction, IntOrString, LifecycleHandler, PodSpec, Probe};
 
 use super::Findings;
-use crate::names;
+use base_core::names;
 
 /// What a probe or hook does, whichever of the two it is.
 struct Actions<'a> {

@@ -6,8 +6,8 @@ use model::containers::{init_containers, regular_containers, spec_of};
 use model::k8s::{Pod, PodDNSConfig, PodSpec};
 
 use super::{Findings, container, fields, security, volumes};
-use crate::decimal::decimal;
-use crate::names;
+use base_core::decimal::decimal;
+use base_core::names;
 
 const MAX_SECONDS: i64 = 2_147_483_647;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use model::k8s::{AppArmorProfile, PodSpec, SeccompProfile, SecurityContext};
 
 use super::Findings;
-use crate::names;
+use base_core::names;
 
 const ID_RANGE: (i64, i64) = (0, 2_147_483_647);
 
@@ -38,7 +38,7 @@ pub(super) fn check_pod_security(spec: &PodSpec, found: &mut Findings<'_>) {
             found.required(path, "");
         } else if let Some(problem) = names::sysctl_name_problem(&sysctl.name) {
             found.invalid(path, sysctl.name.as_str(), problem);
-        } else if !seen.insert(crate::sysctl::dotted(&sysctl.name)) {
+        } else if !seen.insert(base_core::sysctl::dotted(&sysctl.name)) {
             found.duplicate(path, &sysctl.name);
         }
     }

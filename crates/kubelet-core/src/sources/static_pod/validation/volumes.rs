@@ -8,7 +8,7 @@ use model::k8s::{HostPathVolumeSource, PodSpec, Volume, VolumeMount};
 
 use super::fields::check_resource_field;
 use super::{Findings, volume_sources};
-use crate::names;
+use base_core::names;
 
 pub(super) fn check_volumes(spec: &PodSpec, found: &mut Findings<'_>) {
     let mut seen = BTreeSet::new();

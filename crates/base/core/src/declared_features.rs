@@ -15,7 +15,7 @@ const USER_NAMESPACES_HOST_NETWORK: &str = "UserNamespacesHostNetworkSupport";
 /// The action of the rule that requires [`RESTART_ALL`].
 const RESTART_ALL_ACTION: &str = "RestartAllContainers";
 /// The reason of a rejected pod.
-pub(crate) const UNSUPPORTED: &str = "PodFeatureUnsupported";
+pub const UNSUPPORTED: &str = "PodFeatureUnsupported";
 /// The reason of the event about a change.
 pub const CHECK_FAILED: &str = "FailedNodeDeclaredFeaturesCheck";
 
@@ -34,7 +34,7 @@ pub fn compute_declared_features(features: Features) -> Vec<&'static str> {
 
 /// Why the node rejects a pod that requires features that it does not declare.
 #[must_use]
-pub(crate) fn compute_undeclared(pod: &Pod, features: Features) -> Option<String> {
+pub fn compute_undeclared(pod: &Pod, features: Features) -> Option<String> {
     missing_features(&required_by_pod(pod), features)
 }
 

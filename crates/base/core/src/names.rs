@@ -7,7 +7,7 @@ const SUBDOMAIN_RULE: &str = "a lowercase RFC 1123 subdomain must consist of low
      '[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*')";
 
 /// Why a text is no DNS label (RFC 1123), if it is none.
-pub(crate) fn label_problem(text: &str) -> Option<&'static str> {
+pub fn label_problem(text: &str) -> Option<&'static str> {
     let is_inner = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-';
     if text.len() > MAX_LABEL {
         return Some("must be no more than 63 characters");
@@ -22,7 +22,7 @@ pub(crate) fn label_problem(text: &str) -> Option<&'static str> {
 }
 
 /// A DNS name of one or more labels.
-pub(crate) fn subdomain_problem(text: &str) -> Option<&'static str> {
+pub fn subdomain_problem(text: &str) -> Option<&'static str> {
     if text.len() > 253 {
         return Some("must be no more than 253 characters");
     }
@@ -34,7 +34,7 @@ pub(crate) fn subdomain_problem(text: &str) -> Option<&'static str> {
 }
 
 /// A search path of resolv.conf: a domain, perhaps with a dot at its end or underscores, or the root.
-pub(crate) fn search_path_problem(text: &str) -> Option<&'static str> {
+pub fn search_path_problem(text: &str) -> Option<&'static str> {
     if text == "." {
         return None;
     }
@@ -42,7 +42,7 @@ pub(crate) fn search_path_problem(text: &str) -> Option<&'static str> {
 }
 
 /// The name of a port of a container.
-pub(crate) fn port_name_problems(text: &str) -> Vec<&'static str> {
+pub fn port_name_problems(text: &str) -> Vec<&'static str> {
     let mut problems = Vec::new();
     if text.len() > 15 {
         problems.push("must be no more than 15 characters");
@@ -63,7 +63,7 @@ pub(crate) fn port_name_problems(text: &str) -> Vec<&'static str> {
 }
 
 /// The name of an environment variable, by the relaxed rules.
-pub(crate) fn env_name_problem(text: &str) -> Option<&'static str> {
+pub fn env_name_problem(text: &str) -> Option<&'static str> {
     let is_allowed = |b: u8| (b' '..=b'~').contains(&b) && b != b'=';
     (!text.bytes().all(is_allowed)).then_some(
         "a valid environment variable name must consist only of printable ASCII characters other than '='",
@@ -75,7 +75,7 @@ const QUALIFIED_RULE: &str = "name part must consist of alphanumeric characters,
      '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')";
 
 /// The key of a label or annotation: a name, perhaps behind a domain and a slash.
-pub(crate) fn qualified_name_problem(text: &str) -> Option<&'static str> {
+pub fn qualified_name_problem(text: &str) -> Option<&'static str> {
     let name = match text.split_once('/') {
         Some(("", _)) => return Some("prefix part must be non-empty"),
         Some((prefix, name)) => match subdomain_problem(prefix) {
@@ -92,7 +92,7 @@ pub(crate) fn qualified_name_problem(text: &str) -> Option<&'static str> {
 }
 
 /// The value of a label.
-pub(crate) fn label_value_problem(text: &str) -> Option<&'static str> {
+pub fn label_value_problem(text: &str) -> Option<&'static str> {
     if text.len() > 63 {
         return Some("must be no more than 63 characters");
     }
@@ -111,7 +111,7 @@ fn is_name(text: &str) -> bool {
 }
 
 /// The name of a sysctl, with dots or slashes.
-pub(crate) fn sysctl_name_problem(text: &str) -> Option<&'static str> {
+pub fn sysctl_name_problem(text: &str) -> Option<&'static str> {
     let is_part = |part: &str| {
         let is_end = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
         let is_inner = |c: char| is_end(c) || c == '-' || c == '_' || c == '.';
@@ -125,7 +125,7 @@ pub(crate) fn sysctl_name_problem(text: &str) -> Option<&'static str> {
 }
 
 /// A path inside a volume.
-pub(crate) fn inner_path_problem(path: &str) -> Option<&'static str> {
+pub fn inner_path_problem(path: &str) -> Option<&'static str> {
     if path.starts_with('/') {
         return Some("must be a relative path");
     }
@@ -133,11 +133,11 @@ pub(crate) fn inner_path_problem(path: &str) -> Option<&'static str> {
 }
 
 /// A path that goes up somewhere.
-pub(crate) fn back_step_problem(path: &str) -> Option<&'static str> {
+pub fn back_step_problem(path: &str) -> Option<&'static str> {
     path.split('/').any(|part| part == "..").then_some("must not contain '..'")
 }
 
 /// A name, perhaps behind a domain and a slash: of a label, an annotation, a resource.
-pub(crate) fn is_qualified_name(text: &str) -> bool {
+pub fn is_qualified_name(text: &str) -> bool {
     qualified_name_problem(text).is_none()
 }

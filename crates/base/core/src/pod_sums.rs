@@ -9,7 +9,7 @@ use model::qos::limit;
 
 /// The limit of the whole pod: only if every container has a limit. Overhead is added.
 #[must_use]
-pub(crate) fn pod_limit(pod: &Pod, name: &str) -> Option<Amount> {
+pub fn pod_limit(pod: &Pod, name: &str) -> Option<Amount> {
     let spec = spec_of(pod);
     let of = |resources: Option<&ResourceRequirements>| resources.and_then(|r| limit(r, name));
     let together = of(spec.resources.as_ref()).or_else(|| {
@@ -24,7 +24,7 @@ pub(crate) fn pod_limit(pod: &Pod, name: &str) -> Option<Amount> {
 /// What the containers need at the same time at most: either all regular ones and sidecars together, or one init
 /// container and the sidecars before it. `None` if no container specifies any.
 #[must_use]
-pub(crate) fn effective_sum(spec: &PodSpec, amount: impl Fn(&Container) -> Option<Amount>) -> Option<Amount> {
+pub fn effective_sum(spec: &PodSpec, amount: impl Fn(&Container) -> Option<Amount>) -> Option<Amount> {
     let (mut sidecars, mut init_peak) = (None, None);
     for container in spec.init_containers.iter().flatten() {
         let own = amount(container);
@@ -41,7 +41,7 @@ pub(crate) fn effective_sum(spec: &PodSpec, amount: impl Fn(&Container) -> Optio
 
 /// As [`effective_sum`] for each resource of `amounts`, in one pass: a pod may name thousands of resources.
 #[must_use]
-pub(crate) fn effective_sums<'a>(
+pub fn effective_sums<'a>(
     spec: &'a PodSpec,
     amounts: impl Fn(&'a Container) -> BTreeMap<&'a str, Amount>,
 ) -> BTreeMap<&'a str, Amount> {

@@ -7,13 +7,13 @@ const FNV128_PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
 
 /// FNV-1a with 32 bits.
 #[must_use]
-pub(crate) fn fnv1a_32(bytes: impl IntoIterator<Item = u8>) -> u32 {
+pub fn fnv1a_32(bytes: impl IntoIterator<Item = u8>) -> u32 {
     bytes.into_iter().fold(FNV32_OFFSET, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(FNV32_PRIME))
 }
 
 /// FNV-1a with 128 bits, as 32 lower-case hex digits.
 #[must_use]
-pub(crate) fn fnv1a_128_hex(bytes: impl IntoIterator<Item = u8>) -> String {
+pub fn fnv1a_128_hex(bytes: impl IntoIterator<Item = u8>) -> String {
     let hash = bytes
         .into_iter()
         .fold(FNV128_OFFSET, |hash, byte| (hash ^ u128::from(byte)).wrapping_mul(FNV128_PRIME));

@@ -6,7 +6,7 @@ use model::k8s::Pod;
 pub use model::source::is_static_pod;
 
 /// From this priority on a pod is one that the cluster cannot do without.
-pub(crate) const CRITICAL_PRIORITY: i32 = 2_000_000_000;
+pub const CRITICAL_PRIORITY: i32 = 2_000_000_000;
 
 /// The pod is the API's picture of a static one.
 #[must_use]

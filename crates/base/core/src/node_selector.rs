@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::k8s::{NodeSelectorRequirement, NodeSelectorTerm};
 
 /// Some term selects a node with these labels. `name`: `None` where the API compares labels only, and ignores fields.
-pub(crate) fn selects_any(
+pub fn selects_any(
     terms: &[NodeSelectorTerm],
     name: Option<&str>,
     labels: &BTreeMap<String, String>,

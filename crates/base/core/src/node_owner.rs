@@ -2,7 +2,7 @@
 
 use model::k8s::OwnerReference;
 
-pub(crate) fn owner_reference(node: &str, uid: &str) -> OwnerReference {
+pub fn owner_reference(node: &str, uid: &str) -> OwnerReference {
     OwnerReference {
         api_version: "v1".to_owned(),
         kind: "Node".to_owned(),

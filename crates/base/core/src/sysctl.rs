@@ -2,7 +2,7 @@
 
 /// A sysctl in the dotted spelling: `net/ipv4/x.y` has dots where that one has slashes.
 #[must_use]
-pub(crate) fn dotted(name: &str) -> String {
+pub fn dotted(name: &str) -> String {
     match name.find(['.', '/']).map(|at| name.as_bytes().get(at)) {
         Some(Some(b'/')) => {
             let swap = |c| match c {
