@@ -24,12 +24,12 @@ use kubelet_core::images::pull;
 use kubelet_core::images::pull::{ImageProblem, PullDecision, PullPolicy};
 use kubelet_core::images::pull_secrets::PullSecretError;
 use kubelet_core::pods::backoff::BackoffTable;
-use kubelet_core::volumes::image::ImageVolume;
 use model::request::{ImageObservation, ImageRequest, RegistryAuth, SandboxRequest};
 use model::{MonoTime, PodRef, RateLimiter};
 use parking_lot::Mutex;
 use ports::{Clock, HostError, Runtime, RuntimeError};
 use tokio::sync::Semaphore;
+use volumes_core::image::ImageVolume;
 
 use self::node_keyring::NodeKeyring;
 use self::providers::Providers;

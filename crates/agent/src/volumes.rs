@@ -1,7 +1,7 @@
 //! The volumes of pods: mounted before their containers start, refreshed when their API objects change, torn down after the
 //! last container ended.
 //!
-//! [`Volumes`] is the handle of the pod workers. The task behind it, `engine`, carries out what `kubelet_core::volumes::engine`
+//! [`Volumes`] is the handle of the pod workers. The task behind it, `engine`, carries out what `volumes_core::engine`
 //! decides: what is mounted, awaited or retried when. Each type of volume has a file in `mounters`. Only the pod's directory and
 //! the mount table show what exists, so that a restarted kubelet continues where the last one stopped.
 
@@ -32,12 +32,12 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kubelet_core::volumes::engine::ReadyVolume;
 use model::k8s::VolumeMount;
 use model::{KeptPod, PodUid, SmallMap};
 use ports::host::ProgramCall;
 use ports::{Files, HostError, Mounts};
 use tokio::sync::{mpsc, oneshot, watch};
+use volumes_core::engine::ReadyVolume;
 
 use crate::api::objects::PodObjects;
 use crate::context::Context;

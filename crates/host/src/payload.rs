@@ -6,7 +6,7 @@
 //! volume/..data -> ..2026_…        renamed into place: the one step that counts
 //! volume/key    -> ..data/key      what users of the volume open
 //! ```
-//! Never: what the files are (`kubelet_core::volumes`). A process that is killed in between leaves a volume that the
+//! Never: what the files are (`volumes_core`). A process that is killed in between leaves a volume that the
 //! next write repairs.
 
 use std::collections::BTreeSet;

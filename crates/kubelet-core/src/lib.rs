@@ -20,4 +20,3 @@ pub mod resources;
 pub mod serving;
 pub mod sources;
 pub mod takeover;
-pub mod volumes;

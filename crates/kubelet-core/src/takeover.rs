@@ -18,13 +18,13 @@ use model::containers::all_containers;
 use model::k8s::Pod;
 use model::{CgroupDriver, ContainerState, Now, PodObservation, PodRef, PodSource};
 use serde::Serialize;
+use volumes_core::types::is_known_plugin;
 
 use crate::pods::actions::{PodInputs, compute_pod_actions};
 use crate::pods::backoff::{BackoffTable, MAX_DELAY};
 use crate::pods::memory::PodMemory;
 use crate::pods::plan::{KillContainer, KillReason, PodStep, SandboxReason};
 use crate::resources::devices::checkpoint::parse_checkpoint;
-use crate::volumes::types::is_known_plugin;
 
 /// Where the Go kubelet has the devices of pods, whatever its root directory is.
 pub const GO_DEVICES: &str = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint";

@@ -11,7 +11,7 @@ use crate::{CheckError, Finding, read};
 
 /// A crate, and the crates it may import.
 const CRATES: &[(&str, &[&str])] = &[
-    ("agent", &["base-core", "config", "kubelet-core", "model", "ports"]),
+    ("agent", &["base-core", "config", "kubelet-core", "model", "ports", "volumes-core"]),
     ("base-core", &["config", "model"]),
     ("cluster", &["model", "ports", "yaml"]),
     ("config", &["model", "yaml"]),
@@ -34,9 +34,10 @@ const CRATES: &[(&str, &[&str])] = &[
             "plugins",
             "ports",
             "server",
+            "volumes-core",
         ],
     ),
-    ("kubelet-core", &["base-core", "config", "model", "yaml"]),
+    ("kubelet-core", &["base-core", "config", "model", "volumes-core", "yaml"]),
     ("localapi", &["model"]),
     ("model", &[]),
     ("net", &["model", "ports"]),
@@ -44,6 +45,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("ports", &["model"]),
     ("server", &["config", "grpc-api", "model", "ports"]),
     ("testing", &["cri-api", "grpc-api", "localapi", "model", "ports"]),
+    ("volumes-core", &["base-core", "config", "model"]),
     ("xtask", &[]),
     ("yaml", &[]),
 ];

@@ -1,20 +1,20 @@
 //! Waits until the attach/detach controller and a driver have attached a volume to this node.
 //!
 //! Owns no state: the own Node is watched, and a VolumeAttachment is read only once the Node says that its volume is attached,
-//! because a node may not watch VolumeAttachments. What they mean is decided in `kubelet_core::volumes::attachment`.
+//! because a node may not watch VolumeAttachments. What they mean is decided in `volumes_core::attachment`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::volumes::attachment::{
-    AttachState, attachment_delay, compute_attach_state, device_in_node_status, is_in_node_status,
-    is_resource_exhausted,
-};
 use model::k8s::{Node, VolumeAttachment};
 use ports::Cluster;
 use ports::cluster::ClusterError;
 use tokio_util::sync::CancellationToken;
+use volumes_core::attachment::{
+    AttachState, attachment_delay, compute_attach_state, device_in_node_status, is_in_node_status,
+    is_resource_exhausted,
+};
 
 use super::reflector::{Store, StoreReader, own_node};
 use crate::context::Context;
@@ -29,7 +29,7 @@ const DRIVER_TIMEOUT: Duration = Duration::from_secs(120);
 pub struct AttachWait {
     /// As in the status of the Node: `kubernetes.io/csi/<driver>^<handle>`.
     pub volume_unique_name: String,
-    /// Of the VolumeAttachment: `kubelet_core::volumes::attachment::attachment_name`.
+    /// Of the VolumeAttachment: `volumes_core::attachment::attachment_name`.
     pub attachment_name: String,
     /// Cancelled when no pod needs the volume any more.
     pub leaving: CancellationToken,

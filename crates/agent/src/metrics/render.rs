@@ -10,9 +10,9 @@ use kubelet_core::serving::stats::exposition::{Kind, Value, family, line};
 use kubelet_core::serving::stats::process::{ProcessFacts, write_process};
 use kubelet_core::serving::stats::sample::DiskSample;
 use kubelet_core::serving::stats::volumes::write_disks;
-use kubelet_core::volumes::plan::VolumeCount;
 use model::{PodRef, PodUid};
 use parking_lot::Mutex;
+use volumes_core::plan::VolumeCount;
 
 use super::histogram::write_plain;
 use super::table::Family;

@@ -6,9 +6,9 @@
 
 use std::path::{Path, PathBuf};
 
-use kubelet_core::volumes::block::{BlockMap, LOOP_PROGRAM, keeps_open, loop_args, pod_link};
 use model::PodUid;
 use ports::HostError;
+use volumes_core::block::{BlockMap, LOOP_PROGRAM, keeps_open, loop_args, pod_link};
 
 use super::device::ANSWER;
 use super::mount_context::{MountContext, MountError};

@@ -1,7 +1,7 @@
 //! What volumes of CSI drivers need apart from the volume itself: the registered drivers, the table of staged volumes, and the objects of
 //! the API that say how a driver is called.
 //!
-//! The calls for one volume of a pod are in `mounters/csi.rs`; what is decided about them, in `kubelet_core::volumes::csi`. A call
+//! The calls for one volume of a pod are in `mounters/csi.rs`; what is decided about them, in `volumes_core::csi`. A call
 //! that was given up may still happen: it is repeated before anything else is done to its volume.
 
 mod drivers;
@@ -16,17 +16,15 @@ mod tear_down;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kubelet_core::volumes::csi::places::{
-    DevicePlaces, GLOBAL_MOUNT, MOUNT, VOLUME_DATA, staged_dir, volume_dir,
-};
-use kubelet_core::volumes::csi::plan::CsiPlan;
-use kubelet_core::volumes::csi::staging::StagedVolume;
-use kubelet_core::volumes::csi::volume_data::{MAX_BYTES, PublishedData};
-use kubelet_core::volumes::may_have_driver;
 use model::PodUid;
 use model::k8s::Volume;
 use ports::plugins::Plugins;
 use ports::{Cluster, HostError};
+use volumes_core::csi::places::{DevicePlaces, GLOBAL_MOUNT, MOUNT, VOLUME_DATA, staged_dir, volume_dir};
+use volumes_core::csi::plan::CsiPlan;
+use volumes_core::csi::staging::StagedVolume;
+use volumes_core::csi::volume_data::{MAX_BYTES, PublishedData};
+use volumes_core::may_have_driver;
 
 use crate::api::csi::CsiApi;
 use crate::context::Context;
@@ -88,7 +86,7 @@ impl Csi {
 
 /// An error message of the Go kubelet's CSI volumes.
 pub(super) fn text(message: &str) -> String {
-    format!("{}: {message}", kubelet_core::volumes::csi::PLUGIN)
+    format!("{}: {message}", volumes_core::csi::PLUGIN)
 }
 
 /// The volume as its driver stages it.

@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
-use kubelet_core::volumes::index::VolumeIndex;
-use kubelet_core::volumes::planned_pod::{PlannedPod, PodLimits};
 use model::k8s::{Pod, Volume};
 use model::{KeptPod, PodRef};
+use volumes_core::index::VolumeIndex;
+use volumes_core::planned_pod::{PlannedPod, PodLimits};
 
 /// A pod, with what mounting one of its volumes needs to know of the others.
 #[derive(Debug)]

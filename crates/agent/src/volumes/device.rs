@@ -2,18 +2,18 @@
 //!
 //! Owns: that one task at a time works on a device, so that it is never formatted twice, nor unmounted while a pod is about to
 //! use it.
-//! What a device needs before it is mounted is decided in `kubelet_core::volumes::device`.
+//! What a device needs before it is mounted is decided in `volumes_core::device`.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kubelet_core::volumes::device::{
-    Content, Step, compute_content, compute_resize, compute_step, evaluate_check, mount_failed,
-};
-use kubelet_core::volumes::types::volume_dir;
 use model::PodUid;
 use ports::host::ProgramOutput;
 use ports::{Files, HostError};
+use volumes_core::device::{
+    Content, Step, compute_content, compute_resize, compute_step, evaluate_check, mount_failed,
+};
+use volumes_core::types::volume_dir;
 
 use super::mount_context::{MountContext, MountError};
 use super::permits::Permits;

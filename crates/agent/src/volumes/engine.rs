@@ -1,7 +1,7 @@
 //! The task that mounts and tears down the volumes of all pods.
 //!
 //! ```text
-//! requests, ends of acts, time --> PodVolumes::on_event (kubelet_core::volumes::engine) --> acts, answers
+//! requests, ends of acts, time --> PodVolumes::on_event (volumes_core::engine) --> acts, answers
 //! ```
 //! Owns: every act on a volume. An act continues when its pod's worker turns to something else, so each act is known and no two
 //! work on one volume. A pod whose volumes are settled is forgotten: the mount table shows what is mounted.
@@ -9,10 +9,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kubelet_core::volumes::engine::{PodVolumes, Reaction, ReadyVolume, Verdict, VolumeAct, VolumeEvent};
-use kubelet_core::volumes::image::is_image;
-use kubelet_core::volumes::types::is_known_plugin;
-use kubelet_core::volumes::{has_payload, may_have_driver};
 use model::containers::spec_of;
 use model::k8s::{Node, Volume};
 use model::{MonoTime, PodUid};
@@ -20,6 +16,10 @@ use ports::Cluster;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
+use volumes_core::engine::{PodVolumes, Reaction, ReadyVolume, Verdict, VolumeAct, VolumeEvent};
+use volumes_core::image::is_image;
+use volumes_core::types::is_known_plugin;
+use volumes_core::{has_payload, may_have_driver};
 
 use super::csi::Csi;
 use super::decoded_pod::DecodedPod;

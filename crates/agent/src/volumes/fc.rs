@@ -1,10 +1,10 @@
 //! Disks of Fibre Channel networks, as udev and sysfs show them: looked for, and removed from the kernel. Which links lead to a disk is
-//! decided in `kubelet_core::volumes::fc`.
+//! decided in `volumes_core::fc`.
 
 use std::path::{Path, PathBuf};
 
-use kubelet_core::volumes::fc::FcDisk;
 use ports::HostError;
+use volumes_core::fc::FcDisk;
 
 use super::mount_context::{MountContext, MountError};
 use super::scsi;

@@ -2,7 +2,7 @@
 //!
 //! Owns: what a driver said about itself, until its program is replaced. There is no task and no watch: a node without such volumes
 //! never reads the directory, which is created when the kubelet starts. Arguments and answers are decided in
-//! `kubelet_core::volumes::flex`.
+//! `volumes_core::flex`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kubelet_core::volumes::csi::expansion;
-use kubelet_core::volumes::flex::{
-    Answer, CallError, Capabilities, Command, PLUGIN, directory_name, parse_answer, program_name,
-};
 use model::PodUid;
 use model::k8s::PersistentVolumeClaim;
 use parking_lot::Mutex;
 use ports::HostError;
+use volumes_core::csi::expansion;
+use volumes_core::flex::{
+    Answer, CallError, Capabilities, Command, PLUGIN, directory_name, parse_answer, program_name,
+};
 
 use super::{exists, program};
 use crate::context::Context;

@@ -3,11 +3,11 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use kubelet_core::volumes::block::{BlockMap, DEVICES};
-use kubelet_core::volumes::types::volume_dir;
-use kubelet_core::volumes::{fc, iscsi};
 use model::PodUid;
 use ports::HostError;
+use volumes_core::block::{BlockMap, DEVICES};
+use volumes_core::types::volume_dir;
+use volumes_core::{fc, iscsi};
 
 use crate::context::Context;
 

@@ -1,16 +1,16 @@
 //! Sessions with iSCSI targets: `iscsiadm` logs in and out, sysfs shows what is there. What is called and where is decided in
-//! `kubelet_core::volumes::iscsi`.
+//! `volumes_core::iscsi`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kubelet_core::volumes::iscsi::commands::{self, EXISTS, Portal};
-use kubelet_core::volumes::iscsi::{
+use ports::HostError;
+use volumes_core::iscsi::commands::{self, EXISTS, Portal};
+use volumes_core::iscsi::{
     AfterAttempt, IscsiDisk, IscsiPlan, MAX_ATTEMPTS, MAX_RECORD, PLUGIN, RECORD, after_attempt, device_name,
     disks_dir, find_device, portal_of,
 };
-use ports::HostError;
 
 use super::mount_context::{MountContext, MountError};
 use super::shared::Shared;

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use kubelet_core::volumes::types::is_static_plugin;
+use volumes_core::types::is_static_plugin;
 
 use super::exists;
 use crate::context::Context;

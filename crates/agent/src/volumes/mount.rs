@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use base_core::downward::DownwardFacts;
-use kubelet_core::volumes::bound_volume;
-use kubelet_core::volumes::engine::{Attempt, ReadyVolume};
-use kubelet_core::volumes::plan::{Claimed, SpecPlan, claimed_plan, spec_plan};
-use kubelet_core::volumes::types::{VolumeType, type_in, volume_dir};
 use model::k8s::{Pod, Volume};
 use model::{MonoTime, PodRef};
 use ports::Files;
 use tokio_util::sync::CancellationToken;
+use volumes_core::bound_volume;
+use volumes_core::engine::{Attempt, ReadyVolume};
+use volumes_core::plan::{Claimed, SpecPlan, claimed_plan, spec_plan};
+use volumes_core::types::{VolumeType, type_in, volume_dir};
 
 use super::claims::{self, BoundClaim, ClaimError};
 use super::decoded_pod::DecodedPod;

@@ -4,13 +4,13 @@ use std::path::PathBuf;
 
 use base_core::downward::DownwardFacts;
 use jiff::Timestamp;
-use kubelet_core::volumes::node_affinity::check_node_affinity;
-use kubelet_core::volumes::types::{VolumePlan, volume_dir};
 use model::PodRef;
 use model::containers::spec_of;
 use model::k8s::VolumeNodeAffinity;
 use ports::HostError;
 use tokio_util::sync::CancellationToken;
+use volumes_core::node_affinity::check_node_affinity;
+use volumes_core::types::{VolumePlan, volume_dir};
 
 use super::claims::BoundClaim;
 use super::decoded_pod::DecodedPod;

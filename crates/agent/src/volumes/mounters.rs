@@ -1,5 +1,5 @@
 //! What sets up and tears down the volumes of each type: one file for each implements [`Mounter`] for the plans of
-//! `kubelet_core::volumes::types`, where everything is decided that needs no I/O.
+//! `volumes_core::types`, where everything is decided that needs no I/O.
 
 mod csi;
 mod csi_expansion;
@@ -19,10 +19,10 @@ mod payload;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use kubelet_core::volumes::engine::ReadyVolume;
-use kubelet_core::volumes::types::VolumeSource;
 use model::PodUid;
 use ports::HostError;
+use volumes_core::engine::ReadyVolume;
+use volumes_core::types::VolumeSource;
 
 use super::csi::PodVolume;
 use super::mount_context::{MountContext, MountError};

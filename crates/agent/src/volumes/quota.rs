@@ -5,11 +5,11 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use kubelet_core::volumes::quota::{believable, free_project, is_counted, is_ours};
 use model::k8s::{Pod, Volume};
 use model::stats::TreeUsage;
 use ports::HostError;
 use ports::host::HostResult;
+use volumes_core::quota::{believable, free_project, is_counted, is_ours};
 
 use super::EMPTY_DIRS;
 use super::mount_context::MountContext;

@@ -3,8 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use kubelet_core::volumes::fc::RESCAN;
 use ports::HostError;
+use volumes_core::fc::RESCAN;
 
 use super::program;
 use crate::context::Context;

@@ -3,12 +3,12 @@
 
 use std::path::Path;
 
-use kubelet_core::volumes::csi::places::IN_POD;
-use kubelet_core::volumes::csi::{PLUGIN, qualified_name};
-use kubelet_core::volumes::flex::driver_of;
-use kubelet_core::volumes::types::{is_static_plugin, plugin_name};
 use model::PodUid;
 use ports::HostError;
+use volumes_core::csi::places::IN_POD;
+use volumes_core::csi::{PLUGIN, qualified_name};
+use volumes_core::flex::driver_of;
+use volumes_core::types::{is_static_plugin, plugin_name};
 
 use super::csi::pod_volumes;
 use super::flex;

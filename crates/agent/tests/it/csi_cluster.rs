@@ -8,7 +8,6 @@ use agent::api::attachments::{AttachError, AttachWait};
 use agent::api::csi::CsiApi;
 use agent::api::csi_allocatable::NodeInfoSource;
 use async_trait::async_trait;
-use kubelet_core::volumes::attachment::attachment_name;
 use model::csi::NodeInfo;
 use model::k8s::{CSIDriver, CSINode, VolumeAttachment};
 use parking_lot::Mutex;
@@ -16,6 +15,7 @@ use ports::cluster::ClusterError;
 use serde_json::{Value, json};
 use testing::{ClusterFault, Outage, Verb};
 use tokio_util::sync::CancellationToken;
+use volumes_core::attachment::attachment_name;
 
 use crate::world::{World, seconds};
 

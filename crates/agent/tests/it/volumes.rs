@@ -3,12 +3,12 @@
 use std::path::Path;
 use std::time::Duration;
 
-use kubelet_core::volumes::quota::FIRST_PROJECT;
 use model::k8s::{PersistentVolume, PersistentVolumeClaim};
 use ports::node_api::Measurements;
 use ports::{Files, Mounts};
 use serde_json::{Value, json};
 use testing::{HostFault, HostMethod};
+use volumes_core::quota::FIRST_PROJECT;
 
 use crate::fibre_channel::uid;
 use crate::pods::{Manifest, container, container_with, pod};

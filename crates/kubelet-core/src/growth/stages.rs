@@ -5,6 +5,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_core::downward::DownwardFacts;
 use config::Features;
 use model::containers::{ContainerRef, all_containers, find_container, spec_of};
 use model::k8s::{ConfigMap, Node, Pod, PodStatus, Quantity, Volume};
@@ -16,6 +17,15 @@ use model::{
     SandboxId, SandboxObservation, SandboxState,
 };
 use serde_json::{Value, json};
+use volumes_core::engine::{Attempt, PodVolumes, ReadyVolume, VolumeAct, VolumeEvent};
+use volumes_core::image::{all_image_volumes, image_volumes};
+use volumes_core::index::VolumeIndex;
+use volumes_core::plan::{SpecPlan, count_volumes, required_claims, spec_plan};
+use volumes_core::planned_pod::{PlannedPod, PodLimits};
+use volumes_core::types::VolumeSource;
+use volumes_core::{
+    PayloadInputs, VolumeObjects, compute_payload, has_payload, nested_mount_points, required_objects,
+};
 
 use crate::api::mirror::{MirrorOwner, compute_mirror};
 use crate::api::status_patch::{SyncFacts, compute_status_sync};
@@ -59,16 +69,6 @@ use crate::resources::requests::pod_requests;
 use crate::serving::stats::sample::PodDisks;
 use crate::sources::static_pod::{Origin, parse_manifest, validate_pod};
 use crate::sources::{ApiPod, differs_semantically};
-use crate::volumes::engine::{Attempt, PodVolumes, ReadyVolume, VolumeAct, VolumeEvent};
-use crate::volumes::image::{all_image_volumes, image_volumes};
-use crate::volumes::index::VolumeIndex;
-use crate::volumes::plan::{SpecPlan, count_volumes, required_claims, spec_plan};
-use crate::volumes::planned_pod::{PlannedPod, PodLimits};
-use crate::volumes::types::VolumeSource;
-use crate::volumes::{
-    PayloadInputs, VolumeObjects, compute_payload, has_payload, nested_mount_points, required_objects,
-};
-use base_core::downward::DownwardFacts;
 
 /// A pod in all its forms, and what was observed of it.
 pub(super) struct Big {

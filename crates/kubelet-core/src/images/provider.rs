@@ -12,11 +12,11 @@ use model::k8s::ServiceAccount;
 use model::request::RegistryAuth;
 use serde::Deserialize;
 use serde_json::json;
+use volumes_core::TokenRequirement;
 
 use super::access::PullServiceAccount;
 use super::keyring::{CredentialSource, Keyring, matches};
 use super::name::parse;
-use crate::volumes::TokenRequirement;
 
 /// Maximum number of cached responses of one plugin; those that expire first are evicted.
 const MAX_ANSWERS: usize = 1000;

@@ -4,11 +4,11 @@
 
 use std::time::Duration;
 
+use base_core::node_owner::owner_reference;
 use model::k8s::{Lease, LeaseSpec, MicroTime, ObjectMeta};
 use model::{MonoTime, Now};
 
 use crate::api::retry::compute_retry_delay;
-use base_core::node_owner::owner_reference;
 
 /// Where the leases of nodes are kept.
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";

@@ -16,9 +16,10 @@ use model::k8s::{Pod, PodStatus};
 
 pub use times::ShutdownTimes;
 
-use crate::resources::admission::SHUTTING_DOWN;
 use base_core::pod_kind::CRITICAL_PRIORITY;
 use base_core::pod_kind::is_static_pod;
+
+use crate::resources::admission::SHUTTING_DOWN;
 
 /// The reason and the message of a pod that was ended by the shutdown.
 pub const TERMINATED: (&str, &str) =

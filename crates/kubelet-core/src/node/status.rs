@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use base_core::node_labels::{ARCH_LABEL, OS_LABEL};
 use config::KUBERNETES_VERSION;
 use model::k8s::{
     DaemonEndpoint, Node, NodeAddress, NodeDaemonEndpoints, NodeFeatures, NodeRuntimeHandler, NodeStatus,
@@ -14,7 +15,6 @@ use super::conditions::set_conditions;
 use super::images::compute_images;
 use super::resources::{compute_allocatable, compute_capacity, missing_capacity, reserved_amounts};
 use super::{NodeEvent, NodeInputs, PROVIDED_IP};
-use base_core::node_labels::{ARCH_LABEL, OS_LABEL};
 
 /// The new Node, and the events to emit.
 #[derive(Clone, Debug, PartialEq)]

@@ -5,6 +5,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use base_core::fnv::fnv1a_128_hex;
 use config::{Features, GoDuration};
 use jiff::Timestamp;
 use model::containers::{ContainerRef, ContainersByName};
@@ -12,7 +13,6 @@ use model::k8s::Pod;
 use model::{ContainerObservation, ContainerState, MonoTime, Now, PodObservation, PodRef};
 
 use super::plan::{PodStep, RemoveReason};
-use base_core::fnv::fnv1a_128_hex;
 
 /// The first delay.
 pub const INITIAL_DELAY: Duration = Duration::from_secs(10);

@@ -21,8 +21,9 @@ pub use services::{MASTER_SERVICE, NamedService, service_variables, wants_servic
 
 pub(crate) use self::files::read_env_file;
 
-use self::expansion::{MAX_STRING, TooLong, cost, expand};
 use base_core::downward::{DownwardError, DownwardFacts, field_value, resource_value};
+
+use self::expansion::{MAX_STRING, TooLong, cost, expand};
 
 /// The objects from which variables may be set. A standalone kubelet has none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -9,6 +9,9 @@ mod shortage;
 
 use std::borrow::Cow;
 
+use base_core::declared_features::{UNSUPPORTED, compute_undeclared};
+use base_core::node_labels::OS_LABEL;
+use base_core::sysctl::dotted;
 use config::Features;
 use fit::{Fit, FitFacts, compute_fit};
 use model::PodUid;
@@ -19,9 +22,6 @@ use pressure::refuse_under_pressure;
 
 use crate::resources::admission::pressure::NodePressure;
 use crate::resources::rejection::Rejection;
-use base_core::declared_features::{UNSUPPORTED, compute_undeclared};
-use base_core::node_labels::OS_LABEL;
-use base_core::sysctl::dotted;
 
 /// The facts about the node that admission uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -4,14 +4,14 @@
 
 use std::sync::Arc;
 
+use base_core::object_version::ObjectVersion;
+use base_core::pod_kind::is_mirror_pod;
 use jiff::Timestamp;
 use model::k8s::{ContainerState, Pod, PodStatus};
 use model::pod_status::all_container_statuses_mut;
 use model::{KeptPod, KeptStatus, PodSource, pod_path_problem};
 
 use super::{annotate, is_other_generation};
-use base_core::object_version::ObjectVersion;
-use base_core::pod_kind::is_mirror_pod;
 
 /// A version of a pod in the API. The API reports each status that the kubelet writes as a new version of the whole pod, so the
 /// parts that the kubelet acts on are shared with the version before.

@@ -321,7 +321,7 @@ impl Node {
     pub(crate) fn supports_image_volumes(&self, part: bool) -> bool {
         let version =
             self.call_runtime(|runtime| async move { runtime.version().await }).expect("the runtime answers");
-        kubelet_core::volumes::image::check_runtime(&version.name, &version.version, part).is_ok()
+        volumes_core::image::check_runtime(&version.name, &version.version, part).is_ok()
     }
 
     /// Whether the runtime reports support of recursive read-only mounts.

@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
-use kubelet_core::volumes::bundle::BundleRequirement;
 use model::k8s::TrustBundle;
 use parking_lot::Mutex;
 use ports::Clock;
 use ports::cluster::Selection;
 use tokio::sync::watch;
+use volumes_core::bundle::BundleRequirement;
 
 use super::ObjectError;
 use super::source::{Access, wait_for_sync};

@@ -11,13 +11,13 @@ use std::time::Duration;
 use k8s_openapi::Metadata;
 use kubelet_core::api::reflector::ObjectKey;
 use kubelet_core::api::retry::compute_retry_delay;
-use kubelet_core::volumes::object_ttl;
 use model::MonoTime;
 use model::k8s::{ConfigMap, Node, ObjectMeta, Secret};
 use parking_lot::Mutex;
 use ports::cluster::{ClusterError, Collection, Selection};
 use ports::{Clock, Cluster};
 use tokio::sync::watch;
+use volumes_core::object_ttl;
 
 use super::ObjectError;
 use crate::api::reflector::{Of, Reflector, Store, StoreReader, own_node};

@@ -1,21 +1,21 @@
 //! The service account tokens of one pod (docs/behaviour/volumes.md).
 //!
 //! Owns the issued tokens, one for each that the pod's volumes request. How long a token is used is decided in
-//! `kubelet_core::volumes::token`.
+//! `volumes_core::token`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::api::retry::compute_retry_delay;
-use kubelet_core::volumes::TokenRequirement;
-use kubelet_core::volumes::token::{
-    IssuedToken, TOKEN_JITTER, TokenAge, compute_token_age, compute_token_request, compute_token_retry,
-};
 use model::containers::spec_of;
 use model::k8s::Pod;
 use model::{KeptPod, MonoTime, SmallMap};
 use parking_lot::Mutex;
 use ports::cluster::ClusterError;
+use volumes_core::TokenRequirement;
+use volumes_core::token::{
+    IssuedToken, TOKEN_JITTER, TokenAge, compute_token_age, compute_token_request, compute_token_retry,
+};
 
 use super::ObjectError;
 use super::source::Access;

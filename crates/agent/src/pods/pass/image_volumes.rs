@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use kubelet_core::volumes::image::{all_image_volumes, check_runtime};
 use model::request::{MountedImage, SandboxRequest};
+use volumes_core::image::{all_image_volumes, check_runtime};
 
 use super::{PassContext, PassNote};
 use crate::images::{ImageFailure, PodLogin, ReadyImage, WantedImage};

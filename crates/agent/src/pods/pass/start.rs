@@ -17,12 +17,12 @@ use kubelet_core::pods::request::{ContainerInputs, PodFacts, compute_container_r
 use kubelet_core::resources::amounts::Amounts;
 use kubelet_core::resources::cpus::CpuPolicy;
 use kubelet_core::resources::devices::allocate_response::{show_devices, with_env};
-use kubelet_core::volumes::image::{check_runtime, image_volumes};
 use model::containers::{ContainerRef, find_container};
 use model::k8s::Pod;
 use model::request::{ContainerRequest, MountedImage, SandboxRequest};
 use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, PodObservation, SandboxId};
 use ports::RuntimeError;
+use volumes_core::image::{check_runtime, image_volumes};
 
 use super::claims;
 use super::files;

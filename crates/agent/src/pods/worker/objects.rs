@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use kubelet_core::pods::worker::WorkerEvent;
-use kubelet_core::volumes::{has_payload, may_have_driver};
 use model::containers::spec_of;
 use model::k8s::Pod;
 use model::{KeptPod, PodObservation};
+use volumes_core::{has_payload, may_have_driver};
 
 use super::{ActReport, PodWorker};
 use crate::api::objects::{ObjectChanges, PodObjects};

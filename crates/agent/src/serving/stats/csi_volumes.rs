@@ -4,12 +4,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kubelet_core::volumes::csi::qualified_name;
-use kubelet_core::volumes::csi::stats::Measurement;
 use model::k8s::Pod;
 use model::stats::VolumeSample;
 use model::{PodRef, PodUid};
 use tokio::task::{Id, JoinError, JoinSet};
+use volumes_core::csi::qualified_name;
+use volumes_core::csi::stats::Measurement;
 
 use crate::context::Context;
 use crate::volumes::Csi;

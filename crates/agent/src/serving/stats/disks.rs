@@ -9,8 +9,6 @@ use std::time::Duration;
 use kubelet_core::serving::log_paths::pod_log_dir;
 use kubelet_core::serving::stats::cgroup::Detail;
 use kubelet_core::serving::stats::sample::{DiskSample, PodDisks, RuntimeFilesystem};
-use kubelet_core::volumes::plan::{SpecPlan, spec_plan};
-use kubelet_core::volumes::types::plugin_name;
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
 use model::stats::{FilesystemUsage, TreeUsage, VolumeSample};
@@ -18,6 +16,8 @@ use model::{ContainerId, MonoTime, PodObservation, PodRef, PodUid};
 use ports::runtime::{ImageFilesystems, Scope};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use volumes_core::plan::{SpecPlan, spec_plan};
+use volumes_core::types::plugin_name;
 
 use super::csi_volumes::{CsiVolume, CsiVolumes};
 use super::{Measured, Request};

@@ -17,10 +17,10 @@ use kubelet_core::serving::stats::resource;
 use kubelet_core::serving::stats::sample::{DiskSample, NodeSample};
 use kubelet_core::serving::stats::summary;
 use kubelet_core::serving::stats::summary::Scope;
-use kubelet_core::volumes::plan::{VolumeCount, count_volumes};
 use model::containers::spec_of;
 use ports::host::MachineInfo;
 use ports::node_api::{Measurements, TextPieces};
+use volumes_core::plan::{VolumeCount, count_volumes};
 
 use super::disks::SHARED_AT_MOST_FOR;
 use super::{Measured, Samplers};

@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use kubelet_core::plugins::versions::Version;
-use kubelet_core::volumes::csi::not_registered;
-use kubelet_core::volumes::csi::plan::CsiPlan;
 use model::csi::NodeCapabilities;
 use parking_lot::Mutex;
 use ports::plugins::{CsiDriver, PluginResult, Plugins};
 use tokio::sync::{OnceCell, Semaphore, watch};
+use volumes_core::csi::not_registered;
+use volumes_core::csi::plan::CsiPlan;
 
 use super::metered::Metered;
 use crate::context::Context;

@@ -1,12 +1,12 @@
 //! What this node remembers of volumes that may grow, while pods use them. What is done when is decided in
-//! `kubelet_core::volumes::csi::expansion`.
+//! `volumes_core::csi::expansion`.
 
 use std::collections::BTreeMap;
 
-use kubelet_core::volumes::csi::expansion::Known;
-use kubelet_core::volumes::csi::staging::StagedVolume;
 use model::k8s::PersistentVolumeClaim;
 use parking_lot::Mutex;
+use volumes_core::csi::expansion::Known;
+use volumes_core::csi::staging::StagedVolume;
 
 /// What is known of volumes that pods use.
 #[derive(Debug, Default)]

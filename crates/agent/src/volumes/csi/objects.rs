@@ -4,16 +4,16 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kubelet_core::volumes::TokenRequirement;
-use kubelet_core::volumes::attachment::attachment_name;
-use kubelet_core::volumes::csi::Lifecycle;
-use kubelet_core::volumes::csi::places::unique_name;
-use kubelet_core::volumes::csi::plan::{CsiPlan, SecretName};
-use kubelet_core::volumes::csi::requests::AudienceToken;
-use kubelet_core::volumes::csi::rules::DriverRules;
 use model::csi::DriverSecrets;
 use ports::Cluster;
 use tokio_util::sync::CancellationToken;
+use volumes_core::TokenRequirement;
+use volumes_core::attachment::attachment_name;
+use volumes_core::csi::Lifecycle;
+use volumes_core::csi::places::unique_name;
+use volumes_core::csi::plan::{CsiPlan, SecretName};
+use volumes_core::csi::requests::AudienceToken;
+use volumes_core::csi::rules::DriverRules;
 
 use super::text;
 use crate::api::attachments::{AttachError, AttachWait};

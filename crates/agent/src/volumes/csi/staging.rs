@@ -1,25 +1,25 @@
 //! The table of staged volumes, and the task that unstages those that no pod uses any more.
 //!
 //! Owns: who uses which volume, found on disk when the kubelet starts; and that one act at a time works on a volume. When a volume
-//! is unstaged is decided in `kubelet_core::volumes::csi::staging`.
+//! is unstaged is decided in `volumes_core::csi::staging`.
 
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
-use kubelet_core::volumes::csi::Lifecycle;
-use kubelet_core::volumes::csi::places::{
-    DEVICES, DevicePlaces, GLOBAL_MOUNT, IN_POD, STAGED, staged_dir, unique_name,
-};
-use kubelet_core::volumes::csi::staging::{Labelled, StagedVolume, Staging, VolumeUser};
-use kubelet_core::volumes::csi::volume_data::{PublishedData, StagedData};
-use kubelet_core::volumes::engine::wait_after;
-use kubelet_core::volumes::selinux::VolumeLabel;
 use model::PodUid;
 use parking_lot::Mutex;
 use ports::HostError;
 use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
+use volumes_core::csi::Lifecycle;
+use volumes_core::csi::places::{
+    DEVICES, DevicePlaces, GLOBAL_MOUNT, IN_POD, STAGED, staged_dir, unique_name,
+};
+use volumes_core::csi::staging::{Labelled, StagedVolume, Staging, VolumeUser};
+use volumes_core::csi::volume_data::{PublishedData, StagedData};
+use volumes_core::engine::wait_after;
+use volumes_core::selinux::VolumeLabel;
 
 use super::super::permits::Permits;
 use super::super::remove_empty;

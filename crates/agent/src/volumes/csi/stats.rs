@@ -2,12 +2,12 @@
 
 use std::path::{Path, PathBuf};
 
-use kubelet_core::volumes::csi::not_registered;
-use kubelet_core::volumes::csi::places::{IN_POD, MOUNT};
-use kubelet_core::volumes::csi::stats::{Measurement, measurement};
-use kubelet_core::volumes::csi::volume_data::PublishedData;
 use model::PodUid;
 use model::csi::StatsRequest;
+use volumes_core::csi::not_registered;
+use volumes_core::csi::places::{IN_POD, MOUNT};
+use volumes_core::csi::stats::{Measurement, measurement};
+use volumes_core::csi::volume_data::PublishedData;
 
 use super::{Csi, published};
 use crate::context::Context;

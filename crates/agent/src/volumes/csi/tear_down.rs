@@ -3,11 +3,11 @@
 use std::path::Path;
 
 use futures_util::future::join_all;
-use kubelet_core::volumes::csi::Lifecycle;
-use kubelet_core::volumes::csi::places::{DevicePlaces, IN_POD, MOUNT};
-use kubelet_core::volumes::csi::staging::{StagedVolume, VolumeUser};
-use kubelet_core::volumes::csi::volume_data::PublishedData;
 use model::PodUid;
+use volumes_core::csi::Lifecycle;
+use volumes_core::csi::places::{DevicePlaces, IN_POD, MOUNT};
+use volumes_core::csi::staging::{StagedVolume, VolumeUser};
+use volumes_core::csi::volume_data::PublishedData;
 
 use super::super::marks::is_migrated;
 use super::super::remove_empty;

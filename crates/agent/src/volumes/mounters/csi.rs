@@ -7,22 +7,20 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use kubelet_core::volumes::attachment::attachment_name;
-use kubelet_core::volumes::csi::Lifecycle;
-use kubelet_core::volumes::csi::places::{
-    DevicePlaces, GLOBAL_MOUNT, IN_POD, MOUNT, VOLUME_DATA, staged_dir,
-};
-use kubelet_core::volumes::csi::plan::{CsiPlan, SecretName};
-use kubelet_core::volumes::csi::requests::{CallFacts, PublishFacts, publish_request, stage_request};
-use kubelet_core::volumes::csi::rules::{DriverRules, GroupFacts, changes_group};
-use kubelet_core::volumes::csi::staging::{StagedVolume, VolumeUser};
-use kubelet_core::volumes::csi::volume_data::{PublishedData, StagedData};
-use kubelet_core::volumes::engine::ReadyVolume;
 use model::PodUid;
 use model::csi::NodeCapabilities;
 use ports::HostError;
 use ports::host::HostPathKind;
 use ports::plugins::PluginError;
+use volumes_core::attachment::attachment_name;
+use volumes_core::csi::Lifecycle;
+use volumes_core::csi::places::{DevicePlaces, GLOBAL_MOUNT, IN_POD, MOUNT, VOLUME_DATA, staged_dir};
+use volumes_core::csi::plan::{CsiPlan, SecretName};
+use volumes_core::csi::requests::{CallFacts, PublishFacts, publish_request, stage_request};
+use volumes_core::csi::rules::{DriverRules, GroupFacts, changes_group};
+use volumes_core::csi::staging::{StagedVolume, VolumeUser};
+use volumes_core::csi::volume_data::{PublishedData, StagedData};
+use volumes_core::engine::ReadyVolume;
 
 use super::super::csi::{CsiObjects, Driver, staged_volume, staging_path, text, tokens, unpublish};
 use super::super::mount_context::{MountContext, MountError};

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use kubelet_core::volumes::csi::expansion::{FailureKind, Known, failure_kind};
-use kubelet_core::volumes::csi::plan::CsiPlan;
-use kubelet_core::volumes::csi::requests::{CallFacts, capability};
-use kubelet_core::volumes::csi::staging::StagedVolume;
 use model::Amount;
 use model::csi::ExpandRequest;
 use model::k8s::PersistentVolumeClaim;
 use ports::plugins::PluginError;
 use tokio::sync::OwnedSemaphorePermit;
+use volumes_core::csi::expansion::{FailureKind, Known, failure_kind};
+use volumes_core::csi::plan::CsiPlan;
+use volumes_core::csi::requests::{CallFacts, capability};
+use volumes_core::csi::staging::StagedVolume;
 
 use super::super::csi::{CsiObjects, staging_path};
 use super::super::mount_context::MountContext;

@@ -1,11 +1,11 @@
 //! Adds a pod to the users of a CSI volume on a node with SELinux: which label the volume is mounted with is decided in
-//! `kubelet_core::volumes::selinux`.
+//! `volumes_core::selinux`.
 
-use kubelet_core::volumes::csi::places::unique_name;
-use kubelet_core::volumes::csi::plan::CsiPlan;
-use kubelet_core::volumes::csi::rules::DriverRules;
-use kubelet_core::volumes::csi::staging::{Labelled, StagedVolume, VolumeUser};
-use kubelet_core::volumes::selinux::{
+use volumes_core::csi::places::unique_name;
+use volumes_core::csi::plan::CsiPlan;
+use volumes_core::csi::rules::DriverRules;
+use volumes_core::csi::staging::{Labelled, StagedVolume, VolumeUser};
+use volumes_core::selinux::{
     LabelledVolume, Labelling, SelinuxNode, VolumeLabel, access_mode_name, compute_label, mounts_with_label,
 };
 

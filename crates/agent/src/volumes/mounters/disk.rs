@@ -5,10 +5,10 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use kubelet_core::volumes::block::BlockMap;
-use kubelet_core::volumes::engine::ReadyVolume;
 use model::PodUid;
 use ports::HostError;
+use volumes_core::block::BlockMap;
+use volumes_core::engine::ReadyVolume;
 
 use super::super::block_maps::{self, PodDevice};
 use super::super::device::{self, DeviceMount};

@@ -3,9 +3,9 @@
 use std::path::Path;
 
 use async_trait::async_trait;
-use kubelet_core::volumes::engine::ReadyVolume;
-use kubelet_core::volumes::types::{EmptyDirPlan, Medium, size_on_node};
 use ports::HostError;
+use volumes_core::engine::ReadyVolume;
+use volumes_core::types::{EmptyDirPlan, Medium, size_on_node};
 
 use super::super::mount_context::{MountContext, MountError};
 use super::super::quota;

@@ -1,10 +1,7 @@
 //! Expands volumes that have grown: calls what expands them and reports to their claims. What is done when is decided in
-//! `kubelet_core::volumes::csi::expansion`.
+//! `volumes_core::csi::expansion`.
 
 use async_trait::async_trait;
-use kubelet_core::volumes::csi::expansion::{
-    AfterFailure, Expansion, FailureKind, Known, Step, Then, VolumeUse, compute_step,
-};
 use model::Amount;
 use model::containers::spec_of;
 use model::k8s::PersistentVolumeClaim;
@@ -12,6 +9,9 @@ use ports::Cluster;
 use ports::cluster::Patch;
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
+use volumes_core::csi::expansion::{
+    AfterFailure, Expansion, FailureKind, Known, Step, Then, VolumeUse, compute_step,
+};
 
 use super::super::claims::BoundClaim;
 use super::super::mount_context::MountContext;

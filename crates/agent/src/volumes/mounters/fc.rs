@@ -4,10 +4,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kubelet_core::volumes::block::BlockMap;
-use kubelet_core::volumes::engine::ReadyVolume;
-use kubelet_core::volumes::fc::{FcPlan, has_dir, unique_name_of};
 use ports::HostError;
+use volumes_core::block::BlockMap;
+use volumes_core::engine::ReadyVolume;
+use volumes_core::fc::{FcPlan, has_dir, unique_name_of};
 
 use super::super::fc;
 use super::super::global_mounts::{DiskType, FC};

@@ -4,15 +4,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use kubelet_core::volumes::engine::ReadyVolume;
-use kubelet_core::volumes::flex::{
-    Answer, CallError, Command, FlexPlan, check_device, device_mount, driver_of, options, pod_options,
-    secret_options, unique_name,
-};
-use kubelet_core::volumes::types::{is_static_plugin, volume_dir};
 use model::PodUid;
 use ports::host::HostPathKind;
 use ports::{Cluster, HostError};
+use volumes_core::engine::ReadyVolume;
+use volumes_core::flex::{
+    Answer, CallError, Command, FlexPlan, check_device, device_mount, driver_of, options, pod_options,
+    secret_options, unique_name,
+};
+use volumes_core::types::{is_static_plugin, volume_dir};
 
 use super::super::attachment;
 use super::super::device::{self, DeviceMount};

@@ -1,11 +1,11 @@
 //! Expands volumes of FlexVolume drivers: the driver, or what it does not support, the kubelet.
 
 use async_trait::async_trait;
-use kubelet_core::volumes::csi::expansion::{FailureKind, Known};
-use kubelet_core::volumes::flex::{CallError, Command, check_device, expand_args};
 use model::Amount;
 use model::k8s::PersistentVolumeClaim;
 use tokio::sync::OwnedSemaphorePermit;
+use volumes_core::csi::expansion::{FailureKind, Known};
+use volumes_core::flex::{CallError, Command, check_device, expand_args};
 
 use super::super::device;
 use super::super::flex::FlexDriver;

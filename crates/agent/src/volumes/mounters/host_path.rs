@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use async_trait::async_trait;
-use kubelet_core::volumes::engine::ReadyVolume;
-use kubelet_core::volumes::types::HostPathPlan;
 use ports::host::HostPathKind;
+use volumes_core::engine::ReadyVolume;
+use volumes_core::types::HostPathPlan;
 
 use super::super::mount_context::{MountContext, MountError};
 use super::Mounter;

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use kubelet_core::volumes::block::BlockMap;
-use kubelet_core::volumes::engine::ReadyVolume;
-use kubelet_core::volumes::iscsi::{IscsiPlan, RECORD, unique_name, unique_names};
 use ports::HostError;
+use volumes_core::block::BlockMap;
+use volumes_core::engine::ReadyVolume;
+use volumes_core::iscsi::{IscsiPlan, RECORD, unique_name, unique_names};
 
 use super::super::global_mounts::{DiskType, ISCSI};
 use super::super::iscsi;

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use kubelet_core::volumes::block::{BlockMap, DEVICES};
-use kubelet_core::volumes::engine::ReadyVolume;
-use kubelet_core::volumes::types::{LocalDevicePlan, LocalFilesPlan};
 use model::PodUid;
 use ports::HostError;
 use ports::host::HostPathKind;
+use volumes_core::block::{BlockMap, DEVICES};
+use volumes_core::engine::ReadyVolume;
+use volumes_core::types::{LocalDevicePlan, LocalFilesPlan};
 
 use super::super::block_maps::{self, PodDevice};
 use super::super::device::DeviceMount;

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kubelet_core::volumes::engine::ReadyVolume;
-use kubelet_core::volumes::types::NfsPlan;
 use ports::HostError;
 use ports::host::ProgramCall;
+use volumes_core::engine::ReadyVolume;
+use volumes_core::types::NfsPlan;
 
 use super::super::mount_context::{MountContext, MountError};
 use super::super::program;

@@ -1,10 +1,10 @@
 //! Volumes made of objects: configMap, secret, downwardAPI and projected. What files they hold is decided in
-//! `kubelet_core::volumes`; the files change when the objects do.
+//! `volumes_core`; the files change when the objects do.
 
 use async_trait::async_trait;
-use kubelet_core::volumes::engine::ReadyVolume;
-use kubelet_core::volumes::types::PayloadPlan;
-use kubelet_core::volumes::{PayloadInputs, compute_payload, nested_mount_points, required_objects_of};
+use volumes_core::engine::ReadyVolume;
+use volumes_core::types::PayloadPlan;
+use volumes_core::{PayloadInputs, compute_payload, nested_mount_points, required_objects_of};
 
 use super::super::mount_context::{MountContext, MountError};
 use super::Mounter;

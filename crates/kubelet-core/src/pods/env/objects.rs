@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::containers::all_containers;
 use model::k8s::{ConfigMap, Pod, Secret};
+use volumes_core::ObjectName;
 
 use super::EnvObjects;
-use crate::volumes::ObjectName;
 
 /// Every object from which some container of the pod takes variables, optional ones too.
 #[must_use]

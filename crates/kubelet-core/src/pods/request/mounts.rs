@@ -6,10 +6,10 @@ use std::collections::BTreeMap;
 use model::containers::ContainerRef;
 use model::k8s::VolumeMount;
 use model::request::{Device, Mount, MountedImage, Propagation};
+use volumes_core::has_sub_path;
 
 use super::{ConfigError, PodFacts};
 use crate::pods::env::{expand_sub_path, values_by_name};
-use crate::volumes::has_sub_path;
 
 /// A volume of the pod, mounted on the host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use base_core::pod_kind::is_critical_pod;
+use base_core::pod_sums::effective_sum;
 use model::containers::{ContainerRef, regular_containers, spec_of};
 use model::k8s::{Pod, ResourceRequirements};
 use model::qos::{limit, request};
@@ -13,8 +15,6 @@ use crate::resources::cgroup::MemoryQos;
 use crate::resources::cgroup::convert::cpu_quota;
 use crate::resources::cgroup::convert::cpu_shares;
 use crate::resources::cgroup::convert::kernel_page_size;
-use base_core::pod_kind::is_critical_pod;
-use base_core::pod_sums::effective_sum;
 
 /// The requested amounts, where an absent one differs from zero.
 struct RequestedResources {

@@ -4,6 +4,7 @@
 
 use std::fmt;
 
+use base_core::pod_kind::is_static_pod;
 use model::containers::{ContainerRef, init_containers, regular_containers};
 use model::k8s::{ContainerStateTerminated, ContainerStatus, PodStatus};
 use model::{ContainerKind, ContainerObservation, SandboxState};
@@ -13,7 +14,6 @@ use super::{ContainerStatuses, StatusInputs, TerminalReason};
 use crate::pods::deadline;
 use crate::pods::restart::{has_failed, starts_again};
 use crate::pods::stage::PodStage;
-use base_core::pod_kind::is_static_pod;
 
 #[cfg(test)]
 mod tests;

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use base_core::pod_sums::effective_sums;
 use model::containers::{all_containers, spec_of};
 use model::k8s::{Pod, Quantity, ResourceRequirements};
 use model::pod_status::has_ended;
@@ -16,7 +17,6 @@ use crate::resources::amounts::Amounts;
 use crate::resources::cgroup::CgroupNumbers;
 use crate::resources::cgroup::convert::milli_of_shares;
 use crate::resources::requests::{Requests, pod_requests};
-use base_core::pod_sums::effective_sums;
 
 /// Up to this many milli-CPUs the kernel does not distinguish requests: the allocated one is reported.
 const MIN_CPU_REQUEST: i64 = 2;

@@ -5,6 +5,9 @@ use std::borrow::Cow;
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 
+use base_core::decimal::decimal;
+use base_core::pod_kind::is_critical_pod;
+use base_core::pod_kind::is_static_pod;
 use config::Features;
 use model::containers::{init_containers, regular_containers, spec_of};
 use model::k8s::{ContainerPort, Node, Pod, Taint, Toleration};
@@ -17,9 +20,6 @@ use crate::resources::allocations::Allocation;
 use crate::resources::quantities::{Quantities, is_extended_resource};
 use crate::resources::rejection::Rejection;
 use crate::resources::requests::{Requests, add, pod_requests};
-use base_core::decimal::decimal;
-use base_core::pod_kind::is_critical_pod;
-use base_core::pod_kind::is_static_pod;
 
 /// The node, and the pods on it.
 #[derive(Clone, Copy, Debug)]

@@ -1,13 +1,13 @@
 //! Chooses the victims of preemption for a critical pod that does not fit (docs/behaviour/admission.md): BestEffort pods
 //! first, and as few of each QoS class as needed. No pod is terminated here.
 
+use base_core::pod_kind::is_critical_pod;
 use model::containers::spec_of;
 use model::k8s::Pod;
 use model::{PodUid, QosClass};
 
 use super::shortage::{Shortage, measure};
 use crate::resources::allocations::Allocation;
-use base_core::pod_kind::is_critical_pod;
 
 /// The reason and the message of a preempted pod.
 pub const PREEMPTING: (&str, &str) = ("Preempting", "Preempted in order to admit critical pod");

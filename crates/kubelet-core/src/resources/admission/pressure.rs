@@ -3,6 +3,7 @@
 
 use std::borrow::Cow;
 
+use base_core::pod_kind::is_critical_pod;
 use config::Features;
 use model::QosClass;
 use model::containers::spec_of;
@@ -10,7 +11,6 @@ use model::k8s::{Pod, Taint};
 
 use super::fit::tolerates;
 use crate::resources::rejection::Rejection;
-use base_core::pod_kind::is_critical_pod;
 
 /// The pressure conditions that eviction has set.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

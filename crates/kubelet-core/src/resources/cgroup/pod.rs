@@ -1,12 +1,12 @@
 //! The settings of a pod's cgroup (docs/behaviour/resources-and-qos.md).
 
+use base_core::pod_sums::pod_limit;
 use model::k8s::Pod;
 use model::{Amount, QosClass};
 
 use super::numbers::{CgroupNumbers, CpuQuota};
 use crate::resources::cgroup::convert::{MIN_SHARES, cpu_quota, cpu_shares, kernel_page_size};
 use crate::resources::requests::{Requests, pod_requests};
-use base_core::pod_sums::pod_limit;
 
 /// How memory requests are enforced if the gate `MemoryQoS` is enabled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
+use base_core::fnv::fnv1a_32;
 use model::PodUid;
 use model::cpu_set::{CpuSet, CpuSetError};
 use serde::Serialize;
 use serde_json::{Map, Value};
 
 use super::state::CpuState;
-use base_core::fnv::fnv1a_32;
 
 /// The name of the file in the root directory.
 pub const CPU_STATE_FILE: &str = "cpu_manager_state";

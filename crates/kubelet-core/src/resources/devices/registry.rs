@@ -3,13 +3,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use base_core::names::is_qualified_name;
 use model::MonoTime;
 use model::devices::PluginDevice;
 use model::path_component_problem;
 
 use crate::resources::quantities::DeviceAmounts;
 use crate::resources::quantities::is_extended_resource;
-use base_core::names::is_qualified_name;
 
 /// The supported version of the device plugin API.
 const VERSION: &str = "v1beta1";

@@ -174,7 +174,7 @@ pub(super) fn unique_name(handle: &str) -> String {
 pub(super) fn attach_all(world: &World) {
     let mut attached = Vec::new();
     for volume in VOLUMES.into_iter().filter(|volume| volume.driver == DISK) {
-        let name = kubelet_core::volumes::attachment::attachment_name(&volume.handle(), DISK, "node");
+        let name = volumes_core::attachment::attachment_name(&volume.handle(), DISK, "node");
         world.api().put(&from::<VolumeAttachment>(json!({
             "metadata": {"name": name},
             "spec": {"attacher": DISK, "nodeName": "node",

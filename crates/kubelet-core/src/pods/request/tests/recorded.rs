@@ -3,6 +3,7 @@
 
 use std::net::IpAddr;
 
+use base_core::downward::DownwardFacts;
 use model::ServiceObject;
 use model::k8s::{Quantity, Volume};
 use model::request::{ContainerSecurity, Mount, Namespaces, Propagation, SandboxSecurity, UserNamespace};
@@ -13,7 +14,6 @@ use crate::pods::dns::{NodeDns, compute_pod_dns};
 use crate::pods::env::{EnvObjects, NamedService, compute_env, service_variables};
 use crate::pods::hash::container_hash;
 use crate::resources::cgroup::CgroupNames;
-use base_core::downward::DownwardFacts;
 
 /// By scenario: `pod` as the API server had it, and the requests (`asked`): `sandbox`, and each container by its name.
 const RECORDED: &str = include_str!("../golden/recorded.json");

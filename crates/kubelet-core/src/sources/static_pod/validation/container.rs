@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use base_core::names;
 use model::containers::ContainerRef;
 use model::k8s::{
     ContainerPort, ContainerRestartRule, EnvVar, EnvVarSource, FileKeySelector, PodSpec, Quantity,
@@ -10,7 +11,6 @@ use model::k8s::{
 use model::{Amount, ContainerKind};
 
 use super::{Findings, container_path, fields, handlers, security, volumes};
-use base_core::names;
 
 /// Names are unique in the whole pod, host ports among the containers that run at the same time.
 pub(super) fn check_unique(containers: &[ContainerRef<'_>], found: &mut Findings<'_>) {

@@ -1,11 +1,11 @@
 //! Rules for probes and lifecycle hooks.
 
+use base_core::names;
 use model::ContainerKind;
 use model::containers::ContainerRef;
 use model::k8s::{ExecAction, HTTPGetAction, IntOrString, LifecycleHandler, PodSpec, Probe};
 
 use super::Findings;
-use base_core::names;
 
 /// What a probe or hook does, whichever of the two it is.
 struct Actions<'a> {

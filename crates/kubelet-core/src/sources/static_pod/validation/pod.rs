@@ -2,12 +2,12 @@
 
 use std::collections::BTreeSet;
 
+use base_core::decimal::decimal;
+use base_core::names;
 use model::containers::{init_containers, regular_containers, spec_of};
 use model::k8s::{Pod, PodDNSConfig, PodSpec};
 
 use super::{Findings, container, fields, security, volumes};
-use base_core::decimal::decimal;
-use base_core::names;
 
 const MAX_SECONDS: i64 = 2_147_483_647;
 

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
+use base_core::names;
 use model::k8s::{AppArmorProfile, PodSpec, SeccompProfile, SecurityContext};
 
 use super::Findings;
-use base_core::names;
 
 const ID_RANGE: (i64, i64) = (0, 2_147_483_647);
 

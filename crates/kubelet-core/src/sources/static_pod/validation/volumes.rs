@@ -2,13 +2,13 @@
 
 use std::collections::BTreeSet;
 
+use base_core::names;
 use model::Amount;
 use model::containers::ContainerRef;
 use model::k8s::{HostPathVolumeSource, PodSpec, Volume, VolumeMount};
 
 use super::fields::check_resource_field;
 use super::{Findings, volume_sources};
-use base_core::names;
 
 pub(super) fn check_volumes(spec: &PodSpec, found: &mut Findings<'_>) {
     let mut seen = BTreeSet::new();

@@ -1,7 +1,7 @@
 //! `local` PersistentVolumes: a directory or block device of this node.
 
 use super::{ClaimedVolume, VolumePlan, VolumeSource, VolumeType};
-use crate::volumes::mount_arguments::check_fs_type;
+use crate::mount_arguments::check_fs_type;
 
 /// The filesystem of a device whose PersistentVolume names none.
 const DEFAULT_FS: &str = "ext4";

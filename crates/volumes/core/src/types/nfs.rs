@@ -3,8 +3,8 @@
 use model::k8s::Volume;
 
 use super::{ClaimedVolume, VolumePlan, VolumeSource, VolumeType, mount_options};
-use crate::volumes::mount_arguments::{check_export, check_server};
-use crate::volumes::planned_pod::PlannedPod;
+use crate::mount_arguments::{check_export, check_server};
+use crate::planned_pod::PlannedPod;
 
 pub(super) struct Nfs;
 

@@ -14,8 +14,8 @@ use std::collections::BTreeMap;
 
 use model::{MonoTime, PodUid};
 
-use crate::volumes::engine::wait_after;
-use crate::volumes::selinux::VolumeLabel;
+use crate::engine::wait_after;
+use crate::selinux::VolumeLabel;
 
 /// A volume as its driver stages it: filesystems by handle, devices by PersistentVolume.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -4,10 +4,10 @@ use model::k8s::Volume;
 use model::path_component_problem;
 
 use super::{ClaimedVolume, VolumePlan, VolumeSource, VolumeType};
-use crate::volumes::csi::plan::SecretName;
-use crate::volumes::iscsi::{IscsiDisk, IscsiPlan, PLUGIN, own_iface, with_port};
-use crate::volumes::mount_arguments::check_fs_type;
-use crate::volumes::planned_pod::PlannedPod;
+use crate::csi::plan::SecretName;
+use crate::iscsi::{IscsiDisk, IscsiPlan, PLUGIN, own_iface, with_port};
+use crate::mount_arguments::check_fs_type;
+use crate::planned_pod::PlannedPod;
 
 const DEFAULT_FS: &str = "ext4";
 const DEFAULT_IFACE: &str = "default";

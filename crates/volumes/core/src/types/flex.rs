@@ -3,10 +3,10 @@
 use model::k8s::Volume;
 
 use super::{ClaimedVolume, VolumePlan, VolumeSource, VolumeType};
-use crate::volumes::csi::plan::SecretName;
-use crate::volumes::flex::{FlexPlan, PLUGIN, check_driver};
-use crate::volumes::mount_arguments::check_fs_type;
-use crate::volumes::planned_pod::PlannedPod;
+use crate::csi::plan::SecretName;
+use crate::flex::{FlexPlan, PLUGIN, check_driver};
+use crate::mount_arguments::check_fs_type;
+use crate::planned_pod::PlannedPod;
 
 pub(super) struct Flex;
 

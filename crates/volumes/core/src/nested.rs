@@ -83,7 +83,7 @@ mod tests {
         .unwrap();
         let file = PayloadFile { content: Vec::new(), mode: 0o644, owner: None };
         let payload = files.iter().map(|path| ((*path).to_owned(), file.clone())).collect();
-        let index = crate::volumes::index::VolumeIndex::of(&pod);
+        let index = crate::index::VolumeIndex::of(&pod);
         nested_mount_points(index.nested("cfg"), &payload).into_iter().collect()
     }
 

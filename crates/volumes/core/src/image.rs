@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use model::containers::{ContainerRef, spec_of};
 use model::k8s::{Pod, Volume};
 
-use crate::volumes::has_sub_path;
+use crate::has_sub_path;
 
 /// An image volume of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

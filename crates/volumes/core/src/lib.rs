@@ -7,6 +7,7 @@
 //! is one of this node (`node_affinity`); and
 //! in which order volumes are mounted, awaited and torn down (`engine`). Never: fetching an object, writing
 //! a file, mounting.
+#![forbid(unsafe_code)]
 
 pub mod attachment;
 pub mod block;

@@ -1,14 +1,14 @@
 //! `downwardAPI`: fields and resources of the pod as files in memory.
 
+use base_core::downward::{field_value, resource_value};
 use model::Amount;
 use model::k8s::{DownwardAPIVolumeFile, Volume};
 use model::payload::Payload;
 
 use super::empty_dir::in_memory;
 use super::{VolumePlan, VolumeType, payload_plan};
-use crate::volumes::payload::{DEFAULT_MODE, FileSet, PayloadError, PayloadInputs, mode_or};
-use crate::volumes::planned_pod::PlannedPod;
-use base_core::downward::{field_value, resource_value};
+use crate::payload::{DEFAULT_MODE, FileSet, PayloadError, PayloadInputs, mode_or};
+use crate::planned_pod::PlannedPod;
 
 pub(super) struct DownwardApi;
 

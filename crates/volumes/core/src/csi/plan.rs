@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::Lifecycle;
-use crate::volumes::selinux::READ_WRITE_ONCE_POD;
+use crate::selinux::READ_WRITE_ONCE_POD;
 
 /// The name of a Secret, which may be in another namespace than the pod.
 #[derive(Clone, Debug, PartialEq, Eq)]

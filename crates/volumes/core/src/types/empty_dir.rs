@@ -4,7 +4,7 @@ use model::Amount;
 use model::k8s::{EmptyDirVolumeSource, Pod, Quantity, Volume};
 
 use super::{VolumePlan, VolumeSource, VolumeType};
-use crate::volumes::planned_pod::PlannedPod;
+use crate::planned_pod::PlannedPod;
 
 pub(super) struct EmptyDir;
 

@@ -4,11 +4,11 @@ use model::k8s::{CSIPersistentVolumeSource, CSIVolumeSource, Pod, SecretReferenc
 use model::path_component_problem;
 
 use super::{ClaimedVolume, VolumePlan, VolumeSource, VolumeType};
-use crate::volumes::csi::migration::{TranslatedVolume, translate_inline};
-use crate::volumes::csi::places::{IN_POD, MOUNT, inline_handle};
-use crate::volumes::csi::plan::{CsiPlan, SecretName};
-use crate::volumes::csi::{Lifecycle, PLUGIN};
-use crate::volumes::planned_pod::PlannedPod;
+use crate::csi::migration::{TranslatedVolume, translate_inline};
+use crate::csi::places::{IN_POD, MOUNT, inline_handle};
+use crate::csi::plan::{CsiPlan, SecretName};
+use crate::csi::{Lifecycle, PLUGIN};
+use crate::planned_pod::PlannedPod;
 
 pub(super) struct Csi;
 

@@ -1,13 +1,13 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base_core::downward::DownwardFacts;
 use expect_test::{Expect, expect};
 use model::k8s::{ConfigMap, Pod, Secret};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use base_core::downward::DownwardFacts;
 
 fn pod(spec: Value) -> Pod {
     serde_json::from_value(json!({

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use super::Lifecycle;
-use crate::volumes::go_json::go_json;
+use crate::go_json::go_json;
 
 /// The largest file that is read; the API accepts no longer handle.
 pub const MAX_BYTES: usize = 1 << 20;

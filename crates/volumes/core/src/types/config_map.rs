@@ -5,9 +5,9 @@ use model::payload::Payload;
 
 use super::empty_dir::Medium;
 use super::{VolumePlan, VolumeType, payload_plan};
-use crate::volumes::objects::{ObjectName, RequiredObjects};
-use crate::volumes::payload::{PayloadError, PayloadInputs, Pick};
-use crate::volumes::planned_pod::PlannedPod;
+use crate::objects::{ObjectName, RequiredObjects};
+use crate::payload::{PayloadError, PayloadInputs, Pick};
+use crate::planned_pod::PlannedPod;
 
 pub(super) struct ConfigMap;
 

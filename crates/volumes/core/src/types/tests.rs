@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::volumes::plan::{SpecPlan, spec_plan};
+use crate::plan::{SpecPlan, spec_plan};
 
 /// Each source of a volume that the API has, with what makes it.
 const SOURCES: [(&str, &str); 30] = [

@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
+use base_core::downward::{DownwardError, DownwardFacts};
 use model::k8s::{KeyToPath, Pod};
 use model::payload::{Payload, PayloadFile};
 
 use super::bundle::BundleError;
 use super::objects::VolumeObjects;
-use base_core::downward::{DownwardError, DownwardFacts};
 
 pub(super) const DEFAULT_MODE: u32 = 0o644;
 const PERMISSIONS: u32 = 0o777;

@@ -4,9 +4,9 @@ use model::k8s::{FCVolumeSource, Volume};
 use model::path_component_problem;
 
 use super::{ClaimedVolume, VolumePlan, VolumeSource, VolumeType};
-use crate::volumes::fc::{FcDisk, FcPlan, PLUGIN, unique_name};
-use crate::volumes::mount_arguments::check_fs_type;
-use crate::volumes::planned_pod::PlannedPod;
+use crate::fc::{FcDisk, FcPlan, PLUGIN, unique_name};
+use crate::mount_arguments::check_fs_type;
+use crate::planned_pod::PlannedPod;
 
 const DEFAULT_FS: &str = "ext4";
 

@@ -1,7 +1,7 @@
 use serde_json::{Value, json};
 
 use super::*;
-use crate::volumes::csi::staging::{Labelled, StagedVolume, Staging, VolumeUser};
+use crate::csi::staging::{Labelled, StagedVolume, Staging, VolumeUser};
 
 const FILE_LABEL: &str = "system_u:object_r:container_file_t:s0";
 const LABEL: &str = "system_u:object_r:container_file_t:s0:c1,c2";

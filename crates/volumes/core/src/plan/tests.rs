@@ -3,7 +3,7 @@ use model::stats::{FilesystemSpace, TreeUsage};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::volumes::types::{VolumeSource, memory_size, size_on_node};
+use crate::types::{VolumeSource, memory_size, size_on_node};
 
 fn pod(volume: Value, container: Value) -> Pod {
     let mut volume = volume;

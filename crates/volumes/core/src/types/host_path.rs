@@ -3,7 +3,7 @@
 use model::k8s::{HostPathVolumeSource, Volume};
 
 use super::{ClaimedVolume, VolumePlan, VolumeSource, VolumeType};
-use crate::volumes::planned_pod::PlannedPod;
+use crate::planned_pod::PlannedPod;
 
 pub(super) struct HostPath;
 
