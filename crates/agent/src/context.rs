@@ -9,11 +9,11 @@ use std::sync::Arc;
 use config::KubeletConfiguration;
 use kubelet_core::node::shutdown::{GroupPeriod, compute_periods};
 use kubelet_core::pods::request::NodeFacts;
-use kubelet_core::resources::cgroup::qos::MemoryReserve;
-use kubelet_core::resources::cgroup::{CgroupNumbers, PodRules, QosCgroupRules, compute_settings};
 use model::cgroup::{CgroupPath, CgroupSettings, CgroupVersion};
 use ports::host::HostResult;
 use ports::{Cgroups, Clock, Files, Machine, Mounts, Net, Processes, Runtime};
+use resources_core::cgroup::qos::MemoryReserve;
+use resources_core::cgroup::{CgroupNumbers, PodRules, QosCgroupRules, compute_settings};
 
 use crate::events::Recorder;
 use crate::metrics::{CgroupWork, Metrics};

@@ -13,15 +13,15 @@ use kubelet_core::node::{
     NodeSettings, compute_allocatable, compute_capacity, compute_node_for_admission, reserved_amounts,
 };
 use kubelet_core::pods::request::NodeFacts;
-use kubelet_core::resources::admission::pressure::NodePressure;
-use kubelet_core::resources::cgroup::CgroupNames;
-use kubelet_core::resources::cpus::CpuPolicy;
-use kubelet_core::resources::quantities::{Amounts, Quantities};
-use kubelet_core::resources::topology::PolicyKind;
 use kubelet_core::sources::ApiPod;
 use model::k8s::{Node, NodeAddress, Quantity};
 use model::{CgroupDriver, ContainerId, PodSource};
 use ports::{Cgroups, Clock, Files, Host, HostError, Net, NodeApi, Plugins, Runtime, Shutdown};
+use resources_core::admission::pressure::NodePressure;
+use resources_core::cgroup::CgroupNames;
+use resources_core::cpus::CpuPolicy;
+use resources_core::quantities::{Amounts, Quantities};
+use resources_core::topology::PolicyKind;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 

@@ -9,10 +9,6 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::stream;
 use kubelet_core::pods::request::NodeFacts;
-use kubelet_core::resources::amounts_file::{ACTUATED, ALLOCATED};
-use kubelet_core::resources::cgroup::CgroupNames;
-use kubelet_core::resources::cpus::CPU_STATE_FILE;
-use kubelet_core::resources::memory::checkpoint::FILE as MEMORY_STATE_FILE;
 use kubelet_core::sources::static_pod::{Origin, parse_manifest};
 use kubelet_core::takeover::{
     Assigned, CgroupFacts, CgroupLocation, DEVICES, FileReport, FoundCgroup, FoundDirectory, FoundPod,
@@ -23,6 +19,10 @@ use model::k8s::Pod;
 use model::{CgroupDriver, PodObservation, PodRef, PodSource, PodUid};
 use ports::runtime::Scope;
 use ports::{Cgroups, Clock, Files, Host, HostError, Runtime, RuntimeError};
+use resources_core::amounts_file::{ACTUATED, ALLOCATED};
+use resources_core::cgroup::CgroupNames;
+use resources_core::cpus::CPU_STATE_FILE;
+use resources_core::memory::checkpoint::FILE as MEMORY_STATE_FILE;
 
 use crate::error_chain::chain;
 use crate::pods::pleg;

@@ -7,9 +7,6 @@ use jiff::Timestamp;
 use crate::images::keyring::Keyring;
 use crate::images::name;
 use crate::pods::{dns, env};
-use crate::resources::cpus::{parse_cpu_state, write_cpu_state};
-use crate::resources::devices::checkpoint;
-use crate::resources::memory::checkpoint as memory;
 use crate::serving::container_log::{LogFilter, LogReader, TailSearch};
 use crate::serving::stats::cgroup;
 use crate::serving::stats::cgroup::{Detail, Hierarchy};
@@ -26,9 +23,6 @@ pub const TARGETS: &[Target] = &[
     ("manifest", manifest),
     ("docker_config", docker_config),
     ("cgroup_files", cgroup_files),
-    ("cpu_state", cpu_state),
-    ("device_checkpoint", device_checkpoint),
-    ("memory_checkpoint", memory_checkpoint),
     ("env_expansion", env_expansion),
     ("env_file", env_file),
     ("resolv_conf", resolv_conf),
@@ -100,57 +94,6 @@ pub fn cgroup_files(data: &[u8]) {
     for hierarchy in [Hierarchy::V1, Hierarchy::V2] {
         let count = cgroup::files(hierarchy, Detail::Full).len();
         let _ = cgroup::parse(hierarchy, Detail::Full, &vec![Some(text.clone()); count]);
-    }
-}
-
-/// The CPUs of containers are refused with words, or are the same when they are written and read again. A file without a checksum is accepted,
-/// so that every state can be reached.
-pub fn cpu_state(data: &[u8]) {
-    let text = String::from_utf8_lossy(data);
-    for pod_level in [false, true] {
-        let container_of = |id: &str| Some(("pod".into(), id.to_owned()));
-        match parse_cpu_state(&text, "static", pod_level, container_of) {
-            Ok((state, _)) => {
-                let written = write_cpu_state("static", &state, pod_level);
-                let again = parse_cpu_state(&written, "static", pod_level, |_| None);
-                assert_eq!(again.ok().map(|(state, _)| state), Some(state));
-            }
-            Err(error) => assert!(!error.to_string().is_empty()),
-        }
-    }
-}
-
-/// A checkpoint of devices is refused with words, or names pods and resources that stand in it.
-pub fn device_checkpoint(data: &[u8]) {
-    let text = String::from_utf8_lossy(data);
-    // An attacker who can write the file can also compute its checksum, so it must not be what protects us.
-    for text in [text.as_ref().to_owned(), checkpoint::with_right_checksum(&text).unwrap_or_default()] {
-        match checkpoint::parse_checkpoint(&text, |bytes| bytes.is_empty().then(Default::default)) {
-            Ok(remembered) => {
-                let devices = remembered.pods.values().flat_map(|pod| pod.containers.values());
-                let given = devices.flat_map(|resources| resources.values());
-                assert!(given.map(|given| given.devices.len()).sum::<usize>() <= text.len());
-            }
-            Err(error) => assert!(!error.to_string().is_empty()),
-        }
-    }
-}
-
-/// Allocations of memory that are read can be written, read again and released.
-pub fn memory_checkpoint(data: &[u8]) {
-    let text = String::from_utf8_lossy(data);
-    let texts = [text.as_ref().to_owned(), memory::with_right_checksum(&text).unwrap_or_default()];
-    for (text, has_pods) in texts.iter().flat_map(|text| [(text, false), (text, true)]) {
-        match memory::parse_memory_checkpoint(text, "Static", has_pods) {
-            Ok(mut state) => {
-                let written = memory::write_memory_checkpoint("Static", &state, true);
-                let again = memory::parse_memory_checkpoint(&written, "Static", true);
-                assert!(again.is_ok_and(|again| again == state), "{written}");
-                state.retain(|_, _| false);
-                assert!(state.containers.is_empty());
-            }
-            Err(error) => assert!(!error.to_string().is_empty()),
-        }
     }
 }
 

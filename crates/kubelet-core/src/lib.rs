@@ -16,7 +16,6 @@ pub mod images;
 pub mod node;
 pub mod plugins;
 pub mod pods;
-pub mod resources;
 pub mod serving;
 pub mod sources;
 pub mod takeover;

@@ -40,8 +40,8 @@ pub use report::{
 pub use resources::{compute_allocatable, compute_capacity, reserved_amounts, reserved_for_node};
 pub use status::{NodeOutcome, compute_node_status};
 
-use crate::resources::admission::pressure::NodePressure;
-use crate::resources::quantities::DeviceAmounts;
+use resources_core::admission::pressure::NodePressure;
+use resources_core::quantities::DeviceAmounts;
 
 const BETA_OS_LABEL: &str = "beta.kubernetes.io/os";
 const BETA_ARCH_LABEL: &str = "beta.kubernetes.io/arch";

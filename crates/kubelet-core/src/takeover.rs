@@ -17,6 +17,7 @@ use model::cgroup::CgroupState;
 use model::containers::all_containers;
 use model::k8s::Pod;
 use model::{CgroupDriver, ContainerState, Now, PodObservation, PodRef, PodSource};
+use resources_core::devices::checkpoint::parse_checkpoint;
 use serde::Serialize;
 use volumes_core::types::is_known_plugin;
 
@@ -24,7 +25,6 @@ use crate::pods::actions::{PodInputs, compute_pod_actions};
 use crate::pods::backoff::{BackoffTable, MAX_DELAY};
 use crate::pods::memory::PodMemory;
 use crate::pods::plan::{KillContainer, KillReason, PodStep, SandboxReason};
-use crate::resources::devices::checkpoint::parse_checkpoint;
 
 /// Where the Go kubelet has the devices of pods, whatever its root directory is.
 pub const GO_DEVICES: &str = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint";

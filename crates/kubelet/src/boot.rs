@@ -11,11 +11,11 @@ use cri::{CriRuntime, Endpoint};
 use host::node_lock::{self, NodeLock, NodeLockError};
 use host::process::{CgroupVersion, Contention, LockFile};
 use host::{LinuxCgroups, LinuxHost, Logind};
-use kubelet_core::resources::cgroup::CgroupNames;
 use model::CgroupDriver;
 use net::LinuxNet;
 use plugins::UnixPlugins;
 use ports::{Cgroups, Clock, Cluster, Host, HostError};
+use resources_core::cgroup::CgroupNames;
 use tokio_util::sync::CancellationToken;
 
 use crate::own_process::release_free_memory;

@@ -9,10 +9,10 @@ use config::{Features, KubeletConfiguration, Resolved};
 use cri::Endpoint;
 use kubelet_core::node::reserved_for_node;
 use kubelet_core::pods::request::{MemoryRules, NodeFacts, Swap};
-use kubelet_core::resources::cgroup::MemoryQos;
 use model::Amount;
 use model::cgroup::CgroupPath;
 use ports::host::MachineInfo;
+use resources_core::cgroup::MemoryQos;
 
 use crate::private_paths;
 

@@ -11,7 +11,7 @@ use crate::{CheckError, Finding, read};
 
 /// A crate, and the crates it may import.
 const CRATES: &[(&str, &[&str])] = &[
-    ("agent", &["base-core", "config", "kubelet-core", "model", "ports", "volumes-core"]),
+    ("agent", &["base-core", "config", "kubelet-core", "model", "ports", "resources-core", "volumes-core"]),
     ("base-core", &["config", "model"]),
     ("cluster", &["model", "ports", "yaml"]),
     ("config", &["model", "yaml"]),
@@ -33,16 +33,18 @@ const CRATES: &[(&str, &[&str])] = &[
             "net",
             "plugins",
             "ports",
+            "resources-core",
             "server",
             "volumes-core",
         ],
     ),
-    ("kubelet-core", &["base-core", "config", "model", "volumes-core", "yaml"]),
+    ("kubelet-core", &["base-core", "config", "model", "resources-core", "volumes-core", "yaml"]),
     ("localapi", &["model"]),
     ("model", &[]),
     ("net", &["model", "ports"]),
     ("plugins", &["grpc-api", "model", "ports"]),
     ("ports", &["model"]),
+    ("resources-core", &["base-core", "config", "model"]),
     ("server", &["config", "grpc-api", "model", "ports"]),
     ("testing", &["cri-api", "grpc-api", "localapi", "model", "ports"]),
     ("volumes-core", &["base-core", "config", "model"]),

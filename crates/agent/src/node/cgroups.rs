@@ -10,10 +10,10 @@ use std::time::Duration;
 
 use kubelet_core::node::compute_capacity;
 use kubelet_core::node::enforcement::{Enforcement, ReservedCgroup, compute_enforcement};
-use kubelet_core::resources::cgroup::{CgroupNames, CgroupNumbers, QosCgroupNumbers, compute_qos_cgroups};
-use kubelet_core::resources::quantities::Quantities;
 use model::cgroup::CgroupPath;
 use model::{CgroupDriver, MonoTime, QosClass};
+use resources_core::cgroup::{CgroupNames, CgroupNumbers, QosCgroupNumbers, compute_qos_cgroups};
+use resources_core::quantities::Quantities;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

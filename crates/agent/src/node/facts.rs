@@ -8,14 +8,14 @@ use base_core::declared_features::compute_declared_features;
 use config::Features;
 use config::NodeFlags;
 use kubelet_core::node::{NodeImage, NodeInputs, NodeMachine};
-use kubelet_core::resources::admission::pressure::NodePressure;
-use kubelet_core::resources::quantities::DeviceAmounts;
 use model::MonoTime;
 use model::k8s::{NodeRuntimeHandler, NodeRuntimeHandlerFeatures};
 use model::request::ImageObservation;
 use ports::Clock;
 use ports::host::MachineInfo;
 use ports::runtime::{RuntimeHandler, RuntimeResult};
+use resources_core::admission::pressure::NodePressure;
+use resources_core::quantities::DeviceAmounts;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use async_trait::async_trait;
-use kubelet_core::resources::devices::registry::check_plugin;
+use resources_core::devices::registry::check_plugin;
 
 use super::handler::{PluginHandler, RegisteredPlugin};
 use crate::resources::devices::Devices;

@@ -7,12 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::pods::resize::steps::{PodLimits, limit_files, parse_limits, usage_file};
-use kubelet_core::resources::cgroup::{CgroupNames, CgroupNumbers, compute_pod_numbers};
 use model::cgroup::{CgroupPath, CgroupSettings, CgroupState};
 use model::k8s::Pod;
 use model::{KeptPod, PodUid, QosClass};
 use ports::cgroups::CgroupRemoval;
 use ports::host::HostResult;
+use resources_core::cgroup::{CgroupNames, CgroupNumbers, compute_pod_numbers};
 use tokio::sync::watch;
 
 use crate::cgroup_problems::CgroupProblems;
@@ -190,9 +190,7 @@ impl PodCgroups {
         let mut found = Vec::new();
         for class in [QosClass::Guaranteed, QosClass::Burstable, QosClass::BestEffort] {
             let children = self.ctx.cgroups.children(&names.qos_cgroup(class)).await;
-            found.extend(
-                children.iter().filter_map(|name| kubelet_core::resources::cgroup::name::pod_of(name)),
-            );
+            found.extend(children.iter().filter_map(|name| resources_core::cgroup::name::pod_of(name)));
         }
         found
     }

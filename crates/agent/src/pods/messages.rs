@@ -1,8 +1,8 @@
 //! Messages to a pod's worker from its probes and from the pass under way.
 
 use kubelet_core::pods::probe::results::{ProbeKind, Verdict};
-use kubelet_core::resources::amounts::Amounts;
 use model::{ContainerId, MonoTime};
+use resources_core::amounts::Amounts;
 use tokio::sync::oneshot;
 
 use crate::pods::inbox::{Inbox, Outlet};

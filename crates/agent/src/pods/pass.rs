@@ -16,8 +16,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kubelet_core::pods::plan::{KillReason, PodPlan, PodStep, RemoveContainer};
-use kubelet_core::resources::amounts::Amounts;
 use model::{KeptPod, MonoTime, PodObservation, PodRef};
+use resources_core::amounts::Amounts;
 use tokio::sync::oneshot;
 
 use crate::api::objects::PodObjects;

@@ -1,7 +1,7 @@
 //! The pods that are admitted on this node and have not ended.
 //!
 //! Owns the [`Allocations`]: pods that arrive together are admitted one after another, so that no two of them get the same
-//! resources. Decisions are made in `kubelet_core::resources::admission`. There is one entry for each worker of a desired pod.
+//! resources. Decisions are made in `resources_core::admission`. There is one entry for each worker of a desired pod.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -10,17 +10,17 @@ use std::sync::Arc;
 
 use config::Features;
 use jiff::Timestamp;
-use kubelet_core::resources::admission::Admission;
-use kubelet_core::resources::allocations::{
-    Allocations, Changes, Ended, OtherPods, RememberedAmounts, ResizeOutcome, ResizeVerdict, Ticket, Tried,
-};
-use kubelet_core::resources::amounts::Actuated;
-use kubelet_core::resources::devices::PodDevices;
-use kubelet_core::resources::pinned::{ContainerPins, PinPolicies, Pinned, Placement, Tally};
 use model::containers::ContainerRef;
 use model::k8s::Pod;
 use model::{KeptPod, PodUid};
 use parking_lot::Mutex;
+use resources_core::admission::Admission;
+use resources_core::allocations::{
+    Allocations, Changes, Ended, OtherPods, RememberedAmounts, ResizeOutcome, ResizeVerdict, Ticket, Tried,
+};
+use resources_core::amounts::Actuated;
+use resources_core::devices::PodDevices;
+use resources_core::pinned::{ContainerPins, PinPolicies, Pinned, Placement, Tally};
 use tokio::sync::watch;
 
 /// The table; clones share it. Every access is short.
@@ -438,7 +438,7 @@ mod tests {
     use std::task::Poll;
 
     use super::*;
-    use kubelet_core::resources::rejection::Rejection;
+    use resources_core::rejection::Rejection;
 
     fn pod(uid: &str) -> KeptPod {
         let mut pod = Pod::default();

@@ -1,16 +1,16 @@
 //! Which CPU and memory is allocated to pods and in force, on disk: read at start, written after changes, and before a resize that
 //! restarts a container.
 //!
-//! Owns the two files. What they have is a view of [`Admissions`]; their format is in `kubelet_core::resources::amounts_file`.
+//! Owns the two files. What they have is a view of [`Admissions`]; their format is in `resources_core::amounts_file`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::resources::allocations::RememberedAmounts;
-use kubelet_core::resources::amounts_file::{ACTUATED, ALLOCATED, Entries, parse, write};
 use model::PodUid;
 use ports::host::HostResult;
+use resources_core::allocations::RememberedAmounts;
+use resources_core::amounts_file::{ACTUATED, ALLOCATED, Entries, parse, write};
 use tokio::sync::Mutex;
 
 use crate::context::Context;

@@ -1,18 +1,18 @@
 //! Keeps running containers on the CPUs that they should have: the shared pool changes whenever a container gets CPUs of its own.
 //!
 //! Owns the CPUs that were last set for each container. Which container should have which CPUs is in [`Admissions`]; what to set is
-//! decided in `kubelet_core::resources::cpus`.
+//! decided in `resources_core::cpus`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::resources::cpus::{ContainerCpuState, CpuUpdate, compute_cpu_updates};
 use model::containers::all_containers;
 use model::cpu_set::CpuSet;
 use model::request::LinuxResources;
 use model::{ContainerId, ContainerState, PodUid};
 use parking_lot::Mutex;
+use resources_core::cpus::{ContainerCpuState, CpuUpdate, compute_cpu_updates};
 
 use crate::cache::PodCache;
 use crate::context::Context;

@@ -1,7 +1,7 @@
 //! Device plugins: their registration, the devices they report, and the allocation of devices to pods.
 //!
 //! Owns the connections to plugins, the registry of their devices, and the checkpoint on disk. The devices of each pod are
-//! in the allocations in [`Admissions`]. Decisions are made in `kubelet_core::resources::devices`. Sleeps until a plugin or a pod needs
+//! in the allocations in [`Admissions`]. Decisions are made in `resources_core::devices`. Sleeps until a plugin or a pod needs
 //! it.
 
 mod allocate;
@@ -14,17 +14,17 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
-use kubelet_core::resources::allocations::Allocations;
-use kubelet_core::resources::devices::checkpoint::{FILE, Remembered, parse_checkpoint, write_checkpoint};
-use kubelet_core::resources::devices::registry::check_registration;
-use kubelet_core::resources::devices::{Connection, Registry};
-use kubelet_core::resources::quantities::DeviceAmounts;
 use model::PodUid;
 use model::devices::PluginOptions;
 use parking_lot::Mutex;
 use ports::node_api::NodeDevice;
 use ports::plugins::{DevicePlugin, DeviceRegistration, PluginError, Plugins, Registrar};
 use ports::{Clock, Files, HostError};
+use resources_core::allocations::Allocations;
+use resources_core::devices::checkpoint::{FILE, Remembered, parse_checkpoint, write_checkpoint};
+use resources_core::devices::registry::check_registration;
+use resources_core::devices::{Connection, Registry};
+use resources_core::quantities::DeviceAmounts;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 

@@ -1,22 +1,20 @@
 //! CPUs and memory that pods have for themselves: the policies of this machine, and the two state files.
 //!
 //! Owns `cpu_manager_state` and `memory_manager_state`. What they have is a view of [`Admissions`]; policies and formats are in
-//! `kubelet_core::resources`.
+//! `resources_core`.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::resources::cpus::{
-    CPU_STATE_FILE, CpuState, CpuStateError, parse_cpu_state, write_cpu_state,
-};
-use kubelet_core::resources::memory::checkpoint::{
+use ports::HostError;
+use resources_core::cpus::{CPU_STATE_FILE, CpuState, CpuStateError, parse_cpu_state, write_cpu_state};
+use resources_core::memory::checkpoint::{
     FILE as MEMORY_STATE_FILE, MemoryCheckpointError, parse_memory_checkpoint, write_memory_checkpoint,
 };
-use kubelet_core::resources::memory::{MemoryPolicy, MemoryState};
-use kubelet_core::resources::pinned::{PinPolicies, PinSettings, Pinned};
-use kubelet_core::resources::quantities::Amounts;
-use ports::HostError;
+use resources_core::memory::{MemoryPolicy, MemoryState};
+use resources_core::pinned::{PinPolicies, PinSettings, Pinned};
+use resources_core::quantities::Amounts;
 use tokio::sync::Mutex;
 
 use crate::context::Context;

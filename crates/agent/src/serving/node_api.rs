@@ -5,7 +5,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use kubelet_core::resources::memory::Block;
 use model::cpu_set::CpuSet;
 use model::k8s::Pod;
 use model::{NodeLogOptions, PodRef, PodUid};
@@ -16,6 +15,7 @@ use ports::node_api::{
 };
 use ports::request_metrics::ServingObserver;
 use ports::runtime::Streams;
+use resources_core::memory::Block;
 use tokio::sync::Semaphore;
 
 use crate::Samplers;

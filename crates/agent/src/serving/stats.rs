@@ -10,9 +10,9 @@ mod report;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::resources::cgroup::CgroupNames;
 use kubelet_core::serving::stats::cgroup::Detail;
 use kubelet_core::serving::stats::sample::{DiskSample, NodeSample};
+use resources_core::cgroup::CgroupNames;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::cache::PodCache;

@@ -16,6 +16,13 @@ use model::{
     ContainerObservation, ContainerState, KeptPod, KeptStatus, MonoTime, PodObservation, PodRef, QosClass,
     SandboxId, SandboxObservation, SandboxState,
 };
+use resources_core::admission::fit::FitFacts;
+use resources_core::admission::{AdmissionFacts, compute_admission};
+use resources_core::allocations::Allocation;
+use resources_core::amounts::{Actuated, Amounts};
+use resources_core::cgroup::MemoryQos;
+use resources_core::cgroup::pod::{PodRules, compute_pod_numbers};
+use resources_core::requests::pod_requests;
 use serde_json::{Value, json};
 use volumes_core::engine::{Attempt, PodVolumes, ReadyVolume, VolumeAct, VolumeEvent};
 use volumes_core::image::{all_image_volumes, image_volumes};
@@ -59,13 +66,6 @@ use crate::pods::restored_back_off::restore_back_off;
 use crate::pods::stage::PodStage;
 use crate::pods::status::{StatusInputs, compute_pod_status, latest_known, merge_for_restart};
 use crate::pods::termination::{GraceSources, compute_grace, compute_kill_plan, plan_kills};
-use crate::resources::admission::fit::FitFacts;
-use crate::resources::admission::{AdmissionFacts, compute_admission};
-use crate::resources::allocations::Allocation;
-use crate::resources::amounts::{Actuated, Amounts};
-use crate::resources::cgroup::MemoryQos;
-use crate::resources::cgroup::pod::{PodRules, compute_pod_numbers};
-use crate::resources::requests::pod_requests;
 use crate::serving::stats::sample::PodDisks;
 use crate::sources::static_pod::{Origin, parse_manifest, validate_pod};
 use crate::sources::{ApiPod, differs_semantically};

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 
 use config::KubeletConfiguration;
 use model::Amount;
+use resources_core::cgroup::convert::cpu_shares;
+use resources_core::cgroup::numbers::CgroupNumbers;
+use resources_core::cgroup::pod::hugepage_limits;
+use resources_core::quantities::Quantities;
+use resources_core::requests::Requests;
 
 use crate::node::reserved_for_node;
-use crate::resources::cgroup::convert::cpu_shares;
-use crate::resources::cgroup::numbers::CgroupNumbers;
-use crate::resources::cgroup::pod::hugepage_limits;
-use crate::resources::quantities::Quantities;
-use crate::resources::requests::Requests;
 
 /// Limits that are set at start, and again until that succeeds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

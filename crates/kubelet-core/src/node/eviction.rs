@@ -3,7 +3,7 @@
 //!
 //! Owns: thresholds and when they are met, the order in which pods are evicted, and the messages. Never: measuring, ending
 //! a pod, or removing images. Which pods a node under pressure admits is decided in
-//! [`crate::resources::admission::pressure`].
+//! [`resources_core::admission::pressure`].
 
 pub mod alarm;
 pub mod limits;

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use base_core::node_labels::{ARCH_LABEL, HOSTNAME_LABEL, OS_LABEL};
 use config::{KubeletConfiguration, NodeFlags};
 use model::k8s::{Node, NodeSpec, NodeStatus, ObjectMeta, Quantity, Taint};
+use resources_core::quantities::{Quantities, is_extended_resource};
 use serde_json::{Value, json};
 
 use super::report::NODE_LISTS;
@@ -15,7 +16,6 @@ use super::{
     BETA_ARCH_LABEL, BETA_OS_LABEL, CONTROLLER_ATTACH, NodeInputs, NodeMachine, UNINITIALIZED_TAINT,
 };
 use crate::api::strategic_patch::compute_strategic_patch;
-use crate::resources::quantities::{Quantities, is_extended_resource};
 
 /// Labels that are reset to their registered values. All others belong to those who set them.
 const DEFAULT_LABELS: [&str; 11] = [

@@ -8,13 +8,13 @@ use model::Amount;
 use model::cpu_set::CpuSet;
 use model::k8s::Quantity;
 use model::quantity::binary_text;
+use resources_core::quantities::Amounts;
+use resources_core::quantities::DeviceAmounts;
+use resources_core::quantities::Quantities;
+use resources_core::quantities::is_extended_resource;
 
 use super::NodeMachine;
 use crate::node::eviction::threshold::Level;
-use crate::resources::quantities::Amounts;
-use crate::resources::quantities::DeviceAmounts;
-use crate::resources::quantities::Quantities;
-use crate::resources::quantities::is_extended_resource;
 
 const HUGEPAGES: &str = "hugepages-";
 /// Resources of every node.

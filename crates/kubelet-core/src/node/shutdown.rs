@@ -19,7 +19,7 @@ pub use times::ShutdownTimes;
 use base_core::pod_kind::CRITICAL_PRIORITY;
 use base_core::pod_kind::is_static_pod;
 
-use crate::resources::admission::SHUTTING_DOWN;
+use resources_core::admission::SHUTTING_DOWN;
 
 /// The reason and the message of a pod that was ended by the shutdown.
 pub const TERMINATED: (&str, &str) =

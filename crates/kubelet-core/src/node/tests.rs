@@ -1,6 +1,6 @@
 //! Facts in, a Node out. The facts are those of one small machine; each case changes what it tests.
 
-use crate::resources::quantities::Quantities;
+use resources_core::quantities::Quantities;
 use std::time::Duration;
 
 use expect_test::{Expect, expect};

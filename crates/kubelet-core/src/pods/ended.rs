@@ -7,12 +7,12 @@ use config::Features;
 use model::containers::{ContainerRef, init_containers, regular_containers, spec_of};
 use model::k8s::Pod;
 use model::{ContainerKind, ContainerObservation, ContainerState, PodObservation, SandboxId};
+use resources_core::allocations::Ended;
 
 use crate::pods::actions::find_usable;
 use crate::pods::memory::PodMemory;
 use crate::pods::plan::RestartPolicy;
 use crate::pods::restart::{AfterExit, after_exit, effective_policy, has_failed, may_restart_all};
-use crate::resources::allocations::Ended;
 
 /// What distinguishes the end of a container from a pause between two runs.
 #[derive(Clone, Copy, Debug)]

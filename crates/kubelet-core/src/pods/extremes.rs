@@ -8,6 +8,7 @@ use model::containers::all_containers;
 use model::k8s::{Lifecycle, LifecycleHandler, Pod, Probe, Quantity, ResourceRequirements, SleepAction};
 use model::{ContainerObservation, MonoTime};
 use proptest::prelude::*;
+use resources_core::requests::pod_requests;
 
 use super::actions::{PodInputs, compute_pod_actions};
 use super::deadline::deadline;
@@ -20,7 +21,6 @@ use crate::pods::probe::machine::ProbeState;
 use crate::pods::probe::outcome::Outcome;
 use crate::pods::probe::results::ProbeKind;
 use crate::pods::probe::spec::ProbeSpec;
-use crate::resources::requests::pod_requests;
 
 const LINE: &str = "Always init:i1 sidecar:s1 main:a main:b grace=30 \
                     | sandbox i1=exited(0,9s) s1=running a=running b=exited(1,5s,#2)";

@@ -27,6 +27,8 @@ use model::{
     ContainerId, ContainerObservation, ContainerState, MonoTime, Now, PodObservation, PodRef, SandboxId,
     SandboxObservation, SandboxState,
 };
+use resources_core::allocations::Ended;
+use resources_core::amounts::Amounts;
 
 use super::actions::{PodInputs, compute_pod_actions};
 use super::backoff::{self, BackoffTable, MAX_DELAY};
@@ -38,8 +40,6 @@ use super::plan::{
 use super::resize::changes::PodResize;
 use crate::pods::ended::{EndedFacts, compute_ended};
 use crate::pods::probe::results::{ProbeKind, Verdict};
-use crate::resources::allocations::Ended;
-use crate::resources::amounts::Amounts;
 
 #[derive(Debug)]
 pub(crate) struct Case {

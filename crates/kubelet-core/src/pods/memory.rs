@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use model::k8s::Pod;
 use model::{ContainerId, MonoTime, Now, PodObservation};
+use resources_core::amounts::Actuated;
 
 use super::backoff::{BackoffTable, note_step, step_retry_delay};
 use super::plan::{KillReason, PodStep};
 use super::resize::state::ResizeState;
 use super::waiting::{WaitingContainers, WaitingState};
 use crate::pods::probe::results::ProbeVerdicts;
-use crate::resources::amounts::Actuated;
 
 /// After a restart of the kubelet it starts empty, except for what the status and the logs on disk hold.
 #[derive(Clone, Debug)]

@@ -22,7 +22,7 @@ use std::sync::Arc;
 use config::{Features, KubeletConfiguration};
 use model::request::IdMapping;
 
-use crate::resources::cgroup::MemoryQos;
+use resources_core::cgroup::MemoryQos;
 
 /// Facts about the node, independent of the pod.
 #[derive(Clone, Debug, PartialEq)]

@@ -4,7 +4,7 @@
 //! the API requests others -> the node allocates them, or the resize waits (accept)
 //!   -> the plan of the pod finds what is not set yet (changes) -> limits are set in an order that kills nothing (steps)
 //! ```
-//! Nothing is called here. What is allocated is in [`crate::resources::allocations`].
+//! Nothing is called here. What is allocated is in [`resources_core::allocations`].
 
 pub mod accept;
 pub mod allocated;

@@ -30,10 +30,10 @@ pub use resources::{MemoryLimit, PodCgroupResources};
 pub use seeds::{ProbeSeed, forget_ended_init_containers, latest_known, merge_for_restart};
 
 use base_core::pod_kind::is_static_pod;
+use resources_core::devices::ContainerHealth;
 
 use crate::pods::memory::PodMemory;
 use crate::pods::stage::PodStage;
-use crate::resources::devices::ContainerHealth;
 
 /// Why the kubelet terminated the pod: the `reason` and `message` of its status, with phase Failed. It is an input of every
 /// computation until the status is terminal: while containers run it is not reported yet.

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use model::PodUid;
+use resources_core::cpus::{CPU_STATE_FILE, parse_cpu_state};
+use resources_core::devices::checkpoint::parse_checkpoint;
+use resources_core::memory::Block;
+use resources_core::memory::checkpoint::{FILE as MEMORY_STATE_FILE, parse_memory_checkpoint};
 use serde::Serialize;
 
 use super::files::{DEVICES, RootEntry, StateSettings, memory_policy};
-use crate::resources::cpus::{CPU_STATE_FILE, parse_cpu_state};
-use crate::resources::devices::checkpoint::parse_checkpoint;
-use crate::resources::memory::Block;
-use crate::resources::memory::checkpoint::{FILE as MEMORY_STATE_FILE, parse_memory_checkpoint};
 
 /// What a container, or a pod as a whole, has for itself.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]

@@ -1,16 +1,16 @@
 //! What this kubelet makes of the entries of a root directory.
 
 use config::KubeletConfiguration;
+use resources_core::amounts_file;
+use resources_core::cpus::{CPU_STATE_FILE, CpuStateError, parse_cpu_state};
+use resources_core::devices::checkpoint::parse_checkpoint;
+use resources_core::memory::MemoryPolicy;
+use resources_core::memory::checkpoint::{
+    FILE as MEMORY_STATE_FILE, MemoryCheckpointError, parse_memory_checkpoint,
+};
 use serde::Serialize;
 
 use crate::node::shutdown::STATE_FILE as SHUTDOWN_STATE_FILE;
-use crate::resources::amounts_file;
-use crate::resources::cpus::{CPU_STATE_FILE, CpuStateError, parse_cpu_state};
-use crate::resources::devices::checkpoint::parse_checkpoint;
-use crate::resources::memory::MemoryPolicy;
-use crate::resources::memory::checkpoint::{
-    FILE as MEMORY_STATE_FILE, MemoryCheckpointError, parse_memory_checkpoint,
-};
 
 /// The device checkpoint, by its path below the root directory.
 pub const DEVICES: &str = "device-plugins/kubelet_internal_checkpoint";

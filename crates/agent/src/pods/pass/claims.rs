@@ -1,14 +1,14 @@
 //! ResourceClaims of a pod: its sandbox is created only when each of them may be used.
 //!
 //! Reads claims from the API server each time, not from a store, because a claim may have been deleted and made again under the same
-//! name. Which claims a pod has, and what each must be, is decided in `kubelet_core::resources::claims`.
+//! name. Which claims a pod has, and what each must be, is decided in `resources_core::claims`.
 
 use std::sync::Arc;
 
-use kubelet_core::resources::claims::{ClaimError, check_claim, check_container_claims, compute_pod_claims};
 use model::ContainerRef;
 use model::k8s::{Pod, PodStatus};
 use ports::cluster::ClusterError;
+use resources_core::claims::{ClaimError, check_claim, check_container_claims, compute_pod_claims};
 
 use super::{PassContext, Retry};
 use crate::api::meta::key_of_pod;

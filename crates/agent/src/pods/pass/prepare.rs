@@ -11,10 +11,10 @@ use kubelet_core::pods::dns::{
 use kubelet_core::pods::request::{
     ConfigError, PodFacts, SandboxInputs, VolumeMountPoint, compute_sandbox_request,
 };
-use kubelet_core::resources::pinned::lift_quota;
 use model::containers::{all_containers, spec_of};
 use model::k8s::Pod;
 use model::request::{DnsRequest, MountedImage, SandboxRequest};
+use resources_core::pinned::lift_quota;
 use volumes_core::plan::extra_groups;
 
 use super::files::uses_host_network;

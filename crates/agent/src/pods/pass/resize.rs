@@ -4,11 +4,11 @@
 use kubelet_core::pods::request::resources::overhead_resources;
 use kubelet_core::pods::resize::changes::PodResize;
 use kubelet_core::pods::resize::steps::{MemoryUse, ResizeInputs, ResizeStep, compute_steps};
-use kubelet_core::resources::amounts::Amounts;
 use model::SandboxId;
 use model::containers::find_container;
 use model::request::LinuxResources;
 use ports::RuntimeError;
+use resources_core::amounts::Amounts;
 
 use super::{PassContext, PassNote, Retry};
 use crate::error_chain::chain;

@@ -14,14 +14,14 @@ use kubelet_core::pods::env::{EnvObjects, compute_env};
 use kubelet_core::pods::hash::container_hash;
 use kubelet_core::pods::plan::{KillContainer, KillReason, StartContainer};
 use kubelet_core::pods::request::{ContainerInputs, PodFacts, compute_container_request};
-use kubelet_core::resources::amounts::Amounts;
-use kubelet_core::resources::cpus::CpuPolicy;
-use kubelet_core::resources::devices::allocate_response::{show_devices, with_env};
 use model::containers::{ContainerRef, find_container};
 use model::k8s::Pod;
 use model::request::{ContainerRequest, MountedImage, SandboxRequest};
 use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, PodObservation, SandboxId};
 use ports::RuntimeError;
+use resources_core::amounts::Amounts;
+use resources_core::cpus::CpuPolicy;
+use resources_core::devices::allocate_response::{show_devices, with_env};
 use volumes_core::image::{check_runtime, image_volumes};
 
 use super::claims;

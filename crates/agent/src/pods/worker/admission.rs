@@ -12,16 +12,16 @@ use kubelet_core::pods::termination::{
     preemption_timed_out,
 };
 use kubelet_core::pods::worker::{TerminationCause, WorkerEvent};
-use kubelet_core::resources::admission::fit::{FitFacts, refuse_beyond};
-use kubelet_core::resources::admission::preemption::PREEMPTING;
-use kubelet_core::resources::admission::{Admission, AdmissionFacts, compute_admission};
-use kubelet_core::resources::allocations::OtherPods;
-use kubelet_core::resources::devices::PodDevices;
-use kubelet_core::resources::devices::assign::{allocatable_devices, rejection};
-use kubelet_core::resources::pinned::{Pinned, Placement, Tally};
-use kubelet_core::resources::rejection::Rejection;
 use model::k8s::Pod;
 use model::{KeptPod, PodRef};
+use resources_core::admission::fit::{FitFacts, refuse_beyond};
+use resources_core::admission::preemption::PREEMPTING;
+use resources_core::admission::{Admission, AdmissionFacts, compute_admission};
+use resources_core::allocations::OtherPods;
+use resources_core::devices::PodDevices;
+use resources_core::devices::assign::{allocatable_devices, rejection};
+use resources_core::pinned::{Pinned, Placement, Tally};
+use resources_core::rejection::Rejection;
 
 use super::PodWorker;
 use super::alarm::PreemptionWait;

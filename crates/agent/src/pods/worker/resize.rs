@@ -16,12 +16,12 @@ use kubelet_core::pods::resize::requested::requested_resizes;
 use kubelet_core::pods::resize::state::ResizeState;
 use kubelet_core::pods::stage::PodStage;
 use kubelet_core::pods::worker::WorkerEvent;
-use kubelet_core::resources::admission::Admission;
-use kubelet_core::resources::allocations::{OtherPods, ResizeOutcome, ResizeVerdict};
-use kubelet_core::resources::amounts::Amounts;
 use model::KeptPod;
 use model::containers::find_container;
 use model::k8s::Pod;
+use resources_core::admission::Admission;
+use resources_core::allocations::{OtherPods, ResizeOutcome, ResizeVerdict};
+use resources_core::amounts::Amounts;
 use tokio::sync::watch;
 
 use super::PodWorker;

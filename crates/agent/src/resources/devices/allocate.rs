@@ -1,18 +1,18 @@
 //! Allocation of devices: the devices chosen for a pod are allocated by their plugins and saved before any container starts.
 
-use kubelet_core::resources::allocations::OtherPods;
-use kubelet_core::resources::devices::allocate_response::merge_responses;
-use kubelet_core::resources::devices::assign::{
-    Claims, compute_pod_devices, compute_preference, compute_preferred, has_its_devices, next_to_ask,
-    rejection, up_to,
-};
-use kubelet_core::resources::devices::{DeviceShortage, PodDevices, Registry};
-use kubelet_core::resources::pinned::{Placement, Tally, compute_placement, compute_placement_after};
-use kubelet_core::resources::rejection::Rejection;
 use model::PodUid;
 use model::containers::ContainerRef;
 use model::devices::{AllocateResponse, PluginOptions};
 use model::k8s::Pod;
+use resources_core::allocations::OtherPods;
+use resources_core::devices::allocate_response::merge_responses;
+use resources_core::devices::assign::{
+    Claims, compute_pod_devices, compute_preference, compute_preferred, has_its_devices, next_to_ask,
+    rejection, up_to,
+};
+use resources_core::devices::{DeviceShortage, PodDevices, Registry};
+use resources_core::pinned::{Placement, Tally, compute_placement, compute_placement_after};
+use resources_core::rejection::Rejection;
 
 use super::{Devices, Registered};
 

@@ -5,12 +5,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use kubelet_core::resources::devices::ContainerHealth;
-use kubelet_core::resources::devices::health::{
-    PodHealth, compute_affected_pods, compute_container_health, health_of_pods,
-};
 use model::PodUid;
 use parking_lot::Mutex;
+use resources_core::devices::ContainerHealth;
+use resources_core::devices::health::{
+    PodHealth, compute_affected_pods, compute_container_health, health_of_pods,
+};
 use tokio::sync::Notify;
 
 use super::{Devices, Table};

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::resources::cgroup::{CgroupNames, name};
 use kubelet_core::serving::stats::age::{
     BASELINE_INTERVAL, LastSample, Reading, SHARED_FOR, compute_rate, compute_rate_since_start,
     is_fresh_enough, next_baseline,
@@ -19,6 +18,7 @@ use kubelet_core::serving::stats::sample::{
 use kubelet_core::serving::stats::{cgroup_path, procfs};
 use model::observation::NamespaceMode;
 use model::{ContainerId, ContainerObservation, MonoTime, Now, PodObservation, QosClass, SandboxId};
+use resources_core::cgroup::{CgroupNames, name};
 use tokio::sync::{mpsc, watch};
 
 use super::{Measured, Request, machine};

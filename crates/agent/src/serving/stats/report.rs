@@ -7,7 +7,6 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::stream;
 use kubelet_core::pods::stage::PodStage;
-use kubelet_core::resources::cgroup::{MemoryQos, compute_qos_cgroups};
 use kubelet_core::serving::stats::age::{SHARED_FOR, SHARED_FOR_CURRENT_USAGE};
 use kubelet_core::serving::stats::cadvisor::{CadvisorExport, MachineNames};
 use kubelet_core::serving::stats::cgroup::Detail;
@@ -20,6 +19,7 @@ use kubelet_core::serving::stats::summary::Scope;
 use model::containers::spec_of;
 use ports::host::MachineInfo;
 use ports::node_api::{Measurements, TextPieces};
+use resources_core::cgroup::{MemoryQos, compute_qos_cgroups};
 use volumes_core::plan::{VolumeCount, count_volumes};
 
 use super::disks::SHARED_AT_MOST_FOR;

@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kubelet_core::resources::amounts_file::{self, Entries};
 use model::k8s::{Pod, Quantity, ResourceRequirements};
 use model::{Amount, ContainerId};
+use resources_core::amounts_file::{self, Entries};
 use serde_json::{Value, json};
 
 use super::random::Dice;

@@ -1,9 +1,9 @@
 use expect_test::expect;
 use model::cgroup::CgroupVersion;
 use model::k8s::Quantity;
+use resources_core::cgroup::compute_settings;
 
 use super::*;
-use crate::resources::cgroup::compute_settings;
 
 /// The files on version 1.
 fn files(numbers: &CgroupNumbers) -> String {

@@ -3,11 +3,11 @@
 use std::time::Duration;
 
 use model::MonoTime;
+use resources_core::admission::pressure::NodePressure;
 
 use super::PressureKind;
 use super::observe::Observations;
 use super::threshold::{Level, Threshold};
-use crate::resources::admission::pressure::NodePressure;
 
 /// What is kept from one observation to the next. Thresholds are identified by their index in the list.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -6,10 +6,10 @@ use std::cmp::Reverse;
 use model::containers::spec_of;
 use model::k8s::Pod;
 use model::stats::TreeUsage;
+use resources_core::requests::pod_requests;
 
 use super::usage::{Candidate, PodUsage, plus};
 use super::{DiskLayout, Signal, Starved};
-use crate::resources::requests::pod_requests;
 
 /// Smaller is evicted first. Pods without statistics come before others, because they may be the cause.
 type Rank = (Reverse<bool>, Reverse<bool>, i32, Reverse<i64>);

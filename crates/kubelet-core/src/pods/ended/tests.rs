@@ -2,10 +2,10 @@
 
 use model::KeptPod;
 use model::containers::find_container;
+use resources_core::allocations::Allocations;
+use resources_core::requests::Requests;
 
 use crate::pods::fixture::{Case, case};
-use crate::resources::allocations::Allocations;
-use crate::resources::requests::Requests;
 
 /// What the pod still holds: `a=1 b=1 together=2`, or `nothing` if it was released.
 #[track_caller]

@@ -9,12 +9,12 @@ use model::k8s::{Pod, ResourceRequirements};
 use model::qos::{limit, request};
 use model::request::LinuxResources;
 use model::{Amount, ContainerKind, QosClass};
+use resources_core::cgroup::MemoryQos;
+use resources_core::cgroup::convert::cpu_quota;
+use resources_core::cgroup::convert::cpu_shares;
+use resources_core::cgroup::convert::kernel_page_size;
 
 use super::{NodeFacts, Swap};
-use crate::resources::cgroup::MemoryQos;
-use crate::resources::cgroup::convert::cpu_quota;
-use crate::resources::cgroup::convert::cpu_shares;
-use crate::resources::cgroup::convert::kernel_page_size;
 
 /// The requested amounts, where an absent one differs from zero.
 struct RequestedResources {

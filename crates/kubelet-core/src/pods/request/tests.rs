@@ -812,8 +812,8 @@ proptest! {
 
     #[test]
     fn shares_and_quota_stay_within_what_the_kernel_takes(milli in any::<i64>()) {
-        prop_assert!((2..=262_144).contains(&crate::resources::cgroup::convert::cpu_shares(milli)));
-        prop_assert!(crate::resources::cgroup::convert::cpu_quota(milli, 100_000) >= 1000);
+        prop_assert!((2..=262_144).contains(&resources_core::cgroup::convert::cpu_shares(milli)));
+        prop_assert!(resources_core::cgroup::convert::cpu_quota(milli, 100_000) >= 1000);
     }
 }
 

@@ -1,13 +1,13 @@
 //! Whether this node can resize a pod at all. Whether it fits is a matter of admission
-//! ([`crate::resources::admission`]).
+//! ([`resources_core::admission`]).
 
 use model::QosClass;
 use model::containers::{ContainerRef, ContainersByName, all_containers, spec_of};
 use model::k8s::Pod;
+use resources_core::amounts::{Amounts, Resource, is_resizable};
 
 use crate::pods::request::NodeFacts;
 use crate::pods::request::resources::may_swap;
-use crate::resources::amounts::{Amounts, Resource, is_resizable};
 
 /// The reason of the condition `PodResizePending` for a resize that this node never carries out.
 pub const INFEASIBLE: &str = "Infeasible";

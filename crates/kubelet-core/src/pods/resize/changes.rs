@@ -6,9 +6,9 @@ use config::Features;
 use model::containers::{ContainerRef, ContainersByName};
 use model::k8s::Pod;
 use model::{ContainerId, ContainerObservation, ContainerState, PodObservation};
+use resources_core::amounts::{Actuated, Amounts, Resource, is_resizable};
 
 use super::accept::restarts_for;
-use crate::resources::amounts::{Actuated, Amounts, Resource, is_resizable};
 
 /// A container whose amounts are changed while it runs.
 #[derive(Clone, Debug, PartialEq, Eq)]

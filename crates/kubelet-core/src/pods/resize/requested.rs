@@ -6,7 +6,7 @@ use config::Features;
 use model::containers::{ContainersByName, all_containers};
 use model::k8s::Pod;
 
-use crate::resources::amounts::{Amounts, is_resizable};
+use resources_core::amounts::{Amounts, is_resizable};
 
 /// One changed value: `memory`, `limits`, `increase`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -11,14 +11,14 @@ use model::containers::{find_container, spec_of};
 use model::k8s::{Pod, ResourceRequirements};
 use model::request::LinuxResources;
 use model::{Amount, ContainerId};
+use resources_core::amounts::{Amounts, Resource};
+use resources_core::cgroup::convert::{cpu_quota, cpu_shares, milli_of_shares, shares_of_weight};
+use resources_core::cgroup::numbers::cpu_weight;
+use resources_core::cgroup::{CgroupNumbers, CpuQuota};
 
 use super::changes::{ContainerChange, PodResize};
 use crate::pods::request::NodeFacts;
 use crate::pods::request::resources::container_resources;
-use crate::resources::amounts::{Amounts, Resource};
-use crate::resources::cgroup::convert::{cpu_quota, cpu_shares, milli_of_shares, shares_of_weight};
-use crate::resources::cgroup::numbers::cpu_weight;
-use crate::resources::cgroup::{CgroupNumbers, CpuQuota};
 
 /// The limits of a pod's cgroup; `None` where there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

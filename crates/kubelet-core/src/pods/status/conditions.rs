@@ -9,13 +9,13 @@ use base_core::pod_kind::is_static_pod;
 use model::containers::{init_containers, regular_containers, spec_of};
 use model::k8s::{ContainerStatus, Pod, PodCondition, PodStatus};
 use model::{ContainerKind, ContainerRef, ContainerState, PodObservation};
+use resources_core::admission::preemption::{PREEMPTED_CONDITION, PREEMPTING};
 
 use super::containers::waits_for_all;
 use super::phase::Phase;
 use super::{ContainerStatuses, StatusInputs, generation, whole_seconds};
 use crate::pods::resize::state::{IN_PROGRESS, PENDING};
 use crate::pods::restart::{AfterExit, after_end, may_restart_all};
-use crate::resources::admission::preemption::{PREEMPTED_CONDITION, PREEMPTING};
 
 #[cfg(test)]
 mod tests;

@@ -11,12 +11,12 @@ use model::k8s::{Pod, Quantity, ResourceRequirements};
 use model::pod_status::has_ended;
 use model::quantity::{binary_text, decimal_text};
 use model::{Amount, ContainerKind, ContainerObservation, ContainerRef, ContainerState};
+use resources_core::amounts::Amounts;
+use resources_core::cgroup::CgroupNumbers;
+use resources_core::cgroup::convert::milli_of_shares;
+use resources_core::requests::{Requests, pod_requests};
 
 use super::StatusInputs;
-use crate::resources::amounts::Amounts;
-use crate::resources::cgroup::CgroupNumbers;
-use crate::resources::cgroup::convert::milli_of_shares;
-use crate::resources::requests::{Requests, pod_requests};
 
 /// Up to this many milli-CPUs the kernel does not distinguish requests: the allocated one is reported.
 const MIN_CPU_REQUEST: i64 = 2;
@@ -48,7 +48,7 @@ impl PodCgroupResources {
     /// As the kernel reports what was written.
     #[must_use]
     pub fn of(numbers: &CgroupNumbers) -> Self {
-        let quota = |quota: crate::resources::cgroup::CpuQuota| {
+        let quota = |quota: resources_core::cgroup::CpuQuota| {
             Some(quota.micros?.saturating_mul(1000) / quota.period.filter(|period| *period > 0)?)
         };
         Self {

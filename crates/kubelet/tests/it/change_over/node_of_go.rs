@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use config::Features;
-use kubelet_core::resources::amounts_file::{self, ACTUATED, ALLOCATED};
 use kubelet_core::sources::static_pod::{Origin, parse_manifest};
 use model::{PodRef, PodUid};
+use resources_core::amounts_file::{self, ACTUATED, ALLOCATED};
 use serde_json::{Value, json};
 
 use crate::go_node::{make_pods, make_root, recorded_entries, recorded_labels, text, text_of};

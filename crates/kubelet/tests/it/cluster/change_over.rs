@@ -9,13 +9,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kubelet_core::resources::amounts_file::{self, ACTUATED, ALLOCATED};
-use kubelet_core::resources::cpus::{CPU_STATE_FILE, parse_cpu_state, write_cpu_state};
-use kubelet_core::resources::memory::checkpoint::{
-    FILE as MEMORY_STATE_FILE, parse_memory_checkpoint, write_memory_checkpoint,
-};
 use kubelet_core::takeover::DEVICES;
 use model::PodUid;
+use resources_core::amounts_file::{self, ACTUATED, ALLOCATED};
+use resources_core::cpus::{CPU_STATE_FILE, parse_cpu_state, write_cpu_state};
+use resources_core::memory::checkpoint::{
+    FILE as MEMORY_STATE_FILE, parse_memory_checkpoint, write_memory_checkpoint,
+};
 use serde_json::{Value, json};
 
 use super::watch::Watch;

@@ -9,6 +9,7 @@ use model::{
     ContainerKind, ContainerObservation, ContainerState, SandboxId, SandboxObservation, SandboxState,
 };
 use proptest::prelude::*;
+use resources_core::allocations::Ended;
 
 use crate::pods::actions::{find_usable, may_run};
 use crate::pods::backoff;
@@ -16,7 +17,6 @@ use crate::pods::fixture::{Case, case, hash_in, new_instance, show};
 use crate::pods::plan::{KillContainer, PodPlan, PodStep, StartContainer, WaitingReason};
 use crate::pods::probe::results::{ProbeKind, Verdict};
 use crate::pods::restart::{has_changed, has_failed};
-use crate::resources::allocations::Ended;
 
 const NAMES: [&str; 7] = ["i1", "s1", "i2", "s2", "a", "b", "e"];
 

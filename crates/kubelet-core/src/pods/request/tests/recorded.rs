@@ -8,12 +8,12 @@ use model::ServiceObject;
 use model::k8s::{Quantity, Volume};
 use model::request::{ContainerSecurity, Mount, Namespaces, Propagation, SandboxSecurity, UserNamespace};
 use model::{CgroupDriver, QosClass};
+use resources_core::cgroup::CgroupNames;
 
 use super::*;
 use crate::pods::dns::{NodeDns, compute_pod_dns};
 use crate::pods::env::{EnvObjects, NamedService, compute_env, service_variables};
 use crate::pods::hash::container_hash;
-use crate::resources::cgroup::CgroupNames;
 
 /// By scenario: `pod` as the API server had it, and the requests (`asked`): `sandbox`, and each container by its name.
 const RECORDED: &str = include_str!("../golden/recorded.json");

@@ -123,7 +123,7 @@ fn milli_cpu_to_quota_table() {
     for (milli, quota) in
         [(5, 1000), (9, 1000), (10, 1000), (200, 20_000), (500, 50_000), (1000, 100_000), (1500, 150_000)]
     {
-        assert_eq!(crate::resources::cgroup::convert::cpu_quota(milli, 100_000), quota, "{milli}");
+        assert_eq!(resources_core::cgroup::convert::cpu_quota(milli, 100_000), quota, "{milli}");
     }
     let none = serde_json::from_value(json!({"limits": {"cpu": "0"}})).unwrap();
     assert_eq!(limit(&none, "cpu"), None);

@@ -1,8 +1,8 @@
+use resources_core::cgroup::{MemoryQos, PodRules, compute_pod_numbers};
 use serde_json::{Value, json};
 
 use super::*;
 use crate::pods::request::tests::node;
-use crate::resources::cgroup::{MemoryQos, PodRules, compute_pod_numbers};
 
 /// CPU request and limit, memory request and limit.
 type Row = [i64; 4];

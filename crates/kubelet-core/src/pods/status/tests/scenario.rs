@@ -23,6 +23,7 @@ use model::{
     ContainerId, ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef, SandboxObservation,
     SandboxState,
 };
+use resources_core::devices::ContainerHealth;
 use serde_json::{Value, json};
 
 use crate::pods::backoff::BackoffTable;
@@ -33,7 +34,6 @@ use crate::pods::resize::accept::INFEASIBLE;
 use crate::pods::stage::PodStage;
 use crate::pods::status::{PodCgroupResources, StatusInputs, TerminalReason, compute_pod_status};
 use crate::pods::waiting::WaitingState;
-use crate::resources::devices::ContainerHealth;
 
 pub(super) fn time(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).expect("a time")

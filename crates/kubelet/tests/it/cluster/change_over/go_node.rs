@@ -10,14 +10,14 @@ use std::collections::BTreeMap;
 
 use host::LinuxHost;
 use jiff::{SignedDuration, Timestamp};
-use kubelet_core::resources::cpus::{CPU_STATE_FILE, CpuState, parse_cpu_state, write_cpu_state};
-use kubelet_core::resources::memory::MemoryState;
-use kubelet_core::resources::memory::checkpoint::{
-    FILE as MEMORY_STATE_FILE, parse_memory_checkpoint, write_memory_checkpoint,
-};
 use model::{ContainerId, ContainerObservation};
 use ports::runtime::Scope;
 use ports::{Machine, Runtime};
+use resources_core::cpus::{CPU_STATE_FILE, CpuState, parse_cpu_state, write_cpu_state};
+use resources_core::memory::MemoryState;
+use resources_core::memory::checkpoint::{
+    FILE as MEMORY_STATE_FILE, parse_memory_checkpoint, write_memory_checkpoint,
+};
 use serde_json::{Value, json};
 use testing::DevicePlugin;
 

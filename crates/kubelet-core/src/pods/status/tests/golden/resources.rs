@@ -2,11 +2,11 @@
 
 use model::k8s::PodStatus;
 use model::observation::ObservedResources;
+use resources_core::amounts::Amounts;
 use serde_json::{Value, json};
 
 use super::super::scenario::{Scenario, play, time};
 use crate::pods::status::{MemoryLimit, PodCgroupResources};
-use crate::resources::amounts::Amounts;
 
 const RUNNING: &str = "a=running";
 
