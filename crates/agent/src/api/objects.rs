@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::sync::Arc;
 
+use base_core::service_account_token::TokenRequirement;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select_all};
 use kubelet_core::api::reflector::ObjectKey;
@@ -26,7 +27,7 @@ use tokio::sync::watch;
 use volumes_core::bundle::BundleRequirement;
 use volumes_core::objects::RequiredObjects;
 use volumes_core::token::IssuedToken;
-use volumes_core::{ObjectName, TokenRequirement, VolumeObjects, required_objects};
+use volumes_core::{ObjectName, VolumeObjects, required_objects};
 
 use self::bundles::{Bundles, Selected};
 use self::services::{PodServices, Services};

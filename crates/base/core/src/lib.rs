@@ -15,4 +15,5 @@ pub mod node_selector;
 pub mod object_version;
 pub mod pod_kind;
 pub mod pod_sums;
+pub mod service_account_token;
 pub mod sysctl;

@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use base_core::service_account_token::TokenRequirement;
 use config::{CredentialProvider, GoDuration, TokenAttributes, TokenCacheType};
 use model::MonoTime;
 use model::digest::sha256_hex;
@@ -12,7 +13,6 @@ use model::k8s::ServiceAccount;
 use model::request::RegistryAuth;
 use serde::Deserialize;
 use serde_json::json;
-use volumes_core::TokenRequirement;
 
 use super::access::PullServiceAccount;
 use super::keyring::{CredentialSource, Keyring, matches};

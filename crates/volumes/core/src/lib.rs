@@ -34,7 +34,7 @@ pub mod token;
 pub mod types;
 
 pub use nested::{has_sub_path, nested_mount_points};
-pub use objects::{ObjectName, RequiredObjects, TokenRequirement, VolumeObjects, object_ttl};
+pub use objects::{ObjectName, RequiredObjects, VolumeObjects, object_ttl};
 pub use payload::{PayloadError, PayloadInputs};
 pub use plan::bound_volume;
 pub use types::{compute_payload, has_payload, may_have_driver, required_objects, required_objects_of};

@@ -4,13 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_core::service_account_token::TokenRequirement;
 use model::annotations::OBJECT_TTL;
 use model::k8s::{ConfigMap, Node, Secret, TrustBundle};
 
 use super::bundle::BundleRequirement;
-
-/// The lifetime of a token if the volume does not specify one.
-const DEFAULT_TOKEN_SECONDS: i64 = 3600;
 
 /// How long an object is cached if the Node does not specify it.
 const DEFAULT_TTL: Duration = Duration::from_secs(60);
@@ -30,14 +28,6 @@ pub enum ObjectName {
     Secret(String),
 }
 
-/// A service account token that a volume shows.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct TokenRequirement {
-    /// Empty: the API server's own audience.
-    pub audience: String,
-    pub expiration_seconds: i64,
-}
-
 /// The objects that were found; one that does not exist is missing here.
 #[derive(Clone, Debug, Default)]
 pub struct VolumeObjects {
@@ -54,14 +44,4 @@ pub struct RequiredObjects {
     pub names: BTreeSet<ObjectName>,
     pub tokens: BTreeSet<TokenRequirement>,
     pub bundles: BTreeSet<BundleRequirement>,
-}
-
-impl TokenRequirement {
-    #[must_use]
-    pub fn new(audience: Option<&str>, expiration_seconds: Option<i64>) -> Self {
-        Self {
-            audience: audience.unwrap_or_default().to_owned(),
-            expiration_seconds: expiration_seconds.unwrap_or(DEFAULT_TOKEN_SECONDS),
-        }
-    }
 }

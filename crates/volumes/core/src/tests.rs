@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base_core::downward::DownwardFacts;
+use base_core::service_account_token::TokenRequirement;
 use expect_test::{Expect, expect};
 use model::k8s::{ConfigMap, Pod, Secret};
 use proptest::prelude::*;

@@ -3,11 +3,10 @@
 
 use std::time::Duration;
 
+use base_core::service_account_token::TokenRequirement;
 use jiff::Timestamp;
 use model::k8s::{BoundObjectReference, Pod, TokenRequest, TokenRequestSpec};
 use model::time::{wait_of, wall_after, wall_before};
-
-use super::objects::TokenRequirement;
 
 /// The shortest lifetime that the API accepts.
 const SHORTEST_SECONDS: i64 = 600;

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_core::service_account_token::TokenRequirement;
 use kubelet_core::api::retry::compute_retry_delay;
 use model::containers::spec_of;
 use model::k8s::Pod;
 use model::{KeptPod, MonoTime, SmallMap};
 use parking_lot::Mutex;
 use ports::cluster::ClusterError;
-use volumes_core::TokenRequirement;
 use volumes_core::token::{
     IssuedToken, TOKEN_JITTER, TokenAge, compute_token_age, compute_token_request, compute_token_retry,
 };

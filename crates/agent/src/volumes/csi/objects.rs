@@ -4,10 +4,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base_core::service_account_token::TokenRequirement;
 use model::csi::DriverSecrets;
 use ports::Cluster;
 use tokio_util::sync::CancellationToken;
-use volumes_core::TokenRequirement;
 use volumes_core::attachment::attachment_name;
 use volumes_core::csi::Lifecycle;
 use volumes_core::csi::places::unique_name;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use base_core::service_account_token::TokenRequirement;
 use model::containers::{all_containers, spec_of};
 use model::k8s::{Pod, ProjectedVolumeSource, ServiceAccountTokenProjection, Volume, VolumeProjection};
 use model::payload::{Payload, PayloadFile};
@@ -9,7 +10,7 @@ use model::payload::{Payload, PayloadFile};
 use super::empty_dir::in_memory;
 use super::{VolumePlan, VolumeType, config_map, downward_api, payload_plan, secret};
 use crate::bundle::{BundleRequirement, bundle_text};
-use crate::objects::{ObjectName, RequiredObjects, TokenRequirement};
+use crate::objects::{ObjectName, RequiredObjects};
 use crate::payload::{DEFAULT_MODE, FileSet, PayloadError, PayloadInputs, Pick, mode_or};
 use crate::planned_pod::PlannedPod;
 
