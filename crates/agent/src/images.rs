@@ -2,7 +2,7 @@
 //!
 //! Owns the pulls under way (at most one for each image and its credentials, shared by all passes that wait for it), the
 //! limits on parallel pulls and on the pull rate, and the image-pull back-off. Whether to pull, and every message that users
-//! see, is decided in `kubelet_core::images`.
+//! see, is decided in `images_core`.
 
 pub(crate) mod garbage_collection;
 mod node_keyring;
@@ -17,12 +17,12 @@ use std::time::Duration;
 use config::KubeletConfiguration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
+use images_core::access::{ImageAccess, PodCredentials, VerificationPolicy, compute_image_access};
+use images_core::keyring::{Credential, Keyring, pod_credentials};
+use images_core::pull;
+use images_core::pull::{ImageProblem, PullDecision, PullPolicy};
+use images_core::pull_secrets::PullSecretError;
 use jiff::Timestamp;
-use kubelet_core::images::access::{ImageAccess, PodCredentials, VerificationPolicy, compute_image_access};
-use kubelet_core::images::keyring::{Credential, Keyring, pod_credentials};
-use kubelet_core::images::pull;
-use kubelet_core::images::pull::{ImageProblem, PullDecision, PullPolicy};
-use kubelet_core::images::pull_secrets::PullSecretError;
 use kubelet_core::pods::backoff::BackoffTable;
 use model::request::{ImageObservation, ImageRequest, RegistryAuth, SandboxRequest};
 use model::{MonoTime, PodRef, RateLimiter};
@@ -232,7 +232,7 @@ impl Images {
         counted: &mut ImageCount,
     ) -> Result<ReadyImage, ImageFailure> {
         let wanted = wanted_by.image;
-        let normal = kubelet_core::images::name::with_default_tag(wanted).map_err(|e| {
+        let normal = images_core::name::with_default_tag(wanted).map_err(|e| {
             self.refuse(pod, wanted_by, Some("InspectFailed"), ImageProblem::InvalidName, e.waiting_message())
         })?;
         let request = ImageRequest {

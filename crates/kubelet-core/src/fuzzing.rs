@@ -4,8 +4,6 @@
 use config::Features;
 use jiff::Timestamp;
 
-use crate::images::keyring::Keyring;
-use crate::images::name;
 use crate::pods::{dns, env};
 use crate::serving::container_log::{LogFilter, LogReader, TailSearch};
 use crate::serving::stats::cgroup;
@@ -21,7 +19,6 @@ pub const TARGETS: &[Target] = &[
     ("log_lines", log_lines),
     ("log_tail", log_tail),
     ("manifest", manifest),
-    ("docker_config", docker_config),
     ("cgroup_files", cgroup_files),
     ("env_expansion", env_expansion),
     ("env_file", env_file),
@@ -74,18 +71,6 @@ pub fn manifest(data: &[u8]) {
     assert!(one.as_ref().err().is_none_or(|problems| !problems.is_empty()), "a refusal without a word");
     let pods = |read: Result<Manifest, _>| read.ok().map(|manifest| manifest.pods);
     assert_eq!(pods(one), pods(other));
-}
-
-/// Credentials that can be read are found for the places they name, and for no name of an image that cannot be one.
-pub fn docker_config(data: &[u8]) {
-    let text = String::from_utf8_lossy(data);
-    for keyring in [Keyring::parse_config_json(&text), Keyring::parse_dockercfg(&text)].into_iter().flatten()
-    {
-        let _ = keyring.credentials_for("registry.example/team/app:1");
-    }
-    if let Ok(image) = name::with_default_tag(&text) {
-        assert_eq!(name::with_default_tag(&image).as_ref(), Ok(&image), "a whole name is left as it is");
-    }
 }
 
 /// Files of cgroups say something or nothing.

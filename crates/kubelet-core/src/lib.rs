@@ -12,7 +12,6 @@ pub mod api;
 pub mod fuzzing;
 #[cfg(test)]
 mod growth;
-pub mod images;
 pub mod node;
 pub mod plugins;
 pub mod pods;

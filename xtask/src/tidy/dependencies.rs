@@ -11,7 +11,19 @@ use crate::{CheckError, Finding, read};
 
 /// A crate, and the crates it may import.
 const CRATES: &[(&str, &[&str])] = &[
-    ("agent", &["base-core", "config", "kubelet-core", "model", "ports", "resources-core", "volumes-core"]),
+    (
+        "agent",
+        &[
+            "base-core",
+            "config",
+            "images-core",
+            "kubelet-core",
+            "model",
+            "ports",
+            "resources-core",
+            "volumes-core",
+        ],
+    ),
     ("base-core", &["config", "model"]),
     ("cluster", &["model", "ports", "yaml"]),
     ("config", &["model", "yaml"]),
@@ -28,6 +40,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "cri",
             "grpc-api",
             "host",
+            "images-core",
             "kubelet-core",
             "model",
             "net",
@@ -38,7 +51,10 @@ const CRATES: &[(&str, &[&str])] = &[
             "volumes-core",
         ],
     ),
-    ("kubelet-core", &["base-core", "config", "model", "resources-core", "volumes-core", "yaml"]),
+    (
+        "kubelet-core",
+        &["base-core", "config", "images-core", "model", "resources-core", "volumes-core", "yaml"],
+    ),
     ("localapi", &["model"]),
     ("model", &[]),
     ("net", &["model", "ports"]),
@@ -50,6 +66,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("volumes-core", &["base-core", "config", "model"]),
     ("xtask", &[]),
     ("yaml", &[]),
+    ("images-core", &["base-core", "config", "model"]),
 ];
 /// Crates that tests of any crate may also import: the fakes, the protocol of the fake runtime, and localapi.
 const FOR_TESTS: &[&str] = &["cri-api", "localapi", "testing"];

@@ -1,12 +1,12 @@
 //! Image garbage collection (docs/behaviour/images.md): periodically, and at once under disk pressure.
 //!
-//! Owns the history of each image's use. Which images to remove, in which order, is decided in `kubelet_core::images::garbage_collection`.
+//! Owns the history of each image's use. Which images to remove, in which order, is decided in `images_core::garbage_collection`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::images::garbage_collection::{
+use images_core::garbage_collection::{
     FREE_DISK_SPACE_FAILED, IMAGE_GC_FAILED, INVALID_DISK_CAPACITY, ImageGcPolicy, ImageGcReason,
     ImageHistory, ImageUse, SpareImage, compute_need, not_enough_message, not_removed_message,
     old_not_removed_message,

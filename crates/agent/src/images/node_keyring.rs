@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::images::keyring::{Keyring, KeyringError};
+use images_core::keyring::{Keyring, KeyringError};
 use model::MonoTime;
 use parking_lot::Mutex;
 use ports::{Clock, Files};

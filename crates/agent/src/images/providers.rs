@@ -1,7 +1,7 @@
 //! Credential provider plugins (`--image-credential-provider-config`).
 //!
 //! Owns the cached answers and the executions under way: concurrent equal requests share one execution. Requests and
-//! answers are interpreted in `kubelet_core::images::provider`.
+//! answers are interpreted in `images_core::provider`.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,8 +11,8 @@ use std::time::Duration;
 use config::{CredentialProvider, TokenAttributes};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared, join_all};
-use kubelet_core::images::keyring::Keyring;
-use kubelet_core::images::provider::{
+use images_core::keyring::Keyring;
+use images_core::provider::{
     AnswerCache, ProviderAccount, ProviderAnswer, compute_account, compute_owner, compute_request,
     is_asked_for, parse_answer, provider_image, provider_token,
 };

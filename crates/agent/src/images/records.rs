@@ -2,17 +2,17 @@
 //!
 //! One task owns the files below `<root>/image_manager` and executes one command after another, which other tasks send. It
 //! cleans up whenever the images were listed for garbage collection. Records are interpreted in
-//! `kubelet_core::images::access`.
+//! `images_core::access`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use jiff::Timestamp;
-use kubelet_core::images::access::{
+use images_core::access::{
     ImagePullCredentials, ImagePullIntent, ImagePulledRecord, PodCredentials, find_image, is_outlived,
     parse_record_file, record_file, record_note, record_pull, record_unknown,
 };
+use jiff::Timestamp;
 use model::k8s::Time;
 use model::request::ImageObservation;
 use parking_lot::Mutex;

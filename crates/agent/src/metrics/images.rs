@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
 
-use kubelet_core::images::access::ImageAccess;
-use kubelet_core::images::garbage_collection::ImageGcReason;
+use images_core::access::ImageAccess;
+use images_core::garbage_collection::ImageGcReason;
 use kubelet_core::serving::stats::exposition::DEFAULT_BUCKETS;
 use parking_lot::Mutex;
 

@@ -1,7 +1,7 @@
 //! Scenarios of the right to use an image that is on the node, and of credential provider plugins.
 
 use config::CredentialProviders;
-use kubelet_core::images::access::{ImagePullIntent, ImagePulledRecord, record_file};
+use images_core::access::{ImagePullIntent, ImagePulledRecord, record_file};
 use model::k8s::{Secret, ServiceAccount};
 use model::request::ImageRequest;
 use ports::Runtime;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use base_core::downward::DownwardFacts;
 use config::Features;
+use images_core::pull_secrets::pull_secret_names;
 use model::containers::{ContainerRef, all_containers, find_container, spec_of};
 use model::k8s::{ConfigMap, Node, Pod, PodStatus, Quantity, Volume};
 use model::observation::NamespaceMode;
@@ -36,7 +37,6 @@ use volumes_core::{
 
 use crate::api::mirror::{MirrorOwner, compute_mirror};
 use crate::api::status_patch::{SyncFacts, compute_status_sync};
-use crate::images::pull_secrets::pull_secret_names;
 use crate::node::eviction::DiskLayout;
 use crate::node::eviction::limits::{compute_exceeded_limit, has_limits};
 use crate::node::eviction::usage::PodUsage;

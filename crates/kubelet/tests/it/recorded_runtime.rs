@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cri::CriRuntime;
-use kubelet_core::images::pull::{ImageProblem, classify_pull_error};
+use images_core::pull::{ImageProblem, classify_pull_error};
 use kubelet_core::pods::backoff::BackoffTable;
 use kubelet_core::pods::memory::PodMemory;
 use kubelet_core::pods::stage::PodStage;

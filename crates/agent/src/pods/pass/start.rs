@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 
 use base_core::downward::DownwardFacts;
-use kubelet_core::images::pull::container_event;
-use kubelet_core::images::pull_secrets::{keyring_of, missing_secrets_message};
+use images_core::pull::container_event;
+use images_core::pull_secrets::{keyring_of, missing_secrets_message};
 use kubelet_core::pods::create_error::create_error_reason;
 use kubelet_core::pods::env::{EnvObjects, compute_env};
 use kubelet_core::pods::hash::container_hash;

@@ -10,7 +10,7 @@ use model::k8s::{
     Quantity, ResourceRequirements, Volume,
 };
 
-use crate::images::name::default_pull_policy;
+use images_core::name::default_pull_policy;
 
 /// Sets every field that an API server would default. Idempotent.
 pub fn apply_defaults(pod: &mut Pod) {
