@@ -8,6 +8,8 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
+#[cfg(test)]
+mod api_server_restart;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 #[cfg(test)]
