@@ -24,11 +24,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use kubelet_core::serving::stats::exposition::DEFAULT_BUCKETS;
-use kubelet_core::serving::stats::operations::operation_type;
 use model::{ContainerKind, ContainerState};
 use parking_lot::Mutex;
 use ports::runtime::CallObserver;
+use stats_core::exposition::DEFAULT_BUCKETS;
+use stats_core::operations::operation_type;
 
 pub use certificates::CertificateMetrics;
 use eviction::EvictionMetrics;

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use kubelet_core::pods::probe::outcome::Outcome;
 use kubelet_core::pods::probe::results::ProbeKind;
-use kubelet_core::serving::stats::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 use model::{PodRef, PodUid};
 use parking_lot::Mutex;
+use stats_core::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 
 use crate::metrics::Histogram;
 

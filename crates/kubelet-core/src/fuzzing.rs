@@ -2,66 +2,19 @@
 //! where a promise is broken. What was found once lies in `fuzz/corpus`, and is tried again with every test run.
 
 use config::Features;
-use jiff::Timestamp;
 
 use crate::pods::{dns, env};
-use crate::serving::container_log::{LogFilter, LogReader, TailSearch};
-use crate::serving::stats::cgroup;
-use crate::serving::stats::cgroup::{Detail, Hierarchy};
-use crate::serving::stats::process::ProcessFacts;
-use crate::serving::stats::procfs;
 use crate::sources::static_pod::{Manifest, Origin, parse_manifest};
 
 /// A name, which is also that of a corpus, and what is done with each input.
 pub type Target = (&'static str, fn(&[u8]));
 
 pub const TARGETS: &[Target] = &[
-    ("log_lines", log_lines),
-    ("log_tail", log_tail),
     ("manifest", manifest),
-    ("cgroup_files", cgroup_files),
     ("env_expansion", env_expansion),
     ("env_file", env_file),
     ("resolv_conf", resolv_conf),
-    ("process_stat", process_stat),
 ];
-
-/// A log is shown the same in whatever pieces it is read, and never more of it than was requested.
-pub fn log_lines(data: &[u8]) {
-    let Some((choice, log)) = data.split_first() else { return };
-    let has = |bit: u8| choice & bit != 0;
-    let limit = has(4).then_some(u64::from(choice >> 4));
-    let filter = LogFilter {
-        since: has(1).then_some(Timestamp::UNIX_EPOCH),
-        timestamps: has(2),
-        stream: has(8).then_some("stdout"),
-        limit_bytes: limit,
-    };
-    let shown = |pieces: &mut dyn Iterator<Item = &[u8]>| {
-        let mut reader = LogReader::new(filter.clone());
-        let mut shown: Vec<u8> = pieces.flat_map(|piece| reader.feed(piece)).collect();
-        shown.extend(reader.finish());
-        shown
-    };
-    let whole = shown(&mut std::iter::once(log));
-    let pieces = shown(&mut log.chunks(usize::from(choice >> 4) + 1));
-    assert_eq!(whole, pieces, "the size of pieces does not show");
-    assert!(limit.is_none_or(|limit| whole.len() as u64 <= limit), "no more than requested");
-}
-
-/// The last lines of a log are as many as were requested, or all.
-pub fn log_tail(data: &[u8]) {
-    let Some((lines, log)) = data.split_first() else { return };
-    let mut search = TailSearch::new(log.len() as u64, u64::from(*lines));
-    while let Some((from, length)) = search.next_block() {
-        let from = usize::try_from(from).unwrap_or(usize::MAX);
-        search.feed(&log[from..from + length]);
-    }
-    let start = usize::try_from(search.start()).unwrap_or(usize::MAX);
-    let found = log[start..].split_inclusive(|byte| *byte == b'\n').count();
-    let all = log.split_inclusive(|byte| *byte == b'\n').count();
-    assert_eq!(found, all.min(usize::from(*lines)));
-}
 
 /// A manifest is refused with words, or read; and what was read once is read the same again.
 pub fn manifest(data: &[u8]) {
@@ -71,15 +24,6 @@ pub fn manifest(data: &[u8]) {
     assert!(one.as_ref().err().is_none_or(|problems| !problems.is_empty()), "a refusal without a word");
     let pods = |read: Result<Manifest, _>| read.ok().map(|manifest| manifest.pods);
     assert_eq!(pods(one), pods(other));
-}
-
-/// Files of cgroups say something or nothing.
-pub fn cgroup_files(data: &[u8]) {
-    let text = String::from_utf8_lossy(data).into_owned();
-    for hierarchy in [Hierarchy::V1, Hierarchy::V2] {
-        let count = cgroup::files(hierarchy, Detail::Full).len();
-        let _ = cgroup::parse(hierarchy, Detail::Full, &vec![Some(text.clone()); count]);
-    }
 }
 
 /// The first half of the lines are variables, the rest words of a command: both stay within what a new process can take.
@@ -127,15 +71,6 @@ pub fn resolv_conf(data: &[u8]) {
         Err(error) => assert!(error.line <= text.lines().count()),
     }
     let _ = dns::check_resolv_conf("/etc/resolv.conf", &text, "cluster.local");
-}
-
-/// Files of `/proc` say something or nothing.
-pub fn process_stat(data: &[u8]) {
-    let text = String::from_utf8_lossy(data);
-    let _ = ProcessFacts::parse([&text, &text, &text, &text, &text], 1);
-    let _ = (procfs::cpu_times(&text), procfs::running_tasks(&text), procfs::default_interface(&text));
-    let lines = text.lines().count();
-    assert!(procfs::interfaces(&text).len() <= lines && procfs::disks(&text).len() <= lines);
 }
 
 #[cfg(test)]

@@ -17,6 +17,5 @@ mod growth;
 pub mod node;
 pub mod plugins;
 pub mod pods;
-pub mod serving;
 pub mod sources;
 pub mod takeover;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kubelet_core::serving::stats::exposition::{DEFAULT_BUCKETS, Kind};
+use stats_core::exposition::{DEFAULT_BUCKETS, Kind};
 
 use super::table::{Counts, Family, Histograms};
 

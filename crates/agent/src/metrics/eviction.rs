@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kubelet_core::serving::stats::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 use parking_lot::Mutex;
+use stats_core::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 
 use super::Histogram;
 

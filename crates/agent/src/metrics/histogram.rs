@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kubelet_core::serving::stats::exposition;
-use kubelet_core::serving::stats::exposition::{Kind, Value, family};
+use stats_core::exposition;
+use stats_core::exposition::{Kind, Value, family};
 
 #[derive(Debug)]
 pub(crate) struct Histogram {

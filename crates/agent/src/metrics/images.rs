@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use images_core::access::ImageAccess;
 use images_core::garbage_collection::ImageGcReason;
-use kubelet_core::serving::stats::exposition::DEFAULT_BUCKETS;
 use parking_lot::Mutex;
+use stats_core::exposition::DEFAULT_BUCKETS;
 
 use super::Histogram;
 

@@ -3,9 +3,9 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kubelet_core::serving::stats::exposition::Kind;
 use resources_core::cpus::CpuCounts;
 use resources_core::pinned::{Attempts, Tally};
+use stats_core::exposition::Kind;
 
 use super::render::one;
 use super::table::{Counts, Family, Histograms};

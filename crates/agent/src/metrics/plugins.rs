@@ -1,7 +1,7 @@
 //! Metrics of plugins in the registration directory.
 
-use kubelet_core::serving::stats::exposition::{Kind, Value, family, line};
 use parking_lot::Mutex;
+use stats_core::exposition::{Kind, Value, family, line};
 
 const TOTAL: &str = "plugin_manager_total_plugins";
 const HELP: &str = "Number of plugins in Plugin Manager";

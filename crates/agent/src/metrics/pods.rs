@@ -4,8 +4,8 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kubelet_core::serving::stats::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 use model::{ContainerKind, ContainerObservation};
+use stats_core::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 
 use super::histogram::write_plain;
 use super::table::{Counts, Family, Histograms};

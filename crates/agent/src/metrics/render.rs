@@ -5,13 +5,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use config::{FeatureGates, Stage};
 use kubelet_core::node::cgroup_driver::LOSING_SUPPORT_IN;
-use kubelet_core::serving::stats::exposition::{Kind, Value, family, line};
-use kubelet_core::serving::stats::process::{ProcessFacts, write_process};
-use kubelet_core::serving::stats::sample::DiskSample;
-use kubelet_core::serving::stats::volumes::write_disks;
 use model::{PodRef, PodUid};
 use parking_lot::Mutex;
 use resources_core::cpus::CpuCounts;
+use stats_core::exposition::{Kind, Value, family, line};
+use stats_core::process::{ProcessFacts, write_process};
+use stats_core::sample::DiskSample;
+use stats_core::volumes::write_disks;
 use volumes_core::plan::VolumeCount;
 
 use super::histogram::write_plain;

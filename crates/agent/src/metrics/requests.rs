@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use kubelet_core::serving::stats::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 use ports::request_metrics::{
     ApiExchange, ApiObserver, PodResourcesCall, RequestKind, Review, ServingObserver,
 };
+use stats_core::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 
 use super::histogram::write_plain;
 use super::table::{Counts, Family, Histograms};

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::pods::resize::requested::RequestedResize;
-use kubelet_core::serving::stats::exposition::Kind;
+use stats_core::exposition::Kind;
 
 use super::Metrics;
 use super::table::{Counts, Family, Histograms};

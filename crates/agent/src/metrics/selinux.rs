@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use kubelet_core::serving::stats::exposition::{Kind, Value, family, line};
 use parking_lot::Mutex;
+use stats_core::exposition::{Kind, Value, family, line};
 
 /// Drivers and access modes that are counted apart.
 const MAX_ROWS: usize = 1000;

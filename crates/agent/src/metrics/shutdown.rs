@@ -3,8 +3,8 @@
 use config::{FeatureGates, Features};
 use jiff::Timestamp;
 use kubelet_core::node::shutdown::ShutdownTimes;
-use kubelet_core::serving::stats::exposition::Kind;
 use parking_lot::Mutex;
+use stats_core::exposition::Kind;
 
 use super::render::one;
 

@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kubelet_core::serving::stats::exposition::{Kind, Value, family, line};
 use parking_lot::Mutex;
+use stats_core::exposition::{Kind, Value, family, line};
 
 use super::Histogram;
 

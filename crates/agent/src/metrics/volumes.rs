@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use kubelet_core::serving::stats::exposition::{Kind, Value, family, line};
 use model::PodUid;
 use parking_lot::Mutex;
+use stats_core::exposition::{Kind, Value, family, line};
 
 use super::selinux::SelinuxMetrics;
 use super::table::{Family, Histograms};

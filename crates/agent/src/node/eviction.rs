@@ -22,14 +22,14 @@ use kubelet_core::node::eviction::threshold::{
     Threshold, compute_thresholds, fit_to_layout, ignored_signals,
 };
 use kubelet_core::node::eviction::usage::{Candidate, PodUsage};
-use kubelet_core::serving::stats::cgroup::Detail;
-use kubelet_core::serving::stats::sample::{DiskSample, NodeSample};
 use model::cgroup::MemoryMark;
 use model::containers::spec_of;
 use model::k8s::Pod;
 use model::{KeptPod, MonoTime, PodRef, PodUid};
 use resources_core::admission::pressure::NodePressure;
 use resources_core::cgroup::CgroupNames;
+use stats_core::cgroup::Detail;
+use stats_core::sample::{DiskSample, NodeSample};
 use tokio::sync::{oneshot, watch};
 
 use crate::cache::PodCache;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
-use kubelet_core::serving::container_log::{LogFilter, LogInstance, LogReader, TailSearch, find_instance};
+use logs_core::container_log::{LogFilter, LogInstance, LogReader, TailSearch, find_instance};
 use model::containers::find_container;
 use model::{ContainerId, ContainerState, PodUid};
 use ports::HostError;

@@ -1,11 +1,11 @@
 //! Log rotation: a log that is too large is renamed, the runtime opens a new one, older ones are compressed and the oldest
-//! removed. The steps are decided in `kubelet_core::serving::log_rotation`.
+//! removed. The steps are decided in `logs_core::log_rotation`.
 
 use std::path::Path;
 use std::sync::Arc;
 
 use futures_util::StreamExt;
-use kubelet_core::serving::log_rotation::{LogFile, LogPolicy, LogStep, compute_log_rotation};
+use logs_core::log_rotation::{LogFile, LogPolicy, LogStep, compute_log_rotation};
 use model::{ContainerObservation, ContainerState};
 use ports::HostError;
 

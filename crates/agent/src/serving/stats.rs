@@ -1,5 +1,5 @@
 //! Measurements: two tasks sample the node on request, and read its counters every five minutes; requests within a short time
-//! share a sample. What is read and how it is exposed is decided in `kubelet_core::serving::stats`.
+//! share a sample. What is read and how it is exposed is decided in `stats_core`.
 
 mod cgroups;
 mod csi_volumes;
@@ -10,9 +10,9 @@ mod report;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::serving::stats::cgroup::Detail;
-use kubelet_core::serving::stats::sample::{DiskSample, NodeSample};
 use resources_core::cgroup::CgroupNames;
+use stats_core::cgroup::Detail;
+use stats_core::sample::{DiskSample, NodeSample};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::cache::PodCache;

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use futures_util::stream::{self, BoxStream};
 use futures_util::{StreamExt, TryStreamExt};
-use kubelet_core::serving::node_logs::{UNITS, file_names, journal_arguments, part};
+use logs_core::node_logs::{UNITS, file_names, journal_arguments, part};
 use model::NodeLogOptions;
 use ports::HostError;
 use ports::host::{HostResult, OpenFile};

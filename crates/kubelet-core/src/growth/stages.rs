@@ -25,6 +25,7 @@ use resources_core::cgroup::MemoryQos;
 use resources_core::cgroup::pod::{PodRules, compute_pod_numbers};
 use resources_core::requests::pod_requests;
 use serde_json::{Value, json};
+use stats_core::sample::PodDisks;
 use volumes_core::engine::{Attempt, PodVolumes, ReadyVolume, VolumeAct, VolumeEvent};
 use volumes_core::image::{all_image_volumes, image_volumes};
 use volumes_core::index::VolumeIndex;
@@ -66,7 +67,6 @@ use crate::pods::restored_back_off::restore_back_off;
 use crate::pods::stage::PodStage;
 use crate::pods::status::{StatusInputs, compute_pod_status, latest_known, merge_for_restart};
 use crate::pods::termination::{GraceSources, compute_grace, compute_kill_plan, plan_kills};
-use crate::serving::stats::sample::PodDisks;
 use crate::sources::static_pod::{Origin, parse_manifest, validate_pod};
 use crate::sources::{ApiPod, differs_semantically};
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use model::cgroup::{CgroupVersion, ProcessFacts};
 
-use crate::serving::stats::cgroup_path::own_cgroup;
+use stats_core::cgroup_path::own_cgroup;
 
 /// The container runtime is among the last processes that the kernel may kill, like the kubelet: it manages all containers.
 pub const RUNTIME_OOM_SCORE: i32 = -999;

@@ -12,12 +12,12 @@ use kubelet_core::pods::backoff::BackoffTable;
 use kubelet_core::pods::memory::PodMemory;
 use kubelet_core::pods::stage::PodStage;
 use kubelet_core::pods::status::{StatusInputs, compute_pod_status};
-use kubelet_core::serving::stats::cgroup_path::sandbox_image;
 use model::request::{DnsRequest, ImageRequest, SandboxRequest, SandboxSecurity};
 use model::{ContainerId, ContainerState, MonoTime, PodObservation, PodRef, PodUid, SandboxId};
 use ports::Runtime;
 use ports::runtime::Scope;
 use serde_json::{Value, json};
+use stats_core::cgroup_path::sandbox_image;
 use testing::RecordedCri;
 use testing::recorded_cri::{CRIO, recording};
 

@@ -8,7 +8,7 @@ use kubelet_core::pods::env::{EnvFile, LONGEST_ENV_FILE, MAX_ENV_FILES_TOTAL, re
 use kubelet_core::pods::hostname::compute_hostname;
 use kubelet_core::pods::hosts_file::{host_network_hosts_file, pod_hosts_file};
 use kubelet_core::pods::request::mounts::{SubPath, compute_sub_paths};
-use kubelet_core::serving::log_paths;
+use logs_core::log_paths;
 use model::ContainerId;
 use model::containers::{ContainerRef, spec_of};
 use model::k8s::Pod;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use kubelet_core::serving::log_paths;
+use logs_core::log_paths;
 use model::{ContainerId, ContainerObservation, ContainerState, PodObservation, PodRef};
 
 use crate::context::Context;

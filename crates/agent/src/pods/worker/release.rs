@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::serving::log_paths;
+use logs_core::log_paths;
 use model::{PodObservation, PodUid};
 use ports::RuntimeError;
 

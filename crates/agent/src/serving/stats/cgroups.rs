@@ -6,19 +6,19 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::serving::stats::age::{
-    BASELINE_INTERVAL, LastSample, Reading, SHARED_FOR, compute_rate, compute_rate_since_start,
-    is_fresh_enough, next_baseline,
-};
-use kubelet_core::serving::stats::cgroup;
-use kubelet_core::serving::stats::cgroup::{CgroupSample, Detail, Hierarchy};
-use kubelet_core::serving::stats::sample::{
-    ContainerSample, MachineSample, NodeSample, Placed, PodSample, SystemSample, add_up,
-};
-use kubelet_core::serving::stats::{cgroup_path, procfs};
 use model::observation::NamespaceMode;
 use model::{ContainerId, ContainerObservation, MonoTime, Now, PodObservation, QosClass, SandboxId};
 use resources_core::cgroup::{CgroupNames, name};
+use stats_core::age::{
+    BASELINE_INTERVAL, LastSample, Reading, SHARED_FOR, compute_rate, compute_rate_since_start,
+    is_fresh_enough, next_baseline,
+};
+use stats_core::cgroup;
+use stats_core::cgroup::{CgroupSample, Detail, Hierarchy};
+use stats_core::sample::{
+    ContainerSample, MachineSample, NodeSample, Placed, PodSample, SystemSample, add_up,
+};
+use stats_core::{cgroup_path, procfs};
 use tokio::sync::{mpsc, watch};
 
 use super::{Measured, Request, machine};

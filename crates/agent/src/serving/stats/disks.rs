@@ -6,14 +6,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::serving::log_paths::pod_log_dir;
-use kubelet_core::serving::stats::cgroup::Detail;
-use kubelet_core::serving::stats::sample::{DiskSample, PodDisks, RuntimeFilesystem};
+use logs_core::log_paths::pod_log_dir;
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
 use model::stats::{FilesystemUsage, TreeUsage, VolumeSample};
 use model::{ContainerId, MonoTime, PodObservation, PodRef, PodUid};
 use ports::runtime::{ImageFilesystems, Scope};
+use stats_core::cgroup::Detail;
+use stats_core::sample::{DiskSample, PodDisks, RuntimeFilesystem};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 use volumes_core::plan::{SpecPlan, spec_plan};

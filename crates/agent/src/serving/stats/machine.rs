@@ -1,11 +1,11 @@
 //! Statistics of the whole machine from procfs.
 
 use jiff::Timestamp;
-use kubelet_core::serving::stats::cgroup::{CgroupSample, Detail, MemorySample, Pressures, field, pressure};
-use kubelet_core::serving::stats::procfs;
-use kubelet_core::serving::stats::procfs::ProcessSample;
-use kubelet_core::serving::stats::sample::{LocalFilesystem, MachineSample};
 use ports::{Files, Machine};
+use stats_core::cgroup::{CgroupSample, Detail, MemorySample, Pressures, field, pressure};
+use stats_core::procfs;
+use stats_core::procfs::ProcessSample;
+use stats_core::sample::{LocalFilesystem, MachineSample};
 
 /// What every sample needs.
 const NODE_FILES: &[&str] = &[

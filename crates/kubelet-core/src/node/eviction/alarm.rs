@@ -1,10 +1,10 @@
 //! The memory usage at which the kernel notifies us, so that a shortage is found before the next observation.
 
 use model::cgroup::MemoryMark;
+use stats_core::sample::{NodeSample, Placed};
 
 use super::Signal;
 use super::threshold::Threshold;
-use crate::serving::stats::sample::{NodeSample, Placed};
 
 /// One mark for each memory threshold that is not crossed yet. Thresholds refer to the working set and the kernel watches
 /// the whole usage, so a mark is higher by the inactive file pages of the last observation.

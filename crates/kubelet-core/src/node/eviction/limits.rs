@@ -7,11 +7,11 @@ use model::Amount;
 use model::containers::{init_containers, regular_containers, spec_of};
 use model::k8s::{Pod, Quantity, ResourceRequirements};
 use model::quantity::{binary_text, decimal_text};
+use stats_core::sample::PodDisks;
 
 use super::DiskLayout;
 use super::message::EvictionNotice;
 use super::usage::{PodUsage, plus};
-use crate::serving::stats::sample::PodDisks;
 
 const STORAGE: &str = "ephemeral-storage";
 

@@ -1,7 +1,8 @@
 //! The value of each eviction signal, from the samples of the node.
 
+use stats_core::sample::{DiskSample, NodeSample, RuntimeFilesystem};
+
 use super::{DiskLayout, Signal};
-use crate::serving::stats::sample::{DiskSample, NodeSample, RuntimeFilesystem};
 use model::stats::FilesystemSpace;
 
 /// How much is available of which capacity.

@@ -7,6 +7,8 @@ use model::k8s::Pod;
 use model::stats::{TreeUsage, VolumeSample};
 use model::{MonoTime, Now};
 use serde_json::{Value, json};
+use stats_core::cgroup::{CgroupSample, Detail, MemorySample};
+use stats_core::sample::{MachineSample, NodeSample, Placed, PodDisks, SystemSample};
 
 use super::alarm::compute_memory_marks;
 use super::limits::{compute_exceeded_limit, has_limits};
@@ -18,8 +20,6 @@ use super::reclaim::compute_reclaim;
 use super::threshold::{Threshold, compute_thresholds, fit_to_layout, ignored_signals};
 use super::usage::{Candidate, ContainerUsage, PodUsage};
 use super::{DiskLayout, Signal, Starved};
-use crate::serving::stats::cgroup::{CgroupSample, Detail, MemorySample};
-use crate::serving::stats::sample::{MachineSample, NodeSample, Placed, PodDisks, SystemSample};
 
 mod upstream;
 

@@ -4,7 +4,7 @@ use model::k8s::Pod;
 use model::stats::{FilesystemUsage, TreeUsage};
 use model::{ContainerId, PodObservation};
 
-use crate::serving::stats::sample::{PodDisks, PodSample};
+use stats_core::sample::{PodDisks, PodSample};
 
 /// `None` is unknown, not zero.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use config::Features;
+use logs_core::log_paths;
 use model::ContainerId;
 use model::containers::ContainerRef;
 use model::k8s::Pod;
@@ -11,7 +12,6 @@ use model::request::{ContainerRequest, ImageObservation};
 use super::mounts::{HostPaths, VolumeMountPoint, container_devices, container_mounts};
 use super::{ConfigError, NodeFacts, PodFacts, labels, resources, security};
 use crate::pods::env::CommandExpander;
-use crate::serving::log_paths;
 
 /// The inputs of a container request.
 #[derive(Clone, Copy, Debug)]

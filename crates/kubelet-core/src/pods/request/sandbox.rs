@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use logs_core::log_paths;
 use model::containers::{init_containers, regular_containers, spec_of};
 use model::k8s::{ContainerPort, Pod};
 use model::request::{DnsRequest, PortMapping, Protocol, SandboxRequest};
@@ -9,7 +10,6 @@ use model::{ContainerKind, PodRef};
 
 use super::{ConfigError, NodeFacts, PodFacts, labels, resources, security};
 use crate::pods::hostname::compute_hostname;
-use crate::serving::log_paths;
 
 /// The inputs of a sandbox request.
 #[derive(Clone, Copy, Debug)]
