@@ -10,6 +10,7 @@ static TARGET: LazyLock<fn(&[u8])> = LazyLock::new(|| {
     let name = std::env::var("FUZZ_TARGET").unwrap_or_default();
     let targets = [
         kubelet_core::fuzzing::TARGETS,
+        sources_core::fuzzing::TARGETS,
         stats_core::fuzzing::TARGETS,
         logs_core::fuzzing::TARGETS,
         images_core::fuzzing::TARGETS,

@@ -10,16 +10,14 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use kubelet_core::pods::housekeeping::RuntimePresence;
-use kubelet_core::sources::duplicates::{
-    ManifestPods, Owners, UniquePods, compute_unique_pods, has_duplicates,
-};
-use kubelet_core::sources::static_pod::{ManifestError, mark_first_seen};
-use kubelet_core::sources::{DesiredPod, is_every_pod_known};
 use model::k8s::Pod;
 use model::{KeptPod, MonoTime, PodSource, PodUid};
 use parking_lot::Mutex;
 use ports::Files;
 use ports::node_api::ManifestProblem;
+use sources_core::duplicates::{ManifestPods, Owners, UniquePods, compute_unique_pods, has_duplicates};
+use sources_core::static_pod::{ManifestError, mark_first_seen};
+use sources_core::{DesiredPod, is_every_pod_known};
 
 use crate::cache::PodCache;
 use crate::pods_view::load_pods;

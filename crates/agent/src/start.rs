@@ -13,7 +13,6 @@ use kubelet_core::node::{
     NodeSettings, compute_allocatable, compute_capacity, compute_node_for_admission, reserved_amounts,
 };
 use kubelet_core::pods::request::NodeFacts;
-use kubelet_core::sources::ApiPod;
 use model::k8s::{Node, NodeAddress, Quantity};
 use model::{CgroupDriver, ContainerId, PodSource};
 use ports::{Cgroups, Clock, Files, Host, HostError, Net, NodeApi, Plugins, Runtime, Shutdown};
@@ -22,6 +21,7 @@ use resources_core::cgroup::CgroupNames;
 use resources_core::cpus::CpuPolicy;
 use resources_core::quantities::{Amounts, Quantities};
 use resources_core::topology::PolicyKind;
+use sources_core::ApiPod;
 use tokio::sync::{Notify, Semaphore, mpsc, watch};
 use tokio_util::sync::CancellationToken;
 

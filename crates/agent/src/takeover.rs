@@ -9,7 +9,6 @@ use std::sync::Arc;
 use futures_util::StreamExt;
 use futures_util::stream;
 use kubelet_core::pods::request::NodeFacts;
-use kubelet_core::sources::static_pod::{Origin, parse_manifest};
 use kubelet_core::takeover::{
     Assigned, CgroupFacts, CgroupLocation, DEVICES, FileReport, FoundCgroup, FoundDirectory, FoundPod,
     FoundVolume, GO_DEVICES, RootEntry, StateSettings, TakeoverInputs, TakeoverReport, compute_file,
@@ -23,6 +22,7 @@ use resources_core::amounts_file::{ACTUATED, ALLOCATED};
 use resources_core::cgroup::CgroupNames;
 use resources_core::cpus::CPU_STATE_FILE;
 use resources_core::memory::checkpoint::FILE as MEMORY_STATE_FILE;
+use sources_core::static_pod::{Origin, parse_manifest};
 
 use crate::error_chain::chain;
 use crate::pods::pleg;

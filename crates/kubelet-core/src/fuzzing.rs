@@ -1,30 +1,13 @@
 //! What fuzzers (`scripts/fuzz`) throw at the readers of texts from outside: each function takes any bytes, and panics
 //! where a promise is broken. What was found once lies in `fuzz/corpus`, and is tried again with every test run.
 
-use config::Features;
-
 use crate::pods::{dns, env};
-use crate::sources::static_pod::{Manifest, Origin, parse_manifest};
 
 /// A name, which is also that of a corpus, and what is done with each input.
 pub type Target = (&'static str, fn(&[u8]));
 
-pub const TARGETS: &[Target] = &[
-    ("manifest", manifest),
-    ("env_expansion", env_expansion),
-    ("env_file", env_file),
-    ("resolv_conf", resolv_conf),
-];
-
-/// A manifest is refused with words, or read; and what was read once is read the same again.
-pub fn manifest(data: &[u8]) {
-    let origin = Origin::File("/etc/kubernetes/manifests/fuzz.yaml".to_owned());
-    let read = || parse_manifest(data, &origin, "node", Features::default());
-    let (one, other) = (read(), read());
-    assert!(one.as_ref().err().is_none_or(|problems| !problems.is_empty()), "a refusal without a word");
-    let pods = |read: Result<Manifest, _>| read.ok().map(|manifest| manifest.pods);
-    assert_eq!(pods(one), pods(other));
-}
+pub const TARGETS: &[Target] =
+    &[("env_expansion", env_expansion), ("env_file", env_file), ("resolv_conf", resolv_conf)];
 
 /// The first half of the lines are variables, the rest words of a command: both stay within what a new process can take.
 pub fn env_expansion(data: &[u8]) {

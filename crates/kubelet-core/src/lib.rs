@@ -17,5 +17,4 @@ mod growth;
 pub mod node;
 pub mod plugins;
 pub mod pods;
-pub mod sources;
 pub mod takeover;

@@ -22,6 +22,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "model",
             "ports",
             "resources-core",
+            "sources-core",
             "stats-core",
             "volumes-core",
         ],
@@ -50,6 +51,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "ports",
             "resources-core",
             "server",
+            "sources-core",
             "stats-core",
             "volumes-core",
         ],
@@ -63,6 +65,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "logs-core",
             "model",
             "resources-core",
+            "sources-core",
             "stats-core",
             "volumes-core",
             "yaml",
@@ -82,6 +85,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("images-core", &["base-core", "config", "model"]),
     ("logs-core", &["model"]),
     ("stats-core", &["model"]),
+    ("sources-core", &["base-core", "config", "images-core", "model", "yaml"]),
 ];
 /// Crates that tests of any crate may also import: the fakes, the protocol of the fake runtime, and localapi.
 const FOR_TESTS: &[&str] = &["cri-api", "localapi", "testing"];

@@ -8,10 +8,10 @@ use std::time::Duration;
 use kubelet_core::api::mirror::{MirrorOwner, MirrorStep, compute_mirror};
 use kubelet_core::api::reflector::ObjectKey;
 use kubelet_core::api::retry::compute_retry_delay;
-use kubelet_core::sources::ApiPod;
 use model::k8s::Node;
 use ports::Cluster;
 use ports::cluster::{ClusterError, ClusterResult, Deletion};
+use sources_core::ApiPod;
 use tokio::sync::watch;
 
 use super::reflector::StoreReader;

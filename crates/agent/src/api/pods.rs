@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kubelet_core::api::reflector::ObjectKey;
-use kubelet_core::sources::{ApiPod, DesiredPod};
 use model::k8s::Node;
 use model::{MalformedObject, PodRef, PodSource, PodUid};
 use ports::cluster::Selection;
+use sources_core::{ApiPod, DesiredPod};
 use tokio::sync::mpsc;
 
 use super::reflector::{Store, StoreReader};

@@ -14,12 +14,12 @@ use k8s_openapi::Metadata;
 use kubelet_core::api::reflector::{
     ObjectKey, ReflectorEvent, ReflectorState, ReflectorStep, keeps_last_version,
 };
-use kubelet_core::sources::ApiPod;
 use model::k8s::{ApiObject, Node, ObjectMeta, Pod};
 use model::{MalformedObject, RateLimiter};
 use parking_lot::Mutex;
 use ports::Cluster;
 use ports::cluster::{Change, ClusterError, ClusterResult, ListWatch, Selection};
+use sources_core::ApiPod;
 use tokio::sync::watch;
 
 use super::meta::key_of;

@@ -14,11 +14,11 @@ use kubelet_core::api::status_patch::{StatusSync, SyncFacts, compute_status_sync
 use kubelet_core::api::status_queue::{
     StatusFailure, WaitingStatus, compute_status_order, compute_status_retry, compute_status_urgency,
 };
-use kubelet_core::sources::ApiPod;
 use model::k8s::Pod;
 use model::{KeptStatus, MonoTime, Now, PodUid};
 use ports::Cluster;
 use ports::cluster::{ClusterError, ClusterResult, Deletion, Part, Patch};
+use sources_core::ApiPod;
 use tokio::task::JoinSet;
 
 use super::reflector::{Store, StoreReader, keep_pod};

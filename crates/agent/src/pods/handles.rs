@@ -3,9 +3,9 @@
 
 use std::sync::Arc;
 
-use kubelet_core::sources::ApiPod;
 use model::ContainerId;
 use resources_core::admission::pressure::NodePressure;
+use sources_core::ApiPod;
 use tokio::sync::{Notify, mpsc, watch};
 
 use crate::api::admission_node::AdmissionNode;

@@ -13,8 +13,8 @@ use kubelet_core::api::reflector::ObjectKey;
 use kubelet_core::pods::ended_names::EndedNames;
 use kubelet_core::pods::housekeeping::{CleanupInputs, RuntimePresence, WorkerProgress, compute_cleanup};
 use kubelet_core::pods::name_waits::{self, NameWaits, WAITING_FOR_PREVIOUS_POD};
-use kubelet_core::sources::{DesiredPod, PodChange, PodOp, Sources, SourcesReady};
 use model::{KeptPod, MonoTime, PodRef, PodSource, PodUid, pod_status};
+use sources_core::{DesiredPod, PodChange, PodOp, Sources, SourcesReady};
 use tokio::sync::{mpsc, watch};
 
 use crate::api::meta::key_of_pod;

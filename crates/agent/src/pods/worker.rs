@@ -42,13 +42,13 @@ use kubelet_core::pods::waiting::WaitingState;
 use kubelet_core::pods::worker::{
     ActOutcome, TerminationCause, WorkerEffect, WorkerEvent, WorkerState, on_event,
 };
-use kubelet_core::sources::{ApiPod, DesiredPod, differs_semantically};
 use model::cgroup::CgroupState;
 use model::containers::ContainersByName;
 use model::k8s::{Pod, PodStatus};
 use model::pod_status::has_ended;
 use model::{ContainerId, ContainerObservation, ContainerState, KeptPod, KeptStatus, PodObservation, PodRef};
 use resources_core::devices::health::may_have_devices;
+use sources_core::{ApiPod, DesiredPod, differs_semantically};
 use tokio::sync::watch;
 use tracing::Instrument;
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::api::mirror::is_uid_of_pod;
-use kubelet_core::sources::ApiPod;
 use model::{ContainerId, ContainerState, PodObservation, PodRef, PodUid, SandboxId};
 use ports::node_api::{PodRefusal, PodTarget};
+use sources_core::ApiPod;
 
 use crate::api::meta::key_of_pod;
 use crate::api::reflector::StoreReader;

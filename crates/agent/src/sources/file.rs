@@ -11,13 +11,13 @@ use std::time::Duration;
 use config::Features;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use kubelet_core::sources::duplicates::{ManifestPods, Owners, is_backup_name};
-use kubelet_core::sources::static_pod::{Origin, parse_manifest};
-use kubelet_core::sources::{DesiredPod, last_described_by, last_described_by_files};
 use model::KeptPod;
 use model::PodSource;
 use ports::Clock;
 use ports::host::{DirectoryChange, ManifestFile};
+use sources_core::duplicates::{ManifestPods, Owners, is_backup_name};
+use sources_core::static_pod::{Origin, parse_manifest};
+use sources_core::{DesiredPod, last_described_by, last_described_by_files};
 use tokio::sync::mpsc;
 
 use super::{ManifestProblems, NodePods, Problem, RepeatedError, SourceSet, seen_now};

@@ -6,13 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::Features;
-use kubelet_core::sources::duplicates::{ManifestPods, Owners};
-use kubelet_core::sources::static_pod::{Origin, parse_manifest};
-use kubelet_core::sources::{DesiredPod, last_described_by};
 use model::KeptPod;
 use model::PodSource;
 use ports::net::{HttpGet, Scheme};
 use ports::{Clock, Net};
+use sources_core::duplicates::{ManifestPods, Owners};
+use sources_core::static_pod::{Origin, parse_manifest};
+use sources_core::{DesiredPod, last_described_by};
 use tokio::sync::mpsc;
 
 use super::{ManifestProblems, NodePods, Problem, RepeatedError, SourceSet, seen_now};

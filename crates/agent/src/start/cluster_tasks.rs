@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use kubelet_core::api::reflector::ObjectKey;
-use kubelet_core::sources::ApiPod;
 use model::k8s::{Node, NodeAddress, Pod};
 use ports::cluster::Selection;
+use sources_core::ApiPod;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 

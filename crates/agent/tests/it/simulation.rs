@@ -21,9 +21,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use kubelet_core::sources::static_pod::{Origin, parse_manifest};
 use model::k8s::Pod;
 use parking_lot::Mutex;
+use sources_core::static_pod::{Origin, parse_manifest};
 use testing::{HostFault, Service};
 use tokio::sync::Notify;
 

@@ -14,8 +14,9 @@ use serde_json::{Value, json};
 
 pub use merge::merge_status;
 
+use sources_core::ApiPod;
+
 use crate::api::strategic_patch::{ListMerge, MergedList, compute_strategic_patch};
-use crate::sources::ApiPod;
 
 /// The lists of a pod's status that the API merges.
 const STATUS_LISTS: [MergedList; 3] = [

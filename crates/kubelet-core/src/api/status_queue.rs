@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use model::{KeptStatus, MonoTime};
 
-use crate::sources::ApiPod;
+use sources_core::ApiPod;
 
 #[cfg(test)]
 mod tests;

@@ -25,6 +25,8 @@ use resources_core::cgroup::MemoryQos;
 use resources_core::cgroup::pod::{PodRules, compute_pod_numbers};
 use resources_core::requests::pod_requests;
 use serde_json::{Value, json};
+use sources_core::static_pod::{Origin, parse_manifest, validate_pod};
+use sources_core::{ApiPod, differs_semantically};
 use stats_core::sample::PodDisks;
 use volumes_core::engine::{Attempt, PodVolumes, ReadyVolume, VolumeAct, VolumeEvent};
 use volumes_core::image::{all_image_volumes, image_volumes};
@@ -67,8 +69,6 @@ use crate::pods::restored_back_off::restore_back_off;
 use crate::pods::stage::PodStage;
 use crate::pods::status::{StatusInputs, compute_pod_status, latest_known, merge_for_restart};
 use crate::pods::termination::{GraceSources, compute_grace, compute_kill_plan, plan_kills};
-use crate::sources::static_pod::{Origin, parse_manifest, validate_pod};
-use crate::sources::{ApiPod, differs_semantically};
 
 /// A pod in all its forms, and what was observed of it.
 pub(super) struct Big {

@@ -255,7 +255,7 @@ fn pod_defaults_equal_those_of_the_kubelet_for_static_pods() {
     for field in ["serviceAccount", "serviceAccountName", "priority", "preemptionPolicy"] {
         assert!(spec.remove(field).is_some(), "admission adds {field}");
     }
-    let golden = include_str!("../../../kubelet-core/src/sources/static_pod/golden/defaults.json");
+    let golden = include_str!("../../../sources/core/src/static_pod/golden/defaults.json");
     let golden: Value = serde_json::from_str(golden).expect("JSON");
     assert_eq!(ours, golden["spec"]);
 }

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use kubelet_core::sources::ApiPod;
 use model::KeptStatus;
 use model::containers::spec_of;
 use model::k8s::{ContainerStatus, PodStatus, Volume};
 use model::{MonoTime, Now};
+use sources_core::ApiPod;
 
 use crate::metrics::{Metrics, PodStart, WorkerPass};
 

@@ -13,9 +13,9 @@ use model::request::{
 };
 use proptest::prelude::*;
 use serde_json::{Value, json};
+use sources_core::static_pod::{Origin, parse_manifest};
 
 use super::*;
-use crate::sources::static_pod::{Origin, parse_manifest};
 
 mod recorded;
 mod upstream;
@@ -86,7 +86,7 @@ fn sandbox_of(pod: &Pod, facts: &PodFacts) -> Result<SandboxRequest, ConfigError
 #[test]
 fn sandbox_annotations_of_a_static_pod_are_those_of_the_go_kubelet() {
     let mut pod = pod(&json!({"containers": [{"name": "app", "image": "nginx:1"}]}));
-    crate::sources::static_pod::mark_first_seen(&mut pod, jiff::Timestamp::UNIX_EPOCH);
+    sources_core::static_pod::mark_first_seen(&mut pod, jiff::Timestamp::UNIX_EPOCH);
     let sandbox = sandbox_of(&pod, &PodFacts::default()).expect("a request");
     let recorded = ["kubernetes.io/config.hash", "kubernetes.io/config.seen", "kubernetes.io/config.source"];
     assert_eq!(sandbox.annotations.keys().collect::<Vec<_>>(), recorded);

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use std::fs;
 
 use config::Features;
-use kubelet_core::sources::static_pod::{Origin, parse_manifest};
 use model::{PodRef, PodUid};
 use resources_core::amounts_file::{self, ACTUATED, ALLOCATED};
 use serde_json::{Value, json};
+use sources_core::static_pod::{Origin, parse_manifest};
 
 use crate::go_node::{make_pods, make_root, recorded_entries, recorded_labels, text, text_of};
 use crate::node::{IMAGE, Node};

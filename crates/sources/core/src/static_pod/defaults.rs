@@ -171,7 +171,7 @@ fn default_http_get(action: &mut HTTPGetAction) {
 const FILE_MODE: i32 = 0o644;
 
 fn default_volume(volume: &mut Volume) {
-    if crate::sources::static_pod::validation::volume_sources(volume).is_empty() {
+    if crate::static_pod::validation::volume_sources(volume).is_empty() {
         volume.empty_dir = Some(model::k8s::EmptyDirVolumeSource::default());
     }
     if let Some(host_path) = &mut volume.host_path {

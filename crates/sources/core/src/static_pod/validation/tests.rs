@@ -4,7 +4,7 @@ use model::k8s::Pod;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::sources::static_pod::apply_defaults;
+use crate::static_pod::apply_defaults;
 
 mod containers;
 mod volumes;

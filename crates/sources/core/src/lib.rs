@@ -5,9 +5,12 @@
 //!
 //! A source always reports its full set. Sources are independent: a set of one never changes pods of another. Mirror pods,
 //! by which the API shows static pods, are not desired pods: the reader of the API leaves them out.
+#![forbid(unsafe_code)]
 
 mod api_pod;
 pub mod duplicates;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 pub mod static_pod;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -19,7 +22,7 @@ use model::{KeptPod, PodRef, PodSource, PodUid};
 
 pub use api_pod::ApiPod;
 
-use crate::sources::static_pod::Origin;
+use crate::static_pod::Origin;
 
 /// What to do about a pod because of a new set of its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
