@@ -4,13 +4,13 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
+use api_core::reflector::{ReflectorEvent, ReflectorState, ReflectorStep};
+use api_core::retry::compute_retry_delay;
+use api_core::status_queue::{StatusFailure, compute_status_retry};
 use jiff::Timestamp;
 use model::k8s::Lease;
 use model::{MonoTime, Now};
 
-use crate::api::reflector::{ReflectorEvent, ReflectorState, ReflectorStep};
-use crate::api::retry::compute_retry_delay;
-use crate::api::status_queue::{StatusFailure, compute_status_retry};
 use crate::node::lease::{LeaseAnswer, LeaseStep, NodeLease};
 
 const NODES: usize = 5_000;

@@ -7,7 +7,6 @@
 //! - every action carries its *why* as an enum, which the golden tests print and events and logs show.
 #![forbid(unsafe_code)]
 
-pub mod api;
 #[cfg(test)]
 mod api_server_restart;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -7,14 +7,14 @@ use std::time::Duration;
 use agent::api::ApiClients;
 use agent::api::certificates::{ClientCertificate, Join, PairStore, StoredPair};
 use agent::context::Context;
+use api_core::certificates::{
+    BOOTSTRAP_TIMEOUT, CertificateUse, LoginFound, compute_bootstrap_reason, wanted_names,
+};
 use cluster::{
     Access, ApiServer, Bootstrap, Budget, ClientIdentity, HandleSettings, NodeIdentity, ProxyEnv, Settings,
     X509, kubeconfig,
 };
 use config::{KubeletConfiguration, Resolved};
-use kubelet_core::api::certificates::{
-    BOOTSTRAP_TIMEOUT, CertificateUse, LoginFound, compute_bootstrap_reason, wanted_names,
-};
 use model::CertificateFacts;
 use ports::{Certificates, Clock, Cluster, Host};
 use tokio_util::sync::CancellationToken;

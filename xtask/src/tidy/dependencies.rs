@@ -14,6 +14,7 @@ const CRATES: &[(&str, &[&str])] = &[
     (
         "agent",
         &[
+            "api-core",
             "base-core",
             "config",
             "images-core",
@@ -38,6 +39,7 @@ const CRATES: &[(&str, &[&str])] = &[
         "kubelet",
         &[
             "agent",
+            "api-core",
             "cluster",
             "config",
             "cri",
@@ -59,6 +61,7 @@ const CRATES: &[(&str, &[&str])] = &[
     (
         "kubelet-core",
         &[
+            "api-core",
             "base-core",
             "config",
             "images-core",
@@ -86,6 +89,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("logs-core", &["model"]),
     ("stats-core", &["model"]),
     ("sources-core", &["base-core", "config", "images-core", "model", "yaml"]),
+    ("api-core", &["base-core", "model", "sources-core"]),
 ];
 /// Crates that tests of any crate may also import: the fakes, the protocol of the fake runtime, and localapi.
 const FOR_TESTS: &[&str] = &["cri-api", "localapi", "testing"];

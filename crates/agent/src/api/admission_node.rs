@@ -40,7 +40,7 @@ impl AdmissionNode {
 
 #[cfg(test)]
 mod tests {
-    use kubelet_core::api::reflector::ObjectKey;
+    use api_core::reflector::ObjectKey;
     use model::k8s::ObjectMeta;
     use tokio::sync::watch;
 

@@ -1,7 +1,7 @@
 //! The certificates of this node: bootstrap, rotation of the client certificate, and serving certificates.
 //!
 //! Owns the files of `--cert-dir`. When a certificate is requested, and for which names, is decided in
-//! `kubelet_core::api::certificates`; keys are generated and read behind `ports::Certificates`.
+//! `api_core::certificates`; keys are generated and read behind `ports::Certificates`.
 
 mod client;
 mod join;

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_core::csi_node::update_period;
 use async_trait::async_trait;
-use kubelet_core::api::csi_node::update_period;
 use model::csi::NodeInfo;
 use tokio_util::sync::CancellationToken;
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use kubelet_core::api::reflector::ObjectKey;
+use api_core::reflector::ObjectKey;
 use model::k8s::CSIDriver;
 use ports::Cluster;
 use ports::cluster::Selection;

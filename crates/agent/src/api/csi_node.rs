@@ -1,18 +1,18 @@
 //! The CSINode of this node, and the annotation and labels of CSI drivers on its Node.
 //!
 //! Owns the writes under way, one after the other, and why the node is not ready before the CSINode exists. What to write, and
-//! how often it is tried, is decided in `kubelet_core::api::csi_node`.
+//! how often it is tried, is decided in `api_core::csi_node`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::api::csi_node::{
+use api_core::csi_node::{
     CsiNodeWrite, INIT_RETRIES, NOT_INITIALIZED, NodeRef, Retries, WRITE_RETRIES, check_driver_count,
     check_node_info, compute_allocatable_update, compute_initialization, compute_install,
     compute_node_install, compute_node_uninstall, compute_uninstall, timed_out,
 };
-use kubelet_core::api::retry::compute_retry_delay;
+use api_core::retry::compute_retry_delay;
 use model::csi::NodeInfo;
 use model::k8s::{CSINode, Node};
 use ports::Cluster;

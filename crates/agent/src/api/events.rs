@@ -1,18 +1,18 @@
 //! Writes events to the API.
 //!
 //! Owns the correlator's memory of recent events, by which events are counted up, combined or dropped
-//! (`kubelet_core::api::events`). Events are hints for people: one that cannot be written is dropped after a few attempts, and
+//! (`api_core::events`). Events are hints for people: one that cannot be written is dropped after a few attempts, and
 //! none ever delays what it reports.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_core::events::{EventCorrelator, EventKey, EventStep, Occurrence};
+use api_core::retry::compute_retry_delay;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
-use kubelet_core::api::events::{EventCorrelator, EventKey, EventStep, Occurrence};
-use kubelet_core::api::retry::compute_retry_delay;
 use model::PodRef;
 use model::k8s::{self, Node, ObjectReference};
 use ports::Cluster;

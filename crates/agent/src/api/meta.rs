@@ -1,6 +1,6 @@
 //! The metadata of API objects: keys and resource versions.
 
-use kubelet_core::api::reflector::ObjectKey;
+use api_core::reflector::ObjectKey;
 use model::PodRef;
 use model::k8s::ApiObject;
 

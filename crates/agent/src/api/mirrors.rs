@@ -1,13 +1,13 @@
 //! Mirror pods: the API objects that show static pods. Which one to create or delete is decided in
-//! `kubelet_core::api::mirror`; whatever happens to a mirror pod, its static pod keeps running.
+//! `api_core::mirror`; whatever happens to a mirror pod, its static pod keeps running.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::api::mirror::{MirrorOwner, MirrorStep, compute_mirror};
-use kubelet_core::api::reflector::ObjectKey;
-use kubelet_core::api::retry::compute_retry_delay;
+use api_core::mirror::{MirrorOwner, MirrorStep, compute_mirror};
+use api_core::reflector::ObjectKey;
+use api_core::retry::compute_retry_delay;
 use model::k8s::Node;
 use ports::Cluster;
 use ports::cluster::{ClusterError, ClusterResult, Deletion};

@@ -13,11 +13,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::sync::Arc;
 
+use api_core::reflector::ObjectKey;
 use base_core::service_account_token::TokenRequirement;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select_all};
 use images_core::pull_secrets::pull_secret_names;
-use kubelet_core::api::reflector::ObjectKey;
 use kubelet_core::pods::env::{EnvObjects, env_objects, required_env_objects};
 use model::k8s::{ConfigMap, Node, Pod, RuntimeClass, Secret, ServiceAccount, TrustBundle};
 use model::{KeptPod, SmallMap};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kubelet_core::api::reflector::ObjectKey;
+use api_core::reflector::ObjectKey;
 use model::k8s::Node;
 use model::{MalformedObject, PodRef, PodSource, PodUid};
 use ports::cluster::Selection;
@@ -90,7 +90,7 @@ fn to_run(seen: &Store<ApiPod>, refused: &mut BTreeSet<PodRef>) -> Vec<DesiredPo
 
 #[cfg(test)]
 mod tests {
-    use kubelet_core::api::reflector::ObjectKey;
+    use api_core::reflector::ObjectKey;
     use serde_json::json;
 
     use super::*;

@@ -1,19 +1,17 @@
 //! Reflectors: the store of a collection of API objects, kept up to date by list and watch.
 //!
-//! Owns the open watch. What to request next, and how long to wait, is decided in `kubelet_core::api::reflector`. Never acts on
+//! Owns the open watch. What to request next, and how long to wait, is decided in `api_core::reflector`. Never acts on
 //! objects: other tasks wait for changes of the store. An object that cannot be decoded is left out, counted and logged, and its last
 //! readable version stays (docs/SECURITY.md).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api_core::reflector::{ObjectKey, ReflectorEvent, ReflectorState, ReflectorStep, keeps_last_version};
 use base_core::object_version::ObjectVersion;
 use futures_util::StreamExt;
 use jiff::Timestamp;
 use k8s_openapi::Metadata;
-use kubelet_core::api::reflector::{
-    ObjectKey, ReflectorEvent, ReflectorState, ReflectorStep, keeps_last_version,
-};
 use model::k8s::{ApiObject, Node, ObjectMeta, Pod};
 use model::{MalformedObject, RateLimiter};
 use parking_lot::Mutex;

@@ -1,17 +1,17 @@
 //! Writes the status of pods to the API, and deletes terminated pods there.
 //!
 //! Owns the calls under way and the answers of the API. There is one call for each pod at a time, the newest status of a
-//! pod wins, and no pod waits for another. What to send is decided in `kubelet_core::api::status_patch` by comparison with the
+//! pod wins, and no pod waits for another. What to send is decided in `api_core::status_patch` by comparison with the
 //! API's object, so that changes by other clients are noticed, too.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::api::reflector::ObjectKey;
-use kubelet_core::api::retry::compute_retry_delay;
-use kubelet_core::api::status_patch::{StatusSync, SyncFacts, compute_status_sync};
-use kubelet_core::api::status_queue::{
+use api_core::reflector::ObjectKey;
+use api_core::retry::compute_retry_delay;
+use api_core::status_patch::{StatusSync, SyncFacts, compute_status_sync};
+use api_core::status_queue::{
     StatusFailure, WaitingStatus, compute_status_order, compute_status_retry, compute_status_urgency,
 };
 use model::k8s::Pod;

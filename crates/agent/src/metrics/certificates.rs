@@ -6,8 +6,8 @@
 
 use std::fmt::Write as _;
 
+use api_core::certificates::CertificateUse;
 use jiff::{SignedDuration, Timestamp};
-use kubelet_core::api::certificates::CertificateUse;
 use model::CertificateFacts;
 use parking_lot::Mutex;
 

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_core::retry::compute_retry_delay;
 use base_core::object_version::ObjectVersion;
-use kubelet_core::api::retry::compute_retry_delay;
 use kubelet_core::node::{
     NodeOutcome, StatusReport, StatusReports, compute_initial_node, compute_node_patch, compute_node_status,
     compute_pod_cidr_update, compute_reconciliation, compute_status_report, status_differs,

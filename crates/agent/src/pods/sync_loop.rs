@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::api::reflector::ObjectKey;
+use api_core::reflector::ObjectKey;
 use kubelet_core::pods::ended_names::EndedNames;
 use kubelet_core::pods::housekeeping::{CleanupInputs, RuntimePresence, WorkerProgress, compute_cleanup};
 use kubelet_core::pods::name_waits::{self, NameWaits, WAITING_FOR_PREVIOUS_POD};

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use kubelet_core::api::mirror::is_uid_of_pod;
+use api_core::mirror::is_uid_of_pod;
 use model::{ContainerId, ContainerState, PodObservation, PodRef, PodUid, SandboxId};
 use ports::node_api::{PodRefusal, PodTarget};
 use sources_core::ApiPod;

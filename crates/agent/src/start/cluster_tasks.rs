@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use kubelet_core::api::reflector::ObjectKey;
+use api_core::reflector::ObjectKey;
 use model::k8s::{Node, NodeAddress, Pod};
 use ports::cluster::Selection;
 use sources_core::ApiPod;

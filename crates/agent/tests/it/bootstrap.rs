@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::api::certificates::{Join, JoinError, PairStore, SigningError, StoredPair};
+use api_core::certificates::{BOOTSTRAP_TIMEOUT, CertificateUse, wanted_names};
 use jiff::Timestamp;
-use kubelet_core::api::certificates::{BOOTSTRAP_TIMEOUT, CertificateUse, wanted_names};
 use model::k8s::CertificateSigningRequest;
 use ports::{Certificates, Clock, ClusterError};
 use testing::{ClusterFault, FakeCertificates, FakeCluster, FakeHost, Outage, Verb, Verdict};

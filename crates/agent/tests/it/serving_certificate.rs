@@ -6,7 +6,7 @@ use std::time::Duration;
 use agent::api::certificates::{ClusterSigned, PairStore, SelfSigned};
 use agent::rng::Rng;
 use agent::tasks::TaskSet;
-use kubelet_core::api::certificates::{CertificateUse, wanted_names};
+use api_core::certificates::{CertificateUse, wanted_names};
 use model::k8s::{CertificateSigningRequest, NodeAddress};
 use model::{CertificateFacts, CertificateNames, PemPair};
 use ports::{Certificates, Clock};

@@ -5,6 +5,8 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_core::mirror::{MirrorOwner, compute_mirror};
+use api_core::status_patch::{SyncFacts, compute_status_sync};
 use base_core::downward::DownwardFacts;
 use config::Features;
 use images_core::pull_secrets::pull_secret_names;
@@ -38,8 +40,6 @@ use volumes_core::{
     PayloadInputs, VolumeObjects, compute_payload, has_payload, nested_mount_points, required_objects,
 };
 
-use crate::api::mirror::{MirrorOwner, compute_mirror};
-use crate::api::status_patch::{SyncFacts, compute_status_sync};
 use crate::node::eviction::DiskLayout;
 use crate::node::eviction::limits::{compute_exceeded_limit, has_limits};
 use crate::node::eviction::usage::PodUsage;

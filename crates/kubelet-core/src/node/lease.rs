@@ -8,7 +8,7 @@ use base_core::node_owner::owner_reference;
 use model::k8s::{Lease, LeaseSpec, MicroTime, ObjectMeta};
 use model::{MonoTime, Now};
 
-use crate::api::retry::compute_retry_delay;
+use api_core::retry::compute_retry_delay;
 
 /// Where the leases of nodes are kept.
 pub const LEASE_NAMESPACE: &str = "kube-node-lease";

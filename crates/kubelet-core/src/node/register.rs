@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use api_core::strategic_patch::compute_strategic_patch;
 use base_core::node_labels::{ARCH_LABEL, HOSTNAME_LABEL, OS_LABEL};
 use config::{KubeletConfiguration, NodeFlags};
 use model::k8s::{Node, NodeSpec, NodeStatus, ObjectMeta, Quantity, Taint};
@@ -15,7 +16,6 @@ use super::status::{NodeOutcome, compute_node_status};
 use super::{
     BETA_ARCH_LABEL, BETA_OS_LABEL, CONTROLLER_ATTACH, NodeInputs, NodeMachine, UNINITIALIZED_TAINT,
 };
-use crate::api::strategic_patch::compute_strategic_patch;
 
 /// Labels that are reset to their registered values. All others belong to those who set them.
 const DEFAULT_LABELS: [&str; 11] = [

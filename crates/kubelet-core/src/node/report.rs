@@ -7,7 +7,7 @@ use model::MonoTime;
 use model::k8s::Node;
 use serde_json::{Value, json};
 
-use crate::api::strategic_patch::{ListMerge, MergedList, compute_strategic_patch};
+use api_core::strategic_patch::{ListMerge, MergedList, compute_strategic_patch};
 
 /// The lists of a Node that the API merges.
 pub(super) const NODE_LISTS: [MergedList; 2] = [

@@ -3,6 +3,7 @@
 use resources_core::quantities::Quantities;
 use std::time::Duration;
 
+use api_core::strategic_patch::compute_strategic_patch;
 use expect_test::{Expect, expect};
 use model::MonoTime;
 use model::k8s::Node;
@@ -10,7 +11,6 @@ use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::api::strategic_patch::compute_strategic_patch;
 
 mod upstream;
 

@@ -1,16 +1,16 @@
 //! Keeps the client certificate valid: rotates it before it expires, loads it from disk, or bootstraps again; ends the
 //! process when none of these works for too long.
 //!
-//! Owns the count of failures. What to do next is decided in `kubelet_core::api::certificates`.
+//! Owns the count of failures. What to do next is decided in `api_core::certificates`.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::{SignedDuration, Timestamp};
-use kubelet_core::api::certificates::{
+use api_core::certificates::{
     CertificateState, CertificateStep, CertificateUse, EXIT_AFTER, SIGNING_TIMEOUT, compute_certificate_step,
     wanted_names,
 };
+use jiff::{SignedDuration, Timestamp};
 use model::{CertificateFacts, CertificateNames};
 use ports::certificates::CertificateError;
 use ports::{ClientIdentity, Clock, Cluster};

@@ -6,10 +6,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use kubelet_core::api::certificates::{
+use api_core::certificates::{
     CertificateUse, KeyKind, bootstrap_request_name, retry_delay, signing_request, wanted_names,
 };
-use kubelet_core::api::retry::compute_retry_delay;
+use api_core::retry::compute_retry_delay;
 use model::{CertificateNames, PemPair};
 use ports::certificates::CertificateError;
 use ports::{Clock, Cluster};

@@ -7,11 +7,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
-use kubelet_core::api::certificates::{
+use api_core::certificates::{
     CertificateState, CertificateStep, CertificateUse, compute_certificate_step, rotation_deadline,
     serving_addresses, wanted_names,
 };
+use jiff::Timestamp;
 use model::k8s::NodeAddress;
 use model::{CertificateFacts, CertificateNames, PemPair};
 use ports::{Certificates, Clock, Cluster, Files};

@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use kubelet_core::api::certificates::{
+use api_core::certificates::{
     CertificateUse, KeyKind, SIGNING_TIMEOUT, SigningOutcome, signing_outcome, signing_request,
 };
-use kubelet_core::api::retry::compute_retry_delay;
+use api_core::retry::compute_retry_delay;
+use futures_util::StreamExt;
 use model::k8s::CertificateSigningRequest;
 use model::{CertificateNames, PemPair};
 use ports::certificates::CertificateError;

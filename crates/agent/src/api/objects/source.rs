@@ -8,9 +8,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use api_core::reflector::ObjectKey;
+use api_core::retry::compute_retry_delay;
 use k8s_openapi::Metadata;
-use kubelet_core::api::reflector::ObjectKey;
-use kubelet_core::api::retry::compute_retry_delay;
 use model::MonoTime;
 use model::k8s::{ConfigMap, Node, ObjectMeta, Secret};
 use parking_lot::Mutex;

@@ -6,8 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_core::retry::compute_retry_delay;
 use base_core::service_account_token::TokenRequirement;
-use kubelet_core::api::retry::compute_retry_delay;
 use model::containers::spec_of;
 use model::k8s::Pod;
 use model::{KeptPod, MonoTime, SmallMap};

@@ -4,8 +4,8 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_core::mirror::is_mirror_of;
 use jiff::Timestamp;
-use kubelet_core::api::mirror::is_mirror_of;
 use kubelet_core::pods::deadline;
 use kubelet_core::pods::status::{
     PodCgroupResources, StatusInputs, TerminalReason, compute_pod_status, forget_ended_init_containers,

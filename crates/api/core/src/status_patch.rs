@@ -16,7 +16,7 @@ pub use merge::merge_status;
 
 use sources_core::ApiPod;
 
-use crate::api::strategic_patch::{ListMerge, MergedList, compute_strategic_patch};
+use crate::strategic_patch::{ListMerge, MergedList, compute_strategic_patch};
 
 /// The lists of a pod's status that the API merges.
 const STATUS_LISTS: [MergedList; 3] = [

@@ -15,7 +15,7 @@ use model::k8s::{Event, EventSource, ObjectMeta, ObjectReference, Time};
 use model::{Now, RateLimiter};
 use serde_json::{Value, json};
 
-use crate::api::lru::Lru;
+use crate::lru::Lru;
 
 /// Maximum number of entries in each of the three memories: kinds of events, budgets, and events to count up.
 pub const REMEMBERED: usize = 4096;

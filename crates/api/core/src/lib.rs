@@ -1,5 +1,6 @@
 //! What the kubelet reads from the Kubernetes API and writes to it: reflectors, status patches, mirror pods, events,
 //! certificates.
+#![forbid(unsafe_code)]
 
 pub mod certificates;
 pub mod csi_node;
