@@ -84,7 +84,7 @@ fn http_and_tcp_probes_reach_the_pod_and_leave_no_port_in_time_wait() {
     main["livenessProbe"] = json!({"tcpSocket": {"port": 8080}, "periodSeconds": 1});
     node.apply("web", &pod);
     let pod = node.running("web");
-    let began = std::time::Instant::now();
+    let began = Instant::now();
     let ip = pod["status"]["podIP"].as_str().expect("an IP").to_owned();
     node.eventually("several rounds of probes have passed", |_| {
         if began.elapsed().as_secs() >= 5 { Ok(()) } else { Err("not yet".to_owned()) }
