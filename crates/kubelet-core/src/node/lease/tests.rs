@@ -6,6 +6,8 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod api_server_restart;
+
 fn at(millis: u64) -> Now {
     Now {
         wall: Timestamp::from_millisecond(i64::try_from(millis).unwrap()).unwrap(),
