@@ -8,7 +8,7 @@
 //!     besteffort/pod<uid>                 a QoS cgroup that gets what is left
 //! ```
 //! Owns: [`CgroupNames`], and [`CgroupNumbers`] with their translation for both versions of cgroups and for systemd.
-//! No cgroup is accessed here; the runtime makes those of containers ([`crate::pods::request::resources`]).
+//! No cgroup is accessed here; the runtime makes those of containers (`kubelet_core::pods::request::resources`).
 
 pub mod convert;
 pub mod name;

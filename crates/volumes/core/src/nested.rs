@@ -8,7 +8,7 @@ use std::path::{Component, Path};
 use model::k8s::VolumeMount;
 use model::payload::Payload;
 
-/// The directories, relative to the volume, that must exist before it is mounted. `points`: those of [`mount_points`] in this volume.
+/// The directories, relative to the volume, that must exist before it is mounted. `points`: those of `mount_points` in this volume.
 /// A mount over a file of the volume itself needs none.
 #[must_use]
 pub fn nested_mount_points<'a>(

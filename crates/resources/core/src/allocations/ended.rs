@@ -1,4 +1,4 @@
-//! Which containers of a pod have ended for good: a result of [`crate::pods::ended`], kept with the allocation of the pod.
+//! Which containers of a pod have ended for good: a result of `kubelet_core::pods::ended`, kept with the allocation of the pod.
 
 use std::collections::BTreeSet;
 
