@@ -1,4 +1,4 @@
-//! The tasks of the kubelet. They observe, wait and act; every decision is made in `kubelet-core`.
+//! The tasks of the kubelet. They observe, wait and act; every decision is made in a decision core (`kubelet-core` and the cores of subsystems).
 //!
 //! ```text
 //! file, url --sets--> SyncLoop --desired state--> PodWorker (one per pod) --passes--> Runtime, Host, Net

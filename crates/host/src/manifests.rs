@@ -1,6 +1,6 @@
 //! Reads the files of static pods.
 //!
-//! Never: parsing them, which is done in `kubelet-core`.
+//! Never: parsing them, which is done in `sources-core`.
 
 use std::fs;
 use std::io;

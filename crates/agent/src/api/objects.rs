@@ -2,7 +2,7 @@
 //!
 //! Owns their stores. A worker registers its pod before the first pass and holds the registration while the pod may need
 //! an object; only objects that a registered pod refers to are ever requested. Which those are, and how they are used, is
-//! decided in `kubelet-core`.
+//! decided in `kubelet-core` (variables), `volumes-core` and `images-core`.
 
 mod bundles;
 pub(super) mod services;
