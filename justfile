@@ -67,4 +67,4 @@ fuzz *arguments:
 
 # build the documentation of the crates; warnings are errors
 doc:
-    RUSTDOCFLAGS="-D warnings" cargo doc --workspace --no-deps --document-private-items
+    RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps

@@ -51,7 +51,7 @@ const MAX_FAILURE: usize = 10 << 10;
 /// Runs the handler until it ends.
 ///
 /// # Errors
-/// The handler failed. The text is for `state.waiting.message`, truncated to [`MAX_FAILURE`].
+/// The handler failed. The text is for `state.waiting.message`, truncated to `MAX_FAILURE` bytes.
 pub async fn run_handler(context: &HookContext<'_>, handler: &LifecycleHandler) -> Result<(), String> {
     run(context, handler).await.map_err(|why| cut_owned(why, MAX_FAILURE))
 }
