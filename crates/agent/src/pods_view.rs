@@ -2,12 +2,14 @@
 //! checkpoint on disk, from which a restarted kubelet continues.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use kubelet_core::pods::stage::PodStage;
 use model::k8s::{Pod, PodStatus};
-use model::{KeptPod, KeptStatus, PodUid};
+use model::pod_status::has_ended;
+use model::{PodRef, PodUid};
 use parking_lot::Mutex;
 use ports::{Files, HostError};
 use tokio::sync::watch;
@@ -16,10 +18,11 @@ use crate::damaged::set_aside;
 use crate::settings::Paths;
 
 /// A pod with its status and the progress of its worker.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct PodEntry {
-    pub pod: KeptPod,
-    pub status: KeptStatus,
+    pub identity: PodRef,
+    pub pod: Arc<Pod>,
+    pub status: Arc<PodStatus>,
     pub progress: PodProgress,
 }
 
@@ -35,11 +38,19 @@ pub struct PodProgress {
     pub is_observed: bool,
 }
 
+impl fmt::Debug for PodEntry {
+    /// Without the pod, whose variables may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("PodEntry");
+        shown.field("identity", &self.identity).field("progress", &self.progress).finish_non_exhaustive()
+    }
+}
+
 impl PodEntry {
     /// What an earlier kubelet left on disk can be older than what the API shows, unless the pod had ended.
     #[must_use]
     pub fn is_current(&self) -> bool {
-        self.progress.is_observed || self.status.has_ended()
+        self.progress.is_observed || has_ended(&self.status)
     }
 }
 
@@ -109,16 +120,23 @@ impl Default for PodsView {
 
 impl PodsView {
     /// Replaces the pod's entry; returns whether its status has changed.
-    pub fn publish(&self, uid: &PodUid, pod: KeptPod, status: KeptStatus, progress: PodProgress) -> bool {
+    pub fn publish(
+        &self,
+        identity: &PodRef,
+        pod: Arc<Pod>,
+        status: Arc<PodStatus>,
+        progress: PodProgress,
+    ) -> bool {
         let mut entries = self.entries.lock();
-        let before = entries.by_uid.get(uid);
+        let before = entries.by_uid.get(&identity.uid);
         let is_changed = before.is_none_or(|before| before.entry.status != status);
-        let is_rest_same =
-            before.is_some_and(|before| before.entry.pod.is_same(&pod) && before.entry.progress == progress);
+        let is_rest_same = before
+            .is_some_and(|before| Arc::ptr_eq(&before.entry.pod, &pod) && before.entry.progress == progress);
         entries.version += 1;
         let version = entries.version;
         // An equal status, too: the one before need not be kept as well, neither here nor by those who look at the changes.
-        entries.by_uid.insert(uid.clone(), Versioned { entry: PodEntry { pod, status, progress }, version });
+        let entry = PodEntry { identity: identity.clone(), pod, status, progress };
+        entries.by_uid.insert(identity.uid.clone(), Versioned { entry, version });
         drop(entries);
         if is_changed || !is_rest_same {
             self.changed.send_replace(());
@@ -195,8 +213,8 @@ fn spec_path(paths: &Paths, uid: &PodUid) -> PathBuf {
 
 /// Writes the spec to disk, so that a restarted kubelet that finds the pod running without a manifest can still terminate
 /// it with its hooks, grace period and order. Returns whether it is there; a failure is in the log.
-pub async fn save_pod(files: &dyn Files, paths: &Paths, uid: &PodUid, pod: &KeptPod) -> bool {
-    let Some(json) = pod.json() else { return true };
+pub async fn save_pod(files: &dyn Files, paths: &Paths, uid: &PodUid, pod: &Pod) -> bool {
+    let Ok(json) = serde_json::to_vec(pod) else { return true };
     let saved = async {
         files.ensure_dir(&paths.pod(uid), 0o750).await?;
         files.write_file(&spec_path(paths, uid), &json, 0o600).await
@@ -234,7 +252,7 @@ async fn read_pod(files: &dyn Files, paths: &Paths, uid: &PodUid) -> Result<Opti
     const LIMIT: usize = 11 << 20;
     let json = files.read_file(&spec_path(paths, uid), LIMIT, false).await?;
     let pod = model::k8s::pod_from_json(&json).ok();
-    let pod = pod.filter(|pod| model::PodRef::of(pod).uid == *uid);
+    let pod = pod.filter(|pod| PodUid::of(pod) == *uid);
     if pod.is_none() {
         set_aside(files, &spec_path(paths, uid)).await;
     }
@@ -244,12 +262,12 @@ async fn read_pod(files: &dyn Files, paths: &Paths, uid: &PodUid) -> Result<Opti
 /// Writes the status next to the pod's other files; from it a restarted kubelet has what the runtime does not know (start time,
 /// readiness, why the pod failed). A final status must survive a power failure, because the pod would run again without it.
 /// Returns whether it is there; a failure is in the log.
-pub async fn save_checkpoint(files: &dyn Files, paths: &Paths, uid: &PodUid, status: &KeptStatus) -> bool {
-    let Some(json) = status.json() else { return true };
+pub async fn save_checkpoint(files: &dyn Files, paths: &Paths, uid: &PodUid, status: &PodStatus) -> bool {
+    let Ok(json) = serde_json::to_vec(status) else { return true };
     let saved = async {
         files.ensure_dir(&paths.pod(uid), 0o750).await?;
         let path = checkpoint_path(paths, uid);
-        if status.has_ended() {
+        if has_ended(status) {
             files.write_durably(&path, &json, 0o600).await
         } else {
             files.write_file(&path, &json, 0o600).await
@@ -304,23 +322,25 @@ mod tests {
 
     use super::*;
 
-    fn status(phase: &str) -> KeptStatus {
-        KeptStatus::new(serde_json::from_value(json!({"phase": phase})).unwrap())
+    fn status(phase: &str) -> Arc<PodStatus> {
+        Arc::new(serde_json::from_value(json!({"phase": phase})).unwrap())
     }
 
     #[test]
     fn equal_status_replaces_the_one_before_and_is_no_change() {
-        let (view, uid) = (PodsView::default(), PodUid::from("u".to_owned()));
-        let pod = KeptPod::new(Pod::default());
+        let (view, uid) = (PodsView::default(), PodUid::from("u"));
+        let identity = PodRef::new("n", "p", "u");
+        let pod = Arc::new(Pod::default());
         let progress =
             PodProgress { stage: PodStage::Syncing, is_rejected: false, is_orphan: false, is_observed: true };
-        let publish = |status: &KeptStatus| view.publish(&uid, pod.clone(), status.clone(), progress);
+        let publish =
+            |status: &Arc<PodStatus>| view.publish(&identity, pod.clone(), status.clone(), progress);
         let (first, equal, other) = (status("Pending"), status("Pending"), status("Running"));
         assert!(publish(&first));
         let mut changes = view.changes();
         changes.mark_unchanged();
         assert!(!publish(&equal) && !changes.has_changed().unwrap());
-        assert!(view.get(&uid).unwrap().status.is_same(&equal), "the one before is not kept");
+        assert!(Arc::ptr_eq(&view.get(&uid).unwrap().status, &equal), "the one before is not kept");
         assert!(publish(&other) && changes.has_changed().unwrap());
     }
 
@@ -330,13 +350,12 @@ mod tests {
         let progress =
             PodProgress { stage: PodStage::Syncing, is_rejected: false, is_orphan: false, is_observed: true };
         let publish = |name: &str, phase: &str| {
-            let pod = serde_json::from_value(json!({"metadata": {"name": name, "uid": name}})).unwrap();
-            view.publish(&PodUid::from(name.to_owned()), KeptPod::new(pod), status(phase), progress);
+            let pod = Arc::new(Pod::default());
+            view.publish(&PodRef::new("n", name, name), pod, status(phase), progress);
         };
         let look = |version: u64| {
             let ViewChanges { changed, count, version } = view.changed_since(version);
-            let names: Vec<String> =
-                changed.iter().map(|entry| entry.pod.identity().name.to_string()).collect();
+            let names: Vec<String> = changed.iter().map(|entry| entry.identity.name.to_string()).collect();
             (names.join(" "), count, version)
         };
         publish("a", "Pending");

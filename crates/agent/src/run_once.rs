@@ -68,7 +68,7 @@ pub async fn run(agent: &Agent) -> Outcome {
         let entries = pods.all();
         let verdicts: Vec<Option<Verdict>> = entries.iter().map(verdict).collect();
         let is_decided = verdicts.iter().all(Option::is_some) && entries.len() == agent.desired_pods();
-        let is_working = |entry: &PodEntry| entry.status.get().phase.as_deref() == Some("Running");
+        let is_working = |entry: &PodEntry| entry.status.phase.as_deref() == Some("Running");
         let is_late = clock.mono() >= deadline && !entries.iter().any(is_working);
         if is_decided || is_late {
             return outcome(agent, &entries, verdicts);
@@ -82,12 +82,12 @@ pub async fn run(agent: &Agent) -> Outcome {
 
 fn outcome(agent: &Agent, entries: &[PodEntry], verdicts: Vec<Option<Verdict>>) -> Outcome {
     let late = |entry: &PodEntry| {
-        let status = entry.status.get();
+        let status = &entry.status;
         let phase = status.phase.as_deref().unwrap_or("unknown");
-        Verdict::Failed(format!("phase {phase} after {TIMEOUT:?}: {}", explain(&status)))
+        Verdict::Failed(format!("phase {phase} after {TIMEOUT:?}: {}", explain(status)))
     };
     let pods = entries.iter().zip(verdicts).map(|(entry, verdict)| PodOutcome {
-        pod: entry.pod.identity().clone(),
+        pod: entry.identity.clone(),
         verdict: verdict.unwrap_or_else(|| late(entry)),
     });
     let problems = agent.manifest_problems().all();
@@ -104,8 +104,8 @@ fn outcome(agent: &Agent, entries: &[PodEntry], verdicts: Vec<Option<Verdict>>) 
 
 /// `None`: not decided yet. A pod with `restartPolicy: Always` succeeds once it runs; any other must end.
 fn verdict(entry: &PodEntry) -> Option<Verdict> {
-    let status = &*entry.status.get();
-    let policy = RestartPolicy::parse(spec_of(&entry.pod.get()).restart_policy.as_deref());
+    let status = &*entry.status;
+    let policy = RestartPolicy::parse(spec_of(&entry.pod).restart_policy.as_deref());
     match status.phase.as_deref() {
         Some("Succeeded") => Some(Verdict::Succeeded),
         Some("Failed") => Some(Verdict::Failed(explain(status))),

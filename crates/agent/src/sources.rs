@@ -11,7 +11,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kubelet_core::pods::housekeeping::RuntimePresence;
 use model::k8s::Pod;
-use model::{KeptPod, MonoTime, PodSource, PodUid};
+use model::{MonoTime, PodSource, PodUid};
 use parking_lot::Mutex;
 use ports::Files;
 use ports::node_api::ManifestProblem;
@@ -46,7 +46,7 @@ pub struct NodePods {
 
 /// The pods of which earlier runs of the kubelet saved the spec.
 struct Checkpoints {
-    pods: Vec<KeptPod>,
+    pods: Vec<Arc<Pod>>,
     /// No other pod is on the node, so that a source which cannot be read had no other pods than these.
     is_every_pod_known: bool,
     /// The runtime has been listed, without which that is not known.
@@ -58,7 +58,7 @@ impl NodePods {
     async fn checkpoints(&self) -> Option<Checkpoints> {
         match load_pods(&*self.files, &self.paths).await {
             Ok(pods) => {
-                let pods: Vec<KeptPod> = pods.into_iter().map(KeptPod::new).collect();
+                let pods: Vec<Arc<Pod>> = pods.into_iter().map(Arc::new).collect();
                 let is_listed = self.cache.listings().borrow().is_some();
                 let is_every_pod_known = self.knows_every_pod(&pods).await;
                 Some(Checkpoints { pods, is_every_pod_known, is_listed })
@@ -71,10 +71,10 @@ impl NodePods {
         }
     }
 
-    async fn knows_every_pod(&self, checkpointed: &[KeptPod]) -> bool {
+    async fn knows_every_pod(&self, checkpointed: &[Arc<Pod>]) -> bool {
         let Some(on_disk) = self.directories().await else { return false };
         let mut known = self.cache.followed();
-        known.extend(checkpointed.iter().map(|pod| pod.identity().uid.clone()));
+        known.extend(checkpointed.iter().map(|pod| PodUid::of(pod)));
         let running = self.cache.presence().map(|pods| {
             let running = pods.into_iter().filter(|(_, (_, presence))| *presence == RuntimePresence::MayRun);
             running.map(|(uid, _)| uid).collect()
@@ -99,12 +99,12 @@ impl NodePods {
 }
 
 /// Marks the pods as first seen now.
-fn seen_now(pods: Vec<Pod>, now: Timestamp) -> Vec<KeptPod> {
+fn seen_now(pods: Vec<Pod>, now: Timestamp) -> Vec<Arc<Pod>> {
     let mark = |mut pod: Pod| {
         mark_first_seen(&mut pod, now);
-        KeptPod::new(pod)
+        Arc::new(pod)
     };
-    let mut marked: Vec<KeptPod> = pods.into_iter().map(mark).collect();
+    let mut marked: Vec<Arc<Pod>> = pods.into_iter().map(mark).collect();
     // Collecting in place would keep the allocation of the whole pods, kilobytes for each, as long as the file exists.
     marked.shrink_to_fit();
     marked

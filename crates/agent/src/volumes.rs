@@ -9,13 +9,13 @@ mod attachment;
 mod block_maps;
 mod claims;
 mod csi;
-mod decoded_pod;
 mod device;
 mod engine;
 mod fc;
 mod flex;
 mod found;
 mod global_mounts;
+mod indexed_pod;
 mod iscsi;
 mod marks;
 mod mount;
@@ -30,10 +30,11 @@ mod tear_down;
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use model::k8s::VolumeMount;
-use model::{KeptPod, PodUid, SmallMap};
+use model::k8s::{Pod, VolumeMount};
+use model::{PodUid, SmallMap};
 use ports::host::ProgramCall;
 use ports::{Files, HostError, Mounts};
 use tokio::sync::{mpsc, oneshot, watch};
@@ -82,7 +83,7 @@ pub type ReadyVolumes = SmallMap<Box<str>, ReadyVolume>;
 /// The pod whose volumes are mounted, and the API objects that they show.
 #[derive(Clone, Debug)]
 pub struct MountRequest {
-    pub pod: KeptPod,
+    pub pod: Arc<Pod>,
     pub objects: PodObjects,
 }
 

@@ -61,6 +61,14 @@ string_id! {
     /// The key of a pod in every table of the kubelet. A pod that is re-created under the same name has another UID.
     PodUid
 }
+impl PodUid {
+    /// The UID of a pod object; empty if it has none.
+    #[must_use]
+    pub fn of(pod: &Pod) -> Self {
+        Self::new(pod.metadata.uid.as_deref().unwrap_or_default())
+    }
+}
+
 string_id! {
     /// The runtime's ID of a pod sandbox.
     SandboxId

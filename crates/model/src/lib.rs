@@ -18,7 +18,6 @@ pub mod devices;
 pub mod digest;
 pub mod ids;
 pub mod k8s;
-mod kept;
 mod malformed;
 pub mod node_logs;
 pub mod observation;
@@ -44,7 +43,6 @@ pub use certificates::{CertificateFacts, CertificateNames, PemPair};
 pub use cgroup::CgroupDriver;
 pub use containers::{ContainerKind, ContainerRef};
 pub use ids::{ContainerId, ImageId, PodRef, PodUid, SandboxId};
-pub use kept::{Kept, KeptPod, KeptStatus, Pack};
 pub use malformed::MalformedObject;
 pub use node_logs::NodeLogOptions;
 pub use observation::{

@@ -202,7 +202,7 @@ impl EventWriter {
     }
 
     fn pod_reference(&self, pod: &PodRef, container: Option<&str>) -> ObjectReference {
-        let shown = self.pods.get(&pod.uid).map(|entry| entry.pod.get());
+        let shown = self.pods.get(&pod.uid).map(|entry| entry.pod);
         ObjectReference {
             api_version: Some("v1".to_owned()),
             kind: Some("Pod".to_owned()),

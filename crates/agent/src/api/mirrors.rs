@@ -8,6 +8,7 @@ use std::time::Duration;
 use api_core::mirror::{MirrorOwner, MirrorStep, compute_mirror};
 use api_core::reflector::ObjectKey;
 use api_core::retry::compute_retry_delay;
+use base_core::pod_kind::is_static_pod;
 use model::k8s::Node;
 use ports::Cluster;
 use ports::cluster::{ClusterError, ClusterResult, Deletion};
@@ -96,10 +97,10 @@ impl Mirrors {
             })
         });
         // Of two pods of that name, the mirror shows the one that has not ended.
-        let mut statics = self.pods.matching(|entry| entry.pod.is_static());
+        let mut statics = self.pods.matching(|entry| is_static_pod(&entry.pod));
         statics.sort_by_key(|entry| !entry.progress.is_ending());
         let entries: BTreeMap<ObjectKey, PodEntry> =
-            statics.into_iter().map(|entry| (super::meta::key_of_pod(entry.pod.identity()), entry)).collect();
+            statics.into_iter().map(|entry| (super::meta::key_of_pod(&entry.identity), entry)).collect();
         let may_remove = *self.sources.borrow_and_update();
         let wanted = self.wanted.borrow_and_update();
         let seen = self.in_api.borrow_and_update();
@@ -113,11 +114,9 @@ impl Mirrors {
             if is_coming {
                 continue;
             }
-            let mirror =
-                seen.objects.get(key).filter(|in_api| in_api.is_mirror).map(|in_api| in_api.pod.get());
-            let static_pod = entry.map(|entry| (entry.pod.get(), entry.progress.is_ending()));
-            let static_pod = static_pod.as_ref().map(|(pod, is_ending)| (&**pod, *is_ending));
-            match compute_mirror(static_pod, mirror.as_deref(), owner) {
+            let mirror = seen.objects.get(key).filter(|in_api| in_api.is_mirror).map(|in_api| &*in_api.pod);
+            let static_pod = entry.map(|entry| (&*entry.pod, entry.progress.is_ending()));
+            match compute_mirror(static_pod, mirror, owner) {
                 MirrorStep::Nothing => {}
                 step @ (MirrorStep::Create(_) | MirrorStep::Delete { .. }) => steps.push((key.clone(), step)),
             }
@@ -126,7 +125,7 @@ impl Mirrors {
     }
 
     fn mirror_uid(&self, key: &ObjectKey) -> Option<String> {
-        Some(self.in_api.borrow().objects.get(key)?.pod.identity().uid.to_string())
+        Some(self.in_api.borrow().objects.get(key)?.identity.uid.to_string())
     }
 
     async fn execute(&self, key: &ObjectKey, step: MirrorStep) -> ClusterResult<()> {

@@ -14,13 +14,14 @@ use std::future::pending;
 use std::sync::Arc;
 
 use api_core::reflector::ObjectKey;
+use base_core::pod_kind::is_static_pod;
 use base_core::service_account_token::TokenRequirement;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select_all};
 use images_core::pull_secrets::pull_secret_names;
 use kubelet_core::pods::env::{EnvObjects, env_objects, required_env_objects};
+use model::SmallMap;
 use model::k8s::{ConfigMap, Node, Pod, RuntimeClass, Secret, ServiceAccount, TrustBundle};
-use model::{KeptPod, SmallMap};
 use ports::Cluster;
 use ports::cluster::{ClusterError, Selection};
 use tokio::sync::watch;
@@ -111,8 +112,7 @@ impl ClusterObjects {
     }
 
     /// `before`: the registration of an earlier version of the pod, whose sources are kept.
-    fn register(&self, ctx: &Arc<Context>, kept: &KeptPod, before: Option<&Registered>) -> Registered {
-        let pod = &*kept.get();
+    fn register(&self, ctx: &Arc<Context>, pod: &Arc<Pod>, before: Option<&Registered>) -> Registered {
         let namespace = pod.metadata.namespace.clone().unwrap_or_default();
         let (mut config_maps, mut secrets) = (SmallMap::default(), SmallMap::default());
         let names = all_names(pod);
@@ -145,7 +145,7 @@ impl ClusterObjects {
         });
         Registered {
             access: self.access.clone(),
-            pod: kept.clone(),
+            pod: pod.clone(),
             object_count,
             config_maps,
             secrets,
@@ -175,7 +175,7 @@ pub struct PodObjects {
 #[derive(Debug)]
 struct Registered {
     access: Access,
-    pod: KeptPod,
+    pod: Arc<Pod>,
     /// Number of objects that the pod refers to. If it exceeds [`MAX_OBJECTS`], none of them is read.
     object_count: usize,
     config_maps: SmallMap<String, Arc<Source<ConfigMap>>>,
@@ -190,7 +190,7 @@ struct Registered {
 impl PodObjects {
     /// Registers the objects of this version of the pod, and keeps the sources that `self` has of the version before.
     #[must_use]
-    pub fn register(&self, ctx: &Arc<Context>, objects: Option<&ClusterObjects>, pod: &KeptPod) -> Self {
+    pub fn register(&self, ctx: &Arc<Context>, objects: Option<&ClusterObjects>, pod: &Arc<Pod>) -> Self {
         let Some(objects) = objects else { return Self::default() };
         Self { registered: Some(Arc::new(objects.register(ctx, pod, self.registered.as_deref()))) }
     }
@@ -219,21 +219,21 @@ impl PodObjects {
     /// As [`PodObjects::find`]; and a pod from the API waits until the Services that it needs were listed once.
     pub async fn env(&self) -> Result<EnvObjects, ObjectError> {
         let Some(registered) = &self.registered else { return Ok(EnvObjects::default()) };
-        registered.services.wait(registered.access.clock, registered.pod.is_static()).await?;
+        registered.services.wait(registered.access.clock, is_static_pod(&registered.pod)).await?;
         let mut found = VolumeObjects::default();
-        let required = required_env_objects(&registered.pod.get());
+        let required = required_env_objects(&registered.pod);
         registered.find_named(&required, &mut found).await?;
         let config_maps: Vec<&ConfigMap> = found.config_maps.values().map(|map| &**map).collect();
         let secrets: Vec<&Secret> = found.secrets.values().map(|secret| &**secret).collect();
-        let pod = registered.pod.get();
-        Ok(env_objects(&pod, &config_maps, &secrets, registered.services.variables(&pod)))
+        let pod = &registered.pod;
+        Ok(env_objects(pod, &config_maps, &secrets, registered.services.variables(pod)))
     }
 
     /// The pod's image pull secrets, in the order of the spec, and the names of those that do not exist or cannot be read.
     pub async fn pull_secrets(&self) -> (Vec<Arc<Secret>>, Vec<String>) {
         let (mut found, mut missing) = (Vec::new(), Vec::new());
         let Some(registered) = &self.registered else { return (found, missing) };
-        let names: Vec<String> = pull_secret_names(&registered.pod.get()).map(str::to_owned).collect();
+        let names: Vec<String> = pull_secret_names(&registered.pod).map(str::to_owned).collect();
         for name in names {
             let Some(source) = registered.secrets.get(&name) else { continue };
             match source.get().await {
@@ -276,9 +276,9 @@ impl PodObjects {
     /// It cannot be read, or does not exist.
     pub async fn service_account(&self) -> Result<Option<ServiceAccount>, ObjectError> {
         let Some(registered) = &self.registered else { return Ok(None) };
-        let name = account_of(&registered.pod.get()).map(str::to_owned);
+        let name = account_of(&registered.pod).map(str::to_owned);
         let Some(name) = name else { return Ok(None) };
-        let namespace = &*registered.pod.identity().namespace;
+        let namespace = registered.pod.metadata.namespace.as_deref().unwrap_or_default();
         let accounts = registered.access.cluster.service_accounts();
         accounts.get(namespace, &name).await.map(Some).map_err(ObjectError::Api)
     }

@@ -77,7 +77,7 @@ fn to_run(seen: &Store<ApiPod>, refused: &mut BTreeSet<PodRef>) -> Vec<DesiredPo
     let logged = std::mem::take(refused);
     let is_safe = |in_api: &&Arc<ApiPod>| {
         let Some(err) = &in_api.path_problem else { return true };
-        let identity = in_api.pod.identity().clone();
+        let identity = in_api.identity.clone();
         if !logged.contains(&identity) {
             tracing::error!(pod = %identity, err, "Rejected pod from the API server, its name is invalid");
         }
@@ -111,10 +111,10 @@ mod tests {
         }
         let mut refused = BTreeSet::new();
         let uids =
-            |pods: Vec<DesiredPod>| pods.iter().map(|pod| pod.identity().uid.clone()).collect::<Vec<_>>();
+            |pods: Vec<DesiredPod>| pods.iter().map(|pod| pod.identity.uid.clone()).collect::<Vec<_>>();
         assert_eq!(uids(to_run(&seen, &mut refused)), ["u-1".into()]);
         assert_eq!(refused.len(), 2);
-        seen.objects.retain(|_, in_api| in_api.pod.identity().uid.as_str() == "u-1");
+        seen.objects.retain(|_, in_api| in_api.identity.uid.as_str() == "u-1");
         assert_eq!(uids(to_run(&seen, &mut refused)), ["u-1".into()]);
         assert!(refused.is_empty(), "removed pods are forgotten");
     }

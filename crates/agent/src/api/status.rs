@@ -14,8 +14,10 @@ use api_core::status_patch::{StatusSync, SyncFacts, compute_status_sync};
 use api_core::status_queue::{
     StatusFailure, WaitingStatus, compute_status_order, compute_status_retry, compute_status_urgency,
 };
+use base_core::pod_kind::is_static_pod;
 use model::k8s::Pod;
-use model::{KeptStatus, MonoTime, Now, PodUid};
+use model::k8s::PodStatus;
+use model::{MonoTime, Now, PodUid};
 use ports::Cluster;
 use ports::cluster::{ClusterError, ClusterResult, Deletion, Part, Patch};
 use sources_core::ApiPod;
@@ -73,13 +75,13 @@ struct Failing {
     delay: Duration,
     until: MonoTime,
     /// What the API rejected. Once one of the two changes, the pod waits only until `changed_until`.
-    rejected: Option<(KeptStatus, Arc<ApiPod>)>,
+    rejected: Option<(Arc<PodStatus>, Arc<ApiPod>)>,
     changed_until: MonoTime,
 }
 
 impl Failing {
     /// When the pod may have the next call.
-    fn until(&self, status: &KeptStatus, in_api: &Arc<ApiPod>) -> MonoTime {
+    fn until(&self, status: &Arc<PodStatus>, in_api: &Arc<ApiPod>) -> MonoTime {
         match &self.rejected {
             Some(rejected) if !is_same_attempt(rejected, status, in_api) => self.changed_until,
             Some(_) | None => self.until,
@@ -87,7 +89,11 @@ impl Failing {
     }
 }
 
-fn is_same_attempt(of: &(KeptStatus, Arc<ApiPod>), status: &KeptStatus, in_api: &Arc<ApiPod>) -> bool {
+fn is_same_attempt(
+    of: &(Arc<PodStatus>, Arc<ApiPod>),
+    status: &Arc<PodStatus>,
+    in_api: &Arc<ApiPod>,
+) -> bool {
     of.0 == *status && of.1.resource_version == in_api.resource_version
 }
 
@@ -197,8 +203,8 @@ impl StatusWriter {
             }
         }
         for entry in changed {
-            let uid = entry.pod.identity().uid.clone();
-            let is_new = || Progress::new(super::meta::key_of_pod(entry.pod.identity()), &seen);
+            let uid = entry.identity.uid.clone();
+            let is_new = || Progress::new(super::meta::key_of_pod(&entry.identity), &seen);
             self.pods.entry(uid.clone()).or_insert_with(is_new);
             self.due.insert(uid);
         }
@@ -232,9 +238,9 @@ impl StatusWriter {
 
     /// The static pod has ended, and the mirror pod shows another one of its name.
     fn is_replaced(&self, entry: &PodEntry) -> bool {
-        let (pod, is_ended) = (entry.pod.identity(), entry.progress.is_terminated());
+        let (pod, is_ended) = (&entry.identity, entry.progress.is_terminated());
         let replaces = |other: &PodEntry| {
-            other.pod.is_static() && !other.progress.is_ending() && other.pod.identity().has_full_name_of(pod)
+            is_static_pod(&other.pod) && !other.progress.is_ending() && other.identity.has_full_name_of(pod)
         };
         is_ended && !self.views.matching(replaces).is_empty()
     }
@@ -244,8 +250,8 @@ impl StatusWriter {
         let Candidate { uid, entry, in_api } = candidate;
         self.due.remove(&uid);
         // The API object of a static pod is its mirror pod, which has another UID.
-        let shown_as = match entry.pod.is_static() {
-            true if in_api.is_mirror && !self.is_replaced(&entry) => in_api.pod.identity().uid.clone(),
+        let shown_as = match is_static_pod(&entry.pod) {
+            true if in_api.is_mirror && !self.is_replaced(&entry) => in_api.identity.uid.clone(),
             true => return None,
             false => uid.clone(),
         };
@@ -253,7 +259,7 @@ impl StatusWriter {
             SyncFacts { may_run: entry.progress.may_run(), is_released: entry.progress.is_released() };
         let progress = self.pods.get_mut(&uid)?;
         progress.waiting_since = None;
-        match compute_status_sync(&shown_as, Some(&in_api), &entry.status.get(), facts) {
+        match compute_status_sync(&shown_as, Some(&in_api), &entry.status, facts) {
             StatusSync::Delete { .. } if progress.is_deleted => {
                 progress.settled = Some((entry, in_api));
                 None
@@ -275,7 +281,7 @@ impl StatusWriter {
         self.under_way.insert(job.uid.clone());
         self.calls.spawn(async move {
             let Job { uid, entry, in_api, sync } = job;
-            let ObjectKey { namespace, name } = super::meta::key_of_pod(in_api.pod.identity());
+            let ObjectKey { namespace, name } = super::meta::key_of_pod(&in_api.identity);
             let pods = cluster.pods();
             let is_deletion = matches!(sync, StatusSync::Delete { .. });
             let result = match sync {
@@ -285,7 +291,7 @@ impl StatusWriter {
                     patched.map(Some)
                 }
                 StatusSync::Delete { uid } => {
-                    tracing::info!(pod = %in_api.pod.identity(), uid, "Pod fully terminated, removing it from the API server");
+                    tracing::info!(pod = %in_api.identity, uid, "Pod fully terminated, removing it from the API server");
                     let deletion = Deletion { uid: Some(uid), grace_seconds: Some(0) };
                     pods.delete(&namespace, &name, &deletion).await.map(|()| None)
                 }
@@ -321,7 +327,7 @@ impl StatusWriter {
                 // If the pod is gone, or was replaced by another of its name, the watch reports that.
                 let is_known = matches!(error, ClusterError::NotFound { .. } | ClusterError::Conflict { .. });
                 if !is_known {
-                    tracing::warn!(pod = %compared.0.pod.identity(), err = %error, "Failed to update pod status");
+                    tracing::warn!(pod = %compared.0.identity, err = %error, "Failed to update pod status");
                 }
                 let (entry, in_api) = compared;
                 let requested = error.retry_after();
@@ -374,14 +380,14 @@ impl Progress {
 
     fn is_settled(&self, entry: &PodEntry, in_api: &Arc<ApiPod>) -> bool {
         self.settled.as_ref().is_some_and(|(settled, with)| {
-            settled.status.is_same(&entry.status)
+            Arc::ptr_eq(&settled.status, &entry.status)
                 && settled.progress == entry.progress
                 && Arc::ptr_eq(with, in_api)
         })
     }
 
     /// How long the pod waits after a failed call. `rejected` has the attempt if the API rejected it.
-    fn next_delay(&self, rejected: Option<&(KeptStatus, Arc<ApiPod>)>) -> Duration {
+    fn next_delay(&self, rejected: Option<&(Arc<PodStatus>, Arc<ApiPod>)>) -> Duration {
         let before = self.failing.as_ref();
         match rejected {
             Some((status, in_api)) => {

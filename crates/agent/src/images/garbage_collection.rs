@@ -11,10 +11,10 @@ use images_core::garbage_collection::{
     ImageHistory, ImageUse, SpareImage, compute_need, not_enough_message, not_removed_message,
     old_not_removed_message,
 };
+use model::MonoTime;
 use model::containers::{all_containers, spec_of};
 use model::k8s::Pod;
 use model::request::ImageRequest;
-use model::{KeptPod, MonoTime};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::cache::PodCache;
@@ -207,10 +207,9 @@ impl ImageGarbageCollector {
             ids.extend(observed.containers.iter().map(|container| container.image_id.clone()));
         }
         let entries = self.pods.all();
-        let is_here = |pod: &KeptPod| listed.contains_key(&pod.identity().uid);
-        let pods = entries.iter().filter(|entry| entry.progress.may_run() || is_here(&entry.pod));
-        let wanted =
-            |entry: &PodEntry| -> Vec<String> { wanted_by(&entry.pod.get()).map(str::to_owned).collect() };
+        let is_here = |entry: &PodEntry| listed.contains_key(&entry.identity.uid);
+        let pods = entries.iter().filter(|entry| entry.progress.may_run() || is_here(entry));
+        let wanted = |entry: &PodEntry| -> Vec<String> { wanted_by(&entry.pod).map(str::to_owned).collect() };
         Ok(ImageUse { ids, references: pods.flat_map(wanted).collect() })
     }
 

@@ -139,8 +139,8 @@ impl ContainerGarbageCollector {
     /// For a pod that has a worker.
     fn fate(&self, uid: &PodUid, ended: Ended) -> PodFate {
         let Some(entry) = self.pods.get(uid) else { return PodFate::Live };
-        let is_deleted = entry.pod.is_being_deleted();
-        let is_evicted = entry.status.get().reason.as_deref() == Some(EVICTED);
+        let is_deleted = entry.pod.metadata.deletion_timestamp.is_some();
+        let is_evicted = entry.status.reason.as_deref() == Some(EVICTED);
         let is_unread = is_deleted || is_evicted || ended == Ended::Removed;
         let has_ended = entry.progress.is_terminated();
         if has_ended && is_unread { PodFate::ContentRemovable } else { PodFate::Live }

@@ -25,7 +25,7 @@ use kubelet_core::node::eviction::usage::{Candidate, PodUsage};
 use model::cgroup::MemoryMark;
 use model::containers::spec_of;
 use model::k8s::Pod;
-use model::{KeptPod, MonoTime, PodRef, PodUid};
+use model::{MonoTime, PodRef, PodUid};
 use resources_core::admission::pressure::NodePressure;
 use resources_core::cgroup::CgroupNames;
 use stats_core::cgroup::Detail;
@@ -258,8 +258,9 @@ impl Evictor {
         if !self.ctx.config().local_storage_capacity_isolation {
             return Vec::new();
         }
-        let admitted = self.admissions.admitted();
-        admitted.iter().map(KeptPod::get).filter(|pod| has_limits(pod) && !is_critical_pod(pod)).collect()
+        let mut admitted = self.admissions.admitted();
+        admitted.retain(|pod| has_limits(pod) && !is_critical_pod(pod));
+        admitted
     }
 
     /// Evicts pods that exceed their limits of ephemeral storage.
@@ -333,7 +334,7 @@ impl Evictor {
     }
 
     async fn evict_one(&self, threshold: &Threshold, snapshot: &Snapshot) -> Option<PodUid> {
-        let pods: Vec<Arc<Pod>> = self.admissions.admitted().iter().map(KeptPod::get).collect();
+        let pods = self.admissions.admitted();
         let (node, disks) =
             tokio::join!(self.samplers.node(Detail::Usage, FRESH), self.samplers.disks(FRESH));
         let mut candidates = candidates(&pods, node.as_deref(), disks.as_deref());

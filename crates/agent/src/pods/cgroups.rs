@@ -9,7 +9,7 @@ use std::time::Duration;
 use kubelet_core::pods::resize::steps::{PodLimits, limit_files, parse_limits, usage_file};
 use model::cgroup::{CgroupPath, CgroupSettings, CgroupState};
 use model::k8s::Pod;
-use model::{KeptPod, PodUid, QosClass};
+use model::{PodUid, QosClass};
 use ports::cgroups::CgroupRemoval;
 use ports::host::HostResult;
 use resources_core::cgroup::{CgroupNames, CgroupNumbers, compute_pod_numbers};
@@ -35,8 +35,8 @@ pub(crate) struct PodCgroups {
     pub(crate) problems: CgroupProblems,
 }
 
-fn cgroup_of(names: &CgroupNames, pod: &KeptPod) -> CgroupPath {
-    names.pod(pod.qos(), &pod.identity().uid)
+fn cgroup_of(names: &CgroupNames, pod: &Pod) -> CgroupPath {
+    names.pod(QosClass::of(pod), &PodUid::of(pod))
 }
 
 impl PodCgroups {
@@ -62,23 +62,23 @@ impl PodCgroups {
     }
 
     /// Creates the pod's cgroup with its limits; returns its name for the runtime, empty if pods have none.
-    pub(crate) async fn ensure(&self, pod: &KeptPod) -> Result<String, String> {
+    pub(crate) async fn ensure(&self, pod: &Pod) -> Result<String, String> {
         let Some(names) = self.names().await else { return Ok(String::new()) };
         let cgroup = cgroup_of(&names, pod);
-        let numbers = self.numbers(&pod.get());
+        let numbers = self.numbers(pod);
         let made = self.ctx.apply_cgroup(&cgroup, &numbers, CgroupWork::Create).await;
         made.map_err(|error| format!("failed to create container for {cgroup} : {}", chain(&error)))?;
         Ok(cgroup.path.into())
     }
 
     /// The name of the pod's cgroup for the runtime; empty if pods have none.
-    pub(crate) async fn name(&self, pod: &KeptPod) -> String {
+    pub(crate) async fn name(&self, pod: &Pod) -> String {
         let Some(names) = self.names().await else { return String::new() };
         cgroup_of(&names, pod).path.into()
     }
 
     /// Where this kubelet looks for the pod's cgroup; `None` if pods have none, or their names are not known yet.
-    pub(crate) fn path(&self, pod: &KeptPod) -> Option<CgroupPath> {
+    pub(crate) fn path(&self, pod: &Pod) -> Option<CgroupPath> {
         self.names.borrow().as_deref().map(|names| cgroup_of(names, pod))
     }
 
@@ -94,11 +94,11 @@ impl PodCgroups {
 
     /// The state of a running pod's cgroup: whether it exists and, with `with_numbers`, whether its limits are as desired.
     /// `None` if that cannot be read: a failed read must not cause the pod to be recreated.
-    pub(crate) async fn state(&self, pod: &KeptPod, with_numbers: bool) -> Option<CgroupState> {
+    pub(crate) async fn state(&self, pod: &Pod, with_numbers: bool) -> Option<CgroupState> {
         let names = self.names.borrow().clone()?;
         let cgroup = cgroup_of(&names, pod);
         let settings = match with_numbers {
-            true => self.ctx.cgroup_settings(&self.numbers(&pod.get())),
+            true => self.ctx.cgroup_settings(&self.numbers(pod)),
             false => CgroupSettings::default(),
         };
         match self.ctx.cgroups.compare(&cgroup, &settings).await {
@@ -111,18 +111,18 @@ impl PodCgroups {
     }
 
     /// The limits of the pod's cgroup as they are to be, and as they are; `None` if pods have no cgroups of their own.
-    pub(crate) async fn limits(&self, pod: &KeptPod) -> Result<Option<(CgroupNumbers, PodLimits)>, String> {
+    pub(crate) async fn limits(&self, pod: &Pod) -> Result<Option<(CgroupNumbers, PodLimits)>, String> {
         let Some(names) = self.names().await else { return Ok(None) };
         let cgroup = cgroup_of(&names, pod);
         let version = self.ctx.cgroup_version();
         let texts = self.ctx.cgroups.read(&cgroup, &limit_files(version)).await;
         let texts = texts.map_err(|error| format!("failed to read cgroup {cgroup}: {}", chain(&error)))?;
-        let desired = self.numbers(&pod.get());
+        let desired = self.numbers(pod);
         Ok(Some((desired, parse_limits(version, &texts))))
     }
 
     /// The bytes of memory that the pod uses, if they are known.
-    pub(crate) async fn memory_use(&self, pod: &KeptPod) -> Option<u64> {
+    pub(crate) async fn memory_use(&self, pod: &Pod) -> Option<u64> {
         let names = self.names.borrow().clone()?;
         let cgroup = cgroup_of(&names, pod);
         let texts = self.ctx.cgroups.read(&cgroup, &[usage_file(self.ctx.cgroup_version())]).await.ok()?;
@@ -130,7 +130,7 @@ impl PodCgroups {
     }
 
     /// Sets these limits of the pod's cgroup, and leaves the others.
-    pub(crate) async fn set(&self, pod: &KeptPod, numbers: &CgroupNumbers) -> HostResult<()> {
+    pub(crate) async fn set(&self, pod: &Pod, numbers: &CgroupNumbers) -> HostResult<()> {
         let Some(names) = self.names().await else { return Ok(()) };
         let cgroup = cgroup_of(&names, pod);
         self.ctx.apply_cgroup(&cgroup, numbers, CgroupWork::Update).await

@@ -16,7 +16,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use kubelet_core::pods::plan::{KillReason, PodPlan, PodStep, RemoveContainer};
-use model::{KeptPod, MonoTime, PodObservation, PodRef};
+use model::k8s::Pod;
+use model::{MonoTime, PodObservation, PodRef};
 use resources_core::amounts::Amounts;
 use tokio::sync::oneshot;
 
@@ -30,8 +31,7 @@ use crate::pods::pass::prepare::{For, Prepared};
 #[derive(Clone, Debug)]
 pub struct PassContext {
     pub handles: Arc<PodHandles>,
-    /// Unpacked where it is read, and not for as long as a call to the runtime takes.
-    pub pod: KeptPod,
+    pub pod: Arc<Pod>,
     pub identity: PodRef,
     pub observed: Arc<PodObservation>,
     pub objects: PodObjects,

@@ -13,7 +13,7 @@ use api_core::reflector::ObjectKey;
 use kubelet_core::pods::ended_names::EndedNames;
 use kubelet_core::pods::housekeeping::{CleanupInputs, RuntimePresence, WorkerProgress, compute_cleanup};
 use kubelet_core::pods::name_waits::{self, NameWaits, WAITING_FOR_PREVIOUS_POD};
-use model::{KeptPod, MonoTime, PodRef, PodSource, PodUid, pod_status};
+use model::{MonoTime, PodRef, PodSource, PodUid, pod_status};
 use sources_core::{DesiredPod, PodChange, PodOp, Sources, SourcesReady};
 use tokio::sync::{mpsc, watch};
 
@@ -206,7 +206,7 @@ impl SyncLoop {
             channel.send_if_modified(|known| std::mem::replace(known, now) != now);
         };
         let statics = self.sources.pods().filter(|(source, _)| source.is_static());
-        let statics: BTreeSet<ObjectKey> = statics.map(|(_, pod)| key_of_pod(pod.identity())).collect();
+        let statics: BTreeSet<ObjectKey> = statics.map(|(_, pod)| key_of_pod(&pod.identity)).collect();
         self.readiness
             .static_pods
             .send_if_modified(|known| std::mem::replace(known, statics.clone()) != statics);
@@ -216,7 +216,7 @@ impl SyncLoop {
 
     fn apply(&mut self, change: &PodChange) {
         let PodChange { op, source, desired } = change;
-        let identity = desired.identity().clone();
+        let identity = desired.identity.clone();
         tracing::info!(pod = %identity, podUID = %identity.uid, %source, ?op, "SyncLoop");
         match op {
             PodOp::Add => self.add(desired.clone()),
@@ -229,7 +229,7 @@ impl SyncLoop {
     }
 
     fn add(&mut self, pod: DesiredPod) {
-        let identity = pod.identity().clone();
+        let identity = pod.identity.clone();
         if let Some(worker) = self.workers.get(&identity.uid) {
             // The same UID was added again while its worker still terminates it: the worker starts over afterwards.
             worker.desired_state.modify(|state| {
@@ -243,7 +243,7 @@ impl SyncLoop {
 
     /// Starts the worker of a pod, unless a container of another one of its full name may run.
     fn begin_or_hold(&mut self, desired: DesiredPod) {
-        let pod = desired.identity().clone();
+        let pod = desired.identity.clone();
         match self.predecessor(&pod) {
             Some(behind) => {
                 tracing::info!(%pod, podUID = %pod.uid, behind = %behind, "Pod waits until the containers of the previous pod of the same full name have ended");
@@ -291,7 +291,7 @@ impl SyncLoop {
 
     /// Records an event for each pod that has waited for another one of its full name for long.
     fn report_waits(&mut self) {
-        let held = self.held_back.values().map(|held| (held.desired.identity().clone(), held.behind.clone()));
+        let held = self.held_back.values().map(|held| (held.desired.identity.clone(), held.behind.clone()));
         let waiting =
             self.workers.values().filter(|worker| worker.desired_state.read(|state| state.must_wait));
         let mut waiting = waiting.peekable();
@@ -348,7 +348,7 @@ impl SyncLoop {
     }
 
     fn remove(&mut self, pod: &PodRef) {
-        self.held_back.retain(|_, held| held.desired.identity().uid != pod.uid);
+        self.held_back.retain(|_, held| held.desired.identity.uid != pod.uid);
         if let Some(worker) = self.workers.get(&pod.uid) {
             worker.desired_state.modify(|state| {
                 state.is_removed = true;
@@ -384,9 +384,9 @@ impl SyncLoop {
                     true => None,
                     false => load_pod(&*handles.ctx.files, &handles.ctx.settings.paths, &identity.uid)
                         .await
-                        .map(KeptPod::new),
+                        .map(Arc::new),
                 };
-                let identity = remembered.as_ref().map_or(identity, |pod| pod.identity().clone());
+                let identity = remembered.as_ref().map_or(identity, |pod| PodRef::of(pod));
                 let worker = PodWorker::new(handles, identity, desired_state, remembered, slot);
                 drop(followed);
                 worker
@@ -413,7 +413,7 @@ impl SyncLoop {
         }
         if let (Some(pod), false) = (state.desired, state.is_removed) {
             // The pod was added again just when its worker ended.
-            self.handles.ctx.metrics.pod_restarted(base_core::pod_kind::is_static_pod(&pod.pod.get()));
+            self.handles.ctx.metrics.pod_restarted(base_core::pod_kind::is_static_pod(&pod.pod));
             self.begin_or_hold(pod);
         }
         self.start_held();
@@ -433,7 +433,7 @@ impl SyncLoop {
             .filter(|worker| worker.desired_state.read(|state| state.desired.is_none()))
             .count();
         self.handles.ctx.metrics.pods.set_runtime_only(runtime_only);
-        let desired = self.sources.pods().map(|(_, pod)| pod.identity().uid.clone());
+        let desired = self.sources.pods().map(|(_, pod)| pod.identity.uid.clone());
         let desired = desired.chain(self.undecodable.iter().cloned()).collect();
         let plan = compute_cleanup(&CleanupInputs {
             desired: &desired,

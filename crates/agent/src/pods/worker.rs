@@ -13,7 +13,6 @@ mod alarm;
 mod cgroup;
 mod checkpoint;
 mod deadline;
-mod held;
 mod messages;
 mod objects;
 mod rare_event;
@@ -29,6 +28,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_core::pod_kind::is_static_pod;
 use futures_util::future::OptionFuture;
 use kubelet_core::pods::actions::{PodInputs, compute_pod_actions};
 use kubelet_core::pods::backoff::{BackoffTable, SYNC_RETRY};
@@ -46,7 +46,7 @@ use model::cgroup::CgroupState;
 use model::containers::ContainersByName;
 use model::k8s::{Pod, PodStatus};
 use model::pod_status::has_ended;
-use model::{ContainerId, ContainerObservation, ContainerState, KeptPod, KeptStatus, PodObservation, PodRef};
+use model::{ContainerId, ContainerObservation, ContainerState, PodObservation, PodRef};
 use resources_core::devices::health::may_have_devices;
 use sources_core::{ApiPod, DesiredPod, differs_semantically};
 use tokio::sync::watch;
@@ -56,7 +56,6 @@ use self::act::Act;
 use self::alarm::Alarm;
 use self::cgroup::CgroupWatch;
 use self::checkpoint::Checkpoint;
-use self::held::Held;
 use self::objects::Registration;
 use crate::followed::Follower;
 use crate::metrics::ResizeCount;
@@ -91,7 +90,7 @@ pub(crate) struct DesiredState {
 #[derive(Debug)]
 enum Pending {
     Sync,
-    Terminate { pod: Option<KeptPod>, grace: GracePeriod },
+    Terminate { pod: Option<Arc<Pod>>, grace: GracePeriod },
 }
 
 /// The result of an act.
@@ -111,37 +110,30 @@ enum ActReport {
 struct Desired {
     receiver: Follower<DesiredState>,
     /// With the resources that were allocated, whatever the API requests by now.
-    pod: Held<KeptPod>,
+    pod: Option<Arc<Pod>>,
     /// A pod of the API as it is there now.
     in_api: Option<Arc<ApiPod>>,
-    /// Its status there.
-    said: Held<KeptStatus>,
     /// The values of the last handled desired state.
     was_removed: bool,
     removals: u64,
     /// The pod as the API has it, if it requests other resources there.
-    requested: Option<KeptPod>,
+    requested: Option<Arc<Pod>>,
     /// The same at the start of the kubelet, until the pod is admitted again.
-    restored: Option<KeptPod>,
+    restored: Option<Arc<Pod>>,
 }
 
 impl Desired {
     /// The status that its source has of the pod now.
     fn status_in_source(&self) -> Option<Arc<PodStatus>> {
         match &self.in_api {
-            Some(_) => self.said.get(),
-            None => self.pod.get()?.status.clone().map(Arc::new),
+            Some(_) => self.status_in_api(),
+            None => self.pod.as_ref()?.status.clone().map(Arc::new),
         }
     }
 
     /// What the API has of the pod's status; `None` for a static pod.
     fn status_in_api(&self) -> Option<Arc<PodStatus>> {
-        self.said.get()
-    }
-
-    fn set_in_api(&mut self, in_api: Option<Arc<ApiPod>>) {
-        self.said.set(in_api.as_ref().and_then(|in_api| in_api.status.clone()));
-        self.in_api = in_api;
+        self.in_api.as_ref()?.status.clone()
     }
 }
 
@@ -157,7 +149,7 @@ struct Observed {
 #[derive(Default)]
 struct Reported {
     /// Shared with the view of all pods, which shows it.
-    status: Held<KeptStatus>,
+    status: Option<Arc<PodStatus>>,
     checkpoint: Checkpoint,
     /// Why the kubelet ends the pod.
     terminal: Option<TerminalReason>,
@@ -225,7 +217,7 @@ impl PodWorker {
         handles: Arc<PodHandles>,
         pod: PodRef,
         desired_state: Follower<DesiredState>,
-        remembered: Option<KeptPod>,
+        remembered: Option<Arc<Pod>>,
         slot: Option<AdmissionSlot>,
     ) -> (Box<Self>, Vec<WorkerEffect>) {
         let observations = handles.cache.follow(&pod.uid);
@@ -235,22 +227,20 @@ impl PodWorker {
         let DesiredState { desired, is_removed: was_removed, removals, .. } =
             desired_state.read(DesiredState::clone);
         let (desired, in_api) = match desired {
-            Some(DesiredPod { pod, in_api }) => (Some(pod), in_api),
+            Some(DesiredPod { pod, in_api, .. }) => (Some(pod), in_api),
             None => (remembered, None),
         };
         let (state, effects) = match &desired {
             Some(desired) => WorkerState::new(desired.clone(), now),
             None => WorkerState::orphan(pod.clone(), now),
         };
-        let may_have_devices =
-            slot.is_some() && desired.as_ref().is_some_and(|pod| may_have_devices(&pod.get()));
+        let may_have_devices = slot.is_some() && desired.as_ref().is_some_and(|pod| may_have_devices(pod));
         let device_health = may_have_devices.then(|| handles.devices.listen_to_health(&pod.uid)).flatten();
         let worker = Self {
             probes: Probes::new(handles.clone(), pod.clone(), inbox.outlet()),
             desired: Desired {
                 receiver: desired_state,
-                pod: Held::new(desired),
-                said: Held::new(in_api.as_ref().and_then(|in_api| in_api.status.clone())),
+                pod: desired,
                 in_api,
                 was_removed,
                 removals,
@@ -289,7 +279,6 @@ impl PodWorker {
     pub(crate) async fn run(mut self: Box<Self>, first: Vec<WorkerEffect>) {
         // Boxed, because this future would reserve space for it as long as the pod lives.
         Box::pin(self.begin(first)).await;
-        self.pack();
         let mut sources_ready = self.handles.sources_ready.clone();
         while !self.is_over {
             let clock = self.handles.ctx.clock;
@@ -314,43 +303,31 @@ impl PodWorker {
             self.follow_resize();
             self.start_pending();
             self.publish().await;
-            self.pack();
         }
-    }
-
-    /// Nothing stays unpacked between two turns, or while a turn waits: what other objects are allocated around leaves a hole that is
-    /// not returned.
-    fn pack(&mut self) {
-        self.desired.pod.pack();
-        self.desired.said.pack();
-        self.reported.status.pack();
     }
 
     /// Reads what an earlier kubelet left: the status checkpoint and the numbers of log files.
     async fn begin(&mut self, first: Vec<WorkerEffect>) {
         self.handles.pleg.inspect(&self.pod);
-        let on_disk = status::load(&self.handles, &self.pod).await.map(KeptStatus::new);
+        let on_disk = status::load(&self.handles, &self.pod).await.map(Arc::new);
         self.reported.checkpoint = on_disk.clone().map(Checkpoint::read).unwrap_or_default();
-        let known = match self.desired.pod.kept().filter(|pod| pod.is_static()) {
+        let known = match self.desired.pod.as_ref().filter(|pod| is_static_pod(pod)) {
             Some(pod) if on_disk.is_none() => status::of_mirror(&self.handles, pod).await,
             Some(_) => on_disk,
-            None => latest_known(on_disk, self.desired.said.kept()),
+            None => latest_known(on_disk, self.desired.status_in_api().as_ref()),
         };
-        let is_due_again = |said: &KeptStatus| {
-            self.desired
-                .pod
-                .get()
-                .is_some_and(|pod| kubelet_core::node::shutdown::begins_again(&pod, &said.get()))
+        let is_due_again = |said: &Arc<PodStatus>| {
+            let pod = self.desired.pod.as_deref();
+            pod.is_some_and(|pod| kubelet_core::node::shutdown::begins_again(pod, said))
         };
-        self.reported.status.set(known.filter(|said| !is_due_again(said)));
-        self.times.remember(self.reported.status.get().as_deref());
-        self.pack();
+        self.reported.status = known.filter(|said| !is_due_again(said));
+        self.times.remember(self.reported.status.as_deref());
         self.memory.log_restarts = messages::log_restarts(&self.handles.ctx, &self.pod).await;
         self.schedule_resync();
         self.carry_out(first);
         let is_allocated = self.restore_allocation().await;
-        if let Some(pod) = self.desired.pod.get() {
-            let before = self.reported.status.get();
+        if let Some(pod) = self.desired.pod.clone() {
+            let before = self.reported.status.clone();
             let ended_before = before.as_deref().is_some_and(has_ended);
             self.reported.terminal = before.as_deref().and_then(status::terminal_of);
             if ended_before {
@@ -410,7 +387,7 @@ impl PodWorker {
                 }
                 WorkerEffect::Forget => self.purge(),
                 WorkerEffect::Hide => {
-                    self.desired.pod.set(None);
+                    self.desired.pod = None;
                     self.handles.pods.forget(&self.pod.uid);
                 }
                 WorkerEffect::StartAgain => self.forget_status(),
@@ -437,22 +414,22 @@ impl PodWorker {
             self.release_slot();
             self.feed(WorkerEvent::Removed);
         }
-        let Some(DesiredPod { pod, in_api }) = state.desired else { return };
-        self.desired.set_in_api(in_api);
+        let Some(DesiredPod { pod, in_api, .. }) = state.desired else { return };
+        self.desired.in_api = in_api;
         if was_removed && !state.is_removed {
             // Added again: it starts over once it has ended, however little its spec has changed.
-            self.desired.pod.set(Some(pod.clone()));
+            self.desired.pod = Some(pod.clone());
             self.feed(WorkerEvent::Desired(pod));
         } else {
             self.handle_desired_pod(&pod);
         }
     }
 
-    fn handle_desired_pod(&mut self, pod: &KeptPod) {
+    fn handle_desired_pod(&mut self, pod: &Arc<Pod>) {
         let pod = &self.with_allocation(pod);
-        let known = self.desired.pod.set(Some(pod.clone()));
+        let known = self.desired.pod.replace(pod.clone());
         // Ignore updates that only echo our own status patch.
-        let is_same = |known: &KeptPod| known.is_same(pod) || !differs_semantically(&known.get(), &pod.get());
+        let is_same = |known: &Arc<Pod>| Arc::ptr_eq(known, pod) || !differs_semantically(known, pod);
         if known.as_ref().is_some_and(is_same) {
             self.reported.checkpoint.pod_is_same(pod);
         } else {
@@ -520,16 +497,15 @@ impl PodWorker {
         }
         self.note_ended();
         self.reconcile_probes();
-        self.pack();
         self.inspect_cgroup().await;
         self.feed(WorkerEvent::Observed { stopped, taken_at });
     }
 
     /// Containers that ended since the last observation. Ends before this process are not counted.
     fn count_ended(&self, observed: &PodObservation) {
-        let (Some(before), Some(pod)) = (&self.observed.latest, self.desired.pod.get()) else { return };
+        let (Some(before), Some(pod)) = (&self.observed.latest, &self.desired.pod) else { return };
         let is_over = |container: &ContainerObservation| container.state == ContainerState::Exited;
-        let containers = ContainersByName::of(&pod);
+        let containers = ContainersByName::of(pod);
         for ended in observed.containers.iter().filter(|container| is_over(container)) {
             let kind = containers.get(&ended.name).map(|container| container.kind);
             if let Some(kind) = kind.filter(|_| !before.container(&ended.id).is_some_and(is_over)) {
@@ -547,28 +523,28 @@ impl PodWorker {
 
     /// After a restart, crash-loop delays and probe verdicts of unchanged containers come from the last status.
     fn restore_from_status(&mut self, observed: &PodObservation) {
-        if let Some(pod) = self.desired.pod.get() {
-            let (previous, now) = (self.reported.status.get(), self.handles.ctx.clock.now());
-            restore_back_off(&mut self.memory.backoff, &pod, observed, previous.as_deref(), now);
+        if let Some(pod) = &self.desired.pod {
+            let (previous, now) = (self.reported.status.as_deref(), self.handles.ctx.clock.now());
+            restore_back_off(&mut self.memory.backoff, pod, observed, previous, now);
         }
         self.seed_verdicts(observed);
         self.forget_lost_exits();
     }
 
     fn seed_verdicts(&mut self, observed: &PodObservation) {
-        let Some(previous) = self.reported.status.get() else { return };
+        let Some(previous) = &self.reported.status else { return };
         if self.handles.ctx.node_facts.features.status_starts_again {
             return;
         }
-        for seed in kubelet_core::pods::status::merge_for_restart(&previous, observed) {
+        for seed in kubelet_core::pods::status::merge_for_restart(previous, observed) {
             self.memory.verdicts.set(&seed.container, seed.kind, seed.verdict);
         }
     }
 
     fn reconcile_probes(&mut self) {
         let is_terminating = self.state.stage() != PodStage::Syncing;
-        if let (Some(observed), Some(pod)) = (&self.observed.latest, self.desired.pod.get()) {
-            self.probes.reconcile(&pod, observed, &self.memory.verdicts, is_terminating);
+        if let (Some(observed), Some(pod)) = (&self.observed.latest, &self.desired.pod) {
+            self.probes.reconcile(pod, observed, &self.memory.verdicts, is_terminating);
         }
     }
 
@@ -718,10 +694,8 @@ impl PodWorker {
                 Some(Pending::Sync) => {
                     self.note_phase_in_api();
                     // While the pass waited, the pod may have changed: it got back what an earlier kubelet allocated to it.
-                    if let (Some(kept), Some(pod)) =
-                        (self.desired.pod.kept().cloned(), self.desired.pod.get())
-                    {
-                        self.sync(kept, &pod, &observed);
+                    if let Some(pod) = self.desired.pod.clone() {
+                        self.sync(&pod, &observed);
                     }
                     self.note_act(false);
                 }
@@ -744,7 +718,7 @@ impl PodWorker {
         }
     }
 
-    fn sync(&mut self, kept: KeptPod, pod: &Pod, observed: &Arc<PodObservation>) {
+    fn sync(&mut self, pod: &Arc<Pod>, observed: &Arc<PodObservation>) {
         self.check_deadline();
         if self.state.stage() != PodStage::Syncing {
             return self.feed(WorkerEvent::ActDone(ActOutcome::Settled));
@@ -770,14 +744,14 @@ impl PodWorker {
             self.memory.end_pass();
             // Last, so that no step waits for a slow API server.
             return match self.takes_stale_volumes(pod) {
-                true => self.refresh_volumes(kept, observed.clone()),
+                true => self.refresh_volumes(pod.clone(), observed.clone()),
                 false => self.feed(WorkerEvent::ActDone(ActOutcome::Settled)),
             };
         }
         tracing::debug!(pod = %self.pod, step = ?plan.step, "Next step");
         let step = plan.step.clone();
         self.memory.begin_step(pod, observed, &plan.step, now);
-        let context = self.context(kept, observed.clone());
+        let context = self.context(pod.clone(), observed.clone());
         let prepared = self.prepared.clone();
         self.registration.has_changed = false;
         let (pod, uid) = (&self.pod, self.pod.uid.as_str());
@@ -786,7 +760,7 @@ impl PodWorker {
         self.act.start_step(step, pass.instrument(span));
     }
 
-    fn context(&self, pod: KeptPod, observed: Arc<PodObservation>) -> PassContext {
+    fn context(&self, pod: Arc<Pod>, observed: Arc<PodObservation>) -> PassContext {
         PassContext {
             handles: self.handles.clone(),
             pod,

@@ -10,9 +10,9 @@ use std::sync::Arc;
 
 use config::Features;
 use jiff::Timestamp;
+use model::PodUid;
 use model::containers::ContainerRef;
 use model::k8s::Pod;
-use model::{KeptPod, PodUid};
 use parking_lot::Mutex;
 use resources_core::admission::Admission;
 use resources_core::allocations::{
@@ -56,7 +56,7 @@ impl Admissions {
 
     /// A slot for a pod that is to be admitted, after all that requested one before.
     #[must_use]
-    pub fn request_slot(&self, pod: KeptPod) -> AdmissionSlot {
+    pub fn request_slot(&self, pod: Arc<Pod>) -> AdmissionSlot {
         let ticket = self.table.lock().ask(pod);
         AdmissionSlot {
             admissions: self.clone(),
@@ -68,7 +68,7 @@ impl Admissions {
 
     /// The pods that were admitted and have not ended.
     #[must_use]
-    pub fn admitted(&self) -> Vec<KeptPod> {
+    pub fn admitted(&self) -> Vec<Arc<Pod>> {
         self.table.lock().pods().map(|(_, pod)| pod.clone()).collect()
     }
 
@@ -316,7 +316,7 @@ impl AdmissionSlot {
         };
         table.admit(self.ticket);
         let changes = table.place(self.ticket, placement);
-        let is_victim = |pod: &KeptPod| victims.contains(&pod.identity().uid);
+        let is_victim = |pod: &Arc<Pod>| victims.contains(&PodUid::of(pod));
         self.waits_for = table.pods().filter(|(_, pod)| is_victim(pod)).map(|(ticket, _)| ticket).collect();
         drop(table);
         note_change(&self.admissions.changed, ChangeCause::Added);
@@ -337,7 +337,7 @@ impl AdmissionSlot {
     }
 
     /// An earlier kubelet allocated these resources to the pod.
-    pub fn restore(&self, pod: KeptPod) {
+    pub fn restore(&self, pod: Arc<Pod>) {
         self.admissions.table.lock().restore(self.ticket, pod);
     }
 
@@ -362,12 +362,12 @@ impl AdmissionSlot {
 
     /// The pod with the resources that are allocated to it; `None` once it is released.
     #[must_use]
-    pub fn allocated_pod(&self) -> Option<KeptPod> {
+    pub fn allocated_pod(&self) -> Option<Arc<Pod>> {
         self.admissions.table.lock().allocated_pod(self.ticket)
     }
 
     /// The API requests other resources for the pod.
-    pub fn request_resize(&self, requested: KeptPod, since: Option<Timestamp>) {
+    pub fn request_resize(&self, requested: Arc<Pod>, since: Option<Timestamp>) {
         self.admissions.table.lock().request_resize(self.ticket, requested, since);
     }
 
@@ -413,7 +413,7 @@ impl AdmissionSlot {
 
     /// The preempted pods that have not ended.
     #[must_use]
-    pub fn waits_for(&self) -> Vec<KeptPod> {
+    pub fn waits_for(&self) -> Vec<Arc<Pod>> {
         let table = self.admissions.table.lock();
         let is_awaited = |ticket: &Ticket| self.waits_for.contains(ticket);
         table.pods().filter(|(ticket, _)| is_awaited(ticket)).map(|(_, pod)| pod.clone()).collect()
@@ -440,10 +440,10 @@ mod tests {
     use super::*;
     use resources_core::rejection::Rejection;
 
-    fn pod(uid: &str) -> KeptPod {
+    fn pod(uid: &str) -> Arc<Pod> {
         let mut pod = Pod::default();
         pod.metadata.uid = Some(uid.to_owned());
-        KeptPod::new(pod)
+        Arc::new(pod)
     }
 
     /// Admits as long as there are at most this many others.
@@ -554,7 +554,7 @@ mod tests {
         .await;
         assert!(new.must_wait());
         let uids = |slot: &AdmissionSlot| -> Vec<PodUid> {
-            slot.waits_for().iter().map(|pod| pod.identity().uid.clone()).collect()
+            slot.waits_for().iter().map(|pod| PodUid::of(pod)).collect()
         };
         assert_eq!(uids(&new), [PodUid::new("old")]);
         old.release();

@@ -105,9 +105,9 @@ impl Cpusets {
 fn running_containers(admissions: &Admissions, cache: &PodCache) -> Vec<Running> {
     let mut running = Vec::new();
     for pod in admissions.admitted() {
-        let uid = pod.identity().uid.clone();
+        let uid = PodUid::of(&pod);
         let Some(observed) = cache.get(&uid) else { continue };
-        for container in all_containers(&pod.get()) {
+        for container in all_containers(&pod) {
             let newest = observed.newest(container.name());
             let newest = newest.filter(|newest| newest.state == ContainerState::Running);
             running.extend(newest.map(|newest| Running {

@@ -18,14 +18,14 @@ pub(crate) async fn write(
 ) -> Result<PathBuf, PodRefusal> {
     let absent = || PodRefusal::NotFound("pod does not exist".to_owned());
     let entry = lookup.pod(&pod.namespace, &pod.pod).map_err(|_| absent())?;
-    if find_container(&entry.pod.get(), container).is_none() {
+    if find_container(&entry.pod, container).is_none() {
         return Err(PodRefusal::NotFound(format!("container {container} does not exist")));
     }
     let failed = |why: String| {
         let PodTarget { namespace, pod, .. } = pod;
         PodRefusal::Failed(format!("checkpointing of {namespace}/{pod}/{container} failed ({why})"))
     };
-    let id = lookup.running_container_of(&entry.pod.identity().uid, container).await;
+    let id = lookup.running_container_of(&entry.identity.uid, container).await;
     let id = id.ok_or_else(|| failed(format!("container {container} not found")))?;
     let ctx = &lookup.ctx;
     let dir = ctx.settings.paths.checkpoints();

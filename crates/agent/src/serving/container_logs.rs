@@ -35,13 +35,13 @@ pub(crate) async fn open(
     view: &LogView,
 ) -> Result<LogPieces, PodRefusal> {
     let entry = lookup.pod(&source.namespace, &source.pod)?;
-    if find_container(&entry.pod.get(), &source.container).is_none() {
+    if find_container(&entry.pod, &source.container).is_none() {
         let text = format!("container {:?} not found in pod {:?}", source.container, source.pod);
         return Err(PodRefusal::NotFound(text));
     }
-    let instance = find_instance(&entry.status.get(), &source.pod, &source.container, source.previous);
+    let instance = find_instance(&entry.status, &source.pod, &source.container, source.previous);
     let instance = instance.map_err(PodRefusal::Invalid)?;
-    let uid = entry.pod.identity().uid.clone();
+    let uid = entry.identity.uid.clone();
     let path = log_path(lookup, &uid, &instance).await?;
     let failed = |error: HostError| PodRefusal::Failed(chain(&error));
     let ctx = &lookup.ctx;

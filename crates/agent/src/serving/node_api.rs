@@ -57,8 +57,8 @@ fn node_memory(block: &Block) -> NodeMemory {
 impl NodeApi for AgentApi {
     fn pods(&self) -> Vec<Pod> {
         let with_status = |entry: crate::pods_view::PodEntry| {
-            let mut pod = Arc::unwrap_or_clone(entry.pod.get());
-            pod.status = Some(Arc::unwrap_or_clone(entry.status.get()));
+            let mut pod = Arc::unwrap_or_clone(entry.pod);
+            pod.status = Some(Arc::unwrap_or_clone(entry.status));
             pod
         };
         self.lookup.pods.all().into_iter().map(with_status).collect()

@@ -31,7 +31,7 @@ impl PodLookup {
     /// The pod of that name; if there are two, the one that has not ended.
     pub(crate) fn pod(&self, namespace: &str, name: &str) -> Result<PodEntry, PodRefusal> {
         let is_meant = |entry: &PodEntry| {
-            let PodRef { namespace: of_pod, name: its, .. } = entry.pod.identity();
+            let PodRef { namespace: of_pod, name: its, .. } = &entry.identity;
             **of_pod == *namespace && **its == *name
         };
         let found = self.pods.matching(is_meant).into_iter().max_by_key(|entry| entry.progress.may_run());
@@ -83,15 +83,15 @@ impl PodLookup {
 
     /// The UID of the pod; a UID in the request must be its own, or that of its mirror pod.
     fn uid(&self, target: &PodTarget) -> Result<PodUid, PodRefusal> {
-        let pod = self.pod(&target.namespace, &target.pod)?.pod;
+        let PodEntry { identity, pod, .. } = self.pod(&target.namespace, &target.pod)?;
         if let Some(uid) = &target.uid {
             let in_api =
-                self.in_api.borrow().objects.get(&key_of_pod(pod.identity())).map(|in_api| in_api.pod.get());
-            if !is_uid_of_pod(uid, &pod.get(), in_api.as_deref()) {
+                self.in_api.borrow().objects.get(&key_of_pod(&identity)).map(|in_api| in_api.pod.clone());
+            if !is_uid_of_pod(uid, &pod, in_api.as_deref()) {
                 let text = format!("pod {:?} with UID {uid:?} does not exist", target.pod);
                 return Err(PodRefusal::NotFound(text));
             }
         }
-        Ok(pod.identity().uid.clone())
+        Ok(identity.uid)
     }
 }

@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use config::Features;
 use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
-use model::KeptPod;
 use model::PodSource;
+use model::k8s::Pod;
 use ports::Clock;
 use ports::host::{DirectoryChange, ManifestFile};
 use sources_core::duplicates::{ManifestPods, Owners, is_backup_name};
@@ -44,7 +45,7 @@ impl std::fmt::Debug for FileSource {
 struct Known {
     content: Vec<u8>,
     /// `None`: there was no valid version yet, and the checkpoints were not read.
-    pods: Option<Vec<KeptPod>>,
+    pods: Option<Vec<Arc<Pod>>>,
     /// There was a valid version since the start.
     was_valid: bool,
     /// What is wrong with the content, or remarkable about the file.
@@ -65,7 +66,7 @@ struct State {
     files: BTreeMap<PathBuf, Known>,
     was_read: bool,
     /// Until the path was read: the pods of all files, from their checkpoints.
-    remembered: Option<Vec<KeptPod>>,
+    remembered: Option<Vec<Arc<Pod>>>,
     /// No running pod can be one of a manifest that was never valid.
     is_complete: bool,
     /// Before the runtime was listed, that is not known.
@@ -242,7 +243,7 @@ impl FileSource {
 
     /// The pods of all files, one for each name; reports what is wrong with the files.
     async fn set_of(&self, state: &mut State) -> SourceSet {
-        let set = |pods: Vec<KeptPod>, is_complete| SourceSet {
+        let set = |pods: Vec<Arc<Pod>>, is_complete| SourceSet {
             source: PodSource::File,
             pods: pods.into_iter().map(DesiredPod::of_manifest).collect(),
             is_complete,

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::Features;
-use model::KeptPod;
 use model::PodSource;
+use model::k8s::Pod;
 use ports::net::{HttpGet, Scheme};
 use ports::{Clock, Net};
 use sources_core::duplicates::{ManifestPods, Owners};
@@ -39,7 +39,7 @@ pub struct HttpSource {
 struct State {
     content: Vec<u8>,
     /// The pods of the last valid response, or, before there was one, of the checkpoints.
-    pods: Option<Vec<KeptPod>>,
+    pods: Option<Vec<Arc<Pod>>>,
     /// No running pod can be one of a response that never came.
     is_complete: bool,
     /// Before the runtime was listed, that is not known.

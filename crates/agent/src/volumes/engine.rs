@@ -22,9 +22,9 @@ use volumes_core::types::is_known_plugin;
 use volumes_core::{has_payload, may_have_driver};
 
 use super::csi::Csi;
-use super::decoded_pod::DecodedPod;
 use super::flex::ensure_driver_dir;
 use super::found;
+use super::indexed_pod::IndexedPod;
 use super::mount::{MountOutcome, Wanted, mount};
 use super::shared::Shared;
 use super::tear_down::tear_down;
@@ -49,7 +49,7 @@ enum Waiter {
 /// A pod with an act under way, or one that failed and is in back-off.
 #[derive(Debug)]
 struct Tracked {
-    request: Option<(Arc<DecodedPod>, PodObjects)>,
+    request: Option<(Arc<IndexedPod>, PodObjects)>,
     volumes: PodVolumes,
     waiter: Waiter,
     wake_at: Option<MonoTime>,
@@ -142,7 +142,7 @@ impl VolumeEngine {
 
     fn handle_mount(&mut self, request: MountRequest, is_refresh: bool, answer: Answer<ReadyVolumes>) {
         let MountRequest { pod, objects } = request;
-        let pod = Arc::new(DecodedPod::new(pod));
+        let pod = Arc::new(IndexedPod::new(pod));
         let uid = pod.identity().uid.clone();
         let all = spec_of(pod.get()).volumes.iter().flatten();
         let csi = &self.shared.csi;

@@ -13,7 +13,7 @@ use volumes_core::plan::{Claimed, SpecPlan, claimed_plan, spec_plan};
 use volumes_core::types::{VolumeType, type_in, volume_dir};
 
 use super::claims::{self, BoundClaim, ClaimError};
-use super::decoded_pod::DecodedPod;
+use super::indexed_pod::IndexedPod;
 use super::mount_context::{LONGEST_NAME, MARK, MountContext, MountError};
 use super::mounters::{Mounter, Steps, mounter};
 use super::shared::Shared;
@@ -50,7 +50,7 @@ impl MountOutcome {
 /// The volume to mount.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Wanted<'a> {
-    pub(super) pod: &'a DecodedPod,
+    pub(super) pod: &'a IndexedPod,
     pub(super) objects: &'a PodObjects,
     pub(super) volume: &'a str,
     /// An attempt was given up before its end: what it may have mounted is removed first.
@@ -131,7 +131,7 @@ async fn measured(
 
 async fn plan(
     shared: &Shared,
-    pod: &DecodedPod,
+    pod: &IndexedPod,
     volume: &str,
 ) -> Result<(Claimed, Option<Box<BoundClaim>>), String> {
     let volume = pod.volume(volume)?;

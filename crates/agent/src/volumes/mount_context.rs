@@ -13,7 +13,7 @@ use volumes_core::node_affinity::check_node_affinity;
 use volumes_core::types::{VolumePlan, volume_dir};
 
 use super::claims::BoundClaim;
-use super::decoded_pod::DecodedPod;
+use super::indexed_pod::IndexedPod;
 use super::marks::{MEASURED, MIGRATED};
 use super::shared::Shared;
 use crate::api::attachments::AttachError;
@@ -31,7 +31,7 @@ pub(super) const LONGEST_NAME: usize = 253;
 /// What a mounter needs to set up one volume of a pod.
 pub(super) struct MountContext<'a> {
     pub(super) ctx: &'a Context,
-    pub(super) pod: &'a DecodedPod,
+    pub(super) pod: &'a IndexedPod,
     /// The name of the volume in the pod's spec.
     pub(super) volume: &'a str,
     pub(super) plan: &'a VolumePlan,

@@ -1,5 +1,6 @@
 //! Scenarios of pods of the API: they run, their status is reported, and they leave the API when all their resources are gone.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use model::k8s::{Pod, PodStatus};
@@ -58,10 +59,17 @@ async fn api_pod_runs_and_its_status_is_reported() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn pod_of_the_api_and_its_status_are_kept_packed() {
+async fn change_of_the_status_in_the_api_makes_no_other_copy_of_the_pod() {
     let world = with_web().await;
-    let entry = world.agent.as_ref().unwrap().pods().all().remove(0);
-    assert!(entry.pod.is_packed() && entry.status.is_packed(), "{entry:?}");
+    let shown = || world.agent.as_ref().unwrap().pods().all().remove(0).pod;
+    let before = shown();
+    let mut foreign = world.in_api("web").unwrap();
+    let gate = json!({"type": "example.com/gate", "status": "True"});
+    let status = foreign.status.get_or_insert_default();
+    status.conditions.get_or_insert_default().push(serde_json::from_value(gate).unwrap());
+    world.api().put(&foreign);
+    world.advance(seconds(5)).await;
+    assert!(Arc::ptr_eq(&before, &shown()));
 }
 
 #[tokio::test(start_paused = true)]

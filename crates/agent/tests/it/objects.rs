@@ -419,7 +419,7 @@ async fn downward_api_volume_of_a_static_pod_works_standalone() {
     world.apply(&pod_with_volume("web", json!({"downwardAPI": {"items": items}})));
     world.until("the pod is ready", |w| w.is_ready("web")).await;
     let pods = world.agent.as_ref().unwrap().pods().all();
-    let pod = pods.first().unwrap().pod.get();
+    let pod = pods.first().unwrap().pod.clone();
     assert_eq!(in_volume(&world, &pod, "downward-api", "name").as_deref(), Some("web-node"));
     assert_eq!(world.host.mounts().len(), 1);
     world.remove("web");

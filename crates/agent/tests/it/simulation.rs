@@ -395,7 +395,7 @@ impl Simulation {
         let Some(agent) = &self.world.agent else { return vec!["no agent".to_owned()] };
         for (uid, want) in &checker.wanted {
             let entry = agent.pods().get(&uid.as_str().into());
-            let status = entry.map(|entry| entry.status.get());
+            let status = entry.map(|entry| entry.status);
             let phase = status.as_ref().and_then(|s| s.phase.clone()).unwrap_or_default();
             let conditions = status.iter().flat_map(|s| s.conditions.iter().flatten());
             let is_ready = conditions.filter(|c| c.type_ == "Ready").any(|c| c.status == "True");

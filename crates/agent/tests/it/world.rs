@@ -171,8 +171,8 @@ impl World {
     pub(crate) fn status(&self, name: &str) -> Option<PodStatus> {
         let full = format!("{name}-node");
         let pods = self.agent.as_ref()?.pods().all();
-        let entry = pods.into_iter().find(|e| *e.pod.identity().name == *full)?;
-        Some((*entry.status.get()).clone())
+        let entry = pods.into_iter().find(|e| *e.identity.name == *full)?;
+        Some((*entry.status).clone())
     }
 
     pub(crate) fn phase(&self, name: &str) -> Option<String> {
@@ -231,7 +231,7 @@ impl World {
             .agent
             .iter()
             .flat_map(|a| a.pods().all())
-            .map(|e| format!("{} {:?}", e.pod.identity(), e.status.get().phase))
+            .map(|e| format!("{} {:?}", e.identity, e.status.phase))
             .collect();
         let api = self.describe_cluster();
         format!(

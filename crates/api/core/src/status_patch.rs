@@ -57,10 +57,10 @@ pub fn compute_status_sync(
     status: &PodStatus,
     facts: SyncFacts,
 ) -> StatusSync {
-    let Some(in_api) = in_api.filter(|in_api| in_api.pod.identity().uid == *uid) else {
+    let Some(in_api) = in_api.filter(|in_api| in_api.identity.uid == *uid) else {
         return StatusSync::Forget;
     };
-    let in_api_status = in_api.status().unwrap_or_default();
+    let in_api_status = in_api.status.clone().unwrap_or_default();
     let merged = merge_status(&in_api_status, status, facts.may_run);
     let changes = compute_strategic_patch(&json!(*in_api_status), &json!(merged), &STATUS_LISTS);
     if let Some(changes) = with_empty_resources(changes, &in_api_status, &merged) {
@@ -91,7 +91,7 @@ fn with_empty_resources(
 /// A pod is deleted from the API when it has a deletion timestamp, nothing of it is left on the node, and the API has its
 /// final status. Mirror pods are not finished here, because the static pod still runs.
 fn may_delete(in_api: &ApiPod, in_api_status: &PodStatus, facts: SyncFacts) -> bool {
-    in_api.pod.is_being_deleted()
+    in_api.pod.metadata.deletion_timestamp.is_some()
         && !in_api.is_mirror
         && facts.is_released
         && !facts.may_run

@@ -5,7 +5,9 @@
 
 use std::time::Duration;
 
-use model::{KeptStatus, MonoTime};
+use model::MonoTime;
+use model::k8s::PodStatus;
+use model::pod_status::{has_ended, is_ready};
 
 use sources_core::ApiPod;
 
@@ -41,14 +43,14 @@ pub struct WaitingStatus {
 
 /// The urgency of `found`, given the pod in the API.
 #[must_use]
-pub fn compute_status_urgency(in_api: &ApiPod, found: &KeptStatus) -> StatusUrgency {
+pub fn compute_status_urgency(in_api: &ApiPod, found: &PodStatus) -> StatusUrgency {
     let current = in_api.status.as_ref();
-    let has_ended = current.is_some_and(KeptStatus::has_ended);
-    if in_api.pod.is_being_deleted() || (found.has_ended() && !has_ended) {
+    let had_ended = current.is_some_and(|status| has_ended(status));
+    if in_api.pod.metadata.deletion_timestamp.is_some() || (has_ended(found) && !had_ended) {
         return StatusUrgency::Ended;
     }
-    let is_ready = current.is_some_and(KeptStatus::is_ready);
-    if found.is_ready() == is_ready { StatusUrgency::Routine } else { StatusUrgency::Readiness }
+    let was_ready = current.is_some_and(|status| is_ready(status));
+    if is_ready(found) == was_ready { StatusUrgency::Routine } else { StatusUrgency::Readiness }
 }
 
 /// The pods, by their index, in the order in which they get a call: those that wait longest first, after a head start for

@@ -16,8 +16,8 @@ use model::observation::NamespaceMode;
 use model::request::{DnsRequest, ImageObservation};
 use model::stats::{TreeUsage, VolumeSample};
 use model::{
-    ContainerObservation, ContainerState, KeptPod, KeptStatus, MonoTime, PodObservation, PodRef, QosClass,
-    SandboxId, SandboxObservation, SandboxState,
+    ContainerObservation, ContainerState, MonoTime, PodObservation, PodRef, QosClass, SandboxId,
+    SandboxObservation, SandboxState,
 };
 use resources_core::admission::fit::FitFacts;
 use resources_core::admission::{AdmissionFacts, compute_admission};
@@ -74,7 +74,6 @@ use crate::pods::termination::{GraceSources, compute_grace, compute_kill_plan, p
 pub(super) struct Big {
     text: Vec<u8>,
     pod: Pod,
-    kept: KeptPod,
     /// Every container runs.
     running: PodObservation,
     /// Every container has ended.
@@ -137,7 +136,6 @@ impl Big {
         let nothing = PodObservation::empty(identity, start_of_test().mono);
         let mut node = node();
         node.features = features();
-        let kept = KeptPod::new(pod.clone());
         let mut big = Self {
             running: observed(&pod, ContainerState::Running),
             ended: observed(&pod, ContainerState::Exited),
@@ -151,7 +149,6 @@ impl Big {
             .expect("a node"),
             text,
             pod,
-            kept,
             nothing,
             node,
         };
@@ -235,10 +232,9 @@ fn checks(big: &Big) {
 }
 
 fn encoding(big: &Big) {
-    let kept = KeptPod::new(big.pod.clone());
-    black_box(kept.get());
     black_box(serde_json::to_vec(&[&big.pod]).expect("JSON"));
-    black_box(KeptStatus::new(big.status.clone()).get());
+    let status = serde_json::to_vec(&big.status).expect("JSON");
+    black_box(serde_json::from_slice::<PodStatus>(&status).expect("a status"));
 }
 
 fn comparison(big: &Big) {
@@ -248,7 +244,7 @@ fn comparison(big: &Big) {
 
 fn admission(big: &Big) {
     let pod = Pod { metadata: big.pod.metadata.clone(), ..big.pod.clone() };
-    let active = [Allocation::whole(&big.kept)];
+    let active = [Allocation::whole(&big.pod)];
     let allocatable = BTreeMap::new();
     let fit = FitFacts {
         node: &big.api_node,
@@ -430,7 +426,7 @@ fn status(big: &Big) {
 
 fn status_patch(big: &Big) {
     let facts = SyncFacts { may_run: true, is_released: false };
-    let uid = &big.in_api.pod.identity().uid;
+    let uid = &big.in_api.identity.uid;
     black_box(compute_status_sync(uid, Some(&big.in_api), &big.status, facts));
     let before = Pod { status: Some(big.status.clone()), ..big.pod.clone() };
     let before = ApiPod::new(before, None, start_of_test().wall);
@@ -438,7 +434,7 @@ fn status_patch(big: &Big) {
 }
 
 fn restart(big: &Big) {
-    let status = KeptStatus::new(big.status.clone());
+    let status = Arc::new(big.status.clone());
     black_box(latest_known(Some(status.clone()), Some(&status)));
     black_box(merge_for_restart(&big.status, &big.running));
     let mut table = BackoffTable::crash_loop(MAX_DELAY, features());

@@ -9,11 +9,12 @@
 //! Pure: one task per pod UID feeds [`on_event`] and carries out the effects it returns. Containers are decided about
 //! elsewhere ([`super::actions`], [`super::termination`]); this module only decides which kind of pass runs when.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
 use model::k8s::Pod;
-use model::{KeptPod, MonoTime, Now, PodRef};
+use model::{MonoTime, Now, PodRef};
 
 use super::stage::PodStage;
 use super::termination::{GracePeriod, GraceSources, compute_grace};
@@ -56,7 +57,7 @@ pub enum WorkerState {
 
 #[derive(Clone, Debug, PartialEq)]
 pub struct Syncing {
-    pub pod: KeptPod,
+    pub pod: Arc<Pod>,
     pub act: Act,
 }
 
@@ -64,7 +65,7 @@ pub struct Syncing {
 pub struct Terminating {
     pub identity: PodRef,
     /// The last spec seen; `None` for an orphan.
-    pub pod: Option<KeptPod>,
+    pub pod: Option<Arc<Pod>>,
     pub since: Timestamp,
     pub grace: GracePeriod,
     pub cause: TerminationCause,
@@ -76,7 +77,7 @@ pub struct Terminating {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Terminated {
     pub identity: PodRef,
-    pub pod: Option<KeptPod>,
+    pub pod: Option<Arc<Pod>>,
     pub at: Timestamp,
     pub cause: TerminationCause,
     pub source: Source,
@@ -90,7 +91,7 @@ pub struct Terminated {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finished {
     pub identity: PodRef,
-    pub pod: Option<KeptPod>,
+    pub pod: Option<Arc<Pod>>,
     pub cause: TerminationCause,
     pub remains: Remains,
     pub late: LateStop,
@@ -154,7 +155,7 @@ pub enum Source {
     Listed,
     Gone,
     /// It listed the same UID again after it was gone: the pod starts over once it has ended.
-    AddedAgain(KeptPod),
+    AddedAgain(Arc<Pod>),
 }
 
 /// What is known about the pass in flight and the last one.
@@ -170,7 +171,7 @@ pub struct Act {
 #[derive(Clone, Debug, PartialEq)]
 pub enum WorkerEvent {
     /// The source lists the pod like this.
-    Desired(KeptPod),
+    Desired(Arc<Pod>),
     /// A component of this node terminates the pod: eviction, preemption or node shutdown.
     Kill { cause: TerminationCause, grace_override: Option<i64> },
     /// The source does not list the pod any more.
@@ -205,7 +206,7 @@ pub enum WorkerEffect {
     SyncPass,
     /// Observe, compute the kill plan, carry it out; then report `ActDone`.
     TerminatePass {
-        pod: Option<KeptPod>,
+        pod: Option<Arc<Pod>>,
         grace: GracePeriod,
         cause: TerminationCause,
     },
@@ -215,7 +216,7 @@ pub enum WorkerEffect {
     Observe,
     /// Release volumes, cgroups and the rest; then report `Released`.
     ReleaseResources {
-        pod: Option<KeptPod>,
+        pod: Option<Arc<Pod>>,
     },
     PublishStage(PodStage),
     /// Send `Wake` no later than this; of several, the earliest counts.
@@ -236,9 +237,9 @@ pub type Step = (WorkerState, Vec<WorkerEffect>);
 impl WorkerState {
     /// A pod that a source lists for the first time.
     #[must_use]
-    pub fn new(pod: KeptPod, now: Now) -> Step {
+    pub fn new(pod: Arc<Pod>, now: Now) -> Step {
         let syncing = Syncing { pod, act: Act { in_flight: true, ..Act::default() } };
-        if is_deleted(&syncing.pod.get()) {
+        if is_deleted(&syncing.pod) {
             let idle = Syncing { act: Act::default(), ..syncing };
             return idle.terminate(TerminationCause::Deleted, None, now);
         }
@@ -289,7 +290,7 @@ impl Syncing {
         match event {
             WorkerEvent::Desired(pod) => {
                 self.pod = pod;
-                if is_deleted(&self.pod.get()) {
+                if is_deleted(&self.pod) {
                     return self.terminate(TerminationCause::Deleted, None, now);
                 }
                 self.pass()
@@ -331,9 +332,9 @@ impl Syncing {
     fn terminate(self, cause: TerminationCause, grace_override: Option<i64>, now: Now) -> Step {
         let is_removed = cause == TerminationCause::Removed;
         Terminating {
-            identity: self.pod.identity().clone(),
+            identity: PodRef::of(&self.pod),
             since: now.wall,
-            grace: compute_grace(GraceSources::of(&self.pod.get(), grace_override), None),
+            grace: compute_grace(GraceSources::of(&self.pod, grace_override), None),
             cause,
             act: self.act,
             retry: StopRetry::default(),
@@ -372,14 +373,14 @@ impl Terminating {
         }
     }
 
-    fn on_desired(mut self, pod: KeptPod) -> Step {
+    fn on_desired(mut self, pod: Arc<Pod>) -> Step {
         match self.source {
             Source::Gone | Source::AddedAgain(_) => {
                 self.source = Source::AddedAgain(pod);
                 self.stay(Vec::new())
             }
             Source::Listed => {
-                let deletion = pod.get().metadata.deletion_grace_period_seconds;
+                let deletion = pod.metadata.deletion_grace_period_seconds;
                 self.pod = Some(pod);
                 self.shrink_grace(GraceSources { deletion, ..GraceSources::default() })
             }

@@ -11,12 +11,13 @@ mod resizes;
 mod tests;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use config::Features;
 use model::containers::{ContainerRef, find_container};
 use model::k8s::Pod;
-use model::{Amount, KeptPod, PodRef, PodUid};
+use model::{Amount, PodUid};
 
 use crate::amounts::Actuated;
 use crate::amounts_file::{Entries, PodResources};
@@ -57,9 +58,10 @@ pub struct RememberedAmounts {
     pub actuated: Actuated,
 }
 
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 struct Entry {
-    pod: KeptPod,
+    uid: PodUid,
+    pod: Arc<Pod>,
     /// What the containers of it that may still run request.
     requests: Box<[(Box<str>, Amount)]>,
     /// Not decided yet; its requests count for pods with a later ticket.
@@ -73,6 +75,15 @@ struct Entry {
     actuated: Actuated,
     /// Other resources that the API requests for the pod.
     requested: Option<Box<Requested>>,
+}
+
+impl fmt::Debug for Entry {
+    /// Without the pod, whose variables may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("Entry");
+        shown.field("uid", &self.uid).field("is_open", &self.is_open).field("ended", &self.ended);
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl Entry {
@@ -92,7 +103,7 @@ impl Entry {
         self.requests = changed.requests().into_iter().map(|(name, amount)| (name.into(), amount)).collect();
     }
 
-    fn set_pod(&mut self, pod: KeptPod) {
+    fn set_pod(&mut self, pod: Arc<Pod>) {
         self.pod = pod;
         self.sum_up();
     }
@@ -146,8 +157,8 @@ impl Allocations {
     pub fn forget_unclaimed(&mut self) -> Changes {
         let entries = &self.entries;
         let is_active = |pod: &PodUid, container: &str| {
-            let mut of_pod = entries.values().filter(|entry| entry.pod.identity().uid == *pod);
-            of_pod.any(|entry| find_container(&entry.pod.get(), container).is_some())
+            let mut of_pod = entries.values().filter(|entry| entry.uid == *pod);
+            of_pod.any(|entry| find_container(&entry.pod, container).is_some())
         };
         Changes {
             devices: !std::mem::take(&mut self.remembered).is_empty(),
@@ -158,19 +169,19 @@ impl Allocations {
 
     /// Queues the pod after all that requested admission before it. One whose worker starts again keeps what it has, as after a
     /// restart of the kubelet.
-    pub fn ask(&mut self, pod: KeptPod) -> Ticket {
+    pub fn ask(&mut self, pod: Arc<Pod>) -> Ticket {
         let ticket = Ticket(self.next_ticket);
         self.next_ticket += 1;
-        let uid = pod.identity().uid.clone();
+        let uid = PodUid::of(&pod);
         self.remember_entry(&uid);
         let devices = self.remembered.remove(&uid).unwrap_or_default();
         let RememberedAmounts { allocated, actuated } =
             self.remembered_amounts.remove(&uid).unwrap_or_default();
         let is_remembered = allocated.is_some();
-        let pod = allocated
-            .and_then(|amounts| amounts.allocate_to(&pod.get(), self.features))
-            .map_or(pod, KeptPod::new);
+        let pod =
+            allocated.and_then(|amounts| amounts.allocate_to(&pod, self.features)).map_or(pod, Arc::new);
         let mut entry = Entry {
+            uid,
             pod,
             requests: Box::default(),
             is_open: true,
@@ -192,19 +203,19 @@ impl Allocations {
         let Some(entry) = self.entries.remove(&ticket).filter(|entry| entry.ended != Ended::All) else {
             return;
         };
-        let allocated = entry.holds().then(|| PodResources::allocated_to(&entry.pod.get(), self.features));
+        let allocated = entry.holds().then(|| PodResources::allocated_to(&entry.pod, self.features));
         let amounts = RememberedAmounts { allocated, actuated: entry.actuated };
         self.remembered_amounts.insert(uid.clone(), amounts);
         self.remembered.insert(uid.clone(), entry.devices);
     }
 
     fn entry_of(&self, uid: &PodUid) -> Option<(Ticket, &Entry)> {
-        let found = self.entries.iter().find(|(_, entry)| entry.pod.identity().uid == *uid);
+        let found = self.entries.iter().find(|(_, entry)| entry.uid == *uid);
         found.map(|(ticket, entry)| (*ticket, entry))
     }
 
     /// An earlier kubelet allocated these resources to the pod.
-    pub fn restore(&mut self, ticket: Ticket, pod: KeptPod) {
+    pub fn restore(&mut self, ticket: Ticket, pod: Arc<Pod>) {
         if let Some(entry) = self.entries.get_mut(&ticket) {
             entry.set_pod(pod);
         }
@@ -218,7 +229,7 @@ impl Allocations {
 
     /// The pod with the resources that are allocated to it.
     #[must_use]
-    pub fn allocated_pod(&self, ticket: Ticket) -> Option<KeptPod> {
+    pub fn allocated_pod(&self, ticket: Ticket) -> Option<Arc<Pod>> {
         self.entries.get(&ticket).map(|entry| entry.pod.clone())
     }
 
@@ -249,8 +260,8 @@ impl Allocations {
             })
             .collect();
         for entry in self.entries.values().filter(|entry| entry.holds() && entry.ended != Ended::All) {
-            let uid = entry.pod.identity().uid.clone();
-            let of_pod = PodResources::allocated_to(&entry.pod.get(), self.features);
+            let uid = entry.uid.clone();
+            let of_pod = PodResources::allocated_to(&entry.pod, self.features);
             actuated.insert(uid.clone(), PodResources::in_force(&entry.actuated, Some(&of_pod)));
             allocated.insert(uid, of_pod);
         }
@@ -326,7 +337,7 @@ impl Allocations {
 
     /// The container starts, so that the init containers before it have ended. Returns whether that frees memory.
     pub fn container_starts(&mut self, pod: &Pod, container: &ContainerRef<'_>) -> bool {
-        self.pinned.memory.container_started(pod, &PodRef::of(pod).uid, container)
+        self.pinned.memory.container_started(pod, &PodUid::of(pod), container)
     }
 
     /// Allocates these devices to the pod. Returns whether that is a change.
@@ -345,7 +356,7 @@ impl Allocations {
 
     /// The devices of each pod.
     pub fn devices(&self) -> impl Iterator<Item = (PodUid, &PodDevices)> {
-        let held = self.entries.values().map(|entry| (entry.pod.identity().uid.clone(), &entry.devices));
+        let held = self.entries.values().map(|entry| (entry.uid.clone(), &entry.devices));
         let all = held.chain(self.remembered.iter().map(|(uid, devices)| (uid.clone(), devices)));
         all.filter(|(_, devices)| !devices.is_empty())
     }
@@ -365,7 +376,7 @@ impl Allocations {
         let is_allocation = is_changed && !entry.is_open;
         // Each pass of each pod notes something, and this looks at all pods.
         if is_changed {
-            let uid = entry.pod.identity().uid.clone();
+            let uid = entry.uid.clone();
             self.unpin_ended(&uid);
         }
         is_allocation
@@ -374,7 +385,7 @@ impl Allocations {
     /// Releases the pod; returns whether it existed.
     pub fn release(&mut self, ticket: Ticket) -> bool {
         let Some(entry) = self.entries.remove(&ticket) else { return false };
-        self.unpin_ended(&entry.pod.identity().uid);
+        self.unpin_ended(&entry.uid);
         true
     }
 
@@ -386,7 +397,7 @@ impl Allocations {
 
     /// Takes back the CPUs and memory of a pod of which no container will run again.
     fn unpin_ended(&mut self, uid: &PodUid) {
-        let mut entries = self.entries.values().filter(|entry| entry.pod.identity().uid == *uid);
+        let mut entries = self.entries.values().filter(|entry| entry.uid == *uid);
         if entries.all(|entry| entry.ended == Ended::All) {
             self.pinned.release(uid);
         }
@@ -398,7 +409,7 @@ impl Allocations {
     }
 
     /// The admitted pods with a non-empty allocation.
-    pub fn pods(&self) -> impl Iterator<Item = (Ticket, &KeptPod)> {
+    pub fn pods(&self) -> impl Iterator<Item = (Ticket, &Arc<Pod>)> {
         let holds = |entry: &Entry| !entry.is_open && entry.ended != Ended::All;
         self.entries
             .iter()
@@ -416,7 +427,7 @@ impl Allocations {
 /// The resources allocated to one pod.
 #[derive(Clone, Copy, Debug)]
 pub struct Allocation<'a> {
-    pod: &'a KeptPod,
+    pod: &'a Pod,
     ended: &'a Ended,
     /// Their sum, if it is known.
     requests: Option<&'a [(Box<str>, Amount)]>,
@@ -425,12 +436,12 @@ pub struct Allocation<'a> {
 impl<'a> Allocation<'a> {
     /// The allocation of a pod whose containers may all still run.
     #[must_use]
-    pub const fn whole(pod: &'a KeptPod) -> Self {
+    pub const fn whole(pod: &'a Pod) -> Self {
         Self { pod, ended: &NOTHING, requests: None }
     }
 
     #[must_use]
-    pub const fn pod(&self) -> &'a KeptPod {
+    pub const fn pod(&self) -> &'a Pod {
         self.pod
     }
 
@@ -445,7 +456,7 @@ impl<'a> Allocation<'a> {
     pub fn requests(&self) -> Requests {
         match self.requests {
             Some(known) => known.iter().map(|(name, amount)| (name.to_string(), *amount)).collect(),
-            None => requests_with(&self.pod.get(), |container| self.of_container(container)),
+            None => requests_with(self.pod, |container| self.of_container(container)),
         }
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Owns: which parts of a new version are kept. Never: what a change means ([`super::Sources`]).
 
+use std::fmt;
 use std::sync::Arc;
 
 use base_core::object_version::ObjectVersion;
@@ -9,22 +10,32 @@ use base_core::pod_kind::is_mirror_pod;
 use jiff::Timestamp;
 use model::k8s::{ContainerState, Pod, PodStatus};
 use model::pod_status::all_container_statuses_mut;
-use model::{KeptPod, KeptStatus, PodSource, pod_path_problem};
+use model::{PodRef, PodSource, pod_path_problem};
 
 use super::{annotate, is_other_generation};
 
 /// A version of a pod in the API. The API reports each status that the kubelet writes as a new version of the whole pod, so the
 /// parts that the kubelet acts on are shared with the version before.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, PartialEq)]
 pub struct ApiPod {
+    pub identity: PodRef,
     /// Without its status, and with the other fields as they were when one last changed that the kubelet acts on. Annotated with
     /// its source and the time at which the kubelet first saw it, except a mirror pod.
-    pub pod: KeptPod,
-    pub status: Option<KeptStatus>,
+    pub pod: Arc<Pod>,
+    pub status: Option<Arc<PodStatus>>,
     pub resource_version: String,
     pub is_mirror: bool,
     /// Why its names would lead out of its directory.
     pub path_problem: Option<String>,
+}
+
+impl fmt::Debug for ApiPod {
+    /// Without the pod, whose variables may hold secrets.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("ApiPod");
+        shown.field("identity", &self.identity).field("resource_version", &self.resource_version);
+        shown.finish_non_exhaustive()
+    }
 }
 
 impl ApiPod {
@@ -34,40 +45,33 @@ impl ApiPod {
         let status = pod.status.take().map(|status| keep_status(status, known));
         let resource_version = pod.metadata.resource_version.clone().unwrap_or_default();
         let (is_mirror, path_problem) = (is_mirror_pod(&pod), pod_path_problem(&pod));
-        let uid = pod.metadata.uid.as_deref().unwrap_or_default();
-        let known = known.map(|known| &known.pod).filter(|known| known.identity().uid.as_str() == uid);
-        let known = known.map(|known| (known, known.get()));
+        let known = known.filter(|known| known.pod.metadata.uid == pod.metadata.uid);
+        let identity = known.map_or_else(|| PodRef::of(&pod), |known| known.identity.clone());
         let pod = match known {
             // A client of the API may change any annotation of a mirror pod.
-            _ if is_mirror => KeptPod::new(pod),
-            Some((known, before)) if !is_other_generation(&before, &pod) => known.clone(),
+            _ if is_mirror => Arc::new(pod),
+            Some(known) if !is_other_generation(&known.pod, &pod) => known.pod.clone(),
             known => {
-                let before = known.as_ref().map(|(_, before)| &**before);
-                annotate(&mut pod, PodSource::Api, before, now);
-                KeptPod::new(pod)
+                let mut pod = Arc::new(pod);
+                annotate(&mut pod, PodSource::Api, known.map(|known| &*known.pod), now);
+                pod
             }
         };
-        Self { pod, status, resource_version, is_mirror, path_problem }
-    }
-
-    /// As [`KeptStatus::get`].
-    #[must_use]
-    pub fn status(&self) -> Option<Arc<PodStatus>> {
-        self.status.as_ref().map(KeptStatus::get)
+        Self { identity, pod, status, resource_version, is_mirror, path_problem }
     }
 
     #[must_use]
     pub fn version(&self) -> ObjectVersion<'_> {
-        let uid = self.pod.identity().uid.as_str();
+        let uid = self.identity.uid.as_str();
         ObjectVersion { uid: (!uid.is_empty()).then_some(uid), resource_version: &self.resource_version }
     }
 }
 
 /// The status of the version before, if it has not changed.
-fn keep_status(mut status: PodStatus, known: Option<&ApiPod>) -> KeptStatus {
+fn keep_status(mut status: PodStatus, known: Option<&ApiPod>) -> Arc<PodStatus> {
     forget_empty_last_states(&mut status);
     let before = known.and_then(|known| known.status.clone());
-    before.filter(|before| before.is(&status)).unwrap_or_else(|| KeptStatus::new(status))
+    before.filter(|before| **before == status).unwrap_or_else(|| Arc::new(status))
 }
 
 /// The API server writes `lastState: {}` for a container that has not ended yet. Without it the status is the one that the kubelet
@@ -104,12 +108,12 @@ mod tests {
     }
 
     fn phase(pod: &ApiPod) -> Option<String> {
-        pod.status()?.phase.clone()
+        pod.status.as_ref()?.phase.clone()
     }
 
     fn annotation(pod: &ApiPod, key: &str) -> String {
-        let pod = pod.pod.get();
-        pod.metadata
+        pod.pod
+            .metadata
             .annotations
             .iter()
             .flatten()
@@ -122,10 +126,10 @@ mod tests {
     fn versions_that_differ_by_their_status_share_one_pod() {
         let first = ApiPod::new(pod("1", &json!({})), None, at(5));
         let next = ApiPod::new(pod("2", &json!({"/status/phase": "Running"})), Some(&first), at(9));
-        assert!(first.pod.is_same(&next.pod));
+        assert!(Arc::ptr_eq(&first.pod, &next.pod));
         assert_eq!([phase(&first), phase(&next)], [Some("Pending".to_owned()), Some("Running".to_owned())]);
         assert!(next.version().is_newer_than(first.version()));
-        assert_eq!(first.pod.get().status, None);
+        assert_eq!(first.pod.status, None);
     }
 
     #[test]
@@ -140,7 +144,7 @@ mod tests {
         ];
         for change in changes {
             let next = ApiPod::new(pod("2", &change), Some(&first), at(9));
-            assert!(!first.pod.is_same(&next.pod), "{change}");
+            assert!(!Arc::ptr_eq(&first.pod, &next.pod), "{change}");
             assert_eq!(annotation(&next, CONFIG_SEEN), "1970-01-01T00:00:05Z", "{change}");
             assert_eq!(annotation(&next, CONFIG_SOURCE), "api", "{change}");
         }
@@ -155,7 +159,7 @@ mod tests {
             let status = |last_state| {
                 let changes = json!({format!("/status/{list}"): container(last_state)});
                 let pod = ApiPod::new(pod("1", &changes), None, at(5));
-                serde_json::to_value(&*pod.status().expect("a status")).expect("JSON")
+                serde_json::to_value(&*pod.status.expect("a status")).expect("JSON")
             };
             assert_eq!(status(json!({}))[list][0].get("lastState"), None, "{list}");
             assert_eq!(status(ended.clone())[list][0]["lastState"]["terminated"]["exitCode"], 1, "{list}");
@@ -166,7 +170,7 @@ mod tests {
     fn another_pod_of_the_same_name_shares_nothing() {
         let first = ApiPod::new(pod("1", &json!({})), None, at(5));
         let other = ApiPod::new(pod("2", &json!({"/metadata/uid": "v"})), Some(&first), at(9));
-        assert!(!first.pod.is_same(&other.pod));
+        assert!(!Arc::ptr_eq(&first.pod, &other.pod));
         assert_eq!(annotation(&other, CONFIG_SEEN), "1970-01-01T00:00:09Z");
     }
 

@@ -5,15 +5,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::sync::Arc;
 
-use model::{KeptPod, PodRef, PodUid};
+use model::k8s::Pod;
+use model::{PodRef, PodUid};
 
 /// The pods that one file or URL defines.
 #[derive(Clone, Copy, Debug)]
 pub struct ManifestPods<'a> {
     /// A path or a URL.
     pub origin: &'a str,
-    pub pods: &'a [KeptPod],
+    pub pods: &'a [Arc<Pod>],
 }
 
 /// Which manifest defines the pod of a full name, and the pod's UID.
@@ -23,7 +25,7 @@ pub type Owners = BTreeMap<String, (String, PodUid)>;
 #[derive(Clone, Debug, Default)]
 pub struct UniquePods {
     /// In the order of the manifests.
-    pub pods: Vec<KeptPod>,
+    pub pods: Vec<Arc<Pod>>,
     /// The origin and the error of each pod that is not used.
     pub errors: Vec<(String, String)>,
     pub owners: Owners,
@@ -33,8 +35,8 @@ pub struct UniquePods {
 #[must_use]
 pub fn has_duplicates(manifests: &[ManifestPods<'_>]) -> bool {
     let (mut names, mut uids) = (BTreeSet::new(), BTreeSet::new());
-    let pods = manifests.iter().flat_map(|manifest| manifest.pods).map(KeptPod::identity);
-    pods.into_iter().any(|pod| !names.insert(pod.full_name()) || !uids.insert(pod.uid.clone()))
+    let pods = manifests.iter().flat_map(|manifest| manifest.pods).map(|pod| PodRef::of(pod));
+    pods.into_iter().any(|pod| !names.insert(pod.full_name()) || !uids.insert(pod.uid))
 }
 
 /// Chooses one pod for each full name and each UID. `owners` is the last result, `on_node` the pods with a directory on the node.
@@ -45,7 +47,7 @@ pub fn compute_unique_pods(
     on_node: &BTreeSet<PodUid>,
     node_name: &str,
 ) -> UniquePods {
-    let all = manifests.iter().flat_map(|m| m.pods.iter().map(|pod| Candidate { origin: m.origin, pod }));
+    let all = manifests.iter().flat_map(|m| m.pods.iter().map(|pod| Candidate::new(m.origin, pod)));
     let all: Vec<Candidate<'_>> = all.collect();
     let mut by_claim: Vec<usize> = (0..all.len()).collect();
     // The sort is stable: within one claim the order of the manifests decides.
@@ -54,7 +56,7 @@ pub fn compute_unique_pods(
     let mut refused = BTreeMap::new();
     for index in by_claim {
         let candidate = &all[index];
-        let (name, uid) = (candidate.full_name(), &candidate.pod.identity().uid);
+        let (name, uid) = (candidate.full_name(), &candidate.identity.uid);
         match names.get(&name).or_else(|| uids.get(uid)) {
             Some(first) => drop(refused.insert(index, candidate.error(&all[*first], node_name))),
             None => {
@@ -75,7 +77,7 @@ pub fn compute_unique_pods(
 
 impl UniquePods {
     fn accept(&mut self, candidate: &Candidate<'_>) {
-        let owner = (candidate.origin.to_owned(), candidate.pod.identity().uid.clone());
+        let owner = (candidate.origin.to_owned(), candidate.identity.uid.clone());
         self.owners.insert(candidate.full_name(), owner);
         self.pods.push(candidate.pod.clone());
     }
@@ -95,19 +97,24 @@ enum Claim {
     Backup,
 }
 
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 struct Candidate<'a> {
     origin: &'a str,
-    pod: &'a KeptPod,
+    identity: PodRef,
+    pod: &'a Arc<Pod>,
 }
 
-impl Candidate<'_> {
+impl<'a> Candidate<'a> {
+    fn new(origin: &'a str, pod: &'a Arc<Pod>) -> Self {
+        Self { origin, identity: PodRef::of(pod), pod }
+    }
+
     fn full_name(&self) -> String {
-        self.pod.identity().full_name()
+        self.identity.full_name()
     }
 
     fn claim(&self, owners: &Owners, on_node: &BTreeSet<PodUid>) -> Claim {
-        let uid = &self.pod.identity().uid;
+        let uid = &self.identity.uid;
         match owners.get(&self.full_name()).filter(|(origin, _)| origin == self.origin) {
             Some((_, used)) if used == uid => Claim::Used,
             Some(_) => Claim::Changed,
@@ -120,8 +127,7 @@ impl Candidate<'_> {
     /// What is wrong with this pod, because of the one that is used.
     fn error(&self, used: &Self, node_name: &str) -> String {
         let (file, other) = (short(self.origin), short(used.origin));
-        let (own, theirs) =
-            (written(self.pod.identity(), node_name), written(used.pod.identity(), node_name));
+        let (own, theirs) = (written(&self.identity, node_name), written(&used.identity, node_name));
         let is_same_name = self.full_name() == used.full_name();
         match (is_same_name, self.origin == used.origin) {
             (true, true) => format!("{file}: pod {own:?} is defined more than once"),
@@ -181,7 +187,7 @@ mod tests {
     use super::*;
 
     /// A pod reads `name!uid`, with its namespace as `namespace/name!uid`.
-    fn pod(word: &str) -> KeptPod {
+    fn pod(word: &str) -> Arc<Pod> {
         let (name, uid) = word.split_once('!').expect("a UID");
         let (namespace, name) = name.split_once('/').unwrap_or(("default", name));
         let metadata = ObjectMeta {
@@ -190,12 +196,12 @@ mod tests {
             uid: Some(uid.to_owned()),
             ..ObjectMeta::default()
         };
-        KeptPod::new(Pod { metadata, ..Pod::default() })
+        Arc::new(Pod { metadata, ..Pod::default() })
     }
 
     /// A set of manifests reads `/m/a.yaml: web!1 db!2; /m/b.yaml: …`.
     fn compute(text: &str, owners: &Owners, on_node: &[&str]) -> UniquePods {
-        let manifests: Vec<(&str, Vec<KeptPod>)> = text
+        let manifests: Vec<(&str, Vec<Arc<Pod>>)> = text
             .split(';')
             .map(|manifest| {
                 let (origin, pods) = manifest.split_once(": ").expect("an origin");
@@ -211,7 +217,7 @@ mod tests {
     }
 
     fn shown(unique: &UniquePods) -> String {
-        let pods = unique.pods.iter().map(|pod| pod.identity().uid.to_string());
+        let pods = unique.pods.iter().map(|pod| PodUid::of(pod).to_string());
         let errors = unique.errors.iter().map(|(_, error)| format!("! {error}"));
         pods.chain(errors).collect::<Vec<_>>().join("\n")
     }
@@ -340,7 +346,7 @@ mod tests {
             };
             let all = [0, 1, 2].map(manifest).join("; ");
             let first = compute(&all, &Owners::new(), &[]);
-            let uids: BTreeSet<_> = first.pods.iter().map(|pod| pod.identity().uid.clone()).collect();
+            let uids: BTreeSet<_> = first.pods.iter().map(|pod| PodUid::of(pod)).collect();
             prop_assert_eq!(uids.len(), first.pods.len());
             prop_assert_eq!(first.owners.len(), first.pods.len());
             prop_assert_eq!(first.pods.len() + first.errors.len(), words.len());

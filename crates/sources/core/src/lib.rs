@@ -18,7 +18,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use model::annotations::{CONFIG_FILE, CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE};
 use model::k8s::{Pod, PodStatus};
-use model::{KeptPod, PodRef, PodSource, PodUid};
+use model::{PodRef, PodSource, PodUid};
 
 pub use api_pod::ApiPod;
 
@@ -49,34 +49,30 @@ pub struct PodChange {
 /// A pod that its source wants.
 #[derive(Clone, Debug)]
 pub struct DesiredPod {
+    pub identity: PodRef,
     /// As it was when a field last changed that the kubelet acts on: one copy for all that work with it. Its status may be older.
-    pub pod: KeptPod,
+    pub pod: Arc<Pod>,
     /// A pod of the API as it is there now.
     pub in_api: Option<Arc<ApiPod>>,
 }
 
 impl DesiredPod {
     #[must_use]
-    pub const fn of_manifest(pod: KeptPod) -> Self {
-        Self { pod, in_api: None }
+    pub fn of_manifest(pod: Arc<Pod>) -> Self {
+        Self { identity: PodRef::of(&pod), pod, in_api: None }
     }
 
     #[must_use]
     pub fn of_api(in_api: Arc<ApiPod>) -> Self {
-        Self { pod: in_api.pod.clone(), in_api: Some(in_api) }
-    }
-
-    #[must_use]
-    pub fn identity(&self) -> &PodRef {
-        self.pod.identity()
+        Self { identity: in_api.identity.clone(), pod: in_api.pod.clone(), in_api: Some(in_api) }
     }
 
     /// The status that the source has of the pod now.
     #[must_use]
     pub fn status(&self) -> Option<Arc<PodStatus>> {
         match &self.in_api {
-            Some(in_api) => in_api.status(),
-            None => self.pod.get().status.clone().map(Arc::new),
+            Some(in_api) => in_api.status.clone(),
+            None => self.pod.status.clone().map(Arc::new),
         }
     }
 }
@@ -114,7 +110,7 @@ pub struct SourceReport {
 /// The pods that a file or the manifest server described, from all checkpoints of earlier kubelets. Of several pods with
 /// one name, the last seen one is used.
 #[must_use]
-pub fn last_described_by(origin: &Origin, written_down: &[KeptPod]) -> Vec<KeptPod> {
+pub fn last_described_by(origin: &Origin, written_down: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
     newest_of(origin.source(), written_down, |pod| match origin {
         Origin::File(path) => annotation(pod, CONFIG_FILE) == Some(path),
         // There is one server, and its address is not in the checkpoint.
@@ -125,24 +121,23 @@ pub fn last_described_by(origin: &Origin, written_down: &[KeptPod]) -> Vec<KeptP
 /// The pods that all files described, wherever they were, from all checkpoints of earlier kubelets: the path of the manifests may be
 /// written wrongly now.
 #[must_use]
-pub fn last_described_by_files(written_down: &[KeptPod]) -> Vec<KeptPod> {
+pub fn last_described_by_files(written_down: &[Arc<Pod>]) -> Vec<Arc<Pod>> {
     newest_of(PodSource::File, written_down, |_| true)
 }
 
-fn newest_of(source: PodSource, written_down: &[KeptPod], is_meant: impl Fn(&Pod) -> bool) -> Vec<KeptPod> {
-    let mut newest: BTreeMap<String, (Option<Timestamp>, &KeptPod)> = BTreeMap::new();
-    for kept in written_down {
-        let pod = kept.get();
-        if !is_meant(&pod) || annotation(&pod, CONFIG_SOURCE) != Some(source.as_str()) {
+fn newest_of(source: PodSource, written_down: &[Arc<Pod>], is_meant: impl Fn(&Pod) -> bool) -> Vec<Arc<Pod>> {
+    let mut newest: BTreeMap<String, (Option<Timestamp>, &Arc<Pod>)> = BTreeMap::new();
+    for pod in written_down {
+        if !is_meant(pod) || annotation(pod, CONFIG_SOURCE) != Some(source.as_str()) {
             continue;
         }
-        let seen = annotation(&pod, CONFIG_SEEN).and_then(|seen| seen.parse::<Timestamp>().ok());
-        let known = newest.entry(kept.identity().full_name()).or_insert((seen, kept));
+        let seen = annotation(pod, CONFIG_SEEN).and_then(|seen| seen.parse::<Timestamp>().ok());
+        let known = newest.entry(PodRef::of(pod).full_name()).or_insert((seen, pod));
         if known.0 < seen {
-            *known = (seen, kept);
+            *known = (seen, pod);
         }
     }
-    newest.into_values().map(|(_, kept)| kept.clone()).collect()
+    newest.into_values().map(|(_, pod)| pod.clone()).collect()
 }
 
 /// Whether it is known which pods a source had that cannot be read now: each pod of the node has a checkpoint with its source, or a
@@ -208,8 +203,8 @@ impl Sources {
     }
 
     /// Every pod of any source.
-    pub fn pods(&self) -> impl Iterator<Item = (PodSource, &KeptPod)> {
-        self.by_source.iter().flat_map(|(source, pods)| pods.iter().map(|known| (*source, &known.pod)))
+    pub fn pods(&self) -> impl Iterator<Item = (PodSource, &DesiredPod)> {
+        self.by_source.iter().flat_map(|(source, pods)| pods.iter().map(|known| (*source, known)))
     }
 
     /// Replaces the set of one source. Static pods get their source's annotation, and keep the time at which they were first seen;
@@ -250,17 +245,17 @@ struct Matched {
 }
 
 fn matched(source: PodSource, old: Vec<DesiredPod>, pods: Vec<DesiredPod>) -> Matched {
-    let is_same_pod = |(known, pod): (&DesiredPod, &DesiredPod)| known.identity() == pod.identity();
+    let is_same_pod = |(known, pod): (&DesiredPod, &DesiredPod)| known.identity == pod.identity;
     // Nearly always one of many pods has changed, and none has come or gone.
     if old.len() == pods.len() && old.iter().zip(&pods).all(is_same_pod) {
         let pods = pods.into_iter().zip(old.into_iter().map(Some)).collect();
         return Matched { pods, removed: Vec::new(), duplicates: Vec::new() };
     }
     let (pods, duplicates) = without_duplicates(source, pods);
-    let by_uid = |known: DesiredPod| (known.identity().uid.clone(), known);
+    let by_uid = |known: DesiredPod| (known.identity.uid.clone(), known);
     let mut old: BTreeMap<PodUid, DesiredPod> = old.into_iter().map(by_uid).collect();
     let with_known = |pod: DesiredPod| {
-        let known = old.remove(&pod.identity().uid);
+        let known = old.remove(&pod.identity.uid);
         (pod, known)
     };
     let pods = pods.into_iter().map(with_known).collect();
@@ -270,19 +265,19 @@ fn matched(source: PodSource, old: Vec<DesiredPod>, pods: Vec<DesiredPod>) -> Ma
 type Order = (PodOp, Option<Timestamp>, PodUid);
 
 fn order(change: &PodChange) -> Order {
-    let created = change.desired.pod.get().metadata.creation_timestamp.as_ref().map(|created| created.0);
-    (change.op, created, change.desired.identity().uid.clone())
+    let created = change.desired.pod.metadata.creation_timestamp.as_ref().map(|created| created.0);
+    (change.op, created, change.desired.identity.uid.clone())
 }
 
 /// The first pod of each name and of each UID is used.
 fn without_duplicates(source: PodSource, pods: Vec<DesiredPod>) -> (Vec<DesiredPod>, Vec<DuplicatePod>) {
     let (mut names, mut uids) = (BTreeSet::new(), BTreeSet::new());
     let is_first = |pod: &DesiredPod| {
-        let PodRef { namespace, name, uid } = pod.identity().clone();
+        let PodRef { namespace, name, uid } = pod.identity.clone();
         names.insert((namespace, name)) && uids.insert(uid)
     };
     let (kept, duplicates): (Vec<_>, Vec<_>) = pods.into_iter().partition(is_first);
-    let left_out = |pod: DesiredPod| DuplicatePod { source, pod: pod.identity().clone() };
+    let left_out = |pod: DesiredPod| DuplicatePod { source, pod: pod.identity.clone() };
     (kept, duplicates.into_iter().map(left_out).collect())
 }
 
@@ -296,10 +291,9 @@ fn adopt(new: DesiredPod, source: PodSource, known: Option<&DesiredPod>, now: Ti
     match new.in_api {
         Some(_) => new,
         None => {
-            let known = known.map(|known| known.pod.get());
-            let mut pod = Arc::unwrap_or_clone(new.pod.get());
-            let is_changed = annotate(&mut pod, source, known.as_deref(), now);
-            DesiredPod::of_manifest(if is_changed { KeptPod::new(pod) } else { new.pod })
+            let mut pod = new.pod;
+            annotate(&mut pod, source, known.map(|known| &*known.pod), now);
+            DesiredPod { pod, ..new }
         }
     }
 }
@@ -309,20 +303,18 @@ fn is_other_generation(a: &Pod, b: &Pod) -> bool {
     a.metadata.generation != b.metadata.generation || differs_semantically(a, b)
 }
 
-/// Annotates the pod with its source and the time at which it was first seen. Returns whether that changed it.
-fn annotate(pod: &mut Pod, source: PodSource, known: Option<&Pod>, now: Timestamp) -> bool {
+/// Annotates the pod with its source and the time at which it was first seen.
+fn annotate(pod: &mut Arc<Pod>, source: PodSource, known: Option<&Pod>, now: Timestamp) {
     // The annotation of a pod from the API may have been written by any client: only the kubelet knows when it saw the pod.
     let of_pod = || annotation(pod, CONFIG_SEEN).filter(|_| source.is_static());
     let seen = known.and_then(|known| annotation(known, CONFIG_SEEN)).or_else(of_pod);
     let seen = seen.map_or_else(|| now.to_string(), str::to_owned);
     let needs_source = annotation(pod, CONFIG_SOURCE) != Some(source.as_str());
-    let is_changed = needs_source || annotation(pod, CONFIG_SEEN) != Some(&seen);
-    if is_changed {
-        let annotations = pod.metadata.annotations.get_or_insert_default();
+    if needs_source || annotation(pod, CONFIG_SEEN) != Some(&seen) {
+        let annotations = Arc::make_mut(pod).metadata.annotations.get_or_insert_default();
         annotations.insert(CONFIG_SOURCE.to_owned(), source.as_str().to_owned());
         annotations.insert(CONFIG_SEEN.to_owned(), seen);
     }
-    is_changed
 }
 
 fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
@@ -331,8 +323,12 @@ fn annotation<'a>(pod: &'a Pod, key: &str) -> Option<&'a str> {
 
 fn op_for(known: Option<&DesiredPod>, new: &DesiredPod) -> Option<PodOp> {
     let Some(known) = known else { return Some(PodOp::Add) };
-    if !known.pod.is_same(&new.pod) && differs_semantically(&known.pod.get(), &new.pod.get()) {
-        return Some(if new.pod.is_being_deleted() { PodOp::Delete } else { PodOp::Update });
+    if !Arc::ptr_eq(&known.pod, &new.pod) && differs_semantically(&known.pod, &new.pod) {
+        return Some(if new.pod.metadata.deletion_timestamp.is_some() {
+            PodOp::Delete
+        } else {
+            PodOp::Update
+        });
     }
     let has_same_status = match (&known.in_api, &new.in_api) {
         (Some(known), Some(new)) => known.status == new.status,

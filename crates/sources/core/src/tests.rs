@@ -64,10 +64,10 @@ fn set_at<'a>(
     let desired = |word: &str| {
         let pod = pod(word);
         if source.is_static() {
-            return DesiredPod::of_manifest(KeptPod::new(pod));
+            return DesiredPod::of_manifest(Arc::new(pod));
         }
         let known = sources.by_source.get(&source).into_iter().flatten();
-        let known = known.into_iter().find(|known| known.identity().uid == PodRef::of(&pod).uid);
+        let known = known.into_iter().find(|known| known.identity.uid == PodUid::of(&pod));
         let known = known.and_then(|known| known.in_api.as_deref());
         DesiredPod::of_api(Arc::new(ApiPod::new(pod, known, now)))
     };
@@ -77,7 +77,7 @@ fn set_at<'a>(
 
 fn shown(report: &SourceReport) -> String {
     let changes =
-        report.changes.iter().map(|c| format!("{:?} {} {}", c.op, c.source, c.desired.identity().name));
+        report.changes.iter().map(|c| format!("{:?} {} {}", c.op, c.source, c.desired.identity.name));
     let all = changes.chain(report.duplicates.iter().map(|d| format!("! {}", d.message())));
     all.collect::<Vec<_>>().join(", ")
 }
@@ -191,8 +191,8 @@ fn pods_know_their_source_and_when_they_were_first_seen() {
     set(&mut sources, "file: a&monday");
     set(&mut sources, "file: a&tuesday+changed");
     let (_, pod) = sources.pods().next().expect("a pod");
-    assert_eq!(annotation(&pod.get(), CONFIG_SOURCE), Some("file"));
-    assert_eq!(annotation(&pod.get(), CONFIG_SEEN), Some("monday"));
+    assert_eq!(annotation(&pod.pod, CONFIG_SOURCE), Some("file"));
+    assert_eq!(annotation(&pod.pod, CONFIG_SEEN), Some("monday"));
 }
 
 #[test]
@@ -202,21 +202,21 @@ fn config_seen_of_a_pod_from_the_api_is_when_the_kubelet_first_saw_it() {
     set_at(&mut sources, PodSource::Api, ["a", "b&monday"].into_iter(), at(5));
     set_at(&mut sources, PodSource::Api, ["a+changed", "b&monday"].into_iter(), at(9));
     for (_, pod) in sources.pods() {
-        assert_eq!(annotation(&pod.get(), CONFIG_SOURCE), Some("api"));
-        assert_eq!(annotation(&pod.get(), CONFIG_SEEN), Some("1970-01-01T00:00:05Z"));
+        assert_eq!(annotation(&pod.pod, CONFIG_SOURCE), Some("api"));
+        assert_eq!(annotation(&pod.pod, CONFIG_SEEN), Some("1970-01-01T00:00:05Z"));
     }
 }
 
 #[test]
 fn a_pod_of_the_same_resource_version_is_not_copied_again() {
     let mut sources = Sources::default();
-    let kept = |sources: &Sources| sources.pods().map(|(_, pod)| pod.clone()).collect::<Vec<_>>();
+    let kept = |sources: &Sources| sources.pods().map(|(_, known)| known.pod.clone()).collect::<Vec<_>>();
     set(&mut sources, "api: a^1 b^1");
     let before = kept(&sources);
     set(&mut sources, "api: a^1 b^2+changed");
     let after = kept(&sources);
-    assert!(before[0].is_same(&after[0]), "pod a has not changed");
-    assert_eq!(after[1].get().spec.as_ref().and_then(|spec| spec.node_name.as_deref()), Some("changed"));
+    assert!(Arc::ptr_eq(&before[0], &after[0]), "pod a has not changed");
+    assert_eq!(after[1].spec.as_ref().and_then(|spec| spec.node_name.as_deref()), Some("changed"));
 }
 
 /// A node has thousands of statuses and few specs: every holder of the pod shares one copy.
@@ -225,10 +225,10 @@ fn pod_whose_status_alone_changes_is_not_copied() {
     let mut sources = Sources::new([PodSource::Api]);
     let first = set(&mut sources, "api: a^1").changes.remove(0).desired;
     let next = set(&mut sources, "api: a^2~Running").changes.remove(0).desired;
-    assert!(first.pod.is_same(&next.pod));
+    assert!(Arc::ptr_eq(&first.pod, &next.pod));
     assert_eq!(next.status().unwrap().phase.as_deref(), Some("Running"));
     let changed = set(&mut sources, "api: a^3~Running%b").changes.remove(0).desired;
-    assert!(!first.pod.is_same(&changed.pod), "an annotation has changed");
+    assert!(!Arc::ptr_eq(&first.pod, &changed.pod), "an annotation has changed");
 }
 
 #[test]
@@ -260,9 +260,9 @@ fn played(sets: &[(PodSource, Vec<String>)]) -> (Sources, Vec<PodChange>) {
     (sources, changes)
 }
 
-fn union(sources: &Sources) -> Vec<(PodSource, KeptPod)> {
-    let mut pods: Vec<_> = sources.pods().map(|(source, pod)| (source, pod.clone())).collect();
-    pods.sort_by_key(|(source, pod)| (*source, pod.identity().uid.clone()));
+fn union(sources: &Sources) -> Vec<(PodSource, Arc<Pod>)> {
+    let mut pods: Vec<_> = sources.pods().map(|(source, known)| (source, known.pod.clone())).collect();
+    pods.sort_by_key(|(source, pod)| (*source, pod.metadata.uid.clone()));
     pods
 }
 
@@ -280,7 +280,7 @@ proptest! {
         let (sources, changes) = played(&sets);
         let mut followed = BTreeMap::new();
         for change in changes {
-            let key = (change.source, change.desired.identity().uid.clone());
+            let key = (change.source, change.desired.identity.uid.clone());
             match change.op {
                 PodOp::Remove => prop_assert!(followed.remove(&key).is_some()),
                 PodOp::Add => prop_assert!(followed.insert(key, change.desired.pod).is_none()),
@@ -307,7 +307,7 @@ fn unreadable_source_keeps_the_pods_of_its_checkpoint() {
         let annotations = [(CONFIG_FILE, file), (CONFIG_SOURCE, source), (CONFIG_SEEN, seen)];
         let annotations = annotations.map(|(key, value)| (key.to_owned(), value.to_owned()));
         pod.metadata.annotations = Some(BTreeMap::from(annotations));
-        KeptPod::new(pod)
+        Arc::new(pod)
     };
     let written = |name: &str, uid: &str, file: &str, seen: &str| from("file", name, uid, file, seen);
     let (monday, tuesday) = ("2026-01-05T00:00:00Z", "2026-01-06T00:00:00Z");
@@ -316,12 +316,12 @@ fn unreadable_source_keeps_the_pods_of_its_checkpoint() {
         written("a", "new", "/m/a", tuesday),
         written("b", "b", "/m/a", monday),
         written("c", "c", "/m/c", monday),
-        KeptPod::new(pod("d")),
+        Arc::new(pod("d")),
         from("http", "e", "e", "", monday),
         from("api", "f", "f", "", monday),
     ];
     let of = |origin: &Origin| -> Vec<String> {
-        last_described_by(origin, &all).iter().map(|pod| pod.identity().uid.to_string()).collect()
+        last_described_by(origin, &all).iter().map(|pod| PodUid::of(pod).to_string()).collect()
     };
     let uids = |file: &str| of(&Origin::File(file.to_owned()));
     assert_eq!(uids("/m/a"), ["new", "b"], "of one name, the one seen last");
@@ -329,7 +329,7 @@ fn unreadable_source_keeps_the_pods_of_its_checkpoint() {
     assert!(uids("/m/d").is_empty());
     assert_eq!(of(&Origin::Url("http://anywhere/".to_owned())), ["e"]);
     let of_files = last_described_by_files(&all);
-    let of_files: Vec<&str> = of_files.iter().map(|pod| pod.identity().uid.as_str()).collect();
+    let of_files: Vec<&str> = of_files.iter().filter_map(|pod| pod.metadata.uid.as_deref()).collect();
     assert_eq!(of_files, ["new", "b", "c"], "wherever the files were");
 }
 

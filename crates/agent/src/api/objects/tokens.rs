@@ -10,7 +10,7 @@ use api_core::retry::compute_retry_delay;
 use base_core::service_account_token::TokenRequirement;
 use model::containers::spec_of;
 use model::k8s::Pod;
-use model::{KeptPod, MonoTime, SmallMap};
+use model::{MonoTime, PodRef, SmallMap};
 use parking_lot::Mutex;
 use ports::cluster::ClusterError;
 use volumes_core::token::{
@@ -45,7 +45,7 @@ impl PodTokens {
     pub(super) async fn get(
         &self,
         access: &Access,
-        pod: &KeptPod,
+        pod: &Pod,
         requirement: &TokenRequirement,
     ) -> Result<IssuedToken, ObjectError> {
         let known = self.issued.lock().get(requirement).cloned();
@@ -60,7 +60,7 @@ impl PodTokens {
                 Ok(issued)
             }
             (Err(error), Some(old), Some(TokenAge::Renewable)) => {
-                let (pod, audience) = (pod.identity(), &requirement.audience);
+                let (pod, audience) = (PodRef::of(pod), &requirement.audience);
                 tracing::warn!(%pod, audience, err = %error, expires_at = %old.expires_at, "Failed to renew service account token, using the old one");
                 Ok(old)
             }
@@ -72,7 +72,7 @@ impl PodTokens {
     async fn request(
         &self,
         access: &Access,
-        pod: &KeptPod,
+        pod: &Pod,
         requirement: &TokenRequirement,
     ) -> Result<IssuedToken, ClusterError> {
         let now = access.clock.mono();
@@ -103,18 +103,15 @@ pub(super) fn account_of(pod: &Pod) -> Option<&str> {
 
 async fn request(
     access: &Access,
-    pod: &KeptPod,
+    pod: &Pod,
     requirement: &TokenRequirement,
 ) -> Result<IssuedToken, ClusterError> {
-    let namespace = &*pod.identity().namespace;
-    let (account, request) = {
-        let pod = pod.get();
-        let request = Box::new(compute_token_request(&pod, requirement));
-        (account_of(&pod).unwrap_or(DEFAULT_ACCOUNT).to_owned(), request)
-    };
+    let namespace = pod.metadata.namespace.as_deref().unwrap_or_default();
+    let account = account_of(pod).unwrap_or(DEFAULT_ACCOUNT);
+    let request = Box::new(compute_token_request(pod, requirement));
     let mut retries = 0;
     let answer = loop {
-        let delay = match access.cluster.request_token(namespace, &account, &request).await {
+        let delay = match access.cluster.request_token(namespace, account, &request).await {
             Ok(answer) => break answer,
             Err(ClusterError::Forbidden { call, message }) => match compute_token_retry(&message, retries) {
                 Some(delay) => delay,

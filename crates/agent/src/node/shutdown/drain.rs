@@ -42,8 +42,7 @@ impl Drain {
         let held = self.pods.all().into_iter().filter(|entry| !entry.progress.is_released());
         let admitted = self.admissions.admitted();
         let all = held.map(|entry| entry.pod).chain(admitted);
-        let by_uid: BTreeMap<PodUid, Arc<Pod>> =
-            all.map(|pod| (pod.identity().uid.clone(), pod.get())).collect();
+        let by_uid: BTreeMap<PodUid, Arc<Pod>> = all.map(|pod| (PodUid::of(&pod), pod)).collect();
         by_uid.into_values().collect()
     }
 
@@ -81,7 +80,7 @@ impl Drain {
         let admitted = self.admissions.admitted();
         let pods = self.pods.clone();
         group.pods.iter().map(|end| &end.pod).filter(move |pod| {
-            let has_place = || admitted.iter().any(|other| other.identity().uid == pod.uid);
+            let has_place = || admitted.iter().any(|other| PodUid::of(other) == pod.uid);
             pods.get(&pod.uid).map_or_else(has_place, |entry| !entry.progress.is_released())
         })
     }

@@ -35,7 +35,7 @@ pub(super) async fn check_claims(context: &PassContext) -> Result<(), Retry> {
 
 async fn prepare(context: &PassContext) -> Result<(), PrepareError> {
     let status = status_in_api(context);
-    for claim in compute_pod_claims(&context.pod.get(), status.as_deref())? {
+    for claim in compute_pod_claims(&context.pod, status.as_deref())? {
         let Some(objects) = &context.handles.objects else {
             return Err(PrepareError::NoApi { name: claim.name });
         };
@@ -65,5 +65,5 @@ pub(super) fn check_container(
 fn status_in_api(context: &PassContext) -> Option<Arc<PodStatus>> {
     let pods = context.handles.pods_in_api.as_ref()?.borrow();
     let in_api = pods.objects.get(&key_of_pod(&context.identity))?;
-    in_api.status().filter(|_| in_api.pod.identity().uid == context.identity.uid)
+    in_api.status.clone().filter(|_| in_api.identity.uid == context.identity.uid)
 }

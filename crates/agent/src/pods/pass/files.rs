@@ -32,15 +32,15 @@ pub async fn ensure_hosts_file(
     }
     let handles = &context.handles;
     let path = hosts_file_path(&handles.ctx.settings.paths.pod(&context.identity.uid));
-    let pod = context.pod.get();
-    let text = if uses_host_network(&pod) {
+    let pod = &*context.pod;
+    let text = if uses_host_network(pod) {
         let node_file = handles.ctx.files.read_text(Path::new("/etc/hosts")).await.map_err(|e| chain(&e))?;
-        host_network_hosts_file(&pod, &node_file)
+        host_network_hosts_file(pod, &node_file)
     } else {
         let facts = &handles.ctx.node_facts;
-        let hostname = compute_hostname(&pod, &facts.config.cluster_domain, facts.features)
-            .map_err(|e| e.to_string())?;
-        pod_hosts_file(&pod, &hostname, ips)
+        let hostname =
+            compute_hostname(pod, &facts.config.cluster_domain, facts.features).map_err(|e| e.to_string())?;
+        pod_hosts_file(pod, &hostname, ips)
     };
     // Written in place, as in the Go kubelet: the mounts of running containers follow the inode. A replaced file could be
     // filled without being counted.

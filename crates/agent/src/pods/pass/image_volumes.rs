@@ -19,8 +19,8 @@ pub(super) async fn pull_all(
     login: &PodLogin,
 ) -> PulledImages {
     let mut pulled = BTreeMap::new();
-    let pod = context.pod.get();
-    let volumes = all_image_volumes(&pod);
+    let pod = &*context.pod;
+    let volumes = all_image_volumes(pod);
     let runtime = context.handles.node.borrow().version.clone();
     // A runtime that does not support image volumes needs no images; the containers fail with that reason.
     if volumes.is_empty() || check_runtime(&runtime.name, &runtime.version, false).is_err() {

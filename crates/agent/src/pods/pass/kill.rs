@@ -79,7 +79,7 @@ type Turns = watch::Sender<Progress>;
 
 /// Stops the containers of a step. Returns whether the runtime has stopped all of them.
 pub async fn kill_all(context: &PassContext, kills: &[KillContainer]) -> bool {
-    let pod = &*context.pod.get();
+    let pod = &*context.pod;
     let kills = plan_kills(pod, &context.observed, kills);
     let kill_target = KillTarget {
         pod: &context.identity,

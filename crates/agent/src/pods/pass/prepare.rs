@@ -47,7 +47,7 @@ pub enum For {
 /// Prepares everything. On failure it records an event and returns when to retry.
 pub async fn prepare(context: &PassContext, what: For) -> Result<Prepared, Retry> {
     let handles = &context.handles;
-    let is_on_host_network = uses_host_network(&context.pod.get());
+    let is_on_host_network = uses_host_network(&context.pod);
     if !is_on_host_network && let Some(problem) = network_problem(handles).await {
         let message = format!("network is not ready: {problem}");
         handles.ctx.recorder.warning(&context.identity, None, "NetworkNotReady", message);
@@ -153,8 +153,8 @@ async fn make_directories(context: &PassContext) -> Result<(), ports::HostError>
     for path in [dir.clone(), dir.join("volumes"), dir.join("plugins"), dir.join("containers")] {
         handles.ctx.files.ensure_dir(&path, 0o750).await?;
     }
-    let pod = context.pod.get();
-    for container in all_containers(&pod) {
+    let pod = &*context.pod;
+    for container in all_containers(pod) {
         handles.ctx.files.ensure_dir(&dir.join("containers").join(container.name()), 0o750).await?;
     }
     Ok(())
@@ -162,11 +162,11 @@ async fn make_directories(context: &PassContext) -> Result<(), ports::HostError>
 
 async fn pod_facts(context: &PassContext, volumes: &ReadyVolumes) -> Result<PodFacts, String> {
     let handles = &context.handles;
-    let pod = context.pod.get();
-    let class = spec_of(&pod).runtime_class_name.as_deref().unwrap_or_default();
+    let pod = &*context.pod;
+    let class = spec_of(pod).runtime_class_name.as_deref().unwrap_or_default();
     let name = context.objects.runtime_handler(class).await.map_err(|error| error.to_string())?;
     let handler = handles.node.borrow().status.handlers.iter().find(|h| h.name == name).cloned();
-    let user_namespace = match spec_of(&pod).host_users {
+    let user_namespace = match spec_of(pod).host_users {
         Some(false) => {
             let (machine, uid) = ((&*handles.ctx.files, &handles.ctx.settings), &context.identity.uid);
             Some(handles.pod_ids.ensure(machine, uid, (&name, handler.as_ref())).await?)
@@ -176,7 +176,7 @@ async fn pod_facts(context: &PassContext, volumes: &ReadyVolumes) -> Result<PodF
     Ok(PodFacts {
         recursive_read_only: handler.is_some_and(|h| h.recursive_read_only_mounts),
         user_namespace,
-        extra_supplemental_groups: extra_groups(&pod, volumes.values()),
+        extra_supplemental_groups: extra_groups(pod, volumes.values()),
         runtime_handler: name,
         ..PodFacts::default()
     })
@@ -216,8 +216,7 @@ async fn pod_dns(context: &PassContext) -> Result<DnsRequest, String> {
         resolv_conf,
         node_ips: ctx.host_ips().to_vec(),
     };
-    let PodDns { dns, warnings } =
-        compute_pod_dns(&context.pod.get(), &node).map_err(|error| error.to_string())?;
+    let PodDns { dns, warnings } = compute_pod_dns(&context.pod, &node).map_err(|error| error.to_string())?;
     for warning in warnings {
         if warning.reason == DnsWarningReason::MissingClusterDns {
             context.handles.ctx.recorder.node_warning(warning.reason.as_str(), MISSING_CLUSTER_DNS);
@@ -241,16 +240,16 @@ pub fn sandbox_request(
     prepared: &Prepared,
     attempt: u32,
 ) -> Result<Box<SandboxRequest>, ConfigError> {
-    let pod = context.pod.get();
+    let pod = &*context.pod;
     let mut request = Box::new(compute_sandbox_request(&SandboxInputs {
-        pod: &pod,
+        pod,
         node: &context.handles.ctx.node_facts,
         facts: &prepared.facts,
         attempt,
         dns: &prepared.dns,
         cgroup_parent: &prepared.cgroup_parent,
     })?);
-    if context.handles.admissions.disable_quota_of(&pod)
+    if context.handles.admissions.disable_quota_of(pod)
         && let Some(resources) = &mut request.resources
     {
         lift_quota(resources);

@@ -25,7 +25,7 @@ pub(super) async fn carry_out(
     ctx.metrics.resizes.tried(outcome.is_ok(), ctx.clock.mono().saturating_since(began));
     match outcome {
         Ok(()) => {
-            let amounts = Amounts::of_pod(&context.pod.get());
+            let amounts = Amounts::of_pod(&context.pod);
             context.note(PassNote::PodResized { amounts }).await;
             None
         }
@@ -42,7 +42,7 @@ async fn try_all(context: &PassContext, sandbox: &SandboxId, resize: &PodResize)
     let cgroup = handles.cgroups.limits(&context.pod).await?;
     let usage = memory_use(context, resize).await;
     let steps = compute_steps(&ResizeInputs {
-        pod: &context.pod.get(),
+        pod: &context.pod,
         resize,
         node: &handles.ctx.node_facts,
         cgroup: cgroup.as_ref().map(|(desired, now)| (desired, *now)),
@@ -95,9 +95,9 @@ async fn act(context: &PassContext, sandbox: &SandboxId, step: ResizeStep) -> Re
 
 /// A quota would slow down a container whose CPUs are its own.
 fn lift_quota(context: &PassContext, container: &str, resources: &mut LinuxResources) {
-    let pod = context.pod.get();
-    if let Some(container) = find_container(&pod, container) {
-        context.handles.admissions.pins_of(&pod, &container).lift_quota(resources);
+    let pod = &*context.pod;
+    if let Some(container) = find_container(pod, container) {
+        context.handles.admissions.pins_of(pod, &container).lift_quota(resources);
     }
 }
 
@@ -109,7 +109,7 @@ async fn report_limits(
     limits: &LinuxResources,
 ) -> Result<(), String> {
     let ctx = &context.handles.ctx;
-    let overhead = overhead_resources(&context.pod.get(), &ctx.node_facts);
+    let overhead = overhead_resources(&context.pod, &ctx.node_facts);
     match ctx.runtime.update_sandbox_resources(sandbox, Some(&overhead), limits).await {
         Ok(()) | Err(RuntimeError::Unimplemented { .. }) => Ok(()),
         Err(error) => {

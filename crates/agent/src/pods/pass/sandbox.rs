@@ -46,7 +46,7 @@ pub async fn create(
     if let Err(error) = handles.ctx.files.ensure_dir(request.log_directory.as_ref(), 0o755).await {
         return failed(format!("Failed to create pod sandbox: {}", crate::error_chain::chain(&error)));
     }
-    let has_own_users = !spec_of(&context.pod.get()).host_users.unwrap_or(true);
+    let has_own_users = !spec_of(&context.pod).host_users.unwrap_or(true);
     let began = handles.ctx.clock.mono();
     let created = handles.ctx.runtime.run_sandbox(&request).await;
     let took = handles.ctx.clock.mono().saturating_since(began);

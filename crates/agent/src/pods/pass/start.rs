@@ -157,10 +157,10 @@ impl StartContext<'_> {
         start: &StartContainer,
     ) -> Result<(ReadyImage, BTreeMap<String, MountedImage>), Failure> {
         let (shown, name, policy) = {
-            let pod = self.context.pod.get();
-            let container = container_of(&pod, start)?;
+            let pod = &*self.context.pod;
+            let container = container_of(pod, start)?;
             let policy = container.image_pull_policy().map(str::to_owned);
-            (self.shown_images(&pod, &container)?, container.image().to_owned(), policy)
+            (self.shown_images(pod, &container)?, container.image().to_owned(), policy)
         };
         let wanted = WantedImage { container: Some(&start.name), image: &name, policy: policy.as_deref() };
         let (identity, sandbox) = (&self.context.identity, self.sandbox_request);
@@ -176,8 +176,8 @@ impl StartContext<'_> {
     async fn record_amounts(&self, start: &StartContainer) -> Result<(), Failure> {
         let features = self.context.handles.ctx.node_facts.features;
         let amounts = {
-            let pod = self.context.pod.get();
-            Amounts::of_container(&pod, &container_of(&pod, start)?, features)
+            let pod = &*self.context.pod;
+            Amounts::of_container(pod, &container_of(pod, start)?, features)
         };
         self.context.record_amounts(start.name.to_string(), amounts).await;
         Ok(())
@@ -226,8 +226,8 @@ impl StartContext<'_> {
         let Some(newest) = newest.filter(|newest| newest.state == ContainerState::Created) else {
             return Ok(None);
         };
-        let pod = self.context.pod.get();
-        let hash = container_hash(&container_of(&pod, start)?);
+        let pod = &*self.context.pod;
+        let hash = container_hash(&container_of(pod, start)?);
         let is_ours = newest.record.hash == Some(hash) && newest.sandbox_id == *self.sandbox;
         Ok(is_ours.then_some(newest))
     }
@@ -241,9 +241,9 @@ impl StartContext<'_> {
             self.fail_event(&start.name, &format!("Error: {message}"));
             Failure::new("CreateContainerConfigError", message)
         };
-        let pod = self.context.pod.get();
-        let container = &container_of(&pod, start)?;
-        let ips = self.pod_ips(&pod);
+        let pod = &*self.context.pod;
+        let container = &container_of(pod, start)?;
+        let ips = self.pod_ips(pod);
         let handles = &self.context.handles;
         let allocatable = handles.allocatable.get();
         let downward = DownwardFacts {
@@ -256,17 +256,17 @@ impl StartContext<'_> {
         let env_files = files::read_env_files(self.context, container, &self.prepared.volumes);
         let objects = EnvObjects { files: env_files.await.map_err(refused)?, ..objects };
         let env =
-            compute_env(&pod, container, &downward, &objects).map_err(|error| refused(error.to_string()))?;
-        claims::check_container(self.context, &pod, container).map_err(|error| refused(error.to_string()))?;
+            compute_env(pod, container, &downward, &objects).map_err(|error| refused(error.to_string()))?;
+        claims::check_container(self.context, pod, container).map_err(|error| refused(error.to_string()))?;
         let uid = &self.context.identity.uid;
-        let response = handles.devices.of_starting(&pod, uid, container).await.map_err(refused)?;
+        let response = handles.devices.of_starting(pod, uid, container).await.map_err(refused)?;
         let env = with_env(&response, env);
         let hosts_file = files::ensure_hosts_file(self.context, container, &ips).await.map_err(refused)?;
         let facts = PodFacts { hosts_file, ..self.prepared.facts.clone() };
         let termination_log = files::ensure_termination_log(self.context, container, start.restart_count)
             .await
             .map_err(refused)?;
-        let volumes = mount_points(&pod, &self.prepared.volumes, shown);
+        let volumes = mount_points(pod, &self.prepared.volumes, shown);
         let sub_paths =
             files::ensure_sub_paths(self.context, container, &env, (&self.prepared.volumes, shown))
                 .await
@@ -274,7 +274,7 @@ impl StartContext<'_> {
         files::ensure_log_dir(self.context, self.sandbox_request, container).await.map_err(refused)?;
         let target = self.target_of(container);
         let request = compute_container_request(&ContainerInputs {
-            pod: &pod,
+            pod,
             container: *container,
             node: &handles.ctx.node_facts,
             facts: &facts,
@@ -290,7 +290,7 @@ impl StartContext<'_> {
         });
         let mut request = Box::new(request.map_err(|error| refused(error.to_string()))?);
         show_devices(&mut request, response);
-        self.pin(&pod, container, &mut request);
+        self.pin(pod, container, &mut request);
         Ok(request)
     }
 
@@ -350,8 +350,8 @@ impl StartContext<'_> {
     }
 
     fn note_start(&self, start: &StartContainer) -> Result<(), Failure> {
-        let pod = self.context.pod.get();
-        self.context.handles.admissions.note_start(&pod, &container_of(&pod, start)?);
+        let pod = &*self.context.pod;
+        self.context.handles.admissions.note_start(pod, &container_of(pod, start)?);
         Ok(())
     }
 
@@ -378,8 +378,8 @@ impl StartContext<'_> {
     }
 
     async fn run_post_start(&self, start: &StartContainer, id: &ContainerId) -> Result<(), Failure> {
-        let pod = self.context.pod.get();
-        let container = &container_of(&pod, start)?;
+        let pod = &*self.context.pod;
+        let container = &container_of(pod, start)?;
         let Some(handler) = container.lifecycle().and_then(|l| l.post_start.as_ref()) else { return Ok(()) };
         let handles = &self.context.handles;
         self.context.note(PassNote::HookBegan { container: container.name().to_owned() }).await;
@@ -389,7 +389,7 @@ impl StartContext<'_> {
             recorder: &handles.ctx.recorder,
             metrics: &handles.ctx.metrics,
             pod: &self.context.identity,
-            pod_ip: self.pod_ips(&pod).first().copied(),
+            pod_ip: self.pod_ips(pod).first().copied(),
             container_id: id,
             container_name: container.name(),
             container: Some(*container),

@@ -12,8 +12,8 @@ use kubelet_core::pods::termination::{
     preemption_timed_out,
 };
 use kubelet_core::pods::worker::{TerminationCause, WorkerEvent};
+use model::PodRef;
 use model::k8s::Pod;
-use model::{KeptPod, PodRef};
 use resources_core::admission::fit::{FitFacts, refuse_beyond};
 use resources_core::admission::preemption::PREEMPTING;
 use resources_core::admission::{Admission, AdmissionFacts, compute_admission};
@@ -76,8 +76,8 @@ impl PodWorker {
     /// what was allocated to it (`is_allocated`).
     pub(super) async fn admit(&mut self, pod: &Pod, is_allocated: bool) {
         let Some(slot) = &mut self.slot else { return };
-        let was_admitted = self.reported.status.get().is_some_and(|status| {
-            status.container_statuses.is_some() && (is_allocated || has_started(&status))
+        let was_admitted = self.reported.status.as_ref().is_some_and(|status| {
+            status.container_statuses.is_some() && (is_allocated || has_started(status))
         });
         let handles = self.handles.clone();
         if was_admitted {
@@ -141,8 +141,8 @@ impl PodWorker {
             });
         }
         let (cause, grace_override) = (end.cause, end.grace_override);
-        if let Some(pod) = self.desired.pod.get() {
-            let grace = compute_grace(GraceSources::of(&pod, grace_override), None);
+        if let Some(pod) = &self.desired.pod {
+            let grace = compute_grace(GraceSources::of(pod, grace_override), None);
             let late_at = self.handles.ctx.clock.mono() + grace.kill_deadline();
             self.alarm.late_at = Some(late_at);
             self.alarm.no_later_than(late_at);
@@ -170,8 +170,7 @@ impl PodWorker {
         if victims.is_empty() {
             return;
         }
-        let pods: Vec<_> = victims.iter().map(KeptPod::get).collect();
-        let timeout = compute_preemption_timeout(pods.iter().map(|pod| &**pod));
+        let timeout = compute_preemption_timeout(victims.iter().map(|pod| &**pod));
         let until = self.handles.ctx.clock.mono() + timeout;
         self.alarm.preemption = Some(PreemptionWait { timeout, until });
         self.alarm.no_later_than(until);
@@ -186,9 +185,9 @@ impl PodWorker {
         self.alarm.preemption = None;
         let Some(slot) = &mut self.slot else { return };
         for victim in slot.waits_for() {
-            let victim = victim.identity();
+            let victim = PodRef::of(&victim);
             tracing::error!(pod = %self.pod, %victim, victimUID = %victim.uid, ?timeout, "Failed to evict pod, it did not end in time");
-            let message = preemption_timed_out(victim, timeout);
+            let message = preemption_timed_out(&victim, timeout);
             self.handles.ctx.recorder.warning(&self.pod, None, PREEMPTION_TIMED_OUT, message);
         }
         slot.stop_waiting();
@@ -196,8 +195,7 @@ impl PodWorker {
 
     /// Containers that will not run again hold no resources any more.
     pub(super) fn note_ended(&self) {
-        let (Some(slot), Some(pod), Some(observed)) =
-            (&self.slot, self.desired.pod.get(), &self.observed.latest)
+        let (Some(slot), Some(pod), Some(observed)) = (&self.slot, &self.desired.pod, &self.observed.latest)
         else {
             return;
         };
@@ -206,7 +204,7 @@ impl PodWorker {
             features: self.handles.ctx.node_facts.features,
             is_stopping: self.state.stage() != PodStage::Syncing,
         };
-        slot.note_ended(compute_ended(&pod, observed, &facts));
+        slot.note_ended(compute_ended(pod, observed, &facts));
     }
 
     /// Releases the resources of the pod for other pods.

@@ -11,8 +11,9 @@ use kubelet_core::pods::cgroup_loss::{CgroupLoss, CgroupLossInputs, OtherPods, c
 use kubelet_core::pods::housekeeping::RuntimePresence;
 use kubelet_core::pods::stage::PodStage;
 use kubelet_core::takeover::source_in;
+use model::SandboxId;
 use model::cgroup::CgroupState;
-use model::{KeptPod, SandboxId};
+use model::k8s::Pod;
 
 use super::PodWorker;
 use crate::cgroup_problems::PodWithoutCgroup;
@@ -40,7 +41,7 @@ impl CgroupWatch {
 impl PodWorker {
     /// Before a pod has a sandbox, and once it is to end, its cgroup concerns only the pass.
     pub(super) async fn inspect_cgroup(&mut self) {
-        let (Some(pod), Some(observed)) = (self.desired.pod.kept().cloned(), &self.observed.latest) else {
+        let (Some(pod), Some(observed)) = (self.desired.pod.clone(), &self.observed.latest) else {
             return;
         };
         let sandbox = observed.ready_sandboxes().next().map(|sandbox| sandbox.id.clone());
@@ -68,7 +69,7 @@ impl PodWorker {
     }
 
     /// Missing only if the cgroup was removed; otherwise the pod goes on, and the node is not ready.
-    async fn explain_missing_cgroup(&mut self, pod: &KeptPod, sandbox: &SandboxId) -> CgroupState {
+    async fn explain_missing_cgroup(&mut self, pod: &Pod, sandbox: &SandboxId) -> CgroupState {
         let Some(expected) = self.handles.cgroups.path(pod) else { return CgroupState::UpToDate };
         let recorded = if self.cgroup.was_seen { String::new() } else { self.recorded_cgroup(sandbox).await };
         let inputs = CgroupLossInputs {

@@ -1,8 +1,10 @@
 //! Pod and status on disk, for a kubelet that starts later: which versions are there, and when a failed write is repeated.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use model::{KeptPod, KeptStatus, MonoTime};
+use model::MonoTime;
+use model::k8s::{Pod, PodStatus};
 
 use super::PodWorker;
 use crate::pods_view::{save_checkpoint, save_pod};
@@ -13,8 +15,8 @@ const RETRY: Duration = Duration::from_secs(10);
 /// What was last written, or could not be.
 #[derive(Default)]
 pub(super) struct Checkpoint {
-    pod: Written<KeptPod>,
-    status: Written<KeptStatus>,
+    pod: Written<Arc<Pod>>,
+    status: Written<Arc<PodStatus>>,
     retry_at: Option<MonoTime>,
 }
 
@@ -41,25 +43,25 @@ impl<T: PartialEq> Written<T> {
 
 impl Checkpoint {
     /// This status was read from the disk.
-    pub(super) fn read(status: KeptStatus) -> Self {
+    pub(super) fn read(status: Arc<PodStatus>) -> Self {
         Self { status: Written { value: Some(status), is_on_disk: true }, ..Self::default() }
     }
 
     /// The pod has changed in nothing that counts.
-    pub(super) fn pod_is_same(&mut self, pod: &KeptPod) {
+    pub(super) fn pod_is_same(&mut self, pod: &Arc<Pod>) {
         if let Some(written) = &mut self.pod.value {
             *written = pod.clone();
         }
     }
 
-    fn must_write(&self, pod: &KeptPod, status: &KeptStatus, now: MonoTime) -> bool {
+    fn must_write(&self, pod: &Arc<Pod>, status: &Arc<PodStatus>, now: MonoTime) -> bool {
         !self.pod.is_of(pod) || !self.status.is_of(status) || self.retry_at.is_some_and(|at| at <= now)
     }
 }
 
 impl PodWorker {
     /// Writes what has changed, and what could not be written some time ago.
-    pub(super) async fn save(&mut self, pod: &KeptPod, status: &KeptStatus) {
+    pub(super) async fn save(&mut self, pod: &Arc<Pod>, status: &Arc<PodStatus>) {
         let now = self.handles.ctx.clock.mono();
         let is_leaving = self.desired.receiver.read(|state| state.is_removed);
         if is_leaving {
@@ -78,7 +80,7 @@ impl PodWorker {
         }
     }
 
-    async fn write(&mut self, pod: &KeptPod, status: &KeptStatus, now: MonoTime) {
+    async fn write(&mut self, pod: &Arc<Pod>, status: &Arc<PodStatus>, now: MonoTime) {
         let known = &self.reported.checkpoint;
         let (files, paths, uid) = (&*self.handles.ctx.files, &self.handles.ctx.settings.paths, &self.pod.uid);
         let has_pod = known.pod.has(pod) || save_pod(files, paths, uid, pod).await;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use kubelet_core::pods::worker::WorkerEvent;
+use model::PodObservation;
 use model::containers::spec_of;
 use model::k8s::Pod;
-use model::{KeptPod, PodObservation};
 use volumes_core::{has_payload, may_have_driver};
 
 use super::{ActReport, PodWorker};
@@ -15,7 +15,7 @@ use crate::pods::pass::prepare;
 /// The objects of the pod in the version that was registered last.
 #[derive(Debug, Default)]
 pub(super) struct Registration {
-    pod: Option<KeptPod>,
+    pod: Option<Arc<Pod>>,
     pub(super) objects: PodObjects,
     pub(super) changes: ObjectChanges,
     /// Volumes that show objects may show old ones.
@@ -28,7 +28,7 @@ impl PodWorker {
     /// Registers the pod before its first pass, and again when it may refer to other objects. What both versions refer
     /// to stays known throughout.
     pub(super) fn register_objects(&mut self) {
-        let Some(pod) = self.desired.pod.kept() else { return };
+        let Some(pod) = &self.desired.pod else { return };
         let is_known = self.registration.pod.as_ref().is_some_and(|known| shows_the_same(known, pod));
         if is_known {
             return;
@@ -48,7 +48,7 @@ impl PodWorker {
     }
 
     /// Starts the act that updates their content.
-    pub(super) fn refresh_volumes(&mut self, pod: KeptPod, observed: Arc<PodObservation>) {
+    pub(super) fn refresh_volumes(&mut self, pod: Arc<Pod>, observed: Arc<PodObservation>) {
         let context = self.context(pod, observed);
         self.act.start(async move {
             prepare::refresh(&context).await;
@@ -67,10 +67,8 @@ impl PodWorker {
 }
 
 /// Most versions of a pod differ only in their status, which refers to no objects.
-fn shows_the_same(known: &KeptPod, pod: &KeptPod) -> bool {
-    let is_alike = |known: &Pod, pod: &Pod| {
-        let (a, b) = (&known.metadata, &pod.metadata);
-        known.spec == pod.spec && a.labels == b.labels && a.annotations == b.annotations
-    };
-    known.is_same(pod) || is_alike(&known.get(), &pod.get())
+fn shows_the_same(known: &Arc<Pod>, pod: &Arc<Pod>) -> bool {
+    let (a, b) = (&known.metadata, &pod.metadata);
+    Arc::ptr_eq(known, pod)
+        || (known.spec == pod.spec && a.labels == b.labels && a.annotations == b.annotations)
 }

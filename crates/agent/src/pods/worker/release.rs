@@ -23,7 +23,7 @@ impl PodWorker {
     /// stay.
     pub(super) fn release(&mut self) {
         let (handles, uid) = (self.handles.clone(), self.pod.uid.clone());
-        let is_found = self.desired.pod.kept().is_none();
+        let is_found = self.desired.pod.is_none();
         self.act.start(async move {
             let (released, is_clean) = release(&handles, &uid).await;
             if is_found {

@@ -16,7 +16,6 @@ use kubelet_core::pods::resize::requested::requested_resizes;
 use kubelet_core::pods::resize::state::ResizeState;
 use kubelet_core::pods::stage::PodStage;
 use kubelet_core::pods::worker::WorkerEvent;
-use model::KeptPod;
 use model::containers::find_container;
 use model::k8s::Pod;
 use resources_core::admission::Admission;
@@ -70,28 +69,27 @@ pub(super) async fn sources_reported(ready: Option<&mut watch::Receiver<bool>>) 
 impl PodWorker {
     /// Keeps what an earlier kubelet allocated, because the containers run with it. Returns whether that is known.
     pub(super) async fn restore_allocation(&mut self) -> bool {
-        self.pack();
-        let Some(pod) = self.desired.pod.kept().cloned() else { return false };
+        let Some(pod) = self.desired.pod.clone() else { return false };
         let Some(slot) = &self.slot else { return false };
         self.memory.actuated = slot.actuated();
-        if pod.is_static() {
+        if is_static_pod(&pod) {
             return true;
         }
-        if let Some(status) = self.reported.status.kept() {
-            self.memory.resize = ResizeState::of_status(&status.get());
+        if let Some(status) = &self.reported.status {
+            self.memory.resize = ResizeState::of_status(status);
         }
-        let remembered = slot.allocated_pod().filter(|allocated| !allocated.is_same(&pod));
+        let remembered = slot.allocated_pod().filter(|allocated| !Arc::ptr_eq(allocated, &pod));
         let allocated = match remembered {
             Some(allocated) => Some(allocated),
             None if slot.is_remembered() => Some(pod.clone()),
-            None => Box::pin(self.allocation_elsewhere(&pod)).await.map(KeptPod::new),
+            None => Box::pin(self.allocation_elsewhere(&pod)).await.map(Arc::new),
         };
-        let keep = |allocated: &KeptPod| with_allocated_resources(&pod.get(), &allocated.get());
-        if let Some(kept) = allocated.as_ref().and_then(keep).map(KeptPod::new) {
+        let keep = |allocated: &Arc<Pod>| with_allocated_resources(&pod, allocated);
+        if let Some(kept) = allocated.as_ref().and_then(keep).map(Arc::new) {
             if let Some(slot) = &self.slot {
                 slot.restore(kept.clone());
             }
-            self.desired.pod.set(Some(kept.clone()));
+            self.desired.pod = Some(kept.clone());
             self.desired.restored = Some(pod);
             self.feed(WorkerEvent::Desired(kept));
         }
@@ -99,10 +97,10 @@ impl PodWorker {
     }
 
     /// Where the state of allocations has none of the pod: as it was saved with its files, or as its status shows it.
-    async fn allocation_elsewhere(&self, pod: &KeptPod) -> Option<Pod> {
+    async fn allocation_elsewhere(&self, pod: &Pod) -> Option<Pod> {
         let (files, paths) = (self.handles.ctx.files.clone(), &self.handles.ctx.settings.paths);
         let saved = load_pod(&*files, paths, &self.pod.uid).await;
-        saved.or_else(|| allocated_by_status(&pod.get(), &*self.reported.status.get()?))
+        saved.or_else(|| allocated_by_status(pod, self.reported.status.as_deref()?))
     }
 
     /// Requests what the API requested before this kubelet started.
@@ -113,15 +111,14 @@ impl PodWorker {
     }
 
     /// The pod as it is to run: it keeps its resources until the node has allocated others.
-    pub(super) fn with_allocation(&mut self, pod: &KeptPod) -> KeptPod {
+    pub(super) fn with_allocation(&mut self, pod: &Arc<Pod>) -> Arc<Pod> {
         self.follow_outcome(UPDATED);
-        let requested = pod.get();
         if let Some(before) = self.last_requested() {
-            self.check_update(&before, &requested);
-            self.count_requested(&before, &requested);
+            self.check_update(&before, pod);
+            self.count_requested(&before, pod);
         }
-        let known = self.desired.pod.get().filter(|known| !is_static_pod(known));
-        let Some(kept) = known.and_then(|known| with_allocated_resources(&requested, &known)) else {
+        let known = self.desired.pod.as_ref().filter(|known| !is_static_pod(known));
+        let Some(kept) = known.and_then(|known| with_allocated_resources(pod, known)) else {
             self.stop_waiting();
             return pod.clone();
         };
@@ -129,12 +126,12 @@ impl PodWorker {
         if let Some(slot) = &self.slot {
             slot.request_resize(pod.clone(), self.memory.resize.waits_since());
         }
-        KeptPod::new(kept)
+        Arc::new(kept)
     }
 
     /// The pod as the API had it before.
     fn last_requested(&self) -> Option<Arc<Pod>> {
-        self.desired.requested.as_ref().map_or_else(|| self.desired.pod.get(), |pod| Some(pod.get()))
+        self.desired.requested.as_ref().or(self.desired.pod.as_ref()).cloned()
     }
 
     fn count_requested(&self, before: &Pod, pod: &Pod) {
@@ -225,8 +222,8 @@ impl PodWorker {
     pub(super) fn set_actuated(&mut self, container: &str, amounts: Amounts) -> bool {
         let before = self.memory.actuated.get(container);
         self.memory.actuated.set(container, amounts);
-        if let (None, Some(pod)) = (self.memory.actuated.pod, self.desired.pod.get()) {
-            self.memory.actuated.pod = Some(Amounts::of_pod(&pod));
+        if let (None, Some(pod)) = (self.memory.actuated.pod, &self.desired.pod) {
+            self.memory.actuated.pod = Some(Amounts::of_pod(pod));
         }
         self.note_actuated();
         before.is_some_and(|before| before != amounts)
@@ -234,7 +231,7 @@ impl PodWorker {
 
     /// What runs since an earlier kubelet that left no record has what is allocated, unless the runtime reports other limits.
     pub(super) fn adopt_running(&mut self) {
-        let (Some(pod), Some(observed)) = (self.desired.pod.get(), self.observed.latest.clone()) else {
+        let (Some(pod), Some(observed)) = (self.desired.pod.clone(), self.observed.latest.clone()) else {
             return;
         };
         let features = self.handles.ctx.node_facts.features;
@@ -256,7 +253,7 @@ impl PodWorker {
     }
 
     fn wait(&mut self, reason: &'static str, why: String) {
-        let Some(pod) = self.desired.requested.as_ref().map(KeptPod::get) else { return };
+        let Some(pod) = self.desired.requested.clone() else { return };
         let generation = pod.metadata.generation.unwrap_or_default();
         let now = self.handles.ctx.clock.now().wall;
         if self.memory.resize.wait(reason, why.clone(), generation, now) {
@@ -266,8 +263,7 @@ impl PodWorker {
     }
 
     /// The resources are allocated: the next pass sets them.
-    fn begin_resize(&mut self, kept: KeptPod) {
-        let pod = kept.get();
+    fn begin_resize(&mut self, pod: Arc<Pod>) {
         let generation = pod.metadata.generation.unwrap_or_default();
         self.memory.resize.begin(generation, self.handles.ctx.clock.now().wall);
         self.handles.ctx.recorder.normal(
@@ -277,17 +273,17 @@ impl PodWorker {
             message(STARTED.1, &pod, generation, ""),
         );
         self.desired.requested = None;
-        self.desired.pod.set(Some(kept.clone()));
+        self.desired.pod = Some(pod.clone());
         self.prepared = None;
         self.cgroup.are_numbers_known = false;
         self.registration.is_stale = true;
         self.memory.forget_failure();
         self.times.pod_changed();
-        self.feed(WorkerEvent::Desired(kept));
+        self.feed(WorkerEvent::Desired(pod));
     }
 
     pub(super) fn resize_failed(&mut self, why: String) {
-        let Some(pod) = self.desired.pod.get() else { return };
+        let Some(pod) = self.desired.pod.clone() else { return };
         let generation = pod.metadata.generation.unwrap_or_default();
         let now = self.handles.ctx.clock.now().wall;
         if let Some(generation) = self.memory.resize.fail(why.clone(), generation, now) {
@@ -307,7 +303,7 @@ impl PodWorker {
         if self.state.stage() != PodStage::Syncing {
             return self.memory.resize.clear();
         }
-        let Some(pod) = self.desired.pod.get() else { return };
+        let Some(pod) = self.desired.pod.clone() else { return };
         let shown = self.memory.shown_observation(self.observed.latest.as_deref());
         let Some(observed) = shown.filter(|observed| self.act.is_shown_by(observed)) else { return };
         let features = self.handles.ctx.node_facts.features;

@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api_core::mirror::is_mirror_of;
+use base_core::pod_kind::is_static_pod;
 use jiff::Timestamp;
 use kubelet_core::pods::deadline;
 use kubelet_core::pods::status::{
     PodCgroupResources, StatusInputs, TerminalReason, compute_pod_status, forget_ended_init_containers,
     host_ip_family_mismatch,
 };
+use model::PodRef;
 use model::k8s::{Pod, PodStatus};
 use model::pod_status::has_ended;
-use model::{KeptPod, KeptStatus, PodRef};
 
 use super::{PodWorker, messages};
 use crate::api::meta::key_of_pod;
@@ -42,9 +43,10 @@ const MIRROR_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// The status of a static pod that another kubelet ran, which keeps it in the mirror pod only; `None` if there is none, or no API
 /// server that answers soon.
-pub(super) async fn of_mirror(handles: &PodHandles, pod: &KeptPod) -> Option<KeptStatus> {
+pub(super) async fn of_mirror(handles: &PodHandles, pod: &Pod) -> Option<Arc<PodStatus>> {
+    let identity = PodRef::of(pod);
     let mut in_api = handles.pods_in_api.clone()?;
-    let dir = handles.ctx.settings.paths.pod(&pod.identity().uid);
+    let dir = handles.ctx.settings.paths.pod(&identity.uid);
     let has_run = handles.ctx.files.list_dir(&dir).await.is_ok_and(|entries| !entries.is_empty());
     if !has_run {
         return None;
@@ -53,12 +55,12 @@ pub(super) async fn of_mirror(handles: &PodHandles, pod: &KeptPod) -> Option<Kep
     let seen = tokio::select! {
         seen = in_api.wait_for(|seen| seen.is_complete) => seen.ok()?,
         () = handles.ctx.clock.sleep_until(until) => {
-            tracing::warn!(pod = %pod.identity(), "No API server has answered, starting with an empty status");
+            tracing::warn!(pod = %identity, "No API server has answered, starting with an empty status");
             return None;
         }
     };
-    let mirror = seen.objects.get(&key_of_pod(pod.identity()))?;
-    is_mirror_of(&mirror.pod.get(), &pod.get()).then(|| mirror.status.clone())?
+    let mirror = seen.objects.get(&key_of_pod(&identity))?;
+    is_mirror_of(&mirror.pod, pod).then(|| mirror.status.clone())?
 }
 
 /// Why an earlier kubelet ended the pod, if it did.
@@ -80,41 +82,39 @@ impl PodWorker {
 
     /// When `activeDeadlineSeconds` runs out; `None` for a pod that has no such limit or has ended.
     pub(super) fn deadline(&self) -> Option<Timestamp> {
-        let last = self.reported.status.get().filter(|last| !has_ended(last))?;
-        deadline::deadline(&*self.desired.pod.get()?, last.start_time.as_ref()?.0)
+        let last = self.reported.status.as_ref().filter(|last| !has_ended(last))?;
+        deadline::deadline(self.desired.pod.as_ref()?, last.start_time.as_ref()?.0)
     }
 
     pub(super) async fn publish(&mut self) {
-        let Some(kept) = self.desired.pod.kept().cloned().filter(|_| !self.is_over) else { return };
-        let Some(pod) = self.desired.pod.get() else { return };
-        let (status, is_same) = self.current_status(pod);
-        self.handles.pods.publish(&self.pod.uid, kept.clone(), status.clone(), self.progress());
-        // While the disk works, nothing stays unpacked.
-        self.pack();
-        self.save(&kept, &status).await;
-        self.reported.status.set(Some(status));
+        let Some(pod) = self.desired.pod.clone().filter(|_| !self.is_over) else { return };
+        let (status, is_same) = self.current_status(&pod);
+        self.handles.pods.publish(&self.pod, pod.clone(), status.clone(), self.progress());
+        self.save(&pod, &status).await;
+        self.reported.status = Some(status);
         if !is_same {
             self.probes.hurry_readiness(&self.memory.verdicts);
         }
     }
 
     /// The status now, and whether it is the one that was reported last.
-    fn current_status(&mut self, pod: Arc<Pod>) -> (KeptStatus, bool) {
-        let last = self.reported.status.get();
+    fn current_status(&mut self, pod: &Pod) -> (Arc<PodStatus>, bool) {
+        let last = self.reported.status.clone();
         if let Some(why) = host_ip_family_mismatch(last.as_deref(), self.handles.ctx.host_ips()) {
             self.handles.ctx.recorder.warning(&self.pod, None, "HostIPsIPFamilyMismatch", why);
         }
-        let computed = self.compute(&pod);
+        let computed = self.compute(pod);
         self.times.published(&self.handles.ctx.metrics, self.handles.ctx.clock.mono(), &computed);
         // The last status itself if nothing changed, so that it is stored once.
-        let is_same = last.is_some_and(|last| *last == computed);
-        let same = self.reported.status.kept().filter(|_| is_same);
-        (same.map_or_else(|| KeptStatus::new(computed), |same| self.shared_status(same)), is_same)
+        match last.filter(|last| **last == computed) {
+            Some(same) => (self.shared_status(same), true),
+            None => (Arc::new(computed), false),
+        }
     }
 
     /// The status of the API if it is the reported one: each pod's is kept once, then.
-    fn shared_status(&self, reported: &KeptStatus) -> KeptStatus {
-        self.desired.said.kept().filter(|said| *said == reported).unwrap_or(reported).clone()
+    fn shared_status(&self, reported: Arc<PodStatus>) -> Arc<PodStatus> {
+        self.desired.status_in_api().filter(|in_api| *in_api == reported).unwrap_or(reported)
     }
 
     pub(super) fn compute(&self, pod: &Pod) -> PodStatus {
@@ -127,7 +127,7 @@ impl PodWorker {
             pod,
             in_source: self.desired.status_in_source().as_deref(),
             observed: observed.as_ref().map(Cow::as_ref),
-            previous: self.reported.status.get().as_deref(),
+            previous: self.reported.status.as_deref(),
             memory: &self.memory,
             stage: self.state.stage(),
             is_rejected: self.reported.is_rejected,
@@ -144,11 +144,9 @@ impl PodWorker {
     /// Drops what only the runtime reports of a static pod, now that it was observed. Before, its status stays as it was: a status without
     /// the exits of init containers shows a pod that is not initialized.
     pub(super) fn forget_lost_exits(&mut self) {
-        let is_static = self.desired.pod.kept().is_some_and(KeptPod::is_static);
-        if let Some(said) = self.reported.status.get().filter(|said| is_static && !has_ended(said)) {
-            let mut said = PodStatus::clone(&said);
-            forget_ended_init_containers(&mut said);
-            self.reported.status.set(Some(KeptStatus::new(said)));
+        let is_static = self.desired.pod.as_ref().is_some_and(|pod| is_static_pod(pod));
+        if let Some(said) = self.reported.status.as_mut().filter(|said| is_static && !has_ended(said)) {
+            forget_ended_init_containers(Arc::make_mut(said));
         }
     }
 

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use kubelet_core::pods::termination::{GracePeriod, compute_kill_plan};
-use model::{KeptPod, PodObservation};
+use model::PodObservation;
+use model::k8s::Pod;
 use tracing::Instrument;
 
 use super::{ActReport, PodWorker};
@@ -13,7 +14,7 @@ impl PodWorker {
     /// Starts the act that stops the containers and then the sandboxes.
     pub(super) fn terminate(
         &mut self,
-        pod: Option<KeptPod>,
+        pod: Option<Arc<Pod>>,
         observed: Arc<PodObservation>,
         grace: GracePeriod,
     ) {
@@ -22,7 +23,6 @@ impl PodWorker {
         let span =
             tracing::info_span!(target: "trace", "syncTerminatingPod", k8s.pod = %name, k8s.pod.uid = uid);
         let pass = async move {
-            let pod = pod.as_ref().map(KeptPod::get);
             let plan = compute_kill_plan(pod.as_deref(), &observed, grace);
             let target = KillTarget {
                 pod: &observed.pod,

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use model::KeptStatus;
 use model::containers::spec_of;
 use model::k8s::{ContainerStatus, PodStatus, Volume};
 use model::{MonoTime, Now};
@@ -87,23 +86,19 @@ impl Times {
 
     /// The pod as the API has it now.
     pub(super) fn seen_in_api(&mut self, metrics: &Metrics, now: Now, in_api: &ApiPod) {
-        let Some(status) = in_api
-            .status
-            .as_ref()
-            .map(KeptStatus::get)
-            .filter(|status| status.phase.as_deref() == Some("Running"))
+        let Some(status) = in_api.status.as_ref().filter(|status| status.phase.as_deref() == Some("Running"))
         else {
             return;
         };
         if std::mem::replace(&mut self.is_known_to_run, true) {
             return;
         }
-        let pod = in_api.pod.get();
+        let pod = &in_api.pod;
         let Some(created) = &pod.metadata.creation_timestamp else { return };
         let since_created = now.wall_since(created.0);
-        let spec = spec_of(&pod);
+        let spec = spec_of(pod);
         let is_on_us = spec.volumes.iter().flatten().all(is_made_here);
-        let not_ours = self.pulling + initializing(&status);
+        let not_ours = self.pulling + initializing(status);
         metrics.pods.runs(PodStart {
             since_created,
             own_part: is_on_us.then(|| since_created.saturating_sub(not_ours)),
@@ -208,7 +203,7 @@ mod tests {
         let mut times = Times::new(MonoTime::ZERO);
         let now = Now { mono: MonoTime::ZERO, wall: "2026-01-01T00:00:30Z".parse().unwrap() };
         let pod = ApiPod::new(serde_json::from_value(pod()).unwrap(), None, now.wall);
-        times.remember(pod.status.as_ref().map(KeptStatus::get).as_deref());
+        times.remember(pod.status.as_deref());
         times.seen_in_api(&metrics, now, &pod);
         let mut text = String::new();
         metrics.pods.write(&mut text);

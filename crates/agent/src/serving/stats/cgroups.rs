@@ -280,7 +280,7 @@ impl CgroupSampler {
             None => Vec::new(),
         };
         let uid = observed.pod.uid.as_str();
-        let status = self.pods.get(&observed.pod.uid).map(|entry| entry.status.get());
+        let status = self.pods.get(&observed.pod.uid).map(|entry| entry.status);
         let started = status.and_then(|status| status.start_time.as_ref().map(|time| time.0));
         let own = match self.paths.pods.get(uid) {
             Some(path) => self.cgroup(path, started, round).await,

@@ -228,7 +228,7 @@ impl DiskSampler {
                 && let Some(uid) = due.pop()
             {
                 if let Some(entry) = self.pods.get(&uid) {
-                    self.walks.spawn(walk(self.ctx.clone(), entry.pod.get()));
+                    self.walks.spawn(walk(self.ctx.clone(), entry.pod));
                 }
             }
             tokio::select! {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_core::pod_kind::is_static_pod;
 use futures_util::StreamExt;
 use futures_util::stream;
 use kubelet_core::pods::stage::PodStage;
@@ -109,7 +110,7 @@ fn volumes(
 ) -> BTreeMap<String, VolumeCount> {
     let present = measured.cache.presence().unwrap_or_default();
     let active = entries.iter().filter(|entry| entry.progress.may_run());
-    let of_pods = active.map(|entry| (entry.pod.get(), present.contains_key(&entry.pod.identity().uid)));
+    let of_pods = active.map(|entry| (entry.pod.clone(), present.contains_key(&entry.identity.uid)));
     let on_disk = disks.into_iter().flat_map(|disks| disks.pods.values());
     count_volumes(of_pods, on_disk.flat_map(|pod| &pod.volumes))
 }
@@ -118,7 +119,7 @@ fn kubelet_text(measured: &Measured, disks: Option<&DiskSample>, process: Option
     let (ctx, entries) = (&measured.ctx, measured.pods.all());
     let is_active = |entry: &&PodEntry| entry.progress.may_run();
     let (from_manifests, from_api): (Vec<_>, Vec<_>) =
-        entries.iter().filter(is_active).partition(|entry| entry.pod.is_static());
+        entries.iter().filter(is_active).partition(|entry| is_static_pod(&entry.pod));
     let mut working_pods = WorkingPods::default();
     for entry in &entries {
         let lifecycle = match entry.progress.stage {
@@ -127,13 +128,11 @@ fn kubelet_text(measured: &Measured, disks: Option<&DiskSample>, process: Option
             PodStage::Terminating => 1,
             PodStage::Terminated | PodStage::Finished => 2,
         };
-        let is_static = usize::from(entry.pod.is_static());
+        let is_static = usize::from(is_static_pod(&entry.pod));
         working_pods[lifecycle][usize::from(entry.progress.is_orphan)][is_static] += 1;
     }
-    let ephemeral =
-        |entry: &PodEntry| spec_of(&entry.pod.get()).ephemeral_containers.as_ref().map_or(0, Vec::len);
-    let pods =
-        entries.iter().map(|entry| entry.pod.identity().clone()).map(|pod| (pod.uid.clone(), pod)).collect();
+    let ephemeral = |entry: &PodEntry| spec_of(&entry.pod).ephemeral_containers.as_ref().map_or(0, Vec::len);
+    let pods = entries.iter().map(|entry| (entry.identity.uid.clone(), entry.identity.clone())).collect();
     let from = ExternalMetrics {
         node_name: &ctx.settings.node_name,
         is_cgroup_v2: ctx.node_facts.cgroup_v2,

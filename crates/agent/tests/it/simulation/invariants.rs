@@ -298,12 +298,12 @@ impl InvariantChecker {
 
     fn check_statuses(&mut self, agent: &agent::Agent) {
         for entry in agent.pods().all() {
-            let uid = entry.pod.identity().uid.to_string();
+            let uid = entry.identity.uid.to_string();
             // The agent has not seen yet that a pod was added at this moment, and shows an earlier one of its UID.
             if self.wanted.get(&uid).is_none_or(|want| want.since >= self.clock.now().wall) {
                 continue;
             }
-            let status = entry.status.get();
+            let status = &entry.status;
             let phase = status.phase.clone().unwrap_or_default();
             if let Some(ended) = self.ended.get(&uid).filter(|ended| **ended != phase).cloned() {
                 self.violated(format!("{uid} was {ended} and is {phase} now"));

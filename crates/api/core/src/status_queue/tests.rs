@@ -1,6 +1,6 @@
-use model::k8s::Pod;
 use std::collections::BTreeMap;
 
+use model::k8s::Pod;
 use serde_json::json;
 
 use super::*;
@@ -57,7 +57,7 @@ fn urgency_is_read_from_phase_readiness_and_deletion() {
     let ended = json!({"phase": "Failed", "conditions": [{"type": "Ready", "status": "False"}]});
     let of = |in_api: &Pod, found: &serde_json::Value| {
         let in_api = ApiPod::new(in_api.clone(), None, jiff::Timestamp::UNIX_EPOCH);
-        compute_status_urgency(&in_api, &KeptStatus::new(serde_json::from_value(found.clone()).unwrap()))
+        compute_status_urgency(&in_api, &serde_json::from_value(found.clone()).unwrap())
     };
     assert_eq!(of(&pod(json!({})), &unready), StatusUrgency::Routine);
     assert_eq!(of(&pod(unready.clone()), &ready), StatusUrgency::Readiness);

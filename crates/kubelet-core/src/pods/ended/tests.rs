@@ -1,6 +1,7 @@
 //! Cases map an observed pod to what its allocation holds once the pod's ended containers are released.
 
-use model::KeptPod;
+use std::sync::Arc;
+
 use model::containers::find_container;
 use resources_core::allocations::Allocations;
 use resources_core::requests::Requests;
@@ -17,7 +18,7 @@ fn check(line: &str, is_stopping: bool, expected: &str) {
 fn shown(case: &Case, is_stopping: bool) -> String {
     let ended = case.ended(is_stopping);
     let mut allocations = Allocations::default();
-    let ticket = allocations.ask(KeptPod::new(case.pod.clone()));
+    let ticket = allocations.ask(Arc::new(case.pod.clone()));
     allocations.admit(ticket);
     allocations.note(ticket, ended);
     let Some(held) = allocations.held().next() else { return "nothing".to_owned() };

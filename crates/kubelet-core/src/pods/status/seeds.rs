@@ -1,8 +1,10 @@
 //! Which parts of its earlier status a restarted kubelet may keep.
 
+use std::sync::Arc;
+
 use model::k8s::{ContainerStatus, PodStatus};
 use model::pod_status::{container_statuses, has_ended, statuses_by_name};
-use model::{ContainerId, ContainerState, KeptStatus, PodObservation};
+use model::{ContainerId, ContainerState, PodObservation};
 
 use super::whole_seconds;
 use crate::pods::probe::results::{ProbeKind, Verdict};
@@ -26,16 +28,18 @@ pub fn merge_for_restart(previous: &PodStatus, observed: &PodObservation) -> Vec
 /// The status that a kubelet continues from. The one on disk is written before the API has it, except while the disk is full: then
 /// the API may show that the pod has ended, or a container that was restarted since.
 #[must_use]
-pub fn latest_known(on_disk: Option<KeptStatus>, in_api: Option<&KeptStatus>) -> Option<KeptStatus> {
+pub fn latest_known(
+    on_disk: Option<Arc<PodStatus>>,
+    in_api: Option<&Arc<PodStatus>>,
+) -> Option<Arc<PodStatus>> {
     let Some(on_disk) = on_disk else { return in_api.cloned() };
-    let is_newer = |in_api: &&KeptStatus| {
-        let (on_disk, in_api) = (on_disk.get(), in_api.get());
+    let is_newer = |in_api: &&Arc<PodStatus>| {
         let known = statuses_by_name(&on_disk);
-        let was_restarted = container_statuses(&in_api).any(|container| {
+        let was_restarted = container_statuses(in_api).any(|container| {
             let known = known.get(container.name.as_str());
             known.is_some_and(|known| known.restart_count < container.restart_count)
         });
-        !has_ended(&on_disk) && (has_ended(&in_api) || was_restarted)
+        !has_ended(&on_disk) && (has_ended(in_api) || was_restarted)
     };
     let newer = in_api.filter(is_newer).cloned();
     Some(newer.unwrap_or(on_disk))

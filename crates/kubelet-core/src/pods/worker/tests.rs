@@ -7,12 +7,12 @@ use super::*;
 use crate::pods::fixture;
 use crate::pods::fixture::start_of_test;
 
-fn pod(deletion: Option<i64>) -> KeptPod {
+fn pod(deletion: Option<i64>) -> Arc<Pod> {
     let mut pod = fixture::pod("grace=30 main:a");
     pod.metadata.deletion_grace_period_seconds = deletion;
     pod.metadata.deletion_timestamp =
         deletion.map(|_| model::k8s::Time("2026-01-01T00:00:00Z".parse().unwrap()));
-    KeptPod::new(pod)
+    Arc::new(pod)
 }
 
 fn at(seconds: u64) -> Now {
@@ -68,7 +68,7 @@ fn check(scenario: &str, expected: Expect) {
     for (second, word) in (0..).zip(scenario.split_whitespace()) {
         let now = at(second);
         let (next, done) = match (state.take(), word) {
-            (None, "Orphan") => WorkerState::orphan(pod(None).identity().clone(), now),
+            (None, "Orphan") => WorkerState::orphan(PodRef::of(&pod(None)), now),
             (None, _) => {
                 let WorkerEvent::Desired(pod) = parse(word, now) else { panic!("{word} cannot be first") };
                 WorkerState::new(pod, now)

@@ -189,7 +189,7 @@ fn has_free_ports(pod: &Pod, active: &[Allocation<'_>]) -> bool {
             address == EVERY_ADDRESS || addresses.contains(EVERY_ADDRESS) || addresses.contains(address)
         })
     };
-    wanted.is_empty() || !active.iter().any(|other| host_ports(&other.pod().get()).any(collides))
+    wanted.is_empty() || !active.iter().any(|other| host_ports(other.pod()).any(collides))
 }
 
 const EVERY_ADDRESS: &str = "0.0.0.0";

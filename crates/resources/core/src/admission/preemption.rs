@@ -34,7 +34,8 @@ pub(super) fn compute_victims(
 ) -> Result<Vec<PodUid>, NoVictims> {
     let needs: Needs = shortages.iter().map(|s| (s.resource.clone(), s.missing())).collect();
     let of = |class: QosClass| -> Vec<Allocation<'_>> {
-        let may_go = |held: &Allocation<'_>| held.pod().qos() == class && may_preempt(pod, &held.pod().get());
+        let may_go =
+            |held: &Allocation<'_>| QosClass::of(held.pod()) == class && may_preempt(pod, held.pod());
         active.iter().copied().filter(may_go).collect()
     };
     let (best_effort, burstable, guaranteed) =
@@ -48,7 +49,7 @@ pub(super) fn compute_victims(
     let of_guaranteed = closest(guaranteed, without([&best_effort, &burstable]));
     let of_burstable = closest(burstable, without([&best_effort, &of_guaranteed]));
     let of_best_effort = closest(best_effort, without([&of_burstable, &of_guaranteed]));
-    let uid = |held: Allocation<'_>| held.pod().identity().uid.clone();
+    let uid = |held: Allocation<'_>| PodUid::of(held.pod());
     Ok(of_best_effort.into_iter().chain(of_burstable).chain(of_guaranteed).map(uid).collect())
 }
 

@@ -1,8 +1,10 @@
 //! Resources that the API requests for pods that have others: tried in order, each with what is left by those before it.
 
+use std::sync::Arc;
+
 use jiff::Timestamp;
+use model::PodUid;
 use model::k8s::Pod;
-use model::{KeptPod, PodUid};
 
 use super::order::{self, Waiting};
 use super::{Allocations, OtherPods, Ticket};
@@ -10,7 +12,7 @@ use super::{Allocations, OtherPods, Ticket};
 /// A request for other resources.
 #[derive(Clone, Debug)]
 pub(super) struct Requested {
-    pod: KeptPod,
+    pod: Arc<Pod>,
     /// Since when it waits; `None` if it was not tried yet.
     since: Option<Timestamp>,
     /// What was decided last.
@@ -33,7 +35,7 @@ pub enum ResizeVerdict {
 pub enum ResizeOutcome {
     /// The pod has these resources now.
     Allocated {
-        pod: KeptPod,
+        pod: Arc<Pod>,
         was_deferred: bool,
     },
     Deferred {
@@ -55,10 +57,10 @@ pub struct Tried {
 impl Allocations {
     /// The API requests other resources for an admitted pod. `since`: it has waited before this kubelet started. The same request is
     /// not tried again if it is infeasible.
-    pub fn request_resize(&mut self, ticket: Ticket, pod: KeptPod, since: Option<Timestamp>) {
+    pub fn request_resize(&mut self, ticket: Ticket, pod: Arc<Pod>, since: Option<Timestamp>) {
         let Some(entry) = self.entries.get_mut(&ticket).filter(|entry| !entry.is_open) else { return };
         let before = entry.requested.take();
-        let has_same_spec = |before: &Requested| before.pod.get().spec == pod.get().spec;
+        let has_same_spec = |before: &Requested| before.pod.spec == pod.spec;
         let requested = match before {
             Some(before) if has_same_spec(&before) => Requested { pod, ..*before },
             before => {
@@ -88,7 +90,7 @@ impl Allocations {
             else {
                 continue;
             };
-            let verdict = decide(&requested.pod.get(), &entry.pod.get(), &others);
+            let verdict = decide(&requested.pod, &entry.pod, &others);
             self.note_verdict(ticket, verdict, now, &mut tried);
         }
         tried
@@ -114,7 +116,7 @@ impl Allocations {
     fn resizes_in_order(&self) -> Vec<Ticket> {
         let waiting = self.entries.iter().filter_map(|(ticket, entry)| {
             let requested = entry.requested.as_ref().filter(|requested| requested.may_be_tried())?;
-            Some((*ticket, requested.pod.get(), entry.pod.get(), requested.since))
+            Some((*ticket, &*requested.pod, &*entry.pod, requested.since))
         });
         let mut waiting: Vec<_> = waiting.collect();
         waiting.sort_by(|(_, requested_a, allocated_a, since_a), (_, requested_b, allocated_b, since_b)| {
@@ -171,10 +173,10 @@ mod tests {
     use crate::amounts_file::PodResources;
     use crate::requests::pod_requests;
 
-    fn pod(uid: &str, cpus: i64) -> KeptPod {
+    fn pod(uid: &str, cpus: i64) -> Arc<Pod> {
         let container = json!({"name": "c", "resources": {"requests": {"cpu": cpus.to_string()}}});
         let pod = json!({"metadata": {"uid": uid}, "spec": {"containers": [container]}});
-        KeptPod::new(serde_json::from_value(pod).unwrap())
+        Arc::new(serde_json::from_value(pod).unwrap())
     }
 
     /// A node with four CPUs.
@@ -235,7 +237,7 @@ mod tests {
         let features = config::Features::default();
         let mut table = Allocations::default();
         let remembered = |uid: &str, cpus| RememberedAmounts {
-            allocated: Some(PodResources::allocated_to(&pod(uid, cpus).get(), features)),
+            allocated: Some(PodResources::allocated_to(&pod(uid, cpus), features)),
             ..RememberedAmounts::default()
         };
         let amounts = [("a", 1), ("b", 2)].map(|(uid, cpus)| (uid.into(), remembered(uid, cpus)));
@@ -345,7 +347,7 @@ mod tests {
                 for ticket in waiting {
                     let (entry, others) = (&table.entries[&ticket], table.others(ticket, |_, e| !e.is_open).unwrap());
                     let wanted = &entry.requested.as_ref().unwrap().pod;
-                    let fits = matches!(decide(&wanted.get(), &entry.pod.get(), &others), ResizeVerdict::Fits { .. });
+                    let fits = matches!(decide(wanted, &entry.pod, &others), ResizeVerdict::Fits { .. });
                     proptest::prop_assert!(!fits, "a resize waits although it fits");
                 }
             }

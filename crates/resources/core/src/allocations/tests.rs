@@ -72,7 +72,7 @@ proptest! {
             match event {
                 Event::Comes(cpus) => {
                     let pod = pod(uid, &cpus);
-                    let ticket = allocations.ask(KeptPod::new(pod.clone()));
+                    let ticket = allocations.ask(Arc::new(pod.clone()));
                     if fits(&allocations, ticket, &pod) {
                         allocations.admit(ticket);
                         there.push((ticket, cpus, Ended::default()));

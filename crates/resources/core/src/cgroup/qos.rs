@@ -67,7 +67,7 @@ pub fn compute_qos_cgroups<'a>(
 ) -> QosCgroupNumbers {
     let (mut guaranteed, mut burstable) = (Requested::default(), Requested::default());
     for held in held {
-        match held.pod().qos() {
+        match QosClass::of(held.pod()) {
             QosClass::Guaranteed => guaranteed.add(held),
             QosClass::Burstable => burstable.add(held),
             QosClass::BestEffort => {}

@@ -1,7 +1,7 @@
 use expect_test::{Expect, expect};
 use model::cgroup::{CgroupSettings, CgroupVersion};
 use model::k8s::Pod;
-use model::{CgroupDriver, KeptPod, PodUid, QosClass};
+use model::{CgroupDriver, PodUid, QosClass};
 use serde_json::{Value, json};
 
 use super::name::pod_of;
@@ -286,12 +286,12 @@ fn cpu_shares_convert_to_weights() {
     assert_eq!(weights, [1, 1, 1, 39, 10_000, 10_000]);
 }
 
-fn pods_of_each_class() -> Vec<KeptPod> {
+fn pods_of_each_class() -> Vec<Pod> {
     let requested = json!({"cpu": "500m", "memory": "100Mi"});
     let guaranteed = container(requested.clone(), requested.clone());
     let burstable = container(requested, json!({}));
     [guaranteed, burstable.clone(), burstable, json!({"name": "c"})]
-        .map(|container| KeptPod::new(pod(json!({"containers": [container]}))))
+        .map(|container| pod(json!({"containers": [container]})))
         .into()
 }
 

@@ -1,6 +1,6 @@
 //! What a restarted kubelet believes, what messages are cut to, who a container runs as.
+use std::sync::Arc;
 
-use model::KeptStatus;
 use model::k8s::PodStatus;
 use model::observation::ObservedUser;
 
@@ -28,12 +28,12 @@ fn a_ready_container_stays_ready_over_a_restart_of_the_kubelet() {
 
 #[test]
 fn status_on_disk_counts_unless_the_api_shows_a_later_restart_or_end() {
-    let of = |scenario: &str| KeptStatus::new(play(scenario).1.pop().expect("a scenario"));
+    let of = |scenario: &str| Arc::new(play(scenario).1.pop().expect("a scenario"));
     let (first, restarted) = (of("pod a | a=running"), of("pod a | a=exited(1),running"));
     let (failed, unready) = (of("pod a policy=Never | a=exited(1)"), of("pod a:R | a=running"));
-    assert_eq!(restarted.get().container_statuses.as_ref().unwrap()[0].restart_count, 1);
-    assert_eq!(failed.get().phase.as_deref(), Some("Failed"));
-    let check = |on_disk: &KeptStatus, in_api: &KeptStatus, expected: &KeptStatus| {
+    assert_eq!(restarted.container_statuses.as_ref().unwrap()[0].restart_count, 1);
+    assert_eq!(failed.phase.as_deref(), Some("Failed"));
+    let check = |on_disk: &Arc<PodStatus>, in_api: &Arc<PodStatus>, expected: &Arc<PodStatus>| {
         assert_eq!(latest_known(Some(on_disk.clone()), Some(in_api)).as_ref(), Some(expected));
     };
     check(&first, &restarted, &restarted);

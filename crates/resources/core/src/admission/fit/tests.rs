@@ -1,6 +1,4 @@
 //! A pod, a node and its other pods in; whether it fits out.
-
-use model::KeptPod;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -40,8 +38,7 @@ fn shown_with(features: Features, pod: &Pod, active: &[&Pod]) -> String {
     let allocatable = [("cpu", "2"), ("memory", "1000"), ("pods", "4"), ("example.com/gpu", "1")]
         .map(|(name, amount)| (name.to_owned(), quantity(amount)))
         .into();
-    let active: Vec<KeptPod> = active.iter().map(|pod| KeptPod::new((*pod).clone())).collect();
-    let active: Vec<Allocation<'_>> = active.iter().map(Allocation::whole).collect();
+    let active: Vec<Allocation<'_>> = active.iter().map(|pod| Allocation::whole(pod)).collect();
     match compute_fit(
         pod,
         &FitFacts { may_preempt: true, node: &node, allocatable: &allocatable, active: &active, features },
@@ -281,8 +278,7 @@ fn general_predicates_table() {
         let allocatable = [("cpu", "10m"), ("memory", "20"), ("pods", "32")]
             .map(|(name, amount)| (name.to_owned(), model::k8s::Quantity(amount.to_owned())))
             .into();
-        let active: Vec<KeptPod> = active.iter().map(|pod| KeptPod::new((*pod).clone())).collect();
-        let active: Vec<Allocation<'_>> = active.iter().map(Allocation::whole).collect();
+        let active: Vec<Allocation<'_>> = active.iter().map(|pod| Allocation::whole(pod)).collect();
         let facts = FitFacts {
             may_preempt: true,
             node: &node,

@@ -1,8 +1,8 @@
 //! The time of one decision on a large node: 256 CPUs on eight NUMA nodes, and 500 pods.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use model::KeptPod;
 use model::topology::{MachineTopology, NumaNode, Processor};
 
 use super::*;
@@ -65,7 +65,7 @@ fn full_table(policies: PinPolicies) -> Allocations {
     table.remember_pinned(policies.into(), idle);
     for id in 0..PODS {
         let pod = pod(&format!("pod-{id}"), if id < EXCLUSIVE { "2" } else { "100m" });
-        let ticket = table.ask(KeptPod::new(pod.clone()));
+        let ticket = table.ask(Arc::new(pod.clone()));
         let others = table.other_pods(ticket).unwrap();
         let placement = place(others.policies, others.pinned, &pod).unwrap();
         table.place(ticket, placement);
@@ -95,7 +95,7 @@ fn admit(table: &Allocations, ticket: crate::allocations::Ticket, pod: &Pod) -> 
 fn admission_with_256_cpus_and_500_pods_takes_a_millisecond_at_most() {
     let mut table = full_table(large_node());
     let pod = pod("last", "4");
-    let ticket = table.ask(KeptPod::new(pod.clone()));
+    let ticket = table.ask(Arc::new(pod.clone()));
     let mut times: Vec<Duration> = Vec::new();
     for _ in 0..20 {
         let began = Instant::now();

@@ -1,30 +1,29 @@
-//! A pod while its volumes are mounted: decoded once, and its containers read once, for all of its volumes.
+//! A pod while its volumes are mounted: its containers are read once for all of its volumes.
 
 use std::sync::Arc;
 
+use model::PodRef;
 use model::k8s::{Pod, Volume};
-use model::{KeptPod, PodRef};
 use volumes_core::index::VolumeIndex;
 use volumes_core::planned_pod::{PlannedPod, PodLimits};
 
 /// A pod, with what mounting one of its volumes needs to know of the others.
 #[derive(Debug)]
-pub(super) struct DecodedPod {
-    kept: KeptPod,
+pub(super) struct IndexedPod {
+    identity: PodRef,
     pod: Arc<Pod>,
     index: VolumeIndex,
     limits: PodLimits,
 }
 
-impl DecodedPod {
-    pub(super) fn new(kept: KeptPod) -> Self {
-        let pod = kept.get();
+impl IndexedPod {
+    pub(super) fn new(pod: Arc<Pod>) -> Self {
         let (index, limits) = (VolumeIndex::of(&pod), PodLimits::of(&pod));
-        Self { kept, pod, index, limits }
+        Self { identity: PodRef::of(&pod), pod, index, limits }
     }
 
-    pub(super) fn identity(&self) -> &PodRef {
-        self.kept.identity()
+    pub(super) const fn identity(&self) -> &PodRef {
+        &self.identity
     }
 
     pub(super) fn get(&self) -> &Pod {
