@@ -9,9 +9,7 @@ use model::{MonoTime, PodObservation, PodRef, PodUid};
 use parking_lot::Mutex;
 use tokio::sync::watch;
 
-use crate::followed::{Followed, Follower};
-
-type Slot = Followed<Option<Arc<PodObservation>>>;
+type Slot = watch::Sender<Option<Arc<PodObservation>>>;
 
 /// What the runtime has of each pod.
 pub type InRuntime = BTreeMap<PodUid, (PodRef, RuntimePresence)>;
@@ -43,20 +41,25 @@ impl Default for PodCache {
 }
 
 impl PodCache {
-    /// Follows one pod. The value is `None` until the pod was inspected once.
-    pub(crate) fn follow(&self, uid: &PodUid) -> Follower<Option<Arc<PodObservation>>> {
-        self.slots.lock().entry(uid.clone()).or_insert_with(|| Followed::new(None)).follow()
+    /// The observations of one pod. The value is `None` until the pod was inspected once.
+    pub(crate) fn subscribe(&self, uid: &PodUid) -> watch::Receiver<Option<Arc<PodObservation>>> {
+        self.slots.lock().entry(uid.clone()).or_default().subscribe()
     }
 
     #[must_use]
     pub fn get(&self, uid: &PodUid) -> Option<Arc<PodObservation>> {
-        self.slots.lock().get(uid).and_then(|slot| slot.read(Option::clone))
+        self.slots.lock().get(uid).and_then(|slot| slot.borrow().clone())
     }
 
     /// Every pod with a trace in the runtime.
     #[must_use]
     pub fn in_runtime(&self) -> Vec<Arc<PodObservation>> {
-        self.slots.lock().values().filter_map(|s| s.read(Option::clone)).filter(|o| !o.is_empty()).collect()
+        self.slots
+            .lock()
+            .values()
+            .filter_map(|slot| slot.borrow().clone())
+            .filter(|o| !o.is_empty())
+            .collect()
     }
 
     /// Changes with each listing.
@@ -70,7 +73,7 @@ impl PodCache {
     #[must_use]
     pub fn presence(&self) -> Option<InRuntime> {
         let mut pods = self.listed.borrow().as_ref()?.pods.clone();
-        for observed in self.slots.lock().values().filter_map(|slot| slot.read(Option::clone)) {
+        for observed in self.slots.lock().values().filter_map(|slot| slot.borrow().clone()) {
             let (uid, presence) = (observed.pod.uid.clone(), presence_of(&observed));
             if observed.is_empty() {
                 pods.remove(&uid);
@@ -87,33 +90,33 @@ impl PodCache {
         self.listed.borrow().as_ref().map(|listed| listed.images.clone()).unwrap_or_default()
     }
 
-    /// Pods with a follower, which is their worker.
+    /// Pods with a subscriber, which is their worker.
     #[must_use]
-    pub fn followed(&self) -> BTreeSet<PodUid> {
+    pub fn subscribed(&self) -> BTreeSet<PodUid> {
         let slots = self.slots.lock();
-        slots.iter().filter(|(_, slot)| slot.has_followers()).map(|(uid, _)| uid.clone()).collect()
+        slots.iter().filter(|(_, slot)| has_subscribers(slot)).map(|(uid, _)| uid.clone()).collect()
     }
 
     /// No pod has a worker.
-    pub(crate) fn is_unfollowed(&self) -> bool {
-        !self.slots.lock().values().any(Followed::has_followers)
+    pub(crate) fn has_no_subscriber(&self) -> bool {
+        !self.slots.lock().values().any(has_subscribers)
     }
 
-    /// Publishes an observation, unless the cache has a later one. Empty slots without followers are dropped, so that
+    /// Publishes an observation, unless the cache has a later one. Empty slots without subscribers are dropped, so that
     /// the cache does not grow.
     pub(crate) fn publish(&self, observation: PodObservation) {
         let mut slots = self.slots.lock();
         let uid = observation.pod.uid.clone();
         let is_empty = observation.is_empty();
-        let slot = slots.entry(uid.clone()).or_insert_with(|| Followed::new(None));
-        slot.modify_if(|current| {
+        let slot = slots.entry(uid.clone()).or_default();
+        slot.send_if_modified(|current| {
             let is_newer = current.as_ref().is_none_or(|c| c.taken_at <= observation.taken_at);
             if is_newer {
                 *current = Some(Arc::new(observation));
             }
             is_newer
         });
-        if is_empty && !slot.has_followers() {
+        if is_empty && !has_subscribers(slot) {
             slots.remove(&uid);
             self.listed.send_if_modified(|listed| {
                 listed.as_mut().map(|listed| listed.pods.remove(&uid));
@@ -140,6 +143,10 @@ impl PodCache {
     pub(crate) fn publish_absent(&self, pod: PodRef, taken_at: MonoTime) {
         self.publish(PodObservation::empty(pod, taken_at));
     }
+}
+
+fn has_subscribers(slot: &Slot) -> bool {
+    slot.receiver_count() > 0
 }
 
 fn presence_of(observed: &PodObservation) -> RuntimePresence {

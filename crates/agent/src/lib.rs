@@ -19,7 +19,6 @@ pub mod context;
 mod damaged;
 pub mod error_chain;
 pub mod events;
-mod followed;
 mod heartbeat;
 pub mod images;
 mod log_tail;

@@ -4,7 +4,6 @@ pub(crate) mod cgroups;
 pub(crate) mod handles;
 pub mod hooks;
 pub(crate) mod http_action;
-pub(crate) mod inbox;
 pub mod messages;
 pub mod pass;
 pub mod pleg;

@@ -73,7 +73,7 @@ impl NodePods {
 
     async fn knows_every_pod(&self, checkpointed: &[Arc<Pod>]) -> bool {
         let Some(on_disk) = self.directories().await else { return false };
-        let mut known = self.cache.followed();
+        let mut known = self.cache.subscribed();
         known.extend(checkpointed.iter().map(|pod| PodUid::of(pod)));
         let running = self.cache.presence().map(|pods| {
             let running = pods.into_iter().filter(|(_, (_, presence))| *presence == RuntimePresence::MayRun);

@@ -120,9 +120,9 @@ impl ContainerGarbageCollector {
                 created_at: s.created_at,
             })
             .collect();
-        let followed = self.cache.followed();
+        let subscribed = self.cache.subscribed();
         let fate = |uid: PodUid| (uid.clone(), self.fate(&uid, ended));
-        let pods: BTreeMap<PodUid, PodFate> = followed.into_iter().map(fate).collect();
+        let pods: BTreeMap<PodUid, PodFate> = subscribed.into_iter().map(fate).collect();
         let (log_dirs, log_links) = self.list_logs().await;
         compute_gc(&GcInputs {
             containers: &containers,

@@ -3,13 +3,10 @@
 use kubelet_core::pods::probe::results::{ProbeKind, Verdict};
 use model::{ContainerId, MonoTime};
 use resources_core::amounts::Amounts;
-use tokio::sync::oneshot;
+use tokio::sync::{mpsc, oneshot};
 
-use crate::pods::inbox::{Inbox, Outlet};
-
-/// One queue for all messages. Boxed, because the futures that send one have space for it.
-pub(crate) type WorkerInbox = Inbox<Box<WorkerMessage>>;
-pub(crate) type WorkerOutlet = Outlet<Box<WorkerMessage>>;
+/// Where all messages to a worker are sent. Boxed, because the queue has space for 32 of them.
+pub(crate) type WorkerSender = mpsc::Sender<Box<WorkerMessage>>;
 
 #[derive(Debug)]
 pub(crate) enum WorkerMessage {

@@ -23,7 +23,7 @@ use tokio::sync::oneshot;
 
 use crate::api::objects::PodObjects;
 use crate::pods::handles::PodHandles;
-pub(crate) use crate::pods::messages::{PassNote, Waiting, WorkerMessage, WorkerOutlet};
+pub(crate) use crate::pods::messages::{PassNote, Waiting, WorkerMessage, WorkerSender};
 use crate::pods::pass::kill::KillProgress;
 use crate::pods::pass::prepare::{For, Prepared};
 
@@ -35,7 +35,7 @@ pub struct PassContext {
     pub identity: PodRef,
     pub observed: Arc<PodObservation>,
     pub objects: PodObjects,
-    pub(crate) notes: WorkerOutlet,
+    pub(crate) notes: WorkerSender,
     /// What earlier tries of this step have done.
     pub(crate) kills: KillProgress,
 }
@@ -43,7 +43,7 @@ pub struct PassContext {
 impl PassContext {
     pub(crate) async fn note(&self, note: PassNote) {
         // The worker has ended only when the pod is dropped; then the note is not needed.
-        self.notes.send(Box::new(WorkerMessage::Pass(note))).await;
+        let _ = self.notes.send(Box::new(WorkerMessage::Pass(note))).await;
     }
 
     /// The container has these amounts, or is about to be created with them. They are on disk once this returns if it, or its last

@@ -218,7 +218,7 @@ impl Pleg {
             is_owing: !health.owed.is_empty() || !health.stuck.is_empty(),
             has_failed: health.last_relist != health.last_began,
             // A worker that starts now asks for its first look, which ends the wait of the loop.
-            is_node_empty: self.known.is_empty() && self.cache.is_unfollowed(),
+            is_node_empty: self.known.is_empty() && self.cache.has_no_subscriber(),
         };
         relist_period(self.features, need)
     }

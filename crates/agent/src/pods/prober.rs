@@ -20,7 +20,7 @@ use tokio::sync::{Notify, watch};
 use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::pods::handles::PodHandles;
-use crate::pods::messages::{ProbeEvent, WorkerMessage, WorkerOutlet};
+use crate::pods::messages::{ProbeEvent, WorkerMessage, WorkerSender};
 use crate::probe_metrics::ProbeRecord;
 use attempt::Target;
 
@@ -30,7 +30,7 @@ type Key = (ContainerId, ProbeKind);
 pub(crate) struct Probes {
     handles: Arc<PodHandles>,
     pod: PodRef,
-    outlet: WorkerOutlet,
+    messages: WorkerSender,
     running: BTreeMap<Key, RunningProbe>,
 }
 
@@ -48,8 +48,8 @@ struct RunningProbe {
 }
 
 impl Probes {
-    pub(crate) fn new(handles: Arc<PodHandles>, pod: PodRef, outlet: WorkerOutlet) -> Self {
-        Self { handles, pod, outlet, running: BTreeMap::new() }
+    pub(crate) fn new(handles: Arc<PodHandles>, pod: PodRef, messages: WorkerSender) -> Self {
+        Self { handles, pod, messages, running: BTreeMap::new() }
     }
 
     /// Starts the probes of running containers, ends those of others, and opens or closes their gates: the startup probe comes
@@ -150,7 +150,7 @@ impl Probes {
             due,
             gate: receiver,
             hurry: hurry.clone(),
-            outlet: self.outlet.clone(),
+            messages: self.messages.clone(),
             record: self.handles.probe_metrics.of(&self.pod, &instance.name, kind),
         };
         let ended = end.clone();
@@ -213,7 +213,7 @@ struct ProbeTask {
     gate: watch::Receiver<Gate>,
     /// At most one notification is kept while an attempt is under way.
     hurry: Arc<Notify>,
-    outlet: WorkerOutlet,
+    messages: WorkerSender,
     record: Arc<ProbeRecord>,
 }
 
@@ -254,7 +254,8 @@ impl ProbeTask {
         }
         if let Some(verdict) = decision.verdict {
             let event = ProbeEvent { container: self.target.id.clone(), kind: self.kind, verdict };
-            self.outlet.send(Box::new(WorkerMessage::Probe(event))).await;
+            // The worker has ended only when its probes end, too.
+            let _ = self.messages.send(Box::new(WorkerMessage::Probe(event))).await;
         }
     }
 }

@@ -19,7 +19,6 @@ use tokio::sync::{mpsc, watch};
 
 use crate::api::meta::key_of_pod;
 use crate::cache::{InRuntime, Listed};
-use crate::followed::Followed;
 use crate::heartbeat::Heartbeat;
 use crate::pods::handles::PodHandles;
 use crate::pods::worker::{DesiredState, PodWorker};
@@ -33,7 +32,7 @@ const LEFTOVER_PAUSE: Duration = Duration::from_secs(10);
 #[derive(Debug)]
 struct WorkerHandle {
     pod: PodRef,
-    desired_state: Followed<DesiredState>,
+    desired_state: watch::Sender<DesiredState>,
     /// Another pod of the full name ended shortly before: this one starts only after a listing that began later than this.
     listed_after: Option<MonoTime>,
 }
@@ -221,7 +220,9 @@ impl SyncLoop {
         match op {
             PodOp::Add => self.add(desired.clone()),
             PodOp::Update | PodOp::Delete | PodOp::Reconcile => match self.workers.get(&identity.uid) {
-                Some(worker) => worker.desired_state.modify(|state| state.desired = Some(desired.clone())),
+                Some(worker) => {
+                    worker.desired_state.send_modify(|state| state.desired = Some(desired.clone()))
+                }
                 None => self.add(desired.clone()),
             },
             PodOp::Remove => self.remove(&identity),
@@ -232,7 +233,7 @@ impl SyncLoop {
         let identity = pod.identity.clone();
         if let Some(worker) = self.workers.get(&identity.uid) {
             // The same UID was added again while its worker still terminates it: the worker starts over afterwards.
-            worker.desired_state.modify(|state| {
+            worker.desired_state.send_modify(|state| {
                 state.desired = Some(pod);
                 state.is_removed = false;
             });
@@ -272,7 +273,7 @@ impl SyncLoop {
         if let Some(entry) = self.handles.pods.get(uid) {
             return entry.progress.may_run();
         }
-        let is_known = worker.desired_state.read(|state| state.desired.is_some());
+        let is_known = worker.desired_state.borrow().desired.is_some();
         let observed = || self.handles.cache.get(uid).is_none_or(|observed| !observed.is_stopped());
         is_known || observed()
     }
@@ -292,8 +293,7 @@ impl SyncLoop {
     /// Records an event for each pod that has waited for another one of its full name for long.
     fn report_waits(&mut self) {
         let held = self.held_back.values().map(|held| (held.desired.identity.clone(), held.behind.clone()));
-        let waiting =
-            self.workers.values().filter(|worker| worker.desired_state.read(|state| state.must_wait));
+        let waiting = self.workers.values().filter(|worker| worker.desired_state.borrow().must_wait);
         let mut waiting = waiting.peekable();
         let in_runtime = waiting.peek().and_then(|_| self.handles.cache.presence());
         let behind = |worker: &WorkerHandle| {
@@ -332,7 +332,7 @@ impl SyncLoop {
 
     /// Starts pods that waited, once no other pod of their full name runs.
     fn start_unblocked(&mut self) {
-        let waiting = |worker: &&WorkerHandle| worker.desired_state.read(|state| state.must_wait);
+        let waiting = |worker: &&WorkerHandle| worker.desired_state.borrow().must_wait;
         self.awaits_listing = false;
         if !self.workers.values().any(|worker| waiting(&worker)) {
             return;
@@ -340,7 +340,7 @@ impl SyncLoop {
         let in_runtime = self.handles.cache.presence();
         for worker in self.workers.values().filter(waiting) {
             if !self.must_wait((&worker.pod, worker.listed_after), in_runtime.as_ref()) {
-                worker.desired_state.modify(|state| state.must_wait = false);
+                worker.desired_state.send_modify(|state| state.must_wait = false);
             }
         }
         self.awaits_listing =
@@ -350,7 +350,7 @@ impl SyncLoop {
     fn remove(&mut self, pod: &PodRef) {
         self.held_back.retain(|_, held| held.desired.identity.uid != pod.uid);
         if let Some(worker) = self.workers.get(&pod.uid) {
-            worker.desired_state.modify(|state| {
+            worker.desired_state.send_modify(|state| {
                 state.is_removed = true;
                 state.removals += 1;
             });
@@ -358,24 +358,24 @@ impl SyncLoop {
     }
 
     fn start_worker(&mut self, pod: PodRef, listed_after: Option<MonoTime>, state: DesiredState) {
-        let desired_state = Followed::new(state);
-        let follower = desired_state.follow();
+        let desired_state = watch::Sender::new(state);
+        let receiver = desired_state.subscribe();
         let (handles, finished) = (self.handles.clone(), self.finished_sender.clone());
         let (identity, uid) = (pod.clone(), pod.uid.clone());
-        let is_known = follower.read(|state| state.desired.is_some());
+        let is_known = receiver.borrow().desired.is_some();
         // The subscription marks the pod as having a worker.
-        let followed = handles.cache.follow(&uid);
+        let subscription = handles.cache.subscribe(&uid);
         self.workers.insert(pod.uid.clone(), WorkerHandle { pod, desired_state, listed_after });
-        let (slot_handles, desired_state) = (handles.clone(), follower.clone());
+        let (slot_handles, desired_state) = (handles.clone(), receiver.clone());
         let request_slot = move || {
-            let desired = desired_state.read(|state| state.desired.clone()).filter(|pod| !has_ended(pod));
+            let desired = desired_state.borrow().desired.clone().filter(|pod| !has_ended(pod));
             desired.map(|desired| slot_handles.admissions.request_slot(desired.pod))
         };
         let mut first_slot = Some(request_slot());
         let report = report_worker_panic(handles.clone(), identity.clone());
         self.handles.ctx.tasks.spawn_restarting("pod worker", self.handles.ctx.clock, report, move || {
-            let (handles, identity, desired_state) = (handles.clone(), identity.clone(), follower.clone());
-            let (uid, finished, followed) = (uid.clone(), finished.clone(), followed.clone());
+            let (handles, identity, desired_state) = (handles.clone(), identity.clone(), receiver.clone());
+            let (uid, finished, subscription) = (uid.clone(), finished.clone(), subscription.clone());
             // After a panic the pod is admitted as after a restart of the kubelet.
             let slot = first_slot.take().unwrap_or_else(&request_slot);
             // Boxed, because the task keeps space for it as long as the pod lives.
@@ -388,7 +388,7 @@ impl SyncLoop {
                 };
                 let identity = remembered.as_ref().map_or(identity, |pod| PodRef::of(pod));
                 let worker = PodWorker::new(handles, identity, desired_state, remembered, slot);
-                drop(followed);
+                drop(subscription);
                 worker
             });
             async move {
@@ -405,7 +405,7 @@ impl SyncLoop {
         let Some(worker) = self.workers.remove(uid) else { return };
         self.handles.pods.forget(uid);
         self.handles.admissions.release(uid);
-        let state = worker.desired_state.read(DesiredState::clone);
+        let state = worker.desired_state.borrow().clone();
         self.ended.note(&worker.pod, self.handles.ctx.clock.mono());
         // A static pod may come back with its UID.
         if state.is_removed && state.desired.as_ref().is_some_and(|pod| pod.in_api.is_some()) {
@@ -427,11 +427,8 @@ impl SyncLoop {
             in_runtime.iter().map(|(uid, (_, presence))| (uid.clone(), *presence)).collect();
         let running = runtime.values().filter(|presence| **presence == RuntimePresence::MayRun).count();
         self.handles.ctx.metrics.set_running(running);
-        let runtime_only = self
-            .workers
-            .values()
-            .filter(|worker| worker.desired_state.read(|state| state.desired.is_none()))
-            .count();
+        let runtime_only =
+            self.workers.values().filter(|worker| worker.desired_state.borrow().desired.is_none()).count();
         self.handles.ctx.metrics.pods.set_runtime_only(runtime_only);
         let desired = self.sources.pods().map(|(_, pod)| pod.identity.uid.clone());
         let desired = desired.chain(self.undecodable.iter().cloned()).collect();

@@ -49,7 +49,7 @@ use model::pod_status::has_ended;
 use model::{ContainerId, ContainerObservation, ContainerState, PodObservation, PodRef};
 use resources_core::devices::health::may_have_devices;
 use sources_core::{ApiPod, DesiredPod, differs_semantically};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tracing::Instrument;
 
 use self::act::Act;
@@ -57,10 +57,9 @@ use self::alarm::Alarm;
 use self::cgroup::CgroupWatch;
 use self::checkpoint::Checkpoint;
 use self::objects::Registration;
-use crate::followed::Follower;
 use crate::metrics::ResizeCount;
 use crate::pods::handles::PodHandles;
-use crate::pods::messages::{PassNote, ProbeEvent, WorkerInbox, WorkerMessage};
+use crate::pods::messages::{PassNote, ProbeEvent, WorkerMessage, WorkerSender};
 use crate::pods::pass::{PassContext, PassReport, Retry, kill::KillProgress, prepare::Prepared};
 use crate::pods::prober::Probes;
 use crate::pods::termination_requests::{TerminationListener, TerminationRequest};
@@ -108,7 +107,7 @@ enum ActReport {
 
 /// What the pod's sources want.
 struct Desired {
-    receiver: Follower<DesiredState>,
+    receiver: watch::Receiver<DesiredState>,
     /// With the resources that were allocated, whatever the API requests by now.
     pod: Option<Arc<Pod>>,
     /// A pod of the API as it is there now.
@@ -123,6 +122,11 @@ struct Desired {
 }
 
 impl Desired {
+    /// No source has it any more.
+    fn is_removed(&self) -> bool {
+        self.receiver.borrow().is_removed
+    }
+
     /// The status that its source has of the pod now.
     fn status_in_source(&self) -> Option<Arc<PodStatus>> {
         match &self.in_api {
@@ -139,7 +143,7 @@ impl Desired {
 
 /// What the runtime has.
 struct Observed {
-    receiver: Follower<Option<Arc<PodObservation>>>,
+    receiver: watch::Receiver<Option<Arc<PodObservation>>>,
     latest: Option<Arc<PodObservation>>,
     /// Termination messages of containers that have ended.
     messages: BTreeMap<ContainerId, String>,
@@ -174,7 +178,8 @@ pub(crate) struct PodWorker {
     pending: Option<Pending>,
     act: Act,
     alarm: Alarm,
-    inbox: WorkerInbox,
+    messages: mpsc::Receiver<Box<WorkerMessage>>,
+    sender: WorkerSender,
     probes: Probes,
     prepared: Option<Arc<Prepared>>,
     /// Of the termination, or of the step that was tried last.
@@ -216,16 +221,15 @@ impl PodWorker {
     pub(crate) fn new(
         handles: Arc<PodHandles>,
         pod: PodRef,
-        desired_state: Follower<DesiredState>,
+        desired_state: watch::Receiver<DesiredState>,
         remembered: Option<Arc<Pod>>,
         slot: Option<AdmissionSlot>,
     ) -> (Box<Self>, Vec<WorkerEffect>) {
-        let observations = handles.cache.follow(&pod.uid);
-        let inbox = WorkerInbox::new(MESSAGE_QUEUE);
+        let observations = handles.cache.subscribe(&pod.uid);
+        let (sender, messages) = mpsc::channel(MESSAGE_QUEUE);
         let back_off_max = handles.ctx.config().crash_loop_back_off.max_container_restart_period.as_std();
         let now = handles.ctx.clock.now();
-        let DesiredState { desired, is_removed: was_removed, removals, .. } =
-            desired_state.read(DesiredState::clone);
+        let DesiredState { desired, is_removed: was_removed, removals, .. } = desired_state.borrow().clone();
         let (desired, in_api) = match desired {
             Some(DesiredPod { pod, in_api, .. }) => (Some(pod), in_api),
             None => (remembered, None),
@@ -237,7 +241,7 @@ impl PodWorker {
         let may_have_devices = slot.is_some() && desired.as_ref().is_some_and(|pod| may_have_devices(pod));
         let device_health = may_have_devices.then(|| handles.devices.listen_to_health(&pod.uid)).flatten();
         let worker = Self {
-            probes: Probes::new(handles.clone(), pod.clone(), inbox.outlet()),
+            probes: Probes::new(handles.clone(), pod.clone(), sender.clone()),
             desired: Desired {
                 receiver: desired_state,
                 pod: desired,
@@ -256,7 +260,8 @@ impl PodWorker {
             pending: None,
             act: Act::new(now.mono),
             alarm: Alarm::new(now.mono),
-            inbox,
+            messages,
+            sender,
             prepared: None,
             kills: KillProgress::default(),
             cgroup: CgroupWatch::default(),
@@ -285,10 +290,10 @@ impl PodWorker {
             let waits_for_sources = self.resizes.is_none() && self.has_resize_to_try();
             tokio::select! {
                 biased;
-                () = self.desired.receiver.changed() => self.handle_desired_state(),
+                Ok(()) = self.desired.receiver.changed() => self.handle_desired_state(),
                 Some(done) = self.act.report(), if self.act.is_running() => self.handle_report(done),
-                message = self.inbox.receive() => self.handle_message(*message),
-                () = self.observed.receiver.changed() => self.handle_observation().await,
+                Some(message) = self.messages.recv() => self.handle_message(*message),
+                Ok(()) = self.observed.receiver.changed() => self.handle_observation().await,
                 why = termination_request(self.termination.as_ref()) => self.terminate_for(why),
                 Some(event) = OptionFuture::from(rare_event::next(
                     self.slot.as_mut(),
@@ -342,7 +347,7 @@ impl PodWorker {
                 self.feed(WorkerEvent::Kill { cause: TerminationCause::Completed, grace_override: None });
             }
             // Found running or on disk without a manifest: terminated as if the manifest had just been removed.
-            if self.desired.receiver.read(|state| state.is_removed) {
+            if self.desired.is_removed() {
                 self.feed(WorkerEvent::Removed);
             }
         }
@@ -405,7 +410,7 @@ impl PodWorker {
     }
 
     fn handle_desired_state(&mut self) {
-        let state = self.desired.receiver.read_and_see(DesiredState::clone);
+        let state = self.desired.receiver.borrow_and_update().clone();
         let is_new_removal = std::mem::replace(&mut self.desired.removals, state.removals) != state.removals;
         let was_removed =
             std::mem::replace(&mut self.desired.was_removed, state.is_removed) || is_new_removal;
@@ -481,7 +486,7 @@ impl PodWorker {
     }
 
     async fn handle_observation(&mut self) {
-        let Some(observed) = self.observed.receiver.read_and_see(Option::clone) else { return };
+        let Some(observed) = self.observed.receiver.borrow_and_update().clone() else { return };
         let is_first = self.observed.latest.is_none();
         messages::read_new(&self.handles.ctx, &self.pod, &observed, &mut self.observed.messages).await;
         self.forget_instances_not_in(&observed);
@@ -595,7 +600,7 @@ impl PodWorker {
             self.act.ended(now);
             self.handles.pleg.inspect(&self.pod);
         }
-        while let Some(message) = self.inbox.try_receive() {
+        while let Ok(message) = self.messages.try_recv() {
             self.handle_message(*message);
         }
         let failed = || WorkerEvent::ActDone(ActOutcome::Failed { retry_after: RETRY });
@@ -689,7 +694,7 @@ impl PodWorker {
                 return;
             };
             let waits_for_resources = self.slot.as_ref().is_some_and(AdmissionSlot::must_wait);
-            let must_wait = waits_for_resources || self.desired.receiver.read(|state| state.must_wait);
+            let must_wait = waits_for_resources || self.desired.receiver.borrow().must_wait;
             match self.pending.take_if(|pending| !(must_wait && matches!(pending, Pending::Sync))) {
                 Some(Pending::Sync) => {
                     self.note_phase_in_api();
@@ -767,7 +772,7 @@ impl PodWorker {
             identity: self.pod.clone(),
             observed,
             objects: self.registration.objects.clone(),
-            notes: self.inbox.outlet(),
+            notes: self.sender.clone(),
             kills: self.kills.clone(),
         }
     }

@@ -64,19 +64,11 @@ impl PodLookup {
 
     /// What the runtime has of the pod, as last inspected.
     async fn observed(&self, uid: &PodUid) -> Option<Arc<PodObservation>> {
-        let mut inspected = self.cache.follow(uid);
+        let mut inspected = self.cache.subscribe(uid);
         let give_up_at = self.ctx.clock.mono() + FIRST_INSPECTION;
-        let first = async {
-            loop {
-                match inspected.read_and_see(Option::clone) {
-                    Some(observed) => return observed,
-                    None => inspected.changed().await,
-                }
-            }
-        };
         tokio::select! {
             biased;
-            observed = first => Some(observed),
+            observed = inspected.wait_for(Option::is_some) => observed.ok()?.clone(),
             () = self.ctx.clock.sleep_until(give_up_at) => None,
         }
     }

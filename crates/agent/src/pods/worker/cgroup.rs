@@ -122,7 +122,7 @@ impl PodWorker {
     async fn cgroups_of_others(&self) -> OtherPods {
         let cache = &self.handles.cache;
         let Some(listed) = cache.presence() else { return OtherPods::Unknown };
-        let mut others = cache.followed();
+        let mut others = cache.subscribed();
         others.remove(&self.pod.uid);
         others.retain(|uid| {
             listed.get(uid).is_some_and(|(_, presence)| match presence {

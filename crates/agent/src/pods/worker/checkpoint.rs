@@ -63,8 +63,7 @@ impl PodWorker {
     /// Writes what has changed, and what could not be written some time ago.
     pub(super) async fn save(&mut self, pod: &Arc<Pod>, status: &Arc<PodStatus>) {
         let now = self.handles.ctx.clock.mono();
-        let is_leaving = self.desired.receiver.read(|state| state.is_removed);
-        if is_leaving {
+        if self.desired.is_removed() {
             return;
         }
         if self.reported.checkpoint.must_write(pod, status, now) {

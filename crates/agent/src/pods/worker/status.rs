@@ -172,7 +172,7 @@ impl PodWorker {
         PodProgress {
             stage: self.state.stage(),
             is_rejected: self.reported.is_rejected,
-            is_orphan: self.desired.receiver.read(|state| state.is_removed),
+            is_orphan: self.desired.is_removed(),
             is_observed: self.observed.latest.is_some(),
         }
     }
