@@ -9,8 +9,8 @@
 
 use std::marker::PhantomData;
 
-use prost::bytes::{Buf, Bytes};
-use tonic::codec::{BufferSettings, DecodeBuf};
+use prost::bytes::{Buf, BufMut, Bytes};
+use tonic::codec::{BufferSettings, DecodeBuf, EncodeBuf};
 use tonic_prost::ProstCodec;
 
 /// The usual codec with smaller initial buffers: most CRI messages have a few hundred bytes, a node has hundreds of calls in
@@ -51,36 +51,40 @@ where
     }
 }
 
-/// The same for responses that the caller decodes itself.
-#[derive(Clone, Debug)]
-pub struct RawCodec<T>(PhantomData<T>);
+/// The same for messages that the caller encodes and decodes itself: each is passed on as it is.
+#[derive(Clone, Copy, Debug)]
+pub struct RawCodec;
 
-impl<T> Default for RawCodec<T> {
-    fn default() -> Self {
-        Self(PhantomData)
-    }
-}
-
-impl<T: prost::Message + 'static> tonic::codec::Codec for RawCodec<T> {
-    type Encode = T;
+impl tonic::codec::Codec for RawCodec {
+    type Encode = Bytes;
     type Decode = Bytes;
-    type Encoder = <ProstCodec<T, ()> as tonic::codec::Codec>::Encoder;
-    type Decoder = RawDecoder;
+    type Encoder = Self;
+    type Decoder = Self;
 
-    fn encoder(&mut self) -> Self::Encoder {
-        ProstCodec::<T, ()>::raw_encoder(buffers())
+    fn encoder(&mut self) -> Self {
+        *self
     }
 
-    fn decoder(&mut self) -> Self::Decoder {
-        RawDecoder(())
+    fn decoder(&mut self) -> Self {
+        *self
     }
 }
 
-/// Passes each message on as it is.
-#[derive(Clone, Debug)]
-pub struct RawDecoder(());
+impl tonic::codec::Encoder for RawCodec {
+    type Item = Bytes;
+    type Error = tonic::Status;
 
-impl tonic::codec::Decoder for RawDecoder {
+    fn encode(&mut self, message: Bytes, target: &mut EncodeBuf<'_>) -> Result<(), tonic::Status> {
+        target.put(message);
+        Ok(())
+    }
+
+    fn buffer_settings(&self) -> BufferSettings {
+        buffers()
+    }
+}
+
+impl tonic::codec::Decoder for RawCodec {
     type Item = Bytes;
     type Error = tonic::Status;
 

@@ -13,14 +13,12 @@ use hyper::body::Bytes;
 use parking_lot::Mutex;
 use ports::runtime::{RuntimeResult, Scope};
 use prost::Message;
+use tonic::Status;
 use tonic::client::Grpc;
 use tonic::service::interceptor::InterceptedService;
-use tonic::{Response, Status};
 
 use crate::CriRuntime;
 use crate::channel::{Connection, MAX_RECEIVE_BYTES};
-use crate::list_answer::ListAnswer;
-use crate::rewrite::Rewritten;
 
 /// Malformed entries that are remembered, so that each is logged once; beyond this number the oldest is forgotten.
 const MAX_LOGGED: usize = 256;
@@ -53,6 +51,13 @@ impl Logged {
         logged.push_back(hash);
         true
     }
+}
+
+/// The response of a listing. `prost` splits it into the entries, which refer to the bytes that were received.
+#[derive(Clone, PartialEq, Eq, prost::Message)]
+struct List {
+    #[prost(bytes = "bytes", repeated, tag = "1")]
+    entries: Vec<Bytes>,
 }
 
 /// The first field of a message, as it was sent.
@@ -112,47 +117,30 @@ impl CriRuntime {
     }
 
     /// Calls a method whose response is a list of `E`; returns what `take` makes of its entries.
-    pub(crate) async fn list<Q, E, S>(
+    pub(crate) async fn list<E: Message + Default, S>(
         &self,
         method: Method,
-        message: Q,
-        take: impl Fn(E) -> Result<S, &'static str> + Send + Sync,
-    ) -> RuntimeResult<Vec<S>>
-    where
-        Q: Message + 'static,
-        E: Message + Default + 'static,
-        S: Send,
-    {
-        let call = self.call(method.name);
-        let request = call.request(message);
-        let answer = async {
-            let connection = if method.is_of_images { &self.images } else { &self.runtime };
-            let service =
-                InterceptedService::new(Rewritten::<ListAnswer>::new(connection.clone()), self.trace.clone());
-            let mut client = Grpc::new(service).max_decoding_message_size(MAX_RECEIVE_BYTES);
-            client.ready().await.map_err(|error| Status::from_error(error.into()))?;
-            let path = PathAndQuery::from_static(method.path);
-            let answer = client.server_streaming(request, path, RawCodec::<Q>::default()).await?;
-            let (mut messages, mut listed) = (answer.into_inner(), Vec::new());
-            while let Some(entry) = messages.message().await? {
-                listed.extend(self.decode_entry(method.name, &entry, &take));
-            }
-            Ok(Response::new(listed))
-        };
-        call.answer(answer).await
+        message: &impl Message,
+        take: impl Fn(E) -> Result<S, &'static str>,
+    ) -> RuntimeResult<Vec<S>> {
+        let answer = self.raw(method, message.encode_to_vec()).await?;
+        let list =
+            List::decode(answer).map_err(|error| self.call(method.name).malformed(error.to_string()))?;
+        let taken = list.entries.iter().filter_map(|entry| self.decode_entry(method.name, entry, &take));
+        Ok(taken.collect())
     }
 
     /// Calls a method whose response has lists next to other fields; returns it as it was sent.
-    pub(crate) async fn raw<Q: Message + 'static>(&self, method: Method, message: Q) -> RuntimeResult<Bytes> {
+    pub(crate) async fn raw(&self, method: Method, message: Vec<u8>) -> RuntimeResult<Bytes> {
         let call = self.call(method.name);
-        let request = call.request(message);
+        let request = call.request(Bytes::from(message));
         let connection: Connection =
             if method.is_of_images { self.images.clone() } else { self.runtime.clone() };
         let service = InterceptedService::new(connection, self.trace.clone());
         let mut client = Grpc::new(service).max_decoding_message_size(MAX_RECEIVE_BYTES);
         let answer = async move {
             client.ready().await.map_err(|error| Status::from_error(error.into()))?;
-            client.unary(request, PathAndQuery::from_static(method.path), RawCodec::<Q>::default()).await
+            client.unary(request, PathAndQuery::from_static(method.path), RawCodec).await
         };
         call.answer(answer).await
     }
@@ -205,6 +193,22 @@ mod tests {
         assert_eq!(name_of(&encoded(&|| stats.encode_to_vec())), "c2");
         assert_eq!(name_of(&Bytes::from_static(b"\x0a\x03a\xffb")), "a\\xffb");
         assert_eq!(name_of(&Bytes::from_static(b"\x0a\x09a")), "");
+    }
+
+    #[test]
+    fn list_is_split_into_its_entries_and_other_fields_are_ignored() {
+        let container = |id: &str| wire::Container { id: id.to_owned(), ..Default::default() };
+        let split = |bytes: Vec<u8>| -> Vec<wire::Container> {
+            let entries = List::decode(Bytes::from(bytes)).expect("a list").entries;
+            entries.into_iter().map(|entry| wire::Container::decode(entry).expect("a container")).collect()
+        };
+        for ids in [&[][..], &["a"], &["a", "", "c"]] {
+            let containers: Vec<_> = ids.iter().map(|id| container(id)).collect();
+            let response = wire::ListContainersResponse { containers: containers.clone() };
+            assert_eq!(split(response.encode_to_vec()), containers);
+        }
+        let other = [0x12, 2, 9, 9, 0x18, 5, 0x0a, 3, 0x0a, 1, b'a'];
+        assert_eq!(split(other.to_vec()), [container("a")]);
     }
 
     #[test]

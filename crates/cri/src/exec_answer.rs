@@ -6,7 +6,6 @@ use hyper::body::Bytes;
 use prost::Message as _;
 
 use crate::response_fields::{TakeFields, framed};
-use crate::rewrite::Rewrite;
 
 /// Limit for each output stream; probes and hooks use 10 KiB of both.
 pub(crate) const MAX_OUTPUT: usize = 10 << 10;
@@ -19,12 +18,10 @@ const EXIT_CODE: u64 = 3;
 #[derive(Debug, Default)]
 pub(crate) struct ExecAnswer(wire::ExecSyncResponse);
 
-impl Rewrite for ExecAnswer {
-    /// The runtime has a limit, and nothing beyond the beginning is kept.
-    const MAX_BYTES: usize = usize::MAX;
-
-    fn messages(&mut self, is_complete: bool) -> Bytes {
-        if is_complete { framed(&self.0.encode_to_vec()).into() } else { Bytes::new() }
+impl ExecAnswer {
+    /// What was received, as a message with its header.
+    pub(crate) fn message(&self) -> Bytes {
+        framed(&self.0.encode_to_vec()).into()
     }
 }
 
@@ -36,7 +33,7 @@ impl TakeFields for ExecAnswer {
         }
     }
 
-    fn take_content(&mut self, field: u64, part: &[u8], _: bool) {
+    fn take_content(&mut self, field: u64, part: &[u8]) {
         let output = match field {
             STDOUT => &mut self.0.stdout,
             STDERR => &mut self.0.stderr,
@@ -58,7 +55,7 @@ mod tests {
     }
 
     fn read(bytes: &[u8], piece: usize) -> Result<Option<wire::ExecSyncResponse>, &'static str> {
-        let mut answer = Rewriting::<ExecAnswer>::default();
+        let mut answer = Rewriting::default();
         let mut message = None;
         for piece in bytes.chunks(piece) {
             let found = answer.feed(piece)?;
@@ -89,12 +86,12 @@ mod tests {
             stderr: vec![b'y'; 15 << 20],
             exit_code: 3,
         };
-        let mut answer = Rewriting::<ExecAnswer>::default();
+        let mut answer = Rewriting::default();
         let mut kept = None;
         for piece in sent(&message).chunks(16 << 10) {
             let found = answer.feed(piece).expect("well formed");
             kept = kept.or((!found.is_empty()).then_some(found));
-            let ExecAnswer(held) = &answer.rewrite;
+            let ExecAnswer(held) = &answer.answer;
             assert!(held.stdout.capacity() + held.stderr.capacity() <= 4 * MAX_OUTPUT);
         }
         let kept =

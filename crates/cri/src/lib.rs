@@ -16,7 +16,6 @@ mod convert;
 mod endpoint;
 mod entries;
 mod exec_answer;
-mod list_answer;
 mod listed;
 mod response_fields;
 mod rewrite;
@@ -48,7 +47,6 @@ pub use endpoint::{Endpoint, EndpointError};
 use crate::call::Call;
 use crate::channel::Connection;
 use crate::entries::Logged;
-use crate::exec_answer::ExecAnswer;
 use crate::listed::Listed;
 use crate::rewrite::Rewritten;
 use crate::trace::PropagateTrace;
@@ -127,8 +125,8 @@ impl CriRuntime {
     }
 
     /// A client for ExecSync, which truncates outputs.
-    fn exec_client(&self) -> RuntimeServiceClient<InterceptedService<Rewritten<ExecAnswer>, PropagateTrace>> {
-        RuntimeServiceClient::with_interceptor(Rewritten::new(self.runtime.clone()), self.trace.clone())
+    fn exec_client(&self) -> RuntimeServiceClient<InterceptedService<Rewritten, PropagateTrace>> {
+        RuntimeServiceClient::with_interceptor(Rewritten(self.runtime.clone()), self.trace.clone())
     }
 
     fn images(&self) -> ImageServiceClient<Traced> {

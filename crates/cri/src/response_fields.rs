@@ -6,15 +6,13 @@ pub(crate) const HEADER_BYTES: usize = 5;
 /// Gets the fields of a message in their order.
 pub(crate) trait TakeFields {
     fn take_number(&mut self, field: u64, value: u64);
-    /// The next bytes of a field with a length, and whether they are its last ones.
-    fn take_content(&mut self, field: u64, part: &[u8], is_last: bool);
+    /// The next bytes of a field with a length.
+    fn take_content(&mut self, field: u64, part: &[u8]);
 }
 
 /// Parser state of a response.
 #[derive(Debug)]
 pub(crate) struct ResponseFields {
-    /// Longer messages are an error.
-    max_bytes: usize,
     header: Vec<u8>,
     /// Bytes of the message that were not received yet.
     left: usize,
@@ -34,8 +32,8 @@ enum Part {
 }
 
 impl ResponseFields {
-    pub(crate) const fn up_to(max_bytes: usize) -> Self {
-        Self { max_bytes, header: Vec::new(), left: 0, number: (0, 0), part: Part::Tag, is_complete: false }
+    pub(crate) const fn new() -> Self {
+        Self { header: Vec::new(), left: 0, number: (0, 0), part: Part::Tag, is_complete: false }
     }
 
     pub(crate) const fn is_complete(&self) -> bool {
@@ -75,9 +73,6 @@ impl ResponseFields {
                 return Err("the response is compressed, which was not requested");
             }
             self.left = usize::try_from(u32::from_be_bytes(length)).unwrap_or(usize::MAX);
-            if self.left > self.max_bytes {
-                return Err("the response is too large");
-            }
         }
         Ok(())
     }
@@ -86,7 +81,7 @@ impl ResponseFields {
     fn take(&mut self, data: &[u8], fields: &mut impl TakeFields) -> Result<usize, &'static str> {
         if let Part::Content { field, left } = self.part {
             let taken = left.min(data.len());
-            fields.take_content(field, data.get(..taken).unwrap_or_default(), taken == left);
+            fields.take_content(field, data.get(..taken).unwrap_or_default());
             self.part = if taken == left { Part::Tag } else { Part::Content { field, left: left - taken } };
             return Ok(taken);
         }
@@ -106,11 +101,8 @@ impl ResponseFields {
     }
 
     fn take_number(&mut self, value: u64, fields: &mut impl TakeFields) -> Result<(), &'static str> {
-        let mut content = |field: u64, length: u64| match usize::try_from(length) {
-            Ok(0) => {
-                fields.take_content(field, &[], true);
-                Part::Tag
-            }
+        let content = |field: u64, length: u64| match usize::try_from(length) {
+            Ok(0) => Part::Tag,
             length => Part::Content { field, left: length.unwrap_or(usize::MAX) },
         };
         self.part = match self.part {
@@ -135,13 +127,8 @@ impl ResponseFields {
 /// A message with its header.
 pub(crate) fn framed(content: &[u8]) -> Vec<u8> {
     let mut framed = Vec::with_capacity(HEADER_BYTES + content.len());
-    frame_into(&mut framed, content);
-    framed
-}
-
-/// Appends a message with its header.
-pub(crate) fn frame_into(framed: &mut Vec<u8>, content: &[u8]) {
     framed.push(0);
     framed.extend_from_slice(&u32::try_from(content.len()).unwrap_or(u32::MAX).to_be_bytes());
     framed.extend_from_slice(content);
+    framed
 }

@@ -1,6 +1,5 @@
-//! A connection whose responses are rewritten while they are received, before the gRPC client buffers them.
+//! A connection for ExecSync: its responses are truncated while they are received, before the gRPC client buffers them.
 
-use std::marker::PhantomData;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
@@ -12,41 +11,33 @@ use tonic::body::Body;
 use tower_service::Service;
 
 use crate::channel::Connection;
-use crate::response_fields::{ResponseFields, TakeFields};
+use crate::exec_answer::ExecAnswer;
+use crate::response_fields::ResponseFields;
 
 const STATUS: &str = "grpc-status";
 const SUCCESS: &str = "0";
 
-/// Makes other messages of the fields of a response.
-pub(crate) trait Rewrite: TakeFields + Default + Send + Unpin + 'static {
-    /// A longer response is an error.
-    const MAX_BYTES: usize;
-
-    /// The messages that replace what was received since the last call, with their headers; empty if there are none yet.
-    fn messages(&mut self, is_complete: bool) -> Bytes;
-}
-
-/// A response that is being rewritten.
-pub(crate) struct Rewriting<R> {
+/// A response that is being truncated.
+pub(crate) struct Rewriting {
     fields: ResponseFields,
-    pub(crate) rewrite: R,
+    pub(crate) answer: ExecAnswer,
 }
 
-impl<R: Rewrite> Default for Rewriting<R> {
+impl Default for Rewriting {
     fn default() -> Self {
-        Self { fields: ResponseFields::up_to(R::MAX_BYTES), rewrite: R::default() }
+        Self { fields: ResponseFields::new(), answer: ExecAnswer::default() }
     }
 }
 
-impl<R: Rewrite> Rewriting<R> {
-    /// Parses the next bytes of the response; returns the messages that replace them.
+impl Rewriting {
+    /// Parses the next bytes of the response; returns the message that replaces it once it is complete.
     pub(crate) fn feed(&mut self, data: &[u8]) -> Result<Bytes, &'static str> {
         // Bytes after the last one are an error, so that the response is complete once.
         if data.is_empty() {
             return Ok(Bytes::new());
         }
-        self.fields.feed(data, &mut self.rewrite)?;
-        Ok(self.rewrite.messages(self.is_complete()))
+        self.fields.feed(data, &mut self.answer)?;
+        Ok(if self.is_complete() { self.answer.message() } else { Bytes::new() })
     }
 
     pub(crate) const fn is_complete(&self) -> bool {
@@ -54,52 +45,33 @@ impl<R: Rewrite> Rewriting<R> {
     }
 }
 
-#[derive(Debug)]
-pub(crate) struct Rewritten<R> {
-    connection: Connection,
-    rewrite: PhantomData<fn() -> R>,
-}
+#[derive(Clone, Debug)]
+pub(crate) struct Rewritten(pub(crate) Connection);
 
-impl<R> Rewritten<R> {
-    pub(crate) const fn new(connection: Connection) -> Self {
-        Self { connection, rewrite: PhantomData }
-    }
-}
-
-impl<R> Clone for Rewritten<R> {
-    fn clone(&self) -> Self {
-        Self::new(self.connection.clone())
-    }
-}
-
-impl<R: Rewrite> Service<Request<Body>> for Rewritten<R> {
+impl Service<Request<Body>> for Rewritten {
     type Response = Response<Body>;
     type Error = tonic::transport::Error;
     type Future = BoxFuture<'static, Result<Self::Response, Self::Error>>;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Self::Error>> {
-        self.connection.poll_ready(context)
+        self.0.poll_ready(context)
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let answer = self.connection.call(request);
+        let answer = self.0.call(request);
         Box::pin(async move {
-            let mut answer = answer.await?;
-            // The client would take a success without a message for an empty list.
-            if answer.headers().get(STATUS).is_some_and(|status| status == SUCCESS) {
-                answer.headers_mut().remove(STATUS);
-            }
-            Ok(answer.map(|inner| Body::new(RewrittenBody { inner, response: Rewriting::<R>::default() })))
+            let answer = answer.await?;
+            Ok(answer.map(|inner| Body::new(RewrittenBody { inner, response: Rewriting::default() })))
         })
     }
 }
 
-struct RewrittenBody<R> {
+struct RewrittenBody {
     inner: Body,
-    response: Rewriting<R>,
+    response: Rewriting,
 }
 
-impl<R: Rewrite> RewrittenBody<R> {
+impl RewrittenBody {
     /// A response that ends early must not look like a shorter one, unless it is an error anyway.
     fn at_end(&self, trailers: Option<&HeaderMap>) -> Result<(), Status> {
         let is_error = trailers.and_then(|t| t.get(STATUS)).is_some_and(|status| status != SUCCESS);
@@ -111,7 +83,7 @@ impl<R: Rewrite> RewrittenBody<R> {
     }
 }
 
-impl<R: Rewrite> hyper::body::Body for RewrittenBody<R> {
+impl hyper::body::Body for RewrittenBody {
     type Data = Bytes;
     type Error = Status;
 

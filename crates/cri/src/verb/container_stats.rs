@@ -32,5 +32,5 @@ pub(crate) async fn list_container_stats(
     let filter = selector(scope)
         .map(|label_selector| wire::ContainerStatsFilter { label_selector, ..Default::default() });
     let take = |entry| stats::container(entry).ok_or("it has no attributes");
-    cri.list(METHOD, wire::ListContainerStatsRequest { filter }, take).await
+    cri.list(METHOD, &wire::ListContainerStatsRequest { filter }, take).await
 }

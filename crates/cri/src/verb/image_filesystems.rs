@@ -23,7 +23,7 @@ struct Filesystems {
 }
 
 pub(crate) async fn image_filesystems(cri: &CriRuntime) -> RuntimeResult<ImageFilesystems> {
-    let answer = cri.raw(METHOD, wire::ImageFsInfoRequest {}).await?;
+    let answer = cri.raw(METHOD, wire::ImageFsInfoRequest {}.encode_to_vec()).await?;
     let answer =
         Filesystems::decode(answer).map_err(|error| cri.call(METHOD.name).malformed(error.to_string()))?;
     let filesystems = |entries: Vec<Bytes>| -> Vec<FilesystemUsage> {

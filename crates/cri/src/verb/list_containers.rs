@@ -33,5 +33,5 @@ async fn list(
     filter: Option<wire::ContainerFilter>,
 ) -> RuntimeResult<Vec<ContainerSummary>> {
     let message = wire::ListContainersRequest { filter };
-    cri.list(METHOD, message, |entry| cri.listed.container(entry)).await
+    cri.list(METHOD, &message, |entry| cri.listed.container(entry)).await
 }

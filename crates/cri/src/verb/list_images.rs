@@ -18,6 +18,6 @@ pub(crate) async fn list_images(cri: &CriRuntime) -> RuntimeResult<Vec<ImageObse
         "" => Err("it has no id"),
         _ => Ok(image::observation(image)),
     };
-    let listed = cri.list(METHOD, message, take).await?;
+    let listed = cri.list(METHOD, &message, take).await?;
     Ok(cri.checked(METHOD.name, &Scope::Node, listed, |image| (image.id.as_str(), "")))
 }

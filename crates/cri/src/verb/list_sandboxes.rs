@@ -14,7 +14,7 @@ pub(crate) async fn list_sandboxes(cri: &CriRuntime, scope: &Scope) -> RuntimeRe
     let filter =
         selector(scope).map(|label_selector| wire::PodSandboxFilter { label_selector, ..Default::default() });
     let message = wire::ListPodSandboxRequest { filter };
-    let listed = cri.list(METHOD, message, |entry| cri.listed.sandbox(entry)).await?;
+    let listed = cri.list(METHOD, &message, |entry| cri.listed.sandbox(entry)).await?;
     let listed =
         cri.checked(METHOD.name, scope, listed, |sandbox| (sandbox.id.as_str(), sandbox.pod.uid.as_str()));
     cri.listed.keep_sandboxes(scope, &listed);

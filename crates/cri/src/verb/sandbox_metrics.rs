@@ -21,10 +21,10 @@ const METRICS: Method = Method {
 
 pub(crate) async fn list_metric_descriptors(cri: &CriRuntime) -> RuntimeResult<Vec<MetricDescriptor>> {
     let take = |entry| Ok(stats::descriptor(entry));
-    cri.list(DESCRIPTORS, wire::ListMetricDescriptorsRequest {}, take).await
+    cri.list(DESCRIPTORS, &wire::ListMetricDescriptorsRequest {}, take).await
 }
 
 pub(crate) async fn list_sandbox_metrics(cri: &CriRuntime) -> RuntimeResult<Vec<SandboxMetrics>> {
     let take = |entry| Ok(stats::metrics(entry));
-    cri.list(METRICS, wire::ListPodSandboxMetricsRequest {}, take).await
+    cri.list(METRICS, &wire::ListPodSandboxMetricsRequest {}, take).await
 }

@@ -29,5 +29,5 @@ pub(crate) async fn list_sandbox_stats(cri: &CriRuntime, scope: &Scope) -> Runti
     let filter = selector(scope)
         .map(|label_selector| wire::PodSandboxStatsFilter { label_selector, ..Default::default() });
     let take = |entry| stats::sandbox(entry).ok_or("it has no attributes");
-    cri.list(METHOD, wire::ListPodSandboxStatsRequest { filter }, take).await
+    cri.list(METHOD, &wire::ListPodSandboxStatsRequest { filter }, take).await
 }

@@ -29,7 +29,7 @@ struct Conditions {
 }
 
 pub(crate) async fn status(cri: &CriRuntime) -> RuntimeResult<RuntimeStatus> {
-    let answer = cri.raw(METHOD, wire::StatusRequest { verbose: false }).await?;
+    let answer = cri.raw(METHOD, wire::StatusRequest { verbose: false }.encode_to_vec()).await?;
     let answer =
         Answer::decode(answer).map_err(|error| cri.call(METHOD.name).malformed(error.to_string()))?;
     let handlers = cri.decode_entries(METHOD.name, answer.runtime_handlers);
