@@ -120,11 +120,12 @@ pub(crate) fn observation(
             .as_ref()
             .and_then(resources::observed),
         stop_signal: stop_signal(from.stop_signal),
+        // Copied: collected from the mounts themselves, the list would keep their memory for as long as the container exists.
         recursive_read_only_mounts: from
             .mounts
-            .into_iter()
+            .iter()
             .filter(|mount| mount.recursive_read_only)
-            .map(|mount| mount.container_path)
+            .map(|mount| mount.container_path.clone())
             .collect(),
     })
 }
