@@ -135,7 +135,9 @@ impl Recorder {
         self.record(
             EventObject::Pod(pod.clone()),
             container,
-            (EventType::Normal, reason.into(), message.into()),
+            EventType::Normal,
+            reason.into(),
+            message.into(),
             Vec::new(),
         );
     }
@@ -150,7 +152,9 @@ impl Recorder {
         self.record(
             EventObject::Pod(pod.clone()),
             container,
-            (EventType::Warning, reason.into(), message.into()),
+            EventType::Warning,
+            reason.into(),
+            message.into(),
             Vec::new(),
         );
     }
@@ -166,17 +170,19 @@ impl Recorder {
         self.record(
             EventObject::Pod(pod.clone()),
             None,
-            (EventType::Warning, reason.into(), message),
+            EventType::Warning,
+            reason.into(),
+            message,
             annotations,
         );
     }
 
     pub fn node_warning(&self, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) {
-        self.record(EventObject::Node, None, (EventType::Warning, reason.into(), message.into()), Vec::new());
+        self.record(EventObject::Node, None, EventType::Warning, reason.into(), message.into(), Vec::new());
     }
 
     pub fn node_normal(&self, reason: impl Into<Cow<'static, str>>, message: impl Into<String>) {
-        self.record(EventObject::Node, None, (EventType::Normal, reason.into(), message.into()), Vec::new());
+        self.record(EventObject::Node, None, EventType::Normal, reason.into(), message.into(), Vec::new());
     }
 
     /// The same event about a pod and about the claim of a volume that it uses.
@@ -189,7 +195,7 @@ impl Recorder {
         message: &str,
     ) {
         for about in [EventObject::Pod(pod.clone()), EventObject::Claim(Box::new(ClaimRef::of(claim)))] {
-            self.record(about, None, (kind, reason.into(), message.to_owned()), Vec::new());
+            self.record(about, None, kind, reason.into(), message.to_owned(), Vec::new());
         }
     }
 
@@ -211,7 +217,9 @@ impl Recorder {
         &self,
         about: EventObject,
         container: Option<&str>,
-        (kind, reason, message): (EventType, Cow<'static, str>, String),
+        kind: EventType,
+        reason: Cow<'static, str>,
+        message: String,
         annotations: Vec<(&'static str, String)>,
     ) {
         let message = cut_owned(message, MAX_MESSAGE);

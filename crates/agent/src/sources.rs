@@ -220,7 +220,7 @@ impl ManifestProblems {
     }
 
     /// Replaces the problems of an origin that cannot be read; logs that again with a back-off, for as long as it continues.
-    fn report_unreadable(&self, origin: &str, why: String, (repeat, now): (&mut RepeatedError, MonoTime)) {
+    fn report_unreadable(&self, origin: &str, why: String, repeat: &mut RepeatedError, now: MonoTime) {
         let problem = Problem::Unreadable(why);
         if repeat.is_due(now) {
             problem.log(origin);

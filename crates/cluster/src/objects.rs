@@ -335,7 +335,7 @@ impl<K: Decoded> ListWatch<K> for Objects<K> {
 
     async fn watch(&self, selection: &Selection, since: &str) -> ClusterResult<Changes<K>> {
         let (call, body, ends) = self.endpoint.watch(selection, since).await?;
-        Ok(watch::changes((call, self.endpoint.kind), body, ends))
+        Ok(watch::changes(call, self.endpoint.kind, body, ends))
     }
 }
 

@@ -20,7 +20,8 @@ const CUT_LINE: usize = 64 << 10;
 
 /// Changes of objects of this kind. `ends` is when the watch is ended by the client, if the server has not ended it before.
 pub(crate) fn changes<K: Decoded>(
-    (call, kind): (String, &'static str),
+    call: String,
+    kind: &'static str,
     body: Answer,
     ends: Instant,
 ) -> Changes<K> {

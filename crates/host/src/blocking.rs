@@ -214,12 +214,13 @@ const ENTRIES: usize = 1000;
 
 /// Does work on a tree in pieces. It ends after a piece if its caller no longer waits.
 pub(crate) async fn on_tree<W: TreeWork>(queue: &Queue, path: &Path, work: W) -> HostResult<W::Output> {
-    in_pieces(&THREADS, (queue, path), work, ENTRIES).await
+    in_pieces(&THREADS, queue, path, work, ENTRIES).await
 }
 
 async fn in_pieces<W: TreeWork>(
     threads: &Threads,
-    (queue, path): (&Queue, &Path),
+    queue: &Queue,
+    path: &Path,
     mut work: W,
     entries: usize,
 ) -> HostResult<W::Output> {
@@ -355,7 +356,7 @@ mod tests {
         let done = AtomicUsize::new(0);
         let on_tree = async |pod: usize, pieces| {
             let queue = Queue::of_owner(Work::Trees, &pod.to_string());
-            in_pieces(&threads, (&queue, Path::new(AT)), Pieces(pieces), ENTRIES).await.unwrap();
+            in_pieces(&threads, &queue, Path::new(AT), Pieces(pieces), ENTRIES).await.unwrap();
             done.fetch_add(1, Ordering::SeqCst)
         };
         let large = join_all((0..20).map(|pod| on_tree(pod, 1000)));

@@ -180,8 +180,8 @@ impl Walk {
             self.held.push(level);
             return Ok(());
         }
-        let below = match open(&level.dir, &name, self.device) {
-            Ok(below) => below,
+        let (below, stat) = match open(&level.dir, &name, self.device) {
+            Ok(opened) => opened,
             Err(error) => {
                 visitor.unreadable(entry.path(), error)?;
                 self.held.push(level);
@@ -192,11 +192,11 @@ impl Walk {
             level.names.push(name.clone());
         }
         self.held.push(level);
-        self.descend(below, name);
+        self.descend(below, stat, name);
         Ok(())
     }
 
-    fn descend(&mut self, (dir, stat): (OwnedFd, Stat), name: CString) {
+    fn descend(&mut self, dir: OwnedFd, stat: Stat, name: CString) {
         if self.held.len() < HELD {
             self.held.push(Held { dir, name, names: Vec::new() });
         } else {
@@ -209,9 +209,9 @@ impl Walk {
     fn step_deep(&mut self, visitor: &mut impl Visitor, dir: OwnedFd) -> HostResult<()> {
         match self.read_deep(visitor, &dir)? {
             Read::More => self.current = Some(dir),
-            Read::Below(below) => {
+            Read::Below((below, stat)) => {
                 if self.deep.len() < MAX_DEEP {
-                    self.descend(below, CString::default());
+                    self.descend(below, stat, CString::default());
                 } else {
                     let trail = Trail { top: &self.top, above: &self.held, here: None, is_deep: true };
                     visitor.unreadable(trail.to(None), Errno::NAMETOOLONG)?;

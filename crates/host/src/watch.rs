@@ -72,7 +72,7 @@ pub(crate) async fn watch(path: &Path, queue: Queue) -> HostResult<BoxStream<'st
     let armed = arm(&queue, &path).await?;
     Ok(stream::unfold((path, queue, Some(armed)), |(path, queue, armed)| async move {
         let mut change = DirectoryChange::default();
-        let armed = next_change((&path, &queue), armed, &mut change.removed).await;
+        let armed = next_change(&path, &queue, armed, &mut change.removed).await;
         Some((change, (path, queue, armed)))
     })
     .boxed())
@@ -80,7 +80,8 @@ pub(crate) async fn watch(path: &Path, queue: Queue) -> HostResult<BoxStream<'st
 
 /// Waits for the next change. Cancel safe in the stream above, which keeps the pending call.
 async fn next_change(
-    (path, queue): (&Path, &Queue),
+    path: &Path,
+    queue: &Queue,
     mut armed: Option<Armed>,
     removed: &mut BTreeSet<PathBuf>,
 ) -> Option<Armed> {

@@ -57,7 +57,7 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
         return outcome;
     }
     let api = agent.api();
-    let requests = serve::start(resolved, &agent, (&api, reviews), &stop).await?;
+    let requests = serve::start(resolved, &agent, &api, reviews, &stop).await?;
     let watchdog = notify_watchdog(api, agent.context().clock, stop.clone());
     agent.context().tasks.spawn("watchdog", watchdog);
     let release = release_free_memory(agent.pods().clone(), requests, agent.context().clock);

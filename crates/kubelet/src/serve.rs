@@ -22,7 +22,8 @@ use crate::start_error::StartError;
 pub(crate) async fn start(
     resolved: &Resolved,
     agent: &Agent,
-    (api, reviews): (&Arc<dyn NodeApi>, Option<Arc<dyn Cluster>>),
+    api: &Arc<dyn NodeApi>,
+    reviews: Option<Arc<dyn Cluster>>,
     stop: &CancellationToken,
 ) -> Result<watch::Receiver<usize>, StartError> {
     let kubelet = &resolved.kubelet;
@@ -54,7 +55,7 @@ async fn serve_pod_resources(ctx: &Context, api: &Arc<dyn NodeApi>, stop: &Cance
     match listening {
         Ok(listener) => {
             let (stopped, features) = (stop.clone().cancelled_owned(), ctx.node_facts.features);
-            spawn(pod_resources::serve(listener, (api.clone(), features), ctx.clock, stopped));
+            spawn(pod_resources::serve(listener, api.clone(), features, ctx.clock, stopped));
         }
         Err(error) => {
             tracing::error!(dir = %dir.display(), err = error, "Failed to serve the PodResources endpoint");

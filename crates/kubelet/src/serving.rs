@@ -69,7 +69,7 @@ async fn follow_pair(
         [certificate, key] => ServingPair::from_pem(certificate, key).map(Some).map_err(|e| e.to_string()),
         _ => Err("a certificate and a key are needed".to_owned()),
     };
-    follow(ctx, ("tlsCertFile, tlsPrivateKeyFile", files.to_vec()), parse, reloads).await
+    follow(ctx, "tlsCertFile, tlsPrivateKeyFile", files.to_vec(), parse, reloads).await
 }
 
 async fn follow_client_ca(
@@ -79,14 +79,15 @@ async fn follow_client_ca(
 ) -> Result<watch::Receiver<ClientCa>, StartError> {
     let parse =
         |contents: &[Vec<u8>]| ClientCa::from_pem(&contents.concat()).map_err(|error| error.to_string());
-    follow(ctx, ("authentication.x509.clientCAFile", vec![file]), parse, reloads).await
+    follow(ctx, "authentication.x509.clientCAFile", vec![file], parse, reloads).await
 }
 
 /// Loads files, which must be valid now, and if `reloads`, again whenever they change: a later error is logged, and the last
 /// valid contents stay in use.
 async fn follow<T: Send + Sync + 'static>(
     ctx: &Arc<Context>,
-    (field, files): (&'static str, Vec<PathBuf>),
+    field: &'static str,
+    files: Vec<PathBuf>,
     parse: impl Fn(&[Vec<u8>]) -> Result<T, String> + Send + 'static,
     reloads: bool,
 ) -> Result<watch::Receiver<T>, StartError> {

@@ -75,7 +75,7 @@ impl Gate {
     pub(crate) fn new(settings: AccessSettings, clock: Clock, observer: Observer) -> Self {
         let AccessSettings { node_name, anonymous, client_ca, token_review, authorization } = settings;
         Self {
-            authenticator: Authenticator::new((anonymous, client_ca, token_review), clock, observer.clone()),
+            authenticator: Authenticator::new(anonymous, client_ca, token_review, clock, observer.clone()),
             authorizer: Authorizer::new(authorization, clock, observer),
             node_name,
         }
@@ -84,10 +84,11 @@ impl Gate {
     /// `Err` is the response to a request that is not allowed.
     pub(crate) async fn admit(
         &self,
-        head: (&Method, &str, &http::HeaderMap),
+        method: &Method,
+        path: &str,
+        headers: &http::HeaderMap,
         certificates: &[CertificateDer<'static>],
     ) -> Result<Admitted, Box<Response>> {
-        let (method, path, headers) = head;
         self.authorize(&attributes::of(method, path), headers, certificates).await.map_err(Box::new)
     }
 

@@ -71,7 +71,8 @@ pub fn listen(socket: &Path) -> io::Result<UnixListener> {
 /// Serves both versions until `shutdown`.
 pub async fn serve(
     listener: UnixListener,
-    (api, features): (Api, Features),
+    api: Api,
+    features: Features,
     clock: Clock,
     shutdown: impl Future<Output = ()> + Send,
 ) {
@@ -365,7 +366,7 @@ mod tests {
         let listener = listen(&socket).unwrap();
         let api: Api = Arc::new(crate::tests::Agent::default());
         let clock = Clock::system();
-        let server = serve(listener, (api, Features::default()), clock, std::future::pending());
+        let server = serve(listener, api, Features::default(), clock, std::future::pending());
         let clients = async {
             let mut idle = Vec::new();
             for _ in 0..200 {

@@ -242,7 +242,8 @@ fn has_short_run(steps: &BTreeMap<String, BTreeSet<Step>>) -> bool {
 
 /// From ready to what was there before. The pod of a container whose first run was too short was not shown to be ready then,
 /// but in a later one, or in none if these were too short as well.
-fn is_way_back((from, to): &Step, other: &BTreeSet<Step>) -> bool {
+fn is_way_back(step: &Step, other: &BTreeSet<Step>) -> bool {
+    let (from, to) = step;
     let was_never_ready = !other.iter().any(|(_, state)| state.starts_with("True"));
     from.starts_with("True") && (was_never_ready || other.contains(&(to.clone(), from.clone())))
 }

@@ -64,7 +64,7 @@ pub(super) async fn run(
         for (driver, period) in wanted {
             running.entry(driver.clone()).or_insert_with(|| {
                 let stop = CancellationToken::new();
-                let updates = update(ctx.clone(), (nodes.clone(), source.clone()), driver, period);
+                let updates = update(ctx.clone(), nodes.clone(), source.clone(), driver, period);
                 let stopped = stop.clone();
                 ctx.tasks.spawn_isolated("CSINode allocatable", async move {
                     tokio::select! {
@@ -85,7 +85,8 @@ pub(super) async fn run(
 
 async fn update(
     ctx: Arc<Context>,
-    (nodes, source): (CsiNode, Arc<dyn NodeInfoSource>),
+    nodes: CsiNode,
+    source: Arc<dyn NodeInfoSource>,
     driver: String,
     period: Duration,
 ) {

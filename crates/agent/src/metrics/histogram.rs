@@ -53,7 +53,7 @@ impl Histogram {
         let counts: Vec<u64> = self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         let sum = self.sum.load(Ordering::Relaxed);
         let sum = if self.sums_nanoseconds { Value::Nanoseconds(sum) } else { Value::Integer(sum) };
-        exposition::histogram(text, name, labels, self.limits, (&counts, sum));
+        exposition::histogram(text, name, labels, self.limits, &counts, sum);
     }
 }
 

@@ -100,7 +100,7 @@ impl Total {
         self.failed.fetch_add(attempts.failed, Ordering::Relaxed);
     }
 
-    fn render(&self, text: &mut String, (all, failed): (Family, Family)) {
+    fn render(&self, text: &mut String, all: Family, failed: Family) {
         number(text, Kind::Counter, all, self.all.load(Ordering::Relaxed));
         number(text, Kind::Counter, failed, self.failed.load(Ordering::Relaxed));
     }
@@ -180,9 +180,9 @@ impl PinMetrics {
             by_node.set(&[&node.to_string()], *count as u64);
         }
         by_node.write(text, Kind::Gauge, BY_NODE);
-        self.cpus.render(text, (CPU_REQUESTS, CPU_ERRORS));
-        self.memory.render(text, (MEMORY_REQUESTS, MEMORY_ERRORS));
-        self.admissions.render(text, (ADMISSIONS, REFUSED));
+        self.cpus.render(text, CPU_REQUESTS, CPU_ERRORS);
+        self.memory.render(text, MEMORY_REQUESTS, MEMORY_ERRORS);
+        self.admissions.render(text, ADMISSIONS, REFUSED);
         self.took.write(text, TOOK);
         self.aligned.write(text, Kind::Counter, ALIGNED);
         self.not_aligned.write(text, Kind::Counter, NOT_ALIGNED);

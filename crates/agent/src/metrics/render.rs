@@ -169,7 +169,7 @@ fn write_build(text: &mut String, gates: &FeatureGates) {
 }
 
 /// Two samples: static pods, and pods from the API.
-fn by_source(text: &mut String, name: &str, kind: Kind, help: &str, (from_manifests, from_api): (u64, u64)) {
+fn by_source(text: &mut String, name: &str, kind: Kind, help: &str, from_manifests: u64, from_api: u64) {
     family(text, name, kind, help);
     line(text, name, &[("static", "")], Value::Integer(from_api), None);
     line(text, name, &[("static", "true")], Value::Integer(from_manifests), None);
@@ -183,29 +183,31 @@ fn write_pods(text: &mut String, metrics: &Metrics, from: &ExternalMetrics<'_>) 
     for (state, count) in CONTAINER_STATES.iter().zip(&metrics.containers) {
         line(text, name, &[("container_state", state)], Value::Integer(read(count)), None);
     }
-    let desired = (read(&metrics.desired_static_pods), read(&metrics.desired_api_pods));
     by_source(
         text,
         "kubelet_desired_pods",
         Kind::Gauge,
         "Number of pods this node is instructed to run.",
-        desired,
+        read(&metrics.desired_static_pods),
+        read(&metrics.desired_api_pods),
     );
+    let (static_pods, api_pods) = from.active_pods;
     by_source(
         text,
         "kubelet_active_pods",
         Kind::Gauge,
         "Number of pods that were admitted on this node and have not ended.",
-        from.active_pods,
+        static_pods,
+        api_pods,
     );
     write_working_pods(text, metrics, from);
     let help = "Number of mirror pods of static pods that this kubelet tries to create.";
     one(text, "kubelet_mirror_pods", Kind::Gauge, help, &[], from.mirror_pods);
     let help = "Number of ephemeral containers in the pods of this node.";
     one(text, "kubelet_managed_ephemeral_containers", Kind::Gauge, help, &[], from.ephemeral_containers);
-    let restarted = (read(&metrics.restarted_static_pods), read(&metrics.restarted_api_pods));
+    let (static_pods, api_pods) = (read(&metrics.restarted_static_pods), read(&metrics.restarted_api_pods));
     let help = "Number of pods that were removed and created again with the same UID.";
-    by_source(text, "kubelet_restarted_pods_total", Kind::Counter, help, restarted);
+    by_source(text, "kubelet_restarted_pods_total", Kind::Counter, help, static_pods, api_pods);
     let help = "Number of pods found in the container runtime that no source has.";
     let orphans = read(&metrics.orphaned_pods);
     one(text, "kubelet_orphaned_runtime_pods_total", Kind::Counter, help, &[], orphans);

@@ -14,9 +14,6 @@ use super::table::{Family, Histograms};
 /// Buckets for volume operations, in seconds.
 const LIMITS: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];
 
-/// A volume plugin, or the name of a driver, and whether the volume is of an in-tree type that has moved to a CSI driver.
-type Plugin<'a> = (&'a str, bool);
-
 const OPERATIONS: Family = Family::new(
     "storage_operation_duration_seconds",
     &["migrated", "operation_name", "status", "volume_plugin"],
@@ -76,11 +73,13 @@ impl Default for VolumeMetrics {
 }
 
 impl VolumeMetrics {
-    /// `plugin` is the type of the volume, with the name of the driver for a CSI volume.
+    /// `plugin` is the type of the volume, with the name of the driver for a CSI volume; `is_migrated`: the volume is of an in-tree type
+    /// that has moved to a CSI driver.
     pub(crate) fn operated(
         &self,
         act: &'static str,
-        (plugin, is_migrated): Plugin<'_>,
+        plugin: &str,
+        is_migrated: bool,
         is_ok: bool,
         took: Duration,
     ) {
@@ -91,7 +90,8 @@ impl VolumeMetrics {
     /// A call to a CSI driver ended with that gRPC code.
     pub(crate) fn called_driver(
         &self,
-        (driver, is_migrated): Plugin<'_>,
+        driver: &str,
+        is_migrated: bool,
         method: &str,
         code: &str,
         took: Duration,

@@ -68,7 +68,8 @@ struct Started {
 impl NodeReporter {
     pub(crate) async fn new(
         ctx: Arc<Context>,
-        (sources, addresses): (NodeSources, watch::Sender<Vec<NodeAddress>>),
+        sources: NodeSources,
+        addresses: watch::Sender<Vec<NodeAddress>>,
         cluster: Arc<dyn Cluster>,
         seen: StoreReader<Node>,
     ) -> Self {

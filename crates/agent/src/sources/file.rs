@@ -154,8 +154,8 @@ impl FileSource {
                 if let Some(file) = state.files.get_mut(&self.path) {
                     file.unreadable = Some(Problem::Unreadable(why.clone()));
                 }
-                let repeat = (&mut state.unreadable, self.clock.mono());
-                self.problems.report_unreadable(&origin_of(&self.path), why, repeat);
+                let (origin, now) = (origin_of(&self.path), self.clock.mono());
+                self.problems.report_unreadable(&origin, why, &mut state.unreadable, now);
             }
         }
         self.load_checkpoints(state).await;

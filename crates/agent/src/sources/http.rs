@@ -127,8 +127,8 @@ impl HttpSource {
         let origin = format!("url:{}", self.url);
         match failure {
             Some(why) => {
-                let repeat = (&mut state.unreadable, self.clock.mono());
-                self.problems.report_unreadable(&origin, why, repeat);
+                let now = self.clock.mono();
+                self.problems.report_unreadable(&origin, why, &mut state.unreadable, now);
             }
             None => {
                 let duplicates = Problem::duplicates(unique.errors).into_values().flatten();

@@ -68,7 +68,7 @@ pub(super) async fn start(ctx: &Arc<Context>, clients: &ApiClients, side: LoopSi
     let heartbeat = clients.heartbeat.clone();
     let in_use = side.node_sources.volumes_in_use.clone();
     let reporter =
-        NodeReporter::new(ctx.clone(), (side.node_sources, side.addresses), heartbeat.clone(), node.clone())
+        NodeReporter::new(ctx.clone(), side.node_sources, side.addresses, heartbeat.clone(), node.clone())
             .await;
     let statuses = StatusWriter::new(ctx.clone(), side.views.clone(), clients.status.clone(), pods.clone());
     let events = EventWriter::new(ctx.clone(), side.views.clone(), clients.events.clone(), node.clone());

@@ -44,7 +44,8 @@ impl DiskType {
     pub(super) async fn record(
         self,
         ctx: &Context,
-        (uid, name): (&PodUid, &str),
+        uid: &PodUid,
+        name: &str,
         global: &Path,
     ) -> Result<(), HostError> {
         let directory = self.mark_dirs(ctx, uid).join(name);
@@ -73,7 +74,7 @@ impl DiskType {
             }
             for other in ctx.mounts.other_mounts(&volumes.join(&name)).await? {
                 if let Some((_, inside)) = other.to_string_lossy().split_once(&below) {
-                    self.record(ctx, (uid, &name), &self.disks(ctx).join(inside)).await?;
+                    self.record(ctx, uid, &name, &self.disks(ctx).join(inside)).await?;
                 }
             }
         }

@@ -148,7 +148,7 @@ impl Session<'_> {
             return Err(MountError::Attach(text));
         }
         for (key, value) in &settings {
-            let updated = self.run(commands::update_iface(&disk.iface, (key, value))).await?;
+            let updated = self.run(commands::update_iface(&disk.iface, key, value)).await?;
             if updated.code != Some(0) {
                 self.remove_own_iface().await?;
                 let (output, why, used) = (&updated.output, updated.why(), &disk.init_iface);

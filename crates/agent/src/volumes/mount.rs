@@ -93,7 +93,7 @@ pub(super) async fn mount(
     let mounter = mounter(&plan.source);
     let mounted = match mounter.find(&mount_context).await {
         Some(found) => found,
-        None => measured(&mount_context, mounter, (planning_began, requested_at), is_uncertain).await,
+        None => measured(&mount_context, mounter, planning_began, requested_at, is_uncertain).await,
     };
     let mounted = mounted.map(|ready| ReadyVolume {
         gid,
@@ -108,21 +108,22 @@ pub(super) async fn mount(
 async fn measured(
     mount_context: &MountContext<'_>,
     mounter: &dyn Mounter,
-    (planning_began, requested_at): (MonoTime, MonoTime),
+    planning_began: MonoTime,
+    requested_at: MonoTime,
     is_uncertain: bool,
 ) -> Result<ReadyVolume, MountError> {
     let MountContext { ctx, plan, .. } = mount_context;
     let (clock, metrics) = (ctx.clock, &ctx.metrics.volumes);
     let began = clock.mono();
     let name = plan.qualified_plugin_name();
-    let plugin = (&*name, plan.is_migrated());
+    let is_migrated = plan.is_migrated();
     // What waits for its attachment does so while it is mounted.
     let took = began.saturating_since(planning_began);
-    metrics.operated("verify_controller_attached_volume", plugin, true, took);
+    metrics.operated("verify_controller_attached_volume", &name, is_migrated, true, took);
     let mounted = recreate(mount_context, mounter, is_uncertain).await;
     let ended = clock.mono();
     let took = ended.saturating_since(began);
-    metrics.operated(mounter.steps().operation, plugin, mounted.is_ok(), took);
+    metrics.operated(mounter.steps().operation, &name, is_migrated, mounted.is_ok(), took);
     if mounted.is_ok() {
         metrics.mounted(&name, ended.saturating_since(requested_at));
     }
@@ -146,7 +147,7 @@ async fn plan(
     let bound = bound_volume(pod.get(), &wanted, &claim).map_err(failed)?;
     let persistent_volume = claims::persistent_volume(shared.cluster.as_ref(), bound).await;
     let persistent_volume = persistent_volume.map_err(|error| failed(error.to_string()))?;
-    let planned = claimed_plan(pod.index(), (volume, &wanted), &claim, &persistent_volume);
+    let planned = claimed_plan(pod.index(), volume, &wanted, &claim, &persistent_volume);
     let planned = planned.map_err(failed)?;
     let spec = persistent_volume.spec;
     let capacity = spec.and_then(|spec| spec.capacity?.get("storage").cloned());

@@ -26,7 +26,8 @@ pub(super) async fn change_group(
     let plugin = mount_context.plan.qualified_plugin_name();
     mount_context.ctx.metrics.volumes.operated(
         "volume_apply_access_control",
-        (&plugin, false),
+        &plugin,
+        false,
         changed.is_ok(),
         took,
     );

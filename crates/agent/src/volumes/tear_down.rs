@@ -33,7 +33,7 @@ pub(super) async fn tear_down(ctx: &Context, shared: &Shared, uid: &PodUid) -> R
     let done = remove(ctx, shared, &leaving).await;
     let took = clock.mono().saturating_since(began);
     for OnDisk { operation, plugin_dir, plugin, is_migrated } in volumes {
-        ctx.metrics.volumes.operated(operation, (&plugin, is_migrated), done.is_ok(), took);
+        ctx.metrics.volumes.operated(operation, &plugin, is_migrated, done.is_ok(), took);
         if !is_static_plugin(&plugin_dir) && flex::installed(ctx, &driver_of(&plugin_dir)).await.is_none() {
             ctx.metrics.volumes.force_cleaned(done.is_ok());
         }

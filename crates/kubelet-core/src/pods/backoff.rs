@@ -243,7 +243,7 @@ pub fn note_step(table: &mut BackoffTable, pod: &Pod, observed: &PodObservation,
     let containers = ContainersByName::of(pod);
     for name in names {
         if let Some(container) = containers.get(name) {
-            note_name(table, (pod, &container), observed, now);
+            note_name(table, pod, &container, observed, now);
         }
     }
 }
@@ -258,7 +258,8 @@ pub fn crash_loop_message(delay: Duration, container: &str, pod: &PodRef) -> Str
 
 fn note_name(
     table: &mut BackoffTable,
-    (pod, container): (&Pod, &ContainerRef<'_>),
+    pod: &Pod,
+    container: &ContainerRef<'_>,
     observed: &PodObservation,
     now: Now,
 ) {

@@ -73,12 +73,12 @@ pub(crate) async fn measure(program: &Path, effort: Effort) -> Outcome<Vec<Membe
     for pods in COUNTS.iter().chain(further) {
         eprintln!("starting and deleting {pods} pods on a member of a cluster");
         let cycles = if *pods == COUNTS[0] { effort.cycles } else { 0 };
-        members.push(measure_one(program, effort, (*pods, cycles)).await?);
+        members.push(measure_one(program, effort, *pods, cycles).await?);
     }
     Ok(members)
 }
 
-async fn measure_one(program: &Path, effort: Effort, (pods, cycles): (usize, usize)) -> Outcome<Member> {
+async fn measure_one(program: &Path, effort: Effort, pods: usize, cycles: usize) -> Outcome<Member> {
     let dir = tempfile::tempdir().map_err(failed("make a temporary directory"))?;
     let runtime = FakeRuntime::with_clock(Clock::system());
     runtime.write_logs().image(IMAGE);
@@ -90,7 +90,7 @@ async fn measure_one(program: &Path, effort: Effort, (pods, cycles): (usize, usi
     let mut node = Node::new(dir.path(), &server.endpoint(), &cgroup.0)?;
     node.join(&api.node_kubeconfig(NODE_NAME).map_err(failed("make a kubeconfig"))?)?;
     node.start(program)?;
-    let member = live(&node, &admin, (&runtime, pods, cycles), effort).await;
+    let member = live(&node, &admin, &runtime, pods, cycles, effort).await;
     node.kill()?;
     server.stop().await;
     api.stop().await;
@@ -101,17 +101,19 @@ async fn measure_one(program: &Path, effort: Effort, (pods, cycles): (usize, usi
 async fn live(
     node: &Node,
     admin: &ApiHandle,
-    (runtime, pods, cycles): (&FakeRuntime, usize, usize),
+    runtime: &FakeRuntime,
+    pods: usize,
+    cycles: usize,
     effort: Effort,
 ) -> Outcome<Member> {
     until(node, "the node to be ready", POLL, async || is_ready(admin).await).await?;
     let empty = idle(node, effort).await?;
-    create_all(node, admin, (runtime, pods)).await?;
+    create_all(node, admin, runtime, pods).await?;
     let full = idle_after(node, effort.settle, effort).await?;
     delete_all(node, admin, pods).await?;
     let after = idle_after(node, effort.settle_empty, effort).await?;
     for _ in 0..cycles {
-        create_all(node, admin, (runtime, pods)).await?;
+        create_all(node, admin, runtime, pods).await?;
         delete_all(node, admin, pods).await?;
     }
     let day = match cycles {
@@ -121,7 +123,7 @@ async fn live(
     Ok(Member { pods, empty, full, after, day })
 }
 
-async fn create_all(node: &Node, admin: &ApiHandle, (runtime, pods): (&FakeRuntime, usize)) -> Outcome<()> {
+async fn create_all(node: &Node, admin: &ApiHandle, runtime: &FakeRuntime, pods: usize) -> Outcome<()> {
     for pod in 0..pods {
         let name = format!("member-{pod}");
         let mut manifest = sleeping_pod(&name, IMAGE);

@@ -119,10 +119,10 @@ async fn load(
     let before = settled(node).await?;
     let mut loads = Vec::new();
     for _ in 0..effort.stream_bursts {
-        loads.push(streams(node, &target, ("log followers", FOLLOW), effort.followers).await?);
+        loads.push(streams(node, &target, "log followers", FOLLOW, effort.followers).await?);
     }
     for _ in 0..effort.stream_bursts {
-        loads.push(streams(node, &target, ("exec sessions", EXEC), effort.execs).await?);
+        loads.push(streams(node, &target, "exec sessions", EXEC, effort.execs).await?);
     }
     loads.push(watch_events(node, admin, effort.watch_events).await?);
     loads.push(removed_pod(node, admin).await?);
@@ -132,7 +132,8 @@ async fn load(
 async fn streams(
     node: &Node,
     target: &Target,
-    (what, request): (&'static str, &'static str),
+    what: &'static str,
+    request: &'static str,
     count: usize,
 ) -> Outcome<Load> {
     let open = target.open_all(request, count).await?;

@@ -21,19 +21,19 @@ pub(super) fn human(seconds: i64) -> String {
         ..-1 => "<invalid>".to_owned(),
         -1 => "0s".to_owned(),
         _ if seconds < 2 * MINUTE => format!("{seconds}s"),
-        _ if seconds < 10 * MINUTE => two(seconds, (MINUTE, 'm'), (1, 's')),
+        _ if seconds < 10 * MINUTE => two(seconds, MINUTE, 'm', 1, 's'),
         _ if seconds < 3 * HOUR => format!("{}m", seconds / MINUTE),
-        _ if seconds < 8 * HOUR => two(seconds, (HOUR, 'h'), (MINUTE, 'm')),
+        _ if seconds < 8 * HOUR => two(seconds, HOUR, 'h', MINUTE, 'm'),
         _ if seconds < 2 * DAY => format!("{}h", seconds / HOUR),
-        _ if seconds < 8 * DAY => two(seconds, (DAY, 'd'), (HOUR, 'h')),
+        _ if seconds < 8 * DAY => two(seconds, DAY, 'd', HOUR, 'h'),
         _ if seconds < 2 * YEAR => format!("{}d", seconds / DAY),
-        _ if seconds < 8 * YEAR => two(seconds, (YEAR, 'y'), (DAY, 'd')),
+        _ if seconds < 8 * YEAR => two(seconds, YEAR, 'y', DAY, 'd'),
         _ => format!("{}y", seconds / YEAR),
     }
 }
 
 /// The second unit is omitted if it is zero.
-fn two(seconds: i64, (large, large_name): (i64, char), (small, small_name): (i64, char)) -> String {
+fn two(seconds: i64, large: i64, large_name: char, small: i64, small_name: char) -> String {
     let (whole, rest) = (seconds / large, seconds % large / small);
     if rest == 0 { format!("{whole}{large_name}") } else { format!("{whole}{large_name}{rest}{small_name}") }
 }

@@ -38,7 +38,9 @@ pub(super) struct Authenticator {
 
 impl Authenticator {
     pub(super) fn new(
-        (anonymous, client_ca, reviews): (bool, Option<watch::Receiver<ClientCa>>, Option<TokenReviews>),
+        anonymous: bool,
+        client_ca: Option<watch::Receiver<ClientCa>>,
+        reviews: Option<TokenReviews>,
         clock: Clock,
         observer: Observer,
     ) -> Self {
@@ -101,7 +103,7 @@ impl Authenticator {
             self.note_lookup(true, began);
             return known(user);
         }
-        let holder = self.review((key, token), reviews).await;
+        let holder = self.review(key, token, reviews).await;
         self.note_lookup(false, began);
         known(holder?)
     }
@@ -115,7 +117,8 @@ impl Authenticator {
     /// TokenReview by the API server; `None` if the token is not authenticated.
     async fn review(
         &self,
-        (key, token): (TokenDigest, &str),
+        key: TokenDigest,
+        token: &str,
         reviews: &TokenReviews,
     ) -> Result<Option<User>, String> {
         let _turn = self.reviewing.acquire().await.map_err(|closed| closed.to_string())?;

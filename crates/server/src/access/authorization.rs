@@ -85,7 +85,8 @@ impl Authorizer {
     }
 }
 
-fn review((user, verb, subresource): &ReviewKey, node: &str) -> SubjectAccessReview {
+fn review(key: &ReviewKey, node: &str) -> SubjectAccessReview {
+    let (user, verb, subresource) = key;
     let attributes = ResourceAttributes {
         verb: Some((*verb).to_owned()),
         version: Some("v1".to_owned()),

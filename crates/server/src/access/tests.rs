@@ -43,7 +43,7 @@ impl TestGate {
         let mut headers = HeaderMap::new();
         let bearer = HeaderValue::from_str(&format!("Bearer {token}")).unwrap();
         headers.insert(http::header::AUTHORIZATION, bearer);
-        let admitted = self.gate.admit((&Method::GET, path, &headers), &[]).await;
+        let admitted = self.gate.admit(&Method::GET, path, &headers, &[]).await;
         let status = admitted.err().map_or(StatusCode::OK, |refused| refused.status());
         let reviews = self.cluster.call_lines();
         let reviews = reviews.iter().map(|line| if line.contains("tokenreviews") { "who" } else { "may" });
@@ -140,7 +140,7 @@ proptest::proptest! {
             headers.insert(http::header::AUTHORIZATION, value);
         }
         let method = Method::from_bytes(method.as_bytes()).unwrap();
-        let response = runtime.block_on(gate.gate.admit((&method, &path, &headers), &[]));
+        let response = runtime.block_on(gate.gate.admit(&method, &path, &headers, &[]));
         proptest::prop_assert_eq!(response.unwrap_err().status(), StatusCode::UNAUTHORIZED);
     }
 }

@@ -85,7 +85,7 @@ pub(crate) async fn profile(
         }
         return answer::text(StatusCode::OK, page);
     }
-    match encode((kind, unit), &samples, state.clock.now().wall) {
+    match encode(kind, unit, &samples, state.clock.now().wall) {
         Ok(body) => {
             let mut response = answer::with_type(StatusCode::OK, BYTES, body);
             if let Ok(value) = HeaderValue::try_from(format!("attachment; filename=\"{name}\"")) {

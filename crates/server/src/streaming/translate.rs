@@ -71,22 +71,21 @@ pub(crate) fn speaks_tunnel(headers: &HeaderMap) -> bool {
 
 /// Connects a client that [`speaks_channels`] to the streams at the URL.
 pub(crate) async fn channels_of(request: Request<Body>, url: &str, streams: Streams, idle: Idle) -> Response {
-    between(request, url, (CHANNELS, STREAMS), move |client, backend| {
-        translate(client, backend, streams, idle)
-    })
-    .await
+    between(request, url, CHANNELS, STREAMS, move |client, backend| translate(client, backend, streams, idle))
+        .await
 }
 
 /// Connects a client that [`speaks_tunnel`] to the port-forward at the URL.
 pub(crate) async fn tunnel_to(request: Request<Body>, url: &str, idle: Idle) -> Response {
-    between(request, url, (TUNNEL, PORT_FORWARD), move |client, backend| tunnel(client, backend, idle)).await
+    between(request, url, TUNNEL, PORT_FORWARD, move |client, backend| tunnel(client, backend, idle)).await
 }
 
 /// Accepts the client's protocol once the streaming server has accepted ours.
 async fn between<F>(
     mut request: Request<Body>,
     url: &str,
-    (theirs, ours): (&'static str, &'static str),
+    theirs: &'static str,
+    ours: &'static str,
     then: impl FnOnce(Upgraded, Upgraded) -> F + Send + 'static,
 ) -> Response
 where
@@ -128,8 +127,10 @@ async fn drain(mut queue: mpsc::Receiver<Vec<u8>>, mut to: impl AsyncWrite + Unp
 
 /// Runs both directions until the client disconnects, or the backend sends its result, which is still delivered.
 async fn join(
-    (up, down): (impl Future<Output = io::Result<()>>, impl Future<Output = ()>),
-    (to_backend, to_client): (impl Future<Output = ()>, impl Future<Output = ()>),
+    up: impl Future<Output = io::Result<()>>,
+    down: impl Future<Output = ()>,
+    to_backend: impl Future<Output = ()>,
+    to_client: impl Future<Output = ()>,
     still: impl Future<Output = ()>,
 ) {
     tokio::pin!(to_client);
@@ -159,10 +160,11 @@ async fn translate(client: Upgraded, backend: Upgraded, streams: Streams, idle: 
     let moved = AtomicU64::new(0);
     let (client, client_queue) = mpsc::channel(QUEUE);
     let (backend, backend_queue) = mpsc::channel(QUEUE);
-    let up = from_channels(FrameReader::new(from_client), &open, (backend.clone(), client.clone()));
-    let down = from_streams(spdy::FrameReader::new(from_backend), &open, (client, backend));
-    let writers = (drain(backend_queue, to_backend, &moved), drain(client_queue, to_client, &moved));
-    join((up, down), writers, stands_still(&moved, idle)).await;
+    let up = from_channels(FrameReader::new(from_client), &open, backend.clone(), client.clone());
+    let down = from_streams(spdy::FrameReader::new(from_backend), &open, client, backend);
+    let to_backend = drain(backend_queue, to_backend, &moved);
+    let to_client = drain(client_queue, to_client, &moved);
+    join(up, down, to_backend, to_client, stands_still(&moved, idle)).await;
 }
 
 /// Opens a stream for each channel; returns them with their identifiers.
@@ -182,7 +184,8 @@ async fn open(to: &mut (impl AsyncWrite + Unpin), streams: Streams) -> Option<Ve
 async fn from_channels(
     mut reader: FrameReader<impl AsyncRead + Unpin>,
     open: &[(Channel, u32)],
-    (backend, client): (Queue, Queue),
+    backend: Queue,
+    client: Queue,
 ) -> io::Result<()> {
     let id_of = |number: u8| {
         let found = open.iter().find(|(channel, _)| channel.number == number);
@@ -218,7 +221,8 @@ async fn from_channels(
 async fn from_streams(
     mut reader: spdy::FrameReader<impl AsyncRead + Unpin>,
     open: &[(Channel, u32)],
-    (client, backend): (Queue, Queue),
+    client: Queue,
+    backend: Queue,
 ) {
     let mut awaited: Vec<(Channel, u32)> =
         open.iter().filter(|(channel, _)| [ERROR, STDOUT, STDERR].contains(channel)).copied().collect();
@@ -246,15 +250,17 @@ async fn tunnel(client: Upgraded, backend: Upgraded, idle: Idle) {
     let moved = AtomicU64::new(0);
     let (client, client_queue) = mpsc::channel(QUEUE);
     let (backend, backend_queue) = mpsc::channel(QUEUE);
-    let up = out_of_messages(FrameReader::new(from_client), (backend, client.clone()));
+    let up = out_of_messages(FrameReader::new(from_client), backend, client.clone());
     let down = into_messages(from_backend, client);
-    let writers = (drain(backend_queue, to_backend, &moved), drain(client_queue, to_client, &moved));
-    join((up, down), writers, stands_still(&moved, idle)).await;
+    let to_backend = drain(backend_queue, to_backend, &moved);
+    let to_client = drain(client_queue, to_client, &moved);
+    join(up, down, to_backend, to_client, stands_still(&moved, idle)).await;
 }
 
 async fn out_of_messages(
     mut reader: FrameReader<impl AsyncRead + Unpin>,
-    (backend, client): (Queue, Queue),
+    backend: Queue,
+    client: Queue,
 ) -> io::Result<()> {
     loop {
         match reader.next().await? {

@@ -350,8 +350,8 @@ impl Connection {
                     "too many requests are waiting for authentication",
                 ));
             };
-            let head = (&parts.method, parts.uri.path(), &parts.headers);
-            match gate.admit(head, &self.certificates).await {
+            let (method, path, headers) = (&parts.method, parts.uri.path(), &parts.headers);
+            match gate.admit(method, path, headers, &self.certificates).await {
                 Ok(Admitted { is_anonymous: true }) => {}
                 Ok(Admitted { is_anonymous: false }) => self.slot.trust(),
                 Err(refused) => {

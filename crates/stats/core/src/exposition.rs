@@ -133,7 +133,8 @@ pub fn histogram(
     name: &str,
     labels: &[(&str, &str)],
     limits: &[f64],
-    (counts, sum): (&[u64], Value),
+    counts: &[u64],
+    sum: Value,
 ) {
     let mut total = 0_u64;
     let bucket = format!("{name}_bucket");

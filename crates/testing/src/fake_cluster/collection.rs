@@ -196,7 +196,7 @@ impl<K: FakeObject> Collection<K> for FakeObjects<K> {
     async fn patch(&self, namespace: &str, name: &str, part: Part, patch: &Patch) -> ClusterResult<K> {
         let subject = Self::subject(namespace, name);
         let apply =
-            |shared: &Shared, call: &str| shared.store.lock().patch(call, (namespace, name), part, patch);
+            |shared: &Shared, call: &str| shared.store.lock().patch(call, namespace, name, part, patch);
         self.call(Verb::Patch, part, &subject, apply).await
     }
 

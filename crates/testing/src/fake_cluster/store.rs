@@ -266,11 +266,11 @@ impl Store {
     pub(super) fn patch<K: FakeObject>(
         &mut self,
         call: &str,
-        location: (&str, &str),
+        namespace: &str,
+        name: &str,
         part: Part,
         change: &Patch,
     ) -> ClusterResult<K> {
-        let (namespace, name) = location;
         let old = self.find::<K>(call, namespace, name)?;
         let (kind, change) = match change {
             Patch::Merge(change) => (PatchKind::Merge, change),

@@ -109,7 +109,7 @@ pub fn unique_name(driver: &str, volume: &str) -> String {
 /// The volume as the driver sees it, as one argument. Options of the volume replace none of the kubelet's: a driver mounts for the pod that
 /// they name. The API server refuses such options, and a manifest of a static pod is not refused.
 #[must_use]
-pub fn options(plan: &FlexPlan, (name, read_only): (&str, bool), extra: BTreeMap<String, String>) -> String {
+pub fn options(plan: &FlexPlan, name: &str, read_only: bool, extra: BTreeMap<String, String>) -> String {
     let mut options = plan.options.clone();
     options.retain(|key, _| !key.starts_with("kubernetes.io/"));
     options.extend([
@@ -131,8 +131,10 @@ pub fn check_device(device: &str) -> Result<(), String> {
 #[must_use]
 pub fn expand_args(
     options: &str,
-    (device, target): (&str, &Path),
-    (size, old_size): (Amount, Amount),
+    device: &str,
+    target: &Path,
+    size: Amount,
+    old_size: Amount,
 ) -> Vec<String> {
     let sizes = [size, old_size].map(|size| size.units().to_string());
     [options.to_owned(), device.to_owned(), target.display().to_string()].into_iter().chain(sizes).collect()

@@ -124,7 +124,8 @@ pub fn bound_volume<'a>(
 /// The PersistentVolume belongs to another claim, contradicts the pod, or is of a type that this kubelet does not offer.
 pub fn claimed_plan(
     index: &VolumeIndex,
-    (volume, wanted): (&Volume, &ClaimUse),
+    volume: &Volume,
+    wanted: &ClaimUse,
     claim: &PersistentVolumeClaim,
     bound: &PersistentVolume,
 ) -> Result<Claimed, String> {

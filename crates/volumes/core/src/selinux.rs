@@ -55,11 +55,12 @@ pub enum Labelling {
 #[must_use]
 pub fn compute_label(
     node: SelinuxNode<'_>,
-    (pod, index): (&Pod, &VolumeIndex),
+    pod: &Pod,
+    index: &VolumeIndex,
     volume: LabelledVolume<'_>,
 ) -> Labelling {
     let Some(file_label) = node.file_label else { return Labelling::None };
-    let mut labels = labels_of((pod, index), volume.name, file_label);
+    let mut labels = labels_of(pod, index, volume.name, file_label);
     if labels.len() > 1 {
         return Labelling::Several(labels.into_iter().map(|(text, _)| text).collect());
     }
@@ -86,7 +87,7 @@ pub fn mounts_with_label(node: SelinuxNode<'_>, access_modes: Option<&[String]>)
 }
 
 /// The labels that the pod's containers want for the volume, and whether the runtime cannot choose anything of them.
-fn labels_of((pod, index): (&Pod, &VolumeIndex), volume: &str, file_label: &str) -> BTreeSet<(String, bool)> {
+fn labels_of(pod: &Pod, index: &VolumeIndex, volume: &str, file_label: &str) -> BTreeSet<(String, bool)> {
     let of_pod = spec_of(pod).security_context.as_ref().and_then(|context| context.se_linux_options.as_ref());
     let options = index.users(pod, volume).filter_map(|container| {
         let own = container.security_context().and_then(|context| context.se_linux_options.as_ref());

@@ -31,7 +31,7 @@ impl Metered {
         let answer = call.await;
         let took = self.ctx.clock.mono().saturating_since(began);
         let code = answer.as_ref().err().map_or("OK", code);
-        self.ctx.metrics.volumes.called_driver((&self.driver, self.is_migrated), method, code, took);
+        self.ctx.metrics.volumes.called_driver(&self.driver, self.is_migrated, method, code, took);
         answer
     }
 }

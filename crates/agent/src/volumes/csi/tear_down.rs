@@ -61,7 +61,8 @@ pub(in crate::volumes) async fn pod_volumes(ctx: &Context, uid: &PodUid) -> Resu
 pub(in crate::volumes) async fn unpublish(
     ctx: &Context,
     csi: &Csi,
-    (uid, volumes): (&PodUid, &[PodVolume]),
+    uid: &PodUid,
+    volumes: &[PodVolume],
 ) -> Result<(), String> {
     if volumes.is_empty() {
         return Ok(());
@@ -70,8 +71,8 @@ pub(in crate::volumes) async fn unpublish(
     let unpublished = volumes.iter().map(|volume| async move {
         let data = volume.data.as_ref().map_err(Clone::clone)?.as_ref();
         match volume.is_device {
-            true => unpublish_device(ctx, csi, (uid, &volume.name), data).await,
-            false => unpublish_files(ctx, csi, (uid, &volume.name), data).await,
+            true => unpublish_device(ctx, csi, uid, &volume.name, data).await,
+            false => unpublish_files(ctx, csi, uid, &volume.name, data).await,
         }
     });
     let failures: Vec<String> = join_all(unpublished).await.into_iter().filter_map(Result::err).collect();
@@ -84,7 +85,8 @@ pub(in crate::volumes) async fn unpublish(
 async fn unpublish_files(
     ctx: &Context,
     csi: &Csi,
-    (uid, name): (&PodUid, &str),
+    uid: &PodUid,
+    name: &str,
     data: Option<&PublishedData>,
 ) -> Result<(), String> {
     let dir = ctx.settings.paths.pod(uid).join("volumes").join(IN_POD).join(name);
@@ -113,7 +115,8 @@ async fn unpublish_files(
 async fn unpublish_device(
     ctx: &Context,
     csi: &Csi,
-    (uid, name): (&PodUid, &str),
+    uid: &PodUid,
+    name: &str,
     data: Option<&PublishedData>,
 ) -> Result<(), String> {
     let places = DevicePlaces::of(&ctx.settings.paths.root, name);

@@ -118,7 +118,7 @@ impl TearDown for Unpublish {
         leaving: &LeavingPod<'_>,
     ) -> Result<(), String> {
         let volumes = leaving.csi.as_ref().map_err(Clone::clone)?;
-        unpublish(ctx, &shared.csi, (leaving.uid, volumes)).await
+        unpublish(ctx, &shared.csi, leaving.uid, volumes).await
     }
 
     fn after_removal(&self, shared: &Shared, uid: &PodUid) {
@@ -339,7 +339,7 @@ impl<'a> Call<'a> {
         let request = {
             let pod = self.mount_context.pod.get();
             let publish = PublishFacts { pod, rules: &self.rules, read_only, tokens: &tokens };
-            publish_request(facts, &publish, (staging, self.target.clone()), secrets)
+            publish_request(facts, &publish, staging, self.target.clone(), secrets)
         };
         let staged = &self.mount_context.shared.csi.staged;
         staged.set_published(&self.volume, &user_of(self.mount_context), true);

@@ -40,7 +40,7 @@ pub(super) fn add_user(
         ctx.metrics.volumes.selinux.count(what, &plan.driver, access_mode_name(access_modes));
     };
     let pod = mount_context.pod;
-    let labelling = compute_label(node, (pod.get(), pod.index()), wanted);
+    let labelling = compute_label(node, pod.get(), pod.index(), wanted);
     match labelling {
         Labelling::None => {
             staged.add_user(volume, user);

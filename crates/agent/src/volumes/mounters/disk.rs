@@ -114,7 +114,7 @@ pub(super) async fn tear_down(disk: &dyn Disk, mount_context: &MountContext<'_>)
 async fn mount(disk: &dyn Disk, mount_context: &MountContext<'_>) -> Result<(), MountError> {
     let (ctx, plan) = (mount_context.ctx, mount_context.plan);
     let global = disk.global_mount(&ctx.settings.paths.root);
-    disk.disk_type().record(ctx, (&mount_context.identity().uid, &plan.name), &global).await?;
+    disk.disk_type().record(ctx, &mount_context.identity().uid, &plan.name, &global).await?;
     // No other task unmounts the disk after it was mounted and before it is bound.
     let permit = mount_context.shared.devices.acquire(&global.to_string_lossy()).await?;
     if !ctx.mounts.is_mount_point(&global).await? {
@@ -169,7 +169,7 @@ impl<D: Disks> TearDown for Detach<D> {
         }
         let maps = self.0.disk_type().block_maps(ctx).await;
         for map in block_maps::used_by(ctx, maps, uid).await {
-            self.release_device(ctx, shared, (&map, uid)).await?;
+            self.release_device(ctx, shared, &map, uid).await?;
         }
         Ok(())
     }
@@ -194,7 +194,7 @@ impl<D: Disks> Detach<D> {
             return Ok(());
         }
         ctx.mounts.unmount_tree(global).await.map_err(failed)?;
-        self.remove(ctx, shared, (global, false)).await
+        self.remove(ctx, shared, global, false).await
     }
 
     /// As [`Self::release`], after the device was taken away from the pod.
@@ -202,14 +202,15 @@ impl<D: Disks> Detach<D> {
         &self,
         ctx: &Context,
         shared: &Shared,
-        (map, uid): (&BlockMap, &PodUid),
+        map: &BlockMap,
+        uid: &PodUid,
     ) -> Result<(), String> {
         let failed = |error: HostError| chain(&error);
         let _permit = shared.devices.acquire(&map.dir.to_string_lossy()).await.map_err(failed)?;
         block_maps::unmap(ctx, map, uid).await.map_err(failed)?;
         match block_maps::is_used(ctx, map).await.map_err(failed)? {
             true => Ok(()),
-            false => self.remove(ctx, shared, (&map.dir, true)).await,
+            false => self.remove(ctx, shared, &map.dir, true).await,
         }
     }
 
@@ -218,7 +219,8 @@ impl<D: Disks> Detach<D> {
         &self,
         ctx: &Context,
         shared: &Shared,
-        (dir, is_device): (&Path, bool),
+        dir: &Path,
+        is_device: bool,
     ) -> Result<(), String> {
         let failed = |error: HostError| chain(&error);
         if exists(ctx, dir).await.map_err(failed)? {

@@ -64,7 +64,8 @@ impl<E: Expander> Expandable<'_, E> {
         let plugin = mount_context.plan.qualified_plugin_name();
         mount_context.ctx.metrics.volumes.operated(
             "volume_fs_resize",
-            (&plugin, mount_context.plan.is_migrated()),
+            &plugin,
+            mount_context.plan.is_migrated(),
             expanded.is_ok(),
             took,
         );
@@ -145,7 +146,7 @@ impl<E: Expander> Expandable<'_, E> {
     ) -> Result<(), String> {
         let Failure { kind, message } = failure;
         let now = self.mount_context.ctx.clock.now().wall;
-        let AfterFailure { patch, then } = expansion.after_failure(claim, (kind, &message), now);
+        let AfterFailure { patch, then } = expansion.after_failure(claim, kind, &message, now);
         if let Some(patch) = patch
             && let Err(err) = self.patch(claim, patch).await
         {

@@ -251,7 +251,7 @@ impl Call<'_> {
 
     fn options(&self, extra: BTreeMap<String, String>) -> String {
         let plan = self.mount_context.plan;
-        options(self.plan, (&plan.name, plan.read_only), extra)
+        options(self.plan, &plan.name, plan.read_only, extra)
     }
 
     /// Kills the driver's program when the pod is deleted: what it may have done is undone with the pod.
@@ -291,7 +291,7 @@ impl TearDown for Unmount {
         let pod_dir = ctx.settings.paths.pod(leaving.uid);
         for (directory, driver) in drivers_in(ctx, &pod_dir.join("volumes")).await {
             for name in list(ctx, &pod_dir.join("volumes").join(&directory)).await {
-                unmount(ctx, shared, &pod_dir, (&directory, &driver, &name)).await?;
+                unmount(ctx, shared, &pod_dir, &directory, &driver, &name).await?;
             }
         }
         Ok(())
@@ -301,7 +301,7 @@ impl TearDown for Unmount {
         let plugins = ctx.settings.paths.pod(uid).join("plugins");
         for (directory, driver) in drivers_in(ctx, &plugins).await {
             for name in list(ctx, &plugins.join(&directory)).await {
-                unmount_device(ctx, shared, (&directory, &driver, &name)).await?;
+                unmount_device(ctx, shared, &directory, &driver, &name).await?;
             }
         }
         Ok(())
@@ -340,7 +340,9 @@ async fn unmount(
     ctx: &Context,
     shared: &Shared,
     pod_dir: &Path,
-    (directory, driver, name): (&str, &str, &str),
+    directory: &str,
+    driver: &str,
+    name: &str,
 ) -> Result<(), String> {
     let mark_dir = pod_dir.join("plugins").join(directory).join(name);
     if installed(ctx, driver).await.is_none() {
@@ -360,7 +362,9 @@ async fn unmount(
 async fn unmount_device(
     ctx: &Context,
     shared: &Shared,
-    (directory, driver, name): (&str, &str, &str),
+    directory: &str,
+    driver: &str,
+    name: &str,
 ) -> Result<(), String> {
     let target = device_mount(&ctx.settings.paths.root, driver, name);
     let unique_name = unique_name(driver, name);

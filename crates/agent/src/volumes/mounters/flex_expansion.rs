@@ -39,7 +39,7 @@ impl Expander for FlexExpander<'_> {
 
     async fn expand(&self, size: Amount, old_size: Amount) -> Result<(), Failure> {
         let target = self.mount_context.volume_dir();
-        let args = expand_args(&self.options, (&self.device, &target), (size, old_size));
+        let args = expand_args(&self.options, &self.device, &target, size, old_size);
         match self.driver.call(Command::ExpandFs, args).await {
             Ok(_) => Ok(()),
             Err(CallError::NotSupported) => {

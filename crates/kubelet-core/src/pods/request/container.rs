@@ -69,7 +69,7 @@ pub fn compute_container_request(inputs: &ContainerInputs<'_>) -> Result<Contain
         stdin_once: container.stdin_once(),
         tty: container.tty(),
         resources: resources::container_resources(pod, &container, node),
-        security: security::container_security(pod, &container, image, target, (node, facts))?,
+        security: security::container_security(pod, &container, image, target, node, facts)?,
         stop_signal: stop_signal(&container, node.features),
     })
 }

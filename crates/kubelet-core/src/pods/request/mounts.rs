@@ -51,7 +51,7 @@ pub fn container_mounts(
 ) -> Result<Vec<Mount>, ConfigError> {
     let mut mounts = Vec::new();
     for (index, mount) in container.volume_mounts().iter().enumerate() {
-        mounts.push(volume_mount(container, (index, mount), host, facts)?);
+        mounts.push(volume_mount(container, index, mount, host, facts)?);
     }
     let has_own_hosts_file = mounts.iter().any(|mount| mount.container_path == HOSTS_FILE);
     if let Some(host_path) = facts.hosts_file.as_ref().filter(|_| !has_own_hosts_file) {
@@ -92,7 +92,8 @@ fn kubelet_file(host_path: &str, container_path: &str, selinux_relabel: bool) ->
 
 fn volume_mount(
     container: &ContainerRef<'_>,
-    (index, mount): (usize, &VolumeMount),
+    index: usize,
+    mount: &VolumeMount,
     host: HostPaths<'_>,
     facts: &PodFacts,
 ) -> Result<Mount, ConfigError> {

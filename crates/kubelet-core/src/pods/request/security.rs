@@ -42,7 +42,8 @@ pub fn container_security(
     container: &ContainerRef<'_>,
     image: &ImageObservation,
     target: Option<&ContainerId>,
-    (node, facts): (&NodeFacts, &PodFacts),
+    node: &NodeFacts,
+    facts: &PodFacts,
 ) -> Result<ContainerSecurity, ConfigError> {
     let own = container.security_context();
     let of_pod = spec_of(pod).security_context.as_ref();

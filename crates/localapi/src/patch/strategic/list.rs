@@ -13,8 +13,9 @@ type Strategy = (ListMerge, Shape);
 pub(super) fn merge(
     before: Vec<Value>,
     change: Vec<Value>,
-    (how, shape): Strategy,
+    strategy: Strategy,
 ) -> Result<Vec<Value>, PatchError> {
+    let (how, shape) = strategy;
     let key = match how {
         ListMerge::Replace => return Ok(change.into_iter().filter_map(without_directives).collect()),
         ListMerge::Set => return Ok(merge_scalars(before, change)),

@@ -208,7 +208,7 @@ impl<'a> Choice<'a> {
         hint: Option<TopologyHint>,
     ) -> Result<(), DeviceShortage> {
         for (resource, wanted) in wanted(container, self.registry) {
-            self.choose(pod, container.name(), (&resource, wanted), hint)?;
+            self.choose(pod, container.name(), &resource, wanted, hint)?;
         }
         self.pass_on(container);
         Ok(())
@@ -218,7 +218,8 @@ impl<'a> Choice<'a> {
         &mut self,
         pod: &Pod,
         name: &str,
-        (resource, wanted): (&str, usize),
+        resource: &str,
+        wanted: usize,
         hint: Option<TopologyHint>,
     ) -> Result<(), DeviceShortage> {
         let healthy: BTreeSet<&str> = self.registry.healthy(resource).collect();
@@ -226,7 +227,7 @@ impl<'a> Choice<'a> {
             return Err(DeviceShortage::NoneHealthy(resource.to_owned()));
         }
         if let Some(given) = self.own.get(name, resource) {
-            check_kept(pod, name, (resource, wanted), given, &healthy)?;
+            check_kept(pod, name, resource, wanted, given, &healthy)?;
             self.made.insert(name, resource, given.clone());
             return Ok(());
         }
@@ -269,7 +270,8 @@ impl<'a> Choice<'a> {
 fn check_kept(
     pod: &Pod,
     container: &str,
-    (resource, wanted): (&str, usize),
+    resource: &str,
+    wanted: usize,
     given: &Given,
     healthy: &BTreeSet<&str>,
 ) -> Result<(), DeviceShortage> {

@@ -38,7 +38,7 @@ pub fn compute_placement(
     claims: &Claims<'_>,
     tally: &mut Tally,
 ) -> Result<Placement, Rejection> {
-    place(pod, (policies, pinned), claims, &NO_HINTS, tally)
+    place(pod, policies, pinned, claims, &NO_HINTS, tally)
 }
 
 /// Decides again what the containers after that one get, because its devices are now others than were assumed. It and those before it
@@ -61,7 +61,7 @@ pub fn compute_placement_after(
     left.release_inactive(|pod, container| *pod != uid || decided.contains(container));
     let hints = claims.hints.iter().filter(|(name, _)| decided.contains(name.as_str()));
     let hints: Hints = hints.map(|(name, hint)| (name.clone(), *hint)).collect();
-    let mut placement = place(pod, (policies, &left), claims, &hints, &mut Tally::default())?;
+    let mut placement = place(pod, policies, &left, claims, &hints, &mut Tally::default())?;
     let new = placement.pinned.take().unwrap_or(left);
     placement.pinned = (new != *pinned).then_some(new);
     Ok(placement)
@@ -69,7 +69,8 @@ pub fn compute_placement_after(
 
 fn place(
     pod: &Pod,
-    (policies, pinned): (&PinPolicies, &Pinned),
+    policies: &PinPolicies,
+    pinned: &Pinned,
     claims: &Claims<'_>,
     decided: &Hints,
     tally: &mut Tally,

@@ -39,7 +39,7 @@ pub(super) async fn show(api: &Api, path: &str, query: Option<&str>, headers: &H
         (Ok(SystemLog::Directory { modified, entries }), true) => {
             match open(api, &format!("{clean}{INDEX}")).await {
                 Ok(SystemLog::File { modified, size_bytes, file }) => {
-                    content(INDEX, modified, (size_bytes, file), headers).await
+                    content(INDEX, modified, size_bytes, file, headers).await
                 }
                 Ok(SystemLog::Directory { .. }) | Err(_) if is_known(modified, headers) => {
                     unchanged(modified)
@@ -51,7 +51,7 @@ pub(super) async fn show(api: &Api, path: &str, query: Option<&str>, headers: &H
             }
         }
         (Ok(SystemLog::File { modified, size_bytes, file }), false) => {
-            content(&clean, modified, (size_bytes, file), headers).await
+            content(&clean, modified, size_bytes, file, headers).await
         }
     }
 }
@@ -156,7 +156,8 @@ fn marked(name: &str) -> String {
 async fn content(
     path: &str,
     modified: Timestamp,
-    (size, file): (u64, Box<dyn OpenFile>),
+    size: u64,
+    file: Box<dyn OpenFile>,
     headers: &HeaderMap,
 ) -> Response {
     if is_known(modified, headers) {

@@ -74,11 +74,11 @@ struct Function {
     name: i64,
 }
 
-/// Encodes one location for each sample; `kind` is the type and unit of the values.
-pub(super) fn encode(kind: (&str, &str), samples: &[Sample], now: Timestamp) -> io::Result<Vec<u8>> {
+/// Encodes one location for each sample; `kind` and `unit` are those of the values.
+pub(super) fn encode(kind: &str, unit: &str, samples: &[Sample], now: Timestamp) -> io::Result<Vec<u8>> {
     // The first string must be empty: it is the value of unset names.
     let mut profile = Profile {
-        texts: vec![String::new(), kind.0.to_owned(), kind.1.to_owned()],
+        texts: vec![String::new(), kind.to_owned(), unit.to_owned()],
         sample_types: vec![ValueType { kind: 1, unit: 2 }],
         time_nanos: i64::try_from(now.as_nanosecond()).unwrap_or_default(),
         ..Profile::default()
@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn every_pprof_sample_refers_to_its_name() {
         let samples = [Sample::new("one".to_owned(), 1), Sample::new("two".to_owned(), 22)];
-        let packed = encode(("cpu", "nanoseconds"), &samples, Timestamp::UNIX_EPOCH).unwrap();
+        let packed = encode("cpu", "nanoseconds", &samples, Timestamp::UNIX_EPOCH).unwrap();
         let mut bytes = Vec::new();
         flate2::read::GzDecoder::new(&*packed).read_to_end(&mut bytes).unwrap();
         let profile = Profile::decode(&*bytes).unwrap();

@@ -108,7 +108,7 @@ async fn serve_pods(names: &[String], clients: impl AsyncFnOnce(&Path)) {
     let socket = dir.path().join("kubelet.sock");
     let listener = listen(&socket).unwrap();
     let api: Api = Arc::new(Agent::with_pods(names));
-    let server = serve(listener, (api, Features::default()), Clock::system(), std::future::pending());
+    let server = serve(listener, api, Features::default(), Clock::system(), std::future::pending());
     tokio::select! { () = server => unreachable!(), () = clients(&socket) => {} }
 }
 

@@ -15,6 +15,7 @@ mod tests;
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::ops::RangeInclusive;
 
 use config::Features;
 use model::ContainerKind;
@@ -173,9 +174,10 @@ impl Findings<'_> {
         }
     }
 
-    fn in_range(&mut self, path: impl Into<String>, number: impl Into<i64>, (low, high): (i64, i64)) {
+    fn in_range(&mut self, path: impl Into<String>, number: impl Into<i64>, range: RangeInclusive<i64>) {
         let number = number.into();
-        if number < low || number > high {
+        if !range.contains(&number) {
+            let (low, high) = range.into_inner();
             self.invalid(path, number, format!("must be between {low} and {high}, inclusive"));
         }
     }

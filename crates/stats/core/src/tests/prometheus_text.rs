@@ -25,7 +25,7 @@ fn bucket_bounds_are_written_as_go_writes_floats() {
         assert_eq!(exposition::go_float(number), text);
     }
     let mut text = String::new();
-    exposition::histogram(&mut text, "h", &[], &[15_552_000.0], (&[1, 0], Value::Integer(7)));
+    exposition::histogram(&mut text, "h", &[], &[15_552_000.0], &[1, 0], Value::Integer(7));
     assert!(text.starts_with("h_bucket{le=\"1.5552e+07\"} 1\nh_bucket{le=\"+Inf\"} 1\n"), "{text}");
 }
 
@@ -65,7 +65,8 @@ fn prometheus_values_and_labels_are_escaped_and_exact() {
         "h",
         &[("x", "y")],
         &[0.5, 1.0],
-        (&[1, 0, 2], Value::Nanoseconds(3_000_000_000)),
+        &[1, 0, 2],
+        Value::Nanoseconds(3_000_000_000),
     );
     expect![[r##"
         # HELP a_seconds Help.

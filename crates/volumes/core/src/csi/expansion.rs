@@ -221,7 +221,8 @@ impl Expansion {
     pub fn after_failure(
         &self,
         claim: &PersistentVolumeClaim,
-        (kind, error): (FailureKind, &str),
+        kind: FailureKind,
+        error: &str,
         now: Timestamp,
     ) -> AfterFailure {
         let is_quiet = match self.claim {

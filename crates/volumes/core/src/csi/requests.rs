@@ -113,7 +113,8 @@ pub fn stage_request(facts: &CallFacts<'_>, target: PathBuf, secrets: DriverSecr
 pub fn publish_request(
     facts: &CallFacts<'_>,
     publish: &PublishFacts<'_>,
-    (staging, target): (Option<PathBuf>, PathBuf),
+    staging: Option<PathBuf>,
+    target: PathBuf,
     mut secrets: DriverSecrets,
 ) -> PublishRequest {
     let mut context = facts.plan.attributes.clone();

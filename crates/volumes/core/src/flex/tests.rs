@@ -45,11 +45,11 @@ fn mount_options_name_the_volume_the_pod_and_its_group() {
     }))
     .unwrap();
     assert_eq!(
-        options(&plan(), ("vol1", false), BTreeMap::new()),
+        options(&plan(), "vol1", false, BTreeMap::new()),
         r#"{"kubernetes.io/fsType":"","kubernetes.io/pvOrVolumeName":"vol1","kubernetes.io/readwrite":"rw"}"#
     );
     assert_eq!(
-        options(&plan(), ("vol1", true), pod_options(&pod, Some(42))),
+        options(&plan(), "vol1", true, pod_options(&pod, Some(42))),
         concat!(
             r#"{"kubernetes.io/fsType":"","kubernetes.io/mounterArgs.FsGroup":"42","kubernetes.io/pod.name":"my-pod","#,
             r#""kubernetes.io/pod.namespace":"my-ns","kubernetes.io/pod.uid":"my-uid","kubernetes.io/pvOrVolumeName":"vol1","#,
@@ -63,7 +63,7 @@ fn mount_options_name_the_volume_the_pod_and_its_group() {
 #[test]
 fn expansion_names_the_device_the_mount_and_both_sizes_in_bytes() {
     let sizes = ["2Gi", "1Gi"].map(|size| Amount::parse(size).unwrap());
-    let args = expand_args("{}", ("/dev/sdx", Path::new("/m")), (sizes[0], sizes[1]));
+    let args = expand_args("{}", "/dev/sdx", Path::new("/m"), sizes[0], sizes[1]);
     assert_eq!(args, ["{}", "/dev/sdx", "/m", "2147483648", "1073741824"]);
 }
 
@@ -77,7 +77,7 @@ fn options_of_the_volume_replace_none_of_the_kubelet_and_are_escaped_as_go_does(
     ]);
     let plan = FlexPlan { fs_type: "cifs".to_owned(), options: own, ..plan() };
     assert_eq!(
-        options(&plan, ("v", false), BTreeMap::new()),
+        options(&plan, "v", false, BTreeMap::new()),
         r#"{"kubernetes.io/fsType":"cifs","kubernetes.io/pvOrVolumeName":"v","kubernetes.io/readwrite":"rw","share":"//host/\u003ca\u003e\u0026b"}"#
     );
 }

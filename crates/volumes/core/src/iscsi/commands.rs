@@ -26,7 +26,7 @@ pub fn iface(name: &str, operation: &str) -> Vec<String> {
 }
 
 #[must_use]
-pub fn update_iface(name: &str, (key, value): (&str, &str)) -> Vec<String> {
+pub fn update_iface(name: &str, key: &str, value: &str) -> Vec<String> {
     args(&["-m", "iface", "-I", name, "-o", "update", "-n", key, "-v", value])
 }
 

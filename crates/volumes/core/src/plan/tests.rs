@@ -275,7 +275,7 @@ fn claimed(spec: Value, container: Value) -> String {
     let volume =
         serde_json::from_value(json!({"metadata": {"name": "pv-1"}, "spec": spec})).expect("a volume");
     let wanted = ClaimUse { name: "c".to_owned(), read_only: false, is_ephemeral: false };
-    match claimed_plan(&VolumeIndex::of(&pod), (the_volume(&pod), &wanted), &claim(|_| {}), &volume) {
+    match claimed_plan(&VolumeIndex::of(&pod), the_volume(&pod), &wanted, &claim(|_| {}), &volume) {
         Ok(claimed) => shown(&claimed.plan),
         Err(error) => error,
     }
@@ -408,7 +408,8 @@ fn persistent_volume_annotations_set_group_and_mount_options() {
     let gid_and_options = |pod: &Pod, annotations: Value| {
         let claimed = claimed_plan(
             &VolumeIndex::of(pod),
-            (the_volume(pod), &wanted),
+            the_volume(pod),
+            &wanted,
             &claim(|_| {}),
             &volume(annotations),
         );
@@ -453,7 +454,7 @@ fn selinux_relabelling_applies_only_to_volumes_of_the_pod() {
         let pod = pod(json!({"persistentVolumeClaim": {"claimName": "c"}}), json!({}));
         let wanted = ClaimUse { name: "c".to_owned(), read_only, is_ephemeral: false };
         let claimed =
-            claimed_plan(&VolumeIndex::of(&pod), (the_volume(&pod), &wanted), &claim(|_| {}), &volume);
+            claimed_plan(&VolumeIndex::of(&pod), the_volume(&pod), &wanted, &claim(|_| {}), &volume);
         claimed.expect("a plan").plan.is_relabelled
     };
     assert!(local(false, false));

@@ -40,7 +40,7 @@ fn labels(
 ) -> (Option<String>, Option<String>) {
     let modes = modes(mode);
     let volume = LabelledVolume { name: "data", is_supported, access_modes: Some(&modes) };
-    match compute_label(node, (pod, &VolumeIndex::of(pod)), volume) {
+    match compute_label(node, pod, &VolumeIndex::of(pod), volume) {
         Labelling::Label(VolumeLabel { mount, wanted }) => (mount, wanted),
         Labelling::None => (None, None),
         Labelling::Several(labels) => panic!("{labels:?}"),
@@ -72,7 +72,7 @@ fn label_of_a_volume_is_that_of_the_containers_unless_the_pod_or_the_driver_cann
     for policy in [None, Some("Recursive")] {
         let volume = LabelledVolume { name: "data", is_supported: true, access_modes: None };
         let pod = pod(policy, &several);
-        let labelling = compute_label(node(false), (&pod, &VolumeIndex::of(&pod)), volume);
+        let labelling = compute_label(node(false), &pod, &VolumeIndex::of(&pod), volume);
         let Labelling::Several(labels) = labelling else { panic!("the containers do not agree") };
         assert_eq!((labels.len(), &*labels[0]), (3, label));
     }
@@ -171,7 +171,7 @@ fn options_of_a_container_replace_those_of_the_pod_and_each_user_of_the_volume_c
     let volume = LabelledVolume { name: "data", is_supported: true, access_modes: None };
     let labels = ["s0:c1,c2", "s0:c3,c4", "s0:c5,c6"];
     let labels = labels.map(|level| format!("system_u:object_r:container_file_t:{level}"));
-    let labelling = compute_label(node(false), (&pod, &VolumeIndex::of(&pod)), volume);
+    let labelling = compute_label(node(false), &pod, &VolumeIndex::of(&pod), volume);
     assert_eq!(labelling, Labelling::Several(labels.into()));
 }
 

@@ -20,13 +20,13 @@ impl VolumeType for Nfs {
     fn plan(&self, _pod: PlannedPod<'_>, volume: &Volume) -> Option<Result<VolumePlan, String>> {
         let source = volume.nfs.as_ref()?;
         let read_only = source.read_only == Some(true);
-        Some(plan(&volume.name, (&source.server, &source.path), &[], read_only))
+        Some(plan(&volume.name, &source.server, &source.path, &[], read_only))
     }
 
     fn claimed_plan(&self, claimed: &ClaimedVolume<'_>) -> Option<Result<VolumePlan, String>> {
         let source = claimed.spec.nfs.as_ref().filter(|_| !claimed.is_device)?;
         let read_only = claimed.read_only || source.read_only == Some(true);
-        Some(plan(claimed.name, (&source.server, &source.path), claimed.mount_options, read_only))
+        Some(plan(claimed.name, &source.server, &source.path, claimed.mount_options, read_only))
     }
 
     fn marks_claimed_volumes(&self) -> bool {
@@ -43,7 +43,8 @@ pub struct NfsPlan {
 
 fn plan(
     name: &str,
-    (server, path): (&str, &str),
+    server: &str,
+    path: &str,
     options: &[String],
     read_only: bool,
 ) -> Result<VolumePlan, String> {

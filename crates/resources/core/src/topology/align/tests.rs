@@ -69,7 +69,7 @@ fn policy(name: &str, scope: &str) -> TopologyPolicy {
 }
 
 #[track_caller]
-fn check(policy: &TopologyPolicy, (is_on, pod): (bool, &Pod), mut provider: Recorder, expected: &str) {
+fn check(policy: &TopologyPolicy, is_on: bool, pod: &Pod, mut provider: Recorder, expected: &str) {
     let result =
         compute_aligned_resources(policy, is_on, pod, &crate::devices::NO_HINTS, &mut [&mut provider]);
     let mut shown = provider.calls.into_inner();
@@ -81,7 +81,8 @@ fn check(policy: &TopologyPolicy, (is_on, pod): (bool, &Pod), mut provider: Reco
 fn container_scope_aligns_and_allocates_one_container_after_the_other() {
     check(
         &policy("restricted", "container"),
-        (false, &pod(false)),
+        false,
+        &pod(false),
         Recorder::new("1+ 01-"),
         "hints init, allocate init 1+, hints app, allocate app 1+",
     );
@@ -91,7 +92,8 @@ fn container_scope_aligns_and_allocates_one_container_after_the_other() {
 fn pod_scope_aligns_all_containers_alike() {
     check(
         &policy("restricted", "pod"),
-        (false, &pod(false)),
+        false,
+        &pod(false),
         Recorder::new("1+ 01-"),
         "hints of pod, allocate init 1+, allocate app 1+",
     );
@@ -101,10 +103,10 @@ fn pod_scope_aligns_all_containers_alike() {
 fn pod_scope_allocates_a_pod_with_resources_of_its_own_as_a_whole() {
     let pod_scope = policy("best-effort", "pod");
     let whole = "hints of pod, allocate pod 1+";
-    check(&pod_scope, (true, &pod(true)), Recorder::new("1+"), whole);
+    check(&pod_scope, true, &pod(true), Recorder::new("1+"), whole);
     let by_container = "hints of pod, allocate init 1+, allocate app 1+";
-    check(&pod_scope, (false, &pod(true)), Recorder::new("1+"), by_container);
-    check(&pod_scope, (true, &pod(false)), Recorder::new("1+"), by_container);
+    check(&pod_scope, false, &pod(true), Recorder::new("1+"), by_container);
+    check(&pod_scope, true, &pod(false), Recorder::new("1+"), by_container);
 }
 
 #[test]
@@ -127,11 +129,12 @@ fn pod_without_aligned_resources_is_rejected_with_topology_affinity_error() {
         ),
     ] {
         let policy = policy("single-numa-node", scope);
-        check(&policy, (true, &pod(has_resources)), Recorder::new("01+"), &format!("{calls}, {why}"));
+        check(&policy, true, &pod(has_resources), Recorder::new("01+"), &format!("{calls}, {why}"));
     }
     check(
         &policy("single-numa-node", "container"),
-        (false, &pod(true)),
+        false,
+        &pod(true),
         Recorder::new("01+"),
         &format!("hints init, {plain}"),
     );
@@ -140,14 +143,14 @@ fn pod_without_aligned_resources_is_rejected_with_topology_affinity_error() {
 #[test]
 fn policy_none_allocates_without_hints() {
     let calls = "allocate init *-, allocate app *-";
-    check(&TopologyPolicy::none(), (true, &pod(true)), Recorder::new("0+"), calls);
+    check(&TopologyPolicy::none(), true, &pod(true), Recorder::new("0+"), calls);
 }
 
 #[test]
 fn first_failed_allocation_ends_the_admission() {
     let provider = Recorder { fails_for: "init", ..Recorder::new("0+") };
     let calls = "hints of pod, allocate init 0+, TopologyAffinityError: too few";
-    check(&policy("restricted", "pod"), (false, &pod(false)), provider, calls);
+    check(&policy("restricted", "pod"), false, &pod(false), provider, calls);
 }
 
 /// `TestAdmit`: the policy, the hints of its only provider, whether the pod is admitted in both scopes.

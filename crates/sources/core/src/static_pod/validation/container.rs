@@ -1,6 +1,7 @@
 //! Rules for one container, and for containers among each other.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::RangeInclusive;
 
 use base_core::names;
 use model::containers::ContainerRef;
@@ -73,7 +74,7 @@ pub(super) fn check_container(container: &ContainerRef<'_>, spec: &PodSpec, foun
     check_restart(&path, container, found);
 }
 
-const PORT_RANGE: (i64, i64) = (1, 65_535);
+const PORT_RANGE: RangeInclusive<i64> = 1..=65_535;
 
 fn check_ports(path: &str, ports: &[ContainerPort], spec: &PodSpec, found: &mut Findings<'_>) {
     let mut seen = BTreeSet::new();
@@ -335,7 +336,7 @@ fn check_rule(path: &str, rule: &ContainerRestartRule, found: &mut Findings<'_>)
     found.too_many(format!("{path}.values"), values.len(), MAX_EXIT_CODES);
     let mut seen = BTreeSet::new();
     for (index, value) in values.iter().enumerate() {
-        found.in_range(format!("{path}.values[{index}]"), *value, (0, 255));
+        found.in_range(format!("{path}.values[{index}]"), *value, 0..=255);
         if !seen.insert(value) {
             found.duplicate(format!("{path}.values[{index}]"), &value.to_string());
         }

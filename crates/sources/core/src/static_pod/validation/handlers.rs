@@ -125,7 +125,7 @@ fn check_actions(path: &str, actions: &Actions<'_>, grace: Option<i64>, found: &
         check_port(&format!("{path}.tcpSocket.port"), port, found);
     }
     if let Some(port) = actions.grpc_port {
-        found.in_range(format!("{path}.grpc.port"), port, (1, 65_535));
+        found.in_range(format!("{path}.grpc.port"), port, 1..=65_535);
     }
     if let (Some(seconds), Some(grace)) = (actions.sleep_seconds, grace)
         && !(0..=grace).contains(&seconds)
@@ -153,7 +153,7 @@ fn check_http(path: &str, http: &HTTPGetAction, found: &mut Findings<'_>) {
 
 fn check_port(path: &str, port: &IntOrString, found: &mut Findings<'_>) {
     match port {
-        IntOrString::Int(number) => found.in_range(path, *number, (1, 65_535)),
+        IntOrString::Int(number) => found.in_range(path, *number, 1..=65_535),
         IntOrString::String(name) => {
             for problem in names::port_name_problems(name) {
                 found.invalid(path, name.as_str(), problem);

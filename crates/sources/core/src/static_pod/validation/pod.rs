@@ -82,7 +82,7 @@ fn check_policies(spec: &PodSpec, found: &mut Findings<'_>) {
     }
     found.not_negative("spec.terminationGracePeriodSeconds", spec.termination_grace_period_seconds);
     if let Some(seconds) = spec.active_deadline_seconds {
-        found.in_range("spec.activeDeadlineSeconds", seconds, (1, MAX_SECONDS));
+        found.in_range("spec.activeDeadlineSeconds", seconds, 1..=MAX_SECONDS);
     }
     found.one_of(
         "spec.preemptionPolicy",

@@ -1,13 +1,14 @@
 //! Rules for security contexts.
 
 use std::collections::BTreeSet;
+use std::ops::RangeInclusive;
 
 use base_core::names;
 use model::k8s::{AppArmorProfile, PodSpec, SeccompProfile, SecurityContext};
 
 use super::Findings;
 
-const ID_RANGE: (i64, i64) = (0, 2_147_483_647);
+const ID_RANGE: RangeInclusive<i64> = 0..=2_147_483_647;
 
 pub(super) fn check_pod_security(spec: &PodSpec, found: &mut Findings<'_>) {
     let Some(context) = &spec.security_context else {

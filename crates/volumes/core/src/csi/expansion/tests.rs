@@ -87,7 +87,7 @@ fn with_an_older_controller_the_volume_alone_says_its_size() {
         expansion.finished_patch(&grown),
         Some(json!({"metadata": {"resourceVersion": "7"}, "status": {"capacity": {"storage": "2G"}}}))
     );
-    let unsupported = expansion.after_failure(&grown, (FailureKind::Unsupported, "no"), now());
+    let unsupported = expansion.after_failure(&grown, FailureKind::Unsupported, "no", now());
     assert_eq!(unsupported, AfterFailure { patch: None, then: Then::Done });
 }
 
@@ -145,7 +145,7 @@ fn a_claim_that_is_in_progress_is_not_marked_again() {
 fn an_infeasible_expansion_is_left_to_the_controller() {
     let claim = claim("1G", Some("2G"), Some(IN_PROGRESS));
     let after =
-        expansion(&claim, known("1G")).after_failure(&claim, (FailureKind::Infeasible, "too big"), now());
+        expansion(&claim, known("1G")).after_failure(&claim, FailureKind::Infeasible, "too big", now());
     assert_eq!(after.then, Then::Failed { is_final: true });
     let expected = json!({"status": {
         "allocatedResourceStatuses": {"storage": "NodeResizeInfeasible"},
@@ -163,31 +163,31 @@ fn an_infeasible_expansion_is_left_to_the_controller() {
 fn another_final_error_is_a_condition_and_only_once() {
     let mut claim = claim("1G", Some("2G"), Some(IN_PROGRESS));
     let expansion = expansion(&claim, known("1G"));
-    let after = expansion.after_failure(&claim, (FailureKind::Final, "broken"), now());
+    let after = expansion.after_failure(&claim, FailureKind::Final, "broken", now());
     let patch = after.patch.unwrap();
     assert_eq!(patch["status"]["allocatedResourceStatuses"], Value::Null);
     assert_eq!(patch["status"]["conditions"][0]["message"], "failed to expand pvc with broken");
     claim.status.as_mut().unwrap().conditions =
         serde_json::from_value(patch["status"]["conditions"].clone()).unwrap();
-    assert_eq!(expansion.after_failure(&claim, (FailureKind::Final, "broken"), now()).patch, None);
+    assert_eq!(expansion.after_failure(&claim, FailureKind::Final, "broken", now()).patch, None);
 }
 
 #[test]
 fn a_failure_after_the_user_asked_for_another_size_is_infeasible() {
     let mut claim = claim("1G", Some("1500M"), Some(PENDING));
     let failed = Known { has_failed: true, ..known("1G") };
-    let after = expansion(&claim, failed).after_failure(&claim, (FailureKind::Final, "no"), now());
+    let after = expansion(&claim, failed).after_failure(&claim, FailureKind::Final, "no", now());
     assert_eq!(after.patch.unwrap()["status"]["allocatedResourceStatuses"]["storage"], INFEASIBLE);
     claim.spec.as_mut().unwrap().resources.as_mut().unwrap().requests =
         Some([("storage".to_owned(), Quantity("1500M".to_owned()))].into());
-    let after = expansion(&claim, failed).after_failure(&claim, (FailureKind::Final, "no"), now());
+    let after = expansion(&claim, failed).after_failure(&claim, FailureKind::Final, "no", now());
     assert_eq!(after.patch.unwrap()["status"]["allocatedResourceStatuses"], Value::Null);
 }
 
 #[test]
 fn an_unknown_result_changes_nothing_and_is_tried_again() {
     let claim = claim("1G", Some("2G"), Some(IN_PROGRESS));
-    let after = expansion(&claim, known("1G")).after_failure(&claim, (FailureKind::Transient, "slow"), now());
+    let after = expansion(&claim, known("1G")).after_failure(&claim, FailureKind::Transient, "slow", now());
     assert_eq!(after, AfterFailure { patch: None, then: Then::Failed { is_final: false } });
 }
 
@@ -196,7 +196,7 @@ fn a_shared_volume_needs_no_expansion_where_the_driver_has_none() {
     let claim = shared(claim("2G", Some("2G"), None));
     let expansion = expansion(&claim, known("1G"));
     assert_eq!((expansion.begin_patch(&claim), expansion.finished_patch(&claim)), (None, None));
-    let after = expansion.after_failure(&claim, (FailureKind::Unsupported, "no"), now());
+    let after = expansion.after_failure(&claim, FailureKind::Unsupported, "no", now());
     assert_eq!(after.then, Then::Done);
 }
 

@@ -28,14 +28,14 @@ impl InTreeType for AzureFile {
         let group = group.map_or("", String::as_str);
         let name = metadata.name.as_deref().unwrap_or_default();
         let share = Share { secret: &source.secret_name, share: &source.share_name, namespace: &namespace };
-        Some(Ok(share.translate((group, name), source.read_only)))
+        Some(Ok(share.translate(group, name, source.read_only)))
     }
 
     fn inline(&self, volume: &Volume, namespace: &str) -> Option<Result<TranslatedVolume, String>> {
         let source = volume.azure_file.as_ref()?;
         let namespace = if namespace.is_empty() { DEFAULT_SECRET_NAMESPACE } else { namespace };
         let share = Share { secret: &source.secret_name, share: &source.share_name, namespace };
-        let translated = share.translate(("", &volume.name), source.read_only);
+        let translated = share.translate("", &volume.name, source.read_only);
         Some(Ok(TranslatedVolume::new(translated.volume_handle.clone(), READ_WRITE_MANY, translated)))
     }
 }
@@ -49,7 +49,7 @@ struct Share<'a> {
 }
 
 impl Share<'_> {
-    fn translate(&self, (group, name): (&str, &str), read_only: Option<bool>) -> CSIPersistentVolumeSource {
+    fn translate(&self, group: &str, name: &str, read_only: Option<bool>) -> CSIPersistentVolumeSource {
         let account = account_of(self.secret).unwrap_or(self.secret);
         CSIPersistentVolumeSource {
             driver: DRIVER.to_owned(),

@@ -30,15 +30,16 @@ pub(super) fn translate(labels: Option<&Labels>, spec: &mut PersistentVolumeSpec
         None => {
             move_topology(
                 affinity,
-                (zone, driver.zone),
+                zone,
+                driver.zone,
                 label(zone).into_iter().flat_map(|zones| zones.split(SEPARATOR)),
             );
             // Nodes do not have the beta label any more.
             rename(affinity.as_mut(), BETA_REGION, if region == BETA_REGION { REGION } else { BETA_REGION });
         }
         Some(driver_region) => {
-            move_topology(affinity, (zone, driver.zone), label(zone).into_iter());
-            move_topology(affinity, (region, driver_region), label(region).into_iter());
+            move_topology(affinity, zone, driver.zone, label(zone).into_iter());
+            move_topology(affinity, region, driver_region, label(region).into_iter());
         }
     }
 }
@@ -57,7 +58,8 @@ fn used_labels<'a>(
 /// Renames the label; if the affinity does not have it, adds the values to all of its terms.
 fn move_topology<'a>(
     affinity: &mut Option<VolumeNodeAffinity>,
-    (from, to): (&str, &str),
+    from: &str,
+    to: &str,
     values: impl Iterator<Item = &'a str>,
 ) {
     let has_values = |expression: &NodeSelectorRequirement| {

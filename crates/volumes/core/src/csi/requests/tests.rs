@@ -41,8 +41,8 @@ fn rules(spec: Value) -> DriverRules {
 fn published(plan: &CsiPlan, rules: &DriverRules, tokens: &[AudienceToken]) -> PublishRequest {
     let (pod, nothing) = (pod(), BTreeMap::new());
     let publish = PublishFacts { pod: &pod, rules, read_only: false, tokens };
-    let places = (None, PathBuf::from("/pods/u/mount"));
-    publish_request(&facts(plan, &nothing), &publish, places, DriverSecrets::default())
+    let target = PathBuf::from("/pods/u/mount");
+    publish_request(&facts(plan, &nothing), &publish, None, target, DriverSecrets::default())
 }
 
 /// The cases of the Go kubelet's `TestAccessModeMapping`.
