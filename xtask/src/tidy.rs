@@ -15,6 +15,7 @@ mod purity;
 mod ratchet;
 mod roots;
 mod sleeps;
+mod tuples;
 mod unread;
 mod vocabulary;
 mod words;
@@ -24,6 +25,7 @@ pub fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     let sources = source::read_all(root)?;
     let mut findings = check_sources(&sources);
     findings.extend(circles::check(&sources));
+    findings.extend(tuples::check(&sources));
     findings.extend(unread::check(&sources));
     findings.extend(decisions::check(root)?);
     findings.extend(dependencies::check(root)?);
