@@ -180,8 +180,8 @@ impl Images {
                     &config.image_pull_credentials_verification_policy,
                     &config.preloaded_images_verification_allowlist,
                 );
-                let ports = (files.clone(), clock);
-                let records = PullRecords::start(ports, root, metrics.clone(), &ctx.tasks).await?;
+                let records =
+                    PullRecords::start(files.clone(), clock, root, metrics.clone(), &ctx.tasks).await?;
                 Some((policy, records))
             }
             false => None,
@@ -219,7 +219,7 @@ impl Images {
     ) -> Result<ReadyImage, ImageFailure> {
         let policy = PullPolicy::parse(wanted_by.policy);
         let mut counted = ImageCount { policy, is_present: None, must_pull: None };
-        let ready = self.ensure_by_policy(pod, wanted_by, (sandbox, login), &mut counted).await;
+        let ready = self.ensure_by_policy(pod, wanted_by, sandbox, login, &mut counted).await;
         self.metrics.pods.image_requested(policy.label(), counted.is_present, counted.must_pull);
         ready
     }
@@ -228,7 +228,8 @@ impl Images {
         &self,
         pod: &PodRef,
         wanted_by: WantedImage<'_>,
-        (sandbox, login): (&SandboxRequest, &PodLogin),
+        sandbox: &SandboxRequest,
+        login: &PodLogin,
         counted: &mut ImageCount,
     ) -> Result<ReadyImage, ImageFailure> {
         let wanted = wanted_by.image;
@@ -265,7 +266,7 @@ impl Images {
             (PullDecision::Pull | PullDecision::UsePresent, _) => {
                 counted.must_pull = Some(true);
                 let credentials = self.credentials(login, &request.image).await.map_err(cannot_login)?;
-                self.pull(pod, wanted_by, (request, credentials), sandbox).await
+                self.pull(pod, wanted_by, request, credentials, sandbox).await
             }
         }
     }
@@ -332,10 +333,10 @@ impl Images {
         &self,
         pod: &PodRef,
         wanted_by: WantedImage<'_>,
-        requested: (ImageRequest, Vec<Credential>),
+        request: ImageRequest,
+        credentials: Vec<Credential>,
         sandbox: &SandboxRequest,
     ) -> Result<ReadyImage, ImageFailure> {
-        let (request, credentials) = requested;
         let wanted = wanted_by.image;
         let key = format!("{}_{}", pod.uid, request.image);
         self.check_back_off(pod, wanted_by, &key)?;

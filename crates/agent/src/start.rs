@@ -178,7 +178,7 @@ impl Agent {
         }
         let sources_ready = readiness.reported.subscribe();
         let samplers = Samplers::start(&measured(&handles), csi_volumes);
-        start_collecting(&handles, &samplers, (&readiness, dead_containers), pressure);
+        start_collecting(&handles, &samplers, &readiness, dead_containers, pressure);
         Ok(Self {
             handles,
             pods_in_api,
@@ -456,8 +456,9 @@ impl Ends {
         ctx.tasks.spawn("node watch", node_watch.run());
         ctx.tasks.spawn("PLEG", self.pleg.run());
         let cluster = handles.objects.as_ref().map(|objects| objects.cluster().clone());
-        let node = (self.own_node.subscribe(), handles.allocatable.clone());
-        let volumes = VolumeEngine::new(ctx.clone(), cluster, node, csi, self.volume_requests);
+        let (own_node, allocatable) = (self.own_node.subscribe(), handles.allocatable.clone());
+        let volumes =
+            VolumeEngine::new(ctx.clone(), cluster, own_node, allocatable, csi, self.volume_requests);
         ctx.tasks.spawn("volumes", volumes.run());
         ctx.tasks.spawn("resources of pods", handles.amount_files.clone().keep());
         start_pinning(handles);
@@ -533,7 +534,8 @@ fn start_network(handles: &Arc<PodHandles>) {
 fn start_collecting(
     handles: &Arc<PodHandles>,
     samplers: &Samplers,
-    (readiness, superseded): (&SourcesReadiness, mpsc::Receiver<ContainerId>),
+    readiness: &SourcesReadiness,
+    superseded: mpsc::Receiver<ContainerId>,
     shown: watch::Sender<NodePressure>,
 ) {
     let PodHandles { ctx, cache, pods, admissions, .. } = &**handles;

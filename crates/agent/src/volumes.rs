@@ -188,11 +188,11 @@ pub async fn ensure_sub_path(
     mounts: &dyn Mounts,
     pod_dir: &Path,
     container: &str,
-    mount: (usize, &VolumeMount),
-    volume: (&Path, &str),
+    index: usize,
+    mount: &VolumeMount,
+    volume_path: &Path,
+    sub_path: &str,
 ) -> Result<PathBuf, VolumeError> {
-    let (index, mount) = mount;
-    let (volume_path, sub_path) = volume;
     let target = pod_dir.join("volume-subpaths").join(&mount.name).join(container).join(index.to_string());
     mounts.bind_sub_path(volume_path, sub_path, &target).await.map_err(|error| {
         let (target, err) = (target.display().to_string(), chain(&error));

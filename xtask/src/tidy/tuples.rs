@@ -8,26 +8,7 @@ use crate::source::Source;
 use crate::tidy::finding;
 
 /// Functions that still have such parameters: file, name.
-const EXCEPTIONS: &[(&str, &str)] = &[
-    ("crates/agent/src/images.rs", "ensure_by_policy"),
-    ("crates/agent/src/pods/pass/files.rs", "ensure_sub_paths"),
-    ("crates/agent/src/pods/pass/start.rs", "request"),
-    ("crates/agent/src/pods/prober/attempt.rs", "grpc"),
-    ("crates/agent/src/pods/sync_loop.rs", "must_wait"),
-    ("crates/agent/src/pods/user_namespaces.rs", "ensure"),
-    ("crates/agent/src/pods/worker/admission.rs", "decide_with"),
-    ("crates/agent/src/resources/cpusets.rs", "settle"),
-    ("crates/agent/src/resources/devices/allocate.rs", "allocate"),
-    ("crates/agent/src/serving/stats/cgroups.rs", "pod"),
-    ("crates/agent/src/serving/stats/machine.rs", "read"),
-    ("crates/agent/src/serving/streams.rs", "exec"),
-    ("crates/agent/src/serving/streams.rs", "attach"),
-    ("crates/agent/src/serving/streams.rs", "run"),
-    ("crates/agent/src/start.rs", "start_collecting"),
-    ("crates/agent/src/volumes/engine.rs", "new"),
-    ("crates/resources/core/src/devices/assign.rs", "compute_preferred"),
-    ("crates/resources/core/src/pinned/place.rs", "compute_placement_after"),
-];
+const EXCEPTIONS: &[(&str, &str)] = &[];
 
 pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
     check_except(sources, EXCEPTIONS)

@@ -64,7 +64,7 @@ impl CsiDrivers {
         if !is_started.swap(true, Ordering::Relaxed) {
             let drivers: Of<CSIDriver> = |cluster| cluster.csi_drivers();
             let all = Selection::default();
-            let reflector = Reflector::new(ctx, cluster, (drivers, "CSIDriver"), all, store.clone());
+            let reflector = Reflector::new(ctx, cluster, drivers, "CSIDriver", all, store.clone());
             ctx.tasks.spawn("CSIDriver reflector", reflector.run());
         }
         store.subscribe()

@@ -106,7 +106,7 @@ impl ClusterObjects {
         let (cluster, all) = (&self.access.cluster, Selection::default());
         let classes: Of<RuntimeClass> = |cluster| cluster.runtime_classes();
         let runtime_classes =
-            Reflector::new(ctx, cluster, (classes, "RuntimeClass"), all, self.runtime_classes.clone());
+            Reflector::new(ctx, cluster, classes, "RuntimeClass", all, self.runtime_classes.clone());
         self.services.start(ctx, cluster);
         ctx.tasks.spawn("RuntimeClass reflector", runtime_classes.run());
     }

@@ -116,25 +116,28 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Reflector<K> {
     pub(crate) fn new(
         ctx: &Arc<Context>,
         cluster: &Arc<dyn Cluster>,
-        of: (Of<K>, &'static str),
+        of: Of<K>,
+        what: &'static str,
         selection: Selection,
         seen: watch::Sender<Store<K>>,
     ) -> Self {
         let uid_of: UidOf<K> = |object| object.metadata().uid.as_deref();
-        Self::keeping(ctx, cluster, of, selection, (keep_whole, uid_of, seen))
+        Self::keeping(ctx, cluster, of, what, selection, keep_whole, uid_of, seen)
     }
 }
 
 impl<K: ApiObject, T: Send + Sync + 'static> Reflector<K, T> {
-    /// For objects that may always change. `of` selects the collection and has its name for log messages.
+    /// For objects that may always change. `of` selects the collection, `what` is its name for log messages.
     pub(crate) fn keeping(
         ctx: &Arc<Context>,
         cluster: &Arc<dyn Cluster>,
-        of: (Of<K>, &'static str),
+        of: Of<K>,
+        what: &'static str,
         selection: Selection,
-        store: (Keep<K, T>, UidOf<T>, watch::Sender<Store<T>>),
+        keep: Keep<K, T>,
+        uid_of: UidOf<T>,
+        seen: watch::Sender<Store<T>>,
     ) -> Self {
-        let ((of, what), (keep, uid_of, seen)) = (of, store);
         let (ctx, cluster) = (ctx.clone(), cluster.clone());
         let log_limit = Mutex::new(RateLimiter::new(1.0, LOG_BURST, ctx.clock.mono()));
         Self { ctx, cluster, of, what, selection, is_settled: |_| false, keep, uid_of, seen, log_limit }

@@ -110,12 +110,12 @@ pub(super) struct PullRecords {
 impl PullRecords {
     /// Creates the directories and starts the task.
     pub(super) async fn start(
-        ports: (Arc<dyn Files>, Clock),
+        files: Arc<dyn Files>,
+        clock: Clock,
         root: &Path,
         metrics: Arc<Metrics>,
         tasks: &TaskSet,
     ) -> Result<Self, HostError> {
-        let (files, clock) = ports;
         let base = root.join("image_manager");
         let (pulling, pulled) = (base.join("pulling"), base.join("pulled"));
         for dir in [&base, &pulling, &pulled] {

@@ -74,7 +74,7 @@ impl Probes {
             let has_started = container.startup_probe().is_none() || startup == Some(Verdict::Success);
             for (kind, probe) in probes_of(&container) {
                 let gate = gate(kind, has_started, is_terminating);
-                self.reconcile_one(&container, instance, (kind, probe), gate, (observed, verdicts));
+                self.reconcile_one(&container, instance, kind, probe, gate, observed, verdicts);
             }
         }
     }
@@ -92,11 +92,12 @@ impl Probes {
         &mut self,
         container: &ContainerRef<'_>,
         instance: &ContainerObservation,
-        probe: (ProbeKind, &Probe),
+        kind: ProbeKind,
+        probe: &Probe,
         gate: Gate,
-        known: (&PodObservation, &ProbeVerdicts),
+        observed: &PodObservation,
+        verdicts: &ProbeVerdicts,
     ) {
-        let ((kind, probe), (observed, verdicts)) = (probe, known);
         let key = (instance.id.clone(), kind);
         if let Some(running) = self.running.get(&key) {
             running.gate.send_if_modified(|known| std::mem::replace(known, gate) != gate);
@@ -118,7 +119,7 @@ impl Probes {
             ProbeKind::Readiness => verdicts.get(&instance.id).readiness,
             ProbeKind::Startup => verdicts.get(&instance.id).startup,
         };
-        self.spawn(key, spec, instance, (gate, seed), observed);
+        self.spawn(key, spec, instance, gate, seed, observed);
     }
 
     fn spawn(
@@ -126,10 +127,10 @@ impl Probes {
         key: Key,
         spec: ProbeSpec,
         instance: &ContainerObservation,
-        start: (Gate, Option<Verdict>),
+        gate: Gate,
+        seed: Option<Verdict>,
         observed: &PodObservation,
     ) {
-        let (gate, seed) = start;
         let kind = key.1;
         let started_at = instance.started_at.unwrap_or(instance.created_at);
         let (state, due) = self.begin(&spec, started_at, seed);

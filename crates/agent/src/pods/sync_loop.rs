@@ -315,7 +315,7 @@ impl SyncLoop {
             self.awaits_listing = true;
             self.handles.pleg.relist();
         }
-        let must_wait = self.must_wait((&pod, listed_after), self.handles.cache.presence().as_ref());
+        let must_wait = self.must_wait(&pod, listed_after, self.handles.cache.presence().as_ref());
         let state = DesiredState { desired: Some(desired), must_wait, ..DesiredState::default() };
         self.start_worker(pod, listed_after, state);
     }
@@ -323,7 +323,8 @@ impl SyncLoop {
     /// Whether another pod of that full name may still run, possibly one without a worker yet.
     fn must_wait(
         &self,
-        (pod, listed_after): (&PodRef, Option<MonoTime>),
+        pod: &PodRef,
+        listed_after: Option<MonoTime>,
         in_runtime: Option<&InRuntime>,
     ) -> bool {
         let is_listed = listed_after.is_none_or(|after| self.handles.cache.listed_at() >= Some(after));
@@ -339,7 +340,7 @@ impl SyncLoop {
         }
         let in_runtime = self.handles.cache.presence();
         for worker in self.workers.values().filter(waiting) {
-            if !self.must_wait((&worker.pod, worker.listed_after), in_runtime.as_ref()) {
+            if !self.must_wait(&worker.pod, worker.listed_after, in_runtime.as_ref()) {
                 worker.desired_state.send_modify(|state| state.must_wait = false);
             }
         }

@@ -65,9 +65,11 @@ impl PodIds {
     /// The runtime lacks support, no IDs are free, or the file cannot be written. The text is complete.
     pub async fn ensure(
         &self,
-        (files, settings): (&dyn Files, &Settings),
+        files: &dyn Files,
+        settings: &Settings,
         pod: &PodUid,
-        (name, handler): (&str, Option<&RuntimeHandler>),
+        name: &str,
+        handler: Option<&RuntimeHandler>,
     ) -> Result<IdMappings, String> {
         if !handler.is_some_and(|handler| handler.user_namespaces) {
             let error = match name {

@@ -69,7 +69,7 @@ impl Cpusets {
         let known: BTreeSet<&ContainerId> = running.iter().map(|container| &container.id).collect();
         self.set.lock().retain(|id, _| known.contains(id));
         for container in &running {
-            self.settle(ctx, admissions, (&container.pod, &container.name), &container.id).await;
+            self.settle(ctx, admissions, &container.pod, &container.name, &container.id).await;
         }
     }
 
@@ -78,7 +78,8 @@ impl Cpusets {
         &self,
         ctx: &Context,
         admissions: &Admissions,
-        (pod, name): (&PodUid, &str),
+        pod: &PodUid,
+        name: &str,
         id: &ContainerId,
     ) {
         let now = ContainerCpuState::Running { set: self.last_set(id) };

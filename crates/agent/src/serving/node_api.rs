@@ -79,11 +79,11 @@ impl NodeApi for AgentApi {
         command: &[String],
         streams: Streams,
     ) -> Result<String, PodRefusal> {
-        streams::exec(&self.lookup, (pod, container), command, streams).await
+        streams::exec(&self.lookup, pod, container, command, streams).await
     }
 
     async fn attach(&self, pod: &PodTarget, container: &str, streams: Streams) -> Result<String, PodRefusal> {
-        streams::attach(&self.lookup, (pod, container), streams).await
+        streams::attach(&self.lookup, pod, container, streams).await
     }
 
     async fn port_forward(&self, pod: &PodTarget, ports: &[u16]) -> Result<String, PodRefusal> {
@@ -91,7 +91,7 @@ impl NodeApi for AgentApi {
     }
 
     async fn run(&self, pod: &PodTarget, container: &str, command: &[String]) -> Result<Vec<u8>, PodRefusal> {
-        streams::run(&self.lookup, (pod, container), command).await
+        streams::run(&self.lookup, pod, container, command).await
     }
 
     async fn system_log(&self, inside: &Path) -> Result<SystemLog, SystemLogError> {

@@ -10,7 +10,8 @@ use crate::serving::pod_lookup::PodLookup;
 
 pub(crate) async fn exec(
     lookup: &PodLookup,
-    (pod, container): (&PodTarget, &str),
+    pod: &PodTarget,
+    container: &str,
     command: &[String],
     streams: Streams,
 ) -> Result<String, PodRefusal> {
@@ -20,7 +21,8 @@ pub(crate) async fn exec(
 
 pub(crate) async fn attach(
     lookup: &PodLookup,
-    (pod, container): (&PodTarget, &str),
+    pod: &PodTarget,
+    container: &str,
     streams: Streams,
 ) -> Result<String, PodRefusal> {
     let id = lookup.running_container(pod, container).await?;
@@ -39,7 +41,8 @@ pub(crate) async fn port_forward(
 /// Runs a command without a timeout; returns its standard output followed by its standard error.
 pub(crate) async fn run(
     lookup: &PodLookup,
-    (pod, container): (&PodTarget, &str),
+    pod: &PodTarget,
+    container: &str,
     command: &[String],
 ) -> Result<Vec<u8>, PodRefusal> {
     let id = lookup.running_container(pod, container).await?;

@@ -60,11 +60,13 @@ pub(super) async fn start(ctx: &Arc<Context>, clients: &ApiClients, side: LoopSi
     let (node, pods) = (side.own_node.subscribe(), side.pods.subscribe());
     let only_this = Selection { fields: Some(format!("metadata.name={name}")), ..Selection::default() };
     let nodes: Of<Node> = |cluster| cluster.nodes();
-    let follow_node = Reflector::new(ctx, &clients.general, (nodes, "Node"), only_this, side.own_node);
+    let follow_node = Reflector::new(ctx, &clients.general, nodes, "Node", only_this, side.own_node);
     let bound: Of<Pod> = |cluster| cluster.pods();
     let uid_of: UidOf<ApiPod> = |pod| pod.version().uid;
-    let kept = (keep_pod as Keep<Pod, ApiPod>, uid_of, side.pods);
-    let follow_pods = Reflector::keeping(ctx, &clients.general, (bound, "Pod"), pods::on_node(name), kept);
+    let keep: Keep<Pod, ApiPod> = keep_pod;
+    let on_node = pods::on_node(name);
+    let follow_pods =
+        Reflector::keeping(ctx, &clients.general, bound, "Pod", on_node, keep, uid_of, side.pods);
     let heartbeat = clients.heartbeat.clone();
     let in_use = side.node_sources.volumes_in_use.clone();
     let reporter =

@@ -86,7 +86,8 @@ impl VolumeEngine {
     pub(crate) fn new(
         ctx: Arc<Context>,
         cluster: Option<Arc<dyn Cluster>>,
-        (own_node, allocatable): (StoreReader<Node>, NodeAllocatable),
+        own_node: StoreReader<Node>,
+        allocatable: NodeAllocatable,
         csi: Csi,
         requests: Requests,
     ) -> Self {

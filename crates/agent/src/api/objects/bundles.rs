@@ -80,7 +80,7 @@ fn selection(requirement: &BundleRequirement) -> Option<Selection> {
 fn follow(ctx: &Arc<Context>, access: &Access, selection: Selection) -> StoreReader<TrustBundle> {
     let (sender, seen) = watch::channel(Store::default());
     let of: Of<TrustBundle> = |cluster| cluster.trust_bundles();
-    let reflector = Reflector::new(ctx, &access.cluster, (of, KIND), selection, sender.clone());
+    let reflector = Reflector::new(ctx, &access.cluster, of, KIND, selection, sender.clone());
     ctx.tasks.spawn_isolated("ClusterTrustBundle reflector", async move {
         tokio::select! {
             () = reflector.run() => {}

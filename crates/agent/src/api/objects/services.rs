@@ -95,7 +95,7 @@ fn reflector(
     let keep: Keep<ServiceObject, ServiceEntry> = keep_entry;
     // Only names are compared: of a Service that cannot be decoded any more, the last version is used.
     let uid_of: UidOf<ServiceEntry> = |_| None;
-    Reflector::keeping(ctx, cluster, (of, KIND), selection, (keep, uid_of, seen))
+    Reflector::keeping(ctx, cluster, of, KIND, selection, keep, uid_of, seen)
 }
 
 /// An unchanged entry is not kept twice while a list arrives next to the store.

@@ -222,7 +222,7 @@ fn follow<K: Kind>(ctx: &Arc<Context>, access: &Access, key: &ObjectKey) -> Stor
     let of: Of<K> = |cluster| K::of(cluster);
     let reflector = Reflector {
         is_settled: K::is_immutable,
-        ..Reflector::new(ctx, &access.cluster, (of, K::NAME), selection, sender.clone())
+        ..Reflector::new(ctx, &access.cluster, of, K::NAME, selection, sender.clone())
     };
     ctx.tasks.spawn_isolated(K::TASK, async move {
         tokio::select! {

@@ -73,7 +73,8 @@ pub async fn ensure_sub_paths(
     context: &PassContext,
     container: &ContainerRef<'_>,
     env: &[(String, String)],
-    (volumes, shown): (&ReadyVolumes, &BTreeMap<String, MountedImage>),
+    volumes: &ReadyVolumes,
+    shown: &BTreeMap<String, MountedImage>,
 ) -> Result<BTreeMap<usize, String>, String> {
     let mut bound = BTreeMap::new();
     let pod_dir = context.handles.ctx.settings.paths.pod(&context.identity.uid);
@@ -86,8 +87,7 @@ pub async fn ensure_sub_paths(
         }
         let Some(volume) = volumes.get(&*mount.name).map(|ready| &*ready.path) else { continue };
         let mounts = &*context.handles.ctx.mounts;
-        let target =
-            ensure_sub_path(mounts, &pod_dir, container.name(), (index, mount), (volume, &path)).await;
+        let target = ensure_sub_path(mounts, &pod_dir, container.name(), index, mount, volume, &path).await;
         let target = target.map_err(|error| error.to_string())?;
         bound.insert(index, target.display().to_string());
     }
@@ -139,9 +139,9 @@ pub async fn link_log(
     context: &PassContext,
     sandbox: &SandboxRequest,
     container: &str,
-    instance: (&ContainerId, u32),
+    id: &ContainerId,
+    restart_count: u32,
 ) {
-    let (id, restart_count) = instance;
     let handles = &context.handles;
     let log = Path::new(&sandbox.log_directory).join(log_paths::container_log(container, restart_count));
     let name = log_paths::container_link_name(&context.identity, container, id.as_str());

@@ -105,7 +105,7 @@ pub async fn kill_in_turns(
     let began = handles.ctx.clock.mono();
     let each = kills.iter().filter_map(|kill| {
         let container = kill_target.observed.container(&kill.id)?;
-        Some(kill_one(handles, kill_target, (kill, container), began, &turns))
+        Some(kill_one(handles, kill_target, kill, container, began, &turns))
     });
     futures_util::future::join_all(each).await;
     turns.borrow().have_all_stopped
@@ -114,18 +114,18 @@ pub async fn kill_in_turns(
 async fn kill_one(
     handles: &PodHandles,
     kill_target: KillTarget<'_>,
-    target: (&ContainerKill, &ContainerObservation),
+    kill: &ContainerKill,
+    container: &ContainerObservation,
     began: MonoTime,
     turns: &Turns,
 ) {
-    let (kill, container) = target;
     if kill_target.progress.announce(kill) {
         record_killing(handles, kill_target, kill);
     }
     let deadline = began + kill.grace;
     let mut hook = pin!(async {
         if container.state == ContainerState::Running {
-            run_pre_stop(handles, kill_target, target).await;
+            run_pre_stop(handles, kill_target, kill, container).await;
         }
     });
     let hook_ended = tokio::select! {
@@ -223,9 +223,9 @@ async fn stop(handles: &PodHandles, pod: &PodRef, kill: &ContainerKill, used: Du
 async fn run_pre_stop(
     handles: &PodHandles,
     kill_target: KillTarget<'_>,
-    target: (&ContainerKill, &ContainerObservation),
+    kill: &ContainerKill,
+    container: &ContainerObservation,
 ) {
-    let (kill, container) = target;
     let Some(handler) = kill.pre_stop.as_ref().filter(|_| !kill_target.progress.has_hook_ended(&kill.id))
     else {
         return;

@@ -168,8 +168,9 @@ async fn pod_facts(context: &PassContext, volumes: &ReadyVolumes) -> Result<PodF
     let handler = handles.node.borrow().status.handlers.iter().find(|h| h.name == name).cloned();
     let user_namespace = match spec_of(pod).host_users {
         Some(false) => {
-            let (machine, uid) = ((&*handles.ctx.files, &handles.ctx.settings), &context.identity.uid);
-            Some(handles.pod_ids.ensure(machine, uid, (&name, handler.as_ref())).await?)
+            let (files, settings) = (&*handles.ctx.files, &handles.ctx.settings);
+            let uid = &context.identity.uid;
+            Some(handles.pod_ids.ensure(files, settings, uid, &name, handler.as_ref()).await?)
         }
         Some(true) | None => None,
     };

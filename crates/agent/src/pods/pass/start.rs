@@ -141,7 +141,7 @@ impl StartContext<'_> {
             Some(created) => (created.id.clone(), created.record.restart_count),
             None => {
                 let (image, shown) = Box::pin(self.image(start)).await?;
-                let request = Box::pin(self.request(start, (&image, &shown))).await?;
+                let request = Box::pin(self.request(start, &image, &shown)).await?;
                 self.record_amounts(start).await?;
                 let created = self.create(start, &request).await;
                 self.context.handles.ctx.metrics.pods.image_volumes_created(shown.len(), created.is_ok());
@@ -235,7 +235,8 @@ impl StartContext<'_> {
     async fn request(
         &self,
         start: &StartContainer,
-        (image, shown): (&ReadyImage, &BTreeMap<String, MountedImage>),
+        image: &ReadyImage,
+        shown: &BTreeMap<String, MountedImage>,
     ) -> Result<Box<ContainerRequest>, Failure> {
         let refused = |message: String| {
             self.fail_event(&start.name, &format!("Error: {message}"));
@@ -267,10 +268,9 @@ impl StartContext<'_> {
             .await
             .map_err(refused)?;
         let volumes = mount_points(pod, &self.prepared.volumes, shown);
-        let sub_paths =
-            files::ensure_sub_paths(self.context, container, &env, (&self.prepared.volumes, shown))
-                .await
-                .map_err(refused)?;
+        let sub_paths = files::ensure_sub_paths(self.context, container, &env, &self.prepared.volumes, shown)
+            .await
+            .map_err(refused)?;
         files::ensure_log_dir(self.context, self.sandbox_request, container).await.map_err(refused)?;
         let target = self.target_of(container);
         let request = compute_container_request(&ContainerInputs {
@@ -345,7 +345,7 @@ impl StartContext<'_> {
         let recorder = &handles.ctx.recorder;
         recorder.normal(&self.context.identity, Some(&start.name), "Started", "Container started");
         self.settle_cpus(&start.name, id).await;
-        files::link_log(self.context, self.sandbox_request, &start.name, (id, restart_count)).await;
+        files::link_log(self.context, self.sandbox_request, &start.name, id, restart_count).await;
         self.run_post_start(start, id).await
     }
 
@@ -359,8 +359,7 @@ impl StartContext<'_> {
     async fn settle_cpus(&self, container: &str, id: &ContainerId) {
         let PodHandles { ctx, admissions, cpusets, .. } = &*self.context.handles;
         if admissions.read(|table| matches!(table.pinned().0.cpus(), CpuPolicy::Static(_))) {
-            let name = (&self.context.identity.uid, container);
-            cpusets.settle(ctx, admissions, name, id).await;
+            cpusets.settle(ctx, admissions, &self.context.identity.uid, container, id).await;
         }
     }
 

@@ -37,7 +37,7 @@ pub(super) async fn execute(ctx: &Context, target: &Target, spec: &ProbeSpec) ->
             let text = connected.as_ref().err().map(ToString::to_string).unwrap_or_default();
             classify_tcp(connected.map_err(|_| text.as_str()))
         }
-        ProbeHandler::Grpc { port, service } => grpc(&*ctx.net, target, (*port, service), spec).await,
+        ProbeHandler::Grpc { port, service } => grpc(&*ctx.net, target, *port, service, spec).await,
     }
 }
 
@@ -126,7 +126,7 @@ async fn http(net: &dyn Net, target: &Target, get: &HttpAction, spec: &ProbeSpec
     }
 }
 
-async fn grpc(net: &dyn Net, target: &Target, (port, service): (u16, &str), spec: &ProbeSpec) -> Outcome {
+async fn grpc(net: &dyn Net, target: &Target, port: u16, service: &str, spec: &ProbeSpec) -> Outcome {
     let Some(ip) = target.pod_ip else { return no_address() };
     match net.grpc_health(ip, port, service, spec.timeout).await {
         Ok(GrpcHealth::Serving) => classify_grpc(GrpcAnswer::Serving),

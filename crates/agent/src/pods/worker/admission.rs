@@ -240,14 +240,15 @@ pub(super) fn decide(handles: &PodHandles, pod: &Pod, others: &OtherPods<'_>) ->
         Ok(placement) => (placement, None),
         Err(rejection) => (Placement::default(), Some(rejection)),
     };
-    let admission = decide_with(handles, pod, (others, &placement.devices), refused);
+    let admission = decide_with(handles, pod, others, &placement.devices, refused);
     Decision { admission, placement, tally }
 }
 
 fn decide_with(
     handles: &PodHandles,
     pod: &Pod,
-    (others, own): (&OtherPods<'_>, &PodDevices),
+    others: &OtherPods<'_>,
+    own: &PodDevices,
     shortage: Option<Rejection>,
 ) -> Admission {
     let active = others.allocations.as_slice();

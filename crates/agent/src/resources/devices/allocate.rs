@@ -98,7 +98,7 @@ impl Devices {
             let Some(chosen) = chosen else { return Ok(()) };
             let chosen = chosen.map_err(|why| why.to_string())?;
             let Some((container, resource)) = next_to_ask(pod, &chosen) else { break };
-            self.allocate(pod, uid, (&container, &resource)).await?;
+            self.allocate(pod, uid, &container, &resource).await?;
             has_allocated = true;
         }
         if has_allocated { Ok(self.wait_until_saved().await?) } else { Ok(()) }
@@ -109,7 +109,8 @@ impl Devices {
         &self,
         pod: &Pod,
         uid: &PodUid,
-        (container, resource): (&str, &str),
+        container: &str,
+        resource: &str,
     ) -> Result<(), NotAllocated> {
         let Registered { plugin, options, .. } = self
             .registered(resource)
@@ -126,7 +127,7 @@ impl Devices {
                 let preferred = preferred.map_err(|error| error.to_string())?;
                 let before = self.ids(uid, container, resource);
                 self.rechoose(pod, uid, container, |claims| {
-                    compute_preferred(claims, (container, resource), &preferred)
+                    compute_preferred(claims, container, resource, &preferred)
                 });
                 if self.ids(uid, container, resource) != before {
                     self.place_after(pod, uid, container)?;
@@ -172,7 +173,7 @@ impl Devices {
             }
             self.read(|registry| {
                 let claims = claims_of(registry, others);
-                Some(compute_placement_after(pod, container, (others.policies, others.pinned), &claims))
+                Some(compute_placement_after(pod, container, others.policies, others.pinned, &claims))
             })
         });
         placed.unwrap_or(Ok(()))

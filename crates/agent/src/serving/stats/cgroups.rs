@@ -135,7 +135,7 @@ impl CgroupSampler {
         let (machine, root) = self.whole_node(&mut round).await;
         let mut pods = Vec::with_capacity(observed.len());
         for pod in &observed {
-            pods.push(self.pod((pod, &machine), &mut round).await);
+            pods.push(self.pod(pod, &machine, &mut round).await);
         }
         let qos = self.qos(&mut round).await;
         let system = self.system(&pods, &machine.booted, &mut round).await;
@@ -162,7 +162,7 @@ impl CgroupSampler {
     }
 
     async fn whole_node(&self, round: &mut Round) -> (MachineSample, Placed) {
-        let (machine, texts) = machine::read((&*self.ctx.files, &*self.ctx.machine), round.detail).await;
+        let (machine, texts) = machine::read(&*self.ctx.files, &*self.ctx.machine, round.detail).await;
         let mut root = self.cgroup("/", None, round).await.unwrap_or_default();
         machine::complete_root(&mut root.cgroup, &texts);
         if self.hierarchy == Hierarchy::V1 {
@@ -248,11 +248,7 @@ impl CgroupSampler {
         self.ctx.settings.paths.cgroup_root.clone()
     }
 
-    async fn pod(
-        &self,
-        (observed, machine): (&PodObservation, &MachineSample),
-        round: &mut Round,
-    ) -> PodSample {
+    async fn pod(&self, observed: &PodObservation, machine: &MachineSample, round: &mut Round) -> PodSample {
         let ready = observed.ready_sandboxes().next();
         let mut sandbox = None;
         if let Some(ready) = ready {

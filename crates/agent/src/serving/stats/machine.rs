@@ -48,10 +48,7 @@ impl Texts {
     }
 }
 
-pub(super) async fn read(
-    (files, machine): (&dyn Files, &dyn Machine),
-    detail: Detail,
-) -> (MachineSample, Texts) {
+pub(super) async fn read(files: &dyn Files, machine: &dyn Machine, detail: Detail) -> (MachineSample, Texts) {
     let texts = Texts(files.read_each(files_for(detail).map(Into::into).collect()).await);
     let number = |path: &str| texts.get(path).trim().parse::<u64>().ok();
     let known = machine.info();

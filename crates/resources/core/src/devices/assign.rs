@@ -334,7 +334,8 @@ pub fn compute_preference(claims: &Claims<'_>, container: &str, resource: &str) 
 #[must_use]
 pub fn compute_preferred(
     claims: &Claims<'_>,
-    (container, resource): (&str, &str),
+    container: &str,
+    resource: &str,
     preferred: &[String],
 ) -> PodDevices {
     let mut own = claims.own.clone();

@@ -50,7 +50,8 @@ pub fn compute_placement(
 pub fn compute_placement_after(
     pod: &Pod,
     container: &str,
-    (policies, pinned): (&PinPolicies, &Pinned),
+    policies: &PinPolicies,
+    pinned: &Pinned,
     claims: &Claims<'_>,
 ) -> Result<Placement, Rejection> {
     let uid = PodRef::of(pod).uid;

@@ -159,7 +159,7 @@ fn ids(devices: &PodDevices, container: &str) -> String {
 fn prefer_the_last_three(pod: &Pod, placed: &Placement, claims: &Claims<'_>) -> PodDevices {
     let own = up_to(pod, "three", placed.devices.clone());
     let claims = Claims { own: &own, hints: &placed.hints, ..*claims };
-    compute_preferred(&claims, ("three", GPU), &["1", "2", "3"].map(str::to_owned))
+    compute_preferred(&claims, "three", GPU, &["1", "2", "3"].map(str::to_owned))
 }
 
 /// The Go kubelet asks the plugin about the first container before it aligns the second one.
@@ -177,7 +177,7 @@ fn containers_after_one_with_preferred_devices_are_aligned_with_what_is_left() {
 
     let own = prefer_the_last_three(&pod, &placed, &claims);
     let claims = Claims { own: &own, hints: &placed.hints, ..claims };
-    let again = compute_placement_after(&pod, "three", (&policies, &pinned), &claims).unwrap();
+    let again = compute_placement_after(&pod, "three", &policies, &pinned, &claims).unwrap();
     let pinned = again.pinned.unwrap();
     assert_eq!((ids(&again.devices, "three"), ids(&again.devices, "main")), ("1,2,3".into(), "0".into()));
     assert_eq!(pins(&policies, &pinned, &pod).0, "1,5", "a core of node 0, like the device");
@@ -199,7 +199,7 @@ fn pod_is_rejected_if_preferred_devices_leave_a_container_without_aligned_ones()
     let own = prefer_the_last_three(&pod, &placed, &claims);
     let claims = Claims { own: &own, hints: &placed.hints, ..claims };
     let pinned = placed.pinned.clone().unwrap();
-    let rejected = compute_placement_after(&pod, "three", (&policies, &pinned), &claims).unwrap_err();
+    let rejected = compute_placement_after(&pod, "three", &policies, &pinned, &claims).unwrap_err();
     assert_eq!(rejected.reason, "TopologyAffinityError");
 }
 

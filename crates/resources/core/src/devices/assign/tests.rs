@@ -135,7 +135,7 @@ fn check_preferred(own: &str, container: &str, preferred: &str, expected: &str) 
     let (registry, other, own) = (registry("a b c d e!"), held("x=d"), held(own));
     let claims = Claims { registry: &registry, others: &[&other], own: &own, hints: &NO_HINTS };
     let preferred: Vec<String> = preferred.chars().map(String::from).collect();
-    assert_eq!(shown(&compute_preferred(&claims, (container, X), &preferred)), expected);
+    assert_eq!(shown(&compute_preferred(&claims, container, X, &preferred)), expected);
 }
 
 #[test]
@@ -185,7 +185,7 @@ proptest! {
         let liked: Vec<String> = liked.iter().map(|n| letter(n).to_string()).collect();
         for container in made.containers.clone().keys() {
             let claims = Claims { own: &made, ..claims };
-            made = compute_preferred(&claims, (container, X), &liked);
+            made = compute_preferred(&claims, container, X, &liked);
         }
         let mut others: Vec<&String> = Vec::new();
         for container in init_containers(&pod).chain(regular_containers(&pod)) {

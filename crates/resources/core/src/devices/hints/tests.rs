@@ -219,7 +219,7 @@ fn topology_aligned_allocation_table() {
         let claims = Claims { registry: &registry, others: &[], own: &none, hints: &hints };
         let chosen = compute_pod_devices(&pod, &claims).unwrap();
         let claims = Claims { own: &chosen, ..claims };
-        let chosen = compute_preferred(&claims, ("c", RESOURCE), &words(case.get("preferred")));
+        let chosen = compute_preferred(&claims, "c", RESOURCE, &words(case.get("preferred")));
         let given = &chosen.get("c", RESOURCE).unwrap().devices;
         let mut alignment: BTreeMap<i64, usize> = BTreeMap::new();
         for node in given.values().filter_map(|nodes| nodes.first()) {
