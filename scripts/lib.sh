@@ -31,7 +31,7 @@ wait_for() {
     shift 2
     until "$@"; do
         if [ "$(date +%s)" -ge "$deadline" ]; then
-            say "gave up waiting for $what"
+            say "timed out waiting for $what"
             return 1
         fi
         sleep 0.2
@@ -283,7 +283,7 @@ make_kernel_settings() {
 our_ctr() { ctr --address "$CONTAINERD_SOCKET" --namespace k8s.io "$@"; }
 
 # The ids of all containers of this run, by which its cgroups and processes are recognised.
-note_ids() {
+record_ids() {
     [ -S "$CONTAINERD_SOCKET" ] || return 0
     { our_ctr containers ls -q 2>/dev/null || true; } >>"$WORK/ids"
     sort -u -o "$WORK/ids" "$WORK/ids"
@@ -411,7 +411,7 @@ our_files_elsewhere() {
 }
 
 # A shim's socket is outside containerd's state directory; its bundle has the path.
-note_shim_sockets() {
+record_shim_sockets() {
     find "$WORK/state" -name address -type f -exec sed -s 's#^unix://##; s#$#\n#' {} + 2>/dev/null |
         grep '^/' >>"$WORK/shims" || true
     # Since containerd 2, the path is in the shim's start parameters.
@@ -422,10 +422,10 @@ note_shim_sockets() {
 # Stops the kubelet first, then containerd, then removes what is left with kernel calls: each step removes what the one before left.
 remove_everything() {
     local id pid path
-    note_ids
-    note_shim_sockets
+    record_ids
+    record_shim_sockets
     end_process "$KUBELET_PID" 15
-    note_ids
+    record_ids
     if [ -S "$CONTAINERD_SOCKET" ] && [ -n "$CONTAINERD_PID" ] && [ -d "/proc/$CONTAINERD_PID" ]; then
         for id in $(our_ctr tasks ls -q 2>/dev/null || true); do
             our_ctr tasks kill --signal SIGKILL "$id" >/dev/null 2>&1 || true

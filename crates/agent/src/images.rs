@@ -291,9 +291,9 @@ impl Images {
     }
 
     /// Reports the images of the runtime: pull records of other images are removed.
-    async fn note_listing(&self, listed_at: Timestamp, images: Vec<ImageObservation>) {
+    async fn record_listing(&self, listed_at: Timestamp, images: Vec<ImageObservation>) {
         if let Some((_, records)) = &self.checked {
-            records.note_listing(listed_at, images).await;
+            records.record_listing(listed_at, images).await;
         }
     }
 
@@ -321,8 +321,8 @@ impl Images {
         self.metrics.images.checked(&access);
         match access {
             ImageAccess::NotVerified | ImageAccess::Granted => Ok(true),
-            ImageAccess::GrantedAndNoted(noted) => {
-                records.note(image, image_ref, noted).await;
+            ImageAccess::GrantedAndRecorded(recorded) => {
+                records.record(image, image_ref, recorded).await;
                 Ok(true)
             }
             ImageAccess::MustPull => Ok(false),
@@ -376,7 +376,7 @@ impl Images {
                     intent.failed().await;
                 }
                 let (problem, message) = pull::classify_pull_error(wanted, &error.message);
-                let retry_at = self.note_failure(&key, problem, &message);
+                let retry_at = self.record_failure(&key, problem, &message);
                 let event = pull::failed_message(wanted, &error.message);
                 self.recorder.warning(pod, wanted_by.container, "Failed", event);
                 let failure = self.refuse(pod, wanted_by, None, problem, message);
@@ -457,11 +457,11 @@ impl Images {
     }
 
     /// Starts a back-off, and returns its end.
-    fn note_failure(&self, key: &str, problem: ImageProblem, message: &str) -> MonoTime {
+    fn record_failure(&self, key: &str, problem: ImageProblem, message: &str) -> MonoTime {
         let mut back_off = self.back_off.lock();
         let now = self.clock.mono();
         back_off.table.gc(now);
-        let delay = back_off.table.note(key, now, now);
+        let delay = back_off.table.record(key, now, now);
         back_off.last_error.insert(key.to_owned(), (problem, message.to_owned()));
         let BackOffs { table, last_error } = &mut *back_off;
         last_error.retain(|key, _| table.pending(key, now).is_some());

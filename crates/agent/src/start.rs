@@ -84,7 +84,7 @@ use crate::sources::http::HttpSource;
 use crate::sources::{ManifestProblems, NodePods, SourceSet};
 use crate::tasks::TaskSet;
 use crate::volumes::{CSI_PLUGIN, Csi, Requests, VolumeEngine, Volumes};
-use cluster_tasks::LoopSide;
+use cluster_tasks::ClusterTaskInputs;
 
 /// The SELinux label of the directories of plugins.
 const PLUGINS_LABEL: &str = "system_u:object_r:container_file_t:s0";
@@ -119,7 +119,7 @@ pub struct Agent {
     sources_ready: watch::Receiver<bool>,
     samplers: Samplers,
     csi: Option<CsiApi>,
-    given_up: CancellationToken,
+    must_exit: CancellationToken,
 }
 
 /// Replaced containers that may wait for their removal.
@@ -144,13 +144,14 @@ impl Agent {
         report_start(&ctx);
         let readiness = SourcesReadiness::default();
         let (superseded, dead_containers) = mpsc::channel(MAX_SUPERSEDED);
-        let (handles, ends) = handles(&ctx, &ports, &readiness, superseded).await?;
-        let (own_node, pods, pressure) = (ends.own_node.clone(), ends.pods.clone(), ends.pressure.clone());
-        let cgroup_driver = ends.cgroup_driver.subscribe();
+        let (handles, publishers) = handles(&ctx, &ports, &readiness, superseded).await?;
+        let (own_node, pods, pressure) =
+            (publishers.own_node.clone(), publishers.pods.clone(), publishers.pressure.clone());
+        let cgroup_driver = publishers.cgroup_driver.subscribe();
         let (csi, csi_node) =
             ports.cluster.as_ref().map(|clients| CsiApi::new(&ctx, clients, own_node.subscribe())).unzip();
         let csi_volumes = csi_volumes(&ctx, &ports, csi.as_ref());
-        let given_up = ends.spawn(&handles, &ports, csi_volumes.clone());
+        let must_exit = publishers.spawn(&handles, &ports, csi_volumes.clone());
         let (problems, heartbeat) = (ManifestProblems::default(), Heartbeat::default());
         handles.devices.start(readiness.complete.subscribe())?;
         start_plugins(&handles, &ports, csi_volumes.clone());
@@ -159,7 +160,7 @@ impl Agent {
         let pods_in_api = pods.subscribe();
         let of_cluster = ports.cluster.as_ref().zip(csi.as_ref().zip(csi_node));
         if let (Some((cluster, (csi, csi_node))), Some(sets), Some(events)) = (of_cluster, api_sets, events) {
-            let side = LoopSide {
+            let inputs = ClusterTaskInputs {
                 own_node,
                 pods,
                 sets,
@@ -171,10 +172,10 @@ impl Agent {
                 node_sources: node_sources(&handles, csi),
                 volumes: handles.volumes.clone(),
                 csi_node,
-                given_up: given_up.clone(),
+                must_exit: must_exit.clone(),
                 addresses: node_addresses.clone(),
             };
-            cluster_tasks::start(&ctx, cluster, side).await;
+            cluster_tasks::start(&ctx, cluster, inputs).await;
         }
         let sources_ready = readiness.reported.subscribe();
         let samplers = Samplers::start(&measured(&handles), csi_volumes);
@@ -189,7 +190,7 @@ impl Agent {
             sources_ready,
             samplers,
             csi,
-            given_up,
+            must_exit,
         })
     }
 
@@ -222,8 +223,8 @@ impl Agent {
 
     /// Cancelled, after the reason was logged, when the kubelet cannot work and must exit.
     #[must_use]
-    pub const fn given_up(&self) -> &CancellationToken {
-        &self.given_up
+    pub const fn must_exit(&self) -> &CancellationToken {
+        &self.must_exit
     }
 
     #[must_use]
@@ -288,8 +289,8 @@ impl Agent {
     }
 }
 
-/// The sending ends of what the handles publish; each is used by one task.
-struct Ends {
+/// What the tasks publish for the handles; each sender is used by one task.
+struct Publishers {
     pleg: Pleg,
     node: watch::Sender<NodeView>,
     own_node: watch::Sender<Store<Node>>,
@@ -352,14 +353,14 @@ async fn handles(
     ports: &Ports,
     readiness: &SourcesReadiness,
     superseded: mpsc::Sender<ContainerId>,
-) -> Result<(Arc<PodHandles>, Ends), HostError> {
+) -> Result<(Arc<PodHandles>, Publishers), HostError> {
     let metrics = &ctx.metrics;
     ctx.runtime.observe(metrics.clone());
     let cache = PodCache::default();
     let (runtime, features) = (ctx.runtime.clone(), ctx.node_facts.features);
     let (pleg, pleg_handle) = Pleg::new(runtime, ctx.clock, cache.clone(), metrics.clone(), features);
     let (volumes, volume_requests) = Volumes::new();
-    let ends = Ends {
+    let publishers = Publishers {
         pleg,
         node: watch::Sender::default(),
         own_node: watch::Sender::default(),
@@ -370,7 +371,7 @@ async fn handles(
         shutting_down: watch::Sender::default(),
         volume_requests,
     };
-    let own_node = ends.own_node.subscribe();
+    let own_node = publishers.own_node.subscribe();
     let devices = Devices::load(ctx, ports.plugins.clone()).await?;
     let admissions = devices.admissions();
     let handles = Arc::new(PodHandles {
@@ -378,13 +379,13 @@ async fn handles(
         pod_ids: PodIds::load(ctx).await?,
         volumes,
         objects: cluster_objects(ctx, ports, own_node.clone()),
-        pods_in_api: ports.cluster.as_ref().map(|_| ends.pods.subscribe()),
+        pods_in_api: ports.cluster.as_ref().map(|_| publishers.pods.subscribe()),
         cache,
         pleg: pleg_handle,
-        node: ends.node.subscribe(),
+        node: publishers.node.subscribe(),
         cgroups: PodCgroups {
             ctx: ctx.clone(),
-            names: ends.cgroup_names.subscribe(),
+            names: publishers.cgroup_names.subscribe(),
             admissions: admissions.clone(),
             problems: CgroupProblems::default(),
         },
@@ -396,8 +397,8 @@ async fn handles(
         admissions,
         termination_requests: TerminationRequests::default(),
         devices,
-        pressure: ends.pressure.subscribe(),
-        shutting_down: ends.shutting_down.subscribe(),
+        pressure: publishers.pressure.subscribe(),
+        shutting_down: publishers.shutting_down.subscribe(),
         allocatable: NodeAllocatable::new(own_node.clone(), own_allocatable(ctx)),
         node_for_admission: AdmissionNode::new(
             own_node,
@@ -410,7 +411,7 @@ async fn handles(
         ctx: ctx.clone(),
     });
     handles.admissions.remember_amounts(amounts::load(ctx).await?, ctx.node_facts.features);
-    Ok((handles, ends))
+    Ok((handles, publishers))
 }
 
 fn node_sources(handles: &PodHandles, csi: &CsiApi) -> NodeSources {
@@ -437,7 +438,7 @@ fn measured(handles: &PodHandles) -> Measured {
     }
 }
 
-impl Ends {
+impl Publishers {
     /// Starts the tasks that every kubelet has, with or without an API server. The returned token is cancelled if the kubelet
     /// cannot work.
     fn spawn(self, handles: &Arc<PodHandles>, ports: &Ports, csi: Csi) -> CancellationToken {
@@ -452,7 +453,7 @@ impl Ends {
             shutting_down: handles.shutting_down.clone(),
             is_standalone: ports.cluster.is_none(),
         };
-        let given_up = start_cgroups(handles, self.cgroup_driver, self.cgroup_names);
+        let must_exit = start_cgroups(handles, self.cgroup_driver, self.cgroup_names);
         ctx.tasks.spawn("node watch", node_watch.run());
         ctx.tasks.spawn("PLEG", self.pleg.run());
         let cluster = handles.objects.as_ref().map(|objects| objects.cluster().clone());
@@ -471,7 +472,7 @@ impl Ends {
                 ShutdownTask::new(ctx.clone(), handles, ports.shutdown.clone(), self.shutting_down);
             ctx.tasks.spawn("shutdown", shutdown.run());
         }
-        given_up
+        must_exit
     }
 }
 
@@ -608,18 +609,18 @@ fn start_cgroups(
         answer: driver,
     };
     ctx.tasks.spawn("cgroup driver", detection.run());
-    let given_up = CancellationToken::new();
+    let must_exit = CancellationToken::new();
     if ctx.config().cgroups_per_qos {
         let cgroups = NodeCgroups {
             ctx: ctx.clone(),
             admissions: handles.admissions.clone(),
             driver: driver_of_cgroups,
             names,
-            given_up: given_up.clone(),
+            must_exit: must_exit.clone(),
         };
         ctx.tasks.spawn("node cgroups", cgroups.run());
     }
-    given_up
+    must_exit
 }
 
 /// Starts the sources and the sync loop. Returns the sender for the pods of the API, if there is an API server.

@@ -89,7 +89,7 @@ impl VolumesInUse {
 
     /// The API has a status of this node with these volumes. A volume that was removed meanwhile does not count: the next
     /// status, which may be under way, will not have it.
-    pub(crate) fn note_reported(&self, names: &[String]) {
+    pub(crate) fn record_reported(&self, names: &[String]) {
         self.state.send_if_modified(|state| {
             let reported: BTreeSet<String> =
                 names.iter().filter(|name| state.wanted.contains(*name)).cloned().collect();
@@ -130,9 +130,9 @@ mod tests {
         let in_use = VolumesInUse::default();
         in_use.add("a").unwrap();
         assert!(in_use.reported("a").now_or_never().is_none());
-        in_use.note_reported(&names(&["b"]));
+        in_use.record_reported(&names(&["b"]));
         assert!(in_use.reported("a").now_or_never().is_none());
-        in_use.note_reported(&names(&["a", "b"]));
+        in_use.record_reported(&names(&["a", "b"]));
         assert!(in_use.reported("a").now_or_never().is_some());
         assert!(in_use.reported("b").now_or_never().is_none(), "b is not in use");
     }
@@ -141,13 +141,13 @@ mod tests {
     fn removed_and_added_volume_is_reported_again() {
         let in_use = VolumesInUse::default();
         in_use.add("a").unwrap();
-        in_use.note_reported(&names(&["a"]));
+        in_use.record_reported(&names(&["a"]));
         in_use.remove("a");
         // The answer to a status from before the removal.
-        in_use.note_reported(&names(&["a"]));
+        in_use.record_reported(&names(&["a"]));
         in_use.add("a").unwrap();
         assert!(in_use.reported("a").now_or_never().is_none());
-        in_use.note_reported(&names(&["a"]));
+        in_use.record_reported(&names(&["a"]));
         assert!(in_use.reported("a").now_or_never().is_some());
     }
 

@@ -42,7 +42,7 @@ fn read_one(path: &Path) -> Option<ManifestFile> {
         // A dangling link is still an entry, and a mistake its owner wants to see.
         Err(error) if error.is_not_found() && fs::symlink_metadata(path).is_err() => return None,
         Err(HostError::Io { source, .. }) => Err(reason(&source)),
-        Err(HostError::Invalid(text) | HostError::GivenUp(text)) => Err(text),
+        Err(HostError::Invalid(text) | HostError::NotFinished(text)) => Err(text),
     };
     Some(ManifestFile { path: path.to_path_buf(), content })
 }

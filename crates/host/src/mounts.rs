@@ -246,7 +246,7 @@ pub(crate) fn unmount_one(mount_point: &Path) -> HostResult<()> {
 pub(crate) fn is_busy(error: &HostError) -> bool {
     match error {
         HostError::Io { source, .. } => source.kind() == io::ErrorKind::ResourceBusy,
-        HostError::Invalid(_) | HostError::GivenUp(_) => false,
+        HostError::Invalid(_) | HostError::NotFinished(_) => false,
     }
 }
 

@@ -11,7 +11,7 @@ use tokio::process::{Child, Command};
 use crate::failed;
 
 /// A program that is killed together with what it started, unless it has ended by itself: `mount` leaves the work to
-/// another program, which must not mount anything after the call was given up.
+/// another program, which must not mount anything after the call timed out.
 struct Running(Child);
 
 const MAX_OUTPUT: u64 = 1 << 20;
@@ -31,9 +31,11 @@ pub(crate) async fn run(call: &ProgramCall) -> HostResult<ProgramOutput> {
         .map_err(failed("run", &call.path))?;
     match tokio::time::timeout(call.deadline, finish(Running(child), call)).await {
         Ok(outcome) => outcome,
-        Err(_) => {
-            Err(HostError::GivenUp(format!("{}: no answer within {:?}", call.path.display(), call.deadline)))
-        }
+        Err(_) => Err(HostError::NotFinished(format!(
+            "{}: no answer within {:?}",
+            call.path.display(),
+            call.deadline
+        ))),
     }
 }
 
@@ -131,7 +133,7 @@ mod tests {
         let call = ProgramCall { deadline: Duration::from_secs(2), ..shell(&script, "") };
         let error = run(&call).await.unwrap_err();
         assert!(
-            matches!(&error, HostError::GivenUp(text) if text == "/bin/sh: no answer within 2s"),
+            matches!(&error, HostError::NotFinished(text) if text == "/bin/sh: no answer within 2s"),
             "{error}"
         );
         let pid = std::fs::read_to_string(pid).unwrap();

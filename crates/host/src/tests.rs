@@ -58,7 +58,7 @@ fn mode(path: &Path) -> u32 {
 fn invalid(result: Result<(), HostError>) -> String {
     match result.unwrap_err() {
         HostError::Invalid(text) => text,
-        other @ (HostError::Io { .. } | HostError::GivenUp(_)) => panic!("{other:?}"),
+        other @ (HostError::Io { .. } | HostError::NotFinished(_)) => panic!("{other:?}"),
     }
 }
 
@@ -676,7 +676,7 @@ async fn sub_path_bind_stays_in_the_volume_while_directory_and_link_are_swapped(
                 host().unmount_tree(&target).await.unwrap();
             }
             Err(HostError::Invalid(_)) => refused += 1,
-            Err(error @ (HostError::Io { .. } | HostError::GivenUp(_))) => panic!("{error:?}"),
+            Err(error @ (HostError::Io { .. } | HostError::NotFinished(_))) => panic!("{error:?}"),
         }
         if round >= 200 && bound > 20 && refused > 20 {
             break;

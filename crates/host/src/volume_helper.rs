@@ -3,7 +3,7 @@
 //! A filesystem that does not answer blocks every thread that touches it, and a blocked thread keeps the process from ending. So
 //! every access to a volume on a filesystem that is neither the node's own nor in memory is done by a *volume helper process*:
 //! this program, started again for one job, killed at its deadline. Decision 0020 explains why. Owns: how many helpers work on
-//! which mount, and those that were given up and have not ended yet.
+//! which mount, and those that timed out and have not ended yet.
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -27,7 +27,7 @@ use crate::{chain, failed, mounts};
 
 /// The name under which this program is started to do one job.
 pub(crate) const NAME: &str = "kubelet-volume-helper";
-/// How many helpers may work on one mount at the same time, including those that were given up.
+/// How many helpers may work on one mount at the same time, including those that timed out.
 const PER_MOUNT: usize = 4;
 /// The maximal output of a volume helper: the longest file that is read in a volume, with a margin.
 const MAX_OUTPUT: u64 = 1 << 20;
@@ -44,11 +44,11 @@ pub(crate) struct HelperProcesses {
 #[derive(Debug)]
 struct AtMount {
     slots: Arc<Semaphore>,
-    given_up: Mutex<Vec<(Child, OwnedSemaphorePermit)>>,
+    timed_out: Mutex<Vec<(Child, OwnedSemaphorePermit)>>,
 }
 
 /// A running volume helper. Dropping it kills the process, which counts until it has exited.
-struct AtWork {
+struct RunningProcess {
     child: Option<(Child, OwnedSemaphorePermit)>,
     mount: Arc<AtMount>,
 }
@@ -150,7 +150,7 @@ impl HelperProcesses {
         let at_mount = self.at(mount);
         let stuck = || {
             let target = job.accessed_path().display();
-            HostError::GivenUp(format!(
+            HostError::NotFinished(format!(
                 "{target}: the filesystem mounted at {} does not answer",
                 mount.display()
             ))
@@ -160,9 +160,9 @@ impl HelperProcesses {
         }
         let work = async {
             let slot = at_mount.slots.clone().acquire_owned().await;
-            let slot =
-                slot.map_err(|_| HostError::GivenUp("all volume helpers of the mount are busy".to_owned()))?;
-            let helper = AtWork::start(program, job, slot, at_mount.clone())?;
+            let slot = slot
+                .map_err(|_| HostError::NotFinished("all volume helpers of the mount are busy".to_owned()))?;
+            let helper = RunningProcess::start(program, job, slot, at_mount.clone())?;
             helper.finish(job).await
         };
         match job.deadline() {
@@ -185,18 +185,18 @@ async fn within<T>(deadline: Duration, work: impl Future<Output = T>) -> Option<
 
 impl AtMount {
     fn new() -> Self {
-        Self { slots: Arc::new(Semaphore::new(PER_MOUNT)), given_up: Mutex::default() }
+        Self { slots: Arc::new(Semaphore::new(PER_MOUNT)), timed_out: Mutex::default() }
     }
 
     /// Helpers that have ended by now no longer count.
     fn count_given_up(&self) -> usize {
-        let mut given_up = self.given_up.lock();
-        given_up.retain_mut(|(child, _)| matches!(child.try_wait(), Ok(None)));
-        given_up.len()
+        let mut timed_out = self.timed_out.lock();
+        timed_out.retain_mut(|(child, _)| matches!(child.try_wait(), Ok(None)));
+        timed_out.len()
     }
 }
 
-impl AtWork {
+impl RunningProcess {
     fn start(program: &Path, job: &Job, slot: OwnedSemaphorePermit, mount: Arc<AtMount>) -> HostResult<Self> {
         let mut command = Command::new(program);
         command.arg0(NAME).args(job.to_args()).env_clear();
@@ -237,13 +237,13 @@ impl AtWork {
     }
 }
 
-impl Drop for AtWork {
+impl Drop for RunningProcess {
     fn drop(&mut self) {
         let Some((mut child, slot)) = self.child.take() else { return };
         // It may have ended by itself just now.
         let _ = child.start_kill();
         if matches!(child.try_wait(), Ok(None)) {
-            self.mount.given_up.lock().push((child, slot));
+            self.mount.timed_out.lock().push((child, slot));
         }
     }
 }

@@ -41,7 +41,7 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
         locks = lock_node(resolved) => locks?,
     };
     set_limits(resolved);
-    let Started { agent, reviews, given_up } = tokio::select! {
+    let Started { agent, reviews, must_exit } = tokio::select! {
         () = signals.first() => return Ok(ExitCode::SUCCESS),
         agent = start_agent(resolved, cgroup_v2) => agent?,
     };
@@ -52,7 +52,7 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
     }
     let stop = CancellationToken::new();
     if resolved.kubelet.run_once {
-        let outcome = run_once(resolved, &agent, &signals, &given_up).await;
+        let outcome = run_once(resolved, &agent, &signals, &must_exit).await;
         drop(locks);
         return outcome;
     }
@@ -64,7 +64,7 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
     agent.context().tasks.spawn_isolated("release of memory", release);
     notify_ready();
     let failed = agent.context().tasks.failed();
-    let code = wait_for_end(&signals, contention.as_ref(), &given_up, &failed).await;
+    let code = wait_for_end(&signals, contention.as_ref(), &must_exit, &failed).await;
     stop.cancel();
     agent.stop().await;
     drop(locks);
@@ -180,7 +180,7 @@ struct Started {
     /// For token and access reviews of clients of the main port.
     reviews: Option<Arc<dyn Cluster>>,
     /// Cancelled when the node cannot connect to its cluster any more, or cannot run pods.
-    given_up: CancellationToken,
+    must_exit: CancellationToken,
 }
 
 /// This machine. Volumes on other filesystems than the kubelet's are accessed by this program, started as a volume helper process.
@@ -224,11 +224,11 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, St
     let (runtime, clock) = (Arc::new(runtime), Clock::system());
     let ports = Ports { runtime, host, cgroups, net, shutdown, plugins, clock, cluster };
     let agent = Agent::start(ports, settings, node_facts, seed).await.map_err(host_error)?;
-    let given_up = agent.given_up().clone();
+    let must_exit = agent.must_exit().clone();
     if let Some(connected) = connected {
-        connected.keep(resolved, agent.context(), given_up.clone());
+        connected.keep(resolved, agent.context(), must_exit.clone());
     }
-    Ok(Started { agent, reviews, given_up })
+    Ok(Started { agent, reviews, must_exit })
 }
 
 /// Without their parent cgroup no pod can run, so the kubelet must not register such a node.
@@ -262,7 +262,7 @@ fn seed(boot_id: &str) -> u64 {
 async fn wait_for_end(
     signals: &Signals,
     contention: Option<&Contention>,
-    given_up: &CancellationToken,
+    must_exit: &CancellationToken,
     failed: &CancellationToken,
 ) -> ExitCode {
     let lost_lock = async {
@@ -278,7 +278,7 @@ async fn wait_for_end(
             Err(error) => tracing::error!(err = %error, "Failed to watch the lock file, exiting"),
         },
         // The reason was logged.
-        () = given_up.cancelled() => return ExitCode::FAILURE,
+        () = must_exit.cancelled() => return ExitCode::FAILURE,
         // The task that panicked was logged with its name.
         () = failed.cancelled() => return ExitCode::FAILURE,
     }
@@ -289,7 +289,7 @@ async fn run_once(
     resolved: &Resolved,
     agent: &Agent,
     signals: &Signals,
-    given_up: &CancellationToken,
+    must_exit: &CancellationToken,
 ) -> Result<ExitCode, StartError> {
     let kubelet = &resolved.kubelet;
     if kubelet.static_pod_path.is_empty() && kubelet.static_pod_url.is_empty() {
@@ -302,7 +302,7 @@ async fn run_once(
             agent.stop().await;
             return Ok(ExitCode::SUCCESS);
         }
-        () = given_up.cancelled() => return Ok(ExitCode::FAILURE),
+        () = must_exit.cancelled() => return Ok(ExitCode::FAILURE),
         outcome = agent::run_once::run(agent) => outcome,
     };
     let is_success = outcome.report();

@@ -41,8 +41,8 @@ pub(crate) struct Connected {
 }
 
 impl Connected {
-    /// Reloads and rotates the credentials while the agent runs; cancels `given_up` if that is not possible.
-    pub(crate) fn keep(self, resolved: &Resolved, ctx: &Arc<Context>, given_up: CancellationToken) {
+    /// Reloads and rotates the credentials while the agent runs; cancels `must_exit` if that is not possible.
+    pub(crate) fn keep(self, resolved: &Resolved, ctx: &Arc<Context>, must_exit: CancellationToken) {
         let Self { clients, identity, store, certificate, is_embedded, reviews: _ } = self;
         identity.server.observe(ctx.metrics.clone());
         let tasks = &ctx.tasks;
@@ -65,7 +65,7 @@ impl Connected {
             is_embedded,
             current: certificate,
             metrics: ctx.metrics.clone(),
-            given_up,
+            must_exit,
         };
         tasks.spawn("client certificate", keeper.run());
     }

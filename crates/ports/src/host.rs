@@ -31,7 +31,7 @@ pub enum HostError {
     /// The work did not end in time, or would have had to wait for such work. Its effect may still happen. The text is
     /// complete.
     #[error("{0}")]
-    GivenUp(String),
+    NotFinished(String),
 }
 
 impl HostError {
@@ -39,7 +39,7 @@ impl HostError {
     pub fn is_not_found(&self) -> bool {
         match self {
             Self::Io { source, .. } => source.kind() == std::io::ErrorKind::NotFound,
-            Self::Invalid(_) | Self::GivenUp(_) => false,
+            Self::Invalid(_) | Self::NotFinished(_) => false,
         }
     }
 }

@@ -104,7 +104,7 @@ impl Resolver {
             let found = (self.lookup)(&name).map_err(|error| (error.kind(), error.to_string()));
             let mut state = self.state.lock();
             for waiting in state.running.remove(&name).into_iter().flatten() {
-                // A caller that gave up meanwhile needs no answer.
+                // A caller that timed out meanwhile needs no answer.
                 let _ = waiting.send(found.clone());
             }
             state.forget_given_up();
@@ -124,7 +124,7 @@ impl State {
         }
     }
 
-    /// Callers that gave up free their slots, and names that no caller waits for any more are not resolved.
+    /// Callers that timed out free their slots, and names that no caller waits for any more are not resolved.
     fn forget_given_up(&mut self) {
         let lists = self.running.values_mut().chain(self.queue.iter_mut().map(|(_, waiting)| waiting));
         lists.for_each(|waiting| waiting.retain(|caller| !caller.is_closed()));
@@ -204,8 +204,8 @@ mod tests {
         for round in 0..10 {
             let names: Vec<String> = (0..100).map(|n| format!("n{round}-{n}")).collect();
             let all = futures_util::future::join_all(names.iter().map(|name| found.lookup(name, 1)));
-            let given_up = tokio::time::timeout(Duration::from_millis(5), all).await;
-            assert!(given_up.is_err(), "no DNS server answers");
+            let timed_out = tokio::time::timeout(Duration::from_millis(5), all).await;
+            assert!(timed_out.is_err(), "no DNS server answers");
         }
         // Those that stay are as many as may wait; the next is refused.
         let names: Vec<String> = (0..=MAX_WAITING).map(|n| format!("n{n}")).collect();

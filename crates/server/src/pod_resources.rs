@@ -164,7 +164,7 @@ struct Lister {
 }
 
 impl Lister {
-    fn note(&self, version: &'static str, call: PodResourcesCall, is_ok: bool) {
+    fn record(&self, version: &'static str, call: PodResourcesCall, is_ok: bool) {
         if let Some(observer) = self.api.observer() {
             observer.pod_resources_called(version, call, is_ok);
         }
@@ -240,7 +240,7 @@ impl PodResourcesLister for Lister {
         &self,
         _: tonic::Request<v1::ListPodResourcesRequest>,
     ) -> Result<Response<v1::ListPodResourcesResponse>, Status> {
-        self.note(V1, PodResourcesCall::List, true);
+        self.record(V1, PodResourcesCall::List, true);
         let pod_resources =
             self.pods().iter().map(|pod| resources(&*self.api, pod, containers(pod))).collect();
         Ok(Response::new(v1::ListPodResourcesResponse { pod_resources }))
@@ -250,7 +250,7 @@ impl PodResourcesLister for Lister {
         &self,
         _: tonic::Request<v1::AllocatableResourcesRequest>,
     ) -> Result<Response<v1::AllocatableResourcesResponse>, Status> {
-        self.note(V1, PodResourcesCall::GetAllocatable, true);
+        self.record(V1, PodResourcesCall::GetAllocatable, true);
         let devices = self.api.allocatable_devices().into_iter().map(device).collect();
         let memory = self.api.allocatable_memory().into_iter().map(memory).collect();
         let cpu_ids = self.api.allocatable_cpus();
@@ -268,7 +268,7 @@ impl PodResourcesLister for Lister {
         };
         let pods = self.api.pods();
         let found = pods.iter().find(is_meant);
-        self.note(V1, PodResourcesCall::Get, found.is_some());
+        self.record(V1, PodResourcesCall::Get, found.is_some());
         let Some(pod) = found else {
             let text = format!("pod {pod_name} in namespace {pod_namespace} not found");
             return Err(Status::unknown(text));
@@ -297,7 +297,7 @@ impl alpha::PodResourcesLister for Lister {
                 containers: containers.into_iter().map(named).collect(),
             }
         };
-        self.note(V1_ALPHA, PodResourcesCall::List, true);
+        self.record(V1_ALPHA, PodResourcesCall::List, true);
         // Pods that have ended, too, whatever the feature gate.
         let pod_resources = self.api.pods().iter().map(shown).collect();
         Ok(Response::new(v1alpha1::ListPodResourcesResponse { pod_resources }))

@@ -42,7 +42,7 @@ pub(crate) async fn exec(
     if !upgrade::is_upgrade_request(&request) {
         return upgrade::required();
     }
-    note(&state, &request, "exec");
+    record(&state, &request, "exec");
     let command = query.iter().filter(|(name, _)| name == "command").map(|(_, value)| value.clone());
     let command: Vec<String> = command.collect();
     let (target, container) = target(parts);
@@ -60,7 +60,7 @@ pub(crate) async fn attach(
     if !upgrade::is_upgrade_request(&request) {
         return upgrade::required();
     }
-    note(&state, &request, "attach");
+    record(&state, &request, "attach");
     let (target, container) = target(parts);
     let url = state.api.attach(&target, &container, streams).await;
     connect(&state, request, url, streams).await
@@ -75,7 +75,7 @@ pub(crate) async fn port_forward(
     if !upgrade::is_upgrade_request(&request) {
         return upgrade::required();
     }
-    note(&state, &request, "portforward");
+    record(&state, &request, "portforward");
     let is_tunnel = state.features.extend_websockets && translate::speaks_tunnel(request.headers());
     let ports = match ports(request.headers(), &pairs(query.as_deref())) {
         // The requests inside the tunnel have the ports.
@@ -153,7 +153,7 @@ fn no_streams() -> Response {
 }
 
 /// Streams over WebSockets are counted.
-fn note(state: &MainState, request: &Request, subresource: &'static str) {
+fn record(state: &MainState, request: &Request, subresource: &'static str) {
     if let Some(observer) = state.api.observer().filter(|_| is_websocket(request.headers())) {
         observer.websocket_asked(subresource);
     }

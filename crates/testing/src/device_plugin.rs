@@ -141,7 +141,7 @@ async fn channel(socket: &Path) -> Result<Channel, String> {
 }
 
 impl State {
-    fn note(&self, call: &str, ids: &[String]) {
+    fn record(&self, call: &str, ids: &[String]) {
         self.calls.lock().push(format!("{call} {}", ids.join(",")));
     }
 }
@@ -169,7 +169,7 @@ impl device_plugin_server::DevicePlugin for State {
     ) -> Result<Response<wire::PreferredAllocationResponse>, Status> {
         let mut answers = Vec::new();
         for container in request.into_inner().container_requests {
-            self.note("GetPreferredAllocation", &container.available_device_ids);
+            self.record("GetPreferredAllocation", &container.available_device_ids);
             let mut device_ids = container.available_device_ids;
             device_ids.sort_by(|a, b| b.cmp(a));
             device_ids.truncate(usize::try_from(container.allocation_size).unwrap_or_default());
@@ -184,7 +184,7 @@ impl device_plugin_server::DevicePlugin for State {
     ) -> Result<Response<wire::AllocateResponse>, Status> {
         let mut answers = Vec::new();
         for container in request.into_inner().container_requests {
-            self.note("Allocate", &container.device_ids);
+            self.record("Allocate", &container.device_ids);
             let device = |id: &String| wire::DeviceSpec {
                 container_path: format!("/dev/plugged-{id}"),
                 host_path: format!("/dev/{id}"),
@@ -209,7 +209,7 @@ impl device_plugin_server::DevicePlugin for State {
         &self,
         request: Request<wire::PreStartContainerRequest>,
     ) -> Result<Response<wire::PreStartContainerResponse>, Status> {
-        self.note("PreStartContainer", &request.into_inner().device_ids);
+        self.record("PreStartContainer", &request.into_inner().device_ids);
         Ok(Response::new(wire::PreStartContainerResponse {}))
     }
 }

@@ -2,7 +2,7 @@
 //! of all calls. The wire protocol is not part of it.
 //!
 //! Owns [`FakeCsiDriver`]. Never blocks and never spawns, so it works on tokio's paused time. A call meets the deadline of the
-//! real client; when its caller gave up, the driver still does what it was asked for as soon as it is released.
+//! real client; when its caller timed out, the driver still does what it was asked for as soon as it is released.
 
 mod calls;
 mod port;

@@ -433,7 +433,7 @@ impl FakeHost {
                 source: std::io::Error::other("scripted: input/output error"),
             }),
             Some(HostFault::TimesOut | HostFault::TimesOutButDone) => {
-                Err(HostError::GivenUp(format!("{what} {}: no answer (scripted)", path.display())))
+                Err(HostError::NotFinished(format!("{what} {}: no answer (scripted)", path.display())))
             }
             Some(HostFault::Hangs) => std::future::pending().await,
         }

@@ -48,13 +48,30 @@ const BANNED: &[(&str, &str)] = &[
     ("unfit", "invalid"),
     ("witness", "recording runtime"),
 ];
+/// Whole names, and what to write.
+const BANNED_NAMES: &[(&str, &str)] = &[
+    ("DevicePlaces", "DevicePaths"),
+    ("Followed", "tokio::sync::watch"),
+    ("Follower", "tokio::sync::watch"),
+    ("GivenUp", "NotFinished, Unknown"),
+    ("LeavingPod", "TerminatingPod"),
+    ("PassNote", "PassEvent"),
+    ("given_up", "timed_out, must_exit"),
+    ("in_vain", "ignored"),
+    ("place_again", "reallocate"),
+];
 /// Two words that are one of ours.
-const BANNED_PHRASES: &[(&str, &str)] = &[("for ever", "forever"), ("stands alone", "is standalone")];
+const BANNED_PHRASES: &[(&str, &str)] = &[
+    ("for ever", "forever"),
+    ("given up", "timed out, cancelled"),
+    ("gave up", "timed out"),
+    ("stands alone", "is standalone"),
+];
 
 /// Where words are checked, with all folders below.
 const FOLDERS: &[&str] = &["crates", "docs", "fuzz", "scripts", "xtask", ".ci"];
 /// Documents outside of these folders.
-const DOCUMENTS: &[&str] = &["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "justfile"];
+const DOCUMENTS: &[&str] = &["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "docs/parity.tsv", "justfile"];
 /// Not written by us, or not in words: generated code, protocols of others, recorded and minimised input.
 const NOT_OURS: &[&str] = &["target", "generated", "proto", "corpus", "proptest-regressions"];
 /// The only file that holds the words.
@@ -77,10 +94,10 @@ pub(super) fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     Ok(findings)
 }
 
-/// Rust, documents and scripts. Other files hold data.
+/// Rust, documents, scripts and manifests. Other files hold data.
 fn has_words(path: &Path) -> bool {
     match path.extension() {
-        Some(_) => has_extension(path, &["rs", "md", "sh"]),
+        Some(_) => has_extension(path, &["rs", "md", "sh", "toml"]),
         None => path.parent().and_then(Path::file_name).is_some_and(|dir| dir == "scripts" || dir == ".ci"),
     }
 }
@@ -110,6 +127,12 @@ fn prose(line: &str) -> impl Iterator<Item = &str> {
 fn complaint(name: &str) -> Option<String> {
     if name.starts_with("MOST_") || name.ends_with("_MOST") {
         return Some(format!("`{name}`: call a limit MAX_"));
+    }
+    if name.starts_with("note_") {
+        return Some(format!("`{name}`: instead of \"note\" write record or handle"));
+    }
+    if let Some((_, term)) = BANNED_NAMES.iter().find(|(banned, _)| *banned == name) {
+        return Some(format!("`{name}`: write {term}"));
     }
     let parts = parts(name);
     let (word, term) = BANNED.iter().find(|(word, _)| parts.iter().any(|part| part == word))?;
@@ -163,7 +186,9 @@ mod tests {
         let found = check_text("a.md", "The pods.\nstruct ClusterDoors;\n");
         assert_eq!((found.len(), found[0].line), (1, 2));
         assert_eq!(found[0].what, "`ClusterDoors`: instead of \"doors\" write ports");
-        assert_eq!(check_text("a.rs", "const MOST_BYTES: usize = 1;").len(), 1);
+        for line in ["const MOST_BYTES: usize = 1;", "self.note_start(pod);", "struct PassNote;", "It gave up."] {
+            assert_eq!(check_text("a.rs", line).len(), 1, "{line}");
+        }
         for line in ["let indoors = almost;", "nobody:x:65534:", "/work/room/file", "for every pod"] {
             assert!(check_text("a.rs", line).is_empty(), "{line}");
         }
@@ -179,7 +204,7 @@ mod tests {
 
     #[test]
     fn documents_scripts_and_rust_files_are_checked_and_data_is_not() {
-        for path in ["README.md", "crates/a/src/a.rs", "scripts/test", ".ci/run", "scripts/guest/build.sh"] {
+        for path in ["README.md", "a/src/a.rs", "a/Cargo.toml", "scripts/test", ".ci/run", "scripts/guest/build.sh"] {
             assert!(has_words(Path::new(path)), "{path}");
         }
         for path in ["Cargo.lock", "crates/a/src/golden/a.txt", "docs/compare-allowed.tsv"] {

@@ -7,6 +7,21 @@ use crate::tidy::finding;
 
 /// Suffixes that a type must not have.
 const EMPTY_SUFFIXES: &[&str] = &["Manager", "Helper", "Helpers", "Util", "Utils", "Impl"];
+/// Names of types that say nothing without their comment.
+const UNCLEAR_TYPES: &[&str] = &[
+    "AtWork",
+    "Ends",
+    "For",
+    "Happening",
+    "LoopSide",
+    "Misfit",
+    "Of",
+    "Offence",
+    "Ran",
+    "Remains",
+    "Then",
+    "Tried",
+];
 /// Names that a module must not have.
 const EMPTY_MODULES: &[&str] = &["manager", "helper", "helpers", "util", "utils", "common", "misc"];
 /// Macros for missing code.
@@ -35,6 +50,9 @@ fn in_code(code: &str) -> Vec<String> {
     for pair in all.windows(2) {
         let [keyword, name] = pair else { continue };
         if ["struct", "enum", "trait", "type"].contains(keyword) {
+            if UNCLEAR_TYPES.contains(name) {
+                found.push(format!("`{name}` says nothing without its comment: name what the type is"));
+            }
             if let Some(suffix) = EMPTY_SUFFIXES.iter().find(|suffix| name.ends_with(*suffix)) {
                 found.push(format!(
                     "`{name}` ends in {suffix}, which has no meaning: name what it owns or does"

@@ -32,7 +32,7 @@ pub struct AttachWait {
     /// Of the VolumeAttachment: `volumes_core::attachment::attachment_name`.
     pub attachment_name: String,
     /// Cancelled when no pod needs the volume any more.
-    pub leaving: CancellationToken,
+    pub terminating: CancellationToken,
 }
 
 /// Why a volume is not attached.
@@ -51,7 +51,7 @@ pub enum AttachError {
     NotByController,
     /// No pod needs the volume any more.
     #[error("volume {volume} is not needed any more")]
-    Leaving { volume: String },
+    Terminating { volume: String },
 }
 
 /// A handle; clones are the same.
@@ -78,8 +78,8 @@ impl Attachments {
         }
         tokio::select! {
             biased;
-            () = wait.leaving.cancelled() => {
-                Err(AttachError::Leaving { volume: wait.volume_unique_name.clone() })
+            () = wait.terminating.cancelled() => {
+                Err(AttachError::Terminating { volume: wait.volume_unique_name.clone() })
             }
             attached = self.wait(wait) => attached,
         }
@@ -93,7 +93,7 @@ impl Attachments {
     pub async fn attached_device(
         &self,
         unique_name: &str,
-        leaving: &CancellationToken,
+        terminating: &CancellationToken,
     ) -> Result<String, AttachError> {
         if !self.ctx.config().enable_controller_attach_detach {
             return Err(AttachError::NotByController);
@@ -104,7 +104,7 @@ impl Attachments {
         let mut seen = self.own_node.clone();
         tokio::select! {
             biased;
-            () = leaving.cancelled() => Err(AttachError::Leaving { volume: unique_name.to_owned() }),
+            () = terminating.cancelled() => Err(AttachError::Terminating { volume: unique_name.to_owned() }),
             Ok(store) = seen.wait_for(|store| device(store).is_some()) => Ok(device(&store).unwrap_or_default()),
             () = clock.sleep_until(clock.mono() + CONTROLLER_TIMEOUT) => {
                 Err(AttachError::NotInNodeStatus { volume: unique_name.to_owned() })

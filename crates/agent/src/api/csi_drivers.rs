@@ -12,7 +12,7 @@ use ports::Cluster;
 use ports::cluster::Selection;
 use tokio::sync::watch;
 
-use super::reflector::{Of, Reflector, Store, StoreReader};
+use super::reflector::{CollectionOf, Reflector, Store, StoreReader};
 use crate::context::Context;
 
 /// How long a caller waits for the first list; the volume's operation is tried again.
@@ -62,7 +62,7 @@ impl CsiDrivers {
     pub fn changes(&self) -> StoreReader<CSIDriver> {
         let Shared { ctx, cluster, store, is_started } = &*self.shared;
         if !is_started.swap(true, Ordering::Relaxed) {
-            let drivers: Of<CSIDriver> = |cluster| cluster.csi_drivers();
+            let drivers: CollectionOf<CSIDriver> = |cluster| cluster.csi_drivers();
             let all = Selection::default();
             let reflector = Reflector::new(ctx, cluster, drivers, "CSIDriver", all, store.clone());
             ctx.tasks.spawn("CSIDriver reflector", reflector.run());

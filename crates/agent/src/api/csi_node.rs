@@ -120,12 +120,12 @@ pub(crate) struct CsiNodeTasks {
 }
 
 impl CsiNodeTasks {
-    /// `given_up` is cancelled if the CSINode cannot be written: the process ends and the next one tries again, as with the Go
+    /// `must_exit` is cancelled if the CSINode cannot be written: the process ends and the next one tries again, as with the Go
     /// kubelet.
-    pub(crate) fn start(self, given_up: CancellationToken) {
+    pub(crate) fn start(self, must_exit: CancellationToken) {
         let Self { writer, own_node, requests, problem, installed } = self;
         let tasks = writer.ctx.tasks.clone();
-        let initialization = Initialization { writer: writer.clone(), own_node, problem, given_up };
+        let initialization = Initialization { writer: writer.clone(), own_node, problem, must_exit };
         tasks.spawn("CSINode initialization", initialization.run());
         tasks.spawn("CSINode", serve(writer, requests, installed));
     }
@@ -148,7 +148,7 @@ async fn serve(
             Work::UpdateAllocatable { .. } => false,
             Work::Uninstall { driver } => installed.remove(driver),
         });
-        // The caller may have given up waiting.
+        // The caller may no longer wait.
         let _ = answer.send(done);
     }
 }
@@ -158,7 +158,7 @@ struct Initialization {
     writer: Writer,
     own_node: StoreReader<Node>,
     problem: watch::Sender<Option<String>>,
-    given_up: CancellationToken,
+    must_exit: CancellationToken,
 }
 
 impl Initialization {
@@ -177,7 +177,7 @@ impl Initialization {
             failed += 1;
             if !self.writer.pause(INIT_RETRIES, failed, None).await {
                 tracing::error!(err = error, "Failed to initialize CSINode after retrying, exiting");
-                return self.given_up.cancel();
+                return self.must_exit.cancel();
             }
         }
     }

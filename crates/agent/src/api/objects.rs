@@ -34,7 +34,7 @@ use self::bundles::{Bundles, Selected};
 use self::services::{PodServices, Services};
 use self::source::{Access, Source, Sources, Strategy, wait_for_sync};
 use self::tokens::{PodTokens, account_of};
-use super::reflector::{Of, Reflector, Store, StoreReader};
+use super::reflector::{CollectionOf, Reflector, Store, StoreReader};
 use crate::context::Context;
 
 /// Objects that one pod may refer to, each of at most 1 MiB: ConfigMaps, Secrets, service account tokens and selections of
@@ -104,7 +104,7 @@ impl ClusterObjects {
     /// Starts the reflectors of the API server's Service and of RuntimeClasses, which every pod may need.
     pub(crate) fn start(&self, ctx: &Arc<Context>) {
         let (cluster, all) = (&self.access.cluster, Selection::default());
-        let classes: Of<RuntimeClass> = |cluster| cluster.runtime_classes();
+        let classes: CollectionOf<RuntimeClass> = |cluster| cluster.runtime_classes();
         let runtime_classes =
             Reflector::new(ctx, cluster, classes, "RuntimeClass", all, self.runtime_classes.clone());
         self.services.start(ctx, cluster);

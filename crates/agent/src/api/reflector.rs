@@ -68,7 +68,7 @@ pub(crate) fn own_node(seen: &Store<Node>) -> Option<Arc<Node>> {
 }
 
 /// Selects the collection of a client.
-pub(crate) type Of<K> = fn(&dyn Cluster) -> &dyn ListWatch<K>;
+pub(crate) type CollectionOf<K> = fn(&dyn Cluster) -> &dyn ListWatch<K>;
 
 /// What the store keeps of an object, given what it has of the object of that name. An unchanged object keeps its pointer, because
 /// readers compare them.
@@ -98,7 +98,7 @@ pub(crate) fn keep_pod(pod: Pod, known: Option<&Arc<ApiPod>>, now: Timestamp) ->
 pub(crate) struct Reflector<K, T = K> {
     pub(crate) ctx: Arc<Context>,
     pub(crate) cluster: Arc<dyn Cluster>,
-    pub(crate) of: Of<K>,
+    pub(crate) of: CollectionOf<K>,
     /// The kind in plural, for log messages.
     pub(crate) what: &'static str,
     pub(crate) selection: Selection,
@@ -116,7 +116,7 @@ impl<K: Metadata<Ty = ObjectMeta> + Send + Sync + 'static> Reflector<K> {
     pub(crate) fn new(
         ctx: &Arc<Context>,
         cluster: &Arc<dyn Cluster>,
-        of: Of<K>,
+        of: CollectionOf<K>,
         what: &'static str,
         selection: Selection,
         seen: watch::Sender<Store<K>>,
@@ -131,7 +131,7 @@ impl<K: ApiObject, T: Send + Sync + 'static> Reflector<K, T> {
     pub(crate) fn keeping(
         ctx: &Arc<Context>,
         cluster: &Arc<dyn Cluster>,
-        of: Of<K>,
+        of: CollectionOf<K>,
         what: &'static str,
         selection: Selection,
         keep: Keep<K, T>,
@@ -152,7 +152,7 @@ impl<K: ApiObject, T: Send + Sync + 'static> Reflector<K, T> {
                 ReflectorStep::List { version } => {
                     let listed = self.list(version.as_deref()).await;
                     let event = listed.unwrap_or_else(|error| self.failed("list", &error));
-                    self.note(&mut reflector, event);
+                    self.handle(&mut reflector, event);
                 }
                 ReflectorStep::Watch { since } => self.watch(&mut reflector, &since).await,
             }
@@ -163,8 +163,8 @@ impl<K: ApiObject, T: Send + Sync + 'static> Reflector<K, T> {
         self.seen.borrow().objects.values().any(|object| (self.is_settled)(object))
     }
 
-    fn note(&self, reflector: &mut ReflectorState, event: ReflectorEvent) {
-        reflector.note(event, self.ctx.rng.share(), self.ctx.clock.mono());
+    fn handle(&self, reflector: &mut ReflectorState, event: ReflectorEvent) {
+        reflector.handle(event, self.ctx.rng.share(), self.ctx.clock.mono());
     }
 
     fn failed(&self, what: &str, error: &ClusterError) -> ReflectorEvent {
@@ -211,22 +211,22 @@ impl<K: ApiObject, T: Send + Sync + 'static> Reflector<K, T> {
     async fn watch(&self, reflector: &mut ReflectorState, since: &str) {
         let mut changes = match (self.of)(&*self.cluster).watch(&self.selection, since).await {
             Ok(changes) => changes,
-            Err(error) => return self.note(reflector, self.watch_failed(&error)),
+            Err(error) => return self.handle(reflector, self.watch_failed(&error)),
         };
-        self.note(reflector, ReflectorEvent::WatchStarted);
+        self.handle(reflector, ReflectorEvent::WatchStarted);
         while let Some(change) = changes.next().await {
             match change {
                 Ok(change) => {
                     let resource_version = self.apply(change);
-                    self.note(reflector, ReflectorEvent::Reached { resource_version });
+                    self.handle(reflector, ReflectorEvent::Reached { resource_version });
                     if self.is_done() {
                         return;
                     }
                 }
-                Err(error) => return self.note(reflector, self.watch_failed(&error)),
+                Err(error) => return self.handle(reflector, self.watch_failed(&error)),
             }
         }
-        self.note(reflector, ReflectorEvent::Ended);
+        self.handle(reflector, ReflectorEvent::Ended);
     }
 
     /// Whether watching from the same resource version may succeed later, or the server sends, or will send, what cannot be used.

@@ -168,7 +168,7 @@ impl StatusWriter {
     /// Starts a call for each pod that needs one and has none under way, as long as slots are free, in a fair order. Returns
     /// when the first pod in back-off may be tried again.
     fn start_calls(&mut self, now: MonoTime) -> Option<MonoTime> {
-        self.note_changes();
+        self.record_changes();
         let (candidates, retry) = self.candidates(now);
         let waiting: Vec<WaitingStatus> = candidates
             .iter()
@@ -191,7 +191,7 @@ impl StatusWriter {
     }
 
     /// Notes which pods have to be compared, because they or their objects in the API have changed.
-    fn note_changes(&mut self) {
+    fn record_changes(&mut self) {
         let ViewChanges { changed, count, version } = self.views.changed_since(self.version);
         self.version = version;
         let seen = self.in_api.borrow_and_update();

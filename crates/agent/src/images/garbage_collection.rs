@@ -187,11 +187,11 @@ impl ImageGarbageCollector {
     async fn list_unused(&mut self) -> Result<Vec<SpareImage>, String> {
         let (ctx, listed_at) = (self.ctx.clone(), self.ctx.clock.now());
         let images = ctx.runtime.list_images().await.map_err(|error| error.to_string())?;
-        let spare = self.history.note(&images, &self.used()?, listed_at.mono);
+        let spare = self.history.record(&images, &self.used()?, listed_at.mono);
         if !std::mem::replace(&mut self.has_listed, true) {
             tracing::info!(images = images.len(), unused = spare.len(), "Determined which images are in use");
         }
-        self.images.note_listing(listed_at.wall, images).await;
+        self.images.record_listing(listed_at.wall, images).await;
         Ok(spare)
     }
 

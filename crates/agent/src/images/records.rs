@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use images_core::access::{
     ImagePullCredentials, ImagePullIntent, ImagePulledRecord, PodCredentials, find_image, is_outlived,
-    parse_record_file, record_file, record_note, record_pull, record_unknown,
+    parse_record_file, record_credentials, record_file, record_pull, record_unknown,
 };
 use jiff::Timestamp;
 use model::k8s::Time;
@@ -57,10 +57,10 @@ enum Command {
         with: PodCredentials,
         answer: oneshot::Sender<()>,
     },
-    Note {
+    Record {
         image: String,
         image_ref: String,
-        noted: ImagePullCredentials,
+        credentials: ImagePullCredentials,
     },
     /// The images of the runtime at that time.
     Listed {
@@ -146,13 +146,13 @@ impl PullRecords {
         Ok(intent)
     }
 
-    pub(super) async fn note_listing(&self, listed_at: Timestamp, images: Vec<ImageObservation>) {
+    pub(super) async fn record_listing(&self, listed_at: Timestamp, images: Vec<ImageObservation>) {
         let _ = self.commands.send(Command::Listed { listed_at, images }).await;
     }
 
-    pub(super) async fn note(&self, image: &str, image_ref: &str, noted: ImagePullCredentials) {
+    pub(super) async fn record(&self, image: &str, image_ref: &str, credentials: ImagePullCredentials) {
         let (image, image_ref) = (image.to_owned(), image_ref.to_owned());
-        let _ = self.commands.send(Command::Note { image, image_ref, noted }).await;
+        let _ = self.commands.send(Command::Record { image, image_ref, credentials }).await;
     }
 }
 
@@ -235,9 +235,9 @@ impl PullRecordsTask {
                 }
                 let _ = answer.send(());
             }
-            Command::Note { image, image_ref, noted } => {
+            Command::Record { image, image_ref, credentials } => {
                 if let Ok(Some(record)) = self.record(&image_ref).await {
-                    self.write_record(&record_note(&record, &image, noted, self.now())).await;
+                    self.write_record(&record_credentials(&record, &image, credentials, self.now())).await;
                 }
                 return;
             }

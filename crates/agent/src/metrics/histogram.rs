@@ -31,15 +31,15 @@ impl Histogram {
     pub(crate) fn observe(&self, took: Duration) {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let sum = if self.sums_nanoseconds { nanoseconds } else { took.as_secs() };
-        self.note(took.as_secs_f64(), sum);
+        self.record(took.as_secs_f64(), sum);
     }
 
     pub(crate) fn observe_number(&self, number: u64) {
         #[expect(clippy::cast_precision_loss, reason = "only compared with the limits; the sum is exact")]
-        self.note(number as f64, number);
+        self.record(number as f64, number);
     }
 
-    fn note(&self, value: f64, sum: u64) {
+    fn record(&self, value: f64, sum: u64) {
         let index = self.limits.partition_point(|limit| *limit < value);
         self.counts[index].fetch_add(1, Ordering::Relaxed);
         self.sum.fetch_add(sum, Ordering::Relaxed);

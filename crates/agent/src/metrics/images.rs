@@ -32,7 +32,7 @@ impl ImageMetrics {
     pub(crate) fn checked(&self, access: &ImageAccess) {
         let result = match access {
             ImageAccess::NotVerified => "credentialPolicyAllowed",
-            ImageAccess::Granted | ImageAccess::GrantedAndNoted(_) => "credentialRecordFound",
+            ImageAccess::Granted | ImageAccess::GrantedAndRecorded(_) => "credentialRecordFound",
             ImageAccess::MustPull => "mustAuthenticate",
         };
         *self.inner.lock().checks.entry(result).or_default() += 1;

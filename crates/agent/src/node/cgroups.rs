@@ -40,7 +40,7 @@ pub(crate) struct NodeCgroups {
     /// Set once pods can have cgroups.
     pub(crate) names: watch::Sender<Option<Arc<CgroupNames>>>,
     /// Cancelled if the cgroups cannot be created.
-    pub(crate) given_up: CancellationToken,
+    pub(crate) must_exit: CancellationToken,
 }
 
 impl NodeCgroups {
@@ -56,7 +56,7 @@ impl NodeCgroups {
         };
         if let Err(why) = started.await {
             tracing::error!("{why}");
-            return self.given_up.cancel();
+            return self.must_exit.cancel();
         }
         self.keep(&names, &enforcement).await;
     }

@@ -114,9 +114,9 @@ impl Evictor {
     ) -> Self {
         let EvictorInputs { cache, pods, admissions, termination_requests, pods_cgroup, samplers } = inputs;
         let configured = compute_thresholds(ctx.config());
-        let in_vain = ignored_signals(&configured);
-        if !in_vain.is_empty() {
-            tracing::warn!(signals = ?in_vain, "Ignoring containerfs thresholds, containerfs has the thresholds of its filesystem");
+        let ignored = ignored_signals(&configured);
+        if !ignored.is_empty() {
+            tracing::warn!(signals = ?ignored, "Ignoring containerfs thresholds, containerfs has the thresholds of its filesystem");
         }
         Self {
             thresholds: fit_to_layout(&configured, DiskLayout::One),

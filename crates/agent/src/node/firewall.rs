@@ -102,7 +102,7 @@ impl Firewall {
             Ok(end) if end.code == Some(0) => Ok(Ok(())),
             Ok(end) => Ok(Err(format!("{program} {arguments}: {}", end.stderr))),
             Err(error) if error.is_not_found() => Err(RoundError::NoProgram),
-            Err(error @ (HostError::Io { .. } | HostError::Invalid(_) | HostError::GivenUp(_))) => {
+            Err(error @ (HostError::Io { .. } | HostError::Invalid(_) | HostError::NotFinished(_))) => {
                 Err(RoundError::Failed(chain(&error)))
             }
         }

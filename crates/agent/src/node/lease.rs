@@ -32,7 +32,7 @@ pub(crate) async fn keep(
             LeaseStep::Update(wanted) => cluster.leases().update(LEASE_NAMESPACE, wanted).await,
         };
         let answer = answer_of(answer);
-        if lease.note(&step, answer, ctx.rng.share(), ctx.clock.mono()) {
+        if lease.record(&step, answer, ctx.rng.share(), ctx.clock.mono()) {
             cluster.close_connections();
         }
     }

@@ -19,7 +19,7 @@ use ports::{HostError, Shutdown, ShutdownError};
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
-use self::drain::{Drain, note_times};
+use self::drain::{Drain, record_times};
 use crate::context::Context;
 use crate::error_chain::chain;
 use crate::pods::handles::PodHandles;
@@ -190,7 +190,7 @@ impl ShutdownTask {
         }
         if !self.drain.is_empty() {
             self.drain.shutdown().await;
-            note_times(&self.ctx, |times| times.ended = Some(self.ctx.clock.now().wall)).await;
+            record_times(&self.ctx, |times| times.ended = Some(self.ctx.clock.now().wall)).await;
         }
     }
 

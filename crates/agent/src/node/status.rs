@@ -227,7 +227,7 @@ impl NodeReporter {
         };
         self.report_pod_cidr(&existing).await;
         let outcome = compute_node_status(&existing, &self.facts.view(&self.ctx), self.was_unschedulable);
-        self.note_addresses(&outcome.node);
+        self.record_addresses(&outcome.node);
         let has_changed = status_differs(&existing, &outcome.node);
         let now = self.ctx.clock.mono();
         let is_due = match compute_status_report(&self.reports, has_changed, now) {
@@ -241,12 +241,12 @@ impl NodeReporter {
                 self.answer = Some(in_api.clone());
             }
             let frequency = self.ctx.config().node_status_report_frequency.as_std();
-            self.reports.note_sent(has_changed, frequency, self.ctx.rng.share(), now);
+            self.reports.record_sent(has_changed, frequency, self.ctx.rng.share(), now);
         }
         let status = in_api.status.as_ref();
         let volumes = status.and_then(|status| status.volumes_in_use.as_deref()).unwrap_or_default();
-        self.sources.volumes_in_use.note_reported(volumes);
-        self.note_ready(&outcome.node).await;
+        self.sources.volumes_in_use.record_reported(volumes);
+        self.record_ready(&outcome.node).await;
         // Changes by other clients are reported although they are not part of the status.
         self.export(&outcome);
         self.was_unschedulable = existing.spec.as_ref().and_then(|spec| spec.unschedulable) == Some(true);
@@ -254,7 +254,7 @@ impl NodeReporter {
     }
 
     /// Records how long a new node took to be ready.
-    async fn note_ready(&mut self, node: &Node) {
+    async fn record_ready(&mut self, node: &Node) {
         let Started { registering: Some(registering), made: Some(made), is_reported: false } = self.started
         else {
             return;
@@ -278,7 +278,7 @@ impl NodeReporter {
     }
 
     /// Publishes the addresses, for serving certificates.
-    fn note_addresses(&self, node: &Node) {
+    fn record_addresses(&self, node: &Node) {
         let addresses = node.status.as_ref().and_then(|status| status.addresses.clone()).unwrap_or_default();
         self.addresses.send_if_modified(|known| {
             let is_new = *known != addresses;

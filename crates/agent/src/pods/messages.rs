@@ -10,7 +10,7 @@ pub(crate) type WorkerSender = mpsc::Sender<Box<WorkerMessage>>;
 
 #[derive(Debug)]
 pub(crate) enum WorkerMessage {
-    Pass(PassNote),
+    Pass(PassEvent),
     Probe(ProbeEvent),
 }
 
@@ -23,7 +23,7 @@ pub struct Waiting {
 
 /// Progress of a pass, for the pod's worker.
 #[derive(Debug)]
-pub enum PassNote {
+pub enum PassEvent {
     /// Its image was pulled, between these two moments.
     Pulled {
         began: MonoTime,

@@ -23,9 +23,9 @@ use tokio::sync::oneshot;
 
 use crate::api::objects::PodObjects;
 use crate::pods::handles::PodHandles;
-pub(crate) use crate::pods::messages::{PassNote, Waiting, WorkerMessage, WorkerSender};
+pub(crate) use crate::pods::messages::{PassEvent, Waiting, WorkerMessage, WorkerSender};
 use crate::pods::pass::kill::KillProgress;
-use crate::pods::pass::prepare::{For, Prepared};
+use crate::pods::pass::prepare::{Prepared, PreparedFor};
 
 /// The inputs of a pass.
 #[derive(Clone, Debug)]
@@ -35,22 +35,22 @@ pub struct PassContext {
     pub identity: PodRef,
     pub observed: Arc<PodObservation>,
     pub objects: PodObjects,
-    pub(crate) notes: WorkerSender,
+    pub(crate) events: WorkerSender,
     /// What earlier tries of this step have done.
     pub(crate) kills: KillProgress,
 }
 
 impl PassContext {
-    pub(crate) async fn note(&self, note: PassNote) {
-        // The worker has ended only when the pod is dropped; then the note is not needed.
-        let _ = self.notes.send(Box::new(WorkerMessage::Pass(note))).await;
+    pub(crate) async fn report(&self, event: PassEvent) {
+        // The worker has ended only when the pod is dropped; then the event is not needed.
+        let _ = self.events.send(Box::new(WorkerMessage::Pass(event))).await;
     }
 
     /// The container has these amounts, or is about to be created with them. They are on disk once this returns if it, or its last
     /// instance, had others.
     async fn record_amounts(&self, container: String, amounts: Amounts) {
         let (is_resized, reply) = oneshot::channel();
-        self.note(PassNote::Amounts { container, amounts, is_resized }).await;
+        self.report(PassEvent::Amounts { container, amounts, is_resized }).await;
         if reply.await.unwrap_or_default() {
             self.handles.amount_files.save().await;
         }
@@ -112,12 +112,12 @@ async fn execute_step(
             if prepared.is_some() {
                 Box::pin(prepare::ensure_cgroup(context)).await?;
             }
-            let prepared = ensure_prepared(context, prepared, For::Sandbox).await?;
+            let prepared = ensure_prepared(context, prepared, PreparedFor::Sandbox).await?;
             Box::pin(claims::check_claims(context)).await?;
             Box::pin(sandbox::create(context, &prepared, attempt, why)).await
         }
         PodStep::Converge { sandbox, kill, remove, resize, start } => {
-            let prepared = ensure_prepared(context, prepared, For::Containers).await?;
+            let prepared = ensure_prepared(context, prepared, PreparedFor::Containers).await?;
             if resize.is_some() || kill.iter().any(|kill| kill.why == KillReason::ResizeRequiresRestart) {
                 // A kubelet that starts later finishes the resize. A full disk holds up no resize.
                 context.handles.amount_files.save().await;
@@ -167,7 +167,7 @@ async fn remove_all(context: &PassContext, remove: &[RemoveContainer]) -> bool {
 async fn ensure_prepared(
     context: &PassContext,
     prepared: &mut Option<Arc<Prepared>>,
-    what: For,
+    what: PreparedFor,
 ) -> Result<Arc<Prepared>, Retry> {
     if let Some(prepared) = prepared {
         return Ok(prepared.clone());

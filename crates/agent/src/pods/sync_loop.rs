@@ -142,7 +142,7 @@ impl SyncLoop {
         let clock = self.handles.ctx.clock;
         let mut next_housekeeping = clock.mono() + HOUSEKEEPING_PERIOD;
         let mut progress = self.handles.pods.changes();
-        self.note_reported();
+        self.record_reported();
         loop {
             self.heartbeat.beat(clock.mono().since_start());
             tokio::select! {
@@ -186,7 +186,7 @@ impl SyncLoop {
         }
         let from_api = self.sources.pods().filter(|(source, _)| *source == PodSource::Api).count();
         self.handles.ctx.metrics.set_desired(self.sources.pods().count() - from_api, from_api);
-        self.note_reported();
+        self.record_reported();
         self.run_first_housekeeping();
     }
 
@@ -200,7 +200,7 @@ impl SyncLoop {
         }
     }
 
-    fn note_reported(&mut self) {
+    fn record_reported(&mut self) {
         let notify = |channel: &watch::Sender<bool>, now: bool| {
             channel.send_if_modified(|known| std::mem::replace(known, now) != now);
         };
@@ -407,7 +407,7 @@ impl SyncLoop {
         self.handles.pods.forget(uid);
         self.handles.admissions.release(uid);
         let state = worker.desired_state.borrow().clone();
-        self.ended.note(&worker.pod, self.handles.ctx.clock.mono());
+        self.ended.record(&worker.pod, self.handles.ctx.clock.mono());
         // A static pod may come back with its UID.
         if state.is_removed && state.desired.as_ref().is_some_and(|pod| pod.in_api.is_some()) {
             self.handles.ctx.recorder.pod_gone(&worker.pod);

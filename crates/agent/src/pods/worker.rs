@@ -59,7 +59,7 @@ use self::checkpoint::Checkpoint;
 use self::objects::Registration;
 use crate::metrics::ResizeCount;
 use crate::pods::handles::PodHandles;
-use crate::pods::messages::{PassNote, ProbeEvent, WorkerMessage, WorkerSender};
+use crate::pods::messages::{PassEvent, ProbeEvent, WorkerMessage, WorkerSender};
 use crate::pods::pass::{PassContext, PassReport, Retry, kill::KillProgress, prepare::Prepared};
 use crate::pods::prober::Probes;
 use crate::pods::termination_requests::{TerminationListener, TerminationRequest};
@@ -321,11 +321,11 @@ impl PodWorker {
             Some(_) => on_disk,
             None => latest_known(on_disk, self.desired.status_in_api().as_ref()),
         };
-        let is_due_again = |said: &Arc<PodStatus>| {
+        let is_due_again = |api_status: &Arc<PodStatus>| {
             let pod = self.desired.pod.as_deref();
-            pod.is_some_and(|pod| kubelet_core::node::shutdown::begins_again(pod, said))
+            pod.is_some_and(|pod| kubelet_core::node::shutdown::begins_again(pod, api_status))
         };
-        self.reported.status = known.filter(|said| !is_due_again(said));
+        self.reported.status = known.filter(|api_status| !is_due_again(api_status));
         self.times.remember(self.reported.status.as_deref());
         self.memory.log_restarts = messages::log_restarts(&self.handles.ctx, &self.pod).await;
         self.schedule_resync();
@@ -352,7 +352,7 @@ impl PodWorker {
             }
         }
         // A pod that ran before this process has had its passes.
-        self.note_phase_in_api();
+        self.record_phase_in_api();
         self.publish().await;
     }
 
@@ -452,9 +452,12 @@ impl PodWorker {
 
     /// Another client set a final phase, as controllers do for pods of nodes that have been unreachable for long.
     fn handle_final_phase(&mut self) {
-        let Some(said) = self.desired.status_in_api().filter(|said| has_ended(said)) else { return };
+        let Some(api_status) = self.desired.status_in_api().filter(|api_status| has_ended(api_status)) else {
+            return;
+        };
         if self.state.stage() == PodStage::Syncing {
-            self.reported.terminal = self.reported.terminal.take().or_else(|| status::terminal_of(&said));
+            self.reported.terminal =
+                self.reported.terminal.take().or_else(|| status::terminal_of(&api_status));
             self.feed(WorkerEvent::Kill { cause: TerminationCause::Completed, grace_override: None });
         }
     }
@@ -500,7 +503,7 @@ impl PodWorker {
         if is_first {
             self.adopt_running();
         }
-        self.note_ended();
+        self.record_ended();
         self.reconcile_probes();
         self.inspect_cgroup().await;
         self.feed(WorkerEvent::Observed { stopped, taken_at });
@@ -555,7 +558,7 @@ impl PodWorker {
 
     fn handle_message(&mut self, message: WorkerMessage) {
         match message {
-            WorkerMessage::Pass(note) => self.handle_note(note),
+            WorkerMessage::Pass(event) => self.handle_pass_event(event),
             WorkerMessage::Probe(event) => self.handle_probe_event(&event),
         }
     }
@@ -568,27 +571,27 @@ impl PodWorker {
         }
     }
 
-    fn handle_note(&mut self, note: PassNote) {
-        match note {
-            PassNote::Pulled { began, ended } => self.times.pulled(began, ended),
-            PassNote::Failed { container, waiting } => {
+    fn handle_pass_event(&mut self, event: PassEvent) {
+        match event {
+            PassEvent::Pulled { began, ended } => self.times.pulled(began, ended),
+            PassEvent::Failed { container, waiting } => {
                 let state = WaitingState { reason: waiting.reason, message: waiting.message };
                 self.memory.start_failed(&container, state, self.handles.ctx.clock.mono());
             }
-            PassNote::HookBegan { container } => {
+            PassEvent::HookBegan { container } => {
                 self.memory.starting.insert(container);
             }
-            PassNote::Amounts { container, amounts, is_resized } => {
+            PassEvent::Amounts { container, amounts, is_resized } => {
                 // A pass that was aborted does not wait for the reply.
                 let _ = is_resized.send(self.set_actuated(&container, amounts));
             }
-            PassNote::Started { container } => self.memory.started(&container),
-            PassNote::PodResized { amounts } => {
+            PassEvent::Started { container } => self.memory.started(&container),
+            PassEvent::PodResized { amounts } => {
                 self.memory.actuated.pod = Some(amounts);
                 self.cgroup.state = CgroupState::UpToDate;
-                self.note_actuated();
+                self.record_actuated();
             }
-            PassNote::ResizeFailed { message } => self.resize_failed(message),
+            PassEvent::ResizeFailed { message } => self.resize_failed(message),
         }
     }
 
@@ -616,11 +619,11 @@ impl PodWorker {
                 self.feed(WorkerEvent::ActDone(ActOutcome::Progressed));
             }
             Ok(ActReport::Released(result)) => {
-                let ok = self.note_stuck(result);
+                let ok = self.record_stuck(result);
                 self.feed(WorkerEvent::Released { ok });
             }
             Ok(ActReport::Purged(result)) => {
-                self.is_over = self.note_stuck(result);
+                self.is_over = self.record_stuck(result);
                 if !self.is_over {
                     self.purge_later();
                 }
@@ -668,7 +671,7 @@ impl PodWorker {
     }
 
     /// Returns whether the release succeeded; records each reason of a failure once.
-    fn note_stuck(&mut self, result: Result<(), String>) -> bool {
+    fn record_stuck(&mut self, result: Result<(), String>) -> bool {
         let Err(why) = result else { return true };
         if self.reported.stuck_on.as_ref() != Some(&why) {
             self.handles.ctx.recorder.warning(
@@ -697,19 +700,19 @@ impl PodWorker {
             let must_wait = waits_for_resources || self.desired.receiver.borrow().must_wait;
             match self.pending.take_if(|pending| !(must_wait && matches!(pending, Pending::Sync))) {
                 Some(Pending::Sync) => {
-                    self.note_phase_in_api();
+                    self.record_phase_in_api();
                     // While the pass waited, the pod may have changed: it got back what an earlier kubelet allocated to it.
                     if let Some(pod) = self.desired.pod.clone() {
                         self.sync(&pod, &observed);
                     }
-                    self.note_act(false);
+                    self.record_act(false);
                 }
                 Some(Pending::Terminate { pod, grace }) => {
-                    self.note_phase_in_api();
+                    self.record_phase_in_api();
                     self.memory.begin_termination(&observed);
                     self.report_deadline();
                     self.terminate(pod, observed, grace);
-                    self.note_act(true);
+                    self.record_act(true);
                 }
                 None => return,
             }
@@ -717,7 +720,7 @@ impl PodWorker {
     }
 
     /// A pass that found nothing to do has started no act.
-    fn note_act(&mut self, is_kill: bool) {
+    fn record_act(&mut self, is_kill: bool) {
         if self.act.is_running() {
             self.times.act_began(&self.handles.ctx.metrics, self.handles.ctx.clock.mono(), is_kill);
         }
@@ -737,7 +740,7 @@ impl PodWorker {
             features: self.handles.ctx.node_facts.features,
             now,
         });
-        self.note_waiting(&plan);
+        self.record_waiting(&plan);
         if let Some(at) = plan.wake_at {
             self.alarm.no_later_than(at);
         }
@@ -772,7 +775,7 @@ impl PodWorker {
             identity: self.pod.clone(),
             observed,
             objects: self.registration.objects.clone(),
-            notes: self.sender.clone(),
+            events: self.sender.clone(),
             kills: self.kills.clone(),
         }
     }

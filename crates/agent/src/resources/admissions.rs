@@ -16,7 +16,8 @@ use model::k8s::Pod;
 use parking_lot::Mutex;
 use resources_core::admission::Admission;
 use resources_core::allocations::{
-    Allocations, Changes, Ended, OtherPods, RememberedAmounts, ResizeOutcome, ResizeVerdict, Ticket, Tried,
+    Allocations, Changes, Ended, OtherPods, RememberedAmounts, ResizeDecisions, ResizeOutcome, ResizeVerdict,
+    Ticket,
 };
 use resources_core::amounts::Actuated;
 use resources_core::devices::PodDevices;
@@ -90,25 +91,25 @@ impl Admissions {
     /// Releases allocations of an earlier run of the kubelet for pods that have not requested a slot.
     pub fn forget_unclaimed(&self) {
         let changes = self.table.lock().forget_unclaimed();
-        self.note_changes(changes);
+        self.record_changes(changes);
     }
 
     /// Nothing is left of the pod.
     pub fn release(&self, uid: &PodUid) {
         let was_there = self.table.lock().release_pod(uid);
-        self.note_release(was_there);
+        self.record_release(was_there);
     }
 
-    fn note_release(&self, was_there: bool) {
+    fn record_release(&self, was_there: bool) {
         if was_there {
             increment(&self.freed);
-            note_change(&self.changed, ChangeCause::Removed);
+            record_change(&self.changed, ChangeCause::Removed);
             increment(&self.devices);
             increment(&self.pins);
         }
     }
 
-    fn note_changes(&self, changes: Changes) {
+    fn record_changes(&self, changes: Changes) {
         if changes.devices {
             increment(&self.devices);
         }
@@ -135,7 +136,7 @@ impl Admissions {
     }
 
     /// The container starts: memory of the init containers before it is free.
-    pub fn note_start(&self, pod: &Pod, container: &ContainerRef<'_>) {
+    pub fn record_start(&self, pod: &Pod, container: &ContainerRef<'_>) {
         if self.table.lock().container_starts(pod, container) {
             increment(&self.pins);
         }
@@ -179,7 +180,7 @@ impl Admissions {
     }
 
     /// Changes what the pod has got, with the table locked meanwhile. `None`: the pod has no slot, or `place` decided nothing.
-    pub fn place_again<E>(
+    pub fn reallocate<E>(
         &self,
         uid: &PodUid,
         place: impl FnOnce(&OtherPods<'_>) -> Option<Result<Placement, E>>,
@@ -192,7 +193,7 @@ impl Admissions {
         };
         let changes = table.place(ticket, placement);
         drop(table);
-        self.note_changes(changes);
+        self.record_changes(changes);
         Some(Ok(()))
     }
 
@@ -201,10 +202,10 @@ impl Admissions {
         &self,
         now: Timestamp,
         decide: impl Fn(&Pod, &Pod, &OtherPods<'_>) -> ResizeVerdict,
-    ) -> Tried {
+    ) -> ResizeDecisions {
         let tried = self.table.lock().try_resizes(now, decide);
         if tried.is_changed {
-            note_change(&self.changed, ChangeCause::Resized);
+            record_change(&self.changed, ChangeCause::Resized);
         }
         tried
     }
@@ -244,7 +245,7 @@ pub enum ChangeCause {
     Resized,
 }
 
-fn note_change(changed: &watch::Sender<Change>, cause: ChangeCause) {
+fn record_change(changed: &watch::Sender<Change>, cause: ChangeCause) {
     changed.send_modify(|change| *change = Change { count: change.count + 1, cause });
 }
 
@@ -319,8 +320,8 @@ impl AdmissionSlot {
         let is_victim = |pod: &Arc<Pod>| victims.contains(&PodUid::of(pod));
         self.waits_for = table.pods().filter(|(_, pod)| is_victim(pod)).map(|(ticket, _)| ticket).collect();
         drop(table);
-        note_change(&self.admissions.changed, ChangeCause::Added);
-        self.admissions.note_changes(changes);
+        record_change(&self.admissions.changed, ChangeCause::Added);
+        self.admissions.record_changes(changes);
         Some(Verdict::Final(admission, tally))
     }
 
@@ -332,8 +333,8 @@ impl AdmissionSlot {
         let changes = Changes { pinned: pinned.is_some(), ..Changes::default() };
         table.pin(pinned);
         drop(table);
-        note_change(&self.admissions.changed, ChangeCause::Added);
-        self.admissions.note_changes(changes);
+        record_change(&self.admissions.changed, ChangeCause::Added);
+        self.admissions.record_changes(changes);
     }
 
     /// An earlier kubelet allocated these resources to the pod.
@@ -342,8 +343,8 @@ impl AdmissionSlot {
     }
 
     /// These amounts are in force.
-    pub fn note_actuated(&self, actuated: Actuated) {
-        if self.admissions.table.lock().note_actuated(self.ticket, actuated) {
+    pub fn record_actuated(&self, actuated: Actuated) {
+        if self.admissions.table.lock().record_actuated(self.ticket, actuated) {
             increment(&self.admissions.amounts);
         }
     }
@@ -389,10 +390,10 @@ impl AdmissionSlot {
     }
 
     /// Containers that will not run again: their resources are free at once.
-    pub fn note_ended(&self, ended: Ended) {
-        if self.admissions.table.lock().note(self.ticket, ended) {
+    pub fn record_ended(&self, ended: Ended) {
+        if self.admissions.table.lock().record(self.ticket, ended) {
             increment(&self.admissions.freed);
-            note_change(&self.admissions.changed, ChangeCause::Terminated);
+            record_change(&self.admissions.changed, ChangeCause::Terminated);
             increment(&self.admissions.devices);
             increment(&self.admissions.pins);
         }
@@ -401,7 +402,7 @@ impl AdmissionSlot {
     /// The pod has ended, or is not desired any more: its resources are free.
     pub fn release(&self) {
         let was_there = self.admissions.table.lock().release(self.ticket);
-        self.admissions.note_release(was_there);
+        self.admissions.record_release(was_there);
     }
 
     /// Not all preempted pods have ended.
@@ -538,7 +539,7 @@ mod tests {
         let admissions = Admissions::default();
         let mut first = admissions.request_slot(pod("a"));
         assert!(is_admitted(&first.admit(up_to(1)).await));
-        first.note_ended(Ended::All);
+        first.record_ended(Ended::All);
         assert!(is_admitted(&admissions.request_slot(pod("b")).admit(up_to(1)).await));
     }
 

@@ -38,7 +38,7 @@ struct Running {
 
 impl Cpusets {
     /// The container was created with these CPUs.
-    pub(crate) fn note(&self, id: &ContainerId, cpus: &str) {
+    pub(crate) fn record(&self, id: &ContainerId, cpus: &str) {
         if let Ok(cpus) = cpus.parse::<CpuSet>()
             && !cpus.is_empty()
         {

@@ -45,7 +45,7 @@ pub(crate) async fn open(ctx: &Context, inside: &Path) -> Result<SystemLog, Syst
 fn refusal(error: HostError) -> SystemLogError {
     let kind = match &error {
         HostError::Io { source, .. } => source.kind(),
-        HostError::Invalid(_) | HostError::GivenUp(_) => ErrorKind::Other,
+        HostError::Invalid(_) | HostError::NotFinished(_) => ErrorKind::Other,
     };
     if matches!(kind, ErrorKind::NotFound | ErrorKind::NotADirectory) {
         SystemLogError::NotFound
@@ -117,7 +117,7 @@ async fn of_files(ctx: &Context, service: &str) -> BoxStream<'static, HostResult
         match ctx.files.open_below(&ctx.settings.paths.system_logs, &name).await {
             Ok(file) => return whole(file),
             // The log may be in a directory with the name of the service.
-            Err(HostError::Invalid(_) | HostError::GivenUp(_)) => {}
+            Err(HostError::Invalid(_) | HostError::NotFinished(_)) => {}
             Err(error) if error.is_not_found() => {}
             Err(error) => {
                 return once_text(format!("\nerror getting log for {service}: {}\n", chain(&error)));

@@ -14,7 +14,7 @@ use crate::api::csi_node::CsiNodeTasks;
 use crate::api::events::EventWriter;
 use crate::api::mirrors::Mirrors;
 use crate::api::objects::ClusterObjects;
-use crate::api::reflector::{Keep, Of, Reflector, Store, UidOf, keep_pod};
+use crate::api::reflector::{CollectionOf, Keep, Reflector, Store, UidOf, keep_pod};
 use crate::api::status::StatusWriter;
 use crate::api::{ApiClients, pods};
 use crate::context::Context;
@@ -28,7 +28,7 @@ use crate::volumes::Volumes;
 use crate::volumes_in_use::VolumesInUse;
 
 /// What these tasks share with the rest of the agent.
-pub(super) struct LoopSide {
+pub(super) struct ClusterTaskInputs {
     /// The store of this node.
     pub(super) own_node: watch::Sender<Store<Node>>,
     /// The store of the pods bound to this node.
@@ -50,42 +50,47 @@ pub(super) struct LoopSide {
     pub(super) volumes: Volumes,
     pub(super) csi_node: CsiNodeTasks,
     /// Cancelled if the CSINode cannot be created.
-    pub(super) given_up: CancellationToken,
+    pub(super) must_exit: CancellationToken,
 }
 
 /// Starts every task that uses the API server.
-pub(super) async fn start(ctx: &Arc<Context>, clients: &ApiClients, side: LoopSide) {
+pub(super) async fn start(ctx: &Arc<Context>, clients: &ApiClients, inputs: ClusterTaskInputs) {
     let tasks = &ctx.tasks;
     let name = &ctx.settings.node_name;
-    let (node, pods) = (side.own_node.subscribe(), side.pods.subscribe());
+    let (node, pods) = (inputs.own_node.subscribe(), inputs.pods.subscribe());
     let only_this = Selection { fields: Some(format!("metadata.name={name}")), ..Selection::default() };
-    let nodes: Of<Node> = |cluster| cluster.nodes();
-    let follow_node = Reflector::new(ctx, &clients.general, nodes, "Node", only_this, side.own_node);
-    let bound: Of<Pod> = |cluster| cluster.pods();
+    let nodes: CollectionOf<Node> = |cluster| cluster.nodes();
+    let follow_node = Reflector::new(ctx, &clients.general, nodes, "Node", only_this, inputs.own_node);
+    let bound: CollectionOf<Pod> = |cluster| cluster.pods();
     let uid_of: UidOf<ApiPod> = |pod| pod.version().uid;
     let keep: Keep<Pod, ApiPod> = keep_pod;
     let on_node = pods::on_node(name);
     let follow_pods =
-        Reflector::keeping(ctx, &clients.general, bound, "Pod", on_node, keep, uid_of, side.pods);
+        Reflector::keeping(ctx, &clients.general, bound, "Pod", on_node, keep, uid_of, inputs.pods);
     let heartbeat = clients.heartbeat.clone();
-    let in_use = side.node_sources.volumes_in_use.clone();
-    let reporter =
-        NodeReporter::new(ctx.clone(), side.node_sources, side.addresses, heartbeat.clone(), node.clone())
-            .await;
-    let statuses = StatusWriter::new(ctx.clone(), side.views.clone(), clients.status.clone(), pods.clone());
-    let events = EventWriter::new(ctx.clone(), side.views.clone(), clients.events.clone(), node.clone());
+    let in_use = inputs.node_sources.volumes_in_use.clone();
+    let reporter = NodeReporter::new(
+        ctx.clone(),
+        inputs.node_sources,
+        inputs.addresses,
+        heartbeat.clone(),
+        node.clone(),
+    )
+    .await;
+    let statuses = StatusWriter::new(ctx.clone(), inputs.views.clone(), clients.status.clone(), pods.clone());
+    let events = EventWriter::new(ctx.clone(), inputs.views.clone(), clients.events.clone(), node.clone());
     let mirrors = Mirrors {
         ctx: ctx.clone(),
-        pods: side.views,
+        pods: inputs.views,
         cluster: clients.general.clone(),
         in_api: pods.clone(),
         node: node.clone(),
-        wanted: side.wanted,
-        sources: side.sources,
+        wanted: inputs.wanted,
+        sources: inputs.sources,
     };
-    tasks.spawn("volumes of an earlier run", forget_volumes(in_use, side.volumes, mirrors.sources.clone()));
-    side.csi_node.start(side.given_up);
-    if let Some(objects) = &side.objects {
+    tasks.spawn("volumes of an earlier run", forget_volumes(in_use, inputs.volumes, mirrors.sources.clone()));
+    inputs.csi_node.start(inputs.must_exit);
+    if let Some(objects) = &inputs.objects {
         objects.start(ctx);
     }
     let lease_seconds = ctx.config().node_lease_duration_seconds;
@@ -93,10 +98,10 @@ pub(super) async fn start(ctx: &Arc<Context>, clients: &ApiClients, side: LoopSi
     tasks.spawn("pod reflector", follow_pods.run());
     tasks.spawn("node reporter", reporter.run());
     tasks.spawn("lease", lease::keep(ctx.clone(), heartbeat, node.clone(), lease_seconds));
-    tasks.spawn("API source", pods::feed(ctx.clone(), pods, node, side.sets));
+    tasks.spawn("API source", pods::feed(ctx.clone(), pods, node, inputs.sets));
     tasks.spawn("status writer", statuses.run());
     tasks.spawn("mirrors", mirrors.run());
-    tasks.spawn("event writer", events.run(side.events));
+    tasks.spawn("event writer", events.run(inputs.events));
 }
 
 /// Once every source has reported and what is on disk is known, volumes that no pod uses are not in use any more.

@@ -6,7 +6,7 @@ use super::shared::Shared;
 const NO_API: &str = "cannot get kube client";
 
 /// From here on the controller does not detach the volume.
-pub(super) fn note_in_use(mount_context: &MountContext<'_>, unique_name: &str) -> Result<(), MountError> {
+pub(super) fn record_in_use(mount_context: &MountContext<'_>, unique_name: &str) -> Result<(), MountError> {
     let objects = mount_context.shared.csi.objects();
     let objects = objects.map_err(|_| MountError::Attach(NO_API.to_owned()))?;
     objects.api.in_use.add(unique_name).map_err(MountError::Attach)
@@ -24,7 +24,7 @@ pub(super) async fn attached(
         Ok(())
     };
     mount_context.unless_leaving(reported).await?;
-    Ok(api.attachments.attached_device(unique_name, mount_context.leaving).await?)
+    Ok(api.attachments.attached_device(unique_name, mount_context.terminating).await?)
 }
 
 /// As [`attached`], for disks that the node finds by itself: without the controller nothing has to be done to attach one.

@@ -62,7 +62,7 @@ impl<'a> PodDevice<'a> {
         let device = resolved.map_err(|error| failed("MapVolume.EvalHostSymlinks", &chain(&error)))?;
         let bind = ctx.mounts.bind_volume(&device, &self.bound, &[]);
         self.mount_context.unless_leaving(bind).await.map_err(|error| match error {
-            HostError::GivenUp(_) => error.into(),
+            HostError::NotFinished(_) => error.into(),
             HostError::Io { .. } | HostError::Invalid(_) => {
                 failed(MAP_STEP, &format!("blkUtil.MapDevice failed. {}", self.failure(&chain(&error))))
             }
@@ -81,7 +81,7 @@ impl<'a> PodDevice<'a> {
         let attached = self.mount_context.ctx.processes.run_program(&call);
         let attached = self.mount_context.unless_leaving(attached).await;
         attached.map(drop).map_err(|error| match error {
-            HostError::GivenUp(_) => error.into(),
+            HostError::NotFinished(_) => error.into(),
             HostError::Io { .. } | HostError::Invalid(_) => failed(
                 MAP_STEP,
                 &format!("blkUtil.AttachFileDevice failed. {}", self.failure(&chain(&error))),

@@ -2,7 +2,7 @@
 //! the API that say how a driver is called.
 //!
 //! The calls for one volume of a pod are in `mounters/csi.rs`; what is decided about them, in `volumes_core::csi`. A call
-//! that was given up may still happen: it is repeated before anything else is done to its volume.
+//! that timed out may still happen: it is repeated before anything else is done to its volume.
 
 mod drivers;
 mod expansion;
@@ -20,7 +20,7 @@ use model::PodUid;
 use model::k8s::Volume;
 use ports::plugins::Plugins;
 use ports::{Cluster, HostError};
-use volumes_core::csi::places::{DevicePlaces, GLOBAL_MOUNT, MOUNT, VOLUME_DATA, staged_dir, volume_dir};
+use volumes_core::csi::paths::{DevicePaths, GLOBAL_MOUNT, MOUNT, VOLUME_DATA, staged_dir, volume_dir};
 use volumes_core::csi::plan::CsiPlan;
 use volumes_core::csi::staging::StagedVolume;
 use volumes_core::csi::volume_data::{MAX_BYTES, PublishedData};
@@ -102,7 +102,7 @@ pub(super) fn staged_volume(plan: &CsiPlan, name: &str) -> StagedVolume {
 pub(super) fn staging_path(ctx: &Context, volume: &StagedVolume) -> PathBuf {
     let root = &ctx.settings.paths.root;
     match &volume.device {
-        Some(name) => DevicePlaces::of(root, name).staging,
+        Some(name) => DevicePaths::of(root, name).staging,
         None => staged_dir(root, &volume.driver, &volume.handle).join(GLOBAL_MOUNT),
     }
 }
@@ -137,7 +137,7 @@ async fn published(ctx: &Context, pod: &PodUid, name: &str) -> Option<(Published
     if let Ok(Some(data)) = read_published(ctx, &dir).await {
         return Some((data, dir.join(MOUNT)));
     }
-    let device = DevicePlaces::of(&paths.root, name);
+    let device = DevicePaths::of(&paths.root, name);
     let data = read_published(ctx, &device.data_dir()).await.ok()??;
     Some((data, device.publish_dir.join(pod.as_str())))
 }

@@ -99,7 +99,7 @@ pub(super) async fn resize(
     mount_point: &Path,
 ) -> Result<(), String> {
     let content = probe(mount_context, device).await.map_err(|error| {
-        let (MountError::Device(why) | MountError::GivenUp(why)) = error else {
+        let (MountError::Device(why) | MountError::Unknown(why)) = error else {
             return format!("ResizeFS.Resize - error checking format for device {device}");
         };
         format!("ResizeFS.Resize - error checking format for device {device}: {why}")
@@ -123,7 +123,7 @@ async fn run_mount(
     let call = program("mount", texts.chain(paths).collect(), ANSWER);
     let mounted = mount_context.unless_leaving(mount_context.ctx.processes.run_program(&call)).await;
     mounted.map(drop).map_err(|error| match error {
-        HostError::GivenUp(_) => error.into(),
+        HostError::NotFinished(_) => error.into(),
         HostError::Io { .. } | HostError::Invalid(_) => {
             MountError::Device(mount_failed(content, fs_type, &chain(&error)))
         }
@@ -132,7 +132,7 @@ async fn run_mount(
 
 fn device_failed(error: HostError) -> MountError {
     match error {
-        HostError::GivenUp(_) => error.into(),
+        HostError::NotFinished(_) => error.into(),
         HostError::Io { .. } | HostError::Invalid(_) => MountError::Device(chain(&error)),
     }
 }

@@ -57,8 +57,8 @@ struct Tracked {
     requested_at: MonoTime,
     /// Why the volumes could not be torn down.
     stuck_on: String,
-    /// Cancelled when the pod's volumes are to be torn down: long work in them is given up.
-    leaving: CancellationToken,
+    /// Cancelled when the pod's volumes are to be torn down: long work in them ends.
+    terminating: CancellationToken,
 }
 
 /// How an act ended.
@@ -135,7 +135,7 @@ impl VolumeEngine {
             Request::Release { uid, answer } => {
                 let tracked = self.track(&uid);
                 tracked.waiter = Waiter::Released(answer);
-                tracked.leaving.cancel();
+                tracked.terminating.cancel();
                 self.handle_event(&uid, VolumeEvent::Unwanted);
             }
         }
@@ -156,7 +156,7 @@ impl VolumeEngine {
         let tracked = self.track(&uid);
         tracked.request = Some((pod, objects));
         tracked.waiter = Waiter::Mounted(answer);
-        tracked.leaving = CancellationToken::new();
+        tracked.terminating = CancellationToken::new();
         self.handle_event(&uid, VolumeEvent::Wanted { volumes, is_retried: !is_refresh });
     }
 
@@ -169,7 +169,7 @@ impl VolumeEngine {
             waiter: Waiter::None,
             wake_at: None,
             stuck_on: String::new(),
-            leaving: CancellationToken::new(),
+            terminating: CancellationToken::new(),
         })
     }
 
@@ -239,11 +239,11 @@ impl VolumeEngine {
         match act {
             VolumeAct::Mount { volume, is_uncertain } => {
                 let Some((pod, objects)) = tracked.request.clone() else { return };
-                let (leaving, requested_at) = (tracked.leaving.clone(), tracked.requested_at);
+                let (terminating, requested_at) = (tracked.terminating.clone(), tracked.requested_at);
                 self.acts.spawn(async move {
                     let (pod, objects) = (&*pod, &objects);
                     let wanted = Wanted { pod, objects, volume: &volume, is_uncertain, requested_at };
-                    let work = Box::pin(mount(&ctx, wanted, &shared, &leaving));
+                    let work = Box::pin(mount(&ctx, wanted, &shared, &terminating));
                     let outcome = guarded(work).await.unwrap_or_else(MountOutcome::panicked);
                     (uid, Ended::Mount { volume, outcome })
                 });

@@ -1,6 +1,6 @@
 //! FlexVolume drivers of this node: programs in the directory `volumePluginDir`, found when a volume needs them.
 //!
-//! Owns: what a driver said about itself, until its program is replaced. There is no task and no watch: a node without such volumes
+//! Owns: what a driver reported about itself, until its program is replaced. There is no task and no watch: a node without such volumes
 //! never reads the directory, which is created when the kubelet starts. Arguments and answers are decided in
 //! `volumes_core::flex`.
 
@@ -138,7 +138,7 @@ impl FlexDrivers {
 
 impl FlexDriver<'_> {
     /// # Errors
-    /// The driver does not support the command, failed, or was given up.
+    /// The driver does not support the command, failed, or timed out.
     pub(super) async fn call(&self, command: Command, args: Vec<String>) -> Result<Answer, CallError> {
         let is_unsupported = |known: &Known| known.unsupported.contains(&command);
         if self.drivers.known.lock().get(&self.name).is_some_and(is_unsupported) {
@@ -160,7 +160,7 @@ impl FlexDriver<'_> {
             Err(CallError::NotSupported) => {
                 self.ctx.mounts.unmount_tree(path).await.map_err(|error| chain(&error))?;
             }
-            Err(error @ (CallError::Failed(_) | CallError::GivenUp(_))) => return Err(error.to_string()),
+            Err(error @ (CallError::Failed(_) | CallError::NotFinished(_))) => return Err(error.to_string()),
         }
         super::remove_empty(self.ctx, path, None).await.map_err(|error| chain(&error))
     }
@@ -171,7 +171,7 @@ impl FlexDriver<'_> {
         match self.ctx.processes.run(&call).await {
             Ok(end) if end.output.is_empty() => parse_answer(command, end.code, end.stderr.as_bytes()),
             Ok(end) => parse_answer(command, end.code, &end.output),
-            Err(HostError::GivenUp(text)) => Err(CallError::GivenUp(text)),
+            Err(HostError::NotFinished(text)) => Err(CallError::NotFinished(text)),
             Err(error @ (HostError::Io { .. } | HostError::Invalid(_))) => {
                 Err(CallError::Failed(chain(&error)))
             }

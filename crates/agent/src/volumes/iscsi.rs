@@ -28,13 +28,13 @@ const DEVICE_SECONDS: usize = 30;
 const MULTIPATH_SECONDS: usize = 10;
 
 /// How a run of the tool ended.
-struct Ran {
+struct ToolResult {
     code: Option<i32>,
     /// Of both outputs, without the end of the line.
     output: String,
 }
 
-impl Ran {
+impl ToolResult {
     fn why(&self) -> String {
         match self.code {
             Some(code) => format!("exit status {code}"),
@@ -43,7 +43,7 @@ impl Ran {
     }
 }
 
-async fn run(ctx: &Context, args: Vec<String>) -> Result<Ran, HostError> {
+async fn run(ctx: &Context, args: Vec<String>) -> Result<ToolResult, HostError> {
     let end = ctx.processes.run(&program(TOOL, args, DEADLINE)).await.map_err(|error| {
         match error.is_not_found() {
             true => HostError::Invalid(format!("exec: {TOOL:?}: executable file not found in $PATH")),
@@ -51,7 +51,7 @@ async fn run(ctx: &Context, args: Vec<String>) -> Result<Ran, HostError> {
         }
     })?;
     let output = [String::from_utf8_lossy(&end.output).into_owned(), end.stderr].concat();
-    Ok(Ran { code: end.code, output: output.trim_end().to_owned() })
+    Ok(ToolResult { code: end.code, output: output.trim_end().to_owned() })
 }
 
 /// Logs in to the target through all portals, and returns the disk. Idempotent.
@@ -102,10 +102,10 @@ struct Session<'a> {
 
 impl Session<'_> {
     /// Runs the tool until the pod is deleted.
-    async fn run(&self, args: Vec<String>) -> Result<Ran, MountError> {
+    async fn run(&self, args: Vec<String>) -> Result<ToolResult, MountError> {
         let ran = self.mount_context.unless_leaving(run(self.mount_context.ctx, args)).await;
         ran.map_err(|error| match error {
-            HostError::GivenUp(why) => MountError::GivenUp(why),
+            HostError::NotFinished(why) => MountError::Unknown(why),
             HostError::Io { .. } | HostError::Invalid(_) => MountError::Attach(chain(&error)),
         })
     }

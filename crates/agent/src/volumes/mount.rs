@@ -53,7 +53,7 @@ pub(super) struct Wanted<'a> {
     pub(super) pod: &'a IndexedPod,
     pub(super) objects: &'a PodObjects,
     pub(super) volume: &'a str,
-    /// An attempt was given up before its end: what it may have mounted is removed first.
+    /// An attempt was cancelled before its end: what it may have mounted is removed first.
     pub(super) is_uncertain: bool,
     pub(super) requested_at: MonoTime,
 }
@@ -63,7 +63,7 @@ pub(super) async fn mount(
     ctx: &Context,
     wanted: Wanted<'_>,
     shared: &Shared,
-    leaving: &CancellationToken,
+    terminating: &CancellationToken,
 ) -> MountOutcome {
     let Wanted { pod, objects, volume, is_uncertain, requested_at } = wanted;
     let planning_began = ctx.clock.mono();
@@ -88,7 +88,7 @@ pub(super) async fn mount(
         },
         now: ctx.clock.now().wall,
         shared,
-        leaving,
+        terminating,
     };
     let mounter = mounter(&plan.source);
     let mounted = match mounter.find(&mount_context).await {
@@ -154,7 +154,7 @@ async fn plan(
     Ok((planned, Some(Box::new(BoundClaim { claim, capacity }))))
 }
 
-/// Removes first what an attempt that was given up may have mounted meanwhile.
+/// Removes first what an attempt that timed out may have mounted meanwhile.
 async fn recreate(
     mount_context: &MountContext<'_>,
     mounter: &dyn Mounter,
@@ -163,7 +163,7 @@ async fn recreate(
     mount_context.check_node().await?;
     if is_uncertain {
         let cleared = mounter.tear_down(mount_context).await;
-        cleared.map_err(|error| MountError::GivenUp(chain(&error)))?;
+        cleared.map_err(|error| MountError::Unknown(chain(&error)))?;
     }
     mounter.set_up(mount_context).await
 }
@@ -176,14 +176,14 @@ fn outcome(name: &str, steps: &Steps, mounted: Result<ReadyVolume, MountError>) 
     let (attempt, failure) = match mounted {
         Ok(ready) => (Attempt::Ready(ready), None),
         Err(MountError::Failed(why)) => (Attempt::Failed, failure(steps.set_up, why)),
-        Err(MountError::GivenUp(why)) => (Attempt::Unknown, failure(steps.set_up, why)),
+        Err(MountError::Unknown(why)) => (Attempt::Unknown, failure(steps.set_up, why)),
         Err(MountError::Attach(why)) => (Attempt::Failed, failure(steps.wait_for_attach, why)),
         Err(MountError::AttachByKubelet(why)) => {
             let message = format!("AttachVolume.Attach failed for volume {name:?} : {why}");
             (Attempt::Failed, Some(Failure { reason: "FailedAttachVolume", message }))
         }
         Err(MountError::Device(why)) => (Attempt::Failed, failure("MountVolume.MountDevice", why)),
-        Err(MountError::DeviceGivenUp(why)) => (Attempt::Unknown, failure("MountVolume.MountDevice", why)),
+        Err(MountError::DeviceUnknown(why)) => (Attempt::Unknown, failure("MountVolume.MountDevice", why)),
         Err(MountError::Map { step, why }) => (Attempt::Failed, failure(step, why)),
         Err(MountError::Expansion(why)) => {
             let message = format!("{} for volume {name:?} : {why}", steps.expansion);

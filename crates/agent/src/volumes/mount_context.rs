@@ -43,7 +43,7 @@ pub(super) struct MountContext<'a> {
     pub(super) facts: DownwardFacts<'a>,
     pub(super) now: Timestamp,
     pub(super) shared: &'a Shared,
-    pub(super) leaving: &'a CancellationToken,
+    pub(super) terminating: &'a CancellationToken,
 }
 
 impl MountContext<'_> {
@@ -62,7 +62,7 @@ impl MountContext<'_> {
     ) -> Result<T, HostError> {
         tokio::select! {
             done = work => done,
-            () = self.leaving.cancelled() => Err(HostError::GivenUp("pod deleted while its volume was being mounted".to_owned())),
+            () = self.terminating.cancelled() => Err(HostError::NotFinished("pod deleted while its volume was being mounted".to_owned())),
         }
     }
 
@@ -129,16 +129,16 @@ impl MountContext<'_> {
 pub(super) enum MountError {
     /// It did not happen, and is not going to happen later.
     Failed(String),
-    /// It was given up before its end.
-    GivenUp(String),
+    /// It was cancelled before its end.
+    Unknown(String),
     /// The volume is not attached to this node.
     Attach(String),
     /// With `enableControllerAttachDetach: false` this kubelet would have to attach the volume, and cannot.
     AttachByKubelet(String),
     /// The device that pods share could not be mounted.
     Device(String),
-    /// Mounting the device that pods share was given up before its end.
-    DeviceGivenUp(String),
+    /// Mounting the device that pods share was cancelled before its end.
+    DeviceUnknown(String),
     /// A device could not be mapped for the pod, in that step.
     Map { step: &'static str, why: String },
     /// It was mounted, but not expanded to its new size.
@@ -156,7 +156,7 @@ pub(super) enum MountError {
 impl From<AttachError> for MountError {
     fn from(error: AttachError) -> Self {
         match error {
-            AttachError::Leaving { .. } => Self::GivenUp(error.to_string()),
+            AttachError::Terminating { .. } => Self::Unknown(error.to_string()),
             AttachError::NotInNodeStatus { .. }
             | AttachError::NotRead { .. }
             | AttachError::NotAttached { .. }
@@ -170,7 +170,7 @@ impl From<HostError> for MountError {
     fn from(error: HostError) -> Self {
         let text = chain(&error);
         match error {
-            HostError::GivenUp(_) => Self::GivenUp(text),
+            HostError::NotFinished(_) => Self::Unknown(text),
             HostError::Io { .. } | HostError::Invalid(_) => Self::Failed(text),
         }
     }

@@ -64,7 +64,7 @@ pub(super) trait TearDown: Sync {
         &self,
         _ctx: &Context,
         _shared: &Shared,
-        _leaving: &LeavingPod<'_>,
+        _terminating: &TerminatingPod<'_>,
     ) -> Result<(), String> {
         Ok(())
     }
@@ -82,7 +82,7 @@ pub(super) trait TearDown: Sync {
 
 /// The pod whose volumes are torn down.
 #[derive(Debug)]
-pub(super) struct LeavingPod<'a> {
+pub(super) struct TerminatingPod<'a> {
     pub(super) uid: &'a PodUid,
     /// Its CSI volumes, which are read once.
     pub(super) csi: Result<Vec<PodVolume>, String>,
@@ -112,7 +112,7 @@ pub(super) trait Mounter: Send + Sync {
     }
     /// Makes the volume ready, or finds that it is. Idempotent.
     async fn set_up(&self, mount_context: &MountContext<'_>) -> Result<ReadyVolume, MountError>;
-    /// Removes what an attempt to set it up may have mounted that was given up before its end.
+    /// Removes what an attempt to set it up may have mounted that was cancelled before its end.
     async fn tear_down(&self, _mount_context: &MountContext<'_>) -> Result<(), HostError> {
         Ok(())
     }

@@ -23,6 +23,6 @@ impl Permits {
             permits.retain(|known, permit| known == name || Arc::strong_count(permit) > 1);
             permits.entry(name.to_owned()).or_insert_with(|| Arc::new(Semaphore::new(1))).clone()
         };
-        permit.acquire_owned().await.map_err(|_| HostError::GivenUp("the kubelet stops".to_owned()))
+        permit.acquire_owned().await.map_err(|_| HostError::NotFinished("the kubelet stops".to_owned()))
     }
 }

@@ -42,7 +42,7 @@ pub(super) async fn ensure(mount_context: &MountContext<'_>, path: &Path) {
 }
 
 async fn join(ctx: &Context, projects: &Projects, path: &Path) -> HostResult<()> {
-    let stops = |_| HostError::GivenUp("the kubelet stops".to_owned());
+    let stops = |_| HostError::NotFinished("the kubelet stops".to_owned());
     let _permit = projects.permit.acquire().await.map_err(stops)?;
     // Files that exist already would stay uncounted.
     if is_ours(ctx.mounts.project_of(path).await?) || !ctx.files.list_names(path).await?.is_empty() {

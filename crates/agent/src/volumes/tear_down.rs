@@ -5,14 +5,14 @@ use std::path::Path;
 
 use model::PodUid;
 use ports::HostError;
-use volumes_core::csi::places::IN_POD;
+use volumes_core::csi::paths::IN_POD;
 use volumes_core::csi::{PLUGIN, qualified_name};
 use volumes_core::flex::driver_of;
 use volumes_core::types::{is_static_plugin, plugin_name};
 
 use super::csi::pod_volumes;
 use super::flex;
-use super::mounters::{LeavingPod, TEAR_DOWNS, TearDown};
+use super::mounters::{TEAR_DOWNS, TearDown, TerminatingPod};
 use super::shared::Shared;
 use crate::context::Context;
 use crate::error_chain::chain;
@@ -27,10 +27,10 @@ const DIRECTORIES: [&str; 4] = [SUB_PATHS, "volumeDevices", "plugins", "volumes"
 /// The volumes of a pod are torn down together, so metrics count the whole time for each of them.
 pub(super) async fn tear_down(ctx: &Context, shared: &Shared, uid: &PodUid) -> Result<(), String> {
     let clock = ctx.clock;
-    let leaving = LeavingPod { uid, csi: pod_volumes(ctx, uid).await };
-    let volumes = volumes_of(ctx, &leaving).await;
+    let terminating = TerminatingPod { uid, csi: pod_volumes(ctx, uid).await };
+    let volumes = volumes_of(ctx, &terminating).await;
     let began = clock.mono();
-    let done = remove(ctx, shared, &leaving).await;
+    let done = remove(ctx, shared, &terminating).await;
     let took = clock.mono().saturating_since(began);
     for OnDisk { operation, plugin_dir, plugin, is_migrated } in volumes {
         ctx.metrics.volumes.operated(operation, &plugin, is_migrated, done.is_ok(), took);
@@ -53,8 +53,8 @@ struct OnDisk {
     is_migrated: bool,
 }
 
-async fn volumes_of(ctx: &Context, leaving: &LeavingPod<'_>) -> Vec<OnDisk> {
-    let (pod_dir, mut found) = (ctx.settings.paths.pod(leaving.uid), Vec::new());
+async fn volumes_of(ctx: &Context, terminating: &TerminatingPod<'_>) -> Vec<OnDisk> {
+    let (pod_dir, mut found) = (ctx.settings.paths.pod(terminating.uid), Vec::new());
     for (dir, operation) in [("volumes", UNMOUNT), ("volumeDevices", UNMAP)] {
         let dir = pod_dir.join(dir);
         let names = ctx.files.list_names(&dir).await.unwrap_or_default();
@@ -65,7 +65,7 @@ async fn volumes_of(ctx: &Context, leaving: &LeavingPod<'_>) -> Vec<OnDisk> {
             }
         }
     }
-    let of_drivers = leaving.csi.iter().flatten().map(|volume| OnDisk {
+    let of_drivers = terminating.csi.iter().flatten().map(|volume| OnDisk {
         operation: if volume.is_device { UNMAP } else { UNMOUNT },
         plugin_dir: IN_POD.to_owned(),
         plugin: volume.driver().map_or_else(|| PLUGIN.to_owned(), qualified_name),
@@ -76,15 +76,15 @@ async fn volumes_of(ctx: &Context, leaving: &LeavingPod<'_>) -> Vec<OnDisk> {
 }
 
 /// What one type does not take away does not hold back the volumes of the others.
-async fn remove(ctx: &Context, shared: &Shared, leaving: &LeavingPod<'_>) -> Result<(), String> {
-    let uid = leaving.uid;
+async fn remove(ctx: &Context, shared: &Shared, terminating: &TerminatingPod<'_>) -> Result<(), String> {
+    let uid = terminating.uid;
     let failed = |error: HostError| chain(&error);
     let dir = ctx.settings.paths.pod(uid);
     // Subpaths are bind mounts of what is unmounted next.
     ctx.mounts.unmount_tree(&dir.join(SUB_PATHS)).await.map_err(failed)?;
     let (mut held, mut failures) = (Vec::new(), Vec::new());
     for of_type in TEAR_DOWNS {
-        if let Err(error) = of_type.before_unmount(ctx, shared, leaving).await {
+        if let Err(error) = of_type.before_unmount(ctx, shared, terminating).await {
             held.push(of_type);
             failures.push(error);
         }

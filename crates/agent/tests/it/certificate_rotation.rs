@@ -1,4 +1,4 @@
-//! A client certificate over weeks: renewed in time, reloaded from disk, replaced by a new bootstrap, or given up.
+//! A client certificate over weeks: renewed in time, reloaded from disk, replaced by a new bootstrap, or lost for good.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +57,7 @@ struct Member {
     host: FakeHost,
     certificates: Arc<FakeCertificates>,
     identity: Arc<Presented>,
-    given_up: CancellationToken,
+    must_exit: CancellationToken,
     tasks: TaskSet,
 }
 
@@ -70,7 +70,7 @@ impl Member {
             host: FakeHost::new(),
             certificates: Arc::default(),
             identity: Arc::default(),
-            given_up: CancellationToken::new(),
+            must_exit: CancellationToken::new(),
             tasks: TaskSet::new(),
         }
     }
@@ -105,7 +105,7 @@ impl Member {
             is_embedded: false,
             current: Some(current),
             metrics: Arc::default(),
-            given_up: self.given_up.clone(),
+            must_exit: self.must_exit.clone(),
         }
     }
 
@@ -223,7 +223,7 @@ async fn expired_client_certificate_is_replaced_by_a_new_bootstrap() {
     assert!(newcomers.all::<CertificateSigningRequest>().is_empty());
     node.advance_signing(&newcomers, 5 * MINUTE, HOUR).await;
     assert_eq!(node.shown().len(), 1);
-    assert!(!node.given_up.is_cancelled());
+    assert!(!node.must_exit.is_cancelled());
     assert!(node.host.exists(CURRENT));
 }
 
@@ -246,10 +246,10 @@ async fn expired_certificate_without_bootstrap_ends_the_process_after_the_api_an
     node.keep(HOUR, true);
     node.api.set_outage(Some(Outage::Refused));
     node.advance(3 * HOUR).await;
-    assert!(!node.given_up.is_cancelled(), "no error names the certificate");
+    assert!(!node.must_exit.is_cancelled(), "no error names the certificate");
     node.api.set_outage(None);
     let refused = ports::ClusterError::Unauthorized { call: String::new(), message: "who?".to_owned() };
     node.api.fault_always(Verb::Create, "certificatesigningrequests", Some(ClusterFault::Refused(refused)));
     node.advance(10 * MINUTE).await;
-    assert!(node.given_up.is_cancelled());
+    assert!(node.must_exit.is_cancelled());
 }

@@ -98,8 +98,8 @@ async fn csi_node_that_cannot_be_created_is_the_reason_and_ends_the_process_afte
     let text = ready_message(&world);
     let expected = "error updating CSINode annotation: timed out waiting for the condition; caused by: ";
     assert!(text.contains(expected) && text.contains("not yours"), "{text}");
-    let given_up = world.agent.as_ref().unwrap().given_up().clone();
-    world.until("the process ends", |_| given_up.is_cancelled()).await;
+    let must_exit = world.agent.as_ref().unwrap().must_exit().clone();
+    world.until("the process ends", |_| must_exit.is_cancelled()).await;
     assert!((seconds(140)..seconds(165)).contains(&world.now()), "at {:?}", world.now());
     assert_eq!(world.api_calls("create csinodes node"), 24, "six times four attempts");
 }
@@ -329,7 +329,7 @@ fn wait() -> AttachWait {
     AttachWait {
         volume_unique_name: VOLUME.to_owned(),
         attachment_name: attachment_name("vol-1", DRIVER, "node"),
-        leaving: CancellationToken::new(),
+        terminating: CancellationToken::new(),
     }
 }
 
@@ -371,8 +371,11 @@ async fn volume_that_is_not_attached_has_the_errors_of_the_go_kubelet() {
     attachment(&world, json!({"attached": false, "attachError": {"message": "quota", "errorCode": 8}}));
     assert_eq!(attachments.attached(&wait).await, Err(AttachError::Refused("quota".to_owned())));
     assert!(attachments.is_node_full(id).await);
-    wait.leaving.cancel();
-    assert_eq!(attachments.attached(&wait).await, Err(AttachError::Leaving { volume: VOLUME.to_owned() }));
+    wait.terminating.cancel();
+    assert_eq!(
+        attachments.attached(&wait).await,
+        Err(AttachError::Terminating { volume: VOLUME.to_owned() })
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -383,10 +386,10 @@ async fn pod_that_leaves_ends_the_wait_for_its_volume() {
     let began = world.now();
     let leave = async {
         world.advance(seconds(3)).await;
-        wait.leaving.cancel();
+        wait.terminating.cancel();
     };
     let (attached, ()) = tokio::join!(attachments.attached(&wait), leave);
-    assert_eq!(attached, Err(AttachError::Leaving { volume: VOLUME.to_owned() }));
+    assert_eq!(attached, Err(AttachError::Terminating { volume: VOLUME.to_owned() }));
     assert!(world.now() - began < seconds(4));
 }
 

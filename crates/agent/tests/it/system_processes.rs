@@ -59,7 +59,7 @@ async fn refused_oom_score_adj_still_moves_the_process() {
     world.until("the runtime is moved", |w| w.cgroups.process_cgroup(RUNTIME) == at("/runtime", 0)).await;
     assert_eq!(world.cgroups.process_cgroup(KUBELET), at("/kubelet", 0));
     world.advance(seconds(121)).await;
-    assert!(!world.agent.as_ref().unwrap().given_up().is_cancelled());
+    assert!(!world.agent.as_ref().unwrap().must_exit().is_cancelled());
 }
 
 #[tokio::test(start_paused = true)]
@@ -85,7 +85,7 @@ async fn failed_move_into_a_cgroup_is_tried_again() {
     world.start().await;
     world.until("the score is set", |w| w.cgroups.process_cgroup(KUBELET) == at("/", -999)).await;
     world.advance(seconds(5)).await;
-    assert!(!world.agent.as_ref().unwrap().given_up().is_cancelled());
+    assert!(!world.agent.as_ref().unwrap().must_exit().is_cancelled());
     world.cgroups.repair();
     world.advance(seconds(61)).await;
     assert_eq!(world.cgroups.process_cgroup(KUBELET), at("/kubelet", -999));

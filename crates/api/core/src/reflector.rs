@@ -95,7 +95,7 @@ impl ReflectorState {
     }
 
     /// Handles an outcome. `random` is from 0 to 1 and spreads the retries of many nodes.
-    pub fn note(&mut self, event: ReflectorEvent, random: f64, now: MonoTime) {
+    pub fn handle(&mut self, event: ReflectorEvent, random: f64, now: MonoTime) {
         match event {
             ReflectorEvent::Listed { resource_version } => {
                 self.is_last_lost = false;

@@ -136,7 +136,7 @@ pub fn resource_value(
     Ok(requested.unwrap_or(Amount::ZERO).div_ceil(divisor).to_string())
 }
 
-/// A positive amount; zero stands for "not said".
+/// A positive amount; zero stands for "not set".
 fn amount_of(
     resources: Option<&ResourceRequirements>,
     name: &str,

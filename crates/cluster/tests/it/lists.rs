@@ -12,8 +12,8 @@ use crate::server::{LONG, Reply, TestServer};
 
 const MIB: usize = 1 << 20;
 
-fn service(name: &str, note_size: usize) -> Value {
-    json!({"metadata": {"name": name, "namespace": "a", "annotations": {"note": "n".repeat(note_size)}},
+fn service(name: &str, annotation_size: usize) -> Value {
+    json!({"metadata": {"name": name, "namespace": "a", "annotations": {"note": "n".repeat(annotation_size)}},
         "spec": {"clusterIP": "10.0.0.1", "ports": [{"port": 80}]}})
 }
 

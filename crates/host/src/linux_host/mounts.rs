@@ -1,4 +1,4 @@
-//! [`Mounts`]: what may wait for a foreign filesystem runs where it can be given up.
+//! [`Mounts`]: what may wait for a foreign filesystem runs where it can be cancelled.
 
 use std::path::{Path, PathBuf};
 

@@ -152,7 +152,7 @@ pub enum ImageAccess {
     /// Its credentials match the record.
     Granted,
     /// It may, and its credentials are added to the record.
-    GrantedAndNoted(ImagePullCredentials),
+    GrantedAndRecorded(ImagePullCredentials),
     /// It must pull the image to verify its credentials.
     MustPull,
 }
@@ -184,9 +184,9 @@ pub fn compute_image_access(
         }
         // The same secret with different content, or the same content in another secret.
         if known.kubernetes_secrets.iter().any(|other| is_same(other) || is_twin(other)) {
-            let mut noted = known.clone();
-            note_secret(&mut noted, secret);
-            return ImageAccess::GrantedAndNoted(noted);
+            let mut recorded = known.clone();
+            record_secret(&mut recorded, secret);
+            return ImageAccess::GrantedAndRecorded(recorded);
         }
     }
     let is_known = |account: &PullServiceAccount| known.kubernetes_service_accounts.contains(account);
@@ -217,7 +217,7 @@ pub fn record_pull(
         return record;
     }
     for secret in &with.secrets {
-        note_secret(known, secret);
+        record_secret(known, secret);
     }
     if let Some(account) = &with.service_account {
         known.kubernetes_service_accounts.retain(|other| other != account);
@@ -238,17 +238,17 @@ pub fn record_unknown(image_ref: &str, now: Time) -> ImagePulledRecord {
     }
 }
 
-/// The record with a pod's credentials added to the known ones; see [`ImageAccess::GrantedAndNoted`].
+/// The record with a pod's credentials added to the known ones; see [`ImageAccess::GrantedAndRecorded`].
 #[must_use]
-pub fn record_note(
+pub fn record_credentials(
     record: &ImagePulledRecord,
     image: &str,
-    noted: ImagePullCredentials,
+    recorded: ImagePullCredentials,
     now: Time,
 ) -> ImagePulledRecord {
     let mut record = record.clone();
     record.last_updated_time = now;
-    record.credential_mapping.insert(without_tag(image).to_owned(), noted);
+    record.credential_mapping.insert(without_tag(image).to_owned(), recorded);
     record
 }
 
@@ -271,7 +271,7 @@ fn is_same_secret(a: &PullSecret, b: &PullSecret) -> bool {
     (&a.uid, &a.namespace, &a.name) == (&b.uid, &b.namespace, &b.name)
 }
 
-fn note_secret(known: &mut ImagePullCredentials, secret: &PullSecret) {
+fn record_secret(known: &mut ImagePullCredentials, secret: &PullSecret) {
     known.kubernetes_secrets.retain(|other| !is_same_secret(other, secret));
     known.kubernetes_secrets.push(secret.clone());
     keep_newest(&mut known.kubernetes_secrets);

@@ -108,7 +108,7 @@ impl ImageGcReason {
 
 impl ImageHistory {
     /// Records one listing; returns the images that are neither used nor pinned, least recently used first.
-    pub fn note(&mut self, images: &[ImageObservation], used: &ImageUse, now: MonoTime) -> Vec<SpareImage> {
+    pub fn record(&mut self, images: &[ImageObservation], used: &ImageUse, now: MonoTime) -> Vec<SpareImage> {
         let by_volumes: BTreeSet<&str> = used
             .references
             .iter()
@@ -281,7 +281,7 @@ mod tests {
             let mut words = listed.split_whitespace();
             let now = at(words.next().unwrap().parse().unwrap());
             let images: Vec<_> = words.map(image).collect();
-            let spare = history.note(&images, &used(&in_use.split_whitespace().collect::<Vec<_>>()), now);
+            let spare = history.record(&images, &used(&in_use.split_whitespace().collect::<Vec<_>>()), now);
             let outworn = history.outworn(&spare, policy, at(0), now);
             let settled = history.settled(&spare, policy, now);
             found = Some([names(&spare), names(&outworn), names(&settled)]);
@@ -327,14 +327,14 @@ mod tests {
             ids: [images[1].repo_digests[0].clone()].into(),
             references: ["registry.example/a:1".to_owned(), "registry.example/none".to_owned()].into(),
         };
-        assert_eq!(names(&history.note(&images, &by_volume, at(0))), "c");
+        assert_eq!(names(&history.record(&images, &by_volume, at(0))), "c");
     }
 
     #[test]
     fn removed_images_are_forgotten() {
         let mut history = ImageHistory::default();
-        history.note(&[image("a"), image("b")], &used(&[]), at(0));
-        history.note(&[image("b")], &used(&[]), at(1));
+        history.record(&[image("a"), image("b")], &used(&[]), at(0));
+        history.record(&[image("b")], &used(&[]), at(1));
         assert_eq!(history.known.len(), 1);
     }
 

@@ -44,7 +44,7 @@ use crate::node::eviction::DiskLayout;
 use crate::node::eviction::limits::{compute_exceeded_limit, has_limits};
 use crate::node::eviction::usage::PodUsage;
 use crate::pods::actions::{PodInputs, compute_pod_actions};
-use crate::pods::backoff::{BackoffTable, MAX_DELAY, note_step};
+use crate::pods::backoff::{BackoffTable, MAX_DELAY, record_step};
 use crate::pods::dns::{NodeDns, compute_pod_dns};
 use crate::pods::ended::{EndedFacts, compute_ended};
 use crate::pods::env::{EnvObjects, compute_env, env_objects, required_env_files, required_env_objects};
@@ -276,7 +276,7 @@ fn plan(big: &Big) {
         let plan = compute_pod_actions(&inputs);
         black_box(plan.step.repeats(&plan.step));
         let mut table = BackoffTable::crash_loop(MAX_DELAY, features());
-        note_step(&mut table, &big.pod, observed, &plan.step, now);
+        record_step(&mut table, &big.pod, observed, &plan.step, now);
         let facts = EndedFacts { memory: &big.memory, features: features(), is_stopping: true };
         black_box(compute_ended(&big.pod, observed, &facts));
     }

@@ -113,7 +113,7 @@ impl NodeLease {
 
     /// Handles the answer to the step that [`NodeLease::next`] returned. `random` is from 0 to 1. Returns true if
     /// connections to the API may be dead and should be reopened.
-    pub fn note(&mut self, step: &LeaseStep, answer: LeaseAnswer, random: f64, now: MonoTime) -> bool {
+    pub fn record(&mut self, step: &LeaseStep, answer: LeaseAnswer, random: f64, now: MonoTime) -> bool {
         match (step, answer) {
             (LeaseStep::Wait { .. }, _) => return false,
             (LeaseStep::Get, LeaseAnswer::Lease(lease)) => {
@@ -133,7 +133,7 @@ impl NodeLease {
             (LeaseStep::Create(_) | LeaseStep::Update(_), LeaseAnswer::Conflict | LeaseAnswer::NotFound) => {
                 self.stage = Stage::Reading { due: now, delay: self.delay() };
             }
-            (LeaseStep::Update(_), LeaseAnswer::Failed) => return self.note_failed_renewal(random, now),
+            (LeaseStep::Update(_), LeaseAnswer::Failed) => return self.record_failed_renewal(random, now),
             (LeaseStep::Update(_), LeaseAnswer::Refused { retry_after }) => {
                 // A heartbeat for each period is what the server has to bear, because without one the node counts as lost.
                 let delay = compute_retry_delay(REFUSED_DELAY, Some(retry_after), random);
@@ -155,7 +155,7 @@ impl NodeLease {
         false
     }
 
-    fn note_failed_renewal(&mut self, random: f64, now: MonoTime) -> bool {
+    fn record_failed_renewal(&mut self, random: f64, now: MonoTime) -> bool {
         let failed = match self.stage {
             Stage::Renewing { failed } => failed + 1,
             Stage::Renewed { .. } | Stage::Reading { .. } | Stage::Creating { .. } => 1,

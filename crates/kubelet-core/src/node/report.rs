@@ -41,7 +41,7 @@ pub fn compute_status_report(reports: &StatusReports, has_changed: bool, now: Mo
 impl StatusReports {
     /// Records that a report was sent. After a change the next periodic report comes up to half of `frequency` earlier or
     /// later, by `random` (from 0 to 1).
-    pub fn note_sent(&mut self, has_changed: bool, frequency: Duration, random: f64, now: MonoTime) {
+    pub fn record_sent(&mut self, has_changed: bool, frequency: Duration, random: f64, now: MonoTime) {
         let random = if has_changed { random.clamp(0.0, 1.0) } else { 0.5 };
         self.due = Some(now + frequency.mul_f64(0.5 + random));
     }

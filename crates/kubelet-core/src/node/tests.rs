@@ -656,7 +656,7 @@ fn unchanged_node_status_is_sent_at_the_report_frequency() {
     let mut reports = StatusReports::default();
     assert_eq!(compute_status_report(&reports, false, minutes(0)), StatusReport::Send);
     for (has_changed, random, due) in [(false, 0.9, 10), (true, 0.1, 8), (true, 0.7, 11)] {
-        reports.note_sent(has_changed, frequency, random, minutes(5));
+        reports.record_sent(has_changed, frequency, random, minutes(5));
         assert_eq!(
             compute_status_report(&reports, false, minutes(5)),
             StatusReport::Wait { until: minutes(due) }

@@ -94,7 +94,7 @@ impl BackoffTable {
     }
 
     /// Notes one more retry after a failure at `failed_at`: the next wait is twice as long. Returns that wait.
-    pub fn note(&mut self, key: &str, failed_at: MonoTime, now: MonoTime) -> Duration {
+    pub fn record(&mut self, key: &str, failed_at: MonoTime, now: MonoTime) -> Duration {
         let delay = match self.entries.get(key) {
             Some(entry) if !entry.has_expired(failed_at) => entry.delay.saturating_mul(2).min(self.max),
             _ => self.initial,
@@ -178,7 +178,7 @@ pub enum BackOffNotice {
     ShowFailureUntil(MonoTime),
     /// The event `BackOff` is due, and the state says that it backs off.
     Report,
-    /// All of it was said.
+    /// All of it was reported.
     Nothing,
 }
 
@@ -235,7 +235,7 @@ pub fn was_set_back(ended: Timestamp, now: Now) -> bool {
 
 /// Notes every restart that carrying out `step` means. Call it once, before the step is carried out, with the same
 /// observation the step was decided from. First starts are free and are not noted.
-pub fn note_step(table: &mut BackoffTable, pod: &Pod, observed: &PodObservation, step: &PodStep, now: Now) {
+pub fn record_step(table: &mut BackoffTable, pod: &Pod, observed: &PodObservation, step: &PodStep, now: Now) {
     let PodStep::Converge { remove, start, .. } = step else { return };
     // The start that follows a restart of all containers finds no instance any more, so its source pays here.
     let sources = remove.iter().filter(|r| r.why == RemoveReason::RestartAllSource).map(|r| &*r.name);
@@ -243,7 +243,7 @@ pub fn note_step(table: &mut BackoffTable, pod: &Pod, observed: &PodObservation,
     let containers = ContainersByName::of(pod);
     for name in names {
         if let Some(container) = containers.get(name) {
-            note_name(table, pod, &container, observed, now);
+            record_name(table, pod, &container, observed, now);
         }
     }
 }
@@ -256,7 +256,7 @@ pub fn crash_loop_message(delay: Duration, container: &str, pod: &PodRef) -> Str
     format!("back-off {delay} restarting failed container={container} pod={name}_{namespace}({uid})")
 }
 
-fn note_name(
+fn record_name(
     table: &mut BackoffTable,
     pod: &Pod,
     container: &ContainerRef<'_>,
@@ -264,7 +264,7 @@ fn note_name(
     now: Now,
 ) {
     let Some((_, finished_at)) = newest_exited(observed, container.name()) else { return };
-    table.note(&restart_key(pod, container), mono_of_past(finished_at, now), now.mono);
+    table.record(&restart_key(pod, container), mono_of_past(finished_at, now), now.mono);
 }
 
 /// How long a task of one pod that panicked so many times in a row waits before it is started again.

@@ -1,6 +1,6 @@
 //! Full names of pods that ended lately.
 //!
-//! A call to create a sandbox that the kubelet has given up may still succeed in the runtime, after its pod was seen to have none. A
+//! A call to create a sandbox that the kubelet no longer waits for may still succeed in the runtime, after its pod was seen to have none. A
 //! later pod of the same full name must not start while it is there.
 
 use std::collections::VecDeque;
@@ -40,7 +40,7 @@ fn hash(value: &impl Hash) -> u64 {
 
 impl EndedNames {
     /// Notes that everything of the pod is removed.
-    pub fn note(&mut self, pod: &PodRef, now: MonoTime) {
+    pub fn record(&mut self, pod: &PodRef, now: MonoTime) {
         let is_old = |oldest: &Ended| now.saturating_since(oldest.at) > KEPT;
         while self.0.len() >= MAX_NAMES || self.0.front().is_some_and(is_old) {
             self.0.pop_front();
@@ -68,7 +68,7 @@ mod tests {
     #[test]
     fn another_pod_of_the_name_counts_for_eight_minutes() {
         let mut ended = EndedNames::default();
-        ended.note(&PodRef::new("ns", "web", "1"), at(0));
+        ended.record(&PodRef::new("ns", "web", "1"), at(0));
         assert!(ended.has_another(&PodRef::new("ns", "web", "2"), at(480)));
         assert!(!ended.has_another(&PodRef::new("ns", "web", "2"), at(481)));
         assert!(
@@ -83,10 +83,10 @@ mod tests {
     fn names_are_bounded_in_number_and_age() {
         let mut ended = EndedNames::default();
         for number in 0..5000 {
-            ended.note(&PodRef::new("ns", "web", number.to_string()), at(number / 100));
+            ended.record(&PodRef::new("ns", "web", number.to_string()), at(number / 100));
         }
         assert_eq!(ended.0.len(), MAX_NAMES);
-        ended.note(&PodRef::new("ns", "web", "last"), at(1000));
+        ended.record(&PodRef::new("ns", "web", "last"), at(1000));
         assert_eq!(ended.0.len(), 1, "the others are too old");
     }
 }

@@ -283,7 +283,7 @@ fn remember(case: &mut Case, topic: &str, rest: &str) {
             let wanted = Duration::from_secs(value.trim_end_matches('s').parse().unwrap());
             let container = containers::find_container(&case.pod, name).unwrap();
             let key = backoff::restart_key(&case.pod, &container);
-            while case.memory.backoff.note(&key, case.now.mono, case.now.mono) < wanted {}
+            while case.memory.backoff.record(&key, case.now.mono, case.now.mono) < wanted {}
         }
         _ => panic!("{topic}?"),
     }

@@ -12,7 +12,7 @@ use model::k8s::Pod;
 use model::{ContainerId, MonoTime, Now, PodObservation};
 use resources_core::amounts::Actuated;
 
-use super::backoff::{BackoffTable, note_step, step_retry_delay};
+use super::backoff::{BackoffTable, record_step, step_retry_delay};
 use super::plan::{KillReason, PodStep};
 use super::resize::state::ResizeState;
 use super::waiting::{WaitingContainers, WaitingState};
@@ -24,7 +24,7 @@ pub struct PodMemory {
     /// Verdicts are kept while their instance is observed, dead ones included: an exit after a failed liveness probe
     /// restarts for that reason.
     pub verdicts: ProbeVerdicts,
-    /// Crash-loop delays; see [`note_step`] for what is counted.
+    /// Crash-loop delays; see [`record_step`] for what is counted.
     pub backoff: BackoffTable,
     /// The highest `N` of `/var/log/pods/…/<container>/N.log`, by container name.
     pub log_restarts: BTreeMap<String, u32>,
@@ -92,7 +92,7 @@ impl PodMemory {
             self.hold(observed);
         }
         self.is_replacing = false;
-        note_step(&mut self.backoff, pod, observed, step, now);
+        record_step(&mut self.backoff, pod, observed, step, now);
         let kills = match step {
             PodStep::Settled | PodStep::RepairCgroup => return,
             PodStep::CreateSandbox { kill, .. }
@@ -100,7 +100,7 @@ impl PodMemory {
             | PodStep::Teardown { kill, .. } => kill,
         };
         self.killed.extend(kills.iter().map(|kill| (kill.id.clone(), kill.why)));
-        self.note_kept_logs(step, observed);
+        self.record_kept_logs(step, observed);
     }
 
     /// All containers are stopped from here on.
@@ -139,7 +139,7 @@ impl PodMemory {
     }
 
     /// Where a container is removed and its logs stay, its next instance counts on from them.
-    fn note_kept_logs(&mut self, step: &PodStep, observed: &PodObservation) {
+    fn record_kept_logs(&mut self, step: &PodStep, observed: &PodObservation) {
         let PodStep::Converge { remove, .. } = step else { return };
         for removal in remove.iter().filter(|removal| removal.why.keeps_logs()) {
             let Some(instance) = observed.container(&removal.id) else { continue };

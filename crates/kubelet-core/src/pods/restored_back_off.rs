@@ -28,10 +28,10 @@ pub fn restore_back_off(
             && newest.record.restart_count > 0
             && !is_quiet(newest, started_at, now)
         {
-            let said = previous.and_then(|previous| status_of(previous, newest));
-            let delay = said
-                .and_then(|said| announced(said, &container))
-                .unwrap_or_else(|| table.delay_after(gap(newest, started_at, said, observed)));
+            let status = previous.and_then(|previous| status_of(previous, newest));
+            let delay = status
+                .and_then(|status| announced(status, &container))
+                .unwrap_or_else(|| table.delay_after(gap(newest, started_at, status, observed)));
             let delay = table.longest().min(delay);
             // An end in the future was recorded before the clock was set back.
             let over_at = newest.finished_at.map(|ended| now.mono_at(ended + delay).min(now.mono + delay));
@@ -61,8 +61,8 @@ fn status_of<'a>(previous: &'a PodStatus, instance: &ContainerObservation) -> Op
 }
 
 /// The delay in the message of a container that waits, which both kubelets write alike.
-fn announced(said: &ContainerStatus, container: &ContainerRef<'_>) -> Option<Duration> {
-    let waiting = said.state.as_ref()?.waiting.as_ref()?;
+fn announced(status: &ContainerStatus, container: &ContainerRef<'_>) -> Option<Duration> {
+    let waiting = status.state.as_ref()?.waiting.as_ref()?;
     let message = waiting.message.as_deref().filter(|_| waiting.reason.as_deref() == Some(CRASH_LOOP))?;
     let (delay, rest) = message.strip_prefix("back-off ")?.split_once(' ')?;
     let is_of = rest.starts_with(&format!("restarting failed container={} ", container.name()));
@@ -74,11 +74,12 @@ fn announced(said: &ContainerStatus, container: &ContainerRef<'_>) -> Option<Dur
 fn gap(
     newest: &ContainerObservation,
     started_at: Timestamp,
-    said: Option<&ContainerStatus>,
+    status: Option<&ContainerStatus>,
     observed: &PodObservation,
 ) -> Option<Duration> {
     let before = observed.instances(&newest.name).find(|other| other.id != newest.id);
-    let last = said.and_then(|said| said.last_state.as_ref()?.terminated.as_ref()?.finished_at.as_ref());
+    let last =
+        status.and_then(|status| status.last_state.as_ref()?.terminated.as_ref()?.finished_at.as_ref());
     let ended = before.and_then(|before| before.finished_at).or_else(|| last.map(|time| time.0))?;
     Duration::try_from(started_at.duration_since(ended)).ok()
 }

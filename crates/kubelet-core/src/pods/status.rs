@@ -189,16 +189,16 @@ fn not_empty<T>(list: Vec<T>) -> Option<Vec<T>> {
 
 /// Set once, then kept for the life of the UID.
 fn start_time(inputs: &StatusInputs<'_>) -> Time {
-    let said = |status: Option<&PodStatus>| status.and_then(|s| s.start_time.clone());
-    said(inputs.previous).or_else(|| said(inputs.in_source)).unwrap_or_else(|| whole_seconds(inputs.now))
+    let known = |status: Option<&PodStatus>| status.and_then(|s| s.start_time.clone());
+    known(inputs.previous).or_else(|| known(inputs.in_source)).unwrap_or_else(|| whole_seconds(inputs.now))
 }
 
 /// Set when the pod is created; a later change of resources does not change the QoS class.
 fn qos_class(inputs: &StatusInputs<'_>) -> String {
-    let said =
+    let known =
         |status: Option<&PodStatus>| status.and_then(|s| s.qos_class.clone()).filter(|q| !q.is_empty());
-    said(inputs.in_source)
-        .or_else(|| said(inputs.previous))
+    known(inputs.in_source)
+        .or_else(|| known(inputs.previous))
         .unwrap_or_else(|| QosClass::of(inputs.pod).as_str().to_owned())
 }
 

@@ -93,7 +93,7 @@ pub struct Finished {
     pub identity: PodRef,
     pub pod: Option<Arc<Pod>>,
     pub cause: TerminationCause,
-    pub remains: Remains,
+    pub remains: FinishedState,
     pub late: LateStop,
 }
 
@@ -139,7 +139,7 @@ impl StopRetry {
 
 /// What happens to status, records and logs of a pod that has finished.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Remains {
+pub enum FinishedState {
     /// The source still lists the pod.
     Kept,
     /// They are being removed.
@@ -501,17 +501,17 @@ impl Terminated {
         let remains = match self.source {
             Source::AddedAgain(_) => {
                 effects.push(WorkerEffect::StartAgain);
-                Remains::PassedOn
+                FinishedState::PassedOn
             }
             Source::Gone => {
                 effects.push(WorkerEffect::Forget);
-                Remains::Removed
+                FinishedState::Removed
             }
-            Source::Listed => Remains::Kept,
+            Source::Listed => FinishedState::Kept,
         };
         let Self { identity, pod, cause, is_late, .. } = self;
         let mut finished = Finished { identity, pod, cause, remains, late: LateStop::None };
-        if is_late && remains == Remains::Kept {
+        if is_late && remains == FinishedState::Kept {
             effects.push(finished.stop_late(StopRetry::default()));
         }
         (WorkerState::Finished(finished), effects)
@@ -525,20 +525,20 @@ impl Terminated {
 impl Finished {
     fn on_event(mut self, event: WorkerEvent, now: Now) -> Step {
         let effects = match (event, self.remains) {
-            (WorkerEvent::Removed, Remains::Kept) => {
-                self.remains = Remains::Removed;
+            (WorkerEvent::Removed, FinishedState::Kept) => {
+                self.remains = FinishedState::Removed;
                 self.forget()
             }
-            (WorkerEvent::Desired(_), Remains::Removed) => vec![WorkerEffect::Hide],
-            (WorkerEvent::Observed { stopped, taken_at }, Remains::Kept) => {
+            (WorkerEvent::Desired(_), FinishedState::Removed) => vec![WorkerEffect::Hide],
+            (WorkerEvent::Observed { stopped, taken_at }, FinishedState::Kept) => {
                 self.on_observed(stopped, taken_at, now.mono)
             }
-            (WorkerEvent::Wake, Remains::Kept) => self.on_wake(now.mono),
+            (WorkerEvent::Wake, FinishedState::Kept) => self.on_wake(now.mono),
             (WorkerEvent::ActDone(_), _) => self.on_act_done(now.mono),
             (WorkerEvent::Released { .. }, _) if self.late == LateStop::Releasing => {
                 // What is left of it now is a cgroup, which housekeeping removes.
                 self.late = LateStop::None;
-                if self.remains == Remains::Removed { self.forget() } else { Vec::new() }
+                if self.remains == FinishedState::Removed { self.forget() } else { Vec::new() }
             }
             (
                 WorkerEvent::Desired(_)
@@ -589,7 +589,7 @@ impl Finished {
         let LateStop::Stopping { act, retry } = &mut self.late else { return Vec::new() };
         *act = Act { ended_at: now, ..Act::default() };
         retry.pass_ended();
-        if self.remains == Remains::Removed { self.forget() } else { vec![WorkerEffect::Observe] }
+        if self.remains == FinishedState::Removed { self.forget() } else { vec![WorkerEffect::Observe] }
     }
 
     fn stop_late(&mut self, retry: StopRetry) -> WorkerEffect {

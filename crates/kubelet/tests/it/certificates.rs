@@ -104,7 +104,7 @@ impl Home {
             has_bootstrap: true,
             current: Some(joined.facts.clone()),
             metrics: Arc::default(),
-            given_up: CancellationToken::new(),
+            must_exit: CancellationToken::new(),
         };
         tasks.spawn("keeper", keeper.run());
     }

@@ -129,11 +129,11 @@ fn killed_runtime_delays_pods_until_it_is_back() {
 fn kubelet_killed_while_the_runtime_is_down_recovers_all_pods_when_it_is_back() {
     let mut node = Node::start();
     node.apply("web", &shell_pod("web", FOREVER));
-    node.apply("leaving", &shell_pod("leaving", FOREVER));
-    let (web, leaving) = (node.running("web"), node.running("leaving"));
+    node.apply("terminating", &shell_pod("terminating", FOREVER));
+    let (web, terminating) = (node.running("web"), node.running("terminating"));
     node.kill_runtime();
     node.kill_kubelet();
-    node.delete("leaving");
+    node.delete("terminating");
     node.apply("late", &shell_pod("late", FOREVER));
     node.spawn_kubelet();
     node.eventually("the kubelet has tried to reach the runtime", |node| {
@@ -147,7 +147,7 @@ fn kubelet_killed_while_the_runtime_is_down_recovers_all_pods_when_it_is_back() 
     node.resume_runtime();
     node.running("late");
     assert_eq!(id(&node.running("web"), "main"), id(&web, "main"), "its container never stopped");
-    node.wait_until_gone("leaving", &uid(&leaving));
+    node.wait_until_gone("terminating", &uid(&terminating));
 }
 
 #[test]

@@ -1,5 +1,5 @@
 //! Mounts of volumes, and what is done inside a volume. Pods write to volumes, and a volume's server or device may stop
-//! answering, so these steps follow no link that leads outside and may be given up ([`HostError::GivenUp`]).
+//! answering, so these steps follow no link that leads outside and may be cancelled ([`HostError::NotFinished`]).
 
 use std::path::{Path, PathBuf};
 

@@ -59,7 +59,7 @@ pub struct ProgramOutput {
 #[async_trait]
 pub trait Processes: Send + Sync + std::fmt::Debug {
     /// Runs a program until it exits, whatever its exit status. It is killed, with the processes that it started, when the
-    /// future is dropped or the deadline passes; the latter is [`HostError::GivenUp`].
+    /// future is dropped or the deadline passes; the latter is [`HostError::NotFinished`].
     async fn run(&self, call: &ProgramCall) -> HostResult<ProgramOutput>;
     /// As [`Self::run`], for programs that must succeed: returns the standard output. Any other exit status is an
     /// error with the beginning of the standard error.

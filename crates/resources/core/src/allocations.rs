@@ -30,7 +30,7 @@ static NOTHING: Ended = Ended::NOTHING;
 
 pub use ended::Ended;
 use resizes::Requested;
-pub use resizes::{ResizeOutcome, ResizeVerdict, Tried};
+pub use resizes::{ResizeDecisions, ResizeOutcome, ResizeVerdict};
 
 /// The position of a pod in the order of admission: a pod that requested admission earlier has a smaller ticket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -234,7 +234,7 @@ impl Allocations {
     }
 
     /// These amounts are in force. Returns whether that is a change.
-    pub fn note_actuated(&mut self, ticket: Ticket, actuated: Actuated) -> bool {
+    pub fn record_actuated(&mut self, ticket: Ticket, actuated: Actuated) -> bool {
         let Some(entry) = self.entries.get_mut(&ticket) else { return false };
         let is_changed = entry.actuated != actuated;
         entry.actuated = actuated;
@@ -362,7 +362,7 @@ impl Allocations {
     }
 
     /// Records which containers of the pod will not run again; returns whether the allocation changed.
-    pub fn note(&mut self, ticket: Ticket, ended: Ended) -> bool {
+    pub fn record(&mut self, ticket: Ticket, ended: Ended) -> bool {
         let Some(entry) = self.entries.get_mut(&ticket) else { return false };
         let is_changed = entry.ended != ended;
         if ended == Ended::All {

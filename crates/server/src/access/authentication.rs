@@ -56,7 +56,7 @@ impl Authenticator {
     ) -> Result<User, String> {
         let by_certificate = self.by_certificate(certificates);
         if let Some(Ok(user)) = by_certificate {
-            self.note_certificate(certificates);
+            self.record_certificate(certificates);
             return Ok(user);
         }
         let by_token = match bearer(headers).zip(self.reviews.as_ref()) {
@@ -84,7 +84,7 @@ impl Authenticator {
         }))
     }
 
-    fn note_certificate(&self, certificates: &[CertificateDer<'static>]) {
+    fn record_certificate(&self, certificates: &[CertificateDer<'static>]) {
         let (Some(observer), Some(own)) = (&self.observer, certificates.first()) else { return };
         let left = not_after(own).map(|end| end.duration_since(self.clock.now().wall));
         if let Some(good_for) = left.and_then(|left| Duration::try_from(left).ok()) {
@@ -100,15 +100,15 @@ impl Authenticator {
         let key = digest(token);
         let began = self.clock.mono();
         if let Some(user) = self.tokens.get(&key, began) {
-            self.note_lookup(true, began);
+            self.record_lookup(true, began);
             return known(user);
         }
         let holder = self.review(key, token, reviews).await;
-        self.note_lookup(false, began);
+        self.record_lookup(false, began);
         known(holder?)
     }
 
-    fn note_lookup(&self, was_known: bool, began: MonoTime) {
+    fn record_lookup(&self, was_known: bool, began: MonoTime) {
         if let Some(observer) = &self.observer {
             observer.token_looked_up(was_known, self.clock.mono().saturating_since(began));
         }

@@ -23,14 +23,14 @@ pub(crate) async fn all(State(api): State<Api>, RawQuery(query): RawQuery) -> Re
     let devices = check_device_plugins(&*api);
     let checks =
         [(PING, Ok(())), (LOG, Ok(())), (SYNC_LOOP, check_sync_loop(&*api)), (DEVICE_PLUGIN, devices)];
-    note(&*api, &checks);
+    record(&*api, &checks);
     together(&checks, query.as_deref())
 }
 
 /// The checks of the health port.
 pub(crate) async fn health_port(State(api): State<Api>, RawQuery(query): RawQuery) -> Response {
     let checks = [(PING, Ok(())), (SYNC_LOOP, check_sync_loop(&*api))];
-    note(&*api, &checks);
+    record(&*api, &checks);
     together(&checks, query.as_deref())
 }
 
@@ -100,7 +100,7 @@ fn together(checks: &[(&str, Outcome)], query: Option<&str>) -> Response {
 }
 
 /// Reports the checks to the observer.
-fn note(api: &dyn NodeApi, checks: &[(&'static str, Outcome)]) {
+fn record(api: &dyn NodeApi, checks: &[(&'static str, Outcome)]) {
     if let Some(observer) = api.observer() {
         for (name, outcome) in checks {
             observer.checked(name, outcome.is_ok());
@@ -110,7 +110,7 @@ fn note(api: &dyn NodeApi, checks: &[(&'static str, Outcome)]) {
 
 fn single(api: &dyn NodeApi, name: &'static str, outcome: Outcome) -> Response {
     let checks = [(name, outcome)];
-    note(api, &checks);
+    record(api, &checks);
     let [(_, outcome)] = checks;
     match outcome {
         Ok(()) => answer::text(StatusCode::OK, "ok"),

@@ -98,9 +98,9 @@ pub(crate) struct ServedPort {
 struct InFlight(Arc<ServedPort>);
 
 impl InFlight {
-    fn begin(site: &Arc<ServedPort>) -> Self {
-        site.requests.send_modify(|count| *count += 1);
-        Self(Arc::clone(site))
+    fn begin(port: &Arc<ServedPort>) -> Self {
+        port.requests.send_modify(|count| *count += 1);
+        Self(Arc::clone(port))
     }
 }
 
@@ -118,13 +118,13 @@ impl fmt::Debug for ServedPort {
 
 pub(crate) async fn serve(
     listener: TcpListener,
-    site: ServedPort,
+    port: ServedPort,
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let mut shutdown = pin!(shutdown);
-    let limits = TableLimits { connections: site.limits.connections, per_peer: site.limits.per_peer };
+    let limits = TableLimits { connections: port.limits.connections, per_peer: port.limits.per_peer };
     let table = ConnectionTable::new(limits);
-    let site = Arc::new(site);
+    let port = Arc::new(port);
     let (stop, stopped) = watch::channel(());
     let handshakes = Arc::new(HandshakePace::default());
     let mut pace = AcceptPace::default();
@@ -152,7 +152,7 @@ pub(crate) async fn serve(
         // Dropping a rejected connection closes it.
         if let Some(slot) = table.open(peer(address)) {
             let accepted = Accepted { stream, slot: Arc::new(slot), handshakes: Arc::clone(&handshakes) };
-            open.spawn(serve_one(accepted, Arc::clone(&site), stopped.clone()));
+            open.spawn(serve_one(accepted, Arc::clone(&port), stopped.clone()));
         }
     }
     drop(listener);
@@ -173,10 +173,10 @@ struct Accepted {
 }
 
 /// Errors of single connections are not logged: any client can cause them.
-async fn serve_one(accepted: Accepted, site: Arc<ServedPort>, mut stopped: watch::Receiver<()>) {
+async fn serve_one(accepted: Accepted, port: Arc<ServedPort>, mut stopped: watch::Receiver<()>) {
     let Accepted { stream, slot, handshakes } = accepted;
-    let Some(tls) = &site.tls else {
-        return Connection::new(&site, slot, Vec::new()).http1(stream, stopped).await;
+    let Some(tls) = &port.tls else {
+        return Connection::new(&port, slot, Vec::new()).http1(stream, stopped).await;
     };
     // TCP_NODELAY, for small responses and keystrokes. A failure has no other effect than a delay.
     let _ = stream.set_nodelay(true);
@@ -192,7 +192,7 @@ async fn serve_one(accepted: Accepted, site: Arc<ServedPort>, mut stopped: watch
     let certificates = session.peer_certificates().unwrap_or_default();
     let certificates = certificates.iter().map(|certificate| certificate.clone().into_owned()).collect();
     let speaks_http2 = session.alpn_protocol() == Some(b"h2");
-    let connection = Connection::new(&site, slot, certificates);
+    let connection = Connection::new(&port, slot, certificates);
     if speaks_http2 {
         connection.http2(stream, stopped).await
     } else {
@@ -223,7 +223,7 @@ impl AfterUpgrade {
 /// One connection with its requests and its client certificates.
 #[derive(Clone)]
 struct Connection {
-    site: Arc<ServedPort>,
+    port: Arc<ServedPort>,
     slot: Arc<OpenConnection>,
     certificates: Arc<[CertificateDer<'static>]>,
     /// Number of responses under way.
@@ -233,12 +233,12 @@ struct Connection {
 
 impl Connection {
     fn new(
-        site: &Arc<ServedPort>,
+        port: &Arc<ServedPort>,
         slot: Arc<OpenConnection>,
         certificates: Vec<CertificateDer<'static>>,
     ) -> Self {
         Self {
-            site: Arc::clone(site),
+            port: Arc::clone(port),
             slot,
             certificates: certificates.into(),
             under_way: Arc::new(watch::Sender::new(0)),
@@ -257,7 +257,7 @@ impl Connection {
         });
         let connection = http1::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(self.site.limits.idle)
+            .header_read_timeout(self.port.limits.idle)
             .max_buf_size(MAX_HEAD_BYTES)
             .serve_connection(TokioIo::new(stream), service)
             .with_upgrades();
@@ -302,7 +302,7 @@ impl Connection {
         tokio::select! {
             _ = &mut connection => return,
             ending = self.ends(&mut stopped) => if ending == Ending::AtOnce { return },
-            () = idles(self.under_way.subscribe(), self.site.limits.idle) => {}
+            () = idles(self.under_way.subscribe(), self.port.limits.idle) => {}
         }
         connection.as_mut().graceful_shutdown();
         let _ = tokio::time::timeout(GRACE, connection).await;
@@ -312,7 +312,7 @@ impl Connection {
     async fn ends(&self, stopped: &mut watch::Receiver<()>) -> Ending {
         tokio::select! {
             _ = stopped.changed() => Ending::Gracefully,
-            () = tokio::time::sleep(self.site.limits.age) => Ending::Gracefully,
+            () = tokio::time::sleep(self.port.limits.age) => Ending::Gracefully,
             () = self.slot.closed() => Ending::AtOnce,
             () = self.first_request_is_late() => Ending::AtOnce,
         }
@@ -320,7 +320,7 @@ impl Connection {
 
     /// Never returns once a request was allowed.
     async fn first_request_is_late(&self) {
-        idles(self.under_way.subscribe(), self.site.limits.first_request).await;
+        idles(self.under_way.subscribe(), self.port.limits.first_request).await;
         if self.slot.has_served() {
             std::future::pending().await
         }
@@ -340,10 +340,10 @@ impl Connection {
     async fn reviewed(self, request: Request<Incoming>) -> Result<Response, Infallible> {
         let busy = Busy::new(&self.under_way);
         let (parts, body) = request.into_parts();
-        let counted = self.site.observer.as_ref().map(|observer| {
-            Counted::begin(observer, &parts.method, parts.uri.path(), self.site.gate.is_some())
+        let counted = self.port.observer.as_ref().map(|observer| {
+            Counted::begin(observer, &parts.method, parts.uri.path(), self.port.gate.is_some())
         });
-        if let Some(gate) = &self.site.gate {
+        if let Some(gate) = &self.port.gate {
             let Some(_reviewed) = self.slot.begin_review(MAX_UNDER_REVIEW) else {
                 return Ok(answer::error(
                     StatusCode::TOO_MANY_REQUESTS,
@@ -360,10 +360,10 @@ impl Connection {
                 }
             }
         }
-        let served = self.slot.serve(self.site.gate.is_some());
-        let in_flight = InFlight::begin(&self.site);
+        let served = self.slot.serve(self.port.gate.is_some());
+        let in_flight = InFlight::begin(&self.port);
         let request = Request::from_parts(parts, Body::new(body));
-        let mut router = self.site.router.clone();
+        let mut router = self.port.router.clone();
         poll_fn(|cx| Service::<Request<Body>>::poll_ready(&mut router, cx)).await?;
         let response = router.call(request).await?;
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {

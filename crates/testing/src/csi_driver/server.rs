@@ -63,8 +63,9 @@ fn run(listener: UnixListener, service: &Service, mut breaks: mpsc::Receiver<Bre
         let end = runtime.block_on(async {
             let incoming = UnixListenerStream::new(tokio::net::UnixListener::from_std(accepting)?);
             let recorder = service.clone();
-            let node =
-                NodeServer::with_interceptor(service.clone(), move |request| recorder.note_deadline(request));
+            let node = NodeServer::with_interceptor(service.clone(), move |request| {
+                recorder.record_deadline(request)
+            });
             let served = tonic::transport::Server::builder()
                 .add_service(IdentityServer::new(service.clone()))
                 .add_service(node)

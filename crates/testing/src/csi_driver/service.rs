@@ -36,7 +36,7 @@ impl Drop for Busy {
 
 impl Service {
     /// Records the deadline of the client, in the format of gRPC: `120000m`.
-    pub(super) fn note_deadline(&self, request: Request<()>) -> Result<Request<()>, Status> {
+    pub(super) fn record_deadline(&self, request: Request<()>) -> Result<Request<()>, Status> {
         let timeout = request.metadata().get("grpc-timeout").and_then(|value| value.to_str().ok());
         self.shared.record.lock().timeout = timeout.map(str::to_owned);
         Ok(request)
@@ -66,7 +66,7 @@ impl Service {
         let ended = self.shared.clock.mono();
         self.shared.record.lock().times.push((began, ended));
         if let Err(status) = &answer {
-            self.note_violation(&line, status);
+            self.record_violation(&line, status);
         }
         answer.map(Response::new)
     }
@@ -82,7 +82,7 @@ impl Service {
     }
 
     /// Codes with which only a kubelet that violates the specification is answered.
-    fn note_violation(&self, line: &str, status: &Status) {
+    fn record_violation(&self, line: &str, status: &Status) {
         let is_scripted = status.message().contains("chosen by the seed");
         let codes =
             [Code::InvalidArgument, Code::AlreadyExists, Code::FailedPrecondition, Code::Unimplemented];

@@ -242,7 +242,7 @@ impl Store {
         }
         strip_nulls(&mut new);
         if let Some(old) = self.objects.get(&key).filter(|_| K::URL_PATH_SEGMENT == "pods") {
-            note_generation(&mut new, old);
+            record_generation(&mut new, old);
         }
         self.write(key, Some(new));
         (namespace, name)
@@ -318,7 +318,7 @@ impl Store {
         }
         strip_nulls(&mut new);
         if K::URL_PATH_SEGMENT == "pods" {
-            note_generation(&mut new, old);
+            record_generation(&mut new, old);
         }
         // Unknown fields are not stored.
         let new = tree(call, &typed::<K>(call, &new)?)?;
@@ -413,7 +413,7 @@ fn keep_servers_own(new: &mut Value, old: &Value) {
 }
 
 /// Each change of the spec is a new generation.
-fn note_generation(new: &mut Value, old: &Value) {
+fn record_generation(new: &mut Value, old: &Value) {
     if new["spec"] != old["spec"] {
         let generation = old["metadata"]["generation"].as_i64().unwrap_or(0) + 1;
         new["metadata"]["generation"] = json!(generation);

@@ -34,7 +34,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// A call that changes a volume, until its caller has an answer or gave up.
+/// A call that changes a volume, until its caller has an answer or timed out.
 struct InFlight<'a> {
     driver: &'a FakeCsiDriver,
     call: Call<'a>,
@@ -113,7 +113,7 @@ impl FakeCsiDriver {
     ) -> PluginResult<T> {
         let (sender, answer) = oneshot::channel();
         self.state.lock().calls.hold(call.volume_id.map(str::to_owned), |volumes| {
-            // The caller may have given up.
+            // The caller may no longer wait.
             let _ = sender.send(into_answer(act(volumes)).0);
         });
         until_deadline(async {

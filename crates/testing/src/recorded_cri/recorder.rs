@@ -80,7 +80,7 @@ impl CriRecorder {
 
 impl Tape {
     /// Adds what the runtime has written into logs to the call with this index.
-    fn note_logs(&self, index: usize, names: LogNames) {
+    fn record_logs(&self, index: usize, names: LogNames) {
         let mut exchanges = self.exchanges.lock();
         let Some(exchange) = exchanges.get_mut(index) else { return };
         let mut directories = vec![Path::new(&self.dir).join("logs")];
@@ -123,7 +123,7 @@ async fn record(tape: Arc<Tape>, path: String, request: Request<Vec<u8>>) -> Ans
     };
     let reopens_log = method.name() == REOPEN;
     if reopens_log {
-        tape.note_logs(index.saturating_sub(1), LogNames::OfBefore);
+        tape.record_logs(index.saturating_sub(1), LogNames::OfBefore);
     }
     let began = Instant::now();
     let answer = forward(&tape.runtime, &path, request).await;
@@ -141,7 +141,7 @@ async fn record(tape: Arc<Tape>, path: String, request: Request<Vec<u8>>) -> Ans
         }
     };
     if reopens_log {
-        tape.note_logs(index, LogNames::OfNow);
+        tape.record_logs(index, LogNames::OfNow);
     }
     match answer {
         Ok(answer) => Ok(answer.map(|stream| stream.inspect(note).boxed() as _)),

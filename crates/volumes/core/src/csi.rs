@@ -1,11 +1,11 @@
-//! The decisions about volumes of CSI drivers (docs/behaviour/volumes.md): where a volume is staged and published (`places`), what it is made from (`plan`), what
+//! The decisions about volumes of CSI drivers (docs/behaviour/volumes.md): where a volume is staged and published (`paths`), what it is made from (`plan`), what
 //! the files next to it record (`volume_data`), what a driver's CSIDriver object asks for (`rules`), the requests to the driver
 //! (`requests`), which volumes are staged for whom (`staging`), what a driver's statistics mean (`stats`), and when a volume
 //! is expanded (`expansion`). Never: calling a driver, reading an object, touching a file.
 
 pub mod expansion;
 pub mod migration;
-pub mod places;
+pub mod paths;
 pub mod plan;
 pub mod requests;
 pub mod rules;

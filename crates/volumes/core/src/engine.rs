@@ -10,7 +10,7 @@
 //! ```
 //! The desired state is what the pod's worker requested; the actual state is the disk and the mount table, which every act
 //! inspects first. Only what neither of them shows is remembered here: which act is under way, how often one failed, and which
-//! act was given up before its end (*uncertain*: it may still happen).
+//! act was cancelled before its end (*uncertain*: it may still happen).
 //!
 //! Invariants, which the tests check on random scenarios: one act at a time for each volume; nothing is mounted while the pod's
 //! volumes are torn down, and they are not torn down while one is being mounted; the wait after a failure grows each time.
@@ -62,7 +62,7 @@ pub enum Attempt {
     Ready(ReadyVolume),
     /// It did not happen, and is not going to happen later.
     Failed,
-    /// It was given up before its end.
+    /// It was cancelled before its end.
     Unknown,
     /// The pod's volume cannot be planned: waiting does not help.
     Refused(String),
@@ -94,7 +94,7 @@ pub enum VolumeEvent {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum VolumeAct {
-    /// Mount the volume, or find that it is ready. `is_uncertain`: an attempt was given up before its end; what it may have
+    /// Mount the volume, or find that it is ready. `is_uncertain`: an attempt was cancelled before its end; what it may have
     /// mounted is removed first.
     Mount { volume: Box<str>, is_uncertain: bool },
     /// Unmount whatever the pod has, and remove its volumes.

@@ -1,4 +1,4 @@
-//! FlexVolume drivers: programs that mount volumes. Owns their names and places, the arguments they are called with, and what their
+//! FlexVolume drivers: programs that mount volumes. Owns their names and paths, the arguments they are called with, and what their
 //! answers mean (docs/behaviour/volumes.md). Never: running one.
 
 mod answer;

@@ -44,7 +44,7 @@ pub struct ClientCertificate {
     pub current: Option<CertificateFacts>,
     pub metrics: Arc<Metrics>,
     /// Cancelled when the process is to end.
-    pub given_up: CancellationToken,
+    pub must_exit: CancellationToken,
 }
 
 /// Failures since the last success.
@@ -90,7 +90,7 @@ impl ClientCertificate {
                         since = ?EXIT_AFTER,
                         "It has been too long since the client certificate was valid and the API server is reachable, exiting"
                     );
-                    return self.given_up.cancel();
+                    return self.must_exit.cancel();
                 }
                 CertificateStep::Request => self.renew(&wanted).await,
                 CertificateStep::Bootstrap => self.join().await,

@@ -14,7 +14,7 @@ use volumes_core::bundle::BundleRequirement;
 
 use super::ObjectError;
 use super::source::{Access, wait_for_sync};
-use crate::api::reflector::{Of, Reflector, Store, StoreReader};
+use crate::api::reflector::{CollectionOf, Reflector, Store, StoreReader};
 use crate::context::Context;
 
 const KIND: &str = "clustertrustbundle";
@@ -79,7 +79,7 @@ fn selection(requirement: &BundleRequirement) -> Option<Selection> {
 /// Starts a reflector of the selection, which ends when its last reader is dropped.
 fn follow(ctx: &Arc<Context>, access: &Access, selection: Selection) -> StoreReader<TrustBundle> {
     let (sender, seen) = watch::channel(Store::default());
-    let of: Of<TrustBundle> = |cluster| cluster.trust_bundles();
+    let of: CollectionOf<TrustBundle> = |cluster| cluster.trust_bundles();
     let reflector = Reflector::new(ctx, &access.cluster, of, KIND, selection, sender.clone());
     ctx.tasks.spawn_isolated("ClusterTrustBundle reflector", async move {
         tokio::select! {

@@ -18,7 +18,7 @@ use ports::{Clock, Cluster};
 use tokio::sync::watch;
 
 use super::ObjectError;
-use crate::api::reflector::{Keep, Of, Reflector, Store, StoreReader, UidOf};
+use crate::api::reflector::{CollectionOf, Keep, Reflector, Store, StoreReader, UidOf};
 use crate::context::Context;
 
 const KIND: &str = "Service";
@@ -91,7 +91,7 @@ fn reflector(
     selection: Selection,
     seen: watch::Sender<Store<ServiceEntry>>,
 ) -> Reflector<ServiceObject, ServiceEntry> {
-    let of: Of<ServiceObject> = |cluster| cluster.services();
+    let of: CollectionOf<ServiceObject> = |cluster| cluster.services();
     let keep: Keep<ServiceObject, ServiceEntry> = keep_entry;
     // Only names are compared: of a Service that cannot be decoded any more, the last version is used.
     let uid_of: UidOf<ServiceEntry> = |_| None;

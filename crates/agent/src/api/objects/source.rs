@@ -20,7 +20,7 @@ use tokio::sync::watch;
 use volumes_core::object_ttl;
 
 use super::ObjectError;
-use crate::api::reflector::{Of, Reflector, Store, StoreReader, own_node};
+use crate::api::reflector::{CollectionOf, Reflector, Store, StoreReader, own_node};
 use crate::context::Context;
 
 /// How long a pod waits for the first list of an object; then its step fails and is retried.
@@ -219,7 +219,7 @@ fn follow<K: Kind>(ctx: &Arc<Context>, access: &Access, key: &ObjectKey) -> Stor
         fields: Some(format!("metadata.name={}", key.name)),
         labels: None,
     };
-    let of: Of<K> = |cluster| K::of(cluster);
+    let of: CollectionOf<K> = |cluster| K::of(cluster);
     let reflector = Reflector {
         is_settled: K::is_immutable,
         ..Reflector::new(ctx, &access.cluster, of, K::NAME, selection, sender.clone())

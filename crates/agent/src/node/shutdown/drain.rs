@@ -28,11 +28,11 @@ impl Drain {
     pub(super) async fn run(self) {
         let clock = self.ctx.clock;
         let now = || Some(clock.now().wall);
-        note_times(&self.ctx, |times| *times = ShutdownTimes { began: now(), ended: None }).await;
+        record_times(&self.ctx, |times| *times = ShutdownTimes { began: now(), ended: None }).await;
         for group in compute_groups(&self.ctx.shutdown_periods(), &self.left_to_end()) {
             self.end(&group).await;
         }
-        note_times(&self.ctx, |times| times.ended = now()).await;
+        record_times(&self.ctx, |times| times.ended = now()).await;
         drop(self.lock);
         tracing::info!("Shutdown manager completed, releasing the inhibit lock");
     }
@@ -87,7 +87,7 @@ impl Drain {
 }
 
 /// Updates the times of the last shutdown, in the metrics and on disk.
-pub(super) async fn note_times(ctx: &Context, change: impl FnOnce(&mut ShutdownTimes)) {
+pub(super) async fn record_times(ctx: &Context, change: impl FnOnce(&mut ShutdownTimes)) {
     if !ctx.node_facts.features.graceful_shutdown_by_priority {
         return;
     }

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use model::request::{MountedImage, SandboxRequest};
 use volumes_core::image::{all_image_volumes, check_runtime};
 
-use super::{PassContext, PassNote};
+use super::{PassContext, PassEvent};
 use crate::images::{ImageFailure, PodLogin, ReadyImage, WantedImage};
 
 /// By the name of the volume: its image, or why the pull failed.
@@ -30,7 +30,7 @@ pub(super) async fn pull_all(
         let wanted = WantedImage::of_volume(volume);
         let image = context.handles.images.ensure(&context.identity, wanted, sandbox, login).await;
         if let Ok(image) = &image {
-            note_pull(context, image).await;
+            record_pull(context, image).await;
         }
         let user_specified_image = volume.image.to_owned();
         let mounted = image.map(|image| MountedImage { reference: image.reference, user_specified_image });
@@ -39,8 +39,8 @@ pub(super) async fn pull_all(
     pulled
 }
 
-pub(super) async fn note_pull(context: &PassContext, image: &ReadyImage) {
+pub(super) async fn record_pull(context: &PassContext, image: &ReadyImage) {
     if let Some((began, ended)) = image.pulled {
-        context.note(PassNote::Pulled { began, ended }).await;
+        context.report(PassEvent::Pulled { began, ended }).await;
     }
 }

@@ -37,7 +37,7 @@ pub struct Prepared {
 
 /// What follows the preparation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum For {
+pub enum PreparedFor {
     /// The pod's cgroup gets its limits before anything is in it.
     Sandbox,
     /// Containers may run in the cgroup. Its limits are changed in the order of a resize.
@@ -45,7 +45,7 @@ pub enum For {
 }
 
 /// Prepares everything. On failure it records an event and returns when to retry.
-pub async fn prepare(context: &PassContext, what: For) -> Result<Prepared, Retry> {
+pub async fn prepare(context: &PassContext, what: PreparedFor) -> Result<Prepared, Retry> {
     let handles = &context.handles;
     let is_on_host_network = uses_host_network(&context.pod);
     if !is_on_host_network && let Some(problem) = network_problem(handles).await {
@@ -54,8 +54,8 @@ pub async fn prepare(context: &PassContext, what: For) -> Result<Prepared, Retry
         return Err(Retry::At(handles.ctx.clock.mono() + NETWORK_RETRY));
     }
     let cgroup_parent = match what {
-        For::Sandbox => ensure_cgroup(context).await?,
-        For::Containers => handles.cgroups.name(&context.pod).await,
+        PreparedFor::Sandbox => ensure_cgroup(context).await?,
+        PreparedFor::Containers => handles.cgroups.name(&context.pod).await,
     };
     if let Err(error) = make_directories(context).await {
         let message = format!("error making pod data directories: {}", crate::error_chain::chain(&error));

@@ -10,7 +10,7 @@ use model::request::LinuxResources;
 use ports::RuntimeError;
 use resources_core::amounts::Amounts;
 
-use super::{PassContext, PassNote, Retry};
+use super::{PassContext, PassEvent, Retry};
 use crate::error_chain::chain;
 
 /// Returns when to retry if something failed.
@@ -26,12 +26,12 @@ pub(super) async fn carry_out(
     match outcome {
         Ok(()) => {
             let amounts = Amounts::of_pod(&context.pod);
-            context.note(PassNote::PodResized { amounts }).await;
+            context.report(PassEvent::PodResized { amounts }).await;
             None
         }
         Err(message) => {
             tracing::warn!(pod = %context.identity, err = message, "Failed to resize pod");
-            context.note(PassNote::ResizeFailed { message }).await;
+            context.report(PassEvent::ResizeFailed { message }).await;
             Some(Retry::BackingOff)
         }
     }

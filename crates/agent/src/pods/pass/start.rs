@@ -28,7 +28,7 @@ use super::claims;
 use super::files;
 use super::image_volumes::{self, PulledImages};
 use super::prepare::{Prepared, mount_points, sandbox_request};
-use super::{PassContext, PassNote, Retry, Waiting};
+use super::{PassContext, PassEvent, Retry, Waiting};
 use crate::images::{ImageFailure, PodKeyring, PodLogin, ReadyImage, WantedImage};
 use crate::pods::handles::PodHandles;
 use crate::pods::hooks::{HookContext, run_handler};
@@ -124,12 +124,12 @@ impl StartContext<'_> {
         self.context.handles.ctx.metrics.container_started(start.kind, failure);
         match outcome {
             Ok(()) => {
-                self.context.note(PassNote::Started { container: start.name.to_string() }).await;
+                self.context.report(PassEvent::Started { container: start.name.to_string() }).await;
                 None
             }
             Err(Failure { reason, message, retry }) => {
                 let waiting = Waiting { reason: reason.to_owned(), message };
-                self.context.note(PassNote::Failed { container: start.name.to_string(), waiting }).await;
+                self.context.report(PassEvent::Failed { container: start.name.to_string(), waiting }).await;
                 Some(retry)
             }
         }
@@ -167,7 +167,7 @@ impl StartContext<'_> {
         let image = self.context.handles.images.ensure(identity, wanted, sandbox, self.login).await;
         let image =
             image.inspect_err(|failure| self.fail_event(&start.name, &container_event(failure.reason)))?;
-        image_volumes::note_pull(self.context, &image).await;
+        image_volumes::record_pull(self.context, &image).await;
         Ok((image, shown))
     }
 
@@ -320,7 +320,7 @@ impl StartContext<'_> {
         let runtime = &self.context.handles.ctx.runtime;
         match runtime.create_container(self.sandbox, request, self.sandbox_request).await {
             Ok(id) => {
-                self.context.handles.cpusets.note(&id, &request.resources.cpuset_cpus);
+                self.context.handles.cpusets.record(&id, &request.resources.cpuset_cpus);
                 let recorder = &self.context.handles.ctx.recorder;
                 recorder.normal(&self.context.identity, Some(&start.name), "Created", "Container created");
                 Ok(id)
@@ -336,7 +336,7 @@ impl StartContext<'_> {
 
     async fn run(&self, start: &StartContainer, id: &ContainerId, restart_count: u32) -> Result<(), Failure> {
         let handles = &self.context.handles;
-        self.note_start(start)?;
+        self.record_start(start)?;
         if let Err(error) = handles.ctx.runtime.start_container(id).await {
             self.fail_event(&start.name, &format!("Error: {}", error.message()));
             self.discard_if_refused(id, &error).await;
@@ -349,9 +349,9 @@ impl StartContext<'_> {
         self.run_post_start(start, id).await
     }
 
-    fn note_start(&self, start: &StartContainer) -> Result<(), Failure> {
+    fn record_start(&self, start: &StartContainer) -> Result<(), Failure> {
         let pod = &*self.context.pod;
-        self.context.handles.admissions.note_start(pod, &container_of(pod, start)?);
+        self.context.handles.admissions.record_start(pod, &container_of(pod, start)?);
         Ok(())
     }
 
@@ -381,7 +381,7 @@ impl StartContext<'_> {
         let container = &container_of(pod, start)?;
         let Some(handler) = container.lifecycle().and_then(|l| l.post_start.as_ref()) else { return Ok(()) };
         let handles = &self.context.handles;
-        self.context.note(PassNote::HookBegan { container: container.name().to_owned() }).await;
+        self.context.report(PassEvent::HookBegan { container: container.name().to_owned() }).await;
         let hook = HookContext {
             runtime: &*handles.ctx.runtime,
             net: &*handles.ctx.net,

@@ -81,7 +81,7 @@ impl PodWorker {
         });
         let handles = self.handles.clone();
         if was_admitted {
-            slot.keep(|others| place_again(&handles, pod, others));
+            slot.keep(|others| reallocate(&handles, pod, others));
             return self.save_pins().await;
         }
         handles.ctx.metrics.pod_admitted(model::containers::spec_of(pod).containers.len());
@@ -194,7 +194,7 @@ impl PodWorker {
     }
 
     /// Containers that will not run again hold no resources any more.
-    pub(super) fn note_ended(&self) {
+    pub(super) fn record_ended(&self) {
         let (Some(slot), Some(pod), Some(observed)) = (&self.slot, &self.desired.pod, &self.observed.latest)
         else {
             return;
@@ -204,7 +204,7 @@ impl PodWorker {
             features: self.handles.ctx.node_facts.features,
             is_stopping: self.state.stage() != PodStage::Syncing,
         };
-        slot.note_ended(compute_ended(pod, observed, &facts));
+        slot.record_ended(compute_ended(pod, observed, &facts));
     }
 
     /// Releases the resources of the pod for other pods.
@@ -219,11 +219,11 @@ impl PodWorker {
 }
 
 /// What a pod that runs already should have for itself. It is not ended for lack of it.
-fn place_again(handles: &PodHandles, pod: &Pod, others: &OtherPods<'_>) -> Option<Pinned> {
+fn reallocate(handles: &PodHandles, pod: &Pod, others: &OtherPods<'_>) -> Option<Pinned> {
     if others.policies.are_none() {
         return None;
     }
-    match handles.devices.place_again(pod, others) {
+    match handles.devices.reallocate(pod, others) {
         Ok(placement) => placement.pinned,
         Err(rejection) => {
             let (reason, message) = (rejection.reason, rejection.message);

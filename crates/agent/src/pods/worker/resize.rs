@@ -225,7 +225,7 @@ impl PodWorker {
         if let (None, Some(pod)) = (self.memory.actuated.pod, &self.desired.pod) {
             self.memory.actuated.pod = Some(Amounts::of_pod(pod));
         }
-        self.note_actuated();
+        self.record_actuated();
         before.is_some_and(|before| before != amounts)
     }
 
@@ -246,9 +246,9 @@ impl PodWorker {
         }
     }
 
-    pub(super) fn note_actuated(&self) {
+    pub(super) fn record_actuated(&self) {
         if let Some(slot) = &self.slot {
-            slot.note_actuated(self.memory.actuated.clone());
+            slot.record_actuated(self.memory.actuated.clone());
         }
     }
 
@@ -294,12 +294,12 @@ impl PodWorker {
 
     /// Compares what runs with what is allocated, once an observation shows what the last pass did.
     pub(super) fn follow_resize(&mut self) {
-        self.note_resize_progress();
+        self.record_resize_progress();
         let pending = self.memory.resize.waits_for();
         self.resize_count.update(pending, self.memory.resize.is_in_progress());
     }
 
-    fn note_resize_progress(&mut self) {
+    fn record_resize_progress(&mut self) {
         if self.state.stage() != PodStage::Syncing {
             return self.memory.resize.clear();
         }
@@ -310,7 +310,7 @@ impl PodWorker {
         let generation = pod.metadata.generation.unwrap_or_default();
         if is_in_progress(&pod, observed, &self.memory.actuated, features) {
             let now = self.handles.ctx.clock.now().wall;
-            return self.memory.resize.note_in_progress(generation, now);
+            return self.memory.resize.record_in_progress(generation, now);
         }
         if self.act.is_running() {
             return;

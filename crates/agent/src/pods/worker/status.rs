@@ -145,8 +145,10 @@ impl PodWorker {
     /// the exits of init containers shows a pod that is not initialized.
     pub(super) fn forget_lost_exits(&mut self) {
         let is_static = self.desired.pod.as_ref().is_some_and(|pod| is_static_pod(pod));
-        if let Some(said) = self.reported.status.as_mut().filter(|said| is_static && !has_ended(said)) {
-            forget_ended_init_containers(Arc::make_mut(said));
+        if let Some(api_status) =
+            self.reported.status.as_mut().filter(|api_status| is_static && !has_ended(api_status))
+        {
+            forget_ended_init_containers(Arc::make_mut(api_status));
         }
     }
 
@@ -163,9 +165,10 @@ impl PodWorker {
     }
 
     /// Remembers what the API shows at the beginning of a pass.
-    pub(super) fn note_phase_in_api(&mut self) {
-        let said = self.desired.status_in_api();
-        self.reported.was_running_in_api = said.is_some_and(|said| said.phase.as_deref() == Some("Running"));
+    pub(super) fn record_phase_in_api(&mut self) {
+        let api_status = self.desired.status_in_api();
+        self.reported.was_running_in_api =
+            api_status.is_some_and(|api_status| api_status.phase.as_deref() == Some("Running"));
     }
 
     fn progress(&self) -> PodProgress {

@@ -9,7 +9,7 @@ use super::PodWorker;
 
 impl PodWorker {
     /// Sets the waiting states of containers that the plan delays.
-    pub(super) fn note_waiting(&mut self, plan: &PodPlan) {
+    pub(super) fn record_waiting(&mut self, plan: &PodPlan) {
         let now = self.handles.ctx.clock.mono();
         for waiting in &plan.waiting {
             let container = &*waiting.container;

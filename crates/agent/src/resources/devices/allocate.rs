@@ -73,7 +73,7 @@ impl Devices {
     ///
     /// # Errors
     /// There are too few CPUs or too little memory.
-    pub fn place_again(&self, pod: &Pod, others: &OtherPods<'_>) -> Result<Placement, Rejection> {
+    pub fn reallocate(&self, pod: &Pod, others: &OtherPods<'_>) -> Result<Placement, Rejection> {
         self.place(pod, others, &mut Tally::default()).or_else(|_| {
             let no_plugins = Registry::default();
             let claims = claims_of(&no_plugins, others);
@@ -167,7 +167,7 @@ impl Devices {
 
     /// Aligns the containers after this one again, whose devices have changed.
     fn place_after(&self, pod: &Pod, uid: &PodUid, container: &str) -> Result<(), Rejection> {
-        let placed = self.shared.admissions.place_again(uid, |others| {
+        let placed = self.shared.admissions.reallocate(uid, |others| {
             if !others.policies.align_containers() {
                 return None;
             }

@@ -121,7 +121,7 @@ impl DiskSampler {
             () = ctx.clock.sleep_until(ctx.clock.mono() + RUNTIME_TIMEOUT) => (None, None),
         };
         let is_incomplete = listed.is_none() || filesystems.is_none();
-        self.note_filesystems(filesystems.as_ref());
+        self.record_filesystems(filesystems.as_ref());
         let mut layers: BTreeMap<ContainerId, FilesystemUsage> = BTreeMap::new();
         for stats in listed.unwrap_or_default() {
             layers.extend(stats.writable_layer.map(|layer| (stats.id, layer)));
@@ -144,7 +144,7 @@ impl DiskSampler {
                 reported = ctx.runtime.image_filesystems() => reported.ok(),
                 () = ctx.clock.sleep_until(now.mono + RUNTIME_TIMEOUT) => None,
             };
-            self.note_filesystems(reported.as_ref());
+            self.record_filesystems(reported.as_ref());
         }
         let known = self.filesystems.as_ref().map(|(_, known)| known.clone());
         let node = ctx.files.filesystem_space(&ctx.settings.paths.root).await.ok();
@@ -153,7 +153,7 @@ impl DiskSampler {
         DiskSample { taken: now, node, images, containers, pods: BTreeMap::new(), is_incomplete }
     }
 
-    fn note_filesystems(&mut self, reported: Option<&ImageFilesystems>) {
+    fn record_filesystems(&mut self, reported: Option<&ImageFilesystems>) {
         if let Some(reported) = reported {
             self.filesystems = Some((self.ctx.clock.mono(), reported.clone()));
         }

@@ -10,7 +10,7 @@ use ports::Cluster;
 use tokio_util::sync::CancellationToken;
 use volumes_core::attachment::attachment_name;
 use volumes_core::csi::Lifecycle;
-use volumes_core::csi::places::unique_name;
+use volumes_core::csi::paths::unique_name;
 use volumes_core::csi::plan::{CsiPlan, SecretName};
 use volumes_core::csi::requests::AudienceToken;
 use volumes_core::csi::rules::DriverRules;
@@ -47,7 +47,7 @@ impl CsiObjects {
         plan: &CsiPlan,
         rules: &DriverRules,
         node: &str,
-        leaving: &CancellationToken,
+        terminating: &CancellationToken,
     ) -> Result<BTreeMap<String, String>, AttachError> {
         if plan.lifecycle == Lifecycle::Ephemeral || !rules.attach_required {
             return Ok(BTreeMap::new());
@@ -56,11 +56,11 @@ impl CsiObjects {
         let attachment_name = attachment_name(&plan.handle, &plan.driver, node);
         self.api.in_use.add(&volume_unique_name).map_err(AttachError::Refused)?;
         tokio::select! {
-            () = leaving.cancelled() => return Err(AttachError::Leaving { volume: volume_unique_name }),
+            () = terminating.cancelled() => return Err(AttachError::Terminating { volume: volume_unique_name }),
             () = self.api.in_use.reported(&volume_unique_name) => {}
         }
-        let leaving = leaving.clone();
-        self.api.attachments.attached(&AttachWait { volume_unique_name, attachment_name, leaving }).await
+        let terminating = terminating.clone();
+        self.api.attachments.attached(&AttachWait { volume_unique_name, attachment_name, terminating }).await
     }
 
     /// The values of a Secret; none if the volume names none.

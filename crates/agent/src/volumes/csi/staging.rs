@@ -13,9 +13,7 @@ use ports::HostError;
 use tokio::sync::{Notify, OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
 use volumes_core::csi::Lifecycle;
-use volumes_core::csi::places::{
-    DEVICES, DevicePlaces, GLOBAL_MOUNT, IN_POD, STAGED, staged_dir, unique_name,
-};
+use volumes_core::csi::paths::{DEVICES, DevicePaths, GLOBAL_MOUNT, IN_POD, STAGED, staged_dir, unique_name};
 use volumes_core::csi::staging::{Labelled, StagedVolume, Staging, VolumeUser};
 use volumes_core::csi::volume_data::{PublishedData, StagedData};
 use volumes_core::engine::wait_after;
@@ -183,7 +181,7 @@ impl StagedVolumes {
         let path = staging_path(&self.ctx, volume);
         let root = &self.ctx.settings.paths.root;
         let dir = match &volume.device {
-            Some(name) => DevicePlaces::of(root, name).data_dir(),
+            Some(name) => DevicePaths::of(root, name).data_dir(),
             None => staged_dir(root, &volume.driver, &volume.handle),
         };
         if read_data(&self.ctx, &dir).await.map_err(|error| chain(&error))?.is_some() {
@@ -216,10 +214,10 @@ impl StagedVolumes {
                 remove_empty(&self.ctx, &dir, Some(GLOBAL_MOUNT)).await
             }
             Some(name) => {
-                let places = DevicePlaces::of(root, name);
-                files.remove_tree(&places.publish_dir).await?;
-                files.remove_tree(&places.staging).await?;
-                files.remove_tree(&places.dir).await
+                let device_paths = DevicePaths::of(root, name);
+                files.remove_tree(&device_paths.publish_dir).await?;
+                files.remove_tree(&device_paths.staging).await?;
+                files.remove_tree(&device_paths.dir).await
             }
         }
     }
@@ -247,7 +245,7 @@ impl StagedVolumes {
         }
         let found = self.table.lock().volumes();
         for volume in found {
-            self.note_in_use(&volume).await;
+            self.record_in_use(&volume).await;
         }
     }
 
@@ -266,7 +264,7 @@ impl StagedVolumes {
     }
 
     /// A volume that was found on disk stays attached.
-    async fn note_in_use(&self, volume: &StagedVolume) {
+    async fn record_in_use(&self, volume: &StagedVolume) {
         let Some(objects) = &self.objects else { return };
         let is_exempt = objects.rules(&volume.driver).await.is_ok_and(|rules| !rules.attach_required);
         if !is_exempt && let Err(err) = objects.api.in_use.add(&unique_name(&volume.driver, &volume.handle)) {
@@ -288,7 +286,7 @@ impl StagedVolumes {
             let devices = pod_dir.join("volumeDevices").join(IN_POD);
             remove_unfinished(files, &devices).await;
             for name in files.list_names(&devices).await? {
-                let data = DevicePlaces::of(&paths.root, &name).data_dir();
+                let data = DevicePaths::of(&paths.root, &name).data_dir();
                 found.extend(self.published(&data, Some(name.clone()), &uid, name).await?);
             }
         }
@@ -329,11 +327,11 @@ impl StagedVolumes {
             }
         }
         for name in self.names_of_devices(&root.join(DEVICES)).await? {
-            let places = DevicePlaces::of(&self.ctx.settings.paths.root, &name);
-            remove_unfinished(files, &places.data_dir()).await;
-            match read_data(&self.ctx, &places.data_dir()).await? {
-                Some(data) => found.extend(parse_staged(&places.data_dir(), &data, Some(name))),
-                None => self.remove_rest_of_device(&places).await,
+            let device_paths = DevicePaths::of(&self.ctx.settings.paths.root, &name);
+            remove_unfinished(files, &device_paths.data_dir()).await;
+            match read_data(&self.ctx, &device_paths.data_dir()).await? {
+                Some(data) => found.extend(parse_staged(&device_paths.data_dir(), &data, Some(name))),
+                None => self.remove_rest_of_device(&device_paths).await,
             }
         }
         Ok(found)
@@ -367,14 +365,18 @@ impl StagedVolumes {
         }
     }
 
-    async fn remove_rest_of_device(&self, places: &DevicePlaces) {
-        let name = places.dir.file_name().map(|name| name.to_string_lossy().into_owned());
+    async fn remove_rest_of_device(&self, device_paths: &DevicePaths) {
+        let name = device_paths.dir.file_name().map(|name| name.to_string_lossy().into_owned());
         if self.table.lock().volumes().into_iter().any(|volume| volume.device == name) {
             return;
         }
-        for dir in
-            [&places.publish_dir, &places.staging, &places.data_dir(), &places.dir.join("dev"), &places.dir]
-        {
+        for dir in [
+            &device_paths.publish_dir,
+            &device_paths.staging,
+            &device_paths.data_dir(),
+            &device_paths.dir.join("dev"),
+            &device_paths.dir,
+        ] {
             let is_empty = self.ctx.files.list_names(dir).await.is_ok_and(|names| names.is_empty());
             if is_empty && let Err(err) = self.ctx.files.remove_tree(dir).await {
                 tracing::warn!(path = %dir.display(), err = chain(&err), "Failed to remove the directory of a CSI volume");

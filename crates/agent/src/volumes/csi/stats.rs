@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use model::PodUid;
 use model::csi::StatsRequest;
 use volumes_core::csi::not_registered;
-use volumes_core::csi::places::{IN_POD, MOUNT};
+use volumes_core::csi::paths::{IN_POD, MOUNT};
 use volumes_core::csi::stats::{Measurement, measurement};
 use volumes_core::csi::volume_data::PublishedData;
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use futures_util::future::join_all;
 use model::PodUid;
 use volumes_core::csi::Lifecycle;
-use volumes_core::csi::places::{DevicePlaces, IN_POD, MOUNT};
+use volumes_core::csi::paths::{DevicePaths, IN_POD, MOUNT};
 use volumes_core::csi::staging::{StagedVolume, VolumeUser};
 use volumes_core::csi::volume_data::PublishedData;
 
@@ -43,7 +43,7 @@ pub(in crate::volumes) async fn pod_volumes(ctx: &Context, uid: &PodUid) -> Resu
         let dir = pod_dir.join(parent).join(IN_POD);
         for name in ctx.files.list_names(&dir).await.map_err(|error| chain(&error))? {
             let data_dir = match is_device {
-                true => DevicePlaces::of(&ctx.settings.paths.root, &name).data_dir(),
+                true => DevicePaths::of(&ctx.settings.paths.root, &name).data_dir(),
                 false => dir.join(&name),
             };
             let data = read_published(ctx, &data_dir).await;
@@ -119,16 +119,16 @@ async fn unpublish_device(
     name: &str,
     data: Option<&PublishedData>,
 ) -> Result<(), String> {
-    let places = DevicePlaces::of(&ctx.settings.paths.root, name);
+    let device_paths = DevicePaths::of(&ctx.settings.paths.root, name);
     let link = ctx.settings.paths.pod(uid).join("volumeDevices").join(IN_POD).join(name);
     if let Some(data) = data {
         let (driver, handle) = (data.driver.clone(), data.handle.clone());
         let volume = StagedVolume { driver, handle, device: Some(name.to_owned()) };
         let _permit = csi.staged.acquire(&volume).await.map_err(|error| chain(&error))?;
-        let target = places.publish_dir.join(uid.as_str());
+        let target = device_paths.publish_dir.join(uid.as_str());
         call(csi, data, &target, "blockMapper.unpublishVolumeForBlock").await?;
         // The Go kubelet mounts the device here, too.
-        let mapped = places.dir.join("dev").join(uid.as_str());
+        let mapped = device_paths.dir.join("dev").join(uid.as_str());
         ctx.mounts.unmount_tree(&mapped).await.map_err(|error| chain(&error))?;
         for path in [&mapped, &target, &link] {
             ctx.files.remove_file(path).await.map_err(|error| chain(&error))?;

@@ -14,7 +14,7 @@ use ports::host::HostPathKind;
 use ports::plugins::PluginError;
 use volumes_core::attachment::attachment_name;
 use volumes_core::csi::Lifecycle;
-use volumes_core::csi::places::{DevicePlaces, GLOBAL_MOUNT, IN_POD, MOUNT, VOLUME_DATA, staged_dir};
+use volumes_core::csi::paths::{DevicePaths, GLOBAL_MOUNT, IN_POD, MOUNT, VOLUME_DATA, staged_dir};
 use volumes_core::csi::plan::{CsiPlan, SecretName};
 use volumes_core::csi::requests::{CallFacts, PublishFacts, publish_request, stage_request};
 use volumes_core::csi::rules::{DriverRules, GroupFacts, changes_group};
@@ -29,7 +29,7 @@ use super::super::remove_empty;
 use super::super::shared::Shared;
 use super::csi_expansion::CsiExpander;
 use super::expansion::Expandable;
-use super::{LeavingPod, MAP_VOLUME, MOUNT_VOLUME, Mounter, Steps, TearDown, csi_label};
+use super::{MAP_VOLUME, MOUNT_VOLUME, Mounter, Steps, TearDown, TerminatingPod, csi_label};
 use crate::api::attachments::AttachError;
 use crate::context::Context;
 
@@ -63,7 +63,7 @@ impl Mounter for CsiPlan {
             Ok(false) => return None,
             Err(error) => return Some(Err(error.into())),
         }
-        call.note_published();
+        call.record_published();
         call.expandable().expand_in_use().await;
         Some(Ok(call.ready()))
     }
@@ -115,10 +115,10 @@ impl TearDown for Unpublish {
         &self,
         ctx: &Context,
         shared: &Shared,
-        leaving: &LeavingPod<'_>,
+        terminating: &TerminatingPod<'_>,
     ) -> Result<(), String> {
-        let volumes = leaving.csi.as_ref().map_err(Clone::clone)?;
-        unpublish(ctx, &shared.csi, leaving.uid, volumes).await
+        let volumes = terminating.csi.as_ref().map_err(Clone::clone)?;
+        unpublish(ctx, &shared.csi, terminating.uid, volumes).await
     }
 
     fn after_removal(&self, shared: &Shared, uid: &PodUid) {
@@ -134,7 +134,7 @@ struct Call<'a> {
     rules: DriverRules,
     volume: StagedVolume,
     /// Of a device.
-    places: DevicePlaces,
+    device_paths: DevicePaths,
     /// Where the driver publishes the volume.
     target: PathBuf,
     /// The SELinux label with which the driver mounts the volume.
@@ -151,9 +151,9 @@ impl<'a> Call<'a> {
             set_up_failed(&format!("mounter.SetupAt failed to check volume lifecycle mode: {error}"))
         })?;
         let (uid, name) = (&mount_context.identity().uid, &mount_context.plan.name);
-        let places = DevicePlaces::of(&mount_context.ctx.settings.paths.root, name);
+        let device_paths = DevicePaths::of(&mount_context.ctx.settings.paths.root, name);
         let target = match plan.is_device {
-            true => places.publish_dir.join(uid.as_str()),
+            true => device_paths.publish_dir.join(uid.as_str()),
             false => mount_context.volume_dir().join(MOUNT),
         };
         let volume = staged_volume(plan, name);
@@ -168,7 +168,7 @@ impl<'a> Call<'a> {
             // As in the Go kubelet, only PersistentVolumes are mounted with a label.
             Lifecycle::Ephemeral => None,
         };
-        Ok(Self { plan, mount_context, objects, rules, volume, places, target, label })
+        Ok(Self { plan, mount_context, objects, rules, volume, device_paths, target, label })
     }
 
     fn is_published_elsewhere(&self) -> bool {
@@ -215,7 +215,7 @@ impl<'a> Call<'a> {
     }
 
     /// The volume of the pod is ready, so it is also staged.
-    fn note_published(&self) {
+    fn record_published(&self) {
         if self.plan.lifecycle == Lifecycle::Persistent {
             self.mount_context.shared.csi.staged.set_staged(&self.volume, true);
         }
@@ -223,7 +223,8 @@ impl<'a> Call<'a> {
 
     async fn attached(&self) -> Result<BTreeMap<String, String>, MountError> {
         let node = &self.mount_context.ctx.settings.node_name;
-        let attached = self.objects.attached(self.plan, &self.rules, node, self.mount_context.leaving).await;
+        let attached =
+            self.objects.attached(self.plan, &self.rules, node, self.mount_context.terminating).await;
         if let Err(AttachError::Refused(_)) = &attached {
             let attachment = attachment_name(&self.plan.handle, &self.plan.driver, node);
             if self.objects.api.attachments.is_node_full(&attachment).await {
@@ -292,7 +293,7 @@ impl<'a> Call<'a> {
         let files = &self.mount_context.ctx.files;
         files.ensure_dir(path, DIRECTORY_MODE).await?;
         if self.plan.is_device {
-            return self.write_published_data(&self.places.data_dir()).await;
+            return self.write_published_data(&self.device_paths.data_dir()).await;
         }
         let (driver, handle) = (self.plan.driver.clone(), self.plan.handle.clone());
         let data = StagedData { driver, handle, selinux_context: self.label.clone() };
@@ -375,8 +376,8 @@ impl<'a> Call<'a> {
         let (files, link) = (&self.mount_context.ctx.files, self.link());
         files.ensure_dir(link.parent().unwrap_or(&link), DIRECTORY_MODE).await?;
         files.ensure_symlink(&self.target, &link).await?;
-        self.write_published_data(&self.places.data_dir()).await?;
-        files.ensure_dir(&self.places.publish_dir, DIRECTORY_MODE).await
+        self.write_published_data(&self.device_paths.data_dir()).await?;
+        files.ensure_dir(&self.device_paths.publish_dir, DIRECTORY_MODE).await
     }
 
     /// The driver has not published the volume. What cannot be removed is removed with the pod. Returns whether nothing is left.
@@ -419,7 +420,7 @@ impl<'a> Call<'a> {
         match (self.plan.lifecycle, error.is_final()) {
             (Lifecycle::Ephemeral, _) => failed_or_unknown(error),
             (Lifecycle::Persistent, true) => MountError::Device(error.to_string()),
-            (Lifecycle::Persistent, false) => MountError::DeviceGivenUp(error.to_string()),
+            (Lifecycle::Persistent, false) => MountError::DeviceUnknown(error.to_string()),
         }
     }
 
@@ -432,7 +433,7 @@ impl<'a> Call<'a> {
 fn failed_or_unknown(error: &PluginError) -> MountError {
     match error.is_final() {
         true => MountError::Failed(error.to_string()),
-        false => MountError::GivenUp(error.to_string()),
+        false => MountError::Unknown(error.to_string()),
     }
 }
 

@@ -1,7 +1,7 @@
 //! Adds a pod to the users of a CSI volume on a node with SELinux: which label the volume is mounted with is decided in
 //! `volumes_core::selinux`.
 
-use volumes_core::csi::places::unique_name;
+use volumes_core::csi::paths::unique_name;
 use volumes_core::csi::plan::CsiPlan;
 use volumes_core::csi::rules::DriverRules;
 use volumes_core::csi::staging::{Labelled, StagedVolume, VolumeUser};

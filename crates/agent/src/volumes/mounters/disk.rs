@@ -17,7 +17,7 @@ use super::super::mount_context::{MountContext, MountError};
 use super::super::ownership::change_group;
 use super::super::shared::Shared;
 use super::super::{attachment, exists};
-use super::{Attached, LeavingPod, MAP_VOLUME, MOUNT_VOLUME, Steps, TearDown};
+use super::{Attached, MAP_VOLUME, MOUNT_VOLUME, Steps, TearDown, TerminatingPod};
 use crate::context::Context;
 use crate::error_chain::chain;
 
@@ -47,7 +47,7 @@ pub(super) async fn set_up(
     mount_context: &MountContext<'_>,
 ) -> Result<ReadyVolume, MountError> {
     let name = disk.unique_name();
-    attachment::note_in_use(mount_context, &name)?;
+    attachment::record_in_use(mount_context, &name)?;
     match disk.is_device() {
         true => set_up_device(disk, mount_context, &name).await,
         false => set_up_files(disk, mount_context, &name).await,
@@ -158,9 +158,9 @@ impl<D: Disks> TearDown for Detach<D> {
         &self,
         ctx: &Context,
         _shared: &Shared,
-        leaving: &LeavingPod<'_>,
+        terminating: &TerminatingPod<'_>,
     ) -> Result<(), String> {
-        self.0.disk_type().record_found(ctx, leaving.uid).await.map_err(|error| chain(&error))
+        self.0.disk_type().record_found(ctx, terminating.uid).await.map_err(|error| chain(&error))
     }
 
     async fn after_unmount(&self, ctx: &Context, shared: &Shared, uid: &PodUid) -> Result<(), String> {

@@ -10,7 +10,7 @@ use ports::cluster::Patch;
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use volumes_core::csi::expansion::{
-    AfterFailure, Expansion, FailureKind, Known, Step, Then, VolumeUse, compute_step,
+    AfterFailure, Expansion, FailureKind, Known, Outcome, Step, VolumeUse, compute_step,
 };
 
 use super::super::claims::BoundClaim;
@@ -146,7 +146,7 @@ impl<E: Expander> Expandable<'_, E> {
     ) -> Result<(), String> {
         let Failure { kind, message } = failure;
         let now = self.mount_context.ctx.clock.now().wall;
-        let AfterFailure { patch, then } = expansion.after_failure(claim, kind, &message, now);
+        let AfterFailure { patch, outcome } = expansion.after_failure(claim, kind, &message, now);
         if let Some(patch) = patch
             && let Err(err) = self.patch(claim, patch).await
         {
@@ -157,12 +157,12 @@ impl<E: Expander> Expandable<'_, E> {
                 "MountVolume.NodeExpandVolume failed to mark node expansion as failed"
             );
         }
-        match then {
-            Then::Done => {
+        match outcome {
+            Outcome::Done => {
                 self.expander.change(&|known| known.size = expansion.size);
                 Ok(())
             }
-            Then::RefusedInUse => {
+            Outcome::RefusedInUse => {
                 let volume = &*self.mount_context.plan.name;
                 tracing::error!(volumeName = volume, err = message, "MountVolume.NodeExpandVolume failed");
                 self.expander.change(&|known| {
@@ -170,7 +170,7 @@ impl<E: Expander> Expandable<'_, E> {
                 });
                 Ok(())
             }
-            Then::Failed { is_final } => {
+            Outcome::Failed { is_final } => {
                 self.expander.change(&|known| known.has_failed |= is_final);
                 Err(message)
             }
@@ -190,10 +190,10 @@ impl<E: Expander> Expandable<'_, E> {
 
     async fn call(&self, expansion: &Expansion, claim: &PersistentVolumeClaim) -> Result<(), Failure> {
         let old_size = self.expander.known(claim).size;
-        let leaving = &self.mount_context.leaving;
+        let terminating = &self.mount_context.terminating;
         tokio::select! {
             expanded = self.expander.expand(expansion.size, old_size) => expanded,
-            () = leaving.cancelled() => {
+            () = terminating.cancelled() => {
                 let message = "pod deleted while its volume was being expanded".to_owned();
                 Err(Failure { kind: FailureKind::Transient, message })
             }

@@ -23,7 +23,7 @@ use super::super::remove_empty;
 use super::super::shared::Shared;
 use super::expansion::Expandable;
 use super::flex_expansion::FlexExpander;
-use super::{Attached, LeavingPod, Mounter, TearDown};
+use super::{Attached, Mounter, TearDown, TerminatingPod};
 use crate::context::Context;
 use crate::error_chain::chain;
 
@@ -59,7 +59,7 @@ impl Mounter for FlexPlan {
         let is_mounted = ctx.mounts.is_mount_point(&call.target).await?;
         // Shows also that the pod uses the device of the volume.
         if call.driver.capabilities.attach {
-            attachment::note_in_use(mount_context, &call.unique_name())?;
+            attachment::record_in_use(mount_context, &call.unique_name())?;
         }
         mount_context.ensure_mark_dir().await?;
         mount_context.set_measured(call.driver.capabilities.supports_metrics).await?;
@@ -189,7 +189,7 @@ impl Call<'_> {
                 self.stage_device(&device, &target).await?;
                 Ok(device)
             }
-            Err(CallError::GivenUp(why)) => Err(MountError::DeviceGivenUp(why)),
+            Err(CallError::NotFinished(why)) => Err(MountError::DeviceUnknown(why)),
             Err(CallError::Failed(why)) => Err(MountError::Device(why)),
         }
     }
@@ -201,7 +201,7 @@ impl Call<'_> {
         let kind = HostPathKind::BlockDevice;
         let found = mount_context.ctx.mounts.ensure_host_path(Path::new(device), kind).await;
         found.map_err(|error| match error {
-            HostError::GivenUp(_) => error.into(),
+            HostError::NotFinished(_) => error.into(),
             HostError::Io { .. } | HostError::Invalid(_) => {
                 MountError::Device(format!("device {device:?} is not a block device of this node"))
             }
@@ -219,7 +219,7 @@ impl Call<'_> {
         let args = vec![target.display().to_string(), self.options(extra)];
         let why = match self.call(Command::Mount, args).await? {
             Ok(_) => return Ok(()),
-            Err(CallError::GivenUp(why)) => return Err(MountError::GivenUp(why)),
+            Err(CallError::NotFinished(why)) => return Err(MountError::Unknown(why)),
             Err(CallError::NotSupported) => {
                 let root = &ctx.settings.paths.root;
                 let source = device_mount(root, &self.plan.driver, &mount_context.plan.name);
@@ -267,7 +267,7 @@ impl Call<'_> {
 
 fn failed(error: CallError, step: fn(String) -> MountError) -> MountError {
     match error {
-        CallError::GivenUp(why) => MountError::GivenUp(why),
+        CallError::NotFinished(why) => MountError::Unknown(why),
         CallError::NotSupported | CallError::Failed(_) => step(error.to_string()),
     }
 }
@@ -286,9 +286,9 @@ impl TearDown for Unmount {
         &self,
         ctx: &Context,
         shared: &Shared,
-        leaving: &LeavingPod<'_>,
+        terminating: &TerminatingPod<'_>,
     ) -> Result<(), String> {
-        let pod_dir = ctx.settings.paths.pod(leaving.uid);
+        let pod_dir = ctx.settings.paths.pod(terminating.uid);
         for (directory, driver) in drivers_in(ctx, &pod_dir.join("volumes")).await {
             for name in list(ctx, &pod_dir.join("volumes").join(&directory)).await {
                 unmount(ctx, shared, &pod_dir, &directory, &driver, &name).await?;

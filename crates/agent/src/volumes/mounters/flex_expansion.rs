@@ -51,7 +51,7 @@ impl Expander for FlexExpander<'_> {
                 resized.map_err(|message| Failure { kind: FailureKind::Final, message })
             }
             Err(CallError::Failed(message)) => Err(Failure { kind: FailureKind::Final, message }),
-            Err(CallError::GivenUp(message)) => Err(Failure { kind: FailureKind::Transient, message }),
+            Err(CallError::NotFinished(message)) => Err(Failure { kind: FailureKind::Transient, message }),
         }
     }
 }

@@ -197,7 +197,7 @@ async fn exists(
 ) -> Result<(), MountError> {
     match mount_context.unless_leaving(mount_context.ctx.mounts.ensure_host_path(source, kind)).await {
         Ok(()) => Ok(()),
-        Err(error @ HostError::GivenUp(_)) => Err(error.into()),
+        Err(error @ HostError::NotFinished(_)) => Err(error.into()),
         Err(error @ (HostError::Io { .. } | HostError::Invalid(_))) => {
             Err(MountError::Invalid(format!("path {:?} cannot be used: {}", source.display(), chain(&error))))
         }

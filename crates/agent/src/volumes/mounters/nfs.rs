@@ -14,7 +14,7 @@ use super::super::program;
 use super::Mounter;
 use crate::error_chain::chain;
 
-/// A server that does not answer is given up.
+/// How long a server may take to answer.
 const DEADLINE: Duration = Duration::from_secs(120);
 const DIRECTORY_MODE: u32 = 0o750;
 
@@ -47,7 +47,7 @@ Mounting arguments: {arguments}"
     );
     match error {
         // Its server may answer any moment.
-        HostError::GivenUp(_) => MountError::GivenUp(text),
+        HostError::NotFinished(_) => MountError::Unknown(text),
         HostError::Io { .. } | HostError::Invalid(_) => MountError::Failed(text),
     }
 }

@@ -34,7 +34,7 @@ fn check(script: &str, expected: Expect) {
         if let ReflectorStep::Wait { until } = reflector.next(now) {
             now = until;
         }
-        reflector.note(event(word), 0.5, now);
+        reflector.handle(event(word), 0.5, now);
         shown.push(match reflector.next(now) {
             ReflectorStep::List { .. } => format!("{word}: list"),
             ReflectorStep::Watch { since } => format!("{word}: watch {since}"),
@@ -131,7 +131,7 @@ fn a_watch_that_cannot_be_understood_relists_with_back_off() {
 fn list_version(script: &str) -> Option<String> {
     let mut reflector = ReflectorState::default();
     for word in script.split_whitespace() {
-        reflector.note(event(word), 0.5, MonoTime::ZERO);
+        reflector.handle(event(word), 0.5, MonoTime::ZERO);
     }
     let step = reflector.next(MonoTime::from_start(Duration::from_secs(60)));
     let ReflectorStep::List { version } = step else { panic!("no list: {step:?}") };
@@ -181,7 +181,7 @@ proptest! {
                 None if word == "expired" || word == "lost" => last = None,
                 None => {}
             }
-            // A watch that fails again and again without an event is given up for a list.
+            // After a watch that fails again and again without an event, the collection is listed.
             match word {
                 "watch" => is_open = true,
                 "err" if is_open => (is_open, failed) = (false, failed + 1),
@@ -189,7 +189,7 @@ proptest! {
                 word if word.starts_with("ev") => failed = 0,
                 _ => {}
             }
-            reflector.note(event(word), random, MonoTime::ZERO);
+            reflector.handle(event(word), random, MonoTime::ZERO);
             match reflector.next(MonoTime::from_start(Duration::from_secs(60))) {
                 ReflectorStep::Watch { since } => prop_assert_eq!(Some(since), last.clone()),
                 ReflectorStep::List { .. } if failed >= 3 => (last, failed) = (None, 0),

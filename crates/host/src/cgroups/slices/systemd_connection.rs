@@ -60,7 +60,7 @@ struct Waiting {
 }
 
 impl Waiting {
-    /// A caller that has given up gets no answer.
+    /// A caller that no longer waits gets no answer.
     fn answer(self, result: Result<(), DbusError>) {
         let _ = self.done.send(result);
     }

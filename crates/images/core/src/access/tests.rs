@@ -42,10 +42,10 @@ fn check(with: &str, pod: &str, expected: &str) {
     let shown = match access(Some(&pulled("r.io/a:1", with)), "r.io/a:2", pod) {
         ImageAccess::NotVerified => "free".to_owned(),
         ImageAccess::Granted => "granted".to_owned(),
-        ImageAccess::GrantedAndNoted(noted) => {
+        ImageAccess::GrantedAndRecorded(recorded) => {
             let secrets =
-                noted.kubernetes_secrets.iter().map(|s| format!("{}:{}", s.name, s.credential_hash));
-            format!("noted {}", secrets.collect::<Vec<_>>().join(" "))
+                recorded.kubernetes_secrets.iter().map(|s| format!("{}:{}", s.name, s.credential_hash));
+            format!("recorded {}", secrets.collect::<Vec<_>>().join(" "))
         }
         ImageAccess::MustPull => "pull".to_owned(),
     };
@@ -67,8 +67,8 @@ fn pod_with_the_credentials_of_the_pull_may_use_the_image() {
 
 #[test]
 fn a_secret_that_changed_or_has_a_twin_is_noted() {
-    check("a:1", "a:2", "noted a:2");
-    check("a:1", "b:1", "noted a:1 b:1");
+    check("a:1", "a:2", "recorded a:2");
+    check("a:1", "b:1", "recorded a:1 b:1");
 }
 
 #[test]
@@ -187,8 +187,8 @@ fn image_of_unknown_origin_must_be_pulled_and_is_then_recorded() {
     assert_eq!(access(Some(&unknown), "r.io/a", "a:1"), ImageAccess::MustPull);
     let known = record_pull(Some(&unknown), "r.io/a", "sha256:1", &credentials("a:1"), time());
     assert_eq!(access(Some(&known), "r.io/a", "a:1"), ImageAccess::Granted);
-    let ImageAccess::GrantedAndNoted(noted) = access(Some(&known), "r.io/a", "a:2") else { panic!() };
-    let known = record_note(&known, "r.io/a", noted, time());
+    let ImageAccess::GrantedAndRecorded(recorded) = access(Some(&known), "r.io/a", "a:2") else { panic!() };
+    let known = record_credentials(&known, "r.io/a", recorded, time());
     assert_eq!(access(Some(&known), "r.io/a", "a:2"), ImageAccess::Granted);
 }
 

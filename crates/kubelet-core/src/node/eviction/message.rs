@@ -69,7 +69,7 @@ pub fn notice(
         return EvictionNotice { message, annotations: Vec::new(), is_disruption: true };
     };
     let mut annotations = Vec::new();
-    if let Some(Offence { used, requested }) = pod_offence(candidate.pod, usage, starved) {
+    if let Some(ExceededRequest { used, requested }) = pod_exceeded_request(candidate.pod, usage, starved) {
         let name = PodRef::of(candidate.pod).name;
         let _ = write!(
             message,
@@ -84,8 +84,10 @@ pub fn notice(
     let (mut names, mut usages) = (Vec::new(), Vec::new());
     for container in &usage.containers {
         let spec = specs.get(&*container.name);
-        let Some(offence) = spec.and_then(|spec| offence(spec, container, starved)) else { continue };
-        let Offence { used, requested } = &offence;
+        let Some(exceeded_request) = spec.and_then(|spec| exceeded_request(spec, container, starved)) else {
+            continue;
+        };
+        let ExceededRequest { used, requested } = &exceeded_request;
         let _ = write!(
             message,
             "Container {} was using {used}, request is {requested}, has larger consumption of {}. ",
@@ -93,7 +95,7 @@ pub fn notice(
             starved.as_str()
         );
         names.push(&*container.name);
-        usages.push(offence.used);
+        usages.push(exceeded_request.used);
     }
     annotations.extend([
         (OFFENDERS, names.join(",")),
@@ -105,11 +107,11 @@ pub fn notice(
 
 /// A pod with a memory request at pod level is named with its usage, as in the Go kubelet, whether that exceeds the request
 /// or not.
-fn pod_offence(pod: &Pod, usage: &PodUsage, starved: Starved) -> Option<Offence> {
+fn pod_exceeded_request(pod: &Pod, usage: &PodUsage, starved: Starved) -> Option<ExceededRequest> {
     let used = usage.memory.filter(|_| starved == Starved::Memory)?;
     let requests = spec_of(pod).resources.as_ref()?.requests.as_ref()?;
     let requested = requests.get(starved.as_str())?;
-    Some(Offence { used: binary_text(i128::from(used)), requested: requested.0.clone() })
+    Some(ExceededRequest { used: binary_text(i128::from(used)), requested: requested.0.clone() })
 }
 
 /// Bytes with a binary suffix, everything else with a decimal one.
@@ -120,13 +122,17 @@ fn shown(signal: Signal, amount: i64) -> String {
     }
 }
 
-struct Offence {
+struct ExceededRequest {
     used: String,
     requested: String,
 }
 
 /// A container that uses more than it requested.
-fn offence(spec: &ContainerRef<'_>, container: &ContainerUsage, starved: Starved) -> Option<Offence> {
+fn exceeded_request(
+    spec: &ContainerRef<'_>,
+    container: &ContainerUsage,
+    starved: Starved,
+) -> Option<ExceededRequest> {
     let used = match starved {
         Starved::Memory => container.memory?,
         Starved::EphemeralStorage => container.storage_bytes()?,
@@ -136,7 +142,7 @@ fn offence(spec: &ContainerRef<'_>, container: &ContainerUsage, starved: Starved
         |resources: &ResourceRequirements| resources.requests.as_ref()?.get(starved.as_str()).cloned();
     let request = spec.resources().and_then(requests);
     let requested = request.as_ref().map_or(0, |q| model::Amount::of(q).map_or(0, model::Amount::units));
-    (u64::try_from(requested).is_ok_and(|requested| used > requested)).then(|| Offence {
+    (u64::try_from(requested).is_ok_and(|requested| used > requested)).then(|| ExceededRequest {
         used: binary_text(i128::from(used)),
         requested: request.map_or_else(|| "0".to_owned(), |quantity| quantity.0),
     })

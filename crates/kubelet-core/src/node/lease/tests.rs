@@ -48,7 +48,7 @@ fn check(script: &str, expected: Expect) {
             now = u64::try_from(until.since_start().as_millis()).unwrap();
             step = lease.next(None, at(now));
         }
-        let reopens = lease.note(&step, answer(&step, outcome), 0.5, at(now).mono);
+        let reopens = lease.record(&step, answer(&step, outcome), 0.5, at(now).mono);
         shown.push(format!("{} {outcome}{}", name(&step), if reopens { " (reopen)" } else { "" }));
     }
     shown.push(name(&lease.next(None, at(now))));
@@ -126,12 +126,12 @@ fn reading_the_lease_backs_off_to_seven_seconds() {
 #[test]
 fn the_lease_names_its_holder_and_its_owner_once_that_is_known() {
     let mut lease = NodeLease::new("n1", 40);
-    lease.note(&LeaseStep::Get, LeaseAnswer::NotFound, 0.0, MonoTime::ZERO);
+    lease.record(&LeaseStep::Get, LeaseAnswer::NotFound, 0.0, MonoTime::ZERO);
     let LeaseStep::Create(created) = lease.next(None, at(1500)) else { panic!("no creation") };
     expect![[r#"{"apiVersion":"coordination.k8s.io/v1","kind":"Lease","metadata":{"name":"n1","namespace":"kube-node-lease"},"spec":{"holderIdentity":"n1","leaseDurationSeconds":40,"renewTime":"1970-01-01T00:00:01.500000Z"}}"#]]
         .assert_eq(&serde_json::to_string(&created).unwrap());
     let step = LeaseStep::Create(created.clone());
-    lease.note(&step, LeaseAnswer::Lease(created), 0.0, MonoTime::ZERO);
+    lease.record(&step, LeaseAnswer::Lease(created), 0.0, MonoTime::ZERO);
     let LeaseStep::Update(updated) = lease.next(Some("uid-1"), at(10_000)) else { panic!("no update") };
     expect![[r#"[{"apiVersion":"v1","kind":"Node","name":"n1","uid":"uid-1"}]"#]]
         .assert_eq(&serde_json::to_string(&updated.metadata.owner_references).unwrap());
@@ -145,7 +145,7 @@ fn an_existing_owner_of_the_lease_stays() {
         "spec": {"holderIdentity": "n1", "leaseTransitions": 3},
     }))
     .unwrap();
-    lease.note(&LeaseStep::Get, LeaseAnswer::Lease(Box::new(theirs)), 0.0, MonoTime::ZERO);
+    lease.record(&LeaseStep::Get, LeaseAnswer::Lease(Box::new(theirs)), 0.0, MonoTime::ZERO);
     let LeaseStep::Update(updated) = lease.next(Some("new"), at(0)) else { panic!("no update") };
     assert_eq!(updated.metadata.owner_references.unwrap()[0].uid, "old");
     assert_eq!(updated.metadata.resource_version.as_deref(), Some("7"));
@@ -167,7 +167,7 @@ proptest! {
             }
             calls_at_once = if outcome == "err" { calls_at_once + 1 } else { 0 };
             prop_assert!(calls_at_once <= 6);
-            lease.note(&step, answer(&step, outcome), random, now);
+            lease.record(&step, answer(&step, outcome), random, now);
         }
     }
 }

@@ -292,7 +292,7 @@ fn refusals_read_as_in_the_go_kubelet() {
 
 /// What happens in a random scenario.
 #[derive(Clone, Debug)]
-enum Happening {
+enum RandomEvent {
     /// The socket gets this inode, or is removed for 0.
     Socket(usize, u64),
     /// The operation at the socket goes on: with a success or not.
@@ -300,12 +300,12 @@ enum Happening {
     Time(u64),
 }
 
-fn happening() -> impl Strategy<Value = Happening> {
+fn random_event() -> impl Strategy<Value = RandomEvent> {
     prop_oneof![
-        (0..4_usize, 0..4_u64).prop_map(|(socket, inode)| Happening::Socket(socket, inode)),
+        (0..4_usize, 0..4_u64).prop_map(|(socket, inode)| RandomEvent::Socket(socket, inode)),
         (0..4_usize, prop::bool::weighted(0.7))
-            .prop_map(|(socket, is_ok)| Happening::Progress(socket, is_ok)),
-        (0..3000_u64).prop_map(Happening::Time),
+            .prop_map(|(socket, is_ok)| RandomEvent::Progress(socket, is_ok)),
+        (0..3000_u64).prop_map(RandomEvent::Time),
     ]
 }
 
@@ -367,16 +367,16 @@ impl Scenario {
         self.driver.finishes(socket, outcome);
     }
 
-    fn happens(&mut self, happening: Happening) {
-        match happening {
-            Happening::Socket(socket, inode) => {
+    fn happens(&mut self, random_event: RandomEvent) {
+        match random_event {
+            RandomEvent::Socket(socket, inode) => {
                 self.inodes[socket] = inode;
                 let found = SOCKETS.iter().zip(self.inodes).filter(|(_, inode)| *inode > 0);
                 let line: Vec<String> = found.map(|((path, _), inode)| format!("{path}:{inode}")).collect();
                 self.driver.observes(&line.join(" "));
             }
-            Happening::Progress(socket, is_ok) => self.progress(SOCKETS[socket].0, is_ok),
-            Happening::Time(millis) => self.driver.now += millis,
+            RandomEvent::Progress(socket, is_ok) => self.progress(SOCKETS[socket].0, is_ok),
+            RandomEvent::Time(millis) => self.driver.now += millis,
         }
         self.begin();
     }
@@ -401,10 +401,10 @@ fn name_of(socket: &str) -> &'static str {
 
 proptest! {
     #[test]
-    fn registered_plugins_follow_the_sockets_whatever_happens(happenings in prop::collection::vec(happening(), 0..200)) {
+    fn registered_plugins_follow_the_sockets_whatever_happens(events in prop::collection::vec(random_event(), 0..200)) {
         let mut scenario = Scenario::default();
-        for happening in happenings {
-            scenario.happens(happening);
+        for random_event in events {
+            scenario.happens(random_event);
         }
         scenario.settle();
         let found: BTreeSet<&str> =

@@ -20,14 +20,14 @@ fn the_first_retry_is_free() {
 #[test]
 fn delays_double_up_to_the_longest() {
     let mut table = BackoffTable::crash_loop(MAX_DELAY, Features::default());
-    let delays: Vec<u64> = (0..7).map(|n| secs(table.note("a", at(n), at(n)))).collect();
+    let delays: Vec<u64> = (0..7).map(|n| secs(table.record("a", at(n), at(n)))).collect();
     assert_eq!(delays, [10, 20, 40, 80, 160, 300, 300]);
 }
 
 #[test]
 fn a_short_maximum_also_shortens_the_first_delay() {
     let mut table = BackoffTable::crash_loop(Duration::from_secs(1), Features::default());
-    assert_eq!((secs(table.note("a", at(0), at(0))), secs(table.note("a", at(1), at(1)))), (1, 1));
+    assert_eq!((secs(table.record("a", at(0), at(0))), secs(table.record("a", at(1), at(1)))), (1, 1));
 }
 
 #[test]
@@ -35,7 +35,7 @@ fn gates_decide_between_the_configured_the_usual_and_the_reduced_delays() {
     let delays = |configured: u64, crash_loop_back_off_max, reduced_crash_loop_delays| {
         let features = Features { crash_loop_back_off_max, reduced_crash_loop_delays, ..Features::default() };
         let mut table = BackoffTable::crash_loop(Duration::from_secs(configured), features);
-        (0..8).map(|n| secs(table.note("a", at(n), at(n)))).collect::<Vec<u64>>()
+        (0..8).map(|n| secs(table.record("a", at(n), at(n)))).collect::<Vec<u64>>()
     };
     assert_eq!(delays(30, true, false), [10, 20, 30, 30, 30, 30, 30, 30]);
     assert_eq!(delays(30, false, false), [10, 20, 40, 80, 160, 300, 300, 300]);
@@ -46,7 +46,7 @@ fn gates_decide_between_the_configured_the_usual_and_the_reduced_delays() {
 #[test]
 fn the_wait_is_measured_from_the_failure() {
     let mut table = BackoffTable::crash_loop(MAX_DELAY, Features::default());
-    table.note("a", at(100), at(100));
+    table.record("a", at(100), at(100));
     let delay = Duration::from_secs(10);
     assert_eq!(table.pending_after("a", at(200), at(205)), Some(Delay { delay, until: at(210) }));
     assert_eq!(table.pending_after("a", at(200), at(210)), None);
@@ -56,28 +56,28 @@ fn the_wait_is_measured_from_the_failure() {
 #[test]
 fn ten_quiet_minutes_start_over() {
     let mut table = BackoffTable::crash_loop(MAX_DELAY, Features::default());
-    table.note("a", at(0), at(0));
-    table.note("a", at(10), at(10));
-    assert_eq!(secs(table.note("a", at(610), at(610))), 40, "exactly 600 s is not yet long enough");
+    table.record("a", at(0), at(0));
+    table.record("a", at(10), at(10));
+    assert_eq!(secs(table.record("a", at(610), at(610))), 40, "exactly 600 s is not yet long enough");
     assert_eq!(table.pending_after("a", at(1211), at(1212)), None);
-    assert_eq!(secs(table.note("a", at(1211), at(1212))), 10);
+    assert_eq!(secs(table.record("a", at(1211), at(1212))), 10);
 }
 
 #[test]
 fn pulls_wait_since_they_were_noted() {
     let mut table = BackoffTable::image_pull();
-    table.note("img", at(0), at(0));
+    table.record("img", at(0), at(0));
     assert_eq!(table.pending("img", at(9)), Some(Delay { delay: INITIAL_DELAY, until: at(10) }));
     assert_eq!(table.pending("img", at(10)), None);
     table.forget("img");
-    assert_eq!(secs(table.note("img", at(10), at(10))), 10);
+    assert_eq!(secs(table.record("img", at(10), at(10))), 10);
 }
 
 #[test]
 fn quiet_entries_are_collected() {
     let mut table = BackoffTable::image_pull();
-    table.note("old", at(0), at(0));
-    table.note("new", at(500), at(500));
+    table.record("old", at(0), at(0));
+    table.record("new", at(500), at(500));
     table.gc(at(601));
     assert_eq!(table.len(), 1);
     assert!(table.pending("new", at(501)).is_some());
@@ -88,7 +88,7 @@ fn wait_after_step(line: &str, name: &str) -> Option<u64> {
     let Case { pod, observed, memory, now, .. } = case(line);
     let mut backoff = memory.backoff;
     let step = case(line).plan().step;
-    note_step(&mut backoff, &pod, &observed, &step, now);
+    record_step(&mut backoff, &pod, &observed, &step, now);
     let container = model::containers::find_container(&pod, name).unwrap();
     backoff.pending_after(&restart_key(&pod, &container), now.mono, now.mono).map(|d| secs(d.delay))
 }

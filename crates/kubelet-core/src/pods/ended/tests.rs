@@ -20,7 +20,7 @@ fn shown(case: &Case, is_stopping: bool) -> String {
     let mut allocations = Allocations::default();
     let ticket = allocations.ask(Arc::new(case.pod.clone()));
     allocations.admit(ticket);
-    allocations.note(ticket, ended);
+    allocations.record(ticket, ended);
     let Some(held) = allocations.held().next() else { return "nothing".to_owned() };
     let cpus = |requests: Requests| requests.get("cpu").map(ToString::to_string);
     let mut shown = Vec::new();

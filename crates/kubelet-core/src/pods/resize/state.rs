@@ -92,7 +92,7 @@ impl ResizeState {
     }
 
     /// Something runs with other resources than are allocated: so it is if an earlier kubelet did not finish.
-    pub fn note_in_progress(&mut self, generation: i64, now: Timestamp) {
+    pub fn record_in_progress(&mut self, generation: i64, now: Timestamp) {
         if self.in_progress.is_none() {
             self.in_progress = Some(changed(None, Cow::Borrowed(""), String::new(), generation, now));
         }
@@ -193,11 +193,11 @@ mod tests {
     fn condition_in_which_nothing_changes_stays_as_it_was() {
         let mut state = ResizeState::default();
         state.wait(DEFERRED, "no cpu".to_owned(), 2, at(1));
-        state.note_in_progress(1, at(1));
+        state.record_in_progress(1, at(1));
         state.fail("busy".to_owned(), 1, at(1));
         let before = state.clone();
         state.wait(DEFERRED, "no cpu".to_owned(), 2, at(60));
-        state.note_in_progress(2, at(60));
+        state.record_in_progress(2, at(60));
         assert_eq!(state.fail("busy".to_owned(), 2, at(60)), None);
         assert_eq!(state, before);
     }

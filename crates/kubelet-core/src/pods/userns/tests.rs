@@ -118,11 +118,11 @@ fn unusable_userns_files_are_distinguished() {
 #[test]
 fn subordinate_id_ranges_are_validated() {
     let check = |uids: &[IdRange], gids: &[IdRange], per_pod, max_pods, expect: Expect| {
-        let said = match UserNamespaces::new(Some((uids, gids)), per_pod, max_pods) {
+        let found = match UserNamespaces::new(Some((uids, gids)), per_pod, max_pods) {
             Ok(all) => format!("{} pods from {} on", all.pool.length / all.per_pod, all.pool.first),
             Err(error) => error.to_string(),
         };
-        expect.assert_eq(&said);
+        expect.assert_eq(&found);
     };
     let alike = |range: IdRange, max_pods, expect| check(&[range], &[range], POD, max_pods, expect);
     alike(range(10 * POD, 110 * POD), 110, expect!["110 pods from 655360 on"]);

@@ -361,10 +361,10 @@ fn pods_wait_for_missing_config_maps_and_secrets_with_a_reason_and_start_when_th
         });
     }
     // A waiting pod can be deleted all the same.
-    cluster.kubectl.apply(&[pod("given-up", one(json!({"configMap": {"name": "never"}})), json!({}))]);
-    let given_up = cluster.pod_when("given-up", "waits", |pod| container(pod, "main")["state"].is_object());
-    cluster.kubectl.ok(&["delete", "pod", "given-up", "--wait=false"]);
-    cluster.wait_until_gone(&given_up);
+    cluster.kubectl.apply(&[pod("cancelled", one(json!({"configMap": {"name": "never"}})), json!({}))]);
+    let cancelled = cluster.pod_when("cancelled", "waits", |pod| container(pod, "main")["state"].is_object());
+    cluster.kubectl.ok(&["delete", "pod", "cancelled", "--wait=false"]);
+    cluster.wait_until_gone(&cancelled);
     cluster
         .kubectl
         .apply(&[config_map("late", json!({"color": "red"})), secret("late", json!({"color": "green"}))]);

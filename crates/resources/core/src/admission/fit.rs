@@ -49,7 +49,7 @@ pub enum Fit {
 
 /// Why a pod does not fit.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Misfit {
+pub(super) enum DoesNotFit {
     Resource(Shortage),
     Predicate { name: &'static str, why: &'static str },
 }
@@ -57,17 +57,17 @@ pub(super) enum Misfit {
 /// Decides whether the pod fits, and which pods are preempted for a critical one.
 #[must_use]
 pub fn compute_fit(pod: &Pod, facts: &FitFacts<'_>) -> Fit {
-    let misfits = misfits(pod, facts);
-    let Some(first) = misfits.first() else { return Fit::Fits };
+    let reasons_not_to_fit = reasons_not_to_fit(pod, facts);
+    let Some(first) = reasons_not_to_fit.first() else { return Fit::Fits };
     if !is_critical_pod(pod) || !facts.may_preempt {
         return Fit::Refused(rejection(first));
     }
     let mut shortages = Vec::new();
-    for misfit in &misfits {
-        match misfit {
-            Misfit::Resource(shortage) => shortages.push(shortage.clone()),
+    for reason in &reasons_not_to_fit {
+        match reason {
+            DoesNotFit::Resource(shortage) => shortages.push(shortage.clone()),
             // Preemption would not help.
-            Misfit::Predicate { .. } => return Fit::Refused(rejection(misfit)),
+            DoesNotFit::Predicate { .. } => return Fit::Refused(rejection(reason)),
         }
     }
     match preemption::compute_victims(pod, facts.active, &shortages) {
@@ -89,7 +89,7 @@ pub fn compute_fit(pod: &Pod, facts: &FitFacts<'_>) -> Fit {
 #[must_use]
 pub fn refuse_beyond(max_pods: u32, active: &[Allocation<'_>]) -> Option<Rejection> {
     let shortage = out_of_pods(i64::from(max_pods), active)?;
-    Some(rejection(&Misfit::Resource(shortage)))
+    Some(rejection(&DoesNotFit::Resource(shortage)))
 }
 
 fn out_of_pods(capacity: i64, active: &[Allocation<'_>]) -> Option<Shortage> {
@@ -98,23 +98,24 @@ fn out_of_pods(capacity: i64, active: &[Allocation<'_>]) -> Option<Shortage> {
     is_full.then(|| Shortage { resource: "pods".to_owned(), requested: 1, used, capacity })
 }
 
-fn rejection(misfit: &Misfit) -> Rejection {
-    match misfit {
-        Misfit::Resource(shortage) => Rejection {
+fn rejection(reason: &DoesNotFit) -> Rejection {
+    match reason {
+        DoesNotFit::Resource(shortage) => Rejection {
             reason: Cow::Owned(format!("OutOf{}", shortage.resource)),
             message: shortage.to_string(),
         },
-        Misfit::Predicate { name, why } => {
+        DoesNotFit::Predicate { name, why } => {
             Rejection { reason: Cow::Borrowed(name), message: format!("Predicate {name} failed: {why}") }
         }
     }
 }
 
-fn misfits(pod: &Pod, facts: &FitFacts<'_>) -> Vec<Misfit> {
-    let mut misfits: Vec<Misfit> = shortages(pod, facts).into_iter().map(Misfit::Resource).collect();
+fn reasons_not_to_fit(pod: &Pod, facts: &FitFacts<'_>) -> Vec<DoesNotFit> {
+    let mut reasons_not_to_fit: Vec<DoesNotFit> =
+        shortages(pod, facts).into_iter().map(DoesNotFit::Resource).collect();
     let mut refuse = |is_met: bool, name, why| {
         if !is_met {
-            misfits.push(Misfit::Predicate { name, why });
+            reasons_not_to_fit.push(DoesNotFit::Predicate { name, why });
         }
     };
     let meta = &facts.node.metadata;
@@ -134,7 +135,7 @@ fn misfits(pod: &Pod, facts: &FitFacts<'_>) -> Vec<Misfit> {
         "TaintToleration",
         "node(s) had taints that the pod didn't tolerate",
     );
-    misfits
+    reasons_not_to_fit
 }
 
 fn shortages(pod: &Pod, facts: &FitFacts<'_>) -> Vec<Shortage> {

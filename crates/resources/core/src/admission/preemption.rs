@@ -70,9 +70,9 @@ fn frees(held: Allocation<'_>, resource: &str) -> i64 {
 }
 
 /// What is still needed without these pods.
-fn less<'a>(needs: &Needs, leaving: impl IntoIterator<Item = Allocation<'a>>) -> Needs {
+fn less<'a>(needs: &Needs, preempted: impl IntoIterator<Item = Allocation<'a>>) -> Needs {
     let mut left = needs.clone();
-    for held in leaving {
+    for held in preempted {
         for (resource, quantity) in &mut left {
             *quantity = quantity.saturating_sub(frees(held, resource));
         }

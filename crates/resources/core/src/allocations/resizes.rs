@@ -49,7 +49,7 @@ pub enum ResizeOutcome {
 
 /// Pods to preempt for resizes, and whether any decision is another one than before.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Tried {
+pub struct ResizeDecisions {
     pub victims: Vec<(Vec<PodUid>, String)>,
     pub is_changed: bool,
 }
@@ -82,8 +82,8 @@ impl Allocations {
         &mut self,
         now: Timestamp,
         decide: impl Fn(&Pod, &Pod, &OtherPods<'_>) -> ResizeVerdict,
-    ) -> Tried {
-        let mut tried = Tried::default();
+    ) -> ResizeDecisions {
+        let mut tried = ResizeDecisions::default();
         for ticket in self.resizes_in_order() {
             let Some(entry) = self.entries.get(&ticket) else { continue };
             let (Some(requested), Some(others)) = (&entry.requested, self.others(ticket, |_, e| e.holds()))
@@ -91,7 +91,7 @@ impl Allocations {
                 continue;
             };
             let verdict = decide(&requested.pod, &entry.pod, &others);
-            self.note_verdict(ticket, verdict, now, &mut tried);
+            self.record_verdict(ticket, verdict, now, &mut tried);
         }
         tried
     }
@@ -128,7 +128,13 @@ impl Allocations {
         waiting.into_iter().map(|(ticket, ..)| ticket).collect()
     }
 
-    fn note_verdict(&mut self, ticket: Ticket, verdict: ResizeVerdict, now: Timestamp, tried: &mut Tried) {
+    fn record_verdict(
+        &mut self,
+        ticket: Ticket,
+        verdict: ResizeVerdict,
+        now: Timestamp,
+        tried: &mut ResizeDecisions,
+    ) {
         let Some(entry) = self.entries.get_mut(&ticket) else { return };
         let Some(requested) = &mut entry.requested else { return };
         let outcome = match verdict {
@@ -317,7 +323,7 @@ mod tests {
     fn pod_that_has_ended_is_not_resized() {
         let (mut table, pods) = admitted(&[("a", 1)]);
         table.request_resize(pods[0], pod("a", 2), None);
-        table.note(pods[0], super::super::Ended::All);
+        table.record(pods[0], super::super::Ended::All);
         assert!(!table.try_resizes(at(1), decide).is_changed);
     }
 

@@ -86,7 +86,7 @@ proptest! {
                         let at = container % cpus.len();
                         let is_new = names.insert(at.to_string().into());
                         cpus[at] = 0;
-                        prop_assert_eq!(allocations.note(*ticket, ended.clone()), is_new, "reported once");
+                        prop_assert_eq!(allocations.record(*ticket, ended.clone()), is_new, "reported once");
                     }
                 },
                 Event::IsOver(n) => if let Some(n) = at(n) {
@@ -94,7 +94,7 @@ proptest! {
                     let is_new = *ended != Ended::All;
                     *ended = Ended::All;
                     cpus.fill(0);
-                    prop_assert_eq!(allocations.note(*ticket, Ended::All), is_new, "reported once");
+                    prop_assert_eq!(allocations.record(*ticket, Ended::All), is_new, "reported once");
                     prop_assert!(!allocations.has(*ticket));
                 },
                 Event::Leaves(n) => if let Some(n) = at(n) {

@@ -119,9 +119,9 @@ fn count_alignment(policy: &TopologyPolicy, hints: &Result<Hints, Rejection>, ta
         Scope::Pod => POD_IN_NODE,
     };
     match (hints, policy.scope()) {
-        (Ok(hints), Scope::Container) => tally.note_aligned(boundary, hints.len() as u64),
-        (Ok(_), Scope::Pod) => tally.note_aligned(boundary, 1),
-        (Err(refused), _) if refused.reason == TOPOLOGY_AFFINITY_ERROR => tally.note_not_aligned(boundary),
+        (Ok(hints), Scope::Container) => tally.record_aligned(boundary, hints.len() as u64),
+        (Ok(_), Scope::Pod) => tally.record_aligned(boundary, 1),
+        (Err(refused), _) if refused.reason == TOPOLOGY_AFFINITY_ERROR => tally.record_not_aligned(boundary),
         (Err(_), _) => {}
     }
 }

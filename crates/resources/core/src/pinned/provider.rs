@@ -27,16 +27,16 @@ impl CpuProvider<'_> {
             Ok(Some(cpus)) => Some(cpus),
             Err(_) => None,
         };
-        self.tally.cpus.note(cpus.is_some());
-        self.tally.assignments.note_cpus(cpus);
+        self.tally.cpus.record(cpus.is_some());
+        self.tally.assignments.record_cpus(cpus);
         if self.policy.gives_whole_cores() {
             match cpus {
-                Some(_) => self.tally.note_aligned(CONTAINER_IN_CORES, 1),
-                None => self.tally.note_not_aligned(CONTAINER_IN_CORES),
+                Some(_) => self.tally.record_aligned(CONTAINER_IN_CORES, 1),
+                None => self.tally.record_not_aligned(CONTAINER_IN_CORES),
             }
         }
         if cpus.is_some_and(|cpus| cpus.is_uncore_aligned && !cpus.is_old) {
-            self.tally.note_aligned(CONTAINER_IN_CACHE, 1);
+            self.tally.record_aligned(CONTAINER_IN_CACHE, 1);
         }
     }
 }
@@ -77,11 +77,11 @@ impl HintProvider for CpuProvider<'_> {
             Ok(Some(cpus)) => {
                 let exclusive = u64::try_from(cpus.exclusive).unwrap_or(u64::MAX);
                 self.tally.cpus = Attempts { all: self.tally.cpus.all + exclusive, ..self.tally.cpus };
-                self.tally.assignments.note_pod_cpus(Some(cpus));
+                self.tally.assignments.record_pod_cpus(Some(cpus));
             }
             Err(_) => {
                 self.tally.cpus.failed += 1;
-                self.tally.assignments.note_pod_cpus(None);
+                self.tally.assignments.record_pod_cpus(None);
             }
         }
         if let Some(cpus) = allocated.map_err(|why| why.rejection())?

@@ -28,7 +28,7 @@ pub struct Attempts {
 }
 
 impl Attempts {
-    pub(super) const fn note(&mut self, is_done: bool) {
+    pub(super) const fn record(&mut self, is_done: bool) {
         self.all += 1;
         if !is_done {
             self.failed += 1;
@@ -65,36 +65,36 @@ pub struct Assignments {
 
 impl Assignments {
     /// Exclusive CPUs of a container; one that had them before does not count again.
-    pub(super) fn note_cpus(&mut self, cpus: Option<&AllocatedCpus>) {
+    pub(super) fn record_cpus(&mut self, cpus: Option<&AllocatedCpus>) {
         match cpus {
-            None => self.note_failed("cpu", Source::Node),
+            None => self.record_failed("cpu", Source::Node),
             Some(cpus) if cpus.is_old => {}
-            Some(_) => self.note_container("cpu", 1),
+            Some(_) => self.record_container("cpu", 1),
         }
     }
 
     /// CPUs of a pod as a whole, which its containers divide.
-    pub(super) fn note_pod_cpus(&mut self, cpus: Option<&PodCpus>) {
+    pub(super) fn record_pod_cpus(&mut self, cpus: Option<&PodCpus>) {
         match cpus {
-            None => self.note_failed("cpu", Source::Pod),
+            None => self.record_failed("cpu", Source::Pod),
             Some(cpus) if cpus.pod.is_old => {}
-            Some(cpus) => self.note_pod("cpu", cpus.containers.len(), cpus.exclusive),
+            Some(cpus) => self.record_pod("cpu", cpus.containers.len(), cpus.exclusive),
         }
     }
 
     /// A container has got so many kinds of the resource, from the node.
-    fn note_container(&mut self, resource: &'static str, kinds: usize) {
+    fn record_container(&mut self, resource: &'static str, kinds: usize) {
         add(&mut self.allocated, (resource, Source::Node.name()), kinds);
         add(&mut self.containers, (resource, "node_exclusive"), 1);
     }
 
-    fn note_pod(&mut self, resource: &'static str, containers: usize, exclusive: usize) {
+    fn record_pod(&mut self, resource: &'static str, containers: usize, exclusive: usize) {
         add(&mut self.allocated, (resource, Source::Pod.name()), containers);
         add(&mut self.containers, (resource, "pod_exclusive"), exclusive);
         add(&mut self.containers, (resource, "pod_shared"), containers.saturating_sub(exclusive));
     }
 
-    fn note_failed(&mut self, resource: &'static str, source: Source) {
+    fn record_failed(&mut self, resource: &'static str, source: Source) {
         add(&mut self.failed, (resource, source.name()), 1);
     }
 
@@ -130,11 +130,11 @@ pub struct Tally {
 }
 
 impl Tally {
-    pub(super) fn note_aligned(&mut self, alignment: Alignment, count: u64) {
+    pub(super) fn record_aligned(&mut self, alignment: Alignment, count: u64) {
         *self.aligned.entry(alignment).or_default() += count;
     }
 
-    pub(super) fn note_not_aligned(&mut self, alignment: Alignment) {
+    pub(super) fn record_not_aligned(&mut self, alignment: Alignment) {
         *self.not_aligned.entry(alignment).or_default() += 1;
     }
 }
@@ -154,9 +154,9 @@ impl<'a> CountedMemory<'a> {
 
     fn count(&mut self, pod: &Pod, source: Source, done: &Result<(), Rejection>) {
         if self.memory.is_aligned(pod) {
-            self.attempts.note(done.is_ok());
+            self.attempts.record(done.is_ok());
             if done.is_err() {
-                self.assignments.note_failed(MEMORY, source);
+                self.assignments.record_failed(MEMORY, source);
             }
         }
     }
@@ -183,7 +183,7 @@ impl HintProvider for CountedMemory<'_> {
         if let Some(blocks) = self.memory.blocks_of(pod, container)
             && !had_blocks
         {
-            self.assignments.note_container(MEMORY, blocks.len());
+            self.assignments.record_container(MEMORY, blocks.len());
         }
         done
     }
@@ -194,7 +194,7 @@ impl HintProvider for CountedMemory<'_> {
         self.count(pod, Source::Pod, &done);
         if !had_blocks && self.memory.has_blocks_as_a_whole(pod) {
             let (containers, exclusive) = self.memory.count_containers(pod);
-            self.assignments.note_pod(MEMORY, containers, exclusive);
+            self.assignments.record_pod(MEMORY, containers, exclusive);
         }
         done
     }

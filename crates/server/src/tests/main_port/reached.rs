@@ -157,9 +157,9 @@ async fn upgrade_is_proxied_with_its_protocols_and_without_credentials() {
     let (streaming, backend) = streaming(AGREED, async |mut stream| {
         // First the runtime sends, then the client, then both close.
         stream.write_all(b"hello").await.unwrap();
-        let mut said = Vec::new();
-        stream.read_to_end(&mut said).await.unwrap();
-        stream.write_all(&said).await.unwrap();
+        let mut received = Vec::new();
+        stream.read_to_end(&mut received).await.unwrap();
+        stream.write_all(&received).await.unwrap();
         stream.shutdown().await.unwrap();
     })
     .await;
@@ -178,9 +178,9 @@ async fn upgrade_is_proxied_with_its_protocols_and_without_credentials() {
     stream.write_all(b"standard input").await.unwrap();
     // One direction closes, and the other continues.
     stream.shutdown().await.unwrap();
-    let mut said = Vec::new();
-    stream.read_to_end(&mut said).await.unwrap();
-    assert_eq!(said, b"standard input");
+    let mut received = Vec::new();
+    stream.read_to_end(&mut received).await.unwrap();
+    assert_eq!(received, b"standard input");
     let requested = backend.await.unwrap().to_ascii_lowercase();
     assert!(requested.starts_with("post /exec/ns/web/main/ls+-l/false http/1.1\r\n"), "{requested}");
     assert_eq!(requested.matches("x-stream-protocol-version:").count(), 2);

@@ -68,8 +68,8 @@ async fn exec_channels_are_translated_to_spdy_streams_and_back() {
         // The ping comes before the result, because a client that received the result disconnects.
         stream.write_all(&spdy::pong([0, 0, 0, 2])).await.unwrap();
         assert_eq!(sent(&mut stream).await, spdy::pong([0, 0, 0, 2]));
-        let said = [spdy::data(5, b"out", true), spdy::data(1, br#"{"status":"Success"}"#, true)];
-        stream.write_all(&said.concat()).await.unwrap();
+        let sent = [spdy::data(5, b"out", true), spdy::data(1, br#"{"status":"Success"}"#, true)];
+        stream.write_all(&sent.concat()).await.unwrap();
     })
     .await;
     let port = port_at(streaming).await;
@@ -78,7 +78,7 @@ async fn exec_channels_are_translated_to_spdy_streams_and_back() {
     assert!(head.starts_with("http/1.1 101 ") && head.contains("\r\nupgrade: websocket\r\n"), "{head}");
     assert!(head.contains("sec-websocket-protocol: v5.channel.k8s.io\r\n"), "{head}");
     assert!(head.contains("sec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo=\r\n"), "{head}");
-    let said = [
+    let sent = [
         message(b"\x04{\"Width\":80,\"Height\":24}"),
         message(b"\x00in"),
         // An output channel; an empty message; an unknown channel.
@@ -87,7 +87,7 @@ async fn exec_channels_are_translated_to_spdy_streams_and_back() {
         message(b"\x09x"),
         message(b"\xff\x00"),
     ];
-    stream.write_all(&said.concat()).await.unwrap();
+    stream.write_all(&sent.concat()).await.unwrap();
     stream.flush().await.unwrap();
     assert_eq!(received(&mut stream).await, (2, b"\x01out".to_vec()));
     assert_eq!(received(&mut stream).await, (2, b"\x03{\"status\":\"Success\"}".to_vec()));
@@ -119,9 +119,9 @@ async fn pings_are_answered_and_disconnected_clients_are_closed() {
 #[tokio::test]
 async fn tunnelled_port_forward_is_unwrapped_and_wrapped() {
     let (streaming, backend) = streaming(SPDY_AGREED, async |mut stream| {
-        let mut said = [0; 10];
-        stream.read_exact(&mut said).await.unwrap();
-        assert_eq!(&said, b"any frames");
+        let mut sent = [0; 10];
+        stream.read_exact(&mut sent).await.unwrap();
+        assert_eq!(&sent, b"any frames");
         stream.write_all(b"and others").await.unwrap();
         assert_eq!(stream.read(&mut [0]).await.unwrap_or(0), 0);
     })

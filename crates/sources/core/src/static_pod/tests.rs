@@ -424,7 +424,7 @@ fn without_the_feature_gate_only_impossible_references_are_rejected() {
     }
 }
 
-/// One field of a pod that refers to the API, and what is said about it.
+/// One field of a pod that refers to the API, and what is reported about it.
 #[track_caller]
 fn check_reference(field: &str, expected: &str) {
     let text = SMALL.replace("spec:", &format!("spec:\n  {field}"));

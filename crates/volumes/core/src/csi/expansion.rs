@@ -99,11 +99,11 @@ pub enum FailureKind {
 pub struct AfterFailure {
     /// Of the claim's status.
     pub patch: Option<Value>,
-    pub then: Then,
+    pub outcome: Outcome,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Then {
+pub enum Outcome {
     /// As if it had been expanded.
     Done,
     /// The pod is mounted with the volume as it is; not tried again while the volume is in use.
@@ -230,7 +230,7 @@ impl Expansion {
             ClaimUpdates::All { .. } => false,
         };
         if is_quiet {
-            return AfterFailure { patch: None, then: Then::Done };
+            return AfterFailure { patch: None, outcome: Outcome::Done };
         }
         let is_final = kind != FailureKind::Transient;
         let patch = match self.claim {
@@ -243,14 +243,14 @@ impl Expansion {
                 is_final.then(|| failed_patch(claim, is_infeasible, error, now)).flatten()
             }
         };
-        let then = match kind {
-            FailureKind::InUse => Then::RefusedInUse,
+        let outcome = match kind {
+            FailureKind::InUse => Outcome::RefusedInUse,
             FailureKind::Unsupported
             | FailureKind::Infeasible
             | FailureKind::Final
-            | FailureKind::Transient => Then::Failed { is_final },
+            | FailureKind::Transient => Outcome::Failed { is_final },
         };
-        AfterFailure { patch, then }
+        AfterFailure { patch, outcome }
     }
 }
 

@@ -16,7 +16,7 @@ pub struct Measurement {
 /// kubelet reports that.
 ///
 /// # Errors
-/// The driver said nothing.
+/// The driver reports nothing.
 pub fn measurement(answer: &VolumeStats, reports_condition: bool) -> Result<Measurement, String> {
     if !reports_condition && answer.bytes.is_none() && answer.inodes.is_none() {
         return Err("failed to get usage from response. usage is nil".to_owned());

@@ -92,7 +92,7 @@ impl VolumeTable {
     }
 
     /// The next wanted volume that is to be mounted now, as long as not too many are: its name, how often it failed, and whether an
-    /// attempt was given up before its end.
+    /// attempt was cancelled before its end.
     pub(super) fn start_next(&mut self, now: MonoTime) -> Option<(Box<str>, bool)> {
         let may_start = self.mounting < MAX_MOUNTING;
         let retry = || self.retries.first().filter(|(until, _)| *until <= now).map(|(_, number)| *number);

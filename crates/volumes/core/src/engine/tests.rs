@@ -243,7 +243,7 @@ impl Dice {
 fn random_scenario(seed: u64) -> usize {
     let (mut dice, mut pod, mut now) = (Dice(seed), PodVolumes::default(), 0);
     let names: [Box<str>; 3] = ["a".into(), "b".into(), "c".into()];
-    let mut given_up: Vec<Box<str>> = Vec::new();
+    let mut uncertain: Vec<Box<str>> = Vec::new();
     let (mut under_way, mut tearing_down, mut count): (Vec<Box<str>>, bool, usize) = (Vec::new(), false, 0);
     for _ in 0..200 {
         now += dice.roll(3000);
@@ -257,7 +257,7 @@ fn random_scenario(seed: u64) -> usize {
                 tearing_down = false;
                 let is_gone = dice.roll(2) == 0;
                 if is_gone {
-                    given_up.clear();
+                    uncertain.clear();
                 }
                 VolumeEvent::TearDownEnded { is_gone }
             }
@@ -267,7 +267,7 @@ fn random_scenario(seed: u64) -> usize {
                 let attempt = match dice.roll(4) {
                     0 => Attempt::Failed,
                     1 => {
-                        given_up.push(volume.clone());
+                        uncertain.push(volume.clone());
                         Attempt::Unknown
                     }
                     2 => Attempt::Refused("no".to_owned()),
@@ -284,10 +284,10 @@ fn random_scenario(seed: u64) -> usize {
                 VolumeAct::Mount { volume: name, is_uncertain } => {
                     assert_eq!(
                         is_uncertain,
-                        given_up.contains(&name),
-                        "seed {seed}: what was given up is removed first"
+                        uncertain.contains(&name),
+                        "seed {seed}: what is uncertain is removed first"
                     );
-                    given_up.retain(|given_up| *given_up != name);
+                    uncertain.retain(|uncertain| *uncertain != name);
                     assert!(names.contains(&name));
                     assert!(!tearing_down, "seed {seed}: mounted while torn down");
                     assert!(!under_way.contains(&name), "seed {seed}: two acts on one volume");

@@ -48,7 +48,7 @@ pub enum CallError {
     Failed(String),
     /// The driver did not answer in time. Its effect may still happen.
     #[error("{0}")]
-    GivenUp(String),
+    NotFinished(String),
 }
 
 /// What the driver wrote, and whether it ended with an error.

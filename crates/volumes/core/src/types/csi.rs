@@ -5,7 +5,7 @@ use model::path_component_problem;
 
 use super::{ClaimedVolume, VolumePlan, VolumeSource, VolumeType};
 use crate::csi::migration::{TranslatedVolume, translate_inline};
-use crate::csi::places::{IN_POD, MOUNT, inline_handle};
+use crate::csi::paths::{IN_POD, MOUNT, inline_handle};
 use crate::csi::plan::{CsiPlan, SecretName};
 use crate::csi::{Lifecycle, PLUGIN};
 use crate::planned_pod::PlannedPod;

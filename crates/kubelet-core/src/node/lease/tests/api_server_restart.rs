@@ -119,7 +119,7 @@ impl Client {
                         ReflectorEvent::WatchStarted
                     }
                 };
-                state.note(event, random.share(), now);
+                state.handle(event, random.share(), now);
                 (!*is_open).then(|| match state.next(now) {
                     ReflectorStep::Wait { until } => until.since_start(),
                     ReflectorStep::List { .. } | ReflectorStep::Watch { .. } => at,
@@ -136,7 +136,7 @@ impl Client {
                     Reply::Busy => LeaseAnswer::Refused { retry_after: RETRY_AFTER },
                     Reply::Done => LeaseAnswer::Lease(Box::<Lease>::default()),
                 };
-                lease.note(&step, answer, random.share(), now);
+                lease.record(&step, answer, random.share(), now);
                 match lease.next(None, Now { wall, mono: now }) {
                     LeaseStep::Wait { until } => Some(until.since_start()),
                     LeaseStep::Get | LeaseStep::Create(_) | LeaseStep::Update(_) => Some(at),
@@ -172,10 +172,10 @@ fn watching(restart: Restart, random: &mut Random) -> (Client, Duration) {
     let timeout = Duration::from_secs(300) + random.up_to(Duration::from_secs(300));
     let opened = STOP - random.up_to(timeout);
     let mut state = ReflectorState::default();
-    state.note(ReflectorEvent::Listed { resource_version: "1".into() }, 0.0, MonoTime::from_start(opened));
-    state.note(ReflectorEvent::WatchStarted, 0.0, MonoTime::from_start(opened));
+    state.handle(ReflectorEvent::Listed { resource_version: "1".into() }, 0.0, MonoTime::from_start(opened));
+    state.handle(ReflectorEvent::WatchStarted, 0.0, MonoTime::from_start(opened));
     let end = if restart.ends_watches { ReflectorEvent::Ended } else { ReflectorEvent::Failed };
-    state.note(end, random.share(), MonoTime::from_start(STOP));
+    state.handle(end, random.share(), MonoTime::from_start(STOP));
     (Client::Reflector { state, is_first: true, is_open: false }, STOP)
 }
 
@@ -183,9 +183,9 @@ fn leasing(random: &mut Random) -> (Client, Duration) {
     let mut lease = NodeLease::new("n", 40);
     let renewed = STOP - random.up_to(Duration::from_secs(10));
     let at = MonoTime::from_start(renewed);
-    lease.note(&LeaseStep::Get, LeaseAnswer::Lease(Box::default()), 0.0, at);
+    lease.record(&LeaseStep::Get, LeaseAnswer::Lease(Box::default()), 0.0, at);
     let step = lease.next(None, Now { wall: Timestamp::UNIX_EPOCH, mono: at });
-    lease.note(&step, LeaseAnswer::Lease(Box::default()), random.share(), at);
+    lease.record(&step, LeaseAnswer::Lease(Box::default()), random.share(), at);
     (Client::Lease(Box::new(lease)), STOP)
 }
 

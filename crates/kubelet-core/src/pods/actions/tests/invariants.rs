@@ -202,7 +202,7 @@ fn check_removals(case: &Case, plan: &PodPlan) -> Result<(), TestCaseError> {
 
 /// A runtime in ten lines: what is killed exits, what is started runs.
 fn act(case: &mut Case, plan: &PodPlan) {
-    backoff::note_step(&mut case.memory.backoff, &case.pod, &case.observed, &plan.step, case.now);
+    backoff::record_step(&mut case.memory.backoff, &case.pod, &case.observed, &plan.step, case.now);
     for kill in kills(plan) {
         case.memory.killed.insert(kill.id.clone(), kill.why);
         let target = case.observed.containers.iter_mut().find(|c| c.id == kill.id);

@@ -8,7 +8,7 @@ use crate::node::{container, uid};
 
 /// When the driver carries out the call during which the kubelet was killed.
 #[derive(Clone, Copy, Debug)]
-enum Ends {
+enum CallEnds {
     WhileNoKubeletRuns,
     AfterTheRestart,
 }
@@ -23,10 +23,10 @@ impl Setup {
     }
 
     /// Kills the kubelet during a call that hangs and starts it again.
-    fn kill_during_call(&mut self, ends: Ends) {
+    fn kill_during_call(&mut self, ends: CallEnds) {
         self.wait_until_hanging();
         self.cluster.node.kill_kubelet();
-        if let Ends::WhileNoKubeletRuns = ends {
+        if let CallEnds::WhileNoKubeletRuns = ends {
             self.driver.release();
         }
         self.cluster.node.start_kubelet();
@@ -51,7 +51,7 @@ impl Setup {
 fn csi_volume_is_mounted_and_unmounted_once_whenever_the_kubelet_is_killed() {
     let mut setup = Setup::start(&json!({"attachRequired": false}));
     setup.claim_filesystem("disk");
-    for ends in [Ends::WhileNoKubeletRuns, Ends::AfterTheRestart] {
+    for ends in [CallEnds::WhileNoKubeletRuns, CallEnds::AfterTheRestart] {
         for method in [CsiMethod::NodeStageVolume, CsiMethod::NodePublishVolume] {
             setup.driver.fault(method, CsiDriverFault::Hangs);
             setup.create(claim_pod("user", "echo ran", "disk"));

@@ -156,7 +156,7 @@ fn check_downward_item(path: &str, item: &model::k8s::DownwardAPIVolumeFile, fou
 }
 
 pub(super) fn check_mounts(path: &str, container: &ContainerRef<'_>, found: &mut Findings<'_>) {
-    let mut places = BTreeSet::new();
+    let mut mount_paths = BTreeSet::new();
     for (index, mount) in container.volume_mounts().iter().enumerate() {
         let path = format!("{path}.volumeMounts[{index}]");
         if mount.name.is_empty() {
@@ -166,7 +166,7 @@ pub(super) fn check_mounts(path: &str, container: &ContainerRef<'_>, found: &mut
         }
         if mount.mount_path.is_empty() {
             found.required(format!("{path}.mountPath"), "");
-        } else if !places.insert(mount.mount_path.as_str()) {
+        } else if !mount_paths.insert(mount.mount_path.as_str()) {
             found.invalid(format!("{path}.mountPath"), mount.mount_path.as_str(), "must be unique");
         }
         check_sub_path(&path, mount, found);

@@ -88,7 +88,7 @@ fn with_an_older_controller_the_volume_alone_says_its_size() {
         Some(json!({"metadata": {"resourceVersion": "7"}, "status": {"capacity": {"storage": "2G"}}}))
     );
     let unsupported = expansion.after_failure(&grown, FailureKind::Unsupported, "no", now());
-    assert_eq!(unsupported, AfterFailure { patch: None, then: Then::Done });
+    assert_eq!(unsupported, AfterFailure { patch: None, outcome: Outcome::Done });
 }
 
 #[test]
@@ -146,7 +146,7 @@ fn an_infeasible_expansion_is_left_to_the_controller() {
     let claim = claim("1G", Some("2G"), Some(IN_PROGRESS));
     let after =
         expansion(&claim, known("1G")).after_failure(&claim, FailureKind::Infeasible, "too big", now());
-    assert_eq!(after.then, Then::Failed { is_final: true });
+    assert_eq!(after.outcome, Outcome::Failed { is_final: true });
     let expected = json!({"status": {
         "allocatedResourceStatuses": {"storage": "NodeResizeInfeasible"},
         "conditions": [{
@@ -188,7 +188,7 @@ fn a_failure_after_the_user_asked_for_another_size_is_infeasible() {
 fn an_unknown_result_changes_nothing_and_is_tried_again() {
     let claim = claim("1G", Some("2G"), Some(IN_PROGRESS));
     let after = expansion(&claim, known("1G")).after_failure(&claim, FailureKind::Transient, "slow", now());
-    assert_eq!(after, AfterFailure { patch: None, then: Then::Failed { is_final: false } });
+    assert_eq!(after, AfterFailure { patch: None, outcome: Outcome::Failed { is_final: false } });
 }
 
 #[test]
@@ -197,7 +197,7 @@ fn a_shared_volume_needs_no_expansion_where_the_driver_has_none() {
     let expansion = expansion(&claim, known("1G"));
     assert_eq!((expansion.begin_patch(&claim), expansion.finished_patch(&claim)), (None, None));
     let after = expansion.after_failure(&claim, FailureKind::Unsupported, "no", now());
-    assert_eq!(after.then, Then::Done);
+    assert_eq!(after.outcome, Outcome::Done);
 }
 
 #[test]

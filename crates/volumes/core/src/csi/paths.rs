@@ -45,7 +45,7 @@ pub fn volume_dir(pod_dir: &Path, name: &str) -> PathBuf {
 
 /// The directories of a device, by the name of its PersistentVolume.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DevicePlaces {
+pub struct DevicePaths {
     /// Where the driver stages it.
     pub staging: PathBuf,
     /// Contains a file for each pod: where the driver publishes it.
@@ -54,7 +54,7 @@ pub struct DevicePlaces {
     pub dir: PathBuf,
 }
 
-impl DevicePlaces {
+impl DevicePaths {
     #[must_use]
     pub fn of(root: &Path, name: &str) -> Self {
         let devices = root.join(STAGED).join(DEVICES);
@@ -88,7 +88,7 @@ mod tests {
             volume_dir(Path::new("/k/pods/u"), "test.spec.1").join(MOUNT),
             Path::new("/k/pods/u/volumes/kubernetes.io~csi/test.spec.1/mount")
         );
-        let device = DevicePlaces::of(Path::new("/k"), "pv");
+        let device = DevicePaths::of(Path::new("/k"), "pv");
         let devices = Path::new("/k/plugins/kubernetes.io/csi/volumeDevices");
         assert_eq!(device.staging, devices.join("staging/pv"));
         assert_eq!(device.publish_dir, devices.join("publish/pv"));
