@@ -71,7 +71,8 @@ const BANNED_PHRASES: &[(&str, &str)] = &[
 /// Where words are checked, with all folders below.
 const FOLDERS: &[&str] = &["crates", "docs", "fuzz", "scripts", "xtask", ".ci"];
 /// Documents outside of these folders.
-const DOCUMENTS: &[&str] = &["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "docs/parity.tsv", "justfile"];
+const DOCUMENTS: &[&str] =
+    &["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "docs/parity.tsv", "justfile"];
 /// Not written by us, or not in words: generated code, protocols of others, recorded and minimised input.
 const NOT_OURS: &[&str] = &["target", "generated", "proto", "corpus", "proptest-regressions"];
 /// The only file that holds the words.
@@ -186,7 +187,9 @@ mod tests {
         let found = check_text("a.md", "The pods.\nstruct ClusterDoors;\n");
         assert_eq!((found.len(), found[0].line), (1, 2));
         assert_eq!(found[0].what, "`ClusterDoors`: instead of \"doors\" write ports");
-        for line in ["const MOST_BYTES: usize = 1;", "self.note_start(pod);", "struct PassNote;", "It gave up."] {
+        for line in
+            ["const MOST_BYTES: usize = 1;", "self.note_start(pod);", "struct PassNote;", "It gave up."]
+        {
             assert_eq!(check_text("a.rs", line).len(), 1, "{line}");
         }
         for line in ["let indoors = almost;", "nobody:x:65534:", "/work/room/file", "for every pod"] {
@@ -204,7 +207,9 @@ mod tests {
 
     #[test]
     fn documents_scripts_and_rust_files_are_checked_and_data_is_not() {
-        for path in ["README.md", "a/src/a.rs", "a/Cargo.toml", "scripts/test", ".ci/run", "scripts/guest/build.sh"] {
+        for path in
+            ["README.md", "a/src/a.rs", "a/Cargo.toml", "scripts/test", ".ci/run", "scripts/guest/build.sh"]
+        {
             assert!(has_words(Path::new(path)), "{path}");
         }
         for path in ["Cargo.lock", "crates/a/src/golden/a.txt", "docs/compare-allowed.tsv"] {

@@ -7,6 +7,7 @@ mod watch;
 
 mod block_devices;
 mod bootstrap;
+mod busy_thread;
 mod certificate_rotation;
 mod change_over;
 mod csi;

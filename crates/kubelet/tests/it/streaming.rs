@@ -11,13 +11,13 @@ use crate::node::{FOREVER, Node, shell_pod};
 use crate::server::{Stream, connect, request};
 
 /// A WebSocket to a command in the pod `web`, as old clients use it: each message begins with its channel.
-struct Socket(Stream);
+pub(crate) struct Socket(Stream);
 
 const STATUS_CHANNEL: u8 = 3;
 
 impl Socket {
     /// The error is the head and the body of the response.
-    fn exec(node: &Node, script: &str, streams: &str) -> Result<Self, String> {
+    pub(crate) fn exec(node: &Node, script: &str, streams: &str) -> Result<Self, String> {
         Self::speaking("v4.channel.k8s.io", node, script, streams)
     }
 
@@ -88,7 +88,7 @@ impl Socket {
     }
 
     /// The number of output bytes, and the last message.
-    fn count(mut self) -> (usize, String) {
+    pub(crate) fn count(mut self) -> (usize, String) {
         let mut bytes = 0;
         while let Some((channel, content)) = self.next() {
             if channel == STATUS_CHANNEL {

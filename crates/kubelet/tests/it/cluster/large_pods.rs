@@ -25,13 +25,13 @@ const MAX_START: Duration = Duration::from_secs(60);
 const WATCHED: Duration = Duration::from_secs(8);
 
 /// Asks for `/healthz` until it is stopped, and returns the longest time that an answer took.
-struct HealthWatch {
+pub(super) struct HealthWatch {
     stop: Arc<AtomicBool>,
     thread: JoinHandle<Duration>,
 }
 
 impl HealthWatch {
-    fn start(node: &Node) -> Self {
+    pub(super) fn start(node: &Node) -> Self {
         let (stop, port) = (Arc::new(AtomicBool::new(false)), node.health_port());
         let stopped = stop.clone();
         let thread = std::thread::spawn(move || {
@@ -48,14 +48,14 @@ impl HealthWatch {
         Self { stop, thread }
     }
 
-    fn longest(self) -> Duration {
+    pub(super) fn longest(self) -> Duration {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().expect("the watch ends")
     }
 }
 
 /// The longest time between two renewals of the node's lease.
-fn longest_lease_gap(cluster: &Cluster) -> Duration {
+pub(super) fn longest_lease_gap(cluster: &Cluster) -> Duration {
     let times = cluster.audit_log().into_iter().filter_map(|call| {
         let is_lease = call["verb"] == "update" && call["uri"].as_str()?.contains("/leases/node");
         let renewed = call["request"]["spec"]["renewTime"].as_str().filter(|_| is_lease)?;
