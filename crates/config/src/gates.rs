@@ -3,6 +3,7 @@
 //! Owns the table of names and the rules for setting them. Never decides what a gate does: the crates read the fields of
 //! [`Features`].
 
+mod dependencies;
 mod features;
 mod table;
 
@@ -10,6 +11,8 @@ use std::collections::BTreeMap;
 
 pub use features::Features;
 pub use table::GATES;
+
+use dependencies::DEPENDENCIES;
 
 /// The stage of a feature.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -37,6 +40,8 @@ pub enum GateError {
     Unknown { name: String, hint: String },
     #[error("cannot set feature gate {name} to {value}, feature is locked to {}", !value)]
     Locked { name: &'static str, value: bool },
+    #[error("{name} is enabled, but depends on features that are disabled: [{}]", .disabled.join(" "))]
+    Needs { name: &'static str, disabled: Vec<&'static str> },
 }
 
 /// The outcome: every known gate, on or off.
@@ -50,7 +55,8 @@ impl FeatureGates {
     /// Applies what the user set. Returns it with a warning for each deprecated or generally available gate that was
     /// set, and with all errors.
     ///
-    /// `AllAlpha` and `AllBeta` are applied first, so that the setting of a single gate overrides them.
+    /// `AllAlpha` and `AllBeta` are applied first, so that the setting of a single gate overrides them. Whether gates that are on need
+    /// others that are off is checked once all could be set.
     #[must_use]
     pub fn resolve(wanted: &BTreeMap<String, bool>) -> (Self, Vec<String>, Vec<GateError>) {
         let mut changed = BTreeMap::new();
@@ -76,7 +82,18 @@ impl FeatureGates {
             changed.insert(gate.name, *value);
         }
         changed.retain(|name, value| find(name).is_some_and(|gate| gate.default != *value));
-        (Self { changed }, warnings, errors)
+        let gates = Self { changed };
+        if errors.is_empty() {
+            errors.extend(gates.unmet_dependencies());
+        }
+        (gates, warnings, errors)
+    }
+
+    fn unmet_dependencies(&self) -> impl Iterator<Item = GateError> {
+        DEPENDENCIES.iter().filter(|(name, _)| self.enabled(name)).filter_map(|(name, needed)| {
+            let disabled: Vec<_> = needed.iter().copied().filter(|needed| !self.enabled(needed)).collect();
+            (!disabled.is_empty()).then_some(GateError::Needs { name, disabled })
+        })
     }
 
     /// Whether the feature is on. An unknown gate is off.
@@ -188,22 +205,130 @@ mod tests {
 
     #[test]
     fn all_alpha_and_all_beta_leave_out_what_is_set_by_name() {
-        let (gates, _, errors) =
-            resolve(&[("AllAlpha", true), ("EventedPLEG", false), ("AllBeta", false), ("EnvFiles", true)]);
-        assert!(errors.is_empty());
+        let (gates, _, errors) = resolve(&[("AllAlpha", true), ("EventedPLEG", false)]);
+        assert_eq!(errors, Vec::<String>::new());
         assert!(gates.enabled("MemoryQoS") && !gates.enabled("EventedPLEG"));
+        let (gates, _, errors) = resolve(&[("AllBeta", false), ("EnvFiles", true)]);
+        assert_eq!(errors, Vec::<String>::new());
         assert!(gates.enabled("EnvFiles") && !gates.enabled("ContainerCheckpoint"));
         assert!(gates.enabled("SidecarContainers"), "what is locked stays");
     }
 
     #[test]
-    fn every_feature_gate_of_1_36_is_known() {
-        let stages = |stage| GATES.iter().filter(|gate| gate.stage == stage).count();
-        assert!(stages(Stage::Ga) > 40 && stages(Stage::Beta) > 35 && stages(Stage::Alpha) > 25);
-        for name in
-            ["CustomCPUCFSQuotaPeriod", "ServiceAccountTokenJTI", "WatchListClient", "NativeHistograms"]
-        {
-            assert!(find(name).is_some(), "{name}");
+    fn gates_that_are_gone_are_refused() {
+        for gone in ["MemoryManager", "DevicePluginCDIDevices", "RuntimeClassInImageCriAPI"] {
+            assert_eq!(resolve(&[(gone, true)]).2.len(), 1, "{gone}");
         }
+    }
+
+    #[test]
+    fn dependencies_are_sorted_and_name_gates_of_the_table() {
+        assert!(DEPENDENCIES.is_sorted_by(|before, after| before.0 < after.0));
+        for (name, needed) in DEPENDENCIES {
+            assert!(needed.is_sorted(), "{name}");
+            for name in needed.iter().chain([name]) {
+                assert!(find(name).is_some(), "{name}");
+            }
+        }
+        let defaults: Vec<_> = FeatureGates::default().unmet_dependencies().collect();
+        assert_eq!(defaults, [], "the defaults need nothing that is off");
+    }
+
+    #[test]
+    fn gate_that_is_on_needs_the_gates_that_it_depends_on() {
+        let errors = |wanted: &[(&str, bool)]| resolve(wanted).2;
+        assert_eq!(
+            errors(&[("NodeDeclaredFeatures", false)]),
+            [
+                "ExtendWebSocketsToKubelet is enabled, but depends on features that are disabled: [NodeDeclaredFeatures]",
+                "InPlacePodLevelResourcesVerticalScaling is enabled, but depends on features that are disabled: [NodeDeclaredFeatures]",
+                "InPlacePodVerticalScalingInitContainers is enabled, but depends on features that are disabled: [NodeDeclaredFeatures]",
+                "RestartAllContainersOnContainerExits is enabled, but depends on features that are disabled: [NodeDeclaredFeatures]",
+            ]
+        );
+        assert_eq!(
+            errors(&[("NodeDeclaredFeatures", false), ("PodLevelResources", false)])[1],
+            "InPlacePodLevelResourcesVerticalScaling is enabled, but depends on features that are disabled: [NodeDeclaredFeatures PodLevelResources]"
+        );
+        for alone in ["PodLevelResources", "ContainerRestartRules", "ResourceHealthStatus"] {
+            assert_eq!(errors(&[(alone, false)]).len(), 1, "{alone}");
+        }
+        assert_eq!(errors(&[("ClusterTrustBundleProjection", true)]).len(), 1);
+        assert_eq!(errors(&[("ClusterTrustBundleProjection", true), ("ClusterTrustBundle", true)]).len(), 0);
+        assert_eq!(errors(&[("AllBeta", false)]).len(), 0, "it switches what depends on them off, too");
+        assert_eq!(errors(&[("AllAlpha", true), ("AllBeta", true)]).len(), 0);
+        let unknown = errors(&[("ContainerRestartRules", false), ("Nonsense", true)]);
+        assert_eq!(
+            unknown,
+            ["unrecognized feature gate: Nonsense"],
+            "the others are checked when all could be set"
+        );
+    }
+
+    /// A block that a real cluster shares between its components.
+    #[test]
+    fn gates_of_other_components_are_accepted() {
+        let shared = [
+            ("GangScheduling", true),
+            ("GenericWorkload", true),
+            ("StaleControllerConsistencyJob", false),
+            ("ManifestBasedAdmissionControlConfig", true),
+            ("WindowsHostNetwork", false),
+            ("UnlockWhileProcessingFIFO", true),
+            ("RuntimeClassInImageCriApi", false),
+            ("SchedulerAsyncAPICalls", true),
+            ("LogarithmicScaleDown", true),
+        ];
+        let (gates, warnings, errors) = resolve(&shared);
+        assert_eq!(errors, Vec::<String>::new());
+        assert!(gates.enabled("GangScheduling") && !gates.enabled("StaleControllerConsistencyJob"));
+        let warned: Vec<&str> =
+            warnings.iter().filter_map(|text| text.split_once("gate ")?.1.split('=').next()).collect();
+        assert_eq!(warned, ["LogarithmicScaleDown", "WindowsHostNetwork"]);
+    }
+
+    /// From the sources of Kubernetes 1.36: gate, stage, default, and whether it is locked.
+    #[test]
+    fn stages_defaults_and_locks_are_those_of_1_36() {
+        let expected = [
+            ("AllowServiceExternalIPs", Stage::Ga, true, false),
+            ("AtomicFIFO", Stage::Beta, true, false),
+            ("CRDObservedGenerationTracking", Stage::Beta, true, false),
+            ("ClientsAllowCARotation", Stage::Beta, true, false),
+            ("ClientsAllowTLSCacheGC", Stage::Beta, true, false),
+            ("ConstrainedImpersonation", Stage::Beta, true, false),
+            ("DRADeviceBindingConditions", Stage::Beta, true, false),
+            ("DRAListTypeAttributes", Stage::Alpha, false, false),
+            ("DRAResourceClaimGranularStatusAuthorization", Stage::Beta, true, false),
+            ("DRAResourcePoolStatus", Stage::Alpha, false, false),
+            ("DeclarativeValidationBeta", Stage::Beta, true, false),
+            ("GangScheduling", Stage::Alpha, false, false),
+            ("InOrderInformersBatchProcess", Stage::Beta, true, false),
+            ("LogarithmicScaleDown", Stage::Ga, true, true),
+            ("ManifestBasedAdmissionControlConfig", Stage::Alpha, false, false),
+            ("MatchLabelKeysInPodTopologySpreadSelectorMerge", Stage::Beta, true, false),
+            ("MutablePVNodeAffinity", Stage::Alpha, false, false),
+            ("MutablePodResourcesForSuspendedJobs", Stage::Beta, true, false),
+            ("MutableSchedulingDirectivesForSuspendedJobs", Stage::Beta, true, false),
+            ("PersistentVolumeClaimUnusedSinceTime", Stage::Alpha, false, false),
+            ("PreferSameTrafficDistribution", Stage::Ga, true, true),
+            ("RuntimeClassInImageCriApi", Stage::Alpha, false, false),
+            ("ServiceCIDRStatusFieldWiping", Stage::Deprecated, true, false),
+            ("ShardedListAndWatch", Stage::Alpha, false, false),
+            ("StaleControllerConsistencyDaemonSet", Stage::Beta, true, false),
+            ("StaleControllerConsistencyJob", Stage::Beta, true, false),
+            ("StaleControllerConsistencyReplicaSet", Stage::Beta, true, false),
+            ("StaleControllerConsistencyStatefulSet", Stage::Beta, true, false),
+            ("TopologyAwareWorkloadScheduling", Stage::Alpha, false, false),
+            ("UnlockWhileProcessingFIFO", Stage::Beta, true, false),
+            ("VolumeLimitScaling", Stage::Alpha, false, false),
+            ("WindowsHostNetwork", Stage::Deprecated, false, false),
+            ("WorkloadAwarePreemption", Stage::Alpha, false, false),
+            ("WorkloadWithJob", Stage::Alpha, false, false),
+        ];
+        for (name, stage, default, locked) in expected {
+            assert_eq!(find(name), Some(&Gate { name, stage, default, locked }));
+        }
+        assert_eq!(GATES.len(), 238);
     }
 }

@@ -494,7 +494,9 @@ fn bundle(name: &str, signer: Option<&str>, tier: &str, certificates: &[&str]) -
 
 #[test]
 fn cluster_trust_bundle_volumes_follow_changes() {
-    let cluster = Cluster::start_with(json!({"featureGates": {"ClusterTrustBundleProjection": true}}));
+    let cluster = Cluster::start_with(
+        json!({"featureGates": {"ClusterTrustBundle": true, "ClusterTrustBundleProjection": true}}),
+    );
     cluster.wait_until_ready();
     let signer = Some("s.example/x");
     cluster.kubectl.apply(&[
