@@ -114,6 +114,8 @@ fn pod_with_endless_hooks(grace: Duration, shared: &Path) -> Value {
         let mut sidecar = shell(&name, "trap 'sleep 5; exit 0' TERM; while :; do sleep 60 & wait $!; done");
         sidecar["restartPolicy"] = "Always".into();
         sidecar["volumeMounts"] = json!([{"name": "shared", "mountPath": "/shared"}]);
+        // Without a request other work on the machine keeps the hook from running for seconds.
+        sidecar["resources"] = json!({"requests": {"cpu": "100m"}});
         let hook = format!("echo > /shared/began-{n}; while :; do echo > /shared/last-{n}; sleep 0.2; done");
         sidecar["lifecycle"] = json!({"preStop": {"exec": {"command": ["/bin/sh", "-c", hook]}}});
         sidecar
