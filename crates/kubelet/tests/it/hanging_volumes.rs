@@ -1,4 +1,4 @@
-//! A filesystem that does not answer: only the pods that use it wait. It is a real FUSE filesystem.
+//! Filesystems that do not answer (real FUSE filesystems), and trees that take long: only the pods that use them wait.
 
 use std::fs;
 use std::path::Path;
@@ -158,6 +158,51 @@ fn hanging_log_directory_of_a_pod_delays_no_other_pod() {
     });
     node.delete("early");
     node.wait_until_gone("early", &early);
+}
+
+/// More than the kubelet has threads for the removal of trees.
+#[test]
+fn removal_of_eight_large_trees_delays_no_other_pod() {
+    const PODS: usize = 8;
+    const FILES: usize = 40_000;
+    let node = Node::start();
+    let names: Vec<String> = (0..PODS).map(|n| format!("large-{n}")).collect();
+    let uids: Vec<String> = std::thread::scope(|threads| {
+        let started = names.iter().map(|name| {
+            let mut pod = shell_pod(name, FOREVER);
+            pod["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
+            pod["spec"]["terminationGracePeriodSeconds"] = 1.into();
+            node.apply(name, &pod);
+            let node = &node;
+            threads.spawn(move || {
+                let uid = uid(&node.running(name));
+                let tree = node.path("root/pods").join(&uid).join("volumes/kubernetes.io~empty-dir/data");
+                for n in 0..FILES {
+                    fs::write(tree.join(n.to_string()), "").expect("a file");
+                }
+                uid
+            })
+        });
+        let started: Vec<_> = started.collect();
+        started.into_iter().map(|pod| pod.join().expect("it ran")).collect()
+    });
+    names.iter().for_each(|name| node.delete(name));
+    let trees = node.path("root/pods");
+    node.eventually("the first tree is being removed", |_| {
+        let left = |uid: &String| {
+            fs::read_dir(trees.join(uid).join("volumes/kubernetes.io~empty-dir/data"))
+                .map_or(0, Iterator::count)
+        };
+        let left: Vec<usize> = uids.iter().map(left).collect();
+        if left.iter().any(|left| *left < FILES) { Ok(()) } else { Err(format!("{left:?}")) }
+    });
+    let began = Instant::now();
+    node.apply("neighbour", &once_pod("neighbour", "echo well"));
+    assert_eq!(node.output("neighbour").trim(), "well");
+    assert!(began.elapsed() < testing::stretched(START), "{:?}", began.elapsed());
+    for (name, uid) in names.iter().zip(&uids) {
+        node.wait_until_gone(name, uid);
+    }
 }
 
 #[test]
