@@ -75,7 +75,7 @@ struct Failing {
     delay: Duration,
     until: MonoTime,
     /// What the API rejected. Once one of the two changes, the pod waits only until `changed_until`.
-    rejected: Option<(Arc<PodStatus>, Arc<ApiPod>)>,
+    rejected: Option<Attempt>,
     changed_until: MonoTime,
 }
 
@@ -83,18 +83,23 @@ impl Failing {
     /// When the pod may have the next call.
     fn until(&self, status: &Arc<PodStatus>, in_api: &Arc<ApiPod>) -> MonoTime {
         match &self.rejected {
-            Some(rejected) if !is_same_attempt(rejected, status, in_api) => self.changed_until,
+            Some(rejected) if !rejected.is_same(status, in_api) => self.changed_until,
             Some(_) | None => self.until,
         }
     }
 }
 
-fn is_same_attempt(
-    of: &(Arc<PodStatus>, Arc<ApiPod>),
-    status: &Arc<PodStatus>,
-    in_api: &Arc<ApiPod>,
-) -> bool {
-    of.0 == *status && of.1.resource_version == in_api.resource_version
+/// A status that was sent, and the pod of the API that it was for.
+#[derive(Clone, Debug)]
+struct Attempt {
+    status: Arc<PodStatus>,
+    in_api: Arc<ApiPod>,
+}
+
+impl Attempt {
+    fn is_same(&self, status: &Arc<PodStatus>, in_api: &Arc<ApiPod>) -> bool {
+        self.status == *status && self.in_api.resource_version == in_api.resource_version
+    }
 }
 
 /// Result of one call.
@@ -332,7 +337,7 @@ impl StatusWriter {
                 let (entry, in_api) = compared;
                 let requested = error.retry_after();
                 let rejected = matches!(error, ClusterError::Invalid { .. });
-                let rejected = rejected.then_some((entry.status, in_api));
+                let rejected = rejected.then_some(Attempt { status: entry.status, in_api });
                 let delay = progress.next_delay(rejected.as_ref());
                 let until = now + compute_retry_delay(delay, requested, self.ctx.rng.share());
                 progress.failing =
@@ -387,13 +392,12 @@ impl Progress {
     }
 
     /// How long the pod waits after a failed call. `rejected` has the attempt if the API rejected it.
-    fn next_delay(&self, rejected: Option<&(Arc<PodStatus>, Arc<ApiPod>)>) -> Duration {
+    fn next_delay(&self, rejected: Option<&Attempt>) -> Duration {
         let before = self.failing.as_ref();
         match rejected {
-            Some((status, in_api)) => {
-                let same = |before: &&Failing| {
-                    before.rejected.as_ref().is_some_and(|of| is_same_attempt(of, status, in_api))
-                };
+            Some(Attempt { status, in_api }) => {
+                let same =
+                    |before: &&Failing| before.rejected.as_ref().is_some_and(|of| of.is_same(status, in_api));
                 compute_status_retry(before.filter(same).map(|f| f.delay), StatusFailure::Rejected)
             }
             None => compute_status_retry(
