@@ -1,21 +1,12 @@
 //! A function takes no tuple apart in its parameters: `(name, size): (&str, u64)` is two parameters that the limit of clippy counts as
 //! one. A function whose only parameter is a tuple may: it is one for the items of an iterator (`pairs.map(named)`).
 
-use std::collections::BTreeSet;
-
 use crate::Finding;
 use crate::source::Source;
 use crate::tidy::finding;
 
-/// Functions that still have such parameters: file, name.
-const EXCEPTIONS: &[(&str, &str)] = &[];
-
 pub(super) fn check(sources: &[Source]) -> Vec<Finding> {
-    check_except(sources, EXCEPTIONS)
-}
-
-fn check_except(sources: &[Source], exceptions: &[(&str, &str)]) -> Vec<Finding> {
-    let (mut findings, mut used) = (Vec::new(), BTreeSet::new());
+    let mut findings = Vec::new();
     for source in sources {
         for function in source.functions() {
             let list = parameters(source, function.line, &function.name);
@@ -23,11 +14,6 @@ fn check_except(sources: &[Source], exceptions: &[(&str, &str)]) -> Vec<Finding>
             let is_tuple = |parameter: &&str| parameter.trim_start_matches('&').starts_with('(');
             let Some(tuple) = parameters.iter().copied().find(is_tuple) else { continue };
             if source.lines[function.line - 1].test || parameters.len() == 1 {
-                continue;
-            }
-            let entry = (source.path.as_str(), function.name.as_str());
-            if let Some(exception) = exceptions.iter().find(|exception| **exception == entry) {
-                used.insert(exception);
                 continue;
             }
             let pattern = tuple.trim_start_matches('&').split(':').next().unwrap_or_default();
@@ -38,12 +24,6 @@ fn check_except(sources: &[Source], exceptions: &[(&str, &str)]) -> Vec<Finding>
             findings.push(finding(source, function.line, what));
         }
     }
-    let unused = exceptions.iter().filter(|exception| !used.contains(exception));
-    findings.extend(unused.map(|(path, name)| Finding {
-        file: (*path).to_owned(),
-        line: 0,
-        what: format!("function `{name}` has no tuple as a parameter: remove its entry in tuples.rs"),
-    }));
     findings
 }
 
@@ -93,9 +73,9 @@ fn split(list: &str) -> Vec<&str> {
 mod tests {
     use super::*;
 
-    fn found(text: &str, exceptions: &[(&str, &str)]) -> Vec<(usize, String)> {
+    fn found(text: &str) -> Vec<(usize, String)> {
         let source = Source::new("crates/agent/src/a.rs", text);
-        let findings = check_except(&[source], exceptions);
+        let findings = check(&[source]);
         findings.into_iter().map(|finding| (finding.line, finding.what)).collect()
     }
 
@@ -109,7 +89,7 @@ mod tests {
             "fn f(&self, &(a, b): &(A, B)) {}\n",
             "fn f(\n    x: Vec<(u8, u8)>,\n    (a, b): (A, B),\n) {}\n",
         ] {
-            assert_eq!(found(text, &[]), [(1, what.to_owned())], "{text}");
+            assert_eq!(found(text), [(1, what.to_owned())], "{text}");
         }
     }
 
@@ -123,15 +103,7 @@ mod tests {
             "fn returned(f: impl Fn(A, (B, C)) -> D, x: u8) {}\n",
             "#[cfg(test)]\nmod tests {\n    fn f(x: u8, (a, b): (A, B)) {}\n}\n",
         ] {
-            assert_eq!(found(text, &[]), [], "{text}");
+            assert_eq!(found(text), [], "{text}");
         }
-    }
-
-    #[test]
-    fn exceptions_must_be_needed() {
-        let exceptions = [("crates/agent/src/a.rs", "f")];
-        assert_eq!(found("fn f(x: u8, (a, b): (A, B)) {}\n", &exceptions), []);
-        let what = "function `f` has no tuple as a parameter: remove its entry in tuples.rs";
-        assert_eq!(found("fn f(x: u8, a: A, b: B) {}\n", &exceptions), [(0, what.to_owned())]);
     }
 }
