@@ -208,7 +208,14 @@ fn run() -> Outcome<bool> {
         std::fs::write(path, report.json()).map_err(failed(format!("write {}", path.display())))?;
         println!("written to {}", path.display());
     }
-    Ok(!arguments.is_short || report.is_tolerable())
+    if !arguments.is_short {
+        return Ok(true);
+    }
+    let excesses = report.excesses();
+    for excess in &excesses {
+        eprintln!("bench: {excess}");
+    }
+    Ok(excesses.is_empty())
 }
 
 async fn measure(arguments: &Arguments) -> Outcome<Report> {
