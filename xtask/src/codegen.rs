@@ -17,43 +17,43 @@ struct Protocol {
 
 const PROTOCOLS: &[Protocol] = &[
     Protocol {
-        crate_name: "crates/cri-api",
+        crate_name: "crates/proto/cri-api",
         file: "runtime/v1/api.proto",
         generated: "runtime.v1.rs",
         codec: "crate::Codec",
     },
     Protocol {
-        crate_name: "crates/grpc-api",
+        crate_name: "crates/proto/grpc-api",
         file: "podresources/v1/api.proto",
         generated: "v1.rs",
         codec: "tonic_prost::ProstCodec",
     },
     Protocol {
-        crate_name: "crates/grpc-api",
+        crate_name: "crates/proto/grpc-api",
         file: "podresources/v1alpha1/api.proto",
         generated: "v1alpha1.rs",
         codec: "tonic_prost::ProstCodec",
     },
     Protocol {
-        crate_name: "crates/grpc-api",
+        crate_name: "crates/proto/grpc-api",
         file: "deviceplugin/v1beta1/api.proto",
         generated: "v1beta1.rs",
         codec: "tonic_prost::ProstCodec",
     },
     Protocol {
-        crate_name: "crates/grpc-api",
+        crate_name: "crates/proto/grpc-api",
         file: "pluginregistration/v1/api.proto",
         generated: "pluginregistration.rs",
         codec: "tonic_prost::ProstCodec",
     },
     Protocol {
-        crate_name: "crates/grpc-api",
+        crate_name: "crates/proto/grpc-api",
         file: "csi/csi.proto",
         generated: "csi.v1.rs",
         codec: "tonic_prost::ProstCodec",
     },
     Protocol {
-        crate_name: "crates/grpc-api",
+        crate_name: "crates/proto/grpc-api",
         file: "otlp/trace.proto",
         generated: "opentelemetry.proto.collector.trace.v1.rs",
         codec: "tonic_prost::ProstCodec",

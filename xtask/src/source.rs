@@ -11,7 +11,7 @@ use crate::{CheckError, read};
 pub struct Source {
     /// Path below the workspace root, with `/`.
     pub path: String,
-    /// The name of the crate: its folders below `crates`, joined (`kubelet-core`, `volumes-core` in `crates/volumes/core`, `xtask`).
+    /// The name of the crate, as `crate_in_folder` gives it.
     pub crate_name: String,
     /// The lines, in order.
     pub lines: Vec<Line>,
@@ -116,10 +116,21 @@ impl Source {
 
 /// The name of the crate that owns the file at `path`: the folders above its `src` or `tests`.
 fn crate_name(path: &str) -> String {
-    let below = path.strip_prefix("crates/").unwrap_or(path);
     let folders =
-        below.split('/').take_while(|folder| !matches!(*folder, "src" | "tests") && !folder.ends_with(".rs"));
-    folders.collect::<Vec<_>>().join("-")
+        path.split('/').take_while(|folder| !matches!(*folder, "src" | "tests") && !folder.ends_with(".rs"));
+    crate_in_folder(&folders.collect::<Vec<_>>().join("/"))
+}
+
+/// Folders of crates of one kind, which are no part of their names.
+const KINDS: &[&str] = &["adapters", "proto", "testing"];
+
+/// The name of the crate in a folder of the repository: `volumes-core` in `crates/volumes/core`, `cri` in `crates/adapters/cri`.
+pub fn crate_in_folder(folder: &str) -> String {
+    let below = folder.strip_prefix("crates/").unwrap_or(folder);
+    match below.split_once('/') {
+        Some((kind, crate_folder)) if KINDS.contains(&kind) => crate_folder.replace('/', "-"),
+        Some(_) | None => below.replace('/', "-"),
+    }
 }
 
 /// The name after the word `fn`, if this line of code declares a function.

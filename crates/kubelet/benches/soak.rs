@@ -52,7 +52,7 @@ pub(crate) struct Arguments {
     pub(crate) report: PathBuf,
     /// The program that runs.
     pub(crate) kubelet: PathBuf,
-    /// The library that is preloaded into it, `crates/host/examples/wall_clock.rs`.
+    /// The library that is preloaded into it, `crates/adapters/host/examples/wall_clock.rs`.
     pub(crate) clock: PathBuf,
 }
 

@@ -6,6 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
+use crate::source::crate_in_folder;
 use crate::tidy::purity::is_decision_core;
 use crate::{CheckError, Finding, read};
 
@@ -177,8 +178,8 @@ fn is_unlisted(crate_name: &str) -> Option<String> {
 
 /// The other rules know a crate by its folder.
 fn is_misplaced(crate_name: &str, manifest: &str) -> Option<String> {
-    let folder = manifest.trim_end_matches("/Cargo.toml").trim_start_matches("crates/").replace('/', "-");
-    (folder != crate_name).then(|| format!("{crate_name} is not in a folder of its name"))
+    let name_of_folder = crate_in_folder(manifest.trim_end_matches("/Cargo.toml"));
+    (name_of_folder != crate_name).then(|| format!("{crate_name} is not in a folder of its name"))
 }
 
 /// A decision core has the list of banned methods and types of all decision cores: clippy reads the one next to the manifest.
@@ -249,6 +250,7 @@ mod tests {
     #[test]
     fn crate_has_the_name_of_its_folders() {
         assert_eq!(is_misplaced("volumes-core", "crates/volumes/core/Cargo.toml"), None);
+        assert_eq!(is_misplaced("cri", "crates/adapters/cri/Cargo.toml"), None);
         assert_eq!(is_misplaced("xtask", "xtask/Cargo.toml"), None);
         assert!(is_misplaced("volumes", "crates/volumes/core/Cargo.toml").is_some());
     }

@@ -1,6 +1,6 @@
 //! The wall clock of the kubelet, which jumps while the machine's does not.
 //!
-//! Owns the file with the difference in seconds. `crates/host/examples/wall_clock.rs` reads it, preloaded into the kubelet.
+//! Owns the file with the difference in seconds. `crates/adapters/host/examples/wall_clock.rs` reads it, preloaded into the kubelet.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;

@@ -16,7 +16,7 @@ const SHORT_ID: usize = 13;
 const IMAGE: &str = "io.kubernetes.cri-o.ImageName";
 
 static POOL: LazyLock<DescriptorPool> = LazyLock::new(|| {
-    let definitions = concat!(env!("CARGO_MANIFEST_DIR"), "/../cri-api/proto");
+    let definitions = concat!(env!("CARGO_MANIFEST_DIR"), "/../proto/cri-api/proto");
     // Without definitions every call is unknown, which each test with a recording reports.
     let files = protox::compile(["runtime/v1/api.proto"], [definitions]);
     files.ok().and_then(|files| DescriptorPool::from_file_descriptor_set(files).ok()).unwrap_or_default()

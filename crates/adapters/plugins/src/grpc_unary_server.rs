@@ -1,7 +1,7 @@
 //! A minimal HTTP/2 server for one unary gRPC method with small messages.
 //!
 //! Ignores headers: clients of Unix sockets send the path of the socket as `:authority`, percent-encoded or not, and every
-//! available general server rejects that ([0037](../../../docs/decisions/0037-device-plugins.md)). A socket with a single
+//! available general server rejects that ([0037](../../../../docs/decisions/0037-device-plugins.md)). A socket with a single
 //! method needs no headers.
 
 use std::collections::BTreeMap;
