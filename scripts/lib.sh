@@ -333,7 +333,7 @@ write_containerd_config() {
     sed -e "s#@DIR@#$WORK#g" -e "s#@CNI_BIN@#/usr/lib/cni#" -e "s#@PAUSE_IMAGE@#$PAUSE_IMAGE#" \
         -e "s#@SYSTEMD_CGROUP@#false#" -e "s#@WITHOUT_HUGE_PAGES@#true#" \
         -e "s#@RESTRICT_OOM_SCORE@#$restrict#" -e "s#@SNAPSHOTTER@#$snapshotter#" \
-        "$REPO/crates/testing/src/containerd/version-$format.toml" >"$WORK/containerd.toml"
+        "$REPO/crates/testing/harness/src/containerd/version-$format.toml" >"$WORK/containerd.toml"
     POD_SUBNET=$(free_subnet)
     cat >"$WORK/cni/10-pods.conflist" <<JSON
 {"cniVersion": "0.4.0", "name": "$NET_NAME", "plugins": [

@@ -60,6 +60,6 @@ pub fn resolv_conf(data: &[u8]) {
 mod tests {
     #[test]
     fn fuzz_corpus_violates_no_property() {
-        testing::run_fuzz_corpus(super::TARGETS);
+        fixtures::run_fuzz_corpus(super::TARGETS);
     }
 }

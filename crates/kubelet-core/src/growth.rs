@@ -17,7 +17,7 @@ const MANY: usize = 6000;
 fn too_fast(part: &Part) -> Vec<String> {
     let (small, large) = (Big::new(&(part.pod)(part.many / 4)), Big::new(&(part.pod)(part.many)));
     let found = STAGES.iter().filter_map(|(stage, run)| {
-        let times = testing::growth::grows_too_fast(&mut || run(&small), &mut || run(&large))?;
+        let times = fixtures::growth::grows_too_fast(&mut || run(&small), &mut || run(&large))?;
         Some(format!("{} through {stage}: {times}", part.name))
     });
     found.collect()

@@ -141,7 +141,7 @@ mod tests {
     use std::time::Duration;
 
     use config::GoDuration;
-    use testing::FakeCluster;
+    use fakes::FakeCluster;
 
     use super::*;
 

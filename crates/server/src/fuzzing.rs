@@ -131,6 +131,6 @@ fn within(work: impl Future<Output = ()>) {
 mod tests {
     #[test]
     fn fuzz_corpus_violates_no_property() {
-        testing::run_fuzz_corpus(super::TARGETS);
+        fixtures::run_fuzz_corpus(super::TARGETS);
     }
 }

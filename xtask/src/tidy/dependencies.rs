@@ -82,7 +82,11 @@ const CRATES: &[(&str, &[&str])] = &[
     ("ports", &["model"]),
     ("resources-core", &["base-core", "config", "model"]),
     ("server", &["config", "grpc-api", "model", "ports"]),
-    ("testing", &["cri-api", "grpc-api", "localapi", "model", "ports"]),
+    ("fixtures", &["model"]),
+    ("fakes", &["cri-api", "fixtures", "grpc-api", "localapi", "model", "ports"]),
+    ("harness", &["cluster", "cri-api", "fixtures", "localapi", "model", "ports"]),
+    ("soak", &["cluster", "cri", "fakes", "fixtures", "harness", "localapi", "model", "ports"]),
+    ("bench", &["cluster", "cri", "fakes", "fixtures", "harness", "localapi", "model", "ports"]),
     ("volumes-core", &["base-core", "config", "model"]),
     ("xtask", &[]),
     ("yaml", &[]),
@@ -93,10 +97,9 @@ const CRATES: &[(&str, &[&str])] = &[
     ("api-core", &["base-core", "model", "sources-core"]),
 ];
 /// Crates that tests of any crate may also import: the fakes, the protocol of the fake runtime, and localapi.
-const FOR_TESTS: &[&str] = &["cri-api", "localapi", "testing"];
+const FOR_TESTS: &[&str] = &["cri-api", "fakes", "fixtures", "harness", "localapi"];
 /// The suites that run with fake and real implementations of a port need these adapters, and no others.
-const CONTRACT_SUITES: [(&str, &str); 3] =
-    [("testing", "cluster"), ("testing", "cri"), ("testing", "plugins")];
+const CONTRACT_SUITES: [(&str, &str); 3] = [("fakes", "cluster"), ("fakes", "cri"), ("fakes", "plugins")];
 /// Crates without side effects, next to the decision cores; and the dependencies that would add some.
 const PURE: &[&str] = &["config", "model", "yaml"];
 const CRATES_WITH_SIDE_EFFECTS: &[&str] =
@@ -224,13 +227,13 @@ mod tests {
 
     #[test]
     fn fakes_are_for_tests() {
-        assert!(edge("agent", "testing", false).is_some());
-        assert_eq!(edge("agent", "testing", true), None);
-        assert!(edge("testing", "cri", false).is_some());
-        assert_eq!(edge("testing", "cri", true), None);
-        assert!(edge("testing", "cluster", false).is_some());
-        assert_eq!(edge("testing", "cluster", true), None);
-        assert!(edge("testing", "host", true).is_some());
+        assert!(edge("agent", "fakes", false).is_some());
+        assert_eq!(edge("agent", "fakes", true), None);
+        assert!(edge("fakes", "cri", false).is_some());
+        assert_eq!(edge("fakes", "cri", true), None);
+        assert!(edge("fakes", "cluster", false).is_some());
+        assert_eq!(edge("fakes", "cluster", true), None);
+        assert!(edge("fakes", "host", true).is_some());
     }
 
     #[test]

@@ -64,7 +64,7 @@ fn is_field(after_pub: &str) -> bool {
 
 /// The names behind a dot that are no calls, in all code but tests and fakes.
 fn fields_read(sources: &[Source]) -> BTreeSet<&str> {
-    let code = sources.iter().filter(|source| source.crate_name != "testing");
+    let code = sources.iter().filter(|source| source.crate_name != "fakes");
     let lines = code.flat_map(|source| &source.lines).filter(|line| !line.test);
     lines.flat_map(|line| line.code.split('.').skip(1)).filter_map(name_of_field).collect()
 }

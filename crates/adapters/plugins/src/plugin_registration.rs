@@ -93,8 +93,8 @@ fn shortened(text: &str) -> &str {
 mod tests {
     use std::os::unix::net::UnixListener;
 
+    use fakes::plugin_registrar::{PluginRegistrar, RegistrarFault};
     use ports::plugins::Plugins;
-    use testing::plugin_registrar::{PluginRegistrar, RegistrarFault};
 
     use super::*;
     use crate::UnixPlugins;

@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fakes::{Exec, Fault, HostFault, HostMethod, Method, Program, Service};
 use ports::Runtime;
 use ports::node_api::PodTarget;
 use serde_json::json;
-use testing::{Exec, Fault, HostFault, HostMethod, Method, Program, Service};
 
 use crate::pods::{container, container_with, pod};
 use crate::world::{LINKS, PODS, World, manifest_path, seconds};

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use agent::api::certificates::{Join, JoinError, PairStore, SigningError, StoredPair};
 use api_core::certificates::{BOOTSTRAP_TIMEOUT, CertificateUse, wanted_names};
+use fakes::{ClusterFault, FakeCertificates, FakeCluster, FakeHost, Outage, Verb, Verdict};
 use jiff::Timestamp;
 use model::k8s::CertificateSigningRequest;
 use ports::{Certificates, Clock, ClusterError};
-use testing::{ClusterFault, FakeCertificates, FakeCluster, FakeHost, Outage, Verb, Verdict};
 
 const DIR: &str = "/var/lib/kubelet/pki";
 const CURRENT: &str = "/var/lib/kubelet/pki/kubelet-client-current.pem";

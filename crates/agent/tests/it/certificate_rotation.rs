@@ -8,15 +8,15 @@ use agent::rng::Rng;
 use agent::tasks::TaskSet;
 use api_core::certificates::{CertificateUse, wanted_names};
 use async_trait::async_trait;
+use fakes::{
+    ClusterFault, FakeCertificates, FakeCluster, FakeHost, HostFault, HostMethod, Outage, Verb, Verdict,
+};
 use jiff::Timestamp;
 use model::k8s::CertificateSigningRequest;
 use model::{CertificateFacts, PemPair};
 use parking_lot::Mutex;
 use ports::certificates::CertificateResult;
 use ports::{Certificates, ClientIdentity, Clock, Cluster};
-use testing::{
-    ClusterFault, FakeCertificates, FakeCluster, FakeHost, HostFault, HostMethod, Outage, Verb, Verdict,
-};
 use tokio_util::sync::CancellationToken;
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -1,7 +1,7 @@
 //! Scenarios of the cgroup driver: whether the runtime or the configuration sets it, and that no pod waits for it.
 
+use fakes::{Fault, Method};
 use model::CgroupDriver;
-use testing::{Fault, Method};
 
 use crate::pods::{container, pod};
 use crate::world::{World, seconds};

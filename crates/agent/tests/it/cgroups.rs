@@ -1,7 +1,7 @@
 //! Scenarios of cgroups that another process removed or changed while their pods run.
 
+use fakes::{Fault, Method};
 use serde_json::json;
-use testing::{Fault, Method};
 
 use crate::pods::{Manifest, container, container_with, pod};
 use crate::world::{World, seconds};

@@ -1,7 +1,7 @@
 //! Scenarios of an agent that continues pods of another kubelet, or of its own earlier version.
 
+use fakes::Program;
 use serde_json::json;
-use testing::Program;
 
 use crate::pods::{Manifest, container, container_with, pod};
 use crate::world::{PODS, World, seconds};
@@ -55,7 +55,7 @@ async fn static_pod_of_another_kubelet_is_continued_without_the_api() {
     let uid = uid(&world);
     world.crash().await;
     forget_own_files(&world, &uid);
-    world.api().set_outage(Some(testing::Outage::Refused));
+    world.api().set_outage(Some(fakes::Outage::Refused));
     world.fake.end_container("web-node", "app", 1);
     world.start().await;
     world.advance(seconds(5)).await;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 
 use agent::api::ApiClients;
+use fakes::FakeCluster;
 use model::k8s::{Event, Node, NodeCondition, Pod, PodStatus};
 use ports::Cluster;
-use testing::FakeCluster;
 
 use crate::pods::Manifest;
 use crate::world::World;

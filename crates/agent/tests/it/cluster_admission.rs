@@ -1,9 +1,9 @@
 //! Scenarios of admission to the node, and of preemption.
 
+use fakes::{ClusterFault, Fault, Method, Program, Verb};
 use model::k8s::{Node, Pod, Taint};
 use ports::cluster::ClusterError;
 use serde_json::{Value, json};
-use testing::{ClusterFault, Fault, Method, Program, Verb};
 
 use crate::pods::{Manifest, container, container_with, pod};
 use crate::world::{World, seconds};

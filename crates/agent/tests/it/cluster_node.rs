@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
+use fakes::{ClusterFault, Fault, Method, Outage, Verb};
 use model::k8s::{Lease, Node, Pod};
 use ports::cluster::ClusterError;
 use serde_json::json;
-use testing::{ClusterFault, Fault, Method, Outage, Verb};
 
 use crate::pods::{container, pod};
 use crate::world::{World, seconds};
@@ -92,7 +92,7 @@ async fn node_registration_backs_off_until_the_api_is_reachable() {
     world.api().set_outage(Some(Outage::Refused));
     world.start().await;
     world.advance(seconds(300)).await;
-    let is_get = |call: &&testing::ClusterCall| call.verb == Verb::Get && call.resource == "nodes";
+    let is_get = |call: &&fakes::ClusterCall| call.verb == Verb::Get && call.resource == "nodes";
     let calls = world.api().calls();
     let times: Vec<_> = calls.iter().filter(is_get).map(|call| call.at).collect();
     let waits: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fakes::{ClusterFault, Fault, HostFault, HostMethod, Method, Outage, Program, Verb};
 use model::k8s::{Pod, PodStatus};
 use ports::cluster::ClusterError;
 use serde_json::json;
-use testing::{ClusterFault, Fault, HostFault, HostMethod, Method, Outage, Program, Verb};
 
 use crate::pods::{Manifest, container, pod};
 use crate::world::{PODS, World, seconds};

@@ -1,10 +1,10 @@
 //! Scenarios of volumes of CSI drivers on paused time: what a driver is asked for, once and in order, whatever happens to it, to its
 //! pods and to the kubelet.
 
+use fakes::{CsiFault, CsiMethod, FakeCsiDriver};
 use model::k8s::{CSIDriver, PersistentVolume, PersistentVolumeClaim, VolumeAttachment};
 use ports::plugins::PluginInfo;
 use serde_json::{Value, json};
-use testing::{CsiFault, CsiMethod, FakeCsiDriver};
 
 use crate::pods::{Manifest, container_with, pod};
 use crate::world::{PODS, World, seconds};

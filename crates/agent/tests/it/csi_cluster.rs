@@ -8,12 +8,12 @@ use agent::api::attachments::{AttachError, AttachWait};
 use agent::api::csi::CsiApi;
 use agent::api::csi_allocatable::NodeInfoSource;
 use async_trait::async_trait;
+use fakes::{ClusterFault, Outage, Verb};
 use model::csi::NodeInfo;
 use model::k8s::{CSIDriver, CSINode, VolumeAttachment};
 use parking_lot::Mutex;
 use ports::cluster::ClusterError;
 use serde_json::{Value, json};
-use testing::{ClusterFault, Outage, Verb};
 use tokio_util::sync::CancellationToken;
 use volumes_core::attachment::attachment_name;
 

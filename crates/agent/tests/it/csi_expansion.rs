@@ -1,8 +1,8 @@
 //! Scenarios of CSI volumes that grow, on paused time: what the driver is asked for, and what is reported to the claim and the pod.
 
+use fakes::{CsiFault, CsiMethod, FakeCsiDriver};
 use model::k8s::{Event, PersistentVolume, PersistentVolumeClaim, Secret};
 use serde_json::{Value, json};
-use testing::{CsiFault, CsiMethod, FakeCsiDriver};
 
 use crate::csi::{DRIVER, count_events, from, is_gone, no_attach, runs, user, with_driver};
 use crate::world::{World, seconds};

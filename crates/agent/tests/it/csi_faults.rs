@@ -1,8 +1,8 @@
 //! Scenarios of volumes of CSI drivers where the disk, the kubelet or the machine fails at the same time as a driver. Each was found
 //! by the simulation or while it was written.
 
+use fakes::{ClusterFault, CsiFault, CsiMethod, FakeCsiDriver, HostFault, HostMethod, Outage, Verb};
 use serde_json::{Value, json};
-use testing::{ClusterFault, CsiFault, CsiMethod, FakeCsiDriver, HostFault, HostMethod, Outage, Verb};
 
 use crate::csi::{count_events, from, is_gone, no_attach, register, runs, user, with_driver};
 use crate::pods::{container_with, pod};

@@ -1,8 +1,8 @@
 //! A volume of a pod whose in-tree type has moved to a CSI driver.
 
+use fakes::{CsiMethod, FakeCsiDriver};
 use model::k8s::CSIDriver;
 use serde_json::json;
-use testing::{CsiMethod, FakeCsiDriver};
 
 use crate::csi::register_as;
 use crate::pods::{Manifest, container_with, pod};

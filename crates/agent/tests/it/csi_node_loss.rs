@@ -2,9 +2,9 @@
 //! end, and a volume that was detached by force is unmounted as soon as the node is back. Detaching it is the controllers' work, and
 //! so is ending pods because of the out-of-service taint.
 
+use fakes::{CsiFault, CsiMethod, FakeCsiDriver};
 use model::k8s::{Node, VolumeAttachment};
 use serde_json::{Value, json};
-use testing::{CsiFault, CsiMethod, FakeCsiDriver};
 
 use crate::csi::{
     ATTACHMENT, UNSTAGED, attach, cluster_of, from, is_in_use, no_attach, register, runs, user, with_driver,

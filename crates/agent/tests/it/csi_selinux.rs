@@ -1,10 +1,10 @@
 //! Scenarios of CSI volumes on a node with SELinux, on paused time: with which label a driver mounts a volume, and what becomes of
 //! pods that want another one.
 
+use fakes::{CsiMethod, FakeCsiDriver};
 use model::csi::{AccessType, VolumeCapability};
 use model::k8s::{CSIDriver, PersistentVolume};
 use serde_json::{Value, json};
-use testing::{CsiMethod, FakeCsiDriver};
 
 use crate::csi::{DRIVER, cluster_of, count_events, from, is_gone, no_attach, register, runs, user};
 use crate::pods::Manifest;

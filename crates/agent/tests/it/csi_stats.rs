@@ -1,10 +1,10 @@
 //! Scenarios of the statistics of CSI volumes on paused time: they come from drivers, and a driver that hangs delays only its own.
 
 use config::gates::FeatureGates;
+use fakes::{CsiFault, CsiMethod};
 use model::csi::{Usage, VolumeCondition, VolumeStats};
 use ports::node_api::Measurements;
 use serde_json::{Value, json};
-use testing::{CsiFault, CsiMethod};
 
 use crate::csi::{DRIVER, count_events, no_attach, put_claim, runs, user, user_of, with_driver};
 use crate::world::{World, seconds};

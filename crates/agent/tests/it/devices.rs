@@ -1,8 +1,8 @@
 //! Scenarios of devices of plugins: allocation, the checkpoint, and plugins that stop.
 
+use fakes::{HostFault, HostMethod};
 use model::k8s::Pod;
 use serde_json::json;
-use testing::{HostFault, HostMethod};
 
 use crate::pods::{Manifest, container_with, pod};
 use crate::world::{World, seconds};

@@ -1,9 +1,9 @@
 //! Scenarios of a node under pressure: which pods are evicted, what is reclaimed first, what the API shows, and how it recovers.
 
 use config::GoDuration;
+use fakes::{Fault, Method, Program};
 use model::stats::FilesystemSpace;
 use serde_json::{Value, json};
-use testing::{Fault, Method, Program};
 
 use crate::pods::{Manifest, container, container_with, pod};
 use crate::world::{World, seconds};

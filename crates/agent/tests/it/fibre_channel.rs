@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use fakes::{HostFault, HostMethod};
 use model::k8s::AttachedVolume;
 use ports::Files;
 use serde_json::{Value, json};
-use testing::{HostFault, HostMethod};
 
 use crate::pods::{Manifest, container_with, pod};
 use crate::volumes::{count_events, user, with_claim};

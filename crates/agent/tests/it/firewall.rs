@@ -1,7 +1,7 @@
 //! The node's own iptables chains, and the pod CIDR that the runtime gets.
 
-use testing::host::{HostFault, HostMethod};
-use testing::{Fault, Method};
+use fakes::host::{HostFault, HostMethod};
+use fakes::{Fault, Method};
 
 use crate::world::{World, seconds};
 

@@ -1,8 +1,8 @@
 //! Scenarios of API objects that no client can decode: each costs only itself.
 
+use fakes::Outage;
 use model::k8s::{ConfigMap, Pod, RuntimeClass, Service};
 use serde_json::{Value, json};
-use testing::Outage;
 
 use crate::pods::{container, container_with, pod};
 use crate::world::{World, seconds};

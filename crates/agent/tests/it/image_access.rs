@@ -1,12 +1,12 @@
 //! Scenarios of the right to use an image that is on the node, and of credential provider plugins.
 
 use config::CredentialProviders;
+use fakes::{Fault, Method};
 use images_core::access::{ImagePullIntent, ImagePulledRecord, record_file};
 use model::k8s::{Secret, ServiceAccount};
 use model::request::ImageRequest;
 use ports::Runtime;
 use serde_json::{Value, json};
-use testing::{Fault, Method};
 
 use crate::pods::{Manifest, container_with, pod};
 use crate::world::{PROGRAMS, World, seconds};

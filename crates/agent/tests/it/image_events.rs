@@ -2,8 +2,8 @@
 //! and as its `image_manager_test.go` lists them.
 
 use agent::events::EventType;
+use fakes::{Fault, Method};
 use serde_json::json;
-use testing::{Fault, Method};
 
 use crate::pods::{container_with, pod};
 use crate::world::{World, seconds};

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use fakes::{HostFault, HostMethod};
 use model::k8s::{AttachedVolume, Secret};
 use ports::Files;
 use serde_json::{Value, json};
-use testing::{HostFault, HostMethod};
 
 use crate::csi::from;
 use crate::fibre_channel::{device_user, uid};

@@ -1,7 +1,7 @@
 //! Scenarios of pods that must not disturb each other: whatever hangs for one, another starts and ends in time.
 
+use fakes::{Fault, Method};
 use serde_json::json;
-use testing::{Fault, Method};
 
 use crate::pods::{container, container_with, pod};
 use crate::world::{World, seconds};

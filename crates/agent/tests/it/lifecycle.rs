@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::events::Event;
+use fakes::{Exec, Fault, HostFault, HostMethod, Method, Program, Service};
 use parking_lot::Mutex;
 use ports::Runtime;
 use serde_json::{Value, json};
-use testing::{Exec, Fault, HostFault, HostMethod, Method, Program, Service};
 
 use crate::pods::{container, container_with, pod};
 use crate::world::{PODS, World, seconds};

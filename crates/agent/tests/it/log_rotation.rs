@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use config::GoDuration;
+use fakes::{Fault, Method};
 use jiff::tz::{TimeZone, offset};
-use testing::{Fault, Method};
 
 use crate::pods::{container, pod};
 use crate::world::{World, seconds};

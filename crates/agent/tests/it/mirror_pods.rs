@@ -1,9 +1,9 @@
 //! Scenarios of static pods in a cluster, and of their mirror pods.
 
+use fakes::{ClusterFault, HostFault, HostMethod, Program, Verb};
 use model::k8s::Pod;
 use ports::node_api::{PodRefusal, PodTarget};
 use ports::runtime::Streams;
-use testing::{ClusterFault, HostFault, HostMethod, Program, Verb};
 
 use crate::pods::{container, pod};
 use crate::world::{PODS, World, seconds};
@@ -170,7 +170,7 @@ async fn orphaned_mirror_pod_is_removed_after_restart_and_others_stay() {
 async fn static_pod_runs_without_the_api_and_gets_its_mirror_pod_later() {
     let mut world = World::of_cluster();
     world.api().fault_always(Verb::Create, "pods", Some(ClusterFault::Unreachable));
-    world.api().set_outage(Some(testing::Outage::Refused));
+    world.api().set_outage(Some(fakes::Outage::Refused));
     world.start().await;
     world.apply(&pod("web", [container("app")]));
     world.until("it runs", |w| w.is_ready("web")).await;

@@ -1,8 +1,8 @@
 //! Scenarios of graceful node shutdown: the order in which pods end, what is reported, and what delays the shutdown.
 
 use config::ShutdownGracePeriodByPodPriority;
+use fakes::{Fault, HostFault, HostMethod, Method, Program};
 use serde_json::json;
-use testing::{Fault, HostFault, HostMethod, Method, Program};
 
 use crate::pods::{Manifest, container, pod};
 use crate::world::{World, seconds};

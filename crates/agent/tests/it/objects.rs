@@ -3,10 +3,10 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use fakes::{ClusterFault, Method, Verb};
 use model::k8s::{ConfigMap, Pod, ResourceClaim, RuntimeClass, Secret, Service, ServiceAccount};
 use ports::cluster::ClusterError;
 use serde_json::{Value, json};
-use testing::{ClusterFault, Method, Verb};
 
 use crate::pods::{Manifest, container, container_with, pod};
 use crate::world::{PODS, World, seconds};

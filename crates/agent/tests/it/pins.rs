@@ -1,7 +1,8 @@
 //! Scenarios of the CPU, memory and topology managers: pods with CPUs and memory of NUMA nodes for themselves.
 
+use fakes::{Fault, HostFault, HostMethod, Method, Program};
+use fixtures::two_numa_nodes;
 use serde_json::{Value, json};
-use testing::{Fault, HostFault, HostMethod, Method, Program, two_numa_nodes};
 
 use crate::pods::{Manifest, container_with, pod};
 use crate::world::{World, seconds};

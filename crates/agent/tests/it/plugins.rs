@@ -1,7 +1,7 @@
 //! Scenarios of plugins in the registration directory: registration, failures, sockets that are replaced or removed.
 
+use fakes::fake_plugins::RegistrationFault;
 use ports::plugins::PluginInfo;
-use testing::fake_plugins::RegistrationFault;
 
 use crate::world::{World, seconds};
 

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use fakes::{Fault, Method, Program};
 use model::k8s::ConfigMap;
 use serde_json::json;
-use testing::{Fault, Method, Program};
 
 use crate::pods::{container, container_with, pod};
 use crate::world::{World, seconds};

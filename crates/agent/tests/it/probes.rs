@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use fakes::{Exec, Fault, Method, Program, Service};
 use serde_json::json;
-use testing::{Exec, Fault, Method, Program, Service};
 
 use crate::pods::{container, container_with, pod};
 use crate::world::{World, seconds};

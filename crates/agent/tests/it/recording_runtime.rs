@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use fakes::{FakeRuntime, Fault, Method};
 use futures_util::stream::BoxStream;
 use model::request::{
     ContainerRequest, ExecResult, ImageObservation, ImageRequest, LinuxResources, RegistryAuth,
@@ -23,7 +24,6 @@ use ports::runtime::{
     ContainerSummary, ImageFilesystems, RuntimeError, RuntimeHint, RuntimeResult, RuntimeStatus,
     RuntimeVersion, SandboxSummary, Scope, Streams,
 };
-use testing::{FakeRuntime, Fault, Method};
 use tokio::task::JoinSet;
 
 /// Called with every act, before any fault applies to it.

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use fakes::{Fault, HostFault, HostMethod, Method};
 use model::k8s::{Pod, PodCondition};
 use serde_json::{Value, json};
-use testing::{Fault, HostFault, HostMethod, Method};
 
 use crate::pods::{Manifest, container_with, pod};
 use crate::world::{World, seconds};

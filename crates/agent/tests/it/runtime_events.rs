@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use config::Features;
-use testing::{Fault, Method};
+use fakes::{Fault, Method};
 
 use crate::pods::{container, pod};
 use crate::world::{World, seconds};

@@ -7,10 +7,10 @@ use agent::api::certificates::{ClusterSigned, PairStore, SelfSigned};
 use agent::rng::Rng;
 use agent::tasks::TaskSet;
 use api_core::certificates::{CertificateUse, wanted_names};
+use fakes::{FakeCertificates, FakeCluster, FakeHost, Verdict};
 use model::k8s::{CertificateSigningRequest, NodeAddress};
 use model::{CertificateFacts, CertificateNames, PemPair};
 use ports::{Certificates, Clock};
-use testing::{FakeCertificates, FakeCluster, FakeHost, Verdict};
 use tokio::sync::watch;
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -21,10 +21,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use fakes::{HostFault, Service};
 use model::k8s::Pod;
 use parking_lot::Mutex;
 use sources_core::static_pod::{Origin, parse_manifest};
-use testing::{HostFault, Service};
 use tokio::sync::Notify;
 
 use self::invariants::InvariantChecker;
@@ -106,7 +106,7 @@ struct Simulation {
     /// The pod in each slot: its shape, its version, whether versions share a UID, and its UID.
     slots: BTreeMap<u64, Slot>,
     /// When the faults of a method end, or the runtime is back.
-    storms: Vec<(Duration, Option<testing::Method>)>,
+    storms: Vec<(Duration, Option<fakes::Method>)>,
     crash_at: Arc<Mutex<Option<u64>>>,
     crash_now: Arc<Notify>,
     has_server: bool,

@@ -1,8 +1,8 @@
 //! Samples are taken on request, shared by requests that follow soon after, and dropped with their pods.
 
+use fakes::{Fault, Method};
 use ports::node_api::Measurements;
 use serde_json::{Value, json};
-use testing::{Fault, Method};
 
 use crate::pods::{container, container_with, pod};
 use crate::world::{World, seconds};

@@ -4,9 +4,9 @@
 use std::time::Duration;
 
 use agent::events::Event;
+use fakes::{Exec, Fault, Method, Program};
 use model::k8s::ConfigMap;
 use serde_json::{Value, json};
-use testing::{Exec, Fault, Method, Program};
 
 use crate::pods::{container, container_with, pod};
 use crate::world::{World, seconds};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use fakes::{Fault, Method, Program, Service};
 use serde_json::json;
-use testing::{Fault, Method, Program, Service};
 
 use crate::pods::{container, container_with, pod};
 use crate::world::{POD_LOGS, PODS, World, seconds};

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use fakes::{HostFault, HostMethod};
 use model::k8s::{PersistentVolume, PersistentVolumeClaim};
 use ports::node_api::Measurements;
 use ports::{Files, Mounts};
 use serde_json::{Value, json};
-use testing::{HostFault, HostMethod};
 use volumes_core::quota::FIRST_PROJECT;
 
 use crate::fibre_channel::uid;

@@ -9,6 +9,7 @@ use agent::Ports;
 use agent::Settings;
 use agent::settings::{Paths, ProcessSettings};
 use config::{CredentialProviders, FeatureGates, Features, GoDuration, KubeletConfiguration, NodeFlags};
+use fakes::{FakeCgroups, FakeCluster, FakeHost, FakeNet, FakePlugins, FakeRuntime, FakeShutdown, Method};
 use futures_util::StreamExt;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -16,7 +17,6 @@ use kubelet_core::pods::request::{MemoryRules, NodeFacts, Swap};
 use model::k8s::{ContainerStatus, PodStatus};
 use ports::node_api::Measurements;
 use ports::{Clock, Host, HostError};
-use testing::{FakeCgroups, FakeCluster, FakeHost, FakeNet, FakePlugins, FakeRuntime, FakeShutdown, Method};
 
 use crate::cluster::ports_to;
 use crate::pods::Manifest;
@@ -216,7 +216,7 @@ impl World {
     /// When each call of that line began.
     pub(crate) fn times_of(&self, line: &str) -> Vec<Duration> {
         let is_match =
-            |call: &&testing::fake::CallRecord| format!("{} {}", call.method.name(), call.subject) == line;
+            |call: &&fakes::fake::CallRecord| format!("{} {}", call.method.name(), call.subject) == line;
         self.fake.calls().iter().filter(is_match).map(|call| call.at).collect()
     }
 

@@ -10,12 +10,12 @@ use agent::api::certificates::{ClientCertificate, Join, JoinError, PairStore, St
 use agent::rng::Rng;
 use agent::tasks::TaskSet;
 use cluster::{ApiServer, Bootstrap, HandleSettings, NodeIdentity, ProxyEnv, Settings, X509, kubeconfig};
+use fixtures::stretched;
 use futures_util::StreamExt;
 use host::LinuxHost;
 use localapi::{Behaviour, LocalApi, Options, Running};
 use ports::cluster::Selection;
 use ports::{Clock, Cluster};
-use testing::stretched;
 use tokio_util::sync::CancellationToken;
 
 const TOKEN: &str = "abcdef.0123456789abcdef";

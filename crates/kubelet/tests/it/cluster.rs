@@ -44,8 +44,8 @@ mod streams;
 mod upgrade;
 pub(crate) mod volumes;
 
+use fakes::FakeRuntime;
 use serde_json::{Value, json};
-use testing::FakeRuntime;
 
 use crate::node::{Node, condition, uid};
 use api_server::ApiServer;

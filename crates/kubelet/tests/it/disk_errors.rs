@@ -3,7 +3,7 @@
 use serde_json::json;
 
 use crate::node::{FOREVER, Node, container, restarts, shell_pod, uid};
-use crate::small_disk::SmallDisk;
+use harness::SmallDisk;
 
 const EIO: &str = "Input/output error (os error 5)";
 

@@ -5,8 +5,9 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use fakes::FakeRuntime;
+use fixtures::stretched;
 use serde_json::{Value, json};
-use testing::{FakeRuntime, stretched};
 
 use crate::cluster::Cluster;
 use crate::cluster::volumes::{bind, set_bound};

@@ -4,8 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use fakes::FakeRuntime;
+use harness::HungFuse;
 use serde_json::{Value, json};
-use testing::{FakeRuntime, HungFuse};
 
 use crate::node::{FOREVER, Node, names_in, once_pod, shell_pod, uid};
 
@@ -150,7 +151,7 @@ fn hanging_log_directory_of_a_pod_delays_no_other_pod() {
         let began = Instant::now();
         node.apply("neighbour", &once_pod("neighbour", "echo well"));
         assert_eq!(node.output("neighbour").trim(), "well");
-        assert!(began.elapsed() < testing::stretched(START), "{:?}", began.elapsed());
+        assert!(began.elapsed() < fixtures::stretched(START), "{:?}", began.elapsed());
         let neighbour = uid(&node.pod("neighbour").expect("the pod"));
         node.delete("neighbour");
         node.wait_until_gone("neighbour", &neighbour);
@@ -199,7 +200,7 @@ fn removal_of_eight_large_trees_delays_no_other_pod() {
     let began = Instant::now();
     node.apply("neighbour", &once_pod("neighbour", "echo well"));
     assert_eq!(node.output("neighbour").trim(), "well");
-    assert!(began.elapsed() < testing::stretched(START), "{:?}", began.elapsed());
+    assert!(began.elapsed() < fixtures::stretched(START), "{:?}", began.elapsed());
     for (name, uid) in names.iter().zip(&uids) {
         node.wait_until_gone(name, uid);
     }
@@ -220,6 +221,6 @@ fn hanging_directory_of_manifests_delays_nothing_else() {
     let began = Instant::now();
     assert_eq!(node.healthz().expect("an answer"), "ok");
     node.get("/pods").expect("an answer");
-    assert!(began.elapsed() < testing::stretched(Duration::from_secs(5)), "{:?}", began.elapsed());
+    assert!(began.elapsed() < fixtures::stretched(Duration::from_secs(5)), "{:?}", began.elapsed());
     drop(fuse);
 }

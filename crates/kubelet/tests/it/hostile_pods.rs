@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
+use fakes::fake::Method;
+use fakes::{Exec, FakeRuntime, Program};
+use fixtures::stretched;
 use ports::Clock;
 use serde_json::{Value, json};
-use testing::fake::Method;
-use testing::{Exec, FakeRuntime, Program, stretched};
 
 use crate::node::{FOREVER, Node, container, shell_pod};
 use crate::streaming::memory;

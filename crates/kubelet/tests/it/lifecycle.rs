@@ -1,7 +1,7 @@
 //! How pods start, restart, change and leave.
 
+use fakes::FakeRuntime;
 use serde_json::{Value, json};
-use testing::FakeRuntime;
 
 use crate::node::{FOREVER, Node, container, names_in, restarts, shell, shell_pod, uid};
 

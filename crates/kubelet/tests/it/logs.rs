@@ -215,7 +215,7 @@ fn log_tail_lines_of_a_2_gib_log_costs_no_more_than_of_a_short_one() {
         "{read} bytes were read for twenty answers, and whatever else the kubelet did"
     );
     // Includes its connection; a loaded machine is slow at times, but not twenty times in a row.
-    assert!(fastest < testing::stretched(std::time::Duration::from_millis(500)), "{fastest:?}");
+    assert!(fastest < fixtures::stretched(std::time::Duration::from_millis(500)), "{fastest:?}");
     // Reads everything from an offset on, in pieces.
     let long = log(&node, "huge", "limitBytes=67108864").expect("a log");
     assert_eq!(long.len(), 64 << 20);

@@ -46,7 +46,6 @@ mod security;
 mod server;
 mod service;
 mod settings;
-mod small_disk;
 mod stalled_log;
 mod stats;
 mod streaming;

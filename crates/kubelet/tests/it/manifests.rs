@@ -2,8 +2,8 @@
 
 use std::fs;
 
+use fakes::FakeRuntime;
 use serde_json::{Value, json};
-use testing::FakeRuntime;
 
 use crate::node::{FOREVER, Node, container, restarts, shell_pod, uid};
 

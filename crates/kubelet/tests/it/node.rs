@@ -10,15 +10,17 @@ use std::sync::{Arc, LazyLock};
 use std::time::{Duration, Instant};
 
 use cri::CriRuntime;
+use fakes::{FakeCri, FakeRuntime};
+use fixtures::stretched;
+use harness::PrivateCgroup;
+use harness::containerd::{BUSYBOX_IMAGE, Containerd, leftovers};
+use harness::private_cgroup::make_kernel_settings;
 use model::{CgroupDriver, ContainerState};
 use ports::runtime::Scope;
 use ports::{Runtime, RuntimeError};
 use serde_json::{Value, json};
-use testing::containerd::{BUSYBOX_IMAGE, Containerd, leftovers};
-use testing::private_cgroup::make_kernel_settings;
-use testing::{FakeCri, FakeRuntime, PrivateCgroup, stretched};
 
-use crate::small_disk::SmallDisk;
+use harness::SmallDisk;
 
 /// Long enough for a loaded machine with two cores; a passing test never waits this long.
 const TIMEOUT: Duration = Duration::from_secs(120);
@@ -61,7 +63,7 @@ impl Node {
 
     /// A node with a containerd; its kubelet is not started yet.
     pub(crate) fn on_containerd(extra: Value) -> Self {
-        Self::on_containerd_with(testing::containerd::cgroup_driver(), extra)
+        Self::on_containerd_with(harness::containerd::cgroup_driver(), extra)
     }
 
     /// Does the same with a containerd of this cgroup driver.
@@ -75,7 +77,7 @@ impl Node {
     pub(crate) fn with_image_disk(extra: Value, mebibytes: u64) -> (Self, SmallDisk) {
         let mut node = Self::without_runtime(extra);
         let disk = SmallDisk::at(node.path("containerd/root"), mebibytes, 20_000);
-        node.start_runtime(testing::containerd::cgroup_driver());
+        node.start_runtime(harness::containerd::cgroup_driver());
         (node, disk)
     }
 
@@ -118,7 +120,7 @@ impl Node {
 
     /// A node with a fake runtime; its kubelet is not started yet.
     pub(crate) fn with_fake(runtime: &FakeRuntime, extra: Value) -> Self {
-        runtime.set_cgroup_driver(testing::containerd::cgroup_driver());
+        runtime.set_cgroup_driver(harness::containerd::cgroup_driver());
         let mut node = Self::without_runtime(extra);
         let endpoint = node.serve(runtime, "runtime.sock");
         node.configure(json!({"containerRuntimeEndpoint": endpoint}));
@@ -345,7 +347,7 @@ impl Node {
     }
 
     fn ctr_command(&self) -> Command {
-        let mut ctr = testing::containerd::command("ctr");
+        let mut ctr = harness::containerd::command("ctr");
         ctr.arg("--address").arg(self.containerd().socket()).args(["--namespace", "k8s.io"]);
         ctr
     }
@@ -380,7 +382,7 @@ impl Node {
             "healthzPort": self.health_port,
             "failCgroupV1": false,
             "cgroupRoot": self.cgroup().path(),
-            "cgroupDriver": testing::containerd::cgroup_driver().to_string(),
+            "cgroupDriver": harness::containerd::cgroup_driver().to_string(),
             "failSwapOn": false,
             "address": "127.0.0.1",
             "authentication": {"anonymous": {"enabled": true}, "webhook": {"enabled": false}},
@@ -671,7 +673,7 @@ impl Node {
     pub(crate) fn container_pid(&self, pod: &Value, name: &str) -> u32 {
         let id = container(pod, name)["containerID"].as_str().unwrap_or_default().to_owned();
         let id = without_runtime(&id).to_owned();
-        let mut ctr = testing::containerd::command("ctr");
+        let mut ctr = harness::containerd::command("ctr");
         ctr.arg("--address").arg(self.containerd().socket()).args(["--namespace", "k8s.io", "tasks", "ls"]);
         let output = ctr.output().expect("ctr runs");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();

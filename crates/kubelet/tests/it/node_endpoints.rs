@@ -2,8 +2,8 @@
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 
+use fakes::FakeRuntime;
 use serde_json::{Value, json};
-use testing::FakeRuntime;
 
 use crate::node::{FOREVER, Node, shell_pod};
 use crate::server::{Answer, connect, get, request, send};

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
+use fakes::{DevicePlugin, FakeRuntime, PluginRegistrar};
 use grpc_api::pod_resources as v1;
 use grpc_api::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
 use ports::plugins::PluginInfo;
 use serde_json::json;
-use testing::{DevicePlugin, FakeRuntime, PluginRegistrar};
 
 use crate::node::Node;
 use crate::pod_resources::{channel, within};

@@ -2,11 +2,11 @@
 
 use std::os::unix::fs::PermissionsExt;
 
+use fakes::FakeRuntime;
 use grpc_api::pod_resources as v1;
 use grpc_api::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
 use grpc_api::pod_resources_alpha::{self as v1alpha1, pod_resources_lister_client as alpha};
 use serde_json::json;
-use testing::FakeRuntime;
 use tonic::Code;
 use tonic::transport::{Channel, Endpoint};
 

@@ -2,8 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
+use fakes::FakeRuntime;
 use serde_json::{Value, json};
-use testing::FakeRuntime;
 
 use crate::node::{FOREVER, Node, container, shell_pod};
 

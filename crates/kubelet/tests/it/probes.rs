@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use fixtures::stretched;
 use serde_json::{Value, json};
-use testing::stretched;
 
 use crate::node::{FOREVER, Node, condition, container, restarts, shell_pod};
 use crate::processes::commands_of;
@@ -181,7 +181,7 @@ fn timed_out_exec_probes_of_20_containers_among_6000_processes_delay_no_other_po
 #[test]
 fn grpc_probes_follow_the_health_status_of_each_service() {
     let node = Node::start();
-    let server = node.enter_runtime(testing::HealthServer::start).expect("a server");
+    let server = node.enter_runtime(fakes::HealthServer::start).expect("a server");
     server.set("ready", false);
     server.set("alive", true);
     let mut pod = shell_pod("rpc", FOREVER);

@@ -6,8 +6,8 @@ use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+use fakes::FakeRuntime;
 use serde_json::json;
-use testing::FakeRuntime;
 
 use crate::flex_volumes;
 use crate::node::{FOREVER, Node, free_port, shell_pod, signal};

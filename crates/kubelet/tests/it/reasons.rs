@@ -2,10 +2,10 @@
 
 use std::sync::Arc;
 
+use fakes::FakeRuntime;
+use fakes::fake::{Fault, Method};
 use ports::Runtime as _;
 use serde_json::{Value, json};
-use testing::FakeRuntime;
-use testing::fake::{Fault, Method};
 
 use crate::node::{FOREVER, Node, container, restarts, shell_pod, uid};
 

@@ -1,4 +1,4 @@
-//! What the kubelet makes of the recorded answers of CRI-O (`crates/testing/tests/recorded`): the adapter and the decisions behind
+//! What the kubelet makes of the recorded answers of CRI-O (`crates/testing/harness/recorded`): the adapter and the decisions behind
 //! it, without a runtime. The contract suite of the `testing` crate plays the same recordings to the adapter alone.
 
 use std::collections::BTreeMap;
@@ -7,6 +7,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use cri::CriRuntime;
+use harness::RecordedCri;
+use harness::recorded_cri::{CRIO, recording};
 use images_core::pull::{ImageProblem, classify_pull_error};
 use kubelet_core::pods::backoff::BackoffTable;
 use kubelet_core::pods::memory::PodMemory;
@@ -18,8 +20,6 @@ use ports::Runtime;
 use ports::runtime::Scope;
 use serde_json::{Value, json};
 use stats_core::cgroup_path::sandbox_image;
-use testing::RecordedCri;
-use testing::recorded_cri::{CRIO, recording};
 
 /// The adapter over the recording of that case.
 fn recorded(dir: &Path, case: &str) -> (RecordedCri, CriRuntime) {
@@ -49,7 +49,7 @@ async fn observe(cri: &CriRuntime) -> PodObservation {
 }
 
 fn status_of(observed: &PodObservation) -> Value {
-    let pod = testing::pod("web").namespace("contract").uid("uid-of-web").restart_policy("Never");
+    let pod = fixtures::pod("web").namespace("contract").uid("uid-of-web").restart_policy("Never");
     let pod = pod.container("good").image("localhost/busybox:test").container("bad");
     let pod = pod.image("localhost/busybox:test").build();
     let host_ips: [IpAddr; 1] = ["192.0.2.1".parse().expect("an address")];

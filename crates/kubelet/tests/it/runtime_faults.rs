@@ -3,11 +3,11 @@
 
 use std::time::{Duration, Instant};
 
+use harness::{CallFault, CallRule, RuntimeProxy};
 use model::{CgroupDriver, SandboxState};
 use ports::Runtime;
 use ports::runtime::Scope;
 use serde_json::{Value, json};
-use testing::{CallFault, CallRule, RuntimeProxy};
 
 use crate::node::{FOREVER, Node, container, restarts, shell_pod, uid, without_runtime};
 
@@ -49,7 +49,7 @@ fn log_since(node: &Node, start: usize) -> String {
 fn runtime_that_is_absent_and_then_returns_errors_at_start_keeps_every_running_pod() {
     let (mut node, proxy) = node_with_proxy(json!({}));
     // The configured driver is what the kubelet would use if it took an error for an answer. An old containerd has no answer.
-    let (other, answer) = match testing::containerd::cgroup_driver() {
+    let (other, answer) = match harness::containerd::cgroup_driver() {
         CgroupDriver::Cgroupfs => (CgroupDriver::Systemd, CGROUPFS),
         CgroupDriver::Systemd => (CgroupDriver::Cgroupfs, SYSTEMD),
     };

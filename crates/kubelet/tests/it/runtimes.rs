@@ -47,7 +47,7 @@ fn container_exit_is_seen_at_once_with_runtime_events() {
     node.running("enders");
     let mut times: Vec<Duration> = (0..3).map(|n| detection_time(&node, n)).collect();
     times.sort_unstable();
-    let limit = testing::stretched(Duration::from_millis(if supports_events { 600 } else { 3000 }));
+    let limit = fixtures::stretched(Duration::from_millis(if supports_events { 600 } else { 3000 }));
     assert!(times[1] < limit, "runtime events: {supports_events}, noticed after {times:?}");
 
     // Without the runtime the event stream breaks. Exits during that time are seen when the runtime is back.

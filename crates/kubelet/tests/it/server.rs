@@ -5,11 +5,11 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fakes::FakeRuntime;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
 use serde_json::{Value, json};
-use testing::FakeRuntime;
 
 use crate::node::{FOREVER, Node, once_pod, shell_pod};
 

@@ -5,8 +5,8 @@ use std::os::unix::net::UnixDatagram;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use fakes::FakeRuntime;
 use serde_json::{Value, json};
-use testing::FakeRuntime;
 
 use crate::node::{FOREVER, Node, free_port, shell_pod, signal};
 
@@ -126,7 +126,7 @@ fn systemd_gets_ready_and_watchdog_notifications() {
     node.kill_kubelet();
     let path = node.path("notify.sock");
     let socket = UnixDatagram::bind(&path).expect("a socket");
-    socket.set_read_timeout(Some(testing::stretched(Duration::from_secs(60)))).expect("a timeout");
+    socket.set_read_timeout(Some(fixtures::stretched(Duration::from_secs(60)))).expect("a timeout");
     let _kubelet = Second::start(&node, |command| {
         command.env("NOTIFY_SOCKET", &path).env("WATCHDOG_USEC", "2000000").env_remove("WATCHDOG_PID");
     });

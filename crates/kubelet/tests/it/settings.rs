@@ -10,9 +10,10 @@ use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use fakes::fake::{Fault, Method};
+use fakes::{FakeRuntime, Program};
+use fixtures::stretched;
 use serde_json::{Value, json};
-use testing::fake::{Fault, Method};
-use testing::{FakeRuntime, Program, stretched};
 
 use crate::node::{
     FOREVER, Node, container, free_port, http_get, names_in, once_pod, restarts, shell_pod, uid,

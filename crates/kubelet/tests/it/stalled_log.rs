@@ -3,8 +3,8 @@
 use std::io::{BufRead, BufReader};
 use std::time::{Duration, Instant};
 
+use fakes::FakeRuntime;
 use serde_json::{Value, json};
-use testing::FakeRuntime;
 
 use crate::node::{FOREVER, Node, shell_pod};
 
@@ -35,7 +35,7 @@ fn stalled_reader_of_the_kubelet_log_delays_nothing_and_sees_the_count_of_droppe
     node.running("web");
     let began = Instant::now();
     assert_eq!(node.healthz().expect("an answer"), "ok");
-    assert!(began.elapsed() < testing::stretched(Duration::from_secs(5)), "{:?}", began.elapsed());
+    assert!(began.elapsed() < fixtures::stretched(Duration::from_secs(5)), "{:?}", began.elapsed());
 
     let mut lines = BufReader::new(reader).lines();
     let count = lines.find_map(|line| {

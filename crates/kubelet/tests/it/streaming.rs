@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
+use fixtures::reduced;
 use serde_json::json;
-use testing::reduced;
 
 use crate::node::{FOREVER, Node, shell_pod};
 use crate::server::{Stream, connect, request};

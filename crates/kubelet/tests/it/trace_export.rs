@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use fakes::FakeRuntime;
 use grpc_api::otlp as wire;
 use grpc_api::otlp::trace_service_server::{TraceService, TraceServiceServer};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
-use testing::FakeRuntime;
 use tonic::{Request, Response, Status};
 
 use crate::node::{FOREVER, Node, free_port, shell_pod};

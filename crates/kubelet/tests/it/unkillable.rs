@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use fixtures::stretched;
 use serde_json::json;
-use testing::stretched;
 
 use crate::node::Node;
 use crate::resources::is_v2;
-use crate::small_disk::SmallDisk;
+use harness::SmallDisk;
 
 /// What keeps a process from exiting until it is released.
 enum Holder {

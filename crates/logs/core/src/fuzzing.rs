@@ -51,6 +51,6 @@ pub fn log_tail(data: &[u8]) {
 mod tests {
     #[test]
     fn fuzz_corpus_violates_no_property() {
-        testing::run_fuzz_corpus(super::TARGETS);
+        fixtures::run_fuzz_corpus(super::TARGETS);
     }
 }

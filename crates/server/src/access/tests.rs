@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
+use fakes::FakeCluster;
 use http::{HeaderMap, HeaderValue, Method, StatusCode};
 use jiff::Timestamp;
-use testing::FakeCluster;
 
 use super::*;
 
@@ -99,11 +99,11 @@ async fn allowed_and_denied_reviews_have_separate_ttls() {
 async fn failed_review_is_not_cached() {
     let gate = TestGate::new();
     gate.cluster.accept_token("good", "scraper");
-    gate.cluster.set_outage(Some(testing::fake_cluster::Outage::Refused));
+    gate.cluster.set_outage(Some(fakes::fake_cluster::Outage::Refused));
     assert_eq!(gate.request("good", "/metrics").await.0, 401);
     gate.cluster.set_outage(None);
     assert_eq!(gate.request("good", "/metrics").await, (200, vec!["who", "may"]));
-    gate.cluster.set_outage(Some(testing::fake_cluster::Outage::Refused));
+    gate.cluster.set_outage(Some(fakes::fake_cluster::Outage::Refused));
     assert_eq!(gate.request("good", "/stats/summary").await.0, 500);
     // Cached answers stay valid while the API server does not respond.
     assert_eq!(gate.request("good", "/metrics").await, (200, vec![]));

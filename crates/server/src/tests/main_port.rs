@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use config::{Features, KubeletConfiguration};
+use fakes::FakeCluster;
 use http::Method;
 use model::k8s::SubjectAccessReview;
 use ports::node_api::ThreadFacts;
@@ -13,7 +14,6 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
 use serde_json::json;
-use testing::FakeCluster;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{oneshot, watch};
@@ -376,7 +376,7 @@ async fn reviews_of_the_api_server_are_cached() {
 #[tokio::test]
 async fn requests_are_rejected_while_the_api_server_does_not_respond() {
     let (cluster, authority) = (FakeCluster::new(), Authority::new());
-    cluster.set_outage(Some(testing::fake_cluster::Outage::Refused));
+    cluster.set_outage(Some(fakes::fake_cluster::Outage::Refused));
     let port = Port::start(
         Agent::default(),
         with_reviews(&cluster, &authority, false),

@@ -179,7 +179,7 @@ async fn cgroup_v2_kill_ends_all_processes_at_once() {
     let v2 = [MOUNT, "/sys/fs/cgroup/unified"]
         .into_iter()
         .find(|root| Path::new(root).join("cgroup.controllers").exists());
-    let Some(root) = v2 else { return testing::skip("no cgroup v2 is mounted") };
+    let Some(root) = v2 else { return fixtures::skip("no cgroup v2 is mounted") };
     let real = Real::at(PathBuf::from(root), CgroupVersion::V2, "v2");
     let pod = real.cgroup("/pod1");
     real.cgroups.ensure(&pod, &CgroupSettings::default()).await.unwrap();

@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fakes::FakeRuntime;
 use model::{ContainerId, ContainerState};
 use serde_json::Value;
-use testing::FakeRuntime;
 
 use super::resizes::{RESIZED, ResizeChecker};
 

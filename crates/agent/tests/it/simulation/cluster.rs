@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fakes::{ClusterFault, FakeCluster, Outage, Program, Verb};
 use model::ContainerState;
 use model::k8s::Pod;
 use parking_lot::Mutex;
 use serde_json::json;
-use testing::{ClusterFault, FakeCluster, Outage, Program, Verb};
 
 use super::api_checker::{ApiChecker, is_over};
 use super::hostile;

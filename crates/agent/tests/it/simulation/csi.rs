@@ -17,13 +17,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fakes::{ClusterFault, CsiFault, CsiMethod, FakeCsiDriver, HostFault, HostMethod, Outage, Program, Verb};
 use model::ContainerState;
 use model::k8s::Pod;
 use parking_lot::Mutex;
 use ports::plugins::PluginInfo;
-use testing::{
-    ClusterFault, CsiFault, CsiMethod, FakeCsiDriver, HostFault, HostMethod, Outage, Program, Verb,
-};
 
 use self::checker::{Checker, all_published};
 use self::shapes::{FILES, Frame, PODS_OF, ROOT, attach_all, drivers, manifest, put_objects, volumes_of};

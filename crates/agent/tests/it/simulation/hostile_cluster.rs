@@ -11,11 +11,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fakes::{ClusterFault, Fault, Method, Outage, Program, Verb};
 use model::k8s::{ConfigMap, Pod, RuntimeClass, Secret, Service};
 use parking_lot::Mutex;
 use ports::cluster::ClusterError;
 use serde_json::{Value, json};
-use testing::{ClusterFault, Fault, Method, Outage, Program, Verb};
 
 use super::api_checker::ApiChecker;
 use super::random::Dice;

@@ -4,6 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use fakes::{FakeRuntime, Method};
 use jiff::Timestamp;
 use kubelet_core::pods::hash::container_hash;
 use model::containers::{find_container, init_containers, regular_containers};
@@ -11,7 +12,6 @@ use model::k8s::Pod;
 use model::{
     ContainerId, ContainerKind, ContainerObservation, ContainerState, PodRef, SandboxId, SandboxState,
 };
-use testing::{FakeRuntime, Method};
 use tokio::sync::watch;
 
 use super::shapes::{Outcome, Shape};

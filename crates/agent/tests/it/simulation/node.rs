@@ -19,10 +19,10 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use fakes::{ClusterFault, Fault, HostFault, HostMethod, Method, Outage, Verb};
 use model::ContainerState;
 use model::k8s::Pod;
 use parking_lot::Mutex;
-use testing::{ClusterFault, Fault, HostFault, HostMethod, Method, Outage, Verb};
 
 use self::checker::Checker;
 use self::shapes::{DEVICES, GPU, LASTING, NAMES, manifest};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use testing::{Fault, HostMethod, Method};
+use fakes::{Fault, HostMethod, Method};
 
 use super::random::Dice;
 use super::shapes::{self, Shape};

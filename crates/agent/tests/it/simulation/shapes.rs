@@ -1,7 +1,7 @@
 //! The pods of the simulation: few shapes, each of which can be changed as a new pod or in place.
 
+use fakes::{Exec, FakeRuntime, Program};
 use serde_json::{Value, json};
-use testing::{Exec, FakeRuntime, Program};
 
 use crate::pods::{Manifest, container, container_with, pod};
 use crate::world::seconds;

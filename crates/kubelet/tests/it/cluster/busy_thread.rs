@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
+use fixtures::stretched;
 use serde_json::{Value, json};
-use testing::stretched;
 
 use crate::node::{FOREVER, Node, shell_pod};
 use crate::streaming::Socket;

@@ -15,10 +15,10 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use fakes::TestCsiDriver;
 use model::csi::AccessType;
 use model::digest::sha256_hex;
 use serde_json::{Value, json};
-use testing::TestCsiDriver;
 
 use super::Cluster;
 use super::block_devices::mounted_at;

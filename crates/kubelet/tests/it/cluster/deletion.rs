@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use crate::kubelet_kills::share;
 use crate::lifecycle::order;
 use crate::node::{FOREVER, Node, shell_pod, uid};
-use crate::small_disk::SmallDisk;
 use crate::unkillable::{FrozenDisk, writing_to};
+use harness::SmallDisk;
 
 use super::{Cluster, bound};
 

@@ -1,11 +1,11 @@
 //! Devices of a plugin, from its registration to a pod that uses them: through the API, in a container, and over a kill of the
 //! kubelet.
 
+use fakes::DevicePlugin;
 use grpc_api::pod_resources as v1;
 use grpc_api::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
 use grpc_api::pod_resources_alpha::{self as v1alpha1, pod_resources_lister_client as alpha};
 use serde_json::{Value, json};
-use testing::DevicePlugin;
 
 use super::{Cluster, bound};
 use crate::node::{FOREVER, container, restarts, shell_pod};

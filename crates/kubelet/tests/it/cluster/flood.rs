@@ -8,8 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use fakes::FakeRuntime;
+use fixtures::stretched;
 use serde_json::json;
-use testing::{FakeRuntime, stretched};
 
 use crate::node::{FOREVER, Node, shell_pod};
 use crate::server;

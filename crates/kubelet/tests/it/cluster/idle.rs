@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
+use fixtures::stretched;
 use serde_json::{Value, json};
-use testing::stretched;
 
 use super::{Cluster, bound};
 use crate::node::{FOREVER, IMAGE, Node, once_pod, shell, shell_pod};

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::pressure::evicted;
 use super::{Cluster, bound};
 use crate::node::{FOREVER, IMAGE, Node, condition, shell_pod};
-use crate::small_disk::SmallDisk;
+use harness::SmallDisk;
 
 const MI: u64 = 1 << 20;
 /// The size of an image. It takes twice as much on disk: packed and unpacked.

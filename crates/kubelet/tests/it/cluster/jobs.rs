@@ -7,10 +7,11 @@ use std::net::TcpStream;
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
+use fakes::{FakeRuntime, Program};
+use fixtures::{reduced, stretched};
+use harness::containerd::cgroup_driver;
 use model::CgroupDriver;
 use serde_json::{Value, json};
-use testing::containerd::cgroup_driver;
-use testing::{FakeRuntime, Program, reduced, stretched};
 
 use super::many_pods::mounts_of;
 use super::rejections::allocatable;

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use fixtures::stretched;
 use jiff::Timestamp;
 use serde_json::{Value, json};
-use testing::stretched;
 
 use crate::node::{FOREVER, Node, http_get, shell_pod};
 

@@ -5,7 +5,8 @@ use std::time::Instant;
 use serde_json::{Value, json};
 
 use crate::node::{FOREVER, Node, condition, shell_pod};
-use testing::{FakeRuntime, reduced};
+use fakes::FakeRuntime;
+use fixtures::reduced;
 
 use super::watch::{Watch, violations};
 use super::{Cluster, bound};

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use testing::FakeRuntime;
+use fakes::FakeRuntime;
 
 use super::{Cluster, bound};
 use crate::node::{FOREVER, Node, condition, shell_pod};

@@ -6,13 +6,13 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fixtures::stretched;
 use rustix::fs::{Mode, OFlags};
 use serde_json::{Value, json};
-use testing::stretched;
 
 use crate::node::{FOREVER, condition, shell_pod, uid};
 use crate::resources::{is_v2, memory_bytes};
-use crate::small_disk::SmallDisk;
+use harness::SmallDisk;
 
 use super::{Cluster, bound};
 

@@ -6,8 +6,8 @@ use model::k8s::Quantity;
 use serde_json::{Value, json};
 
 use crate::node::{FOREVER, condition, container, free_port, shell_pod, uid};
-use crate::small_disk::SmallDisk;
 use crate::unkillable::{FrozenDisk, writing_to};
+use harness::SmallDisk;
 
 use super::{Cluster, bound};
 

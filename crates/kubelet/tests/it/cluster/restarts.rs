@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
+use fixtures::stretched;
 use serde_json::{Value, json};
-use testing::stretched;
 
 use super::{Cluster, bound};
 use crate::kubelet_kills::share;

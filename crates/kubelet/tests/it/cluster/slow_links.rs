@@ -3,8 +3,9 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use fixtures::stretched;
+use harness::SlowLink;
 use serde_json::{Value, json};
-use testing::{SlowLink, stretched};
 
 use crate::node::{FOREVER, Node, condition, shell_pod};
 

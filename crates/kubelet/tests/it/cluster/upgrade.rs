@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use fixtures::{reduced, stretched};
 use serde_json::{Value, json};
-use testing::{reduced, stretched};
 
 use crate::node::{FOREVER, condition, shell, shell_pod, signal};
 

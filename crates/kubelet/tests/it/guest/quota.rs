@@ -5,11 +5,11 @@ use std::fs::{self, File};
 use std::io::Write;
 use std::path::PathBuf;
 
+use fakes::FakeRuntime;
 use serde_json::{Value, json};
-use testing::FakeRuntime;
 
 use crate::node::{FOREVER, Node, shell_pod, uid};
-use crate::small_disk::SmallDisk;
+use harness::SmallDisk;
 
 const MEBIBYTE: u64 = 1 << 20;
 

@@ -3,12 +3,12 @@
 mod speed;
 
 use config::{Features, KubeletConfiguration};
+use fixtures::two_numa_nodes;
 use model::PodUid;
 use model::containers::find_container;
 use model::devices::PluginDevice;
 use model::k8s::Pod;
 use serde_json::{Value, json};
-use testing::two_numa_nodes;
 
 use super::*;
 use crate::devices::assign::{Claims, compute_preferred, up_to};

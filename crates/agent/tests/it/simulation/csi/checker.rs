@@ -3,9 +3,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fakes::{CsiMethod, FakeCluster, FakeCsiDriver, FakeHost, FakeRuntime};
 use model::k8s::Node;
 use model::{ContainerId, ContainerState};
-use testing::{CsiMethod, FakeCluster, FakeCsiDriver, FakeHost, FakeRuntime};
 
 use super::shapes::{DISK, Frame, PodVolume, unique_name, volumes_of};
 

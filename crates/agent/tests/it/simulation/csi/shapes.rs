@@ -1,9 +1,9 @@
 //! The volumes of the simulation: two drivers, their claims, and the pods that use them.
 
+use fakes::FakeCsiDriver;
 use model::digest::sha256_hex;
 use model::k8s::{CSIDriver, Node, PersistentVolume, PersistentVolumeClaim, VolumeAttachment};
 use serde_json::{Value, json};
-use testing::FakeCsiDriver;
 
 use crate::csi::from;
 use crate::pods::{Manifest, container_with, pod};

@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fakes::{FakeHost, FakeRuntime};
 use model::k8s::{Pod, PodStatus};
-use testing::{FakeHost, FakeRuntime};
 
 use super::super::api_checker::{ApiChecker, is_over};
 use super::shapes::{DEVICES, devices_of};

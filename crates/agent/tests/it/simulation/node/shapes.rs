@@ -1,8 +1,8 @@
 //! The pods of a whole node, and the node's configuration: devices, exclusive CPUs, eviction thresholds and shutdown periods.
 
 use config::GoDuration;
+use fakes::{FakeRuntime, Method, Program};
 use serde_json::{Value, json};
-use testing::{FakeRuntime, Method, Program};
 
 use super::super::random::Dice;
 use super::super::resizes;

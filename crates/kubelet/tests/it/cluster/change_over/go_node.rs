@@ -8,6 +8,7 @@
 
 use std::collections::BTreeMap;
 
+use fakes::DevicePlugin;
 use host::LinuxHost;
 use jiff::{SignedDuration, Timestamp};
 use model::{ContainerId, ContainerObservation};
@@ -19,7 +20,6 @@ use resources_core::memory::checkpoint::{
     FILE as MEMORY_STATE_FILE, parse_memory_checkpoint, write_memory_checkpoint,
 };
 use serde_json::{Value, json};
-use testing::DevicePlugin;
 
 use super::super::Cluster;
 use super::super::node::own_address;

@@ -2,8 +2,8 @@
 
 use std::os::unix::net::UnixStream;
 
+use fakes::{CsiDriverFault, CsiMethod};
 use serde_json::json;
-use testing::{CsiDriverFault, CsiMethod};
 
 use super::{Setup, claim_pod};
 

@@ -6,8 +6,9 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use fakes::FakeRuntime;
+use fixtures::stretched;
 use serde_json::{Value, json};
-use testing::{FakeRuntime, stretched};
 
 use super::{DRIVER, Setup};
 use crate::cluster::{Cluster, bound};

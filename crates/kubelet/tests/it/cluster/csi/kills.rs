@@ -1,7 +1,7 @@
 //! SIGKILL for the kubelet in the middle of each call of a driver, and for containerd while pods have volumes.
 
+use fakes::{CsiDriverFault, CsiMethod};
 use serde_json::{Value, json};
-use testing::{CsiDriverFault, CsiMethod};
 
 use super::{Setup, claim_pod, wait_for_output};
 use crate::node::{container, uid};

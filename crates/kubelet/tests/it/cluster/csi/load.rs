@@ -3,8 +3,8 @@
 
 use std::time::Instant;
 
+use fakes::{CsiDriverFault, CsiMethod, FakeRuntime};
 use serde_json::{Value, json};
-use testing::{CsiDriverFault, CsiMethod, FakeRuntime};
 
 use super::{DRIVER, Setup, end_other_driver, other_driver, wait_for_driver};
 use crate::cluster::{Cluster, bound};

@@ -1,0 +1,5 @@
+//! Runs the soak. The program is a bench target, because those are built with the same features of dependencies as tests.
+
+fn main() -> std::process::ExitCode {
+    soak::run::main()
+}
