@@ -33,6 +33,7 @@ mod outages;
 mod pods;
 mod poisoned_objects;
 mod pressure;
+mod program_disk;
 mod recorded_metrics;
 mod rejections;
 mod resize;

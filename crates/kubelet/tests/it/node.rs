@@ -1,6 +1,7 @@
 //! One node under test: a containerd (or a fake runtime behind a socket), a kubelet process, and queries of both.
 
 use std::collections::BTreeSet;
+use std::ffi::OsStr;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
@@ -46,6 +47,7 @@ pub(crate) struct Node {
     variables: Vec<(&'static str, PathBuf)>,
     /// A program with arguments that starts the kubelet.
     wrapper: Vec<String>,
+    program: PathBuf,
 }
 
 impl Node {
@@ -146,6 +148,7 @@ impl Node {
             flags: Vec::new(),
             variables: Vec::new(),
             wrapper: Vec::new(),
+            program: env!("CARGO_BIN_EXE_kubelet").into(),
         };
         node.cgroup().make().expect("a cgroup");
         make_kernel_settings(&node.path("proc-sys")).expect("settings");
@@ -409,11 +412,15 @@ impl Node {
         path
     }
 
+    /// From the next start on, this program is the kubelet.
+    pub(crate) fn run_program(&mut self, program: &Path) {
+        self.program = program.to_path_buf();
+    }
+
     /// The command line of this node's kubelet.
     pub(crate) fn kubelet_command(&self) -> Command {
         let config = self.write_config();
-        let kubelet = [env!("CARGO_BIN_EXE_kubelet").to_owned()];
-        let mut arguments = self.wrapper.iter().chain(&kubelet);
+        let mut arguments = self.wrapper.iter().map(OsStr::new).chain([self.program.as_os_str()]);
         let mut command = Command::new(arguments.next().expect("a program"));
         command.args(arguments);
         command.arg("--config").arg(config);

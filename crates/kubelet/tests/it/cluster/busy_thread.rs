@@ -34,7 +34,7 @@ fn create_services(cluster: &Cluster, namespace: &str) {
 }
 
 /// A pod whose probe writes down when it ran.
-fn probed_pod(node: &Node) -> Value {
+pub(super) fn probed_pod(node: &Node) -> Value {
     let mut pod = shell_pod("web", FOREVER);
     pod["spec"]["volumes"] = json!([{"name": "shared", "hostPath": {"path": node.path("shared")}}]);
     let main = &mut pod["spec"]["containers"][0];
@@ -45,7 +45,7 @@ fn probed_pod(node: &Node) -> Value {
     pod
 }
 
-fn longest_probe_gap(node: &Node) -> Duration {
+pub(super) fn longest_probe_gap(node: &Node) -> Duration {
     let text = std::fs::read_to_string(node.path("shared/probes")).expect("the probe has run");
     let times = text.lines().filter_map(|line| line.split(' ').next()?.parse::<f64>().ok());
     let times: Vec<f64> = times.collect();
