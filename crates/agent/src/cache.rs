@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use kubelet_core::pods::housekeeping::RuntimePresence;
+use base_core::pod_stage::RuntimePresence;
 use model::{MonoTime, PodObservation, PodRef, PodUid};
 use parking_lot::Mutex;
 use tokio::sync::watch;

@@ -6,9 +6,8 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::sync::Arc;
 
+use base_core::node_facts::NodeFacts;
 use config::KubeletConfiguration;
-use kubelet_core::node::shutdown::{GroupPeriod, compute_periods};
-use kubelet_core::pods::request::NodeFacts;
 use model::cgroup::{CgroupPath, CgroupSettings, CgroupVersion};
 use ports::host::HostResult;
 use ports::{Cgroups, Clock, Files, Machine, Mounts, Net, Processes, Runtime};
@@ -55,11 +54,6 @@ impl Context {
     /// The directory of the logs of all pods, `/var/log/pods`.
     pub(crate) fn pod_logs(&self) -> &Path {
         Path::new(&self.config().pod_logs_dir)
-    }
-
-    /// The configured period of each priority of pods in a graceful node shutdown; none where that is not configured.
-    pub(crate) fn shutdown_periods(&self) -> Vec<GroupPeriod> {
-        compute_periods(self.config(), self.node_facts.features)
     }
 
     pub(crate) fn pod_rules(&self) -> PodRules<'_> {

@@ -14,6 +14,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_core::backoff::BackoffTable;
 use config::KubeletConfiguration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared};
@@ -23,7 +24,6 @@ use images_core::pull;
 use images_core::pull::{ImageProblem, PullDecision, PullPolicy};
 use images_core::pull_secrets::PullSecretError;
 use jiff::Timestamp;
-use kubelet_core::pods::backoff::BackoffTable;
 use model::request::{ImageObservation, ImageRequest, RegistryAuth, SandboxRequest};
 use model::{MonoTime, PodRef, RateLimiter};
 use parking_lot::Mutex;

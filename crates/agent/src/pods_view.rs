@@ -6,7 +6,7 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use kubelet_core::pods::stage::PodStage;
+use base_core::pod_stage::PodStage;
 use model::k8s::{Pod, PodStatus};
 use model::pod_status::has_ended;
 use model::{PodRef, PodUid};
@@ -317,7 +317,7 @@ pub async fn load_checkpoint(files: &dyn Files, paths: &Paths, uid: &PodUid) -> 
 
 #[cfg(test)]
 mod tests {
-    use kubelet_core::pods::stage::PodStage;
+    use base_core::pod_stage::PodStage;
     use serde_json::json;
 
     use super::*;

@@ -6,7 +6,6 @@ use std::path::PathBuf;
 
 use config::{CredentialProviders, FeatureGates, NodeFlags};
 use jiff::tz::TimeZone;
-use kubelet_core::node::shutdown::STATE_FILE;
 use model::cgroup::CgroupPath;
 
 /// Plain data, fixed for the life of the process.
@@ -72,12 +71,6 @@ impl Paths {
     #[must_use]
     pub fn checkpoints(&self) -> PathBuf {
         self.root.join("checkpoints")
-    }
-
-    /// The times of the last graceful shutdown.
-    #[must_use]
-    pub fn shutdown_state(&self) -> PathBuf {
-        self.root.join(STATE_FILE)
     }
 }
 

@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_core::pod_stage::RuntimePresence;
 use jiff::Timestamp;
-use kubelet_core::pods::housekeeping::RuntimePresence;
 use model::k8s::Pod;
 use model::{MonoTime, PodSource, PodUid};
 use parking_lot::Mutex;

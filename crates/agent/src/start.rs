@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use base_core::node_facts::NodeFacts;
 use config::CGROUP_V1_WARNING;
 use kubelet_core::node::firewall::Family;
 use kubelet_core::node::kernel::{MEMORY_ON_DISK, compute_swap_warning};
 use kubelet_core::node::{
     NodeSettings, compute_allocatable, compute_capacity, compute_node_for_admission, reserved_amounts,
 };
-use kubelet_core::pods::request::NodeFacts;
 use model::k8s::{Node, NodeAddress, Quantity};
 use model::{CgroupDriver, ContainerId, PodSource};
 use ports::{Cgroups, Clock, Files, Host, HostError, Net, NodeApi, Plugins, Runtime, Shutdown};
@@ -52,7 +52,7 @@ use crate::node::machine::machine_facts;
 use crate::node::oom_watcher;
 use crate::node::pod_cidr;
 use crate::node::readiness::NodeWatch;
-use crate::node::shutdown::ShutdownTask;
+use crate::node::shutdown::{ShutdownTask, configured_periods};
 use crate::node::system_processes::SystemProcesses;
 use crate::node_view::NodeView;
 use crate::plugins::device_plugins::{self, DevicePluginHandler};
@@ -467,7 +467,7 @@ impl Publishers {
         ctx.tasks.spawn("log rotation", LogRotation::new(ctx.clone(), handles.cache.clone()).run());
         ctx.tasks.spawn("resolv.conf check", check_node_dns(ctx.clone()));
         start_network(handles);
-        if !ctx.shutdown_periods().is_empty() {
+        if !configured_periods(ctx).is_empty() {
             let shutdown =
                 ShutdownTask::new(ctx.clone(), handles, ports.shutdown.clone(), self.shutting_down);
             ctx.tasks.spawn("shutdown", shutdown.run());

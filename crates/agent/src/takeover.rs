@@ -6,9 +6,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use base_core::node_facts::NodeFacts;
 use futures_util::StreamExt;
 use futures_util::stream;
-use kubelet_core::pods::request::NodeFacts;
 use kubelet_core::takeover::{
     Assigned, CgroupFacts, CgroupLocation, DEVICES, FileReport, FoundCgroup, FoundDirectory, FoundPod,
     FoundVolume, GO_DEVICES, RootEntry, StateSettings, TakeoverInputs, TakeoverReport, compute_file,

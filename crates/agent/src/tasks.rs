@@ -8,9 +8,9 @@ use std::future::Future;
 use std::panic::AssertUnwindSafe;
 use std::time::Duration;
 
+use base_core::backoff::task_restart_delay;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use kubelet_core::pods::backoff::task_restart_delay;
 use ports::Clock;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;

@@ -28,7 +28,6 @@ pub mod request;
 pub mod resize;
 pub mod restart;
 pub mod restored_back_off;
-pub mod stage;
 pub mod status;
 pub mod termination;
 pub mod userns;

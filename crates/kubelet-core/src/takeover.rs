@@ -22,9 +22,9 @@ use serde::Serialize;
 use volumes_core::types::is_known_plugin;
 
 use crate::pods::actions::{PodInputs, compute_pod_actions};
-use crate::pods::backoff::{BackoffTable, MAX_DELAY};
 use crate::pods::memory::PodMemory;
 use crate::pods::plan::{KillContainer, KillReason, PodStep, SandboxReason};
+use base_core::backoff::{BackoffTable, MAX_DELAY};
 
 /// Where the Go kubelet has the devices of pods, whatever its root directory is.
 pub const GO_DEVICES: &str = "/var/lib/kubelet/device-plugins/kubelet_internal_checkpoint";

@@ -5,14 +5,14 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use agent::settings::{Paths, ProcessSettings, Settings};
+use base_core::node_facts::MemoryQos;
+use base_core::node_facts::{MemoryRules, NodeFacts, Swap};
 use config::{Features, KubeletConfiguration, Resolved};
 use cri::Endpoint;
 use kubelet_core::node::reserved_for_node;
-use kubelet_core::pods::request::{MemoryRules, NodeFacts, Swap};
 use model::Amount;
 use model::cgroup::CgroupPath;
 use ports::host::MachineInfo;
-use resources_core::cgroup::MemoryQos;
 
 use crate::private_paths;
 

@@ -41,6 +41,7 @@ const CRATES: &[(&str, &[&str])] = &[
         &[
             "agent",
             "api-core",
+            "base-core",
             "cluster",
             "config",
             "cri",

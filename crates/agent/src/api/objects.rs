@@ -13,13 +13,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::future::pending;
 use std::sync::Arc;
 
+use api_core::env_objects::{EnvObjects, env_objects, required_env_objects};
 use api_core::reflector::ObjectKey;
+use base_core::object_name::ObjectName;
 use base_core::pod_kind::is_static_pod;
 use base_core::service_account_token::TokenRequirement;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, select_all};
 use images_core::pull_secrets::pull_secret_names;
-use kubelet_core::pods::env::{EnvObjects, env_objects, required_env_objects};
 use model::SmallMap;
 use model::k8s::{ConfigMap, Node, Pod, RuntimeClass, Secret, ServiceAccount, TrustBundle};
 use ports::Cluster;
@@ -28,7 +29,7 @@ use tokio::sync::watch;
 use volumes_core::bundle::BundleRequirement;
 use volumes_core::objects::RequiredObjects;
 use volumes_core::token::IssuedToken;
-use volumes_core::{ObjectName, VolumeObjects, required_objects};
+use volumes_core::{VolumeObjects, required_objects};
 
 use self::bundles::{Bundles, Selected};
 use self::services::{PodServices, Services};

@@ -7,12 +7,13 @@
 
 mod drain;
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use kubelet_core::node::shutdown::{
-    CANCELLED, DETECTED, EVENT, ShutdownChange, ShutdownTimes, compute_delay, compute_shutdown_change,
-    logind_drop_in,
+    CANCELLED, DETECTED, EVENT, GroupPeriod, STATE_FILE, ShutdownChange, ShutdownTimes, compute_delay,
+    compute_periods, compute_shutdown_change, logind_drop_in,
 };
 use ports::shutdown::{ShutdownLock, ShutdownResult, ShutdownWatch};
 use ports::{HostError, Shutdown, ShutdownError};
@@ -37,6 +38,16 @@ const RELOAD_PAUSES: [Duration; 4] = [
     Duration::from_millis(400),
     Duration::from_millis(800),
 ];
+
+/// The configured period of each priority of pods; none where graceful shutdown is not configured.
+pub(crate) fn configured_periods(ctx: &Context) -> Vec<GroupPeriod> {
+    compute_periods(ctx.config(), ctx.node_facts.features)
+}
+
+/// The file with the times of the last shutdown.
+fn state_path(ctx: &Context) -> PathBuf {
+    ctx.settings.paths.root.join(STATE_FILE)
+}
 
 pub(crate) struct ShutdownTask {
     ctx: Arc<Context>,
@@ -91,7 +102,7 @@ impl ShutdownTask {
         if !self.ctx.node_facts.features.graceful_shutdown_by_priority {
             return;
         }
-        let path = self.ctx.settings.paths.shutdown_state();
+        let path = state_path(&self.ctx);
         match self.ctx.files.read_file(&path, LIMIT, false).await {
             Ok(text) => match ShutdownTimes::parse(&text) {
                 Some(times) => self.ctx.metrics.shutdown.set(times),
@@ -135,7 +146,7 @@ impl ShutdownTask {
 
     /// Ensures that logind allows a delay as long as the grace periods of all pods.
     async fn ensure_delay(&self, watch: &mut dyn ShutdownWatch) -> ShutdownResult<()> {
-        let needed = compute_delay(&self.ctx.shutdown_periods());
+        let needed = compute_delay(&configured_periods(&self.ctx));
         if watch.max_delay().await? >= needed {
             return Ok(());
         }
@@ -199,7 +210,7 @@ impl ShutdownTask {
         self.last_error = None;
         tracing::info!(
             is_held_up = self.lock.is_some(),
-            delay = ?compute_delay(&self.ctx.shutdown_periods()),
+            delay = ?compute_delay(&configured_periods(&self.ctx)),
             "Acquired the shutdown inhibit lock, graceful node shutdown is active"
         );
     }

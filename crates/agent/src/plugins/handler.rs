@@ -14,7 +14,7 @@ pub type PluginHandlers = BTreeMap<&'static str, Arc<dyn PluginHandler>>;
 /// Registers plugins of one type. The registration never has two calls about one name under way. Calls of the plugin have
 /// deadlines, so each of these methods ends.
 ///
-/// A handler of CSI drivers validates with `kubelet_core::plugins::versions`.
+/// A handler of CSI drivers validates with `volumes_core::csi_versions`.
 #[async_trait]
 pub trait PluginHandler: Send + Sync + Debug {
     /// # Errors

@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_core::pod_stage::RuntimePresence;
 use config::Features;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use jiff::Timestamp;
-use kubelet_core::pods::housekeeping::RuntimePresence;
 use kubelet_core::pods::pleg::{
     Listing, PodListing, RelistNeed, compute_pleg_diff, inspection_retry_delay, is_final, relist_period,
     relist_problem,

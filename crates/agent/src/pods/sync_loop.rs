@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api_core::reflector::ObjectKey;
+use base_core::pod_stage::RuntimePresence;
 use kubelet_core::pods::ended_names::EndedNames;
-use kubelet_core::pods::housekeeping::{CleanupInputs, RuntimePresence, WorkerProgress, compute_cleanup};
+use kubelet_core::pods::housekeeping::{CleanupInputs, WorkerProgress, compute_cleanup};
 use kubelet_core::pods::name_waits::{self, NameWaits, WAITING_FOR_PREVIOUS_POD};
 use model::{MonoTime, PodRef, PodSource, PodUid, pod_status};
 use sources_core::{DesiredPod, PodChange, PodOp, Sources, SourcesReady};

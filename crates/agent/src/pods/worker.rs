@@ -28,14 +28,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_core::backoff::BackoffTable;
 use base_core::pod_kind::is_static_pod;
+use base_core::pod_stage::PodStage;
 use futures_util::future::OptionFuture;
 use kubelet_core::pods::actions::{PodInputs, compute_pod_actions};
-use kubelet_core::pods::backoff::{BackoffTable, SYNC_RETRY};
+use kubelet_core::pods::backoff::SYNC_RETRY;
 use kubelet_core::pods::memory::PodMemory;
 use kubelet_core::pods::plan::PodStep;
 use kubelet_core::pods::restored_back_off::restore_back_off;
-use kubelet_core::pods::stage::PodStage;
 use kubelet_core::pods::status::{TerminalReason, latest_known};
 use kubelet_core::pods::termination::GracePeriod;
 use kubelet_core::pods::waiting::WaitingState;

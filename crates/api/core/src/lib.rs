@@ -4,6 +4,8 @@
 
 pub mod certificates;
 pub mod csi_node;
+pub mod env_objects;
+pub mod env_services;
 pub mod events;
 mod lru;
 pub mod mirror;

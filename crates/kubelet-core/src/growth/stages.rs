@@ -8,6 +8,7 @@ use std::time::Duration;
 use api_core::mirror::{MirrorOwner, compute_mirror};
 use api_core::status_patch::{SyncFacts, compute_status_sync};
 use base_core::downward::DownwardFacts;
+use base_core::node_facts::MemoryQos;
 use config::Features;
 use images_core::pull_secrets::pull_secret_names;
 use model::containers::{ContainerRef, all_containers, find_container, spec_of};
@@ -23,7 +24,6 @@ use resources_core::admission::fit::FitFacts;
 use resources_core::admission::{AdmissionFacts, compute_admission};
 use resources_core::allocations::Allocation;
 use resources_core::amounts::{Actuated, Amounts};
-use resources_core::cgroup::MemoryQos;
 use resources_core::cgroup::pod::{PodRules, compute_pod_numbers};
 use resources_core::requests::pod_requests;
 use serde_json::{Value, json};
@@ -44,10 +44,10 @@ use crate::node::eviction::DiskLayout;
 use crate::node::eviction::limits::{compute_exceeded_limit, has_limits};
 use crate::node::eviction::usage::PodUsage;
 use crate::pods::actions::{PodInputs, compute_pod_actions};
-use crate::pods::backoff::{BackoffTable, MAX_DELAY, record_step};
+use crate::pods::backoff::record_step;
 use crate::pods::dns::{NodeDns, compute_pod_dns};
 use crate::pods::ended::{EndedFacts, compute_ended};
-use crate::pods::env::{EnvObjects, compute_env, env_objects, required_env_files, required_env_objects};
+use crate::pods::env::{compute_env, required_env_files};
 use crate::pods::fixture::{new_instance, start_of_test};
 use crate::pods::hash::container_hash;
 use crate::pods::hostname::compute_hostname;
@@ -58,7 +58,7 @@ use crate::pods::probe::results::ProbeKind;
 use crate::pods::probe::spec::ProbeSpec;
 use crate::pods::request::tests::node;
 use crate::pods::request::{
-    ContainerInputs, NodeFacts, PodFacts, SandboxInputs, VolumeMountPoint, compute_container_request,
+    ContainerInputs, PodFacts, SandboxInputs, VolumeMountPoint, compute_container_request,
     compute_sandbox_request, compute_sub_paths,
 };
 use crate::pods::resize::accept::compute_infeasible;
@@ -66,9 +66,12 @@ use crate::pods::resize::allocated::{allocated_by_status, with_allocated_resourc
 use crate::pods::resize::changes::is_in_progress;
 use crate::pods::resize::requested::requested_resizes;
 use crate::pods::restored_back_off::restore_back_off;
-use crate::pods::stage::PodStage;
 use crate::pods::status::{StatusInputs, compute_pod_status, latest_known, merge_for_restart};
 use crate::pods::termination::{GraceSources, compute_grace, compute_kill_plan, plan_kills};
+use api_core::env_objects::{EnvObjects, env_objects, required_env_objects};
+use base_core::backoff::{BackoffTable, MAX_DELAY};
+use base_core::node_facts::NodeFacts;
+use base_core::pod_stage::PodStage;
 
 /// A pod in all its forms, and what was observed of it.
 pub(super) struct Big {

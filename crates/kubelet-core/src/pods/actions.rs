@@ -323,7 +323,10 @@ fn after_exit_of(
 }
 
 /// How long the container must still wait before it may start again.
-fn pending_restart(inputs: &PodInputs<'_>, container: &ContainerRef<'_>) -> Option<backoff::Delay> {
+fn pending_restart(
+    inputs: &PodInputs<'_>,
+    container: &ContainerRef<'_>,
+) -> Option<base_core::backoff::Delay> {
     let (_, finished_at) = backoff::newest_exited(inputs.observed, container.name())?;
     let (key, now) = (backoff::restart_key(inputs.pod, container), inputs.now);
     if backoff::was_set_back(finished_at, now) {

@@ -3,10 +3,10 @@
 
 mod expansion;
 mod files;
-mod objects;
-mod services;
 
-use std::collections::{BTreeMap, BTreeSet};
+use api_core::env_objects::EnvFile;
+use api_core::env_objects::EnvObjects;
+use std::collections::BTreeMap;
 
 use model::Amount;
 use model::containers::ContainerRef;
@@ -15,30 +15,13 @@ use model::k8s::{EnvVar, EnvVarSource, FileKeySelector, Pod};
 pub use expansion::{
     CommandExpander, MAX_TOTAL, SubPathError, TooLarge, expand_all, expand_sub_path, values_by_name,
 };
-pub use files::{EnvFile, EnvFileError, LONGEST_ENV_FILE, MAX_ENV_FILES_TOTAL, required_env_files};
-pub use objects::{env_objects, required_env_objects};
-pub use services::{MASTER_SERVICE, NamedService, service_variables, wants_service_links};
+pub use files::{EnvFileError, LONGEST_ENV_FILE, MAX_ENV_FILES_TOTAL, required_env_files};
 
 pub(crate) use self::files::read_env_file;
 
 use base_core::downward::{DownwardError, DownwardFacts, field_value, resource_value};
 
 use self::expansion::{MAX_STRING, TooLong, cost, expand};
-
-/// The objects from which variables may be set. A standalone kubelet has none.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct EnvObjects {
-    /// `data` of config maps in the pod's namespace, by name.
-    pub config_maps: BTreeMap<String, BTreeMap<String, String>>,
-    /// Decoded `data` of secrets in the pod's namespace, by name.
-    pub secrets: BTreeMap<String, BTreeMap<String, String>>,
-    /// Secret and key of values that are not UTF-8, and so cannot be variables.
-    pub not_text: BTreeSet<(String, String)>,
-    /// Service environment variables; declared variables override them.
-    pub services: BTreeMap<String, String>,
-    /// Text of the files of [`required_env_files`] that exist; `None` if the node does not support variables from files.
-    pub files: Option<BTreeMap<EnvFile, String>>,
-}
 
 /// Why the environment cannot be computed; the message of waiting reason `CreateContainerConfigError`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

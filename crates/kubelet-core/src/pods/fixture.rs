@@ -31,7 +31,7 @@ use resources_core::allocations::Ended;
 use resources_core::amounts::Amounts;
 
 use super::actions::{PodInputs, compute_pod_actions};
-use super::backoff::{self, BackoffTable, MAX_DELAY};
+use super::backoff;
 use super::hash::container_hash;
 use super::memory::PodMemory;
 use super::plan::{
@@ -40,6 +40,7 @@ use super::plan::{
 use super::resize::changes::PodResize;
 use crate::pods::ended::{EndedFacts, compute_ended};
 use crate::pods::probe::results::{ProbeKind, Verdict};
+use base_core::backoff::{BackoffTable, MAX_DELAY};
 
 #[derive(Debug)]
 pub(crate) struct Case {

@@ -3,6 +3,7 @@
 //! Compares the desired pods, the workers, the running pods and the directories on disk. The cleanup is carried out
 //! elsewhere, and dead containers are removed by garbage collection.
 
+use base_core::pod_stage::RuntimePresence;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::PodUid;
@@ -13,15 +14,6 @@ pub enum WorkerProgress {
     Working,
     /// Everything of the pod is stopped and cleaned up.
     Finished,
-}
-
-/// What the runtime reports about a pod.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RuntimePresence {
-    /// Only dead containers and sandboxes.
-    Dead,
-    /// A container or sandbox runs, or may run.
-    MayRun,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -12,11 +12,12 @@ use model::k8s::Pod;
 use model::{ContainerId, MonoTime, Now, PodObservation};
 use resources_core::amounts::Actuated;
 
-use super::backoff::{BackoffTable, record_step, step_retry_delay};
+use super::backoff::{record_step, step_retry_delay};
 use super::plan::{KillReason, PodStep};
 use super::resize::state::ResizeState;
 use super::waiting::{WaitingContainers, WaitingState};
 use crate::pods::probe::results::ProbeVerdicts;
+use base_core::backoff::BackoffTable;
 
 /// After a restart of the kubelet it starts empty, except for what the status and the logs on disk hold.
 #[derive(Clone, Debug)]

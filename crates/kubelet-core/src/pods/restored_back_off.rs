@@ -10,9 +10,10 @@ use model::containers::{ContainerRef, all_containers};
 use model::k8s::{ContainerStatus, Pod, PodStatus};
 use model::{ContainerKind, ContainerObservation, ContainerState, Now, PodObservation};
 
-use super::backoff::{BackoffTable, RESET_AFTER, mono_of_past, restart_key};
+use super::backoff::{mono_of_past, restart_key};
 use super::restart::has_changed;
 use super::waiting::CRASH_LOOP;
+use base_core::backoff::{BackoffTable, RESET_AFTER};
 
 /// Enters the containers of the pod that were restarted a short time ago. `previous` is the last status that any kubelet reported.
 pub fn restore_back_off(

@@ -33,7 +33,7 @@ use base_core::pod_kind::is_static_pod;
 use resources_core::devices::ContainerHealth;
 
 use crate::pods::memory::PodMemory;
-use crate::pods::stage::PodStage;
+use base_core::pod_stage::PodStage;
 
 /// Why the kubelet terminated the pod: the `reason` and `message` of its status, with phase Failed. It is an input of every
 /// computation until the status is terminal: while containers run it is not reported yet.

@@ -16,8 +16,8 @@ use jiff::Timestamp;
 use model::k8s::Pod;
 use model::{MonoTime, Now, PodRef};
 
-use super::stage::PodStage;
 use super::termination::{GracePeriod, GraceSources, compute_grace};
+use base_core::pod_stage::PodStage;
 
 /// How long to wait before stopping or releasing is tried again for the first time. The delay doubles with each failure.
 const RETRY_AFTER: Duration = Duration::from_secs(1);

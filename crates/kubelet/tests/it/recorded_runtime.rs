@@ -6,13 +6,13 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
+use base_core::backoff::BackoffTable;
+use base_core::pod_stage::PodStage;
 use cri::CriRuntime;
 use harness::RecordedCri;
 use harness::recorded_cri::{CRIO, recording};
 use images_core::pull::{ImageProblem, classify_pull_error};
-use kubelet_core::pods::backoff::BackoffTable;
 use kubelet_core::pods::memory::PodMemory;
-use kubelet_core::pods::stage::PodStage;
 use kubelet_core::pods::status::{StatusInputs, compute_pod_status};
 use model::request::{DnsRequest, ImageRequest, SandboxRequest, SandboxSecurity};
 use model::{ContainerId, ContainerState, MonoTime, PodObservation, PodRef, PodUid, SandboxId};

@@ -18,7 +18,7 @@ pub mod qos;
 
 pub use name::CgroupNames;
 pub use numbers::{CgroupNumbers, CpuQuota, compute_settings};
-pub use pod::{MemoryQos, PodRules, compute_pod_numbers};
+pub use pod::{PodRules, compute_pod_numbers};
 pub use qos::{QosCgroupNumbers, QosCgroupRules, compute_qos_cgroups};
 
 #[cfg(test)]

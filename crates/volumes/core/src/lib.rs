@@ -13,6 +13,7 @@ pub mod attachment;
 pub mod block;
 pub mod bundle;
 pub mod csi;
+pub mod csi_versions;
 pub mod device;
 pub mod engine;
 pub mod fc;
@@ -34,7 +35,7 @@ pub mod token;
 pub mod types;
 
 pub use nested::{has_sub_path, nested_mount_points};
-pub use objects::{ObjectName, RequiredObjects, VolumeObjects, object_ttl};
+pub use objects::{RequiredObjects, VolumeObjects, object_ttl};
 pub use payload::{PayloadError, PayloadInputs};
 pub use plan::bound_volume;
 pub use types::{compute_payload, has_payload, may_have_driver, required_objects, required_objects_of};

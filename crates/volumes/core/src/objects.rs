@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_core::object_name::ObjectName;
 use base_core::service_account_token::TokenRequirement;
 use model::annotations::OBJECT_TTL;
 use model::k8s::{ConfigMap, Node, Secret, TrustBundle};
@@ -19,13 +20,6 @@ pub fn object_ttl(node: Option<&Node>) -> Duration {
     let annotation = node.and_then(|node| node.metadata.annotations.as_ref()?.get(OBJECT_TTL));
     let seconds = annotation.and_then(|text| text.parse::<i64>().ok());
     seconds.map_or(DEFAULT_TTL, model::time::wait_of)
-}
-
-/// An object in the pod's namespace.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum ObjectName {
-    ConfigMap(String),
-    Secret(String),
 }
 
 /// The objects that were found; one that does not exist is missing here.

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use api_core::env_services::{MASTER_SERVICE, NamedService, service_variables, wants_service_links};
 use api_core::reflector::ObjectKey;
 use jiff::Timestamp;
-use kubelet_core::pods::env::{MASTER_SERVICE, NamedService, service_variables, wants_service_links};
 use model::k8s::Pod;
 use model::{ServiceEntry, ServiceObject};
 use parking_lot::Mutex;

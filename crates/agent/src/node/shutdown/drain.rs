@@ -29,7 +29,7 @@ impl Drain {
         let clock = self.ctx.clock;
         let now = || Some(clock.now().wall);
         record_times(&self.ctx, |times| *times = ShutdownTimes { began: now(), ended: None }).await;
-        for group in compute_groups(&self.ctx.shutdown_periods(), &self.left_to_end()) {
+        for group in compute_groups(&super::configured_periods(&self.ctx), &self.left_to_end()) {
             self.end(&group).await;
         }
         record_times(&self.ctx, |times| times.ended = now()).await;
@@ -92,7 +92,7 @@ pub(super) async fn record_times(ctx: &Context, change: impl FnOnce(&mut Shutdow
         return;
     }
     let times = ctx.metrics.shutdown.change(change);
-    let path = ctx.settings.paths.shutdown_state();
+    let path = super::state_path(ctx);
     if let Err(error) = ctx.files.write_durably(&path, times.text().as_bytes(), 0o644).await {
         tracing::warn!(err = chain(&error), "Failed to write graceful shutdown state");
     }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
-use kubelet_core::pods::env::{EnvFile, LONGEST_ENV_FILE, MAX_ENV_FILES_TOTAL, required_env_files};
+use api_core::env_objects::EnvFile;
+use kubelet_core::pods::env::{LONGEST_ENV_FILE, MAX_ENV_FILES_TOTAL, required_env_files};
 use kubelet_core::pods::hostname::compute_hostname;
 use kubelet_core::pods::hosts_file::{host_network_hosts_file, pod_hosts_file};
 use kubelet_core::pods::request::mounts::{SubPath, compute_sub_paths};

@@ -6,11 +6,12 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use api_core::env_objects::EnvObjects;
 use base_core::downward::DownwardFacts;
 use images_core::pull::container_event;
 use images_core::pull_secrets::{keyring_of, missing_secrets_message};
 use kubelet_core::pods::create_error::create_error_reason;
-use kubelet_core::pods::env::{EnvObjects, compute_env};
+use kubelet_core::pods::env::compute_env;
 use kubelet_core::pods::hash::container_hash;
 use kubelet_core::pods::plan::{KillContainer, KillReason, StartContainer};
 use kubelet_core::pods::request::{ContainerInputs, PodFacts, compute_container_request};

@@ -1,11 +1,11 @@
 //! Admission of the pod. A rejected pod never runs, and its status has the reason. An admitted one may be preempted or
 //! evicted later.
 
+use base_core::pod_stage::PodStage;
 use kubelet_core::node::eviction::message::EVICTED;
 use kubelet_core::node::shutdown::TERMINATED;
 use kubelet_core::pods::ended::{EndedFacts, compute_ended};
 use kubelet_core::pods::resize::allocated::has_started;
-use kubelet_core::pods::stage::PodStage;
 use kubelet_core::pods::status::TerminalReason;
 use kubelet_core::pods::termination::{
     EXCEEDED_GRACE_PERIOD, GraceSources, PREEMPTION_TIMED_OUT, compute_grace, compute_preemption_timeout,

@@ -1,7 +1,7 @@
 //! The deadline of a pod (`activeDeadlineSeconds`): when it is noticed, and how often that is reported.
 
+use base_core::pod_stage::PodStage;
 use kubelet_core::pods::deadline;
-use kubelet_core::pods::stage::PodStage;
 use kubelet_core::pods::worker::{TerminationCause, WorkerEvent};
 
 use super::{PodWorker, status};

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use base_core::declared_features::{CHECK_FAILED, compute_undeclared_update};
 use base_core::pod_kind::is_static_pod;
+use base_core::pod_stage::PodStage;
 use kubelet_core::pods::resize::accept::{DEFERRED, INFEASIBLE, compute_infeasible};
 use kubelet_core::pods::resize::allocated::{allocated_by_status, with_allocated_resources};
 use kubelet_core::pods::resize::changes::is_in_progress;
 use kubelet_core::pods::resize::messages::{COMPLETED, FAILED, STARTED, message};
 use kubelet_core::pods::resize::requested::requested_resizes;
 use kubelet_core::pods::resize::state::ResizeState;
-use kubelet_core::pods::stage::PodStage;
 use kubelet_core::pods::worker::WorkerEvent;
 use model::containers::find_container;
 use model::k8s::Pod;

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_core::node_facts::MemoryQos;
 use base_core::pod_kind::is_static_pod;
+use base_core::pod_stage::PodStage;
 use futures_util::StreamExt;
 use futures_util::stream;
-use kubelet_core::pods::stage::PodStage;
 use model::containers::spec_of;
 use ports::host::MachineInfo;
 use ports::node_api::{Measurements, TextPieces};
-use resources_core::cgroup::{MemoryQos, compute_qos_cgroups};
+use resources_core::cgroup::compute_qos_cgroups;
 use stats_core::age::{SHARED_FOR, SHARED_FOR_CURRENT_USAGE};
 use stats_core::cadvisor::{CadvisorExport, MachineNames};
 use stats_core::cgroup::Detail;

@@ -6,13 +6,13 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use kubelet_core::plugins::versions::Version;
 use model::csi::NodeCapabilities;
 use parking_lot::Mutex;
 use ports::plugins::{CsiDriver, PluginResult, Plugins};
 use tokio::sync::{OnceCell, Semaphore, watch};
 use volumes_core::csi::not_registered;
 use volumes_core::csi::plan::CsiPlan;
+use volumes_core::csi_versions::Version;
 
 use super::metered::Metered;
 use crate::context::Context;

@@ -4,9 +4,9 @@
 use std::path::Path;
 
 use async_trait::async_trait;
-use kubelet_core::plugins::versions::{check_csi_driver, compute_csi_version};
 use model::csi::NodeInfo;
 use model::path_component_problem;
+use volumes_core::csi_versions::{check_csi_driver, compute_csi_version};
 
 use super::{Csi, text};
 use crate::api::csi_allocatable::NodeInfoSource;

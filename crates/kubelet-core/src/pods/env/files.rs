@@ -1,18 +1,10 @@
 //! Variables from a file that an init container writes (`fileKeyRef`, docs/behaviour/pod-environment.md): which files a
 //! container needs, and how they are parsed. Never opens a file.
 
+use api_core::env_objects::EnvFile;
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::containers::ContainerRef;
-use model::k8s::FileKeySelector;
-
-/// A file inside a volume of the pod.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct EnvFile {
-    pub volume: String,
-    /// Relative to the volume.
-    pub path: String,
-}
 
 /// A file longer than this many bytes is rejected.
 pub const LONGEST_ENV_FILE: usize = 64 << 10;
@@ -26,13 +18,6 @@ pub struct EnvFileError {
     /// Counted from one.
     pub line: usize,
     pub problem: &'static str,
-}
-
-impl EnvFile {
-    #[must_use]
-    pub fn of(selector: &FileKeySelector) -> Self {
-        Self { volume: selector.volume_name.clone(), path: selector.path.clone() }
-    }
 }
 
 /// Every file from which the container takes a variable, optional ones too.

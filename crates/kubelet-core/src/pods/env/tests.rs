@@ -1,5 +1,8 @@
 //! Declared variables in, an environment out.
 
+use api_core::env_objects::EnvFile;
+use api_core::env_objects::EnvObjects;
+use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use model::containers::find_container;

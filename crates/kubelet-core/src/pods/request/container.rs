@@ -1,5 +1,6 @@
 //! The request for one container.
 
+use base_core::node_facts::NodeFacts;
 use std::collections::BTreeMap;
 
 use config::Features;
@@ -10,7 +11,7 @@ use model::k8s::Pod;
 use model::request::{ContainerRequest, ImageObservation};
 
 use super::mounts::{HostPaths, VolumeMountPoint, container_devices, container_mounts};
-use super::{ConfigError, NodeFacts, PodFacts, labels, resources, security};
+use super::{ConfigError, PodFacts, labels, resources, security};
 use crate::pods::env::CommandExpander;
 
 /// The inputs of a container request.

@@ -1,7 +1,10 @@
 //! Requests and limits as cgroup settings (docs/behaviour/resources-and-qos.md). Never writes a cgroup.
 
+use base_core::node_facts::NodeFacts;
+use base_core::node_facts::Swap;
 use std::collections::BTreeMap;
 
+use base_core::node_facts::MemoryQos;
 use base_core::pod_kind::is_critical_pod;
 use base_core::pod_sums::effective_sum;
 use model::containers::{ContainerRef, regular_containers, spec_of};
@@ -9,12 +12,9 @@ use model::k8s::{Pod, ResourceRequirements};
 use model::qos::{limit, request};
 use model::request::LinuxResources;
 use model::{Amount, ContainerKind, QosClass};
-use resources_core::cgroup::MemoryQos;
 use resources_core::cgroup::convert::cpu_quota;
 use resources_core::cgroup::convert::cpu_shares;
 use resources_core::cgroup::convert::kernel_page_size;
-
-use super::{NodeFacts, Swap};
 
 /// The requested amounts, where an absent one differs from zero.
 struct RequestedResources {

@@ -1,5 +1,6 @@
 //! The request for a pod sandbox.
 
+use base_core::node_facts::NodeFacts;
 use std::collections::BTreeMap;
 
 use logs_core::log_paths;
@@ -8,7 +9,7 @@ use model::k8s::{ContainerPort, Pod};
 use model::request::{DnsRequest, PortMapping, Protocol, SandboxRequest};
 use model::{ContainerKind, PodRef};
 
-use super::{ConfigError, NodeFacts, PodFacts, labels, resources, security};
+use super::{ConfigError, PodFacts, labels, resources, security};
 use crate::pods::hostname::compute_hostname;
 
 /// The inputs of a sandbox request.

@@ -1,6 +1,7 @@
 //! User and privileges of a container (docs/behaviour/security-context.md). Never inspects the machine: admission checks
 //! whether AppArmor is enabled.
 
+use base_core::node_facts::NodeFacts;
 use std::path::Path;
 
 use model::annotations::APPARMOR_ANNOTATION_PREFIX;
@@ -13,7 +14,7 @@ use model::request::{
 };
 use model::{ContainerId, ContainerKind};
 
-use super::{ConfigError, NodeFacts, PodFacts, describe};
+use super::{ConfigError, PodFacts, describe};
 
 /// Security of the pod's sandbox. It always runs with the runtime's default seccomp profile.
 ///

@@ -1,7 +1,13 @@
 //! Pods in, requests out: each table shows the part of a request that it is about.
 
+use base_core::node_facts::MemoryQos;
+use base_core::node_facts::MemoryRules;
+use base_core::node_facts::NodeFacts;
+use base_core::node_facts::Swap;
 use config::Features;
+use config::KubeletConfiguration;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use expect_test::expect_file;
 use model::containers::find_container;

@@ -6,8 +6,8 @@ use model::containers::{ContainerRef, ContainersByName, all_containers, spec_of}
 use model::k8s::Pod;
 use resources_core::amounts::{Amounts, Resource, is_resizable};
 
-use crate::pods::request::NodeFacts;
 use crate::pods::request::resources::may_swap;
+use base_core::node_facts::NodeFacts;
 
 /// The reason of the condition `PodResizePending` for a resize that this node never carries out.
 pub const INFEASIBLE: &str = "Infeasible";

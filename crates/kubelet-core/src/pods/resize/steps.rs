@@ -17,8 +17,8 @@ use resources_core::cgroup::numbers::cpu_weight;
 use resources_core::cgroup::{CgroupNumbers, CpuQuota};
 
 use super::changes::{ContainerChange, PodResize};
-use crate::pods::request::NodeFacts;
 use crate::pods::request::resources::container_resources;
+use base_core::node_facts::NodeFacts;
 
 /// The limits of a pod's cgroup; `None` where there is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

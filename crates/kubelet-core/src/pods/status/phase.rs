@@ -13,7 +13,7 @@ use super::containers::{returns_with_all, will_restart};
 use super::{ContainerStatuses, StatusInputs, TerminalReason};
 use crate::pods::deadline;
 use crate::pods::restart::{has_failed, starts_again};
-use crate::pods::stage::PodStage;
+use base_core::pod_stage::PodStage;
 
 #[cfg(test)]
 mod tests;

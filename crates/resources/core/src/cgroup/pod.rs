@@ -1,5 +1,6 @@
 //! The settings of a pod's cgroup (docs/behaviour/resources-and-qos.md).
 
+use base_core::node_facts::MemoryQos;
 use base_core::pod_sums::pod_limit;
 use model::k8s::Pod;
 use model::{Amount, QosClass};
@@ -7,18 +8,6 @@ use model::{Amount, QosClass};
 use super::numbers::{CgroupNumbers, CpuQuota};
 use crate::cgroup::convert::{MIN_SHARES, cpu_quota, cpu_shares, kernel_page_size};
 use crate::requests::{Requests, pod_requests};
-
-/// How memory requests are enforced if the gate `MemoryQoS` is enabled.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum MemoryQos {
-    /// Requests are used only for scheduling and admission.
-    #[default]
-    Off,
-    /// Containers are throttled before they reach their limits; nothing is reserved.
-    Throttling,
-    /// `TieredReservation`: also, the requests of Guaranteed pods are never reclaimed, those of Burstable pods last.
-    Reservation,
-}
 
 /// Node settings that apply to every pod's cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

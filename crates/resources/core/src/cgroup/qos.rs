@@ -1,11 +1,11 @@
 //! The settings of the QoS cgroups, from all admitted pods (docs/behaviour/resources-and-qos.md): the weight of a QoS cgroup
 //! follows the requests of its pods, so that pods without requests get only what is left.
 
+use base_core::node_facts::MemoryQos;
 use config::{Features, KubeletConfiguration};
 use model::{Amount, QosClass};
 
 use super::numbers::{CgroupNumbers, UNBOUNDED_HUGEPAGES};
-use super::pod::MemoryQos;
 use crate::allocations::Allocation;
 use crate::cgroup::convert::{MIN_SHARES, cpu_shares};
 

@@ -1,3 +1,4 @@
+use base_core::node_facts::MemoryQos;
 use expect_test::{Expect, expect};
 use model::cgroup::{CgroupSettings, CgroupVersion};
 use model::k8s::Pod;

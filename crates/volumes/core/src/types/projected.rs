@@ -10,9 +10,10 @@ use model::payload::{Payload, PayloadFile};
 use super::empty_dir::in_memory;
 use super::{VolumePlan, VolumeType, config_map, downward_api, payload_plan, secret};
 use crate::bundle::{BundleRequirement, bundle_text};
-use crate::objects::{ObjectName, RequiredObjects};
+use crate::objects::RequiredObjects;
 use crate::payload::{DEFAULT_MODE, FileSet, PayloadError, PayloadInputs, Pick, mode_or};
 use crate::planned_pod::PlannedPod;
+use base_core::object_name::ObjectName;
 
 /// A token that only one user (or the group of the pod, by the ownership set later) may read.
 const PRIVATE_MODE: u32 = 0o600;

@@ -5,9 +5,10 @@ use model::payload::Payload;
 
 use super::empty_dir::in_memory;
 use super::{VolumePlan, VolumeType, payload_plan};
-use crate::objects::{ObjectName, RequiredObjects};
+use crate::objects::RequiredObjects;
 use crate::payload::{PayloadError, PayloadInputs, Pick};
 use crate::planned_pod::PlannedPod;
+use base_core::object_name::ObjectName;
 
 pub(super) struct Secret;
 

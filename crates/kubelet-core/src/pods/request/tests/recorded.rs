@@ -1,6 +1,7 @@
 //! The requests of the Go kubelet 1.36.2 for pods of a real API server (containerd 2.1, cgroup v1, cgroupfs, no SELinux),
 //! as containerd kept them, next to ours for the same pods.
 
+use base_core::node_facts::NodeFacts;
 use std::net::IpAddr;
 
 use base_core::downward::DownwardFacts;
@@ -12,8 +13,10 @@ use resources_core::cgroup::CgroupNames;
 
 use super::*;
 use crate::pods::dns::{NodeDns, compute_pod_dns};
-use crate::pods::env::{EnvObjects, NamedService, compute_env, service_variables};
+use crate::pods::env::compute_env;
 use crate::pods::hash::container_hash;
+use api_core::env_objects::EnvObjects;
+use api_core::env_services::{NamedService, service_variables};
 
 /// By scenario: `pod` as the API server had it, and the requests (`asked`): `sandbox`, and each container by its name.
 const RECORDED: &str = include_str!("../golden/recorded.json");

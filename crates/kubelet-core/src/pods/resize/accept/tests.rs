@@ -2,8 +2,8 @@ use config::Features;
 use serde_json::{Value, json};
 
 use super::*;
-use crate::pods::request::Swap;
 use crate::pods::request::tests::node;
+use base_core::node_facts::Swap;
 
 fn pod(requests: Value, limits: Value, policy: &str) -> Pod {
     let resize_policy = json!([{"resourceName": "memory", "restartPolicy": policy}]);

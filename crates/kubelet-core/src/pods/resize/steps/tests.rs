@@ -1,4 +1,5 @@
-use resources_core::cgroup::{MemoryQos, PodRules, compute_pod_numbers};
+use base_core::node_facts::MemoryQos;
+use resources_core::cgroup::{PodRules, compute_pod_numbers};
 use serde_json::{Value, json};
 
 use super::*;

@@ -12,9 +12,9 @@ use serde_json::{Value, json};
 
 use super::super::{ContainerStatuses, StatusInputs};
 use super::Tally;
-use crate::pods::backoff::BackoffTable;
 use crate::pods::memory::PodMemory;
-use crate::pods::stage::PodStage;
+use base_core::backoff::BackoffTable;
+use base_core::pod_stage::PodStage;
 
 fn pod(text: &str) -> Pod {
     let mut words = text.split_whitespace();

@@ -91,7 +91,7 @@ proptest! {
         let mut was_terminal = false;
         for (scenario, status) in steps.iter().zip(&all) {
             let terminal = phase(status).is_terminal();
-            let ended = scenario.stage == crate::pods::stage::PodStage::Terminated;
+            let ended = scenario.stage == base_core::pod_stage::PodStage::Terminated;
             let stopped = scenario.observed.as_ref().is_some_and(|o| {
                 o.containers.iter().all(|c| !super::super::containers::may_run(c.state))
             });

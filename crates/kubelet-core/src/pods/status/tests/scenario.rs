@@ -26,14 +26,14 @@ use model::{
 use resources_core::devices::ContainerHealth;
 use serde_json::{Value, json};
 
-use crate::pods::backoff::BackoffTable;
 use crate::pods::fixture::kill_reason;
 use crate::pods::memory::PodMemory;
 use crate::pods::probe::results::{ProbeKind, Verdict};
 use crate::pods::resize::accept::INFEASIBLE;
-use crate::pods::stage::PodStage;
 use crate::pods::status::{PodCgroupResources, StatusInputs, TerminalReason, compute_pod_status};
 use crate::pods::waiting::WaitingState;
+use base_core::backoff::BackoffTable;
+use base_core::pod_stage::PodStage;
 
 pub(super) fn time(seconds: i64) -> Timestamp {
     Timestamp::from_second(1_700_000_000 + seconds).expect("a time")

@@ -1,10 +1,11 @@
 //! The values of the Go kubelet's tables of `cm/helpers_linux_test.go` (TestResourceConfigForPod, …WithEnforceMemoryQoS and
 //! TestHugePageLimits, 1.36). Without CPU limits it writes the period too; here the period stays as it is.
 
+use base_core::node_facts::MemoryQos;
 use serde_json::{Value, json};
 
 use super::super::numbers::{CgroupNumbers, CpuQuota};
-use super::super::pod::{MemoryQos, PodRules, compute_pod_numbers};
+use super::super::pod::{PodRules, compute_pod_numbers};
 use super::{pod, rules};
 
 /// `100m,100Mi/200m,200Mi`: requests and limits of CPU and memory.

@@ -3,11 +3,39 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use base_core::object_name::ObjectName;
 use model::containers::all_containers;
-use model::k8s::{ConfigMap, Pod, Secret};
-use volumes_core::ObjectName;
+use model::k8s::{ConfigMap, FileKeySelector, Pod, Secret};
 
-use super::EnvObjects;
+/// The objects from which variables may be set. A standalone kubelet has none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct EnvObjects {
+    /// `data` of config maps in the pod's namespace, by name.
+    pub config_maps: BTreeMap<String, BTreeMap<String, String>>,
+    /// Decoded `data` of secrets in the pod's namespace, by name.
+    pub secrets: BTreeMap<String, BTreeMap<String, String>>,
+    /// Secret and key of values that are not UTF-8, and so cannot be variables.
+    pub not_text: BTreeSet<(String, String)>,
+    /// Service environment variables; declared variables override them.
+    pub services: BTreeMap<String, String>,
+    /// Text of the files of [`required_env_files`] that exist; `None` if the node does not support variables from files.
+    pub files: Option<BTreeMap<EnvFile, String>>,
+}
+
+/// A file inside a volume of the pod.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct EnvFile {
+    pub volume: String,
+    /// Relative to the volume.
+    pub path: String,
+}
+
+impl EnvFile {
+    #[must_use]
+    pub fn of(selector: &FileKeySelector) -> Self {
+        Self { volume: selector.volume_name.clone(), path: selector.path.clone() }
+    }
+}
 
 /// Every object from which some container of the pod takes variables, optional ones too.
 #[must_use]
