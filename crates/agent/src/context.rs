@@ -15,6 +15,7 @@ use resources_core::cgroup::qos::MemoryReserve;
 use resources_core::cgroup::{CgroupNumbers, PodRules, QosCgroupRules, compute_settings};
 
 use crate::events::Recorder;
+use crate::metrics::KubeletMetrics;
 use crate::metrics::{CgroupWork, Metrics};
 use crate::rng::Rng;
 use crate::settings::Settings;
@@ -34,7 +35,7 @@ pub struct Context {
     /// The configuration, and the facts about this node that requests to the runtime are computed from.
     pub node_facts: NodeFacts,
     pub recorder: Recorder,
-    pub metrics: Arc<Metrics>,
+    pub metrics: Metrics,
     pub tasks: TaskSet,
     pub rng: Rng,
 }
@@ -93,7 +94,7 @@ impl Context {
         let settings = self.cgroup_settings(numbers);
         let began = self.clock.mono();
         let applied = self.cgroups.ensure(cgroup, &settings).await;
-        self.metrics.cgroup_work(work, self.clock.mono().saturating_since(began));
+        self.metrics.get::<KubeletMetrics>().cgroup_work(work, self.clock.mono().saturating_since(began));
         applied
     }
 }

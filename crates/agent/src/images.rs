@@ -37,6 +37,7 @@ use self::records::PullRecords;
 use crate::api::objects::PodObjects;
 use crate::context::Context;
 use crate::events::Recorder;
+use crate::metrics::ImageMetrics;
 use crate::metrics::Metrics;
 
 /// An image that a container waits for, to run it or to mount it.
@@ -141,7 +142,7 @@ pub struct Images {
     runtime: Arc<dyn Runtime>,
     clock: Clock,
     recorder: Recorder,
-    metrics: Arc<Metrics>,
+    metrics: Metrics,
     keyring: NodeKeyring,
     providers: Providers,
     /// `None` if pulls are not recorded and every pod may use every image that is present.
@@ -186,7 +187,7 @@ impl Images {
             }
             false => None,
         };
-        metrics.images.set_config_hash(&settings.credential_providers.hash);
+        metrics.get::<ImageMetrics>().set_config_hash(&settings.credential_providers.hash);
         let configs = &settings.credential_providers.providers;
         let provider_dir = Path::new(&settings.flags.image_credential_provider_bin_dir);
         let max_parallel = config.max_parallel_image_pulls.and_then(|max| usize::try_from(max).ok());
@@ -220,7 +221,11 @@ impl Images {
         let policy = PullPolicy::parse(wanted_by.policy);
         let mut counted = ImageCount { policy, is_present: None, must_pull: None };
         let ready = self.ensure_by_policy(pod, wanted_by, sandbox, login, &mut counted).await;
-        self.metrics.pods.image_requested(policy.label(), counted.is_present, counted.must_pull);
+        self.metrics.get::<ImageMetrics>().image_requested(
+            policy.label(),
+            counted.is_present,
+            counted.must_pull,
+        );
         ready
     }
 
@@ -318,7 +323,7 @@ impl Images {
         if access == ImageAccess::MustPull {
             access = decide(&pod_credentials(&self.credentials(login, image).await?));
         }
-        self.metrics.images.checked(&access);
+        self.metrics.get::<ImageMetrics>().checked(&access);
         match access {
             ImageAccess::NotVerified | ImageAccess::Granted => Ok(true),
             ImageAccess::GrantedAndRecorded(recorded) => {
@@ -361,7 +366,7 @@ impl Images {
                         .await;
                 }
                 if is_first {
-                    self.metrics.pods.pulled(observed.size_bytes, pulled.took);
+                    self.metrics.get::<ImageMetrics>().pulled(observed.size_bytes, pulled.took);
                 }
                 let now = self.clock.mono();
                 let waited = now.saturating_since(waited_from);

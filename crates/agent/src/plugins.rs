@@ -25,6 +25,7 @@ use ports::plugins::{PluginError, PluginInfo, PluginRegistration, PluginResult, 
 
 use crate::context::Context;
 use crate::error_chain::chain;
+use crate::metrics::PluginMetrics;
 use handler::{PluginHandler, PluginHandlers};
 
 /// The registration directory, in the kubelet's root directory.
@@ -195,7 +196,7 @@ impl PluginRegistry {
         let rows = states.map(|(path, is_found, is_registered)| {
             (path.to_string_lossy().into_owned(), is_found, is_registered)
         });
-        self.ctx.metrics.plugins.set(rows.collect());
+        self.ctx.metrics.get::<PluginMetrics>().set(rows.collect());
     }
 }
 

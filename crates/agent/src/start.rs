@@ -41,7 +41,9 @@ use crate::events::{Queued, Recorder};
 use crate::heartbeat::Heartbeat;
 use crate::images::Images;
 use crate::images::garbage_collection::ImageGarbageCollector;
+use crate::metrics::KubeletMetrics;
 use crate::metrics::Metrics;
+use crate::metrics::PinMetrics;
 use crate::node::cgroup_driver::DriverDetection;
 use crate::node::cgroups::NodeCgroups;
 use crate::node::container_garbage_collection::ContainerGarbageCollector;
@@ -280,7 +282,7 @@ impl Agent {
     /// The number of pods of all sources.
     #[must_use]
     pub fn desired_pods(&self) -> usize {
-        self.context().metrics.desired()
+        self.context().metrics.get::<KubeletMetrics>().desired()
     }
 
     /// Ends every task. Containers and volumes stay: the next kubelet continues with them.
@@ -329,7 +331,7 @@ fn context(
         settings,
         node_facts,
         recorder,
-        metrics: Arc::new(Metrics::default()),
+        metrics: Metrics::default(),
         tasks: TaskSet::new(),
         rng: Rng::from_seed(seed),
     };
@@ -355,7 +357,7 @@ async fn handles(
     superseded: mpsc::Sender<ContainerId>,
 ) -> Result<(Arc<PodHandles>, Publishers), HostError> {
     let metrics = &ctx.metrics;
-    ctx.runtime.observe(metrics.clone());
+    ctx.runtime.observe(metrics.get::<KubeletMetrics>());
     let cache = PodCache::default();
     let (runtime, features) = (ctx.runtime.clone(), ctx.node_facts.features);
     let (pleg, pleg_handle) = Pleg::new(runtime, ctx.clock, cache.clone(), metrics.clone(), features);
@@ -484,10 +486,10 @@ fn start_pinning(handles: &PodHandles) {
         ctx.tasks.spawn("CPU and memory state", handles.pin_files.clone().keep());
     }
     if policies.topology().kind() != PolicyKind::None {
-        ctx.metrics.pins.alignment_exists();
+        ctx.metrics.get::<PinMetrics>().alignment_exists();
     }
     if let CpuPolicy::Static(_) = policies.cpus() {
-        ctx.metrics.pins.exclusive_cpus_exist();
+        ctx.metrics.get::<PinMetrics>().exclusive_cpus_exist();
         let cpusets = handles.cpusets.clone();
         ctx.tasks.spawn("cpusets", cpusets.keep(ctx.clone(), admissions.clone(), handles.cache.clone()));
     }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use agent::api::ApiClients;
 use agent::api::certificates::{ClientCertificate, Join, PairStore, StoredPair};
 use agent::context::Context;
+use agent::metrics::ApiMetrics;
 use api_core::certificates::{
     BOOTSTRAP_TIMEOUT, CertificateUse, LoginFound, compute_bootstrap_reason, wanted_names,
 };
@@ -44,7 +45,7 @@ impl Connected {
     /// Reloads and rotates the credentials while the agent runs; cancels `must_exit` if that is not possible.
     pub(crate) fn keep(self, resolved: &Resolved, ctx: &Arc<Context>, must_exit: CancellationToken) {
         let Self { clients, identity, store, certificate, is_embedded, reviews: _ } = self;
-        identity.server.observe(ctx.metrics.clone());
+        identity.server.observe(ctx.metrics.get::<ApiMetrics>());
         let tasks = &ctx.tasks;
         tasks.spawn("API files", agent::api::certificates::reload(identity.clone(), ctx.clock));
         let rotates = resolved.kubelet.rotate_certificates;

@@ -22,6 +22,7 @@ use tokio::sync::watch;
 
 use super::meta::key_of;
 use crate::context::Context;
+use crate::metrics::ApiMetrics;
 
 /// Objects of a store that cannot be decoded of which is remembered why; others are only counted.
 const MAX_MALFORMED: usize = 1000;
@@ -201,7 +202,7 @@ impl<K: ApiObject, T: Send + Sync + 'static> Reflector<K, T> {
         if is_known {
             return;
         }
-        self.ctx.metrics.object_malformed(K::PLURAL);
+        self.ctx.metrics.get::<ApiMetrics>().object_malformed(K::PLURAL);
         if self.log_limit.lock().try_take(self.ctx.clock.mono()) {
             let (object, version) = (object.to_string(), &*object.resource_version);
             tracing::error!(kind = self.what, version, err = object, "Failed to decode object of the API");

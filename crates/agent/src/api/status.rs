@@ -25,6 +25,7 @@ use tokio::task::JoinSet;
 
 use super::reflector::{Store, StoreReader, keep_pod};
 use crate::context::Context;
+use crate::metrics::ApiMetrics;
 use crate::pods_view::{PodEntry, PodsView, ViewChanges};
 
 /// Concurrent calls.
@@ -315,7 +316,7 @@ impl StatusWriter {
         match result {
             Ok(pod) => {
                 if let Some(since) = progress.behind_since.take() {
-                    self.ctx.metrics.pods.status_synced(now.saturating_since(since));
+                    self.ctx.metrics.get::<ApiMetrics>().status_synced(now.saturating_since(since));
                 }
                 progress.failing = None;
                 progress.is_deleted |= is_deletion;

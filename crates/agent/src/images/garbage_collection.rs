@@ -20,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 use crate::cache::PodCache;
 use crate::context::Context;
 use crate::images::Images;
+use crate::metrics::ImageMetrics;
 use crate::pods_view::{PodEntry, PodsView};
 use crate::removers::Remover;
 use crate::serving::stats::{FRESH, Samplers};
@@ -225,7 +226,7 @@ impl ImageGarbageCollector {
                 Ok(()) => {
                     tracing::info!(image = image.id, image.size_bytes, reason = ?why, "Removing unused image");
                     removal.freed = removal.freed.saturating_add(image.size_bytes);
-                    self.ctx.metrics.images.collected(why);
+                    self.ctx.metrics.get::<ImageMetrics>().collected(why);
                 }
                 Err(error) => removal.errors.push(error.message()),
             }

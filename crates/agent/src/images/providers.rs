@@ -22,6 +22,7 @@ use ports::{Clock, Processes};
 
 use crate::api::objects::PodObjects;
 use crate::error_chain::chain;
+use crate::metrics::ImageMetrics;
 use crate::metrics::Metrics;
 
 /// Timeout of an execution.
@@ -39,7 +40,7 @@ struct Provider {
     path: PathBuf,
     processes: Arc<dyn Processes>,
     clock: Clock,
-    metrics: Arc<Metrics>,
+    metrics: Metrics,
     answers: Mutex<AnswerCache>,
     running: Mutex<BTreeMap<(String, String), WeakShared<Run>>>,
 }
@@ -52,7 +53,7 @@ impl Providers {
         dir: &Path,
         processes: &Arc<dyn Processes>,
         clock: Clock,
-        metrics: &Arc<Metrics>,
+        metrics: &Metrics,
     ) -> Self {
         let provider = |config: &CredentialProvider| {
             Arc::new(Provider {
@@ -162,7 +163,11 @@ impl Provider {
             parse_answer(&self.config, &output).map_err(|error| format!("{}: {error}", self.path.display()))
         });
         let now = self.clock.mono();
-        self.metrics.images.provider_ran(&self.config.name, now.saturating_since(began), answer.is_ok());
+        self.metrics.get::<ImageMetrics>().provider_ran(
+            &self.config.name,
+            now.saturating_since(began),
+            answer.is_ok(),
+        );
         if let Ok(answer) = &answer {
             self.answers.lock().put(&key.0, &key.1, answer, now);
         }

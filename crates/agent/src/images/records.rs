@@ -20,6 +20,7 @@ use ports::{Clock, Files, HostError};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::error_chain::chain;
+use crate::metrics::ImageMetrics;
 use crate::metrics::Metrics;
 use crate::tasks::TaskSet;
 
@@ -113,7 +114,7 @@ impl PullRecords {
         files: Arc<dyn Files>,
         clock: Clock,
         root: &Path,
-        metrics: Arc<Metrics>,
+        metrics: Metrics,
         tasks: &TaskSet,
     ) -> Result<Self, HostError> {
         let base = root.join("image_manager");
@@ -198,7 +199,7 @@ impl Drop for Intent {
 struct PullRecordsTask {
     files: Arc<dyn Files>,
     clock: Clock,
-    metrics: Arc<Metrics>,
+    metrics: Metrics,
     pulling: PathBuf,
     pulled: PathBuf,
     open: Arc<OpenPulls>,
@@ -324,7 +325,7 @@ impl PullRecordsTask {
     async fn count(&self) {
         let (intents, records) =
             (self.files(&self.pulling).await.len(), self.files(&self.pulled).await.len());
-        self.metrics.images.set_files(intents, records);
+        self.metrics.get::<ImageMetrics>().set_files(intents, records);
     }
 
     /// Settles pulls with an unknown end, and removes records whose images are gone.

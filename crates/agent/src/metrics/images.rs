@@ -7,14 +7,44 @@ use std::time::Duration;
 use images_core::access::ImageAccess;
 use images_core::garbage_collection::ImageGcReason;
 use parking_lot::Mutex;
-use stats_core::exposition::DEFAULT_BUCKETS;
+use stats_core::exposition::{DEFAULT_BUCKETS, Kind};
 
-use super::Histogram;
+use super::histogram::Histogram;
+use super::table::{Counts, Family, Histograms};
+
+/// Buckets for image pulls, in seconds.
+const PULL: &[f64] = &[
+    1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0,
+    2700.0, 3600.0,
+];
+/// Label values for image sizes, each with its lower bound in MiB.
+const IMAGE_SIZES: [(u64, &str); 12] = [
+    (0, "0-10MB"),
+    (10, "10MB-100MB"),
+    (100, "100MB-500MB"),
+    (500, "500MB-1GB"),
+    (1 << 10, "1GB-5GB"),
+    (5 << 10, "5GB-10GB"),
+    (10 << 10, "10GB-20GB"),
+    (20 << 10, "20GB-30GB"),
+    (30 << 10, "30GB-40GB"),
+    (40 << 10, "40GB-60GB"),
+    (60 << 10, "60GB-100GB"),
+    (100 << 10, "GT100GB"),
+];
 
 /// Label values are names of configured providers and constants, so their number is bounded.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct ImageMetrics {
+    pulls: Histograms,
+    requests: Counts,
     inner: Mutex<Inner>,
+}
+
+impl Default for ImageMetrics {
+    fn default() -> Self {
+        Self { pulls: Histograms::new(PULL), requests: Counts::default(), inner: Mutex::default() }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -29,6 +59,28 @@ struct Inner {
 }
 
 impl ImageMetrics {
+    /// An image was pulled.
+    pub(crate) fn pulled(&self, size_bytes: u64, took: Duration) {
+        let size = size_bytes >> 20;
+        let name = IMAGE_SIZES.iter().rev().find(|(from, _)| *from <= size).map_or("N/A", |(_, name)| name);
+        self.pulls.observe(&[if size_bytes == 0 { "N/A" } else { name }], took);
+    }
+
+    /// A container needs an image.
+    pub(crate) fn image_requested(
+        &self,
+        policy: &'static str,
+        present: Option<bool>,
+        must_pull: Option<bool>,
+    ) {
+        let label = |known| match known {
+            Some(true) => "true",
+            Some(false) => "false",
+            None => "unknown",
+        };
+        self.requests.add(&[label(present), policy, label(must_pull)]);
+    }
+
     pub(crate) fn checked(&self, access: &ImageAccess) {
         let result = match access {
             ImageAccess::NotVerified => "credentialPolicyAllowed",
@@ -59,6 +111,23 @@ impl ImageMetrics {
         }
         let durations = inner.durations.entry(name.to_owned());
         durations.or_insert_with(|| Histogram::new(DEFAULT_BUCKETS)).observe(took);
+    }
+
+    pub(crate) fn write_pulls(&self, text: &mut String) {
+        let of = Family::new(
+            "kubelet_image_pull_duration_seconds",
+            &["image_size_in_bytes"],
+            "Duration in seconds of image pulls, by image size.",
+        );
+        self.pulls.write(text, of);
+        let name = "kubelet_image_manager_ensure_image_requests_total";
+        let labels = &["present_locally", "pull_policy", "pull_required"];
+        let of = Family::new(
+            name,
+            labels,
+            "Number of ensure-image requests of containers, by pull policy, presence of the image, and whether a pull was required.",
+        );
+        self.requests.write(text, Kind::Counter, of);
     }
 
     /// Prometheus text, without families that have no samples.
@@ -163,5 +232,21 @@ mod tests {
             assert!(text.lines().any(|l| l == line), "{line}\n{text}");
         }
         assert!(!text.contains("mustpull"), "no check was made");
+    }
+
+    #[test]
+    fn image_pulls_are_labelled_by_image_size() {
+        let metrics = ImageMetrics::default();
+        for bytes in [0, 1, (10 << 20) - 1, 10 << 20, 3 << 30, 200 << 30] {
+            metrics.pulled(bytes, Duration::from_secs(7));
+        }
+        let mut text = String::new();
+        metrics.write_pulls(&mut text);
+        for (size, count) in [("N/A", 1), ("0-10MB", 2), ("10MB-100MB", 1), ("1GB-5GB", 1), ("GT100GB", 1)] {
+            let line = format!(
+                "kubelet_image_pull_duration_seconds_count{{image_size_in_bytes=\"{size}\"}} {count}\n"
+            );
+            assert!(text.contains(&line), "{line} in {text}");
+        }
     }
 }

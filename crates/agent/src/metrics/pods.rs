@@ -7,32 +7,10 @@ use std::time::Duration;
 use model::{ContainerKind, ContainerObservation};
 use stats_core::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 
-use super::histogram::write_plain;
-use super::table::{Counts, Family, Histograms};
-use super::{CONTAINER_TYPES, Histogram, POD_START, container_type};
-
-/// Buckets for the update of a status in the API, in seconds.
-const STATUS_SYNC: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];
-/// Buckets for image pulls, in seconds.
-const PULL: &[f64] = &[
-    1.0, 5.0, 10.0, 20.0, 30.0, 60.0, 120.0, 180.0, 240.0, 300.0, 360.0, 480.0, 600.0, 900.0, 1200.0, 1800.0,
-    2700.0, 3600.0,
-];
-/// Label values for image sizes, each with its lower bound in MiB.
-const IMAGE_SIZES: [(u64, &str); 12] = [
-    (0, "0-10MB"),
-    (10, "10MB-100MB"),
-    (100, "100MB-500MB"),
-    (500, "500MB-1GB"),
-    (1 << 10, "1GB-5GB"),
-    (5 << 10, "5GB-10GB"),
-    (10 << 10, "10GB-20GB"),
-    (20 << 10, "20GB-30GB"),
-    (30 << 10, "30GB-40GB"),
-    (40 << 10, "40GB-60GB"),
-    (60 << 10, "60GB-100GB"),
-    (100 << 10, "GT100GB"),
-];
+use super::histogram::{Histogram, write_plain};
+use super::kubelet::{CONTAINER_TYPES, POD_START, container_type};
+use super::table::{Counts, Family};
+use super::{ApiMetrics, ImageMetrics, Metrics, VolumeMetrics};
 
 /// Durations of the start-up of a node that was new to its cluster, from boot to ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,10 +40,7 @@ pub(crate) struct PodMetrics {
     start_own_part: Histogram,
     /// Start-up of the first pod with its own network namespace, in nanoseconds.
     first_with_network: OnceLock<u64>,
-    status_sync: Histogram,
     inspected: Histogram,
-    pulls: Histograms,
-    image_requests: Counts,
     terminated: Counts,
     preemptions: Counts,
     image_volumes: AtomicU64,
@@ -73,7 +48,6 @@ pub(crate) struct PodMetrics {
     image_volume_errors: AtomicU64,
     /// Pods whose worker knows them from the runtime only.
     runtime_only: AtomicU64,
-    volume_walks: Histograms,
     node_start: OnceLock<NodeStart>,
 }
 
@@ -83,17 +57,13 @@ impl Default for PodMetrics {
             start_total: Histogram::new(POD_START),
             start_own_part: Histogram::new(POD_START),
             first_with_network: OnceLock::new(),
-            status_sync: Histogram::new(STATUS_SYNC),
             inspected: Histogram::new(DEFAULT_BUCKETS),
-            pulls: Histograms::new(PULL),
-            image_requests: Counts::default(),
             terminated: Counts::default(),
             preemptions: Counts::default(),
             image_volumes: AtomicU64::default(),
             image_volumes_mounted: AtomicU64::default(),
             image_volume_errors: AtomicU64::default(),
             runtime_only: AtomicU64::default(),
-            volume_walks: Histograms::new(DEFAULT_BUCKETS),
             node_start: OnceLock::new(),
         }
     }
@@ -113,36 +83,9 @@ impl PodMetrics {
         }
     }
 
-    /// The API has a pod's new status; `took` is the time since the status changed.
-    pub(crate) fn status_synced(&self, took: Duration) {
-        self.status_sync.observe(took);
-    }
-
     /// A pod was inspected.
     pub(crate) fn inspected(&self, took: Duration) {
         self.inspected.observe(took);
-    }
-
-    /// An image was pulled.
-    pub(crate) fn pulled(&self, size_bytes: u64, took: Duration) {
-        let size = size_bytes >> 20;
-        let name = IMAGE_SIZES.iter().rev().find(|(from, _)| *from <= size).map_or("N/A", |(_, name)| name);
-        self.pulls.observe(&[if size_bytes == 0 { "N/A" } else { name }], took);
-    }
-
-    /// A container needs an image.
-    pub(crate) fn image_requested(
-        &self,
-        policy: &'static str,
-        present: Option<bool>,
-        must_pull: Option<bool>,
-    ) {
-        let label = |known| match known {
-            Some(true) => "true",
-            Some(false) => "false",
-            None => "unknown",
-        };
-        self.image_requests.add(&[label(present), policy, label(must_pull)]);
     }
 
     /// A container has ended.
@@ -177,17 +120,13 @@ impl PodMetrics {
         self.runtime_only.load(Ordering::Relaxed)
     }
 
-    /// A volume was measured; `kind` is its directory: `kubernetes.io~empty-dir`.
-    pub(crate) fn volume_measured(&self, kind: &str, took: Duration) {
-        self.volume_walks.observe(&[&kind.replacen('~', "/", 1)], took);
-    }
-
     /// The node is ready for the first time. Later calls have no effect.
     pub(crate) fn node_ready(&self, start: NodeStart) {
         let _ = self.node_start.set(start);
     }
 
-    pub(crate) fn write(&self, text: &mut String) {
+    /// With the families of others that have always stood between them; `metrics` has those.
+    pub(crate) fn write(&self, text: &mut String, metrics: &Metrics) {
         let plain = [
             (
                 "kubelet_pod_start_total_duration_seconds",
@@ -199,17 +138,14 @@ impl PodMetrics {
                 "Duration in seconds to start a stateless pod, excluding time to pull images and run init containers, until its status in the API has all containers running.",
                 &self.start_own_part,
             ),
-            (
-                "kubelet_pod_status_sync_duration_seconds",
-                "Duration in seconds from a change of a pod's status until the API has it.",
-                &self.status_sync,
-            ),
-            (
-                "kubelet_pleg_pod_relist_duration_seconds",
-                "Duration in seconds of the inspection of one pod.",
-                &self.inspected,
-            ),
         ];
+        write_plain(text, &plain);
+        metrics.get::<ApiMetrics>().write_status_sync(text);
+        let plain = [(
+            "kubelet_pleg_pod_relist_duration_seconds",
+            "Duration in seconds of the inspection of one pod.",
+            &self.inspected,
+        )];
         write_plain(text, &plain);
         if let Some(nanoseconds) = self.first_with_network.get() {
             let name = "kubelet_first_network_pod_start_sli_duration_seconds";
@@ -217,20 +153,7 @@ impl PodMetrics {
             family(text, name, Kind::Gauge, help);
             line(text, name, &[], Value::Nanoseconds(*nanoseconds), None);
         }
-        let of = Family::new(
-            "kubelet_image_pull_duration_seconds",
-            &["image_size_in_bytes"],
-            "Duration in seconds of image pulls, by image size.",
-        );
-        self.pulls.write(text, of);
-        let name = "kubelet_image_manager_ensure_image_requests_total";
-        let labels = &["present_locally", "pull_policy", "pull_required"];
-        let of = Family::new(
-            name,
-            labels,
-            "Number of ensure-image requests of containers, by pull policy, presence of the image, and whether a pull was required.",
-        );
-        self.image_requests.write(text, Kind::Counter, of);
+        metrics.get::<ImageMetrics>().write_pulls(text);
         let name = "kubelet_terminated_containers_total";
         let of = Family::new(
             name,
@@ -266,13 +189,7 @@ impl PodMetrics {
             "Number of pods preempted for a critical pod, by resource that the node lacked.",
         );
         self.preemptions.write(text, Kind::Counter, of);
-        let name = "kubelet_volume_metric_collection_duration_seconds";
-        let of = Family::new(
-            name,
-            &["metric_source"],
-            "Duration in seconds of the measurement of a volume's usage, by volume plugin.",
-        );
-        self.volume_walks.write(text, of);
+        metrics.get::<VolumeMetrics>().write_measured(text);
         self.write_node_start(text);
     }
 
@@ -308,23 +225,8 @@ mod tests {
 
     fn written(metrics: &PodMetrics) -> String {
         let mut text = String::new();
-        metrics.write(&mut text);
+        metrics.write(&mut text, &Metrics::default());
         text
-    }
-
-    #[test]
-    fn image_pulls_are_labelled_by_image_size() {
-        let metrics = PodMetrics::default();
-        for bytes in [0, 1, (10 << 20) - 1, 10 << 20, 3 << 30, 200 << 30] {
-            metrics.pulled(bytes, Duration::from_secs(7));
-        }
-        let text = written(&metrics);
-        for (size, count) in [("N/A", 1), ("0-10MB", 2), ("10MB-100MB", 1), ("1GB-5GB", 1), ("GT100GB", 1)] {
-            let line = format!(
-                "kubelet_image_pull_duration_seconds_count{{image_size_in_bytes=\"{size}\"}} {count}\n"
-            );
-            assert!(text.contains(&line), "{line} in {text}");
-        }
     }
 
     #[test]

@@ -14,9 +14,13 @@ use stats_core::sample::DiskSample;
 use stats_core::volumes::write_disks;
 use volumes_core::plan::VolumeCount;
 
-use super::histogram::write_plain;
-use super::table::Family;
-use super::{CONTAINER_STATES, CONTAINER_TYPES, CgroupWork, Histogram, Metrics, WORKER_PASSES};
+use super::histogram::{Histogram, write_plain};
+use super::kubelet::{CONTAINER_STATES, CONTAINER_TYPES, KubeletMetrics, WORKER_PASSES};
+use super::table::{Family, one};
+use super::{
+    ApiMetrics, CgroupWork, DeviceMetrics, EvictionMetrics, ImageMetrics, Metrics, PinMetrics, PluginMetrics,
+    PodMetrics, RequestMetrics, ResizeMetrics, ShutdownMetrics, VolumeMetrics,
+};
 
 /// Values that other tasks own, passed in for each scrape.
 #[derive(Debug)]
@@ -53,26 +57,29 @@ const STATIC: [&str; 2] = ["", "true"];
 /// Every family that has samples.
 pub(crate) fn write(metrics: &Metrics, from: &ExternalMetrics<'_>) -> String {
     let mut text = String::with_capacity(16 << 10);
+    let (own, api) = (metrics.get::<KubeletMetrics>(), metrics.get::<ApiMetrics>());
+    let pods = metrics.get::<PodMetrics>();
     write_node(&mut text, from);
     write_build(&mut text, from.gates);
-    write_pods(&mut text, metrics, from);
-    write_starts(&mut text, metrics);
-    write_pleg(&mut text, metrics);
-    write_calls(&mut text, metrics);
-    write_cgroup_works(&mut text, metrics);
-    write_costs(&mut text, metrics);
-    write_malformed_objects(&mut text, metrics);
-    write_resource_managers(&mut text, metrics, from);
-    metrics.pods.write(&mut text);
-    metrics.requests.write(&mut text);
-    metrics.images.render(&mut text);
+    write_pods(&mut text, &own, &pods, from);
+    write_starts(&mut text, &own);
+    write_pleg(&mut text, &own);
+    write_calls(&mut text, &own);
+    write_cgroup_works(&mut text, &own);
+    write_costs(&mut text, &own);
+    api.write_malformed_objects(&mut text);
+    write_resource_managers(&mut text, &metrics.get::<PinMetrics>(), from);
+    pods.write(&mut text, metrics);
+    metrics.get::<RequestMetrics>().write(&mut text);
+    api.write_calls(&mut text);
+    metrics.get::<ImageMetrics>().render(&mut text);
     write_volumes(&mut text, &from.volumes);
-    metrics.volumes.render(&mut text);
-    metrics.eviction.render(&mut text);
-    metrics.shutdown.render(&mut text, from.gates);
-    metrics.devices.render(&mut text);
-    metrics.resizes.render(&mut text);
-    metrics.plugins.render(&mut text);
+    metrics.get::<VolumeMetrics>().render(&mut text);
+    metrics.get::<EvictionMetrics>().render(&mut text);
+    metrics.get::<ShutdownMetrics>().render(&mut text, from.gates);
+    metrics.get::<DeviceMetrics>().render(&mut text);
+    metrics.get::<ResizeMetrics>().render(&mut text);
+    metrics.get::<PluginMetrics>().render(&mut text);
     if let Some(disks) = from.disks {
         write_disks(&mut text, disks, from.pods);
     }
@@ -95,18 +102,6 @@ fn write_volumes(text: &mut String, volumes: &BTreeMap<String, VolumeCount>) {
             line(text, name, &[("plugin_name", plugin), ("state", state)], Value::Integer(count), None);
         }
     }
-}
-
-pub(super) fn one(
-    text: &mut String,
-    name: &str,
-    kind: Kind,
-    help: &str,
-    labels: &[(&str, &str)],
-    number: u64,
-) {
-    family(text, name, kind, help);
-    line(text, name, labels, Value::Integer(number), None);
 }
 
 fn read(counter: &AtomicU64) -> u64 {
@@ -175,7 +170,7 @@ fn by_source(text: &mut String, name: &str, kind: Kind, help: &str, from_manifes
     line(text, name, &[("static", "true")], Value::Integer(from_manifests), None);
 }
 
-fn write_pods(text: &mut String, metrics: &Metrics, from: &ExternalMetrics<'_>) {
+fn write_pods(text: &mut String, metrics: &KubeletMetrics, pods: &PodMetrics, from: &ExternalMetrics<'_>) {
     let help = "Number of pods that have a running sandbox.";
     one(text, "kubelet_running_pods", Kind::Gauge, help, &[], read(&metrics.running_pods));
     let name = "kubelet_running_containers";
@@ -200,7 +195,7 @@ fn write_pods(text: &mut String, metrics: &Metrics, from: &ExternalMetrics<'_>) 
         static_pods,
         api_pods,
     );
-    write_working_pods(text, metrics, from);
+    write_working_pods(text, pods, from);
     let help = "Number of mirror pods of static pods that this kubelet tries to create.";
     one(text, "kubelet_mirror_pods", Kind::Gauge, help, &[], from.mirror_pods);
     let help = "Number of ephemeral containers in the pods of this node.";
@@ -215,7 +210,7 @@ fn write_pods(text: &mut String, metrics: &Metrics, from: &ExternalMetrics<'_>) 
     by_label(text, name, "Number of pods that this node rejected, by reason.", "reason", &metrics.rejections);
 }
 
-fn write_working_pods(text: &mut String, metrics: &Metrics, from: &ExternalMetrics<'_>) {
+fn write_working_pods(text: &mut String, pods: &PodMetrics, from: &ExternalMetrics<'_>) {
     let name = "kubelet_working_pods";
     family(
         text,
@@ -234,7 +229,7 @@ fn write_working_pods(text: &mut String, metrics: &Metrics, from: &ExternalMetri
             }
         }
         // Pods known from the runtime only are always terminating.
-        let count = if *lifecycle == "terminating" { metrics.pods.runtime_only() } else { 0 };
+        let count = if *lifecycle == "terminating" { pods.runtime_only() } else { 0 };
         sample("runtime_only", lifecycle, "unknown", count);
     }
 }
@@ -246,7 +241,7 @@ fn by_label(text: &mut String, name: &str, help: &str, label: &str, table: &Mute
     }
 }
 
-fn write_starts(text: &mut String, metrics: &Metrics) {
+fn write_starts(text: &mut String, metrics: &KubeletMetrics) {
     let plain = [
         ("kubelet_started_pods_total", "Number of attempts to start a pod sandbox.", &metrics.started_pods),
         (
@@ -328,7 +323,7 @@ fn write_starts(text: &mut String, metrics: &Metrics) {
     write_plain(text, &plain);
 }
 
-fn write_pleg(text: &mut String, metrics: &Metrics) {
+fn write_pleg(text: &mut String, metrics: &KubeletMetrics) {
     let plain = [
         (
             "kubelet_pleg_relist_duration_seconds",
@@ -366,7 +361,7 @@ const MALFORMED_ENTRIES: Family = Family::new(
     "Number of malformed entries in answers of the container runtime that were left out, by call.",
 );
 
-fn write_calls(text: &mut String, metrics: &Metrics) {
+fn write_calls(text: &mut String, metrics: &KubeletMetrics) {
     if metrics.runtime_loses_support.load(Ordering::Relaxed) {
         let labels = [("version", LOSING_SUPPORT_IN)];
         let help = "Set to 1 if the container runtime lacks an API that is required from the Kubernetes release in the label.";
@@ -391,7 +386,7 @@ fn write_calls(text: &mut String, metrics: &Metrics) {
     metrics.malformed_entries.write(text, Kind::Counter, MALFORMED_ENTRIES);
 }
 
-fn write_cgroup_works(text: &mut String, metrics: &Metrics) {
+fn write_cgroup_works(text: &mut String, metrics: &KubeletMetrics) {
     let name = "kubelet_cgroup_manager_duration_seconds";
     family(
         text,
@@ -407,11 +402,11 @@ fn write_cgroup_works(text: &mut String, metrics: &Metrics) {
     }
 }
 
-fn write_resource_managers(text: &mut String, metrics: &Metrics, from: &ExternalMetrics<'_>) {
+fn write_resource_managers(text: &mut String, pins: &PinMetrics, from: &ExternalMetrics<'_>) {
     let name = "kubelet_pod_watch_events_dropped_total";
     let help = "Events dropped for slow watchers of the pods API; it is not served.";
     one(text, name, Kind::Counter, help, &[], 0);
-    metrics.pins.render(text, &from.cpus, from.has_pod_level_managers);
+    pins.render(text, &from.cpus, from.has_pod_level_managers);
     write_memory_qos(text, from.reserved_memory);
 }
 
@@ -426,17 +421,11 @@ fn write_memory_qos(text: &mut String, reserved: Option<(u64, u64)>) {
 }
 
 /// Metrics that the Go kubelet does not have: the cost of measuring.
-fn write_costs(text: &mut String, metrics: &Metrics) {
+fn write_costs(text: &mut String, metrics: &KubeletMetrics) {
     let name = "kubelet_rs_sampling_duration_seconds";
     family(text, name, Kind::Histogram, "Duration in seconds of samples of cgroups and of disks.");
     metrics.cgroup_samples.write(text, name, &[("what", "cgroups")]);
     metrics.disk_samples.write(text, name, &[("what", "disks")]);
-}
-
-fn write_malformed_objects(text: &mut String, metrics: &Metrics) {
-    let name = "kubelet_rs_api_objects_malformed_total";
-    let help = "Number of versions of API objects that could not be decoded and were left out, by resource.";
-    by_label(text, name, help, "resource", &metrics.malformed_objects);
 }
 
 #[cfg(test)]

@@ -2,45 +2,12 @@
 
 use std::time::Duration;
 
-use ports::request_metrics::{
-    ApiExchange, ApiObserver, PodResourcesCall, RequestKind, Review, ServingObserver,
-};
-use stats_core::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
+use ports::request_metrics::{PodResourcesCall, RequestKind, Review, ServingObserver};
+use stats_core::exposition::{DEFAULT_BUCKETS, Kind, family};
 
-use super::histogram::write_plain;
+use super::histogram::Histogram;
 use super::table::{Counts, Family, Histograms};
-use super::{Histogram, Metrics};
 
-/// Buckets for calls to the API server, in seconds.
-const API_CALL: &[f64] = &[0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0];
-/// Buckets for the age of certificates, in seconds: from ten minutes to four years.
-const ROTATION_AGE: &[f64] = &[
-    600.0,
-    1800.0,
-    3600.0,
-    14_400.0,
-    86_400.0,
-    604_800.0,
-    2_592_000.0,
-    7_776_000.0,
-    15_552_000.0,
-    31_104_000.0,
-    124_416_000.0,
-];
-/// Buckets for the size of API requests and responses, in bytes.
-const API_SIZE: &[f64] = &[
-    64.0,
-    256.0,
-    512.0,
-    1024.0,
-    4096.0,
-    16_384.0,
-    65_536.0,
-    262_144.0,
-    1_048_576.0,
-    4_194_304.0,
-    16_777_216.0,
-];
 /// Buckets for token and access reviews, in seconds.
 const REVIEW: &[f64] = &[0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
 /// Buckets for the remaining lifetime of client certificates, in seconds: from half an hour to a year.
@@ -63,7 +30,6 @@ const GOOD_FOR: &[f64] = &[
 /// Long-running requests. A port-forward is not among them, because the label holds its path, `portForward`.
 const LONG_RUNNING: [&str; 3] = ["exec", "attach", "debug"];
 const REQUEST_LABELS: &[&str] = &["long_running", "method", "path", "server_type"];
-const API_LABELS: &[&str] = &["host", "verb"];
 
 #[derive(Debug)]
 pub(crate) struct RequestMetrics {
@@ -85,11 +51,6 @@ pub(crate) struct RequestMetrics {
     /// The last result of each health check.
     checks: Counts,
     checks_ever: Counts,
-    calls: Counts,
-    calls_took: Histograms,
-    sent: Histograms,
-    read: Histograms,
-    waited: Histograms,
 }
 
 /// For each method, the families of its calls and of its errors.
@@ -154,11 +115,6 @@ impl Default for RequestMetrics {
             pod_resources_errors: Default::default(),
             checks: Counts::default(),
             checks_ever: Counts::default(),
-            calls: Counts::default(),
-            calls_took: Histograms::new(API_CALL),
-            sent: Histograms::of_numbers(API_SIZE),
-            read: Histograms::of_numbers(API_SIZE),
-            waited: Histograms::new(API_CALL),
         }
     }
 }
@@ -170,37 +126,37 @@ fn labels_of(request: RequestKind) -> [&'static str; 4] {
     [long_running, request.method, request.path, server_type]
 }
 
-impl ServingObserver for Metrics {
+impl ServingObserver for RequestMetrics {
     fn request_began(&self, request: RequestKind) {
         let labels = labels_of(request);
-        self.requests.requests.add(&labels);
-        self.requests.requests_now.add(&labels);
+        self.requests.add(&labels);
+        self.requests_now.add(&labels);
     }
 
     fn request_ended(&self, request: RequestKind, took: Duration) {
         let labels = labels_of(request);
-        self.requests.requests_now.take(&labels);
-        self.requests.requests_took.observe(&labels, took);
+        self.requests_now.take(&labels);
+        self.requests_took.observe(&labels, took);
     }
 
     fn websocket_asked(&self, subresource: &'static str) {
-        self.requests.websockets.add(&[subresource]);
+        self.websockets.add(&[subresource]);
     }
 
     fn certificate_believed(&self, good_for: Duration) {
-        self.requests.certificates.observe(good_for);
+        self.certificates.observe(good_for);
     }
 
     fn token_looked_up(&self, was_known: bool, took: Duration) {
         let status = if was_known { "hit" } else { "miss" };
-        self.requests.tokens.add(&[status]);
-        self.requests.tokens_took.observe(&[status], took);
+        self.tokens.add(&[status]);
+        self.tokens_took.observe(&[status], took);
     }
 
     fn reviewed(&self, review: Review, code: &'static str, took: Duration) {
         let (counts, durations) = match review {
-            Review::Token => (&self.requests.token_reviews, &self.requests.token_reviews_took),
-            Review::Access => (&self.requests.access_reviews, &self.requests.access_reviews_took),
+            Review::Token => (&self.token_reviews, &self.token_reviews_took),
+            Review::Access => (&self.access_reviews, &self.access_reviews_took),
         };
         counts.add(&[code]);
         durations.observe(&[code], took);
@@ -212,34 +168,16 @@ impl ServingObserver for Metrics {
             PodResourcesCall::GetAllocatable => 1,
             PodResourcesCall::Get => 2,
         };
-        self.requests.pod_resources.add(&[version]);
-        self.requests.pod_resources_calls[index].add(&[version]);
+        self.pod_resources.add(&[version]);
+        self.pod_resources_calls[index].add(&[version]);
         if !is_ok {
-            self.requests.pod_resources_errors[index].add(&[version]);
+            self.pod_resources_errors[index].add(&[version]);
         }
     }
 
     fn checked(&self, name: &'static str, is_ok: bool) {
-        self.requests.checks.set(&[name, "healthz"], u64::from(is_ok));
-        self.requests.checks_ever.add(&[name, if is_ok { "success" } else { "error" }, "healthz"]);
-    }
-}
-
-impl ApiObserver for Metrics {
-    fn exchanged(&self, exchange: &ApiExchange<'_>) {
-        let ApiExchange { host, method, code, took, request_bytes } = *exchange;
-        let code = code.map_or_else(|| "<error>".to_owned(), |code| code.to_string());
-        self.requests.calls.add(&[&code, host, method]);
-        self.requests.calls_took.observe(&[host, method], took);
-        self.requests.sent.observe_number(&[host, method], request_bytes);
-    }
-
-    fn read(&self, host: &str, method: &str, response_bytes: u64) {
-        self.requests.read.observe_number(&[host, method], response_bytes);
-    }
-
-    fn waited(&self, host: &str, method: &str, took: Duration) {
-        self.requests.waited.observe(&[host, method], took);
+        self.checks.set(&[name, "healthz"], u64::from(is_ok));
+        self.checks_ever.add(&[name, if is_ok { "success" } else { "error" }, "healthz"]);
     }
 }
 
@@ -249,7 +187,6 @@ impl RequestMetrics {
         self.write_callers(text);
         self.write_pod_resources(text);
         self.write_checks(text);
-        self.write_calls(text);
     }
 
     fn write_requests(&self, text: &mut String) {
@@ -335,38 +272,5 @@ impl RequestMetrics {
             "Number of health checks by result.",
         );
         self.checks_ever.write(text, Kind::Counter, of);
-    }
-
-    fn write_calls(&self, text: &mut String) {
-        let labels = &["code", "host", "method"];
-        let of = Family::new(
-            "rest_client_requests_total",
-            labels,
-            "Number of HTTP requests to the API server, by status code, method and host.",
-        );
-        self.calls.write(text, Kind::Counter, of);
-        let of = |name, help| Family::new(name, API_LABELS, help);
-        let name = "rest_client_request_duration_seconds";
-        self.calls_took.write(
-            text,
-            of(name, "Duration in seconds from a request to the API server to the headers of its response."),
-        );
-        self.sent.write(
-            text,
-            of("rest_client_request_size_bytes", "Size in bytes of requests to the API server."),
-        );
-        self.read.write(
-            text,
-            of("rest_client_response_size_bytes", "Size in bytes of responses from the API server."),
-        );
-        let name = "rest_client_rate_limiter_duration_seconds";
-        self.waited.write(text, of(name, "Duration in seconds that requests to the API server waited for the client-side rate limiter."));
-        let name = "rest_client_exec_plugin_ttl_seconds";
-        let help = "Remaining lifetime of the client certificate from an exec credential plugin; certificates from plugins are not supported.";
-        family(text, name, Kind::Gauge, help);
-        line(text, name, &[], Value::Float(f64::INFINITY), None);
-        let name = "rest_client_exec_plugin_certificate_rotation_age";
-        let help = "Age of client certificates from an exec credential plugin when they were rotated; certificates from plugins are not supported.";
-        write_plain(text, &[(name, help, &Histogram::new(ROTATION_AGE))]);
     }
 }

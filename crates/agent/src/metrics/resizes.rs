@@ -6,7 +6,6 @@ use std::time::Duration;
 use kubelet_core::pods::resize::requested::RequestedResize;
 use stats_core::exposition::Kind;
 
-use super::Metrics;
 use super::table::{Counts, Family, Histograms};
 
 /// Milliseconds.
@@ -97,19 +96,19 @@ impl ResizeMetrics {
 /// How one pod is counted among those that wait and those in progress; not at all once this is dropped.
 #[derive(Debug)]
 pub(crate) struct ResizeCount {
-    metrics: Arc<Metrics>,
+    metrics: Arc<ResizeMetrics>,
     pending: Option<String>,
     is_in_progress: bool,
 }
 
 impl ResizeCount {
-    pub(crate) const fn new(metrics: Arc<Metrics>) -> Self {
+    pub(crate) const fn new(metrics: Arc<ResizeMetrics>) -> Self {
         Self { metrics, pending: None, is_in_progress: false }
     }
 
     /// `pending`: the reason, as the condition has it.
     pub(crate) fn update(&mut self, pending: Option<&str>, is_in_progress: bool) {
-        let metrics = &self.metrics.resizes;
+        let metrics = &self.metrics;
         let is_same = match (&self.pending, pending) {
             (Some(counted), Some(now)) => counted.eq_ignore_ascii_case(now),
             (counted, now) => counted.is_none() && now.is_none(),
@@ -140,10 +139,10 @@ mod tests {
 
     #[test]
     fn pod_is_counted_where_its_resize_stands() {
-        let metrics = Arc::new(Metrics::default());
+        let metrics = Arc::new(ResizeMetrics::default());
         let shown = || {
             let mut text = String::new();
-            metrics.resizes.render(&mut text);
+            metrics.render(&mut text);
             let lines = text.lines().filter(|line| !line.starts_with('#') && !line.ends_with(" 0"));
             lines.map(str::to_owned).collect::<Vec<_>>()
         };

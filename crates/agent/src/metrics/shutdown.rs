@@ -6,7 +6,7 @@ use kubelet_core::node::shutdown::ShutdownTimes;
 use parking_lot::Mutex;
 use stats_core::exposition::Kind;
 
-use super::render::one;
+use super::table::one;
 
 #[derive(Debug, Default)]
 pub(crate) struct ShutdownMetrics(Mutex<ShutdownTimes>);

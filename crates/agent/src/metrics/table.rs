@@ -120,6 +120,19 @@ impl Histograms {
     }
 }
 
+/// A family with one sample.
+pub(crate) fn one(
+    text: &mut String,
+    name: &str,
+    kind: Kind,
+    help: &str,
+    labels: &[(&str, &str)],
+    number: u64,
+) {
+    family(text, name, kind, help);
+    line(text, name, labels, Value::Integer(number), None);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -10,6 +10,7 @@ use ports::{Clock, Runtime};
 use tokio::sync::watch;
 
 use crate::cgroup_problems::CgroupProblems;
+use crate::metrics::KubeletMetrics;
 use crate::metrics::Metrics;
 
 /// Queries the runtime. The task ends with the answer.
@@ -19,7 +20,7 @@ pub struct DriverDetection {
     pub clock: Clock,
     /// `cgroupDriver`.
     pub configured: CgroupDriver,
-    pub metrics: Arc<Metrics>,
+    pub metrics: Metrics,
     /// The node is not ready until the driver is known.
     pub problems: CgroupProblems,
     pub answer: watch::Sender<Option<CgroupDriver>>,
@@ -70,7 +71,7 @@ impl DriverDetection {
                 tracing::info!(%driver, %configured, "Using cgroup driver setting received from the CRI runtime");
             }
             DriverReason::RuntimeTooOld => {
-                self.metrics.runtime_loses_support();
+                self.metrics.get::<KubeletMetrics>().runtime_loses_support();
                 tracing::warn!(
                     %driver,
                     "CRI implementation does not report its cgroup driver, falling back to cgroupDriver from the configuration; update the runtime, \

@@ -35,6 +35,7 @@ use tokio::sync::{oneshot, watch};
 use crate::cache::PodCache;
 use crate::context::Context;
 use crate::error_chain::chain;
+use crate::metrics::EvictionMetrics;
 use crate::pods::termination_requests::TerminationRequests;
 use crate::pods_view::PodsView;
 use crate::removers::Remover;
@@ -281,7 +282,7 @@ impl Evictor {
                 continue;
             };
             if self.termination_requests.evict(&uid, notice, IMMEDIATE_GRACE) {
-                self.ctx.metrics.eviction.evicted(limit.as_str(), None);
+                self.ctx.metrics.get::<EvictionMetrics>().evicted(limit.as_str(), None);
                 evicted.push(uid);
             }
         }
@@ -344,7 +345,7 @@ impl Evictor {
             let uid = PodRef::of(candidate.pod).uid;
             let notice = notice(candidate, threshold, &snapshot.observations);
             if self.termination_requests.evict(&uid, notice, self.grace(threshold, candidate.pod)) {
-                self.ctx.metrics.eviction.evicted(threshold.signal.as_str(), Some(age));
+                self.ctx.metrics.get::<EvictionMetrics>().evicted(threshold.signal.as_str(), Some(age));
                 return Some(uid);
             }
         }

@@ -8,6 +8,7 @@ use kubelet_core::node::oom::{SYSTEM_OOM, parse_oom_kill, system_oom_message};
 
 use crate::context::Context;
 use crate::error_chain::chain;
+use crate::metrics::EvictionMetrics;
 
 /// Runs until the log ends, which is not expected.
 pub(crate) async fn run(ctx: Arc<Context>) {
@@ -25,7 +26,7 @@ pub(crate) async fn run(ctx: Arc<Context>) {
     while let Some(record) = records.next().await {
         let Some(kill) = parse_oom_kill(&record) else { continue };
         if kill.is_of_machine {
-            ctx.metrics.eviction.system_oom();
+            ctx.metrics.get::<EvictionMetrics>().system_oom();
             ctx.recorder.node_warning(SYSTEM_OOM, system_oom_message(&kill));
         } else {
             tracing::info!(kill.pid, kill.process, "Got OOM kill event");

@@ -23,6 +23,7 @@ use tokio::task::{JoinError, JoinSet};
 use self::drain::{Drain, record_times};
 use crate::context::Context;
 use crate::error_chain::chain;
+use crate::metrics::ShutdownMetrics;
 use crate::pods::handles::PodHandles;
 use crate::pods::termination_requests::TerminationRequests;
 use crate::pods_view::PodsView;
@@ -105,7 +106,7 @@ impl ShutdownTask {
         let path = state_path(&self.ctx);
         match self.ctx.files.read_file(&path, LIMIT, false).await {
             Ok(text) => match ShutdownTimes::parse(&text) {
-                Some(times) => self.ctx.metrics.shutdown.set(times),
+                Some(times) => self.ctx.metrics.get::<ShutdownMetrics>().set(times),
                 None => {
                     tracing::warn!(path = %path.display(), "Failed to read graceful shutdown state")
                 }

@@ -23,6 +23,7 @@ use super::facts::{GatheredFacts, NodeSources, finished_soon};
 use crate::api::reflector::StoreReader;
 use crate::context::Context;
 use crate::metrics::NodeStart;
+use crate::metrics::PodMetrics;
 
 /// The first delay before registration is retried, which doubles each time, and its maximum.
 const REGISTER_RETRY: Duration = Duration::from_millis(100);
@@ -269,7 +270,7 @@ impl NodeReporter {
         let uptime: f64 = uptime.split(' ').next().and_then(|word| word.parse().ok()).unwrap_or_default();
         let now = self.ctx.clock.mono();
         let power_on = Duration::try_from_secs_f64(uptime).unwrap_or_default();
-        self.ctx.metrics.pods.node_ready(NodeStart {
+        self.ctx.metrics.get::<PodMetrics>().node_ready(NodeStart {
             pre_kubelet: power_on.saturating_sub(now.since_start()),
             pre_registration: registering.since_start(),
             registration: made.saturating_since(registering),

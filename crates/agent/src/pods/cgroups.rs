@@ -19,6 +19,7 @@ use crate::cgroup_problems::CgroupProblems;
 use crate::context::Context;
 use crate::error_chain::chain;
 use crate::metrics::CgroupWork;
+use crate::metrics::KubeletMetrics;
 use crate::resources::admissions::Admissions;
 
 /// Delay between attempts to remove a cgroup, which doubles each time: one second in total.
@@ -153,7 +154,10 @@ impl PodCgroups {
         for cgroup in self.all_of(uid) {
             is_gone &= self.remove_one(&cgroup).await;
         }
-        self.ctx.metrics.cgroup_work(CgroupWork::Destroy, self.ctx.clock.mono().saturating_since(began));
+        self.ctx
+            .metrics
+            .get::<KubeletMetrics>()
+            .cgroup_work(CgroupWork::Destroy, self.ctx.clock.mono().saturating_since(began));
         is_gone
     }
 

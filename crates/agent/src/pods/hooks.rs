@@ -14,6 +14,7 @@ use ports::net::{HttpGet, NetError, Scheme};
 use ports::{Net, Runtime};
 
 use crate::events::Recorder;
+use crate::metrics::KubeletMetrics;
 use crate::metrics::Metrics;
 use crate::pods::http_action::http_get;
 
@@ -115,7 +116,7 @@ async fn call_http(context: &HookContext<'_>, action: &HTTPGetAction) -> Result<
         request.headers.retain(|(name, _)| !name.eq_ignore_ascii_case("authorization"));
         answer = context.net.http_get(&request).await;
         if answer.is_ok() {
-            context.metrics.hook_fell_back();
+            context.metrics.get::<KubeletMetrics>().hook_fell_back();
             let message = format!(
                 "request to HTTPS lifecycle hook {} got HTTP response, retry with HTTP succeeded",
                 join_host_port(&request.host, request.port)

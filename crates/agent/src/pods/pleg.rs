@@ -29,7 +29,9 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use crate::cache::{InRuntime, ListedImages, PodCache};
+use crate::metrics::KubeletMetrics;
 use crate::metrics::Metrics;
+use crate::metrics::PodMetrics;
 
 /// Requests for an inspection beyond this number wait for the next relist.
 const REQUEST_QUEUE: usize = 200;
@@ -119,7 +121,7 @@ pub struct Pleg {
     runtime: Arc<dyn Runtime>,
     clock: Clock,
     cache: PodCache,
-    metrics: Arc<Metrics>,
+    metrics: Metrics,
     health: Arc<Mutex<Health>>,
     requests: mpsc::Receiver<PodRef>,
     relist: Arc<Notify>,
@@ -152,7 +154,7 @@ impl Pleg {
         runtime: Arc<dyn Runtime>,
         clock: Clock,
         cache: PodCache,
-        metrics: Arc<Metrics>,
+        metrics: Metrics,
         features: Features,
     ) -> (Self, PlegHandle) {
         let (sender, requests) = mpsc::channel(REQUEST_QUEUE);
@@ -231,7 +233,9 @@ impl Pleg {
             clock.sleep_until(clock.mono() + pause).await;
             let asked_at = clock.mono();
             let answer = runtime.hints().await;
-            metrics.hint_stream_requested(clock.mono().saturating_since(asked_at), answer.is_ok());
+            metrics
+                .get::<KubeletMetrics>()
+                .hint_stream_requested(clock.mono().saturating_since(asked_at), answer.is_ok());
             match answer {
                 Ok(hints) => {
                     tracing::debug!("Connecting to the container event stream");
@@ -273,14 +277,16 @@ impl Pleg {
         };
         let now = self.clock.now();
         let interval = self.health.lock().last_began.replace(began).map(|last| began.saturating_since(last));
-        self.metrics.relisted(now.mono.saturating_since(began), interval, now.wall);
+        self.metrics.get::<KubeletMetrics>().relisted(now.mono.saturating_since(began), interval, now.wall);
         let (sandboxes, containers) = match listing {
             Ok(lists) => lists,
             Err(error) => return self.relist_failed(error.to_string()),
         };
         self.relist_error = None;
         self.health.lock().last_relist = Some(began);
-        self.metrics.set_containers(containers.iter().map(|container| container.state));
+        self.metrics
+            .get::<KubeletMetrics>()
+            .set_containers(containers.iter().map(|container| container.state));
         let (mut listing, identities) = by_pod(&sandboxes, &containers);
         self.correct(&mut listing, began);
         self.cache.publish_listing(
@@ -364,7 +370,7 @@ impl Pleg {
             self.in_flight.clear();
             return;
         };
-        self.metrics.pods.inspected(took);
+        self.metrics.get::<PodMetrics>().inspected(took);
         match result {
             Ok(observation) => self.publish(pod.clone(), observation),
             Err(error) => self.inspection_failed(&pod, error.to_string()),

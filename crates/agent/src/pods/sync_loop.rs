@@ -21,6 +21,9 @@ use tokio::sync::{mpsc, watch};
 use crate::api::meta::key_of_pod;
 use crate::cache::{InRuntime, Listed};
 use crate::heartbeat::Heartbeat;
+use crate::metrics::KubeletMetrics;
+use crate::metrics::PodMetrics;
+use crate::metrics::VolumeMetrics;
 use crate::pods::handles::PodHandles;
 use crate::pods::worker::{DesiredState, PodWorker};
 use crate::pods_view::load_pod;
@@ -186,7 +189,11 @@ impl SyncLoop {
             self.apply(change);
         }
         let from_api = self.sources.pods().filter(|(source, _)| *source == PodSource::Api).count();
-        self.handles.ctx.metrics.set_desired(self.sources.pods().count() - from_api, from_api);
+        self.handles
+            .ctx
+            .metrics
+            .get::<KubeletMetrics>()
+            .set_desired(self.sources.pods().count() - from_api, from_api);
         self.record_reported();
         self.run_first_housekeeping();
     }
@@ -415,7 +422,11 @@ impl SyncLoop {
         }
         if let (Some(pod), false) = (state.desired, state.is_removed) {
             // The pod was added again just when its worker ended.
-            self.handles.ctx.metrics.pod_restarted(base_core::pod_kind::is_static_pod(&pod.pod));
+            self.handles
+                .ctx
+                .metrics
+                .get::<KubeletMetrics>()
+                .pod_restarted(base_core::pod_kind::is_static_pod(&pod.pod));
             self.begin_or_hold(pod);
         }
         self.start_held();
@@ -428,10 +439,10 @@ impl SyncLoop {
         let runtime: BTreeMap<PodUid, RuntimePresence> =
             in_runtime.iter().map(|(uid, (_, presence))| (uid.clone(), *presence)).collect();
         let running = runtime.values().filter(|presence| **presence == RuntimePresence::MayRun).count();
-        self.handles.ctx.metrics.set_running(running);
+        self.handles.ctx.metrics.get::<KubeletMetrics>().set_running(running);
         let runtime_only =
             self.workers.values().filter(|worker| worker.desired_state.borrow().desired.is_none()).count();
-        self.handles.ctx.metrics.pods.set_runtime_only(runtime_only);
+        self.handles.ctx.metrics.get::<PodMetrics>().set_runtime_only(runtime_only);
         let desired = self.sources.pods().map(|(_, pod)| pod.identity.uid.clone());
         let desired = desired.chain(self.undecodable.iter().cloned()).collect();
         let plan = compute_cleanup(&CleanupInputs {
@@ -442,7 +453,7 @@ impl SyncLoop {
             sources_ready: *self.readiness.complete.borrow(),
         });
         for uid in plan.kill_orphans {
-            self.handles.ctx.metrics.orphan_found();
+            self.handles.ctx.metrics.get::<KubeletMetrics>().orphan_found();
             tracing::info!(podUID = %uid, "Killing pod that is running but not desired");
             let known = in_runtime.get(&uid).map(|(pod, _)| pod.clone());
             self.remove_orphan(uid, known);
@@ -479,7 +490,7 @@ impl SyncLoop {
             return;
         }
         self.next_scan = now + SCAN_PERIOD;
-        self.handles.ctx.metrics.volumes.orphan_sweep_started();
+        self.handles.ctx.metrics.get::<VolumeMetrics>().orphan_sweep_started();
         let (handles, answer) = (self.handles.clone(), self.on_disk.0.clone());
         self.handles.ctx.tasks.spawn_isolated("pod directory scan", async move {
             let with_cgroups = handles.cgroups.all().await;

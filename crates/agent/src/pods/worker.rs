@@ -58,6 +58,7 @@ use self::alarm::Alarm;
 use self::cgroup::CgroupWatch;
 use self::checkpoint::Checkpoint;
 use self::objects::Registration;
+use crate::metrics::PodMetrics;
 use crate::metrics::ResizeCount;
 use crate::pods::handles::PodHandles;
 use crate::pods::messages::{PassEvent, ProbeEvent, WorkerMessage, WorkerSender};
@@ -270,7 +271,7 @@ impl PodWorker {
             times: Times::new(now.mono),
             resizes: None,
             device_health,
-            resize_count: ResizeCount::new(handles.ctx.metrics.clone()),
+            resize_count: ResizeCount::new(handles.ctx.metrics.get()),
             termination: slot.as_ref().map(|_| handles.termination_requests.listen(pod.uid.clone())),
             slot,
             handles,
@@ -518,7 +519,7 @@ impl PodWorker {
         for ended in observed.containers.iter().filter(|container| is_over(container)) {
             let kind = containers.get(&ended.name).map(|container| container.kind);
             if let Some(kind) = kind.filter(|_| !before.container(&ended.id).is_some_and(is_over)) {
-                self.handles.ctx.metrics.pods.terminated(kind, ended);
+                self.handles.ctx.metrics.get::<PodMetrics>().terminated(kind, ended);
             }
         }
     }

@@ -31,6 +31,7 @@ use tokio_util::sync::CancellationToken;
 use crate::context::Context;
 use crate::damaged::set_aside;
 use crate::error_chain::chain;
+use crate::metrics::DeviceMetrics;
 use crate::metrics::Metrics;
 use crate::resources::admissions::Admissions;
 use crate::tasks::TaskSet;
@@ -58,7 +59,7 @@ struct Shared {
     files: Arc<dyn Files>,
     clock: Clock,
     tasks: TaskSet,
-    metrics: Arc<Metrics>,
+    metrics: Metrics,
     dir: PathBuf,
     /// There was no checkpoint of an earlier run.
     is_new: bool,
@@ -381,7 +382,7 @@ async fn load_checkpoint(
 impl Registrar for Devices {
     async fn register(&self, registration: DeviceRegistration) -> Result<(), String> {
         let DeviceRegistration { version, endpoint, resource } = registration;
-        self.shared.metrics.devices.registered(&resource);
+        self.shared.metrics.get::<DeviceMetrics>().registered(&resource);
         let checked = check_registration(&version, &resource, &endpoint).map_err(|error| error.to_string());
         let registered = match checked {
             Ok(()) => self.connect(&resource, &self.shared.dir.join(&endpoint)).await,

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::metrics::RequestMetrics;
 use async_trait::async_trait;
 use model::cpu_set::CpuSet;
 use model::k8s::Pod;
@@ -149,7 +150,7 @@ impl NodeApi for AgentApi {
     }
 
     fn observer(&self) -> Option<Arc<dyn ServingObserver>> {
-        Some(self.lookup.ctx.metrics.clone())
+        Some(self.lookup.ctx.metrics.get::<RequestMetrics>())
     }
 
     fn manifest_problems(&self) -> Vec<ManifestProblem> {

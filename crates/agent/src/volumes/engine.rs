@@ -33,6 +33,7 @@ use crate::api::node_allocatable::NodeAllocatable;
 use crate::api::objects::PodObjects;
 use crate::api::reflector::StoreReader;
 use crate::context::Context;
+use crate::metrics::VolumeMetrics;
 use crate::tasks::guarded;
 
 type Answer<T> = oneshot::Sender<Result<T, VolumeError>>;
@@ -267,7 +268,7 @@ async fn count_found(ctx: Arc<Context>) {
         let volumes = paths.pods().join(uid).join("volumes");
         for plugin in files.list_names(&volumes).await.unwrap_or_default() {
             let names = files.list_names(&volumes.join(&plugin)).await.unwrap_or_default();
-            names.iter().for_each(|_| ctx.metrics.volumes.found(is_known_plugin(&plugin)));
+            names.iter().for_each(|_| ctx.metrics.get::<VolumeMetrics>().found(is_known_plugin(&plugin)));
         }
     }
 }

@@ -20,6 +20,7 @@ use super::shared::Shared;
 use crate::api::objects::PodObjects;
 use crate::context::Context;
 use crate::error_chain::chain;
+use crate::metrics::VolumeMetrics;
 use crate::settings::Paths;
 
 /// An event about a volume.
@@ -113,7 +114,7 @@ async fn measured(
     is_uncertain: bool,
 ) -> Result<ReadyVolume, MountError> {
     let MountContext { ctx, plan, .. } = mount_context;
-    let (clock, metrics) = (ctx.clock, &ctx.metrics.volumes);
+    let (clock, metrics) = (ctx.clock, ctx.metrics.get::<VolumeMetrics>());
     let began = clock.mono();
     let name = plan.qualified_plugin_name();
     let is_migrated = plan.is_migrated();

@@ -1,5 +1,6 @@
 //! The group of a volume's files: `fsGroup`.
 
+use crate::metrics::VolumeMetrics;
 use std::path::Path;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ pub(super) async fn change_group(
     let took = mount_context.ctx.clock.mono().saturating_since(began);
     // The Go kubelet counts this operation with migrated="false" for every volume.
     let plugin = mount_context.plan.qualified_plugin_name();
-    mount_context.ctx.metrics.volumes.operated(
+    mount_context.ctx.metrics.get::<VolumeMetrics>().operated(
         "volume_apply_access_control",
         &plugin,
         false,

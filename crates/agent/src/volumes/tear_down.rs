@@ -16,6 +16,7 @@ use super::mounters::{TEAR_DOWNS, TearDown, TerminatingPod};
 use super::shared::Shared;
 use crate::context::Context;
 use crate::error_chain::chain;
+use crate::metrics::VolumeMetrics;
 
 const SUB_PATHS: &str = "volume-subpaths";
 /// How metrics call the tear-down of a volume with files, and of a device.
@@ -33,9 +34,9 @@ pub(super) async fn tear_down(ctx: &Context, shared: &Shared, uid: &PodUid) -> R
     let done = remove(ctx, shared, &terminating).await;
     let took = clock.mono().saturating_since(began);
     for OnDisk { operation, plugin_dir, plugin, is_migrated } in volumes {
-        ctx.metrics.volumes.operated(operation, &plugin, is_migrated, done.is_ok(), took);
+        ctx.metrics.get::<VolumeMetrics>().operated(operation, &plugin, is_migrated, done.is_ok(), took);
         if !is_static_plugin(&plugin_dir) && flex::installed(ctx, &driver_of(&plugin_dir)).await.is_none() {
-            ctx.metrics.volumes.force_cleaned(done.is_ok());
+            ctx.metrics.get::<VolumeMetrics>().force_cleaned(done.is_ok());
         }
     }
     done

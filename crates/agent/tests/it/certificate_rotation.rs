@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::api::certificates::{ClientCertificate, PairStore};
+use agent::metrics::Metrics;
 use agent::rng::Rng;
 use agent::tasks::TaskSet;
 use api_core::certificates::{CertificateUse, wanted_names};
@@ -104,7 +105,7 @@ impl Member {
             has_bootstrap: self.identity.bootstrap.lock().is_some(),
             is_embedded: false,
             current: Some(current),
-            metrics: Arc::default(),
+            metrics: Metrics::default(),
             must_exit: self.must_exit.clone(),
         }
     }

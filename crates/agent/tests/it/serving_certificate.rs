@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::api::certificates::{ClusterSigned, PairStore, SelfSigned};
+use agent::metrics::Metrics;
 use agent::rng::Rng;
 use agent::tasks::TaskSet;
 use api_core::certificates::{CertificateUse, wanted_names};
@@ -54,7 +55,7 @@ impl Server {
             rng: Rng::from_seed(1),
             node_name: "edge-1".to_owned(),
             addresses: self.addresses.subscribe(),
-            metrics: Arc::default(),
+            metrics: Metrics::default(),
             serves: self.serves.clone(),
         };
         self.tasks.spawn("signed", signed.run());

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agent::api::certificates::{ClientCertificate, Join, JoinError, PairStore, StoredPair};
+use agent::metrics::Metrics;
 use agent::rng::Rng;
 use agent::tasks::TaskSet;
 use cluster::{ApiServer, Bootstrap, HandleSettings, NodeIdentity, ProxyEnv, Settings, X509, kubeconfig};
@@ -103,7 +104,7 @@ impl Home {
             is_embedded: false,
             has_bootstrap: true,
             current: Some(joined.facts.clone()),
-            metrics: Arc::default(),
+            metrics: Metrics::default(),
             must_exit: CancellationToken::new(),
         };
         tasks.spawn("keeper", keeper.run());

@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use super::join::{Join, JoinError};
 use super::signing::{NewCertificate, SigningError};
 use super::store::{PairStore, StoredPair};
+use crate::metrics::CertificateMetrics;
 use crate::metrics::Metrics;
 use crate::rng::Rng;
 
@@ -42,7 +43,7 @@ pub struct ClientCertificate {
     pub is_embedded: bool,
     /// The certificate in use.
     pub current: Option<CertificateFacts>,
-    pub metrics: Arc<Metrics>,
+    pub metrics: Metrics,
     /// Cancelled when the process is to end.
     pub must_exit: CancellationToken,
 }
@@ -75,7 +76,7 @@ impl ClientCertificate {
         let metrics = self.metrics.clone();
         loop {
             let step = self.step(&wanted, &mut failures, random).await;
-            metrics.certificates.uses(CertificateUse::Client, self.current.as_ref());
+            metrics.get::<CertificateMetrics>().uses(CertificateUse::Client, self.current.as_ref());
             let outcome = match step {
                 CertificateStep::Wait { until } => {
                     self.wait(until).await;
@@ -103,7 +104,7 @@ impl ClientCertificate {
                 }
                 Err(error) => {
                     failures.count = failures.count.saturating_add(1);
-                    metrics.certificates.failed(CertificateUse::Client);
+                    metrics.get::<CertificateMetrics>().failed(CertificateUse::Client);
                     failures.last_failure = Some(self.clock.now().wall);
                     tracing::warn!(err = %error, "Failed to rotate client certificate, retrying");
                 }

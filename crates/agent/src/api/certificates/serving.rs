@@ -21,6 +21,7 @@ use super::client::wait_until;
 use super::signing::NewCertificate;
 use super::store::{self, PairStore, StoredPair};
 use super::{FileError, ensure_cert_dir};
+use crate::metrics::CertificateMetrics;
 use crate::metrics::Metrics;
 use crate::rng::Rng;
 
@@ -41,7 +42,7 @@ pub struct ClusterSigned {
     pub node_name: String,
     /// Addresses in the node status.
     pub addresses: watch::Receiver<Vec<NodeAddress>>,
-    pub metrics: Arc<Metrics>,
+    pub metrics: Metrics,
     pub serves: Serves,
 }
 
@@ -52,7 +53,7 @@ impl ClusterSigned {
         let (mut failures, mut last_failure, mut random) = (0_u32, None, self.rng.share());
         let metrics = self.metrics.clone();
         loop {
-            metrics.certificates.uses(CertificateUse::Serving, current.as_ref());
+            metrics.get::<CertificateMetrics>().uses(CertificateUse::Serving, current.as_ref());
             let now = self.clock.now().wall;
             let wanted = self.wanted();
             let state = CertificateState {
@@ -77,7 +78,7 @@ impl ClusterSigned {
                 CertificateStep::Request => match self.renew(&wanted).await {
                     Ok(facts) => {
                         if let Some(old) = &current {
-                            metrics.certificates.replaced(
+                            metrics.get::<CertificateMetrics>().replaced(
                                 CertificateUse::Serving,
                                 old,
                                 self.clock.now().wall,
@@ -88,7 +89,7 @@ impl ClusterSigned {
                     }
                     Err(error) => {
                         failures = failures.saturating_add(1);
-                        metrics.certificates.failed(CertificateUse::Serving);
+                        metrics.get::<CertificateMetrics>().failed(CertificateUse::Serving);
                         last_failure = Some(self.clock.now().wall);
                         tracing::warn!(err = %error, "Failed to rotate serving certificate, retrying");
                     }

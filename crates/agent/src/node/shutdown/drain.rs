@@ -10,6 +10,7 @@ use ports::shutdown::ShutdownLock;
 
 use crate::context::Context;
 use crate::error_chain::chain;
+use crate::metrics::ShutdownMetrics;
 use crate::pods::termination_requests::TerminationRequests;
 use crate::pods_view::PodsView;
 use crate::resources::admissions::Admissions;
@@ -91,7 +92,7 @@ pub(super) async fn record_times(ctx: &Context, change: impl FnOnce(&mut Shutdow
     if !ctx.node_facts.features.graceful_shutdown_by_priority {
         return;
     }
-    let times = ctx.metrics.shutdown.change(change);
+    let times = ctx.metrics.get::<ShutdownMetrics>().change(change);
     let path = super::state_path(ctx);
     if let Err(error) = ctx.files.write_durably(&path, times.text().as_bytes(), 0o644).await {
         tracing::warn!(err = chain(&error), "Failed to write graceful shutdown state");

@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::PassContext;
+use crate::metrics::KubeletMetrics;
 use crate::pods::handles::PodHandles;
 use crate::pods::hooks::{HookContext, run_handler};
 
@@ -167,7 +168,7 @@ fn record_killing(handles: &PodHandles, kill_target: KillTarget<'_>, kill: &Cont
 
 fn hook_overran(handles: &PodHandles, kill_target: KillTarget<'_>, kill: &ContainerKill) {
     if kill.pre_stop.as_ref().is_some_and(|handler| handler.sleep.is_some()) {
-        handles.ctx.metrics.sleep_was_cut();
+        handles.ctx.metrics.get::<KubeletMetrics>().sleep_was_cut();
     }
     tracing::info!(pod = %kill_target.pod, containerName = %kill.name, "PreStop hook not completed in grace period");
 }

@@ -12,6 +12,7 @@ use resources_core::amounts::Amounts;
 
 use super::{PassContext, PassEvent, Retry};
 use crate::error_chain::chain;
+use crate::metrics::ResizeMetrics;
 
 /// Returns when to retry if something failed.
 pub(super) async fn carry_out(
@@ -22,7 +23,7 @@ pub(super) async fn carry_out(
     let ctx = &context.handles.ctx;
     let began = ctx.clock.mono();
     let outcome = try_all(context, sandbox, resize).await;
-    ctx.metrics.resizes.tried(outcome.is_ok(), ctx.clock.mono().saturating_since(began));
+    ctx.metrics.get::<ResizeMetrics>().tried(outcome.is_ok(), ctx.clock.mono().saturating_since(began));
     match outcome {
         Ok(()) => {
             let amounts = Amounts::of_pod(&context.pod);

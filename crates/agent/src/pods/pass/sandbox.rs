@@ -1,5 +1,6 @@
 //! Creates and stops pod sandboxes.
 
+use crate::metrics::KubeletMetrics;
 use kubelet_core::pods::plan::SandboxReason;
 use model::SandboxId;
 use model::containers::spec_of;
@@ -50,7 +51,12 @@ pub async fn create(
     let began = handles.ctx.clock.mono();
     let created = handles.ctx.runtime.run_sandbox(&request).await;
     let took = handles.ctx.clock.mono().saturating_since(began);
-    handles.ctx.metrics.pod_started(&request.runtime_handler, has_own_users, took, created.is_ok());
+    handles.ctx.metrics.get::<KubeletMetrics>().pod_started(
+        &request.runtime_handler,
+        has_own_users,
+        took,
+        created.is_ok(),
+    );
     match created {
         Ok(id) => {
             tracing::info!(pod = %context.identity, sandbox = %id, attempt, reason = ?why, "Created pod sandbox");

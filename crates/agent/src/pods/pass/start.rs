@@ -31,6 +31,8 @@ use super::image_volumes::{self, PulledImages};
 use super::prepare::{Prepared, mount_points, sandbox_request};
 use super::{PassContext, PassEvent, Retry, Waiting};
 use crate::images::{ImageFailure, PodKeyring, PodLogin, ReadyImage, WantedImage};
+use crate::metrics::KubeletMetrics;
+use crate::metrics::PodMetrics;
 use crate::pods::handles::PodHandles;
 use crate::pods::hooks::{HookContext, run_handler};
 
@@ -122,7 +124,7 @@ impl StartContext<'_> {
     async fn start(&self, start: &StartContainer) -> Option<Retry> {
         let outcome = self.try_start(start).await;
         let failure = outcome.as_ref().err().map(|failure| failure.reason);
-        self.context.handles.ctx.metrics.container_started(start.kind, failure);
+        self.context.handles.ctx.metrics.get::<KubeletMetrics>().container_started(start.kind, failure);
         match outcome {
             Ok(()) => {
                 self.context.report(PassEvent::Started { container: start.name.to_string() }).await;
@@ -145,7 +147,12 @@ impl StartContext<'_> {
                 let request = Box::pin(self.request(start, &image, &shown)).await?;
                 self.record_amounts(start).await?;
                 let created = self.create(start, &request).await;
-                self.context.handles.ctx.metrics.pods.image_volumes_created(shown.len(), created.is_ok());
+                self.context
+                    .handles
+                    .ctx
+                    .metrics
+                    .get::<PodMetrics>()
+                    .image_volumes_created(shown.len(), created.is_ok());
                 (created?, start.restart_count)
             }
         };
@@ -196,7 +203,7 @@ impl StartContext<'_> {
         if volumes.is_empty() {
             return Ok(BTreeMap::new());
         }
-        handles.ctx.metrics.pods.image_volumes_requested(volumes.len());
+        handles.ctx.metrics.get::<PodMetrics>().image_volumes_requested(volumes.len());
         let runtime = handles.node.borrow().version.clone();
         check_runtime(&runtime.name, &runtime.version, volumes.iter().any(|volume| volume.has_part))
             .map_err(|why| {
@@ -212,7 +219,7 @@ impl StartContext<'_> {
                 }
                 Some(Err(why)) => {
                     self.fail_event(container.name(), &container_event(why.reason));
-                    handles.ctx.metrics.pods.image_volumes_created(1, false);
+                    handles.ctx.metrics.get::<PodMetrics>().image_volumes_created(1, false);
                     failure = Some(why.clone());
                 }
                 None => {}

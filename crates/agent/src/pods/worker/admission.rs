@@ -25,6 +25,9 @@ use resources_core::rejection::Rejection;
 
 use super::PodWorker;
 use super::alarm::PreemptionWait;
+use crate::metrics::KubeletMetrics;
+use crate::metrics::PinMetrics;
+use crate::metrics::PodMetrics;
 use crate::pods::handles::PodHandles;
 use crate::pods::termination_requests::TerminationRequest;
 use crate::resources::admissions::Decision;
@@ -84,17 +87,21 @@ impl PodWorker {
             slot.keep(|others| reallocate(&handles, pod, others));
             return self.save_pins().await;
         }
-        handles.ctx.metrics.pod_admitted(model::containers::spec_of(pod).containers.len());
+        handles
+            .ctx
+            .metrics
+            .get::<KubeletMetrics>()
+            .pod_admitted(model::containers::spec_of(pod).containers.len());
         let began = handles.ctx.clock.mono();
         let decided = slot.admit(|others| decide(&handles, pod, others)).await;
         if let Some((_, tally)) = &decided {
             let took = handles.ctx.clock.mono().saturating_since(began);
-            handles.ctx.metrics.pins.decided(tally, took);
+            handles.ctx.metrics.get::<PinMetrics>().decided(tally, took);
         }
         match decided.map(|(admission, _)| admission) {
             Some(Admission::Admitted { victims, short_of }) => {
                 handles.termination_requests.preempt(&victims);
-                handles.ctx.metrics.pods.preempted(victims.len(), &short_of);
+                handles.ctx.metrics.get::<PodMetrics>().preempted(victims.len(), &short_of);
                 self.begin_preemption();
                 if let Err(why) = handles.devices.ensure(pod, &self.pod.uid).await {
                     self.release_slot();
@@ -117,7 +124,7 @@ impl PodWorker {
 
     fn reject(&mut self, rejection: Rejection) {
         let handles = &self.handles;
-        handles.ctx.metrics.rejected(&rejection.reason);
+        handles.ctx.metrics.get::<KubeletMetrics>().rejected(&rejection.reason);
         handles.ctx.recorder.warning(&self.pod, None, rejection.reason.clone(), rejection.message.clone());
         let message = format!("Pod was rejected: {}", rejection.message);
         let reason = rejection.reason.into_owned();

@@ -10,6 +10,7 @@ use ports::RuntimeError;
 
 use super::{ActReport, PodWorker};
 use crate::error_chain::chain;
+use crate::metrics::VolumeMetrics;
 use crate::pods::handles::PodHandles;
 use crate::pods_view::remove_checkpoint;
 use crate::volumes::remove_pod_dir;
@@ -27,7 +28,7 @@ impl PodWorker {
         self.act.start(async move {
             let (released, is_clean) = release(&handles, &uid).await;
             if is_found {
-                handles.ctx.metrics.volumes.orphan_released(&uid, released.is_ok());
+                handles.ctx.metrics.get::<VolumeMetrics>().orphan_released(&uid, released.is_ok());
             }
             // An orphan that is not clean now is found again by housekeeping.
             if !is_clean && !is_found {

@@ -25,6 +25,8 @@ use tokio::sync::watch;
 
 use super::PodWorker;
 use super::admission::decide;
+use crate::metrics::PodMetrics;
+use crate::metrics::ResizeMetrics;
 use crate::pods::handles::PodHandles;
 use crate::pods_view::load_pod;
 use crate::resources::admissions::{Change, ChangeCause};
@@ -136,7 +138,11 @@ impl PodWorker {
 
     fn count_requested(&self, before: &Pod, pod: &Pod) {
         let ctx = &self.handles.ctx;
-        ctx.metrics.resizes.requested(&requested_resizes(before, pod, ctx.node_facts.features));
+        ctx.metrics.get::<ResizeMetrics>().requested(&requested_resizes(
+            before,
+            pod,
+            ctx.node_facts.features,
+        ));
     }
 
     /// Reports a change that requires features that the node does not declare.
@@ -180,7 +186,7 @@ impl PodWorker {
         });
         for (victims, short_of) in tried.victims {
             handles.termination_requests.preempt(&victims);
-            handles.ctx.metrics.pods.preempted(victims.len(), &short_of);
+            handles.ctx.metrics.get::<PodMetrics>().preempted(victims.len(), &short_of);
         }
         self.follow_outcome(trigger);
         if self.has_resize_to_try() {
@@ -200,7 +206,7 @@ impl PodWorker {
     /// What was decided about this pod, by this worker or another one.
     fn follow_outcome(&mut self, trigger: &'static str) {
         let Some(outcome) = self.slot.as_ref().and_then(|slot| slot.take_resize_outcome()) else { return };
-        let metrics = &self.handles.ctx.metrics.resizes;
+        let metrics = &self.handles.ctx.metrics.get::<ResizeMetrics>();
         match outcome {
             ResizeOutcome::Allocated { pod, was_deferred } => {
                 if was_deferred {

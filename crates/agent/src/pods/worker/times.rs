@@ -7,6 +7,8 @@ use model::k8s::{ContainerStatus, PodStatus, Volume};
 use model::{MonoTime, Now};
 use sources_core::ApiPod;
 
+use crate::metrics::KubeletMetrics;
+use crate::metrics::PodMetrics;
 use crate::metrics::{Metrics, PodStart, WorkerPass};
 
 #[derive(Debug)]
@@ -60,14 +62,14 @@ impl Times {
             (false, false, false) => WorkerPass::Sync,
         };
         if pass == WorkerPass::Create {
-            metrics.worker_started(now.saturating_since(self.seen_at));
+            metrics.get::<KubeletMetrics>().worker_started(now.saturating_since(self.seen_at));
         }
         self.act = Some((now, pass));
     }
 
     pub(super) fn act_ended(&mut self, metrics: &Metrics, now: MonoTime) {
         if let Some((began, pass)) = self.act.take() {
-            metrics.worker_passed(pass, now.saturating_since(began));
+            metrics.get::<KubeletMetrics>().worker_passed(pass, now.saturating_since(began));
         }
     }
 
@@ -81,7 +83,7 @@ impl Times {
             return;
         }
         self.has_run = true;
-        metrics.pod_running(now.saturating_since(self.seen_at));
+        metrics.get::<KubeletMetrics>().pod_running(now.saturating_since(self.seen_at));
     }
 
     /// The pod as the API has it now.
@@ -99,7 +101,7 @@ impl Times {
         let spec = spec_of(pod);
         let is_on_us = spec.volumes.iter().flatten().all(is_made_here);
         let not_ours = self.pulling + initializing(status);
-        metrics.pods.runs(PodStart {
+        metrics.get::<PodMetrics>().runs(PodStart {
             since_created,
             own_part: is_on_us.then(|| since_created.saturating_sub(not_ours)),
             has_own_network: spec.host_network != Some(true),
@@ -144,7 +146,7 @@ mod tests {
         times.seen_in_api(&metrics, now, &pod);
         times.seen_in_api(&metrics, now, &pod);
         let mut text = String::new();
-        metrics.pods.write(&mut text);
+        metrics.get::<PodMetrics>().write(&mut text, &Metrics::default());
         text
     }
 
@@ -206,7 +208,7 @@ mod tests {
         times.remember(pod.status.as_deref());
         times.seen_in_api(&metrics, now, &pod);
         let mut text = String::new();
-        metrics.pods.write(&mut text);
+        metrics.get::<PodMetrics>().write(&mut text, &Metrics::default());
         assert!(text.contains("kubelet_pod_start_total_duration_seconds_count 0\n"), "{text}");
     }
 }

@@ -1,5 +1,6 @@
 //! Allocation of devices: the devices chosen for a pod are allocated by their plugins and saved before any container starts.
 
+use crate::metrics::DeviceMetrics;
 use model::PodUid;
 use model::containers::ContainerRef;
 use model::devices::{AllocateResponse, PluginOptions};
@@ -138,7 +139,7 @@ impl Devices {
         let began = self.shared.clock.mono();
         let response = plugin.allocate(&ids).await;
         let took = self.shared.clock.mono().saturating_since(began);
-        self.shared.metrics.devices.allocated(resource, took);
+        self.shared.metrics.get::<DeviceMetrics>().allocated(resource, took);
         let response = response.map_err(|error| error.to_string())?;
         tracing::info!(podUID = %uid, containerName = container, resource, devices = ?ids, "Allocated devices");
         self.shared.admissions.set_devices(uid, |others| {

@@ -24,6 +24,7 @@ use tokio::sync::{mpsc, watch};
 use super::{Measured, Request, machine};
 use crate::cache::PodCache;
 use crate::context::Context;
+use crate::metrics::KubeletMetrics;
 use crate::pods_view::PodsView;
 
 /// A container that has run for this long must have a cgroup.
@@ -115,7 +116,10 @@ impl CgroupSampler {
                 // Dropped first, so that two samples are never in memory.
                 self.last = None;
                 let sample = Arc::new(self.sample(request.detail).await);
-                self.ctx.metrics.cgroups_sampled(self.ctx.clock.mono().saturating_since(now));
+                self.ctx
+                    .metrics
+                    .get::<KubeletMetrics>()
+                    .cgroups_sampled(self.ctx.clock.mono().saturating_since(now));
                 self.last.insert(sample).clone()
             }
         };

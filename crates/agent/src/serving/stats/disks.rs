@@ -24,6 +24,8 @@ use super::{Measured, Request};
 use crate::cache::PodCache;
 use crate::context::Context;
 use crate::error_chain::chain;
+use crate::metrics::KubeletMetrics;
+use crate::metrics::VolumeMetrics;
 use crate::pod_files::files_of_containers;
 use crate::pods_view::PodsView;
 use crate::volumes::{Csi, counted, csi_volume_at, is_measured, path_of};
@@ -100,7 +102,10 @@ impl DiskSampler {
         } else {
             self.last = None;
             let sample = Arc::new(self.sample().await);
-            self.ctx.metrics.disks_sampled(self.ctx.clock.mono().saturating_since(now));
+            self.ctx
+                .metrics
+                .get::<KubeletMetrics>()
+                .disks_sampled(self.ctx.clock.mono().saturating_since(now));
             self.last.insert(sample).clone()
         };
         // The sender may have stopped waiting.
@@ -271,7 +276,7 @@ async fn walk(ctx: Arc<Context>, pod: Arc<Pod>) -> Walk {
         };
         let measured = tokio::try_join!(ctx.files.filesystem_space(&path), used);
         let took = ctx.clock.mono().saturating_since(began);
-        ctx.metrics.pods.volume_measured(kind_of(&path), took);
+        ctx.metrics.get::<VolumeMetrics>().volume_measured(kind_of(&path), took);
         match measured {
             Ok((space, used)) => samples.push(VolumeSample {
                 name: volume.name.as_str().into(),

@@ -27,6 +27,8 @@ use volumes_core::plan::{VolumeCount, count_volumes};
 use super::disks::SHARED_AT_MOST_FOR;
 use super::{Measured, Samplers};
 use crate::context::Context;
+use crate::metrics::CertificateMetrics;
+use crate::metrics::RequestMetrics;
 use crate::metrics::{self, ExternalMetrics, WorkingPods};
 use crate::pods_view::PodEntry;
 
@@ -73,7 +75,7 @@ pub(crate) async fn measurements(
         }
         Measurements::Checks => {
             let mut text = String::new();
-            ctx.metrics.requests.write_checks(&mut text);
+            ctx.metrics.get::<RequestMetrics>().write_checks(&mut text);
             if let Some(process) = process(ctx).await {
                 write_start(&mut text, &process);
             }
@@ -154,7 +156,7 @@ fn kubelet_text(measured: &Measured, disks: Option<&DiskSample>, process: Option
         has_pod_level_managers: ctx.node_facts.features.pod_level_resource_managers,
     };
     let mut text = metrics::write(&ctx.metrics, &from);
-    text.push_str(&ctx.metrics.certificates.render(ctx.clock.now().wall));
+    text.push_str(&ctx.metrics.get::<CertificateMetrics>().render(ctx.clock.now().wall));
     text
 }
 

@@ -10,6 +10,7 @@ use model::csi::{
 use ports::plugins::{CsiDriver, PluginError, PluginResult};
 
 use crate::context::Context;
+use crate::metrics::VolumeMetrics;
 
 #[derive(Clone, Debug)]
 pub(super) struct Metered {
@@ -31,7 +32,13 @@ impl Metered {
         let answer = call.await;
         let took = self.ctx.clock.mono().saturating_since(began);
         let code = answer.as_ref().err().map_or("OK", code);
-        self.ctx.metrics.volumes.called_driver(&self.driver, self.is_migrated, method, code, took);
+        self.ctx.metrics.get::<VolumeMetrics>().called_driver(
+            &self.driver,
+            self.is_migrated,
+            method,
+            code,
+            took,
+        );
         answer
     }
 }

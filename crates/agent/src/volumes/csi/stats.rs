@@ -11,6 +11,7 @@ use volumes_core::csi::volume_data::PublishedData;
 
 use super::{Csi, published};
 use crate::context::Context;
+use crate::metrics::VolumeMetrics;
 
 /// The gate of `kubelet_volume_stats_health_status_abnormal`.
 const HEALTH: &str = "CSIVolumeHealth";
@@ -40,7 +41,7 @@ impl Csi {
         let began = ctx.clock.mono();
         let measured = self.ask(ctx, &data, path).await;
         let took = ctx.clock.mono().saturating_since(began);
-        ctx.metrics.pods.volume_measured(&data.driver, took);
+        ctx.metrics.get::<VolumeMetrics>().volume_measured(&data.driver, took);
         Ok(measured?.map(|measured| (data.driver, measured)))
     }
 

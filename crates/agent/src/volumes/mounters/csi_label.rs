@@ -11,6 +11,7 @@ use volumes_core::selinux::{
 
 use super::super::mount_context::{MountContext, MountError};
 use crate::metrics::SelinuxCount;
+use crate::metrics::VolumeMetrics;
 
 /// The gate for volumes of all access modes.
 const GATE: &str = "SELinuxMount";
@@ -37,7 +38,7 @@ pub(super) fn add_user(
     let wanted = LabelledVolume { name: mount_context.volume, is_supported, access_modes };
     let is_enforced = mounts_with_label(node, access_modes);
     let count = |what: SelinuxCount| {
-        ctx.metrics.volumes.selinux.count(what, &plan.driver, access_mode_name(access_modes));
+        ctx.metrics.get::<VolumeMetrics>().selinux.count(what, &plan.driver, access_mode_name(access_modes));
     };
     let pod = mount_context.pod;
     let labelling = compute_label(node, pod.get(), pod.index(), wanted);

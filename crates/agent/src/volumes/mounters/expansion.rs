@@ -16,6 +16,7 @@ use volumes_core::csi::expansion::{
 use super::super::claims::BoundClaim;
 use super::super::mount_context::MountContext;
 use crate::events::EventType;
+use crate::metrics::VolumeMetrics;
 
 /// What expands volumes of one type.
 #[async_trait]
@@ -62,7 +63,7 @@ impl<E: Expander> Expandable<'_, E> {
         let expanded = self.carry_out(step, bound).await;
         let took = mount_context.ctx.clock.mono().saturating_since(began);
         let plugin = mount_context.plan.qualified_plugin_name();
-        mount_context.ctx.metrics.volumes.operated(
+        mount_context.ctx.metrics.get::<VolumeMetrics>().operated(
             "volume_fs_resize",
             &plugin,
             mount_context.plan.is_migrated(),
