@@ -5,6 +5,7 @@
 
 mod api;
 mod certificates;
+mod cgroups;
 mod devices;
 mod eviction;
 mod histogram;
@@ -29,12 +30,13 @@ use parking_lot::Mutex;
 
 pub use api::ApiMetrics;
 pub use certificates::CertificateMetrics;
+pub(crate) use cgroups::{CgroupMetrics, CgroupWork};
 pub(crate) use devices::DeviceMetrics;
 pub(crate) use eviction::EvictionMetrics;
 pub(crate) use histogram::Histogram;
 pub use images::ImageMetrics;
 pub use kubelet::KubeletMetrics;
-pub(crate) use kubelet::{CgroupWork, WorkerPass};
+pub(crate) use kubelet::WorkerPass;
 pub(crate) use pins::PinMetrics;
 pub(crate) use plugins::PluginMetrics;
 pub(crate) use pods::{NodeStart, PodMetrics, PodStart};

@@ -2,6 +2,7 @@
 
 pub mod admissions;
 pub(crate) mod amounts;
+pub(crate) mod cgroup_values;
 pub(crate) mod cpusets;
 pub mod devices;
 pub(crate) mod pins;

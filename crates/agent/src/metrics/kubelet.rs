@@ -56,19 +56,6 @@ pub(crate) enum WorkerPass {
     Kill,
 }
 
-/// An operation on a cgroup.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum CgroupWork {
-    Create,
-    Update,
-    Destroy,
-}
-
-impl CgroupWork {
-    pub(super) const ALL: [(Self, &str); 3] =
-        [(Self::Create, "create"), (Self::Update, "update"), (Self::Destroy, "destroy")];
-}
-
 #[derive(Debug)]
 pub struct KubeletMetrics {
     pub(super) relist_took: Histogram,
@@ -108,8 +95,6 @@ pub struct KubeletMetrics {
     /// By call.
     pub(super) malformed_entries: Counts,
     pub(super) cgroup_samples: Histogram,
-    /// In the order of [`CgroupWork`].
-    pub(super) cgroup_works: [Histogram; 3],
     pub(super) disk_samples: Histogram,
 }
 
@@ -159,7 +144,6 @@ impl Default for KubeletMetrics {
             calls: Mutex::default(),
             malformed_entries: Counts::default(),
             cgroup_samples: usual(),
-            cgroup_works: [usual(), usual(), usual()],
             disk_samples: usual(),
         }
     }
@@ -319,11 +303,6 @@ impl KubeletMetrics {
     /// A sleep handler was still sleeping when the grace period ended.
     pub(crate) fn sleep_was_cut(&self) {
         one_more(&self.cut_sleeps);
-    }
-
-    /// A cgroup was created, updated or removed.
-    pub(crate) fn cgroup_work(&self, work: CgroupWork, took: Duration) {
-        self.cgroup_works[work as usize].observe(took);
     }
 
     /// Duration of a sample of cgroups and procfs.

@@ -18,8 +18,8 @@ use super::histogram::{Histogram, write_plain};
 use super::kubelet::{CONTAINER_STATES, CONTAINER_TYPES, KubeletMetrics, WORKER_PASSES};
 use super::table::{Family, one};
 use super::{
-    ApiMetrics, CgroupWork, DeviceMetrics, EvictionMetrics, ImageMetrics, Metrics, PinMetrics, PluginMetrics,
-    PodMetrics, RequestMetrics, ResizeMetrics, ShutdownMetrics, VolumeMetrics,
+    ApiMetrics, CgroupMetrics, DeviceMetrics, EvictionMetrics, ImageMetrics, Metrics, PinMetrics,
+    PluginMetrics, PodMetrics, RequestMetrics, ResizeMetrics, ShutdownMetrics, VolumeMetrics,
 };
 
 /// Values that other tasks own, passed in for each scrape.
@@ -65,7 +65,7 @@ pub(crate) fn write(metrics: &Metrics, from: &ExternalMetrics<'_>) -> String {
     write_starts(&mut text, &own);
     write_pleg(&mut text, &own);
     write_calls(&mut text, &own);
-    write_cgroup_works(&mut text, &own);
+    metrics.get::<CgroupMetrics>().write(&mut text);
     write_costs(&mut text, &own);
     api.write_malformed_objects(&mut text);
     write_resource_managers(&mut text, &metrics.get::<PinMetrics>(), from);
@@ -384,22 +384,6 @@ fn write_calls(text: &mut String, metrics: &KubeletMetrics) {
         line(text, name, &[("operation_type", operation)], Value::Integer(calls.failed), None);
     }
     metrics.malformed_entries.write(text, Kind::Counter, MALFORMED_ENTRIES);
-}
-
-fn write_cgroup_works(text: &mut String, metrics: &KubeletMetrics) {
-    let name = "kubelet_cgroup_manager_duration_seconds";
-    family(
-        text,
-        name,
-        Kind::Histogram,
-        "Duration in seconds of cgroup manager operations, by operation type: create, update or destroy.",
-    );
-    for (work, operation) in CgroupWork::ALL {
-        let took = &metrics.cgroup_works[work as usize];
-        if took.count() > 0 {
-            took.write(text, name, &[("operation_type", operation)]);
-        }
-    }
 }
 
 fn write_resource_managers(text: &mut String, pins: &PinMetrics, from: &ExternalMetrics<'_>) {

@@ -22,6 +22,7 @@ use crate::error_chain::chain;
 use crate::metrics::CgroupWork;
 use crate::node::machine::machine_facts;
 use crate::resources::admissions::Admissions;
+use crate::resources::cgroup_values::{apply_cgroup, qos_cgroup_rules};
 
 /// Interval at which external changes are reverted and failed updates retried.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -153,7 +154,7 @@ impl NodeCgroups {
 
     fn qos(&self) -> QosCgroupNumbers {
         self.admissions
-            .read(|allocations| compute_qos_cgroups(allocations.held(), &self.ctx.qos_cgroup_rules()))
+            .read(|allocations| compute_qos_cgroups(allocations.held(), &qos_cgroup_rules(&self.ctx)))
     }
 
     async fn apply_qos_cgroups(
@@ -175,7 +176,7 @@ impl NodeCgroups {
         numbers: &CgroupNumbers,
         work: CgroupWork,
     ) -> Result<(), String> {
-        self.ctx.apply_cgroup(cgroup, numbers, work).await.map_err(|error| chain(&error))
+        apply_cgroup(&self.ctx, cgroup, numbers, work).await.map_err(|error| chain(&error))
     }
 }
 

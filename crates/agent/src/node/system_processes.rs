@@ -18,6 +18,7 @@ use tokio::sync::watch;
 use crate::context::Context;
 use crate::error_chain::chain;
 use crate::node_view::NodeView;
+use crate::resources::cgroup_values::cgroup_version;
 
 /// Interval at which processes that were started or moved since are moved to their cgroup.
 const PERIOD: Duration = Duration::from_secs(60);
@@ -87,7 +88,7 @@ async fn adjust_runtime(ctx: &Context, cgroup: &CgroupPath) -> Outcome {
 async fn adjust(ctx: &Context, pid: u32, cgroup: Option<&CgroupPath>, score: i32) -> Outcome {
     let Some(facts) = facts(ctx, pid).await else { return Ok(()) };
     let path = cgroup.map(|cgroup| &*cgroup.path);
-    let adjustment = match compute_adjustment(&facts, path, score, ctx.cgroup_version()) {
+    let adjustment = match compute_adjustment(&facts, path, score, cgroup_version(ctx)) {
         Ok(adjustment) => adjustment,
         // No cgroup is configured.
         Err(_) if cgroup.is_none() => return Ok(()),

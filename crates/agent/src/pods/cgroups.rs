@@ -18,9 +18,10 @@ use tokio::sync::watch;
 use crate::cgroup_problems::CgroupProblems;
 use crate::context::Context;
 use crate::error_chain::chain;
+use crate::metrics::CgroupMetrics;
 use crate::metrics::CgroupWork;
-use crate::metrics::KubeletMetrics;
 use crate::resources::admissions::Admissions;
+use crate::resources::cgroup_values::{apply_cgroup, cgroup_settings, cgroup_version, pod_rules};
 
 /// Delay between attempts to remove a cgroup, which doubles each time: one second in total.
 const FIRST_PAUSE: Duration = Duration::from_millis(8);
@@ -55,7 +56,7 @@ impl PodCgroups {
 
     /// The settings of the pod's cgroup.
     pub(crate) fn numbers(&self, pod: &Pod) -> CgroupNumbers {
-        let mut rules = self.ctx.pod_rules();
+        let mut rules = pod_rules(&self.ctx);
         if self.admissions.disable_quota_of(pod) {
             rules.cpu_quota_period = None;
         }
@@ -67,7 +68,7 @@ impl PodCgroups {
         let Some(names) = self.names().await else { return Ok(String::new()) };
         let cgroup = cgroup_of(&names, pod);
         let numbers = self.numbers(pod);
-        let made = self.ctx.apply_cgroup(&cgroup, &numbers, CgroupWork::Create).await;
+        let made = apply_cgroup(&self.ctx, &cgroup, &numbers, CgroupWork::Create).await;
         made.map_err(|error| format!("failed to create container for {cgroup} : {}", chain(&error)))?;
         Ok(cgroup.path.into())
     }
@@ -99,7 +100,7 @@ impl PodCgroups {
         let names = self.names.borrow().clone()?;
         let cgroup = cgroup_of(&names, pod);
         let settings = match with_numbers {
-            true => self.ctx.cgroup_settings(&self.numbers(pod)),
+            true => cgroup_settings(&self.ctx, &self.numbers(pod)),
             false => CgroupSettings::default(),
         };
         match self.ctx.cgroups.compare(&cgroup, &settings).await {
@@ -115,7 +116,7 @@ impl PodCgroups {
     pub(crate) async fn limits(&self, pod: &Pod) -> Result<Option<(CgroupNumbers, PodLimits)>, String> {
         let Some(names) = self.names().await else { return Ok(None) };
         let cgroup = cgroup_of(&names, pod);
-        let version = self.ctx.cgroup_version();
+        let version = cgroup_version(&self.ctx);
         let texts = self.ctx.cgroups.read(&cgroup, &limit_files(version)).await;
         let texts = texts.map_err(|error| format!("failed to read cgroup {cgroup}: {}", chain(&error)))?;
         let desired = self.numbers(pod);
@@ -126,7 +127,7 @@ impl PodCgroups {
     pub(crate) async fn memory_use(&self, pod: &Pod) -> Option<u64> {
         let names = self.names.borrow().clone()?;
         let cgroup = cgroup_of(&names, pod);
-        let texts = self.ctx.cgroups.read(&cgroup, &[usage_file(self.ctx.cgroup_version())]).await.ok()?;
+        let texts = self.ctx.cgroups.read(&cgroup, &[usage_file(cgroup_version(&self.ctx))]).await.ok()?;
         texts.first()?.as_ref()?.trim().parse().ok()
     }
 
@@ -134,7 +135,7 @@ impl PodCgroups {
     pub(crate) async fn set(&self, pod: &Pod, numbers: &CgroupNumbers) -> HostResult<()> {
         let Some(names) = self.names().await else { return Ok(()) };
         let cgroup = cgroup_of(&names, pod);
-        self.ctx.apply_cgroup(&cgroup, numbers, CgroupWork::Update).await
+        apply_cgroup(&self.ctx, &cgroup, numbers, CgroupWork::Update).await
     }
 
     /// Kills processes that the pod's containers left behind.
@@ -156,8 +157,8 @@ impl PodCgroups {
         }
         self.ctx
             .metrics
-            .get::<KubeletMetrics>()
-            .cgroup_work(CgroupWork::Destroy, self.ctx.clock.mono().saturating_since(began));
+            .get::<CgroupMetrics>()
+            .worked(CgroupWork::Destroy, self.ctx.clock.mono().saturating_since(began));
         is_gone
     }
 

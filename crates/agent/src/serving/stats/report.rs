@@ -31,6 +31,7 @@ use crate::metrics::CertificateMetrics;
 use crate::metrics::RequestMetrics;
 use crate::metrics::{self, ExternalMetrics, WorkingPods};
 use crate::pods_view::PodEntry;
+use crate::resources::cgroup_values::qos_cgroup_rules;
 
 /// Requests for disks within this time share one sample.
 const DISKS_SHARED_FOR: Duration = Duration::from_secs(10);
@@ -162,7 +163,7 @@ fn kubelet_text(measured: &Measured, disks: Option<&DiskSample>, process: Option
 
 /// `memory.min` of Guaranteed pods and `memory.low` of Burstable pods; `None` with the gate `MemoryQoS` off.
 fn reserved_memory(measured: &Measured) -> Option<(u64, u64)> {
-    let rules = measured.ctx.qos_cgroup_rules();
+    let rules = qos_cgroup_rules(&measured.ctx);
     if rules.memory_qos == MemoryQos::Off {
         return None;
     }
