@@ -47,7 +47,7 @@ pub struct WantedImage<'a> {
     pub container: Option<&'a str>,
     /// As written in the manifest.
     pub image: &'a str,
-    /// As in the spec.
+    /// `imagePullPolicy` of the container, if it is set.
     pub policy: Option<&'a str>,
 }
 

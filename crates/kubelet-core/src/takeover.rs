@@ -189,7 +189,7 @@ pub struct PodReport {
     pub source: Option<&'static str>,
     pub fate: Fate,
     pub why: Vec<String>,
-    /// What the pod has as a whole.
+    /// The devices, CPUs and memory of the pod itself, next to those of its containers.
     #[serde(flatten)]
     pub assigned: AssignedReport,
     pub containers: Vec<ContainerReport>,

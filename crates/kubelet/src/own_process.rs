@@ -15,7 +15,8 @@ use crate::logging;
 
 /// How long after a change the memory is released that it needed, together with that of later ones.
 const RELEASE_AFTER: Duration = Duration::from_secs(10);
-/// The same for what was still in use then: events that wait for the API server, and samples of disks, which are kept for a minute.
+/// How long after a change memory is released once more, because some was still in use the first time: by events that waited for the API
+/// server, and by samples of disks, which are kept for a minute.
 const RELEASE_AGAIN_AFTER: Duration = Duration::from_secs(120);
 /// A stream has about 100 kB: fewer are not worth the work.
 const MIN_STREAMS: usize = 16;

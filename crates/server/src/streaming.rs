@@ -23,7 +23,7 @@ use crate::query::{first, pairs};
 use crate::state::MainState;
 
 const FORM: &str = "application/x-www-form-urlencoded";
-/// Of a command, which is a parameter of the URL otherwise.
+/// Limit for a command that comes as a form in the body instead of in the URL.
 const MAX_FORM_BYTES: usize = 64 << 10;
 const FORM_TIMEOUT: Duration = Duration::from_secs(10);
 

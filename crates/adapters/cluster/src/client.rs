@@ -189,7 +189,7 @@ impl Client {
         let retry_after = response.headers().get(RETRY_AFTER).and_then(status::retry_after);
         let (head, body) = response.into_parts();
         let whole = Whole { bytes: Vec::new(), most: MAX_ERROR };
-        // Without its body, the code is the error.
+        // If the body cannot be read, the status code alone is reported.
         let body = match body::read(&head.headers, body, whole, self.deadline).await {
             Ok((whole, _)) => whole.bytes,
             Err(_) => Vec::new(),

@@ -137,7 +137,7 @@ pub fn read(path: &Path, proxies: &ProxyEnv) -> Result<Access, KubeconfigError> 
 /// As [`read`], for a text that was read from `path`.
 ///
 /// # Errors
-/// As [`read`].
+/// The same as of [`read`].
 pub fn parse(text: &str, path: &Path, proxies: &ProxyEnv) -> Result<Access, KubeconfigError> {
     let file =
         decode(text).map_err(|problem| KubeconfigError::Malformed { path: path.to_owned(), problem })?;

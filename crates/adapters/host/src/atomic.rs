@@ -76,7 +76,7 @@ impl Disk for Local {
                 file.set_permissions(Permissions::from_mode(mode & PERMISSIONS))?;
                 Ok(Some(file))
             }
-            // As filesystems and kernels without the flag say it.
+            // What filesystems and kernels without the flag return.
             Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL) => Ok(None),
             Err(error) => Err(error.into()),
         }

@@ -103,7 +103,7 @@ impl Queue {
 /// Directories whose contents are not the kubelet's own small files.
 #[derive(Clone, Debug)]
 pub(crate) struct Directories {
-    /// Those inside of others come first.
+    /// A directory stands before those that contain it, so that the first match is the nearest.
     roots: Vec<(PathBuf, Work)>,
 }
 

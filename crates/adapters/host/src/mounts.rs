@@ -173,7 +173,7 @@ pub(crate) fn is_mount_point(path: &Path) -> HostResult<bool> {
     }
 }
 
-/// Where else the directory of the filesystem is mounted that is mounted at this path.
+/// The other places at which the directory is mounted that is mounted at this path.
 pub(crate) fn other_mounts(path: &Path) -> HostResult<Vec<PathBuf>> {
     let Some(mount) = mounted_at(path)? else { return Ok(Vec::new()) };
     let is_other = |other: &Mount| {

@@ -34,7 +34,7 @@ struct Current {
     walk: Walk,
     owner: Owner,
     top: OwnedFd,
-    /// What the root directory was.
+    /// Device, inode and mode of the root directory when it was opened.
     root: Stat,
 }
 

@@ -394,7 +394,7 @@ mod tests {
                     Ok(content) => {
                         assert!(content.chunks_exact(content.len() / 500).all(|c| *c == content[..c.len()]))
                     }
-                    // Only in the moment in which the directory behind the link changes.
+                    // This happens only at the moment at which the link changes to the new directory.
                     Err(error) => assert_eq!(error.kind(), io::ErrorKind::NotFound),
                 }
             }

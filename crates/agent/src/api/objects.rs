@@ -320,7 +320,7 @@ impl PodObjects {
     }
 }
 
-/// As [`VolumeObjects`] has them.
+/// The trust bundles that were found, in the form in which [`VolumeObjects`] has them.
 type FoundBundles = Option<BTreeMap<BundleRequirement, Vec<Arc<TrustBundle>>>>;
 
 impl Registered {

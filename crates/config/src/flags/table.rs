@@ -27,7 +27,7 @@ const fn field(name: &'static str, kind: Kind, path: &'static str, topic: Topic,
     Flag { name, kind, topic, target: Target::Field(path), help }
 }
 
-/// The same, deprecated.
+/// A deprecated flag.
 const fn deprecated(
     name: &'static str,
     kind: Kind,

@@ -24,7 +24,7 @@ impl PullPolicy {
         }
     }
 
-    /// As the metric label.
+    /// The value of the metric label.
     #[must_use]
     pub const fn label(self) -> &'static str {
         match self {

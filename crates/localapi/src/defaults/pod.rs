@@ -26,7 +26,7 @@ pub(super) fn apply(pod: &mut Tree) {
         set(status, "phase", "Pending");
     }
     // The QoS class is immutable: `set` keeps the class of an existing pod.
-    // Without the metadata: managed fields may be what no client decodes.
+    // The metadata are left out, because its managed fields may be valid here and still not decode.
     let spec = json!({"spec": pod.get("spec")});
     let class = serde_json::from_value::<Pod>(spec).ok().map(|pod| QosClass::of(&pod));
     if let (Some(class), Some(status)) = (class, section(pod, "status")) {

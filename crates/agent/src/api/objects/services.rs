@@ -98,7 +98,7 @@ fn reflector(
     Reflector::keeping(ctx, cluster, of, KIND, selection, keep, uid_of, seen)
 }
 
-/// An unchanged entry is not kept twice while a list arrives next to the store.
+/// Returns the entry that is known already, if it has not changed: while a list arrives, the store has the earlier one.
 pub(in crate::api) fn keep_entry(
     service: ServiceObject,
     known: Option<&Arc<ServiceEntry>>,

@@ -17,7 +17,7 @@ pub(super) struct FlexExpander<'a> {
     pub(super) mount_context: &'a MountContext<'a>,
     pub(super) driver: &'a FlexDriver<'a>,
     pub(super) unique_name: String,
-    /// As the driver sees it.
+    /// What the driver gets: JSON of the options of the volume.
     pub(super) options: String,
     /// Empty if it has none.
     pub(super) device: String,

@@ -27,7 +27,7 @@ const CONVERGENCE_TIMEOUT: Duration = Duration::from_secs(300);
 const DELETION_TIMEOUT: Duration = Duration::from_secs(240);
 /// Until threads and idle connections have ended.
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(90);
-/// After the first pods are gone, before the inventory that counts.
+/// How long to wait after the first pods are gone, before the inventory that later ones are compared with.
 const SETTLE: Duration = Duration::from_secs(15);
 /// Until the kubelet has renewed its lease and restarted every crashed container after a jump of its clock. The longest back-off is
 /// 20 s, and the lease is renewed every 10 s.
