@@ -1,7 +1,7 @@
 //! The node as a member of a cluster: every client of the Kubernetes API.
 //!
 //! Owns no state of pods: pods come in as one more config source of the sync loop, and their status goes out from
-//! [`crate::pods_view::PodsView`]. A standalone kubelet starts none of this.
+//! [`base_agent::pods_view::PodsView`]. A standalone kubelet starts none of this.
 
 pub(crate) mod admission_node;
 pub mod attachments;

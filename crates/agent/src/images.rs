@@ -35,10 +35,10 @@ use self::node_keyring::NodeKeyring;
 use self::providers::Providers;
 use self::records::PullRecords;
 use crate::api::objects::PodObjects;
-use crate::context::Context;
-use crate::events::Recorder;
 use crate::metrics::ImageMetrics;
-use crate::metrics::Metrics;
+use base_agent::context::Context;
+use base_agent::events::Recorder;
+use base_agent::metrics::Metrics;
 
 /// An image that a container waits for, to run it or to mount it.
 #[derive(Clone, Copy, Debug)]

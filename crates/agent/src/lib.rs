@@ -13,12 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod api;
-pub mod cache;
 pub mod cgroup_problems;
-pub mod context;
-mod damaged;
-pub mod error_chain;
-pub mod events;
 mod heartbeat;
 pub mod images;
 mod log_tail;
@@ -28,21 +23,16 @@ pub mod node_view;
 pub mod plugins;
 mod pod_files;
 pub mod pods;
-pub mod pods_view;
 mod probe_metrics;
 mod removers;
 pub mod resources;
-pub mod rng;
 pub mod run_once;
 pub mod serving;
-pub mod settings;
 pub mod sources;
 mod start;
 pub mod takeover;
-pub mod tasks;
 pub mod volumes;
 pub mod volumes_in_use;
 
 pub use serving::stats::Samplers;
-pub use settings::Settings;
 pub use start::{Agent, Ports};

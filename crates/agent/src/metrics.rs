@@ -1,6 +1,6 @@
 //! The kubelet's own metrics. Names, labels and types are those of the Go kubelet (docs/behaviour/metrics.md).
 //!
-//! Each owner of metrics has a struct with the values of its families, which writes them as text; this registry has one of each.
+//! Each owner of metrics has a struct with the values of its families, which writes them as text.
 //! What a scrape writes, in which order, is in `render`.
 
 mod api;
@@ -8,7 +8,6 @@ mod certificates;
 mod cgroups;
 mod devices;
 mod eviction;
-mod histogram;
 mod images;
 mod kubelet;
 mod pins;
@@ -19,21 +18,13 @@ mod requests;
 mod resizes;
 mod selinux;
 mod shutdown;
-mod table;
 mod volumes;
-
-use std::any::{Any, TypeId};
-use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use parking_lot::Mutex;
 
 pub use api::ApiMetrics;
 pub use certificates::CertificateMetrics;
 pub(crate) use cgroups::{CgroupMetrics, CgroupWork};
 pub(crate) use devices::DeviceMetrics;
 pub(crate) use eviction::EvictionMetrics;
-pub(crate) use histogram::Histogram;
 pub use images::ImageMetrics;
 pub use kubelet::KubeletMetrics;
 pub(crate) use kubelet::WorkerPass;
@@ -46,34 +37,3 @@ pub(crate) use resizes::{ResizeCount, ResizeMetrics};
 pub(crate) use selinux::SelinuxCount;
 pub(crate) use shutdown::ShutdownMetrics;
 pub(crate) use volumes::VolumeMetrics;
-
-/// The metrics of every owner: one value of each type, made when it is first used. Clones share them.
-#[derive(Clone, Debug, Default)]
-pub struct Metrics {
-    by_type: Arc<Mutex<BTreeMap<TypeId, Arc<dyn Any + Send + Sync>>>>,
-}
-
-impl Metrics {
-    /// The metrics of one owner.
-    #[must_use]
-    pub fn get<M: Default + Send + Sync + 'static>(&self) -> Arc<M> {
-        let known =
-            self.by_type.lock().entry(TypeId::of::<M>()).or_insert_with(|| Arc::new(M::default())).clone();
-        // The entry of a type is of that type.
-        known.downcast().unwrap_or_default()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering};
-
-    use super::*;
-
-    #[test]
-    fn all_who_use_the_metrics_of_one_owner_share_them() {
-        let metrics = Metrics::default();
-        metrics.get::<AtomicU64>().store(7, Ordering::Relaxed);
-        assert_eq!(metrics.clone().get::<AtomicU64>().load(Ordering::Relaxed), 7);
-    }
-}

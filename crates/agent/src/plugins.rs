@@ -7,7 +7,6 @@
 //! its type. A plugin that does not answer delays no other. Sleeps until a socket or a plugin needs it.
 
 pub mod device_plugins;
-pub mod handler;
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -23,10 +22,10 @@ use model::plugins::{RegisteredPlugin, SocketTree};
 use ports::HostError;
 use ports::plugins::{PluginError, PluginInfo, PluginRegistration, PluginResult, Plugins};
 
-use crate::context::Context;
-use crate::error_chain::chain;
 use crate::metrics::PluginMetrics;
-use handler::{PluginHandler, PluginHandlers};
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
+use base_agent::plugin_handler::{PluginHandler, PluginHandlers};
 
 /// The registration directory, in the kubelet's root directory.
 pub(crate) const DIR: &str = "plugins_registry";

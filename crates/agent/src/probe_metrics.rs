@@ -11,7 +11,7 @@ use model::{PodRef, PodUid};
 use parking_lot::Mutex;
 use stats_core::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 
-use crate::metrics::Histogram;
+use base_agent::metrics::Histogram;
 
 /// Shared by all probes. There are as many entries as probes.
 #[derive(Clone, Debug, Default)]

@@ -9,7 +9,7 @@ use model::containers::spec_of;
 use model::k8s::{ContainerStatus, PodStatus};
 
 use crate::Agent;
-use crate::pods_view::PodEntry;
+use base_agent::pods_view::PodEntry;
 
 /// A pod that has not started by then has failed.
 const TIMEOUT: Duration = Duration::from_secs(300);

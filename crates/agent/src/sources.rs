@@ -19,9 +19,9 @@ use sources_core::duplicates::{ManifestPods, Owners, UniquePods, compute_unique_
 use sources_core::static_pod::{ManifestError, mark_first_seen};
 use sources_core::{DesiredPod, is_every_pod_known};
 
-use crate::cache::PodCache;
-use crate::pods_view::load_pods;
-use crate::settings::Paths;
+use base_agent::cache::PodCache;
+use base_agent::pods_view::load_pods;
+use base_agent::settings::Paths;
 
 /// All pods of one source.
 #[derive(Clone, Debug)]
@@ -64,7 +64,7 @@ impl NodePods {
                 Some(Checkpoints { pods, is_every_pod_known, is_listed })
             }
             Err(error) => {
-                let error = crate::error_chain::chain(&error);
+                let error = base_agent::error_chain::chain(&error);
                 tracing::warn!(err = error, "Failed to read the checkpoint of pod sources");
                 None
             }

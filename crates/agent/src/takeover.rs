@@ -24,9 +24,9 @@ use resources_core::cpus::CPU_STATE_FILE;
 use resources_core::memory::checkpoint::FILE as MEMORY_STATE_FILE;
 use sources_core::static_pod::{Origin, parse_manifest};
 
-use crate::error_chain::chain;
 use crate::pods::pleg;
-use crate::settings::Settings;
+use base_agent::error_chain::chain;
+use base_agent::settings::Settings;
 
 /// State files are small; the largest is that of the devices.
 const LIMIT: usize = 16 << 20;

@@ -41,9 +41,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use volumes_core::engine::ReadyVolume;
 
 use crate::api::objects::PodObjects;
-use crate::context::Context;
-use crate::error_chain::chain;
-use crate::settings::Paths;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
+use base_agent::settings::Paths;
 
 pub(crate) use csi::{Csi, KIND as CSI_PLUGIN, csi_volume_at};
 pub(crate) use engine::VolumeEngine;

@@ -249,7 +249,7 @@ async fn check_cgroup_root(kubelet: &KubeletConfiguration, cgroups: &dyn Cgroups
 
 #[expect(clippy::needless_pass_by_value, reason = "for map_err")]
 fn host_error(error: HostError) -> StartError {
-    StartError::Host(agent::error_chain::chain(&error))
+    StartError::Host(base_agent::error_chain::chain(&error))
 }
 
 /// Different on every machine and in every process: it only spreads load.

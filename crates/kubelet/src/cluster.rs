@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use agent::api::ApiClients;
 use agent::api::certificates::{ClientCertificate, Join, PairStore, StoredPair};
-use agent::context::Context;
 use agent::metrics::ApiMetrics;
 use api_core::certificates::{
     BOOTSTRAP_TIMEOUT, CertificateUse, LoginFound, compute_bootstrap_reason, wanted_names,
 };
+use base_agent::context::Context;
 use cluster::{
     Access, ApiServer, Bootstrap, Budget, ClientIdentity, HandleSettings, NodeIdentity, ProxyEnv, Settings,
     X509, kubeconfig,
@@ -244,7 +244,7 @@ impl Connector {
                 tokio::fs::create_dir_all(dir).await.map_err(|error| failed(&error))?;
             }
             let written = self.store.files.write_durably(&self.path, text.as_bytes(), 0o600).await;
-            written.map_err(|error| failed(&agent::error_chain::chain(&error)))
+            written.map_err(|error| failed(&base_agent::error_chain::chain(&error)))
         };
         written.await
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::pods_view::PodsView;
+use base_agent::pods_view::PodsView;
 use config::{KubeletConfiguration, NodeFlags};
 use jiff::Timestamp;
 use model::MonoTime;

@@ -58,7 +58,7 @@ pub(crate) fn tune_kernel(is_protected: bool) -> Result<(), String> {
 pub(crate) async fn share_root_dir(files: &dyn Files, root: &Path) -> Result<(), HostError> {
     files.make_dir(root, 0o750).await?;
     if let Err(error) = host::process::ensure_shared_mount(root) {
-        let error = agent::error_chain::chain(&error);
+        let error = base_agent::error_chain::chain(&error);
         tracing::error!(root = %root.display(), err = error, "Root directory is not a shared mount, mount propagation does not work");
     }
     Ok(())

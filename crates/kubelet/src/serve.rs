@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use agent::Agent;
-use agent::context::Context;
+use base_agent::context::Context;
 use config::{Features, KubeletConfiguration, Resolved};
 use ports::{Cluster, NodeApi};
 use server::pod_resources;
@@ -50,7 +50,7 @@ async fn serve_pod_resources(ctx: &Context, api: &Arc<dyn NodeApi>, stop: &Cance
     let dir = ctx.settings.paths.root.join("pod-resources");
     let listening = match ctx.files.make_dir(&dir, 0o750).await {
         Ok(()) => pod_resources::listen(&dir.join("kubelet.sock")).map_err(|error| error.to_string()),
-        Err(error) => Err(agent::error_chain::chain(&error)),
+        Err(error) => Err(base_agent::error_chain::chain(&error)),
     };
     match listening {
         Ok(listener) => {

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use agent::Agent;
 use agent::api::certificates::{ClusterSigned, PairStore, SelfSigned};
-use agent::context::Context;
+use base_agent::context::Context;
 use cluster::X509;
 use config::Resolved;
 use futures_util::StreamExt;
@@ -125,7 +125,7 @@ async fn read(disk: &dyn Files, files: &[PathBuf]) -> Result<Vec<Vec<u8>>, Strin
     let mut contents = Vec::new();
     for file in files {
         let content = disk.read_file(file, FILE_LIMIT, false).await;
-        contents.push(content.map_err(|error| agent::error_chain::chain(&error))?);
+        contents.push(content.map_err(|error| base_agent::error_chain::chain(&error))?);
     }
     Ok(contents)
 }

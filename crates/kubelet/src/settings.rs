@@ -4,7 +4,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use agent::settings::{Paths, ProcessSettings, Settings};
+use base_agent::settings::{Paths, ProcessSettings, Settings};
 use base_core::node_facts::MemoryQos;
 use base_core::node_facts::{MemoryRules, NodeFacts, Swap};
 use config::{Features, KubeletConfiguration, Resolved};

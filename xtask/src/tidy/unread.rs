@@ -11,8 +11,8 @@ use crate::tidy::finding;
 
 /// The files whose public structs are checked.
 const FILES: &[&str] = &[
-    "crates/agent/src/context.rs",
-    "crates/agent/src/settings.rs",
+    "crates/base/agent/src/context.rs",
+    "crates/base/agent/src/settings.rs",
     "crates/config/src/kubeletconfig.rs",
     "crates/config/src/kubeletconfig/parts.rs",
     "crates/config/src/node.rs",
@@ -82,7 +82,7 @@ mod tests {
 
     fn complaints(declared: &str, reader: &str) -> Vec<String> {
         let sources = [
-            Source::new("crates/agent/src/settings.rs", declared),
+            Source::new("crates/base/agent/src/settings.rs", declared),
             Source::new("crates/agent/src/node.rs", reader),
         ];
         check(&sources).into_iter().map(|finding| finding.what).collect()

@@ -17,7 +17,7 @@ use volumes_core::attachment::{
 };
 
 use super::reflector::{Store, StoreReader, own_node};
-use crate::context::Context;
+use base_agent::context::Context;
 
 /// How long the controller may take.
 const CONTROLLER_TIMEOUT: Duration = Duration::from_secs(600);

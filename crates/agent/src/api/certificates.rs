@@ -17,7 +17,7 @@ use model::{CertificateFacts, CertificateNames, PemPair};
 use ports::certificates::CertificateError;
 use ports::{Certificates, ClientIdentity, Clock, Files, HostError};
 
-use crate::damaged::remove_unfinished;
+use base_agent::damaged::remove_unfinished;
 
 pub use crate::metrics::CertificateMetrics;
 pub use client::ClientCertificate;
@@ -29,7 +29,7 @@ pub use store::{PairStore, StoredPair};
 /// A certificate or key file that cannot be read, written or used.
 #[derive(Debug, thiserror::Error)]
 pub enum FileError {
-    #[error("{}", crate::error_chain::chain(.0))]
+    #[error("{}", base_agent::error_chain::chain(.0))]
     Host(#[from] HostError),
     #[error("{path}: {source}")]
     Content { path: String, source: CertificateError },

@@ -12,8 +12,8 @@ use super::csi_allocatable::{self, NodeInfoSource};
 use super::csi_drivers::CsiDrivers;
 use super::csi_node::{CsiNode, CsiNodeTasks};
 use super::reflector::StoreReader;
-use crate::context::Context;
 use crate::volumes_in_use::VolumesInUse;
+use base_agent::context::Context;
 
 /// The handles; clones are the same.
 #[derive(Clone, Debug)]

@@ -14,7 +14,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::csi_drivers::CsiDrivers;
 use super::csi_node::CsiNode;
-use crate::context::Context;
+use base_agent::context::Context;
 
 /// Calls installed drivers.
 #[async_trait]

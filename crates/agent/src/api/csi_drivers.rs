@@ -13,7 +13,7 @@ use ports::cluster::Selection;
 use tokio::sync::watch;
 
 use super::reflector::{CollectionOf, Reflector, Store, StoreReader};
-use crate::context::Context;
+use base_agent::context::Context;
 
 /// How long a caller waits for the first list; the volume's operation is tried again.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(10);

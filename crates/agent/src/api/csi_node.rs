@@ -22,7 +22,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::reflector::{StoreReader, own_node};
-use crate::context::Context;
+use base_agent::context::Context;
 
 /// How often the API server is called until it answers, or has the Node.
 const CONNECT_PERIOD: Duration = Duration::from_secs(1);

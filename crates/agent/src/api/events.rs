@@ -20,9 +20,9 @@ use ports::cluster::{ClusterError, ClusterResult, Part, Patch};
 use tokio::sync::mpsc;
 
 use super::reflector::StoreReader;
-use crate::context::Context;
-use crate::events::{ClaimRef, Event, EventObject, EventType, Queued};
-use crate::pods_view::PodsView;
+use base_agent::context::Context;
+use base_agent::events::{ClaimRef, Event, EventObject, EventType, Queued};
+use base_agent::pods_view::PodsView;
 
 /// Attempts for a call that may succeed later, and the time between them.
 const MAX_ATTEMPTS: u32 = 12;

@@ -16,8 +16,8 @@ use sources_core::ApiPod;
 use tokio::sync::watch;
 
 use super::reflector::StoreReader;
-use crate::context::Context;
-use crate::pods_view::{PodEntry, PodsView};
+use base_agent::context::Context;
+use base_agent::pods_view::{PodEntry, PodsView};
 
 /// Interval of a full comparison, which also retries what failed.
 const SWEEP: Duration = Duration::from_secs(10);

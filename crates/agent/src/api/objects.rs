@@ -36,7 +36,7 @@ use self::services::{PodServices, Services};
 use self::source::{Access, Source, Sources, Strategy, wait_for_sync};
 use self::tokens::{PodTokens, account_of};
 use super::reflector::{CollectionOf, Reflector, Store, StoreReader};
-use crate::context::Context;
+use base_agent::context::Context;
 
 /// Objects that one pod may refer to, each of at most 1 MiB: ConfigMaps, Secrets, service account tokens and selections of
 /// ClusterTrustBundles. The API takes pods that name tens of thousands of them (docs/decisions/0065).

@@ -11,8 +11,8 @@ use sources_core::{ApiPod, DesiredPod};
 use tokio::sync::mpsc;
 
 use super::reflector::{Store, StoreReader};
-use crate::context::Context;
 use crate::sources::SourceSet;
+use base_agent::context::Context;
 
 /// Pods of this node, in all namespaces.
 pub(crate) fn on_node(node: &str) -> Selection {

@@ -21,8 +21,8 @@ use sources_core::ApiPod;
 use tokio::sync::watch;
 
 use super::meta::key_of;
-use crate::context::Context;
 use crate::metrics::ApiMetrics;
+use base_agent::context::Context;
 
 /// Objects of a store that cannot be decoded of which is remembered why; others are only counted.
 const MAX_MALFORMED: usize = 1000;

@@ -24,9 +24,9 @@ use sources_core::ApiPod;
 use tokio::task::JoinSet;
 
 use super::reflector::{Store, StoreReader, keep_pod};
-use crate::context::Context;
 use crate::metrics::ApiMetrics;
-use crate::pods_view::{PodEntry, PodsView, ViewChanges};
+use base_agent::context::Context;
+use base_agent::pods_view::{PodEntry, PodsView, ViewChanges};
 
 /// Concurrent calls.
 const MAX_CALLS: usize = 16;

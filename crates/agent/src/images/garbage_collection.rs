@@ -17,13 +17,13 @@ use model::k8s::Pod;
 use model::request::ImageRequest;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::cache::PodCache;
-use crate::context::Context;
 use crate::images::Images;
 use crate::metrics::ImageMetrics;
-use crate::pods_view::{PodEntry, PodsView};
 use crate::removers::Remover;
 use crate::serving::stats::{FRESH, Samplers};
+use base_agent::cache::PodCache;
+use base_agent::context::Context;
+use base_agent::pods_view::{PodEntry, PodsView};
 
 const PERIOD: Duration = Duration::from_secs(300);
 /// Retry interval until the runtime has listed its images once.

@@ -21,9 +21,9 @@ use ports::host::ProgramCall;
 use ports::{Clock, Processes};
 
 use crate::api::objects::PodObjects;
-use crate::error_chain::chain;
 use crate::metrics::ImageMetrics;
-use crate::metrics::Metrics;
+use base_agent::error_chain::chain;
+use base_agent::metrics::Metrics;
 
 /// Timeout of an execution.
 const DEADLINE: Duration = Duration::from_secs(60);

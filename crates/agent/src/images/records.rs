@@ -19,10 +19,10 @@ use parking_lot::Mutex;
 use ports::{Clock, Files, HostError};
 use tokio::sync::{mpsc, oneshot};
 
-use crate::error_chain::chain;
 use crate::metrics::ImageMetrics;
-use crate::metrics::Metrics;
-use crate::tasks::TaskSet;
+use base_agent::error_chain::chain;
+use base_agent::metrics::Metrics;
+use base_agent::tasks::TaskSet;
 
 /// Commands that may wait; the sender of the next one waits.
 const WAITING: usize = 64;

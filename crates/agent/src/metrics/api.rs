@@ -5,8 +5,8 @@ use std::time::Duration;
 use ports::request_metrics::{ApiExchange, ApiObserver};
 use stats_core::exposition::{Kind, Value, family, line};
 
-use super::histogram::{Histogram, write_plain};
-use super::table::{Counts, Family, Histograms};
+use base_agent::metrics::{Counts, Family, Histograms};
+use base_agent::metrics::{Histogram, write_plain};
 
 /// Buckets for the update of a status in the API, in seconds.
 const STATUS_SYNC: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];

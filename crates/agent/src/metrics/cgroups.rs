@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stats_core::exposition::{DEFAULT_BUCKETS, Kind, family};
 
-use super::histogram::Histogram;
+use base_agent::metrics::Histogram;
 
 /// An operation on a cgroup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use stats_core::exposition::{DEFAULT_BUCKETS, Kind};
 
-use super::table::{Counts, Family, Histograms};
+use base_agent::metrics::{Counts, Family, Histograms};
 
 const REGISTRATIONS: Family = Family::new(
     "kubelet_device_plugin_registration_total",

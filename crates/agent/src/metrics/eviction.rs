@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use stats_core::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 
-use super::histogram::Histogram;
+use base_agent::metrics::Histogram;
 
 /// Keys are names of eviction signals, so their number is bounded.
 #[derive(Debug, Default)]

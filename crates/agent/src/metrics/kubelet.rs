@@ -14,8 +14,8 @@ use ports::runtime::CallObserver;
 use stats_core::exposition::DEFAULT_BUCKETS;
 use stats_core::operations::operation_type;
 
-use super::histogram::Histogram;
-use super::table::Counts;
+use base_agent::metrics::Counts;
+use base_agent::metrics::Histogram;
 
 /// Buckets for the start of pods, in seconds.
 pub(super) const POD_START: &[f64] = &[

@@ -7,7 +7,7 @@ use resources_core::cpus::CpuCounts;
 use resources_core::pinned::{Attempts, Tally};
 use stats_core::exposition::Kind;
 
-use super::table::{Counts, Family, Histograms, one};
+use base_agent::metrics::{Counts, Family, Histograms, one};
 
 /// Milliseconds.
 const DURATION: &[f64] =

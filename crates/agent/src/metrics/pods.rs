@@ -7,10 +7,11 @@ use std::time::Duration;
 use model::{ContainerKind, ContainerObservation};
 use stats_core::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 
-use super::histogram::{Histogram, write_plain};
 use super::kubelet::{CONTAINER_TYPES, POD_START, container_type};
-use super::table::{Counts, Family};
-use super::{ApiMetrics, ImageMetrics, Metrics, VolumeMetrics};
+use super::{ApiMetrics, ImageMetrics, VolumeMetrics};
+use base_agent::metrics::Metrics;
+use base_agent::metrics::{Counts, Family};
+use base_agent::metrics::{Histogram, write_plain};
 
 /// Durations of the start-up of a node that was new to its cluster, from boot to ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

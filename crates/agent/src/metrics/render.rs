@@ -14,13 +14,14 @@ use stats_core::sample::DiskSample;
 use stats_core::volumes::write_disks;
 use volumes_core::plan::VolumeCount;
 
-use super::histogram::{Histogram, write_plain};
 use super::kubelet::{CONTAINER_STATES, CONTAINER_TYPES, KubeletMetrics, WORKER_PASSES};
-use super::table::{Family, one};
 use super::{
-    ApiMetrics, CgroupMetrics, DeviceMetrics, EvictionMetrics, ImageMetrics, Metrics, PinMetrics,
-    PluginMetrics, PodMetrics, RequestMetrics, ResizeMetrics, ShutdownMetrics, VolumeMetrics,
+    ApiMetrics, CgroupMetrics, DeviceMetrics, EvictionMetrics, ImageMetrics, PinMetrics, PluginMetrics,
+    PodMetrics, RequestMetrics, ResizeMetrics, ShutdownMetrics, VolumeMetrics,
 };
+use base_agent::metrics::Metrics;
+use base_agent::metrics::{Family, one};
+use base_agent::metrics::{Histogram, write_plain};
 
 /// Values that other tasks own, passed in for each scrape.
 #[derive(Debug)]

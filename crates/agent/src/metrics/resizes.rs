@@ -6,7 +6,7 @@ use std::time::Duration;
 use kubelet_core::pods::resize::requested::RequestedResize;
 use stats_core::exposition::Kind;
 
-use super::table::{Counts, Family, Histograms};
+use base_agent::metrics::{Counts, Family, Histograms};
 
 /// Milliseconds.
 const DURATION: &[f64] = &[

@@ -6,7 +6,7 @@ use kubelet_core::node::shutdown::ShutdownTimes;
 use parking_lot::Mutex;
 use stats_core::exposition::Kind;
 
-use super::table::one;
+use base_agent::metrics::one;
 
 #[derive(Debug, Default)]
 pub(crate) struct ShutdownMetrics(Mutex<ShutdownTimes>);

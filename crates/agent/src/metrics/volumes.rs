@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use stats_core::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 
 use super::selinux::SelinuxMetrics;
-use super::table::{Family, Histograms};
+use base_agent::metrics::{Family, Histograms};
 
 /// Buckets for volume operations, in seconds.
 const LIMITS: &[f64] = &[0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 15.0, 25.0, 50.0, 120.0, 300.0, 600.0];

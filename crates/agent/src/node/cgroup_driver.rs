@@ -11,7 +11,7 @@ use tokio::sync::watch;
 
 use crate::cgroup_problems::CgroupProblems;
 use crate::metrics::KubeletMetrics;
-use crate::metrics::Metrics;
+use base_agent::metrics::Metrics;
 
 /// Queries the runtime. The task ends with the answer.
 #[derive(Debug)]

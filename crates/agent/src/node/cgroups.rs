@@ -17,12 +17,12 @@ use resources_core::quantities::Quantities;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::context::Context;
-use crate::error_chain::chain;
 use crate::metrics::CgroupWork;
 use crate::node::machine::machine_facts;
 use crate::resources::admissions::Admissions;
 use crate::resources::cgroup_values::{apply_cgroup, qos_cgroup_rules};
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 /// Interval at which external changes are reverted and failed updates retried.
 const PERIOD: Duration = Duration::from_secs(60);

@@ -14,11 +14,11 @@ use kubelet_core::node::garbage_collection::{
 use model::{ContainerId, PodUid};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::cache::PodCache;
-use crate::context::Context;
-use crate::error_chain::chain;
-use crate::pods_view::PodsView;
 use crate::removers::Remover;
+use base_agent::cache::PodCache;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
+use base_agent::pods_view::PodsView;
 
 const CONTAINER_GC_FAILED: &str = "ContainerGCFailed";
 const PERIOD: Duration = Duration::from_secs(60);

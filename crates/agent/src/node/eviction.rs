@@ -32,15 +32,15 @@ use stats_core::cgroup::Detail;
 use stats_core::sample::{DiskSample, NodeSample};
 use tokio::sync::{oneshot, watch};
 
-use crate::cache::PodCache;
-use crate::context::Context;
-use crate::error_chain::chain;
 use crate::metrics::EvictionMetrics;
 use crate::pods::termination_requests::TerminationRequests;
-use crate::pods_view::PodsView;
 use crate::removers::Remover;
 use crate::resources::admissions::Admissions;
 use crate::serving::stats::{FRESH, Samplers};
+use base_agent::cache::PodCache;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
+use base_agent::pods_view::PodsView;
 
 /// Monitoring interval.
 const PERIOD: Duration = Duration::from_secs(10);

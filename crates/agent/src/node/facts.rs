@@ -20,13 +20,13 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::cgroup_problems::CgroupProblems;
-use crate::context::Context;
-use crate::error_chain::chain;
 use crate::node::machine::machine_facts;
 use crate::node_view::{NodeView, OtherProblems};
 use crate::pods::pleg::PlegHandle;
 use crate::resources::devices::Devices;
 use crate::volumes_in_use::{VolumesInUse, WantedVolumes};
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 /// Interval of image listings; images change only by pulls and removals.
 const IMAGES_FOR: Duration = Duration::from_secs(30);

@@ -9,8 +9,8 @@ use kubelet_core::node::firewall::{CANARIES, Family, Piece, pieces};
 use ports::HostError;
 use ports::host::ProgramCall;
 
-use crate::context::Context;
-use crate::error_chain::chain;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 const PERIOD: Duration = Duration::from_secs(60);
 /// iptables itself waits for the xtables lock; see [`kubelet_core::node::firewall`].

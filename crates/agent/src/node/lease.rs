@@ -8,7 +8,7 @@ use model::k8s::{Lease, Node};
 use ports::cluster::{Cluster, ClusterError, ClusterResult};
 
 use crate::api::reflector::StoreReader;
-use crate::context::Context;
+use base_agent::context::Context;
 
 /// Renews the lease until dropped; then the lease expires.
 pub(crate) async fn keep(

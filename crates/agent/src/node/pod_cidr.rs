@@ -7,8 +7,8 @@ use std::time::Duration;
 use ports::RuntimeError;
 use tokio::sync::watch;
 
-use crate::context::Context;
 use crate::node_view::NodeView;
+use base_agent::context::Context;
 
 const PAUSE: Duration = Duration::from_secs(60);
 

@@ -14,9 +14,9 @@ use ports::{Clock, Runtime};
 use tokio::sync::watch;
 
 use crate::cgroup_problems::CgroupProblems;
-use crate::events::Recorder;
 use crate::node_view::{NodeView, OtherProblems};
 use crate::pods::pleg::PlegHandle;
+use base_agent::events::Recorder;
 
 const PERIOD: Duration = Duration::from_secs(5);
 /// Until the node is ready for the first time it is polled more often, for a limited time.

@@ -21,13 +21,13 @@ use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
 use self::drain::{Drain, record_times};
-use crate::context::Context;
-use crate::error_chain::chain;
 use crate::metrics::ShutdownMetrics;
 use crate::pods::handles::PodHandles;
 use crate::pods::termination_requests::TerminationRequests;
-use crate::pods_view::PodsView;
 use crate::resources::admissions::Admissions;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
+use base_agent::pods_view::PodsView;
 
 /// Delay before a lost connection is opened again; it doubles each time, up to the maximum.
 const PAUSE: Duration = Duration::from_secs(1);

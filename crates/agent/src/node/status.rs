@@ -21,9 +21,9 @@ use tokio::task::JoinSet;
 
 use super::facts::{GatheredFacts, NodeSources, finished_soon};
 use crate::api::reflector::StoreReader;
-use crate::context::Context;
 use crate::metrics::NodeStart;
 use crate::metrics::PodMetrics;
+use base_agent::context::Context;
 
 /// The first delay before registration is retried, which doubles each time, and its maximum.
 const REGISTER_RETRY: Duration = Duration::from_millis(100);

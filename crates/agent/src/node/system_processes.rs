@@ -15,10 +15,10 @@ use model::cgroup::{CgroupPath, CgroupSettings, ProcessFacts};
 use ports::host::HostResult;
 use tokio::sync::watch;
 
-use crate::context::Context;
-use crate::error_chain::chain;
 use crate::node_view::NodeView;
 use crate::resources::cgroup_values::cgroup_version;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 /// Interval at which processes that were started or moved since are moved to their cgroup.
 const PERIOD: Duration = Duration::from_secs(60);

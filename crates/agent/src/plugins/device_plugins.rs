@@ -5,8 +5,8 @@ use std::path::Path;
 use async_trait::async_trait;
 use resources_core::devices::registry::check_plugin;
 
-use super::handler::{PluginHandler, RegisteredPlugin};
 use crate::resources::devices::Devices;
+use base_agent::plugin_handler::{PluginHandler, RegisteredPlugin};
 
 pub const KIND: &str = "DevicePlugin";
 

@@ -16,12 +16,12 @@ use resources_core::cgroup::{CgroupNames, CgroupNumbers, compute_pod_numbers};
 use tokio::sync::watch;
 
 use crate::cgroup_problems::CgroupProblems;
-use crate::context::Context;
-use crate::error_chain::chain;
 use crate::metrics::CgroupMetrics;
 use crate::metrics::CgroupWork;
 use crate::resources::admissions::Admissions;
 use crate::resources::cgroup_values::{apply_cgroup, cgroup_settings, cgroup_version, pod_rules};
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 /// Delay between attempts to remove a cgroup, which doubles each time: one second in total.
 const FIRST_PAUSE: Duration = Duration::from_millis(8);

@@ -12,15 +12,12 @@ use crate::api::admission_node::AdmissionNode;
 use crate::api::node_allocatable::NodeAllocatable;
 use crate::api::objects::ClusterObjects;
 use crate::api::reflector::StoreReader;
-use crate::cache::PodCache;
-use crate::context::Context;
 use crate::images::Images;
 use crate::node_view::NodeView;
 use crate::pods::cgroups::PodCgroups;
 use crate::pods::pleg::PlegHandle;
 use crate::pods::termination_requests::TerminationRequests;
 use crate::pods::user_namespaces::PodIds;
-use crate::pods_view::PodsView;
 use crate::probe_metrics::ProbeMetrics;
 use crate::resources::admissions::Admissions;
 use crate::resources::amounts::AmountFiles;
@@ -28,6 +25,9 @@ use crate::resources::cpusets::Cpusets;
 use crate::resources::devices::Devices;
 use crate::resources::pins::PinFiles;
 use crate::volumes::Volumes;
+use base_agent::cache::PodCache;
+use base_agent::context::Context;
+use base_agent::pods_view::PodsView;
 
 #[derive(Debug)]
 pub struct PodHandles {

@@ -13,10 +13,10 @@ use model::{ContainerId, PodRef};
 use ports::net::{HttpGet, NetError, Scheme};
 use ports::{Net, Runtime};
 
-use crate::events::Recorder;
 use crate::metrics::KubeletMetrics;
-use crate::metrics::Metrics;
 use crate::pods::http_action::http_get;
+use base_agent::events::Recorder;
+use base_agent::metrics::Metrics;
 
 /// HTTP handlers of the Go kubelet have no deadline but the connection's; this one keeps a dead peer from blocking a pod
 /// forever.

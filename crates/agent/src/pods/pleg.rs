@@ -28,10 +28,10 @@ use ports::{Clock, Runtime};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
-use crate::cache::{InRuntime, ListedImages, PodCache};
 use crate::metrics::KubeletMetrics;
-use crate::metrics::Metrics;
 use crate::metrics::PodMetrics;
+use base_agent::cache::{InRuntime, ListedImages, PodCache};
+use base_agent::metrics::Metrics;
 
 /// Requests for an inspection beyond this number wait for the next relist.
 const REQUEST_QUEUE: usize = 200;

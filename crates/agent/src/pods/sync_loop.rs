@@ -19,15 +19,15 @@ use sources_core::{DesiredPod, PodChange, PodOp, Sources, SourcesReady};
 use tokio::sync::{mpsc, watch};
 
 use crate::api::meta::key_of_pod;
-use crate::cache::{InRuntime, Listed};
 use crate::heartbeat::Heartbeat;
 use crate::metrics::KubeletMetrics;
 use crate::metrics::PodMetrics;
 use crate::metrics::VolumeMetrics;
 use crate::pods::handles::PodHandles;
 use crate::pods::worker::{DesiredState, PodWorker};
-use crate::pods_view::load_pod;
 use crate::sources::SourceSet;
+use base_agent::cache::{InRuntime, Listed};
+use base_agent::pods_view::load_pod;
 
 const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(2);
 const SCAN_PERIOD: Duration = Duration::from_secs(60);
@@ -502,7 +502,7 @@ impl SyncLoop {
                     let _ = answer.send(uids).await;
                 }
                 Err(error) => {
-                    let error = crate::error_chain::chain(&error);
+                    let error = base_agent::error_chain::chain(&error);
                     tracing::warn!(
                         err = error,
                         "Failed to list pod directories, keeping orphaned directories"

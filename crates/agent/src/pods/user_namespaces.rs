@@ -15,9 +15,9 @@ use ports::host::HostResult;
 use ports::runtime::RuntimeHandler;
 use ports::{Files, HostError, Machine};
 
-use crate::context::Context;
-use crate::error_chain::chain;
-use crate::settings::Settings;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
+use base_agent::settings::Settings;
 
 const FILE: &str = "userns";
 /// A file has about 200 bytes; a larger one was not written by a kubelet.

@@ -13,9 +13,9 @@ use resources_core::allocations::RememberedAmounts;
 use resources_core::amounts_file::{ACTUATED, ALLOCATED, Entries, parse, write};
 use tokio::sync::Mutex;
 
-use crate::context::Context;
-use crate::error_chain::chain;
 use crate::resources::admissions::Admissions;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 /// A thousand pods with several containers have less.
 const LIMIT: usize = 16 << 20;
@@ -51,7 +51,7 @@ async fn read(ctx: &Context, name: &str) -> HostResult<Entries> {
     match parse(&String::from_utf8_lossy(&bytes)) {
         Ok(entries) => Ok(entries),
         Err(why) => {
-            crate::damaged::set_aside(&*ctx.files, &path).await;
+            base_agent::damaged::set_aside(&*ctx.files, &path).await;
             tracing::error!(path = %path.display(), err = why, "Failed to read the resources of pods");
             Ok(Entries::new())
         }

@@ -6,8 +6,8 @@ use ports::host::HostResult;
 use resources_core::cgroup::qos::MemoryReserve;
 use resources_core::cgroup::{CgroupNumbers, PodRules, QosCgroupRules, compute_settings};
 
-use crate::context::Context;
 use crate::metrics::{CgroupMetrics, CgroupWork};
+use base_agent::context::Context;
 
 /// What applies to the cgroup of every pod.
 #[must_use]

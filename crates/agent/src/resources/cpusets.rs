@@ -14,9 +14,9 @@ use model::{ContainerId, ContainerState, PodUid};
 use parking_lot::Mutex;
 use resources_core::cpus::{ContainerCpuState, CpuUpdate, compute_cpu_updates};
 
-use crate::cache::PodCache;
-use crate::context::Context;
 use crate::resources::admissions::Admissions;
+use base_agent::cache::PodCache;
+use base_agent::context::Context;
 
 /// A shorter `cpuManagerReconcilePeriod` would keep a CPU busy.
 const MIN_PERIOD: Duration = Duration::from_secs(1);

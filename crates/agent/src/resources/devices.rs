@@ -28,13 +28,13 @@ use resources_core::quantities::DeviceAmounts;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::context::Context;
-use crate::damaged::set_aside;
-use crate::error_chain::chain;
 use crate::metrics::DeviceMetrics;
-use crate::metrics::Metrics;
 use crate::resources::admissions::Admissions;
-use crate::tasks::TaskSet;
+use base_agent::context::Context;
+use base_agent::damaged::set_aside;
+use base_agent::error_chain::chain;
+use base_agent::metrics::Metrics;
+use base_agent::tasks::TaskSet;
 
 pub(crate) use health::HealthListener;
 use health::HealthListeners;

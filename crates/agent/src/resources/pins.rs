@@ -17,10 +17,10 @@ use resources_core::pinned::{PinPolicies, PinSettings, Pinned};
 use resources_core::quantities::Amounts;
 use tokio::sync::Mutex;
 
-use crate::context::Context;
-use crate::damaged::set_aside;
-use crate::error_chain::chain;
 use crate::resources::admissions::Admissions;
+use base_agent::context::Context;
+use base_agent::damaged::set_aside;
+use base_agent::error_chain::chain;
 
 const LIMIT: usize = 16 << 20;
 const MODE: u32 = 0o600;

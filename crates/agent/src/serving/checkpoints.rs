@@ -6,8 +6,8 @@ use std::time::Duration;
 use model::containers::find_container;
 use ports::node_api::{PodRefusal, PodTarget};
 
-use crate::error_chain::chain;
 use crate::serving::pod_lookup::PodLookup;
+use base_agent::error_chain::chain;
 
 /// Returns the path of the file. Without a `timeout` the runtime's usual deadline applies.
 pub(crate) async fn write(

@@ -15,9 +15,9 @@ use ports::host::{FileIdentity, OpenFile};
 use ports::node_api::{LogPieces, LogSource, LogStream, LogView, PodRefusal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::context::Context;
-use crate::error_chain::chain;
 use crate::serving::pod_lookup::PodLookup;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 /// Size of one read.
 const PIECE_BYTES: usize = 64 << 10;

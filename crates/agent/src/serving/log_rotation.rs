@@ -9,9 +9,9 @@ use logs_core::log_rotation::{LogFile, LogPolicy, LogStep, compute_log_rotation}
 use model::{ContainerObservation, ContainerState};
 use ports::HostError;
 
-use crate::cache::PodCache;
-use crate::context::Context;
-use crate::error_chain::chain;
+use base_agent::cache::PodCache;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 #[derive(Debug)]
 pub struct LogRotation {

@@ -57,7 +57,7 @@ fn node_memory(block: &Block) -> NodeMemory {
 #[async_trait]
 impl NodeApi for AgentApi {
     fn pods(&self) -> Vec<Pod> {
-        let with_status = |entry: crate::pods_view::PodEntry| {
+        let with_status = |entry: base_agent::pods_view::PodEntry| {
             let mut pod = Arc::unwrap_or_clone(entry.pod);
             pod.status = Some(Arc::unwrap_or_clone(entry.status));
             pod

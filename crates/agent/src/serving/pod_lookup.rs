@@ -10,9 +10,9 @@ use sources_core::ApiPod;
 
 use crate::api::meta::key_of_pod;
 use crate::api::reflector::StoreReader;
-use crate::cache::PodCache;
-use crate::context::Context;
-use crate::pods_view::{PodEntry, PodsView};
+use base_agent::cache::PodCache;
+use base_agent::context::Context;
+use base_agent::pods_view::{PodEntry, PodsView};
 
 /// How long a request waits for the first inspection of its pod: an agent that has just started knows its pods before it knows what
 /// the runtime has of them.

@@ -15,12 +15,12 @@ use stats_core::cgroup::Detail;
 use stats_core::sample::{DiskSample, NodeSample};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::cache::PodCache;
-use crate::context::Context;
-use crate::pods_view::PodsView;
 use crate::probe_metrics::ProbeMetrics;
 use crate::resources::admissions::Admissions;
 use crate::volumes::Csi;
+use base_agent::cache::PodCache;
+use base_agent::context::Context;
+use base_agent::pods_view::PodsView;
 use cgroups::CgroupSampler;
 use disks::DiskSampler;
 

@@ -15,8 +15,8 @@ use ports::host::{HostResult, OpenFile};
 use ports::node_api::{LogPieces, SystemLog, SystemLogError};
 use tokio::sync::Semaphore;
 
-use crate::context::Context;
-use crate::error_chain::chain;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 /// Timeout of a journal query.
 const DEADLINE: Duration = Duration::from_secs(30);

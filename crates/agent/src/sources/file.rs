@@ -136,7 +136,7 @@ impl FileSource {
             && !state.was_read
             && state.remembered.is_none()
         {
-            let error = crate::error_chain::chain(error);
+            let error = base_agent::error_chain::chain(error);
             tracing::warn!(path = %self.path.display(), err = error, "Failed to watch manifests, reading them periodically only");
         }
         opened.ok()
@@ -164,7 +164,7 @@ impl FileSource {
 
     async fn read_files(&self) -> Result<Vec<ManifestFile>, String> {
         let files = self.node.files.read_manifests(&self.path).await;
-        let files = files.map_err(|error| crate::error_chain::chain(&error))?;
+        let files = files.map_err(|error| base_agent::error_chain::chain(&error))?;
         match files.as_slice() {
             [ManifestFile { path, content: Err(why) }] if *path == self.path => {
                 Err(format!("{}: {why}", path.display()))

@@ -17,15 +17,15 @@ use crate::api::objects::ClusterObjects;
 use crate::api::reflector::{CollectionOf, Keep, Reflector, Store, UidOf, keep_pod};
 use crate::api::status::StatusWriter;
 use crate::api::{ApiClients, pods};
-use crate::context::Context;
-use crate::events::Queued;
 use crate::node::facts::NodeSources;
 use crate::node::lease;
 use crate::node::status::NodeReporter;
-use crate::pods_view::PodsView;
 use crate::sources::SourceSet;
 use crate::volumes::Volumes;
 use crate::volumes_in_use::VolumesInUse;
+use base_agent::context::Context;
+use base_agent::events::Queued;
+use base_agent::pods_view::PodsView;
 
 /// What these tasks share with the rest of the agent.
 pub(super) struct ClusterTaskInputs {

@@ -13,8 +13,8 @@ use volumes_core::block::{BlockMap, LOOP_PROGRAM, keeps_open, loop_args, pod_lin
 use super::device::ANSWER;
 use super::mount_context::{MountContext, MountError};
 use super::{exists, program};
-use crate::context::Context;
-use crate::error_chain::chain;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 const BLOCK: &str = "/sys/block";
 const DIRECTORY_MODE: u32 = 0o750;

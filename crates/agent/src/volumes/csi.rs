@@ -27,8 +27,8 @@ use volumes_core::csi::volume_data::{MAX_BYTES, PublishedData};
 use volumes_core::may_have_driver;
 
 use crate::api::csi::CsiApi;
-use crate::context::Context;
-use crate::error_chain::chain;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 pub(crate) use drivers::{Driver, Drivers};
 pub(super) use expansion::Expansions;

@@ -18,8 +18,8 @@ use volumes_core::types::volume_dir;
 use super::mount_context::{MountContext, MountError};
 use super::permits::Permits;
 use super::{LOCAL_PLUGIN as PLUGIN, program};
-use crate::context::Context;
-use crate::error_chain::chain;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 /// Below the root directory: where devices are mounted, by the names of their PersistentVolumes.
 const MOUNTS: &str = "plugins/kubernetes.io/local-volume/mounts";

@@ -32,9 +32,9 @@ use super::{MountRequest, ReadyVolumes, Request, Requests, VolumeError};
 use crate::api::node_allocatable::NodeAllocatable;
 use crate::api::objects::PodObjects;
 use crate::api::reflector::StoreReader;
-use crate::context::Context;
 use crate::metrics::VolumeMetrics;
-use crate::tasks::guarded;
+use base_agent::context::Context;
+use base_agent::tasks::guarded;
 
 type Answer<T> = oneshot::Sender<Result<T, VolumeError>>;
 

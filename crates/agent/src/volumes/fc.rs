@@ -8,8 +8,8 @@ use volumes_core::fc::FcDisk;
 
 use super::mount_context::{MountContext, MountError};
 use super::scsi;
-use crate::context::Context;
-use crate::error_chain::chain;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 /// What the links to a disk lead to.
 #[derive(Debug, Default)]

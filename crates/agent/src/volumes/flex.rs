@@ -20,8 +20,8 @@ use volumes_core::flex::{
 };
 
 use super::{exists, program};
-use crate::context::Context;
-use crate::error_chain::chain;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 /// As long as the Go kubelet lets a driver wait for a device. It waits forever for everything else.
 const DEADLINE: Duration = Duration::from_secs(600);

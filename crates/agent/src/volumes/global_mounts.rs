@@ -9,7 +9,7 @@ use volumes_core::block::{BlockMap, DEVICES};
 use volumes_core::types::volume_dir;
 use volumes_core::{fc, iscsi};
 
-use crate::context::Context;
+use base_agent::context::Context;
 
 /// Next to the mark of the volume.
 const RECORD: &str = "global-mount";

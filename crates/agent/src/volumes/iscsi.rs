@@ -15,8 +15,8 @@ use volumes_core::iscsi::{
 use super::mount_context::{MountContext, MountError};
 use super::shared::Shared;
 use super::{program, scsi};
-use crate::context::Context;
-use crate::error_chain::chain;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 const TOOL: &str = "iscsiadm";
 /// Longer than the tool itself tries to log in.

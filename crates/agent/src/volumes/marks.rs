@@ -5,7 +5,7 @@ use std::path::Path;
 use volumes_core::types::is_static_plugin;
 
 use super::exists;
-use crate::context::Context;
+use base_agent::context::Context;
 
 /// Of a FlexVolume: its driver agrees that it is measured.
 pub(super) const MEASURED: &str = "measured";

@@ -18,10 +18,10 @@ use super::mount_context::{LONGEST_NAME, MARK, MountContext, MountError};
 use super::mounters::{Mounter, Steps, mounter};
 use super::shared::Shared;
 use crate::api::objects::PodObjects;
-use crate::context::Context;
-use crate::error_chain::chain;
 use crate::metrics::VolumeMetrics;
-use crate::settings::Paths;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
+use base_agent::settings::Paths;
 
 /// An event about a volume.
 #[derive(Debug)]

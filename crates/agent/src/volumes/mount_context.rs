@@ -19,8 +19,8 @@ use super::shared::Shared;
 use crate::api::attachments::AttachError;
 use crate::api::objects::PodObjects;
 use crate::api::reflector::own_node;
-use crate::context::Context;
-use crate::error_chain::chain;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 /// The name of the mark in the volume's directory below `plugins`.
 pub(super) const MARK: &str = "ready";

@@ -27,7 +27,7 @@ use volumes_core::types::VolumeSource;
 use super::csi::PodVolume;
 use super::mount_context::{MountContext, MountError};
 use super::shared::Shared;
-use crate::context::Context;
+use base_agent::context::Context;
 
 /// Where all mounters are registered: a source without a mounter does not compile.
 pub(super) fn mounter(source: &VolumeSource) -> &dyn Mounter {

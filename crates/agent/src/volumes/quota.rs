@@ -14,8 +14,8 @@ use volumes_core::quota::{believable, free_project, is_counted, is_ours};
 use super::EMPTY_DIRS;
 use super::mount_context::MountContext;
 use super::shared::Projects;
-use crate::context::Context;
-use crate::error_chain::chain;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 /// How many projects are tried for a directory, if each was found to have files already.
 const TRIES: usize = 64;

@@ -7,8 +7,8 @@ use ports::HostError;
 use volumes_core::fc::RESCAN;
 
 use super::program;
-use crate::context::Context;
-use crate::error_chain::chain;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 const HOSTS: &str = "/sys/class/scsi_host";
 /// For programs that flush what the kernel has in memory.

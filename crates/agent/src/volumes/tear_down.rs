@@ -14,9 +14,9 @@ use super::csi::pod_volumes;
 use super::flex;
 use super::mounters::{TEAR_DOWNS, TearDown, TerminatingPod};
 use super::shared::Shared;
-use crate::context::Context;
-use crate::error_chain::chain;
 use crate::metrics::VolumeMetrics;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 const SUB_PATHS: &str = "volume-subpaths";
 /// How metrics call the tear-down of a volume with files, and of a device.

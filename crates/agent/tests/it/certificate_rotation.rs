@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::api::certificates::{ClientCertificate, PairStore};
-use agent::metrics::Metrics;
-use agent::rng::Rng;
-use agent::tasks::TaskSet;
 use api_core::certificates::{CertificateUse, wanted_names};
 use async_trait::async_trait;
+use base_agent::metrics::Metrics;
+use base_agent::rng::Rng;
+use base_agent::tasks::TaskSet;
 use fakes::{
     ClusterFault, FakeCertificates, FakeCluster, FakeHost, HostFault, HostMethod, Outage, Verb, Verdict,
 };

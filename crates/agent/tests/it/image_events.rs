@@ -1,7 +1,7 @@
 //! Events of containers whose image is not ready, as a real Go kubelet recorded them (`image-*.json` of the recordings)
 //! and as its `image_manager_test.go` lists them.
 
-use agent::events::EventType;
+use base_agent::events::EventType;
 use fakes::{Fault, Method};
 use serde_json::json;
 

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::events::Event;
+use base_agent::events::Event;
 use fakes::{Exec, Fault, HostFault, HostMethod, Method, Program, Service};
 use parking_lot::Mutex;
 use ports::Runtime;

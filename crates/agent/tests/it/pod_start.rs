@@ -39,7 +39,7 @@ async fn dns_problems_of_the_node_are_events_about_the_node() {
     let about_node = |reason: &str| {
         let found = events
             .iter()
-            .find(|event| event.reason == reason && event.about == agent::events::EventObject::Node);
+            .find(|event| event.reason == reason && event.about == base_agent::events::EventObject::Node);
         found.map(|event| event.message.clone()).unwrap()
     };
     assert_eq!(

@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::api::certificates::{ClusterSigned, PairStore, SelfSigned};
-use agent::metrics::Metrics;
-use agent::rng::Rng;
-use agent::tasks::TaskSet;
 use api_core::certificates::{CertificateUse, wanted_names};
+use base_agent::metrics::Metrics;
+use base_agent::rng::Rng;
+use base_agent::tasks::TaskSet;
 use fakes::{FakeCertificates, FakeCluster, FakeHost, Verdict};
 use model::k8s::{CertificateSigningRequest, NodeAddress};
 use model::{CertificateFacts, CertificateNames, PemPair};

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use agent::events::Event;
+use base_agent::events::Event;
 use fakes::{Exec, Fault, Method, Program};
 use model::k8s::ConfigMap;
 use serde_json::{Value, json};

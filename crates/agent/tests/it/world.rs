@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use agent::Agent;
 use agent::Ports;
-use agent::Settings;
-use agent::settings::{Paths, ProcessSettings};
+use base_agent::settings::Settings;
+use base_agent::settings::{Paths, ProcessSettings};
 use base_core::node_facts::{MemoryRules, NodeFacts, Swap};
 use config::{CredentialProviders, FeatureGates, Features, GoDuration, KubeletConfiguration, NodeFlags};
 use fakes::{FakeCgroups, FakeCluster, FakeHost, FakeNet, FakePlugins, FakeRuntime, FakeShutdown, Method};
@@ -245,11 +245,11 @@ impl World {
     }
 }
 
-fn describe_event(event: agent::events::Event) -> String {
+fn describe_event(event: base_agent::events::Event) -> String {
     let about = match event.about {
-        agent::events::EventObject::Node => String::new(),
-        agent::events::EventObject::Pod(pod) => pod.to_string(),
-        agent::events::EventObject::Claim(claim) => format!("claim {}/{}", claim.namespace, claim.name),
+        base_agent::events::EventObject::Node => String::new(),
+        base_agent::events::EventObject::Pod(pod) => pod.to_string(),
+        base_agent::events::EventObject::Claim(claim) => format!("claim {}/{}", claim.namespace, claim.name),
     };
     format!("{about} {} {}: {}", event.container.unwrap_or_default(), event.reason, event.message)
 }

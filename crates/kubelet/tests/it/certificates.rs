@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use agent::api::certificates::{ClientCertificate, Join, JoinError, PairStore, StoredPair};
-use agent::metrics::Metrics;
-use agent::rng::Rng;
-use agent::tasks::TaskSet;
+use base_agent::metrics::Metrics;
+use base_agent::rng::Rng;
+use base_agent::tasks::TaskSet;
 use cluster::{ApiServer, Bootstrap, HandleSettings, NodeIdentity, ProxyEnv, Settings, X509, kubeconfig};
 use fixtures::stretched;
 use futures_util::StreamExt;

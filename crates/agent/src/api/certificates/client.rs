@@ -20,8 +20,8 @@ use super::join::{Join, JoinError};
 use super::signing::{NewCertificate, SigningError};
 use super::store::{PairStore, StoredPair};
 use crate::metrics::CertificateMetrics;
-use crate::metrics::Metrics;
-use crate::rng::Rng;
+use base_agent::metrics::Metrics;
+use base_agent::rng::Rng;
 
 /// The wall clock may jump, so it is checked this often during a wait.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(60);

@@ -22,8 +22,8 @@ use super::signing::NewCertificate;
 use super::store::{self, PairStore, StoredPair};
 use super::{FileError, ensure_cert_dir};
 use crate::metrics::CertificateMetrics;
-use crate::metrics::Metrics;
-use crate::rng::Rng;
+use base_agent::metrics::Metrics;
+use base_agent::rng::Rng;
 
 /// Publishes the pair in use; `None` until there is one.
 pub type Serves = watch::Sender<Option<Arc<PemPair>>>;

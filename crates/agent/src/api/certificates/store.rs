@@ -73,7 +73,7 @@ impl PairStore {
             let (path, Some(stored)) = (self.dir.join(name), stored) else { continue };
             tracing::warn!(err = %error, older = %path.display(), "Current certificate is damaged, using an older one");
             if let Err(error) = self.files.symlink_durably(&path, &self.current_path()).await {
-                let error = crate::error_chain::chain(&error);
+                let error = base_agent::error_chain::chain(&error);
                 tracing::warn!(err = error, "Failed to make the older certificate the current one");
             }
             return Some(stored);
@@ -136,7 +136,10 @@ impl PairStore {
         // The pair in use is kept, whatever the signing times of the others.
         for path in old.filter(|path| path != saved) {
             if let Err(error) = self.files.remove_file(&path).await {
-                tracing::warn!(err = crate::error_chain::chain(&error), "Failed to remove old certificate");
+                tracing::warn!(
+                    err = base_agent::error_chain::chain(&error),
+                    "Failed to remove old certificate"
+                );
             }
         }
     }

@@ -15,7 +15,7 @@ use volumes_core::bundle::BundleRequirement;
 use super::ObjectError;
 use super::source::{Access, wait_for_sync};
 use crate::api::reflector::{CollectionOf, Reflector, Store, StoreReader};
-use crate::context::Context;
+use base_agent::context::Context;
 
 const KIND: &str = "clustertrustbundle";
 

@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use super::ObjectError;
 use crate::api::reflector::{CollectionOf, Keep, Reflector, Store, StoreReader, UidOf};
-use crate::context::Context;
+use base_agent::context::Context;
 
 const KIND: &str = "Service";
 /// How long a container waits for the first lists. Then that of a pod with links is retried, and that of another starts without them.

@@ -21,7 +21,7 @@ use volumes_core::object_ttl;
 
 use super::ObjectError;
 use crate::api::reflector::{CollectionOf, Reflector, Store, StoreReader, own_node};
-use crate::context::Context;
+use base_agent::context::Context;
 
 /// How long a pod waits for the first list of an object; then its step fails and is retried.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(1);

@@ -19,7 +19,7 @@ use volumes_core::token::{
 
 use super::ObjectError;
 use super::source::Access;
-use crate::rng::Rng;
+use base_agent::rng::Rng;
 
 /// The least delay after a request that the API server refused because it is overloaded.
 const REFUSED_DELAY: Duration = Duration::from_secs(1);

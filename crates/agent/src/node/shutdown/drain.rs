@@ -8,12 +8,12 @@ use model::k8s::Pod;
 use model::{PodRef, PodUid};
 use ports::shutdown::ShutdownLock;
 
-use crate::context::Context;
-use crate::error_chain::chain;
 use crate::metrics::ShutdownMetrics;
 use crate::pods::termination_requests::TerminationRequests;
-use crate::pods_view::PodsView;
 use crate::resources::admissions::Admissions;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
+use base_agent::pods_view::PodsView;
 
 pub(super) struct Drain {
     pub(super) ctx: Arc<Context>,

@@ -17,9 +17,9 @@ use model::request::{MountedImage, SandboxRequest};
 use ports::HostError;
 
 use super::PassContext;
-use crate::error_chain::chain;
 use crate::pod_files::{hosts_file_path, termination_log_path};
 use crate::volumes::{ReadyVolumes, ensure_sub_path};
+use base_agent::error_chain::chain;
 
 /// Writes the pod's `/etc/hosts` once; `None` if the container mounts its own or the pod has no address.
 pub async fn ensure_hosts_file(

@@ -19,9 +19,9 @@ use volumes_core::plan::extra_groups;
 
 use super::files::uses_host_network;
 use super::{PassContext, Retry};
-use crate::context::Context;
 use crate::pods::handles::PodHandles;
 use crate::volumes::{MountRequest, ReadyVolumes, VolumeError};
+use base_agent::context::Context;
 
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
 
@@ -58,7 +58,8 @@ pub async fn prepare(context: &PassContext, what: PreparedFor) -> Result<Prepare
         PreparedFor::Containers => handles.cgroups.name(&context.pod).await,
     };
     if let Err(error) = make_directories(context).await {
-        let message = format!("error making pod data directories: {}", crate::error_chain::chain(&error));
+        let message =
+            format!("error making pod data directories: {}", base_agent::error_chain::chain(&error));
         handles.ctx.recorder.warning(&context.identity, None, "Failed", message);
         return Err(Retry::BackingOff);
     }
@@ -193,7 +194,7 @@ pub async fn check_node_dns(ctx: Arc<Context>) {
     let problem = match ctx.files.read_text(Path::new(shown)).await {
         Ok(text) => check_resolv_conf(shown, &text, &config.cluster_domain).map(|warning| warning.message),
         Err(error) if error.is_not_found() => Some(format!("open {shown}: no such file or directory")),
-        Err(error) => Some(crate::error_chain::chain(&error)),
+        Err(error) => Some(base_agent::error_chain::chain(&error)),
     };
     if let Some(problem) = problem {
         ctx.recorder.node_warning(DnsWarningReason::CheckLimitsForResolvConf.as_str(), problem);
@@ -207,7 +208,7 @@ async fn pod_dns(context: &PassContext) -> Result<DnsRequest, String> {
         "" => None,
         path => {
             let text = ctx.files.read_text(Path::new(path)).await;
-            Some(text.map_err(|error| crate::error_chain::chain(&error))?)
+            Some(text.map_err(|error| base_agent::error_chain::chain(&error))?)
         }
     };
     let node = NodeDns {

@@ -11,8 +11,8 @@ use ports::RuntimeError;
 use resources_core::amounts::Amounts;
 
 use super::{PassContext, PassEvent, Retry};
-use crate::error_chain::chain;
 use crate::metrics::ResizeMetrics;
+use base_agent::error_chain::chain;
 
 /// Returns when to retry if something failed.
 pub(super) async fn carry_out(

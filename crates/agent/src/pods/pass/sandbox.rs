@@ -45,7 +45,7 @@ pub async fn create(
         Err(error) => return failed(format!("Failed to create pod sandbox: {error}")),
     };
     if let Err(error) = handles.ctx.files.ensure_dir(request.log_directory.as_ref(), 0o755).await {
-        return failed(format!("Failed to create pod sandbox: {}", crate::error_chain::chain(&error)));
+        return failed(format!("Failed to create pod sandbox: {}", base_agent::error_chain::chain(&error)));
     }
     let has_own_users = !spec_of(&context.pod).host_users.unwrap_or(true);
     let began = handles.ctx.clock.mono();

@@ -13,8 +13,8 @@ use model::{ContainerId, PodRef};
 use ports::net::{GrpcHealth, NetError};
 use ports::{Net, RuntimeError};
 
-use crate::context::Context;
 use crate::pods::http_action::http_get;
+use base_agent::context::Context;
 
 /// The probed container.
 #[derive(Clone, Debug)]

@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use logs_core::log_paths;
 use model::{ContainerId, ContainerObservation, ContainerState, PodObservation, PodRef};
 
-use crate::context::Context;
 use crate::log_tail::read_log_tail;
 use crate::pod_files::termination_log_path;
+use base_agent::context::Context;
 
 /// Longest message taken from a container's file.
 const MESSAGE_LIMIT: usize = 4096;

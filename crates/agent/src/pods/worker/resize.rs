@@ -28,8 +28,8 @@ use super::admission::decide;
 use crate::metrics::PodMetrics;
 use crate::metrics::ResizeMetrics;
 use crate::pods::handles::PodHandles;
-use crate::pods_view::load_pod;
 use crate::resources::admissions::{Change, ChangeCause};
+use base_agent::pods_view::load_pod;
 
 /// A resize that waits is tried again after so long, even if no allocation has changed.
 const RETRY: Duration = Duration::from_secs(180);

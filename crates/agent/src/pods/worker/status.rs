@@ -19,7 +19,7 @@ use model::pod_status::has_ended;
 use super::{PodWorker, messages};
 use crate::api::meta::key_of_pod;
 use crate::pods::handles::PodHandles;
-use crate::pods_view::{PodProgress, load_checkpoint};
+use base_agent::pods_view::{PodProgress, load_checkpoint};
 
 pub(super) fn deadline_exceeded() -> TerminalReason {
     TerminalReason {

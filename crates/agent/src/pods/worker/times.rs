@@ -9,7 +9,8 @@ use sources_core::ApiPod;
 
 use crate::metrics::KubeletMetrics;
 use crate::metrics::PodMetrics;
-use crate::metrics::{Metrics, PodStart, WorkerPass};
+use crate::metrics::{PodStart, WorkerPass};
+use base_agent::metrics::Metrics;
 
 #[derive(Debug)]
 pub(super) struct Times {

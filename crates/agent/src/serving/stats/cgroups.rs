@@ -22,10 +22,10 @@ use stats_core::{cgroup_path, procfs};
 use tokio::sync::{mpsc, watch};
 
 use super::{Measured, Request, machine};
-use crate::cache::PodCache;
-use crate::context::Context;
 use crate::metrics::KubeletMetrics;
-use crate::pods_view::PodsView;
+use base_agent::cache::PodCache;
+use base_agent::context::Context;
+use base_agent::pods_view::PodsView;
 
 /// A container that has run for this long must have a cgroup.
 const PLACED_AFTER: Duration = Duration::from_secs(10);

@@ -26,12 +26,12 @@ use volumes_core::plan::{VolumeCount, count_volumes};
 
 use super::disks::SHARED_AT_MOST_FOR;
 use super::{Measured, Samplers};
-use crate::context::Context;
 use crate::metrics::CertificateMetrics;
 use crate::metrics::RequestMetrics;
 use crate::metrics::{self, ExternalMetrics, WorkingPods};
-use crate::pods_view::PodEntry;
 use crate::resources::cgroup_values::qos_cgroup_rules;
+use base_agent::context::Context;
+use base_agent::pods_view::PodEntry;
 
 /// Requests for disks within this time share one sample.
 const DISKS_SHARED_FOR: Duration = Duration::from_secs(10);

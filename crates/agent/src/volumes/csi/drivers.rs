@@ -15,7 +15,7 @@ use volumes_core::csi::plan::CsiPlan;
 use volumes_core::csi_versions::Version;
 
 use super::metered::Metered;
-use crate::context::Context;
+use base_agent::context::Context;
 
 /// Drivers that can be registered at once.
 const MAX_DRIVERS: usize = 256;

@@ -9,8 +9,8 @@ use model::csi::{
 };
 use ports::plugins::{CsiDriver, PluginError, PluginResult};
 
-use crate::context::Context;
 use crate::metrics::VolumeMetrics;
+use base_agent::context::Context;
 
 #[derive(Clone, Debug)]
 pub(super) struct Metered {

@@ -10,7 +10,7 @@ use volumes_core::csi_versions::{check_csi_driver, compute_csi_version};
 
 use super::{Csi, text};
 use crate::api::csi_allocatable::NodeInfoSource;
-use crate::plugins::handler::{PluginHandler, RegisteredPlugin};
+use base_agent::plugin_handler::{PluginHandler, RegisteredPlugin};
 
 /// The type of such plugins.
 pub(crate) const KIND: &str = "CSIPlugin";

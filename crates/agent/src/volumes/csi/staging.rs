@@ -22,10 +22,10 @@ use volumes_core::selinux::VolumeLabel;
 use super::super::permits::Permits;
 use super::super::remove_empty;
 use super::{CsiObjects, Drivers, read_data, staging_path, text};
-use crate::context::Context;
-use crate::damaged::remove_unfinished;
-use crate::error_chain::chain;
-use crate::tasks::guarded;
+use base_agent::context::Context;
+use base_agent::damaged::remove_unfinished;
+use base_agent::error_chain::chain;
+use base_agent::tasks::guarded;
 
 /// A volume that a pod uses, with its SELinux label.
 type FoundUser = (StagedVolume, VolumeUser, Option<String>);

@@ -10,8 +10,8 @@ use volumes_core::csi::stats::{Measurement, measurement};
 use volumes_core::csi::volume_data::PublishedData;
 
 use super::{Csi, published};
-use crate::context::Context;
 use crate::metrics::VolumeMetrics;
+use base_agent::context::Context;
 
 /// The gate of `kubelet_volume_stats_health_status_abnormal`.
 const HEALTH: &str = "CSIVolumeHealth";

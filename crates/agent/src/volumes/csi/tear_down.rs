@@ -12,8 +12,8 @@ use volumes_core::csi::volume_data::PublishedData;
 use super::super::marks::is_migrated;
 use super::super::remove_empty;
 use super::{Csi, read_published, text};
-use crate::context::Context;
-use crate::error_chain::chain;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 /// A CSI volume of a pod, as the disk shows it.
 #[derive(Debug)]

@@ -31,7 +31,7 @@ use super::csi_expansion::CsiExpander;
 use super::expansion::Expandable;
 use super::{MAP_VOLUME, MOUNT_VOLUME, Mounter, Steps, TearDown, TerminatingPod, csi_label};
 use crate::api::attachments::AttachError;
-use crate::context::Context;
+use base_agent::context::Context;
 
 /// Of directories to mount on: only root may read them.
 const DIRECTORY_MODE: u32 = 0o750;

@@ -18,8 +18,8 @@ use super::super::ownership::change_group;
 use super::super::shared::Shared;
 use super::super::{attachment, exists};
 use super::{Attached, MAP_VOLUME, MOUNT_VOLUME, Steps, TearDown, TerminatingPod};
-use crate::context::Context;
-use crate::error_chain::chain;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 /// The disk of a volume.
 #[async_trait]

@@ -15,8 +15,8 @@ use volumes_core::csi::expansion::{
 
 use super::super::claims::BoundClaim;
 use super::super::mount_context::MountContext;
-use crate::events::EventType;
 use crate::metrics::VolumeMetrics;
+use base_agent::events::EventType;
 
 /// What expands volumes of one type.
 #[async_trait]

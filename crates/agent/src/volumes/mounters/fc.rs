@@ -15,7 +15,7 @@ use super::super::mount_context::{MountContext, MountError};
 use super::super::shared::Shared;
 use super::disk::{self, Disk, Disks};
 use super::{Mounter, Steps};
-use crate::context::Context;
+use base_agent::context::Context;
 
 /// A multipath device is busy for a while after it was unmounted.
 const DETACH_PAUSE: Duration = Duration::from_secs(10);

@@ -24,8 +24,8 @@ use super::super::shared::Shared;
 use super::expansion::Expandable;
 use super::flex_expansion::FlexExpander;
 use super::{Attached, Mounter, TearDown, TerminatingPod};
-use crate::context::Context;
-use crate::error_chain::chain;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 const DIRECTORY_MODE: u32 = 0o750;
 /// The filesystem of a device that the kubelet mounts for a volume that names none.

@@ -15,7 +15,7 @@ use super::super::mount_context::{MountContext, MountError};
 use super::super::shared::Shared;
 use super::disk::{self, Disk, Disks};
 use super::{Mounter, Steps};
-use crate::context::Context;
+use base_agent::context::Context;
 
 const DIRECTORY_MODE: u32 = 0o750;
 

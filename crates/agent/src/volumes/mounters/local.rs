@@ -17,8 +17,8 @@ use super::super::ownership::change_group;
 use super::super::shared::Shared;
 use super::super::{LOCAL_PLUGIN as PLUGIN, device};
 use super::{MAP_VOLUME, Mounter, Steps, TearDown};
-use crate::context::Context;
-use crate::error_chain::chain;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 
 /// The directory of the type below `plugins` of the kubelet's root directory.
 const PLUGIN_NAME: &str = "kubernetes.io/local-volume";

@@ -12,7 +12,7 @@ use volumes_core::types::NfsPlan;
 use super::super::mount_context::{MountContext, MountError};
 use super::super::program;
 use super::Mounter;
-use crate::error_chain::chain;
+use base_agent::error_chain::chain;
 
 /// How long a server may take to answer.
 const DEADLINE: Duration = Duration::from_secs(120);

@@ -156,7 +156,7 @@ impl Checker {
     fn record_evictions(&mut self, world: &World) {
         let latest = world.agent.iter().flat_map(|agent| agent.recorder().latest());
         for event in latest.filter(|event| event.reason == "Evicted") {
-            if let agent::events::EventObject::Pod(pod) = event.about {
+            if let base_agent::events::EventObject::Pod(pod) = event.about {
                 self.evicted.insert(pod.uid.as_str().to_owned());
             }
         }

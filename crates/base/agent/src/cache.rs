@@ -42,7 +42,7 @@ impl Default for PodCache {
 
 impl PodCache {
     /// The observations of one pod. The value is `None` until the pod was inspected once.
-    pub(crate) fn subscribe(&self, uid: &PodUid) -> watch::Receiver<Option<Arc<PodObservation>>> {
+    pub fn subscribe(&self, uid: &PodUid) -> watch::Receiver<Option<Arc<PodObservation>>> {
         self.slots.lock().entry(uid.clone()).or_default().subscribe()
     }
 
@@ -98,13 +98,13 @@ impl PodCache {
     }
 
     /// No pod has a worker.
-    pub(crate) fn has_no_subscriber(&self) -> bool {
+    pub fn has_no_subscriber(&self) -> bool {
         !self.slots.lock().values().any(has_subscribers)
     }
 
     /// Publishes an observation, unless the cache has a later one. Empty slots without subscribers are dropped, so that
     /// the cache does not grow.
-    pub(crate) fn publish(&self, observation: PodObservation) {
+    pub fn publish(&self, observation: PodObservation) {
         let mut slots = self.slots.lock();
         let uid = observation.pod.uid.clone();
         let is_empty = observation.is_empty();
@@ -126,7 +126,7 @@ impl PodCache {
     }
 
     /// Replaces the last listing; pods that are the same stay where they are in memory.
-    pub(crate) fn publish_listing(&self, began: MonoTime, pods: InRuntime, images: ListedImages) {
+    pub fn publish_listing(&self, began: MonoTime, pods: InRuntime, images: ListedImages) {
         self.listed.send_modify(|listed| match listed {
             Some(same) if same.pods == pods => (same.began, same.images) = (began, images),
             Some(_) | None => *listed = Some(Listed { began, pods, images }),
@@ -135,12 +135,12 @@ impl PodCache {
 
     /// When the last listing began; `None` before the first.
     #[must_use]
-    pub(crate) fn listed_at(&self) -> Option<MonoTime> {
+    pub fn listed_at(&self) -> Option<MonoTime> {
         self.listed.borrow().as_ref().map(|listed| listed.began)
     }
 
     /// The pod is not in the runtime, as of that moment.
-    pub(crate) fn publish_absent(&self, pod: PodRef, taken_at: MonoTime) {
+    pub fn publish_absent(&self, pod: PodRef, taken_at: MonoTime) {
         self.publish(PodObservation::empty(pod, taken_at));
     }
 }

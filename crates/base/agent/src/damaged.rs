@@ -8,7 +8,7 @@ use ports::Files;
 use crate::error_chain::chain;
 
 /// Renames the file to `<name>.damaged`. The caller continues as if the file did not exist.
-pub(crate) async fn set_aside(files: &dyn Files, path: &Path) {
+pub async fn set_aside(files: &dyn Files, path: &Path) {
     let mut name = path.as_os_str().to_owned();
     name.push(".damaged");
     let aside = Path::new(&name);
@@ -24,7 +24,7 @@ pub(crate) async fn set_aside(files: &dyn Files, path: &Path) {
 
 /// Removes the files in the directory that a killed kubelet did not finish. One that stays is only in the way of a Go kubelet, so that
 /// a failure is only logged.
-pub(crate) async fn remove_unfinished(files: &dyn Files, dir: &Path) {
+pub async fn remove_unfinished(files: &dyn Files, dir: &Path) {
     if let Err(error) = files.remove_unfinished(dir).await {
         tracing::warn!(path = %dir.display(), err = chain(&error), "Failed to remove unfinished files");
     }

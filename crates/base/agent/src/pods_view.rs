@@ -104,12 +104,12 @@ struct Versioned {
 
 /// What changed between two looks at the pods; a pod with a status that is equal to the one before counts as changed.
 #[derive(Debug)]
-pub(crate) struct ViewChanges {
-    pub(crate) changed: Vec<PodEntry>,
+pub struct ViewChanges {
+    pub changed: Vec<PodEntry>,
     /// Number of pods now.
-    pub(crate) count: usize,
+    pub count: usize,
     /// For the next look.
-    pub(crate) version: u64,
+    pub version: u64,
 }
 
 impl Default for PodsView {
@@ -171,7 +171,7 @@ impl PodsView {
     }
 
     /// What has changed since that version; 0 is before the first pod. A pod that is gone only counts less.
-    pub(crate) fn changed_since(&self, version: u64) -> ViewChanges {
+    pub fn changed_since(&self, version: u64) -> ViewChanges {
         let entries = self.entries.lock();
         let changed = match entries.version > version {
             true => {
@@ -184,7 +184,7 @@ impl PodsView {
     }
 
     #[must_use]
-    pub(crate) fn contains(&self, uid: &PodUid) -> bool {
+    pub fn contains(&self, uid: &PodUid) -> bool {
         self.entries.lock().by_uid.contains_key(uid)
     }
 

@@ -19,7 +19,7 @@ use tokio_util::task::TaskTracker;
 const CALM_AFTER: Duration = Duration::from_secs(600);
 
 /// The result of the work; `None` if it panicked, which must not keep others waiting.
-pub(crate) async fn guarded<T>(work: impl Future<Output = T> + Send) -> Option<T> {
+pub async fn guarded<T>(work: impl Future<Output = T> + Send) -> Option<T> {
     AssertUnwindSafe(work).catch_unwind().await.ok()
 }
 

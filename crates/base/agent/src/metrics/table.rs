@@ -18,14 +18,14 @@ const OTHER: &str = "Other";
 
 /// Name, labels and help of a family.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Family {
-    pub(crate) name: &'static str,
-    pub(crate) help: &'static str,
-    pub(crate) labels: &'static [&'static str],
+pub struct Family {
+    pub name: &'static str,
+    pub help: &'static str,
+    pub labels: &'static [&'static str],
 }
 
 impl Family {
-    pub(crate) const fn new(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
+    pub const fn new(name: &'static str, labels: &'static [&'static str], help: &'static str) -> Self {
         Self { name, help, labels }
     }
 
@@ -44,22 +44,22 @@ fn key<T>(rows: &BTreeMap<String, T>, values: &[&str]) -> String {
 }
 
 #[derive(Debug, Default)]
-pub(crate) struct Counts(Mutex<BTreeMap<String, u64>>);
+pub struct Counts(Mutex<BTreeMap<String, u64>>);
 
 impl Counts {
     /// Adds one to the row with these values, in the order of the family's labels.
-    pub(crate) fn add(&self, values: &[&str]) {
+    pub fn add(&self, values: &[&str]) {
         self.add_many(values, 1);
     }
 
-    pub(crate) fn add_many(&self, values: &[&str], count: u64) {
+    pub fn add_many(&self, values: &[&str], count: u64) {
         let mut rows = self.0.lock();
         let key = key(&rows, values);
         *rows.entry(key).or_default() += count;
     }
 
     /// Subtracts one, for gauges.
-    pub(crate) fn take(&self, values: &[&str]) {
+    pub fn take(&self, values: &[&str]) {
         let mut rows = self.0.lock();
         let key = key(&rows, values);
         if let Some(count) = rows.get_mut(&key) {
@@ -67,13 +67,13 @@ impl Counts {
         }
     }
 
-    pub(crate) fn set(&self, values: &[&str], number: u64) {
+    pub fn set(&self, values: &[&str], number: u64) {
         let mut rows = self.0.lock();
         let key = key(&rows, values);
         rows.insert(key, number);
     }
 
-    pub(crate) fn write(&self, text: &mut String, kind: Kind, of: Family) {
+    pub fn write(&self, text: &mut String, kind: Kind, of: Family) {
         family(text, of.name, kind, of.help);
         for (key, count) in &*self.0.lock() {
             line(text, of.name, &of.label(key), Value::Integer(*count), None);
@@ -82,7 +82,7 @@ impl Counts {
 }
 
 #[derive(Debug)]
-pub(crate) struct Histograms {
+pub struct Histograms {
     limits: &'static [f64],
     new: fn(&'static [f64]) -> Histogram,
     rows: Mutex<BTreeMap<String, Histogram>>,
@@ -90,19 +90,19 @@ pub(crate) struct Histograms {
 
 impl Histograms {
     /// For durations.
-    pub(crate) const fn new(limits: &'static [f64]) -> Self {
+    pub const fn new(limits: &'static [f64]) -> Self {
         Self { limits, new: Histogram::new, rows: Mutex::new(BTreeMap::new()) }
     }
 
-    pub(crate) const fn of_numbers(limits: &'static [f64]) -> Self {
+    pub const fn of_numbers(limits: &'static [f64]) -> Self {
         Self { limits, new: Histogram::of_numbers, rows: Mutex::new(BTreeMap::new()) }
     }
 
-    pub(crate) fn observe(&self, values: &[&str], took: Duration) {
+    pub fn observe(&self, values: &[&str], took: Duration) {
         self.with(values, |histogram| histogram.observe(took));
     }
 
-    pub(crate) fn observe_number(&self, values: &[&str], number: u64) {
+    pub fn observe_number(&self, values: &[&str], number: u64) {
         self.with(values, |histogram| histogram.observe_number(number));
     }
 
@@ -112,7 +112,7 @@ impl Histograms {
         observe(rows.entry(key).or_insert_with(|| (self.new)(self.limits)));
     }
 
-    pub(crate) fn write(&self, text: &mut String, of: Family) {
+    pub fn write(&self, text: &mut String, of: Family) {
         family(text, of.name, Kind::Histogram, of.help);
         for (key, histogram) in &*self.rows.lock() {
             histogram.write(text, of.name, &of.label(key));
@@ -121,14 +121,7 @@ impl Histograms {
 }
 
 /// A family with one sample.
-pub(crate) fn one(
-    text: &mut String,
-    name: &str,
-    kind: Kind,
-    help: &str,
-    labels: &[(&str, &str)],
-    number: u64,
-) {
+pub fn one(text: &mut String, name: &str, kind: Kind, help: &str, labels: &[(&str, &str)], number: u64) {
     family(text, name, kind, help);
     line(text, name, labels, Value::Integer(number), None);
 }

@@ -96,7 +96,7 @@ pub struct Event {
 
 /// What the event writer is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Queued {
+pub enum Queued {
     Event(Event),
     /// No event about this pod follows.
     PodGone(PodRef),
@@ -120,7 +120,7 @@ impl Recorder {
     }
 
     /// The same recorder with a queue for the API, and the end of the queue that the event writer reads.
-    pub(crate) fn with_queue(self) -> (Self, mpsc::Receiver<Queued>) {
+    pub fn with_queue(self) -> (Self, mpsc::Receiver<Queued>) {
         let (sender, receiver) = mpsc::channel(WAITING);
         (Self { queue: Some(sender), ..self }, receiver)
     }
@@ -201,7 +201,7 @@ impl Recorder {
 
     /// No event about this pod, or another with its UID, follows. If too many events are waiting, it is forgotten when newer ones need
     /// its place.
-    pub(crate) fn pod_gone(&self, pod: &PodRef) {
+    pub fn pod_gone(&self, pod: &PodRef) {
         if let Some(queue) = &self.queue {
             let _ = queue.try_send(Queued::PodGone(pod.clone()));
         }

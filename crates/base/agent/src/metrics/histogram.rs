@@ -7,7 +7,7 @@ use stats_core::exposition;
 use stats_core::exposition::{Kind, Value, family};
 
 #[derive(Debug)]
-pub(crate) struct Histogram {
+pub struct Histogram {
     limits: &'static [f64],
     /// One for each limit, and one for values above all limits.
     counts: Box<[AtomicU64]>,
@@ -18,23 +18,23 @@ pub(crate) struct Histogram {
 
 impl Histogram {
     /// For durations.
-    pub(crate) fn new(limits: &'static [f64]) -> Self {
+    pub fn new(limits: &'static [f64]) -> Self {
         let counts = (0..=limits.len()).map(|_| AtomicU64::new(0)).collect();
         Self { limits, counts, sum: AtomicU64::new(0), sums_nanoseconds: true }
     }
 
     /// For counts, bytes and whole seconds.
-    pub(crate) fn of_numbers(limits: &'static [f64]) -> Self {
+    pub fn of_numbers(limits: &'static [f64]) -> Self {
         Self { sums_nanoseconds: false, ..Self::new(limits) }
     }
 
-    pub(crate) fn observe(&self, took: Duration) {
+    pub fn observe(&self, took: Duration) {
         let nanoseconds = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX);
         let sum = if self.sums_nanoseconds { nanoseconds } else { took.as_secs() };
         self.record(took.as_secs_f64(), sum);
     }
 
-    pub(crate) fn observe_number(&self, number: u64) {
+    pub fn observe_number(&self, number: u64) {
         #[expect(clippy::cast_precision_loss, reason = "only compared with the limits; the sum is exact")]
         self.record(number as f64, number);
     }
@@ -45,11 +45,11 @@ impl Histogram {
         self.sum.fetch_add(sum, Ordering::Relaxed);
     }
 
-    pub(crate) fn count(&self) -> u64 {
+    pub fn count(&self) -> u64 {
         self.counts.iter().map(|count| count.load(Ordering::Relaxed)).sum()
     }
 
-    pub(crate) fn write(&self, text: &mut String, name: &str, labels: &[(&str, &str)]) {
+    pub fn write(&self, text: &mut String, name: &str, labels: &[(&str, &str)]) {
         let counts: Vec<u64> = self.counts.iter().map(|count| count.load(Ordering::Relaxed)).collect();
         let sum = self.sum.load(Ordering::Relaxed);
         let sum = if self.sums_nanoseconds { Value::Nanoseconds(sum) } else { Value::Integer(sum) };
@@ -58,7 +58,7 @@ impl Histogram {
 }
 
 /// Families of one histogram each, without labels: name, help, values.
-pub(super) fn write_plain(text: &mut String, families: &[(&str, &str, &Histogram)]) {
+pub fn write_plain(text: &mut String, families: &[(&str, &str, &Histogram)]) {
     for (name, help, histogram) in families {
         family(text, name, Kind::Histogram, help);
         histogram.write(text, name, &[]);
