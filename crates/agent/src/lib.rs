@@ -12,7 +12,6 @@
 //! - this crate names no adapter: it reaches the runtime, the host and the network through `ports` only.
 #![forbid(unsafe_code)]
 
-pub mod api;
 pub mod cgroup_problems;
 mod heartbeat;
 pub mod images;
@@ -28,11 +27,8 @@ mod removers;
 pub mod resources;
 pub mod run_once;
 pub mod serving;
-pub mod sources;
 mod start;
 pub mod takeover;
-pub mod volumes;
-pub mod volumes_in_use;
 
 pub use serving::stats::Samplers;
 pub use start::{Agent, Ports};

@@ -3,8 +3,6 @@
 //! Each owner of metrics has a struct with the values of its families, which writes them as text.
 //! What a scrape writes, in which order, is in `render`.
 
-mod api;
-mod certificates;
 mod cgroups;
 mod devices;
 mod eviction;
@@ -16,12 +14,8 @@ mod pods;
 mod render;
 mod requests;
 mod resizes;
-mod selinux;
 mod shutdown;
-mod volumes;
 
-pub use api::ApiMetrics;
-pub use certificates::CertificateMetrics;
 pub(crate) use cgroups::{CgroupMetrics, CgroupWork};
 pub(crate) use devices::DeviceMetrics;
 pub(crate) use eviction::EvictionMetrics;
@@ -34,6 +28,4 @@ pub(crate) use pods::{NodeStart, PodMetrics, PodStart};
 pub(crate) use render::{ExternalMetrics, WorkingPods, write};
 pub(crate) use requests::RequestMetrics;
 pub(crate) use resizes::{ResizeCount, ResizeMetrics};
-pub(crate) use selinux::SelinuxCount;
 pub(crate) use shutdown::ShutdownMetrics;
-pub(crate) use volumes::VolumeMetrics;

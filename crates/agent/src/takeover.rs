@@ -7,8 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base_core::node_facts::NodeFacts;
-use futures_util::StreamExt;
-use futures_util::stream;
+use futures_util::{StreamExt, stream};
 use kubelet_core::takeover::{
     Assigned, CgroupFacts, CgroupLocation, DEVICES, FileReport, FoundCgroup, FoundDirectory, FoundPod,
     FoundVolume, GO_DEVICES, RootEntry, StateSettings, TakeoverInputs, TakeoverReport, compute_file,

@@ -4,8 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use agent::Agent;
-use agent::Ports;
+use agent::{Agent, Ports};
 use config::{KubeletConfiguration, MachineFacts, Resolved};
 use cri::{CriRuntime, Endpoint};
 use host::node_lock::{self, NodeLock, NodeLockError};

@@ -4,9 +4,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::api::ApiClients;
-use agent::api::certificates::{ClientCertificate, Join, PairStore, StoredPair};
-use agent::metrics::ApiMetrics;
+use api_agent::ApiClients;
+use api_agent::certificates::{ClientCertificate, Join, PairStore, StoredPair};
+use api_agent::metrics::ApiMetrics;
 use api_core::certificates::{
     BOOTSTRAP_TIMEOUT, CertificateUse, LoginFound, compute_bootstrap_reason, wanted_names,
 };
@@ -47,7 +47,7 @@ impl Connected {
         let Self { clients, identity, store, certificate, is_embedded, reviews: _ } = self;
         identity.server.observe(ctx.metrics.get::<ApiMetrics>());
         let tasks = &ctx.tasks;
-        tasks.spawn("API files", agent::api::certificates::reload(identity.clone(), ctx.clock));
+        tasks.spawn("API files", api_agent::certificates::reload(identity.clone(), ctx.clock));
         let rotates = resolved.kubelet.rotate_certificates;
         let has_bootstrap = identity.bootstrap.is_some();
         // Without rotation and bootstrap kubeconfig, this kubelet cannot renew its certificate; a token is never replaced.

@@ -7,8 +7,9 @@ use agent::Agent;
 use base_agent::context::Context;
 use config::{Features, KubeletConfiguration, Resolved};
 use ports::{Cluster, NodeApi};
-use server::pod_resources;
-use server::{AccessSettings, AuthorizationMode, ClientCa, MainPort, MainServer, TokenReviews};
+use server::{
+    AccessSettings, AuthorizationMode, ClientCa, MainPort, MainServer, TokenReviews, pod_resources,
+};
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use agent::Agent;
-use agent::api::certificates::{ClusterSigned, PairStore, SelfSigned};
+use api_agent::certificates::{ClusterSigned, PairStore, SelfSigned};
 use base_agent::context::Context;
 use cluster::X509;
 use config::Resolved;

@@ -5,8 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use base_agent::settings::{Paths, ProcessSettings, Settings};
-use base_core::node_facts::MemoryQos;
-use base_core::node_facts::{MemoryRules, NodeFacts, Swap};
+use base_core::node_facts::{MemoryQos, MemoryRules, NodeFacts, Swap};
 use config::{Features, KubeletConfiguration, Resolved};
 use cri::Endpoint;
 use kubelet_core::node::reserved_for_node;

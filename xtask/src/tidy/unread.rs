@@ -13,6 +13,7 @@ use crate::tidy::finding;
 const FILES: &[&str] = &[
     "crates/base/agent/src/context.rs",
     "crates/base/agent/src/settings.rs",
+    "crates/base/core/src/node_facts.rs",
     "crates/config/src/kubeletconfig.rs",
     "crates/config/src/kubeletconfig/parts.rs",
     "crates/config/src/node.rs",

@@ -20,8 +20,8 @@ use parking_lot::Mutex;
 use ports::host::ProgramCall;
 use ports::{Clock, Processes};
 
-use crate::api::objects::PodObjects;
 use crate::metrics::ImageMetrics;
+use api_agent::objects::PodObjects;
 use base_agent::error_chain::chain;
 use base_agent::metrics::Metrics;
 

@@ -9,8 +9,7 @@ use images_core::garbage_collection::ImageGcReason;
 use parking_lot::Mutex;
 use stats_core::exposition::{DEFAULT_BUCKETS, Kind};
 
-use base_agent::metrics::Histogram;
-use base_agent::metrics::{Counts, Family, Histograms};
+use base_agent::metrics::{Counts, Family, Histogram, Histograms};
 
 /// Buckets for image pulls, in seconds.
 const PULL: &[f64] = &[

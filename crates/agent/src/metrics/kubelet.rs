@@ -14,8 +14,7 @@ use ports::runtime::CallObserver;
 use stats_core::exposition::DEFAULT_BUCKETS;
 use stats_core::operations::operation_type;
 
-use base_agent::metrics::Counts;
-use base_agent::metrics::Histogram;
+use base_agent::metrics::{Counts, Histogram};
 
 /// Buckets for the start of pods, in seconds.
 pub(super) const POD_START: &[f64] = &[

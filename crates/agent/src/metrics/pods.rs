@@ -7,11 +7,11 @@ use std::time::Duration;
 use model::{ContainerKind, ContainerObservation};
 use stats_core::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 
+use super::ImageMetrics;
 use super::kubelet::{CONTAINER_TYPES, POD_START, container_type};
-use super::{ApiMetrics, ImageMetrics, VolumeMetrics};
-use base_agent::metrics::Metrics;
-use base_agent::metrics::{Counts, Family};
-use base_agent::metrics::{Histogram, write_plain};
+use api_agent::metrics::ApiMetrics;
+use base_agent::metrics::{Counts, Family, Histogram, Metrics, write_plain};
+use volumes_agent::metrics::VolumeMetrics;
 
 /// Durations of the start-up of a node that was new to its cluster, from boot to ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -16,12 +16,12 @@ use volumes_core::plan::VolumeCount;
 
 use super::kubelet::{CONTAINER_STATES, CONTAINER_TYPES, KubeletMetrics, WORKER_PASSES};
 use super::{
-    ApiMetrics, CgroupMetrics, DeviceMetrics, EvictionMetrics, ImageMetrics, PinMetrics, PluginMetrics,
-    PodMetrics, RequestMetrics, ResizeMetrics, ShutdownMetrics, VolumeMetrics,
+    CgroupMetrics, DeviceMetrics, EvictionMetrics, ImageMetrics, PinMetrics, PluginMetrics, PodMetrics,
+    RequestMetrics, ResizeMetrics, ShutdownMetrics,
 };
-use base_agent::metrics::Metrics;
-use base_agent::metrics::{Family, one};
-use base_agent::metrics::{Histogram, write_plain};
+use api_agent::metrics::ApiMetrics;
+use base_agent::metrics::{Family, Histogram, Metrics, one, write_plain};
+use volumes_agent::metrics::VolumeMetrics;
 
 /// Values that other tasks own, passed in for each scrape.
 #[derive(Debug)]

@@ -5,8 +5,7 @@ use std::time::Duration;
 use ports::request_metrics::{PodResourcesCall, RequestKind, Review, ServingObserver};
 use stats_core::exposition::{DEFAULT_BUCKETS, Kind, family};
 
-use base_agent::metrics::Histogram;
-use base_agent::metrics::{Counts, Family, Histograms};
+use base_agent::metrics::{Counts, Family, Histogram, Histograms};
 
 /// Buckets for token and access reviews, in seconds.
 const REVIEW: &[f64] = &[0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];

@@ -5,8 +5,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use base_core::declared_features::compute_declared_features;
-use config::Features;
-use config::NodeFlags;
+use config::{Features, NodeFlags};
 use kubelet_core::node::{NodeImage, NodeInputs, NodeMachine};
 use model::MonoTime;
 use model::k8s::{NodeRuntimeHandler, NodeRuntimeHandlerFeatures};
@@ -24,7 +23,7 @@ use crate::node::machine::machine_facts;
 use crate::node_view::{NodeView, OtherProblems};
 use crate::pods::pleg::PlegHandle;
 use crate::resources::devices::Devices;
-use crate::volumes_in_use::{VolumesInUse, WantedVolumes};
+use api_agent::volumes_in_use::{VolumesInUse, WantedVolumes};
 use base_agent::context::Context;
 use base_agent::error_chain::chain;
 

@@ -7,7 +7,7 @@ use kubelet_core::node::lease::{LEASE_NAMESPACE, LeaseAnswer, LeaseStep, NodeLea
 use model::k8s::{Lease, Node};
 use ports::cluster::{Cluster, ClusterError, ClusterResult};
 
-use crate::api::reflector::StoreReader;
+use api_agent::reflector::StoreReader;
 use base_agent::context::Context;
 
 /// Renews the lease until dropped; then the lease expires.
@@ -20,7 +20,7 @@ pub(crate) async fn keep(
     let name = &ctx.settings.node_name;
     let mut lease = NodeLease::new(name, seconds);
     loop {
-        let uid = crate::api::reflector::own_node(&seen.borrow()).and_then(|node| node.metadata.uid.clone());
+        let uid = api_agent::reflector::own_node(&seen.borrow()).and_then(|node| node.metadata.uid.clone());
         let step = lease.next(uid.as_deref(), ctx.clock.now());
         let answer = match &step {
             LeaseStep::Wait { until } => {

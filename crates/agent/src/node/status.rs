@@ -20,9 +20,8 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::facts::{GatheredFacts, NodeSources, finished_soon};
-use crate::api::reflector::StoreReader;
-use crate::metrics::NodeStart;
-use crate::metrics::PodMetrics;
+use crate::metrics::{NodeStart, PodMetrics};
+use api_agent::reflector::StoreReader;
 use base_agent::context::Context;
 
 /// The first delay before registration is retried, which doubles each time, and its maximum.
@@ -290,7 +289,7 @@ impl NodeReporter {
 
     /// The newest known version of the Node. An answer that the store has caught up with is not kept.
     fn latest(&mut self) -> Option<Arc<Node>> {
-        let seen = crate::api::reflector::own_node(&self.seen.borrow())?;
+        let seen = api_agent::reflector::own_node(&self.seen.borrow())?;
         let version = ObjectVersion::of(&*seen);
         self.answer.take_if(|answer| !ObjectVersion::of(&**answer).is_newer_than(version));
         Some(self.answer.clone().unwrap_or(seen))

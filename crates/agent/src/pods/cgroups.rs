@@ -16,8 +16,7 @@ use resources_core::cgroup::{CgroupNames, CgroupNumbers, compute_pod_numbers};
 use tokio::sync::watch;
 
 use crate::cgroup_problems::CgroupProblems;
-use crate::metrics::CgroupMetrics;
-use crate::metrics::CgroupWork;
+use crate::metrics::{CgroupMetrics, CgroupWork};
 use crate::resources::admissions::Admissions;
 use crate::resources::cgroup_values::{apply_cgroup, cgroup_settings, cgroup_version, pod_rules};
 use base_agent::context::Context;

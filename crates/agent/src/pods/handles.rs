@@ -8,10 +8,6 @@ use resources_core::admission::pressure::NodePressure;
 use sources_core::ApiPod;
 use tokio::sync::{Notify, mpsc, watch};
 
-use crate::api::admission_node::AdmissionNode;
-use crate::api::node_allocatable::NodeAllocatable;
-use crate::api::objects::ClusterObjects;
-use crate::api::reflector::StoreReader;
 use crate::images::Images;
 use crate::node_view::NodeView;
 use crate::pods::cgroups::PodCgroups;
@@ -24,10 +20,14 @@ use crate::resources::amounts::AmountFiles;
 use crate::resources::cpusets::Cpusets;
 use crate::resources::devices::Devices;
 use crate::resources::pins::PinFiles;
-use crate::volumes::Volumes;
+use api_agent::admission_node::AdmissionNode;
+use api_agent::node_allocatable::NodeAllocatable;
+use api_agent::objects::ClusterObjects;
+use api_agent::reflector::StoreReader;
 use base_agent::cache::PodCache;
 use base_agent::context::Context;
 use base_agent::pods_view::PodsView;
+use volumes_agent::Volumes;
 
 #[derive(Debug)]
 pub struct PodHandles {

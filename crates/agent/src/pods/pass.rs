@@ -21,11 +21,11 @@ use model::{MonoTime, PodObservation, PodRef};
 use resources_core::amounts::Amounts;
 use tokio::sync::oneshot;
 
-use crate::api::objects::PodObjects;
 use crate::pods::handles::PodHandles;
 pub(crate) use crate::pods::messages::{PassEvent, Waiting, WorkerMessage, WorkerSender};
 use crate::pods::pass::kill::KillProgress;
 use crate::pods::pass::prepare::{Prepared, PreparedFor};
+use api_agent::objects::PodObjects;
 
 /// The inputs of a pass.
 #[derive(Clone, Debug)]

@@ -28,8 +28,7 @@ use ports::{Clock, Runtime};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
-use crate::metrics::KubeletMetrics;
-use crate::metrics::PodMetrics;
+use crate::metrics::{KubeletMetrics, PodMetrics};
 use base_agent::cache::{InRuntime, ListedImages, PodCache};
 use base_agent::metrics::Metrics;
 

@@ -18,16 +18,15 @@ use model::{MonoTime, PodRef, PodSource, PodUid, pod_status};
 use sources_core::{DesiredPod, PodChange, PodOp, Sources, SourcesReady};
 use tokio::sync::{mpsc, watch};
 
-use crate::api::meta::key_of_pod;
 use crate::heartbeat::Heartbeat;
-use crate::metrics::KubeletMetrics;
-use crate::metrics::PodMetrics;
-use crate::metrics::VolumeMetrics;
+use crate::metrics::{KubeletMetrics, PodMetrics};
 use crate::pods::handles::PodHandles;
 use crate::pods::worker::{DesiredState, PodWorker};
-use crate::sources::SourceSet;
+use api_agent::meta::key_of_pod;
 use base_agent::cache::{InRuntime, Listed};
 use base_agent::pods_view::load_pod;
+use sources_agent::SourceSet;
+use volumes_agent::metrics::VolumeMetrics;
 
 const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(2);
 const SCAN_PERIOD: Duration = Duration::from_secs(60);

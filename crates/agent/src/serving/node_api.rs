@@ -22,15 +22,10 @@ use tokio::sync::Semaphore;
 use crate::Samplers;
 use crate::heartbeat::{Heartbeat, STUCK_AFTER};
 use crate::resources::devices::Devices;
-use crate::serving::checkpoints;
-use crate::serving::container_logs;
 use crate::serving::pod_lookup::PodLookup;
-use crate::serving::running_pods;
-use crate::serving::stats;
 use crate::serving::stats::Measured;
-use crate::serving::streams;
-use crate::serving::system_logs;
-use crate::sources::ManifestProblems;
+use crate::serving::{checkpoints, container_logs, running_pods, stats, streams, system_logs};
+use sources_agent::ManifestProblems;
 
 /// Answers requests from the shared views, the runtime and files.
 #[derive(Clone, Debug)]

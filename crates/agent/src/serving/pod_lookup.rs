@@ -8,8 +8,8 @@ use model::{ContainerId, ContainerState, PodObservation, PodRef, PodUid, Sandbox
 use ports::node_api::{PodRefusal, PodTarget};
 use sources_core::ApiPod;
 
-use crate::api::meta::key_of_pod;
-use crate::api::reflector::StoreReader;
+use api_agent::meta::key_of_pod;
+use api_agent::reflector::StoreReader;
 use base_agent::cache::PodCache;
 use base_agent::context::Context;
 use base_agent::pods_view::{PodEntry, PodsView};

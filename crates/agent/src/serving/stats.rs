@@ -17,12 +17,12 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::probe_metrics::ProbeMetrics;
 use crate::resources::admissions::Admissions;
-use crate::volumes::Csi;
 use base_agent::cache::PodCache;
 use base_agent::context::Context;
 use base_agent::pods_view::PodsView;
 use cgroups::CgroupSampler;
 use disks::DiskSampler;
+use volumes_agent::Csi;
 
 pub(crate) use report::measurements;
 

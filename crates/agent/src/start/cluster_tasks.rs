@@ -10,22 +10,22 @@ use sources_core::ApiPod;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::api::csi_node::CsiNodeTasks;
-use crate::api::events::EventWriter;
-use crate::api::mirrors::Mirrors;
-use crate::api::objects::ClusterObjects;
-use crate::api::reflector::{CollectionOf, Keep, Reflector, Store, UidOf, keep_pod};
-use crate::api::status::StatusWriter;
-use crate::api::{ApiClients, pods};
 use crate::node::facts::NodeSources;
 use crate::node::lease;
 use crate::node::status::NodeReporter;
-use crate::sources::SourceSet;
-use crate::volumes::Volumes;
-use crate::volumes_in_use::VolumesInUse;
+use api_agent::csi_node::CsiNodeTasks;
+use api_agent::events::EventWriter;
+use api_agent::mirrors::Mirrors;
+use api_agent::objects::ClusterObjects;
+use api_agent::reflector::{CollectionOf, Keep, Reflector, Store, UidOf, keep_pod};
+use api_agent::status::StatusWriter;
+use api_agent::volumes_in_use::VolumesInUse;
+use api_agent::{ApiClients, pods};
 use base_agent::context::Context;
 use base_agent::events::Queued;
 use base_agent::pods_view::PodsView;
+use sources_agent::SourceSet;
+use volumes_agent::Volumes;
 
 /// What these tasks share with the rest of the agent.
 pub(super) struct ClusterTaskInputs {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::api::certificates::{Join, JoinError, PairStore, SigningError, StoredPair};
+use api_agent::certificates::{Join, JoinError, PairStore, SigningError, StoredPair};
 use api_core::certificates::{BOOTSTRAP_TIMEOUT, CertificateUse, wanted_names};
 use fakes::{ClusterFault, FakeCertificates, FakeCluster, FakeHost, Outage, Verb, Verdict};
 use jiff::Timestamp;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::api::certificates::{ClientCertificate, PairStore};
+use api_agent::certificates::{ClientCertificate, PairStore};
 use api_core::certificates::{CertificateUse, wanted_names};
 use async_trait::async_trait;
 use base_agent::metrics::Metrics;

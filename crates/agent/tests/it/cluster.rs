@@ -2,8 +2,7 @@
 
 use std::sync::Arc;
 
-use agent::api::ApiClients;
-use fakes::FakeCluster;
+use api_agent::ApiClients;
 use model::k8s::{Event, Node, NodeCondition, Pod, PodStatus};
 use ports::Cluster;
 

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::api::attachments::{AttachError, AttachWait};
-use agent::api::csi::CsiApi;
-use agent::api::csi_allocatable::NodeInfoSource;
+use api_agent::attachments::{AttachError, AttachWait};
+use api_agent::csi::CsiApi;
+use api_agent::csi_allocatable::NodeInfoSource;
 use async_trait::async_trait;
 use fakes::{ClusterFault, Outage, Verb};
 use model::csi::NodeInfo;

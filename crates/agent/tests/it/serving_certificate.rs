@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::api::certificates::{ClusterSigned, PairStore, SelfSigned};
+use api_agent::certificates::{ClusterSigned, PairStore, SelfSigned};
 use api_core::certificates::{CertificateUse, wanted_names};
 use base_agent::metrics::Metrics;
 use base_agent::rng::Rng;

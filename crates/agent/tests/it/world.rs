@@ -4,10 +4,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use agent::Agent;
-use agent::Ports;
-use base_agent::settings::Settings;
-use base_agent::settings::{Paths, ProcessSettings};
+use agent::{Agent, Ports};
+use base_agent::settings::{Paths, ProcessSettings, Settings};
 use base_core::node_facts::{MemoryRules, NodeFacts, Swap};
 use config::{CredentialProviders, FeatureGates, Features, GoDuration, KubeletConfiguration, NodeFlags};
 use fakes::{FakeCgroups, FakeCluster, FakeHost, FakeNet, FakePlugins, FakeRuntime, FakeShutdown, Method};

@@ -4,8 +4,7 @@
 mod expansion;
 mod files;
 
-use api_core::env_objects::EnvFile;
-use api_core::env_objects::EnvObjects;
+use api_core::env_objects::{EnvFile, EnvObjects};
 use std::collections::BTreeMap;
 
 use model::Amount;

@@ -6,7 +6,19 @@ use config::VModuleRule;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
-const OUR_CRATES: [&str; 7] = ["agent", "kubelet", "cri", "host", "net", "server", "config"];
+const OUR_CRATES: [&str; 11] = [
+    "agent",
+    "api_agent",
+    "base_agent",
+    "sources_agent",
+    "volumes_agent",
+    "kubelet",
+    "cri",
+    "host",
+    "net",
+    "server",
+    "config",
+];
 
 /// The level of `-v` and the rules of `--vmodule`.
 #[derive(Debug, Default)]

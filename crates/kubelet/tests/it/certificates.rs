@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use agent::api::certificates::{ClientCertificate, Join, JoinError, PairStore, StoredPair};
+use api_agent::certificates::{ClientCertificate, Join, JoinError, PairStore, StoredPair};
 use base_agent::metrics::Metrics;
 use base_agent::rng::Rng;
 use base_agent::tasks::TaskSet;

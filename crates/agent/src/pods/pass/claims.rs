@@ -11,7 +11,7 @@ use ports::cluster::ClusterError;
 use resources_core::claims::{ClaimError, check_claim, check_container_claims, compute_pod_claims};
 
 use super::{PassContext, Retry};
-use crate::api::meta::key_of_pod;
+use api_agent::meta::key_of_pod;
 
 #[derive(Debug, thiserror::Error)]
 enum PrepareError {

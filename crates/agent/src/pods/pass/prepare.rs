@@ -20,8 +20,8 @@ use volumes_core::plan::extra_groups;
 use super::files::uses_host_network;
 use super::{PassContext, Retry};
 use crate::pods::handles::PodHandles;
-use crate::volumes::{MountRequest, ReadyVolumes, VolumeError};
 use base_agent::context::Context;
+use volumes_agent::{MountRequest, ReadyVolumes, VolumeError};
 
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
 

@@ -25,14 +25,11 @@ use resources_core::cpus::CpuPolicy;
 use resources_core::devices::allocate_response::{show_devices, with_env};
 use volumes_core::image::{check_runtime, image_volumes};
 
-use super::claims;
-use super::files;
 use super::image_volumes::{self, PulledImages};
 use super::prepare::{Prepared, mount_points, sandbox_request};
-use super::{PassContext, PassEvent, Retry, Waiting};
+use super::{PassContext, PassEvent, Retry, Waiting, claims, files};
 use crate::images::{ImageFailure, PodKeyring, PodLogin, ReadyImage, WantedImage};
-use crate::metrics::KubeletMetrics;
-use crate::metrics::PodMetrics;
+use crate::metrics::{KubeletMetrics, PodMetrics};
 use crate::pods::handles::PodHandles;
 use crate::pods::hooks::{HookContext, run_handler};
 

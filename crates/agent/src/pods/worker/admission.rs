@@ -25,9 +25,7 @@ use resources_core::rejection::Rejection;
 
 use super::PodWorker;
 use super::alarm::PreemptionWait;
-use crate::metrics::KubeletMetrics;
-use crate::metrics::PinMetrics;
-use crate::metrics::PodMetrics;
+use crate::metrics::{KubeletMetrics, PinMetrics, PodMetrics};
 use crate::pods::handles::PodHandles;
 use crate::pods::termination_requests::TerminationRequest;
 use crate::resources::admissions::Decision;

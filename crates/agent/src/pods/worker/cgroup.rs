@@ -7,8 +7,7 @@
 
 use std::time::Duration;
 
-use base_core::pod_stage::PodStage;
-use base_core::pod_stage::RuntimePresence;
+use base_core::pod_stage::{PodStage, RuntimePresence};
 use kubelet_core::pods::cgroup_loss::{CgroupLoss, CgroupLossInputs, OtherPods, compute_cgroup_loss};
 use kubelet_core::takeover::source_in;
 use model::SandboxId;

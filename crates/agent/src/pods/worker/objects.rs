@@ -9,8 +9,8 @@ use model::k8s::Pod;
 use volumes_core::{has_payload, may_have_driver};
 
 use super::{ActReport, PodWorker};
-use crate::api::objects::{ObjectChanges, PodObjects};
 use crate::pods::pass::prepare;
+use api_agent::objects::{ObjectChanges, PodObjects};
 
 /// The objects of the pod in the version that was registered last.
 #[derive(Debug, Default)]

@@ -9,11 +9,11 @@ use model::{PodObservation, PodUid};
 use ports::RuntimeError;
 
 use super::{ActReport, PodWorker};
-use crate::metrics::VolumeMetrics;
 use crate::pods::handles::PodHandles;
-use crate::volumes::remove_pod_dir;
 use base_agent::error_chain::chain;
 use base_agent::pods_view::remove_checkpoint;
+use volumes_agent::metrics::VolumeMetrics;
+use volumes_agent::remove_pod_dir;
 
 /// Delay before a failed removal of records and logs is retried, which doubles each time, and its maximum.
 const PURGE_RETRY: Duration = Duration::from_secs(2);

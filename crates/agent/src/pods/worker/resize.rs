@@ -25,8 +25,7 @@ use tokio::sync::watch;
 
 use super::PodWorker;
 use super::admission::decide;
-use crate::metrics::PodMetrics;
-use crate::metrics::ResizeMetrics;
+use crate::metrics::{PodMetrics, ResizeMetrics};
 use crate::pods::handles::PodHandles;
 use crate::resources::admissions::{Change, ChangeCause};
 use base_agent::pods_view::load_pod;

@@ -17,8 +17,8 @@ use model::k8s::{Pod, PodStatus};
 use model::pod_status::has_ended;
 
 use super::{PodWorker, messages};
-use crate::api::meta::key_of_pod;
 use crate::pods::handles::PodHandles;
+use api_agent::meta::key_of_pod;
 use base_agent::pods_view::{PodProgress, load_checkpoint};
 
 pub(super) fn deadline_exceeded() -> TerminalReason {

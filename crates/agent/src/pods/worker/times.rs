@@ -7,9 +7,7 @@ use model::k8s::{ContainerStatus, PodStatus, Volume};
 use model::{MonoTime, Now};
 use sources_core::ApiPod;
 
-use crate::metrics::KubeletMetrics;
-use crate::metrics::PodMetrics;
-use crate::metrics::{PodStart, WorkerPass};
+use crate::metrics::{KubeletMetrics, PodMetrics, PodStart, WorkerPass};
 use base_agent::metrics::Metrics;
 
 #[derive(Debug)]

@@ -13,12 +13,11 @@ use stats_core::age::{
     BASELINE_INTERVAL, LastSample, Reading, SHARED_FOR, compute_rate, compute_rate_since_start,
     is_fresh_enough, next_baseline,
 };
-use stats_core::cgroup;
 use stats_core::cgroup::{CgroupSample, Detail, Hierarchy};
 use stats_core::sample::{
     ContainerSample, MachineSample, NodeSample, Placed, PodSample, SystemSample, add_up,
 };
-use stats_core::{cgroup_path, procfs};
+use stats_core::{cgroup, cgroup_path, procfs};
 use tokio::sync::{mpsc, watch};
 
 use super::{Measured, Request, machine};

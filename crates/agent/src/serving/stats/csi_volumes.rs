@@ -11,8 +11,8 @@ use tokio::task::{Id, JoinError, JoinSet};
 use volumes_core::csi::qualified_name;
 use volumes_core::csi::stats::Measurement;
 
-use crate::volumes::Csi;
 use base_agent::context::Context;
+use volumes_agent::Csi;
 
 /// A volume of a pod to ask for.
 #[derive(Clone, Debug)]

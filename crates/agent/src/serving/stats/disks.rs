@@ -22,13 +22,13 @@ use volumes_core::types::plugin_name;
 use super::csi_volumes::{CsiVolume, CsiVolumes};
 use super::{Measured, Request};
 use crate::metrics::KubeletMetrics;
-use crate::metrics::VolumeMetrics;
 use crate::pod_files::files_of_containers;
-use crate::volumes::{Csi, counted, csi_volume_at, is_measured, path_of};
 use base_agent::cache::PodCache;
 use base_agent::context::Context;
 use base_agent::error_chain::chain;
 use base_agent::pods_view::PodsView;
+use volumes_agent::metrics::VolumeMetrics;
+use volumes_agent::{Csi, counted, csi_volume_at, is_measured, path_of};
 
 /// Concurrent walks through volumes, to limit the load on the disk.
 const WALKS: usize = 2;

@@ -1,7 +1,6 @@
 //! Declared variables in, an environment out.
 
-use api_core::env_objects::EnvFile;
-use api_core::env_objects::EnvObjects;
+use api_core::env_objects::{EnvFile, EnvObjects};
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 

@@ -1,7 +1,6 @@
 //! Requests and limits as cgroup settings (docs/behaviour/resources-and-qos.md). Never writes a cgroup.
 
-use base_core::node_facts::NodeFacts;
-use base_core::node_facts::Swap;
+use base_core::node_facts::{NodeFacts, Swap};
 use std::collections::BTreeMap;
 
 use base_core::node_facts::MemoryQos;
@@ -12,9 +11,7 @@ use model::k8s::{Pod, ResourceRequirements};
 use model::qos::{limit, request};
 use model::request::LinuxResources;
 use model::{Amount, ContainerKind, QosClass};
-use resources_core::cgroup::convert::cpu_quota;
-use resources_core::cgroup::convert::cpu_shares;
-use resources_core::cgroup::convert::kernel_page_size;
+use resources_core::cgroup::convert::{cpu_quota, cpu_shares, kernel_page_size};
 
 /// The requested amounts, where an absent one differs from zero.
 struct RequestedResources {

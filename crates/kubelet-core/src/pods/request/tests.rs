@@ -1,11 +1,7 @@
 //! Pods in, requests out: each table shows the part of a request that it is about.
 
-use base_core::node_facts::MemoryQos;
-use base_core::node_facts::MemoryRules;
-use base_core::node_facts::NodeFacts;
-use base_core::node_facts::Swap;
-use config::Features;
-use config::KubeletConfiguration;
+use base_core::node_facts::{MemoryQos, MemoryRules, NodeFacts, Swap};
+use config::{Features, KubeletConfiguration};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

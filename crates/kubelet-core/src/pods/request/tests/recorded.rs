@@ -5,10 +5,9 @@ use base_core::node_facts::NodeFacts;
 use std::net::IpAddr;
 
 use base_core::downward::DownwardFacts;
-use model::ServiceObject;
 use model::k8s::{Quantity, Volume};
 use model::request::{ContainerSecurity, Mount, Namespaces, Propagation, SandboxSecurity, UserNamespace};
-use model::{CgroupDriver, QosClass};
+use model::{CgroupDriver, QosClass, ServiceObject};
 use resources_core::cgroup::CgroupNames;
 
 use super::*;
