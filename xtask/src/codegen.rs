@@ -54,6 +54,18 @@ const PROTOCOLS: &[Protocol] = &[
     },
     Protocol {
         crate_name: "crates/proto/grpc-api",
+        file: "dra/v1/api.proto",
+        generated: "k8s.io.kubelet.pkg.apis.dra.v1.rs",
+        codec: "tonic_prost::ProstCodec",
+    },
+    Protocol {
+        crate_name: "crates/proto/grpc-api",
+        file: "dra/v1beta1/api.proto",
+        generated: "k8s.io.kubelet.pkg.apis.dra.v1beta1.rs",
+        codec: "tonic_prost::ProstCodec",
+    },
+    Protocol {
+        crate_name: "crates/proto/grpc-api",
         file: "otlp/trace.proto",
         generated: "opentelemetry.proto.collector.trace.v1.rs",
         codec: "tonic_prost::ProstCodec",

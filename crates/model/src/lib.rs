@@ -16,6 +16,7 @@ pub mod cpu_set;
 pub mod csi;
 pub mod devices;
 pub mod digest;
+pub mod dra;
 pub mod ids;
 pub mod k8s;
 mod malformed;

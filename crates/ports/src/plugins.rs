@@ -11,6 +11,7 @@ use model::csi::{
     ExpandRequest, NodeCapabilities, NodeInfo, PublishRequest, StageRequest, StatsRequest, VolumeStats,
 };
 use model::devices::{AllocateResponse, PluginDevice, PluginOptions};
+use model::dra::{ClaimAnswers, ClaimDevice, ClaimId, DraVersion};
 
 /// Why a call of a plugin, or listening for plugins, failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -93,7 +94,7 @@ pub trait DevicePlugin: Send + Sync + std::fmt::Debug {
 pub struct PluginInfo {
     /// `CSIPlugin`, `DevicePlugin` or `DRAPlugin`.
     pub kind: String,
-    /// The name of the CSI driver, or the resource of the device plugin.
+    /// The name of the driver, or the resource of the device plugin.
     pub name: String,
     /// The socket of the plugin's own calls; that of the registration if empty.
     pub endpoint: String,
@@ -126,6 +127,19 @@ pub trait CsiDriver: Send + Sync + std::fmt::Debug {
     async fn stats(&self, request: &StatsRequest) -> PluginResult<VolumeStats>;
 }
 
+/// Deadline of each call of a driver of dynamic resources.
+pub const DRA_TIMEOUT: Duration = Duration::from_secs(45);
+
+/// One instance of a driver of dynamic resources. Calls have deadlines, and each has a connection of its own, because a driver that
+/// starts again replaces its socket. A call whose result is unknown may still happen.
+#[async_trait]
+pub trait DraDriver: Send + Sync + std::fmt::Debug {
+    async fn prepare(&self, claims: &[ClaimId]) -> PluginResult<ClaimAnswers<Vec<ClaimDevice>>>;
+    async fn unprepare(&self, claims: &[ClaimId]) -> PluginResult<ClaimAnswers<()>>;
+    /// Opens a connection without calls. The returned future resolves when it has ended.
+    async fn connection(&self) -> PluginResult<BoxFuture<'static, ()>>;
+}
+
 #[async_trait]
 pub trait Plugins: Send + Sync + std::fmt::Debug {
     /// Removes the sockets in the directory, which must exist, and listens on `kubelet.sock` in it. The returned future serves
@@ -141,6 +155,8 @@ pub trait Plugins: Send + Sync + std::fmt::Debug {
     async fn connect(&self, socket: &Path) -> PluginResult<Arc<dyn DevicePlugin>>;
     /// The CSI driver that listens on that socket. Opens no connection yet.
     fn csi_driver(&self, socket: &Path) -> Arc<dyn CsiDriver>;
+    /// The driver of dynamic resources that listens on that socket. Opens no connection yet.
+    fn dra_driver(&self, socket: &Path, version: DraVersion) -> Arc<dyn DraDriver>;
     /// An allocate response in its wire format, for the checkpoint.
     fn pack(&self, response: &AllocateResponse) -> Vec<u8>;
     /// `None` if the bytes are not an allocate response.

@@ -1,7 +1,7 @@
 //! Implements the `Plugins` port with gRPC over Unix sockets.
 //!
 //! Owns the registration socket of device plugins, calls to the registration sockets of other plugins, the connections to device
-//! plugins and CSI drivers, the deadline of every call, and the conversion between `model` types and protobuf messages.
+//! plugins, CSI drivers and drivers of dynamic resources, the deadline of every call, and the conversion between `model` types and protobuf messages.
 //!
 //! Architecture invariants:
 //! - protobuf types stay inside: the public API has only `model` and `ports` types;
@@ -14,6 +14,7 @@ mod convert;
 mod csi;
 mod csi_convert;
 mod device;
+mod dra;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
 mod grpc_unary_server;
@@ -28,7 +29,10 @@ use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
 use grpc_api::device_plugin as wire;
 use model::devices::AllocateResponse;
-use ports::plugins::{CsiDriver, DevicePlugin, PluginRegistration, PluginResult, Plugins, Registrar};
+use model::dra::DraVersion;
+use ports::plugins::{
+    CsiDriver, DevicePlugin, DraDriver, PluginRegistration, PluginResult, Plugins, Registrar,
+};
 use prost::Message;
 
 use crate::device::Client;
@@ -59,6 +63,10 @@ impl Plugins for UnixPlugins {
 
     fn csi_driver(&self, socket: &Path) -> Arc<dyn CsiDriver> {
         Arc::new(csi::Client::new(socket))
+    }
+
+    fn dra_driver(&self, socket: &Path, version: DraVersion) -> Arc<dyn DraDriver> {
+        Arc::new(dra::Client::new(socket, version))
     }
 
     fn pack(&self, response: &AllocateResponse) -> Vec<u8> {

@@ -1,7 +1,7 @@
 //! gRPC protocols other than the CRI, generated from the definitions in this repository.
 //!
 //! Owns the definitions in `proto` and the Rust messages, clients and servers generated from them: PodResources, which the
-//! kubelet serves; the device plugin API, plugin registration and CSI; and the part of OTLP for exporting spans.
+//! kubelet serves; the device plugin API, plugin registration, CSI and DRA; and the part of OTLP for exporting spans.
 //!
 //! Architecture invariants:
 //! - only the `.proto` files and this module are written manually (`cargo run -p xtask -- codegen`);
@@ -48,6 +48,14 @@ generated! {
 generated! {
     /// CSI 1.x: the services that a driver has on a node.
     csi, "csi.v1.rs"
+}
+generated! {
+    /// Drivers of dynamic resources, v1.
+    dra, "k8s.io.kubelet.pkg.apis.dra.v1.rs"
+}
+generated! {
+    /// Drivers of dynamic resources, v1beta1: devices have no share id.
+    dra_beta, "k8s.io.kubelet.pkg.apis.dra.v1beta1.rs"
 }
 generated! {
     /// OTLP traces.

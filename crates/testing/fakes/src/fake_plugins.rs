@@ -12,18 +12,20 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use futures_util::{FutureExt, StreamExt, stream};
 use model::devices::{AllocateResponse, PluginDevice, PluginOptions};
+use model::dra::DraVersion;
 use parking_lot::Mutex;
 use ports::plugins::{
-    CsiDriver, DeviceLists, DevicePlugin, DeviceRegistration, PluginError, PluginRegistration, PluginResult,
-    Plugins, Registrar,
+    CsiDriver, DeviceLists, DevicePlugin, DeviceRegistration, DraDriver, PluginError, PluginRegistration,
+    PluginResult, Plugins, Registrar,
 };
 use tokio::sync::watch;
 
 use registration::FakeRegistration;
 pub use registration::RegistrationFault;
 
-use crate::FakeCsiDriver;
 use crate::fake_csi::FakeCsiClient;
+use crate::fake_dra::FakeDraClient;
+use crate::{FakeCsiDriver, FakeDraDriver};
 
 /// The environment variable that names the devices of a container.
 const VARIABLE: &str = "DEVICES";
@@ -45,6 +47,7 @@ struct State {
     offers: BTreeMap<PathBuf, Arc<Mutex<registration::Offer>>>,
     /// By their sockets.
     csi_drivers: BTreeMap<PathBuf, FakeCsiDriver>,
+    dra_drivers: BTreeMap<PathBuf, FakeDraDriver>,
 }
 
 #[derive(Debug)]
@@ -139,6 +142,15 @@ impl FakePlugins {
         self.state.lock().csi_drivers.get(socket).cloned()
     }
 
+    /// The driver of dynamic resources listens on that socket, instead of any other.
+    pub fn add_dra_driver(&self, socket: impl AsRef<Path>, driver: &FakeDraDriver) {
+        self.state.lock().dra_drivers.insert(socket.as_ref().to_owned(), driver.clone());
+    }
+
+    pub(crate) fn dra_driver_at(&self, socket: &Path) -> Option<FakeDraDriver> {
+        self.state.lock().dra_drivers.get(socket).cloned()
+    }
+
     /// The allocations of the plugin, call by call.
     #[must_use]
     pub fn allocations(&self, resource: &str) -> Vec<Vec<String>> {
@@ -178,6 +190,10 @@ impl Plugins for FakePlugins {
 
     fn csi_driver(&self, socket: &Path) -> Arc<dyn CsiDriver> {
         Arc::new(FakeCsiClient { plugins: self.clone(), socket: socket.to_owned() })
+    }
+
+    fn dra_driver(&self, socket: &Path, _version: DraVersion) -> Arc<dyn DraDriver> {
+        Arc::new(FakeDraClient { plugins: self.clone(), socket: socket.to_owned() })
     }
 
     fn pack(&self, response: &AllocateResponse) -> Vec<u8> {
