@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use model::NodeLogOptions;
+use model::dra::UsedClaim;
 use model::k8s::Pod;
 
 use crate::host::{DirEntry, OpenFile};
@@ -207,6 +208,10 @@ pub trait NodeApi: Send + Sync + std::fmt::Debug {
     ) -> Result<PathBuf, PodRefusal>;
     /// The devices that a container of the pod has.
     fn devices_of(&self, _pod: &Pod, _container: &str) -> Vec<NodeDevice> {
+        Vec::new()
+    }
+    /// The ResourceClaims that a container of the pod uses.
+    fn claims_of(&self, _pod: &Pod, _container: &str) -> Vec<UsedClaim> {
         Vec::new()
     }
     /// The devices that containers can have, allocated or not.

@@ -21,6 +21,7 @@ use hyper::body::Incoming;
 use hyper::server::conn::http2;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use model::dra::{UsedClaim, UsedDevice};
 use model::k8s::Pod;
 use model::{MonoTime, RateLimiter};
 use parking_lot::Mutex;
@@ -202,6 +203,7 @@ fn resources(api: &dyn NodeApi, pod: &Pod, containers: Vec<String>) -> v1::PodRe
         devices: api.devices_of(pod, &name).into_iter().map(device).collect(),
         cpu_ids: api.cpus_of(pod, &name),
         memory: api.memory_of(pod, &name).into_iter().map(memory).collect(),
+        dynamic_resources: api.claims_of(pod, &name).into_iter().map(claim).collect(),
         name,
     };
     v1::PodResources {
@@ -218,6 +220,21 @@ fn device(device: NodeDevice) -> v1::ContainerDevices {
         resource_name: device.resource,
         device_ids: vec![device.id],
         topology: (!nodes.is_empty()).then_some(v1::TopologyInfo { nodes }),
+    }
+}
+
+fn claim(claim: UsedClaim) -> v1::DynamicResource {
+    let device = |UsedDevice { driver, device }: UsedDevice| v1::ClaimResource {
+        cdi_devices: device.cdi_devices.into_iter().map(|name| v1::CdiDevice { name }).collect(),
+        driver_name: driver,
+        pool_name: device.pool,
+        device_name: device.name,
+        share_id: device.share_id,
+    };
+    v1::DynamicResource {
+        claim_name: claim.name,
+        claim_namespace: claim.namespace,
+        claim_resources: claim.devices.into_iter().map(device).collect(),
     }
 }
 

@@ -49,6 +49,36 @@ pub struct ContainerResources {
     pub cpu_ids: ::prost::alloc::vec::Vec<i64>,
     #[prost(message, repeated, tag = "4")]
     pub memory: ::prost::alloc::vec::Vec<ContainerMemory>,
+    #[prost(message, repeated, tag = "5")]
+    pub dynamic_resources: ::prost::alloc::vec::Vec<DynamicResource>,
+}
+/// A ResourceClaim that the container uses.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct DynamicResource {
+    #[prost(string, tag = "2")]
+    pub claim_name: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub claim_namespace: ::prost::alloc::string::String,
+    #[prost(message, repeated, tag = "4")]
+    pub claim_resources: ::prost::alloc::vec::Vec<ClaimResource>,
+}
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct ClaimResource {
+    #[prost(message, repeated, tag = "1")]
+    pub cdi_devices: ::prost::alloc::vec::Vec<CdiDevice>,
+    #[prost(string, tag = "2")]
+    pub driver_name: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub pool_name: ::prost::alloc::string::String,
+    #[prost(string, tag = "4")]
+    pub device_name: ::prost::alloc::string::String,
+    #[prost(string, optional, tag = "5")]
+    pub share_id: ::core::option::Option<::prost::alloc::string::String>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct CdiDevice {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, ::prost::Message)]
 pub struct ContainerMemory {
