@@ -220,6 +220,10 @@ pub(crate) const RESOURCES: &[Resource] = &[
     },
     Resource {
         generation: true,
+        ..kind(("resource.k8s.io", "v1"), "resourceslices", "resourceslice", "ResourceSlice", false)
+    },
+    Resource {
+        generation: true,
         unconditional_update: false,
         ..kind(STORAGE, "csidrivers", "csidriver", "CSIDriver", false)
     },

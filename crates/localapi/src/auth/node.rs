@@ -63,6 +63,12 @@ pub(crate) fn check(node: &str, attributes: &Attributes, objects: &Objects) -> R
         | ("resource.k8s.io", "resourceclaims", "") => {
             is(&["get"]) && is_referenced_by_a_pod(node, attributes, objects)
         }
+        ("resource.k8s.io", "resourceslices", "") => match verb {
+            "create" => true,
+            "list" | "watch" | "deletecollection" => selects("spec.nodeName"),
+            "get" | "update" | "patch" | "delete" => is_slice_of(node, &attributes.name, objects),
+            _ => false,
+        },
         ("", "persistentvolumeclaims", "status") => {
             is(&["update", "patch"]) && is_referenced_by_a_pod(node, attributes, objects)
         }
@@ -134,6 +140,11 @@ fn pod<'a>(attributes: &Attributes, objects: &'a Objects) -> Option<&'a Value> {
 
 fn is_bound_here(node: &str, attributes: &Attributes, objects: &Objects) -> bool {
     pod(attributes, objects).is_some_and(|pod| text(pod, "/spec/nodeName") == node)
+}
+
+fn is_slice_of(node: &str, name: &str, objects: &Objects) -> bool {
+    let slice = objects.get(&Key::new("resourceslices", "", name));
+    slice.is_some_and(|slice| text(slice, "/spec/nodeName") == node)
 }
 
 /// A node may read a pod that does not exist: the response is "not found" instead of "forbidden".

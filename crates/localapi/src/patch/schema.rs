@@ -41,7 +41,7 @@ pub(super) enum ListMerge {
 }
 
 /// Resources whose type has no merged list outside of the metadata.
-const PLAIN_RESOURCES: [&str; 12] = [
+const PLAIN_RESOURCES: [&str; 13] = [
     "certificatesigningrequests",
     "clustertrustbundles",
     "configmaps",
@@ -51,6 +51,7 @@ const PLAIN_RESOURCES: [&str; 12] = [
     "events",
     "leases",
     "persistentvolumes",
+    "resourceslices",
     "runtimeclasses",
     "secrets",
     "volumeattachments",

@@ -97,6 +97,7 @@ fn own_fields(resource: &str) -> Option<&'static [&'static str]> {
         "secrets" => Some(&["type"]),
         "certificatesigningrequests" | "clustertrustbundles" => Some(&["spec.signerName"]),
         "namespaces" => Some(&["status.phase"]),
+        "resourceslices" => Some(&["spec.driver", "spec.nodeName"]),
         _ => None,
     }
 }
@@ -105,7 +106,13 @@ fn supported(resource: &str, field: &str) -> bool {
     match field {
         "metadata.name" => true,
         "metadata.namespace" => {
-            let cluster_scoped = ["nodes", "namespaces", "certificatesigningrequests", "clustertrustbundles"];
+            let cluster_scoped = [
+                "nodes",
+                "namespaces",
+                "certificatesigningrequests",
+                "clustertrustbundles",
+                "resourceslices",
+            ];
             !cluster_scoped.contains(&resource)
         }
         _ => own_fields(resource).is_some_and(|fields| fields.contains(&field)),

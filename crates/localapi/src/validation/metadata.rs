@@ -5,7 +5,7 @@ use super::{ErrorList, names};
 
 /// The total size of the annotations of an object, in bytes.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
-const CLUSTER_SCOPED: [&str; 9] = [
+const CLUSTER_SCOPED: [&str; 10] = [
     "certificatesigningrequests",
     "clustertrustbundles",
     "csidrivers",
@@ -13,6 +13,7 @@ const CLUSTER_SCOPED: [&str; 9] = [
     "namespaces",
     "nodes",
     "persistentvolumes",
+    "resourceslices",
     "runtimeclasses",
     "volumeattachments",
 ];
