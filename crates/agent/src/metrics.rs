@@ -4,6 +4,7 @@
 //! What a scrape writes, in which order, is in `render`.
 
 mod cgroups;
+mod claims;
 mod devices;
 mod eviction;
 mod images;
@@ -17,6 +18,7 @@ mod resizes;
 mod shutdown;
 
 pub(crate) use cgroups::{CgroupMetrics, CgroupWork};
+pub(crate) use claims::ClaimMetrics;
 pub(crate) use devices::DeviceMetrics;
 pub(crate) use eviction::EvictionMetrics;
 pub use images::ImageMetrics;

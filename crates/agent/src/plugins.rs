@@ -7,6 +7,7 @@
 //! its type. A plugin that does not answer delays no other. Sleeps until a socket or a plugin needs it.
 
 pub mod device_plugins;
+pub mod dra_drivers;
 
 use std::fmt;
 use std::panic::AssertUnwindSafe;
@@ -164,12 +165,12 @@ impl PluginRegistry {
             self.push_guarded(socket, Outcome::Failed, async move { refuse(&*registration, &refusal).await });
             return;
         };
-        if !self.registrations.claim(&socket, &PluginName { kind: kind.clone(), name: name.clone() }) {
+        let endpoint = if endpoint.is_empty() { socket.clone() } else { PathBuf::from(endpoint) };
+        let plugin = RegisteredPlugin { name, endpoint, versions };
+        if !self.registrations.claim(&socket, &PluginName::of(&kind, &plugin)) {
             self.handle_end(&socket, End { outcome: Outcome::Busy, error: None });
             return;
         }
-        let endpoint = if endpoint.is_empty() { socket.clone() } else { PathBuf::from(endpoint) };
-        let plugin = RegisteredPlugin { name, endpoint, versions };
         self.push_guarded(socket, Outcome::Failed, async move {
             register(&*registration, &*handler, kind, plugin).await
         });

@@ -3,6 +3,7 @@
 pub mod admissions;
 pub(crate) mod amounts;
 pub(crate) mod cgroup_values;
+pub mod claims;
 pub(crate) mod cpusets;
 pub mod devices;
 pub(crate) mod pins;

@@ -43,7 +43,7 @@ use crate::node::system_processes::SystemProcesses;
 use crate::node::{oom_watcher, pod_cidr};
 use crate::node_view::NodeView;
 use crate::plugins::device_plugins::{self, DevicePluginHandler};
-use crate::plugins::{self, PluginRegistry};
+use crate::plugins::{self, PluginRegistry, dra_drivers};
 use crate::pods::cgroups::PodCgroups;
 use crate::pods::handles::PodHandles;
 use crate::pods::pass::prepare::check_node_dns;
@@ -53,6 +53,8 @@ use crate::pods::termination_requests::TerminationRequests;
 use crate::pods::user_namespaces::PodIds;
 use crate::probe_metrics::ProbeMetrics;
 use crate::resources::amounts::{self, AmountFiles};
+use crate::resources::claims::Claims;
+use crate::resources::claims::reconcile::KnownPods;
 use crate::resources::cpusets::Cpusets;
 use crate::resources::devices::Devices;
 use crate::resources::pins::PinFiles;
@@ -153,6 +155,7 @@ impl Agent {
         let must_exit = publishers.spawn(&handles, &ports, csi_volumes.clone());
         let (problems, heartbeat) = (ManifestProblems::default(), Heartbeat::default());
         handles.devices.start(readiness.complete.subscribe())?;
+        start_claims(&handles, &ports);
         start_plugins(&handles, &ports, csi_volumes.clone());
         let api_sets = start_loop(&handles, &problems, &heartbeat, readiness.clone());
         let node_addresses = watch::Sender::new(Vec::new());
@@ -196,7 +199,7 @@ impl Agent {
     /// The agent as the HTTP server sees it.
     #[must_use]
     pub fn api(&self) -> Arc<dyn NodeApi> {
-        let PodHandles { ctx, cache, pods, devices, .. } = &*self.handles;
+        let PodHandles { ctx, cache, pods, devices, claims, .. } = &*self.handles;
         Arc::new(AgentApi {
             lookup: PodLookup {
                 ctx: ctx.clone(),
@@ -205,6 +208,7 @@ impl Agent {
                 in_api: self.pods_in_api.clone(),
             },
             devices: devices.clone(),
+            claims: claims.clone(),
             measured: measured(&self.handles),
             problems: self.problems.clone(),
             heartbeat: self.heartbeat.clone(),
@@ -404,6 +408,7 @@ async fn handles(
             node_for_admission(ctx).await,
             ctx.settings.flags.standalone(),
         ),
+        claims: Claims::load(ctx, ports.plugins.clone()).await?,
         sources_ready: readiness.complete.subscribe(),
         probe_metrics: ProbeMetrics::default(),
         superseded,
@@ -502,6 +507,17 @@ fn csi_volumes(ctx: &Arc<Context>, ports: &Ports, api: Option<&CsiApi>) -> Csi {
     volumes
 }
 
+/// Starts what looks after ResourceClaims when no pod does.
+fn start_claims(handles: &PodHandles, ports: &Ports) {
+    let known = KnownPods {
+        cache: handles.cache.clone(),
+        pods: handles.pods.clone(),
+        sources_ready: handles.sources_ready.clone(),
+    };
+    let cluster = ports.cluster.as_ref().map(|clients| clients.general.clone());
+    handles.claims.start(known, cluster);
+}
+
 /// Starts the registration of plugins, with the handler of each type.
 fn start_plugins(handles: &PodHandles, ports: &Ports, csi: Csi) {
     let ctx = &handles.ctx;
@@ -509,6 +525,7 @@ fn start_plugins(handles: &PodHandles, ports: &Ports, csi: Csi) {
     let handlers = PluginHandlers::from([
         (device_plugins::KIND, Arc::new(device_plugins) as _),
         (CSI_PLUGIN, Arc::new(csi) as _),
+        (dra_drivers::KIND, Arc::new(handles.claims.clone()) as _),
     ]);
     let registry = PluginRegistry::new(ctx.clone(), ports.plugins.clone(), handlers);
     ctx.tasks.spawn("plugin registration", registry.run());

@@ -248,6 +248,8 @@ pub trait Cluster: Send + Sync + std::fmt::Debug {
     async fn persistent_volume(&self, name: &str) -> ClusterResult<PersistentVolume>;
     /// The ResourceClaim of that name. A node may get those that its pods refer to.
     async fn resource_claim(&self, namespace: &str, name: &str) -> ClusterResult<ResourceClaim>;
+    /// Deletes the ResourceSlices that these fields select; a node may do that for its own: `spec.nodeName=edge-1`.
+    async fn delete_resource_slices(&self, fields: &str) -> ClusterResult<()>;
     /// A token of a service account.
     async fn request_token(
         &self,

@@ -186,6 +186,9 @@ fn headers(user_agent: &str, impersonation: &Impersonation) -> Result<HeaderMap,
 /// The older version of this API, for servers without the current one.
 const TRUST_BUNDLES_BEFORE: &str = "certificates.k8s.io/v1alpha1";
 
+/// The answer to a deletion of ResourceSlices has all of them.
+const MAX_SLICES: usize = 64 << 20;
+
 /// The API with its own rate limit and deadline.
 #[derive(Debug)]
 pub struct ApiHandle {
@@ -326,6 +329,18 @@ impl Cluster for ApiHandle {
 
     async fn resource_claim(&self, namespace: &str, name: &str) -> ClusterResult<ResourceClaim> {
         Objects::<ResourceClaim>::new(&self.client, &self.rng, Scope::Namespaced).get(namespace, name).await
+    }
+
+    async fn delete_resource_slices(&self, fields: &str) -> ClusterResult<()> {
+        let call = Call {
+            name: format!("delete resourceslices with {fields}"),
+            method: Method::DELETE,
+            target: format!("/apis/resource.k8s.io/v1/resourceslices?fieldSelector={}", percent(fields)),
+            body: None,
+            most: MAX_SLICES,
+            gzip: false,
+        };
+        self.client.answer(&call).await.map(drop)
     }
 
     async fn request_token(

@@ -16,8 +16,8 @@ use volumes_core::plan::VolumeCount;
 
 use super::kubelet::{CONTAINER_STATES, CONTAINER_TYPES, KubeletMetrics, WORKER_PASSES};
 use super::{
-    CgroupMetrics, DeviceMetrics, EvictionMetrics, ImageMetrics, PinMetrics, PluginMetrics, PodMetrics,
-    RequestMetrics, ResizeMetrics, ShutdownMetrics,
+    CgroupMetrics, ClaimMetrics, DeviceMetrics, EvictionMetrics, ImageMetrics, PinMetrics, PluginMetrics,
+    PodMetrics, RequestMetrics, ResizeMetrics, ShutdownMetrics,
 };
 use api_agent::metrics::ApiMetrics;
 use base_agent::metrics::{Family, Histogram, Metrics, one, write_plain};
@@ -79,6 +79,7 @@ pub(crate) fn write(metrics: &Metrics, from: &ExternalMetrics<'_>) -> String {
     metrics.get::<EvictionMetrics>().render(&mut text);
     metrics.get::<ShutdownMetrics>().render(&mut text, from.gates);
     metrics.get::<DeviceMetrics>().render(&mut text);
+    metrics.get::<ClaimMetrics>().render(&mut text);
     metrics.get::<ResizeMetrics>().render(&mut text);
     metrics.get::<PluginMetrics>().render(&mut text);
     if let Some(disks) = from.disks {

@@ -17,6 +17,7 @@ use crate::pods::user_namespaces::PodIds;
 use crate::probe_metrics::ProbeMetrics;
 use crate::resources::admissions::Admissions;
 use crate::resources::amounts::AmountFiles;
+use crate::resources::claims::Claims;
 use crate::resources::cpusets::Cpusets;
 use crate::resources::devices::Devices;
 use crate::resources::pins::PinFiles;
@@ -53,6 +54,7 @@ pub struct PodHandles {
     /// Eviction, node shutdown and preemption request pods to terminate here.
     pub termination_requests: TerminationRequests,
     pub devices: Devices,
+    pub claims: Claims,
     /// The pressure conditions, written by `eviction`.
     pub pressure: watch::Receiver<NodePressure>,
     /// The node is shutting down, written by `shutdown`.

@@ -113,7 +113,7 @@ async fn execute_step(
                 Box::pin(prepare::ensure_cgroup(context)).await?;
             }
             let prepared = ensure_prepared(context, prepared, PreparedFor::Sandbox).await?;
-            Box::pin(claims::check_claims(context)).await?;
+            Box::pin(claims::ensure_claims(context)).await?;
             Box::pin(sandbox::create(context, &prepared, attempt, why)).await
         }
         PodStep::Converge { sandbox, kill, remove, resize, start } => {

@@ -499,7 +499,9 @@ impl PodWorker {
         }
         self.count_ended(&observed);
         self.remove_superseded(&observed);
-        let (stopped, taken_at) = (observed.is_stopped(), observed.taken_at);
+        // A pod that uses claims has not ended: no status may say so, and its object may not go.
+        let stopped = observed.is_stopped() && !self.handles.claims.are_used_by(&self.pod.uid);
+        let taken_at = observed.taken_at;
         self.observed.latest = Some(observed);
         if is_first {
             self.adopt_running();

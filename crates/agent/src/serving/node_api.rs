@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use crate::metrics::RequestMetrics;
 use async_trait::async_trait;
+use model::containers::find_container;
 use model::cpu_set::CpuSet;
+use model::dra::UsedClaim;
 use model::k8s::Pod;
 use model::{NodeLogOptions, PodRef, PodUid};
 use ports::NodeApi;
@@ -21,10 +23,12 @@ use tokio::sync::Semaphore;
 
 use crate::Samplers;
 use crate::heartbeat::{Heartbeat, STUCK_AFTER};
+use crate::resources::claims::Claims;
 use crate::resources::devices::Devices;
 use crate::serving::pod_lookup::PodLookup;
 use crate::serving::stats::Measured;
 use crate::serving::{checkpoints, container_logs, running_pods, stats, streams, system_logs};
+use api_agent::meta::key_of_pod;
 use sources_agent::ManifestProblems;
 
 /// Answers requests from the shared views, the runtime and files.
@@ -32,6 +36,7 @@ use sources_agent::ManifestProblems;
 pub struct AgentApi {
     pub(crate) lookup: PodLookup,
     pub(crate) devices: Devices,
+    pub(crate) claims: Claims,
     pub(crate) measured: Measured,
     pub(crate) problems: ManifestProblems,
     pub(crate) heartbeat: Heartbeat,
@@ -110,6 +115,14 @@ impl NodeApi for AgentApi {
     fn devices_of(&self, pod: &Pod, container: &str) -> Vec<NodeDevice> {
         let uid = PodUid::new(pod.metadata.uid.as_deref().unwrap_or_default());
         self.devices.of_container(&uid, container)
+    }
+
+    fn claims_of(&self, pod: &Pod, container: &str) -> Vec<UsedClaim> {
+        let Some(container) = find_container(pod, container) else { return Vec::new() };
+        let key = key_of_pod(&PodRef::of(pod));
+        let in_api = self.lookup.in_api.borrow();
+        let status = in_api.objects.get(&key).and_then(|pod| pod.status.clone());
+        self.claims.of_container(pod, status.as_deref(), &container)
     }
 
     fn allocatable_devices(&self) -> Vec<NodeDevice> {

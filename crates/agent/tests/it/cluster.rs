@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use api_agent::ApiClients;
+use fakes::FakeCluster;
 use model::k8s::{Event, Node, NodeCondition, Pod, PodStatus};
 use ports::Cluster;
 

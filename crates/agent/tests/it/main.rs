@@ -11,6 +11,7 @@ mod certificate_rotation;
 mod cgroup_driver;
 mod cgroups;
 mod change_over;
+mod claims;
 mod cluster;
 mod cluster_admission;
 mod cluster_node;

@@ -116,11 +116,11 @@ async fn refused_plugin_is_notified_of_the_reason() {
         world.until("it is refused", |world| !world.plugins.notified(SOCKET).is_empty()).await;
         world.plugins.notified(SOCKET)[0].clone().unwrap_err()
     };
-    let unknown = PluginInfo { kind: "DRAPlugin".to_owned(), ..device_plugin(GPU, "x.sock") };
+    let unknown = PluginInfo { kind: "NetworkPlugin".to_owned(), ..device_plugin(GPU, "x.sock") };
     assert_eq!(
         refused(unknown).await,
         format!(
-            "RegisterPlugin error -- no handler registered for plugin type: DRAPlugin at socket {SOCKET}"
+            "RegisterPlugin error -- no handler registered for plugin type: NetworkPlugin at socket {SOCKET}"
         )
     );
     let old = PluginInfo { supported_versions: vec!["v1alpha1".to_owned()], ..device_plugin(GPU, "x.sock") };

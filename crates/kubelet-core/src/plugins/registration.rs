@@ -27,6 +27,19 @@ pub struct PluginName {
     /// `CSIPlugin`, `DevicePlugin` or `DRAPlugin`.
     pub kind: String,
     pub name: String,
+    /// Of a type of which several plugins may have one name.
+    endpoint: Option<PathBuf>,
+}
+
+/// Drivers of dynamic resources have several instances while they are updated.
+const KIND_WITH_INSTANCES: &str = "DRAPlugin";
+
+impl PluginName {
+    #[must_use]
+    pub fn of(kind: &str, plugin: &RegisteredPlugin) -> Self {
+        let endpoint = (kind == KIND_WITH_INSTANCES).then(|| plugin.endpoint.clone());
+        Self { kind: kind.to_owned(), name: plugin.name.clone(), endpoint }
+    }
 }
 
 /// What is to be done now.
@@ -241,7 +254,7 @@ impl Registrations {
         let Some(InFlight { generation, name }) = socket.in_flight.take() else { return };
         match outcome {
             Outcome::Registered { kind, plugin } => {
-                let name = PluginName { kind, name: plugin.name.clone() };
+                let name = PluginName::of(&kind, &plugin);
                 socket.failure = None;
                 socket.name = Some(name.clone());
                 self.for_others(path, &name, |other| {

@@ -1,12 +1,18 @@
 //! Which ResourceClaims a pod uses, and whether it may use them now. A pod does not start without the devices of its claims.
 //!
-//! Owns the rules of `k8s.io/dynamic-resource-allocation/resourceclaim`: names, owner, reservation. Never calls a driver.
+//! Owns the rules of `k8s.io/dynamic-resource-allocation/resourceclaim`: names, owner, reservation; what of a claim a container gets
+//! (`containers`); which claims are prepared on this node (`table`), and the file of them (`checkpoint`). Never calls a driver.
+
+pub mod checkpoint;
+pub mod containers;
+pub mod driver;
+pub mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use model::PodRef;
 use model::containers::spec_of;
-use model::k8s::{Pod, PodExtendedResourceClaimStatus, PodStatus, ResourceClaim};
-use model::{ContainerRef, PodRef};
+use model::k8s::{Pod, PodStatus, ResourceClaim};
 
 /// Why a pod cannot have the devices of its claims now. The messages are those of the Go kubelet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -25,6 +31,8 @@ pub enum ClaimError {
     NamelessDriver,
     #[error("DRA driver {driver} is not registered")]
     NotRegistered { driver: String },
+    #[error(transparent)]
+    OldClaim(#[from] table::OldClaim),
     #[error("internal error: unable to get claim info for ResourceClaim {claim} in namespace {namespace}")]
     NotPrepared { claim: String, namespace: String },
 }
@@ -121,46 +129,6 @@ pub fn check_claim<'a>(
 fn is_controlled_by(claim: &ResourceClaim, uid: &str) -> bool {
     let owners = claim.metadata.owner_references.iter().flatten();
     owners.into_iter().any(|owner| owner.controller == Some(true) && owner.uid == uid)
-}
-
-/// Checks that the container needs no device of a claim: none is prepared on this node.
-///
-/// # Errors
-/// It names a claim, or has an extended resource that a claim stands for.
-pub fn check_container_claims(
-    pod: &Pod,
-    status: Option<&PodStatus>,
-    container: &ContainerRef<'_>,
-) -> Result<(), ClaimError> {
-    let Some(claim) = claim_of_container(pod, status, container)? else { return Ok(()) };
-    let namespace = pod.metadata.namespace.clone().unwrap_or_default();
-    Err(ClaimError::NotPrepared { claim, namespace })
-}
-
-/// The name of a claim whose devices the container needs.
-fn claim_of_container(
-    pod: &Pod,
-    status: Option<&PodStatus>,
-    container: &ContainerRef<'_>,
-) -> Result<Option<String>, ClaimError> {
-    let entries: BTreeSet<&str> = container
-        .resources()
-        .and_then(|resources| resources.claims.as_ref())
-        .into_iter()
-        .flatten()
-        .map(|claim| claim.name.as_str())
-        .collect();
-    if !entries.is_empty() {
-        let named = named_claims(pod, status)?;
-        if let Some((_, claim)) = named.into_iter().find(|(entry, _)| entries.contains(entry)) {
-            return Ok(Some(claim.name));
-        }
-    }
-    let extended = status.and_then(|status| status.extended_resource_claim_status.as_ref());
-    let is_meant = |extended: &&PodExtendedResourceClaimStatus| {
-        extended.request_mappings.iter().any(|mapping| mapping.container_name == container.name())
-    };
-    Ok(extended.filter(is_meant).map(|extended| extended.resource_claim_name.clone()))
 }
 
 fn name_of(pod: &Pod) -> String {

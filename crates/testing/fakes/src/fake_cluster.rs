@@ -382,6 +382,11 @@ impl Cluster for FakeCluster {
         self.resource_claims.get(namespace, name).await
     }
 
+    async fn delete_resource_slices(&self, fields: &str) -> ClusterResult<()> {
+        let call = format!("delete resourceslices with {fields}");
+        self.shared.act(Verb::Delete, "resourceslices", fields, &call, |_| Ok(())).await
+    }
+
     async fn request_token(
         &self,
         namespace: &str,

@@ -16,11 +16,13 @@ use kubelet_core::pods::hash::container_hash;
 use kubelet_core::pods::plan::{KillContainer, KillReason, StartContainer};
 use kubelet_core::pods::request::{ContainerInputs, PodFacts, compute_container_request};
 use model::containers::{ContainerRef, find_container};
+use model::devices::AllocateResponse;
 use model::k8s::Pod;
 use model::request::{ContainerRequest, MountedImage, SandboxRequest};
 use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, PodObservation, SandboxId};
 use ports::RuntimeError;
 use resources_core::amounts::Amounts;
+use resources_core::claims::containers::without_claimed_resources;
 use resources_core::cpus::CpuPolicy;
 use resources_core::devices::allocate_response::{show_devices, with_env};
 use volumes_core::image::{check_runtime, image_volumes};
@@ -263,9 +265,9 @@ impl StartContext<'_> {
         let objects = EnvObjects { files: env_files.await.map_err(refused)?, ..objects };
         let env =
             compute_env(pod, container, &downward, &objects).map_err(|error| refused(error.to_string()))?;
-        claims::check_container(self.context, pod, container).map_err(|error| refused(error.to_string()))?;
-        let uid = &self.context.identity.uid;
-        let response = handles.devices.of_starting(pod, uid, container).await.map_err(refused)?;
+        let claimed = claims::cdi_devices(self.context, pod, container).await;
+        let claimed = claimed.map_err(|error| refused(error.to_string()))?;
+        let response = self.plugin_devices(pod, container).await.map_err(refused)?;
         let env = with_env(&response, env);
         let hosts_file = files::ensure_hosts_file(self.context, container, &ips).await.map_err(refused)?;
         let facts = PodFacts { hosts_file, ..self.prepared.facts.clone() };
@@ -294,9 +296,22 @@ impl StartContext<'_> {
             target: target.as_ref(),
         });
         let mut request = Box::new(request.map_err(|error| refused(error.to_string()))?);
+        request.cdi_devices = claimed;
         show_devices(&mut request, response);
         self.pin(pod, container, &mut request);
         Ok(request)
+    }
+
+    /// What device plugins have allocated to the container. They allocate nothing for resources that a claim stands for.
+    async fn plugin_devices(
+        &self,
+        pod: &Pod,
+        container: &ContainerRef<'_>,
+    ) -> Result<AllocateResponse, String> {
+        let status = claims::status_in_api(self.context);
+        let pod = without_claimed_resources(pod, status.as_deref());
+        let container = find_container(&pod, container.name()).unwrap_or(*container);
+        self.context.handles.devices.of_starting(&pod, &self.context.identity.uid, &container).await
     }
 
     /// The CPUs and memory nodes of the container.
@@ -331,6 +346,7 @@ impl StartContext<'_> {
                 Ok(id)
             }
             Err(error) => {
+                claims::handle_create_error(self.context, &error);
                 self.fail_event(&start.name, &format!("Error: {}", error.message()));
                 // If the call has succeeded after all, the next observation shows the container, which is then started.
                 let message = error.message();

@@ -18,6 +18,7 @@ use resources_core::admission::fit::{FitFacts, refuse_beyond};
 use resources_core::admission::preemption::PREEMPTING;
 use resources_core::admission::{Admission, AdmissionFacts, compute_admission};
 use resources_core::allocations::OtherPods;
+use resources_core::claims::containers::without_claimed_resources;
 use resources_core::devices::PodDevices;
 use resources_core::devices::assign::{allocatable_devices, rejection};
 use resources_core::pinned::{Pinned, Placement, Tally};
@@ -77,6 +78,8 @@ impl PodWorker {
     /// what was allocated to it (`is_allocated`).
     pub(super) async fn admit(&mut self, pod: &Pod, is_allocated: bool) {
         let Some(slot) = &mut self.slot else { return };
+        let claimed = self.desired.in_api.as_ref().and_then(|in_api| in_api.status.clone());
+        let pod = &*without_claimed_resources(pod, claimed.as_deref());
         let was_admitted = self.reported.status.as_ref().is_some_and(|status| {
             status.container_statuses.is_some() && (is_allocated || has_started(status))
         });

@@ -1,13 +1,16 @@
 //! Stops the containers and sandboxes of a pod that terminates.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use kubelet_core::pods::termination::{GracePeriod, compute_kill_plan};
-use model::PodObservation;
 use model::k8s::Pod;
+use model::{PodObservation, PodRef};
 use tracing::Instrument;
 
 use super::{ActReport, PodWorker};
+use crate::metrics::ClaimMetrics;
+use crate::pods::handles::PodHandles;
 use crate::pods::pass::kill::{KillTarget, kill_in_turns};
 
 impl PodWorker {
@@ -41,8 +44,43 @@ impl PodWorker {
                     }
                 }
             }
+            unprepare_claims(&handles, &observed.pod).await;
             ActReport::Terminated
         };
         self.act.start(pass.instrument(span));
+    }
+}
+
+/// How long to wait for an observation that shows that nothing of the pod runs. Without one, the next pass tries.
+const OBSERVATION_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Has drivers unprepare the claims of the pod once the runtime has shown that nothing of it runs. On failure the pod keeps them, and
+/// stays terminating.
+async fn unprepare_claims(handles: &PodHandles, pod: &PodRef) {
+    let ctx = &handles.ctx;
+    if !handles.claims.are_used_by(&pod.uid) {
+        return ctx.metrics.get::<ClaimMetrics>().operation("UnprepareResources", false, Duration::ZERO);
+    }
+    let since = ctx.clock.mono();
+    let mut observations = handles.cache.subscribe(&pod.uid);
+    handles.pleg.inspect(pod);
+    let is_stopped = async {
+        let shown = observations.wait_for(|seen| seen.as_ref().is_some_and(|seen| seen.taken_at >= since));
+        shown.await.is_ok_and(|seen| seen.as_ref().is_some_and(|seen| seen.is_stopped()))
+    };
+    let is_stopped = tokio::select! {
+        is_stopped = is_stopped => is_stopped,
+        () = ctx.clock.sleep_until(since + OBSERVATION_TIMEOUT) => false,
+    };
+    if !is_stopped {
+        return;
+    }
+    let began = ctx.clock.mono();
+    let unprepared = handles.claims.unprepare(&pod.uid).await;
+    let took = ctx.clock.mono().saturating_since(began);
+    ctx.metrics.get::<ClaimMetrics>().operation("UnprepareResources", unprepared.is_err(), took);
+    if let Err(error) = unprepared {
+        let message = format!("error killing pod: unprepare dynamic resources: {error}");
+        ctx.recorder.warning(pod, None, "FailedKillPod", message);
     }
 }

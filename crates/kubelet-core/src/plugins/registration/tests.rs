@@ -55,7 +55,7 @@ impl Driver {
     }
 
     fn claims(&mut self, socket: &str, name: &str) -> bool {
-        let name = PluginName { kind: CSI.to_owned(), name: name.to_owned() };
+        let name = PluginName { kind: CSI.to_owned(), name: name.to_owned(), endpoint: None };
         self.registrations.claim(Path::new(socket), &name)
     }
 
@@ -211,7 +211,7 @@ fn plugins_of_different_types_may_have_the_same_name() {
     let mut driver = Driver::observing("a:1 b:1");
     driver.starts();
     assert!(driver.claims("a", "x"));
-    let other = PluginName { kind: "DevicePlugin".to_owned(), name: "x".to_owned() };
+    let other = PluginName { kind: "DevicePlugin".to_owned(), name: "x".to_owned(), endpoint: None };
     assert!(driver.registrations.claim(Path::new("b"), &other));
 }
 

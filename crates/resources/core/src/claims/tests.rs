@@ -1,6 +1,5 @@
 //! The cases of `resourceclaim.Name`, `IsForPod` and `IsReservedForPod`, and of pods with extended resources.
 
-use model::containers::all_containers;
 use serde_json::{Value, json};
 
 use super::*;
@@ -88,24 +87,4 @@ fn claim_must_be_owned_reserved_and_allocated() {
     };
     assert_eq!(allocated(&["b.org", "a.org", "b.org"]), Ok(vec!["a.org".to_owned(), "b.org".to_owned()]));
     assert_eq!(allocated(&["a.org", ""]), Err("DRA driver name is empty".to_owned()));
-}
-
-fn refused(pod: &Pod, status: Option<&PodStatus>) -> Vec<String> {
-    let checked = all_containers(pod).filter_map(|container| {
-        let error = check_container_claims(pod, status, &container).err()?;
-        Some(format!("{}: {error}", container.name()))
-    });
-    checked.collect()
-}
-
-#[test]
-fn only_containers_that_need_devices_of_a_claim_are_refused() {
-    let message = "internal error: unable to get claim info for ResourceClaim a in namespace n";
-    let named = pod(json!([{"name": "gpu", "resourceClaimName": "a"}]));
-    assert_eq!(refused(&named, None), [format!("claims: {message}")]);
-    let mapping = json!([{"containerName": "plain", "resourceName": "example.com/gpu", "requestName": "r"}]);
-    let extended = json!({"resourceClaimName": "a", "requestMappings": mapping});
-    let extended = status(json!({"extendedResourceClaimStatus": extended}));
-    let plain_only = pod(json!([{"name": "nic", "resourceClaimName": "b"}]));
-    assert_eq!(refused(&plain_only, Some(&extended)), [format!("plain: {message}")]);
 }
