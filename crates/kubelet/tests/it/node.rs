@@ -310,6 +310,11 @@ impl Node {
         !version.version.trim_start_matches('v').starts_with("1.6.")
     }
 
+    /// Whether the runtime takes the names of CDI devices: containerd does since 1.7.
+    pub(crate) fn supports_cdi(&self) -> bool {
+        self.supports_container_events()
+    }
+
     /// The cgroup driver that the runtime reports.
     pub(crate) fn cgroup_driver(&self) -> Option<CgroupDriver> {
         self.call_runtime(|runtime| async move {

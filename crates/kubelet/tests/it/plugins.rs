@@ -100,14 +100,14 @@ fn plugins_in_nested_directories_and_renamed_sockets_are_found_and_others_are_no
     let (_plugin, info) = device_plugin(&node, "null");
     let directory = registry(&node, "vendor/v2");
     std::fs::create_dir_all(&directory).expect("a directory");
-    let unknown = PluginInfo { kind: "DRAPlugin".to_owned(), ..info.clone() };
+    let unknown = PluginInfo { kind: "NetworkPlugin".to_owned(), ..info.clone() };
     let nested = directory.join("other-reg.sock");
     let refused = PluginRegistrar::serve(&nested, unknown);
     let reason = node.eventually("the plugin is refused", |_| {
         refused.notified().first().cloned().ok_or_else(|| "not notified".to_owned())
     });
     let expected = format!(
-        "RegisterPlugin error -- no handler registered for plugin type: DRAPlugin at socket {}",
+        "RegisterPlugin error -- no handler registered for plugin type: NetworkPlugin at socket {}",
         nested.display()
     );
     assert_eq!(reason, Err(expected));

@@ -16,6 +16,8 @@ const EXPORTED: &[(&str, &str)] = &[
     ("apiserver_delegated_authz_request_duration_seconds", "histogram"),
     ("apiserver_delegated_authz_request_total", "counter"),
     ("disabled_metrics_total", "counter"),
+    ("dra_operations_duration_seconds", "histogram"),
+    ("dra_resource_claims_in_use", "gauge"),
     ("hidden_metrics_total", "counter"),
     ("kubelet_active_pods", "gauge"),
     ("kubelet_cgroup_version", "gauge"),
@@ -140,7 +142,6 @@ const COUNTED_LATER: &[(&str, &str)] = &[
 const REST: &[&str] = &[
     "kubelet_cri_losing_support",
     "dra_grpc_operations_duration_seconds",
-    "dra_operations_duration_seconds",
     "kubelet_certificate_manager_client_expiration_renew_errors",
     "kubelet_certificate_manager_client_ttl_seconds",
     "kubelet_certificate_manager_server_rotation_seconds",

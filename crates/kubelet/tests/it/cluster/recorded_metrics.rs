@@ -8,7 +8,6 @@ use super::Cluster;
 const RECORDED: &str = include_str!("recorded_metrics.tsv");
 
 const NO_RESIZE: &str = "no pod is resized in this test";
-const NO_DRA: &str = "no dynamic resource allocation";
 const GO_TRANSPORT: &str = "the cache of Go's HTTP transports does not exist here";
 const GO_QUEUE: &str = "the work queues of client-go do not exist here";
 const NO_MEMORY_CACHE: &str = "records of images are not kept in memory";
@@ -18,7 +17,6 @@ const ONCE_IT_HAPPENED: &str = "no sample, and so no family, before the first of
 
 /// The families that this kubelet does not have, and why; names that end in `*` are prefixes.
 const MISSING: &[(&str, &str)] = &[
-    ("dra_*", NO_DRA),
     ("kubelet_container_requested_resizes_total", NO_RESIZE),
     ("kubelet_imagemanager_inmemory_*", NO_MEMORY_CACHE),
     ("kubelet_pod_resize_duration_milliseconds", NO_RESIZE),

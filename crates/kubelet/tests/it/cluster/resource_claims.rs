@@ -1,5 +1,7 @@
 //! Pods with ResourceClaims: none starts without the devices that it asked for.
 
+mod drivers;
+
 use serde_json::{Value, json};
 
 use crate::node::{FOREVER, condition, shell_pod, uid};

@@ -235,7 +235,7 @@ fn address_of(bundle: &Path) -> Option<String> {
 fn own_files(layout: &Layout) -> Vec<PathBuf> {
     let socket = layout.socket();
     let ttrpc = layout.ttrpc_socket();
-    let below = ["images", "ipam", "opt", "runc"].map(|name| layout.dir.join(name));
+    let below = ["cdi", "images", "ipam", "opt", "runc"].map(|name| layout.dir.join(name));
     let made =
         [layout.root(), layout.state(), layout.cni_conf_dir(), layout.config_file(), layout.log_file()];
     made.into_iter().chain(below).chain([socket, ttrpc]).filter(|path| path.exists()).collect()
