@@ -45,6 +45,8 @@ impl Setup {
 
     /// An instance starts and registers with this version.
     fn register(&mut self, version: DraVersion) {
+        // The instance before removes its sockets, which have the same paths.
+        self.instance = None;
         let mut instance = TestDraDriver::serve(&self.socket(), &self.driver, version);
         let registration = self.cluster.node.path("root/plugins_registry/gpu.example.com-reg.sock");
         instance.register(&registration, DRIVER, &[version.service()]);
