@@ -3,11 +3,11 @@
 
 use std::path::PathBuf;
 
+use fakes::{FakeDraDriver, FakeRuntime, TestDraDriver};
 use grpc_api::pod_resources as v1;
 use grpc_api::pod_resources::pod_resources_lister_client::PodResourcesListerClient;
 use model::dra::DraVersion;
 use serde_json::{Value, json};
-use testing::{FakeDraDriver, FakeRuntime, TestDraDriver};
 
 use super::{allocate, pod_with_claim, wait_for_reason};
 use crate::cluster::{Cluster, bound};
