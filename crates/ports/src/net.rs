@@ -41,7 +41,8 @@ pub struct HttpGet {
     /// Path and query.
     pub path: String,
     pub headers: Vec<(String, String)>,
-    pub timeout: Duration,
+    /// `None`: until the caller drops the future.
+    pub timeout: Option<Duration>,
     /// Stop reading the body here.
     pub max_body_bytes: usize,
     /// Whether the server's certificate must be valid (manifest servers) or not (probes).

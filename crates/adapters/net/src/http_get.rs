@@ -46,12 +46,12 @@ impl fmt::Display for Phase {
 pub(crate) async fn get(tls: &Tls, request: &HttpGet) -> Result<HttpAnswer, NetError> {
     let mut phase = Phase::AwaitingHeaders;
     let call = Box::pin(follow(tls, request, &mut phase));
-    match tokio::time::timeout(request.timeout, call).await {
+    let Some(timeout) = request.timeout else { return call.await };
+    match tokio::time::timeout(timeout, call).await {
         Ok(answer) => answer,
-        Err(_) => Err(NetError::TimedOut {
-            what: format!("Get \"{}\": {phase}", Url::of(request)),
-            after: request.timeout,
-        }),
+        Err(_) => {
+            Err(NetError::TimedOut { what: format!("Get \"{}\": {phase}", Url::of(request)), after: timeout })
+        }
     }
 }
 

@@ -142,7 +142,7 @@ fn get(port: u16, path: &str) -> HttpGet {
         port,
         path: path.into(),
         headers: Vec::new(),
-        timeout: LONG,
+        timeout: Some(LONG),
         max_body_bytes: 10 << 10,
         verify_tls: false,
     }
@@ -298,7 +298,7 @@ async fn timeouts_before_the_headers_and_in_the_body_are_distinguished() {
         ("/head", "context deadline exceeded (Client.Timeout exceeded while awaiting headers)"),
         ("/body", "context deadline exceeded (Client.Timeout or context cancellation while reading body)"),
     ] {
-        let request = HttpGet { timeout: SHORT, ..server.get(path) };
+        let request = HttpGet { timeout: Some(SHORT), ..server.get(path) };
         let error = LinuxNet::new().http_get(&request).await.unwrap_err();
         let what = format!("Get \"http://127.0.0.1:{}{path}\": {phase}", server.port);
         assert_eq!(error, NetError::TimedOut { what, after: SHORT });

@@ -18,9 +18,6 @@ use crate::pods::http_action::http_get;
 use base_agent::events::Recorder;
 use base_agent::metrics::Metrics;
 
-/// HTTP handlers of the Go kubelet have no deadline but the connection's; this one keeps a dead peer from blocking a pod
-/// forever.
-const HTTP_TIMEOUT: Duration = Duration::from_secs(60);
 /// The part of a failed hook's output that its error keeps; the runtime returns up to 16 MiB.
 const MAX_HOOK_OUTPUT: usize = 4096;
 /// `User-Agent` of requests to hooks.
@@ -131,5 +128,6 @@ fn http_request(context: &HookContext<'_>, action: &HTTPGetAction) -> Result<Htt
     let action = HttpAction::of(action, context.container.as_ref(), USER_AGENT).map_err(|e| e.to_string())?;
     let pod_ip = context.pod_ip.map(|ip| ip.to_string());
     let host = action.host.clone().or(pod_ip).ok_or("the pod has no IP address yet")?;
-    Ok(http_get(&action, host, HTTP_TIMEOUT))
+    // Like a command: a postStart hook may take any time, and a preStop hook the rest of the grace period.
+    Ok(http_get(&action, host, None))
 }

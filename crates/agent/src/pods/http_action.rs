@@ -10,7 +10,7 @@ use ports::net::{HttpGet, Scheme};
 const BODY_LIMIT: usize = 10 << 10;
 
 /// `host` is the pod's address, or the host of the action.
-pub(crate) fn http_get(action: &HttpAction, host: String, timeout: Duration) -> HttpGet {
+pub(crate) fn http_get(action: &HttpAction, host: String, timeout: Option<Duration>) -> HttpGet {
     HttpGet {
         scheme: match action.scheme {
             HttpScheme::Http => Scheme::Http,

@@ -256,6 +256,36 @@ async fn https_hook_that_falls_back_to_http_drops_the_authorization_header() {
     assert!(message.contains(":8443 got HTTP response, retry with HTTP succeeded"), "{message}");
 }
 
+fn silent_http_hook(kind: &str) -> Value {
+    container_with("app", json!({"lifecycle": {kind: {"httpGet": {"path": "/", "port": 8080}}}}))
+}
+
+#[tokio::test(start_paused = true)]
+async fn http_post_start_hook_without_an_answer_is_waited_for_and_ends_with_the_pod() {
+    let world = World::started().await;
+    world.net.serve(8080, Service::Silent);
+    world.apply(&pod("web", [silent_http_hook("postStart")]));
+    world.until("it runs", |w| w.runs("web-node/app")).await;
+    world.advance(seconds(600)).await;
+    assert!(world.runs("web-node/app") && !world.is_ready("web"), "{}", world.describe());
+    assert_eq!((world.restarts("web", "app"), world.net.http_requests().len()), (0, 1));
+    world.remove("web");
+    world.until("nothing is left", |w| w.traces().is_empty()).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn http_pre_stop_hook_without_an_answer_gets_the_whole_grace_period() {
+    let world = World::started().await;
+    world.net.serve(8080, Service::Silent);
+    let manifest = pod("web", [silent_http_hook("preStop")]);
+    world.apply(&manifest.spec(json!({"terminationGracePeriodSeconds": 120})));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    world.remove("web");
+    let removed = world.now();
+    let ended = world.until("nothing runs", |w| w.fake.running().is_empty()).await;
+    assert!(ended - removed >= seconds(120) && ended - removed < seconds(123), "{:?}", ended - removed);
+}
+
 /// Sidecars whose preStop hooks never end get the grace period, then the minimum of two seconds, all at once.
 #[tokio::test(start_paused = true)]
 async fn sidecars_with_endless_pre_stop_hooks_end_together_after_grace_plus_two_seconds() {

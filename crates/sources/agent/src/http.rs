@@ -183,7 +183,7 @@ fn parse_url(url: &str, headers: Vec<(String, String)>) -> Result<HttpGet, Strin
         port,
         path: path.to_owned(),
         headers,
-        timeout: REQUEST_TIMEOUT,
+        timeout: Some(REQUEST_TIMEOUT),
         max_body_bytes: BODY_LIMIT,
         verify_tls: true,
     })

@@ -123,7 +123,10 @@ impl Net for FakeNet {
                 redirected_elsewhere: false,
             }),
             Service::Grpc(_) => Err(NetError::Protocol("malformed HTTP response".to_owned())),
-            Service::Silent => silence(format!("GET {target}"), request.timeout).await,
+            Service::Silent => match request.timeout {
+                Some(timeout) => silence(format!("GET {target}"), timeout).await,
+                None => std::future::pending().await,
+            },
         }
     }
 
@@ -160,7 +163,7 @@ mod tests {
             port,
             path: "/healthz".to_owned(),
             headers: Vec::new(),
-            timeout: Duration::from_secs(1),
+            timeout: Some(Duration::from_secs(1)),
             max_body_bytes: 4,
             verify_tls: false,
         }

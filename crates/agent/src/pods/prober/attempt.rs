@@ -109,7 +109,7 @@ fn exec_outcome(answer: Result<ExecResult, RuntimeError>, command: &[String], sp
 
 async fn http(net: &dyn Net, target: &Target, get: &HttpAction, spec: &ProbeSpec) -> Outcome {
     let Some(pod_ip) = target.pod_ip else { return no_address() };
-    let request = http_get(get, get.host(&pod_ip.to_string()).to_owned(), spec.timeout);
+    let request = http_get(get, get.host(&pod_ip.to_string()).to_owned(), Some(spec.timeout));
     let url = get.url(&pod_ip.to_string());
     match net.http_get(&request).await {
         Ok(answer) => classify_http(HttpAnswer::Answered {
