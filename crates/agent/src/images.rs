@@ -14,6 +14,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_agent::objects::PodObjects;
+use base_agent::context::Context;
+use base_agent::events::Recorder;
+use base_agent::metrics::Metrics;
 use base_core::backoff::BackoffTable;
 use config::KubeletConfiguration;
 use futures_util::FutureExt;
@@ -35,10 +39,6 @@ use self::node_keyring::NodeKeyring;
 use self::providers::Providers;
 use self::records::PullRecords;
 use crate::metrics::ImageMetrics;
-use api_agent::objects::PodObjects;
-use base_agent::context::Context;
-use base_agent::events::Recorder;
-use base_agent::metrics::Metrics;
 
 /// An image that a container waits for, to run it or to mount it.
 #[derive(Clone, Copy, Debug)]

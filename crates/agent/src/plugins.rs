@@ -15,6 +15,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
+use base_agent::plugin_handler::{PluginHandler, PluginHandlers};
 use futures_util::future::BoxFuture;
 use futures_util::stream::{self, BoxStream, FuturesUnordered};
 use futures_util::{FutureExt, StreamExt};
@@ -24,9 +27,6 @@ use ports::HostError;
 use ports::plugins::{PluginError, PluginInfo, PluginRegistration, PluginResult, Plugins};
 
 use crate::metrics::PluginMetrics;
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
-use base_agent::plugin_handler::{PluginHandler, PluginHandlers};
 
 /// The registration directory, in the kubelet's root directory.
 pub(crate) const DIR: &str = "plugins_registry";

@@ -3,13 +3,13 @@
 
 use std::time::Duration;
 
+use base_agent::pods_view::PodEntry;
 use kubelet_core::pods::plan::RestartPolicy;
 use model::PodRef;
 use model::containers::spec_of;
 use model::k8s::{ContainerStatus, PodStatus};
 
 use crate::Agent;
-use base_agent::pods_view::PodEntry;
 
 /// A pod that has not started by then has failed.
 const TIMEOUT: Duration = Duration::from_secs(300);

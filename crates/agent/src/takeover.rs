@@ -6,6 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
+use base_agent::error_chain::chain;
+use base_agent::settings::Settings;
 use base_core::node_facts::NodeFacts;
 use futures_util::{StreamExt, stream};
 use kubelet_core::takeover::{
@@ -24,8 +26,6 @@ use resources_core::memory::checkpoint::FILE as MEMORY_STATE_FILE;
 use sources_core::static_pod::{Origin, parse_manifest};
 
 use crate::pods::pleg;
-use base_agent::error_chain::chain;
-use base_agent::settings::Settings;
 
 /// State files are small; the largest is that of the devices.
 const LIMIT: usize = 16 << 20;

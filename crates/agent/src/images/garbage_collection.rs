@@ -6,6 +6,9 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::cache::PodCache;
+use base_agent::context::Context;
+use base_agent::pods_view::{PodEntry, PodsView};
 use images_core::garbage_collection::{
     FREE_DISK_SPACE_FAILED, IMAGE_GC_FAILED, INVALID_DISK_CAPACITY, ImageGcPolicy, ImageGcReason,
     ImageHistory, ImageUse, SpareImage, compute_need, not_enough_message, not_removed_message,
@@ -21,9 +24,6 @@ use crate::images::Images;
 use crate::metrics::ImageMetrics;
 use crate::removers::Remover;
 use crate::serving::stats::{FRESH, Samplers};
-use base_agent::cache::PodCache;
-use base_agent::context::Context;
-use base_agent::pods_view::{PodEntry, PodsView};
 
 const PERIOD: Duration = Duration::from_secs(300);
 /// Retry interval until the runtime has listed its images once.

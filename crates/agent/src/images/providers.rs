@@ -8,6 +8,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_agent::objects::PodObjects;
+use base_agent::error_chain::chain;
+use base_agent::metrics::Metrics;
 use config::{CredentialProvider, TokenAttributes};
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, Shared, WeakShared, join_all};
@@ -21,9 +24,6 @@ use ports::host::ProgramCall;
 use ports::{Clock, Processes};
 
 use crate::metrics::ImageMetrics;
-use api_agent::objects::PodObjects;
-use base_agent::error_chain::chain;
-use base_agent::metrics::Metrics;
 
 /// Timeout of an execution.
 const DEADLINE: Duration = Duration::from_secs(60);

@@ -8,6 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base_agent::error_chain::chain;
+use base_agent::metrics::Metrics;
+use base_agent::tasks::TaskSet;
 use images_core::access::{
     ImagePullCredentials, ImagePullIntent, ImagePulledRecord, PodCredentials, find_image, is_outlived,
     parse_record_file, record_credentials, record_file, record_pull, record_unknown,
@@ -20,9 +23,6 @@ use ports::{Clock, Files, HostError};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::metrics::ImageMetrics;
-use base_agent::error_chain::chain;
-use base_agent::metrics::Metrics;
-use base_agent::tasks::TaskSet;
 
 /// Commands that may wait; the sender of the next one waits.
 const WAITING: usize = 64;

@@ -4,14 +4,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use api_agent::metrics::ApiMetrics;
+use base_agent::metrics::{Counts, Family, Histogram, Metrics, write_plain};
 use model::{ContainerKind, ContainerObservation};
 use stats_core::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
+use volumes_agent::metrics::VolumeMetrics;
 
 use super::ImageMetrics;
 use super::kubelet::{CONTAINER_TYPES, POD_START, container_type};
-use api_agent::metrics::ApiMetrics;
-use base_agent::metrics::{Counts, Family, Histogram, Metrics, write_plain};
-use volumes_agent::metrics::VolumeMetrics;
 
 /// Durations of the start-up of a node that was new to its cluster, from boot to ready.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

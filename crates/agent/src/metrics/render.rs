@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use api_agent::metrics::ApiMetrics;
+use base_agent::metrics::{Family, Histogram, Metrics, one, write_plain};
 use config::{FeatureGates, Stage};
 use kubelet_core::node::cgroup_driver::LOSING_SUPPORT_IN;
 use model::{PodRef, PodUid};
@@ -12,6 +14,7 @@ use stats_core::exposition::{Kind, Value, family, line};
 use stats_core::process::{ProcessFacts, write_process};
 use stats_core::sample::DiskSample;
 use stats_core::volumes::write_disks;
+use volumes_agent::metrics::VolumeMetrics;
 use volumes_core::plan::VolumeCount;
 
 use super::kubelet::{CONTAINER_STATES, CONTAINER_TYPES, KubeletMetrics, WORKER_PASSES};
@@ -19,9 +22,6 @@ use super::{
     CgroupMetrics, ClaimMetrics, DeviceMetrics, EvictionMetrics, ImageMetrics, PinMetrics, PluginMetrics,
     PodMetrics, RequestMetrics, ResizeMetrics, ShutdownMetrics,
 };
-use api_agent::metrics::ApiMetrics;
-use base_agent::metrics::{Family, Histogram, Metrics, one, write_plain};
-use volumes_agent::metrics::VolumeMetrics;
 
 /// Values that other tasks own, passed in for each scrape.
 #[derive(Debug)]

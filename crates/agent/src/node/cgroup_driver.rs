@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use base_agent::metrics::Metrics;
 use kubelet_core::node::cgroup_driver::{DriverAnswer, DriverPlan, DriverReason, compute_cgroup_driver};
 use model::CgroupDriver;
 use ports::runtime::RuntimeError;
@@ -11,7 +12,6 @@ use tokio::sync::watch;
 
 use crate::cgroup_problems::CgroupProblems;
 use crate::metrics::KubeletMetrics;
-use base_agent::metrics::Metrics;
 
 /// Queries the runtime. The task ends with the answer.
 #[derive(Debug)]

@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use kubelet_core::node::compute_capacity;
 use kubelet_core::node::enforcement::{Enforcement, ReservedCgroup, compute_enforcement};
 use model::cgroup::CgroupPath;
@@ -21,8 +23,6 @@ use crate::metrics::CgroupWork;
 use crate::node::machine::machine_facts;
 use crate::resources::admissions::Admissions;
 use crate::resources::cgroup_values::{apply_cgroup, qos_cgroup_rules};
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 /// Interval at which external changes are reverted and failed updates retried.
 const PERIOD: Duration = Duration::from_secs(60);

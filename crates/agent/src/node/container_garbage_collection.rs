@@ -7,6 +7,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::cache::PodCache;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
+use base_agent::pods_view::PodsView;
 use kubelet_core::node::eviction::message::EVICTED;
 use kubelet_core::node::garbage_collection::{
     GcContainer, GcInputs, GcPlan, GcPolicy, GcSandbox, LogLink, PodFate, compute_gc,
@@ -15,10 +19,6 @@ use model::{ContainerId, PodUid};
 use tokio::sync::{mpsc, oneshot, watch};
 
 use crate::removers::Remover;
-use base_agent::cache::PodCache;
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
-use base_agent::pods_view::PodsView;
 
 const CONTAINER_GC_FAILED: &str = "ContainerGCFailed";
 const PERIOD: Duration = Duration::from_secs(60);

@@ -7,6 +7,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::cache::PodCache;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
+use base_agent::pods_view::PodsView;
 use base_core::pod_kind::is_critical_pod;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
@@ -37,10 +41,6 @@ use crate::pods::termination_requests::TerminationRequests;
 use crate::removers::Remover;
 use crate::resources::admissions::Admissions;
 use crate::serving::stats::{FRESH, Samplers};
-use base_agent::cache::PodCache;
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
-use base_agent::pods_view::PodsView;
 
 /// Monitoring interval.
 const PERIOD: Duration = Duration::from_secs(10);

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use api_agent::volumes_in_use::{VolumesInUse, WantedVolumes};
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use base_core::declared_features::compute_declared_features;
 use config::{Features, NodeFlags};
 use kubelet_core::node::{NodeImage, NodeInputs, NodeMachine};
@@ -23,9 +26,6 @@ use crate::node::machine::machine_facts;
 use crate::node_view::{NodeView, OtherProblems};
 use crate::pods::pleg::PlegHandle;
 use crate::resources::devices::Devices;
-use api_agent::volumes_in_use::{VolumesInUse, WantedVolumes};
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 /// Interval of image listings; images change only by pulls and removals.
 const IMAGES_FOR: Duration = Duration::from_secs(30);

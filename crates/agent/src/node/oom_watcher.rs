@@ -3,12 +3,12 @@
 
 use std::sync::Arc;
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use futures_util::StreamExt;
 use kubelet_core::node::oom::{SYSTEM_OOM, parse_oom_kill, system_oom_message};
 
 use crate::metrics::EvictionMetrics;
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 /// Runs until the log ends, which is not expected.
 pub(crate) async fn run(ctx: Arc<Context>) {

@@ -4,11 +4,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::context::Context;
 use ports::RuntimeError;
 use tokio::sync::watch;
 
 use crate::node_view::NodeView;
-use base_agent::context::Context;
 
 const PAUSE: Duration = Duration::from_secs(60);
 

@@ -8,6 +8,7 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::events::Recorder;
 use model::{MonoTime, PodUid};
 use ports::runtime::{RuntimeResult, RuntimeStatus, RuntimeVersion};
 use ports::{Clock, Runtime};
@@ -16,7 +17,6 @@ use tokio::sync::watch;
 use crate::cgroup_problems::CgroupProblems;
 use crate::node_view::{NodeView, OtherProblems};
 use crate::pods::pleg::PlegHandle;
-use base_agent::events::Recorder;
 
 const PERIOD: Duration = Duration::from_secs(5);
 /// Until the node is ready for the first time it is polled more often, for a limited time.

@@ -11,6 +11,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
+use base_agent::pods_view::PodsView;
 use kubelet_core::node::shutdown::{
     CANCELLED, DETECTED, EVENT, GroupPeriod, STATE_FILE, ShutdownChange, ShutdownTimes, compute_delay,
     compute_periods, compute_shutdown_change, logind_drop_in,
@@ -25,9 +28,6 @@ use crate::metrics::ShutdownMetrics;
 use crate::pods::handles::PodHandles;
 use crate::pods::termination_requests::TerminationRequests;
 use crate::resources::admissions::Admissions;
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
-use base_agent::pods_view::PodsView;
 
 /// Delay before a lost connection is opened again; it doubles each time, up to the maximum.
 const PAUSE: Duration = Duration::from_secs(1);

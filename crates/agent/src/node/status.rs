@@ -6,7 +6,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_agent::reflector::StoreReader;
 use api_core::retry::compute_retry_delay;
+use base_agent::context::Context;
 use base_core::object_version::ObjectVersion;
 use kubelet_core::node::{
     NodeOutcome, StatusReport, StatusReports, compute_initial_node, compute_node_patch, compute_node_status,
@@ -21,8 +23,6 @@ use tokio::task::JoinSet;
 
 use super::facts::{GatheredFacts, NodeSources, finished_soon};
 use crate::metrics::{NodeStart, PodMetrics};
-use api_agent::reflector::StoreReader;
-use base_agent::context::Context;
 
 /// The first delay before registration is retried, which doubles each time, and its maximum.
 const REGISTER_RETRY: Duration = Duration::from_millis(100);

@@ -8,6 +8,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use kubelet_core::node::system_processes::{
     MAX_ROUNDS, RUNTIME_OOM_SCORE, compute_adjustment, is_movable, new_ones,
 };
@@ -17,8 +19,6 @@ use tokio::sync::watch;
 
 use crate::node_view::NodeView;
 use crate::resources::cgroup_values::cgroup_version;
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 /// Interval at which processes that were started or moved since are moved to their cgroup.
 const PERIOD: Duration = Duration::from_secs(60);

@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use async_trait::async_trait;
+use base_agent::plugin_handler::{PluginHandler, RegisteredPlugin};
 use resources_core::devices::registry::check_plugin;
 
 use crate::resources::devices::Devices;
-use base_agent::plugin_handler::{PluginHandler, RegisteredPlugin};
 
 pub const KIND: &str = "DevicePlugin";
 

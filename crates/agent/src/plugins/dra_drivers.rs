@@ -3,10 +3,10 @@
 use std::path::Path;
 
 use async_trait::async_trait;
+use base_agent::plugin_handler::{PluginHandler, RegisteredPlugin};
 use resources_core::claims::driver::choose_version;
 
 use crate::resources::claims::Claims;
-use base_agent::plugin_handler::{PluginHandler, RegisteredPlugin};
 
 pub use resources_core::claims::driver::KIND;
 

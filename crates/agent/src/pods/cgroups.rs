@@ -6,6 +6,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use kubelet_core::pods::resize::steps::{PodLimits, limit_files, parse_limits, usage_file};
 use model::cgroup::{CgroupPath, CgroupSettings, CgroupState};
 use model::k8s::Pod;
@@ -19,8 +21,6 @@ use crate::cgroup_problems::CgroupProblems;
 use crate::metrics::{CgroupMetrics, CgroupWork};
 use crate::resources::admissions::Admissions;
 use crate::resources::cgroup_values::{apply_cgroup, cgroup_settings, cgroup_version, pod_rules};
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 /// Delay between attempts to remove a cgroup, which doubles each time: one second in total.
 const FIRST_PAUSE: Duration = Duration::from_millis(8);

@@ -3,10 +3,18 @@
 
 use std::sync::Arc;
 
+use api_agent::admission_node::AdmissionNode;
+use api_agent::node_allocatable::NodeAllocatable;
+use api_agent::objects::ClusterObjects;
+use api_agent::reflector::StoreReader;
+use base_agent::cache::PodCache;
+use base_agent::context::Context;
+use base_agent::pods_view::PodsView;
 use model::ContainerId;
 use resources_core::admission::pressure::NodePressure;
 use sources_core::ApiPod;
 use tokio::sync::{Notify, mpsc, watch};
+use volumes_agent::Volumes;
 
 use crate::images::Images;
 use crate::node_view::NodeView;
@@ -21,14 +29,6 @@ use crate::resources::claims::Claims;
 use crate::resources::cpusets::Cpusets;
 use crate::resources::devices::Devices;
 use crate::resources::pins::PinFiles;
-use api_agent::admission_node::AdmissionNode;
-use api_agent::node_allocatable::NodeAllocatable;
-use api_agent::objects::ClusterObjects;
-use api_agent::reflector::StoreReader;
-use base_agent::cache::PodCache;
-use base_agent::context::Context;
-use base_agent::pods_view::PodsView;
-use volumes_agent::Volumes;
 
 #[derive(Debug)]
 pub struct PodHandles {

@@ -4,6 +4,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use base_agent::events::Recorder;
+use base_agent::metrics::Metrics;
 use kubelet_core::pods::http_action::{HttpAction, join_host_port};
 use model::containers::ContainerRef;
 use model::k8s::{HTTPGetAction, LifecycleHandler};
@@ -15,8 +17,6 @@ use ports::{Net, Runtime};
 
 use crate::metrics::KubeletMetrics;
 use crate::pods::http_action::http_get;
-use base_agent::events::Recorder;
-use base_agent::metrics::Metrics;
 
 /// The part of a failed hook's output that its error keeps; the runtime returns up to 16 MiB.
 const MAX_HOOK_OUTPUT: usize = 4096;

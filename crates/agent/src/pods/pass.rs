@@ -15,6 +15,7 @@ pub mod start;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api_agent::objects::PodObjects;
 use kubelet_core::pods::plan::{KillReason, PodPlan, PodStep, RemoveContainer};
 use model::k8s::Pod;
 use model::{MonoTime, PodObservation, PodRef};
@@ -25,7 +26,6 @@ use crate::pods::handles::PodHandles;
 pub(crate) use crate::pods::messages::{PassEvent, Waiting, WorkerMessage, WorkerSender};
 use crate::pods::pass::kill::KillProgress;
 use crate::pods::pass::prepare::{Prepared, PreparedFor};
-use api_agent::objects::PodObjects;
 
 /// The inputs of a pass.
 #[derive(Clone, Debug)]

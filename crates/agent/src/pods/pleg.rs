@@ -9,6 +9,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::cache::{InRuntime, ListedImages, PodCache};
+use base_agent::metrics::Metrics;
 use base_core::pod_stage::RuntimePresence;
 use config::Features;
 use futures_util::StreamExt;
@@ -29,8 +31,6 @@ use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
 use crate::metrics::{KubeletMetrics, PodMetrics};
-use base_agent::cache::{InRuntime, ListedImages, PodCache};
-use base_agent::metrics::Metrics;
 
 /// Requests for an inspection beyond this number wait for the next relist.
 const REQUEST_QUEUE: usize = 200;

@@ -9,24 +9,24 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_agent::meta::key_of_pod;
 use api_core::reflector::ObjectKey;
+use base_agent::cache::{InRuntime, Listed};
+use base_agent::pods_view::load_pod;
 use base_core::pod_stage::RuntimePresence;
 use kubelet_core::pods::ended_names::EndedNames;
 use kubelet_core::pods::housekeeping::{CleanupInputs, WorkerProgress, compute_cleanup};
 use kubelet_core::pods::name_waits::{self, NameWaits, WAITING_FOR_PREVIOUS_POD};
 use model::{MonoTime, PodRef, PodSource, PodUid, pod_status};
+use sources_agent::SourceSet;
 use sources_core::{DesiredPod, PodChange, PodOp, Sources, SourcesReady};
 use tokio::sync::{mpsc, watch};
+use volumes_agent::metrics::VolumeMetrics;
 
 use crate::heartbeat::Heartbeat;
 use crate::metrics::{KubeletMetrics, PodMetrics};
 use crate::pods::handles::PodHandles;
 use crate::pods::worker::{DesiredState, PodWorker};
-use api_agent::meta::key_of_pod;
-use base_agent::cache::{InRuntime, Listed};
-use base_agent::pods_view::load_pod;
-use sources_agent::SourceSet;
-use volumes_agent::metrics::VolumeMetrics;
 
 const HOUSEKEEPING_PERIOD: Duration = Duration::from_secs(2);
 const SCAN_PERIOD: Duration = Duration::from_secs(60);

@@ -7,6 +7,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use model::PodUid;
 use ports::host::HostResult;
 use resources_core::allocations::RememberedAmounts;
@@ -14,8 +16,6 @@ use resources_core::amounts_file::{ACTUATED, ALLOCATED, Entries, parse, write};
 use tokio::sync::Mutex;
 
 use crate::resources::admissions::Admissions;
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 /// A thousand pods with several containers have less.
 const LIMIT: usize = 16 << 20;

@@ -1,5 +1,6 @@
 //! The values of cgroups: from the configuration and the machine to what is written to them.
 
+use base_agent::context::Context;
 use base_core::node_facts::NodeFacts;
 use model::cgroup::{CgroupPath, CgroupSettings, CgroupVersion};
 use ports::host::HostResult;
@@ -7,7 +8,6 @@ use resources_core::cgroup::qos::MemoryReserve;
 use resources_core::cgroup::{CgroupNumbers, PodRules, QosCgroupRules, compute_settings};
 
 use crate::metrics::{CgroupMetrics, CgroupWork};
-use base_agent::context::Context;
 
 /// What applies to the cgroup of every pod.
 #[must_use]

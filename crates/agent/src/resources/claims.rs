@@ -9,6 +9,8 @@ mod slices;
 
 use std::sync::Arc;
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use model::ContainerRef;
 use model::PodUid;
 use model::dra::{ClaimId, UsedClaim};
@@ -25,8 +27,6 @@ use resources_core::claims::table::{
 use tokio::sync::{oneshot, watch};
 
 use crate::metrics::ClaimMetrics;
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 use drivers::{Drivers, NotRegistered};
 use reconcile::KnownPods;
 

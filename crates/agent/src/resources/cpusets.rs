@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::cache::PodCache;
+use base_agent::context::Context;
 use model::containers::all_containers;
 use model::cpu_set::CpuSet;
 use model::request::LinuxResources;
@@ -15,8 +17,6 @@ use parking_lot::Mutex;
 use resources_core::cpus::{ContainerCpuState, CpuUpdate, compute_cpu_updates};
 
 use crate::resources::admissions::Admissions;
-use base_agent::cache::PodCache;
-use base_agent::context::Context;
 
 /// A shorter `cpuManagerReconcilePeriod` would keep a CPU busy.
 const MIN_PERIOD: Duration = Duration::from_secs(1);

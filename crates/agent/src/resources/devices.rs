@@ -13,6 +13,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
+use base_agent::context::Context;
+use base_agent::damaged::set_aside;
+use base_agent::error_chain::chain;
+use base_agent::metrics::Metrics;
+use base_agent::tasks::TaskSet;
 use futures_util::StreamExt;
 use model::PodUid;
 use model::devices::PluginOptions;
@@ -30,11 +35,6 @@ use tokio_util::sync::CancellationToken;
 
 use crate::metrics::DeviceMetrics;
 use crate::resources::admissions::Admissions;
-use base_agent::context::Context;
-use base_agent::damaged::set_aside;
-use base_agent::error_chain::chain;
-use base_agent::metrics::Metrics;
-use base_agent::tasks::TaskSet;
 
 pub(crate) use health::HealthListener;
 use health::HealthListeners;

@@ -7,6 +7,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::context::Context;
+use base_agent::damaged::set_aside;
+use base_agent::error_chain::chain;
 use ports::HostError;
 use resources_core::cpus::{CPU_STATE_FILE, CpuState, CpuStateError, parse_cpu_state, write_cpu_state};
 use resources_core::memory::checkpoint::{
@@ -18,9 +21,6 @@ use resources_core::quantities::Amounts;
 use tokio::sync::Mutex;
 
 use crate::resources::admissions::Admissions;
-use base_agent::context::Context;
-use base_agent::damaged::set_aside;
-use base_agent::error_chain::chain;
 
 const LIMIT: usize = 16 << 20;
 const MODE: u32 = 0o600;

@@ -3,11 +3,11 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use base_agent::error_chain::chain;
 use model::containers::find_container;
 use ports::node_api::{PodRefusal, PodTarget};
 
 use crate::serving::pod_lookup::PodLookup;
-use base_agent::error_chain::chain;
 
 /// Returns the path of the file. Without a `timeout` the runtime's usual deadline applies.
 pub(crate) async fn write(

@@ -5,6 +5,8 @@ use std::path::{Component, Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use logs_core::container_log::{LogFilter, LogInstance, LogReader, TailSearch, find_instance};
@@ -16,8 +18,6 @@ use ports::node_api::{LogPieces, LogSource, LogStream, LogView, PodRefusal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::serving::pod_lookup::PodLookup;
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 /// Size of one read.
 const PIECE_BYTES: usize = 64 << 10;

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::metrics::RequestMetrics;
+use api_agent::meta::key_of_pod;
 use async_trait::async_trait;
 use model::containers::find_container;
 use model::cpu_set::CpuSet;
@@ -19,17 +19,17 @@ use ports::node_api::{
 use ports::request_metrics::ServingObserver;
 use ports::runtime::Streams;
 use resources_core::memory::Block;
+use sources_agent::ManifestProblems;
 use tokio::sync::Semaphore;
 
 use crate::Samplers;
 use crate::heartbeat::{Heartbeat, STUCK_AFTER};
+use crate::metrics::RequestMetrics;
 use crate::resources::claims::Claims;
 use crate::resources::devices::Devices;
 use crate::serving::pod_lookup::PodLookup;
 use crate::serving::stats::Measured;
 use crate::serving::{checkpoints, container_logs, running_pods, stats, streams, system_logs};
-use api_agent::meta::key_of_pod;
-use sources_agent::ManifestProblems;
 
 /// Answers requests from the shared views, the runtime and files.
 #[derive(Clone, Debug)]

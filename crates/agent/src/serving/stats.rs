@@ -10,19 +10,19 @@ mod report;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::cache::PodCache;
+use base_agent::context::Context;
+use base_agent::pods_view::PodsView;
 use resources_core::cgroup::CgroupNames;
 use stats_core::cgroup::Detail;
 use stats_core::sample::{DiskSample, NodeSample};
 use tokio::sync::{mpsc, oneshot, watch};
+use volumes_agent::Csi;
 
 use crate::probe_metrics::ProbeMetrics;
 use crate::resources::admissions::Admissions;
-use base_agent::cache::PodCache;
-use base_agent::context::Context;
-use base_agent::pods_view::PodsView;
 use cgroups::CgroupSampler;
 use disks::DiskSampler;
-use volumes_agent::Csi;
 
 pub(crate) use report::measurements;
 

@@ -3,16 +3,6 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use api_core::reflector::ObjectKey;
-use model::k8s::{Node, NodeAddress, Pod};
-use ports::cluster::Selection;
-use sources_core::ApiPod;
-use tokio::sync::{mpsc, watch};
-use tokio_util::sync::CancellationToken;
-
-use crate::node::facts::NodeSources;
-use crate::node::lease;
-use crate::node::status::NodeReporter;
 use api_agent::csi_node::CsiNodeTasks;
 use api_agent::events::EventWriter;
 use api_agent::mirrors::Mirrors;
@@ -21,11 +11,21 @@ use api_agent::reflector::{CollectionOf, Keep, Reflector, Store, UidOf, keep_pod
 use api_agent::status::StatusWriter;
 use api_agent::volumes_in_use::VolumesInUse;
 use api_agent::{ApiClients, pods};
+use api_core::reflector::ObjectKey;
 use base_agent::context::Context;
 use base_agent::events::Queued;
 use base_agent::pods_view::PodsView;
+use model::k8s::{Node, NodeAddress, Pod};
+use ports::cluster::Selection;
 use sources_agent::SourceSet;
+use sources_core::ApiPod;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
 use volumes_agent::Volumes;
+
+use crate::node::facts::NodeSources;
+use crate::node::lease;
+use crate::node::status::NodeReporter;
 
 /// What these tasks share with the rest of the agent.
 pub(super) struct ClusterTaskInputs {

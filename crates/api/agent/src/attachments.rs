@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::context::Context;
 use model::k8s::{Node, VolumeAttachment};
 use ports::Cluster;
 use ports::cluster::ClusterError;
@@ -17,7 +18,6 @@ use volumes_core::attachment::{
 };
 
 use super::reflector::{Store, StoreReader, own_node};
-use base_agent::context::Context;
 
 /// How long the controller may take.
 const CONTROLLER_TIMEOUT: Duration = Duration::from_secs(600);

@@ -4,6 +4,7 @@
 
 use std::sync::Arc;
 
+use base_agent::context::Context;
 use model::k8s::Node;
 
 use super::ApiClients;
@@ -13,7 +14,6 @@ use super::csi_drivers::CsiDrivers;
 use super::csi_node::{CsiNode, CsiNodeTasks};
 use super::reflector::StoreReader;
 use crate::volumes_in_use::VolumesInUse;
-use base_agent::context::Context;
 
 /// The handles; clones are the same.
 #[derive(Clone, Debug)]

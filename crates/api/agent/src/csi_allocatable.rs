@@ -9,12 +9,12 @@ use std::time::Duration;
 
 use api_core::csi_node::update_period;
 use async_trait::async_trait;
+use base_agent::context::Context;
 use model::csi::NodeInfo;
 use tokio_util::sync::CancellationToken;
 
 use super::csi_drivers::CsiDrivers;
 use super::csi_node::CsiNode;
-use base_agent::context::Context;
 
 /// Calls installed drivers.
 #[async_trait]

@@ -7,13 +7,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use api_core::reflector::ObjectKey;
+use base_agent::context::Context;
 use model::k8s::CSIDriver;
 use ports::Cluster;
 use ports::cluster::Selection;
 use tokio::sync::watch;
 
 use super::reflector::{CollectionOf, Reflector, Store, StoreReader};
-use base_agent::context::Context;
 
 /// How long a caller waits for the first list; the volume's operation is tried again.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(10);

@@ -13,6 +13,7 @@ use api_core::csi_node::{
     compute_node_install, compute_node_uninstall, compute_uninstall, timed_out,
 };
 use api_core::retry::compute_retry_delay;
+use base_agent::context::Context;
 use model::csi::NodeInfo;
 use model::k8s::{CSINode, Node};
 use ports::Cluster;
@@ -22,7 +23,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use super::reflector::{StoreReader, own_node};
-use base_agent::context::Context;
 
 /// How often the API server is called until it answers, or has the Node.
 const CONNECT_PERIOD: Duration = Duration::from_secs(1);

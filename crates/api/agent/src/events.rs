@@ -10,6 +10,9 @@ use std::time::Duration;
 
 use api_core::events::{EventCorrelator, EventKey, EventStep, Occurrence};
 use api_core::retry::compute_retry_delay;
+use base_agent::context::Context;
+use base_agent::events::{ClaimRef, Event, EventObject, EventType, Queued};
+use base_agent::pods_view::PodsView;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
@@ -20,9 +23,6 @@ use ports::cluster::{ClusterError, ClusterResult, Part, Patch};
 use tokio::sync::mpsc;
 
 use super::reflector::StoreReader;
-use base_agent::context::Context;
-use base_agent::events::{ClaimRef, Event, EventObject, EventType, Queued};
-use base_agent::pods_view::PodsView;
 
 /// Attempts for a call that may succeed later, and the time between them.
 const MAX_ATTEMPTS: u32 = 12;

@@ -8,6 +8,8 @@ use std::time::Duration;
 use api_core::mirror::{MirrorOwner, MirrorStep, compute_mirror};
 use api_core::reflector::ObjectKey;
 use api_core::retry::compute_retry_delay;
+use base_agent::context::Context;
+use base_agent::pods_view::{PodEntry, PodsView};
 use base_core::pod_kind::is_static_pod;
 use model::k8s::Node;
 use ports::Cluster;
@@ -16,8 +18,6 @@ use sources_core::ApiPod;
 use tokio::sync::watch;
 
 use super::reflector::StoreReader;
-use base_agent::context::Context;
-use base_agent::pods_view::{PodEntry, PodsView};
 
 /// Interval of a full comparison, which also retries what failed.
 const SWEEP: Duration = Duration::from_secs(10);

@@ -15,6 +15,7 @@ use std::sync::Arc;
 
 use api_core::env_objects::{EnvObjects, env_objects, required_env_objects};
 use api_core::reflector::ObjectKey;
+use base_agent::context::Context;
 use base_core::object_name::ObjectName;
 use base_core::pod_kind::is_static_pod;
 use base_core::service_account_token::TokenRequirement;
@@ -36,7 +37,6 @@ use self::services::{PodServices, Services};
 use self::source::{Access, Source, Sources, Strategy, wait_for_sync};
 use self::tokens::{PodTokens, account_of};
 use super::reflector::{CollectionOf, Reflector, Store, StoreReader};
-use base_agent::context::Context;
 
 /// Objects that one pod may refer to, each of at most 1 MiB: ConfigMaps, Secrets, service account tokens and selections of
 /// ClusterTrustBundles. The API takes pods that name tens of thousands of them (docs/decisions/0065).

@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use api_core::reflector::ObjectKey;
+use base_agent::context::Context;
 use model::k8s::Node;
 use model::{MalformedObject, PodRef, PodSource, PodUid};
 use ports::cluster::Selection;
+use sources_agent::SourceSet;
 use sources_core::{ApiPod, DesiredPod};
 use tokio::sync::mpsc;
 
 use super::reflector::{Store, StoreReader};
-use base_agent::context::Context;
-use sources_agent::SourceSet;
 
 /// Pods of this node, in all namespaces.
 pub fn on_node(node: &str) -> Selection {

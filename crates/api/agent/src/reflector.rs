@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api_core::reflector::{ObjectKey, ReflectorEvent, ReflectorState, ReflectorStep, keeps_last_version};
+use base_agent::context::Context;
 use base_core::object_version::ObjectVersion;
 use futures_util::StreamExt;
 use jiff::Timestamp;
@@ -22,7 +23,6 @@ use tokio::sync::watch;
 
 use super::meta::key_of;
 use crate::metrics::ApiMetrics;
-use base_agent::context::Context;
 
 /// Objects of a store that cannot be decoded of which is remembered why; others are only counted.
 const MAX_MALFORMED: usize = 1000;

@@ -14,6 +14,8 @@ use api_core::status_patch::{StatusSync, SyncFacts, compute_status_sync};
 use api_core::status_queue::{
     StatusFailure, WaitingStatus, compute_status_order, compute_status_retry, compute_status_urgency,
 };
+use base_agent::context::Context;
+use base_agent::pods_view::{PodEntry, PodsView, ViewChanges};
 use base_core::pod_kind::is_static_pod;
 use model::k8s::{Pod, PodStatus};
 use model::{MonoTime, Now, PodUid};
@@ -24,8 +26,6 @@ use tokio::task::JoinSet;
 
 use super::reflector::{Store, StoreReader, keep_pod};
 use crate::metrics::ApiMetrics;
-use base_agent::context::Context;
-use base_agent::pods_view::{PodEntry, PodsView, ViewChanges};
 
 /// Concurrent calls.
 const MAX_CALLS: usize = 16;

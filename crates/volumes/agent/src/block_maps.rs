@@ -6,6 +6,8 @@
 
 use std::path::{Path, PathBuf};
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use model::PodUid;
 use ports::HostError;
 use volumes_core::block::{BlockMap, LOOP_PROGRAM, keeps_open, loop_args, pod_link};
@@ -13,8 +15,6 @@ use volumes_core::block::{BlockMap, LOOP_PROGRAM, keeps_open, loop_args, pod_lin
 use super::device::ANSWER;
 use super::mount_context::{MountContext, MountError};
 use super::{exists, program};
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 const BLOCK: &str = "/sys/block";
 const DIRECTORY_MODE: u32 = 0o750;

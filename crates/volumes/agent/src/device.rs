@@ -7,6 +7,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use model::PodUid;
 use ports::host::ProgramOutput;
 use ports::{Files, HostError};
@@ -18,8 +20,6 @@ use volumes_core::types::volume_dir;
 use super::mount_context::{MountContext, MountError};
 use super::permits::Permits;
 use super::{LOCAL_PLUGIN as PLUGIN, program};
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 /// Below the root directory: where devices are mounted, by the names of their PersistentVolumes.
 const MOUNTS: &str = "plugins/kubernetes.io/local-volume/mounts";

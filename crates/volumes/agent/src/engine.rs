@@ -9,6 +9,11 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api_agent::node_allocatable::NodeAllocatable;
+use api_agent::objects::PodObjects;
+use api_agent::reflector::StoreReader;
+use base_agent::context::Context;
+use base_agent::tasks::guarded;
 use model::containers::spec_of;
 use model::k8s::{Node, Volume};
 use model::{MonoTime, PodUid};
@@ -29,11 +34,6 @@ use super::shared::Shared;
 use super::tear_down::tear_down;
 use super::{MountRequest, ReadyVolumes, Request, Requests, VolumeError, found};
 use crate::metrics::VolumeMetrics;
-use api_agent::node_allocatable::NodeAllocatable;
-use api_agent::objects::PodObjects;
-use api_agent::reflector::StoreReader;
-use base_agent::context::Context;
-use base_agent::tasks::guarded;
 
 type Answer<T> = oneshot::Sender<Result<T, VolumeError>>;
 

@@ -3,13 +3,13 @@
 
 use std::path::{Path, PathBuf};
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use ports::HostError;
 use volumes_core::fc::FcDisk;
 
 use super::mount_context::{MountContext, MountError};
 use super::scsi;
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 /// What the links to a disk lead to.
 #[derive(Debug, Default)]

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use jiff::Timestamp;
 use model::PodUid;
 use model::k8s::PersistentVolumeClaim;
@@ -20,8 +22,6 @@ use volumes_core::flex::{
 };
 
 use super::{exists, program};
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 /// As long as the Go kubelet lets a driver wait for a device. It waits forever for everything else.
 const DEADLINE: Duration = Duration::from_secs(600);

@@ -3,13 +3,13 @@
 
 use std::sync::Arc;
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use tokio::sync::watch;
 
 use super::exists;
 use super::mounters::{Attached, TEAR_DOWNS};
 use super::shared::Shared;
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 /// Sets `is_complete` once all of them are reported.
 pub(crate) async fn report(ctx: Arc<Context>, shared: Arc<Shared>, is_complete: watch::Sender<bool>) {

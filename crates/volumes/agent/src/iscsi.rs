@@ -5,6 +5,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use ports::HostError;
 use volumes_core::iscsi::commands::{self, EXISTS, Portal};
 use volumes_core::iscsi::{
@@ -15,8 +17,6 @@ use volumes_core::iscsi::{
 use super::mount_context::{MountContext, MountError};
 use super::shared::Shared;
 use super::{program, scsi};
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 const TOOL: &str = "iscsiadm";
 /// Longer than the tool itself tries to log in.

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
+use base_agent::context::Context;
 use volumes_core::types::is_static_plugin;
 
 use super::exists;
-use base_agent::context::Context;
 
 /// Of a FlexVolume: its driver agrees that it is measured.
 pub(super) const MEASURED: &str = "measured";

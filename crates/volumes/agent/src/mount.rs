@@ -2,6 +2,10 @@
 
 use std::path::{Path, PathBuf};
 
+use api_agent::objects::PodObjects;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
+use base_agent::settings::Paths;
 use base_core::downward::DownwardFacts;
 use model::k8s::{Pod, Volume};
 use model::{MonoTime, PodRef};
@@ -18,10 +22,6 @@ use super::mount_context::{LONGEST_NAME, MARK, MountContext, MountError};
 use super::mounters::{Mounter, Steps, mounter};
 use super::shared::Shared;
 use crate::metrics::VolumeMetrics;
-use api_agent::objects::PodObjects;
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
-use base_agent::settings::Paths;
 
 /// An event about a volume.
 #[derive(Debug)]

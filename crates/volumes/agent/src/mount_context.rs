@@ -2,6 +2,11 @@
 
 use std::path::PathBuf;
 
+use api_agent::attachments::AttachError;
+use api_agent::objects::PodObjects;
+use api_agent::reflector::own_node;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use base_core::downward::DownwardFacts;
 use jiff::Timestamp;
 use model::PodRef;
@@ -16,11 +21,6 @@ use super::claims::BoundClaim;
 use super::indexed_pod::IndexedPod;
 use super::marks::{MEASURED, MIGRATED};
 use super::shared::Shared;
-use api_agent::attachments::AttachError;
-use api_agent::objects::PodObjects;
-use api_agent::reflector::own_node;
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 /// The name of the mark in the volume's directory below `plugins`.
 pub(super) const MARK: &str = "ready";

@@ -19,6 +19,7 @@ mod payload;
 use std::path::PathBuf;
 
 use async_trait::async_trait;
+use base_agent::context::Context;
 use model::PodUid;
 use ports::HostError;
 use volumes_core::engine::ReadyVolume;
@@ -27,7 +28,6 @@ use volumes_core::types::VolumeSource;
 use super::csi::PodVolume;
 use super::mount_context::{MountContext, MountError};
 use super::shared::Shared;
-use base_agent::context::Context;
 
 /// Where all mounters are registered: a source without a mounter does not compile.
 pub(super) fn mounter(source: &VolumeSource) -> &dyn Mounter {

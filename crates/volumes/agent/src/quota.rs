@@ -5,6 +5,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use model::k8s::{Pod, Volume};
 use model::stats::TreeUsage;
 use ports::HostError;
@@ -14,8 +16,6 @@ use volumes_core::quota::{believable, free_project, is_counted, is_ours};
 use super::EMPTY_DIRS;
 use super::mount_context::MountContext;
 use super::shared::Projects;
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 /// How many projects are tried for a directory, if each was found to have files already.
 const TRIES: usize = 64;

@@ -3,12 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use ports::HostError;
 use volumes_core::fc::RESCAN;
 
 use super::program;
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 const HOSTS: &str = "/sys/class/scsi_host";
 /// For programs that flush what the kernel has in memory.

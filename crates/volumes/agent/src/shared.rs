@@ -3,6 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use api_agent::node_allocatable::NodeAllocatable;
+use api_agent::reflector::StoreReader;
 use model::k8s::Node;
 use ports::Cluster;
 use tokio::sync::{Semaphore, SemaphorePermit};
@@ -10,8 +12,6 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use super::csi::Csi;
 use super::flex::FlexDrivers;
 use super::permits::Permits;
-use api_agent::node_allocatable::NodeAllocatable;
-use api_agent::reflector::StoreReader;
 
 /// State that the acts of all pods share.
 #[derive(Debug)]

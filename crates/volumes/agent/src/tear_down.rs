@@ -3,6 +3,8 @@
 
 use std::path::Path;
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use model::PodUid;
 use ports::HostError;
 use volumes_core::csi::paths::IN_POD;
@@ -15,8 +17,6 @@ use super::flex;
 use super::mounters::{TEAR_DOWNS, TearDown, TerminatingPod};
 use super::shared::Shared;
 use crate::metrics::VolumeMetrics;
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 const SUB_PATHS: &str = "volume-subpaths";
 /// How metrics call the tear-down of a volume with files, and of a device.

@@ -3,6 +3,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
+use base_agent::pods_view::PodsView;
 use kubelet_core::node::shutdown::{PodGroup, ShutdownTimes, compute_groups};
 use model::k8s::Pod;
 use model::{PodRef, PodUid};
@@ -11,9 +14,6 @@ use ports::shutdown::ShutdownLock;
 use crate::metrics::ShutdownMetrics;
 use crate::pods::termination_requests::TerminationRequests;
 use crate::resources::admissions::Admissions;
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
-use base_agent::pods_view::PodsView;
 
 pub(super) struct Drain {
     pub(super) ctx: Arc<Context>,

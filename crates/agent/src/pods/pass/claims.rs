@@ -5,6 +5,7 @@
 
 use std::sync::Arc;
 
+use api_agent::meta::key_of_pod;
 use model::ContainerRef;
 use model::dra::ClaimId;
 use model::k8s::{Pod, PodStatus};
@@ -16,7 +17,6 @@ use resources_core::claims::{ClaimError, check_claim, compute_pod_claims};
 use super::{PassContext, Retry};
 use crate::metrics::ClaimMetrics;
 use crate::resources::claims::OperationError;
-use api_agent::meta::key_of_pod;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PrepareError {

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use api_core::env_objects::EnvFile;
+use base_agent::error_chain::chain;
 use kubelet_core::pods::env::{LONGEST_ENV_FILE, MAX_ENV_FILES_TOTAL, required_env_files};
 use kubelet_core::pods::hostname::compute_hostname;
 use kubelet_core::pods::hosts_file::{host_network_hosts_file, pod_hosts_file};
@@ -15,11 +16,10 @@ use model::containers::{ContainerRef, spec_of};
 use model::k8s::Pod;
 use model::request::{MountedImage, SandboxRequest};
 use ports::HostError;
+use volumes_agent::{ReadyVolumes, ensure_sub_path};
 
 use super::PassContext;
 use crate::pod_files::{hosts_file_path, termination_log_path};
-use base_agent::error_chain::chain;
-use volumes_agent::{ReadyVolumes, ensure_sub_path};
 
 /// Writes the pod's `/etc/hosts` once; `None` if the container mounts its own or the pod has no address.
 pub async fn ensure_hosts_file(

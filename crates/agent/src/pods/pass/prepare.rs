@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::context::Context;
 use kubelet_core::pods::dns::{
     DnsWarningReason, MISSING_CLUSTER_DNS, NodeDns, PodDns, check_resolv_conf, compute_pod_dns,
 };
@@ -15,13 +16,12 @@ use model::containers::{all_containers, spec_of};
 use model::k8s::Pod;
 use model::request::{DnsRequest, MountedImage, SandboxRequest};
 use resources_core::pinned::lift_quota;
+use volumes_agent::{MountRequest, ReadyVolumes, VolumeError};
 use volumes_core::plan::extra_groups;
 
 use super::files::uses_host_network;
 use super::{PassContext, Retry};
 use crate::pods::handles::PodHandles;
-use base_agent::context::Context;
-use volumes_agent::{MountRequest, ReadyVolumes, VolumeError};
 
 const NETWORK_RETRY: Duration = Duration::from_secs(1);
 

@@ -1,6 +1,7 @@
 //! Resizes a running pod: sets limits of its cgroup and of its containers, in the order of
 //! [`kubelet_core::pods::resize::steps`]. Ends at the first failure; the next pass goes on from what is set.
 
+use base_agent::error_chain::chain;
 use kubelet_core::pods::request::resources::overhead_resources;
 use kubelet_core::pods::resize::changes::PodResize;
 use kubelet_core::pods::resize::steps::{MemoryUse, ResizeInputs, ResizeStep, compute_steps};
@@ -12,7 +13,6 @@ use resources_core::amounts::Amounts;
 
 use super::{PassContext, PassEvent, Retry};
 use crate::metrics::ResizeMetrics;
-use base_agent::error_chain::chain;
 
 /// Returns when to retry if something failed.
 pub(super) async fn carry_out(

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use base_agent::context::Context;
 use kubelet_core::pods::http_action::{HttpAction, join_host_port};
 use kubelet_core::pods::probe::outcome::{
     ExecAnswer, GrpcAnswer, HttpAnswer, Outcome, classify_exec, classify_grpc, classify_http, classify_tcp,
@@ -14,7 +15,6 @@ use ports::net::{GrpcHealth, NetError};
 use ports::{Net, RuntimeError};
 
 use crate::pods::http_action::http_get;
-use base_agent::context::Context;
 
 /// The probed container.
 #[derive(Clone, Debug)]

@@ -3,11 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::pods_view::{save_checkpoint, save_pod};
 use model::MonoTime;
 use model::k8s::{Pod, PodStatus};
 
 use super::PodWorker;
-use base_agent::pods_view::{save_checkpoint, save_pod};
 
 /// After a write that failed, for example on a full disk.
 const RETRY: Duration = Duration::from_secs(10);

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use api_agent::objects::{ObjectChanges, PodObjects};
 use kubelet_core::pods::worker::WorkerEvent;
 use model::PodObservation;
 use model::containers::spec_of;
@@ -10,7 +11,6 @@ use volumes_core::{has_payload, may_have_driver};
 
 use super::{ActReport, PodWorker};
 use crate::pods::pass::prepare;
-use api_agent::objects::{ObjectChanges, PodObjects};
 
 /// The objects of the pod in the version that was registered last.
 #[derive(Debug, Default)]

@@ -4,16 +4,16 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::error_chain::chain;
+use base_agent::pods_view::remove_checkpoint;
 use logs_core::log_paths;
 use model::{PodObservation, PodUid};
 use ports::RuntimeError;
+use volumes_agent::metrics::VolumeMetrics;
+use volumes_agent::remove_pod_dir;
 
 use super::{ActReport, PodWorker};
 use crate::pods::handles::PodHandles;
-use base_agent::error_chain::chain;
-use base_agent::pods_view::remove_checkpoint;
-use volumes_agent::metrics::VolumeMetrics;
-use volumes_agent::remove_pod_dir;
 
 /// Delay before a failed removal of records and logs is retried, which doubles each time, and its maximum.
 const PURGE_RETRY: Duration = Duration::from_secs(2);

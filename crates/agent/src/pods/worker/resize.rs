@@ -6,6 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::pods_view::load_pod;
 use base_core::declared_features::{CHECK_FAILED, compute_undeclared_update};
 use base_core::pod_kind::is_static_pod;
 use base_core::pod_stage::PodStage;
@@ -28,7 +29,6 @@ use super::admission::decide;
 use crate::metrics::{PodMetrics, ResizeMetrics};
 use crate::pods::handles::PodHandles;
 use crate::resources::admissions::{Change, ChangeCause};
-use base_agent::pods_view::load_pod;
 
 /// A resize that waits is tried again after so long, even if no allocation has changed.
 const RETRY: Duration = Duration::from_secs(180);

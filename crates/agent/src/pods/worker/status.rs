@@ -4,7 +4,9 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_agent::meta::key_of_pod;
 use api_core::mirror::is_mirror_of;
+use base_agent::pods_view::{PodProgress, load_checkpoint};
 use base_core::pod_kind::is_static_pod;
 use jiff::Timestamp;
 use kubelet_core::pods::deadline;
@@ -18,8 +20,6 @@ use model::pod_status::has_ended;
 
 use super::{PodWorker, messages};
 use crate::pods::handles::PodHandles;
-use api_agent::meta::key_of_pod;
-use base_agent::pods_view::{PodProgress, load_checkpoint};
 
 pub(super) fn deadline_exceeded() -> TerminalReason {
     TerminalReason {

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
+use base_agent::metrics::Metrics;
 use model::containers::spec_of;
 use model::k8s::{ContainerStatus, PodStatus, Volume};
 use model::{MonoTime, Now};
 use sources_core::ApiPod;
 
 use crate::metrics::{KubeletMetrics, PodMetrics, PodStart, WorkerPass};
-use base_agent::metrics::Metrics;
 
 #[derive(Debug)]
 pub(super) struct Times {

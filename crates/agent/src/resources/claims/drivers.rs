@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::context::Context;
 use model::MonoTime;
 use model::dra::DraVersion;
 use parking_lot::Mutex;
@@ -13,7 +14,6 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
 use crate::metrics::ClaimMetrics;
-use base_agent::context::Context;
 
 /// Instances of all drivers that can be registered at once.
 const MAX_INSTANCES: usize = 256;

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use base_agent::cache::PodCache;
+use base_agent::pods_view::PodsView;
 use model::PodUid;
 use tokio::sync::watch;
 
 use super::Claims;
-use base_agent::cache::PodCache;
-use base_agent::pods_view::PodsView;
 
 const PERIOD: Duration = Duration::from_secs(60);
 

@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::cache::PodCache;
+use base_agent::context::Context;
+use base_agent::pods_view::PodsView;
 use model::observation::NamespaceMode;
 use model::{ContainerId, ContainerObservation, MonoTime, Now, PodObservation, QosClass, SandboxId};
 use resources_core::cgroup::{CgroupNames, name};
@@ -22,9 +25,6 @@ use tokio::sync::{mpsc, watch};
 
 use super::{Measured, Request, machine};
 use crate::metrics::KubeletMetrics;
-use base_agent::cache::PodCache;
-use base_agent::context::Context;
-use base_agent::pods_view::PodsView;
 
 /// A container that has run for this long must have a cgroup.
 const PLACED_AFTER: Duration = Duration::from_secs(10);

@@ -6,6 +6,10 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::cache::PodCache;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
+use base_agent::pods_view::PodsView;
 use logs_core::log_paths::pod_log_dir;
 use model::containers::spec_of;
 use model::k8s::{Pod, Volume};
@@ -16,6 +20,8 @@ use stats_core::cgroup::Detail;
 use stats_core::sample::{DiskSample, PodDisks, RuntimeFilesystem};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
+use volumes_agent::metrics::VolumeMetrics;
+use volumes_agent::{Csi, counted, csi_volume_at, is_measured, path_of};
 use volumes_core::plan::{SpecPlan, spec_plan};
 use volumes_core::types::plugin_name;
 
@@ -23,12 +29,6 @@ use super::csi_volumes::{CsiVolume, CsiVolumes};
 use super::{Measured, Request};
 use crate::metrics::KubeletMetrics;
 use crate::pod_files::files_of_containers;
-use base_agent::cache::PodCache;
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
-use base_agent::pods_view::PodsView;
-use volumes_agent::metrics::VolumeMetrics;
-use volumes_agent::{Csi, counted, csi_volume_at, is_measured, path_of};
 
 /// Concurrent walks through volumes, to limit the load on the disk.
 const WALKS: usize = 2;

@@ -4,6 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_agent::metrics::CertificateMetrics;
+use base_agent::context::Context;
+use base_agent::pods_view::PodEntry;
 use base_core::node_facts::MemoryQos;
 use base_core::pod_kind::is_static_pod;
 use base_core::pod_stage::PodStage;
@@ -26,9 +29,6 @@ use super::disks::SHARED_AT_MOST_FOR;
 use super::{Measured, Samplers};
 use crate::metrics::{self, ExternalMetrics, RequestMetrics, WorkingPods};
 use crate::resources::cgroup_values::qos_cgroup_rules;
-use api_agent::metrics::CertificateMetrics;
-use base_agent::context::Context;
-use base_agent::pods_view::PodEntry;
 
 /// Requests for disks within this time share one sample.
 const DISKS_SHARED_FOR: Duration = Duration::from_secs(10);

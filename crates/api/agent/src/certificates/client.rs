@@ -10,6 +10,8 @@ use api_core::certificates::{
     CertificateState, CertificateStep, CertificateUse, EXIT_AFTER, SIGNING_TIMEOUT, compute_certificate_step,
     wanted_names,
 };
+use base_agent::metrics::Metrics;
+use base_agent::rng::Rng;
 use jiff::{SignedDuration, Timestamp};
 use model::{CertificateFacts, CertificateNames};
 use ports::certificates::CertificateError;
@@ -20,8 +22,6 @@ use super::join::{Join, JoinError};
 use super::signing::{NewCertificate, SigningError};
 use super::store::{PairStore, StoredPair};
 use crate::metrics::CertificateMetrics;
-use base_agent::metrics::Metrics;
-use base_agent::rng::Rng;
 
 /// The wall clock may jump, so it is checked this often during a wait.
 const CLOCK_CHECK_INTERVAL: Duration = Duration::from_secs(60);

@@ -11,6 +11,8 @@ use api_core::certificates::{
     CertificateState, CertificateStep, CertificateUse, compute_certificate_step, rotation_deadline,
     serving_addresses, wanted_names,
 };
+use base_agent::metrics::Metrics;
+use base_agent::rng::Rng;
 use jiff::Timestamp;
 use model::k8s::NodeAddress;
 use model::{CertificateFacts, CertificateNames, PemPair};
@@ -22,8 +24,6 @@ use super::signing::NewCertificate;
 use super::store::{self, PairStore, StoredPair};
 use super::{FileError, ensure_cert_dir};
 use crate::metrics::CertificateMetrics;
-use base_agent::metrics::Metrics;
-use base_agent::rng::Rng;
 
 /// Publishes the pair in use; `None` until there is one.
 pub type Serves = watch::Sender<Option<Arc<PemPair>>>;

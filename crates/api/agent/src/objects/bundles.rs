@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
 
+use base_agent::context::Context;
 use model::k8s::TrustBundle;
 use parking_lot::Mutex;
 use ports::Clock;
@@ -15,7 +16,6 @@ use volumes_core::bundle::BundleRequirement;
 use super::ObjectError;
 use super::source::{Access, wait_for_sync};
 use crate::reflector::{CollectionOf, Reflector, Store, StoreReader};
-use base_agent::context::Context;
 
 const KIND: &str = "clustertrustbundle";
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use api_core::env_services::{MASTER_SERVICE, NamedService, service_variables, wants_service_links};
 use api_core::reflector::ObjectKey;
+use base_agent::context::Context;
 use jiff::Timestamp;
 use model::k8s::Pod;
 use model::{ServiceEntry, ServiceObject};
@@ -19,7 +20,6 @@ use tokio::sync::watch;
 
 use super::ObjectError;
 use crate::reflector::{CollectionOf, Keep, Reflector, Store, StoreReader, UidOf};
-use base_agent::context::Context;
 
 const KIND: &str = "Service";
 /// How long a container waits for the first lists. Then that of a pod with links is retried, and that of another starts without them.

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use api_core::reflector::ObjectKey;
 use api_core::retry::compute_retry_delay;
+use base_agent::context::Context;
 use k8s_openapi::Metadata;
 use model::MonoTime;
 use model::k8s::{ConfigMap, Node, ObjectMeta, Secret};
@@ -21,7 +22,6 @@ use volumes_core::object_ttl;
 
 use super::ObjectError;
 use crate::reflector::{CollectionOf, Reflector, Store, StoreReader, own_node};
-use base_agent::context::Context;
 
 /// How long a pod waits for the first list of an object; then its step fails and is retried.
 const SYNC_TIMEOUT: Duration = Duration::from_secs(1);

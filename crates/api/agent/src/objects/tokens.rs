@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use api_core::retry::compute_retry_delay;
+use base_agent::rng::Rng;
 use base_core::service_account_token::TokenRequirement;
 use model::containers::spec_of;
 use model::k8s::Pod;
@@ -19,7 +20,6 @@ use volumes_core::token::{
 
 use super::ObjectError;
 use super::source::Access;
-use base_agent::rng::Rng;
 
 /// The least delay after a request that the API server refused because it is overloaded.
 const REFUSED_DELAY: Duration = Duration::from_secs(1);

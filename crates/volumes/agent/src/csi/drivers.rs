@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use base_agent::context::Context;
 use model::csi::NodeCapabilities;
 use parking_lot::Mutex;
 use ports::plugins::{CsiDriver, PluginResult, Plugins};
@@ -15,7 +16,6 @@ use volumes_core::csi::plan::CsiPlan;
 use volumes_core::csi_versions::Version;
 
 use super::metered::Metered;
-use base_agent::context::Context;
 
 /// Drivers that can be registered at once.
 const MAX_DRIVERS: usize = 256;

@@ -4,13 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use base_agent::context::Context;
 use model::csi::{
     ExpandRequest, NodeCapabilities, NodeInfo, PublishRequest, StageRequest, StatsRequest, VolumeStats,
 };
 use ports::plugins::{CsiDriver, PluginError, PluginResult};
 
 use crate::metrics::VolumeMetrics;
-use base_agent::context::Context;
 
 #[derive(Clone, Debug)]
 pub(super) struct Metered {

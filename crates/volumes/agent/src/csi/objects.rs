@@ -4,6 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use api_agent::attachments::{AttachError, AttachWait};
+use api_agent::csi::CsiApi;
+use api_agent::objects::PodObjects;
 use base_core::service_account_token::TokenRequirement;
 use model::csi::DriverSecrets;
 use ports::Cluster;
@@ -16,9 +19,6 @@ use volumes_core::csi::requests::AudienceToken;
 use volumes_core::csi::rules::DriverRules;
 
 use super::text;
-use api_agent::attachments::{AttachError, AttachWait};
-use api_agent::csi::CsiApi;
-use api_agent::objects::PodObjects;
 
 /// The lifetime of a token whose rule names none.
 const DEFAULT_TOKEN_SECONDS: i64 = 3600;

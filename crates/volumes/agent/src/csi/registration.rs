@@ -3,14 +3,14 @@
 
 use std::path::Path;
 
+use api_agent::csi_allocatable::NodeInfoSource;
 use async_trait::async_trait;
+use base_agent::plugin_handler::{PluginHandler, RegisteredPlugin};
 use model::csi::NodeInfo;
 use model::path_component_problem;
 use volumes_core::csi_versions::{check_csi_driver, compute_csi_version};
 
 use super::{Csi, text};
-use api_agent::csi_allocatable::NodeInfoSource;
-use base_agent::plugin_handler::{PluginHandler, RegisteredPlugin};
 
 /// The type of such plugins.
 pub const KIND: &str = "CSIPlugin";

@@ -7,6 +7,10 @@ use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
+use base_agent::context::Context;
+use base_agent::damaged::remove_unfinished;
+use base_agent::error_chain::chain;
+use base_agent::tasks::guarded;
 use model::PodUid;
 use parking_lot::Mutex;
 use ports::HostError;
@@ -22,10 +26,6 @@ use volumes_core::selinux::VolumeLabel;
 use super::super::permits::Permits;
 use super::super::remove_empty;
 use super::{CsiObjects, Drivers, read_data, staging_path, text};
-use base_agent::context::Context;
-use base_agent::damaged::remove_unfinished;
-use base_agent::error_chain::chain;
-use base_agent::tasks::guarded;
 
 /// A volume that a pod uses, with its SELinux label.
 type FoundUser = (StagedVolume, VolumeUser, Option<String>);

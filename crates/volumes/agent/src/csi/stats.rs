@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use base_agent::context::Context;
 use model::PodUid;
 use model::csi::StatsRequest;
 use volumes_core::csi::not_registered;
@@ -11,7 +12,6 @@ use volumes_core::csi::volume_data::PublishedData;
 
 use super::{Csi, published};
 use crate::metrics::VolumeMetrics;
-use base_agent::context::Context;
 
 /// The gate of `kubelet_volume_stats_health_status_abnormal`.
 const HEALTH: &str = "CSIVolumeHealth";

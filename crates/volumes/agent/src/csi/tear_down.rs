@@ -2,6 +2,8 @@
 
 use std::path::Path;
 
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use futures_util::future::join_all;
 use model::PodUid;
 use volumes_core::csi::Lifecycle;
@@ -12,8 +14,6 @@ use volumes_core::csi::volume_data::PublishedData;
 use super::super::marks::is_migrated;
 use super::super::remove_empty;
 use super::{Csi, read_published, text};
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 /// A CSI volume of a pod, as the disk shows it.
 #[derive(Debug)]

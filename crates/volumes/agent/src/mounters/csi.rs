@@ -6,7 +6,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use api_agent::attachments::AttachError;
 use async_trait::async_trait;
+use base_agent::context::Context;
 use model::PodUid;
 use model::csi::NodeCapabilities;
 use ports::HostError;
@@ -30,8 +32,6 @@ use super::super::shared::Shared;
 use super::csi_expansion::CsiExpander;
 use super::expansion::Expandable;
 use super::{MAP_VOLUME, MOUNT_VOLUME, Mounter, Steps, TearDown, TerminatingPod, csi_label};
-use api_agent::attachments::AttachError;
-use base_agent::context::Context;
 
 /// Of directories to mount on: only root may read them.
 const DIRECTORY_MODE: u32 = 0o750;

@@ -5,6 +5,8 @@ use std::fmt::Debug;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use model::PodUid;
 use ports::HostError;
 use volumes_core::block::BlockMap;
@@ -18,8 +20,6 @@ use super::super::ownership::change_group;
 use super::super::shared::Shared;
 use super::super::{attachment, exists};
 use super::{Attached, MAP_VOLUME, MOUNT_VOLUME, Steps, TearDown, TerminatingPod};
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 /// The disk of a volume.
 #[async_trait]

@@ -2,6 +2,7 @@
 //! `volumes_core::csi::expansion`.
 
 use async_trait::async_trait;
+use base_agent::events::EventType;
 use model::Amount;
 use model::containers::spec_of;
 use model::k8s::PersistentVolumeClaim;
@@ -16,7 +17,6 @@ use volumes_core::csi::expansion::{
 use super::super::claims::BoundClaim;
 use super::super::mount_context::MountContext;
 use crate::metrics::VolumeMetrics;
-use base_agent::events::EventType;
 
 /// What expands volumes of one type.
 #[async_trait]

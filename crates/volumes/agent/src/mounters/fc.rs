@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use async_trait::async_trait;
+use base_agent::context::Context;
 use ports::HostError;
 use volumes_core::block::BlockMap;
 use volumes_core::engine::ReadyVolume;
@@ -15,7 +16,6 @@ use super::super::mount_context::{MountContext, MountError};
 use super::super::shared::Shared;
 use super::disk::{self, Disk, Disks};
 use super::{Mounter, Steps};
-use base_agent::context::Context;
 
 /// A multipath device is busy for a while after it was unmounted.
 const DETACH_PAUSE: Duration = Duration::from_secs(10);

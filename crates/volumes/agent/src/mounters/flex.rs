@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use model::PodUid;
 use ports::host::HostPathKind;
 use ports::{Cluster, HostError};
@@ -23,8 +25,6 @@ use super::super::{attachment, remove_empty};
 use super::expansion::Expandable;
 use super::flex_expansion::FlexExpander;
 use super::{Attached, Mounter, TearDown, TerminatingPod};
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 const DIRECTORY_MODE: u32 = 0o750;
 /// The filesystem of a device that the kubelet mounts for a volume that names none.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
+use base_agent::context::Context;
 use ports::HostError;
 use volumes_core::block::BlockMap;
 use volumes_core::engine::ReadyVolume;
@@ -15,7 +16,6 @@ use super::super::mount_context::{MountContext, MountError};
 use super::super::shared::Shared;
 use super::disk::{self, Disk, Disks};
 use super::{Mounter, Steps};
-use base_agent::context::Context;
 
 const DIRECTORY_MODE: u32 = 0o750;
 

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
+use base_agent::context::Context;
+use base_agent::error_chain::chain;
 use model::PodUid;
 use ports::HostError;
 use ports::host::HostPathKind;
@@ -17,8 +19,6 @@ use super::super::ownership::change_group;
 use super::super::shared::Shared;
 use super::super::{LOCAL_PLUGIN as PLUGIN, device};
 use super::{MAP_VOLUME, Mounter, Steps, TearDown};
-use base_agent::context::Context;
-use base_agent::error_chain::chain;
 
 /// The directory of the type below `plugins` of the kubelet's root directory.
 const PLUGIN_NAME: &str = "kubernetes.io/local-volume";

@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use base_agent::error_chain::chain;
 use ports::HostError;
 use ports::host::ProgramCall;
 use volumes_core::engine::ReadyVolume;
@@ -12,7 +13,6 @@ use volumes_core::types::NfsPlan;
 use super::super::mount_context::{MountContext, MountError};
 use super::super::program;
 use super::Mounter;
-use base_agent::error_chain::chain;
 
 /// How long a server may take to answer.
 const DEADLINE: Duration = Duration::from_secs(120);
