@@ -20,6 +20,8 @@ pub enum TerminationRequest {
     Evicted { notice: Arc<EvictionNotice>, grace: i64 },
     /// The node is shutting down. `grace` is in seconds.
     NodeShutdown { grace: i64 },
+    /// The node has no place for the pod's volumes.
+    NodeIsFull { message: Arc<str> },
 }
 
 /// The latest request to one pod, which replaces earlier ones.
@@ -73,6 +75,17 @@ impl TerminationRequests {
                 true
             });
         }
+    }
+
+    /// Rejects a pod whose volumes cannot be attached to this node, unless it was requested to terminate before.
+    pub fn reject_for_full_node(&self, uid: &PodUid, message: String) {
+        self.request(uid, |requested| {
+            let is_first = requested.is_none();
+            if is_first {
+                *requested = Some(TerminationRequest::NodeIsFull { message: message.into() });
+            }
+            is_first
+        });
     }
 
     fn request(&self, uid: &PodUid, set: impl FnOnce(&mut Option<TerminationRequest>) -> bool) -> bool {

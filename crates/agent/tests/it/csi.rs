@@ -203,6 +203,50 @@ async fn a_volume_is_mounted_once_it_is_attached() {
     world.until("it may be detached", |w| !is_in_use(w)).await;
 }
 
+fn refuse_to_attach(world: &World, code: i32) {
+    world.api().put(&from::<VolumeAttachment>(json!({
+        "metadata": {"name": ATTACHMENT},
+        "spec": {"attacher": DRIVER, "nodeName": "node", "source": {"persistentVolumeName": "pv-data"}},
+        "status": {"attached": false, "attachError": {"message": "no slot", "errorCode": code}},
+    })));
+}
+
+fn with_period() -> Value {
+    json!({"fsGroupPolicy": "File", "volumeLifecycleModes": ["Persistent"], "nodeAllocatableUpdatePeriodSeconds": 60})
+}
+
+// Kubernetes 1.36: the wait for the volumes takes two minutes and three seconds.
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_volume_exceeds_the_limit_of_the_node_fails_so_that_it_is_replaced() {
+    let (world, _driver) = with_driver(with_period()).await;
+    refuse_to_attach(&world, 8);
+    world.create(&user("web"));
+    world.until("the volume is in use", is_in_use).await;
+    world.advance(seconds(100)).await;
+    assert_eq!(world.api_phase("web"), "Pending");
+    world.until("the pod has failed", |w| w.api_phase("web") == "Failed").await;
+    let status = world.api_status("web");
+    assert_eq!(status.reason.as_deref(), Some("VolumeAttachmentLimitExceeded"));
+    let why = "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[data], \
+               unattached volumes=[data], failed to process volumes=[]: timed out waiting for the condition";
+    assert_eq!(status.message, Some(format!("Pod was rejected: {why}")));
+    assert_eq!(count_events(&world, "VolumeAttachmentLimitExceeded", why), 1);
+    let rejections = "kubelet_admission_rejections_total{reason=\"VolumeAttachmentLimitExceeded\"} 1";
+    assert!(world.metrics().await.contains(rejections));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pod_whose_volume_is_not_attached_for_another_reason_goes_on_waiting() {
+    for (spec, code) in [(with_period(), 13), (json!({"volumeLifecycleModes": ["Persistent"]}), 8)] {
+        let (world, _driver) = with_driver(spec).await;
+        refuse_to_attach(&world, code);
+        world.create(&user("web"));
+        world.until("the volume is in use", is_in_use).await;
+        world.advance(seconds(280)).await;
+        assert_eq!(world.api_phase("web"), "Pending");
+    }
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_kubelet_without_the_attach_controller_cannot_attach_a_volume_and_mounts_those_that_need_none() {
     for (attach_required, runs_at_once) in [(true, false), (false, true)] {

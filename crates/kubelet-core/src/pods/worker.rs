@@ -44,6 +44,8 @@ pub enum TerminationCause {
     Evicted,
     Preempted,
     NodeShutdown,
+    /// The node cannot run it, as was found after its admission.
+    Rejected,
 }
 
 /// The state of one pod's worker. Data lives only in the states where it means something.

@@ -4,6 +4,7 @@
 //! The calls for one volume of a pod are in `mounters/csi.rs`; what is decided about them, in `volumes_core::csi`. A call
 //! that timed out may still happen: it is repeated before anything else is done to its volume.
 
+mod awaited;
 mod drivers;
 mod expansion;
 mod metered;
@@ -16,6 +17,7 @@ mod tear_down;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use api_core::csi_node::update_period;
 use model::PodUid;
 use model::k8s::Volume;
 use ports::plugins::Plugins;
@@ -30,6 +32,7 @@ use api_agent::csi::CsiApi;
 use base_agent::context::Context;
 use base_agent::error_chain::chain;
 
+pub(crate) use awaited::{Awaited, AwaitedAttachments, AwaitedVolumes};
 pub(crate) use drivers::{Driver, Drivers};
 pub(crate) use expansion::Expansions;
 pub(crate) use objects::{CsiObjects, tokens};
@@ -44,6 +47,7 @@ pub struct Csi {
     pub drivers: Drivers,
     pub staged: Arc<StagedVolumes>,
     pub expansions: Arc<Expansions>,
+    pub(crate) awaited: AwaitedAttachments,
     /// `None` for a standalone kubelet.
     objects: Option<Arc<CsiObjects>>,
 }
@@ -58,7 +62,7 @@ impl Csi {
         let drivers = Drivers::new(ctx.clone(), plugins);
         let objects = api.map(|(api, cluster)| Arc::new(CsiObjects { api, cluster }));
         let staged = Arc::new(StagedVolumes::new(ctx.clone(), drivers.clone(), objects.clone()));
-        Self { drivers, staged, expansions: Arc::default(), objects }
+        Self { drivers, staged, expansions: Arc::default(), awaited: AwaitedAttachments::default(), objects }
     }
 
     /// Waits until what an earlier kubelet left is known.
@@ -68,8 +72,24 @@ impl Csi {
 
     /// Everything of the pod is gone from disk: the volumes that it was the last to use are unstaged.
     pub fn release(&self, pod: &PodUid) {
+        self.awaited.remove_pod(pod);
         self.staged.remove_pod(pod);
         self.expansions.retain(|volume| self.staged.is_used(volume));
+    }
+
+    /// Whether one of the volumes is not attached because the node has too many of its driver, and the driver's number is kept up to date,
+    /// so that the scheduler knows better now.
+    pub(crate) async fn is_node_full(&self, volumes: &AwaitedVolumes) -> bool {
+        let Some(objects) = &self.objects else { return false };
+        for Awaited { attachment, driver } in volumes.values() {
+            let object = objects.api.drivers.get(driver).await;
+            let has_period =
+                object.is_ok_and(|object| object.is_some_and(|object| update_period(&object).is_some()));
+            if has_period && objects.api.attachments.is_node_full(attachment).await {
+                return true;
+            }
+        }
+        false
     }
 
     /// The volume of the pod is a driver's: it is looked at with each sync of the pod.

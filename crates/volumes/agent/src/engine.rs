@@ -21,7 +21,9 @@ use ports::Cluster;
 use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
-use volumes_core::engine::{PodVolumes, Reaction, ReadyVolume, Verdict, VolumeAct, VolumeEvent};
+use volumes_core::engine::{
+    PodVolumes, Reaction, ReadyVolume, Verdict, VolumeAct, VolumeEvent, node_is_full, timed_out,
+};
 use volumes_core::image::is_image;
 use volumes_core::types::is_known_plugin;
 use volumes_core::{has_payload, may_have_driver};
@@ -222,7 +224,7 @@ impl VolumeEngine {
         let Reaction { acts, verdict, wake_at } = tracked.volumes.on_event(event, now);
         tracked.wake_at = wake_at;
         if let Some(verdict) = verdict {
-            tracked.answer(uid, verdict);
+            tracked.answer(uid, verdict, &self.ctx, &self.shared.csi);
         }
         for act in acts {
             self.begin(uid, act);
@@ -272,6 +274,17 @@ async fn count_found(ctx: Arc<Context>) {
     }
 }
 
+/// Why the pod's volumes are not mounted in time.
+async fn why_unmounted(csi: &Csi, pod: &PodUid, unmounted: &[String]) -> VolumeError {
+    let mut awaited = csi.awaited.of(pod);
+    awaited.retain(|volume, _| unmounted.contains(volume));
+    let unattached: Vec<String> = awaited.keys().cloned().collect();
+    match csi.is_node_full(&awaited).await {
+        true => VolumeError::NodeIsFull(node_is_full(unmounted, &unattached)),
+        false => VolumeError::TimedOut(timed_out(unmounted, &unattached)),
+    }
+}
+
 impl Waiter {
     fn is_waiting(&self) -> bool {
         match self {
@@ -284,15 +297,19 @@ impl Waiter {
 
 impl Tracked {
     /// Answers the waiting worker, if the verdict is about its request; a worker that has left needs no answer.
-    fn answer(&mut self, uid: &PodUid, verdict: Verdict) {
+    fn answer(&mut self, uid: &PodUid, verdict: Verdict, ctx: &Context, csi: &Csi) {
         let waiter = std::mem::take(&mut self.waiter);
         match (waiter, verdict) {
             (Waiter::Mounted(answer), Verdict::Ready | Verdict::Tried) => {
                 let owned = |(name, volume): (&str, &ReadyVolume)| (Box::from(name), volume.clone());
                 let _ = answer.send(Ok(self.volumes.ready().map(owned).collect()));
             }
-            (Waiter::Mounted(answer), Verdict::TimedOut(text)) => {
-                let _ = answer.send(Err(VolumeError::TimedOut(text)));
+            (Waiter::Mounted(answer), Verdict::TimedOut(unmounted)) => {
+                let (csi, uid) = (csi.clone(), uid.clone());
+                // It may ask the API server, and the engine waits for nothing.
+                ctx.tasks.spawn_isolated("end of a wait for volumes", async move {
+                    let _ = answer.send(Err(why_unmounted(&csi, &uid, &unmounted).await));
+                });
             }
             (Waiter::Mounted(answer), Verdict::Missing(text)) => {
                 let _ = answer.send(Err(VolumeError::Missing(text)));

@@ -73,6 +73,9 @@ pub enum VolumeError {
     /// The complete text. The failures themselves had their events.
     #[error("{0}")]
     TimedOut(String),
+    /// The volumes cannot be attached, because the node has too many of their driver. The complete text.
+    #[error("{0}")]
+    NodeIsFull(String),
     #[error("failed to release the volumes of pod {pod}: {detail}")]
     Release { pod: PodUid, detail: String },
     #[error("the kubelet stops")]

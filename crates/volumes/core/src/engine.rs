@@ -107,8 +107,8 @@ pub enum Verdict {
     Ready,
     /// The complete text of the event.
     Missing(String),
-    /// What is missing. No event, as in the Go kubelet: each try that failed had its own.
-    TimedOut(String),
+    /// The volumes that are not mounted. No event, as in the Go kubelet: each try that failed had its own.
+    TimedOut(Vec<String>),
     /// Every volume was tried once.
     Tried,
     Gone,
@@ -318,8 +318,10 @@ impl PodVolumes {
         let refused = self.volumes.wanted().filter_map(|(name, state)| Some((name, state.refusal()?)));
         let (refused, why): (Vec<&str>, Vec<&str>) = refused.unzip();
         Some(match why.as_slice() {
-            [] => Verdict::TimedOut(missing(&unmounted, &[], TIMED_OUT)),
-            _ => Verdict::Missing(missing(&unmounted, &refused, &why.join("; "))),
+            [] => Verdict::TimedOut(unmounted.into_iter().map(str::to_owned).collect()),
+            _ => {
+                Verdict::Missing(format!("{MISSING} {}", details(&unmounted, &[], &refused, &why.join("; "))))
+            }
         })
     }
 
@@ -396,11 +398,32 @@ impl TearDown {
     }
 }
 
-/// No type of this kubelet is attached, so no volume is ever unattached.
-fn missing(unmounted: &[&str], refused: &[&str], why: &str) -> String {
+const MISSING: &str = "Unable to attach or mount volumes:";
+const NODE_IS_FULL: &str = "Node has reached its volume attachment limit, rejecting pod.";
+
+/// Why a pod waits after the time for its volumes. `unattached` are those of `unmounted` that are not attached to the node.
+#[must_use]
+pub fn timed_out(unmounted: &[String], unattached: &[String]) -> String {
+    format!("{MISSING} {}", timed_out_details(unmounted, unattached))
+}
+
+/// Why a pod is rejected that has waited for volumes for which the node has no place.
+#[must_use]
+pub fn node_is_full(unmounted: &[String], unattached: &[String]) -> String {
+    format!("{NODE_IS_FULL} {}", timed_out_details(unmounted, unattached))
+}
+
+fn timed_out_details(unmounted: &[String], unattached: &[String]) -> String {
+    let [unmounted, unattached] =
+        [unmounted, unattached].map(|names| names.iter().map(String::as_str).collect::<Vec<_>>());
+    details(&unmounted, &unattached, &[], TIMED_OUT)
+}
+
+fn details(unmounted: &[&str], unattached: &[&str], refused: &[&str], why: &str) -> String {
     format!(
-        "Unable to attach or mount volumes: unmounted volumes=[{}], unattached volumes=[], failed to process volumes=[{}]: {why}",
+        "unmounted volumes=[{}], unattached volumes=[{}], failed to process volumes=[{}]: {why}",
         unmounted.join(" "),
+        unattached.join(" "),
         refused.join(" "),
     )
 }

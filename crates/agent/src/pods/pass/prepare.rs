@@ -69,6 +69,10 @@ pub async fn prepare(context: &PassContext, what: PreparedFor) -> Result<Prepare
             tracing::warn!(pod = %context.identity, err, "Volumes were not mounted in time, retrying");
             return Err(Retry::BackingOff);
         }
+        Err(VolumeError::NodeIsFull(why)) => {
+            handles.termination_requests.reject_for_full_node(&context.identity.uid, why);
+            return Err(Retry::BackingOff);
+        }
         Err(error) => {
             handles.ctx.recorder.warning(&context.identity, None, "FailedMount", error.to_string());
             return Err(Retry::BackingOff);

@@ -31,6 +31,11 @@ use crate::pods::handles::PodHandles;
 use crate::pods::termination_requests::TerminationRequest;
 use crate::resources::admissions::Decision;
 
+/// The reason of a pod whose volumes cannot be attached to this node.
+const NODE_IS_FULL: &str = "VolumeAttachmentLimitExceeded";
+/// The message of a rejected pod begins with it, that of its event does not.
+const REJECTED: &str = "Pod was rejected: ";
+
 /// How a pod ends that this node terminates.
 struct End {
     cause: TerminationCause,
@@ -67,6 +72,14 @@ impl End {
                 reason: TERMINATED.0,
                 message: TERMINATED.1.to_owned(),
                 is_disruption: true,
+                annotations: None,
+            },
+            TerminationRequest::NodeIsFull { message } => Self {
+                cause: TerminationCause::Rejected,
+                grace_override: None,
+                reason: NODE_IS_FULL,
+                message: format!("{REJECTED}{message}"),
+                is_disruption: false,
                 annotations: None,
             },
         }
@@ -124,18 +137,25 @@ impl PodWorker {
     }
 
     fn reject(&mut self, rejection: Rejection) {
-        let handles = &self.handles;
-        handles.ctx.metrics.get::<KubeletMetrics>().rejected(&rejection.reason);
-        handles.ctx.recorder.warning(&self.pod, None, rejection.reason.clone(), rejection.message.clone());
-        let message = format!("Pod was rejected: {}", rejection.message);
+        self.record_rejection(&rejection);
+        let message = format!("{REJECTED}{}", rejection.message);
         let reason = rejection.reason.into_owned();
         self.reported.terminal = Some(TerminalReason { reason, message, is_disruption: false });
         self.reported.is_rejected = true;
     }
 
-    /// The pod is preempted, evicted, or terminated for a node shutdown. A pod that is terminating already continues as it
+    fn record_rejection(&self, rejection: &Rejection) {
+        let ctx = &self.handles.ctx;
+        ctx.metrics.get::<KubeletMetrics>().rejected(&rejection.reason);
+        ctx.recorder.warning(&self.pod, None, rejection.reason.clone(), rejection.message.clone());
+    }
+
+    /// The pod is preempted, evicted, rejected, or terminated for a node shutdown. A pod that is terminating already continues as it
     /// began to, though perhaps faster.
     pub(super) fn terminate_for(&mut self, why: TerminationRequest) {
+        if let TerminationRequest::NodeIsFull { message } = &why {
+            self.record_rejection(&Rejection { reason: NODE_IS_FULL.into(), message: message.to_string() });
+        }
         let end = End::of(why);
         if self.reported.terminal.is_none() {
             if let Some(annotations) = end.annotations {

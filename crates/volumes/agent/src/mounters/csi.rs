@@ -24,7 +24,7 @@ use volumes_core::csi::staging::{StagedVolume, VolumeUser};
 use volumes_core::csi::volume_data::{PublishedData, StagedData};
 use volumes_core::engine::ReadyVolume;
 
-use super::super::csi::{CsiObjects, Driver, staged_volume, staging_path, text, tokens, unpublish};
+use super::super::csi::{Awaited, CsiObjects, Driver, staged_volume, staging_path, text, tokens, unpublish};
 use super::super::mount_context::{MountContext, MountError};
 use super::super::ownership::change_group;
 use super::super::remove_empty;
@@ -223,8 +223,21 @@ impl<'a> Call<'a> {
 
     async fn attached(&self) -> Result<BTreeMap<String, String>, MountError> {
         let node = &self.mount_context.ctx.settings.node_name;
+        let (awaited, pod, volume) = (
+            &self.mount_context.shared.csi.awaited,
+            &self.mount_context.identity().uid,
+            self.mount_context.volume,
+        );
+        let waits_for = Awaited {
+            attachment: attachment_name(&self.plan.handle, &self.plan.driver, node),
+            driver: self.plan.driver.clone(),
+        };
+        awaited.insert(pod, volume, waits_for);
         let attached =
             self.objects.attached(self.plan, &self.rules, node, self.mount_context.terminating).await;
+        if attached.is_ok() {
+            awaited.remove(pod, volume);
+        }
         if let Err(AttachError::Refused(_)) = &attached {
             let attachment = attachment_name(&self.plan.handle, &self.plan.driver, node);
             if self.objects.api.attachments.is_node_full(&attachment).await {

@@ -97,10 +97,24 @@ fn volume_wait_times_out_with_the_unmounted_volumes_and_keeps_the_back_off() {
     assert_eq!(
         lines,
         "0: mount a mount b mount c until 123000\n1: until 123000\n122999: until 123000\n\
-         123000: TimedOut(\"Unable to attach or mount volumes: unmounted volumes=[a c], unattached volumes=[], \
-         failed to process volumes=[]: timed out waiting for the condition\")\n\
+         123000: TimedOut([\"a\", \"c\"])\n\
          124000: mount b mount c until 247000\n124001: until 247000\n124002: until 247000\n124003: mount a until 247000\n\
          124004: Ready\n"
+    );
+}
+
+#[test]
+fn texts_of_a_wait_that_timed_out_name_the_volumes() {
+    let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    assert_eq!(
+        timed_out(&names(&["a", "c"]), &[]),
+        "Unable to attach or mount volumes: unmounted volumes=[a c], unattached volumes=[], \
+         failed to process volumes=[]: timed out waiting for the condition"
+    );
+    assert_eq!(
+        node_is_full(&names(&["a", "c"]), &names(&["c"])),
+        "Node has reached its volume attachment limit, rejecting pod. unmounted volumes=[a c], \
+         unattached volumes=[c], failed to process volumes=[]: timed out waiting for the condition"
     );
 }
 
