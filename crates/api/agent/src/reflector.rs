@@ -393,8 +393,7 @@ mod tests {
     #[test]
     fn hundred_thousand_services_take_less_than_forty_megabytes_of_memory() {
         if std::env::var_os(MEASURES).is_none() {
-            let name =
-                "api::reflector::tests::hundred_thousand_services_take_less_than_forty_megabytes_of_memory";
+            let name = "reflector::tests::hundred_thousand_services_take_less_than_forty_megabytes_of_memory";
             let mut again = std::process::Command::new(std::env::current_exe().unwrap());
             let output = again.args(["--exact", name, "--nocapture"]).env(MEASURES, "1").output().unwrap();
             assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
