@@ -11,7 +11,7 @@ pub struct ClaimId {
 }
 
 /// A device that a driver has prepared for a claim.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ClaimDevice {
     pub pool: String,
     pub name: String,

@@ -2,6 +2,7 @@
 //! extended resources.
 
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::dra::{ClaimDevice, UsedClaim, UsedDevice};
 use model::k8s::{ContainerExtendedResourceRequest, Pod, PodExtendedResourceClaimStatus, PodStatus};
@@ -62,14 +63,17 @@ pub(super) fn extended_claim(status: Option<&PodStatus>) -> Option<&PodExtendedR
 #[must_use]
 pub fn without_claimed_resources<'a>(pod: &'a Pod, status: Option<&PodStatus>) -> Cow<'a, Pod> {
     let Some(extended) = extended_claim(status) else { return Cow::Borrowed(pod) };
+    let mut claimed: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
+    for mapping in extended.request_mappings.iter().filter(|mapping| may_be_claimed(&mapping.resource_name)) {
+        claimed.entry(&mapping.container_name).or_default().push(&mapping.resource_name);
+    }
     let mut rest = pod.clone();
     let spec = rest.spec.get_or_insert_default();
     for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
         let Some(resources) = &mut container.resources else { continue };
-        let own = extended.request_mappings.iter().filter(|mapping| mapping.container_name == container.name);
-        for name in own.map(|mapping| &mapping.resource_name).filter(|name| may_be_claimed(name)) {
+        for name in claimed.get(container.name.as_str()).into_iter().flatten() {
             for amounts in [&mut resources.requests, &mut resources.limits].into_iter().flatten() {
-                amounts.remove(name);
+                amounts.remove(*name);
             }
         }
     }
@@ -121,13 +125,10 @@ pub fn compute_cdi_devices(
     container: &ContainerRef<'_>,
 ) -> Result<Vec<String>, ClaimError> {
     let mut names: Vec<String> = Vec::new();
+    let mut seen = BTreeSet::new();
     for wanted in compute_container_claims(pod, status, container)? {
         for (_, device) in devices_of_claim(table, pod, &wanted)? {
-            for name in &device.cdi_devices {
-                if !names.contains(name) {
-                    names.push(name.clone());
-                }
-            }
+            names.extend(device.cdi_devices.iter().filter(|name| seen.insert(name.as_str())).cloned());
         }
     }
     Ok(names)
@@ -144,6 +145,7 @@ pub fn compute_used_claims(
     container: &ContainerRef<'_>,
 ) -> Result<Vec<UsedClaim>, ClaimError> {
     let mut used: Vec<UsedClaim> = Vec::new();
+    let mut seen = BTreeSet::new();
     for wanted in compute_container_claims(pod, status, container)? {
         let known = used.iter().position(|claim| claim.name == wanted.claim);
         let index = known.unwrap_or_else(|| {
@@ -152,9 +154,8 @@ pub fn compute_used_claims(
             used.len() - 1
         });
         for (driver, device) in devices_of_claim(table, pod, &wanted)? {
-            let device = UsedDevice { driver: driver.to_owned(), device: device.clone() };
-            if let Some(claim) = used.get_mut(index).filter(|claim| !claim.devices.contains(&device)) {
-                claim.devices.push(device);
+            if let Some(claim) = used.get_mut(index).filter(|_| seen.insert((index, driver, device))) {
+                claim.devices.push(UsedDevice { driver: driver.to_owned(), device: device.clone() });
             }
         }
     }
@@ -192,6 +193,31 @@ mod tests {
         let devices = vec![device("0", &["small"]), device("1", &["large/first", "other"]), device("2", &[])];
         table.prepared("d.org", &[id], [("c".to_owned(), Ok(devices))].into()).expect("a success");
         table
+    }
+
+    #[test]
+    fn devices_of_a_driver_take_time_in_proportion_to_their_number() {
+        let pod = json!({
+            "metadata": {"namespace": "n"},
+            "spec": {
+                "resourceClaims": [{"name": "gpu", "resourceClaimName": "a"}],
+                "containers": [{"name": "c", "resources": {"claims": [{"name": "gpu"}]}}],
+            },
+        });
+        let pod: Pod = serde_json::from_value(pod).expect("a pod");
+        let container = all_containers(&pod).next().expect("a container");
+        let run = |count: usize| {
+            let mut table = ClaimTable::default();
+            let id = ClaimId { namespace: "n".to_owned(), name: "a".to_owned(), uid: "c".to_owned() };
+            let claim = AllocatedClaim { id: id.clone(), drivers: BTreeSet::from(["d.org".to_owned()]) };
+            table.begin_prepare(&PodUid::new("u"), &[claim]).expect("no older claim");
+            let devices = (0..count).map(|i| device(&i.to_string(), &[])).collect();
+            table.prepared("d.org", &[id], [("c".to_owned(), Ok(devices))].into()).expect("a success");
+            let names = compute_cdi_devices(&table, &pod, None, &container).expect("prepared");
+            let used = compute_used_claims(&table, &pod, None, &container).expect("prepared");
+            assert_eq!((names.len(), used[0].devices.len()), (count, count));
+        };
+        assert_eq!(fixtures::growth::grows_too_fast(&mut || run(4000), &mut || run(16_000)), None);
     }
 
     /// The CDI devices of each container that has any, or why it has none.
