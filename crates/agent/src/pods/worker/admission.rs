@@ -153,7 +153,10 @@ impl PodWorker {
     /// The pod is preempted, evicted, rejected, or terminated for a node shutdown. A pod that is terminating already continues as it
     /// began to, though perhaps faster.
     pub(super) fn terminate_for(&mut self, why: TerminationRequest) {
-        if let TerminationRequest::NodeIsFull { message } = &why {
+        // A pod that has its final reason already is not rejected as well.
+        if self.reported.terminal.is_none()
+            && let TerminationRequest::NodeIsFull { message } = &why
+        {
             self.record_rejection(&Rejection { reason: NODE_IS_FULL.into(), message: message.to_string() });
         }
         let end = End::of(why);

@@ -11,8 +11,6 @@ use base_core::service_account_token::TokenRequirement;
 use model::csi::DriverSecrets;
 use ports::Cluster;
 use tokio_util::sync::CancellationToken;
-use volumes_core::attachment::attachment_name;
-use volumes_core::csi::Lifecycle;
 use volumes_core::csi::paths::unique_name;
 use volumes_core::csi::plan::{CsiPlan, SecretName};
 use volumes_core::csi::requests::AudienceToken;
@@ -37,23 +35,18 @@ impl CsiObjects {
         self.api.drivers.get(driver).await.map(|object| DriverRules::of(object.as_deref()))
     }
 
-    /// Waits until the volume is attached to this node. Returns what its attacher wants the driver to know here; nothing if the volume
-    /// needs no attachment.
+    /// Waits until the volume, which needs an attachment, is attached to this node. Returns what its attacher wants the driver to know
+    /// here.
     ///
     /// # Errors
     /// The volume is not attached after a limited time, or cannot be attached now.
     pub(crate) async fn attached(
         &self,
         plan: &CsiPlan,
-        rules: &DriverRules,
-        node: &str,
+        attachment_name: String,
         terminating: &CancellationToken,
     ) -> Result<BTreeMap<String, String>, AttachError> {
-        if plan.lifecycle == Lifecycle::Ephemeral || !rules.attach_required {
-            return Ok(BTreeMap::new());
-        }
         let volume_unique_name = unique_name(&plan.driver, &plan.handle);
-        let attachment_name = attachment_name(&plan.handle, &plan.driver, node);
         self.api.in_use.add(&volume_unique_name).map_err(AttachError::Refused)?;
         tokio::select! {
             () = terminating.cancelled() => return Err(AttachError::Terminating { volume: volume_unique_name }),

@@ -221,28 +221,23 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// What the volume's attacher wants the driver to know; nothing if the volume needs no attachment.
     async fn attached(&self) -> Result<BTreeMap<String, String>, MountError> {
-        let node = &self.mount_context.ctx.settings.node_name;
-        let (awaited, pod, volume) = (
-            &self.mount_context.shared.csi.awaited,
-            &self.mount_context.identity().uid,
-            self.mount_context.volume,
-        );
-        let waits_for = Awaited {
-            attachment: attachment_name(&self.plan.handle, &self.plan.driver, node),
-            driver: self.plan.driver.clone(),
-        };
-        awaited.insert(pod, volume, waits_for);
-        let attached =
-            self.objects.attached(self.plan, &self.rules, node, self.mount_context.terminating).await;
-        if attached.is_ok() {
-            awaited.remove(pod, volume);
+        if self.plan.lifecycle == Lifecycle::Ephemeral || !self.rules.attach_required {
+            return Ok(BTreeMap::new());
         }
-        if let Err(AttachError::Refused(_)) = &attached {
-            let attachment = attachment_name(&self.plan.handle, &self.plan.driver, node);
-            if self.objects.api.attachments.is_node_full(&attachment).await {
-                self.mount_context.shared.csi.update_allocatable(&self.plan.driver).await;
+        let MountContext { ctx, volume, shared, terminating, .. } = self.mount_context;
+        let (pod, driver) = (&self.mount_context.identity().uid, &self.plan.driver);
+        let attachment = attachment_name(&self.plan.handle, driver, &ctx.settings.node_name);
+        let waits_for = Awaited { attachment: attachment.clone(), driver: driver.clone() };
+        shared.csi.awaited.insert(pod, volume, waits_for);
+        let attached = self.objects.attached(self.plan, attachment.clone(), terminating).await;
+        match &attached {
+            Ok(_) => shared.csi.awaited.remove(pod, volume),
+            Err(AttachError::Refused(_)) if self.objects.api.attachments.is_node_full(&attachment).await => {
+                shared.csi.update_allocatable(driver).await;
             }
+            Err(_) => {}
         }
         Ok(attached?)
     }
