@@ -18,7 +18,7 @@ pub struct EnvObjects {
     pub not_text: BTreeSet<(String, String)>,
     /// Service environment variables; declared variables override them.
     pub services: BTreeMap<String, String>,
-    /// Text of the files of [`required_env_files`] that exist; `None` if the node does not support variables from files.
+    /// Text of the files that the pod's variables name, of those that exist; `None` if the node does not support variables from files.
     pub files: Option<BTreeMap<EnvFile, String>>,
 }
 

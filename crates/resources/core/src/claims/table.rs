@@ -4,8 +4,8 @@
 //! begin_prepare    --> batches --> NodePrepareResources of each driver   --> prepared   --> end
 //! begin_unprepare  --> batches --> NodeUnprepareResources of each driver --> unprepared --> end
 //! ```
-//! A claim is busy between `begin_*` and [`ClaimTable::end`]: nothing else is begun for it. A pod's reference is in the table before the first
-//! call, and leaves it only after the last one has succeeded, so whatever happens in between is undone.
+//! A claim is busy between `begin_*` and `end_*`: nothing else is begun for it. A pod's reference is in the table before the first call,
+//! and leaves it only after the last one has succeeded, so whatever happens in between is undone.
 
 use std::collections::{BTreeMap, BTreeSet};
 
