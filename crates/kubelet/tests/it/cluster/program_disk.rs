@@ -22,9 +22,8 @@ const WARM: Duration = Duration::from_secs(125);
 const QUIET: Duration = Duration::from_secs(15);
 /// How long the disk does not answer.
 const OUTAGE: Duration = Duration::from_secs(20);
-const MAX_PROBE_GAP: Duration = Duration::from_secs(4);
-const MAX_LEASE_GAP: Duration = Duration::from_secs(6);
-const MAX_ANSWER: Duration = Duration::from_secs(3);
+/// A kubelet that waits for the disk does nothing until the end of the outage; other tests on the machine hold it up for some seconds.
+const MAX_GAP: Duration = Duration::from_secs(10);
 
 /// Waits until the program has not been read for some time. What an idle kubelet has done is only a matter of its age.
 fn wait_until_in_memory(node: &Node, disk: &HungFuse) {
@@ -77,9 +76,9 @@ fn idle_node_outlives(outage: fn(&HungFuse)) {
     });
     let (answer, lease, probe) =
         (health.longest(), longest_lease_gap(&cluster), longest_probe_gap(&cluster.node));
-    assert!(answer < stretched(MAX_ANSWER), "/healthz answered after {answer:?}");
-    assert!(lease < stretched(MAX_LEASE_GAP), "the lease was not renewed for {lease:?}");
-    assert!(probe < stretched(MAX_PROBE_GAP), "the probe did not run for {probe:?}");
+    assert!(answer < stretched(MAX_GAP), "/healthz answered after {answer:?}");
+    assert!(lease < stretched(MAX_GAP), "the lease was not renewed for {lease:?}");
+    assert!(probe < stretched(MAX_GAP), "the probe did not run for {probe:?}");
 }
 
 #[test]
