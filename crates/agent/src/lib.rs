@@ -14,21 +14,17 @@
 
 pub mod cgroup_problems;
 mod heartbeat;
-pub mod images;
 mod log_tail;
 pub mod metrics;
 pub mod node;
+pub mod node_handle;
 pub mod node_view;
 pub mod plugins;
-mod pod_files;
 pub mod pods;
 mod probe_metrics;
-mod removers;
-pub mod resources;
 pub mod run_once;
 pub mod serving;
 mod start;
 pub mod takeover;
 
-pub use serving::stats::Samplers;
 pub use start::{Agent, Ports};

@@ -6,9 +6,6 @@
 //! Owns: which plugins are registered, and every call to a registration socket. What is done with a plugin is up to the handler of
 //! its type. A plugin that does not answer delays no other. Sleeps until a socket or a plugin needs it.
 
-pub mod device_plugins;
-pub mod dra_drivers;
-
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -34,7 +31,12 @@ pub(crate) const DIR_MODE: u32 = 0o750;
 /// Delay before the directory is created and watched again.
 const WATCH_RETRY: Duration = Duration::from_secs(1);
 
-pub(crate) struct PluginRegistry {
+/// Starts the registration of plugins, with the handler of each type.
+pub(crate) fn start(ctx: &Arc<Context>, plugins: Arc<dyn Plugins>, handlers: PluginHandlers) {
+    ctx.tasks.spawn("plugin registration", PluginRegistry::new(ctx.clone(), plugins, handlers).run());
+}
+
+struct PluginRegistry {
     ctx: Arc<Context>,
     plugins: Arc<dyn Plugins>,
     handlers: PluginHandlers,
@@ -75,13 +77,13 @@ impl End {
 }
 
 impl PluginRegistry {
-    pub(crate) fn new(ctx: Arc<Context>, plugins: Arc<dyn Plugins>, handlers: PluginHandlers) -> Self {
+    fn new(ctx: Arc<Context>, plugins: Arc<dyn Plugins>, handlers: PluginHandlers) -> Self {
         let (registrations, operations) = (Registrations::default(), FuturesUnordered::new());
         Self { ctx, plugins, handlers, registrations, operations, left_out: 0 }
     }
 
     /// Runs until the tasks stop; plugins stay registered then. Every select arm is cancel safe.
-    pub(crate) async fn run(mut self) {
+    async fn run(mut self) {
         let clock = self.ctx.clock;
         let mut trees = socket_trees(self.ctx.clone(), self.ctx.settings.paths.root.join(DIR));
         loop {

@@ -78,12 +78,12 @@ impl ProbeMetrics {
         self.probes.lock().retain(|known, _| known.uid != pod.uid);
     }
 
-    pub(crate) fn render(&self) -> String {
+    pub(crate) fn write(&self, text: &mut String) {
         let probes = self.probes.lock();
-        let mut text = String::with_capacity(256 + probes.len() * 1024);
+        text.reserve(256 + probes.len() * 1024);
         let total = "prober_probe_total";
         family(
-            &mut text,
+            text,
             total,
             Kind::Counter,
             "Cumulative number of a liveness, readiness or startup probe for a container by result.",
@@ -103,11 +103,11 @@ impl ProbeMetrics {
                     ("probe_type", key.kind),
                     ("result", result),
                 ];
-                line(&mut text, total, &labels, Value::Integer(count), None);
+                line(text, total, &labels, Value::Integer(count), None);
             }
         }
         let duration = "prober_probe_duration_seconds";
-        family(&mut text, duration, Kind::Histogram, "Duration in seconds for a probe response.");
+        family(text, duration, Kind::Histogram, "Duration in seconds for a probe response.");
         let mut known = None;
         for (key, record) in &*probes {
             // The labels lack the UID. While a pod terminates and another of its name starts, only the first is written.
@@ -119,9 +119,8 @@ impl ProbeMetrics {
             ];
             let is_repeated = known.replace(labels).is_some_and(|before| before == labels);
             if !is_repeated {
-                record.took.write(&mut text, duration, &labels);
+                record.took.write(text, duration, &labels);
             }
         }
-        text
     }
 }

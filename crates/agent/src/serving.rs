@@ -3,9 +3,9 @@
 pub(crate) mod checkpoints;
 pub(crate) mod container_logs;
 pub mod log_rotation;
+pub(crate) mod measurements;
 pub mod node_api;
 pub(crate) mod pod_lookup;
 pub(crate) mod running_pods;
-pub mod stats;
 pub(crate) mod streams;
 pub(crate) mod system_logs;

@@ -32,7 +32,7 @@ impl EvictionMetrics {
         self.system_ooms.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn render(&self, text: &mut String) {
+    pub(super) fn write(&self, text: &mut String) {
         let name = "kubelet_evictions";
         family(text, name, Kind::Counter, "Number of pod evictions by eviction signal.");
         for (signal, count) in &*self.evictions.lock() {

@@ -1,20 +1,17 @@
-//! The metrics of pods, their containers, and of calls to the runtime.
+//! The metrics of pods and their containers.
 //!
-//! Owns the values; `render` writes them. A family without labels is one atomic; one with labels is a short table whose
+//! Owns the values. A family without labels is one atomic; one with labels is a short table whose
 //! keys come from fixed sets, so that the number of series is bounded.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use model::{ContainerKind, ContainerState};
 use parking_lot::Mutex;
-use ports::runtime::CallObserver;
-use stats_core::exposition::DEFAULT_BUCKETS;
-use stats_core::operations::operation_type;
+use stats_core::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 
-use base_agent::metrics::{Counts, Histogram};
+use base_agent::metrics::{Histogram, one, write_plain};
 
 /// Buckets for the start of pods, in seconds.
 pub(super) const POD_START: &[f64] = &[
@@ -22,23 +19,6 @@ pub(super) const POD_START: &[f64] = &[
     480.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0, 3600.0,
 ];
 const CONTAINERS_PER_POD: &[f64] = &[1.0, 2.0, 4.0, 8.0, 16.0];
-/// Buckets for calls to the runtime, in seconds: each is 2.5 times the one before.
-const RUNTIME_CALL: &[f64] = &[
-    0.005,
-    0.0125,
-    0.031_25,
-    0.078_125,
-    0.195_312_5,
-    0.488_281_25,
-    1.220_703_125,
-    3.051_757_812_5,
-    7.629_394_531_25,
-    19.073_486_328_125,
-    47.683_715_820_312_5,
-    119.209_289_550_781_25,
-    298.023_223_876_953_1,
-    745.058_059_692_382_8,
-];
 /// Reasons and handlers come from outside; beyond this number they are counted together.
 const MAX_KEYS: usize = 50;
 
@@ -56,14 +36,7 @@ pub(crate) enum WorkerPass {
 }
 
 #[derive(Debug)]
-pub struct KubeletMetrics {
-    pub(super) relist_took: Histogram,
-    pub(super) relist_interval: Histogram,
-    /// Seconds since 1970.
-    pub(super) relisted_at: AtomicU64,
-    pub(super) hint_streams: AtomicU64,
-    pub(super) hint_stream_errors: AtomicU64,
-    pub(super) hint_stream_took: Histogram,
+pub(crate) struct KubeletMetrics {
     /// By state, in the order of [`CONTAINER_STATES`].
     pub(super) containers: [AtomicU64; 4],
     pub(super) running_pods: AtomicU64,
@@ -87,36 +60,18 @@ pub struct KubeletMetrics {
     pub(super) pod_start: Histogram,
     pub(super) rejections: ByLabel,
     pub(super) orphaned_pods: AtomicU64,
-    pub(super) runtime_loses_support: AtomicBool,
     pub(super) hook_fallbacks: AtomicU64,
     pub(super) cut_sleeps: AtomicU64,
-    pub(super) calls: Mutex<BTreeMap<&'static str, Calls>>,
-    /// By call.
-    pub(super) malformed_entries: Counts,
-    pub(super) cgroup_samples: Histogram,
-    pub(super) disk_samples: Histogram,
-}
-
-#[derive(Debug)]
-pub(super) struct Calls {
-    pub(super) took: Histogram,
-    pub(super) failed: u64,
 }
 
 pub(super) const CONTAINER_STATES: [&str; 4] = ["created", "running", "exited", "unknown"];
 pub(super) const CONTAINER_TYPES: [&str; 3] = ["container", "init_container", "ephemeral_container"];
-pub(super) const WORKER_PASSES: [&str; 4] = ["create", "update", "sync", "kill"];
+const WORKER_PASSES: [&str; 4] = ["create", "update", "sync", "kill"];
 
 impl Default for KubeletMetrics {
     fn default() -> Self {
         let usual = || Histogram::new(DEFAULT_BUCKETS);
         Self {
-            relist_took: usual(),
-            relist_interval: usual(),
-            relisted_at: AtomicU64::default(),
-            hint_streams: AtomicU64::default(),
-            hint_stream_errors: AtomicU64::default(),
-            hint_stream_took: usual(),
             containers: Default::default(),
             running_pods: AtomicU64::default(),
             desired_static_pods: AtomicU64::default(),
@@ -137,13 +92,8 @@ impl Default for KubeletMetrics {
             pod_start: Histogram::new(POD_START),
             rejections: Mutex::default(),
             orphaned_pods: AtomicU64::default(),
-            runtime_loses_support: AtomicBool::default(),
             hook_fallbacks: AtomicU64::default(),
             cut_sleeps: AtomicU64::default(),
-            calls: Mutex::default(),
-            malformed_entries: Counts::default(),
-            cgroup_samples: usual(),
-            disk_samples: usual(),
         }
     }
 }
@@ -154,6 +104,17 @@ pub(super) const fn container_type(kind: ContainerKind) -> usize {
         ContainerKind::Regular => 0,
         ContainerKind::Init | ContainerKind::Sidecar => 1,
         ContainerKind::Ephemeral => 2,
+    }
+}
+
+pub(super) fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+pub(super) fn write_by_label(text: &mut String, name: &str, help: &str, label: &str, table: &ByLabel) {
+    family(text, name, Kind::Counter, help);
+    for (key, count) in &*table.lock() {
+        line(text, name, &[(label, key)], Value::Integer(*count), None);
     }
 }
 
@@ -168,25 +129,6 @@ fn count(table: &ByLabel, key: String) {
 }
 
 impl KubeletMetrics {
-    /// A relist has ended. `since_last` is from the beginning of the one before.
-    pub(crate) fn relisted(&self, took: Duration, since_last: Option<Duration>, now: Timestamp) {
-        self.relist_took.observe(took);
-        if let Some(interval) = since_last {
-            self.relist_interval.observe(interval);
-        }
-        self.relisted_at.store(u64::try_from(now.as_second()).unwrap_or(0), Ordering::Relaxed);
-    }
-
-    /// The runtime's stream of events was requested.
-    pub(crate) fn hint_stream_requested(&self, took: Duration, is_ok: bool) {
-        if is_ok {
-            one_more(&self.hint_streams);
-            self.hint_stream_took.observe(took);
-        } else {
-            one_more(&self.hint_stream_errors);
-        }
-    }
-
     pub(crate) fn set_containers(&self, states: impl Iterator<Item = ContainerState>) {
         let mut counts = [0_u64; 4];
         for state in states {
@@ -289,11 +231,6 @@ impl KubeletMetrics {
         one_more(&self.orphaned_pods);
     }
 
-    /// The runtime is too old for a future release.
-    pub(crate) fn runtime_loses_support(&self) {
-        self.runtime_loses_support.store(true, Ordering::Relaxed);
-    }
-
     /// An HTTPS handler succeeded only over plain HTTP.
     pub(crate) fn hook_fell_back(&self) {
         one_more(&self.hook_fallbacks);
@@ -304,27 +241,96 @@ impl KubeletMetrics {
         one_more(&self.cut_sleeps);
     }
 
-    /// Duration of a sample of cgroups and procfs.
-    pub(crate) fn cgroups_sampled(&self, took: Duration) {
-        self.cgroup_samples.observe(took);
-    }
-
-    /// Duration of a sample of the disks.
-    pub(crate) fn disks_sampled(&self, took: Duration) {
-        self.disk_samples.observe(took);
-    }
-}
-
-impl CallObserver for KubeletMetrics {
-    fn called(&self, call: &'static str, took: Duration, is_ok: bool) {
-        let mut calls = self.calls.lock();
-        let new = || Calls { took: Histogram::new(RUNTIME_CALL), failed: 0 };
-        let known = calls.entry(operation_type(call)).or_insert_with(new);
-        known.took.observe(took);
-        known.failed += u64::from(!is_ok);
-    }
-
-    fn entry_malformed(&self, call: &'static str) {
-        self.malformed_entries.add(&[call]);
+    /// Starts of pods and containers, and the work for each pod.
+    pub(super) fn write_starts(&self, text: &mut String) {
+        let plain = [
+            ("kubelet_started_pods_total", "Number of attempts to start a pod sandbox.", &self.started_pods),
+            (
+                "kubelet_started_pods_errors_total",
+                "Number of failed attempts to start a pod sandbox.",
+                &self.started_pod_errors,
+            ),
+            (
+                "kubelet_started_user_namespaced_pods_total",
+                "Number of attempts to start a pod sandbox with its own user namespace.",
+                &self.started_pods_with_own_users,
+            ),
+            (
+                "kubelet_started_user_namespaced_pods_errors_total",
+                "Number of failed attempts to start a pod sandbox with its own user namespace.",
+                &self.started_pod_with_own_users_errors,
+            ),
+            (
+                "kubelet_lifecycle_handler_http_fallbacks_total",
+                "Number of HTTPS lifecycle handlers that succeeded only over plain HTTP.",
+                &self.hook_fallbacks,
+            ),
+            (
+                "kubelet_sleep_action_terminated_early_total",
+                "Number of sleep handlers that ended early because the grace period ended.",
+                &self.cut_sleeps,
+            ),
+        ];
+        for (name, help, counter) in plain {
+            one(text, name, Kind::Counter, help, &[], read(counter));
+        }
+        let name = "kubelet_started_containers_total";
+        family(text, name, Kind::Counter, "Number of attempts to start a container, by type.");
+        for (kind, count) in CONTAINER_TYPES.iter().zip(&self.started_containers) {
+            line(text, name, &[("container_type", kind)], Value::Integer(read(count)), None);
+        }
+        let name = "kubelet_started_containers_errors_total";
+        family(
+            text,
+            name,
+            Kind::Counter,
+            "Number of failed attempts to start a container, by type and reason.",
+        );
+        for (key, count) in &*self.started_container_errors.lock() {
+            let (kind, code) = key.split_once(' ').unwrap_or(("", key));
+            line(text, name, &[("code", code), ("container_type", kind)], Value::Integer(*count), None);
+        }
+        let name = "kubelet_run_podsandbox_duration_seconds";
+        family(
+            text,
+            name,
+            Kind::Histogram,
+            "Duration in seconds of RunPodSandbox calls, by runtime handler.",
+        );
+        for (handler, took) in &*self.sandbox_took.lock() {
+            took.write(text, name, &[("runtime_handler", handler)]);
+        }
+        let name = "kubelet_run_podsandbox_errors_total";
+        write_by_label(
+            text,
+            name,
+            "Number of failed RunPodSandbox calls, by runtime handler.",
+            "runtime_handler",
+            &self.sandbox_errors,
+        );
+        let name = "kubelet_pod_worker_duration_seconds";
+        family(
+            text,
+            name,
+            Kind::Histogram,
+            "Duration in seconds of the sync of one pod, by operation type: create, update, sync or kill.",
+        );
+        for (pass, took) in WORKER_PASSES.iter().zip(&self.worker_passes) {
+            took.write(text, name, &[("operation_type", pass)]);
+        }
+        let plain: [(&str, &str, &Histogram); 3] = [
+            ("kubelet_containers_per_pod_count", "Number of containers per pod.", &self.containers_per_pod),
+            (
+                "kubelet_pod_worker_start_duration_seconds",
+                "Duration in seconds from first seeing a pod to its first sync.",
+                &self.worker_start,
+            ),
+            (
+                "kubelet_pod_start_duration_seconds",
+                "Duration in seconds from first seeing a pod until it is running.",
+                &self.pod_start,
+            ),
+        ];
+        write_plain(text, &plain);
     }
 }

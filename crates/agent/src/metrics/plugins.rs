@@ -17,7 +17,7 @@ impl PluginMetrics {
         *self.sockets.lock() = sockets;
     }
 
-    pub(super) fn render(&self, text: &mut String) {
+    pub(super) fn write(&self, text: &mut String) {
         family(text, TOTAL, Kind::Gauge, HELP);
         for (path, is_found, is_registered) in &*self.sockets.lock() {
             let states = [(*is_registered, "actual_state_of_world"), (*is_found, "desired_state_of_world")];

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use api_agent::metrics::ApiMetrics;
 use base_agent::metrics::{Counts, Family, Histogram, Metrics, write_plain};
+use images_agent::metrics::ImageMetrics;
 use model::{ContainerKind, ContainerObservation};
 use stats_core::exposition::{DEFAULT_BUCKETS, Kind, Value, family, line};
 use volumes_agent::metrics::VolumeMetrics;
 
-use super::ImageMetrics;
 use super::kubelet::{CONTAINER_TYPES, POD_START, container_type};
 
 /// Durations of the start-up of a node that was new to its cluster, from boot to ready.

@@ -1,15 +1,15 @@
 //! `/metrics`: the kubelet's own metrics as Prometheus text, format 0.0.4.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 
 use api_agent::metrics::ApiMetrics;
-use base_agent::metrics::{Family, Histogram, Metrics, one, write_plain};
+use base_agent::metrics::{Metrics, one};
 use config::{FeatureGates, Stage};
-use kubelet_core::node::cgroup_driver::LOSING_SUPPORT_IN;
+use images_agent::metrics::ImageMetrics;
 use model::{PodRef, PodUid};
-use parking_lot::Mutex;
+use resources_agent::metrics::{CgroupMetrics, ClaimMetrics, DeviceMetrics, PinMetrics};
 use resources_core::cpus::CpuCounts;
+use stats_agent::metrics::StatsMetrics;
 use stats_core::exposition::{Kind, Value, family, line};
 use stats_core::process::{ProcessFacts, write_process};
 use stats_core::sample::DiskSample;
@@ -17,10 +17,10 @@ use stats_core::volumes::write_disks;
 use volumes_agent::metrics::VolumeMetrics;
 use volumes_core::plan::VolumeCount;
 
-use super::kubelet::{CONTAINER_STATES, CONTAINER_TYPES, KubeletMetrics, WORKER_PASSES};
+use super::kubelet::{CONTAINER_STATES, KubeletMetrics, read, write_by_label};
 use super::{
-    CgroupMetrics, ClaimMetrics, DeviceMetrics, EvictionMetrics, ImageMetrics, PinMetrics, PluginMetrics,
-    PodMetrics, RequestMetrics, ResizeMetrics, ShutdownMetrics,
+    EvictionMetrics, PlegMetrics, PluginMetrics, PodMetrics, RequestMetrics, ResizeMetrics, RuntimeMetrics,
+    ShutdownMetrics,
 };
 
 /// Values that other tasks own, passed in for each scrape.
@@ -63,25 +63,25 @@ pub(crate) fn write(metrics: &Metrics, from: &ExternalMetrics<'_>) -> String {
     write_node(&mut text, from);
     write_build(&mut text, from.gates);
     write_pods(&mut text, &own, &pods, from);
-    write_starts(&mut text, &own);
-    write_pleg(&mut text, &own);
-    write_calls(&mut text, &own);
+    own.write_starts(&mut text);
+    metrics.get::<PlegMetrics>().write(&mut text);
+    metrics.get::<RuntimeMetrics>().write(&mut text);
     metrics.get::<CgroupMetrics>().write(&mut text);
-    write_costs(&mut text, &own);
+    metrics.get::<StatsMetrics>().write(&mut text);
     api.write_malformed_objects(&mut text);
     write_resource_managers(&mut text, &metrics.get::<PinMetrics>(), from);
     pods.write(&mut text, metrics);
     metrics.get::<RequestMetrics>().write(&mut text);
     api.write_calls(&mut text);
-    metrics.get::<ImageMetrics>().render(&mut text);
+    metrics.get::<ImageMetrics>().write(&mut text);
     write_volumes(&mut text, &from.volumes);
-    metrics.get::<VolumeMetrics>().render(&mut text);
-    metrics.get::<EvictionMetrics>().render(&mut text);
-    metrics.get::<ShutdownMetrics>().render(&mut text, from.gates);
-    metrics.get::<DeviceMetrics>().render(&mut text);
-    metrics.get::<ClaimMetrics>().render(&mut text);
-    metrics.get::<ResizeMetrics>().render(&mut text);
-    metrics.get::<PluginMetrics>().render(&mut text);
+    metrics.get::<VolumeMetrics>().write(&mut text);
+    metrics.get::<EvictionMetrics>().write(&mut text);
+    metrics.get::<ShutdownMetrics>().write(&mut text, from.gates);
+    metrics.get::<DeviceMetrics>().write(&mut text);
+    metrics.get::<ClaimMetrics>().write(&mut text);
+    metrics.get::<ResizeMetrics>().write(&mut text);
+    metrics.get::<PluginMetrics>().write(&mut text);
     if let Some(disks) = from.disks {
         write_disks(&mut text, disks, from.pods);
     }
@@ -104,10 +104,6 @@ fn write_volumes(text: &mut String, volumes: &BTreeMap<String, VolumeCount>) {
             line(text, name, &[("plugin_name", plugin), ("state", state)], Value::Integer(count), None);
         }
     }
-}
-
-fn read(counter: &AtomicU64) -> u64 {
-    counter.load(Ordering::Relaxed)
 }
 
 fn write_node(text: &mut String, from: &ExternalMetrics<'_>) {
@@ -209,7 +205,13 @@ fn write_pods(text: &mut String, metrics: &KubeletMetrics, pods: &PodMetrics, fr
     let orphans = read(&metrics.orphaned_pods);
     one(text, "kubelet_orphaned_runtime_pods_total", Kind::Counter, help, &[], orphans);
     let name = "kubelet_admission_rejections_total";
-    by_label(text, name, "Number of pods that this node rejected, by reason.", "reason", &metrics.rejections);
+    write_by_label(
+        text,
+        name,
+        "Number of pods that this node rejected, by reason.",
+        "reason",
+        &metrics.rejections,
+    );
 }
 
 fn write_working_pods(text: &mut String, pods: &PodMetrics, from: &ExternalMetrics<'_>) {
@@ -236,163 +238,11 @@ fn write_working_pods(text: &mut String, pods: &PodMetrics, from: &ExternalMetri
     }
 }
 
-fn by_label(text: &mut String, name: &str, help: &str, label: &str, table: &Mutex<BTreeMap<String, u64>>) {
-    family(text, name, Kind::Counter, help);
-    for (key, count) in &*table.lock() {
-        line(text, name, &[(label, key)], Value::Integer(*count), None);
-    }
-}
-
-fn write_starts(text: &mut String, metrics: &KubeletMetrics) {
-    let plain = [
-        ("kubelet_started_pods_total", "Number of attempts to start a pod sandbox.", &metrics.started_pods),
-        (
-            "kubelet_started_pods_errors_total",
-            "Number of failed attempts to start a pod sandbox.",
-            &metrics.started_pod_errors,
-        ),
-        (
-            "kubelet_started_user_namespaced_pods_total",
-            "Number of attempts to start a pod sandbox with its own user namespace.",
-            &metrics.started_pods_with_own_users,
-        ),
-        (
-            "kubelet_started_user_namespaced_pods_errors_total",
-            "Number of failed attempts to start a pod sandbox with its own user namespace.",
-            &metrics.started_pod_with_own_users_errors,
-        ),
-        (
-            "kubelet_lifecycle_handler_http_fallbacks_total",
-            "Number of HTTPS lifecycle handlers that succeeded only over plain HTTP.",
-            &metrics.hook_fallbacks,
-        ),
-        (
-            "kubelet_sleep_action_terminated_early_total",
-            "Number of sleep handlers that ended early because the grace period ended.",
-            &metrics.cut_sleeps,
-        ),
-    ];
-    for (name, help, counter) in plain {
-        one(text, name, Kind::Counter, help, &[], read(counter));
-    }
-    let name = "kubelet_started_containers_total";
-    family(text, name, Kind::Counter, "Number of attempts to start a container, by type.");
-    for (kind, count) in CONTAINER_TYPES.iter().zip(&metrics.started_containers) {
-        line(text, name, &[("container_type", kind)], Value::Integer(read(count)), None);
-    }
-    let name = "kubelet_started_containers_errors_total";
-    family(text, name, Kind::Counter, "Number of failed attempts to start a container, by type and reason.");
-    for (key, count) in &*metrics.started_container_errors.lock() {
-        let (kind, code) = key.split_once(' ').unwrap_or(("", key));
-        line(text, name, &[("code", code), ("container_type", kind)], Value::Integer(*count), None);
-    }
-    let name = "kubelet_run_podsandbox_duration_seconds";
-    family(text, name, Kind::Histogram, "Duration in seconds of RunPodSandbox calls, by runtime handler.");
-    for (handler, took) in &*metrics.sandbox_took.lock() {
-        took.write(text, name, &[("runtime_handler", handler)]);
-    }
-    let name = "kubelet_run_podsandbox_errors_total";
-    by_label(
-        text,
-        name,
-        "Number of failed RunPodSandbox calls, by runtime handler.",
-        "runtime_handler",
-        &metrics.sandbox_errors,
-    );
-    let name = "kubelet_pod_worker_duration_seconds";
-    family(
-        text,
-        name,
-        Kind::Histogram,
-        "Duration in seconds of the sync of one pod, by operation type: create, update, sync or kill.",
-    );
-    for (pass, took) in WORKER_PASSES.iter().zip(&metrics.worker_passes) {
-        took.write(text, name, &[("operation_type", pass)]);
-    }
-    let plain: [(&str, &str, &Histogram); 3] = [
-        ("kubelet_containers_per_pod_count", "Number of containers per pod.", &metrics.containers_per_pod),
-        (
-            "kubelet_pod_worker_start_duration_seconds",
-            "Duration in seconds from first seeing a pod to its first sync.",
-            &metrics.worker_start,
-        ),
-        (
-            "kubelet_pod_start_duration_seconds",
-            "Duration in seconds from first seeing a pod until it is running.",
-            &metrics.pod_start,
-        ),
-    ];
-    write_plain(text, &plain);
-}
-
-fn write_pleg(text: &mut String, metrics: &KubeletMetrics) {
-    let plain = [
-        (
-            "kubelet_pleg_relist_duration_seconds",
-            "Duration in seconds of PLEG relists.",
-            &metrics.relist_took,
-        ),
-        (
-            "kubelet_pleg_relist_interval_seconds",
-            "Interval in seconds between the starts of PLEG relists.",
-            &metrics.relist_interval,
-        ),
-        (
-            "kubelet_evented_pleg_connection_latency_seconds",
-            "Duration in seconds until the runtime opened its stream of container events.",
-            &metrics.hint_stream_took,
-        ),
-    ];
-    write_plain(text, &plain);
-    let name = "kubelet_pleg_last_seen_seconds";
-    let help = "Time when the PLEG was last active: end of the last relist, in Unix seconds.";
-    one(text, name, Kind::Gauge, help, &[], read(&metrics.relisted_at));
-    let help = "Number of discarded PLEG events; always 0, because the next relist finds every change.";
-    one(text, "kubelet_pleg_discard_events", Kind::Counter, help, &[], 0);
-    let name = "kubelet_evented_pleg_connection_success_count";
-    let help = "Number of times the runtime opened its stream of container events.";
-    one(text, name, Kind::Counter, help, &[], read(&metrics.hint_streams));
-    let name = "kubelet_evented_pleg_connection_error_count";
-    let help = "Number of times the runtime failed to open its stream of container events.";
-    one(text, name, Kind::Counter, help, &[], read(&metrics.hint_stream_errors));
-}
-
-const MALFORMED_ENTRIES: Family = Family::new(
-    "kubelet_rs_runtime_entries_malformed_total",
-    &["call"],
-    "Number of malformed entries in answers of the container runtime that were left out, by call.",
-);
-
-fn write_calls(text: &mut String, metrics: &KubeletMetrics) {
-    if metrics.runtime_loses_support.load(Ordering::Relaxed) {
-        let labels = [("version", LOSING_SUPPORT_IN)];
-        let help = "Set to 1 if the container runtime lacks an API that is required from the Kubernetes release in the label.";
-        one(text, "kubelet_cri_losing_support", Kind::Gauge, help, &labels, 1);
-    }
-    let calls = metrics.calls.lock();
-    let name = "kubelet_runtime_operations_duration_seconds";
-    family(text, name, Kind::Histogram, "Duration in seconds of runtime operations, by operation type.");
-    for (operation, calls) in &*calls {
-        calls.took.write(text, name, &[("operation_type", operation)]);
-    }
-    let name = "kubelet_runtime_operations_total";
-    family(text, name, Kind::Counter, "Number of runtime operations, by operation type.");
-    for (operation, calls) in &*calls {
-        line(text, name, &[("operation_type", operation)], Value::Integer(calls.took.count()), None);
-    }
-    let name = "kubelet_runtime_operations_errors_total";
-    family(text, name, Kind::Counter, "Number of failed runtime operations, by operation type.");
-    for (operation, calls) in calls.iter().filter(|(_, calls)| calls.failed > 0) {
-        line(text, name, &[("operation_type", operation)], Value::Integer(calls.failed), None);
-    }
-    metrics.malformed_entries.write(text, Kind::Counter, MALFORMED_ENTRIES);
-}
-
 fn write_resource_managers(text: &mut String, pins: &PinMetrics, from: &ExternalMetrics<'_>) {
     let name = "kubelet_pod_watch_events_dropped_total";
     let help = "Events dropped for slow watchers of the pods API; it is not served.";
     one(text, name, Kind::Counter, help, &[], 0);
-    pins.render(text, &from.cpus, from.has_pod_level_managers);
+    pins.write(text, &from.cpus, from.has_pod_level_managers);
     write_memory_qos(text, from.reserved_memory);
 }
 
@@ -404,14 +254,6 @@ fn write_memory_qos(text: &mut String, reserved: Option<(u64, u64)>) {
     let name = "kubelet_memory_qos_node_memory_low_bytes";
     let help = "Memory that is reclaimed last from Burstable pods (memory.low), in bytes.";
     one(text, name, Kind::Gauge, help, &[], low);
-}
-
-/// Metrics that the Go kubelet does not have: the cost of measuring.
-fn write_costs(text: &mut String, metrics: &KubeletMetrics) {
-    let name = "kubelet_rs_sampling_duration_seconds";
-    family(text, name, Kind::Histogram, "Duration in seconds of samples of cgroups and of disks.");
-    metrics.cgroup_samples.write(text, name, &[("what", "cgroups")]);
-    metrics.disk_samples.write(text, name, &[("what", "disks")]);
 }
 
 #[cfg(test)]

@@ -83,7 +83,7 @@ impl ResizeMetrics {
         self.accepted.add(&[trigger]);
     }
 
-    pub(super) fn render(&self, text: &mut String) {
+    pub(super) fn write(&self, text: &mut String) {
         self.requested.write(text, Kind::Counter, REQUESTED);
         self.tried.write(text, TRIED);
         self.pending.write(text, Kind::Gauge, PENDING);
@@ -142,7 +142,7 @@ mod tests {
         let metrics = Arc::new(ResizeMetrics::default());
         let shown = || {
             let mut text = String::new();
-            metrics.render(&mut text);
+            metrics.write(&mut text);
             let lines = text.lines().filter(|line| !line.starts_with('#') && !line.ends_with(" 0"));
             lines.map(str::to_owned).collect::<Vec<_>>()
         };

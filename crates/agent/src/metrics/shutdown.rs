@@ -24,7 +24,7 @@ impl ShutdownMetrics {
     }
 
     /// In whole Unix seconds; 0 for a time that is not known.
-    pub(super) fn render(&self, text: &mut String, gates: &FeatureGates) {
+    pub(super) fn write(&self, text: &mut String, gates: &FeatureGates) {
         let features = Features::of(gates);
         if !features.graceful_shutdown || !features.graceful_shutdown_by_priority {
             return;

@@ -11,7 +11,7 @@ use ports::{Clock, Runtime};
 use tokio::sync::watch;
 
 use crate::cgroup_problems::CgroupProblems;
-use crate::metrics::KubeletMetrics;
+use crate::metrics::RuntimeMetrics;
 
 /// Queries the runtime. The task ends with the answer.
 #[derive(Debug)]
@@ -71,7 +71,7 @@ impl DriverDetection {
                 tracing::info!(%driver, %configured, "Using cgroup driver setting received from the CRI runtime");
             }
             DriverReason::RuntimeTooOld => {
-                self.metrics.get::<KubeletMetrics>().runtime_loses_support();
+                self.metrics.get::<RuntimeMetrics>().loses_support();
                 tracing::warn!(
                     %driver,
                     "CRI implementation does not report its cgroup driver, falling back to cgroupDriver from the configuration; update the runtime, \

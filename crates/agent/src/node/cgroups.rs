@@ -14,15 +14,15 @@ use kubelet_core::node::compute_capacity;
 use kubelet_core::node::enforcement::{Enforcement, ReservedCgroup, compute_enforcement};
 use model::cgroup::CgroupPath;
 use model::{CgroupDriver, MonoTime, QosClass};
+use resources_agent::admissions::Admissions;
+use resources_agent::cgroup_values::{apply_cgroup, qos_cgroup_rules};
+use resources_agent::metrics::CgroupWork;
 use resources_core::cgroup::{CgroupNames, CgroupNumbers, QosCgroupNumbers, compute_qos_cgroups};
 use resources_core::quantities::Quantities;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::metrics::CgroupWork;
 use crate::node::machine::machine_facts;
-use crate::resources::admissions::Admissions;
-use crate::resources::cgroup_values::{apply_cgroup, qos_cgroup_rules};
 
 /// Interval at which external changes are reverted and failed updates retried.
 const PERIOD: Duration = Duration::from_secs(60);

@@ -18,7 +18,7 @@ use kubelet_core::node::garbage_collection::{
 use model::{ContainerId, PodUid};
 use tokio::sync::{mpsc, oneshot, watch};
 
-use crate::removers::Remover;
+use base_agent::removers::Remover;
 
 const CONTAINER_GC_FAILED: &str = "ContainerGCFailed";
 const PERIOD: Duration = Duration::from_secs(60);

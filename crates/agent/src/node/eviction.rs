@@ -30,17 +30,18 @@ use model::cgroup::MemoryMark;
 use model::containers::spec_of;
 use model::k8s::Pod;
 use model::{MonoTime, PodRef, PodUid};
+use resources_agent::admissions::Admissions;
 use resources_core::admission::pressure::NodePressure;
 use resources_core::cgroup::CgroupNames;
+use stats_agent::{FRESH, Samplers};
 use stats_core::cgroup::Detail;
 use stats_core::sample::{DiskSample, NodeSample};
 use tokio::sync::{oneshot, watch};
 
 use crate::metrics::EvictionMetrics;
+use crate::pods::handles::PodHandles;
 use crate::pods::termination_requests::TerminationRequests;
-use crate::removers::Remover;
-use crate::resources::admissions::Admissions;
-use crate::serving::stats::{FRESH, Samplers};
+use base_agent::removers::Remover;
 
 /// Monitoring interval.
 const PERIOD: Duration = Duration::from_secs(10);
@@ -80,16 +81,6 @@ pub(crate) struct Evictor {
     alarm: Alarm,
 }
 
-/// What the evictor reads from other tasks.
-pub(crate) struct EvictorInputs {
-    pub(crate) cache: PodCache,
-    pub(crate) pods: PodsView,
-    pub(crate) admissions: Admissions,
-    pub(crate) termination_requests: TerminationRequests,
-    pub(crate) pods_cgroup: watch::Receiver<Option<Arc<CgroupNames>>>,
-    pub(crate) samplers: Samplers,
-}
-
 /// Notification by the kernel that a memory threshold was crossed.
 #[derive(Debug, Default)]
 struct Alarm {
@@ -108,12 +99,12 @@ struct Snapshot {
 
 impl Evictor {
     pub(crate) fn new(
-        ctx: Arc<Context>,
-        inputs: EvictorInputs,
+        handles: &PodHandles,
+        samplers: &Samplers,
         removers: Removers,
         shown: watch::Sender<NodePressure>,
     ) -> Self {
-        let EvictorInputs { cache, pods, admissions, termination_requests, pods_cgroup, samplers } = inputs;
+        let PodHandles { ctx, cache, pods, resources, termination_requests, node, .. } = handles;
         let configured = compute_thresholds(ctx.config());
         let ignored = ignored_signals(&configured);
         if !ignored.is_empty() {
@@ -125,14 +116,14 @@ impl Evictor {
             layout: DiskLayout::One,
             state: PressureState::default(),
             pods_changed: pods.changes(),
-            pods_cgroup,
+            pods_cgroup: node.cgroup_names.clone(),
             alarm: Alarm::default(),
-            ctx,
-            cache,
-            pods,
-            admissions,
-            termination_requests,
-            samplers,
+            ctx: ctx.clone(),
+            cache: cache.clone(),
+            pods: pods.clone(),
+            admissions: resources.admissions.clone(),
+            termination_requests: termination_requests.clone(),
+            samplers: samplers.clone(),
             removers,
             shown,
         }

@@ -16,16 +16,16 @@ use model::request::ImageObservation;
 use ports::Clock;
 use ports::host::MachineInfo;
 use ports::runtime::{RuntimeHandler, RuntimeResult};
+use resources_agent::devices::Devices;
 use resources_core::admission::pressure::NodePressure;
 use resources_core::quantities::DeviceAmounts;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::cgroup_problems::CgroupProblems;
 use crate::node::machine::machine_facts;
-use crate::node_view::{NodeView, OtherProblems};
+use crate::node_handle::NodeHandle;
+use crate::node_view::OtherProblems;
 use crate::pods::pleg::PlegHandle;
-use crate::resources::devices::Devices;
 
 /// Interval of image listings; images change only by pulls and removals.
 const IMAGES_FOR: Duration = Duration::from_secs(30);
@@ -40,13 +40,8 @@ fn declared_features(features: Features) -> Vec<String> {
 /// What other tasks publish about this node.
 #[derive(Clone, Debug)]
 pub(crate) struct NodeSources {
-    pub(crate) node: watch::Receiver<NodeView>,
+    pub(crate) node: NodeHandle,
     pub(crate) pleg: PlegHandle,
-    pub(crate) cgroups: CgroupProblems,
-    /// The pressure conditions, written by `eviction`.
-    pub(crate) pressure: watch::Receiver<NodePressure>,
-    /// The node is shutting down, written by `shutdown`.
-    pub(crate) shutting_down: watch::Receiver<bool>,
     pub(crate) devices: Devices,
     pub(crate) volumes_in_use: VolumesInUse,
     /// Why the CSINode keeps the node from being ready.
@@ -59,10 +54,10 @@ impl NodeSources {
         let others = OtherProblems {
             pleg: self.pleg.problem(now),
             storage: self.csi_node.borrow().clone(),
-            is_shutting_down: *self.shutting_down.borrow(),
-            cgroups: self.cgroups.texts(),
+            is_shutting_down: *self.node.shutting_down.borrow(),
+            cgroups: self.node.cgroup_problems.texts(),
         };
-        self.node.borrow().problems(others, now)
+        self.node.view.borrow().problems(others, now)
     }
 }
 
@@ -120,11 +115,11 @@ impl GatheredFacts {
     pub(super) async fn refresh(&mut self, ctx: &Context, sources: &NodeSources) {
         self.refresh_addresses(ctx).await;
         self.refresh_images(ctx).await;
-        self.pressure = *sources.pressure.borrow();
+        self.pressure = *sources.node.pressure.borrow();
         self.devices = sources.devices.amounts();
         self.volumes_in_use = sources.volumes_in_use.wanted();
         self.problems = sources.problems(ctx.clock.mono());
-        let view = sources.node.borrow();
+        let view = sources.node.view.borrow();
         let version = &view.version;
         if !version.version.is_empty() {
             self.runtime_version = format!("{}://{}", version.name, version.version);

@@ -20,6 +20,7 @@ use kubelet_core::node::shutdown::{
 };
 use ports::shutdown::{ShutdownLock, ShutdownResult, ShutdownWatch};
 use ports::{HostError, Shutdown, ShutdownError};
+use resources_agent::admissions::Admissions;
 use tokio::sync::watch;
 use tokio::task::{JoinError, JoinSet};
 
@@ -27,7 +28,6 @@ use self::drain::{Drain, record_times};
 use crate::metrics::ShutdownMetrics;
 use crate::pods::handles::PodHandles;
 use crate::pods::termination_requests::TerminationRequests;
-use crate::resources::admissions::Admissions;
 
 /// Delay before a lost connection is opened again; it doubles each time, up to the maximum.
 const PAUSE: Duration = Duration::from_secs(1);
@@ -66,16 +66,11 @@ pub(crate) struct ShutdownTask {
 }
 
 impl ShutdownTask {
-    pub(crate) fn new(
-        ctx: Arc<Context>,
-        handles: &PodHandles,
-        port: Arc<dyn Shutdown>,
-        shown: watch::Sender<bool>,
-    ) -> Self {
+    pub(crate) fn new(handles: &PodHandles, port: Arc<dyn Shutdown>, shown: watch::Sender<bool>) -> Self {
         Self {
-            ctx,
+            ctx: handles.ctx.clone(),
             pods: handles.pods.clone(),
-            admissions: handles.admissions.clone(),
+            admissions: handles.resources.admissions.clone(),
             termination_requests: handles.termination_requests.clone(),
             port,
             shown,

@@ -92,8 +92,9 @@ impl NodeReporter {
 
     pub(crate) async fn run(mut self) {
         self.register().await;
-        let (mut runtime_view, mut pressure) = (self.sources.node.clone(), self.sources.pressure.clone());
-        let mut shutting_down = self.sources.shutting_down.clone();
+        let (mut runtime_view, mut pressure) =
+            (self.sources.node.view.clone(), self.sources.node.pressure.clone());
+        let mut shutting_down = self.sources.node.shutting_down.clone();
         let mut devices = self.sources.devices.changes();
         let (mut volumes, mut csi_node) =
             (self.sources.volumes_in_use.changes(), self.sources.csi_node.clone());

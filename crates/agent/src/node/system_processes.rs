@@ -15,10 +15,10 @@ use kubelet_core::node::system_processes::{
 };
 use model::cgroup::{CgroupPath, CgroupSettings, ProcessFacts};
 use ports::host::HostResult;
+use resources_agent::cgroup_values::cgroup_version;
 use tokio::sync::watch;
 
 use crate::node_view::NodeView;
-use crate::resources::cgroup_values::cgroup_version;
 
 /// Interval at which processes that were started or moved since are moved to their cgroup.
 const PERIOD: Duration = Duration::from_secs(60);

@@ -14,13 +14,13 @@ use model::k8s::Pod;
 use model::{PodUid, QosClass};
 use ports::cgroups::CgroupRemoval;
 use ports::host::HostResult;
+use resources_agent::admissions::Admissions;
+use resources_agent::cgroup_values::{apply_cgroup, cgroup_settings, cgroup_version, pod_rules};
+use resources_agent::metrics::{CgroupMetrics, CgroupWork};
 use resources_core::cgroup::{CgroupNames, CgroupNumbers, compute_pod_numbers};
 use tokio::sync::watch;
 
 use crate::cgroup_problems::CgroupProblems;
-use crate::metrics::{CgroupMetrics, CgroupWork};
-use crate::resources::admissions::Admissions;
-use crate::resources::cgroup_values::{apply_cgroup, cgroup_settings, cgroup_version, pod_rules};
 
 /// Delay between attempts to remove a cgroup, which doubles each time: one second in total.
 const FIRST_PAUSE: Duration = Duration::from_millis(8);

@@ -10,25 +10,18 @@ use api_agent::reflector::StoreReader;
 use base_agent::cache::PodCache;
 use base_agent::context::Context;
 use base_agent::pods_view::PodsView;
-use model::ContainerId;
-use resources_core::admission::pressure::NodePressure;
+use images_agent::Images;
+use resources_agent::Resources;
 use sources_core::ApiPod;
-use tokio::sync::{Notify, mpsc, watch};
+use tokio::sync::{Notify, watch};
 use volumes_agent::Volumes;
 
-use crate::images::Images;
-use crate::node_view::NodeView;
+use crate::node_handle::NodeHandle;
 use crate::pods::cgroups::PodCgroups;
 use crate::pods::pleg::PlegHandle;
 use crate::pods::termination_requests::TerminationRequests;
 use crate::pods::user_namespaces::PodIds;
 use crate::probe_metrics::ProbeMetrics;
-use crate::resources::admissions::Admissions;
-use crate::resources::amounts::AmountFiles;
-use crate::resources::claims::Claims;
-use crate::resources::cpusets::Cpusets;
-use crate::resources::devices::Devices;
-use crate::resources::pins::PinFiles;
 
 #[derive(Debug)]
 pub struct PodHandles {
@@ -42,28 +35,17 @@ pub struct PodHandles {
     pub pods_in_api: Option<StoreReader<ApiPod>>,
     pub cache: PodCache,
     pub pleg: PlegHandle,
-    pub node: watch::Receiver<NodeView>,
+    pub node: NodeHandle,
     pub(crate) cgroups: PodCgroups,
     /// Notified when a pod leaves something behind that the sync loop should clean up soon.
     pub leftovers: Arc<Notify>,
     pub pods: PodsView,
-    pub admissions: Admissions,
-    pub(crate) pin_files: PinFiles,
-    pub(crate) amount_files: AmountFiles,
-    pub(crate) cpusets: Cpusets,
+    pub resources: Resources,
     /// Eviction, node shutdown and preemption request pods to terminate here.
     pub termination_requests: TerminationRequests,
-    pub devices: Devices,
-    pub claims: Claims,
-    /// The pressure conditions, written by `eviction`.
-    pub pressure: watch::Receiver<NodePressure>,
-    /// The node is shutting down, written by `shutdown`.
-    pub shutting_down: watch::Receiver<bool>,
     /// Every source of pods has reported, written by the sync loop.
     pub sources_ready: watch::Receiver<bool>,
     pub node_for_admission: AdmissionNode,
     pub allocatable: NodeAllocatable,
     pub probe_metrics: ProbeMetrics,
-    /// Dead containers that newer ones have replaced, to be removed soon; what does not fit is found by garbage collection.
-    pub superseded: mpsc::Sender<ContainerId>,
 }

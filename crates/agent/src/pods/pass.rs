@@ -52,7 +52,7 @@ impl PassContext {
         let (is_resized, reply) = oneshot::channel();
         self.report(PassEvent::Amounts { container, amounts, is_resized }).await;
         if reply.await.unwrap_or_default() {
-            self.handles.amount_files.save().await;
+            self.handles.resources.amount_files.save().await;
         }
     }
 }
@@ -120,7 +120,7 @@ async fn execute_step(
             let prepared = ensure_prepared(context, prepared, PreparedFor::Containers).await?;
             if resize.is_some() || kill.iter().any(|kill| kill.why == KillReason::ResizeRequiresRestart) {
                 // A kubelet that starts later finishes the resize. A full disk holds up no resize.
-                context.handles.amount_files.save().await;
+                context.handles.resources.amount_files.save().await;
             }
             // What could not be stopped or removed keeps no other container from being started.
             let is_killed = Box::pin(kill::kill_all(context, &kill)).await;

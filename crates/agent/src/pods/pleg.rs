@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base_agent::cache::{InRuntime, ListedImages, PodCache};
+use base_agent::context::Context;
 use base_agent::metrics::Metrics;
 use base_core::pod_stage::RuntimePresence;
 use config::Features;
@@ -30,7 +31,7 @@ use ports::{Clock, Runtime};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
-use crate::metrics::{KubeletMetrics, PodMetrics};
+use crate::metrics::{KubeletMetrics, PlegMetrics, PodMetrics};
 
 /// Requests for an inspection beyond this number wait for the next relist.
 const REQUEST_QUEUE: usize = 200;
@@ -148,21 +149,17 @@ impl std::fmt::Debug for Pleg {
 }
 
 impl Pleg {
+    /// Starts the task.
     #[must_use]
-    pub fn new(
-        runtime: Arc<dyn Runtime>,
-        clock: Clock,
-        cache: PodCache,
-        metrics: Metrics,
-        features: Features,
-    ) -> (Self, PlegHandle) {
+    pub fn start(ctx: &Context, cache: PodCache) -> PlegHandle {
         let (sender, requests) = mpsc::channel(REQUEST_QUEUE);
+        let features = ctx.node_facts.features;
         let (health, relist) = (Arc::new(Mutex::new(Health::default())), Arc::new(Notify::new()));
         let pleg = Self {
-            runtime,
-            clock,
+            runtime: ctx.runtime.clone(),
+            clock: ctx.clock,
             cache,
-            metrics,
+            metrics: ctx.metrics.clone(),
             health: health.clone(),
             requests,
             relist: relist.clone(),
@@ -175,12 +172,13 @@ impl Pleg {
             relisting: JoinSet::new(),
             relist_error: None,
         };
-        (pleg, PlegHandle { requests: sender, relist, health, features })
+        ctx.tasks.spawn("PLEG", pleg.run());
+        PlegHandle { requests: sender, relist, health, features }
     }
 
     /// Runs until dropped. Every select arm is cancel safe: channels and join sets lose nothing, and the listing is
     /// started again if it is abandoned.
-    pub async fn run(mut self) {
+    async fn run(mut self) {
         let mut hints = self.hints_after(Duration::ZERO);
         let mut last_relist = None;
         loop {
@@ -233,7 +231,7 @@ impl Pleg {
             let asked_at = clock.mono();
             let answer = runtime.hints().await;
             metrics
-                .get::<KubeletMetrics>()
+                .get::<PlegMetrics>()
                 .hint_stream_requested(clock.mono().saturating_since(asked_at), answer.is_ok());
             match answer {
                 Ok(hints) => {
@@ -276,7 +274,7 @@ impl Pleg {
         };
         let now = self.clock.now();
         let interval = self.health.lock().last_began.replace(began).map(|last| began.saturating_since(last));
-        self.metrics.get::<KubeletMetrics>().relisted(now.mono.saturating_since(began), interval, now.wall);
+        self.metrics.get::<PlegMetrics>().relisted(now.mono.saturating_since(began), interval, now.wall);
         let (sandboxes, containers) = match listing {
             Ok(lists) => lists,
             Err(error) => return self.relist_failed(error.to_string()),

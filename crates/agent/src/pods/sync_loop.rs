@@ -377,7 +377,7 @@ impl SyncLoop {
         let (slot_handles, desired_state) = (handles.clone(), receiver.clone());
         let request_slot = move || {
             let desired = desired_state.borrow().desired.clone().filter(|pod| !has_ended(pod));
-            desired.map(|desired| slot_handles.admissions.request_slot(desired.pod))
+            desired.map(|desired| slot_handles.resources.admissions.request_slot(desired.pod))
         };
         let mut first_slot = Some(request_slot());
         let report = report_worker_panic(handles.clone(), identity.clone());
@@ -412,7 +412,7 @@ impl SyncLoop {
     fn worker_finished(&mut self, uid: &PodUid) {
         let Some(worker) = self.workers.remove(uid) else { return };
         self.handles.pods.forget(uid);
-        self.handles.admissions.release(uid);
+        self.handles.resources.admissions.release(uid);
         let state = worker.desired_state.borrow().clone();
         self.ended.record(&worker.pod, self.handles.ctx.clock.mono());
         // A static pod may come back with its UID.

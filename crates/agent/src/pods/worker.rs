@@ -48,6 +48,8 @@ use model::containers::ContainersByName;
 use model::k8s::{Pod, PodStatus};
 use model::pod_status::has_ended;
 use model::{ContainerId, ContainerObservation, ContainerState, PodObservation, PodRef};
+use resources_agent::admissions::{AdmissionSlot, Change};
+use resources_agent::devices::HealthListener;
 use resources_core::devices::health::may_have_devices;
 use sources_core::{ApiPod, DesiredPod, differs_semantically};
 use tokio::sync::{mpsc, watch};
@@ -64,8 +66,6 @@ use crate::pods::messages::{PassEvent, ProbeEvent, WorkerMessage, WorkerSender};
 use crate::pods::pass::{PassContext, PassReport, Retry, kill::KillProgress, prepare::Prepared};
 use crate::pods::prober::Probes;
 use crate::pods::termination_requests::{TerminationListener, TerminationRequest};
-use crate::resources::admissions::{AdmissionSlot, Change};
-use crate::resources::devices::HealthListener;
 use times::Times;
 
 /// Messages of acts and probes that may wait; senders wait when it is full.
@@ -240,7 +240,8 @@ impl PodWorker {
             None => WorkerState::orphan(pod.clone(), now),
         };
         let may_have_devices = slot.is_some() && desired.as_ref().is_some_and(|pod| may_have_devices(pod));
-        let device_health = may_have_devices.then(|| handles.devices.listen_to_health(&pod.uid)).flatten();
+        let device_health =
+            may_have_devices.then(|| handles.resources.devices.listen_to_health(&pod.uid)).flatten();
         let worker = Self {
             probes: Probes::new(handles.clone(), pod.clone(), sender.clone()),
             desired: Desired {
@@ -500,7 +501,7 @@ impl PodWorker {
         self.count_ended(&observed);
         self.remove_superseded(&observed);
         // A pod that uses claims has not ended: no status may say so, and its object may not go.
-        let stopped = observed.is_stopped() && !self.handles.claims.are_used_by(&self.pod.uid);
+        let stopped = observed.is_stopped() && !self.handles.resources.claims.are_used_by(&self.pod.uid);
         let taken_at = observed.taken_at;
         self.observed.latest = Some(observed);
         if is_first {

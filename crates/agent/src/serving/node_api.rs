@@ -20,24 +20,20 @@ use ports::request_metrics::ServingObserver;
 use ports::runtime::Streams;
 use resources_core::memory::Block;
 use sources_agent::ManifestProblems;
+use stats_agent::Samplers;
 use tokio::sync::Semaphore;
 
-use crate::Samplers;
 use crate::heartbeat::{Heartbeat, STUCK_AFTER};
 use crate::metrics::RequestMetrics;
-use crate::resources::claims::Claims;
-use crate::resources::devices::Devices;
+use crate::pods::handles::PodHandles;
 use crate::serving::pod_lookup::PodLookup;
-use crate::serving::stats::Measured;
-use crate::serving::{checkpoints, container_logs, running_pods, stats, streams, system_logs};
+use crate::serving::{checkpoints, container_logs, measurements, running_pods, streams, system_logs};
 
 /// Answers requests from the shared views, the runtime and files.
 #[derive(Clone, Debug)]
 pub struct AgentApi {
     pub(crate) lookup: PodLookup,
-    pub(crate) devices: Devices,
-    pub(crate) claims: Claims,
-    pub(crate) measured: Measured,
+    pub(crate) handles: Arc<PodHandles>,
     pub(crate) problems: ManifestProblems,
     pub(crate) heartbeat: Heartbeat,
     /// Permits for log followers that use an inotify watch.
@@ -114,7 +110,7 @@ impl NodeApi for AgentApi {
 
     fn devices_of(&self, pod: &Pod, container: &str) -> Vec<NodeDevice> {
         let uid = PodUid::new(pod.metadata.uid.as_deref().unwrap_or_default());
-        self.devices.of_container(&uid, container)
+        self.handles.resources.devices.of_container(&uid, container)
     }
 
     fn claims_of(&self, pod: &Pod, container: &str) -> Vec<UsedClaim> {
@@ -122,39 +118,39 @@ impl NodeApi for AgentApi {
         let key = key_of_pod(&PodRef::of(pod));
         let in_api = self.lookup.in_api.borrow();
         let status = in_api.objects.get(&key).and_then(|pod| pod.status.clone());
-        self.claims.of_container(pod, status.as_deref(), &container)
+        self.handles.resources.claims.of_container(pod, status.as_deref(), &container)
     }
 
     fn allocatable_devices(&self) -> Vec<NodeDevice> {
-        self.devices.allocatable()
+        self.handles.resources.devices.allocatable()
     }
 
     fn cpus_of(&self, pod: &Pod, container: &str) -> Vec<i64> {
-        self.devices.admissions().read(|table| {
+        self.handles.resources.admissions.read(|table| {
             let exclusive = table.pinned().1.cpus.exclusive(&PodRef::of(pod).uid, container);
             exclusive.into_iter().flat_map(CpuSet::iter).map(i64::from).collect()
         })
     }
 
     fn allocatable_cpus(&self) -> Vec<i64> {
-        let cpus = self.devices.admissions().read(|table| table.pinned().0.cpus().allocatable());
+        let cpus = self.handles.resources.admissions.read(|table| table.pinned().0.cpus().allocatable());
         cpus.iter().map(i64::from).collect()
     }
 
     fn memory_of(&self, pod: &Pod, container: &str) -> Vec<NodeMemory> {
-        self.devices.admissions().read(|table| {
+        self.handles.resources.admissions.read(|table| {
             let blocks = table.pinned().1.memory.of_container(&PodRef::of(pod).uid, container);
             blocks.into_iter().flatten().map(node_memory).collect()
         })
     }
 
     fn allocatable_memory(&self) -> Vec<NodeMemory> {
-        let blocks = self.devices.admissions().read(|table| table.pinned().1.memory.allocatable());
+        let blocks = self.handles.resources.admissions.read(|table| table.pinned().1.memory.allocatable());
         blocks.iter().map(node_memory).collect()
     }
 
     fn takes_device_plugins(&self) -> bool {
-        self.devices.is_serving()
+        self.handles.resources.devices.is_serving()
     }
 
     fn observer(&self) -> Option<Arc<dyn ServingObserver>> {
@@ -176,6 +172,6 @@ impl NodeApi for AgentApi {
     }
 
     async fn measurements(&self, what: Measurements) -> Result<TextPieces, String> {
-        stats::measurements(&self.measured, &self.samplers, what).await
+        measurements::measurements(&self.handles, &self.samplers, what).await
     }
 }

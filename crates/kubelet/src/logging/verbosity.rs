@@ -6,16 +6,21 @@ use config::VModuleRule;
 use tracing::Level;
 use tracing::level_filters::LevelFilter;
 
-const OUR_CRATES: [&str; 11] = [
+const OUR_CRATES: [&str; 16] = [
     "agent",
     "api_agent",
     "base_agent",
+    "images_agent",
+    "resources_agent",
     "sources_agent",
+    "stats_agent",
     "volumes_agent",
     "kubelet",
+    "cluster",
     "cri",
     "host",
     "net",
+    "plugins",
     "server",
     "config",
 ];
@@ -116,15 +121,35 @@ mod tests {
             lowest_level(&rules, "agent::pods::pass::start", "crates/agent/src/pass/start.rs"),
             Level::TRACE
         );
-        assert_eq!(lowest_level(&rules, "agent::images", "crates/agent/src/images.rs"), Level::INFO);
+        assert_eq!(
+            lowest_level(&rules, "images_agent::records", "crates/images/agent/src/records.rs"),
+            Level::INFO
+        );
         assert_eq!(rules.max_level(), LevelFilter::TRACE);
     }
 
     #[test]
     fn first_vmodule_rule_applies_and_none_lowers_the_verbosity() {
-        let file = ("agent::images", "crates/agent/src/images.rs");
-        assert_eq!(lowest_level(&verbosity(0, &[("im?ges", 4), ("*", 6)]), file.0, file.1), Level::DEBUG);
-        assert_eq!(lowest_level(&verbosity(6, &[("images", 1)]), file.0, file.1), Level::TRACE);
+        let file = ("images_agent::records", "crates/images/agent/src/records.rs");
+        assert_eq!(lowest_level(&verbosity(0, &[("rec?rds", 4), ("*", 6)]), file.0, file.1), Level::DEBUG);
+        assert_eq!(lowest_level(&verbosity(6, &[("records", 1)]), file.0, file.1), Level::TRACE);
+    }
+
+    #[test]
+    fn every_crate_that_logs_is_one_of_ours() {
+        let mut folders = vec![std::path::PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("..")];
+        while let Some(folder) = folders.pop() {
+            let manifest = std::fs::read_to_string(folder.join("Cargo.toml")).unwrap_or_default();
+            let name = manifest.lines().find_map(|line| line.strip_prefix("name = ")).unwrap_or_default();
+            let name = name.trim_matches('"').replace('-', "_");
+            if manifest.contains("\ntracing.workspace") && name != "localapi" {
+                assert!(OUR_CRATES.contains(&name.as_str()), "{name}");
+            }
+            let is_crate = !manifest.is_empty();
+            let inside =
+                std::fs::read_dir(&folder).expect("a folder").map(|entry| entry.expect("an entry").path());
+            folders.extend(inside.filter(|path| !is_crate && path.is_dir()));
+        }
     }
 
     #[test]

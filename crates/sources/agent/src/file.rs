@@ -23,15 +23,15 @@ use tokio::sync::mpsc;
 
 use super::{ManifestProblems, NodePods, Problem, RepeatedError, SourceSet, seen_now};
 
-pub struct FileSource {
-    pub node: NodePods,
-    pub clock: Clock,
-    pub path: PathBuf,
-    pub period: Duration,
-    pub node_name: String,
-    pub features: Features,
-    pub problems: ManifestProblems,
-    pub sets: mpsc::Sender<SourceSet>,
+pub(crate) struct FileSource {
+    pub(crate) node: NodePods,
+    pub(crate) clock: Clock,
+    pub(crate) path: PathBuf,
+    pub(crate) period: Duration,
+    pub(crate) node_name: String,
+    pub(crate) features: Features,
+    pub(crate) problems: ManifestProblems,
+    pub(crate) sets: mpsc::Sender<SourceSet>,
 }
 
 impl std::fmt::Debug for FileSource {
@@ -89,7 +89,7 @@ impl State {
 
 impl FileSource {
     /// Runs until dropped. Every select arm is cancel safe.
-    pub async fn run(self) {
+    pub(crate) async fn run(self) {
         let mut state = State::default();
         let mut changes = None;
         let mut listings = self.node.cache.listings();

@@ -21,17 +21,17 @@ use super::{ManifestProblems, NodePods, Problem, RepeatedError, SourceSet, seen_
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 const BODY_LIMIT: usize = 10 << 20;
 
-pub struct HttpSource {
-    pub net: Arc<dyn Net>,
-    pub node: NodePods,
-    pub clock: Clock,
-    pub url: String,
-    pub headers: Vec<(String, String)>,
-    pub period: Duration,
-    pub node_name: String,
-    pub features: Features,
-    pub problems: ManifestProblems,
-    pub sets: mpsc::Sender<SourceSet>,
+pub(crate) struct HttpSource {
+    pub(crate) net: Arc<dyn Net>,
+    pub(crate) node: NodePods,
+    pub(crate) clock: Clock,
+    pub(crate) url: String,
+    pub(crate) headers: Vec<(String, String)>,
+    pub(crate) period: Duration,
+    pub(crate) node_name: String,
+    pub(crate) features: Features,
+    pub(crate) problems: ManifestProblems,
+    pub(crate) sets: mpsc::Sender<SourceSet>,
 }
 
 /// What the source knows.
@@ -58,7 +58,7 @@ impl std::fmt::Debug for HttpSource {
 
 impl HttpSource {
     /// Runs until dropped.
-    pub async fn run(self) {
+    pub(crate) async fn run(self) {
         let mut state = State::default();
         let mut listings = self.node.cache.listings();
         loop {

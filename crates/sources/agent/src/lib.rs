@@ -2,8 +2,8 @@
 //! whenever it changed; the sync loop merges them.
 #![forbid(unsafe_code)]
 
-pub mod file;
-pub mod http;
+mod file;
+mod http;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -21,8 +21,60 @@ use sources_core::static_pod::{ManifestError, mark_first_seen};
 use sources_core::{DesiredPod, is_every_pod_known};
 
 use base_agent::cache::PodCache;
+use base_agent::context::Context;
 use base_agent::pods_view::load_pods;
 use base_agent::settings::Paths;
+use tokio::sync::mpsc;
+
+use file::FileSource;
+use http::HttpSource;
+
+/// Starts the sources of static pods that are configured, and returns them. `cache` has what an earlier kubelet ran.
+#[must_use]
+pub fn start(
+    ctx: &Context,
+    cache: &PodCache,
+    problems: &ManifestProblems,
+    sets: &mpsc::Sender<SourceSet>,
+) -> Vec<PodSource> {
+    let config = ctx.config();
+    let mut started = Vec::new();
+    let node = NodePods { files: ctx.files.clone(), paths: ctx.settings.paths.clone(), cache: cache.clone() };
+    if !config.static_pod_path.is_empty() {
+        started.push(PodSource::File);
+        let source = FileSource {
+            node: node.clone(),
+            clock: ctx.clock,
+            path: config.static_pod_path.clone().into(),
+            period: config.file_check_frequency.as_std(),
+            node_name: ctx.settings.node_name.clone(),
+            features: ctx.node_facts.features,
+            problems: problems.clone(),
+            sets: sets.clone(),
+        };
+        ctx.tasks.spawn("file source", source.run());
+    }
+    if !config.static_pod_url.is_empty() {
+        let headers = config.static_pod_url_header.iter();
+        started.push(PodSource::Http);
+        let source = HttpSource {
+            net: ctx.net.clone(),
+            node,
+            clock: ctx.clock,
+            url: config.static_pod_url.clone(),
+            headers: headers
+                .flat_map(|(name, values)| values.iter().map(|value| (name.clone(), value.clone())))
+                .collect(),
+            period: config.http_check_frequency.as_std(),
+            node_name: ctx.settings.node_name.clone(),
+            features: ctx.node_facts.features,
+            problems: problems.clone(),
+            sets: sets.clone(),
+        };
+        ctx.tasks.spawn("http source", source.run());
+    }
+    started
+}
 
 /// All pods of one source.
 #[derive(Clone, Debug)]

@@ -53,8 +53,8 @@ pub struct Csi {
 }
 
 impl Csi {
-    /// `api`: `None` for a standalone kubelet.
-    pub fn new(
+    /// Starts what keeps the numbers of the drivers up to date in the API. `api`: `None` for a standalone kubelet.
+    pub fn start(
         ctx: &Arc<Context>,
         plugins: Arc<dyn Plugins>,
         api: Option<(CsiApi, Arc<dyn Cluster>)>,
@@ -62,7 +62,12 @@ impl Csi {
         let drivers = Drivers::new(ctx.clone(), plugins);
         let objects = api.map(|(api, cluster)| Arc::new(CsiObjects { api, cluster }));
         let staged = Arc::new(StagedVolumes::new(ctx.clone(), drivers.clone(), objects.clone()));
-        Self { drivers, staged, expansions: Arc::default(), awaited: AwaitedAttachments::default(), objects }
+        let (expansions, awaited) = Default::default();
+        let csi = Self { drivers, staged, expansions, awaited, objects };
+        if let Some(objects) = &csi.objects {
+            objects.api.start_updates(ctx, Arc::new(csi.clone()));
+        }
+        csi
     }
 
     /// Waits until what an earlier kubelet left is known.

@@ -70,7 +70,7 @@ enum Ended {
 }
 
 #[derive(Debug)]
-pub struct VolumeEngine {
+pub(crate) struct VolumeEngine {
     ctx: Arc<Context>,
     requests: Requests,
     shared: Arc<Shared>,
@@ -85,7 +85,7 @@ impl std::fmt::Debug for Ended {
 }
 
 impl VolumeEngine {
-    pub fn new(
+    pub(crate) fn new(
         ctx: Arc<Context>,
         cluster: Option<Arc<dyn Cluster>>,
         own_node: StoreReader<Node>,
@@ -100,7 +100,7 @@ impl VolumeEngine {
     }
 
     /// Runs until no handle is left that could send a request. Every select arm is cancel safe.
-    pub async fn run(mut self) {
+    pub(crate) async fn run(mut self) {
         self.ctx.tasks.spawn_isolated("volumes found", count_found(self.ctx.clone()));
         self.ctx.tasks.spawn("staged volumes", self.shared.csi.staged.clone().run());
         self.ctx.tasks.spawn_isolated("FlexVolume drivers", ensure_driver_dir(self.ctx.clone()));

@@ -35,20 +35,23 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use model::k8s::{Pod, VolumeMount};
+use model::k8s::{Node, Pod, VolumeMount};
 use model::{PodUid, SmallMap};
 use ports::host::ProgramCall;
-use ports::{Files, HostError, Mounts};
+use ports::{Cluster, Files, HostError, Mounts};
 use tokio::sync::{mpsc, oneshot, watch};
 use volumes_core::engine::ReadyVolume;
 
+use api_agent::node_allocatable::NodeAllocatable;
 use api_agent::objects::PodObjects;
+use api_agent::reflector::StoreReader;
 use base_agent::context::Context;
 use base_agent::error_chain::chain;
 use base_agent::settings::Paths;
 
+use engine::VolumeEngine;
+
 pub use csi::{Csi, KIND as CSI_PLUGIN, csi_volume_at};
-pub use engine::VolumeEngine;
 pub use marks::is_measured;
 pub use mount::path_of;
 
@@ -114,11 +117,22 @@ pub struct Volumes {
 }
 
 impl Volumes {
-    /// The handle, and what the engine reads.
-    pub fn new() -> (Self, Requests) {
+    /// Starts the engine. A standalone kubelet has no `cluster`.
+    #[must_use]
+    pub fn start(
+        ctx: &Arc<Context>,
+        cluster: Option<Arc<dyn Cluster>>,
+        own_node: StoreReader<Node>,
+        allocatable: NodeAllocatable,
+        csi: Csi,
+    ) -> Self {
         let (requests, received) = mpsc::channel(QUEUE);
         let found = watch::Sender::new(false);
-        (Self { requests, is_found: found.subscribe() }, Requests { received, found })
+        let volumes = Self { requests, is_found: found.subscribe() };
+        let requests = Requests { received, found };
+        let engine = VolumeEngine::new(ctx.clone(), cluster, own_node, allocatable, csi, requests);
+        ctx.tasks.spawn("volumes", engine.run());
+        volumes
     }
 
     /// Waits until the volumes that an earlier kubelet left are known, and reported in use.
@@ -166,7 +180,7 @@ impl Volumes {
 }
 
 /// The requests of the pod workers.
-pub struct Requests {
+struct Requests {
     received: mpsc::Receiver<Request>,
     found: watch::Sender<bool>,
 }

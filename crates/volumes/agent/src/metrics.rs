@@ -154,7 +154,7 @@ impl VolumeMetrics {
         self.measured.write(text, of);
     }
 
-    pub fn render(&self, text: &mut String) {
+    pub fn write(&self, text: &mut String) {
         self.took.write(text, OPERATIONS);
         self.mounted.write(text, MOUNTS);
         self.calls.write(text, CALLS);

@@ -10,10 +10,10 @@ use kubelet_core::node::shutdown::{PodGroup, ShutdownTimes, compute_groups};
 use model::k8s::Pod;
 use model::{PodRef, PodUid};
 use ports::shutdown::ShutdownLock;
+use resources_agent::admissions::Admissions;
 
 use crate::metrics::ShutdownMetrics;
 use crate::pods::termination_requests::TerminationRequests;
-use crate::resources::admissions::Admissions;
 
 pub(super) struct Drain {
     pub(super) ctx: Arc<Context>,

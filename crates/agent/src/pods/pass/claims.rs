@@ -11,12 +11,12 @@ use model::dra::ClaimId;
 use model::k8s::{Pod, PodStatus};
 use ports::RuntimeError;
 use ports::cluster::ClusterError;
+use resources_agent::claims::OperationError;
+use resources_agent::metrics::ClaimMetrics;
 use resources_core::claims::table::AllocatedClaim;
 use resources_core::claims::{ClaimError, check_claim, compute_pod_claims};
 
 use super::{PassContext, Retry};
-use crate::metrics::ClaimMetrics;
-use crate::resources::claims::OperationError;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum PrepareError {
@@ -63,7 +63,7 @@ async fn prepare(context: &PassContext) -> Result<(), PrepareError> {
     if allocated.is_empty() {
         return Ok(());
     }
-    Ok(context.handles.claims.prepare(&context.identity.uid, allocated).await?)
+    Ok(context.handles.resources.claims.prepare(&context.identity.uid, allocated).await?)
 }
 
 /// The CDI names of the devices that the container gets by claims, also in a sandbox that another kubelet made.
@@ -75,7 +75,7 @@ pub(super) async fn cdi_devices(
     pod: &Pod,
     container: &ContainerRef<'_>,
 ) -> Result<Vec<String>, PrepareError> {
-    let claims = &context.handles.claims;
+    let claims = &context.handles.resources.claims;
     if claims.are_unresolved(&context.identity.uid) {
         prepare(context).await?;
     }
@@ -85,9 +85,11 @@ pub(super) async fn cdi_devices(
 /// The runtime could not create a container. If it does not know a device of a claim, the CDI files are gone, for example after a reboot:
 /// the claims of the pod are prepared again before the next try.
 pub(super) fn handle_create_error(context: &PassContext, error: &RuntimeError) {
-    if is_unresolved_device(&error.message()) && context.handles.claims.are_used_by(&context.identity.uid) {
+    if is_unresolved_device(&error.message())
+        && context.handles.resources.claims.are_used_by(&context.identity.uid)
+    {
         tracing::warn!(pod = %context.identity, err = %error, "Container runtime does not know a CDI device, preparing the ResourceClaims of the pod again");
-        context.handles.claims.set_unresolved(&context.identity.uid);
+        context.handles.resources.claims.set_unresolved(&context.identity.uid);
     }
 }
 

@@ -19,7 +19,7 @@ use ports::HostError;
 use volumes_agent::{ReadyVolumes, ensure_sub_path};
 
 use super::PassContext;
-use crate::pod_files::{hosts_file_path, termination_log_path};
+use base_agent::pod_files::{hosts_file_path, termination_log_path};
 
 /// Writes the pod's `/etc/hosts` once; `None` if the container mounts its own or the pod has no address.
 pub async fn ensure_hosts_file(

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use images_agent::{ImageFailure, PodLogin, ReadyImage, WantedImage};
 use model::request::{MountedImage, SandboxRequest};
 use volumes_core::image::{all_image_volumes, check_runtime};
 
 use super::{PassContext, PassEvent};
-use crate::images::{ImageFailure, PodLogin, ReadyImage, WantedImage};
 
 /// By the name of the volume: its image, or why the pull failed.
 pub(super) type PulledImages = BTreeMap<String, Result<MountedImage, ImageFailure>>;
@@ -21,7 +21,7 @@ pub(super) async fn pull_all(
     let mut pulled = BTreeMap::new();
     let pod = &*context.pod;
     let volumes = all_image_volumes(pod);
-    let runtime = context.handles.node.borrow().version.clone();
+    let runtime = context.handles.node.view.borrow().version.clone();
     // A runtime that does not support image volumes needs no images; the containers fail with that reason.
     if volumes.is_empty() || check_runtime(&runtime.name, &runtime.version, false).is_err() {
         return pulled;

@@ -93,13 +93,13 @@ pub async fn prepare(context: &PassContext, what: PreparedFor) -> Result<Prepare
 /// Why the pod network is not ready, if so. Waits for the first status of the runtime, because just after the start it
 /// arrives soon, and an event and a retry would delay the first pods by a second.
 async fn network_problem(handles: &PodHandles) -> Option<String> {
-    let mut node = handles.node.clone();
+    let mut node = handles.node.view.clone();
     let is_known = async { node.wait_for(|view| view.has_answered).await.is_ok() };
     tokio::select! {
         _ = is_known => {}
         () = handles.ctx.clock.sleep_until(handles.ctx.clock.mono() + NETWORK_RETRY) => {}
     }
-    handles.node.borrow().network_problem()
+    handles.node.view.borrow().network_problem()
 }
 
 /// Creates the pod's cgroup if it does not exist, with its limits; returns its name for the runtime.
@@ -170,7 +170,7 @@ async fn pod_facts(context: &PassContext, volumes: &ReadyVolumes) -> Result<PodF
     let pod = &*context.pod;
     let class = spec_of(pod).runtime_class_name.as_deref().unwrap_or_default();
     let name = context.objects.runtime_handler(class).await.map_err(|error| error.to_string())?;
-    let handler = handles.node.borrow().status.handlers.iter().find(|h| h.name == name).cloned();
+    let handler = handles.node.view.borrow().status.handlers.iter().find(|h| h.name == name).cloned();
     let user_namespace = match spec_of(pod).host_users {
         Some(false) => {
             let (files, settings) = (&*handles.ctx.files, &handles.ctx.settings);
@@ -255,7 +255,7 @@ pub fn sandbox_request(
         dns: &prepared.dns,
         cgroup_parent: &prepared.cgroup_parent,
     })?);
-    if context.handles.admissions.disable_quota_of(pod)
+    if context.handles.resources.admissions.disable_quota_of(pod)
         && let Some(resources) = &mut request.resources
     {
         lift_quota(resources);

@@ -98,7 +98,7 @@ async fn act(context: &PassContext, sandbox: &SandboxId, step: ResizeStep) -> Re
 fn lift_quota(context: &PassContext, container: &str, resources: &mut LinuxResources) {
     let pod = &*context.pod;
     if let Some(container) = find_container(pod, container) {
-        context.handles.admissions.pins_of(pod, &container).lift_quota(resources);
+        context.handles.resources.admissions.pins_of(pod, &container).lift_quota(resources);
     }
 }
 

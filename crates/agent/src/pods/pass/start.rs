@@ -8,6 +8,7 @@ use std::net::IpAddr;
 
 use api_core::env_objects::EnvObjects;
 use base_core::downward::DownwardFacts;
+use images_agent::{ImageFailure, PodKeyring, PodLogin, ReadyImage, WantedImage};
 use images_core::pull::container_event;
 use images_core::pull_secrets::{keyring_of, missing_secrets_message};
 use kubelet_core::pods::create_error::create_error_reason;
@@ -21,6 +22,7 @@ use model::k8s::Pod;
 use model::request::{ContainerRequest, MountedImage, SandboxRequest};
 use model::{ContainerId, ContainerKind, ContainerObservation, ContainerState, PodObservation, SandboxId};
 use ports::RuntimeError;
+use resources_agent::Resources;
 use resources_core::amounts::Amounts;
 use resources_core::claims::containers::without_claimed_resources;
 use resources_core::cpus::CpuPolicy;
@@ -30,7 +32,6 @@ use volumes_core::image::{check_runtime, image_volumes};
 use super::image_volumes::{self, PulledImages};
 use super::prepare::{Prepared, mount_points, sandbox_request};
 use super::{PassContext, PassEvent, Retry, Waiting, claims, files};
-use crate::images::{ImageFailure, PodKeyring, PodLogin, ReadyImage, WantedImage};
 use crate::metrics::{KubeletMetrics, PodMetrics};
 use crate::pods::handles::PodHandles;
 use crate::pods::hooks::{HookContext, run_handler};
@@ -203,7 +204,7 @@ impl StartContext<'_> {
             return Ok(BTreeMap::new());
         }
         handles.ctx.metrics.get::<PodMetrics>().image_volumes_requested(volumes.len());
-        let runtime = handles.node.borrow().version.clone();
+        let runtime = handles.node.view.borrow().version.clone();
         check_runtime(&runtime.name, &runtime.version, volumes.iter().any(|volume| volume.has_part))
             .map_err(|why| {
                 self.fail_event(container.name(), &format!("Error: {why}"));
@@ -311,12 +312,12 @@ impl StartContext<'_> {
         let status = claims::status_in_api(self.context);
         let pod = without_claimed_resources(pod, status.as_deref());
         let container = find_container(&pod, container.name()).unwrap_or(*container);
-        self.context.handles.devices.of_starting(&pod, &self.context.identity.uid, &container).await
+        self.context.handles.resources.devices.of_starting(&pod, &self.context.identity.uid, &container).await
     }
 
     /// The CPUs and memory nodes of the container.
     fn pin(&self, pod: &Pod, container: &ContainerRef<'_>, request: &mut ContainerRequest) {
-        let pins = self.context.handles.admissions.pins_of(pod, container);
+        let pins = self.context.handles.resources.admissions.pins_of(pod, container);
         pins.lift_quota(&mut request.resources);
         request.resources.cpuset_cpus = pins.cpus;
         request.resources.cpuset_mems = pins.memory_nodes;
@@ -340,7 +341,7 @@ impl StartContext<'_> {
         let runtime = &self.context.handles.ctx.runtime;
         match runtime.create_container(self.sandbox, request, self.sandbox_request).await {
             Ok(id) => {
-                self.context.handles.cpusets.record(&id, &request.resources.cpuset_cpus);
+                self.context.handles.resources.cpusets.record(&id, &request.resources.cpuset_cpus);
                 let recorder = &self.context.handles.ctx.recorder;
                 recorder.normal(&self.context.identity, Some(&start.name), "Created", "Container created");
                 Ok(id)
@@ -372,13 +373,14 @@ impl StartContext<'_> {
 
     fn record_start(&self, start: &StartContainer) -> Result<(), Failure> {
         let pod = &*self.context.pod;
-        self.context.handles.admissions.record_start(pod, &container_of(pod, start)?);
+        self.context.handles.resources.admissions.record_start(pod, &container_of(pod, start)?);
         Ok(())
     }
 
     /// The shared pool may have changed since the container was created.
     async fn settle_cpus(&self, container: &str, id: &ContainerId) {
-        let PodHandles { ctx, admissions, cpusets, .. } = &*self.context.handles;
+        let PodHandles { ctx, resources, .. } = &*self.context.handles;
+        let Resources { admissions, cpusets, .. } = resources;
         if admissions.read(|table| matches!(table.pinned().0.cpus(), CpuPolicy::Static(_))) {
             cpusets.settle(ctx, admissions, &self.context.identity.uid, container, id).await;
         }

@@ -14,6 +14,8 @@ use kubelet_core::pods::termination::{
 use kubelet_core::pods::worker::{TerminationCause, WorkerEvent};
 use model::PodRef;
 use model::k8s::Pod;
+use resources_agent::admissions::Decision;
+use resources_agent::metrics::PinMetrics;
 use resources_core::admission::fit::{FitFacts, refuse_beyond};
 use resources_core::admission::preemption::PREEMPTING;
 use resources_core::admission::{Admission, AdmissionFacts, compute_admission};
@@ -26,10 +28,9 @@ use resources_core::rejection::Rejection;
 
 use super::PodWorker;
 use super::alarm::PreemptionWait;
-use crate::metrics::{KubeletMetrics, PinMetrics, PodMetrics};
+use crate::metrics::{KubeletMetrics, PodMetrics};
 use crate::pods::handles::PodHandles;
 use crate::pods::termination_requests::TerminationRequest;
-use crate::resources::admissions::Decision;
 
 /// The reason of a pod whose volumes cannot be attached to this node.
 const NODE_IS_FULL: &str = "VolumeAttachmentLimitExceeded";
@@ -117,7 +118,7 @@ impl PodWorker {
                 handles.termination_requests.preempt(&victims);
                 handles.ctx.metrics.get::<PodMetrics>().preempted(victims.len(), &short_of);
                 self.begin_preemption();
-                if let Err(why) = handles.devices.ensure(pod, &self.pod.uid).await {
+                if let Err(why) = handles.resources.devices.ensure(pod, &self.pod.uid).await {
                     self.release_slot();
                     return self.reject(why.rejection());
                 }
@@ -130,7 +131,7 @@ impl PodWorker {
 
     /// No container starts before a restart of the kubelet would keep what the pod has.
     async fn save_pins(&mut self) {
-        if let Err(why) = self.handles.pin_files.save().await {
+        if let Err(why) = self.handles.resources.pin_files.save().await {
             self.release_slot();
             self.reject(rejection(&why));
         }
@@ -254,7 +255,7 @@ fn reallocate(handles: &PodHandles, pod: &Pod, others: &OtherPods<'_>) -> Option
     if others.policies.are_none() {
         return None;
     }
-    match handles.devices.reallocate(pod, others) {
+    match handles.resources.devices.reallocate(pod, others) {
         Ok(placement) => placement.pinned,
         Err(rejection) => {
             let (reason, message) = (rejection.reason, rejection.message);
@@ -267,7 +268,7 @@ fn reallocate(handles: &PodHandles, pod: &Pod, others: &OtherPods<'_>) -> Option
 /// The decision, and what the pod gets if it is admitted.
 pub(super) fn decide(handles: &PodHandles, pod: &Pod, others: &OtherPods<'_>) -> Decision {
     let mut tally = Box::<Tally>::default();
-    let (placement, refused) = match handles.devices.place(pod, others, &mut tally) {
+    let (placement, refused) = match handles.resources.devices.place(pod, others, &mut tally) {
         Ok(placement) => (placement, None),
         Err(rejection) => (Placement::default(), Some(rejection)),
     };
@@ -284,14 +285,14 @@ fn decide_with(
 ) -> Admission {
     let active = others.allocations.as_slice();
     // Until the runtime has reported its features, no pod is rejected for lack of one.
-    let runtime = handles.node.borrow().clone();
+    let runtime = handles.node.view.borrow().clone();
     let facts = AdmissionFacts {
         supplemental_groups_policy: runtime.last_ready.is_none() || runtime.status.supplemental_groups_policy,
         has_apparmor: handles.ctx.machine.has_apparmor(),
         kernel_version: handles.ctx.machine.info().kernel_version,
         allowed_unsafe_sysctls: handles.ctx.config().allowed_unsafe_sysctls.clone(),
-        pressure: *handles.pressure.borrow(),
-        is_shutting_down: *handles.shutting_down.borrow(),
+        pressure: *handles.node.pressure.borrow(),
+        is_shutting_down: *handles.node.shutting_down.borrow(),
         resources: shortage,
         features: handles.ctx.node_facts.features,
     };
@@ -299,7 +300,7 @@ fn decide_with(
     let allocatable = node.as_ref().and_then(|node| node.status.as_ref()?.allocatable.clone());
     if let (Some(node), Some(mut allocatable)) = (&node, allocatable) {
         let having = others.devices.iter().copied().chain([own]);
-        allocatable.extend(allocatable_devices(&handles.devices.amounts(), having));
+        allocatable.extend(allocatable_devices(&handles.resources.devices.amounts(), having));
         let fit = FitFacts {
             node,
             allocatable: &allocatable,

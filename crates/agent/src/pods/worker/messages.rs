@@ -8,7 +8,7 @@ use logs_core::log_paths;
 use model::{ContainerId, ContainerObservation, ContainerState, PodObservation, PodRef};
 
 use crate::log_tail::read_log_tail;
-use crate::pod_files::termination_log_path;
+use base_agent::pod_files::termination_log_path;
 
 /// Longest message taken from a container's file.
 const MESSAGE_LIMIT: usize = 4096;

@@ -5,12 +5,12 @@
 
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use resources_agent::admissions::{AdmissionSlot, Change};
+use resources_agent::devices::HealthListener;
 use tokio::sync::watch;
 
 use super::PodWorker;
 use super::resize::{allocations_changed, sources_reported};
-use crate::resources::admissions::{AdmissionSlot, Change};
-use crate::resources::devices::HealthListener;
 
 #[derive(Clone, Copy, Debug)]
 pub(super) enum RareEvent {

@@ -19,6 +19,7 @@ use kubelet_core::pods::resize::state::ResizeState;
 use kubelet_core::pods::worker::WorkerEvent;
 use model::containers::find_container;
 use model::k8s::Pod;
+use resources_agent::admissions::{Change, ChangeCause};
 use resources_core::admission::Admission;
 use resources_core::allocations::{OtherPods, ResizeOutcome, ResizeVerdict};
 use resources_core::amounts::Amounts;
@@ -28,7 +29,6 @@ use super::PodWorker;
 use super::admission::decide;
 use crate::metrics::{PodMetrics, ResizeMetrics};
 use crate::pods::handles::PodHandles;
-use crate::resources::admissions::{Change, ChangeCause};
 
 /// A resize that waits is tried again after so long, even if no allocation has changed.
 const RETRY: Duration = Duration::from_secs(180);
@@ -176,11 +176,11 @@ impl PodWorker {
             return;
         }
         // What changes from here on is tried again.
-        let mut changes = self.handles.admissions.changes();
+        let mut changes = self.handles.resources.admissions.changes();
         changes.borrow_and_update();
         let handles = self.handles.clone();
         let now = handles.ctx.clock.now().wall;
-        let tried = handles.admissions.try_resizes(now, |requested, allocated, others| {
+        let tried = handles.resources.admissions.try_resizes(now, |requested, allocated, others| {
             decide_resize(&handles, requested, allocated, others)
         });
         for (victims, short_of) in tried.victims {

@@ -118,11 +118,11 @@ impl PodWorker {
     }
 
     pub(super) fn compute(&self, pod: &Pod) -> PodStatus {
-        let runtime_name = self.handles.node.borrow().runtime_name();
+        let runtime_name = self.handles.node.view.borrow().runtime_name();
         let observed = self.memory.shown_observation(self.observed.latest.as_deref());
         let observed = observed.map(|o| messages::with_messages(o, &self.observed.messages));
         let device_health =
-            self.device_health.as_ref().map(|_| self.handles.devices.health_of(&self.pod.uid));
+            self.device_health.as_ref().map(|_| self.handles.resources.devices.health_of(&self.pod.uid));
         compute_pod_status(&StatusInputs {
             pod,
             in_source: self.desired.status_in_source().as_deref(),

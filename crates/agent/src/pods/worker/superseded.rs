@@ -22,7 +22,7 @@ impl PodWorker {
         let kept = usize::try_from(flags.maximum_dead_containers_per_container).unwrap_or(usize::MAX);
         for container in compute_superseded(observed, &ended, kept) {
             // Garbage collection finds what the queue has no space for.
-            let _ = self.handles.superseded.try_send(container);
+            let _ = self.handles.node.superseded.try_send(container);
         }
     }
 }

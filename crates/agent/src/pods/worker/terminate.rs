@@ -6,10 +6,10 @@ use std::time::Duration;
 use kubelet_core::pods::termination::{GracePeriod, compute_kill_plan};
 use model::k8s::Pod;
 use model::{PodObservation, PodRef};
+use resources_agent::metrics::ClaimMetrics;
 use tracing::Instrument;
 
 use super::{ActReport, PodWorker};
-use crate::metrics::ClaimMetrics;
 use crate::pods::handles::PodHandles;
 use crate::pods::pass::kill::{KillTarget, kill_in_turns};
 
@@ -58,7 +58,7 @@ const OBSERVATION_TIMEOUT: Duration = Duration::from_secs(10);
 /// stays terminating.
 async fn unprepare_claims(handles: &PodHandles, pod: &PodRef) {
     let ctx = &handles.ctx;
-    if !handles.claims.are_used_by(&pod.uid) {
+    if !handles.resources.claims.are_used_by(&pod.uid) {
         return ctx.metrics.get::<ClaimMetrics>().operation("UnprepareResources", false, Duration::ZERO);
     }
     let since = ctx.clock.mono();
@@ -76,7 +76,7 @@ async fn unprepare_claims(handles: &PodHandles, pod: &PodRef) {
         return;
     }
     let began = ctx.clock.mono();
-    let unprepared = handles.claims.unprepare(&pod.uid).await;
+    let unprepared = handles.resources.claims.unprepare(&pod.uid).await;
     let took = ctx.clock.mono().saturating_since(began);
     ctx.metrics.get::<ClaimMetrics>().operation("UnprepareResources", unprepared.is_err(), took);
     if let Err(error) = unprepared {

@@ -78,11 +78,8 @@ impl ClusterSigned {
                 CertificateStep::Request => match self.renew(&wanted).await {
                     Ok(facts) => {
                         if let Some(old) = &current {
-                            metrics.get::<CertificateMetrics>().replaced(
-                                CertificateUse::Serving,
-                                old,
-                                self.clock.now().wall,
-                            );
+                            let now = self.clock.now().wall;
+                            metrics.get::<CertificateMetrics>().serving_replaced(old, now);
                         }
                         (current, failures, last_failure) = (Some(facts), 0, None);
                         random = self.rng.share();

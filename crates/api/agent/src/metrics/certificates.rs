@@ -4,32 +4,41 @@
 //! Owns the counts. The task that rotates a certificate reports each change; without such a task a certificate has no
 //! metrics.
 
-use std::fmt::Write as _;
+use std::time::Duration;
 
 use api_core::certificates::CertificateUse;
-use jiff::{SignedDuration, Timestamp};
+use base_agent::metrics::Histogram;
+use jiff::Timestamp;
 use model::CertificateFacts;
 use parking_lot::Mutex;
+use stats_core::exposition::{Kind, Value, family, line};
 
-/// Buckets for the age of rotated serving certificates, in seconds.
-const AGES: [i64; 10] = [
-    60,
-    3600,
-    4 * 3600,
-    86_400,
-    7 * 86_400,
-    30 * 86_400,
-    90 * 86_400,
-    180 * 86_400,
-    360 * 86_400,
-    4 * 360 * 86_400,
+/// Buckets for the age of rotated serving certificates, in seconds: from a minute to four years of 360 days.
+const AGES: &[f64] = &[
+    60.0,
+    3600.0,
+    14_400.0,
+    86_400.0,
+    604_800.0,
+    2_592_000.0,
+    7_776_000.0,
+    15_552_000.0,
+    31_104_000.0,
+    124_416_000.0,
 ];
+const CLIENT_LEFT: &str = "kubelet_certificate_manager_client_ttl_seconds";
+const CLIENT_FAILURES: &str = "kubelet_certificate_manager_client_expiration_renew_errors";
+const SERVING_LEFT: &str = "kubelet_certificate_manager_server_ttl_seconds";
+const SERVING_FAILURES: &str = "kubelet_server_expiration_renew_errors";
+const SERVING_AGES: &str = "kubelet_certificate_manager_server_rotation_seconds";
 
 /// Counts of both kinds; every access is short.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct CertificateMetrics {
     client: Mutex<Option<Kept>>,
     serving: Mutex<Option<Kept>>,
+    /// Ages of serving certificates when they were rotated.
+    ages: Histogram,
 }
 
 /// A certificate that this kubelet rotates.
@@ -38,11 +47,13 @@ struct Kept {
     /// Of the certificate in use; `None` while there is none.
     not_after: Option<Timestamp>,
     failures: u64,
-    /// Number of certificates rotated at an age of up to each of [`AGES`].
-    ages: [u64; AGES.len()],
-    replaced: u64,
-    /// The sum of their ages, in seconds.
-    used: f64,
+}
+
+impl Default for CertificateMetrics {
+    fn default() -> Self {
+        let (client, serving) = Default::default();
+        Self { client, serving, ages: Histogram::of_numbers(AGES) }
+    }
 }
 
 impl CertificateMetrics {
@@ -56,51 +67,37 @@ impl CertificateMetrics {
         self.of(kind).lock().get_or_insert_default().failures += 1;
     }
 
-    /// `old` was replaced now.
-    pub fn replaced(&self, kind: CertificateUse, old: &CertificateFacts, now: Timestamp) {
-        let age = now.duration_since(old.not_before).max(SignedDuration::ZERO);
-        let mut kept = self.of(kind).lock();
-        let kept = kept.get_or_insert_default();
-        kept.replaced += 1;
-        kept.used += age.as_secs_f64();
-        for (count, most) in kept.ages.iter_mut().zip(AGES) {
-            *count += u64::from(age <= SignedDuration::from_secs(most));
-        }
+    /// The serving certificate `old` was replaced now.
+    pub fn serving_replaced(&self, old: &CertificateFacts, now: Timestamp) {
+        let age = Duration::try_from(now.duration_since(old.not_before));
+        self.ages.observe(age.unwrap_or_default());
     }
 
-    /// Prometheus text format 0.0.4.
-    #[must_use]
-    pub fn render(&self, now: Timestamp) -> String {
-        let mut text = String::new();
-        let (client, serving) = (self.client.lock().clone(), self.serving.lock().clone());
-        if let Some(client) = client {
-            let name = "kubelet_certificate_manager_client_ttl_seconds";
-            head(
-                &mut text,
-                name,
-                "gauge",
-                "Seconds until the client certificate expires; negative if it has expired, +Inf without one.",
+    pub fn write(&self, text: &mut String, now: Timestamp) {
+        if let Some(client) = self.client.lock().clone() {
+            let help =
+                "Seconds until the client certificate expires; negative if it has expired, +Inf without one.";
+            gauge(text, CLIENT_LEFT, help, client.left(now));
+            count(
+                text,
+                CLIENT_FAILURES,
+                "Number of failed renewals of the client certificate.",
+                client.failures,
             );
-            let _ = writeln!(text, "{name} {}", client.left(now));
-            let name = "kubelet_certificate_manager_client_expiration_renew_errors";
-            head(&mut text, name, "counter", "Number of failed renewals of the client certificate.");
-            let _ = writeln!(text, "{name} {}", client.failures);
         }
-        if let Some(serving) = serving {
-            let name = "kubelet_certificate_manager_server_ttl_seconds";
-            head(
-                &mut text,
-                name,
-                "gauge",
-                "Seconds until the serving certificate expires; negative if it has expired, +Inf without one.",
+        if let Some(serving) = self.serving.lock().clone() {
+            let help = "Seconds until the serving certificate expires; negative if it has expired, +Inf without one.";
+            gauge(text, SERVING_LEFT, help, serving.left(now));
+            count(
+                text,
+                SERVING_FAILURES,
+                "Number of failed renewals of the serving certificate.",
+                serving.failures,
             );
-            let _ = writeln!(text, "{name} {}", serving.left(now));
-            let name = "kubelet_server_expiration_renew_errors";
-            head(&mut text, name, "counter", "Number of failed renewals of the serving certificate.");
-            let _ = writeln!(text, "{name} {}", serving.failures);
-            serving.render_ages(&mut text);
+            let help = "Age of serving certificates when they were rotated, in seconds.";
+            family(text, SERVING_AGES, Kind::Histogram, help);
+            self.ages.write(text, SERVING_AGES, &[]);
         }
-        text
     }
 
     const fn of(&self, kind: CertificateUse) -> &Mutex<Option<Kept>> {
@@ -112,26 +109,21 @@ impl CertificateMetrics {
 }
 
 impl Kept {
-    /// Negative for an expired certificate.
-    fn left(&self, now: Timestamp) -> String {
-        let left = self.not_after.map(|end| end.duration_since(now).as_secs());
-        left.map_or_else(|| "+Inf".to_owned(), |seconds| seconds.to_string())
-    }
-
-    fn render_ages(&self, text: &mut String) {
-        let name = "kubelet_certificate_manager_server_rotation_seconds";
-        head(text, name, "histogram", "Age of serving certificates when they were rotated, in seconds.");
-        for (most, count) in AGES.iter().zip(self.ages) {
-            let _ = writeln!(text, "{name}_bucket{{le=\"{most}\"}} {count}");
-        }
-        let _ = writeln!(text, "{name}_bucket{{le=\"+Inf\"}} {}", self.replaced);
-        let _ = writeln!(text, "{name}_sum {}", self.used);
-        let _ = writeln!(text, "{name}_count {}", self.replaced);
+    /// Seconds; negative for an expired certificate.
+    fn left(&self, now: Timestamp) -> f64 {
+        // Whole seconds, as in the Go kubelet.
+        self.not_after.map_or(f64::INFINITY, |end| end.duration_since(now).as_secs_f64().trunc())
     }
 }
 
-fn head(text: &mut String, name: &str, kind: &str, help: &str) {
-    let _ = writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}");
+fn gauge(text: &mut String, name: &str, help: &str, value: f64) {
+    family(text, name, Kind::Gauge, help);
+    line(text, name, &[], Value::Float(value), None);
+}
+
+fn count(text: &mut String, name: &str, help: &str, value: u64) {
+    family(text, name, Kind::Counter, help);
+    line(text, name, &[], Value::Integer(value), None);
 }
 
 #[cfg(test)]
@@ -148,7 +140,8 @@ mod tests {
 
     /// The samples without help and type.
     fn samples(metrics: &CertificateMetrics, now: &str) -> Vec<String> {
-        let text = metrics.render(now.parse().unwrap());
+        let mut text = String::new();
+        metrics.write(&mut text, now.parse().unwrap());
         text.lines().filter(|line| !line.starts_with('#')).map(str::to_owned).collect()
     }
 
@@ -175,7 +168,7 @@ mod tests {
         let metrics = CertificateMetrics::default();
         let old = facts("2026-01-01T00:00:00Z", "2026-01-01T02:00:00Z");
         metrics.uses(CertificateUse::Serving, Some(&old));
-        metrics.replaced(CertificateUse::Serving, &old, "2026-01-01T01:30:00Z".parse().unwrap());
+        metrics.serving_replaced(&old, "2026-01-01T01:30:00Z".parse().unwrap());
         let shown = samples(&metrics, "2026-01-01T01:30:00Z");
         let rotation = "kubelet_certificate_manager_server_rotation_seconds";
         for line in [
@@ -183,6 +176,7 @@ mod tests {
             "kubelet_server_expiration_renew_errors 0".to_owned(),
             format!("{rotation}_bucket{{le=\"3600\"}} 0"),
             format!("{rotation}_bucket{{le=\"14400\"}} 1"),
+            format!("{rotation}_bucket{{le=\"3.1104e+07\"}} 1"),
             format!("{rotation}_bucket{{le=\"+Inf\"}} 1"),
             format!("{rotation}_sum 5400"),
             format!("{rotation}_count 1"),

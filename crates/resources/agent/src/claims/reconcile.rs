@@ -1,0 +1,65 @@
+//! Unprepares the claims of pods that are gone: those that were deleted by force, or while the kubelet was down.
+
+use std::time::Duration;
+
+use base_agent::cache::PodCache;
+use base_agent::pods_view::PodsView;
+use model::PodUid;
+use tokio::sync::watch;
+
+use super::Claims;
+
+const PERIOD: Duration = Duration::from_secs(60);
+
+/// What says whether a pod is gone.
+#[derive(Clone, Debug)]
+pub struct KnownPods {
+    pub cache: PodCache,
+    pub pods: PodsView,
+    /// Every source of pods has reported.
+    pub sources_ready: watch::Receiver<bool>,
+}
+
+impl KnownPods {
+    /// No source, no worker and no container runtime has it.
+    fn is_gone(&self, pod: &PodUid) -> bool {
+        let in_runtime = self.cache.presence();
+        !self.pods.contains(pod)
+            && !self.cache.subscribed().contains(pod)
+            && in_runtime.is_some_and(|pods| !pods.contains_key(pod))
+    }
+}
+
+impl Claims {
+    /// Never returns.
+    pub(super) async fn reconcile(self, mut known: KnownPods) {
+        if known.sources_ready.wait_for(|ready| *ready).await.is_err() {
+            return;
+        }
+        let clock = self.shared.ctx.clock;
+        let mut ended = self.shared.ended.subscribe();
+        loop {
+            // Without claims there is nothing to do until one is prepared.
+            if self.read(|table| table.is_empty()) {
+                if ended.changed().await.is_err() {
+                    return;
+                }
+                continue;
+            }
+            clock.sleep_until(clock.mono() + PERIOD).await;
+            for pod in self.read(|table| table.pods()) {
+                if !known.is_gone(&pod) {
+                    continue;
+                }
+                match self.unprepare(&pod).await {
+                    Ok(()) => {
+                        tracing::info!(podUID = %pod, "Unprepared ResourceClaims of a pod that is gone")
+                    }
+                    Err(error) => {
+                        tracing::error!(podUID = %pod, err = %error, "Failed to unprepare ResourceClaims of a pod that is gone, retrying");
+                    }
+                }
+            }
+        }
+    }
+}
