@@ -28,6 +28,8 @@ use super::{
 pub(crate) struct ExternalMetrics<'a> {
     pub(crate) node_name: &'a str,
     pub(crate) is_cgroup_v2: bool,
+    /// Of container metrics: `cadvisor` or `cri`.
+    pub(crate) provider: &'static str,
     /// Pods that have not ended: static pods, and pods from the API.
     pub(crate) active_pods: (u64, u64),
     /// Static pods that have a mirror pod.
@@ -111,7 +113,7 @@ fn write_node(text: &mut String, from: &ExternalMetrics<'_>) {
     one(text, "kubelet_node_name", Kind::Gauge, "The node's name; the value is always 1.", &labels, 1);
     let version = if from.is_cgroup_v2 { 2 } else { 1 };
     one(text, "kubelet_cgroup_version", Kind::Gauge, "cgroup version on the host (1 or 2).", &[], version);
-    let labels = [("provider", "cadvisor")];
+    let labels = [("provider", from.provider)];
     one(
         text,
         "kubelet_metrics_provider",

@@ -22,6 +22,7 @@ use stats_core::cadvisor::{CadvisorExport, MachineNames};
 use stats_core::cgroup::Detail;
 use stats_core::exposition::without_empty_families;
 use stats_core::process::{ProcessFacts, write_start};
+use stats_core::runtime_stats::metrics_text;
 use stats_core::sample::{DiskSample, NodeSample};
 use stats_core::summary::Scope;
 use stats_core::{resource, summary};
@@ -34,6 +35,8 @@ use crate::pods::handles::PodHandles;
 const DISKS_SHARED_FOR: Duration = Duration::from_secs(10);
 /// How long the kubelet's own metrics wait for disk metrics.
 const DISKS_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a scrape waits for the metrics of the runtime.
+const RUNTIME_TIMEOUT: Duration = Duration::from_secs(2);
 /// Error of requests during shutdown.
 const STOPPING: &str = "the kubelet is shutting down";
 
@@ -62,7 +65,14 @@ pub(crate) async fn measurements(
         }
         Measurements::Cadvisor => {
             let sample = samplers.node(Detail::Full, SHARED_FOR).await.ok_or_else(stopping)?;
-            Ok(cadvisor_pieces(ctx.machine.info(), sample))
+            let machine = ctx.machine.info();
+            match runtime_metrics(ctx).await {
+                Some(mut text) => {
+                    text.push_str(&CadvisorExport::new(&sample, machine_names(&machine)).machine());
+                    Ok(one(text))
+                }
+                None => Ok(cadvisor_pieces(machine, sample)),
+            }
         }
         Measurements::Probes => {
             let mut text = String::new();
@@ -138,6 +148,7 @@ fn kubelet_text(handles: &PodHandles, disks: Option<&DiskSample>, process: Optio
     let from = ExternalMetrics {
         node_name: &ctx.settings.node_name,
         is_cgroup_v2: ctx.node_facts.cgroup_v2,
+        provider: if ctx.node_facts.features.stats_from_runtime { "cri" } else { "cadvisor" },
         active_pods: (from_manifests.len() as u64, from_api.len() as u64),
         mirror_pods: if !ctx.settings.flags.standalone() { from_manifests.len() as u64 } else { 0 },
         ephemeral_containers: entries.iter().map(ephemeral).sum::<usize>() as u64,
@@ -188,23 +199,40 @@ fn summary_pieces(ctx: &Arc<Context>, sample: Arc<NodeSample>, disks: Option<Arc
     stream::iter((0..=last).map(piece)).boxed()
 }
 
-fn cadvisor_pieces(machine: MachineInfo, sample: Arc<NodeSample>) -> TextPieces {
-    let piece = move |index| {
-        let cores = u64::from(machine.cpus);
-        let or_cores = |number: u32| if number == 0 { cores } else { u64::from(number) };
-        let names = MachineNames {
-            boot_id: &machine.boot_id,
-            machine_id: &machine.machine_id,
-            system_uuid: &machine.system_uuid,
-            kernel_version: &machine.kernel_version,
-            os_image: &machine.os_image,
-            cores,
-            physical_cores: or_cores(machine.physical_cores),
-            sockets: u64::from(machine.sockets.max(1)),
-            books: u64::from(machine.books),
-            drawers: u64::from(machine.drawers),
-        };
-        CadvisorExport::new(&sample, names).piece(index)
+/// The metrics that the runtime has of pods and containers; `None` with the gate off, and if it has none: then those of cgroups count.
+async fn runtime_metrics(ctx: &Context) -> Option<String> {
+    if !ctx.node_facts.features.stats_from_runtime {
+        return None;
+    }
+    let answers = async {
+        let descriptors = ctx.runtime.list_metric_descriptors().await.ok()?;
+        Some((descriptors, ctx.runtime.list_sandbox_metrics().await.ok()?))
     };
+    let (descriptors, metrics) = tokio::select! {
+        answers = answers => answers?,
+        () = ctx.clock.sleep_until(ctx.clock.mono() + RUNTIME_TIMEOUT) => return None,
+    };
+    Some(metrics_text(&descriptors, &metrics))
+}
+
+fn cadvisor_pieces(machine: MachineInfo, sample: Arc<NodeSample>) -> TextPieces {
+    let piece = move |index| CadvisorExport::new(&sample, machine_names(&machine)).piece(index);
     stream::iter((0..).map_while(piece)).boxed()
+}
+
+fn machine_names(machine: &MachineInfo) -> MachineNames<'_> {
+    let cores = u64::from(machine.cpus);
+    let or_cores = |number: u32| if number == 0 { cores } else { u64::from(number) };
+    MachineNames {
+        boot_id: &machine.boot_id,
+        machine_id: &machine.machine_id,
+        system_uuid: &machine.system_uuid,
+        kernel_version: &machine.kernel_version,
+        os_image: &machine.os_image,
+        cores,
+        physical_cores: or_cores(machine.physical_cores),
+        sockets: u64::from(machine.sockets.max(1)),
+        books: u64::from(machine.books),
+        drawers: u64::from(machine.drawers),
+    }
 }

@@ -225,3 +225,55 @@ async fn probe_metrics_count_results_over_restarts_and_are_removed_with_the_pod(
     let text = world.measured(Measurements::Probes).await;
     assert!(!text.contains("web-node"), "{text}");
 }
+
+/// A world whose runtime measures pods, with a ready pod.
+async fn measured_by_runtime() -> World {
+    let mut world = World::new();
+    world.features.stats_from_runtime = true;
+    world.start().await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    use_cpu(&world, 1_000_000_000);
+    world.advance(seconds(100)).await;
+    world
+}
+
+#[tokio::test(start_paused = true)]
+async fn runtime_measures_pods_with_the_gate() {
+    let world = measured_by_runtime().await;
+    let pod = summary(&world).await["pods"][0].clone();
+    assert_eq!(pod["podRef"]["name"], "web-node", "{pod:#}");
+    assert_eq!(pod["memory"]["workingSetBytes"], json!(8 << 20), "the sandbox counts too");
+    assert_eq!((&pod["network"]["name"], &pod["network"]["rxBytes"]), (&json!("eth0"), &json!(2000)));
+    assert_eq!(pod["process_stats"]["process_count"], 2);
+    let app = &pod["containers"][0];
+    assert_eq!((&app["name"], &app["memory"]["rssBytes"]), (&json!("app"), &json!(4 << 20)));
+    assert_eq!(app["cpu"]["usageNanoCores"], json!(10_000_000));
+    assert!(app["rootfs"]["usedBytes"].is_number(), "{pod:#}");
+    let text = world.measured(Measurements::Resource).await;
+    assert!(
+        text.contains("\npod_memory_working_set_bytes{namespace=\"default\",pod=\"web-node\"} 8388608 "),
+        "{text}"
+    );
+    let text = world.measured(Measurements::Cadvisor).await;
+    assert!(text.contains("\ncontainer_last_seen{id="), "{text}");
+    assert!(text.contains("\nmachine_cpu_cores{"), "{text}");
+    assert!(!text.contains("container_memory_rss"), "{text}");
+    let text = world.metrics().await;
+    assert!(text.contains("\nkubelet_metrics_provider{provider=\"cri\"} 1\n"), "{text}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn cgroups_are_measured_while_the_runtime_has_no_statistics_of_pods() {
+    let world = measured_by_runtime().await;
+    for fault in [Fault::Unimplemented, Fault::Hang] {
+        for method in [Method::ListPodSandboxStats, Method::ListMetricDescriptors] {
+            world.fake.fault_always(method, Some(fault.clone()));
+        }
+        world.advance(seconds(20)).await;
+        let app = summary(&world).await["pods"][0]["containers"][0].clone();
+        assert_eq!(app["cpu"]["usageCoreNanoSeconds"], json!(1_000_000_000_u64), "{fault:?}");
+        let text = world.measured(Measurements::Cadvisor).await;
+        assert!(text.contains("\ncontainer_memory_rss{"), "{fault:?}: {text}");
+    }
+}

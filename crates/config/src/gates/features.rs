@@ -104,6 +104,8 @@ features! {
     comparing_tolerations: "TaintTolerationComparisonOperators",
     /// The pod status has the health of devices.
     device_health: "ResourceHealthStatus",
+    /// The runtime measures pods and containers, where it can.
+    stats_from_runtime: "PodAndContainerStatsFromCRI",
     /// The Node declares features, and pods that require others are rejected.
     node_declared_features: "NodeDeclaredFeatures",
     /// A restart of the kubelet sets containers back to not ready and not started until their probes have passed.

@@ -10,13 +10,16 @@ use base_agent::cache::PodCache;
 use base_agent::context::Context;
 use base_agent::pods_view::PodsView;
 use model::observation::NamespaceMode;
-use model::{ContainerId, ContainerObservation, MonoTime, Now, PodObservation, QosClass, SandboxId};
+use model::stats::SandboxStats;
+use model::{ContainerId, ContainerObservation, MonoTime, Now, PodObservation, PodUid, QosClass, SandboxId};
+use ports::runtime::Scope;
 use resources_core::cgroup::{CgroupNames, name};
 use stats_core::age::{
     BASELINE_INTERVAL, LastSample, Reading, SHARED_FOR, compute_rate, compute_rate_since_start,
     is_fresh_enough, next_baseline,
 };
 use stats_core::cgroup::{CgroupSample, Detail, Hierarchy};
+use stats_core::runtime_stats::pod_sample;
 use stats_core::sample::{
     ContainerSample, MachineSample, NodeSample, Placed, PodSample, SystemSample, add_up,
 };
@@ -29,6 +32,8 @@ use crate::{Request, machine};
 /// A container that has run for this long must have a cgroup.
 const PLACED_AFTER: Duration = Duration::from_secs(10);
 
+/// How long a sample waits for what the runtime has measured, before it reads cgroups.
+const STATS_WITHIN: Duration = Duration::from_secs(2);
 /// How long a sample waits for the runtime to report the images of sandboxes.
 const IMAGES_WITHIN: Duration = Duration::from_secs(2);
 
@@ -44,6 +49,8 @@ pub(super) struct CgroupSampler {
     baselines: BTreeMap<Box<str>, Reading>,
     /// Of sandboxes that run, by their id.
     images: BTreeMap<Box<str>, Box<str>>,
+    /// The runtime had no statistics when it was last asked, which was logged.
+    has_runtime_failed: bool,
 }
 
 /// The known paths of cgroups.
@@ -83,6 +90,7 @@ impl CgroupSampler {
             paths: CgroupPaths::default(),
             baselines: BTreeMap::new(),
             images: BTreeMap::new(),
+            has_runtime_failed: false,
         }
     }
 
@@ -140,15 +148,44 @@ impl CgroupSampler {
         let now = self.ctx.clock.now();
         let mut round = Round { now, detail, rates: BTreeMap::new(), is_incomplete: false };
         let (machine, root) = self.whole_node(&mut round).await;
+        let of_runtime = self.of_runtime().await;
         let mut pods = Vec::with_capacity(observed.len());
         for pod in &observed {
-            pods.push(self.pod(pod, &machine, &mut round).await);
+            let measured = pod.ready_sandboxes().next().and_then(|sandbox| of_runtime.get(&sandbox.id));
+            pods.push(match measured {
+                Some(stats) => pod_sample(&pod.pod, self.started(&pod.pod.uid), stats, pod.running()),
+                None => self.pod(pod, &machine, &mut round).await,
+            });
         }
         let qos = self.qos(&mut round).await;
         let system = self.system(&pods, &machine.booted, &mut round).await;
         self.baselines = round.rates;
         let is_incomplete = round.is_incomplete;
         NodeSample { taken: now, detail, machine, root, system, qos, pods, is_incomplete }
+    }
+
+    /// What the runtime has measured, by sandbox. Empty with the gate off, and if the runtime has nothing: then the kernel is asked.
+    async fn of_runtime(&mut self) -> BTreeMap<SandboxId, SandboxStats> {
+        if !self.ctx.node_facts.features.stats_from_runtime {
+            return BTreeMap::new();
+        }
+        let deadline = self.ctx.clock.mono() + STATS_WITHIN;
+        let answer = tokio::select! {
+            answer = self.ctx.runtime.list_sandbox_stats(&Scope::Node) => answer.map_err(|error| error.to_string()),
+            () = self.ctx.clock.sleep_until(deadline) => Err("no answer in time".to_owned()),
+        };
+        match answer {
+            Ok(all) => {
+                self.has_runtime_failed = false;
+                all.into_iter().map(|stats| (stats.id.clone(), stats)).collect()
+            }
+            Err(why) => {
+                if !std::mem::replace(&mut self.has_runtime_failed, true) {
+                    tracing::warn!(err = why, "Runtime has no statistics of pods, reading their cgroups");
+                }
+                BTreeMap::new()
+            }
+        }
     }
 
     /// Samples only the node and the cgroup of all pods.
@@ -283,13 +320,18 @@ impl CgroupSampler {
             None => Vec::new(),
         };
         let uid = observed.pod.uid.as_str();
-        let status = self.pods.get(&observed.pod.uid).map(|entry| entry.status);
-        let started = status.and_then(|status| status.start_time.as_ref().map(|time| time.0));
+        let started = self.started(&observed.pod.uid);
         let own = match self.paths.pods.get(uid) {
             Some(path) => self.cgroup(path, started, round).await,
             None => None,
         };
         PodSample { pod: observed.pod.clone(), started, own, sandbox, containers, interfaces }
+    }
+
+    /// As the status of the pod has it.
+    fn started(&self, pod: &PodUid) -> Option<jiff::Timestamp> {
+        let status = self.pods.get(pod)?.status;
+        status.start_time.as_ref().map(|time| time.0)
     }
 
     /// The network interfaces that the first process of these sees.
@@ -344,7 +386,7 @@ impl CgroupSampler {
             self.add_open_files(path, &mut sample).await;
         }
         let rate = self.rate(path, &sample, started, round);
-        Some(Placed { path: path.into(), cgroup: sample, rate })
+        Some(Placed { path: path.into(), cgroup: sample, rate, measured_at: None })
     }
 
     async fn add_open_files(&self, path: &str, sample: &mut CgroupSample) {
@@ -427,6 +469,10 @@ impl CgroupSampler {
         }
         let cgroup = machine::process_as_cgroup(&process, &status);
         let rate = self.rate("kubelet", &cgroup, started, round);
-        Some(SystemSample { name: "kubelet", started, placed: Placed { path: Box::default(), cgroup, rate } })
+        Some(SystemSample {
+            name: "kubelet",
+            started,
+            placed: Placed { path: Box::default(), cgroup, rate, measured_at: None },
+        })
     }
 }

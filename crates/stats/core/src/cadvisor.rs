@@ -601,6 +601,14 @@ impl<'a> CadvisorExport<'a> {
         Some(text)
     }
 
+    /// The families of the machine, which no runtime reports.
+    #[must_use]
+    pub fn machine(&self) -> String {
+        let mut text = String::new();
+        self.machine_table(&mut text);
+        text
+    }
+
     fn machine_table(&self, text: &mut String) {
         let (machine, sample) = (&self.machine, self.sample);
         let name = "cadvisor_version_info";

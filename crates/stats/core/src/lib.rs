@@ -16,6 +16,7 @@ pub mod operations;
 pub mod process;
 pub mod procfs;
 pub mod resource;
+pub mod runtime_stats;
 pub mod sample;
 pub mod summary;
 #[cfg(test)]

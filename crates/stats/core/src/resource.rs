@@ -58,8 +58,9 @@ pub fn family_text(sample: &NodeSample, index: usize) -> String {
     if let Some((name, kind, help, number)) = CONTAINER.get(index) {
         family(&mut text, name, *kind, help);
         each_container(&pods, |labels, container| {
-            if let Some(value) = number(&container.placed.cgroup) {
-                line(&mut text, name, labels, value, at);
+            let placed = &container.placed;
+            if let Some(value) = number(&placed.cgroup) {
+                line(&mut text, name, labels, value, placed.measured_at.or(at));
             }
         });
         return text;
@@ -77,8 +78,9 @@ pub fn family_text(sample: &NodeSample, index: usize) -> String {
         family(&mut text, name, *kind, help);
         for pod in pods.values() {
             let labels = [("namespace", &*pod.pod.namespace), ("pod", &*pod.pod.name)];
-            if let Some(value) = number(&pod.whole().cgroup) {
-                line(&mut text, name, &labels, value, at);
+            let whole = pod.whole();
+            if let Some(value) = number(&whole.cgroup) {
+                line(&mut text, name, &labels, value, whole.measured_at.or(at));
             }
         }
         return text;

@@ -58,6 +58,8 @@ pub struct Placed {
     pub cgroup: CgroupSample,
     /// Nanoseconds of CPU per second; `None` until there are two readings.
     pub rate: Option<u64>,
+    /// When the runtime measured it; `None` for what was read when the sample was taken.
+    pub measured_at: Option<Timestamp>,
 }
 
 /// A system cgroup.
@@ -113,10 +115,12 @@ impl PodSample {
         self.own.clone().unwrap_or_else(|| add_up(self.parts().map(|part| &part.placed)))
     }
 
-    /// The pod's own cgroup contains no processes, so its parts are counted.
+    /// The pod's own cgroup contains no processes, so its parts are counted; a runtime counts those of the whole pod.
     #[must_use]
     pub fn processes(&self) -> Option<u64> {
+        let of_runtime = self.own.as_ref().filter(|own| own.measured_at.is_some());
         sum(self.parts().map(|part| part.placed.cgroup.processes))
+            .or_else(|| of_runtime.and_then(|own| own.cgroup.processes))
     }
 }
 
@@ -146,7 +150,7 @@ pub fn add_up<'a>(parts: impl Iterator<Item = &'a Placed> + Clone) -> Placed {
         processes: of(|c| c.processes),
         ..CgroupSample::default()
     };
-    Placed { path: Box::default(), cgroup, rate: sum(parts.map(|part| part.rate)) }
+    Placed { cgroup, rate: sum(parts.map(|part| part.rate)), ..Placed::default() }
 }
 
 /// `None` if no number is known.

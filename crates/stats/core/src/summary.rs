@@ -184,20 +184,21 @@ fn pod_interface(interfaces: &[Interface]) -> Option<&str> {
 
 fn usage(object: &mut Object<'_>, placed: &Placed, at: Timestamp, machine_memory: Option<u64>) {
     let cgroup = &placed.cgroup;
+    let at = placed.measured_at.unwrap_or(at);
     let pressures = cgroup.pressure.as_deref();
-    object.object("cpu", cgroup.cpu_nanoseconds, |cpu, used| {
+    object.object("cpu", cgroup.cpu_nanoseconds.or(placed.rate), |cpu, _| {
         cpu.time("time", at);
         cpu.number("usageNanoCores", placed.rate);
-        cpu.number("usageCoreNanoSeconds", Some(used));
+        cpu.number("usageCoreNanoSeconds", cgroup.cpu_nanoseconds);
         psi(cpu, pressures, |all| all.cpu.as_ref());
     });
     let memory = &cgroup.memory;
-    object.object("memory", memory.usage, |object, used| {
+    object.object("memory", memory.usage.or(memory.working_set), |object, _| {
         object.time("time", at);
         let limit = memory.limit.or(machine_memory);
         let left = limit.zip(memory.working_set).map(|(limit, used)| limit.saturating_sub(used));
         object.number("availableBytes", left);
-        object.number("usageBytes", Some(used));
+        object.number("usageBytes", memory.usage);
         object.number("workingSetBytes", memory.working_set);
         object.number("rssBytes", memory.rss);
         object.number("pageFaults", memory.page_faults);

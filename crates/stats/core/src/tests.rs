@@ -126,7 +126,7 @@ fn container(id: &str, name: &str, cgroup: CgroupSample, rate: u64) -> Container
         name: name.into(),
         image: "docker.io/library/busybox:1".into(),
         started: Timestamp::from_second(1_700_000_100).expect("a time"),
-        placed: Placed { path: format!("/k8s.io/{id}").into(), cgroup, rate: Some(rate) },
+        placed: Placed { path: format!("/k8s.io/{id}").into(), cgroup, rate: Some(rate), measured_at: None },
     }
 }
 
@@ -156,11 +156,16 @@ fn node() -> NodeSample {
             disks: procfs::disks("254 0 vda 10 1 80 5 20 2 160 7 0 9 12 0 0\n"),
             filesystems: Vec::new(),
         },
-        root: Placed { path: "/".into(), cgroup: root, rate: Some(1_000) },
+        root: Placed { path: "/".into(), cgroup: root, rate: Some(1_000), measured_at: None },
         system: vec![SystemSample {
             name: "kubelet",
             started: None,
-            placed: Placed { path: "/system.slice/kubelet.service".into(), cgroup: v1(), rate: None },
+            placed: Placed {
+                path: "/system.slice/kubelet.service".into(),
+                cgroup: v1(),
+                rate: None,
+                measured_at: None,
+            },
         }],
         qos: Vec::new(),
         pods: vec![pod],

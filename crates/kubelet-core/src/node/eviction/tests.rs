@@ -165,6 +165,7 @@ fn node_using(used: u64, inactive: u64) -> NodeSample {
             ..CgroupSample::default()
         },
         rate: None,
+        measured_at: None,
     };
     let pods = SystemSample { name: "pods", started: None, placed: placed("/kubepods", mebibytes(500)) };
     NodeSample {

@@ -22,7 +22,8 @@ fn cadvisor_of(sample: &NodeSample) -> String {
 #[test]
 fn qos_cgroups_and_filesystems_of_the_machine_are_reported_without_a_pod() {
     let mut sample = node();
-    sample.qos = vec![Placed { path: "/kubepods/burstable".into(), cgroup: v1(), rate: None }];
+    sample.qos =
+        vec![Placed { path: "/kubepods/burstable".into(), cgroup: v1(), rate: None, measured_at: None }];
     let space = FilesystemSpace {
         capacity_bytes: 1000,
         used_bytes: 500,

@@ -64,7 +64,7 @@ fn resource_metrics_of_two_pods_with_one_name_are_those_of_the_newer() {
 #[test]
 fn a_pod_with_a_cgroup_of_its_own_is_measured_there() {
     let mut node = node();
-    let own = Placed { path: "/kubepods/poduid-1".into(), cgroup: v2(), rate: Some(9) };
+    let own = Placed { path: "/kubepods/poduid-1".into(), cgroup: v2(), rate: Some(9), measured_at: None };
     node.pods[0].own = Some(own.clone());
     assert_eq!(node.pods[0].whole(), own);
     assert_eq!(node.pods[0].processes(), Some(4));
