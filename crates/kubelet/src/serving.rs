@@ -169,6 +169,7 @@ fn signed_pair(
         rng: ctx.rng.branch(),
         node_name: ctx.settings.node_name.clone(),
         addresses: agent.node_addresses(),
+        dns_name_suffices: ctx.node_facts.features.dns_only_serving_certificates,
         metrics: ctx.metrics.clone(),
         serves,
     };

@@ -24,10 +24,10 @@ impl CertificateNames {
             && self.ip_addresses.is_superset(&wanted.ip_addresses)
     }
 
-    /// Whether there is any DNS name or address to serve.
+    /// Whether a certificate can be requested for them: a cluster signs one for addresses; DNS names alone may not be enough.
     #[must_use]
-    pub fn has_address(&self) -> bool {
-        !self.dns_names.is_empty() || !self.ip_addresses.is_empty()
+    pub fn can_be_served(&self, dns_name_suffices: bool) -> bool {
+        !self.ip_addresses.is_empty() || (dns_name_suffices && !self.dns_names.is_empty())
     }
 }
 

@@ -55,6 +55,7 @@ impl Server {
             rng: Rng::from_seed(1),
             node_name: "edge-1".to_owned(),
             addresses: self.addresses.subscribe(),
+            dns_name_suffices: false,
             metrics: Metrics::default(),
             serves: self.serves.clone(),
         };

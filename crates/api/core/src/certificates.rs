@@ -109,6 +109,8 @@ pub struct CertificateState<'a> {
     /// The certificate in use.
     pub current: Option<&'a CertificateFacts>,
     pub wanted: &'a CertificateNames,
+    /// A serving certificate may be requested for a node without an IP address (gate `AllowDNSOnlyNodeCSR`).
+    pub dns_name_suffices: bool,
     /// Position of the renewal in its time span, from 0 to 1: drawn once for each certificate.
     pub random: f64,
     /// Rotation is enabled (`rotateCertificates`, `serverTLSBootstrap`).
@@ -156,7 +158,9 @@ pub fn compute_certificate_step(state: &CertificateState<'_>, now: Timestamp) ->
         return CertificateStep::Wait { until: due };
     }
     match state.kind {
-        CertificateUse::Serving if !state.wanted.has_address() => return CertificateStep::Keep,
+        CertificateUse::Serving if !state.wanted.can_be_served(state.dns_name_suffices) => {
+            return CertificateStep::Keep;
+        }
         CertificateUse::Serving => {}
         CertificateUse::Client => {
             let is_overdue = |since| now.duration_since(since).unsigned_abs() >= EXIT_AFTER;

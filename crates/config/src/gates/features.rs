@@ -92,6 +92,8 @@ features! {
     log_streams: "PodLogsQuerySplitStreams",
     /// The certificate authorities for clients are reloaded when their file changes.
     reload_client_ca: "ReloadKubeletClientCAFile",
+    /// A serving certificate is requested for a node without an IP address, too.
+    dns_only_serving_certificates: "AllowDNSOnlyNodeCSR",
     /// The serving certificate is reloaded when its files change.
     reload_serving_pair: "ReloadKubeletServerCertificateFile",
     /// The Node is created without a get before it.

@@ -128,6 +128,7 @@ impl ClientCertificate {
             kind: CertificateUse::Client,
             current: self.current.as_ref(),
             wanted,
+            dns_name_suffices: false,
             random,
             rotates: self.rotates,
             is_embedded: self.is_embedded,

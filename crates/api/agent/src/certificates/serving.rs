@@ -42,6 +42,8 @@ pub struct ClusterSigned {
     pub node_name: String,
     /// Addresses in the node status.
     pub addresses: watch::Receiver<Vec<NodeAddress>>,
+    /// A node without an IP address may have one, too.
+    pub dns_name_suffices: bool,
     pub metrics: Metrics,
     pub serves: Serves,
 }
@@ -60,6 +62,7 @@ impl ClusterSigned {
                 kind: CertificateUse::Serving,
                 current: current.as_ref(),
                 wanted: &wanted,
+                dns_name_suffices: self.dns_name_suffices,
                 random,
                 rotates: true,
                 is_embedded: false,

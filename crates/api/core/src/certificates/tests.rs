@@ -30,6 +30,7 @@ fn check(options: &str, second: i64, expected: &str) {
         kind: CertificateUse::Client,
         current: None,
         wanted: &usual,
+        dns_name_suffices: false,
         random: 0.5,
         rotates: true,
         is_embedded: false,
@@ -50,6 +51,10 @@ fn check(options: &str, second: i64, expected: &str) {
             }
             ("moved", _) => names = Some(serving("10.0.0.2")),
             ("nameless", _) => names = Some(client()),
+            ("dns-only", _) => {
+                names = Some(wanted_names(CertificateUse::Serving, "n1", ["n1".to_owned()], []));
+            }
+            ("dns-suffices", _) => state.dns_name_suffices = true,
             ("fixed", _) => state.rotates = false,
             ("embedded", _) => state.is_embedded = true,
             ("bootstrap", _) => state.has_bootstrap = true,
@@ -130,6 +135,9 @@ fn a_serving_certificate_follows_the_addresses_of_the_node() {
     check("serving", 1500, "wait until 1800");
     check("serving moved", 1500, "request");
     check("none serving nameless", 1500, "keep");
+    check("none serving nameless dns-suffices", 1500, "keep");
+    check("none serving dns-only", 1500, "keep");
+    check("none serving dns-only dns-suffices", 1500, "request");
     check("none serving", 1500, "request");
     check("none serving bootstrap invalid=1000", 1500, "request");
     check("serving fixed moved", 1500, "keep");
@@ -233,7 +241,8 @@ proptest! {
     fn a_wait_always_ends_in_the_future(second in 0..4000_i64, failures in 0..9_u32, bootstrap: bool, rotates: bool) {
         let (current, wanted) = (certificate(client()), client());
         let state = CertificateState {
-            kind: CertificateUse::Client, current: Some(&current), wanted: &wanted, random: 0.3, rotates, is_embedded: false,
+            kind: CertificateUse::Client, current: Some(&current), wanted: &wanted,
+            dns_name_suffices: false, random: 0.3, rotates, is_embedded: false,
             has_bootstrap: bootstrap, is_api_reachable: true, invalid_since: None, failures, last_failure: Some(at(second)),
         };
         if let CertificateStep::Wait { until } = compute_certificate_step(&state, at(second)) {
