@@ -8,7 +8,8 @@ mod signing_requests;
 use serde_json::Value;
 
 use crate::api::Api;
-use crate::auth::{User, node_restriction};
+use crate::auth::pod_certificates::Refusal;
+use crate::auth::{User, node_restriction, pod_certificates};
 use crate::object;
 use crate::resources::Resource;
 use crate::status::ApiError;
@@ -34,6 +35,7 @@ pub(crate) fn create(context: &Context<'_>, resource: &Resource, object: &mut Va
     }
     match resource.name {
         "certificatesigningrequests" => signing_requests::create(context, object),
+        "podcertificaterequests" => return admit_pod_certificate(context, resource, object),
         "pods" => return pods::create(context, resource, object),
         "services" => return services::create(context, resource, object),
         _ => {}
@@ -68,6 +70,19 @@ pub(crate) fn update_status(
     let Some(name) = context.user.node() else { return Ok(()) };
     node_restriction::admit_status(name, resource.name, new, old)
         .map_err(|why| ApiError::forbidden_object(resource, object::name(new), &why))
+}
+
+/// Refuses a request of a node for a pod that is not its own.
+fn admit_pod_certificate(
+    context: &Context<'_>,
+    resource: &Resource,
+    request: &Value,
+) -> Result<(), ApiError> {
+    let Some(node) = context.user.node() else { return Ok(()) };
+    pod_certificates::admit(node, request, context.objects).map_err(|refusal| match refusal {
+        Refusal::Forbidden(why) => ApiError::forbidden_object(resource, object::name(request), &why),
+        Refusal::Stale(why) => ApiError::internal(why),
+    })
 }
 
 fn admit_node(

@@ -5,6 +5,7 @@ pub(crate) mod attributes;
 pub(crate) mod authority;
 pub(crate) mod node;
 pub(crate) mod node_restriction;
+pub(crate) mod pod_certificates;
 pub(crate) mod rules;
 pub(crate) mod service_account;
 pub(crate) mod tokens;

@@ -29,6 +29,7 @@ pub fn apply(resource: &str, object: &mut Value) {
         "persistentvolumes" => kinds::persistent_volume(object),
         "persistentvolumeclaims" => kinds::persistent_volume_claim(object),
         "certificatesigningrequests" => kinds::certificate_signing_request(object),
+        "podcertificaterequests" => kinds::pod_certificate_request(object),
         "csidrivers" => kinds::csi_driver(object),
         _ => {}
     }

@@ -134,7 +134,9 @@ fn rules(resource: &str) -> Option<&'static [Rule]> {
         "events" => Some(EVENT),
         "services" => Some(SERVICE),
         "persistentvolumeclaims" => Some(CLAIM),
-        "namespaces" | "persistentvolumes" | "certificatesigningrequests" => Some(&[SPEC_AND_STATUS]),
+        "namespaces" | "persistentvolumes" | "certificatesigningrequests" | "podcertificaterequests" => {
+            Some(&[SPEC_AND_STATUS])
+        }
         "leases" => Some(&[(&[""], &[("spec", Empty::Struct)])]),
         "csidrivers" => Some(&[(&[""], &[("spec", Empty::Struct)])]),
         "volumeattachments" => Some(&[SPEC_AND_STATUS, (&["status"], &[("attached", Empty::False)])]),

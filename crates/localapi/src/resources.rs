@@ -197,6 +197,17 @@ pub(crate) const RESOURCES: &[Resource] = &[
     ),
     Resource {
         unconditional_update: false,
+        subresources: &[sub("status", "PodCertificateRequest", STATUS)],
+        ..kind(
+            ("certificates.k8s.io", "v1beta1"),
+            "podcertificaterequests",
+            "podcertificaterequest",
+            "PodCertificateRequest",
+            true,
+        )
+    },
+    Resource {
+        unconditional_update: false,
         create_on_update: true,
         ..kind(("coordination.k8s.io", "v1"), "leases", "lease", "Lease", true)
     },

@@ -10,6 +10,7 @@ mod metadata;
 pub(crate) mod names;
 mod node;
 mod pod;
+mod pod_certificates;
 pub(crate) mod pod_status;
 mod pod_update;
 mod service;
@@ -99,6 +100,10 @@ pub fn check(resource: &str, object: &Value, old: Option<&Value>) -> Vec<FieldEr
         "secrets" => config::check_secret(&root, before.as_ref(), &mut errors),
         "configmaps" => config::check_config_map(&root, before.as_ref(), &mut errors),
         "certificatesigningrequests" => signing::check(&root, &mut errors),
+        "podcertificaterequests" => match before.as_ref().filter(|_| subresource == "status") {
+            Some(before) => pod_certificates::check_status(&root, before, &mut errors),
+            None => pod_certificates::check(&root, before.as_ref(), &mut errors),
+        },
         "services" => service::check(&root, before.as_ref(), &mut errors),
         "csidrivers" => storage::check_driver(&root, before.as_ref(), &mut errors),
         "csinodes" => storage::check_node(&root, before.as_ref(), &mut errors),
@@ -127,6 +132,7 @@ pub fn decode(resource: &str, object: &Value) -> Result<(), String> {
         "csinodes" => as_type::<k8s::CSINode>(object),
         "volumeattachments" => as_type::<k8s::VolumeAttachment>(object),
         "certificatesigningrequests" => as_type::<k8s::CertificateSigningRequest>(object),
+        "podcertificaterequests" => as_type::<k8s::PodCertificateRequest>(object),
         _ => Ok(()),
     };
     decoded.map_err(|error| {

@@ -17,6 +17,9 @@ pub use k8s_openapi::api::authorization::v1::{
 pub use k8s_openapi::api::certificates::v1::{
     CertificateSigningRequest, CertificateSigningRequestSpec, CertificateSigningRequestStatus,
 };
+pub use k8s_openapi::api::certificates::v1beta1::{
+    PodCertificateRequest, PodCertificateRequestSpec, PodCertificateRequestStatus,
+};
 pub use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
 pub use k8s_openapi::api::core::v1::{
     AWSElasticBlockStoreVolumeSource, Affinity, AppArmorProfile, AttachedVolume, AzureDiskVolumeSource,
@@ -32,8 +35,8 @@ pub use k8s_openapi::api::core::v1::{
     NodeRuntimeHandler, NodeRuntimeHandlerFeatures, NodeSelector, NodeSelectorRequirement, NodeSelectorTerm,
     NodeSpec, NodeStatus, NodeSwapStatus, NodeSystemInfo, ObjectFieldSelector, ObjectReference,
     PersistentVolume, PersistentVolumeClaim, PersistentVolumeClaimCondition, PersistentVolumeSpec, Pod,
-    PodCondition, PodDNSConfig, PodDNSConfigOption, PodExtendedResourceClaimStatus, PodIP, PodOS,
-    PodSecurityContext, PodSpec, PodStatus, PortworxVolumeSource, Probe, ProjectedVolumeSource,
+    PodCertificateProjection, PodCondition, PodDNSConfig, PodDNSConfigOption, PodExtendedResourceClaimStatus,
+    PodIP, PodOS, PodSecurityContext, PodSpec, PodStatus, PortworxVolumeSource, Probe, ProjectedVolumeSource,
     ResourceFieldSelector, ResourceHealth, ResourceRequirements, ResourceStatus, SELinuxOptions,
     SeccompProfile, Secret, SecretKeySelector, SecretReference, SecurityContext, Service, ServiceAccount,
     ServiceAccountTokenProjection, ServicePort, ServiceSpec, SleepAction, Sysctl, TCPSocketAction, Taint,

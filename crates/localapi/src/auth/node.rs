@@ -43,6 +43,13 @@ pub(crate) fn check(node: &str, attributes: &Attributes, objects: &Objects) -> R
         | ("node.k8s.io", "runtimeclasses", "")
         | ("certificates.k8s.io", "clustertrustbundles", "")
         | ("storage.k8s.io", "csidrivers", "") => is(READ),
+        // What a new one may ask for is in `pod_certificates`.
+        ("certificates.k8s.io", "podcertificaterequests", "") => match verb {
+            "create" => true,
+            "list" | "watch" => selects("spec.nodeName"),
+            "get" => is_certificate_request_of(node, attributes, objects),
+            _ => false,
+        },
         ("storage.k8s.io", "volumeattachments", "") => {
             is(&["get"]) && is_attachment_of(node, &attributes.name, objects)
         }
@@ -140,6 +147,11 @@ fn pod<'a>(attributes: &Attributes, objects: &'a Objects) -> Option<&'a Value> {
 
 fn is_bound_here(node: &str, attributes: &Attributes, objects: &Objects) -> bool {
     pod(attributes, objects).is_some_and(|pod| text(pod, "/spec/nodeName") == node)
+}
+
+fn is_certificate_request_of(node: &str, attributes: &Attributes, objects: &Objects) -> bool {
+    let request = objects.get(&Key::new("podcertificaterequests", &attributes.namespace, &attributes.name));
+    request.is_some_and(|request| text(request, "/spec/nodeName") == node)
 }
 
 fn is_slice_of(node: &str, name: &str, objects: &Objects) -> bool {

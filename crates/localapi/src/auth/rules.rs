@@ -118,6 +118,13 @@ mod tests {
         let secret = |name: &str| json!({"namespace": "storage", "name": name});
         let csi =
             json!({"nodeStageSecretRef": secret("stage"), "controllerPublishSecretRef": secret("control")});
+        for (name, node) in [("req-mine", "n"), ("req-other", "m")] {
+            put(
+                "podcertificaterequests",
+                "a",
+                json!({"metadata": {"name": name}, "spec": {"nodeName": node}}),
+            );
+        }
         put("persistentvolumes", "", json!({"metadata": {"name": "pv"}, "spec": {"csi": csi}}));
         for (name, node) in [("csi-mine", "n"), ("csi-other", "m")] {
             put("volumeattachments", "", json!({"metadata": {"name": name}, "spec": {"nodeName": node}}));
@@ -186,6 +193,9 @@ mod tests {
             "update coordination.k8s.io/leases kube-node-lease n",
             "create storage.k8s.io/csinodes - -",
             "create certificates.k8s.io/certificatesigningrequests - -",
+            "create certificates.k8s.io/podcertificaterequests a -",
+            "get certificates.k8s.io/podcertificaterequests a req-mine",
+            "watch certificates.k8s.io/podcertificaterequests - - spec.nodeName=n",
             "create authentication.k8s.io/tokenreviews - -",
         ] {
             assert!(may("node", line), "{line}");
@@ -225,6 +235,11 @@ mod tests {
             "update coordination.k8s.io/leases kube-node-lease m",
             "update coordination.k8s.io/leases default n",
             "update certificates.k8s.io/certificatesigningrequests/approval - csr",
+            "get certificates.k8s.io/podcertificaterequests a req-other",
+            "list certificates.k8s.io/podcertificaterequests - -",
+            "list certificates.k8s.io/podcertificaterequests - - spec.nodeName=m",
+            "delete certificates.k8s.io/podcertificaterequests a req-mine",
+            "update certificates.k8s.io/podcertificaterequests/status a req-mine",
             "create /namespaces - -",
         ] {
             assert!(!may("node", line), "{line}");

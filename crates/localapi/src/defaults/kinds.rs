@@ -137,6 +137,13 @@ pub(super) fn certificate_signing_request(request: &mut Tree) {
     set_absent(request, "status", json!({}));
 }
 
+pub(super) fn pod_certificate_request(request: &mut Tree) {
+    set_absent(request, "status", json!({}));
+    if let Some(spec) = section(request, "spec") {
+        set_absent(spec, "maxExpirationSeconds", 86_400);
+    }
+}
+
 pub(super) fn csi_driver(driver: &mut Tree) {
     let Some(spec) = section(driver, "spec") else { return };
     set_absent(spec, "attachRequired", true);

@@ -69,7 +69,7 @@ impl Shape {
             "serviceaccounts" => Some(Self::ServiceAccount),
             "csinodes" => Some(Self::CsiNode),
             "resourceclaims" => Some(Self::ResourceClaim),
-            "namespaces" | "persistentvolumeclaims" => Some(Self::WithConditions),
+            "namespaces" | "persistentvolumeclaims" | "podcertificaterequests" => Some(Self::WithConditions),
             _ if PLAIN_RESOURCES.contains(&plural) => Some(Self::Object),
             _ => None,
         }

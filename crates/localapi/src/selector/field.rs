@@ -96,6 +96,9 @@ fn own_fields(resource: &str) -> Option<&'static [&'static str]> {
         ]),
         "secrets" => Some(&["type"]),
         "certificatesigningrequests" | "clustertrustbundles" => Some(&["spec.signerName"]),
+        "podcertificaterequests" => {
+            Some(&["spec.signerName", "spec.podName", "spec.serviceAccountName", "spec.nodeName"])
+        }
         "namespaces" => Some(&["status.phase"]),
         "resourceslices" => Some(&["spec.driver", "spec.nodeName"]),
         _ => None,

@@ -147,6 +147,7 @@ fn unsupported_fields_are_refused() {
         ("services", "spec.clusterIP!=None,spec.type=ClusterIP"),
         ("certificatesigningrequests", "spec.signerName=a"),
         ("clustertrustbundles", "spec.signerName=a"),
+        ("podcertificaterequests", "spec.nodeName=n,spec.signerName=a,spec.podName=p"),
         ("leases", "metadata.name=x,metadata.namespace=y"),
         ("runtimeclasses", "metadata.name=x"),
     ] {

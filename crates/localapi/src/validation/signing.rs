@@ -84,7 +84,7 @@ fn is_request(text: &str) -> bool {
 }
 
 /// `example.com/signer`.
-fn check_signer(signer: &FieldValue<'_>, errors: &mut ErrorList) {
+pub(super) fn check_signer(signer: &FieldValue<'_>, errors: &mut ErrorList) {
     let text = signer.text();
     if text.is_empty() {
         return errors.required(&signer.path, "");
