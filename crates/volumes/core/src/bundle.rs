@@ -7,10 +7,7 @@ use std::sync::Arc;
 
 use model::k8s::{ClusterTrustBundleProjection, LabelSelector, TrustBundle};
 
-const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
-const END: &str = "-----END CERTIFICATE-----";
-/// Characters of base64 in a line of PEM.
-const LINE: usize = 64;
+use super::pem::{self, CERTIFICATE};
 
 /// Which bundles a volume selects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -88,46 +85,13 @@ pub fn bundle_text(
     }
     let certificates: BTreeSet<String> =
         bundles.iter().flat_map(|bundle| certificates(&bundle.spec.trust_bundle)).collect();
-    Ok(certificates.iter().map(|certificate| pem(certificate)).collect())
+    Ok(certificates.iter().map(|certificate| pem::certificate(certificate)).collect())
 }
 
-/// The certificates of a bundle, each as one base64 text. Text around them is left out.
+/// The certificates of a bundle, each as one base64 text.
 fn certificates(bundle: &str) -> Vec<String> {
-    let (mut found, mut inside): (Vec<String>, Option<String>) = (Vec::new(), None);
-    for line in bundle.lines().map(str::trim) {
-        match (line, &mut inside) {
-            (BEGIN, _) => inside = Some(String::new()),
-            (END, _) => found.extend(inside.take().filter(|text| is_base64(text))),
-            // A PEM header is not part of the certificate.
-            (header, Some(_)) if header.contains(':') => {}
-            (line, Some(text)) => text.push_str(line),
-            (_, None) => {}
-        }
-    }
-    found
-}
-
-fn is_base64(text: &str) -> bool {
-    let digits = text.trim_end_matches('=');
-    let is_digit = |c: char| c.is_ascii_alphanumeric() || c == '+' || c == '/';
-    !text.is_empty()
-        && text.len().is_multiple_of(4)
-        && text.len() - digits.len() <= 2
-        && digits.chars().all(is_digit)
-}
-
-fn pem(certificate: &str) -> String {
-    let mut text = format!("{BEGIN}\n");
-    let mut rest = certificate;
-    while !rest.is_empty() {
-        let (line, after) = rest.split_at_checked(LINE).unwrap_or((rest, ""));
-        text.push_str(line);
-        text.push('\n');
-        rest = after;
-    }
-    text.push_str(END);
-    text.push('\n');
-    text
+    let of_certificates = pem::blocks(bundle).into_iter().filter(|block| block.label == CERTIFICATE);
+    of_certificates.map(|block| block.base64).collect()
 }
 
 #[cfg(test)]
@@ -135,6 +99,9 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+
+    const BEGIN: &str = "-----BEGIN CERTIFICATE-----";
+    const END: &str = "-----END CERTIFICATE-----";
 
     fn bundle(name: &str, pem: &str) -> Arc<TrustBundle> {
         let json = json!({"metadata": {"name": name}, "spec": {"trustBundle": pem}});

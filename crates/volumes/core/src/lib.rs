@@ -27,6 +27,7 @@ mod nested;
 pub mod node_affinity;
 pub mod objects;
 pub mod payload;
+mod pem;
 pub mod plan;
 pub mod planned_pod;
 pub mod quota;
