@@ -9,6 +9,9 @@ use model::k8s::{ClusterTrustBundleProjection, LabelSelector, TrustBundle};
 
 use super::pem::{self, CERTIFICATE};
 
+/// Characters of a label selector: it becomes a part of a URL.
+pub const MAX_SELECTOR: usize = 100 << 10;
+
 /// Which bundles a volume selects.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum BundleRequirement {
@@ -31,6 +34,8 @@ pub enum BundleError {
     NotFound { name: String },
     #[error("combination of signerName {signer:?} and labelSelector matched zero ClusterTrustBundles")]
     NoneSelected { signer: String },
+    #[error("label selector length ({length}) is larger than {MAX_SELECTOR}")]
+    SelectorTooLong { length: usize },
     #[error("a ClusterTrustBundle projection needs a name or a signerName")]
     Nothing,
 }
@@ -76,6 +81,11 @@ pub fn bundle_text(
 ) -> Result<String, BundleError> {
     let requirement = BundleRequirement::of(projection).ok_or(BundleError::Nothing)?;
     let found = found.ok_or(BundleError::NotAvailable)?;
+    if let BundleRequirement::Signed { labels: Some(labels), .. } = &requirement
+        && labels.len() > MAX_SELECTOR
+    {
+        return Err(BundleError::SelectorTooLong { length: labels.len() });
+    }
     let bundles = found.get(&requirement).map(Vec::as_slice).unwrap_or_default();
     if bundles.is_empty() && projection.optional != Some(true) {
         return Err(match requirement {
@@ -158,6 +168,20 @@ mod tests {
         let projection =
             serde_json::from_value(json!({"name": "ca", "path": "p", "optional": true})).unwrap();
         assert_eq!(bundle_text(&projection, None), Err(BundleError::NotAvailable));
+    }
+
+    #[test]
+    fn too_long_label_selector_of_trust_bundles_is_an_error_even_if_optional() {
+        let of = |length: usize| {
+            let values = ["a".repeat(length - "k in ()".len())];
+            let selector = json!({"matchExpressions": [{"key": "k", "operator": "In", "values": values}]});
+            text(json!({"signerName": "s", "path": "p", "labelSelector": selector, "optional": true}), &[])
+        };
+        assert_eq!(of(MAX_SELECTOR), Ok(String::new()));
+        assert_eq!(
+            of(MAX_SELECTOR + 1),
+            Err("label selector length (102401) is larger than 102400".to_owned())
+        );
     }
 
     #[test]

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use ports::Clock;
 use ports::cluster::Selection;
 use tokio::sync::watch;
-use volumes_core::bundle::BundleRequirement;
+use volumes_core::bundle::{BundleRequirement, MAX_SELECTOR};
 
 use super::ObjectError;
 use super::source::{Access, wait_for_sync};
@@ -22,7 +22,7 @@ const KIND: &str = "clustertrustbundle";
 /// The bundles of one selection.
 #[derive(Debug)]
 pub(super) struct Selected {
-    /// `None`: it selects nothing.
+    /// `None`: it selects nothing, or its selector is too long.
     seen: Option<StoreReader<TrustBundle>>,
 }
 
@@ -69,6 +69,7 @@ impl Bundles {
 fn selection(requirement: &BundleRequirement) -> Option<Selection> {
     let (fields, labels) = match requirement {
         BundleRequirement::Named(name) => (format!("metadata.name={name}"), None),
+        BundleRequirement::Signed { labels: Some(labels), .. } if labels.len() > MAX_SELECTOR => return None,
         BundleRequirement::Signed { signer, labels } => {
             (format!("spec.signerName={signer}"), Some(labels.clone()?).filter(|labels| !labels.is_empty()))
         }
