@@ -1,7 +1,8 @@
-//! Certificates of the node: names, validity, and the key of a certificate.
+//! Certificates of the node and of pods: names, validity, and keys.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
+use std::sync::Arc;
 
 use jiff::Timestamp;
 
@@ -58,5 +59,69 @@ pub struct PemPair {
 impl std::fmt::Debug for PemPair {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("PemPair").field("certificate", &self.certificate).finish_non_exhaustive()
+    }
+}
+
+/// A type of key that this kubelet can generate for a pod.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodKeyType {
+    EcdsaP256,
+    EcdsaP384,
+    Ed25519,
+}
+
+/// A private key: PKCS#8, PEM. Clones share it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PrivateKey(Arc<str>);
+
+impl PrivateKey {
+    #[must_use]
+    pub fn new(pem: &str) -> Self {
+        Self(pem.into())
+    }
+
+    #[must_use]
+    pub fn pem(&self) -> &str {
+        &self.0
+    }
+}
+
+/// Without the key, for logs.
+impl std::fmt::Debug for PrivateKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PrivateKey")
+    }
+}
+
+/// A new key of a pod, with a certificate request that it signed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PodKey {
+    pub key: PrivateKey,
+    /// PKCS#10, DER, with an empty subject.
+    pub request: Vec<u8>,
+}
+
+/// What a pod authenticates itself with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credential {
+    pub key: PrivateKey,
+    /// The certificate, then its intermediates; PEM.
+    pub chain: Arc<str>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_output_hides_private_keys() {
+        let key = PrivateKey::new("secret");
+        let (pod_key, credential) = (
+            PodKey { key: key.clone(), request: Vec::new() },
+            Credential { key: key.clone(), chain: "PEM".into() },
+        );
+        let text = format!("{key:?} {pod_key:?} {credential:?}");
+        assert!(!text.contains("secret") && text.contains("PEM"), "{text}");
+        assert_eq!(key.pem(), "secret");
     }
 }

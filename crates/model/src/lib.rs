@@ -40,7 +40,9 @@ pub mod time;
 pub mod topology;
 mod trust_bundle;
 
-pub use certificates::{CertificateFacts, CertificateNames, PemPair};
+pub use certificates::{
+    CertificateFacts, CertificateNames, Credential, PemPair, PodKey, PodKeyType, PrivateKey,
+};
 pub use cgroup::CgroupDriver;
 pub use containers::{ContainerKind, ContainerRef};
 pub use ids::{ContainerId, ImageId, PodRef, PodUid, SandboxId};

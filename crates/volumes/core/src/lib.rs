@@ -2,7 +2,7 @@
 //!
 //! Owns: what each type of volume is made from (`types`) and what a pod's volume means on this node (`plan`) and what its containers do with it (`index`); which API objects a
 //! pod's volumes show, and the files of configMap, secret, downwardAPI and projected volumes (`objects`, `payload`); how long a
-//! service account token is used (`token`); which volumes the filesystem counts (`quota`); with which SELinux label it is mounted (`selinux`); what is done to a device before it is
+//! service account token is used (`token`); when a certificate of a pod is requested and renewed (`pod_certificate`); which volumes the filesystem counts (`quota`); with which SELinux label it is mounted (`selinux`); what is done to a device before it is
 //! mounted (`device`); what drivers are called with (`csi`), and whether their volumes are attached to this node (`attachment`), and whether a PersistentVolume
 //! is one of this node (`node_affinity`); and
 //! in which order volumes are mounted, awaited and torn down (`engine`). Never: fetching an object, writing
@@ -30,6 +30,7 @@ pub mod payload;
 mod pem;
 pub mod plan;
 pub mod planned_pod;
+pub mod pod_certificate;
 pub mod quota;
 pub mod selinux;
 pub mod token;

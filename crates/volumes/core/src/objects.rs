@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use base_core::object_name::ObjectName;
 use base_core::service_account_token::TokenRequirement;
+use model::Credential;
 use model::annotations::OBJECT_TTL;
 use model::k8s::{ConfigMap, Node, Secret, TrustBundle};
 
 use super::bundle::BundleRequirement;
+use super::pod_certificate::{CertificateId, CredentialError};
 
 /// How long an object is cached if the Node does not specify it.
 const DEFAULT_TTL: Duration = Duration::from_secs(60);
@@ -30,6 +32,8 @@ pub struct VolumeObjects {
     pub tokens: BTreeMap<TokenRequirement, String>,
     /// `None`: this node does not support ClusterTrustBundles.
     pub bundles: Option<BTreeMap<BundleRequirement, Vec<Arc<TrustBundle>>>>,
+    /// `None`: this node does not support certificates of pods.
+    pub certificates: Option<BTreeMap<CertificateId, Result<Credential, CredentialError>>>,
 }
 
 /// The API objects that the volumes of a pod need.
@@ -38,4 +42,5 @@ pub struct RequiredObjects {
     pub names: BTreeSet<ObjectName>,
     pub tokens: BTreeSet<TokenRequirement>,
     pub bundles: BTreeSet<BundleRequirement>,
+    pub certificates: BTreeSet<CertificateId>,
 }

@@ -8,6 +8,7 @@ use model::payload::{Payload, PayloadFile};
 
 use super::bundle::BundleError;
 use super::objects::VolumeObjects;
+use super::pod_certificate::CredentialError;
 
 pub(super) const DEFAULT_MODE: u32 = 0o644;
 const PERMISSIONS: u32 = 0o777;
@@ -32,6 +33,8 @@ pub enum PayloadError {
     NoToken { audience: String },
     #[error(transparent)]
     Bundle(#[from] BundleError),
+    #[error(transparent)]
+    Certificate(#[from] CredentialError),
     #[error("{0} volumes are not offered by this kubelet yet")]
     NotOffered(&'static str),
     #[error("the API gave data that is not base64")]

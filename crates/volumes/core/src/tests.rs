@@ -1,10 +1,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use crate::pod_certificate::{CertificateId, CredentialError, Refusal};
 use base_core::downward::DownwardFacts;
 use base_core::service_account_token::TokenRequirement;
 use expect_test::{Expect, expect};
 use model::k8s::{ConfigMap, Pod, Secret};
+use model::{Credential, PrivateKey};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
@@ -32,6 +34,7 @@ fn objects() -> VolumeObjects {
         secrets: BTreeMap::from([("keys".to_owned(), Arc::new(secret))]),
         tokens: BTreeMap::from([(TokenRequirement::new(None, Some(3607)), "eyJ".to_owned())]),
         bundles: None,
+        certificates: None,
     }
 }
 
@@ -176,6 +179,56 @@ fn projected_volume_merges_its_sources_and_the_later_one_wins() {
             error: ClusterTrustBundle projection is not available on this node: the feature gate ClusterTrustBundleProjection is off, or the node is standalone
         "#]],
     );
+}
+
+#[test]
+fn pod_certificate_files_have_the_key_and_the_chain_or_the_reason_why_not() {
+    let id = |index| CertificateId { volume: "v".to_owned(), index };
+    let credential = Credential { key: PrivateKey::new("KEY\n"), chain: "CHAIN\n".into() };
+    let refusal = Refusal { reason: "Why".to_owned(), message: "not you".to_owned() };
+    let known = BTreeMap::from([
+        (id(0), Ok(credential)),
+        (id(1), Err(CredentialError::Denied(refusal))),
+        (id(2), Err(CredentialError::NotRequested { why: "no API".to_owned() })),
+    ]);
+    let files = |index: usize, security_context: Value, certificates: &Option<_>| {
+        let certificate = |name: &str| {
+            json!({ "podCertificate": { "signerName": "s.example/x", "keyType": "ED25519",
+                "credentialBundlePath": format!("{name}.pem"), "keyPath": "key.pem", "certificateChainPath": "chain.pem" } })
+        };
+        let mut sources: Vec<Value> = (0..index).map(|_| json!({ "downwardAPI": {} })).collect();
+        sources.push(certificate("bundle"));
+        let pod = pod(json!({
+            "securityContext": security_context, "containers": [{ "name": "c" }],
+            "volumes": [{ "name": "v", "projected": { "sources": sources, "defaultMode": 0o440 } }],
+        }));
+        files_of(&pod, &VolumeObjects { certificates: Clone::clone(certificates), ..objects() })
+    };
+    let known = Some(known);
+    let all = [
+        files(0, json!({}), &known),
+        files(0, json!({ "runAsUser": 1000 }), &known),
+        files(0, json!({ "fsGroup": 7 }), &known),
+        files(1, json!({}), &known),
+        files(2, json!({}), &known),
+        files(3, json!({}), &known),
+        files(0, json!({}), &None),
+    ];
+    expect![[r#"
+        bundle.pem 0440 "KEY\nCHAIN\n"
+        chain.pem 0440 "CHAIN\n"
+        key.pem 0440 "KEY\n"
+        bundle.pem 0600 user 1000 "KEY\nCHAIN\n"
+        chain.pem 0600 user 1000 "CHAIN\n"
+        key.pem 0600 user 1000 "KEY\n"
+        bundle.pem 0600 "KEY\nCHAIN\n"
+        chain.pem 0600 "CHAIN\n"
+        key.pem 0600 "KEY\n"
+        error: PodCertificateRequest was permanently denied: reason="Why" message="not you"
+        error: credential bundle is not issued yet: no API
+        error: credential bundle is not issued yet
+        error: podCertificate projection is not available on this node: the feature gate PodCertificateRequest is off, or the node is standalone
+    "#]].assert_eq(&all.concat());
 }
 
 /// The token file of a pod whose containers and pod have these security contexts.

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use base_core::service_account_token::TokenRequirement;
 use model::containers::{all_containers, spec_of};
-use model::k8s::{Pod, ProjectedVolumeSource, ServiceAccountTokenProjection, Volume, VolumeProjection};
+use model::k8s::{
+    Pod, PodCertificateProjection, ProjectedVolumeSource, ServiceAccountTokenProjection, Volume,
+    VolumeProjection,
+};
 use model::payload::{Payload, PayloadFile};
 
 use super::empty_dir::in_memory;
@@ -13,6 +16,7 @@ use crate::bundle::{BundleRequirement, bundle_text};
 use crate::objects::RequiredObjects;
 use crate::payload::{DEFAULT_MODE, FileSet, PayloadError, PayloadInputs, Pick, mode_or};
 use crate::planned_pod::PlannedPod;
+use crate::pod_certificate::{CertificateId, CredentialError};
 use base_core::object_name::ObjectName;
 
 /// A token that only one user (or the group of the pod, by the ownership set later) may read.
@@ -40,13 +44,16 @@ impl VolumeType for Projected {
 
     fn add_required_objects(&self, volume: &Volume, required: &mut RequiredObjects) {
         let sources = volume.projected.as_ref().and_then(|projected| projected.sources.as_deref());
-        for source in sources.unwrap_or_default() {
+        for (index, source) in sources.unwrap_or_default().iter().enumerate() {
             add_objects_of(source, required);
+            if source.pod_certificate.is_some() {
+                required.certificates.insert(CertificateId { volume: volume.name.clone(), index });
+            }
         }
     }
 
     fn payload(&self, volume: &Volume, inputs: PayloadInputs<'_>) -> Option<Result<Payload, PayloadError>> {
-        Some(projected_files(volume.projected.as_ref()?, inputs))
+        Some(projected_files(&volume.name, volume.projected.as_ref()?, inputs))
     }
 }
 
@@ -62,13 +69,21 @@ fn add_objects_of(source: &VolumeProjection, required: &mut RequiredObjects) {
 }
 
 fn projected_files(
+    volume: &str,
     source: &ProjectedVolumeSource,
     inputs: PayloadInputs<'_>,
 ) -> Result<Payload, PayloadError> {
     let default_mode = source.default_mode;
     let mut files = FileSet::default();
-    for source in source.sources.as_deref().unwrap_or_default() {
-        files.extend(projection_files(source, default_mode, inputs)?)?;
+    for (index, source) in source.sources.as_deref().unwrap_or_default().iter().enumerate() {
+        let more = match &source.pod_certificate {
+            Some(certificate) => {
+                let id = CertificateId { volume: volume.to_owned(), index };
+                certificate_files(&id, certificate, default_mode, inputs)?
+            }
+            None => projection_files(source, default_mode, inputs)?,
+        };
+        files.extend(more)?;
     }
     Ok(files.files)
 }
@@ -114,6 +129,29 @@ fn token_file(
     let (mode, owner) = private_mode(inputs.pod, default_mode);
     let file = PayloadFile { content: text.clone().into_bytes(), mode, owner };
     Ok(Payload::from([(token.path.clone(), file)]))
+}
+
+/// The key and the certificates, in one file or in one each.
+fn certificate_files(
+    id: &CertificateId,
+    projection: &PodCertificateProjection,
+    default_mode: Option<i32>,
+    inputs: PayloadInputs<'_>,
+) -> Result<Payload, PayloadError> {
+    let known = inputs.objects.certificates.as_ref().ok_or(CredentialError::NotAvailable)?;
+    let credential = known.get(id).unwrap_or(&Err(CredentialError::NotIssued)).clone()?;
+    let (mode, owner) = private_mode(inputs.pod, default_mode);
+    let (key, chain) = (credential.key.pem(), &*credential.chain);
+    let files = [
+        (&projection.credential_bundle_path, format!("{key}{chain}")),
+        (&projection.key_path, key.to_owned()),
+        (&projection.certificate_chain_path, chain.to_owned()),
+    ];
+    let named = files.into_iter().filter_map(|(path, content)| {
+        let path = path.clone().filter(|path| !path.is_empty())?;
+        Some((path, PayloadFile { content: content.into_bytes(), mode, owner }))
+    });
+    Ok(named.collect())
 }
 
 /// The mode and owner of a file for one user, or for the group of the pod.
