@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use jiff::Timestamp;
-use model::{CertificateFacts, CertificateNames, PemPair};
+use model::{CertificateFacts, CertificateNames, PemPair, PodKey, PodKeyType};
 
 use crate::cluster::Cluster;
 
@@ -20,6 +20,8 @@ pub type CertificateResult<T> = Result<T, CertificateError>;
 pub trait Certificates: Send + Sync + std::fmt::Debug {
     /// A fresh P-256 key, PEM.
     fn new_key(&self) -> CertificateResult<String>;
+    /// A fresh key of a pod, with a certificate request (PKCS#10) that has no subject and is signed by it.
+    fn new_pod_key(&self, kind: PodKeyType) -> CertificateResult<PodKey>;
     /// A digest of the key, which reveals nothing of it. Fails for text that is not a key.
     fn key_id(&self, key: &str) -> CertificateResult<String>;
     /// A certificate signing request (PKCS#10, PEM) for the holder of the key.

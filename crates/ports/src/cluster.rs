@@ -6,8 +6,8 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 use model::k8s::{
     CSIDriver, CSINode, CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume,
-    PersistentVolumeClaim, Pod, ResourceClaim, RuntimeClass, Secret, ServiceAccount, SubjectAccessReview,
-    TokenRequest, TokenReview, TrustBundle, VolumeAttachment,
+    PersistentVolumeClaim, Pod, PodCertificateRequest, ResourceClaim, RuntimeClass, Secret, ServiceAccount,
+    SubjectAccessReview, TokenRequest, TokenReview, TrustBundle, VolumeAttachment,
 };
 use model::{MalformedObject, ServiceObject};
 use serde_json::Value;
@@ -235,6 +235,8 @@ pub trait Cluster: Send + Sync + std::fmt::Debug {
     /// In the version of their API that the server offers; only listed and watched.
     fn trust_bundles(&self) -> &dyn Collection<TrustBundle>;
     fn signing_requests(&self) -> &dyn Collection<CertificateSigningRequest>;
+    /// A node may create those of its pods, and list and watch those with its name: `spec.nodeName=edge-1`.
+    fn pod_certificate_requests(&self) -> &dyn Collection<PodCertificateRequest>;
 
     /// The PersistentVolumeClaim of that name; claims and volumes are only read one by one.
     async fn claim(&self, namespace: &str, name: &str) -> ClusterResult<PersistentVolumeClaim>;

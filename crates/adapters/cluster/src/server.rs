@@ -10,8 +10,8 @@ use http::uri::Authority;
 use model::ServiceObject;
 use model::k8s::{
     CSIDriver, CSINode, CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume,
-    PersistentVolumeClaim, Pod, ResourceClaim, RuntimeClass, Secret, Service, ServiceAccount,
-    SubjectAccessReview, TokenRequest, TokenReview, TrustBundle, VolumeAttachment,
+    PersistentVolumeClaim, Pod, PodCertificateRequest, ResourceClaim, RuntimeClass, Secret, Service,
+    ServiceAccount, SubjectAccessReview, TokenRequest, TokenReview, TrustBundle, VolumeAttachment,
 };
 use ports::cluster::{Cluster, ClusterError, ClusterResult, Collection, ListWatch, Part, Patch};
 use ports::request_metrics::ApiObserver;
@@ -208,6 +208,7 @@ pub struct ApiHandle {
     volume_attachments: Objects<VolumeAttachment>,
     trust_bundles: Objects<TrustBundle>,
     signing_requests: Objects<CertificateSigningRequest>,
+    pod_certificate_requests: Objects<PodCertificateRequest>,
 }
 
 impl ApiHandle {
@@ -229,6 +230,7 @@ impl ApiHandle {
             volume_attachments: Objects::new(client, rng, cluster),
             trust_bundles: Objects::new(client, rng, cluster).or(TRUST_BUNDLES_BEFORE),
             signing_requests: Objects::new(client, rng, cluster),
+            pod_certificate_requests: Objects::new(client, rng, namespaced),
             client: Arc::clone(client),
             rng: Arc::clone(rng),
         }
@@ -308,6 +310,10 @@ impl Cluster for ApiHandle {
 
     fn signing_requests(&self) -> &dyn Collection<CertificateSigningRequest> {
         &self.signing_requests
+    }
+
+    fn pod_certificate_requests(&self) -> &dyn Collection<PodCertificateRequest> {
+        &self.pod_certificate_requests
     }
 
     async fn claim(&self, namespace: &str, name: &str) -> ClusterResult<PersistentVolumeClaim> {

@@ -4,8 +4,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use jiff::Timestamp;
-use model::k8s::{ByteString, CertificateSigningRequest, CertificateSigningRequestStatus};
-use model::{CertificateFacts, CertificateNames, PemPair};
+use model::k8s::{
+    ByteString, CertificateSigningRequest, CertificateSigningRequestStatus, PodCertificateRequest, Time,
+};
+use model::{CertificateFacts, CertificateNames, PemPair, PodKey, PodKeyType, PrivateKey};
 use ports::Certificates;
 use ports::certificates::{CertificateError, CertificateResult};
 use serde_json::{Value, json};
@@ -61,6 +63,12 @@ impl Certificates for FakeCertificates {
         Ok(format!("key {}\n", self.keys.fetch_add(1, Ordering::Relaxed) + 1))
     }
 
+    fn new_pod_key(&self, _kind: PodKeyType) -> CertificateResult<PodKey> {
+        let key = self.new_key()?;
+        let request = json!({"key": number(&key)?}).to_string().into_bytes();
+        Ok(PodKey { key: PrivateKey::new(&key), request })
+    }
+
     fn key_id(&self, key: &str) -> CertificateResult<String> {
         Ok(format!("id{}", number(key)?))
     }
@@ -112,6 +120,60 @@ impl FakeCluster {
         }
         requests.len()
     }
+}
+
+/// What the fake signer of pod certificates does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PodVerdict {
+    /// Issues a certificate with this lifetime, to be refreshed after that time.
+    Issue {
+        life: Duration,
+        refresh_after: Duration,
+    },
+    Deny,
+    Fail,
+}
+
+/// The certificate of the fake signer for that key.
+#[must_use]
+pub fn pod_certificate(key: u64) -> String {
+    format!("-----BEGIN CERTIFICATE-----\n{key:08}\n-----END CERTIFICATE-----\n")
+}
+
+impl FakeCluster {
+    /// Decides every pending PodCertificateRequest; returns how many.
+    pub fn decide_pod_certificates(&self, verdict: PodVerdict, now: Timestamp) -> usize {
+        let mut requests = self.all::<PodCertificateRequest>();
+        let is_pending = |request: &PodCertificateRequest| {
+            request.status.as_ref().is_none_or(|status| status.conditions.is_none())
+        };
+        requests.retain(is_pending);
+        for request in &mut requests {
+            let status = pod_certificate_status(request, verdict, now);
+            request.status = serde_json::from_value(status).ok();
+            self.put(request);
+        }
+        requests.len()
+    }
+}
+
+fn pod_certificate_status(request: &PodCertificateRequest, verdict: PodVerdict, now: Timestamp) -> Value {
+    let kind = match verdict {
+        PodVerdict::Issue { .. } => "Issued",
+        PodVerdict::Deny => "Denied",
+        PodVerdict::Fail => "Failed",
+    };
+    let conditions = json!([{"type": kind, "status": "True", "reason": "Test", "message": "as the test says",
+        "lastTransitionTime": Time(now)}]);
+    let PodVerdict::Issue { life, refresh_after } = verdict else { return json!({"conditions": conditions}) };
+    let stub: Value = serde_json::from_slice(&request.spec.stub_pkc_s10_request.0).unwrap_or_default();
+    json!({
+        "conditions": conditions,
+        "certificateChain": pod_certificate(stub["key"].as_u64().unwrap_or_default()),
+        "notBefore": Time(now),
+        "notAfter": Time(now + life),
+        "beginRefreshAt": Time(now + refresh_after),
+    })
 }
 
 fn decided(

@@ -17,8 +17,8 @@ use jiff::Timestamp;
 use model::ServiceObject;
 use model::k8s::{
     CSIDriver, CSINode, CertificateSigningRequest, ConfigMap, Event, Lease, Node, PersistentVolume,
-    PersistentVolumeClaim, Pod, ResourceClaim, RuntimeClass, Secret, Service, ServiceAccount,
-    SubjectAccessReview, Time, TokenRequest, TokenReview, TrustBundle, VolumeAttachment,
+    PersistentVolumeClaim, Pod, PodCertificateRequest, ResourceClaim, RuntimeClass, Secret, Service,
+    ServiceAccount, SubjectAccessReview, Time, TokenRequest, TokenReview, TrustBundle, VolumeAttachment,
 };
 use parking_lot::Mutex;
 use ports::Clock;
@@ -58,6 +58,7 @@ pub struct FakeCluster {
     resource_claims: FakeObjects<ResourceClaim>,
     trust_bundles: FakeObjects<TrustBundle>,
     signing_requests: FakeObjects<CertificateSigningRequest>,
+    pod_certificate_requests: FakeObjects<PodCertificateRequest>,
 }
 
 struct Shared {
@@ -119,6 +120,7 @@ impl FakeCluster {
             resource_claims: FakeObjects::new(&shared),
             trust_bundles: FakeObjects::new(&shared),
             signing_requests: FakeObjects::new(&shared),
+            pod_certificate_requests: FakeObjects::new(&shared),
             shared,
         }
     }
@@ -359,6 +361,10 @@ impl Cluster for FakeCluster {
 
     fn signing_requests(&self) -> &dyn Collection<CertificateSigningRequest> {
         &self.signing_requests
+    }
+
+    fn pod_certificate_requests(&self) -> &dyn Collection<PodCertificateRequest> {
+        &self.pod_certificate_requests
     }
 
     async fn claim(&self, namespace: &str, name: &str) -> ClusterResult<PersistentVolumeClaim> {

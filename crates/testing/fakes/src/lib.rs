@@ -22,7 +22,7 @@ pub mod net;
 pub mod plugin_registrar;
 pub mod shutdown;
 
-pub use certificates::{FakeCertificates, Verdict};
+pub use certificates::{FakeCertificates, PodVerdict, Verdict};
 pub use cgroups::FakeCgroups;
 pub use csi_driver::{CsiDriverFault, TestCsiDriver};
 pub use device_plugin::DevicePlugin;

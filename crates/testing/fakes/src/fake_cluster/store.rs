@@ -40,11 +40,12 @@ const OF_THE_CLUSTER: [&str; 8] = [
     "volumeattachments",
 ];
 /// Kinds whose status is only changed through the status subresource.
-const WITH_STATUS: [&str; 6] = [
+const WITH_STATUS: [&str; 7] = [
     "resourceclaims",
     "pods",
     "nodes",
     "certificatesigningrequests",
+    "podcertificaterequests",
     "persistentvolumeclaims",
     "volumeattachments",
 ];
