@@ -28,7 +28,7 @@ use images_agent::Images;
 use kubelet_core::node::kernel::{MEMORY_ON_DISK, compute_swap_warning};
 use model::k8s::{Node, NodeAddress};
 use model::{CgroupDriver, PodSource};
-use ports::{Cgroups, Clock, Files, Host, HostError, Net, NodeApi, Plugins, Runtime, Shutdown};
+use ports::{Certificates, Cgroups, Clock, Files, Host, HostError, Net, NodeApi, Plugins, Runtime, Shutdown};
 use resources_agent::Resources;
 use resources_agent::claims::reconcile::KnownPods;
 use sources_agent::{ManifestProblems, SourceSet};
@@ -75,6 +75,8 @@ pub struct Ports {
     pub shutdown: Arc<dyn Shutdown>,
     pub plugins: Arc<dyn Plugins>,
     pub clock: Clock,
+    /// Generates the keys of pods.
+    pub certificates: Arc<dyn Certificates>,
     /// `None` for a standalone kubelet.
     pub cluster: Option<ApiClients>,
 }
@@ -382,5 +384,6 @@ fn start_loop(
 fn cluster_objects(ctx: &Context, ports: &Ports, own_node: StoreReader<Node>) -> Option<Arc<ClusterObjects>> {
     let cluster = ports.cluster.as_ref()?;
     let strategy = &ctx.config().config_map_and_secret_change_detection_strategy;
-    Some(Arc::new(ClusterObjects::new(cluster.general.clone(), ports.clock, strategy, own_node)))
+    let (cluster, certificates) = (cluster.general.clone(), ports.certificates.clone());
+    Some(Arc::new(ClusterObjects::new(cluster, ports.clock, strategy, own_node, certificates)))
 }

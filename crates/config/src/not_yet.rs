@@ -28,7 +28,6 @@ const GATES: &[&str] = &[
     "ImageVolumeWithDigest",
     "KubeletInUserNamespace",
     "NativeHistograms",
-    "PodCertificateRequest",
     "PodsAPI",
     "ResourceHealthStatusMessage",
     "RuntimeClassInImageCriApi",

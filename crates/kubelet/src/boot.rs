@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use ::cluster::X509;
 use agent::{Agent, Ports};
 use config::{KubeletConfiguration, MachineFacts, Resolved};
 use cri::{CriRuntime, Endpoint};
@@ -220,8 +221,8 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, St
     let net = Arc::new(LinuxNet::new());
     let cluster = connected.as_ref().map(|connected| connected.clients.clone());
     let (shutdown, plugins) = (Arc::new(Logind::new()), Arc::new(UnixPlugins));
-    let (runtime, clock) = (Arc::new(runtime), Clock::system());
-    let ports = Ports { runtime, host, cgroups, net, shutdown, plugins, clock, cluster };
+    let (runtime, clock, certificates) = (Arc::new(runtime), Clock::system(), Arc::new(X509));
+    let ports = Ports { runtime, host, cgroups, net, shutdown, plugins, clock, certificates, cluster };
     let agent = Agent::start(ports, settings, node_facts, seed).await.map_err(host_error)?;
     let must_exit = agent.must_exit().clone();
     if let Some(connected) = connected {

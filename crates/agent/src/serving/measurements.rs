@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use api_agent::metrics::CertificateMetrics;
+use api_agent::metrics::{CertificateMetrics, PodCertificateMetrics};
 use base_agent::context::Context;
 use base_agent::pods_view::PodEntry;
 use base_core::node_facts::MemoryQos;
@@ -166,7 +166,9 @@ fn kubelet_text(handles: &PodHandles, disks: Option<&DiskSample>, process: Optio
         has_pod_level_managers: ctx.node_facts.features.pod_level_resource_managers,
     };
     let mut text = metrics::write(&ctx.metrics, &from);
-    ctx.metrics.get::<CertificateMetrics>().write(&mut text, ctx.clock.now().wall);
+    let now = ctx.clock.now().wall;
+    ctx.metrics.get::<CertificateMetrics>().write(&mut text, now);
+    ctx.metrics.get::<PodCertificateMetrics>().write(&mut text, now);
     text
 }
 

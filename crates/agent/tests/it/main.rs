@@ -41,6 +41,7 @@ mod node_shutdown;
 mod objects;
 mod pins;
 mod plugins;
+mod pod_certificates;
 mod pod_start;
 mod pods;
 mod probes;

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::pods::{Manifest, container, container_with, pod};
 use crate::world::{PODS, World, seconds};
 
-fn from<K: serde::de::DeserializeOwned>(value: Value) -> K {
+pub(crate) fn from<K: serde::de::DeserializeOwned>(value: Value) -> K {
     serde_json::from_value(value).unwrap()
 }
 
@@ -58,7 +58,7 @@ fn pod_with_pull_secrets(name: &str, secrets: &[&str]) -> Manifest {
 }
 
 /// A pod that mounts this volume.
-fn pod_with_volume(name: &str, source: Value) -> Manifest {
+pub(crate) fn pod_with_volume(name: &str, source: Value) -> Manifest {
     let mut volume = json!({"name": "vol"});
     volume.as_object_mut().unwrap().extend(source.as_object().unwrap().clone());
     let mounts = json!({"volumeMounts": [{"name": "vol", "mountPath": "/vol"}]});
@@ -70,7 +70,7 @@ fn pod_with_config_map(name: &str) -> Manifest {
 }
 
 /// The content of the volume, as the container sees it.
-fn in_volume(world: &World, pod: &Pod, kind: &str, file: &str) -> Option<String> {
+pub(crate) fn in_volume(world: &World, pod: &Pod, kind: &str, file: &str) -> Option<String> {
     let uid = pod.metadata.uid.as_deref().unwrap();
     let dir: PathBuf = [PODS, uid, "volumes", &format!("kubernetes.io~{kind}"), "vol"].iter().collect();
     world.host.text(dir.join(file))
@@ -82,7 +82,7 @@ fn variable(world: &World, pod: &str, name: &str) -> Option<String> {
 }
 
 /// The message of the last event of that reason.
-fn message(world: &World, reason: &str) -> Option<String> {
+pub(crate) fn message(world: &World, reason: &str) -> Option<String> {
     let events = world.agent.as_ref().unwrap().recorder().latest();
     events.into_iter().rev().find(|event| event.reason == reason).map(|event| event.message)
 }
@@ -93,7 +93,7 @@ fn waiting(world: &World, pod: &str) -> Option<(String, String)> {
     Some((waiting.reason?, waiting.message.unwrap_or_default()))
 }
 
-fn calls_about(world: &World, what: &str) -> Vec<String> {
+pub(crate) fn calls_about(world: &World, what: &str) -> Vec<String> {
     world.api().call_lines().into_iter().filter(|line| line.contains(what)).collect()
 }
 
@@ -356,7 +356,7 @@ fn pod_with_token(name: &str, seconds: i64) -> Manifest {
     )
 }
 
-fn with_account(world: &World) {
+pub(crate) fn with_account(world: &World) {
     let account: ServiceAccount = from(json!({"metadata": {"name": "default", "namespace": "default"}}));
     world.api().put(&account);
     world.api().put(&config_map("kube-root-ca.crt", json!({"ca.crt": "CA"})));
@@ -403,7 +403,11 @@ async fn failed_token_renewal_keeps_the_old_service_account_token() {
 }
 
 /// Like `World::until`, for conditions that take longer.
-async fn loop_until(world: &World, timeout: Duration, condition: impl Fn(&World) -> bool) -> Duration {
+pub(crate) async fn loop_until(
+    world: &World,
+    timeout: Duration,
+    condition: impl Fn(&World) -> bool,
+) -> Duration {
     let deadline = world.now() + timeout;
     while !condition(world) {
         assert!(world.now() < deadline, "timed out waiting\n{}", world.describe());

@@ -8,7 +8,10 @@ use agent::{Agent, Ports};
 use base_agent::settings::{Paths, ProcessSettings, Settings};
 use base_core::node_facts::{MemoryRules, NodeFacts, Swap};
 use config::{CredentialProviders, FeatureGates, Features, GoDuration, KubeletConfiguration, NodeFlags};
-use fakes::{FakeCgroups, FakeCluster, FakeHost, FakeNet, FakePlugins, FakeRuntime, FakeShutdown, Method};
+use fakes::{
+    FakeCertificates, FakeCgroups, FakeCluster, FakeHost, FakeNet, FakePlugins, FakeRuntime, FakeShutdown,
+    Method,
+};
 use futures_util::StreamExt;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -38,6 +41,7 @@ pub(crate) struct World {
     pub(crate) net: FakeNet,
     pub(crate) shutdown: FakeShutdown,
     pub(crate) plugins: FakePlugins,
+    pub(crate) certificates: Arc<FakeCertificates>,
     /// The cluster that the node joins; `None` for a standalone node.
     pub(crate) cluster: Option<FakeCluster>,
     pub(crate) config: KubeletConfiguration,
@@ -74,6 +78,7 @@ impl World {
             net: FakeNet::new(),
             shutdown: FakeShutdown::default(),
             plugins: FakePlugins::default(),
+            certificates: Arc::default(),
             cluster: None,
             config: config(),
             settings: settings(),
@@ -108,6 +113,7 @@ impl World {
             shutdown: Arc::new(self.shutdown.clone()),
             plugins: Arc::new(self.plugins.clone()),
             clock,
+            certificates: self.certificates.clone(),
             cluster: self.cluster.as_ref().map(ports_to),
         };
         let mut node_facts = node_facts(&self.config, self.features, self.cgroup_v2);

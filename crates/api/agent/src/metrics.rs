@@ -1,6 +1,7 @@
 //! Metrics of the client of the Kubernetes API.
 
 mod certificates;
+mod pod_certificates;
 
 use std::time::Duration;
 
@@ -10,6 +11,7 @@ use stats_core::exposition::{Kind, Value, family, line};
 use base_agent::metrics::{Counts, Family, Histogram, Histograms, write_plain};
 
 pub use certificates::CertificateMetrics;
+pub use pod_certificates::PodCertificateMetrics;
 
 /// Buckets for the update of a status in the API, in seconds.
 const STATUS_SYNC: &[f64] = &[0.01, 0.05, 0.1, 0.5, 1.0, 5.0, 10.0, 20.0, 30.0, 45.0, 60.0];

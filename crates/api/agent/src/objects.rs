@@ -1,10 +1,11 @@
-//! The API objects that pods refer to: ConfigMaps, Secrets, tokens, ClusterTrustBundles, Services and RuntimeClasses.
+//! The API objects that pods refer to: ConfigMaps, Secrets, tokens, ClusterTrustBundles, certificates, Services and RuntimeClasses.
 //!
 //! Owns their stores. A worker registers its pod before the first pass and holds the registration while the pod may need
 //! an object; only objects that a registered pod refers to are ever requested. Which those are, and how they are used, is
 //! decided in `kubelet-core` (variables), `volumes-core` and `images-core`.
 
 mod bundles;
+mod certificates;
 pub mod services;
 mod source;
 mod tokens;
@@ -24,8 +25,8 @@ use futures_util::future::{BoxFuture, select_all};
 use images_core::pull_secrets::pull_secret_names;
 use model::SmallMap;
 use model::k8s::{ConfigMap, Node, Pod, RuntimeClass, Secret, ServiceAccount, TrustBundle};
-use ports::Cluster;
 use ports::cluster::{ClusterError, Selection};
+use ports::{Certificates, Cluster};
 use tokio::sync::watch;
 use volumes_core::bundle::BundleRequirement;
 use volumes_core::objects::RequiredObjects;
@@ -33,6 +34,7 @@ use volumes_core::token::IssuedToken;
 use volumes_core::{VolumeObjects, required_objects};
 
 use self::bundles::{Bundles, Selected};
+use self::certificates::{Credentials, Issued, PodCertificates};
 use self::services::{PodServices, Services};
 use self::source::{Access, Source, Sources, Strategy, wait_for_sync};
 use self::tokens::{PodTokens, account_of};
@@ -74,24 +76,27 @@ pub struct ClusterObjects {
     config_maps: Sources<ConfigMap>,
     secrets: Sources<Secret>,
     bundles: Bundles,
+    certificates: PodCertificates,
     services: Services,
     runtime_classes: watch::Sender<Store<RuntimeClass>>,
 }
 
 impl ClusterObjects {
-    /// `strategy` is the name of a `configMapAndSecretChangeDetectionStrategy`.
+    /// `strategy` is the name of a `configMapAndSecretChangeDetectionStrategy`; `certificates` generates the keys of pods.
     #[must_use]
     pub fn new(
         cluster: Arc<dyn Cluster>,
         clock: ports::Clock,
         strategy: &str,
         own_node: StoreReader<Node>,
+        certificates: Arc<dyn Certificates>,
     ) -> Self {
         Self {
             access: Access { cluster, clock, strategy: Strategy::parse(strategy), own_node },
             config_maps: Sources::default(),
             secrets: Sources::default(),
             bundles: Bundles::default(),
+            certificates: PodCertificates::new(certificates),
             services: Services::default(),
             runtime_classes: watch::Sender::new(Store::default()),
         }
@@ -144,6 +149,10 @@ impl ClusterObjects {
             let bundles = required.bundles.iter().filter(|_| object_count <= MAX_OBJECTS);
             bundles.map(|requirement| (requirement.clone(), of(requirement))).collect()
         });
+        let certificates = ctx.node_facts.features.pod_certificates.then(|| {
+            let before = before.and_then(|before| before.certificates.as_ref());
+            self.certificates.of(ctx, &self.access, pod, before)
+        });
         Registered {
             access: self.access.clone(),
             pod: pod.clone(),
@@ -151,6 +160,7 @@ impl ClusterObjects {
             config_maps,
             secrets,
             bundles,
+            certificates,
             tokens,
             services: self.services.of(ctx, &self.access.cluster, pod),
             runtime_classes: self.runtime_classes.subscribe(),
@@ -183,6 +193,8 @@ struct Registered {
     secrets: SmallMap<String, Arc<Source<Secret>>>,
     /// `None` if the feature is off.
     bundles: Option<SmallMap<BundleRequirement, Arc<Selected>>>,
+    /// `None` if the feature is off.
+    certificates: Option<Issued>,
     tokens: Arc<PodTokens>,
     services: PodServices,
     runtime_classes: StoreReader<RuntimeClass>,
@@ -211,6 +223,8 @@ impl PodObjects {
             found.tokens.insert(requirement.clone(), token);
         }
         found.bundles = registered.find_bundles(required).await?;
+        let is_needed = !required.certificates.is_empty();
+        found.certificates = registered.certificates.as_ref().filter(|_| is_needed).map(Issued::get);
         Ok(found)
     }
 
@@ -316,6 +330,7 @@ impl PodObjects {
                 .flat_map(SmallMap::values)
                 .filter_map(|of| of.changes())
                 .collect(),
+            certificates: registered.certificates.iter().filter_map(Issued::changes).collect(),
         }
     }
 }
@@ -370,6 +385,7 @@ pub struct ObjectChanges {
     config_maps: Vec<StoreReader<ConfigMap>>,
     secrets: Vec<StoreReader<Secret>>,
     bundles: Vec<StoreReader<TrustBundle>>,
+    certificates: Vec<watch::Receiver<Credentials>>,
 }
 
 impl ObjectChanges {
@@ -379,7 +395,9 @@ impl ObjectChanges {
         let config_maps = self.config_maps.iter_mut().map(|seen| changed(seen).boxed());
         let secrets = self.secrets.iter_mut().map(|seen| changed(seen).boxed());
         let bundles = self.bundles.iter_mut().map(|seen| changed(seen).boxed());
-        let all: Vec<BoxFuture<'_, ()>> = config_maps.chain(secrets).chain(bundles).collect();
+        let certificates = self.certificates.iter_mut().map(|seen| changed(seen).boxed());
+        let objects = config_maps.chain(secrets).chain(bundles);
+        let all: Vec<BoxFuture<'_, ()>> = objects.chain(certificates).collect();
         if all.is_empty() {
             return pending().await;
         }
@@ -387,8 +405,8 @@ impl ObjectChanges {
     }
 }
 
-/// A store whose reflector has ended never changes.
-async fn changed<K>(seen: &mut StoreReader<K>) {
+/// What has no task any more that keeps it up to date never changes.
+async fn changed<T>(seen: &mut watch::Receiver<T>) {
     if seen.changed().await.is_err() {
         pending::<()>().await;
     }

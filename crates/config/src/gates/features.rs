@@ -32,6 +32,8 @@ features! {
     env_files: "EnvFiles",
     /// Projected volumes may have ClusterTrustBundles.
     trust_bundles: "ClusterTrustBundleProjection",
+    /// Projected volumes may have certificates that the kubelet requests for the pod.
+    pod_certificates: "PodCertificateRequest",
     /// `lifecycle.stopSignal` is passed to the runtime, and the pod status has the signal in force.
     container_stop_signals: "ContainerStopSignals",
     /// `hostnameOverride` of a pod is used.
