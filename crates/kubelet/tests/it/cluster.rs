@@ -30,6 +30,7 @@ mod mirror_pods;
 mod node;
 mod objects;
 mod outages;
+mod pod_certificates;
 mod pods;
 mod poisoned_objects;
 mod pressure;

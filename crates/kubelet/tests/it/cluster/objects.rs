@@ -31,7 +31,7 @@ fn secret(name: &str, data: Value) -> Value {
 }
 
 /// A pod that keeps running, with these volumes, each mounted at `/vol/<its name>`, and these fields of its container.
-fn pod(name: &str, volumes: Value, fields: Value) -> Value {
+pub(super) fn pod(name: &str, volumes: Value, fields: Value) -> Value {
     let mut pod = bound(shell_pod(name, FOREVER));
     let names = volumes.as_array().expect("volumes").iter().map(|volume| volume["name"].clone());
     let path = |name: &Value| format!("/vol/{}", name.as_str().expect("a name"));
@@ -45,13 +45,13 @@ fn pod(name: &str, volumes: Value, fields: Value) -> Value {
 }
 
 /// The root filesystem of the container of a running pod, seen from the node.
-struct Inside(PathBuf);
+pub(super) struct Inside(pub(super) PathBuf);
 
 impl Inside {
     /// The runtime reports a container as running a moment before its program has replaced the runtime's own process, whose
     /// environment has only the host name.
     #[track_caller]
-    fn of(cluster: &Cluster, pod: &Value) -> Self {
+    pub(super) fn of(cluster: &Cluster, pod: &Value) -> Self {
         let inside = Self(PathBuf::from(format!("/proc/{}", cluster.node.container_pid(pod, "main"))));
         cluster.node.eventually("the program has its variables", |_| {
             inside.variable("HOSTNAME").ok_or("none".into())
@@ -64,7 +64,7 @@ impl Inside {
     }
 
     /// The text of a file, or the error.
-    fn file(&self, path: &str) -> Result<String, String> {
+    pub(super) fn file(&self, path: &str) -> Result<String, String> {
         std::fs::read_to_string(self.path(path)).map_err(|error| format!("{path}: {error}"))
     }
 
