@@ -208,6 +208,19 @@ async fn pod_certificate_is_requested_once_the_api_server_takes_the_request() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn pod_certificate_request_whose_answer_was_lost_is_replaced_by_one_with_another_key() {
+    let world = joined().await;
+    world.api().fault(Verb::Create, "podcertificaterequests", ClusterFault::TimedOutAfterDoing);
+    let web = world.create(&pod_with_certificate("web"));
+    world.until("it is requested again", |w| requests(w).len() == 2).await;
+    assert_eq!(decide(&world, ISSUE), 2);
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
+    assert_eq!(bundle(&world, &web), Some(expected_bundle(2)));
+    world.advance(seconds(3000)).await;
+    assert_eq!(requests(&world).len(), 2);
+}
+
+#[tokio::test(start_paused = true)]
 async fn pod_certificate_stays_while_the_api_server_is_away_at_its_renewal() {
     let world = joined().await;
     let web = with_certificate(&world).await;

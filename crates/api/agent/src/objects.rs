@@ -223,8 +223,8 @@ impl PodObjects {
             found.tokens.insert(requirement.clone(), token);
         }
         found.bundles = registered.find_bundles(required).await?;
-        let is_needed = !required.certificates.is_empty();
-        found.certificates = registered.certificates.as_ref().filter(|_| is_needed).map(Issued::get);
+        let certificates = registered.certificates.as_ref();
+        found.certificates = certificates.map(|issued| issued.get(&required.certificates));
         Ok(found)
     }
 

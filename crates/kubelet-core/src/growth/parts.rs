@@ -208,6 +208,11 @@ pub(super) const PARTS: &[Part] = &[
             json!({"configMap": {"name": "few", "items": [{"key": "k", "path": format!("f{i}")}]}})
         })}}))
     }),
+    part("pod certificates", |n| {
+        one_volume(json!({"projected": {"sources": list(n, |i| {
+            json!({"podCertificate": {"signerName": "a.example/b", "keyType": "ED25519", "keyPath": format!("f{i}")}})
+        })}}))
+    }),
     part("downwardAPI items", |n| {
         one_volume(json!({"downwardAPI": {"items": list(n, |i| {
             json!({"path": format!("f{i}"), "resourceFieldRef": {"containerName": "main", "resource": "limits.cpu"}})

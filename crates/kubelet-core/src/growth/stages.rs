@@ -35,6 +35,7 @@ use volumes_core::image::{all_image_volumes, image_volumes};
 use volumes_core::index::VolumeIndex;
 use volumes_core::plan::{SpecPlan, count_volumes, required_claims, spec_plan};
 use volumes_core::planned_pod::{PlannedPod, PodLimits};
+use volumes_core::pod_certificate::certificate_sources;
 use volumes_core::types::VolumeSource;
 use volumes_core::{
     PayloadInputs, VolumeObjects, compute_payload, has_payload, nested_mount_points, required_objects,
@@ -360,6 +361,7 @@ fn volumes(big: &Big) {
         black_box((plan.is_ok(), has_payload(volume), index.volume(&big.pod, &volume.name)));
     }
     black_box((required_claims(&big.pod), required_objects(&big.pod), all_image_volumes(&big.pod)));
+    black_box(certificate_sources(&big.pod));
     black_box(count_volumes([(&big.pod, true)].into_iter(), big.disks.volumes.iter()));
 }
 

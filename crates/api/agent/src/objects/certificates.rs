@@ -4,7 +4,7 @@
 //! the node's PodCertificateRequests, which exists while there is such a pod. What follows from the state of a request is decided in
 //! `volumes_core::pod_certificate`. A key is neither logged nor written to disk here; the volume shows it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -50,9 +50,10 @@ pub(super) struct Issued {
 }
 
 impl Issued {
-    /// What the sources show now.
-    pub(super) fn get(&self) -> Credentials {
-        self.seen.borrow().clone()
+    /// What these sources show now. One volume asks for its own only: a pod may have thousands of them, though too many are refused.
+    pub(super) fn get(&self, ids: &BTreeSet<CertificateId>) -> Credentials {
+        let seen = self.seen.borrow();
+        ids.iter().filter_map(|id| Some((id.clone(), seen.get(id)?.clone()))).collect()
     }
 
     /// `None` if there are none.
