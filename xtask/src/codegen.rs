@@ -66,6 +66,13 @@ const PROTOCOLS: &[Protocol] = &[
     },
     Protocol {
         crate_name: "crates/proto/grpc-api",
+        file: "drahealth/v1alpha1/api.proto",
+        // Its package has the name of another one.
+        generated: "drahealth/v1alpha1.rs",
+        codec: "tonic_prost::ProstCodec",
+    },
+    Protocol {
+        crate_name: "crates/proto/grpc-api",
         file: "otlp/trace.proto",
         generated: "opentelemetry.proto.collector.trace.v1.rs",
         codec: "tonic_prost::ProstCodec",
@@ -102,7 +109,9 @@ fn generate_into(protocol: &Protocol, out: &Path) -> Result<PathBuf, CodegenErro
     let file = protocol.file;
     let failed = |what: &str, error: &dyn std::fmt::Display| CodegenError(format!("{what} {file}: {error}"));
     let include = workspace().join(protocol.crate_name).join("proto");
-    std::fs::create_dir_all(out).map_err(|e| failed("create output directory for", &e))?;
+    let generated = out.join(protocol.generated);
+    let dir = generated.parent().unwrap_or(out);
+    std::fs::create_dir_all(dir).map_err(|e| failed("create output directory for", &e))?;
     let descriptors = protox::compile([file], [&include]).map_err(|e| failed("parse", &e))?;
     tonic_prost_build::configure()
         .build_client(true)
@@ -117,10 +126,10 @@ fn generate_into(protocol: &Protocol, out: &Path) -> Result<PathBuf, CodegenErro
         .boxed(".runtime.v1.RunPodSandboxRequest.config")
         .boxed(".runtime.v1.PullImageRequest.sandbox_config")
         .codec_path(protocol.codec)
-        .out_dir(out)
+        .out_dir(dir)
         .compile_fds(descriptors)
         .map_err(|e| failed("generate code for", &e))?;
-    Ok(out.join(protocol.generated))
+    Ok(generated)
 }
 
 fn workspace() -> PathBuf {

@@ -4,6 +4,26 @@ use std::collections::BTreeMap;
 
 use crate::request::{Device, Mount};
 
+/// The health of a device, in the words of `allocatedResourcesStatus`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum DeviceHealth {
+    Healthy,
+    Unhealthy,
+    /// No plugin reports the device.
+    Unknown,
+}
+
+impl DeviceHealth {
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Healthy => "Healthy",
+            Self::Unhealthy => "Unhealthy",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
 /// Optional calls that a plugin supports.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PluginOptions {

@@ -1,6 +1,9 @@
 //! Dynamic resource allocation, as the kubelet and a driver on its node talk about it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::devices::DeviceHealth;
 
 /// A ResourceClaim, as it is named in calls of drivers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,6 +38,18 @@ pub struct UsedClaim {
 pub struct UsedDevice {
     pub driver: String,
     pub device: ClaimDevice,
+}
+
+/// The health of a device, as its driver reports it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceReport {
+    pub pool: String,
+    pub device: String,
+    pub health: DeviceHealth,
+    /// Empty for none.
+    pub message: String,
+    /// How long this counts without another report; `None` if the driver leaves that to the kubelet.
+    pub timeout: Option<Duration>,
 }
 
 /// What a driver answers about each claim, by its UID: the devices, or why it failed.

@@ -21,6 +21,8 @@ pub use k8s_openapi::api::certificates::v1beta1::{
     PodCertificateRequest, PodCertificateRequestSpec, PodCertificateRequestStatus,
 };
 pub use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+/// What a container uses of the pod's claims; the object of that name belongs to another group.
+pub use k8s_openapi::api::core::v1::ResourceClaim as ContainerResourceClaim;
 pub use k8s_openapi::api::core::v1::{
     AWSElasticBlockStoreVolumeSource, Affinity, AppArmorProfile, AttachedVolume, AzureDiskVolumeSource,
     CSIPersistentVolumeSource, CSIVolumeSource, Capabilities, ClusterTrustBundleProjection, ConfigMap,

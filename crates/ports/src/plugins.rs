@@ -11,7 +11,7 @@ use model::csi::{
     ExpandRequest, NodeCapabilities, NodeInfo, PublishRequest, StageRequest, StatsRequest, VolumeStats,
 };
 use model::devices::{AllocateResponse, PluginDevice, PluginOptions};
-use model::dra::{ClaimAnswers, ClaimDevice, ClaimId, DraVersion};
+use model::dra::{ClaimAnswers, ClaimDevice, ClaimId, DeviceReport, DraVersion};
 
 /// Why a call of a plugin, or listening for plugins, failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -130,6 +130,9 @@ pub trait CsiDriver: Send + Sync + std::fmt::Debug {
 /// Deadline of each call of a driver of dynamic resources.
 pub const DRA_TIMEOUT: Duration = Duration::from_secs(45);
 
+/// The health of all devices of a driver, each time it reports it.
+pub type HealthReports = BoxStream<'static, PluginResult<Vec<DeviceReport>>>;
+
 /// One instance of a driver of dynamic resources. Calls have deadlines, and each has a connection of its own, because a driver that
 /// starts again replaces its socket. A call whose result is unknown may still happen.
 #[async_trait]
@@ -138,6 +141,8 @@ pub trait DraDriver: Send + Sync + std::fmt::Debug {
     async fn unprepare(&self, claims: &[ClaimId]) -> PluginResult<ClaimAnswers<()>>;
     /// Opens a connection without calls. The returned future resolves when it has ended.
     async fn connection(&self) -> PluginResult<BoxFuture<'static, ()>>;
+    /// Ends when the driver stops, or does not report the health of its devices.
+    async fn health(&self) -> PluginResult<HealthReports>;
 }
 
 #[async_trait]

@@ -3,14 +3,17 @@
 use std::path::{Path, PathBuf};
 
 use async_trait::async_trait;
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
+use futures_util::{FutureExt, StreamExt, stream};
 use grpc_api::dra::dra_plugin_client::DraPluginClient as ClientV1;
 use grpc_api::dra_beta::dra_plugin_client::DraPluginClient as ClientV1Beta1;
-use grpc_api::{dra as v1, dra_beta as v1beta1};
-use model::dra::{ClaimAnswers, ClaimDevice, ClaimId, DraVersion};
+use grpc_api::dra_health::dra_resource_health_client::DraResourceHealthClient;
+use grpc_api::{dra as v1, dra_beta as v1beta1, dra_health};
+use model::devices::DeviceHealth;
+use model::dra::{ClaimAnswers, ClaimDevice, ClaimId, DeviceReport, DraVersion};
 use model::text::cut;
-use ports::plugins::{DRA_TIMEOUT, DraDriver, PluginError, PluginResult};
+use model::time::wait_of;
+use ports::plugins::{DRA_TIMEOUT, DraDriver, HealthReports, PluginError, PluginResult};
 use tokio::sync::oneshot;
 use tonic::{IntoRequest, Request, Response, Status};
 
@@ -119,6 +122,23 @@ macro_rules! calls {
 calls!(prepare_v1, unprepare_v1, v1, ClientV1, |device: &v1::Device| device.share_id.clone());
 calls!(prepare_v1beta1, unprepare_v1beta1, v1beta1, ClientV1Beta1, |_: &v1beta1::Device| None);
 
+fn device_report(from: dra_health::DeviceHealth) -> DeviceReport {
+    let health = match from.health() {
+        dra_health::HealthStatus::Healthy => DeviceHealth::Healthy,
+        dra_health::HealthStatus::Unhealthy => DeviceHealth::Unhealthy,
+        dra_health::HealthStatus::Unknown => DeviceHealth::Unknown,
+    };
+    let seconds = from.health_check_timeout_seconds;
+    let dra_health::DeviceIdentifier { pool_name, device_name } = from.device.unwrap_or_default();
+    DeviceReport {
+        pool: pool_name,
+        device: device_name,
+        health,
+        message: from.message,
+        timeout: (seconds > 0).then(|| wait_of(seconds)),
+    }
+}
+
 #[async_trait]
 impl DraDriver for Client {
     async fn prepare(&self, claims: &[ClaimId]) -> PluginResult<ClaimAnswers<Vec<ClaimDevice>>> {
@@ -144,5 +164,21 @@ impl DraDriver for Client {
             drop(channel);
         };
         Ok(end.boxed())
+    }
+
+    async fn health(&self) -> PluginResult<HealthReports> {
+        let channel = call::connect(&self.socket).await?;
+        let mut client = DraResourceHealthClient::new(channel).max_decoding_message_size(MAX_RECEIVE_BYTES);
+        // No deadline: a driver reports when it has something to report. The connection breaks if the driver exits.
+        let opened = client.node_watch_resources(dra_health::NodeWatchResourcesRequest {}).await;
+        let reports = opened.map_err(|status| failed(&status))?.into_inner();
+        let next = |mut reports: tonic::Streaming<dra_health::NodeWatchResourcesResponse>| async move {
+            let report = match reports.message().await {
+                Ok(report) => Ok(report?.devices.into_iter().map(device_report).collect()),
+                Err(status) => Err(failed(&status)),
+            };
+            Some((report, reports))
+        };
+        Ok(stream::unfold(reports, next).boxed())
     }
 }

@@ -58,6 +58,10 @@ generated! {
     dra_beta, "k8s.io.kubelet.pkg.apis.dra.v1beta1.rs"
 }
 generated! {
+    /// Health of the devices of drivers of dynamic resources, v1alpha1.
+    dra_health, "drahealth/v1alpha1.rs"
+}
+generated! {
     /// OTLP traces.
     otlp, "opentelemetry.proto.collector.trace.v1.rs"
 }

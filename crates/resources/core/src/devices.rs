@@ -15,4 +15,5 @@ pub use affinity::{Hints, NO_HINTS};
 pub use assign::{DeviceShortage, Given, PodDevices};
 pub use health::ContainerHealth;
 pub use hints::DeviceProvider;
-pub use registry::{Connection, DeviceHealth, Registry};
+pub use model::devices::DeviceHealth;
+pub use registry::{Connection, Registry};

@@ -5,10 +5,15 @@
 
 use std::path::{Path, PathBuf};
 
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
 use grpc_api::dra::dra_plugin_server::{DraPlugin as ServiceV1, DraPluginServer as ServerV1};
 use grpc_api::dra_beta::dra_plugin_server::{DraPlugin as ServiceV1Beta1, DraPluginServer as ServerV1Beta1};
+use grpc_api::dra_health as health;
+use grpc_api::dra_health::dra_resource_health_server::{DraResourceHealth, DraResourceHealthServer};
 use grpc_api::{dra as v1, dra_beta as v1beta1};
-use model::dra::{ClaimAnswers, ClaimDevice, ClaimId, DraVersion};
+use model::devices::DeviceHealth;
+use model::dra::{ClaimAnswers, ClaimDevice, ClaimId, DeviceReport, DraVersion};
 use ports::plugins::{DraDriver, PluginInfo};
 use tokio::net::UnixListener;
 use tokio::runtime::Runtime;
@@ -31,6 +36,8 @@ pub struct TestDraDriver {
 #[derive(Clone, Debug)]
 struct Service(FakeDraDriver);
 
+type HealthStream = BoxStream<'static, Result<health::NodeWatchResourcesResponse, Status>>;
+
 impl TestDraDriver {
     /// An instance of the driver `name` listens below the kubelet's root directory, with this version of the protocol only. Nothing
     /// is registered yet.
@@ -52,11 +59,14 @@ impl TestDraDriver {
             let service = Service(driver.clone());
             match version {
                 DraVersion::V1 => {
-                    let server = Server::builder().add_service(ServerV1::new(service));
+                    let health = DraResourceHealthServer::new(service.clone());
+                    let server = Server::builder().add_service(ServerV1::new(service)).add_service(health);
                     runtime.spawn(server.serve_with_incoming(incoming));
                 }
                 DraVersion::V1Beta1 => {
-                    let server = Server::builder().add_service(ServerV1Beta1::new(service));
+                    let health = DraResourceHealthServer::new(service.clone());
+                    let server =
+                        Server::builder().add_service(ServerV1Beta1::new(service)).add_service(health);
                     runtime.spawn(server.serve_with_incoming(incoming));
                 }
             }
@@ -104,6 +114,39 @@ impl Drop for TestDraDriver {
             runtime.shutdown_background();
             let _ = std::fs::remove_file(&self.socket);
         }
+    }
+}
+
+fn device_health(report: DeviceReport) -> health::DeviceHealth {
+    let status = match report.health {
+        DeviceHealth::Healthy => health::HealthStatus::Healthy,
+        DeviceHealth::Unhealthy => health::HealthStatus::Unhealthy,
+        DeviceHealth::Unknown => health::HealthStatus::Unknown,
+    };
+    let seconds = report.timeout.map(|timeout| i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX));
+    let device = health::DeviceIdentifier { pool_name: report.pool, device_name: report.device };
+    health::DeviceHealth {
+        device: Some(device),
+        health: status.into(),
+        last_updated_time: 0,
+        health_check_timeout_seconds: seconds.unwrap_or_default(),
+        message: report.message,
+    }
+}
+
+#[tonic::async_trait]
+impl DraResourceHealth for Service {
+    async fn node_watch_resources(
+        &self,
+        _: Request<health::NodeWatchResourcesRequest>,
+    ) -> Result<Response<HealthStream>, Status> {
+        let reports = self.0.health().await.map_err(|error| Status::unimplemented(error.to_string()))?;
+        let reports = reports.map(|report| {
+            let devices = report.map_err(|error| Status::internal(error.to_string()))?;
+            let devices = devices.into_iter().map(device_health).collect();
+            Ok(health::NodeWatchResourcesResponse { devices })
+        });
+        Ok(Response::new(reports.boxed()))
     }
 }
 

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use model::dra::{ClaimAnswers, ClaimDevice, ClaimId};
+use futures_util::{FutureExt, StreamExt, stream};
+use model::devices::DeviceHealth;
+use model::dra::{ClaimAnswers, ClaimDevice, ClaimId, DeviceReport};
 use parking_lot::Mutex;
-use ports::plugins::{DraDriver, PluginError, PluginResult};
+use ports::plugins::{DraDriver, HealthReports, PluginError, PluginResult};
 use tokio::sync::watch;
+use tokio_stream::wrappers::WatchStream;
 
 use crate::FakePlugins;
 
@@ -23,6 +25,8 @@ pub struct FakeDraDriver {
     class: String,
     state: Arc<Mutex<State>>,
     is_running: Arc<watch::Sender<bool>>,
+    /// `None` if it has no health stream.
+    health: Arc<watch::Sender<Option<Vec<DeviceReport>>>>,
 }
 
 #[derive(Debug, Default)]
@@ -45,6 +49,9 @@ struct State {
 /// The short names of the methods.
 const PREPARE: &str = "prepare";
 const UNPREPARE: &str = "unprepare";
+/// Of the device of each claim.
+const POOL: &str = "node";
+const DEVICE: &str = "device-0";
 
 impl FakeDraDriver {
     #[must_use]
@@ -53,6 +60,7 @@ impl FakeDraDriver {
             class: class.to_owned(),
             state: Arc::default(),
             is_running: Arc::new(watch::Sender::new(true)),
+            health: Arc::new(watch::Sender::new(None)),
         }
     }
 
@@ -61,6 +69,33 @@ impl FakeDraDriver {
     pub fn with_cdi_files(self, dir: &Path) -> Self {
         self.state.lock().cdi_dir = Some(dir.to_owned());
         self
+    }
+
+    /// It reports the health of its device in its streams, once.
+    pub fn report_health(&self, health: DeviceHealth, message: &str, timeout: Option<Duration>) {
+        self.report(vec![DeviceReport {
+            pool: POOL.to_owned(),
+            device: DEVICE.to_owned(),
+            health,
+            message: message.to_owned(),
+            timeout,
+        }]);
+    }
+
+    /// It reports these devices.
+    pub fn report(&self, devices: Vec<DeviceReport>) {
+        self.health.send_replace(Some(devices));
+    }
+
+    /// Its health streams end, and it has none until it reports again.
+    pub fn end_health(&self) {
+        self.health.send_replace(None);
+    }
+
+    /// The number of its health streams.
+    #[must_use]
+    pub fn health_streams(&self) -> usize {
+        self.health.receiver_count()
     }
 
     /// Devices have this share id from now on.
@@ -204,8 +239,8 @@ impl DraDriver for FakeDraDriver {
             state.prepared.insert(claim.uid.clone(), claim.clone());
             state.write_cdi_file(&class, claim);
             vec![ClaimDevice {
-                pool: "node".to_owned(),
-                name: "device-0".to_owned(),
+                pool: POOL.to_owned(),
+                name: DEVICE.to_owned(),
                 share_id: state.share_id.clone(),
                 requests: Vec::new(),
                 cdi_devices: vec![format!("{class}={}", claim.uid)],
@@ -228,6 +263,21 @@ impl DraDriver for FakeDraDriver {
             let _ = is_running.wait_for(|is_running| !is_running).await;
         };
         Ok(end.boxed())
+    }
+
+    async fn health(&self) -> PluginResult<HealthReports> {
+        if self.health.borrow().is_none() {
+            let message = "unknown service v1alpha1.DRAResourceHealth".to_owned();
+            return Err(PluginError::Failed { code: "Unimplemented".to_owned(), message });
+        }
+        let reports = WatchStream::new(self.health.subscribe());
+        let reports = reports.take_while(|report| std::future::ready(report.is_some()));
+        let reports = reports.flat_map(|report| stream::iter(report.map(Ok)));
+        let mut is_running = self.is_running.subscribe();
+        let stopped = async move {
+            let _ = is_running.wait_for(|is_running| !is_running).await;
+        };
+        Ok(reports.take_until(stopped.boxed()).boxed())
     }
 }
 
@@ -261,5 +311,9 @@ impl DraDriver for FakeDraClient {
 
     async fn connection(&self) -> PluginResult<BoxFuture<'static, ()>> {
         self.driver()?.connection().await
+    }
+
+    async fn health(&self) -> PluginResult<HealthReports> {
+        self.driver()?.health().await
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use base_core::names::is_qualified_name;
 use model::MonoTime;
-use model::devices::PluginDevice;
+use model::devices::{DeviceHealth, PluginDevice};
 use model::path_component_problem;
 
 use crate::quantities::DeviceAmounts;
@@ -92,26 +92,6 @@ struct Resource {
 enum Presence {
     Here(Connection),
     Gone { since: MonoTime },
-}
-
-/// The health of a device, in the words of `allocatedResourcesStatus`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum DeviceHealth {
-    Healthy,
-    Unhealthy,
-    /// No plugin reports the device.
-    Unknown,
-}
-
-impl DeviceHealth {
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Healthy => "Healthy",
-            Self::Unhealthy => "Unhealthy",
-            Self::Unknown => "Unknown",
-        }
-    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
