@@ -1,11 +1,14 @@
 //! Which ResourceClaims a pod uses, and whether it may use them now. A pod does not start without the devices of its claims.
 //!
 //! Owns the rules of `k8s.io/dynamic-resource-allocation/resourceclaim`: names, owner, reservation; what of a claim a container gets
-//! (`containers`); which claims are prepared on this node (`table`), and the file of them (`checkpoint`). Never calls a driver.
+//! (`containers`); which claims are prepared on this node (`table`), and the file of them (`checkpoint`); the health of their devices
+//! (`health`) and the file of it (`health_file`). Never calls a driver.
 
 pub mod checkpoint;
 pub mod containers;
 pub mod driver;
+pub mod health;
+pub mod health_file;
 pub mod table;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -71,29 +74,33 @@ fn named_claims<'a>(
     pod: &'a Pod,
     status: Option<&'a PodStatus>,
 ) -> Result<Vec<(&'a str, PodClaim)>, ClaimError> {
+    claim_entries(pod, status).collect()
+}
+
+/// The same, with an error for each entry whose claim has no name yet.
+fn claim_entries<'a>(
+    pod: &'a Pod,
+    status: Option<&'a PodStatus>,
+) -> impl Iterator<Item = Result<(&'a str, PodClaim), ClaimError>> {
     let generated: BTreeMap<&str, Option<&String>> = status
         .and_then(|status| status.resource_claim_statuses.as_ref())
         .into_iter()
         .flatten()
         .map(|claim| (claim.name.as_str(), claim.resource_claim_name.as_ref()))
         .collect();
-    let mut found = Vec::new();
-    for entry in spec_of(pod).resource_claims.iter().flatten() {
+    spec_of(pod).resource_claims.iter().flatten().filter_map(move |entry| {
         let claim = match (&entry.resource_claim_name, &entry.resource_claim_template_name) {
-            (Some(name), _) => PodClaim { name: name.clone(), is_generated: false },
+            (Some(name), _) => Ok(PodClaim { name: name.clone(), is_generated: false }),
             (None, Some(_)) => match generated.get(entry.name.as_str()) {
-                Some(Some(name)) => PodClaim { name: (*name).clone(), is_generated: true },
+                Some(Some(name)) => Ok(PodClaim { name: (*name).clone(), is_generated: true }),
                 // The controller found that the pod needs none.
-                Some(None) => continue,
-                None => return Err(ClaimError::NotCreated { pod: name_of(pod) }),
+                Some(None) => return None,
+                None => Err(ClaimError::NotCreated { pod: name_of(pod) }),
             },
-            (None, None) => {
-                return Err(ClaimError::NoSource { pod: name_of(pod), entry: entry.name.clone() });
-            }
+            (None, None) => Err(ClaimError::NoSource { pod: name_of(pod), entry: entry.name.clone() }),
         };
-        found.push((entry.name.as_str(), claim));
-    }
-    Ok(found)
+        Some(claim.map(|claim| (entry.name.as_str(), claim)))
+    })
 }
 
 /// Whether the pod may use the claim; returns the drivers that must prepare it.

@@ -102,7 +102,7 @@ fn key(id: &ClaimId) -> Key {
 }
 
 /// The request of the claim that a request of a device is for.
-fn base(request: &str) -> &str {
+pub(super) fn base(request: &str) -> &str {
     request.split_once('/').map_or(request, |(request, _)| request)
 }
 
@@ -135,6 +135,15 @@ impl ClaimTable {
     #[must_use]
     pub fn pods(&self) -> BTreeSet<PodUid> {
         self.claims.values().flat_map(|entry| entry.pods.iter().cloned()).collect()
+    }
+
+    /// The pods whose claims have one of these devices, each the pool and the name, of the driver.
+    #[must_use]
+    pub fn pods_with(&self, driver: &str, devices: &BTreeSet<(String, String)>) -> BTreeSet<PodUid> {
+        let is_one = |device: &ClaimDevice| devices.contains(&(device.pool.clone(), device.name.clone()));
+        let has_one =
+            |entry: &&Entry| entry.drivers.get(driver).is_some_and(|state| state.devices.iter().any(is_one));
+        self.claims.values().filter(has_one).flat_map(|entry| entry.pods.iter().cloned()).collect()
     }
 
     /// Whether one of the pod's claims must be prepared again before a container starts with it.

@@ -16,9 +16,12 @@ pub type ContainerHealth = BTreeMap<String, Vec<ResourceStatus>>;
 /// The health of each device of a pod, by resource and id.
 pub type PodHealth = BTreeMap<(String, String), DeviceHealth>;
 
-/// Some container of the pod requests a resource that a device plugin may have.
+/// Some container of the pod requests a resource that a device plugin may have, or the pod has claims.
 #[must_use]
 pub fn may_have_devices(pod: &Pod) -> bool {
+    if pod.spec.as_ref().is_some_and(|spec| spec.resource_claims.is_some()) {
+        return true;
+    }
     let containers = init_containers(pod).chain(regular_containers(pod));
     let mut limits = containers.filter_map(|container| container.resources()?.limits.as_ref());
     limits.any(|limits| limits.keys().any(|name| is_extended_resource(name)))

@@ -148,7 +148,7 @@ fn device_of_another_resource_with_the_same_id_affects_no_pod() {
 }
 
 #[test]
-fn only_extended_resources_may_be_devices() {
+fn only_extended_resources_and_claims_may_be_devices() {
     let of_init = json!({"name": "a", "resources": {"limits": {"example.com/gpu": "1"}}});
     let init: Pod =
         serde_json::from_value(json!({"spec": {"initContainers": [of_init], "containers": [{"name": "b"}]}}))
@@ -159,6 +159,8 @@ fn only_extended_resources_may_be_devices() {
         serde_json::from_value(json!({"spec": {"containers": [container]}})).expect("a pod")
     };
     assert!(may_have_devices(&regular("example.com/gpu")));
+    let claims = json!({"spec": {"resourceClaims": [{"name": "a"}], "containers": [{"name": "b"}]}});
+    assert!(may_have_devices(&serde_json::from_value(claims).expect("a pod")));
     for resource in ["cpu", "hugepages-2Mi", "kubernetes.io/batch-cpu"] {
         assert!(!may_have_devices(&regular(resource)), "{resource}");
     }
