@@ -29,7 +29,6 @@ const GATES: &[&str] = &[
     "KubeletInUserNamespace",
     "NativeHistograms",
     "PodsAPI",
-    "ResourceHealthStatusMessage",
     "RuntimeClassInImageCriApi",
     "UserNamespacesHostNetworkSupport",
     "WatchListClient",

@@ -1,6 +1,8 @@
 //! Scenarios of ResourceClaims: drivers that prepare them before a pod starts and unprepare them before its object goes, fail, are away,
 //! and come back; kubelets that are killed in between.
 
+mod health;
+
 use fakes::{ClusterFault, FakeDraDriver, Fault, Method, Program, Verb};
 use model::k8s::{Pod, ResourceClaim};
 use ports::cluster::ClusterError;

@@ -110,6 +110,8 @@ features! {
     device_health: "ResourceHealthStatus",
     /// The runtime measures pods and containers, where it can.
     stats_from_runtime: "PodAndContainerStatsFromCRI",
+    /// With the messages of drivers about it.
+    device_health_messages: "ResourceHealthStatusMessage",
     /// The Node declares features, and pods that require others are rejected.
     node_declared_features: "NodeDeclaredFeatures",
     /// A restart of the kubelet sets containers back to not ready and not started until their probes have passed.

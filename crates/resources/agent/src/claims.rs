@@ -1,9 +1,11 @@
 //! ResourceClaims of pods: their drivers prepare them before the sandbox exists, and unprepare them when the pod runs nothing any more.
 //!
 //! Owns which claims are prepared for which pods, and `dra_manager_state`. Decisions, and the format of the file, are in
-//! `resources_core::claims`. Operations on different claims delay each other only while the file is written. Sleeps without claims.
+//! `resources_core::claims`; the health of devices is in `health`. Operations on different claims delay each other only while the file is
+//! written. Sleeps without claims.
 
 pub mod drivers;
+mod health;
 pub mod reconcile;
 pub mod registration;
 mod slices;
@@ -27,8 +29,10 @@ use resources_core::claims::table::{
 };
 use tokio::sync::{oneshot, watch};
 
+use crate::devices::HealthListeners;
 use crate::metrics::ClaimMetrics;
 use drivers::{Drivers, NotRegistered};
+use health::DeviceHealth;
 use reconcile::KnownPods;
 
 const MODE: u32 = 0o600;
@@ -65,6 +69,8 @@ struct Shared {
     /// Notifies of the end of each operation.
     ended: watch::Sender<u64>,
     drivers: Drivers,
+    /// `None` without the feature gate.
+    health: Option<DeviceHealth>,
     /// What is on disk.
     on_disk: tokio::sync::Mutex<String>,
 }
@@ -74,7 +80,11 @@ impl Claims {
     ///
     /// # Errors
     /// The file is damaged or cannot be read: claims would never be unprepared.
-    pub async fn load(ctx: &Arc<Context>, plugins: Arc<dyn Plugins>) -> Result<Self, HostError> {
+    pub(crate) async fn load(
+        ctx: &Arc<Context>,
+        plugins: Arc<dyn Plugins>,
+        listeners: HealthListeners,
+    ) -> Result<Self, HostError> {
         let path = ctx.settings.paths.root.join(DRA_STATE_FILE);
         let text = match ctx.files.read_file(&path, LIMIT, false).await {
             Ok(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
@@ -91,15 +101,20 @@ impl Claims {
             table: Mutex::new(table),
             ended: watch::Sender::new(0),
             drivers: Drivers::new(ctx.clone(), plugins),
+            health: DeviceHealth::load(ctx, listeners).await,
             on_disk: tokio::sync::Mutex::new(text),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
 
-    /// Starts the tasks that unprepare claims of pods that are gone, and delete ResourceSlices, if there is an API server.
+    /// Starts the tasks that unprepare claims of pods that are gone, publish the health of devices, and delete ResourceSlices, if there
+    /// is an API server.
     pub fn start(&self, known: KnownPods, cluster: Option<Arc<dyn Cluster>>) {
         let tasks = &self.shared.ctx.tasks;
         tasks.spawn("ResourceClaims of pods that are gone", self.clone().reconcile(known));
+        if self.shared.health.is_some() {
+            tasks.spawn("health of devices of ResourceClaims", self.clone().publish_health());
+        }
         if let Some(cluster) = cluster {
             tasks.spawn("ResourceSlices", self.clone().delete_slices(cluster));
         }

@@ -38,7 +38,7 @@ use crate::admissions::Admissions;
 use crate::metrics::DeviceMetrics;
 
 pub use health::HealthListener;
-use health::HealthListeners;
+pub(crate) use health::HealthListeners;
 
 const DIR: &str = "device-plugins";
 const CHECKPOINT_LIMIT: usize = 16 << 20;

@@ -61,7 +61,7 @@ impl Resources {
         let resources = Self {
             pin_files: PinFiles::load(ctx, admissions.clone(), reserved).await?,
             amount_files: AmountFiles::new(ctx.clone(), admissions.clone()),
-            claims: Claims::load(ctx, plugins.clone()).await?,
+            claims: Claims::load(ctx, plugins.clone(), devices.health_listeners()).await?,
             cpusets: Cpusets::default(),
             devices,
             admissions,

@@ -17,6 +17,7 @@ use kubelet_core::pods::status::{
 use model::PodRef;
 use model::k8s::{Pod, PodStatus};
 use model::pod_status::has_ended;
+use resources_core::devices::ContainerHealth;
 
 use super::{PodWorker, messages};
 use crate::pods::handles::PodHandles;
@@ -121,8 +122,7 @@ impl PodWorker {
         let runtime_name = self.handles.node.view.borrow().runtime_name();
         let observed = self.memory.shown_observation(self.observed.latest.as_deref());
         let observed = observed.map(|o| messages::with_messages(o, &self.observed.messages));
-        let device_health =
-            self.device_health.as_ref().map(|_| self.handles.resources.devices.health_of(&self.pod.uid));
+        let device_health = self.device_health.as_ref().map(|_| self.current_device_health(pod));
         compute_pod_status(&StatusInputs {
             pod,
             in_source: self.desired.status_in_source().as_deref(),
@@ -139,6 +139,19 @@ impl PodWorker {
             features: self.handles.ctx.node_facts.features,
             now: self.handles.ctx.clock.now().wall,
         })
+    }
+
+    /// The health of the pod's devices, of device plugins and of claims, by container.
+    fn current_device_health(&self, pod: &Pod) -> ContainerHealth {
+        let mut health = self.handles.resources.devices.health_of(&self.pod.uid);
+        for (container, claims) in
+            self.handles.resources.claims.health_of(pod, self.desired.status_in_api().as_deref())
+        {
+            let all = health.entry(container).or_default();
+            all.extend(claims);
+            all.sort_by(|one, other| one.name.cmp(&other.name));
+        }
+        health
     }
 
     /// Drops what only the runtime reports of a static pod, now that it was observed. Before, its status stays as it was: a status without

@@ -47,13 +47,13 @@ struct Table {
 }
 
 #[derive(Clone, Debug)]
-pub(super) struct Instance {
+pub(crate) struct Instance {
     endpoint: PathBuf,
     version: DraVersion,
     pub(super) driver: Arc<dyn DraDriver>,
     is_connected: bool,
     /// Cancelled when it is deregistered.
-    removed: CancellationToken,
+    pub(super) removed: CancellationToken,
 }
 
 impl Table {
@@ -75,7 +75,7 @@ impl Drivers {
 
     /// # Errors
     /// The endpoint is registered for the driver, or there are too many. The text is complete, and is reported to the plugin.
-    pub fn add(&self, driver: &str, endpoint: &Path, version: DraVersion) -> Result<(), String> {
+    pub(crate) fn add(&self, driver: &str, endpoint: &Path, version: DraVersion) -> Result<Instance, String> {
         let instance = Instance {
             endpoint: endpoint.to_owned(),
             version,
@@ -97,7 +97,7 @@ impl Drivers {
             table.connection_changed(driver, self.ctx.clock.mono());
         }
         self.lost.notify_one();
-        let (drivers, name) = (self.clone(), driver.to_owned());
+        let (drivers, name, added) = (self.clone(), driver.to_owned(), instance.clone());
         self.ctx.tasks.spawn_isolated("connection of a DRA driver", async move {
             let removed = instance.removed.clone();
             tokio::select! {
@@ -105,7 +105,7 @@ impl Drivers {
                 () = drivers.keep_connected(&name, &instance) => {}
             }
         });
-        Ok(())
+        Ok(added)
     }
 
     pub fn remove(&self, driver: &str, endpoint: &Path) {

@@ -18,7 +18,9 @@ impl PluginHandler for Claims {
 
     async fn register(&self, plugin: &RegisteredPlugin) -> Result<(), String> {
         let version = choose_version(plugin).map_err(|error| error.to_string())?;
-        self.drivers().add(&plugin.name, &plugin.endpoint, version)
+        let instance = self.drivers().add(&plugin.name, &plugin.endpoint, version)?;
+        self.watch_health(&plugin.name, instance);
+        Ok(())
     }
 
     async fn deregister(&self, name: &str, endpoint: &Path) {

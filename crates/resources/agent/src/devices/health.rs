@@ -1,6 +1,6 @@
 //! Notifies the workers of pods whose devices changed their health, so that they report it without waiting for a sync.
 //!
-//! Owns one entry for each worker that listens. The health itself is in the registry.
+//! Owns one entry for each worker that listens, also to the health of devices of claims. The health itself is in the registry.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::{Devices, Table};
 
 /// The pods whose workers listen; clones share it. Every access is short.
 #[derive(Clone, Debug, Default)]
-pub(super) struct HealthListeners(Arc<Mutex<BTreeMap<PodUid, Arc<Notify>>>>);
+pub(crate) struct HealthListeners(Arc<Mutex<BTreeMap<PodUid, Arc<Notify>>>>);
 
 impl HealthListeners {
     fn listen(&self, uid: PodUid) -> HealthListener {
@@ -26,9 +26,9 @@ impl HealthListeners {
         HealthListener { listeners: self.clone(), uid, changed }
     }
 
-    fn notify(&self, pods: &[PodUid]) {
+    pub(crate) fn notify<'a>(&self, pods: impl IntoIterator<Item = &'a PodUid>) {
         let listeners = self.0.lock();
-        for listener in pods.iter().filter_map(|uid| listeners.get(uid)) {
+        for listener in pods.into_iter().filter_map(|uid| listeners.get(uid)) {
             listener.notify_one();
         }
     }
@@ -60,6 +60,11 @@ impl Drop for HealthListener {
 }
 
 impl Devices {
+    /// The workers that are notified when devices of their pods change their health, whatever manages them.
+    pub(crate) fn health_listeners(&self) -> HealthListeners {
+        self.shared.listeners.clone()
+    }
+
     /// Notifies of changes of the health of the pod's devices; `None` without the feature gate.
     #[must_use]
     pub fn listen_to_health(&self, uid: &PodUid) -> Option<HealthListener> {

@@ -102,7 +102,7 @@ mod tests {
     use super::super::health::HealthStream;
     use super::*;
 
-    /// What the Go kubelet writes: its structs, encoded by its encoder.
+    /// Made by hand from the structs of the Go kubelet and the rules of its encoder; there is no recording of a driver with health.
     const RECORDED: &str = r#"{"gpu.example.com":{"Devices":{"node-1/gpu-0":{"PoolName":"node-1","DeviceName":"gpu-0","Health":"Healthy","LastUpdated":"2026-03-01T12:00:00.123456789Z","HealthCheckTimeout":30000000000,"Message":""},"node-1/gpu-1":{"PoolName":"node-1","DeviceName":"gpu-1","Health":"Unhealthy","LastUpdated":"2026-03-01T12:00:00.123456789Z","HealthCheckTimeout":60000000000,"Message":"ECC errors"}}}}"#;
 
     fn at(seconds: i64) -> Now {

@@ -14,18 +14,18 @@ use crate::cluster::{Cluster, bound};
 use crate::node::{FOREVER, Node, shell_pod, uid};
 use crate::pod_resources::{channel, within};
 
-const DRIVER: &str = "gpu.example.com";
+pub(super) const DRIVER: &str = "gpu.example.com";
 const CLASS: &str = "example.com/gpu";
 
 /// A cluster whose node has a driver. The driver is dropped first.
-struct Setup {
-    driver: FakeDraDriver,
+pub(super) struct Setup {
+    pub(super) driver: FakeDraDriver,
     instance: Option<TestDraDriver>,
-    cluster: Cluster,
+    pub(super) cluster: Cluster,
 }
 
 impl Setup {
-    fn start() -> Self {
+    pub(super) fn start() -> Self {
         let cluster = Cluster::start();
         let dir = cluster.node.path("containerd/cdi");
         std::fs::create_dir_all(&dir).expect("a directory");
@@ -71,7 +71,7 @@ impl Setup {
     }
 
     /// A pod with a claim of the same name, which is allocated and reserved for it.
-    fn create(&self, name: &str) -> Value {
+    pub(super) fn create(&self, name: &str) -> Value {
         self.cluster.kubectl.create(&[pod_with_claim(name, name)]);
         let pod = self.cluster.pod_when(name, "is there", |pod| pod["metadata"]["uid"].is_string());
         self.create_claim(name, None);
