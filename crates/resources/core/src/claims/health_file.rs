@@ -102,8 +102,8 @@ mod tests {
     use super::super::health::HealthStream;
     use super::*;
 
-    /// Made by hand from the structs of the Go kubelet and the rules of its encoder; there is no recording of a driver with health.
-    const RECORDED: &str = r#"{"gpu.example.com":{"Devices":{"node-1/gpu-0":{"PoolName":"node-1","DeviceName":"gpu-0","Health":"Healthy","LastUpdated":"2026-03-01T12:00:00.123456789Z","HealthCheckTimeout":30000000000,"Message":""},"node-1/gpu-1":{"PoolName":"node-1","DeviceName":"gpu-1","Health":"Unhealthy","LastUpdated":"2026-03-01T12:00:00.123456789Z","HealthCheckTimeout":60000000000,"Message":"ECC errors"}}}}"#;
+    /// As the structs of the Go kubelet and its JSON encoder give it. It was not recorded from a Go kubelet.
+    const STATE: &str = r#"{"gpu.example.com":{"Devices":{"node-1/gpu-0":{"PoolName":"node-1","DeviceName":"gpu-0","Health":"Healthy","LastUpdated":"2026-03-01T12:00:00.123456789Z","HealthCheckTimeout":30000000000,"Message":""},"node-1/gpu-1":{"PoolName":"node-1","DeviceName":"gpu-1","Health":"Unhealthy","LastUpdated":"2026-03-01T12:00:00.123456789Z","HealthCheckTimeout":60000000000,"Message":"ECC errors"}}}}"#;
 
     fn at(seconds: i64) -> Now {
         let wall: Timestamp = "2026-03-01T12:00:00.123456789Z".parse().expect("a time");
@@ -119,13 +119,13 @@ mod tests {
     }
 
     #[test]
-    fn recorded_health_state_is_read_and_written_byte_for_byte() {
-        let table = parse_health_state(RECORDED, at(0)).expect("a state");
+    fn health_state_of_the_go_kubelets_format_is_read_and_written_byte_for_byte() {
+        let table = parse_health_state(STATE, at(0)).expect("a state");
         assert_eq!(
             (shown(&table, "gpu-0"), shown(&table, "gpu-1")),
             ("Healthy".into(), "Unhealthy ECC errors".into())
         );
-        assert_eq!(write_health_state(&table).expect("a text"), RECORDED);
+        assert_eq!(write_health_state(&table).expect("a text"), STATE);
         let reports = |name: &str, health, message: &str| DeviceReport {
             pool: "node-1".to_owned(),
             device: name.to_owned(),
@@ -139,21 +139,20 @@ mod tests {
         ];
         let mut reported = HealthTable::default();
         reported.report("gpu.example.com", HealthStream(1), devices, at(0));
-        assert_eq!(write_health_state(&reported).expect("a text"), RECORDED);
+        assert_eq!(write_health_state(&reported).expect("a text"), STATE);
         assert_eq!(write_health_state(&HealthTable::default()).expect("a text"), "{}");
     }
 
     #[test]
     fn restored_health_is_unknown_once_its_timeout_has_passed() {
-        let later = parse_health_state(RECORDED, at(40)).expect("a state");
+        let later = parse_health_state(STATE, at(40)).expect("a state");
         assert_eq!(
             (shown(&later, "gpu-0"), shown(&later, "gpu-1")),
             ("Unknown".into(), "Unhealthy ECC errors".into())
         );
         assert_eq!(later.next_expiry().map(|at| at.since_start().as_secs()), Some(1060));
         // A clock that was set back does not make it older.
-        let early =
-            parse_health_state(RECORDED, Now { wall: Timestamp::UNIX_EPOCH, ..at(0) }).expect("a state");
+        let early = parse_health_state(STATE, Now { wall: Timestamp::UNIX_EPOCH, ..at(0) }).expect("a state");
         assert_eq!(shown(&early, "gpu-0"), "Healthy");
     }
 
