@@ -63,6 +63,9 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
     let release = release_free_memory(agent.pods().clone(), requests, agent.context().clock);
     agent.context().tasks.spawn_isolated("release of memory", release);
     notify_ready();
+    if let Err(error) = host::process::keep_program_in_memory() {
+        tracing::warn!(err = %error, "Failed to read the program into memory");
+    }
     let failed = agent.context().tasks.failed();
     let code = wait_for_end(&signals, contention.as_ref(), &must_exit, &failed).await;
     stop.cancel();

@@ -9,7 +9,7 @@
 //!   ([`blocking_threads`]);
 //! - what a pod may have prepared (its volumes, its logs) is entered by file descriptor, never by a path it could
 //!   change under us;
-//! - unsafe code only in `async_inotify`, `projects`, `loop_devices` and `free_memory`, in functions of a few lines each: rustix
+//! - unsafe code only in `async_inotify`, `projects`, `loop_devices`, `program_memory` and `free_memory`, in functions of a few lines each: rustix
 //!   wraps every other system call that is needed.
 #![deny(unsafe_code)]
 #![cfg_attr(
@@ -60,6 +60,7 @@ mod own_process;
 mod ownership;
 mod payload;
 mod program;
+mod program_memory;
 mod projects;
 mod removal;
 mod rewrite;

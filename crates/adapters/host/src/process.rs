@@ -10,6 +10,7 @@ pub use model::cgroup::CgroupVersion;
 pub use crate::lock_file::{Contention, LockFile};
 pub use crate::mounts::ensure_shared_mount;
 pub use crate::own_process::{memory, threads};
+pub use crate::program_memory::keep_program_in_memory;
 pub use crate::systemd::{sd_notify, watchdog_interval};
 
 /// The filesystem type number of a cgroup v2 hierarchy.
