@@ -1,7 +1,8 @@
 //! The kubelet binary: resolves the configuration, starts adapters and agent, and waits for a signal.
 //!
 //! Only this crate uses every adapter. Exit codes: 0 after a signal, `--help` and `--version`; 1 for a start that
-//! failed or was not by root, a second signal, and a run-once run in which a pod failed. `takeover` has its own (`takeover`).
+//! failed or was not by root, a second signal, and a run-once run in which a pod failed. `takeover` and the commands of `cli` have
+//! their own.
 #![forbid(unsafe_code)]
 
 mod boot;
@@ -31,8 +32,11 @@ fn main() -> ExitCode {
     if arguments.next_if(|argument| argument == takeover::COMMAND).is_some() {
         return takeover::run(arguments);
     }
+    if arguments.peek().is_some_and(|first| cli::is_command(first)) {
+        return cli::run(arguments.map(Into::into));
+    }
     match config::from_args(arguments, &config::Disk) {
-        Ok(Invocation::Help(text)) => print(&text),
+        Ok(Invocation::Help(text)) => print(&format!("{}\n{COMMANDS}{}", text.trim_end(), cli::summary())),
         Ok(Invocation::Version { raw: false }) => print(&config::version_line()),
         Ok(Invocation::Version { raw: true }) => print(&raw_version()),
         Ok(Invocation::Run(_)) | Err(_) if !host::process::is_root() => fail(&not_root()),
@@ -40,6 +44,12 @@ fn main() -> ExitCode {
         Err(errors) => print_errors(&errors),
     }
 }
+
+/// The heading of the commands, below the flags.
+const COMMANDS: &str = "
+Commands, each with a help of its own (--help):
+  kubelet takeover     Report what a start with the same flags would do to the pods that run here
+";
 
 /// The only line of a process that would fail later, at the first directory that it cannot make or read.
 pub(crate) fn not_root() -> String {

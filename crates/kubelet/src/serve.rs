@@ -8,7 +8,8 @@ use base_agent::context::Context;
 use config::{Features, KubeletConfiguration, Resolved};
 use ports::{Cluster, NodeApi};
 use server::{
-    AccessSettings, AuthorizationMode, ClientCa, MainPort, MainServer, TokenReviews, pod_resources,
+    AccessSettings, AuthorizationMode, ClientCa, MainPort, MainServer, TokenReviews, local_socket,
+    pod_resources,
 };
 use tokio::net::TcpListener;
 use tokio::sync::watch;
@@ -43,6 +44,7 @@ pub(crate) async fn start(
         spawn(server::serve_read_only(listener, api.clone(), stop.clone().cancelled_owned()));
     }
     serve_pod_resources(agent.context(), api, stop).await;
+    serve_local_socket(agent.context(), api, stop).await;
     Ok(requests)
 }
 
@@ -60,6 +62,26 @@ async fn serve_pod_resources(ctx: &Context, api: &Arc<dyn NodeApi>, stop: &Cance
         }
         Err(error) => {
             tracing::error!(dir = %dir.display(), err = error, "Failed to serve the PodResources endpoint");
+        }
+    }
+}
+
+/// A failure is logged, because the node runs pods without its commands.
+async fn serve_local_socket(ctx: &Context, api: &Arc<dyn NodeApi>, stop: &CancellationToken) {
+    let socket = cli::socket_of(&ctx.settings.paths.root.display().to_string());
+    let listening = match socket.parent() {
+        Some(dir) => {
+            ctx.files.make_dir(dir, 0o755).await.map_err(|error| base_agent::error_chain::chain(&error))
+        }
+        None => Ok(()),
+    };
+    let listening = listening.and_then(|()| local_socket::listen(&socket).map_err(|error| error.to_string()));
+    match listening {
+        Ok(listener) => {
+            spawn(local_socket::serve(listener, api.clone(), ctx.clock, stop.clone().cancelled_owned()));
+        }
+        Err(error) => {
+            tracing::error!(socket = %socket.display(), err = error, "Failed to serve the local socket");
         }
     }
 }
@@ -122,7 +144,7 @@ fn access(
     })
 }
 
-#[expect(clippy::disallowed_methods, reason = "three tasks that end with the process's own stop token")]
+#[expect(clippy::disallowed_methods, reason = "five tasks that end with the process's own stop token")]
 fn spawn(server: impl Future<Output = ()> + Send + 'static) {
     drop(tokio::spawn(server));
 }

@@ -33,6 +33,17 @@ impl PodSource {
     }
 }
 
+/// Where the pod comes from, by its annotation.
+#[must_use]
+pub fn pod_source(pod: &Pod) -> PodSource {
+    let source = pod.metadata.annotations.as_ref().and_then(|all| all.get(CONFIG_SOURCE));
+    match source.map(String::as_str) {
+        Some("file") => PodSource::File,
+        Some("http") => PodSource::Http,
+        Some(_) | None => PodSource::Api,
+    }
+}
+
 /// The pod comes from this machine; the API has only its mirror pod.
 #[must_use]
 pub fn is_static_pod(pod: &Pod) -> bool {

@@ -9,6 +9,7 @@ use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use model::NodeLogOptions;
 use model::dra::UsedClaim;
+use model::explain::PodExplanation;
 use model::k8s::Pod;
 
 use crate::host::{DirEntry, OpenFile};
@@ -244,6 +245,11 @@ pub trait NodeApi: Send + Sync + std::fmt::Debug {
     }
     /// What is wrong with manifests right now.
     fn manifest_problems(&self) -> Vec<ManifestProblem>;
+    /// Why pods are as they are: those that the words mean, each one if there are none. Words are a name, `namespace/name`, or a UID or
+    /// its beginning. Pods that are gone are among them as long as the node remembers them.
+    fn explain_pods(&self, _words: &str) -> Vec<PodExplanation> {
+        Vec::new()
+    }
     /// How long ago the last iteration of the sync loop was, and how long is too long.
     fn sync_loop_age(&self) -> (Duration, Duration);
     /// The measurements, in pieces that are computed as the stream is polled.

@@ -5,7 +5,6 @@ pub(crate) mod authority;
 use std::convert::Infallible;
 use std::future::poll_fn;
 use std::io;
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::pin::pin;
 use std::sync::Arc;
@@ -36,7 +35,8 @@ use tower_service::Service;
 
 use crate::Api;
 use crate::pod_resources::authority::ValidAuthority;
-use crate::transport::connections::table::{ConnectionTable, OpenConnection, Peer, TableLimits};
+use crate::transport::connections::table::{ConnectionTable, OpenConnection, TableLimits};
+use crate::transport::unix;
 
 /// Calls a second, in the long run and at once.
 const QPS: f64 = 100.0;
@@ -60,13 +60,7 @@ const ENDED: [&str; 2] = ["Succeeded", "Failed"];
 /// # Errors
 /// The directory does not exist, or is not writable.
 pub fn listen(socket: &Path) -> io::Result<UnixListener> {
-    match std::fs::remove_file(socket) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Ok(()) | Err(_) => {}
-    }
-    let listener = UnixListener::bind(socket)?;
-    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(SOCKET_MODE))?;
-    Ok(listener)
+    unix::listen(socket, SOCKET_MODE)
 }
 
 /// Serves both versions until `shutdown`.
@@ -85,9 +79,9 @@ pub async fn serve(
         tokio::select! {
             () = &mut shutdown => return,
             Some(_) = open.join_next() => {}
-            accepted = next(&listener, &table) => match accepted {
+            accepted = unix::next(&listener, &table) => match accepted {
                 Ok(stream) => {
-                    if let Some(slot) = table.open(peer(&stream)) {
+                    if let Some(slot) = table.open(unix::peer(&stream)) {
                         open.spawn(serve_one(stream, slot, lister.clone()));
                     }
                 }
@@ -98,16 +92,6 @@ pub async fn serve(
             },
         }
     }
-}
-
-/// Cancel safe: a connection that is not accepted yet stays in the kernel's queue.
-async fn next(listener: &UnixListener, table: &ConnectionTable) -> io::Result<UnixStream> {
-    table.wait_for_slot().await;
-    listener.accept().await.map(|(stream, _)| stream)
-}
-
-fn peer(stream: &UnixStream) -> Peer {
-    Peer::Process(stream.peer_cred().ok().and_then(|credentials| credentials.pid()))
 }
 
 /// Errors of single connections are not logged: any client can cause them.

@@ -2,3 +2,4 @@
 
 pub(crate) mod connections;
 pub(crate) mod counted;
+pub(crate) mod unix;

@@ -11,12 +11,14 @@ pub mod prepare;
 pub mod resize;
 pub mod sandbox;
 pub mod start;
+mod trail;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api_agent::objects::PodObjects;
 use kubelet_core::pods::plan::{KillReason, PodPlan, PodStep, RemoveContainer};
+use model::containers::spec_of;
 use model::k8s::Pod;
 use model::{MonoTime, PodObservation, PodRef};
 use resources_core::amounts::Amounts;
@@ -26,6 +28,7 @@ use crate::pods::handles::PodHandles;
 pub(crate) use crate::pods::messages::{PassEvent, Waiting, WorkerMessage, WorkerSender};
 use crate::pods::pass::kill::KillProgress;
 use crate::pods::pass::prepare::{Prepared, PreparedFor};
+use crate::pods::pass::trail::Work;
 
 /// The inputs of a pass.
 #[derive(Clone, Debug)]
@@ -113,8 +116,13 @@ async fn execute_step(
                 Box::pin(prepare::ensure_cgroup(context)).await?;
             }
             let prepared = ensure_prepared(context, prepared, PreparedFor::Sandbox).await?;
-            Box::pin(claims::ensure_claims(context)).await?;
-            Box::pin(sandbox::create(context, &prepared, attempt, why)).await
+            let claims = Box::pin(claims::ensure_claims(context));
+            match spec_of(&context.pod).resource_claims.is_some() {
+                true => context.traced(Work::PrepareClaims, None, claims).await?,
+                false => claims.await?,
+            }
+            let created = Box::pin(sandbox::create(context, &prepared, attempt, why));
+            context.traced(Work::CreateSandbox, None, created).await
         }
         PodStep::Converge { sandbox, kill, remove, resize, start } => {
             let prepared = ensure_prepared(context, prepared, PreparedFor::Containers).await?;
@@ -172,7 +180,8 @@ async fn ensure_prepared(
     if let Some(prepared) = prepared {
         return Ok(prepared.clone());
     }
-    let fresh = Arc::new(Box::pin(prepare::prepare(context, what)).await?);
+    let work = Box::pin(prepare::prepare(context, what));
+    let fresh = Arc::new(context.traced(Work::PrepareVolumes, None, work).await?);
     Ok(prepared.insert(fresh).clone())
 }
 

@@ -22,6 +22,7 @@ mod status;
 mod superseded;
 mod terminate;
 mod times;
+mod trail;
 mod waiting;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -311,10 +312,12 @@ impl PodWorker {
             self.start_pending();
             self.publish().await;
         }
+        self.close_trail();
     }
 
     /// Reads what an earlier kubelet left: the status checkpoint and the numbers of log files.
     async fn begin(&mut self, first: Vec<WorkerEffect>) {
+        self.open_trail();
         self.handles.pleg.inspect(&self.pod);
         let on_disk = status::load(&self.handles, &self.pod).await.map(Arc::new);
         self.reported.checkpoint = on_disk.clone().map(Checkpoint::read).unwrap_or_default();
@@ -522,6 +525,7 @@ impl PodWorker {
             let kind = containers.get(&ended.name).map(|container| container.kind);
             if let Some(kind) = kind.filter(|_| !before.container(&ended.id).is_some_and(is_over)) {
                 self.handles.ctx.metrics.get::<PodMetrics>().terminated(kind, ended);
+                self.record_end(ended);
             }
         }
     }
@@ -602,6 +606,7 @@ impl PodWorker {
     fn handle_report(&mut self, done: Result<ActReport, tokio::task::JoinError>) {
         let now = self.handles.ctx.clock.mono();
         self.times.act_ended(&self.handles.ctx.metrics, now);
+        self.record_next_try(None);
         // New content of volumes changes nothing in the runtime.
         if !matches!(done, Ok(ActReport::Refreshed)) {
             self.act.ended(now);
@@ -661,6 +666,7 @@ impl PodWorker {
             Retry::BackingOff => None,
         };
         let until = self.memory.step_failed(step, retry_at, self.act.ended_at(), jitter);
+        self.record_next_try(Some(until));
         ActOutcome::Failed { retry_after: until.saturating_since(self.act.ended_at()) }
     }
 
@@ -700,9 +706,8 @@ impl PodWorker {
             let Some(observed) = self.observed.latest.clone().filter(|o| self.act.is_shown_by(o)) else {
                 return;
             };
-            let waits_for_resources = self.slot.as_ref().is_some_and(AdmissionSlot::must_wait);
-            let must_wait = waits_for_resources || self.desired.receiver.borrow().must_wait;
-            match self.pending.take_if(|pending| !(must_wait && matches!(pending, Pending::Sync))) {
+            let blocked = self.blocked_by();
+            match self.pending.take_if(|pending| blocked.is_none() || !matches!(pending, Pending::Sync)) {
                 Some(Pending::Sync) => {
                     self.record_phase_in_api();
                     // While the pass waited, the pod may have changed: it got back what an earlier kubelet allocated to it.
@@ -718,7 +723,10 @@ impl PodWorker {
                     self.terminate(pod, observed, grace);
                     self.record_act(true);
                 }
-                None => return,
+                None => {
+                    self.record_waiting_to_start(blocked.unwrap_or_default());
+                    return;
+                }
             }
         }
     }
@@ -748,6 +756,7 @@ impl PodWorker {
         if let Some(at) = plan.wake_at {
             self.alarm.no_later_than(at);
         }
+        self.record_next_try(self.memory.retry_at(&plan.step).or(plan.wake_at));
         if plan.step == PodStep::Settled && has_ended(&self.compute(pod)) {
             return self.feed(WorkerEvent::ActDone(ActOutcome::PodCompleted));
         }

@@ -9,6 +9,7 @@ use async_trait::async_trait;
 use model::containers::find_container;
 use model::cpu_set::CpuSet;
 use model::dra::UsedClaim;
+use model::explain::PodExplanation;
 use model::k8s::Pod;
 use model::{NodeLogOptions, PodRef, PodUid};
 use ports::NodeApi;
@@ -27,7 +28,9 @@ use crate::heartbeat::{Heartbeat, STUCK_AFTER};
 use crate::metrics::RequestMetrics;
 use crate::pods::handles::PodHandles;
 use crate::serving::pod_lookup::PodLookup;
-use crate::serving::{checkpoints, container_logs, measurements, running_pods, streams, system_logs};
+use crate::serving::{
+    checkpoints, container_logs, explain, measurements, running_pods, streams, system_logs,
+};
 
 /// Answers requests from the shared views, the runtime and files.
 #[derive(Clone, Debug)]
@@ -159,6 +162,10 @@ impl NodeApi for AgentApi {
 
     fn manifest_problems(&self) -> Vec<ManifestProblem> {
         self.problems.all()
+    }
+
+    fn explain_pods(&self, words: &str) -> Vec<PodExplanation> {
+        explain::pods(&self.lookup, words)
     }
 
     fn sync_loop_age(&self) -> (Duration, Duration) {

@@ -4,12 +4,15 @@ use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use base_core::trail::NewStep;
 use model::k8s::PersistentVolumeClaim;
 use model::text::cut_owned;
 use model::{Now, PodRef};
 use parking_lot::Mutex;
 use ports::Clock;
 use tokio::sync::mpsc;
+
+use crate::trails::PodTrails;
 
 /// A longer message is truncated: hooks, probes and runtimes may return megabytes, and the API rejects longer messages in
 /// events of `events.k8s.io`.
@@ -106,6 +109,8 @@ pub enum Queued {
 #[derive(Clone, Debug)]
 pub struct Recorder {
     clock: Clock,
+    /// Each event about a pod is a step of its trail, too.
+    pub trails: PodTrails,
     latest: Arc<Mutex<VecDeque<Event>>>,
     kept: usize,
     /// To the event writer; `None` for a standalone kubelet.
@@ -116,7 +121,7 @@ impl Recorder {
     /// Keeps the latest `kept` events for [`Self::latest`].
     #[must_use]
     pub fn new(clock: Clock, kept: usize) -> Self {
-        Self { clock, latest: Arc::default(), kept, queue: None }
+        Self { clock, trails: PodTrails::new(clock), latest: Arc::default(), kept, queue: None }
     }
 
     /// The same recorder with a queue for the API, and the end of the queue that the event writer reads.
@@ -228,6 +233,11 @@ impl Recorder {
         let pod = about.pod().map(ToString::to_string);
         let claim = about.claim().map(|claim| format!("{}/{}", claim.namespace, claim.name));
         tracing::info!(pod, persistentVolumeClaim = claim, containerName = container, r#type = ?kind, %reason, message, "Event");
+        if let EventObject::Pod(pod) = &about {
+            let is_warning = kind == EventType::Warning;
+            let step = NewStep { reason: reason.clone(), container, message: &message, is_warning };
+            self.trails.record(&pod.uid, &step);
+        }
         let container = container.map(str::to_owned);
         let event = Event { at: self.clock.now(), about, container, kind, reason, message, annotations };
         self.keep(&event);

@@ -17,3 +17,4 @@ pub mod removers;
 pub mod rng;
 pub mod settings;
 pub mod tasks;
+pub mod trails;

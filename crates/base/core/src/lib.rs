@@ -21,3 +21,4 @@ pub mod pod_stage;
 pub mod pod_sums;
 pub mod service_account_token;
 pub mod sysctl;
+pub mod trail;

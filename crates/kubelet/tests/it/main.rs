@@ -52,3 +52,4 @@ mod streaming;
 mod trace_export;
 mod unkillable;
 mod volumes;
+mod why;

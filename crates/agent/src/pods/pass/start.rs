@@ -31,6 +31,7 @@ use volumes_core::image::{check_runtime, image_volumes};
 
 use super::image_volumes::{self, PulledImages};
 use super::prepare::{Prepared, mount_points, sandbox_request};
+use super::trail::Work;
 use super::{PassContext, PassEvent, Retry, Waiting, claims, files};
 use crate::metrics::{KubeletMetrics, PodMetrics};
 use crate::pods::handles::PodHandles;
@@ -143,10 +144,12 @@ impl StartContext<'_> {
             // It was created with a count of its own, and its log file is named after that.
             Some(created) => (created.id.clone(), created.record.restart_count),
             None => {
-                let (image, shown) = Box::pin(self.image(start)).await?;
+                let image = Box::pin(self.image(start));
+                let (image, shown) = self.context.traced(Work::EnsureImage, Some(&start.name), image).await?;
                 let request = Box::pin(self.request(start, &image, &shown)).await?;
                 self.record_amounts(start).await?;
-                let created = self.create(start, &request).await;
+                let created = self.create(start, &request);
+                let created = self.context.traced(Work::CreateContainer, Some(&start.name), created).await;
                 self.context
                     .handles
                     .ctx
@@ -359,7 +362,9 @@ impl StartContext<'_> {
     async fn run(&self, start: &StartContainer, id: &ContainerId, restart_count: u32) -> Result<(), Failure> {
         let handles = &self.context.handles;
         self.record_start(start)?;
-        if let Err(error) = handles.ctx.runtime.start_container(id).await {
+        let started = handles.ctx.runtime.start_container(id);
+        let started = self.context.traced(Work::StartContainer, Some(&start.name), started).await;
+        if let Err(error) = started {
             self.fail_event(&start.name, &format!("Error: {}", error.message()));
             self.discard_if_refused(id, &error).await;
             return Err(Failure::new("RunContainerError", error.message()));
@@ -416,7 +421,9 @@ impl StartContext<'_> {
             container_name: container.name(),
             container: Some(*container),
         };
-        let Err(why) = run_handler(&hook, handler).await else { return Ok(()) };
+        let ran = run_handler(&hook, handler);
+        let ran = self.context.traced(Work::PostStartHook, Some(&start.name), ran).await;
+        let Err(why) = ran else { return Ok(()) };
         tracing::warn!(pod = %self.context.identity, containerName = container.name(), err = why, "PostStart hook failed");
         let name = Some(container.name());
         // The output of the hook may contain secrets, so it is not part of the event, which more people can read.

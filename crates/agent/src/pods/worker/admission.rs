@@ -118,6 +118,7 @@ impl PodWorker {
                 handles.termination_requests.preempt(&victims);
                 handles.ctx.metrics.get::<PodMetrics>().preempted(victims.len(), &short_of);
                 self.begin_preemption();
+                self.record("Admitted", "");
                 if let Err(why) = handles.resources.devices.ensure(pod, &self.pod.uid).await {
                     self.release_slot();
                     return self.reject(why.rejection());

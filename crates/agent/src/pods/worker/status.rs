@@ -90,6 +90,7 @@ impl PodWorker {
     pub(super) async fn publish(&mut self) {
         let Some(pod) = self.desired.pod.clone().filter(|_| !self.is_over) else { return };
         let (status, is_same) = self.current_status(&pod);
+        self.record_readiness(self.reported.status.as_deref(), &status);
         self.handles.pods.publish(&self.pod, pod.clone(), status.clone(), self.progress());
         self.save(&pod, &status).await;
         self.reported.status = Some(status);

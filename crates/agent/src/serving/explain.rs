@@ -1,0 +1,94 @@
+//! Why pods are as they are, for the local socket: from the view of all pods, their trails, and the pods of the API.
+
+use std::collections::BTreeSet;
+
+use base_agent::pods_view::PodEntry;
+use base_agent::trails::GonePod;
+use explain_core::pod::{PodFacts, compute_pod_explanation, gone_pod, unknown_pod};
+use jiff::Timestamp;
+use model::explain::PodExplanation;
+use model::source::pod_source;
+use model::{PodRef, PodUid};
+
+use crate::serving::pod_lookup::PodLookup;
+
+/// A shorter beginning of a UID would mean too many pods.
+const MIN_UID: usize = 4;
+
+/// The pods that the words mean: those of this node, those of the API that this node does not have yet, and those that are gone.
+pub(crate) fn pods(lookup: &PodLookup, words: &str) -> Vec<PodExplanation> {
+    let now = lookup.ctx.clock.now().wall;
+    let is_meant = |pod: &PodRef| means(words, pod, &lookup.ctx.settings.node_name);
+    let here = lookup.pods.matching(|entry| is_meant(&entry.identity));
+    let known: BTreeSet<PodUid> = here.iter().map(|entry| entry.identity.uid.clone()).collect();
+    let mut found: Vec<_> = here.iter().map(|entry| of_entry(lookup, entry, now)).collect();
+    let in_api = lookup.in_api.borrow();
+    let missing = in_api.objects.values().filter(|pod| !pod.is_mirror && is_meant(&pod.identity));
+    found.extend(
+        missing
+            .filter(|pod| !known.contains(&pod.identity.uid))
+            .map(|pod| unknown_pod(&pod.identity, pod.path_problem.as_deref())),
+    );
+    let malformed =
+        in_api.malformed.iter().filter(|(key, _)| is_meant(&PodRef::new(&key.namespace, &key.name, "")));
+    found.extend(malformed.map(|(key, object)| {
+        unknown_pod(&PodRef::new(&key.namespace, &key.name, ""), Some(&object.problem))
+    }));
+    drop(in_api);
+    let gone = lookup.ctx.recorder.trails.gone();
+    let gone = gone.into_iter().filter(|pod| is_meant(&pod.identity) && !known.contains(&pod.identity.uid));
+    found.extend(gone.map(|GonePod { identity, gone_at, last_phase, steps }| {
+        gone_pod(&identity, gone_at, &last_phase, steps)
+    }));
+    found
+}
+
+fn of_entry(lookup: &PodLookup, entry: &PodEntry, now: Timestamp) -> PodExplanation {
+    let (trail, next_try) = lookup.ctx.recorder.trails.of(&entry.identity.uid);
+    compute_pod_explanation(PodFacts {
+        identity: &entry.identity,
+        pod: &entry.pod,
+        status: &entry.status,
+        source: pod_source(&entry.pod),
+        stage: entry.progress.stage,
+        is_rejected: entry.progress.is_rejected,
+        is_orphan: entry.progress.is_orphan,
+        is_observed: entry.progress.is_observed,
+        trail,
+        next_try,
+        now,
+    })
+}
+
+/// A name, `namespace/name`, or a UID or its beginning; nothing means every pod. The name of a static pod ends with that of the node,
+/// which its manifest does not have, so it may be left out.
+fn means(words: &str, pod: &PodRef, node_name: &str) -> bool {
+    if words.is_empty() {
+        return true;
+    }
+    let is_name = |name: &str| {
+        let rest = pod.name.strip_prefix(name);
+        rest.is_some_and(|rest| rest.is_empty() || rest.strip_prefix('-') == Some(node_name))
+    };
+    match words.split_once('/') {
+        Some((namespace, name)) => *pod.namespace == *namespace && is_name(name),
+        None => is_name(words) || (words.len() >= MIN_UID && pod.uid.as_str().starts_with(words)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pods_are_meant_by_name_namespace_or_the_beginning_of_their_uid() {
+        let pod = PodRef::new("default", "web", "4c1d9a");
+        let meant = ["", "web", "default/web", "4c1d", "4c1d9a"].map(|words| means(words, &pod, "node"));
+        assert_eq!(meant, [true; 5]);
+        let others = ["we", "other/web", "default/we", "4c1", "1d9a"].map(|words| means(words, &pod, "node"));
+        assert_eq!(others, [false; 5]);
+        let of_manifest = PodRef::new("default", "web-node", "5d2e");
+        let meant = ["web", "web-node", "default/web", "we"].map(|words| means(words, &of_manifest, "node"));
+        assert_eq!(meant, [true, true, true, false]);
+    }
+}

@@ -1,0 +1,205 @@
+//! The commands of the kubelet that ask the running one, over its local socket: `kubelet why`, `kubelet get`.
+//!
+//! Owns their definitions, from which help and completion are made, and what they print. What a pod's state means is decided in
+//! `explain-core`. Exit codes: 0 as desired, 3 something waits, 4 something failed, 1 no answer or nothing of that name, 2 a wrong command
+//! line.
+#![forbid(unsafe_code)]
+
+mod client;
+mod get;
+mod output;
+mod table;
+mod terminal;
+mod why;
+
+use std::ffi::OsString;
+use std::io::{ErrorKind, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Arg, ArgMatches, Command, value_parser};
+use clap_complete::Shell;
+
+use client::{Client, ClientError};
+
+/// Where a kubelet with the usual root directory listens.
+pub const SOCKET: &str = "/run/kubelet/kubelet.sock";
+const USUAL_ROOT: &str = "/var/lib/kubelet";
+
+/// A wrong command line.
+const USAGE: u8 = 2;
+
+/// The socket of a kubelet with this root directory: below it, unless it is the usual one.
+#[must_use]
+pub fn socket_of(root_dir: &str) -> PathBuf {
+    match root_dir.trim_end_matches('/') {
+        USUAL_ROOT => PathBuf::from(SOCKET),
+        other => PathBuf::from(other).join("kubelet.sock"),
+    }
+}
+
+/// What a command printed, and what its exit code says.
+#[derive(Debug)]
+pub(crate) struct Outcome {
+    pub(crate) text: String,
+    pub(crate) code: u8,
+}
+
+/// Why a command failed.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CommandError {
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    #[error("{0}")]
+    NotFound(String),
+    #[error("failed to write {}: {source}", path.display())]
+    Write { path: PathBuf, source: std::io::Error },
+    #[error("failed to encode the answer: {0}")]
+    Encode(String),
+}
+
+/// Whether the first argument names one of the commands.
+#[must_use]
+pub fn is_command(argument: &str) -> bool {
+    argument == "help" || definition().get_subcommands().any(|command| command.get_name() == argument)
+}
+
+/// A line for each command, for the help of the kubelet itself.
+#[must_use]
+pub fn summary() -> String {
+    let line = |command: &Command| {
+        let about = command.get_about().map(ToString::to_string).unwrap_or_default();
+        format!("  kubelet {:<12} {about}\n", command.get_name())
+    };
+    definition().get_subcommands().map(line).collect()
+}
+
+/// The definitions of all commands.
+#[must_use]
+pub fn definition() -> Command {
+    Command::new("kubelet")
+        .about("Asks the kubelet that runs on this machine")
+        .subcommand_required(true)
+        .subcommand(why::definition())
+        .subcommand(get::definition())
+        .subcommand(
+            Command::new("completion")
+                .about("Print a completion script for a shell")
+                .after_help("Example:\n  kubelet completion bash >/etc/bash_completion.d/kubelet")
+                .arg(Arg::new("shell").required(true).value_parser(value_parser!(Shell))),
+        )
+}
+
+/// Arguments that each command which asks the kubelet has.
+pub(crate) fn connection_arguments(command: Command) -> Command {
+    command
+        .arg(
+            Arg::new("socket")
+                .long("socket")
+                .value_name("PATH")
+                .value_parser(value_parser!(PathBuf))
+                .help(format!("The socket of the kubelet; {SOCKET} without it")),
+        )
+        .arg(
+            Arg::new("root-dir")
+                .long("root-dir")
+                .value_name("DIR")
+                .conflicts_with("socket")
+                .help("The root directory of a kubelet that has not the usual one"),
+        )
+}
+
+/// Runs a command with the arguments that follow the name of the program.
+pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+    let all = std::iter::once(OsString::from("kubelet")).chain(arguments);
+    let matches = match definition().try_get_matches_from(all) {
+        Ok(matches) => matches,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { ExitCode::from(USAGE) } else { ExitCode::SUCCESS };
+        }
+    };
+    match matches.subcommand() {
+        Some(("completion", matches)) => completion(matches),
+        Some((name, matches)) => ask(name, matches),
+        None => ExitCode::from(USAGE),
+    }
+}
+
+fn completion(matches: &ArgMatches) -> ExitCode {
+    let Some(shell) = matches.get_one::<Shell>("shell") else { return ExitCode::from(USAGE) };
+    let mut script = Vec::new();
+    clap_complete::generate(*shell, &mut definition(), "kubelet", &mut script);
+    print(&String::from_utf8_lossy(&script))
+}
+
+fn ask(name: &str, matches: &ArgMatches) -> ExitCode {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(error) => return fail(&format!("cannot start: {error}")),
+    };
+    let client = Client::new(socket(matches));
+    let outcome = runtime.block_on(async {
+        match name {
+            "why" => why::run(&client, matches).await,
+            _ => get::run(&client, matches).await,
+        }
+    });
+    match outcome {
+        Ok(Outcome { text, code }) => {
+            let printed = print(&text);
+            if code == 0 { printed } else { ExitCode::from(code) }
+        }
+        Err(error) => fail(&error.to_string()),
+    }
+}
+
+fn socket(matches: &ArgMatches) -> PathBuf {
+    match (matches.get_one::<PathBuf>("socket"), matches.get_one::<String>("root-dir")) {
+        (Some(socket), _) => socket.clone(),
+        (None, Some(root)) => socket_of(root),
+        (None, None) => PathBuf::from(SOCKET),
+    }
+}
+
+/// A reader that wants no more (`kubelet why | head`) is no failure.
+pub(crate) fn print(text: &str) -> ExitCode {
+    let mut output = std::io::stdout().lock();
+    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(error) => fail(&format!("cannot write to the standard output: {error}")),
+    }
+}
+
+fn fail(message: &str) -> ExitCode {
+    let _ = writeln!(std::io::stderr(), "kubelet: {message}");
+    ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definitions_are_consistent_and_each_command_has_an_example() {
+        definition().debug_assert();
+        for command in definition().get_subcommands() {
+            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            assert!(help.starts_with("Example"), "{} has no example", command.get_name());
+        }
+    }
+
+    #[test]
+    fn first_argument_is_a_command_or_a_flag_of_the_kubelet() {
+        assert!(is_command("why") && is_command("get") && is_command("help"));
+        assert!(!is_command("--config") && !is_command("takeover") && !is_command(""));
+    }
+
+    #[test]
+    fn socket_follows_from_the_root_directory() {
+        assert_eq!(socket_of("/var/lib/kubelet/"), PathBuf::from(SOCKET));
+        assert_eq!(socket_of("/srv/node"), PathBuf::from("/srv/node/kubelet.sock"));
+    }
+}
