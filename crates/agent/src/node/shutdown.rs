@@ -14,6 +14,7 @@ use std::time::Duration;
 use base_agent::context::Context;
 use base_agent::error_chain::chain;
 use base_agent::pods_view::PodsView;
+use base_agent::retry_delay::RetryDelay;
 use kubelet_core::node::shutdown::{
     CANCELLED, DETECTED, EVENT, GroupPeriod, STATE_FILE, ShutdownChange, ShutdownTimes, compute_delay,
     compute_periods, compute_shutdown_change, logind_drop_in,
@@ -62,7 +63,7 @@ pub(crate) struct ShutdownTask {
     drain: JoinSet<()>,
     /// The last logged connection error.
     last_error: Option<String>,
-    pause: Duration,
+    retry: RetryDelay,
 }
 
 impl ShutdownTask {
@@ -77,7 +78,7 @@ impl ShutdownTask {
             lock: None,
             drain: JoinSet::new(),
             last_error: None,
-            pause: PAUSE,
+            retry: RetryDelay::new(PAUSE, MAX_PAUSE),
         }
     }
 
@@ -87,8 +88,7 @@ impl ShutdownTask {
         loop {
             let Err(error) = self.follow().await;
             self.report_error(error.to_string());
-            self.ctx.clock.sleep_until(self.ctx.clock.mono() + self.pause).await;
-            self.pause = (self.pause * 2).min(MAX_PAUSE);
+            self.ctx.clock.sleep_until(self.ctx.clock.mono() + self.retry.take()).await;
         }
     }
 
@@ -202,7 +202,7 @@ impl ShutdownTask {
     }
 
     fn report_watching(&mut self) {
-        self.pause = PAUSE;
+        self.retry.reset();
         self.last_error = None;
         tracing::info!(
             is_held_up = self.lock.is_some(),

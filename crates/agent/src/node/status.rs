@@ -9,6 +9,7 @@ use std::time::Duration;
 use api_agent::reflector::StoreReader;
 use api_core::retry::compute_retry_delay;
 use base_agent::context::Context;
+use base_agent::retry_delay::RetryDelay;
 use base_core::object_version::ObjectVersion;
 use kubelet_core::node::{
     NodeOutcome, StatusReport, StatusReports, compute_initial_node, compute_node_patch, compute_node_status,
@@ -139,9 +140,10 @@ impl NodeReporter {
             return;
         }
         self.started.registering = Some(self.ctx.clock.mono());
-        let mut delay = REGISTER_RETRY;
+        let mut retry = RetryDelay::new(REGISTER_RETRY, MAX_REGISTER_RETRY);
         loop {
             self.facts.refresh(&self.ctx, &self.sources).await;
+            let delay = retry.take();
             let requested = match self.try_register().await {
                 Ok(()) => {
                     return tracing::info!(
@@ -157,7 +159,6 @@ impl NodeReporter {
             let now = self.ctx.clock.mono();
             let wait = compute_retry_delay(delay, requested, self.ctx.rng.share());
             self.ctx.clock.sleep_until(now + wait).await;
-            delay = (delay * 2).min(MAX_REGISTER_RETRY);
         }
     }
 

@@ -14,6 +14,7 @@ pub mod plugin_handler;
 pub mod pod_files;
 pub mod pods_view;
 pub mod removers;
+pub mod retry_delay;
 pub mod rng;
 pub mod settings;
 pub mod tasks;

@@ -23,6 +23,7 @@ use sources_core::{DesiredPod, is_every_pod_known};
 use base_agent::cache::PodCache;
 use base_agent::context::Context;
 use base_agent::pods_view::load_pods;
+use base_agent::retry_delay::RetryDelay;
 use base_agent::settings::Paths;
 use tokio::sync::mpsc;
 
@@ -164,29 +165,35 @@ fn seen_now(pods: Vec<Pod>, now: Timestamp) -> Vec<Arc<Pod>> {
 }
 
 /// When an error that continues is logged again: after a minute, and then after twice as long each time, up to an hour.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct RepeatedError {
-    next: Option<(MonoTime, Duration)>,
+    /// `None` for an error that is new.
+    next: Option<MonoTime>,
+    delay: RetryDelay,
 }
 
 const FIRST_REPEAT: Duration = Duration::from_secs(60);
 const LONGEST_REPEAT: Duration = Duration::from_secs(3600);
 
+impl Default for RepeatedError {
+    fn default() -> Self {
+        Self { next: None, delay: RetryDelay::new(FIRST_REPEAT, LONGEST_REPEAT) }
+    }
+}
+
 impl RepeatedError {
     /// Whether it is logged now.
     fn is_due(&mut self, now: MonoTime) -> bool {
-        let delay = match self.next {
-            None => FIRST_REPEAT,
-            Some((at, delay)) if at <= now => (delay * 2).min(LONGEST_REPEAT),
-            Some(_) => return false,
-        };
-        self.next = Some((now + delay, delay));
-        true
+        let is_due = self.next.is_none_or(|at| at <= now);
+        if is_due {
+            self.next = Some(now + self.delay.take());
+        }
+        is_due
     }
 
     /// It has ended.
-    const fn clear(&mut self) {
-        self.next = None;
+    fn clear(&mut self) {
+        *self = Self::default();
     }
 }
 

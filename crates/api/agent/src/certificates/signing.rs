@@ -6,6 +6,7 @@ use api_core::certificates::{
     CertificateUse, KeyKind, SIGNING_TIMEOUT, SigningOutcome, signing_outcome, signing_request,
 };
 use api_core::retry::compute_retry_delay;
+use base_agent::retry_delay::RetryDelay;
 use futures_util::StreamExt;
 use model::k8s::CertificateSigningRequest;
 use model::{CertificateNames, PemPair};
@@ -108,7 +109,7 @@ impl SigningRequestWatch<'_> {
     /// Waits without a timeout.
     async fn outcome(&self, mut seen: CertificateSigningRequest) -> Result<Signed, SigningError> {
         let name = self.name.clone();
-        let mut pause = FIRST_POLL;
+        let mut pause = RetryDelay::new(FIRST_POLL, LONGEST_POLL);
         loop {
             match signing_outcome(&seen) {
                 SigningOutcome::Signed(chain) => {
@@ -152,12 +153,11 @@ impl SigningRequestWatch<'_> {
         Ok(None)
     }
 
-    async fn poll(&self, pause: &mut Duration) -> Result<CertificateSigningRequest, SigningError> {
+    async fn poll(&self, pause: &mut RetryDelay) -> Result<CertificateSigningRequest, SigningError> {
         let mut requested = None;
         loop {
-            let delay = compute_retry_delay(*pause, requested, 0.0);
+            let delay = compute_retry_delay(pause.take(), requested, 0.0);
             self.clock.sleep_until(self.clock.mono() + delay).await;
-            *pause = (*pause * 2).min(LONGEST_POLL);
             match self.cluster.signing_requests().get("", &self.name).await {
                 Err(error) if error.may_pass() => {
                     tracing::warn!(err = %error, "Failed to get certificate signing request, retrying");

@@ -11,6 +11,7 @@ use std::time::Duration;
 use base_agent::context::Context;
 use base_agent::damaged::set_aside;
 use base_agent::error_chain::chain;
+use base_agent::retry_delay::RetryDelay;
 use futures_util::StreamExt;
 use model::k8s::{Pod, PodStatus};
 use parking_lot::Mutex;
@@ -151,7 +152,7 @@ impl Claims {
         driver: &dyn DraDriver,
     ) {
         let clock = self.shared.ctx.clock;
-        let mut delay = FIRST_RETRY;
+        let mut retry = RetryDelay::new(FIRST_RETRY, MAX_RETRY);
         loop {
             let began = clock.mono();
             if let Err(error) = self.receive(health, name, stream, driver).await {
@@ -165,10 +166,9 @@ impl Claims {
             }
             let ended = clock.mono();
             if ended.saturating_since(began) >= MAX_RETRY {
-                delay = FIRST_RETRY;
+                retry.reset();
             }
-            clock.sleep_until(ended + delay).await;
-            delay = (delay * 2).min(MAX_RETRY);
+            clock.sleep_until(ended + retry.take()).await;
         }
     }
 

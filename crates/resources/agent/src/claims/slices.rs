@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_agent::retry_delay::RetryDelay;
 use ports::Cluster;
 use ports::cluster::ClusterError;
 
@@ -38,7 +39,7 @@ impl Claims {
     /// Tries until it has succeeded, as long as it is wanted. Returns whether the slices are gone.
     async fn delete(&self, cluster: &dyn Cluster, fields: &str, is_wanted: impl Fn() -> bool) -> bool {
         let ctx = &self.shared.ctx;
-        let mut delay = FIRST_RETRY;
+        let mut retry = RetryDelay::new(FIRST_RETRY, MAX_RETRY);
         while is_wanted() {
             match cluster.delete_resource_slices(fields).await {
                 // Not found: this API server has no ResourceSlices.
@@ -47,8 +48,8 @@ impl Claims {
                     tracing::warn!(fields, err = %error, "Failed to delete ResourceSlices, retrying");
                 }
             }
+            let delay = retry.take();
             ctx.clock.sleep_until(ctx.clock.mono() + delay + ctx.rng.up_to(delay / 5)).await;
-            delay = (delay * 2).min(MAX_RETRY);
         }
         false
     }
