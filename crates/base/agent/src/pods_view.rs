@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use ports::{Files, HostError};
 use tokio::sync::watch;
 
-use crate::damaged::set_aside;
+use crate::damaged::{self, set_aside};
 use crate::settings::Paths;
 
 /// A pod with its status and the progress of its worker.
@@ -295,21 +295,11 @@ pub async fn remove_checkpoint(files: &dyn Files, paths: &Paths, uid: &PodUid) -
 pub async fn load_checkpoint(files: &dyn Files, paths: &Paths, uid: &PodUid) -> Option<PodStatus> {
     const LIMIT: usize = 1 << 20;
     let path = checkpoint_path(paths, uid);
-    let json = match files.read_file(&path, LIMIT, false).await {
-        Ok(json) => json,
+    match damaged::load(files, &path, LIMIT, "status checkpoint", |json| serde_json::from_slice(json)).await {
+        Ok(file) => file.intact(),
         Err(error) => {
-            if !error.is_not_found() {
-                let error = crate::error_chain::chain(&error);
-                tracing::warn!(podUID = %uid, err = error, "Failed to read status checkpoint, starting with an empty status");
-            }
-            return None;
-        }
-    };
-    match serde_json::from_slice(&json) {
-        Ok(status) => Some(status),
-        Err(error) => {
-            tracing::warn!(podUID = %uid, err = %error, "Failed to parse status checkpoint, starting with an empty status");
-            set_aside(files, &path).await;
+            let error = crate::error_chain::chain(&error);
+            tracing::warn!(podUID = %uid, err = error, "Failed to read status checkpoint, starting with an empty status");
             None
         }
     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base_agent::context::Context;
+use base_agent::damaged;
 use base_agent::error_chain::chain;
 use model::PodUid;
 use ports::host::HostResult;
@@ -43,19 +44,9 @@ pub(crate) async fn load(ctx: &Context) -> HostResult<BTreeMap<PodUid, Remembere
 
 async fn read(ctx: &Context, name: &str) -> HostResult<Entries> {
     let path = ctx.settings.paths.root.join(name);
-    let bytes = match ctx.files.read_file(&path, LIMIT, false).await {
-        Ok(bytes) => bytes,
-        Err(error) if error.is_not_found() => return Ok(Entries::new()),
-        Err(error) => return Err(error),
-    };
-    match parse(&String::from_utf8_lossy(&bytes)) {
-        Ok(entries) => Ok(entries),
-        Err(why) => {
-            base_agent::damaged::set_aside(&*ctx.files, &path).await;
-            tracing::error!(path = %path.display(), err = why, "Failed to read the resources of pods");
-            Ok(Entries::new())
-        }
-    }
+    let parse = |bytes: &[u8]| parse(&String::from_utf8_lossy(bytes));
+    let file = damaged::load(&*ctx.files, &path, LIMIT, "resources of pods", parse).await?;
+    Ok(file.intact().unwrap_or_default())
 }
 
 /// A handle of the two files; clones share them.

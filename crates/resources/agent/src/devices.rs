@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use async_trait::async_trait;
 use base_agent::context::Context;
-use base_agent::damaged::set_aside;
+use base_agent::damaged::{self, StateFile};
 use base_agent::error_chain::chain;
 use base_agent::metrics::Metrics;
 use base_agent::tasks::TaskSet;
@@ -363,20 +363,15 @@ async fn load_checkpoint(
     plugins: &dyn Plugins,
     path: &std::path::Path,
 ) -> Result<(Remembered, bool), HostError> {
-    let bytes = match files.read_file(path, CHECKPOINT_LIMIT, false).await {
-        Ok(bytes) => bytes,
-        Err(error) if error.is_not_found() => return Ok((Remembered::default(), true)),
-        Err(error) => return Err(error),
-    };
     let unpack = |bytes: &[u8]| plugins.unpack(bytes);
-    match parse_checkpoint(&String::from_utf8_lossy(&bytes), unpack) {
-        Ok(remembered) => Ok((remembered, false)),
-        Err(error) => {
-            set_aside(files, path).await;
-            tracing::error!(path = %path.display(), err = chain(&error), "Failed to read device checkpoint");
-            Ok((Remembered::default(), false))
-        }
-    }
+    let parse = |bytes: &[u8]| {
+        parse_checkpoint(&String::from_utf8_lossy(bytes), unpack).map_err(|error| chain(&error))
+    };
+    Ok(match damaged::load(files, path, CHECKPOINT_LIMIT, "device checkpoint", parse).await? {
+        StateFile::Missing => (Remembered::default(), true),
+        StateFile::Damaged => (Remembered::default(), false),
+        StateFile::Intact(remembered) => (remembered, false),
+    })
 }
 
 #[async_trait]

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use base_agent::context::Context;
-use base_agent::damaged::set_aside;
+use base_agent::damaged;
 use base_agent::error_chain::chain;
 use base_agent::retry_delay::RetryDelay;
 use futures_util::StreamExt;
@@ -70,19 +70,11 @@ impl DeviceHealth {
             return None;
         }
         let path = ctx.settings.paths.root.join(HEALTH_STATE_FILE);
-        let table = match ctx.files.read_file(&path, LIMIT, false).await {
-            Ok(bytes) => match parse_health_state(&String::from_utf8_lossy(&bytes), ctx.clock.now()) {
-                Ok(table) => table,
-                Err(error) => {
-                    tracing::error!(path = %path.display(), err = %error, "Failed to read health of devices");
-                    set_aside(&*ctx.files, &path).await;
-                    HealthTable::default()
-                }
-            },
+        let parse = |bytes: &[u8]| parse_health_state(&String::from_utf8_lossy(bytes), ctx.clock.now());
+        let table = match damaged::load(&*ctx.files, &path, LIMIT, "health of devices", parse).await {
+            Ok(file) => file.intact().unwrap_or_default(),
             Err(error) => {
-                if !error.is_not_found() {
-                    tracing::error!(path = %path.display(), err = chain(&error), "Failed to read health of devices");
-                }
+                tracing::error!(path = %path.display(), err = chain(&error), "Failed to read health of devices");
                 HealthTable::default()
             }
         };
