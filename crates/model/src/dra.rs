@@ -26,6 +26,20 @@ pub struct ClaimDevice {
     pub cdi_devices: Vec<String>,
 }
 
+/// A device of a driver.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct DeviceKey {
+    pub pool: String,
+    pub name: String,
+}
+
+impl ClaimDevice {
+    #[must_use]
+    pub fn key(&self) -> DeviceKey {
+        DeviceKey { pool: self.pool.clone(), name: self.name.clone() }
+    }
+}
+
 /// A claim that a container uses, with the devices of it that the container gets.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UsedClaim {

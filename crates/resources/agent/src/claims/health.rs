@@ -13,12 +13,11 @@ use base_agent::damaged;
 use base_agent::error_chain::chain;
 use base_agent::retry_delay::RetryDelay;
 use futures_util::StreamExt;
+use model::dra::DeviceKey;
 use model::k8s::{Pod, PodStatus};
 use parking_lot::Mutex;
 use ports::plugins::{DraDriver, PluginError, PluginResult};
-use resources_core::claims::health::{
-    DeviceKey, HealthChanges, HealthStream, HealthTable, compute_claim_health,
-};
+use resources_core::claims::health::{HealthChanges, HealthStream, HealthTable, compute_claim_health};
 use resources_core::claims::health_file::{HEALTH_STATE_FILE, parse_health_state, write_health_state};
 use resources_core::devices::ContainerHealth;
 use tokio::sync::Notify;

@@ -9,7 +9,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use model::containers::regular_containers;
 use model::devices::DeviceHealth;
-use model::dra::{ClaimDevice, DeviceReport};
+use model::dra::{ClaimDevice, DeviceKey, DeviceReport};
 use model::k8s::{ContainerResourceClaim, Pod, PodStatus, ResourceHealth, ResourceStatus};
 use model::text::cut_owned;
 use model::{ContainerRef, MonoTime, Now};
@@ -29,9 +29,6 @@ const MAX_POOL_BYTES: usize = 253;
 const MAX_DEVICE_BYTES: usize = 63;
 /// Devices of one driver whose health is kept.
 pub const MAX_DEVICES: usize = 4096;
-
-/// Pool and name of a device.
-pub type DeviceKey = (String, String);
 
 /// The devices of each driver that show another health than before.
 pub type HealthChanges = BTreeMap<String, BTreeSet<DeviceKey>>;
@@ -103,7 +100,7 @@ impl HealthTable {
     /// The health of a device and the driver's message about it.
     #[must_use]
     pub fn health(&self, driver: &str, device: &ClaimDevice) -> (DeviceHealth, &str) {
-        let known = self.newest(driver, &(device.pool.clone(), device.name.clone()));
+        let known = self.newest(driver, &device.key());
         known.map_or((DeviceHealth::Unknown, ""), |known| (known.health, known.message.as_str()))
     }
 
@@ -202,7 +199,7 @@ fn known(report: DeviceReport, now: Now) -> (DeviceKey, Known) {
         received: now.mono,
         expires: now.mono + timeout,
     };
-    ((report.pool, report.device), known)
+    (DeviceKey { pool: report.pool, name: report.device }, known)
 }
 
 /// `allocatedResourcesStatus` of the pod's regular containers for what they use by `resources.claims`, sorted by name and id. A claim that

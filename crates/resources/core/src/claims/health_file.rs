@@ -6,11 +6,12 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use model::devices::DeviceHealth;
+use model::dra::DeviceKey;
 use model::text::cut_owned;
 use model::{MonoTime, Now};
 use serde::{Deserialize, Serialize};
 
-use super::health::{DEFAULT_TIMEOUT, DeviceKey, HealthTable, Known, MAX_MESSAGE_BYTES, MAX_TIMEOUT};
+use super::health::{DEFAULT_TIMEOUT, HealthTable, Known, MAX_MESSAGE_BYTES, MAX_TIMEOUT};
 
 /// The name of the file in the root directory.
 pub const HEALTH_STATE_FILE: &str = "dra_health_state";
@@ -42,14 +43,14 @@ struct Device {
 pub fn write_health_state(table: &HealthTable) -> Result<String, serde_json::Error> {
     let device = |(key, known): (&DeviceKey, &Known)| {
         let device = Device {
-            pool_name: key.0.clone(),
-            device_name: key.1.clone(),
+            pool_name: key.pool.clone(),
+            device_name: key.name.clone(),
             health: known.health.as_str().to_owned(),
             last_updated: known.updated,
             health_check_timeout: i64::try_from(known.timeout.as_nanos()).unwrap_or(i64::MAX),
             message: known.message.clone(),
         };
-        (format!("{}/{}", key.0, key.1), device)
+        (format!("{}/{}", key.pool, key.name), device)
     };
     let all = table.all().into_iter();
     let drivers = all.map(|(driver, devices)| {
@@ -70,7 +71,8 @@ pub fn parse_health_state(text: &str, now: Now) -> Result<HealthTable, serde_jso
         for device in driver.devices.into_iter().flatten().map(|(_, device)| device) {
             let known = known(&device, now);
             if known.expires > now.mono {
-                table.restore(&name, (device.pool_name, device.device_name), known);
+                let key = DeviceKey { pool: device.pool_name, name: device.device_name };
+                table.restore(&name, key, known);
             }
         }
     }

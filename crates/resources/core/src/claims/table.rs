@@ -10,7 +10,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use model::PodUid;
-use model::dra::{ClaimAnswers, ClaimDevice, ClaimId};
+use model::dra::{ClaimAnswers, ClaimDevice, ClaimId, DeviceKey};
 
 /// The claims of one call, by driver.
 pub type Batches = BTreeMap<String, Vec<ClaimId>>;
@@ -137,10 +137,10 @@ impl ClaimTable {
         self.claims.values().flat_map(|entry| entry.pods.iter().cloned()).collect()
     }
 
-    /// The pods whose claims have one of these devices, each the pool and the name, of the driver.
+    /// The pods whose claims have one of these devices of the driver.
     #[must_use]
-    pub fn pods_with(&self, driver: &str, devices: &BTreeSet<(String, String)>) -> BTreeSet<PodUid> {
-        let is_one = |device: &ClaimDevice| devices.contains(&(device.pool.clone(), device.name.clone()));
+    pub fn pods_with(&self, driver: &str, devices: &BTreeSet<DeviceKey>) -> BTreeSet<PodUid> {
+        let is_one = |device: &ClaimDevice| devices.contains(&device.key());
         let has_one =
             |entry: &&Entry| entry.drivers.get(driver).is_some_and(|state| state.devices.iter().any(is_one));
         self.claims.values().filter(has_one).flat_map(|entry| entry.pods.iter().cloned()).collect()

@@ -56,7 +56,7 @@ fn shown(table: &HealthTable, name: &str) -> String {
 }
 
 fn names(changed: &BTreeSet<DeviceKey>) -> String {
-    changed.iter().map(|(_, name)| name.as_str()).collect::<Vec<_>>().join(" ")
+    changed.iter().map(|device| device.name.as_str()).collect::<Vec<_>>().join(" ")
 }
 
 /// The devices that changed with each report, at that second.
@@ -218,7 +218,7 @@ fn allocated_resources_status_has_the_health_of_each_device_of_the_claims() {
 #[test]
 fn only_pods_whose_claims_have_the_device_are_affected() {
     let pods = |driver: &str, name: &str| {
-        let devices = BTreeSet::from([("pool".to_owned(), name.to_owned())]);
+        let devices = BTreeSet::from([device(name, &[], &[]).key()]);
         let pods = claims().pods_with(driver, &devices);
         pods.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
