@@ -1,4 +1,7 @@
 //! TLS client: verifies certificates, or accepts any certificate.
+//!
+//! Shares nothing with the TLS of the API client (`cluster::tls`): adapters do not depend on each other, and what looks alike differs.
+//! That one verifies the signatures of a handshake although it accepts any certificate, resumes sessions and reloads its files.
 
 use std::fmt;
 use std::io;
