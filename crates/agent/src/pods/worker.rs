@@ -50,6 +50,7 @@ use model::k8s::{Pod, PodStatus};
 use model::pod_status::has_ended;
 use model::{ContainerId, ContainerObservation, ContainerState, PodObservation, PodRef};
 use resources_agent::admissions::{AdmissionSlot, Change};
+use resources_agent::claims::OperationError;
 use resources_agent::devices::HealthListener;
 use resources_core::devices::health::may_have_devices;
 use sources_core::{ApiPod, DesiredPod, differs_semantically};
@@ -100,7 +101,10 @@ enum ActReport {
     Synced(PassReport),
     /// The volumes have the current content of API objects, or an event was recorded.
     Refreshed,
-    Terminated,
+    /// Everything was tried to stop it. `Err`: why its claims are not unprepared.
+    Terminated {
+        claims: Result<(), OperationError>,
+    },
     /// `Err`: why resources of the pod are not released.
     Released(Result<(), String>),
     /// The same for its directory, logs and records.
@@ -162,7 +166,7 @@ struct Reported {
     is_rejected: bool,
     /// The API showed the pod as Running when the last pass began.
     was_running_in_api: bool,
-    /// Why resources of the pod are not released, as last reported.
+    /// Why the pod does not end or is not removed, as last reported.
     stuck_on: Option<String>,
 }
 
@@ -207,6 +211,10 @@ impl std::fmt::Debug for PodWorker {
             .field("stage", &self.state.stage())
             .finish_non_exhaustive()
     }
+}
+
+fn not_removed(why: &str) -> String {
+    format!("pod cannot be removed yet: {why}")
 }
 
 /// Never resolves for a pod without a slot.
@@ -623,16 +631,20 @@ impl PodWorker {
                 self.feed(WorkerEvent::ActDone(outcome));
             }
             Ok(ActReport::Refreshed) => self.feed(WorkerEvent::ActDone(ActOutcome::Settled)),
-            Ok(ActReport::Terminated) => {
+            Ok(ActReport::Terminated { claims }) => {
                 self.report_deadline();
+                self.record_stuck(
+                    claims
+                        .map_err(|error| format!("error killing pod: unprepare dynamic resources: {error}")),
+                );
                 self.feed(WorkerEvent::ActDone(ActOutcome::Progressed));
             }
             Ok(ActReport::Released(result)) => {
-                let ok = self.record_stuck(result);
+                let ok = self.record_stuck(result.map_err(|why| not_removed(&why)));
                 self.feed(WorkerEvent::Released { ok });
             }
             Ok(ActReport::Purged(result)) => {
-                self.is_over = self.record_stuck(result);
+                self.is_over = self.record_stuck(result.map_err(|why| not_removed(&why)));
                 if !self.is_over {
                     self.purge_later();
                 }
@@ -680,17 +692,12 @@ impl PodWorker {
         must_wait
     }
 
-    /// Returns whether the release succeeded; records each reason of a failure once.
+    /// Returns whether the step of the end of the pod succeeded; records each message of a failure once.
     fn record_stuck(&mut self, result: Result<(), String>) -> bool {
-        let Err(why) = result else { return true };
-        if self.reported.stuck_on.as_ref() != Some(&why) {
-            self.handles.ctx.recorder.warning(
-                &self.pod,
-                None,
-                "FailedKillPod",
-                format!("pod cannot be removed yet: {why}"),
-            );
-            self.reported.stuck_on = Some(why);
+        let Err(message) = result else { return true };
+        if self.reported.stuck_on.as_ref() != Some(&message) {
+            self.handles.ctx.recorder.warning(&self.pod, None, "FailedKillPod", message.clone());
+            self.reported.stuck_on = Some(message);
         }
         false
     }

@@ -185,6 +185,7 @@ async fn pod_whose_driver_is_away_stays_terminating_until_the_driver_is_back() {
     assert_eq!(world.api_phase("gpu"), "Running", "no status says that it has ended");
     let text = "error killing pod: unprepare dynamic resources: DRA driver gpu.example.com is not registered";
     assert_eq!(message(&world, "FailedKillPod").as_deref(), Some(text));
+    assert_eq!(world.recorded("FailedKillPod"), 1, "once, although it was tried several times");
     assert!(is_recorded(&world, &pod));
     offer(&world, &driver, ENDPOINT, SOCKET);
     world.until("it has ended", |w| w.api_phase("gpu") == "Succeeded").await;

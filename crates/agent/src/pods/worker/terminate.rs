@@ -6,6 +6,7 @@ use std::time::Duration;
 use kubelet_core::pods::termination::{GracePeriod, compute_kill_plan};
 use model::k8s::Pod;
 use model::{PodObservation, PodRef};
+use resources_agent::claims::OperationError;
 use resources_agent::metrics::ClaimMetrics;
 use tracing::Instrument;
 
@@ -44,8 +45,7 @@ impl PodWorker {
                     }
                 }
             }
-            unprepare_claims(&handles, &observed.pod).await;
-            ActReport::Terminated
+            ActReport::Terminated { claims: unprepare_claims(&handles, &observed.pod).await }
         };
         self.act.start(pass.instrument(span));
     }
@@ -56,10 +56,11 @@ const OBSERVATION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Has drivers unprepare the claims of the pod once the runtime has shown that nothing of it runs. On failure the pod keeps them, and
 /// stays terminating.
-async fn unprepare_claims(handles: &PodHandles, pod: &PodRef) {
+async fn unprepare_claims(handles: &PodHandles, pod: &PodRef) -> Result<(), OperationError> {
     let ctx = &handles.ctx;
     if !handles.resources.claims.are_used_by(&pod.uid) {
-        return ctx.metrics.get::<ClaimMetrics>().operation("UnprepareResources", false, Duration::ZERO);
+        ctx.metrics.get::<ClaimMetrics>().operation("UnprepareResources", false, Duration::ZERO);
+        return Ok(());
     }
     let since = ctx.clock.mono();
     let mut observations = handles.cache.subscribe(&pod.uid);
@@ -73,14 +74,11 @@ async fn unprepare_claims(handles: &PodHandles, pod: &PodRef) {
         () = ctx.clock.sleep_until(since + OBSERVATION_TIMEOUT) => false,
     };
     if !is_stopped {
-        return;
+        return Ok(());
     }
     let began = ctx.clock.mono();
     let unprepared = handles.resources.claims.unprepare(&pod.uid).await;
     let took = ctx.clock.mono().saturating_since(began);
     ctx.metrics.get::<ClaimMetrics>().operation("UnprepareResources", unprepared.is_err(), took);
-    if let Err(error) = unprepared {
-        let message = format!("error killing pod: unprepare dynamic resources: {error}");
-        ctx.recorder.warning(pod, None, "FailedKillPod", message);
-    }
+    unprepared
 }
