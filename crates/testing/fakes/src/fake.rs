@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use model::request::{ContainerRequest, LinuxResources, SandboxRequest};
-use model::{CgroupDriver, ContainerObservation, PodUid, SandboxObservation};
+use model::{CgroupDriver, ContainerId, ContainerObservation, PodUid, SandboxObservation};
 use parking_lot::Mutex;
 use ports::Clock;
 use ports::runtime::{RuntimeHint, Scope};
@@ -309,6 +309,12 @@ impl FakeRuntime {
     #[must_use]
     pub fn running_requests(&self) -> Vec<(PodUid, ContainerRequest, LinuxResources)> {
         self.shared.state.lock().running_requests(self.moment())
+    }
+
+    /// The request that created the container, with the UID of its pod.
+    #[must_use]
+    pub fn request_of(&self, id: &ContainerId) -> Option<(PodUid, ContainerRequest)> {
+        self.shared.state.lock().request_of(id)
     }
 
     /// Every sandbox dies with everything in it, as in a power cut. The runtime keeps its records.

@@ -1,6 +1,9 @@
 //! A driver of dynamic resources in memory: it prepares claims, fails as a test wants, and records what would be wrong with a real one.
 //! [`crate::TestDraDriver`] serves it over gRPC.
 
+mod client;
+mod faults;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -16,7 +19,9 @@ use ports::plugins::{DraDriver, HealthReports, PluginError, PluginResult};
 use tokio::sync::watch;
 use tokio_stream::wrappers::WatchStream;
 
-use crate::FakePlugins;
+pub(crate) use client::FakeDraClient;
+pub use faults::{DraFault, DraMethod};
+use faults::{Faults, OnCall};
 
 /// A driver whose clones are the same. Each claim gets one device, `<class>=<claim uid>`.
 #[derive(Clone, Debug)]
@@ -34,11 +39,16 @@ struct State {
     calls: Vec<String>,
     /// By UID.
     prepared: BTreeMap<String, ClaimId>,
+    /// The CDI names that a container runtime finds.
+    cdi_devices: BTreeSet<String>,
     /// The UIDs of claims that a call under way is about.
     in_call: BTreeSet<String>,
     violations: Vec<String>,
     /// The error about each claim, by method.
-    claim_errors: BTreeMap<&'static str, String>,
+    claim_errors: BTreeMap<DraMethod, String>,
+    faults: Faults,
+    on_call: Option<OnCall>,
+    breakage: Breakage,
     /// How long a call takes.
     delay: Duration,
     /// Where CDI files are written.
@@ -46,9 +56,14 @@ struct State {
     share_id: Option<String>,
 }
 
-/// The short names of the methods.
-const PREPARE: &str = "prepare";
-const UNPREPARE: &str = "unprepare";
+/// What a broken driver does wrong: tests show with it that they would detect that.
+#[derive(Clone, Copy, Debug, Default)]
+struct Breakage {
+    ignores_prepares: bool,
+    hides_devices: bool,
+    outlives_callers: bool,
+}
+
 /// Of the device of each claim.
 const POOL: &str = "node";
 const DEVICE: &str = "device-0";
@@ -105,19 +120,19 @@ impl FakeDraDriver {
 
     /// Each prepare fails with this error about its claims, or succeeds again.
     pub fn set_prepare_error(&self, why: Option<&str>) {
-        self.set_error(PREPARE, why);
+        self.set_error(DraMethod::Prepare, why);
     }
 
     /// The same for unprepare.
     pub fn set_unprepare_error(&self, why: Option<&str>) {
-        self.set_error(UNPREPARE, why);
+        self.set_error(DraMethod::Unprepare, why);
     }
 
-    fn set_error(&self, method: &'static str, why: Option<&str>) {
+    fn set_error(&self, method: DraMethod, why: Option<&str>) {
         let mut state = self.state.lock();
         match why {
             Some(why) => state.claim_errors.insert(method, why.to_owned()),
-            None => state.claim_errors.remove(method),
+            None => state.claim_errors.remove(&method),
         };
     }
 
@@ -137,6 +152,11 @@ impl FakeDraDriver {
         self.state.lock().calls.clone()
     }
 
+    pub fn forget_calls(&self) -> &Self {
+        self.state.lock().calls.clear();
+        self
+    }
+
     /// The names of the claims that are prepared.
     #[must_use]
     pub fn prepared(&self) -> Vec<String> {
@@ -149,64 +169,111 @@ impl FakeDraDriver {
         self.state.lock().violations.clone()
     }
 
+    /// The same, by UID.
+    #[must_use]
+    pub fn prepared_uids(&self) -> BTreeSet<String> {
+        self.state.lock().prepared.keys().cloned().collect()
+    }
+
+    /// The CDI names of its devices that a container runtime finds.
+    #[must_use]
+    pub fn cdi_devices(&self) -> BTreeSet<String> {
+        self.state.lock().cdi_devices.clone()
+    }
+
     /// Removes all CDI files, as a reboot does.
     pub fn remove_cdi_files(&self) {
-        let state = self.state.lock();
+        let mut state = self.state.lock();
+        state.cdi_devices.clear();
         for uid in state.prepared.keys() {
             state.remove_cdi_file(uid);
         }
     }
 
-    fn begin(&self, method: &'static str, claims: &[ClaimId]) -> Duration {
+    /// It has lost its own state: nothing is prepared.
+    pub fn forget_claims(&self) {
+        self.remove_cdi_files();
+        self.state.lock().prepared.clear();
+    }
+
+    fn begin(&self, method: DraMethod, claims: &[ClaimId]) -> (Duration, Option<DraFault>) {
+        let on_call = self.state.lock().on_call.clone();
+        if let Some(on_call) = on_call {
+            on_call.notify(method, claims);
+        }
         let mut state = self.state.lock();
         let names: Vec<&str> = claims.iter().map(|claim| claim.name.as_str()).collect();
-        state.calls.push(format!("{method} {}", names.join(" ")));
+        let name = method.name();
+        state.calls.push(format!("{name} {}", names.join(" ")));
         for claim in claims {
             if !state.in_call.insert(claim.uid.clone()) {
-                state.violations.push(format!("{method} {} during another call", claim.name));
+                state.violations.push(format!("{name} {} during another call", claim.name));
             }
         }
-        state.delay
+        (state.delay, state.faults.take(method))
     }
 
-    /// A call whose caller has gone away ends as well.
-    fn end(&self, claims: &[ClaimId]) {
-        let mut state = self.state.lock();
-        for claim in claims {
-            state.in_call.remove(&claim.uid);
-        }
-    }
-
-    async fn act<T>(
+    async fn act<T: Send>(
         &self,
-        method: &'static str,
+        method: DraMethod,
         claims: &[ClaimId],
-        act: impl Fn(&mut State, &ClaimId) -> T + Send,
-    ) -> ClaimAnswers<T> {
-        let delay = self.begin(method, claims);
-        let ends = EndOfCall { driver: self, claims };
+        act: impl Fn(&mut State, &ClaimId) -> T + Send + Sync,
+    ) -> PluginResult<ClaimAnswers<T>> {
+        let (delay, fault) = self.begin(method, claims);
+        let mut end = EndOfCall { driver: self, claims, is_answered: false };
         tokio::time::sleep(delay).await;
+        let answered = async {
+            self.fail_before(fault.as_ref()).await?;
+            let answers = self.carry_out(method, claims, fault.as_ref(), act);
+            self.fail_after(fault.as_ref()).await?;
+            Ok(answers)
+        };
+        let answer = answered.await;
+        end.is_answered = true;
+        answer
+    }
+
+    fn carry_out<T>(
+        &self,
+        method: DraMethod,
+        claims: &[ClaimId],
+        fault: Option<&DraFault>,
+        act: impl Fn(&mut State, &ClaimId) -> T,
+    ) -> ClaimAnswers<T> {
         let mut state = self.state.lock();
-        let answers = claims.iter().map(|claim| {
-            let error = state.claim_errors.get(method).cloned();
-            (claim.uid.clone(), error.map_or_else(|| Ok(act(&mut state, claim)), Err))
-        });
-        let answers = answers.collect();
-        drop(state);
-        drop(ends);
-        answers
+        let first = claims.first().map(|claim| claim.uid.as_str());
+        let answer = |claim: &ClaimId| {
+            let refusal = match fault {
+                Some(DraFault::SkipsFirst) if first == Some(&claim.uid) => return None,
+                Some(DraFault::RefusesFirst(why)) if first == Some(&claim.uid) => Some((*why).to_owned()),
+                _ => state.claim_errors.get(&method).cloned(),
+            };
+            Some((claim.uid.clone(), refusal.map_or_else(|| Ok(act(&mut state, claim)), Err)))
+        };
+        claims.iter().filter_map(answer).collect()
     }
 }
 
+/// A call whose caller has gone away ends as well.
 struct EndOfCall<'a> {
     driver: &'a FakeDraDriver,
     claims: &'a [ClaimId],
+    is_answered: bool,
 }
 
 impl Drop for EndOfCall<'_> {
     fn drop(&mut self) {
-        self.driver.end(self.claims);
+        let mut state = self.driver.state.lock();
+        if self.is_answered || !state.breakage.outlives_callers {
+            for claim in self.claims {
+                state.in_call.remove(&claim.uid);
+            }
+        }
     }
+}
+
+fn cdi_name(class: &str, uid: &str) -> String {
+    format!("{class}={uid}")
 }
 
 impl State {
@@ -221,7 +288,8 @@ impl State {
     }
 
     /// A container with the device has the variable `DRA_<claim>` with the name of the claim.
-    fn write_cdi_file(&self, class: &str, claim: &ClaimId) {
+    fn write_cdi_file(&mut self, class: &str, claim: &ClaimId) {
+        self.cdi_devices.insert(cdi_name(class, &claim.uid));
         let Some(path) = self.cdi_file(&claim.uid) else { return };
         let variable = format!("DRA_{}={}", claim.name.replace('-', "_"), claim.name);
         let device = serde_json::json!({"name": claim.uid, "containerEdits": {"env": [variable]}});
@@ -236,25 +304,30 @@ impl DraDriver for FakeDraDriver {
     async fn prepare(&self, claims: &[ClaimId]) -> PluginResult<ClaimAnswers<Vec<ClaimDevice>>> {
         let class = self.class.clone();
         let prepare = move |state: &mut State, claim: &ClaimId| {
-            state.prepared.insert(claim.uid.clone(), claim.clone());
+            if !state.breakage.ignores_prepares {
+                state.prepared.insert(claim.uid.clone(), claim.clone());
+            }
             state.write_cdi_file(&class, claim);
-            vec![ClaimDevice {
+            let device = ClaimDevice {
                 pool: POOL.to_owned(),
                 name: DEVICE.to_owned(),
                 share_id: state.share_id.clone(),
                 requests: Vec::new(),
-                cdi_devices: vec![format!("{class}={}", claim.uid)],
-            }]
+                cdi_devices: vec![cdi_name(&class, &claim.uid)],
+            };
+            if state.breakage.hides_devices { Vec::new() } else { vec![device] }
         };
-        Ok(self.act(PREPARE, claims, prepare).await)
+        self.act(DraMethod::Prepare, claims, prepare).await
     }
 
     async fn unprepare(&self, claims: &[ClaimId]) -> PluginResult<ClaimAnswers<()>> {
-        let unprepare = |state: &mut State, claim: &ClaimId| {
+        let class = self.class.clone();
+        let unprepare = move |state: &mut State, claim: &ClaimId| {
             state.prepared.remove(&claim.uid);
+            state.cdi_devices.remove(&cdi_name(&class, &claim.uid));
             state.remove_cdi_file(&claim.uid);
         };
-        Ok(self.act(UNPREPARE, claims, unprepare).await)
+        self.act(DraMethod::Unprepare, claims, unprepare).await
     }
 
     async fn connection(&self) -> PluginResult<BoxFuture<'static, ()>> {
@@ -278,42 +351,5 @@ impl DraDriver for FakeDraDriver {
             let _ = is_running.wait_for(|is_running| !is_running).await;
         };
         Ok(reports.take_until(stopped.boxed()).boxed())
-    }
-}
-
-/// What listens at a socket, looked up with each call.
-#[derive(Debug)]
-pub(crate) struct FakeDraClient {
-    pub(crate) plugins: FakePlugins,
-    pub(crate) socket: PathBuf,
-}
-
-impl FakeDraClient {
-    fn driver(&self) -> PluginResult<FakeDraDriver> {
-        let unreachable = || PluginError::Unreachable {
-            socket: self.socket.clone(),
-            message: "connection refused".to_owned(),
-        };
-        let driver = self.plugins.dra_driver_at(&self.socket);
-        driver.filter(|driver| *driver.is_running.borrow()).ok_or_else(unreachable)
-    }
-}
-
-#[async_trait]
-impl DraDriver for FakeDraClient {
-    async fn prepare(&self, claims: &[ClaimId]) -> PluginResult<ClaimAnswers<Vec<ClaimDevice>>> {
-        self.driver()?.prepare(claims).await
-    }
-
-    async fn unprepare(&self, claims: &[ClaimId]) -> PluginResult<ClaimAnswers<()>> {
-        self.driver()?.unprepare(claims).await
-    }
-
-    async fn connection(&self) -> PluginResult<BoxFuture<'static, ()>> {
-        self.driver()?.connection().await
-    }
-
-    async fn health(&self) -> PluginResult<HealthReports> {
-        self.driver()?.health().await
     }
 }

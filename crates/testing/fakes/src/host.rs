@@ -378,6 +378,12 @@ impl FakeHost {
 
     // ---- inspection ----
 
+    /// The number of faults of that operation that have not been applied yet.
+    #[must_use]
+    pub fn pending_faults(&self, method: HostMethod) -> usize {
+        self.shared.faults.lock().get(&method).map_or(0, VecDeque::len)
+    }
+
     /// The content of a file, `None` if there is none.
     #[must_use]
     pub fn text(&self, path: impl AsRef<Path>) -> Option<String> {

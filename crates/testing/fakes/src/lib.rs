@@ -31,7 +31,7 @@ pub use fake::{Exec, FakeRuntime, Fault, Method, Program};
 pub use fake_cluster::{ClusterCall, ClusterFault, FakeCluster, Outage, Verb};
 pub use fake_cri::FakeCri;
 pub use fake_csi::{CsiFault, CsiMethod, FakeCsiDriver};
-pub use fake_dra::FakeDraDriver;
+pub use fake_dra::{DraFault, DraMethod, FakeDraDriver};
 pub use fake_plugins::FakePlugins;
 pub use health::HealthServer;
 pub use host::{FakeHost, HostFault, HostMethod};

@@ -507,6 +507,10 @@ impl State {
         running.map(|c| (c.uid.clone(), c.request.clone(), c.resources.clone())).collect()
     }
 
+    pub(super) fn request_of(&self, id: &ContainerId) -> Option<(PodUid, ContainerRequest)> {
+        self.containers.get(id).map(|c| (c.uid.clone(), c.request.clone()))
+    }
+
     pub(super) fn newest(&self, pod: &str, name: &str) -> Option<&Container> {
         let same = |c: &&Container| c.pod == pod && c.request.name == name;
         self.containers.values().filter(same).max_by_key(|c| c.serial)
