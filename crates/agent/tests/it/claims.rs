@@ -3,7 +3,9 @@
 
 mod health;
 
-use fakes::{ClusterFault, FakeDraDriver, Fault, Method, Program, Verb};
+use fakes::{
+    ClusterFault, DraFault, DraMethod, FakeDraDriver, Fault, Method, Program, Verb,
+};
 use model::k8s::{Pod, ResourceClaim};
 use ports::cluster::ClusterError;
 use ports::plugins::PluginInfo;
@@ -46,8 +48,16 @@ async fn with_driver() -> (World, FakeDraDriver) {
 
 /// A pod that uses the claim of this name.
 fn manifest(name: &str, claim: &str) -> Manifest {
-    let container = container_with("app", json!({"resources": {"claims": [{"name": "gpu"}]}}));
-    pod(name, [container]).spec(json!({"resourceClaims": [{"name": "gpu", "resourceClaimName": claim}]}))
+    manifest_with(name, &[("gpu", claim)])
+}
+
+/// A pod that uses these claims; each has a name in the pod and one of its own.
+fn manifest_with(name: &str, claims: &[(&str, &str)]) -> Manifest {
+    let used: Vec<Value> = claims.iter().map(|(entry, _)| json!({"name": entry})).collect();
+    let container = container_with("app", json!({"resources": {"claims": used}}));
+    let entry = |(entry, claim): &(&str, &str)| json!({"name": entry, "resourceClaimName": claim});
+    let entries: Vec<Value> = claims.iter().map(entry).collect();
+    pod(name, [container]).spec(json!({"resourceClaims": entries}))
 }
 
 /// A claim with a device of the driver, reserved for these pods.
@@ -221,6 +231,29 @@ async fn claims_of_a_pod_that_vanished_while_the_kubelet_was_down_are_unprepared
     world.until("it is unprepared", |_| driver.prepared().is_empty()).await;
     world.until("its use is forgotten", |w| !is_recorded(w, &pod)).await;
     assert_eq!(driver.calls(), ["prepare gpu", "unprepare gpu"]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn claim_is_not_prepared_twice_at_once_when_a_call_for_another_claim_of_a_pod_ends() {
+    let (world, driver) = with_driver().await;
+    let first = running(&world, "shared").await;
+    driver.fault(DraMethod::Prepare, DraFault::AnswersAfter(seconds(20)));
+    let second = world.create(&manifest_with("second", &[("gpu", "shared"), ("slow", "slow")]));
+    put_claim(&world, "slow", &[&second]);
+    put_claim(&world, "shared", &[&first, &second]);
+    world.until("the second claim is being prepared", |_| driver.calls().len() == 2).await;
+    // Meanwhile a container of the first pod does not find its device, and the shared claim is prepared again.
+    let message = "failed to inject CDI devices: unresolvable CDI devices example.com/gpu=x";
+    world.fake.fault(Method::CreateContainer, Fault::Failed(message.into()));
+    driver.fault(DraMethod::Prepare, DraFault::AnswersAfter(seconds(40)));
+    assert!(world.fake.end_container("shared", "app", 1));
+    world.until("the shared claim is being prepared", |_| driver.calls().len() == 3).await;
+    world.advance(seconds(25)).await;
+    let third = world.create(&manifest("third", "shared"));
+    put_claim(&world, "shared", &[&first, &second, &third]);
+    world.until("all run", |w| ["shared", "second", "third"].iter().all(|pod| w.is_ready_in_api(pod))).await;
+    assert_eq!(driver.violations(), Vec::<String>::new());
+    assert_eq!(driver.calls(), ["prepare shared", "prepare slow", "prepare shared"]);
 }
 
 #[tokio::test(start_paused = true)]

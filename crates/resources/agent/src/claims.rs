@@ -193,7 +193,7 @@ impl Claims {
         let claims_handle = self.clone();
         self.spawn("prepare ResourceClaims", async move {
             let result = claims_handle.call_prepare(&batches).await;
-            claims_handle.end(|table| table.end_prepare(claims.iter().map(|claim| &claim.id)));
+            claims_handle.end(|table| table.end_prepare(batches.values().flatten()));
             result
         })
         .await

@@ -291,7 +291,7 @@ impl ClaimTable {
         }
     }
 
-    /// The prepare of these claims has ended.
+    /// The prepare has ended for which these claims were in the batches. Others of the pod may be busy with another operation.
     pub fn end_prepare<'a>(&mut self, claims: impl IntoIterator<Item = &'a ClaimId>) {
         for claim in claims {
             if let Some(entry) = self.entry_of(claim) {
