@@ -7,12 +7,13 @@ use fakes::{
     ClusterFault, DraFault, DraMethod, FakeDraDriver, Fault, Method, Program, Verb,
 };
 use model::k8s::{Pod, ResourceClaim};
+use ports::Runtime;
 use ports::cluster::ClusterError;
 use ports::plugins::PluginInfo;
 use serde_json::{Value, json};
 
 use crate::pods::{Manifest, container_with, pod};
-use crate::world::{World, seconds};
+use crate::world::{PODS, World, seconds};
 
 const DRIVER: &str = "gpu.example.com";
 const CLASS: &str = "example.com/gpu";
@@ -231,6 +232,30 @@ async fn claims_of_a_pod_that_vanished_while_the_kubelet_was_down_are_unprepared
     world.until("it is unprepared", |_| driver.prepared().is_empty()).await;
     world.until("its use is forgotten", |w| !is_recorded(w, &pod)).await;
     assert_eq!(driver.calls(), ["prepare gpu", "unprepare gpu"]);
+}
+
+/// Nothing but the state file knows the pod: neither the API, nor the runtime, nor its directory.
+#[tokio::test(start_paused = true)]
+async fn reconcile_loop_unprepares_claims_that_only_the_state_file_knows() {
+    let (mut world, driver) = with_driver().await;
+    let pod = running(&world, "gpu").await;
+    world.crash().await;
+    for sandbox in world.fake.sandboxes() {
+        world.fake.stop_sandbox(&sandbox.id).await.unwrap();
+        world.fake.remove_sandbox(&sandbox.id).await.unwrap();
+    }
+    world.host.delete(format!("{PODS}/{}", pod.metadata.uid.as_deref().unwrap()));
+    world.delete("gpu", Some(0));
+    // Its driver is late, too.
+    world.host.delete(SOCKET);
+    world.start().await;
+    world.advance(seconds(70)).await;
+    assert!(is_recorded(&world, &pod) && driver.calls() == ["prepare gpu"]);
+    offer(&world, &driver, ENDPOINT, SOCKET);
+    world.until("it is unprepared", |w| !is_recorded(w, &pod)).await;
+    assert_eq!(driver.calls(), ["prepare gpu", "unprepare gpu"]);
+    world.advance(seconds(200)).await;
+    assert_eq!(driver.calls().len(), 2, "once");
 }
 
 #[tokio::test(start_paused = true)]
