@@ -4,7 +4,7 @@
 mod health;
 
 use fakes::{
-    ClusterFault, DraFault, DraMethod, FakeDraDriver, Fault, Method, Program, Verb,
+    ClusterFault, DraFault, DraMethod, FakeDraDriver, Fault, HostFault, HostMethod, Method, Program, Verb,
 };
 use model::k8s::{Pod, ResourceClaim};
 use ports::Runtime;
@@ -256,6 +256,26 @@ async fn reconcile_loop_unprepares_claims_that_only_the_state_file_knows() {
     assert_eq!(driver.calls(), ["prepare gpu", "unprepare gpu"]);
     world.advance(seconds(200)).await;
     assert_eq!(driver.calls().len(), 2, "once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn state_of_claims_that_could_not_be_written_is_written_within_a_minute() {
+    let (world, driver) = with_driver().await;
+    let pod = running(&world, "gpu").await;
+    world.host.fault_below(HostMethod::WriteFile, STATE, HostFault::Fails);
+    world.delete("gpu", None);
+    world.until("it is gone", |w| w.in_api("gpu").is_none()).await;
+    assert!(is_recorded(&world, &pod) && driver.prepared().is_empty());
+    world.advance(seconds(65)).await;
+    assert!(!is_recorded(&world, &pod));
+
+    // What was written although the write failed is replaced, also by what was there before.
+    world.host.fault_below(HostMethod::WriteFile, STATE, HostFault::TimesOutButDone);
+    let pod = world.create(&manifest("second", "second"));
+    put_claim(&world, "second", &[&pod]);
+    world.until("it was written", |w| is_recorded(w, &pod)).await;
+    world.delete("second", Some(0));
+    world.until("its use is forgotten", |w| !is_recorded(w, &pod)).await;
 }
 
 #[tokio::test(start_paused = true)]

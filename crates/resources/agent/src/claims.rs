@@ -66,13 +66,13 @@ pub struct Claims {
 struct Shared {
     ctx: Arc<Context>,
     table: Mutex<ClaimTable>,
-    /// Notifies of the end of each operation.
+    /// Notifies of the end of each operation, and of writes that failed.
     ended: watch::Sender<u64>,
     drivers: Drivers,
     /// `None` without the feature gate.
     health: Option<DeviceHealth>,
-    /// What is on disk.
-    on_disk: tokio::sync::Mutex<String>,
+    /// What is on disk; `None` after a write that failed, because the file may have the old content or the new one.
+    on_disk: tokio::sync::Mutex<Option<String>>,
 }
 
 impl Claims {
@@ -102,7 +102,7 @@ impl Claims {
             ended: watch::Sender::new(0),
             drivers: Drivers::new(ctx.clone(), plugins),
             health: DeviceHealth::load(ctx, listeners).await,
-            on_disk: tokio::sync::Mutex::new(text),
+            on_disk: tokio::sync::Mutex::new(Some(text)),
         };
         Ok(Self { shared: Arc::new(shared) })
     }
@@ -304,12 +304,22 @@ impl Claims {
         let mut on_disk = self.shared.on_disk.lock().await;
         let failed = |why: String| OperationError::Save { what, why };
         let text = self.read(write_dra_state).map_err(|error| failed(error.to_string()))?;
-        if text != *on_disk {
-            let path = self.shared.ctx.settings.paths.root.join(DRA_STATE_FILE);
-            let written = self.shared.ctx.files.write_durably(&path, text.as_bytes(), MODE).await;
-            written.map_err(|error| failed(chain(&error)))?;
-            *on_disk = text;
+        if on_disk.as_ref() == Some(&text) {
+            return Ok(());
         }
-        Ok(())
+        let path = self.shared.ctx.settings.paths.root.join(DRA_STATE_FILE);
+        let written = self.shared.ctx.files.write_durably(&path, text.as_bytes(), MODE).await;
+        *on_disk = written.is_ok().then_some(text);
+        drop(on_disk);
+        written.map_err(|error| {
+            // So that the loop which tries again wakes up.
+            self.shared.ended.send_modify(|count| *count += 1);
+            failed(chain(&error))
+        })
+    }
+
+    /// Whether the file is known to have what was written last.
+    async fn is_saved(&self) -> bool {
+        self.shared.on_disk.lock().await.is_some()
     }
 }

@@ -1,4 +1,5 @@
-//! Unprepares the claims of pods that are gone: those that were deleted by force, or while the kubelet was down.
+//! Unprepares the claims of pods that are gone: those that were deleted by force, or while the kubelet was down. Writes the state file
+//! again if the last write failed, because a file that is out of date has references of pods that are gone.
 
 use std::time::Duration;
 
@@ -39,8 +40,8 @@ impl Claims {
         let clock = self.shared.ctx.clock;
         let mut ended = self.shared.ended.subscribe();
         loop {
-            // Without claims there is nothing to do until one is prepared.
-            if self.read(|table| table.is_empty()) {
+            // Without claims there is nothing to do until an operation on one ends.
+            if self.read(|table| table.is_empty()) && self.is_saved().await {
                 if ended.changed().await.is_err() {
                     return;
                 }
@@ -48,17 +49,23 @@ impl Claims {
             }
             clock.sleep_until(clock.mono() + PERIOD).await;
             for pod in self.read(|table| table.pods()) {
-                if !known.is_gone(&pod) {
-                    continue;
+                if known.is_gone(&pod) {
+                    self.unprepare_gone(&pod).await;
                 }
-                match self.unprepare(&pod).await {
-                    Ok(()) => {
-                        tracing::info!(podUID = %pod, "Unprepared ResourceClaims of a pod that is gone")
-                    }
-                    Err(error) => {
-                        tracing::error!(podUID = %pod, err = %error, "Failed to unprepare ResourceClaims of a pod that is gone, retrying");
-                    }
-                }
+            }
+            if !self.is_saved().await
+                && let Err(error) = self.save("state").await
+            {
+                tracing::error!(err = %error, "Failed to write the state of ResourceClaims, retrying");
+            }
+        }
+    }
+
+    async fn unprepare_gone(&self, pod: &PodUid) {
+        match self.unprepare(pod).await {
+            Ok(()) => tracing::info!(podUID = %pod, "Unprepared ResourceClaims of a pod that is gone"),
+            Err(error) => {
+                tracing::error!(podUID = %pod, err = %error, "Failed to unprepare ResourceClaims of a pod that is gone, retrying");
             }
         }
     }
