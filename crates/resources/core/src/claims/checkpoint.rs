@@ -2,7 +2,7 @@
 //!
 //! The format is the Go kubelet's: JSON in a JSON string, with its CRC-32. Whether a claim is prepared is not in it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use model::PodUid;
 use model::dra::{ClaimDevice, ClaimId};
@@ -109,7 +109,8 @@ pub fn write_dra_state(table: &ClaimTable) -> Result<String, serde_json::Error> 
         pods: Some(entry.pods.iter().map(|pod| (pod.as_str().to_owned(), Empty {})).collect()),
         drivers: Some(entry.drivers.iter().map(|(name, state)| (name.clone(), driver(state))).collect()),
     });
-    let claims = list(claims.collect());
+    // An empty list is not null here.
+    let claims = Some(claims.collect());
     let data = Data { kind: KIND.to_owned(), api_version: API_VERSION.to_owned(), claims };
     let data = serde_json::to_string(&data)?;
     serde_json::to_string(&File { checksum: crc32(data.as_bytes()), data })
@@ -145,7 +146,12 @@ pub fn parse_dra_state(text: &str) -> Result<ClaimTable, DraStateError> {
             let devices = driver.devices.into_iter().flatten().map(claim_device).collect();
             (name, DriverState { devices, is_prepared: false })
         });
-        let pods = claim.pods.into_iter().flatten().map(|(uid, _)| PodUid::new(uid)).collect();
+        let mut pods: BTreeSet<PodUid> =
+            claim.pods.into_iter().flatten().map(|(uid, _)| PodUid::new(uid)).collect();
+        if pods.is_empty() {
+            // No pod has this UID, so that the claim is unprepared as that of a pod that is gone.
+            pods.insert(PodUid::new(""));
+        }
         let id = ClaimId { namespace: claim.namespace, name: claim.name, uid: claim.uid };
         let entry = Entry::restored(id.uid.clone(), pods, drivers.collect());
         table.restore(&id, entry);
@@ -177,8 +183,6 @@ fn crc32(bytes: &[u8]) -> u32 {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
-
     use super::*;
     use crate::claims::table::AllocatedClaim;
 
@@ -201,13 +205,30 @@ mod tests {
         assert_eq!(parse_dra_state(&written).expect("a state"), table);
     }
 
+    /// A value of the same tests, with lists that were never filled.
+    const RECORDED_TWO: &str = r#"{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"ClaimInfoStateList\":[{\"ClaimUID\":\"067798be-454e-4be4-9047-1aa06aea63f7\",\"ClaimName\":\"example-1\",\"Namespace\":\"default\",\"PodUIDs\":{\"139cdb46-f989-4f17-9561-ca10cfb509a6\":{}},\"DriverState\":{\"test-driver.cdi.k8s.io\":{\"Devices\":[{\"PoolName\":\"worker-1\",\"DeviceName\":\"dev-1\",\"RequestNames\":[\"test request\"],\"CDIDeviceIDs\":[\"example.com/example=cdi-example\"]}]}}},{\"ClaimUID\":\"4cf8db2d-06c0-7d70-1a51-e59b25b2c16c\",\"ClaimName\":\"example-2\",\"Namespace\":\"default\",\"PodUIDs\":{\"139cdb46-f989-4f17-9561-ca10cfb509a6\":{}},\"DriverState\":{\"test-driver.cdi.k8s.io\":{\"Devices\":[{\"PoolName\":\"worker-1\",\"DeviceName\":\"dev-2\",\"RequestNames\":null,\"CDIDeviceIDs\":null}]}}}]}","Checksum":1582256999}"#;
+
+    /// What Go kubelets 1.36.3 left on two nodes without claims (`crates/kubelet/tests/it/change_over/go_kubelet.json` and
+    /// `crates/kubelet/tests/it/cluster/change_over/go_kubelet.json`).
+    const RECORDED_EMPTY: &str = r#"{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"ClaimInfoStateList\":[]}","Checksum":2361995144}"#;
+
     #[test]
-    fn empty_state_and_claims_without_devices_have_null_lists() {
-        let empty = write_dra_state(&ClaimTable::default()).expect("a text");
-        assert_eq!(
-            empty,
-            r#"{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"ClaimInfoStateList\":null}","Checksum":4010664294}"#
-        );
+    fn recorded_state_without_claims_is_read_and_written_byte_by_byte() {
+        assert_eq!(parse_dra_state(RECORDED_EMPTY).expect("a state"), ClaimTable::default());
+        assert_eq!(write_dra_state(&ClaimTable::default()).expect("a text"), RECORDED_EMPTY);
+        let null = r#"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"ClaimInfoStateList\":null}"#;
+        let null = format!(r#"{{"Data":"{null}","Checksum":4010664294}}"#);
+        assert_eq!(parse_dra_state(&null).expect("a state"), ClaimTable::default());
+    }
+
+    #[test]
+    fn claims_without_devices_and_devices_without_names_have_null_lists() {
+        let two = parse_dra_state(RECORDED_TWO).expect("a state");
+        let written = write_dra_state(&two).expect("a text");
+        // Only the share ids are new, and with them the checksum.
+        let old = written.replace(r#"\"ShareID\":null,"#, "");
+        assert_eq!(old.split("\",\"Checksum").next(), RECORDED_TWO.split("\",\"Checksum").next());
+        assert_eq!(parse_dra_state(&written).expect("a state"), two);
         let mut table = ClaimTable::default();
         let id = ClaimId { namespace: "n".to_owned(), name: "c".to_owned(), uid: "u".to_owned() };
         let claim = AllocatedClaim { id, drivers: BTreeSet::from(["d.org".to_owned()]) };
