@@ -21,12 +21,17 @@ use ports::runtime::Scope;
 use ports::{Cgroups, Clock, Files, Host, HostError, Runtime, RuntimeError};
 use resources_core::amounts_file::{ACTUATED, ALLOCATED};
 use resources_core::cgroup::CgroupNames;
+use resources_core::claims::checkpoint::DRA_STATE_FILE;
+use resources_core::claims::health_file::HEALTH_STATE_FILE;
 use resources_core::cpus::CPU_STATE_FILE;
 use resources_core::memory::checkpoint::FILE as MEMORY_STATE_FILE;
 use sources_core::static_pod::{Origin, parse_manifest};
 
 use crate::pods::pleg;
 
+/// The files that are read.
+const STATE_FILES: [&str; 7] =
+    [CPU_STATE_FILE, MEMORY_STATE_FILE, ALLOCATED, ACTUATED, DEVICES, DRA_STATE_FILE, HEALTH_STATE_FILE];
 /// State files are small; the largest is that of the devices.
 const LIMIT: usize = 16 << 20;
 /// Pods that are inspected at the same time.
@@ -236,7 +241,7 @@ impl Node<'_> {
         let entries = entries.into_iter().map(|entry| (entry.name, entry.is_dir));
         let devices = [(DEVICES.to_owned(), false)].into_iter();
         for (path, is_dir) in entries.chain(devices) {
-            let is_read = [CPU_STATE_FILE, MEMORY_STATE_FILE, ALLOCATED, ACTUATED, DEVICES].contains(&&*path);
+            let is_read = STATE_FILES.contains(&&*path);
             let text = match self.read(&root.join(&path), is_read).await? {
                 None if is_read => continue,
                 text => text,

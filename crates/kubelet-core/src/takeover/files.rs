@@ -1,7 +1,11 @@
 //! What this kubelet makes of the entries of a root directory.
 
 use config::KubeletConfiguration;
+use jiff::Timestamp;
+use model::{MonoTime, Now};
 use resources_core::amounts_file;
+use resources_core::claims::checkpoint::{DRA_STATE_FILE, DraStateError, parse_dra_state};
+use resources_core::claims::health_file::{HEALTH_STATE_FILE, parse_health_state};
 use resources_core::cpus::{CPU_STATE_FILE, CpuStateError, parse_cpu_state};
 use resources_core::devices::checkpoint::parse_checkpoint;
 use resources_core::memory::MemoryPolicy;
@@ -81,6 +85,12 @@ pub fn compute_file(entry: &RootEntry, settings: StateSettings<'_>) -> Option<Fi
         (DEVICES, Some(text)) => {
             set_aside_if(parse_checkpoint(text, |_| None).map(drop).map_err(|error| error.to_string()))
         }
+        (DRA_STATE_FILE, Some(text)) => refuse_if(parse_dra_state(text).map(drop)),
+        (HEALTH_STATE_FILE, Some(text)) => {
+            // At any time: what is too old is not damaged.
+            let now = Now { wall: Timestamp::UNIX_EPOCH, mono: MonoTime::ZERO };
+            set_aside_if(parse_health_state(text, now).map(drop).map_err(|error| error.to_string()))
+        }
         (SHUTDOWN_STATE_FILE, _) => (FileUse::Used, String::new()),
         _ => (FileUse::Unknown, String::new()),
     };
@@ -91,6 +101,14 @@ fn set_aside_if(parsed: Result<(), String>) -> (FileUse, String) {
     match parsed {
         Ok(()) => (FileUse::Used, String::new()),
         Err(why) => (FileUse::SetAside, why),
+    }
+}
+
+/// Without it, claims would never be unprepared.
+fn refuse_if(parsed: Result<(), DraStateError>) -> (FileUse, String) {
+    match parsed {
+        Ok(()) => (FileUse::Used, String::new()),
+        Err(error) => (FileUse::Refused, error.to_string()),
     }
 }
 

@@ -304,7 +304,7 @@ fn report_names_pods_containers_volumes_and_files_in_plain_words() {
         |path: &str, usage, why: &str| FileReport { path: path.to_owned(), usage, why: why.to_owned() };
     report.files = vec![
         file("cpu_manager_state", FileUse::Refused, "another policy"),
-        file("dra_manager_state", FileUse::Unknown, ""),
+        file("lost+found", FileUse::Unknown, ""),
         file("memory_manager_state", FileUse::Used, ""),
     ];
     report.notes = vec!["cgroupDriver is cgroupfs, the runtime uses systemd".to_owned()];
@@ -320,7 +320,7 @@ fn report_names_pods_containers_volumes_and_files_in_plain_words() {
 
         State files:
           cpu_manager_state IS REFUSED, the kubelet would not start: another policy
-          dra_manager_state is not known, stays as it is
+          lost+found is not known, stays as it is
           memory_manager_state is used
 
         Nothing would be restarted, stopped or removed.
@@ -401,7 +401,11 @@ fn state_files_of_another_policy_are_refused_and_damaged_ones_set_aside() {
         assert_eq!(used(path, "{", &pinning), Some(FileUse::Refused), "{path}");
     }
     assert_eq!(used("allocated_pods_state", "{", &none), Some(FileUse::SetAside));
-    assert_eq!(used("dra_manager_state", "{}", &none), Some(FileUse::Unknown));
+    let claims = r#"{"Data":"{\"kind\":\"DRACheckpoint\",\"apiVersion\":\"checkpoint.dra.kubelet.k8s.io/v1\",\"ClaimInfoStateList\":[]}","Checksum":2361995144}"#;
+    assert_eq!(used("dra_manager_state", claims, &none), Some(FileUse::Used));
+    assert_eq!(used("dra_manager_state", "{}", &none), Some(FileUse::Refused));
+    assert_eq!(used("dra_health_state", "{}", &none), Some(FileUse::Used));
+    assert_eq!(used("dra_health_state", "{", &none), Some(FileUse::SetAside));
     assert_eq!(used("pods", "", &none), None);
     assert_eq!(used("lost+found", "", &none), Some(FileUse::Unknown));
 }

@@ -46,7 +46,7 @@ const FILES: [(&str, &str); 5] = [
     ("actuated_pods_state", "used"),
     ("allocated_pods_state", "used"),
     ("cpu_manager_state", "used"),
-    ("dra_manager_state", "unknown"),
+    ("dra_manager_state", "used"),
     ("memory_manager_state", "used"),
 ];
 

@@ -66,7 +66,7 @@ fn takeover_check_reports_pods_of_the_api_and_their_state_files_and_changes_noth
     for used in [ALLOCATED, ACTUATED, CPU_STATE_FILE, MEMORY_STATE_FILE, DEVICES] {
         assert_eq!(files[used], "used", "{used}");
     }
-    assert_eq!(files["dra_manager_state"], "unknown");
+    assert_eq!(files["dra_manager_state"], "used");
     assert_eq!(shown_devices_and_cpus(&report), devices_and_cpus_in_files(&go, &report));
 
     // With other policies, CPUs and memory could be given twice: the kubelet would not start.
