@@ -73,7 +73,7 @@ impl HealthTable {
     pub(super) fn restore(&mut self, driver: &str, key: DeviceKey, known: Known) {
         let streams = self.drivers.entry(driver.to_owned()).or_default();
         let devices = streams.entry(HealthStream::RESTORED).or_default();
-        if devices.len() < MAX_DEVICES {
+        if devices.len() < MAX_DEVICES && is_possible(&key) {
             devices.insert(key, known);
         }
     }
@@ -115,11 +115,10 @@ impl HealthTable {
     ) -> (BTreeSet<DeviceKey>, usize) {
         let (mut changed, mut ignored) = (BTreeSet::new(), 0);
         for report in devices {
-            let is_possible = report.pool.len() <= MAX_POOL_BYTES && report.device.len() <= MAX_DEVICE_BYTES;
             let (key, known) = known(report, now);
             let before = self.newest(driver, &key).cloned();
             let known_devices = self.devices_mut(driver, stream);
-            if !is_possible || known_devices.len() >= MAX_DEVICES && !known_devices.contains_key(&key) {
+            if !is_possible(&key) || known_devices.len() >= MAX_DEVICES && !known_devices.contains_key(&key) {
                 ignored += 1;
                 continue;
             }
@@ -187,6 +186,11 @@ impl HealthTable {
         let all = self.drivers.values().flat_map(BTreeMap::values).flat_map(BTreeMap::values);
         all.map(|known| known.expires + Duration::from_millis(1)).min()
     }
+}
+
+/// Whether the API accepts a device of this name in a ResourceSlice. Only a pool has slashes, so that both together are unique, too.
+fn is_possible(key: &DeviceKey) -> bool {
+    key.pool.len() <= MAX_POOL_BYTES && key.name.len() <= MAX_DEVICE_BYTES && !key.name.contains('/')
 }
 
 fn known(report: DeviceReport, now: Now) -> (DeviceKey, Known) {
