@@ -16,6 +16,9 @@ macro_rules! endpoints {
     };
 }
 
+/// The answer to requests for debugging endpoints that are disabled.
+pub(crate) const DEBUGGING_DISABLED: &str = "Debug endpoints are disabled.";
+
 endpoints! {
     Healthz Pods Stats Metrics RunningPods Configz Manifests ContainerLogs Exec Attach PortForward Run Checkpoint Logs
     Pprof DebugFlags Flagz Statusz
@@ -25,21 +28,42 @@ endpoints! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Group {
     Always,
+    /// Refused without the debugging handlers.
     Debugging,
+    /// Unknown without the debugging handlers.
+    DebuggingOnly,
     SystemLogs,
     Profiling,
     DebugFlags,
 }
 
+/// What a client gets from an endpoint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Availability {
+    Served,
+    /// 405 with this text.
+    Refused(&'static str),
+    /// 404.
+    Unknown,
+}
+
 impl Group {
-    /// `Some` is the response if the group is disabled.
-    pub(crate) const fn refusal(self, on: Switches) -> Option<&'static str> {
+    /// With `enableDebuggingHandlers: false` the Go kubelet refuses some endpoints with a text and does not know the others.
+    pub(crate) const fn availability(self, on: Switches) -> Availability {
         match self {
-            Self::Debugging if !on.debugging => Some("Debug endpoints are disabled."),
-            Self::SystemLogs if !(on.debugging && on.system_logs) => Some("logs endpoint is disabled."),
-            Self::Profiling if !(on.debugging && on.profiling) => Some("profiling endpoint is disabled."),
-            Self::DebugFlags if !(on.debugging && on.debug_flags) => Some("flags endpoint is disabled."),
-            Self::Always | Self::Debugging | Self::SystemLogs | Self::Profiling | Self::DebugFlags => None,
+            Self::Debugging | Self::SystemLogs | Self::Profiling if !on.debugging => {
+                Availability::Refused(DEBUGGING_DISABLED)
+            }
+            Self::DebuggingOnly | Self::DebugFlags if !on.debugging => Availability::Unknown,
+            Self::SystemLogs if !on.system_logs => Availability::Refused("logs endpoint is disabled."),
+            Self::Profiling if !on.profiling => Availability::Refused("profiling endpoint is disabled."),
+            Self::DebugFlags if !on.debug_flags => Availability::Refused("flags endpoint is disabled."),
+            Self::Always
+            | Self::Debugging
+            | Self::DebuggingOnly
+            | Self::SystemLogs
+            | Self::Profiling
+            | Self::DebugFlags => Availability::Served,
         }
     }
 }
@@ -93,18 +117,16 @@ impl Endpoint {
 
     pub(crate) const fn group(self) -> Group {
         match self {
-            Self::Healthz | Self::Pods | Self::Stats | Self::Metrics | Self::Flagz | Self::Statusz => {
-                Group::Always
-            }
+            Self::Healthz | Self::Pods | Self::Stats | Self::Metrics => Group::Always,
             Self::RunningPods
-            | Self::Configz
-            | Self::Manifests
             | Self::ContainerLogs
             | Self::Exec
             | Self::Attach
             | Self::PortForward
-            | Self::Run
-            | Self::Checkpoint => Group::Debugging,
+            | Self::Run => Group::Debugging,
+            Self::Configz | Self::Manifests | Self::Checkpoint | Self::Flagz | Self::Statusz => {
+                Group::DebuggingOnly
+            }
             Self::Logs => Group::SystemLogs,
             Self::Pprof => Group::Profiling,
             Self::DebugFlags => Group::DebugFlags,

@@ -409,13 +409,15 @@ async fn debugging_endpoints_of_the_read_only_port_are_disabled_for_every_method
         ("POST", "/attach/ns/pod/container"),
         ("POST", "/portForward/ns/pod"),
         ("GET", "/containerLogs/ns/pod/container"),
-        ("GET", "/configz"),
         ("GET", "/runningpods"),
         ("GET", "/runningpods/"),
         ("GET", "/logs/"),
         ("GET", "/debug/pprof/heap"),
     ] {
         server.ask(method, path).await.check(405, "Debug endpoints are disabled.\n");
+    }
+    for path in ["/configz", "/flagz", "/statusz", "/checkpoint/ns/pod/container", "/debug/flags/v"] {
+        server.get(path).await.check(404, "404 page not found\n");
     }
 }
 

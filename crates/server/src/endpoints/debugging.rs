@@ -7,18 +7,10 @@ use http::StatusCode;
 
 use crate::Api;
 use crate::answer;
+use crate::endpoint::DEBUGGING_DISABLED;
 
-const ENDPOINTS: [&str; 9] = [
-    "/run",
-    "/exec",
-    "/attach",
-    "/portForward",
-    "/containerLogs",
-    "/configz",
-    "/runningpods",
-    "/logs",
-    "/debug/pprof",
-];
+const ENDPOINTS: [&str; 8] =
+    ["/run", "/exec", "/attach", "/portForward", "/containerLogs", "/runningpods", "/logs", "/debug/pprof"];
 
 /// Adds their refusals, also for everything below them, to the router.
 pub(crate) fn disabled(router: Router<Api>) -> Router<Api> {
@@ -31,5 +23,5 @@ pub(crate) fn disabled(router: Router<Api>) -> Router<Api> {
 }
 
 async fn refuse() -> Response {
-    answer::error(StatusCode::METHOD_NOT_ALLOWED, "Debug endpoints are disabled.")
+    answer::error(StatusCode::METHOD_NOT_ALLOWED, DEBUGGING_DISABLED)
 }

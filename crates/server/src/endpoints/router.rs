@@ -10,7 +10,7 @@ use super::{
     checkpoint, configz, container_logs, debug_flags, flagz, healthz, logs, manifests, metrics, pods, pprof,
     running_pods, stats_summary, statusz,
 };
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Availability, Endpoint};
 use crate::state::{MainState, Switches};
 use crate::{answer, streaming};
 
@@ -63,19 +63,23 @@ pub(crate) fn answers(endpoint: Endpoint) -> Vec<(&'static str, MethodRouter<Mai
     }
 }
 
-/// Routes of every endpoint; a disabled one gets its refusal.
+/// Routes of every endpoint; one that is refused has its refusal, and one that is unknown none.
 pub(crate) fn router(on: Switches, features: &Features) -> Router<MainState> {
     let mut router = Router::new();
     for endpoint in Endpoint::ALL.iter().filter(|endpoint| endpoint.exists(features)) {
         let root = endpoint.root();
-        if let Some(text) = endpoint.group().refusal(on) {
-            for path in [root.to_owned(), format!("{root}/"), format!("{root}/{{*rest}}")] {
-                router = router.route(&path, any(move || refuse(text)));
+        match endpoint.group().availability(on) {
+            Availability::Served => {
+                for (path, answers) in answers(*endpoint) {
+                    router = router.route(&format!("{root}{path}"), answers);
+                }
             }
-            continue;
-        }
-        for (path, answers) in answers(*endpoint) {
-            router = router.route(&format!("{root}{path}"), answers);
+            Availability::Refused(text) => {
+                for path in [root.to_owned(), format!("{root}/"), format!("{root}/{{*rest}}")] {
+                    router = router.route(&path, any(move || refuse(text)));
+                }
+            }
+            Availability::Unknown => {}
         }
     }
     router

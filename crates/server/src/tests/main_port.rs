@@ -465,11 +465,9 @@ async fn disabled_endpoint_groups_report_that() {
         ("GET", "/attach/ns/pod/main", "Debug endpoints are disabled.\n"),
         ("POST", "/portForward/ns/pod", "Debug endpoints are disabled.\n"),
         ("GET", "/containerLogs/ns/pod/main", "Debug endpoints are disabled.\n"),
-        ("GET", "/configz", "Debug endpoints are disabled.\n"),
         ("GET", "/runningpods/", "Debug endpoints are disabled.\n"),
-        ("GET", "/logs/", "logs endpoint is disabled.\n"),
-        ("GET", "/debug/pprof/heap", "profiling endpoint is disabled.\n"),
-        ("PUT", "/debug/flags/v", "flags endpoint is disabled.\n"),
+        ("GET", "/logs/", "Debug endpoints are disabled.\n"),
+        ("GET", "/debug/pprof/heap", "Debug endpoints are disabled.\n"),
     ] {
         port.ask(method, path, &Caller::default()).await.check(405, text);
     }
@@ -485,6 +483,23 @@ async fn disabled_endpoint_groups_report_that() {
     port.get("/debug/pprof/").await.check(405, "profiling endpoint is disabled.\n");
     port.ask("PUT", "/debug/flags/v", &Caller::default()).await.check(405, "flags endpoint is disabled.\n");
     assert_eq!(port.get("/configz").await.status(), 200);
+}
+
+#[tokio::test]
+async fn endpoints_without_a_refusal_are_unknown_without_debugging_handlers() {
+    let debugging =
+        KubeletConfiguration { enable_debugging_handlers: false, ..KubeletConfiguration::default() };
+    let port = Port::open(Agent::default(), debugging).await;
+    for (method, path) in [
+        ("GET", "/flagz"),
+        ("GET", "/statusz"),
+        ("GET", "/configz"),
+        ("POST", "/checkpoint/ns/pod/main"),
+        ("GET", "/debug/manifests"),
+        ("PUT", "/debug/flags/v"),
+    ] {
+        port.ask(method, path, &Caller::default()).await.check(404, "404 page not found\n");
+    }
 }
 
 #[tokio::test]
