@@ -17,6 +17,7 @@ pub mod csi;
 pub mod devices;
 pub mod digest;
 pub mod dra;
+pub mod env_value;
 pub mod explain;
 pub mod ids;
 pub mod k8s;

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::env_value::EnvValue;
 use crate::ids::{ContainerId, PodRef};
 use crate::observation::NamespaceMode;
 
@@ -131,7 +132,7 @@ pub struct ContainerRequest {
     pub command: Vec<String>,
     pub args: Vec<String>,
     pub working_dir: String,
-    pub env: Vec<(String, String)>,
+    pub env: Vec<(String, EnvValue)>,
     pub mounts: Vec<Mount>,
     pub devices: Vec<Device>,
     /// CDI devices: `vendor.com/class=device`.

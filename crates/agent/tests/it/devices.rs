@@ -58,7 +58,7 @@ fn restarts(world: &World, name: &str) -> i32 {
 
 fn devices_seen_by(world: &World, name: &str) -> Option<String> {
     let env = world.fake.container_request(name, name)?.env;
-    env.into_iter().find(|variable| variable.0 == "DEVICES").map(|variable| variable.1)
+    env.into_iter().find(|variable| variable.0 == "DEVICES").map(|variable| variable.1.to_string())
 }
 
 #[tokio::test(start_paused = true)]

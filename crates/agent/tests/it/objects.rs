@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fakes::{ClusterFault, Method, Verb};
+use fakes::{ClusterFault, Fault, Method, Verb};
 use model::k8s::{ConfigMap, Pod, ResourceClaim, RuntimeClass, Secret, Service, ServiceAccount};
 use ports::cluster::ClusterError;
 use serde_json::{Value, json};
@@ -78,7 +78,7 @@ pub(crate) fn in_volume(world: &World, pod: &Pod, kind: &str, file: &str) -> Opt
 
 fn variable(world: &World, pod: &str, name: &str) -> Option<String> {
     let env = world.fake.container_request(pod, "app")?.env;
-    env.into_iter().find(|(known, _)| known == name).map(|(_, value)| value)
+    env.into_iter().find(|(known, _)| known == name).map(|(_, value)| value.to_string())
 }
 
 /// The message of the last event of that reason.
@@ -133,6 +133,28 @@ async fn env_variables_come_from_config_maps_secrets_and_services() {
     world.until("the other pod is ready", |w| w.is_ready_in_api("plain")).await;
     assert_eq!(variable(&world, "plain", "DB_SERVICE_HOST"), None);
     assert_eq!(variable(&world, "plain", "KUBERNETES_SERVICE_HOST").as_deref(), Some("10.0.0.1"));
+}
+
+#[tokio::test(start_paused = true)]
+async fn secret_value_that_is_not_utf8_reaches_the_container_or_fails_with_its_variable() {
+    let world = World::joined().await;
+    let mut keys = secret("keys", "text", "plain");
+    let raw = model::k8s::ByteString(vec![0xff, 0xfe]);
+    keys.data.as_mut().unwrap().insert("raw".to_owned(), raw);
+    world.api().put(&keys);
+    let all = || container_with("app", json!({"envFrom": [{"secretRef": {"name": "keys"}}]}));
+    world.create(&pod("web", [all()]));
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
+    let env = world.fake.container_request("web", "app").unwrap().env;
+    let of = |name: &str| env.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_bytes());
+    assert_eq!((of("raw"), of("text")), (Some([0xff, 0xfe].as_slice()), Some(b"plain".as_slice())));
+
+    let refused = "grpc: error unmarshalling request: string field contains invalid UTF-8";
+    world.fake.fault(Method::CreateContainer, Fault::Failed(refused.to_owned()));
+    world.create(&pod("strict", [all()]));
+    let message = format!("{refused}; environment variables that are not valid UTF-8: raw");
+    let expected = ("CreateContainerError".to_owned(), message);
+    world.until("the reason shows", |w| waiting(w, "strict").as_ref() == Some(&expected)).await;
 }
 
 #[tokio::test(start_paused = true)]

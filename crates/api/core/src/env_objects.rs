@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use base_core::object_name::ObjectName;
 use model::containers::all_containers;
+use model::env_value::EnvValue;
 use model::k8s::{ConfigMap, FileKeySelector, Pod, Secret};
 
 /// The objects from which variables may be set. A standalone kubelet has none.
@@ -13,9 +14,7 @@ pub struct EnvObjects {
     /// `data` of config maps in the pod's namespace, by name.
     pub config_maps: BTreeMap<String, BTreeMap<String, String>>,
     /// Decoded `data` of secrets in the pod's namespace, by name.
-    pub secrets: BTreeMap<String, BTreeMap<String, String>>,
-    /// Secret and key of values that are not UTF-8, and so cannot be variables.
-    pub not_text: BTreeSet<(String, String)>,
+    pub secrets: BTreeMap<String, BTreeMap<String, EnvValue>>,
     /// Service environment variables; declared variables override them.
     pub services: BTreeMap<String, String>,
     /// Text of the files that the pod's variables name, of those that exist; `None` if the node does not support variables from files.
@@ -70,15 +69,8 @@ pub fn env_objects(
         objects.config_maps.insert(name(&map.metadata.name), map.data.clone().unwrap_or_default());
     }
     for secret in secrets.iter().filter(|secret| is_in_namespace(&secret.metadata.namespace)) {
-        let secret_name = name(&secret.metadata.name);
-        let mut texts = BTreeMap::new();
-        for (key, value) in secret.data.iter().flatten() {
-            match String::from_utf8(value.0.clone()) {
-                Ok(text) => drop(texts.insert(key.clone(), text)),
-                Err(_) => drop(objects.not_text.insert((secret_name.clone(), key.clone()))),
-            }
-        }
-        objects.secrets.insert(secret_name, texts);
+        let values = secret.data.iter().flatten().map(|(key, value)| (key.clone(), value.0.clone().into()));
+        objects.secrets.insert(name(&secret.metadata.name), values.collect());
     }
     objects
 }
@@ -121,7 +113,8 @@ mod tests {
         let (own, other) = (config_map("ns", "own"), config_map("else", "other"));
         let objects = env_objects(&pod, &[&own, &other], &[&secret], BTreeMap::new());
         assert_eq!(objects.config_maps["c"]["k"], "own");
-        assert_eq!(objects.secrets["s"], BTreeMap::from([("text".to_owned(), "value".to_owned())]));
-        assert_eq!(objects.not_text, BTreeSet::from([("s".to_owned(), "bytes".to_owned())]));
+        let expected = [("text", EnvValue::from("value")), ("bytes", EnvValue::from(vec![0xff, 0xfe]))];
+        let expected = expected.map(|(key, value)| (key.to_owned(), value));
+        assert_eq!(objects.secrets["s"], BTreeMap::from(expected));
     }
 }

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 
 use model::Amount;
 use model::containers::ContainerRef;
+use model::env_value::EnvValue;
 use model::k8s::{EnvVar, EnvVarSource, FileKeySelector, Pod};
 
 pub use expansion::{
-    CommandExpander, MAX_TOTAL, SubPathError, TooLarge, expand_all, expand_sub_path, values_by_name,
+    CommandExpander, ExpansionError, MAX_TOTAL, SubPathError, expand_all, expand_sub_path, values_by_name,
 };
 pub use files::{EnvFileError, LONGEST_ENV_FILE, MAX_ENV_FILES_TOTAL, required_env_files};
 
@@ -33,8 +34,6 @@ pub enum EnvError {
     NoConfigMapKey { key: String, namespace: String, name: String },
     #[error("couldn't find key {key} in Secret {namespace}/{name}")]
     NoSecretKey { key: String, namespace: String, name: String },
-    #[error("key {key} in Secret {name} is no UTF-8 text and cannot be a variable")]
-    NotText { key: String, name: String },
     #[error("environment variable {variable:?}: fileKeyRef needs the feature gate EnvFiles, which is off")]
     FilesOff { variable: String },
     #[error("env file {:?} not found in volume {:?}", .0.path, .0.volume)]
@@ -44,7 +43,7 @@ pub enum EnvError {
     #[error("couldn't parse env file {:?} of volume {:?}: {source}", file.path, file.volume)]
     BadFile { file: EnvFile, source: EnvFileError },
     #[error(transparent)]
-    TooLarge(#[from] TooLarge),
+    Expansion(#[from] ExpansionError),
     #[error(transparent)]
     Downward(#[from] DownwardError),
 }
@@ -60,7 +59,7 @@ pub fn compute_env(
     container: &ContainerRef<'_>,
     facts: &DownwardFacts<'_>,
     objects: &EnvObjects,
-) -> Result<Vec<(String, String)>, EnvError> {
+) -> Result<Vec<(String, EnvValue)>, EnvError> {
     let mut env = Environment::default();
     let mut sources = Sources { pod, facts, objects, files: BTreeMap::new() };
     for source in container.env_from() {
@@ -74,13 +73,7 @@ pub fn compute_env(
         }
         if let Some(from) = &source.secret_ref {
             match objects.secrets.get(&from.name) {
-                Some(data) => {
-                    let mut not_text = objects.not_text.range((from.name.clone(), String::new())..);
-                    if let Some((name, key)) = not_text.next().filter(|(name, _)| *name == from.name) {
-                        return Err(EnvError::NotText { key: key.clone(), name: name.clone() });
-                    }
-                    env.set_all(prefix, data)?;
-                }
+                Some(data) => env.set_all(prefix, data)?,
                 None if from.optional == Some(true) => {}
                 None => return Err(EnvError::NoSecret { name: from.name.clone() }),
             }
@@ -91,9 +84,12 @@ pub fn compute_env(
         let value = match &variable.value_from {
             Some(source) if written.is_empty() => sources.value(variable, source)?,
             Some(_) | None => {
-                let value_of = |name: &str| env.get(name).or_else(|| objects.services.get(name));
-                let value = expand(written, MAX_STRING, |name| value_of(name).map(String::as_str));
-                Some(value.map_err(|TooLong| TooLarge::Variable { name: variable.name.clone() })?)
+                let service = |name: &str| objects.services.get(name).map(String::as_bytes);
+                let value = expand(written, MAX_STRING, |name| {
+                    env.get(name).map(EnvValue::as_bytes).or_else(|| service(name))
+                });
+                let too_long = |TooLong| ExpansionError::Variable { name: variable.name.clone() };
+                Some(value.map_err(too_long)?.into())
             }
         };
         if let Some(value) = value {
@@ -119,24 +115,24 @@ struct Sources<'a> {
 
 impl<'a> Sources<'a> {
     /// The value of a variable with a source; `None` if an optional source does not exist.
-    fn value(&mut self, variable: &EnvVar, source: &EnvVarSource) -> Result<Option<String>, EnvError> {
+    fn value(&mut self, variable: &EnvVar, source: &EnvVarSource) -> Result<Option<EnvValue>, EnvError> {
         let Self { pod, facts, objects, .. } = *self;
         let namespace = || pod.metadata.namespace.clone().unwrap_or_default();
         if let Some(field) = &source.field_ref {
-            return Ok(Some(field_value(pod, &field.field_path, facts)?));
+            return Ok(Some(field_value(pod, &field.field_path, facts)?.into()));
         }
         if let Some(field) = &source.resource_field_ref {
             let divisor = field.divisor.as_ref().and_then(|q| Amount::of(q).ok()).unwrap_or(Amount::ZERO);
             let name = field.container_name.as_deref().filter(|name| !name.is_empty());
             // A field reference without a container name refers to the container that declares it.
             let name = name.unwrap_or(facts.container);
-            return Ok(Some(resource_value(pod, name, &field.resource, divisor, facts)?));
+            return Ok(Some(resource_value(pod, name, &field.resource, divisor, facts)?.into()));
         }
         if let Some(key) = &source.config_map_key_ref {
             let found = objects.config_maps.get(&key.name);
             let optional = key.optional == Some(true);
             return match (found, found.and_then(|data| data.get(&key.key))) {
-                (_, Some(value)) => Ok(Some(value.clone())),
+                (_, Some(value)) => Ok(Some(value.as_str().into())),
                 (_, None) if optional => Ok(None),
                 (None, None) => Err(EnvError::NoConfigMap { name: key.name.clone() }),
                 (Some(_), None) => Err(EnvError::NoConfigMapKey {
@@ -147,9 +143,6 @@ impl<'a> Sources<'a> {
             };
         }
         if let Some(key) = &source.secret_key_ref {
-            if objects.not_text.contains(&(key.name.clone(), key.key.clone())) {
-                return Err(EnvError::NotText { key: key.key.clone(), name: key.name.clone() });
-            }
             let found = objects.secrets.get(&key.name);
             let optional = key.optional == Some(true);
             return match (found, found.and_then(|data| data.get(&key.key))) {
@@ -168,7 +161,7 @@ impl<'a> Sources<'a> {
                 Some(files) => self.file_value(selector, files),
                 None => Err(EnvError::FilesOff { variable: variable.name.clone() }),
             },
-            None => Ok(Some(String::new())),
+            None => Ok(Some(EnvValue::default())),
         }
     }
 
@@ -176,7 +169,7 @@ impl<'a> Sources<'a> {
         &mut self,
         selector: &FileKeySelector,
         files: &'a BTreeMap<EnvFile, String>,
-    ) -> Result<Option<String>, EnvError> {
+    ) -> Result<Option<EnvValue>, EnvError> {
         let file = EnvFile::of(selector);
         let is_optional = selector.optional == Some(true);
         let Some(text) = files.get(&file) else {
@@ -184,7 +177,7 @@ impl<'a> Sources<'a> {
         };
         match self.files.entry(file.clone()).or_insert_with(|| read_env_file(text)) {
             Ok(variables) => match variables.get(selector.key.as_str()) {
-                Some(value) => Ok(Some((*value).to_owned())),
+                Some(value) => Ok(Some((*value).into())),
                 None if is_optional => Ok(None),
                 None => Err(EnvError::NoFileKey { key: selector.key.clone(), file }),
             },
@@ -195,7 +188,7 @@ impl<'a> Sources<'a> {
 
 #[derive(Debug, Default)]
 struct Environment {
-    variables: Vec<(String, String)>,
+    variables: Vec<(String, EnvValue)>,
     positions: BTreeMap<String, usize>,
     /// Memory that the kernel will need for the variables.
     total: usize,
@@ -207,21 +200,22 @@ struct Environment {
 const MAX_WRITTEN: usize = 4 * MAX_TOTAL;
 
 impl Environment {
-    fn get(&self, name: &str) -> Option<&String> {
+    fn get(&self, name: &str) -> Option<&EnvValue> {
         self.positions.get(name).and_then(|at| self.variables.get(*at)).map(|(_, value)| value)
     }
 
-    fn set(&mut self, name: &str, value: impl AsRef<str> + Into<String>) -> Result<(), TooLarge> {
+    fn set(&mut self, name: &str, value: impl AsRef<[u8]> + Into<EnvValue>) -> Result<(), ExpansionError> {
         let length = name.len() + 1 + value.as_ref().len();
         if length >= MAX_STRING {
-            return Err(TooLarge::Variable { name: name.to_owned() });
+            return Err(ExpansionError::Variable { name: name.to_owned() });
         }
         let known = self.positions.get(name).and_then(|at| self.variables.get_mut(*at));
-        let replaced = known.as_ref().map_or(0, |(name, value)| cost(name.len() + 1 + value.len()));
+        let replaced =
+            known.as_ref().map_or(0, |(name, value)| cost(name.len() + 1 + value.as_bytes().len()));
         self.total = self.total - replaced + cost(length);
         self.written += length;
         if self.total > MAX_TOTAL || self.written > MAX_WRITTEN {
-            return Err(TooLarge::Total);
+            return Err(ExpansionError::Total);
         }
         match known {
             Some(variable) => variable.1 = value.into(),
@@ -233,8 +227,12 @@ impl Environment {
         Ok(())
     }
 
-    fn set_all(&mut self, prefix: &str, data: &BTreeMap<String, String>) -> Result<(), TooLarge> {
-        data.iter().try_for_each(|(key, value)| self.set(&format!("{prefix}{key}"), value.as_str()))
+    fn set_all<V: AsRef<[u8]>>(
+        &mut self,
+        prefix: &str,
+        data: &BTreeMap<String, V>,
+    ) -> Result<(), ExpansionError> {
+        data.iter().try_for_each(|(key, value)| self.set(&format!("{prefix}{key}"), value.as_ref()))
     }
 }
 

@@ -45,7 +45,7 @@ pub struct IdMappings {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ConfigError {
     #[error(transparent)]
-    TooLarge(#[from] crate::pods::env::TooLarge),
+    Expansion(#[from] crate::pods::env::ExpansionError),
     #[error(transparent)]
     Hostname(#[from] crate::pods::hostname::HostnameError),
     #[error("pod {pod:?} has hostUsers: false, but was given no user namespace")]

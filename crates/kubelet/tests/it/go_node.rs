@@ -323,7 +323,7 @@ fn container_request(recorded: &Value) -> ContainerRequest {
         command: strings(&recorded["command"]),
         args: Vec::new(),
         working_dir: String::new(),
-        env: items("env").map(|env| (text(&env[0]), text(&env[1]))).collect(),
+        env: items("env").map(|env| (text(&env[0]), text(&env[1]).into())).collect(),
         mounts: items("mounts").map(mount).collect(),
         devices: items("devices").map(device).collect(),
         cdi_devices: Vec::new(),

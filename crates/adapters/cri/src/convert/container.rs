@@ -27,7 +27,7 @@ pub(crate) fn config(from: &ContainerRequest) -> wire::ContainerConfig {
         envs: from
             .env
             .iter()
-            .map(|(key, value)| wire::KeyValue { key: key.clone(), value: value.clone() })
+            .map(|(key, value)| wire::KeyValue { key: key.clone(), value: value.as_bytes().to_vec() })
             .collect(),
         mounts: from.mounts.iter().map(mount).collect(),
         devices: from.devices.iter().map(device).collect(),

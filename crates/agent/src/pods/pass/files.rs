@@ -13,6 +13,7 @@ use kubelet_core::pods::request::mounts::{SubPath, compute_sub_paths};
 use logs_core::log_paths;
 use model::ContainerId;
 use model::containers::{ContainerRef, spec_of};
+use model::env_value::EnvValue;
 use model::k8s::Pod;
 use model::request::{MountedImage, SandboxRequest};
 use ports::HostError;
@@ -73,7 +74,7 @@ pub async fn ensure_termination_log(
 pub async fn ensure_sub_paths(
     context: &PassContext,
     container: &ContainerRef<'_>,
-    env: &[(String, String)],
+    env: &[(String, EnvValue)],
     volumes: &ReadyVolumes,
     shown: &BTreeMap<String, MountedImage>,
 ) -> Result<BTreeMap<usize, String>, String> {

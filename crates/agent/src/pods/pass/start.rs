@@ -11,7 +11,7 @@ use base_core::downward::DownwardFacts;
 use images_agent::{ImageFailure, PodKeyring, PodLogin, ReadyImage, WantedImage};
 use images_core::pull::container_event;
 use images_core::pull_secrets::{keyring_of, missing_secrets_message};
-use kubelet_core::pods::create_error::create_error_reason;
+use kubelet_core::pods::create_error::{create_error_message, create_error_reason};
 use kubelet_core::pods::env::compute_env;
 use kubelet_core::pods::hash::container_hash;
 use kubelet_core::pods::plan::{KillContainer, KillReason, StartContainer};
@@ -351,9 +351,9 @@ impl StartContext<'_> {
             }
             Err(error) => {
                 claims::handle_create_error(self.context, &error);
-                self.fail_event(&start.name, &format!("Error: {}", error.message()));
+                let message = create_error_message(error.message(), &request.env);
+                self.fail_event(&start.name, &format!("Error: {message}"));
                 // If the call has succeeded after all, the next observation shows the container, which is then started.
-                let message = error.message();
                 Err(Failure::new(create_error_reason(&message), message))
             }
         }

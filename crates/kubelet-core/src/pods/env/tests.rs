@@ -1,7 +1,6 @@
 //! Declared variables in, an environment out.
 
 use api_core::env_objects::{EnvFile, EnvObjects};
-use std::collections::BTreeSet;
 use std::net::IpAddr;
 
 use model::containers::find_container;
@@ -11,8 +10,25 @@ use serde_json::{Value, json};
 
 use super::*;
 
+/// As [`super::expansion::expand`], with text as values.
+fn expand<'v>(
+    text: &str,
+    max: usize,
+    mut value_of: impl FnMut(&str) -> Option<&'v str>,
+) -> Result<String, TooLong> {
+    let expanded = super::expand(text, max, |name| value_of(name).map(str::as_bytes))?;
+    Ok(String::from_utf8(expanded).unwrap())
+}
+
 /// The environment of container `a` with these fields, as `NAME=value`, or the error.
 fn env_of(container: &Value, objects: &EnvObjects) -> String {
+    match try_env_of(container, objects) {
+        Ok(env) => env.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "),
+        Err(error) => format!("! {error}"),
+    }
+}
+
+fn try_env_of(container: &Value, objects: &EnvObjects) -> Result<Vec<(String, EnvValue)>, EnvError> {
     let mut container = container.clone();
     container["name"] = json!("a");
     let sidecar =
@@ -34,10 +50,7 @@ fn env_of(container: &Value, objects: &EnvObjects) -> String {
     let facts =
         DownwardFacts { container: "a", pod_ips: &pod_ips, host_ips: &host_ips, allocatable: &allocatable };
     let container = find_container(&pod, "a").unwrap();
-    match compute_env(&pod, &container, &facts, objects) {
-        Ok(env) => env.iter().map(|(k, v)| format!("{k}={v}")).collect::<Vec<_>>().join(" "),
-        Err(error) => format!("! {error}"),
-    }
+    compute_env(&pod, &container, &facts, objects)
 }
 
 #[track_caller]
@@ -141,10 +154,15 @@ fn objects() -> EnvObjects {
     EnvObjects {
         config_maps: BTreeMap::from([("c".to_owned(), data(&[("k", "v"), ("A", "map")]))]),
         secrets: BTreeMap::from([
-            ("s".to_owned(), data(&[("pass", "word")])),
-            ("b".to_owned(), data(&[("text", "x")])),
+            ("s".to_owned(), BTreeMap::from([("pass".to_owned(), "word".into())])),
+            (
+                "b".to_owned(),
+                BTreeMap::from([
+                    ("raw".to_owned(), vec![0xff, 0xfe].into()),
+                    ("text".to_owned(), "x".into()),
+                ]),
+            ),
         ]),
-        not_text: BTreeSet::from([("b".to_owned(), "raw".to_owned())]),
         services: data(&[("SVC_HOST", "1.2.3.4"), ("A", "service")]),
         files: None,
     }
@@ -160,17 +178,36 @@ fn declared_variables_win_over_whole_objects_and_those_over_services() {
 }
 
 #[test]
-fn secret_value_that_is_not_utf8_is_reported_where_it_is_used() {
-    let error = "! key raw in Secret b is no UTF-8 text and cannot be a variable";
-    let key = |key: &str| {
-        env_of(
-            &json!({"env": [{"name": "X", "valueFrom": {"secretKeyRef": {"name": "b", "key": key}}}]}),
-            &EnvObjects { services: BTreeMap::new(), ..objects() },
-        )
-    };
-    assert_eq!(key("raw"), error);
-    assert_eq!(key("text"), "X=x");
-    assert_eq!(env_of(&json!({"envFrom": [{"secretRef": {"name": "b"}}]}), &objects()), error);
+fn secret_value_that_is_not_utf8_is_passed_as_bytes() {
+    let objects = EnvObjects { services: BTreeMap::new(), ..objects() };
+    let raw = || EnvValue::from(vec![0xff, 0xfe]);
+    let named = |name: &str, value: EnvValue| (name.to_owned(), value);
+    let source = json!({"secretKeyRef": {"name": "b", "key": "raw"}});
+    let env = json!({
+        "envFrom": [{"prefix": "P_", "secretRef": {"name": "b"}}],
+        "env": [{"name": "X", "valueFrom": source}, {"name": "Y", "value": "<$(X)>"}],
+    });
+    let expected = [
+        named("P_raw", raw()),
+        named("P_text", "x".into()),
+        named("X", raw()),
+        named("Y", b"<\xff\xfe>".as_slice().into()),
+    ];
+    assert_eq!(try_env_of(&env, &objects).unwrap(), expected);
+}
+
+#[test]
+fn command_with_a_variable_that_is_not_utf8_is_refused_with_the_variable() {
+    let env: Vec<(String, EnvValue)> =
+        vec![("A".to_owned(), "a".into()), ("RAW".to_owned(), vec![0xff].into())];
+    let expanded = |word: &str| expand_all(&[word.to_owned()], &env).map_err(|error| error.to_string());
+    assert_eq!(expanded("$(A)$$(RAW)").unwrap(), ["a$(RAW)"]);
+    let error = "the command refers to environment variables that are not valid UTF-8: RAW";
+    assert_eq!(expanded("$(A)$(RAW)").unwrap_err(), error);
+    let path = |expression: &str| expand_sub_path(expression, &values_by_name(&env));
+    assert_eq!(path("x/$(A)").as_deref(), Ok("x/a"));
+    let error = "environment variables are not valid UTF-8: RAW";
+    assert_eq!(path("x/$(RAW)").unwrap_err().to_string(), error);
 }
 
 #[test]
@@ -253,13 +290,13 @@ fn the_total_of_environment_and_command_is_bounded_as_execve_bounds_it() {
 
     let env: Vec<(String, String)> = (0..20).map(|n| (format!("V{n}"), value.clone())).collect();
     let word = |text: &str| expand_all(&[text.to_owned()], &env).map(|words| words[0].len());
-    assert_eq!(word("$(V0)"), Err(TooLarge::Total), "20 variables leave less than 100,000 bytes");
+    assert_eq!(word("$(V0)"), Err(ExpansionError::Total), "20 variables leave less than 100,000 bytes");
     assert_eq!(word("$(V0"), Ok(4));
     let one = &env[..1];
-    assert_eq!(expand_all(&["$(V0)$(V0)".to_owned()], one), Err(TooLarge::Argument));
+    assert_eq!(expand_all(&["$(V0)$(V0)".to_owned()], one), Err(ExpansionError::Argument));
     assert_eq!(expand_all(&vec!["$(V0)".to_owned(); 19], one).map(|words| words.len()), Ok(19));
-    assert_eq!(expand_all(&vec!["$(V0)".to_owned(); 20], one), Err(TooLarge::Total));
-    assert_eq!(expand_all(&vec![String::new(); 300_000], one), Err(TooLarge::Total), "pointers count");
+    assert_eq!(expand_all(&vec!["$(V0)".to_owned(); 20], one), Err(ExpansionError::Total));
+    assert_eq!(expand_all(&vec![String::new(); 300_000], one), Err(ExpansionError::Total), "pointers count");
 }
 
 #[test]
@@ -268,7 +305,10 @@ fn values_from_objects_services_files_and_fields_count_towards_the_limits() {
     let map = |value: &str| BTreeMap::from([("key".to_owned(), value.to_owned())]);
     let objects = EnvObjects {
         config_maps: BTreeMap::from([("c".to_owned(), map(&large))]),
-        secrets: BTreeMap::from([("s".to_owned(), map(&large))]),
+        secrets: BTreeMap::from([(
+            "s".to_owned(),
+            BTreeMap::from([("key".to_owned(), large.as_str().into())]),
+        )]),
         ..EnvObjects::default()
     };
     let too_long = "! environment variable \"key\" is longer than the limit of 131072 bytes";
@@ -406,7 +446,11 @@ fn make_environment_variables_table() {
         {"name": "EXPANSION_TEST", "value": "$(REPLACE_ME)"}, {"name": "DUPE_TEST", "value": "ENV_VAR"}]);
     let object =
         || BTreeMap::from([("o".to_owned(), data(&[("REPLACE_ME", "FROM"), ("DUPE_TEST", "WHOLE")]))]);
-    let both = EnvObjects { config_maps: object(), secrets: object(), ..EnvObjects::default() };
+    let values = |data: BTreeMap<String, String>| {
+        data.into_iter().map(|(key, value)| (key, value.into())).collect::<BTreeMap<_, EnvValue>>()
+    };
+    let secrets = object().into_iter().map(|(name, data)| (name, values(data))).collect();
+    let both = EnvObjects { config_maps: object(), secrets, ..EnvObjects::default() };
     for (kind, prefix) in [("configMapRef", "p_"), ("configMapRef", "1_"), ("secretRef", "p_")] {
         let from = json!([{kind: {"name": "o"}}, {"prefix": prefix, kind: {"name": "o"}}]);
         let expected = format!(

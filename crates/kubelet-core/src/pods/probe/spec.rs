@@ -8,7 +8,7 @@ use model::ContainerRef;
 use model::k8s::{EnvVar, GRPCAction, Probe};
 
 use super::results::ProbeKind;
-use crate::pods::env::{TooLarge, expand_all};
+use crate::pods::env::{ExpansionError, expand_all};
 use crate::pods::http_action::{HttpAction, PortError, port_number, resolve_port};
 
 /// The User-Agent of HTTP probes.
@@ -20,7 +20,7 @@ pub enum ProbeSpecError {
     #[error("missing probe handler for container {container}")]
     NoHandler { container: String },
     #[error(transparent)]
-    TooLarge(#[from] TooLarge),
+    Expansion(#[from] ExpansionError),
     #[error(transparent)]
     Port(#[from] PortError),
 }

@@ -7,6 +7,7 @@ use config::Features;
 use logs_core::log_paths;
 use model::ContainerId;
 use model::containers::ContainerRef;
+use model::env_value::EnvValue;
 use model::k8s::Pod;
 use model::request::{ContainerRequest, ImageObservation};
 
@@ -29,7 +30,7 @@ pub struct ContainerInputs<'a> {
     /// The same image as the runtime reports it.
     pub image: &'a ImageObservation,
     /// From [`crate::pods::env::compute_env`].
-    pub env: &'a [(String, String)],
+    pub env: &'a [(String, EnvValue)],
     /// The pod's volumes on the host, by name.
     pub volumes: &'a BTreeMap<String, VolumeMountPoint>,
     /// Host paths of bound sub-paths, by index in `volumeMounts`.

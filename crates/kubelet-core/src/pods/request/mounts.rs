@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 
 use model::containers::ContainerRef;
+use model::env_value::EnvValue;
 use model::k8s::VolumeMount;
 use model::request::{Device, Mount, MountedImage, Propagation};
 use volumes_core::has_sub_path;
@@ -140,7 +141,7 @@ pub struct SubPath {
 /// A variable has no value, or the path leads out of its volume.
 pub fn compute_sub_paths(
     container: &ContainerRef<'_>,
-    env: &[(String, String)],
+    env: &[(String, EnvValue)],
 ) -> Result<Vec<SubPath>, ConfigError> {
     let values = values_by_name(env);
     let with_sub_path = container.volume_mounts().iter().enumerate().filter(|(_, mount)| has_sub_path(mount));

@@ -115,7 +115,7 @@ fn container_of(pod: &Pod, name: &str, around: &Around) -> Result<ContainerReque
         hash: 0x00c0_ffee,
         image_ref: "sha256:1",
         image: &around.image,
-        env: &[("WHO".to_owned(), "me".to_owned())],
+        env: &[("WHO".to_owned(), "me".into())],
         volumes: &around.volumes,
         sub_paths: &around.sub_paths,
         termination_log: around.termination_log,
@@ -731,7 +731,7 @@ fn check_sub_paths(mounts: &Value, expected: &str) {
         mount["mountPath"] = json!("/m");
     }
     pod.spec.as_mut().unwrap().containers[0].volume_mounts = serde_json::from_value(mounts).unwrap();
-    let env = [("POD", "web"), ("UP", ".."), ("EMPTY", "")].map(|(k, v)| (k.to_owned(), v.to_owned()));
+    let env = [("POD", "web"), ("UP", ".."), ("EMPTY", "")].map(|(k, v)| (k.to_owned(), v.into()));
     let found = compute_sub_paths(&find_container(&pod, "app").unwrap(), &env);
     let show = |paths: Vec<SubPath>| {
         paths.iter().map(|p| format!("{}:{}", p.index, p.path)).collect::<Vec<_>>().join(" ")

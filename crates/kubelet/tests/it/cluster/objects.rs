@@ -238,6 +238,7 @@ fn env_variables_come_from_config_maps_secrets_fields_and_services() {
         service("db-main", json!({"name": "sql", "port": 5432})),
         config_map("cfg", json!({"color": "red", "size": "big"})),
         secret("keys", json!({"PASSWORD": "sesame"})),
+        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "raw"}, "data": {"RAW": "Yf8="}}),
     ]);
     cluster.node.start_kubelet();
     cluster.wait_until_ready();
@@ -245,6 +246,7 @@ fn env_variables_come_from_config_maps_secrets_fields_and_services() {
         "env": [
             {"name": "COLOR", "valueFrom": {"configMapKeyRef": {"name": "cfg", "key": "color"}}},
             {"name": "SECRET", "valueFrom": {"secretKeyRef": {"name": "keys", "key": "PASSWORD"}}},
+            {"name": "RAW", "valueFrom": {"secretKeyRef": {"name": "raw", "key": "RAW"}}},
             {"name": "NO_KEY", "valueFrom": {"configMapKeyRef": {"name": "cfg", "key": "shape", "optional": true}}},
             {"name": "NO_MAP", "valueFrom": {"secretKeyRef": {"name": "absent", "key": "x", "optional": true}}},
             {"name": "POD_IP", "valueFrom": {"fieldRef": {"fieldPath": "status.podIP"}}},
@@ -272,6 +274,8 @@ fn env_variables_come_from_config_maps_secrets_fields_and_services() {
     for (name, value) in [
         ("COLOR", "red"),
         ("SECRET", "sesame"),
+        // Containerd writes variables as JSON, which has no other bytes.
+        ("RAW", "a\u{fffd}"),
         ("CFG_color", "red"),
         ("CFG_size", "big"),
         ("PASSWORD", "sesame"),

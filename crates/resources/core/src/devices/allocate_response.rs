@@ -1,6 +1,7 @@
 //! The allocate responses of a container's device plugins, merged.
 
 use model::devices::AllocateResponse;
+use model::env_value::EnvValue;
 use model::request::ContainerRequest;
 
 /// Merges all allocate responses. If two set the same name differently, the first wins.
@@ -35,10 +36,10 @@ pub fn merge_responses<'a>(responses: impl IntoIterator<Item = &'a AllocateRespo
 
 /// The variables of the container with those of its devices before them. The spec takes precedence.
 #[must_use]
-pub fn with_env(response: &AllocateResponse, own: Vec<(String, String)>) -> Vec<(String, String)> {
+pub fn with_env(response: &AllocateResponse, own: Vec<(String, EnvValue)>) -> Vec<(String, EnvValue)> {
     let is_new = |name: &&String| own.iter().all(|(other, _)| other != *name);
     let new = response.env.iter().filter(|(name, _)| is_new(name));
-    let mut all: Vec<(String, String)> = new.map(|(n, v)| (n.clone(), v.clone())).collect();
+    let mut all: Vec<(String, EnvValue)> = new.map(|(n, v)| (n.clone(), v.as_str().into())).collect();
     all.extend(own);
     all
 }
@@ -88,7 +89,7 @@ mod tests {
     #[test]
     fn variable_of_the_spec_overrides_that_of_a_plugin() {
         let response = merge_responses([&response("A", "device"), &response("B", "device")]);
-        let own = vec![("B".to_owned(), "spec".to_owned())];
+        let own = vec![("B".to_owned(), "spec".into())];
         let all: Vec<String> =
             with_env(&response, own).into_iter().map(|(n, v)| format!("{n}={v}")).collect();
         assert_eq!(all, ["A=device", "B=spec"]);

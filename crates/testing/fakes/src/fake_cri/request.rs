@@ -73,7 +73,7 @@ pub(super) fn container(from: wire::ContainerConfig) -> ContainerRequest {
         command: from.command,
         args: from.args,
         working_dir: from.working_dir,
-        env: from.envs.into_iter().map(|env| (env.key, env.value)).collect(),
+        env: from.envs.into_iter().map(|env| (env.key, env.value.into())).collect(),
         mounts: from.mounts.into_iter().map(mount).collect(),
         devices: from.devices.into_iter().map(device).collect(),
         cdi_devices: from.cdi_devices.into_iter().map(|device| device.name).collect(),

@@ -397,7 +397,8 @@ async fn requests_survive_the_wire() {
     container.user_specified_image = text("busybox");
     container.args = vec![text("--verbose")];
     container.working_dir = text("/srv");
-    container.env = vec![(text("Z"), text("1")), (text("A"), String::new())];
+    container.env =
+        vec![(text("Z"), "1".into()), (text("A"), "".into()), (text("B"), vec![0xff, b'x', 0x80].into())];
     container.mounts = vec![Mount {
         container_path: text("/data"),
         host_path: text("/var/data"),

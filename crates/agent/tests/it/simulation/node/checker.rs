@@ -95,7 +95,8 @@ impl Checker {
         for (uid, request, resources) in self.fake.running_requests() {
             let uid = uid.as_str().to_owned();
             let Some(name) = self.names.get(&uid) else { continue };
-            let devices = request.env.iter().find(|variable| variable.0 == "DEVICES").map(|v| v.1.as_str());
+            let devices =
+                request.env.iter().find(|variable| variable.0 == "DEVICES").and_then(|v| v.1.as_text());
             let devices: BTreeSet<String> =
                 devices.into_iter().flat_map(|all| all.split(',')).map(str::to_owned).collect();
             let cpus =

@@ -5,6 +5,7 @@ use base_core::node_facts::NodeFacts;
 use std::net::IpAddr;
 
 use base_core::downward::DownwardFacts;
+use model::env_value::EnvValue;
 use model::k8s::{Quantity, Volume};
 use model::request::{ContainerSecurity, Mount, Namespaces, Propagation, SandboxSecurity, UserNamespace};
 use model::{CgroupDriver, QosClass, ServiceObject};
@@ -166,7 +167,7 @@ fn mount(from: &Mount) -> Value {
 
 fn container(from: &ContainerRequest) -> Value {
     assert!(from.devices.is_empty() && from.cdi_devices.is_empty() && from.stop_signal.is_none());
-    let envs = from.env.iter().map(|(key, value)| json!({"key": key, "value": value}));
+    let envs = from.env.iter().map(|(key, value)| json!({"key": key, "value": value.as_text()}));
     json!({
         "metadata": {"name": from.name, "attempt": from.attempt},
         "image": {"image": from.image, "user_specified_image": from.user_specified_image},
@@ -221,7 +222,7 @@ fn volume_point(pod: &Pod, volume: &Volume) -> (String, VolumeMountPoint) {
     (volume.name.clone(), point)
 }
 
-fn our_env(pod: &Pod, name: &str) -> Vec<(String, String)> {
+fn our_env(pod: &Pod, name: &str) -> Vec<(String, EnvValue)> {
     let kubernetes: ServiceObject = serde_json::from_value(json!({
         "metadata": {"name": "kubernetes", "namespace": "default"},
         "spec": {"clusterIP": "10.96.0.1", "ports": [{"name": "https", "port": 443, "protocol": "TCP"}]},
