@@ -9,6 +9,7 @@ use std::sync::Arc;
 use api_agent::ApiClients;
 use api_agent::admission_node::AdmissionNode;
 use api_agent::csi::CsiApi;
+use api_agent::events::write_last_node_event;
 use api_agent::node_allocatable::NodeAllocatable;
 use api_agent::objects::ClusterObjects;
 use api_agent::reflector::{Store, StoreReader};
@@ -106,8 +107,24 @@ impl Agent {
     /// Creates the directories and starts every task. `seed` is for the random number generator.
     ///
     /// # Errors
-    /// A directory of the kubelet cannot be created, or what an earlier kubelet saved cannot be used.
+    /// A directory of the kubelet cannot be created, or what an earlier kubelet saved cannot be used. The event
+    /// `KubeletSetupFailed` says it on the Node.
     pub async fn start(
+        ports: Ports,
+        settings: Settings,
+        node_facts: NodeFacts,
+        seed: u64,
+    ) -> Result<Self, HostError> {
+        let (cluster, clock, node_name) = (ports.cluster.clone(), ports.clock, settings.node_name.clone());
+        let started = Box::pin(Self::start_modules(ports, settings, node_facts, seed)).await;
+        if let Err(error) = &started {
+            let cluster = cluster.as_ref().map(|clients| &*clients.events);
+            write_last_node_event(cluster, &node_name, clock, "KubeletSetupFailed", chain(error)).await;
+        }
+        started
+    }
+
+    async fn start_modules(
         ports: Ports,
         settings: Settings,
         node_facts: NodeFacts,

@@ -44,6 +44,19 @@ impl RuntimeError {
         matches!(self, Self::NotFound { .. })
     }
 
+    /// The name of the call that failed, as in the CRI.
+    #[must_use]
+    pub const fn call(&self) -> &'static str {
+        match self {
+            Self::NotFound { call, .. }
+            | Self::AlreadyExists { call, .. }
+            | Self::TimedOut { call, .. }
+            | Self::Unavailable { call, .. }
+            | Self::Unimplemented { call, .. }
+            | Self::Failed { call, .. } => call,
+        }
+    }
+
     /// Whether the effect of the call may have happened in spite of the error; only the runtime's status shows it.
     #[must_use]
     pub const fn is_uncertain(&self) -> bool {

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use base_agent::cache::{InRuntime, ListedImages, PodCache};
 use base_agent::context::Context;
+use base_agent::events::Recorder;
 use base_agent::metrics::Metrics;
 use base_core::pod_stage::RuntimePresence;
 use config::Features;
@@ -122,6 +123,7 @@ pub struct Pleg {
     clock: Clock,
     cache: PodCache,
     metrics: Metrics,
+    recorder: Recorder,
     health: Arc<Mutex<Health>>,
     requests: mpsc::Receiver<PodRef>,
     relist: Arc<Notify>,
@@ -160,6 +162,7 @@ impl Pleg {
             clock: ctx.clock,
             cache,
             metrics: ctx.metrics.clone(),
+            recorder: ctx.recorder.clone(),
             health: health.clone(),
             requests,
             relist: relist.clone(),
@@ -370,10 +373,25 @@ impl Pleg {
         self.metrics.get::<PodMetrics>().inspected(took);
         match result {
             Ok(observation) => self.publish(pod.clone(), observation),
-            Err(error) => self.inspection_failed(&pod, error.to_string()),
+            Err(error) => {
+                self.report_new_sandbox(&pod, &error);
+                self.inspection_failed(&pod, error.to_string());
+            }
         }
         if self.in_flight.remove(&pod.uid).is_some_and(|inspection| inspection.is_due_again) {
             self.start_inspection(pod);
+        }
+    }
+
+    /// Records once that the status of a sandbox cannot be read that was just created: none was ready before.
+    fn report_new_sandbox(&self, pod: &PodRef, error: &RuntimeError) {
+        let is_new = self.cache.get(&pod.uid).is_some_and(|before| {
+            before.sandboxes.iter().all(|sandbox| sandbox.state != SandboxState::Ready)
+        });
+        let is_first = !self.health.lock().stuck.contains_key(&pod.uid);
+        if is_new && is_first && error.call() == "PodSandboxStatus" {
+            let message = format!("Unable to get pod sandbox status: {}", error.rpc_message());
+            self.recorder.warning(pod, None, "FailedPodSandBoxStatus", message);
         }
     }
 

@@ -321,6 +321,21 @@ async fn damaged_state_of_claims_ends_the_start_and_is_not_overwritten() {
     let error = world.try_start().await.map(drop).unwrap_err().to_string();
     assert!(error.contains("create ResourceClaim cache: "), "{error}");
     assert_eq!(state(&world), damaged);
+    let events = world.api_events("KubeletSetupFailed");
+    let [event] = events.as_slice() else { panic!("{events:?}") };
+    let about = &event.involved_object;
+    assert_eq!(
+        (about.kind.as_deref(), about.name.as_deref()),
+        (Some("Node"), Some(world.settings.node_name.as_str()))
+    );
+    assert_eq!(event.type_.as_deref(), Some("Warning"));
+    assert!(event.message.as_ref().unwrap().contains("create ResourceClaim cache: "), "{event:?}");
+
+    // An API server that does not answer delays the exit for two seconds only.
+    world.api().fault_always(Verb::Create, "events", Some(ClusterFault::Slow(seconds(60))));
+    let began = world.now();
+    world.try_start().await.map(drop).unwrap_err();
+    assert!(world.now() - began <= seconds(2));
 }
 
 #[tokio::test(start_paused = true)]

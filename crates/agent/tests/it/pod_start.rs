@@ -136,6 +136,21 @@ async fn run_pod_sandbox_timeout_that_succeeded_is_adopted() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn status_of_a_new_sandbox_that_cannot_be_read_is_an_event_once() {
+    let world = World::started().await;
+    let failed = Fault::Failed("no such task".to_owned());
+    world.fake.fault(Method::PodSandboxStatus, failed.clone()).fault(Method::PodSandboxStatus, failed);
+    world.apply(&pod("web", [container("app")]));
+    world.until("it runs", |w| w.runs("web-node/app")).await;
+    let events = world.agent.as_ref().unwrap().recorder().latest();
+    let events: Vec<_> = events.iter().filter(|event| event.reason == "FailedPodSandBoxStatus").collect();
+    let [event] = events.as_slice() else { panic!("{events:?}") };
+    let expected = "Unable to get pod sandbox status: rpc error: code = Unknown desc = no such task";
+    assert_eq!(event.message, expected);
+    assert_eq!(event.about.pod().map(|pod| &*pod.name), Some("web-node"));
+}
+
+#[tokio::test(start_paused = true)]
 async fn volumes_are_mounted_before_the_container_starts_and_unmounted_after_the_pod() {
     let world = World::started().await;
     let mounts = json!({"volumeMounts": [

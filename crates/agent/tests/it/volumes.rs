@@ -110,6 +110,24 @@ async fn device_of_other_nodes_is_not_mapped() {
     world.until("the pod runs", |w| w.is_ready_in_api("web")).await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn device_with_another_filesystem_is_an_event_on_its_persistent_volume() {
+    let world = with_device().await;
+    world.host.set_program("blkid", Ok("DEVNAME=/dev/disk\nTYPE=xfs\n"));
+    world.host.set_program("mount", Err("wrong fs type"));
+    world.create(&user("web"));
+    world.until("the event is there", |w| !w.api_events("FailedMountOnFilesystemMismatch").is_empty()).await;
+    let event = world.api_events("FailedMountOnFilesystemMismatch").remove(0);
+    let about = &event.involved_object;
+    assert_eq!((about.kind.as_deref(), about.name.as_deref()), (Some("PersistentVolume"), Some("pv")));
+    assert!(about.uid.is_some() && about.namespace.is_none(), "{about:?}");
+    assert_eq!(event.metadata.namespace.as_deref(), Some("default"));
+    let message = event.message.unwrap();
+    let expected = "MountVolume failed for volume \"pv\" failed to mount the volume as \"ext4\", it already contains xfs. Mount error: ";
+    assert!(message.starts_with(expected), "{message}");
+    assert!(count_events(&world, "FailedMount", "it already contains xfs") > 0);
+}
+
 /// The paths of the Go kubelet (`local.go`, `GetGlobalMapPath` and `GetPodDeviceMapPath`).
 #[tokio::test(start_paused = true)]
 async fn local_block_device_is_bound_for_each_pod_kept_open_and_unmapped_after_it() {

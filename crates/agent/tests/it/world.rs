@@ -254,6 +254,7 @@ fn describe_event(event: base_agent::events::Event) -> String {
         base_agent::events::EventObject::Node => String::new(),
         base_agent::events::EventObject::Pod(pod) => pod.to_string(),
         base_agent::events::EventObject::Claim(claim) => format!("claim {}/{}", claim.namespace, claim.name),
+        base_agent::events::EventObject::PersistentVolume(volume) => format!("volume {}", volume.name),
     };
     format!("{about} {} {}: {}", event.container.unwrap_or_default(), event.reason, event.message)
 }

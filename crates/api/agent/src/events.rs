@@ -11,15 +11,18 @@ use std::time::Duration;
 use api_core::events::{EventCorrelator, EventKey, EventStep, Occurrence};
 use api_core::retry::compute_retry_delay;
 use base_agent::context::Context;
-use base_agent::events::{ClaimRef, Event, EventObject, EventType, Queued};
+use base_agent::events::{
+    ClaimRef, Event, EventObject, EventType, MAX_MESSAGE, PersistentVolumeRef, Queued, Recorder,
+};
 use base_agent::pods_view::PodsView;
 use futures_util::future::BoxFuture;
 use futures_util::stream::FuturesUnordered;
 use futures_util::{FutureExt, StreamExt};
 use model::PodRef;
 use model::k8s::{self, Node, ObjectReference};
-use ports::Cluster;
+use model::text::cut_owned;
 use ports::cluster::{ClusterError, ClusterResult, Part, Patch};
+use ports::{Clock, Cluster};
 use tokio::sync::mpsc;
 
 use super::reflector::StoreReader;
@@ -27,6 +30,8 @@ use super::reflector::StoreReader;
 /// Attempts for a call that may succeed later, and the time between them.
 const MAX_ATTEMPTS: u32 = 12;
 const RETRY: Duration = Duration::from_secs(10);
+/// How long the exit of the process waits for its last event.
+const LAST_EVENT_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Concurrent calls, each about another object.
 const MAX_CONCURRENT_CALLS: usize = 16;
@@ -185,13 +190,9 @@ impl EventWriter {
         let about = match &event.about {
             EventObject::Pod(pod) => self.pod_reference(pod, event.container.as_deref()),
             EventObject::Claim(claim) => claim_reference(claim),
-            EventObject::Node => ObjectReference {
-                kind: Some("Node".to_owned()),
-                name: Some(self.ctx.settings.node_name.clone()),
-                // Until the Node is observed its name is used as UID, as `kubectl describe node` expects.
-                uid: Some(self.node_uid()),
-                ..ObjectReference::default()
-            },
+            EventObject::PersistentVolume(volume) => persistent_volume_reference(volume),
+            // Until the Node is observed its name is used as UID, as `kubectl describe node` expects.
+            EventObject::Node => node_reference(&self.ctx.settings.node_name, self.node_uid()),
         };
         Occurrence {
             about,
@@ -226,6 +227,7 @@ fn lane_of(about: &EventObject) -> Lane {
         EventObject::Node => Arc::default(),
         EventObject::Pod(pod) => pod.uid.as_str().into(),
         EventObject::Claim(claim) => claim.uid.as_str().into(),
+        EventObject::PersistentVolume(volume) => volume.uid.as_str().into(),
     }
 }
 
@@ -241,6 +243,17 @@ fn claim_reference(claim: &ClaimRef) -> ObjectReference {
     }
 }
 
+fn persistent_volume_reference(volume: &PersistentVolumeRef) -> ObjectReference {
+    ObjectReference {
+        api_version: Some("v1".to_owned()),
+        kind: Some("PersistentVolume".to_owned()),
+        name: Some(volume.name.clone()),
+        uid: Some(volume.uid.clone()),
+        resource_version: volume.resource_version.clone(),
+        ..ObjectReference::default()
+    }
+}
+
 /// The field path of the container: `spec.containers{web}`.
 fn field_path(pod: &k8s::Pod, container: &str) -> Option<String> {
     let found = model::containers::find_container(pod, container)?;
@@ -250,6 +263,45 @@ fn field_path(pod: &k8s::Pod, container: &str) -> Option<String> {
         model::ContainerKind::Ephemeral => "ephemeralContainers",
     };
     Some(format!("spec.{list}{{{container}}}"))
+}
+
+/// Records a warning about the node of a process that is about to exit. It is sent once, and cancelled after [`LAST_EVENT_TIMEOUT`].
+pub async fn write_last_node_event(
+    cluster: Option<&dyn Cluster>,
+    node: &str,
+    clock: Clock,
+    reason: &'static str,
+    message: String,
+) {
+    Recorder::new(clock, 0).node_warning(reason, message.as_str());
+    let Some(cluster) = cluster else { return };
+    let occurrence = Occurrence {
+        about: node_reference(node, node.to_owned()),
+        is_warning: true,
+        reason: reason.to_owned(),
+        message: cut_owned(message, MAX_MESSAGE),
+        annotations: BTreeMap::new(),
+    };
+    let step = EventCorrelator::new(node).correlate(occurrence, clock.now());
+    let (EventStep::Create { event, .. } | EventStep::Patch { event, .. }) = step else { return };
+    let events = cluster.events();
+    let deadline = clock.mono() + LAST_EVENT_TIMEOUT;
+    let written = tokio::select! {
+        written = events.create(event.metadata.namespace.as_deref().unwrap_or_default(), &event) => written.map(drop),
+        () = clock.sleep_until(deadline) => return tracing::warn!(reason, "Timed out sending the last event to the API server"),
+    };
+    if let Err(error) = written {
+        tracing::warn!(err = %error, reason, "Failed to send event to the API server");
+    }
+}
+
+fn node_reference(name: &str, uid: String) -> ObjectReference {
+    ObjectReference {
+        kind: Some("Node".to_owned()),
+        name: Some(name.to_owned()),
+        uid: Some(uid),
+        ..ObjectReference::default()
+    }
 }
 
 /// Makes the call until it succeeds, cannot succeed, or has been attempted [`MAX_ATTEMPTS`] times.

@@ -1,11 +1,11 @@
-//! Events about pods, their claims and the node: to the log, and to the queue for the API where there is one.
+//! Events about pods, their claims and volumes, and the node: to the log, and to the queue for the API where there is one.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use base_core::trail::NewStep;
-use model::k8s::PersistentVolumeClaim;
+use model::k8s::{PersistentVolume, PersistentVolumeClaim};
 use model::text::cut_owned;
 use model::{Now, PodRef};
 use parking_lot::Mutex;
@@ -34,6 +34,7 @@ pub enum EventObject {
     Node,
     Pod(PodRef),
     Claim(Box<ClaimRef>),
+    PersistentVolume(Box<PersistentVolumeRef>),
 }
 
 /// A PersistentVolumeClaim, as events name it.
@@ -58,20 +59,47 @@ impl ClaimRef {
     }
 }
 
+/// A PersistentVolume, as events name it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct PersistentVolumeRef {
+    pub name: String,
+    pub uid: String,
+    pub resource_version: Option<String>,
+}
+
+impl PersistentVolumeRef {
+    #[must_use]
+    pub fn of(volume: &PersistentVolume) -> Self {
+        let metadata = volume.metadata.clone();
+        Self {
+            name: metadata.name.unwrap_or_default(),
+            uid: metadata.uid.unwrap_or_default(),
+            resource_version: metadata.resource_version,
+        }
+    }
+}
+
 impl EventObject {
     /// The pod, if it is one.
     #[must_use]
     pub const fn pod(&self) -> Option<&PodRef> {
         match self {
             Self::Pod(pod) => Some(pod),
-            Self::Node | Self::Claim(_) => None,
+            Self::Node | Self::Claim(_) | Self::PersistentVolume(_) => None,
         }
     }
 
     const fn claim(&self) -> Option<&ClaimRef> {
         match self {
             Self::Claim(claim) => Some(claim),
-            Self::Node | Self::Pod(_) => None,
+            Self::Node | Self::Pod(_) | Self::PersistentVolume(_) => None,
+        }
+    }
+
+    fn persistent_volume(&self) -> Option<&str> {
+        match self {
+            Self::PersistentVolume(volume) => Some(&volume.name),
+            Self::Node | Self::Pod(_) | Self::Claim(_) => None,
         }
     }
 
@@ -81,6 +109,7 @@ impl EventObject {
             Self::Node => true,
             Self::Pod(pod) => !pod.name.is_empty(),
             Self::Claim(claim) => !claim.name.is_empty(),
+            Self::PersistentVolume(volume) => !volume.name.is_empty(),
         }
     }
 }
@@ -204,6 +233,16 @@ impl Recorder {
         }
     }
 
+    pub fn persistent_volume_warning(
+        &self,
+        volume: &PersistentVolumeRef,
+        reason: &'static str,
+        message: String,
+    ) {
+        let about = EventObject::PersistentVolume(Box::new(volume.clone()));
+        self.record(about, None, EventType::Warning, reason.into(), message, Vec::new());
+    }
+
     /// No event about this pod, or another with its UID, follows. If too many events are waiting, it is forgotten when newer ones need
     /// its place.
     pub fn pod_gone(&self, pod: &PodRef) {
@@ -232,7 +271,8 @@ impl Recorder {
             annotations.into_iter().map(|(name, text)| (name, cut_owned(text, MAX_ANNOTATION))).collect();
         let pod = about.pod().map(ToString::to_string);
         let claim = about.claim().map(|claim| format!("{}/{}", claim.namespace, claim.name));
-        tracing::info!(pod, persistentVolumeClaim = claim, containerName = container, r#type = ?kind, %reason, message, "Event");
+        let volume = about.persistent_volume();
+        tracing::info!(pod, persistentVolumeClaim = claim, persistentVolume = volume, containerName = container, r#type = ?kind, %reason, message, "Event");
         if let EventObject::Pod(pod) = &about {
             let is_warning = kind == EventType::Warning;
             let step = NewStep { reason: reason.clone(), container, message: &message, is_warning };

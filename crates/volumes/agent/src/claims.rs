@@ -1,5 +1,6 @@
 //! PersistentVolumeClaims and PersistentVolumes, read when a volume is mounted: they change rarely, and a pod starts once.
 
+use base_agent::events::PersistentVolumeRef;
 use model::k8s::{PersistentVolume, PersistentVolumeClaim, Quantity};
 use ports::Cluster;
 use ports::cluster::ClusterError;
@@ -10,6 +11,8 @@ use std::sync::Arc;
 #[derive(Clone, Debug)]
 pub(super) struct BoundClaim {
     pub claim: PersistentVolumeClaim,
+    /// Its PersistentVolume.
+    pub volume: PersistentVolumeRef,
     /// Of the PersistentVolume.
     pub capacity: Option<Quantity>,
 }

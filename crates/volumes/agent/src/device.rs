@@ -125,9 +125,21 @@ async fn run_mount(
     mounted.map(drop).map_err(|error| match error {
         HostError::NotFinished(_) => error.into(),
         HostError::Io { .. } | HostError::Invalid(_) => {
-            MountError::Device(mount_failed(content, fs_type, &chain(&error)))
+            let failed = mount_failed(content, fs_type, &chain(&error));
+            if failed.is_mismatch {
+                report_mismatch(mount_context, &failed.message);
+            }
+            MountError::Device(failed.message)
         }
     })
+}
+
+/// Reports it on the PersistentVolume, which is wrong, and not the pod.
+fn report_mismatch(mount_context: &MountContext<'_>, why: &str) {
+    let Some(volume) = mount_context.claim.map(|claim| &claim.volume) else { return };
+    let message = format!("MountVolume failed for volume {:?} {why}", mount_context.plan.name);
+    let recorder = &mount_context.ctx.recorder;
+    recorder.persistent_volume_warning(volume, "FailedMountOnFilesystemMismatch", message);
 }
 
 fn device_failed(error: HostError) -> MountError {

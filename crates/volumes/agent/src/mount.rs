@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use api_agent::objects::PodObjects;
 use base_agent::context::Context;
 use base_agent::error_chain::chain;
+use base_agent::events::PersistentVolumeRef;
 use base_agent::settings::Paths;
 use base_core::downward::DownwardFacts;
 use model::k8s::{Pod, Volume};
@@ -150,9 +151,10 @@ async fn plan(
     let persistent_volume = persistent_volume.map_err(|error| failed(error.to_string()))?;
     let planned = claimed_plan(pod.index(), volume, &wanted, &claim, &persistent_volume);
     let planned = planned.map_err(failed)?;
+    let volume = PersistentVolumeRef::of(&persistent_volume);
     let spec = persistent_volume.spec;
     let capacity = spec.and_then(|spec| spec.capacity?.get("storage").cloned());
-    Ok((planned, Some(Box::new(BoundClaim { claim, capacity }))))
+    Ok((planned, Some(Box::new(BoundClaim { claim, volume, capacity }))))
 }
 
 /// Removes first what an attempt that timed out may have mounted meanwhile.

@@ -122,15 +122,27 @@ pub fn evaluate_check(code: Option<i32>, output: &str, device: &str) -> Result<(
     }
 }
 
+/// Why a device could not be mounted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeviceError {
+    pub message: String,
+    /// Something else than the filesystem is on the device.
+    pub is_mismatch: bool,
+}
+
 /// Why the device could not be mounted, with what is on it if that is the reason.
 #[must_use]
-pub fn mount_failed(content: &Content, fs_type: &str, why: &str) -> String {
+pub fn mount_failed(content: &Content, fs_type: &str, why: &str) -> DeviceError {
     let found = match content {
         Content::Signed(found) if found != fs_type => found.as_str(),
         Content::Partitions => "unknown data, probably partitions",
-        Content::Signed(_) | Content::Nothing => return why.to_owned(),
+        Content::Signed(_) | Content::Nothing => {
+            return DeviceError { message: why.to_owned(), is_mismatch: false };
+        }
     };
-    format!("failed to mount the volume as {fs_type:?}, it already contains {found}. Mount error: {why}")
+    let message =
+        format!("failed to mount the volume as {fs_type:?}, it already contains {found}. Mount error: {why}");
+    DeviceError { message, is_mismatch: true }
 }
 
 #[cfg(test)]
@@ -142,7 +154,7 @@ mod tests {
             Ok(content) => match compute_step(&content, fs_type, read_only, "/dev/x") {
                 Ok(Step::Format { program, args }) => format!("{program} {}", args.join(" ")),
                 Ok(Step::Check) => "check".to_owned(),
-                Ok(Step::Nothing) => mount_failed(&content, fs_type, "wrong fs type"),
+                Ok(Step::Nothing) => mount_failed(&content, fs_type, "wrong fs type").message,
                 Err(error) => error,
             },
             Err(error) => error,
