@@ -157,7 +157,7 @@ pub(crate) fn is_label_key(key: &str) -> bool {
     }
 }
 
-fn is_label_value(value: &str) -> bool {
+pub(crate) fn is_label_value(value: &str) -> bool {
     let is_alphanumeric = |byte: Option<&u8>| byte.is_none_or(u8::is_ascii_alphanumeric);
     let bytes = value.as_bytes();
     bytes.len() <= 63

@@ -253,9 +253,22 @@ impl Visit for Fields {
     }
 }
 
+/// The collector's address for `tonic`: a target of gRPC with the scheme `dns` (its server of names is ignored) or `unix`, or
+/// `host:port`.
+fn collector(endpoint: &str) -> String {
+    match endpoint.split_once("://") {
+        Some(("unix", _)) => endpoint.to_owned(),
+        Some(("dns", target)) => {
+            let host = target.split_once('/').map_or(target, |(_, host)| host);
+            format!("http://{host}")
+        }
+        Some(_) | None => format!("http://{endpoint}"),
+    }
+}
+
 /// Exports spans until `stop`, and then the remaining ones.
 pub(crate) async fn export(mut finished: Finished, host_name: String, stop: CancellationToken) {
-    let endpoint = match Endpoint::from_shared(format!("http://{}", finished.endpoint)) {
+    let endpoint = match Endpoint::from_shared(collector(&finished.endpoint)) {
         Ok(endpoint) => endpoint,
         Err(error) => {
             tracing::error!(endpoint = finished.endpoint, err = %error, "Failed to parse tracing.endpoint, not exporting spans");
@@ -327,6 +340,19 @@ mod tests {
     use tracing_subscriber::layer::SubscriberExt;
 
     use super::*;
+
+    #[test]
+    fn endpoint_of_the_collector_is_a_grpc_target() {
+        for (endpoint, expected) in [
+            ("localhost:4317", "http://localhost:4317"),
+            ("dns:///collector:4317", "http://collector:4317"),
+            ("dns://10.0.0.1/collector:4317", "http://collector:4317"),
+            ("dns://collector:4317", "http://collector:4317"),
+            ("unix:///run/otel.sock", "unix:///run/otel.sock"),
+        ] {
+            assert_eq!(collector(endpoint), expected);
+        }
+    }
 
     /// The spans that `work` exports with this sampling rate.
     fn exported(per_million: i32, work: impl FnOnce()) -> Vec<wire::Span> {

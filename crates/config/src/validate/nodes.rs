@@ -2,6 +2,7 @@
 
 use super::Check;
 use crate::duration::GoDuration;
+use crate::node::{is_label_key, is_label_value};
 
 impl Check<'_> {
     pub(super) fn node(&mut self) {
@@ -52,8 +53,13 @@ impl Check<'_> {
                     "registerWithTaints {key}: timeAdded must not be set, the API server sets it"
                 ));
             }
-            if taint.key.is_empty() {
-                self.invalid("registerWithTaints", "a taint without key", "key, value and effect");
+            let taint_text = format!("{}={}:{}", taint.key, taint.value, taint.effect);
+            if !is_label_key(&taint.key) {
+                self.invalid("registerWithTaints", &taint_text, "with a key such as example.com/name");
+            }
+            if !is_label_value(&taint.value) {
+                let allowed = "with a value of at most 63 letters, digits, -, _ and .";
+                self.invalid("registerWithTaints", &taint_text, allowed);
             }
             let effect = taint.effect.as_str();
             self.one_of("registerWithTaints", effect, &["NoSchedule", "PreferNoSchedule", "NoExecute"]);

@@ -67,6 +67,9 @@ impl Check<'_> {
             &config.memory_reservation_policy,
             &["None", "TieredReservation"],
         );
+        if config.memory_reservation_policy == "TieredReservation" {
+            self.needs_gate("memoryReservationPolicy", "MemoryQoS");
+        }
         self.one_of(
             "memorySwap.swapBehavior",
             &config.memory_swap.swap_behavior,
@@ -87,6 +90,11 @@ impl Check<'_> {
         ];
         for name in &wanted {
             self.one_of("enforceNodeAllocatable", name, &allowed);
+            if config.enforce_node_allocatable.iter().filter(|other| other == name).count() > 1 {
+                self.conflict(format!(
+                    "duplicated enforcements {name:?} in enforceNodeAllocatable (--enforce-node-allocatable)"
+                ));
+            }
         }
         if wanted.contains("none") && wanted.len() > 1 {
             self.conflict("enforceNodeAllocatable (--enforce-node-allocatable): none excludes all others");
@@ -174,11 +182,11 @@ impl Check<'_> {
             [("systemReserved", &config.system_reserved), ("kubeReserved", &config.kube_reserved)]
         {
             for (resource, amount) in reserved {
-                let known = ["cpu", "memory", "ephemeral-storage", "pid"].contains(&resource.as_str())
-                    || resource.starts_with("hugepages-");
+                // Huge pages are reserved with reservedMemory.
+                let known = ["cpu", "memory", "ephemeral-storage", "pid"].contains(&resource.as_str());
                 let pair = format!("{resource}={amount}");
                 if !known {
-                    let allowed = "of cpu, memory, ephemeral-storage, pid or hugepages-<size>";
+                    let allowed = "of cpu, memory, ephemeral-storage or pid";
                     self.invalid(field, pair, allowed);
                 } else if !Amount::parse(amount).is_ok_and(|amount| amount >= Amount::ZERO) {
                     self.invalid(field, pair, "a quantity of 0 or more");

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::path::{Component, Path};
 
 use super::{Check, label};
+use crate::KUBERNETES_VERSION;
 use crate::duration::GoDuration;
 
 const SECOND: GoDuration = GoDuration::from_secs(1);
@@ -78,8 +79,25 @@ impl Check<'_> {
         if config.enable_system_log_query && !config.enable_system_log_handler {
             self.conflict("enableSystemLogQuery true needs enableSystemLogHandler true");
         }
-        if let Some(rate) = config.tracing.as_ref().and_then(|tracing| tracing.sampling_rate_per_million) {
-            self.range("tracing.samplingRatePerMillion", rate.into(), 0..=1_000_000);
+        if let Some(tracing) = &config.tracing {
+            if let Some(rate) = tracing.sampling_rate_per_million {
+                self.range("tracing.samplingRatePerMillion", rate.into(), 0..=1_000_000);
+            }
+            if let Some(endpoint) = tracing.endpoint.as_deref().filter(|endpoint| !is_grpc_target(endpoint)) {
+                let allowed = "host:port, or a gRPC target with the scheme dns, unix or unix-abstract";
+                self.invalid("tracing.endpoint", format!("{endpoint:?}"), allowed);
+            }
+        }
+        self.hidden_metrics();
+    }
+
+    /// Only the previous minor version, so that an operator notices what the next one hides.
+    fn hidden_metrics(&mut self) {
+        let version = &self.config.show_hidden_metrics_for_version;
+        let previous = previous_minor_version();
+        if !version.is_empty() && *version != previous {
+            let allowed = format!("empty or {previous}, the previous minor version");
+            self.invalid("showHiddenMetricsForVersion", format!("{version:?}"), allowed);
         }
     }
 
@@ -230,6 +248,28 @@ impl Check<'_> {
             }
         }
     }
+}
+
+/// `1.35` for `v1.36.2`.
+fn previous_minor_version() -> String {
+    let mut numbers = KUBERNETES_VERSION.trim_start_matches('v').split('.');
+    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    let minor: u32 = minor.parse().unwrap_or_default();
+    format!("{major}.{}", minor.saturating_sub(1))
+}
+
+/// A name as gRPC resolves it, of which the port is a number if there is one.
+fn is_grpc_target(endpoint: &str) -> bool {
+    let (scheme, rest) = match endpoint.split_once("://") {
+        Some((scheme, rest)) => (scheme, rest),
+        None if endpoint.contains("//") => return false,
+        None => ("dns", endpoint),
+    };
+    let authority = rest.split('/').next().unwrap_or_default();
+    let port = authority.rsplit_once(':').map_or("", |(_, port)| port);
+    let is_port = authority.ends_with(']') || port.bytes().all(|byte| byte.is_ascii_digit());
+    let is_plain = !endpoint.contains(|c: char| c.is_control() || c == ' ');
+    ["dns", "unix", "unix-abstract"].contains(&scheme) && is_port && is_plain
 }
 
 fn is_plain_absolute(path: &str) -> bool {
