@@ -234,6 +234,51 @@ mod tests {
         assert_eq!(defaults, [], "the defaults need nothing that is off");
     }
 
+    /// From the sources of Kubernetes 1.36: gates, and what each of them needs.
+    #[test]
+    fn dependencies_are_those_of_1_36() {
+        let table = "\
+            AuthorizeNodeWithSelectors: AuthorizeWithSelectors
+            ClusterTrustBundleProjection: ClusterTrustBundle
+            DRAAdminAccess DRAConsumableCapacity DRADeviceTaints DRAExtendedResource DRAListTypeAttributes \
+            DRANodeAllocatableResources DRAPartitionableDevices DRAPrioritizedList DRAResourcePoolStatus \
+            DRASchedulerFilterTimeout ResourceHealthStatus: DynamicResourceAllocation
+            DRADeviceBindingConditions DRAResourceClaimGranularStatusAuthorization: DynamicResourceAllocation \
+            DRAResourceClaimDeviceStatus
+            DRADeviceTaintRules: DRADeviceTaints
+            DRAWorkloadResourceClaims: DynamicResourceAllocation GenericWorkload
+            DisableAllocatorDualWrite: MultiCIDRServiceAllocator
+            ExtendWebSocketsToKubelet: NodeDeclaredFeatures
+            GangScheduling TopologyAwareWorkloadScheduling WorkloadWithJob: GenericWorkload
+            GracefulNodeShutdownBasedOnPodPriority WindowsGracefulNodeShutdown: GracefulNodeShutdown
+            ImageVolumeWithDigest: ImageVolume
+            InPlacePodLevelResourcesVerticalScaling: InPlacePodVerticalScaling PodLevelResources NodeDeclaredFeatures
+            InPlacePodVerticalScalingExclusiveCPUs InPlacePodVerticalScalingExclusiveMemory: InPlacePodVerticalScaling
+            InPlacePodVerticalScalingInitContainers: InPlacePodVerticalScaling NodeDeclaredFeatures
+            MatchLabelKeysInPodTopologySpreadSelectorMerge: MatchLabelKeysInPodTopologySpread
+            PodCertificateRequest: AuthorizeNodeWithSelectors
+            PodLevelResourceManagers: PodLevelResources
+            PodLifecycleSleepActionAllowZero: PodLifecycleSleepAction
+            ProcMountType: UserNamespacesSupport
+            ResourceHealthStatusMessage: ResourceHealthStatus
+            RestartAllContainersOnContainerExits: ContainerRestartRules NodeDeclaredFeatures
+            ServiceAccountTokenNodeBinding: ServiceAccountTokenNodeBindingValidation
+            StaleControllerConsistencyDaemonSet StaleControllerConsistencyJob StaleControllerConsistencyReplicaSet \
+            StaleControllerConsistencyStatefulSet: AtomicFIFO
+            UserNamespacesHostNetworkSupport: UserNamespacesSupport NodeDeclaredFeatures
+            WorkloadAwarePreemption: GangScheduling";
+        let mut expected = BTreeMap::new();
+        for line in table.lines() {
+            let (gates, needed) = line.split_once(": ").unwrap();
+            let mut needed: Vec<&str> = needed.split_whitespace().collect();
+            needed.sort_unstable();
+            expected.extend(gates.split_whitespace().map(|gate| (gate, needed.clone())));
+        }
+        let found: BTreeMap<&str, Vec<&str>> =
+            DEPENDENCIES.iter().map(|(gate, needed)| (*gate, needed.to_vec())).collect();
+        assert_eq!(found, expected);
+    }
+
     #[test]
     fn gate_that_is_on_needs_the_gates_that_it_depends_on() {
         let errors = |wanted: &[(&str, bool)]| resolve(wanted).2;

@@ -16,28 +16,22 @@ const FLAGS: &[&str] = &["experimental-mounter-path", "housekeeping-interval", "
 /// Feature gates whose feature this build does not have. Gates of other components are not listed.
 const GATES: &[&str] = &[
     "CRIListStreaming",
-    "DRAConsumableCapacity",
-    "DRADeviceTaints",
-    "DRAExtendedResource",
-    "DRANodeAllocatableResources",
-    "DRAPartitionableDevices",
-    "DRAPrioritizedList",
-    "DRAResourceClaimDeviceStatus",
-    "DRAWorkloadResourceClaims",
-    "GenericWorkload",
     "ImageVolumeWithDigest",
     "KubeletInUserNamespace",
     "NativeHistograms",
     "PodsAPI",
     "RuntimeClassInImageCriApi",
     "UserNamespacesHostNetworkSupport",
-    "WatchListClient",
 ];
 
-/// Gates of [`GATES`] that differ from their default, as `featureGates.<name>`.
+/// Feature gates whose feature cannot be switched off here, although the Go kubelet looks at them: without it, a pod would start with less
+/// than the scheduler gave it.
+const ALWAYS_ON: &[&str] = &["DRAConsumableCapacity", "DRAExtendedResource", "DRAPrioritizedList"];
+
+/// Gates of [`GATES`] and [`ALWAYS_ON`] that differ from their default, as `featureGates.<name>`.
 pub(crate) fn gates(gates: &FeatureGates) -> impl Iterator<Item = String> {
     let is_switched = |name: &&&str| find(name).is_some_and(|gate| gates.enabled(name) != gate.default);
-    GATES.iter().filter(is_switched).map(|name| format!("featureGates.{name}"))
+    GATES.iter().chain(ALWAYS_ON).filter(is_switched).map(|name| format!("featureGates.{name}"))
 }
 
 /// Names of the fields of [`FIELDS`] that are set in the tree `set` and differ from the tree of defaults.
@@ -92,6 +86,9 @@ mod tests {
 
     #[test]
     fn gate_has_an_effect_or_is_in_the_table() {
+        for name in ALWAYS_ON {
+            assert!(find(name).is_some_and(|gate| !gate.locked && gate.default), "{name}");
+        }
         for name in Features::GATES {
             assert!(find(name).is_some_and(|gate| !gate.locked), "{name}");
             assert!(!GATES.contains(name), "{name}");

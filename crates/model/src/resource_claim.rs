@@ -40,10 +40,13 @@ pub struct AllocatedDevice {
     pub driver: String,
 }
 
-/// What may use the claim.
+/// What may use the claim: a pod, or a group of pods.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(default)]
+#[serde(rename_all = "camelCase", default)]
 pub struct ClaimConsumer {
+    pub api_group: String,
+    pub resource: String,
+    pub name: String,
     pub uid: String,
 }
 

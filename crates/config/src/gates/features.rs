@@ -112,6 +112,8 @@ features! {
     stats_from_runtime: "PodAndContainerStatsFromCRI",
     /// With the messages of drivers about it.
     device_health_messages: "ResourceHealthStatusMessage",
+    /// Pods may use claims of their PodGroup.
+    group_claims: "DRAWorkloadResourceClaims",
     /// The Node declares features, and pods that require others are rejected.
     node_declared_features: "NodeDeclaredFeatures",
     /// A restart of the kubelet sets containers back to not ready and not started until their probes have passed.

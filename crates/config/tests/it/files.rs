@@ -344,15 +344,44 @@ fn settings_without_effect_are_reported_once() {
     assert_eq!(resolve("--config /k.yaml", &quiet).expect("valid").not_yet_warning(), None);
 }
 
+/// As an operator of a cluster writes it once for all components.
+#[test]
+fn feature_gates_that_components_share_are_accepted_from_a_file() {
+    let gates = "AllBeta: true, GangScheduling: true, GenericWorkload: true, TopologyAwareWorkloadScheduling: true, \
+                 WorkloadWithJob: true, ShardedListAndWatch: true, ConstrainedImpersonation: true, \
+                 DRADeviceTaintRules: true, MutablePVNodeAffinity: true, HPAScaleToZero: true, SELinuxMount: false, \
+                 WindowsHostNetwork: false, InPlacePodVerticalScaling: true, RuntimeClassInImageCriApi: false";
+    let files = Memory::default().with("/k.yaml", &format!("featureGates: {{{gates}}}\n"));
+    let resolved = resolve("--config /k.yaml", &files).expect("valid");
+    assert_eq!(resolved.not_yet, [""; 0]);
+    assert!(
+        resolved.gates.enabled("TopologyAwareWorkloadScheduling") && !resolved.gates.enabled("SELinuxMount")
+    );
+    let warned: Vec<&str> = resolved.warnings.iter().filter_map(|text| text.split(' ').nth(4)).collect();
+    assert_eq!(
+        warned,
+        ["InPlacePodVerticalScaling=true.", "WindowsHostNetwork=false."],
+        "{:?}",
+        resolved.warnings
+    );
+}
+
 #[test]
 fn gates_without_effect_are_reported_when_they_differ_from_their_default() {
     let not_yet = |gates: &str| {
         resolve(&format!("--feature-gates={gates}"), &Memory::default()).expect("valid").not_yet
     };
     assert_eq!(
-        not_yet("DRADeviceTaints=false,CRIListStreaming=true"),
-        ["featureGates.CRIListStreaming", "featureGates.DRADeviceTaints"]
+        not_yet("DRAPrioritizedList=false,DRAExtendedResource=false"),
+        ["featureGates.DRAExtendedResource", "featureGates.DRAPrioritizedList"],
+        "always on"
     );
-    assert_eq!(not_yet("DRADeviceTaints=true,CSIVolumeHealth=true"), [""; 0]);
+    assert_eq!(not_yet("DRAExtendedResource=true,CSIVolumeHealth=true"), [""; 0]);
+    // The Go kubelet does not look at them, or it works here.
+    let of_others = "DRADeviceTaints=false,DRAPartitionableDevices=false,DRAResourceClaimDeviceStatus=false,\
+                     DRADeviceBindingConditions=false,DRAResourceClaimGranularStatusAuthorization=false,\
+                     DRANodeAllocatableResources=true,GenericWorkload=true,DRAWorkloadResourceClaims=true,\
+                     WatchListClient=false";
+    assert_eq!(not_yet(of_others), [""; 0]);
     assert_eq!(not_yet("HostnameOverride=false,HPAScaleToZero=true"), [""; 0], "works; is none of ours");
 }

@@ -15,7 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use model::PodRef;
 use model::containers::spec_of;
-use model::k8s::{Pod, PodStatus, ResourceClaim};
+use model::k8s::{ClaimConsumer, Pod, PodStatus, ResourceClaim};
+
+/// The API group of PodGroups.
+const SCHEDULING_GROUP: &str = "scheduling.k8s.io";
 
 /// Why a pod cannot have the devices of its claims now. The messages are those of the Go kubelet.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +29,10 @@ pub enum ClaimError {
     NoSource { pod: String, entry: String },
     #[error("ResourceClaim {claim} was not created for Pod {pod} (Pod is not owner)")]
     NotOwner { pod: String, claim: String },
+    #[error(
+        "ResourceClaim {claim} was not created for Pod {pod} (neither Pod nor PodGroup {group} is the owner)"
+    )]
+    NotOwnerNorGroup { pod: String, claim: String, group: String },
     #[error("pod {pod} ({pod_uid}) is not allowed to use ResourceClaim {claim} ({claim_uid})")]
     NotReserved { pod: String, pod_uid: String, claim: String, claim_uid: String },
     #[error("ResourceClaim {claim}: not allocated")]
@@ -46,6 +53,20 @@ pub struct PodClaim {
     pub name: String,
     /// It was made from a template for this pod, and no other may use it.
     pub is_generated: bool,
+}
+
+/// The user of a claim.
+#[derive(Clone, Copy, Debug)]
+pub struct ClaimUser<'a> {
+    pub pod: &'a PodRef,
+    /// The PodGroup of the pod, if claims of groups are supported (`DRAWorkloadResourceClaims`).
+    pub group: Option<&'a str>,
+}
+
+/// The name of the PodGroup that the pod belongs to.
+#[must_use]
+pub fn pod_group(pod: &Pod) -> Option<&str> {
+    spec_of(pod).scheduling_group.as_ref()?.pod_group_name.as_deref().filter(|name| !name.is_empty())
 }
 
 /// The claims that the pod uses, each once: those of its spec, and the one that the scheduler made for its extended resources. `status`
@@ -106,19 +127,23 @@ fn claim_entries<'a>(
 /// Whether the pod may use the claim; returns the drivers that must prepare it.
 ///
 /// # Errors
-/// The claim belongs to another pod, is not reserved for this one, or has no devices yet.
+/// The claim belongs to another pod or group of pods, is not reserved for this one, or has no devices yet.
 pub fn check_claim<'a>(
-    pod: &PodRef,
+    user: ClaimUser<'_>,
     wanted: &PodClaim,
     claim: &'a ResourceClaim,
 ) -> Result<BTreeSet<&'a str>, ClaimError> {
-    let (name, uid) = (wanted.name.clone(), pod.uid.as_str());
-    if wanted.is_generated && !is_controlled_by(claim, uid) {
-        let claim = format!("{}/{name}", pod.namespace);
-        return Err(ClaimError::NotOwner { pod: format!("{}/{}", pod.namespace, pod.name), claim });
+    let (pod, name, uid) = (user.pod, wanted.name.clone(), user.pod.uid.as_str());
+    if wanted.is_generated {
+        check_owner(user, &name, claim)?;
     }
     let mut reserved_for = claim.status.iter().flat_map(|status| status.reserved_for.iter().flatten());
-    if !reserved_for.any(|consumer| consumer.uid == uid) {
+    let is_group = |consumer: &ClaimConsumer| {
+        consumer.api_group == SCHEDULING_GROUP
+            && consumer.resource == "podgroups"
+            && user.group == Some(&*consumer.name)
+    };
+    if !reserved_for.any(|consumer| consumer.uid == uid || is_group(consumer)) {
         return Err(ClaimError::NotReserved {
             pod: pod.name.to_string(),
             pod_uid: uid.to_owned(),
@@ -131,6 +156,28 @@ pub fn check_claim<'a>(
     let devices = allocation.devices.iter().flat_map(|devices| devices.results.iter().flatten());
     let drivers: BTreeSet<&str> = devices.map(|device| device.driver.as_str()).collect();
     if drivers.contains("") { Err(ClaimError::NamelessDriver) } else { Ok(drivers) }
+}
+
+/// A claim that was made from a template belongs to the pod, or to its group.
+fn check_owner(user: ClaimUser<'_>, name: &str, claim: &ResourceClaim) -> Result<(), ClaimError> {
+    let ClaimUser { pod, group } = user;
+    if is_controlled_by(claim, pod.uid.as_str()) {
+        return Ok(());
+    }
+    let (pod, claim_name) = (format!("{}/{}", pod.namespace, pod.name), format!("{}/{name}", pod.namespace));
+    let Some(group) = group else { return Err(ClaimError::NotOwner { pod, claim: claim_name }) };
+    let mut owners = claim.metadata.owner_references.iter().flatten();
+    let is_of_group = owners.any(|owner| {
+        let api_group = owner.api_version.split_once('/').map(|(group, _)| group);
+        owner.controller == Some(true)
+            && owner.kind == "PodGroup"
+            && api_group == Some(SCHEDULING_GROUP)
+            && owner.name == group
+    });
+    if is_of_group {
+        return Ok(());
+    }
+    Err(ClaimError::NotOwnerNorGroup { pod, claim: claim_name, group: group.to_owned() })
 }
 
 fn is_controlled_by(claim: &ResourceClaim, uid: &str) -> bool {

@@ -14,7 +14,7 @@ use ports::cluster::ClusterError;
 use resources_agent::claims::OperationError;
 use resources_agent::metrics::ClaimMetrics;
 use resources_core::claims::table::AllocatedClaim;
-use resources_core::claims::{ClaimError, check_claim, compute_pod_claims};
+use resources_core::claims::{ClaimError, ClaimUser, check_claim, compute_pod_claims, pod_group};
 
 use super::{PassContext, Retry};
 
@@ -45,6 +45,9 @@ pub(super) async fn ensure_claims(context: &PassContext) -> Result<(), Retry> {
 
 async fn prepare(context: &PassContext) -> Result<(), PrepareError> {
     let status = status_in_api(context);
+    let is_group_supported = context.handles.ctx.node_facts.features.group_claims;
+    let group = if is_group_supported { pod_group(&context.pod) } else { None };
+    let user = ClaimUser { pod: &context.identity, group };
     let mut allocated = Vec::new();
     for claim in compute_pod_claims(&context.pod, status.as_deref())? {
         let Some(objects) = &context.handles.objects else {
@@ -52,7 +55,7 @@ async fn prepare(context: &PassContext) -> Result<(), PrepareError> {
         };
         let read = objects.cluster().resource_claim(&context.identity.namespace, &claim.name).await;
         let found = read.map_err(|source| PrepareError::Fetch { name: claim.name.clone(), source })?;
-        let drivers = check_claim(&context.identity, &claim, &found)?;
+        let drivers = check_claim(user, &claim, &found)?;
         let id = ClaimId {
             namespace: context.identity.namespace.to_string(),
             name: claim.name.clone(),

@@ -59,9 +59,15 @@ fn extended_resource_backed_by_a_claim_is_one_more_claim() {
 
 /// What [`check_claim`] says of a generated claim `c`.
 fn checked(claim: Value) -> Result<Vec<String>, String> {
+    checked_in(None, claim)
+}
+
+/// The same for a pod in a PodGroup, with support for claims of groups.
+fn checked_in(group: Option<&str>, claim: Value) -> Result<Vec<String>, String> {
     let claim: ResourceClaim = serde_json::from_value(claim).expect("a claim");
     let wanted = PodClaim { name: "c".to_owned(), is_generated: true };
-    let drivers = check_claim(&PodRef::of(&pod(json!(null))), &wanted, &claim);
+    let pod = PodRef::of(&pod(json!(null)));
+    let drivers = check_claim(ClaimUser { pod: &pod, group }, &wanted, &claim);
     drivers.map(|drivers| drivers.into_iter().map(str::to_owned).collect()).map_err(|error| error.to_string())
 }
 
@@ -87,4 +93,42 @@ fn claim_must_be_owned_reserved_and_allocated() {
     };
     assert_eq!(allocated(&["b.org", "a.org", "b.org"]), Ok(vec!["a.org".to_owned(), "b.org".to_owned()]));
     assert_eq!(allocated(&["a.org", ""]), Err("DRA driver name is empty".to_owned()));
+}
+
+#[test]
+fn claim_of_a_pod_group_is_for_its_pods() {
+    let mut of_group = pod(json!(null));
+    assert_eq!(pod_group(&of_group), None);
+    let spec = of_group.spec.as_mut().unwrap();
+    spec.scheduling_group = serde_json::from_value(json!({"podGroupName": "g"})).unwrap();
+    assert_eq!(pod_group(&of_group), Some("g"));
+
+    let owned = |api_version: &str, kind: &str, name: &str| json!({"uid": "c-1", "ownerReferences": [{"apiVersion": api_version, "kind": kind, "name": name, "uid": "g-1", "controller": true}]});
+    let allocation = json!({"devices": {"results": [{"driver": "a.org", "device": "d"}]}});
+    let reserved = |group: &str, resource: &str, name: &str| json!({"reservedFor": [{"apiGroup": group, "resource": resource, "name": name, "uid": "g-1"}], "allocation": allocation});
+    let own = owned("scheduling.k8s.io/v1alpha9", "PodGroup", "g");
+    let for_group = reserved("scheduling.k8s.io", "podgroups", "g");
+    let claim = |metadata: &Value, status: &Value| json!({"metadata": metadata, "status": status});
+    assert_eq!(checked_in(Some("g"), claim(&own, &for_group)), Ok(vec!["a.org".to_owned()]));
+    let not_owner = "ResourceClaim n/c was not created for Pod n/p (Pod is not owner)";
+    assert_eq!(checked_in(None, claim(&own, &for_group)), Err(not_owner.to_owned()), "not supported");
+    let neither = |group: &str| {
+        Err(format!(
+            "ResourceClaim n/c was not created for Pod n/p (neither Pod nor PodGroup {group} is the owner)"
+        ))
+    };
+    assert_eq!(checked_in(Some("h"), claim(&own, &for_group)), neither("h"));
+    for other in
+        [owned("apps/v1", "PodGroup", "g"), owned("scheduling.k8s.io/v1", "Workload", "g"), json!({})]
+    {
+        assert_eq!(checked_in(Some("g"), claim(&other, &for_group)), neither("g"), "{other}");
+    }
+    let not_reserved = Err("pod p (u-1) is not allowed to use ResourceClaim c (c-1)".to_owned());
+    for other in [
+        reserved("", "podgroups", "g"),
+        reserved("scheduling.k8s.io", "pods", "g"),
+        reserved("scheduling.k8s.io", "podgroups", "h"),
+    ] {
+        assert_eq!(checked_in(Some("g"), claim(&own, &other)), not_reserved, "{other}");
+    }
 }
