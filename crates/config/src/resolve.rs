@@ -39,7 +39,7 @@ pub struct Resolved {
     pub credential_providers: CredentialProviders,
     /// Lines to log once at the start.
     pub warnings: Vec<String>,
-    /// Names of settings that were set and that this build does not act on yet; see [`Resolved::not_yet_warning`].
+    /// Names of settings that were set and have no effect in this build; see [`Resolved::not_yet_warning`].
     pub not_yet: Vec<String>,
 }
 
@@ -53,11 +53,11 @@ pub fn version_line() -> String {
 }
 
 impl Resolved {
-    /// One line with all settings that were set and that this build does not act on yet; `None` if there are none.
+    /// One line with all settings that were set and have no effect in this build; `None` if there are none.
     #[must_use]
     pub fn not_yet_warning(&self) -> Option<String> {
         let names = self.not_yet.join(", ");
-        (!names.is_empty()).then(|| format!("This build does not act on these settings yet: {names}"))
+        (!names.is_empty()).then(|| format!("These settings have no effect in this kubelet: {names}"))
     }
 
     /// Checks the settings that depend on the machine. Returns warnings.

@@ -1,4 +1,5 @@
-//! Log lines on stderr, in the text format of klog or as JSON, one line for each event.
+//! Log lines on stderr, in the text format of klog or as JSON, one line for each event. With `splitStream` lines that are no errors
+//! go to stdout.
 //!
 //! `-v` 0 to 3 logs info, warnings and errors, 4 and 5 debug, 6 and more everything. Libraries log only warnings below 8.
 //! `--vmodule` raises the verbosity of single files.
@@ -7,6 +8,9 @@ mod queue;
 mod verbosity;
 
 use std::fmt::Write as _;
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
 use std::sync::OnceLock;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -33,18 +37,29 @@ pub(crate) enum LogFormat {
 /// The verbosity of this process; unset before logging has started.
 static RULES: OnceLock<Verbosity> = OnceLock::new();
 
+/// For stderr.
 static QUEUE: LogQueue = LogQueue::new();
+/// For stdout, with split streams only.
+static INFO_QUEUE: LogQueue = LogQueue::new();
 /// How long the end of the process waits for a reader of the log that stalls.
 pub(crate) const FLUSH_TIMEOUT: Duration = Duration::from_secs(2);
 
+/// How lines look, and where they go.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    pub(crate) format: LogFormat,
+    /// Errors go to stderr, and other lines to stdout.
+    pub(crate) is_split: bool,
+}
+
 /// Starts logging for the life of the process. A second call changes nothing.
-pub(crate) fn start(format: LogFormat, verbosity: Verbosity, spans: Option<Spans>) {
-    let layer = Lines { format, process: std::process::id() };
-    let dropped_line = match format {
+pub(crate) fn start(output: Output, verbosity: Verbosity, spans: Option<Spans>) {
+    let layer = Lines { output, process: std::process::id() };
+    let dropped_line = match output.format {
         LogFormat::Text => dropped_text,
         LogFormat::Json => dropped_json,
     };
-    if let Err(error) = QUEUE.start(dropped_line) {
+    if let Err(error) = start_queues(output, dropped_line) {
         write_last(&format!("E: cannot start the thread that writes the log: {error}\n"));
     }
     log_panics();
@@ -55,6 +70,15 @@ pub(crate) fn start(format: LogFormat, verbosity: Verbosity, spans: Option<Spans
         None => tracing::subscriber::set_global_default(subscriber),
         Some(spans) => tracing::subscriber::set_global_default(subscriber.with(spans.with_filter(OnlySpans))),
     };
+}
+
+/// With descriptors of our own: the locks of the standard library's would be held while a reader stalls.
+fn start_queues(output: Output, dropped_line: fn(u64) -> String) -> io::Result<()> {
+    QUEUE.start(File::from(io::stderr().as_fd().try_clone_to_owned()?), dropped_line)?;
+    if output.is_split {
+        INFO_QUEUE.start(File::from(io::stdout().as_fd().try_clone_to_owned()?), dropped_line)?;
+    }
+    Ok(())
 }
 
 /// A panic must not wait for a reader of the log either.
@@ -73,8 +97,9 @@ pub(crate) fn write_last(line: &str) {
 
 /// Waits until all lines are written, or for `limit`.
 pub(crate) fn flush(limit: Duration) {
-    // After that time the log has no reader.
+    // After that time the log has no reader. A queue that was not started returns at once.
     let _ = QUEUE.flush(limit);
+    let _ = INFO_QUEUE.flush(limit);
 }
 
 const DROPPED: &str = "Dropped log lines because the log was not read";
@@ -140,8 +165,19 @@ impl<S> Filter<S> for Rules {
 }
 
 struct Lines {
-    format: LogFormat,
+    output: Output,
     process: u32,
+}
+
+impl Lines {
+    /// As in the Go kubelet, text lines of warnings count as errors, and JSON lines do not.
+    fn queue_of(&self, level: Level) -> &'static LogQueue {
+        let last_error = match self.output.format {
+            LogFormat::Text => Level::WARN,
+            LogFormat::Json => Level::ERROR,
+        };
+        if self.output.is_split && level > last_error { &INFO_QUEUE } else { &QUEUE }
+    }
 }
 
 impl<S: Subscriber> Layer<S> for Lines {
@@ -149,11 +185,11 @@ impl<S: Subscriber> Layer<S> for Lines {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let now = Timestamp::now();
-        let line = match self.format {
+        let line = match self.output.format {
             LogFormat::Text => text_line(Location::of(event.metadata()), &fields, now, self.process),
             LogFormat::Json => json_line(Location::of(event.metadata()), &fields, now),
         };
-        QUEUE.push(&line);
+        self.queue_of(*event.metadata().level()).push(&line);
     }
 }
 

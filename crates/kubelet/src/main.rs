@@ -61,7 +61,7 @@ fn run(resolved: &Resolved) -> ExitCode {
     let verbosity =
         logging::Verbosity { of_all: resolved.verbosity().into(), of_files: resolved.vmodule().to_vec() };
     let (spans, finished) = traces::prepare(resolved.kubelet.tracing.as_ref()).unzip();
-    logging::start(logging_format(resolved), verbosity, spans);
+    logging::start(log_output(resolved), verbosity, spans);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(host::blocking_threads() + OTHER_BLOCKING_THREADS)
         .thread_stack_size(STACK_BYTES)
@@ -89,11 +89,12 @@ fn run(resolved: &Resolved) -> ExitCode {
 const OTHER_BLOCKING_THREADS: usize = 8;
 const STACK_BYTES: usize = 1 << 20;
 
-fn logging_format(resolved: &Resolved) -> logging::LogFormat {
-    if resolved.kubelet.logging.format == "json" {
-        logging::LogFormat::Json
+fn log_output(resolved: &Resolved) -> logging::Output {
+    let logging = &resolved.kubelet.logging;
+    if logging.format == "json" {
+        logging::Output { format: logging::LogFormat::Json, is_split: logging.options.json.split_stream }
     } else {
-        logging::LogFormat::Text
+        logging::Output { format: logging::LogFormat::Text, is_split: logging.options.text.split_stream }
     }
 }
 

@@ -26,11 +26,9 @@ const FILES: &[&str] = &[
 /// Fields that this build accepts and does not act on. The kubelet logs those that are set (`config::not_yet`).
 const WITHOUT_EFFECT: &[&str] = &[
     "enable_contention_profiling",
-    "experimental_mounter_path",
     "housekeeping_interval",
     "info_buffer_size",
     "max_housekeeping_interval",
-    "show_hidden_metrics_for_version",
 ];
 
 pub(super) fn check(sources: &[Source]) -> Vec<Finding> {

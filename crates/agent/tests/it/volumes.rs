@@ -220,6 +220,17 @@ async fn leftovers_of_a_timed_out_mount_are_removed_before_the_next_mount() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn nfs_volume_is_mounted_by_the_mounter_of_the_flag() {
+    let mut world = with_claim(json!({"nfs": {"server": "nas", "path": "/export"}})).await;
+    world.settings.flags.experimental_mounter_path = "/opt/mounter".to_owned();
+    world.restart().await;
+    world.host.set_program("/opt/mounter", Err("no network"));
+    world.create(&user("web"));
+    let text = "Mounting command: /opt/mounter\nMounting arguments: mount -t nfs -- nas:/export";
+    world.until("it is mounted", |w| count_events(w, "FailedMount", text) > 0).await;
+}
+
+#[tokio::test(start_paused = true)]
 async fn device_with_a_timed_out_mount_is_mounted_again_or_unmounted_with_its_pod() {
     let world = with_device().await;
     world.host.fault_below(HostMethod::RunProgram, "mount", HostFault::TimesOutButDone);

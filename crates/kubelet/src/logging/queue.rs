@@ -1,9 +1,8 @@
-//! A bounded queue of log lines, and a thread that writes them to stderr. A reader that stalls (journald, a pipe, a terminal)
+//! A bounded queue of log lines, and a thread that writes them to its file. A reader that stalls (journald, a pipe, a terminal)
 //! never blocks the process: lines that do not fit are dropped and counted, and the count is logged when the reader continues.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::AsFd;
 use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
@@ -38,10 +37,8 @@ impl LogQueue {
         Self { state: Mutex::new(state), changed: Condvar::new() }
     }
 
-    /// Starts the thread. Before that, `push` writes lines itself.
-    pub(super) fn start(&'static self, dropped_line: fn(u64) -> String) -> io::Result<()> {
-        // A descriptor of our own: the lock of the standard library's stderr would be held while a reader stalls.
-        let out = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+    /// Starts the thread. Before that, `push` writes lines itself, to stderr.
+    pub(super) fn start(&'static self, out: File, dropped_line: fn(u64) -> String) -> io::Result<()> {
         let thread = std::thread::Builder::new().name("log".into()).stack_size(STACK_BYTES);
         self.state.lock().is_running = true;
         let started = thread.spawn(move || self.run(out, dropped_line));

@@ -22,7 +22,8 @@ impl Second {
         let mut command = node.kubelet_command();
         edit(&mut command);
         let file = std::fs::File::create(&log).expect("a log file");
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn();
+        let output = std::fs::File::create(node.path("second.stdout")).expect("a file for its output");
+        let child = command.stdin(Stdio::null()).stdout(output).stderr(file).spawn();
         Self { child: child.expect("the kubelet starts"), log }
     }
 
@@ -84,6 +85,25 @@ fn verbosity_flag_sets_the_log_level() {
     assert!(line_count(&["-v", "4"], "loud") > 0);
     assert_eq!(line_count(&["-v", "0", "--vmodule", "images=4"], "elsewhere"), 0);
     assert!(line_count(&["-v", "0", "--vmodule", "images=2,work*=4"], "here") > 0);
+}
+
+#[test]
+fn split_stream_writes_errors_to_stderr_and_other_lines_to_stdout() {
+    let mut node = Node::start();
+    node.kill_kubelet();
+    let second = Second::start(&node, |command| {
+        command.args(["--feature-gates=LoggingAlphaOptions=true", "--log-text-split-stream"]);
+    });
+    node.eventually("it serves", |node| node.get("/pods"));
+    node.apply("bad", &json!({"kind": "Pod"}));
+    second.logs(&node, "bad");
+    let (errors, others) =
+        (second.log(), std::fs::read_to_string(node.path("second.stdout")).expect("its output"));
+    assert!(
+        others.contains("Kubelet version") && others.lines().all(|line| line.starts_with('I')),
+        "{others}"
+    );
+    assert!(errors.lines().all(|line| !line.starts_with('I')), "{errors}");
 }
 
 #[test]

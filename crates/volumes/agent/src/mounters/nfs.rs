@@ -27,7 +27,8 @@ impl Mounter for NfsPlan {
         }
         mount_context.ctx.files.ensure_dir(&path, DIRECTORY_MODE).await?;
         mount_context.mark().await?;
-        let call = program("mount", arguments(&self.export, &self.options, &path), DEADLINE);
+        let mounter = &mount_context.ctx.settings.flags.experimental_mounter_path;
+        let call = mount_call(mounter, arguments(&self.export, &self.options, &path));
         let mounted = mount_context.unless_leaving(mount_context.ctx.processes.run_program(&call)).await;
         mounted.map_err(|error| mount_failed(error, &call))?;
         Ok(ReadyVolume::at(path))
@@ -38,11 +39,21 @@ impl Mounter for NfsPlan {
     }
 }
 
+/// `mount`, or the program that runs it where the machine itself has no helper for this filesystem (`--experimental-mounter-path`).
+fn mount_call(mounter: &str, args: Vec<String>) -> ProgramCall {
+    if mounter.is_empty() {
+        return program("mount", args, DEADLINE);
+    }
+    let args = ["mount".to_owned()].into_iter().chain(args).collect();
+    program(mounter, args, DEADLINE)
+}
+
 fn mount_failed(error: HostError, call: &ProgramCall) -> MountError {
     let (why, arguments) = (chain(&error), call.args.join(" "));
+    let command = call.path.display();
     let text = format!(
         "mount failed: {why}
-Mounting command: mount
+Mounting command: {command}
 Mounting arguments: {arguments}"
     );
     match error {
