@@ -27,8 +27,7 @@ use crate::metrics::{NodeStart, PodMetrics};
 
 /// The first delay before registration is retried, which doubles each time, and its maximum.
 const REGISTER_RETRY: Duration = Duration::from_millis(100);
-/// Up to as long again is added by chance: 6 s on average, where the Go kubelet waits for 7.
-const MAX_REGISTER_RETRY: Duration = Duration::from_secs(4);
+const MAX_REGISTER_RETRY: Duration = Duration::from_secs(7);
 /// Attempts for one status update; then connections are opened again.
 const MAX_ATTEMPTS: u32 = 5;
 /// The least delay after an update that the API server refused because it is overloaded.
@@ -157,8 +156,9 @@ impl NodeReporter {
                 }
             };
             let now = self.ctx.clock.mono();
-            let wait = compute_retry_delay(delay, requested, self.ctx.rng.share());
-            self.ctx.clock.sleep_until(now + wait).await;
+            // What a server asks of many nodes at the same time, they do at different times.
+            let random = if requested.is_some() { self.ctx.rng.share() } else { 0.0 };
+            self.ctx.clock.sleep_until(now + compute_retry_delay(delay, requested, random)).await;
         }
     }
 
@@ -180,16 +180,11 @@ impl NodeReporter {
 
     /// The existing Node; `None` if it was created now.
     async fn find_or_create(&self, initial: &Node) -> ClusterResult<Option<Node>> {
-        if !self.ctx.node_facts.features.creates_node_first {
-            match self.get().await {
-                Err(error) if error.is_not_found() => {}
-                found => return found.map(Some),
-            }
-        }
         match self.cluster.nodes().create("", initial).await {
             Ok(_) => Ok(None),
+            Err(ClusterError::AlreadyExists { .. }) => self.get().await.map(Some),
             // A kubelet may be authorized to update its Node but not to create it.
-            Err(ClusterError::AlreadyExists { .. } | ClusterError::Forbidden { .. }) => {
+            Err(ClusterError::Forbidden { .. }) if !self.ctx.node_facts.features.get_node_on_exists_only => {
                 self.get().await.map(Some)
             }
             Err(error) => Err(error),

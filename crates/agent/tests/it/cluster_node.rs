@@ -39,16 +39,38 @@ async fn node_registers_and_is_ready_at_once() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn node_registration_gets_the_node_before_or_after_create() {
-    for (creates_node_first, first) in [(false, "get nodes node"), (true, "create nodes node")] {
+async fn node_registration_creates_the_node_first_and_reads_one_that_exists() {
+    for (exists, expected) in [(false, ["create"].as_slice()), (true, &["create", "get"])] {
         let mut world = World::of_cluster();
-        world.features.creates_node_first = creates_node_first;
+        if exists {
+            world.api().put(&existing_node());
+        }
         world.start().await;
         world.until("the node is ready", World::is_node_ready).await;
         let lines = world.api().call_lines();
-        let mut calls = lines.iter().map(|line| line.trim()).filter(|line| line.ends_with(" nodes node"));
-        assert_eq!(calls.next(), Some(first), "{lines:?}");
+        let calls = lines.iter().filter_map(|line| line.trim().strip_suffix(" nodes node"));
+        let calls: Vec<&str> = calls.take(expected.len()).collect();
+        assert_eq!(calls, expected, "{lines:?}");
         assert_eq!(world.api_calls("create nodes node"), 1);
+        let (read, patched) = (
+            lines.iter().position(|line| line.contains("get nodes node")),
+            lines.iter().position(|line| line.contains("patch nodes")),
+        );
+        assert!(read < patched, "{lines:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_that_may_not_be_created_is_read_unless_only_existing_ones_are() {
+    for exists_only in [false, true] {
+        let mut world = World::of_cluster();
+        world.features.get_node_on_exists_only = exists_only;
+        world.api().put(&existing_node());
+        world.api().fault_always(Verb::Create, "nodes", Some(forbidden()));
+        world.start().await;
+        world.advance(seconds(60)).await;
+        assert_eq!(world.is_node_ready(), !exists_only);
+        assert_eq!(world.api_calls("create nodes node") > 1, exists_only, "that try failed");
     }
 }
 
@@ -92,10 +114,12 @@ async fn node_registration_backs_off_until_the_api_is_reachable() {
     world.api().set_outage(Some(Outage::Refused));
     world.start().await;
     world.advance(seconds(300)).await;
-    let is_get = |call: &&fakes::ClusterCall| call.verb == Verb::Get && call.resource == "nodes";
+    let is_create = |call: &&fakes::ClusterCall| call.verb == Verb::Create && call.resource == "nodes";
     let calls = world.api().calls();
-    let times: Vec<_> = calls.iter().filter(is_get).map(|call| call.at).collect();
+    let times: Vec<_> = calls.iter().filter(is_create).map(|call| call.at).collect();
     let waits: Vec<Duration> = times.windows(2).map(|pair| pair[1] - pair[0]).collect();
+    let shown: Vec<u128> = waits.iter().take(9).map(Duration::as_millis).collect();
+    assert_eq!(shown, [100, 200, 400, 800, 1600, 3200, 6400, 7000, 7000]);
     assert!(waits[0] < Duration::from_millis(200), "{waits:?}");
     assert!(waits.iter().all(|wait| *wait < seconds(8)), "{waits:?}");
     assert!((40..60).contains(&times.len()), "{}", times.len());

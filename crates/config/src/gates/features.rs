@@ -98,8 +98,8 @@ features! {
     dns_only_serving_certificates: "AllowDNSOnlyNodeCSR",
     /// The serving certificate is reloaded when its files change.
     reload_serving_pair: "ReloadKubeletServerCertificateFile",
-    /// The Node is created without a get before it.
-    creates_node_first: "KubeletRegistrationGetOnExistsOnly",
+    /// The Node is read at registration only if it exists, and not if the kubelet may not create it.
+    get_node_on_exists_only: "KubeletRegistrationGetOnExistsOnly",
     /// PodResources does not list pods in a terminal phase.
     list_active_pods: "KubeletPodResourcesListUseActivePods",
     /// Addresses in static pods must be in canonical form.
