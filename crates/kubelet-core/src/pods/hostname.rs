@@ -6,7 +6,7 @@ use model::PodRef;
 use model::containers::spec_of;
 use model::k8s::Pod;
 
-use base_core::names::label_problem;
+use base_core::names::{label_problem, subdomain_problem};
 
 /// Linux limits a hostname to 64 characters; DNS labels are limited to 63.
 const MAX_LABEL: usize = 63;
@@ -33,8 +33,8 @@ pub enum HostnameError {
          characters supported)"
     )]
     TooLong { fqdn: String },
-    #[error("pod hostnameOverride {name:?} is longer than {MAX_FQDN} characters")]
-    OverrideTooLong { name: String },
+    #[error("pod HostnameOverride {name:?} is not a valid DNS subdomain: {problem}")]
+    Override { name: String, problem: &'static str },
 }
 
 /// The pod's hostname: its override, else `spec.hostname`, else the pod's name cut to a DNS label.
@@ -47,15 +47,16 @@ pub fn compute_hostname(
     features: Features,
 ) -> Result<PodHostname, HostnameError> {
     let spec = spec_of(pod);
+    let who = PodRef::of(pod);
     let overridden =
         spec.hostname_override.clone().filter(|name| features.hostname_override && !name.is_empty());
     if let Some(name) = overridden {
-        if name.len() > MAX_FQDN {
-            return Err(HostnameError::OverrideTooLong { name });
-        }
-        return Ok(PodHostname { name, domain: String::new() });
+        // KEP-4762 speaks of 64 characters, and the API server accepts them; the Go kubelet cuts them to 63.
+        return match subdomain_problem(&name) {
+            Some(problem) => Err(HostnameError::Override { name, problem }),
+            None => Ok(PodHostname { name: cut_to_label(&who, name)?, domain: String::new() }),
+        };
     }
-    let who = PodRef::of(pod);
     let given = |field: &Option<String>| field.clone().filter(|text| !text.is_empty());
     let name = match given(&spec.hostname) {
         Some(name) => match label_problem(&name) {
@@ -176,11 +177,18 @@ mod tests {
             r#"{"subdomain": "-"}"#,
             &format!("! pod Subdomain \"-\" is not a valid DNS label: {rule}"),
         );
+    }
+
+    #[test]
+    fn hostname_override_is_a_dns_subdomain_and_cut_to_63_characters() {
         let long = "o".repeat(65);
+        check("p", &format!(r#"{{"hostnameOverride": "{long}"}}"#), &long[..63]);
+        check("p", r#"{"hostnameOverride": "a.b", "setHostnameAsFQDN": true, "subdomain": "s"}"#, "a.b");
+        let rule = subdomain_problem("A").unwrap();
         check(
             "p",
-            &format!(r#"{{"hostnameOverride": "{long}"}}"#),
-            &format!("! pod hostnameOverride {long:?} is longer than 64 characters"),
+            r#"{"hostnameOverride": "A.b"}"#,
+            &format!("! pod HostnameOverride \"A.b\" is not a valid DNS subdomain: {rule}"),
         );
     }
 
