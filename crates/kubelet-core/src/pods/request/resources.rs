@@ -158,7 +158,12 @@ fn memory_qos(pod: &Pod, container: &ContainerRef<'_>, node: &NodeFacts) -> BTre
     let allowed = bytes(own.and_then(|r| limit(r, "memory")));
     let kept = match (node.memory.qos, QosClass::of(pod)) {
         (MemoryQos::Off, _) => return files,
-        (MemoryQos::Throttling, _) | (MemoryQos::Reservation, QosClass::BestEffort) => None,
+        // A container may still have what an earlier configuration reserved.
+        (MemoryQos::Throttling, _) => {
+            files.extend(["memory.low", "memory.min"].map(|file| (file.to_owned(), "0".to_owned())));
+            None
+        }
+        (MemoryQos::Reservation, QosClass::BestEffort) => None,
         (MemoryQos::Reservation, QosClass::Guaranteed) => Some("memory.min"),
         (MemoryQos::Reservation, QosClass::Burstable) => Some("memory.low"),
     };

@@ -76,10 +76,16 @@ pub fn compute_qos_cgroups<'a>(
     let hugepage_limits: Vec<(String, u64)> =
         rules.hugepage_sizes.iter().map(|size| (size.clone(), UNBOUNDED_HUGEPAGES)).collect();
     let (burstable_limit, best_effort_limit) = memory_limits(rules.memory_reserve, guaranteed, burstable);
-    let reserved = |bytes: i64| (rules.memory_qos == MemoryQos::Reservation).then_some(bytes);
+    // Without a reservation zeros end what an earlier configuration reserved.
+    let reserved = |bytes: i64| match rules.memory_qos {
+        MemoryQos::Off => None,
+        MemoryQos::Throttling => Some(0),
+        MemoryQos::Reservation => Some(bytes),
+    };
     QosCgroupNumbers {
         all_pods: CgroupNumbers {
-            memory_min: reserved(guaranteed.memory_bytes),
+            memory_min: reserved(guaranteed.memory_bytes.saturating_add(burstable.memory_bytes)),
+            // The Go kubelet leaves this to `memory.min`. The kernel bounds `memory.low` of the cgroups below by that of this one.
             memory_low: reserved(burstable.memory_bytes),
             ..CgroupNumbers::default()
         },

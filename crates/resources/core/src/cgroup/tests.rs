@@ -336,7 +336,18 @@ fn qos_reserved_keeps_memory_of_higher_classes() {
     let rules =
         QosCgroupRules { hugepage_sizes: &[], memory_qos: MemoryQos::Reservation, memory_reserve: None };
     let qos = compute_qos_cgroups(pods_of_each_class().iter().map(Allocation::whole), &rules);
-    assert_eq!((qos.all_pods.memory_min, qos.all_pods.memory_low), (Some(mebi(100)), Some(mebi(200))));
+    assert_eq!((qos.all_pods.memory_min, qos.all_pods.memory_low), (Some(mebi(300)), Some(mebi(200))));
     assert_eq!((qos.burstable.memory_min, qos.burstable.memory_low), (None, Some(mebi(200))));
     assert_eq!((qos.best_effort.memory_min, qos.best_effort.memory_low), (None, None));
+}
+
+#[test]
+fn memory_qos_without_a_reservation_resets_what_was_reserved() {
+    let protected = |memory_qos| {
+        let rules = QosCgroupRules { hugepage_sizes: &[], memory_qos, memory_reserve: None };
+        let qos = compute_qos_cgroups(pods_of_each_class().iter().map(Allocation::whole), &rules);
+        [qos.all_pods.memory_min, qos.all_pods.memory_low, qos.burstable.memory_min, qos.burstable.memory_low]
+    };
+    assert_eq!(protected(MemoryQos::Throttling), [Some(0), Some(0), None, Some(0)]);
+    assert_eq!(protected(MemoryQos::Off), [None; 4]);
 }
