@@ -119,8 +119,22 @@ pub enum CgroupState {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnitProperty {
     pub name: &'static str,
+    pub value: UnitValue,
+}
+
+/// The value of a systemd property.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UnitValue {
     /// `u64::MAX`: no limit.
-    pub value: u64,
+    Number(u64),
+    /// A set of CPUs: one bit each, those with low numbers first.
+    Bits(Vec<u8>),
+}
+
+impl From<u64> for UnitValue {
+    fn from(number: u64) -> Self {
+        Self::Number(number)
+    }
 }
 
 /// Desired settings of a cgroup, for the kernel and for systemd.

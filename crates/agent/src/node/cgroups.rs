@@ -13,6 +13,7 @@ use base_agent::error_chain::chain;
 use kubelet_core::node::compute_capacity;
 use kubelet_core::node::enforcement::{Enforcement, ReservedCgroup, compute_enforcement};
 use model::cgroup::CgroupPath;
+use model::cpu_set::CpuSet;
 use model::{CgroupDriver, MonoTime, QosClass};
 use resources_agent::admissions::Admissions;
 use resources_agent::cgroup_values::{apply_cgroup, qos_cgroup_rules};
@@ -51,7 +52,7 @@ impl NodeCgroups {
         let names = Arc::new(CgroupNames::new(driver, &self.ctx.config().cgroup_root));
         let enforcement = enforcement(&self.ctx).await;
         let started = async {
-            self.make(&names).await?;
+            self.make(&names, driver).await?;
             self.names.send_replace(Some(names.clone()));
             self.enforce_reserved(&names, &enforcement).await
         };
@@ -73,15 +74,35 @@ impl NodeCgroups {
     }
 
     /// Creates the cgroup of all pods and the QoS cgroups.
-    async fn make(&self, names: &CgroupNames) -> Result<(), String> {
+    async fn make(&self, names: &CgroupNames, driver: CgroupDriver) -> Result<(), String> {
         if let Some(root) = names.root()
             && !self.ctx.cgroups.exists(&root).await
         {
             return Err(format!("invalid configuration: cgroup-root {root} doesn't exist"));
         }
-        let nothing = CgroupNumbers::default();
-        self.apply(&names.all_pods(), &nothing, CgroupWork::Create).await?;
+        let numbers =
+            CgroupNumbers { allowed_cpus: self.allowed_cpus(driver).await, ..CgroupNumbers::default() };
+        self.apply(&names.all_pods(), &numbers, CgroupWork::Create).await?;
         self.apply_qos_cgroups(names, &self.qos(), CgroupWork::Create).await
+    }
+
+    /// All CPUs, so that systemd leaves the controller `cpuset` to the slice when it reads its units again. With the static policy
+    /// containers have sets of CPUs, which do that.
+    async fn allowed_cpus(&self, driver: CgroupDriver) -> Option<CpuSet> {
+        let is_systemd = driver == CgroupDriver::Systemd && self.ctx.node_facts.cgroup_v2;
+        if !is_systemd || self.ctx.config().cpu_manager_policy != "none" {
+            return None;
+        }
+        match self.ctx.machine.topology().await {
+            Ok(topology) => Some(topology.cpus()),
+            Err(error) => {
+                tracing::warn!(
+                    err = chain(&error),
+                    "Failed to read the CPUs of the machine for the slice of all pods"
+                );
+                None
+            }
+        }
     }
 
     /// Sets the limits of the reserved cgroups, which must exist; otherwise the configuration is invalid.

@@ -2,6 +2,7 @@
 
 use fakes::{Fault, Method};
 use model::CgroupDriver;
+use model::cgroup::UnitValue;
 
 use crate::pods::{container, pod};
 use crate::world::{World, seconds};
@@ -21,6 +22,21 @@ async fn cgroup_driver_of_the_runtime_overrides_the_configured_one() {
     assert!(!world.metrics().await.contains("kubelet_cri_losing_support"));
     world.advance(seconds(60)).await;
     assert_eq!(world.fake.count(Method::RuntimeConfig), 1, "requested once");
+}
+
+#[tokio::test(start_paused = true)]
+async fn slice_of_all_pods_is_allowed_all_cpus_without_exclusive_cpus() {
+    for (policy, expected) in [("none", Some(UnitValue::Bits(vec![0b1111]))), ("static", None)] {
+        let mut world = World::new();
+        world.cgroup_v2 = true;
+        world.config.cpu_manager_policy = policy.to_owned();
+        world.config.kube_reserved = [("cpu".to_owned(), "1".to_owned())].into();
+        world.fake.set_cgroup_driver(CgroupDriver::Systemd);
+        world.start().await;
+        world.until("the cgroup driver is known", |w| driver(w) == Some(CgroupDriver::Systemd)).await;
+        world.advance(seconds(1)).await;
+        assert_eq!(world.cgroups.property("/kubepods.slice", "AllowedCPUs"), expected, "{policy}");
+    }
 }
 
 #[tokio::test(start_paused = true)]

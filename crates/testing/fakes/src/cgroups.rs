@@ -9,7 +9,7 @@ use std::sync::Arc;
 use async_trait::async_trait;
 use futures_util::FutureExt;
 use futures_util::future::BoxFuture;
-use model::cgroup::{CgroupPath, CgroupSettings, CgroupState, MemoryMark, ProcessFacts};
+use model::cgroup::{CgroupPath, CgroupSettings, CgroupState, MemoryMark, ProcessFacts, UnitValue};
 use parking_lot::Mutex;
 use ports::cgroups::CgroupRemoval;
 use ports::host::HostResult;
@@ -26,6 +26,8 @@ pub struct FakeCgroups {
 struct State {
     /// By path: what was written, by the name of the file.
     cgroups: BTreeMap<String, BTreeMap<String, String>>,
+    /// The systemd properties of slices, by path and name.
+    properties: BTreeMap<(String, &'static str), UnitValue>,
     /// Live processes, in their cgroups.
     processes: Vec<Process>,
     /// Creating or writing anything below these fails.
@@ -67,6 +69,12 @@ impl FakeCgroups {
     #[must_use]
     pub fn paths(&self) -> Vec<String> {
         self.state.lock().cgroups.keys().cloned().collect()
+    }
+
+    /// A systemd property of a slice; `None` if it was never set.
+    #[must_use]
+    pub fn property(&self, slice: &str, name: &'static str) -> Option<UnitValue> {
+        self.state.lock().properties.get(&(slice.to_owned(), name)).cloned()
     }
 
     /// The content of a file; `None` if it was never written.
@@ -213,6 +221,13 @@ impl Cgroups for FakeCgroups {
         state.make(&cgroup.path);
         let files = state.cgroups.entry(cgroup.path.to_string()).or_default();
         files.extend(settings.files.iter().map(|file| (file.name.clone(), file.text.clone())));
+        if cgroup.is_slice {
+            let path = || cgroup.path.to_string();
+            let properties = settings.properties.iter();
+            state
+                .properties
+                .extend(properties.map(|property| ((path(), property.name), property.value.clone())));
+        }
         Ok(())
     }
 

@@ -5,7 +5,7 @@ mod systemd_connection;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use model::cgroup::{CgroupPath, UnitProperty};
+use model::cgroup::{CgroupPath, UnitProperty, UnitValue};
 use ports::host::{HostError, HostResult};
 
 use crate::dbus::{Body, DbusError, Method, Variant};
@@ -45,21 +45,20 @@ impl Slices {
     }
 
     async fn try_ensure(&self, slice: &CgroupPath, properties: &[UnitProperty]) -> Result<(), DbusError> {
-        let numbers: Vec<(&str, Variant)> =
-            properties.iter().map(|p| (p.name, Variant::Number(p.value))).collect();
+        let values: Vec<(&str, Variant)> = properties.iter().map(|p| (p.name, variant(&p.value))).collect();
         let mut all = vec![
             ("Description", Variant::Text(format!("Kubernetes pods: {}", slice.name()))),
             ("DefaultDependencies", Variant::Bool(false)),
         ];
         all.extend(above(slice).map(|above| ("Wants", Variant::Texts(vec![above.to_owned()]))));
         all.extend(ACCOUNTING.map(|name| (name, Variant::Bool(true))));
-        all.extend(numbers.iter().cloned());
+        all.extend(values.iter().cloned());
         let start = Body::default().text(slice.name()).text("replace").properties(&all).no_units();
         match self.systemd.call(manager("StartTransientUnit"), start, Until::JobDone).await {
-            Err(DbusError::Failed { name, .. }) if name == UNIT_EXISTS && numbers.is_empty() => Ok(()),
+            Err(DbusError::Failed { name, .. }) if name == UNIT_EXISTS && values.is_empty() => Ok(()),
             Err(DbusError::Failed { name, .. }) if name == UNIT_EXISTS => {
                 // Until the next start of the machine only.
-                let set = Body::default().text(slice.name()).flag(true).properties(&numbers);
+                let set = Body::default().text(slice.name()).flag(true).properties(&values);
                 self.systemd.call(manager("SetUnitProperties"), set, Until::Answered).await
             }
             result => result,
@@ -76,6 +75,13 @@ impl Slices {
             }
         };
         within("stop slice", slice, stop).await
+    }
+}
+
+fn variant(value: &UnitValue) -> Variant {
+    match value {
+        UnitValue::Number(number) => Variant::Number(*number),
+        UnitValue::Bits(bits) => Variant::Bytes(bits.clone()),
     }
 }
 

@@ -247,7 +247,7 @@ fn slice() -> CgroupPath {
 }
 
 fn weighed() -> CgroupSettings {
-    let properties = vec![UnitProperty { name: "CPUWeight", value: 20 }];
+    let properties = vec![UnitProperty { name: "CPUWeight", value: 20.into() }];
     CgroupSettings { files: Vec::new(), properties }
 }
 

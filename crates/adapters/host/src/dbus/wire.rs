@@ -23,6 +23,7 @@ pub(crate) enum MessageType {
 pub(crate) enum Variant {
     Bool(bool),
     Number(u64),
+    Bytes(Vec<u8>),
     Text(String),
     Texts(Vec<String>),
 }
@@ -290,6 +291,10 @@ impl Writer {
                 self.signature("t");
                 self.align(8);
                 self.bytes.extend(number.to_le_bytes());
+            }
+            Variant::Bytes(bytes) => {
+                self.signature("ay");
+                self.array(1, |writer| writer.bytes.extend(bytes));
             }
             Variant::Text(text) => {
                 self.signature("s");

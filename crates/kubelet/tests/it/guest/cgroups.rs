@@ -150,6 +150,10 @@ fn systemd_cgroup_driver_creates_slices_with_qos_values_and_removes_them() {
         let has_limit = read(Path::new(KUBEPODS), "memory.max") != "max";
         if weights == ["10", "1"] && has_limit { Ok(()) } else { Err(format!("{weights:?} {has_limit}")) }
     });
+    let online = std::fs::read_to_string("/sys/devices/system/cpu/online").expect("the CPUs");
+    let allowed = systemctl(&["show", "--value", "--property", "AllowedCPUs", "kubepods.slice"]);
+    assert_eq!(allowed, online.trim());
+
     // The runtime's scopes are in the slices.
     let slices = [&guaranteed, &burstable, &best_effort];
     let mut scopes = slices.iter().zip(&pods).map(|(slice, pod)| scope(slice, pod));

@@ -1,7 +1,8 @@
 //! The settings of a cgroup, and their form for both versions of cgroups and for systemd
 //! (docs/behaviour/resources-and-qos.md).
 
-use model::cgroup::{CgroupFile, CgroupSettings, CgroupVersion, UnitProperty};
+use model::cgroup::{CgroupFile, CgroupSettings, CgroupVersion, UnitProperty, UnitValue};
+use model::cpu_set::CpuSet;
 
 use crate::cgroup::convert::{MAX_SHARES, MIN_SHARES};
 
@@ -28,6 +29,8 @@ pub struct CgroupNumbers {
     pub pids_limit: Option<i64>,
     /// Bytes by page size in the kernel's notation: `2MB`.
     pub hugepage_limits: Vec<(String, u64)>,
+    /// For systemd on version 2 only.
+    pub allowed_cpus: Option<CpuSet>,
 }
 
 /// The number that the kernel accepts for no limit of huge pages.
@@ -95,7 +98,7 @@ fn files_v2(numbers: &CgroupNumbers) -> Vec<CgroupFile> {
 fn properties(numbers: &CgroupNumbers, version: CgroupVersion) -> Vec<UnitProperty> {
     let mut properties = Vec::new();
     let mut add = |name, value: Option<i64>| {
-        properties.extend(value.map(|value| UnitProperty { name, value: value.try_into().unwrap_or(0) }));
+        properties.extend(value.map(|value| unit_property(name, value.try_into().unwrap_or(0))));
     };
     match version {
         CgroupVersion::V1 => {
@@ -111,14 +114,34 @@ fn properties(numbers: &CgroupNumbers, version: CgroupVersion) -> Vec<UnitProper
     }
     if let Some(quota) = numbers.cpu_quota {
         add("CPUQuotaPeriodUSec", quota.period);
-        properties.push(UnitProperty { name: "CPUQuotaPerSecUSec", value: quota_per_second(quota) });
+        properties.push(unit_property("CPUQuotaPerSecUSec", quota_per_second(quota)));
     }
     properties.extend(
-        numbers
-            .pids_limit
-            .map(|most| UnitProperty { name: "TasksMax", value: most.try_into().unwrap_or(u64::MAX) }),
+        numbers.pids_limit.map(|most| unit_property("TasksMax", most.try_into().unwrap_or(u64::MAX))),
     );
+    if let Some(cpus) = numbers.allowed_cpus.as_ref().filter(|_| version == CgroupVersion::V2) {
+        properties.push(UnitProperty { name: "AllowedCPUs", value: UnitValue::Bits(bits(cpus)) });
+    }
     properties
+}
+
+const fn unit_property(name: &'static str, value: u64) -> UnitProperty {
+    UnitProperty { name, value: UnitValue::Number(value) }
+}
+
+/// One bit for each CPU, those with low numbers first.
+fn bits(cpus: &CpuSet) -> Vec<u8> {
+    let mut bits = Vec::new();
+    for cpu in cpus.iter() {
+        let byte = usize::try_from(cpu / 8).unwrap_or_default();
+        if bits.len() <= byte {
+            bits.resize(byte + 1, 0_u8);
+        }
+        if let Some(byte) = bits.get_mut(byte) {
+            *byte |= 1 << (cpu % 8);
+        }
+    }
+    bits
 }
 
 /// systemd uses whole percents of a core: a fraction is rounded up, because rounding down would reduce the CPU time.

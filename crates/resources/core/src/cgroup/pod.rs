@@ -46,6 +46,7 @@ pub fn compute_pod_numbers(pod: &Pod, rules: &PodRules<'_>) -> CgroupNumbers {
         memory_low: memory.filter(|_| is_reserved && class == QosClass::Burstable),
         pids_limit: rules.pids_limit,
         hugepage_limits: hugepage_limits(&requests, rules.hugepage_sizes),
+        allowed_cpus: None,
     }
 }
 

@@ -1,6 +1,6 @@
 use base_core::node_facts::MemoryQos;
 use expect_test::{Expect, expect};
-use model::cgroup::{CgroupSettings, CgroupVersion};
+use model::cgroup::{CgroupSettings, CgroupVersion, UnitValue};
 use model::k8s::Pod;
 use model::{CgroupDriver, PodUid, QosClass};
 use serde_json::{Value, json};
@@ -115,9 +115,10 @@ fn shown(settings: &CgroupSettings) -> String {
         let tree = if file.controller.is_empty() { String::new() } else { format!("{}/", file.controller) };
         format!("{tree}{}={}", file.name, file.text)
     });
-    let properties = settings.properties.iter().map(|p| match p.value {
-        u64::MAX => format!("{}=infinity", p.name),
-        value => format!("{}={value}", p.name),
+    let properties = settings.properties.iter().map(|p| match &p.value {
+        UnitValue::Number(u64::MAX) => format!("{}=infinity", p.name),
+        UnitValue::Number(value) => format!("{}={value}", p.name),
+        UnitValue::Bits(bits) => format!("{}={bits:?}", p.name),
     });
     let lines = [files.collect::<Vec<_>>().join(" "), properties.collect::<Vec<_>>().join(" ")];
     lines.join("\n")
@@ -263,6 +264,19 @@ fn huge_page_limits_are_the_requests_of_the_pod() {
 
             hugetlb.2MB.max=8388608 hugetlb.2MB.rsvd.max=8388608 hugetlb.1GB.max=0 hugetlb.1GB.rsvd.max=0
         "#]],
+    );
+}
+
+#[test]
+fn allowed_cpus_are_a_property_of_slices_on_version_2() {
+    let numbers = CgroupNumbers { allowed_cpus: Some([0, 1, 9].into()), ..CgroupNumbers::default() };
+    check(
+        &numbers,
+        expect![[r#"
+
+
+
+            AllowedCPUs=[3, 2]"#]],
     );
 }
 
