@@ -234,6 +234,19 @@ async fn image_pull_needs_a_written_pulling_record() {
     is_ready(&world, "first").await;
 }
 
+#[tokio::test(start_paused = true)]
+async fn pull_intent_has_the_image_as_it_was_written() {
+    let world = World::joined().await;
+    world.fake.fault(Method::PullImage, Fault::Hang);
+    let plain = container_with("app", json!({"image": "r.io/plain", "imagePullPolicy": "IfNotPresent"}));
+    world.create(&pod("web", [plain]));
+    let file = format!("{PULLING}/{}", record_file("r.io/plain"));
+    world.until("the intent is written", |w| w.host.exists(&file)).await;
+    let intent: ImagePullIntent = serde_json::from_str(&world.host.text(&file).unwrap()).unwrap();
+    assert_eq!(intent.image, "r.io/plain");
+    assert!(world.fake.call_lines().contains(&"PullImage r.io/plain:latest".to_owned()));
+}
+
 // ---- programs ----
 
 fn providers(more: Value) -> CredentialProviders {

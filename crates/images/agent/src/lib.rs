@@ -350,7 +350,7 @@ impl Images {
         self.recorder.normal(pod, wanted_by.container, "Pulling", pull::pulling_message(wanted));
         let waited_from = self.clock.mono();
         let intent = match &self.checked {
-            Some((_, records)) => Some(records.intend(&request.image).await.map_err(|problem| {
+            Some((_, records)) => Some(records.intend(wanted).await.map_err(|problem| {
                 let message = pull::not_noted_message(wanted, &problem);
                 self.refuse(pod, wanted_by, None, ImageProblem::Pull, message)
             })?),

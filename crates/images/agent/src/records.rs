@@ -15,6 +15,7 @@ use images_core::access::{
     ImagePullCredentials, ImagePullIntent, ImagePulledRecord, PodCredentials, find_image, is_outlived,
     parse_record_file, record_credentials, record_file, record_pull, record_unknown,
 };
+use images_core::name::spellings;
 use jiff::Timestamp;
 use model::k8s::Time;
 use model::request::ImageObservation;
@@ -252,9 +253,13 @@ impl PullRecordsTask {
     }
 
     async fn lookup(&self, image: &str, image_ref: &str) -> KnownPull {
-        let was_intended = self.files.read_file(&self.intent_path(image), MAX_BYTES, false).await;
-        // An unreadable intent or record counts as an unknown pull, so that the pod must have credentials.
-        let was_intended = !was_intended.is_err_and(|error| error.is_not_found());
+        let mut was_intended = false;
+        // Intents have the image as it was written, which another pod may write differently.
+        for image in spellings(image) {
+            let intent = self.files.read_file(&self.intent_path(&image), MAX_BYTES, false).await;
+            // An unreadable intent or record counts as an unknown pull, so that the pod must have credentials.
+            was_intended |= !intent.is_err_and(|error| error.is_not_found());
+        }
         match self.record(image_ref).await {
             Ok(record) => KnownPull { record, was_intended },
             Err(()) => KnownPull { record: None, was_intended: true },

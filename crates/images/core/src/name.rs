@@ -66,6 +66,18 @@ pub fn with_default_tag(image: &str) -> Result<String, ImageNameError> {
     Ok(if is_complete { image.to_owned() } else { format!("{image}:{}", written.tag.unwrap_or_default()) })
 }
 
+/// The ways in which an image may be written that mean the same default tag: as given, and with or without `:latest`.
+#[must_use]
+pub fn spellings(image: &str) -> Vec<String> {
+    let mut spellings = vec![image.to_owned()];
+    spellings.extend(with_default_tag(image).ok().filter(|tagged| tagged != image));
+    let (_, tag, digest) = split(image);
+    if tag == Some("latest") && digest.is_none() {
+        spellings.extend(image.strip_suffix(":latest").map(str::to_owned));
+    }
+    spellings
+}
+
 /// `imagePullPolicy` where the pod does not say: moving tags are pulled each time.
 #[must_use]
 pub fn default_pull_policy(image: Option<&str>) -> &'static str {
@@ -218,6 +230,18 @@ mod tests {
         check("foo/image:v1", "docker.io/foo/image:v1");
         check("index.docker.io/foo", "docker.io/library/foo:latest");
         check("docker.io/library/busybox", "docker.io/library/busybox:latest");
+    }
+
+    #[test]
+    fn image_with_the_default_tag_has_two_spellings() {
+        for (image, expected) in [
+            ("r.io:5000/a", ["r.io:5000/a", "r.io:5000/a:latest"].as_slice()),
+            ("r.io:5000/a:latest", &["r.io:5000/a:latest", "r.io:5000/a"]),
+            ("a:1", &["a:1"]),
+            ("A", &["A"]),
+        ] {
+            assert_eq!(spellings(image), expected);
+        }
     }
 
     #[test]
