@@ -128,6 +128,10 @@ pub fn resource_value(
     }
     let requested = match side {
         "requests" => amount_of(found.resources(), name, |r| r.requests.as_ref()),
+        // Huge pages are never overcommitted: without a limit there are none.
+        "limits" if name.starts_with("hugepages-") => {
+            amount_of(found.resources(), name, |r| r.limits.as_ref())
+        }
         "limits" => amount_of(found.resources(), name, |r| r.limits.as_ref())
             .or_else(|| amount_of(spec_of(pod).resources.as_ref(), name, |r| r.limits.as_ref()))
             .or_else(|| facts.allocatable.get(name).and_then(|q| Amount::of(q).ok())),

@@ -50,7 +50,7 @@ pub trait Mounts: Send + Sync + std::fmt::Debug {
     /// Whether the contents of a tmpfs ([`Self::ensure_tmpfs`]) are never swapped out.
     fn keeps_tmpfs_in_memory(&self) -> bool;
     /// Mounts a hugetlbfs with pages of that size unless one is mounted there already.
-    async fn ensure_huge_pages(&self, path: &Path, _page_bytes: u64, _size_bytes: u64) -> HostResult<()> {
+    async fn ensure_huge_pages(&self, path: &Path, _page_bytes: u64) -> HostResult<()> {
         Err(HostError::Invalid(format!("{}: the kernel has no huge pages", path.display())))
     }
     /// Bind-mounts a directory, or a device in an existing directory, at `target`, which is created. `options`: as for `mount`,

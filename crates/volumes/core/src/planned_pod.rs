@@ -1,10 +1,10 @@
 //! A pod whose volumes are planned, with what its containers have together: added up once for all volumes.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 
 use model::Amount;
-use model::containers::all_containers;
+use model::containers::{all_containers, spec_of};
 use model::k8s::Pod;
 
 use base_core::pod_sums::pod_limit;
@@ -20,7 +20,7 @@ pub struct PlannedPod<'a> {
 #[derive(Debug)]
 pub struct PodLimits {
     memory: Option<Amount>,
-    huge_pages: BTreeMap<u64, u64>,
+    huge_pages: BTreeSet<u64>,
 }
 
 impl PodLimits {
@@ -48,28 +48,22 @@ impl<'a> PlannedPod<'a> {
         self.limits.map_or_else(|| pod_limit(self.pod, "memory"), |limits| limits.memory)
     }
 
-    /// Bytes of huge pages that the containers request, by the size of a page.
-    pub(super) fn huge_pages(self) -> Cow<'a, BTreeMap<u64, u64>> {
+    /// The sizes of the huge pages that the pod and its containers request, in bytes.
+    pub(super) fn huge_pages(self) -> Cow<'a, BTreeSet<u64>> {
         self.limits
             .map_or_else(|| Cow::Owned(requested_pages(self.pod)), |limits| Cow::Borrowed(&limits.huge_pages))
     }
 }
 
-/// Bytes of huge pages that the pod's containers request, by the size of a page.
-fn requested_pages(pod: &Pod) -> BTreeMap<u64, u64> {
-    let mut requested: BTreeMap<u64, u64> = BTreeMap::new();
-    for container in all_containers(pod) {
-        let requests = container.resources().and_then(|resources| resources.requests.as_ref());
-        let limits = container.resources().and_then(|resources| resources.limits.as_ref());
-        // The limit is also the default of the request.
-        let both = requests.or(limits).into_iter().flatten();
-        for (name, quantity) in both {
-            let size = name.strip_prefix("hugepages-").and_then(|size| Amount::parse(size).ok());
-            let Some(page) = size.and_then(|size| u64::try_from(size.units()).ok()) else { continue };
-            let amount = Amount::of(quantity).ok().and_then(|amount| u64::try_from(amount.units()).ok());
-            let sum = requested.entry(page).or_default();
-            *sum = sum.saturating_add(amount.unwrap_or(0));
-        }
-    }
-    requested
+/// The sizes of the huge pages that the pod and its containers request, in bytes.
+fn requested_pages(pod: &Pod) -> BTreeSet<u64> {
+    let of_containers = all_containers(pod).filter_map(|container| container.resources());
+    let all = of_containers.chain(spec_of(pod).resources.as_ref());
+    // The limit is also the default of the request.
+    let names = all.filter_map(|resources| resources.requests.as_ref().or(resources.limits.as_ref()));
+    let pages = names.flat_map(|amounts| amounts.keys()).filter_map(|name| {
+        let size = Amount::parse(name.strip_prefix("hugepages-")?).ok()?;
+        u64::try_from(size.units()).ok()
+    });
+    pages.collect()
 }

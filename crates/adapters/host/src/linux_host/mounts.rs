@@ -29,8 +29,8 @@ impl Mounts for LinuxHost {
         self.on(Work::Mounts, path, move |path| tmpfs::ensure_tmpfs(path, size_bytes)).await
     }
 
-    async fn ensure_huge_pages(&self, path: &Path, page_bytes: u64, size_bytes: u64) -> HostResult<()> {
-        self.on(Work::Mounts, path, move |path| huge_pages::ensure(path, page_bytes, size_bytes)).await
+    async fn ensure_huge_pages(&self, path: &Path, page_bytes: u64) -> HostResult<()> {
+        self.on(Work::Mounts, path, move |path| huge_pages::ensure(path, page_bytes)).await
     }
 
     async fn bind_volume(&self, source: &Path, target: &Path, options: &[String]) -> HostResult<()> {

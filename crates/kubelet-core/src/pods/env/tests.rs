@@ -46,6 +46,7 @@ fn try_env_of(container: &Value, objects: &EnvObjects) -> Result<Vec<(String, En
     let allocatable = BTreeMap::from([
         ("cpu".to_owned(), Quantity("3500m".to_owned())),
         ("memory".to_owned(), Quantity("1Gi".to_owned())),
+        ("hugepages-2Mi".to_owned(), Quantity("8Mi".to_owned())),
     ]);
     let facts =
         DownwardFacts { container: "a", pod_ips: &pod_ips, host_ips: &host_ips, allocatable: &allocatable };
@@ -121,6 +122,7 @@ fn resource_field_of_a_container_without_limit_is_node_allocatable() {
     check_resource(&json!({"resource": "limits.cpu"}), "X=4");
     check_resource(&json!({"resource": "limits.memory", "divisor": "1Gi"}), "X=1");
     check_resource(&json!({"resource": "limits.ephemeral-storage"}), "X=0");
+    check_resource(&json!({"resource": "limits.hugepages-2Mi"}), "X=0");
 }
 
 #[test]

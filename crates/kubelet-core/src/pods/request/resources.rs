@@ -49,7 +49,8 @@ pub fn container_resources(pod: &Pod, container: &ContainerRef<'_>, node: &NodeF
     };
     let mut resources = compute_limits(&requested, node);
     resources.oom_score_adj = Some(oom_score_adj(pod, container, node.memory_capacity_bytes));
-    resources.hugepage_limits = hugepage_limits(own, &node.hugepage_sizes);
+    let of_pod = of_pod.filter(|_| node.features.pod_level_resources);
+    resources.hugepage_limits = hugepage_limits([of_pod, own], &node.hugepage_sizes);
     if node.cgroup_v2 && !node.single_process_oom_kill() {
         resources.unified.insert("memory.oom.group".to_owned(), "1".to_owned());
     }
@@ -135,10 +136,14 @@ fn unassigned_memory_per_container(pod: &Pod) -> i64 {
     rest.units().max(0) / containers
 }
 
-/// A limit for every size that the kernel supports: zero unless the container requests it.
-fn hugepage_limits(resources: Option<&ResourceRequirements>, sizes: &[String]) -> Vec<(String, u64)> {
+/// A limit for every size that the kernel supports: that of the container, or else that of the pod, or else zero.
+fn hugepage_limits(
+    of_pod_and_own: [Option<&ResourceRequirements>; 2],
+    sizes: &[String],
+) -> Vec<(String, u64)> {
     let mut limits: BTreeMap<String, u64> = sizes.iter().map(|size| (size.clone(), 0)).collect();
-    for (name, quantity) in resources.and_then(|r| r.limits.as_ref()).into_iter().flatten() {
+    let given = of_pod_and_own.into_iter().flatten().filter_map(|resources| resources.limits.as_ref());
+    for (name, quantity) in given.flatten() {
         let size = name.strip_prefix("hugepages-").and_then(|size| Amount::parse(size).ok());
         let bytes = Amount::of(quantity).ok().and_then(|amount| u64::try_from(amount.units()).ok());
         if let (Some(size), Some(bytes)) = (size, bytes) {

@@ -269,6 +269,21 @@ fn container_huge_pages_are_limited_to_the_request() {
 }
 
 #[test]
+fn container_huge_pages_are_limited_to_those_of_the_pod_unless_it_has_its_own() {
+    let of_pod = json!({"resources": {"limits": {"hugepages-2Mi": "20Mi", "hugepages-1Gi": "1Gi"}}});
+    let limits = |own: Value, features: Features| {
+        let pod = pod_with(&json!({"resources": {"limits": own}}), &of_pod);
+        let node = NodeFacts { features, ..node() };
+        app(&pod, &Around { node: Some(node), ..Around::default() }).resources.hugepage_limits
+    };
+    let expected = |gb: u64, mb: u64| [("1GB".to_owned(), gb), ("2MB".to_owned(), mb << 20)];
+    assert_eq!(limits(json!({}), Features::default()), expected(GI, 20));
+    assert_eq!(limits(json!({"hugepages-2Mi": "10Mi"}), Features::default()), expected(GI, 10));
+    let off = Features { pod_level_resources: false, ..Features::default() };
+    assert_eq!(limits(json!({"hugepages-2Mi": "10Mi"}), off), expected(0, 10));
+}
+
+#[test]
 fn swap_is_shared_among_burstable_containers_only() {
     let swap = |node: NodeFacts, resources: &Value| {
         let mut pod = pod_with(&json!({ "resources": resources }), &json!({}));

@@ -47,7 +47,7 @@ impl Mounts for FakeHost {
         self.act(HostMethod::EnsureTmpfs, "mount tmpfs on", path, mount).await
     }
 
-    async fn ensure_huge_pages(&self, path: &Path, _page_bytes: u64, _size_bytes: u64) -> HostResult<()> {
+    async fn ensure_huge_pages(&self, path: &Path, _page_bytes: u64) -> HostResult<()> {
         self.act(HostMethod::EnsureTmpfs, "mount huge pages on", path, |tree| {
             tree.mount(path, Mount::HugePages)
         })

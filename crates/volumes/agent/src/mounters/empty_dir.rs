@@ -45,9 +45,9 @@ pub(super) async fn ensure_backing(
             let size_bytes = size_on_node(size_bytes, mount_context.facts.allocatable.get("memory"));
             ctx.mounts.ensure_tmpfs(path, size_bytes).await?
         }
-        Medium::HugePages { page_bytes, size_bytes } => {
+        Medium::HugePages { page_bytes } => {
             ctx.files.ensure_dir(path, 0o777).await?;
-            ctx.mounts.ensure_huge_pages(path, page_bytes, size_bytes).await?;
+            ctx.mounts.ensure_huge_pages(path, page_bytes).await?;
         }
     }
     if let Some(gid) = mount_context.group() {

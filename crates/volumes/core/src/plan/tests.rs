@@ -221,17 +221,37 @@ fn huge_pages_have_the_size_that_the_containers_request() {
     let both = json!({"hugepages-2Mi": "4Mi", "hugepages-1Gi": "1Gi"});
     assert_eq!(
         planned(any.clone(), asks(json!({"hugepages-2Mi": "4Mi"}))),
-        "data EmptyDir(EmptyDirPlan { medium: HugePages { page_bytes: 2097152, size_bytes: 4194304 } })"
+        "data EmptyDir(EmptyDirPlan { medium: HugePages { page_bytes: 2097152 } })"
     );
     assert_eq!(
         planned(two.clone(), asks(both.clone())),
-        "data EmptyDir(EmptyDirPlan { medium: HugePages { page_bytes: 2097152, size_bytes: 4194304 } })"
+        "data EmptyDir(EmptyDirPlan { medium: HugePages { page_bytes: 2097152 } })"
     );
-    assert!(planned(any.clone(), asks(both)).contains("only be used if the pod asks for one size"));
-    assert!(planned(any, asks(json!({}))).starts_with("refused: no huge pages are asked for"));
-    assert!(
-        planned(two, asks(json!({"hugepages-1Gi": "1Gi"}))).contains("asks for huge pages of 2097152 bytes")
-    );
+    let several = "medium: HugePages can't be used if container requests multiple huge page sizes";
+    assert!(planned(any.clone(), asks(both)).contains(several));
+    let none = |medium: &str| {
+        format!(
+            "medium {medium}: hugePages storage requested, but there is no resource request for huge pages"
+        )
+    };
+    assert!(planned(any, asks(json!({}))).contains(&none("HugePages")));
+    assert!(planned(two, asks(json!({"hugepages-1Gi": "1Gi"}))).contains(&none("HugePages-2Mi")));
+}
+
+#[test]
+fn huge_pages_may_be_requested_by_the_pod() {
+    let of_pod: Pod = serde_json::from_value(json!({
+        "metadata": {"name": "p"},
+        "spec": {"resources": {"requests": {"hugepages-2Mi": "4Mi"}}, "containers": [{"name": "c"}]},
+    }))
+    .unwrap();
+    for medium in ["HugePages", "HugePages-2Mi"] {
+        let volume: Volume =
+            serde_json::from_value(json!({"name": "data", "emptyDir": {"medium": medium}})).unwrap();
+        let Ok(SpecPlan::Volume(plan)) = spec_plan(&of_pod, &volume) else { panic!("{medium}") };
+        let expected = "data EmptyDir(EmptyDirPlan { medium: HugePages { page_bytes: 2097152 } })";
+        assert_eq!(shown(&plan), expected, "{medium}");
+    }
 }
 
 fn claim(change: impl Fn(&mut Value)) -> PersistentVolumeClaim {

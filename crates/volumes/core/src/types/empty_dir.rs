@@ -19,7 +19,7 @@ impl VolumeType for EmptyDir {
 
     fn plan(&self, pod: PlannedPod<'_>, volume: &Volume) -> Option<Result<VolumePlan, String>> {
         let source = volume.empty_dir.as_ref()?;
-        Some(medium(pod, volume, source).map(|medium| VolumePlan {
+        Some(medium(pod, source).map(|medium| VolumePlan {
             volume_type: &EmptyDir,
             name: volume.name.clone(),
             read_only: false,
@@ -45,14 +45,13 @@ pub enum Medium {
     },
     HugePages {
         page_bytes: u64,
-        size_bytes: u64,
     },
 }
 
-fn medium(pod: PlannedPod<'_>, volume: &Volume, source: &EmptyDirVolumeSource) -> Result<Medium, String> {
+fn medium(pod: PlannedPod<'_>, source: &EmptyDirVolumeSource) -> Result<Medium, String> {
     let name = source.medium.as_deref().unwrap_or_default();
     match name.strip_prefix("HugePages") {
-        Some(size) => huge_pages(pod, volume, size.strip_prefix('-')),
+        Some(size) => huge_pages(pod, name, size.strip_prefix('-')),
         None if name.is_empty() => Ok(Medium::Disk),
         None if name == "Memory" => Ok(Medium::Memory { size_bytes: size_with(pod, source) }),
         None => Err(format!("unknown storage medium {name:?}")),
@@ -80,27 +79,26 @@ pub fn size_on_node(size_bytes: u64, allocatable: Option<&Quantity>) -> u64 {
     [size_bytes, of_node].into_iter().filter(|size| *size > 0).min().unwrap_or(0)
 }
 
-/// Pages of the size that the medium names, or of the only size that the pod's containers request.
-fn huge_pages(pod: PlannedPod<'_>, volume: &Volume, named: Option<&str>) -> Result<Medium, String> {
+/// Pages of the size that the medium names, or of the only size that the pod and its containers request.
+fn huge_pages(pod: PlannedPod<'_>, medium: &str, size: Option<&str>) -> Result<Medium, String> {
     let requested = pod.huge_pages();
-    let page_bytes = match named {
+    let page_bytes = match size {
         Some(size) => {
             let bytes = Amount::parse(size).ok().and_then(|amount| u64::try_from(amount.units()).ok());
-            bytes.ok_or_else(|| format!("volume {:?} names no size of huge pages", volume.name))?
+            bytes.filter(|bytes| requested.contains(bytes))
         }
-        None => match (requested.first_key_value(), requested.len()) {
-            (Some((page_bytes, _)), 1) => *page_bytes,
-            (None, _) => return Err("no huge pages are asked for by any container of the pod".to_owned()),
-            (Some(_), _) => {
-                return Err(
-                    "medium \"HugePages\" can only be used if the pod asks for one size of pages".to_owned()
-                );
-            }
-        },
+        None if requested.len() > 1 => {
+            return Err(format!(
+                "medium: {medium} can't be used if container requests multiple huge page sizes"
+            ));
+        }
+        None => requested.first().copied(),
     };
-    match requested.get(&page_bytes) {
-        Some(size_bytes) => Ok(Medium::HugePages { page_bytes, size_bytes: *size_bytes }),
-        None => Err(format!("no container of the pod asks for huge pages of {page_bytes} bytes")),
+    match page_bytes {
+        Some(page_bytes) => Ok(Medium::HugePages { page_bytes }),
+        None => Err(format!(
+            "medium {medium}: hugePages storage requested, but there is no resource request for huge pages"
+        )),
     }
 }
 
