@@ -121,7 +121,7 @@ pub(crate) fn notify_ready() {
     }
 }
 
-/// Notifies the systemd watchdog, if it is enabled, twice per interval while the sync loop runs.
+/// Notifies the systemd watchdog, if it is enabled, twice per interval while the sync loop runs and device plugins can register.
 pub(crate) async fn notify_watchdog(api: std::sync::Arc<dyn NodeApi>, clock: Clock, stop: CancellationToken) {
     let Some(interval) = host::process::watchdog_interval().filter(|i| *i > Duration::from_secs(1)) else {
         return;
@@ -129,7 +129,7 @@ pub(crate) async fn notify_watchdog(api: std::sync::Arc<dyn NodeApi>, clock: Clo
     let running = notify_periodically(
         interval / 2,
         clock,
-        || api.sync_loop_age(),
+        || problem(api.sync_loop_age(), api.takes_device_plugins()),
         || host::process::sd_notify("WATCHDOG=1").map(drop),
     );
     tokio::select! {
@@ -138,18 +138,26 @@ pub(crate) async fn notify_watchdog(api: std::sync::Arc<dyn NodeApi>, clock: Clo
     }
 }
 
-/// Runs until dropped. `age` returns the time since the last iteration of the sync loop, and its maximum.
+/// Why the kubelet is to be restarted. `sync_loop_age` is the time since the last iteration of the sync loop, and its maximum.
+fn problem(sync_loop_age: (Duration, Duration), takes_device_plugins: bool) -> Option<&'static str> {
+    let (age, limit) = sync_loop_age;
+    if age > limit {
+        return Some("sync loop is stuck");
+    }
+    (!takes_device_plugins).then_some("device plugins cannot register")
+}
+
+/// Runs until dropped.
 async fn notify_periodically(
     period: Duration,
     clock: Clock,
-    age: impl Fn() -> (Duration, Duration),
+    problem: impl Fn() -> Option<&'static str>,
     mut notify: impl FnMut() -> io::Result<()>,
 ) {
     loop {
         clock.sleep_until(clock.mono() + period).await;
-        let (age, limit) = age();
-        if age > limit {
-            tracing::error!(age = ?age, "Sync loop is stuck, not notifying the systemd watchdog");
+        if let Some(problem) = problem() {
+            tracing::error!(err = problem, "Kubelet is not healthy, not notifying the systemd watchdog");
         } else if let Err(error) = notify_with_retries(clock, &mut notify).await {
             tracing::warn!(err = %error, "Failed to notify the systemd watchdog");
         }
@@ -173,10 +181,12 @@ mod tests {
 
     use super::*;
 
-    const LIMIT: Duration = Duration::from_secs(60);
-
     /// Runs for that long, with this number of failures first; returns the second of each attempt.
-    async fn attempts_within(seconds: u64, mut failures: u32, age: impl Fn(u64) -> Duration) -> Vec<u64> {
+    async fn attempts_within(
+        seconds: u64,
+        mut failures: u32,
+        problem: impl Fn(u64) -> Option<&'static str>,
+    ) -> Vec<u64> {
         let clock = Clock::starting_at(jiff::Timestamp::UNIX_EPOCH);
         let began = clock.mono();
         let now = || clock.mono().saturating_since(began).as_secs();
@@ -187,22 +197,31 @@ mod tests {
             failures = failures.saturating_sub(1);
             if fails { Err(io::Error::from(io::ErrorKind::ConnectionRefused)) } else { Ok(()) }
         };
-        let running = notify_periodically(Duration::from_secs(10), clock, || (age(now()), LIMIT), notify);
+        let running = notify_periodically(Duration::from_secs(10), clock, || problem(now()), notify);
         let ended = tokio::time::timeout(Duration::from_secs(seconds), running).await;
         assert!(ended.is_err(), "it never ends by itself");
         tries.into_inner()
     }
 
+    #[test]
+    fn watchdog_is_not_notified_by_a_stuck_sync_loop_or_without_registration_of_device_plugins() {
+        let (young, old) =
+            ((Duration::ZERO, Duration::from_secs(60)), (Duration::from_secs(61), Duration::from_secs(60)));
+        assert_eq!(problem(young, true), None);
+        assert_eq!(problem(old, true), Some("sync loop is stuck"));
+        assert_eq!(problem(young, false), Some("device plugins cannot register"));
+    }
+
     #[tokio::test(start_paused = true)]
     async fn watchdog_is_notified_while_the_sync_loop_runs() {
-        let hangs_between = |now| if (15..35).contains(&now) { LIMIT * 2 } else { LIMIT };
+        let hangs_between = |now| (15..35).contains(&now).then_some("sync loop is stuck");
         assert_eq!(attempts_within(55, 0, hangs_between).await, [10, 40, 50]);
     }
 
     #[tokio::test(start_paused = true)]
     async fn failed_watchdog_notification_is_retried_twice() {
-        let young = |_| Duration::ZERO;
-        assert_eq!(attempts_within(25, 1, young).await, [10, 11, 21]);
-        assert_eq!(attempts_within(25, 9, young).await, [10, 11, 13, 23, 24]);
+        let healthy = |_| None;
+        assert_eq!(attempts_within(25, 1, healthy).await, [10, 11, 21]);
+        assert_eq!(attempts_within(25, 9, healthy).await, [10, 11, 13, 23, 24]);
     }
 }
