@@ -312,6 +312,46 @@ async fn claim_whose_cdi_device_the_runtime_does_not_know_is_prepared_again() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn claim_of_a_pod_group_is_prepared_for_its_pods_with_the_feature_gate() {
+    for is_on in [false, true] {
+        let mut world = World::of_cluster();
+        world.features.group_claims = is_on;
+        world.start().await;
+        world.until("the node is ready", World::is_node_ready).await;
+        let driver = FakeDraDriver::new(CLASS);
+        offer(&world, &driver, ENDPOINT, SOCKET);
+        world.until("the driver is registered", |w| w.plugins.notified(SOCKET) == [Ok(())]).await;
+        let template = json!([{"name": "gpu", "resourceClaimTemplateName": "t"}]);
+        let spec = json!({"schedulingGroup": {"podGroupName": "g"}, "resourceClaims": template});
+        let container = container_with("app", json!({"resources": {"claims": [{"name": "gpu"}]}}));
+        let mut pod = world.create(&pod("web", [container]).spec(spec));
+        let made = json!([{"name": "gpu", "resourceClaimName": "g-gpu"}]);
+        pod.status = Some(from(json!({"phase": "Pending", "resourceClaimStatuses": made})));
+        world.api().put(&pod);
+        let owner = json!({"apiVersion": "scheduling.k8s.io/v1alpha1", "kind": "PodGroup", "name": "g", "uid": "g-1", "controller": true});
+        let reserved =
+            json!({"apiGroup": "scheduling.k8s.io", "resource": "podgroups", "name": "g", "uid": "g-1"});
+        let device = json!({"request": "r", "driver": DRIVER, "pool": "node", "device": "device-0"});
+        world.api().put(&from::<ResourceClaim>(json!({
+            "metadata": {"name": "g-gpu", "namespace": "default", "ownerReferences": [owner]},
+            "status": {"reservedFor": [reserved], "allocation": {"devices": {"results": [device]}}},
+        })));
+        if is_on {
+            world.until("it runs", |w| w.is_ready_in_api("web")).await;
+            assert_eq!(driver.calls(), ["prepare g-gpu"]);
+            continue;
+        }
+        let refused = |w: &World| {
+            let text = message(w, "FailedPrepareDynamicResources").unwrap_or_default();
+            text.ends_with(
+                "ResourceClaim default/g-gpu was not created for Pod default/web (Pod is not owner)",
+            )
+        };
+        world.until("it waits", refused).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn damaged_state_of_claims_ends_the_start_and_is_not_overwritten() {
     let (mut world, _) = with_driver().await;
     running(&world, "gpu").await;
