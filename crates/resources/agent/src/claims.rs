@@ -230,7 +230,8 @@ impl Claims {
     /// caller does not wait any longer.
     ///
     /// # Errors
-    /// A driver is not registered or fails, or the file cannot be written. The pod still uses those claims.
+    /// A driver is not registered or fails, and the pod still uses its claims. Or the file cannot be written: the pod uses none of them any
+    /// more, because the end of a pod must not wait for a full disk, and the reconcile loop writes it later.
     pub async fn unprepare(&self, pod: &PodUid) -> Result<(), OperationError> {
         let mut ended = self.shared.ended.subscribe();
         let batches = loop {

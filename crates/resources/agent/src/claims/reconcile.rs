@@ -1,6 +1,7 @@
 //! Unprepares the claims of pods that are gone: those that were deleted by force, or while the kubelet was down. Writes the state file
 //! again if the last write failed, because a file that is out of date has references of pods that are gone.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use base_agent::cache::PodCache;
@@ -22,12 +23,14 @@ pub struct KnownPods {
 }
 
 impl KnownPods {
-    /// No source, no worker and no container runtime has it.
-    fn is_gone(&self, pod: &PodUid) -> bool {
-        let in_runtime = self.cache.presence();
-        !self.pods.contains(pod)
-            && !self.cache.subscribed().contains(pod)
-            && in_runtime.is_some_and(|pods| !pods.contains_key(pod))
+    /// Those that no source, no worker and no container runtime has; none as long as the runtime has not been seen.
+    fn gone(&self, mut pods: BTreeSet<PodUid>) -> BTreeSet<PodUid> {
+        let Some(in_runtime) = self.cache.presence() else { return BTreeSet::new() };
+        let with_worker = self.cache.subscribed();
+        pods.retain(|pod| {
+            !self.pods.contains(pod) && !with_worker.contains(pod) && !in_runtime.contains_key(pod)
+        });
+        pods
     }
 }
 
@@ -48,10 +51,8 @@ impl Claims {
                 continue;
             }
             clock.sleep_until(clock.mono() + PERIOD).await;
-            for pod in self.read(|table| table.pods()) {
-                if known.is_gone(&pod) {
-                    self.unprepare_gone(&pod).await;
-                }
+            for pod in known.gone(self.read(|table| table.pods())) {
+                self.unprepare_gone(&pod).await;
             }
             if !self.is_saved().await
                 && let Err(error) = self.save("state").await
