@@ -29,6 +29,9 @@ use tokio::task::JoinSet;
 /// Called with every act, before any fault applies to it.
 pub(crate) type OnAct = Arc<dyn Fn(&Act) + Send + Sync>;
 
+/// Why the runtime refuses to create a container; `None` if it does not.
+type CreationCheck = Arc<dyn Fn(&ContainerRequest) -> Option<String> + Send + Sync>;
+
 /// A state-changing call of the agent to the runtime.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Act {
@@ -60,6 +63,7 @@ struct Shared {
     lies: bool,
     ignores_updates: bool,
     on_update: Option<Arc<dyn Fn() + Send + Sync>>,
+    check_creation: Option<CreationCheck>,
     /// The acts, with their object, that a lying runtime only reported as done.
     pretended: BTreeSet<(Pretended, String)>,
 }
@@ -116,6 +120,14 @@ impl RecordingRuntime {
     /// Called at each change of the resources of a container.
     pub(crate) fn watch_updates(&self, on_update: impl Fn() + Send + Sync + 'static) {
         self.shared.lock().on_update = Some(Arc::new(on_update));
+    }
+
+    /// From now on the runtime refuses to create a container for which this returns a message.
+    pub(crate) fn check_creation(
+        &self,
+        check: impl Fn(&ContainerRequest) -> Option<String> + Send + Sync + 'static,
+    ) {
+        self.shared.lock().check_creation = Some(Arc::new(check));
     }
 
     /// Whether the act is only pretended; from now on the runtime reports it as done.
@@ -293,6 +305,10 @@ impl Runtime for RecordingRuntime {
         sandbox_request: &SandboxRequest,
     ) -> RuntimeResult<ContainerId> {
         self.apply_fault(Some(sandbox_request.pod.name.to_string()), Method::CreateContainer).await?;
+        let check = self.shared.lock().check_creation.clone();
+        if let Some(message) = check.and_then(|check| check(request)) {
+            return Err(RuntimeError::Failed { call: Method::CreateContainer.name(), message });
+        }
         let (sandbox, request, of) = (sandbox.clone(), request.clone(), sandbox_request.clone());
         self.carry_out(|fake| async move { fake.create_container(&sandbox, &request, &of).await }).await
     }

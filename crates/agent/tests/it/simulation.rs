@@ -4,6 +4,7 @@
 //! `SIM_SEED=n` runs one seed, `SIM_SEEDS=a..b` a range; `scripts/simulate` runs twenty thousand. Seeds that once failed are kept in `simulation/pinned.txt`.
 
 mod api_checker;
+mod claims;
 mod cluster;
 mod csi;
 mod hostile;
@@ -42,7 +43,7 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(480);
 const SETTLED_FOR: Duration = Duration::from_secs(45);
 /// For this long it then must not change.
 const UNCHANGED_FOR: Duration = Duration::from_secs(60);
-/// Runs in addition to those that failed once. All modes together have 560.
+/// Runs in addition to those that failed once. All modes together have 590.
 const SEEDS: u64 = 190;
 const SERVER_PORT: u16 = 8080;
 const SERVER_URL: &str = "http://manifests:8080/all";

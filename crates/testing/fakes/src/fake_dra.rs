@@ -60,6 +60,7 @@ struct State {
 #[derive(Clone, Copy, Debug, Default)]
 struct Breakage {
     ignores_prepares: bool,
+    ignores_unprepares: bool,
     hides_devices: bool,
     outlives_callers: bool,
 }
@@ -323,7 +324,9 @@ impl DraDriver for FakeDraDriver {
     async fn unprepare(&self, claims: &[ClaimId]) -> PluginResult<ClaimAnswers<()>> {
         let class = self.class.clone();
         let unprepare = move |state: &mut State, claim: &ClaimId| {
-            state.prepared.remove(&claim.uid);
+            if !state.breakage.ignores_unprepares {
+                state.prepared.remove(&claim.uid);
+            }
             state.cdi_devices.remove(&cdi_name(&class, &claim.uid));
             state.remove_cdi_file(&claim.uid);
         };

@@ -138,6 +138,12 @@ impl FakeDraDriver {
         self
     }
 
+    /// From now on it answers that claims are unprepared, and does not unprepare them.
+    pub fn ignore_unprepares(&self) -> &Self {
+        self.state.lock().breakage.ignores_unprepares = true;
+        self
+    }
+
     /// From now on its answers name no device of a claim.
     pub fn hide_devices(&self) -> &Self {
         self.state.lock().breakage.hides_devices = true;
