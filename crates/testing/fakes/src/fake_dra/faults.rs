@@ -45,9 +45,11 @@ pub enum DraFault {
     AnswersAfter(Duration),
 }
 
+type Callback = dyn Fn(DraMethod, &[ClaimId]) + Send + Sync;
+
 /// What is called with each call, before anything is done.
 #[derive(Clone)]
-pub(super) struct OnCall(Arc<dyn Fn(DraMethod, &[ClaimId]) + Send + Sync>);
+pub(super) struct OnCall(Arc<Callback>);
 
 impl OnCall {
     pub(super) fn notify(&self, method: DraMethod, claims: &[ClaimId]) {
