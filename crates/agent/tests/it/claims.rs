@@ -234,7 +234,7 @@ async fn claims_of_a_pod_that_vanished_while_the_kubelet_was_down_are_unprepared
     assert_eq!(driver.calls(), ["prepare gpu", "unprepare gpu"]);
 }
 
-/// Nothing but the state file knows the pod: neither the API, nor the runtime, nor its directory.
+/// Nothing but the state file knows the pod: neither the API, nor the runtime, nor its directory, nor a cgroup.
 #[tokio::test(start_paused = true)]
 async fn reconcile_loop_unprepares_claims_that_only_the_state_file_knows() {
     let (mut world, driver) = with_driver().await;
@@ -245,6 +245,7 @@ async fn reconcile_loop_unprepares_claims_that_only_the_state_file_knows() {
         world.fake.remove_sandbox(&sandbox.id).await.unwrap();
     }
     world.host.delete(format!("{PODS}/{}", pod.metadata.uid.as_deref().unwrap()));
+    world.cgroups.reboot();
     world.delete("gpu", Some(0));
     // Its driver is late, too.
     world.host.delete(SOCKET);
