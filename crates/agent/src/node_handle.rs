@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::cgroup_problems::CgroupProblems;
-use crate::node_view::NodeView;
+use crate::node_view::{LeaseView, NodeView};
 
 /// What the tasks of the node publish for all others. Clones are the same.
 #[derive(Clone, Debug)]
@@ -28,6 +28,8 @@ pub struct NodeHandle {
     pub cgroup_problems: CgroupProblems,
     /// The node's addresses as last reported, written by `node::status`.
     pub addresses: watch::Sender<Vec<NodeAddress>>,
+    /// Written by `node::lease`.
+    pub lease: watch::Sender<LeaseView>,
     /// Dead containers that newer ones have replaced, to be removed soon; what does not fit is found by garbage collection.
     pub superseded: mpsc::Sender<ContainerId>,
     /// Cancelled, after the reason was logged, when the kubelet cannot work and must exit.
@@ -67,6 +69,7 @@ impl NodeHandle {
             cgroup_names: publishers.cgroup_names.subscribe(),
             cgroup_problems: CgroupProblems::default(),
             addresses: watch::Sender::default(),
+            lease: watch::Sender::default(),
             superseded,
             must_exit: CancellationToken::new(),
         };

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use jiff::Timestamp;
 use model::MonoTime;
 use ports::runtime::{RuntimeCondition, RuntimeStatus, RuntimeVersion};
 
@@ -18,6 +19,14 @@ pub struct NodeView {
     /// Last time the runtime reported that it is ready; `None` before the first.
     pub last_ready: Option<MonoTime>,
     /// Error of the last status call, if it failed.
+    pub error: Option<String>,
+}
+
+/// How the lease of the node is, by which the cluster knows that it is alive.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LeaseView {
+    pub renewed_at: Option<Timestamp>,
+    /// Error of the last try, if it failed.
     pub error: Option<String>,
 }
 

@@ -186,6 +186,7 @@ impl Agent {
             log_watches: Arc::new(Semaphore::new(MAX_WATCHES)),
             journal_queries: Arc::new(Semaphore::new(MAX_JOURNAL_QUERIES)),
             samplers: self.samplers.clone(),
+            csi: self.csi.clone(),
         })
     }
 

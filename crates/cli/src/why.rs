@@ -4,26 +4,28 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
-use explain_core::render::{Style, pod_text};
+use explain_core::render::{Style, node_text, pod_text};
 use explain_core::waterfall::{waterfall_svg, waterfall_text};
 use jiff::Timestamp;
-use model::explain::{ManifestProblem, PodExplanation, PodExplanations, Verdict};
+use model::explain::{ManifestProblem, NodeExplanation, PodExplanation, PodExplanations, Verdict};
 
 use crate::client::{Client, escaped};
 use crate::output::{self, Format};
 use crate::{CommandError, Outcome, connection_arguments, print, terminal};
 
+/// The word for the node itself. A pod of that name has a namespace.
+const NODE: &str = "node";
 /// How often `--watch` looks.
 const WATCH: Duration = Duration::from_secs(2);
 const FORMATS: &[Format] = &[Format::Text, Format::Json, Format::Yaml];
 
 pub(crate) fn definition() -> Command {
     let command = Command::new("why")
-        .about("Say why a pod is as it is, and what to do about it")
+        .about("Say why a pod, or the node, is as it is, and what to do about it")
         .after_help(
-            "Examples:\n  kubelet why                     every pod that is not as desired\n  kubelet why web                 a pod by name\n  kubelet why default/web --watch\n  kubelet why 4c1d --timeline     how its start went, by the beginning of its UID\n\nExit code: 0 as desired, 3 something waits, 4 something failed, 1 no answer or no such pod.",
+            "Examples:\n  kubelet why                     every pod that is not as desired\n  kubelet why web                 a pod by name\n  kubelet why default/web --watch\n  kubelet why 4c1d --timeline     how its start went, by the beginning of its UID\n  kubelet why node                the node itself\n\nExit code: 0 as desired, 3 something waits, 4 something failed, 1 no answer or no such pod.",
         )
-        .arg(Arg::new("pod").value_name("POD").help("Its name, namespace/name, or UID or the beginning of it"))
+        .arg(Arg::new("pod").value_name("POD").help("Its name, namespace/name, or UID or the beginning of it; or the word node"))
         .arg(output::argument(FORMATS))
         .arg(
             Arg::new("watch")
@@ -76,6 +78,9 @@ fn without_numbers(text: &str) -> String {
 
 async fn once(client: &Client, matches: &ArgMatches) -> Result<Outcome, CommandError> {
     let words = matches.get_one::<String>("pod").map_or("", String::as_str);
+    if words == NODE {
+        return node(client, matches).await;
+    }
     let found: PodExplanations = client.get(&format!("/v1/pods?pod={}", escaped(words))).await?;
     let found = if words.is_empty() { not_as_desired(found) } else { found };
     if found.pods.is_empty() && !words.is_empty() {
@@ -97,6 +102,17 @@ async fn once(client: &Client, matches: &ArgMatches) -> Result<Outcome, CommandE
         found.pods.iter().map(|pod| pod_text(pod, style(now))).collect::<Vec<_>>().join("\n")
     };
     Ok(Outcome { text, code })
+}
+
+/// `kubelet why node`.
+async fn node(client: &Client, matches: &ArgMatches) -> Result<Outcome, CommandError> {
+    let found: NodeExplanation = client.get("/v1/node").await?;
+    let format = output::of(matches);
+    let text = match matches!(format, Format::Json | Format::Yaml) {
+        true => output::document(&found, format)?,
+        false => node_text(&found, style(Timestamp::now())),
+    };
+    Ok(Outcome { text, code: code_of(found.verdict) })
 }
 
 fn style(now: Timestamp) -> Style {

@@ -18,6 +18,33 @@ pub enum Verdict {
     Failed,
 }
 
+/// Why the node is as it is: the answer of `/v1/node`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeExplanation {
+    pub name: String,
+    pub verdict: Verdict,
+    /// One or two sentences.
+    pub summary: String,
+    pub checks: Vec<NodeCheck>,
+}
+
+/// One thing that a node needs.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeCheck {
+    pub name: String,
+    pub verdict: Verdict,
+    /// One sentence.
+    pub what: String,
+    /// The error in the words of the component that reported it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub error: String,
+    /// What an operator can do.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub advice: Vec<String>,
+}
+
 /// The answer of `/v1/pods`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]

@@ -9,7 +9,7 @@ use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use model::NodeLogOptions;
 use model::dra::UsedClaim;
-use model::explain::PodExplanation;
+use model::explain::{NodeExplanation, PodExplanation};
 use model::k8s::Pod;
 
 use crate::host::{DirEntry, OpenFile};
@@ -249,6 +249,10 @@ pub trait NodeApi: Send + Sync + std::fmt::Debug {
     /// its beginning. Pods that are gone are among them as long as the node remembers them.
     fn explain_pods(&self, _words: &str) -> Vec<PodExplanation> {
         Vec::new()
+    }
+    /// Why the node is as it is.
+    fn explain_node(&self) -> NodeExplanation {
+        NodeExplanation::default()
     }
     /// How long ago the last iteration of the sync loop was, and how long is too long.
     fn sync_loop_age(&self) -> (Duration, Duration);

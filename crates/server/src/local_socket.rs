@@ -59,8 +59,10 @@ pub async fn serve(
     clock: Clock,
     shutdown: impl Future<Output = ()> + Send,
 ) {
-    let router =
-        Router::new().route("/v1/pods", get(pods)).route("/v1/pods/{uid}/start.svg", get(start_picture));
+    let router = Router::new()
+        .route("/v1/node", get(node))
+        .route("/v1/pods", get(pods))
+        .route("/v1/pods/{uid}/start.svg", get(start_picture));
     let router = complete(router, LocalState { api, clock });
     let table = ConnectionTable::new(LIMITS);
     let mut shutdown = pin!(shutdown);
@@ -105,6 +107,11 @@ async fn serve_one(stream: UnixStream, slot: OpenConnection, router: Router) {
         _ = connection => {}
         () = slot.closed() => {}
     }
+}
+
+/// `/v1/node`.
+async fn node(State(state): State<LocalState>) -> Response {
+    answer::json(serde_json::to_vec(&state.api.explain_node()))
 }
 
 /// `/v1/pods?pod=WORDS`.

@@ -3,12 +3,16 @@
 
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use kubelet_core::node::lease::{LEASE_NAMESPACE, LeaseAnswer, LeaseStep, NodeLease};
 use model::k8s::{Lease, Node};
 use ports::cluster::{Cluster, ClusterError, ClusterResult};
+use tokio::sync::watch;
 
 use api_agent::reflector::StoreReader;
 use base_agent::context::Context;
+
+use crate::node_view::LeaseView;
 
 /// Renews the lease until dropped; then the lease expires.
 pub(crate) async fn keep(
@@ -16,6 +20,7 @@ pub(crate) async fn keep(
     cluster: Arc<dyn Cluster>,
     seen: StoreReader<Node>,
     seconds: i32,
+    view: watch::Sender<LeaseView>,
 ) {
     let name = &ctx.settings.node_name;
     let mut lease = NodeLease::new(name, seconds);
@@ -31,11 +36,25 @@ pub(crate) async fn keep(
             LeaseStep::Create(wanted) => cluster.leases().create(LEASE_NAMESPACE, wanted).await,
             LeaseStep::Update(wanted) => cluster.leases().update(LEASE_NAMESPACE, wanted).await,
         };
+        show(&view, &answer, ctx.clock.now().wall);
         let answer = answer_of(answer);
         if lease.record(&step, answer, ctx.rng.share(), ctx.clock.mono()) {
             cluster.close_connections();
         }
     }
+}
+
+/// An answer that only asks for another call says nothing new.
+fn show(view: &watch::Sender<LeaseView>, answer: &ClusterResult<Lease>, now: Timestamp) {
+    view.send_modify(|view| match answer {
+        Ok(_) => *view = LeaseView { renewed_at: Some(now), error: None },
+        Err(
+            ClusterError::NotFound { .. }
+            | ClusterError::Conflict { .. }
+            | ClusterError::AlreadyExists { .. },
+        ) => {}
+        Err(error) => view.error = Some(error.to_string()),
+    });
 }
 
 fn answer_of(result: ClusterResult<Lease>) -> LeaseAnswer {

@@ -2,18 +2,57 @@
 
 use std::collections::BTreeSet;
 
+use api_agent::metrics::CertificateMetrics;
 use base_agent::pods_view::PodEntry;
 use base_agent::trails::GonePod;
+use explain_core::node::{ApiFacts, NodeFacts, compute_node_explanation};
 use explain_core::pod::{PodFacts, compute_pod_explanation, gone_pod, unknown_pod};
 use jiff::Timestamp;
-use model::explain::PodExplanation;
+use model::explain::{NodeExplanation, PodExplanation, Verdict};
 use model::source::pod_source;
 use model::{PodRef, PodUid};
+use resources_core::admission::pressure::NodePressure;
 
+use crate::node_view::{LeaseView, NodeView};
+use crate::pods::handles::PodHandles;
 use crate::serving::pod_lookup::PodLookup;
 
 /// A shorter beginning of a UID would mean too many pods.
 const MIN_UID: usize = 4;
+
+/// The node, with its readiness as `problems`.
+pub(crate) fn node(
+    handles: &PodHandles,
+    lookup: &PodLookup,
+    problems: Vec<String>,
+    manifest_problems: usize,
+) -> NodeExplanation {
+    let NodeView { version, error, .. } = handles.node.view.borrow().clone();
+    let NodePressure { memory, disk, pids } = *handles.node.pressure.borrow();
+    let pressure = [(memory, "memory"), (disk, "disk"), (pids, "process ids")];
+    let pods = pods(lookup, "");
+    let on_node = pods.iter().filter(|pod| !pod.source.is_empty());
+    let ctx = &lookup.ctx;
+    let api = || {
+        let LeaseView { renewed_at, error } = handles.node.lease.borrow().clone();
+        let certificates = ctx.metrics.get::<CertificateMetrics>().ends();
+        ApiFacts { renewed_at, error, are_pods_listed: lookup.in_api.borrow().is_complete, certificates }
+    };
+    compute_node_explanation(&NodeFacts {
+        name: ctx.settings.node_name.clone(),
+        problems,
+        runtime: [version.name, version.version].join(" ").trim().to_owned(),
+        runtime_error: error,
+        pressure: pressure.into_iter().filter(|(is_met, _)| *is_met).map(|(_, name)| name).collect(),
+        is_shutting_down: *handles.node.shutting_down.borrow(),
+        api: (!ctx.settings.flags.standalone()).then(api),
+        are_sources_known: *handles.sources_ready.borrow(),
+        manifest_problems,
+        pods: on_node.clone().count(),
+        pods_not_as_desired: on_node.filter(|pod| pod.verdict != Verdict::Fine).count(),
+        now: ctx.clock.now().wall,
+    })
+}
 
 /// The pods that the words mean: those of this node, those of the API that this node does not have yet, and those that are gone.
 pub(crate) fn pods(lookup: &PodLookup, words: &str) -> Vec<PodExplanation> {

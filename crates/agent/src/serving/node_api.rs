@@ -4,12 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+use api_agent::csi::CsiApi;
 use api_agent::meta::key_of_pod;
 use async_trait::async_trait;
 use model::containers::find_container;
 use model::cpu_set::CpuSet;
 use model::dra::UsedClaim;
-use model::explain::PodExplanation;
+use model::explain::{NodeExplanation, PodExplanation};
 use model::k8s::Pod;
 use model::{NodeLogOptions, PodRef, PodUid};
 use ports::NodeApi;
@@ -26,6 +27,7 @@ use tokio::sync::Semaphore;
 
 use crate::heartbeat::{Heartbeat, STUCK_AFTER};
 use crate::metrics::RequestMetrics;
+use crate::node_view::OtherProblems;
 use crate::pods::handles::PodHandles;
 use crate::serving::pod_lookup::PodLookup;
 use crate::serving::{
@@ -43,6 +45,8 @@ pub struct AgentApi {
     pub(crate) log_watches: Arc<Semaphore>,
     pub(crate) journal_queries: Arc<Semaphore>,
     pub(crate) samplers: Samplers,
+    /// `None` for a standalone kubelet.
+    pub(crate) csi: Option<CsiApi>,
 }
 
 fn node_memory(block: &Block) -> NodeMemory {
@@ -162,6 +166,18 @@ impl NodeApi for AgentApi {
 
     fn manifest_problems(&self) -> Vec<ManifestProblem> {
         self.problems.all()
+    }
+
+    fn explain_node(&self) -> NodeExplanation {
+        let node = &self.handles.node;
+        let others = OtherProblems {
+            pleg: self.handles.pleg.problem(self.lookup.ctx.clock.mono()),
+            storage: self.csi.as_ref().and_then(|csi| csi.nodes.problem().borrow().clone()),
+            is_shutting_down: *node.shutting_down.borrow(),
+            cgroups: node.cgroup_problems.texts(),
+        };
+        let problems = node.view.borrow().problems(others, self.lookup.ctx.clock.mono());
+        explain::node(&self.handles, &self.lookup, problems, self.problems.all().len())
     }
 
     fn explain_pods(&self, words: &str) -> Vec<PodExplanation> {

@@ -65,7 +65,8 @@ impl ClusterTasks<'_> {
         }
         let lease_seconds = ctx.config().node_lease_duration_seconds;
         tasks.spawn("node reporter", reporter.run());
-        tasks.spawn("lease", lease::keep(ctx.clone(), heartbeat, node.clone(), lease_seconds));
+        let lease_view = handles.node.lease.clone();
+        tasks.spawn("lease", lease::keep(ctx.clone(), heartbeat, node.clone(), lease_seconds, lease_view));
         tasks.spawn("API source", pods::feed(ctx.clone(), pods, node, sets));
         tasks.spawn("status writer", statuses.run());
         tasks.spawn("mirrors", mirrors.run());

@@ -81,9 +81,18 @@ fn ready(facts: &NodeFacts) -> NodeCheck {
 fn advice(error: &str) -> Vec<String> {
     let rows = [
         ("cni", "Install a network plugin, or put its configuration into /etc/cni/net.d."),
-        ("runtime is down", "Look at the container runtime: systemctl status containerd, journalctl -u containerd."),
-        ("PLEG is not healthy", "The container runtime answers too slowly: look at its log and at the load of this machine."),
-        ("CSINode", "The API server has to accept the CSINode of this node: look at its connection and permissions."),
+        (
+            "runtime is down",
+            "Look at the container runtime: systemctl status containerd, journalctl -u containerd.",
+        ),
+        (
+            "PLEG is not healthy",
+            "The container runtime answers too slowly: look at its log and at the load of this machine.",
+        ),
+        (
+            "CSINode",
+            "The API server has to accept the CSINode of this node: look at its connection and permissions.",
+        ),
         ("cgroup", "Compare the cgroup driver of the container runtime with cgroupDriver of the kubelet."),
     ];
     let fits = |(word, _): &&(&str, &str)| error.to_lowercase().contains(&word.to_lowercase());
@@ -94,7 +103,10 @@ fn runtime(facts: &NodeFacts) -> NodeCheck {
     match (&facts.runtime_error, facts.runtime.is_empty()) {
         (Some(error), _) => NodeCheck {
             error: error.clone(),
-            advice: vec!["Look at the container runtime: systemctl status containerd, journalctl -u containerd.".to_owned()],
+            advice: vec![
+                "Look at the container runtime: systemctl status containerd, journalctl -u containerd."
+                    .to_owned(),
+            ],
             ..check("runtime", Verdict::Waiting, "The container runtime does not answer.")
         },
         (None, true) => check("runtime", Verdict::Waiting, "The container runtime has not answered yet."),
@@ -109,7 +121,9 @@ fn pressure(facts: &NodeFacts) -> NodeCheck {
     match facts.pressure.as_slice() {
         [] => check("pressure", Verdict::Fine, "Memory, disk and process ids suffice."),
         short => NodeCheck {
-            advice: vec!["Pods are evicted until it suffices again; kubelet get pods shows which.".to_owned()],
+            advice: vec![
+                "Pods are evicted until it suffices again; kubelet get pods shows which.".to_owned(),
+            ],
             ..check("pressure", Verdict::Waiting, format!("The node is short of {}.", short.join(", ")))
         },
     }
@@ -123,10 +137,15 @@ fn lease(api: &ApiFacts, now: Timestamp) -> NodeCheck {
     match &api.error {
         Some(error) => NodeCheck {
             error: error.clone(),
-            advice: vec!["Pods go on running. Check the address in the kubeconfig, the network, and the certificates.".to_owned()],
+            advice: vec![
+                "Pods go on running. Check the address in the kubeconfig, the network, and the certificates."
+                    .to_owned(),
+            ],
             ..check("API", Verdict::Waiting, format!("The API server does not answer; {last}."))
         },
-        None if !api.are_pods_listed => check("API", Verdict::Waiting, "The pods of this node have not been listed yet."),
+        None if !api.are_pods_listed => {
+            check("API", Verdict::Waiting, "The pods of this node have not been listed yet.")
+        }
         None => check("API", Verdict::Fine, format!("The API server answers; {last}.")),
     }
 }
@@ -142,7 +161,10 @@ fn certificate(name: &str, end: Option<Timestamp>, now: Timestamp) -> NodeCheck 
     let left = end.duration_since(now).as_secs();
     match left {
         ..=0 => NodeCheck {
-            advice: vec!["Give the kubelet a bootstrap kubeconfig with a valid token, and look at kubectl get csr.".to_owned()],
+            advice: vec![
+                "Give the kubelet a bootstrap kubeconfig with a valid token, and look at kubectl get csr."
+                    .to_owned(),
+            ],
             ..check(&title, Verdict::Failed, format!("The {name} certificate ended {} ago.", span(end, now)))
         },
         1..SOON_SECONDS => check(
@@ -234,7 +256,10 @@ mod tests {
         api.error = Some("connection refused".to_owned());
         api.certificates = vec![("client", Some(at(-60)))];
         let text = text(&facts);
-        assert!(text.starts_with("node: The node is not ready. Something keeps the node from being ready."), "{text}");
+        assert!(
+            text.starts_with("node: The node is not ready. Something keeps the node from being ready."),
+            "{text}"
+        );
         for words in [
             "error  container runtime network not ready: cni plugin not initialized",
             "do     Install a network plugin",

@@ -129,6 +129,16 @@ fn each_pod_that_is_not_as_desired_names_the_error_and_what_to_do() {
         "{pods}"
     );
 
+    says(
+        &node,
+        "node",
+        4,
+        &[
+            "node: The node is ready. Manifests have problems: 1.",
+            "containerd",
+            "Pods on this node: 7, not as desired: 5.",
+        ],
+    );
     let gone = uid(&node.running("up"));
     node.delete("up");
     node.wait_until_gone("up", &gone);

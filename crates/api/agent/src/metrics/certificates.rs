@@ -67,6 +67,13 @@ impl CertificateMetrics {
         self.of(kind).lock().get_or_insert_default().failures += 1;
     }
 
+    /// The certificates that this kubelet renews, with their ends; `None` while there is none.
+    #[must_use]
+    pub fn ends(&self) -> Vec<(&'static str, Option<Timestamp>)> {
+        let all = [("client", &self.client), ("serving", &self.serving)];
+        all.into_iter().filter_map(|(name, kept)| Some((name, kept.lock().as_ref()?.not_after))).collect()
+    }
+
     /// The serving certificate `old` was replaced now.
     pub fn serving_replaced(&self, old: &CertificateFacts, now: Timestamp) {
         let age = Duration::try_from(now.duration_since(old.not_before));
