@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use ::cluster::X509;
 use agent::{Agent, Ports};
-use config::{KubeletConfiguration, MachineFacts, Resolved};
+use config::{Features, KubeletConfiguration, MachineFacts, Resolved};
 use cri::{CriRuntime, Endpoint};
 use host::node_lock::{self, NodeLock, NodeLockError};
 use host::process::{CgroupVersion, Contention, LockFile};
@@ -209,7 +209,8 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, St
         kubelet.runtime_request_timeout.as_std(),
     )
     .map_err(StartError::Endpoint)?
-    .traced(traces::context(kubelet.tracing.as_ref()));
+    .traced(traces::context(kubelet.tracing.as_ref()))
+    .streaming_lists(Features::of(&resolved.gates).cri_list_streaming);
     let version = if cgroup_v2 { CgroupVersion::V2 } else { CgroupVersion::V1 };
     let own_cgroup = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let limits_swap = host::process::limits_swap(Path::new(CGROUP_ROOT), &own_cgroup, version);

@@ -6,6 +6,7 @@
 use std::collections::hash_map::DefaultHasher;
 use std::collections::{HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cri_api::RawCodec;
 use http::uri::PathAndQuery;
@@ -13,24 +14,63 @@ use hyper::body::Bytes;
 use parking_lot::Mutex;
 use ports::runtime::{RuntimeResult, Scope};
 use prost::Message;
-use tonic::Status;
 use tonic::client::Grpc;
 use tonic::service::interceptor::InterceptedService;
+use tonic::{Code, Request, Response, Status};
 
 use crate::CriRuntime;
 use crate::channel::{Connection, MAX_RECEIVE_BYTES};
+use crate::trace::PropagateTrace;
 
 /// Malformed entries that are remembered, so that each is logged once; beyond this number the oldest is forgotten.
 const MAX_LOGGED: usize = 256;
 /// The part of an entry's name that is logged.
 const MAX_NAME: usize = 80;
 
+/// All parts of a list that is streamed. A node has far less; a runtime that never ends its stream must not take all memory.
+const MAX_STREAM_BYTES: usize = 16 * MAX_RECEIVE_BYTES;
+
+type Decoded = Result<(), prost::DecodeError>;
+/// Decodes one message of a list.
+type Decode<'a> = dyn FnMut(Bytes) -> Decoded + Send + 'a;
+
+/// A client for messages that are not decoded.
+type Client = Grpc<InterceptedService<Connection, PropagateTrace>>;
+
 /// A call: its name, its path, and the service that has it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Method {
     pub(crate) name: &'static str,
     pub(crate) path: &'static str,
+    /// The path of the call that streams the same list in parts.
+    pub(crate) stream: Option<&'static str>,
     pub(crate) is_of_images: bool,
+}
+
+/// Whether lists are streamed, for each of the two services. A runtime that does not implement that is asked once.
+#[derive(Debug, Default)]
+pub(crate) struct ListStreaming {
+    runtime: AtomicBool,
+    images: AtomicBool,
+}
+
+impl ListStreaming {
+    pub(crate) const fn new(enabled: bool) -> Self {
+        Self { runtime: AtomicBool::new(enabled), images: AtomicBool::new(enabled) }
+    }
+
+    const fn of(&self, method: Method) -> &AtomicBool {
+        if method.is_of_images { &self.images } else { &self.runtime }
+    }
+
+    /// The path of the streaming call, if it is to be used.
+    fn path(&self, method: Method) -> Option<&'static str> {
+        method.stream.filter(|_| self.of(method).load(Ordering::Relaxed))
+    }
+
+    fn switch_off(&self, method: Method) {
+        self.of(method).store(false, Ordering::Relaxed);
+    }
 }
 
 /// The malformed entries that were logged.
@@ -116,33 +156,63 @@ impl CriRuntime {
         taken.inspect_err(|why| self.leave_out(call, &name_of(entry), why)).ok()
     }
 
-    /// Calls a method whose response is a list of `E`; returns what `take` makes of its entries.
-    pub(crate) async fn list<E: Message + Default, S>(
+    /// Calls a method whose response is a list of `E`; returns what `take` makes of its entries. Each part of a streamed list is decoded
+    /// as it arrives; after an error what was decoded is discarded.
+    pub(crate) async fn list<E: Message + Default, S: Send>(
         &self,
         method: Method,
         message: &impl Message,
-        take: impl Fn(E) -> Result<S, &'static str>,
+        take: impl Fn(E) -> Result<S, &'static str> + Send + Sync,
     ) -> RuntimeResult<Vec<S>> {
-        let answer = self.raw(method, message.encode_to_vec()).await?;
-        let list =
-            List::decode(answer).map_err(|error| self.call(method.name).malformed(error.to_string()))?;
-        let taken = list.entries.iter().filter_map(|entry| self.decode_entry(method.name, entry, &take));
-        Ok(taken.collect())
+        let mut taken = Vec::new();
+        let mut decode = |part: Bytes| {
+            let list = List::decode(part)?;
+            let entries = list.entries.iter();
+            taken.extend(entries.filter_map(|entry| self.decode_entry(method.name, entry, &take)));
+            Ok(())
+        };
+        let decoded = self.read_parts(method, Bytes::from(message.encode_to_vec()), &mut decode).await?;
+        decoded.map_err(|error| self.call(method.name).malformed(error.to_string()))?;
+        Ok(taken)
+    }
+
+    /// Reads the messages of a list: its parts if it is streamed, else one. Both ways have one deadline together.
+    async fn read_parts(
+        &self,
+        method: Method,
+        message: Bytes,
+        decode: &mut Decode<'_>,
+    ) -> RuntimeResult<Decoded> {
+        let Some(path) = self.list_streaming.path(method) else {
+            return Ok(decode(self.raw(method, message).await?));
+        };
+        let call = self.call(method.name);
+        let answer = async move {
+            let streamed = stream(self.client(method), call.request(message.clone()), path, decode).await;
+            match streamed {
+                Err(status) if status.code() == Code::Unimplemented => {
+                    self.list_streaming.switch_off(method);
+                    let answer = unary(self.client(method), call.request(message), method.path).await?;
+                    Ok(Response::new(decode(answer.into_inner())))
+                }
+                streamed => streamed.map(Response::new),
+            }
+        };
+        call.answer(answer).await
     }
 
     /// Calls a method whose response has lists next to other fields; returns it as it was sent.
-    pub(crate) async fn raw(&self, method: Method, message: Vec<u8>) -> RuntimeResult<Bytes> {
+    pub(crate) async fn raw(&self, method: Method, message: impl Into<Bytes>) -> RuntimeResult<Bytes> {
         let call = self.call(method.name);
-        let request = call.request(Bytes::from(message));
-        let connection: Connection =
-            if method.is_of_images { self.images.clone() } else { self.runtime.clone() };
+        let request = call.request(message.into());
+        call.answer(unary(self.client(method), request, method.path)).await
+    }
+
+    /// A client of the service that has the method.
+    fn client(&self, method: Method) -> Client {
+        let connection = if method.is_of_images { self.images.clone() } else { self.runtime.clone() };
         let service = InterceptedService::new(connection, self.trace.clone());
-        let mut client = Grpc::new(service).max_decoding_message_size(MAX_RECEIVE_BYTES);
-        let answer = async move {
-            client.ready().await.map_err(|error| Status::from_error(error.into()))?;
-            client.unary(request, PathAndQuery::from_static(method.path), RawCodec).await
-        };
-        call.answer(answer).await
+        Grpc::new(service).max_decoding_message_size(MAX_RECEIVE_BYTES)
     }
 
     /// Leaves out entries that a listing has twice, because a second ready sandbox would mean that the pod has to be restarted; and
@@ -175,6 +245,38 @@ impl CriRuntime {
         });
         listed
     }
+}
+
+async fn unary(
+    mut client: Client,
+    request: Request<Bytes>,
+    path: &'static str,
+) -> Result<Response<Bytes>, Status> {
+    client.ready().await.map_err(|error| Status::from_error(error.into()))?;
+    client.unary(request, PathAndQuery::from_static(path), RawCodec).await
+}
+
+/// Decodes the messages of a stream one after another.
+async fn stream(
+    mut client: Client,
+    request: Request<Bytes>,
+    path: &'static str,
+    decode: &mut Decode<'_>,
+) -> Result<Decoded, Status> {
+    client.ready().await.map_err(|error| Status::from_error(error.into()))?;
+    let path = PathAndQuery::from_static(path);
+    let mut messages = client.server_streaming(request, path, RawCodec).await?.into_inner();
+    let mut size: usize = 0;
+    while let Some(part) = messages.message().await? {
+        size = size.saturating_add(part.len());
+        if size > MAX_STREAM_BYTES {
+            return Err(Status::out_of_range(format!("the list has more than {MAX_STREAM_BYTES} bytes")));
+        }
+        if let Err(error) = decode(part) {
+            return Ok(Err(error));
+        }
+    }
+    Ok(Ok(()))
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ pub use endpoint::{Endpoint, EndpointError};
 
 use crate::call::Call;
 use crate::channel::Connection;
-use crate::entries::Logged;
+use crate::entries::{ListStreaming, Logged};
 use crate::listed::Listed;
 use crate::rewrite::Rewritten;
 use crate::trace::PropagateTrace;
@@ -68,6 +68,7 @@ pub struct CriRuntime {
     request_timeout: Duration,
     listed: Listed,
     logged: Logged,
+    list_streaming: ListStreaming,
     warnings: Vec<String>,
     observer: OnceLock<Arc<dyn CallObserver>>,
 }
@@ -101,6 +102,7 @@ impl CriRuntime {
             request_timeout,
             listed: Listed::default(),
             logged: Logged::default(),
+            list_streaming: ListStreaming::default(),
             warnings,
             observer: OnceLock::new(),
         })
@@ -110,6 +112,13 @@ impl CriRuntime {
     #[must_use]
     pub fn traced(self, context: Option<Arc<dyn TraceContext>>) -> Self {
         Self { trace: PropagateTrace(context), ..self }
+    }
+
+    /// The same with lists that the runtime streams in parts (`enabled`), so that a list may be larger than a message. A runtime that
+    /// does not implement this is asked once.
+    #[must_use]
+    pub fn streaming_lists(self, enabled: bool) -> Self {
+        Self { list_streaming: ListStreaming::new(enabled), ..self }
     }
 
     /// Warnings about deprecated spellings of the endpoints.

@@ -106,6 +106,8 @@ features! {
     strict_addresses: "StrictIPCIDRValidation",
     /// Tolerations may have the operators Lt and Gt.
     comparing_tolerations: "TaintTolerationComparisonOperators",
+    /// Lists of the container runtime are streamed in parts.
+    cri_list_streaming: "CRIListStreaming",
     /// The pod status has the health of devices.
     device_health: "ResourceHealthStatus",
     /// The runtime measures pods and containers, where it can.

@@ -1,7 +1,7 @@
 //! A CRI server on a unix socket, in front of any `Runtime`: for tests of the adapter, and for measuring a kubelet against a
 //! runtime without cost of its own.
 //!
-//! Serves every method of the port. The streaming lists, which the port does not have, return `Unimplemented`.
+//! Serves every method of the port. The streaming lists return `Unimplemented`, as those of most runtimes do, unless a test wants them.
 
 mod answer;
 mod request;
@@ -35,13 +35,24 @@ pub struct FakeCri {
     task: JoinHandle<()>,
     traces: Arc<Mutex<BTreeSet<String>>>,
     connections: Arc<AtomicUsize>,
+    stream_calls: Arc<AtomicUsize>,
 }
 
 impl FakeCri {
     /// Serves `runtime` at `socket`, in a task of the current tokio runtime.
     pub fn serve(runtime: Arc<dyn Runtime>, socket: &Path) -> io::Result<Self> {
+        Self::start(runtime, socket, None)
+    }
+
+    /// The same with streaming lists, in parts of so many entries.
+    pub fn serve_streaming_lists(runtime: Arc<dyn Runtime>, socket: &Path, part: usize) -> io::Result<Self> {
+        Self::start(runtime, socket, Some(part))
+    }
+
+    fn start(runtime: Arc<dyn Runtime>, socket: &Path, part: Option<usize>) -> io::Result<Self> {
         let listener = UnixListener::bind(socket)?;
-        let service = Service::new(runtime);
+        let stream_calls: Arc<AtomicUsize> = Arc::default();
+        let service = Service::new(runtime, part, Arc::clone(&stream_calls));
         let traces: Arc<Mutex<BTreeSet<String>>> = Arc::default();
         let recorded = Arc::clone(&traces);
         let listen = move |request: Request<()>| {
@@ -62,7 +73,7 @@ impl FakeCri {
             // It ends by abort; an error before that shows as refused connections.
             let _ = serving.await;
         });
-        Ok(Self { socket: socket.to_path_buf(), task, traces, connections })
+        Ok(Self { socket: socket.to_path_buf(), task, traces, connections, stream_calls })
     }
 
     /// The span ids in the trace headers of calls for containers and sandboxes.
@@ -75,6 +86,12 @@ impl FakeCri {
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.load(Ordering::Relaxed)
+    }
+
+    /// How many calls for streamed lists there have been.
+    #[must_use]
+    pub fn stream_calls(&self) -> usize {
+        self.stream_calls.load(Ordering::Relaxed)
     }
 
     /// `unix://…`, the format of the kubelet's configuration.

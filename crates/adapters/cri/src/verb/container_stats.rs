@@ -12,6 +12,7 @@ use crate::entries::Method;
 const METHOD: Method = Method {
     name: "ListContainerStats",
     path: "/runtime.v1.RuntimeService/ListContainerStats",
+    stream: Some("/runtime.v1.RuntimeService/StreamContainerStats"),
     is_of_images: false,
 };
 

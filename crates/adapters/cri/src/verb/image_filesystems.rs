@@ -10,8 +10,12 @@ use crate::CriRuntime;
 use crate::convert::stats;
 use crate::entries::Method;
 
-const METHOD: Method =
-    Method { name: "ImageFsInfo", path: "/runtime.v1.ImageService/ImageFsInfo", is_of_images: true };
+const METHOD: Method = Method {
+    name: "ImageFsInfo",
+    path: "/runtime.v1.ImageService/ImageFsInfo",
+    stream: None,
+    is_of_images: true,
+};
 
 /// The response with entries that are not decoded.
 #[derive(Clone, PartialEq, Eq, prost::Message)]

@@ -8,8 +8,12 @@ use crate::CriRuntime;
 use crate::convert::selector;
 use crate::entries::Method;
 
-const METHOD: Method =
-    Method { name: "ListContainers", path: "/runtime.v1.RuntimeService/ListContainers", is_of_images: false };
+const METHOD: Method = Method {
+    name: "ListContainers",
+    path: "/runtime.v1.RuntimeService/ListContainers",
+    stream: Some("/runtime.v1.RuntimeService/StreamContainers"),
+    is_of_images: false,
+};
 
 pub(crate) async fn list_containers(cri: &CriRuntime, scope: &Scope) -> RuntimeResult<Vec<ContainerSummary>> {
     let filter =

@@ -8,8 +8,12 @@ use crate::CriRuntime;
 use crate::convert::image;
 use crate::entries::Method;
 
-const METHOD: Method =
-    Method { name: "ListImages", path: "/runtime.v1.ImageService/ListImages", is_of_images: true };
+const METHOD: Method = Method {
+    name: "ListImages",
+    path: "/runtime.v1.ImageService/ListImages",
+    stream: Some("/runtime.v1.ImageService/StreamImages"),
+    is_of_images: true,
+};
 
 pub(crate) async fn list_images(cri: &CriRuntime) -> RuntimeResult<Vec<ImageObservation>> {
     let message = wire::ListImagesRequest { filter: None };

@@ -7,8 +7,12 @@ use crate::CriRuntime;
 use crate::convert::selector;
 use crate::entries::Method;
 
-const METHOD: Method =
-    Method { name: "ListPodSandbox", path: "/runtime.v1.RuntimeService/ListPodSandbox", is_of_images: false };
+const METHOD: Method = Method {
+    name: "ListPodSandbox",
+    path: "/runtime.v1.RuntimeService/ListPodSandbox",
+    stream: Some("/runtime.v1.RuntimeService/StreamPodSandboxes"),
+    is_of_images: false,
+};
 
 pub(crate) async fn list_sandboxes(cri: &CriRuntime, scope: &Scope) -> RuntimeResult<Vec<SandboxSummary>> {
     let filter =

@@ -11,11 +11,13 @@ use crate::entries::Method;
 const DESCRIPTORS: Method = Method {
     name: "ListMetricDescriptors",
     path: "/runtime.v1.RuntimeService/ListMetricDescriptors",
+    stream: None,
     is_of_images: false,
 };
 const METRICS: Method = Method {
     name: "ListPodSandboxMetrics",
     path: "/runtime.v1.RuntimeService/ListPodSandboxMetrics",
+    stream: Some("/runtime.v1.RuntimeService/StreamPodSandboxMetrics"),
     is_of_images: false,
 };
 

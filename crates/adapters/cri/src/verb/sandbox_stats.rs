@@ -12,6 +12,7 @@ use crate::entries::Method;
 const METHOD: Method = Method {
     name: "ListPodSandboxStats",
     path: "/runtime.v1.RuntimeService/ListPodSandboxStats",
+    stream: Some("/runtime.v1.RuntimeService/StreamPodSandboxStats"),
     is_of_images: false,
 };
 

@@ -9,7 +9,7 @@ use crate::CriRuntime;
 use crate::entries::Method;
 
 const METHOD: Method =
-    Method { name: "Status", path: "/runtime.v1.RuntimeService/Status", is_of_images: false };
+    Method { name: "Status", path: "/runtime.v1.RuntimeService/Status", stream: None, is_of_images: false };
 
 /// The response with entries that are not decoded.
 #[derive(Clone, PartialEq, Eq, prost::Message)]

@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use cri_api::v1 as wire;
 use cri_api::v1::image_service_server::ImageService;
 use cri_api::v1::runtime_service_server::RuntimeService;
-use futures_util::StreamExt;
+use futures_util::{StreamExt, stream};
 use model::annotations::POD_UID_LABEL;
 use model::{CgroupDriver, ContainerId, PodUid, SandboxId};
 use ports::Runtime;
@@ -20,12 +21,39 @@ use super::{answer, request, stats};
 #[derive(Clone, Debug)]
 pub(super) struct Service {
     runtime: Arc<dyn Runtime>,
+    /// Entries in a part of a streamed list; `None`: lists are not streamed.
+    part: Option<usize>,
+    stream_calls: Arc<AtomicUsize>,
 }
 
 impl Service {
-    pub(super) fn new(runtime: Arc<dyn Runtime>) -> Self {
-        Self { runtime }
+    /// `stream_calls` counts the calls for streamed lists.
+    pub(super) fn new(
+        runtime: Arc<dyn Runtime>,
+        part: Option<usize>,
+        stream_calls: Arc<AtomicUsize>,
+    ) -> Self {
+        Self { runtime, part, stream_calls }
     }
+
+    /// Begins a call for a streamed list; returns the number of entries in a part.
+    fn begin_stream(&self) -> Result<usize, Status> {
+        self.stream_calls.fetch_add(1, Ordering::Relaxed);
+        self.part.ok_or_else(|| Status::unimplemented("lists are not streamed"))
+    }
+}
+
+/// A list as a stream of its parts.
+fn parts<E, P: Send + 'static>(
+    entries: Vec<E>,
+    size: usize,
+    part: impl Fn(Vec<E>) -> P,
+) -> Answer<BoxStream<P>> {
+    let (mut entries, mut parts) = (entries.into_iter().peekable(), Vec::new());
+    while entries.peek().is_some() {
+        parts.push(Ok(part(entries.by_ref().take(size).collect())));
+    }
+    Ok(Response::new(Box::pin(stream::iter(parts))))
 }
 
 type Answer<T> = Result<Response<T>, Status>;
@@ -338,6 +366,60 @@ impl RuntimeService for Service {
         })
     }
 
+    async fn stream_pod_sandboxes(
+        &self,
+        request: Request<wire::StreamPodSandboxesRequest>,
+    ) -> Answer<BoxStream<wire::StreamPodSandboxesResponse>> {
+        let part = self.begin_stream()?;
+        let request = wire::ListPodSandboxRequest { filter: request.into_inner().filter };
+        let listed = self.list_pod_sandbox(Request::new(request)).await?.into_inner();
+        parts(listed.items, part, |pod_sandboxes| wire::StreamPodSandboxesResponse { pod_sandboxes })
+    }
+
+    async fn stream_containers(
+        &self,
+        request: Request<wire::StreamContainersRequest>,
+    ) -> Answer<BoxStream<wire::StreamContainersResponse>> {
+        let part = self.begin_stream()?;
+        let request = wire::ListContainersRequest { filter: request.into_inner().filter };
+        let listed = self.list_containers(Request::new(request)).await?.into_inner();
+        parts(listed.containers, part, |containers| wire::StreamContainersResponse { containers })
+    }
+
+    async fn stream_container_stats(
+        &self,
+        request: Request<wire::StreamContainerStatsRequest>,
+    ) -> Answer<BoxStream<wire::StreamContainerStatsResponse>> {
+        let part = self.begin_stream()?;
+        let request = wire::ListContainerStatsRequest { filter: request.into_inner().filter };
+        let listed = self.list_container_stats(Request::new(request)).await?.into_inner();
+        parts(listed.stats, part, |container_stats| wire::StreamContainerStatsResponse { container_stats })
+    }
+
+    async fn stream_pod_sandbox_stats(
+        &self,
+        request: Request<wire::StreamPodSandboxStatsRequest>,
+    ) -> Answer<BoxStream<wire::StreamPodSandboxStatsResponse>> {
+        let part = self.begin_stream()?;
+        let request = wire::ListPodSandboxStatsRequest { filter: request.into_inner().filter };
+        let listed = self.list_pod_sandbox_stats(Request::new(request)).await?.into_inner();
+        parts(listed.stats, part, |pod_sandbox_stats| wire::StreamPodSandboxStatsResponse {
+            pod_sandbox_stats,
+        })
+    }
+
+    async fn stream_pod_sandbox_metrics(
+        &self,
+        request: Request<wire::StreamPodSandboxMetricsRequest>,
+    ) -> Answer<BoxStream<wire::StreamPodSandboxMetricsResponse>> {
+        let part = self.begin_stream()?;
+        let request = request.map(|_| wire::ListPodSandboxMetricsRequest {});
+        let listed = self.list_pod_sandbox_metrics(request).await?.into_inner();
+        parts(listed.pod_metrics, part, |pod_sandbox_metrics| wire::StreamPodSandboxMetricsResponse {
+            pod_sandbox_metrics,
+        })
+    }
+
     async fn get_container_events(
         &self,
         _: Request<wire::GetEventsRequest>,
@@ -358,6 +440,16 @@ impl ImageService for Service {
         answered!(self.runtime.list_images().await, images => {
             wire::ListImagesResponse { images: images.into_iter().map(answer::image).collect() }
         })
+    }
+
+    async fn stream_images(
+        &self,
+        request: Request<wire::StreamImagesRequest>,
+    ) -> Answer<BoxStream<wire::StreamImagesResponse>> {
+        let part = self.begin_stream()?;
+        let request = wire::ListImagesRequest { filter: request.into_inner().filter };
+        let listed = self.list_images(Request::new(request)).await?.into_inner();
+        parts(listed.images, part, |images| wire::StreamImagesResponse { images })
     }
 
     async fn image_status(

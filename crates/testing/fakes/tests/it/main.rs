@@ -79,6 +79,7 @@ mod csi_driver;
 mod fake;
 mod fake_behaviour;
 mod fake_csi;
+mod list_streaming;
 mod malformed_entries;
 mod real;
 mod recorded;
