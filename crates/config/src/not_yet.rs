@@ -23,7 +23,6 @@ const GATES: &[&str] = &[
     "KubeletInUserNamespace",
     "NativeHistograms",
     "PodsAPI",
-    "RuntimeClassInImageCriApi",
     "UserNamespacesHostNetworkSupport",
 ];
 

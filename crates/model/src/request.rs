@@ -128,7 +128,6 @@ pub struct ContainerRequest {
     pub image: String,
     /// The image in the spec.
     pub user_specified_image: String,
-    pub runtime_handler: String,
     pub command: Vec<String>,
     pub args: Vec<String>,
     pub working_dir: String,
@@ -178,6 +177,10 @@ pub struct MountedImage {
     pub reference: String,
     /// As the pod names it: CRI-O checks signatures by this name, and refuses a mount without it.
     pub user_specified_image: String,
+    /// Those of the pod.
+    pub annotations: BTreeMap<String, String>,
+    /// Of the pod's RuntimeClass; empty without the gate `RuntimeClassInImageCriApi`.
+    pub runtime_handler: String,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -231,11 +234,13 @@ pub struct ContainerSecurity {
     pub apparmor: Option<SecurityProfile>,
 }
 
-/// An image to look up or pull.
+/// An image to look up, pull or remove.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageRequest {
     pub image: String,
-    pub user_specified_image: String,
+    /// Those of the pod that needs it.
+    pub annotations: BTreeMap<String, String>,
+    /// Of the pod's RuntimeClass; empty without the gate `RuntimeClassInImageCriApi`.
     pub runtime_handler: String,
 }
 
@@ -272,6 +277,8 @@ pub struct ImageObservation {
     /// The image's user by name, if it names one so.
     pub username: String,
     pub pinned: bool,
+    /// The handler that it was pulled for, if the runtime keeps one copy for each.
+    pub runtime_handler: String,
 }
 
 /// Result of running a command in a container.

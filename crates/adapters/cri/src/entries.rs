@@ -221,27 +221,42 @@ impl CriRuntime {
         &self,
         call: &'static str,
         scope: &Scope,
-        mut listed: Vec<S>,
+        listed: Vec<S>,
         identity: impl Fn(&S) -> (&str, &str),
     ) -> Vec<S> {
-        let is_duplicate: Vec<bool> = {
-            let mut ids = HashSet::with_capacity(listed.len());
-            listed.iter().map(|entry| !ids.insert(identity(entry).0)).collect()
-        };
-        let mut is_duplicate = is_duplicate.into_iter();
+        let mut listed = self.distinct(call, listed, |entry| (identity(entry).0, ""));
         listed.retain(|entry| {
             let (id, uid) = identity(entry);
-            let is_elsewhere = match scope {
-                Scope::Node => false,
-                Scope::Pod(pod) => pod.as_str() != uid,
+            let is_requested = match scope {
+                Scope::Node => true,
+                Scope::Pod(pod) => pod.as_str() == uid,
             };
-            let why = match (is_duplicate.next(), is_elsewhere) {
-                (Some(true), _) => "an entry with this id precedes it",
-                (Some(false) | None, true) => "it belongs to another pod than the requested one",
-                (Some(false) | None, false) => return true,
-            };
-            self.leave_out(call, id, why);
-            false
+            if !is_requested {
+                self.leave_out(call, id, "it belongs to another pod than the requested one");
+            }
+            is_requested
+        });
+        listed
+    }
+
+    /// Leaves out entries with a key that an earlier one has. A key begins with the id.
+    pub(crate) fn distinct<S>(
+        &self,
+        call: &'static str,
+        mut listed: Vec<S>,
+        key: impl Fn(&S) -> (&str, &str),
+    ) -> Vec<S> {
+        let is_first: Vec<bool> = {
+            let mut keys = HashSet::with_capacity(listed.len());
+            listed.iter().map(|entry| keys.insert(key(entry))).collect()
+        };
+        let mut is_first = is_first.into_iter();
+        listed.retain(|entry| {
+            let is_first = is_first.next().unwrap_or(true);
+            if !is_first {
+                self.leave_out(call, key(entry).0, "an entry with this id precedes it");
+            }
+            is_first
         });
         listed
     }

@@ -32,6 +32,7 @@ mod flex;
 mod hostile_objects;
 mod image_access;
 mod image_events;
+mod image_requests;
 mod iscsi;
 mod isolation;
 mod lifecycle;

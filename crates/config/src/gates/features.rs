@@ -78,6 +78,8 @@ features! {
     statusz: "ComponentStatusz",
     /// Pulls are recorded, and images pulled with credentials are kept from pods that have none.
     pull_records: "KubeletEnsureSecretPulledImages",
+    /// Image calls have the handler of the pod's RuntimeClass.
+    runtime_class_in_image_calls: "RuntimeClassInImageCriApi",
     /// Pods are terminated before the machine shuts down.
     graceful_shutdown: "GracefulNodeShutdown",
     /// `shutdownGracePeriodByPodPriority` is used, and the times of the last shutdown are stored and reported.

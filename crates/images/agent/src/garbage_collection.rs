@@ -13,14 +13,14 @@ use base_agent::context::Context;
 use base_agent::pods_view::{PodEntry, PodsView};
 use base_agent::removers::Remover;
 use images_core::garbage_collection::{
-    FREE_DISK_SPACE_FAILED, IMAGE_GC_FAILED, INVALID_DISK_CAPACITY, ImageGcPolicy, ImageGcReason,
-    ImageHistory, ImageUse, SpareImage, compute_need, not_enough_message, not_removed_message,
-    old_not_removed_message,
+    FREE_DISK_SPACE_FAILED, IMAGE_GC_FAILED, INVALID_DISK_CAPACITY, INVALID_IMAGE_ID, ImageGcPolicy,
+    ImageGcReason, ImageHistory, ImageUse, SpareImage, compute_need, invalid_id_message, not_enough_message,
+    not_removed_message, old_not_removed_message,
 };
 use model::MonoTime;
 use model::containers::{all_containers, spec_of};
 use model::k8s::Pod;
-use model::request::ImageRequest;
+use model::request::{ImageObservation, ImageRequest};
 use stats_agent::{FRESH, Samplers};
 use tokio::sync::{mpsc, oneshot};
 
@@ -194,12 +194,28 @@ impl ImageGarbageCollector {
     async fn list_unused(&mut self) -> Result<Vec<SpareImage>, String> {
         let (ctx, listed_at) = (self.ctx.clone(), self.ctx.clock.now());
         let images = ctx.runtime.list_images().await.map_err(|error| error.to_string())?;
+        if ctx.node_facts.features.runtime_class_in_image_calls {
+            self.check_handlers(&images);
+        }
         let spare = self.history.record(&images, &self.used()?, listed_at.mono);
         if !std::mem::replace(&mut self.has_listed, true) {
             tracing::info!(images = images.len(), unused = spare.len(), "Determined which images are in use");
         }
         self.images.record_listing(listed_at.wall, images).await;
         Ok(spare)
+    }
+
+    /// Reports images without an id, which cannot be removed. Images without a handler are usual: few runtimes report handlers.
+    fn check_handlers(&self, images: &[ImageObservation]) {
+        for image in images.iter().filter(|image| image.id.is_empty()) {
+            self.ctx.recorder.node_warning(INVALID_IMAGE_ID, invalid_id_message(&image.runtime_handler));
+        }
+        for image in images.iter().filter(|image| image.runtime_handler.is_empty()) {
+            tracing::debug!(
+                image = image.id,
+                "The container runtime reports no runtime handler for an image"
+            );
+        }
     }
 
     /// The images of all containers, running or not, and of pods that may still run. Containers of a pod that was not inspected yet, or

@@ -117,8 +117,13 @@ struct ImageCount {
 type SharedPull = Shared<BoxFuture<'static, PullResult>>;
 
 /// Pods share a pull only if they have the same credentials: a pod without credentials must not get an image that only
-/// others may use.
-type PullKey = (String, Vec<RegistryAuth>);
+/// others may use. The image of another runtime handler is another one.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct PullKey {
+    image: String,
+    runtime_handler: String,
+    credentials: Vec<RegistryAuth>,
+}
 
 /// The credentials of a pod's image pull secrets, or why one of them is invalid.
 pub type PodKeyring = Result<Keyring, PullSecretError>;
@@ -149,6 +154,8 @@ pub struct Images {
     providers: Providers,
     /// `None` if pulls are not recorded and every pod may use every image that is present.
     checked: Option<(VerificationPolicy, PullRecords)>,
+    /// Image calls have the handler of the pod's RuntimeClass.
+    sends_handlers: bool,
     slots: Option<Arc<Semaphore>>,
     /// `None`: pulls are not limited.
     limiter: Option<Arc<Mutex<RateLimiter>>>,
@@ -202,6 +209,7 @@ impl Images {
             providers: Providers::new(configs, provider_dir, &ctx.processes, clock, &metrics),
             metrics,
             checked,
+            sends_handlers: ctx.node_facts.features.runtime_class_in_image_calls,
             slots: max_parallel.map(|n| Arc::new(Semaphore::new(n.max(1)))),
             limiter: pull_limiter(config).map(|limiter| Arc::new(Mutex::new(limiter))),
             under_way: Mutex::new(BTreeMap::new()),
@@ -245,8 +253,8 @@ impl Images {
         })?;
         let request = ImageRequest {
             image: normal,
-            user_specified_image: wanted.to_owned(),
-            runtime_handler: sandbox.runtime_handler.clone(),
+            annotations: sandbox.annotations.clone(),
+            runtime_handler: self.runtime_handler(sandbox),
         };
         let present = self.inspect(pod, wanted_by, &request, counted).await?;
         let cannot_login =
@@ -276,6 +284,12 @@ impl Images {
                 self.pull(pod, wanted_by, request, credentials, sandbox).await
             }
         }
+    }
+
+    /// The handler for which images of the pod are pulled and mounted; empty unless it is part of image calls.
+    #[must_use]
+    pub fn runtime_handler(&self, sandbox: &SandboxRequest) -> String {
+        if self.sends_handlers { sandbox.runtime_handler.clone() } else { String::new() }
     }
 
     /// The image in the runtime. An image that is pulled in any case is not inspected first.
@@ -400,14 +414,15 @@ impl Images {
         credentials: Vec<RegistryAuth>,
         sandbox: &SandboxRequest,
     ) -> Result<(Pulled, bool), PullError> {
-        let key: PullKey = (request.image.clone(), credentials);
+        let (image, runtime_handler) = (request.image.clone(), request.runtime_handler.clone());
+        let key = PullKey { image, runtime_handler, credentials };
         let shared = {
             let mut under_way = self.under_way.lock();
             under_way.retain(|_, pull| pull.upgrade().is_some());
             match under_way.get(&key).and_then(WeakShared::upgrade) {
                 Some(shared) => shared,
                 None => {
-                    let shared = self.begin_pull(request.clone(), key.1.clone(), sandbox.clone());
+                    let shared = self.begin_pull(request.clone(), key.credentials.clone(), sandbox.clone());
                     if let Some(weak) = shared.downgrade() {
                         under_way.insert(key.clone(), weak);
                     }

@@ -16,6 +16,7 @@ use super::pull::join_errors;
 pub const FREE_DISK_SPACE_FAILED: &str = "FreeDiskSpaceFailed";
 pub const IMAGE_GC_FAILED: &str = "ImageGCFailed";
 pub const INVALID_DISK_CAPACITY: &str = "InvalidDiskCapacity";
+pub const INVALID_IMAGE_ID: &str = "InvalidImageID";
 
 /// `imageGCHighThresholdPercent` and the fields next to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,10 +58,11 @@ struct Known {
     used: Option<MonoTime>,
 }
 
-/// The known images, by ID. Contains only images that the runtime lists.
+/// The known images, by ID and the handler that they were pulled for, if the runtime reports handlers. Contains only images that the
+/// runtime lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ImageHistory {
-    known: BTreeMap<String, Known>,
+    known: BTreeMap<(String, String), Known>,
     has_looked: bool,
 }
 
@@ -107,7 +109,8 @@ impl ImageGcReason {
 }
 
 impl ImageHistory {
-    /// Records one listing; returns the images that are neither used nor pinned, least recently used first.
+    /// Records one listing; returns the images that are neither used nor pinned, least recently used first. An image is removed for all
+    /// handlers together, because RemoveImage has no handler: it is used, pinned or new if it is for any of them.
     pub fn record(&mut self, images: &[ImageObservation], used: &ImageUse, now: MonoTime) -> Vec<SpareImage> {
         let by_volumes: BTreeSet<&str> = used
             .references
@@ -117,21 +120,40 @@ impl ImageHistory {
             .collect();
         let first_seen = self.has_looked.then_some(now);
         self.has_looked = true;
-        let present: BTreeSet<&str> = images.iter().map(|image| &*image.id).collect();
-        self.known.retain(|id, _| present.contains(&**id));
-        let mut spare = Vec::new();
-        for image in images {
+        let present: BTreeSet<_> = images.iter().map(|image| (&*image.id, &*image.runtime_handler)).collect();
+        self.known.retain(|(id, handler), _| present.contains(&(&**id, &**handler)));
+        let (mut sizes, mut kept) = (BTreeMap::new(), BTreeSet::new());
+        for image in images.iter().filter(|image| !image.id.is_empty()) {
             let fresh = Known { since: first_seen, used: None };
-            let known = self.known.entry(image.id.clone()).or_insert(fresh);
-            if used.of(image, &by_volumes) {
+            let known = self.known.entry((image.id.clone(), image.runtime_handler.clone())).or_insert(fresh);
+            let is_used = used.of(image, &by_volumes);
+            if is_used {
                 known.used = Some(now);
-            } else if !image.pinned {
-                let order = (known.used, known.since, image.id.clone());
-                spare.push((order, SpareImage { id: image.id.clone(), size_bytes: image.size_bytes }));
             }
+            if is_used || image.pinned {
+                kept.insert(&*image.id);
+            }
+            let size = sizes.entry(&*image.id).or_insert(0);
+            *size = image.size_bytes.max(*size);
         }
-        spare.sort_by(|(a, _), (b, _)| a.cmp(b));
+        let unused = sizes.into_iter().filter(|(id, _)| !kept.contains(id));
+        let mut spare: Vec<_> = unused
+            .map(|(id, size_bytes)| {
+                let order = self.latest(id).map(|known| (known.used, known.since));
+                (order, SpareImage { id: id.to_owned(), size_bytes })
+            })
+            .collect();
+        spare.sort_by(|(a, first), (b, second)| (a, &first.id).cmp(&(b, &second.id)));
         spare.into_iter().map(|(_, image)| image).collect()
+    }
+
+    /// When the image was first observed and last used, for the handler for which that was latest.
+    fn latest(&self, id: &str) -> Option<Known> {
+        let from = (id.to_owned(), String::new());
+        let of_id = self.known.range(from..).take_while(|((known, _), _)| known == id);
+        of_id
+            .map(|(_, known)| *known)
+            .reduce(|a, b| Known { since: a.since.max(b.since), used: a.used.max(b.used) })
     }
 
     /// The images among them that were unused for too long. Nothing is known about the time before `began`.
@@ -147,7 +169,7 @@ impl ImageHistory {
             return Vec::new();
         };
         let is_outworn = |image: &&SpareImage| {
-            self.known.get(&image.id).is_some_and(|known| {
+            self.latest(&image.id).is_some_and(|known| {
                 let last = known.used.or(known.since).unwrap_or(began);
                 now.saturating_since(last) > most
             })
@@ -159,7 +181,7 @@ impl ImageHistory {
     #[must_use]
     pub fn settled(&self, spare: &[SpareImage], policy: &ImageGcPolicy, now: MonoTime) -> Vec<SpareImage> {
         let is_settled = |image: &&SpareImage| {
-            let since = self.known.get(&image.id).and_then(|known| known.since);
+            let since = self.latest(&image.id).and_then(|known| known.since);
             since.is_none_or(|since| now.saturating_since(since) >= policy.age_min)
         };
         spare.iter().filter(is_settled).cloned().collect()
@@ -203,6 +225,12 @@ pub fn compute_need(
         used_percent: narrow(used_percent),
         capacity_bytes: capacity,
     }))
+}
+
+/// An image was listed without an id, so that it cannot be removed: event `InvalidImageID` of the node (Warning).
+#[must_use]
+pub fn invalid_id_message(handler: &str) -> String {
+    format!("ImageID is not valid, skipping, image: ,{handler}")
 }
 
 /// Too little was freed although all candidates were removed.
@@ -336,6 +364,49 @@ mod tests {
         history.record(&[image("a"), image("b")], &used(&[]), at(0));
         history.record(&[image("b")], &used(&[]), at(1));
         assert_eq!(history.known.len(), 1);
+    }
+
+    /// Two records of one image, `a` for the default handler and for another one.
+    fn for_handlers(handlers: &[&str]) -> Vec<ImageObservation> {
+        let of = |handler: &&str| ImageObservation { runtime_handler: (*handler).to_owned(), ..image("a") };
+        handlers.iter().map(of).collect()
+    }
+
+    #[test]
+    fn image_of_several_handlers_is_removed_once_and_only_if_it_is_unused_and_settled_for_all_of_them() {
+        let policy = ImageGcPolicy::default();
+        let mut history = ImageHistory::default();
+        let both = for_handlers(&["", "kata"]);
+        assert_eq!(
+            names(&history.record(&both, &used(&["a"]), at(0))),
+            "",
+            "used by a container of any handler"
+        );
+        let spare = history.record(&both, &used(&[]), at(1));
+        assert_eq!((names(&spare), history.known.len()), ("a".to_owned(), 2));
+
+        let mut history = ImageHistory::default();
+        history.record(&for_handlers(&[""]), &used(&[]), at(0));
+        let spare = history.record(&both, &used(&[]), at(300));
+        assert_eq!(
+            names(&history.settled(&spare, &policy, at(419))),
+            "",
+            "just pulled for the other handler"
+        );
+        assert_eq!(names(&history.settled(&spare, &policy, at(420))), "a");
+
+        let pinned =
+            [for_handlers(&[""]), vec![ImageObservation { pinned: true, ..both[1].clone() }]].concat();
+        assert_eq!(names(&history.record(&pinned, &used(&[]), at(500))), "", "pinned for one of them");
+    }
+
+    #[test]
+    fn image_without_an_id_is_never_removed() {
+        let image = ImageObservation { runtime_handler: "kata".to_owned(), ..ImageObservation::default() };
+        let spare = ImageHistory::default().record(&[image], &used(&[]), at(0));
+        assert_eq!(names(&spare), "");
+        assert_eq!(spare.len(), 0);
+        assert_eq!(invalid_id_message("kata"), "ImageID is not valid, skipping, image: ,kata");
     }
 
     #[test]

@@ -319,7 +319,6 @@ fn container_request(recorded: &Value) -> ContainerRequest {
         attempt: attempt.expect("an attempt"),
         image: IMAGE.to_owned(),
         user_specified_image: recorded["image"].as_str().unwrap_or(IMAGE).to_owned(),
-        runtime_handler: String::new(),
         command: strings(&recorded["command"]),
         args: Vec::new(),
         working_dir: String::new(),

@@ -119,8 +119,7 @@ async fn crio_error_of_an_unreachable_registry_is_registry_unavailable() {
     let dir = tempfile::tempdir().expect("a directory");
     let (_server, cri) = recorded(dir.path(), "image_of_an_unreachable_registry_is_not_pulled");
     let name = "127.0.0.1:1/no/such-image:1".to_owned();
-    let image =
-        ImageRequest { image: name.clone(), user_specified_image: name.clone(), ..ImageRequest::default() };
+    let image = ImageRequest { image: name.clone(), ..ImageRequest::default() };
     let sandbox = sandbox_request();
     let error = cri.pull_image(&image, None, &sandbox).await.expect_err("no registry");
     let (problem, message) = classify_pull_error(&name, &error.message());

@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
-use model::request::{ContainerRequest, LinuxResources, SandboxRequest};
+use model::request::{ContainerRequest, ImageObservation, ImageRequest, LinuxResources, SandboxRequest};
 use model::{CgroupDriver, ContainerId, ContainerObservation, PodUid, SandboxObservation};
 use parking_lot::Mutex;
 use ports::Clock;
@@ -207,6 +207,12 @@ impl FakeRuntime {
         self
     }
 
+    /// The runtime lists this image.
+    pub fn put_image(&self, name: &str, image: ImageObservation) -> &Self {
+        self.shared.state.lock().images.put(name, image);
+        self
+    }
+
     /// Pulling the image fails with this message.
     pub fn unpullable(&self, name: &str, message: &str) -> &Self {
         self.shared.state.lock().images.refuse(name, message);
@@ -327,6 +333,12 @@ impl FakeRuntime {
     #[must_use]
     pub fn container_request(&self, pod: &str, container: &str) -> Option<ContainerRequest> {
         self.shared.state.lock().newest(pod, container).map(|c| c.request.clone())
+    }
+
+    /// The newest request of a method about an image.
+    #[must_use]
+    pub fn image_request(&self, method: Method) -> Option<ImageRequest> {
+        self.shared.state.lock().images.requests.get(&method).cloned()
     }
 
     /// The request that created the newest sandbox of a pod.

@@ -18,7 +18,6 @@ pub(crate) fn config(from: &ContainerRequest) -> wire::ContainerConfig {
         image: Some(wire::ImageSpec {
             image: from.image.clone(),
             user_specified_image: from.user_specified_image.clone(),
-            runtime_handler: from.runtime_handler.clone(),
             ..Default::default()
         }),
         command: from.command.clone(),
@@ -62,7 +61,8 @@ fn mount(from: &Mount) -> wire::Mount {
         image: from.image.clone().map(|image| wire::ImageSpec {
             image: image.reference,
             user_specified_image: image.user_specified_image,
-            ..Default::default()
+            annotations: image.annotations,
+            runtime_handler: image.runtime_handler,
         }),
         image_sub_path: from.image_sub_path.clone(),
         ..Default::default()

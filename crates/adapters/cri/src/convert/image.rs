@@ -6,9 +6,10 @@ use model::request::{ImageObservation, ImageRequest, RegistryAuth};
 pub(crate) fn spec(from: &ImageRequest) -> wire::ImageSpec {
     wire::ImageSpec {
         image: from.image.clone(),
-        user_specified_image: from.user_specified_image.clone(),
+        annotations: from.annotations.clone(),
         runtime_handler: from.runtime_handler.clone(),
-        ..Default::default()
+        // The Go kubelet names the image as written only for containers and mounts.
+        user_specified_image: String::new(),
     }
 }
 
@@ -32,5 +33,6 @@ pub(crate) fn observation(from: wire::Image) -> ImageObservation {
         uid: from.uid.map(|uid| uid.value),
         username: from.username,
         pinned: from.pinned,
+        runtime_handler: from.spec.map(|spec| spec.runtime_handler).unwrap_or_default(),
     }
 }

@@ -2,7 +2,7 @@
 
 use cri_api::v1 as wire;
 use model::request::ImageObservation;
-use ports::runtime::{RuntimeResult, Scope};
+use ports::runtime::RuntimeResult;
 
 use crate::CriRuntime;
 use crate::convert::image;
@@ -17,11 +17,15 @@ const METHOD: Method = Method {
 
 pub(crate) async fn list_images(cri: &CriRuntime) -> RuntimeResult<Vec<ImageObservation>> {
     let message = wire::ListImagesRequest { filter: None };
-    // An image without an id can neither be removed nor compared with those in use.
-    let take = |image: wire::Image| match image.id.as_str() {
-        "" => Err("it has no id"),
-        _ => Ok(image::observation(image)),
+    // An image without an id can neither be removed nor compared with those in use. Garbage collection reports those with a handler.
+    let take = |image: wire::Image| {
+        let image = image::observation(image);
+        if image.id.is_empty() && image.runtime_handler.is_empty() {
+            return Err("it has no id");
+        }
+        Ok(image)
     };
     let listed = cri.list(METHOD, &message, take).await?;
-    Ok(cri.checked(METHOD.name, &Scope::Node, listed, |image| (image.id.as_str(), "")))
+    // A runtime may have a copy of an image for each handler.
+    Ok(cri.distinct(METHOD.name, listed, |image| (image.id.as_str(), image.runtime_handler.as_str())))
 }

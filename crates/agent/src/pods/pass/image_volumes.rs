@@ -32,8 +32,12 @@ pub(super) async fn pull_all(
         if let Ok(image) = &image {
             record_pull(context, image).await;
         }
-        let user_specified_image = volume.image.to_owned();
-        let mounted = image.map(|image| MountedImage { reference: image.reference, user_specified_image });
+        let mounted = image.map(|image| MountedImage {
+            reference: image.reference,
+            user_specified_image: volume.image.to_owned(),
+            annotations: sandbox.annotations.clone(),
+            runtime_handler: context.handles.images.runtime_handler(sandbox),
+        });
         pulled.insert(volume.volume.to_owned(), mounted);
     }
     pulled

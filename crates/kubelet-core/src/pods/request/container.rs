@@ -56,7 +56,6 @@ pub fn compute_container_request(inputs: &ContainerInputs<'_>) -> Result<Contain
         attempt: restart_count,
         image: image_ref.to_owned(),
         user_specified_image: container.image().to_owned(),
-        runtime_handler: facts.runtime_handler.clone(),
         command: expander.expand(container.command())?,
         args: expander.expand(container.args())?,
         working_dir: container.working_dir().to_owned(),

@@ -668,7 +668,7 @@ fn check_mount(mount: &Value, around: Around, expected: &str) {
 
 fn image_volume() -> VolumeMountPoint {
     let [reference, user_specified_image] = ["sha256:1", "busybox:1"].map(str::to_owned);
-    let image = Some(MountedImage { reference, user_specified_image });
+    let image = Some(MountedImage { reference, user_specified_image, ..MountedImage::default() });
     VolumeMountPoint { image, ..VolumeMountPoint::default() }
 }
 

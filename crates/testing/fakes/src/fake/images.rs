@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use model::request::ImageObservation;
+use model::request::{ImageObservation, ImageRequest};
+
+use super::Method;
 
 #[derive(Debug, Default)]
 pub(super) struct Images {
@@ -12,6 +14,8 @@ pub(super) struct Images {
     private: BTreeMap<String, String>,
     /// Ids are digests without their algorithm, as those of CRI-O.
     pub(super) plain_ids: bool,
+    /// The newest request of each method.
+    pub(super) requests: BTreeMap<Method, ImageRequest>,
 }
 
 impl Images {
@@ -26,6 +30,11 @@ impl Images {
             image
         });
         image.id.clone()
+    }
+
+    /// Adds the image as it is.
+    pub(super) fn put(&mut self, name: &str, image: ImageObservation) {
+        self.by_name.insert(name.to_owned(), image);
     }
 
     pub(super) fn refuse(&mut self, name: &str, message: &str) {

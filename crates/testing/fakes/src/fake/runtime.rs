@@ -331,7 +331,12 @@ impl Runtime for FakeRuntime {
     }
 
     async fn image_status(&self, image: &ImageRequest) -> RuntimeResult<Option<ImageObservation>> {
-        self.read(Method::ImageStatus, |state, _| Ok(state.images.find(&image.image).cloned())).await
+        let method = Method::ImageStatus;
+        self.act(method, String::new(), |state, _| {
+            state.images.requests.insert(method, image.clone());
+            Ok(state.images.find(&image.image).cloned())
+        })
+        .await
     }
 
     async fn pull_image(
@@ -343,6 +348,7 @@ impl Runtime for FakeRuntime {
         let method = Method::PullImage;
         let user = auth.map(|auth| auth.username.clone()).unwrap_or_default();
         self.act(method, image.image.clone(), |state, _| {
+            state.images.requests.insert(method, image.clone());
             state.images.pull(&image.image, &user).map_err(|message| method.failed(message))
         })
         .await
@@ -350,6 +356,7 @@ impl Runtime for FakeRuntime {
 
     async fn remove_image(&self, image: &ImageRequest) -> RuntimeResult<()> {
         self.act(Method::RemoveImage, image.image.clone(), |state, _| {
+            state.images.requests.insert(Method::RemoveImage, image.clone());
             state.images.remove(&image.image);
             Ok(())
         })

@@ -259,7 +259,7 @@ pub(super) fn image(from: ImageObservation) -> wire::Image {
         size: from.size_bytes,
         uid: from.uid.map(|value| wire::Int64Value { value }),
         username: from.username,
-        spec: None,
+        spec: Some(wire::ImageSpec { runtime_handler: from.runtime_handler, ..Default::default() }),
         pinned: from.pinned,
     }
 }

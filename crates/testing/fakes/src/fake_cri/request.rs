@@ -69,7 +69,6 @@ pub(super) fn container(from: wire::ContainerConfig) -> ContainerRequest {
         attempt: metadata.attempt,
         image: image.image,
         user_specified_image: image.user_specified_image,
-        runtime_handler: image.runtime_handler,
         command: from.command,
         args: from.args,
         working_dir: from.working_dir,
@@ -110,6 +109,8 @@ fn mount(from: wire::Mount) -> Mount {
         image: from.image.map(|image| MountedImage {
             reference: image.image,
             user_specified_image: image.user_specified_image,
+            annotations: image.annotations,
+            runtime_handler: image.runtime_handler,
         }),
         image_sub_path: from.image_sub_path,
     }
@@ -214,11 +215,7 @@ pub(super) fn resources(from: wire::LinuxContainerResources) -> LinuxResources {
 
 pub(super) fn image(from: Option<wire::ImageSpec>) -> ImageRequest {
     let from = from.unwrap_or_default();
-    ImageRequest {
-        image: from.image,
-        user_specified_image: from.user_specified_image,
-        runtime_handler: from.runtime_handler,
-    }
+    ImageRequest { image: from.image, annotations: from.annotations, runtime_handler: from.runtime_handler }
 }
 
 pub(super) fn auth(from: wire::AuthConfig) -> RegistryAuth {

@@ -354,12 +354,22 @@ async fn image_service_can_use_another_socket() {
     assert_eq!(cri.list_images().await.unwrap().len(), 1);
 }
 
+fn mounted_image() -> model::request::MountedImage {
+    let text = |text: &str| text.to_owned();
+    model::request::MountedImage {
+        reference: text("sha256:1"),
+        user_specified_image: text("busybox:1"),
+        annotations: [(text("a"), text("b"))].into(),
+        runtime_handler: text("kata"),
+    }
+}
+
 #[tokio::test]
 async fn requests_survive_the_wire() {
     use model::observation::NamespaceMode;
     use model::request::{
-        Device, IdMapping, Mount, MountedImage, PortMapping, Propagation, Protocol, RunAs, SecurityProfile,
-        SelinuxLabel, SupplementalGroupsPolicy, UserNamespace,
+        Device, IdMapping, Mount, PortMapping, Propagation, Protocol, RunAs, SecurityProfile, SelinuxLabel,
+        SupplementalGroupsPolicy, UserNamespace,
     };
     let wire = wire(TIMEOUT);
     let world = world(&wire);
@@ -406,7 +416,7 @@ async fn requests_survive_the_wire() {
         recursive_read_only: true,
         selinux_relabel: true,
         propagation: Propagation::HostToContainer,
-        image: Some(MountedImage { reference: text("sha256:1"), user_specified_image: text("busybox:1") }),
+        image: Some(mounted_image()),
         image_sub_path: "usr/bin".to_owned(),
     }];
     container.mounts.push(Mount {
@@ -459,4 +469,39 @@ async fn requests_survive_the_wire() {
     assert_eq!(seen.stop_signal.as_deref(), Some("SIGRTMIN+3"));
     let user = seen.user.unwrap();
     assert_eq!((user.uid, user.gid, user.supplemental_groups), (0, 7, vec![9]));
+}
+
+#[tokio::test]
+async fn requests_for_images_survive_the_wire() {
+    let wire = wire(TIMEOUT);
+    let text = |text: &str| text.to_owned();
+    let request = model::request::ImageRequest {
+        image: text("busybox:1"),
+        annotations: [(text("a"), text("b"))].into(),
+        runtime_handler: text("kata"),
+    };
+    let sandbox = world(&wire).sandbox_request("web");
+    wire.cri.pull_image(&request, None, &sandbox).await.unwrap();
+    assert_eq!(wire.fake.image_request(Method::PullImage), Some(request.clone()));
+    wire.cri.image_status(&request).await.unwrap();
+    assert_eq!(wire.fake.image_request(Method::ImageStatus), Some(request));
+}
+
+#[tokio::test]
+async fn image_of_several_runtime_handlers_is_listed_for_each() {
+    let wire = wire(TIMEOUT);
+    let of = |id: &str, handler: &str| model::request::ImageObservation {
+        id: id.to_owned(),
+        size_bytes: 7,
+        runtime_handler: handler.to_owned(),
+        ..Default::default()
+    };
+    let images = [of("i1", ""), of("i1", "kata"), of("i1", "kata"), of("", "kata"), of("", "")];
+    for (name, image) in ["a", "b", "c", "d", "e"].iter().zip(&images) {
+        wire.fake.put_image(name, image.clone());
+    }
+    let mut listed = wire.cri.list_images().await.unwrap();
+    // The one that every fake has.
+    listed.retain(|image| image.repo_tags.is_empty());
+    assert_eq!(listed, [images[0].clone(), images[1].clone(), images[3].clone()]);
 }

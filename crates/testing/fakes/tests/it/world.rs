@@ -122,7 +122,6 @@ impl World {
             attempt: 0,
             image: BUSYBOX_IMAGE.to_owned(),
             user_specified_image: BUSYBOX_IMAGE.to_owned(),
-            runtime_handler: String::new(),
             command: ["/bin/sh", "-c", &does.command()].map(str::to_owned).into(),
             args: Vec::new(),
             working_dir: String::new(),
@@ -220,7 +219,7 @@ fn has_shell(cgroup: &str) -> bool {
 }
 
 pub(crate) fn image(name: &str) -> ImageRequest {
-    ImageRequest { image: name.to_owned(), user_specified_image: name.to_owned(), ..Default::default() }
+    ImageRequest { image: name.to_owned(), ..Default::default() }
 }
 
 pub(crate) fn command(script: &str) -> Vec<String> {
