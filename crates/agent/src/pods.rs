@@ -5,6 +5,7 @@ pub(crate) mod handles;
 pub mod hooks;
 pub(crate) mod http_action;
 pub mod messages;
+mod mounted_images;
 pub mod pass;
 pub mod pleg;
 pub(crate) mod prober;

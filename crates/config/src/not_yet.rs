@@ -19,7 +19,6 @@ const FLAGS: &[&str] = &["housekeeping-interval", "max-housekeeping-interval"];
 
 /// Feature gates whose feature this build does not have. Gates of other components are not listed.
 const GATES: &[&str] = &[
-    "ImageVolumeWithDigest",
     "KubeletInUserNamespace",
     "NativeHistograms",
     "PodsAPI",

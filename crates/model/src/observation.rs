@@ -86,6 +86,18 @@ pub struct ContainerObservation {
     pub stop_signal: Option<String>,
     /// Mounts that the runtime reports as recursively read-only, by container path.
     pub recursive_read_only_mounts: Vec<String>,
+    /// Images that the runtime reports as mounted.
+    pub image_mounts: Vec<ImageMount>,
+}
+
+/// An image that is mounted into a container.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ImageMount {
+    pub container_path: String,
+    /// As the runtime reports it.
+    pub image: String,
+    /// The id of that image, with the gate `ImageVolumeWithDigest` and once it was looked up.
+    pub image_ref: Option<String>,
 }
 
 /// In the units of the kernel; `None` where the runtime reports nothing.

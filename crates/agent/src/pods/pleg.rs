@@ -32,6 +32,7 @@ use ports::{Clock, Runtime};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::JoinSet;
 
+use super::mounted_images::find_images;
 use crate::metrics::{KubeletMetrics, PlegMetrics, PodMetrics};
 
 /// Requests for an inspection beyond this number wait for the next relist.
@@ -356,10 +357,14 @@ impl Pleg {
             return;
         }
         let (runtime, clock, began) = (self.runtime.clone(), self.clock, self.clock.mono());
+        let has_digests = self.features.image_volume_digests;
         self.in_flight.insert(pod.uid.clone(), InFlight { began, is_due_again: false });
         let previous = self.cache.get(&pod.uid);
         self.inspections.spawn(async move {
-            let result = inspect(&*runtime, &clock, &pod, previous.as_deref()).await;
+            let mut result = inspect(&*runtime, &clock, &pod, previous.as_deref()).await;
+            if let (true, Ok(observation)) = (has_digests, &mut result) {
+                find_images(&*runtime, observation, previous.as_deref()).await;
+            }
             Inspection { pod, result, took: clock.mono().saturating_since(began) }
         });
     }

@@ -1,14 +1,14 @@
 //! What calls about images carry besides the name: the annotations of the pod and, with the gate `RuntimeClassInImageCriApi`, the handler
-//! of its RuntimeClass.
+//! of its RuntimeClass. And the status of image volumes, which such a call completes.
 
 use std::collections::BTreeMap;
 
-use fakes::Method;
+use fakes::{Fault, Method};
 use model::k8s::{Pod, RuntimeClass};
 use model::request::{ImageObservation, ImageRequest};
 use serde_json::json;
 
-use crate::pods::{container_with, pod};
+use crate::pods::{Manifest, container, container_with, pod};
 use crate::world::{World, seconds};
 
 /// A pod with an annotation and a RuntimeClass, that runs an image and mounts another one.
@@ -88,4 +88,93 @@ async fn image_is_removed_by_its_id_and_an_image_without_an_id_is_an_event_of_th
     };
     assert_eq!(world.fake.image_request(Method::RemoveImage), Some(expected));
     assert_eq!(world.fake.count(Method::RemoveImage), 1, "the one without an id stays");
+}
+
+/// A pod with an image volume in an init container, a regular one, and one that mounts nothing.
+fn with_image_volume() -> Manifest {
+    let mounting = |name: &str, path: &str| {
+        container_with(name, json!({"volumeMounts": [{"name": "data", "mountPath": path}]}))
+    };
+    let sidecar = |mut container: serde_json::Value| {
+        container["restartPolicy"] = json!("Always");
+        container
+    };
+    pod("web", [mounting("app", "/data"), container("plain")])
+        .init([sidecar(mounting("side", "models"))])
+        .spec(json!({"volumes": [{"name": "data", "image": {"reference": "r.io/data:1"}}]}))
+}
+
+/// The images of the mounts of the pod in the API, by container; `-` for a mount without one.
+fn mounted_images(world: &World) -> Vec<(String, String)> {
+    let status = world.api_status("web");
+    let containers = status.init_container_statuses.into_iter().chain(status.container_statuses).flatten();
+    let mounts = containers.flat_map(|container| {
+        let name = container.name;
+        container.volume_mounts.into_iter().flatten().map(move |mount| {
+            let image = mount.volume_status.and_then(|status| status.image);
+            (name.clone(), image.map_or_else(|| "-".to_owned(), |image| image.image_ref))
+        })
+    });
+    mounts.collect()
+}
+
+async fn world_with_digests(is_on: bool) -> World {
+    let mut world = World::of_cluster();
+    world.features.image_volume_digests = is_on;
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    world
+}
+
+fn named(image: &str) -> [(String, String); 2] {
+    ["side", "app"].map(|name| (name.to_owned(), image.to_owned()))
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_status_has_the_ids_of_image_volumes_with_image_volume_with_digest() {
+    let mut world = world_with_digests(true).await;
+    world.create(&with_image_volume());
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
+    let request = world.fake.container_request("web", "app").unwrap();
+    let mounted = request.mounts.iter().find_map(|mount| mount.image.clone()).unwrap();
+    world.until("the images show", |w| mounted_images(w) == named(&mounted.reference)).await;
+    let before = world.fake.count(Method::ImageStatus);
+    world.fake.end_container("web", "plain", 1);
+    world
+        .until("it was restarted", |w| w.api_status("web").container_statuses.unwrap()[1].restart_count == 1)
+        .await;
+    let looked_up = world.fake.count(Method::ImageStatus) - before;
+    assert!(
+        looked_up <= 2,
+        "for the image of the restarted container and its volume, not for running ones: {looked_up}"
+    );
+    world.restart().await;
+    world.advance(seconds(30)).await;
+    assert_eq!(mounted_images(&world), named(&mounted.reference));
+}
+
+#[tokio::test(start_paused = true)]
+async fn image_volume_whose_image_cannot_be_looked_up_has_no_id_until_that_succeeds() {
+    let world = world_with_digests(true).await;
+    world.create(&with_image_volume());
+    world.until("the app runs", |w| w.runs("web/app")).await;
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
+    let image = mounted_images(&world).remove(0).1;
+    world.fake.fault_always(Method::ImageStatus, Some(Fault::Failed("no store".to_owned())));
+    world.fake.end_container("web", "app", 1);
+    let restarts = |w: &World, n| w.api_status("web").container_statuses.unwrap()[0].restart_count == n;
+    world.until("the pull fails, too", |w| !w.api_events("InspectFailed").is_empty()).await;
+    assert!(world.is_ready_in_api("web") || !restarts(&world, 1));
+    world.fake.clear_faults();
+    world.until("it runs again", |w| restarts(w, 1) && w.is_ready_in_api("web")).await;
+    world.until("the images show", |w| mounted_images(w) == named(&image)).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn image_volumes_have_no_ids_in_the_pod_status_without_the_gate() {
+    let world = world_with_digests(false).await;
+    world.create(&with_image_volume());
+    world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
+    world.advance(seconds(30)).await;
+    assert_eq!(mounted_images(&world), named("-"));
 }

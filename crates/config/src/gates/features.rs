@@ -78,6 +78,8 @@ features! {
     statusz: "ComponentStatusz",
     /// Pulls are recorded, and images pulled with credentials are kept from pods that have none.
     pull_records: "KubeletEnsureSecretPulledImages",
+    /// The pod status has the ids of the images of image volumes.
+    image_volume_digests: "ImageVolumeWithDigest",
     /// Image calls have the handler of the pod's RuntimeClass.
     runtime_class_in_image_calls: "RuntimeClassInImageCriApi",
     /// Pods are terminated before the machine shuts down.

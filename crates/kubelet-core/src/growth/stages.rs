@@ -178,6 +178,7 @@ fn observed(pod: &Pod, state: ContainerState) -> PodObservation {
             started_at: Some(now.wall),
             finished_at: (state == ContainerState::Exited).then_some(now.wall),
             recursive_read_only_mounts: paths.collect(),
+            image_mounts: Vec::new(),
             ..new_instance(container.name(), sandbox.clone(), hash, now)
         }
     };

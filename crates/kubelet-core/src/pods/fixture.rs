@@ -368,6 +368,7 @@ pub(crate) fn new_instance(
         resources: None,
         stop_signal: None,
         recursive_read_only_mounts: Vec::new(),
+        image_mounts: Vec::new(),
     }
 }
 

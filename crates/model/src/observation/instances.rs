@@ -150,6 +150,7 @@ mod tests {
             resources: None,
             stop_signal: None,
             recursive_read_only_mounts: Vec::new(),
+            image_mounts: Vec::new(),
         }
     }
 

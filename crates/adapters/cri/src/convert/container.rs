@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use cri_api::v1 as wire;
-use model::observation::ObservedUser;
+use model::observation::{ImageMount, ObservedUser};
 use model::request::{ContainerRequest, Device, Mount, Propagation};
 use model::{ContainerId, ContainerObservation, ContainerRecord, ContainerState, SandboxId};
 
@@ -127,6 +127,16 @@ pub(crate) fn observation(
             .filter(|mount| mount.recursive_read_only)
             .map(|mount| mount.container_path.clone())
             .collect(),
+        image_mounts: from.mounts.iter().filter_map(image_mount).collect(),
+    })
+}
+
+fn image_mount(from: &wire::Mount) -> Option<ImageMount> {
+    let image = from.image.as_ref().filter(|image| !image.image.is_empty())?;
+    Some(ImageMount {
+        container_path: from.container_path.clone(),
+        image: image.image.clone(),
+        image_ref: None,
     })
 }
 

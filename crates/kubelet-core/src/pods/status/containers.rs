@@ -10,7 +10,8 @@ use model::containers::{
 };
 use model::k8s::{
     ContainerState as ApiState, ContainerStateRunning, ContainerStateTerminated, ContainerStateWaiting,
-    ContainerStatus, ContainerUser, LinuxContainerUser, Pod, ResourceStatus, VolumeMountStatus,
+    ContainerStatus, ContainerUser, ImageVolumeStatus, LinuxContainerUser, Pod, ResourceStatus,
+    VolumeMountStatus, VolumeStatus,
 };
 use model::pod_status::statuses_by_name;
 use model::{ContainerKind, ContainerObservation, ContainerState};
@@ -492,22 +493,31 @@ fn api_user(user: &model::observation::ObservedUser) -> ContainerUser {
     }
 }
 
-/// Read-only mounts also report whether submounts are read-only.
+/// Read-only mounts also report whether submounts are read-only, mounts of images which image it is. The Go kubelet looks for the image by
+/// the name of the volume, which the CRI does not have; the path in the container identifies a mount as well.
 fn volume_mounts(
     container: &ContainerRef<'_>,
     newest: Option<&ContainerObservation>,
 ) -> Option<Vec<VolumeMountStatus>> {
     let recursive: BTreeSet<&String> =
         newest.into_iter().flat_map(|n| &n.recursive_read_only_mounts).collect();
+    let images: BTreeMap<&str, &String> = newest
+        .into_iter()
+        .flat_map(|n| &n.image_mounts)
+        .filter_map(|mount| Some((mount.container_path.trim_start_matches('/'), mount.image_ref.as_ref()?)))
+        .collect();
     let mounts = container.volume_mounts().iter().map(|mount| {
         let read_only = mount.read_only.filter(|read_only| *read_only);
         let mode = if recursive.contains(&mount.mount_path) { "Enabled" } else { "Disabled" };
+        let path = mount.mount_path.trim_start_matches('/');
+        let image_ref = images.get(path).map(|image_ref| (*image_ref).clone());
+        let image = image_ref.map(|image_ref| ImageVolumeStatus { image_ref });
         VolumeMountStatus {
             name: mount.name.clone(),
             mount_path: mount.mount_path.clone(),
             read_only,
             recursive_read_only: read_only.map(|_| mode.to_owned()),
-            volume_status: None,
+            volume_status: image.map(|image| VolumeStatus { image: Some(image) }),
         }
     });
     super::not_empty(mounts.collect())

@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use model::annotations::{CONTAINER_NAME_LABEL, CONTAINER_TERMINATION_MESSAGE_PATH};
-use model::observation::{NamespaceMode, ObservedResources, ObservedUser};
-use model::request::{ContainerRequest, LinuxResources, SandboxRequest};
+use model::observation::{ImageMount, NamespaceMode, ObservedResources, ObservedUser};
+use model::request::{ContainerRequest, LinuxResources, Mount, SandboxRequest};
 use model::{
     CgroupDriver, ContainerId, ContainerObservation, ContainerRecord, ContainerState, PodRef, PodUid,
     SandboxId, SandboxObservation, SandboxState,
@@ -108,6 +108,11 @@ fn observed_resources(from: &LinuxResources) -> Option<ObservedResources> {
         memory_limit: from.memory_limit_bytes.filter(positive),
     };
     (observed != ObservedResources::default()).then_some(observed)
+}
+
+fn image_mount(mount: &Mount) -> Option<ImageMount> {
+    let image = mount.image.as_ref()?.reference.clone();
+    Some(ImageMount { container_path: mount.container_path.clone(), image, image_ref: None })
 }
 
 fn numbered(name: String, attempt: u32) -> String {
@@ -487,6 +492,7 @@ impl State {
                 .filter(|mount| mount.recursive_read_only)
                 .map(|mount| mount.container_path.clone())
                 .collect(),
+            image_mounts: request.mounts.iter().filter_map(image_mount).collect(),
         })
     }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use cri_api::v1 as wire;
 use jiff::Timestamp;
 use model::annotations as keys;
-use model::observation::{NamespaceMode, ObservedResources, ObservedUser};
+use model::observation::{ImageMount, NamespaceMode, ObservedResources, ObservedUser};
 use model::request::ImageObservation;
 use model::{
     ContainerObservation, ContainerRecord, ContainerState, PodRef, SandboxObservation, SandboxState,
@@ -176,6 +176,13 @@ pub(super) fn container_status(from: ContainerObservation) -> wire::ContainerSta
         recursive_read_only: true,
         ..Default::default()
     };
+    let image = |mount: ImageMount| wire::Mount {
+        container_path: mount.container_path,
+        readonly: true,
+        image: Some(wire::ImageSpec { image: mount.image, ..Default::default() }),
+        ..Default::default()
+    };
+    let images = from.image_mounts.into_iter().map(image);
     let message = (!from.message_file.is_empty()).then(|| wire::Mount {
         container_path: from.record.termination_message_path.clone(),
         host_path: from.message_file,
@@ -197,7 +204,11 @@ pub(super) fn container_status(from: ContainerObservation) -> wire::ContainerSta
         image_id: from.image_id,
         reason: from.reason,
         message: from.message,
-        mounts: message.into_iter().chain(from.recursive_read_only_mounts.into_iter().map(rro)).collect(),
+        mounts: message
+            .into_iter()
+            .chain(from.recursive_read_only_mounts.into_iter().map(rro))
+            .chain(images)
+            .collect(),
         annotations: annotations(from.record),
         log_path: from.log_path,
         user: from.user.map(user),

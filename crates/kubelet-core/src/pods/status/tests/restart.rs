@@ -1,8 +1,8 @@
 //! What a restarted kubelet believes, what messages are cut to, who a container runs as.
 use std::sync::Arc;
 
-use model::k8s::PodStatus;
-use model::observation::ObservedUser;
+use model::k8s::{PodStatus, VolumeMountStatus};
+use model::observation::{ImageMount, ObservedUser};
 
 use super::scenario::{Scenario, play, pod, time};
 use crate::pods::probe::results::{ProbeKind, ProbeVerdicts};
@@ -130,6 +130,28 @@ fn container_status_has_its_user_and_recursive_read_only_mounts() {
     let modes: Vec<_> =
         shown.volume_mounts.iter().flatten().map(|m| m.recursive_read_only.as_deref()).collect();
     assert_eq!(modes, [None, Some("Disabled"), Some("Enabled")]);
+}
+
+#[test]
+fn mount_of_an_image_volume_has_the_image_that_the_runtime_mounted_at_its_path() {
+    let mut scenario = Scenario::parse("a=running");
+    let container = &mut scenario.observed.as_mut().expect("an observation").containers[0];
+    let mount = |path: &str, image_ref: Option<&str>| ImageMount {
+        container_path: path.to_owned(),
+        image: "sha256:1".to_owned(),
+        image_ref: image_ref.map(str::to_owned),
+    };
+    container.image_mounts = vec![mount("/rro", Some("sha256:2")), mount("/elsewhere", Some("sha256:3"))];
+    let shown = |scenario: &Scenario| -> Vec<Option<String>> {
+        let status = scenario.compute(&pod("pod a:v"), None, time(0));
+        let mounts = status.container_statuses.expect("containers").remove(0).volume_mounts;
+        let image = |mount: VolumeMountStatus| Some(mount.volume_status?.image?.image_ref);
+        mounts.expect("mounts").into_iter().map(image).collect()
+    };
+    assert_eq!(shown(&scenario), [None, None, Some("sha256:2".to_owned())]);
+    let container = &mut scenario.observed.as_mut().expect("an observation").containers[0];
+    container.image_mounts = vec![mount("/rro", None)];
+    assert_eq!(shown(&scenario), [None, None, None], "not looked up");
 }
 
 /// `convertToAPIContainerStatuses`: what the runtime reports, with the gate only.

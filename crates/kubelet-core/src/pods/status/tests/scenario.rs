@@ -164,6 +164,7 @@ fn instance(name: &str, attempt: u32, state: &str, at: i64) -> ContainerObservat
         resources: None,
         stop_signal: None,
         recursive_read_only_mounts: Vec::new(),
+        image_mounts: Vec::new(),
     }
 }
 
