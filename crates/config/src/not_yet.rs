@@ -19,10 +19,8 @@ const FLAGS: &[&str] = &["housekeeping-interval", "max-housekeeping-interval"];
 
 /// Feature gates whose feature this build does not have. Gates of other components are not listed.
 const GATES: &[&str] = &[
-    "KubeletInUserNamespace",
     "NativeHistograms",
     "PodsAPI",
-    "UserNamespacesHostNetworkSupport",
 ];
 
 /// Feature gates whose feature cannot be switched off here, although the Go kubelet looks at them: without it, a pod would start with less

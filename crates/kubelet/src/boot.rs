@@ -33,7 +33,7 @@ pub(crate) async fn run(resolved: &Resolved, spans: Option<Finished>) -> Result<
     check_standalone(resolved)?;
     let cgroup_v2 = check_machine(resolved)?;
     check_providers(resolved)?;
-    process::tune_kernel(resolved.kubelet.protect_kernel_defaults).map_err(StartError::Host)?;
+    check_kernel(resolved).map_err(StartError::Host)?;
     let lock = acquire_lock(resolved, &signals).await?;
     let Some((_lock, contention)) = lock else { return Ok(ExitCode::SUCCESS) };
     let locks = tokio::select! {
@@ -116,6 +116,13 @@ fn check_machine(resolved: &Resolved) -> Result<bool, StartError> {
         tracing::warn!("{warning}");
     }
     Ok(!facts.cgroup_v1)
+}
+
+/// Sets kernel settings. What a user namespace refuses ends the start, unless the gate for that is enabled.
+fn check_kernel(resolved: &Resolved) -> Result<(), String> {
+    let namespace = process::user_namespace(Features::of(&resolved.gates).in_user_namespace);
+    process::tune_kernel(resolved.kubelet.protect_kernel_defaults, namespace)?;
+    process::check_kernel_log(&settings::kernel_log(), namespace)
 }
 
 /// Otherwise a missing program would show only when an image is pulled.

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use config::Resolved;
-use kubelet_core::node::kernel::{TUNABLES, TunablePlan, compute_tunable};
+use kubelet_core::node::kernel::{TUNABLES, TunablePlan, UserNamespace, compute_tunable};
 use ports::{Clock, Files, HostError, NodeApi};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
@@ -26,8 +26,21 @@ pub(crate) fn set_limits(resolved: &Resolved) {
 
 const KERNEL_SETTINGS: &str = "/proc/sys";
 
+/// The user namespace of this process.
+pub(crate) fn user_namespace(is_allowed: bool) -> UserNamespace {
+    UserNamespace::of(std::fs::read_to_string("/proc/self/uid_map").ok().as_deref(), is_allowed)
+}
+
+/// Fails if this user namespace keeps the kubelet from reading the kernel log, and it may not go on without.
+pub(crate) fn check_kernel_log(path: &Path, namespace: UserNamespace) -> Result<(), String> {
+    let problem = std::fs::File::open(path)
+        .err()
+        .map(|error| namespace.refuse(&format!("failed to open the kernel log {}: {error}", path.display())));
+    problem.flatten().map_or(Ok(()), Err)
+}
+
 /// Changes kernel settings to the values that pods need. If `is_protected`, each other value is an error.
-pub(crate) fn tune_kernel(is_protected: bool) -> Result<(), String> {
+pub(crate) fn tune_kernel(is_protected: bool, namespace: UserNamespace) -> Result<(), String> {
     let dir = private_paths::path(private_paths::KERNEL_SETTINGS).unwrap_or_else(|| KERNEL_SETTINGS.into());
     let mut refused = Vec::new();
     for tunable in TUNABLES {
@@ -43,6 +56,10 @@ pub(crate) fn tune_kernel(is_protected: bool) -> Result<(), String> {
                     "Changed kernel flag"
                 ),
                 Err(error) => {
+                    let problem = format!("failed to change kernel flag {}: {error}", tunable.path);
+                    if let Some(why) = namespace.refuse(&problem) {
+                        return Err(why);
+                    }
                     tracing::warn!(setting = tunable.path, value = tunable.value, err = %error, "Failed to change kernel flag");
                 }
             },

@@ -39,9 +39,14 @@ fn paths(resolved: &Resolved) -> Paths {
         root: resolved.flags.root_dir.clone().into(),
         system_logs: container_links.parent().unwrap_or(&container_links).to_owned(),
         container_links,
-        kernel_log: private_paths::path(private_paths::KERNEL_LOG).unwrap_or(defaults.kernel_log),
+        kernel_log: kernel_log(),
         ..defaults
     }
+}
+
+/// The kernel log of the machine.
+pub(crate) fn kernel_log() -> PathBuf {
+    private_paths::path(private_paths::KERNEL_LOG).unwrap_or(Paths::default().kernel_log)
 }
 
 /// As in the Go kubelet: the root directory, the working directory, and the `.docker` directories of the user and of `/`.

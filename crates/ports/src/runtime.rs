@@ -117,6 +117,8 @@ pub struct RuntimeStatus {
     pub network_ready: RuntimeCondition,
     pub handlers: Vec<RuntimeHandler>,
     pub supplemental_groups_policy: bool,
+    /// Pods in the network of the node may have user namespaces.
+    pub user_namespaces_host_network: bool,
 }
 
 /// What one runtime handler (RuntimeClass) can do.

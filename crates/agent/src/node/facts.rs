@@ -33,8 +33,8 @@ const IMAGES_FOR: Duration = Duration::from_secs(30);
 const MAX_CALL_WAIT: Duration = Duration::from_secs(1);
 const RESOLVE_TIMEOUT: Duration = Duration::from_secs(5);
 
-fn declared_features(features: Features) -> Vec<String> {
-    compute_declared_features(features).into_iter().map(str::to_owned).collect()
+fn declared_features(features: Features, has_host_network: bool) -> Vec<String> {
+    compute_declared_features(features, has_host_network).into_iter().map(str::to_owned).collect()
 }
 
 /// What other tasks publish about this node.
@@ -103,7 +103,7 @@ impl GatheredFacts {
             image_listing: JoinSet::new(),
             handlers: Vec::new(),
             supplemental_groups_policy: None,
-            declared_features: declared_features(ctx.node_facts.features),
+            declared_features: declared_features(ctx.node_facts.features, false),
             devices: BTreeMap::new(),
             volumes_in_use: WantedVolumes::default(),
             problems: Vec::new(),
@@ -127,6 +127,8 @@ impl GatheredFacts {
         if view.last_ready.is_some() {
             self.handlers = view.status.handlers.iter().map(handler).collect();
             self.supplemental_groups_policy = Some(view.status.supplemental_groups_policy);
+            let has_host_network = view.status.user_namespaces_host_network;
+            self.declared_features = declared_features(ctx.node_facts.features, has_host_network);
         }
     }
 

@@ -2,6 +2,8 @@
 
 use fakes::{ClusterFault, Fault, Method, Program, Verb};
 use model::k8s::{Node, Pod, Taint};
+use model::observation::NamespaceMode;
+use model::request::UserNamespace;
 use ports::cluster::ClusterError;
 use serde_json::{Value, json};
 
@@ -138,6 +140,34 @@ async fn pod_that_requires_a_feature_that_the_node_does_not_declare_is_rejected(
     world.until("it is rejected", |w| w.api_phase("web") == "Failed").await;
     let message = format!("Pod was rejected: Pod requires node features that are not available: {name}");
     refused_as(&world, "web", "PodFeatureUnsupported", &message);
+}
+
+#[tokio::test(start_paused = true)]
+async fn pod_with_host_network_and_user_namespace_runs_where_gate_and_runtime_support_it() {
+    const NAME: &str = "UserNamespacesHostNetworkSupport";
+    for (gate, has_support) in [(true, true), (true, false), (false, true)] {
+        let mut world = World::of_cluster();
+        world.features.user_namespaces_host_network = gate;
+        if has_support {
+            world.fake.offer_user_namespaces_host_network();
+        }
+        world.start().await;
+        world.until("the node is ready", World::is_node_ready).await;
+        let declared = world.node().unwrap().status.unwrap().declared_features.unwrap();
+        assert_eq!(declared.iter().any(|one| one == NAME), gate && has_support, "{declared:?}");
+        world.create(&pod("web", [container("app")]).spec(json!({"hostNetwork": true, "hostUsers": false})));
+        if !(gate && has_support) {
+            world.until("it is rejected", |w| w.api_phase("web") == "Failed").await;
+            let message =
+                format!("Pod was rejected: Pod requires node features that are not available: {NAME}");
+            refused_as(&world, "web", "PodFeatureUnsupported", &message);
+            continue;
+        }
+        world.until("the pod is ready", |w| w.is_ready_in_api("web")).await;
+        let namespaces = world.fake.sandbox_request("web").unwrap().security.namespaces;
+        assert_eq!(namespaces.network, NamespaceMode::Node);
+        assert!(matches!(namespaces.user, UserNamespace::Pod { .. }), "{namespaces:?}");
+    }
 }
 
 /// `preemption.go`: a pod that is not killed within one and a half times its grace period is left behind.

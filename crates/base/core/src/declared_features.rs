@@ -1,7 +1,6 @@
 //! Features that the Node declares (`status.declaredFeatures`, KEP-5328), and which of them a pod or a change of it requires.
 //!
-//! A feature is declared if its gate is enabled and this kubelet has it. `UserNamespacesHostNetworkSupport` is known, so that
-//! pods that require it are rejected, and never declared.
+//! A feature is declared if its gate is enabled and, for `UserNamespacesHostNetworkSupport`, the container runtime has it.
 
 use config::Features;
 use model::k8s::{Container, ContainerRestartRule, Pod, ResourceRequirements};
@@ -19,14 +18,16 @@ pub const UNSUPPORTED: &str = "PodFeatureUnsupported";
 /// The reason of the event about a change.
 pub const CHECK_FAILED: &str = "FailedNodeDeclaredFeaturesCheck";
 
-/// The declared features, sorted; none without the gate `NodeDeclaredFeatures`.
+/// The declared features, sorted; none without the gate `NodeDeclaredFeatures`. `has_host_network` is what the runtime reports: user
+/// namespaces of pods in the network of the node.
 #[must_use]
-pub fn compute_declared_features(features: Features) -> Vec<&'static str> {
+pub fn compute_declared_features(features: Features, has_host_network: bool) -> Vec<&'static str> {
     let by_gate = [
         (features.extend_websockets, WEBSOCKETS),
         (features.pod_level_resize, POD_LEVEL_RESIZE),
         (features.resize_init_containers, RESIZE_INIT_CONTAINERS),
         (features.restart_all_containers, RESTART_ALL),
+        (features.user_namespaces_host_network && has_host_network, USER_NAMESPACES_HOST_NETWORK),
     ];
     let declared = by_gate.into_iter().filter_map(|(is_on, name)| is_on.then_some(name));
     declared.filter(|_| features.node_declared_features).collect()
@@ -34,21 +35,22 @@ pub fn compute_declared_features(features: Features) -> Vec<&'static str> {
 
 /// Why the node rejects a pod that requires features that it does not declare.
 #[must_use]
-pub fn compute_undeclared(pod: &Pod, features: Features) -> Option<String> {
-    missing_features(&required_by_pod(pod), features)
+pub fn compute_undeclared(pod: &Pod, features: Features, has_host_network: bool) -> Option<String> {
+    missing_features(&required_by_pod(pod), features, has_host_network)
 }
 
 /// Why the node may not carry out the change of a pod: the message of an event. The pod goes on.
 #[must_use]
 pub fn compute_undeclared_update(old: &Pod, new: &Pod, features: Features) -> Option<String> {
-    missing_features(&required_by_update(old, new), features)
+    // No change of a running pod requires the support of the runtime.
+    missing_features(&required_by_update(old, new), features, false)
 }
 
-fn missing_features(required: &[&str], features: Features) -> Option<String> {
+fn missing_features(required: &[&str], features: Features, has_host_network: bool) -> Option<String> {
     if !features.node_declared_features {
         return None;
     }
-    let declared = compute_declared_features(features);
+    let declared = compute_declared_features(features, has_host_network);
     let missing: Vec<&str> = required.iter().copied().filter(|name| !declared.contains(name)).collect();
     (!missing.is_empty())
         .then(|| format!("Pod requires node features that are not available: {}", missing.join(", ")))

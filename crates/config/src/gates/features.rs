@@ -122,6 +122,10 @@ features! {
     group_claims: "DRAWorkloadResourceClaims",
     /// The Node declares features, and pods that require others are rejected.
     node_declared_features: "NodeDeclaredFeatures",
+    /// Pods in the network of the node may have user namespaces, where the runtime supports that.
+    user_namespaces_host_network: "UserNamespacesHostNetworkSupport",
+    /// Kernel settings that cannot be written in a user namespace, and a kernel log that cannot be read there, are skipped.
+    in_user_namespace: "KubeletInUserNamespace",
     /// A restart of the kubelet sets containers back to not ready and not started until their probes have passed.
     status_starts_again: "ChangeContainerStatusOnKubeletRestart",
 }

@@ -51,6 +51,41 @@ pub fn compute_tunable(tunable: Tunable, now: Option<&str>, is_protected: bool) 
     ))
 }
 
+/// Whether the kubelet runs in a user namespace, and whether it may (gate `KubeletInUserNamespace`). There the kernel refuses to change
+/// settings of the machine and to read its log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UserNamespace {
+    /// The first one, of the machine.
+    Initial,
+    Allowed,
+    NotAllowed,
+}
+
+impl UserNamespace {
+    /// From the text of `/proc/self/uid_map`, which maps all users to themselves in the namespace of the machine; `None` if the kernel has
+    /// no user namespaces.
+    #[must_use]
+    pub fn of(uid_map: Option<&str>, is_allowed: bool) -> Self {
+        match uid_map.is_some_and(|map| map.split_whitespace().ne(["0", "0", "4294967295"])) {
+            false => Self::Initial,
+            true if is_allowed => Self::Allowed,
+            true => Self::NotAllowed,
+        }
+    }
+
+    /// Why the kubelet does not start after `problem`, which a user namespace may cause; `None`: it is logged, and the kubelet goes on
+    /// without.
+    #[must_use]
+    pub fn refuse(self, problem: &str) -> Option<String> {
+        match self {
+            Self::Initial | Self::Allowed => None,
+            Self::NotAllowed => Some(format!(
+                "{problem} (running in a user namespace; enable the feature gate KubeletInUserNamespace to ignore the error)"
+            )),
+        }
+    }
+}
+
 /// Reason of the event with the message of [`compute_swap_warning`].
 pub const MEMORY_ON_DISK: &str = "PossibleMemoryBackedVolumesOnDisk";
 
@@ -88,5 +123,38 @@ mod tests {
         assert_eq!(compute_tunable(overcommit, None, false), TunablePlan::Set);
         let refused = "invalid kernel flag: vm/overcommit_memory, expected value: 1, actual value: 0";
         assert_eq!(compute_tunable(overcommit, Some("0\n"), true), TunablePlan::Refuse(refused.to_owned()));
+    }
+
+    #[test]
+    fn user_namespace_is_detected_from_its_map_of_users() {
+        use UserNamespace::{Allowed, Initial, NotAllowed};
+        let whole = "         0          0 4294967295\n";
+        for (map, expected) in [
+            (None, [Initial, Initial]),
+            (Some(whole), [Initial, Initial]),
+            (Some("         0       1000          1\n"), [NotAllowed, Allowed]),
+            (Some("0 0 1\n1 100000 65536\n"), [NotAllowed, Allowed]),
+            (Some(""), [NotAllowed, Allowed]),
+        ] {
+            assert_eq!(
+                [false, true].map(|is_allowed| UserNamespace::of(map, is_allowed)),
+                expected,
+                "{map:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn kernel_setting_that_a_user_namespace_refuses_fails_the_start_without_the_gate() {
+        let refused =
+            UserNamespace::NotAllowed.refuse("failed to change kernel flag kernel/panic: denied").unwrap();
+        assert!(
+            refused.starts_with("failed to change kernel flag kernel/panic: denied (running in"),
+            "{refused}"
+        );
+        assert!(refused.contains("KubeletInUserNamespace"), "{refused}");
+        for going_on in [UserNamespace::Initial, UserNamespace::Allowed] {
+            assert_eq!(going_on.refuse("denied"), None, "{going_on:?}");
+        }
     }
 }

@@ -51,5 +51,6 @@ mod stats;
 mod streaming;
 mod trace_export;
 mod unkillable;
+mod user_namespace;
 mod volumes;
 mod why;

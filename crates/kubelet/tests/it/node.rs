@@ -187,6 +187,12 @@ impl Node {
         self.wrapper = arguments.map(str::to_owned).to_vec();
     }
 
+    /// Runs kubelets that are started from now on in a user namespace, in which only root exists.
+    pub(crate) fn enter_user_namespace(&mut self) {
+        let arguments = ["unshare", "--user", "--map-root-user", "--mount", "--propagation", "unchanged"];
+        self.wrapper = arguments.map(str::to_owned).to_vec();
+    }
+
     /// Starts another kubelet if the last one has died. Returns whether it had.
     pub(crate) fn restart_dead_kubelet(&mut self) -> bool {
         let died = self.kubelet.as_mut().is_none_or(|child| child.try_wait().expect("a child").is_some());

@@ -30,6 +30,8 @@ pub struct AdmissionFacts {
     pub has_apparmor: bool,
     /// The runtime supports `supplementalGroupsPolicy` (reported in `Status` of CRI).
     pub supplemental_groups_policy: bool,
+    /// The runtime supports user namespaces of pods in the network of the node.
+    pub user_namespaces_host_network: bool,
     /// Like `6.1.0-18-amd64`.
     pub kernel_version: String,
     /// `allowedUnsafeSysctls`: names, or prefixes of names with a `*` at the end.
@@ -209,7 +211,7 @@ fn refuse_apparmor(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejection> {
 }
 
 fn refuse_undeclared_features(pod: &Pod, facts: &AdmissionFacts) -> Option<Rejection> {
-    let message = compute_undeclared(pod, facts.features)?;
+    let message = compute_undeclared(pod, facts.features, facts.user_namespaces_host_network)?;
     Some(Rejection { reason: Cow::Borrowed(UNSUPPORTED), message })
 }
 
@@ -235,6 +237,7 @@ mod tests {
         AdmissionFacts {
             has_apparmor: false,
             supplemental_groups_policy: false,
+            user_namespaces_host_network: false,
             kernel_version: "6.1.0-18-amd64".to_owned(),
             allowed_unsafe_sysctls: vec!["kernel.msg*".to_owned(), "net.core.somaxconn".to_owned()],
             resources: None,

@@ -174,6 +174,12 @@ impl FakeRuntime {
         self
     }
 
+    /// Reports that pods in the network of the node may have user namespaces (initially it does not).
+    pub fn offer_user_namespaces_host_network(&self) -> &Self {
+        self.shared.state.lock().user_namespaces_host_network = true;
+        self
+    }
+
     /// Sets the cgroup driver that it reports (initially cgroupfs).
     pub fn set_cgroup_driver(&self, driver: CgroupDriver) -> &Self {
         self.shared.state.lock().cgroup_driver = driver;

@@ -63,6 +63,7 @@ fn mount(from: &Mount) -> wire::Mount {
             user_specified_image: image.user_specified_image,
             annotations: image.annotations,
             runtime_handler: image.runtime_handler,
+            ..Default::default()
         }),
         image_sub_path: from.image_sub_path.clone(),
         ..Default::default()

@@ -8,8 +8,8 @@ pub(crate) fn spec(from: &ImageRequest) -> wire::ImageSpec {
         image: from.image.clone(),
         annotations: from.annotations.clone(),
         runtime_handler: from.runtime_handler.clone(),
-        // The Go kubelet names the image as written only for containers and mounts.
-        user_specified_image: String::new(),
+        // The image as written is sent for containers and mounts only.
+        ..Default::default()
     }
 }
 

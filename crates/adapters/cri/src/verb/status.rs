@@ -33,9 +33,11 @@ pub(crate) async fn status(cri: &CriRuntime) -> RuntimeResult<RuntimeStatus> {
     let answer =
         Answer::decode(answer).map_err(|error| cri.call(METHOD.name).malformed(error.to_string()))?;
     let handlers = cri.decode_entries(METHOD.name, answer.runtime_handlers);
+    let features = answer.features.unwrap_or_default();
     let mut status = RuntimeStatus {
         handlers: handlers.into_iter().map(handler).collect(),
-        supplemental_groups_policy: answer.features.is_some_and(|f| f.supplemental_groups_policy),
+        supplemental_groups_policy: features.supplemental_groups_policy,
+        user_namespaces_host_network: features.user_namespaces_host_network,
         ..Default::default()
     };
     let conditions = answer.status.map(|s| s.conditions).unwrap_or_default();

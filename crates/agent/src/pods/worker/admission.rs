@@ -289,6 +289,8 @@ fn decide_with(
     let runtime = handles.node.view.borrow().clone();
     let facts = AdmissionFacts {
         supplemental_groups_policy: runtime.last_ready.is_none() || runtime.status.supplemental_groups_policy,
+        user_namespaces_host_network: runtime.last_ready.is_none()
+            || runtime.status.user_namespaces_host_network,
         has_apparmor: handles.ctx.machine.has_apparmor(),
         kernel_version: handles.ctx.machine.info().kernel_version,
         allowed_unsafe_sysctls: handles.ctx.config().allowed_unsafe_sysctls.clone(),

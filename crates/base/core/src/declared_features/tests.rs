@@ -10,7 +10,7 @@ fn pod(spec: &Value) -> Pod {
 }
 
 fn undeclared(spec: &Value, features: Features) -> Option<String> {
-    compute_undeclared(&pod(spec), features)
+    compute_undeclared(&pod(spec), features, false)
 }
 
 /// By default as in the recording `go-kubelet/_node.json`; then without one gate after the other.
@@ -25,7 +25,8 @@ fn declared_features_follow_their_gates() {
         ("no restart of all containers", Features { restart_all_containers: false, ..all }),
         ("not declared", Features { node_declared_features: false, ..all }),
     ];
-    let line = |(name, features)| format!("{name}: {}\n", compute_declared_features(features).join(" "));
+    let line =
+        |(name, features)| format!("{name}: {}\n", compute_declared_features(features, false).join(" "));
     expect![[r#"
         default: ExtendWebSocketsToKubelet InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScalingInitContainers RestartAllContainersOnContainerExits
         no web sockets: InPlacePodLevelResourcesVerticalScaling InPlacePodVerticalScalingInitContainers RestartAllContainersOnContainerExits
@@ -94,4 +95,23 @@ fn update_that_requires_an_undeclared_feature_is_reported() {
     assert_eq!(compute_undeclared_update(&old(Value::Null), &regular, off), None, "a regular container");
     let undeclared = Features { node_declared_features: false, ..off };
     assert_eq!(compute_undeclared_update(&old(Value::Null), &both, undeclared), None);
+}
+
+#[test]
+fn user_namespaces_with_the_host_network_are_declared_with_their_gate_and_support_of_the_runtime_only() {
+    let spec = json!({"containers": [], "hostNetwork": true, "hostUsers": false});
+    for (gate, has_host_network, is_declared) in
+        [(false, false, false), (false, true, false), (true, false, false), (true, true, true)]
+    {
+        let features = Features { user_namespaces_host_network: gate, ..Features::default() };
+        let declared = compute_declared_features(features, has_host_network);
+        assert_eq!(
+            declared.contains(&USER_NAMESPACES_HOST_NETWORK),
+            is_declared,
+            "{gate} {has_host_network}"
+        );
+        let admitted = compute_undeclared(&pod(&spec), features, has_host_network).is_none();
+        assert_eq!(admitted, is_declared, "{gate} {has_host_network}");
+        assert!(declared.is_sorted());
+    }
 }

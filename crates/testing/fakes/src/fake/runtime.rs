@@ -82,6 +82,7 @@ impl Runtime for FakeRuntime {
                     user_namespaces: state.user_namespaces,
                 }],
                 supplemental_groups_policy: true,
+                user_namespaces_host_network: state.user_namespaces_host_network,
             })
         })
         .await

@@ -135,6 +135,7 @@ pub(super) struct State {
     pub(super) runtime_ready: bool,
     pub(super) network_ready: bool,
     pub(super) user_namespaces: bool,
+    pub(super) user_namespaces_host_network: bool,
     /// Answers as CRI-O does.
     pub(super) is_crio: bool,
     pub(super) pod_cidr: String,
@@ -155,6 +156,7 @@ impl Default for State {
             runtime_ready: true,
             network_ready: true,
             user_namespaces: true,
+            user_namespaces_host_network: false,
             is_crio: false,
             pod_cidr: String::new(),
             cgroup_driver: CgroupDriver::Cgroupfs,

@@ -63,7 +63,7 @@ pub(super) fn status(from: RuntimeStatus) -> wire::StatusResponse {
         runtime_handlers: from.handlers.into_iter().map(handler).collect(),
         features: Some(wire::RuntimeFeatures {
             supplemental_groups_policy: from.supplemental_groups_policy,
-            user_namespaces_host_network: false,
+            user_namespaces_host_network: from.user_namespaces_host_network,
         }),
     }
 }

@@ -192,8 +192,9 @@ fn check_namespaces(spec: &PodSpec, found: &mut Findings<'_>) {
         found.invalid("spec.shareProcessNamespace", true, detail);
     }
     if spec.host_users == Some(false) {
+        let host_network = spec.host_network.filter(|_| !found.features.user_namespaces_host_network);
         let shared = [
-            ("spec.hostNetwork", spec.host_network),
+            ("spec.hostNetwork", host_network),
             ("spec.hostPID", spec.host_pid),
             ("spec.hostIPC", spec.host_ipc),
         ];

@@ -351,6 +351,21 @@ fn namespaces_of_the_pod() {
 }
 
 #[test]
+fn host_network_with_a_user_namespace_needs_its_gate() {
+    let ports = json!([{"containerPort": 80, "hostPort": 80}]);
+    let changes = [
+        ("spec/hostUsers", json!(false)),
+        ("spec/hostNetwork", json!(true)),
+        ("spec/containers/0/ports", ports),
+    ];
+    assert_eq!(complaints(&changes), "spec.hostNetwork: Forbidden: when `hostUsers` is false");
+    let with = Features { user_namespaces_host_network: true, ..Features::default() };
+    assert_eq!(complaints_with(with, &changes), "");
+    let changes = [("spec/hostUsers", json!(false)), ("spec/hostPID", json!(true))];
+    assert_eq!(complaints_with(with, &changes), "spec.hostPID: Forbidden: when `hostUsers` is false");
+}
+
+#[test]
 fn security_of_the_pod() {
     let range = "must be between 0 and 2147483647, inclusive";
     for field in ["runAsUser", "runAsGroup", "fsGroup"] {
