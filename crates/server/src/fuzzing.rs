@@ -9,7 +9,7 @@ use tokio::io::AsyncReadExt;
 use crate::access::attributes;
 use crate::endpoints::container_logs;
 use crate::endpoints::logs;
-use crate::pod_resources::authority::ValidAuthority;
+use crate::grpc_socket::authority::ValidAuthority;
 use crate::query::pairs;
 use crate::streaming;
 use crate::streaming::spdy;

@@ -22,6 +22,7 @@ mod endpoint;
 mod endpoints;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+mod grpc_socket;
 pub mod local_socket;
 mod main_port;
 mod pieces;

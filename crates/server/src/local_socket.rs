@@ -4,7 +4,6 @@
 
 use std::io;
 use std::path::Path;
-use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,10 +20,9 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use model::explain::{ManifestProblem, PodExplanations};
 use ports::Clock;
 use tokio::net::{UnixListener, UnixStream};
-use tokio::task::JoinSet;
 use tower_service::Service;
 
-use crate::transport::connections::table::{ConnectionTable, OpenConnection, TableLimits};
+use crate::transport::connections::table::{OpenConnection, TableLimits};
 use crate::transport::unix;
 use crate::{Api, answer, complete, query};
 
@@ -32,8 +30,6 @@ use crate::{Api, answer, complete, query};
 const LIMITS: TableLimits = TableLimits { connections: 32, per_peer: 16 };
 /// For the head of a request, which is also the idle timeout.
 const IDLE: Duration = Duration::from_secs(30);
-/// Delay before accepting again when the process is out of file descriptors.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
 /// Only root may open the socket.
 const MODE: u32 = 0o600;
 const SVG: HeaderValue = HeaderValue::from_static("image/svg+xml");
@@ -64,26 +60,8 @@ pub async fn serve(
         .route("/v1/pods", get(pods))
         .route("/v1/pods/{uid}/start.svg", get(start_picture));
     let router = complete(router, LocalState { api, clock });
-    let table = ConnectionTable::new(LIMITS);
-    let mut shutdown = pin!(shutdown);
-    let mut open = JoinSet::new();
-    loop {
-        tokio::select! {
-            () = &mut shutdown => return,
-            Some(_) = open.join_next() => {}
-            accepted = unix::next(&listener, &table) => match accepted {
-                Ok(stream) => {
-                    if let Some(slot) = table.open(unix::peer(&stream)) {
-                        open.spawn(serve_one(stream, slot, router.clone()));
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(err = %error, "Failed to accept connection to the local socket");
-                    tokio::time::sleep(ACCEPT_RETRY).await;
-                }
-            },
-        }
-    }
+    let serve = move |stream, slot| serve_one(stream, slot, router.clone());
+    unix::accept("local", listener, LIMITS, serve, shutdown).await;
 }
 
 /// Errors of single connections are not logged: any client can cause them.

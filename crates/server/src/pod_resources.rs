@@ -1,14 +1,6 @@
 //! PodResources API: the resources that are allocated to pods, over gRPC on a Unix socket that only root may open.
 
-pub(crate) mod authority;
-
-use std::convert::Infallible;
-use std::future::poll_fn;
-use std::io;
-use std::path::Path;
-use std::pin::pin;
 use std::sync::Arc;
-use std::time::Duration;
 
 use config::Features;
 use grpc_api::pod_resources as v1;
@@ -17,51 +9,24 @@ use grpc_api::pod_resources_alpha as v1alpha1;
 use grpc_api::pod_resources_alpha::pod_resources_lister_server as alpha;
 use http::Request;
 use hyper::body::Incoming;
-use hyper::server::conn::http2;
-use hyper::service::service_fn;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use model::RateLimiter;
 use model::dra::{UsedClaim, UsedDevice};
 use model::k8s::Pod;
-use model::{MonoTime, RateLimiter};
 use parking_lot::Mutex;
 use ports::node_api::{NodeDevice, NodeMemory};
 use ports::request_metrics::PodResourcesCall;
 use ports::{Clock, NodeApi};
-use tokio::net::{UnixListener, UnixStream};
-use tokio::task::JoinSet;
-use tonic::body::Body;
+use tokio::net::UnixListener;
 use tonic::{Response, Status};
-use tower_service::Service;
 
 use crate::Api;
-use crate::pod_resources::authority::ValidAuthority;
-use crate::transport::connections::table::{ConnectionTable, OpenConnection, TableLimits};
-use crate::transport::unix;
+pub use crate::grpc_socket::listen;
+use crate::grpc_socket::{self, Answer, OVER_LIMIT, called, limiter};
 
-/// Calls a second, in the long run and at once.
-const QPS: f64 = 100.0;
-const BURST: u32 = 10;
-/// When a limit is reached, an idle connection is closed for a new one, first one of a process that has many.
-const LIMITS: TableLimits = TableLimits { connections: 64, per_peer: 16 };
-/// Concurrent calls on one connection.
-const MAX_STREAMS: u32 = 100;
-/// Keepalive interval of idle connections.
-const PING_INTERVAL: Duration = Duration::from_secs(30);
-/// Delay before accepting again when the process is out of file descriptors.
-const ACCEPT_RETRY: Duration = Duration::from_millis(100);
-const SOCKET_MODE: u32 = 0o600;
 const V1: &str = "v1";
 const V1_ALPHA: &str = "v1alpha1";
 /// Phases of pods that have ended.
 const ENDED: [&str; 2] = ["Succeeded", "Failed"];
-
-/// Opens the socket, and replaces one of an earlier run of the kubelet.
-///
-/// # Errors
-/// The directory does not exist, or is not writable.
-pub fn listen(socket: &Path) -> io::Result<UnixListener> {
-    unix::listen(socket, SOCKET_MODE)
-}
 
 /// Serves both versions until `shutdown`.
 pub async fn serve(
@@ -72,57 +37,13 @@ pub async fn serve(
     shutdown: impl Future<Output = ()> + Send,
 ) {
     let lister = Lister { api, features, clock, limiter: Arc::new(Mutex::new(limiter(clock.mono()))) };
-    let table = ConnectionTable::new(LIMITS);
-    let mut shutdown = pin!(shutdown);
-    let mut open = JoinSet::new();
-    loop {
-        tokio::select! {
-            () = &mut shutdown => return,
-            Some(_) = open.join_next() => {}
-            accepted = unix::next(&listener, &table) => match accepted {
-                Ok(stream) => {
-                    if let Some(slot) = table.open(unix::peer(&stream)) {
-                        open.spawn(serve_one(stream, slot, lister.clone()));
-                    }
-                }
-                Err(error) => {
-                    tracing::warn!(err = %error, "Failed to accept connection to the PodResources endpoint");
-                    tokio::time::sleep(ACCEPT_RETRY).await;
-                }
-            },
-        }
-    }
+    let answer = move |request| answer(lister.clone(), request);
+    grpc_socket::serve("PodResources", listener, answer, shutdown).await;
 }
 
-/// Errors of single connections are not logged: any client can cause them.
-async fn serve_one(stream: UnixStream, slot: OpenConnection, lister: Lister) {
-    let slot = Arc::new(slot);
-    let calls = Arc::clone(&slot);
-    let service = service_fn(move |request| {
-        let served = calls.serve(true);
-        let answer = answer(lister.clone(), request);
-        async move {
-            let answer = answer.await;
-            drop(served);
-            answer
-        }
-    });
-    let (read, write) = stream.into_split();
-    let stream = tokio::io::join(ValidAuthority::new(read), write);
-    let connection = http2::Builder::new(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .keep_alive_interval(PING_INTERVAL)
-        .max_concurrent_streams(MAX_STREAMS)
-        .serve_connection(TokioIo::new(stream), service);
-    tokio::select! {
-        _ = connection => {}
-        () = slot.closed() => {}
-    }
-}
-
-async fn answer(lister: Lister, request: Request<Incoming>) -> Result<http::Response<Body>, Infallible> {
+async fn answer(lister: Lister, request: Request<Incoming>) -> Answer {
     if !lister.limiter.lock().try_take(lister.clock.mono()) {
-        return Ok(Status::resource_exhausted("rejected by rate limit").into_http());
+        return Ok(Status::resource_exhausted(OVER_LIMIT).into_http());
     }
     let is_alpha = request.uri().path().starts_with("/v1alpha1.");
     if is_alpha {
@@ -130,14 +51,6 @@ async fn answer(lister: Lister, request: Request<Incoming>) -> Result<http::Resp
     } else {
         called(PodResourcesListerServer::new(lister), request).await
     }
-}
-
-async fn called<S>(mut service: S, request: Request<Incoming>) -> Result<http::Response<Body>, Infallible>
-where
-    S: Service<Request<Incoming>, Response = http::Response<Body>, Error = Infallible>,
-{
-    poll_fn(|cx| service.poll_ready(cx)).await?;
-    service.call(request).await
 }
 
 #[derive(Clone, Debug)]
@@ -305,14 +218,12 @@ impl alpha::PodResourcesLister for Lister {
     }
 }
 
-/// The rate limit that all callers share.
-fn limiter(now: MonoTime) -> RateLimiter {
-    RateLimiter::new(QPS, BURST, now)
-}
-
 #[cfg(test)]
 mod tests {
+    use tokio::net::UnixStream;
+
     use super::*;
+    use crate::grpc_socket::LIMITS;
 
     #[test]
     fn ended_pods_are_listed_only_with_the_feature_gate_off() {
@@ -381,13 +292,5 @@ mod tests {
         };
         tokio::select! { () = server => unreachable!(), () = clients => {} }
         std::fs::remove_dir_all(&dir).unwrap();
-    }
-
-    #[test]
-    fn rate_limit_is_100_calls_a_second_with_a_burst_of_10() {
-        let at = |millis| MonoTime::from_start(Duration::from_millis(millis));
-        let mut limiter = limiter(at(0));
-        let mut allowed = |millis| (0..100).filter(|_| limiter.try_take(at(millis))).count();
-        assert_eq!([allowed(0), allowed(55), allowed(60_000)], [10, 5, 10]);
     }
 }

@@ -12,7 +12,8 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::*;
 use crate::Api;
-use crate::pod_resources::{listen, serve};
+use crate::grpc_socket::listen;
+use crate::pod_resources::serve;
 use crate::tests::Agent;
 
 const DATA: u8 = 0;
