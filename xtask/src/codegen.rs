@@ -73,6 +73,13 @@ const PROTOCOLS: &[Protocol] = &[
     },
     Protocol {
         crate_name: "crates/proto/grpc-api",
+        file: "pods/v1alpha1/api.proto",
+        // As above.
+        generated: "pods/v1alpha1.rs",
+        codec: "tonic_prost::ProstCodec",
+    },
+    Protocol {
+        crate_name: "crates/proto/grpc-api",
         file: "otlp/trace.proto",
         generated: "opentelemetry.proto.collector.trace.v1.rs",
         codec: "tonic_prost::ProstCodec",

@@ -20,7 +20,6 @@ const FLAGS: &[&str] = &["housekeeping-interval", "max-housekeeping-interval"];
 /// Feature gates whose feature this build does not have. Gates of other components are not listed.
 const GATES: &[&str] = &[
     "NativeHistograms",
-    "PodsAPI",
 ];
 
 /// Feature gates whose feature cannot be switched off here, although the Go kubelet looks at them: without it, a pod would start with less

@@ -9,9 +9,9 @@ use config::{Features, KubeletConfiguration, Resolved};
 use ports::{Cluster, NodeApi};
 use server::{
     AccessSettings, AuthorizationMode, ClientCa, MainPort, MainServer, TokenReviews, local_socket,
-    pod_resources,
+    pod_resources, pods_api,
 };
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -31,6 +31,10 @@ pub(crate) async fn start(
     let kubelet = &resolved.kubelet;
     let main_port = if kubelet.enable_server { kubelet.port } else { 0 };
     let (_, mut requests) = watch::channel(0);
+    serve_pod_resources(agent.context(), api, stop).await;
+    if Features::of(&resolved.gates).pods_api {
+        serve_pods_api(agent.context(), api, stop).await;
+    }
     if let Some(listener) = open("port", &kubelet.address, main_port).await? {
         let server = main_server(resolved, agent, api, reviews).await?;
         requests = server.requests();
@@ -43,27 +47,38 @@ pub(crate) async fn start(
     if let Some(listener) = open("readOnlyPort", &kubelet.address, read_only_port).await? {
         spawn(server::serve_read_only(listener, api.clone(), stop.clone().cancelled_owned()));
     }
-    serve_pod_resources(agent.context(), api, stop).await;
     serve_local_socket(agent.context(), api, stop).await;
     Ok(requests)
 }
 
 /// A failure is logged, because the node runs pods without this endpoint.
 async fn serve_pod_resources(ctx: &Context, api: &Arc<dyn NodeApi>, stop: &CancellationToken) {
-    let dir = ctx.settings.paths.root.join("pod-resources");
-    let listening = match ctx.files.make_dir(&dir, 0o750).await {
-        Ok(()) => pod_resources::listen(&dir.join("kubelet.sock")).map_err(|error| error.to_string()),
-        Err(error) => Err(base_agent::error_chain::chain(&error)),
-    };
-    match listening {
+    match open_socket(ctx, "pod-resources", "kubelet.sock").await {
         Ok(listener) => {
             let (stopped, features) = (stop.clone().cancelled_owned(), ctx.node_facts.features);
             spawn(pod_resources::serve(listener, api.clone(), features, ctx.clock, stopped));
         }
-        Err(error) => {
-            tracing::error!(dir = %dir.display(), err = error, "Failed to serve the PodResources endpoint");
-        }
+        Err(error) => tracing::error!(err = error, "Failed to serve the PodResources endpoint"),
     }
+}
+
+/// The same for the Pods API.
+async fn serve_pods_api(ctx: &Context, api: &Arc<dyn NodeApi>, stop: &CancellationToken) {
+    match open_socket(ctx, "pods-api", "pods-api.sock").await {
+        Ok(listener) => {
+            spawn(pods_api::serve(listener, api.clone(), ctx.clock, stop.clone().cancelled_owned()));
+        }
+        Err(error) => tracing::error!(err = error, "Failed to serve the Pods endpoint"),
+    }
+}
+
+/// Opens a socket in a directory below the root directory.
+async fn open_socket(ctx: &Context, dir: &str, socket: &str) -> Result<UnixListener, String> {
+    let dir = ctx.settings.paths.root.join(dir);
+    let made = ctx.files.make_dir(&dir, 0o750).await;
+    made.map_err(|error| format!("{}: {}", dir.display(), base_agent::error_chain::chain(&error)))?;
+    let socket = dir.join(socket);
+    pod_resources::listen(&socket).map_err(|error| format!("{}: {error}", socket.display()))
 }
 
 /// A failure is logged, because the node runs pods without its commands.
@@ -144,7 +159,7 @@ fn access(
     })
 }
 
-#[expect(clippy::disallowed_methods, reason = "five tasks that end with the process's own stop token")]
+#[expect(clippy::disallowed_methods, reason = "a few tasks that end with the process's own stop token")]
 fn spawn(server: impl Future<Output = ()> + Send + 'static) {
     drop(tokio::spawn(server));
 }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
+use futures_util::StreamExt;
 use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use model::NodeLogOptions;
@@ -128,6 +129,23 @@ pub enum SystemLogError {
     Failed(String),
 }
 
+/// A change of what this node reports of a pod, which has its current status.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PodEvent {
+    /// The first status of a pod.
+    Added(Box<Pod>),
+    Modified(Box<Pod>),
+    /// Nothing of it is left on the node. It has its name, namespace and UID only.
+    Deleted(Box<Pod>),
+}
+
+/// A reader of events was too slow: some are lost, and no more follow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventsLost;
+
+/// Changes of pods as they happen. The reader has a limited buffer.
+pub type PodEvents = BoxStream<'static, Result<PodEvent, EventsLost>>;
+
 /// One thread of this process.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ThreadFacts {
@@ -177,6 +195,10 @@ pub struct NodeMemory {
 pub trait NodeApi: Send + Sync + std::fmt::Debug {
     /// The pods that this node is to run, each with its current status.
     fn pods(&self) -> Vec<Pod>;
+    /// The changes of these pods from now on.
+    fn watch_pods(&self) -> PodEvents {
+        futures_util::stream::pending().boxed()
+    }
     /// The pods that the runtime runs, as it reports them.
     async fn running_pods(&self) -> Result<Vec<Pod>, String>;
     /// The log of a container. It is read only as the stream is polled.

@@ -49,6 +49,8 @@ pub trait ServingObserver: Send + Sync + std::fmt::Debug {
     fn reviewed(&self, review: Review, code: &'static str, took: Duration);
     /// `version` is `v1` or `v1alpha1`.
     fn pod_resources_called(&self, version: &'static str, call: PodResourcesCall, is_ok: bool);
+    /// A client of the Pods API did not get an event.
+    fn pod_watch_event_dropped(&self);
     /// The outcome of one check of `/healthz`.
     fn checked(&self, name: &'static str, is_ok: bool);
 }

@@ -27,6 +27,7 @@ pub mod local_socket;
 mod main_port;
 mod pieces;
 pub mod pod_resources;
+pub mod pods_api;
 mod query;
 mod state;
 mod streaming;

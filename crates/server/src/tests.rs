@@ -4,6 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -12,9 +13,10 @@ use model::NodeLogOptions;
 use model::k8s::{ObjectMeta, Pod};
 use ports::NodeApi;
 use ports::node_api::{
-    LogPieces, LogSource, LogView, ManifestProblem, Measurements, PodRefusal, PodTarget, SystemLog,
-    SystemLogError, TextPieces,
+    EventsLost, LogPieces, LogSource, LogView, ManifestProblem, Measurements, PodEvent, PodEvents,
+    PodRefusal, PodTarget, SystemLog, SystemLogError, TextPieces,
 };
+use ports::request_metrics::{PodResourcesCall, RequestKind, Review, ServingObserver};
 use ports::runtime::Streams;
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -40,6 +42,27 @@ pub(crate) struct Agent {
     readers: Option<tokio::sync::watch::Sender<()>>,
     /// Port of the runtime's streaming server; `None`: no container runs.
     streaming: Option<u16>,
+    /// What a watch of pods gets.
+    pod_events: Vec<Result<PodEvent, EventsLost>>,
+    pub(crate) dropped: Arc<Dropped>,
+}
+
+/// Counts the events of pods that clients did not get.
+#[derive(Debug, Default)]
+pub(crate) struct Dropped(pub(crate) AtomicUsize);
+
+impl ServingObserver for Dropped {
+    fn request_began(&self, _: RequestKind) {}
+    fn request_ended(&self, _: RequestKind, _: Duration) {}
+    fn websocket_asked(&self, _: &'static str) {}
+    fn certificate_believed(&self, _: Duration) {}
+    fn token_looked_up(&self, _: bool, _: Duration) {}
+    fn reviewed(&self, _: Review, _: &'static str, _: Duration) {}
+    fn pod_resources_called(&self, _: &'static str, _: PodResourcesCall, _: bool) {}
+    fn pod_watch_event_dropped(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+    fn checked(&self, _: &'static str, _: bool) {}
 }
 
 impl Agent {
@@ -48,7 +71,15 @@ impl Agent {
     }
 
     pub(crate) fn with_pod(pod: Pod) -> Self {
-        Self { pods: vec![pod], ..Self::default() }
+        Self::with_all(vec![pod])
+    }
+
+    pub(crate) fn with_all(pods: Vec<Pod>) -> Self {
+        Self { pods, ..Self::default() }
+    }
+
+    pub(crate) fn with_events(self, pod_events: Vec<Result<PodEvent, EventsLost>>) -> Self {
+        Self { pod_events, ..self }
     }
 
     fn url(&self, path: &str) -> Result<String, PodRefusal> {
@@ -62,6 +93,14 @@ impl Agent {
 impl NodeApi for Agent {
     fn pods(&self) -> Vec<Pod> {
         self.pods.clone()
+    }
+
+    fn watch_pods(&self) -> PodEvents {
+        stream::iter(self.pod_events.clone()).boxed()
+    }
+
+    fn observer(&self) -> Option<Arc<dyn ServingObserver>> {
+        Some(self.dropped.clone())
     }
 
     async fn running_pods(&self) -> Result<Vec<Pod>, String> {

@@ -241,9 +241,6 @@ fn write_working_pods(text: &mut String, pods: &PodMetrics, from: &ExternalMetri
 }
 
 fn write_resource_managers(text: &mut String, pins: &PinMetrics, from: &ExternalMetrics<'_>) {
-    let name = "kubelet_pod_watch_events_dropped_total";
-    let help = "Events dropped for slow watchers of the pods API; it is not served.";
-    one(text, name, Kind::Counter, help, &[], 0);
     pins.write(text, &from.cpus, from.has_pod_level_managers);
     write_memory_qos(text, from.reserved_memory);
 }

@@ -1,11 +1,12 @@
 //! Metrics of the kubelet's server, of the authentication and authorization of its clients, and of the API client.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use ports::request_metrics::{PodResourcesCall, RequestKind, Review, ServingObserver};
 use stats_core::exposition::{DEFAULT_BUCKETS, Kind, family};
 
-use base_agent::metrics::{Counts, Family, Histogram, Histograms};
+use base_agent::metrics::{Counts, Family, Histogram, Histograms, one};
 
 /// Buckets for token and access reviews, in seconds.
 const REVIEW: &[f64] = &[0.25, 0.5, 0.7, 1.0, 1.5, 3.0, 5.0, 10.0];
@@ -47,6 +48,7 @@ pub(crate) struct RequestMetrics {
     /// In the order of [`POD_RESOURCES_CALLS`].
     pod_resources_calls: [Counts; 3],
     pod_resources_errors: [Counts; 3],
+    pod_watch_events_dropped: AtomicU64,
     /// The last result of each health check.
     checks: Counts,
     checks_ever: Counts,
@@ -112,6 +114,7 @@ impl Default for RequestMetrics {
             pod_resources: Counts::default(),
             pod_resources_calls: Default::default(),
             pod_resources_errors: Default::default(),
+            pod_watch_events_dropped: AtomicU64::new(0),
             checks: Counts::default(),
             checks_ever: Counts::default(),
         }
@@ -172,6 +175,10 @@ impl ServingObserver for RequestMetrics {
         if !is_ok {
             self.pod_resources_errors[index].add(&[version]);
         }
+    }
+
+    fn pod_watch_event_dropped(&self) {
+        self.pod_watch_events_dropped.fetch_add(1, Ordering::Relaxed);
     }
 
     fn checked(&self, name: &'static str, is_ok: bool) {
@@ -255,6 +262,9 @@ impl RequestMetrics {
             self.pod_resources_calls[index].write(text, Kind::Counter, calls);
             self.pod_resources_errors[index].write(text, Kind::Counter, errors);
         }
+        let help = "Number of pod events that clients of the Pods API did not get.";
+        let dropped = self.pod_watch_events_dropped.load(Ordering::Relaxed);
+        one(text, "kubelet_pod_watch_events_dropped_total", Kind::Counter, help, &[], dropped);
     }
 
     /// The text of `/metrics/slis`.

@@ -7,6 +7,8 @@ use std::time::Duration;
 use api_agent::csi::CsiApi;
 use api_agent::meta::key_of_pod;
 use async_trait::async_trait;
+use base_agent::pods_view::{PodChange, PodEntry};
+use futures_util::{StreamExt, stream};
 use model::containers::find_container;
 use model::cpu_set::CpuSet;
 use model::dra::UsedClaim;
@@ -15,15 +17,16 @@ use model::k8s::Pod;
 use model::{NodeLogOptions, PodRef, PodUid};
 use ports::NodeApi;
 use ports::node_api::{
-    LogPieces, LogSource, LogView, ManifestProblem, Measurements, NodeDevice, NodeMemory, PodRefusal,
-    PodTarget, SystemLog, SystemLogError, TextPieces,
+    EventsLost, LogPieces, LogSource, LogView, ManifestProblem, Measurements, NodeDevice, NodeMemory,
+    PodEvent, PodEvents, PodRefusal, PodTarget, SystemLog, SystemLogError, TextPieces,
 };
 use ports::request_metrics::ServingObserver;
 use ports::runtime::Streams;
 use resources_core::memory::Block;
 use sources_agent::ManifestProblems;
 use stats_agent::Samplers;
-use tokio::sync::Semaphore;
+use tokio::sync::broadcast::error::RecvError;
+use tokio::sync::{Semaphore, broadcast};
 
 use crate::heartbeat::{Heartbeat, STUCK_AFTER};
 use crate::metrics::RequestMetrics;
@@ -57,15 +60,48 @@ fn node_memory(block: &Block) -> NodeMemory {
     }
 }
 
+/// The pod with its current status.
+fn with_status(entry: PodEntry) -> Pod {
+    let mut pod = Arc::unwrap_or_clone(entry.pod);
+    pod.status = Some(Arc::unwrap_or_clone(entry.status));
+    pod
+}
+
+/// Ends after the first lost event: its reader has to list the pods again.
+fn pod_events(changes: broadcast::Receiver<PodChange>) -> PodEvents {
+    let next = |changes: Option<broadcast::Receiver<PodChange>>| async move {
+        let mut changes = changes?;
+        match changes.recv().await {
+            Ok(change) => Some((Ok(pod_event(change)), Some(changes))),
+            Err(RecvError::Lagged(_)) => Some((Err(EventsLost), None)),
+            Err(RecvError::Closed) => None,
+        }
+    };
+    stream::unfold(Some(changes), next).boxed()
+}
+
+fn pod_event(change: PodChange) -> PodEvent {
+    match change {
+        PodChange::Added(entry) => PodEvent::Added(Box::new(with_status(entry))),
+        PodChange::Modified(entry) => PodEvent::Modified(Box::new(with_status(entry))),
+        PodChange::Deleted(pod) => {
+            let mut named = Pod::default();
+            named.metadata.name = Some(pod.name.to_string());
+            named.metadata.namespace = Some(pod.namespace.to_string());
+            named.metadata.uid = Some(pod.uid.to_string());
+            PodEvent::Deleted(Box::new(named))
+        }
+    }
+}
+
 #[async_trait]
 impl NodeApi for AgentApi {
     fn pods(&self) -> Vec<Pod> {
-        let with_status = |entry: base_agent::pods_view::PodEntry| {
-            let mut pod = Arc::unwrap_or_clone(entry.pod);
-            pod.status = Some(Arc::unwrap_or_clone(entry.status));
-            pod
-        };
         self.lookup.pods.all().into_iter().map(with_status).collect()
+    }
+
+    fn watch_pods(&self) -> PodEvents {
+        pod_events(self.lookup.pods.watch())
     }
 
     async fn running_pods(&self) -> Result<Vec<Pod>, String> {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use base_core::pod_stage::PodStage;
 use model::k8s::{Pod, PodStatus};
@@ -12,7 +12,7 @@ use model::pod_status::has_ended;
 use model::{PodRef, PodUid};
 use parking_lot::Mutex;
 use ports::{Files, HostError};
-use tokio::sync::watch;
+use tokio::sync::{broadcast, watch};
 
 use crate::damaged::{self, set_aside};
 use crate::settings::Paths;
@@ -80,12 +80,27 @@ impl PodProgress {
     }
 }
 
+/// A change of a pod's status, for those who watch pods.
+#[derive(Clone, Debug)]
+pub enum PodChange {
+    /// Nothing was known of the pod, and it is not being deleted.
+    Added(PodEntry),
+    Modified(PodEntry),
+    /// Nothing of it is left on this node.
+    Deleted(PodRef),
+}
+
+/// Changes that a reader may fall behind; tokio rounds this up to a power of two.
+const WATCH_BUFFER: usize = 100;
+
 /// Shared by all workers; every access is short.
 #[derive(Clone, Debug)]
 pub struct PodsView {
     entries: Arc<Mutex<Entries>>,
     /// Notifies those who wait for the next change.
     changed: Arc<watch::Sender<()>>,
+    /// Exists from the first watch on.
+    watches: Arc<OnceLock<broadcast::Sender<PodChange>>>,
 }
 
 #[derive(Debug, Default)]
@@ -114,7 +129,7 @@ pub struct ViewChanges {
 
 impl Default for PodsView {
     fn default() -> Self {
-        Self { entries: Arc::default(), changed: Arc::new(watch::Sender::new(())) }
+        Self { entries: Arc::default(), changed: Arc::new(watch::Sender::new(())), watches: Arc::default() }
     }
 }
 
@@ -128,15 +143,17 @@ impl PodsView {
         progress: PodProgress,
     ) -> bool {
         let mut entries = self.entries.lock();
-        let before = entries.by_uid.get(&identity.uid);
+        let Entries { by_uid, version } = &mut *entries;
+        let before = by_uid.get(&identity.uid);
         let is_changed = before.is_none_or(|before| before.entry.status != status);
         let is_rest_same = before
             .is_some_and(|before| Arc::ptr_eq(&before.entry.pod, &pod) && before.entry.progress == progress);
-        entries.version += 1;
-        let version = entries.version;
+        *version += 1;
+        let version = *version;
         // An equal status, too: the one before need not be kept as well, neither here nor by those who look at the changes.
         let entry = PodEntry { identity: identity.clone(), pod, status, progress };
-        entries.by_uid.insert(identity.uid.clone(), Versioned { entry, version });
+        self.report(|| compute_pod_change(before.map(|before| &before.entry), &entry, is_changed));
+        by_uid.insert(identity.uid.clone(), Versioned { entry, version });
         drop(entries);
         if is_changed || !is_rest_same {
             self.changed.send_replace(());
@@ -146,8 +163,10 @@ impl PodsView {
 
     pub fn forget(&self, uid: &PodUid) {
         let mut entries = self.entries.lock();
-        if entries.by_uid.remove(uid).is_some() {
+        if let Some(Versioned { entry, .. }) = entries.by_uid.remove(uid) {
             entries.version += 1;
+            let was_reported = entry.progress.is_released();
+            self.report(|| (!was_reported).then_some(PodChange::Deleted(entry.identity)));
             drop(entries);
             self.changed.send_replace(());
         }
@@ -194,11 +213,41 @@ impl PodsView {
         self.entries.lock().by_uid.len()
     }
 
+    /// Every change from now on, in order.
+    #[must_use]
+    pub fn watch(&self) -> broadcast::Receiver<PodChange> {
+        self.watches.get_or_init(|| broadcast::Sender::new(WATCH_BUFFER)).subscribe()
+    }
+
+    /// Costs nothing without a watch. Called with the entries locked, so that changes stay in order.
+    fn report(&self, change: impl FnOnce() -> Option<PodChange>) {
+        let watches = self.watches.get().filter(|watches| watches.receiver_count() > 0);
+        if let Some((watches, change)) = watches.and_then(|watches| Some((watches, change()?))) {
+            // The last reader may have gone meanwhile.
+            let _ = watches.send(change);
+        }
+    }
+
     /// Resolves with every change.
     #[must_use]
     pub fn changes(&self) -> watch::Receiver<()> {
         self.changed.subscribe()
     }
+}
+
+/// What a new entry means for those who watch: a change of the status (`is_status_changed`), or the end of the pod.
+fn compute_pod_change(
+    before: Option<&PodEntry>,
+    entry: &PodEntry,
+    is_status_changed: bool,
+) -> Option<PodChange> {
+    if entry.progress.is_released() {
+        let was_released = before.is_some_and(|before| before.progress.is_released());
+        return (!was_released).then(|| PodChange::Deleted(entry.identity.clone()));
+    }
+    let is_new = before.is_none() && entry.pod.metadata.deletion_timestamp.is_none();
+    let change = if is_new { PodChange::Added } else { PodChange::Modified };
+    is_status_changed.then(|| change(entry.clone()))
 }
 
 /// Path of the checkpoint of a pod's status.
@@ -361,5 +410,53 @@ mod tests {
         let (second, count, version) = look(version);
         assert_eq!((second.as_str(), count), ("b", 1));
         assert_eq!(look(version), (String::new(), 1, version));
+    }
+
+    #[tokio::test]
+    async fn watch_reports_changes_of_a_status_and_the_end_of_a_pod_once() {
+        let view = PodsView::default();
+        let publish = |name: &str, phase: &str, stage: PodStage, is_deleted: bool| {
+            let mut pod = Pod::default();
+            pod.metadata.deletion_timestamp =
+                is_deleted.then_some(model::k8s::Time(jiff::Timestamp::UNIX_EPOCH));
+            let progress = PodProgress { stage, is_rejected: false, is_orphan: false, is_observed: true };
+            view.publish(&PodRef::new("n", name, name), Arc::new(pod), status(phase), progress);
+        };
+        publish("unseen", "Pending", PodStage::Syncing, false);
+        let mut changes = view.watch();
+        publish("a", "Pending", PodStage::Syncing, false);
+        publish("a", "Pending", PodStage::Terminating, false);
+        publish("a", "Running", PodStage::Syncing, false);
+        publish("a", "Running", PodStage::Finished, false);
+        publish("a", "Failed", PodStage::Finished, false);
+        view.forget(&PodUid::from("a"));
+        publish("going", "Pending", PodStage::Terminating, true);
+        view.forget(&PodUid::from("going"));
+        view.forget(&PodUid::from("none"));
+        let mut seen = Vec::new();
+        while let Ok(change) = changes.try_recv() {
+            seen.push(match change {
+                PodChange::Added(entry) => format!("+{} {:?}", entry.identity.name, entry.status.phase),
+                PodChange::Modified(entry) => format!("~{} {:?}", entry.identity.name, entry.status.phase),
+                PodChange::Deleted(pod) => format!("-{}", pod.name),
+            });
+        }
+        let expected =
+            ["+a Some(\"Pending\")", "~a Some(\"Running\")", "-a", "~going Some(\"Pending\")", "-going"];
+        assert_eq!(seen, expected);
+    }
+
+    #[tokio::test]
+    async fn watch_that_is_not_read_loses_changes_and_others_get_all_of_them() {
+        let view = PodsView::default();
+        let progress =
+            PodProgress { stage: PodStage::Syncing, is_rejected: false, is_orphan: false, is_observed: true };
+        let (mut slow, mut reader) = (view.watch(), view.watch());
+        for number in 0..1000 {
+            let pod = PodRef::new("n", "p", "u");
+            view.publish(&pod, Arc::new(Pod::default()), status(&number.to_string()), progress);
+            reader.recv().await.unwrap();
+        }
+        assert!(matches!(slow.recv().await, Err(broadcast::error::RecvError::Lagged(_))));
     }
 }

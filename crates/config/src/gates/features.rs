@@ -104,6 +104,8 @@ features! {
     reload_serving_pair: "ReloadKubeletServerCertificateFile",
     /// The Node is read at registration only if it exists, and not if the kubelet may not create it.
     get_node_on_exists_only: "KubeletRegistrationGetOnExistsOnly",
+    /// The Pods API is served.
+    pods_api: "PodsAPI",
     /// PodResources does not list pods in a terminal phase.
     list_active_pods: "KubeletPodResourcesListUseActivePods",
     /// Addresses in static pods must be in canonical form.

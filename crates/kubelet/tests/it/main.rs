@@ -33,6 +33,7 @@ mod manifests;
 mod node_endpoints;
 mod plugins;
 mod pod_resources;
+mod pods_api;
 mod power_cut;
 mod probes;
 mod process;

@@ -1,7 +1,7 @@
 //! gRPC protocols other than the CRI, generated from the definitions in this repository.
 //!
-//! Owns the definitions in `proto` and the Rust messages, clients and servers generated from them: PodResources, which the
-//! kubelet serves; the device plugin API, plugin registration, CSI and DRA; and the part of OTLP for exporting spans.
+//! Owns the definitions in `proto` and the Rust messages, clients and servers generated from them: PodResources and the
+//! Pods API, which the kubelet serves; the device plugin API, plugin registration, CSI and DRA; and the part of OTLP for exporting spans.
 //!
 //! Architecture invariants:
 //! - only the `.proto` files and this module are written manually (`cargo run -p xtask -- codegen`);
@@ -60,6 +60,10 @@ generated! {
 generated! {
     /// Health of the devices of drivers of dynamic resources, v1alpha1.
     dra_health, "drahealth/v1alpha1.rs"
+}
+generated! {
+    /// Pods API, v1alpha1.
+    pods, "pods/v1alpha1.rs"
 }
 generated! {
     /// OTLP traces.
