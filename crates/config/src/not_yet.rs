@@ -18,9 +18,7 @@ const FIELDS: &[&str] = &[
 const FLAGS: &[&str] = &["housekeeping-interval", "max-housekeeping-interval"];
 
 /// Feature gates whose feature this build does not have. Gates of other components are not listed.
-const GATES: &[&str] = &[
-    "NativeHistograms",
-];
+const GATES: &[&str] = &["NativeHistograms"];
 
 /// Feature gates whose feature cannot be switched off here, although the Go kubelet looks at them: without it, a pod would start with less
 /// than the scheduler gave it.
