@@ -692,16 +692,6 @@ impl PodWorker {
         must_wait
     }
 
-    /// Returns whether the step of the end of the pod succeeded; records each message of a failure once.
-    fn record_stuck(&mut self, result: Result<(), String>) -> bool {
-        let Err(message) = result else { return true };
-        if self.reported.stuck_on.as_ref() != Some(&message) {
-            self.handles.ctx.recorder.warning(&self.pod, None, "FailedKillPod", message.clone());
-            self.reported.stuck_on = Some(message);
-        }
-        false
-    }
-
     /// Begins the pass that waits, once no act is in flight and the observation shows what the last act did.
     fn start_pending(&mut self) {
         // A pass without anything to do ends at once, and may request the next one; each round needs a new event, so this

@@ -20,6 +20,16 @@ const PURGE_RETRY: Duration = Duration::from_secs(2);
 const MAX_PURGE_RETRY: Duration = Duration::from_secs(16);
 
 impl PodWorker {
+    /// Returns whether the step of the end of the pod succeeded; records each message of a failure once.
+    pub(super) fn record_stuck(&mut self, result: Result<(), String>) -> bool {
+        let Err(message) = result else { return true };
+        if self.reported.stuck_on.as_ref() != Some(&message) {
+            self.handles.ctx.recorder.warning(&self.pod, None, "FailedKillPod", message.clone());
+            self.reported.stuck_on = Some(message);
+        }
+        false
+    }
+
     /// Releases what a pod that runs nothing does not need: its volumes, its cgroup, its user ids. Records, logs and status
     /// stay.
     pub(super) fn release(&mut self) {
