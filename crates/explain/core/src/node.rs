@@ -236,8 +236,7 @@ mod tests {
               ready               The node is ready.
               runtime             containerd 2.1.0 answers.
               pressure            Memory, disk and process ids suffice.
-              API                 The API server answers; the lease was last renewed 4 s ago, at 13:46:36
-                                  UTC.
+              API                 The API server answers; the lease was last renewed 4 s ago, at 13:46:36 UTC.
               client certificate  The client certificate is valid for 4 d 15 h.
               serving certificate The serving certificate ends in 1 h; it is renewed before.
               sources             Every source of pods has reported.

@@ -1,6 +1,7 @@
 //! Pods with ResourceClaims: none starts without the devices that it asked for.
 
 mod drivers;
+mod every_kind;
 mod health;
 
 use serde_json::{Value, json};

@@ -43,8 +43,13 @@ impl Setup {
         self.cluster.node.path("root/plugins").join(DRIVER).join("dra.sock")
     }
 
+    /// Its instance ends as by SIGKILL.
+    pub(super) fn crash_driver(&mut self) {
+        self.instance.take().expect("an instance").crash();
+    }
+
     /// An instance starts and registers with this version.
-    fn register(&mut self, version: DraVersion) {
+    pub(super) fn register(&mut self, version: DraVersion) {
         // The instance before removes its sockets, which have the same paths.
         self.instance = None;
         let mut instance = TestDraDriver::serve(&self.socket(), &self.driver, version);
@@ -57,7 +62,7 @@ impl Setup {
         self.instance = Some(instance);
     }
 
-    fn create_claim(&self, name: &str, owner: Option<&Value>) {
+    pub(super) fn create_claim(&self, name: &str, owner: Option<&Value>) {
         let request = json!({"name": "gpu", "exactly": {"deviceClassName": "gpu.example.com"}});
         let owner = owner.map(|pod| {
             let name = &pod["metadata"]["name"];
@@ -186,7 +191,7 @@ fn pod_starts_and_is_unprepared_once_although_kubelet_and_driver_are_killed_arou
 
     // With a running pod, and the driver dead at its end.
     setup.cluster.node.kill_kubelet();
-    setup.instance.take().expect("an instance").crash();
+    setup.crash_driver();
     setup.cluster.node.start_kubelet();
     setup.cluster.running("gpu");
     setup.cluster.kubectl.ok(&["delete", "pod", "gpu", "--wait=false"]);
