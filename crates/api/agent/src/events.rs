@@ -265,7 +265,7 @@ fn field_path(pod: &k8s::Pod, container: &str) -> Option<String> {
     Some(format!("spec.{list}{{{container}}}"))
 }
 
-/// Records a warning about the node of a process that is about to exit. It is sent once, and cancelled after [`LAST_EVENT_TIMEOUT`].
+/// Records a warning about the node of a process that is about to exit. It is sent once, and cancelled after two seconds.
 pub async fn write_last_node_event(
     cluster: Option<&dyn Cluster>,
     node: &str,
