@@ -76,9 +76,9 @@ pub(crate) fn pods(lookup: &PodLookup, words: &str) -> Vec<PodExplanation> {
     drop(in_api);
     let gone = lookup.ctx.recorder.trails.gone();
     let gone = gone.into_iter().filter(|pod| is_meant(&pod.identity) && !known.contains(&pod.identity.uid));
-    found.extend(gone.map(|GonePod { identity, gone_at, last_phase, steps }| {
-        gone_pod(&identity, gone_at, &last_phase, steps)
-    }));
+    found.extend(
+        gone.map(|GonePod { identity, gone_at, last_phase }| gone_pod(&identity, gone_at, &last_phase)),
+    );
     found
 }
 

@@ -2,7 +2,7 @@
 //!
 //! In memory only. After a restart the trail of a pod begins again; what the runtime and files have of earlier times is in its status.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base_core::trail::{NewStep, Trail};
@@ -14,8 +14,8 @@ use ports::Clock;
 
 /// Pods that are gone and still known.
 const MAX_GONE: usize = 100;
-/// Of a pod that is gone only so many of the latest steps are known.
-const MAX_STEPS_OF_GONE: usize = 8;
+/// Separates the fields of a pod that is gone; no name has it.
+const FIELD: char = '\t';
 
 /// Shared by all tasks; every access is short.
 #[derive(Clone, Debug)]
@@ -27,7 +27,8 @@ pub struct PodTrails {
 #[derive(Debug, Default)]
 struct Inner {
     pods: BTreeMap<PodUid, PodTrail>,
-    gone: VecDeque<GonePod>,
+    /// A line for each pod, oldest first. One text, because a hundred small pieces between what was freed would keep their pages.
+    gone: String,
 }
 
 #[derive(Debug, Default)]
@@ -43,7 +44,22 @@ pub struct GonePod {
     pub gone_at: Timestamp,
     /// Its last phase, with the reason if it has one.
     pub last_phase: String,
-    pub steps: Vec<TrailStep>,
+}
+
+impl GonePod {
+    fn line(&self) -> String {
+        let Self { identity: PodRef { namespace, name, uid }, gone_at, last_phase } = self;
+        let last_phase = last_phase.replace([FIELD, '\n'], " ");
+        format!("{gone_at}{FIELD}{namespace}{FIELD}{name}{FIELD}{uid}{FIELD}{last_phase}\n")
+    }
+
+    fn parse(line: &str) -> Option<Self> {
+        let mut fields = line.splitn(5, FIELD);
+        let gone_at = fields.next()?.parse().ok()?;
+        let (namespace, name, uid) = (fields.next()?, fields.next()?, fields.next()?);
+        let last_phase = fields.next()?.to_owned();
+        Some(Self { identity: PodRef::new(namespace, name, uid), gone_at, last_phase })
+    }
 }
 
 impl PodTrails {
@@ -60,14 +76,15 @@ impl PodTrails {
     /// The pod is no longer on this node.
     pub fn close(&self, pod: &PodRef, last_phase: String) {
         let mut inner = self.inner.lock();
-        let Some(trail) = inner.pods.remove(&pod.uid) else { return };
-        let mut steps = trail.trail.steps();
-        steps.drain(..steps.len().saturating_sub(MAX_STEPS_OF_GONE));
-        if inner.gone.len() == MAX_GONE {
-            inner.gone.pop_front();
+        if inner.pods.remove(&pod.uid).is_none() {
+            return;
         }
-        let gone_at = self.clock.now().wall;
-        inner.gone.push_back(GonePod { identity: pod.clone(), gone_at, last_phase, steps });
+        if inner.gone.lines().count() >= MAX_GONE {
+            let first = inner.gone.find('\n').map_or(0, |end| end + 1);
+            inner.gone.drain(..first);
+        }
+        let gone = GonePod { identity: pod.clone(), gone_at: self.clock.now().wall, last_phase };
+        inner.gone.push_str(&gone.line());
     }
 
     pub fn record(&self, pod: &PodUid, step: &NewStep<'_>) {
@@ -101,7 +118,7 @@ impl PodTrails {
     /// The last pods that are gone, oldest first.
     #[must_use]
     pub fn gone(&self) -> Vec<GonePod> {
-        self.inner.lock().gone.iter().cloned().collect()
+        self.inner.lock().gone.lines().filter_map(GonePod::parse).collect()
     }
 
     fn with(&self, pod: &PodUid, change: impl FnOnce(&mut PodTrail, Timestamp)) {
@@ -128,19 +145,16 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn the_last_hundred_pods_that_are_gone_are_known_with_their_last_steps() {
+    async fn the_last_hundred_pods_that_are_gone_are_known_with_their_last_phase() {
         let trails = PodTrails::new(Clock::starting_at(Timestamp::UNIX_EPOCH));
         for number in 0..120 {
             let pod = pod(&number.to_string());
             trails.open(&pod);
-            for reason in ["1", "2", "3", "4", "5", "6", "7", "8", "9"] {
-                trails.record(&pod.uid, &NewStep::new(reason, ""));
-            }
-            trails.close(&pod, "Succeeded".to_owned());
+            trails.close(&pod, "Failed (a\tb)".to_owned());
         }
         let gone = trails.gone();
         assert_eq!((gone.len(), &*gone[0].identity.name), (MAX_GONE, "20"));
-        assert_eq!(gone[0].steps.first().map(|step| step.reason.as_str()), Some("2"));
+        assert_eq!((&*gone[0].identity.namespace, &*gone[0].last_phase), ("default", "Failed (a b)"));
         assert!(trails.inner.lock().pods.is_empty());
     }
 }

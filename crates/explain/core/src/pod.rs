@@ -95,18 +95,12 @@ pub fn unknown_pod(identity: &PodRef, problem: Option<&str>) -> PodExplanation {
 
 /// The pod was on this node.
 #[must_use]
-pub fn gone_pod(
-    identity: &PodRef,
-    gone_at: Timestamp,
-    last_phase: &str,
-    trail: Vec<TrailStep>,
-) -> PodExplanation {
+pub fn gone_pod(identity: &PodRef, gone_at: Timestamp, last_phase: &str) -> PodExplanation {
     let phase = if last_phase.is_empty() { "unknown" } else { last_phase };
     PodExplanation {
         verdict: Verdict::Fine,
         summary: format!("The pod is no longer on this node; its last phase was {phase}."),
         since: Some(gone_at),
-        trail,
         source: String::new(),
         ..identified(identity, PodSource::Api)
     }
