@@ -23,8 +23,15 @@ pub fn keep_program_in_memory() -> io::Result<()> {
     Ok(())
 }
 
-/// Begin and end of a mapping of a file, from a line of `maps`: `begin-end permissions offset device inode path`.
-fn file_mapping(line: &str) -> Option<(usize, usize)> {
+/// The addresses of a mapping of a file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Mapping {
+    begin: usize,
+    end: usize,
+}
+
+/// The mapping of a line of `maps`, if it is one of a file: `begin-end permissions offset device inode path`.
+fn file_mapping(line: &str) -> Option<Mapping> {
     let mut fields = line.split_ascii_whitespace();
     let (range, permissions) = (fields.next()?, fields.next()?);
     let inode = fields.nth(2)?;
@@ -32,7 +39,8 @@ fn file_mapping(line: &str) -> Option<(usize, usize)> {
         return None;
     }
     let (begin, end) = range.split_once('-')?;
-    Some((usize::from_str_radix(begin, 16).ok()?, usize::from_str_radix(end, 16).ok()?))
+    let address = |text| usize::from_str_radix(text, 16).ok();
+    Some(Mapping { begin: address(begin)?, end: address(end)? })
 }
 
 /// A mapping that went meanwhile, or a kernel that does not know the advice (before 5.14), changes nothing.
@@ -40,7 +48,7 @@ fn file_mapping(line: &str) -> Option<(usize, usize)> {
     unsafe_code,
     reason = "the advice reads pages into memory and changes no content, but rustix cannot know the address"
 )]
-fn populate((begin, end): (usize, usize)) {
+fn populate(Mapping { begin, end }: Mapping) {
     let address = std::ptr::with_exposed_provenance_mut(begin);
     // SAFETY: MADV_POPULATE_READ only makes the kernel read pages that are mapped, or fail.
     let populated =
@@ -65,7 +73,8 @@ mod tests {
             "",
             "x-y r--p 0 0 1",
         ];
-        let found: Vec<_> = lines.iter().filter_map(|line| file_mapping(line)).collect();
+        let found = lines.iter().filter_map(|line| file_mapping(line));
+        let found: Vec<_> = found.map(|Mapping { begin, end }| (begin, end)).collect();
         assert_eq!(found, [(0x55e0_c8a0_0000, 0x55e0_c8b0_0000), (0x55e0_c8c0_0000, 0x55e0_c8c0_1000)]);
     }
 }

@@ -52,7 +52,7 @@ const ROWS: &[Row] = &[
     Row {
         reasons: PULL,
         words: &[],
-        advice: "Try the pull by hand with crictl pull; the error is that of the container runtime.",
+        advice: "Try crictl pull on this node; the error is that of the container runtime.",
     },
     Row {
         reasons: &["InvalidImageName"],
