@@ -62,12 +62,15 @@ impl std::fmt::Debug for PemPair {
     }
 }
 
-/// A type of key that this kubelet can generate for a pod.
+/// A type of key of a pod.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PodKeyType {
     EcdsaP256,
     EcdsaP384,
+    EcdsaP521,
     Ed25519,
+    Rsa3072,
+    Rsa4096,
 }
 
 /// A private key: PKCS#8, PEM. Clones share it.

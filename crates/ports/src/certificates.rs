@@ -17,11 +17,12 @@ pub struct CertificateError(pub String);
 pub type CertificateResult<T> = Result<T, CertificateError>;
 
 /// Generates keys and reads certificates. Stateless.
+#[async_trait]
 pub trait Certificates: Send + Sync + std::fmt::Debug {
     /// A fresh P-256 key, PEM.
     fn new_key(&self) -> CertificateResult<String>;
     /// A fresh key of a pod, with a certificate request (PKCS#10) that has no subject and is signed by it.
-    fn new_pod_key(&self, kind: PodKeyType) -> CertificateResult<PodKey>;
+    async fn new_pod_key(&self, kind: PodKeyType) -> CertificateResult<PodKey>;
     /// A digest of the key, which reveals nothing of it. Fails for text that is not a key.
     fn key_id(&self, key: &str) -> CertificateResult<String>;
     /// A certificate signing request (PKCS#10, PEM) for the holder of the key.

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use jiff::Timestamp;
 use model::{CertificateFacts, CertificateNames, PemPair, PodKey, PodKeyType, PrivateKey};
 use ports::Certificates;
@@ -14,42 +15,36 @@ use rcgen::{
 use rustls::sign::CertifiedKey;
 use rustls_pki_types::pem::PemObject;
 use rustls_pki_types::{CertificateDer, PrivateKeyDer};
+use tokio::sync::Semaphore;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
-use crate::encode;
+use crate::{encode, pod_keys};
 
 /// Characters of a line in PEM.
 const PEM_LINE: usize = 64;
 /// The clocks of other machines may be behind.
 const BACKDATED: Duration = Duration::from_secs(3600);
 
+static POD_KEYS: Semaphore = Semaphore::const_new(1);
+
 /// [`Certificates`] by X.509 and P-256.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct X509;
 
+#[async_trait]
 impl Certificates for X509 {
     fn new_key(&self) -> CertificateResult<String> {
         Ok(key_pem(&generate()?))
     }
 
-    fn new_pod_key(&self, kind: PodKeyType) -> CertificateResult<PodKey> {
-        let algorithm = match kind {
-            PodKeyType::EcdsaP256 => &rcgen::PKCS_ECDSA_P256_SHA256,
-            PodKeyType::EcdsaP384 => &rcgen::PKCS_ECDSA_P384_SHA384,
-            PodKeyType::Ed25519 => &rcgen::PKCS_ED25519,
-        };
-        let key =
-            KeyPair::generate_for(algorithm).map_err(|error| failed("failed to generate a key", &error))?;
-        let mut params = CertificateParams::default();
-        params.distinguished_name = DistinguishedName::new();
-        let request = params.serialize_request(&key);
-        let request = request.map_err(|error| failed("failed to create a signing request", &error))?;
-        let der = match kind {
-            PodKeyType::EcdsaP256 | PodKeyType::EcdsaP384 => key.serialized_der().to_vec(),
-            PodKeyType::Ed25519 => ed25519_without_public_key(key.serialized_der())?,
-        };
-        Ok(PodKey { key: PrivateKey::new(&pem("PRIVATE KEY", &der)), request: request.der().to_vec() })
+    async fn new_pod_key(&self, kind: PodKeyType) -> CertificateResult<PodKey> {
+        // Keys of RSA take a processor for seconds. One at a time, so that many of them leave threads for the work on files.
+        let _turn = POD_KEYS.acquire().await;
+        let generated = tokio::task::spawn_blocking(move || pod_keys::generate(kind)).await;
+        let pod_keys::SignedKey { key, request } =
+            generated.map_err(|error| failed("failed to generate a key", &error))??;
+        Ok(PodKey { key: PrivateKey::new(&pem("PRIVATE KEY", &key)), request })
     }
 
     fn key_id(&self, key: &str) -> CertificateResult<String> {
@@ -192,18 +187,6 @@ fn generate() -> CertificateResult<KeyPair> {
     KeyPair::generate().map_err(|error| failed("failed to generate a key", &error))
 }
 
-/// PKCS#8 in version 1, as OpenSSL and Go write it. The public key that version 2 adds is more than old readers understand.
-fn ed25519_without_public_key(pkcs8: &[u8]) -> CertificateResult<Vec<u8>> {
-    // SEQUENCE, version 0, SEQUENCE of id-Ed25519, OCTET STRING of an OCTET STRING of 32 bytes.
-    const HEAD: [u8; 16] =
-        [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
-    // The two versions differ in the length of the whole and in the version.
-    match pkcs8.get(HEAD.len()..HEAD.len() + 32) {
-        Some(seed) if pkcs8.get(5..HEAD.len()) == HEAD.get(5..) => Ok([&HEAD, seed].concat()),
-        Some(_) | None => Err(CertificateError("unexpected form of an Ed25519 key".to_owned())),
-    }
-}
-
 fn key_pem(key: &KeyPair) -> String {
     pem("PRIVATE KEY", key.serialized_der())
 }
@@ -293,29 +276,6 @@ mod tests {
         X509.read(&PemPair { certificate: both.clone(), key: both }).unwrap();
         let keyless = PemPair { key: pair.certificate.clone(), ..pair };
         assert!(X509.read(&keyless).unwrap_err().to_string().contains("private key"));
-    }
-
-    #[test]
-    fn pod_key_of_each_type_signs_a_request_without_subject_and_is_pkcs8_version_1() {
-        for (kind, algorithm) in [
-            (PodKeyType::EcdsaP256, "1.2.840.10045.4.3.2"),
-            (PodKeyType::EcdsaP384, "1.2.840.10045.4.3.3"),
-            (PodKeyType::Ed25519, "1.3.101.112"),
-        ] {
-            let PodKey { key, request } = X509.new_pod_key(kind).unwrap();
-            let (rest, request) = X509CertificationRequest::from_der(&request).unwrap();
-            assert!(rest.is_empty());
-            assert_eq!(request.signature_algorithm.algorithm.to_id_string(), algorithm);
-            assert_eq!(request.certification_request_info.subject.iter().count(), 0);
-            assert!(request.certification_request_info.iter_attributes().next().is_none());
-            let der = PrivateKeyDer::from_pem_slice(key.pem().as_bytes()).unwrap();
-            let public = &request.certification_request_info.subject_pki.subject_public_key.data;
-            assert_eq!(KeyPair::try_from(&der).unwrap().public_key_raw(), &**public, "{kind:?}");
-            // After the tag of the whole and its length, which has a byte more from 128 on.
-            let der = der.secret_der();
-            let version = if der[1] < 0x80 { &der[2..5] } else { &der[3..6] };
-            assert_eq!(version, [0x02, 0x01, 0x00], "{kind:?}");
-        }
     }
 
     #[test]

@@ -32,6 +32,7 @@ mod identity;
 pub mod kubeconfig;
 mod objects;
 mod plugin;
+mod pod_keys;
 mod pool;
 mod proxy;
 mod rng;

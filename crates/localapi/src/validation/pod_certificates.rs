@@ -4,6 +4,8 @@
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use jiff::{SignedDuration, Timestamp};
+use p521::ecdsa::signature::Verifier as _;
+use p521::ecdsa::{Signature, VerifyingKey};
 use serde_json::Value;
 use x509_parser::certification_request::X509CertificationRequest;
 use x509_parser::pem::Pem;
@@ -27,6 +29,7 @@ const DECISIONS: [&str; 3] = ["Denied", "Failed", "Issued"];
 const MARGIN: SignedDuration = SignedDuration::from_mins(10);
 const MIN_LIFE: SignedDuration = SignedDuration::from_hours(1);
 const ED25519: &str = "1.3.101.112";
+const ECDSA_WITH_SHA512: &str = "1.2.840.10045.4.3.4";
 /// P-256, P-384 and P-521.
 const CURVES: [&str; 3] = ["1.2.840.10045.3.1.7", "1.3.132.0.34", "1.3.132.0.35"];
 
@@ -106,7 +109,9 @@ fn read_stub<T>(text: &str, read: impl FnOnce(&SubjectPublicKeyInfo<'_>) -> T) -
     if !rest.is_empty() {
         return Err(unreadable());
     }
-    request.verify_signature().map_err(|_| invalid("could not verify the signature of the request"))?;
+    if !signature_is_valid(&request) {
+        return Err(invalid("could not verify the signature of the request"));
+    }
     let key = &request.certification_request_info.subject_pki;
     match (key.algorithm.algorithm.to_id_string().as_str(), key.parsed()) {
         (ED25519, _) => {}
@@ -125,6 +130,17 @@ fn read_stub<T>(text: &str, read: impl FnOnce(&SubjectPublicKeyInfo<'_>) -> T) -
         }
     }
     Ok(read(key))
+}
+
+/// Whether the request is signed by its own key. ring verifies no signatures of P-521.
+fn signature_is_valid(request: &X509CertificationRequest<'_>) -> bool {
+    if request.signature_algorithm.algorithm.to_id_string() != ECDSA_WITH_SHA512 {
+        return request.verify_signature().is_ok();
+    }
+    let info = &request.certification_request_info;
+    let key = VerifyingKey::from_sec1_bytes(&info.subject_pki.subject_public_key.data);
+    let signature = Signature::from_der(&request.signature_value.data);
+    key.is_ok_and(|key| signature.is_ok_and(|signature| key.verify(info.raw, &signature).is_ok()))
 }
 
 /// An update of the status: once a request is decided, it stays so.

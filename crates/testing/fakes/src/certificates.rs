@@ -3,6 +3,7 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use async_trait::async_trait;
 use jiff::Timestamp;
 use model::k8s::{
     ByteString, CertificateSigningRequest, CertificateSigningRequestStatus, PodCertificateRequest, Time,
@@ -58,12 +59,13 @@ impl FakeCertificates {
     }
 }
 
+#[async_trait]
 impl Certificates for FakeCertificates {
     fn new_key(&self) -> CertificateResult<String> {
         Ok(format!("key {}\n", self.keys.fetch_add(1, Ordering::Relaxed) + 1))
     }
 
-    fn new_pod_key(&self, _kind: PodKeyType) -> CertificateResult<PodKey> {
+    async fn new_pod_key(&self, _kind: PodKeyType) -> CertificateResult<PodKey> {
         let key = self.new_key()?;
         let request = json!({"key": number(&key)?}).to_string().into_bytes();
         Ok(PodKey { key: PrivateKey::new(&key), request })

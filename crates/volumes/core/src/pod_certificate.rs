@@ -69,28 +69,24 @@ pub fn certificate_sources(pod: &Pod) -> Vec<CertificateSource> {
     found
 }
 
-/// Why no key can be generated.
+/// The name of a type of key that the API does not know.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum KeyTypeError {
-    #[error(
-        "key type {0:?} is not supported by this kubelet, which generates keys of the types ECDSAP256, ECDSAP384 and ED25519"
-    )]
-    NotSupported(String),
-    #[error("unknown key type {0:?}")]
-    Unknown(String),
-}
+#[error("unknown key type {0:?}")]
+pub struct UnknownKeyType(String);
 
 /// The type of key with that name in the API.
 ///
 /// # Errors
-/// The API does not know the name, or this kubelet cannot generate such keys.
-pub fn key_type(name: &str) -> Result<PodKeyType, KeyTypeError> {
+/// The API does not know the name.
+pub fn key_type(name: &str) -> Result<PodKeyType, UnknownKeyType> {
     match name {
         "ECDSAP256" => Ok(PodKeyType::EcdsaP256),
         "ECDSAP384" => Ok(PodKeyType::EcdsaP384),
+        "ECDSAP521" => Ok(PodKeyType::EcdsaP521),
         "ED25519" => Ok(PodKeyType::Ed25519),
-        "RSA3072" | "RSA4096" | "ECDSAP521" => Err(KeyTypeError::NotSupported(name.to_owned())),
-        _ => Err(KeyTypeError::Unknown(name.to_owned())),
+        "RSA3072" => Ok(PodKeyType::Rsa3072),
+        "RSA4096" => Ok(PodKeyType::Rsa4096),
+        _ => Err(UnknownKeyType(name.to_owned())),
     }
 }
 
@@ -112,7 +108,7 @@ pub enum CredentialError {
     #[error("PodCertificateRequest was permanently failed: reason={:?} message={:?}", .0.reason, .0.message)]
     Failed(Refusal),
     #[error(transparent)]
-    KeyType(#[from] KeyTypeError),
+    KeyType(#[from] UnknownKeyType),
 }
 
 /// What a signer refused.

@@ -299,7 +299,7 @@ impl Issuer {
         let account = accounts.get(namespace, service_account_of(&self.pod)).await;
         let account_uid = account.map_err(CreateError::Account)?.metadata.uid.unwrap_or_default();
         let node = own_node(&self.access.own_node.borrow()).ok_or(CreateError::NoNode)?;
-        let PodKey { key, request: stub } = self.certificates.new_pod_key(kind)?;
+        let PodKey { key, request: stub } = self.certificates.new_pod_key(kind).await?;
         let facts = RequestFacts {
             service_account_uid: &account_uid,
             node_name: &self.ctx.settings.node_name,

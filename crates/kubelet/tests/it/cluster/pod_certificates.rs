@@ -87,6 +87,13 @@ fn is_for(chain: &str, key: &str) -> bool {
     der.windows(public.len()).any(|window| window == public)
 }
 
+fn until_event(cluster: &Cluster, pod: &str, expected: &str) {
+    cluster.node.eventually("the event has the reason", |_| {
+        let events = cluster.events("Pod", pod);
+        if events.iter().any(|event| event.contains(expected)) { Ok(()) } else { Err(format!("{events:?}")) }
+    });
+}
+
 #[test]
 fn pod_certificate_volumes_show_what_the_signer_issued_and_why_it_did_not() {
     let node = Node::on_containerd(json!({"featureGates": {"PodCertificateRequest": true}}));
@@ -103,13 +110,22 @@ fn pod_certificate_volumes_show_what_the_signer_issued_and_why_it_did_not() {
         |sources: Value| json!([{"name": "id", "projected": {"sources": sources, "defaultMode": 0o440}}]);
     let bundle = json!({"credentialBundlePath": "bundle.pem"});
     let files = json!({"keyPath": "key.pem", "certificateChainPath": "chain.pem"});
+    let rsa = json!({"keyPath": "rsa.pem", "certificateChainPath": "rsa-chain.pem"});
     cluster.kubectl.apply(&[
-        pod("web", volume(json!([source("ED25519", bundle.clone()), source("ECDSAP384", files)])), json!({})),
+        pod(
+            "web",
+            volume(json!([
+                source("ED25519", bundle.clone()),
+                source("ECDSAP384", files),
+                source("RSA3072", rsa),
+            ])),
+            json!({}),
+        ),
         pod("denied", volume(json!([source("ECDSAP256", bundle.clone())])), json!({})),
-        pod("rsa", volume(json!([source("RSA4096", bundle)])), json!({})),
+        pod("undecided", volume(json!([source("ECDSAP521", bundle)])), json!({})),
     ]);
     let signer = Signer::new();
-    let requests = pending(&cluster, "web", 2);
+    let requests = pending(&cluster, "web", 3);
     let web = cluster.kubectl.get("pod", "web").expect("the pod");
     for request in &requests {
         assert_eq!(request["spec"]["podUID"], web["metadata"]["uid"]);
@@ -121,14 +137,18 @@ fn pod_certificate_volumes_show_what_the_signer_issued_and_why_it_did_not() {
         decide(&cluster, request, signer.issue(request));
     }
     let denied = pending(&cluster, "denied", 1).remove(0);
+    pending(&cluster, "undecided", 1);
     decide(&cluster, &denied, json!({"conditions": [condition("Denied", "2026-01-01T00:00:00Z")]}));
 
     let web = cluster.running("web");
     let inside = Inside::of(&cluster, &web);
     let file = |path: &str| inside.file(&format!("vol/id/{path}")).expect("a file of the volume");
     let (text, key, chain) = (file("bundle.pem"), file("key.pem"), file("chain.pem"));
+    let (rsa_key, rsa_chain) = (file("rsa.pem"), file("rsa-chain.pem"));
     let (bundle_key, bundle_chain) = text.split_at(text.find("-----BEGIN CERTIFICATE").expect("a chain"));
-    for (key, chain) in [(bundle_key, bundle_chain), (key.as_str(), chain.as_str())] {
+    for (key, chain) in
+        [(bundle_key, bundle_chain), (key.as_str(), chain.as_str()), (rsa_key.as_str(), rsa_chain.as_str())]
+    {
         assert!(key.starts_with("-----BEGIN PRIVATE KEY-----\n") && is_for(chain, key), "{chain}");
         assert!(chain.starts_with("-----BEGIN CERTIFICATE-----\n"), "without the text before it: {chain}");
         assert_eq!(chain.matches("BEGIN CERTIFICATE").count(), 2);
@@ -150,22 +170,14 @@ fn pod_certificate_volumes_show_what_the_signer_issued_and_why_it_did_not() {
             "PodCertificateRequest was permanently denied: reason=\"Test\" message=\"as the test says\""
                 .to_owned(),
         ),
-        ("rsa", "key type \"RSA4096\" is not supported by this kubelet".to_owned()),
     ] {
-        cluster.node.eventually("the event has the reason", |_| {
-            let events = cluster.events("Pod", pod);
-            if events.iter().any(|event| event.contains(&expected)) {
-                Ok(())
-            } else {
-                Err(format!("{events:?}"))
-            }
-        });
+        until_event(&cluster, pod, &expected);
     }
     cluster.node.eventually("the states are counted", |node| {
         let metrics = node.get("/metrics")?;
         let states: Vec<&str> =
             metrics.lines().filter(|line| line.starts_with("kubelet_podcertificate")).collect();
-        let expected = [("denied", 1), ("fresh", 2), ("not_yet_issued", 1)];
+        let expected = [("denied", 1), ("fresh", 3), ("not_yet_issued", 1)];
         let expected = expected.map(|(state, count)| {
             format!("kubelet_podcertificate_states{{signer_name=\"{SIGNER}\",state=\"{state}\"}} {count}")
         });
@@ -174,7 +186,7 @@ fn pod_certificate_volumes_show_what_the_signer_issued_and_why_it_did_not() {
 
     // Keys are only in memory: after a restart all certificates are issued again, while containers run.
     cluster.node.restart_kubelet();
-    for request in pending(&cluster, "web", 2) {
+    for request in pending(&cluster, "web", 3) {
         decide(&cluster, &request, signer.issue(&request));
     }
     cluster.node.eventually("the new key is shown", |_| {
@@ -184,6 +196,6 @@ fn pod_certificate_volumes_show_what_the_signer_issued_and_why_it_did_not() {
     let after = cluster.running("web");
     assert_eq!((restarts(&after, "main"), uid(&after)), (0, uid(&web)));
     assert_eq!(container(&after, "main")["containerID"], container(&web, "main")["containerID"]);
-    cluster.kubectl.ok(&["delete", "pod", "web", "denied", "rsa"]);
+    cluster.kubectl.ok(&["delete", "pod", "web", "denied", "undecided"]);
     cluster.wait_until_gone(&web);
 }

@@ -7,6 +7,26 @@ use super::super::{FieldError, check};
 use super::*;
 
 const FROM: i64 = 1_800_000_000;
+/// `openssl req -new -subj / -outform DER` with a new key on P-521, and of RSA with 3072 bits.
+const OF_OPENSSL: [&str; 2] = [
+    "MIIBQzCBpQIBADAAMIGbMBAGByqGSM49AgEGBSuBBAAjA4GGAAQBA7cSp4n+ooX7uutFdV/q7WgcGoy6ajp0qfMEqLb7KANBJvH0\
+    LGNnjTEfN3lw+daFCXh6nNxUZbO0C0C3lAqsG+0BxNmbgV9TLGfu5Koq+luK3csoZALCmys2cwkOY67dftn0FdI4NhuyKfIDZE1O\
+    +EoOgamx81WyhGF537vMoHsUCL6gADAKBggqhkjOPQQDBAOBjAAwgYgCQgFplFG5CtyawywlVQHavRwfmt+XRypAhFW3wFeD3erv\
+    qriEeLZ0zTnoQpteW9pAPkPuIVaRj+s8AfG5Od4eokDroAJCANfMRrQBVhzJG1mZ55MtMZEGYyifxcCYAZ9eWL8lVNbq4RUpvvbB\
+    c9dyAMyWHo/HbHQwPUY+sjT3Z4IhdJO9/hXw",
+    "MIIDRTCCAa0CAQAwADCCAaIwDQYJKoZIhvcNAQEBBQADggGPADCCAYoCggGBAKFEx0miC7xAkrPlXjcllDjqOMrGFopoIIYv2Rev\
+    MHjICNr/ezZqXigcU9J8Fk0whmMjwp/JuRfzCrib0GjAfrngjUODjaTNO0Adj9jMc8ZL4eNNNfvZrd+FKfKuZOPv0b8LT13ybO7k\
+    fuJeVTfdGMIQwxJHDvVAdUPzr0wlgIwlD4m6FB/+hCa3jD/Mf4AR41JPZD8H98dz1tN6IfEFWJxSC8a2LhINr+v1hpaYOZK9j8ml\
+    B0q0qCrR40Dv/afiDup15X74JmGR8je8/VpvnPwc8vq7oXcSKSCRJRrMpWoV0Fd8CzgacYFpXQk1mZ4VIIxHN6jXL8cLP/BIqz11\
+    7LEq37xoIfEMgNZd60i0LA8O2V54sQ6UYwniW51/tdSVwPbPS8h4d30Q940lh34XyWoR8LgIGi+zPIpvxsmrAL5NzKdIRzWjUrfA\
+    yntU/HJxM+MXmf4uzMWNHAIWJaFhXndRv7uDvPKtZVEWE7oNgGo+unUTW/l2YXKdDepdMZnRJwIDAQABoAAwDQYJKoZIhvcNAQEL\
+    BQADggGBAJ6EVJ1cChrIPWlOPcs4400IP73Ly/C9/u9pwadis3CrqBg1L3nDNOv3yas83qGApn+Wg3cAUEIzWVlvSgBq0Ri5wx1g\
+    MGIfamOOY35xHHEpQTlncnAkzSdN9YkH7gyOf8sjswQvKb/P1ZM/g9oMyKXyqz0mEaYxgzplkWhNXuiaAVmdumCxEP155I0B1p0t\
+    wLe8oJiYC6VoQV+X0qdmj9TQ5L3uKZpMRmYZkawdnRZX5kZJPLohwrNvqYU24sP+SL7R/rm6IwruVzgrZ1N4iHvn3GAQyfezaUfX\
+    AWvidXz1Y6y5PKUiYJoHZKLPLOzI7IhgoUUEA+nx3kuFGPpzPsbThc3zWovW8sUESna0f//UHzgU+kNQFfwElswPvGlPY1A5tX0M\
+    3f7OMzwmP3gyjzJ3dXUxGc60xlKbwsiN6yP6SIMnjioMqdniDwm4Zouh6sHGJTDllEuPQ+T50/JrWG8GZT5bW9IQkZEAB1+6J4Xe\
+    YjKsV+boj6zdkDQJCtzpTA==",
+];
 
 fn at(seconds: i64) -> String {
     Timestamp::from_second(FROM + seconds).unwrap().to_string()
@@ -69,6 +89,11 @@ fn pod_certificate_request_needs_a_signed_request_of_a_known_key_type() {
         assert_refused(check("podcertificaterequests", &request(&key), None), &[]);
     }
     let key = KeyPair::generate().unwrap();
+    for stub in OF_OPENSSL {
+        let mut new = request(&key);
+        new["spec"]["stubPKCS10Request"] = json!(stub);
+        assert_refused(check("podcertificaterequests", &new, None), &[]);
+    }
     let refused = |path: &str, value: Value| {
         let mut new = request(&key);
         *new.pointer_mut(path).unwrap() = value;
@@ -82,6 +107,9 @@ fn pod_certificate_request_needs_a_signed_request_of_a_known_key_type() {
         assert_refused(refused(stub, value), &[("spec.stubPKCS10Request", end)]);
     };
     is_invalid(json!(""), "must be a valid PKCS#10 certificate signing request");
+    is_invalid(json!(STANDARD.encode(forged)), "could not verify the signature of the request");
+    let mut forged = STANDARD.decode(OF_OPENSSL[0]).unwrap();
+    *forged.last_mut().unwrap() ^= 1;
     is_invalid(json!(STANDARD.encode(forged)), "could not verify the signature of the request");
     is_invalid(json!(STANDARD.encode(vec![0; 10_241])), "may not be more than 10240 bytes");
     for (path, value, field, end) in [
