@@ -13,6 +13,7 @@ mod requests;
 mod resizes;
 mod runtime;
 mod shutdown;
+mod waits;
 
 pub(crate) use eviction::EvictionMetrics;
 pub(crate) use kubelet::KubeletMetrics;
@@ -25,3 +26,4 @@ pub(crate) use requests::RequestMetrics;
 pub(crate) use resizes::{ResizeCount, ResizeMetrics};
 pub(crate) use runtime::RuntimeMetrics;
 pub(crate) use shutdown::ShutdownMetrics;
+pub(crate) use waits::WaitMetrics;

@@ -7,6 +7,7 @@ pub mod cgroup_loss;
 pub mod create_error;
 pub mod deadline;
 pub mod dns;
+pub mod end_steps;
 pub mod ended;
 pub mod ended_names;
 pub mod env;

@@ -20,7 +20,7 @@ use volumes_core::plan::VolumeCount;
 use super::kubelet::{CONTAINER_STATES, KubeletMetrics, read, write_by_label};
 use super::{
     EvictionMetrics, PlegMetrics, PluginMetrics, PodMetrics, RequestMetrics, ResizeMetrics, RuntimeMetrics,
-    ShutdownMetrics,
+    ShutdownMetrics, WaitMetrics,
 };
 
 /// Values that other tasks own, passed in for each scrape.
@@ -73,6 +73,7 @@ pub(crate) fn write(metrics: &Metrics, from: &ExternalMetrics<'_>) -> String {
     api.write_malformed_objects(&mut text);
     write_resource_managers(&mut text, &metrics.get::<PinMetrics>(), from);
     pods.write(&mut text, metrics);
+    metrics.get::<WaitMetrics>().write(&mut text);
     metrics.get::<RequestMetrics>().write(&mut text);
     api.write_calls(&mut text);
     metrics.get::<ImageMetrics>().write(&mut text);

@@ -17,10 +17,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use api_agent::objects::PodObjects;
-use kubelet_core::pods::plan::{KillReason, PodPlan, PodStep, RemoveContainer};
+use kubelet_core::pods::plan::{KillContainer, KillReason, PodPlan, PodStep, RemoveContainer};
 use model::containers::spec_of;
 use model::k8s::Pod;
-use model::{MonoTime, PodObservation, PodRef};
+use model::{MonoTime, PodObservation, PodRef, SandboxId};
 use resources_core::amounts::Amounts;
 use tokio::sync::oneshot;
 
@@ -109,18 +109,16 @@ async fn execute_step(
         PodStep::Settled => Ok(()),
         PodStep::RepairCgroup => Box::pin(prepare::repair_cgroup(context)).await,
         PodStep::CreateSandbox { attempt, stop, kill, why } => {
-            Box::pin(kill::kill_all(context, &kill)).await;
-            Box::pin(sandbox::stop_all(context, &stop)).await?;
+            stop_containers(context, &kill).await;
+            stop_sandboxes(context, &stop).await?;
             // Not before the containers are stopped: once the cgroup exists again, no process of this pod may be outside it.
             if prepared.is_some() {
                 Box::pin(prepare::ensure_cgroup(context)).await?;
             }
             let prepared = ensure_prepared(context, prepared, PreparedFor::Sandbox).await?;
             let claims = Box::pin(claims::ensure_claims(context));
-            match spec_of(&context.pod).resource_claims.is_some() {
-                true => context.traced(Work::PrepareClaims, None, claims).await?,
-                false => claims.await?,
-            }
+            let has_claims = spec_of(&context.pod).resource_claims.is_some();
+            context.traced_if(has_claims, Work::PrepareClaims, claims).await?;
             let created = Box::pin(sandbox::create(context, &prepared, attempt, why));
             context.traced(Work::CreateSandbox, None, created).await
         }
@@ -131,12 +129,16 @@ async fn execute_step(
                 context.handles.resources.amount_files.save().await;
             }
             // What could not be stopped or removed keeps no other container from being started.
-            let is_killed = Box::pin(kill::kill_all(context, &kill)).await;
-            let is_removed = Box::pin(remove_all(context, &remove)).await;
+            let is_killed = stop_containers(context, &kill).await;
+            let removed = Box::pin(remove_all(context, &remove));
+            let is_removed = context.traced_if(!remove.is_empty(), Work::RemoveContainers, removed).await;
             let cleared = if is_killed && is_removed { None } else { Some(Retry::BackingOff) };
             // A resize that fails keeps no container from being started.
             let resized = match &resize {
-                Some(resize) => Box::pin(resize::carry_out(context, &sandbox, resize)).await,
+                Some(resize) => {
+                    let resized = Box::pin(resize::carry_out(context, &sandbox, resize));
+                    context.traced(Work::Resize, None, resized).await
+                }
                 None => None,
             };
             let started = match start.as_slice() {
@@ -147,11 +149,22 @@ async fn execute_step(
         }
         PodStep::Teardown { kill, stop, why } => {
             tracing::info!(pod = %context.identity, reason = ?why, "Pod finished, stopped its sandbox");
-            let is_killed = Box::pin(kill::kill_all(context, &kill)).await;
-            Box::pin(sandbox::stop_all(context, &stop)).await?;
+            let is_killed = stop_containers(context, &kill).await;
+            stop_sandboxes(context, &stop).await?;
             if is_killed { Ok(()) } else { Err(Retry::BackingOff) }
         }
     }
+}
+
+/// Returns whether all are stopped.
+async fn stop_containers(context: &PassContext, kill: &[KillContainer]) -> bool {
+    let stopped = Box::pin(kill::kill_all(context, kill));
+    context.traced_if(!kill.is_empty(), Work::StopContainers, stopped).await
+}
+
+async fn stop_sandboxes(context: &PassContext, stop: &[SandboxId]) -> Result<(), Retry> {
+    let stopped = Box::pin(sandbox::stop_all(context, stop));
+    context.traced_if(!stop.is_empty(), Work::StopSandbox, stopped).await
 }
 
 /// Removes old instances in order, and their logs unless the restart count is derived from them. Returns whether all are removed.

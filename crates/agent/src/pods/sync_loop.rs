@@ -24,7 +24,7 @@ use tokio::sync::{mpsc, watch};
 use volumes_agent::metrics::VolumeMetrics;
 
 use crate::heartbeat::Heartbeat;
-use crate::metrics::{KubeletMetrics, PodMetrics};
+use crate::metrics::{KubeletMetrics, PodMetrics, WaitMetrics};
 use crate::pods::handles::PodHandles;
 use crate::pods::worker::{DesiredState, PodWorker};
 
@@ -164,6 +164,7 @@ impl SyncLoop {
                     self.run_housekeeping();
                     self.start_held();
                     self.start_unblocked();
+                    self.report_name_waits();
                     self.report_waits();
                     next_housekeeping = clock.mono() + HOUSEKEEPING_PERIOD;
                 }
@@ -297,8 +298,20 @@ impl SyncLoop {
         }
     }
 
+    /// Records an event for each wait of a pod that lasts and that no other event names.
+    fn report_waits(&self) {
+        let recorder = &self.handles.ctx.recorder;
+        for (uid, wait) in recorder.trails.take_due_waits() {
+            let Some(worker) = self.workers.get(&uid) else { continue };
+            recorder.warning(&worker.pod, wait.container.as_deref(), wait.reason, wait.message);
+            if wait.is_first {
+                self.handles.ctx.metrics.get::<WaitMetrics>().reported(wait.reason);
+            }
+        }
+    }
+
     /// Records an event for each pod that has waited for another one of its full name for long.
-    fn report_waits(&mut self) {
+    fn report_name_waits(&mut self) {
         let held = self.held_back.values().map(|held| (held.desired.identity.clone(), held.behind.clone()));
         let waiting = self.workers.values().filter(|worker| worker.desired_state.borrow().must_wait);
         let mut waiting = waiting.peekable();
@@ -310,6 +323,7 @@ impl SyncLoop {
         for (pod, behind) in self.name_waits.observe(waiting, self.handles.ctx.clock.mono()) {
             let message = name_waits::message(&behind);
             self.handles.ctx.recorder.warning(&pod, None, WAITING_FOR_PREVIOUS_POD, message);
+            self.handles.ctx.metrics.get::<WaitMetrics>().reported(WAITING_FOR_PREVIOUS_POD);
         }
     }
 

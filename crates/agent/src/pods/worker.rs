@@ -318,6 +318,7 @@ impl PodWorker {
             self.follow_observation();
             self.follow_resize();
             self.start_pending();
+            self.record_end_steps();
             self.publish().await;
         }
         self.close_trail();
@@ -382,6 +383,7 @@ impl PodWorker {
                 WorkerEffect::SyncPass => self.pending = Some(Pending::Sync),
                 WorkerEffect::TerminatePass { pod, grace, cause } => {
                     tracing::info!(pod = %self.pod, podUID = %self.pod.uid, ?cause, grace = grace.as_secs(), "Terminating pod");
+                    self.alarm.turn_at(self.handles.ctx.clock.mono() + grace.as_duration());
                     self.pending = Some(Pending::Terminate { pod, grace });
                 }
                 WorkerEffect::CancelAct => self.cancel_act(),
@@ -698,11 +700,12 @@ impl PodWorker {
         // ends. The bound guards against a mistake in that reasoning.
         for _ in 0..8 {
             if self.act.is_running() || self.pending.is_none() {
-                return;
+                return self.record_runtime_wait(false);
             }
             let Some(observed) = self.observed.latest.clone().filter(|o| self.act.is_shown_by(o)) else {
-                return;
+                return self.record_runtime_wait(true);
             };
+            self.record_runtime_wait(false);
             let blocked = self.blocked_by();
             match self.pending.take_if(|pending| blocked.is_none() || !matches!(pending, Pending::Sync)) {
                 Some(Pending::Sync) => {

@@ -5,10 +5,13 @@ use std::collections::BTreeSet;
 use api_agent::metrics::CertificateMetrics;
 use base_agent::pods_view::PodEntry;
 use base_agent::trails::GonePod;
+use base_core::pod_stage::PodStage;
 use explain_core::node::{ApiFacts, NodeFacts, compute_node_explanation};
 use explain_core::pod::{PodFacts, compute_pod_explanation, gone_pod, unknown_pod};
+use explain_core::waiting::WaitingPods;
 use jiff::Timestamp;
 use model::explain::{NodeExplanation, PodExplanation, Verdict};
+use model::pod_status::is_ready;
 use model::source::pod_source;
 use model::{PodRef, PodUid};
 use resources_core::admission::pressure::NodePressure;
@@ -52,6 +55,21 @@ pub(crate) fn node(
         pods_not_as_desired: on_node.filter(|pod| pod.verdict != Verdict::Fine).count(),
         now: ctx.clock.now().wall,
     })
+}
+
+/// The pods that wait, added up. Each explanation is dropped before the next is made.
+pub(crate) fn waiting(lookup: &PodLookup) -> WaitingPods {
+    let now = lookup.ctx.clock.now().wall;
+    let mut waiting = WaitingPods::default();
+    for entry in lookup.pods.matching(|entry| !is_fine(entry)) {
+        waiting.add(&of_entry(lookup, &entry, now), now);
+    }
+    waiting
+}
+
+/// The usual pod, of which that is known without an explanation.
+fn is_fine(entry: &PodEntry) -> bool {
+    entry.progress.stage == PodStage::Syncing && entry.progress.is_observed && is_ready(&entry.status)
 }
 
 /// The pods that the words mean: those of this node, those of the API that this node does not have yet, and those that are gone.

@@ -29,7 +29,7 @@ use tokio::sync::broadcast::error::RecvError;
 use tokio::sync::{Semaphore, broadcast};
 
 use crate::heartbeat::{Heartbeat, STUCK_AFTER};
-use crate::metrics::RequestMetrics;
+use crate::metrics::{RequestMetrics, WaitMetrics};
 use crate::node_view::OtherProblems;
 use crate::pods::handles::PodHandles;
 use crate::serving::pod_lookup::PodLookup;
@@ -231,6 +231,9 @@ impl NodeApi for AgentApi {
     }
 
     async fn measurements(&self, what: Measurements) -> Result<TextPieces, String> {
+        if what == Measurements::Kubelet {
+            self.lookup.ctx.metrics.get::<WaitMetrics>().set_waiting(explain::waiting(&self.lookup));
+        }
         measurements::measurements(&self.handles, &self.samplers, what).await
     }
 }

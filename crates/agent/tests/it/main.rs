@@ -57,4 +57,5 @@ mod system_processes;
 mod termination;
 mod user_namespaces;
 mod volumes;
+mod waits;
 mod world;

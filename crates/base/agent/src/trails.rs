@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use base_core::trail::{NewStep, Trail};
+use base_core::waits::DueWait;
 use jiff::Timestamp;
 use model::explain::TrailStep;
 use model::{PodRef, PodUid};
@@ -98,6 +99,31 @@ impl PodTrails {
 
     pub fn end(&self, pod: &PodUid, reason: &str, container: Option<&str>) {
         self.with(pod, |trail, now| trail.trail.end(reason, container, now));
+    }
+
+    /// Begins the step, or ends it.
+    pub fn set(&self, pod: &PodUid, reason: &'static str, is_under_way: bool) {
+        match is_under_way {
+            true => self.begin(pod, &NewStep::new(reason, "")),
+            false => self.end(pod, reason, None),
+        }
+    }
+
+    /// As [`Self::end`], for a wait that counts only if it lasted.
+    pub fn end_wait(&self, pod: &PodUid, reason: &str) {
+        self.with(pod, |trail, now| trail.trail.end_wait(reason, now));
+    }
+
+    /// The waits of all pods that an event should name now.
+    #[must_use]
+    pub fn take_due_waits(&self) -> Vec<(PodUid, DueWait)> {
+        let now = self.clock.now().wall;
+        let mut inner = self.inner.lock();
+        let due = inner
+            .pods
+            .iter_mut()
+            .flat_map(|(uid, pod)| pod.trail.take_due_waits(now).into_iter().map(|wait| (uid.clone(), wait)));
+        due.collect()
     }
 
     /// Whatever was under way has ended or was cancelled; the next try is at that time, if one is planned.

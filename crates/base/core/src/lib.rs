@@ -22,3 +22,4 @@ pub mod pod_sums;
 pub mod service_account_token;
 pub mod sysctl;
 pub mod trail;
+pub mod waits;

@@ -9,12 +9,16 @@ use jiff::Timestamp;
 use model::explain::TrailStep;
 use model::text::cut;
 
+use crate::waits::{DueWait, LASTING, REPEAT_AFTER, REPORT_AFTER, wait_of};
+
 /// The most that a trail takes up, texts included.
 pub const MAX_BYTES: usize = 3 << 10;
 /// A longer message is truncated.
 const MAX_MESSAGE: usize = 300;
 /// The duration of a step that goes on.
 const OPEN: u32 = u32::MAX;
+/// In milliseconds: a wait that was shorter is not kept.
+const BRIEF: u32 = 1000;
 
 /// A step to be recorded.
 #[derive(Clone, Debug)]
@@ -48,6 +52,8 @@ struct Step {
     /// In milliseconds, or [`OPEN`].
     took: u32,
     count: u32,
+    /// When an event last said that it goes on, in seconds after it began; 0: never.
+    reported: u32,
     is_warning: bool,
 }
 
@@ -102,11 +108,52 @@ impl Trail {
         }
     }
 
-    /// Everything has ended that still goes on: the work was cancelled.
+    /// As [`Self::end`], for what happens often and counts only when it lasts: a brief step is forgotten.
+    pub fn end_wait(&mut self, reason: &str, at: Timestamp) {
+        self.end(reason, None, at);
+        self.steps.retain(|step| step.reason != reason || step.took >= BRIEF || step.count > 1);
+    }
+
+    /// Everything has ended that still goes on, except what lasts over several tries: the work was cancelled.
     pub fn end_all(&mut self, at: Timestamp) {
         for step in self.steps.iter_mut().filter(|step| step.took == OPEN) {
-            step.took = duration(step.began, at);
+            if !LASTING.contains(&&*step.reason) {
+                step.took = duration(step.began, at);
+            }
         }
+    }
+
+    /// The waits that an event should name now. Each is due once, and again from time to time.
+    pub fn take_due_waits(&mut self, now: Timestamp) -> Vec<DueWait> {
+        let mut due = Vec::new();
+        for index in 0..self.steps.len() {
+            let Some(wait) = self.due_wait(index, now) else { continue };
+            if let Some(step) = self.steps.get_mut(index) {
+                step.reported = duration(step.began, now) / 1000;
+            }
+            due.push(wait);
+        }
+        due
+    }
+
+    fn due_wait(&self, index: usize, now: Timestamp) -> Option<DueWait> {
+        let step = self.steps.get(index).filter(|step| step.took == OPEN)?;
+        let lasted = now.as_millisecond().saturating_sub(step.began);
+        let wait = wait_of(&step.reason, &step.message).filter(|_| lasted >= milliseconds(REPORT_AFTER))?;
+        let is_name = |other: &&Step| {
+            other.began >= step.began
+                && wait.named_by.contains(&&*other.reason)
+                && (step.container.is_none() || other.container == step.container)
+        };
+        let named = self.steps.iter().filter(is_name).map(|other| other.began).max();
+        let reported =
+            (step.reported > 0).then(|| step.began.saturating_add(i64::from(step.reported) * 1000));
+        let is_recent = |at: i64| now.as_millisecond().saturating_sub(at) < milliseconds(REPEAT_AFTER);
+        if named.max(reported).is_some_and(is_recent) {
+            return None;
+        }
+        let container = step.container.as_deref().map(str::to_owned);
+        Some(DueWait { reason: wait.reason, message: wait.message, container, is_first: reported.is_none() })
     }
 
     /// The steps, by the time when they began.
@@ -130,6 +177,7 @@ impl Trail {
             began: at.as_millisecond(),
             took,
             count: repeats.saturating_add(1),
+            reported: 0,
             is_warning: new.is_warning,
         });
         while self.bytes() > MAX_BYTES && self.steps.len() > 1 {
@@ -145,6 +193,10 @@ impl Trail {
     fn bytes(&self) -> usize {
         self.steps.iter().map(Step::bytes).sum()
     }
+}
+
+fn milliseconds(duration: std::time::Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 fn duration(began: i64, ended: Timestamp) -> u32 {
@@ -200,6 +252,84 @@ mod tests {
             trail.record(&of_app("Started", ""), at(second));
         }
         assert_eq!(shown(&trail), "BackOff@1+0*1 Started@1+0*1 BackOff@40+0*39 Started@40+0*39");
+    }
+
+    /// At each of these seconds, the reasons of the waits that are due, a `!` for each first report.
+    fn due_at(trail: &mut Trail, seconds: impl Iterator<Item = i64>) -> String {
+        let mut shown = Vec::new();
+        for second in seconds {
+            for due in trail.take_due_waits(at(second)) {
+                shown.push(format!("{second}:{}{}", due.reason, if due.is_first { "!" } else { "" }));
+            }
+        }
+        shown.join(" ")
+    }
+
+    #[test]
+    fn wait_is_due_after_ten_seconds_and_then_every_half_hour_while_nothing_changes() {
+        let mut trail = Trail::default();
+        trail.begin(&NewStep::new("CreatingSandbox", ""), at(0));
+        assert_eq!(
+            due_at(&mut trail, (0..3700).step_by(2)),
+            "10:WaitingForSandbox! 1810:WaitingForSandbox 3610:WaitingForSandbox"
+        );
+        trail.end("CreatingSandbox", None, at(3700));
+        assert_eq!(due_at(&mut trail, (3700..9000).step_by(2)), "");
+        trail.begin(&NewStep::new("CreatingSandbox", ""), at(9000));
+        assert_eq!(due_at(&mut trail, (9000..9100).step_by(2)), "9010:WaitingForSandbox!", "another wait");
+    }
+
+    #[test]
+    fn wait_that_an_event_names_already_is_not_due() {
+        let mut trail = Trail::default();
+        trail.begin(&of_app("EnsuringImage", ""), at(0));
+        trail.record(&of_app("Pulling", "Pulling image"), at(1));
+        trail.begin(&NewStep { container: Some("other"), ..NewStep::new("EnsuringImage", "") }, at(1));
+        let due = trail.take_due_waits(at(60));
+        let containers: Vec<_> = due.iter().filter_map(|due| due.container.as_deref()).collect();
+        assert_eq!(containers, ["other"], "it waits behind the pull of the first");
+        assert_eq!(
+            due_at(&mut trail, (61..1850).step_by(2)),
+            "1801:WaitingForImage!",
+            "a pull that takes half an hour"
+        );
+    }
+
+    #[test]
+    fn waits_that_last_over_several_tries_end_with_their_aim() {
+        let mut trail = Trail::default();
+        trail.begin(&NewStep::new("ReleasingResources", ""), at(0));
+        trail.end_all(at(5));
+        trail.record(&NewStep { is_warning: true, ..NewStep::new("FailedKillPod", "busy") }, at(5));
+        assert_eq!(due_at(&mut trail, (5..2000).step_by(5)), "1805:WaitingForRelease!");
+        trail.end("ReleasingResources", None, at(2000));
+        assert_eq!(due_at(&mut trail, (2000..9000).step_by(5)), "");
+    }
+
+    #[test]
+    fn step_with_several_meanings_is_named_by_its_message() {
+        for (message, reason) in [
+            (crate::waits::BEHIND_PREEMPTED, "10:WaitingForPreemption!"),
+            (crate::waits::RUNTIME_UNKNOWN, "10:WaitingForRuntime!"),
+            (crate::waits::BEHIND_PREVIOUS, ""),
+        ] {
+            let mut trail = Trail::default();
+            trail.begin(&NewStep::new("WaitingToStart", message), at(0));
+            assert_eq!(due_at(&mut trail, 0..20), reason, "{message}");
+        }
+    }
+
+    #[test]
+    fn brief_waits_for_the_runtime_are_not_kept() {
+        let mut trail = Trail::default();
+        for second in [0, 10] {
+            trail.begin(&NewStep::new("AwaitingRuntime", ""), at(second));
+            trail.end_wait("AwaitingRuntime", at(second));
+        }
+        assert_eq!(shown(&trail), "");
+        trail.begin(&NewStep::new("AwaitingRuntime", ""), at(20));
+        trail.end_wait("AwaitingRuntime", at(25));
+        assert_eq!(shown(&trail), "AwaitingRuntime@20+5*1");
     }
 
     #[test]

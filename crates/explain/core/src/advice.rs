@@ -140,6 +140,21 @@ const ROWS: &[Row] = &[
         advice: "Check that the claim is allocated and the node plugin of its driver runs on this node.",
     },
     Row {
+        reasons: &["WaitingForPreviousPod"],
+        words: &[],
+        advice: "See which pod of this name ends: kubelet why NAME; its event names the UID.",
+    },
+    Row {
+        reasons: &["WaitingForPreemption"],
+        words: &[],
+        advice: "The pods that make way get their grace period; kubelet why lists those that do not end.",
+    },
+    Row {
+        reasons: &["WaitingForRuntime"],
+        words: &[],
+        advice: "Look at the container runtime: crictl ps, journalctl -u containerd.",
+    },
+    Row {
         reasons: &["FailedKillPod"],
         words: &[],
         advice: "The node goes on trying. If the container runtime hangs, restart it: running containers stay.",

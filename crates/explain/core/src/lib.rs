@@ -8,4 +8,5 @@ pub mod node;
 pub mod pod;
 pub mod render;
 pub mod times;
+pub mod waiting;
 pub mod waterfall;

@@ -1,6 +1,12 @@
 //! Why a pod is as it is.
 
+mod work;
+
 use base_core::pod_stage::PodStage;
+use base_core::waits::{
+    AWAITING_RUNTIME, OVER_GRACE_PERIOD, RELEASING_RESOURCES, REMOVING_FILES, UNPREPARING_CLAIMS,
+    WAITING_TO_START, is_wait, wait_of,
+};
 use jiff::Timestamp;
 use model::containers::all_containers;
 use model::explain::{Cause, ContainerExplanation, PodExplanation, TrailStep, Verdict};
@@ -8,19 +14,26 @@ use model::k8s::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use model::pod_status::{is_ready, statuses_by_name};
 use model::{PodRef, PodSource};
 
+use self::work::{order, under_way};
 use crate::advice::advice;
-use crate::times::span;
 
 /// Waiting reasons that say only that something of the pod comes first.
 const NOT_ITS_TURN: [&str; 2] = ["ContainerCreating", "PodInitializing"];
+/// The event of a pod that waits for an older one of its name.
+const PREVIOUS: &str = "WaitingForPreviousPod";
 /// Warnings about pods that keep nothing from starting.
-const HARMLESS: [&str; 5] = [
+const HARMLESS: [&str; 6] = [
+    PREVIOUS,
     "FailedToRetrieveImagePullSecret",
     "DNSConfigForming",
     "MissingClusterDNS",
     "HostIPsIPFamilyMismatch",
     "CheckLimitsForResolvConf",
 ];
+
+/// Steps of the end of a pod that say what it waits for.
+const ENDS: [&str; 5] =
+    [AWAITING_RUNTIME, OVER_GRACE_PERIOD, UNPREPARING_CLAIMS, RELEASING_RESOURCES, REMOVING_FILES];
 
 /// What the node knows of a pod.
 #[derive(Clone, Debug)]
@@ -133,7 +146,9 @@ fn finding(facts: &PodFacts<'_>) -> Finding {
         _ if facts.stage >= PodStage::Terminating => stopping(facts),
         _ if !facts.is_observed => {
             let summary = "The container runtime has not reported yet what runs of this pod.";
-            Finding::new(Verdict::Waiting, summary, first_seen(facts))
+            let mut found = Finding::new(Verdict::Waiting, summary, first_seen(facts));
+            found.causes.extend(open_step(facts, AWAITING_RUNTIME).map(|step| under_way(step, facts.now)));
+            found
         }
         _ => running_or_starting(facts),
     }
@@ -200,6 +215,8 @@ fn stopping(facts: &PodFacts<'_>) -> Finding {
     };
     let mut found = Finding::new(Verdict::Waiting, summary, since.or(asked));
     found.causes.extend(latest_warning(facts).filter(|cause| cause.reason == "FailedKillPod"));
+    let late = facts.trail.iter().filter(|step| step.ended.is_none() && ENDS.contains(&step.reason.as_str()));
+    found.causes.extend(late.map(|step| under_way(step, facts.now)));
     if found.causes.is_empty() && facts.stage == PodStage::Terminating {
         let grace = facts.pod.metadata.deletion_grace_period_seconds;
         let what = match grace.or_else(|| facts.pod.spec.as_ref()?.termination_grace_period_seconds) {
@@ -214,10 +231,16 @@ fn stopping(facts: &PodFacts<'_>) -> Finding {
 }
 
 fn running_or_starting(facts: &PodFacts<'_>) -> Finding {
-    if let Some(blocked) = open_step(facts, "WaitingToStart") {
+    if let Some(blocked) = open_step(facts, WAITING_TO_START) {
         let mut found = Finding::new(Verdict::Waiting, "The pod may not start yet.", Some(blocked.began));
         let what = format!("It waits, because {}.", blocked.message);
-        found.causes.push(Cause { reason: "WaitingToStart".to_owned(), what, ..Cause::default() });
+        let reason = wait_of(WAITING_TO_START, &blocked.message).map_or(PREVIOUS, |wait| wait.reason);
+        found.causes.push(Cause {
+            reason: reason.to_owned(),
+            what,
+            advice: advice(reason, ""),
+            ..Cause::default()
+        });
         return found;
     }
     let statuses = statuses_by_name(facts.status);
@@ -351,12 +374,7 @@ fn starting_cause(facts: &PodFacts<'_>) -> Cause {
     let warning = latest_warning(facts).filter(is_current);
     match (warning, doing) {
         (Some(warning), _) => warning,
-        (None, Some(doing)) => Cause {
-            reason: doing.reason.clone(),
-            container: doing.container.clone(),
-            what: format!("{}, for {} now.", describe_work(doing), span(doing.began, facts.now)),
-            ..Cause::default()
-        },
+        (None, Some(doing)) => under_way(doing, facts.now),
         (None, None) => Cause {
             reason: "ContainerCreating".to_owned(),
             what: "The node is about to start it.".to_owned(),
@@ -366,40 +384,11 @@ fn starting_cause(facts: &PodFacts<'_>) -> Cause {
     }
 }
 
-/// Steps of a start, and the warnings about them, in the order in which they come.
-fn order(reason: &str) -> u8 {
-    match reason {
-        "PreparingVolumes"
-        | "NetworkNotReady"
-        | "FailedCreatePodContainer"
-        | "FailedMount"
-        | "FailedMapVolume"
-        | "FailedAttachVolume"
-        | "Failed" => 1,
-        "PreparingClaims" | "FailedPrepareDynamicResources" => 2,
-        "CreatingSandbox" | "FailedCreatePodSandBox" => 3,
-        _ => 4,
-    }
-}
-
-fn describe_work(step: &TrailStep) -> String {
-    let container = step.container.as_deref().unwrap_or_default();
-    match step.reason.as_str() {
-        "PreparingVolumes" => "Its volumes are being mounted".to_owned(),
-        "PreparingClaims" => "The drivers of its resource claims prepare its devices".to_owned(),
-        "CreatingSandbox" => "The container runtime creates its sandbox and network".to_owned(),
-        "EnsuringImage" => format!("The image of container {container} is being pulled"),
-        "CreatingContainer" => format!("The container runtime creates container {container}"),
-        "StartingContainer" => format!("The container runtime starts container {container}"),
-        "RunningPostStartHook" => format!("The postStart hook of container {container} runs"),
-        other => format!("{other} is under way"),
-    }
-}
-
 /// The latest warning about the whole pod that can keep it from starting or ending.
 fn latest_warning(facts: &PodFacts<'_>) -> Option<Cause> {
     let is_meant = |step: &&TrailStep| {
-        step.is_warning && step.container.is_none() && !HARMLESS.contains(&step.reason.as_str())
+        let reason = step.reason.as_str();
+        step.is_warning && step.container.is_none() && !HARMLESS.contains(&reason) && !is_wait(reason)
     };
     let step = facts.trail.iter().rev().find(is_meant)?;
     let (tries, latest) = repeats(&facts.trail, &step.reason, None);

@@ -31,6 +31,7 @@ mod lifecycle;
 mod logs;
 mod manifests;
 mod node_endpoints;
+mod operate;
 mod plugins;
 mod pod_resources;
 mod pods_api;

@@ -378,7 +378,7 @@ fn cadvisor_metrics_name_the_cgroup_of_every_container() {
 }
 
 /// Where `scripts/setup` puts programs that it extracts from a package without installing it.
-fn program(name: &str) -> Command {
+pub(crate) fn program(name: &str) -> Command {
     let own = PathBuf::from("/usr/local/lib/kubelet-rs").join(name);
     if own.exists() { Command::new(own) } else { Command::new(name) }
 }

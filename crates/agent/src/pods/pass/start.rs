@@ -16,7 +16,7 @@ use kubelet_core::pods::env::compute_env;
 use kubelet_core::pods::hash::container_hash;
 use kubelet_core::pods::plan::{KillContainer, KillReason, StartContainer};
 use kubelet_core::pods::request::{ContainerInputs, PodFacts, compute_container_request};
-use model::containers::{ContainerRef, find_container};
+use model::containers::{ContainerRef, find_container, spec_of};
 use model::devices::AllocateResponse;
 use model::k8s::Pod;
 use model::request::{ContainerRequest, MountedImage, SandboxRequest};
@@ -75,7 +75,9 @@ pub async fn start_all(
             return Some(Retry::BackingOff);
         }
     };
-    let login = PodLogin { keyring: pod_keyring(context).await, objects: context.objects.clone() };
+    let has_secrets = spec_of(&context.pod).image_pull_secrets.is_some();
+    let keyring = context.traced_if(has_secrets, Work::ReadPullSecrets, pod_keyring(context)).await;
+    let login = PodLogin { keyring, objects: context.objects.clone() };
     let image_volumes = match starts.is_empty() {
         true => PulledImages::new(),
         false => Box::pin(image_volumes::pull_all(context, &request, &login)).await,
@@ -146,7 +148,9 @@ impl StartContext<'_> {
             None => {
                 let image = Box::pin(self.image(start));
                 let (image, shown) = self.context.traced(Work::EnsureImage, Some(&start.name), image).await?;
-                let request = Box::pin(self.request(start, &image, &shown)).await?;
+                let request = Box::pin(self.request(start, &image, &shown));
+                let request =
+                    self.context.traced(Work::ConfigureContainer, Some(&start.name), request).await?;
                 self.record_amounts(start).await?;
                 let created = self.create(start, &request);
                 let created = self.context.traced(Work::CreateContainer, Some(&start.name), created).await;

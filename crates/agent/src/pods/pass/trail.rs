@@ -11,11 +11,17 @@ use super::PassContext;
 pub(super) enum Work {
     PrepareVolumes,
     PrepareClaims,
+    StopContainers,
+    StopSandbox,
     CreateSandbox,
+    ReadPullSecrets,
     EnsureImage,
+    ConfigureContainer,
     CreateContainer,
     StartContainer,
     PostStartHook,
+    RemoveContainers,
+    Resize,
 }
 
 impl Work {
@@ -24,11 +30,17 @@ impl Work {
         match self {
             Self::PrepareVolumes => "PreparingVolumes",
             Self::PrepareClaims => "PreparingClaims",
+            Self::StopContainers => "StoppingContainers",
+            Self::StopSandbox => "StoppingSandbox",
             Self::CreateSandbox => "CreatingSandbox",
+            Self::ReadPullSecrets => "ReadingPullSecrets",
             Self::EnsureImage => "EnsuringImage",
+            Self::ConfigureContainer => "ConfiguringContainer",
             Self::CreateContainer => "CreatingContainer",
             Self::StartContainer => "StartingContainer",
             Self::PostStartHook => "RunningPostStartHook",
+            Self::RemoveContainers => "RemovingContainers",
+            Self::Resize => "ResizingContainers",
         }
     }
 }
@@ -46,5 +58,13 @@ impl PassContext {
         let result = done.await;
         trails.end(uid, work.reason(), container);
         result
+    }
+
+    /// The same, if there is such work at all.
+    pub(super) async fn traced_if<T>(&self, has_work: bool, work: Work, done: impl Future<Output = T>) -> T {
+        match has_work {
+            true => self.traced(work, None, done).await,
+            false => done.await,
+        }
     }
 }

@@ -2,6 +2,7 @@
 //! evicted later.
 
 use base_core::pod_stage::PodStage;
+use base_core::waits::ADMITTING;
 use kubelet_core::node::eviction::message::EVICTED;
 use kubelet_core::node::shutdown::TERMINATED;
 use kubelet_core::pods::ended::{EndedFacts, compute_ended};
@@ -91,6 +92,13 @@ impl PodWorker {
     /// Admits or rejects the pod, once. One that was admitted before a restart of the kubelet stays: its containers run, or it is known
     /// what was allocated to it (`is_allocated`).
     pub(super) async fn admit(&mut self, pod: &Pod, is_allocated: bool) {
+        let (trails, uid) = (self.handles.ctx.recorder.trails.clone(), self.pod.uid.clone());
+        trails.set(&uid, ADMITTING, true);
+        self.decide_admission(pod, is_allocated).await;
+        trails.end_wait(&uid, ADMITTING);
+    }
+
+    async fn decide_admission(&mut self, pod: &Pod, is_allocated: bool) {
         let Some(slot) = &mut self.slot else { return };
         let claimed = self.desired.in_api.as_ref().and_then(|in_api| in_api.status.clone());
         let pod = &*without_claimed_resources(pod, claimed.as_deref());

@@ -10,6 +10,8 @@ pub(super) struct Alarm {
     resync_at: MonoTime,
     /// The earliest moment that something else is due.
     wake_at: Option<MonoTime>,
+    /// A turn of the worker is due then, in which nothing is decided but which steps are under way.
+    turn_at: Option<MonoTime>,
     /// The pod was requested to terminate, and should have ended by then.
     pub(super) late_at: Option<MonoTime>,
     /// The pod waits until then for the end of pods that were preempted for it.
@@ -24,11 +26,15 @@ pub(super) struct PreemptionWait {
 
 impl Alarm {
     pub(super) const fn new(now: MonoTime) -> Self {
-        Self { resync_at: now, wake_at: None, late_at: None, preemption: None }
+        Self { resync_at: now, wake_at: None, turn_at: None, late_at: None, preemption: None }
     }
 
     pub(super) fn next(&self) -> MonoTime {
-        self.wake_at.map_or(self.resync_at, |at| at.min(self.resync_at))
+        [self.wake_at, self.turn_at].into_iter().flatten().fold(self.resync_at, MonoTime::min)
+    }
+
+    pub(super) const fn turn_at(&mut self, at: MonoTime) {
+        self.turn_at = Some(at);
     }
 
     pub(super) fn no_later_than(&mut self, at: MonoTime) {
@@ -45,6 +51,7 @@ impl Alarm {
 
     /// Whether something else is due, which is then taken as done.
     pub(super) fn take_due(&mut self, now: MonoTime) -> bool {
+        self.turn_at.take_if(|at| *at <= now);
         self.wake_at.take_if(|at| *at <= now).is_some()
     }
 }
@@ -68,5 +75,9 @@ mod tests {
         assert!(!alarm.take_due(at(29)) && alarm.take_due(at(30)) && !alarm.take_due(at(31)));
         assert_eq!(alarm.next(), at(60));
         assert!(alarm.is_resync_due(at(60)) && !alarm.is_resync_due(at(59)));
+        alarm.turn_at(at(45));
+        assert_eq!(alarm.next(), at(45));
+        assert!(!alarm.take_due(at(45)), "nothing is decided then");
+        assert_eq!(alarm.next(), at(60));
     }
 }

@@ -2,17 +2,19 @@
 
 use std::borrow::Cow;
 
+use base_core::pod_stage::PodStage;
 use base_core::trail::NewStep;
+use base_core::waits::{
+    AWAITING_RUNTIME, BEHIND_PREEMPTED, BEHIND_PREVIOUS, RUNTIME_UNKNOWN, WAITING_TO_START,
+};
 use jiff::{SignedDuration, Timestamp};
+use kubelet_core::pods::end_steps::{EndFacts, compute_end_steps, grace_ends};
 use model::k8s::PodStatus;
 use model::pod_status::is_ready;
 use model::{ContainerObservation, MonoTime};
 use resources_agent::admissions::AdmissionSlot;
 
 use super::PodWorker;
-
-/// The pod waits to be started, for other pods or for what the node does not know yet.
-const WAITING: &str = "WaitingToStart";
 
 impl PodWorker {
     pub(super) fn open_trail(&self) {
@@ -33,14 +35,43 @@ impl PodWorker {
     /// Why the pod may not be started yet.
     pub(super) fn blocked_by(&self) -> Option<&'static str> {
         if self.slot.as_ref().is_some_and(AdmissionSlot::must_wait) {
-            return Some("pods that were preempted for it still hold their resources");
+            return Some(BEHIND_PREEMPTED);
         }
-        let must_wait = self.desired.receiver.borrow().must_wait;
-        must_wait.then_some("a pod of the same name still runs, or what the runtime has is not known yet")
+        if !self.desired.receiver.borrow().must_wait {
+            return None;
+        }
+        Some(if self.handles.cache.listed_at().is_none() { RUNTIME_UNKNOWN } else { BEHIND_PREVIOUS })
     }
 
     pub(super) fn record_waiting_to_start(&self, why: &str) {
-        self.handles.ctx.recorder.trails.begin(&self.pod.uid, &NewStep::new(WAITING, why));
+        self.handles.ctx.recorder.trails.begin(&self.pod.uid, &NewStep::new(WAITING_TO_START, why));
+    }
+
+    /// The next act needs an observation that the runtime has not given yet.
+    pub(super) fn record_runtime_wait(&self, is_under_way: bool) {
+        let trails = &self.handles.ctx.recorder.trails;
+        match is_under_way {
+            true => trails.set(&self.pod.uid, AWAITING_RUNTIME, true),
+            false => trails.end_wait(&self.pod.uid, AWAITING_RUNTIME),
+        }
+    }
+
+    /// What of the end of the pod is under way.
+    pub(super) fn record_end_steps(&self) {
+        if self.state.stage() == PodStage::Syncing {
+            return;
+        }
+        let steps = compute_end_steps(&EndFacts {
+            stage: self.state.stage(),
+            grace_ends: grace_ends(&self.state),
+            is_stopped: self.observed.latest.as_ref().is_some_and(|observed| observed.is_stopped()),
+            has_claims: self.handles.resources.claims.are_used_by(&self.pod.uid),
+            is_removed: self.desired.is_removed(),
+            now: self.handles.ctx.clock.now().wall,
+        });
+        for (step, is_under_way) in steps {
+            self.handles.ctx.recorder.trails.set(&self.pod.uid, step, is_under_way);
+        }
     }
 
     /// No act is under way; the next one is planned for that time.

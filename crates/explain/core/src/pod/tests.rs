@@ -257,3 +257,36 @@ fn pod_that_stops_says_what_holds_it_up() {
     let text = case.text();
     assert!(text.contains("Something of the pod cannot be stopped or released. (FailedKillPod)"), "{text}");
 }
+
+#[test]
+fn step_that_does_not_end_has_an_advice_after_ten_seconds() {
+    let mut case = case(waiting("ContainerCreating", ""));
+    case.trail = vec![open("CreatingSandbox", None, 9, "")];
+    assert_eq!(case.explain().causes[0].advice, Vec::<String>::new());
+    case.trail = vec![
+        open("CreatingSandbox", None, 40, ""),
+        TrailStep { is_warning: true, ..step("WaitingForSandbox", None, 30, "container runtime has not", 1) },
+    ];
+    let text = case.text();
+    assert!(
+        text.contains(
+            "The container runtime creates its sandbox and network, for 40 s now. (WaitingForSandbox)"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("do       Look at the container runtime and the network plugin"), "{text}");
+}
+
+#[test]
+fn pod_that_does_not_end_says_what_is_left() {
+    let mut case = case(running(true, true));
+    case.stage = PodStage::Terminating;
+    case.trail = vec![step("Killing", Some("app"), 60, "", 1), open("OverGracePeriod", None, 30, "")];
+    let text = case.text();
+    assert!(text.contains("Its containers have not ended after their grace period, for 30 s now."), "{text}");
+    assert!(text.contains("See which process does not end"), "{text}");
+    case.stage = PodStage::Terminated;
+    case.trail = vec![open("ReleasingResources", None, 20, "")];
+    let text = case.text();
+    assert!(text.contains("Its volumes, cgroup and user IDs are being released, for 20 s now."), "{text}");
+}
