@@ -57,9 +57,16 @@ struct Step {
     is_warning: bool,
 }
 
+/// The probe that a failure is about, which is its first word: the probes of a container fail one apart from the other.
+fn probe_of<'a>(reason: &str, message: &'a str) -> Option<&'a str> {
+    if reason == "Unhealthy" { message.split(' ').next() } else { None }
+}
+
 impl Step {
     fn has_key(&self, new: &NewStep<'_>) -> bool {
-        self.reason == new.reason && self.container.as_deref() == new.container
+        self.reason == new.reason
+            && self.container.as_deref() == new.container
+            && probe_of(&self.reason, &self.message) == probe_of(&new.reason, new.message)
     }
 
     fn bytes(&self) -> usize {
@@ -242,6 +249,20 @@ mod tests {
         trail.begin(&of_app("Pulling", "image x"), at(10));
         trail.end_all(at(11));
         assert_eq!(shown(&trail), "Admitted@1+0*1 Pulling@2+3*1 Pulling@10+1*1");
+    }
+
+    #[test]
+    fn failures_of_two_probes_do_not_hide_each_other() {
+        let mut trail = Trail::default();
+        for second in 0..6 {
+            let message = if second % 2 == 0 { "Liveness probe failed" } else { "Readiness probe failed" };
+            let failure = NewStep { container: Some("app"), ..NewStep::new("Unhealthy", message) };
+            trail.record(&failure, at(second));
+        }
+        let shown: Vec<_> = trail.steps().into_iter().map(|step| (step.message, step.count)).collect();
+        let (liveness, readiness) = ("Liveness probe failed".to_owned(), "Readiness probe failed".to_owned());
+        let expected = [(liveness.clone(), 1), (readiness.clone(), 1), (liveness, 2), (readiness, 2)];
+        assert_eq!(shown, expected);
     }
 
     #[test]

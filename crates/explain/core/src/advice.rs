@@ -120,6 +120,11 @@ const ROWS: &[Row] = &[
         advice: "Start the node plugin of the CSI driver on this node; kubectl get csinode shows the drivers that it has.",
     },
     Row {
+        reasons: MOUNT,
+        words: &["does not answer"],
+        advice: "Bring back the server or disk of that filesystem; umount -f -l PATH gives it up, and the pod then sees an empty directory.",
+    },
+    Row {
         reasons: SANDBOX,
         words: &["cni", "network"],
         advice: "Check the network plugin of this node: a configuration in /etc/cni/net.d and its pods or programs.",
@@ -153,6 +158,11 @@ const ROWS: &[Row] = &[
         reasons: &["WaitingForRuntime"],
         words: &[],
         advice: "Look at the container runtime: crictl ps, journalctl -u containerd.",
+    },
+    Row {
+        reasons: &["FailedKillPod"],
+        words: &["device or resource busy"],
+        advice: "End the process that the error names, or move it out of the directory; the node then unmounts it by itself.",
     },
     Row {
         reasons: &["FailedKillPod"],

@@ -147,7 +147,7 @@ fn finding(facts: &PodFacts<'_>) -> Finding {
         _ if !facts.is_observed => {
             let summary = "The container runtime has not reported yet what runs of this pod.";
             let mut found = Finding::new(Verdict::Waiting, summary, first_seen(facts));
-            found.causes.extend(open_step(facts, AWAITING_RUNTIME).map(|step| under_way(step, facts.now)));
+            found.causes.extend(open_step(facts, AWAITING_RUNTIME).map(|step| under_way(step, facts)));
             found
         }
         _ => running_or_starting(facts),
@@ -216,7 +216,7 @@ fn stopping(facts: &PodFacts<'_>) -> Finding {
     let mut found = Finding::new(Verdict::Waiting, summary, since.or(asked));
     found.causes.extend(latest_warning(facts).filter(|cause| cause.reason == "FailedKillPod"));
     let late = facts.trail.iter().filter(|step| step.ended.is_none() && ENDS.contains(&step.reason.as_str()));
-    found.causes.extend(late.map(|step| under_way(step, facts.now)));
+    found.causes.extend(late.map(|step| under_way(step, facts)));
     if found.causes.is_empty() && facts.stage == PodStage::Terminating {
         let grace = facts.pod.metadata.deletion_grace_period_seconds;
         let what = match grace.or_else(|| facts.pod.spec.as_ref()?.termination_grace_period_seconds) {
@@ -296,11 +296,12 @@ fn not_ready(facts: &PodFacts<'_>, in_order: &[&ContainerStatus]) -> Finding {
 
 fn probe_cause(facts: &PodFacts<'_>, status: &ContainerStatus) -> Cause {
     let name = status.name.as_str();
-    let (reason, probe) = match status.started {
-        Some(true) => ("ReadinessProbeFailed", "readiness probe"),
-        Some(false) | None => ("StartupProbeFailed", "startup probe"),
+    let (reason, probe, failure) = match status.started {
+        Some(true) => ("ReadinessProbeFailed", "readiness probe", "Readiness probe"),
+        Some(false) | None => ("StartupProbeFailed", "startup probe", "Startup probe"),
     };
-    let (tries, latest) = repeats(&facts.trail, "Unhealthy", Some(name));
+    let of_probe = facts.trail.iter().filter(|step| step.message.starts_with(failure));
+    let (tries, latest) = repeats(of_probe, "Unhealthy", Some(name));
     let error = latest.map(|step| step.message.clone()).unwrap_or_default();
     let what = match latest {
         Some(_) => format!("The {probe} of container {name} fails."),
@@ -336,7 +337,7 @@ fn waiting_cause(facts: &PodFacts<'_>, status: &ContainerStatus) -> Option<Cause
     };
     match reason {
         "ErrImagePull" | "ImagePullBackOff" => {
-            let (tries, latest) = repeats(&facts.trail, "Pulling", Some(name));
+            let (tries, latest) = repeats(facts.trail.iter(), "Pulling", Some(name));
             cause.what = format!("The image {} of container {name} cannot be pulled.", status.image);
             cause.tries = (tries > 0).then_some(tries);
             cause.last_try = latest.map(|step| step.began);
@@ -374,7 +375,7 @@ fn starting_cause(facts: &PodFacts<'_>) -> Cause {
     let warning = latest_warning(facts).filter(is_current);
     match (warning, doing) {
         (Some(warning), _) => warning,
-        (None, Some(doing)) => under_way(doing, facts.now),
+        (None, Some(doing)) => under_way(doing, facts),
         (None, None) => Cause {
             reason: "ContainerCreating".to_owned(),
             what: "The node is about to start it.".to_owned(),
@@ -391,7 +392,7 @@ fn latest_warning(facts: &PodFacts<'_>) -> Option<Cause> {
         step.is_warning && step.container.is_none() && !HARMLESS.contains(&reason) && !is_wait(reason)
     };
     let step = facts.trail.iter().rev().find(is_meant)?;
-    let (tries, latest) = repeats(&facts.trail, &step.reason, None);
+    let (tries, latest) = repeats(facts.trail.iter(), &step.reason, None);
     Some(Cause {
         reason: step.reason.clone(),
         container: None,
@@ -471,11 +472,11 @@ fn is_running(status: &ContainerStatus) -> bool {
 
 /// How often a step happened, and the latest.
 fn repeats<'a>(
-    trail: &'a [TrailStep],
+    trail: impl Iterator<Item = &'a TrailStep>,
     reason: &str,
     container: Option<&str>,
 ) -> (u32, Option<&'a TrailStep>) {
-    let all = trail.iter().filter(|step| step.reason == reason && step.container.as_deref() == container);
+    let all = trail.filter(|step| step.reason == reason && step.container.as_deref() == container);
     all.fold((0, None), |(count, _), step| (count.saturating_add(step.count), Some(step)))
 }
 

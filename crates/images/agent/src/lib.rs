@@ -10,6 +10,7 @@ pub mod metrics;
 mod node_keyring;
 mod providers;
 mod records;
+mod turn;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -23,7 +24,7 @@ use base_agent::metrics::Metrics;
 use base_core::backoff::BackoffTable;
 use config::KubeletConfiguration;
 use futures_util::FutureExt;
-use futures_util::future::{BoxFuture, Shared, WeakShared};
+use futures_util::future::{BoxFuture, WeakShared};
 use images_core::access::{ImageAccess, PodCredentials, VerificationPolicy, compute_image_access};
 use images_core::keyring::{Credential, Keyring, pod_credentials};
 use images_core::pull;
@@ -40,6 +41,7 @@ use volumes_core::image::ImageVolume;
 use self::node_keyring::NodeKeyring;
 use self::providers::Providers;
 use self::records::PullRecords;
+use self::turn::AwaitedTurn;
 use crate::metrics::ImageMetrics;
 
 /// An image that a container waits for, to run it or to mount it.
@@ -113,8 +115,6 @@ struct ImageCount {
     is_present: Option<bool>,
     must_pull: Option<bool>,
 }
-
-type SharedPull = Shared<BoxFuture<'static, PullResult>>;
 
 /// Pods share a pull only if they have the same credentials: a pod without credentials must not get an image that only
 /// others may use. The image of another runtime handler is another one.
@@ -371,7 +371,7 @@ impl Images {
             None => None,
         };
         let auths = credentials.iter().map(|credential| credential.auth.clone()).collect();
-        match self.join_pull(&request, auths, sandbox).await {
+        match self.join_pull(pod, wanted_by, &request, auths, sandbox).await {
             Ok((pulled, is_first)) => {
                 let observed = self.runtime.image_status(&request).await.ok().flatten().unwrap_or_default();
                 if let Some(intent) = intent {
@@ -410,6 +410,8 @@ impl Images {
     /// Returns whether this caller began it.
     async fn join_pull(
         &self,
+        pod: &PodRef,
+        wanted_by: WantedImage<'_>,
         request: &ImageRequest,
         credentials: Vec<RegistryAuth>,
         sandbox: &SandboxRequest,
@@ -422,7 +424,13 @@ impl Images {
             match under_way.get(&key).and_then(WeakShared::upgrade) {
                 Some(shared) => shared,
                 None => {
-                    let shared = self.begin_pull(request.clone(), key.credentials.clone(), sandbox.clone());
+                    // A pull that waits is shown at the pod that wanted the image first.
+                    let must_wait = self.slots.as_ref().is_some_and(|slots| slots.available_permits() == 0);
+                    let turn = must_wait
+                        .then(|| AwaitedTurn::new(&self.recorder.trails, &pod.uid, wanted_by.container));
+                    let pull =
+                        self.pull_in_turn(turn, request.clone(), key.credentials.clone(), sandbox.clone());
+                    let shared = pull.boxed().shared();
                     if let Some(weak) = shared.downgrade() {
                         under_way.insert(key.clone(), weak);
                     }
@@ -435,12 +443,13 @@ impl Images {
         result.map(|pulled| (pulled, is_first))
     }
 
-    fn begin_pull(
+    fn pull_in_turn(
         &self,
+        turn: Option<AwaitedTurn>,
         request: ImageRequest,
         credentials: Vec<RegistryAuth>,
         sandbox: SandboxRequest,
-    ) -> SharedPull {
+    ) -> impl Future<Output = PullResult> + Send + use<> {
         let (runtime, clock) = (self.runtime.clone(), self.clock);
         let (slots, limiter) = (self.slots.clone(), self.limiter.clone());
         async move {
@@ -450,6 +459,7 @@ impl Images {
                 Some(slots) => slots.acquire().await.ok(),
                 None => None,
             };
+            drop(turn);
             // Pulls that wait for a slot do not count yet.
             if limiter.is_some_and(|limiter| !limiter.lock().try_take(clock.mono())) {
                 return Err(PullError::new("pull QPS exceeded"));
@@ -458,8 +468,6 @@ impl Images {
             let (reference, with) = pull_with_any(&*runtime, &request, &credentials, &sandbox).await?;
             Ok(Pulled { reference, took: clock.mono().saturating_since(began), with })
         }
-        .boxed()
-        .shared()
     }
 
     fn check_back_off(

@@ -52,6 +52,7 @@ mod stalled_log;
 mod stats;
 mod streaming;
 mod trace_export;
+mod transcripts;
 mod unkillable;
 mod user_namespace;
 mod volumes;

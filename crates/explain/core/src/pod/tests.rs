@@ -185,7 +185,7 @@ fn volume_that_cannot_be_mounted_is_the_reason_until_a_later_step_is_under_way()
     let text = case.text();
     assert!(
         text.starts_with(
-            "default/web: The pod is not up yet. The image of container app is being pulled, for 1 s now."
+            "default/web: The pod is not up yet. Container app waits for its image: other pulls come first"
         ),
         "{text}"
     );
@@ -210,8 +210,11 @@ fn running_pod_is_fine_when_it_is_ready_and_names_the_probe_that_fails_when_not(
     assert_eq!((case.explain().verdict, case.explain().causes.len()), (Verdict::Fine, 0));
     case.status = serde_json::from_value(running(false, true)).unwrap();
     let failure = "Readiness probe failed: dial tcp 10.88.0.4:8080: connect: connection refused";
-    case.trail =
-        vec![step("Unhealthy", Some("app"), 60, failure, 1), step("Unhealthy", Some("app"), 5, failure, 11)];
+    case.trail = vec![
+        step("Unhealthy", Some("app"), 60, failure, 1),
+        step("Unhealthy", Some("app"), 5, failure, 11),
+        step("Unhealthy", Some("app"), 1, "Liveness probe failed: HTTP probe failed with statuscode: 500", 1),
+    ];
     let text = case.text();
     assert!(
         text.starts_with(
@@ -225,6 +228,32 @@ fn running_pod_is_fine_when_it_is_ready_and_names_the_probe_that_fails_when_not(
     case.trail.clear();
     let text = case.text();
     assert!(text.contains("The startup probe of container app has not succeeded yet."), "{text}");
+}
+
+#[test]
+fn pull_names_its_image_once_it_is_its_turn() {
+    let mut case = case(waiting("ContainerCreating", ""));
+    case.trail = vec![
+        step("Pulling", Some("app"), 60, "Pulling image \"shop/old:1\"", 1),
+        open("EnsuringImage", Some("app"), 20, ""),
+    ];
+    assert!(
+        case.text().contains("Container app waits for its image: other pulls come first"),
+        "{}",
+        case.text()
+    );
+    case.trail.push(step("Pulling", Some("app"), 5, "Pulling image \"shop/web:1\"", 1));
+    assert!(
+        case.text().contains("The image shop/web:1 of container app is being pulled, for 20 s now."),
+        "{}",
+        case.text()
+    );
+    case.trail.push(open("AwaitingPull", Some("app"), 5, ""));
+    assert!(
+        case.text().contains("The image shop/web:1 of container app waits for its turn"),
+        "{}",
+        case.text()
+    );
 }
 
 #[test]
@@ -256,6 +285,14 @@ fn pod_that_stops_says_what_holds_it_up() {
     case.trail.push(step("FailedKillPod", None, 1, "error killing pod: deadline exceeded", 1));
     let text = case.text();
     assert!(text.contains("Something of the pod cannot be stopped or released. (FailedKillPod)"), "{text}");
+    case.trail.push(step(
+        "FailedKillPod",
+        None,
+        1,
+        "unmount /x: device or resource busy (held by 7 (sleep))",
+        1,
+    ));
+    assert!(case.text().contains("do       End the process that the error names"), "{}", case.text());
 }
 
 #[test]

@@ -7,10 +7,12 @@ use base_core::waits::{
 use jiff::Timestamp;
 use model::explain::{Cause, TrailStep};
 
+use super::PodFacts;
 use crate::times::span;
 
 /// The step as the reason why the pod is not as desired. One that lasts has an advice.
-pub(super) fn under_way(step: &TrailStep, now: Timestamp) -> Cause {
+pub(super) fn under_way(step: &TrailStep, facts: &PodFacts<'_>) -> Cause {
+    let now = facts.now;
     let lasts = now.duration_since(step.began).unsigned_abs() >= REPORT_AFTER;
     let advice = advice_of(&step.reason).filter(|_| lasts);
     // As the event about it has it, which is due after ten seconds.
@@ -18,7 +20,7 @@ pub(super) fn under_way(step: &TrailStep, now: Timestamp) -> Cause {
     Cause {
         reason: reason.to_owned(),
         container: step.container.clone(),
-        what: format!("{}, for {} now.", describe_work(step), span(step.began, now)),
+        what: format!("{}, for {} now.", describe_work(step, &facts.trail), span(step.began, now)),
         advice: advice.map(str::to_owned).into_iter().collect(),
         ..Cause::default()
     }
@@ -41,13 +43,24 @@ pub(super) fn order(reason: &str) -> u8 {
     }
 }
 
-fn describe_work(step: &TrailStep) -> String {
+fn describe_work(step: &TrailStep, trail: &[TrailStep]) -> String {
     let container = step.container.as_deref().unwrap_or_default();
     match step.reason.as_str() {
         "PreparingVolumes" => "Its volumes are being mounted".to_owned(),
         "PreparingClaims" => "The drivers of its resource claims prepare its devices".to_owned(),
         "CreatingSandbox" => "The container runtime creates its sandbox and network".to_owned(),
-        "EnsuringImage" => format!("The image of container {container} is being pulled"),
+        "EnsuringImage" => match pulled_since(step.began, step, trail) {
+            Some(image) => format!("The image {image} of container {container} is being pulled"),
+            None => format!(
+                "Container {container} waits for its image: other pulls come first, or the runtime does not answer"
+            ),
+        },
+        "AwaitingPull" => {
+            let image = pulled_since(Timestamp::MIN, step, trail).unwrap_or_default();
+            format!(
+                "The image {image} of container {container} waits for its turn: other images are pulled first"
+            )
+        }
         "CreatingContainer" => format!("The container runtime creates container {container}"),
         "StartingContainer" => format!("The container runtime starts container {container}"),
         "RunningPostStartHook" => format!("The postStart hook of container {container} runs"),
@@ -71,6 +84,14 @@ fn describe_work(step: &TrailStep) -> String {
     }
 }
 
+/// The image that a pull is under way for, which the event about it has in quotation marks.
+fn pulled_since<'a>(since: Timestamp, step: &TrailStep, trail: &'a [TrailStep]) -> Option<&'a str> {
+    let is_pull = |other: &&TrailStep| {
+        other.reason == "Pulling" && other.container == step.container && other.began >= since
+    };
+    trail.iter().rev().find(is_pull)?.message.split('"').nth(1)
+}
+
 /// What an operator can do about a step that does not end.
 fn advice_of(step: &str) -> Option<&'static str> {
     let advice = match step {
@@ -89,6 +110,9 @@ fn advice_of(step: &str) -> Option<&'static str> {
         }
         "PreparingClaims" | UNPREPARING_CLAIMS => {
             "Look at the pods of the drivers of its resource claims on this node: kubectl get resourceslices names them."
+        }
+        "AwaitingPull" => {
+            "serializeImagePulls: false pulls several images at once; kubelet why lists the pods whose images are being pulled."
         }
         "EnsuringImage" => {
             "Large images take time; crictl pull IMAGE shows the progress. serializeImagePulls: false pulls several at once."

@@ -1,0 +1,55 @@
+//! Volumes that hang, are busy or were left behind.
+
+use harness::HungFuse;
+use serde_json::json;
+
+use super::Page;
+use crate::node::{FOREVER, Node, shell_pod, uid};
+
+#[test]
+fn filesystem_that_does_not_answer_is_named_and_costs_only_its_pod() {
+    let node = Node::start();
+    let mount_point = node.path("export");
+    let fuse = HungFuse::mount(&mount_point).expect("FUSE");
+    fuse.hang();
+    let mut pod = shell_pod("reports", FOREVER);
+    pod["spec"]["volumes"] =
+        json!([{"name": "data", "hostPath": {"path": mount_point, "type": "Directory"}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    node.apply("reports", &pod);
+    node.apply("good", &shell_pod("good", FOREVER));
+    Page::new(
+        &node,
+        "filesystem-hangs",
+        "A network filesystem does not answer",
+        "The server of a filesystem that is mounted on the node (here FUSE, with NFS it is the same) is gone.",
+    )
+    .says(&["why", "reports"], 3, &["does not answer", "Bring back the server"])
+    .says(&["why", "good"], 0, &["The pod runs and is ready."])
+    .end();
+}
+
+#[test]
+fn volume_that_is_in_use_is_named_while_its_pod_terminates() {
+    let node = Node::start();
+    let mut pod = shell_pod("scratch", FOREVER);
+    pod["spec"]["volumes"] = json!([{"name": "fast", "emptyDir": {"medium": "Memory"}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "fast", "mountPath": "/fast"}]);
+    node.apply("scratch", &pod);
+    let uid = uid(&node.running("scratch"));
+    let volume = node.path("root").join(format!("pods/{uid}/volumes/kubernetes.io~empty-dir/fast"));
+    let mut user =
+        std::process::Command::new("sleep").arg("600").current_dir(&volume).spawn().expect("a process");
+    node.delete("scratch");
+    Page::new(
+        &node,
+        "terminating-volume-busy",
+        "A pod stays Terminating: its volume is in use",
+        "A process of the node, not of the pod, works in the volume's directory, so that it cannot be unmounted.",
+    )
+    .says(&["why", "scratch"], 3, &["device or resource busy (held by", "End the process"])
+    .end();
+    user.kill().expect("ended");
+    user.wait().expect("ended");
+    node.wait_until_gone("scratch", &uid);
+}
