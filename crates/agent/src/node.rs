@@ -11,6 +11,7 @@ pub(crate) mod machine;
 pub(crate) mod oom_watcher;
 pub(crate) mod pod_cidr;
 pub mod readiness;
+mod ready_line;
 pub(crate) mod shutdown;
 pub(crate) mod status;
 pub(crate) mod system_processes;
@@ -58,6 +59,8 @@ pub(crate) fn start(
     };
     start_cgroups(handles, publishers.cgroup_driver, publishers.cgroup_names);
     ctx.tasks.spawn("node watch", node_watch.run());
+    let ready_line = ready_line::run(ctx.clone(), node.view.clone(), node.cgroup_driver.clone());
+    ctx.tasks.spawn_isolated("ready line", ready_line);
     ctx.tasks.spawn("system processes", SystemProcesses::new(ctx.clone(), node.view.clone()).run());
     start_network(handles);
     if !configured_periods(ctx).is_empty() {

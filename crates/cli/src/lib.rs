@@ -10,6 +10,7 @@ mod get;
 mod output;
 mod table;
 mod terminal;
+mod version;
 mod why;
 
 use std::ffi::OsString;
@@ -19,6 +20,7 @@ use std::process::ExitCode;
 
 use clap::{Arg, ArgMatches, Command, value_parser};
 use clap_complete::Shell;
+use model::BuildInfo;
 
 use client::{Client, ClientError};
 
@@ -82,6 +84,7 @@ pub fn definition() -> Command {
         .subcommand_required(true)
         .subcommand(why::definition())
         .subcommand(get::definition())
+        .subcommand(version::definition())
         .subcommand(
             Command::new("completion")
                 .about("Print a completion script for a shell")
@@ -110,7 +113,7 @@ pub(crate) fn connection_arguments(command: Command) -> Command {
 }
 
 /// Runs a command with the arguments that follow the name of the program.
-pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
+pub fn run(arguments: impl Iterator<Item = OsString>, build: BuildInfo) -> ExitCode {
     let all = std::iter::once(OsString::from("kubelet")).chain(arguments);
     let matches = match definition().try_get_matches_from(all) {
         Ok(matches) => matches,
@@ -121,6 +124,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>) -> ExitCode {
     };
     match matches.subcommand() {
         Some(("completion", matches)) => completion(matches),
+        Some(("version", matches)) => answer(version::run(matches, build)),
         Some((name, matches)) => ask(name, matches),
         None => ExitCode::from(USAGE),
     }
@@ -146,6 +150,10 @@ fn ask(name: &str, matches: &ArgMatches) -> ExitCode {
             _ => get::run(&client, matches).await,
         }
     });
+    answer(outcome)
+}
+
+fn answer(outcome: Result<Outcome, CommandError>) -> ExitCode {
     match outcome {
         Ok(Outcome { text, code }) => {
             let printed = print(&text);

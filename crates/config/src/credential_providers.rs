@@ -12,7 +12,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::duration::GoDuration;
-use crate::error::{ConfigError, ConfigErrors};
+use crate::error::{ConfigError, ConfigErrors, Place};
 use crate::load::Files;
 use crate::node::is_label_key;
 use crate::{document, gates::FeatureGates};
@@ -103,8 +103,9 @@ pub(crate) fn read(
         match providers(&text, &path) {
             Ok(providers) => {
                 for provider in providers {
-                    let mut wrong =
-                        |problem: String| errors.push(ConfigError::Document { path: path.clone(), problem });
+                    let mut wrong = |problem: String| {
+                        errors.push(ConfigError::Document { place: Place::file(&path), problem })
+                    };
                     check(&provider, gates, &mut wrong);
                     if found.providers.iter().any(|known| known.name == provider.name) {
                         wrong(format!("provider {:?} is duplicated: names must be unique", provider.name));
@@ -134,14 +135,14 @@ fn paths(path: &Path, files: &dyn Files) -> Result<Vec<PathBuf>, ConfigErrors> {
     let found: Vec<PathBuf> = inside.into_iter().filter(is_one).collect();
     if found.is_empty() {
         let problem = "--image-credential-provider-config is a directory without files that end in .json, .yaml or .yml";
-        return Err(ConfigError::Document { path: path.to_owned(), problem: problem.to_owned() }.into());
+        return Err(ConfigError::Document { place: Place::file(path), problem: problem.to_owned() }.into());
     }
     Ok(found)
 }
 
 /// Decodes each provider on its own, so that each wrong one is named.
 fn providers(text: &str, path: &Path) -> Result<Vec<CredentialProvider>, ConfigErrors> {
-    let wrong = |problem: String| ConfigError::Document { path: path.to_owned(), problem };
+    let wrong = |problem: String| ConfigError::Document { place: Place::file(path), problem };
     let (tree, duplicates) = document::plain_tree(text).map_err(wrong)?;
     let mut errors = ConfigErrors::default();
     for field in duplicates {

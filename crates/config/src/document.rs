@@ -2,11 +2,15 @@
 //!
 //! Owns `kind` and `apiVersion`, unknown and duplicate fields, wrong types, relative paths. Never merges documents.
 
+use std::collections::BTreeMap;
+use std::fmt;
 use std::path::Path;
 
 use serde_json::Value;
+use yaml::{Located, Position};
 
-use crate::error::{ConfigError, ConfigErrors};
+use crate::error::{ConfigError, ConfigErrors, Place};
+use crate::flags::nearest;
 use crate::kubeletconfig::parts::ITEM_FIELDS;
 use crate::kubeletconfig::{API_VERSION, KIND, KubeletConfiguration};
 use crate::tree;
@@ -15,7 +19,39 @@ use crate::tree;
 #[derive(Debug)]
 pub(crate) struct Document {
     pub(crate) tree: Value,
-    pub(crate) warnings: Vec<String>,
+    pub(crate) warnings: Vec<Warning>,
+    /// Where each value is, by its path.
+    pub(crate) positions: BTreeMap<String, Position>,
+}
+
+/// A field that does not mean what its author intended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Warning {
+    pub(crate) place: Place,
+    pub(crate) field: String,
+    pub(crate) kind: WarningKind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum WarningKind {
+    Duplicate,
+    /// The nearest known field, if one is near.
+    Unknown {
+        near: Option<String>,
+    },
+}
+
+impl fmt::Display for Warning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { place, field, kind } = self;
+        match kind {
+            WarningKind::Duplicate => write!(f, "{place}: duplicate field {field:?}, the last one counts"),
+            WarningKind::Unknown { near: None } => write!(f, "{place}: unknown field {field:?} is ignored"),
+            WarningKind::Unknown { near: Some(near) } => {
+                write!(f, "{place}: unknown field {field:?} is ignored (did you mean {near}?)")
+            }
+        }
+    }
 }
 
 /// Paths in the file that are relative to the file's own directory.
@@ -34,43 +70,101 @@ const PATH_FIELDS: [&str; 7] = [
 /// # Errors
 /// It is empty, not YAML or JSON, of another kind, or has fields of a wrong type; each of them is reported.
 pub(crate) fn read(text: &str, path: &Path) -> Result<Document, ConfigErrors> {
-    let wrong =
-        |problem: String| ConfigErrors::from(ConfigError::Document { path: path.to_owned(), problem });
-    let mut warnings = Vec::new();
-    let mut tree = parse(text, path, &mut warnings).map_err(wrong)?;
+    let (document, errors) = read_all(text, path);
+    if errors.is_empty() {
+        return Ok(document);
+    }
+    let warnings = document.warnings.iter().map(ToString::to_string).collect();
+    Err(ConfigErrors { errors, warnings })
+}
+
+/// What can be read of a document, and everything that is wrong with it. Values of a wrong type are left out.
+pub(crate) fn read_all(text: &str, path: &Path) -> (Document, Vec<ConfigError>) {
+    let mut document = Document { tree: tree::empty(), warnings: Vec::new(), positions: BTreeMap::new() };
+    let wrong = |position, problem| ConfigError::Document {
+        place: Place { path: path.to_owned(), position },
+        problem,
+    };
+    let Located { json, positions, duplicates } = match yaml::read_located(text) {
+        Ok(located) => located,
+        Err(problem) => return (document, vec![wrong(problem.position, unreadable(text, &problem))]),
+    };
+    let mut tree = json;
     if tree.is_null() {
-        return Err(wrong(format!("the file is empty: it must hold a {KIND} of {API_VERSION}")));
+        let problem = format!("the file is empty: it must hold a {KIND} of {API_VERSION}");
+        return (document, vec![wrong(None, problem)]);
     }
     let Value::Object(fields) = &mut tree else {
-        return Err(wrong(format!("the file must hold a {KIND}, with a field on each line")));
+        let problem = format!("the file must hold a {KIND}, with a field on each line");
+        return (document, vec![wrong(None, problem)]);
     };
-    let mut errors = ConfigErrors::default();
+    let mut errors = Vec::new();
     for (field, allowed) in [("apiVersion", API_VERSION), ("kind", KIND)] {
         let problem = match fields.remove(field) {
             Some(Value::String(value)) if value == allowed => continue,
             Some(other) => format!("{field} is {other}, but must be {allowed}"),
             None => format!("{field} is missing: it must be {allowed}"),
         };
-        errors.push(ConfigError::Document { path: path.to_owned(), problem });
+        errors.push(wrong(positions.get(field).copied(), problem));
     }
-    errors.into_result()?;
+    if !errors.is_empty() {
+        return (document, errors);
+    }
+    let place = |field: &str| Place { path: path.to_owned(), position: position_of(&positions, field) };
+    let warn = |field: String, kind| Warning { place: place(&field), field, kind };
+    document.warnings.extend(duplicates.into_iter().map(|field| warn(field, WarningKind::Duplicate)));
     let shape = KubeletConfiguration::shape();
     for unknown in drop_unknown(&mut tree, &shape) {
-        warnings.push(format!("{}: unknown field {unknown:?} is ignored", path.display()));
+        let near = nearest_field(&unknown, &shape);
+        document.warnings.push(warn(unknown, WarningKind::Unknown { near }));
     }
-    if let Err(wrong) = check_types(&tree, &shape, path) {
-        return Err(wrong.after(warnings));
+    for (field, problem) in drop_wrong_types(&mut tree, &shape) {
+        errors.push(ConfigError::Field { place: place(&field), field, problem });
     }
     resolve_paths(&mut tree, path);
-    Ok(Document { tree, warnings })
+    document.tree = tree;
+    document.positions = positions;
+    (document, errors)
 }
 
-/// A duplicate key is no error: its last value is used, with a warning.
-fn parse(text: &str, path: &Path, warnings: &mut Vec<String>) -> Result<Value, String> {
-    let (tree, duplicates) = plain_tree(text)?;
-    let twice = |field| format!("{}: duplicate field {field:?}, the last one counts", path.display());
-    warnings.extend(duplicates.into_iter().map(twice));
-    Ok(tree)
+/// The position of a value, or of the nearest one that contains it.
+pub(crate) fn position_of(positions: &BTreeMap<String, Position>, path: &str) -> Option<Position> {
+    // Keys of free-form maps are in brackets in messages, and behind a dot in paths of the text.
+    let dotted = path.strip_suffix(']').and_then(|start| start.rsplit_once('['));
+    let dotted = dotted.map(|(map, key)| format!("{map}.{key}"));
+    let mut at = path;
+    loop {
+        let found = positions.get(at).or_else(|| positions.get(dotted.as_ref()?));
+        match (found, at.rfind(['.', '['])) {
+            (Some(position), _) => return Some(*position),
+            (None, Some(end)) => at = at.get(..end)?,
+            (None, None) => return None,
+        }
+    }
+}
+
+/// The known field that an unknown one was probably meant to be.
+fn nearest_field(unknown: &str, shape: &Value) -> Option<String> {
+    let (parent, name) = unknown.rsplit_once('.').unwrap_or(("", unknown));
+    let list = parent.split('[').next().unwrap_or_default();
+    let items = ITEM_FIELDS.iter().find(|(field, _)| *field == list && parent.ends_with(']'));
+    if let Some((_, known)) = items {
+        return nearest(name, known.iter().copied()).map(str::to_owned);
+    }
+    let fields = if parent.is_empty() { Some(shape) } else { tree::get(shape, parent) };
+    let siblings = fields.and_then(Value::as_object).into_iter().flat_map(|fields| fields.keys());
+    let near = nearest(name, siblings.map(String::as_str));
+    let elsewhere = || {
+        let is_end = |path: &&String| path.rsplit('.').next() == Some(name);
+        let leaves: Vec<String> = tree::leaves(shape, shape).into_iter().map(|(path, _)| path).collect();
+        leaves.iter().find(is_end).cloned()
+    };
+    let whole = |near: &str| if parent.is_empty() { near.to_owned() } else { format!("{parent}.{near}") };
+    near.map(whole).or_else(elsewhere)
+}
+
+fn unreadable(text: &str, problem: &yaml::Problem) -> String {
+    format!("not valid {}: {problem}", yaml::format_of(text))
 }
 
 /// YAML or JSON as a tree, and the paths of the duplicate keys. A document without content is `null`.
@@ -99,17 +193,19 @@ fn drop_unknown(tree: &mut Value, shape: &Value) -> Vec<String> {
     found
 }
 
-/// Decodes every field separately, so that each error is reported and not only the first.
-fn check_types(tree: &Value, shape: &Value, path: &Path) -> Result<(), ConfigErrors> {
+/// Decodes every field separately, so that each error is found and not only the first, and removes those of a wrong type.
+fn drop_wrong_types(tree: &mut Value, shape: &Value) -> Vec<(String, String)> {
     let mut plain = tree.clone();
     tree::drop_nulls(&mut plain);
-    let mut errors = ConfigErrors::default();
+    let mut found = Vec::new();
     for (field, value) in tree::leaves(&plain, shape) {
-        for (field, problem) in wrong_types(field, value, shape) {
-            errors.push(ConfigError::Field { origin: path.display().to_string(), field, problem });
+        let wrong = wrong_types(field.clone(), value, shape);
+        if !wrong.is_empty() {
+            tree::remove(tree, &field);
         }
+        found.extend(wrong);
     }
-    errors.into_result()
+    found
 }
 
 fn wrong_types(field: String, value: &Value, shape: &Value) -> Vec<(String, String)> {

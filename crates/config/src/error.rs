@@ -1,7 +1,31 @@
 //! The errors of flags and configuration, and their messages. Prints nothing.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+
+use yaml::Position;
+
+/// A file, and where in it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Place {
+    pub path: PathBuf,
+    pub position: Option<Position>,
+}
+
+impl Place {
+    pub(crate) fn file(path: &Path) -> Self {
+        Self { path: path.to_owned(), position: None }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.position {
+            Some(Position { line, column }) => write!(f, "{}:{line}:{column}", self.path.display()),
+            None => write!(f, "{}", self.path.display()),
+        }
+    }
+}
 
 /// One problem: the flag or field, its value, and the values that are allowed.
 #[derive(Debug, thiserror::Error)]
@@ -19,10 +43,10 @@ pub enum ConfigError {
     FlagValue { flag: &'static str, value: String, problem: String },
     #[error("cannot read {what} {}: {source}", path.display())]
     Read { what: &'static str, path: PathBuf, source: std::io::Error },
-    #[error("{}: {problem}", path.display())]
-    Document { path: PathBuf, problem: String },
-    #[error("{origin}: field {field}: {problem}")]
-    Field { origin: String, field: String, problem: String },
+    #[error("{place}: {problem}")]
+    Document { place: Place, problem: String },
+    #[error("{place}: field {field}: {problem}")]
+    Field { place: Place, field: String, problem: String },
     #[error("invalid configuration: {field} is {value}, but must be {allowed}")]
     Invalid { field: String, value: String, allowed: String },
     #[error("invalid configuration: {problem}")]

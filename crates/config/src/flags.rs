@@ -12,6 +12,7 @@ pub(crate) mod values;
 
 pub use effective::effective;
 pub use help::help;
+pub(crate) use help::nearest;
 pub(crate) use parse::{Parsed, parse};
 pub use table::FLAGS;
 

@@ -28,7 +28,7 @@ pub use credential_providers::{
     CredentialProvider, CredentialProviders, ProviderVariable, TokenAttributes, TokenCacheType,
 };
 pub use duration::{DurationError, GoDuration};
-pub use error::{ConfigError, ConfigErrors};
+pub use error::{ConfigError, ConfigErrors, Place};
 pub use gates::{FeatureGates, Features, GateError, Stage};
 pub use kubeletconfig::{
     API_VERSION, KIND, KubeletConfiguration,

@@ -191,7 +191,7 @@ fn read_files(
         match read_file(&path, files) {
             Ok(document) => {
                 tree::merge_patch(&mut tree, document.tree);
-                warnings.extend(document.warnings);
+                warnings.extend(document.warnings.iter().map(ToString::to_string));
             }
             Err(wrong) => errors.extend(wrong),
         }

@@ -18,6 +18,7 @@ use ports::{Cgroups, Clock, Cluster, Host, HostError};
 use resources_core::cgroup::CgroupNames;
 use tokio_util::sync::CancellationToken;
 
+use crate::build::BUILD;
 use crate::own_process::release_free_memory;
 use crate::process::{self, Signals, notify_ready, notify_watchdog, set_limits, share_root_dir};
 use crate::start_error::StartError;
@@ -78,6 +79,7 @@ fn announce(resolved: &Resolved) {
     tracing::info!(
         kubeletVersion = config::KUBERNETES_VERSION,
         implementation = "kubelet-rs",
+        build = %BUILD,
         "Kubelet version"
     );
     for warning in &resolved.warnings {

@@ -2,13 +2,16 @@
 //! go to stdout.
 //!
 //! `-v` 0 to 3 logs info, warnings and errors, 4 and 5 debug, 6 and more everything. Libraries log only warnings below 8.
-//! `--vmodule` raises the verbosity of single files.
+//! `--vmodule` raises the verbosity of single files. Where debug lines are shown, warnings and errors that repeat are all shown, too;
+//! elsewhere they are counted (`repeats`).
 
 mod queue;
+mod repeats;
 mod verbosity;
 
 use std::fmt::Write as _;
 use std::fs::File;
+use std::hash::{Hash, Hasher};
 use std::io;
 use std::os::fd::AsFd;
 use std::sync::OnceLock;
@@ -25,6 +28,7 @@ use tracing_subscriber::layer::{Context, Filter, Layer, SubscriberExt};
 pub(crate) use verbosity::Verbosity;
 
 use queue::LogQueue;
+use repeats::{Repeat, Repeats};
 
 use crate::traces::{OnlySpans, Spans};
 
@@ -54,7 +58,7 @@ pub(crate) struct Output {
 
 /// Starts logging for the life of the process. A second call changes nothing.
 pub(crate) fn start(output: Output, verbosity: Verbosity, spans: Option<Spans>) {
-    let layer = Lines { output, process: std::process::id() };
+    let layer = Lines { output, process: std::process::id(), repeats: Repeats::default() };
     let dropped_line = match output.format {
         LogFormat::Text => dropped_text,
         LogFormat::Json => dropped_json,
@@ -167,6 +171,7 @@ impl<S> Filter<S> for Rules {
 struct Lines {
     output: Output,
     process: u32,
+    repeats: Repeats,
 }
 
 impl Lines {
@@ -178,6 +183,25 @@ impl Lines {
         };
         if self.output.is_split && level > last_error { &INFO_QUEUE } else { &QUEUE }
     }
+
+    /// Adds to a warning or error that repeats how often it came. Returns whether it is logged.
+    fn count_repeats(&self, metadata: &Metadata<'static>, fields: &mut Fields, now: Timestamp) -> bool {
+        let shows_all =
+            || RULES.get().is_some_and(|rules| rules.shows(Level::DEBUG, metadata.target(), metadata.file()));
+        if *metadata.level() > Level::WARN || shows_all() {
+            return true;
+        }
+        let place = (metadata.file().unwrap_or_default(), metadata.line().unwrap_or_default());
+        match self.repeats.see(place, fields, now) {
+            Repeat::First => true,
+            Repeat::Silent => false,
+            Repeat::Repeated { count, since } => {
+                fields.rest.push(("repeated", count.to_string(), true));
+                fields.rest.push(("since", since.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(), false));
+                true
+            }
+        }
+    }
 }
 
 impl<S: Subscriber> Layer<S> for Lines {
@@ -185,6 +209,9 @@ impl<S: Subscriber> Layer<S> for Lines {
         let mut fields = Fields::default();
         event.record(&mut fields);
         let now = Timestamp::now();
+        if !self.count_repeats(event.metadata(), &mut fields, now) {
+            return;
+        }
         let line = match self.output.format {
             LogFormat::Text => text_line(Location::of(event.metadata()), &fields, now, self.process),
             LogFormat::Json => json_line(Location::of(event.metadata()), &fields, now),
@@ -215,6 +242,20 @@ struct Fields {
     message: String,
     /// Name, value, and whether the value is a bare number or boolean.
     rest: Vec<(&'static str, String, bool)>,
+}
+
+/// Fields that differ each time that the same thing fails.
+const NOT_THE_SAME: [&str; 3] = ["attempt", "delay", "retry"];
+
+/// What makes two lines of one place the same.
+impl Hash for Fields {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        self.message.hash(state);
+        self.rest
+            .iter()
+            .filter(|(name, ..)| !NOT_THE_SAME.contains(name))
+            .for_each(|field| field.hash(state));
+    }
 }
 
 impl Fields {

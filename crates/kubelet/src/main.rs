@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod boot;
+mod build;
 mod cluster;
 mod logging;
 mod own_process;
@@ -22,6 +23,7 @@ mod traces;
 use std::io::{ErrorKind, Write as _};
 use std::process::ExitCode;
 
+use build::BUILD;
 use config::{ConfigErrors, Invocation, Resolved};
 
 fn main() -> ExitCode {
@@ -32,9 +34,20 @@ fn main() -> ExitCode {
     if arguments.next_if(|argument| argument == takeover::COMMAND).is_some() {
         return takeover::run(arguments);
     }
-    if arguments.peek().is_some_and(|first| cli::is_command(first)) {
-        return cli::run(arguments.map(Into::into));
+    let mut arguments: Vec<String> = arguments.collect();
+    match arguments.first() {
+        // Without the name of a command it is the help of the kubelet itself.
+        Some(first) if first == "help" && arguments.len() == 1 => arguments = vec!["--help".to_owned()],
+        Some(first) if cli::is_command(first) => {
+            return cli::run(arguments.into_iter().map(Into::into), BUILD);
+        }
+        _ => {}
     }
+    run_flags(arguments.into_iter())
+}
+
+/// A command line of flags only, as of the Go kubelet.
+fn run_flags(arguments: impl Iterator<Item = String>) -> ExitCode {
     match config::from_args(arguments, &config::Disk) {
         Ok(Invocation::Help(text)) => print(&format!("{}\n{COMMANDS}{}", text.trim_end(), cli::summary())),
         Ok(Invocation::Version { raw: false }) => print(&config::version_line()),
@@ -100,9 +113,11 @@ fn log_output(resolved: &Resolved) -> logging::Output {
 
 fn raw_version() -> String {
     format!(
-        "version.Info{{GitVersion:\"{}\", Implementation:\"kubelet-rs {}\"}}",
+        "version.Info{{GitVersion:\"{}\", GitCommit:\"{}\", BuildDate:\"{}\", Implementation:\"kubelet-rs {}\"}}",
         config::KUBERNETES_VERSION,
-        env!("CARGO_PKG_VERSION")
+        BUILD.commit,
+        BUILD.date,
+        BUILD.version
     )
 }
 

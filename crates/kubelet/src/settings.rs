@@ -19,6 +19,7 @@ pub(crate) fn settings(resolved: &Resolved, node_name: String, host_ips: Vec<IpA
     let paths = paths(resolved);
     Settings {
         node_name,
+        build: crate::build::BUILD,
         flags: resolved.flags.clone(),
         gates: resolved.gates.clone(),
         credential_providers: resolved.credential_providers.clone(),

@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod annotations;
+pub mod build_info;
 pub mod certificates;
 pub mod cgroup;
 pub mod containers;
@@ -42,6 +43,7 @@ pub mod time;
 pub mod topology;
 mod trust_bundle;
 
+pub use build_info::BuildInfo;
 pub use certificates::{
     CertificateFacts, CertificateNames, Credential, PemPair, PodKey, PodKeyType, PrivateKey,
 };

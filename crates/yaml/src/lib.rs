@@ -12,6 +12,7 @@ mod tree;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde_saphyr::{DuplicateKeyPolicy, Options};
@@ -31,7 +32,7 @@ pub struct Position {
 pub struct Problem {
     pub position: Option<Position>,
     /// The field, like `spec.containers[0].image`; empty for the document as a whole.
-    pub(crate) path: String,
+    pub path: String,
     pub(crate) message: String,
 }
 
@@ -94,8 +95,30 @@ pub fn read_one(text: &str) -> Result<Option<Node>, Problem> {
 /// # Errors
 /// As [`read_one`].
 pub fn read_json(text: &str) -> Result<(serde_json::Value, Vec<String>), Problem> {
+    read_located(text).map(|located| (located.json, located.duplicates))
+}
+
+/// A document as plain JSON, with the position of each value by its path, such as `spec.containers[0].image`.
+#[derive(Clone, Debug, Default)]
+pub struct Located {
+    /// Of duplicate keys the last value.
+    pub json: serde_json::Value,
+    pub positions: BTreeMap<String, Position>,
+    /// The paths of duplicate keys.
+    pub duplicates: Vec<String>,
+}
+
+/// Parses the only document of a text as plain JSON with positions. Only comments become `null`.
+///
+/// # Errors
+/// As [`read_one`].
+pub fn read_located(text: &str) -> Result<Located, Problem> {
     let document = only(documents(text, DuplicateKeyPolicy::PassThrough)?)?;
-    Ok(document.map(|node| node.into_json()).unwrap_or_default())
+    let mut located = Located::default();
+    if let Some(node) = document {
+        located.json = node.into_json("", &mut located.positions, &mut located.duplicates);
+    }
+    Ok(located)
 }
 
 /// The format of a text that could not be parsed, for errors.

@@ -1,11 +1,15 @@
 //! Deserializes a tree into any type with serde; errors have the field and the position.
 
+use std::borrow::Cow;
 use std::cell::RefCell;
 
 use serde::de::{self, DeserializeOwned, DeserializeSeed, Deserializer, IntoDeserializer, Visitor};
 
 use crate::tree::{Node, Value, join};
 use crate::{Position, Problem};
+
+/// More values of a wrong type are not reported.
+const MAX_PROBLEMS: usize = 20;
 
 /// Options of deserialization, and the unknown fields that were ignored.
 #[derive(Debug)]
@@ -33,6 +37,27 @@ impl Reading {
     /// The first value of the wrong type.
     pub fn read<T: DeserializeOwned>(&self, node: &Node) -> Result<T, Problem> {
         T::deserialize(At { node, path: String::new(), reading: self })
+    }
+
+    /// Deserializes the tree, leaving out the values of a wrong type, which are returned; `None` if it cannot be read without one of them.
+    pub fn read_all<T: DeserializeOwned>(&self, node: &Node) -> (Option<T>, Vec<Problem>) {
+        let (mut node, mut problems) = (Cow::Borrowed(node), Vec::new());
+        loop {
+            self.unknown.borrow_mut().clear();
+            let problem = match self.read(&node) {
+                Ok(value) => return (Some(value), problems),
+                Err(problem) => problem,
+            };
+            // A value without a part that it needs is no problem of its own.
+            if problems.iter().any(|known: &Problem| known.path.starts_with(&problem.path)) {
+                return (None, problems);
+            }
+            let path = problem.path.clone();
+            problems.push(problem);
+            if problems.len() == MAX_PROBLEMS || !node.to_mut().remove(&path) {
+                return (None, problems);
+            }
+        }
     }
 
     /// The unknown fields.

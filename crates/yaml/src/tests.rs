@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::{Position, Problem, Reading, format_of, read, read_json, read_one};
+use crate::{Position, Problem, Reading, format_of, read, read_json, read_located, read_one};
 
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 struct Ship {
@@ -106,4 +106,40 @@ fn empty_documents_are_none() {
 fn parse_errors_name_the_format() {
     assert_eq!(["a: [", " {\"a\":\t1"].map(format_of), ["YAML", "JSON"]);
     assert!(read("{\"a\":\t1").is_err());
+}
+
+#[test]
+fn every_value_of_a_wrong_type_is_reported() {
+    let node = read_one("name: Anna\ncrew: old\nflags: 7\nmast: 1\n").unwrap().unwrap();
+    let reading = Reading::strict();
+    let (found, problems) = reading.read_all::<Ship>(&node);
+    let problems: Vec<String> = problems.iter().map(Problem::with_place).collect();
+    assert_eq!(problems.len(), 2, "{problems:?}");
+    assert!(
+        problems[0].ends_with("line 2, column 7") && problems[1].ends_with("line 3, column 8"),
+        "{problems:?}"
+    );
+    assert_eq!(found.unwrap().name, "Anna");
+    assert_eq!(reading.into_unknown().len(), 1);
+    let node = read_one("name: [Anna]\ncrew: []\n").unwrap().unwrap();
+    let (found, problems) = Reading::strict().read_all::<Ship>(&node);
+    assert_eq!((found, problems.len()), (None, 1), "that it has no name is no further problem");
+}
+
+#[test]
+fn values_have_their_position_by_path() {
+    let text = "name: Anna\ncrew:\n- age: 30\nflags:\n  fore: red\n";
+    let located = read_located(text).unwrap();
+    let at = |path: &str| located.positions.get(path).map(|at| (at.line, at.column));
+    assert_eq!(at("name"), Some((1, 7)));
+    assert_eq!(at("crew[0].age"), Some((3, 8)));
+    assert_eq!(at("flags.fore"), Some((5, 9)));
+    let node = read_one(text).unwrap().unwrap();
+    assert_eq!(node.position_of("crew[0].age"), located.positions.get("crew[0].age").copied());
+    assert_eq!(
+        node.position_of("crew[0].name"),
+        located.positions.get("crew[0]").copied(),
+        "what contains it"
+    );
+    assert_eq!(node.position_of("crew[7].name"), located.positions.get("crew").copied());
 }

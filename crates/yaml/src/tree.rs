@@ -1,5 +1,6 @@
 //! The tree of a text, with the position of each value.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::de::{self, Deserialize, Deserializer, Visitor};
@@ -57,34 +58,34 @@ impl Node {
         if let Some(Value::List(items)) = self.field(name) { items } else { &[] }
     }
 
-    /// As JSON, with the paths of duplicate keys, of which the last value counts.
-    pub(crate) fn into_json(self) -> (Json, Vec<String>) {
-        let mut duplicates = Vec::new();
-        let json = self.value.into_json("", &mut duplicates);
-        (json, duplicates)
-    }
-}
-
-impl Value {
-    fn into_json(self, path: &str, duplicates: &mut Vec<String>) -> Json {
-        match self {
-            Self::Null => Json::Null,
-            Self::Bool(value) => value.into(),
-            Self::Signed(value) => value.into(),
-            Self::Unsigned(value) => value.into(),
-            Self::Float(value) => value.into(),
-            Self::Text(value) => value.into(),
-            Self::List(items) => {
-                let item = |(index, node): (usize, Node)| {
-                    node.value.into_json(&format!("{path}[{index}]"), duplicates)
+    /// As JSON, with the position of each value and the paths of duplicate keys, of which the last value counts.
+    pub(crate) fn into_json(
+        self,
+        path: &str,
+        positions: &mut BTreeMap<String, Position>,
+        duplicates: &mut Vec<String>,
+    ) -> Json {
+        if let Some(position) = self.position {
+            positions.insert(path.to_owned(), position);
+        }
+        match self.value {
+            Value::Null => Json::Null,
+            Value::Bool(value) => value.into(),
+            Value::Signed(value) => value.into(),
+            Value::Unsigned(value) => value.into(),
+            Value::Float(value) => value.into(),
+            Value::Text(value) => value.into(),
+            Value::List(items) => {
+                let item = |(index, node): (usize, Self)| {
+                    node.into_json(&format!("{path}[{index}]"), positions, duplicates)
                 };
                 Json::Array(items.into_iter().enumerate().map(item).collect())
             }
-            Self::Map(entries) => {
+            Value::Map(entries) => {
                 let mut fields = Map::new();
                 for (key, node) in entries {
                     let path = join(path, &key);
-                    let value = node.value.into_json(&path, duplicates);
+                    let value = node.into_json(&path, positions, duplicates);
                     if fields.insert(key, value).is_some() {
                         duplicates.push(path);
                     }
@@ -93,6 +94,64 @@ impl Value {
             }
         }
     }
+
+    /// The position of the value at that path, such as `spec.containers[0].image`, or of the nearest value that contains it.
+    #[must_use]
+    pub fn position_of(&self, path: &str) -> Option<Position> {
+        let mut at = self;
+        for step in steps(path) {
+            let below = match &at.value {
+                Value::Map(entries) => entries.iter().rfind(|(key, _)| *key == step).map(|(_, node)| node),
+                Value::List(items) => step.parse().ok().and_then(|index: usize| items.get(index)),
+                Value::Null
+                | Value::Bool(_)
+                | Value::Signed(_)
+                | Value::Unsigned(_)
+                | Value::Float(_)
+                | Value::Text(_) => None,
+            };
+            let Some(below) = below else { break };
+            at = below;
+        }
+        at.position
+    }
+
+    /// The tree without the value at that path. Returns whether there was one.
+    pub(crate) fn remove(&mut self, path: &str) -> bool {
+        let steps: Vec<&str> = steps(path).collect();
+        let Some((last, parents)) = steps.split_last() else { return false };
+        let mut at = self;
+        for step in parents {
+            let below = match &mut at.value {
+                Value::Map(entries) => entries.iter_mut().find(|(key, _)| key == step).map(|(_, node)| node),
+                Value::List(items) => step.parse().ok().and_then(|index: usize| items.get_mut(index)),
+                _ => None,
+            };
+            let Some(below) = below else { return false };
+            at = below;
+        }
+        match &mut at.value {
+            Value::Map(entries) => {
+                let before = entries.len();
+                entries.retain(|(key, _)| key != last);
+                entries.len() < before
+            }
+            // The other items keep their index.
+            Value::List(items) => {
+                let item = last.parse().ok().and_then(|index: usize| items.get_mut(index));
+                item.is_some_and(|item| {
+                    let empty = Value::Map(Vec::new());
+                    !matches!(&std::mem::replace(&mut item.value, empty), Value::Map(entries) if entries.is_empty())
+                })
+            }
+            _ => false,
+        }
+    }
+}
+
+/// The names and indices of a path.
+fn steps(path: &str) -> impl Iterator<Item = &str> {
+    path.split(['.', '[']).map(|step| step.strip_suffix(']').unwrap_or(step)).filter(|step| !step.is_empty())
 }
 
 /// The path of a field below another.
@@ -168,8 +227,13 @@ impl<'de> Visitor<'de> for ValueVisitor {
 
     fn visit_map<A: de::MapAccess<'de>>(self, mut map: A) -> Result<Value, A::Error> {
         let mut entries = Vec::new();
-        while let Some(entry) = map.next_entry()? {
-            entries.push(entry);
+        while let Some((key, mut node)) = map.next_entry::<Spanned<String>, Node>()? {
+            // Where the field begins, for a value that begins on a line below.
+            let at_key = position(key.referenced);
+            if at_key.is_some_and(|at| node.position.is_none_or(|below| below.line > at.line)) {
+                node.position = at_key;
+            }
+            entries.push((key.value, node));
         }
         Ok(Value::Map(entries))
     }

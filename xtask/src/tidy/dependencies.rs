@@ -168,7 +168,7 @@ const CRATES: &[(&str, &[&str])] = &[
     ("yaml", &[]),
     ("images-core", &["base-core", "config", "model"]),
     ("explain-core", &["base-core", "model"]),
-    ("cli", &["explain-core", "model"]),
+    ("cli", &["config", "explain-core", "model"]),
     ("logs-core", &["model"]),
     ("stats-core", &["model"]),
     ("sources-core", &["base-core", "config", "images-core", "model", "yaml"]),

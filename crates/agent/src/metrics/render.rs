@@ -6,7 +6,7 @@ use api_agent::metrics::ApiMetrics;
 use base_agent::metrics::{Metrics, one};
 use config::{FeatureGates, Stage};
 use images_agent::metrics::ImageMetrics;
-use model::{PodRef, PodUid};
+use model::{BuildInfo, PodRef, PodUid};
 use resources_agent::metrics::{CgroupMetrics, ClaimMetrics, DeviceMetrics, PinMetrics};
 use resources_core::cpus::CpuCounts;
 use stats_agent::metrics::StatsMetrics;
@@ -27,6 +27,7 @@ use super::{
 #[derive(Debug)]
 pub(crate) struct ExternalMetrics<'a> {
     pub(crate) node_name: &'a str,
+    pub(crate) build: BuildInfo,
     pub(crate) is_cgroup_v2: bool,
     /// Of container metrics: `cadvisor` or `cri`.
     pub(crate) provider: &'static str,
@@ -63,7 +64,7 @@ pub(crate) fn write(metrics: &Metrics, from: &ExternalMetrics<'_>) -> String {
     let (own, api) = (metrics.get::<KubeletMetrics>(), metrics.get::<ApiMetrics>());
     let pods = metrics.get::<PodMetrics>();
     write_node(&mut text, from);
-    write_build(&mut text, from.gates);
+    write_build(&mut text, from);
     write_pods(&mut text, &own, &pods, from);
     own.write_starts(&mut text);
     metrics.get::<PlegMetrics>().write(&mut text);
@@ -126,7 +127,7 @@ fn write_node(text: &mut String, from: &ExternalMetrics<'_>) {
 }
 
 /// Version and feature gates.
-fn write_build(text: &mut String, gates: &FeatureGates) {
+fn write_build(text: &mut String, from: &ExternalMetrics<'_>) {
     let mut numbers = config::KUBERNETES_VERSION.trim_start_matches('v').split('.');
     let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
     let platform =
@@ -144,9 +145,13 @@ fn write_build(text: &mut String, gates: &FeatureGates) {
     ];
     let help = "The Kubernetes version that this kubelet implements; the value is always 1. The labels about Go are empty.";
     one(text, "kubernetes_build_info", Kind::Gauge, help, &labels, 1);
+    let BuildInfo { version, commit, date } = from.build;
+    let labels = [("commit", commit), ("date", date), ("version", version)];
+    let help = "The build of the kubelet that runs here; the value is always 1.";
+    one(text, "kubelet_rs_build_info", Kind::Gauge, help, &labels, 1);
     let name = "kubernetes_feature_enabled";
     family(text, name, Kind::Gauge, "Feature gates: 1 if enabled, 0 if disabled.");
-    for (gate, is_on) in gates.all() {
+    for (gate, is_on) in from.gates.all() {
         let stage = match gate.stage {
             Stage::Alpha => "ALPHA",
             Stage::Beta => "BETA",

@@ -139,8 +139,6 @@ pub struct Pleg {
     inspections: JoinSet<Inspection>,
     /// The listing under way, if any: at most one.
     relisting: JoinSet<(MonoTime, RuntimeResult<Lists>)>,
-    /// The error of the last listing, if it failed: each one is logged once.
-    relist_error: Option<String>,
 }
 
 type Lists = (Vec<SandboxSummary>, Vec<ContainerSummary>);
@@ -174,7 +172,6 @@ impl Pleg {
             in_flight: BTreeMap::new(),
             inspections: JoinSet::new(),
             relisting: JoinSet::new(),
-            relist_error: None,
         };
         ctx.tasks.spawn("PLEG", pleg.run());
         PlegHandle { requests: sender, relist, health, features }
@@ -281,9 +278,9 @@ impl Pleg {
         self.metrics.get::<PlegMetrics>().relisted(now.mono.saturating_since(began), interval, now.wall);
         let (sandboxes, containers) = match listing {
             Ok(lists) => lists,
-            Err(error) => return self.relist_failed(error.to_string()),
+            // The log counts lines that repeat.
+            Err(error) => return tracing::warn!(err = %error, "Relist failed, retrying each second"),
         };
-        self.relist_error = None;
         self.health.lock().last_relist = Some(began);
         self.metrics
             .get::<KubeletMetrics>()
@@ -311,15 +308,6 @@ impl Pleg {
         }
         update(&mut self.known, listing);
         self.identities.retain(|uid, _| self.known.contains_key(uid) || self.in_flight.contains_key(uid));
-    }
-
-    fn relist_failed(&mut self, error: String) {
-        if self.relist_error.as_ref() == Some(&error) {
-            tracing::debug!(err = error, "Relist failed");
-        } else {
-            tracing::warn!(err = error, "Relist failed, retrying each second");
-        }
-        self.relist_error = Some(error);
     }
 
     /// Pods that are to be inspected now, whether or not their entries changed; those that could not be inspected when their back-off

@@ -44,6 +44,7 @@ pub(crate) fn node(
     compute_node_explanation(&NodeFacts {
         name: ctx.settings.node_name.clone(),
         problems,
+        build: ctx.settings.build.to_string(),
         runtime: [version.name, version.version].join(" ").trim().to_owned(),
         runtime_error: error,
         pressure: pressure.into_iter().filter(|(is_met, _)| *is_met).map(|(_, name)| name).collect(),

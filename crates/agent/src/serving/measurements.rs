@@ -147,6 +147,7 @@ fn kubelet_text(handles: &PodHandles, disks: Option<&DiskSample>, process: Optio
     let pods = entries.iter().map(|entry| (entry.identity.uid.clone(), entry.identity.clone())).collect();
     let from = ExternalMetrics {
         node_name: &ctx.settings.node_name,
+        build: ctx.settings.build,
         is_cgroup_v2: ctx.node_facts.cgroup_v2,
         provider: if ctx.node_facts.features.stats_from_runtime { "cri" } else { "cadvisor" },
         active_pods: (from_manifests.len() as u64, from_api.len() as u64),

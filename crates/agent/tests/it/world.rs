@@ -270,6 +270,7 @@ pub(crate) const fn seconds(n: u64) -> Duration {
 fn settings() -> Settings {
     Settings {
         node_name: "node".to_owned(),
+        build: model::BuildInfo { version: "0.0.0-test", commit: "0123456789abcdef", date: "" },
         flags: NodeFlags { image_credential_provider_bin_dir: PROGRAMS.to_owned(), ..NodeFlags::default() },
         gates: FeatureGates::default(),
         credential_providers: CredentialProviders::default(),

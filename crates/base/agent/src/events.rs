@@ -272,7 +272,14 @@ impl Recorder {
         let pod = about.pod().map(ToString::to_string);
         let claim = about.claim().map(|claim| format!("{}/{}", claim.namespace, claim.name));
         let volume = about.persistent_volume();
-        tracing::info!(pod, persistentVolumeClaim = claim, persistentVolume = volume, containerName = container, r#type = ?kind, %reason, message, "Event");
+        match kind {
+            EventType::Normal => {
+                tracing::info!(pod, persistentVolumeClaim = claim, persistentVolume = volume, containerName = container, r#type = ?kind, %reason, message, "Event");
+            }
+            EventType::Warning => {
+                tracing::warn!(pod, persistentVolumeClaim = claim, persistentVolume = volume, containerName = container, r#type = ?kind, %reason, message, "Event");
+            }
+        }
         if let EventObject::Pod(pod) = &about {
             let is_warning = kind == EventType::Warning;
             let step = NewStep { reason: reason.clone(), container, message: &message, is_warning };

@@ -6,12 +6,15 @@ use std::path::PathBuf;
 
 use config::{CredentialProviders, FeatureGates, NodeFlags};
 use jiff::tz::TimeZone;
+use model::BuildInfo;
 use model::cgroup::CgroupPath;
 
 /// Plain data, fixed for the life of the process.
 #[derive(Clone, Debug)]
 pub struct Settings {
     pub node_name: String,
+    /// What runs here.
+    pub build: BuildInfo,
     pub flags: NodeFlags,
     /// For the metric of each gate; decisions read [`config::Features`].
     pub gates: FeatureGates,

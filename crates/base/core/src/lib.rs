@@ -8,6 +8,7 @@ pub mod backoff;
 pub mod decimal;
 pub mod declared_features;
 pub mod downward;
+pub mod exit_signal;
 pub mod fnv;
 pub mod names;
 pub mod node_facts;

@@ -119,13 +119,18 @@ fn default_of(flag: &Flag, fields: &Value, node: &Value) -> String {
 }
 
 /// ` (did you mean …?)` if a known flag is at most two letters away.
-pub(super) fn nearest(name: &str) -> String {
-    FLAGS
-        .iter()
-        .map(|flag| (distance(name, flag.name), flag.name))
+pub(super) fn hint(name: &str) -> String {
+    let near = nearest(name, FLAGS.iter().map(|flag| flag.name));
+    near.map_or_else(String::new, |near| format!(" (did you mean --{near}?)"))
+}
+
+/// The known name that is at most two letters away.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    known
+        .map(|known| (distance(name, known), known))
         .min()
         .filter(|(distance, near)| *distance <= 2 && near.len() > 3)
-        .map_or_else(String::new, |(_, near)| format!(" (did you mean --{near}?)"))
+        .map(|(_, near)| near)
 }
 
 /// Edit distance, row by row.

@@ -77,9 +77,7 @@ impl<I: Iterator<Item = String>> Reader<I> {
         let plain = name.replace('_', "-");
         self.errors.push(match removed::find(&plain) {
             Some(instead) => ConfigError::RemovedFlag { flag: plain, instead },
-            None => {
-                ConfigError::UnknownFlag { flag: format!("--{name}"), hint: super::help::nearest(&plain) }
-            }
+            None => ConfigError::UnknownFlag { flag: format!("--{name}"), hint: super::help::hint(&plain) },
         });
     }
 

@@ -95,16 +95,16 @@ fn file_of_another_kind_is_rejected() {
         "--config /k.yaml",
         &one("kind: Pod\napiVersion: v1\n"),
         expect![[r#"
-        /k.yaml: apiVersion is "v1", but must be kubelet.config.k8s.io/v1beta1
-        /k.yaml: kind is "Pod", but must be KubeletConfiguration
-    "#]],
+            /k.yaml:2:13: apiVersion is "v1", but must be kubelet.config.k8s.io/v1beta1
+            /k.yaml:1:7: kind is "Pod", but must be KubeletConfiguration
+        "#]],
     );
     check(
         "--config /k.yaml",
         &one("a: [\n"),
         expect![[r#"
-        /k.yaml: not valid YAML: unclosed bracket '[' at line 1, column 4
-    "#]],
+            /k.yaml:1:4: not valid YAML: unclosed bracket '['
+        "#]],
     );
     check(
         "--config /other.yaml",
@@ -137,16 +137,16 @@ fn every_field_of_a_wrong_type_is_reported() {
         "--config /k.yaml",
         &files,
         expect![[r#"
-            /k.yaml: field authentication.anonymous.enabled: invalid type: string "maybe", expected true or false
-            /k.yaml: field authentication.webhook: is true, but must have fields of its own
-            /k.yaml: field clusterDNS: invalid type: string "10.0.0.1", expected a list
-            /k.yaml: field featureGates[EventedPLEG]: invalid type: string "on-ish", expected true or false
-            /k.yaml: field maxPods: invalid type: string "many", expected a whole number from -2147483648 to 2147483647
-            /k.yaml: field readOnlyPort: invalid value: integer `99999999999`, expected a whole number from -2147483648 to 2147483647
-            /k.yaml: field registerWithTaints: every item must have fields of its own
-            /k.yaml: field reservedMemory: quantity "1Xi" is not a number with an optional suffix (n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei, e<exp>)
-            /k.yaml: field syncFrequency: invalid type: integer `5`, expected a duration such as 1h30m or 100ms
-            /k.yaml: field systemReserved[cpu]: invalid type: integer `1`, expected a string (put it in quotes)
+            /k.yaml:5:39: field authentication.anonymous.enabled: invalid type: string "maybe", expected true or false
+            /k.yaml:5:56: field authentication.webhook: is true, but must have fields of its own
+            /k.yaml:6:13: field clusterDNS: invalid type: string "10.0.0.1", expected a list
+            /k.yaml:11:29: field featureGates[EventedPLEG]: invalid type: string "on-ish", expected true or false
+            /k.yaml:3:10: field maxPods: invalid type: string "many", expected a whole number from -2147483648 to 2147483647
+            /k.yaml:10:15: field readOnlyPort: invalid value: integer `99999999999`, expected a whole number from -2147483648 to 2147483647
+            /k.yaml:7:21: field registerWithTaints: every item must have fields of its own
+            /k.yaml:8:17: field reservedMemory: quantity "1Xi" is not a number with an optional suffix (n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei, e<exp>)
+            /k.yaml:4:16: field syncFrequency: invalid type: integer `5`, expected a duration such as 1h30m or 100ms
+            /k.yaml:9:23: field systemReserved[cpu]: invalid type: integer `1`, expected a string (put it in quotes)
         "#]],
     );
 }
@@ -170,19 +170,19 @@ fn unknown_and_duplicate_fields_are_ignored_with_a_warning() {
             readOnlyPort = 0
             registerWithTaints = [{"effect":"NoExecute","key":"b"}]
             node config = "/k.yaml"
-            warning: /k.yaml: duplicate field "maxPods", the last one counts
-            warning: /k.yaml: duplicate field "authentication.anonymous.enabled", the last one counts
-            warning: /k.yaml: duplicate field "registerWithTaints[0].key", the last one counts
-            warning: /k.yaml: unknown field "authentication.x508" is ignored
-            warning: /k.yaml: unknown field "maxPod" is ignored
-            warning: /k.yaml: unknown field "logging.vmodule[0].filePatern" is ignored
+            warning: /k.yaml:4:10: duplicate field "maxPods", the last one counts
+            warning: /k.yaml:6:64: duplicate field "authentication.anonymous.enabled", the last one counts
+            warning: /k.yaml:7:36: duplicate field "registerWithTaints[0].key", the last one counts
+            warning: /k.yaml:6:24: unknown field "authentication.x508" is ignored (did you mean authentication.x509?)
+            warning: /k.yaml:5:9: unknown field "maxPod" is ignored (did you mean maxPods?)
+            warning: /k.yaml:8:34: unknown field "logging.vmodule[0].filePatern" is ignored (did you mean filePattern?)
         "#]],
     );
 }
 
 #[test]
 fn unknown_fields_are_reported_together_with_errors() {
-    let warning = "/k.yaml: unknown field \"maxPod\" is ignored";
+    let warning = "/k.yaml:3:9: unknown field \"maxPod\" is ignored (did you mean maxPods?)";
     for (body, error) in [
         (
             "maxPod: 3\nmaxPods: -1\n",
@@ -190,7 +190,7 @@ fn unknown_fields_are_reported_together_with_errors() {
         ),
         (
             "maxPod: 3\nclusterDNS: 10.0.0.1\n",
-            "/k.yaml: field clusterDNS: invalid type: string \"10.0.0.1\", expected a list",
+            "/k.yaml:4:13: field clusterDNS: invalid type: string \"10.0.0.1\", expected a list",
         ),
     ] {
         let files = Memory::default().with("/k.yaml", body);

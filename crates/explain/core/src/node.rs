@@ -14,6 +14,8 @@ pub struct NodeFacts {
     pub name: String,
     /// What keeps the node from being ready, as in its condition.
     pub problems: Vec<String>,
+    /// Which build of the kubelet runs; empty if that is not known.
+    pub build: String,
     /// `containerd 2.1.0`; empty until the runtime has answered.
     pub runtime: String,
     pub runtime_error: Option<String>,
@@ -52,6 +54,9 @@ pub fn compute_node_explanation(facts: &NodeFacts) -> NodeExplanation {
         checks.extend(api.certificates.iter().map(|(name, end)| certificate(name, *end, facts.now)));
     }
     checks.extend([sources(facts), pods(facts)]);
+    if !facts.build.is_empty() {
+        checks.push(check("build", Verdict::Fine, format!("This is {}.", facts.build)));
+    }
     let verdict = checks.iter().map(|check| check.verdict).max().unwrap_or_default();
     let first = checks.iter().find(|check| check.verdict != Verdict::Fine);
     let summary = match (first, facts.problems.is_empty()) {
@@ -220,6 +225,7 @@ mod tests {
         let api = ApiFacts { renewed_at: Some(at(-4)), error: None, are_pods_listed: true, certificates };
         NodeFacts {
             name: "node".to_owned(),
+            build: "kubelet-rs 0.1.0 (commit 0123456789ab, 2026-11-27T22:33:05Z)".to_owned(),
             runtime: "containerd 2.1.0".to_owned(),
             api: Some(api),
             are_sources_known: true,
@@ -241,6 +247,7 @@ mod tests {
               serving certificate The serving certificate ends in 1 h; it is renewed before.
               sources             Every source of pods has reported.
               pods                Pods on this node: 3, all as desired.
+              build               This is kubelet-rs 0.1.0 (commit 0123456789ab, 2026-11-27T22:33:05Z).
         "#]]
         .assert_eq(&text(&facts()));
     }

@@ -28,6 +28,7 @@ mod hostile_pods;
 mod images;
 mod kubelet_kills;
 mod lifecycle;
+mod log_answers;
 mod logs;
 mod manifests;
 mod node_endpoints;

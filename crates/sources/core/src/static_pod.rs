@@ -79,16 +79,26 @@ pub fn parse_manifest(
     let mut warnings: Vec<_> = duplicate.into_iter().map(|e| error(e.position, e.to_string())).collect();
     let (mut pods, mut errors) = (Vec::new(), Vec::new());
     for item in documents.iter().flat_map(items) {
-        match item.and_then(decode) {
-            Ok((mut pod, unknown)) => {
-                warnings.extend(unknown.into_iter().map(|e| error(e.position, e.to_string())));
-                let problems = complete(&mut pod, origin, node_name, features);
-                errors.extend(problems.into_iter().map(|problem| error(None, problem)));
-                pods.push(pod);
+        let located = |e: Problem| error(e.position, e.to_string());
+        let node = match item.and_then(with_known_version) {
+            Ok(node) => node,
+            Err(e) => {
+                errors.push(located(e));
+                continue;
             }
-            Err(e) => errors.push(error(e.position, e.to_string())),
+        };
+        let reading = Reading::strict();
+        let (pod, wrong_types) = reading.read_all::<Pod>(node);
+        warnings.extend(reading.into_unknown().into_iter().map(located));
+        if let Some(mut pod) = pod {
+            let problems = complete(&mut pod, origin, node_name, features);
+            let of_node = problems.into_iter().filter(|problem| problem.is_independent_of(&wrong_types));
+            errors.extend(of_node.map(|problem| error(node.position_of(&problem.path), problem.message)));
+            pods.push(pod);
         }
+        errors.extend(wrong_types.into_iter().map(located));
     }
+    errors.sort_by_key(|error| error.position);
     if errors.is_empty() { Ok(Manifest { pods, warnings }) } else { Err(errors) }
 }
 
@@ -110,28 +120,44 @@ fn is_pod(item: &Node) -> Result<&Node, Problem> {
     }
 }
 
-fn decode(node: &Node) -> Result<(Pod, Vec<Problem>), Problem> {
+fn with_known_version(node: &Node) -> Result<&Node, Problem> {
     match node.text_field("apiVersion") {
-        Some("v1") | None => {}
-        Some(other) => {
-            return Err(node.problem(format!("no kind \"Pod\" is registered for version {other:?}")));
-        }
+        Some("v1") | None => Ok(node),
+        Some(other) => Err(node.problem(format!("no kind \"Pod\" is registered for version {other:?}"))),
     }
-    let reading = Reading::strict();
-    let pod = reading.read(node)?;
-    Ok((pod, reading.into_unknown()))
+}
+
+/// Why a pod is rejected, and the field that it is about.
+struct Refusal {
+    path: String,
+    message: String,
+    /// It is about a name that something else should have.
+    is_reference: bool,
+}
+
+impl Refusal {
+    /// It is not only there because values of a wrong type were left out.
+    fn is_independent_of(&self, left_out: &[Problem]) -> bool {
+        let touches = |wrong: &Problem| {
+            wrong.path.starts_with(&self.path) || self.path.starts_with(&wrong.path) || self.is_reference
+        };
+        !left_out.iter().any(touches)
+    }
 }
 
 /// Identity, defaults and all validation errors.
-fn complete(pod: &mut Pod, origin: &Origin, node_name: &str, features: Features) -> Vec<String> {
+fn complete(pod: &mut Pod, origin: &Origin, node_name: &str, features: Features) -> Vec<Refusal> {
     let written_name = pod.metadata.name.clone().unwrap_or_default();
     let mut problems = Vec::new();
+    let mut refuse = |path: &str, problem: &str| {
+        let message = format!("pod {written_name:?}: {problem}");
+        problems.push(Refusal { path: path.to_owned(), message, is_reference: false });
+    };
     if pod.metadata.deletion_timestamp.is_some() {
-        problems
-            .push(format!("pod {written_name:?}: metadata.deletionTimestamp may not be set by a manifest"));
+        refuse("metadata.deletionTimestamp", "metadata.deletionTimestamp may not be set by a manifest");
     }
     if pod.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(keys::CONFIG_MIRROR)) {
-        problems.push(format!("pod {written_name:?}: a manifest may not describe a mirror pod"));
+        refuse("metadata.annotations", "a manifest may not describe a mirror pod");
     }
     // The kubelet writes the status; one in a manifest was copied from another object.
     pod.status = None;
@@ -139,6 +165,10 @@ fn complete(pod: &mut Pod, origin: &Origin, node_name: &str, features: Features)
     apply_defaults(pod);
     let invalid =
         validate_pod(pod, features).into_iter().chain(references::refused_references(pod, features));
-    problems.extend(invalid.map(|error| format!("invalid pod {written_name:?}: {error}")));
+    problems.extend(invalid.map(|error| Refusal {
+        message: format!("invalid pod {written_name:?}: {error}"),
+        is_reference: matches!(error.problem, validation::Problem::NotFound { .. }),
+        path: error.path,
+    }));
     problems
 }

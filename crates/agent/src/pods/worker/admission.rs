@@ -2,6 +2,7 @@
 //! evicted later.
 
 use base_core::pod_stage::PodStage;
+use base_core::trail::NewStep;
 use base_core::waits::ADMITTING;
 use kubelet_core::node::eviction::message::EVICTED;
 use kubelet_core::node::shutdown::TERMINATED;
@@ -17,7 +18,7 @@ use model::PodRef;
 use model::k8s::Pod;
 use resources_agent::admissions::Decision;
 use resources_agent::metrics::PinMetrics;
-use resources_core::admission::fit::{FitFacts, refuse_beyond};
+use resources_core::admission::fit::{FitFacts, NODE_PORTS, port_clashes, refuse_beyond};
 use resources_core::admission::preemption::PREEMPTING;
 use resources_core::admission::{Admission, AdmissionFacts, compute_admission};
 use resources_core::allocations::OtherPods;
@@ -282,7 +283,19 @@ pub(super) fn decide(handles: &PodHandles, pod: &Pod, others: &OtherPods<'_>) ->
         Err(rejection) => (Placement::default(), Some(rejection)),
     };
     let admission = decide_with(handles, pod, others, &placement.devices, refused);
+    if matches!(&admission, Admission::Rejected(rejection) if rejection.reason == NODE_PORTS) {
+        record_port_clashes(handles, pod, others);
+    }
     Decision { admission, placement, tally }
+}
+
+/// The status has the words of the Go kubelet, which do not name the other pod; the log and the trail do.
+fn record_port_clashes(handles: &PodHandles, pod: &Pod, others: &OtherPods<'_>) {
+    let clashes = port_clashes(pod, others.allocations.as_slice()).join("; ");
+    let identity = PodRef::of(pod);
+    tracing::warn!(pod = %identity, clashes, "Pod needs a host port that another pod has");
+    let step = NewStep { is_warning: true, ..NewStep::new("HostPortTaken", &clashes) };
+    handles.ctx.recorder.trails.record(&identity.uid, &step);
 }
 
 fn decide_with(

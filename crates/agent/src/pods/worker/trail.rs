@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use base_core::exit_signal::signal_of_exit_code;
 use base_core::pod_stage::PodStage;
 use base_core::trail::NewStep;
 use base_core::waits::{
@@ -82,7 +83,18 @@ impl PodWorker {
         self.handles.ctx.recorder.trails.end_all(&self.pod.uid, next_try);
     }
 
+    /// Says in the log, too, why the container ended.
     pub(super) fn record_end(&self, ended: &ContainerObservation) {
+        tracing::info!(
+            pod = %self.pod,
+            containerName = %ended.name,
+            containerID = %ended.id,
+            exitCode = ended.exit_code,
+            signal = signal_of_exit_code(ended.exit_code),
+            reason = ended.reason,
+            logPath = ended.log_path,
+            "Container ended"
+        );
         let message = match (&*ended.reason, ended.exit_code) {
             ("", code) => format!("exit code {code}"),
             (reason, code) => format!("{reason}, exit code {code}"),

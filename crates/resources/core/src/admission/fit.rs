@@ -11,7 +11,7 @@ use base_core::pod_kind::is_static_pod;
 use config::Features;
 use model::containers::{init_containers, regular_containers, spec_of};
 use model::k8s::{ContainerPort, Node, Pod, Taint, Toleration};
-use model::{Amount, ContainerKind};
+use model::{Amount, ContainerKind, PodRef};
 
 use super::affinity::selects;
 use super::preemption;
@@ -20,6 +20,9 @@ use crate::allocations::Allocation;
 use crate::quantities::{Quantities, is_extended_resource};
 use crate::rejection::Rejection;
 use crate::requests::{Requests, add, pod_requests};
+
+/// The reason of a pod that needs a host port which another pod has.
+pub const NODE_PORTS: &str = "NodePorts";
 
 /// The node, and the pods on it.
 #[derive(Clone, Copy, Debug)]
@@ -126,7 +129,7 @@ fn reasons_not_to_fit(pod: &Pod, facts: &FitFacts<'_>) -> Vec<DoesNotFit> {
     refuse(wanted.is_empty() || wanted == node, "NodeName", "node(s) didn't match the requested node name");
     refuse(
         has_free_ports(pod, facts.active),
-        "NodePorts",
+        NODE_PORTS,
         "node(s) didn't have free ports for the requested pod ports",
     );
     let taints = facts.node.spec.as_ref().and_then(|spec| spec.taints.as_deref()).unwrap_or_default();
@@ -169,28 +172,51 @@ fn shortages(pod: &Pod, facts: &FitFacts<'_>) -> Vec<Shortage> {
     shortages
 }
 
-/// Host ports of the containers of a pod.
-fn host_ports(pod: &Pod) -> impl Iterator<Item = &ContainerPort> {
+/// Host ports of the containers of a pod, with the names of the containers.
+fn host_ports(pod: &Pod) -> impl Iterator<Item = (&str, &ContainerPort)> {
     init_containers(pod)
         .filter(|c| c.kind == ContainerKind::Sidecar)
         .chain(regular_containers(pod))
-        .flat_map(|container| container.ports())
-        .filter(|port| port.host_port.is_some_and(|port| port > 0))
+        .flat_map(|container| container.ports().iter().map(move |port| (container.name(), port)))
+        .filter(|(_, port)| port.host_port.is_some_and(|port| port > 0))
 }
 
 fn has_free_ports(pod: &Pod, active: &[Allocation<'_>]) -> bool {
+    let is_needed = needed_ports(pod);
+    !active.iter().any(|other| host_ports(other.pod()).any(|(_, port)| is_needed(port)))
+}
+
+/// Whether a port of another pod has the same number and protocol as one of this pod, on overlapping addresses.
+fn needed_ports(pod: &Pod) -> impl Fn(&ContainerPort) -> bool {
     let mut wanted: BTreeMap<(Option<i32>, &str), BTreeSet<&str>> = BTreeMap::new();
-    for port in host_ports(pod) {
+    for (_, port) in host_ports(pod) {
         wanted.entry((port.host_port, protocol(port))).or_default().insert(address(port));
     }
-    // The same port and protocol on overlapping addresses.
-    let collides = |taken: &ContainerPort| {
+    move |taken: &ContainerPort| {
         wanted.get(&(taken.host_port, protocol(taken))).is_some_and(|addresses| {
             let address = address(taken);
             address == EVERY_ADDRESS || addresses.contains(EVERY_ADDRESS) || addresses.contains(address)
         })
+    }
+}
+
+/// More are not named.
+const MAX_CLASHES: usize = 5;
+
+/// Which containers of other pods have the host ports that the pod needs, in words; empty if all are free.
+#[must_use]
+pub fn port_clashes(pod: &Pod, active: &[Allocation<'_>]) -> Vec<String> {
+    let is_needed = needed_ports(pod);
+    let clash = |other: &Pod, container: &str, port: &ContainerPort| {
+        let (number, protocol) = (port.host_port.unwrap_or_default(), protocol(port));
+        let other = PodRef::of(other);
+        format!("host port {number}/{protocol} is taken by container {container} of pod {other}")
     };
-    wanted.is_empty() || !active.iter().any(|other| host_ports(other.pod()).any(collides))
+    let all = active.iter().flat_map(|other| host_ports(other.pod()).map(move |port| (other.pod(), port)));
+    all.filter(|(_, (_, port))| is_needed(port))
+        .map(|(other, (container, port))| clash(other, container, port))
+        .take(MAX_CLASHES)
+        .collect()
 }
 
 const EVERY_ADDRESS: &str = "0.0.0.0";

@@ -276,9 +276,44 @@ fn all_errors_of_a_manifest_are_reported_at_once() {
             SMALL.replace("app", "A_b")
         ),
         expect![[r#"
-            error: /m/a.yaml: invalid pod "web": spec.containers[0].image: Required value
-            error: /m/a.yaml: invalid pod "web": spec.containers[0].imagePullPolicy: Unsupported value: "Sometimes": supported values: "Always", "IfNotPresent", "Never"
-            error: /m/a.yaml: invalid pod "web": spec.containers[0].name: Invalid value: "A_b": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"#]],
+            error: /m/a.yaml:7:5: invalid pod "web": spec.containers[0].image: Required value
+            error: /m/a.yaml:8:22: invalid pod "web": spec.containers[0].imagePullPolicy: Unsupported value: "Sometimes": supported values: "Always", "IfNotPresent", "Never"
+            error: /m/a.yaml:16:11: invalid pod "web": spec.containers[0].name: Invalid value: "A_b": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"#]],
+    );
+}
+
+#[test]
+fn value_of_a_wrong_type_does_not_hide_other_errors() {
+    let text = r"
+apiVersion: v1
+kind: Pod
+metadata: {name: web}
+spec:
+  hostNetwork: sure
+  restartPolicy: Sometimes
+  volumes:
+  - name: [data]
+    emptyDir: {}
+  containers:
+  - name: app
+    image: {name: nginx}
+    ports:
+    - containerPort: http
+    volumeMounts:
+    - {name: data, mountPath: /data}
+  - name: B_d
+    image: busybox
+    strange: 1
+";
+    check(
+        text,
+        expect![[r#"
+            error: /m/a.yaml:6:16: spec.hostNetwork: invalid type: string "sure", expected a boolean
+            error: /m/a.yaml:7:18: invalid pod "web": spec.restartPolicy: Unsupported value: "Sometimes": supported values: "Always", "Never", "OnFailure"
+            error: /m/a.yaml:9:11: spec.volumes[0].name: invalid type: sequence, expected a string
+            error: /m/a.yaml:13:12: spec.containers[0].image: invalid type: map, expected a string
+            error: /m/a.yaml:15:22: spec.containers[0].ports[0].containerPort: invalid type: string "http", expected i32
+            error: /m/a.yaml:18:11: invalid pod "web": spec.containers[1].name: Invalid value: "B_d": a lowercase RFC 1123 label must consist of lower case alphanumeric characters or '-', and must start and end with an alphanumeric character (e.g. 'my-name',  or '123-abc', regex used for validation is '[a-z0-9]([-a-z0-9]*[a-z0-9])?')"#]],
     );
 }
 
@@ -286,11 +321,13 @@ fn all_errors_of_a_manifest_are_reported_at_once() {
 fn a_manifest_cannot_describe_a_pod_that_ends_or_a_mirror() {
     check(
         &SMALL.replace("{name: web}", r#"{name: web, deletionTimestamp: "2026-01-01T00:00:00Z"}"#),
-        expect![[r#"error: /m/a.yaml: pod "web": metadata.deletionTimestamp may not be set by a manifest"#]],
+        expect![[
+            r#"error: /m/a.yaml:4:42: pod "web": metadata.deletionTimestamp may not be set by a manifest"#
+        ]],
     );
     check(
         &SMALL.replace("{name: web}", "{name: web, annotations: {kubernetes.io/config.mirror: x}}"),
-        expect![[r#"error: /m/a.yaml: pod "web": a manifest may not describe a mirror pod"#]],
+        expect![[r#"error: /m/a.yaml:4:36: pod "web": a manifest may not describe a mirror pod"#]],
     );
 }
 
@@ -299,7 +336,7 @@ fn a_pod_without_a_name_is_refused() {
     check(
         &SMALL.replace("{name: web}", "{}"),
         expect![[
-            r#"error: /m/a.yaml: invalid pod "": metadata.name: Required value: name or generateName is required"#
+            r#"error: /m/a.yaml:4:11: invalid pod "": metadata.name: Required value: name or generateName is required"#
         ]],
     );
 }
@@ -429,7 +466,8 @@ fn without_the_feature_gate_only_impossible_references_are_rejected() {
 fn check_reference(field: &str, expected: &str) {
     let text = SMALL.replace("spec:", &format!("spec:\n  {field}"));
     let errors = read(&text).expect_err(field);
-    assert_eq!(errors[0].to_string(), format!(r#"/m/a.yaml: invalid pod "web": {expected}"#));
+    assert_eq!(errors[0].message, format!(r#"invalid pod "web": {expected}"#));
+    assert!(errors[0].position.is_some());
 }
 
 #[test]

@@ -361,3 +361,30 @@ fn remove_missing_extended_resources_table() {
         assert_eq!(found, expected, "{name}");
     }
 }
+
+#[test]
+fn port_clash_names_the_pod_and_container_that_have_the_host_port() {
+    let with_ports = |uid: &str, ports: Value| {
+        pod(uid, &json!({"containers": [{"name": "app", "image": "i", "ports": ports}]}))
+    };
+    let web = with_ports(
+        "web",
+        json!([{"containerPort": 80, "hostPort": 8080}, {"containerPort": 53, "hostPort": 53, "protocol": "UDP"}]),
+    );
+    let one = with_ports("one", json!([{"containerPort": 1, "hostPort": 8080, "hostIP": "127.0.0.1"}]));
+    let two = with_ports(
+        "two",
+        json!([{"containerPort": 1, "hostPort": 53, "protocol": "UDP"}, {"containerPort": 1, "hostPort": 53}]),
+    );
+    let free = with_ports("free", json!([{"containerPort": 1, "hostPort": 81}]));
+    let active = [Allocation::whole(&one), Allocation::whole(&two), Allocation::whole(&free)];
+    let found: Vec<_> = port_clashes(&web, &active);
+    assert_eq!(
+        found,
+        [
+            format!("host port 8080/TCP is taken by container app of pod {}", PodRef::of(&one)),
+            format!("host port 53/UDP is taken by container app of pod {}", PodRef::of(&two)),
+        ]
+    );
+    assert!(port_clashes(&free, &active[..2]).is_empty());
+}
