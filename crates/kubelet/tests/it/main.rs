@@ -56,3 +56,4 @@ mod unkillable;
 mod user_namespace;
 mod volumes;
 mod why;
+mod why_running;
