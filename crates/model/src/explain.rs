@@ -203,4 +203,7 @@ pub struct TrailStep {
     /// How often it happened since the step before with the same reason and container.
     pub count: u32,
     pub is_warning: bool,
+    /// It was before the kubelet started: its times are those that the runtime and the last status have.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_restored: bool,
 }

@@ -175,11 +175,18 @@ impl Text {
                 true => String::new(),
                 false => format!(": {}", printable(&step.message)),
             };
-            let mark = if step.is_warning { '!' } else { ' ' };
+            let mark = match (step.is_warning, step.is_restored) {
+                (true, _) => '!',
+                (false, true) => '~',
+                (false, false) => ' ',
+            };
             self.hanging(
                 &format!("{mark} {at:>11}  "),
                 &format!("{}{times}{container}{took}{message}", step.reason),
             );
+        }
+        if trail.iter().any(|step| step.is_restored) {
+            self.line("~ is from before the kubelet started, as the runtime and the last status have it.");
         }
     }
 
