@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 use model::MonoTime;
+use model::explain::EvictionSignal;
 use ports::runtime::{RuntimeCondition, RuntimeStatus, RuntimeVersion};
+use stats_core::near::NearLimits;
 
 /// A runtime that has not answered for this long is down.
 const RUNTIME_DOWN_AFTER: Duration = Duration::from_secs(30);
@@ -28,6 +30,14 @@ pub struct LeaseView {
     pub renewed_at: Option<Timestamp>,
     /// Error of the last try, if it failed.
     pub error: Option<String>,
+}
+
+/// How near the node and its pods are to an eviction, as last measured.
+#[derive(Clone, Debug, Default)]
+pub struct EvictionView {
+    pub signals: Vec<EvictionSignal>,
+    /// Pods that use most of their limits of local storage.
+    pub near_storage: NearLimits,
 }
 
 /// What keeps the node from being ready, besides the runtime.

@@ -126,6 +126,7 @@ mod tests {
             is_ready: true,
             restarts: 2,
             last_end: "Error, exit code 1".to_owned(),
+            ..ContainerExplanation::default()
         };
         let up = PodExplanation {
             namespace: "default".to_owned(),

@@ -29,6 +29,7 @@ pub mod request;
 pub mod resize;
 pub mod restart;
 pub mod restored_back_off;
+pub mod restored_trail;
 pub mod status;
 pub mod termination;
 pub mod userns;

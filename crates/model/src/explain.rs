@@ -27,6 +27,24 @@ pub struct NodeExplanation {
     /// One or two sentences.
     pub summary: String,
     pub checks: Vec<NodeCheck>,
+    /// What must be available so that no pod is evicted.
+    pub signals: Vec<EvictionSignal>,
+}
+
+/// One eviction threshold, and how much is available.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct EvictionSignal {
+    /// `memory.available`, as in the configuration.
+    pub name: String,
+    /// Bytes, inodes or processes.
+    pub available: i64,
+    pub capacity: i64,
+    /// Pods are evicted when less is available.
+    pub threshold: i64,
+    /// A soft threshold: for this many seconds less may be available.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grace_seconds: Option<u64>,
 }
 
 /// One thing that a node needs.
@@ -82,6 +100,9 @@ pub struct PodExplanation {
     /// What keeps the pod from being as desired, the most important first.
     pub causes: Vec<Cause>,
     pub containers: Vec<ContainerExplanation>,
+    /// What uses most of what it may, as last measured.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub near_limits: Vec<NearLimit>,
     /// What the pod went through, oldest first.
     pub trail: Vec<TrailStep>,
 }
@@ -126,6 +147,43 @@ pub struct ContainerExplanation {
     /// Why its last instance ended.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub last_end: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_end_at: Option<Timestamp>,
+    /// Why the node ended its last instance, if it did: a failed probe, a resize.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub ended_for: String,
+}
+
+/// Something that uses most of what it may.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NearLimit {
+    /// `memory` and `ephemeral-storage` in bytes, or `pids`.
+    pub resource: String,
+    /// The container or volume; absent for the whole pod.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub part: Option<String>,
+    pub used: u64,
+    pub limit: u64,
+    pub measured_at: Timestamp,
+}
+
+impl NearLimit {
+    /// From this share of the limit on, in percent.
+    const NEAR_PERCENT: u128 = 80;
+
+    /// `None` if enough is left, or if there is no limit.
+    #[must_use]
+    pub fn check(resource: &str, part: Option<&str>, used: u64, limit: u64, at: Timestamp) -> Option<Self> {
+        let is_near = limit > 0 && u128::from(used) * 100 >= u128::from(limit) * Self::NEAR_PERCENT;
+        is_near.then(|| Self {
+            resource: resource.to_owned(),
+            part: part.map(str::to_owned),
+            used,
+            limit,
+            measured_at: at,
+        })
+    }
 }
 
 /// Something that a pod went through. What happens again and again is two steps: the first time, and the latest with the number of repeats.
@@ -145,4 +203,7 @@ pub struct TrailStep {
     /// How often it happened since the step before with the same reason and container.
     pub count: u32,
     pub is_warning: bool,
+    /// It was before the kubelet started: its times are those that the runtime and the last status have.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub is_restored: bool,
 }

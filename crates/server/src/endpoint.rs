@@ -21,7 +21,7 @@ pub(crate) const DEBUGGING_DISABLED: &str = "Debug endpoints are disabled.";
 
 endpoints! {
     Healthz Pods Stats Metrics RunningPods Configz Manifests ContainerLogs Exec Attach PortForward Run Checkpoint Logs
-    Pprof DebugFlags Flagz Statusz
+    Pprof DebugFlags DebugPods Flagz Statusz
 }
 
 /// Endpoints that are enabled and disabled together.
@@ -88,6 +88,7 @@ impl Endpoint {
             Self::Logs => "/logs",
             Self::Pprof => "/debug/pprof",
             Self::DebugFlags => "/debug/flags",
+            Self::DebugPods => "/debug/pods",
             Self::Flagz => "/flagz",
             Self::Statusz => "/statusz",
         }
@@ -97,7 +98,7 @@ impl Endpoint {
     pub(crate) const fn subresources(self) -> &'static [&'static str] {
         match self {
             Self::Healthz => &["healthz", "proxy"],
-            Self::Pods | Self::RunningPods | Self::Manifests => &["pods", "proxy"],
+            Self::Pods | Self::RunningPods | Self::Manifests | Self::DebugPods => &["pods", "proxy"],
             Self::Configz => &["configz", "proxy"],
             Self::Flagz => &["configz"],
             Self::Stats => &["stats"],
@@ -124,9 +125,12 @@ impl Endpoint {
             | Self::Attach
             | Self::PortForward
             | Self::Run => Group::Debugging,
-            Self::Configz | Self::Manifests | Self::Checkpoint | Self::Flagz | Self::Statusz => {
-                Group::DebuggingOnly
-            }
+            Self::Configz
+            | Self::Manifests
+            | Self::DebugPods
+            | Self::Checkpoint
+            | Self::Flagz
+            | Self::Statusz => Group::DebuggingOnly,
             Self::Logs => Group::SystemLogs,
             Self::Pprof => Group::Profiling,
             Self::DebugFlags => Group::DebugFlags,
@@ -153,7 +157,8 @@ impl Endpoint {
             | Self::Run
             | Self::Logs
             | Self::Pprof
-            | Self::DebugFlags => true,
+            | Self::DebugFlags
+            | Self::DebugPods => true,
         }
     }
 }

@@ -4,6 +4,7 @@ pub(crate) mod checkpoint;
 pub(crate) mod configz;
 pub(crate) mod container_logs;
 pub(crate) mod debug_flags;
+pub(crate) mod debug_pods;
 pub(crate) mod debugging;
 pub(crate) mod flagz;
 pub(crate) mod healthz;

@@ -11,8 +11,7 @@ use axum::Router;
 use axum::extract::{Path as UrlPath, RawQuery, State};
 use axum::response::Response;
 use axum::routing::get;
-use explain_core::waterfall::waterfall_svg;
-use http::{HeaderValue, Request, StatusCode};
+use http::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -22,6 +21,7 @@ use ports::Clock;
 use tokio::net::{UnixListener, UnixStream};
 use tower_service::Service;
 
+use crate::endpoints::debug_pods;
 use crate::transport::connections::table::{OpenConnection, TableLimits};
 use crate::transport::unix;
 use crate::{Api, answer, complete, query};
@@ -32,7 +32,6 @@ const LIMITS: TableLimits = TableLimits { connections: 32, per_peer: 16 };
 const IDLE: Duration = Duration::from_secs(30);
 /// Only root may open the socket.
 const MODE: u32 = 0o600;
-const SVG: HeaderValue = HeaderValue::from_static("image/svg+xml");
 
 #[derive(Clone, Debug)]
 struct LocalState {
@@ -105,11 +104,5 @@ async fn pods(State(state): State<LocalState>, RawQuery(query): RawQuery) -> Res
 
 /// `/v1/pods/<uid>/start.svg`: the start of the pod as a picture.
 async fn start_picture(State(state): State<LocalState>, UrlPath(uid): UrlPath<String>) -> Response {
-    let Some(pod) = state.api.explain_pods(&uid).into_iter().find(|pod| pod.uid == uid) else {
-        return answer::error(
-            StatusCode::NOT_FOUND,
-            &format!("no pod with UID {uid:?} is known to this node"),
-        );
-    };
-    answer::with_type(StatusCode::OK, SVG, waterfall_svg(&pod, state.clock.now().wall))
+    debug_pods::picture_of(&state.api, state.clock, &uid)
 }

@@ -16,7 +16,7 @@ use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, pending};
 use kubelet_core::node::eviction::DiskLayout;
 use kubelet_core::node::eviction::alarm::compute_memory_marks;
-use kubelet_core::node::eviction::limits::{compute_exceeded_limit, has_limits};
+use kubelet_core::node::eviction::limits::{compute_exceeded_limit, compute_near_storage, has_limits};
 use kubelet_core::node::eviction::message::{THRESHOLD_MET, notice, threshold_met};
 use kubelet_core::node::eviction::observe::{Observations, disk_layout, observe};
 use kubelet_core::node::eviction::pressure::{PressureState, are_relieved, compute_pressure};
@@ -26,6 +26,7 @@ use kubelet_core::node::eviction::threshold::{
     Threshold, compute_thresholds, fit_to_layout, ignored_signals,
 };
 use kubelet_core::node::eviction::usage::{Candidate, PodUsage};
+use kubelet_core::node::eviction::view::compute_signals;
 use model::cgroup::MemoryMark;
 use model::containers::spec_of;
 use model::k8s::Pod;
@@ -35,10 +36,12 @@ use resources_core::admission::pressure::NodePressure;
 use resources_core::cgroup::CgroupNames;
 use stats_agent::{FRESH, Samplers};
 use stats_core::cgroup::Detail;
+use stats_core::near::NearLimits;
 use stats_core::sample::{DiskSample, NodeSample};
 use tokio::sync::{oneshot, watch};
 
 use crate::metrics::EvictionMetrics;
+use crate::node_view::EvictionView;
 use crate::pods::handles::PodHandles;
 use crate::pods::termination_requests::TerminationRequests;
 use base_agent::removers::Remover;
@@ -69,6 +72,8 @@ pub(crate) struct Evictor {
     samplers: Samplers,
     removers: Removers,
     shown: watch::Sender<NodePressure>,
+    /// What is available, and which pods are near their limits of storage.
+    view: watch::Sender<EvictionView>,
     /// As configured.
     configured: Vec<Threshold>,
     /// Those of `configured` that apply to this node's filesystems.
@@ -126,6 +131,7 @@ impl Evictor {
             samplers: samplers.clone(),
             removers,
             shown,
+            view: node.eviction.clone(),
         }
     }
 
@@ -233,6 +239,8 @@ impl Evictor {
 
     /// Updates the pressure conditions; returns the thresholds that require reclaim or eviction.
     fn evaluate(&mut self, snapshot: Snapshot) -> Option<(Vec<usize>, Snapshot)> {
+        let signals = compute_signals(&self.thresholds, &snapshot.observations);
+        self.view.send_modify(|view| view.signals = signals);
         let transition = self.ctx.config().eviction_pressure_transition_period.as_std();
         let now = self.ctx.clock.mono();
         let (state, view) =
@@ -259,16 +267,21 @@ impl Evictor {
     async fn enforce_limits(&self) -> Vec<PodUid> {
         let pods = self.limited_pods();
         if pods.is_empty() {
+            self.view.send_modify(|view| view.near_storage.clear());
             return Vec::new();
         }
         let Some(disks) = self.samplers.disks(PERIOD / 2).await else { return Vec::new() };
-        let mut evicted = Vec::new();
+        let (mut evicted, mut near_storage) = (Vec::new(), NearLimits::new());
         for pod in pods {
             let uid = PodRef::of(&pod).uid;
             let (Some(of_pod), Some(observed)) = (disks.pods.get(&uid), self.cache.get(&uid)) else {
                 continue;
             };
             let usage = PodUsage::of_storage(&observed, of_pod);
+            let near = compute_near_storage(&pod, &usage, of_pod, self.layout, disks.taken.wall);
+            if !near.is_empty() {
+                near_storage.insert(uid.clone(), near);
+            }
             let Some((limit, notice)) = compute_exceeded_limit(&pod, &usage, of_pod, self.layout) else {
                 continue;
             };
@@ -277,6 +290,7 @@ impl Evictor {
                 evicted.push(uid);
             }
         }
+        self.view.send_modify(|view| view.near_storage = near_storage);
         evicted
     }
 

@@ -303,7 +303,8 @@ impl SyncLoop {
         let recorder = &self.handles.ctx.recorder;
         for (uid, wait) in recorder.trails.take_due_waits() {
             let Some(worker) = self.workers.get(&uid) else { continue };
-            recorder.warning(&worker.pod, wait.container.as_deref(), wait.reason, wait.message);
+            let message = wait.with_detail(&self.handles.volumes.unattached(&uid));
+            recorder.warning(&worker.pod, wait.container.as_deref(), wait.reason, message);
             if wait.is_first {
                 self.handles.ctx.metrics.get::<WaitMetrics>().reported(wait.reason);
             }

@@ -509,6 +509,7 @@ impl PodWorker {
         messages::read_new(&self.handles.ctx, &self.pod, &observed, &mut self.observed.messages).await;
         self.forget_instances_not_in(&observed);
         if is_first {
+            self.restore_trail(&observed);
             self.restore_from_status(&observed);
         }
         self.count_ended(&observed);
@@ -584,6 +585,7 @@ impl PodWorker {
     fn handle_probe_event(&mut self, event: &ProbeEvent) {
         let is_known = self.observed.latest.as_ref().is_some_and(|o| o.container(&event.container).is_some());
         if is_known && self.memory.verdicts.set(&event.container, event.kind, event.verdict) {
+            self.record_verdict(event);
             self.reconcile_probes();
             self.feed(WorkerEvent::Wake);
         }

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use api_agent::metrics::CertificateMetrics;
+use api_agent::metrics::{ApiMetrics, CertificateMetrics};
 use base_agent::pods_view::PodEntry;
 use base_agent::trails::GonePod;
 use base_core::pod_stage::PodStage;
-use explain_core::node::{ApiFacts, NodeFacts, compute_node_explanation};
+use explain_core::node::{ApiFacts, NodeFacts, PluginFacts, compute_node_explanation};
 use explain_core::pod::{PodFacts, compute_pod_explanation, gone_pod, unknown_pod};
 use explain_core::waiting::WaitingPods;
 use jiff::Timestamp;
@@ -15,6 +15,8 @@ use model::pod_status::is_ready;
 use model::source::pod_source;
 use model::{PodRef, PodUid};
 use resources_core::admission::pressure::NodePressure;
+use resources_core::quantities::DeviceAmounts;
+use stats_agent::Samplers;
 
 use crate::node_view::{LeaseView, NodeView};
 use crate::pods::handles::PodHandles;
@@ -23,23 +25,37 @@ use crate::serving::pod_lookup::PodLookup;
 /// A shorter beginning of a UID would mean too many pods.
 const MIN_UID: usize = 4;
 
+/// Where the facts come from. Nothing is asked of the runtime, and nothing is measured.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Facts<'a> {
+    pub(crate) handles: &'a PodHandles,
+    pub(crate) lookup: &'a PodLookup,
+    pub(crate) samplers: &'a Samplers,
+}
+
 /// The node, with its readiness as `problems`.
-pub(crate) fn node(
-    handles: &PodHandles,
-    lookup: &PodLookup,
-    problems: Vec<String>,
-    manifest_problems: usize,
-) -> NodeExplanation {
+pub(crate) fn node(facts: Facts<'_>, problems: Vec<String>, manifest_problems: usize) -> NodeExplanation {
+    let Facts { handles, lookup, .. } = facts;
     let NodeView { version, error, .. } = handles.node.view.borrow().clone();
     let NodePressure { memory, disk, pids } = *handles.node.pressure.borrow();
     let pressure = [(memory, "memory"), (disk, "disk"), (pids, "process ids")];
-    let pods = pods(lookup, "");
+    let pods = pods(facts, "");
     let on_node = pods.iter().filter(|pod| !pod.source.is_empty());
     let ctx = &lookup.ctx;
     let api = || {
         let LeaseView { renewed_at, error } = handles.node.lease.borrow().clone();
         let certificates = ctx.metrics.get::<CertificateMetrics>().ends();
-        ApiFacts { renewed_at, error, are_pods_listed: lookup.in_api.borrow().is_complete, certificates }
+        let metrics = ctx.metrics.get::<ApiMetrics>();
+        let last_success = renewed_at.max(metrics.status_accepted_at());
+        ApiFacts {
+            renewed_at,
+            error,
+            are_pods_listed: lookup.in_api.borrow().is_complete,
+            last_success,
+            statuses_behind: metrics.statuses_behind(),
+            events_queued: ctx.recorder.queued(),
+            certificates,
+        }
     };
     compute_node_explanation(&NodeFacts {
         name: ctx.settings.node_name.clone(),
@@ -48,7 +64,10 @@ pub(crate) fn node(
         runtime: [version.name, version.version].join(" ").trim().to_owned(),
         runtime_error: error,
         pressure: pressure.into_iter().filter(|(is_met, _)| *is_met).map(|(_, name)| name).collect(),
+        signals: handles.node.eviction.borrow().signals.clone(),
         is_shutting_down: *handles.node.shutting_down.borrow(),
+        taints: taints(handles),
+        plugins: plugins(handles),
         api: (!ctx.settings.flags.standalone()).then(api),
         are_sources_known: *handles.sources_ready.borrow(),
         manifest_problems,
@@ -58,12 +77,38 @@ pub(crate) fn node(
     })
 }
 
+/// `key=value:Effect`, as kubectl writes them.
+fn taints(handles: &PodHandles) -> Vec<String> {
+    let node = handles.node_for_admission.get();
+    let taints = node.as_ref().and_then(|node| node.spec.as_ref()?.taints.as_deref()).unwrap_or_default();
+    let shown = taints.iter().map(|taint| {
+        let value = taint.value.as_deref().filter(|value| !value.is_empty());
+        let value = value.map(|value| format!("={value}")).unwrap_or_default();
+        format!("{}{value}:{}", taint.key, taint.effect)
+    });
+    shown.collect()
+}
+
+fn plugins(handles: &PodHandles) -> PluginFacts {
+    let amounts = handles.resources.devices.amounts();
+    let number = |amount: i64| u64::try_from(amount).unwrap_or(0);
+    let devices = amounts
+        .into_iter()
+        .map(|(name, DeviceAmounts { capacity, allocatable })| (name, number(allocatable), number(capacity)));
+    PluginFacts {
+        devices: devices.collect(),
+        csi_drivers: handles.volumes.csi_drivers(),
+        dra_drivers: handles.resources.claims.drivers().registered(),
+    }
+}
+
 /// The pods that wait, added up. Each explanation is dropped before the next is made.
-pub(crate) fn waiting(lookup: &PodLookup) -> WaitingPods {
+pub(crate) fn waiting(facts: Facts<'_>) -> WaitingPods {
+    let lookup = facts.lookup;
     let now = lookup.ctx.clock.now().wall;
     let mut waiting = WaitingPods::default();
     for entry in lookup.pods.matching(|entry| !is_fine(entry)) {
-        waiting.add(&of_entry(lookup, &entry, now), now);
+        waiting.add(&of_entry(facts, &entry, now), now);
     }
     waiting
 }
@@ -74,12 +119,13 @@ fn is_fine(entry: &PodEntry) -> bool {
 }
 
 /// The pods that the words mean: those of this node, those of the API that this node does not have yet, and those that are gone.
-pub(crate) fn pods(lookup: &PodLookup, words: &str) -> Vec<PodExplanation> {
+pub(crate) fn pods(facts: Facts<'_>, words: &str) -> Vec<PodExplanation> {
+    let lookup = facts.lookup;
     let now = lookup.ctx.clock.now().wall;
     let is_meant = |pod: &PodRef| means(words, pod, &lookup.ctx.settings.node_name);
     let here = lookup.pods.matching(|entry| is_meant(&entry.identity));
     let known: BTreeSet<PodUid> = here.iter().map(|entry| entry.identity.uid.clone()).collect();
-    let mut found: Vec<_> = here.iter().map(|entry| of_entry(lookup, entry, now)).collect();
+    let mut found: Vec<_> = here.iter().map(|entry| of_entry(facts, entry, now)).collect();
     let in_api = lookup.in_api.borrow();
     let missing = in_api.objects.values().filter(|pod| !pod.is_mirror && is_meant(&pod.identity));
     found.extend(
@@ -101,8 +147,12 @@ pub(crate) fn pods(lookup: &PodLookup, words: &str) -> Vec<PodExplanation> {
     found
 }
 
-fn of_entry(lookup: &PodLookup, entry: &PodEntry, now: Timestamp) -> PodExplanation {
-    let (trail, next_try) = lookup.ctx.recorder.trails.of(&entry.identity.uid);
+fn of_entry(facts: Facts<'_>, entry: &PodEntry, now: Timestamp) -> PodExplanation {
+    let Facts { handles, lookup, samplers } = facts;
+    let uid = &entry.identity.uid;
+    let (trail, next_try) = lookup.ctx.recorder.trails.of(uid);
+    let mut near_limits = samplers.near_limits(uid);
+    near_limits.extend(handles.node.eviction.borrow().near_storage.get(uid).into_iter().flatten().cloned());
     compute_pod_explanation(PodFacts {
         identity: &entry.identity,
         pod: &entry.pod,
@@ -113,6 +163,7 @@ fn of_entry(lookup: &PodLookup, entry: &PodEntry, now: Timestamp) -> PodExplanat
         is_orphan: entry.progress.is_orphan,
         is_observed: entry.progress.is_observed,
         trail,
+        near_limits,
         next_try,
         now,
     })

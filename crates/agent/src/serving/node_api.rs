@@ -52,6 +52,12 @@ pub struct AgentApi {
     pub(crate) csi: Option<CsiApi>,
 }
 
+impl AgentApi {
+    fn facts(&self) -> explain::Facts<'_> {
+        explain::Facts { handles: &self.handles, lookup: &self.lookup, samplers: &self.samplers }
+    }
+}
+
 fn node_memory(block: &Block) -> NodeMemory {
     NodeMemory {
         resource: block.resource.clone(),
@@ -213,11 +219,11 @@ impl NodeApi for AgentApi {
             cgroups: node.cgroup_problems.texts(),
         };
         let problems = node.view.borrow().problems(others, self.lookup.ctx.clock.mono());
-        explain::node(&self.handles, &self.lookup, problems, self.problems.all().len())
+        explain::node(self.facts(), problems, self.problems.all().len())
     }
 
     fn explain_pods(&self, words: &str) -> Vec<PodExplanation> {
-        explain::pods(&self.lookup, words)
+        explain::pods(self.facts(), words)
     }
 
     fn sync_loop_age(&self) -> (Duration, Duration) {
@@ -232,7 +238,7 @@ impl NodeApi for AgentApi {
 
     async fn measurements(&self, what: Measurements) -> Result<TextPieces, String> {
         if what == Measurements::Kubelet {
-            self.lookup.ctx.metrics.get::<WaitMetrics>().set_waiting(explain::waiting(&self.lookup));
+            self.lookup.ctx.metrics.get::<WaitMetrics>().set_waiting(explain::waiting(self.facts()));
         }
         measurements::measurements(&self.handles, &self.samplers, what).await
     }

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use fakes::{Fault, HostFault, HostMethod, Method};
+use fakes::{Fault, HostFault, HostMethod, Method, Outage};
 use model::PodUid;
+use model::explain::NodeCheck;
 use serde_json::json;
 
 use crate::pods::{Manifest, container, container_with, pod};
@@ -147,4 +148,34 @@ async fn pod_of_which_the_runtime_says_nothing_is_named() {
     assert!(!cause.advice.is_empty());
     world.runtime.fault("stuck-node", Method::PodSandboxStatus, None);
     world.until("it runs all the same", |w| w.is_ready("stuck")).await;
+}
+
+impl World {
+    fn node_check(&self, name: &str) -> NodeCheck {
+        let node = self.agent.as_ref().unwrap().api().explain_node();
+        node.checks.into_iter().find(|check| check.name == name).unwrap()
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn node_says_its_taints_its_thresholds_and_what_waits_for_the_api() {
+    let mut world = World::of_cluster();
+    let taints = json!([{"key": "dedicated", "value": "db", "effect": "NoSchedule"}]);
+    world.config.register_with_taints = serde_json::from_value(taints).unwrap();
+    world.start().await;
+    world.until("the node is ready", World::is_node_ready).await;
+    let toleration = json!({"tolerations": [{"operator": "Exists"}]});
+    world.create(&pod("web", [container("app")]).spec(toleration));
+    world.until("it is ready in the API", |w| w.is_ready_in_api("web")).await;
+    world.advance(seconds(15)).await;
+    assert_eq!(world.node_check("taints").what, "Taints: dedicated=db:NoSchedule.");
+    let queue = world.node_check("API queue").what;
+    assert!(queue.starts_with("Nothing waits for the API server; it last accepted something"), "{queue}");
+
+    world.api().set_outage(Some(Outage::Refused));
+    assert!(world.fake.end_container("web", "app", 1));
+    world.advance(seconds(60)).await;
+    let queue = world.node_check("API queue").what;
+    assert!(queue.contains("statuses of 1 pods"), "{queue}");
+    assert!(queue.contains("it last accepted something 1 min"), "{queue}");
 }

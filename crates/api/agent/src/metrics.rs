@@ -3,8 +3,10 @@
 mod certificates;
 mod pod_certificates;
 
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use ports::request_metrics::{ApiExchange, ApiObserver};
 use stats_core::exposition::{Kind, Value, family, line};
 
@@ -61,6 +63,10 @@ pub struct ApiMetrics {
     sent: Histograms,
     read: Histograms,
     waited: Histograms,
+    /// Pods whose status the API does not have yet.
+    behind: AtomicUsize,
+    /// When the API last accepted one, in seconds since the epoch; 0: never.
+    accepted_at: AtomicI64,
 }
 
 impl Default for ApiMetrics {
@@ -73,6 +79,8 @@ impl Default for ApiMetrics {
             sent: Histograms::of_numbers(API_SIZE),
             read: Histograms::of_numbers(API_SIZE),
             waited: Histograms::new(API_CALL),
+            behind: AtomicUsize::new(0),
+            accepted_at: AtomicI64::new(0),
         }
     }
 }
@@ -99,6 +107,28 @@ impl ApiMetrics {
     /// The API has a pod's new status; `took` is the time since the status changed.
     pub(crate) fn status_synced(&self, took: Duration) {
         self.status_sync.observe(took);
+    }
+
+    /// The API has accepted the status of a pod, or its deletion.
+    pub(crate) fn status_accepted(&self, at: Timestamp) {
+        self.accepted_at.store(at.as_second(), Ordering::Relaxed);
+    }
+
+    pub(crate) fn set_statuses_behind(&self, count: usize) {
+        self.behind.store(count, Ordering::Relaxed);
+    }
+
+    /// Pods whose status the API does not have yet.
+    #[must_use]
+    pub fn statuses_behind(&self) -> usize {
+        self.behind.load(Ordering::Relaxed)
+    }
+
+    /// When the API last accepted the status of a pod.
+    #[must_use]
+    pub fn status_accepted_at(&self) -> Option<Timestamp> {
+        let at = self.accepted_at.load(Ordering::Relaxed);
+        Timestamp::from_second(at).ok().filter(|_| at > 0)
     }
 
     /// An object of the API cannot be decoded.

@@ -193,6 +193,8 @@ impl StatusWriter {
                 self.start(job);
             }
         }
+        let behind = self.pods.values().filter(|pod| pod.behind_since.is_some()).count();
+        self.ctx.metrics.get::<ApiMetrics>().set_statuses_behind(behind);
         retry
     }
 
@@ -315,6 +317,7 @@ impl StatusWriter {
         let Now { mono: now, wall } = self.ctx.clock.now();
         match result {
             Ok(pod) => {
+                self.ctx.metrics.get::<ApiMetrics>().status_accepted(wall);
                 if let Some(since) = progress.behind_since.take() {
                     self.ctx.metrics.get::<ApiMetrics>().status_synced(now.saturating_since(since));
                 }

@@ -251,6 +251,12 @@ impl Recorder {
         }
     }
 
+    /// Events that wait for the event writer.
+    #[must_use]
+    pub fn queued(&self) -> usize {
+        self.queue.as_ref().map_or(0, |queue| queue.max_capacity().saturating_sub(queue.capacity()))
+    }
+
     /// The latest events, oldest first: as many as the recorder keeps.
     #[must_use]
     pub fn latest(&self) -> Vec<Event> {

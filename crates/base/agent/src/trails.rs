@@ -1,11 +1,11 @@
 //! What the pods of this node went through, and the last pods that are gone: recorded by all tasks, shown at the local socket.
 //!
-//! In memory only. After a restart the trail of a pod begins again; what the runtime and files have of earlier times is in its status.
+//! In memory only. After a restart the trail of a pod begins with what the runtime and its last status have of earlier times.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use base_core::trail::{NewStep, Trail};
+use base_core::trail::{NewStep, RestoredStep, Trail};
 use base_core::waits::DueWait;
 use jiff::Timestamp;
 use model::explain::TrailStep;
@@ -99,6 +99,11 @@ impl PodTrails {
 
     pub fn end(&self, pod: &PodUid, reason: &str, container: Option<&str>) {
         self.with(pod, |trail, now| trail.trail.end(reason, container, now));
+    }
+
+    /// What was before the kubelet started, oldest first.
+    pub fn restore(&self, pod: &PodUid, steps: Vec<RestoredStep>) {
+        self.with(pod, |trail, _| trail.trail.restore(steps));
     }
 
     /// Begins the step, or ends it.

@@ -55,6 +55,18 @@ struct Step {
     /// When an event last said that it goes on, in seconds after it began; 0: never.
     reported: u32,
     is_warning: bool,
+    is_restored: bool,
+}
+
+/// A step from before the kubelet started.
+#[derive(Clone, Debug)]
+pub struct RestoredStep {
+    pub reason: &'static str,
+    pub container: Option<Box<str>>,
+    pub message: String,
+    pub began: Timestamp,
+    pub ended: Timestamp,
+    pub is_warning: bool,
 }
 
 /// The probe that a failure is about, which is its first word: the probes of a container fail one apart from the other.
@@ -88,6 +100,24 @@ impl Step {
             ended,
             count: self.count,
             is_warning: self.is_warning,
+            is_restored: self.is_restored,
+        }
+    }
+}
+
+impl From<RestoredStep> for Step {
+    fn from(step: RestoredStep) -> Self {
+        let RestoredStep { reason, container, message, began, ended, is_warning } = step;
+        Self {
+            reason: Cow::Borrowed(reason),
+            container,
+            message: Box::from(&*cut(&message, MAX_MESSAGE)),
+            began: began.as_millisecond(),
+            took: duration(began.as_millisecond(), ended),
+            count: 1,
+            reported: 0,
+            is_warning,
+            is_restored: true,
         }
     }
 }
@@ -163,6 +193,12 @@ impl Trail {
         Some(DueWait { reason: wait.reason, message: wait.message, container, is_first: reported.is_none() })
     }
 
+    /// What was before everything that is recorded, oldest first.
+    pub fn restore(&mut self, steps: Vec<RestoredStep>) {
+        self.steps.splice(0..0, steps.into_iter().map(Step::from));
+        self.forget_oldest();
+    }
+
     /// The steps, by the time when they began.
     #[must_use]
     pub fn steps(&self) -> Vec<TrailStep> {
@@ -186,7 +222,12 @@ impl Trail {
             count: repeats.saturating_add(1),
             reported: 0,
             is_warning: new.is_warning,
+            is_restored: false,
         });
+        self.forget_oldest();
+    }
+
+    fn forget_oldest(&mut self) {
         while self.bytes() > MAX_BYTES && self.steps.len() > 1 {
             self.steps.remove(0);
         }
@@ -351,6 +392,27 @@ mod tests {
         trail.begin(&NewStep::new("AwaitingRuntime", ""), at(20));
         trail.end_wait("AwaitingRuntime", at(25));
         assert_eq!(shown(&trail), "AwaitingRuntime@20+5*1");
+    }
+
+    #[test]
+    fn steps_from_before_the_start_come_first_and_are_marked() {
+        let mut trail = Trail::default();
+        trail.record(&NewStep::new("Accepted", ""), at(1000));
+        let restored = |reason, began, ended| RestoredStep {
+            reason,
+            container: None,
+            message: String::new(),
+            began: at(began),
+            ended: at(ended),
+            is_warning: false,
+        };
+        trail.restore(vec![restored("BeforeSandbox", 10, 12), restored("Ready", 20, 20)]);
+        assert_eq!(shown(&trail), "BeforeSandbox@10+2*1 Ready@20+0*1 Accepted@1000+0*1");
+        let marked: Vec<bool> = trail.steps().iter().map(|step| step.is_restored).collect();
+        assert_eq!(marked, [true, true, false]);
+        trail.restore((0..1000).map(|second| restored("Ended", second, second)).collect());
+        assert!(trail.bytes() <= MAX_BYTES);
+        assert_eq!(trail.steps().pop().expect("the latest step is kept").reason, "Accepted");
     }
 
     #[test]

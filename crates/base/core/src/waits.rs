@@ -90,7 +90,7 @@ pub const WAITS: &[Wait] = &[
     ),
     wait(
         "PreparingVolumes",
-        "WaitingForVolumes",
+        VOLUMES,
         "volumes of the pod are not mounted yet",
         &[
             "FailedMount",
@@ -211,6 +211,8 @@ pub fn is_wait(reason: &str) -> bool {
     WAITS.iter().any(|wait| wait.reason == reason)
 }
 
+const VOLUMES: &str = "WaitingForVolumes";
+
 /// An event that is due.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DueWait {
@@ -219,6 +221,19 @@ pub struct DueWait {
     pub container: Option<String>,
     /// The wait was not reported before.
     pub is_first: bool,
+}
+
+impl DueWait {
+    /// The message of the event; a wait for volumes names those that wait to be attached.
+    #[must_use]
+    pub fn with_detail(&self, unattached: &[String]) -> String {
+        match unattached {
+            [_, ..] if self.reason == VOLUMES => {
+                format!("{}; not attached to this node: {}", self.message, unattached.join(", "))
+            }
+            _ => self.message.to_owned(),
+        }
+    }
 }
 
 #[cfg(test)]
@@ -233,6 +248,15 @@ mod tests {
         for wait in WAITS {
             assert!(WAITS.iter().all(|other| other.step != wait.reason), "{}", wait.reason);
         }
+    }
+
+    #[test]
+    fn wait_for_volumes_names_those_that_are_not_attached() {
+        let due = |reason| DueWait { reason, message: "it waits", container: None, is_first: true };
+        let unattached = ["data".to_owned(), "logs".to_owned()];
+        assert_eq!(due(VOLUMES).with_detail(&unattached), "it waits; not attached to this node: data, logs");
+        assert_eq!(due(VOLUMES).with_detail(&[]), "it waits");
+        assert_eq!(due("WaitingForSandbox").with_detail(&unattached), "it waits");
     }
 
     /// The reasons in the first backticks of the second column of the table.

@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod advice;
+mod amounts;
 pub mod node;
 pub mod pod;
 pub mod render;

@@ -1,8 +1,12 @@
 //! Why the node is as it is: one check for each thing that a node needs.
 
-use jiff::Timestamp;
-use model::explain::{NodeCheck, NodeExplanation, Verdict};
+mod limits;
+mod plugins;
 
+use jiff::Timestamp;
+use model::explain::{EvictionSignal, NodeCheck, NodeExplanation, Verdict};
+
+pub use self::plugins::PluginFacts;
 use crate::times::{clock_time, span};
 
 /// A certificate that ends sooner than this is worth a word.
@@ -21,7 +25,12 @@ pub struct NodeFacts {
     pub runtime_error: Option<String>,
     /// Signals of pressure that are met: `memory`, `disk`, `process ids`.
     pub pressure: Vec<&'static str>,
+    /// The thresholds of eviction, with what is available.
+    pub signals: Vec<EvictionSignal>,
     pub is_shutting_down: bool,
+    /// `key=value:Effect`, as kubectl writes them.
+    pub taints: Vec<String>,
+    pub plugins: PluginFacts,
     /// `None` for a node without an API server.
     pub api: Option<ApiFacts>,
     /// Sources of pods that have all reported once.
@@ -41,6 +50,12 @@ pub struct ApiFacts {
     /// The error of the last try, if it failed.
     pub error: Option<String>,
     pub are_pods_listed: bool,
+    /// When the API server last accepted something: a lease, or the status of a pod.
+    pub last_success: Option<Timestamp>,
+    /// Pods whose status the API does not have yet.
+    pub statuses_behind: usize,
+    /// Events that wait to be sent.
+    pub events_queued: usize,
     /// Ends of the certificates that the kubelet renews, by use.
     pub certificates: Vec<(&'static str, Option<Timestamp>)>,
 }
@@ -49,8 +64,12 @@ pub struct ApiFacts {
 #[must_use]
 pub fn compute_node_explanation(facts: &NodeFacts) -> NodeExplanation {
     let mut checks = vec![ready(facts), runtime(facts), pressure(facts)];
+    checks.extend(facts.signals.iter().map(limits::signal));
+    checks.extend(limits::taints(&facts.taints));
+    checks.extend(facts.plugins.check());
     if let Some(api) = &facts.api {
         checks.push(lease(api, facts.now));
+        checks.push(queue(api, facts.now));
         checks.extend(api.certificates.iter().map(|(name, end)| certificate(name, *end, facts.now)));
     }
     checks.extend([sources(facts), pods(facts)]);
@@ -64,7 +83,7 @@ pub fn compute_node_explanation(facts: &NodeFacts) -> NodeExplanation {
         (Some(first), true) => format!("The node is ready. {}", first.what),
         (Some(first), false) => format!("The node is not ready. {}", first.what),
     };
-    NodeExplanation { name: facts.name.clone(), verdict, summary, checks }
+    NodeExplanation { name: facts.name.clone(), verdict, summary, checks, signals: facts.signals.clone() }
 }
 
 fn check(name: &str, verdict: Verdict, what: impl Into<String>) -> NodeCheck {
@@ -155,6 +174,21 @@ fn lease(api: &ApiFacts, now: Timestamp) -> NodeCheck {
     }
 }
 
+/// What waits to be sent to the API server.
+fn queue(api: &ApiFacts, now: Timestamp) -> NodeCheck {
+    let last = match api.last_success {
+        Some(at) => format!("it last accepted something {} ago", span(at, now)),
+        None => "it has accepted nothing yet".to_owned(),
+    };
+    let what = match (api.statuses_behind, api.events_queued) {
+        (0, 0) => format!("Nothing waits for the API server; {last}."),
+        (statuses, events) => {
+            format!("Waiting for the API server: statuses of {statuses} pods, {events} events; {last}.")
+        }
+    };
+    check("API queue", Verdict::Fine, what)
+}
+
 fn certificate(name: &str, end: Option<Timestamp>, now: Timestamp) -> NodeCheck {
     let title = format!("{name} certificate");
     let Some(end) = end else {
@@ -222,7 +256,13 @@ mod tests {
 
     fn facts() -> NodeFacts {
         let certificates = vec![("client", Some(at(400_000))), ("serving", Some(at(3600)))];
-        let api = ApiFacts { renewed_at: Some(at(-4)), error: None, are_pods_listed: true, certificates };
+        let api = ApiFacts {
+            renewed_at: Some(at(-4)),
+            are_pods_listed: true,
+            last_success: Some(at(-3)),
+            certificates,
+            ..ApiFacts::default()
+        };
         NodeFacts {
             name: "node".to_owned(),
             build: "kubelet-rs 0.1.0 (commit 0123456789ab, 2026-11-27T22:33:05Z)".to_owned(),
@@ -243,6 +283,7 @@ mod tests {
               runtime             containerd 2.1.0 answers.
               pressure            Memory, disk and process ids suffice.
               API                 The API server answers; the lease was last renewed 4 s ago, at 13:46:36 UTC.
+              API queue           Nothing waits for the API server; it last accepted something 3 s ago.
               client certificate  The client certificate is valid for 4 d 15 h.
               serving certificate The serving certificate ends in 1 h; it is renewed before.
               sources             Every source of pods has reported.
@@ -277,5 +318,56 @@ mod tests {
             assert!(text.contains(words), "{words:?} is missing: {text}");
         }
         assert_eq!(compute_node_explanation(&facts).verdict, Verdict::Failed);
+    }
+
+    #[test]
+    fn thresholds_taints_plugins_and_the_queue_are_shown_with_what_is_near() {
+        let mut facts = facts();
+        let signal = |name: &str, available, threshold| EvictionSignal {
+            name: name.to_owned(),
+            available,
+            threshold,
+            capacity: 10 * available,
+            grace_seconds: None,
+        };
+        facts.signals = vec![
+            signal("memory.available", 900 << 20, 100 << 20),
+            EvictionSignal { grace_seconds: Some(90), ..signal("nodefs.available", 11 << 30, 10 << 30) },
+            signal("nodefs.inodesFree", 40, 50),
+        ];
+        facts.taints =
+            vec!["dedicated=db:NoSchedule".to_owned(), "node.kubernetes.io/not-ready:NoExecute".to_owned()];
+        facts.plugins = PluginFacts {
+            devices: vec![("example.com/gpu".to_owned(), 3, 4), ("example.com/nic".to_owned(), 2, 2)],
+            csi_drivers: vec!["csi.example.com".to_owned()],
+            dra_drivers: vec![("gpu.example.com".to_owned(), false)],
+        };
+        let api = facts.api.get_or_insert_default();
+        (api.certificates, api.statuses_behind, api.events_queued) = (Vec::new(), 2, 7);
+        expect_test::expect![[r#"
+            node: The node is ready. Less than the threshold of nodefs.inodesFree is available: 40 of 400, and
+            pods are evicted below 50.
+              ready             The node is ready.
+              runtime           containerd 2.1.0 answers.
+              pressure          Memory, disk and process ids suffice.
+              memory.available  900.0 MiB of 8.7 GiB are available; pods are evicted below 100.0 MiB.
+              nodefs.available  11.0 GiB of 110.0 GiB are available, which is near; pods are evicted below 10.0
+                                GiB for longer than 90 s.
+                                  do     Free some, or give the node more: pods are evicted soon.
+              nodefs.inodesFree Less than the threshold of nodefs.inodesFree is available: 40 of 400, and pods
+                                are evicted below 50.
+                                  do     Pods are evicted until it suffices again; kubelet get pods shows which.
+              taints            Taints: dedicated=db:NoSchedule, node.kubernetes.io/not-ready:NoExecute.
+                                  do     Pods without a toleration of these are not scheduled here; those of
+                                         node.kubernetes.io follow from the conditions of the node.
+              plugins           Device plugins: example.com/gpu (3 of 4 healthy), example.com/nic (2). CSI
+                                drivers: csi.example.com. DRA drivers: gpu.example.com (not connected).
+              API               The API server answers; the lease was last renewed 4 s ago, at 13:46:36 UTC.
+              API queue         Waiting for the API server: statuses of 2 pods, 7 events; it last accepted
+                                something 3 s ago.
+              sources           Every source of pods has reported.
+              pods              Pods on this node: 3, all as desired.
+        "#]]
+        .assert_eq(&text(&facts));
     }
 }

@@ -1,5 +1,6 @@
 //! Why a pod is as it is.
 
+mod ends;
 mod work;
 
 use base_core::pod_stage::PodStage;
@@ -8,12 +9,13 @@ use base_core::waits::{
     WAITING_TO_START, is_wait, wait_of,
 };
 use jiff::Timestamp;
-use model::containers::all_containers;
-use model::explain::{Cause, ContainerExplanation, PodExplanation, TrailStep, Verdict};
+use model::containers::{all_containers, find_container};
+use model::explain::{Cause, ContainerExplanation, NearLimit, PodExplanation, TrailStep, Verdict};
 use model::k8s::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use model::pod_status::{is_ready, statuses_by_name};
-use model::{PodRef, PodSource};
+use model::{ContainerKind, PodRef, PodSource};
 
+use self::ends::{describe_end, ended_for};
 use self::work::{order, under_way};
 use crate::advice::advice;
 
@@ -50,6 +52,8 @@ pub struct PodFacts<'a> {
     /// The runtime has answered about it since the kubelet started.
     pub is_observed: bool,
     pub trail: Vec<TrailStep>,
+    /// What was near its limit when it was last measured.
+    pub near_limits: Vec<NearLimit>,
     /// When the node tries again what failed.
     pub next_try: Option<Timestamp>,
     pub now: Timestamp,
@@ -75,7 +79,8 @@ pub fn compute_pod_explanation(facts: PodFacts<'_>) -> PodExplanation {
     let Finding { verdict, summary, since, causes } = finding(&facts);
     let containers = containers(&facts);
     let known = identified(facts.identity, facts.source);
-    PodExplanation { verdict, summary, since, causes, containers, trail: facts.trail, ..known }
+    let PodFacts { near_limits, trail, .. } = facts;
+    PodExplanation { verdict, summary, since, causes, containers, near_limits, trail, ..known }
 }
 
 /// The API has the pod, and the node does not show it.
@@ -278,6 +283,9 @@ fn not_ready(facts: &PodFacts<'_>, in_order: &[&ContainerStatus]) -> Finding {
     for status in in_order.iter().filter(|status| !status.ready && is_running(status)) {
         found.causes.push(probe_cause(facts, status));
     }
+    for status in in_order.iter().filter(|status| !is_running(status)) {
+        found.causes.extend(ended_cause(facts, status));
+    }
     let gates = facts.pod.spec.iter().flat_map(|spec| spec.readiness_gates.iter().flatten());
     for gate in gates.filter(|gate| !condition_is_true(facts.status, &gate.condition_type)) {
         let gate = &gate.condition_type;
@@ -292,6 +300,25 @@ fn not_ready(facts: &PodFacts<'_>, in_order: &[&ContainerStatus]) -> Finding {
         found.summary = format!("{} {}", found.summary, cause.what);
     }
     found
+}
+
+/// A regular container that has ended and is not restarted, while others of the pod run.
+fn ended_cause(facts: &PodFacts<'_>, status: &ContainerStatus) -> Option<Cause> {
+    let ended = status.state.as_ref()?.terminated.as_ref()?;
+    let name = status.name.as_str();
+    let is_regular = find_container(facts.pod, name).is_some_and(|c| c.kind == ContainerKind::Regular);
+    is_regular.then(|| Cause {
+        reason: "ContainersNotReady".to_owned(),
+        container: Some(name.to_owned()),
+        what: format!("Container {name} has ended ({}) and is not restarted.", describe_end(ended)),
+        error: text(&ended.message).to_owned(),
+        last_try: ended.finished_at.as_ref().map(|at| at.0),
+        advice: vec![
+            "The pod is ready only while each of its containers runs: see restartPolicy of pod and container."
+                .to_owned(),
+        ],
+        ..Cause::default()
+    })
 }
 
 fn probe_cause(facts: &PodFacts<'_>, status: &ContainerStatus) -> Cause {
@@ -439,6 +466,8 @@ fn containers(facts: &PodFacts<'_>) -> Vec<ContainerExplanation> {
             is_ready: status.ready,
             restarts: status.restart_count,
             last_end: last_end.map(describe_end).unwrap_or_default(),
+            last_end_at: last_end.and_then(|end| end.finished_at.as_ref()).map(|at| at.0),
+            ended_for: last_end.and_then(|end| ended_for(&facts.trail, name, end)).unwrap_or_default(),
         }
     };
     all_containers(facts.pod).map(|container| explain(container.name())).collect()
@@ -450,14 +479,6 @@ fn state_of(status: &ContainerStatus) -> (&'static str, Option<Timestamp>) {
         (Some(running), _) => ("running", running.started_at.as_ref().map(|at| at.0)),
         (None, Some(ended)) => ("ended", ended.finished_at.as_ref().map(|at| at.0)),
         (None, None) => ("waiting", None),
-    }
-}
-
-/// `OOMKilled, exit code 137`.
-fn describe_end(ended: &ContainerStateTerminated) -> String {
-    match text(&ended.reason) {
-        "" => format!("exit code {}", ended.exit_code),
-        reason => format!("{reason}, exit code {}", ended.exit_code),
     }
 }
 

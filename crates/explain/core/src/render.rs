@@ -1,8 +1,11 @@
 //! The text of `kubelet why`: plain sentences, as wide as the terminal, with colours where they help.
 
 use jiff::Timestamp;
-use model::explain::{Cause, ContainerExplanation, NodeExplanation, PodExplanation, TrailStep, Verdict};
+use model::explain::{
+    Cause, ContainerExplanation, NearLimit, NodeExplanation, PodExplanation, TrailStep, Verdict,
+};
 
+use crate::amounts::amount;
 use crate::times::{clock_time, exact_span, span};
 
 /// How a text is laid out.
@@ -32,6 +35,7 @@ pub fn pod_text(pod: &PodExplanation, style: Style) -> String {
         out.cause(cause);
     }
     out.containers(&pod.containers);
+    out.near_limits(&pod.near_limits);
     out.trail(&pod.trail);
     out.out
 }
@@ -132,17 +136,25 @@ impl Text {
                 1 => ", restarted once".to_owned(),
                 count => format!(", restarted {count} times"),
             };
-            let last = match container.last_end.is_empty() {
-                true => String::new(),
-                false => format!(", the last instance ended with {}", printable(&container.last_end)),
-            };
             let text = format!(
-                "{}: {}{}{ready}{restarts}{last}",
+                "{}: {}{}{ready}{restarts}{}",
                 container.name,
                 container.state,
-                since.unwrap_or_default()
+                since.unwrap_or_default(),
+                last_end(container, self.style.now)
             );
             self.paragraph(2, &text, None);
+        }
+    }
+
+    fn near_limits(&mut self, near: &[NearLimit]) {
+        let Some(first) = near.first() else { return };
+        self.line("");
+        self.line(&format!("Near a limit, as measured {} ago", span(first.measured_at, self.style.now)));
+        for NearLimit { resource, part, used, limit, .. } in near {
+            let part = part.as_deref().map(|part| format!(" of {part}")).unwrap_or_default();
+            let (used, limit) = (amount(resource, *used), amount(resource, *limit));
+            self.paragraph(2, &format!("{resource}{part}: {used} of {limit}"), None);
         }
     }
 
@@ -163,11 +175,18 @@ impl Text {
                 true => String::new(),
                 false => format!(": {}", printable(&step.message)),
             };
-            let mark = if step.is_warning { '!' } else { ' ' };
+            let mark = match (step.is_warning, step.is_restored) {
+                (true, _) => '!',
+                (false, true) => '~',
+                (false, false) => ' ',
+            };
             self.hanging(
                 &format!("{mark} {at:>11}  "),
                 &format!("{}{times}{container}{took}{message}", step.reason),
             );
+        }
+        if trail.iter().any(|step| step.is_restored) {
+            self.line("~ is from before the kubelet started, as the runtime and the last status have it.");
         }
     }
 
@@ -180,6 +199,19 @@ impl Text {
             self.line(&format!("{start}{line}"));
         }
     }
+}
+
+/// `, the last instance ended with OOMKilled, exit code 137, 12 s ago`.
+fn last_end(container: &ContainerExplanation, now: Timestamp) -> String {
+    if container.last_end.is_empty() {
+        return String::new();
+    }
+    let ago = container.last_end_at.map(|at| format!(", {} ago", span(at, now))).unwrap_or_default();
+    let why = match container.ended_for.is_empty() {
+        true => String::new(),
+        false => format!(": {}", printable(&container.ended_for)),
+    };
+    format!(", the last instance ended with {}{ago}{why}", printable(&container.last_end))
 }
 
 /// `3 times, the last 12 s ago`.

@@ -23,6 +23,8 @@ struct Bar {
     /// Nothing else was under way that ended later: a faster step would have made the start faster.
     is_critical: bool,
     is_open: bool,
+    /// From before the kubelet started.
+    is_restored: bool,
 }
 
 /// The rows of the start, with times in milliseconds since its beginning; empty if the node does not know the start.
@@ -43,6 +45,7 @@ fn bars(pod: &PodExplanation, now: Timestamp) -> Vec<Bar> {
             ended: i64::try_from(since_first(step.ended.unwrap_or(now))).unwrap_or(i64::MAX),
             is_critical: false,
             is_open: step.ended.is_none(),
+            is_restored: step.is_restored,
         })
         .collect();
     mark_critical(&mut all);
@@ -84,7 +87,11 @@ pub fn waterfall_text(pod: &PodExplanation, now: Timestamp) -> String {
         let line: String =
             (0..=BAR_COLUMNS).map(|at| if (from..to).contains(&at) { mark } else { ' ' }).collect();
         let took = milliseconds(bar.ended - bar.began);
-        let more = if bar.is_open { " so far" } else { "" };
+        let more = match (bar.is_open, bar.is_restored) {
+            (true, _) => " so far",
+            (false, true) => " (from the runtime)",
+            (false, false) => "",
+        };
         let _ = writeln!(text, "{:widest$}  |{line}| {took}{more}", bar.name);
     }
     let _ = writeln!(text, "{:widest$}  in all {}; # is what the start waited for", "", milliseconds(end));
@@ -116,9 +123,10 @@ pub fn waterfall_svg(pod: &PodExplanation, now: Timestamp) -> String {
         let length = ((bar.ended - bar.began).saturating_mul(BARS) / end).max(2);
         let color = if bar.is_critical { "#c2410c" } else { "#60a5fa" };
         let (name, took) = (escaped(&bar.name), milliseconds(bar.ended - bar.began));
+        let opacity = if bar.is_restored { " opacity=\"0.6\"" } else { "" };
         let _ = writeln!(
             svg,
-            "<text x=\"8\" y=\"{}\">{name}</text><rect x=\"{x}\" y=\"{}\" width=\"{length}\" height=\"{}\" fill=\"{color}\"/>\
+            "<text x=\"8\" y=\"{}\">{name}</text><rect{opacity} x=\"{x}\" y=\"{}\" width=\"{length}\" height=\"{}\" fill=\"{color}\"/>\
              <text x=\"{}\" y=\"{}\">{took}</text>",
             y + 15,
             y + 4,
@@ -128,7 +136,15 @@ pub fn waterfall_svg(pod: &PodExplanation, now: Timestamp) -> String {
         );
         y += ROW;
     }
-    let _ = writeln!(svg, "<text x=\"8\" y=\"{}\">Orange: what the start waited for.</text></svg>", y + 15);
+    let restored = match bars.iter().any(|bar| bar.is_restored) {
+        true => " Pale: before the kubelet started, as the runtime has it.",
+        false => "",
+    };
+    let _ = writeln!(
+        svg,
+        "<text x=\"8\" y=\"{}\">Orange: what the start waited for.{restored}</text></svg>",
+        y + 15
+    );
     svg
 }
 
@@ -192,5 +208,32 @@ mod tests {
         assert_eq!(svg.matches("<rect x=").count(), 5);
         assert!(svg.contains("web&lt;1&gt;") && !svg.contains("web<1>"));
         assert!(waterfall_text(&PodExplanation::default(), at(0)).starts_with("The node does not know"));
+    }
+
+    #[test]
+    fn start_from_before_the_kubelet_is_shown_as_the_runtime_has_it() {
+        let restored = |reason, container, began, ended| TrailStep {
+            is_restored: true,
+            ..step(reason, container, began, Some(ended))
+        };
+        let pod = PodExplanation {
+            trail: vec![
+                restored("BeforeSandbox", None, 0, 2000),
+                restored("BeforeContainer", Some("app"), 2000, 8000),
+                restored("StartingContainer", Some("app"), 8000, 8500),
+                restored("Ready", None, 10_000, 10_000),
+                step("Accepted", None, 90_000, Some(90_000)),
+                step("Adopted", None, 90_001, Some(90_001)),
+            ],
+            ..PodExplanation::default()
+        };
+        expect_test::expect![[r##"
+            BeforeSandbox            |#########                                | 2.00 s (from the runtime)
+            BeforeContainer [app]    |         ############################    | 6.00 s (from the runtime)
+            StartingContainer [app]  |                                     ### | 500 ms (from the runtime)
+                                     in all 8.50 s; # is what the start waited for
+        "##]]
+        .assert_eq(&waterfall_text(&pod, at(100_000)));
+        assert_eq!(waterfall_svg(&pod, at(100_000)).matches("<rect opacity").count(), 3);
     }
 }

@@ -16,6 +16,7 @@ pub mod reclaim;
 mod tests;
 pub mod threshold;
 pub mod usage;
+pub mod view;
 
 /// The eviction signals, named as in the configuration. The order is that in which shortages are relieved: memory first,
 /// because a shortage of memory kills processes fastest.

@@ -58,3 +58,5 @@ mod unkillable;
 mod user_namespace;
 mod volumes;
 mod why;
+mod why_restart;
+mod why_running;

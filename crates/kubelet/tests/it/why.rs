@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::node::{FOREVER, Node, once_pod, shell_pod, uid};
 
 /// Runs a command of the kubelet against the node's own one.
-fn ask(node: &Node, arguments: &[&str]) -> Output {
+pub(crate) fn ask(node: &Node, arguments: &[&str]) -> Output {
     let root = node.path("root");
     Command::new(env!("CARGO_BIN_EXE_kubelet"))
         .args(arguments)
@@ -29,7 +29,7 @@ fn why(node: &Node, pod: &str) -> (String, i32) {
 
 /// Waits until the answer has that exit code and all these words, which may be broken into lines.
 #[track_caller]
-fn says(node: &Node, pod: &str, code: i32, words: &[&str]) {
+pub(crate) fn says(node: &Node, pod: &str, code: i32, words: &[&str]) {
     node.eventually(&format!("kubelet why {pod} says {words:?} with exit code {code}"), |node| {
         let (text, actual) = why(node, pod);
         let in_one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");

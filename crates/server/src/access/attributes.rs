@@ -58,6 +58,7 @@ mod tests {
             ("/debug/pprof/heap", "proxy"),
             ("/debug/flags/v", "proxy"),
             ("/debug/manifests", "pods proxy"),
+            ("/debug/pods/uid/start.svg", "pods proxy"),
             // Unknown paths that resemble endpoints.
             ("/", "proxy"),
             ("/metricsx", "proxy"),

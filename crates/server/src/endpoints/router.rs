@@ -7,8 +7,8 @@ use config::Features;
 use http::StatusCode;
 
 use super::{
-    checkpoint, configz, container_logs, debug_flags, flagz, healthz, logs, manifests, metrics, pods, pprof,
-    running_pods, stats_summary, statusz,
+    checkpoint, configz, container_logs, debug_flags, debug_pods, flagz, healthz, logs, manifests, metrics,
+    pods, pprof, running_pods, stats_summary, statusz,
 };
 use crate::endpoint::{Availability, Endpoint};
 use crate::state::{MainState, Switches};
@@ -58,6 +58,7 @@ pub(crate) fn answers(endpoint: Endpoint) -> Vec<(&'static str, MethodRouter<Mai
             vec![("", get(pprof::index)), ("/", get(pprof::index)), ("/{profile}", get(pprof::profile))]
         }
         Endpoint::DebugFlags => vec![("/v", any(debug_flags::set))],
+        Endpoint::DebugPods => vec![("/{uid}/start.svg", get(debug_pods::start_picture))],
         Endpoint::Flagz => vec![("", get(flagz::show))],
         Endpoint::Statusz => vec![("", get(statusz::show))],
     }

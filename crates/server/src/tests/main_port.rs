@@ -443,6 +443,16 @@ async fn debug_manifests_lists_problems() {
 }
 
 #[tokio::test]
+async fn start_of_a_pod_is_a_picture_and_unknown_pods_are_not_found() {
+    let port = Port::open(Agent::default(), KubeletConfiguration::default()).await;
+    let answer = port.get("/debug/pods/explained/start.svg").await;
+    assert_eq!((answer.status(), answer.header("content-type")), (200, Some("image/svg+xml")));
+    assert!(answer.body.starts_with("<svg"), "{}", answer.body);
+    let text = "no pod with UID \"other\" is known to this node\n";
+    port.get("/debug/pods/other/start.svg").await.check(404, text);
+}
+
+#[tokio::test]
 async fn configz_shows_the_configuration_with_its_kind() {
     let config = KubeletConfiguration { max_pods: 7, ..KubeletConfiguration::default() };
     let shown = Port::open(Agent::default(), config).await.get("/configz").await.json();
@@ -496,6 +506,7 @@ async fn endpoints_without_a_refusal_are_unknown_without_debugging_handlers() {
         ("GET", "/configz"),
         ("POST", "/checkpoint/ns/pod/main"),
         ("GET", "/debug/manifests"),
+        ("GET", "/debug/pods/uid/start.svg"),
         ("PUT", "/debug/flags/v"),
     ] {
         port.ask(method, path, &Caller::default()).await.check(404, "404 page not found\n");

@@ -19,6 +19,7 @@ use stats_core::age::{
     is_fresh_enough, next_baseline,
 };
 use stats_core::cgroup::{CgroupSample, Detail, Hierarchy};
+use stats_core::near::{NearLimits, compute_near_limits};
 use stats_core::runtime_stats::pod_sample;
 use stats_core::sample::{
     ContainerSample, MachineSample, NodeSample, Placed, PodSample, SystemSample, add_up,
@@ -51,6 +52,8 @@ pub(super) struct CgroupSampler {
     images: BTreeMap<Box<str>, Box<str>>,
     /// The runtime had no statistics when it was last asked, which was logged.
     has_runtime_failed: bool,
+    /// What the latest sample shows near its limit.
+    near_limits: watch::Sender<NearLimits>,
 }
 
 /// The known paths of cgroups.
@@ -78,6 +81,7 @@ impl CgroupSampler {
         cache: PodCache,
         pods: PodsView,
         cgroup_names: watch::Receiver<Option<Arc<CgroupNames>>>,
+        near_limits: watch::Sender<NearLimits>,
     ) -> Self {
         let hierarchy = if ctx.node_facts.cgroup_v2 { Hierarchy::V2 } else { Hierarchy::V1 };
         Self {
@@ -91,6 +95,7 @@ impl CgroupSampler {
             baselines: BTreeMap::new(),
             images: BTreeMap::new(),
             has_runtime_failed: false,
+            near_limits,
         }
     }
 
@@ -161,7 +166,9 @@ impl CgroupSampler {
         let system = self.system(&pods, &machine.booted, &mut round).await;
         self.baselines = round.rates;
         let is_incomplete = round.is_incomplete;
-        NodeSample { taken: now, detail, machine, root, system, qos, pods, is_incomplete }
+        let sample = NodeSample { taken: now, detail, machine, root, system, qos, pods, is_incomplete };
+        self.near_limits.send_replace(compute_near_limits(&sample, self.ctx.config().pod_pids_limit));
+        sample
     }
 
     /// What the runtime has measured, by sandbox. Empty with the gate off, and if the runtime has nothing: then the kernel is asked.

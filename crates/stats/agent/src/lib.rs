@@ -14,8 +14,11 @@ use std::time::Duration;
 use base_agent::cache::PodCache;
 use base_agent::context::Context;
 use base_agent::pods_view::PodsView;
+use model::PodUid;
+use model::explain::NearLimit;
 use resources_core::cgroup::CgroupNames;
 use stats_core::cgroup::Detail;
+use stats_core::near::NearLimits;
 use stats_core::sample::{DiskSample, NodeSample};
 use tokio::sync::{mpsc, oneshot, watch};
 use volumes_agent::Csi;
@@ -43,6 +46,7 @@ struct Request<S> {
 pub struct Samplers {
     cgroups: mpsc::Sender<Request<NodeSample>>,
     disks: mpsc::Sender<Request<DiskSample>>,
+    near: watch::Receiver<NearLimits>,
 }
 
 impl Samplers {
@@ -57,16 +61,23 @@ impl Samplers {
     ) -> Self {
         let (cgroups, cgroup_requests) = mpsc::channel(QUEUE);
         let (disks, disk_requests) = mpsc::channel(QUEUE);
-        let sampler = CgroupSampler::new(ctx.clone(), cache.clone(), pods.clone(), cgroup_names);
+        let (near_limits, near) = watch::channel(NearLimits::new());
+        let sampler = CgroupSampler::new(ctx.clone(), cache.clone(), pods.clone(), cgroup_names, near_limits);
         ctx.tasks.spawn("cgroup sampler", sampler.run(cgroup_requests));
         let sampler = DiskSampler::new(ctx.clone(), cache.clone(), pods.clone(), csi);
         ctx.tasks.spawn("disk sampler", sampler.run(disk_requests));
-        Self { cgroups, disks }
+        Self { cgroups, disks, near }
     }
 
     /// `None`: the kubelet is shutting down.
     pub async fn node(&self, detail: Detail, most: Duration) -> Option<Arc<NodeSample>> {
         request(&self.cgroups, detail, most).await
+    }
+
+    /// What the last sample of the pods showed near its limit. Takes none.
+    #[must_use]
+    pub fn near_limits(&self, pod: &PodUid) -> Vec<NearLimit> {
+        self.near.borrow().get(pod).cloned().unwrap_or_default()
     }
 
     /// Only the capacity and usage of the node's filesystems. `None`: the kubelet is shutting down.

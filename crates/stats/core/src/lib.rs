@@ -12,6 +12,7 @@ pub mod cgroup_path;
 pub mod exposition;
 #[cfg(any(test, feature = "fuzzing"))]
 pub mod fuzzing;
+pub mod near;
 pub mod operations;
 pub mod process;
 pub mod procfs;

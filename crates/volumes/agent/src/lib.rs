@@ -114,6 +114,7 @@ pub struct Volumes {
     requests: mpsc::Sender<Request>,
     /// The volumes that an earlier kubelet left are reported in use.
     is_found: watch::Receiver<bool>,
+    csi: Csi,
 }
 
 impl Volumes {
@@ -128,11 +129,23 @@ impl Volumes {
     ) -> Self {
         let (requests, received) = mpsc::channel(QUEUE);
         let found = watch::Sender::new(false);
-        let volumes = Self { requests, is_found: found.subscribe() };
+        let volumes = Self { requests, is_found: found.subscribe(), csi: csi.clone() };
         let requests = Requests { received, found };
         let engine = VolumeEngine::new(ctx.clone(), cluster, own_node, allocatable, csi, requests);
         ctx.tasks.spawn("volumes", engine.run());
         volumes
+    }
+
+    /// The CSI drivers that are registered on this node.
+    #[must_use]
+    pub fn csi_drivers(&self) -> Vec<String> {
+        self.csi.drivers.registered()
+    }
+
+    /// The volumes of the pod that wait to be attached to this node.
+    #[must_use]
+    pub fn unattached(&self, pod: &PodUid) -> Vec<String> {
+        self.csi.awaited.of(pod).into_keys().collect()
     }
 
     /// Waits until the volumes that an earlier kubelet left are known, and reported in use.

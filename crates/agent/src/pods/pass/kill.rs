@@ -6,6 +6,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 
+use base_core::trail::NewStep;
 use kubelet_core::pods::plan::{KillContainer, KillReason};
 use kubelet_core::pods::restart::restarts_after_kill;
 use kubelet_core::pods::termination::{ContainerKill, killing_message, plan_kills};
@@ -65,6 +66,8 @@ impl KillProgress {
     }
 }
 
+/// The step of a preStop hook in the trail.
+const PRE_STOP: &str = "RunningPreStopHook";
 /// How long the runtime may take to report the end of a hook after the end of its container.
 const HOOK_FAILURE_TIMEOUT: Duration = Duration::from_secs(1);
 
@@ -243,7 +246,11 @@ async fn run_pre_stop(
         container_name: &kill.name,
         container: kill_target.spec.and_then(|pod| find_container(pod, &kill.name)),
     };
+    let trails = &handles.ctx.recorder.trails;
+    let step = NewStep { container: Some(&kill.name), ..NewStep::new(PRE_STOP, "") };
+    trails.begin(&kill_target.pod.uid, &step);
     let result = run_handler(&hook, handler).await;
+    trails.end(&kill_target.pod.uid, PRE_STOP, Some(&kill.name));
     kill_target.progress.hook_ended(&kill.id);
     if let Err(why) = result {
         tracing::warn!(pod = %kill_target.pod, containerName = %kill.name, err = why, "PreStop hook failed");

@@ -10,17 +10,42 @@ use base_core::waits::{
 };
 use jiff::{SignedDuration, Timestamp};
 use kubelet_core::pods::end_steps::{EndFacts, compute_end_steps, grace_ends};
+use kubelet_core::pods::probe::results::{ProbeKind, Verdict};
+use kubelet_core::pods::restored_trail::compute_restored_trail;
 use model::k8s::PodStatus;
 use model::pod_status::is_ready;
-use model::{ContainerObservation, MonoTime};
+use model::{ContainerObservation, MonoTime, PodObservation};
 use resources_agent::admissions::AdmissionSlot;
 
 use super::PodWorker;
+use crate::pods::messages::ProbeEvent;
 
 impl PodWorker {
     pub(super) fn open_trail(&self) {
         self.handles.ctx.recorder.trails.open(&self.pod);
         self.record("Accepted", "");
+    }
+
+    /// What was before this kubelet started, as the runtime and the last status have it.
+    pub(super) fn restore_trail(&self, observed: &PodObservation) {
+        let steps = compute_restored_trail(observed, self.reported.status.as_deref());
+        if !steps.is_empty() {
+            self.handles.ctx.recorder.trails.restore(&self.pod.uid, steps);
+            self.record("Adopted", "the pod was on this node when the kubelet started");
+        }
+    }
+
+    /// A probe has another result than before.
+    pub(super) fn record_verdict(&self, event: &ProbeEvent) {
+        let Some(reason) = verdict_reason(event.kind, event.verdict) else { return };
+        let container =
+            self.observed.latest.as_ref().and_then(|observed| observed.container(&event.container));
+        let step = NewStep {
+            container: container.map(|container| &*container.name),
+            is_warning: event.verdict == Verdict::Failure,
+            ..NewStep::new(reason, "")
+        };
+        self.handles.ctx.recorder.trails.record(&self.pod.uid, &step);
     }
 
     /// The pod has left no trace on this node.
@@ -116,6 +141,18 @@ impl PodWorker {
             (true, true) | (false, false) => {}
         }
     }
+}
+
+const fn verdict_reason(kind: ProbeKind, verdict: Verdict) -> Option<&'static str> {
+    Some(match (kind, verdict) {
+        (ProbeKind::Liveness, Verdict::Success) => "LivenessProbeSucceeded",
+        (ProbeKind::Liveness, Verdict::Failure) => "LivenessProbeFailed",
+        (ProbeKind::Readiness, Verdict::Success) => "ReadinessProbeSucceeded",
+        (ProbeKind::Readiness, Verdict::Failure) => "ReadinessProbeFailed",
+        (ProbeKind::Startup, Verdict::Success) => "StartupProbeSucceeded",
+        (ProbeKind::Startup, Verdict::Failure) => "StartupProbeFailed",
+        (ProbeKind::Liveness | ProbeKind::Readiness | ProbeKind::Startup, Verdict::Unknown) => return None,
+    })
 }
 
 fn wall_time(now: Timestamp, after: std::time::Duration) -> Timestamp {

@@ -26,6 +26,7 @@ struct Case {
     is_rejected: bool,
     trail: Vec<TrailStep>,
     next_try: Option<Timestamp>,
+    near_limits: Vec<NearLimit>,
 }
 
 fn case(status: Value) -> Case {
@@ -40,6 +41,7 @@ fn case(status: Value) -> Case {
         is_rejected: false,
         trail: Vec::new(),
         next_try: None,
+        near_limits: Vec::new(),
     }
 }
 
@@ -56,6 +58,7 @@ impl Case {
             is_observed: true,
             trail: self.trail.clone(),
             next_try: self.next_try,
+            near_limits: self.near_limits.clone(),
             now: at(0),
         })
     }
@@ -74,6 +77,7 @@ fn step(reason: &str, container: Option<&str>, seconds_ago: i64, message: &str, 
         ended: Some(at(-seconds_ago)),
         count,
         is_warning: reason.starts_with("Failed") || reason == "Unhealthy",
+        is_restored: false,
     }
 }
 
@@ -326,4 +330,62 @@ fn pod_that_does_not_end_says_what_is_left() {
     case.trail = vec![open("ReleasingResources", None, 20, "")];
     let text = case.text();
     assert!(text.contains("Its volumes, cgroup and user IDs are being released, for 20 s now."), "{text}");
+}
+
+#[test]
+fn running_pod_says_why_its_last_instance_ended_and_what_is_near_its_limit() {
+    let mut status = running(true, true);
+    status["containerStatuses"][0]["restartCount"] = json!(1);
+    status["containerStatuses"][0]["lastState"] = json!({"terminated": {
+        "exitCode": 137, "reason": "Error", "startedAt": ago(3950), "finishedAt": ago(3905),
+    }});
+    let mut case = case(status);
+    let why = "Container app failed liveness probe, will be restarted";
+    case.trail = vec![step("Killing", Some("app"), 3935, why, 1)];
+    let near = |resource: &str, part: Option<&str>, used, limit| {
+        NearLimit::check(resource, part, used, limit, at(-12)).expect("it is near")
+    };
+    case.near_limits = vec![near("memory", Some("app"), 95 << 20, 100 << 20), near("pids", None, 1000, 1024)];
+    expect![[r#"
+        default/web: The pod runs and is ready. (for 1 min 15 s)
+          uid      4c1d
+          from     a manifest on this node
+
+        Containers
+          app: running for 1 h 5 min, ready, restarted once, the last instance ended with Error, exit code
+          137 (SIGKILL), 1 h 5 min ago: Container app failed liveness probe, will be restarted
+
+        Near a limit, as measured 12 s ago
+          memory of app: 95.0 MiB of 100.0 MiB
+          pids: 1000 of 1024
+
+        What happened, from 12:41:05 UTC
+                +0 ms  Killing [app]: Container app failed liveness probe, will be restarted
+    "#]]
+    .assert_eq(&case.text());
+    assert_eq!(case.explain().verdict, Verdict::Fine);
+    assert_eq!(NearLimit::check("memory", None, 79, 100, at(0)), None);
+    assert_eq!(NearLimit::check("memory", None, 79, 0, at(0)), None, "no limit");
+}
+
+#[test]
+fn container_that_ended_for_good_keeps_the_pod_from_ready() {
+    let mut status = running(false, true);
+    let ended = json!({
+        "name": "job", "image": "i", "imageID": "", "ready": false, "restartCount": 0,
+        "state": {"terminated": {"exitCode": 0, "reason": "Completed", "finishedAt": ago(60)}},
+    });
+    status["containerStatuses"].as_array_mut().unwrap().push(ended);
+    status["containerStatuses"][0]["ready"] = json!(true);
+    let mut case = case(status);
+    let containers = json!([{"name": "app", "image": "i"}, {"name": "job", "image": "i"}]);
+    case.pod.spec.as_mut().unwrap().containers = serde_json::from_value(containers).unwrap();
+    let text = case.text();
+    assert!(
+        text.contains(
+            "Container job has ended (Completed, exit code 0) and is not restarted. (ContainersNotReady)"
+        ),
+        "{text}"
+    );
+    assert!(text.contains("tried    the last time 1 min ago"), "{text}");
 }

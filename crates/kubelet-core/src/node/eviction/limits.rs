@@ -3,8 +3,10 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use model::Amount;
 use model::containers::{init_containers, regular_containers, spec_of};
+use model::explain::NearLimit;
 use model::k8s::{Pod, Quantity, ResourceRequirements};
 use model::quantity::{binary_text, decimal_text};
 use stats_core::sample::PodDisks;
@@ -56,49 +58,102 @@ pub fn compute_exceeded_limit(
     disks: &PodDisks,
     layout: DiskLayout,
 ) -> Option<(ExceededLimit, EvictionNotice)> {
-    let found = exceeded_by_volume(pod, disks)
-        .map(|message| (ExceededLimit::Volume, message))
-        .or_else(|| exceeded_by_pod(pod, usage).map(|message| (ExceededLimit::Pod, message)))
-        .or_else(|| {
-            exceeded_by_container(pod, usage, layout).map(|message| (ExceededLimit::Container, message))
-        });
-    found.map(|(limit, message)| (limit, EvictionNotice::own_fault(message)))
+    let uses = storage_uses(pod, usage, disks, layout);
+    let exceeded = uses.into_iter().find(|used| is_over(used.bytes, &used.limit))?;
+    let limit = &exceeded.limit.0;
+    let (of, message) = match exceeded.of {
+        UseOf::Volume(name) => (
+            ExceededLimit::Volume,
+            format!("Usage of EmptyDir volume {name:?} exceeds the limit {limit:?}. "),
+        ),
+        UseOf::Pod => (
+            ExceededLimit::Pod,
+            format!("Pod ephemeral local storage usage exceeds the total limit of containers {limit}. "),
+        ),
+        UseOf::Container(name) => (
+            ExceededLimit::Container,
+            format!("Container {name} exceeded its local ephemeral storage limit {limit:?}. "),
+        ),
+    };
+    Some((of, EvictionNotice::own_fault(message)))
 }
 
-fn exceeded_by_volume(pod: &Pod, disks: &PodDisks) -> Option<String> {
+/// What uses most of its limit of local storage.
+#[must_use]
+pub fn compute_near_storage(
+    pod: &Pod,
+    usage: &PodUsage,
+    disks: &PodDisks,
+    layout: DiskLayout,
+    at: Timestamp,
+) -> Vec<NearLimit> {
+    let near = |used: &StorageUse<'_>| {
+        let part = match used.of {
+            UseOf::Volume(name) | UseOf::Container(name) => Some(name),
+            UseOf::Pod => None,
+        };
+        let limit = u64::try_from(amount(&used.limit)).unwrap_or(0);
+        NearLimit::check(STORAGE, part, used.bytes, limit, at)
+    };
+    storage_uses(pod, usage, disks, layout).iter().filter_map(near).collect()
+}
+
+/// What has a limit of local storage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum UseOf<'a> {
+    Volume(&'a str),
+    Pod,
+    Container(&'a str),
+}
+
+struct StorageUse<'a> {
+    of: UseOf<'a>,
+    bytes: u64,
+    limit: Quantity,
+}
+
+/// What the volumes, the pod and its containers use, of those that have a limit.
+fn storage_uses<'a>(
+    pod: &'a Pod,
+    usage: &'a PodUsage,
+    disks: &PodDisks,
+    layout: DiskLayout,
+) -> Vec<StorageUse<'a>> {
+    let mut uses = volume_uses(pod, disks);
+    if let Some(limit) = pod_limit(pod) {
+        let bytes = plus(plus(usage.layers(), usage.logs()), plus(usage.volumes, usage.files)).bytes;
+        uses.push(StorageUse { of: UseOf::Pod, bytes, limit });
+    }
+    uses.extend(container_uses(pod, usage, layout));
+    uses
+}
+
+fn volume_uses<'a>(pod: &'a Pod, disks: &PodDisks) -> Vec<StorageUse<'a>> {
     let used: BTreeMap<&str, u64> =
         disks.volumes.iter().rev().map(|sample| (&*sample.name, sample.used.bytes)).collect();
-    spec_of(pod).volumes.iter().flatten().find_map(|volume| {
+    let volumes = spec_of(pod).volumes.iter().flatten().filter_map(|volume| {
         let limit = volume.empty_dir.as_ref()?.size_limit.as_ref().filter(|limit| is_positive(limit))?;
-        let used = *used.get(&*volume.name)?;
-        let name = &volume.name;
-        is_over(used, limit)
-            .then(|| format!("Usage of EmptyDir volume {name:?} exceeds the limit {:?}. ", limit.0))
-    })
+        let bytes = *used.get(&*volume.name)?;
+        Some(StorageUse { of: UseOf::Volume(&volume.name), bytes, limit: limit.clone() })
+    });
+    volumes.collect()
 }
 
-fn exceeded_by_pod(pod: &Pod, usage: &PodUsage) -> Option<String> {
-    let limit = pod_limit(pod)?;
-    let used = plus(plus(usage.layers(), usage.logs()), plus(usage.volumes, usage.files)).bytes;
-    is_over(used, &limit).then(|| {
-        format!("Pod ephemeral local storage usage exceeds the total limit of containers {}. ", limit.0)
-    })
-}
-
-fn exceeded_by_container(pod: &Pod, usage: &PodUsage, layout: DiskLayout) -> Option<String> {
+fn container_uses<'a>(
+    pod: &'a Pod,
+    usage: &'a PodUsage,
+    layout: DiskLayout,
+) -> impl Iterator<Item = StorageUse<'a>> {
     let specs: BTreeMap<&str, _> = regular_containers(pod).rev().map(|spec| (spec.name(), spec)).collect();
-    usage.containers.iter().find_map(|container| {
-        let spec = specs.get(&*container.name)?;
-        let limit = limit_of(spec.resources())?;
+    usage.containers.iter().filter_map(move |container| {
+        let limit = limit_of(specs.get(&*container.name)?.resources())?.clone();
         let logs = container.logs.unwrap_or_default();
         let used = match layout {
             DiskLayout::One => plus(logs, container.layer.unwrap_or_default()),
             // With a split layout, writable layers are on no disk that is shared with other pods' files.
             DiskLayout::ImagesApart | DiskLayout::Split => logs,
         };
-        is_over(used.bytes, limit).then(|| {
-            format!("Container {} exceeded its local ephemeral storage limit {:?}. ", container.name, limit.0)
-        })
+        Some(StorageUse { of: UseOf::Container(&container.name), bytes: used.bytes, limit })
     })
 }
 

@@ -122,6 +122,16 @@ impl Drivers {
         self.lost.notify_one();
     }
 
+    /// The drivers that are registered, and whether each has a connection.
+    #[must_use]
+    pub fn registered(&self) -> Vec<(String, bool)> {
+        let table = self.table.lock();
+        let shown = |(name, instances): (&String, &Vec<Instance>)| {
+            (name.clone(), instances.iter().any(|instance| instance.is_connected))
+        };
+        table.instances.iter().map(shown).collect()
+    }
+
     /// The instance for the next call: the newest one that is connected, else the newest.
     pub(super) fn find(&self, driver: &str) -> Result<Instance, NotRegistered> {
         let table = self.table.lock();

@@ -130,6 +130,11 @@ impl Drivers {
         self.shared.registered.lock().get(name).map(|known| known.version.clone())
     }
 
+    /// Their names.
+    pub(crate) fn registered(&self) -> Vec<String> {
+        self.shared.registered.lock().keys().cloned().collect()
+    }
+
     /// Notifies of every registration.
     pub(crate) fn registrations(&self) -> watch::Receiver<u64> {
         self.shared.registrations.subscribe()
