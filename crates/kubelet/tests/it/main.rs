@@ -54,6 +54,7 @@ mod stats;
 mod streaming;
 mod trace_export;
 mod transcripts;
+mod ui;
 mod unkillable;
 mod user_namespace;
 mod volumes;
