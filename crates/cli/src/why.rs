@@ -7,7 +7,7 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use explain_core::render::{Style, node_text, pod_text};
 use explain_core::waterfall::{waterfall_svg, waterfall_text};
 use jiff::Timestamp;
-use model::explain::{ManifestProblem, NodeExplanation, PodExplanation, PodExplanations, Verdict};
+use model::explain::{ManifestProblem, Explanation, PodExplanation, PodExplanations, Verdict};
 
 use crate::client::{Client, escaped};
 use crate::output::{self, Format};
@@ -106,7 +106,7 @@ async fn once(client: &Client, matches: &ArgMatches) -> Result<Outcome, CommandE
 
 /// `kubelet why node`.
 async fn node(client: &Client, matches: &ArgMatches) -> Result<Outcome, CommandError> {
-    let found: NodeExplanation = client.get("/v1/node").await?;
+    let found: Explanation = client.get("/v1/node").await?;
     let format = output::of(matches);
     let text = match matches!(format, Format::Json | Format::Yaml) {
         true => output::document(&found, format)?,

@@ -1,4 +1,4 @@
-//! What the node says about one of its pods, and about itself: the documents of the local socket (`/v1`), which `kubelet why` prints.
+//! What the node says about itself, its pods, images and volumes: the documents of the local socket (`/v1`) that `kubelet why` prints.
 //!
 //! Owns the shape of these documents only. They are stable within a version: fields are added, never renamed or removed.
 
@@ -18,21 +18,21 @@ pub enum Verdict {
     Failed,
 }
 
-/// Why the node is as it is: the answer of `/v1/node`.
+/// Why the node, an image or a volume is as it is: the answer of `/v1/node`, `/v1/image` and `/v1/volume`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct NodeExplanation {
+pub struct Explanation {
     pub name: String,
     pub verdict: Verdict,
     /// One or two sentences.
     pub summary: String,
-    pub checks: Vec<NodeCheck>,
+    pub checks: Vec<Check>,
 }
 
-/// One thing that a node needs.
+/// One thing that a node needs, or that is known of an image or a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct NodeCheck {
+pub struct Check {
     pub name: String,
     pub verdict: Verdict,
     /// One sentence.

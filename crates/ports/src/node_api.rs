@@ -10,7 +10,7 @@ use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use model::NodeLogOptions;
 use model::dra::UsedClaim;
-use model::explain::{NodeExplanation, PodExplanation};
+use model::explain::{Explanation, PodExplanation};
 use model::k8s::Pod;
 
 use crate::host::{DirEntry, OpenFile};
@@ -273,8 +273,8 @@ pub trait NodeApi: Send + Sync + std::fmt::Debug {
         Vec::new()
     }
     /// Why the node is as it is.
-    fn explain_node(&self) -> NodeExplanation {
-        NodeExplanation::default()
+    fn explain_node(&self) -> Explanation {
+        Explanation::default()
     }
     /// How long ago the last iteration of the sync loop was, and how long is too long.
     fn sync_loop_age(&self) -> (Duration, Duration);

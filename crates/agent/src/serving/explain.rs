@@ -8,7 +8,7 @@ use base_agent::trails::GonePod;
 use explain_core::node::{ApiFacts, NodeFacts, compute_node_explanation};
 use explain_core::pod::{PodFacts, compute_pod_explanation, gone_pod, unknown_pod};
 use jiff::Timestamp;
-use model::explain::{NodeExplanation, PodExplanation, Verdict};
+use model::explain::{Explanation, PodExplanation, Verdict};
 use model::source::pod_source;
 use model::{PodRef, PodUid};
 use resources_core::admission::pressure::NodePressure;
@@ -26,7 +26,7 @@ pub(crate) fn node(
     lookup: &PodLookup,
     problems: Vec<String>,
     manifest_problems: usize,
-) -> NodeExplanation {
+) -> Explanation {
     let NodeView { version, error, .. } = handles.node.view.borrow().clone();
     let NodePressure { memory, disk, pids } = *handles.node.pressure.borrow();
     let pressure = [(memory, "memory"), (disk, "disk"), (pids, "process ids")];

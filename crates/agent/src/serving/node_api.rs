@@ -12,7 +12,7 @@ use futures_util::{StreamExt, stream};
 use model::containers::find_container;
 use model::cpu_set::CpuSet;
 use model::dra::UsedClaim;
-use model::explain::{NodeExplanation, PodExplanation};
+use model::explain::{Explanation, PodExplanation};
 use model::k8s::Pod;
 use model::{NodeLogOptions, PodRef, PodUid};
 use ports::NodeApi;
@@ -204,7 +204,7 @@ impl NodeApi for AgentApi {
         self.problems.all()
     }
 
-    fn explain_node(&self) -> NodeExplanation {
+    fn explain_node(&self) -> Explanation {
         let node = &self.handles.node;
         let others = OtherProblems {
             pleg: self.handles.pleg.problem(self.lookup.ctx.clock.mono()),

@@ -1,7 +1,7 @@
 //! The text of `kubelet why`: plain sentences, as wide as the terminal, with colours where they help.
 
 use jiff::Timestamp;
-use model::explain::{Cause, ContainerExplanation, NodeExplanation, PodExplanation, TrailStep, Verdict};
+use model::explain::{Cause, ContainerExplanation, Explanation, PodExplanation, TrailStep, Verdict};
 
 use crate::times::{clock_time, exact_span, span};
 
@@ -38,7 +38,7 @@ pub fn pod_text(pod: &PodExplanation, style: Style) -> String {
 
 /// The explanation of the node as text that ends with a line break.
 #[must_use]
-pub fn node_text(node: &NodeExplanation, style: Style) -> String {
+pub fn node_text(node: &Explanation, style: Style) -> String {
     let mut out = Text { out: String::new(), style };
     out.paragraph(0, &format!("{}: {}", node.name, node.summary), Some(node.verdict));
     let widest = node.checks.iter().map(|check| check.name.chars().count()).max().unwrap_or_default();
