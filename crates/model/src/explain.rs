@@ -145,4 +145,6 @@ pub struct TrailStep {
     /// How often it happened since the step before with the same reason and container.
     pub count: u32,
     pub is_warning: bool,
+    /// It is an event that the API can have, too.
+    pub is_event: bool,
 }

@@ -23,13 +23,14 @@ pub struct NewStep<'a> {
     pub container: Option<&'a str>,
     pub message: &'a str,
     pub is_warning: bool,
+    pub is_event: bool,
 }
 
 impl<'a> NewStep<'a> {
-    /// A step of the whole pod that is no warning.
+    /// A step of the whole pod that is no event.
     #[must_use]
     pub const fn new(reason: &'static str, message: &'a str) -> Self {
-        Self { reason: Cow::Borrowed(reason), container: None, message, is_warning: false }
+        Self { reason: Cow::Borrowed(reason), container: None, message, is_warning: false, is_event: false }
     }
 }
 
@@ -49,6 +50,7 @@ struct Step {
     took: u32,
     count: u32,
     is_warning: bool,
+    is_event: bool,
 }
 
 impl Step {
@@ -75,6 +77,7 @@ impl Step {
             ended,
             count: self.count,
             is_warning: self.is_warning,
+            is_event: self.is_event,
         }
     }
 }
@@ -131,6 +134,7 @@ impl Trail {
             took,
             count: repeats.saturating_add(1),
             is_warning: new.is_warning,
+            is_event: new.is_event,
         });
         while self.bytes() > MAX_BYTES && self.steps.len() > 1 {
             self.steps.remove(0);
@@ -212,6 +216,7 @@ mod tests {
                 container: Some(&name),
                 message: &"ä".repeat(5000),
                 is_warning: true,
+                is_event: true,
             };
             trail.record(&step, at(number));
             assert!(trail.bytes() <= MAX_BYTES, "{}", trail.bytes());

@@ -74,6 +74,7 @@ fn step(reason: &str, container: Option<&str>, seconds_ago: i64, message: &str, 
         ended: Some(at(-seconds_ago)),
         count,
         is_warning: reason.starts_with("Failed") || reason == "Unhealthy",
+        is_event: false,
     }
 }
 
