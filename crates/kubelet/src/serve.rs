@@ -7,6 +7,7 @@ use agent::Agent;
 use base_agent::context::Context;
 use config::{Features, KubeletConfiguration, Resolved};
 use ports::{Cluster, NodeApi};
+use server::local_socket::LocalSources;
 use server::{
     AccessSettings, AuthorizationMode, ClientCa, MainPort, MainServer, TokenReviews, local_socket,
     pod_resources, pods_api,
@@ -47,7 +48,9 @@ pub(crate) async fn start(
     if let Some(listener) = open("readOnlyPort", &kubelet.address, read_only_port).await? {
         spawn(server::serve_read_only(listener, api.clone(), stop.clone().cancelled_owned()));
     }
-    serve_local_socket(agent.context(), api, stop).await;
+    let sources =
+        LocalSources { api: api.clone(), inventory: agent.inventory(), clock: agent.context().clock };
+    serve_local_socket(agent.context(), sources, stop).await;
     Ok(requests)
 }
 
@@ -82,7 +85,7 @@ async fn open_socket(ctx: &Context, dir: &str, socket: &str) -> Result<UnixListe
 }
 
 /// A failure is logged, because the node runs pods without its commands.
-async fn serve_local_socket(ctx: &Context, api: &Arc<dyn NodeApi>, stop: &CancellationToken) {
+async fn serve_local_socket(ctx: &Context, sources: LocalSources, stop: &CancellationToken) {
     let socket = cli::socket_of(&ctx.settings.paths.root.display().to_string());
     let listening = match socket.parent() {
         Some(dir) => {
@@ -93,7 +96,7 @@ async fn serve_local_socket(ctx: &Context, api: &Arc<dyn NodeApi>, stop: &Cancel
     let listening = listening.and_then(|()| local_socket::listen(&socket).map_err(|error| error.to_string()));
     match listening {
         Ok(listener) => {
-            spawn(local_socket::serve(listener, api.clone(), ctx.clock, stop.clone().cancelled_owned()));
+            spawn(local_socket::serve(listener, sources, stop.clone().cancelled_owned()));
         }
         Err(error) => {
             tracing::error!(socket = %socket.display(), err = error, "Failed to serve the local socket");

@@ -1,6 +1,10 @@
 //! The local socket: what the node says about itself to the commands of `kubelet` on the same machine (`/v1/…`, as JSON).
 //!
-//! HTTP/1.1 without TLS and authentication: whoever may open the socket may read all of it. The documents are `model::explain`.
+//! HTTP/1.1 without TLS and authentication: whoever may open the socket may read all of it. The documents are `model::explain` and
+//! `model::inventory`.
+
+mod inventory;
+mod selection;
 
 use std::io;
 use std::path::Path;
@@ -8,7 +12,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
-use axum::extract::{Path as UrlPath, RawQuery, State};
+use axum::extract::{Path as UrlPath, State};
 use axum::response::Response;
 use axum::routing::get;
 use explain_core::waterfall::waterfall_svg;
@@ -18,13 +22,15 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use model::explain::{ManifestProblem, PodExplanations};
-use ports::Clock;
+use model::inventory::PodSelection;
+use ports::{Clock, NodeApi, NodeInventory};
 use tokio::net::{UnixListener, UnixStream};
 use tower_service::Service;
 
+use self::selection::Selected;
 use crate::transport::connections::table::{OpenConnection, TableLimits};
 use crate::transport::unix;
-use crate::{Api, answer, complete, query};
+use crate::{answer, complete};
 
 /// When a limit is reached, an idle connection is closed for a new one, first one of a process that has many.
 const LIMITS: TableLimits = TableLimits { connections: 32, per_peer: 16 };
@@ -34,10 +40,12 @@ const IDLE: Duration = Duration::from_secs(30);
 const MODE: u32 = 0o600;
 const SVG: HeaderValue = HeaderValue::from_static("image/svg+xml");
 
+/// What the socket serves from.
 #[derive(Clone, Debug)]
-struct LocalState {
-    api: Api,
-    clock: Clock,
+pub struct LocalSources {
+    pub api: Arc<dyn NodeApi>,
+    pub inventory: Arc<dyn NodeInventory>,
+    pub clock: Clock,
 }
 
 /// Opens the socket, and replaces one of an earlier run of the kubelet.
@@ -49,17 +57,12 @@ pub fn listen(socket: &Path) -> io::Result<UnixListener> {
 }
 
 /// Serves until `shutdown`.
-pub async fn serve(
-    listener: UnixListener,
-    api: Api,
-    clock: Clock,
-    shutdown: impl Future<Output = ()> + Send,
-) {
+pub async fn serve(listener: UnixListener, sources: LocalSources, shutdown: impl Future<Output = ()> + Send) {
     let router = Router::new()
         .route("/v1/node", get(node))
         .route("/v1/pods", get(pods))
         .route("/v1/pods/{uid}/start.svg", get(start_picture));
-    let router = complete(router, LocalState { api, clock });
+    let router = complete(inventory::routes(router), sources);
     let serve = move |stream, slot| serve_one(stream, slot, router.clone());
     unix::accept("local", listener, LIMITS, serve, shutdown).await;
 }
@@ -88,15 +91,14 @@ async fn serve_one(stream: UnixStream, slot: OpenConnection, router: Router) {
 }
 
 /// `/v1/node`.
-async fn node(State(state): State<LocalState>) -> Response {
-    answer::json(serde_json::to_vec(&state.api.explain_node()))
+async fn node(State(sources): State<LocalSources>) -> Response {
+    answer::json(serde_json::to_vec(&sources.api.explain_node()))
 }
 
-/// `/v1/pods?pod=WORDS`.
-async fn pods(State(state): State<LocalState>, RawQuery(query): RawQuery) -> Response {
-    let pairs = query::pairs(query.as_deref());
-    let pods = state.api.explain_pods(query::first(&pairs, "pod").unwrap_or_default());
-    let problems = state.api.manifest_problems().into_iter();
+/// `/v1/pods?pod=WORDS&namespace=…&selector=…`.
+async fn pods(State(sources): State<LocalSources>, Selected(selection): Selected) -> Response {
+    let pods = sources.api.explain_pods(&selection);
+    let problems = sources.api.manifest_problems().into_iter();
     let manifest_problems = problems
         .map(|problem| ManifestProblem { origin: problem.origin, message: problem.message })
         .collect();
@@ -104,12 +106,14 @@ async fn pods(State(state): State<LocalState>, RawQuery(query): RawQuery) -> Res
 }
 
 /// `/v1/pods/<uid>/start.svg`: the start of the pod as a picture.
-async fn start_picture(State(state): State<LocalState>, UrlPath(uid): UrlPath<String>) -> Response {
-    let Some(pod) = state.api.explain_pods(&uid).into_iter().find(|pod| pod.uid == uid) else {
-        return answer::error(
-            StatusCode::NOT_FOUND,
-            &format!("no pod with UID {uid:?} is known to this node"),
-        );
+async fn start_picture(State(sources): State<LocalSources>, UrlPath(uid): UrlPath<String>) -> Response {
+    let found = sources.api.explain_pods(&PodSelection::of(&uid));
+    let Some(pod) = found.into_iter().find(|pod| pod.uid == uid) else {
+        return unknown(&uid);
     };
-    answer::with_type(StatusCode::OK, SVG, waterfall_svg(&pod, state.clock.now().wall))
+    answer::with_type(StatusCode::OK, SVG, waterfall_svg(&pod, sources.clock.now().wall))
+}
+
+fn unknown(uid: &str) -> Response {
+    answer::error(StatusCode::NOT_FOUND, &format!("no pod with UID {uid:?} is known to this node"))
 }

@@ -13,6 +13,7 @@ use model::containers::find_container;
 use model::cpu_set::CpuSet;
 use model::dra::UsedClaim;
 use model::explain::{Explanation, PodExplanation};
+use model::inventory::PodSelection;
 use model::k8s::Pod;
 use model::{NodeLogOptions, PodRef, PodUid};
 use ports::NodeApi;
@@ -61,7 +62,7 @@ fn node_memory(block: &Block) -> NodeMemory {
 }
 
 /// The pod with its current status.
-fn with_status(entry: PodEntry) -> Pod {
+pub(super) fn with_status(entry: PodEntry) -> Pod {
     let mut pod = Arc::unwrap_or_clone(entry.pod);
     pod.status = Some(Arc::unwrap_or_clone(entry.status));
     pod
@@ -216,8 +217,8 @@ impl NodeApi for AgentApi {
         explain::node(&self.handles, &self.lookup, problems, self.problems.all().len())
     }
 
-    fn explain_pods(&self, words: &str) -> Vec<PodExplanation> {
-        explain::pods(&self.lookup, words)
+    fn explain_pods(&self, of: &PodSelection) -> Vec<PodExplanation> {
+        explain::pods(&self.lookup, of)
     }
 
     fn sync_loop_age(&self) -> (Duration, Duration) {

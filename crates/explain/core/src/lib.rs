@@ -4,8 +4,11 @@
 #![forbid(unsafe_code)]
 
 pub mod advice;
+pub mod amounts;
 pub mod node;
 pub mod pod;
 pub mod render;
+pub mod selector;
 pub mod times;
+pub mod volume_source;
 pub mod waterfall;

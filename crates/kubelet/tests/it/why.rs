@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::node::{FOREVER, Node, once_pod, shell_pod, uid};
 
 /// Runs a command of the kubelet against the node's own one.
-fn ask(node: &Node, arguments: &[&str]) -> Output {
+pub(crate) fn ask(node: &Node, arguments: &[&str]) -> Output {
     let root = node.path("root");
     Command::new(env!("CARGO_BIN_EXE_kubelet"))
         .args(arguments)

@@ -1,0 +1,143 @@
+//! The commands that show what is on a node: `kubelet get` and those that follow it, on a standalone node.
+
+use std::io::{BufRead as _, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+use fakes::FakeRuntime;
+use fakes::fake::{Fault, Method};
+use serde_json::{Value, json};
+
+use crate::node::{FOREVER, IMAGE, Node, shell_pod, signal, uid};
+use crate::why::ask;
+
+/// The standard output of a command that succeeds.
+#[track_caller]
+fn shows(node: &Node, arguments: &[&str]) -> String {
+    let Output { status, stdout, stderr } = ask(node, arguments);
+    let stderr = String::from_utf8_lossy(&stderr);
+    assert!(status.success(), "{arguments:?} ended with {status}: {stderr}");
+    String::from_utf8(stdout).expect("text")
+}
+
+/// The exit code and the standard error of a command that fails.
+fn fails(node: &Node, arguments: &[&str]) -> (i32, String) {
+    let Output { status, stderr, .. } = ask(node, arguments);
+    (status.code().unwrap_or(-1), String::from_utf8_lossy(&stderr).into_owned())
+}
+
+/// Waits until the output has a line with all these words.
+#[track_caller]
+fn has_line(node: &Node, arguments: &[&str], words: &[&str]) {
+    node.eventually(&format!("{arguments:?} has a line with {words:?}"), |node| {
+        let text = String::from_utf8_lossy(&ask(node, arguments).stdout).into_owned();
+        let is_it = |line: &str| words.iter().all(|word| line.contains(word));
+        if text.lines().any(is_it) { Ok(()) } else { Err(text) }
+    });
+}
+
+/// A command that goes on.
+fn follow(node: &Node, arguments: &[&str]) -> Child {
+    let root = node.path("root");
+    Command::new(env!("CARGO_BIN_EXE_kubelet"))
+        .args(arguments)
+        .args(["--root-dir".as_ref(), root.as_os_str()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .expect("the command runs")
+}
+
+/// The lines of a command that goes on, up to the first with this text.
+fn lines_until(child: &mut Child, text: &str) -> Vec<String> {
+    let mut lines = Vec::new();
+    for line in BufReader::new(child.stdout.as_mut().expect("piped")).lines() {
+        lines.push(line.expect("text"));
+        if lines.last().is_some_and(|line| line.contains(text)) {
+            break;
+        }
+    }
+    lines
+}
+
+/// Ends a command as Ctrl-C does, and returns its exit code and what it wrote to the standard error.
+fn interrupt(child: Child) -> (Option<i32>, String) {
+    signal(child.id(), "INT");
+    let output = child.wait_with_output().expect("it ends");
+    (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+}
+
+/// A pod with a label, resources and a volume.
+fn web(node: &Node) -> Value {
+    let mut pod = shell_pod("web", FOREVER);
+    pod["metadata"]["labels"] = json!({"app": "web"});
+    pod["spec"]["volumes"] = json!([{"name": "data", "hostPath": {"path": node.path("data")}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    pod["spec"]["containers"][0]["resources"] = json!({"requests": {"memory": "20Mi", "cpu": "10m"}});
+    pod
+}
+
+#[test]
+fn get_lists_images_volumes_allocations_cgroups_plugins_and_events_of_a_node() {
+    let node = Node::start();
+    std::fs::create_dir(node.path("data")).expect("made");
+    node.apply("web", &web(&node));
+    node.apply("other", &shell_pod("other", FOREVER));
+    node.running("web");
+    node.running("other");
+
+    has_line(&node, &["get", "images", "-o", "wide"], &[IMAGE, "now", "default/other-", "default/web-"]);
+    has_line(&node, &["get", "volumes", "web", "-o", "wide"], &["data", "hostPath", "Mounted", "main"]);
+    has_line(&node, &["get", "allocations", "-l", "app=web"], &["main", "Burstable", "10m", "20Mi"]);
+    has_line(&node, &["get", "cgroups", "-n", "default"], &["container", "/main", "KiB"]);
+    has_line(&node, &["get", "cgroups"], &["node", "iB"]);
+    has_line(&node, &["get", "events", "web"], &["Normal", "Started", "pod/default/web-"]);
+    has_line(&node, &["events"], &["Normal", "Starting", "node/"]);
+    assert_eq!(shows(&node, &["get", "claims"]).lines().count(), 1);
+    assert_eq!(shows(&node, &["get", "plugins"]).lines().count(), 1);
+
+    let named = shows(&node, &["get", "pods", "-l", "app=web", "-o", "name"]);
+    assert!(named.starts_with("pod/default/web-") && named.lines().count() == 1, "{named}");
+    assert_eq!(shows(&node, &["get", "containers", "-l", "app!=web"]).lines().count(), 2);
+    assert_eq!(shows(&node, &["get", "pods", "-n", "elsewhere"]).lines().count(), 1);
+    let document: Value =
+        serde_json::from_str(&shows(&node, &["get", "volumes", "-o", "json"])).expect("JSON");
+    assert_eq!((&document["items"][0]["state"], &document["problems"]), (&json!("mounted"), &json!([])));
+
+    for (arguments, code, message) in [
+        (&["get", "images", "-n", "default"][..], 2, "images belong to the node"),
+        (&["get", "nodes"], 2, "possible values: pods, containers, images"),
+        (&["get", "pods", "-l", "a b"], 1, "key notin (a,b)"),
+        (&["get", "volumes", "nothing"], 1, "no pod \"nothing\" is on this node"),
+    ] {
+        let (actual, stderr) = fails(&node, arguments);
+        assert!(actual == code && stderr.contains(message), "{arguments:?}: {actual}: {stderr}");
+    }
+}
+
+#[test]
+fn watch_prints_what_changes_until_it_is_interrupted() {
+    let node = Node::start();
+    node.apply("web", &shell_pod("web", FOREVER));
+    let known = uid(&node.running("web"));
+    let mut pods = follow(&node, &["get", "pods", "-w"]);
+    let mut events = follow(&node, &["events", "-w"]);
+    assert!(lines_until(&mut pods, "web-")[0].starts_with("NAMESPACE"));
+    lines_until(&mut events, "Started");
+    node.apply("late", &shell_pod("late", FOREVER));
+    lines_until(&mut pods, "late-");
+    lines_until(&mut events, "late-");
+    node.delete("web");
+    node.wait_until_gone("web", &known);
+    for child in [pods, events] {
+        assert_eq!(interrupt(child), (Some(130), String::new()));
+    }
+}
+
+#[test]
+fn list_that_needs_a_runtime_which_hangs_says_so_after_two_seconds() {
+    let runtime = FakeRuntime::with_clock(ports::Clock::system());
+    let node = Node::on_fake(&runtime, json!({}));
+    runtime.fault_always(Method::ListImages, Some(Fault::Hang));
+    let (code, stderr) = fails(&node, &["get", "images"]);
+    assert_eq!((code, &*stderr), (1, "kubelet: the container runtime has not answered for 2 s\n"));
+}
