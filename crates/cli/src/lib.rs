@@ -7,12 +7,15 @@
 
 mod client;
 mod events;
+mod exec;
 mod get;
+mod logs;
 mod output;
 mod selection;
 mod stats;
 mod table;
 mod terminal;
+mod websocket;
 mod why;
 
 use std::ffi::OsString;
@@ -91,6 +94,8 @@ pub fn definition() -> Command {
         .subcommand(why::definition())
         .subcommand(get::definition())
         .subcommand(events::definition())
+        .subcommand(logs::definition())
+        .subcommand(exec::definition())
         .subcommand(stats::definition())
         .subcommand(
             Command::new("completion")
@@ -176,6 +181,8 @@ async fn answer(name: &str, client: &Client, matches: &ArgMatches) -> Result<Out
     match name {
         "why" => why::run(client, matches).await,
         "events" => events::run(client, matches).await,
+        "logs" => logs::run(client, matches).await,
+        "exec" => exec::run(client, matches).await,
         "stats" => stats::run(client, matches).await,
         _ => get::run(client, matches).await,
     }

@@ -23,6 +23,15 @@ fn namespace_argument(help: &'static str) -> Arg {
     Arg::new("namespace").short('n').long("namespace").value_name("NAMESPACE").help(help)
 }
 
+/// `-c`.
+pub(crate) fn container_argument() -> Arg {
+    Arg::new("container")
+        .short('c')
+        .long("container")
+        .value_name("CONTAINER")
+        .help("The container; without it the pod must have only one")
+}
+
 /// POD, `-n` and `-l`, none of which is required.
 pub(crate) fn arguments(command: Command) -> Command {
     command
@@ -35,6 +44,11 @@ pub(crate) fn arguments(command: Command) -> Command {
                 .value_name("LABELS")
                 .help("Only pods with these labels: app=web,tier!=cache,track in (a,b),!old"),
         )
+}
+
+/// POD, which is required, and `-n`.
+pub(crate) fn one_pod(command: Command) -> Command {
+    command.arg(pod_argument().required(true)).arg(namespace_argument("The namespace of the pod"))
 }
 
 impl Selection {

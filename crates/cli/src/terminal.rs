@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal as _};
 
-use rustix::termios::tcgetwinsize;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
 /// Where there is no terminal.
 const USUAL_WIDTH: usize = 100;
@@ -22,6 +22,29 @@ pub(crate) fn size() -> Option<(u16, u16)> {
 
 pub(crate) fn is_terminal() -> bool {
     io::stdout().is_terminal()
+}
+
+/// The terminal passes on each key as it is, until this is dropped.
+#[derive(Debug)]
+pub(crate) struct RawMode {
+    before: Termios,
+}
+
+impl RawMode {
+    pub(crate) fn enter() -> io::Result<Self> {
+        let before = tcgetattr(io::stdin())?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(io::stdin(), OptionalActions::Now, &raw)?;
+        Ok(Self { before })
+    }
+}
+
+impl Drop for RawMode {
+    fn drop(&mut self) {
+        // Without the terminal there is nothing to restore.
+        let _ = tcsetattr(io::stdin(), OptionalActions::Drain, &self.before);
+    }
 }
 
 /// Whether colours are of use: on a terminal whose user has not refused them.

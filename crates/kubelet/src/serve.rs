@@ -48,8 +48,12 @@ pub(crate) async fn start(
     if let Some(listener) = open("readOnlyPort", &kubelet.address, read_only_port).await? {
         spawn(server::serve_read_only(listener, api.clone(), stop.clone().cancelled_owned()));
     }
-    let sources =
-        LocalSources { api: api.clone(), inventory: agent.inventory(), clock: agent.context().clock };
+    let sources = LocalSources {
+        api: api.clone(),
+        inventory: agent.inventory(),
+        clock: agent.context().clock,
+        stream_idle: kubelet.streaming_connection_idle_timeout.as_std(),
+    };
     serve_local_socket(agent.context(), sources, stop).await;
     Ok(requests)
 }

@@ -5,6 +5,8 @@
 
 mod inventory;
 mod selection;
+mod streams;
+mod target;
 
 use std::io;
 use std::path::Path;
@@ -28,6 +30,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tower_service::Service;
 
 use self::selection::Selected;
+use crate::transport::connections::AfterUpgrade;
 use crate::transport::connections::table::{OpenConnection, TableLimits};
 use crate::transport::unix;
 use crate::{answer, complete};
@@ -46,6 +49,8 @@ pub struct LocalSources {
     pub api: Arc<dyn NodeApi>,
     pub inventory: Arc<dyn NodeInventory>,
     pub clock: Clock,
+    /// How long a command in a container may neither read nor write; zero is no limit.
+    pub stream_idle: Duration,
 }
 
 /// Opens the socket, and replaces one of an earlier run of the kubelet.
@@ -62,7 +67,8 @@ pub async fn serve(listener: UnixListener, sources: LocalSources, shutdown: impl
         .route("/v1/node", get(node))
         .route("/v1/pods", get(pods))
         .route("/v1/pods/{uid}/start.svg", get(start_picture));
-    let router = complete(inventory::routes(router), sources);
+    let router = streams::routes(inventory::routes(router));
+    let router = complete(router, sources);
     let serve = move |stream, slot| serve_one(stream, slot, router.clone());
     unix::accept("local", listener, LIMITS, serve, shutdown).await;
 }
@@ -70,9 +76,10 @@ pub async fn serve(listener: UnixListener, sources: LocalSources, shutdown: impl
 /// Errors of single connections are not logged: any client can cause them.
 async fn serve_one(stream: UnixStream, slot: OpenConnection, router: Router) {
     let slot = Arc::new(slot);
-    let calls = Arc::clone(&slot);
-    let service = service_fn(move |request: Request<Incoming>| {
+    let (calls, after) = (Arc::clone(&slot), AfterUpgrade::default());
+    let service = service_fn(|mut request: Request<Incoming>| {
         let served = calls.serve(true);
+        request.extensions_mut().insert(after.clone());
         let answer = router.clone().call(request);
         async move {
             let answer = answer.await;
@@ -83,10 +90,14 @@ async fn serve_one(stream: UnixStream, slot: OpenConnection, router: Router) {
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(IDLE)
-        .serve_connection(TokioIo::new(stream), service);
+        .serve_connection(TokioIo::new(stream), service)
+        .with_upgrades();
     tokio::select! {
         _ = connection => {}
-        () = slot.closed() => {}
+        () = slot.closed() => return,
+    }
+    if let Some(upgraded) = after.take() {
+        upgraded.await;
     }
 }
 

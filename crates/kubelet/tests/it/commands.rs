@@ -1,13 +1,13 @@
 //! The commands that show what is on a node: `kubelet get` and those that follow it, on a standalone node.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Output, Stdio};
 
 use fakes::FakeRuntime;
 use fakes::fake::{Fault, Method};
 use serde_json::{Value, json};
 
-use crate::node::{FOREVER, IMAGE, Node, shell_pod, signal, uid};
+use crate::node::{FOREVER, IMAGE, Node, shell, shell_pod, signal, uid};
 use crate::why::ask;
 
 /// The standard output of a command that succeeds.
@@ -140,4 +140,95 @@ fn list_that_needs_a_runtime_which_hangs_says_so_after_two_seconds() {
     runtime.fault_always(Method::ListImages, Some(Fault::Hang));
     let (code, stderr) = fails(&node, &["get", "images"]);
     assert_eq!((code, &*stderr), (1, "kubelet: the container runtime has not answered for 2 s\n"));
+}
+
+/// Two containers, one of which has ended once.
+fn talking(name: &str) -> Value {
+    let mut pod = shell_pod(name, &format!("echo one; echo two; echo three; {FOREVER}"));
+    let script = "test -e /tmp/again/x && exec sleep 3600; mkdir -p /tmp/again; touch /tmp/again/x; echo first life; exit 3";
+    pod["spec"]["volumes"] = json!([{"name": "again", "emptyDir": {}}]);
+    let mut second = shell("second", script);
+    second["volumeMounts"] = json!([{"name": "again", "mountPath": "/tmp/again"}]);
+    pod["spec"]["containers"].as_array_mut().expect("a list").push(second);
+    pod
+}
+
+#[test]
+fn logs_prints_the_log_of_a_container_and_names_the_containers_of_a_pod_with_several() {
+    let node = Node::start();
+    node.apply("web", &talking("web"));
+    node.eventually("the second container has restarted", |node| {
+        let (_, stderr) = fails(node, &["logs", "web", "-c", "second", "--previous"]);
+        if stderr.is_empty() { Ok(()) } else { Err(stderr) }
+    });
+    assert_eq!(shows(&node, &["logs", "web", "-c", "second", "-p"]), "first life\n");
+    assert_eq!(shows(&node, &["logs", "default/web", "-c", "main", "--tail", "1"]), "three\n");
+    let times = shows(&node, &["logs", "web", "-c", "main", "--timestamps", "--since", "1h"]);
+    assert!(times.lines().count() == 3 && times.lines().all(|line| line.contains("T")), "{times}");
+    let mut followed = follow(&node, &["logs", "web", "-n", "default", "-c", "main", "-f"]);
+    lines_until(&mut followed, "three");
+    assert_eq!(interrupt(followed), (Some(130), String::new()));
+
+    for (arguments, code, message) in [
+        (&["logs", "web"][..], 1, "has several containers: main, second; name one with -c"),
+        (&["logs", "web", "-c", "third"], 1, "has no container \"third\"; it has main, second"),
+        (&["logs", "web", "-c", "main", "--previous"], 1, "previous terminated container"),
+        (&["logs", "nothing"], 1, "no pod \"nothing\" is on this node"),
+        (&["logs", "web", "--since", "soon"], 2, "allowed are durations such as 30s"),
+    ] {
+        let (actual, stderr) = fails(&node, arguments);
+        assert!(actual == code && stderr.contains(message), "{arguments:?}: {actual}: {stderr}");
+    }
+}
+
+#[test]
+fn exec_runs_a_command_with_its_input_output_terminal_and_exit_code() {
+    let node = Node::start();
+    node.apply("web", &shell_pod("web", FOREVER));
+    node.running("web");
+    let run = |arguments: &[&str], input: &str| {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_kubelet"))
+            .args(["exec", "--socket", &socket(&node)])
+            .args(arguments)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()
+            .expect("the command runs");
+        let mut stdin = child.stdin.take().expect("piped");
+        stdin.write_all(input.as_bytes()).expect("written");
+        drop(stdin);
+        let output = child.wait_with_output().expect("it ends");
+        let text = |bytes| String::from_utf8(bytes).expect("text");
+        (output.status.code(), text(output.stdout), text(output.stderr))
+    };
+    let streams = run(&["web", "--", "sh", "-c", "echo out; echo err >&2; exit 7"], "");
+    assert_eq!(streams, (Some(7), "out\n".to_owned(), "err\n".to_owned()));
+    let large = "0123456789abcde\n".repeat(20_000);
+    let copied = run(&["-i", "web", "-c", "main", "--", "cat"], &large);
+    assert!(copied == (Some(0), large, String::new()), "{:?} {} bytes", copied.0, copied.1.len());
+    let (code, _, stderr) = run(&["web", "--", "/no/such/program"], "");
+    assert!(code == Some(1) && stderr.contains("no such file"), "{code:?} {stderr}");
+    let (code, _, stderr) = run(&["web", "-c", "other", "--", "true"], "");
+    assert!(
+        code == Some(1) && stderr.contains("has no container \"other\"; it has main"),
+        "{code:?} {stderr}"
+    );
+
+    let program = env!("CARGO_BIN_EXE_kubelet");
+    let script = format!(
+        "stty rows 31 cols 97; exec {program} exec --socket {} -it web -- sh -c 'test -t 0 && stty size; exit 5'",
+        socket(&node)
+    );
+    let terminal = Command::new("script")
+        .args(["--quiet", "--return", "--command", &script, "/dev/null"])
+        .stdin(Stdio::null())
+        .output()
+        .expect("script runs");
+    let text = String::from_utf8_lossy(&terminal.stdout).into_owned();
+    assert!(text.contains("31 97") && terminal.status.code() == Some(5), "{:?} {text}", terminal.status);
+}
+
+fn socket(node: &Node) -> String {
+    node.path("root").join("kubelet.sock").display().to_string()
 }
