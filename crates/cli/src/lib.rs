@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod describe;
 mod events;
 mod exec;
 mod get;
@@ -94,6 +95,7 @@ pub fn definition() -> Command {
         .subcommand(why::definition())
         .subcommand(get::definition())
         .subcommand(events::definition())
+        .subcommand(describe::definition())
         .subcommand(logs::definition())
         .subcommand(exec::definition())
         .subcommand(stats::definition())
@@ -181,6 +183,7 @@ async fn answer(name: &str, client: &Client, matches: &ArgMatches) -> Result<Out
     match name {
         "why" => why::run(client, matches).await,
         "events" => events::run(client, matches).await,
+        "describe" => describe::run(client, matches).await,
         "logs" => logs::run(client, matches).await,
         "exec" => exec::run(client, matches).await,
         "stats" => stats::run(client, matches).await,

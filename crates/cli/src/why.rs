@@ -115,7 +115,7 @@ async fn node(client: &Client, matches: &ArgMatches) -> Result<Outcome, CommandE
     Ok(Outcome { text, code: code_of(found.verdict) })
 }
 
-fn style(now: Timestamp) -> Style {
+pub(crate) fn style(now: Timestamp) -> Style {
     Style { width: terminal::width(), has_color: terminal::has_color(), now }
 }
 

@@ -66,6 +66,7 @@ pub async fn serve(listener: UnixListener, sources: LocalSources, shutdown: impl
     let router = Router::new()
         .route("/v1/node", get(node))
         .route("/v1/pods", get(pods))
+        .route("/v1/pods/{uid}", get(pod))
         .route("/v1/pods/{uid}/start.svg", get(start_picture));
     let router = streams::routes(inventory::routes(router));
     let router = complete(router, sources);
@@ -114,6 +115,15 @@ async fn pods(State(sources): State<LocalSources>, Selected(selection): Selected
         .map(|problem| ManifestProblem { origin: problem.origin, message: problem.message })
         .collect();
     answer::json(serde_json::to_vec(&PodExplanations { pods, manifest_problems }))
+}
+
+/// `/v1/pods/<uid>`: the pod as `/pods` of the main port has it.
+async fn pod(State(sources): State<LocalSources>, UrlPath(uid): UrlPath<String>) -> Response {
+    let found = sources.inventory.selected_pods(&PodSelection::of(&uid));
+    match found.into_iter().find(|pod| pod.metadata.uid.as_deref() == Some(&*uid)) {
+        Some(pod) => answer::json(serde_json::to_vec(&pod)),
+        None => unknown(&uid),
+    }
 }
 
 /// `/v1/pods/<uid>/start.svg`: the start of the pod as a picture.

@@ -5,6 +5,7 @@
 
 pub mod advice;
 pub mod amounts;
+pub mod describe;
 pub mod node;
 pub mod pod;
 pub mod render;

@@ -55,19 +55,20 @@ pub fn node_text(node: &Explanation, style: Style) -> String {
     out.out
 }
 
-struct Text {
-    out: String,
-    style: Style,
+/// Text that is laid out within a width.
+pub(crate) struct Text {
+    pub(crate) out: String,
+    pub(crate) style: Style,
 }
 
 impl Text {
-    fn line(&mut self, line: &str) {
+    pub(crate) fn line(&mut self, line: &str) {
         self.out.push_str(line.trim_end());
         self.out.push('\n');
     }
 
     /// Words within the width, each line indented. The first line has the colour of the verdict.
-    fn paragraph(&mut self, indent: usize, text: &str, verdict: Option<Verdict>) {
+    pub(crate) fn paragraph(&mut self, indent: usize, text: &str, verdict: Option<Verdict>) {
         let width = self.style.width.max(MIN_WIDTH).saturating_sub(indent);
         for (number, line) in wrap(text, width).into_iter().enumerate() {
             let line = match verdict.filter(|_| number == 0) {
@@ -97,7 +98,7 @@ impl Text {
         }
     }
 
-    fn cause(&mut self, cause: &Cause) {
+    pub(crate) fn cause(&mut self, cause: &Cause) {
         self.line("");
         self.paragraph(0, &format!("{} ({})", cause.what, cause.reason), None);
         if !cause.error.is_empty() {
@@ -172,7 +173,7 @@ impl Text {
     }
 
     /// The text after a prefix, with its following lines below its first.
-    fn hanging(&mut self, prefix: &str, text: &str) {
+    pub(crate) fn hanging(&mut self, prefix: &str, text: &str) {
         let indent = prefix.chars().count();
         let width = self.style.width.max(MIN_WIDTH).saturating_sub(indent);
         for (number, line) in wrap(text, width).into_iter().enumerate() {
@@ -195,7 +196,7 @@ fn tried(cause: &Cause, now: Timestamp) -> Option<String> {
 }
 
 /// One line without control characters: a message is from outside, and must not steer the terminal.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

@@ -232,3 +232,34 @@ fn exec_runs_a_command_with_its_input_output_terminal_and_exit_code() {
 fn socket(node: &Node) -> String {
     node.path("root").join("kubelet.sock").display().to_string()
 }
+
+#[test]
+fn describe_and_stats_show_a_pod_as_people_read_it() {
+    let node = Node::start();
+    std::fs::create_dir(node.path("data")).expect("made");
+    let mut pod = web(&node);
+    pod["spec"]["containers"][0]["readinessProbe"] =
+        json!({"exec": {"command": ["true"]}, "periodSeconds": 1});
+    node.apply("web", &pod);
+    node.running("web");
+    has_line(&node, &["describe", "web"], &["main: running for", "ready"]);
+    let text = shows(&node, &["describe", "web"]);
+    for words in [
+        "From:            a manifest on this node",
+        "Labels:          app=web",
+        "Requests:    cpu 10m, memory 20Mi",
+        "Readiness:   the command true, every 1 s",
+        "Mount:       /data from volume data",
+        "data: hostPath",
+        "Conditions",
+        "Started [main]: Container started",
+    ] {
+        assert!(text.contains(words), "{words} is missing: {text}");
+    }
+    has_line(&node, &["stats"], &["web-", "(all)", "m ", "KiB"]);
+    has_line(&node, &["stats", "-l", "app=web"], &["web-", "main", "m "]);
+    let document: Value = serde_json::from_str(&shows(&node, &["stats", "web", "-o", "json"])).expect("JSON");
+    assert!(document["node"]["memoryBytes"].as_u64().is_some_and(|bytes| bytes > 0), "{document}");
+    assert_eq!(document["pods"][0]["containers"][0]["name"], "main");
+    assert_eq!(fails(&node, &["describe", "nothing"]).0, 1);
+}
