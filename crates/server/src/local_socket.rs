@@ -9,6 +9,7 @@ mod streams;
 mod target;
 
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -39,8 +40,8 @@ use crate::{answer, complete};
 const LIMITS: TableLimits = TableLimits { connections: 32, per_peer: 16 };
 /// For the head of a request, which is also the idle timeout.
 const IDLE: Duration = Duration::from_secs(30);
-/// Only root may open the socket.
-const MODE: u32 = 0o600;
+/// The bits of a mode that are about the owner.
+const OF_OWNER: u32 = 0o700;
 const SVG: HeaderValue = HeaderValue::from_static("image/svg+xml");
 
 /// What the socket serves from.
@@ -53,12 +54,18 @@ pub struct LocalSources {
     pub stream_idle: Duration,
 }
 
-/// Opens the socket, and replaces one of an earlier run of the kubelet.
+/// Opens the socket, and replaces one of an earlier run of the kubelet. `group`: `None` for that of the kubelet.
 ///
 /// # Errors
 /// The directory does not exist, or is not writable.
-pub fn listen(socket: &Path) -> io::Result<UnixListener> {
-    unix::listen(socket, MODE)
+pub fn listen(socket: &Path, mode: u32, group: Option<u32>) -> io::Result<UnixListener> {
+    // The group gets its rights last.
+    let listener = unix::listen(socket, mode & OF_OWNER)?;
+    if group.is_some() {
+        std::os::unix::fs::chown(socket, None, group)?;
+    }
+    std::fs::set_permissions(socket, std::fs::Permissions::from_mode(mode))?;
+    Ok(listener)
 }
 
 /// Serves until `shutdown`.

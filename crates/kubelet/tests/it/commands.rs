@@ -1,6 +1,7 @@
 //! The commands that show what is on a node: `kubelet get` and those that follow it, on a standalone node.
 
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::MetadataExt as _;
 use std::process::{Child, Command, Output, Stdio};
 
 use fakes::FakeRuntime;
@@ -262,4 +263,26 @@ fn describe_and_stats_show_a_pod_as_people_read_it() {
     assert!(document["node"]["memoryBytes"].as_u64().is_some_and(|bytes| bytes > 0), "{document}");
     assert_eq!(document["pods"][0]["containers"][0]["name"], "main");
     assert_eq!(fails(&node, &["describe", "nothing"]).0, 1);
+}
+
+#[test]
+fn local_socket_is_of_the_configured_group_and_otherwise_of_root_only() {
+    let of_socket = |node: &Node| {
+        let path = node.path("root").join("kubelet.sock");
+        node.eventually("the local socket is there", |_| {
+            let metadata = std::fs::metadata(&path).map_err(|error| error.to_string())?;
+            Ok((metadata.mode() & 0o777, metadata.gid()))
+        })
+    };
+    let runtime = FakeRuntime::with_clock(ports::Clock::system());
+    let mut node = Node::on_fake(&runtime, json!({}));
+    assert_eq!(of_socket(&node).0, 0o600);
+    node.kill_kubelet();
+    std::fs::remove_file(node.path("root").join("kubelet.sock")).expect("removed");
+    node.add_flags(&["--local-socket-mode=0660", "--local-socket-group=daemon"]);
+    node.start_kubelet();
+    node.eventually("the group may open the socket", |node| match of_socket(node) {
+        (0o660, 1) => Ok(()),
+        other => Err(format!("{other:?}")),
+    });
 }
