@@ -1,6 +1,7 @@
 //! What the local socket may request from the agent besides `NodeApi`: what is on this node, by kind.
 
 use async_trait::async_trait;
+use model::explain::Explanation;
 use model::inventory::{
     AllocationItem, CgroupItem, ClaimItem, EventItem, ImageItem, Inventory, NodeUsage, PluginItem,
     PodSelection, VolumeItem,
@@ -22,4 +23,8 @@ pub trait NodeInventory: Send + Sync + std::fmt::Debug {
     /// The latest last; those of the node and of PersistentVolumes only if no pods are named.
     fn events(&self, of: &PodSelection) -> Inventory<EventItem>;
     async fn usage(&self, of: &PodSelection) -> NodeUsage;
+    /// Why an image is as it is; `None` if neither the runtime nor a pod has one of that name.
+    async fn explain_image(&self, name: &str) -> Option<Explanation>;
+    /// Why volumes are as they are: of that name, or `pod/volume` or `namespace/pod/volume`.
+    async fn explain_volumes(&self, words: &str) -> Vec<Explanation>;
 }

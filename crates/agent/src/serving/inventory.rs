@@ -7,6 +7,7 @@ mod images;
 mod resources;
 mod usage;
 mod volumes;
+mod why;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,6 +15,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use base_agent::context::Context;
 use jiff::Timestamp;
+use model::explain::Explanation;
 use model::inventory::{
     AllocationItem, CgroupItem, ClaimItem, EventItem, ImageItem, Inventory, NodeUsage, PluginItem,
     PodSelection, VolumeItem,
@@ -65,6 +67,14 @@ impl NodeInventory for AgentApi {
 
     async fn usage(&self, of: &PodSelection) -> NodeUsage {
         usage::of_pods(self, of).await
+    }
+
+    async fn explain_image(&self, name: &str) -> Option<Explanation> {
+        why::image(self, name).await
+    }
+
+    async fn explain_volumes(&self, words: &str) -> Vec<Explanation> {
+        why::volumes(self, words).await
     }
 }
 

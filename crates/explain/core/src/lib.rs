@@ -6,10 +6,12 @@
 pub mod advice;
 pub mod amounts;
 pub mod describe;
+pub mod image;
 pub mod node;
 pub mod pod;
 pub mod render;
 pub mod selector;
 pub mod times;
+pub mod volume;
 pub mod volume_source;
 pub mod waterfall;

@@ -40,6 +40,7 @@ use volumes_core::image::ImageVolume;
 
 use self::node_keyring::NodeKeyring;
 use self::providers::Providers;
+pub use self::records::KnownPull;
 use self::records::PullRecords;
 use crate::metrics::ImageMetrics;
 
@@ -219,6 +220,12 @@ impl Images {
             back_off: Mutex::new(BackOffs { table: BackoffTable::image_pull(), last_error: BTreeMap::new() }),
             history: Mutex::default(),
         })
+    }
+
+    /// The record of the pulls of an image; `None` if pulls are not recorded.
+    pub async fn known_pull(&self, image: &str, image_ref: &str) -> Option<KnownPull> {
+        let (_, records) = self.checked.as_ref()?;
+        Some(records.lookup(image, image_ref).await)
     }
 
     /// When garbage collection first observed the image, if after the start of the kubelet, and when it last observed it in use.

@@ -266,6 +266,74 @@ fn describe_and_stats_show_a_pod_as_people_read_it() {
 }
 
 #[test]
+fn why_image_and_why_volume_say_what_is_here_what_uses_it_and_what_failed() {
+    let node = Node::start();
+    std::fs::create_dir(node.path("data")).expect("made");
+    node.apply("web", &web(&node));
+    let mut broken = shell_pod("broken", FOREVER);
+    broken["spec"]["volumes"] =
+        json!([{"name": "lost", "hostPath": {"path": node.path("missing"), "type": "Directory"}}]);
+    broken["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "lost", "mountPath": "/lost"}]);
+    node.apply("broken", &broken);
+    let mut unpullable = shell_pod("unpullable", FOREVER);
+    unpullable["spec"]["containers"][0]["image"] = "127.0.0.1:1/no/such:1".into();
+    unpullable["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
+    node.apply("unpullable", &unpullable);
+    node.running("web");
+
+    says(
+        &node,
+        &["why", "image", IMAGE],
+        0,
+        &[
+            "The image is on this node and in use.",
+            "default/web-node (container main, pull policy Never)",
+            "keeps it",
+        ],
+    );
+    says(
+        &node,
+        &["why", "image", "127.0.0.1:1/no/such:1"],
+        3,
+        &["It is not on this node.", "waits: ", "connection refused", "can be reached"],
+    );
+    says(&node, &["why", "image", "no/such"], 1, &["no image \"no/such\" is on this node"]);
+    says(
+        &node,
+        &["why", "volume", "data"],
+        0,
+        &["default/web-node/data: The volume is mounted.", "hostPath"],
+    );
+    says(
+        &node,
+        &["why", "volume", "broken/lost"],
+        3,
+        &[
+            "The volume cannot be mounted:",
+            "the next try",
+            "hostPath type check failed",
+            "Container main mounts it.",
+        ],
+    );
+    says(&node, &["why", "volume", "web/lost"], 1, &["no pod of this node has a volume \"web/lost\""]);
+    says(&node, &["why", "volume"], 2, &["kubelet why volume needs the name of one"]);
+    says(&node, &["why", "web", "data"], 2, &["only the words image and volume have a name after them"]);
+}
+
+/// Waits until a command has that exit code and says all these words, which may be broken into lines.
+#[track_caller]
+fn says(node: &Node, arguments: &[&str], code: i32, words: &[&str]) {
+    node.eventually(&format!("{arguments:?} says {words:?} with exit code {code}"), |node| {
+        let output = ask(node, arguments);
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        let in_one_line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        let is_said =
+            output.status.code() == Some(code) && words.iter().all(|word| in_one_line.contains(word));
+        if is_said { Ok(()) } else { Err(format!("{:?}: {text}", output.status)) }
+    });
+}
+
+#[test]
 fn local_socket_is_of_the_configured_group_and_otherwise_of_root_only() {
     let of_socket = |node: &Node| {
         let path = node.path("root").join("kubelet.sock");
