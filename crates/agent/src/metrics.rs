@@ -19,7 +19,7 @@ pub(crate) use eviction::EvictionMetrics;
 pub(crate) use kubelet::KubeletMetrics;
 pub(crate) use kubelet::WorkerPass;
 pub(crate) use pleg::PlegMetrics;
-pub(crate) use plugins::PluginMetrics;
+pub(crate) use plugins::{PluginMetrics, PluginSocket};
 pub(crate) use pods::{NodeStart, PodMetrics, PodStart};
 pub(crate) use render::{ExternalMetrics, WorkingPods, write};
 pub(crate) use requests::RequestMetrics;

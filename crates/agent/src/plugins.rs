@@ -6,6 +6,7 @@
 //! Owns: which plugins are registered, and every call to a registration socket. What is done with a plugin is up to the handler of
 //! its type. A plugin that does not answer delays no other. Sleeps until a socket or a plugin needs it.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::panic::AssertUnwindSafe;
 use std::path::{Path, PathBuf};
@@ -23,7 +24,7 @@ use model::plugins::{RegisteredPlugin, SocketTree};
 use ports::HostError;
 use ports::plugins::{PluginError, PluginInfo, PluginRegistration, PluginResult, Plugins};
 
-use crate::metrics::PluginMetrics;
+use crate::metrics::{PluginMetrics, PluginSocket};
 
 /// The registration directory, in the kubelet's root directory.
 pub(crate) const DIR: &str = "plugins_registry";
@@ -44,6 +45,8 @@ struct PluginRegistry {
     operations: FuturesUnordered<BoxFuture<'static, Step>>,
     /// Sockets and directories beyond the limits, as last logged.
     left_out: usize,
+    /// Why the last registration failed, by socket.
+    errors: BTreeMap<PathBuf, String>,
 }
 
 impl fmt::Debug for PluginRegistry {
@@ -79,7 +82,8 @@ impl End {
 impl PluginRegistry {
     fn new(ctx: Arc<Context>, plugins: Arc<dyn Plugins>, handlers: PluginHandlers) -> Self {
         let (registrations, operations) = (Registrations::default(), FuturesUnordered::new());
-        Self { ctx, plugins, handlers, registrations, operations, left_out: 0 }
+        let errors = BTreeMap::new();
+        Self { ctx, plugins, handlers, registrations, operations, left_out: 0, errors }
     }
 
     /// Runs until the tasks stop; plugins stay registered then. Every select arm is cancel safe.
@@ -104,6 +108,7 @@ impl PluginRegistry {
             tracing::warn!(path = %dir.display(), count = tree.left_out, "Too many plugin sockets or directories, ignoring some");
         }
         self.left_out = tree.left_out;
+        self.errors.retain(|socket, _| tree.sockets.contains_key(socket));
         self.registrations.observe(tree);
     }
 
@@ -180,8 +185,12 @@ impl PluginRegistry {
 
     fn handle_end(&mut self, socket: &Path, end: End) {
         let End { outcome, error } = end;
-        if let Some(error) = error {
-            tracing::error!(path = %socket.display(), err = error, "Failed to register plugin");
+        match error {
+            Some(error) => {
+                tracing::error!(path = %socket.display(), err = error, "Failed to register plugin");
+                self.errors.insert(socket.to_owned(), error);
+            }
+            None => drop(self.errors.remove(socket)),
         }
         if let Outcome::Registered { kind, plugin } = &outcome {
             let RegisteredPlugin { name, endpoint, versions } = plugin;
@@ -194,9 +203,16 @@ impl PluginRegistry {
     }
 
     fn publish(&self) {
-        let states = self.registrations.states();
-        let rows = states.map(|(path, is_found, is_registered)| {
-            (path.to_string_lossy().into_owned(), is_found, is_registered)
+        let rows = self.registrations.states().map(|state| {
+            let name = |of: fn(&PluginName) -> &String| state.name.map(of).cloned().unwrap_or_default();
+            PluginSocket {
+                path: state.path.to_string_lossy().into_owned(),
+                is_found: state.is_found,
+                is_registered: state.is_registered,
+                kind: name(|name| &name.kind),
+                name: name(|name| &name.name),
+                error: self.errors.get(state.path).cloned().unwrap_or_default(),
+            }
         });
         self.ctx.metrics.get::<PluginMetrics>().set(rows.collect());
     }

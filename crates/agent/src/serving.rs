@@ -3,6 +3,7 @@
 pub(crate) mod checkpoints;
 pub(crate) mod container_logs;
 pub(crate) mod explain;
+pub(crate) mod inventory;
 pub mod log_rotation;
 pub(crate) mod measurements;
 pub mod node_api;

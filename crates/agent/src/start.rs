@@ -29,7 +29,10 @@ use images_agent::Images;
 use kubelet_core::node::kernel::{MEMORY_ON_DISK, compute_swap_warning};
 use model::k8s::{Node, NodeAddress};
 use model::{CgroupDriver, PodSource};
-use ports::{Certificates, Cgroups, Clock, Files, Host, HostError, Net, NodeApi, Plugins, Runtime, Shutdown};
+use ports::{
+    Certificates, Cgroups, Clock, Files, Host, HostError, Net, NodeApi, NodeInventory, Plugins, Runtime,
+    Shutdown,
+};
 use resources_agent::Resources;
 use resources_agent::claims::reconcile::KnownPods;
 use sources_agent::{ManifestProblems, SourceSet};
@@ -172,8 +175,18 @@ impl Agent {
     /// The agent as the HTTP server sees it.
     #[must_use]
     pub fn api(&self) -> Arc<dyn NodeApi> {
+        Arc::new(self.node_api())
+    }
+
+    /// What is on this node, as the local socket shows it.
+    #[must_use]
+    pub fn inventory(&self) -> Arc<dyn NodeInventory> {
+        Arc::new(self.node_api())
+    }
+
+    fn node_api(&self) -> AgentApi {
         let PodHandles { ctx, cache, pods, .. } = &*self.handles;
-        Arc::new(AgentApi {
+        AgentApi {
             lookup: PodLookup {
                 ctx: ctx.clone(),
                 cache: cache.clone(),
@@ -187,7 +200,7 @@ impl Agent {
             journal_queries: Arc::new(Semaphore::new(MAX_JOURNAL_QUERIES)),
             samplers: self.samplers.clone(),
             csi: self.csi.clone(),
-        })
+        }
     }
 
     /// What CSI needs of the API server; `None` for a standalone kubelet.

@@ -1,24 +1,39 @@
 //! Requests to the local socket of the kubelet.
 
 use std::io::ErrorKind;
+use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::HOST;
-use http::{Request, StatusCode};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::client::conn::http1;
+use http::header::{
+    CONNECTION, HOST, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
+};
+use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use http_body_util::{BodyExt, Collected, Empty, Limited};
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::upgrade::Upgraded;
 use hyper_util::rt::TokioIo;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
 /// The kubelet answers from memory.
 const TIMEOUT: Duration = Duration::from_secs(10);
+/// The runtime may be asked before a log or a command begins.
+const STREAM_TIMEOUT: Duration = Duration::from_secs(45);
+/// The key is for servers that cannot know otherwise whether a client means a WebSocket.
+const WEBSOCKET: [(HeaderName, &str); 5] = [
+    (CONNECTION, "Upgrade"),
+    (UPGRADE, "websocket"),
+    (SEC_WEBSOCKET_VERSION, "13"),
+    (SEC_WEBSOCKET_KEY, "a3ViZWxldCBleGVjIGtleQ=="),
+    (SEC_WEBSOCKET_PROTOCOL, "v5.channel.k8s.io"),
+];
 /// The largest answer: a thousand pods have some megabytes.
 const MAX_ANSWER: usize = 64 << 20;
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Client {
     socket: PathBuf,
 }
@@ -34,10 +49,13 @@ pub(crate) enum ClientError {
     Denied(PathBuf),
     #[error("failed to open {}: {source}", socket.display())]
     Open { socket: PathBuf, source: std::io::Error },
-    #[error("the kubelet has not answered for {} s", TIMEOUT.as_secs())]
-    TimedOut,
-    #[error("the kubelet answered with {status}: {text}")]
+    #[error("the kubelet has not answered for {} s", .0.as_secs())]
+    TimedOut(Duration),
+    /// The text is that of the kubelet, which says what is wrong.
+    #[error("{}", if text.is_empty() { status.as_str() } else { text })]
     Refused { status: StatusCode, text: String },
+    #[error("the answer broke off; the log of the kubelet says why")]
+    BrokenOff,
     #[error("failed to read the answer of the kubelet: {0}")]
     Broken(String),
 }
@@ -47,42 +65,84 @@ impl Client {
         Self { socket }
     }
 
+    /// What is at that path.
+    pub(crate) async fn get_bytes(&self, path: &str) -> Result<Bytes, ClientError> {
+        let fetched = tokio::time::timeout(TIMEOUT, self.fetch(path)).await;
+        fetched.map_err(|_| ClientError::TimedOut(TIMEOUT))?
+    }
+
     /// The document at that path.
     pub(crate) async fn get<T: DeserializeOwned>(&self, path: &str) -> Result<T, ClientError> {
-        let body =
-            tokio::time::timeout(TIMEOUT, self.fetch(path)).await.map_err(|_| ClientError::TimedOut)??;
+        let body = self.get_bytes(path).await?;
         serde_json::from_slice(&body).map_err(|error| ClientError::Broken(error.to_string()))
     }
 
     async fn fetch(&self, path: &str) -> Result<Bytes, ClientError> {
-        let stream = UnixStream::connect(&self.socket).await.map_err(|error| self.refused(error))?;
-        let broken = |error: hyper::Error| ClientError::Broken(error.to_string());
-        let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(broken)?;
-        let request = Request::get(path).header(HOST, "kubelet").body(Empty::<Bytes>::new());
-        let request = request.map_err(|error| ClientError::Broken(error.to_string()))?;
+        let (mut sender, connection) = self.connect().await?;
         let exchange = async {
-            let response = sender.send_request(request).await.map_err(broken)?;
-            let (status, body) = (response.status(), Limited::new(response.into_body(), MAX_ANSWER));
-            let body =
-                body.collect().await.map_err(|error| ClientError::Broken(error.to_string()))?.to_bytes();
-            match status {
-                StatusCode::OK => Ok(body),
-                status => {
-                    let text = String::from_utf8_lossy(&body).trim().to_owned();
-                    Err(ClientError::Refused { status, text })
-                }
+            let response = sender.send_request(request(path)?).await.map_err(broken)?;
+            match response.status() {
+                StatusCode::OK => body(response).await,
+                _ => Err(refusal(response).await),
             }
         };
-        tokio::pin!(exchange);
-        tokio::pin!(connection);
-        tokio::select! {
-            answer = &mut exchange => answer,
-            // The end of the connection is an error only if the answer is not complete.
-            ended = &mut connection => {
-                ended.map_err(broken)?;
-                exchange.await
+        drive(exchange, connection).await
+    }
+
+    /// Passes on an answer piece by piece, until it ends or the receiver wants no more.
+    pub(crate) async fn stream(
+        &self,
+        path: &str,
+        mut receive: impl FnMut(&[u8]) -> ControlFlow<()>,
+    ) -> Result<(), ClientError> {
+        let (mut sender, connection) = self.connect().await?;
+        let exchange = async {
+            let response = sender.send_request(request(path)?);
+            let response = tokio::time::timeout(STREAM_TIMEOUT, response).await;
+            let response = response.map_err(|_| ClientError::TimedOut(STREAM_TIMEOUT))?.map_err(broken)?;
+            if response.status() != StatusCode::OK {
+                return Err(refusal(response).await);
             }
-        }
+            let mut body = response.into_body();
+            while let Some(frame) = body.frame().await {
+                let frame = frame.map_err(|_| ClientError::BrokenOff)?;
+                if frame.data_ref().is_some_and(|data| receive(data).is_break()) {
+                    break;
+                }
+            }
+            Ok(())
+        };
+        drive(exchange, connection).await
+    }
+
+    /// Requests a WebSocket with the channels of a command, and returns what `talk` returns.
+    pub(crate) async fn upgrade<T, F>(
+        &self,
+        path: &str,
+        talk: impl FnOnce(Upgraded) -> F,
+    ) -> Result<T, ClientError>
+    where
+        F: Future<Output = Result<T, ClientError>>,
+    {
+        let (mut sender, connection) = self.connect().await?;
+        let exchange = async {
+            let mut request = request(path)?;
+            let headers = WEBSOCKET.map(|(name, value)| (name, HeaderValue::from_static(value)));
+            request.headers_mut().extend(headers);
+            let response = tokio::time::timeout(STREAM_TIMEOUT, sender.send_request(request)).await;
+            let mut response =
+                response.map_err(|_| ClientError::TimedOut(STREAM_TIMEOUT))?.map_err(broken)?;
+            if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+                return Err(refusal(response).await);
+            }
+            talk(hyper::upgrade::on(&mut response).await.map_err(broken)?).await
+        };
+        drive(exchange, connection.with_upgrades()).await
+    }
+
+    async fn connect(&self) -> Result<(SendRequest<Empty<Bytes>>, Connection), ClientError> {
+        let stream = UnixStream::connect(&self.socket).await.map_err(|error| self.refused(error))?;
+        http1::handshake(TokioIo::new(stream)).await.map_err(broken)
     }
 
     fn refused(&self, source: std::io::Error) -> ClientError {
@@ -98,6 +158,48 @@ impl Client {
             ClientError::Open { socket, source }
         }
     }
+}
+
+type Connection = http1::Connection<TokioIo<UnixStream>, Empty<Bytes>>;
+
+fn request(path: &str) -> Result<Request<Empty<Bytes>>, ClientError> {
+    let request = Request::get(path).header(HOST, "kubelet").body(Empty::new());
+    request.map_err(|error| ClientError::Broken(error.to_string()))
+}
+
+async fn body(response: Response<Incoming>) -> Result<Bytes, ClientError> {
+    let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
+    body.map(Collected::to_bytes).map_err(|error| ClientError::Broken(error.to_string()))
+}
+
+async fn refusal(response: Response<Incoming>) -> ClientError {
+    let status = response.status();
+    match body(response).await {
+        Ok(body) => ClientError::Refused { status, text: String::from_utf8_lossy(&body).trim().to_owned() },
+        Err(error) => error,
+    }
+}
+
+/// Carries out the exchange, which needs the connection to be polled.
+async fn drive<T>(
+    exchange: impl Future<Output = Result<T, ClientError>>,
+    connection: impl Future<Output = Result<(), hyper::Error>>,
+) -> Result<T, ClientError> {
+    tokio::pin!(exchange);
+    tokio::pin!(connection);
+    tokio::select! {
+        answer = &mut exchange => answer,
+        // The end of the connection is an error only if the answer is not complete.
+        ended = &mut connection => {
+            ended.map_err(broken)?;
+            exchange.await
+        }
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "for map_err")]
+fn broken(error: hyper::Error) -> ClientError {
+    ClientError::Broken(error.to_string())
 }
 
 /// The text as a part of a query.

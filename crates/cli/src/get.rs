@@ -1,156 +1,198 @@
 //! `kubelet get`: what is on this node, as tables.
 
-use clap::{Arg, ArgMatches, Command};
-use explain_core::times::span;
+mod inventory;
+mod pods;
+mod row;
+
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
 use jiff::Timestamp;
-use model::explain::{PodExplanation, PodExplanations, Verdict};
+use model::explain::{PodExplanation, PodExplanations};
+use model::inventory::{AllocationItem, CgroupItem, ClaimItem, EventItem, ImageItem, PluginItem, VolumeItem};
 
-use crate::client::{Client, escaped};
+use self::pods::ContainerRow;
+pub(crate) use self::row::Row;
+use crate::client::Client;
 use crate::output::{self, Format};
-use crate::table::table;
-use crate::{CommandError, Outcome, connection_arguments};
+use crate::selection::{self, Selection};
+use crate::table::{lines, table};
+use crate::{CommandError, Outcome, connection_arguments, print_part, report};
 
-const FORMATS: &[Format] = &[Format::Text, Format::Wide, Format::Name, Format::Json, Format::Yaml];
+pub(crate) const FORMATS: &[Format] = &[Format::Text, Format::Wide, Format::Name, Format::Json, Format::Yaml];
+
+/// How often `--watch` looks.
+pub(crate) const WATCH: Duration = Duration::from_secs(2);
+
+/// What can be listed.
+const KINDS: [&str; 9] =
+    ["pods", "containers", "images", "volumes", "claims", "allocations", "cgroups", "plugins", "events"];
+/// Those that belong to the node and not to pods.
+const OF_THE_NODE: [&str; 2] = ["images", "plugins"];
+
+const EXAMPLES: &str = "Examples:
+  kubelet get pods                         what runs here, and what does not
+  kubelet get containers -o wide
+  kubelet get pods web -o yaml             one pod, as the node explains it
+  kubelet get volumes -n shop              the volumes of the pods of a namespace
+  kubelet get allocations -l app=db        CPUs, memory and devices that pods with a label have
+  kubelet get images
+  kubelet get pods -w                      and each change, until Ctrl-C
+
+Kinds: pods, containers, images, volumes, claims (ResourceClaims that drivers prepared), allocations (what
+containers have of the node), cgroups, plugins (CSI drivers, device plugins, DRA drivers), events.
+
+Exit code: 0 listed, 1 no answer, nothing of that name, or something is missing from the list.";
 
 pub(crate) fn definition() -> Command {
     let command = Command::new("get")
         .about("List what is on this node")
-        .after_help(
-            "Examples:\n  kubelet get pods\n  kubelet get containers -o wide\n  kubelet get pods web -o yaml",
-        )
+        .after_help(EXAMPLES)
+        .arg(Arg::new("kind").value_name("KIND").required(true).value_parser(KINDS).help("What to list"))
         .arg(
-            Arg::new("kind")
-                .value_name("KIND")
-                .required(true)
-                .value_parser(["pods", "containers"])
-                .help("What to list"),
-        )
-        .arg(
-            Arg::new("pod")
-                .value_name("POD")
-                .help("Only this pod: its name, namespace/name, or UID or the beginning of it"),
+            Arg::new("watch")
+                .short('w')
+                .long("watch")
+                .action(ArgAction::SetTrue)
+                .help("Go on, and print each row again that has changed"),
         )
         .arg(output::argument(FORMATS));
-    connection_arguments(command)
+    connection_arguments(selection::arguments(command))
 }
 
 pub(crate) async fn run(client: &Client, matches: &ArgMatches) -> Result<Outcome, CommandError> {
-    let words = matches.get_one::<String>("pod").map_or("", String::as_str);
-    let mut found: PodExplanations = client.get(&format!("/v1/pods?pod={}", escaped(words))).await?;
-    // Pods that are gone have no source.
-    found.pods.retain(|pod| !pod.source.is_empty());
-    if found.pods.is_empty() && !words.is_empty() {
-        return Err(CommandError::NotFound(format!("no pod {words:?} is on this node")));
+    let kind = matches.get_one::<String>("kind").map_or("", String::as_str);
+    let selection = Selection::of(matches);
+    if OF_THE_NODE.contains(&kind) && !selection.is_empty() {
+        let text =
+            format!("{kind} belong to the node: kubelet get {kind} takes no POD, --namespace or --selector");
+        return Err(CommandError::Usage(text));
     }
-    let (format, now) = (output::of(matches), Timestamp::now());
-    let text = match (format, matches.get_one::<String>("kind").map(String::as_str)) {
-        (Format::Json | Format::Yaml, _) => output::document(&found, format)?,
-        (Format::Name, _) => {
-            found.pods.iter().map(|pod| format!("pod/{}/{}\n", pod.namespace, pod.name)).collect()
-        }
-        (_, Some("containers")) => containers(&found.pods, now),
-        _ => pods(&found.pods, format == Format::Wide, now),
-    };
-    Ok(Outcome { text, code: 0 })
+    match kind {
+        "containers" => list::<ContainerRow>(client, &selection, matches).await,
+        "images" => list::<ImageItem>(client, &selection, matches).await,
+        "volumes" => list::<VolumeItem>(client, &selection, matches).await,
+        "claims" => list::<ClaimItem>(client, &selection, matches).await,
+        "allocations" => list::<AllocationItem>(client, &selection, matches).await,
+        "cgroups" => list::<CgroupItem>(client, &selection, matches).await,
+        "plugins" => list::<PluginItem>(client, &selection, matches).await,
+        "events" => list::<EventItem>(client, &selection, matches).await,
+        _ => list::<PodExplanation>(client, &selection, matches).await,
+    }
 }
 
-fn pods(pods: &[PodExplanation], is_wide: bool, now: Timestamp) -> String {
-    let row = |pod: &PodExplanation| {
-        let ready = pod.containers.iter().filter(|container| container.is_ready).count();
-        let restarts: i32 = pod.containers.iter().map(|container| container.restarts).sum();
-        let mut cells = vec![
-            pod.namespace.clone(),
-            pod.name.clone(),
-            format!("{ready}/{}", pod.containers.len()),
-            state(pod),
-            restarts.to_string(),
-            pod.trail.first().map(|first| span(first.began, now)).unwrap_or_default(),
-        ];
+/// Lists things of one kind, once or again and again.
+pub(crate) async fn list<R: Row>(
+    client: &Client,
+    selection: &Selection,
+    matches: &ArgMatches,
+) -> Result<Outcome, CommandError> {
+    let format = output::of(matches);
+    let document = fetch::<R>(client, selection).await?;
+    let problems = R::problems(&document).to_vec();
+    let mut shown = Shown::default();
+    let text = shown.next::<R>(document, format)?;
+    if !matches.get_flag("watch") {
+        problems.iter().for_each(|problem| report(problem));
+        return Ok(Outcome { text, code: u8::from(!problems.is_empty()) });
+    }
+    let mut is_read = print_part(&text);
+    while is_read {
+        tokio::time::sleep(WATCH).await;
+        let document = fetch::<R>(client, selection).await?;
+        is_read = print_part(&shown.next::<R>(document, format)?);
+    }
+    Ok(Outcome::default())
+}
+
+/// A pod that is named must exist, even if it has nothing of the kind.
+async fn fetch<R: Row>(client: &Client, selection: &Selection) -> Result<R::Document, CommandError> {
+    let document = R::complete(client.get(&selection.path(R::PATH)).await?);
+    if R::is_empty(&document) && !selection.words.is_empty() {
+        let pods: PodExplanations = client.get(&selection.path("/v1/pods")).await?;
+        if pods.pods.iter().all(|pod| pod.source.is_empty()) {
+            let text = format!("no pod {:?} is on this node", selection.words);
+            return Err(CommandError::NotFound(text));
+        }
+    }
+    Ok(document)
+}
+
+/// What was printed before, so that only changes are printed again.
+#[derive(Debug, Default)]
+struct Shown {
+    /// Each row without what changes by itself, such as ages.
+    rows: Vec<String>,
+    text: String,
+}
+
+impl Shown {
+    /// The text to print: everything the first time, then what has changed.
+    fn next<R: Row>(&mut self, document: R::Document, format: Format) -> Result<String, CommandError> {
+        match format {
+            Format::Json | Format::Yaml => {
+                let text = output::document(&document, format)?;
+                let is_new = text != self.text;
+                self.text.clone_from(&text);
+                Ok(if is_new { text } else { String::new() })
+            }
+            Format::Text | Format::Wide | Format::Name => Ok(self.rows(&R::rows(document), format)),
+        }
+    }
+
+    fn rows<R: Row>(&mut self, rows: &[R], format: Format) -> String {
+        let is_first = self.text.is_empty();
+        let keys: Vec<String> = rows.iter().map(|row| format!("{row:?}")).collect();
+        let is_new: Vec<bool> = keys.iter().map(|key| is_first || !self.rows.contains(key)).collect();
+        self.rows = keys;
+        "shown".clone_into(&mut self.text);
+        if format == Format::Name {
+            let new = rows.iter().zip(is_new).filter(|(_, is_new)| *is_new);
+            return new.map(|(row, _)| format!("{}\n", row.name())).collect();
+        }
+        let text = rows_table(rows, format == Format::Wide, Timestamp::now());
+        if is_first {
+            return text;
+        }
+        lines(&text).skip(1).zip(is_new).filter(|(_, is_new)| *is_new).map(|(line, _)| line).collect()
+    }
+}
+
+fn rows_table<R: Row>(rows: &[R], is_wide: bool, now: Timestamp) -> String {
+    let mut heading = R::HEADING.to_vec();
+    if is_wide {
+        heading.extend(R::WIDE);
+    }
+    let cells = |row: &R| {
+        let mut cells = row.cells(now);
         if is_wide {
-            cells.extend([pod.uid.clone(), pod.source.clone(), pod.summary.clone()]);
+            cells.extend(row.wide_cells(now));
         }
         cells
     };
-    let mut heading = vec!["NAMESPACE", "NAME", "READY", "STATE", "RESTARTS", "KNOWN FOR"];
-    if is_wide {
-        heading.extend(["UID", "FROM", "WHY"]);
-    }
-    table(&heading, &pods.iter().map(row).collect::<Vec<_>>())
-}
-
-/// One word, as in kubectl's column STATUS: the reason why it waits or failed.
-fn state(pod: &PodExplanation) -> String {
-    match (pod.verdict, pod.causes.first()) {
-        (Verdict::Waiting | Verdict::Failed, Some(cause)) => cause.reason.clone(),
-        (Verdict::Failed, None) => "Failed".to_owned(),
-        (Verdict::Waiting, None) => "Waiting".to_owned(),
-        (Verdict::Fine, _) if pod.containers.iter().any(|container| container.state == "running") => {
-            "Running".to_owned()
-        }
-        (Verdict::Fine, _) => "Completed".to_owned(),
-    }
-}
-
-fn containers(pods: &[PodExplanation], now: Timestamp) -> String {
-    let rows = pods.iter().flat_map(|pod| {
-        pod.containers.iter().map(move |container| {
-            vec![
-                pod.namespace.clone(),
-                pod.name.clone(),
-                container.name.clone(),
-                container.state.clone(),
-                if container.is_ready { "yes" } else { "no" }.to_owned(),
-                container.restarts.to_string(),
-                container.since.map(|since| span(since, now)).unwrap_or_default(),
-                container.last_end.clone(),
-            ]
-        })
-    });
-    let heading = ["NAMESPACE", "POD", "CONTAINER", "STATE", "READY", "RESTARTS", "FOR", "LAST END"];
-    table(&heading, &rows.collect::<Vec<_>>())
+    table(&heading, &rows.iter().map(cells).collect::<Vec<_>>())
 }
 
 #[cfg(test)]
 mod tests {
-    use model::explain::{Cause, ContainerExplanation};
-
     use super::*;
 
     #[test]
-    fn pods_and_containers_are_tables_like_those_of_kubectl() {
-        let at = |second| Timestamp::from_second(second).unwrap();
-        let container = ContainerExplanation {
-            name: "app".to_owned(),
-            state: "running".to_owned(),
-            since: Some(at(10)),
-            is_ready: true,
-            restarts: 2,
-            last_end: "Error, exit code 1".to_owned(),
-            ..ContainerExplanation::default()
+    fn watch_prints_the_table_and_then_only_changed_rows() {
+        let image = |name: &str, size_bytes: u64| ImageItem {
+            id: name.to_owned(),
+            names: vec![name.to_owned()],
+            size_bytes,
+            ..ImageItem::default()
         };
-        let up = PodExplanation {
-            namespace: "default".to_owned(),
-            name: "web".to_owned(),
-            containers: vec![container],
-            ..PodExplanation::default()
-        };
-        let cause = Cause { reason: "ImagePullBackOff".to_owned(), ..Cause::default() };
-        let waiting = PodExplanation {
-            name: "db".to_owned(),
-            verdict: Verdict::Waiting,
-            causes: vec![cause],
-            ..up.clone()
-        };
-        expect_test::expect![[r#"
-            NAMESPACE   NAME   READY   STATE              RESTARTS   KNOWN FOR
-            default     web    1/1     Running            2
-            default     db     1/1     ImagePullBackOff   2
-        "#]]
-        .assert_eq(&pods(&[up.clone(), waiting], false, at(70)));
-        expect_test::expect![[r#"
-            NAMESPACE   POD   CONTAINER   STATE     READY   RESTARTS   FOR     LAST END
-            default     web   app         running   yes     2          1 min   Error, exit code 1
-        "#]]
-        .assert_eq(&containers(&[up], at(70)));
+        let mut shown = Shown::default();
+        let mut next =
+            |images: Vec<ImageItem>, format| shown.next::<ImageItem>(images.into(), format).unwrap();
+        let all = next(vec![image("a", 1), image("b", 2)], Format::Text);
+        assert_eq!(all.lines().count(), 3);
+        assert_eq!(next(vec![image("a", 1), image("b", 2)], Format::Text), "");
+        let changed = next(vec![image("a", 1), image("b", 3 << 20)], Format::Text);
+        assert!(changed.starts_with("b ") && changed.lines().count() == 1, "{changed}");
+        assert_eq!(next(vec![image("c", 1)], Format::Name), "image/c\n");
     }
 }

@@ -1,16 +1,24 @@
-//! The commands of the kubelet that ask the running one, over its local socket: `kubelet why`, `kubelet get`.
+//! The commands of the kubelet that ask the running one, over its local socket: `kubelet why`, `kubelet get` and others.
 //!
 //! Owns their definitions, from which help and completion are made, and what they print. What a pod's state means is decided in
 //! `explain-core`. Exit codes: 0 as desired, 3 something waits, 4 something failed, 1 no answer or nothing of that name, 2 a wrong command
-//! line.
+//! line, 130 ended by Ctrl-C.
 #![forbid(unsafe_code)]
 
 mod client;
+mod describe;
+mod events;
+mod exec;
 mod get;
+mod logs;
 mod output;
+mod selection;
+mod stats;
 mod table;
 mod terminal;
+mod ui;
 mod version;
+mod websocket;
 mod why;
 
 use std::ffi::OsString;
@@ -30,6 +38,8 @@ const USUAL_ROOT: &str = "/var/lib/kubelet";
 
 /// A wrong command line.
 const USAGE: u8 = 2;
+/// As of a shell whose program Ctrl-C ended.
+const INTERRUPTED: u8 = 130;
 
 /// The socket of a kubelet with this root directory: below it, unless it is the usual one.
 #[must_use]
@@ -41,7 +51,7 @@ pub fn socket_of(root_dir: &str) -> PathBuf {
 }
 
 /// What a command printed, and what its exit code says.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) text: String,
     pub(crate) code: u8,
@@ -54,6 +64,11 @@ pub(crate) enum CommandError {
     Client(#[from] ClientError),
     #[error("{0}")]
     NotFound(String),
+    /// The command line is wrong in a way that its definition does not say.
+    #[error("{0}")]
+    Usage(String),
+    #[error("{0}")]
+    Failed(String),
     #[error("failed to write {}: {source}", path.display())]
     Write { path: PathBuf, source: std::io::Error },
     #[error("failed to encode the answer: {0}")]
@@ -84,6 +99,12 @@ pub fn definition() -> Command {
         .subcommand_required(true)
         .subcommand(why::definition())
         .subcommand(get::definition())
+        .subcommand(events::definition())
+        .subcommand(describe::definition())
+        .subcommand(logs::definition())
+        .subcommand(exec::definition())
+        .subcommand(stats::definition())
+        .subcommand(ui::definition())
         .subcommand(version::definition())
         .subcommand(
             Command::new("completion")
@@ -124,7 +145,7 @@ pub fn run(arguments: impl Iterator<Item = OsString>, build: BuildInfo) -> ExitC
     };
     match matches.subcommand() {
         Some(("completion", matches)) => completion(matches),
-        Some(("version", matches)) => answer(version::run(matches, build)),
+        Some(("version", matches)) => finish(version::run(matches, build)),
         Some((name, matches)) => ask(name, matches),
         None => ExitCode::from(USAGE),
     }
@@ -145,21 +166,41 @@ fn ask(name: &str, matches: &ArgMatches) -> ExitCode {
     };
     let client = Client::new(socket(matches));
     let outcome = runtime.block_on(async {
-        match name {
-            "why" => why::run(&client, matches).await,
-            _ => get::run(&client, matches).await,
+        tokio::select! {
+            outcome = answer(name, &client, matches) => outcome,
+            // What was printed so far is what the user wanted.
+            _ = tokio::signal::ctrl_c() => Ok(Outcome { text: String::new(), code: INTERRUPTED }),
         }
     });
-    answer(outcome)
+    // A read of the standard input may never end.
+    runtime.shutdown_background();
+    finish(outcome)
 }
 
-fn answer(outcome: Result<Outcome, CommandError>) -> ExitCode {
+fn finish(outcome: Result<Outcome, CommandError>) -> ExitCode {
     match outcome {
         Ok(Outcome { text, code }) => {
             let printed = print(&text);
             if code == 0 { printed } else { ExitCode::from(code) }
         }
+        Err(error @ CommandError::Usage(_)) => {
+            fail(&error.to_string());
+            ExitCode::from(USAGE)
+        }
         Err(error) => fail(&error.to_string()),
+    }
+}
+
+async fn answer(name: &str, client: &Client, matches: &ArgMatches) -> Result<Outcome, CommandError> {
+    match name {
+        "why" => why::run(client, matches).await,
+        "events" => events::run(client, matches).await,
+        "describe" => describe::run(client, matches).await,
+        "logs" => logs::run(client, matches).await,
+        "exec" => exec::run(client, matches).await,
+        "stats" => stats::run(client, matches).await,
+        "ui" => ui::run(client, matches).await,
+        _ => get::run(client, matches).await,
     }
 }
 
@@ -173,17 +214,31 @@ fn socket(matches: &ArgMatches) -> PathBuf {
 
 /// A reader that wants no more (`kubelet why | head`) is no failure.
 pub(crate) fn print(text: &str) -> ExitCode {
-    let mut output = std::io::stdout().lock();
-    match output.write_all(text.as_bytes()).and_then(|()| output.flush()) {
+    match write(text) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) if error.kind() == ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(error) => fail(&format!("cannot write to the standard output: {error}")),
     }
 }
 
+/// Prints a part of an answer that goes on. False: no more of it is to be printed.
+pub(crate) fn print_part(text: &str) -> bool {
+    write(text).is_ok()
+}
+
+fn write(text: &str) -> std::io::Result<()> {
+    let mut output = std::io::stdout().lock();
+    output.write_all(text.as_bytes()).and_then(|()| output.flush())
+}
+
 fn fail(message: &str) -> ExitCode {
-    let _ = writeln!(std::io::stderr(), "kubelet: {message}");
+    report(message);
     ExitCode::FAILURE
+}
+
+/// Something that the user must know and that is not part of the answer.
+pub(crate) fn report(message: &str) {
+    let _ = writeln!(std::io::stderr(), "kubelet: {message}");
 }
 
 #[cfg(test)]

@@ -16,6 +16,11 @@ pub(crate) fn table(heading: &[&str], rows: &[Vec<String>]) -> String {
     std::iter::once(first).chain(rest).collect()
 }
 
+/// The lines of a text, each with its line break.
+pub(crate) fn lines(text: &str) -> impl Iterator<Item = &str> {
+    text.split_inclusive('\n')
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

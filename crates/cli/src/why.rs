@@ -1,4 +1,4 @@
-//! `kubelet why`: why a pod is as it is.
+//! `kubelet why`: why a pod, the node, an image or a volume is as it is.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,25 +7,33 @@ use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use explain_core::render::{Style, node_text, pod_text};
 use explain_core::waterfall::{waterfall_svg, waterfall_text};
 use jiff::Timestamp;
-use model::explain::{ManifestProblem, NodeExplanation, PodExplanation, PodExplanations, Verdict};
+use model::explain::{Explanation, ManifestProblem, PodExplanation, PodExplanations, Verdict};
 
 use crate::client::{Client, escaped};
 use crate::output::{self, Format};
-use crate::{CommandError, Outcome, connection_arguments, print, terminal};
+use crate::{CommandError, Outcome, connection_arguments, print_part, terminal};
 
 /// The word for the node itself. A pod of that name has a namespace.
 const NODE: &str = "node";
+/// Words before the name of an image or a volume.
+const IMAGE: &str = "image";
+const VOLUME: &str = "volume";
 /// How often `--watch` looks.
 const WATCH: Duration = Duration::from_secs(2);
 const FORMATS: &[Format] = &[Format::Text, Format::Json, Format::Yaml];
 
 pub(crate) fn definition() -> Command {
     let command = Command::new("why")
-        .about("Say why a pod, or the node, is as it is, and what to do about it")
+        .about("Say why a pod, the node, an image or a volume is as it is, and what to do about it")
         .after_help(
-            "Examples:\n  kubelet why                     every pod that is not as desired\n  kubelet why web                 a pod by name\n  kubelet why default/web --watch\n  kubelet why 4c1d --timeline     how its start went, by the beginning of its UID\n  kubelet why node                the node itself\n\nExit code: 0 as desired, 3 something waits, 4 something failed, 1 no answer or no such pod.",
+            "Examples:\n  kubelet why                     every pod that is not as desired\n  kubelet why web                 a pod by name\n  kubelet why default/web --watch\n  kubelet why 4c1d --timeline     how its start went, by the beginning of its UID\n  kubelet why node                the node itself\n  kubelet why image busybox:1.36  whether it is here, what it was pulled with, when it is removed\n  kubelet why volume data         each volume of that name; web/data and shop/web/data name one\n\nExit code: 0 as desired, 3 something waits, 4 something failed, 1 no answer or nothing of that name.",
         )
-        .arg(Arg::new("pod").value_name("POD").help("Its name, namespace/name, or UID or the beginning of it; or the word node"))
+        .arg(Arg::new("pod").value_name("POD").help("Its name, namespace/name, or UID or the beginning of it; or the word node, image or volume"))
+        .arg(
+            Arg::new("name")
+                .value_name("NAME")
+                .help("After the word image: a name or an ID; after the word volume: its name, POD/NAME or NAMESPACE/POD/NAME"),
+        )
         .arg(output::argument(FORMATS))
         .arg(
             Arg::new("watch")
@@ -65,7 +73,9 @@ pub(crate) async fn run(client: &Client, matches: &ArgMatches) -> Result<Outcome
             return Ok(outcome);
         }
         if shown != before {
-            print(&outcome.text);
+            if !print_part(&outcome.text) {
+                return Ok(Outcome { text: String::new(), ..outcome });
+            }
             before = shown;
         }
         tokio::time::sleep(WATCH).await;
@@ -78,8 +88,18 @@ fn without_numbers(text: &str) -> String {
 
 async fn once(client: &Client, matches: &ArgMatches) -> Result<Outcome, CommandError> {
     let words = matches.get_one::<String>("pod").map_or("", String::as_str);
-    if words == NODE {
-        return node(client, matches).await;
+    match (words, matches.get_one::<String>("name")) {
+        (NODE, None) => return explained(client.get("/v1/node").await?, matches),
+        (IMAGE | VOLUME, Some(name)) => return thing(client, words, name, matches).await,
+        (IMAGE | VOLUME, None) => {
+            return Err(CommandError::Usage(format!("kubelet why {words} needs the name of one")));
+        }
+        (_, Some(name)) => {
+            let text =
+                format!("{name:?} follows {words:?}: only the words image and volume have a name after them");
+            return Err(CommandError::Usage(text));
+        }
+        (_, None) => {}
     }
     let found: PodExplanations = client.get(&format!("/v1/pods?pod={}", escaped(words))).await?;
     let found = if words.is_empty() { not_as_desired(found) } else { found };
@@ -104,9 +124,36 @@ async fn once(client: &Client, matches: &ArgMatches) -> Result<Outcome, CommandE
     Ok(Outcome { text, code })
 }
 
-/// `kubelet why node`.
-async fn node(client: &Client, matches: &ArgMatches) -> Result<Outcome, CommandError> {
-    let found: NodeExplanation = client.get("/v1/node").await?;
+/// `kubelet why image` and `kubelet why volume`.
+async fn thing(
+    client: &Client,
+    kind: &str,
+    name: &str,
+    matches: &ArgMatches,
+) -> Result<Outcome, CommandError> {
+    if matches.get_flag("timeline") || matches.contains_id("svg") {
+        let text = "--timeline and --svg are for pods".to_owned();
+        return Err(CommandError::Usage(text));
+    }
+    let path = format!("/v1/{kind}?name={}", escaped(name));
+    if kind == IMAGE {
+        return explained(client.get(&path).await?, matches);
+    }
+    let found: Vec<Explanation> = client.get(&path).await?;
+    let verdict = found.iter().map(|volume| volume.verdict).max().unwrap_or_default();
+    let format = output::of(matches);
+    let text = match matches!(format, Format::Json | Format::Yaml) {
+        true => output::document(&found, format)?,
+        false => {
+            let text = |volume: &Explanation| node_text(volume, style(Timestamp::now()));
+            found.iter().map(text).collect::<Vec<_>>().join("\n")
+        }
+    };
+    Ok(Outcome { text, code: code_of(verdict) })
+}
+
+/// The explanation of the node, or of an image.
+fn explained(found: Explanation, matches: &ArgMatches) -> Result<Outcome, CommandError> {
     let format = output::of(matches);
     let text = match matches!(format, Format::Json | Format::Yaml) {
         true => output::document(&found, format)?,
@@ -115,7 +162,7 @@ async fn node(client: &Client, matches: &ArgMatches) -> Result<Outcome, CommandE
     Ok(Outcome { text, code: code_of(found.verdict) })
 }
 
-fn style(now: Timestamp) -> Style {
+pub(crate) fn style(now: Timestamp) -> Style {
     Style { width: terminal::width(), has_color: terminal::has_color(), now }
 }
 

@@ -74,6 +74,8 @@ pub enum Topic {
     Network,
     Logging,
     Accepted,
+    /// The Go kubelet does not have it.
+    Own,
     Global,
 }
 

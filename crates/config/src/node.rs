@@ -25,6 +25,10 @@ configuration! {
         /// Empty: no lock.
         lock_file, "lockFile": String = String::new();
         exit_on_lock_contention, "exitOnLockContention": bool = false;
+        /// Only this kubelet has it; [`NodeFlags::local_socket_mode`] parses it.
+        local_socket_mode, "localSocketMode": String = "0600".to_owned();
+        /// Only this kubelet has it. Empty: that of the kubelet.
+        local_socket_group, "localSocketGroup": String = String::new();
         runtime_cgroups, "runtimeCgroups": String = String::new();
         image_credential_provider_config, "imageCredentialProviderConfig": String = String::new();
         image_credential_provider_bin_dir, "imageCredentialProviderBinDir": String = String::new();
@@ -94,6 +98,14 @@ impl NodeFlags {
                 "one IP address, or one IPv4 and one IPv6 address, neither of them unspecified",
             );
         }
+        if !LOCAL_SOCKET_MODES.iter().any(|(text, _)| *text == self.local_socket_mode) {
+            let allowed = "0600 (root only) or 0660 (root and the group of --local-socket-group)";
+            invalid("local-socket-mode", &self.local_socket_mode, allowed);
+        }
+        if !is_group(&self.local_socket_group) {
+            let allowed = "the name of a group of this machine, or its number";
+            invalid("local-socket-group", &self.local_socket_group, allowed);
+        }
         for (key, value) in &self.node_labels {
             if !is_label_key(key) {
                 invalid("node-labels", key, "label keys such as example.com/name");
@@ -107,10 +119,22 @@ impl NodeFlags {
         self.check_pairs(errors);
     }
 
+    /// The mode of the local socket.
+    #[must_use]
+    pub fn local_socket_mode(&self) -> u32 {
+        let known = LOCAL_SOCKET_MODES.iter().find(|(text, _)| *text == self.local_socket_mode);
+        known.map_or(0o600, |(_, mode)| *mode)
+    }
+
     fn check_pairs(&self, errors: &mut ConfigErrors) {
         let mut conflict = |problem: &str| errors.push(ConfigError::Conflict { problem: problem.to_owned() });
         if self.exit_on_lock_contention && self.lock_file.is_empty() {
             conflict("--exit-on-lock-contention needs --lock-file");
+        }
+        if !self.local_socket_group.is_empty() && self.local_socket_mode == "0600" {
+            conflict(
+                "--local-socket-group needs --local-socket-mode=0660, because with 0600 only root may open the socket",
+            );
         }
         if self.image_credential_provider_config.is_empty()
             != self.image_credential_provider_bin_dir.is_empty()
@@ -120,6 +144,13 @@ impl NodeFlags {
             );
         }
     }
+}
+
+/// Whoever may open the socket may read every log and run every command, so others than the group never may.
+const LOCAL_SOCKET_MODES: [(&str, u32); 2] = [("0600", 0o600), ("0660", 0o660)];
+
+fn is_group(name: &str) -> bool {
+    name.len() <= 32 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte))
 }
 
 const ALLOWED_LABELS: &str = "outside kubernetes.io and k8s.io, or begin with kubelet.kubernetes.io or \

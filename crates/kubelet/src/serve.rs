@@ -1,12 +1,14 @@
 //! The HTTP listeners of this process.
 
 use std::net::IpAddr;
+use std::path::Path;
 use std::sync::Arc;
 
 use agent::Agent;
 use base_agent::context::Context;
 use config::{Features, KubeletConfiguration, Resolved};
 use ports::{Cluster, NodeApi};
+use server::local_socket::LocalSources;
 use server::{
     AccessSettings, AuthorizationMode, ClientCa, MainPort, MainServer, TokenReviews, local_socket,
     pod_resources, pods_api,
@@ -18,6 +20,10 @@ use tokio_util::sync::CancellationToken;
 use crate::own_process::RunningProcess;
 use crate::serving;
 use crate::start_error::StartError;
+
+/// The groups of this machine.
+const GROUPS: &str = "/etc/group";
+const MAX_GROUPS_BYTES: usize = 1 << 20;
 
 /// Opens the main port, the read-only port and the health port, as configured, and serves them until `stop`. `reviews` is for
 /// token and access reviews of clients of the main port. Returns the number of requests and streams at the main port.
@@ -47,7 +53,13 @@ pub(crate) async fn start(
     if let Some(listener) = open("readOnlyPort", &kubelet.address, read_only_port).await? {
         spawn(server::serve_read_only(listener, api.clone(), stop.clone().cancelled_owned()));
     }
-    serve_local_socket(agent.context(), api, stop).await;
+    let sources = LocalSources {
+        api: api.clone(),
+        inventory: agent.inventory(),
+        clock: agent.context().clock,
+        stream_idle: kubelet.streaming_connection_idle_timeout.as_std(),
+    };
+    serve_local_socket(agent.context(), sources, stop).await;
     Ok(requests)
 }
 
@@ -82,23 +94,46 @@ async fn open_socket(ctx: &Context, dir: &str, socket: &str) -> Result<UnixListe
 }
 
 /// A failure is logged, because the node runs pods without its commands.
-async fn serve_local_socket(ctx: &Context, api: &Arc<dyn NodeApi>, stop: &CancellationToken) {
+async fn serve_local_socket(ctx: &Context, sources: LocalSources, stop: &CancellationToken) {
     let socket = cli::socket_of(&ctx.settings.paths.root.display().to_string());
-    let listening = match socket.parent() {
-        Some(dir) => {
-            ctx.files.make_dir(dir, 0o755).await.map_err(|error| base_agent::error_chain::chain(&error))
-        }
-        None => Ok(()),
-    };
-    let listening = listening.and_then(|()| local_socket::listen(&socket).map_err(|error| error.to_string()));
-    match listening {
-        Ok(listener) => {
-            spawn(local_socket::serve(listener, api.clone(), ctx.clock, stop.clone().cancelled_owned()));
-        }
+    match open_local_socket(ctx, &socket).await {
+        Ok(listener) => spawn(local_socket::serve(listener, sources, stop.clone().cancelled_owned())),
         Err(error) => {
             tracing::error!(socket = %socket.display(), err = error, "Failed to serve the local socket");
         }
     }
+}
+
+async fn open_local_socket(ctx: &Context, socket: &Path) -> Result<UnixListener, String> {
+    let flags = &ctx.settings.flags;
+    let group = match flags.local_socket_group.as_str() {
+        "" => None,
+        name => Some(group_id(ctx, name).await?),
+    };
+    if let Some(dir) = socket.parent() {
+        let made = ctx.files.make_dir(dir, 0o755).await;
+        made.map_err(|error| base_agent::error_chain::chain(&error))?;
+    }
+    local_socket::listen(socket, flags.local_socket_mode(), group).map_err(|error| error.to_string())
+}
+
+/// The number of a group, which may be given as such.
+async fn group_id(ctx: &Context, name: &str) -> Result<u32, String> {
+    if let Ok(id) = name.parse() {
+        return Ok(id);
+    }
+    let groups = ctx.files.read_file(Path::new(GROUPS), MAX_GROUPS_BYTES, false).await;
+    let groups = groups.map_err(|error| base_agent::error_chain::chain(&error))?;
+    let found = find_group(&String::from_utf8_lossy(&groups), name);
+    found.ok_or_else(|| format!("the group {name:?} of --local-socket-group is not in {GROUPS}"))
+}
+
+fn find_group(groups: &str, name: &str) -> Option<u32> {
+    groups.lines().find_map(|line| {
+        let mut fields = line.split(':');
+        let is_it = fields.next() == Some(name);
+        fields.nth(1).filter(|_| is_it)?.parse().ok()
+    })
 }
 
 async fn main_server(
@@ -182,6 +217,16 @@ mod tests {
     use fakes::FakeCluster;
 
     use super::*;
+
+    #[test]
+    fn group_is_found_by_its_whole_name() {
+        let groups = "root:x:0:\nadmins:x:1001:ann,bob\nadm:x:4:\nbroken\n";
+        assert_eq!(
+            ["root", "adm", "admins"].map(|name| find_group(groups, name)),
+            [Some(0), Some(4), Some(1001)]
+        );
+        assert_eq!(["ad", "broken", "x"].map(|name| find_group(groups, name)), [None; 3]);
+    }
 
     #[test]
     fn webhook_responses_are_cached_for_the_configured_ttl() {

@@ -1,4 +1,4 @@
-//! What the node says about one of its pods, and about itself: the documents of the local socket (`/v1`), which `kubelet why` prints.
+//! What the node says about itself, its pods, images and volumes: the documents of the local socket (`/v1`) that `kubelet why` prints.
 //!
 //! Owns the shape of these documents only. They are stable within a version: fields are added, never renamed or removed.
 
@@ -18,16 +18,17 @@ pub enum Verdict {
     Failed,
 }
 
-/// Why the node is as it is: the answer of `/v1/node`.
+/// Why the node, an image or a volume is as it is: the answer of `/v1/node`, `/v1/image` and `/v1/volume`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct NodeExplanation {
+pub struct Explanation {
     pub name: String,
     pub verdict: Verdict,
     /// One or two sentences.
     pub summary: String,
-    pub checks: Vec<NodeCheck>,
-    /// What must be available so that no pod is evicted.
+    pub checks: Vec<Check>,
+    /// Of the node: what must be available so that no pod is evicted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub signals: Vec<EvictionSignal>,
 }
 
@@ -47,10 +48,10 @@ pub struct EvictionSignal {
     pub grace_seconds: Option<u64>,
 }
 
-/// One thing that a node needs.
+/// One thing that a node needs, or that is known of an image or a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub struct NodeCheck {
+pub struct Check {
     pub name: String,
     pub verdict: Verdict,
     /// One sentence.
@@ -203,6 +204,8 @@ pub struct TrailStep {
     /// How often it happened since the step before with the same reason and container.
     pub count: u32,
     pub is_warning: bool,
+    /// It is an event that the API can have, too.
+    pub is_event: bool,
     /// It was before the kubelet started: its times are those that the runtime and the last status have.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub is_restored: bool,

@@ -21,6 +21,7 @@ pub mod dra;
 pub mod env_value;
 pub mod explain;
 pub mod ids;
+pub mod inventory;
 pub mod k8s;
 mod malformed;
 pub mod node_logs;

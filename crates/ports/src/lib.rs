@@ -2,7 +2,7 @@
 //! reaches the agent.
 //!
 //! Owns: the traits [`Runtime`], [`Cluster`], [`Certificates`], [`ClientIdentity`], [`Files`], [`Mounts`], [`Processes`],
-//! [`Machine`], [`Cgroups`], [`Net`], [`Plugins`], [`Shutdown`] (outward) and [`NodeApi`] (inward), their error types,
+//! [`Machine`], [`Cgroups`], [`Net`], [`Plugins`], [`Shutdown`] (outward), [`NodeApi`] and [`NodeInventory`] (inward), their error types,
 //! [`Clock`], [`Resolver`] and [`TraceContext`].
 //!
 //! Architecture invariants:
@@ -19,6 +19,7 @@ pub mod cluster;
 pub mod host;
 pub mod net;
 pub mod node_api;
+pub mod node_inventory;
 pub mod plugins;
 pub mod request_metrics;
 pub mod resolver;
@@ -33,6 +34,7 @@ pub use cluster::{Cluster, ClusterError};
 pub use host::{Files, Host, HostError, Machine, Mounts, Processes};
 pub use net::{Net, NetError};
 pub use node_api::{NodeApi, OwnProcess};
+pub use node_inventory::NodeInventory;
 pub use plugins::{DevicePlugin, PluginError, Plugins};
 pub use resolver::Resolver;
 pub use runtime::{Runtime, RuntimeError};

@@ -10,7 +10,8 @@ use futures_util::stream::BoxStream;
 use jiff::Timestamp;
 use model::NodeLogOptions;
 use model::dra::UsedClaim;
-use model::explain::{NodeExplanation, PodExplanation};
+use model::explain::{Explanation, PodExplanation};
+use model::inventory::PodSelection;
 use model::k8s::Pod;
 
 use crate::host::{DirEntry, OpenFile};
@@ -267,14 +268,13 @@ pub trait NodeApi: Send + Sync + std::fmt::Debug {
     }
     /// What is wrong with manifests right now.
     fn manifest_problems(&self) -> Vec<ManifestProblem>;
-    /// Why pods are as they are: those that the words mean, each one if there are none. Words are a name, `namespace/name`, or a UID or
-    /// its beginning. Pods that are gone are among them as long as the node remembers them.
-    fn explain_pods(&self, _words: &str) -> Vec<PodExplanation> {
+    /// Why pods are as they are. Pods that are gone are among them as long as the node remembers them; they have no labels.
+    fn explain_pods(&self, _of: &PodSelection) -> Vec<PodExplanation> {
         Vec::new()
     }
     /// Why the node is as it is.
-    fn explain_node(&self) -> NodeExplanation {
-        NodeExplanation::default()
+    fn explain_node(&self) -> Explanation {
+        Explanation::default()
     }
     /// How long ago the last iteration of the sync loop was, and how long is too long.
     fn sync_loop_age(&self) -> (Duration, Duration);

@@ -141,7 +141,7 @@ fn target(mut parts: BTreeMap<String, String>) -> (PodTarget, String) {
 }
 
 /// The requested streams; `None` if there are none. A terminal has a single output.
-fn streams(query: &[(String, String)]) -> Option<Streams> {
+pub(crate) fn streams(query: &[(String, String)]) -> Option<Streams> {
     let is_set = |name| first(query, name) == Some("1");
     let (tty, stdin, stdout) = (is_set("tty"), is_set("input"), is_set("output"));
     let streams = Streams { tty, stdin, stdout, stderr: is_set("error") && !tty };

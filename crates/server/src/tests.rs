@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use futures_util::{StreamExt, stream};
 use model::NodeLogOptions;
 use model::explain::PodExplanation;
+use model::inventory::PodSelection;
 use model::k8s::{ObjectMeta, Pod};
 use ports::NodeApi;
 use ports::node_api::{
@@ -188,7 +189,7 @@ impl NodeApi for Agent {
         }
     }
 
-    fn explain_pods(&self, _words: &str) -> Vec<PodExplanation> {
+    fn explain_pods(&self, _of: &PodSelection) -> Vec<PodExplanation> {
         vec![PodExplanation { uid: "explained".to_owned(), ..PodExplanation::default() }]
     }
 

@@ -1,6 +1,6 @@
 //! Why pods are as they are, for the local socket: from the view of all pods, their trails, and the pods of the API.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use api_agent::metrics::{ApiMetrics, CertificateMetrics};
 use base_agent::pods_view::PodEntry;
@@ -8,9 +8,11 @@ use base_agent::trails::GonePod;
 use base_core::pod_stage::PodStage;
 use explain_core::node::{ApiFacts, NodeFacts, PluginFacts, compute_node_explanation};
 use explain_core::pod::{PodFacts, compute_pod_explanation, gone_pod, unknown_pod};
+use explain_core::selector::selects;
 use explain_core::waiting::WaitingPods;
 use jiff::Timestamp;
-use model::explain::{NodeExplanation, PodExplanation, Verdict};
+use model::explain::{Explanation, PodExplanation, Verdict};
+use model::inventory::PodSelection;
 use model::pod_status::is_ready;
 use model::source::pod_source;
 use model::{PodRef, PodUid};
@@ -34,12 +36,12 @@ pub(crate) struct Facts<'a> {
 }
 
 /// The node, with its readiness as `problems`.
-pub(crate) fn node(facts: Facts<'_>, problems: Vec<String>, manifest_problems: usize) -> NodeExplanation {
+pub(crate) fn node(facts: Facts<'_>, problems: Vec<String>, manifest_problems: usize) -> Explanation {
     let Facts { handles, lookup, .. } = facts;
     let NodeView { version, error, .. } = handles.node.view.borrow().clone();
     let NodePressure { memory, disk, pids } = *handles.node.pressure.borrow();
     let pressure = [(memory, "memory"), (disk, "disk"), (pids, "process ids")];
-    let pods = pods(facts, "");
+    let pods = pods(facts, &PodSelection::default());
     let on_node = pods.iter().filter(|pod| !pod.source.is_empty());
     let ctx = &lookup.ctx;
     let api = || {
@@ -118,29 +120,56 @@ fn is_fine(entry: &PodEntry) -> bool {
     entry.progress.stage == PodStage::Syncing && entry.progress.is_observed && is_ready(&entry.status)
 }
 
-/// The pods that the words mean: those of this node, those of the API that this node does not have yet, and those that are gone.
-pub(crate) fn pods(facts: Facts<'_>, words: &str) -> Vec<PodExplanation> {
+/// The pods of this node that are meant.
+pub(crate) fn selected(lookup: &PodLookup, of: &PodSelection) -> Vec<PodEntry> {
+    lookup.pods.matching(|entry| {
+        let labels = entry.pod.metadata.labels.as_ref();
+        is_selected(of, &entry.identity, labels, &lookup.ctx.settings.node_name)
+    })
+}
+
+/// Whether a pod with these labels is meant.
+pub(crate) fn is_selected(
+    of: &PodSelection,
+    pod: &PodRef,
+    labels: Option<&BTreeMap<String, String>>,
+    node_name: &str,
+) -> bool {
+    let is_in_namespace = of.namespace.is_empty() || *pod.namespace == *of.namespace;
+    is_in_namespace && means(&of.words, pod, node_name) && selects(&of.labels, labels)
+}
+
+/// The pods that are meant: those of this node, those of the API that this node does not have yet, and those that are gone.
+pub(crate) fn pods(facts: Facts<'_>, of: &PodSelection) -> Vec<PodExplanation> {
     let lookup = facts.lookup;
     let now = lookup.ctx.clock.now().wall;
-    let is_meant = |pod: &PodRef| means(words, pod, &lookup.ctx.settings.node_name);
-    let here = lookup.pods.matching(|entry| is_meant(&entry.identity));
+    let node_name = &lookup.ctx.settings.node_name;
+    let is_meant =
+        |pod: &PodRef, labels: Option<&BTreeMap<String, String>>| is_selected(of, pod, labels, node_name);
+    let here = selected(lookup, of);
     let known: BTreeSet<PodUid> = here.iter().map(|entry| entry.identity.uid.clone()).collect();
     let mut found: Vec<_> = here.iter().map(|entry| of_entry(facts, entry, now)).collect();
     let in_api = lookup.in_api.borrow();
-    let missing = in_api.objects.values().filter(|pod| !pod.is_mirror && is_meant(&pod.identity));
+    let missing = in_api
+        .objects
+        .values()
+        .filter(|pod| !pod.is_mirror && is_meant(&pod.identity, pod.pod.metadata.labels.as_ref()));
     found.extend(
         missing
             .filter(|pod| !known.contains(&pod.identity.uid))
             .map(|pod| unknown_pod(&pod.identity, pod.path_problem.as_deref())),
     );
-    let malformed =
-        in_api.malformed.iter().filter(|(key, _)| is_meant(&PodRef::new(&key.namespace, &key.name, "")));
+    let malformed = in_api
+        .malformed
+        .iter()
+        .filter(|(key, _)| is_meant(&PodRef::new(&key.namespace, &key.name, ""), None));
     found.extend(malformed.map(|(key, object)| {
         unknown_pod(&PodRef::new(&key.namespace, &key.name, ""), Some(&object.problem))
     }));
     drop(in_api);
     let gone = lookup.ctx.recorder.trails.gone();
-    let gone = gone.into_iter().filter(|pod| is_meant(&pod.identity) && !known.contains(&pod.identity.uid));
+    let gone =
+        gone.into_iter().filter(|pod| is_meant(&pod.identity, None) && !known.contains(&pod.identity.uid));
     found.extend(
         gone.map(|GonePod { identity, gone_at, last_phase }| gone_pod(&identity, gone_at, &last_phase)),
     );

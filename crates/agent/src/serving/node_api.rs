@@ -12,7 +12,8 @@ use futures_util::{StreamExt, stream};
 use model::containers::find_container;
 use model::cpu_set::CpuSet;
 use model::dra::UsedClaim;
-use model::explain::{NodeExplanation, PodExplanation};
+use model::explain::{Explanation, PodExplanation};
+use model::inventory::PodSelection;
 use model::k8s::Pod;
 use model::{NodeLogOptions, PodRef, PodUid};
 use ports::NodeApi;
@@ -67,7 +68,7 @@ fn node_memory(block: &Block) -> NodeMemory {
 }
 
 /// The pod with its current status.
-fn with_status(entry: PodEntry) -> Pod {
+pub(super) fn with_status(entry: PodEntry) -> Pod {
     let mut pod = Arc::unwrap_or_clone(entry.pod);
     pod.status = Some(Arc::unwrap_or_clone(entry.status));
     pod
@@ -210,7 +211,7 @@ impl NodeApi for AgentApi {
         self.problems.all()
     }
 
-    fn explain_node(&self) -> NodeExplanation {
+    fn explain_node(&self) -> Explanation {
         let node = &self.handles.node;
         let others = OtherProblems {
             pleg: self.handles.pleg.problem(self.lookup.ctx.clock.mono()),
@@ -222,8 +223,8 @@ impl NodeApi for AgentApi {
         explain::node(self.facts(), problems, self.problems.all().len())
     }
 
-    fn explain_pods(&self, words: &str) -> Vec<PodExplanation> {
-        explain::pods(self.facts(), words)
+    fn explain_pods(&self, of: &PodSelection) -> Vec<PodExplanation> {
+        explain::pods(self.facts(), of)
     }
 
     fn sync_loop_age(&self) -> (Duration, Duration) {

@@ -6,6 +6,7 @@ mod health;
 use fakes::{
     ClusterFault, DraFault, DraMethod, FakeDraDriver, Fault, HostFault, HostMethod, Method, Program, Verb,
 };
+use model::inventory::PodSelection;
 use model::k8s::{Pod, ResourceClaim};
 use ports::Runtime;
 use ports::cluster::ClusterError;
@@ -108,6 +109,12 @@ async fn claim_is_prepared_before_the_sandbox_and_unprepared_before_the_object_g
     let devices = cdi_devices(&world, "gpu");
     assert!(devices.len() == 1 && devices[0].starts_with("example.com/gpu="), "{devices:?}");
     assert!(is_recorded(&world, &pod));
+    let claims = |of: PodSelection| world.agent.as_ref().unwrap().inventory().claims(&of).items;
+    let listed = claims(PodSelection::of("gpu"));
+    assert!(listed.len() == 1 && listed[0].is_prepared && !listed[0].is_busy, "{listed:?}");
+    assert_eq!((&*listed[0].name, &listed[0].used_by[..]), ("gpu", &["default/gpu".to_owned()][..]));
+    assert!(listed[0].drivers[0].is_registered && listed[0].drivers[0].devices.len() == 1, "{listed:?}");
+    assert_eq!((claims(PodSelection::default()), claims(PodSelection::of("other"))), (listed, Vec::new()));
     let metrics = world.metrics().await;
     for line in [
         "dra_resource_claims_in_use{driver_name=\"<any>\"} 1\n",

@@ -33,6 +33,7 @@ mod hostile_objects;
 mod image_access;
 mod image_events;
 mod image_requests;
+mod inventory;
 mod iscsi;
 mod isolation;
 mod lifecycle;

@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 
 use fakes::{Fault, HostFault, HostMethod, Method, Outage};
 use model::PodUid;
-use model::explain::NodeCheck;
+use model::explain::Check;
+use model::inventory::PodSelection;
 use serde_json::json;
 
 use crate::pods::{Manifest, container, container_with, pod};
@@ -142,7 +143,7 @@ async fn pod_of_which_the_runtime_says_nothing_is_named() {
     world.apply(&pod("stuck", [container("app")]));
     world.until("it is named", |w| !w.named("stuck").is_empty()).await;
     assert_eq!(world.named("stuck"), names("WaitingForRuntime"));
-    let explained = world.agent.as_ref().unwrap().api().explain_pods("stuck");
+    let explained = world.agent.as_ref().unwrap().api().explain_pods(&PodSelection::of("stuck"));
     let cause = explained[0].causes.first().expect("a cause");
     assert_eq!(cause.reason, "WaitingForRuntime", "{explained:?}");
     assert!(!cause.advice.is_empty());
@@ -151,7 +152,7 @@ async fn pod_of_which_the_runtime_says_nothing_is_named() {
 }
 
 impl World {
-    fn node_check(&self, name: &str) -> NodeCheck {
+    fn node_check(&self, name: &str) -> Check {
         let node = self.agent.as_ref().unwrap().api().explain_node();
         node.checks.into_iter().find(|check| check.name == name).unwrap()
     }

@@ -286,10 +286,17 @@ impl Recorder {
                 tracing::warn!(pod, persistentVolumeClaim = claim, persistentVolume = volume, containerName = container, r#type = ?kind, %reason, message, "Event");
             }
         }
-        if let EventObject::Pod(pod) = &about {
-            let is_warning = kind == EventType::Warning;
-            let step = NewStep { reason: reason.clone(), container, message: &message, is_warning };
-            self.trails.record(&pod.uid, &step);
+        let is_warning = kind == EventType::Warning;
+        let step =
+            NewStep { reason: reason.clone(), container, message: &message, is_warning, is_event: true };
+        match &about {
+            EventObject::Pod(pod) => self.trails.record(&pod.uid, &step),
+            EventObject::Node => self.trails.record_of_node(&step),
+            EventObject::PersistentVolume(volume) => {
+                self.trails.record_of_node(&NewStep { container: Some(&volume.name), ..step });
+            }
+            // The pod that uses the claim has the same event.
+            EventObject::Claim(_) => {}
         }
         let container = container.map(str::to_owned);
         let event = Event { at: self.clock.now(), about, container, kind, reason, message, annotations };

@@ -28,6 +28,8 @@ pub struct PodTrails {
 #[derive(Debug, Default)]
 struct Inner {
     pods: BTreeMap<PodUid, PodTrail>,
+    /// The events about the node, and about PersistentVolumes, whose names are in the place of a container's.
+    node: Trail,
     /// A line for each pod, oldest first. One text, because a hundred small pieces between what was freed would keep their pages.
     gone: String,
 }
@@ -92,6 +94,12 @@ impl PodTrails {
         self.with(pod, |trail, now| trail.trail.record(step, now));
     }
 
+    /// An event about the node, or about the PersistentVolume whose name the step has instead of a container's.
+    pub fn record_of_node(&self, step: &NewStep<'_>) {
+        let now = self.clock.now().wall;
+        self.inner.lock().node.record(step, now);
+    }
+
     /// Something begins that takes time; [`Self::end`] or [`Self::end_all`] follows.
     pub fn begin(&self, pod: &PodUid, step: &NewStep<'_>) {
         self.with(pod, |trail, now| trail.trail.begin(step, now));
@@ -144,6 +152,12 @@ impl PodTrails {
     pub fn of(&self, pod: &PodUid) -> (Vec<TrailStep>, Option<Timestamp>) {
         let inner = self.inner.lock();
         inner.pods.get(pod).map(|trail| (trail.trail.steps(), trail.next_try)).unwrap_or_default()
+    }
+
+    /// The events about the node and about PersistentVolumes.
+    #[must_use]
+    pub fn of_node(&self) -> Vec<TrailStep> {
+        self.inner.lock().node.steps()
     }
 
     /// The last pods that are gone, oldest first.

@@ -27,13 +27,14 @@ pub struct NewStep<'a> {
     pub container: Option<&'a str>,
     pub message: &'a str,
     pub is_warning: bool,
+    pub is_event: bool,
 }
 
 impl<'a> NewStep<'a> {
-    /// A step of the whole pod that is no warning.
+    /// A step of the whole pod that is no event.
     #[must_use]
     pub const fn new(reason: &'static str, message: &'a str) -> Self {
-        Self { reason: Cow::Borrowed(reason), container: None, message, is_warning: false }
+        Self { reason: Cow::Borrowed(reason), container: None, message, is_warning: false, is_event: false }
     }
 }
 
@@ -55,6 +56,7 @@ struct Step {
     /// When an event last said that it goes on, in seconds after it began; 0: never.
     reported: u32,
     is_warning: bool,
+    is_event: bool,
     is_restored: bool,
 }
 
@@ -100,6 +102,7 @@ impl Step {
             ended,
             count: self.count,
             is_warning: self.is_warning,
+            is_event: self.is_event,
             is_restored: self.is_restored,
         }
     }
@@ -117,6 +120,7 @@ impl From<RestoredStep> for Step {
             count: 1,
             reported: 0,
             is_warning,
+            is_event: false,
             is_restored: true,
         }
     }
@@ -223,6 +227,7 @@ impl Trail {
             reported: 0,
             is_warning: new.is_warning,
             is_restored: false,
+            is_event: new.is_event,
         });
         self.forget_oldest();
     }
@@ -425,6 +430,7 @@ mod tests {
                 container: Some(&name),
                 message: &"ä".repeat(5000),
                 is_warning: true,
+                is_event: true,
             };
             trail.record(&step, at(number));
             assert!(trail.bytes() <= MAX_BYTES, "{}", trail.bytes());

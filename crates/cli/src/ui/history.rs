@@ -90,7 +90,8 @@ mod tests {
             let taken = Timestamp::from_second(second * 10).unwrap();
             history.add(Reading { taken, ..Reading::default() }).await;
         }
-        let readings: Vec<serde_json::Value> = serde_json::from_slice(&history.json().await.unwrap()).unwrap();
+        let readings: Vec<serde_json::Value> =
+            serde_json::from_slice(&history.json().await.unwrap()).unwrap();
         assert_eq!((readings.len(), readings[0]["taken"].as_str()), (360, Some("1970-01-01T00:06:40Z")));
     }
 

@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, REFERRER_POLICY, SET_COOKIE};
+use http::header::{
+    CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, COOKIE, HOST, REFERRER_POLICY, SET_COOKIE,
+};
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -62,17 +64,24 @@ impl Site {
     fn answer_to(&self, method: &Method, uri: &Uri, headers: &HeaderMap) -> Answer {
         // A name that an attacker's name server gives this address would let a foreign page read ours.
         if !header(headers, HOST.as_str()).is_some_and(is_this_machine) {
-            return Answer::Refused(StatusCode::FORBIDDEN, "the page is served as localhost, 127.0.0.1 or [::1] only");
+            return Answer::Refused(
+                StatusCode::FORBIDDEN,
+                "the page is served as localhost, 127.0.0.1 or [::1] only",
+            );
         }
         if method != Method::GET {
             return Answer::Refused(StatusCode::METHOD_NOT_ALLOWED, "the page only reads");
         }
-        let of_address = uri.query().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("secret=")));
+        let of_address =
+            uri.query().and_then(|query| query.split('&').find_map(|pair| pair.strip_prefix("secret=")));
         let of_cookie = header(headers, COOKIE.as_str())
             .and_then(|cookies| cookies.split("; ").find_map(|cookie| cookie.strip_prefix("kubelet-ui=")));
         let is_known = |secret: Option<&str>| secret.is_some_and(|secret| is_same(secret, &self.secret));
         if !is_known(of_address) && !is_known(of_cookie) {
-            return Answer::Refused(StatusCode::FORBIDDEN, "open the whole address that kubelet ui printed, with its secret");
+            return Answer::Refused(
+                StatusCode::FORBIDDEN,
+                "open the whole address that kubelet ui printed, with its secret",
+            );
         }
         match uri.path() {
             "/" => Answer::Page,
@@ -83,7 +92,8 @@ impl Site {
     }
 
     async fn respond(&self, answer: Answer) -> Response<Full<Bytes>> {
-        let response = Response::builder().header(CACHE_CONTROL, "no-store").header(REFERRER_POLICY, "no-referrer");
+        let response =
+            Response::builder().header(CACHE_CONTROL, "no-store").header(REFERRER_POLICY, "no-referrer");
         let built = match answer {
             Answer::Page => response
                 .header(CONTENT_TYPE, "text/html; charset=utf-8")
@@ -138,7 +148,9 @@ fn is_same(one: &str, other: &str) -> bool {
 /// `/v1/pods/<uid>/start.svg`.
 fn is_picture(path: &str) -> bool {
     let uid = path.strip_prefix("/v1/pods/").and_then(|rest| rest.strip_suffix("/start.svg"));
-    uid.is_some_and(|uid| !uid.is_empty() && uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-'))
+    uid.is_some_and(|uid| {
+        !uid.is_empty() && uid.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
+    })
 }
 
 /// Serves until it is cancelled.
@@ -162,8 +174,10 @@ async fn serve_one(stream: TcpStream, slot: OwnedSemaphorePermit, site: Arc<Site
             Ok::<_, Infallible>(site.respond(answer).await)
         }
     });
-    let connection =
-        http1::Builder::new().timer(TokioTimer::new()).header_read_timeout(IDLE).serve_connection(TokioIo::new(stream), service);
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(IDLE)
+        .serve_connection(TokioIo::new(stream), service);
     drop(connection.await);
     drop(slot);
 }
@@ -198,9 +212,17 @@ mod tests {
         for host in ["localhost:8080", "localhost", "[::1]:10290", "[::1]"] {
             assert_eq!(answer("GET", "/", host, COOKIE_OF_IT), Answer::Page, "{host}");
         }
-        assert_eq!(answer("GET", "/v1/pods", HOST_OF_IT, COOKIE_OF_IT), Answer::Document("/v1/pods".to_owned()));
-        for (uri, cookie) in [("/", ""), ("/?secret=", ""), ("/v1/pods?secret=5ec7e8", ""), ("/history", "kubelet-ui=5ec7e")] {
-            assert!(matches!(answer("GET", uri, HOST_OF_IT, cookie), Answer::Refused(StatusCode::FORBIDDEN, _)), "{uri}");
+        assert_eq!(
+            answer("GET", "/v1/pods", HOST_OF_IT, COOKIE_OF_IT),
+            Answer::Document("/v1/pods".to_owned())
+        );
+        for (uri, cookie) in
+            [("/", ""), ("/?secret=", ""), ("/v1/pods?secret=5ec7e8", ""), ("/history", "kubelet-ui=5ec7e")]
+        {
+            assert!(
+                matches!(answer("GET", uri, HOST_OF_IT, cookie), Answer::Refused(StatusCode::FORBIDDEN, _)),
+                "{uri}"
+            );
         }
     }
 
@@ -213,7 +235,13 @@ mod tests {
         assert_eq!(status("GET", "/", "evil.example:10290"), 403);
         assert_eq!(status("GET", "/", "localhost.evil.example"), 403);
         assert_eq!(status("POST", "/v1/pods", HOST_OF_IT), 405);
-        for path in ["/v1/logs", "/v1/exec?pod=web", "/v1/pods/../exec/start.svg", "/v1/pods//start.svg", "/etc/passwd"] {
+        for path in [
+            "/v1/logs",
+            "/v1/exec?pod=web",
+            "/v1/pods/../exec/start.svg",
+            "/v1/pods//start.svg",
+            "/etc/passwd",
+        ] {
             assert_eq!(status("GET", path, HOST_OF_IT), 404, "{path}");
         }
         assert_eq!(status("GET", "/v1/pods/4c1d-9a/start.svg", HOST_OF_IT), 200);
@@ -223,7 +251,10 @@ mod tests {
     async fn only_the_script_and_style_of_the_page_run() {
         let response = site().respond(Answer::Page).await;
         let policy = response.headers()[CONTENT_SECURITY_POLICY].to_str().unwrap();
-        assert!(policy.starts_with("default-src 'none';") && policy.contains("script-src 'nonce-n'"), "{policy}");
+        assert!(
+            policy.starts_with("default-src 'none';") && policy.contains("script-src 'nonce-n'"),
+            "{policy}"
+        );
         let addresses = PAGE.matches("http://").count() + PAGE.matches("https://").count();
         assert!(addresses == 1 && PAGE.contains("http://www.w3.org/2000/svg"), "the page needs no network");
         assert!(!PAGE.contains("innerHTML"), "texts of pods are shown as texts");

@@ -45,6 +45,7 @@ const fn heading(topic: Topic) -> &'static str {
         Topic::Network => "Network",
         Topic::Logging => "Logging",
         Topic::Accepted => "Accepted without effect",
+        Topic::Own => "Only of this kubelet (the Go kubelet does not know these flags)",
         Topic::Global => "Global",
     }
 }

@@ -311,6 +311,10 @@ pub const FLAGS: &[Flag] = flags! {
         "In JSON format, write errors to standard error and other messages to standard output. Needs the feature gate LoggingAlphaOptions.";
     deprecated("log-json-info-buffer-size", Quantity, "logging.options.json.infoBufferSize", Topic::Logging)
         "In JSON format with split streams, bytes of messages that are buffered, such as 512, 1K or 2Mi; 0 disables buffering. Needs the feature gate LoggingAlphaOptions.";
+    node("local-socket-mode", Text, "localSocketMode", Topic::Own)
+        "Mode of the socket that commands such as kubelet why ask: 0600 lets only root open it, 0660 also the group of --local-socket-group. Whoever may open it can read logs and run commands in containers.";
+    node("local-socket-group", Text, "localSocketGroup", Topic::Own)
+        "Group of the socket that commands such as kubelet why ask, by name or number. Needs --local-socket-mode=0660.";
     deprecated_node("experimental-mounter-path", Text, "experimentalMounterPath", Topic::Accepted)
         "Path of the mounter binary. If empty, the default mount.";
     ignored("application-metrics-count-limit", Int32);

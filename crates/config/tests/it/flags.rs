@@ -230,6 +230,28 @@ fn all_flag_errors_are_reported_with_the_allowed_values() {
 }
 
 #[test]
+fn local_socket_is_for_root_or_one_group_and_never_for_others() {
+    check(
+        "--local-socket-mode=0666 --local-socket-group=a:b",
+        expect![[r#"
+            invalid configuration: --local-socket-mode is "0666", but must be 0600 (root only) or 0660 (root and the group of --local-socket-group)
+            invalid configuration: --local-socket-group is "a:b", but must be the name of a group of this machine, or its number
+        "#]],
+    );
+    check(
+        "--local-socket-group=admins",
+        expect![[r#"
+        invalid configuration: --local-socket-group needs --local-socket-mode=0660, because with 0600 only root may open the socket
+    "#]],
+    );
+    let resolved = resolve("--local-socket-mode=0660 --local-socket-group=admins", &Memory::default());
+    let flags = resolved.expect("it is valid").flags.clone();
+    assert_eq!((flags.local_socket_mode(), &*flags.local_socket_group), (0o660, "admins"));
+    let usual = resolve("", &Memory::default()).expect("it is valid");
+    assert_eq!(usual.flags.local_socket_mode(), 0o600);
+}
+
+#[test]
 fn unknown_flags_and_commands_are_errors() {
     check(
         "--hostname-overide x run",

@@ -4,10 +4,15 @@
 #![forbid(unsafe_code)]
 
 pub mod advice;
-mod amounts;
+pub mod amounts;
+pub mod describe;
+pub mod image;
 pub mod node;
 pub mod pod;
 pub mod render;
+pub mod selector;
 pub mod times;
+pub mod volume;
+pub mod volume_source;
 pub mod waiting;
 pub mod waterfall;

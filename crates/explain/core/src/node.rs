@@ -4,7 +4,7 @@ mod limits;
 mod plugins;
 
 use jiff::Timestamp;
-use model::explain::{EvictionSignal, NodeCheck, NodeExplanation, Verdict};
+use model::explain::{Check, EvictionSignal, Explanation, Verdict};
 
 pub use self::plugins::PluginFacts;
 use crate::times::{clock_time, span};
@@ -62,7 +62,7 @@ pub struct ApiFacts {
 
 /// Says why the node is as it is.
 #[must_use]
-pub fn compute_node_explanation(facts: &NodeFacts) -> NodeExplanation {
+pub fn compute_node_explanation(facts: &NodeFacts) -> Explanation {
     let mut checks = vec![ready(facts), runtime(facts), pressure(facts)];
     checks.extend(facts.signals.iter().map(limits::signal));
     checks.extend(limits::taints(&facts.taints));
@@ -83,21 +83,21 @@ pub fn compute_node_explanation(facts: &NodeFacts) -> NodeExplanation {
         (Some(first), true) => format!("The node is ready. {}", first.what),
         (Some(first), false) => format!("The node is not ready. {}", first.what),
     };
-    NodeExplanation { name: facts.name.clone(), verdict, summary, checks, signals: facts.signals.clone() }
+    Explanation { name: facts.name.clone(), verdict, summary, checks, signals: facts.signals.clone() }
 }
 
-fn check(name: &str, verdict: Verdict, what: impl Into<String>) -> NodeCheck {
-    NodeCheck { name: name.to_owned(), verdict, what: what.into(), ..NodeCheck::default() }
+fn check(name: &str, verdict: Verdict, what: impl Into<String>) -> Check {
+    Check { name: name.to_owned(), verdict, what: what.into(), ..Check::default() }
 }
 
-fn ready(facts: &NodeFacts) -> NodeCheck {
+fn ready(facts: &NodeFacts) -> Check {
     match facts.problems.as_slice() {
         [] => check("ready", Verdict::Fine, "The node is ready."),
         problems => {
             let error = problems.join("; ");
             let mut found = check("ready", Verdict::Waiting, "Something keeps the node from being ready.");
             found.advice = advice(&error);
-            NodeCheck { error, ..found }
+            Check { error, ..found }
         }
     }
 }
@@ -123,9 +123,9 @@ fn advice(error: &str) -> Vec<String> {
     rows.iter().filter(fits).map(|(_, advice)| (*advice).to_owned()).collect()
 }
 
-fn runtime(facts: &NodeFacts) -> NodeCheck {
+fn runtime(facts: &NodeFacts) -> Check {
     match (&facts.runtime_error, facts.runtime.is_empty()) {
-        (Some(error), _) => NodeCheck {
+        (Some(error), _) => Check {
             error: error.clone(),
             advice: vec![
                 "Look at the container runtime: systemctl status containerd, journalctl -u containerd."
@@ -138,13 +138,13 @@ fn runtime(facts: &NodeFacts) -> NodeCheck {
     }
 }
 
-fn pressure(facts: &NodeFacts) -> NodeCheck {
+fn pressure(facts: &NodeFacts) -> Check {
     if facts.is_shutting_down {
         return check("shutdown", Verdict::Waiting, "The machine is shutting down; pods are being stopped.");
     }
     match facts.pressure.as_slice() {
         [] => check("pressure", Verdict::Fine, "Memory, disk and process ids suffice."),
-        short => NodeCheck {
+        short => Check {
             advice: vec![
                 "Pods are evicted until it suffices again; kubelet get pods shows which.".to_owned(),
             ],
@@ -153,13 +153,13 @@ fn pressure(facts: &NodeFacts) -> NodeCheck {
     }
 }
 
-fn lease(api: &ApiFacts, now: Timestamp) -> NodeCheck {
+fn lease(api: &ApiFacts, now: Timestamp) -> Check {
     let last = match api.renewed_at {
         Some(at) => format!("the lease was last renewed {} ago, at {}", span(at, now), clock_time(at)),
         None => "the lease was never renewed".to_owned(),
     };
     match &api.error {
-        Some(error) => NodeCheck {
+        Some(error) => Check {
             error: error.clone(),
             advice: vec![
                 "Pods go on running. Check the address in the kubeconfig, the network, and the certificates."
@@ -175,7 +175,7 @@ fn lease(api: &ApiFacts, now: Timestamp) -> NodeCheck {
 }
 
 /// What waits to be sent to the API server.
-fn queue(api: &ApiFacts, now: Timestamp) -> NodeCheck {
+fn queue(api: &ApiFacts, now: Timestamp) -> Check {
     let last = match api.last_success {
         Some(at) => format!("it last accepted something {} ago", span(at, now)),
         None => "it has accepted nothing yet".to_owned(),
@@ -189,17 +189,17 @@ fn queue(api: &ApiFacts, now: Timestamp) -> NodeCheck {
     check("API queue", Verdict::Fine, what)
 }
 
-fn certificate(name: &str, end: Option<Timestamp>, now: Timestamp) -> NodeCheck {
+fn certificate(name: &str, end: Option<Timestamp>, now: Timestamp) -> Check {
     let title = format!("{name} certificate");
     let Some(end) = end else {
-        return NodeCheck {
+        return Check {
             advice: vec!["Look whether its request waits for approval: kubectl get csr.".to_owned()],
             ..check(&title, Verdict::Waiting, format!("There is no {name} certificate."))
         };
     };
     let left = end.duration_since(now).as_secs();
     match left {
-        ..=0 => NodeCheck {
+        ..=0 => Check {
             advice: vec![
                 "Give the kubelet a bootstrap kubeconfig with a valid token, and look at kubectl get csr."
                     .to_owned(),
@@ -215,25 +215,25 @@ fn certificate(name: &str, end: Option<Timestamp>, now: Timestamp) -> NodeCheck 
     }
 }
 
-fn sources(facts: &NodeFacts) -> NodeCheck {
+fn sources(facts: &NodeFacts) -> Check {
     if !facts.are_sources_known {
         let what = "Not every source of pods has reported yet: no pod is removed before.";
         return check("sources", Verdict::Waiting, what);
     }
     match facts.manifest_problems {
         0 => check("sources", Verdict::Fine, "Every source of pods has reported."),
-        count => NodeCheck {
+        count => Check {
             advice: vec!["kubelet why lists them.".to_owned()],
             ..check("sources", Verdict::Failed, format!("Manifests have problems: {count}."))
         },
     }
 }
 
-fn pods(facts: &NodeFacts) -> NodeCheck {
+fn pods(facts: &NodeFacts) -> Check {
     let all = facts.pods;
     match facts.pods_not_as_desired {
         0 => check("pods", Verdict::Fine, format!("Pods on this node: {all}, all as desired.")),
-        bad => NodeCheck {
+        bad => Check {
             advice: vec!["kubelet why lists them.".to_owned()],
             ..check("pods", Verdict::Waiting, format!("Pods on this node: {all}, not as desired: {bad}."))
         },

@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 use model::explain::{
-    Cause, ContainerExplanation, NearLimit, NodeExplanation, PodExplanation, TrailStep, Verdict,
+    Cause, ContainerExplanation, Explanation, NearLimit, PodExplanation, TrailStep, Verdict,
 };
 
 use crate::amounts::amount;
@@ -42,7 +42,7 @@ pub fn pod_text(pod: &PodExplanation, style: Style) -> String {
 
 /// The explanation of the node as text that ends with a line break.
 #[must_use]
-pub fn node_text(node: &NodeExplanation, style: Style) -> String {
+pub fn node_text(node: &Explanation, style: Style) -> String {
     let mut out = Text { out: String::new(), style };
     out.paragraph(0, &format!("{}: {}", node.name, node.summary), Some(node.verdict));
     let widest = node.checks.iter().map(|check| check.name.chars().count()).max().unwrap_or_default();
@@ -59,19 +59,20 @@ pub fn node_text(node: &NodeExplanation, style: Style) -> String {
     out.out
 }
 
-struct Text {
-    out: String,
-    style: Style,
+/// Text that is laid out within a width.
+pub(crate) struct Text {
+    pub(crate) out: String,
+    pub(crate) style: Style,
 }
 
 impl Text {
-    fn line(&mut self, line: &str) {
+    pub(crate) fn line(&mut self, line: &str) {
         self.out.push_str(line.trim_end());
         self.out.push('\n');
     }
 
     /// Words within the width, each line indented. The first line has the colour of the verdict.
-    fn paragraph(&mut self, indent: usize, text: &str, verdict: Option<Verdict>) {
+    pub(crate) fn paragraph(&mut self, indent: usize, text: &str, verdict: Option<Verdict>) {
         let width = self.style.width.max(MIN_WIDTH).saturating_sub(indent);
         for (number, line) in wrap(text, width).into_iter().enumerate() {
             let line = match verdict.filter(|_| number == 0) {
@@ -101,7 +102,7 @@ impl Text {
         }
     }
 
-    fn cause(&mut self, cause: &Cause) {
+    pub(crate) fn cause(&mut self, cause: &Cause) {
         self.line("");
         self.paragraph(0, &format!("{} ({})", cause.what, cause.reason), None);
         if !cause.error.is_empty() {
@@ -191,7 +192,7 @@ impl Text {
     }
 
     /// The text after a prefix, with its following lines below its first.
-    fn hanging(&mut self, prefix: &str, text: &str) {
+    pub(crate) fn hanging(&mut self, prefix: &str, text: &str) {
         let indent = prefix.chars().count();
         let width = self.style.width.max(MIN_WIDTH).saturating_sub(indent);
         for (number, line) in wrap(text, width).into_iter().enumerate() {
@@ -227,7 +228,7 @@ fn tried(cause: &Cause, now: Timestamp) -> Option<String> {
 }
 
 /// One line without control characters: a message is from outside, and must not steer the terminal.
-fn printable(text: &str) -> String {
+pub(crate) fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

@@ -1,6 +1,6 @@
 //! Image garbage collection (docs/behaviour/images.md): periodically, and at once under disk pressure.
 //!
-//! Owns the history of each image's use. Which images to remove, in which order, is decided in `images_core::garbage_collection`.
+//! Writes the history of each image's use. Which images to remove, in which order, is decided in `images_core::garbage_collection`.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use base_agent::pods_view::{PodEntry, PodsView};
 use base_agent::removers::Remover;
 use images_core::garbage_collection::{
     FREE_DISK_SPACE_FAILED, IMAGE_GC_FAILED, INVALID_DISK_CAPACITY, INVALID_IMAGE_ID, ImageGcPolicy,
-    ImageGcReason, ImageHistory, ImageUse, SpareImage, compute_need, invalid_id_message, not_enough_message,
+    ImageGcReason, ImageUse, SpareImage, compute_need, invalid_id_message, not_enough_message,
     not_removed_message, old_not_removed_message,
 };
 use model::MonoTime;
@@ -42,7 +42,6 @@ pub struct ImageGarbageCollector {
     images: Arc<Images>,
     samplers: Samplers,
     requests: mpsc::Receiver<oneshot::Sender<bool>>,
-    history: ImageHistory,
     began: MonoTime,
     /// The last pass failed, too.
     has_failed: bool,
@@ -72,7 +71,7 @@ impl ImageGarbageCollector {
     ) -> (Self, Remover) {
         // The only sender waits for each answer.
         let (sender, requests) = mpsc::channel(1);
-        let (began, history) = (ctx.clock.mono(), ImageHistory::default());
+        let began = ctx.clock.mono();
         let collector = Self {
             ctx,
             cache,
@@ -80,7 +79,6 @@ impl ImageGarbageCollector {
             images,
             samplers,
             requests,
-            history,
             began,
             has_failed: false,
             has_listed: false,
@@ -138,7 +136,7 @@ impl ImageGarbageCollector {
         let policy = self.policy();
         let mut spare = self.list_unused().await?;
         let now = self.ctx.clock.mono();
-        let outworn = self.history.outworn(&spare, &policy, self.began, now);
+        let outworn = self.images.history.lock().outworn(&spare, &policy, self.began, now);
         let aged = self.remove(&outworn, u64::MAX, ImageGcReason::Age).await;
         if !aged.errors.is_empty() {
             return Err(old_not_removed_message(policy.age_max.unwrap_or_default(), &aged.errors));
@@ -157,7 +155,7 @@ impl ImageGarbageCollector {
             need.bytes,
             "Disk usage on image filesystem is over the high threshold, removing unused images"
         );
-        let settled = self.history.settled(&spare, &policy, now);
+        let settled = self.images.history.lock().settled(&spare, &policy, now);
         let removal = self.remove(&settled, need.bytes, ImageGcReason::Space).await;
         refuse_errors(need.bytes, &removal)?;
         if removal.freed < need.bytes {
@@ -177,7 +175,8 @@ impl ImageGarbageCollector {
         let mut is_less = false;
         match self.list_unused().await {
             Ok(spare) => {
-                let settled = self.history.settled(&spare, &self.policy(), self.ctx.clock.mono());
+                let settled =
+                    self.images.history.lock().settled(&spare, &self.policy(), self.ctx.clock.mono());
                 let removal = self.remove(&settled, EVERYTHING, ImageGcReason::Space).await;
                 is_less = removal.freed > 0;
                 if let Err(problem) = refuse_errors(EVERYTHING, &removal) {
@@ -197,7 +196,7 @@ impl ImageGarbageCollector {
         if ctx.node_facts.features.runtime_class_in_image_calls {
             self.check_handlers(&images);
         }
-        let spare = self.history.record(&images, &self.used()?, listed_at.mono);
+        let spare = self.images.history.lock().record(&images, &self.used()?, listed_at.mono);
         if !std::mem::replace(&mut self.has_listed, true) {
             tracing::info!(images = images.len(), unused = spare.len(), "Determined which images are in use");
         }

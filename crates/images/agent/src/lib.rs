@@ -26,6 +26,7 @@ use config::KubeletConfiguration;
 use futures_util::FutureExt;
 use futures_util::future::{BoxFuture, WeakShared};
 use images_core::access::{ImageAccess, PodCredentials, VerificationPolicy, compute_image_access};
+use images_core::garbage_collection::ImageHistory;
 use images_core::keyring::{Credential, Keyring, pod_credentials};
 use images_core::pull;
 use images_core::pull::{ImageProblem, PullDecision, PullPolicy};
@@ -40,6 +41,7 @@ use volumes_core::image::ImageVolume;
 
 use self::node_keyring::NodeKeyring;
 use self::providers::Providers;
+pub use self::records::KnownPull;
 use self::records::PullRecords;
 use self::turn::AwaitedTurn;
 use crate::metrics::ImageMetrics;
@@ -161,6 +163,8 @@ pub struct Images {
     limiter: Option<Arc<Mutex<RateLimiter>>>,
     under_way: Mutex<BTreeMap<PullKey, WeakShared<BoxFuture<'static, PullResult>>>>,
     back_off: Mutex<BackOffs>,
+    /// Written by garbage collection.
+    history: Mutex<ImageHistory>,
 }
 
 impl std::fmt::Debug for Images {
@@ -214,7 +218,20 @@ impl Images {
             limiter: pull_limiter(config).map(|limiter| Arc::new(Mutex::new(limiter))),
             under_way: Mutex::new(BTreeMap::new()),
             back_off: Mutex::new(BackOffs { table: BackoffTable::image_pull(), last_error: BTreeMap::new() }),
+            history: Mutex::default(),
         })
+    }
+
+    /// The record of the pulls of an image; `None` if pulls are not recorded.
+    pub async fn known_pull(&self, image: &str, image_ref: &str) -> Option<KnownPull> {
+        let (_, records) = self.checked.as_ref()?;
+        Some(records.lookup(image, image_ref).await)
+    }
+
+    /// When garbage collection first observed the image, if after the start of the kubelet, and when it last observed it in use.
+    #[must_use]
+    pub fn times(&self, id: &str) -> (Option<MonoTime>, Option<MonoTime>) {
+        self.history.lock().times(id)
     }
 
     /// Ensures that an image is present, by its pull policy.

@@ -32,10 +32,10 @@ const MAX_BYTES: usize = 1 << 20;
 
 /// The records of an image.
 #[derive(Clone, Debug, Default)]
-pub(super) struct KnownPull {
-    pub(super) record: Option<ImagePulledRecord>,
+pub struct KnownPull {
+    pub record: Option<ImagePulledRecord>,
     /// A pull was begun whose end was not recorded, or the record cannot be read.
-    pub(super) was_intended: bool,
+    pub was_intended: bool,
 }
 
 #[derive(Debug)]

@@ -156,6 +156,12 @@ impl ImageHistory {
             .reduce(|a, b| Known { since: a.since.max(b.since), used: a.used.max(b.used) })
     }
 
+    /// When the image was first observed, if after the start of the kubelet, and when it was last observed in use.
+    #[must_use]
+    pub fn times(&self, id: &str) -> (Option<MonoTime>, Option<MonoTime>) {
+        self.latest(id).map_or((None, None), |known| (known.since, known.used))
+    }
+
     /// The images among them that were unused for too long. Nothing is known about the time before `began`.
     #[must_use]
     pub fn outworn(

@@ -94,6 +94,18 @@ pub struct Registrations {
     generations: u64,
 }
 
+/// How a socket is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SocketState<'a> {
+    pub path: &'a Path,
+    /// It exists.
+    pub is_found: bool,
+    /// A plugin is registered through it.
+    pub is_registered: bool,
+    /// Of the plugin that answered last.
+    pub name: Option<&'a PluginName>,
+}
+
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Socket {
     /// The socket that exists; `None` if it was removed.
@@ -302,10 +314,12 @@ impl Registrations {
         pending.filter_map(|socket| socket.failure.map(|failure| failure.until)).min()
     }
 
-    /// Each socket: whether it exists, and whether a plugin is registered through it.
-    pub fn states(&self) -> impl Iterator<Item = (&Path, bool, bool)> {
-        self.sockets
-            .iter()
-            .map(|(path, socket)| (&**path, socket.found.is_some(), socket.registered.is_some()))
+    pub fn states(&self) -> impl Iterator<Item = SocketState<'_>> {
+        self.sockets.iter().map(|(path, socket)| SocketState {
+            path,
+            is_found: socket.found.is_some(),
+            is_registered: socket.registered.is_some(),
+            name: socket.name.as_ref(),
+        })
     }
 }

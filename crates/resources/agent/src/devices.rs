@@ -204,6 +204,17 @@ impl Devices {
         })
     }
 
+    /// Each resource of a plugin, whether the plugin is connected, and its devices: how many are healthy, and all.
+    #[must_use]
+    pub fn plugins(&self) -> Vec<(String, bool, usize, usize)> {
+        let table = self.shared.table.lock();
+        let of_resource = |name: &str| {
+            let (healthy, all) = (table.registry.healthy(name).count(), table.registry.devices(name).count());
+            (name.to_owned(), table.plugins.contains_key(name), healthy, all)
+        };
+        table.registry.resources().map(of_resource).collect()
+    }
+
     /// Reads the registry. The table is locked meanwhile.
     pub fn read<T>(&self, read: impl FnOnce(&Registry) -> T) -> T {
         read(&self.shared.table.lock().registry)

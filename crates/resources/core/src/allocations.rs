@@ -445,6 +445,12 @@ impl<'a> Allocation<'a> {
         self.pod
     }
 
+    /// The container has ended for good.
+    #[must_use]
+    pub fn has_ended(&self, container: &str) -> bool {
+        self.ended.has(container)
+    }
+
     /// What is allocated to that container: nothing once it has ended for good.
     #[must_use]
     pub fn of_container(&self, container: &ContainerRef<'_>) -> Requests {

@@ -4,6 +4,7 @@ use axum::extract::{Path, State};
 use axum::response::Response;
 use explain_core::waterfall::waterfall_svg;
 use http::{HeaderValue, StatusCode};
+use model::inventory::PodSelection;
 use ports::Clock;
 
 use crate::state::MainState;
@@ -17,7 +18,7 @@ pub(crate) async fn start_picture(State(state): State<MainState>, Path(uid): Pat
 
 /// The picture of the pod with that UID, also for the local socket.
 pub(crate) fn picture_of(api: &Api, clock: Clock, uid: &str) -> Response {
-    let Some(pod) = api.explain_pods(uid).into_iter().find(|pod| pod.uid == uid) else {
+    let Some(pod) = api.explain_pods(&PodSelection::of(uid)).into_iter().find(|pod| pod.uid == uid) else {
         return answer::error(
             StatusCode::NOT_FOUND,
             &format!("no pod with UID {uid:?} is known to this node"),

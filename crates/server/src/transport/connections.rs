@@ -215,6 +215,11 @@ impl AfterUpgrade {
         *self.work.lock() = Some(Box::pin(work));
     }
 
+    /// What runs after the upgrade, if there was one.
+    pub(crate) fn take(&self) -> Option<BoxFuture<'static, ()>> {
+        self.work.lock().take()
+    }
+
     fn keep(&self, request: UpgradeRequest) {
         *self.request.lock() = Some(request);
     }
@@ -275,7 +280,7 @@ impl Connection {
                 return;
             }
         }
-        let upgraded = self.after.work.lock().take();
+        let upgraded = self.after.take();
         if let Some(upgraded) = upgraded {
             tokio::select! {
                 () = upgraded => {}

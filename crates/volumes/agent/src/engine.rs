@@ -34,7 +34,9 @@ use super::indexed_pod::IndexedPod;
 use super::mount::{MountOutcome, Wanted, mount};
 use super::shared::Shared;
 use super::tear_down::tear_down;
-use super::{MountRequest, ReadyVolumes, Request, Requests, VolumeError, found};
+use super::{
+    MountRequest, PodVolumesReport, ReadyVolumes, Request, Requests, VolumeError, VolumeReports, found,
+};
 use crate::metrics::VolumeMetrics;
 
 type Answer<T> = oneshot::Sender<Result<T, VolumeError>>;
@@ -140,7 +142,21 @@ impl VolumeEngine {
                 tracked.terminating.cancel();
                 self.handle_event(&uid, VolumeEvent::Unwanted);
             }
+            Request::Report(answer) => drop(answer.send(self.report())),
         }
+    }
+
+    fn report(&self) -> VolumeReports {
+        let of_pod = |(uid, tracked): (&PodUid, &Tracked)| {
+            let awaited = self.shared.csi.awaited.of(uid).into_iter();
+            let report = PodVolumesReport {
+                volumes: tracked.volumes.report(),
+                awaited: awaited.map(|(volume, on)| (volume, (on.attachment, on.driver))).collect(),
+                stuck_on: tracked.stuck_on.clone(),
+            };
+            (uid.clone(), report)
+        };
+        self.pods.iter().map(of_pod).collect()
     }
 
     fn handle_mount(&mut self, request: MountRequest, is_refresh: bool, answer: Answer<ReadyVolumes>) {

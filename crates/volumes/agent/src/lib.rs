@@ -30,6 +30,7 @@ mod scsi;
 mod shared;
 mod tear_down;
 
+use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -40,7 +41,7 @@ use model::{PodUid, SmallMap};
 use ports::host::ProgramCall;
 use ports::{Cluster, Files, HostError, Mounts};
 use tokio::sync::{mpsc, oneshot, watch};
-use volumes_core::engine::ReadyVolume;
+use volumes_core::engine::{ReadyVolume, VolumeReport};
 
 use api_agent::node_allocatable::NodeAllocatable;
 use api_agent::objects::PodObjects;
@@ -106,6 +107,20 @@ enum Request {
         uid: PodUid,
         answer: oneshot::Sender<Result<(), VolumeError>>,
     },
+    Report(oneshot::Sender<VolumeReports>),
+}
+
+/// Volumes that are being mounted or unmounted, or wait for that, by pod. A pod whose volumes are all mounted, or all gone, has none.
+pub type VolumeReports = BTreeMap<PodUid, PodVolumesReport>;
+
+/// The volumes of one pod that are not settled.
+#[derive(Clone, Debug, Default)]
+pub struct PodVolumesReport {
+    pub volumes: Vec<VolumeReport>,
+    /// By volume: the VolumeAttachment that it waits for, and the driver.
+    pub awaited: BTreeMap<String, (String, String)>,
+    /// Why the volumes could not be unmounted the last time.
+    pub stuck_on: String,
 }
 
 /// The volumes of all pods; clones are the same.
@@ -184,6 +199,15 @@ impl Volumes {
     pub async fn release(&self, uid: &PodUid) -> Result<(), VolumeError> {
         let (answer, answered) = oneshot::channel();
         self.send(Request::Release { uid: uid.clone(), answer }, answered).await?
+    }
+
+    /// How volumes are that are not settled.
+    ///
+    /// # Errors
+    /// The kubelet stops.
+    pub async fn report(&self) -> Result<VolumeReports, VolumeError> {
+        let (answer, answered) = oneshot::channel();
+        self.send(Request::Report(answer), answered).await
     }
 
     async fn send<T>(&self, request: Request, answered: oneshot::Receiver<T>) -> Result<T, VolumeError> {

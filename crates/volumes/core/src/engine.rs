@@ -22,6 +22,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use model::MonoTime;
+use model::inventory::VolumeState;
 
 use self::table::VolumeTable;
 
@@ -114,6 +115,18 @@ pub enum Verdict {
     Gone,
     /// The volumes could not be torn down.
     Stuck,
+}
+
+/// How one volume is, for people.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VolumeReport {
+    pub name: Box<str>,
+    pub state: VolumeState,
+    /// Attempts that failed in a row.
+    pub failures: u32,
+    pub retry_at: Option<MonoTime>,
+    /// Why it cannot be planned.
+    pub refusal: String,
 }
 
 /// What follows from an event.
@@ -220,6 +233,12 @@ impl PodVolumes {
     #[must_use]
     pub fn is_busy(&self) -> bool {
         self.volumes.is_mounting() || matches!(self.tear_down, TearDown::UnderWay { .. })
+    }
+
+    /// How each volume of the latest request is, for people.
+    #[must_use]
+    pub fn report(&self) -> Vec<VolumeReport> {
+        self.volumes.wanted().map(|(name, state)| state.report(name, self.desired == Desired::Gone)).collect()
     }
 
     /// The volumes that are ready.
@@ -351,6 +370,23 @@ impl State {
             | Self::Failed { failures, .. }
             | Self::Uncertain { failures, .. } => *failures,
             Self::Ready(_) | Self::Refused { .. } => 0,
+        }
+    }
+
+    fn report(&self, name: &str, is_unwanted: bool) -> VolumeReport {
+        let state = match self {
+            _ if is_unwanted => VolumeState::Unmounting,
+            Self::Due { .. } | Self::Mounting { .. } => VolumeState::Mounting,
+            Self::Ready(_) => VolumeState::Mounted,
+            Self::Failed { .. } | Self::Uncertain { .. } => VolumeState::Failed,
+            Self::Refused { .. } => VolumeState::Refused,
+        };
+        VolumeReport {
+            name: name.into(),
+            state,
+            failures: self.failures(),
+            retry_at: self.retry_at(),
+            refusal: self.refusal().unwrap_or_default().to_owned(),
         }
     }
 

@@ -129,6 +129,7 @@ impl PodWorker {
             container: Some(&ended.name),
             message: &message,
             is_warning: ended.exit_code != 0,
+            is_event: false,
         };
         self.handles.ctx.recorder.trails.record(&self.pod.uid, &step);
     }

@@ -1,6 +1,6 @@
 //! The plugins that are registered at the node.
 
-use model::explain::{NodeCheck, Verdict};
+use model::explain::{Check, Verdict};
 
 use super::check;
 
@@ -15,7 +15,7 @@ pub struct PluginFacts {
 
 impl PluginFacts {
     /// `None` without any plugin.
-    pub(super) fn check(&self) -> Option<NodeCheck> {
+    pub(super) fn check(&self) -> Option<Check> {
         let devices = self.devices.iter().map(|(name, healthy, all)| match healthy == all {
             true => format!("{name} ({all})"),
             false => format!("{name} ({healthy} of {all} healthy)"),

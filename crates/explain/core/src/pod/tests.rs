@@ -78,6 +78,7 @@ fn step(reason: &str, container: Option<&str>, seconds_ago: i64, message: &str, 
         count,
         is_warning: reason.starts_with("Failed") || reason == "Unhealthy",
         is_restored: false,
+        is_event: false,
     }
 }
 

@@ -73,8 +73,8 @@ impl Driver {
     }
 
     fn states(&self) -> String {
-        let state = |(path, found, registered): (&Path, bool, bool)| {
-            format!("{} {}{}", path.display(), u8::from(found), u8::from(registered))
+        let state = |state: SocketState<'_>| {
+            format!("{} {}{}", state.path.display(), u8::from(state.is_found), u8::from(state.is_registered))
         };
         self.registrations.states().map(state).collect::<Vec<_>>().join(", ")
     }
@@ -413,6 +413,6 @@ proptest! {
         let registered: BTreeSet<&str> = scenario.handler.keys().map(String::as_str).collect();
         prop_assert_eq!(registered, names, "each name with a socket is registered, and no other");
         prop_assert!(scenario.handler.values().all(|socket| found.contains(&**socket)));
-        prop_assert!(scenario.driver.registrations.states().all(|(_, is_found, is_registered)| is_found && is_registered));
+        prop_assert!(scenario.driver.registrations.states().all(|state| state.is_found && state.is_registered));
     }
 }

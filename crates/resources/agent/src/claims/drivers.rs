@@ -141,6 +141,11 @@ impl Drivers {
         connected.or(instances.last()).cloned().ok_or_else(missing)
     }
 
+    #[must_use]
+    pub fn is_registered(&self, driver: &str) -> bool {
+        self.table.lock().instances.contains_key(driver)
+    }
+
     /// Opens a connection without calls, again and again. Never returns.
     async fn keep_connected(&self, name: &str, instance: &Instance) {
         loop {

@@ -87,7 +87,14 @@ impl Entry {
         Self { uid, pods, drivers, is_busy: false, is_unresolved: false }
     }
 
-    fn is_prepared(&self) -> bool {
+    /// An operation of a driver is under way.
+    #[must_use]
+    pub const fn is_busy(&self) -> bool {
+        self.is_busy
+    }
+
+    #[must_use]
+    pub fn is_prepared(&self) -> bool {
         self.drivers.values().all(|driver| driver.is_prepared)
     }
 }
