@@ -180,3 +180,19 @@ async fn node_says_its_taints_its_thresholds_and_what_waits_for_the_api() {
     assert!(queue.contains("statuses of 1 pods"), "{queue}");
     assert!(queue.contains("it last accepted something 1 min"), "{queue}");
 }
+
+#[tokio::test(start_paused = true)]
+async fn wait_is_one_event_of_the_api_with_a_count() {
+    let world = World::joined().await;
+    world.runtime.fault("web", Method::RunPodSandbox, Some(Fault::Hang));
+    world.create(&pod("web", [container("app")]));
+    world.advance(seconds(20)).await;
+    let shown = |w: &World| {
+        let events = w.api_events("WaitingForSandbox");
+        let brief = |event: &model::k8s::Event| (event.type_.clone().unwrap_or_default(), event.count);
+        events.iter().map(brief).collect::<Vec<_>>()
+    };
+    assert_eq!(shown(&world), [("Warning".to_owned(), Some(1))]);
+    world.advance(seconds(HALF_HOUR)).await;
+    assert_eq!(shown(&world), [("Warning".to_owned(), Some(2))]);
+}

@@ -7,7 +7,7 @@ use crate::node::{FOREVER, Node, shell_pod};
 use crate::why::{ask, says};
 
 #[test]
-fn running_pod_says_why_it_restarted() {
+fn running_pod_says_why_it_restarted_and_what_is_near_its_limit() {
     let node = Node::start();
     let mut crashed = shell_pod(
         "crashed",
@@ -19,6 +19,11 @@ fn running_pod_says_why_it_restarted() {
     let mut unhealthy = shell_pod("unhealthy", FOREVER);
     unhealthy["spec"]["containers"][0]["livenessProbe"] = json!({"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1, "initialDelaySeconds": 3});
     node.apply("unhealthy", &unhealthy);
+    let mut full = shell_pod("full", &format!("dd if=/dev/zero of=/data/file bs=1M count=56; {FOREVER}"));
+    full["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {"medium": "Memory"}}]);
+    full["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "data", "mountPath": "/data"}]);
+    full["spec"]["containers"][0]["resources"] = json!({"limits": {"memory": "64Mi"}});
+    node.apply("full", &full);
 
     says(
         &node,
@@ -35,6 +40,13 @@ fn running_pod_says_why_it_restarted() {
         } else {
             Err(text)
         }
+    });
+    node.eventually("kubelet why names the memory that is near its limit", |node| {
+        // A sample, as a monitoring system takes it; kubelet why takes none.
+        node.get("/metrics/resource")?;
+        let text = String::from_utf8_lossy(&ask(node, &["why", "full"]).stdout).into_owned();
+        let is_said = text.contains("Near a limit, as measured") && text.contains("memory of main: 5");
+        if is_said && text.contains("MiB of 64.0 MiB") { Ok(()) } else { Err(text) }
     });
 }
 
