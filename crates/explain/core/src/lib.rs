@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod advice;
+pub mod doctor;
 pub mod node;
 pub mod pod;
 pub mod render;

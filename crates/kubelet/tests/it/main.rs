@@ -17,6 +17,7 @@ mod certificates;
 mod cgroups;
 mod change_over;
 mod cluster;
+mod configuration_commands;
 mod disk_errors;
 mod exclusive_cpus;
 mod fault_points;
