@@ -1,4 +1,5 @@
-//! The commands of the kubelet that ask the running one, over its local socket: `kubelet why`, `kubelet get` and others.
+//! The commands of the kubelet: those that ask the running one, over its local socket (`kubelet why`, `kubelet get` and others), and those
+//! that need none (`kubelet config`, `kubelet doctor`, `kubelet version`).
 //!
 //! Owns their definitions, from which help and completion are made, and what they print. What a pod's state means is decided in
 //! `explain-core`. Exit codes: 0 as desired, 3 something waits, 4 something failed, 1 no answer or nothing of that name, 2 a wrong command
@@ -6,7 +7,9 @@
 #![forbid(unsafe_code)]
 
 mod client;
+mod configuration;
 mod describe;
+mod doctor;
 mod events;
 mod exec;
 mod get;
@@ -28,9 +31,12 @@ use std::process::ExitCode;
 
 use clap::{Arg, ArgMatches, Command, value_parser};
 use clap_complete::Shell;
+use config::{KubeletConfiguration, NodeFlags};
+use explain_core::doctor::DoctorFacts;
 use model::BuildInfo;
 
 use client::{Client, ClientError};
+use output::Format;
 
 /// Where a kubelet with the usual root directory listens.
 pub const SOCKET: &str = "/run/kubelet/kubelet.sock";
@@ -48,6 +54,15 @@ pub fn socket_of(root_dir: &str) -> PathBuf {
         USUAL_ROOT => PathBuf::from(SOCKET),
         other => PathBuf::from(other).join("kubelet.sock"),
     }
+}
+
+/// What `config check` and `doctor` find out about this machine. Whatever takes longer than some seconds is an error.
+pub trait Machine {
+    /// For the settings of this configuration.
+    fn facts(&self, kubelet: &KubeletConfiguration, flags: &NodeFlags) -> config::inspect::Machine;
+
+    /// For a first start with this configuration.
+    fn examine(&self, kubelet: &KubeletConfiguration, flags: &NodeFlags) -> DoctorFacts;
 }
 
 /// What a command printed, and what its exit code says.
@@ -81,6 +96,43 @@ pub fn is_command(argument: &str) -> bool {
     argument == "help" || definition().get_subcommands().any(|command| command.get_name() == argument)
 }
 
+/// Takes `-o` out of the flags of the kubelet, which has none of that name: it may stand before or after them.
+pub(crate) fn flags_and_format(
+    matches: &ArgMatches,
+    formats: &[Format],
+) -> Result<(Vec<String>, Format), CommandError> {
+    let given: Vec<String> = matches.get_many("flags").into_iter().flatten().cloned().collect();
+    let (mut flags, mut format) = (Vec::new(), output::of(matches));
+    let mut given = given.into_iter();
+    while let Some(argument) = given.next() {
+        let value = match &*argument {
+            "-o" | "--output" => Some(given.next().unwrap_or_default()),
+            _ => {
+                argument.strip_prefix("--output=").or_else(|| argument.strip_prefix("-o=")).map(str::to_owned)
+            }
+        };
+        match value {
+            Some(name) => {
+                format = output::named(&name)
+                    .filter(|format| formats.contains(format))
+                    .ok_or_else(|| CommandError::NotFound(format!("invalid output format {name:?}")))?;
+            }
+            None => flags.push(argument),
+        }
+    }
+    Ok((flags, format))
+}
+
+/// The flags of the kubelet, as it would be started.
+pub(crate) fn kubelet_flags() -> Arg {
+    Arg::new("flags")
+        .value_name("FLAGS")
+        .num_args(0..)
+        .allow_hyphen_values(true)
+        .trailing_var_arg(true)
+        .help("The flags that the kubelet is started with, such as --config FILE")
+}
+
 /// A line for each command, for the help of the kubelet itself.
 #[must_use]
 pub fn summary() -> String {
@@ -105,6 +157,8 @@ pub fn definition() -> Command {
         .subcommand(exec::definition())
         .subcommand(stats::definition())
         .subcommand(ui::definition())
+        .subcommand(configuration::definition())
+        .subcommand(doctor::definition())
         .subcommand(version::definition())
         .subcommand(
             Command::new("completion")
@@ -134,7 +188,7 @@ pub(crate) fn connection_arguments(command: Command) -> Command {
 }
 
 /// Runs a command with the arguments that follow the name of the program.
-pub fn run(arguments: impl Iterator<Item = OsString>, build: BuildInfo) -> ExitCode {
+pub fn run(arguments: impl Iterator<Item = OsString>, build: BuildInfo, machine: &dyn Machine) -> ExitCode {
     let all = std::iter::once(OsString::from("kubelet")).chain(arguments);
     let matches = match definition().try_get_matches_from(all) {
         Ok(matches) => matches,
@@ -145,6 +199,8 @@ pub fn run(arguments: impl Iterator<Item = OsString>, build: BuildInfo) -> ExitC
     };
     match matches.subcommand() {
         Some(("completion", matches)) => completion(matches),
+        Some(("config", matches)) => finish(configuration::run(matches, machine)),
+        Some(("doctor", matches)) => finish(doctor::run(matches, machine)),
         Some(("version", matches)) => finish(version::run(matches, build)),
         Some((name, matches)) => ask(name, matches),
         None => ExitCode::from(USAGE),
@@ -248,9 +304,13 @@ mod tests {
     #[test]
     fn definitions_are_consistent_and_each_command_has_an_example() {
         definition().debug_assert();
-        for command in definition().get_subcommands() {
-            let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
-            assert!(help.starts_with("Example"), "{} has no example", command.get_name());
+        let mut rest = vec![definition()];
+        while let Some(command) = rest.pop() {
+            for below in command.get_subcommands() {
+                let help = below.get_after_help().map(ToString::to_string).unwrap_or_default();
+                assert!(help.starts_with("Example"), "{} has no example", below.get_name());
+                rest.push(below.clone());
+            }
         }
     }
 

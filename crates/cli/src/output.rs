@@ -39,8 +39,13 @@ pub(crate) fn argument(formats: &'static [Format]) -> Arg {
 
 pub(crate) fn of(matches: &ArgMatches) -> Format {
     let name = matches.get_one::<String>("output").map_or("text", String::as_str);
+    named(name).unwrap_or(Format::Text)
+}
+
+/// The format of that name.
+pub(crate) fn named(name: &str) -> Option<Format> {
     let all = [Format::Text, Format::Wide, Format::Name, Format::Json, Format::Yaml];
-    all.into_iter().find(|format| format.name() == name).unwrap_or(Format::Text)
+    all.into_iter().find(|format| format.name() == name)
 }
 
 /// The document as JSON or YAML.

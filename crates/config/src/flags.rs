@@ -13,7 +13,7 @@ pub(crate) mod values;
 pub use effective::effective;
 pub use help::help;
 pub(crate) use help::nearest;
-pub(crate) use parse::{Parsed, parse};
+pub(crate) use parse::{Parsed, parse, parse_all};
 pub use table::FLAGS;
 
 /// One command line flag.

@@ -16,6 +16,7 @@ mod duration;
 mod error;
 pub mod flags;
 pub mod gates;
+pub mod inspect;
 mod kubeletconfig;
 mod load;
 mod node;

@@ -2,7 +2,7 @@
 //!
 //! Owns precedence. Values are checked in `validate`, and files are read only through [`Files`].
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 
@@ -119,12 +119,23 @@ fn resolve_with(
     warnings: &mut Vec<String>,
 ) -> Result<Resolved, ConfigErrors> {
     let flags = node_flags(parsed)?;
-    let from_file = !flags.config.is_empty();
-    let mut set = read_files(&flags, files, warnings)?;
-    let mut base = tree::empty();
-    if !from_file {
-        base = defaults::legacy();
-    }
+    let set = read_files(&flags, files, warnings)?;
+    let merged = merge(parsed, set, !flags.config.is_empty());
+    finish(parsed, flags, &merged, files, warnings)
+}
+
+/// What the files and flags set, and the defaults below it.
+pub(crate) struct Merged {
+    /// What the files and flags set.
+    pub(crate) set: Value,
+    /// The defaults that differ from those of the fields.
+    base: Value,
+    /// All of it, with the defaults that follow from other fields.
+    pub(crate) tree: Value,
+}
+
+pub(crate) fn merge(parsed: &Parsed, mut set: Value, from_file: bool) -> Merged {
+    let base = if from_file { tree::empty() } else { defaults::legacy() };
     let mut tree = base.clone();
     tree::merge_patch(&mut tree, set.clone());
     defaults::complete(&mut tree, from_file);
@@ -132,7 +143,18 @@ fn resolve_with(
         apply(&mut set, flag, value);
         apply(&mut tree, flag, value);
     }
-    let kubelet = decode(&tree)?;
+    Merged { set, base, tree }
+}
+
+/// Decodes and validates.
+pub(crate) fn finish(
+    parsed: &Parsed,
+    flags: NodeFlags,
+    merged: &Merged,
+    files: &dyn Files,
+    warnings: &mut Vec<String>,
+) -> Result<Resolved, ConfigErrors> {
+    let kubelet = decode(&merged.tree)?;
     let (gates, gate_warnings, gate_errors) = FeatureGates::resolve(&kubelet.feature_gates);
     warnings.extend(gate_warnings);
     warnings.extend(kubelet.invalid_cluster_dns().map(|server| format!("Invalid clusterDNS IP {server:?}")));
@@ -151,12 +173,12 @@ fn resolve_with(
         }
     }
     errors.into_result()?;
-    let mut not_yet = not_yet_names(&set, &base, parsed);
+    let mut not_yet = not_yet_names(&merged.set, &merged.base, parsed);
     not_yet.extend(not_yet::gates(&gates));
     Ok(Resolved { kubelet, flags, gates, credential_providers, warnings: Vec::new(), not_yet })
 }
 
-fn node_flags(parsed: &Parsed) -> Result<NodeFlags, ConfigErrors> {
+pub(crate) fn node_flags(parsed: &Parsed) -> Result<NodeFlags, ConfigErrors> {
     let mut tree = tree::empty();
     for (flag, value) in parsed.given.values() {
         if let Target::Node(field) | Target::DeprecatedNode(field) = flag.target {
@@ -203,6 +225,12 @@ fn read_files(
 }
 
 fn read_file(path: &Path, files: &dyn Files) -> Result<Document, ConfigErrors> {
+    let (text, absolute) = read_text(path, files)?;
+    document::read(&text, &absolute)
+}
+
+/// The text of a file, and its absolute path.
+pub(crate) fn read_text(path: &Path, files: &dyn Files) -> Result<(String, PathBuf), ConfigError> {
     let read_error = |source| ConfigError::Read { what: "configuration file", path: path.to_owned(), source };
     let absolute = if path.is_absolute() {
         path.to_owned()
@@ -210,7 +238,7 @@ fn read_file(path: &Path, files: &dyn Files) -> Result<Document, ConfigErrors> {
         files.current_dir().map_err(read_error)?.join(path)
     };
     let text = files.read(&absolute).map_err(read_error)?;
-    document::read(&text, &absolute)
+    Ok((text, absolute))
 }
 
 /// Applies the value of a flag to the tree. Feature gates are merged, other values are replaced.
@@ -223,7 +251,7 @@ fn apply(tree: &mut Value, flag: &Flag, value: &Value) {
     }
 }
 
-fn decode(tree: &Value) -> Result<KubeletConfiguration, ConfigErrors> {
+pub(crate) fn decode(tree: &Value) -> Result<KubeletConfiguration, ConfigErrors> {
     serde_json::from_value(tree.clone())
         .map_err(|error| ConfigError::Conflict { problem: error.to_string() }.into())
 }

@@ -9,6 +9,7 @@ mod boot;
 mod build;
 mod cluster;
 mod logging;
+mod machine;
 mod own_process;
 mod private_paths;
 mod process;
@@ -25,6 +26,7 @@ use std::process::ExitCode;
 
 use build::BUILD;
 use config::{ConfigErrors, Invocation, Resolved};
+use machine::ThisMachine;
 
 fn main() -> ExitCode {
     if let Some(code) = host::serve_as_volume_helper() {
@@ -39,7 +41,7 @@ fn main() -> ExitCode {
         // Without the name of a command it is the help of the kubelet itself.
         Some(first) if first == "help" && arguments.len() == 1 => arguments = vec!["--help".to_owned()],
         Some(first) if cli::is_command(first) => {
-            return cli::run(arguments.into_iter().map(Into::into), BUILD);
+            return cli::run(arguments.into_iter().map(Into::into), BUILD, &ThisMachine);
         }
         _ => {}
     }

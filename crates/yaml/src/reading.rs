@@ -40,6 +40,7 @@ impl Reading {
     }
 
     /// Deserializes the tree, leaving out the values of a wrong type, which are returned; `None` if it cannot be read without one of them.
+    #[must_use]
     pub fn read_all<T: DeserializeOwned>(&self, node: &Node) -> (Option<T>, Vec<Problem>) {
         let (mut node, mut problems) = (Cow::Borrowed(node), Vec::new());
         loop {

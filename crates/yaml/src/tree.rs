@@ -125,7 +125,12 @@ impl Node {
             let below = match &mut at.value {
                 Value::Map(entries) => entries.iter_mut().find(|(key, _)| key == step).map(|(_, node)| node),
                 Value::List(items) => step.parse().ok().and_then(|index: usize| items.get_mut(index)),
-                _ => None,
+                Value::Null
+                | Value::Bool(_)
+                | Value::Signed(_)
+                | Value::Unsigned(_)
+                | Value::Float(_)
+                | Value::Text(_) => None,
             };
             let Some(below) = below else { return false };
             at = below;
@@ -144,7 +149,12 @@ impl Node {
                     !matches!(&std::mem::replace(&mut item.value, empty), Value::Map(entries) if entries.is_empty())
                 })
             }
-            _ => false,
+            Value::Null
+            | Value::Bool(_)
+            | Value::Signed(_)
+            | Value::Unsigned(_)
+            | Value::Float(_)
+            | Value::Text(_) => false,
         }
     }
 }

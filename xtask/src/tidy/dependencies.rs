@@ -120,6 +120,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "cluster",
             "config",
             "cri",
+            "explain-core",
             "grpc-api",
             "host",
             "images-core",

@@ -93,6 +93,14 @@ impl Certificates for X509 {
     }
 }
 
+/// When the first certificate of a PEM text ends.
+///
+/// # Errors
+/// There is none, or it cannot be parsed.
+pub fn end_of_certificate(pem: &[u8]) -> CertificateResult<Timestamp> {
+    facts(pem).map(|facts| facts.not_after)
+}
+
 fn failed(what: &str, error: &dyn std::fmt::Display) -> CertificateError {
     CertificateError(format!("{what}: {error}"))
 }

@@ -43,7 +43,7 @@ mod watch;
 
 pub use access::Access;
 pub use budget::Budget;
-pub use certificates::X509;
+pub use certificates::{X509, end_of_certificate};
 pub use error::{AccessError, KubeconfigError};
 pub use identity::{Bootstrap, NodeIdentity};
 pub use proxy::ProxyEnv;

@@ -47,6 +47,7 @@ mod job;
 mod journal;
 mod kernel_log;
 mod linux_host;
+pub mod listeners;
 mod lock_file;
 mod logind;
 mod loop_devices;

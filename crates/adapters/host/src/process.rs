@@ -38,6 +38,12 @@ pub fn set_nofile_limit(files: u64) -> io::Result<()> {
     Ok(rustix::process::setrlimit(Resource::Nofile, limit)?)
 }
 
+/// How many files this process may open at most; `None` without a limit.
+#[must_use]
+pub fn max_open_files() -> Option<u64> {
+    rustix::process::getrlimit(Resource::Nofile).maximum
+}
+
 /// Sets `oom_score_adj` of this process: -1000 (never killed) to 1000 (killed first).
 ///
 /// # Errors

@@ -31,6 +31,12 @@ impl Parsed {
 /// # Errors
 /// Every unknown or removed flag, missing or invalid value, and positional argument.
 pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Parsed, ConfigErrors> {
+    let (parsed, errors) = parse_all(args);
+    errors.into_result().map(|()| parsed)
+}
+
+/// What can be read of a command line, and everything that is wrong with it.
+pub(crate) fn parse_all(args: impl Iterator<Item = String>) -> (Parsed, ConfigErrors) {
     let mut reader =
         Reader { args: args.peekable(), parsed: Parsed::default(), errors: ConfigErrors::default() };
     while let Some(argument) = reader.args.next() {
@@ -45,7 +51,7 @@ pub(crate) fn parse(args: impl Iterator<Item = String>) -> Result<Parsed, Config
             reader.positional(argument);
         }
     }
-    reader.errors.into_result().map(|()| reader.parsed)
+    (reader.parsed, reader.errors)
 }
 
 struct Reader<I: Iterator> {

@@ -6,6 +6,7 @@
 pub mod advice;
 pub mod amounts;
 pub mod describe;
+pub mod doctor;
 pub mod image;
 pub mod node;
 pub mod pod;

@@ -47,7 +47,7 @@ impl Line {
         Self { since: now, last_seen: now, last_logged: now, delay: FIRST_DELAY, silent: 0 }
     }
 
-    /// It has not come for so long that the next one is news, or the clock was set back.
+    /// It has not come for so long that the next one is a first one again, or the clock was set back.
     fn has_ended(&self, now: Timestamp) -> bool {
         now < self.last_seen || now.duration_since(self.last_seen) > self.delay.saturating_mul(2)
     }
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn other_lines_and_lines_after_a_pause_are_news() {
+    fn other_lines_and_lines_after_a_pause_are_logged_at_once() {
         let repeats = Repeats::default();
         let see = |line, text, second| repeats.see(("a.rs", line), &text, at(second));
         assert_eq!(see(1, "away", 10), Repeat::First);

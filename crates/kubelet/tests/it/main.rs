@@ -18,6 +18,7 @@ mod cgroups;
 mod change_over;
 mod cluster;
 mod commands;
+mod configuration_commands;
 mod disk_errors;
 mod exclusive_cpus;
 mod fault_points;
