@@ -74,7 +74,7 @@ pub fn inspect(args: impl Iterator<Item = String>, files: &dyn Files) -> Inspect
     let is_overridden =
         |flag: &&'static flags::Flag| flag.field().is_some_and(|field| tree::get(&set, field).is_some());
     for (flag, value) in parsed.given.values() {
-        if is_overridden(&flag) {
+        if is_overridden(flag) {
             inspection.findings.extend(inspection.origins.overridden(
                 flag,
                 tree::get(&set, flag.field().unwrap_or_default()),
