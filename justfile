@@ -68,3 +68,7 @@ fuzz *arguments:
 # build the documentation of the crates; warnings are errors
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
+
+# write the manual pages of the kubelet and its commands
+man directory:
+    cargo run --locked -p cli --example man -- {{directory}}

@@ -61,3 +61,33 @@ fn of_the_kubelet() -> String {
         escaped(&cli::summary()),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn kubelet_and_each_command_have_a_page_with_examples() {
+        let directory = tempfile::tempdir().unwrap();
+        write_all(directory.path()).unwrap();
+        let page = |name: &str| std::fs::read_to_string(directory.path().join(format!("{name}.8"))).unwrap();
+        assert!(page("kubelet").contains("\\-\\-config") && page("kubelet").contains("kubelet why"));
+        let names = [
+            "why",
+            "get",
+            "describe",
+            "logs",
+            "exec",
+            "stats",
+            "events",
+            "ui",
+            "doctor",
+            "config-check",
+            "version",
+        ];
+        for name in names {
+            let text = page(&format!("kubelet-{name}"));
+            assert!(text.contains(".SH NAME") && text.contains("Example"), "{name}: {text}");
+        }
+    }
+}

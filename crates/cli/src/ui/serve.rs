@@ -16,6 +16,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::task::JoinSet;
 
 use super::history::History;
 use crate::client::{Client, ClientError};
@@ -156,12 +157,15 @@ fn is_picture(path: &str) -> bool {
 /// Serves until it is cancelled.
 pub(super) async fn serve(listener: TcpListener, site: &Arc<Site>) {
     let slots = Arc::new(Semaphore::new(CONNECTIONS));
+    // They end with this.
+    let mut connections = JoinSet::new();
     while let Ok(slot) = slots.clone().acquire_owned().await {
         match listener.accept().await {
-            Ok((stream, _)) => drop(tokio::spawn(serve_one(stream, slot, site.clone()))),
+            Ok((stream, _)) => drop(connections.spawn(serve_one(stream, slot, site.clone()))),
             // Too many files are open, for example.
             Err(_) => tokio::time::sleep(AFTER_ERROR).await,
         }
+        while connections.try_join_next().is_some() {}
     }
 }
 

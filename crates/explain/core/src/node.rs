@@ -367,6 +367,7 @@ mod tests {
                                 something 3 s ago.
               sources           Every source of pods has reported.
               pods              Pods on this node: 3, all as desired.
+              build             This is kubelet-rs 0.1.0 (commit 0123456789ab, 2026-11-27T22:33:05Z).
         "#]]
         .assert_eq(&text(&facts));
     }
