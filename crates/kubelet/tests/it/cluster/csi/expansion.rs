@@ -169,8 +169,10 @@ fn csi_claim_of_a_pod_with_a_device_and_an_inline_volume_is_expanded_while_the_p
     assert_eq!(expansions().collect::<Vec<_>>(), ["NodeExpandVolume disk"]);
     let expected =
         "FileSystemResizeSuccessful: MountVolume.NodeExpandVolume succeeded for volume \"pv-disk\" node";
-    let events = cluster.events("Pod", "all");
-    assert!(events.iter().any(|event| event == expected), "{events:?}");
+    cluster.node.eventually("the event is in the API", |_| {
+        let events = cluster.events("Pod", "all");
+        if events.iter().any(|event| event == expected) { Ok(()) } else { Err(format!("{events:?}")) }
+    });
     let running = cluster.running("all");
     assert_eq!(
         (uid(&running), &running["status"]["containerStatuses"][0]["restartCount"]),
