@@ -1,7 +1,6 @@
 //! `kubelet why`: why a pod, the node, an image or a volume is as it is.
 
 use std::path::PathBuf;
-use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command, value_parser};
 use explain_core::render::{Style, node_text, pod_text};
@@ -10,6 +9,7 @@ use jiff::Timestamp;
 use model::explain::{Explanation, ManifestProblem, PodExplanation, PodExplanations, Verdict};
 
 use crate::client::{Client, escaped};
+use crate::get::WATCH;
 use crate::output::{self, Format};
 use crate::{CommandError, Outcome, connection_arguments, print_part, terminal};
 
@@ -18,8 +18,6 @@ const NODE: &str = "node";
 /// Words before the name of an image or a volume.
 const IMAGE: &str = "image";
 const VOLUME: &str = "volume";
-/// How often `--watch` looks.
-const WATCH: Duration = Duration::from_secs(2);
 const FORMATS: &[Format] = &[Format::Text, Format::Json, Format::Yaml];
 
 pub(crate) fn definition() -> Command {

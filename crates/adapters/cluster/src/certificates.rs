@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use jiff::Timestamp;
 use model::{CertificateFacts, CertificateNames, PemPair, PodKey, PodKeyType, PrivateKey};
 use ports::Certificates;
-use ports::certificates::{CertificateError, CertificateResult};
+use ports::certificates::CertificateResult;
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DistinguishedName, DnType, ExtendedKeyUsagePurpose,
     IsCa, KeyPair, KeyUsagePurpose, SanType,
@@ -19,6 +19,7 @@ use tokio::sync::Semaphore;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
+use crate::pod_keys::failed;
 use crate::{encode, pod_keys};
 
 /// Characters of a line in PEM.
@@ -99,10 +100,6 @@ impl Certificates for X509 {
 /// There is none, or it cannot be parsed.
 pub fn end_of_certificate(pem: &[u8]) -> CertificateResult<Timestamp> {
     facts(pem).map(|facts| facts.not_after)
-}
-
-fn failed(what: &str, error: &dyn std::fmt::Display) -> CertificateError {
-    CertificateError(format!("{what}: {error}"))
 }
 
 /// Parses the first certificate of a PEM text, which may also contain a key.

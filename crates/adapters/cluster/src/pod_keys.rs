@@ -52,7 +52,7 @@ pub(crate) fn generate(kind: PodKeyType) -> CertificateResult<SignedKey> {
     }
 }
 
-fn failed(what: &str, error: &dyn std::fmt::Display) -> CertificateError {
+pub(crate) fn failed(what: &str, error: &dyn std::fmt::Display) -> CertificateError {
     CertificateError(format!("{what}: {error}"))
 }
 

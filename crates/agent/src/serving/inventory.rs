@@ -21,7 +21,7 @@ use model::inventory::{
     PodSelection, VolumeItem,
 };
 use model::k8s::Pod;
-use model::{MonoTime, PodRef, PodUid};
+use model::{MonoTime, PodUid};
 use ports::NodeInventory;
 
 use crate::serving::explain::selected;
@@ -88,8 +88,7 @@ async fn in_time<T>(ctx: &Context, work: impl Future<Output = T>) -> Option<T> {
 
 /// `namespace/name` of every pod of this node.
 fn pod_names(lookup: &PodLookup) -> BTreeMap<PodUid, String> {
-    let name = |pod: &PodRef| format!("{}/{}", pod.namespace, pod.name);
-    lookup.pods.all().iter().map(|entry| (entry.identity.uid.clone(), name(&entry.identity))).collect()
+    lookup.pods.all().iter().map(|entry| (entry.identity.uid.clone(), entry.identity.to_string())).collect()
 }
 
 /// The wall clock at that moment, as far as the clock was not set since.

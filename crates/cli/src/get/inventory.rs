@@ -1,6 +1,7 @@
 //! Images, volumes, claims, allocations, cgroups, plugins and events, as rows.
 
 use explain_core::amounts::{bytes, cores};
+use explain_core::render::printable;
 use explain_core::times::span;
 use jiff::Timestamp;
 use model::inventory::{AllocationItem, CgroupItem, ClaimItem, EventItem, ImageItem, PluginItem, VolumeItem};
@@ -16,10 +17,6 @@ fn or_none(text: &str) -> String {
 
 fn ago(at: Option<Timestamp>, now: Timestamp) -> String {
     at.map_or_else(|| NONE.to_owned(), |at| span(at, now))
-}
-
-fn in_one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 /// The beginning of a digest, as other tools print it.
@@ -79,7 +76,7 @@ impl Item for VolumeItem {
             or_none(&self.source),
             or_none(&self.containers.join(",")),
             next.unwrap_or_else(|| NONE.to_owned()),
-            or_none(&in_one_line(&self.error)),
+            or_none(&printable(&self.error)),
         ]
     }
 
@@ -206,7 +203,7 @@ impl Item for PluginItem {
     }
 
     fn wide_cells(&self, _now: Timestamp) -> Vec<String> {
-        vec![or_none(&self.socket), or_none(&in_one_line(&self.error))]
+        vec![or_none(&self.socket), or_none(&printable(&self.error))]
     }
 
     fn name(&self) -> String {
@@ -228,7 +225,7 @@ impl Item for EventItem {
             self.event_type.clone(),
             self.reason.clone(),
             format!("{}{container}", Item::name(self)),
-            format!("{}{times}", in_one_line(&self.message)),
+            format!("{}{times}", printable(&self.message)),
         ]
     }
 

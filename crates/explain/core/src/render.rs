@@ -228,7 +228,8 @@ fn tried(cause: &Cause, now: Timestamp) -> Option<String> {
 }
 
 /// One line without control characters: a message is from outside, and must not steer the terminal.
-pub(crate) fn printable(text: &str) -> String {
+#[must_use]
+pub fn printable(text: &str) -> String {
     text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 

@@ -70,7 +70,7 @@ pub(super) fn users(api: &AgentApi, images: &[ImageObservation]) -> Users {
     };
     let mut users = Users::new();
     for entry in api.lookup.pods.all() {
-        let pod = format!("{}/{}", entry.identity.namespace, entry.identity.name);
+        let pod = entry.identity.to_string();
         let observed = api.lookup.cache.get(&entry.identity.uid);
         let of_containers = observed.iter().flat_map(|observed| observed.containers.iter());
         let mut names: BTreeSet<&str> = of_containers.map(|container| &*container.image_id).collect();

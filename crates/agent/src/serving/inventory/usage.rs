@@ -23,7 +23,7 @@ pub(super) async fn cgroups(api: &AgentApi, of: &PodSelection) -> Inventory<Cgro
         items.extend(sample.system.iter().map(|system| cgroup("system", system.name, &system.placed)));
     }
     for pod in selected(api, &sample, of) {
-        let owner = format!("{}/{}", pod.pod.namespace, pod.pod.name);
+        let owner = pod.pod.to_string();
         items.extend(pod.own.iter().map(|own| cgroup("pod", &owner, own)));
         items.extend(pod.sandbox.iter().map(|sandbox| cgroup("sandbox", &owner, &sandbox.placed)));
         items.extend(

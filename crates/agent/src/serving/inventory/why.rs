@@ -85,7 +85,7 @@ fn users_of(entry: &PodEntry, is_same: &impl Fn(&str) -> bool) -> Vec<ImageUser>
     if !entry.progress.may_run() {
         return Vec::new();
     }
-    let pod = format!("{}/{}", entry.identity.namespace, entry.identity.name);
+    let pod = entry.identity.to_string();
     let policy = |policy: Option<&str>| policy.unwrap_or("IfNotPresent").to_owned();
     let statuses = statuses_by_name(&entry.status);
     let containers = all_containers(&entry.pod).filter(|container| is_same(container.image()));
@@ -111,7 +111,7 @@ fn users_of(entry: &PodEntry, is_same: &impl Fn(&str) -> bool) -> Vec<ImageUser>
 /// The latest pull in the trails of the pods that name the image.
 fn last_pull(api: &AgentApi, entries: &[PodEntry], wanted_by: &[ImageUser]) -> Option<ImagePull> {
     let of_pod = |entry: &PodEntry| {
-        let pod = format!("{}/{}", entry.identity.namespace, entry.identity.name);
+        let pod = entry.identity.to_string();
         let users: Vec<&ImageUser> = wanted_by.iter().filter(|user| user.pod == pod).collect();
         let (trail, next_try) = api.lookup.ctx.recorder.trails.of(&entry.identity.uid);
         let is_about = |step: &&TrailStep| {

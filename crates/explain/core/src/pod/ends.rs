@@ -1,25 +1,9 @@
 //! Why an instance of a container ended.
 
+use base_core::exit_signal::signal_of_exit_code;
 use model::explain::TrailStep;
 use model::k8s::ContainerStateTerminated;
 
-/// Signals by which programs usually end.
-const SIGNALS: [(i32, &str); 12] = [
-    (1, "SIGHUP"),
-    (2, "SIGINT"),
-    (3, "SIGQUIT"),
-    (4, "SIGILL"),
-    (6, "SIGABRT"),
-    (7, "SIGBUS"),
-    (8, "SIGFPE"),
-    (9, "SIGKILL"),
-    (11, "SIGSEGV"),
-    (13, "SIGPIPE"),
-    (15, "SIGTERM"),
-    (31, "SIGSYS"),
-];
-/// A program that a signal has ended has this much more than its number as exit code.
-const BY_SIGNAL: i32 = 128;
 /// The kernel killed it for its memory, which needs no name of a signal.
 const OOM_KILLED: &str = "OOMKilled";
 
@@ -27,8 +11,8 @@ const OOM_KILLED: &str = "OOMKilled";
 pub(super) fn describe_end(ended: &ContainerStateTerminated) -> String {
     let reason = ended.reason.as_deref().unwrap_or_default();
     let code = ended.exit_code;
-    let signal = SIGNALS.iter().find(|(number, _)| code == BY_SIGNAL + number);
-    let signal = signal.filter(|_| reason != OOM_KILLED).map(|(_, name)| format!(" ({name})"));
+    let signal = signal_of_exit_code(code).filter(|_| reason != OOM_KILLED);
+    let signal = signal.map(|name| format!(" ({name})"));
     let code = format!("exit code {code}{}", signal.unwrap_or_default());
     if reason.is_empty() { code } else { format!("{reason}, {code}") }
 }
