@@ -6,6 +6,7 @@ mod kubectl;
 mod watch;
 
 mod block_devices;
+mod book;
 mod bootstrap;
 mod busy_thread;
 mod certificate_rotation;
