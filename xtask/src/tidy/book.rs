@@ -15,8 +15,11 @@ const SUMMARY: &str = "SUMMARY.md";
 const CLASSES: &[&str] = &["sh node", "sh cluster", "sh other", "yaml kubelet", "yaml prometheus", "text"];
 /// Programs of blocks that no test runs.
 const OTHER_PROGRAMS: &[&str] = &["kubeadm"];
-/// Pages with steps of `scripts/guest/packages` and of releases, and recorded answers.
-const LEFT_OUT: &[&str] = &["packages", "releases", "transcripts/"];
+/// Pages with steps of `scripts/guest/packages` and of releases.
+const OF_PACKAGES: &[&str] = &["packages", "releases"];
+/// Recorded answers, which tests write and `scripts/book` adds to the summary.
+const RECORDED: &str = "transcripts/";
+const INDEX_OF_RECORDED: &str = "transcripts/README.md";
 
 pub(super) fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     let folder = root.join(FOLDER);
@@ -26,10 +29,11 @@ pub(super) fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     for path in below(&folder, &[], |path| has_extension(path, &["md"]))? {
         let name = path.strip_prefix(&folder).unwrap_or(&path).to_string_lossy().into_owned();
         let file = format!("{FOLDER}/{name}");
-        if name != SUMMARY && !summary.contains(&format!("]({name})")) {
+        let is_recorded = name.starts_with(RECORDED) && name != INDEX_OF_RECORDED;
+        if name != SUMMARY && !is_recorded && !summary.contains(&format!("]({name})")) {
             findings.push(Finding { file: file.clone(), line: 0, what: format!("is not in {SUMMARY}") });
         }
-        if !LEFT_OUT.iter().any(|left_out| name.starts_with(left_out)) {
+        if !is_recorded && !OF_PACKAGES.iter().any(|page| name.starts_with(page)) {
             findings
                 .extend(check_page(&file, &read(&path)?, |test| known.has(test) || known.has_module(test)));
         }
