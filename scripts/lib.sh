@@ -42,11 +42,11 @@ wait_for() {
 # Programs by purpose, and the Debian packages that contain them.
 declare -A PACKAGES=(
     # A private containerd with pods, and what looks at them.
-    [run]="containerd:containerd runc:runc busybox:busybox-static ip:iproute2 curl:curl jq:jq mount:mount ps:procps"
+    [run]="containerd:containerd runc:runc busybox:busybox-static ip:iproute2 curl:curl jq:jq mount:mount"
     # The linker for the compiler.
-    [build]="gcc:gcc pkg-config:pkg-config curl:curl"
+    [build]="gcc:gcc curl:curl"
     # What only tests and checks run.
-    [test]="kubectl:kubernetes-client docker-registry:docker-registry htpasswd:apache2-utils iptables:iptables shellcheck:shellcheck"
+    [test]="kubectl:kubernetes-client docker-registry:docker-registry htpasswd:apache2-utils iptables:iptables ps:procps shellcheck:shellcheck"
 )
 ALL_PURPOSES=(run build test)
 
@@ -122,7 +122,8 @@ disable_services_of() {
     local unit disabled=()
     for unit in $(dpkg -L "$@" 2>/dev/null | sed -n 's#^\(/usr\)\?/lib/systemd/system/\([^/]*\.\(service\|socket\|timer\)\)$#\2#p' | sort -u); do
         [ "$(systemctl --root=/ is-enabled "$unit" 2>/dev/null)" = enabled ] || continue
-        if deb-systemd-helper disable "$unit" >/dev/null 2>&1; then disabled+=("$unit"); fi
+        # Below a root directory it works without a systemd that runs.
+        if systemctl --root=/ disable "$unit" >/dev/null 2>&1; then disabled+=("$unit"); fi
     done
     [ ${#disabled[@]} = 0 ] || say "disabled, and not started: ${disabled[*]}; systemctl enable --now starts one"
 }
@@ -141,7 +142,7 @@ ensure_packages() {
     log=$(mktemp)
     DEBIAN_FRONTEND=noninteractive apt-get update >"$log" 2>&1 || ok=no
     mapfile -t all < <(would_install "${wanted[@]}")
-    say "installing ${#all[@]} Debian packages for: $*"
+    say "installing these Debian packages, for: $*"
     printf '%s\n' "${all[@]}" | fmt -w 100 | sed 's/^/        /'
     # The packages contain services (a containerd, a registry) that must not start.
     if [ ! -e /usr/sbin/policy-rc.d ]; then
