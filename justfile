@@ -65,6 +65,10 @@ simulate *arguments:
 fuzz *arguments:
     scripts/fuzz {{arguments}}
 
+# the operator's book as a site, with its links checked
+book:
+    scripts/book
+
 # build the documentation of the crates; warnings are errors
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps

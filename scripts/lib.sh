@@ -39,20 +39,44 @@ wait_for() {
 }
 
 # ------------------------------------------------------------------------------------------------------- packages
-# The programs that the scripts and tests run, and the Debian packages that contain them.
-PACKAGES="containerd:containerd kubectl:kubernetes-client runc:runc busybox:busybox-static docker-registry:docker-registry htpasswd:apache2-utils
-ip:iproute2 iptables:iptables curl:curl gcc:gcc pkg-config:pkg-config jq:jq mount:mount ps:procps shellcheck:shellcheck"
+# Programs by purpose, and the Debian packages that contain them.
+declare -A PACKAGES=(
+    # A private containerd with pods, and what looks at them.
+    [run]="containerd:containerd runc:runc busybox:busybox-static ip:iproute2 curl:curl jq:jq mount:mount ps:procps"
+    # The linker for the compiler.
+    [build]="gcc:gcc pkg-config:pkg-config curl:curl"
+    # What only tests and checks run.
+    [test]="kubectl:kubernetes-client docker-registry:docker-registry htpasswd:apache2-utils iptables:iptables shellcheck:shellcheck"
+)
+ALL_PURPOSES=(run build test)
 
+# missing_packages PURPOSE...
 missing_packages() {
-    local pair
-    for pair in $PACKAGES; do
-        command -v "${pair%%:*}" >/dev/null || echo "${pair#*:}"
+    local purpose pair
+    for purpose in "$@"; do
+        for pair in ${PACKAGES[$purpose]}; do
+            command -v "${pair%%:*}" >/dev/null || echo "${pair#*:}"
+        done
+        case $purpose in
+            run)
+                [ -x /usr/lib/cni/bridge ] || echo containernetworking-plugins
+                # A dynamic busybox would not run in an image that holds nothing else.
+                if command -v busybox >/dev/null && ldd "$(command -v busybox)" >/dev/null 2>&1; then echo busybox-static; fi
+                ;;
+            build)
+                [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
+                [ -e /usr/include/stdlib.h ] || echo libc6-dev
+                ;;
+        esac
     done
-    [ -x /usr/lib/cni/bridge ] || echo containernetworking-plugins
-    [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
-    [ -e /usr/include/stdlib.h ] || echo libc6-dev
-    # A dynamic busybox would not run in an image that holds nothing else.
-    if command -v busybox >/dev/null && ldd "$(command -v busybox)" >/dev/null 2>&1; then echo busybox-static; fi
+}
+
+# What the scripts have installed on this machine, one `kind name` on each line: packages, rustup, toolchain.
+INSTALLED=$REPO/.cache/installed
+record_installed() {
+    mkdir -p "$(dirname "$INSTALLED")"
+    printf '%s\n' "$@" >>"$INSTALLED"
+    sort -u -o "$INSTALLED" "$INSTALLED"
 }
 
 # Programs that are unpacked from their package without installing it: the package contains a service and a web interface,
@@ -89,37 +113,83 @@ require_root() {
     die "must run as root, because containers, mounts and cgroups need it." "Try: sudo $0"
 }
 
+# The packages that apt would install for these, dependencies included. One that it would upgrade has its present version in brackets, and
+# is not ours to remove.
+would_install() { apt-get install -s --no-install-recommends "$@" 2>/dev/null | awk '/^Inst / && $3 !~ /^\[/ { print $2 }'; }
+
+# A package enables its services even where they may not start; the scripts run their own.
+disable_services_of() {
+    local unit disabled=()
+    for unit in $(dpkg -L "$@" 2>/dev/null | sed -n 's#^\(/usr\)\?/lib/systemd/system/\([^/]*\.\(service\|socket\|timer\)\)$#\2#p' | sort -u); do
+        [ "$(systemctl --root=/ is-enabled "$unit" 2>/dev/null)" = enabled ] || continue
+        if deb-systemd-helper disable "$unit" >/dev/null 2>&1; then disabled+=("$unit"); fi
+    done
+    [ ${#disabled[@]} = 0 ] || say "disabled, and not started: ${disabled[*]}; systemctl enable --now starts one"
+}
+
+# ensure_packages [PURPOSE...]: those of every purpose, unless some are named.
 ensure_packages() {
-    local missing policy=''
-    missing=$(missing_packages | sort -u | tr '\n' ' ')
-    if [ -z "${missing// /}" ]; then
+    local wanted all policy='' ok=yes log
+    [ $# -gt 0 ] || set -- "${ALL_PURPOSES[@]}"
+    mapfile -t wanted < <(missing_packages "$@" | sort -u)
+    if [ ${#wanted[@]} = 0 ]; then
         say "all Debian packages are installed"
         return 0
     fi
-    say "installing: $missing"
     command -v apt-get >/dev/null ||
-        die "some programs are missing and this machine has no apt-get to install them with." "Missing packages (Debian's names): $missing"
-    # The packages contain services (a containerd, a registry) that must not start: the scripts run their own.
+        die "some programs are missing and this machine has no apt-get to install them with." "Missing packages (Debian's names): ${wanted[*]}"
+    log=$(mktemp)
+    DEBIAN_FRONTEND=noninteractive apt-get update >"$log" 2>&1 || ok=no
+    mapfile -t all < <(would_install "${wanted[@]}")
+    say "installing ${#all[@]} Debian packages for: $*"
+    printf '%s\n' "${all[@]}" | fmt -w 100 | sed 's/^/        /'
+    # The packages contain services (a containerd, a registry) that must not start.
     if [ ! -e /usr/sbin/policy-rc.d ]; then
         policy=/usr/sbin/policy-rc.d
         printf '#!/bin/sh\nexit 101\n' >"$policy"
         chmod 755 "$policy"
     fi
-    local ok=yes log
-    log=$(mktemp)
-    # shellcheck disable=SC2086  # a list of words
-    { DEBIAN_FRONTEND=noninteractive apt-get update && DEBIAN_FRONTEND=noninteractive \
-        apt-get install -y --no-install-recommends $missing; } >"$log" 2>&1 || ok=no
+    DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${wanted[@]}" >>"$log" 2>&1 || ok=no
     [ -z "$policy" ] || rm -f "$policy"
     if [ "$ok" = no ]; then
         tail -n 15 "$log" >&2
         rm -f "$log"
-        die "apt-get failed to install: $missing" "Is a Debian mirror reachable? See /etc/apt/sources.list."
+        die "apt-get failed to install: ${wanted[*]}" "Is a Debian mirror reachable? See /etc/apt/sources.list."
     fi
     rm -f "$log"
-    missing=$(missing_packages | sort -u | tr '\n' ' ')
-    [ -z "${missing// /}" ] || die "still missing after apt-get install: $missing"
+    record_installed "${all[@]/#/package }"
+    disable_services_of "${all[@]}"
+    mapfile -t wanted < <(missing_packages "$@" | sort -u)
+    [ ${#wanted[@]} = 0 ] || die "still missing after apt-get install: ${wanted[*]}"
     say "installed"
+}
+
+# Removes what the scripts have installed. Nothing else may go with it.
+remove_installed() {
+    local packages going other
+    [ -s "$INSTALLED" ] || { say "the scripts have installed nothing on this machine" && return 0; }
+    if grep -qx toolchain "$INSTALLED" && command -v rustup >/dev/null; then
+        say "removing the stable toolchain of rustup"
+        rustup toolchain uninstall stable
+    fi
+    if grep -qx rustup "$INSTALLED" && command -v rustup >/dev/null; then
+        say "removing rustup"
+        rustup self uninstall -y
+    fi
+    mapfile -t packages < <(sed -n 's/^package //p' "$INSTALLED" | while read -r name; do
+        [ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null)" != installed ] || echo "$name"
+    done)
+    if [ ${#packages[@]} -gt 0 ]; then
+        mapfile -t going < <(apt-get purge -s "${packages[@]}" 2>/dev/null | awk '/^(Purg|Remv) / { print $2 }')
+        other=$(printf '%s\n' "${going[@]}" | grep -vxFf <(printf '%s\n' "${packages[@]}") | tr '\n' ' ' || true)
+        [ -z "$other" ] || die "these packages need some of those that were installed: $other" "Nothing was removed. Remove with apt-get what you do not need: ${packages[*]}"
+        say "removing ${#packages[@]} Debian packages"
+        printf '%s\n' "${packages[@]}" | fmt -w 100 | sed 's/^/        /'
+        DEBIAN_FRONTEND=noninteractive apt-get purge -y "${packages[@]}" >/dev/null || die "apt-get failed to remove them."
+    fi
+    [ ! -d "$PROMETHEUS_DIR" ] || rm -rf "$PROMETHEUS_DIR"
+    rm -f "$INSTALLED"
+    say "removed; what was built is in $TARGET_DIR"
 }
 
 rust_version() {
@@ -141,11 +211,15 @@ ensure_rustup() {
     command -v rustup >/dev/null && return 0
     if apt-cache policy rustup 2>/dev/null | grep -q 'Candidate: [0-9]'; then
         say "installing Debian's rustup"
-        DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends rustup >/dev/null 2>&1 || true
+        local all
+        mapfile -t all < <(would_install rustup)
+        if DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends rustup >/dev/null 2>&1; then
+            record_installed "${all[@]/#/package }"
+        fi
     else
         say "installing rustup from https://sh.rustup.rs into $HOME/.cargo"
         curl -fsS --proto '=https' --max-time 60 https://sh.rustup.rs -o "$1" 2>/dev/null || return 0
-        sh "$1" -y --quiet --no-modify-path --default-toolchain none || true
+        if sh "$1" -y --quiet --no-modify-path --default-toolchain none; then record_installed rustup; fi
         PATH=$HOME/.cargo/bin:$PATH
     fi
 }
@@ -159,6 +233,7 @@ ensure_rust() {
         rm -f "$installer"
         if command -v rustup >/dev/null; then
             say "rustup installs the stable toolchain"
+            rustup toolchain list 2>/dev/null | grep -q '^stable' || record_installed toolchain
             if rustup toolchain install stable --profile minimal -c clippy -c rustfmt; then rustup default stable; fi
             hash -r
         fi

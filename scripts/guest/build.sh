@@ -15,7 +15,8 @@ GUEST_PACKAGES+=,apparmor,nfs-kernel-server,nfs-common
 # ----------------------------------------------------------------------------------------------- building the guest
 # Only the guest needs these, so scripts/setup does not install them.
 ensure_vm_packages() {
-    PACKAGES="qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mkfs.ext4:e2fsprogs debugfs:e2fsprogs objcopy:binutils" ensure_packages
+    PACKAGES[guest]="qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mkfs.ext4:e2fsprogs debugfs:e2fsprogs objcopy:binutils"
+    ensure_packages guest
 }
 
 # Changes when the guest must be built again.

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 pub mod compare;
 pub(crate) mod files;
 pub mod parity;
+pub mod site;
 pub mod source;
 pub mod tidy;
 

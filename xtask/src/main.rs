@@ -7,7 +7,7 @@ mod codegen;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use xtask::{Finding, compare, parity, tidy, workspace_root};
+use xtask::{Finding, compare, parity, site, tidy, workspace_root};
 
 fn main() -> ExitCode {
     match std::env::args().nth(1).as_deref() {
@@ -17,10 +17,11 @@ fn main() -> ExitCode {
         Some("parity") => {
             report(parity::generate(&workspace_root()).map(|path| format!("wrote {}", path.display())))
         }
+        Some("site") => report(check_site()),
         Some("tidy") => report(tidy_up()),
         Some(_) | None => {
             eprintln!(
-                "usage: cargo run -p xtask -- codegen | compare RECORDING [REFERENCE] | compare-assemble RECORDING | parity | tidy [CHECKOUT]"
+                "usage: cargo run -p xtask -- codegen | compare RECORDING [REFERENCE] | compare-assemble RECORDING | parity | site DIRECTORY | tidy [CHECKOUT]"
             );
             ExitCode::from(2)
         }
@@ -73,6 +74,16 @@ fn assemble_recording() -> Result<String, String> {
             .map_err(|error| error.to_string())?;
     }
     Ok(format!("{} pods recorded in {}", pods.len(), directory.display()))
+}
+
+/// Checks the links of the built site in the argument.
+fn check_site() -> Result<String, String> {
+    let directory = std::env::args_os().nth(2).map(PathBuf::from).ok_or("the directory is missing")?;
+    let (count, findings) = site::check(&directory).map_err(|error| error.to_string())?;
+    if findings.is_empty() {
+        return Ok(format!("{count} links of the site lead to a page and a heading"));
+    }
+    Err(findings.iter().map(Finding::to_string).collect::<Vec<_>>().join("\n"))
 }
 
 /// Checks this repository, or the checkout in the argument.

@@ -122,7 +122,7 @@ pub fn generate(root: &Path) -> Result<PathBuf, GenerateError> {
 
 /// Every error in the data file and the page of the workspace at `root`.
 pub fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
-    let known = Evidence { tests: tests(&source::read_all(root)?), root: root.to_path_buf() };
+    let known = Evidence::read(root)?;
     let (rows, mut findings) = parse_rows(&read(&root.join(DATA))?);
     findings.extend(
         rows.iter().flat_map(|row| row_errors(row, &known).into_iter().map(|what| at(row.line, what))),
@@ -229,8 +229,8 @@ fn cell(text: &str) -> String {
     text.replace('|', "\\|")
 }
 
-/// What a row may name.
-struct Evidence {
+/// What a row or a page of the book may name.
+pub(crate) struct Evidence {
     tests: Vec<Test>,
     root: PathBuf,
 }
@@ -290,7 +290,21 @@ fn row_errors(row: &Row, known: &Evidence) -> Vec<String> {
 }
 
 impl Evidence {
-    fn has(&self, test: &str) -> bool {
+    pub(crate) fn read(root: &Path) -> Result<Self, CheckError> {
+        Ok(Self { tests: tests(&source::read_all(root)?), root: root.to_path_buf() })
+    }
+
+    /// Whether it is a module or a file with tests: `crate::module`.
+    pub(crate) fn has_module(&self, module: &str) -> bool {
+        let mut parts = module.split("::");
+        let crate_name = parts.next().unwrap_or_default().replace('_', "-");
+        let parts: Vec<&str> = parts.collect();
+        self.tests.iter().any(|known| {
+            known.crate_name == crate_name && parts.iter().all(|part| known.within.contains(*part))
+        })
+    }
+
+    pub(crate) fn has(&self, test: &str) -> bool {
         if test.starts_with("scripts/") {
             return self.root.join(test).is_file();
         }

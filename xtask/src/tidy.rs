@@ -6,6 +6,7 @@ use std::path::Path;
 use crate::source::{self, Source};
 use crate::{CheckError, Finding};
 
+mod book;
 mod circles;
 mod decisions;
 mod dependencies;
@@ -24,6 +25,7 @@ mod words;
 pub fn check(root: &Path) -> Result<Vec<Finding>, CheckError> {
     let sources = source::read_all(root)?;
     let mut findings = check_sources(&sources);
+    findings.extend(book::check(root)?);
     findings.extend(circles::check(&sources));
     findings.extend(tuples::check(&sources));
     findings.extend(unread::check(&sources));

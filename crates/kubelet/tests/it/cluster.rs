@@ -6,6 +6,7 @@ mod kubectl;
 mod watch;
 
 mod block_devices;
+mod book;
 pub(crate) mod bootstrap;
 mod busy_thread;
 pub(crate) mod certificate_rotation;

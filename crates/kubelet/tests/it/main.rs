@@ -13,6 +13,7 @@ mod go_node;
 mod node;
 mod processes;
 
+mod book;
 mod certificates;
 mod cgroups;
 mod change_over;
