@@ -129,7 +129,7 @@ disable_services_of() {
 
 # ensure_packages [PURPOSE...]: those of every purpose, unless some are named.
 ensure_packages() {
-    local wanted all policy='' ok=yes log
+    local wanted added policy='' ok=yes log
     [ $# -gt 0 ] || set -- "${ALL_PURPOSES[@]}"
     mapfile -t wanted < <(missing_packages "$@" | sort -u)
     if [ ${#wanted[@]} = 0 ]; then
@@ -140,9 +140,9 @@ ensure_packages() {
         die "some programs are missing and this machine has no apt-get to install them with." "Missing packages (Debian's names): ${wanted[*]}"
     log=$(mktemp)
     DEBIAN_FRONTEND=noninteractive apt-get update >"$log" 2>&1 || ok=no
-    mapfile -t all < <(would_install "${wanted[@]}")
-    say "installing ${#all[@]} Debian packages for: $*"
-    printf '%s\n' "${all[@]}" | fmt -w 100 | sed 's/^/        /'
+    mapfile -t added < <(would_install "${wanted[@]}")
+    say "installing ${#added[@]} Debian packages for: $*"
+    printf '%s\n' "${added[@]}" | fmt -w 100 | sed 's/^/        /'
     # The packages contain services (a containerd, a registry) that must not start.
     if [ ! -e /usr/sbin/policy-rc.d ]; then
         policy=/usr/sbin/policy-rc.d
@@ -157,11 +157,17 @@ ensure_packages() {
         die "apt-get failed to install: ${wanted[*]}" "Is a Debian mirror reachable? See /etc/apt/sources.list."
     fi
     rm -f "$log"
-    record_installed "${all[@]/#/package }"
-    disable_services_of "${all[@]}"
+    record_installed "${added[@]/#/package }"
+    disable_services_of "${added[@]}"
     mapfile -t wanted < <(missing_packages "$@" | sort -u)
     [ ${#wanted[@]} = 0 ] || die "still missing after apt-get install: ${wanted[*]}"
     say "installed"
+}
+
+# ensure_programs PURPOSE PROGRAM:PACKAGE...: what only one script needs.
+ensure_programs() {
+    PACKAGES[$1]=${*:2}
+    ensure_packages "$1"
 }
 
 # Removes what the scripts have installed. Nothing else may go with it.
@@ -211,10 +217,10 @@ ensure_rustup() {
     command -v rustup >/dev/null && return 0
     if apt-cache policy rustup 2>/dev/null | grep -q 'Candidate: [0-9]'; then
         say "installing Debian's rustup"
-        local all
-        mapfile -t all < <(would_install rustup)
+        local added
+        mapfile -t added < <(would_install rustup)
         if DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends rustup >/dev/null 2>&1; then
-            record_installed "${all[@]/#/package }"
+            record_installed "${added[@]/#/package }"
         fi
     else
         say "installing rustup from https://sh.rustup.rs into $HOME/.cargo"
