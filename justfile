@@ -73,6 +73,14 @@ book:
 doc:
     RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps
 
-# write the manual pages of the kubelet and its commands
+# Debian package, archive with a static program, OCI image, SPDX list and licences
+package *arguments:
+    scripts/package {{arguments}}
+
+# the packages of every architecture with checksums, from a clean checkout (root)
+release *arguments:
+    scripts/release {{arguments}}
+
+# write the manual pages and completion scripts of the kubelet and its commands
 man directory:
     cargo run --locked -p cli --example man -- {{directory}}

@@ -42,11 +42,11 @@ wait_for() {
 # Programs by purpose, and the Debian packages that contain them.
 declare -A PACKAGES=(
     # A private containerd with pods, and what looks at them.
-    [run]="containerd:containerd runc:runc busybox:busybox-static ip:iproute2 curl:curl jq:jq mount:mount"
+    [run]="containerd:containerd runc:runc busybox:busybox-static ip:iproute2 curl:curl jq:jq mount:mount ps:procps"
     # The linker for the compiler.
-    [build]="gcc:gcc curl:curl"
+    [build]="gcc:gcc pkg-config:pkg-config curl:curl"
     # What only tests and checks run.
-    [test]="kubectl:kubernetes-client docker-registry:docker-registry htpasswd:apache2-utils iptables:iptables ps:procps shellcheck:shellcheck"
+    [test]="kubectl:kubernetes-client docker-registry:docker-registry htpasswd:apache2-utils iptables:iptables shellcheck:shellcheck"
 )
 ALL_PURPOSES=(run build test)
 
@@ -122,15 +122,14 @@ disable_services_of() {
     local unit disabled=()
     for unit in $(dpkg -L "$@" 2>/dev/null | sed -n 's#^\(/usr\)\?/lib/systemd/system/\([^/]*\.\(service\|socket\|timer\)\)$#\2#p' | sort -u); do
         [ "$(systemctl --root=/ is-enabled "$unit" 2>/dev/null)" = enabled ] || continue
-        # Below a root directory it works without a systemd that runs.
-        if systemctl --root=/ disable "$unit" >/dev/null 2>&1; then disabled+=("$unit"); fi
+        if deb-systemd-helper disable "$unit" >/dev/null 2>&1; then disabled+=("$unit"); fi
     done
     [ ${#disabled[@]} = 0 ] || say "disabled, and not started: ${disabled[*]}; systemctl enable --now starts one"
 }
 
 # ensure_packages [PURPOSE...]: those of every purpose, unless some are named.
 ensure_packages() {
-    local wanted all policy='' ok=yes log
+    local wanted added policy='' ok=yes log
     [ $# -gt 0 ] || set -- "${ALL_PURPOSES[@]}"
     mapfile -t wanted < <(missing_packages "$@" | sort -u)
     if [ ${#wanted[@]} = 0 ]; then
@@ -141,9 +140,9 @@ ensure_packages() {
         die "some programs are missing and this machine has no apt-get to install them with." "Missing packages (Debian's names): ${wanted[*]}"
     log=$(mktemp)
     DEBIAN_FRONTEND=noninteractive apt-get update >"$log" 2>&1 || ok=no
-    mapfile -t all < <(would_install "${wanted[@]}")
-    say "installing these Debian packages, for: $*"
-    printf '%s\n' "${all[@]}" | fmt -w 100 | sed 's/^/        /'
+    mapfile -t added < <(would_install "${wanted[@]}")
+    say "installing ${#added[@]} Debian packages for: $*"
+    printf '%s\n' "${added[@]}" | fmt -w 100 | sed 's/^/        /'
     # The packages contain services (a containerd, a registry) that must not start.
     if [ ! -e /usr/sbin/policy-rc.d ]; then
         policy=/usr/sbin/policy-rc.d
@@ -158,11 +157,17 @@ ensure_packages() {
         die "apt-get failed to install: ${wanted[*]}" "Is a Debian mirror reachable? See /etc/apt/sources.list."
     fi
     rm -f "$log"
-    record_installed "${all[@]/#/package }"
-    disable_services_of "${all[@]}"
+    record_installed "${added[@]/#/package }"
+    disable_services_of "${added[@]}"
     mapfile -t wanted < <(missing_packages "$@" | sort -u)
     [ ${#wanted[@]} = 0 ] || die "still missing after apt-get install: ${wanted[*]}"
     say "installed"
+}
+
+# ensure_programs PURPOSE PROGRAM:PACKAGE...: what only one script needs.
+ensure_programs() {
+    PACKAGES[$1]=${*:2}
+    ensure_packages "$1"
 }
 
 # Removes what the scripts have installed. Nothing else may go with it.
@@ -212,10 +217,10 @@ ensure_rustup() {
     command -v rustup >/dev/null && return 0
     if apt-cache policy rustup 2>/dev/null | grep -q 'Candidate: [0-9]'; then
         say "installing Debian's rustup"
-        local all
-        mapfile -t all < <(would_install rustup)
+        local added
+        mapfile -t added < <(would_install rustup)
         if DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends rustup >/dev/null 2>&1; then
-            record_installed "${all[@]/#/package }"
+            record_installed "${added[@]/#/package }"
         fi
     else
         say "installing rustup from https://sh.rustup.rs into $HOME/.cargo"

@@ -2,8 +2,8 @@
 # Builds the guest of scripts/vm: a Debian of this machine's own release on a disk image, and its kernel. Both are kept below
 # .cache/vm until this recipe changes. Needs scripts/lib.sh, and WORK for temporary files.
 
-# The guest's release is this machine's, because programs built here need this machine's C library.
-RELEASE=$(. /etc/os-release && echo "${VERSION_CODENAME:-bookworm}")
+# The guest's release is this machine's, because programs built here need this machine's C library, or a newer one that is asked for.
+RELEASE=${GUEST_RELEASE:-$(. /etc/os-release && echo "${VERSION_CODENAME:-bookworm}")}
 CACHE=$REPO/.cache/vm/$RELEASE
 GUEST_FILES=$REPO/scripts/guest
 KERNEL_PACKAGE=linux-image-cloud-amd64
@@ -15,9 +15,7 @@ GUEST_PACKAGES+=,apparmor,nfs-kernel-server,nfs-common
 # ----------------------------------------------------------------------------------------------- building the guest
 # Only the guest needs these, so scripts/setup does not install them.
 ensure_vm_packages() {
-    # shellcheck disable=SC2034  # ensure_packages reads it
-    PACKAGES["guest"]="qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mkfs.ext4:e2fsprogs debugfs:e2fsprogs objcopy:binutils"
-    ensure_packages guest
+    ensure_programs guest qemu-system-x86_64:qemu-system-x86 mmdebstrap:mmdebstrap mkfs.ext4:e2fsprogs debugfs:e2fsprogs objcopy:binutils
 }
 
 # Changes when the guest must be built again.

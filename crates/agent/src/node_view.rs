@@ -9,7 +9,9 @@ use ports::runtime::{RuntimeCondition, RuntimeStatus, RuntimeVersion};
 use stats_core::near::NearLimits;
 
 /// A runtime that has not answered for this long is down.
-const RUNTIME_DOWN_AFTER: Duration = Duration::from_secs(30);
+pub(crate) const RUNTIME_DOWN_AFTER: Duration = Duration::from_secs(30);
+/// The problem of a runtime that has not been ready for that long.
+pub(crate) const RUNTIME_DOWN: &str = "container runtime is down";
 
 /// The last observation of the runtime.
 #[derive(Clone, Debug, Default)]
@@ -90,7 +92,7 @@ fn runtime_problems(
     match last_ready {
         None => problems.push("container runtime status check may not have completed yet".to_owned()),
         Some(at) if now.saturating_since(at) >= RUNTIME_DOWN_AFTER => {
-            problems.push("container runtime is down".to_owned());
+            problems.push(RUNTIME_DOWN.to_owned());
         }
         Some(_) => {}
     }

@@ -1,12 +1,14 @@
-//! Writes the manual pages: `cargo run --locked -p cli --example man -- DIRECTORY`.
+//! Writes the manual pages and the completion scripts: `cargo run --locked -p cli --example man -- DIRECTORY`.
 //!
 //! `kubelet.8` has the flags of the kubelet, and `kubelet-COMMAND.8` is made from the definition of each command, like its `--help`.
+//! `kubelet.bash`, `_kubelet` (zsh) and `kubelet.fish` are what `kubelet completion` prints.
 #![expect(clippy::print_stderr, reason = "a command line tool")]
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Command;
+use clap_complete::Shell;
 
 fn main() -> ExitCode {
     let Some(directory) = std::env::args_os().nth(1).map(PathBuf::from) else {
@@ -16,7 +18,7 @@ fn main() -> ExitCode {
     match write_all(&directory) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("failed to write the manual pages to {}: {error}", directory.display());
+            eprintln!("failed to write to {}: {error}", directory.display());
             ExitCode::FAILURE
         }
     }
@@ -25,6 +27,9 @@ fn main() -> ExitCode {
 fn write_all(directory: &Path) -> std::io::Result<()> {
     std::fs::create_dir_all(directory)?;
     std::fs::write(directory.join("kubelet.8"), of_the_kubelet())?;
+    for shell in [Shell::Bash, Shell::Zsh, Shell::Fish] {
+        clap_complete::generate_to(shell, &mut cli::definition(), "kubelet", directory)?;
+    }
     let mut all = cli::definition().disable_help_subcommand(true);
     all.build();
     all.get_subcommands().try_for_each(|command| write_command(directory, "kubelet", command))
@@ -65,6 +70,16 @@ fn of_the_kubelet() -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn completion_script_of_each_shell_knows_the_commands() {
+        let directory = tempfile::tempdir().unwrap();
+        write_all(directory.path()).unwrap();
+        for name in ["kubelet.bash", "_kubelet", "kubelet.fish"] {
+            let script = std::fs::read_to_string(directory.path().join(name)).unwrap();
+            assert!(script.contains("why") && script.contains("doctor"), "{name}: {script}");
+        }
+    }
 
     #[test]
     fn kubelet_and_each_command_have_a_page_with_examples() {

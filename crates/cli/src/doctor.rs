@@ -22,8 +22,8 @@ pub(crate) fn run(matches: &ArgMatches, machine: &dyn Machine) -> Result<Outcome
     let (flags, format) = flags_and_format(matches, FORMATS)?;
     let mut inspection = inspect(flags.into_iter(), &Disk);
     let kubelet = inspection.kubelet.clone().unwrap_or_default();
-    let mut facts = machine.examine(&kubelet, &inspection.flags);
-    inspection.add_machine(&machine.facts(&kubelet, &inspection.flags));
+    let (mut facts, machine) = machine.examine(&kubelet, &inspection.flags);
+    inspection.add_machine(&machine);
     let count = |severity| inspection.findings.iter().filter(|finding| finding.severity == severity).count();
     facts.configuration = (count(Severity::Error), count(Severity::Warning));
     let report = compute_doctor_report(&facts);

@@ -4,6 +4,7 @@ mod inventory;
 mod pods;
 mod row;
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Command};
@@ -12,7 +13,7 @@ use model::explain::{PodExplanation, PodExplanations};
 use model::inventory::{AllocationItem, CgroupItem, ClaimItem, EventItem, ImageItem, PluginItem, VolumeItem};
 
 use self::pods::ContainerRow;
-pub(crate) use self::row::Row;
+pub(crate) use self::row::{Document, Row};
 use crate::client::Client;
 use crate::output::{self, Format};
 use crate::selection::{self, Selection};
@@ -89,7 +90,7 @@ pub(crate) async fn list<R: Row>(
 ) -> Result<Outcome, CommandError> {
     let format = output::of(matches);
     let document = fetch::<R>(client, selection).await?;
-    let problems = R::problems(&document).to_vec();
+    let problems = document.problems().to_vec();
     let mut shown = Shown::default();
     let text = shown.next::<R>(document, format)?;
     if !matches.get_flag("watch") {
@@ -107,8 +108,8 @@ pub(crate) async fn list<R: Row>(
 
 /// A pod that is named must exist, even if it has nothing of the kind.
 async fn fetch<R: Row>(client: &Client, selection: &Selection) -> Result<R::Document, CommandError> {
-    let document = R::complete(client.get(&selection.path(R::PATH)).await?);
-    if R::is_empty(&document) && !selection.words.is_empty() {
+    let document = client.get::<R::Document>(&selection.path(R::PATH)).await?.listed();
+    if document.is_empty() && !selection.words.is_empty() {
         let pods: PodExplanations = client.get(&selection.path("/v1/pods")).await?;
         if pods.pods.iter().all(|pod| pod.source.is_empty()) {
             let text = format!("no pod {:?} is on this node", selection.words);
@@ -120,10 +121,12 @@ async fn fetch<R: Row>(client: &Client, selection: &Selection) -> Result<R::Docu
 
 /// What was printed before, so that only changes are printed again.
 #[derive(Debug, Default)]
-struct Shown {
+enum Shown {
+    #[default]
+    Nothing,
     /// Each row without what changes by itself, such as ages.
-    rows: Vec<String>,
-    text: String,
+    Rows(BTreeSet<String>),
+    Document(String),
 }
 
 impl Shown {
@@ -132,8 +135,8 @@ impl Shown {
         match format {
             Format::Json | Format::Yaml => {
                 let text = output::document(&document, format)?;
-                let is_new = text != self.text;
-                self.text.clone_from(&text);
+                let is_new = !matches!(self, Self::Document(before) if *before == text);
+                *self = Self::Document(text.clone());
                 Ok(if is_new { text } else { String::new() })
             }
             Format::Text | Format::Wide | Format::Name => Ok(self.rows(&R::rows(document), format)),
@@ -141,17 +144,20 @@ impl Shown {
     }
 
     fn rows<R: Row>(&mut self, rows: &[R], format: Format) -> String {
-        let is_first = self.text.is_empty();
         let keys: Vec<String> = rows.iter().map(|row| format!("{row:?}")).collect();
-        let is_new: Vec<bool> = keys.iter().map(|key| is_first || !self.rows.contains(key)).collect();
-        self.rows = keys;
-        "shown".clone_into(&mut self.text);
+        let before = match std::mem::take(self) {
+            Self::Rows(before) => Some(before),
+            Self::Nothing | Self::Document(_) => None,
+        };
+        let is_known = |key: &String| before.as_ref().is_some_and(|before| before.contains(key));
+        let is_new: Vec<bool> = keys.iter().map(|key| !is_known(key)).collect();
+        *self = Self::Rows(keys.into_iter().collect());
         if format == Format::Name {
             let new = rows.iter().zip(is_new).filter(|(_, is_new)| *is_new);
             return new.map(|(row, _)| format!("{}\n", row.name())).collect();
         }
         let text = rows_table(rows, format == Format::Wide, Timestamp::now());
-        if is_first {
+        if before.is_none() {
             return text;
         }
         lines(&text).skip(1).zip(is_new).filter(|(_, is_new)| *is_new).map(|(line, _)| line).collect()

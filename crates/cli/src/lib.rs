@@ -61,8 +61,12 @@ pub trait Machine {
     /// For the settings of this configuration.
     fn facts(&self, kubelet: &KubeletConfiguration, flags: &NodeFlags) -> config::inspect::Machine;
 
-    /// For a first start with this configuration.
-    fn examine(&self, kubelet: &KubeletConfiguration, flags: &NodeFlags) -> DoctorFacts;
+    /// For a first start with this configuration, and what `facts` returns.
+    fn examine(
+        &self,
+        kubelet: &KubeletConfiguration,
+        flags: &NodeFlags,
+    ) -> (DoctorFacts, config::inspect::Machine);
 }
 
 /// What a command printed, and what its exit code says.

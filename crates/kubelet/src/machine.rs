@@ -31,7 +31,7 @@ impl cli::Machine for ThisMachine {
         block_on(machine(kubelet, flags)).unwrap_or_default()
     }
 
-    fn examine(&self, kubelet: &KubeletConfiguration, flags: &NodeFlags) -> DoctorFacts {
+    fn examine(&self, kubelet: &KubeletConfiguration, flags: &NodeFlags) -> (DoctorFacts, Machine) {
         block_on(examine(kubelet, flags)).unwrap_or_default()
     }
 }
@@ -50,18 +50,26 @@ async fn within<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) ->
 }
 
 async fn machine(kubelet: &KubeletConfiguration, flags: &NodeFlags) -> Machine {
+    let endpoint = &kubelet.container_runtime_endpoint;
+    let (machine, runtime) = tokio::join!(machine_without_runtime(kubelet, flags), query_runtime(endpoint));
+    with_driver(machine, &runtime)
+}
+
+fn with_driver(machine: Machine, runtime: &Timed<RuntimeFacts>) -> Machine {
+    let cgroup_driver = runtime.as_ref().ok().and_then(|(runtime, _)| runtime.cgroup_driver.clone());
+    Machine { cgroup_driver, ..machine }
+}
+
+async fn machine_without_runtime(kubelet: &KubeletConfiguration, flags: &NodeFlags) -> Machine {
     let (config, node_flags) = (kubelet.clone(), flags.clone());
     let read = within(move || read_machine(&config, &node_flags));
     let host = Host::new(LinuxHost::new());
     let space = tokio::time::timeout(LIMIT, space(&host, Path::new(&flags.root_dir)));
-    let (read, space, sockets, runtime) =
-        tokio::join!(read, space, sockets(kubelet), query_runtime(&kubelet.container_runtime_endpoint));
-    let driver = runtime.ok().and_then(|(runtime, _)| runtime.cgroup_driver);
+    let (read, space, sockets) = tokio::join!(read, space, sockets(kubelet));
     let info = host.machine.info();
     Machine {
         sockets,
         node_disk: space.ok().flatten(),
-        cgroup_driver: driver,
         memory_bytes: Some(info.memory_bytes).filter(|bytes| *bytes > 0),
         cpus: Some(u64::from(info.cpus)).filter(|cpus| *cpus > 0),
         now: Timestamp::now(),
@@ -176,43 +184,45 @@ fn start() -> Instant {
 }
 
 async fn query_runtime(endpoint: &str) -> Timed<RuntimeFacts> {
+    tokio::time::timeout(LIMIT, runtime_facts(endpoint)).await.unwrap_or_else(|_| Err(no_answer()))
+}
+
+async fn runtime_facts(endpoint: &str) -> Timed<RuntimeFacts> {
     let runtime = CriRuntime::new(endpoint, "", LIMIT).map_err(|error| error.to_string())?;
     let began = start();
-    let version = tokio::time::timeout(LIMIT, runtime.version()).await.map_err(|_| no_answer())?;
-    let version = version.map_err(|error| error.to_string())?;
+    let version = runtime.version().await.map_err(|error| error.to_string())?;
     let took = began.elapsed();
-    let (status, driver) = tokio::join!(
-        tokio::time::timeout(LIMIT, runtime.status()),
-        tokio::time::timeout(LIMIT, runtime.cgroup_driver())
-    );
-    let status = status.map_err(|_| no_answer())?.map_err(|error| error.to_string())?;
+    let (status, driver) = tokio::join!(runtime.status(), runtime.cgroup_driver());
+    let status = status.map_err(|error| error.to_string())?;
     let problem = |condition: &ports::runtime::RuntimeCondition| {
         (!condition.status).then(|| format!("{}: {}", condition.reason, condition.message))
     };
     let facts = RuntimeFacts {
         name: version.name,
         version: version.version,
-        cgroup_driver: driver.ok().and_then(Result::ok).map(|driver| driver.to_string()),
+        cgroup_driver: driver.ok().map(|driver| driver.to_string()),
         problem: problem(&status.runtime_ready),
         network_problem: problem(&status.network_ready),
     };
     Ok((facts, took))
 }
 
-async fn examine(kubelet: &KubeletConfiguration, flags: &NodeFlags) -> DoctorFacts {
+async fn examine(kubelet: &KubeletConfiguration, flags: &NodeFlags) -> (DoctorFacts, Machine) {
     let server = api_server(flags).await;
     let api = async {
         let (address, host, port) = server.clone()?;
         Some((address, connect(&host, port).await))
     };
     let name = server.clone().map_or_else(own_name, |(_, host, _)| host);
-    let (read, runtime, dns, api) = tokio::join!(
+    let (machine, read, runtime, dns, api) = tokio::join!(
+        machine_without_runtime(kubelet, flags),
         within(read_kernel),
         query_runtime(&kubelet.container_runtime_endpoint),
         resolve(name),
         api
     );
-    DoctorFacts {
+    let machine = with_driver(machine, &runtime);
+    let facts = DoctorFacts {
         endpoint: kubelet.container_runtime_endpoint.clone(),
         runtime: Some(runtime),
         configured_driver: kubelet.cgroup_driver.clone(),
@@ -221,7 +231,8 @@ async fn examine(kubelet: &KubeletConfiguration, flags: &NodeFlags) -> DoctorFac
         api,
         now: Timestamp::now(),
         ..read.unwrap_or_default()
-    }
+    };
+    (facts, machine)
 }
 
 /// `host:port`, the host and the port of the API server.

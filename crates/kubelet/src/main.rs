@@ -32,6 +32,7 @@ fn main() -> ExitCode {
     if let Some(code) = host::serve_as_volume_helper() {
         return code;
     }
+    host::process::use_built_in_name_lookups();
     let mut arguments = std::env::args().skip(1).peekable();
     if arguments.next_if(|argument| argument == takeover::COMMAND).is_some() {
         return takeover::run(arguments);

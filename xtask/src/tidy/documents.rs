@@ -10,7 +10,7 @@ use crate::source::words;
 use crate::{CheckError, Finding, read};
 
 /// How paths of the repository begin.
-const FOLDERS: &[&str] = &["crates/", "docs/", "fuzz/", "scripts/", "xtask/"];
+const FOLDERS: &[&str] = &["crates/", "docs/", "fuzz/", "packaging/", "scripts/", "xtask/"];
 /// What stands between names that share the file that follows them.
 const BETWEEN_NAMES: &[&str] = &[", ", " and ", " or ", " of ", " in "];
 const LEFT_OUT: &[&str] = &["docs/parity.md"];

@@ -69,7 +69,7 @@ const BANNED_PHRASES: &[(&str, &str)] = &[
 ];
 
 /// Where words are checked, with all folders below.
-const FOLDERS: &[&str] = &["crates", "docs", "fuzz", "scripts", "xtask", ".ci"];
+const FOLDERS: &[&str] = &["crates", "docs", "fuzz", "packaging", "scripts", "xtask", ".ci"];
 /// Documents outside of these folders.
 const DOCUMENTS: &[&str] =
     &["CHANGELOG.md", "CONTRIBUTING.md", "README.md", "SECURITY.md", "docs/parity.tsv", "justfile"];

@@ -9,8 +9,8 @@
 //!   ([`blocking_threads`]);
 //! - what a pod may have prepared (its volumes, its logs) is entered by file descriptor, never by a path it could
 //!   change under us;
-//! - unsafe code only in `async_inotify`, `projects`, `loop_devices`, `program_memory` and `free_memory`, in functions of a few lines each: rustix
-//!   wraps every other system call that is needed.
+//! - unsafe code only in `async_inotify`, `projects`, `loop_devices`, `program_memory`, `free_memory` and `static_names`, in functions of
+//!   a few lines each: rustix wraps every other system call that is needed.
 #![deny(unsafe_code)]
 #![cfg_attr(
     test,
@@ -66,6 +66,8 @@ mod projects;
 mod removal;
 mod rewrite;
 mod socket_tree;
+#[cfg(all(target_env = "gnu", any(test, target_feature = "crt-static")))]
+mod static_names;
 mod sub_path;
 mod subordinate_ids;
 mod systemd;

@@ -23,6 +23,13 @@ pub fn share_one_arena() {
     crate::free_memory::share_one_arena();
 }
 
+/// In a statically linked program: looks host names up in `/etc/hosts` and by DNS only, because other sources would need the C library of
+/// this machine. To be called before the first thread starts.
+pub fn use_built_in_name_lookups() {
+    #[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
+    crate::static_names::use_built_in();
+}
+
 /// Returns freed memory to the kernel, which the C library keeps where it lies between pieces that are still in use.
 pub fn release_free_memory() {
     #[cfg(target_env = "gnu")]

@@ -7,7 +7,7 @@ use base_agent::pods_view::PodEntry;
 use base_agent::trails::GonePod;
 use base_core::pod_stage::PodStage;
 use explain_core::node::{ApiFacts, NodeFacts, PluginFacts, compute_node_explanation};
-use explain_core::pod::{PodFacts, compute_pod_explanation, gone_pod, unknown_pod};
+use explain_core::pod::{PodFacts, compute_pod_explanation, gone_pod, unknown_pod, unusable_pod};
 use explain_core::selector::selects;
 use explain_core::waiting::WaitingPods;
 use jiff::Timestamp;
@@ -20,7 +20,7 @@ use resources_core::admission::pressure::NodePressure;
 use resources_core::quantities::DeviceAmounts;
 use stats_agent::Samplers;
 
-use crate::node_view::{LeaseView, NodeView};
+use crate::node_view::{LeaseView, NodeView, RUNTIME_DOWN, RUNTIME_DOWN_AFTER};
 use crate::pods::handles::PodHandles;
 use crate::serving::pod_lookup::PodLookup;
 
@@ -50,6 +50,7 @@ pub(crate) fn node(facts: Facts<'_>, problems: Vec<String>, manifest_problems: u
         let metrics = ctx.metrics.get::<ApiMetrics>();
         let last_success = renewed_at.max(metrics.status_accepted_at());
         ApiFacts {
+            is_node_missing: handles.node_for_admission.is_missing(),
             renewed_at,
             error,
             are_pods_listed: lookup.in_api.borrow().is_complete,
@@ -59,12 +60,15 @@ pub(crate) fn node(facts: Facts<'_>, problems: Vec<String>, manifest_problems: u
             certificates,
         }
     };
+    // A call that hangs has no error yet.
+    let silent = || format!("no answer for more than {} s", RUNTIME_DOWN_AFTER.as_secs());
+    let runtime_error = error.or_else(|| problems.iter().any(|text| text == RUNTIME_DOWN).then(silent));
     compute_node_explanation(&NodeFacts {
         name: ctx.settings.node_name.clone(),
         problems,
         build: ctx.settings.build.to_string(),
         runtime: [version.name, version.version].join(" ").trim().to_owned(),
-        runtime_error: error,
+        runtime_error,
         pressure: pressure.into_iter().filter(|(is_met, _)| *is_met).map(|(_, name)| name).collect(),
         signals: handles.node.eviction.borrow().signals.clone(),
         is_shutting_down: *handles.node.shutting_down.borrow(),
@@ -154,18 +158,19 @@ pub(crate) fn pods(facts: Facts<'_>, of: &PodSelection) -> Vec<PodExplanation> {
         .objects
         .values()
         .filter(|pod| !pod.is_mirror && is_meant(&pod.identity, pod.pod.metadata.labels.as_ref()));
-    found.extend(
-        missing
-            .filter(|pod| !known.contains(&pod.identity.uid))
-            .map(|pod| unknown_pod(&pod.identity, pod.path_problem.as_deref())),
-    );
-    let malformed = in_api
-        .malformed
-        .iter()
-        .filter(|(key, _)| is_meant(&PodRef::new(&key.namespace, &key.name, ""), None));
-    found.extend(malformed.map(|(key, object)| {
-        unknown_pod(&PodRef::new(&key.namespace, &key.name, ""), Some(&object.problem))
+    let missing = missing.filter(|pod| !known.contains(&pod.identity.uid));
+    let by_name: BTreeMap<_, _> =
+        here.iter().map(|entry| (name_of(&entry.identity), &entry.identity.uid)).collect();
+    found.extend(missing.map(|pod| match &pod.path_problem {
+        Some(problem) => unusable_pod(&pod.identity, problem, false),
+        None => unknown_pod(&pod.identity, by_name.get(&name_of(&pod.identity)).copied()),
     }));
+    let malformed = in_api.malformed.iter().map(|(key, object)| {
+        let uid = object.uid.as_deref().unwrap_or_default();
+        (PodRef::new(&key.namespace, &key.name, uid), &object.problem)
+    });
+    let malformed = malformed.filter(|(pod, _)| is_meant(pod, None));
+    found.extend(malformed.map(|(pod, problem)| unusable_pod(&pod, problem, known.contains(&pod.uid))));
     drop(in_api);
     let gone = lookup.ctx.recorder.trails.gone();
     let gone =
@@ -174,6 +179,10 @@ pub(crate) fn pods(facts: Facts<'_>, of: &PodSelection) -> Vec<PodExplanation> {
         gone.map(|GonePod { identity, gone_at, last_phase }| gone_pod(&identity, gone_at, &last_phase)),
     );
     found
+}
+
+fn name_of(pod: &PodRef) -> (&str, &str) {
+    (&pod.namespace, &pod.name)
 }
 
 fn of_entry(facts: Facts<'_>, entry: &PodEntry, now: Timestamp) -> PodExplanation {

@@ -24,6 +24,12 @@ impl AdmissionNode {
         Self { seen, own: Arc::new(own), is_standalone, last: Arc::default() }
     }
 
+    /// Whether the API server has said that it has no Node object of this node.
+    pub fn is_missing(&self) -> bool {
+        let seen = self.seen.borrow();
+        !self.is_standalone && seen.is_complete && own_node(&seen).is_none()
+    }
+
     /// `None` until the API server has listed the Node of a node of a cluster.
     pub fn get(&self) -> Option<Arc<Node>> {
         if self.is_standalone {

@@ -4,12 +4,22 @@ use explain_core::times::span;
 use jiff::Timestamp;
 use model::explain::{ContainerExplanation, PodExplanation, PodExplanations, Verdict};
 
-use super::row::Row;
+use super::row::{Document, Row};
 
-/// Pods that are gone have no source.
-fn without_gone(mut document: PodExplanations) -> PodExplanations {
-    document.pods.retain(|pod| !pod.source.is_empty());
-    document
+impl Document for PodExplanations {
+    /// Pods that are gone have no source.
+    fn listed(mut self) -> Self {
+        self.pods.retain(|pod| !pod.source.is_empty());
+        self
+    }
+
+    fn is_empty(&self) -> bool {
+        self.pods.is_empty()
+    }
+
+    fn problems(&self) -> &[String] {
+        &[]
+    }
 }
 
 impl Row for PodExplanation {
@@ -18,18 +28,6 @@ impl Row for PodExplanation {
         &["NAMESPACE", "NAME", "READY", "STATE", "RESTARTS", "KNOWN FOR"];
     const WIDE: &'static [&'static str] = &["UID", "FROM", "WHY"];
     type Document = PodExplanations;
-
-    fn complete(document: PodExplanations) -> PodExplanations {
-        without_gone(document)
-    }
-
-    fn is_empty(document: &PodExplanations) -> bool {
-        document.pods.is_empty()
-    }
-
-    fn problems(_document: &PodExplanations) -> &[String] {
-        &[]
-    }
 
     fn rows(document: PodExplanations) -> Vec<Self> {
         document.pods
@@ -85,18 +83,6 @@ impl Row for ContainerRow {
         &["NAMESPACE", "POD", "CONTAINER", "STATE", "READY", "RESTARTS", "FOR", "LAST END"];
     const WIDE: &'static [&'static str] = &["POD UID"];
     type Document = PodExplanations;
-
-    fn complete(document: PodExplanations) -> PodExplanations {
-        without_gone(document)
-    }
-
-    fn is_empty(document: &PodExplanations) -> bool {
-        document.pods.is_empty()
-    }
-
-    fn problems(_document: &PodExplanations) -> &[String] {
-        &[]
-    }
 
     fn rows(document: PodExplanations) -> Vec<Self> {
         let rows = document.pods.into_iter().flat_map(|pod| {
@@ -174,7 +160,7 @@ mod tests {
         "#]]
         .assert_eq(&rows_table(&[up.clone(), waiting], false, at(70)));
         let document = PodExplanations { pods: vec![up], manifest_problems: Vec::new() };
-        let rows = ContainerRow::rows(ContainerRow::complete(document));
+        let rows = ContainerRow::rows(document.listed());
         expect_test::expect![[r#"
             NAMESPACE   POD   CONTAINER   STATE     READY   RESTARTS   FOR     LAST END
             default     web   app         running   yes     2          1 min   Error, exit code 1

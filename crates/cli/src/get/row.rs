@@ -14,20 +14,34 @@ pub(crate) trait Row: Debug + Sized {
     const HEADING: &'static [&'static str];
     /// The columns that only `-o wide` has.
     const WIDE: &'static [&'static str];
-    type Document: Serialize + DeserializeOwned;
+    type Document: Document;
 
-    /// Leaves out of the document what is not listed.
-    fn complete(document: Self::Document) -> Self::Document {
-        document
-    }
-    fn is_empty(document: &Self::Document) -> bool;
-    /// Why something is missing.
-    fn problems(document: &Self::Document) -> &[String];
     fn rows(document: Self::Document) -> Vec<Self>;
     fn cells(&self, now: Timestamp) -> Vec<String>;
     fn wide_cells(&self, now: Timestamp) -> Vec<String>;
     /// As `-o name` prints it: `pod/default/web`.
     fn name(&self) -> String;
+}
+
+/// What the kubelet answers to a request for rows.
+pub(crate) trait Document: Serialize + DeserializeOwned {
+    /// Without what is not listed.
+    fn listed(self) -> Self {
+        self
+    }
+    fn is_empty(&self) -> bool;
+    /// Why something is missing.
+    fn problems(&self) -> &[String];
+}
+
+impl<I: Serialize + DeserializeOwned> Document for Inventory<I> {
+    fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+
+    fn problems(&self) -> &[String] {
+        &self.problems
+    }
 }
 
 /// An item of an [`Inventory`].
@@ -46,14 +60,6 @@ impl<I: Item> Row for I {
     const HEADING: &'static [&'static str] = I::HEADING;
     const WIDE: &'static [&'static str] = I::WIDE;
     type Document = Inventory<I>;
-
-    fn is_empty(document: &Inventory<I>) -> bool {
-        document.items.is_empty()
-    }
-
-    fn problems(document: &Inventory<I>) -> &[String] {
-        &document.problems
-    }
 
     fn rows(document: Inventory<I>) -> Vec<I> {
         document.items

@@ -147,7 +147,7 @@ const ROWS: &[Row] = &[
     Row {
         reasons: &["WaitingForPreviousPod"],
         words: &[],
-        advice: "See which pod of this name ends: kubelet why NAME; its event names the UID.",
+        advice: "See why that one does not end: kubelet why UID.",
     },
     Row {
         reasons: &["WaitingForPreemption"],
@@ -183,6 +183,11 @@ const ROWS: &[Row] = &[
         reasons: &["OutOfcpu", "OutOfmemory", "OutOfpods", "OutOfephemeral-storage"],
         words: &[],
         advice: "Lower the requests of the pod, or remove pods from this node; kubelet get pods shows what they request.",
+    },
+    Row {
+        reasons: &["UnexpectedAdmissionError"],
+        words: &["devices", "device plugin"],
+        advice: "Look whether the plugin runs and its devices are healthy: kubelet get plugins. Then create the pod again; a controller does so by itself.",
     },
     Row {
         reasons: &["Evicted"],

@@ -45,6 +45,8 @@ pub struct NodeFacts {
 /// The connection to the API server.
 #[derive(Clone, Debug, Default)]
 pub struct ApiFacts {
+    /// The API server has no Node object of this node.
+    pub is_node_missing: bool,
     /// When the lease was last renewed.
     pub renewed_at: Option<Timestamp>,
     /// The error of the last try, if it failed.
@@ -69,6 +71,7 @@ pub fn compute_node_explanation(facts: &NodeFacts) -> Explanation {
     checks.extend(facts.plugins.check());
     if let Some(api) = &facts.api {
         checks.push(lease(api, facts.now));
+        checks.extend(node_object(api));
         checks.push(queue(api, facts.now));
         checks.extend(api.certificates.iter().map(|(name, end)| certificate(name, *end, facts.now)));
     }
@@ -172,6 +175,16 @@ fn lease(api: &ApiFacts, now: Timestamp) -> Check {
         }
         None => check("API", Verdict::Fine, format!("The API server answers; {last}.")),
     }
+}
+
+fn node_object(api: &ApiFacts) -> Option<Check> {
+    api.is_node_missing.then(|| Check {
+        advice: vec![
+            "Set registerNode to true, so that the kubelet creates it, or create it; pods of this node run meanwhile."
+                .to_owned(),
+        ],
+        ..check("Node object", Verdict::Waiting, "The API has no Node object of this node.")
+    })
 }
 
 /// What waits to be sent to the API server.
@@ -300,7 +313,7 @@ mod tests {
         facts.pressure = vec!["memory"];
         facts.pods_not_as_desired = 2;
         let api = facts.api.get_or_insert_default();
-        api.error = Some("connection refused".to_owned());
+        (api.error, api.is_node_missing) = (Some("connection refused".to_owned()), true);
         api.certificates = vec![("client", Some(at(-60)))];
         let text = text(&facts);
         assert!(
@@ -313,6 +326,7 @@ mod tests {
             "The node is short of memory.",
             "error  connection refused",
             "The client certificate ended 1 min ago.",
+            "The API has no Node object of this node.",
             "not as desired: 2.",
         ] {
             assert!(text.contains(words), "{words:?} is missing: {text}");

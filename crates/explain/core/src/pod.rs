@@ -13,7 +13,7 @@ use model::containers::{all_containers, find_container};
 use model::explain::{Cause, ContainerExplanation, NearLimit, PodExplanation, TrailStep, Verdict};
 use model::k8s::{ContainerStateTerminated, ContainerStatus, Pod, PodStatus};
 use model::pod_status::{is_ready, statuses_by_name};
-use model::{ContainerKind, PodRef, PodSource};
+use model::{ContainerKind, PodRef, PodSource, PodUid};
 
 use self::ends::{describe_end, ended_for};
 use self::work::{order, under_way};
@@ -83,29 +83,42 @@ pub fn compute_pod_explanation(facts: PodFacts<'_>) -> PodExplanation {
     PodExplanation { verdict, summary, since, causes, containers, near_limits, trail, ..known }
 }
 
-/// The API has the pod, and the node does not show it.
+/// The API has the pod, and this node has not begun with it. `previous` is the pod of its name that is on this node.
 #[must_use]
-pub fn unknown_pod(identity: &PodRef, problem: Option<&str>) -> PodExplanation {
-    let (verdict, summary) = match problem {
-        Some(_) => (Verdict::Failed, "The API has the pod, and this node cannot run it."),
-        None => (Verdict::Waiting, "The API has the pod, and this node has not begun with it."),
+pub fn unknown_pod(identity: &PodRef, previous: Option<&PodUid>) -> PodExplanation {
+    let (reason, what) = match previous {
+        Some(uid) => (PREVIOUS, format!("The previous pod of this name (UID {uid}) has not ended yet.")),
+        None => ("NotStarted", "A pod starts once every source of pods has reported.".to_owned()),
     };
-    let cause = problem.map(|problem| Cause {
+    let cause = Cause { reason: reason.to_owned(), what, advice: advice(reason, ""), ..Cause::default() };
+    PodExplanation {
+        causes: vec![cause],
+        verdict: Verdict::Waiting,
+        summary: "The API has the pod, and this node has not begun with it.".to_owned(),
+        ..identified(identity, PodSource::Api)
+    }
+}
+
+/// The newest version of the pod in the API cannot be used. `runs` says whether the node runs an earlier version of it.
+#[must_use]
+pub fn unusable_pod(identity: &PodRef, problem: &str, runs: bool) -> PodExplanation {
+    let summary = if runs {
+        "This node cannot read the newest version of the pod. The pod runs on as it last was."
+    } else {
+        "The API has the pod, and this node cannot run it."
+    };
+    let cause = Cause {
         reason: "Malformed".to_owned(),
         what: "The object of the pod cannot be used.".to_owned(),
         error: problem.to_owned(),
-        advice: vec!["Delete the pod and create it without the part that the error names.".to_owned()],
-        ..Cause::default()
-    });
-    let without_problem = || Cause {
-        reason: "NotStarted".to_owned(),
-        what: "A pod starts once every source of pods has reported and an older pod of its name has ended."
-            .to_owned(),
+        advice: vec![
+            "Correct what the error names, or delete the pod and create it without that.".to_owned(),
+        ],
         ..Cause::default()
     };
     PodExplanation {
-        causes: vec![cause.unwrap_or_else(without_problem)],
-        verdict,
+        causes: vec![cause],
+        verdict: Verdict::Failed,
         summary: summary.to_owned(),
         ..identified(identity, PodSource::Api)
     }

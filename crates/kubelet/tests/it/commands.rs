@@ -219,8 +219,13 @@ fn exec_runs_a_command_with_its_input_output_terminal_and_exit_code() {
     );
 
     let program = env!("CARGO_BIN_EXE_kubelet");
-    let command = "test -t 0 && exit 5; exit 9";
-    let script = format!("exec {program} exec --socket {} -it web -- sh -c '{command}'", socket(&node));
+    // The size arrives a moment after the terminal exists.
+    let command = "n=0; until test \"$(stty size)\" = \"33 77\"; do n=$((n + 1)); test $n = 100 && stty size && exit 9; sleep 0.1; done; \
+                   test -t 0 && exit 5";
+    let script = format!(
+        "stty rows 33 cols 77; exec {program} exec --socket {} -it web -- sh -c '{command}'",
+        socket(&node)
+    );
     let mut terminal = Command::new("script")
         .args(["--quiet", "--return", "--command", &script, "/dev/null"])
         .stdin(Stdio::piped())

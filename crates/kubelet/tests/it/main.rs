@@ -62,5 +62,6 @@ mod unkillable;
 mod user_namespace;
 mod volumes;
 mod why;
+mod why_at_once;
 mod why_restart;
 mod why_running;

@@ -6,8 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cri::CriRuntime;
@@ -836,26 +835,9 @@ pub(crate) fn signal(pid: u32, name: &str) {
     assert!(status.expect("kill runs").success());
 }
 
-/// A port that no process listens on, never the same twice. It is outside the kernel's ephemeral range: otherwise, until the
-/// kubelet binds it, any connection of another test could get it.
+/// A port that no process listens on, never the same twice.
 pub(crate) fn free_port() -> u16 {
-    // Tests in another process start at a different port.
-    static NEXT: LazyLock<AtomicU32> = LazyLock::new(|| AtomicU32::new(std::process::id().wrapping_mul(61)));
-    let (first, last) = (12_000, first_ephemeral_port().max(22_000));
-    for _ in first..last {
-        let turn = NEXT.fetch_add(1, Ordering::Relaxed);
-        let port = u16::try_from(first + turn % (last - first)).expect("a port");
-        if std::net::TcpListener::bind(("0.0.0.0", port)).is_ok() {
-            return port;
-        }
-    }
-    panic!("every port from {first} to {last} is taken");
-}
-
-/// The kernel gives outgoing connections ports from this one on.
-fn first_ephemeral_port() -> u32 {
-    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap_or_default();
-    range.split_whitespace().next().and_then(|first| first.parse().ok()).unwrap_or(32_768)
+    harness::free_port().expect("a free port")
 }
 
 pub(crate) fn http_get(address: &str, port: u16, path: &str) -> Result<String, String> {

@@ -217,7 +217,7 @@ fn port_in_use_fails_the_start_with_its_address() {
 }
 
 /// The second kubelet has ports and a certificate directory of its own.
-fn start_second(node: &Node, root: &std::path::Path) -> (Option<i32>, String) {
+pub(crate) fn start_second(node: &Node, root: &std::path::Path) -> (Option<i32>, String) {
     let ports = ["--port", "--read-only-port", "--healthz-port"]
         .map(|flag| [flag.to_owned(), free_port().to_string()]);
     let mut second = node.kubelet_command();

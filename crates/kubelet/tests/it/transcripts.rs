@@ -11,7 +11,6 @@ mod storage;
 
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::process::Command;
 
 use crate::node::Node;
 
@@ -40,14 +39,20 @@ impl<'a> Page<'a> {
 
     /// Waits until a command answers with that exit code and all these words, which may be broken into lines.
     #[track_caller]
-    fn says(mut self, arguments: &[&str], code: i32, words: &[&str]) -> Self {
+    fn says(self, arguments: &[&str], code: i32, words: &[&str]) -> Self {
         let line = format!("kubelet {}", arguments.join(" "));
         let answer = self.node.eventually(&format!("{line} says {words:?}, exit code {code}"), |node| {
             let (text, actual) = ask(node, arguments);
             let is_said = actual == code && words.iter().all(|word| in_one_line(&text).contains(word));
             if is_said { Ok(text) } else { Err(format!("exit code {actual}: {text}")) }
         });
-        let answer = self.without_paths_of_the_test(&answer);
+        self.shows(&line, &answer, code, words)
+    }
+
+    /// Takes an answer with all these words, which may be broken into lines.
+    #[track_caller]
+    fn shows(mut self, line: &str, answer: &str, code: i32, words: &[&str]) -> Self {
+        let answer = self.without_paths_of_the_test(answer);
         let _ = write!(self.text, "\n```console\n# {line}\n{answer}```\n\nExit code {code}.\n");
         if !is_recording() {
             let page = std::fs::read_to_string(self.file()).unwrap_or_default();
@@ -89,11 +94,7 @@ fn in_one_line(text: &str) -> String {
 
 /// What a command of the kubelet prints against the node's own one, and its exit code.
 fn ask(node: &Node, arguments: &[&str]) -> (String, i32) {
-    let output = Command::new(env!("CARGO_BIN_EXE_kubelet"))
-        .args(arguments)
-        .args(["--root-dir".as_ref(), node.path("root").as_os_str()])
-        .output()
-        .expect("the command runs");
+    let output = crate::why::ask(node, arguments);
     let text = [output.stdout, output.stderr].concat();
     (String::from_utf8_lossy(&text).into_owned(), output.status.code().unwrap_or(-1))
 }

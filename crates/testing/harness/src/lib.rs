@@ -7,6 +7,7 @@
 pub mod api;
 mod cgroup_path;
 pub mod containerd;
+mod free_port;
 pub mod hung_fuse;
 pub mod name_server;
 pub mod node;
@@ -20,6 +21,7 @@ pub mod slow_link;
 pub mod small_disk;
 
 pub use containerd::Containerd;
+pub use free_port::free_port;
 pub use hung_fuse::HungFuse;
 pub use name_server::NameServer;
 pub use private_cgroup::PrivateCgroup;

@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -334,6 +333,5 @@ pub fn cpu_seconds_in(stat: &str) -> Outcome<f64> {
 }
 
 fn free_port() -> Outcome<u16> {
-    let bound = TcpListener::bind("127.0.0.1:0").and_then(|listener| listener.local_addr());
-    bound.map(|address| address.port()).map_err(failed("find a free port"))
+    crate::free_port().ok_or_else(|| BenchError("every port is taken".to_owned()))
 }

@@ -1,5 +1,7 @@
 //! The volumes of pods: what the volume engine does with them, and otherwise whether their pod exists in the runtime.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use base_agent::pods_view::PodEntry;
 use explain_core::volume_source::kind_and_source;
 use model::containers::{all_containers, spec_of};
@@ -7,6 +9,7 @@ use model::explain::TrailStep;
 use model::inventory::{Inventory, PodSelection, VolumeItem, VolumeState};
 use model::k8s::{Pod, Volume};
 use volumes_agent::{PodVolumesReport, VolumeReports};
+use volumes_core::engine::VolumeReport;
 
 use super::{TIMEOUT, in_time, wall_time};
 use crate::serving::explain::selected;
@@ -16,10 +19,7 @@ pub(super) async fn list(api: &AgentApi, of: &PodSelection) -> Inventory<VolumeI
     let (reports, problems) = reports(api).await;
     let mut items = Vec::new();
     for entry in selected(&api.lookup, of) {
-        let trail = api.lookup.ctx.recorder.trails.of(&entry.identity.uid).0;
-        let report = reports.get(&entry.identity.uid);
-        let volumes = spec_of(&entry.pod).volumes.iter().flatten();
-        items.extend(volumes.map(|volume| item(api, &entry, volume, report, &trail)));
+        items.extend(PodVolumes::of(api, &entry, &reports).items());
     }
     Inventory { items, problems }
 }
@@ -36,62 +36,104 @@ pub(super) async fn reports(api: &AgentApi) -> (VolumeReports, Vec<String>) {
     }
 }
 
-pub(super) fn item(
-    api: &AgentApi,
-    entry: &PodEntry,
-    volume: &Volume,
-    report: Option<&PodVolumesReport>,
-    trail: &[TrailStep],
-) -> VolumeItem {
-    let (kind, source) = kind_and_source(volume);
-    let known = report.and_then(|report| report.volumes.iter().find(|known| *known.name == *volume.name));
-    let awaited = report.and_then(|report| report.awaited.get(&volume.name));
-    let state = known.map_or_else(|| settled_state(api, entry), |known| known.state);
-    let stuck_on = report.map(|report| report.stuck_on.clone()).unwrap_or_default();
-    let error = match state {
-        VolumeState::NotMounted | VolumeState::Mounted => String::new(),
-        VolumeState::Unmounting => stuck_on,
-        VolumeState::Mounting | VolumeState::Failed | VolumeState::Refused => {
-            let refusal = known.map(|known| known.refusal.clone()).filter(|refusal| !refusal.is_empty());
-            refusal.or_else(|| last_error(trail, &volume.name)).unwrap_or_default()
+/// The volumes of one pod, with what is known of them by their names.
+#[derive(Debug)]
+pub(super) struct PodVolumes<'a> {
+    api: &'a AgentApi,
+    entry: &'a PodEntry,
+    report: Option<&'a PodVolumesReport>,
+    reported: BTreeMap<&'a str, &'a VolumeReport>,
+    /// The containers that have a volume.
+    containers: BTreeMap<&'a str, BTreeSet<&'a str>>,
+    trail: Vec<TrailStep>,
+}
+
+impl<'a> PodVolumes<'a> {
+    pub(super) fn of(api: &'a AgentApi, entry: &'a PodEntry, reports: &'a VolumeReports) -> Self {
+        let report = reports.get(&entry.identity.uid);
+        let reported = report.into_iter().flat_map(|report| &report.volumes);
+        Self {
+            api,
+            entry,
+            report,
+            reported: reported.map(|volume| (&*volume.name, volume)).collect(),
+            containers: containers_by_volume(&entry.pod),
+            trail: api.lookup.ctx.recorder.trails.of(&entry.identity.uid).0,
         }
-    };
-    VolumeItem {
-        namespace: entry.identity.namespace.to_string(),
-        pod: entry.identity.name.to_string(),
-        pod_uid: entry.identity.uid.to_string(),
-        name: volume.name.clone(),
-        kind: kind.to_owned(),
-        source,
-        state,
-        failures: known.map_or(0, |known| known.failures),
-        error,
-        next_try: known.and_then(|known| known.retry_at).map(|at| wall_time(&api.lookup.ctx, at)),
-        attachment: awaited.map(|(attachment, _)| attachment.clone()).unwrap_or_default(),
-        containers: containers_with(&entry.pod, &volume.name),
+    }
+
+    pub(super) fn items(&self) -> impl Iterator<Item = VolumeItem> {
+        spec_of(&self.entry.pod).volumes.iter().flatten().map(|volume| self.item(volume))
+    }
+
+    fn item(&self, volume: &Volume) -> VolumeItem {
+        let (kind, source) = kind_and_source(volume);
+        let identity = &self.entry.identity;
+        let known = self.reported.get(&*volume.name);
+        let state = known.map_or_else(|| self.settled_state(), |known| known.state);
+        let retry_at = known.and_then(|known| known.retry_at);
+        let containers = self.containers.get(&*volume.name).into_iter().flatten();
+        VolumeItem {
+            namespace: identity.namespace.to_string(),
+            pod: identity.name.to_string(),
+            pod_uid: identity.uid.to_string(),
+            name: volume.name.clone(),
+            kind: kind.to_owned(),
+            source,
+            state,
+            failures: known.map_or(0, |known| known.failures),
+            error: self.error(&volume.name, state),
+            next_try: retry_at.map(|at| wall_time(&self.api.lookup.ctx, at)),
+            attachment: self
+                .awaited(&volume.name)
+                .map(|(attachment, _)| attachment.clone())
+                .unwrap_or_default(),
+            containers: containers.map(|name| (*name).to_owned()).collect(),
+        }
+    }
+
+    /// The VolumeAttachment that a volume waits for, and the driver.
+    pub(super) fn awaited(&self, volume: &str) -> Option<&(String, String)> {
+        self.report?.awaited.get(volume)
+    }
+
+    fn error(&self, volume: &str, state: VolumeState) -> String {
+        match state {
+            VolumeState::NotMounted | VolumeState::Mounted => String::new(),
+            VolumeState::Unmounting => self.report.map(|report| report.stuck_on.clone()).unwrap_or_default(),
+            VolumeState::Mounting | VolumeState::Failed | VolumeState::Refused => {
+                let refusal = self.reported.get(volume).map(|known| known.refusal.clone());
+                let refusal = refusal.filter(|refusal| !refusal.is_empty());
+                refusal.or_else(|| last_error(&self.trail, volume)).unwrap_or_default()
+            }
+        }
+    }
+
+    /// A pod that exists in the runtime has its volumes mounted: they are mounted first and unmounted last.
+    fn settled_state(&self) -> VolumeState {
+        let observed = self.api.lookup.cache.get(&self.entry.identity.uid);
+        match observed.is_some_and(|observed| !observed.is_empty()) {
+            true => VolumeState::Mounted,
+            false => VolumeState::NotMounted,
+        }
     }
 }
 
-/// A pod that exists in the runtime has its volumes mounted: they are mounted first and unmounted last.
-fn settled_state(api: &AgentApi, entry: &PodEntry) -> VolumeState {
-    let observed = api.lookup.cache.get(&entry.identity.uid);
-    match observed.is_some_and(|observed| !observed.is_empty()) {
-        true => VolumeState::Mounted,
-        false => VolumeState::NotMounted,
-    }
-}
-
-/// What the last attempt said: its event quotes the name of the volume.
+/// What the last attempt said: its event quotes the name of the volume. The trail of a pod is short.
 fn last_error(trail: &[TrailStep], volume: &str) -> Option<String> {
     let quoted = format!("{volume:?}");
     let is_meant = |step: &&TrailStep| step.is_event && step.is_warning && step.message.contains(&quoted);
     trail.iter().rev().find(is_meant).map(|step| step.message.clone())
 }
 
-fn containers_with(pod: &Pod, volume: &str) -> Vec<String> {
-    let uses = |container: &model::ContainerRef<'_>| {
-        container.volume_mounts().iter().any(|mount| mount.name == volume)
-            || container.volume_devices().iter().any(|device| device.name == volume)
-    };
-    all_containers(pod).filter(uses).map(|container| container.name().to_owned()).collect()
+fn containers_by_volume(pod: &Pod) -> BTreeMap<&str, BTreeSet<&str>> {
+    let mut containers: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
+    for container in all_containers(pod) {
+        let mounts = container.volume_mounts().iter().map(|mount| &*mount.name);
+        let devices = container.volume_devices().iter().map(|device| &*device.name);
+        for volume in mounts.chain(devices) {
+            containers.entry(volume).or_default().insert(container.name());
+        }
+    }
+    containers
 }

@@ -10,14 +10,14 @@ use images_core::garbage_collection::ImageGcPolicy;
 use images_core::name::parse;
 use model::containers::{all_containers, spec_of};
 use model::explain::{Explanation, TrailStep};
-use model::inventory::{PodSelection, VolumeItem};
+use model::inventory::PodSelection;
 use model::pod_status::{has_ended, statuses_by_name};
 use model::request::ImageObservation;
 use stats_agent::FRESH;
 
 use super::images::{item, listing, users};
 use super::in_time;
-use super::volumes::{item as volume_item, reports};
+use super::volumes::{PodVolumes, reports};
 use crate::serving::explain::selected;
 use crate::serving::node_api::AgentApi;
 
@@ -180,16 +180,11 @@ pub(super) async fn volumes(api: &AgentApi, words: &str) -> Vec<Explanation> {
     let (reports, problems) = reports(api).await;
     let mut found = Vec::new();
     for entry in selected(&api.lookup, &PodSelection::of(pod)) {
-        let (trail, report) =
-            (api.lookup.ctx.recorder.trails.of(&entry.identity.uid).0, reports.get(&entry.identity.uid));
-        let named = spec_of(&entry.pod).volumes.iter().flatten().filter(|known| known.name == volume);
-        for known in named {
-            let item: VolumeItem = volume_item(api, &entry, known, report, &trail);
-            let driver =
-                report.and_then(|report| report.awaited.get(volume)).map(|(_, driver)| driver.clone());
+        let known = PodVolumes::of(api, &entry, &reports);
+        for item in known.items().filter(|item| item.name == volume) {
             found.push(compute_volume_explanation(&VolumeFacts {
+                driver: known.awaited(volume).map(|(_, driver)| driver.clone()).unwrap_or_default(),
                 volume: item,
-                driver: driver.unwrap_or_default(),
                 has_pod_ended: has_ended(&entry.status) || !entry.progress.may_run(),
                 problem: problems.first().cloned(),
                 now: api.lookup.ctx.clock.now().wall,

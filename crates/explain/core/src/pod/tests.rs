@@ -390,3 +390,23 @@ fn container_that_ended_for_good_keeps_the_pod_from_ready() {
     );
     assert!(text.contains("tried    the last time 1 min ago"), "{text}");
 }
+
+#[test]
+fn pod_that_the_node_does_not_run_says_whether_its_object_or_an_older_pod_is_the_reason() {
+    let pod = PodRef::new("default", "web", "5d2e");
+    let style = Style { width: 100, has_color: false, now: at(0) };
+    let text = |explanation: &PodExplanation| pod_text(explanation, style);
+    let behind = unknown_pod(&pod, Some(&PodUid::from("4c1d")));
+    assert!(
+        text(&behind).contains("The previous pod of this name (UID 4c1d) has not ended yet."),
+        "{behind:?}"
+    );
+    assert_eq!(behind.verdict, Verdict::Waiting);
+    let early = unknown_pod(&pod, None);
+    assert!(text(&early).contains("once every source of pods has reported"), "{early:?}");
+    let unreadable = unusable_pod(&pod, "invalid month", true);
+    assert!(text(&unreadable).contains("The pod runs on as it last was."), "{unreadable:?}");
+    assert!(text(&unreadable).contains("error    invalid month"), "{unreadable:?}");
+    assert_eq!(unreadable.verdict, Verdict::Failed);
+    assert!(text(&unusable_pod(&pod, "invalid month", false)).contains("this node cannot run it"));
+}

@@ -15,7 +15,7 @@ use super::{Cluster, bound};
 const TOKEN: &str = "--bootstrap-token=abcdef.0123456789abcdef";
 
 /// A node with bootstrap credentials; its kubelet is not started yet.
-pub(super) fn node_with_bootstrap(api: &[&str], extra: Value) -> Cluster {
+pub(crate) fn node_with_bootstrap(api: &[&str], extra: Value) -> Cluster {
     let mut node = Node::on_containerd(extra);
     let mut arguments = vec![TOKEN, "--no-service-accounts", "--verbose"];
     arguments.extend(api);

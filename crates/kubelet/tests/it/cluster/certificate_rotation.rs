@@ -250,7 +250,7 @@ fn serving_certificate_waits_for_csr_approval_and_is_kept_over_a_restart() {
 }
 
 /// The pending signing request of the client certificate.
-fn pending_request(cluster: &Cluster) -> Result<String, String> {
+pub(crate) fn pending_request(cluster: &Cluster) -> Result<String, String> {
     let all = requests(cluster);
     let found = all.iter().find(|request| request.ends_with("kube-apiserver-client-kubelet "));
     let name = found.and_then(|request| request.split(' ').next()).map(str::to_owned);

@@ -46,7 +46,7 @@ fn id(pod: &Value) -> Value {
 }
 
 /// A user who may write the status of pods sets a time that only Go can decode.
-fn poison_status(cluster: &Cluster, pod: &str) {
+pub(crate) fn poison_status(cluster: &Cluster, pod: &str) {
     cluster.kubectl.change_status(&format!("{PODS}/{pod}"), |pod| {
         pod["status"]["conditions"].as_array_mut().expect("conditions").push(
             json!({"type": "example.com/poison", "status": "True", "lastTransitionTime": FIVE_DIGIT_YEAR}),

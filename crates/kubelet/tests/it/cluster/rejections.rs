@@ -12,7 +12,7 @@ use harness::SmallDisk;
 use super::{Cluster, bound};
 
 /// The allocatable amount of a resource, in units; of `cpu` in thousandths.
-pub(super) fn allocatable(cluster: &Cluster, resource: &str) -> i64 {
+pub(crate) fn allocatable(cluster: &Cluster, resource: &str) -> i64 {
     let node = cluster.kubectl.get("node", "node").expect("the node");
     let quantity = node["status"]["allocatable"][resource].as_str().expect("a quantity").to_owned();
     let amount = Amount::of(&Quantity(quantity)).expect("an amount");
@@ -29,7 +29,7 @@ fn with(name: &str, more: Value) -> Value {
 }
 
 /// A pod with further fields of its container.
-fn requesting(name: &str, more: Value) -> Value {
+pub(crate) fn requesting(name: &str, more: Value) -> Value {
     let mut pod = with(name, json!({"tolerations": [{"operator": "Exists"}]}));
     for (field, value) in more.as_object().expect("fields") {
         pod["spec"]["containers"][0][field] = value.clone();
@@ -37,7 +37,7 @@ fn requesting(name: &str, more: Value) -> Value {
     pod
 }
 
-fn requests(resource: &str, amount: &str) -> Value {
+pub(crate) fn requests(resource: &str, amount: &str) -> Value {
     json!({"resources": {"requests": {resource: amount}}})
 }
 

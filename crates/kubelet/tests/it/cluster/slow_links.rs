@@ -14,7 +14,7 @@ use super::{Cluster, bound};
 const SERVICES: &str = "/api/v1/namespaces/others/services";
 
 /// A node whose kubelet reaches the API server through a link of this rate. It is not started yet.
-fn behind_slow_link(bytes_per_second: u64) -> (Cluster, SlowLink) {
+pub(crate) fn behind_slow_link(bytes_per_second: u64) -> (Cluster, SlowLink) {
     let mut node = Node::on_containerd(json!({}));
     let api =
         super::api_server::ApiServer::start(node.path("api"), &["--node", "node", "--no-service-accounts"]);
@@ -30,7 +30,7 @@ fn behind_slow_link(bytes_per_second: u64) -> (Cluster, SlowLink) {
 }
 
 /// As a deployment tool creates them.
-fn service(i: usize) -> Value {
+pub(crate) fn service(i: usize) -> Value {
     let labels =
         json!({"app.kubernetes.io/name": format!("app-{i}"), "app.kubernetes.io/managed-by": "Helm"});
     json!({

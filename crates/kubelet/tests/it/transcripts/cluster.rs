@@ -1,11 +1,15 @@
-//! Nodes of a cluster: objects that are missing, an API server that is away, certificates that have expired.
+//! Nodes of a cluster: objects that are missing or unreadable, pods that wait for others, an API server that is away or slow.
 
+use fakes::DevicePlugin;
 use harness::SmallDisk;
 use serde_json::json;
 
 use super::Page;
+use crate::cluster::poisoned_objects::poison_status;
+use crate::cluster::rejections::{allocatable, requesting, requests};
+use crate::cluster::slow_links::{behind_slow_link, service};
 use crate::cluster::{Cluster, bound};
-use crate::node::{FOREVER, shell_pod};
+use crate::node::{FOREVER, Node, shell_pod};
 use crate::unkillable::{FrozenDisk, writing_to};
 
 #[test]
@@ -106,5 +110,128 @@ fn memory_pressure_is_named_with_its_threshold_and_refuses_pods_that_request_non
     )
     .says(&["why", "node"], 3, &["The node is short of memory"])
     .says(&["why", "web"], 4, &["MemoryPressure", "set requests"])
+    .end();
+}
+
+#[test]
+fn pod_that_cannot_be_read_any_more_runs_on_and_is_named() {
+    let cluster = Cluster::start();
+    cluster.kubectl.apply(&[bound(shell_pod("web", FOREVER)), bound(shell_pod("other", FOREVER))]);
+    cluster.running("web");
+    cluster.running("other");
+    poison_status(&cluster, "web");
+    Page::new(
+        &cluster.node,
+        "object-unreadable",
+        "An object of the API cannot be read",
+        "The API holds a pod that its server takes and the node cannot decode: here a time in the year 10000. It costs \
+         only itself.",
+    )
+    .says(&["why", "web"], 4, &["cannot read the newest version", "runs on as it last was", "Correct what the error names"])
+    .says(&["why", "other"], 0, &["The pod runs and is ready."])
+    .end();
+}
+
+#[test]
+fn pods_that_wait_for_others_name_them() {
+    let disk = SmallDisk::new(16, 100);
+    let cluster = Cluster::start();
+    cluster.wait_until_ready();
+    let share = |percent: i64| requests("cpu", &format!("{}m", allocatable(&cluster, "cpu") * percent / 100));
+    cluster.kubectl.apply(&[
+        writing_to(&disk, requesting("victim", share(60))),
+        writing_to(&disk, bound(shell_pod("stuck", FOREVER))),
+    ]);
+    let (victim, old) = (cluster.running("victim"), cluster.running("stuck"));
+    let frozen = FrozenDisk::new(&disk);
+    let mut critical = requesting("critical", share(50));
+    critical["spec"]["priorityClassName"] = "system-node-critical".into();
+    cluster.kubectl.apply(&[critical]);
+    Page::new(
+        &cluster.node,
+        "preemption-waits",
+        "A critical pod waits for the pods that make way for it",
+        "The node is full, and a critical pod comes. The pod that is preempted does not end: its disk does not answer.",
+    )
+    .says(&["why", "critical"], 3, &["pods that were preempted for it still hold their resources"])
+    .end();
+    cluster.kubectl.ok(&["delete", "pod", "stuck", "--grace-period=0", "--force"]);
+    cluster.kubectl.apply(&[bound(shell_pod("stuck", FOREVER))]);
+    Page::new(
+        &cluster.node,
+        "previous-pod-of-the-name",
+        "A pod does not start: one of its name still runs",
+        "A pod was deleted by force and created again. The API has forgotten the old one, and its process cannot be killed.",
+    )
+    .says(&["why", "stuck"], 3, &["The previous pod of this name", "state D waits for a disk"])
+    .end();
+    drop(frozen);
+    cluster.wait_until_gone(&old);
+    cluster.running("critical");
+    assert_eq!(
+        crate::node::uid(&cluster.kubectl.get("pod", "victim").expect("the pod")),
+        crate::node::uid(&victim)
+    );
+}
+
+#[test]
+fn pod_that_waits_for_services_over_a_slow_link_says_so() {
+    let (mut cluster, _link) = behind_slow_link(1_000);
+    for i in 0..300 {
+        let mut service = service(i);
+        service["metadata"]["namespace"] = "default".into();
+        cluster.kubectl.post("/api/v1/namespaces/default/services", &service.to_string());
+    }
+    cluster.kubectl.apply(&[bound(shell_pod("web", FOREVER))]);
+    cluster.node.start_kubelet();
+    Page::new(
+        &cluster.node,
+        "services-not-read",
+        "A pod waits for the services of the cluster",
+        "The link to the API server is very slow, and the node has not read all services yet, which the pod gets as variables.",
+    )
+    .says(&["why", "web"], 3, &["services have not yet been read", "enableServiceLinks: false"])
+    .end();
+}
+
+#[test]
+fn device_whose_plugin_has_not_registered_is_named() {
+    let mut cluster = Cluster::start();
+    cluster.wait_until_ready();
+    let mut plugin = DevicePlugin::serve(&cluster.node.path("root/device-plugins"), "example.com/gpu", "0 1");
+    cluster.node.eventually("the plugin is registered", |_| plugin.register());
+    cluster.node.eventually("the API has its devices", |_| {
+        let node = cluster.kubectl.get("node", "node")?;
+        let amount = &node["status"]["allocatable"]["example.com/gpu"];
+        if amount == "2" { Ok(()) } else { Err(amount.to_string()) }
+    });
+    cluster.node.restart_kubelet();
+    let mut pod = bound(shell_pod("gpu", FOREVER));
+    pod["spec"]["containers"][0]["resources"] = json!({"limits": {"example.com/gpu": "1"}});
+    cluster.kubectl.apply(&[pod]);
+    Page::new(
+        &cluster.node,
+        "device-plugin-missing",
+        "UnexpectedAdmissionError: a device is not there",
+        "The kubelet was restarted, and the plugin of a device that a new pod needs has not registered again.",
+    )
+    .says(&["why", "gpu"], 4, &["example.com/gpu", "kubelet get plugins"])
+    .end();
+}
+
+#[test]
+fn node_without_its_object_says_so() {
+    let mut cluster = Cluster::with_node(Node::on_containerd(json!({"registerNode": false})));
+    cluster.node.start_kubelet();
+    cluster.kubectl.apply(&[bound(shell_pod("web", FOREVER))]);
+    cluster.running("web");
+    Page::new(
+        &cluster.node,
+        "node-object-missing",
+        "The node does not show up in the cluster",
+        "`registerNode` is false, and the Node object was never created.",
+    )
+    .says(&["why", "node"], 3, &["no Node object of this node", "registerNode"])
+    .says(&["why", "web"], 0, &["The pod runs and is ready."])
     .end();
 }

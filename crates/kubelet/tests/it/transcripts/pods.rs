@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use serde_json::{Value, json};
 
 use super::Page;
-use crate::node::{FOREVER, Node, shell_pod};
+use crate::node::{FOREVER, Node, once_pod, shell_pod, uid};
 
 fn main_of(pod: &mut Value) -> &mut Value {
     &mut pod["spec"]["containers"][0]
@@ -166,5 +166,57 @@ fn pods_that_the_node_refuses_and_manifests_that_it_cannot_read_are_listed_with_
     )
     .says(&["why"], 4, &["broken.json:3:7", "typo.json"])
     .says(&["why", "good"], 0, &["The pod runs and is ready."])
+    .end();
+}
+
+#[test]
+fn manifests_that_are_gone_or_define_a_pod_again_are_named_while_its_pod_runs_on() {
+    let node = Node::start_with(json!({"fileCheckFrequency": "1s"}));
+    node.apply("b", &shell_pod("web", FOREVER));
+    let web = node.running("web");
+    node.apply("a", &shell_pod("web", "exit 1"));
+    Page::new(
+        &node,
+        "manifest-name-twice",
+        "Two manifests have a pod of the same name",
+        "A second file defines a pod that runs already, for instance a copy of its manifest in the same directory.",
+    )
+    .says(&["why"], 4, &["a.json", "is already defined by b.json"])
+    .says(&["why", "web"], 0, &["The pod runs and is ready."])
+    .end();
+    node.delete("a");
+    let (manifests, elsewhere) = (node.path("manifests"), node.path("elsewhere"));
+    std::fs::rename(&manifests, &elsewhere).expect("renamed");
+    Page::new(
+        &node,
+        "manifest-directory-missing",
+        "The directory of manifests is gone",
+        "The directory was renamed, or `staticPodPath` is misspelled. What cannot be read is not taken for empty.",
+    )
+    .says(&["why"], 4, &["/manifests", "No such file or directory"])
+    .says(&["why", "node"], 4, &["Manifests have problems"])
+    .says(&["why", "web"], 0, &["The pod runs and is ready."])
+    .end();
+    std::fs::rename(&elsewhere, &manifests).expect("renamed");
+    assert_eq!(uid(&node.running("web")), uid(&web));
+}
+
+#[test]
+fn log_that_is_rotated_is_followed_without_a_gap() {
+    let node = Node::start_with(json!({
+        "containerLogMaxSize": "20Ki", "containerLogMaxFiles": 2, "containerLogMonitorInterval": "3s",
+    }));
+    let script =
+        "i=0; while [ $i -lt 100 ]; do i=$((i+1)); printf 'line %0500d\\n' $i; sleep 0.1; done; echo done";
+    node.apply("chatty", &once_pod("chatty", script));
+    node.pod_when("chatty", "has succeeded", |pod| pod["status"]["phase"] == "Succeeded");
+    Page::new(
+        &node,
+        "log-rotated",
+        "A container writes much more than its log may keep",
+        "The log was rotated while the container wrote (`containerLogMaxSize`, `containerLogMaxFiles`).",
+    )
+    .says(&["logs", "chatty", "--tail=1"], 0, &["done"])
+    .says(&["why", "chatty"], 0, &["The pod has finished its work."])
     .end();
 }

@@ -67,3 +67,29 @@ fn runtime_that_is_away_is_named_by_the_node_and_pods_keep_running() {
     node.resume_runtime();
     assert_eq!(uid(&node.running("good")), uid(&pod));
 }
+
+#[test]
+fn runtime_that_answers_nothing_any_more_is_named_with_the_call() {
+    let runtime = FakeRuntime::with_clock(ports::Clock::system());
+    let node = Node::on_fake(&runtime, json!({}));
+    runtime.image("localhost/busybox:test");
+    node.apply("good", &shell_pod("good", FOREVER));
+    node.running("good");
+    for method in
+        [Method::Version, Method::Status, Method::ListPodSandbox, Method::ListContainers, Method::ListImages]
+    {
+        runtime.fault_always(method, Some(Fault::Hang));
+    }
+    Page::new(
+        &node,
+        "runtime-frozen",
+        "The container runtime hangs",
+        "The runtime takes calls and answers none of them any more. Its containers run on.",
+    )
+    .says(
+        &["why", "node"],
+        3,
+        &["The container runtime does not answer.", "no answer for more than", "systemctl status containerd"],
+    )
+    .end();
+}

@@ -53,3 +53,31 @@ fn volume_that_is_in_use_is_named_while_its_pod_terminates() {
     user.wait().expect("ended");
     node.wait_until_gone("scratch", &uid);
 }
+
+#[test]
+fn volume_that_was_left_behind_is_named_until_it_can_be_removed() {
+    let mut node = Node::start();
+    let mut pod = shell_pod("scratch", FOREVER);
+    pod["spec"]["volumes"] = json!([{"name": "fast", "emptyDir": {"medium": "Memory"}}]);
+    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "fast", "mountPath": "/fast"}]);
+    node.apply("scratch", &pod);
+    let uid = uid(&node.running("scratch"));
+    let volume = node.path("root").join(format!("pods/{uid}/volumes/kubernetes.io~empty-dir/fast"));
+    node.kill_kubelet();
+    node.delete("scratch");
+    let mut user =
+        std::process::Command::new("sleep").arg("600").current_dir(&volume).spawn().expect("a process");
+    node.start_kubelet();
+    Page::new(
+        &node,
+        "orphaned-volume",
+        "A volume is left of a pod that is gone",
+        "The manifest was removed while the kubelet did not run, and a process of the node still uses the volume. The Go kubelet \
+         writes \"orphaned pod found, but volume paths are still present\" every two seconds.",
+    )
+    .says(&["why", "scratch"], 3, &["device or resource busy (held by", "End the process"])
+    .end();
+    user.kill().expect("ended");
+    user.wait().expect("ended");
+    node.wait_until_gone("scratch", &uid);
+}
