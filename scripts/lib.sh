@@ -120,8 +120,10 @@ would_install() { apt-get install -s --no-install-recommends "$@" 2>/dev/null | 
 # A package enables its services even where they may not start; the scripts run their own.
 disable_services_of() {
     local unit disabled=()
+    # The helper of maintainer scripts, which also works without systemd, runs only for a package.
+    local -x DPKG_MAINTSCRIPT_PACKAGE=$1
     for unit in $(dpkg -L "$@" 2>/dev/null | sed -n 's#^\(/usr\)\?/lib/systemd/system/\([^/]*\.\(service\|socket\|timer\)\)$#\2#p' | sort -u); do
-        [ "$(systemctl --root=/ is-enabled "$unit" 2>/dev/null)" = enabled ] || continue
+        deb-systemd-helper --quiet is-enabled "$unit" 2>/dev/null || continue
         if deb-systemd-helper disable "$unit" >/dev/null 2>&1; then disabled+=("$unit"); fi
     done
     [ ${#disabled[@]} = 0 ] || say "disabled, and not started: ${disabled[*]}; systemctl enable --now starts one"
