@@ -42,11 +42,11 @@ wait_for() {
 # Programs by purpose, and the Debian packages that contain them.
 declare -A PACKAGES=(
     # A private containerd with pods, and what looks at them.
-    [run]="containerd:containerd runc:runc busybox:busybox-static ip:iproute2 curl:curl jq:jq mount:mount ps:procps"
+    [run]="containerd:containerd runc:runc busybox:busybox-static ip:iproute2 curl:curl jq:jq mount:mount"
     # The linker for the compiler.
-    [build]="gcc:gcc pkg-config:pkg-config curl:curl"
+    [build]="gcc:gcc curl:curl"
     # What only tests and checks run.
-    [test]="kubectl:kubernetes-client docker-registry:docker-registry htpasswd:apache2-utils iptables:iptables shellcheck:shellcheck"
+    [test]="kubectl:kubernetes-client docker-registry:docker-registry htpasswd:apache2-utils iptables:iptables ps:procps shellcheck:shellcheck"
 )
 ALL_PURPOSES=(run build test)
 
