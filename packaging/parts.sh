@@ -50,12 +50,13 @@ fixed_tar() {
 # ------------------------------------------------------------------------------------------------------------- .deb
 # libraries_of PROGRAM: the packages that have the libraries it is linked with, and the oldest C library that has all that it uses.
 libraries_of() {
-    local oldest
-    oldest=$(objdump -p "$1" | sed -n 's/.* GLIBC_\([0-9.]*\)$/\1/p' | sort -V | tail -n 1)
+    local needs oldest
+    needs=$(objdump -p "$1")
+    oldest=$(sed -n 's/.* GLIBC_\([0-9.]*\)$/\1/p' <<<"$needs" | sort -V | tail -n 1)
     # Packed relocations are read by the loader since that version.
-    if objdump -p "$1" | grep -q GLIBC_ABI_DT_RELR; then oldest=$(printf '%s\n2.36\n' "$oldest" | sort -V | tail -n 1); fi
+    if grep -q GLIBC_ABI_DT_RELR <<<"$needs"; then oldest=$(printf '%s\n2.36\n' "$oldest" | sort -V | tail -n 1); fi
     printf 'libc6 (>= %s)' "$oldest"
-    if objdump -p "$1" | grep -q 'NEEDED *libgcc_s'; then printf ', libgcc-s1'; fi
+    if grep -q 'NEEDED *libgcc_s' <<<"$needs"; then printf ', libgcc-s1'; fi
 }
 
 # make_deb ARCHITECTURE TREE
