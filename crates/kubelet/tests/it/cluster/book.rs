@@ -1,4 +1,4 @@
-//! The commands of the operator's book that need a cluster: a node joins with a token, by hand.
+//! The commands of the operator's book that need a cluster: a node joins with a token, without kubeadm.
 
 use serde_json::json;
 

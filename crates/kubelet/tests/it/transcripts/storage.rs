@@ -1,5 +1,7 @@
 //! Volumes that hang, are busy or were left behind.
 
+use std::path::PathBuf;
+
 use harness::HungFuse;
 use serde_json::json;
 
@@ -29,15 +31,21 @@ fn filesystem_that_does_not_answer_is_named_and_costs_only_its_pod() {
     .end();
 }
 
-#[test]
-fn volume_that_is_in_use_is_named_while_its_pod_terminates() {
-    let node = Node::start();
+/// Runs the pod `scratch` with a volume in memory; returns its UID and the volume's directory.
+fn run_with_volume(node: &Node) -> (String, PathBuf) {
     let mut pod = shell_pod("scratch", FOREVER);
     pod["spec"]["volumes"] = json!([{"name": "fast", "emptyDir": {"medium": "Memory"}}]);
     pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "fast", "mountPath": "/fast"}]);
     node.apply("scratch", &pod);
     let uid = uid(&node.running("scratch"));
     let volume = node.path("root").join(format!("pods/{uid}/volumes/kubernetes.io~empty-dir/fast"));
+    (uid, volume)
+}
+
+#[test]
+fn volume_that_is_in_use_is_named_while_its_pod_terminates() {
+    let node = Node::start();
+    let (uid, volume) = run_with_volume(&node);
     let mut user =
         std::process::Command::new("sleep").arg("600").current_dir(&volume).spawn().expect("a process");
     node.delete("scratch");
@@ -57,12 +65,7 @@ fn volume_that_is_in_use_is_named_while_its_pod_terminates() {
 #[test]
 fn volume_that_was_left_behind_is_named_until_it_can_be_removed() {
     let mut node = Node::start();
-    let mut pod = shell_pod("scratch", FOREVER);
-    pod["spec"]["volumes"] = json!([{"name": "fast", "emptyDir": {"medium": "Memory"}}]);
-    pod["spec"]["containers"][0]["volumeMounts"] = json!([{"name": "fast", "mountPath": "/fast"}]);
-    node.apply("scratch", &pod);
-    let uid = uid(&node.running("scratch"));
-    let volume = node.path("root").join(format!("pods/{uid}/volumes/kubernetes.io~empty-dir/fast"));
+    let (uid, volume) = run_with_volume(&node);
     node.kill_kubelet();
     node.delete("scratch");
     let mut user =
