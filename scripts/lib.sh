@@ -189,7 +189,7 @@ remove_installed() {
     done)
     if [ ${#packages[@]} -gt 0 ]; then
         mapfile -t going < <(apt-get purge -s "${packages[@]}" 2>/dev/null | awk '/^(Purg|Remv) / { print $2 }')
-        other=$(printf '%s\n' "${going[@]}" | grep -vxFf <(printf '%s\n' "${packages[@]}") | tr '\n' ' ' || true)
+        other=$(comm -23 <(printf '%s\n' "${going[@]}" | sort) <(printf '%s\n' "${packages[@]}" | sort) | tr '\n' ' ')
         [ -z "$other" ] || die "these packages need some of those that were installed: $other" "Nothing was removed. Remove with apt-get what you do not need: ${packages[*]}"
         say "removing ${#packages[@]} Debian packages"
         printf '%s\n' "${packages[@]}" | fmt -w 100 | sed 's/^/        /'
