@@ -54,7 +54,7 @@ impl HealthWatch {
     }
 }
 
-/// The longest time between two renewals of the node's lease.
+/// The longest time between two renewals of the node's lease, or since the last one.
 pub(super) fn longest_lease_gap(cluster: &Cluster) -> Duration {
     let times = cluster.audit_log().into_iter().filter_map(|call| {
         let is_lease = call["verb"] == "update" && call["uri"].as_str()?.contains("/leases/node");
@@ -62,7 +62,7 @@ pub(super) fn longest_lease_gap(cluster: &Cluster) -> Duration {
         renewed.parse::<Timestamp>().ok()
     });
     let times: Vec<Timestamp> = times.collect();
-    assert!(times.len() > 2, "the lease is renewed");
+    assert!(!times.is_empty(), "the lease is renewed");
     let gaps =
         times.windows(2).map(|pair| Duration::try_from(pair[1].duration_since(pair[0])).unwrap_or_default());
     let since_the_last =
