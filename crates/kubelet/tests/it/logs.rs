@@ -192,8 +192,13 @@ fn log_tail_lines_of_a_2_gib_log_costs_no_more_than_of_a_short_one() {
     let mut out =
         std::io::BufWriter::with_capacity(1 << 20, std::fs::File::create(&log_file).expect("a log"));
     let filling = "x".repeat(128 - "2026-01-01T00:00:00.000000000Z stdout F 0123456789 \n".len());
-    for number in 0..LINES {
-        writeln!(out, "2026-01-01T00:00:00.000000000Z stdout F {number:010} {filling}").expect("a line");
+    let line = |number: u64| format!("2026-01-01T00:00:00.000000000Z stdout F {number:010} {filling}\n");
+    let many = line(0).repeat(1 << 13);
+    for _ in 0..(LINES >> 13) - 1 {
+        out.write_all(many.as_bytes()).expect("lines");
+    }
+    for number in LINES - (1 << 13)..LINES {
+        out.write_all(line(number).as_bytes()).expect("a line");
     }
     out.flush().expect("written");
     assert_eq!(std::fs::metadata(&log_file).expect("the log").len(), SIZE);

@@ -26,7 +26,7 @@ use harness::SmallDisk;
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// How long a terminating pod may take before the runtime is checked for a stuck container.
 const LOST_TASK_TIMEOUT: Duration = Duration::from_secs(20);
-/// Pause between two polls: four times the duration of a poll, within these bounds.
+/// Pause between two polls: four times the duration of a poll or a sixteenth of the time waited so far, within these bounds.
 const SHORTEST_PAUSE: Duration = Duration::from_millis(50);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
@@ -577,7 +577,8 @@ impl Node {
                 }
                 // Where queries are slow, the machine should spend its time on the kubelet and not on them.
                 Err(_) => {
-                    std::thread::park_timeout((started.elapsed() * 4).clamp(SHORTEST_PAUSE, LONGEST_PAUSE))
+                    let pause = (started.elapsed() * 4).max(began.elapsed() / 16);
+                    std::thread::park_timeout(pause.clamp(SHORTEST_PAUSE, LONGEST_PAUSE));
                 }
             }
         }

@@ -29,8 +29,7 @@ pub(crate) fn node_with_bootstrap(api: &[&str], extra: Value) -> Cluster {
 
 /// All certificate signing requests, as `name requestor signer conditions`.
 pub(super) fn requests(cluster: &Cluster) -> Vec<String> {
-    let output = cluster.kubectl.ok(&["get", "csr", "-o", "json"]);
-    let list: Value = serde_json::from_str(&output).expect("a list of requests");
+    let all = cluster.kubectl.list("/apis/certificates.k8s.io/v1/certificatesigningrequests");
     let line = |request: &Value| {
         let conditions = request["status"]["conditions"].as_array().cloned().unwrap_or_default();
         let kinds: Vec<&str> = conditions.iter().filter_map(|one| one["type"].as_str()).collect();
@@ -40,7 +39,7 @@ pub(super) fn requests(cluster: &Cluster) -> Vec<String> {
         let [by, signer] = [text(&spec["username"]), text(&spec["signerName"])];
         format!("{} {by} {signer} {}{issued}", text(&request["metadata"]["name"]), kinds.join(","))
     };
-    list["items"].as_array().expect("requests").iter().map(line).collect()
+    all.expect("requests").iter().map(line).collect()
 }
 
 /// The only signing request.

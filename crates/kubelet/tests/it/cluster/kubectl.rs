@@ -122,7 +122,8 @@ impl Kubectl {
         self.list(&format!("/api/v1/events?fieldSelector={selector}"))
     }
 
-    fn list(&self, path: &str) -> Result<Vec<Value>, String> {
+    /// The objects of the collection at that path, read in the same way.
+    pub(crate) fn list(&self, path: &str) -> Result<Vec<Value>, String> {
         let text = self.read(path)?;
         let list: Value = serde_json::from_str(&text).map_err(|error| error.to_string())?;
         list["items"].as_array().cloned().ok_or(text)

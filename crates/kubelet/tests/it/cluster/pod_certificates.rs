@@ -60,12 +60,10 @@ fn condition(kind: &str, at: &str) -> Value {
 /// The requests of the pod that no signer has decided, when there are as many as expected.
 fn pending(cluster: &Cluster, pod: &str, count: usize) -> Vec<Value> {
     cluster.node.eventually(&format!("{count} certificates are requested for {pod}"), |_| {
-        let all = cluster.kubectl.attempt(&["get", "podcertificaterequests", "-o", "json"])?;
-        let all: Value = serde_json::from_str(&all).expect("a list");
+        let all = cluster.kubectl.list(REQUESTS)?;
         let is_pending =
             |request: &&Value| request["spec"]["podName"] == pod && request["status"]["conditions"].is_null();
-        let found: Vec<Value> =
-            all["items"].as_array().expect("items").iter().filter(is_pending).cloned().collect();
+        let found: Vec<Value> = all.iter().filter(is_pending).cloned().collect();
         if found.len() == count { Ok(found) } else { Err(format!("{found:?}")) }
     })
 }
