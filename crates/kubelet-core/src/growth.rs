@@ -11,7 +11,7 @@ use parts::{PARTS, Part};
 use stages::{Big, STAGES};
 
 /// How many of a part the larger pod has.
-const MANY: usize = 6000;
+const MANY: usize = 3000;
 
 /// Every stage with the part; the names of those that grow too fast.
 fn too_fast(part: &Part) -> Vec<String> {

@@ -138,7 +138,7 @@ async fn denied_and_failed_pod_certificates_are_reported_and_never_requested_aga
             "{MOUNT}PodCertificateRequest was permanently {verb}: reason=\"Test\" message=\"as the test says\""
         );
         world.until("so has the volume", |w| message(w, "FailedMount").as_ref() == Some(&text)).await;
-        world.advance(hours(3)).await;
+        world.advance(hours(1)).await;
         let events = world.api_events(reason);
         assert_eq!((requests(&world).len(), events.len(), events[0].count), (1, 1, Some(1)));
         assert!(world.fake.container_request("web", "app").is_none(), "it never starts");

@@ -100,7 +100,7 @@ async fn pods_that_run_record_nothing_for_hours() {
     world.advance(seconds(10)).await;
     let all = |w: &World| w.agent.as_ref().unwrap().recorder().latest().len();
     let before = all(&world);
-    world.advance(seconds(3 * 3600)).await;
+    world.advance(seconds(2 * 3600)).await;
     assert_eq!(all(&world), before);
 }
 

@@ -160,8 +160,9 @@ fn systemd_pod_units(node: &Node) -> String {
 
 #[test]
 fn job_pods_on_containerd_reuse_freed_resources_and_leave_nothing() {
-    const JOBS: usize = 100;
     const MAX_ACTIVE: usize = 6;
+    let count = reduced(100);
+    let late = (0..count).filter(|n| n % 50 == 10).count();
     let cluster = Cluster::start();
     cluster.wait_until_ready();
     let mounts = mounts_of(&cluster.node);
@@ -172,7 +173,7 @@ fn job_pods_on_containerd_reuse_freed_resources_and_leave_nothing() {
         20 => "sleep 2",
         _ => "exit 0",
     };
-    let jobs = (0..JOBS).map(|n| {
+    let jobs = (0..count).map(|n| {
         let mut job = job(&format!("job-{n:04}"), script(n), cpu);
         if n % 50 == 10 {
             job["spec"]["activeDeadlineSeconds"] = 1.into();
@@ -188,23 +189,23 @@ fn job_pods_on_containerd_reuse_freed_resources_and_leave_nothing() {
         unkillable.retain(|process: &Unkillable| process.is_younger_than(UNKILLABLE_FOR));
     });
     drop(unkillable);
-    assert_eq!(results.ends.get("Failed DeadlineExceeded"), Some(&(JOBS / 50)), "{results:?}");
-    assert_eq!(results.ends.get("Succeeded "), Some(&(JOBS - JOBS / 50)), "{results:?}");
+    assert_eq!(results.ends.get("Failed DeadlineExceeded"), Some(&late), "{results:?}");
+    assert_eq!(results.ends.get("Succeeded "), Some(&(count - late)), "{results:?}");
     assert_eq!(results.max_concurrent, MAX_ACTIVE);
     wait_until_clean(&cluster.node, &mounts);
 }
 
 #[test]
 fn job_pods_leave_no_process_in_their_cgroups() {
-    const JOBS: usize = 100;
     const MAX_ACTIVE: usize = 20;
+    let count = reduced(100);
     let runtime = FakeRuntime::with_clock(ports::Clock::system());
     runtime.program("main", Program::exits(0, stretched(Duration::from_millis(300))));
     let cluster = Cluster::on_fake(&runtime);
     cluster.wait_until_ready();
     let mounts = mounts_of(&cluster.node);
     let cpu = allocatable(&cluster, "cpu") / i64::try_from(MAX_ACTIVE).expect("a count");
-    let jobs = (0..JOBS).map(|n| {
+    let jobs = (0..count).map(|n| {
         let mut job = job(&format!("job-{n:04}"), "", cpu);
         job["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
         job
@@ -219,7 +220,7 @@ fn job_pods_leave_no_process_in_their_cgroups() {
         unkillable.retain(|process| process.is_younger_than(UNKILLABLE_FOR));
     });
     drop(unkillable);
-    assert_eq!(results.ends, [("Succeeded ".to_owned(), JOBS)].into());
+    assert_eq!(results.ends, [("Succeeded ".to_owned(), count)].into());
     assert_eq!(results.max_concurrent, MAX_ACTIVE);
     wait_until_clean(&cluster.node, &mounts);
     assert!(strays.iter().any(|(_, is_inside)| *is_inside), "no process was in time to enter a cgroup");

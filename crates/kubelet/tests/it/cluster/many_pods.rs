@@ -62,7 +62,7 @@ fn hundred_pods_start_and_terminate_with_only_expected_watch_events() {
         json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "keys"}, "stringData": {"a": "b"}}),
     ]);
     let before = mounts_of(&cluster.node);
-    create_and_delete(&cluster, 100, |name| {
+    create_and_delete(&cluster, reduced(100), |name| {
         let mut pod = shell_pod(name, FOREVER);
         pod["spec"]["volumes"] = json!([
             {"name": "disk", "emptyDir": {}},

@@ -1,5 +1,6 @@
 //! Pods that are resized through kubectl while they run, on a real runtime with real cgroups.
 
+use fixtures::reduced;
 use serde_json::{Value, json};
 
 use crate::node::{FOREVER, shell_pod};
@@ -111,7 +112,7 @@ fn hundred_random_resizes_restart_only_what_must_restart() {
     cluster.running("web");
     let mut numbers = Numbers(20_261_124);
     let mut sizes = [("main", (100, 64), 0), ("restarted", (100, 64), 0)];
-    for step in 1..=100 {
+    for step in 1..=reduced(100) {
         let index = usize::try_from(numbers.below(2)).expect("0 or 1");
         let (name, before, restarts) = sizes[index];
         let size @ (cpu, memory) = (30 + 10 * numbers.below(20), 24 + 8 * numbers.below(20));

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use fixtures::reduced;
 use serde_json::{Value, json};
 
 use crate::node::{FOREVER, container, once_pod, shell_pod, uid};
@@ -183,7 +184,7 @@ fn volume_update_is_atomic_for_a_million_reads() {
         let (volume, is_over) = (volume.clone(), is_over.clone());
         move || {
             let (mut versions, mut gone) = (std::collections::BTreeSet::new(), 0_usize);
-            for _ in 0..READS {
+            for _ in 0..reduced(READS) {
                 match read_keys(&volume) {
                     Some((a, b)) => {
                         assert_eq!(a, b, "two keys of one update");
@@ -204,7 +205,7 @@ fn volume_update_is_atomic_for_a_million_reads() {
     }
     let (versions, gone) = reader.join().expect("no half update");
     eprintln!("{updates} updates, {versions} versions seen, {gone} reads hit an update");
-    assert!(versions > 3 && gone < READS / 100, "{versions} versions, {gone} lost reads");
+    assert!(versions > 3 && gone < reduced(READS) / 100, "{versions} versions, {gone} lost reads");
     let last = config(updates)["data"]["a"].clone();
     cluster.node.eventually("the last update is seen", |_| match read_keys(&volume) {
         Some((a, _)) if last == a.as_str() => Ok(()),

@@ -4,6 +4,7 @@
 use std::time::Instant;
 
 use fakes::{CsiDriverFault, CsiMethod, FakeRuntime};
+use fixtures::reduced;
 use serde_json::{Value, json};
 
 use super::{DRIVER, Setup, end_other_driver, other_driver, wait_for_driver};
@@ -68,12 +69,14 @@ fn csi_driver_that_hangs_holds_up_none_of_a_hundred_pods_of_another() {
     let mut slow = other_driver(cluster, SLOW, &json!({"attachRequired": false}));
     slow.register();
     wait_for_driver(cluster, SLOW);
-    let names =
-        |kind: &str| -> Vec<String> { (0..PODS / 2).map(|index| format!("{kind}-{index}")).collect() };
+    let names = |kind: &str| -> Vec<String> {
+        (0..reduced(PODS) / 2).map(|index| format!("{kind}-{index}")).collect()
+    };
     let (fast_pods, slow_pods) = (names("fast"), names("slow"));
     prepare(&setup, DRIVER, &fast_pods);
     prepare(&setup, SLOW, &slow_pods);
 
+    let count = slow_pods.len() + fast_pods.len();
     slow.fault_always(CsiMethod::NodeStageVolume, Some(CsiDriverFault::Hangs));
     let pods: Vec<Value> = slow_pods.iter().chain(&fast_pods).map(|name| two_volumes_pod(name)).collect();
     let began = Instant::now();
@@ -82,16 +85,16 @@ fn csi_driver_that_hangs_holds_up_none_of_a_hundred_pods_of_another() {
     eprintln!("{} pods run after {:?} while another driver hangs", fast_pods.len(), began.elapsed());
     cluster.node.eventually("each volume of the slow driver is being staged", |_| {
         let hanging = slow.hanging();
-        if hanging == PODS { Ok(()) } else { Err(format!("{hanging} calls hang")) }
+        if hanging == count { Ok(()) } else { Err(format!("{hanging} calls hang")) }
     });
-    assert_eq!(slow.call_lines().len(), PODS, "one call for each volume");
+    assert_eq!(slow.call_lines().len(), count, "one call for each volume");
 
     let released = Instant::now();
     slow.fault_always(CsiMethod::NodeStageVolume, None).release();
     wait_for_running(cluster, &[&fast_pods, &slow_pods]);
     eprintln!("the other {} pods run {:?} after their driver answers", slow_pods.len(), released.elapsed());
-    assert_eq!(slow.call_lines().len(), 2 * PODS, "each volume is staged and published once");
-    assert_eq!(setup.driver.call_lines().len(), 2 * PODS, "each volume is staged and published once");
+    assert_eq!(slow.call_lines().len(), 2 * count, "each volume is staged and published once");
+    assert_eq!(setup.driver.call_lines().len(), 2 * count, "each volume is staged and published once");
     let created = cluster.kubectl.pods().expect("a list of pods");
     for name in fast_pods.iter().chain(&slow_pods) {
         cluster.kubectl.delete(name);
