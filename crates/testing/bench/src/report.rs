@@ -36,8 +36,9 @@ const MAX_HEAP_FOR_EACH: f64 = 70.0;
 /// Heap that streams may leave behind, in megabytes, before a short run fails. It does not depend on the memory before, which is mostly
 /// code.
 const MAX_KEPT: f64 = 2.4;
-/// Megabytes of the binary before a short run fails. That of the tests is not optimised as a whole, and has 31.
-const MAX_BINARY: f64 = 40.0;
+/// Megabytes of private memory more than the target before a short run fails. It measures the program of the tests, which is not optimised:
+/// the loader relocates 2.7 MB more of it.
+const MORE_PRIVATE: f64 = 4.0;
 
 #[derive(Debug)]
 pub(crate) struct Report {
@@ -151,7 +152,8 @@ impl Report {
         lines.extend(self.burst.iter().flat_map(burst_lines));
         lines.extend(self.streams.iter().flat_map(streams_lines));
         let binary = plain("size of the binary", as_f64(self.binary_bytes) / MEGABYTE, "MB");
-        lines.push(Line { target: Some(14.0), limit: Some(MAX_BINARY), ..binary });
+        // The size of a program that is not optimised says nothing.
+        lines.push(Line { target: Some(14.0), limit: Some(f64::INFINITY), ..binary });
         lines
     }
 }
@@ -274,7 +276,11 @@ fn stage_lines(name: &str, stage: &Stage, bounds: Bounds) -> Vec<Line> {
     let Stage { memory, cpu_seconds_per_minute, requests_per_minute, .. } = stage;
     let line = |what: &str, value: f64, unit| plain(&format!("member, {name}: {what}"), value, unit);
     vec![
-        Line { target: bounds.private, ..line("private memory", as_f64(memory.anonymous) / MEGABYTE, "MB") },
+        Line {
+            target: bounds.private,
+            limit: bounds.private.map(|target| target + MORE_PRIVATE),
+            ..line("private memory", as_f64(memory.anonymous) / MEGABYTE, "MB")
+        },
         line("resident memory", as_f64(memory.resident) / MEGABYTE, "MB"),
         Line {
             target: bounds.processor,
