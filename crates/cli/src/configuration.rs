@@ -10,13 +10,9 @@ use serde_json::Value;
 
 use crate::output::{self, Format};
 use crate::table::table;
-use crate::{CommandError, Machine, Outcome, USAGE, flags_and_format, kubelet_flags};
+use crate::{ATTENTION, CommandError, FAILED, Machine, Outcome, USAGE, flags_and_format, kubelet_flags};
 
 const FORMATS: &[Format] = &[Format::Text, Format::Json, Format::Yaml];
-/// Something needs attention.
-const WARNINGS: u8 = 3;
-/// The kubelet would not start, or run no pods.
-const ERRORS: u8 = 4;
 
 pub(crate) fn definition() -> Command {
     Command::new("config")
@@ -112,8 +108,8 @@ fn without_own(mut flags: Vec<String>, own: &str) -> (Vec<String>, bool) {
 const fn code_of(severity: Severity) -> u8 {
     match severity {
         Severity::Note => 0,
-        Severity::Warning => WARNINGS,
-        Severity::Error => ERRORS,
+        Severity::Warning => ATTENTION,
+        Severity::Error => FAILED,
     }
 }
 
@@ -142,7 +138,7 @@ fn show(matches: &ArgMatches) -> Result<Outcome, CommandError> {
     let inspection = inspect(flags.into_iter(), &Disk);
     let Some(kubelet) = inspection.kubelet.as_ref().filter(|_| inspection.severity() < Severity::Error)
     else {
-        return Ok(Outcome { text: errors_text(&inspection), code: ERRORS });
+        return Ok(Outcome { text: errors_text(&inspection), code: FAILED });
     };
     let is_shown = |origin: &str| origin != "default" || !(is_changed || matches.get_flag("changed"));
     let text = match format {
@@ -186,7 +182,7 @@ fn diff(matches: &ArgMatches) -> Result<Outcome, CommandError> {
     let (old, new) = (read("old"), read("new"));
     let errors = errors_text(&old) + &errors_text(&new);
     let (Some(before), Some(after), true) = (&old.kubelet, &new.kubelet, errors.is_empty()) else {
-        return Ok(Outcome { text: errors, code: ERRORS });
+        return Ok(Outcome { text: errors, code: FAILED });
     };
     let changes = compute_changes(before, after);
     let needs_drain = changes.iter().any(|change| change.effect == Effect::Drain);
@@ -195,7 +191,7 @@ fn diff(matches: &ArgMatches) -> Result<Outcome, CommandError> {
         Format::Json | Format::Yaml => output::document(&Changes { changes }, format)?,
         Format::Text | Format::Wide | Format::Name => changes_text(&changes, needs_drain),
     };
-    Ok(Outcome { text, code: if needs_drain { WARNINGS } else { 0 } })
+    Ok(Outcome { text, code: if needs_drain { ATTENTION } else { 0 } })
 }
 
 fn changes_text(changes: &[Change], needs_drain: bool) -> String {

@@ -6,7 +6,7 @@ use config::inspect::{Severity, inspect};
 use explain_core::doctor::{Health, Report, compute_doctor_report};
 
 use crate::output::{self, Format};
-use crate::{CommandError, Machine, Outcome, flags_and_format, kubelet_flags};
+use crate::{ATTENTION, CommandError, FAILED, Machine, Outcome, flags_and_format, kubelet_flags};
 
 const FORMATS: &[Format] = &[Format::Text, Format::Json, Format::Yaml];
 
@@ -33,8 +33,8 @@ pub(crate) fn run(matches: &ArgMatches, machine: &dyn Machine) -> Result<Outcome
     };
     let code = match report.health {
         Health::Fine => 0,
-        Health::Warning => 3,
-        Health::Error => 4,
+        Health::Warning => ATTENTION,
+        Health::Error => FAILED,
     };
     Ok(Outcome { text, code })
 }

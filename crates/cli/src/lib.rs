@@ -44,6 +44,10 @@ const USUAL_ROOT: &str = "/var/lib/kubelet";
 
 /// A wrong command line.
 const USAGE: u8 = 2;
+/// Something waits, or somebody should look at it.
+const ATTENTION: u8 = 3;
+/// Something failed, or keeps the kubelet from working.
+const FAILED: u8 = 4;
 /// As of a shell whose program Ctrl-C ended.
 const INTERRUPTED: u8 = 130;
 

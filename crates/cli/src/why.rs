@@ -11,7 +11,7 @@ use model::explain::{Explanation, ManifestProblem, PodExplanation, PodExplanatio
 use crate::client::{Client, escaped};
 use crate::get::WATCH;
 use crate::output::{self, Format};
-use crate::{CommandError, Outcome, connection_arguments, print_part, terminal};
+use crate::{ATTENTION, CommandError, FAILED, Outcome, connection_arguments, print_part, terminal};
 
 /// The word for the node itself. A pod of that name has a namespace.
 const NODE: &str = "node";
@@ -185,8 +185,8 @@ fn worst(found: &PodExplanations) -> Verdict {
 pub(crate) const fn code_of(verdict: Verdict) -> u8 {
     match verdict {
         Verdict::Fine => 0,
-        Verdict::Waiting => 3,
-        Verdict::Failed => 4,
+        Verdict::Waiting => ATTENTION,
+        Verdict::Failed => FAILED,
     }
 }
 
