@@ -32,7 +32,7 @@ fn main() -> ExitCode {
     if let Some(code) = host::serve_as_volume_helper() {
         return code;
     }
-    host::process::use_built_in_name_lookups();
+    let has_own_lookups = host::process::use_built_in_name_lookups();
     let mut arguments = std::env::args().skip(1).peekable();
     if arguments.next_if(|argument| argument == takeover::COMMAND).is_some() {
         return takeover::run(arguments);
@@ -46,17 +46,17 @@ fn main() -> ExitCode {
         }
         _ => {}
     }
-    run_flags(arguments.into_iter())
+    run_flags(arguments.into_iter(), has_own_lookups)
 }
 
 /// A command line of flags only, as of the Go kubelet.
-fn run_flags(arguments: impl Iterator<Item = String>) -> ExitCode {
+fn run_flags(arguments: impl Iterator<Item = String>, has_own_lookups: bool) -> ExitCode {
     match config::from_args(arguments, &config::Disk) {
         Ok(Invocation::Help(text)) => print(&format!("{}\n{COMMANDS}{}", text.trim_end(), cli::summary())),
         Ok(Invocation::Version { raw: false }) => print(&config::version_line()),
         Ok(Invocation::Version { raw: true }) => print(&raw_version()),
         Ok(Invocation::Run(_)) | Err(_) if !host::process::is_root() => fail(&not_root()),
-        Ok(Invocation::Run(resolved)) => run(&resolved),
+        Ok(Invocation::Run(resolved)) => run(&resolved, has_own_lookups),
         Err(errors) => print_errors(&errors),
     }
 }
@@ -72,12 +72,17 @@ pub(crate) fn not_root() -> String {
     format!("kubelet needs to run as uid `0`. It is being run as {}", host::process::uid())
 }
 
-fn run(resolved: &Resolved) -> ExitCode {
+fn run(resolved: &Resolved, has_own_lookups: bool) -> ExitCode {
     host::process::share_one_arena();
     let verbosity =
         logging::Verbosity { of_all: resolved.verbosity().into(), of_files: resolved.vmodule().to_vec() };
     let (spans, finished) = traces::prepare(resolved.kubelet.tracing.as_ref()).unzip();
     logging::start(log_output(resolved), verbosity, spans);
+    if !has_own_lookups {
+        tracing::warn!(
+            "The C library refused files and dns as the only sources of host names, looking them up as nsswitch.conf says"
+        );
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .max_blocking_threads(host::blocking_threads() + OTHER_BLOCKING_THREADS)
         .thread_stack_size(STACK_BYTES)

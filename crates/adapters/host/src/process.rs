@@ -24,10 +24,15 @@ pub fn share_one_arena() {
 }
 
 /// In a statically linked program: looks host names up in `/etc/hosts` and by DNS only, because other sources would need the C library of
-/// this machine. To be called before the first thread starts.
-pub fn use_built_in_name_lookups() {
+/// this machine. Returns whether the C library took that. To be called before the first thread starts.
+#[must_use]
+pub fn use_built_in_name_lookups() -> bool {
     #[cfg(all(target_env = "gnu", target_feature = "crt-static"))]
-    crate::static_names::use_built_in();
+    {
+        crate::static_names::use_built_in()
+    }
+    #[cfg(not(all(target_env = "gnu", target_feature = "crt-static")))]
+    true
 }
 
 /// Returns freed memory to the kernel, which the C library keeps where it lies between pieces that are still in use.
