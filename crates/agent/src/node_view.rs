@@ -10,8 +10,6 @@ use stats_core::near::NearLimits;
 
 /// A runtime that has not answered for this long is down.
 pub(crate) const RUNTIME_DOWN_AFTER: Duration = Duration::from_secs(30);
-/// The problem of a runtime that has not been ready for that long.
-pub(crate) const RUNTIME_DOWN: &str = "container runtime is down";
 
 /// The last observation of the runtime.
 #[derive(Clone, Debug, Default)]
@@ -61,6 +59,11 @@ impl NodeView {
         if self.version.name.is_empty() { "containerd".to_owned() } else { self.version.name.clone() }
     }
 
+    /// A call to the runtime, which was ready, has hung for so long that it counts as down. Such a call has no error yet.
+    pub(crate) fn is_runtime_silent(&self, now: MonoTime) -> bool {
+        self.status.runtime_ready.status && self.last_ready.is_some_and(|at| is_down(at, now))
+    }
+
     /// Why the pod network cannot be used, if so.
     #[must_use]
     pub fn network_problem(&self) -> Option<String> {
@@ -81,6 +84,10 @@ impl NodeView {
     }
 }
 
+fn is_down(last_ready: MonoTime, now: MonoTime) -> bool {
+    now.saturating_since(last_ready) >= RUNTIME_DOWN_AFTER
+}
+
 /// Why the runtime keeps the node from being ready, with the messages and the order of the Go kubelet (`runtime.go`).
 fn runtime_problems(
     status: Option<&RuntimeStatus>,
@@ -91,9 +98,7 @@ fn runtime_problems(
     let mut problems = Vec::new();
     match last_ready {
         None => problems.push("container runtime status check may not have completed yet".to_owned()),
-        Some(at) if now.saturating_since(at) >= RUNTIME_DOWN_AFTER => {
-            problems.push(RUNTIME_DOWN.to_owned());
-        }
+        Some(at) if is_down(at, now) => problems.push("container runtime is down".to_owned()),
         Some(_) => {}
     }
     problems.extend(pleg.map(|why| format!("PLEG is not healthy: {why}")));
@@ -137,6 +142,18 @@ mod tests {
             network_ready: condition(network, "NetworkPluginNotReady", "cni plugin not initialized"),
             ..RuntimeStatus::default()
         }
+    }
+
+    #[test]
+    fn runtime_that_was_ready_and_answers_nothing_for_long_is_silent() {
+        let is_silent = |runtime: bool, last_ready: Option<u64>, now: u64| {
+            let status = status(runtime, true);
+            let view = NodeView { status, last_ready: last_ready.map(at), ..NodeView::default() };
+            view.is_runtime_silent(at(now))
+        };
+        assert!(!is_silent(true, Some(1), 30) && is_silent(true, Some(1), 31));
+        assert!(!is_silent(false, Some(1), 31), "it has answered that it is not ready");
+        assert!(!is_silent(true, None, 31), "it has never been ready");
     }
 
     /// `runtime_test.go` (TestRuntimeErrors…) and `kubelet_test.go` (TestUpdateRuntimeUp): which messages, in which order.

@@ -20,7 +20,7 @@ use resources_core::admission::pressure::NodePressure;
 use resources_core::quantities::DeviceAmounts;
 use stats_agent::Samplers;
 
-use crate::node_view::{LeaseView, NodeView, RUNTIME_DOWN, RUNTIME_DOWN_AFTER};
+use crate::node_view::{LeaseView, NodeView, RUNTIME_DOWN_AFTER};
 use crate::pods::handles::PodHandles;
 use crate::serving::pod_lookup::PodLookup;
 
@@ -38,7 +38,7 @@ pub(crate) struct Facts<'a> {
 /// The node, with its readiness as `problems`.
 pub(crate) fn node(facts: Facts<'_>, problems: Vec<String>, manifest_problems: usize) -> Explanation {
     let Facts { handles, lookup, .. } = facts;
-    let NodeView { version, error, .. } = handles.node.view.borrow().clone();
+    let view = handles.node.view.borrow().clone();
     let NodePressure { memory, disk, pids } = *handles.node.pressure.borrow();
     let pressure = [(memory, "memory"), (disk, "disk"), (pids, "process ids")];
     let pods = pods(facts, &PodSelection::default());
@@ -60,9 +60,11 @@ pub(crate) fn node(facts: Facts<'_>, problems: Vec<String>, manifest_problems: u
             certificates,
         }
     };
-    // A call that hangs has no error yet.
+    let now = ctx.clock.now();
     let silent = || format!("no answer for more than {} s", RUNTIME_DOWN_AFTER.as_secs());
-    let runtime_error = error.or_else(|| problems.iter().any(|text| text == RUNTIME_DOWN).then(silent));
+    let is_silent = view.is_runtime_silent(now.mono);
+    let NodeView { version, error, .. } = view;
+    let runtime_error = error.or_else(|| is_silent.then(silent));
     compute_node_explanation(&NodeFacts {
         name: ctx.settings.node_name.clone(),
         problems,
@@ -79,7 +81,7 @@ pub(crate) fn node(facts: Facts<'_>, problems: Vec<String>, manifest_problems: u
         manifest_problems,
         pods: on_node.clone().count(),
         pods_not_as_desired: on_node.filter(|pod| pod.verdict != Verdict::Fine).count(),
-        now: ctx.clock.now().wall,
+        now: now.wall,
     })
 }
 
