@@ -19,7 +19,8 @@ pub(super) async fn list(api: &AgentApi, of: &PodSelection) -> Inventory<VolumeI
     let (reports, problems) = reports(api).await;
     let mut items = Vec::new();
     for entry in selected(&api.lookup, of) {
-        items.extend(PodVolumes::of(api, &entry, &reports).items());
+        let known = PodVolumes::of(api, &entry, &reports);
+        items.extend(spec_of(&entry.pod).volumes.iter().flatten().map(|volume| known.item(volume)));
     }
     Inventory { items, problems }
 }
@@ -62,11 +63,8 @@ impl<'a> PodVolumes<'a> {
         }
     }
 
-    pub(super) fn items(&self) -> impl Iterator<Item = VolumeItem> {
-        spec_of(&self.entry.pod).volumes.iter().flatten().map(|volume| self.item(volume))
-    }
-
-    fn item(&self, volume: &Volume) -> VolumeItem {
+    /// One of the pod's volumes.
+    pub(super) fn item(&self, volume: &Volume) -> VolumeItem {
         let (kind, source) = kind_and_source(volume);
         let identity = &self.entry.identity;
         let known = self.reported.get(&*volume.name);

@@ -180,16 +180,16 @@ pub(super) async fn volumes(api: &AgentApi, words: &str) -> Vec<Explanation> {
     let (reports, problems) = reports(api).await;
     let mut found = Vec::new();
     for entry in selected(&api.lookup, &PodSelection::of(pod)) {
+        let mut volumes = spec_of(&entry.pod).volumes.iter().flatten();
+        let Some(meant) = volumes.find(|known| known.name == volume) else { continue };
         let known = PodVolumes::of(api, &entry, &reports);
-        for item in known.items().filter(|item| item.name == volume) {
-            found.push(compute_volume_explanation(&VolumeFacts {
-                driver: known.awaited(volume).map(|(_, driver)| driver.clone()).unwrap_or_default(),
-                volume: item,
-                has_pod_ended: has_ended(&entry.status) || !entry.progress.may_run(),
-                problem: problems.first().cloned(),
-                now: api.lookup.ctx.clock.now().wall,
-            }));
-        }
+        found.push(compute_volume_explanation(&VolumeFacts {
+            driver: known.awaited(volume).map(|(_, driver)| driver.clone()).unwrap_or_default(),
+            volume: known.item(meant),
+            has_pod_ended: has_ended(&entry.status) || !entry.progress.may_run(),
+            problem: problems.first().cloned(),
+            now: api.lookup.ctx.clock.now().wall,
+        }));
     }
     found
 }
