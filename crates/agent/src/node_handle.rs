@@ -10,7 +10,7 @@ use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::cgroup_problems::CgroupProblems;
-use crate::node_view::{EvictionView, LeaseView, NodeView};
+use crate::node_view::{EvictionView, LeaseView, NodeView, ShutdownView};
 
 /// What the tasks of the node publish for all others. Clones are the same.
 #[derive(Clone, Debug)]
@@ -30,6 +30,8 @@ pub struct NodeHandle {
     pub addresses: watch::Sender<Vec<NodeAddress>>,
     /// Written by `node::lease`.
     pub lease: watch::Sender<LeaseView>,
+    /// Written by `node::shutdown`.
+    pub shutdown: watch::Sender<ShutdownView>,
     /// Written by `node::eviction`.
     pub eviction: watch::Sender<EvictionView>,
     /// Dead containers that newer ones have replaced, to be removed soon; what does not fit is found by garbage collection.
@@ -72,6 +74,7 @@ impl NodeHandle {
             cgroup_problems: CgroupProblems::default(),
             addresses: watch::Sender::default(),
             lease: watch::Sender::default(),
+            shutdown: watch::Sender::default(),
             eviction: watch::Sender::default(),
             superseded,
             must_exit: CancellationToken::new(),

@@ -30,6 +30,17 @@ pub struct LeaseView {
     pub renewed_at: Option<Timestamp>,
     /// Error of the last try, if it failed.
     pub error: Option<String>,
+    /// It failed because the API server is overloaded, and said so.
+    pub is_overloaded: bool,
+}
+
+/// What `node::shutdown` knows of the end of the machine, besides that it has begun.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShutdownView {
+    /// When the periods of all pods have passed; `None` while the machine is not shutting down.
+    pub ends_by: Option<Timestamp>,
+    /// Why there is no connection to logind, while there is none.
+    pub error: Option<String>,
 }
 
 /// How near the node and its pods are to an eviction, as last measured.

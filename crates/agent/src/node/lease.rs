@@ -47,13 +47,16 @@ pub(crate) async fn keep(
 /// An answer that only asks for another call says nothing new.
 fn show(view: &watch::Sender<LeaseView>, answer: &ClusterResult<Lease>, now: Timestamp) {
     view.send_modify(|view| match answer {
-        Ok(_) => *view = LeaseView { renewed_at: Some(now), error: None },
+        Ok(_) => *view = LeaseView { renewed_at: Some(now), ..LeaseView::default() },
         Err(
             ClusterError::NotFound { .. }
             | ClusterError::Conflict { .. }
             | ClusterError::AlreadyExists { .. },
         ) => {}
-        Err(error) => view.error = Some(error.to_string()),
+        Err(error) => {
+            view.is_overloaded = error.retry_after().is_some();
+            view.error = Some(error.to_string());
+        }
     });
 }
 

@@ -27,6 +27,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use self::drain::{Drain, record_times};
 use crate::metrics::ShutdownMetrics;
+use crate::node_view::ShutdownView;
 use crate::pods::handles::PodHandles;
 use crate::pods::termination_requests::TerminationRequests;
 
@@ -58,6 +59,8 @@ pub(crate) struct ShutdownTask {
     termination_requests: TerminationRequests,
     port: Arc<dyn Shutdown>,
     shown: watch::Sender<bool>,
+    /// What is explained about it.
+    view: watch::Sender<ShutdownView>,
     /// The inhibit lock, which the drain takes over and drops at its end.
     lock: Option<Box<dyn ShutdownLock>>,
     drain: JoinSet<()>,
@@ -75,6 +78,7 @@ impl ShutdownTask {
             termination_requests: handles.termination_requests.clone(),
             port,
             shown,
+            view: handles.node.shutdown.clone(),
             lock: None,
             drain: JoinSet::new(),
             last_error: None,
@@ -176,6 +180,9 @@ impl ShutdownTask {
 
     /// No pod is admitted once the shutdown is published, so that the drain sees all admitted pods.
     fn begin(&mut self) {
+        let needed = compute_delay(&configured_periods(&self.ctx));
+        let ends_by = self.ctx.clock.now().wall.checked_add(needed).ok();
+        self.view.send_modify(|view| view.ends_by = ends_by);
         self.shown.send_replace(true);
         self.ctx.recorder.node_normal(EVENT, DETECTED);
         let drain = Drain {
@@ -190,6 +197,7 @@ impl ShutdownTask {
 
     /// The shutdown was cancelled. Pods that were requested to terminate do so; the others keep running.
     async fn cancel(&mut self) {
+        self.view.send_modify(|view| view.ends_by = None);
         self.shown.send_replace(false);
         self.ctx.recorder.node_normal(EVENT, CANCELLED);
         while let Some(ended) = self.drain.try_join_next() {
@@ -204,6 +212,7 @@ impl ShutdownTask {
     fn report_watching(&mut self) {
         self.retry.reset();
         self.last_error = None;
+        self.view.send_modify(|view| view.error = None);
         tracing::info!(
             is_held_up = self.lock.is_some(),
             delay = ?compute_delay(&configured_periods(&self.ctx)),
@@ -212,6 +221,7 @@ impl ShutdownTask {
     }
 
     fn report_error(&mut self, why: String) {
+        self.view.send_modify(|view| view.error = Some(why.clone()));
         if self.last_error.as_ref() != Some(&why) {
             tracing::error!(err = why, "Lost connection to logind, graceful node shutdown is inactive");
             self.last_error = Some(why);

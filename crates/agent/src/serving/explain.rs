@@ -6,7 +6,7 @@ use api_agent::metrics::{ApiMetrics, CertificateMetrics};
 use base_agent::pods_view::PodEntry;
 use base_agent::trails::GonePod;
 use base_core::pod_stage::PodStage;
-use explain_core::node::{ApiFacts, NodeFacts, PluginFacts, compute_node_explanation};
+use explain_core::node::{ApiFacts, NodeFacts, PluginFacts, ShutdownFacts, compute_node_explanation};
 use explain_core::pod::{PodFacts, compute_pod_explanation, gone_pod, unknown_pod, unusable_pod};
 use explain_core::selector::selects;
 use explain_core::waiting::WaitingPods;
@@ -20,7 +20,7 @@ use resources_core::admission::pressure::NodePressure;
 use resources_core::quantities::DeviceAmounts;
 use stats_agent::Samplers;
 
-use crate::node_view::{LeaseView, NodeView, RUNTIME_DOWN_AFTER};
+use crate::node_view::{LeaseView, NodeView, RUNTIME_DOWN_AFTER, ShutdownView};
 use crate::pods::handles::PodHandles;
 use crate::serving::pod_lookup::PodLookup;
 
@@ -45,7 +45,7 @@ pub(crate) fn node(facts: Facts<'_>, problems: Vec<String>, manifest_problems: u
     let on_node = pods.iter().filter(|pod| !pod.source.is_empty());
     let ctx = &lookup.ctx;
     let api = || {
-        let LeaseView { renewed_at, error } = handles.node.lease.borrow().clone();
+        let LeaseView { renewed_at, error, is_overloaded } = handles.node.lease.borrow().clone();
         let certificates = ctx.metrics.get::<CertificateMetrics>().ends();
         let metrics = ctx.metrics.get::<ApiMetrics>();
         let last_success = renewed_at.max(metrics.status_accepted_at());
@@ -53,6 +53,7 @@ pub(crate) fn node(facts: Facts<'_>, problems: Vec<String>, manifest_problems: u
             is_node_missing: handles.node_for_admission.is_missing(),
             renewed_at,
             error,
+            is_overloaded,
             are_pods_listed: lookup.in_api.borrow().is_complete,
             last_success,
             statuses_behind: metrics.statuses_behind(),
@@ -73,7 +74,7 @@ pub(crate) fn node(facts: Facts<'_>, problems: Vec<String>, manifest_problems: u
         runtime_error,
         pressure: pressure.into_iter().filter(|(is_met, _)| *is_met).map(|(_, name)| name).collect(),
         signals: handles.node.eviction.borrow().signals.clone(),
-        is_shutting_down: *handles.node.shutting_down.borrow(),
+        shutdown: shutdown(handles),
         taints: taints(handles),
         plugins: plugins(handles),
         api: (!ctx.settings.flags.standalone()).then(api),
@@ -83,6 +84,11 @@ pub(crate) fn node(facts: Facts<'_>, problems: Vec<String>, manifest_problems: u
         pods_not_as_desired: on_node.filter(|pod| pod.verdict != Verdict::Fine).count(),
         now: now.wall,
     })
+}
+
+fn shutdown(handles: &PodHandles) -> ShutdownFacts {
+    let ShutdownView { ends_by, error } = handles.node.shutdown.borrow().clone();
+    ShutdownFacts { is_under_way: *handles.node.shutting_down.borrow(), ends_by, error }
 }
 
 /// `key=value:Effect`, as kubectl writes them.

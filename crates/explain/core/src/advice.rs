@@ -195,6 +195,21 @@ const ROWS: &[Row] = &[
         advice: "The node was short of what the message names: set requests that cover the use, or give the node more of it.",
     },
     Row {
+        reasons: &["Preempting"],
+        words: &[],
+        advice: "A critical pod needs what it had: its controller creates it again, on a node that has enough.",
+    },
+    Row {
+        reasons: &["Terminated"],
+        words: &["node shutdown"],
+        advice: "Its controller creates it again, on another node; a static pod starts again with the machine.",
+    },
+    Row {
+        reasons: &["NodeShutdown"],
+        words: &[],
+        advice: "The node takes pods again after the machine has started, or if the shutdown is cancelled.",
+    },
+    Row {
         reasons: &["NodeAffinity", "NodeSelectorMismatching"],
         words: &[],
         advice: "The labels of this node do not fit the pod's node selector or affinity.",

@@ -27,7 +27,7 @@ pub struct NodeFacts {
     pub pressure: Vec<&'static str>,
     /// The thresholds of eviction, with what is available.
     pub signals: Vec<EvictionSignal>,
-    pub is_shutting_down: bool,
+    pub shutdown: ShutdownFacts,
     /// `key=value:Effect`, as kubectl writes them.
     pub taints: Vec<String>,
     pub plugins: PluginFacts,
@@ -42,6 +42,16 @@ pub struct NodeFacts {
     pub now: Timestamp,
 }
 
+/// The end of the machine, of which logind tells.
+#[derive(Clone, Debug, Default)]
+pub struct ShutdownFacts {
+    pub is_under_way: bool,
+    /// When the periods of all pods have passed.
+    pub ends_by: Option<Timestamp>,
+    /// Why logind cannot tell, if it should and does not.
+    pub error: Option<String>,
+}
+
 /// The connection to the API server.
 #[derive(Clone, Debug, Default)]
 pub struct ApiFacts {
@@ -51,6 +61,8 @@ pub struct ApiFacts {
     pub renewed_at: Option<Timestamp>,
     /// The error of the last try, if it failed.
     pub error: Option<String>,
+    /// It failed because the API server is overloaded, and said so.
+    pub is_overloaded: bool,
     pub are_pods_listed: bool,
     /// When the API server last accepted something: a lease, or the status of a pod.
     pub last_success: Option<Timestamp>,
@@ -65,7 +77,9 @@ pub struct ApiFacts {
 /// Says why the node is as it is.
 #[must_use]
 pub fn compute_node_explanation(facts: &NodeFacts) -> Explanation {
-    let mut checks = vec![ready(facts), runtime(facts), pressure(facts)];
+    let mut checks = vec![ready(facts)];
+    checks.extend(shutdown(&facts.shutdown));
+    checks.extend([runtime(facts), pressure(facts)]);
     checks.extend(facts.signals.iter().map(limits::signal));
     checks.extend(limits::taints(&facts.taints));
     checks.extend(facts.plugins.check());
@@ -98,7 +112,11 @@ fn ready(facts: &NodeFacts) -> Check {
         [] => check("ready", Verdict::Fine, "The node is ready."),
         problems => {
             let error = problems.join("; ");
-            let mut found = check("ready", Verdict::Waiting, "Something keeps the node from being ready.");
+            let what = match facts.shutdown.is_under_way {
+                true => "It takes no more pods: the machine is shutting down.",
+                false => "Something keeps the node from being ready.",
+            };
+            let mut found = check("ready", Verdict::Waiting, what);
             found.advice = advice(&error);
             Check { error, ..found }
         }
@@ -119,6 +137,10 @@ fn advice(error: &str) -> Vec<String> {
         (
             "CSINode",
             "The API server has to accept the CSINode of this node: look at its connection and permissions.",
+        ),
+        (
+            "node is shutting down",
+            "It takes pods again after the machine has started, or if the shutdown is cancelled.",
         ),
         ("cgroup", "Compare the cgroup driver of the container runtime with cgroupDriver of the kubelet."),
     ];
@@ -141,10 +163,29 @@ fn runtime(facts: &NodeFacts) -> Check {
     }
 }
 
-fn pressure(facts: &NodeFacts) -> Check {
-    if facts.is_shutting_down {
-        return check("shutdown", Verdict::Waiting, "The machine is shutting down; pods are being stopped.");
+/// Nothing while the machine stays on, and would say so if it did not.
+fn shutdown(facts: &ShutdownFacts) -> Option<Check> {
+    if facts.is_under_way {
+        let end = facts.ends_by.map(|at| format!("; their time ends at {}", clock_time(at)));
+        let what = format!("Pods are being stopped, those of low priority first{}.", end.unwrap_or_default());
+        return Some(Check {
+            advice: vec!["kubelet why lists those that have not ended.".to_owned()],
+            ..check("shutdown", Verdict::Waiting, what)
+        });
     }
+    let error = facts.error.clone()?;
+    let what = "The node would not notice that the machine shuts down: it has no connection to logind.";
+    Some(Check {
+        error,
+        advice: vec![
+            "Look at systemctl status dbus systemd-logind; the node connects again by itself, within a minute."
+                .to_owned(),
+        ],
+        ..check("shutdown", Verdict::Waiting, what)
+    })
+}
+
+fn pressure(facts: &NodeFacts) -> Check {
     match facts.pressure.as_slice() {
         [] => check("pressure", Verdict::Fine, "Memory, disk and process ids suffice."),
         short => Check {
@@ -162,6 +203,14 @@ fn lease(api: &ApiFacts, now: Timestamp) -> Check {
         None => "the lease was never renewed".to_owned(),
     };
     match &api.error {
+        Some(error) if api.is_overloaded => Check {
+            error: error.clone(),
+            advice: vec![
+                "Pods go on running, and each call is repeated later, as the server asks. Look at its load: kubectl get --raw /metrics, apiserver_flowcontrol."
+                    .to_owned(),
+            ],
+            ..check("API", Verdict::Waiting, format!("The API server is overloaded and refuses calls; {last}."))
+        },
         Some(error) => Check {
             error: error.clone(),
             advice: vec![
@@ -332,6 +381,54 @@ mod tests {
             assert!(text.contains(words), "{words:?} is missing: {text}");
         }
         assert_eq!(compute_node_explanation(&facts).verdict, Verdict::Failed);
+    }
+
+    #[test]
+    fn overloaded_api_server_is_told_from_one_that_does_not_answer() {
+        let mut facts = facts();
+        let api = facts.api.get_or_insert_default();
+        (api.error, api.is_overloaded) = (Some("update leases: the server is busy: later".to_owned()), true);
+        let text = text(&facts);
+        assert!(
+            text.starts_with("node: The node is ready. The API server is overloaded and refuses calls;"),
+            "{text}"
+        );
+        assert!(text.contains("do     Pods go on running, and each call is repeated later"), "{text}");
+        assert!(!text.contains("does not answer"), "{text}");
+    }
+
+    #[test]
+    fn shutdown_says_until_when_pods_are_stopped_and_a_lost_logind_that_none_would_be_noticed() {
+        let mut facts = facts();
+        (facts.api, facts.build) = (None, String::new());
+        facts.problems = vec!["node is shutting down".to_owned()];
+        facts.shutdown = ShutdownFacts { is_under_way: true, ends_by: Some(at(120)), error: None };
+        expect_test::expect![[r#"
+            node: The node is not ready. It takes no more pods: the machine is shutting down.
+              ready    It takes no more pods: the machine is shutting down.
+                         error  node is shutting down
+                         do     It takes pods again after the machine has started, or if the shutdown is
+                                cancelled.
+              shutdown Pods are being stopped, those of low priority first; their time ends at 13:48:40 UTC.
+                         do     kubelet why lists those that have not ended.
+              runtime  containerd 2.1.0 answers.
+              pressure Memory, disk and process ids suffice.
+              sources  Every source of pods has reported.
+              pods     Pods on this node: 3, all as desired.
+        "#]]
+        .assert_eq(&text(&facts));
+        facts.problems.clear();
+        let error = Some("connect to the message bus: connection refused".to_owned());
+        facts.shutdown = ShutdownFacts { error, ..ShutdownFacts::default() };
+        let text = text(&facts);
+        assert!(
+            text.starts_with(
+                "node: The node is ready. The node would not notice that the machine shuts down"
+            ),
+            "{text}"
+        );
+        assert!(text.contains("error  connect to the message bus: connection refused"), "{text}");
+        assert_eq!(compute_node_explanation(&facts).verdict, Verdict::Waiting);
     }
 
     #[test]

@@ -33,6 +33,13 @@ const HARMLESS: [&str; 6] = [
     "CheckLimitsForResolvConf",
 ];
 
+/// Why a node stops a pod that may run on as far as its source is concerned, by the step of its trail.
+const STOPPED: [(&str, &str); 4] = [
+    ("Evicted", "The node evicts it."),
+    ("Preempting", "It makes way for a critical pod."),
+    ("Terminated", "The machine is shutting down."),
+    ("DeadlineExceeded", "It has run for as long as it may."),
+];
 /// Steps of the end of a pod that say what it waits for.
 const ENDS: [&str; 5] =
     [AWAITING_RUNTIME, OVER_GRACE_PERIOD, UNPREPARING_CLAIMS, RELEASING_RESOURCES, REMOVING_FILES];
@@ -232,6 +239,10 @@ fn stopping(facts: &PodFacts<'_>) -> Finding {
         }
     };
     let mut found = Finding::new(Verdict::Waiting, summary, since.or(asked));
+    if let Some(stopped) = stopped_by_node(facts) {
+        found.summary = format!("{summary} {}", stopped.what);
+        found.causes.push(stopped);
+    }
     found.causes.extend(latest_warning(facts).filter(|cause| cause.reason == "FailedKillPod"));
     let late = facts.trail.iter().filter(|step| step.ended.is_none() && ENDS.contains(&step.reason.as_str()));
     found.causes.extend(late.map(|step| under_way(step, facts)));
@@ -246,6 +257,19 @@ fn stopping(facts: &PodFacts<'_>) -> Finding {
         found.causes.push(Cause { reason: "Terminating".to_owned(), what, ..Cause::default() });
     }
     found
+}
+
+/// The node stops the pod, although its source still has it.
+fn stopped_by_node(facts: &PodFacts<'_>) -> Option<Cause> {
+    let stopped = |step: &TrailStep| STOPPED.into_iter().find(|(reason, _)| *reason == step.reason);
+    let (step, (reason, what)) = facts.trail.iter().find_map(|step| Some((step, stopped(step)?)))?;
+    Some(Cause {
+        reason: reason.to_owned(),
+        what: what.to_owned(),
+        error: step.message.clone(),
+        advice: advice(reason, &step.message),
+        ..Cause::default()
+    })
 }
 
 fn running_or_starting(facts: &PodFacts<'_>) -> Finding {

@@ -165,10 +165,15 @@ impl PodWorker {
     /// began to, though perhaps faster.
     pub(super) fn terminate_for(&mut self, why: TerminationRequest) {
         // A pod that has its final reason already is not rejected as well.
-        if self.reported.terminal.is_none()
-            && let TerminationRequest::NodeIsFull { message } = &why
-        {
-            self.record_rejection(&Rejection { reason: NODE_IS_FULL.into(), message: message.to_string() });
+        if self.reported.terminal.is_none() {
+            match &why {
+                TerminationRequest::NodeIsFull { message } => {
+                    let message = message.to_string();
+                    self.record_rejection(&Rejection { reason: NODE_IS_FULL.into(), message });
+                }
+                TerminationRequest::NodeShutdown { .. } => self.record(TERMINATED.0, TERMINATED.1),
+                TerminationRequest::Preempted | TerminationRequest::Evicted { .. } => {}
+            }
         }
         let end = End::of(why);
         if self.reported.terminal.is_none() {

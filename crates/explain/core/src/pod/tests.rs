@@ -301,6 +301,41 @@ fn pod_that_stops_says_what_holds_it_up() {
 }
 
 #[test]
+fn pod_that_the_node_stops_says_why() {
+    let mut case = case(running(true, true));
+    case.stage = PodStage::Terminating;
+    case.trail = vec![
+        step("Terminated", None, 5, "Pod was terminated in response to imminent node shutdown.", 1),
+        step("Killing", Some("app"), 5, "Stopping container app", 1),
+    ];
+    expect![[r#"
+        default/web: The pod is being stopped. The machine is shutting down. (for 5 s)
+          uid      4c1d
+          from     a manifest on this node
+
+        The machine is shutting down. (Terminated)
+          error    Pod was terminated in response to imminent node shutdown.
+          do       Its controller creates it again, on another node; a static pod starts again with the
+                   machine.
+
+        Containers
+          app: running for 1 h 5 min, ready
+
+        What happened, from 13:46:35 UTC
+                +0 ms  Terminated: Pod was terminated in response to imminent node shutdown.
+                +0 ms  Killing [app]: Stopping container app
+    "#]]
+    .assert_eq(&case.text());
+    case.trail[0] = step("Evicted", None, 5, "The node was low on resource: memory.", 1);
+    let text = case.text();
+    assert!(
+        text.starts_with("default/web: The pod is being stopped. The node evicts it. (for 5 s)"),
+        "{text}"
+    );
+    assert!(text.contains("error    The node was low on resource: memory."), "{text}");
+}
+
+#[test]
 fn step_that_does_not_end_has_an_advice_after_ten_seconds() {
     let mut case = case(waiting("ContainerCreating", ""));
     case.trail = vec![open("CreatingSandbox", None, 9, "")];

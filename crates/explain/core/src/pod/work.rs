@@ -124,7 +124,7 @@ fn advice_of(step: &str) -> Option<&'static str> {
             "See which process does not end: crictl ps, ps -o pid,stat,wchan; state D waits for a disk or a network filesystem."
         }
         RELEASING_RESOURCES => {
-            "See what keeps its volumes busy: findmnt, fuser -m; a network filesystem whose server is away does not unmount."
+            "Many files in a volume take time to remove: du --inodes shows how many are left. Otherwise see what keeps it busy: findmnt, fuser -m; a network filesystem whose server is away does not unmount."
         }
         REMOVING_FILES => {
             "See what is left in the pod's directory and in /var/log/pods, and whether that disk works."
