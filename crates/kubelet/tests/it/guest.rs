@@ -12,3 +12,4 @@ mod quota;
 mod shutdown;
 mod systemd;
 mod topology;
+mod transcripts;

@@ -161,12 +161,11 @@ fn hanging_log_directory_of_a_pod_delays_no_other_pod() {
     node.wait_until_gone("early", &early);
 }
 
-/// More than the kubelet has threads for the removal of trees.
-#[test]
-fn removal_of_eight_large_trees_delays_no_other_pod() {
+/// Runs eight pods with many files in a volume, more than the kubelet has threads for the removal of trees, and deletes them. Returns when
+/// the first files are being removed, with names and UIDs of the pods.
+pub(crate) fn remove_large_trees(node: &Node) -> (Vec<String>, Vec<String>) {
     const PODS: usize = 8;
     const FILES: usize = 40_000;
-    let node = Node::start();
     let names: Vec<String> = (0..PODS).map(|n| format!("large-{n}")).collect();
     let uids: Vec<String> = std::thread::scope(|threads| {
         let started = names.iter().map(|name| {
@@ -174,7 +173,6 @@ fn removal_of_eight_large_trees_delays_no_other_pod() {
             pod["spec"]["volumes"] = json!([{"name": "data", "emptyDir": {}}]);
             pod["spec"]["terminationGracePeriodSeconds"] = 1.into();
             node.apply(name, &pod);
-            let node = &node;
             threads.spawn(move || {
                 let uid = uid(&node.running(name));
                 let tree = node.path("root/pods").join(&uid).join("volumes/kubernetes.io~empty-dir/data");
@@ -197,6 +195,13 @@ fn removal_of_eight_large_trees_delays_no_other_pod() {
         let left: Vec<usize> = uids.iter().map(left).collect();
         if left.iter().any(|left| *left < FILES) { Ok(()) } else { Err(format!("{left:?}")) }
     });
+    (names, uids)
+}
+
+#[test]
+fn removal_of_eight_large_trees_delays_no_other_pod() {
+    let node = Node::start();
+    let (names, uids) = remove_large_trees(&node);
     let began = Instant::now();
     node.apply("neighbour", &once_pod("neighbour", "echo well"));
     assert_eq!(node.output("neighbour").trim(), "well");

@@ -1,7 +1,7 @@
 //! What `kubelet why` answers in situations that users of kubelets complain about: a page of docs/operate/transcripts for each.
 //!
 //! Each test brings a real node into the situation, and waits until the answer has the words that help. `RECORD_TRANSCRIPTS=1` writes
-//! the answers to the pages; without it, a page that lacks the words is reported.
+//! the answers to the pages; without it, a page that lacks the words is reported. What needs a whole machine is in `guest::transcripts`.
 
 mod cluster;
 mod node;
@@ -10,13 +10,14 @@ mod runtime;
 mod storage;
 
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use crate::node::Node;
 
 /// The pages, from the repository.
 fn directory() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../docs/operate/transcripts")
+    let repository = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("crates/kubelet");
+    repository.join("docs/operate/transcripts")
 }
 
 fn is_recording() -> bool {
@@ -24,7 +25,7 @@ fn is_recording() -> bool {
 }
 
 /// A page: a situation, commands and their answers.
-struct Page<'a> {
+pub(crate) struct Page<'a> {
     node: &'a Node,
     /// Of the file, without `.md`.
     name: &'static str,
@@ -33,13 +34,13 @@ struct Page<'a> {
 
 impl<'a> Page<'a> {
     /// Begins a page; the title says what a user sees, the situation what is behind it.
-    fn new(node: &'a Node, name: &'static str, title: &str, situation: &str) -> Self {
+    pub(crate) fn new(node: &'a Node, name: &'static str, title: &str, situation: &str) -> Self {
         Self { node, name, text: format!("# {title}\n\n{situation}\n") }
     }
 
     /// Waits until a command answers with that exit code and all these words, which may be broken into lines.
     #[track_caller]
-    fn says(self, arguments: &[&str], code: i32, words: &[&str]) -> Self {
+    pub(crate) fn says(self, arguments: &[&str], code: i32, words: &[&str]) -> Self {
         let line = format!("kubelet {}", arguments.join(" "));
         let answer = self.node.eventually(&format!("{line} says {words:?}, exit code {code}"), |node| {
             let (text, actual) = ask(node, arguments);
@@ -68,7 +69,7 @@ impl<'a> Page<'a> {
     }
 
     /// Ends the page.
-    fn end(self) {
+    pub(crate) fn end(self) {
         if is_recording() {
             std::fs::write(self.file(), &self.text).expect("the page is written");
         }

@@ -4,6 +4,7 @@
 //! logind is requested to halt: it announces the shutdown, waits for the kubelet's inhibitor lock, starts the target, and
 //! withdraws the announcement because the machine is still running.
 
+use std::fs::File;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -14,7 +15,7 @@ use crate::node::{Node, condition, container, shell_pod, uid};
 const HARMLESS: &str = "/run/systemd/system.control/halt.target";
 const DROP_IN: &str = "/etc/systemd/logind.conf.d/99-kubelet.conf";
 
-fn run(program: &str, arguments: &[&str]) -> String {
+pub(super) fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().expect("the program runs");
     let complaint = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{program} {arguments:?}: {complaint}");
@@ -37,21 +38,25 @@ fn locks() -> String {
     run("systemd-inhibit", &["--list", "--no-legend", "--no-pager"])
 }
 
-/// While this exists, a shutdown by `halt.target` stops nothing.
-struct HarmlessHalt;
+/// While this exists, a shutdown by `halt.target` stops nothing, and logind belongs to one test.
+pub(super) struct HarmlessHalt {
+    _lock: File,
+}
 
 impl HarmlessHalt {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
+        let lock = File::create("/run/kubelet-test-logind.lock").expect("a file to lock");
+        lock.lock().expect("locked");
         std::fs::create_dir_all(Path::new(HARMLESS).parent().expect("a directory")).expect("made");
         std::fs::write(HARMLESS, "[Unit]\nDescription=An end that ends nothing\nDefaultDependencies=no\n")
             .expect("written");
         run("systemctl", &["daemon-reload"]);
         assert_eq!(run("systemctl", &["show", "--value", "--property=Requires", "halt.target"]), "");
         assert_eq!(run("systemctl", &["show", "--value", "--property=Conflicts", "halt.target"]), "");
-        Self
+        Self { _lock: lock }
     }
 
-    fn announce(&self) {
+    pub(super) fn announce(&self) {
         let bus =
             ["call", "org.freedesktop.login1", "/org/freedesktop/login1", "org.freedesktop.login1.Manager"];
         run("busctl", &[&bus[..], &["Halt", "b", "false"]].concat());
@@ -75,7 +80,7 @@ impl Drop for HarmlessHalt {
 }
 
 /// A pod that takes so long to terminate.
-fn slow(name: &str, seconds: u32, more: &Value) -> Value {
+pub(super) fn slow(name: &str, seconds: u32, more: &Value) -> Value {
     let script = format!("trap 'sleep {seconds}; exit 0' TERM; while :; do sleep 3600 & wait $!; done");
     let mut pod = shell_pod(name, &script);
     pod["spec"]["terminationGracePeriodSeconds"] = 30.into();
@@ -83,6 +88,22 @@ fn slow(name: &str, seconds: u32, more: &Value) -> Value {
         pod["spec"][field] = value.clone();
     }
     pod
+}
+
+/// A node that has inhibited the shutdown of the machine for two minutes.
+pub(super) fn node_with_inhibitor() -> Node {
+    let node =
+        Node::start_with(json!({"shutdownGracePeriod": "120s", "shutdownGracePeriodCriticalPods": "60s"}));
+    wait_for_inhibitor(&node);
+    node
+}
+
+pub(super) fn wait_for_inhibitor(node: &Node) {
+    node.eventually("logind knows the inhibitor and its maximum delay", |_| {
+        let (locks, longest) = (locks(), logind("InhibitDelayMaxUSec"));
+        let is_so = locks.contains("Kubelet needs time to handle node shutdown") && longest == "120000000";
+        if is_so { Ok(()) } else { Err(format!("{longest} {locks}")) }
+    });
 }
 
 fn ended_at(pod: &Value) -> String {
@@ -94,16 +115,10 @@ fn ended_at(pod: &Value) -> String {
 #[ignore = "needs systemd and logind: scripts/vm"]
 fn graceful_node_shutdown_ends_pods_by_priority_and_a_cancelled_shutdown_is_reverted() {
     let end = HarmlessHalt::new();
-    let node =
-        Node::start_with(json!({"shutdownGracePeriod": "120s", "shutdownGracePeriodCriticalPods": "60s"}));
+    let node = node_with_inhibitor();
     let volumes = json!({"volumes": [{"name": "v", "emptyDir": {"medium": "Memory"}}]});
     node.apply("web", &slow("web", 2, &volumes));
     node.apply("driver", &slow("driver", 1, &json!({"priority": 2_000_001_000})));
-    node.eventually("logind knows the inhibitor and its maximum delay", |_| {
-        let (locks, longest) = (locks(), logind("InhibitDelayMaxUSec"));
-        let is_so = locks.contains("Kubelet needs time to handle node shutdown") && longest == "120000000";
-        if is_so { Ok(()) } else { Err(format!("{longest} {locks}")) }
-    });
     let drop_in = std::fs::read_to_string(DROP_IN).expect("the drop-in");
     assert!(drop_in.ends_with("[Login]\nInhibitDelayMaxSec=120\n"), "{drop_in}");
     let (web, _) = (node.running("web"), node.running("driver"));

@@ -1,5 +1,8 @@
 //! Nodes of a cluster: objects that are missing or unreadable, pods that wait for others, an API server that is away or slow.
 
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+
 use fakes::DevicePlugin;
 use harness::SmallDisk;
 use serde_json::json;
@@ -72,6 +75,79 @@ fn api_server_that_is_away_is_named_with_what_waits_for_it() {
     .end();
     cluster.api.start_again(&[]);
     cluster.wait_until_ready();
+}
+
+/// A server that refuses every request, as an overloaded API server does. Returns its port.
+fn serve_refusals() -> u16 {
+    let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a port");
+    let port = listener.local_addr().expect("its address").port();
+    std::thread::spawn(move || {
+        for client in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || refuse_requests(client));
+        }
+    });
+    port
+}
+
+/// Until the connection ends. No request of the kubelet has a body that is sent in chunks.
+fn refuse_requests(mut client: TcpStream) -> Option<()> {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "reason": "TooManyRequests", "code": 429,
+        "message": "too many requests, please try again later",
+    });
+    let status = status.to_string();
+    let length = status.len();
+    let answer = format!(
+        "HTTP/1.1 429 Too Many Requests\r\nRetry-After: 5\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n\r\n{status}"
+    );
+    let mut requests = BufReader::new(client.try_clone().ok()?);
+    loop {
+        let mut body = 0;
+        loop {
+            let mut line = String::new();
+            if requests.read_line(&mut line).ok()? == 0 {
+                return None;
+            }
+            if line.trim().is_empty() {
+                break;
+            }
+            if let Some(length) = line.to_lowercase().strip_prefix("content-length:") {
+                body = length.trim().parse().ok()?;
+            }
+        }
+        std::io::copy(&mut requests.by_ref().take(body), &mut std::io::sink()).ok()?;
+        client.write_all(answer.as_bytes()).ok()?;
+    }
+}
+
+#[test]
+fn overloaded_api_server_is_named_and_stops_no_pod() {
+    let mut node = Node::on_containerd(json!({}));
+    let kubeconfig = node.path("busy.kubeconfig");
+    let config = json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "busy",
+        "clusters": [{"name": "busy", "cluster": {"server": format!("http://127.0.0.1:{}", serve_refusals())}}],
+        "contexts": [{"name": "busy", "context": {"cluster": "busy", "user": "node"}}],
+        "users": [{"name": "node", "user": {}}],
+    });
+    std::fs::write(&kubeconfig, config.to_string()).expect("a kubeconfig");
+    node.add_flags(&["--kubeconfig", kubeconfig.to_str().expect("a path")]);
+    node.apply("web", &shell_pod("web", FOREVER));
+    node.start_kubelet();
+    Page::new(
+        &node,
+        "api-server-overloaded",
+        "The API server is overloaded",
+        "A control plane has just been restarted, and all nodes talk to it at once: it answers 429 with `Retry-After: 5`. The kubelet was \
+         restarted, too. The pod of a manifest on the node starts all the same.",
+    )
+    .says(
+        &["why", "node"],
+        3,
+        &["The API server is overloaded and refuses calls", "too many requests", "each call is repeated later"],
+    )
+    .says(&["why", "web"], 0, &["The pod runs and is ready."])
+    .end();
 }
 
 #[test]

@@ -6,6 +6,7 @@ use harness::HungFuse;
 use serde_json::json;
 
 use super::Page;
+use crate::hanging_volumes::remove_large_trees;
 use crate::node::{FOREVER, Node, shell_pod, uid};
 
 #[test]
@@ -29,6 +30,26 @@ fn filesystem_that_does_not_answer_is_named_and_costs_only_its_pod() {
     .says(&["why", "reports"], 3, &["does not answer", "Bring back the server"])
     .says(&["why", "good"], 0, &["The pod runs and is ready."])
     .end();
+}
+
+#[test]
+fn large_trees_that_are_removed_are_listed_and_delay_no_other_pod() {
+    let node = Node::start();
+    node.apply("good", &shell_pod("good", FOREVER));
+    node.running("good");
+    let (names, uids) = remove_large_trees(&node);
+    Page::new(
+        &node,
+        "files-are-removed",
+        "Pods stay Terminating: their files are being removed",
+        "Eight pods with 40,000 files each in an `emptyDir` were deleted at once. Others start and run meanwhile.",
+    )
+    .says(&["why"], 3, &["The pod has stopped, and what it used is being released."])
+    .says(&["why", "good"], 0, &["The pod runs and is ready."])
+    .end();
+    for (name, uid) in names.iter().zip(&uids) {
+        node.wait_until_gone(name, uid);
+    }
 }
 
 /// Runs the pod `scratch` with a volume in memory; returns its UID and the volume's directory.
