@@ -142,7 +142,14 @@ fn advice(error: &str) -> Vec<String> {
             "node is shutting down",
             "It takes pods again after the machine has started, or if the shutdown is cancelled.",
         ),
-        ("cgroup", "Compare the cgroup driver of the container runtime with cgroupDriver of the kubelet."),
+        (
+            "cgroup driver of the container runtime is not known",
+            "Pods start once the runtime tells it, for which it is asked again and again: journalctl -u containerd.",
+        ),
+        (
+            "cgroups of pods are missing",
+            "Compare cgroupRoot and cgroupDriver with those before the last start: with the same ones the pods run on.",
+        ),
     ];
     let fits = |(word, _): &&(&str, &str)| error.to_lowercase().contains(&word.to_lowercase());
     rows.iter().filter(fits).map(|(_, advice)| (*advice).to_owned()).collect()
@@ -381,6 +388,18 @@ mod tests {
             assert!(text.contains(words), "{words:?} is missing: {text}");
         }
         assert_eq!(compute_node_explanation(&facts).verdict, Verdict::Failed);
+    }
+
+    #[test]
+    fn problems_with_cgroups_have_an_advice_that_fits() {
+        let advice_of = |problem: &str| advice(problem).concat();
+        let unknown = advice_of("cgroup driver of the container runtime is not known: refused");
+        assert!(unknown.starts_with("Pods start once the runtime tells it"), "{unknown}");
+        let missing = advice_of(
+            "cgroups of pods are missing: 2 running pods are not restarted for that, because cgroupDriver, cgroupRoot or the \
+             cgroup driver of the runtime may have changed",
+        );
+        assert!(missing.starts_with("Compare cgroupRoot and cgroupDriver"), "{missing}");
     }
 
     #[test]
