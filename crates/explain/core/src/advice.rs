@@ -121,6 +121,17 @@ const ROWS: &[Row] = &[
     },
     Row {
         reasons: MOUNT,
+        words: &[
+            "is not the name of a filesystem type",
+            "must be an absolute path",
+            "must not begin with '-'",
+            "must not contain control characters",
+            "must be a host name",
+        ],
+        advice: "Correct that field of the volume: mount and mkfs get it as an argument, so the node refuses what they could take for an option.",
+    },
+    Row {
+        reasons: MOUNT,
         words: &["does not answer"],
         advice: "Bring back the server or disk of that filesystem; umount -f -l PATH gives it up, and the pod then sees an empty directory.",
     },
@@ -252,6 +263,8 @@ mod tests {
         let refused = "dial tcp 10.0.0.1:5000: connect: connection refused";
         assert!(first("ImagePullBackOff", refused).starts_with("Check from this node"));
         assert!(first("ErrImagePull", "something else").contains("crictl pull"));
+        let refused = r#"volume "data": fsType "ext4 -F" is not the name of a filesystem type"#;
+        assert!(first("FailedMount", refused).starts_with("Correct that field of the volume"));
         assert!(first("CrashLoopBackOff", "OOMKilled, exit code 137").contains("memory limit"));
         assert!(first("CrashLoopBackOff", "Error, exit code 1").contains("--previous"));
         assert_eq!(first("SomethingNew", "whatever"), "");
