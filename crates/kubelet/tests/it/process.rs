@@ -49,11 +49,18 @@ fn unknown_flags_and_arguments_are_rejected_together() {
     assert!(errors.contains("unknown command"), "{errors}");
 }
 
+/// By another process: a program that this one has open for writing cannot be executed, and each process that another test starts
+/// meanwhile has it open, too.
+fn copy_kubelet(to: &Path) {
+    let status = Command::new("cp").arg(env!("CARGO_BIN_EXE_kubelet")).arg(to).status();
+    assert!(status.expect("cp runs").success());
+}
+
 /// Runs a copy of the kubelet that another user may execute.
 fn kubelet_of_another_user(dir: &Path, args: &[&str]) -> (i32, String, String) {
     let program = dir.join("kubelet");
     if !program.exists() {
-        fs::copy(env!("CARGO_BIN_EXE_kubelet"), &program).expect("copied");
+        copy_kubelet(&program);
         let everyone = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         fs::set_permissions(dir, everyone).expect("a directory for everyone");
     }
@@ -233,7 +240,7 @@ fn kubelet_whose_environment_the_loader_cleans_is_executed_once() {
     let mode = |path: &Path, mode| fs::set_permissions(path, Permissions::from_mode(mode)).expect("a mode");
     mode(dir.path(), 0o755);
     let (program, config) = (dir.path().join("kubelet"), dir.path().join("kubelet.yaml"));
-    fs::copy(env!("CARGO_BIN_EXE_kubelet"), &program).expect("a copy");
+    copy_kubelet(&program);
     mode(&program, 0o4755);
     let text = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\nfailCgroupV1: false\n";
     fs::write(&config, text).expect("written");
