@@ -13,13 +13,13 @@ use crate::node::{FOREVER, Node, container, restarts, shell_pod, uid, without_ru
 
 /// How long the socket of the runtime is absent: for at least two calls of the kubelet.
 const ABSENT: Duration = Duration::from_secs(4);
-const ALWAYS: usize = usize::MAX;
+pub(crate) const ALWAYS: usize = usize::MAX;
 /// `RuntimeConfigResponse` with the driver.
 const CGROUPFS: &[u8] = &[0x0a, 2, 8, 1];
 const SYSTEMD: &[u8] = &[0x0a, 0];
 
 /// A node whose kubelet, which is not started yet, reaches containerd through the proxy.
-fn node_with_proxy(extra: Value) -> (Node, RuntimeProxy) {
+pub(crate) fn node_with_proxy(extra: Value) -> (Node, RuntimeProxy) {
     let mut node = Node::on_containerd(extra);
     let proxy = serve(&node);
     node.configure(json!({"containerRuntimeEndpoint": proxy.endpoint()}));
@@ -31,11 +31,11 @@ fn serve(node: &Node) -> RuntimeProxy {
     node.enter_runtime(|| RuntimeProxy::serve(&node.path("proxy.sock"), &runtime, 1)).expect("a proxy")
 }
 
-fn refused(method: &'static str, about: &str, times: usize) -> CallRule {
+pub(crate) fn refused(method: &'static str, about: &str, times: usize) -> CallRule {
     CallRule { method, about: about.to_owned(), times, fault: CallFault::Refused }
 }
 
-fn container_id(pod: &Value) -> String {
+pub(crate) fn container_id(pod: &Value) -> String {
     let id = container(pod, "main")["containerID"].as_str().unwrap_or_default().to_owned();
     without_runtime(&id).to_owned()
 }

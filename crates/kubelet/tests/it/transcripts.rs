@@ -4,6 +4,7 @@
 //! the answers to the pages; without it, a page that lacks the words is reported. What needs a whole machine is in `guest::transcripts`.
 
 mod cluster;
+mod faults;
 mod node;
 mod pods;
 mod runtime;
