@@ -181,7 +181,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Whether the run is good: every target within its double, or (not `--short`) any result.
+/// Whether the run is good: every target within three times its value, or (not `--short`) any result.
 fn run() -> Outcome<bool> {
     let arguments = Arguments::parse()?;
     let tokio = tokio::runtime::Builder::new_multi_thread().enable_all().build();

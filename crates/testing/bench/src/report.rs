@@ -13,8 +13,9 @@ use crate::latency::Latency;
 use crate::member::{Member, Stage};
 use crate::streams::Streams;
 
-/// A target missed by more than this factor fails a short run: less may come from a busy machine.
-const TOLERANCE: f64 = 2.0;
+/// A target missed by more than this factor fails a short run: less may come from a busy machine, and from the program of the tests, which is
+/// not optimised.
+const TOLERANCE: f64 = 3.0;
 /// Processor time in seconds a minute before a short run fails. A virtual machine may charge a process that wakes up after a pause six
 /// times the time that the same work costs otherwise, so that only a loop that does not become quiet is certain to show.
 const MAX_PROCESSOR: f64 = 3.0;
@@ -36,8 +37,7 @@ const MAX_HEAP_FOR_EACH: f64 = 70.0;
 /// Heap that streams may leave behind, in megabytes, before a short run fails. It does not depend on the memory before, which is mostly
 /// code.
 const MAX_KEPT: f64 = 2.4;
-/// Megabytes of private memory more than the target before a short run fails. It measures the program of the tests, which is not optimised:
-/// the loader relocates 2.7 MB more of it.
+/// Megabytes of private memory more than the target before a short run fails: the loader relocates 2.7 MB more of the program of the tests.
 const MORE_PRIVATE: f64 = 4.0;
 
 #[derive(Debug)]
