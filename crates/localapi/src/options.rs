@@ -37,6 +37,8 @@ pub struct Behaviour {
     /// Creates the default ServiceAccount and `kube-root-ca.crt` of every namespace, and sets the service account and
     /// token volume of every new pod, as the controllers and admission plugins of a real cluster do.
     pub service_accounts: bool,
+    /// The node that pods without one are bound to when they are created: there is no scheduler, and on a machine alone no choice.
+    pub bind_to: Option<String>,
     /// Adds fields that no client knows to every object in a response, as a newer server does: clients must ignore them.
     pub unknown_fields: bool,
 }
@@ -49,6 +51,7 @@ impl Default for Behaviour {
             certificate_lifetime: Duration::from_secs(365 * 24 * 3600),
             bookmark_interval: Duration::from_secs(60),
             service_accounts: true,
+            bind_to: None,
             unknown_fields: false,
         }
     }
@@ -68,6 +71,9 @@ pub struct Options {
     pub clock: Clock,
     /// The file to which the audit log of nodes is appended.
     pub audit_log: Option<PathBuf>,
+    /// The file of the database that holds everything but the history, in place of `state`: each change is on disk before it is answered.
+    /// It is made if it does not exist. `None` keeps everything in memory.
+    pub database: Option<PathBuf>,
     /// The state of a previous server; none to begin with an empty cluster.
     pub state: Option<State>,
 }
@@ -82,6 +88,7 @@ impl Default for Options {
             history: 20_000,
             clock: Clock::system(),
             audit_log: None,
+            database: None,
             state: None,
         }
     }

@@ -1,5 +1,6 @@
 //! Starting and stopping a server, and the kubeconfigs of its clients.
 
+mod foundation;
 mod initial;
 mod listener;
 
@@ -22,8 +23,7 @@ use tokio_util::sync::CancellationToken;
 use crate::admission::services::API_ADDRESS;
 use crate::api::Api;
 use crate::audit::AuditLog;
-use crate::auth::authority::{Authority, KeyAndCertificate, Validity};
-use crate::auth::service_account::Signer;
+use crate::auth::authority::{KeyAndCertificate, Validity};
 use crate::auth::tokens::{Tokens, bootstrap_secret};
 use crate::auth::x509::ClientCertificates;
 use crate::auth::{NODE_USER_PREFIX, NODES};
@@ -33,7 +33,7 @@ use crate::proxy::{Backends, Proxy, Streams};
 use crate::registry::namespaces;
 use crate::signing;
 use crate::status::ApiError;
-use crate::store::Store;
+use crate::store::disk::DatabaseProblem;
 
 const SERVER_NAMES: &[&str] = &[
     "localhost",
@@ -58,6 +58,8 @@ pub enum StartError {
     BootstrapToken(String),
     #[error("failed to open the audit log {path}: {source}", path = path.display())]
     AuditLog { path: PathBuf, source: std::io::Error },
+    #[error(transparent)]
+    Database(#[from] DatabaseProblem),
     #[error("failed to create the initial objects: {0}")]
     Initial(String),
 }
@@ -93,19 +95,7 @@ impl LocalApi {
             bound.map_err(|source| StartError::Listen { address: options.listen, source })?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let now = options.clock.now();
-        let (store, authority, signer) = match &options.state {
-            Some(state) => (
-                Arc::clone(&state.store),
-                Authority::from_pem(state.authority.clone()).map_err(certificates)?,
-                Signer::from_pkcs8(state.token_key.clone()),
-            ),
-            None => (
-                Arc::new(Store::new(options.history)),
-                Authority::generate(now).map_err(certificates)?,
-                Signer::generate(),
-            ),
-        };
-        let signer = signer.map_err(|error| StartError::TokenKey(error.to_string()))?;
+        let (store, authority, signer) = foundation::lay(&options, now)?;
         let clients =
             ClientCertificates::of(authority.certificate(), Arc::clone(&provider)).map_err(certificates)?;
         let addresses = [options.listen.ip(), IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(API_ADDRESS)];

@@ -15,7 +15,7 @@ use crate::auth::authority::Validity;
 use crate::auth::{BOOTSTRAPPERS, NODE_USER_PREFIX, NODES};
 use crate::object::{self, items, text};
 use crate::options::Approval;
-use crate::store::{From, Key, Write};
+use crate::store::{From, Key, NotStored, Write};
 
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
@@ -199,10 +199,14 @@ fn step(api: &Api, key: &Key) {
         // Signing is slow, so it runs outside the store's lock; if the object changed meanwhile, its event triggers another step.
         let Some(seen) = api.store.get(key) else { return };
         let Some(next) = advance(api, &seen) else { return };
-        let _written: Result<_, std::convert::Infallible> = api.store.write(key, |_, current| {
+        let written: Result<_, NotStored> = api.store.write(key, |_, current| {
             let same = current.is_some_and(|current| Arc::ptr_eq(current, &seen));
             Ok(if same { Write::Put(next) } else { Write::Keep })
         });
+        if let Err(error) = written {
+            tracing::warn!(err = %error, name = key.name, "failed to sign a request; the next change of it tries again");
+            return;
+        }
     }
 }
 

@@ -4,6 +4,7 @@ use http::StatusCode;
 use serde_json::{Value, json};
 
 use crate::resources::Resource;
+use crate::store::NotStored;
 use crate::validation::{FieldError, Reason};
 
 const NO_SUCH_PATH: &str = "the server could not find the requested resource";
@@ -18,6 +19,12 @@ pub(crate) struct ApiError {
     pub(crate) reason: &'static str,
     pub(crate) message: String,
     pub(crate) details: Option<Value>,
+}
+
+impl From<NotStored> for ApiError {
+    fn from(error: NotStored) -> Self {
+        Self::internal(error.to_string())
+    }
 }
 
 impl ApiError {

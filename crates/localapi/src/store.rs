@@ -1,8 +1,8 @@
-//! The objects, their revision counter, and their watchers. The rest of the crate uses only the methods of [`Store`], so
-//! that a store on disk can replace this one.
+//! The objects, their revision counter, and their watchers, in memory; with [`disk`], each change is on disk before a client sees it.
 //!
 //! It knows keys, JSON trees and revisions; no rules of kinds, no selectors, no HTTP.
 
+pub(crate) mod disk;
 mod history;
 mod snapshot;
 #[cfg(test)]
@@ -16,10 +16,10 @@ use parking_lot::Mutex;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
+pub(crate) use disk::NotStored;
+use disk::{Disk, Saved};
 use history::History;
 pub(crate) use history::{Change, Event};
-
-use crate::object;
 
 /// The number of the last change, over all objects.
 pub(crate) type Revision = u64;
@@ -148,18 +148,29 @@ struct State {
     watchers: Vec<Watcher>,
 }
 
-/// The store. Cheap calls under one lock, which is never held across an await.
+/// The store. Cheap calls under one lock, which is never held across an await, nor while the disk writes: readers do not wait for it.
 #[derive(Debug)]
 pub(crate) struct Store {
+    /// Held from the decision about a change until the change is seen, so that no other one comes between. `None` in memory only.
+    writer: Mutex<Option<Disk>>,
     state: Mutex<State>,
 }
 
 impl Store {
     /// An empty store that remembers up to `history` changes.
     pub(crate) fn new(history: usize) -> Self {
-        let history = History::new(history, 1);
-        let state = State { revision: 1, objects: Objects::default(), history, watchers: Vec::new() };
-        Self { state: Mutex::new(state) }
+        Self::of(None, 1, Objects::default(), history)
+    }
+
+    /// The store of a database, which has everything but the history: a watch from before must list again.
+    pub(crate) fn on_disk(disk: Disk, saved: Saved, history: usize) -> Self {
+        Self::of(Some(disk), saved.revision, Objects(saved.objects), history)
+    }
+
+    fn of(disk: Option<Disk>, revision: Revision, objects: Objects, history: usize) -> Self {
+        let history = History::new(history, revision);
+        let state = State { revision, objects, history, watchers: Vec::new() };
+        Self { writer: Mutex::new(disk), state: Mutex::new(state) }
     }
 
     pub(crate) fn revision(&self) -> Revision {
@@ -211,26 +222,34 @@ impl Store {
         Ok(Listing { revision, objects: objects.into_iter().collect() })
     }
 
-    /// Calls `decide` with the object and all other objects, and executes the returned write, in one transaction.
-    pub(crate) fn write<E>(
+    /// Calls `decide` with the object and all other objects, and executes the returned write, in one transaction. It is stored when this
+    /// returns; what cannot be stored has not happened.
+    pub(crate) fn write<E: std::convert::From<NotStored>>(
         &self,
         key: &Key,
         decide: impl FnOnce(&Objects, Option<&Arc<Value>>) -> Result<Write, E>,
     ) -> Result<Written, E> {
-        let mut state = self.state.lock();
-        let current = state.objects.get(key).cloned();
-        let decided = decide(&state.objects, current.as_ref())?;
-        Ok(match decided {
-            Write::Keep => Written { object: current, removed: false },
-            Write::Put(object) => {
-                let change = if current.is_some() { Change::Modified } else { Change::Added };
-                Written { object: Some(state.commit(key, change, object, current)), removed: false }
-            }
-            Write::Remove(object) if current.is_some() => {
-                Written { object: Some(state.commit(key, Change::Deleted, object, current)), removed: true }
-            }
-            Write::Remove(_) => Written { object: None, removed: false },
-        })
+        let mut disk = self.writer.lock();
+        let (current, decided, revision) = {
+            let state = self.state.lock();
+            let current = state.objects.get(key).cloned();
+            let decided = decide(&state.objects, current.as_ref())?;
+            (current, decided, state.revision + 1)
+        };
+        let (change, object) = match decided {
+            Write::Keep => return Ok(Written { object: current, removed: false }),
+            Write::Put(object) if current.is_some() => (Change::Modified, object),
+            Write::Put(object) => (Change::Added, object),
+            Write::Remove(object) if current.is_some() => (Change::Deleted, object),
+            Write::Remove(_) => return Ok(Written { object: None, removed: false }),
+        };
+        let event = Event::new(revision, key, change, object, current);
+        if let Some(disk) = disk.as_mut() {
+            disk.store(&event)?;
+        }
+        let object = Arc::clone(&event.object);
+        self.state.lock().apply(event);
+        Ok(Written { object: Some(object), removed: change == Change::Deleted })
     }
 
     pub(crate) fn watch(
@@ -282,39 +301,23 @@ impl State {
         }
     }
 
-    fn commit(
-        &mut self,
-        key: &Key,
-        change: Change,
-        mut object: Value,
-        previous: Option<Arc<Value>>,
-    ) -> Arc<Value> {
-        self.revision += 1;
-        object::metadata(&mut object)
-            .insert("resourceVersion".to_owned(), Value::String(self.revision.to_string()));
-        let object = Arc::new(object);
-        match change {
+    /// Makes the change visible to readers and watchers.
+    fn apply(&mut self, event: Event) {
+        self.revision = event.revision;
+        match event.change {
             Change::Added | Change::Modified => {
-                drop(self.objects.0.insert(key.clone(), Arc::clone(&object)));
+                drop(self.objects.0.insert(event.key.clone(), Arc::clone(&event.object)));
             }
-            Change::Deleted => drop(self.objects.0.remove(key)),
+            Change::Deleted => drop(self.objects.0.remove(&event.key)),
         }
-        let event = Event {
-            revision: self.revision,
-            key: key.clone(),
-            change,
-            object: Arc::clone(&object),
-            previous,
-        };
         // A closed or slow watcher is removed; its stream ends after the events that are queued already.
         self.watchers.retain(|watcher| {
-            if watcher.wants(key) {
+            if watcher.wants(&event.key) {
                 watcher.queue.try_send(event.clone()).is_ok()
             } else {
                 !watcher.queue.is_closed()
             }
         });
         self.history.push(event);
-        object
     }
 }

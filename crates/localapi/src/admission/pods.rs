@@ -19,7 +19,17 @@ pub(super) fn create(context: &Context<'_>, resource: &Resource, pod: &mut Value
     if context.api.behaviour.service_accounts && pod.pointer(MIRROR).is_none() {
         set_service_account(context, resource, pod)?;
     }
+    if let Some(node) = &context.api.behaviour.bind_to {
+        bind(pod, node);
+    }
     Ok(())
+}
+
+/// Pods with scheduling gates wait until those are gone, as they would for a scheduler.
+fn bind(pod: &mut Value, node: &str) {
+    if text(pod, "/spec/nodeName").is_empty() && items(pod, "/spec/schedulingGates").is_empty() {
+        object::map_at(pod, "spec").insert("nodeName".to_owned(), json!(node));
+    }
 }
 
 /// The priority of a class is set in `defaults`; this checks that the class exists.

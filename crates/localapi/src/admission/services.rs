@@ -148,11 +148,10 @@ fn set_node_ports(objects: &Objects, service: &mut Value) -> Result<(), ApiError
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
 
     use super::*;
     use crate::resources;
-    use crate::store::{Key, Store, Write};
+    use crate::store::{Key, NotStored, Store, Write};
 
     fn service(name: &str, spec: Value) -> Value {
         json!({"metadata": {"name": name, "namespace": "a"}, "spec": spec})
@@ -162,7 +161,7 @@ mod tests {
         let resource = resources::stored("services").unwrap();
         store.read(|objects| allocate(objects, resource, &mut service))?;
         let key = Key::new("services", "a", object::name(&service));
-        store.write(&key, |_, _| Ok::<_, Infallible>(Write::Put(service.clone()))).unwrap();
+        store.write(&key, |_, _| Ok::<_, NotStored>(Write::Put(service.clone()))).unwrap();
         Ok(service["spec"].clone())
     }
 

@@ -85,16 +85,15 @@ fn admit_account<'a>(
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
 
     use serde_json::json;
 
     use super::*;
-    use crate::store::{Store, Write};
+    use crate::store::{NotStored, Store, Write};
 
     fn put(store: &Store, plural: &'static str, object: Value) {
         let key = Key::new(plural, text(&object, "/metadata/namespace"), text(&object, "/metadata/name"));
-        store.write(&key, |_, _| Ok::<_, Infallible>(Write::Put(object))).unwrap();
+        store.write(&key, |_, _| Ok::<_, NotStored>(Write::Put(object))).unwrap();
     }
 
     #[test]

@@ -75,18 +75,17 @@ pub(crate) fn denial_message(user: &User, attributes: &Attributes, why: &str) ->
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
 
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::store::{Key, Store, Write};
+    use crate::store::{Key, NotStored, Store, Write};
 
     fn store() -> Store {
         let store = Store::new(10);
         let put = |resource, namespace: &str, object: Value| {
             let key = Key::new(resource, namespace, object["metadata"]["name"].as_str().unwrap());
-            store.write(&key, |_, _| Ok::<_, Infallible>(Write::Put(object))).unwrap();
+            store.write(&key, |_, _| Ok::<_, NotStored>(Write::Put(object))).unwrap();
         };
         let pod = |name: &str, node: &str| {
             json!({

@@ -203,10 +203,9 @@ fn encode(value: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
 
     use super::*;
-    use crate::store::{Store, Write};
+    use crate::store::{NotStored, Store, Write};
 
     fn at(second: i64) -> Timestamp {
         Timestamp::from_second(1_800_000_000 + second).unwrap()
@@ -218,7 +217,7 @@ mod tests {
         for (resource, name, uid) in [("serviceaccounts", "robot", account), ("pods", "p", pod)] {
             let object = json!({"metadata": {"name": name, "namespace": "a", "uid": uid}});
             let key = Key::new(resource, "a", name);
-            store.write(&key, |_, _| Ok::<_, Infallible>(Write::Put(object))).unwrap();
+            store.write(&key, |_, _| Ok::<_, NotStored>(Write::Put(object))).unwrap();
         }
         store
     }

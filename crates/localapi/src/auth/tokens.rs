@@ -112,10 +112,9 @@ pub(crate) fn bootstrap_secret(token: &str) -> Option<Value> {
 
 #[cfg(test)]
 mod tests {
-    use std::convert::Infallible;
 
     use super::*;
-    use crate::store::{Store, Write};
+    use crate::store::{NotStored, Store, Write};
 
     const TOKEN: &str = "abcdef.0123456789abcdef";
 
@@ -125,7 +124,7 @@ mod tests {
         change(&mut secret);
         let store = Store::new(10);
         let key = Key::new("secrets", "kube-system", "bootstrap-token-abcdef");
-        store.write(&key, |_, _| Ok::<_, Infallible>(Write::Put(secret))).unwrap();
+        store.write(&key, |_, _| Ok::<_, NotStored>(Write::Put(secret))).unwrap();
         let known = StaticToken {
             token: "static".to_owned(),
             user: "user".to_owned(),

@@ -10,7 +10,7 @@ use crate::auth::{MASTERS, User};
 use crate::object;
 use crate::resources;
 use crate::status::ApiError;
-use crate::store::{Key, Write, Written};
+use crate::store::{Key, NotStored, Write, Written};
 
 /// The namespaces of every cluster.
 pub(crate) const INITIAL: &[&str] = &["default", "kube-node-lease", "kube-public", "kube-system"];
@@ -72,7 +72,7 @@ fn empty(api: &Api, namespace: &str) {
 /// Removes the namespace if it is terminating, empty and without finalizers.
 pub(crate) fn finish(api: &Api, namespace: &str) {
     let key = Key::new("namespaces", "", namespace);
-    let _done: Result<Written, std::convert::Infallible> = api.store.write(&key, |objects, current| {
+    let done: Result<Written, NotStored> = api.store.write(&key, |objects, current| {
         Ok(match current {
             Some(current)
                 if object::is_terminating(current)
@@ -84,6 +84,9 @@ pub(crate) fn finish(api: &Api, namespace: &str) {
             Some(_) | None => Write::Keep,
         })
     });
+    if let Err(error) = done {
+        tracing::warn!(err = %error, namespace, "failed to remove a terminating namespace; the next start does it");
+    }
 }
 
 /// Continues the deletions that were not complete when the server stopped.

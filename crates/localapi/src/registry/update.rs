@@ -84,7 +84,7 @@ pub(crate) fn update(
         }
         if dry_run {
             dry_run_result = Some(Arc::new(new));
-            return Ok(Write::Keep);
+            return Ok::<_, ApiError>(Write::Keep);
         }
         Ok(if is_finished(&new) {
             Write::Remove(new)

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use serde_json::Value;
 
 use super::{Key, Revision, RevisionExpired};
+use crate::object;
 
 /// What happened to an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,21 @@ pub(crate) struct Event {
     /// The object after the change; its last state if it was deleted.
     pub(crate) object: Arc<Value>,
     pub(crate) previous: Option<Arc<Value>>,
+}
+
+impl Event {
+    /// The object gets the revision as its resourceVersion.
+    pub(super) fn new(
+        revision: Revision,
+        key: &Key,
+        change: Change,
+        mut object: Value,
+        previous: Option<Arc<Value>>,
+    ) -> Self {
+        object::metadata(&mut object)
+            .insert("resourceVersion".to_owned(), Value::String(revision.to_string()));
+        Self { revision, key: key.clone(), change, object: Arc::new(object), previous }
+    }
 }
 
 /// A ring of events in the order of their revisions.

@@ -1,8 +1,7 @@
-use std::convert::Infallible;
-
 use serde_json::json;
 
 use super::*;
+use crate::object;
 
 fn key(name: &str) -> Key {
     Key::new("pods", "default", name)
@@ -10,13 +9,13 @@ fn key(name: &str) -> Key {
 
 fn put(store: &Store, name: &str, color: &str) -> Revision {
     let object = json!({"metadata": {"name": name, "namespace": "default"}, "color": color});
-    let written = store.write(&key(name), |_, _| Ok::<_, Infallible>(Write::Put(object)));
+    let written = store.write(&key(name), |_, _| Ok::<_, NotStored>(Write::Put(object)));
     revision_of(&written.unwrap())
 }
 
 fn remove(store: &Store, name: &str) -> Revision {
     let written = store.write(&key(name), |_, current| {
-        Ok::<_, Infallible>(current.map_or(Write::Keep, |current| Write::Remove((**current).clone())))
+        Ok::<_, NotStored>(current.map_or(Write::Keep, |current| Write::Remove((**current).clone())))
     });
     revision_of(&written.unwrap())
 }

@@ -4,13 +4,15 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use localapi::{Approval, Options, StaticToken};
 use tracing::Level;
+
+use crate::auth::tokens::StaticToken;
+use crate::options::{Approval, Options};
 
 pub(crate) const USAGE: &str = "localapi --dir <directory> [--port <number>] [--listen <address>] [--node <name>]... \
 [--bootstrap-token <id.secret>]... [--token <token:user[:group]>]... [--approve-by-hand] \
 [--certificate-lifetime-seconds <number>] [--history <number>] [--bookmark-seconds <number>] \
-[--audit-log-path <file>] \
+[--audit-log-path <file>] [--database <file>] [--bind-to <node>] [--node-kubeconfig <node>=<file>] [--admin-kubeconfig <file>] [--parent <pid>] \
 [--unknown-fields] [--no-service-accounts] [--anonymous] [--compacted] [--verbose]";
 
 #[derive(Debug)]
@@ -20,7 +22,13 @@ pub(crate) struct Arguments {
     pub(crate) options: Options,
     /// Nodes to write a kubeconfig for.
     pub(crate) nodes: Vec<String>,
+    /// A node and the file for its kubeconfig.
+    pub(crate) node_kubeconfig: Option<(String, PathBuf)>,
     pub(crate) bootstrap_tokens: Vec<String>,
+    /// Another file for the kubeconfig of the administrator.
+    pub(crate) admin_kubeconfig: Option<PathBuf>,
+    /// The process whose end ends this one.
+    pub(crate) parent: Option<u32>,
     /// Discard the history of the previous run.
     pub(crate) compacted: bool,
     pub(crate) level: Level,
@@ -45,7 +53,10 @@ impl Arguments {
             directory: PathBuf::new(),
             options: Options::default(),
             nodes: Vec::new(),
+            node_kubeconfig: None,
             bootstrap_tokens: Vec::new(),
+            admin_kubeconfig: None,
+            parent: None,
             compacted: false,
             level: Level::WARN,
         };
@@ -95,6 +106,16 @@ impl Arguments {
                 self.options.listen = SocketAddr::new(address, self.options.listen.port());
             }
             "--audit-log-path" => self.options.audit_log = Some(PathBuf::from(value)),
+            "--node-kubeconfig" => {
+                let (node, file) = value.split_once('=').ok_or_else(|| invalid("<node>=<file>"))?;
+                self.node_kubeconfig = Some((node.to_owned(), PathBuf::from(file)));
+            }
+            "--bind-to" => behaviour.bind_to = Some(value),
+            "--admin-kubeconfig" => self.admin_kubeconfig = Some(PathBuf::from(value)),
+            "--parent" => {
+                self.parent = Some(u32::try_from(number()?).map_err(|_| invalid("the number of a process"))?);
+            }
+            "--database" => self.options.database = Some(PathBuf::from(value)),
             "--node" => self.nodes.push(value),
             "--bootstrap-token" => self.bootstrap_tokens.push(value),
             "--token" => {

@@ -1,0 +1,283 @@
+//! The objects on disk: one redb database, in which each change is one transaction. It is on disk before a client sees the change.
+//!
+//! Owns: the tables, their format, and what happens after a write that failed: redb refuses further writes then, so the database is opened
+//! again for the next change, and what the failed one may have left is replaced by what the server has in memory.
+
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::fs::File;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use redb::{
+    Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition,
+    WriteTransaction,
+};
+use serde_json::Value;
+
+use super::history::Event;
+use super::{Change, Key, Revision};
+use crate::resources;
+
+/// What these tables mean. A later server reads this one and its own, so that a downgrade by one version is possible.
+const FORMAT: u64 = 1;
+/// JSON of the objects, by `resource/namespace/name`.
+const OBJECTS: TableDefinition<&str, &[u8]> = TableDefinition::new("objects");
+/// `format` and `revision`.
+const NUMBERS: TableDefinition<&str, u64> = TableDefinition::new("numbers");
+/// What identifies this server to its clients: the certificate authority and the key that signs tokens.
+const IDENTITY: TableDefinition<&str, &[u8]> = TableDefinition::new("identity");
+/// Objects are read from memory, so that only a commit reads pages.
+const CACHE_BYTES: usize = 1 << 20;
+
+/// A change that is not on disk, because the disk took no write. No client has seen it.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("failed to store the change: {0}")]
+pub(crate) struct NotStored(String);
+
+/// A database that cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DatabaseProblem {
+    #[error("another process uses {0}")]
+    InUse(PathBuf),
+    #[error(
+        "the database {file} is damaged: {what}. Put a backup in its place, or move it away to begin without any object"
+    )]
+    Damaged { file: PathBuf, what: String },
+    #[error("the database {file} has the format {format} of a newer version; this one knows {FORMAT}")]
+    Newer { file: PathBuf, format: u64 },
+    #[error("failed to use the database {file}: {what}")]
+    Unusable { file: PathBuf, what: String },
+}
+
+/// What a database holds.
+#[derive(Debug, Default)]
+pub(crate) struct Saved {
+    pub(crate) revision: Revision,
+    pub(crate) objects: BTreeMap<Key, Arc<Value>>,
+    /// Texts by name; empty in a new database.
+    pub(crate) identity: BTreeMap<String, Vec<u8>>,
+}
+
+type Open = Box<dyn Fn() -> Result<Database, DatabaseError> + Send>;
+
+/// The database of a running server, which is its only user.
+pub(crate) struct Disk {
+    open: Open,
+    /// `None` after a failed write.
+    database: Option<Database>,
+    /// The objects that failed writes may or may not have changed, as they were before.
+    uncertain: BTreeMap<String, Option<Arc<Value>>>,
+}
+
+impl fmt::Debug for Disk {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Disk").field("is_open", &self.database.is_some()).finish_non_exhaustive()
+    }
+}
+
+/// Opens the database in this file, or makes one with the identity that `identify` returns.
+pub(crate) fn open<E: From<DatabaseProblem>>(
+    file: &Path,
+    identify: impl FnOnce() -> Result<BTreeMap<String, Vec<u8>>, E>,
+) -> Result<(Disk, Saved), E> {
+    match std::fs::metadata(file) {
+        // redb takes an empty file for a new database, but it is what a power cut leaves of a file.
+        Ok(metadata) if metadata.len() == 0 => {
+            return Err(
+                DatabaseProblem::Damaged { file: file.to_owned(), what: "it is empty".to_owned() }.into()
+            );
+        }
+        Ok(_) => {}
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let identity = identify()?;
+            create(file, &identity)
+                .map_err(|what| DatabaseProblem::Unusable { file: file.to_owned(), what })?;
+        }
+        Err(error) => {
+            return Err(DatabaseProblem::Unusable { file: file.to_owned(), what: error.to_string() }.into());
+        }
+    }
+    let path = file.to_owned();
+    let disk = Disk::of(Box::new(move || builder().open(&path)));
+    Ok(disk.and_then(read).map_err(|error| problem(file, error))?)
+}
+
+/// Every page is checked when a database is opened, so that a damaged one is refused and not believed.
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE_BYTES).set_check_integrity_on_open(true);
+    builder
+}
+
+/// Makes a database in another file and renames it, so that a file of that name is always whole.
+fn create(file: &Path, identity: &BTreeMap<String, Vec<u8>>) -> Result<(), String> {
+    let failed = |error: &dyn fmt::Display| error.to_string();
+    let new = file.with_extension("new");
+    match std::fs::remove_file(&new) {
+        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(&error)),
+        Ok(()) | Err(_) => {}
+    }
+    let mut options = File::options();
+    options.write(true).create_new(true).mode(0o600).open(&new).map_err(|error| failed(&error))?;
+    let database = builder().create(&new).map_err(|error| failed(&error))?;
+    initialise(&database, identity).map_err(|error| failed(&error))?;
+    drop(database);
+    std::fs::rename(&new, file).map_err(|error| failed(&error))?;
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory).and_then(|directory| directory.sync_all()).map_err(|error| failed(&error))
+}
+
+fn initialise(database: &Database, identity: &BTreeMap<String, Vec<u8>>) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    {
+        transaction.open_table(OBJECTS)?;
+        let mut numbers = transaction.open_table(NUMBERS)?;
+        numbers.insert("format", FORMAT)?;
+        numbers.insert("revision", 1)?;
+        let mut texts = transaction.open_table(IDENTITY)?;
+        for (name, text) in identity {
+            texts.insert(name.as_str(), text.as_slice())?;
+        }
+    }
+    Ok(transaction.commit()?)
+}
+
+/// Why a database cannot be read.
+#[derive(Debug, thiserror::Error)]
+enum ReadError {
+    #[error(transparent)]
+    Database(#[from] redb::Error),
+    #[error("its format is {0}")]
+    Newer(u64),
+    #[error("{0:?} is no object of this server")]
+    Object(String),
+    #[error("it has no revision or no format")]
+    NoNumbers,
+}
+
+fn problem(file: &Path, error: ReadError) -> DatabaseProblem {
+    let file = file.to_owned();
+    match error {
+        ReadError::Database(redb::Error::DatabaseAlreadyOpen) => DatabaseProblem::InUse(file),
+        ReadError::Newer(format) => DatabaseProblem::Newer { file, format },
+        ReadError::Database(redb::Error::Io(error))
+            if error.kind() != std::io::ErrorKind::InvalidData
+                && error.kind() != std::io::ErrorKind::UnexpectedEof =>
+        {
+            DatabaseProblem::Unusable { file, what: error.to_string() }
+        }
+        ReadError::Database(_) | ReadError::Object(_) | ReadError::NoNumbers => {
+            DatabaseProblem::Damaged { file, what: error.to_string() }
+        }
+    }
+}
+
+/// Reads all of a database, whose format must be known.
+fn read(disk: Disk) -> Result<(Disk, Saved), ReadError> {
+    let saved = match &disk.database {
+        Some(database) => saved_in(database)?,
+        None => Saved::default(),
+    };
+    Ok((disk, saved))
+}
+
+fn saved_in(database: &Database) -> Result<Saved, ReadError> {
+    let transaction = database.begin_read().map_err(redb::Error::from)?;
+    let numbers = transaction.open_table(NUMBERS).map_err(redb::Error::from)?;
+    let number = |name: &str| -> Result<u64, ReadError> {
+        let found = numbers.get(name).map_err(redb::Error::from)?;
+        found.map(|number| number.value()).ok_or(ReadError::NoNumbers)
+    };
+    let format = number("format")?;
+    if format > FORMAT {
+        return Err(ReadError::Newer(format));
+    }
+    let mut saved = Saved { revision: number("revision")?, ..Saved::default() };
+    let objects = transaction.open_table(OBJECTS).map_err(redb::Error::from)?;
+    for entry in objects.iter().map_err(redb::Error::from)? {
+        let (name, text) = entry.map_err(redb::Error::from)?;
+        let object = serde_json::from_slice(text.value()).ok();
+        let (key, object) =
+            key_of(name.value()).zip(object).ok_or_else(|| ReadError::Object(name.value().to_owned()))?;
+        saved.objects.insert(key, Arc::new(object));
+    }
+    let identity = transaction.open_table(IDENTITY).map_err(redb::Error::from)?;
+    for entry in identity.iter().map_err(redb::Error::from)? {
+        let (name, text) = entry.map_err(redb::Error::from)?;
+        saved.identity.insert(name.value().to_owned(), text.value().to_owned());
+    }
+    Ok(saved)
+}
+
+impl Disk {
+    fn of(open: Open) -> Result<Self, ReadError> {
+        let database = open().map_err(redb::Error::from)?;
+        Ok(Self { open, database: Some(database), uncertain: BTreeMap::new() })
+    }
+
+    /// Returns when the change is on disk.
+    pub(super) fn store(&mut self, event: &Event) -> Result<(), NotStored> {
+        let name = name_of(&event.key);
+        let stored = self.transact(|transaction, uncertain| {
+            for (name, object) in uncertain {
+                put(transaction, name, object.as_deref())?;
+            }
+            let object = (event.change != Change::Deleted).then_some(&*event.object);
+            put(transaction, &name, object)?;
+            transaction.open_table(NUMBERS)?.insert("revision", event.revision)?;
+            Ok(())
+        });
+        match stored {
+            Ok(()) => self.uncertain.clear(),
+            // Until a write succeeds this stays what the server has in memory, because no change of it can succeed before.
+            Err(_) => drop(self.uncertain.insert(name, event.previous.clone())),
+        }
+        stored.map_err(|error| NotStored(error.to_string()))
+    }
+
+    fn transact(
+        &mut self,
+        change: impl FnOnce(&WriteTransaction, &BTreeMap<String, Option<Arc<Value>>>) -> Result<(), redb::Error>,
+    ) -> Result<(), redb::Error> {
+        let database = match self.database.take() {
+            Some(database) => database,
+            None => (self.open)()?,
+        };
+        let transaction = database.begin_write()?;
+        change(&transaction, &self.uncertain)?;
+        transaction.commit()?;
+        self.database = Some(database);
+        Ok(())
+    }
+}
+
+fn put(transaction: &WriteTransaction, name: &str, object: Option<&Value>) -> Result<(), redb::Error> {
+    let mut objects = transaction.open_table(OBJECTS)?;
+    match object {
+        Some(object) => {
+            let text =
+                serde_json::to_vec(object).map_err(|error| StorageError::Corrupted(error.to_string()))?;
+            objects.insert(name, text.as_slice())?;
+        }
+        None => drop(objects.remove(name)?),
+    }
+    Ok(())
+}
+
+/// Neither part has a slash.
+fn name_of(key: &Key) -> String {
+    format!("{}/{}/{}", key.resource, key.namespace, key.name)
+}
+
+fn key_of(name: &str) -> Option<Key> {
+    let mut parts = name.split('/');
+    let (resource, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
+    (parts.next().is_none() && !name.is_empty())
+        .then(|| resources::stored(resource).map(|resource| Key::new(resource.name, namespace, name)))
+        .flatten()
+}
