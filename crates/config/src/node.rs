@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::path::{Path, PathBuf};
 
 use crate::duration::GoDuration;
 use crate::error::{ConfigError, ConfigErrors};
@@ -29,6 +30,12 @@ configuration! {
         local_socket_mode, "localSocketMode": String = "0600".to_owned();
         /// Only this kubelet has it. Empty: that of the kubelet.
         local_socket_group, "localSocketGroup": String = String::new();
+        /// Only this kubelet has it: it serves the API of this node itself.
+        single_node, "singleNode": bool = false;
+        /// Only this kubelet has it: the port of that API.
+        single_node_port, "singleNodePort": i32 = 6443;
+        /// Only this kubelet has it: where that API's kubeconfig for the administrator is written.
+        admin_kubeconfig, "adminKubeconfig": String = "/etc/kubernetes/admin.conf".to_owned();
         runtime_cgroups, "runtimeCgroups": String = String::new();
         image_credential_provider_config, "imageCredentialProviderConfig": String = String::new();
         image_credential_provider_bin_dir, "imageCredentialProviderBinDir": String = String::new();
@@ -49,6 +56,18 @@ impl NodeFlags {
     #[must_use]
     pub fn standalone(&self) -> bool {
         self.kubeconfig.is_empty()
+    }
+
+    /// Where the API of a single node has its database, its certificates and the kubeconfig of the node.
+    #[must_use]
+    pub fn single_node_dir(&self) -> PathBuf {
+        Path::new(&self.root_dir).join("single-node")
+    }
+
+    /// The kubeconfig that the API of a single node writes for this node called so.
+    #[must_use]
+    pub fn single_node_kubeconfig(&self) -> PathBuf {
+        self.single_node_dir().join("node.kubeconfig")
     }
 
     /// The addresses of `--node-ip`, in the order given. Unspecified ones (`0.0.0.0`, `::`) only select a family.
@@ -102,6 +121,9 @@ impl NodeFlags {
             let allowed = "0600 (root only) or 0660 (root and the group of --local-socket-group)";
             invalid("local-socket-mode", &self.local_socket_mode, allowed);
         }
+        if !(1..=65535).contains(&self.single_node_port) {
+            invalid("single-node-port", &self.single_node_port.to_string(), "a port: 1 to 65535");
+        }
         if !is_group(&self.local_socket_group) {
             let allowed = "the name of a group of this machine, or its number";
             invalid("local-socket-group", &self.local_socket_group, allowed);
@@ -130,6 +152,13 @@ impl NodeFlags {
         let mut conflict = |problem: &str| errors.push(ConfigError::Conflict { problem: problem.to_owned() });
         if self.exit_on_lock_contention && self.lock_file.is_empty() {
             conflict("--exit-on-lock-contention needs --lock-file");
+        }
+        let own = self.single_node_kubeconfig();
+        let has_other = Path::new(&self.kubeconfig) != own || !self.bootstrap_kubeconfig.is_empty();
+        if self.single_node && has_other {
+            conflict(
+                "--single-node serves the API of this node and makes the kubeconfig for it: remove --kubeconfig and --bootstrap-kubeconfig",
+            );
         }
         if !self.local_socket_group.is_empty() && self.local_socket_mode == "0600" {
             conflict(

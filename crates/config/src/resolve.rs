@@ -154,7 +154,12 @@ pub(crate) fn finish(
     files: &dyn Files,
     warnings: &mut Vec<String>,
 ) -> Result<Resolved, ConfigErrors> {
-    let kubelet = decode(&merged.tree)?;
+    let mut kubelet = decode(&merged.tree)?;
+    let client_ca = &mut kubelet.authentication.x509.client_ca_file;
+    if flags.single_node && client_ca.is_empty() {
+        // Its API server reads logs and executes commands with a certificate of its own authority.
+        *client_ca = flags.single_node_dir().join("ca.crt").display().to_string();
+    }
     let (gates, gate_warnings, gate_errors) = FeatureGates::resolve(&kubelet.feature_gates);
     warnings.extend(gate_warnings);
     warnings.extend(kubelet.invalid_cluster_dns().map(|server| format!("Invalid clusterDNS IP {server:?}")));
@@ -185,7 +190,12 @@ pub(crate) fn node_flags(parsed: &Parsed) -> Result<NodeFlags, ConfigErrors> {
             tree::set(&mut tree, field, value.clone());
         }
     }
-    serde_json::from_value(tree).map_err(|error| ConfigError::Conflict { problem: error.to_string() }.into())
+    let mut flags: NodeFlags = serde_json::from_value(tree)
+        .map_err(|error| ConfigErrors::from(ConfigError::Conflict { problem: error.to_string() }))?;
+    if flags.single_node && flags.kubeconfig.is_empty() {
+        flags.kubeconfig = flags.single_node_kubeconfig().display().to_string();
+    }
+    Ok(flags)
 }
 
 /// The file and the drop-ins merged, without values that mean "not set".

@@ -23,7 +23,7 @@ use crate::own_process::release_free_memory;
 use crate::process::{self, Signals, notify_ready, notify_watchdog, set_limits, share_root_dir};
 use crate::start_error::StartError;
 use crate::traces::{self, Finished};
-use crate::{cluster, serve, settings};
+use crate::{cluster, serve, settings, single_node};
 
 pub(crate) const CGROUP_ROOT: &str = "/sys/fs/cgroup";
 
@@ -228,6 +228,7 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, St
     let seed = seed(&machine.boot_id);
     let cgroups = Arc::new(LinuxCgroups::new(CGROUP_ROOT.into(), version));
     check_cgroup_root(kubelet, &*cgroups).await?;
+    let api_server = single_node::start(resolved, &settings.node_name).await?;
     let connected = cluster::connect(resolved, &settings.node_name, &host, seed).await?;
     let reviews = connected.as_ref().map(|connected| connected.reviews.clone());
     share_root_dir(&*host.files, &settings.paths.root).await.map_err(host_error)?;
@@ -238,6 +239,9 @@ async fn start_agent(resolved: &Resolved, cgroup_v2: bool) -> Result<Started, St
     let ports = Ports { runtime, host, cgroups, net, shutdown, plugins, clock, certificates, cluster };
     let agent = Agent::start(ports, settings, node_facts, seed).await.map_err(host_error)?;
     let must_exit = agent.must_exit().clone();
+    if let Some(api_server) = api_server {
+        agent.context().tasks.spawn("API server", api_server.keep());
+    }
     if let Some(connected) = connected {
         connected.keep(resolved, agent.context(), must_exit.clone());
     }

@@ -16,6 +16,7 @@ mod process;
 mod serve;
 mod serving;
 mod settings;
+mod single_node;
 mod start_error;
 mod takeover;
 mod time_zone;
@@ -36,6 +37,10 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).peekable();
     if arguments.next_if(|argument| argument == takeover::COMMAND).is_some() {
         return takeover::run(arguments);
+    }
+    // Started by a kubelet with --single-node.
+    if arguments.next_if(|argument| argument == single_node::COMMAND).is_some() {
+        return localapi::command::run(arguments);
     }
     let mut arguments: Vec<String> = arguments.collect();
     match arguments.first() {

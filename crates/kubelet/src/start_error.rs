@@ -15,6 +15,8 @@ pub(crate) enum StartError {
     Host(String),
     #[error("--bootstrap-kubeconfig: {0}")]
     Bootstrap(String),
+    #[error("--single-node: {0}")]
+    ApiServer(String),
     #[error("--kubeconfig: {0}")]
     Kubeconfig(String),
     #[error("lock file {}: {source}", path.display())]

@@ -11,8 +11,9 @@ use crate::{CheckError, Finding, read};
 
 const FOLDER: &str = "docs/operate";
 const SUMMARY: &str = "SUMMARY.md";
-/// What a fence may have after its backticks; the two first ones may be followed by exit codes.
-const CLASSES: &[&str] = &["sh node", "sh cluster", "sh other", "yaml kubelet", "yaml prometheus", "text"];
+/// What a fence may have after its backticks; the three first ones may be followed by exit codes.
+const CLASSES: &[&str] =
+    &["sh node", "sh cluster", "sh single", "sh other", "yaml kubelet", "yaml prometheus", "text"];
 /// Programs of blocks that no test runs.
 const OTHER_PROGRAMS: &[&str] = &["kubeadm"];
 /// Pages with steps of `scripts/guest/packages` and of releases.
@@ -86,7 +87,7 @@ fn class_of(info: &str) -> Option<&'static str> {
     let is_class = |class: &&&str| match info.strip_prefix(**class) {
         Some("") => true,
         Some(codes) => {
-            matches!(**class, "sh node" | "sh cluster")
+            matches!(**class, "sh node" | "sh cluster" | "sh single")
                 && codes
                     .strip_prefix(' ')
                     .is_some_and(|codes| codes.split('|').all(|code| code.parse::<u8>().is_ok()))

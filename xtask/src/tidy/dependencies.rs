@@ -125,6 +125,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "host",
             "images-core",
             "kubelet-core",
+            "localapi",
             "model",
             "net",
             "plugins",

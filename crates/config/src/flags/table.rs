@@ -315,6 +315,12 @@ pub const FLAGS: &[Flag] = flags! {
         "Mode of the socket that commands such as kubelet why ask: 0600 lets only root open it, 0660 also the group of --local-socket-group. Whoever may open it can read logs and run commands in containers.";
     node("local-socket-group", Text, "localSocketGroup", Topic::Own)
         "Group of the socket that commands such as kubelet why ask, by name or number. Needs --local-socket-mode=0660.";
+    node("single-node", Bool, "singleNode", Topic::Own)
+        "Serve the Kubernetes API of this node at 127.0.0.1, for kubectl on a machine without a cluster. Its objects are in the directory single-node below --root-dir. Not with --kubeconfig.";
+    node("single-node-port", Int32, "singleNodePort", Topic::Own)
+        "Port of the API of --single-node.";
+    node("admin-kubeconfig", Text, "adminKubeconfig", Topic::Own)
+        "Path of the kubeconfig that --single-node writes for the administrator.";
     deprecated_node("experimental-mounter-path", Text, "experimentalMounterPath", Topic::Accepted)
         "Path of the mounter binary. If empty, the default mount.";
     ignored("application-metrics-count-limit", Int32);

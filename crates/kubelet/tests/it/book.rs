@@ -97,14 +97,19 @@ fn blocks_have_their_place_their_words_and_their_text() {
     assert_eq!(found.len(), 2);
 }
 
-#[test]
-fn every_command_for_a_standalone_node_runs_there() {
-    let mut node = Node::on_containerd(json!({}));
+/// Gives the node's runtime the image of the pages, without a registry.
+pub(crate) fn provide_image(node: &Node) {
     node.ctr(&["images", "tag", IMAGE, IMAGE_OF_THE_PAGES]);
     node.eventually("the runtime has the image of the pages", |node| {
         let images = node.images();
         if images.contains_key(IMAGE_OF_THE_PAGES) { Ok(()) } else { Err(format!("{images:?}")) }
     });
+}
+
+#[test]
+fn every_command_for_a_standalone_node_runs_there() {
+    let mut node = Node::on_containerd(json!({}));
+    provide_image(&node);
     let drop_ins = Shell::path(&node, "etc/kubernetes/kubelet.conf.d");
     std::fs::create_dir_all(&drop_ins).expect("a directory for drop-ins");
     node.add_flags(&["--config-dir", drop_ins.to_str().expect("a path")]);

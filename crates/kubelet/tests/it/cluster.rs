@@ -2,7 +2,7 @@
 //! creates the objects and reads them.
 
 mod api_server;
-mod kubectl;
+pub(crate) mod kubectl;
 mod watch;
 
 mod block_devices;

@@ -52,6 +52,7 @@ mod security;
 mod server;
 mod service;
 mod settings;
+mod single_node;
 mod stalled_log;
 mod stats;
 mod streaming;
