@@ -44,8 +44,11 @@ build_program() {
 
 ensure_cross() {
     [ "$(cat "$CROSS/packages" 2>/dev/null)" != "$CROSS_RELEASE $CROSS_PACKAGES" ] || return 0
+    local site security
     require_root
     ensure_programs cross mmdebstrap:mmdebstrap
+    site=$(mirror_of Debian)
+    security=$(mirror_of Debian-Security)
     say "unpacking Debian $CROSS_RELEASE with a compiler for arm64 below $CROSS"
     rm -rf --one-file-system "$CROSS"
     mkdir -p "$CROSS"
@@ -53,15 +56,9 @@ ensure_cross() {
     mmdebstrap --quiet --mode=root --variant=apt --architectures=amd64,arm64 --dpkgopt=force-unsafe-io \
         --include="$CROSS_PACKAGES,libstd-rust-web-dev:arm64" --aptopt='Apt::Install-Recommends "false"' \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/man/*' "$CROSS_RELEASE" "$CROSS/root" \
-        "deb $(mirror_of Debian) $CROSS_RELEASE main" "deb $(mirror_of Debian-Security) $CROSS_RELEASE-security main" \
+        "deb $site $CROSS_RELEASE main" "deb $security $CROSS_RELEASE-security main" \
         >"$CROSS/log" 2>&1 || die "failed to unpack the compiler for arm64:" "$(tail -n 5 "$CROSS/log")"
     echo "$CROSS_RELEASE $CROSS_PACKAGES" >"$CROSS/packages"
-}
-
-# mirror_of LABEL: where this machine has the packages of Debian or Debian-Security from.
-mirror_of() {
-    # shellcheck disable=SC2016  # apt's own placeholders
-    apt-get indextargets --format '$(LABEL) $(SITE)' 'Created-By: Packages' 2>/dev/null | awk -v label="$1" '$1 == label { print $2; exit }'
 }
 
 # in_cross COMMAND...: in the Debian for arm64, with this checkout at /kubelet-rs and the crates at /cargo. The mounts are of a namespace

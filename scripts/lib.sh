@@ -108,6 +108,16 @@ ensure_prometheus() {
     rm -rf "$dir"
 }
 
+# mirror_of LABEL: where this machine has the packages of Debian or Debian-Security from.
+mirror_of() {
+    local site
+    # shellcheck disable=SC2016  # apt's own placeholders
+    site=$(apt-get indextargets --format '$(LABEL) $(SITE)' 'Created-By: Packages' 2>/dev/null |
+        awk -v label="$1" '$1 == label && !found { print $2; found = 1 }')
+    [ -n "$site" ] || die "this machine's package sources have no mirror of $1." "Try: apt-get update"
+    echo "$site"
+}
+
 require_root() {
     [ "$(id -u)" = 0 ] && return 0
     die "must run as root, because containers, mounts and cgroups need it." "Try: sudo $0"

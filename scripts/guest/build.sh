@@ -23,13 +23,6 @@ recipe() {
     { echo "$RELEASE" && cat "$GUEST_FILES"/*.{service,target} "$GUEST_FILES/build.sh"; } | sha256sum | cut -d' ' -f1
 }
 
-# The mirror this machine uses for Debian itself.
-mirror() {
-    # shellcheck disable=SC2016  # apt's own placeholders
-    apt-get indextargets --format '$(ORIGIN) $(SITE)' 'Created-By: Packages' 2>/dev/null |
-        awk '$1 == "Debian" && $2 !~ /security/ { print $2; exit }'
-}
-
 download_kernel() {
     local package
     package=$(apt-cache depends "$KERNEL_PACKAGE" 2>/dev/null | awk '/Depends: linux-image/ { print $2; exit }')
@@ -82,8 +75,7 @@ configure_guest() {
 
 build_guest() {
     local root=$WORK/root site
-    site=$(mirror)
-    [ -n "$site" ] || die "this machine's package sources have no Debian mirror." "Try: apt-get update"
+    site=$(mirror_of Debian)
     mkdir -p "$CACHE"
     say "downloading and unpacking Debian $RELEASE"
     mmdebstrap --quiet --mode=root --variant=minbase --include="$GUEST_PACKAGES" --aptopt='Apt::Install-Recommends "false"' \
