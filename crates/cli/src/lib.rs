@@ -44,7 +44,7 @@ const USUAL_ROOT: &str = "/var/lib/kubelet";
 
 /// A wrong command line.
 const USAGE: u8 = 2;
-/// Something waits, or somebody should look at it.
+/// Something waits, or needs a look.
 const ATTENTION: u8 = 3;
 /// Something failed, or keeps the kubelet from working.
 const FAILED: u8 = 4;

@@ -42,13 +42,13 @@ pub struct NodeFacts {
     pub now: Timestamp,
 }
 
-/// The end of the machine, of which logind tells.
+/// The end of the machine, which logind reports.
 #[derive(Clone, Debug, Default)]
 pub struct ShutdownFacts {
     pub is_under_way: bool,
     /// When the periods of all pods have passed.
     pub ends_by: Option<Timestamp>,
-    /// Why logind cannot tell, if it should and does not.
+    /// Why logind cannot report it, if it should and does not.
     pub error: Option<String>,
 }
 
@@ -144,7 +144,7 @@ fn advice(error: &str) -> Vec<String> {
         ),
         (
             "cgroup driver of the container runtime is not known",
-            "Pods start once the runtime tells it, for which it is asked again and again: journalctl -u containerd.",
+            "Pods start once the runtime reports it, for which it is asked again and again: journalctl -u containerd.",
         ),
         (
             "cgroups of pods are missing",
@@ -394,7 +394,7 @@ mod tests {
     fn problems_with_cgroups_have_an_advice_that_fits() {
         let advice_of = |problem: &str| advice(problem).concat();
         let unknown = advice_of("cgroup driver of the container runtime is not known: refused");
-        assert!(unknown.starts_with("Pods start once the runtime tells it"), "{unknown}");
+        assert!(unknown.starts_with("Pods start once the runtime reports it"), "{unknown}");
         let missing = advice_of(
             "cgroups of pods are missing: 2 running pods are not restarted for that, because cgroupDriver, cgroupRoot or the \
              cgroup driver of the runtime may have changed",
@@ -403,7 +403,7 @@ mod tests {
     }
 
     #[test]
-    fn overloaded_api_server_is_told_from_one_that_does_not_answer() {
+    fn overloaded_api_server_is_not_taken_for_one_that_does_not_answer() {
         let mut facts = facts();
         let api = facts.api.get_or_insert_default();
         (api.error, api.is_overloaded) = (Some("update leases: the server is busy: later".to_owned()), true);

@@ -1,4 +1,4 @@
-//! What `kubelet why` answers while the machine shuts down, and while logind cannot tell that it does: pages of
+//! What `kubelet why` answers while the machine shuts down, and while logind cannot report that it does: pages of
 //! docs/operate/transcripts.
 
 use std::process::{Command, Stdio};
@@ -23,7 +23,7 @@ fn shutdown_of_the_machine_is_named_by_the_node_and_its_pods() {
         &node,
         "node-shutdown",
         "The machine shuts down",
-        "Somebody rebooted a node with `shutdownGracePeriod: 120s`. logind waits until the pods have ended, those of low priority first. \
+        "A node was rebooted with `shutdownGracePeriod: 120s`. logind waits until the pods have ended, those of low priority first. \
          The pod takes 25 s to end, and another one came too late.",
     )
     .says(&["why", "node"], 3, &["the machine is shutting down", "their time ends at"])

@@ -30,7 +30,7 @@ fn runtime_that_does_not_report_its_cgroup_driver_is_named_and_stops_nothing() {
         "The kubelet was restarted and asks the runtime which cgroup driver it uses; the runtime answers with an error. A guess could \
          restart every pod with other cgroups, so nothing is started before there is an answer, and nothing that runs is stopped.",
     )
-    .says(&["why", "node"], 3, &["cgroup driver", REFUSED, "Pods start once the runtime tells it"])
+    .says(&["why", "node"], 3, &["cgroup driver", REFUSED, "Pods start once the runtime reports it"])
     .end();
     proxy.clear_rules();
     node.running("late");
