@@ -73,14 +73,9 @@ async fn serve(mut arguments: Arguments) -> Result<(), String> {
     }
     let mut terminated = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
     let mut compacted = signal(SignalKind::user_defined1()).map_err(|error| error.to_string())?;
-    let running = LocalApi::start(arguments.options).await.map_err(|error| error.to_string())?;
-    write_kubeconfigs(&running, &directory, &arguments.nodes, &arguments.bootstrap_tokens)?;
-    if let Some((node, file)) = &arguments.node_kubeconfig {
-        write_private(file, &running.node_kubeconfig(node).map_err(|error| error.to_string())?)?;
-    }
-    if let Some(file) = &arguments.admin_kubeconfig {
-        write_admin_kubeconfig(&running, file)?;
-    }
+    let options = std::mem::take(&mut arguments.options);
+    let running = LocalApi::start(options).await.map_err(|error| error.to_string())?;
+    write_files(&running, &arguments)?;
     announce(&running).map_err(|error| format!("cannot write to standard output: {error}"))?;
     loop {
         tokio::select! {
@@ -109,27 +104,23 @@ fn announce(running: &Running) -> std::io::Result<()> {
     out.flush()
 }
 
-/// `admin.kubeconfig`, `<node>.kubeconfig` for each `--node`, `bootstrap.kubeconfig`, and `ca.crt`.
-fn write_kubeconfigs(
-    running: &Running,
-    directory: &Path,
-    nodes: &[String],
-    bootstrap_tokens: &[String],
-) -> Result<(), String> {
-    write_admin_kubeconfig(running, &directory.join("admin.kubeconfig"))?;
-    for node in nodes {
-        let own = running.node_kubeconfig(node).map_err(|error| error.to_string())?;
-        write_private(&directory.join(format!("{node}.kubeconfig")), &own)?;
+/// `admin.kubeconfig`, `<node>.kubeconfig` for each `--node`, `bootstrap.kubeconfig`, `ca.crt`, and the kubeconfigs that flags name.
+fn write_files(running: &Running, arguments: &Arguments) -> Result<(), String> {
+    let directory = &arguments.directory;
+    let admin = running.kubeconfig("kubernetes-admin", Some("system:masters"));
+    let admin = admin.map_err(|error| error.to_string())?;
+    let own = directory.join("admin.kubeconfig");
+    for file in [Some(&own), arguments.admin_kubeconfig.as_ref()].into_iter().flatten() {
+        write_private(file, &admin)?;
     }
-    if let Some(token) = bootstrap_tokens.first() {
+    let in_directory = |node: &String| (node.clone(), directory.join(format!("{node}.kubeconfig")));
+    for (node, file) in arguments.nodes.iter().map(in_directory).chain(arguments.node_kubeconfig.clone()) {
+        write_private(&file, &running.node_kubeconfig(&node).map_err(|error| error.to_string())?)?;
+    }
+    if let Some(token) = arguments.bootstrap_tokens.first() {
         write_private(&directory.join("bootstrap.kubeconfig"), &running.token_kubeconfig(token))?;
     }
     write_private(&directory.join("ca.crt"), running.ca_pem())
-}
-
-fn write_admin_kubeconfig(running: &Running, file: &Path) -> Result<(), String> {
-    let admin = running.kubeconfig("kubernetes-admin", Some("system:masters"));
-    write_private(file, &admin.map_err(|error| error.to_string())?)
 }
 
 /// Writes a file atomically, readable by its owner only.

@@ -22,9 +22,11 @@ pub(super) fn lay(options: &Options, now: Timestamp) -> Result<(Arc<Store>, Auth
     if let Some(file) = &options.database {
         let (disk, saved) = disk::open(file, || new_identity(now))?;
         let text = |name: &str| {
-            let what = || format!("it has no {name}");
             let text = saved.identity.get(name).cloned();
-            text.ok_or_else(|| DatabaseProblem::Damaged { file: file.clone(), what: what() })
+            text.ok_or_else(|| DatabaseProblem::Damaged {
+                file: file.clone(),
+                what: format!("it has no {name}"),
+            })
         };
         let pem = |name: &str| text(name).map(|text| String::from_utf8_lossy(&text).into_owned());
         let authority = KeyAndCertificate { certificate: pem(CERTIFICATE)?, key: pem(KEY)? };

@@ -103,8 +103,8 @@ pub(crate) fn open<E: From<DatabaseProblem>>(
         }
     }
     let path = file.to_owned();
-    let disk = Disk::of(Box::new(move || builder().open(&path)));
-    Ok(disk.and_then(read).map_err(|error| problem(file, error))?)
+    let opened = Disk::open(Box::new(move || builder().open(&path)));
+    Ok(opened.map_err(|error| problem(file, error))?)
 }
 
 /// Every page is checked when a database is opened, so that a damaged one is refused and not believed.
@@ -178,14 +178,6 @@ fn problem(file: &Path, error: ReadError) -> DatabaseProblem {
 }
 
 /// Reads all of a database, whose format must be known.
-fn read(disk: Disk) -> Result<(Disk, Saved), ReadError> {
-    let saved = match &disk.database {
-        Some(database) => saved_in(database)?,
-        None => Saved::default(),
-    };
-    Ok((disk, saved))
-}
-
 fn saved_in(database: &Database) -> Result<Saved, ReadError> {
     let transaction = database.begin_read().map_err(redb::Error::from)?;
     let numbers = transaction.open_table(NUMBERS).map_err(redb::Error::from)?;
@@ -215,23 +207,16 @@ fn saved_in(database: &Database) -> Result<Saved, ReadError> {
 }
 
 impl Disk {
-    fn of(open: Open) -> Result<Self, ReadError> {
+    fn open(open: Open) -> Result<(Self, Saved), ReadError> {
         let database = open().map_err(redb::Error::from)?;
-        Ok(Self { open, database: Some(database), uncertain: BTreeMap::new() })
+        let saved = saved_in(&database)?;
+        Ok((Self { open, database: Some(database), uncertain: BTreeMap::new() }, saved))
     }
 
     /// Returns when the change is on disk.
     pub(super) fn store(&mut self, event: &Event) -> Result<(), NotStored> {
         let name = name_of(&event.key);
-        let stored = self.transact(|transaction, uncertain| {
-            for (name, object) in uncertain {
-                put(transaction, name, object.as_deref())?;
-            }
-            let object = (event.change != Change::Deleted).then_some(&*event.object);
-            put(transaction, &name, object)?;
-            transaction.open_table(NUMBERS)?.insert("revision", event.revision)?;
-            Ok(())
-        });
+        let stored = self.commit(&name, event);
         match stored {
             Ok(()) => self.uncertain.clear(),
             // Until a write succeeds this stays what the server has in memory, because no change of it can succeed before.
@@ -240,16 +225,19 @@ impl Disk {
         stored.map_err(|error| NotStored(error.to_string()))
     }
 
-    fn transact(
-        &mut self,
-        change: impl FnOnce(&WriteTransaction, &BTreeMap<String, Option<Arc<Value>>>) -> Result<(), redb::Error>,
-    ) -> Result<(), redb::Error> {
+    /// After an error the database is closed.
+    fn commit(&mut self, name: &str, event: &Event) -> Result<(), redb::Error> {
         let database = match self.database.take() {
             Some(database) => database,
             None => (self.open)()?,
         };
         let transaction = database.begin_write()?;
-        change(&transaction, &self.uncertain)?;
+        for (name, object) in &self.uncertain {
+            put(&transaction, name, object.as_deref())?;
+        }
+        let object = (event.change != Change::Deleted).then_some(&*event.object);
+        put(&transaction, name, object)?;
+        transaction.open_table(NUMBERS)?.insert("revision", event.revision)?;
         transaction.commit()?;
         self.database = Some(database);
         Ok(())

@@ -102,8 +102,8 @@ impl MemoryDisk {
 
     fn open(&self) -> Result<(Store, BTreeMap<String, Vec<u8>>), ReadError> {
         let medium = self.clone();
-        let disk = Disk::of(Box::new(move || builder().create_with_backend(medium.clone())))?;
-        let (disk, mut saved) = read(disk)?;
+        let open = move || builder().create_with_backend(medium.clone());
+        let (disk, mut saved) = Disk::open(Box::new(open))?;
         let identity = std::mem::take(&mut saved.identity);
         Ok((Store::on_disk(disk, saved, 100), identity))
     }
