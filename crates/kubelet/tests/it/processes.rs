@@ -30,6 +30,16 @@ pub(crate) fn commands_of(first: u32, text: &str) -> Commands {
     found
 }
 
+/// The processes that this one started, by any of its threads: the kernel lists each as the child of a thread.
+pub(crate) fn children_of(pid: u32) -> Vec<u32> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process");
+    let of_thread = |thread: std::io::Result<std::fs::DirEntry>| {
+        std::fs::read_to_string(thread.ok()?.path().join("children")).ok()
+    };
+    let text: String = threads.filter_map(of_thread).collect();
+    text.split_whitespace().map(|pid| pid.parse().expect("a process id")).collect()
+}
+
 /// The session of a live process.
 fn live_session(pid: u32) -> Option<u32> {
     /// The kernel's flag (PF_EXITING) of a process that is exiting.

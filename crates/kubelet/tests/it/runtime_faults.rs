@@ -92,6 +92,18 @@ fn runtime_that_is_absent_and_then_returns_errors_at_start_keeps_every_running_p
     assert!(!log_since(&node, start).contains("Stopping container"), "{}", log_since(&node, start));
 }
 
+/// So that all pods seem to have lost their cgroups. Returns the root of before.
+pub(crate) fn restart_with_another_cgroup_root(node: &mut Node) -> String {
+    let root = node.cgroup().path();
+    for tree in node.cgroup().find("") {
+        std::fs::create_dir_all(tree.join("other")).expect("a cgroup");
+    }
+    node.kill_kubelet();
+    node.configure(json!({"cgroupRoot": format!("{root}/other")}));
+    node.start_kubelet();
+    root
+}
+
 #[test]
 fn running_pods_that_all_seem_to_have_lost_their_cgroups_go_on_and_the_node_is_not_ready() {
     let mut node = Node::on_containerd(json!({}));
@@ -99,16 +111,8 @@ fn running_pods_that_all_seem_to_have_lost_their_cgroups_go_on_and_the_node_is_n
     names.iter().for_each(|name| node.apply(name, &shell_pod(name, FOREVER)));
     node.start_kubelet();
     let before = names.map(|name| container_id(&node.running(name)));
-    let root = node.cgroup().path();
-    let other = format!("{root}/other");
-    for tree in node.cgroup().find("") {
-        std::fs::create_dir_all(tree.join("other")).expect("a cgroup");
-    }
-
-    node.kill_kubelet();
     let start = node.kubelet_log().len();
-    node.configure(json!({"cgroupRoot": other}));
-    node.start_kubelet();
+    let root = restart_with_another_cgroup_root(&mut node);
     let has = |text: &'static str| {
         move |node: &Node| {
             if log_since(node, start).contains(text) { Ok(()) } else { Err("not yet".to_owned()) }
@@ -164,8 +168,8 @@ fn pod_that_cannot_be_inspected_keeps_its_image_and_does_not_stop_image_garbage_
     assert_eq!(container_id(&node.running("stuck")), id);
 }
 
-#[test]
-fn sandbox_that_the_runtime_creates_after_the_pod_has_ended_is_stopped() {
+/// The pod `slow` may run for two seconds, and the runtime creates its sandbox after eight.
+pub(crate) fn start_pod_whose_sandbox_comes_late() -> (Node, RuntimeProxy) {
     let (mut node, proxy) = node_with_proxy(json!({}));
     let late = CallFault::ActsLate(Duration::from_secs(8));
     proxy.add_rule(CallRule { method: "RunPodSandbox", about: "slow".to_owned(), times: 1, fault: late });
@@ -174,6 +178,12 @@ fn sandbox_that_the_runtime_creates_after_the_pod_has_ended_is_stopped() {
     pod["spec"]["activeDeadlineSeconds"] = 2.into();
     node.apply("slow", &pod);
     node.start_kubelet();
+    (node, proxy)
+}
+
+#[test]
+fn sandbox_that_the_runtime_creates_after_the_pod_has_ended_is_stopped() {
+    let (node, _proxy) = start_pod_whose_sandbox_comes_late();
     let ended = node.pod_when("slow", "has ended", |pod| pod["status"]["reason"] == "DeadlineExceeded");
     let uid = uid(&ended);
     let scope = Scope::Pod(uid.as_str().into());

@@ -8,7 +8,9 @@ use serde_json::{Value, json};
 use crate::book::shell::{Client, Shell};
 use crate::book::{provide_image, run_pages};
 use crate::cluster::kubectl::Kubectl;
-use crate::node::{FOREVER, Node, condition, container, free_port, restarts, shell_pod, signal};
+use crate::node::{FOREVER, Node, condition, free_port, restarts, shell_pod, signal, uid};
+use crate::processes::children_of;
+use crate::runtime_faults::container_id;
 
 /// A node that serves its API, and an unmodified kubectl with the kubeconfig that it wrote.
 struct SingleNode {
@@ -50,17 +52,29 @@ impl SingleNode {
         })
     }
 
+    /// Runs a pod that prints what it gets from a ConfigMap and a Secret; it is created without a node.
+    fn run_web(&self) -> Value {
+        let mut pod = shell_pod("web", &format!("echo $color $word; {FOREVER}"));
+        pod["apiVersion"] = "v1".into();
+        pod["kind"] = "Pod".into();
+        pod["spec"]["containers"][0]["envFrom"] =
+            json!([{"configMapRef": {"name": "settings"}}, {"secretRef": {"name": "login"}}]);
+        self.kubectl.apply(&[
+            json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"color": "green"}}),
+            json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"}, "stringData": {"word": "open"}}),
+            pod,
+        ]);
+        self.running("web")
+    }
+
     /// The process that serves the API.
     fn api_server(&self) -> Result<u32, String> {
-        let pid = self.node.kubelet_pid();
-        let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children"));
-        let children = children.map_err(|error| error.to_string())?;
-        let is_it = |pid: &&str| {
+        let children = children_of(self.node.kubelet_pid());
+        let is_it = |pid: &&u32| {
             std::fs::read_to_string(format!("/proc/{pid}/cmdline"))
                 .is_ok_and(|line| line.contains("api-server"))
         };
-        let found = children.split_whitespace().find(is_it).ok_or_else(|| format!("none in {children:?}"))?;
-        found.parse().map_err(|error| format!("{error}"))
+        children.iter().find(is_it).copied().ok_or_else(|| format!("none in {children:?}"))
     }
 
     fn database(&self) -> PathBuf {
@@ -68,29 +82,10 @@ impl SingleNode {
     }
 }
 
-fn container_id(pod: &Value) -> Value {
-    container(pod, "main")["containerID"].clone()
-}
-
-/// A pod of no node that prints what it gets from a ConfigMap and a Secret.
-fn web() -> Value {
-    let mut pod = shell_pod("web", &format!("echo $color $word; {FOREVER}"));
-    pod["apiVersion"] = "v1".into();
-    pod["kind"] = "Pod".into();
-    pod["spec"]["containers"][0]["envFrom"] =
-        json!([{"configMapRef": {"name": "settings"}}, {"secretRef": {"name": "login"}}]);
-    pod
-}
-
 #[test]
 fn kubectl_creates_reads_and_deletes_on_a_single_node_and_kills_lose_nothing() {
     let mut single = SingleNode::start();
-    single.kubectl.apply(&[
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"color": "green"}}),
-        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"}, "stringData": {"word": "open"}}),
-        web(),
-    ]);
-    let before = single.running("web");
+    let before = single.run_web();
     assert_eq!(before["spec"]["nodeName"], "node");
     single.node.eventually("kubectl logs shows what it got", |_| {
         let log = single.kubectl.ok(&["logs", "web"]);
@@ -120,21 +115,14 @@ fn kubectl_creates_reads_and_deletes_on_a_single_node_and_kills_lose_nothing() {
     let answered = single.kubectl.get("configmap", "answered").expect("what was answered is there");
     assert_eq!(answered["data"]["a"], "b");
     single.kubectl.ok(&["delete", "pod", "web"]);
-    single.node.eventually("nothing is left of the pod", |node| {
-        node.has_no_trace_of(after["metadata"]["uid"].as_str().expect("a UID"))
-    });
+    single.node.eventually("nothing is left of the pod", |node| node.has_no_trace_of(&uid(&after)));
 }
 
 #[test]
 fn damaged_database_is_named_and_pods_run_on_until_it_is_replaced() {
     let mut single = SingleNode::start();
-    single.kubectl.apply(&[
-        json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "settings"}, "data": {"color": "green"}}),
-        json!({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "login"}, "stringData": {"word": "open"}}),
-        web(),
-    ]);
-    let before = single.running("web");
-    let uid = before["metadata"]["uid"].as_str().expect("a UID").to_owned();
+    let before = single.run_web();
+    let uid = uid(&before);
     single.node.kill_kubelet();
     let backup = std::fs::read(single.database()).expect("the database");
     std::fs::write(single.database(), "").expect("a damaged database");

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use crate::node::{FOREVER, Node, container, restarts, shell, shell_pod};
+use crate::processes::children_of;
 
 fn score(pid: u32) -> i32 {
     let text = std::fs::read_to_string(format!("/proc/{pid}/oom_score_adj")).expect("the process");
@@ -14,16 +15,6 @@ fn parent(pid: u32) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).expect("the process");
     let parent = status.lines().find_map(|line| line.strip_prefix("PPid:")).expect("a parent");
     parent.trim().parse().expect("a process id")
-}
-
-/// Of all threads: whichever of them starts a process has it as its child.
-fn children(pid: u32) -> Vec<u32> {
-    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process");
-    let of_thread = |thread: std::io::Result<std::fs::DirEntry>| {
-        std::fs::read_to_string(thread.ok()?.path().join("children")).ok()
-    };
-    let text: String = threads.filter_map(of_thread).collect();
-    text.split_whitespace().map(|pid| pid.parse().expect("a process id")).collect()
 }
 
 #[test]
@@ -43,7 +34,7 @@ fn check_oom_scores(node: &Node) {
     let main = node.container_pid(&pod, "main");
     assert_eq!(score(main), -997);
     // The other child of the shim is the pause process.
-    let mut all: Vec<i32> = children(parent(main)).into_iter().map(score).collect();
+    let mut all: Vec<i32> = children_of(parent(main)).into_iter().map(score).collect();
     all.sort_unstable();
     assert_eq!(all, [-998, -997]);
 }

@@ -1,14 +1,14 @@
 //! What a fault of the runtime, or an odd object, costs: the pod or the node that it concerns says so, and others go on.
 
-use std::time::Duration;
-
-use harness::{CallFault, CallRule};
 use serde_json::{Value, json};
 
 use super::Page;
 use crate::flex_volumes::{DRIVERS, install, with_flex};
 use crate::node::{FOREVER, Node, shell_pod, uid};
-use crate::runtime_faults::{ALWAYS, container_id, node_with_proxy, refused};
+use crate::runtime_faults::{
+    ALWAYS, container_id, node_with_proxy, refused, restart_with_another_cgroup_root,
+    start_pod_whose_sandbox_comes_late,
+};
 
 /// The answer that a tired runtime gives in these tests.
 const REFUSED: &str = "refused by the test";
@@ -46,13 +46,7 @@ fn pods_whose_cgroups_all_seem_lost_are_named_and_go_on() {
     node.start_kubelet();
     let before = container_id(&node.running("web"));
     node.running("db");
-    let root = node.cgroup().path();
-    for tree in node.cgroup().find("") {
-        std::fs::create_dir_all(tree.join("other")).expect("a cgroup");
-    }
-    node.kill_kubelet();
-    node.configure(json!({"cgroupRoot": format!("{root}/other")}));
-    node.start_kubelet();
+    let root = restart_with_another_cgroup_root(&mut node);
     Page::new(
         &node,
         "cgroups-lost",
@@ -117,14 +111,7 @@ fn pod_whose_containers_the_runtime_does_not_stop_is_named_with_its_tries() {
 
 #[test]
 fn sandbox_that_comes_after_its_pod_has_ended_changes_nothing_about_the_reason() {
-    let (mut node, proxy) = node_with_proxy(json!({}));
-    let late = CallFault::ActsLate(Duration::from_secs(8));
-    proxy.add_rule(CallRule { method: "RunPodSandbox", about: "slow".to_owned(), times: 1, fault: late });
-    proxy.add_rule(refused("RunPodSandbox", "slow", ALWAYS));
-    let mut pod = shell_pod("slow", FOREVER);
-    pod["spec"]["activeDeadlineSeconds"] = 2.into();
-    node.apply("slow", &pod);
-    node.start_kubelet();
+    let (node, _proxy) = start_pod_whose_sandbox_comes_late();
     Page::new(
         &node,
         "sandbox-comes-late",
