@@ -1,9 +1,13 @@
 //! Admission: fields that the server sets, and objects that it refuses, because of the user or of other objects. Rules that
 //! depend on the object alone are in `defaults` and `validation`.
 
+mod amounts;
+mod limits;
 mod pods;
+pub(crate) mod priority;
 pub(crate) mod services;
 mod signing_requests;
+mod storage;
 
 use serde_json::Value;
 
@@ -38,9 +42,29 @@ pub(crate) fn create(context: &Context<'_>, resource: &Resource, object: &mut Va
         "podcertificaterequests" => return admit_pod_certificate(context, resource, object),
         "pods" => return pods::create(context, resource, object),
         "services" => return services::create(context, resource, object),
+        "priorityclasses" => return priority::check_class(context, resource, object),
+        "persistentvolumeclaims" => storage::create_claim(context, object),
+        "persistentvolumes" => storage::create_volume(context, object),
         _ => {}
     }
     Ok(())
+}
+
+/// What depends on the defaults of a new object. Returns whether it has changed.
+pub(crate) fn after_defaults(context: &Context<'_>, resource: &Resource, object: &mut Value) -> bool {
+    resource.name == "pods" && limits::set_defaults(context.objects, object)
+}
+
+/// Refuses a valid object that is outside of the LimitRanges of its namespace, or that does not fit into its quotas. `old` is the stored
+/// object of an update.
+pub(crate) fn check_amounts(
+    context: &Context<'_>,
+    resource: &Resource,
+    new: &Value,
+    old: Option<&Value>,
+) -> Result<(), ApiError> {
+    amounts::check(context.objects, resource, new, old)
+        .map_err(|why| ApiError::forbidden_object(resource, object::name(new), &why))
 }
 
 /// Mutates an update of the main resource, or refuses it.
@@ -55,6 +79,7 @@ pub(crate) fn update(
         "certificatesigningrequests" => object::keep_field(new, old, "spec"),
         "namespaces" => object::keep_field(new, old, "spec"),
         "services" => return services::update(context, resource, new, old),
+        "priorityclasses" => return priority::check_class(context, resource, new),
         _ => {}
     }
     Ok(())

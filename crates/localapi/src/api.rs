@@ -12,6 +12,7 @@ use crate::auth::x509::ClientCertificates;
 use crate::clock::{Clock, Rng};
 use crate::options::Behaviour;
 use crate::proxy::Proxy;
+use crate::server::backup::Durable;
 use crate::store::Store;
 
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub(crate) struct Api {
     pub(crate) proxy: Proxy,
     /// Cancelled when the server stops: no new requests, watches end.
     pub(crate) closing: CancellationToken,
+    /// `None`: everything is in memory only.
+    pub(crate) durable: Option<Durable>,
 }
 
 impl Api {

@@ -22,6 +22,8 @@ pub(crate) const BOOTSTRAPPERS: &str = "system:bootstrappers";
 /// The group of nodes; the user is `system:node:<name>`.
 pub(crate) const NODES: &str = "system:nodes";
 pub(crate) const NODE_USER_PREFIX: &str = "system:node:";
+/// The user of what this server creates itself.
+const OWN: &str = "system:apiserver";
 const ANONYMOUS: &str = "system:anonymous";
 const UNAUTHENTICATED: &str = "system:unauthenticated";
 
@@ -37,6 +39,15 @@ pub(crate) struct User {
 impl User {
     pub(crate) fn new(name: impl Into<String>, groups: impl IntoIterator<Item = String>) -> Self {
         Self { name: name.into(), groups: groups.into_iter().collect(), ..Self::default() }
+    }
+
+    /// This server itself.
+    pub(crate) fn own() -> Self {
+        Self::new(OWN, [MASTERS.to_owned()])
+    }
+
+    pub(crate) fn is_own(&self) -> bool {
+        self.name == OWN && self.is_in(MASTERS)
     }
 
     pub(crate) fn anonymous() -> Self {

@@ -3,8 +3,9 @@
 
 mod arguments;
 
+use std::fs::Permissions;
 use std::io::Write;
-use std::os::unix::fs::OpenOptionsExt;
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -82,6 +83,7 @@ async fn serve(mut arguments: Arguments) -> Result<(), String> {
             _ = terminated.recv() => break,
             _ = tokio::signal::ctrl_c() => break,
             _ = compacted.recv() => running.compact(),
+            () = running.asked_to_end() => break,
         }
     }
     let state = running.stop().await;
@@ -109,9 +111,9 @@ fn write_files(running: &Running, arguments: &Arguments) -> Result<(), String> {
     let directory = &arguments.directory;
     let admin = running.kubeconfig("kubernetes-admin", Some("system:masters"));
     let admin = admin.map_err(|error| error.to_string())?;
-    let own = directory.join("admin.kubeconfig");
-    for file in [Some(&own), arguments.admin_kubeconfig.as_ref()].into_iter().flatten() {
-        write_private(file, &admin)?;
+    write_private(&directory.join("admin.kubeconfig"), &admin)?;
+    if let Some(file) = &arguments.admin_kubeconfig {
+        write_for_group(file, &admin, arguments.admin_kubeconfig_group)?;
     }
     let in_directory = |node: &String| (node.clone(), directory.join(format!("{node}.kubeconfig")));
     for (node, file) in arguments.nodes.iter().map(in_directory).chain(arguments.node_kubeconfig.clone()) {
@@ -125,10 +127,19 @@ fn write_files(running: &Running, arguments: &Arguments) -> Result<(), String> {
 
 /// Writes a file atomically, readable by its owner only.
 fn write_private(file: &Path, text: &str) -> Result<(), String> {
+    write_for_group(file, text, None)
+}
+
+/// Writes a file atomically, readable by its owner and this group.
+fn write_for_group(file: &Path, text: &str, group: Option<u32>) -> Result<(), String> {
     let failed = |error: std::io::Error| format!("cannot write {}: {error}", file.display());
     let new = file.with_extension("new");
     let mut options = std::fs::OpenOptions::new();
     let mut open = options.write(true).create(true).truncate(true).mode(0o600).open(&new).map_err(failed)?;
     open.write_all(text.as_bytes()).map_err(failed)?;
+    if group.is_some() {
+        std::os::unix::fs::fchown(&open, None, group).map_err(failed)?;
+        open.set_permissions(Permissions::from_mode(0o640)).map_err(failed)?;
+    }
     std::fs::rename(&new, file).map_err(failed)
 }

@@ -31,6 +31,9 @@ pub fn apply(resource: &str, object: &mut Value) {
         "certificatesigningrequests" => kinds::certificate_signing_request(object),
         "podcertificaterequests" => kinds::pod_certificate_request(object),
         "csidrivers" => kinds::csi_driver(object),
+        "limitranges" => kinds::limit_range(object),
+        "priorityclasses" => tree::set(object, "preemptionPolicy", "PreemptLowerPriority"),
+        "storageclasses" => kinds::storage_class(object),
         _ => {}
     }
 }

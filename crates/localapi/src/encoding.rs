@@ -141,6 +141,12 @@ fn rules(resource: &str) -> Option<&'static [Rule]> {
         "csidrivers" => Some(&[(&[""], &[("spec", Empty::Struct)])]),
         "volumeattachments" => Some(&[SPEC_AND_STATUS, (&["status"], &[("attached", Empty::False)])]),
         "csinodes" => Some(&[(&["spec"], &[("drivers", Empty::Null)])]),
+        "resourcequotas" => Some(&[SPEC_AND_STATUS]),
+        "limitranges" => {
+            Some(&[(&[""], &[("spec", Empty::Struct)]), (&["spec"], &[("limits", Empty::Null)])])
+        }
+        "priorityclasses" => Some(&[(&[""], &[("value", Empty::Zero)])]),
+        "storageclasses" => Some(&[(&[""], &[("provisioner", Empty::Text)])]),
         "configmaps" | "secrets" | "serviceaccounts" | "runtimeclasses" => Some(&[]),
         _ => None,
     }
@@ -163,8 +169,8 @@ pub(crate) const OMITEMPTY_MAPS: [&str; 12] = [
     "requests",
 ];
 /// Maps of quantities.
-const QUANTITIES: [&str; 6] =
-    ["allocatable", "allocatedResources", "capacity", "limits", "overhead", "requests"];
+const QUANTITIES: [&str; 8] =
+    ["allocatable", "allocatedResources", "capacity", "hard", "limits", "overhead", "requests", "used"];
 const SINGLE_QUANTITIES: [&str; 2] = ["divisor", "sizeLimit"];
 /// Times with microseconds; all others are whole seconds.
 const MICRO_TIMES: [&str; 4] = ["acquireTime", "eventTime", "lastObservedTime", "renewTime"];

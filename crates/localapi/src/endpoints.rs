@@ -3,6 +3,7 @@
 mod call;
 mod create;
 mod delete;
+mod field_validation;
 mod get;
 mod list;
 mod negotiation;
@@ -18,6 +19,7 @@ use std::sync::Arc;
 use ::http::{Method, Request, Response, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 
 use call::Call;
@@ -32,6 +34,7 @@ use crate::auth::tokens::Tokens;
 use crate::discovery;
 use crate::http::{Body, PeerCertificates, Query, RequestInfo, compression, request_info};
 use crate::proxy;
+use crate::resources::Resource;
 use crate::status::ApiError;
 
 /// The largest request body, as the real server limits it.
@@ -62,6 +65,9 @@ async fn handle(
     // Over HTTP/2 the URI contains the server, too.
     let uri = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
     match request_info::parse(request.uri().path()) {
+        Some(RequestInfo { resource: resource @ Resource { advice: Some(advice), .. }, .. }) => {
+            Err(ApiError::not_served(resource, advice))
+        }
         Some(info) if proxy::serves(&info) => {
             let attributes = call::attributes(request.method(), &query, &info)?;
             authorize(&api, &user, &attributes)?;
@@ -73,7 +79,7 @@ async fn handle(
             call.uri = uri;
             let attributes = call::attributes(&call.method, &call.query, &call.info)?;
             let result = authorize(&call.api, &call.user, &attributes).and_then(|()| dispatch(&call));
-            let response = match &call.api.audit {
+            let mut response = match &call.api.audit {
                 Some(log) => {
                     let event = audit::Event {
                         at: call.api.now(),
@@ -86,6 +92,7 @@ async fn handle(
                 }
                 None => result?,
             };
+            field_validation::warn(&mut response, &call.warnings.lock());
             if !accepts_gzip {
                 return Ok(response);
             }
@@ -176,6 +183,7 @@ async fn read(
         query,
         info,
         media,
+        warnings: Mutex::default(),
         method: head.method,
         content_type,
         body: body.to_bytes(),

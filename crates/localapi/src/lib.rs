@@ -4,19 +4,22 @@
 //! versions, watches, patches, selectors, deletion, authentication and authorization.
 //!
 //! Architecture invariants:
-//! - it is an API server and nothing else: no scheduler, and only those controllers without which the API is incomplete
-//!   (the signer of kubelet certificates, the default ServiceAccount of a namespace, the deletion of a namespace);
+//! - it is an API server and nothing else: no scheduler, and only those controllers without which the API is incomplete (the signer of
+//!   kubelet certificates, the content and the deletion of namespaces, garbage collection by owners, the use of quotas, the binding of
+//!   volumes to claims);
 //! - objects are JSON trees, so that unknown fields are preserved;
 //! - the rules are pure functions over those trees; only the store and the connections hold state;
 //! - each change is one transaction of the store, so that no other change comes between the decision and the write.
 #![forbid(unsafe_code)]
 
 mod admission;
+mod amounts;
 mod api;
 mod audit;
 mod auth;
 mod clock;
 pub mod command;
+mod controllers;
 pub mod defaults;
 mod discovery;
 pub mod encoding;
@@ -27,8 +30,10 @@ mod object;
 mod options;
 pub mod patch;
 mod proxy;
+mod quota;
 mod registry;
 mod resources;
+mod schema;
 pub mod selector;
 mod server;
 mod signing;

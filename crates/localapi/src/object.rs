@@ -37,6 +37,11 @@ pub(crate) fn finalizers(object: &Value) -> &[Value] {
     items(object, "/metadata/finalizers")
 }
 
+/// The UIDs of its owners.
+pub(crate) fn owner_uids(object: &Value) -> impl Iterator<Item = &str> {
+    items(object, "/metadata/ownerReferences").iter().map(|owner| text(owner, "/uid"))
+}
+
 /// The object's `metadata`, created if it was missing. An object that is no JSON object becomes one.
 pub(crate) fn metadata(object: &mut Value) -> &mut Map<String, Value> {
     map_at(object, "metadata")
@@ -54,6 +59,14 @@ fn as_map(value: &mut Value) -> &mut Map<String, Value> {
     }
     let Value::Object(map) = value else { unreachable!("the line above made it a map") };
     map
+}
+
+/// Sets a list of the metadata, or removes it if it is empty.
+pub(crate) fn set_list(metadata: &mut Map<String, Value>, field: &str, list: Vec<Value>) {
+    match list.is_empty() {
+        true => drop(metadata.remove(field)),
+        false => drop(metadata.insert(field.to_owned(), Value::Array(list))),
+    }
 }
 
 /// Copies a top-level field from `from`, or removes it if `from` has none.

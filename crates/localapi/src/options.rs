@@ -39,6 +39,12 @@ pub struct Behaviour {
     pub service_accounts: bool,
     /// The node that pods without one are bound to when they are created: there is no scheduler, and on a machine alone no choice.
     pub bind_to: Option<String>,
+    /// Refuses new Services, and gives that of the API server the address and port on which it listens: this machine has no proxy for other
+    /// addresses.
+    pub refuse_services: bool,
+    /// Binds claims to volumes, and makes directories below this one for claims of the storage class `local`. `None`: no controller of
+    /// volumes, so that a test can play it.
+    pub local_volumes: Option<PathBuf>,
     /// Adds fields that no client knows to every object in a response, as a newer server does: clients must ignore them.
     pub unknown_fields: bool,
 }
@@ -52,6 +58,8 @@ impl Default for Behaviour {
             bookmark_interval: Duration::from_secs(60),
             service_accounts: true,
             bind_to: None,
+            refuse_services: false,
+            local_volumes: None,
             unknown_fields: false,
         }
     }
@@ -74,6 +82,8 @@ pub struct Options {
     /// The file of the database that holds everything but the history, in place of `state`: each change is on disk before it is answered.
     /// It is made if it does not exist. `None` keeps everything in memory.
     pub database: Option<PathBuf>,
+    /// The file with the key that encrypts Secrets and keys in the database; made with it. `None`: they are in it as they are.
+    pub encryption_key: Option<PathBuf>,
     /// The state of a previous server; none to begin with an empty cluster.
     pub state: Option<State>,
 }
@@ -89,6 +99,7 @@ impl Default for Options {
             clock: Clock::system(),
             audit_log: None,
             database: None,
+            encryption_key: None,
             state: None,
         }
     }

@@ -12,3 +12,12 @@ mod validate;
 pub(crate) use create::create;
 pub(crate) use delete::delete;
 pub(crate) use update::{Scope, update};
+
+use serde_json::Value;
+
+use crate::store::Write;
+
+/// Stores an object, or removes it if its deletion waited for nothing else.
+pub(crate) fn put_or_remove(object: Value) -> Write {
+    if deletion::is_finished(&object) { Write::Remove(object) } else { Write::Put(object) }
+}

@@ -1,5 +1,5 @@
-//! The table of kinds: which resources are served, under which names, with which subresources. Rules of single kinds are
-//! in `admission` and `endpoints::subresource`.
+//! The table of kinds: which resources are served, under which names, with which subresources, and which are refused with what to use in
+//! their place. Rules of single kinds are in `admission` and `endpoints::subresource`.
 
 /// A subresource of a kind, as discovery lists it.
 #[derive(Debug)]
@@ -31,6 +31,9 @@ pub(crate) struct Resource {
     pub(crate) unconditional_update: bool,
     /// Whether a PUT creates an object that does not exist.
     pub(crate) create_on_update: bool,
+    /// What to use in place of a kind that is not served. Discovery lists it without verbs, so that clients send their requests, which are
+    /// refused with this advice.
+    pub(crate) advice: Option<&'static str>,
     pub(crate) subresources: &'static [Subresource],
 }
 
@@ -87,6 +90,7 @@ const fn kind(
         review: false,
         unconditional_update: true,
         create_on_update: false,
+        advice: None,
         subresources: &[],
     }
 }
@@ -96,7 +100,35 @@ const STORAGE: (&str, &str) = ("storage.k8s.io", "v1");
 const AUTHENTICATION: (&str, &str) = ("authentication.k8s.io", "v1");
 const AUTHORIZATION: (&str, &str) = ("authorization.k8s.io", "v1");
 
-/// Everything that is served, the core group first.
+const WORKLOADS: &str = "this API has one node and no controllers; create the pod itself, whose containers are restarted as its restartPolicy says, or join a cluster when one machine is not enough";
+const JOBS: &str =
+    "create a pod with restartPolicy OnFailure; for a schedule, a systemd timer or cron can run kubectl";
+const ROUTES: &str = "this API has no addresses of Services; reach a pod by hostPort or hostNetwork, and run a proxy as a pod if several share a port";
+const AUTOSCALING: &str = "there is one node and one instance of each pod; kubectl patch --subresource=resize changes what a pod may use";
+const BUDGETS: &str = "there is one instance of each pod, so an eviction is a deletion";
+const EXTENSIONS: &str = "only built-in kinds are served; keep other data in a ConfigMap";
+
+const APPS: (&str, &str) = ("apps", "v1");
+const BATCH: (&str, &str) = ("batch", "v1");
+const NETWORKING: (&str, &str) = ("networking.k8s.io", "v1");
+const ADMISSION: (&str, &str) = ("admissionregistration.k8s.io", "v1");
+
+/// A kind that is refused.
+const fn refused(
+    group_version: (&'static str, &'static str),
+    names: (&'static str, &'static str, &'static str),
+    namespaced: bool,
+    short_names: &'static [&'static str],
+    advice: &'static str,
+) -> Resource {
+    Resource {
+        short_names,
+        advice: Some(advice),
+        ..kind(group_version, names.0, names.1, names.2, namespaced)
+    }
+}
+
+/// Everything that is served or refused, the core group first.
 pub(crate) const RESOURCES: &[Resource] = &[
     Resource { short_names: &["cm"], ..kind(CORE, "configmaps", "configmap", "ConfigMap", true) },
     Resource {
@@ -110,6 +142,7 @@ pub(crate) const RESOURCES: &[Resource] = &[
         subresources: &[sub("finalize", "Namespace", &["update"]), sub("status", "Namespace", STATUS)],
         ..kind(CORE, "namespaces", "namespace", "Namespace", false)
     },
+    Resource { short_names: &["limits"], ..kind(CORE, "limitranges", "limitrange", "LimitRange", true) },
     Resource {
         short_names: &["no"],
         subresources: &[sub("proxy", "NodeProxyOptions", PROXY), sub("status", "Node", STATUS)],
@@ -131,6 +164,11 @@ pub(crate) const RESOURCES: &[Resource] = &[
         generation: true,
         subresources: POD_SUBRESOURCES,
         ..kind(CORE, "pods", "pod", "Pod", true)
+    },
+    Resource {
+        short_names: &["quota"],
+        subresources: &[sub("status", "ResourceQuota", STATUS)],
+        ..kind(CORE, "resourcequotas", "resourcequota", "ResourceQuota", true)
     },
     kind(CORE, "secrets", "secret", "Secret", true),
     Resource {
@@ -234,17 +272,92 @@ pub(crate) const RESOURCES: &[Resource] = &[
         ..kind(("resource.k8s.io", "v1"), "resourceslices", "resourceslice", "ResourceSlice", false)
     },
     Resource {
+        short_names: &["pc"],
+        create_on_update: true,
+        ..kind(("scheduling.k8s.io", "v1"), "priorityclasses", "priorityclass", "PriorityClass", false)
+    },
+    Resource {
         generation: true,
         unconditional_update: false,
         ..kind(STORAGE, "csidrivers", "csidriver", "CSIDriver", false)
     },
     Resource { unconditional_update: false, ..kind(STORAGE, "csinodes", "csinode", "CSINode", false) },
     Resource {
+        short_names: &["sc"],
+        ..kind(STORAGE, "storageclasses", "storageclass", "StorageClass", false)
+    },
+    Resource {
         unconditional_update: false,
         subresources: &[sub("status", "VolumeAttachment", STATUS)],
         ..kind(STORAGE, "volumeattachments", "volumeattachment", "VolumeAttachment", false)
     },
+    refused(
+        CORE,
+        ("replicationcontrollers", "replicationcontroller", "ReplicationController"),
+        true,
+        &["rc"],
+        WORKLOADS,
+    ),
+    refused(CORE, ("podtemplates", "podtemplate", "PodTemplate"), true, &[], WORKLOADS),
+    refused(APPS, ("deployments", "deployment", "Deployment"), true, &["deploy"], WORKLOADS),
+    refused(APPS, ("replicasets", "replicaset", "ReplicaSet"), true, &["rs"], WORKLOADS),
+    refused(APPS, ("statefulsets", "statefulset", "StatefulSet"), true, &["sts"], WORKLOADS),
+    refused(APPS, ("daemonsets", "daemonset", "DaemonSet"), true, &["ds"], WORKLOADS),
+    refused(BATCH, ("jobs", "job", "Job"), true, &[], JOBS),
+    refused(BATCH, ("cronjobs", "cronjob", "CronJob"), true, &["cj"], JOBS),
+    refused(NETWORKING, ("ingresses", "ingress", "Ingress"), true, &["ing"], ROUTES),
+    refused(NETWORKING, ("ingressclasses", "ingressclass", "IngressClass"), false, &[], ROUTES),
+    refused(NETWORKING, ("networkpolicies", "networkpolicy", "NetworkPolicy"), true, &["netpol"], ROUTES),
+    refused(
+        ("autoscaling", "v2"),
+        ("horizontalpodautoscalers", "horizontalpodautoscaler", "HorizontalPodAutoscaler"),
+        true,
+        &["hpa"],
+        AUTOSCALING,
+    ),
+    refused(
+        ("policy", "v1"),
+        ("poddisruptionbudgets", "poddisruptionbudget", "PodDisruptionBudget"),
+        true,
+        &["pdb"],
+        BUDGETS,
+    ),
+    refused(
+        ("apiextensions.k8s.io", "v1"),
+        ("customresourcedefinitions", "customresourcedefinition", "CustomResourceDefinition"),
+        false,
+        &["crd", "crds"],
+        EXTENSIONS,
+    ),
+    refused(
+        ADMISSION,
+        ("mutatingwebhookconfigurations", "mutatingwebhookconfiguration", "MutatingWebhookConfiguration"),
+        false,
+        &[],
+        EXTENSIONS,
+    ),
+    refused(
+        ADMISSION,
+        (
+            "validatingwebhookconfigurations",
+            "validatingwebhookconfiguration",
+            "ValidatingWebhookConfiguration",
+        ),
+        false,
+        &[],
+        EXTENSIONS,
+    ),
+    refused(
+        ("apiregistration.k8s.io", "v1"),
+        ("apiservices", "apiservice", "APIService"),
+        false,
+        &[],
+        EXTENSIONS,
+    ),
 ];
+
+/// What to use in place of Services, where this machine has no proxy for their addresses.
+pub(crate) const SERVICES_ADVICE: &str = ROUTES;
 
 impl Resource {
     /// The `apiVersion` of its objects.
@@ -258,7 +371,9 @@ impl Resource {
     }
 
     pub(crate) fn verbs(&self) -> &'static [&'static str] {
-        if self.review {
+        if self.advice.is_some() {
+            &[]
+        } else if self.review {
             CREATE
         } else {
             &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
@@ -285,7 +400,7 @@ pub(crate) fn find(group: &str, version: &str, name: &str) -> Option<&'static Re
 
 /// The kind that the store holds under this plural. Events of both groups are stored as one.
 pub(crate) fn stored(name: &str) -> Option<&'static Resource> {
-    RESOURCES.iter().find(|resource| resource.name == name && !resource.review)
+    RESOURCES.iter().find(|resource| resource.name == name && !resource.review && resource.advice.is_none())
 }
 
 /// The group and version pairs that are served, the core group left out, each once and in the table's order.
@@ -296,7 +411,6 @@ pub(crate) fn groups() -> Vec<(&'static str, &'static str)> {
             groups.push((resource.group, resource.version));
         }
     }
-    groups.push(("policy", "v1"));
     groups
 }
 
@@ -312,7 +426,14 @@ mod tests {
             Some("events.k8s.io/v1".to_owned())
         );
         assert!(find("", "v2", "pods").is_none());
-        assert!(find("apps", "v1", "deployments").is_none());
+        assert!(find("apps", "v2", "deployments").is_none());
+    }
+
+    #[test]
+    fn refused_kind_has_advice_and_neither_verbs_nor_objects() {
+        let refused = find("apps", "v1", "deployments").expect("it is known");
+        assert!(refused.advice.is_some_and(|advice| advice.contains("create the pod itself")));
+        assert!(refused.verbs().is_empty() && stored("deployments").is_none());
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! Starting and stopping a server, and the kubeconfigs of its clients.
 
+pub(crate) mod backup;
+mod control;
 mod foundation;
 mod initial;
 mod listener;
@@ -28,13 +30,18 @@ use crate::auth::tokens::{Tokens, bootstrap_secret};
 use crate::auth::x509::ClientCertificates;
 use crate::auth::{NODE_USER_PREFIX, NODES};
 use crate::clock::Rng;
+use crate::controllers;
 use crate::options::{Options, State};
 use crate::proxy::{Backends, Proxy, Streams};
 use crate::registry::namespaces;
 use crate::signing;
 use crate::status::ApiError;
 use crate::store::disk::DatabaseProblem;
+use crate::store::seal::KeyProblem;
+use foundation::Foundation;
 
+/// The name in kubeconfigs.
+const CLUSTER: &str = "single-node";
 const SERVER_NAMES: &[&str] = &[
     "localhost",
     "kubernetes",
@@ -60,6 +67,8 @@ pub enum StartError {
     AuditLog { path: PathBuf, source: std::io::Error },
     #[error(transparent)]
     Database(#[from] DatabaseProblem),
+    #[error(transparent)]
+    EncryptionKey(#[from] KeyProblem),
     #[error("failed to create the initial objects: {0}")]
     Initial(String),
 }
@@ -95,7 +104,7 @@ impl LocalApi {
             bound.map_err(|source| StartError::Listen { address: options.listen, source })?;
         let provider = Arc::new(rustls::crypto::ring::default_provider());
         let now = options.clock.now();
-        let (store, authority, signer) = foundation::lay(&options, now)?;
+        let Foundation { store, authority, signer, durable } = foundation::lay(&options, now)?;
         let clients =
             ClientCertificates::of(authority.certificate(), Arc::clone(&provider)).map_err(certificates)?;
         let addresses = [options.listen.ip(), IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V4(API_ADDRESS)];
@@ -116,13 +125,26 @@ impl LocalApi {
             audit: options.audit_log.as_deref().map(audit_log).transpose()?,
             proxy: Proxy { backends, streams: Streams::new(closing.clone()) },
             closing,
+            durable,
         });
-        initial::create(&api, address.port(), bootstrap_secrets).map_err(failed_initial)?;
+        initial::create(&api, address, bootstrap_secrets).map_err(failed_initial)?;
         namespaces::resume(&api);
         let mut tasks = JoinSet::new();
         tasks.spawn(signing::run(Arc::clone(&api)));
+        controllers::start(&api, &mut tasks);
+        serve_commands(&api, &mut tasks);
         tasks.spawn(listener::serve(listener, tls, Arc::clone(&api)));
         Ok(Running { address, api, tasks })
+    }
+}
+
+/// The backups of a server with a database. One without its socket still serves its clients.
+fn serve_commands(api: &Arc<Api>, tasks: &mut JoinSet<()>) {
+    let Some(durable) = &api.durable else { return };
+    tasks.spawn(backup::run(Arc::clone(api)));
+    match control::listen(&durable.directory) {
+        Ok(listener) => drop(tasks.spawn(control::serve(listener, Arc::clone(api)))),
+        Err(error) => tracing::error!(err = %error, "failed to open the control socket"),
     }
 }
 
@@ -207,15 +229,15 @@ impl Running {
             "apiVersion": "v1",
             "kind": "Config",
             "clusters": [{
-                "name": "localapi",
+                "name": CLUSTER,
                 "cluster": {
                     "server": self.url(),
                     "certificate-authority-data": STANDARD.encode(self.ca_pem()),
                 },
             }],
             "users": [{"name": "user", "user": user}],
-            "contexts": [{"name": "localapi", "context": {"cluster": "localapi", "user": "user"}}],
-            "current-context": "localapi",
+            "contexts": [{"name": CLUSTER, "context": {"cluster": CLUSTER, "user": "user"}}],
+            "current-context": CLUSTER,
         })
         .to_string()
     }
@@ -223,6 +245,11 @@ impl Running {
     /// Discards the history: a watch from an older revision fails as expired.
     pub fn compact(&self) {
         self.api.store.compact();
+    }
+
+    /// Returns when the server was asked to end at its control socket.
+    pub async fn asked_to_end(&self) {
+        self.api.closing.cancelled().await;
     }
 
     /// Stops the server: accepts no new requests, ends watches and waits for other requests. The next server can start with

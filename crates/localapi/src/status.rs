@@ -158,6 +158,12 @@ impl ApiError {
         Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", METHOD_NOT_ALLOWED)
     }
 
+    /// A kind that is known and not served.
+    pub(crate) fn not_served(resource: &Resource, advice: &str) -> Self {
+        let message = format!("{} are not served here: {advice}", resource.qualified_name());
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+    }
+
     pub(crate) fn unsupported_media_type(message: impl Into<String>) -> Self {
         Self::new(StatusCode::UNSUPPORTED_MEDIA_TYPE, "UnsupportedMediaType", message)
     }

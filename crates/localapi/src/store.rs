@@ -2,14 +2,16 @@
 //!
 //! It knows keys, JSON trees and revisions; no rules of kinds, no selectors, no HTTP.
 
+pub(crate) mod backup;
 pub(crate) mod disk;
 mod history;
+mod objects;
+pub(crate) mod seal;
 mod snapshot;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
-use std::ops::Bound;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -20,6 +22,7 @@ pub(crate) use disk::NotStored;
 use disk::{Disk, Saved};
 use history::History;
 pub(crate) use history::{Change, Event};
+pub(crate) use objects::Objects;
 
 /// The number of the last change, over all objects.
 pub(crate) type Revision = u64;
@@ -57,38 +60,6 @@ pub(crate) enum Write {
 pub(crate) struct Written {
     pub(crate) object: Option<Arc<Value>>,
     pub(crate) removed: bool,
-}
-
-/// All objects by key. Writers read other objects through it, under the same lock.
-#[derive(Debug, Default)]
-pub(crate) struct Objects(BTreeMap<Key, Arc<Value>>);
-
-impl Objects {
-    pub(crate) fn get(&self, key: &Key) -> Option<&Arc<Value>> {
-        self.0.get(key)
-    }
-
-    /// The objects of a kind, of all namespaces or of one, in the order of their keys.
-    pub(crate) fn of(
-        &self,
-        resource: &'static str,
-        namespace: Option<&str>,
-    ) -> impl Iterator<Item = (&Key, &Arc<Value>)> {
-        let from = Key::new(resource, namespace.unwrap_or_default(), "");
-        let namespace = namespace.map(str::to_owned);
-        self.0.range((Bound::Included(from), Bound::Unbounded)).take_while(move |(key, _)| {
-            key.resource == resource && namespace.as_ref().is_none_or(|wanted| *wanted == key.namespace)
-        })
-    }
-
-    /// Whether a namespace contains any object.
-    pub(crate) fn any_in(&self, namespace: &str) -> bool {
-        self.0.keys().any(|key| key.namespace == namespace)
-    }
-
-    pub(crate) fn keys_in(&self, namespace: &str) -> Vec<Key> {
-        self.0.keys().filter(|key| key.namespace == namespace).cloned().collect()
-    }
 }
 
 /// The start of a watch.
@@ -129,14 +100,16 @@ pub(crate) struct Listing {
 
 #[derive(Debug)]
 struct Watcher {
-    resource: &'static str,
+    /// `None`: all kinds.
+    resource: Option<&'static str>,
     namespace: Option<String>,
     queue: mpsc::Sender<Event>,
 }
 
 impl Watcher {
     fn wants(&self, key: &Key) -> bool {
-        self.resource == key.resource && self.namespace.as_ref().is_none_or(|wanted| *wanted == key.namespace)
+        self.resource.is_none_or(|wanted| wanted == key.resource)
+            && self.namespace.as_ref().is_none_or(|wanted| *wanted == key.namespace)
     }
 }
 
@@ -164,7 +137,7 @@ impl Store {
 
     /// The store of a database, which has everything but the history: a watch from before must list again.
     pub(crate) fn on_disk(disk: Disk, saved: Saved, history: usize) -> Self {
-        Self::of(Some(disk), saved.revision, Objects(saved.objects), history)
+        Self::of(Some(disk), saved.revision, Objects::of_map(saved.objects), history)
     }
 
     fn of(disk: Option<Disk>, revision: Revision, objects: Objects, history: usize) -> Self {
@@ -179,6 +152,13 @@ impl Store {
 
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Value>> {
         self.state.lock().objects.get(key).cloned()
+    }
+
+    /// Everything at this moment, with these texts.
+    pub(crate) fn saved(&self, identity: BTreeMap<String, Vec<u8>>) -> Saved {
+        let state = self.state.lock();
+        let objects = state.objects.all().map(|(key, object)| (key.clone(), Arc::clone(object))).collect();
+        Saved { revision: state.revision, objects, identity }
     }
 
     /// Reads several objects at one revision.
@@ -260,7 +240,7 @@ impl Store {
     ) -> Result<Subscription, RevisionExpired> {
         let mut state = self.state.lock();
         let (queue, live) = mpsc::channel(WATCH_QUEUE);
-        let watcher = Watcher { resource, namespace: namespace.map(str::to_owned), queue };
+        let watcher = Watcher { resource: Some(resource), namespace: namespace.map(str::to_owned), queue };
         let (mut initial, mut backlog) = (Vec::new(), Vec::new());
         match from {
             From::Everything => {
@@ -276,6 +256,13 @@ impl Store {
         }
         state.watchers.push(watcher);
         Ok(Subscription { initial, backlog, live, revision: state.revision })
+    }
+
+    /// All later changes of all objects.
+    pub(crate) fn watch_everything(&self) -> mpsc::Receiver<Event> {
+        let (queue, live) = mpsc::channel(WATCH_QUEUE);
+        self.state.lock().watchers.push(Watcher { resource: None, namespace: None, queue });
+        live
     }
 
     /// Discards the history: open watches continue, older revisions are expired.
@@ -306,9 +293,9 @@ impl State {
         self.revision = event.revision;
         match event.change {
             Change::Added | Change::Modified => {
-                drop(self.objects.0.insert(event.key.clone(), Arc::clone(&event.object)));
+                self.objects.insert(event.key.clone(), Arc::clone(&event.object));
             }
-            Change::Deleted => drop(self.objects.0.remove(&event.key)),
+            Change::Deleted => self.objects.remove(&event.key),
         }
         // A closed or slow watcher is removed; its stream ends after the events that are queued already.
         self.watchers.retain(|watcher| {

@@ -51,6 +51,10 @@ fn row(resource: &str, object: &Value, now: Timestamp) -> Value {
         "runtimeclasses" => vec![view.name(), view.text("/handler").into(), view.age()],
         "csinodes" => vec![view.name(), view.count("/spec/drivers").into(), view.age()],
         "volumeattachments" => kinds::volume_attachment(view),
+        "limitranges" => vec![view.name(), view.text("/metadata/creationTimestamp").into()],
+        "resourcequotas" => kinds::resource_quota(view),
+        "priorityclasses" => kinds::priority_class(view),
+        "storageclasses" => kinds::storage_class(view),
         _ => vec![view.name(), view.age()],
     };
     let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));

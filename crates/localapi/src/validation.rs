@@ -3,6 +3,7 @@
 //! Owns the rules and their error messages. Never changes an object, and never reads other objects. Expects defaults to be
 //! applied. A field with a value of the wrong type counts as unset; [`decode`] reports those.
 
+mod cluster;
 mod config;
 mod container;
 mod field;
@@ -108,6 +109,12 @@ pub fn check(resource: &str, object: &Value, old: Option<&Value>) -> Vec<FieldEr
         "csidrivers" => storage::check_driver(&root, before.as_ref(), &mut errors),
         "csinodes" => storage::check_node(&root, before.as_ref(), &mut errors),
         "volumeattachments" => storage::check_attachment(&root, before.as_ref(), &mut errors),
+        "priorityclasses" => cluster::check_priority_class(&root, before.as_ref(), &mut errors),
+        "resourcequotas" if subresource.is_empty() => {
+            cluster::check_quota(&root, before.as_ref(), &mut errors);
+        }
+        "limitranges" => cluster::check_limit_range(&root, &mut errors),
+        "storageclasses" => cluster::check_storage_class(&root, before.as_ref(), &mut errors),
         _ => {}
     }
     errors.errors

@@ -1,8 +1,8 @@
-//! New pods: the priority class and the service account must exist, and the token of the account is mounted.
+//! New pods: the service account must exist, and its token is mounted.
 
 use serde_json::{Value, json};
 
-use super::Context;
+use super::{Context, priority};
 use crate::object::{self, items, text};
 use crate::resources::Resource;
 use crate::status::ApiError;
@@ -11,11 +11,9 @@ use crate::store::Key;
 /// Where the token, the authority's certificate and the namespace are mounted.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
 const MIRROR: &str = "/metadata/annotations/kubernetes.io~1config.mirror";
-/// Priority classes that every cluster has.
-const PRIORITY_CLASSES: &[&str] = &["system-cluster-critical", "system-node-critical"];
 
 pub(super) fn create(context: &Context<'_>, resource: &Resource, pod: &mut Value) -> Result<(), ApiError> {
-    refuse_unknown_class(resource, pod)?;
+    priority::set(context, resource, pod)?;
     if context.api.behaviour.service_accounts && pod.pointer(MIRROR).is_none() {
         set_service_account(context, resource, pod)?;
     }
@@ -30,16 +28,6 @@ fn bind(pod: &mut Value, node: &str) {
     if text(pod, "/spec/nodeName").is_empty() && items(pod, "/spec/schedulingGates").is_empty() {
         object::map_at(pod, "spec").insert("nodeName".to_owned(), json!(node));
     }
-}
-
-/// The priority of a class is set in `defaults`; this checks that the class exists.
-fn refuse_unknown_class(resource: &Resource, pod: &Value) -> Result<(), ApiError> {
-    let class = text(pod, "/spec/priorityClassName");
-    if class.is_empty() || PRIORITY_CLASSES.contains(&class) {
-        return Ok(());
-    }
-    let why = format!("no PriorityClass with name {class} was found");
-    Err(ApiError::forbidden_object(resource, object::name(pod), &why))
 }
 
 fn set_service_account(context: &Context<'_>, resource: &Resource, pod: &mut Value) -> Result<(), ApiError> {

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::Context;
 use crate::object::{self, items, text};
-use crate::resources::Resource;
+use crate::resources::{Resource, SERVICES_ADVICE};
 use crate::status::ApiError;
 use crate::store::Objects;
 use crate::validation::Reason;
@@ -22,6 +22,13 @@ pub(super) fn create(
     resource: &Resource,
     service: &mut Value,
 ) -> Result<(), ApiError> {
+    if context.api.behaviour.refuse_services {
+        // That of the API server is the only one, with the address on which it listens.
+        return match context.user.is_own() {
+            true => Ok(()),
+            false => Err(ApiError::not_served(resource, SERVICES_ADVICE)),
+        };
+    }
     allocate(context.objects, resource, service)
 }
 

@@ -12,8 +12,8 @@ use crate::options::{Approval, Options};
 pub(crate) const USAGE: &str = "localapi --dir <directory> [--port <number>] [--listen <address>] [--node <name>]... \
 [--bootstrap-token <id.secret>]... [--token <token:user[:group]>]... [--approve-by-hand] \
 [--certificate-lifetime-seconds <number>] [--history <number>] [--bookmark-seconds <number>] \
-[--audit-log-path <file>] [--database <file>] [--bind-to <node>] [--node-kubeconfig <node>=<file>] [--admin-kubeconfig <file>] [--parent <pid>] \
-[--unknown-fields] [--no-service-accounts] [--anonymous] [--compacted] [--verbose]";
+[--audit-log-path <file>] [--database <file>] [--encryption-key <file>] [--bind-to <node>] [--local-volumes <directory>] [--node-kubeconfig <node>=<file>] [--admin-kubeconfig <file>] [--admin-kubeconfig-group <number>] [--parent <pid>] \
+[--unknown-fields] [--no-service-accounts] [--refuse-services] [--anonymous] [--compacted] [--verbose]";
 
 #[derive(Debug)]
 pub(crate) struct Arguments {
@@ -27,6 +27,8 @@ pub(crate) struct Arguments {
     pub(crate) bootstrap_tokens: Vec<String>,
     /// Another file for the kubeconfig of the administrator.
     pub(crate) admin_kubeconfig: Option<PathBuf>,
+    /// The group that may read it.
+    pub(crate) admin_kubeconfig_group: Option<u32>,
     /// The process whose end ends this one.
     pub(crate) parent: Option<u32>,
     /// Discard the history of the previous run.
@@ -56,6 +58,7 @@ impl Arguments {
             node_kubeconfig: None,
             bootstrap_tokens: Vec::new(),
             admin_kubeconfig: None,
+            admin_kubeconfig_group: None,
             parent: None,
             compacted: false,
             level: Level::WARN,
@@ -83,6 +86,7 @@ impl Arguments {
             "--approve-by-hand" => behaviour.approval = Approval::Manual,
             "--unknown-fields" => behaviour.unknown_fields = true,
             "--no-service-accounts" => behaviour.service_accounts = false,
+            "--refuse-services" => behaviour.refuse_services = true,
             "--anonymous" => behaviour.anonymous = true,
             "--compacted" => self.compacted = true,
             "--verbose" => self.level = Level::DEBUG,
@@ -110,11 +114,17 @@ impl Arguments {
                 let (node, file) = value.split_once('=').ok_or_else(|| invalid("<node>=<file>"))?;
                 self.node_kubeconfig = Some((node.to_owned(), PathBuf::from(file)));
             }
+            "--local-volumes" => behaviour.local_volumes = Some(PathBuf::from(value)),
             "--bind-to" => behaviour.bind_to = Some(value),
             "--admin-kubeconfig" => self.admin_kubeconfig = Some(PathBuf::from(value)),
+            "--admin-kubeconfig-group" => {
+                let group = u32::try_from(number()?).map_err(|_| invalid("the number of a group"))?;
+                self.admin_kubeconfig_group = Some(group);
+            }
             "--parent" => {
                 self.parent = Some(u32::try_from(number()?).map_err(|_| invalid("the number of a process"))?);
             }
+            "--encryption-key" => self.options.encryption_key = Some(PathBuf::from(value)),
             "--database" => self.options.database = Some(PathBuf::from(value)),
             "--node" => self.nodes.push(value),
             "--bootstrap-token" => self.bootstrap_tokens.push(value),

@@ -154,3 +154,22 @@ pub(super) fn csi_driver(driver: &mut Tree) {
     set_absent(spec, "fsGroupPolicy", "ReadWriteOnceWithFSType");
     set_absent(spec, "volumeLifecycleModes", json!(["Persistent"]));
 }
+
+pub(super) fn storage_class(class: &mut Tree) {
+    set(class, "reclaimPolicy", "Delete");
+    set(class, "volumeBindingMode", "Immediate");
+}
+
+/// The default of a limit is the maximum, that of a request is the limit or else the minimum.
+pub(super) fn limit_range(range: &mut Tree) {
+    let Some(spec) = section(range, "spec") else { return };
+    for item in items(spec, "limits").filter(|item| text(item, "type") == "Container") {
+        for (field, from) in [("default", "max"), ("defaultRequest", "default"), ("defaultRequest", "min")] {
+            let Some(values) = child(item, from).map(|values| values.clone()) else { continue };
+            let Some(defaults) = section(item, field) else { continue };
+            for (name, value) in values {
+                defaults.entry(name).or_insert(value);
+            }
+        }
+    }
+}

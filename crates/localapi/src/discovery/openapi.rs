@@ -1,53 +1,125 @@
-//! A minimal OpenAPI document: every kind is listed and accepts any field, so that client-side validation finds the kind and
-//! leaves its fields to the server.
+//! The OpenAPI documents: the kinds, their fields, and the parameters that clients look for. Without descriptions. Kinds that are refused have
+//! no fields, so that a client leaves them to the server.
+
+mod protobuf;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
 
 use ::http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use crate::http::{Body, response};
 use crate::resources::{self, RESOURCES, Resource};
+use crate::schema::{Schema, Shape, Type};
 use crate::status::ApiError;
 
 /// Clients request `…v2@v1.0+protobuf`, which Go cannot parse as a media type; the response has a dot instead of `@`.
 const PROTOBUF: &str = "application/com.github.proto-openapi.spec.v2.v1.0+protobuf";
+/// Where a document has its types, in each version.
+const IN_VERSION_2: &str = "#/definitions/";
+const IN_VERSION_3: &str = "#/components/schemas/";
 
 pub(super) fn handle(rest: &[&str], accept: &str) -> Result<Response<Body>, ApiError> {
     match rest {
         ["v2"] if accept.contains("proto-openapi") => {
-            Ok(response::bytes(StatusCode::OK, PROTOBUF, protobuf::document()))
+            Ok(response::bytes(StatusCode::OK, PROTOBUF, protobuf::document(&version_2())))
         }
         ["v2"] => Ok(response::json(StatusCode::OK, &version_2())),
         ["v3"] => Ok(response::json(StatusCode::OK, &index())),
-        ["v3", "api", version] => version_3("", version),
-        ["v3", "apis", group, version] => version_3(group, version),
+        ["v3", "api", version] => Ok(response::json(StatusCode::OK, &version_3("", version)?)),
+        ["v3", "apis", group, version] => Ok(response::json(StatusCode::OK, &version_3(group, version)?)),
         _ => Err(ApiError::no_such_path()),
     }
 }
 
-/// `io.k8s.api.core.v1.Pod`, as in the real documents.
-fn definition_name(resource: &Resource) -> String {
-    let group = resource.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
-    format!("io.k8s.api.{group}.{}.{}", resource.version, resource.kind)
+/// The name of a type in the documents.
+fn full_name(section: &str, name: &str) -> String {
+    match section.split('.').next() {
+        Some("apis" | "runtime" | "util" | "api") => format!("io.k8s.apimachinery.pkg.{section}.{name}"),
+        _ => format!("io.k8s.api.{section}.{name}"),
+    }
 }
 
-fn schema(resource: &Resource) -> Value {
-    json!({
-        "type": "object",
-        "x-kubernetes-preserve-unknown-fields": true,
-        "x-kubernetes-group-version-kind": [
-            {"group": resource.group, "version": resource.version, "kind": resource.kind},
-        ],
-    })
+/// The name of a kind: `io.k8s.api.core.v1.Pod`, as in the real documents.
+fn definition_name(resource: &Resource) -> String {
+    let group = resource.group.split('.').next().filter(|group| !group.is_empty()).unwrap_or("core");
+    full_name(&format!("{group}.{}", resource.version), resource.kind)
+}
+
+/// The types of these kinds and all that they need, by name.
+fn definitions<'a>(kinds: impl Iterator<Item = &'a Resource>, prefix: &str) -> Map<String, Value> {
+    let mut found: BTreeMap<String, Value> = BTreeMap::new();
+    for resource in kinds {
+        let mut schema = match Schema::of(resource).filter(|_| resource.advice.is_none()) {
+            Some(of) => of_type(of, prefix, &mut found),
+            None => json!({"type": "object", "x-kubernetes-preserve-unknown-fields": true}),
+        };
+        schema["x-kubernetes-group-version-kind"] =
+            json!([{"group": resource.group, "version": resource.version, "kind": resource.kind}]);
+        found.insert(definition_name(resource), schema);
+    }
+    found.into_iter().collect()
+}
+
+/// The schema of a type; those that it names are added to `found`.
+fn of_type(of: &Type, prefix: &str, found: &mut BTreeMap<String, Value>) -> Value {
+    let mut properties = Map::new();
+    for field in &of.fields {
+        properties.insert(field.name.to_owned(), of_shape(&field.shape, prefix, found));
+    }
+    let required: Vec<&str> =
+        of.fields.iter().filter(|field| field.required).map(|field| field.name).collect();
+    let mut schema = json!({"type": "object", "properties": properties});
+    if !required.is_empty() {
+        schema["required"] = json!(required);
+    }
+    schema
+}
+
+fn of_shape(shape: &Shape, prefix: &str, found: &mut BTreeMap<String, Value>) -> Value {
+    match shape {
+        Shape::Struct(section, name) => {
+            let full = full_name(section, name);
+            if !found.contains_key(&full)
+                && let Some(of) = Schema::find(section, name)
+            {
+                // Before its fields, because a type may name itself.
+                found.insert(full.clone(), Value::Null);
+                let schema = of_type(of, prefix, found);
+                found.insert(full.clone(), schema);
+            }
+            json!({"$ref": format!("{prefix}{full}")})
+        }
+        Shape::List(item) => json!({"type": "array", "items": of_shape(item, prefix, found)}),
+        Shape::Map(item) => json!({"type": "object", "additionalProperties": of_shape(item, prefix, found)}),
+        Shape::Any => json!({"type": "object"}),
+        Shape::Scalar(scalar) => of_scalar(scalar, prefix),
+    }
+}
+
+fn of_scalar(scalar: &str, prefix: &str) -> Value {
+    match scalar {
+        "bool" => json!({"type": "boolean"}),
+        "number" => json!({"type": "number", "format": "double"}),
+        "int32" | "int64" => json!({"type": "integer", "format": scalar}),
+        "bytes" => json!({"type": "string", "format": "byte"}),
+        "Time" | "MicroTime" => json!({"type": "string", "format": "date-time"}),
+        "IntOrString" if prefix == IN_VERSION_3 => {
+            json!({"format": "int-or-string", "oneOf": [{"type": "integer"}, {"type": "string"}]})
+        }
+        "IntOrString" => json!({"type": "string", "format": "int-or-string"}),
+        _ => json!({"type": "string"}),
+    }
 }
 
 fn version_2() -> Value {
-    let definitions: Map<String, Value> =
-        RESOURCES.iter().map(|resource| (definition_name(resource), schema(resource))).collect();
     json!({
         "swagger": "2.0",
         "info": {"title": "Kubernetes", "version": "v1.36.0"},
         "paths": {},
-        "definitions": definitions,
+        "definitions": definitions(RESOURCES.iter(), IN_VERSION_2),
     })
 }
 
@@ -62,21 +134,18 @@ fn index() -> Value {
     json!({"paths": paths})
 }
 
-fn version_3(group: &str, version: &str) -> Result<Response<Body>, ApiError> {
+fn version_3(group: &str, version: &str) -> Result<Value, ApiError> {
     let of_group = || RESOURCES.iter().filter(|r| r.group == group && r.version == version);
     if of_group().next().is_none() {
         return Err(ApiError::no_such_path());
     }
-    let schemas: Map<String, Value> =
-        of_group().map(|resource| (definition_name(resource), schema(resource))).collect();
     let paths: Map<String, Value> = of_group().map(|resource| path_3(group, version, resource)).collect();
-    let document = json!({
+    Ok(json!({
         "openapi": "3.0.0",
         "info": {"title": "Kubernetes", "version": "v1.36.0"},
         "paths": paths,
-        "components": {"schemas": schemas},
-    });
-    Ok(response::json(StatusCode::OK, &document))
+        "components": {"schemas": definitions(of_group(), IN_VERSION_3)},
+    }))
 }
 
 /// The path of one object, with the parameters that kubectl requires for server-side validation.
@@ -95,75 +164,11 @@ fn path_3(group: &str, version: &str, resource: &Resource) -> (String, Value) {
             "x-kubernetes-group-version-kind": kind,
         })
     };
-    let verbs = json!({"post": operation("post"), "patch": operation("patch"), "put": operation("put")});
+    let verbs = json!({
+        "get": operation("get"),
+        "post": operation("post"),
+        "patch": operation("patch"),
+        "put": operation("put"),
+    });
     (format!("{root}{scope}/{}/{{name}}", resource.name), verbs)
-}
-
-/// OpenAPI v2 as protobuf, the only form that old clients read. It has so few fields that they are encoded here and not by
-/// generated code.
-mod protobuf {
-    use crate::resources::{RESOURCES, Resource};
-
-    /// `openapi.v2.Document`: swagger = 1, info = 2, definitions = 9.
-    pub(super) fn document() -> Vec<u8> {
-        let mut document = field(1, b"2.0");
-        document.extend(field(2, &[field(1, b"Kubernetes"), field(2, b"v1.36.0")].concat()));
-        document.extend(field(8, &[]));
-        let definitions: Vec<u8> =
-            RESOURCES.iter().flat_map(|resource| field(1, &named_schema(resource))).collect();
-        document.extend(field(9, &definitions));
-        document
-    }
-
-    /// `NamedSchema`: name = 1, value = 2.
-    fn named_schema(resource: &Resource) -> Vec<u8> {
-        let name = super::definition_name(resource);
-        [field(1, name.as_bytes()), field(2, &schema(resource))].concat()
-    }
-
-    /// `Schema`: type = 22, vendor extensions = 31. `TypeItem`: value = 1. `NamedAny`: name = 1, value = 2. `Any`: yaml = 2.
-    fn schema(resource: &Resource) -> Vec<u8> {
-        let yaml = format!(
-            "- group: \"{}\"\n  version: {}\n  kind: {}\n",
-            resource.group, resource.version, resource.kind
-        );
-        let kinds =
-            [field(1, b"x-kubernetes-group-version-kind"), field(2, &field(2, yaml.as_bytes()))].concat();
-        let open =
-            [field(1, b"x-kubernetes-preserve-unknown-fields"), field(2, &field(2, b"true\n"))].concat();
-        [field(22, &field(1, b"object")), field(31, &kinds), field(31, &open)].concat()
-    }
-
-    /// One field of bytes: its number and wire type 2, the length, the bytes.
-    fn field(number: u64, bytes: &[u8]) -> Vec<u8> {
-        let mut field = varint(number << 3 | 2);
-        field.extend(varint(bytes.len() as u64));
-        field.extend_from_slice(bytes);
-        field
-    }
-
-    fn varint(mut number: u64) -> Vec<u8> {
-        let mut bytes = Vec::new();
-        loop {
-            let low = u8::try_from(number & 0x7f).unwrap_or(0);
-            number >>= 7;
-            if number == 0 {
-                bytes.push(low);
-                return bytes;
-            }
-            bytes.push(low | 0x80);
-        }
-    }
-
-    #[cfg(test)]
-    mod tests {
-        use super::*;
-
-        #[test]
-        fn protobuf_varints_and_fields_are_encoded() {
-            assert_eq!(varint(1), [1]);
-            assert_eq!(varint(300), [0xac, 0x02]);
-            assert_eq!(field(2, b"testing"), [&[0x12, 7], b"testing".as_slice()].concat());
-        }
-    }
 }

@@ -4,8 +4,10 @@ use std::sync::Arc;
 
 use ::http::Method;
 use bytes::Bytes;
+use parking_lot::Mutex;
 use serde_json::Value;
 
+use super::field_validation;
 use super::negotiation::Media;
 use crate::api::Api;
 use crate::auth::User;
@@ -26,6 +28,8 @@ pub(crate) struct Call {
     pub(crate) query: Query,
     pub(crate) info: RequestInfo,
     pub(crate) media: Media,
+    /// What the client is to be warned of.
+    pub(crate) warnings: Mutex<Vec<String>>,
     pub(crate) method: Method,
     pub(crate) content_type: String,
     pub(crate) body: Bytes,
@@ -90,7 +94,14 @@ impl Call {
             }
             map.insert(field.to_owned(), Value::from(expected));
         }
+        self.check_fields(&object, None)?;
         Ok(object)
+    }
+
+    /// Refuses or warns of the fields of an object that its type does not have, as the client wants.
+    pub(crate) fn check_fields(&self, object: &Value, known: Option<&Value>) -> Result<(), ApiError> {
+        self.warnings.lock().extend(field_validation::check(&self.query, object, known)?);
+        Ok(())
     }
 }
 

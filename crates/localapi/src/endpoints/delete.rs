@@ -53,6 +53,10 @@ fn options(call: &Call) -> Result<DeleteOptions, ApiError> {
     if options.grace.is_none() {
         options.grace = call.query.number("gracePeriodSeconds")?.and_then(|grace| i64::try_from(grace).ok());
     }
+    if options.propagation.is_none() {
+        let policy = call.query.get("propagationPolicy").unwrap_or_default();
+        options.propagation = DeleteOptions::propagation_of(policy).map_err(ApiError::bad_request)?;
+    }
     options.dry_run |= call.query.dry_run()?;
     Ok(options)
 }

@@ -25,6 +25,7 @@ pub(super) fn patched(call: &Call, current: &Value) -> Result<Value, ApiError> {
     let converted = if in_events_group { events::to_events_group(current) } else { current.clone() };
     let patched =
         patch::apply(kind, resource.name, &converted, &patch).map_err(|error| refused(call, &error))?;
+    call.check_fields(&patched, Some(&converted))?;
     let patched = if in_events_group { events::from_events_group(patched) } else { patched };
     for (what, own) in [("name", object::name(current)), ("namespace", object::namespace(current))] {
         if object::text(&patched, &format!("/metadata/{what}")) != own {

@@ -1,16 +1,14 @@
-//! Decodes protobuf bodies, which newer kubectl sends for the kinds that it constructs itself, to the JSON tree that the
-//! rest of the server uses. `schema` lists the supported kinds; fields that it lacks are refused, never dropped. Responses
-//! are JSON in any case.
-
-mod schema;
+//! Decodes protobuf bodies, which newer kubectl and many controllers send, to the JSON tree that the rest of the server uses. The fields are
+//! those of `schema`; one that it lacks is refused, never dropped. Responses are JSON in any case.
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
+use super::json;
 use crate::object;
-use schema::{Field, Message, Type};
+use crate::schema::{Field, Schema, Shape, Type};
 
 pub(crate) const MEDIA: &str = "application/vnd.kubernetes.protobuf";
 /// The first bytes of every body.
@@ -30,28 +28,15 @@ pub(crate) enum DecodeError {
 /// The object of a whole body, with its `apiVersion` and `kind`.
 pub(crate) fn decode(body: &[u8]) -> Result<Value, DecodeError> {
     let envelope = body.strip_prefix(MAGIC).ok_or(DecodeError::Malformed("it does not begin with k8s"))?;
-    let envelope = message(&schema::ENVELOPE, envelope)?;
-    let text = |pointer: &str| object::text(&envelope, pointer).to_owned();
-    let (api_version, kind) = (text("/typeMeta/apiVersion"), text("/typeMeta/kind"));
-    let found = schema::of(&api_version, &kind);
-    let schema = found.ok_or_else(|| DecodeError::Kind(format!("{api_version} {kind}")))?;
-    let raw = STANDARD.decode(text("/raw")).map_err(|_| DecodeError::Malformed("it contains no object"))?;
-    let mut object = message(schema, &raw)?;
-    object["apiVersion"] = json!(api_version);
-    object["kind"] = json!(kind);
-    Ok(object)
-}
-
-fn message(schema: &Message, mut bytes: &[u8]) -> Result<Value, DecodeError> {
-    let mut object = Map::new();
-    while !bytes.is_empty() {
-        let tag = varint(&mut bytes)?;
-        let content = content(tag & 7, &mut bytes)?;
-        let number = tag >> 3;
-        let field = schema.fields.iter().find(|field| u64::from(field.number) == number);
-        let field = field.ok_or(DecodeError::Field(schema.name, number))?;
-        put(&mut object, field, content)?;
-    }
+    // `runtime.Unknown`: the kind, the encoded object, and how it is encoded; `TypeMeta`: version and kind.
+    let [kind_of, raw, ..] = texts::<5>("Unknown", envelope)?;
+    let [api_version, kind] = texts::<2>("TypeMeta", kind_of)?;
+    let (api_version, kind) = (utf8(api_version)?, utf8(kind)?);
+    let of = Schema::of_object(api_version, kind);
+    let of = of.ok_or_else(|| DecodeError::Kind(format!("{api_version} {kind}")))?;
+    let mut object = message(of, raw)?;
+    object.insert("apiVersion".to_owned(), json!(api_version));
+    object.insert("kind".to_owned(), json!(kind));
     Ok(Value::Object(object))
 }
 
@@ -60,6 +45,177 @@ fn message(schema: &Message, mut bytes: &[u8]) -> Result<Value, DecodeError> {
 enum Content<'a> {
     Number(u64),
     Bytes(&'a [u8]),
+}
+
+/// Takes the next field: its number and content.
+fn next<'a>(bytes: &mut &'a [u8]) -> Result<Option<(u64, Content<'a>)>, DecodeError> {
+    if bytes.is_empty() {
+        return Ok(None);
+    }
+    let tag = varint(bytes)?;
+    Ok(Some((tag >> 3, content(tag & 7, bytes)?)))
+}
+
+/// The fields 1 to `N` of a message that has only bytes; empty where it has none.
+fn texts<'a, const N: usize>(name: &'static str, mut bytes: &'a [u8]) -> Result<[&'a [u8]; N], DecodeError> {
+    let mut found: [&[u8]; N] = [&[]; N];
+    while let Some((number, content)) = next(&mut bytes)? {
+        let Content::Bytes(content) = content else { return Err(mistyped()) };
+        let place = usize::try_from(number).ok().and_then(|number| found.get_mut(number.checked_sub(1)?));
+        *place.ok_or(DecodeError::Field(name, number))? = content;
+    }
+    Ok(found)
+}
+
+fn utf8(bytes: &[u8]) -> Result<&str, DecodeError> {
+    std::str::from_utf8(bytes).map_err(|_| DecodeError::Malformed("it has a string that is not UTF-8"))
+}
+
+fn message(of: &Type, bytes: &[u8]) -> Result<Map<String, Value>, DecodeError> {
+    let mut object = Map::new();
+    fill(&mut object, of, None, bytes)?;
+    Ok(object)
+}
+
+/// Adds the fields of a message; `outer` is the number of one that JSON does not have, whose fields are those of the object around it.
+fn fill(
+    object: &mut Map<String, Value>,
+    of: &Type,
+    outer: Option<u8>,
+    mut bytes: &[u8],
+) -> Result<(), DecodeError> {
+    while let Some((number, content)) = next(&mut bytes)? {
+        let field = of.fields.iter().find(|field| u64::from(field.number) == number && field.outer == outer);
+        match (field, content) {
+            (Some(field), content) if number > 0 => put(object, field, content)?,
+            (_, Content::Bytes(inner)) if outer.is_none() => {
+                let within = |field: &&Field| field.outer.is_some_and(|outer| u64::from(outer) == number);
+                let field = of.fields.iter().find(within).ok_or(DecodeError::Field(of.name, number))?;
+                fill(object, of, field.outer, inner)?;
+            }
+            _ => return Err(DecodeError::Field(of.name, number)),
+        }
+    }
+    Ok(())
+}
+
+fn put(object: &mut Map<String, Value>, field: &Field, content: Content<'_>) -> Result<(), DecodeError> {
+    let name = field.name.to_owned();
+    match &field.shape {
+        Shape::List(item) => {
+            let item = single(item, content)?;
+            if let Some(items) = object.entry(name).or_insert_with(|| json!([])).as_array_mut() {
+                items.push(item);
+            }
+        }
+        Shape::Map(values) => {
+            let (key, value) = entry(values, content)?;
+            if let Some(map) = object.entry(name).or_insert_with(|| json!({})).as_object_mut() {
+                map.insert(key, value);
+            }
+        }
+        // Protobuf encodes unset values of an object as empty ones.
+        Shape::Scalar(_) if is_empty(content) && !field.optional && !field.required => {}
+        Shape::Scalar("Time" | "MicroTime") if is_empty(content) => {}
+        shape @ (Shape::Scalar(_) | Shape::Struct(..) | Shape::Any) => {
+            object.insert(name, single(shape, content)?);
+        }
+    }
+    Ok(())
+}
+
+const fn is_empty(content: Content<'_>) -> bool {
+    matches!(content, Content::Number(0) | Content::Bytes([]))
+}
+
+/// An entry of a map: key = 1, value = 2.
+fn entry(values: &Shape, content: Content<'_>) -> Result<(String, Value), DecodeError> {
+    let Content::Bytes(mut bytes) = content else { return Err(mistyped()) };
+    let (mut key, mut value) = ("", json!(""));
+    while let Some((number, content)) = next(&mut bytes)? {
+        match (number, content) {
+            (1, Content::Bytes(text)) => key = utf8(text)?,
+            (2, content) => {
+                value = match (values, content) {
+                    // A list as the value of a map is a message with only that list.
+                    (Shape::List(item), Content::Bytes(list)) => listed(item, list)?,
+                    (values, content) => single(values, content)?,
+                };
+            }
+            (number, _) => return Err(DecodeError::Field("a map", number)),
+        }
+    }
+    Ok((key.to_owned(), value))
+}
+
+fn listed(item: &Shape, mut bytes: &[u8]) -> Result<Value, DecodeError> {
+    let mut items = Vec::new();
+    while let Some((_, content)) = next(&mut bytes)? {
+        items.push(single(item, content)?);
+    }
+    Ok(Value::Array(items))
+}
+
+fn single(shape: &Shape, content: Content<'_>) -> Result<Value, DecodeError> {
+    match (shape, content) {
+        (Shape::Struct(section, name), Content::Bytes(bytes)) => {
+            let of = Schema::find(section, name).ok_or_else(|| DecodeError::Kind((*name).to_owned()))?;
+            message(of, bytes).map(Value::Object)
+        }
+        // A raw value of any kind is a message with its JSON.
+        (Shape::Any, Content::Bytes(bytes)) => {
+            let [raw] = texts::<1>("a raw value", bytes)?;
+            json::decode(raw).map_err(|_| DecodeError::Malformed("it has a raw value that is not JSON"))
+        }
+        (Shape::Scalar(kind), content) => scalar(kind, content),
+        _ => Err(mistyped()),
+    }
+}
+
+fn scalar(kind: &str, content: Content<'_>) -> Result<Value, DecodeError> {
+    match (kind, content) {
+        ("string", Content::Bytes(text)) => Ok(json!(utf8(text)?)),
+        ("bytes", Content::Bytes(bytes)) => Ok(json!(STANDARD.encode(bytes))),
+        ("bool", Content::Number(number)) => Ok(json!(number != 0)),
+        ("int32" | "int64", Content::Number(number)) => Ok(json!(number.cast_signed())),
+        ("Quantity", Content::Bytes(bytes)) => {
+            let [text] = texts::<1>("Quantity", bytes)?;
+            Ok(json!(utf8(text)?))
+        }
+        ("IntOrString", Content::Bytes(bytes)) => int_or_string(bytes),
+        ("Time", Content::Bytes(bytes)) => Ok(json!(object::time(timestamp(bytes)?))),
+        ("MicroTime", Content::Bytes(bytes)) => {
+            Ok(json!(timestamp(bytes)?.strftime("%Y-%m-%dT%H:%M:%S.%6fZ").to_string()))
+        }
+        _ => Err(mistyped()),
+    }
+}
+
+/// `IntOrString`: type = 1 (0 for the number), number = 2, text = 3.
+fn int_or_string(mut bytes: &[u8]) -> Result<Value, DecodeError> {
+    let (mut is_text, mut number, mut text) = (false, 0, "");
+    while let Some(field) = next(&mut bytes)? {
+        match field {
+            (1, Content::Number(kind)) => is_text = kind != 0,
+            (2, Content::Number(value)) => number = value.cast_signed(),
+            (3, Content::Bytes(value)) => text = utf8(value)?,
+            (number, _) => return Err(DecodeError::Field("IntOrString", number)),
+        }
+    }
+    Ok(if is_text { json!(text) } else { json!(number) })
+}
+
+/// `Time`: seconds = 1, nanoseconds = 2.
+fn timestamp(mut bytes: &[u8]) -> Result<Timestamp, DecodeError> {
+    let (mut seconds, mut nanoseconds) = (0, 0);
+    while let Some(field) = next(&mut bytes)? {
+        match field {
+            (1, Content::Number(value)) => seconds = value.cast_signed(),
+            (2, Content::Number(value)) => nanoseconds = i32::try_from(value).unwrap_or(0),
+            (number, _) => return Err(DecodeError::Field("Time", number)),
+        }
+    }
+    Timestamp::new(seconds, nanoseconds).map_err(|_| DecodeError::Malformed("it has an invalid time"))
 }
 
 fn content<'a>(wire: u64, bytes: &mut &'a [u8]) -> Result<Content<'a>, DecodeError> {
@@ -87,67 +243,6 @@ fn varint(bytes: &mut &[u8]) -> Result<u64, DecodeError> {
         }
     }
     Err(DecodeError::Malformed("it has a varint that is too long"))
-}
-
-fn put(object: &mut Map<String, Value>, field: &Field, content: Content<'_>) -> Result<(), DecodeError> {
-    let name = field.name.to_owned();
-    match field.kind {
-        Type::Many(kind) => {
-            let item = single(kind, content)?;
-            if let Some(items) = object.entry(name).or_insert_with(|| json!([])).as_array_mut() {
-                items.push(item);
-            }
-        }
-        Type::Map(values) => {
-            let Content::Bytes(mut entry) = content else { return Err(mistyped()) };
-            let (mut key, mut value) = (json!(""), json!(""));
-            while !entry.is_empty() {
-                let tag = varint(&mut entry)?;
-                let content = self::content(tag & 7, &mut entry)?;
-                match tag >> 3 {
-                    1 => key = single(&Type::Text, content)?,
-                    2 => value = single(values, content)?,
-                    number => return Err(DecodeError::Field("a map", number)),
-                }
-            }
-            let key = key.as_str().unwrap_or_default().to_owned();
-            if let Some(map) = object.entry(name).or_insert_with(|| json!({})).as_object_mut() {
-                map.insert(key, value);
-            }
-        }
-        // Protobuf encodes unset strings of an object as empty ones.
-        Type::Text | Type::Time if matches!(content, Content::Bytes([])) => {}
-        Type::Text | Type::Texts | Type::Bytes | Type::Time | Type::Bool | Type::Int | Type::Message(_) => {
-            object.insert(name, single(&field.kind, content)?);
-        }
-    }
-    Ok(())
-}
-
-fn single(kind: &Type, content: Content<'_>) -> Result<Value, DecodeError> {
-    match (kind, content) {
-        (Type::Text, Content::Bytes(text)) => {
-            let text = std::str::from_utf8(text)
-                .map_err(|_| DecodeError::Malformed("it has a string that is not UTF-8"))?;
-            Ok(json!(text))
-        }
-        (Type::Bytes, Content::Bytes(bytes)) => Ok(json!(STANDARD.encode(bytes))),
-        (Type::Bool, Content::Number(number)) => Ok(json!(number != 0)),
-        (Type::Int, Content::Number(number)) => Ok(json!(number.cast_signed())),
-        (Type::Time, Content::Bytes(time)) => {
-            let time = message(&schema::TIME, time)?;
-            let second = time["seconds"].as_i64().unwrap_or_default();
-            let at = Timestamp::from_second(second)
-                .map_err(|_| DecodeError::Malformed("it has an invalid time"))?;
-            Ok(json!(object::time(at)))
-        }
-        (Type::Message(schema), Content::Bytes(bytes)) => message(schema, bytes),
-        (Type::Texts, Content::Bytes(bytes)) => {
-            let list = message(&schema::TEXTS, bytes)?.get_mut("items").map(Value::take);
-            Ok(list.unwrap_or_else(|| json!([])))
-        }
-        _ => Err(mistyped()),
-    }
 }
 
 fn mistyped() -> DecodeError {
@@ -214,9 +309,32 @@ mod tests {
     }
 
     #[test]
+    fn pod_with_inlined_messages_quantities_and_ports_is_decoded() {
+        // The source of a volume and the handler of a probe are messages of their own, which JSON does not have.
+        let volume = [bytes(1, b"v"), bytes(2, &bytes(6, &bytes(1, b"s")))].concat();
+        let limit = [bytes(1, b"cpu"), bytes(2, &bytes(1, b"500m"))].concat();
+        let port = [number(1, 0), number(2, 80), bytes(3, b"")].concat();
+        let probe = [bytes(1, &bytes(2, &[bytes(1, b"/"), bytes(2, &port)].concat())), number(2, 0)].concat();
+        let container = [bytes(1, b"main"), bytes(8, &bytes(1, &limit)), bytes(10, &probe)].concat();
+        // Zero of a pointer is a value, false of a plain field is none.
+        let spec = [bytes(1, &volume), bytes(2, &container), number(4, 0), number(11, 0)].concat();
+        let decoded = decode(&body("v1", "Pod", &bytes(2, &spec))).unwrap();
+        let expected = json!({
+            "volumes": [{"name": "v", "secret": {"secretName": "s"}}],
+            "containers": [{
+                "name": "main",
+                "resources": {"limits": {"cpu": "500m"}},
+                "livenessProbe": {"httpGet": {"path": "/", "port": 80}},
+            }],
+            "terminationGracePeriodSeconds": 0,
+        });
+        assert_eq!(decoded["spec"], expected);
+    }
+
+    #[test]
     fn unknown_kinds_and_fields_are_refused_by_name() {
-        let kind = decode(&body("v1", "Pod", b"")).unwrap_err();
-        assert_eq!(kind.to_string(), "v1 Pod is not supported in protobuf: send JSON");
+        let kind = decode(&body("v1", "Widget", b"")).unwrap_err();
+        assert_eq!(kind.to_string(), "v1 Widget is not supported in protobuf: send JSON");
         let field = decode(&body("v1", "ConfigMap", &bytes(9, b"new"))).unwrap_err();
         assert_eq!(field, DecodeError::Field("ConfigMap", 9));
         for bad in [b"{}".as_slice(), b"k8s\0\x0a\x7f", b"k8s\0\x0d1234"] {
@@ -229,7 +347,7 @@ mod tests {
     proptest! {
         #[test]
         fn arbitrary_bodies_never_panic(content in prop::collection::vec(any::<u8>(), 0..100)) {
-            for kind in ["Namespace", "Secret", "ServiceAccount"] {
+            for kind in ["Namespace", "Secret", "ServiceAccount", "Pod", "PersistentVolume", "Event"] {
                 let _ = decode(&body("v1", kind, &content));
             }
             let _ = decode(&[MAGIC, &content].concat());

@@ -96,7 +96,7 @@ mod tests {
         for path in [
             "/api",
             "/api/v1",
-            "/apis/apps/v1/deployments",
+            "/apis/apps/v2/deployments",
             "/api/v1/namespaces/a/nodes",
             "/healthz",
             "/api/v1/nodes/n/status/x",

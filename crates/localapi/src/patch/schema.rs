@@ -1,33 +1,14 @@
-//! The patch strategies of the built-in types: which lists are merged, and by which key.
-//!
-//! All other lists are replaced.
+//! The patch strategies of the types: which lists are merged, and by which key. All other lists are replaced.
+
+use crate::resources;
+use crate::schema::{self, Schema, Type};
 
 /// The type of a value in an object.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(super) enum Shape {
     /// A value without merged lists.
     Plain,
-    /// An object whose only merged lists are those of its metadata.
-    Object,
-    Pod,
-    PodTemplate,
-    PodTemplateHolder,
-    PodSpec,
-    PodStatus,
-    Container,
-    Node,
-    NodeSpec,
-    NodeStatus,
-    Service,
-    ServiceSpec,
-    ServiceAccount,
-    WithConditions,
-    Conditions,
-    CsiNode,
-    CsiNodeSpec,
-    ResourceClaim,
-    ResourceClaimStatus,
-    Metadata,
+    Struct(&'static Type),
 }
 
 /// How a list is patched.
@@ -40,82 +21,42 @@ pub(super) enum ListMerge {
     Set,
 }
 
-/// Resources whose type has no merged list outside of the metadata.
-const PLAIN_RESOURCES: [&str; 13] = [
-    "certificatesigningrequests",
-    "clustertrustbundles",
-    "configmaps",
-    "csidrivers",
-    "endpoints",
-    "endpointslices",
-    "events",
-    "leases",
-    "persistentvolumes",
-    "resourceslices",
-    "runtimeclasses",
-    "secrets",
-    "volumeattachments",
-];
-
 impl Shape {
     /// `None` if the type is not built in: such objects have no patch strategy.
     pub(super) fn of_resource(resource: &str) -> Option<Self> {
         let plural = resource.split('/').next().unwrap_or_default();
-        match plural {
-            "pods" => Some(Self::Pod),
-            "podtemplates" => Some(Self::PodTemplateHolder),
-            "nodes" => Some(Self::Node),
-            "services" => Some(Self::Service),
-            "serviceaccounts" => Some(Self::ServiceAccount),
-            "csinodes" => Some(Self::CsiNode),
-            "resourceclaims" => Some(Self::ResourceClaim),
-            "namespaces" | "persistentvolumeclaims" | "podcertificaterequests" => Some(Self::WithConditions),
-            _ if PLAIN_RESOURCES.contains(&plural) => Some(Self::Object),
-            _ => None,
+        resources::stored(plural).and_then(Schema::of).map(Self::Struct)
+    }
+
+    fn field(self, name: &str) -> Option<&'static schema::Field> {
+        match self {
+            Self::Plain => None,
+            Self::Struct(of) => of.field(name),
         }
+    }
+
+    fn of(shape: &schema::Shape) -> Self {
+        let schema::Shape::Struct(section, name) = shape else { return Self::Plain };
+        Schema::find(section, name).map_or(Self::Plain, Self::Struct)
     }
 
     /// The type of a map in this field.
     pub(super) fn map(self, field: &str) -> Self {
-        match (self, field) {
-            (Self::Plain, _) => Self::Plain,
-            (_, "metadata") => Self::Metadata,
-            (Self::Pod | Self::PodTemplate, "spec") => Self::PodSpec,
-            (Self::Pod, "status") => Self::PodStatus,
-            (Self::PodTemplateHolder, "template") => Self::PodTemplate,
-            (Self::Node, "spec") => Self::NodeSpec,
-            (Self::Node, "status") => Self::NodeStatus,
-            (Self::Service, "spec") => Self::ServiceSpec,
-            (Self::Service | Self::WithConditions, "status") => Self::Conditions,
-            (Self::CsiNode, "spec") => Self::CsiNodeSpec,
-            (Self::ResourceClaim, "status") => Self::ResourceClaimStatus,
-            _ => Self::Plain,
-        }
+        self.field(field).map_or(Self::Plain, |field| Self::of(&field.shape))
     }
 
     /// How the list in this field is patched, and the type of its elements.
     pub(super) fn list(self, field: &str) -> (ListMerge, Self) {
-        let by_key = |key| (ListMerge::ByKey(key), Self::Plain);
-        match (self, field) {
-            (Self::Metadata, "ownerReferences") | (Self::ResourceClaimStatus, "reservedFor") => by_key("uid"),
-            (Self::Metadata, "finalizers") | (Self::NodeSpec, "podCIDRs") => (ListMerge::Set, Self::Plain),
-            (Self::PodSpec, "containers" | "initContainers" | "ephemeralContainers") => {
-                (ListMerge::ByKey("name"), Self::Container)
-            }
-            (Self::PodSpec, "volumes" | "imagePullSecrets" | "schedulingGates" | "resourceClaims")
-            | (Self::PodStatus, "resourceClaimStatuses")
-            | (Self::Container, "env")
-            | (Self::ServiceAccount, "secrets")
-            | (Self::CsiNodeSpec, "drivers") => by_key("name"),
-            (Self::PodSpec, "hostAliases") | (Self::PodStatus, "podIPs" | "hostIPs") => by_key("ip"),
-            (Self::PodSpec, "topologySpreadConstraints") => by_key("topologyKey"),
-            (Self::Container, "ports") => by_key("containerPort"),
-            (Self::Container, "volumeMounts") => by_key("mountPath"),
-            (Self::Container, "volumeDevices") => by_key("devicePath"),
-            (Self::PodStatus | Self::NodeStatus | Self::Conditions, "conditions")
-            | (Self::NodeStatus, "addresses") => by_key("type"),
-            (Self::ServiceSpec, "ports") => by_key("port"),
-            _ => (ListMerge::Replace, Self::Plain),
-        }
+        let Some(field) = self.field(field) else { return (ListMerge::Replace, Self::Plain) };
+        let merge = match field.patch.map(|patch| patch.split_once(':').unwrap_or((patch, ""))) {
+            Some((strategies, key)) if strategies.split(',').any(|strategy| strategy == "merge") => match key
+            {
+                "" => ListMerge::Set,
+                key => ListMerge::ByKey(key),
+            },
+            Some(_) | None => ListMerge::Replace,
+        };
+        let schema::Shape::List(item) = &field.shape else { return (merge, Self::Plain) };
+        (merge, Self::of(item))
     }
 }

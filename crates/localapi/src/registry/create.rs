@@ -34,10 +34,17 @@ pub(crate) fn create(
             return Err(ApiError::already_exists(resource, &key.name));
         }
         check_namespace(resource, &key, objects)?;
-        admission::create(&admission::Context { api, user, objects }, resource, &mut object)?;
+        let context = admission::Context { api, user, objects };
+        admission::create(&context, resource, &mut object)?;
         defaults::apply(resource.name, &mut object);
+        if admission::after_defaults(&context, resource, &mut object) {
+            // The class of a pod depends on what it requests.
+            object::map_at(&mut object, "status").remove("qosClass");
+            defaults::apply(resource.name, &mut object);
+        }
         encoding::complete(resource.name, &mut object);
         refuse_invalid(resource, resource.name, &object, None)?;
+        admission::check_amounts(&context, resource, &object, None)?;
         if resource.generation {
             object::metadata(&mut object).insert("generation".to_owned(), json!(1));
         }

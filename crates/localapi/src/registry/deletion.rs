@@ -11,8 +11,41 @@ use crate::status::ApiError;
 /// The grace period of a pod that specifies none, in seconds.
 const DEFAULT_GRACE: i64 = 30;
 
-/// The supported fields of `DeleteOptions`. The propagation policy is validated and ignored, because there is
-/// no garbage collector.
+/// What becomes of the objects that name the deleted one as their owner.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Propagation {
+    /// They are deleted after it.
+    Background,
+    /// They are deleted first: it stays until those that block its deletion are gone.
+    Foreground,
+    /// They stay, without this owner.
+    Orphan,
+}
+
+/// Finalizers of the garbage collector.
+pub(crate) const FOREGROUND: &str = "foregroundDeletion";
+pub(crate) const ORPHAN: &str = "orphan";
+
+impl Propagation {
+    fn parse(text: &str) -> Option<Self> {
+        match text {
+            "Background" => Some(Self::Background),
+            "Foreground" => Some(Self::Foreground),
+            "Orphan" => Some(Self::Orphan),
+            _ => None,
+        }
+    }
+
+    const fn finalizer(self) -> Option<&'static str> {
+        match self {
+            Self::Background => None,
+            Self::Foreground => Some(FOREGROUND),
+            Self::Orphan => Some(ORPHAN),
+        }
+    }
+}
+
+/// The supported fields of `DeleteOptions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeleteOptions {
     /// Seconds; never negative.
@@ -20,6 +53,8 @@ pub(crate) struct DeleteOptions {
     pub(crate) uid: Option<String>,
     pub(crate) resource_version: Option<String>,
     pub(crate) dry_run: bool,
+    /// `None`: as the object's finalizers say, in the background if it has none.
+    pub(crate) propagation: Option<Propagation>,
 }
 
 impl DeleteOptions {
@@ -32,12 +67,14 @@ impl DeleteOptions {
         });
         // A negative period means one second.
         let grace = grace.transpose()?.map(|grace| if grace < 0 { 1 } else { grace });
-        let policy = text(body, "/propagationPolicy");
-        if !["", "Foreground", "Background", "Orphan"].contains(&policy) {
-            return Err(format!(
-                "propagationPolicy: {policy:?} is not one of Foreground, Background, Orphan"
-            ));
-        }
+        let orphan = body.get("orphanDependents").and_then(Value::as_bool);
+        let older = orphan.map(|orphan| if orphan { Propagation::Orphan } else { Propagation::Background });
+        let propagation = match Self::propagation_of(text(body, "/propagationPolicy"))? {
+            Some(_) if older.is_some() => {
+                return Err("orphanDependents and propagationPolicy cannot be both set".to_owned());
+            }
+            given => given.or(older),
+        };
         let condition = |field: &str| body["preconditions"][field].as_str().map(str::to_owned);
         let dry_run = object::items(body, "/dryRun");
         if dry_run.iter().any(|value| value != "All") {
@@ -48,7 +85,19 @@ impl DeleteOptions {
             uid: condition("uid"),
             resource_version: condition("resourceVersion"),
             dry_run: !dry_run.is_empty(),
+            propagation,
         })
+    }
+
+    /// `None` for the empty text.
+    pub(crate) fn propagation_of(policy: &str) -> Result<Option<Propagation>, String> {
+        let known = Propagation::parse(policy);
+        if known.is_none() && !policy.is_empty() {
+            return Err(format!(
+                "propagationPolicy: {policy:?} is not one of Foreground, Background, Orphan"
+            ));
+        }
+        Ok(known)
     }
 
     /// Checks the preconditions: UID and resource version.
@@ -91,7 +140,13 @@ pub(crate) fn decide(
         // Being deleted already: the grace period can only become shorter.
         (Some(until), Some(grace)) => match options.grace {
             Some(shorter) if shorter < grace => (earlier(until, grace), shorter),
-            Some(_) | None => return Decision::Leave,
+            Some(_) | None => {
+                let finalizers = finalizers_after(current, options);
+                if finalizers == object::finalizers(current) {
+                    return Decision::Leave;
+                }
+                return with_finalizers(current, finalizers);
+            }
         },
         (Some(at), None) => (at, 0),
         (None, _) => (now, first_grace(resource, current, options)),
@@ -106,12 +161,40 @@ pub(crate) fn decide(
     if changes_generation {
         metadata.insert("generation".to_owned(), json!(generation + 1));
     }
-    if grace > 0 || !object::finalizers(current).is_empty() {
+    let finalizers = finalizers_after(current, options);
+    if grace > 0 || !finalizers.is_empty() {
+        object::set_list(metadata, "finalizers", finalizers);
         return Decision::Mark(object);
     }
     // If the object is removed at once, only kinds with a grace period are marked.
     let is_marked = marked_until.is_some() || resource.name == "pods";
     Decision::Remove(if is_marked { object } else { current.clone() })
+}
+
+/// The finalizers once a deletion with these options has begun.
+fn finalizers_after(current: &Value, options: &DeleteOptions) -> Vec<Value> {
+    let mut finalizers = object::finalizers(current).to_vec();
+    if let Some(propagation) = options.propagation {
+        finalizers.retain(|finalizer| finalizer != FOREGROUND && finalizer != ORPHAN);
+        finalizers.extend(propagation.finalizer().map(Value::from));
+    }
+    finalizers
+}
+
+/// The effect of other finalizers on an object that is being deleted.
+pub(crate) fn with_finalizers(current: &Value, finalizers: Vec<Value>) -> Decision {
+    let mut object = current.clone();
+    object::set_list(object::metadata(&mut object), "finalizers", finalizers);
+    if is_finished(&object) { Decision::Remove(object) } else { Decision::Mark(object) }
+}
+
+/// Whether the object is being deleted without finalizers and without a grace period, so that it can be removed.
+pub(crate) fn is_finished(object: &Value) -> bool {
+    let grace = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_u64);
+    object::is_terminating(object)
+        && object::finalizers(object).is_empty()
+        && grace == Some(0)
+        && text(object, "/kind") != "Namespace"
 }
 
 fn earlier(at: Timestamp, seconds: i64) -> Timestamp {
@@ -196,6 +279,44 @@ mod tests {
     }
 
     #[test]
+    fn propagation_is_a_finalizer_until_the_garbage_collector_has_run() {
+        let outcome = |held: &[&str], propagation| {
+            let options = DeleteOptions { propagation, ..DeleteOptions::default() };
+            let current = pod("", json!({"finalizers": held}));
+            match decide(resources::stored("pods").unwrap(), &current, &options, Timestamp::UNIX_EPOCH) {
+                Decision::Mark(object) => object["metadata"]["finalizers"].to_string(),
+                Decision::Remove(_) => "removed".to_owned(),
+                Decision::Leave => "left".to_owned(),
+            }
+        };
+        assert_eq!(outcome(&[], None), "removed");
+        assert_eq!(outcome(&[], Some(Propagation::Foreground)), r#"["foregroundDeletion"]"#);
+        assert_eq!(
+            outcome(&["a/b", "orphan"], Some(Propagation::Foreground)),
+            r#"["a/b","foregroundDeletion"]"#
+        );
+        assert_eq!(outcome(&["foregroundDeletion"], Some(Propagation::Orphan)), r#"["orphan"]"#);
+        assert_eq!(outcome(&["foregroundDeletion"], Some(Propagation::Background)), "removed");
+        assert_eq!(outcome(&["orphan"], None), r#"["orphan"]"#);
+    }
+
+    #[test]
+    fn deletion_that_has_begun_takes_another_propagation() {
+        let waiting = pod(
+            "",
+            json!({
+                "deletionTimestamp": "2026-01-01T00:00:00Z",
+                "deletionGracePeriodSeconds": 0,
+                "finalizers": ["foregroundDeletion"],
+            }),
+        );
+        let options =
+            DeleteOptions { propagation: Some(Propagation::Background), ..DeleteOptions::default() };
+        let decided = decide(resources::stored("pods").unwrap(), &waiting, &options, Timestamp::UNIX_EPOCH);
+        assert!(matches!(decided, Decision::Remove(_)), "{decided:?}");
+    }
+
+    #[test]
     fn delete_options_check_preconditions() {
         let options =
             DeleteOptions::parse(&json!({"preconditions": {"uid": "other"}, "gracePeriodSeconds": -3}))
@@ -204,6 +325,8 @@ mod tests {
         let pods = resources::stored("pods").unwrap();
         let refused = options.check(pods, &pod(BOUND, json!({}))).unwrap_err();
         assert_eq!((refused.code.as_u16(), refused.reason), (409, "Conflict"));
+        let both = json!({"propagationPolicy": "Orphan", "orphanDependents": true});
+        assert!(DeleteOptions::parse(&both).unwrap_err().contains("both set"));
         assert!(
             DeleteOptions::parse(&json!({"propagationPolicy": "Sideways"}))
                 .unwrap_err()

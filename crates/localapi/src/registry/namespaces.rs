@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use super::create::create;
 use super::deletion::{self, Decision, DeleteOptions};
 use crate::api::Api;
-use crate::auth::{MASTERS, User};
+use crate::auth::User;
 use crate::object;
 use crate::resources;
 use crate::status::ApiError;
@@ -120,8 +120,7 @@ pub(crate) fn ensure(api: &Api, resource: &str, namespace: &str, mut object: Val
     let resource = resources::stored(resource).ok_or_else(ApiError::no_such_path)?;
     object["apiVersion"] = json!(resource.api_version());
     object["kind"] = json!(resource.kind);
-    let server = User::new("system:apiserver", [MASTERS.to_owned()]);
-    match create(api, &server, resource, namespace, object, false) {
+    match create(api, &User::own(), resource, namespace, object, false) {
         Err(error) if error.code == StatusCode::CONFLICT => Ok(()),
         // Nothing can be created in a terminating namespace.
         Err(error) if error.code == StatusCode::FORBIDDEN => Ok(()),

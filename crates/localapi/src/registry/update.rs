@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::deletion;
 use super::managed_fields;
 use super::namespaces;
 use super::validate::refuse_invalid;
@@ -78,6 +79,9 @@ pub(crate) fn update(
         encoding::complete(resource.name, &mut new);
         refuse_invalid(resource, &rules, &new, Some(current))?;
         refuse_new_finalizers(resource, &new, current)?;
+        if scope != Scope::Status {
+            admission::check_amounts(&context, resource, &new, Some(current))?;
+        }
         // A binding does not count as a change of the spec.
         if info.subresource.as_deref() != Some("binding") {
             count_generation(resource, &mut new, current);
@@ -86,13 +90,8 @@ pub(crate) fn update(
             dry_run_result = Some(Arc::new(new));
             return Ok::<_, ApiError>(Write::Keep);
         }
-        Ok(if is_finished(&new) {
-            Write::Remove(new)
-        } else if new == **current {
-            Write::Keep
-        } else {
-            Write::Put(new)
-        })
+        let is_same = new == **current && !deletion::is_finished(&new);
+        Ok(if is_same { Write::Keep } else { super::put_or_remove(new) })
     })?;
     if written.removed {
         namespaces::after_removal(api, &key);
@@ -166,13 +165,4 @@ fn count_generation(resource: &Resource, new: &mut Value, current: &Value) {
         let next = current.pointer("/metadata/generation").and_then(Value::as_u64).unwrap_or(0) + 1;
         object::metadata(new).insert("generation".to_owned(), json!(next));
     }
-}
-
-/// Whether the object is being deleted without finalizers and without a grace period, so that it can be removed.
-fn is_finished(object: &Value) -> bool {
-    let grace = object.pointer("/metadata/deletionGracePeriodSeconds").and_then(Value::as_u64);
-    object::is_terminating(object)
-        && object::finalizers(object).is_empty()
-        && grace == Some(0)
-        && object::text(object, "/kind") != "Namespace"
 }

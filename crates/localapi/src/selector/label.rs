@@ -65,6 +65,32 @@ impl LabelSelector {
         Ok(Self { requirements })
     }
 
+    /// Reads the form that objects have: `matchLabels` and `matchExpressions`. `None` for an operator that does not exist.
+    #[must_use]
+    pub fn of_object(selector: &Value) -> Option<Self> {
+        let equal = selector.get("matchLabels").and_then(Value::as_object).into_iter().flatten();
+        let mut requirements: Vec<Requirement> = equal
+            .map(|(key, value)| Requirement {
+                key: key.clone(),
+                test: Test::In(value.as_str().map(str::to_owned).into_iter().collect()),
+            })
+            .collect();
+        for expression in selector.get("matchExpressions").and_then(Value::as_array).into_iter().flatten() {
+            let listed = expression.get("values").and_then(Value::as_array).into_iter().flatten();
+            let values = listed.filter_map(Value::as_str).map(str::to_owned).collect();
+            let test = match expression.get("operator").and_then(Value::as_str)? {
+                "In" => Test::In(values),
+                "NotIn" => Test::NotIn(values),
+                "Exists" => Test::Exists,
+                "DoesNotExist" => Test::Absent,
+                _ => return None,
+            };
+            let key = expression.get("key").and_then(Value::as_str)?.to_owned();
+            requirements.push(Requirement { key, test });
+        }
+        Some(Self { requirements })
+    }
+
     /// Whether the labels of an object match.
     #[must_use]
     pub fn matches(&self, object: &Value) -> bool {

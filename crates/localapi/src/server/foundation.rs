@@ -2,25 +2,40 @@
 //! new.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::Arc;
 
 use jiff::Timestamp;
 
+use super::backup::{self, Durable};
 use super::{StartError, certificates};
 use crate::auth::authority::{Authority, KeyAndCertificate};
 use crate::auth::service_account::Signer;
 use crate::options::Options;
 use crate::store::Store;
 use crate::store::disk::{self, DatabaseProblem};
+use crate::store::seal::Seal;
 
 /// Names of texts in the database.
 const CERTIFICATE: &str = "authority.crt";
 const KEY: &str = "authority.key";
 const TOKENS: &str = "tokens.key";
 
-pub(super) fn lay(options: &Options, now: Timestamp) -> Result<(Arc<Store>, Authority, Signer), StartError> {
+pub(super) struct Foundation {
+    pub(super) store: Arc<Store>,
+    pub(super) authority: Authority,
+    pub(super) signer: Signer,
+    pub(super) durable: Option<Durable>,
+}
+
+pub(super) fn lay(options: &Options, now: Timestamp) -> Result<Foundation, StartError> {
     if let Some(file) = &options.database {
-        let (disk, saved) = disk::open(file, || new_identity(now))?;
+        // A key that is missing while there is a database is lost, and a new one would not help.
+        let may_create = !file.exists();
+        let key = options.encryption_key.as_deref();
+        let seal = key.map(|key| Seal::of_file(key, may_create)).transpose()?.map(Arc::new);
+        backup::restore(file, seal.as_ref());
+        let (disk, saved) = disk::open(file, seal.clone(), || new_identity(now))?;
         let text = |name: &str| {
             let text = saved.identity.get(name).cloned();
             text.ok_or_else(|| DatabaseProblem::Damaged {
@@ -31,29 +46,37 @@ pub(super) fn lay(options: &Options, now: Timestamp) -> Result<(Arc<Store>, Auth
         let pem = |name: &str| text(name).map(|text| String::from_utf8_lossy(&text).into_owned());
         let authority = KeyAndCertificate { certificate: pem(CERTIFICATE)?, key: pem(KEY)? };
         let (authority, signer) = (Authority::from_pem(authority).map_err(certificates)?, text(TOKENS)?);
-        let store = Store::on_disk(disk, saved, options.history);
-        return Ok((Arc::new(store), authority, signer_of(signer)?));
+        let store = Arc::new(Store::on_disk(disk, saved, options.history));
+        let directory = file.parent().map(Path::to_owned).unwrap_or_default();
+        let durable = Some(Durable { directory, seal });
+        return Ok(Foundation { store, authority, signer: signer_of(signer)?, durable });
     }
-    match &options.state {
+    let (store, authority, signer) = match &options.state {
         Some(state) => {
             let authority = Authority::from_pem(state.authority.clone()).map_err(certificates)?;
-            Ok((Arc::clone(&state.store), authority, signer_of(state.token_key.clone())?))
+            (Arc::clone(&state.store), authority, signer_of(state.token_key.clone())?)
         }
         None => {
             let store = Store::new(options.history);
-            Ok((Arc::new(store), Authority::generate(now).map_err(certificates)?, new_signer()?))
+            (Arc::new(store), Authority::generate(now).map_err(certificates)?, new_signer()?)
         }
-    }
+    };
+    Ok(Foundation { store, authority, signer, durable: None })
 }
 
 fn new_identity(now: Timestamp) -> Result<BTreeMap<String, Vec<u8>>, StartError> {
-    let authority = Authority::generate(now).map_err(certificates)?.pem().clone();
+    let authority = Authority::generate(now).map_err(certificates)?;
+    Ok(identity_of(authority.pem(), new_signer()?.pkcs8()))
+}
+
+/// The texts of the database that identify the server.
+pub(super) fn identity_of(authority: &KeyAndCertificate, token_key: &[u8]) -> BTreeMap<String, Vec<u8>> {
     let texts = [
-        (CERTIFICATE, authority.certificate.into_bytes()),
-        (KEY, authority.key.into_bytes()),
-        (TOKENS, new_signer()?.pkcs8().to_vec()),
+        (CERTIFICATE, authority.certificate.clone().into_bytes()),
+        (KEY, authority.key.clone().into_bytes()),
+        (TOKENS, token_key.to_vec()),
     ];
-    Ok(texts.map(|(name, text)| (name.to_owned(), text)).into())
+    texts.map(|(name, text)| (name.to_owned(), text)).into()
 }
 
 fn new_signer() -> Result<Signer, StartError> {

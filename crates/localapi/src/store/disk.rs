@@ -20,6 +20,7 @@ use redb::{
 use serde_json::Value;
 
 use super::history::Event;
+use super::seal::{self, NotOpened, Seal};
 use super::{Change, Key, Revision};
 use crate::resources;
 
@@ -45,17 +46,32 @@ pub enum DatabaseProblem {
     #[error("another process uses {0}")]
     InUse(PathBuf),
     #[error(
-        "the database {file} is damaged: {what}. Put a backup in its place, or move it away to begin without any object"
+        "the database {file} is damaged: {what}. Bring a backup back with kubelet single-node restore {backup}, or move the file away to begin without any object",
+        backup = file.with_file_name(BACKUP).display()
     )]
     Damaged { file: PathBuf, what: String },
     #[error("the database {file} has the format {format} of a newer version; this one knows {FORMAT}")]
     Newer { file: PathBuf, format: u64 },
     #[error("failed to use the database {file}: {what}")]
     Unusable { file: PathBuf, what: String },
+    #[error(
+        "the database {file} cannot be read: {name} {error}. The key file must be the one with which it was written"
+    )]
+    Locked { file: PathBuf, name: String, error: String },
 }
 
+/// Where the server keeps its own backup, next to the database.
+pub(crate) const BACKUP: &str = "backup.jsonl";
+/// The file of a backup to restore at the next start.
+pub(crate) const RESTORE: &str = "restore.jsonl";
+/// Why it was not restored.
+pub(crate) const RESTORE_FAILED: &str = "restore.failed";
+/// Texts of the identity that are secret end like this.
+const SECRET_TEXT: &str = ".key";
+const SECRETS: &str = "secrets/";
+
 /// What a database holds.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Saved {
     pub(crate) revision: Revision,
     pub(crate) objects: BTreeMap<Key, Arc<Value>>,
@@ -68,6 +84,7 @@ type Open = Box<dyn Fn() -> Result<Database, DatabaseError> + Send>;
 /// The database of a running server, which is its only user.
 pub(crate) struct Disk {
     open: Open,
+    seal: Option<Arc<Seal>>,
     /// `None` after a failed write.
     database: Option<Database>,
     /// The objects that failed writes may or may not have changed, as they were before.
@@ -80,9 +97,10 @@ impl fmt::Debug for Disk {
     }
 }
 
-/// Opens the database in this file, or makes one with the identity that `identify` returns.
+/// Opens the database in this file, or makes one with the identity that `identify` returns. Secrets are sealed, if there is a seal.
 pub(crate) fn open<E: From<DatabaseProblem>>(
     file: &Path,
+    seal: Option<Arc<Seal>>,
     identify: impl FnOnce() -> Result<BTreeMap<String, Vec<u8>>, E>,
 ) -> Result<(Disk, Saved), E> {
     match std::fs::metadata(file) {
@@ -94,8 +112,8 @@ pub(crate) fn open<E: From<DatabaseProblem>>(
         }
         Ok(_) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            let identity = identify()?;
-            create(file, &identity)
+            let new = Saved { revision: 1, identity: identify()?, ..Saved::default() };
+            create(file, &new, seal.as_deref())
                 .map_err(|what| DatabaseProblem::Unusable { file: file.to_owned(), what })?;
         }
         Err(error) => {
@@ -103,7 +121,7 @@ pub(crate) fn open<E: From<DatabaseProblem>>(
         }
     }
     let path = file.to_owned();
-    let opened = Disk::open(Box::new(move || builder().open(&path)));
+    let opened = Disk::open(Box::new(move || builder().open(&path)), seal);
     Ok(opened.map_err(|error| problem(file, error))?)
 }
 
@@ -115,7 +133,7 @@ fn builder() -> Builder {
 }
 
 /// Makes a database in another file and renames it, so that a file of that name is always whole.
-fn create(file: &Path, identity: &BTreeMap<String, Vec<u8>>) -> Result<(), String> {
+pub(crate) fn create(file: &Path, saved: &Saved, seal: Option<&Seal>) -> Result<(), String> {
     let failed = |error: &dyn fmt::Display| error.to_string();
     let new = file.with_extension("new");
     match std::fs::remove_file(&new) {
@@ -125,26 +143,64 @@ fn create(file: &Path, identity: &BTreeMap<String, Vec<u8>>) -> Result<(), Strin
     let mut options = File::options();
     options.write(true).create_new(true).mode(0o600).open(&new).map_err(|error| failed(&error))?;
     let database = builder().create(&new).map_err(|error| failed(&error))?;
-    initialise(&database, identity).map_err(|error| failed(&error))?;
+    initialise(&database, saved, seal).map_err(|error| failed(&error))?;
     drop(database);
     std::fs::rename(&new, file).map_err(|error| failed(&error))?;
-    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(directory).and_then(|directory| directory.sync_all()).map_err(|error| failed(&error))
+    sync_directory(file).map_err(|error| failed(&error))
 }
 
-fn initialise(database: &Database, identity: &BTreeMap<String, Vec<u8>>) -> Result<(), redb::Error> {
+/// Makes the name of a new file last.
+pub(super) fn sync_directory(file: &Path) -> std::io::Result<()> {
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    File::open(directory)?.sync_all()
+}
+
+fn initialise(database: &Database, saved: &Saved, seal: Option<&Seal>) -> Result<(), redb::Error> {
     let transaction = database.begin_write()?;
+    for (key, object) in &saved.objects {
+        put(&transaction, &name_of(key), Some(object), seal)?;
+    }
     {
         transaction.open_table(OBJECTS)?;
         let mut numbers = transaction.open_table(NUMBERS)?;
         numbers.insert("format", FORMAT)?;
-        numbers.insert("revision", 1)?;
+        numbers.insert("revision", saved.revision)?;
         let mut texts = transaction.open_table(IDENTITY)?;
-        for (name, text) in identity {
+        for (name, text) in &saved.identity {
+            let text = encode(name, text.clone(), seal).map_err(corrupted)?;
             texts.insert(name.as_str(), text.as_slice())?;
         }
     }
     Ok(transaction.commit()?)
+}
+
+fn corrupted(error: impl fmt::Display) -> redb::Error {
+    StorageError::Corrupted(error.to_string()).into()
+}
+
+/// What is on disk of the text with this name.
+pub(super) fn encode(name: &str, text: Vec<u8>, seal: Option<&Seal>) -> Result<Vec<u8>, NotStored> {
+    match seal.filter(|_| is_secret(name)) {
+        Some(seal) => seal.seal(name, text).map_err(|error| NotStored(error.to_string())),
+        None => Ok(text),
+    }
+}
+
+fn is_secret(name: &str) -> bool {
+    name.starts_with(SECRETS) || name.ends_with(SECRET_TEXT)
+}
+
+/// The text of what is on disk.
+pub(super) fn decode(name: &str, text: &[u8], seal: Option<&Seal>) -> Result<Vec<u8>, NotOpened> {
+    match seal {
+        _ if !seal::is_sealed(text) => Ok(text.to_vec()),
+        Some(seal) => seal.open(name, text),
+        None => Err(NotOpened),
+    }
+}
+
+pub(super) fn text_of(object: &Value) -> Result<Vec<u8>, NotStored> {
+    serde_json::to_vec(object).map_err(|error| NotStored(error.to_string()))
 }
 
 /// Why a database cannot be read.
@@ -158,6 +214,8 @@ enum ReadError {
     Object(String),
     #[error("it has no revision or no format")]
     NoNumbers,
+    #[error("{0}: {1}")]
+    Sealed(String, NotOpened),
 }
 
 fn problem(file: &Path, error: ReadError) -> DatabaseProblem {
@@ -165,6 +223,7 @@ fn problem(file: &Path, error: ReadError) -> DatabaseProblem {
     match error {
         ReadError::Database(redb::Error::DatabaseAlreadyOpen) => DatabaseProblem::InUse(file),
         ReadError::Newer(format) => DatabaseProblem::Newer { file, format },
+        ReadError::Sealed(name, error) => DatabaseProblem::Locked { file, name, error: error.to_string() },
         ReadError::Database(redb::Error::Io(error))
             if error.kind() != std::io::ErrorKind::InvalidData
                 && error.kind() != std::io::ErrorKind::UnexpectedEof =>
@@ -178,7 +237,7 @@ fn problem(file: &Path, error: ReadError) -> DatabaseProblem {
 }
 
 /// Reads all of a database, whose format must be known.
-fn saved_in(database: &Database) -> Result<Saved, ReadError> {
+fn saved_in(database: &Database, seal: Option<&Seal>) -> Result<Saved, ReadError> {
     let transaction = database.begin_read().map_err(redb::Error::from)?;
     let numbers = transaction.open_table(NUMBERS).map_err(redb::Error::from)?;
     let number = |name: &str| -> Result<u64, ReadError> {
@@ -193,24 +252,61 @@ fn saved_in(database: &Database) -> Result<Saved, ReadError> {
     let objects = transaction.open_table(OBJECTS).map_err(redb::Error::from)?;
     for entry in objects.iter().map_err(redb::Error::from)? {
         let (name, text) = entry.map_err(redb::Error::from)?;
-        let object = serde_json::from_slice(text.value()).ok();
-        let (key, object) =
-            key_of(name.value()).zip(object).ok_or_else(|| ReadError::Object(name.value().to_owned()))?;
+        let wrong = || ReadError::Object(name.value().to_owned());
+        let Some(key) = key_of(name.value()) else {
+            if name.value().split('/').count() != KEY_PARTS {
+                return Err(wrong());
+            }
+            tracing::warn!(
+                name = name.value(),
+                "an object of a kind that this version does not know stays unused"
+            );
+            continue;
+        };
+        let text = opened(name.value(), text.value(), seal)?;
+        let object = serde_json::from_slice(&text).map_err(|_| wrong())?;
         saved.objects.insert(key, Arc::new(object));
     }
     let identity = transaction.open_table(IDENTITY).map_err(redb::Error::from)?;
     for entry in identity.iter().map_err(redb::Error::from)? {
         let (name, text) = entry.map_err(redb::Error::from)?;
-        saved.identity.insert(name.value().to_owned(), text.value().to_owned());
+        saved.identity.insert(name.value().to_owned(), opened(name.value(), text.value(), seal)?);
     }
     Ok(saved)
 }
 
+fn opened(name: &str, text: &[u8], seal: Option<&Seal>) -> Result<Vec<u8>, ReadError> {
+    decode(name, text, seal).map_err(|error| ReadError::Sealed(name.to_owned(), error))
+}
+
+/// Seals what was written without a seal, by an earlier server.
+fn seal_all(database: &Database, seal: &Seal) -> Result<(), redb::Error> {
+    let transaction = database.begin_write()?;
+    for table in [OBJECTS, IDENTITY] {
+        let mut table = transaction.open_table(table)?;
+        let mut plain = Vec::new();
+        for entry in table.iter()? {
+            let (name, text) = entry?;
+            if is_secret(name.value()) && !seal::is_sealed(text.value()) {
+                plain.push((name.value().to_owned(), text.value().to_owned()));
+            }
+        }
+        for (name, text) in plain {
+            let sealed = encode(&name, text, Some(seal)).map_err(corrupted)?;
+            table.insert(name.as_str(), sealed.as_slice())?;
+        }
+    }
+    Ok(transaction.commit()?)
+}
+
 impl Disk {
-    fn open(open: Open) -> Result<(Self, Saved), ReadError> {
+    fn open(open: Open, seal: Option<Arc<Seal>>) -> Result<(Self, Saved), ReadError> {
         let database = open().map_err(redb::Error::from)?;
-        let saved = saved_in(&database)?;
-        Ok((Self { open, database: Some(database), uncertain: BTreeMap::new() }, saved))
+        let saved = saved_in(&database, seal.as_deref())?;
+        if let Some(seal) = &seal {
+            seal_all(&database, seal)?;
+        }
+        Ok((Self { open, seal, database: Some(database), uncertain: BTreeMap::new() }, saved))
     }
 
     /// Returns when the change is on disk.
@@ -232,11 +328,12 @@ impl Disk {
             None => (self.open)()?,
         };
         let transaction = database.begin_write()?;
+        let seal = self.seal.as_deref();
         for (name, object) in &self.uncertain {
-            put(&transaction, name, object.as_deref())?;
+            put(&transaction, name, object.as_deref(), seal)?;
         }
         let object = (event.change != Change::Deleted).then_some(&*event.object);
-        put(&transaction, name, object)?;
+        put(&transaction, name, object, seal)?;
         transaction.open_table(NUMBERS)?.insert("revision", event.revision)?;
         transaction.commit()?;
         self.database = Some(database);
@@ -244,12 +341,16 @@ impl Disk {
     }
 }
 
-fn put(transaction: &WriteTransaction, name: &str, object: Option<&Value>) -> Result<(), redb::Error> {
+fn put(
+    transaction: &WriteTransaction,
+    name: &str,
+    object: Option<&Value>,
+    seal: Option<&Seal>,
+) -> Result<(), redb::Error> {
     let mut objects = transaction.open_table(OBJECTS)?;
     match object {
         Some(object) => {
-            let text =
-                serde_json::to_vec(object).map_err(|error| StorageError::Corrupted(error.to_string()))?;
+            let text = text_of(object).and_then(|text| encode(name, text, seal)).map_err(corrupted)?;
             objects.insert(name, text.as_slice())?;
         }
         None => drop(objects.remove(name)?),
@@ -257,12 +358,14 @@ fn put(transaction: &WriteTransaction, name: &str, object: Option<&Value>) -> Re
     Ok(())
 }
 
+const KEY_PARTS: usize = 3;
+
 /// Neither part has a slash.
-fn name_of(key: &Key) -> String {
+pub(super) fn name_of(key: &Key) -> String {
     format!("{}/{}/{}", key.resource, key.namespace, key.name)
 }
 
-fn key_of(name: &str) -> Option<Key> {
+pub(super) fn key_of(name: &str) -> Option<Key> {
     let mut parts = name.split('/');
     let (resource, namespace, name) = (parts.next()?, parts.next()?, parts.next()?);
     (parts.next().is_none() && !name.is_empty())

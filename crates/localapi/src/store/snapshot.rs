@@ -29,8 +29,7 @@ impl Store {
         let state = self.state.lock();
         let objects: Vec<Value> = state
             .objects
-            .0
-            .iter()
+            .all()
             .map(|(key, object)| json!({"resource": key.resource, "object": **object}))
             .collect();
         let history: Vec<Value> = state.history.all().map(event_to_value).collect();
@@ -56,7 +55,7 @@ impl Store {
             for (index, entry) in list("objects")?.iter().enumerate() {
                 let object = &entry["object"];
                 let key = key_of(entry, object).ok_or(InvalidSnapshot::Object(index))?;
-                state.objects.0.insert(key, Arc::new(object.clone()));
+                state.objects.insert(key, Arc::new(object.clone()));
             }
             state.revision = number("revision")?;
             state.history = history;

@@ -119,6 +119,15 @@ const CSI_DRIVERS: &[Column] = &[
     AGE,
 ];
 
+const STORAGE_CLASSES: &[Column] = &[
+    NAME,
+    text("Provisioner"),
+    text("ReclaimPolicy"),
+    text("VolumeBindingMode"),
+    flag("AllowVolumeExpansion"),
+    AGE,
+];
+
 pub(super) fn of(resource: &str) -> &'static [Column] {
     match resource {
         "pods" => PODS,
@@ -130,6 +139,12 @@ pub(super) fn of(resource: &str) -> &'static [Column] {
         "certificatesigningrequests" => CERTIFICATE_SIGNING_REQUESTS,
         "volumeattachments" => VOLUME_ATTACHMENTS,
         "csidrivers" => CSI_DRIVERS,
+        "limitranges" => const { &[NAME, text("Created At")] },
+        "resourcequotas" => const { &[NAME, text("Request"), text("Limit"), AGE] },
+        "priorityclasses" => {
+            const { &[NAME, number("Value"), flag("Global-Default"), AGE, text("PreemptionPolicy")] }
+        }
+        "storageclasses" => STORAGE_CLASSES,
         "leases" => const { &[NAME, text("Holder"), AGE] },
         "namespaces" => const { &[NAME, text("Status"), AGE] },
         "configmaps" => const { &[NAME, text("Data"), AGE] },

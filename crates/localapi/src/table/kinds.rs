@@ -257,3 +257,46 @@ fn joined_or(parts: impl IntoIterator<Item = impl Into<String>>, none: &str) -> 
     let parts: Vec<String> = parts.into_iter().map(Into::into).collect();
     if parts.is_empty() { none.to_owned() } else { parts.join(",") }
 }
+
+pub(super) fn resource_quota(quota: View<'_>) -> Vec<Value> {
+    let hard = quota.object.pointer("/status/hard").and_then(Value::as_object);
+    let mut names: Vec<&String> = hard.into_iter().flatten().map(|(name, _)| name).collect();
+    names.sort_unstable();
+    let shown = |limits: bool| {
+        let named = names.iter().filter(|name| name.starts_with("limits.") == limits);
+        let one = |name: &&String| {
+            let of = |side: &str| {
+                quota.object["status"][side].get(name.as_str()).and_then(Value::as_str).unwrap_or("0")
+            };
+            format!("{name}: {}/{}", of("used"), of("hard"))
+        };
+        Value::from(named.map(one).collect::<Vec<_>>().join(", "))
+    };
+    vec![quota.name(), shown(false), shown(true), quota.age()]
+}
+
+pub(super) fn priority_class(class: View<'_>) -> Vec<Value> {
+    vec![
+        class.name(),
+        class.object.get("value").cloned().unwrap_or_else(|| 0.into()),
+        class.flag("/globalDefault").into(),
+        class.age(),
+        class.text("/preemptionPolicy").into(),
+    ]
+}
+
+pub(super) fn storage_class(class: View<'_>) -> Vec<Value> {
+    let is_default = ["", "beta."].into_iter().any(|stage| {
+        class.text(&format!("/metadata/annotations/storageclass.{stage}kubernetes.io~1is-default-class"))
+            == "true"
+    });
+    let name = class.text("/metadata/name");
+    vec![
+        if is_default { format!("{name} (default)").into() } else { name.into() },
+        class.text("/provisioner").into(),
+        class.text("/reclaimPolicy").into(),
+        class.text("/volumeBindingMode").into(),
+        class.flag("/allowVolumeExpansion").into(),
+        class.age(),
+    ]
+}

@@ -5,7 +5,7 @@ use super::{ErrorList, names};
 
 /// The total size of the annotations of an object, in bytes.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
-const CLUSTER_SCOPED: [&str; 10] = [
+const CLUSTER_SCOPED: [&str; 12] = [
     "certificatesigningrequests",
     "clustertrustbundles",
     "csidrivers",
@@ -13,8 +13,10 @@ const CLUSTER_SCOPED: [&str; 10] = [
     "namespaces",
     "nodes",
     "persistentvolumes",
+    "priorityclasses",
     "resourceslices",
     "runtimeclasses",
+    "storageclasses",
     "volumeattachments",
 ];
 const IMMUTABLE: &str = "field is immutable";

@@ -15,6 +15,7 @@ mod kubelet;
 mod recorded;
 mod server;
 mod signing;
+mod single_node;
 mod streams;
 mod verbs;
 mod watching;

@@ -69,7 +69,8 @@ impl MemoryDisk {
     fn initialised() -> Self {
         let disk = Self::with(Vec::new());
         let database = builder().create_with_backend(disk.clone()).unwrap();
-        initialise(&database, &BTreeMap::from([("name".to_owned(), b"text".to_vec())])).unwrap();
+        let identity = BTreeMap::from([("name".to_owned(), b"text".to_vec())]);
+        initialise(&database, &Saved { revision: 1, identity, ..Saved::default() }, None).unwrap();
         drop(database);
         disk
     }
@@ -103,7 +104,7 @@ impl MemoryDisk {
     fn open(&self) -> Result<(Store, BTreeMap<String, Vec<u8>>), ReadError> {
         let medium = self.clone();
         let open = move || builder().create_with_backend(medium.clone());
-        let (disk, mut saved) = Disk::open(Box::new(open))?;
+        let (disk, mut saved) = Disk::open(Box::new(open), None)?;
         let identity = std::mem::take(&mut saved.identity);
         Ok((Store::on_disk(disk, saved, 100), identity))
     }
@@ -311,17 +312,72 @@ fn file_is_made_whole_or_not_at_all_and_an_empty_one_is_damaged() {
     let identify = || Ok::<_, DatabaseProblem>(BTreeMap::from([("name".to_owned(), b"text".to_vec())]));
     // Left by a start that was killed.
     std::fs::write(file.with_extension("new"), "half").unwrap();
-    let (disk, saved) = open(&file, identify).unwrap();
+    let (disk, saved) = open(&file, None, identify).unwrap();
     assert_eq!((saved.identity["name"].as_slice(), saved.revision), (b"text".as_slice(), 1));
     let mode = std::os::unix::fs::MetadataExt::mode(&std::fs::metadata(&file).unwrap());
     assert_eq!(mode & 0o777, 0o600);
-    let second = open(&file, identify).unwrap_err();
+    let second = open(&file, None, identify).unwrap_err();
     assert_eq!(second.to_string(), format!("another process uses {}", file.display()));
     drop(disk);
     std::fs::write(&file, "").unwrap();
-    let error = open(&file, identify).unwrap_err().to_string();
+    let error = open(&file, None, identify).unwrap_err().to_string();
     assert!(
-        error.contains("objects.redb is damaged: it is empty") && error.contains("Put a backup"),
+        error.contains("objects.redb is damaged: it is empty")
+            && error.contains("kubelet single-node restore"),
         "{error}"
     );
+}
+
+#[test]
+fn secrets_are_sealed_on_disk_also_those_of_before_and_only_their_key_opens_them() {
+    let disk = MemoryDisk::initialised();
+    let secret = |name: &str| Key::new("secrets", "a", name);
+    let put = |store: &Store, name: &str| {
+        let object = json!({"metadata": {"name": name, "namespace": "a"}, "data": {"word": "c2VzYW1l"}});
+        store.write(&secret(name), |_, _| Ok::<_, NotStored>(Write::Put(object))).unwrap();
+    };
+    let is_plain = |disk: &MemoryDisk| disk.image().windows(8).any(|part| part == b"c2VzYW1l");
+    let (store, _) = disk.open().unwrap();
+    put(&store, "before");
+    drop(store);
+    assert!(is_plain(&disk));
+
+    let directory = tempfile::tempdir().unwrap();
+    let seal = |name: &str| Some(Arc::new(Seal::of_file(&directory.path().join(name), true).unwrap()));
+    let open = |seal| {
+        let medium = disk.clone();
+        Disk::open(Box::new(move || builder().create_with_backend(medium.clone())), seal)
+    };
+    let (own, saved) = open(seal("key")).unwrap();
+    let store = Store::on_disk(own, saved, 10);
+    put(&store, "after");
+    drop(store);
+    let (_, saved) = open(seal("key")).unwrap();
+    let values: Vec<&Value> = saved.objects.values().map(|object| &object["data"]["word"]).collect();
+    assert_eq!(values, ["c2VzYW1l", "c2VzYW1l"]);
+    for other in [seal("other"), None] {
+        let error = open(other).map(drop).unwrap_err().to_string();
+        assert!(error.contains("encrypted with another key"), "{error}");
+    }
+    let (database, _) = open(seal("key")).unwrap();
+    let read = database.database.as_ref().unwrap().begin_read().unwrap();
+    for entry in read.open_table(OBJECTS).unwrap().iter().unwrap() {
+        assert!(seal::is_sealed(entry.unwrap().1.value()));
+    }
+}
+
+#[test]
+fn object_of_a_kind_of_a_newer_version_is_left_alone() {
+    let disk = MemoryDisk::initialised();
+    let database = builder().create_with_backend(disk.clone()).unwrap();
+    let transaction = database.begin_write().unwrap();
+    put(&transaction, "widgets/a/b", Some(&json!({})), None).unwrap();
+    transaction.commit().unwrap();
+    drop(database);
+    let (store, _) = disk.open().unwrap();
+    write(&store, "other", Some(1)).unwrap();
+    drop(store);
+    let database = builder().create_with_backend(disk).unwrap();
+    let read = database.begin_read().unwrap();
+    assert!(read.open_table(OBJECTS).unwrap().get("widgets/a/b").unwrap().is_some());
 }

@@ -1,0 +1,122 @@
+//! Controllers: tasks that follow all changes of the store and bring objects to the state that others require. Each step is a function over
+//! one object and all others, and one transaction; a controller has no state of its own, so that a restart loses nothing.
+
+mod expiry;
+mod garbage;
+mod quota;
+pub(crate) mod volumes;
+
+use std::collections::BTreeSet;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use tokio::task::JoinSet;
+
+use crate::api::Api;
+use crate::object;
+use crate::registry::namespaces::ensure;
+use crate::store::{Event, Key, NotStored, Objects};
+
+/// How long to wait after a change that could not be stored.
+const RETRY: Duration = Duration::from_secs(5);
+/// The source of events.
+const COMPONENT: &str = "single-node-controller";
+
+/// What one controller does. It becomes quiet when nothing changes: a step that changes nothing leads to no further one.
+trait Controller {
+    /// The name in the log.
+    const NAME: &'static str;
+
+    /// Whether an object may have a step, from the object alone: for the start.
+    fn concerns(key: &Key, object: &Value) -> bool;
+
+    /// The objects that may have a step because of a change.
+    fn affected(event: &Event, objects: &Objects) -> Vec<Key>;
+
+    /// Executes the next step of an object; returns the objects to examine next.
+    fn execute(api: &Api, key: &Key) -> Result<Vec<Key>, NotStored>;
+}
+
+/// Starts all of them; they end with the server.
+pub(crate) fn start(api: &Arc<Api>, tasks: &mut JoinSet<()>) {
+    tasks.spawn(run::<garbage::Garbage>(Arc::clone(api)));
+    tasks.spawn(run::<quota::Quotas>(Arc::clone(api)));
+    tasks.spawn(expiry::run(Arc::clone(api)));
+    if api.behaviour.local_volumes.is_some() {
+        tasks.spawn(run::<volumes::Volumes>(Arc::clone(api)));
+    }
+}
+
+async fn run<C: Controller>(api: Arc<Api>) {
+    while !api.closing.is_cancelled() {
+        let mut live = api.store.watch_everything();
+        let mut waiting: BTreeSet<Key> =
+            api.store.read(|objects| objects.select(C::concerns)).into_iter().collect();
+        loop {
+            while let Some(key) = waiting.pop_first() {
+                waiting.extend(step::<C>(&api, key).await);
+                if api.closing.is_cancelled() {
+                    return;
+                }
+            }
+            let Some(event) = live.recv().await else { break };
+            let mut examine = |event: &Event| waiting.extend(api.store.read(|all| C::affected(event, all)));
+            examine(&event);
+            // What changed meanwhile counts once.
+            while let Ok(event) = live.try_recv() {
+                examine(&event);
+            }
+        }
+        // The store closes the queue of a slow watcher: look at all objects again.
+    }
+}
+
+async fn step<C: Controller>(api: &Api, key: Key) -> Vec<Key> {
+    match C::execute(api, &key) {
+        Ok(next) => {
+            tokio::task::yield_now().await;
+            next
+        }
+        Err(error) => {
+            let name = &key.name;
+            tracing::warn!(controller = C::NAME, err = %error, name, "failed to store a change; trying again");
+            tokio::select! {
+                () = tokio::time::sleep(RETRY) => {}
+                () = api.closing.cancelled() => {}
+            }
+            vec![key]
+        }
+    }
+}
+
+/// Records an event of an object; the same one is recorded once until it expires.
+fn record(api: &Api, about: &Value, kind: &str, reason: &str, message: &str) {
+    let mut hasher = DefaultHasher::new();
+    (object::uid(about), reason, message).hash(&mut hasher);
+    let namespace = if object::namespace(about).is_empty() { "default" } else { object::namespace(about) };
+    let now = object::time(api.now());
+    let event = json!({
+        "metadata": {"name": format!("{}.{:016x}", object::name(about), hasher.finish())},
+        "involvedObject": {
+            "apiVersion": about["apiVersion"],
+            "kind": about["kind"],
+            "name": object::name(about),
+            "namespace": object::namespace(about),
+            "uid": object::uid(about),
+            "resourceVersion": object::resource_version(about),
+        },
+        "type": kind,
+        "reason": reason,
+        "message": message,
+        "source": {"component": COMPONENT},
+        "reportingComponent": COMPONENT,
+        "firstTimestamp": now,
+        "lastTimestamp": now,
+        "count": 1,
+    });
+    if let Err(error) = ensure(api, "events", namespace, event) {
+        tracing::debug!(err = %error, reason, "failed to record an event");
+    }
+}
