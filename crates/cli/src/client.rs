@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::header::{
     CONNECTION, HOST, SEC_WEBSOCKET_KEY, SEC_WEBSOCKET_PROTOCOL, SEC_WEBSOCKET_VERSION, UPGRADE,
 };
-use http::{HeaderName, HeaderValue, Request, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt, Collected, Empty, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
@@ -87,6 +87,22 @@ impl Client {
             }
         };
         drive(exchange, connection).await
+    }
+
+    /// Asks for something to be done; its answer is of no interest.
+    pub(crate) async fn post(&self, path: &str) -> Result<(), ClientError> {
+        let (mut sender, connection) = self.connect().await?;
+        let exchange = async {
+            let mut request = request(path)?;
+            *request.method_mut() = Method::POST;
+            let response = sender.send_request(request).await.map_err(|_| ClientError::BrokenOff)?;
+            match response.status() {
+                StatusCode::OK => Ok(()),
+                _ => Err(refusal(response).await),
+            }
+        };
+        let done = tokio::time::timeout(TIMEOUT, drive(exchange, connection)).await;
+        done.map_err(|_| ClientError::TimedOut(TIMEOUT))?
     }
 
     /// Passes on an answer piece by piece, until it ends or the receiver wants no more.

@@ -16,6 +16,7 @@ mod get;
 mod logs;
 mod output;
 mod selection;
+mod single_node;
 mod stats;
 mod table;
 mod terminal;
@@ -167,6 +168,7 @@ pub fn definition() -> Command {
         .subcommand(ui::definition())
         .subcommand(configuration::definition())
         .subcommand(doctor::definition())
+        .subcommand(single_node::definition())
         .subcommand(version::definition())
         .subcommand(
             Command::new("completion")
@@ -264,12 +266,15 @@ async fn answer(name: &str, client: &Client, matches: &ArgMatches) -> Result<Out
         "exec" => exec::run(client, matches).await,
         "stats" => stats::run(client, matches).await,
         "ui" => ui::run(client, matches).await,
+        "single-node" => single_node::run(matches).await,
         _ => get::run(client, matches).await,
     }
 }
 
 fn socket(matches: &ArgMatches) -> PathBuf {
-    match (matches.get_one::<PathBuf>("socket"), matches.get_one::<String>("root-dir")) {
+    // Commands that do not ask the kubelet have neither.
+    let given = |name| matches.try_get_one::<String>(name).ok().flatten();
+    match (matches.try_get_one::<PathBuf>("socket").ok().flatten(), given("root-dir")) {
         (Some(socket), _) => socket.clone(),
         (None, Some(root)) => socket_of(root),
         (None, None) => PathBuf::from(SOCKET),

@@ -34,8 +34,14 @@ configuration! {
         single_node, "singleNode": bool = false;
         /// Only this kubelet has it: the port of that API.
         single_node_port, "singleNodePort": i32 = 6443;
+        /// Only this kubelet has it: the address of that API; [`NodeFlags::single_node_address`] parses it.
+        single_node_address, "singleNodeAddress": String = "127.0.0.1".to_owned();
         /// Only this kubelet has it: where that API's kubeconfig for the administrator is written.
         admin_kubeconfig, "adminKubeconfig": String = "/etc/kubernetes/admin.conf".to_owned();
+        /// Only this kubelet has it: the group that may read that kubeconfig. Empty: root only.
+        admin_kubeconfig_group, "adminKubeconfigGroup": String = String::new();
+        /// Only this kubelet has it: the file with the key that encrypts Secrets of that API on disk.
+        single_node_key, "singleNodeKey": String = "/etc/kubernetes/single-node.key".to_owned();
         runtime_cgroups, "runtimeCgroups": String = String::new();
         image_credential_provider_config, "imageCredentialProviderConfig": String = String::new();
         image_credential_provider_bin_dir, "imageCredentialProviderBinDir": String = String::new();
@@ -62,6 +68,12 @@ impl NodeFlags {
     #[must_use]
     pub fn single_node_dir(&self) -> PathBuf {
         Path::new(&self.root_dir).join("single-node")
+    }
+
+    /// Where the API of a single node listens.
+    #[must_use]
+    pub fn single_node_address(&self) -> Option<IpAddr> {
+        self.single_node_address.parse().ok().filter(|address: &IpAddr| !address.is_unspecified())
     }
 
     /// The kubeconfig that the API of a single node writes for this node called so.
@@ -124,9 +136,18 @@ impl NodeFlags {
         if !(1..=65535).contains(&self.single_node_port) {
             invalid("single-node-port", &self.single_node_port.to_string(), "a port: 1 to 65535");
         }
-        if !is_group(&self.local_socket_group) {
-            let allowed = "the name of a group of this machine, or its number";
-            invalid("local-socket-group", &self.local_socket_group, allowed);
+        if self.single_node_address().is_none() {
+            let allowed =
+                "one IP address of this machine: pods and the kubeconfig use it, so it cannot be 0.0.0.0";
+            invalid("single-node-address", &self.single_node_address, allowed);
+        }
+        for (flag, group) in [
+            ("local-socket-group", &self.local_socket_group),
+            ("admin-kubeconfig-group", &self.admin_kubeconfig_group),
+        ] {
+            if !is_group(group) {
+                invalid(flag, group, "the name of a group of this machine, or its number");
+            }
         }
         for (key, value) in &self.node_labels {
             if !is_label_key(key) {

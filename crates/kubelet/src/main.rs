@@ -8,6 +8,7 @@
 mod boot;
 mod build;
 mod cluster;
+mod groups;
 mod logging;
 mod machine;
 mod own_process;

@@ -17,13 +17,10 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::groups;
 use crate::own_process::RunningProcess;
 use crate::serving;
 use crate::start_error::StartError;
-
-/// The groups of this machine.
-const GROUPS: &str = "/etc/group";
-const MAX_GROUPS_BYTES: usize = 1 << 20;
 
 /// Opens the main port, the read-only port and the health port, as configured, and serves them until `stop`. `reviews` is for
 /// token and access reviews of clients of the main port. Returns the number of requests and streams at the main port.
@@ -122,18 +119,10 @@ async fn group_id(ctx: &Context, name: &str) -> Result<u32, String> {
     if let Ok(id) = name.parse() {
         return Ok(id);
     }
-    let groups = ctx.files.read_file(Path::new(GROUPS), MAX_GROUPS_BYTES, false).await;
-    let groups = groups.map_err(|error| base_agent::error_chain::chain(&error))?;
-    let found = find_group(&String::from_utf8_lossy(&groups), name);
-    found.ok_or_else(|| format!("the group {name:?} of --local-socket-group is not in {GROUPS}"))
-}
-
-fn find_group(groups: &str, name: &str) -> Option<u32> {
-    groups.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let is_it = fields.next() == Some(name);
-        fields.nth(1).filter(|_| is_it)?.parse().ok()
-    })
+    let text = ctx.files.read_file(Path::new(groups::GROUPS), groups::MAX_BYTES, false).await;
+    let text = text.map_err(|error| base_agent::error_chain::chain(&error))?;
+    let found = groups::find(&String::from_utf8_lossy(&text), name);
+    found.ok_or_else(|| groups::missing(name, "--local-socket-group"))
 }
 
 async fn main_server(
@@ -217,16 +206,6 @@ mod tests {
     use fakes::FakeCluster;
 
     use super::*;
-
-    #[test]
-    fn group_is_found_by_its_whole_name() {
-        let groups = "root:x:0:\nadmins:x:1001:ann,bob\nadm:x:4:\nbroken\n";
-        assert_eq!(
-            ["root", "adm", "admins"].map(|name| find_group(groups, name)),
-            [Some(0), Some(4), Some(1001)]
-        );
-        assert_eq!(["ad", "broken", "x"].map(|name| find_group(groups, name)), [None; 3]);
-    }
 
     #[test]
     fn webhook_responses_are_cached_for_the_configured_ttl() {

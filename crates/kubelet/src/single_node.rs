@@ -13,6 +13,7 @@ use config::Resolved;
 use tokio::io::{AsyncBufReadExt, AsyncReadExt, BufReader};
 use tokio::net::unix::pipe;
 
+use crate::groups;
 use crate::start_error::StartError;
 
 /// The first argument of the process.
@@ -44,7 +45,8 @@ pub(crate) async fn start(resolved: &Resolved, node_name: &str) -> Result<Option
     if !resolved.flags.single_node {
         return Ok(None);
     }
-    let mut server = ApiServer { arguments: arguments(resolved, node_name), running: None };
+    let arguments = arguments(resolved, node_name).map_err(StartError::ApiServer)?;
+    let mut server = ApiServer { arguments, running: None };
     let directory = resolved.flags.single_node_dir();
     DirBuilder::new()
         .recursive(true)
@@ -66,17 +68,25 @@ pub(crate) async fn start(resolved: &Resolved, node_name: &str) -> Result<Option
     Ok(Some(server))
 }
 
-fn arguments(resolved: &Resolved, node_name: &str) -> Vec<OsString> {
+fn arguments(resolved: &Resolved, node_name: &str) -> Result<Vec<OsString>, String> {
     let flags = &resolved.flags;
     let directory = flags.single_node_dir();
     let parent = std::process::id().to_string();
     let mut arguments: Vec<OsString> = vec![COMMAND.into(), "--dir".into(), directory.clone().into()];
     arguments.extend(["--database".into(), directory.join("objects.redb").into()]);
+    arguments.extend(["--encryption-key".into(), flags.single_node_key.clone().into()]);
+    arguments.extend(["--local-volumes".into(), directory.join("volumes").into()]);
+    arguments.extend(["--listen".into(), flags.single_node_address.clone().into()]);
     arguments.extend(["--port".into(), flags.single_node_port.to_string().into()]);
     arguments.extend(["--node-kubeconfig".into(), format!("{node_name}={}", flags.kubeconfig).into()]);
     arguments.extend(["--admin-kubeconfig".into(), flags.admin_kubeconfig.clone().into()]);
+    if !flags.admin_kubeconfig_group.is_empty() {
+        let group = groups::id(&flags.admin_kubeconfig_group, "--admin-kubeconfig-group")?;
+        arguments.extend(["--admin-kubeconfig-group".into(), group.to_string().into()]);
+    }
     arguments.extend(["--bind-to", node_name, "--history", HISTORY, "--parent", &parent].map(OsString::from));
-    arguments
+    arguments.push("--refuse-services".into());
+    Ok(arguments)
 }
 
 impl ApiServer {

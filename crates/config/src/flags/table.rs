@@ -316,11 +316,17 @@ pub const FLAGS: &[Flag] = flags! {
     node("local-socket-group", Text, "localSocketGroup", Topic::Own)
         "Group of the socket that commands such as kubelet why ask, by name or number. Needs --local-socket-mode=0660.";
     node("single-node", Bool, "singleNode", Topic::Own)
-        "Serve the Kubernetes API of this node at 127.0.0.1, for kubectl on a machine without a cluster. Its objects are in the directory single-node below --root-dir. Not with --kubeconfig.";
+        "Serve the Kubernetes API of this node, for kubectl on a machine without a cluster. Its objects are in the directory single-node below --root-dir. Not with --kubeconfig.";
+    node("single-node-address", Text, "singleNodeAddress", Topic::Own)
+        "Address of the API of --single-node. Pods that use the API reach it there; with 127.0.0.1 these are pods with the host's network.";
     node("single-node-port", Int32, "singleNodePort", Topic::Own)
         "Port of the API of --single-node.";
     node("admin-kubeconfig", Text, "adminKubeconfig", Topic::Own)
         "Path of the kubeconfig that --single-node writes for the administrator.";
+    node("admin-kubeconfig-group", Text, "adminKubeconfigGroup", Topic::Own)
+        "Group that may read the kubeconfig of --admin-kubeconfig and so do everything on this node, by name or number. Empty: root only.";
+    node("single-node-key", Text, "singleNodeKey", Topic::Own)
+        "Path of the key that encrypts the Secrets of --single-node on disk; made at the first start. Keep a copy: without it a backup cannot be read.";
     deprecated_node("experimental-mounter-path", Text, "experimentalMounterPath", Topic::Accepted)
         "Path of the mounter binary. If empty, the default mount.";
     ignored("application-metrics-count-limit", Int32);
