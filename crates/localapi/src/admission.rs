@@ -5,6 +5,7 @@ mod amounts;
 mod limits;
 mod pods;
 pub(crate) mod priority;
+mod roles;
 pub(crate) mod services;
 mod signing_requests;
 mod storage;
@@ -45,6 +46,9 @@ pub(crate) fn create(context: &Context<'_>, resource: &Resource, object: &mut Va
         "priorityclasses" => return priority::check_class(context, resource, object),
         "persistentvolumeclaims" => storage::create_claim(context, object),
         "persistentvolumes" => storage::create_volume(context, object),
+        "clusterroles" | "clusterrolebindings" | "roles" | "rolebindings" => {
+            return roles::admit(context, resource, object, None);
+        }
         _ => {}
     }
     Ok(())
@@ -80,6 +84,9 @@ pub(crate) fn update(
         "namespaces" => object::keep_field(new, old, "spec"),
         "services" => return services::update(context, resource, new, old),
         "priorityclasses" => return priority::check_class(context, resource, new),
+        "clusterroles" | "clusterrolebindings" | "roles" | "rolebindings" => {
+            return roles::admit(context, resource, new, Some(old));
+        }
         _ => {}
     }
     Ok(())

@@ -3,9 +3,11 @@
 
 pub(crate) mod attributes;
 pub(crate) mod authority;
+pub(crate) mod impersonation;
 pub(crate) mod node;
 pub(crate) mod node_restriction;
 pub(crate) mod pod_certificates;
+pub(crate) mod rbac;
 pub(crate) mod rules;
 pub(crate) mod service_account;
 pub(crate) mod tokens;
@@ -24,8 +26,8 @@ pub(crate) const NODES: &str = "system:nodes";
 pub(crate) const NODE_USER_PREFIX: &str = "system:node:";
 /// The user of what this server creates itself.
 const OWN: &str = "system:apiserver";
-const ANONYMOUS: &str = "system:anonymous";
-const UNAUTHENTICATED: &str = "system:unauthenticated";
+pub(crate) const ANONYMOUS: &str = "system:anonymous";
+pub(crate) const UNAUTHENTICATED: &str = "system:unauthenticated";
 
 /// The user of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

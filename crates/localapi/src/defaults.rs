@@ -34,6 +34,7 @@ pub fn apply(resource: &str, object: &mut Value) {
         "limitranges" => kinds::limit_range(object),
         "priorityclasses" => tree::set(object, "preemptionPolicy", "PreemptLowerPriority"),
         "storageclasses" => kinds::storage_class(object),
+        "rolebindings" | "clusterrolebindings" => kinds::role_binding(object),
         _ => {}
     }
 }

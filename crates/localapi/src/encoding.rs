@@ -124,6 +124,12 @@ const EVENT: &[Rule] = &[(
 )];
 
 const SERVICE: &[Rule] = &[SPEC_AND_STATUS, (&["status"], &[("loadBalancer", Empty::Struct)])];
+const ROLE: &[Rule] = &[(&[""], &[("rules", Empty::Null)]), (&["rules[]"], &[("verbs", Empty::Null)])];
+const ROLE_BINDING: &[Rule] = &[
+    (&[""], &[("roleRef", Empty::Struct)]),
+    (&["roleRef"], &[("apiGroup", Empty::Text), ("kind", Empty::Text), ("name", Empty::Text)]),
+    (&["subjects[]"], &[("kind", Empty::Text), ("name", Empty::Text)]),
+];
 const CLAIM: &[Rule] = &[SPEC_AND_STATUS, (&["spec"], &[("resources", Empty::Struct)])];
 
 /// The rules of a kind; `None` if it is not built in.
@@ -137,6 +143,8 @@ fn rules(resource: &str) -> Option<&'static [Rule]> {
         "namespaces" | "persistentvolumes" | "certificatesigningrequests" | "podcertificaterequests" => {
             Some(&[SPEC_AND_STATUS])
         }
+        "roles" | "clusterroles" => Some(ROLE),
+        "rolebindings" | "clusterrolebindings" => Some(ROLE_BINDING),
         "leases" => Some(&[(&[""], &[("spec", Empty::Struct)])]),
         "csidrivers" => Some(&[(&[""], &[("spec", Empty::Struct)])]),
         "volumeattachments" => Some(&[SPEC_AND_STATUS, (&["status"], &[("attached", Empty::False)])]),

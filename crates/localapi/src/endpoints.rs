@@ -16,7 +16,7 @@ mod watch;
 
 use std::sync::Arc;
 
-use ::http::{Method, Request, Response, header};
+use ::http::{HeaderMap, Method, Request, Response, header};
 use http_body_util::{BodyExt, Limited};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
@@ -27,10 +27,9 @@ use negotiation::Media;
 
 use crate::api::Api;
 use crate::audit;
-use crate::auth::User;
 use crate::auth::attributes::Attributes;
-use crate::auth::rules;
 use crate::auth::tokens::Tokens;
+use crate::auth::{User, impersonation, rules};
 use crate::discovery;
 use crate::http::{Body, PeerCertificates, Query, RequestInfo, compression, request_info};
 use crate::proxy;
@@ -58,9 +57,11 @@ pub(crate) async fn respond(
 async fn handle(
     api: Arc<Api>,
     chain: &[CertificateDer<'static>],
-    request: Request<Incoming>,
+    mut request: Request<Incoming>,
 ) -> Result<Response<Body>, ApiError> {
     let user = authenticate(&api, chain, &request)?;
+    let user = impersonate(&api, user, request.headers())?;
+    impersonation::remove_headers(request.headers_mut());
     let query = Query::parse(request.uri().query().unwrap_or_default());
     // Over HTTP/2 the URI contains the server, too.
     let uri = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
@@ -143,9 +144,23 @@ fn authenticate(
     }
 }
 
+/// The user that the headers request instead of this one, who must have the permission for each part of it.
+fn impersonate(api: &Api, user: User, headers: &HeaderMap) -> Result<User, ApiError> {
+    let targets = impersonation::targets(headers).map_err(ApiError::bad_request)?;
+    if targets.is_empty() {
+        return Ok(user);
+    }
+    for target in &targets {
+        authorize(api, &user, &target.attributes())?;
+    }
+    let acting = impersonation::user(targets);
+    tracing::debug!(user = user.name, acting = acting.name, "impersonation");
+    Ok(acting)
+}
+
 fn authorize(api: &Api, user: &User, attributes: &Attributes) -> Result<(), ApiError> {
     let decided = api.store.read(|objects| rules::check(user, attributes, objects));
-    decided.map_err(|reason| {
+    decided.map(drop).map_err(|reason| {
         let error = ApiError::forbidden(rules::denial_message(user, attributes, &reason));
         match crate::resources::stored(&attributes.resource) {
             Some(resource) => error.about(resource, &attributes.name),

@@ -27,7 +27,7 @@ pub enum Approval {
 /// What the server does beyond serving.
 #[derive(Clone, Debug)]
 pub struct Behaviour {
-    /// Treats requests without credentials as `system:anonymous`, which has no permissions.
+    /// Treats requests without credentials as `system:anonymous`, which has only the permissions of roles.
     pub anonymous: bool,
     pub approval: Approval,
     /// The longest validity of a signed certificate; a request may specify less.

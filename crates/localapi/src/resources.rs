@@ -99,6 +99,7 @@ const CORE: (&str, &str) = ("", "v1");
 const STORAGE: (&str, &str) = ("storage.k8s.io", "v1");
 const AUTHENTICATION: (&str, &str) = ("authentication.k8s.io", "v1");
 const AUTHORIZATION: (&str, &str) = ("authorization.k8s.io", "v1");
+const RBAC: (&str, &str) = ("rbac.authorization.k8s.io", "v1");
 
 const WORKLOADS: &str = "this API has one node and no controllers; create the pod itself, whose containers are restarted as its restartPolicy says, or join a cluster when one machine is not enough";
 const JOBS: &str =
@@ -210,6 +211,16 @@ pub(crate) const RESOURCES: &[Resource] = &[
     },
     Resource {
         review: true,
+        ..kind(
+            AUTHORIZATION,
+            "selfsubjectrulesreviews",
+            "selfsubjectrulesreview",
+            "SelfSubjectRulesReview",
+            false,
+        )
+    },
+    Resource {
+        review: true,
         ..kind(AUTHORIZATION, "subjectaccessreviews", "subjectaccessreview", "SubjectAccessReview", false)
     },
     Resource {
@@ -263,6 +274,13 @@ pub(crate) const RESOURCES: &[Resource] = &[
         create_on_update: true,
         ..kind(("node.k8s.io", "v1"), "runtimeclasses", "runtimeclass", "RuntimeClass", false)
     },
+    Resource {
+        create_on_update: true,
+        ..kind(RBAC, "clusterrolebindings", "clusterrolebinding", "ClusterRoleBinding", false)
+    },
+    Resource { create_on_update: true, ..kind(RBAC, "clusterroles", "clusterrole", "ClusterRole", false) },
+    Resource { create_on_update: true, ..kind(RBAC, "rolebindings", "rolebinding", "RoleBinding", true) },
+    Resource { create_on_update: true, ..kind(RBAC, "roles", "role", "Role", true) },
     Resource {
         subresources: &[sub("status", "ResourceClaim", STATUS)],
         ..kind(("resource.k8s.io", "v1"), "resourceclaims", "resourceclaim", "ResourceClaim", true)

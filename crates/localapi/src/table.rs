@@ -55,6 +55,8 @@ fn row(resource: &str, object: &Value, now: Timestamp) -> Value {
         "resourcequotas" => kinds::resource_quota(view),
         "priorityclasses" => kinds::priority_class(view),
         "storageclasses" => kinds::storage_class(view),
+        "rolebindings" | "clusterrolebindings" => kinds::role_binding(view),
+        "roles" | "clusterroles" => vec![view.name(), view.text("/metadata/creationTimestamp").into()],
         _ => vec![view.name(), view.age()],
     };
     let metadata = object.get("metadata").cloned().unwrap_or_else(|| json!({}));

@@ -14,6 +14,7 @@ mod pod;
 mod pod_certificates;
 pub(crate) mod pod_status;
 mod pod_update;
+mod rbac;
 mod service;
 mod signing;
 mod storage;
@@ -27,6 +28,7 @@ use model::k8s;
 use serde_json::Value;
 
 use field::FieldValue;
+pub(crate) use rbac::MAX_RULES;
 
 /// One field and its error. Its text is `spec.containers[0].image: Required value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,6 +58,7 @@ pub enum Reason {
     Forbidden,
     NotFound,
     TooLong,
+    TooMany,
 }
 
 impl Reason {
@@ -69,6 +72,7 @@ impl Reason {
             Self::Forbidden => "FieldValueForbidden",
             Self::NotFound => "FieldValueNotFound",
             Self::TooLong => "FieldValueTooLong",
+            Self::TooMany => "FieldValueTooMany",
         }
     }
 }
@@ -115,6 +119,10 @@ pub fn check(resource: &str, object: &Value, old: Option<&Value>) -> Vec<FieldEr
         }
         "limitranges" => cluster::check_limit_range(&root, &mut errors),
         "storageclasses" => cluster::check_storage_class(&root, before.as_ref(), &mut errors),
+        "roles" => rbac::check_role(&root, &mut errors),
+        "clusterroles" => rbac::check_cluster_role(&root, &mut errors),
+        "rolebindings" => rbac::check_role_binding(&root, before.as_ref(), &mut errors),
+        "clusterrolebindings" => rbac::check_cluster_role_binding(&root, before.as_ref(), &mut errors),
         _ => {}
     }
     errors.errors
@@ -140,6 +148,8 @@ pub fn decode(resource: &str, object: &Value) -> Result<(), String> {
         "volumeattachments" => as_type::<k8s::VolumeAttachment>(object),
         "certificatesigningrequests" => as_type::<k8s::CertificateSigningRequest>(object),
         "podcertificaterequests" => as_type::<k8s::PodCertificateRequest>(object),
+        "roles" | "clusterroles" => as_type::<rbac::RoleTypes>(object),
+        "rolebindings" | "clusterrolebindings" => as_type::<rbac::BindingTypes>(object),
         _ => Ok(()),
     };
     decoded.map_err(|error| {

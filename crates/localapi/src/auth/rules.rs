@@ -1,37 +1,66 @@
-//! The authorization rules, which the README lists; there is no RBAC yet.
+//! The authorization rules: the built-in ones, which the README lists, then those of the node authorizer and of roles.
+
+use serde_json::{Value, json};
 
 use super::attributes::{Attributes, is_certificate_request};
-use super::{AUTHENTICATED, BOOTSTRAPPERS, MASTERS, NODES, User, node};
+use super::{AUTHENTICATED, BOOTSTRAPPERS, MASTERS, NODES, User, node, rbac};
 use crate::store::Objects;
 
 /// Paths that every authenticated user may read.
 const OPEN_PATHS: &[&str] = &["/api", "/apis", "/openapi", "/version", "/healthz", "/livez", "/readyz"];
 /// Reviews that every authenticated user may create about itself.
-const SELF_REVIEWS: &[(&str, &str)] =
-    &[("authorization.k8s.io", "selfsubjectaccessreviews"), ("authentication.k8s.io", "selfsubjectreviews")];
+const SELF_REVIEWS: &[(&str, &str)] = &[
+    ("authorization.k8s.io", "selfsubjectaccessreviews"),
+    ("authorization.k8s.io", "selfsubjectrulesreviews"),
+    ("authentication.k8s.io", "selfsubjectreviews"),
+];
 
-/// Whether `user` may perform the request; the error is the reason of the denial, which may be empty.
-pub(crate) fn check(user: &User, attributes: &Attributes, objects: &Objects) -> Result<(), String> {
+/// Whether `user` may perform the request. `Ok` is the reason of the permission and `Err` that of the denial; both may be
+/// empty.
+pub(crate) fn check(user: &User, attributes: &Attributes, objects: &Objects) -> Result<String, String> {
     if user.is_in(MASTERS) {
-        return Ok(());
+        return Ok(String::new());
     }
-    let mut why = String::new();
     if user.is_in(AUTHENTICATED) && is_open_to_authenticated_users(attributes) {
-        return Ok(());
+        return Ok(String::new());
     }
     if user.is_in(BOOTSTRAPPERS) && is_certificate_request(attributes) {
-        return Ok(());
+        return Ok(String::new());
     }
+    let mut reasons = Vec::new();
     if user.is_in(NODES) {
         match user.node() {
             Some(name) => match node::check(name, attributes, objects) {
-                Ok(()) => return Ok(()),
-                Err(reason) => why = reason,
+                Ok(()) => return Ok(String::new()),
+                Err(reason) => reasons.push(reason),
             },
-            None => why = format!("unknown node for user \"{}\"", user.name),
+            None => reasons.push(format!("unknown node for user \"{}\"", user.name)),
         }
     }
-    Err(why)
+    rbac::check(user, attributes, objects).map_err(|reason| {
+        reasons.push(reason);
+        reasons.retain(|reason| !reason.is_empty());
+        reasons.join("\n")
+    })
+}
+
+/// The `status` of a SelfSubjectRulesReview. The rules of nodes depend on objects, so they cannot be listed.
+pub(crate) fn review(user: &User, namespace: &str, objects: &Objects) -> Value {
+    let mut status = rbac::review(user, namespace, objects);
+    if user.is_in(BOOTSTRAPPERS)
+        && let Some(rules) = status["resourceRules"].as_array_mut()
+    {
+        rules.push(json!({
+            "verbs": ["create", "get", "list", "watch"],
+            "apiGroups": ["certificates.k8s.io"],
+            "resources": ["certificatesigningrequests"],
+        }));
+    }
+    if user.node().is_some() {
+        status["incomplete"] = json!(true);
+        status["evaluationError"] = json!("node authorizer does not support user rule resolution");
+    }
+    status
 }
 
 fn is_open_to_authenticated_users(attributes: &Attributes) -> bool {
@@ -253,6 +282,42 @@ mod tests {
         assert!(!may("bootstrapper", "get /nodes - n"));
         let review = "create authorization.k8s.io/selfsubjectaccessreviews - -";
         assert!(may("bootstrapper", review) && !may("anonymous", review));
+    }
+
+    #[test]
+    fn roles_add_permissions_and_reasons_to_those_of_nodes() {
+        let store = store();
+        let put = |resource, object: Value| {
+            let key = Key::new(resource, "", object["metadata"]["name"].as_str().unwrap());
+            store.write(&key, |_, _| Ok::<_, NotStored>(Write::Put(object))).unwrap();
+        };
+        let decide = |line: &str| store.read(|objects| check(&user("node"), &attributes(line), objects));
+        let denial = decide("get /secrets b password").unwrap_err();
+        assert!(denial.ends_with("no relationship found between node 'n' and this object"), "{denial}");
+        let subject = json!({"kind": "Group", "name": NODES});
+        let role = json!({"kind": "ClusterRole", "name": "reads"});
+        put(
+            "clusterrolebindings",
+            json!({"metadata": {"name": "b"}, "roleRef": role, "subjects": [subject]}),
+        );
+        let missing = "RBAC: clusterrole.rbac.authorization.k8s.io \"reads\" not found";
+        assert_eq!(decide("get /secrets b password"), Err(format!("{denial}\n{missing}")));
+        let rule = json!({"verbs": ["get"], "apiGroups": [""], "resources": ["secrets"]});
+        put("clusterroles", json!({"metadata": {"name": "reads"}, "rules": [rule]}));
+        let reason =
+            "RBAC: allowed by ClusterRoleBinding \"b\" of ClusterRole \"reads\" to Group \"system:nodes\"";
+        assert_eq!(decide("get /secrets b password"), Ok(reason.to_owned()));
+        assert_eq!(decide("get /secrets a password"), Ok(String::new()));
+        assert!(decide("delete /secrets b password").is_err());
+    }
+
+    #[test]
+    fn review_includes_the_built_in_rules() {
+        let of = |kind: &str| store().read(|objects| review(&user(kind), "a", objects));
+        assert_eq!(of("node")["incomplete"], true);
+        assert_eq!(of("nameless")["incomplete"], false);
+        let rules = of("bootstrapper")["resourceRules"].clone();
+        assert_eq!(rules[0]["resources"], json!(["certificatesigningrequests"]));
     }
 
     #[test]

@@ -16,6 +16,8 @@ use crate::store::{Key, Objects};
 
 /// The issuer of the tokens (`iss`), which is also the audience of the API server.
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
+/// The user of a service account is this, its namespace, a colon and its name.
+const USER_PREFIX: &str = "system:serviceaccount:";
 
 /// The key that signs tokens.
 #[derive(Debug)]
@@ -177,8 +179,7 @@ fn check_exists(objects: &Objects, key: &Key, reference: &Value) -> Result<(), S
 fn user_of(own: &Value, id: &str) -> User {
     let namespace = object::text(own, "/namespace");
     let name = user_name(namespace, object::text(own, "/serviceaccount/name"));
-    let groups = ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")];
-    let mut user = User::new(name, groups);
+    let mut user = User::new(name, groups(namespace));
     user.uid = object::text(own, "/serviceaccount/uid").to_owned();
     let mut extra = |key: &str, value: &str| {
         if !value.is_empty() {
@@ -194,11 +195,21 @@ fn user_of(own: &Value, id: &str) -> User {
 }
 
 pub(crate) fn user_name(namespace: &str, account: &str) -> String {
-    format!("system:serviceaccount:{namespace}:{account}")
+    format!("{USER_PREFIX}{namespace}:{account}")
 }
 
 fn encode(value: &Value) -> String {
     URL_SAFE_NO_PAD.encode(value.to_string())
+}
+
+/// The namespace and the name of the service account that has this user name. They may be invalid names.
+pub(crate) fn parts(user: &str) -> Option<(&str, &str)> {
+    user.strip_prefix(USER_PREFIX)?.split_once(':')
+}
+
+/// The groups of all service accounts of a namespace.
+pub(crate) fn groups(namespace: &str) -> [String; 2] {
+    ["system:serviceaccounts".to_owned(), format!("system:serviceaccounts:{namespace}")]
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use super::tree::{child, items, section, set, set_absent, text};
 const AFFINITY_SECONDS: i32 = 10_800;
 /// The label with the name of a namespace.
 const NAME_LABEL: &str = "kubernetes.io/metadata.name";
+const RBAC_GROUP: &str = "rbac.authorization.k8s.io";
 
 pub(super) fn service(service: &mut Tree) {
     let Some(spec) = section(service, "spec") else { return };
@@ -170,6 +171,18 @@ pub(super) fn limit_range(range: &mut Tree) {
             for (name, value) in values {
                 defaults.entry(name).or_insert(value);
             }
+        }
+    }
+}
+
+/// A ServiceAccount belongs to the core group, whose name is empty.
+pub(super) fn role_binding(binding: &mut Tree) {
+    if let Some(role) = child(binding, "roleRef") {
+        set(role, "apiGroup", RBAC_GROUP);
+    }
+    for subject in items(binding, "subjects") {
+        if matches!(text(subject, "kind"), "User" | "Group") {
+            set(subject, "apiGroup", RBAC_GROUP);
         }
     }
 }

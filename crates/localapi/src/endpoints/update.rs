@@ -5,7 +5,8 @@ use std::sync::Arc;
 use ::http::{Method, Response, StatusCode};
 use serde_json::Value;
 
-use super::{Call, create, patch, response};
+use super::call::attributes;
+use super::{Call, authorize, create, patch, response};
 use crate::events;
 use crate::http::Body;
 use crate::object;
@@ -23,6 +24,7 @@ pub(crate) struct Change<'a> {
 pub(super) fn update(call: &Call) -> Result<Response<Body>, ApiError> {
     let creates = call.method == Method::PUT && call.resource().create_on_update;
     if creates && call.api.store.get(&call.key()).is_none() {
+        authorize(&call.api, &call.user, &attributes(&Method::POST, &call.query, &call.info)?)?;
         return create_missing(call);
     }
     change(call, Scope::Main, |change| Ok(change.sent))

@@ -332,6 +332,29 @@ mod tests {
     }
 
     #[test]
+    fn roles_and_bindings_are_decoded() {
+        // The core group is an empty string, which must not get lost.
+        let rule = [bytes(1, b"get"), bytes(1, b"list"), bytes(2, b""), bytes(3, b"pods")].concat();
+        let object = [bytes(1, &bytes(1, b"r")), bytes(2, &rule)].concat();
+        let decoded = decode(&body("rbac.authorization.k8s.io/v1", "Role", &object)).unwrap();
+        let expected = json!([{"verbs": ["get", "list"], "apiGroups": [""], "resources": ["pods"]}]);
+        assert_eq!(decoded["rules"], expected);
+        let subject = [bytes(1, b"User"), bytes(2, b"g"), bytes(3, b"a"), bytes(4, b"")].concat();
+        let role = [bytes(1, b"g"), bytes(2, b"Role"), bytes(3, b"r")].concat();
+        let object = [bytes(1, &bytes(1, b"b")), bytes(2, &subject), bytes(3, &role)].concat();
+        for kind in ["RoleBinding", "ClusterRoleBinding"] {
+            let decoded = decode(&body("rbac.authorization.k8s.io/v1", kind, &object)).unwrap();
+            assert_eq!(decoded["subjects"], json!([{"kind": "User", "apiGroup": "g", "name": "a"}]));
+            assert_eq!(decoded["roleRef"], json!({"apiGroup": "g", "kind": "Role", "name": "r"}));
+        }
+        let label = bytes(1, &[bytes(1, b"a"), bytes(2, b"b")].concat());
+        let object = bytes(3, &bytes(1, &label));
+        let decoded = decode(&body("rbac.authorization.k8s.io/v1", "ClusterRole", &object)).unwrap();
+        let expected = json!({"clusterRoleSelectors": [{"matchLabels": {"a": "b"}}]});
+        assert_eq!(decoded["aggregationRule"], expected);
+    }
+
+    #[test]
     fn unknown_kinds_and_fields_are_refused_by_name() {
         let kind = decode(&body("v1", "Widget", b"")).unwrap_err();
         assert_eq!(kind.to_string(), "v1 Widget is not supported in protobuf: send JSON");

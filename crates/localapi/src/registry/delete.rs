@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::cluster_roles;
 use super::deletion::{self, Decision, DeleteOptions};
 use super::namespaces;
 use crate::api::Api;
@@ -37,6 +38,9 @@ pub(crate) fn delete(
     })?;
     if written.removed {
         namespaces::after_removal(api, key);
+        if resource.name == "clusterroles" {
+            cluster_roles::aggregate(api);
+        }
     }
     written.object = dry_run_result.or(written.object);
     Ok(written)

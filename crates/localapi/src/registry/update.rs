@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
+use super::cluster_roles;
 use super::deletion;
 use super::managed_fields;
 use super::namespaces;
@@ -97,6 +98,9 @@ pub(crate) fn update(
         namespaces::after_removal(api, &key);
     } else if resource.name == "namespaces" {
         namespaces::finish(api, &key.name);
+    }
+    if resource.name == "clusterroles" && !dry_run {
+        cluster_roles::aggregate(api);
     }
     dry_run_result.or(written.object).ok_or_else(|| ApiError::not_found(resource, &key.name))
 }

@@ -1,5 +1,5 @@
-//! The objects that exist before the first request: the namespaces with their default objects, the `kubernetes` Service,
-//! and the Secrets of bootstrap tokens.
+//! The objects that exist before the first request: the namespaces with their default objects, the roles and bindings of
+//! every cluster, the `kubernetes` Service, and the Secrets of bootstrap tokens.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,6 +9,7 @@ use crate::admission::priority::SYSTEM_CLASSES;
 use crate::admission::services::API_ADDRESS;
 use crate::api::Api;
 use crate::controllers::volumes;
+use crate::registry::cluster_roles;
 use crate::registry::namespaces::{INITIAL, ensure, populate};
 use crate::status::ApiError;
 use crate::store::{Key, NotStored, Write};
@@ -35,6 +36,7 @@ pub(super) fn create(api: &Api, listen: SocketAddr, bootstrap_secrets: Vec<Value
         true => (listen.ip(), listen.port()),
         false => (IpAddr::V4(API_ADDRESS), HTTPS),
     };
+    cluster_roles::reconcile(api)?;
     let service = json!({
         "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
         "spec": {

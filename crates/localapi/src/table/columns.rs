@@ -40,6 +40,11 @@ const fn wide(name: &'static str) -> Column {
     Column { is_wide: true, ..text(name) }
 }
 
+/// A time, which clients show as it is.
+const fn date(name: &'static str) -> Column {
+    Column { kind: "date", ..text(name) }
+}
+
 const NAME: Column = Column { is_name: true, ..text("Name") };
 const AGE: Column = text("Age");
 
@@ -127,6 +132,8 @@ const STORAGE_CLASSES: &[Column] = &[
     flag("AllowVolumeExpansion"),
     AGE,
 ];
+const ROLE_BINDINGS: &[Column] =
+    &[NAME, text("Role"), AGE, wide("Users"), wide("Groups"), wide("ServiceAccounts")];
 
 pub(super) fn of(resource: &str) -> &'static [Column] {
     match resource {
@@ -145,6 +152,8 @@ pub(super) fn of(resource: &str) -> &'static [Column] {
             const { &[NAME, number("Value"), flag("Global-Default"), AGE, text("PreemptionPolicy")] }
         }
         "storageclasses" => STORAGE_CLASSES,
+        "rolebindings" | "clusterrolebindings" => ROLE_BINDINGS,
+        "roles" | "clusterroles" => const { &[NAME, date("Created At")] },
         "leases" => const { &[NAME, text("Holder"), AGE] },
         "namespaces" => const { &[NAME, text("Status"), AGE] },
         "configmaps" => const { &[NAME, text("Data"), AGE] },

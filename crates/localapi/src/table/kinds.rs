@@ -253,6 +253,25 @@ pub(super) fn csi_driver(driver: View<'_>) -> Vec<Value> {
     ]
 }
 
+pub(super) fn role_binding(binding: View<'_>) -> Vec<Value> {
+    let subjects = |kind: &str| {
+        let of_kind = binding.list("/subjects").iter().filter(|subject| text_of(subject, "kind") == kind);
+        let names = of_kind.map(|subject| match kind {
+            "ServiceAccount" => format!("{}/{}", text_of(subject, "namespace"), text_of(subject, "name")),
+            _ => text_of(subject, "name").to_owned(),
+        });
+        Value::from(names.collect::<Vec<_>>().join(", "))
+    };
+    vec![
+        binding.name(),
+        format!("{}/{}", binding.text("/roleRef/kind"), binding.text("/roleRef/name")).into(),
+        binding.age(),
+        subjects("User"),
+        subjects("Group"),
+        subjects("ServiceAccount"),
+    ]
+}
+
 fn joined_or(parts: impl IntoIterator<Item = impl Into<String>>, none: &str) -> String {
     let parts: Vec<String> = parts.into_iter().map(Into::into).collect();
     if parts.is_empty() { none.to_owned() } else { parts.join(",") }

@@ -360,6 +360,28 @@ fn columns_of_every_resource() {
 }
 
 #[test]
+fn columns_of_roles_and_bindings() {
+    for (resource, object, expected) in [
+        ("roles", json!({}), "Name|Created At\nx|2026-01-01T23:57:30Z"),
+        ("clusterroles", json!({}), "Name|Created At\nx|2026-01-01T23:57:30Z"),
+        (
+            "rolebindings",
+            json!({"roleRef": {"kind": "Role", "name": "r"}, "subjects": [
+                {"kind": "User", "name": "a"}, {"kind": "Group", "name": "g"}, {"kind": "User", "name": "b"},
+                {"kind": "ServiceAccount", "namespace": "n", "name": "s"}]}),
+            "Name|Role|Age|[Users]|[Groups]|[ServiceAccounts]\nx|Role/r|2m30s|a, b|g|n/s",
+        ),
+        (
+            "clusterrolebindings",
+            json!({"roleRef": {"kind": "ClusterRole", "name": "r"}}),
+            "Name|Role|Age|[Users]|[Groups]|[ServiceAccounts]\nx|ClusterRole/r|2m30s|||",
+        ),
+    ] {
+        assert_eq!(shown(resource, named(object)), expected, "{resource}");
+    }
+}
+
+#[test]
 fn external_ip_of_a_service_depends_on_its_type() {
     let ingress = json!({"loadBalancer": {"ingress": [{"hostname": "h"}, {"ip": "1.1.1.1"}]}});
     for (spec, status, expected) in [

@@ -2,23 +2,10 @@
 
 use super::field::FieldValue;
 use super::{ErrorList, names};
+use crate::resources;
 
 /// The total size of the annotations of an object, in bytes.
 const MAX_ANNOTATIONS: usize = 256 * 1024;
-const CLUSTER_SCOPED: [&str; 12] = [
-    "certificatesigningrequests",
-    "clustertrustbundles",
-    "csidrivers",
-    "csinodes",
-    "namespaces",
-    "nodes",
-    "persistentvolumes",
-    "priorityclasses",
-    "resourceslices",
-    "runtimeclasses",
-    "storageclasses",
-    "volumeattachments",
-];
 const IMMUTABLE: &str = "field is immutable";
 
 pub(super) fn check(
@@ -30,7 +17,7 @@ pub(super) fn check(
     let meta = object.at("metadata");
     check_name(plural, &meta, errors);
     let namespace = meta.at("namespace");
-    if CLUSTER_SCOPED.contains(&plural) {
+    if resources::stored(plural).is_some_and(|resource| !resource.namespaced) {
         if !namespace.text().is_empty() {
             errors.forbidden(&namespace.path, "not allowed on this type");
         }
@@ -60,13 +47,18 @@ fn check_name(plural: &str, meta: &FieldValue<'_>, errors: &mut ErrorList) {
         "namespaces" => names::label_problems(text),
         "services" => names::label_1035_problems(text),
         // Any valid path segment. The name of a ClusterTrustBundle begins with its signer, with colons instead of slashes.
-        "certificatesigningrequests" | "clustertrustbundles" => path_problems(text),
+        "certificatesigningrequests"
+        | "clustertrustbundles"
+        | "clusterrolebindings"
+        | "clusterroles"
+        | "rolebindings"
+        | "roles" => path_problems(text),
         _ => names::subdomain_problems(text),
     };
     errors.all_invalid(&name.path, text, problems);
 }
 
-fn path_problems(name: &str) -> Vec<String> {
+pub(super) fn path_problems(name: &str) -> Vec<String> {
     let mut problems = Vec::new();
     if matches!(name, "." | "..") {
         problems.push(format!("may not be '{name}'"));

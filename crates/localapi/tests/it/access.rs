@@ -121,14 +121,7 @@ fn service_account_token_is_valid_until_its_pod_is_deleted() {
 #[test]
 fn requests_with_invalid_tokens_are_unauthorized() {
     let server = Server::start(&["--token=secret:user", "--token=root:admin:system:masters"]);
-    let show = |token: &str| {
-        let mut config: serde_json::Value =
-            serde_json::from_slice(&std::fs::read(server.file("admin.kubeconfig")).expect("a kubeconfig"))
-                .expect("JSON");
-        config["users"][0]["user"] = serde_json::json!({"token": token});
-        std::fs::write(server.file("other.kubeconfig"), config.to_string()).expect("written");
-        server.kubectl("other.kubeconfig")
-    };
+    let show = |token: &str| server.with_token(token);
     assert!(show("wrong").refused(&["get", "pods"], "").contains("logged in"));
     assert!(show("secret").refused(&["get", "pods"], "").contains("User \"user\" cannot list"));
     show("root").ok(&["get", "pods"]);

@@ -12,6 +12,7 @@ mod collections;
 mod hostile;
 mod kubectl;
 mod kubelet;
+mod rbac;
 mod recorded;
 mod server;
 mod signing;

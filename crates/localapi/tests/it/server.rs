@@ -69,6 +69,16 @@ impl Server {
         Kubectl { kubeconfig: self.file(kubeconfig), home: self.file("home") }
     }
 
+    /// kubectl with a bearer token.
+    pub(crate) fn with_token(&self, token: &str) -> Kubectl {
+        let config = std::fs::read(self.file("admin.kubeconfig")).expect("a kubeconfig");
+        let mut config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
+        config["users"][0]["user"] = serde_json::json!({"token": token});
+        let name = format!("{:.8}-{}.kubeconfig", token, token.len());
+        std::fs::write(self.file(&name), config.to_string()).expect("written");
+        self.kubectl(&name)
+    }
+
     /// A kube-rs client with one of the kubeconfigs.
     pub(crate) async fn client(&self, kubeconfig: &str) -> kube::Client {
         let kubeconfig = kube::config::Kubeconfig::read_from(self.file(kubeconfig)).expect("a kubeconfig");

@@ -20,10 +20,23 @@ pub(in crate::endpoints) fn review(call: &Call) -> Result<Response<Body>, ApiErr
         "tokenreviews" => token(call, &review["spec"]),
         "selfsubjectreviews" => json!({"userInfo": user_info(&call.user)}),
         "selfsubjectaccessreviews" => access(call, &call.user, &review["spec"]),
+        "selfsubjectrulesreviews" => {
+            let namespace = text(&review, "/spec/namespace");
+            if namespace.is_empty() {
+                return Err(ApiError::bad_request("no namespace on request"));
+            }
+            call.api.store.read(|objects| rules::review(&call.user, namespace, objects))
+        }
         _ => {
             let user = subject(&review["spec"]);
             if user.name.is_empty() && user.groups.is_empty() {
                 return Err(ApiError::bad_request("spec: at least one of user or groups must be specified"));
+            }
+            let namespace = text(&review, "/spec/resourceAttributes/namespace");
+            if resource.namespaced && namespace != call.namespace() {
+                let own = call.namespace();
+                let message = format!("spec.resourceAttributes.namespace must match namespace: {own}");
+                return Err(ApiError::bad_request(message));
             }
             access(call, &user, &review["spec"])
         }
@@ -89,7 +102,8 @@ fn access(call: &Call, user: &User, spec: &Value) -> Value {
         }
     };
     match call.api.store.read(|objects| rules::check(user, &wanted, objects)) {
-        Ok(()) => json!({"allowed": true}),
+        Ok(why) if why.is_empty() => json!({"allowed": true}),
+        Ok(why) => json!({"allowed": true, "reason": why}),
         Err(why) => json!({"allowed": false, "reason": why}),
     }
 }
