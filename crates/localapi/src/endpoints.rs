@@ -1,8 +1,10 @@
 //! Handlers of requests: authentication, authorization, and one module for each verb.
 
+mod apply;
 mod call;
 mod create;
 mod delete;
+mod field_manager;
 mod field_validation;
 mod get;
 mod list;
@@ -183,6 +185,8 @@ async fn read(
     let media = Media::negotiate(accept(&request))?;
     let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let content_type = content_type.unwrap_or("application/json").to_owned();
+    let user_agent = request.headers().get(header::USER_AGENT).and_then(|value| value.to_str().ok());
+    let user_agent = user_agent.unwrap_or_default().to_owned();
     let (head, body) = request.into_parts();
     let body = Limited::new(body, BODY_LIMIT).collect().await.map_err(|error| {
         if error.is::<http_body_util::LengthLimitError>() {
@@ -201,6 +205,7 @@ async fn read(
         warnings: Mutex::default(),
         method: head.method,
         content_type,
+        user_agent,
         body: body.to_bytes(),
     })
 }

@@ -47,6 +47,9 @@ pub struct Behaviour {
     pub local_volumes: Option<PathBuf>,
     /// Adds fields that no client knows to every object in a response, as a newer server does: clients must ignore them.
     pub unknown_fields: bool,
+    /// Records in `metadata.managedFields` who created and changed each object. Without it, only objects that were applied on the server
+    /// have such entries.
+    pub managed_fields: bool,
 }
 
 impl Default for Behaviour {
@@ -61,6 +64,7 @@ impl Default for Behaviour {
             refuse_services: false,
             local_volumes: None,
             unknown_fields: false,
+            managed_fields: false,
         }
     }
 }

@@ -3,6 +3,7 @@
 use http::StatusCode;
 use serde_json::{Value, json};
 
+use crate::managed_fields::Conflict;
 use crate::resources::Resource;
 use crate::store::NotStored;
 use crate::validation::{FieldError, Reason};
@@ -58,6 +59,31 @@ impl ApiError {
         let message =
             format!("Operation cannot be fulfilled on {} \"{name}\": {why}", resource.qualified_name());
         Self::new(StatusCode::CONFLICT, "Conflict", message).about(resource, name)
+    }
+
+    /// An applied configuration would change fields of other managers.
+    pub(crate) fn apply_conflict(conflicts: &[Conflict]) -> Self {
+        let message = match conflicts {
+            [Conflict { manager, path }] => {
+                format!("Apply failed with 1 conflict: conflict with {manager}: {path}")
+            }
+            _ => {
+                let (mut lines, mut previous) = (Vec::new(), "");
+                for Conflict { manager, path } in conflicts {
+                    if manager != previous {
+                        lines.push(format!("conflicts with {manager}:"));
+                    }
+                    lines.push(format!("- {path}"));
+                    previous = manager;
+                }
+                format!("Apply failed with {} conflicts: {}", conflicts.len(), lines.join("\n"))
+            }
+        };
+        let cause = |Conflict { manager, path }: &Conflict| json!({"reason": "FieldManagerConflict", "message": format!("conflict with {manager}"), "field": path});
+        let causes: Vec<Value> = conflicts.iter().map(cause).collect();
+        let mut error = Self::new(StatusCode::CONFLICT, "Conflict", message);
+        error.details = Some(json!({"causes": causes}));
+        error
     }
 
     /// The client's copy is older than the stored object.

@@ -13,7 +13,7 @@ pub(crate) const USAGE: &str = "localapi --dir <directory> [--port <number>] [--
 [--bootstrap-token <id.secret>]... [--token <token:user[:group]>]... [--approve-by-hand] \
 [--certificate-lifetime-seconds <number>] [--history <number>] [--bookmark-seconds <number>] \
 [--audit-log-path <file>] [--database <file>] [--encryption-key <file>] [--bind-to <node>] [--local-volumes <directory>] [--node-kubeconfig <node>=<file>] [--admin-kubeconfig <file>] [--admin-kubeconfig-group <number>] [--parent <pid>] \
-[--unknown-fields] [--no-service-accounts] [--refuse-services] [--anonymous] [--compacted] [--verbose]";
+[--unknown-fields] [--managed-fields] [--no-service-accounts] [--refuse-services] [--anonymous] [--compacted] [--verbose]";
 
 #[derive(Debug)]
 pub(crate) struct Arguments {
@@ -85,6 +85,7 @@ impl Arguments {
         match flag {
             "--approve-by-hand" => behaviour.approval = Approval::Manual,
             "--unknown-fields" => behaviour.unknown_fields = true,
+            "--managed-fields" => behaviour.managed_fields = true,
             "--no-service-accounts" => behaviour.service_accounts = false,
             "--refuse-services" => behaviour.refuse_services = true,
             "--anonymous" => behaviour.anonymous = true,
@@ -125,7 +126,11 @@ impl Arguments {
                 self.parent = Some(u32::try_from(number()?).map_err(|_| invalid("the number of a process"))?);
             }
             "--encryption-key" => self.options.encryption_key = Some(PathBuf::from(value)),
-            "--database" => self.options.database = Some(PathBuf::from(value)),
+            "--database" => {
+                // The API of a node has users, who apply; a test has a server of its own, and asks for it.
+                behaviour.managed_fields = true;
+                self.options.database = Some(PathBuf::from(value));
+            }
             "--node" => self.nodes.push(value),
             "--bootstrap-token" => self.bootstrap_tokens.push(value),
             "--token" => {

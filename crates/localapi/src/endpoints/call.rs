@@ -32,6 +32,7 @@ pub(crate) struct Call {
     pub(crate) warnings: Mutex<Vec<String>>,
     pub(crate) method: Method,
     pub(crate) content_type: String,
+    pub(crate) user_agent: String,
     pub(crate) body: Bytes,
 }
 

@@ -16,11 +16,11 @@ pub(super) fn create(call: &Call) -> Result<Response<Body>, ApiError> {
     let resource = call.resource();
     let object = call.object(&resource.api_version(), resource.kind)?;
     let object = if resource.group == events::GROUP { events::from_events_group(object) } else { object };
-    create_as(call, object)
+    create_as(call, object, &call.manager("CreateOptions")?)
 }
 
-/// Creates `object`, which has the stored version already.
-pub(super) fn create_as(call: &Call, mut object: Value) -> Result<Response<Body>, ApiError> {
+/// Creates `object`, which has the stored version already. `manager` owns its fields.
+pub(super) fn create_as(call: &Call, mut object: Value, manager: &str) -> Result<Response<Body>, ApiError> {
     let resource = call.resource();
     // Times of the years that only Go has can be in them.
     let managed_fields = object::metadata(&mut object).remove("managedFields");
@@ -29,7 +29,8 @@ pub(super) fn create_as(call: &Call, mut object: Value) -> Result<Response<Body>
         object::metadata(&mut object).insert("managedFields".to_owned(), managed_fields);
     }
     let dry_run = call.query.dry_run()?;
-    let created = registry::create(&call.api, &call.user, resource, call.namespace(), object, dry_run)?;
+    let namespace = call.namespace();
+    let created = registry::create(&call.api, &call.user, resource, namespace, object, manager, dry_run)?;
     if resource.name == "namespaces" && !dry_run {
         namespaces::populate(&call.api, object::name(&created))?;
     }

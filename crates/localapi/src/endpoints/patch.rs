@@ -1,4 +1,4 @@
-//! PATCH: the content type selects one of the three kinds of patches.
+//! PATCH: the content type selects one of the three kinds of patches, or [`super::apply`].
 
 use serde_json::Value;
 
@@ -9,15 +9,19 @@ use crate::object;
 use crate::patch::{self, PatchKind};
 use crate::status::ApiError;
 
-/// The stored object with the patch of this call applied.
-pub(super) fn patched(call: &Call, current: &Value) -> Result<Value, ApiError> {
-    let kind = PatchKind::from_media_type(&call.content_type).ok_or_else(|| {
+/// The kind of the patch, by its content type.
+pub(super) fn kind(call: &Call) -> Result<PatchKind, ApiError> {
+    PatchKind::from_media_type(&call.content_type).ok_or_else(|| {
         let message = format!(
-            "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json; it was {} (server-side apply is not supported)",
+            "the body of the request was in an unknown format - accepted media types include: application/json-patch+json, application/merge-patch+json, application/strategic-merge-patch+json, application/apply-patch+yaml; it was {}",
             call.content_type
         );
         ApiError::unsupported_media_type(message)
-    })?;
+    })
+}
+
+/// The stored object with the patch of this call applied.
+pub(super) fn patched(call: &Call, kind: PatchKind, current: &Value) -> Result<Value, ApiError> {
     let patch: Value = json::decode(&call.body)
         .map_err(|error| ApiError::bad_request(format!("the patch is not JSON: {error}")))?;
     let resource = call.resource();

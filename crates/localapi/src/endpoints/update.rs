@@ -5,10 +5,12 @@ use std::sync::Arc;
 use ::http::{Method, Response, StatusCode};
 use serde_json::Value;
 
+use super::apply::{self, Configuration};
 use super::call::attributes;
 use super::{Call, authorize, create, patch, response};
 use crate::events;
 use crate::http::Body;
+use crate::managed_fields::Applied;
 use crate::object;
 use crate::registry::{self, Scope};
 use crate::resources::Resource;
@@ -27,6 +29,13 @@ pub(super) fn update(call: &Call) -> Result<Response<Body>, ApiError> {
         authorize(&call.api, &call.user, &attributes(&Method::POST, &call.query, &call.info)?)?;
         return create_missing(call);
     }
+    if apply::is_apply(call) && call.api.store.get(&call.key()).is_none() {
+        match apply::create(call, &Configuration::of(call)?) {
+            // Another client created it first.
+            Err(error) if error.reason == "AlreadyExists" => {}
+            created => return created,
+        }
+    }
     change(call, Scope::Main, |change| Ok(change.sent))
 }
 
@@ -38,7 +47,7 @@ fn create_missing(call: &Call) -> Result<Response<Body>, ApiError> {
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
         return Err(ApiError::conflict(call.resource(), call.name(), &why));
     }
-    create::create_as(call, sent)
+    create::create_as(call, sent, &call.manager("UpdateOptions")?)
 }
 
 /// PUT or PATCH of an object or a subresource: `part` returns the object to store.
@@ -49,14 +58,29 @@ pub(crate) fn change(
 ) -> Result<Response<Body>, ApiError> {
     let updated = match call.method {
         Method::PUT => {
-            let sent = decode(call)?;
-            revise(call, scope, |current| {
+            let (sent, manager) = (decode(call)?, call.manager("UpdateOptions")?);
+            revise(call, scope, &manager, |current| {
                 refuse_unconditional(call.resource(), &sent, current)?;
                 part(Change { sent, current })
             })?
         }
+        Method::PATCH if apply::is_apply(call) => {
+            let configuration = Configuration::of(call)?;
+            // The entries are complete already.
+            revise(call, scope, "", |current| {
+                let Applied { object, entries } = configuration.apply(call, Some(current))?;
+                let mut new = part(Change { sent: object, current })?;
+                object::metadata(&mut new).insert("managedFields".to_owned(), entries);
+                Ok(new)
+            })?
+        }
         Method::PATCH => {
-            revise(call, scope, |current| part(Change { sent: patch::patched(call, current)?, current }))?
+            let kind = patch::kind(call)?;
+            call.refuse_force()?;
+            let manager = call.manager("PatchOptions")?;
+            revise(call, scope, &manager, |current| {
+                part(Change { sent: patch::patched(call, kind, current)?, current })
+            })?
         }
         _ => return Err(ApiError::method_not_allowed()),
     };
@@ -82,13 +106,15 @@ fn decode(call: &Call) -> Result<Value, ApiError> {
     Ok(sent)
 }
 
-/// Changes the object of the call to what `change` returns.
+/// Changes the object of the call to what `change` returns. `manager` owns what changed; without one, the entries of the object stay.
 pub(super) fn revise(
     call: &Call,
     scope: Scope,
+    manager: &str,
     change: impl FnOnce(&Value) -> Result<Value, ApiError>,
 ) -> Result<Arc<Value>, ApiError> {
-    registry::update(&call.api, &call.user, &call.info, scope, call.query.dry_run()?, change)
+    let dry_run = call.query.dry_run()?;
+    registry::update(&call.api, &call.user, &call.info, scope, manager, dry_run, change)
 }
 
 /// Some kinds require a resource version in a PUT.

@@ -85,7 +85,7 @@ fn reconcile_one(
         Change::Update(new) => {
             let name = Some(key.name);
             let info = RequestInfo { resource, namespace: None, name, subresource: None };
-            update(api, &User::own(), &info, Scope::Main, false, |_| Ok(new)).map(drop)
+            update(api, &User::own(), &info, Scope::Main, "", false, |_| Ok(new)).map(drop)
         }
         Change::Recreate => {
             delete(api, resource, &key, &DeleteOptions::default())?;

@@ -18,13 +18,15 @@ use crate::status::ApiError;
 use crate::store::{Key, Objects, Write};
 use crate::validation::Reason;
 
-/// Stores a new object: sets its name and metadata, runs admission, applies defaults and validates it.
+/// Stores a new object: sets its name and metadata, runs admission, applies defaults and validates it. `manager` owns its fields; without
+/// one, the object has the entries that it has already.
 pub(crate) fn create(
     api: &Api,
     user: &User,
     resource: &'static Resource,
     namespace: &str,
     mut object: Value,
+    manager: &str,
     dry_run: bool,
 ) -> Result<Arc<Value>, ApiError> {
     prepare_metadata(api, resource, namespace, &mut object)?;
@@ -35,6 +37,7 @@ pub(crate) fn create(
             return Err(ApiError::already_exists(resource, &key.name));
         }
         check_namespace(resource, &key, objects)?;
+        let entries = managed_fields::of_created(api, resource, &object, manager);
         let context = admission::Context { api, user, objects };
         admission::create(&context, resource, &mut object)?;
         defaults::apply(resource.name, &mut object);
@@ -48,6 +51,9 @@ pub(crate) fn create(
         admission::check_amounts(&context, resource, &object, None)?;
         if resource.generation {
             object::metadata(&mut object).insert("generation".to_owned(), json!(1));
+        }
+        if let Some(entries) = entries {
+            managed_fields::insert(&mut object, entries);
         }
         if dry_run {
             dry_run_result = Some(Arc::new(object));

@@ -120,7 +120,7 @@ pub(crate) fn ensure(api: &Api, resource: &str, namespace: &str, mut object: Val
     let resource = resources::stored(resource).ok_or_else(ApiError::no_such_path)?;
     object["apiVersion"] = json!(resource.api_version());
     object["kind"] = json!(resource.kind);
-    match create(api, &User::own(), resource, namespace, object, false) {
+    match create(api, &User::own(), resource, namespace, object, "", false) {
         Err(error) if error.code == StatusCode::CONFLICT => Ok(()),
         // Nothing can be created in a terminating namespace.
         Err(error) if error.code == StatusCode::FORBIDDEN => Ok(()),

@@ -43,12 +43,14 @@ const SERVER_FIELDS: &[&str] = &[
     "selfLink",
 ];
 
-/// Updates the object that `info` names to what `change` returns; changes outside of `scope` are reverted.
+/// Updates the object that `info` names to what `change` returns; changes outside of `scope` are reverted. `manager` owns what changed;
+/// without one, the entries of the object stay as they are.
 pub(crate) fn update(
     api: &Api,
     user: &User,
     info: &RequestInfo,
     scope: Scope,
+    manager: &str,
     dry_run: bool,
     change: impl FnOnce(&Value) -> Result<Value, ApiError>,
 ) -> Result<Arc<Value>, ApiError> {
@@ -87,11 +89,13 @@ pub(crate) fn update(
         if info.subresource.as_deref() != Some("binding") {
             count_generation(resource, &mut new, current);
         }
+        let subresource = info.subresource.as_deref().unwrap_or_default();
+        managed_fields::update(api, resource, subresource, &mut new, current, manager);
         if dry_run {
             dry_run_result = Some(Arc::new(new));
             return Ok::<_, ApiError>(Write::Keep);
         }
-        let is_same = new == **current && !deletion::is_finished(&new);
+        let is_same = managed_fields::is_unchanged(&new, current) && !deletion::is_finished(&new);
         Ok(if is_same { Write::Keep } else { super::put_or_remove(new) })
     })?;
     if written.removed {

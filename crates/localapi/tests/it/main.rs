@@ -8,6 +8,7 @@
 )]
 
 mod access;
+mod apply;
 mod collections;
 mod hostile;
 mod kubectl;

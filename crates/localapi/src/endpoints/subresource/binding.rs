@@ -17,7 +17,7 @@ pub(super) fn bind(call: &Call) -> Result<Response<Body>, ApiError> {
     if node.is_empty() || !["", "Node"].contains(&kind) {
         return Err(ApiError::bad_request("target must be a Node with a name"));
     }
-    let pod = revise(call, Scope::Subresource, |current| assign(call, current, &binding, node))?;
+    let pod = revise(call, Scope::Subresource, "", |current| assign(call, current, &binding, node))?;
     let done = status::success(call.resource(), call.name(), object::uid(&pod));
     Ok(response::json(StatusCode::CREATED, &done))
 }
