@@ -33,7 +33,6 @@ pub(crate) struct Type {
     pub(crate) section: &'static str,
     pub(crate) name: &'static str,
     /// Server-side apply takes it as one value.
-    #[allow(dead_code)]
     pub(crate) atomic: bool,
     /// In the order of their names.
     pub(crate) fields: Vec<Field>,

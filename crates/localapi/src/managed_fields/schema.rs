@@ -1,19 +1,11 @@
-//! The types of the served kinds: which fields are declared, which maps and lists are merged, and by which keys.
-//!
-//! The facts are those of the `x-kubernetes-list-type`, `x-kubernetes-list-map-keys` and `x-kubernetes-map-type` of the API. They differ
-//! from the patch strategies in `patch::schema`: ports are merged by two keys here, for example.
-
-mod core_group;
-mod devices;
-mod keys;
-mod meta;
-mod others;
-mod pod;
-mod volumes;
+//! How the fields of the served kinds are merged by server-side apply, from the table of `schema`. It differs from the patch strategies in
+//! `patch::schema`: ports are merged by two keys here, for example.
 
 use serde_json::{Map, Value};
 
 use super::element::{Element, Scalar};
+use crate::resources;
+use crate::schema::{self, Field, Merge, Schema, Shape};
 
 /// The type of a value.
 #[derive(Clone, Copy, Debug)]
@@ -21,58 +13,51 @@ pub(super) enum Type {
     /// A value that has one owner: a scalar, or a map or list that is atomic.
     Leaf,
     /// A map with declared fields, each with owners of its own.
-    Struct(&'static Fields),
+    Struct(&'static schema::Type),
     /// A map with any keys, each with owners of its own.
-    Map(&'static Type),
+    Map(&'static Shape),
     /// A list of different scalars, each with owners of its own.
     Set,
     /// A list of maps that are found by their keys.
-    Keyed(Keys, &'static Type),
+    Keyed(&'static [&'static str], &'static Shape),
     /// Any JSON: maps as [`Type::Map`], anything else as [`Type::Leaf`].
     Deduced,
 }
 
-/// The declared fields of a type.
-#[derive(Debug)]
-pub(super) struct Fields {
-    /// The names of those that are a [`Type::Leaf`], with spaces between them.
-    leaves: &'static str,
-    nested: &'static [(&'static str, Type)],
-}
-
-impl Fields {
-    const fn leaves(leaves: &'static str) -> Self {
-        Self { leaves, nested: &[] }
-    }
-}
-
-/// The names of keys, and the value of a key that an element does not have.
-pub(super) type Keys = &'static [(&'static str, Absent)];
-
-/// The default of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Absent {
-    /// The key is left out.
-    None,
-    Number(i64),
-    Text(&'static str),
-}
+/// The value of a key that an element does not have, for the only key with a default.
+const DEFAULT_PROTOCOL: (&str, &str) = ("protocol", "TCP");
 
 impl Type {
     /// The type of the objects of a resource, by its plural. An unknown one is any JSON.
     pub(super) fn of_resource(plural: &str) -> Self {
-        fields_of(plural).map_or(Self::Deduced, Self::Struct)
+        resources::stored(plural).and_then(Schema::of).map_or(Self::Deduced, Self::Struct)
+    }
+
+    fn of_field(field: &'static Field) -> Self {
+        match (&field.merge, &field.shape) {
+            (Merge::Granular, shape) => Self::of_shape(shape),
+            (Merge::Set, _) => Self::Set,
+            (Merge::ByKeys(keys), Shape::List(item)) => Self::Keyed(keys, item),
+            (Merge::Atomic | Merge::ByKeys(_), _) => Self::Leaf,
+        }
+    }
+
+    fn of_shape(shape: &'static Shape) -> Self {
+        match shape {
+            Shape::Struct(section, name) => match Schema::find(section, name) {
+                Some(of) if !of.atomic => Self::Struct(of),
+                Some(_) | None => Self::Leaf,
+            },
+            Shape::Map(value) => Self::Map(value),
+            Shape::Scalar(_) | Shape::List(_) | Shape::Any => Self::Leaf,
+        }
     }
 
     /// The type of a field. `None` if it is not declared.
     pub(super) fn field(self, name: &str) -> Option<Self> {
         match self {
-            Self::Struct(fields) => {
-                let nested = fields.nested.iter().find(|(own, _)| *own == name).map(|(_, kind)| *kind);
-                let is_leaf = || !name.is_empty() && fields.leaves.split(' ').any(|own| own == name);
-                nested.or_else(|| is_leaf().then_some(Self::Leaf))
-            }
-            Self::Map(kind) => Some(*kind),
+            Self::Struct(of) => of.field(name).map(Self::of_field),
+            Self::Map(value) => Some(Self::of_shape(value)),
             Self::Deduced => Some(Self::Deduced),
             Self::Leaf | Self::Set | Self::Keyed(..) => None,
         }
@@ -81,7 +66,7 @@ impl Type {
     /// The type of the elements of a list.
     pub(super) fn item(self) -> Self {
         match self {
-            Self::Keyed(_, kind) => *kind,
+            Self::Keyed(_, item) => Self::of_shape(item),
             Self::Leaf | Self::Struct(_) | Self::Map(_) | Self::Set | Self::Deduced => Self::Leaf,
         }
     }
@@ -119,62 +104,21 @@ impl Type {
     }
 }
 
-fn key(keys: Keys, fields: &Map<String, Value>) -> Result<Element, String> {
-    let field = |(name, absent): &(&str, Absent)| {
-        let value = match (fields.get(*name), absent) {
-            (Some(value), _) => Scalar::of(value),
-            (None, Absent::Number(number)) => Scalar::Number(*number),
-            (None, Absent::Text(text)) => Scalar::Text((*text).to_owned()),
-            (None, Absent::None) => return None,
+fn key(keys: &[&str], fields: &Map<String, Value>) -> Result<Element, String> {
+    let field = |name: &&str| {
+        let value = match fields.get(*name) {
+            Some(value) => Scalar::of(value),
+            None if *name == DEFAULT_PROTOCOL.0 => Scalar::Text(DEFAULT_PROTOCOL.1.to_owned()),
+            None => return None,
         };
         Some(((*name).to_owned(), value))
     };
     let mut key: Vec<(String, Scalar)> = keys.iter().filter_map(field).collect();
-    if key.is_empty() {
-        let names: Vec<&str> = keys.iter().map(|(name, _)| *name).collect();
-        return Err(format!("an element of this list has no {}", names.join(", ")));
+    if !keys.iter().any(|name| fields.contains_key(*name)) {
+        return Err(format!("an element of this list has no {}", keys.join(", ")));
     }
     key.sort();
     Ok(Element::Key(key))
-}
-
-fn fields_of(plural: &str) -> Option<&'static Fields> {
-    Some(match plural {
-        "configmaps" => &core_group::CONFIG_MAP,
-        "endpoints" => &core_group::ENDPOINTS,
-        "events" => &core_group::EVENT,
-        "namespaces" => &core_group::NAMESPACE,
-        "nodes" => &core_group::NODE,
-        "persistentvolumeclaims" => &volumes::PERSISTENT_VOLUME_CLAIM,
-        "persistentvolumes" => &volumes::PERSISTENT_VOLUME,
-        "pods" => &pod::POD,
-        "podtemplates" => &pod::POD_TEMPLATE,
-        "secrets" => &core_group::SECRET,
-        "serviceaccounts" => &core_group::SERVICE_ACCOUNT,
-        "services" => &core_group::SERVICE,
-        "limitranges" => &core_group::LIMIT_RANGE,
-        "resourcequotas" => &core_group::RESOURCE_QUOTA,
-        "certificatesigningrequests" => &others::CERTIFICATE_SIGNING_REQUEST,
-        "clustertrustbundles" => &others::CLUSTER_TRUST_BUNDLE,
-        "podcertificaterequests" => &others::POD_CERTIFICATE_REQUEST,
-        "leases" => &others::LEASE,
-        "endpointslices" => &others::ENDPOINT_SLICE,
-        "runtimeclasses" => &others::RUNTIME_CLASS,
-        "resourceclaims" => &devices::RESOURCE_RESOURCE_CLAIM,
-        "resourceclaimtemplates" => &devices::RESOURCE_CLAIM_TEMPLATE,
-        "resourceslices" => &devices::RESOURCE_SLICE,
-        "deviceclasses" => &devices::DEVICE_CLASS,
-        "csidrivers" => &others::CSI_DRIVER,
-        "csinodes" => &others::CSI_NODE,
-        "volumeattachments" => &others::VOLUME_ATTACHMENT,
-        "storageclasses" => &others::STORAGE_CLASS,
-        "priorityclasses" => &others::PRIORITY_CLASS,
-        "roles" => &others::ROLE,
-        "clusterroles" => &others::CLUSTER_ROLE,
-        "rolebindings" => &others::ROLE_BINDING,
-        "clusterrolebindings" => &others::CLUSTER_ROLE_BINDING,
-        _ => return None,
-    })
 }
 
 #[cfg(test)]
@@ -186,11 +130,11 @@ mod tests {
 
     #[test]
     fn every_stored_kind_has_a_type_with_metadata() {
-        for resource in RESOURCES.iter().filter(|resource| !resource.review) {
+        for resource in RESOURCES.iter().filter(|one| !one.review && one.advice.is_none()) {
             let kind = Type::of_resource(resource.name);
             let metadata = kind.field("metadata").unwrap();
             assert!(matches!(metadata.field("finalizers"), Some(Type::Set)), "{}", resource.name);
-            assert_eq!(kind.field("status").is_some(), resource.has_status() || resource.name == "csinodes");
+            assert_eq!(kind.field("status").is_some(), resource.has_status());
         }
     }
 
