@@ -4,11 +4,11 @@
 mod amounts;
 mod limits;
 mod pods;
-pub(crate) mod priority;
+mod priority;
 mod roles;
 pub(crate) mod services;
 mod signing_requests;
-mod storage;
+pub(crate) mod storage;
 
 use serde_json::Value;
 

@@ -12,8 +12,8 @@ use crate::auth::x509::ClientCertificates;
 use crate::clock::{Clock, Rng};
 use crate::options::Behaviour;
 use crate::proxy::Proxy;
-use crate::server::backup::Durable;
 use crate::store::Store;
+use crate::store::disk::Durable;
 
 #[derive(Debug)]
 pub(crate) struct Api {

@@ -12,7 +12,8 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use crate::auth::User;
-use crate::http::{Body, json, response};
+use crate::http::{Body, response};
+use crate::json;
 use crate::status::ApiError;
 
 /// One request, as the audit log records it.

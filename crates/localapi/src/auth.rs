@@ -3,6 +3,7 @@
 
 pub(crate) mod attributes;
 pub(crate) mod authority;
+pub(crate) mod escalation;
 pub(crate) mod impersonation;
 pub(crate) mod node;
 pub(crate) mod node_restriction;

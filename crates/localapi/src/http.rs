@@ -1,7 +1,6 @@
 //! HTTP without any rule of the API: the path and query of a request, protobuf bodies, and responses.
 
 pub(crate) mod compression;
-pub(crate) mod json;
 pub(crate) mod protobuf;
 pub(crate) mod query;
 pub(crate) mod request_info;

@@ -26,6 +26,7 @@ pub mod encoding;
 mod endpoints;
 mod events;
 mod http;
+mod json;
 mod managed_fields;
 mod object;
 mod options;

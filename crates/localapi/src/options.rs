@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::auth::authority::KeyAndCertificate;
 use crate::auth::tokens::StaticToken;
 use crate::clock::Clock;
-use crate::http::json;
+use crate::json;
 use crate::store::Store;
 
 /// Who approves valid certificate requests for the two kubelet signers.

@@ -1,7 +1,7 @@
 //! Create, update and delete of objects in the store, with everything that every request of that kind does: admission,
 //! defaults, validation, preconditions and metadata. It does not depend on HTTP requests.
 
-pub(crate) mod cluster_roles;
+pub(crate) mod aggregated_roles;
 mod create;
 mod delete;
 pub(crate) mod deletion;

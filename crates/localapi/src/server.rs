@@ -1,10 +1,12 @@
 //! Starting and stopping a server, and the kubeconfigs of its clients.
 
-pub(crate) mod backup;
+mod backup;
 mod control;
 mod foundation;
+mod identity;
 mod initial;
 mod listener;
+mod roles;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -27,6 +27,7 @@ use std::fmt;
 use model::k8s;
 use serde_json::Value;
 
+pub(crate) use cluster::SYSTEM_CLASSES;
 use field::FieldValue;
 pub(crate) use rbac::MAX_RULES;
 

@@ -103,8 +103,7 @@ fn probe_that_fails_is_logged_at_once_and_then_counted() {
     std::fs::remove_file(node.path("kubelet.log")).expect("an empty log");
     node.start_kubelet();
     let mut pod = shell_pod("web", FOREVER);
-    pod["spec"]["containers"][0]["readinessProbe"] =
-        json!({"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 20});
+    pod["spec"]["containers"][0]["readinessProbe"] = json!({"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 20});
     node.apply("web", &pod);
     let repeated = logs(&node, &["\"Event\"", "reason=\"Unhealthy\"", "repeated="]);
     assert!(repeated.starts_with('W'), "{repeated}");

@@ -7,10 +7,8 @@ use crate::object::{self, text};
 use crate::resources::Resource;
 use crate::status::ApiError;
 use crate::store::{Key, Objects};
+use crate::validation::SYSTEM_CLASSES;
 
-/// The classes of every cluster.
-pub(crate) const SYSTEM_CLASSES: &[(&str, i64)] =
-    &[("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 const HIGHEST_OF_USERS: i64 = 1_000_000_000;
 const CLASSES: &str = "priorityclasses";
 const PREEMPT: &str = "PreemptLowerPriority";

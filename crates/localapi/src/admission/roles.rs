@@ -4,8 +4,8 @@
 use serde_json::Value;
 
 use super::Context;
+use crate::auth::escalation::{self, Refusal};
 use crate::auth::rbac::aggregation;
-use crate::auth::rbac::escalation::{self, Refusal};
 use crate::object;
 use crate::resources::{self, Resource};
 use crate::status::ApiError;

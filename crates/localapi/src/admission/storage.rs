@@ -3,10 +3,12 @@
 use serde_json::{Value, json};
 
 use super::Context;
-use crate::controllers::volumes::{CLAIM_PROTECTION, VOLUME_PROTECTION};
 use crate::object::{self, text};
 use crate::store::Objects;
 
+/// Finalizers that keep a claim while a pod uses it, and a volume while it is bound.
+pub(crate) const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
+pub(crate) const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 /// Marks the class of claims that name none.
 const DEFAULT: &str = "/metadata/annotations/storageclass.kubernetes.io~1is-default-class";
 const CLASS_ANNOTATION: &str = "/metadata/annotations/volume.beta.kubernetes.io~1storage-class";

@@ -6,9 +6,8 @@
 
 pub(crate) mod aggregation;
 pub(crate) mod defaults;
-pub(crate) mod escalation;
 pub(crate) mod reconciliation;
-mod rule;
+pub(super) mod rule;
 #[cfg(test)]
 mod tests;
 
@@ -33,7 +32,7 @@ const MAX_REVIEWED: usize = 100_000;
 
 /// A binding that applies to the user, and the first of its subjects that does.
 #[derive(Clone, Copy, Debug)]
-struct Source<'a> {
+pub(super) struct Source<'a> {
     binding: &'a Value,
     subject: &'a Value,
 }
@@ -58,7 +57,7 @@ impl fmt::Display for Source<'_> {
 
 /// Why the rules of a binding are unknown.
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Unresolved {
+pub(super) enum Unresolved {
     /// `roles` or `clusterroles`, and the name of the role.
     NotFound(&'static str, String),
     Kind(String),
@@ -100,7 +99,7 @@ pub(crate) fn check(user: &User, attributes: &Attributes, objects: &Objects) -> 
 
 /// Calls `visitor` with each rule that applies to the user in a namespace, those of all namespaces first; returns what
 /// could not be resolved.
-fn visit<'a>(
+pub(super) fn visit<'a>(
     user: &User,
     namespace: &str,
     objects: &'a Objects,
@@ -158,7 +157,11 @@ fn is_subject(user: &User, subject: &Value, namespace: &str) -> bool {
 }
 
 /// The rules of the role that a binding in this namespace refers to.
-fn rules_of<'a>(binding: &Value, namespace: &str, objects: &'a Objects) -> Result<&'a [Value], Unresolved> {
+pub(super) fn rules_of<'a>(
+    binding: &Value,
+    namespace: &str,
+    objects: &'a Objects,
+) -> Result<&'a [Value], Unresolved> {
     let name = text(binding, "/roleRef/name");
     let key = match text(binding, "/roleRef/kind") {
         "Role" => Key::new("roles", namespace, name),
@@ -172,7 +175,7 @@ fn rules_of<'a>(binding: &Value, namespace: &str, objects: &'a Objects) -> Resul
 }
 
 /// Several errors as one, each message once.
-fn aggregate(errors: &[Unresolved]) -> String {
+pub(super) fn aggregate(errors: &[Unresolved]) -> String {
     let mut seen = BTreeSet::new();
     let messages: Vec<String> =
         errors.iter().map(Unresolved::to_string).filter(|message| seen.insert(message.clone())).collect();

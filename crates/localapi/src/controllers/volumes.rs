@@ -12,6 +12,7 @@ mod tests;
 use serde_json::{Value, json};
 
 use super::{Controller, record};
+use crate::admission::storage::{CLAIM_PROTECTION, VOLUME_PROTECTION};
 use crate::api::Api;
 use crate::object::{self, items, text};
 use crate::registry;
@@ -20,9 +21,6 @@ use crate::store::{Change, Event, Key, NotStored, Objects, Write};
 use claims::ClaimStep;
 use persistent::{LocalVolume, VolumeStep};
 
-/// Finalizers that keep a claim while a pod uses it, and a volume while it is bound.
-pub(crate) const CLAIM_PROTECTION: &str = "kubernetes.io/pvc-protection";
-pub(crate) const VOLUME_PROTECTION: &str = "kubernetes.io/pv-protection";
 /// The storage class of directories of this machine.
 const CLASS: &str = "local";
 const PROVISIONER: &str = "kubelet-rs.io/local";

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::{Call, authorize, call, create};
 use crate::events;
-use crate::http::{Body, json};
+use crate::http::Body;
+use crate::json;
 use crate::managed_fields::{self, Applied, Refused, Writer};
 use crate::object;
 use crate::resources;

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::Call;
 use crate::events;
-use crate::http::json;
+use crate::json;
 use crate::object;
 use crate::patch::{self, PatchKind};
 use crate::status::ApiError;

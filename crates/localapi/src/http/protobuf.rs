@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
-use super::json;
+use crate::json;
 use crate::object;
 use crate::schema::{Field, Schema, Shape, Type};
 

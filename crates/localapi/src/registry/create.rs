@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::cluster_roles;
+use super::aggregated_roles;
 use super::managed_fields;
 use super::validate::refuse_invalid;
 use crate::admission;
@@ -62,7 +62,7 @@ pub(crate) fn create(
         Ok(Write::Put(object))
     })?;
     if resource.name == "clusterroles" && !dry_run {
-        cluster_roles::aggregate(api);
+        aggregated_roles::update(api);
     }
     dry_run_result.or(written.object).ok_or_else(|| ApiError::internal("the object was not stored"))
 }

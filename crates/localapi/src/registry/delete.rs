@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::cluster_roles;
+use super::aggregated_roles;
 use super::deletion::{self, Decision, DeleteOptions};
 use super::namespaces;
 use crate::api::Api;
@@ -39,7 +39,7 @@ pub(crate) fn delete(
     if written.removed {
         namespaces::after_removal(api, key);
         if resource.name == "clusterroles" {
-            cluster_roles::aggregate(api);
+            aggregated_roles::update(api);
         }
     }
     written.object = dry_run_result.or(written.object);

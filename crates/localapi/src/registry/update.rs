@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::cluster_roles;
+use super::aggregated_roles;
 use super::deletion;
 use super::managed_fields;
 use super::namespaces;
@@ -104,7 +104,7 @@ pub(crate) fn update(
         namespaces::finish(api, &key.name);
     }
     if resource.name == "clusterroles" && !dry_run {
-        cluster_roles::aggregate(api);
+        aggregated_roles::update(api);
     }
     dry_run_result.or(written.object).ok_or_else(|| ApiError::not_found(resource, &key.name))
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::foundation::identity_of;
+use super::identity;
 use crate::api::Api;
 use crate::object;
 use crate::store::backup as format;
@@ -18,16 +18,9 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Revisions of before a restore may be ahead of those of the backup, and must not come again: a client would take old objects for new ones.
 const REVISIONS_AHEAD: u64 = 1_000_000;
 
-/// What makes the objects last.
-#[derive(Clone, Debug)]
-pub(crate) struct Durable {
-    pub(crate) directory: PathBuf,
-    pub(crate) seal: Option<Arc<Seal>>,
-}
-
 /// The lines of a backup of now.
 pub(super) fn lines(api: &Api) -> impl Iterator<Item = Result<Vec<u8>, NotStored>> + use<> {
-    let saved = api.store.saved(identity_of(api.authority.pem(), api.tokens.signer.pkcs8()));
+    let saved = api.store.saved(identity::texts(api.authority.pem(), api.tokens.signer.pkcs8()));
     let seal = api.durable.as_ref().and_then(|durable| durable.seal.clone());
     format::lines(saved, seal, object::time(api.now()))
 }

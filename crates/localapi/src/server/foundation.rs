@@ -7,19 +7,15 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 
-use super::backup::{self, Durable};
+use super::backup;
+use super::identity::{self, CERTIFICATE, KEY, TOKENS};
 use super::{StartError, certificates};
 use crate::auth::authority::{Authority, KeyAndCertificate};
 use crate::auth::service_account::Signer;
 use crate::options::Options;
 use crate::store::Store;
-use crate::store::disk::{self, DatabaseProblem};
+use crate::store::disk::{self, DatabaseProblem, Durable};
 use crate::store::seal::Seal;
-
-/// Names of texts in the database.
-const CERTIFICATE: &str = "authority.crt";
-const KEY: &str = "authority.key";
-const TOKENS: &str = "tokens.key";
 
 pub(super) struct Foundation {
     pub(super) store: Arc<Store>,
@@ -66,17 +62,7 @@ pub(super) fn lay(options: &Options, now: Timestamp) -> Result<Foundation, Start
 
 fn new_identity(now: Timestamp) -> Result<BTreeMap<String, Vec<u8>>, StartError> {
     let authority = Authority::generate(now).map_err(certificates)?;
-    Ok(identity_of(authority.pem(), new_signer()?.pkcs8()))
-}
-
-/// The texts of the database that identify the server.
-pub(super) fn identity_of(authority: &KeyAndCertificate, token_key: &[u8]) -> BTreeMap<String, Vec<u8>> {
-    let texts = [
-        (CERTIFICATE, authority.certificate.clone().into_bytes()),
-        (KEY, authority.key.clone().into_bytes()),
-        (TOKENS, token_key.to_vec()),
-    ];
-    texts.map(|(name, text)| (name.to_owned(), text)).into()
+    Ok(identity::texts(authority.pem(), new_signer()?.pkcs8()))
 }
 
 fn new_signer() -> Result<Signer, StartError> {

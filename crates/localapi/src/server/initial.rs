@@ -5,14 +5,14 @@ use std::net::{IpAddr, SocketAddr};
 
 use serde_json::{Value, json};
 
-use crate::admission::priority::SYSTEM_CLASSES;
+use super::roles;
 use crate::admission::services::API_ADDRESS;
 use crate::api::Api;
 use crate::controllers::volumes;
-use crate::registry::cluster_roles;
 use crate::registry::namespaces::{INITIAL, ensure, populate};
 use crate::status::ApiError;
 use crate::store::{Key, NotStored, Write};
+use crate::validation::SYSTEM_CLASSES;
 
 /// The port of the Service in a cluster.
 const HTTPS: u16 = 443;
@@ -36,7 +36,7 @@ pub(super) fn create(api: &Api, listen: SocketAddr, bootstrap_secrets: Vec<Value
         true => (listen.ip(), listen.port()),
         false => (IpAddr::V4(API_ADDRESS), HTTPS),
     };
-    cluster_roles::reconcile(api)?;
+    roles::reconcile(api)?;
     let service = json!({
         "metadata": {"name": "kubernetes", "labels": {"component": "apiserver", "provider": "kubernetes"}},
         "spec": {

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 use super::disk::{self, NotStored, Saved};
 use super::seal::{self, NotOpened, Seal};
-use crate::http::json;
+use crate::json;
 
 /// The format, in the first line.
 const FORMAT: u64 = 1;

@@ -22,6 +22,7 @@ use serde_json::Value;
 use super::history::Event;
 use super::seal::{self, NotOpened, Seal};
 use super::{Change, Key, Revision};
+use crate::json;
 use crate::resources;
 
 /// What these tables mean. A later server reads this one and its own, so that a downgrade by one version is possible.
@@ -77,6 +78,14 @@ pub(crate) struct Saved {
     pub(crate) objects: BTreeMap<Key, Arc<Value>>,
     /// Texts by name; empty in a new database.
     pub(crate) identity: BTreeMap<String, Vec<u8>>,
+}
+
+/// Where the objects of a server last.
+#[derive(Clone, Debug)]
+pub(crate) struct Durable {
+    /// The directory of the database.
+    pub(crate) directory: PathBuf,
+    pub(crate) seal: Option<Arc<Seal>>,
 }
 
 type Open = Box<dyn Fn() -> Result<Database, DatabaseError> + Send>;
@@ -146,13 +155,7 @@ pub(crate) fn create(file: &Path, saved: &Saved, seal: Option<&Seal>) -> Result<
     initialise(&database, saved, seal).map_err(|error| failed(&error))?;
     drop(database);
     std::fs::rename(&new, file).map_err(|error| failed(&error))?;
-    sync_directory(file).map_err(|error| failed(&error))
-}
-
-/// Makes the name of a new file last.
-pub(super) fn sync_directory(file: &Path) -> std::io::Result<()> {
-    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(directory)?.sync_all()
+    super::sync_directory(file).map_err(|error| failed(&error))
 }
 
 fn initialise(database: &Database, saved: &Saved, seal: Option<&Seal>) -> Result<(), redb::Error> {
@@ -264,7 +267,7 @@ fn saved_in(database: &Database, seal: Option<&Seal>) -> Result<Saved, ReadError
             continue;
         };
         let text = opened(name.value(), text.value(), seal)?;
-        let object = serde_json::from_slice(&text).map_err(|_| wrong())?;
+        let object = json::decode(&text).map_err(|_| wrong())?;
         saved.objects.insert(key, Arc::new(object));
     }
     let identity = transaction.open_table(IDENTITY).map_err(redb::Error::from)?;

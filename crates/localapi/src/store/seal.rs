@@ -112,7 +112,7 @@ fn create(file: &Path, text: &str) -> std::io::Result<()> {
     writeln!(open, "{text}")?;
     open.sync_all()?;
     std::fs::rename(&new, file)?;
-    super::disk::sync_directory(file)
+    super::sync_directory(file)
 }
 
 #[cfg(test)]

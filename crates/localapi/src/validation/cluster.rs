@@ -6,9 +6,11 @@ use model::Amount;
 
 use super::field::FieldValue;
 use super::{ErrorList, names};
-use crate::admission::priority::SYSTEM_CLASSES;
 use crate::amounts;
 
+/// The classes of every cluster.
+pub(crate) const SYSTEM_CLASSES: &[(&str, i64)] =
+    &[("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
 const IMMUTABLE: &str = "field is immutable";
 
 pub(super) fn check_priority_class(

@@ -137,6 +137,7 @@ impl Kubectl {
                 Some("Pod") => PODS,
                 Some("PersistentVolumeClaim") => CLAIMS,
                 Some("PersistentVolume") => "/api/v1/persistentvolumes",
+                Some("PriorityClass") => "/apis/scheduling.k8s.io/v1/priorityclasses",
                 kind => panic!("{kind:?} cannot be created like this"),
             };
             self.must("POST", path, &object.to_string());

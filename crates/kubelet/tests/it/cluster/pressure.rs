@@ -191,12 +191,17 @@ fn requesting(mut pod: Value, memory: &str) -> Value {
     pod
 }
 
-/// A pod that allocates so much memory when it is triggered.
-fn memory_pod(name: &str, priority: i32, bytes: u64) -> Value {
+/// A class with this priority.
+fn priority_class(name: &str, value: i32) -> Value {
+    json!({"apiVersion": "scheduling.k8s.io/v1", "kind": "PriorityClass", "metadata": {"name": name}, "value": value})
+}
+
+/// A pod of this priority class, or of none, that allocates so much memory when it is triggered.
+fn memory_pod(name: &str, class: &str, bytes: u64) -> Value {
     let wait = "mkfifo /data/begin; read word < /data/begin";
     let script = format!("{wait}; {}; : > /data/done", fill(bytes));
     let mut pod = writer(name, &script, json!({"medium": "Memory"}));
-    pod["spec"]["priority"] = priority.into();
+    pod["spec"]["priorityClassName"] = class.into();
     pod
 }
 
@@ -233,10 +238,12 @@ fn memory_pressure_evicts_the_pod_over_its_request() {
     cluster.node.start_kubelet();
     cluster.wait_until_ready();
     cluster.kubectl.create(&[
-        requesting(memory_pod("modest", 0, 50), "100Mi"),
-        requesting(memory_pod("important", 1000, 50), "10Mi"),
-        memory_pod("free", 0, 80),
-        requesting(memory_pod("greedy", -1, 110), "10Mi"),
+        priority_class("high", 1000),
+        priority_class("low", -1),
+        requesting(memory_pod("modest", "", 50), "100Mi"),
+        requesting(memory_pod("important", "high", 50), "10Mi"),
+        memory_pod("free", "", 80),
+        requesting(memory_pod("greedy", "low", 110), "10Mi"),
     ]);
     for name in ["modest", "important", "free"] {
         trigger_and_wait(&cluster, name);

@@ -11,23 +11,23 @@ const LISTS: [&str; 5] = ["verbs", "apiGroups", "resources", "resourceNames", "n
 
 /// A rule as a role holds it. A list that is missing allows nothing, except that of the names, which allows all.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Rule<'a>(pub(super) &'a Value);
+pub(in crate::auth) struct Rule<'a>(pub(in crate::auth) &'a Value);
 
 /// The least that a rule can allow: one verb on one resource, of one name or of all, or on one path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Permission<'a> {
+pub(in crate::auth) enum Permission<'a> {
     Resource { group: &'a str, resource: &'a str, verb: &'a str, name: Option<&'a str> },
     Path { path: &'a str, verb: &'a str },
 }
 
 impl<'a> Rule<'a> {
-    pub(super) fn list(self, field: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+    pub(in crate::auth) fn list(self, field: &str) -> impl Iterator<Item = &'a str> + use<'a> {
         let list = self.0.get(field).and_then(Value::as_array);
         list.into_iter().flatten().filter_map(Value::as_str)
     }
 
     /// The number of its strings: the cost of evaluating it.
-    pub(super) fn len(self) -> usize {
+    pub(in crate::auth) fn len(self) -> usize {
         let count = |field| self.0.get(field).and_then(Value::as_array).map_or(0, Vec::len);
         1 + LISTS.into_iter().map(count).sum::<usize>()
     }
@@ -43,7 +43,7 @@ impl<'a> Rule<'a> {
             || self.list("resourceNames").any(|own| own == name)
     }
 
-    pub(super) fn allows(self, attributes: &Attributes) -> bool {
+    pub(in crate::auth) fn allows(self, attributes: &Attributes) -> bool {
         let Attributes { verb, group, resource, subresource, name, path, .. } = attributes;
         if !self.has("verbs", verb) {
             return false;
@@ -57,7 +57,7 @@ impl<'a> Rule<'a> {
     }
 
     /// How many permissions it consists of.
-    pub(super) fn permission_count(self) -> usize {
+    pub(in crate::auth) fn permission_count(self) -> usize {
         let count = |field| self.list(field).count();
         let verbs = count("verbs");
         let of_resources = count("apiGroups")
@@ -69,7 +69,7 @@ impl<'a> Rule<'a> {
 
     /// All of its permissions, in the order of groups, resources, verbs and names; paths come last. There may be as many
     /// as [`Self::permission_count`] returns.
-    pub(super) fn permissions(self) -> Vec<Permission<'a>> {
+    pub(in crate::auth) fn permissions(self) -> Vec<Permission<'a>> {
         let mut all = Vec::new();
         for group in self.list("apiGroups") {
             for resource in self.list("resources") {
@@ -90,7 +90,7 @@ impl<'a> Rule<'a> {
     }
 
     /// Whether the rule includes a permission.
-    pub(super) fn covers(self, permission: &Permission<'_>) -> bool {
+    pub(in crate::auth) fn covers(self, permission: &Permission<'_>) -> bool {
         match *permission {
             Permission::Path { path, verb } => {
                 self.has("verbs", verb) && self.list("nonResourceURLs").any(|own| covers_path(own, path))
@@ -108,7 +108,7 @@ impl<'a> Rule<'a> {
     }
 
     /// A copy with those of these fields that it has.
-    pub(super) fn with_fields(self, fields: &[&str]) -> Value {
+    pub(in crate::auth) fn with_fields(self, fields: &[&str]) -> Value {
         let has = |field: &&&str| self.0.get(**field).is_some_and(|value| !value.is_null());
         let copied = fields.iter().filter(has).map(|field| ((*field).to_owned(), self.0[*field].clone()));
         Value::Object(copied.collect())
@@ -134,7 +134,7 @@ fn covers_path(own: &str, path: &str) -> bool {
 }
 
 /// Permissions as rules: one for all verbs of a resource, and one for each other permission, which come first.
-pub(super) fn compact(permissions: &[Permission<'_>]) -> Vec<Value> {
+pub(in crate::auth) fn compact(permissions: &[Permission<'_>]) -> Vec<Value> {
     let mut rules = Vec::new();
     let mut verbs: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for permission in permissions {
@@ -158,7 +158,7 @@ pub(super) fn compact(permissions: &[Permission<'_>]) -> Vec<Value> {
 }
 
 /// A rule as in messages: `{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}`.
-pub(super) fn describe(rule: &Value) -> String {
+pub(in crate::auth) fn describe(rule: &Value) -> String {
     let fields = [
         ("APIGroups", "apiGroups"),
         ("Resources", "resources"),
@@ -174,7 +174,7 @@ pub(super) fn describe(rule: &Value) -> String {
 }
 
 /// Strings as Go prints a list of them: `["a" "b"]`.
-pub(super) fn quoted<'a>(values: impl IntoIterator<Item = &'a str>) -> String {
+pub(in crate::auth) fn quoted<'a>(values: impl IntoIterator<Item = &'a str>) -> String {
     let values: Vec<String> = values.into_iter().map(|value| format!("{value:?}")).collect();
     format!("[{}]", values.join(" "))
 }

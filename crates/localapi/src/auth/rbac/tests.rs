@@ -3,10 +3,10 @@
 
 use serde_json::{Value, json};
 
-use super::escalation::{self, Refusal};
 use super::reconciliation::{self, Change};
 use super::rule::{Permission, Rule, compact, describe};
 use super::*;
+use crate::auth::escalation::{self, Refusal};
 use crate::encoding;
 use crate::store::{NotStored, Store, Write};
 

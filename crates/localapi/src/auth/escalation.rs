@@ -2,8 +2,8 @@
 
 use serde_json::Value;
 
-use super::rule::{Permission, Rule, compact, describe, quoted};
-use super::{GROUP, Unresolved, aggregate, rules_of, visit};
+use super::rbac::rule::{Permission, Rule, compact, describe, quoted};
+use super::rbac::{GROUP, Unresolved, aggregate, rules_of, visit};
 use crate::auth::attributes::Attributes;
 use crate::auth::{MASTERS, User, rules};
 use crate::object::{self, items, text};
