@@ -231,7 +231,8 @@ fn dispatch(call: &Call) -> Result<Response<Body>, ApiError> {
         (&Method::POST, None) if has_scope => create::create(call),
         (&Method::PUT | &Method::PATCH, Some(_)) => update::update(call),
         (&Method::DELETE, Some(_)) => delete::delete(call),
-        (&Method::DELETE, None) if has_scope => delete::collection(call),
+        // All namespaces at once would be everything.
+        (&Method::DELETE, None) if has_scope && resource.name != "namespaces" => delete::collection(call),
         _ => Err(ApiError::method_not_allowed()),
     }
 }

@@ -393,6 +393,8 @@ impl Resource {
             &[]
         } else if self.review {
             CREATE
+        } else if self.name == "namespaces" {
+            &["create", "delete", "get", "list", "patch", "update", "watch"]
         } else {
             &["create", "delete", "deletecollection", "get", "list", "patch", "update", "watch"]
         }

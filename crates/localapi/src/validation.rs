@@ -3,6 +3,7 @@
 //! Owns the rules and their error messages. Never changes an object, and never reads other objects. Expects defaults to be
 //! applied. A field with a value of the wrong type counts as unset; [`decode`] reports those.
 
+mod claims;
 mod cluster;
 mod config;
 mod container;
@@ -114,6 +115,12 @@ pub fn check(resource: &str, object: &Value, old: Option<&Value>) -> Vec<FieldEr
         "csidrivers" => storage::check_driver(&root, before.as_ref(), &mut errors),
         "csinodes" => storage::check_node(&root, before.as_ref(), &mut errors),
         "volumeattachments" => storage::check_attachment(&root, before.as_ref(), &mut errors),
+        "persistentvolumeclaims" if subresource.is_empty() => {
+            claims::check_claim(&root, before.as_ref(), &mut errors);
+        }
+        "persistentvolumes" if subresource.is_empty() => {
+            claims::check_volume(&root, before.as_ref(), &mut errors);
+        }
         "priorityclasses" => cluster::check_priority_class(&root, before.as_ref(), &mut errors),
         "resourcequotas" if subresource.is_empty() => {
             cluster::check_quota(&root, before.as_ref(), &mut errors);
@@ -206,17 +213,23 @@ impl ErrorList {
 
     /// Checks that a string is one of the supported values, or unset.
     fn one_of(&mut self, field: &FieldValue<'_>, supported: &[&str]) {
-        let value = field.text();
-        if field.is_set() && !supported.contains(&value) {
-            let supported: Vec<String> =
-                supported.iter().filter(|one| !one.is_empty()).map(|one| format!("\"{one}\"")).collect();
-            let message = format!(
-                "Unsupported value: {}: supported values: {}",
-                Value::from(value),
-                supported.join(", ")
-            );
-            self.add(&field.path, Reason::NotSupported, message);
+        if field.is_set() && !supported.contains(&field.text()) {
+            let shown: Vec<&str> = supported.iter().copied().filter(|one| !one.is_empty()).collect();
+            self.unsupported(&field.path, &Value::from(field.text()), &shown);
         }
+    }
+
+    /// As [`ErrorList::one_of`], for a field in whose message the empty text is a supported value, too.
+    fn one_of_all(&mut self, field: &FieldValue<'_>, supported: &[&str]) {
+        if field.is_set() && !supported.contains(&field.text()) {
+            self.unsupported(&field.path, &Value::from(field.text()), supported);
+        }
+    }
+
+    fn unsupported(&mut self, field: &str, value: &Value, supported: &[&str]) {
+        let supported: Vec<String> = supported.iter().map(|one| format!("\"{one}\"")).collect();
+        let message = format!("Unsupported value: {value}: supported values: {}", supported.join(", "));
+        self.add(field, Reason::NotSupported, message);
     }
 
     /// Checks that a number is in the inclusive range, or unset.

@@ -9,7 +9,6 @@ use crate::status::ApiError;
 use crate::store::{Key, Objects};
 use crate::validation::SYSTEM_CLASSES;
 
-const HIGHEST_OF_USERS: i64 = 1_000_000_000;
 const CLASSES: &str = "priorityclasses";
 const PREEMPT: &str = "PreemptLowerPriority";
 
@@ -69,13 +68,10 @@ fn is_default(class: &Value) -> bool {
     class.get("globalDefault") == Some(&Value::Bool(true))
 }
 
-/// Refuses a class that only the system may have, and a second default.
+/// Refuses a second default.
 pub(super) fn check_class(context: &Context<'_>, resource: &Resource, class: &Value) -> Result<(), ApiError> {
     let name = object::name(class);
     let refuse = |why: &str| Err(ApiError::forbidden_object(resource, name, why));
-    if !is_system(name) && value(class) > HIGHEST_OF_USERS {
-        return refuse(&format!("maximum allowed value of a user defined priority is {HIGHEST_OF_USERS}"));
-    }
     match default_class(context.objects) {
         Some(other) if is_default(class) && object::name(other) != name => refuse(&format!(
             "PriorityClass {} is already marked as default. Only one default can exist",

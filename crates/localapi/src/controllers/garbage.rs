@@ -87,11 +87,31 @@ fn step(key: &Key, current: &Value, objects: &Objects, now: Timestamp) -> Step {
         return keep_owners(current, &owners, |owner| owner == Owner::Present);
     }
     let Some(resource) = resources::stored(key.resource) else { return Step::Nothing };
-    let has_dependents = objects.owned_by(object::uid(current)).next().is_some();
-    let waits = owners.contains(&Owner::Waiting) && has_dependents;
+    let mut dependents = objects.owned_by(object::uid(current)).peekable();
+    let waits = owners.contains(&Owner::Waiting) && dependents.peek().is_some();
     let propagation = waits.then_some(Propagation::Foreground);
     let options = DeleteOptions { propagation, ..DeleteOptions::default() };
-    Step::Decide(deletion::decide(resource, current, &options, now))
+    let waits_for = |key: &Key| {
+        objects.get(key).is_some_and(|dependent| {
+            object::is_terminating(dependent) && has_finalizer(dependent, FOREGROUND)
+        })
+    };
+    // Owners in a circle would wait for each other.
+    let current = match waits && dependents.any(waits_for) {
+        true => unblocking(current),
+        false => current.clone(),
+    };
+    Step::Decide(deletion::decide(resource, &current, &options, now))
+}
+
+/// The object without the wish that an owner waits for it.
+fn unblocking(current: &Value) -> Value {
+    let mut object = current.clone();
+    let references = object.pointer_mut("/metadata/ownerReferences").and_then(Value::as_array_mut);
+    for reference in references.map(Vec::as_mut_slice).unwrap_or_default() {
+        reference["blockOwnerDeletion"] = Value::Bool(false);
+    }
+    object
 }
 
 /// Removes the other references.

@@ -47,11 +47,22 @@ pub(super) fn collection(call: &Call) -> Result<Response<Body>, ApiError> {
     Ok(response::json(StatusCode::OK, &list))
 }
 
+/// A negative period means one second.
+fn grace(text: &str) -> Result<Option<i64>, ApiError> {
+    if text.is_empty() {
+        return Ok(None);
+    }
+    let seconds = text.parse::<i64>();
+    let seconds = seconds
+        .map_err(|_| ApiError::bad_request(format!("gracePeriodSeconds: {text:?} is not an integer")))?;
+    Ok(Some(if seconds < 0 { 1 } else { seconds }))
+}
+
 fn options(call: &Call) -> Result<DeleteOptions, ApiError> {
     let body = if call.body.is_empty() { Value::Null } else { call.json()? };
     let mut options = DeleteOptions::parse(&body).map_err(ApiError::bad_request)?;
     if options.grace.is_none() {
-        options.grace = call.query.number("gracePeriodSeconds")?.and_then(|grace| i64::try_from(grace).ok());
+        options.grace = grace(call.query.get("gracePeriodSeconds").unwrap_or_default())?;
     }
     if options.propagation.is_none() {
         let policy = call.query.get("propagationPolicy").unwrap_or_default();

@@ -15,7 +15,7 @@ use crate::object;
 use crate::registry::{self, Scope};
 use crate::resources::Resource;
 use crate::status::ApiError;
-use crate::validation::{FieldError, Reason};
+use crate::validation::{self, FieldError, Reason};
 
 /// The object of the request, and the stored one.
 pub(crate) struct Change<'a> {
@@ -79,12 +79,29 @@ pub(crate) fn change(
             call.refuse_force()?;
             let manager = call.manager("PatchOptions")?;
             revise(call, scope, &manager, |current| {
-                part(Change { sent: patch::patched(call, kind, current)?, current })
+                let sent = patch::patched(call, kind, current)?;
+                if scope == Scope::Main {
+                    check_types(call, &sent)?;
+                }
+                part(Change { sent, current })
             })?
         }
         _ => return Err(ApiError::method_not_allowed()),
     };
     response::object(call, StatusCode::OK, &updated)
+}
+
+/// Refuses a patched object with a value that its type does not take: clients that decode the object would fail from then on.
+fn check_types(call: &Call, patched: &Value) -> Result<(), ApiError> {
+    let mut object = patched.clone();
+    // Times of the years that only Go has can be in them.
+    object::metadata(&mut object).remove("managedFields");
+    let decoded = validation::decode(call.resource().name, &object);
+    decoded.map_err(|error| {
+        // As the cause of an invalid object, which kubectl shows.
+        let message = format!("Invalid value: {error}");
+        ApiError::invalid_field(call.resource(), call.name(), "patch", Reason::Invalid, message)
+    })
 }
 
 /// Decodes the body of a PUT; name and namespace must be those of the path.

@@ -33,8 +33,12 @@ pub(crate) fn create(
     let key = Key::new(resource.name, namespace, object::name(&object));
     let mut dry_run_result = None;
     let written = api.store.write(&key, |objects, current| {
-        if current.is_some() {
-            return Err(ApiError::already_exists(resource, &key.name));
+        if let Some(current) = current {
+            let mut error = ApiError::already_exists(resource, &key.name);
+            if object::is_terminating(current) {
+                error.message = format!("object is being deleted: {}", error.message);
+            }
+            return Err(error);
         }
         check_namespace(resource, &key, objects)?;
         let entries = managed_fields::of_created(api, resource, &object, manager);

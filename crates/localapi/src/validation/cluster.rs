@@ -11,6 +11,7 @@ use crate::amounts;
 /// The classes of every cluster.
 pub(crate) const SYSTEM_CLASSES: &[(&str, i64)] =
     &[("system-cluster-critical", 2_000_000_000), ("system-node-critical", 2_000_001_000)];
+const HIGHEST_OF_USERS: i64 = 1_000_000_000;
 const IMMUTABLE: &str = "field is immutable";
 
 pub(super) fn check_priority_class(
@@ -33,6 +34,11 @@ pub(super) fn check_priority_class(
                 "priority class names with 'system-' prefix are reserved for system use only. error:";
             errors.forbidden(&name.path, format!("{reserved} {problem}"));
         }
+    } else if value.number().is_some_and(|value| value > HIGHEST_OF_USERS) {
+        errors.forbidden(
+            &value.path,
+            format!("maximum allowed value of a user defined priority is {HIGHEST_OF_USERS}"),
+        );
     }
     errors.one_of(&class.at("preemptionPolicy"), &["Never", "PreemptLowerPriority"]);
     let Some(old) = old else { return };
@@ -125,8 +131,8 @@ fn check_order(item: &FieldValue<'_>, errors: &mut ErrorList) {
         ("min", "min value", "max", "max value"),
         ("min", "min value", "defaultRequest", "default request value"),
         ("min", "min value", "default", "default value"),
-        ("defaultRequest", "default request value", "default", "default limit value"),
         ("defaultRequest", "default request value", "max", "max value"),
+        ("defaultRequest", "default request value", "default", "default limit value"),
         ("default", "default value", "max", "max value"),
     ];
     for (low, low_name, high, high_name) in ORDERED {
@@ -141,7 +147,13 @@ fn check_order(item: &FieldValue<'_>, errors: &mut ErrorList) {
                 let shown = |amount| amounts::text(resource, amount);
                 let (least_text, most_text) = (shown(least_amount), shown(most_amount));
                 let detail = format!("{low_name} {least_text} is greater than {high_name} {most_text}");
-                errors.invalid(&least.path, least.value.clone(), detail);
+                // The error is at the value that is not the bound.
+                let (path, value) = if *low == "min" && *high != "max" {
+                    (item.at(high).path, most.cloned().unwrap_or_default())
+                } else {
+                    (item.at(low).path, least.value.clone())
+                };
+                errors.invalid(format!("{path}[{resource}]"), value, detail);
             }
         }
     }
@@ -159,12 +171,9 @@ pub(super) fn check_storage_class(
     errors.one_of(&class.at("reclaimPolicy"), &["Delete", "Retain"]);
     errors.one_of(&class.at("volumeBindingMode"), &["Immediate", "WaitForFirstConsumer"]);
     let Some(old) = old else { return };
-    for field in ["parameters", "provisioner", "reclaimPolicy"] {
-        if class.at(field).value != old.at(field).value {
-            errors.forbidden(field, format!("updates to {field} are forbidden."));
-        }
+    for field in ["parameters", "provisioner", "reclaimPolicy", "volumeBindingMode"] {
+        refuse_change(class, old, field, errors);
     }
-    refuse_change(class, old, "volumeBindingMode", errors);
 }
 
 #[cfg(test)]
@@ -227,6 +236,6 @@ mod tests {
         let class = |provisioner: &str| json!({"metadata": {"name": "c"}, "provisioner": provisioner});
         assert_eq!(problems("storageclasses", &class(""), None), "provisioner: Required value");
         let changed = problems("storageclasses", &class("a"), Some(&class("b")));
-        assert_eq!(changed, "provisioner: Forbidden: updates to provisioner are forbidden.");
+        assert_eq!(changed, "provisioner: Invalid value: \"a\": field is immutable");
     }
 }

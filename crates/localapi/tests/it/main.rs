@@ -8,6 +8,7 @@
 )]
 
 mod access;
+mod answers;
 mod apply;
 mod collections;
 mod hostile;

@@ -122,3 +122,16 @@ fn change_that_concerns_no_owner_needs_no_look() {
         [Key::new("configmaps", "a", "one")]
     );
 }
+
+#[test]
+fn owners_in_a_circle_do_not_wait_for_each_other() {
+    let first = deleted_with(FOREGROUND, map("one", &[("two", true)]));
+    let second = map("two", &[("one", true)]);
+    let key = Key::new("configmaps", "a", "two");
+    let store = store(&[first.clone(), second]);
+    let done = store.read(|objects| step(&key, objects.get(&key).unwrap(), objects, NOW));
+    let Step::Decide(Decision::Mark(second)) = done else { panic!("{done:?}") };
+    assert_eq!(second["metadata"]["ownerReferences"][0]["blockOwnerDeletion"], false);
+    // Nothing blocks the first one any more.
+    assert_eq!(outcome(&[first, second], "one"), "remove");
+}
