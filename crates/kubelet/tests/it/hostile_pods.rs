@@ -186,6 +186,8 @@ fn http_probes_of_a_host_name_without_dns_answer_delay_no_other_pod() {
 fn failing_pre_stop_hooks_with_15_mb_of_output_leave_short_events_and_use_no_memory() {
     const ROUNDS: usize = 10;
     const CONTAINERS: usize = 20;
+    /// Twenty answers of 15 MB come at a time, and on a busy machine their first parts wait to be read.
+    const MAX_GROWTH_KIB: u64 = 64 << 10;
     let runtime = FakeRuntime::with_clock(Clock::system());
     let output = "x".repeat(15_000_000);
     let failing = Program::runs().on_exec(move |_| Exec::exits(1).printing(&output));
