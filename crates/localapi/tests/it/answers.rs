@@ -13,7 +13,7 @@ use serde_json::Value;
 use crate::server::Server;
 
 /// How long a controller may take; one that does nothing is a difference.
-const PATIENCE: Duration = Duration::from_secs(8);
+const CONTROLLER_TIMEOUT: Duration = Duration::from_secs(8);
 const PAUSE: Duration = Duration::from_millis(50);
 
 fn read(name: &str) -> String {
@@ -78,7 +78,7 @@ async fn replay(topic: &str) {
         let entry: Value = serde_json::from_str(line).expect("JSON");
         let name = entry["name"].as_str().expect("a name");
         let wanted = entry["code"].as_u64().expect("a code");
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + CONTROLLER_TIMEOUT;
         let (code, answer) = loop {
             let (code, answer) = send(&client, &entry, &variables).await;
             let is_read = entry["method"] == "GET" && !known.contains(name);
