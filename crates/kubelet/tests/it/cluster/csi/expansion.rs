@@ -32,10 +32,9 @@ fn change_claim(cluster: &Cluster, name: &str, change: impl Fn(&mut Value)) {
     cluster.kubectl.change_status(&path, |claim| change(&mut claim["status"]));
 }
 
-/// As the external resizer leaves a volume that it has enlarged: the rest is the node's.
+/// As the external resizer leaves a volume that it has enlarged: the rest is the node's. The volume comes last: a node that sees it grow begins
+/// at once, and a change of the claim meanwhile makes its own conflict, after which it expands once more.
 fn enlarge(cluster: &Cluster, name: &str) {
-    let patch = json!({"spec": {"capacity": {"storage": LARGE}}}).to_string();
-    cluster.kubectl.ok(&["patch", "pv", &format!("pv-{name}"), "--type", "merge", "-p", &patch]);
     change_claim(cluster, name, |status| {
         status["allocatedResources"] = json!({"storage": LARGE});
         status["allocatedResourceStatuses"] = json!({"storage": "NodeResizePending"});
@@ -43,6 +42,8 @@ fn enlarge(cluster: &Cluster, name: &str) {
             {"type": "FileSystemResizePending", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"},
         ]);
     });
+    let patch = json!({"spec": {"capacity": {"storage": LARGE}}}).to_string();
+    cluster.kubectl.ok(&["patch", "pv", &format!("pv-{name}"), "--type", "merge", "-p", &patch]);
 }
 
 /// The claim has its new size, and nothing is pending any more.

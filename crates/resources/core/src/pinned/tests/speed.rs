@@ -1,8 +1,10 @@
 //! The time of one decision on a large node: 256 CPUs on eight NUMA nodes, and 500 pods.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use fixtures::growth::thread_cpu_time;
+use fixtures::stretched;
 use model::topology::{MachineTopology, NumaNode, Processor};
 
 use super::*;
@@ -91,22 +93,21 @@ fn admit(table: &Allocations, ticket: crate::allocations::Ticket, pod: &Pod) -> 
 }
 
 #[test]
-#[expect(clippy::disallowed_methods, reason = "the time that the decision takes is what is tested")]
 fn admission_with_256_cpus_and_500_pods_takes_a_millisecond_at_most() {
     let mut table = full_table(large_node());
     let pod = pod("last", "4");
     let ticket = table.ask(Arc::new(pod.clone()));
     let mut times: Vec<Duration> = Vec::new();
     for _ in 0..20 {
-        let began = Instant::now();
+        let began = thread_cpu_time();
         let admission = admit(&table, ticket, &pod);
-        times.push(began.elapsed());
+        times.push(thread_cpu_time().saturating_sub(began));
         assert!(
             matches!(&admission, Admission::Admitted { victims, .. } if victims.is_empty()),
             "{admission:?}"
         );
     }
-    // Other programs on the machine only ever add time.
+    // Programs on the processor's other thread only ever add time.
     let best = times.iter().min().unwrap();
-    assert!(*best < LIMIT, "{best:?} of {times:?}");
+    assert!(*best < stretched(LIMIT), "{best:?} of {times:?}");
 }
