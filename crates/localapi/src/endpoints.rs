@@ -68,7 +68,9 @@ async fn handle(
     // Over HTTP/2 the URI contains the server, too.
     let uri = request.uri().path_and_query().map_or_else(String::new, ToString::to_string);
     match request_info::parse(request.uri().path()) {
-        Some(RequestInfo { resource: resource @ Resource { advice: Some(advice), .. }, .. }) => {
+        Some(RequestInfo { resource: resource @ Resource { advice: Some(advice), .. }, name, .. })
+            if request.method() != Method::GET || name.is_some() || query.flag("watch") =>
+        {
             Err(ApiError::not_served(resource, advice))
         }
         Some(info) if proxy::serves(&info) => {
@@ -80,6 +82,7 @@ async fn handle(
             let accepts_gzip = compression::is_accepted(request.headers());
             let mut call = read(api, user, query, info, request).await?;
             call.uri = uri;
+            call.warnings.lock().extend(call.resource().warning());
             let attributes = call::attributes(&call.method, &call.query, &call.info)?;
             let result = authorize(&call.api, &call.user, &attributes).and_then(|()| dispatch(&call));
             let mut response = match &call.api.audit {
@@ -93,7 +96,7 @@ async fn handle(
                     };
                     log.record(event, result).await
                 }
-                None => result?,
+                None => result.unwrap_or_else(|error| response::failure(&error)),
             };
             field_validation::warn(&mut response, &call.warnings.lock());
             if !accepts_gzip {

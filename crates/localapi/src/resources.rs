@@ -32,7 +32,8 @@ pub(crate) struct Resource {
     /// Whether a PUT creates an object that does not exist.
     pub(crate) create_on_update: bool,
     /// What to use in place of a kind that is not served. Discovery lists it without verbs, so that clients send their requests, which are
-    /// refused with this advice.
+    /// refused with this advice. A list is empty, with the advice as a warning: `kubectl cluster-info dump` and `kubectl apply --prune` read
+    /// lists of every kind.
     pub(crate) advice: Option<&'static str>,
     pub(crate) subresources: &'static [Subresource],
 }
@@ -108,6 +109,9 @@ const ROUTES: &str = "this API has no addresses of Services; reach a pod by host
 const AUTOSCALING: &str = "there is one node and one instance of each pod; kubectl patch --subresource=resize changes what a pod may use";
 const BUDGETS: &str = "there is one instance of each pod, so an eviction is a deletion";
 const EXTENSIONS: &str = "only built-in kinds are served; keep other data in a ConfigMap";
+
+/// The deprecation of Endpoints, in the words of the real server.
+const ENDPOINTS: &str = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
 
 const APPS: (&str, &str) = ("apps", "v1");
 const BATCH: (&str, &str) = ("batch", "v1");
@@ -386,6 +390,17 @@ impl Resource {
     /// The name in messages: `pods`, `leases.coordination.k8s.io`.
     pub(crate) fn qualified_name(&self) -> String {
         if self.group.is_empty() { self.name.to_owned() } else { format!("{}.{}", self.name, self.group) }
+    }
+
+    /// Why a kind is refused.
+    pub(crate) fn with_advice(&self, advice: &str) -> String {
+        format!("{} are not served here: {advice}", self.qualified_name())
+    }
+
+    /// What each client of the kind is warned of.
+    pub(crate) fn warning(&self) -> Option<String> {
+        let deprecated = (self.group.is_empty() && self.name == "endpoints").then(|| ENDPOINTS.to_owned());
+        self.advice.map(|advice| self.with_advice(advice)).or(deprecated)
     }
 
     pub(crate) fn verbs(&self) -> &'static [&'static str] {

@@ -186,8 +186,7 @@ impl ApiError {
 
     /// A kind that is known and not served.
     pub(crate) fn not_served(resource: &Resource, advice: &str) -> Self {
-        let message = format!("{} are not served here: {advice}", resource.qualified_name());
-        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", message)
+        Self::new(StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", resource.with_advice(advice))
     }
 
     pub(crate) fn unsupported_media_type(message: impl Into<String>) -> Self {

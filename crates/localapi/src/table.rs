@@ -47,7 +47,6 @@ fn row(resource: &str, object: &Value, now: Timestamp) -> Value {
         "secrets" => {
             vec![view.name(), view.text("/type").into(), view.count("/data").into(), view.age()]
         }
-        "serviceaccounts" => vec![view.name(), view.count("/secrets").into(), view.age()],
         "runtimeclasses" => vec![view.name(), view.text("/handler").into(), view.age()],
         "csinodes" => vec![view.name(), view.count("/spec/drivers").into(), view.age()],
         "volumeattachments" => kinds::volume_attachment(view),

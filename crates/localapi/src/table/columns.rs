@@ -158,7 +158,6 @@ pub(super) fn of(resource: &str) -> &'static [Column] {
         "namespaces" => const { &[NAME, text("Status"), AGE] },
         "configmaps" => const { &[NAME, text("Data"), AGE] },
         "secrets" => const { &[NAME, text("Type"), text("Data"), AGE] },
-        "serviceaccounts" => const { &[NAME, text("Secrets"), AGE] },
         "runtimeclasses" => const { &[NAME, text("Handler"), AGE] },
         "csinodes" => const { &[NAME, number("Drivers"), AGE] },
         _ => const { &[NAME, AGE] },

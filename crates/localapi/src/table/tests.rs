@@ -311,7 +311,7 @@ fn columns_of_every_resource() {
         ("namespaces", json!({"status": {"phase": "Active"}}), "Name|Status|Age\nx|Active|2m30s"),
         ("configmaps", json!({"data": {"a": "1"}, "binaryData": {"b": ""}}), "Name|Data|Age\nx|2|2m30s"),
         ("secrets", json!({"type": "Opaque", "data": {"a": ""}}), "Name|Type|Data|Age\nx|Opaque|1|2m30s"),
-        ("serviceaccounts", json!({"secrets": [{}]}), "Name|Secrets|Age\nx|1|2m30s"),
+        ("serviceaccounts", json!({"secrets": [{}]}), "Name|Age\nx|2m30s"),
         ("runtimeclasses", json!({"handler": "runc"}), "Name|Handler|Age\nx|runc|2m30s"),
         ("csinodes", json!({"spec": {"drivers": [{}, {}]}}), "Name|Drivers|Age\nx|2|2m30s"),
         (

@@ -43,17 +43,33 @@ fn kind_that_is_not_served_is_refused_with_what_to_use() {
         assert!(refused.contains("create the pod itself"), "{arguments:?}: {refused}");
     }
     for (arguments, advice) in [
-        (&["get", "deployments"][..], "create the pod itself"),
+        (&["get", "deployment", "web"][..], "create the pod itself"),
         (&["rollout", "status", "deployment/web"], "create the pod itself"),
         (&["scale", "deployment/web", "--replicas=2"], "create the pod itself"),
         (&["create", "job", "once", "--image=busybox"], "restartPolicy OnFailure"),
         (&["create", "ingress", "web", "--rule=a/b=c:80"], "hostPort"),
         (&["create", "service", "clusterip", "web", "--tcp=80"], "hostPort"),
-        (&["get", "crds"], "ConfigMap"),
+        (&["get", "crd", "things.example.com"], "ConfigMap"),
     ] {
         let refused = kubectl.refused(arguments, "");
         assert!(refused.contains(advice), "{arguments:?}: {refused}");
     }
+    // A list has no objects, and says what to use.
+    let listed = kubectl.run(&["get", "deployments"], "");
+    let warning = String::from_utf8_lossy(&listed.stderr);
+    assert!(listed.status.success() && listed.stdout.is_empty(), "{listed:?}");
+    assert!(
+        warning.contains("Warning: deployments.apps are not served here") && warning.contains("No resources"),
+        "{warning}"
+    );
+    // So that what reads everything does not fail.
+    let (dump, map) =
+        (server.file("dump"), "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: m, labels: {a: b}}\n");
+    kubectl.ok(&["cluster-info", "dump", &format!("--output-directory={}", dump.display())]);
+    assert!(dump.join("default/deployments.json").exists());
+    kubectl.feed(&["apply", "-f", "-"], &map.replace("name: m", "name: old"));
+    let pruned = kubectl.feed(&["apply", "--prune", "-l", "a=b", "-f", "-"], map);
+    assert!(pruned.contains("configmap/m created") && pruned.contains("configmap/old pruned"), "{pruned}");
     // What only lists what is served does not stumble over it.
     assert!(kubectl.ok(&["get", "all", "-A"]).contains("service/kubernetes"));
     assert!(!kubectl.ok(&["api-resources"]).contains("deployments"));
