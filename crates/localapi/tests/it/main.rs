@@ -16,6 +16,7 @@ mod kubectl;
 mod kubelet;
 mod rbac;
 mod recorded;
+mod recorded_kubectl;
 mod server;
 mod signing;
 mod single_node;
