@@ -12,6 +12,11 @@ mod tests;
 
 use serde_json::Value;
 
+/// The media type of a `Content-Type`, without parameters such as a charset.
+pub(crate) fn media_type(content_type: &str) -> &str {
+    content_type.split(';').next().unwrap_or_default().trim()
+}
+
 /// The kind of a patch; each has its own media type.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PatchKind {
@@ -27,8 +32,7 @@ impl PatchKind {
     /// The kind of a `Content-Type`, parameters such as a charset aside.
     #[must_use]
     pub fn from_media_type(content_type: &str) -> Option<Self> {
-        let media_type = content_type.split(';').next().unwrap_or_default().trim();
-        match media_type {
+        match media_type(content_type) {
             "application/json-patch+json" => Some(Self::Json),
             "application/merge-patch+json" => Some(Self::Merge),
             "application/strategic-merge-patch+json" => Some(Self::Strategic),

@@ -9,6 +9,7 @@ use crate::http::Body;
 use crate::json;
 use crate::managed_fields::{self, Applied, Refused, Writer};
 use crate::object;
+use crate::patch::media_type;
 use crate::resources;
 use crate::status::ApiError;
 use crate::validation;
@@ -24,8 +25,7 @@ pub(super) struct Configuration {
 }
 
 pub(super) fn is_apply(call: &Call) -> bool {
-    let media = call.content_type.split(';').next().unwrap_or_default().trim();
-    call.method == Method::PATCH && media == MEDIA
+    call.method == Method::PATCH && media_type(&call.content_type) == MEDIA
 }
 
 impl Configuration {

@@ -15,6 +15,7 @@ use crate::auth::attributes::Attributes;
 use crate::http::protobuf::{self, DecodeError};
 use crate::http::{Query, RequestInfo};
 use crate::json;
+use crate::patch::media_type;
 use crate::resources::Resource;
 use crate::selector::FieldSelector;
 use crate::status::ApiError;
@@ -61,7 +62,7 @@ impl Call {
 
     /// The body as JSON, decoded from its content type.
     pub(crate) fn json(&self) -> Result<Value, ApiError> {
-        let media = self.content_type.split(';').next().unwrap_or_default().trim();
+        let media = media_type(&self.content_type);
         if media == protobuf::MEDIA {
             return protobuf::decode(&self.body).map_err(|error| match error {
                 DecodeError::Malformed(_) => ApiError::bad_request(error.to_string()),
