@@ -28,6 +28,11 @@ pub(crate) fn is_terminating(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null())
 }
 
+/// Whether all containers of a pod have ended for good: it uses nothing any more.
+pub(crate) fn has_ended(pod: &Value) -> bool {
+    ["Succeeded", "Failed"].contains(&text(pod, "/status/phase"))
+}
+
 /// The items of the array at a JSON pointer; empty if it is not an array.
 pub(crate) fn items<'a>(object: &'a Value, pointer: &str) -> &'a [Value] {
     object.pointer(pointer).and_then(Value::as_array).map(Vec::as_slice).unwrap_or_default()

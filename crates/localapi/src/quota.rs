@@ -29,7 +29,7 @@ pub(crate) fn usage(resource: &Resource, object: &Value) -> Amounts {
         used.insert(resource.name.to_owned(), ONE);
     }
     match resource.name {
-        "pods" if !has_ended(object) => used.extend(of_pod(object)),
+        "pods" if !object::has_ended(object) => used.extend(of_pod(object)),
         "persistentvolumeclaims" => used.extend(of_claim(object)),
         "services" => used.extend(of_service(object)),
         _ => {}
@@ -38,10 +38,6 @@ pub(crate) fn usage(resource: &Resource, object: &Value) -> Amounts {
 }
 
 const ONE: Amount = Amount::from_units(1);
-
-fn has_ended(pod: &Value) -> bool {
-    ["Succeeded", "Failed"].contains(&text(pod, "/status/phase"))
-}
 
 fn of_pod(pod: &Value) -> Amounts {
     let mut used = compute(&amounts::of_pod(pod, "requests"), &amounts::of_pod(pod, "limits"));

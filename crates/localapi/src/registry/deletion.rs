@@ -203,8 +203,7 @@ fn earlier(at: Timestamp, seconds: i64) -> Timestamp {
 
 /// The grace period of the first deletion: only a running pod that is bound to a node has one.
 fn first_grace(resource: &Resource, current: &Value, options: &DeleteOptions) -> i64 {
-    let runs = !["Succeeded", "Failed"].contains(&text(current, "/status/phase"));
-    if resource.name != "pods" || text(current, "/spec/nodeName").is_empty() || !runs {
+    if resource.name != "pods" || text(current, "/spec/nodeName").is_empty() || object::has_ended(current) {
         return 0;
     }
     let own = current.pointer("/spec/terminationGracePeriodSeconds").and_then(Value::as_i64);

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{View, age, text_of};
+use crate::object;
 
 const NONE: &str = "<none>";
 
@@ -40,10 +41,9 @@ pub(super) fn cells(pod: View<'_>) -> Vec<Value> {
 }
 
 fn status(pod: View<'_>, reason: String) -> String {
-    let is_terminal = matches!(pod.text("/status/phase"), "Succeeded" | "Failed");
     match pod.is_terminating() {
         true if pod.text("/status/reason") == "NodeLost" => "Unknown".to_owned(),
-        true if !is_terminal => "Terminating".to_owned(),
+        true if !object::has_ended(pod.object) => "Terminating".to_owned(),
         true | false => reason,
     }
 }

@@ -67,10 +67,9 @@ fn release(claim: &Value, key: &Key, objects: &Objects) -> ClaimStep {
 
 /// Whether a pod that has not ended names the claim.
 fn is_used(key: &Key, objects: &Objects) -> bool {
-    objects.of(PODS, Some(&key.namespace)).any(|(_, pod)| {
-        !["Succeeded", "Failed"].contains(&text(pod, "/status/phase"))
-            && claims_of_pod(pod).any(|named| named == *key)
-    })
+    objects
+        .of(PODS, Some(&key.namespace))
+        .any(|(_, pod)| !object::has_ended(pod) && claims_of_pod(pod).any(|named| named == *key))
 }
 
 fn lost(claim: &Value) -> ClaimStep {
