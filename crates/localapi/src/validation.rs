@@ -26,11 +26,13 @@ mod volume;
 use std::fmt;
 
 use model::k8s;
-use serde_json::Value;
+use serde_json::{Map, Value};
 
 pub(crate) use cluster::SYSTEM_CLASSES;
 use field::FieldValue;
 pub(crate) use rbac::MAX_RULES;
+
+const MANAGED_FIELDS: &str = "managedFields";
 
 /// One field and its error. Its text is `spec.containers[0].image: Required value`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -166,6 +168,20 @@ pub fn decode(resource: &str, object: &Value) -> Result<(), String> {
         let kind = text("kind");
         format!("{kind} in version \"{version}\" cannot be handled as a {kind}: {error}")
     })
+}
+
+/// As [`decode`], but for the managed fields: times of the years that only Go has can be in them.
+pub(crate) fn decode_without_managed_fields(resource: &str, object: &mut Value) -> Result<(), String> {
+    let managed_fields = metadata_of(object).and_then(|metadata| metadata.remove(MANAGED_FIELDS));
+    let decoded = decode(resource, object);
+    if let (Some(metadata), Some(managed_fields)) = (metadata_of(object), managed_fields) {
+        metadata.insert(MANAGED_FIELDS.to_owned(), managed_fields);
+    }
+    decoded
+}
+
+fn metadata_of(object: &mut Value) -> Option<&mut Map<String, Value>> {
+    object.get_mut("metadata").and_then(Value::as_object_mut)
 }
 
 /// Collects errors, as `field.ErrorList`. Each method adds one type of error.

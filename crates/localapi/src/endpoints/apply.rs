@@ -53,10 +53,9 @@ impl Configuration {
         let subresource = call.info.subresource.as_deref().unwrap_or_default();
         let writer = Writer { manager: &self.manager, api_version: &version, subresource, time: &time };
         let applied = managed_fields::apply(resource.name, live, &self.object, &writer, self.force);
-        let applied = applied.map_err(|refused| refusal(call, refused))?;
-        let mut decoded = applied.object.clone();
-        object::metadata(&mut decoded).remove("managedFields");
-        validation::decode(resource.name, &decoded).map_err(ApiError::bad_request)?;
+        let mut applied = applied.map_err(|refused| refusal(call, refused))?;
+        validation::decode_without_managed_fields(resource.name, &mut applied.object)
+            .map_err(ApiError::bad_request)?;
         Ok(applied)
     }
 }

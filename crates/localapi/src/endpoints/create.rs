@@ -22,12 +22,7 @@ pub(super) fn create(call: &Call) -> Result<Response<Body>, ApiError> {
 /// Creates `object`, which has the stored version already. `manager` owns its fields.
 pub(super) fn create_as(call: &Call, mut object: Value, manager: &str) -> Result<Response<Body>, ApiError> {
     let resource = call.resource();
-    // Times of the years that only Go has can be in them.
-    let managed_fields = object::metadata(&mut object).remove("managedFields");
-    validation::decode(resource.name, &object).map_err(ApiError::bad_request)?;
-    if let Some(managed_fields) = managed_fields {
-        object::metadata(&mut object).insert("managedFields".to_owned(), managed_fields);
-    }
+    validation::decode_without_managed_fields(resource.name, &mut object).map_err(ApiError::bad_request)?;
     let dry_run = call.query.dry_run()?;
     let namespace = call.namespace();
     let created = registry::create(&call.api, &call.user, resource, namespace, object, manager, dry_run)?;

@@ -79,9 +79,9 @@ pub(crate) fn change(
             call.refuse_force()?;
             let manager = call.manager("PatchOptions")?;
             revise(call, scope, &manager, |current| {
-                let sent = patch::patched(call, kind, current)?;
+                let mut sent = patch::patched(call, kind, current)?;
                 if scope == Scope::Main {
-                    check_types(call, &sent)?;
+                    check_types(call, &mut sent)?;
                 }
                 part(Change { sent, current })
             })?
@@ -92,11 +92,8 @@ pub(crate) fn change(
 }
 
 /// Refuses a patched object with a value that its type does not take: clients that decode the object would fail from then on.
-fn check_types(call: &Call, patched: &Value) -> Result<(), ApiError> {
-    let mut object = patched.clone();
-    // Times of the years that only Go has can be in them.
-    object::metadata(&mut object).remove("managedFields");
-    let decoded = validation::decode(call.resource().name, &object);
+fn check_types(call: &Call, patched: &mut Value) -> Result<(), ApiError> {
+    let decoded = validation::decode_without_managed_fields(call.resource().name, patched);
     decoded.map_err(|error| {
         // As the cause of an invalid object, which kubectl shows.
         let message = format!("Invalid value: {error}");
