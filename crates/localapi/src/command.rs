@@ -3,9 +3,7 @@
 
 mod arguments;
 
-use std::fs::Permissions;
 use std::io::Write;
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -15,6 +13,7 @@ use tracing_subscriber::fmt;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use crate::files;
 use crate::options::State;
 use crate::server::{LocalApi, Running};
 use arguments::Arguments;
@@ -132,14 +131,6 @@ fn write_private(file: &Path, text: &str) -> Result<(), String> {
 
 /// Writes a file atomically, readable by its owner and this group.
 fn write_for_group(file: &Path, text: &str, group: Option<u32>) -> Result<(), String> {
-    let failed = |error: std::io::Error| format!("cannot write {}: {error}", file.display());
-    let new = file.with_extension("new");
-    let mut options = std::fs::OpenOptions::new();
-    let mut open = options.write(true).create(true).truncate(true).mode(0o600).open(&new).map_err(failed)?;
-    open.write_all(text.as_bytes()).map_err(failed)?;
-    if group.is_some() {
-        std::os::unix::fs::fchown(&open, None, group).map_err(failed)?;
-        open.set_permissions(Permissions::from_mode(0o640)).map_err(failed)?;
-    }
-    std::fs::rename(&new, file).map_err(failed)
+    files::write_private(file, text, group)
+        .map_err(|error| format!("cannot write {}: {error}", file.display()))
 }

@@ -25,6 +25,7 @@ mod discovery;
 pub mod encoding;
 mod endpoints;
 mod events;
+mod files;
 mod http;
 mod json;
 mod managed_fields;

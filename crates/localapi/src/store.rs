@@ -12,8 +12,6 @@ mod snapshot;
 mod tests;
 
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -129,12 +127,6 @@ pub(crate) struct Store {
     /// Held from the decision about a change until the change is seen, so that no other one comes between. `None` in memory only.
     writer: Mutex<Option<Disk>>,
     state: Mutex<State>,
-}
-
-/// Makes the name of a new file last.
-fn sync_directory(file: &Path) -> std::io::Result<()> {
-    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    File::open(directory)?.sync_all()
 }
 
 impl Store {

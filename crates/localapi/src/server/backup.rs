@@ -2,13 +2,13 @@
 
 use std::fs::File;
 use std::io::{BufReader, BufWriter, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::identity;
 use crate::api::Api;
+use crate::files::{self, NewFile};
 use crate::object;
 use crate::store::backup as format;
 use crate::store::disk::{self, BACKUP, NotStored, RESTORE, RESTORE_FAILED};
@@ -54,14 +54,14 @@ pub(super) async fn run(api: Arc<Api>) {
 
 /// Replaces the file by a whole backup, or leaves it.
 fn write(file: &Path, lines: impl Iterator<Item = Result<Vec<u8>, NotStored>>) -> std::io::Result<()> {
-    let new = file.with_extension("new");
-    let open = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    let mut out = BufWriter::new(open);
+    let new = NewFile::create(file)?;
+    let mut out = BufWriter::new(&new.file);
     for line in lines {
         out.write_all(&line.map_err(std::io::Error::other)?)?;
     }
-    out.into_inner().map_err(std::io::IntoInnerError::into_error)?.sync_all()?;
-    std::fs::rename(&new, file)
+    out.flush()?;
+    drop(out);
+    new.sync_and_replace()
 }
 
 /// Puts a database made from the backup that waits next to it in its place; the replaced one stays as `objects.redb.replaced`. A backup that
@@ -97,12 +97,9 @@ fn replace(database: &Path, saved: &disk::Saved, seal: Option<&Seal>) -> Result<
     replaced.push(".replaced");
     let replaced = PathBuf::from(replaced);
     let failed = |error: std::io::Error| error.to_string();
-    for step in [std::fs::remove_file(&replaced), std::fs::hard_link(database, &replaced)] {
-        match step {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(error)),
-            Err(_) | Ok(()) => {}
-        }
-    }
+    files::remove(&replaced).map_err(failed)?;
+    // The database may have been moved away.
+    files::unless_missing(std::fs::hard_link(database, &replaced)).map_err(failed)?;
     disk::create(database, saved, seal)
 }
 

@@ -21,6 +21,7 @@ use tokio::task::JoinSet;
 
 use super::backup;
 use crate::api::Api;
+use crate::files;
 use crate::http::Body;
 
 pub(super) const SOCKET: &str = "control.sock";
@@ -50,10 +51,7 @@ pub(super) async fn serve(listener: UnixListener, api: Arc<Api>) {
 /// A socket that an earlier process left is replaced: the database has one user.
 pub(super) fn listen(directory: &Path) -> std::io::Result<UnixListener> {
     let path = directory.join(SOCKET);
-    match std::fs::remove_file(&path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(error),
-        Err(_) | Ok(()) => {}
-    }
+    files::remove(&path)?;
     UnixListener::bind(&path)
 }
 

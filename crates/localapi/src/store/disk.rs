@@ -22,6 +22,7 @@ use serde_json::Value;
 use super::history::Event;
 use super::seal::{self, NotOpened, Seal};
 use super::{Change, Key, Revision};
+use crate::files;
 use crate::json;
 use crate::resources;
 
@@ -144,18 +145,15 @@ fn builder() -> Builder {
 /// Makes a database in another file and renames it, so that a file of that name is always whole.
 pub(crate) fn create(file: &Path, saved: &Saved, seal: Option<&Seal>) -> Result<(), String> {
     let failed = |error: &dyn fmt::Display| error.to_string();
-    let new = file.with_extension("new");
-    match std::fs::remove_file(&new) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => return Err(failed(&error)),
-        Ok(()) | Err(_) => {}
-    }
+    let new = files::new_path(file);
+    files::remove(&new).map_err(|error| failed(&error))?;
     let mut options = File::options();
     options.write(true).create_new(true).mode(0o600).open(&new).map_err(|error| failed(&error))?;
     let database = builder().create(&new).map_err(|error| failed(&error))?;
     initialise(&database, saved, seal).map_err(|error| failed(&error))?;
     drop(database);
     std::fs::rename(&new, file).map_err(|error| failed(&error))?;
-    super::sync_directory(file).map_err(|error| failed(&error))
+    files::sync_directory(file).map_err(|error| failed(&error))
 }
 
 fn initialise(database: &Database, saved: &Saved, seal: Option<&Seal>) -> Result<(), redb::Error> {

@@ -3,13 +3,14 @@
 
 use std::fs::File;
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use ring::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
 use ring::rand::{SecureRandom, SystemRandom};
+
+use crate::files::{self, NewFile};
 
 /// The first byte of a sealed text: neither JSON nor a key begins with it.
 const SEALED: u8 = 1;
@@ -107,12 +108,10 @@ fn create(file: &Path, text: &str) -> std::io::Result<()> {
     if let Some(directory) = file.parent() {
         std::fs::create_dir_all(directory)?;
     }
-    let new = file.with_extension("new");
-    let mut open = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
-    writeln!(open, "{text}")?;
-    open.sync_all()?;
-    std::fs::rename(&new, file)?;
-    super::sync_directory(file)
+    let mut new = NewFile::create(file)?;
+    writeln!(new.file, "{text}")?;
+    new.sync_and_replace()?;
+    files::sync_directory(file)
 }
 
 #[cfg(test)]

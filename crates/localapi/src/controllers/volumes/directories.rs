@@ -5,6 +5,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use crate::files;
+
 /// Removed directories, until their content is gone.
 const REMOVED: &str = ".removed";
 
@@ -31,10 +33,7 @@ pub(super) fn remove(parent: Option<&Path>, name: &str) -> io::Result<()> {
     let parent = parent.ok_or_else(none)?;
     let removed = parent.join(REMOVED);
     DirBuilder::new().recursive(true).mode(0o700).create(&removed)?;
-    match fs::rename(parent.join(name), removed.join(name)) {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-        Err(_) | Ok(()) => {}
-    }
+    files::unless_missing(fs::rename(parent.join(name), removed.join(name)))?;
     // What an earlier process had not removed goes with it.
     std::thread::spawn(move || {
         if let Err(error) = fs::remove_dir_all(&removed) {
