@@ -52,16 +52,12 @@ pub(crate) fn of_pod(pod: &Value, side: &str) -> Amounts {
     let Some(spec) = pod.get("spec").and_then(Value::as_object) else { return Amounts::new() };
     let mut total = of_containers(spec, side);
     let whole = of_map(spec.get("resources").and_then(|resources| resources.get(side)));
-    total.extend(whole.into_iter().filter(|(name, _)| may_be_of_pod(name)));
+    total.extend(whole.into_iter().filter(|(name, _)| quantity::may_be_pod_level(name)));
     let mut overhead = of_map(spec.get("overhead"));
     // A limit exists only where one was set.
     overhead.retain(|name, _| side == "requests" || total.contains_key(name));
     add(&mut total, &overhead);
     total
-}
-
-fn may_be_of_pod(name: &str) -> bool {
-    name == "cpu" || name == "memory" || name.starts_with("hugepages-")
 }
 
 pub(crate) fn add(sum: &mut Amounts, more: &Amounts) {

@@ -102,6 +102,12 @@ impl fmt::Display for Amount {
     }
 }
 
+/// Whether a pod can have requests and limits of this resource of its own, next to those of its containers.
+#[must_use]
+pub fn may_be_pod_level(resource: &str) -> bool {
+    resource == "cpu" || resource == "memory" || resource.starts_with("hugepages-")
+}
+
 /// Whole units as the API shows bytes: with the largest power of 1024 without a remainder.
 #[must_use]
 pub fn binary_text(units: i128) -> String {

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use model::containers::{ContainerRef, init_containers, regular_containers, spec_of};
 use model::k8s::{Pod, Quantity, ResourceRequirements};
+use model::quantity::may_be_pod_level;
 use model::{Amount, ContainerKind};
 
 /// Amounts by resource.
@@ -49,10 +50,6 @@ pub(crate) fn requests_with(pod: &Pod, of: impl Fn(&ContainerRef<'_>) -> Request
 /// The requests of a container.
 pub(crate) fn container_requests(container: &ContainerRef<'_>) -> Requests {
     requests(container.resources())
-}
-
-fn may_be_pod_level(name: &str) -> bool {
-    name == "cpu" || name == "memory" || name.starts_with("hugepages-")
 }
 
 /// A limit without a request counts as the request.

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 
 use model::containers::{ContainerRef, init_containers, regular_containers, spec_of};
 use model::k8s::Pod;
+use model::quantity::may_be_pod_level;
 
 use super::policy::{PolicyKind, Scope, TopologyPolicy};
 use super::{ProviderHints, TopologyHint};
@@ -123,5 +124,5 @@ fn not_aligned(message: &str) -> Rejection {
 pub fn has_pod_level_resources(pod: &Pod) -> bool {
     let Some(resources) = &spec_of(pod).resources else { return false };
     let mut names = resources.requests.iter().chain(&resources.limits).flat_map(BTreeMap::keys);
-    names.any(|name| name == "cpu" || name == "memory" || name.starts_with("hugepages-"))
+    names.any(|name| may_be_pod_level(name))
 }
