@@ -8,7 +8,7 @@ use ::http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::http::{Body, response};
-use crate::resources::{self, RESOURCES, Resource, Subresource, group_version};
+use crate::resources::{self, GroupVersion, RESOURCES, Resource, Subresource};
 use crate::status::ApiError;
 
 /// The API version that this server implements; clients derive its features from it.
@@ -33,15 +33,15 @@ pub(crate) fn handle(path: &str, accept: &str) -> Result<Response<Body>, ApiErro
             }
             if segments[0] == "api" { core_versions() } else { groups() }
         }
-        ["api", "v1"] => resource_list("", "v1"),
+        ["api", "v1"] => resource_list(resources::CORE),
         ["apis", group] => {
-            let found = resources::groups().into_iter().find(|(known, _)| known == group);
-            found
-                .map(|(group, version)| self::group(group, version, true))
-                .ok_or_else(ApiError::no_such_path)?
+            let found = resources::group_versions().into_iter().find(|found| found.group == *group);
+            found.map(|found| self::group(found, true)).ok_or_else(ApiError::no_such_path)?
         }
-        ["apis", group, version] if resources::groups().contains(&(*group, *version)) => {
-            resource_list(group, version)
+        ["apis", group, version] => {
+            let mut known = resources::group_versions().into_iter();
+            let found = known.find(|found| (found.group, found.version) == (*group, *version));
+            resource_list(found.ok_or_else(ApiError::no_such_path)?)
         }
         ["openapi", ..] => return openapi::handle(&segments[1..], accept),
         _ => return Err(ApiError::no_such_path()),
@@ -66,7 +66,7 @@ fn version() -> Value {
 
 fn paths() -> Value {
     let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
-    for (group, version) in resources::groups() {
+    for GroupVersion { group, version } in resources::group_versions() {
         paths.extend([format!("/apis/{group}"), format!("/apis/{group}/{version}")]);
     }
     let others = ["/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
@@ -80,13 +80,13 @@ fn core_versions() -> Value {
 
 fn groups() -> Value {
     let groups: Vec<Value> =
-        resources::groups().into_iter().map(|(name, version)| group(name, version, false)).collect();
+        resources::group_versions().into_iter().map(|found| group(found, false)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-fn group(name: &str, version: &str, standalone: bool) -> Value {
-    let only = json!({"groupVersion": group_version(name, version), "version": version});
-    let mut group = json!({"name": name, "versions": [only], "preferredVersion": only});
+fn group(of: GroupVersion, standalone: bool) -> Value {
+    let only = json!({"groupVersion": of.to_string(), "version": of.version});
+    let mut group = json!({"name": of.group, "versions": [only], "preferredVersion": only});
     if standalone {
         group["kind"] = json!("APIGroup");
         group["apiVersion"] = json!("v1");
@@ -94,16 +94,16 @@ fn group(name: &str, version: &str, standalone: bool) -> Value {
     group
 }
 
-fn resource_list(group: &str, version: &str) -> Value {
+fn resource_list(of: GroupVersion) -> Value {
     let mut resources = Vec::new();
-    for resource in RESOURCES.iter().filter(|r| r.group == group && r.version == version) {
+    for resource in RESOURCES.iter().filter(|resource| resource.group_version() == of) {
         resources.push(entry(resource));
         resources.extend(resource.subresources.iter().map(|sub| sub_entry(resource, sub)));
     }
     json!({
         "kind": "APIResourceList",
         "apiVersion": "v1",
-        "groupVersion": group_version(group, version),
+        "groupVersion": of.to_string(),
         "resources": resources,
     })
 }
@@ -133,7 +133,7 @@ fn sub_entry(resource: &Resource, sub: &Subresource) -> Value {
         "kind": sub.kind,
         "verbs": sub.verbs,
     });
-    if let Some((group, version)) = sub.group_version {
+    if let Some(GroupVersion { group, version }) = sub.group_version {
         entry["group"] = json!(group);
         entry["version"] = json!(version);
     }

@@ -1,13 +1,38 @@
 //! The table of kinds: which resources are served, under which names, with which subresources, and which are refused with what to use in
 //! their place. Rules of single kinds are in `admission` and `endpoints::subresource`.
 
+use std::fmt;
+
+/// A version of a group; the core group has no name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GroupVersion {
+    pub(crate) group: &'static str,
+    pub(crate) version: &'static str,
+}
+
+impl GroupVersion {
+    const fn new(group: &'static str, version: &'static str) -> Self {
+        Self { group, version }
+    }
+}
+
+/// `v1`, `storage.k8s.io/v1`.
+impl fmt::Display for GroupVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.group {
+            "" => f.write_str(self.version),
+            group => write!(f, "{group}/{}", self.version),
+        }
+    }
+}
+
 /// A subresource of a kind, as discovery lists it.
 #[derive(Debug)]
 pub(crate) struct Subresource {
     pub(crate) name: &'static str,
     /// The kind of its body, with group and version if they differ from the parent's.
     pub(crate) kind: &'static str,
-    pub(crate) group_version: Option<(&'static str, &'static str)>,
+    pub(crate) group_version: Option<GroupVersion>,
     pub(crate) verbs: &'static [&'static str],
 }
 
@@ -46,11 +71,7 @@ const fn sub(name: &'static str, kind: &'static str, verbs: &'static [&'static s
     Subresource { name, kind, group_version: None, verbs }
 }
 
-const fn foreign(
-    name: &'static str,
-    kind: &'static str,
-    group_version: (&'static str, &'static str),
-) -> Subresource {
+const fn foreign(name: &'static str, kind: &'static str, group_version: GroupVersion) -> Subresource {
     Subresource { name, kind, group_version: Some(group_version), verbs: CREATE }
 }
 
@@ -61,7 +82,7 @@ const POD_SUBRESOURCES: &[Subresource] = &[
     sub("attach", "PodAttachOptions", STREAM),
     sub("binding", "Binding", CREATE),
     sub("ephemeralcontainers", "Pod", GET_UPDATE),
-    foreign("eviction", "Eviction", ("policy", "v1")),
+    foreign("eviction", "Eviction", GroupVersion::new("policy", "v1")),
     sub("exec", "PodExecOptions", STREAM),
     sub("log", "Pod", &["get"]),
     sub("portforward", "PodPortForwardOptions", STREAM),
@@ -72,15 +93,15 @@ const POD_SUBRESOURCES: &[Subresource] = &[
 
 /// A kind of the given group and version with the defaults; the table below sets what differs.
 const fn kind(
-    group_version: (&'static str, &'static str),
+    group_version: GroupVersion,
     name: &'static str,
     singular: &'static str,
     kind: &'static str,
     namespaced: bool,
 ) -> Resource {
     Resource {
-        group: group_version.0,
-        version: group_version.1,
+        group: group_version.group,
+        version: group_version.version,
         name,
         singular,
         kind,
@@ -96,11 +117,11 @@ const fn kind(
     }
 }
 
-const CORE: (&str, &str) = ("", "v1");
-const STORAGE: (&str, &str) = ("storage.k8s.io", "v1");
-const AUTHENTICATION: (&str, &str) = ("authentication.k8s.io", "v1");
-const AUTHORIZATION: (&str, &str) = ("authorization.k8s.io", "v1");
-const RBAC: (&str, &str) = ("rbac.authorization.k8s.io", "v1");
+pub(crate) const CORE: GroupVersion = GroupVersion::new("", "v1");
+const STORAGE: GroupVersion = GroupVersion::new("storage.k8s.io", "v1");
+const AUTHENTICATION: GroupVersion = GroupVersion::new("authentication.k8s.io", "v1");
+const AUTHORIZATION: GroupVersion = GroupVersion::new("authorization.k8s.io", "v1");
+const RBAC: GroupVersion = GroupVersion::new("rbac.authorization.k8s.io", "v1");
 
 const WORKLOADS: &str = "this API has one node and no controllers; create the pod itself, whose containers are restarted as its restartPolicy says, or join a cluster when one machine is not enough";
 const JOBS: &str =
@@ -113,14 +134,14 @@ const EXTENSIONS: &str = "only built-in kinds are served; keep other data in a C
 /// The deprecation of Endpoints, in the words of the real server.
 const ENDPOINTS: &str = "v1 Endpoints is deprecated in v1.33+; use discovery.k8s.io/v1 EndpointSlice";
 
-const APPS: (&str, &str) = ("apps", "v1");
-const BATCH: (&str, &str) = ("batch", "v1");
-const NETWORKING: (&str, &str) = ("networking.k8s.io", "v1");
-const ADMISSION: (&str, &str) = ("admissionregistration.k8s.io", "v1");
+const APPS: GroupVersion = GroupVersion::new("apps", "v1");
+const BATCH: GroupVersion = GroupVersion::new("batch", "v1");
+const NETWORKING: GroupVersion = GroupVersion::new("networking.k8s.io", "v1");
+const ADMISSION: GroupVersion = GroupVersion::new("admissionregistration.k8s.io", "v1");
 
 /// A kind that is refused.
 const fn refused(
-    group_version: (&'static str, &'static str),
+    group_version: GroupVersion,
     names: (&'static str, &'static str, &'static str),
     namespaced: bool,
     short_names: &'static [&'static str],
@@ -234,7 +255,7 @@ pub(crate) const RESOURCES: &[Resource] = &[
             sub("status", "CertificateSigningRequest", STATUS),
         ],
         ..kind(
-            ("certificates.k8s.io", "v1"),
+            GroupVersion::new("certificates.k8s.io", "v1"),
             "certificatesigningrequests",
             "certificatesigningrequest",
             "CertificateSigningRequest",
@@ -242,7 +263,7 @@ pub(crate) const RESOURCES: &[Resource] = &[
         )
     },
     kind(
-        ("certificates.k8s.io", "v1beta1"),
+        GroupVersion::new("certificates.k8s.io", "v1beta1"),
         "clustertrustbundles",
         "clustertrustbundle",
         "ClusterTrustBundle",
@@ -252,7 +273,7 @@ pub(crate) const RESOURCES: &[Resource] = &[
         unconditional_update: false,
         subresources: &[sub("status", "PodCertificateRequest", STATUS)],
         ..kind(
-            ("certificates.k8s.io", "v1beta1"),
+            GroupVersion::new("certificates.k8s.io", "v1beta1"),
             "podcertificaterequests",
             "podcertificaterequest",
             "PodCertificateRequest",
@@ -262,21 +283,33 @@ pub(crate) const RESOURCES: &[Resource] = &[
     Resource {
         unconditional_update: false,
         create_on_update: true,
-        ..kind(("coordination.k8s.io", "v1"), "leases", "lease", "Lease", true)
+        ..kind(GroupVersion::new("coordination.k8s.io", "v1"), "leases", "lease", "Lease", true)
     },
     Resource {
         create_on_update: true,
-        ..kind(("discovery.k8s.io", "v1"), "endpointslices", "endpointslice", "EndpointSlice", true)
+        ..kind(
+            GroupVersion::new("discovery.k8s.io", "v1"),
+            "endpointslices",
+            "endpointslice",
+            "EndpointSlice",
+            true,
+        )
     },
     Resource {
         short_names: &["ev"],
         create_on_update: true,
-        ..kind(("events.k8s.io", "v1"), "events", "event", "Event", true)
+        ..kind(GroupVersion::new("events.k8s.io", "v1"), "events", "event", "Event", true)
     },
     Resource {
         unconditional_update: false,
         create_on_update: true,
-        ..kind(("node.k8s.io", "v1"), "runtimeclasses", "runtimeclass", "RuntimeClass", false)
+        ..kind(
+            GroupVersion::new("node.k8s.io", "v1"),
+            "runtimeclasses",
+            "runtimeclass",
+            "RuntimeClass",
+            false,
+        )
     },
     Resource {
         create_on_update: true,
@@ -287,16 +320,34 @@ pub(crate) const RESOURCES: &[Resource] = &[
     Resource { create_on_update: true, ..kind(RBAC, "roles", "role", "Role", true) },
     Resource {
         subresources: &[sub("status", "ResourceClaim", STATUS)],
-        ..kind(("resource.k8s.io", "v1"), "resourceclaims", "resourceclaim", "ResourceClaim", true)
+        ..kind(
+            GroupVersion::new("resource.k8s.io", "v1"),
+            "resourceclaims",
+            "resourceclaim",
+            "ResourceClaim",
+            true,
+        )
     },
     Resource {
         generation: true,
-        ..kind(("resource.k8s.io", "v1"), "resourceslices", "resourceslice", "ResourceSlice", false)
+        ..kind(
+            GroupVersion::new("resource.k8s.io", "v1"),
+            "resourceslices",
+            "resourceslice",
+            "ResourceSlice",
+            false,
+        )
     },
     Resource {
         short_names: &["pc"],
         create_on_update: true,
-        ..kind(("scheduling.k8s.io", "v1"), "priorityclasses", "priorityclass", "PriorityClass", false)
+        ..kind(
+            GroupVersion::new("scheduling.k8s.io", "v1"),
+            "priorityclasses",
+            "priorityclass",
+            "PriorityClass",
+            false,
+        )
     },
     Resource {
         generation: true,
@@ -331,21 +382,21 @@ pub(crate) const RESOURCES: &[Resource] = &[
     refused(NETWORKING, ("ingressclasses", "ingressclass", "IngressClass"), false, &[], ROUTES),
     refused(NETWORKING, ("networkpolicies", "networkpolicy", "NetworkPolicy"), true, &["netpol"], ROUTES),
     refused(
-        ("autoscaling", "v2"),
+        GroupVersion::new("autoscaling", "v2"),
         ("horizontalpodautoscalers", "horizontalpodautoscaler", "HorizontalPodAutoscaler"),
         true,
         &["hpa"],
         AUTOSCALING,
     ),
     refused(
-        ("policy", "v1"),
+        GroupVersion::new("policy", "v1"),
         ("poddisruptionbudgets", "poddisruptionbudget", "PodDisruptionBudget"),
         true,
         &["pdb"],
         BUDGETS,
     ),
     refused(
-        ("apiextensions.k8s.io", "v1"),
+        GroupVersion::new("apiextensions.k8s.io", "v1"),
         ("customresourcedefinitions", "customresourcedefinition", "CustomResourceDefinition"),
         false,
         &["crd", "crds"],
@@ -370,7 +421,7 @@ pub(crate) const RESOURCES: &[Resource] = &[
         EXTENSIONS,
     ),
     refused(
-        ("apiregistration.k8s.io", "v1"),
+        GroupVersion::new("apiregistration.k8s.io", "v1"),
         ("apiservices", "apiservice", "APIService"),
         false,
         &[],
@@ -382,9 +433,13 @@ pub(crate) const RESOURCES: &[Resource] = &[
 pub(crate) const SERVICES_ADVICE: &str = ROUTES;
 
 impl Resource {
+    pub(crate) const fn group_version(&self) -> GroupVersion {
+        GroupVersion::new(self.group, self.version)
+    }
+
     /// The `apiVersion` of its objects.
     pub(crate) fn api_version(&self) -> String {
-        group_version(self.group, self.version)
+        self.group_version().to_string()
     }
 
     /// The name in messages: `pods`, `leases.coordination.k8s.io`.
@@ -424,11 +479,6 @@ impl Resource {
     }
 }
 
-/// `v1`, `storage.k8s.io/v1`.
-pub(crate) fn group_version(group: &str, version: &str) -> String {
-    if group.is_empty() { version.to_owned() } else { format!("{group}/{version}") }
-}
-
 pub(crate) fn find(group: &str, version: &str, name: &str) -> Option<&'static Resource> {
     RESOURCES.iter().find(|r| r.group == group && r.version == version && r.name == name)
 }
@@ -438,15 +488,15 @@ pub(crate) fn stored(name: &str) -> Option<&'static Resource> {
     RESOURCES.iter().find(|resource| resource.name == name && !resource.review && resource.advice.is_none())
 }
 
-/// The group and version pairs that are served, the core group left out, each once and in the table's order.
-pub(crate) fn groups() -> Vec<(&'static str, &'static str)> {
-    let mut groups: Vec<(&str, &str)> = Vec::new();
+/// The versions of groups that are served, the core group left out, each once and in the table's order.
+pub(crate) fn group_versions() -> Vec<GroupVersion> {
+    let mut found: Vec<GroupVersion> = Vec::new();
     for resource in RESOURCES.iter().filter(|resource| !resource.group.is_empty()) {
-        if !groups.contains(&(resource.group, resource.version)) {
-            groups.push((resource.group, resource.version));
+        if !found.contains(&resource.group_version()) {
+            found.push(resource.group_version());
         }
     }
-    groups
+    found
 }
 
 #[cfg(test)]
@@ -472,9 +522,9 @@ mod tests {
     }
 
     #[test]
-    fn each_group_is_listed_once() {
-        let groups = groups();
-        assert_eq!(groups.iter().filter(|(group, _)| *group == "storage.k8s.io").count(), 1);
-        assert!(!groups.iter().any(|(group, _)| group.is_empty()));
+    fn each_version_of_a_group_is_listed_once() {
+        let found = group_versions();
+        assert_eq!(found.iter().filter(|found| found.group == "storage.k8s.io").count(), 1);
+        assert!(!found.iter().any(|found| found.group.is_empty()));
     }
 }

@@ -95,10 +95,10 @@ pub(super) struct Volumes;
 impl Controller for Volumes {
     const NAME: &'static str = "volumes";
 
-    fn concerns(key: &Key, pod: &Value) -> bool {
+    fn concerns(key: &Key, object: &Value) -> bool {
         match key.resource {
             CLAIMS | VOLUMES => true,
-            PODS => claims_of_pod(pod).next().is_some(),
+            PODS => claims_of_pod(object).next().is_some(),
             _ => false,
         }
     }

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::resources::{self, RESOURCES, Resource, Subresource};
+use crate::resources::{self, GroupVersion, RESOURCES, Resource, Subresource};
 
 pub(super) struct Document {
     pub(super) content_type: &'static str,
@@ -18,8 +18,8 @@ pub(super) fn document(core: bool, accept: &str) -> Option<Document> {
     })?;
     let beta = wanted.contains("v=v2beta1");
     let version = if beta { "v2beta1" } else { "v2" };
-    let groups = if core { vec![("", "v1")] } else { resources::groups() };
-    let items: Vec<Value> = groups.into_iter().map(|(group, version)| item(group, version)).collect();
+    let versions = if core { vec![resources::CORE] } else { resources::group_versions() };
+    let items: Vec<Value> = versions.into_iter().map(item).collect();
     let list = json!({
         "kind": "APIGroupDiscoveryList",
         "apiVersion": format!("apidiscovery.k8s.io/{version}"),
@@ -34,12 +34,10 @@ pub(super) fn document(core: bool, accept: &str) -> Option<Document> {
     Some(Document { content_type, text: list.to_string() })
 }
 
-fn item(group: &str, version: &str) -> Value {
-    let resources: Vec<Value> = RESOURCES
-        .iter()
-        .filter(|resource| resource.group == group && resource.version == version)
-        .map(entry)
-        .collect();
+fn item(of: GroupVersion) -> Value {
+    let resources: Vec<Value> =
+        RESOURCES.iter().filter(|resource| resource.group_version() == of).map(entry).collect();
+    let GroupVersion { group, version } = of;
     json!({
         "metadata": if group.is_empty() { json!({}) } else { json!({"name": group}) },
         "versions": [{"version": version, "resources": resources, "freshness": "Current"}],
@@ -49,7 +47,7 @@ fn item(group: &str, version: &str) -> Value {
 fn entry(resource: &Resource) -> Value {
     let mut entry = json!({
         "resource": resource.name,
-        "responseKind": kind(resource.group, resource.version, resource.kind),
+        "responseKind": kind(resource.group_version(), resource.kind),
         "scope": if resource.namespaced { "Namespaced" } else { "Cluster" },
         "singularResource": resource.singular,
         "verbs": resource.verbs(),
@@ -68,14 +66,13 @@ fn entry(resource: &Resource) -> Value {
 }
 
 fn sub_entry(resource: &Resource, sub: &Subresource) -> Value {
-    let (group, version) = sub.group_version.unwrap_or((resource.group, resource.version));
     json!({
         "subresource": sub.name,
-        "responseKind": kind(group, version, sub.kind),
+        "responseKind": kind(sub.group_version.unwrap_or(resource.group_version()), sub.kind),
         "verbs": sub.verbs,
     })
 }
 
-fn kind(group: &str, version: &str, kind: &str) -> Value {
-    json!({"group": group, "version": version, "kind": kind})
+fn kind(of: GroupVersion, kind: &str) -> Value {
+    json!({"group": of.group, "version": of.version, "kind": kind})
 }

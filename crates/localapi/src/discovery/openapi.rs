@@ -11,7 +11,7 @@ use ::http::{Response, StatusCode};
 use serde_json::{Map, Value, json};
 
 use crate::http::{Body, response};
-use crate::resources::{self, RESOURCES, Resource};
+use crate::resources::{self, GroupVersion, RESOURCES, Resource};
 use crate::schema::{Schema, Shape, Type};
 use crate::status::ApiError;
 
@@ -126,7 +126,7 @@ fn version_2() -> Value {
 fn index() -> Value {
     let mut paths = Map::new();
     paths.insert("api/v1".to_owned(), json!({"serverRelativeURL": "/openapi/v3/api/v1"}));
-    for (group, version) in resources::groups() {
+    for GroupVersion { group, version } in resources::group_versions() {
         let path = format!("apis/{group}/{version}");
         let url = format!("/openapi/v3/{path}");
         paths.insert(path, json!({"serverRelativeURL": url}));
