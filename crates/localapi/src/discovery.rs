@@ -35,8 +35,9 @@ pub(crate) fn handle(path: &str, accept: &str) -> Result<Response<Body>, ApiErro
         }
         ["api", "v1"] => resource_list(resources::CORE),
         ["apis", group] => {
-            let found = resources::group_versions().into_iter().find(|found| found.group == *group);
-            found.map(|found| self::group(found, true)).ok_or_else(ApiError::no_such_path)?
+            let found = resources::groups().into_iter().find(|(known, _)| known == group);
+            let (name, versions) = found.ok_or_else(ApiError::no_such_path)?;
+            self::group(name, &versions, true)
         }
         ["apis", group, version] => {
             let mut known = resources::group_versions().into_iter();
@@ -66,8 +67,9 @@ fn version() -> Value {
 
 fn paths() -> Value {
     let mut paths = vec!["/api".to_owned(), "/api/v1".to_owned(), "/apis".to_owned()];
-    for GroupVersion { group, version } in resources::group_versions() {
-        paths.extend([format!("/apis/{group}"), format!("/apis/{group}/{version}")]);
+    for (group, versions) in resources::groups() {
+        paths.push(format!("/apis/{group}"));
+        paths.extend(versions.iter().map(|version| format!("/apis/{version}")));
     }
     let others = ["/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
     paths.extend(others.map(str::to_owned));
@@ -80,13 +82,14 @@ fn core_versions() -> Value {
 
 fn groups() -> Value {
     let groups: Vec<Value> =
-        resources::group_versions().into_iter().map(|found| group(found, false)).collect();
+        resources::groups().iter().map(|(name, versions)| group(name, versions, false)).collect();
     json!({"kind": "APIGroupList", "apiVersion": "v1", "groups": groups})
 }
 
-fn group(of: GroupVersion, standalone: bool) -> Value {
-    let only = json!({"groupVersion": of.to_string(), "version": of.version});
-    let mut group = json!({"name": of.group, "versions": [only], "preferredVersion": only});
+fn group(name: &str, versions: &[GroupVersion], standalone: bool) -> Value {
+    let entry = |of: &GroupVersion| json!({"groupVersion": of.to_string(), "version": of.version});
+    let versions: Vec<Value> = versions.iter().map(entry).collect();
+    let mut group = json!({"name": name, "preferredVersion": versions.first(), "versions": versions});
     if standalone {
         group["kind"] = json!("APIGroup");
         group["apiVersion"] = json!("v1");

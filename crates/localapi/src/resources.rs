@@ -499,6 +499,18 @@ pub(crate) fn group_versions() -> Vec<GroupVersion> {
     found
 }
 
+/// The served versions of each group, the preferred one first; without the core group.
+pub(crate) fn groups() -> Vec<(&'static str, Vec<GroupVersion>)> {
+    let mut groups: Vec<(&str, Vec<GroupVersion>)> = Vec::new();
+    for version in group_versions() {
+        match groups.iter_mut().find(|(group, _)| *group == version.group) {
+            Some((_, versions)) => versions.push(version),
+            None => groups.push((version.group, vec![version])),
+        }
+    }
+    groups
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -519,6 +531,17 @@ mod tests {
         let refused = find("apps", "v1", "deployments").expect("it is known");
         assert!(refused.advice.is_some_and(|advice| advice.contains("create the pod itself")));
         assert!(refused.verbs().is_empty() && stored("deployments").is_none());
+    }
+
+    #[test]
+    fn group_with_two_versions_is_one_with_the_preferred_version_first() {
+        let groups = groups();
+        let of = |name: &str| -> Vec<&str> {
+            let found = groups.iter().filter(|(group, _)| *group == name).flat_map(|(_, versions)| versions);
+            found.map(|found| found.version).collect()
+        };
+        assert_eq!(of("certificates.k8s.io"), ["v1", "v1beta1"]);
+        assert_eq!(groups.iter().filter(|(group, _)| *group == "certificates.k8s.io").count(), 1);
     }
 
     #[test]

@@ -18,8 +18,8 @@ pub(super) fn document(core: bool, accept: &str) -> Option<Document> {
     })?;
     let beta = wanted.contains("v=v2beta1");
     let version = if beta { "v2beta1" } else { "v2" };
-    let versions = if core { vec![resources::CORE] } else { resources::group_versions() };
-    let items: Vec<Value> = versions.into_iter().map(item).collect();
+    let groups = if core { vec![("", vec![resources::CORE])] } else { resources::groups() };
+    let items: Vec<Value> = groups.iter().map(|(group, versions)| item(group, versions)).collect();
     let list = json!({
         "kind": "APIGroupDiscoveryList",
         "apiVersion": format!("apidiscovery.k8s.io/{version}"),
@@ -34,14 +34,18 @@ pub(super) fn document(core: bool, accept: &str) -> Option<Document> {
     Some(Document { content_type, text: list.to_string() })
 }
 
-fn item(of: GroupVersion) -> Value {
-    let resources: Vec<Value> =
-        RESOURCES.iter().filter(|resource| resource.group_version() == of).map(entry).collect();
-    let GroupVersion { group, version } = of;
+fn item(group: &str, versions: &[GroupVersion]) -> Value {
+    let versions: Vec<Value> = versions.iter().map(|of| version(*of)).collect();
     json!({
         "metadata": if group.is_empty() { json!({}) } else { json!({"name": group}) },
-        "versions": [{"version": version, "resources": resources, "freshness": "Current"}],
+        "versions": versions,
     })
+}
+
+fn version(of: GroupVersion) -> Value {
+    let resources: Vec<Value> =
+        RESOURCES.iter().filter(|resource| resource.group_version() == of).map(entry).collect();
+    json!({"version": of.version, "resources": resources, "freshness": "Current"})
 }
 
 fn entry(resource: &Resource) -> Value {
