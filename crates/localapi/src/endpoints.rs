@@ -9,6 +9,7 @@ mod field_validation;
 mod get;
 mod list;
 mod negotiation;
+mod options;
 mod patch;
 mod response;
 mod selection;

@@ -120,6 +120,18 @@ impl ApiError {
         error
     }
 
+    /// Invalid options of a request; `kind` is `CreateOptions`, `DeleteOptions` and so on.
+    pub(crate) fn invalid_options(kind: &str, errors: &[FieldError]) -> Self {
+        Self::invalid_of_kind(kind, "meta.k8s.io", "", errors)
+    }
+
+    /// A value of `dryRun` other than `All`.
+    pub(crate) fn invalid_dry_run(kind: &str, values: &[&str]) -> Self {
+        let message = format!("Unsupported value: {}: supported values: \"All\"", json!(values));
+        let reason = Reason::NotSupported;
+        Self::invalid_options(kind, &[FieldError { field: "dryRun".to_owned(), reason, message }])
+    }
+
     /// An object with one invalid field; `message` begins with the kind of error, for example `Invalid value: `.
     pub(crate) fn invalid_field(
         resource: &Resource,
@@ -173,7 +185,7 @@ impl ApiError {
 
     /// A revision that this server has not reached.
     pub(crate) fn too_large_version(requested: u64, current: u64) -> Self {
-        let message = format!("Too large resource version: {requested}, current: {current}");
+        let message = format!("Timeout: Too large resource version: {requested}, current: {current}");
         let mut error = Self::new(StatusCode::GATEWAY_TIMEOUT, "Timeout", message);
         let cause = json!({"reason": "ResourceVersionTooLarge", "message": "Too large resource version"});
         error.details = Some(json!({"causes": [cause], "retryAfterSeconds": 1}));
@@ -293,13 +305,11 @@ impl ApiError {
     }
 }
 
-/// The `details` of a `Status`. The core group has no name and is omitted.
+/// The `details` of a `Status`, without what is empty: the core group has no name.
 fn details(name: &str, group: &str, kind: &str) -> Value {
-    let mut details = json!({"name": name, "kind": kind});
-    if !group.is_empty() {
-        details["group"] = json!(group);
-    }
-    details
+    let fields = [("name", name), ("group", group), ("kind", kind)];
+    let given = fields.into_iter().filter(|(_, text)| !text.is_empty());
+    given.map(|(field, text)| (field.to_owned(), json!(text))).collect::<serde_json::Map<_, _>>().into()
 }
 
 /// The `Status` of a completed deletion.

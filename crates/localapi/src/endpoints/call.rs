@@ -103,7 +103,12 @@ impl Call {
 
     /// Refuses or warns of the fields of an object that its type does not have, as the client wants.
     pub(crate) fn check_fields(&self, object: &Value, known: Option<&Value>) -> Result<(), ApiError> {
-        self.warnings.lock().extend(field_validation::check(&self.query, object, known)?);
+        self.warnings.lock().extend(field_validation::check(
+            self.options_kind(),
+            &self.query,
+            object,
+            known,
+        )?);
         Ok(())
     }
 }

@@ -7,7 +7,7 @@ use super::selection::Selection;
 use super::{Call, response};
 use crate::http::Body;
 use crate::object;
-use crate::registry::{self, deletion::DeleteOptions};
+use crate::registry::{self, deletion, deletion::DeleteOptions};
 use crate::status::{self, ApiError};
 
 /// Kinds whose deletion returns the last state of the object; others return a `Status`.
@@ -47,6 +47,18 @@ pub(super) fn collection(call: &Call) -> Result<Response<Body>, ApiError> {
     Ok(response::json(StatusCode::OK, &list))
 }
 
+/// A body of another kind was sent to the wrong place, and does not say what to delete. Any version: clients send that of the group, too.
+fn refuse_other_kind(body: &Value) -> Result<(), ApiError> {
+    let kind = object::text(body, "/kind");
+    if ["", deletion::KIND].contains(&kind) {
+        return Ok(());
+    }
+    let version = object::text(body, "/apiVersion");
+    let scheme = "pkg/apis/meta/internalversion/scheme/register.go:27";
+    let message = format!("no kind {kind:?} is registered for version {version:?} in scheme {scheme:?}");
+    Err(ApiError::bad_request(message))
+}
+
 /// A negative period means one second.
 fn grace(text: &str) -> Result<Option<i64>, ApiError> {
     if text.is_empty() {
@@ -60,14 +72,15 @@ fn grace(text: &str) -> Result<Option<i64>, ApiError> {
 
 fn options(call: &Call) -> Result<DeleteOptions, ApiError> {
     let body = if call.body.is_empty() { Value::Null } else { call.json()? };
-    let mut options = DeleteOptions::parse(&body).map_err(ApiError::bad_request)?;
+    refuse_other_kind(&body)?;
+    let mut options = DeleteOptions::parse(&body)?;
     if options.grace.is_none() {
         options.grace = grace(call.query.get("gracePeriodSeconds").unwrap_or_default())?;
     }
     if options.propagation.is_none() {
-        let policy = call.query.get("propagationPolicy").unwrap_or_default();
-        options.propagation = DeleteOptions::propagation_of(policy).map_err(ApiError::bad_request)?;
+        let policy = call.query.all("propagationPolicy").next();
+        options.propagation = policy.map(DeleteOptions::propagation_of).transpose()?;
     }
-    options.dry_run |= call.query.dry_run()?;
+    options.dry_run |= call.is_dry_run()?;
     Ok(options)
 }

@@ -10,11 +10,11 @@ const MAX_BYTES: usize = 128;
 const UNKNOWN: &str = "unknown";
 
 impl Call {
-    /// The name of the writer. `options` is the kind of the options of the verb, for error messages.
-    pub(super) fn manager(&self, options: &str) -> Result<String, ApiError> {
+    /// The name of the writer.
+    pub(super) fn manager(&self) -> Result<String, ApiError> {
         match self.query.get("fieldManager") {
             Some(manager) => match problem(manager) {
-                Some(problem) => Err(invalid(options, problem)),
+                Some(problem) => Err(ApiError::invalid_options(self.options_kind(), &[problem])),
                 None => Ok(manager.to_owned()),
             },
             None => Ok(of_user_agent(&self.user_agent)),
@@ -25,9 +25,10 @@ impl Call {
     pub(super) fn applying_manager(&self) -> Result<String, ApiError> {
         if self.query.get("fieldManager").is_none() {
             let message = "Required value: is required for apply patch";
-            return Err(invalid("PatchOptions", error("fieldManager", Reason::Required, message)));
+            let problem = error("fieldManager", Reason::Required, message);
+            return Err(ApiError::invalid_options(self.options_kind(), &[problem]));
         }
-        self.manager("PatchOptions")
+        self.manager()
     }
 
     /// Refuses the parameter `force` of a patch that is no apply.
@@ -36,12 +37,9 @@ impl Call {
             return Ok(());
         }
         let message = "Forbidden: may not be specified for non-apply patch";
-        Err(invalid("PatchOptions", error("force", Reason::Forbidden, message)))
+        let problem = error("force", Reason::Forbidden, message);
+        Err(ApiError::invalid_options(self.options_kind(), &[problem]))
     }
-}
-
-fn invalid(options: &str, problem: FieldError) -> ApiError {
-    ApiError::invalid_of_kind(options, "meta.k8s.io", "", &[problem])
 }
 
 fn error(field: &str, reason: Reason, message: impl Into<String>) -> FieldError {

@@ -16,8 +16,13 @@ enum Mode {
 }
 
 /// Checks an object of a client; returns the warnings for it. `known` is the stored object, whose fields are not reported again.
-pub(super) fn check(query: &Query, object: &Value, known: Option<&Value>) -> Result<Vec<String>, ApiError> {
-    let mode = mode(query.get("fieldValidation").unwrap_or_default())?;
+pub(super) fn check(
+    options_kind: &str,
+    query: &Query,
+    object: &Value,
+    known: Option<&Value>,
+) -> Result<Vec<String>, ApiError> {
+    let mode = mode(options_kind, query.get("fieldValidation").unwrap_or_default())?;
     let text = |field: &str| object.get(field).and_then(Value::as_str).unwrap_or_default();
     let (api_version, kind) = (text("apiVersion"), text("kind"));
     let Some(of) = Schema::of_object(api_version, kind).filter(|_| mode != Mode::Ignore) else {
@@ -41,7 +46,7 @@ pub(super) fn check(query: &Query, object: &Value, known: Option<&Value>) -> Res
     )))
 }
 
-fn mode(text: &str) -> Result<Mode, ApiError> {
+fn mode(options_kind: &str, text: &str) -> Result<Mode, ApiError> {
     match text {
         "" | "Warn" => Ok(Mode::Warn),
         "Ignore" => Ok(Mode::Ignore),
@@ -51,10 +56,10 @@ fn mode(text: &str) -> Result<Mode, ApiError> {
                 field: "fieldValidation".to_owned(),
                 reason: Reason::NotSupported,
                 message: format!(
-                    "Unsupported value: {text:?}: supported values: \"Ignore\", \"Strict\", \"Warn\""
+                    "Unsupported value: {text:?}: supported values: \"\", \"Ignore\", \"Strict\", \"Warn\""
                 ),
             };
-            Err(ApiError::invalid_of_kind("CreateOptions", "meta.k8s.io", "", &[fault]))
+            Err(ApiError::invalid_options(options_kind, &[fault]))
         }
     }
 }
@@ -77,7 +82,7 @@ mod tests {
 
     fn checked(query: &str, known: Option<&Value>) -> Result<Vec<String>, String> {
         let object = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "date": {}});
-        check(&Query::parse(query), &object, known).map_err(|error| error.message)
+        check("PatchOptions", &Query::parse(query), &object, known).map_err(|error| error.message)
     }
 
     #[test]

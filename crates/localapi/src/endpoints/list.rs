@@ -37,6 +37,7 @@ impl Serialize for Item<'_> {
 }
 
 pub(super) fn list(call: &Call) -> Result<Response<Body>, ApiError> {
+    call.check_list_options()?;
     let selection = Selection::of(call)?;
     let after = call.query.get("continue").map(Continue::decode).transpose()?;
     let listing = at_revision(call, after.as_ref())?;
@@ -100,10 +101,7 @@ fn write<'a>(
 fn at_revision(call: &Call, after: Option<&Continue>) -> Result<Listing, ApiError> {
     let (store, resource) = (&call.api.store, call.resource().name);
     let namespace = call.info.namespace.as_deref();
-    let requested = match call.query.get("resourceVersion") {
-        None | Some("0") => None,
-        Some(_) => call.query.number("resourceVersion")?,
-    };
+    let requested = call.revision()?;
     if after.is_some() && requested.is_some() {
         let message = "specifying resource version is not allowed when using continue";
         return Err(ApiError::bad_request(message));
@@ -113,21 +111,10 @@ fn at_revision(call: &Call, after: Option<&Continue>) -> Result<Listing, ApiErro
         None if call.query.number("limit")?.is_some_and(|limit| limit > 0) => {
             after.map(|after| after.revision).or(requested)
         }
-        None | Some("NotOlderThan") => after.map(|after| after.revision),
-        Some("Exact") if after.is_none() && requested.is_some() => requested,
-        Some("Exact") => {
-            let message =
-                "resourceVersionMatch=Exact requires a resourceVersion other than 0, and no continue";
-            return Err(ApiError::bad_request(message));
-        }
-        Some(other) => {
-            let message = format!("resourceVersionMatch: {other:?} is not one of NotOlderThan, Exact");
-            return Err(ApiError::bad_request(message));
-        }
+        Some("Exact") => requested,
+        None | Some(_) => after.map(|after| after.revision),
     };
-    if requested.or(exact).is_some_and(|requested| requested > store.revision()) {
-        return Err(ApiError::too_large_version(requested.or(exact).unwrap_or_default(), store.revision()));
-    }
+    call.refuse_future(requested.or(exact))?;
     match exact {
         None => Ok(store.list(resource, namespace)),
         Some(revision) => store.list_at(resource, namespace, revision).map_err(|out| match after {

@@ -8,6 +8,7 @@ use crate::json;
 use crate::object;
 use crate::patch::{self, PatchKind};
 use crate::status::ApiError;
+use crate::validation::Reason;
 
 /// The kind of the patch, by its content type.
 pub(super) fn kind(call: &Call) -> Result<PatchKind, ApiError> {
@@ -31,6 +32,13 @@ pub(super) fn patched(call: &Call, kind: PatchKind, current: &Value) -> Result<V
         patch::apply(kind, resource.name, &converted, &patch).map_err(|error| refused(call, &error))?;
     call.check_fields(&patched, Some(&converted))?;
     let patched = if in_events_group { events::from_events_group(patched) } else { patched };
+    let uid = object::uid(&patched);
+    // That of a subresource is a precondition.
+    if call.info.subresource.is_none() && !["", object::uid(current)].contains(&uid) {
+        let message = format!("Invalid value: {uid:?}: field is immutable");
+        let (resource, name) = (call.resource(), call.name());
+        return Err(ApiError::invalid_field(resource, name, "metadata.uid", Reason::Invalid, message));
+    }
     for (what, own) in [("name", object::name(current)), ("namespace", object::namespace(current))] {
         if object::text(&patched, &format!("/metadata/{what}")) != own {
             return Err(ApiError::bad_request(format!("a patch cannot change metadata.{what}")));

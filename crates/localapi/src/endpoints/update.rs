@@ -47,7 +47,7 @@ fn create_missing(call: &Call) -> Result<Response<Body>, ApiError> {
         let why = format!("Precondition failed: UID in precondition: {uid}, UID in object meta: ");
         return Err(ApiError::conflict(call.resource(), call.name(), &why));
     }
-    create::create_as(call, sent, &call.manager("UpdateOptions")?)
+    create::create_as(call, sent, &call.manager()?)
 }
 
 /// PUT or PATCH of an object or a subresource: `part` returns the object to store.
@@ -58,7 +58,7 @@ pub(crate) fn change(
 ) -> Result<Response<Body>, ApiError> {
     let updated = match call.method {
         Method::PUT => {
-            let (sent, manager) = (decode(call)?, call.manager("UpdateOptions")?);
+            let (sent, manager) = (decode(call)?, call.manager()?);
             revise(call, scope, &manager, |current| {
                 refuse_unconditional(call.resource(), &sent, current)?;
                 part(Change { sent, current })
@@ -77,7 +77,7 @@ pub(crate) fn change(
         Method::PATCH => {
             let kind = patch::kind(call)?;
             call.refuse_force()?;
-            let manager = call.manager("PatchOptions")?;
+            let manager = call.manager()?;
             revise(call, scope, &manager, |current| {
                 let mut sent = patch::patched(call, kind, current)?;
                 if scope == Scope::Main {
@@ -127,7 +127,7 @@ pub(super) fn revise(
     manager: &str,
     change: impl FnOnce(&Value) -> Result<Value, ApiError>,
 ) -> Result<Arc<Value>, ApiError> {
-    let dry_run = call.query.dry_run()?;
+    let dry_run = call.is_dry_run()?;
     registry::update(&call.api, &call.user, &call.info, scope, manager, dry_run, change)
 }
 

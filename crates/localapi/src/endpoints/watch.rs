@@ -33,6 +33,7 @@ const MAX_LIFETIME: Duration = Duration::from_secs(24 * 3600);
 const INITIAL_EVENTS_END: &str = "k8s.io/initial-events-end";
 
 pub(super) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
+    call.check_watch_options()?;
     let selection = Selection::of(call)?;
     let start = Start::of(call)?;
     let api = &call.api;
@@ -51,7 +52,8 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
         unknown_fields: call.api.behaviour.unknown_fields,
         clock: api.clock.clone(),
     };
-    let lifetime = call.query.number("timeoutSeconds")?.filter(|seconds| *seconds > 0);
+    let lifetime = call.query.number("timeoutSeconds")?.and_then(|seconds| u64::try_from(seconds).ok());
+    let lifetime = lifetime.filter(|seconds| *seconds > 0);
     let lifetime = lifetime.map_or(DEFAULT_LIFETIME, Duration::from_secs).min(MAX_LIFETIME);
     let mut watch_stream = WatchStream::new(Arc::clone(api), view, lifetime, start.bookmarks);
     if let Some(error) = failed {
@@ -81,27 +83,13 @@ struct Start {
 impl Start {
     fn of(call: &Call) -> Result<Self, ApiError> {
         let bookmarks = call.query.flag("allowWatchBookmarks");
-        let revision: Option<Revision> =
-            call.query.number("resourceVersion")?.filter(|revision| *revision > 0);
-        let match_rule = call.query.get("resourceVersionMatch");
+        let revision = call.revision()?;
         let Some(initial) = call.query.get("sendInitialEvents") else {
-            if match_rule.is_some() {
-                let message =
-                    "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided";
-                return Err(ApiError::bad_request(message));
-            }
             let from = revision.map_or(From::Everything, From::After);
             return Ok(Self { from, bookmarks, initial_events_end: false });
         };
-        if match_rule != Some("NotOlderThan") {
-            let message = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan";
-            return Err(ApiError::bad_request(message));
-        }
         if initial == "true" {
-            if revision.is_some_and(|revision| revision > call.api.store.revision()) {
-                let current = call.api.store.revision();
-                return Err(ApiError::too_large_version(revision.unwrap_or_default(), current));
-            }
+            call.refuse_future(revision)?;
             return Ok(Self { from: From::Everything, bookmarks, initial_events_end: bookmarks });
         }
         Ok(Self { from: revision.map_or(From::Now, From::After), bookmarks, initial_events_end: false })

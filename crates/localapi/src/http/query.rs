@@ -32,7 +32,7 @@ impl Query {
         value.is_some_and(|value| value != "0" && !value.eq_ignore_ascii_case("false"))
     }
 
-    pub(crate) fn number(&self, name: &str) -> Result<Option<u64>, ApiError> {
+    pub(crate) fn number(&self, name: &str) -> Result<Option<i64>, ApiError> {
         self.get(name)
             .map(|value| {
                 value
@@ -40,17 +40,6 @@ impl Query {
                     .map_err(|_| ApiError::bad_request(format!("{name}: {value:?} is not an integer")))
             })
             .transpose()
-    }
-
-    /// Whether the request is a dry run. `All` is the only allowed value.
-    pub(crate) fn dry_run(&self) -> Result<bool, ApiError> {
-        match self.get("dryRun") {
-            None => Ok(false),
-            Some("All") => Ok(true),
-            Some(other) => {
-                Err(ApiError::bad_request(format!("dryRun: {other:?} is not supported: only \"All\" is")))
-            }
-        }
     }
 }
 
@@ -117,9 +106,8 @@ mod tests {
     }
 
     #[test]
-    fn invalid_numbers_and_dry_runs_are_refused_by_name() {
-        let query = Query::parse("limit=many&dryRun=Some");
+    fn invalid_numbers_are_refused_by_name() {
+        let query = Query::parse("limit=many");
         assert!(query.number("limit").unwrap_err().message.contains("limit"));
-        assert!(query.dry_run().unwrap_err().message.contains("\"All\""));
     }
 }

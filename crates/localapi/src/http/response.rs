@@ -26,5 +26,9 @@ pub(crate) fn json(code: StatusCode, value: &impl Serialize) -> Response<Body> {
 }
 
 pub(crate) fn failure(error: &ApiError) -> Response<Body> {
-    bytes(error.code, JSON, error.to_value().to_string())
+    let mut response = bytes(error.code, JSON, error.to_value().to_string());
+    if let Some(seconds) = error.details.as_ref().and_then(|details| details["retryAfterSeconds"].as_u64()) {
+        response.headers_mut().insert(header::RETRY_AFTER, HeaderValue::from(seconds));
+    }
+    response
 }

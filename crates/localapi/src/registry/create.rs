@@ -85,7 +85,7 @@ fn prepare_metadata(
         ));
     }
     if !object::resource_version(object).is_empty() {
-        return Err(ApiError::bad_request("resourceVersion should not be set on objects to be created"));
+        return Err(ApiError::without_reason("resourceVersion should not be set on objects to be created"));
     }
     let generate = object::text(object, "/metadata/generateName").to_owned();
     let mut name = object::name(object).to_owned();

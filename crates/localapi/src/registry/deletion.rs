@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 use crate::object::{self, text};
 use crate::resources::Resource;
 use crate::status::ApiError;
+use crate::validation::{FieldError, Reason};
 
 /// The grace period of a pod that specifies none, in seconds.
 const DEFAULT_GRACE: i64 = 30;
@@ -45,6 +46,9 @@ impl Propagation {
     }
 }
 
+/// The kind of the options of a deletion.
+pub(crate) const KIND: &str = "DeleteOptions";
+
 /// The supported fields of `DeleteOptions`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DeleteOptions {
@@ -59,26 +63,34 @@ pub(crate) struct DeleteOptions {
 
 impl DeleteOptions {
     /// Reads the body of a deletion, which may be empty (null).
-    pub(crate) fn parse(body: &Value) -> Result<Self, String> {
+    pub(crate) fn parse(body: &Value) -> Result<Self, ApiError> {
         let given = body.get("gracePeriodSeconds").filter(|given| !given.is_null());
         let grace = given.map(|given| {
             let seconds = given.as_i64();
-            seconds.ok_or_else(|| format!("gracePeriodSeconds: {given} is not an integer"))
+            seconds.ok_or_else(|| {
+                ApiError::bad_request(format!("gracePeriodSeconds: {given} is not an integer"))
+            })
         });
         // A negative period means one second.
         let grace = grace.transpose()?.map(|grace| if grace < 0 { 1 } else { grace });
         let orphan = body.get("orphanDependents").and_then(Value::as_bool);
         let older = orphan.map(|orphan| if orphan { Propagation::Orphan } else { Propagation::Background });
-        let propagation = match Self::propagation_of(text(body, "/propagationPolicy"))? {
-            Some(_) if older.is_some() => {
-                return Err("orphanDependents and propagationPolicy cannot be both set".to_owned());
+        let policy = body.get("propagationPolicy").filter(|policy| !policy.is_null());
+        let policy = policy.map(|policy| policy.as_str().unwrap_or_default());
+        let propagation = match (policy, older) {
+            (Some(policy), Some(_)) => {
+                let why = "orphanDependents and deletionPropagation cannot be both set";
+                let message = format!("Invalid value: {policy:?}: {why}");
+                return Err(invalid("propagationPolicy", Reason::Invalid, message));
             }
-            given => given.or(older),
+            (Some(policy), None) => Some(Self::propagation_of(policy)?),
+            (None, older) => older,
         };
         let condition = |field: &str| body["preconditions"][field].as_str().map(str::to_owned);
-        let dry_run = object::items(body, "/dryRun");
-        if dry_run.iter().any(|value| value != "All") {
-            return Err("dryRun: only \"All\" is supported".to_owned());
+        let dry_run: Vec<&str> =
+            object::items(body, "/dryRun").iter().map(|value| value.as_str().unwrap_or_default()).collect();
+        if dry_run.iter().any(|value| *value != "All") {
+            return Err(ApiError::invalid_dry_run(KIND, &dry_run));
         }
         Ok(Self {
             grace,
@@ -89,15 +101,12 @@ impl DeleteOptions {
         })
     }
 
-    /// `None` for the empty text.
-    pub(crate) fn propagation_of(policy: &str) -> Result<Option<Propagation>, String> {
-        let known = Propagation::parse(policy);
-        if known.is_none() && !policy.is_empty() {
-            return Err(format!(
-                "propagationPolicy: {policy:?} is not one of Foreground, Background, Orphan"
-            ));
-        }
-        Ok(known)
+    pub(crate) fn propagation_of(policy: &str) -> Result<Propagation, ApiError> {
+        Propagation::parse(policy).ok_or_else(|| {
+            let supported = "\"Foreground\", \"Background\", \"Orphan\", \"nil\"";
+            let message = format!("Unsupported value: {policy:?}: supported values: {supported}");
+            invalid("propagationPolicy", Reason::NotSupported, message)
+        })
     }
 
     /// Checks the preconditions: UID and resource version.
@@ -115,6 +124,10 @@ impl DeleteOptions {
         }
         Ok(())
     }
+}
+
+fn invalid(field: &str, reason: Reason, message: String) -> ApiError {
+    ApiError::invalid_options(KIND, &[FieldError { field: field.to_owned(), reason, message }])
 }
 
 /// The effect on the object.
@@ -325,11 +338,12 @@ mod tests {
         let refused = options.check(pods, &pod(BOUND, json!({}))).unwrap_err();
         assert_eq!((refused.code.as_u16(), refused.reason), (409, "Conflict"));
         let both = json!({"propagationPolicy": "Orphan", "orphanDependents": true});
-        assert!(DeleteOptions::parse(&both).unwrap_err().contains("both set"));
-        assert!(
-            DeleteOptions::parse(&json!({"propagationPolicy": "Sideways"}))
-                .unwrap_err()
-                .contains("Foreground")
-        );
+        let refused = |body: Value| DeleteOptions::parse(&body).unwrap_err();
+        assert!(refused(both).message.contains("both set"));
+        for body in [json!({"propagationPolicy": "Sideways"}), json!({"dryRun": ["Some"]})] {
+            let refused = refused(body);
+            assert!(refused.message.starts_with("DeleteOptions.meta.k8s.io \"\" is invalid: "), "{refused}");
+            assert_eq!(refused.code.as_u16(), 422);
+        }
     }
 }

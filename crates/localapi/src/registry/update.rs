@@ -118,6 +118,11 @@ fn refuse_stale(resource: &Resource, new: &Value, current: &Value) -> Result<(),
         return Err(ApiError::conflict(resource, name, &why));
     }
     let given = object::resource_version(new);
+    if !given.is_empty() && given.parse::<u64>().is_err() {
+        return Err(ApiError::without_reason(format!(
+            "strconv.ParseUint: parsing {given:?}: invalid syntax"
+        )));
+    }
     if !given.is_empty() && given != "0" && given != object::resource_version(current) {
         return Err(ApiError::stale(resource, name));
     }

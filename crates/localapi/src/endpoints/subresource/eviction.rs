@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::super::{Call, response};
 use crate::http::Body;
-use crate::object::text;
+use crate::object::{self, text};
 use crate::registry::{self, deletion::DeleteOptions};
 use crate::status::{self, ApiError};
 
@@ -18,9 +18,12 @@ pub(super) fn evict(call: &Call) -> Result<Response<Body>, ApiError> {
             "apiVersion: {version:?} is not policy/v1 or policy/v1beta1"
         )));
     }
+    if !["", call.name()].contains(&object::name(&eviction)) {
+        return Err(ApiError::bad_request("name in URL does not match name in Eviction object"));
+    }
     let options = eviction.get("deleteOptions").unwrap_or(&Value::Null);
-    let mut options = DeleteOptions::parse(options).map_err(ApiError::bad_request)?;
-    options.dry_run |= call.query.dry_run()?;
+    let mut options = DeleteOptions::parse(options)?;
+    options.dry_run |= call.is_dry_run()?;
     registry::delete(&call.api, call.resource(), &call.key(), &options)?;
     let mut done = status::success(call.resource(), call.name(), "");
     done["code"] = serde_json::json!(StatusCode::CREATED.as_u16());
