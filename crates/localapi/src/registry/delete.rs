@@ -10,7 +10,7 @@ use crate::resources::Resource;
 use crate::status::ApiError;
 use crate::store::{Key, Write, Written};
 
-/// Deletes one object: removes it, or marks it as being deleted.
+/// Deletes one object: removes it, or marks it as being deleted. A dry run returns what the deletion would.
 pub(crate) fn delete(
     api: &Api,
     resource: &'static Resource,
@@ -22,12 +22,17 @@ pub(crate) fn delete(
         return namespaces::delete(api, key, options);
     }
     let mut dry_run_result = None;
-    let mut written = api.store.write(key, |_, current| {
+    let written = api.store.write(key, |_, current| {
         let current = current.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
         options.check(resource, current)?;
         let decision = deletion::decide(resource, current, options, now);
         if options.dry_run {
-            dry_run_result = Some(Arc::clone(current));
+            let (object, removed) = match decision {
+                Decision::Remove(last) => (Arc::new(last), true),
+                Decision::Mark(marked) => (Arc::new(marked), false),
+                Decision::Leave => (Arc::clone(current), false),
+            };
+            dry_run_result = Some(Written { object: Some(object), removed });
             return Ok::<_, ApiError>(Write::Keep);
         }
         Ok(match decision {
@@ -42,6 +47,5 @@ pub(crate) fn delete(
             aggregated_roles::update(api);
         }
     }
-    written.object = dry_run_result.or(written.object);
-    Ok(written)
+    Ok(dry_run_result.unwrap_or(written))
 }

@@ -1,5 +1,7 @@
 //! Namespaces: the initial ones, the default objects of each, and the deletion of a namespace with its content.
 
+use std::sync::Arc;
+
 use ::http::StatusCode;
 use serde_json::{Value, json};
 
@@ -24,22 +26,27 @@ pub(crate) fn delete(api: &Api, key: &Key, options: &DeleteOptions) -> Result<Wr
         return Err(ApiError::forbidden_object(resource, &key.name, "this namespace may not be deleted"));
     }
     let now = api.now();
+    let mut dry_run_result = None;
     let written = api.store.write(key, |_, current| {
         let current = current.ok_or_else(|| ApiError::not_found(resource, &key.name))?;
         options.check(resource, current)?;
-        if options.dry_run || object::is_terminating(current) {
+        if object::is_terminating(current) {
             return Ok::<_, ApiError>(Write::Keep);
         }
         let mut marked = (**current).clone();
         object::metadata(&mut marked).insert("deletionTimestamp".to_owned(), json!(object::time(now)));
         object::map_at(&mut marked, "status").insert("phase".to_owned(), json!("Terminating"));
+        if options.dry_run {
+            dry_run_result = Some(Written { object: Some(Arc::new(marked)), removed: false });
+            return Ok(Write::Keep);
+        }
         Ok(Write::Put(marked))
     })?;
     if !options.dry_run {
         empty(api, &key.name);
         finish(api, &key.name);
     }
-    Ok(written)
+    Ok(dry_run_result.unwrap_or(written))
 }
 
 /// Call this after an object was removed: it may have been the last one of a terminating namespace.
