@@ -108,7 +108,9 @@ fn check_names(call: &Call, object: &Value) -> Result<(), ApiError> {
         ("name", object::name(object), call.name()),
         ("namespace", object::namespace(object), call.namespace()),
     ] {
-        if !sent.is_empty() && sent != own {
+        // That of an object of the cluster is dropped.
+        let is_kept = what == "name" || call.resource().namespaced;
+        if is_kept && !sent.is_empty() && sent != own {
             let message =
                 format!("the {what} of the object ({sent}) does not match the {what} on the URL ({own})");
             return Err(ApiError::bad_request(message));

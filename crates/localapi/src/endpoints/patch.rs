@@ -40,7 +40,9 @@ pub(super) fn patched(call: &Call, kind: PatchKind, current: &Value) -> Result<V
         return Err(ApiError::invalid_field(resource, name, "metadata.uid", Reason::Invalid, message));
     }
     for (what, own) in [("name", object::name(current)), ("namespace", object::namespace(current))] {
-        if object::text(&patched, &format!("/metadata/{what}")) != own {
+        // The stored object of the cluster has no namespace.
+        let is_kept = what == "name" || resource.namespaced;
+        if is_kept && object::text(&patched, &format!("/metadata/{what}")) != own {
             return Err(ApiError::bad_request(format!("a patch cannot change metadata.{what}")));
         }
     }

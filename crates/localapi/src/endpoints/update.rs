@@ -113,7 +113,8 @@ fn decode(call: &Call) -> Result<Value, ApiError> {
         return Err(ApiError::bad_request(message));
     }
     let namespace = object::namespace(&sent);
-    if !namespace.is_empty() && namespace != call.namespace() {
+    // The stored object of the cluster has none.
+    if resource.namespaced && !namespace.is_empty() && namespace != call.namespace() {
         let message = "the namespace of the provided object does not match the namespace sent on the request";
         return Err(ApiError::bad_request(message));
     }

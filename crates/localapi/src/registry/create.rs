@@ -79,7 +79,8 @@ fn prepare_metadata(
     object: &mut Value,
 ) -> Result<(), ApiError> {
     let given = object::namespace(object);
-    if !given.is_empty() && given != namespace {
+    // That of an object of the cluster is dropped.
+    if resource.namespaced && !given.is_empty() && given != namespace {
         return Err(ApiError::bad_request(
             "the namespace of the provided object does not match the namespace sent on the request",
         ));
