@@ -3,6 +3,7 @@
 
 mod amounts;
 mod limits;
+mod nodes;
 mod pods;
 mod priority;
 mod roles;
@@ -41,6 +42,7 @@ pub(crate) fn create(context: &Context<'_>, resource: &Resource, object: &mut Va
     match resource.name {
         "certificatesigningrequests" => signing_requests::create(context, object),
         "podcertificaterequests" => return admit_pod_certificate(context, resource, object),
+        "nodes" => nodes::create(context, object),
         "pods" => return pods::create(context, resource, object),
         "services" => return services::create(context, resource, object),
         "priorityclasses" => return priority::check_class(context, resource, object),
@@ -92,16 +94,21 @@ pub(crate) fn update(
     Ok(())
 }
 
-/// Refuses an update of the status that the user may not make.
+/// Mutates an update of the status, or refuses one that the user may not make.
 pub(crate) fn update_status(
     context: &Context<'_>,
     resource: &Resource,
-    new: &Value,
+    new: &mut Value,
     old: &Value,
 ) -> Result<(), ApiError> {
-    let Some(name) = context.user.node() else { return Ok(()) };
-    node_restriction::admit_status(name, resource.name, new, old)
-        .map_err(|why| ApiError::forbidden_object(resource, object::name(new), &why))
+    if let Some(name) = context.user.node() {
+        node_restriction::admit_status(name, resource.name, new, old)
+            .map_err(|why| ApiError::forbidden_object(resource, object::name(new), &why))?;
+    }
+    if resource.name == "nodes" {
+        nodes::update_status(new);
+    }
+    Ok(())
 }
 
 /// Refuses a request of a node for a pod that is not its own.

@@ -72,7 +72,7 @@ pub(crate) fn update(
                 defaults::apply(resource.name, &mut new);
             }
             Scope::Status => {
-                admission::update_status(&context, resource, &new, current)?;
+                admission::update_status(&context, resource, &mut new, current)?;
                 if resource.name == "pods" {
                     pod_status::keep_recorded(&mut new, current);
                 }
