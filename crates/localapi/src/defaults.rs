@@ -15,6 +15,8 @@ mod volume;
 
 use serde_json::{Map, Value};
 
+pub(crate) use pod::qos_class;
+
 /// Sets all defaults of an object of `resource` (the plural name).
 ///
 /// For created and updated objects: the initial phase (`Pending`, `Active`) is a default, too.

@@ -1,4 +1,4 @@
-//! New pods: the service account must exist, and its token is mounted.
+//! New pods: the service account and the RuntimeClass must exist, and the token of the account is mounted.
 
 use serde_json::{Value, json};
 
@@ -14,13 +14,33 @@ const MIRROR: &str = "/metadata/annotations/kubernetes.io~1config.mirror";
 
 pub(super) fn create(context: &Context<'_>, resource: &Resource, pod: &mut Value) -> Result<(), ApiError> {
     priority::set(context, resource, pod)?;
+    raise_negative_grace_period(pod);
     if context.api.behaviour.service_accounts && pod.pointer(MIRROR).is_none() {
         set_service_account(context, resource, pod)?;
     }
+    check_runtime_class(context, resource, pod)?;
     if let Some(node) = &context.api.behaviour.bind_to {
         bind(pod, node);
     }
     Ok(())
+}
+
+/// A negative period means one second.
+fn raise_negative_grace_period(pod: &mut Value) {
+    let seconds = pod.pointer_mut("/spec/terminationGracePeriodSeconds");
+    if let Some(seconds) = seconds.filter(|seconds| seconds.as_i64().is_some_and(|seconds| seconds < 0)) {
+        *seconds = json!(1);
+    }
+}
+
+/// A pod of an unknown class would never start.
+fn check_runtime_class(context: &Context<'_>, resource: &Resource, pod: &Value) -> Result<(), ApiError> {
+    let class = text(pod, "/spec/runtimeClassName");
+    if class.is_empty() || context.objects.get(&Key::new("runtimeclasses", "", class)).is_some() {
+        return Ok(());
+    }
+    let why = format!("pod rejected: RuntimeClass {class:?} not found");
+    Err(ApiError::forbidden_object(resource, object::name(pod), &why))
 }
 
 /// Pods with scheduling gates wait until those are gone, as they would for a scheduler.

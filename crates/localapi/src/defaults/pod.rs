@@ -26,12 +26,17 @@ pub(super) fn apply(pod: &mut Tree) {
         set(status, "phase", "Pending");
     }
     // The QoS class is immutable: `set` keeps the class of an existing pod.
-    // The metadata are left out, because its managed fields may be valid here and still not decode.
-    let spec = json!({"spec": pod.get("spec")});
-    let class = serde_json::from_value::<Pod>(spec).ok().map(|pod| QosClass::of(&pod));
+    let class = qos_class(pod.get("spec"));
     if let (Some(class), Some(status)) = (class, section(pod, "status")) {
         set(status, "qosClass", class.as_str());
     }
+}
+
+/// The class of a pod with this spec; `None` if the spec does not decode. Without metadata: managed fields may be valid here and still
+/// not decode.
+pub(crate) fn qos_class(spec: Option<&Value>) -> Option<QosClass> {
+    let pod = serde_json::from_value::<Pod>(json!({"spec": spec})).ok()?;
+    Some(QosClass::of(&pod))
 }
 
 fn spec_defaults(spec: &mut Tree) {

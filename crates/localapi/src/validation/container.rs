@@ -8,6 +8,28 @@ use serde_json::Value;
 use super::field::FieldValue;
 use super::{ErrorList, names, volume};
 
+const CONTAINER_RESOURCES: &[&str] = &["cpu", "memory", "ephemeral-storage"];
+/// Resources without a domain that only a quota can have.
+const QUOTA_RESOURCES: &[&str] = &[
+    "requests.cpu",
+    "requests.memory",
+    "requests.ephemeral-storage",
+    "limits.cpu",
+    "limits.memory",
+    "limits.ephemeral-storage",
+    "pods",
+    "resourcequotas",
+    "services",
+    "replicationcontrollers",
+    "secrets",
+    "configmaps",
+    "persistentvolumeclaims",
+    "storage",
+    "requests.storage",
+    "services.nodeports",
+    "services.loadbalancers",
+];
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Kind {
     Regular,
@@ -117,7 +139,8 @@ fn check_env(container: &FieldValue<'_>, errors: &mut ErrorList) {
 fn check_resources(container: &FieldValue<'_>, errors: &mut ErrorList) {
     let resources = container.at("resources");
     for side in ["limits", "requests"] {
-        for (_, quantity) in resources.entries(side) {
+        for (name, quantity) in resources.entries(side) {
+            check_resource_name(name, &quantity.path, errors);
             match amount(quantity.value) {
                 None => {
                     let detail = "quantities must match the regular expression '^([+-]?[0-9.]+)([eEinumkKMGTP]*[-+]?[0-9]*)$'";
@@ -144,6 +167,29 @@ fn check_resources(container: &FieldValue<'_>, errors: &mut ErrorList) {
         let limit = limit.as_str().map_or_else(|| limit.to_string(), str::to_owned);
         let field = format!("{}.requests", resources.path);
         errors.invalid(field, request.value.clone(), format!("must be {relation} {name} limit of {limit}"));
+    }
+}
+
+/// Resources without a domain are those of Kubernetes.
+fn check_resource_name(name: &str, path: &str, errors: &mut ErrorList) {
+    let problems = names::label_key_problems(name);
+    if !problems.is_empty() {
+        return problems.into_iter().for_each(|problem| errors.invalid(path, name, problem));
+    }
+    let is_of_containers = CONTAINER_RESOURCES.contains(&name) || name.starts_with("hugepages-");
+    if !name.contains('/') {
+        if !is_of_containers && !QUOTA_RESOURCES.contains(&name) {
+            errors.invalid(path, name, "must be a standard resource type or fully qualified");
+        }
+        if !is_of_containers {
+            errors.invalid(path, name, "must be a standard resource for containers");
+        }
+        return;
+    }
+    let as_request = format!("requests.{name}");
+    let is_extended = !name.starts_with("requests.") && names::label_key_problems(&as_request).is_empty();
+    if !name.contains("kubernetes.io/") && !is_extended {
+        errors.invalid(path, name, "doesn't follow extended resource name standard");
     }
 }
 

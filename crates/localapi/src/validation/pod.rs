@@ -32,6 +32,15 @@ pub(super) fn check(pod: &FieldValue<'_>, is_new: bool, errors: &mut ErrorList) 
     check_names(&spec, errors);
     check_host(&spec, errors);
     check_tolerations(&spec, errors);
+    check_affinity(&spec, errors);
+}
+
+fn check_affinity(spec: &FieldValue<'_>, errors: &mut ErrorList) {
+    let required = spec.at("affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution");
+    if required.is_set() && required.items("nodeSelectorTerms").is_empty() {
+        let field = format!("{}.nodeSelectorTerms", required.path);
+        errors.required(field, "must have at least one node selector term");
+    }
 }
 
 /// Container names are unique in the whole pod.

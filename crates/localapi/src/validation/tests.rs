@@ -308,6 +308,44 @@ const POD_RULE: &str = "spec: Forbidden: pod updates may not change fields other
      tolerations),`spec.terminationGracePeriodSeconds` (allow it to be set to 1 if it was previously negative)";
 
 #[test]
+fn resources_without_a_domain_are_those_of_kubernetes() {
+    let path = "spec.containers.0.resources";
+    let requests = |name: &str| {
+        let mut requests = serde_json::Map::new();
+        requests.insert(name.to_owned(), json!("1"));
+        let resources = json!({"requests": requests, "limits": requests});
+        let mut changes = serde_json::Map::new();
+        changes.insert(path.to_owned(), resources);
+        created("pods", Value::Object(changes)).lines().next().unwrap_or_default().to_owned()
+    };
+    let at = |name: &str| format!("spec.containers[0].resources.limits[{name}]: Invalid value: \"{name}\": ");
+    for valid in ["cpu", "memory", "hugepages-2Mi", "example.com/gpu", "kubernetes.io/batch-cpu"] {
+        assert_eq!(requests(valid), "", "{valid}");
+    }
+    for (name, expected) in [
+        ("foo", "must be a standard resource type or fully qualified"),
+        ("pods", "must be a standard resource for containers"),
+        ("requests.example.com/gpu", "doesn't follow extended resource name standard"),
+    ] {
+        assert_eq!(requests(name), format!("{}{expected}", at(name)));
+    }
+}
+
+#[test]
+fn required_node_affinity_has_a_term() {
+    let affinity = |terms: Value| {
+        let required =
+            json!({"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}});
+        created("pods", json!({"spec.affinity": {"nodeAffinity": required}}))
+    };
+    let term = json!({"matchExpressions": [{"key": "a", "operator": "Exists"}]});
+    assert_eq!(affinity(json!([term])), "");
+    let field = "spec.affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.nodeSelectorTerms";
+    let expected = format!("{field}: Required value: must have at least one node selector term");
+    assert_eq!(affinity(json!([])), expected);
+}
+
+#[test]
 fn pod_update_may_only_change_mutable_fields() {
     let deadline = json!({"spec.activeDeadlineSeconds": 10});
     let gates = json!({"spec.schedulingGates": [{"name": "a"}]});

@@ -14,6 +14,7 @@ mod collections;
 mod hostile;
 mod kubectl;
 mod kubelet;
+mod pods;
 mod rbac;
 mod recorded;
 mod recorded_kubectl;

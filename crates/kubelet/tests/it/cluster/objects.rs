@@ -458,12 +458,22 @@ fn volume_objects_survive_an_api_server_outage_and_a_kubelet_restart() {
 fn runtime_class_sets_the_runtime_handler_of_the_pod() {
     let cluster = started();
     let class = |name: &str, handler: &str| json!({"apiVersion": "node.k8s.io/v1", "kind": "RuntimeClass", "metadata": {"name": name}, "handler": handler});
-    cluster.kubectl.apply(&[class("unknown", "no-such-handler")]);
-    for name in ["late", "unknown"] {
+    let of_class = |name: &str| {
         let mut pod = pod(name, json!([]), json!({}));
         pod["spec"]["runtimeClassName"] = name.into();
-        cluster.kubectl.apply(&[pod]);
-    }
+        pod
+    };
+    cluster.kubectl.apply(&[class("unknown", "no-such-handler"), class("late", "runc")]);
+    // The API refuses a pod of a class that it does not have: this one loses its class before the node sees it.
+    let mut late = of_class("late");
+    late["spec"]["nodeName"] = Value::Null;
+    cluster.kubectl.apply(&[of_class("unknown"), late]);
+    cluster.kubectl.ok(&["delete", "runtimeclass", "late"]);
+    let binding = json!({
+        "apiVersion": "v1", "kind": "Binding", "metadata": {"name": "late"},
+        "target": {"apiVersion": "v1", "kind": "Node", "name": "node"},
+    });
+    cluster.kubectl.post("/api/v1/namespaces/default/pods/late/binding", &binding.to_string());
     let wait_for_event = |name: &str, text: &str| {
         cluster.node.eventually("an event reports why there is no sandbox", |_| {
             let events = cluster.events("Pod", name);

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::super::update::Change;
+use crate::defaults;
 use crate::object::{self, items, text};
 use crate::resources;
 use crate::status::ApiError;
@@ -35,8 +36,8 @@ pub(super) fn ephemeral_containers(change: Change<'_>) -> Result<Value, ApiError
     let kept =
         |own: &Value| new.iter().any(|other| text(other, "/name") == text(own, "/name") && own == other);
     if !old.iter().all(kept) {
-        let why = "existing ephemeral containers may not be changed or removed";
-        return Err(invalid_pod(&change, "spec.ephemeralContainers", why));
+        let why = "Forbidden: existing ephemeral containers may not be changed or removed";
+        return Err(invalid_pod(&change, "spec.ephemeralContainers", Reason::Forbidden, why.to_owned()));
     }
     Ok(with_spec_field(&change, "ephemeralContainers"))
 }
@@ -55,6 +56,12 @@ pub(super) fn resize(change: Change<'_>) -> Result<Value, ApiError> {
             }
         }
     }
+    let class = text(change.current, "/status/qosClass");
+    if defaults::qos_class(new.get("spec")).is_some_and(|new| new.as_str() != class) && !class.is_empty() {
+        let message =
+            format!("Invalid value: {class:?}: Pod QOS Class may not change as a result of resizing");
+        return Err(invalid_pod(&change, "spec", Reason::Invalid, message));
+    }
     Ok(with_preconditions(new, &change.sent))
 }
 
@@ -71,12 +78,9 @@ pub(super) fn approval(change: Change<'_>) -> Result<Value, ApiError> {
     Ok(with_preconditions(new, &change.sent))
 }
 
-fn invalid_pod(change: &Change<'_>, field: &str, why: &str) -> ApiError {
+fn invalid_pod(change: &Change<'_>, field: &str, reason: Reason, message: String) -> ApiError {
     match resources::stored("pods") {
-        Some(pods) => {
-            let message = format!("Forbidden: {why}");
-            ApiError::invalid_field(pods, object::name(change.current), field, Reason::Forbidden, message)
-        }
-        None => ApiError::bad_request(why),
+        Some(pods) => ApiError::invalid_field(pods, object::name(change.current), field, reason, message),
+        None => ApiError::bad_request(message),
     }
 }
