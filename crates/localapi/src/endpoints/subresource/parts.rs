@@ -30,7 +30,9 @@ fn with_preconditions(mut new: Value, sent: &Value) -> Value {
 }
 
 /// Ephemeral containers can be added, but not changed or removed.
-pub(super) fn ephemeral_containers(change: Change<'_>) -> Result<Value, ApiError> {
+pub(super) fn ephemeral_containers(mut change: Change<'_>) -> Result<Value, ApiError> {
+    // Those that a client sends without defaults are the same.
+    defaults::apply("pods", &mut change.sent);
     let old = items(change.current, "/spec/ephemeralContainers");
     let new = items(&change.sent, "/spec/ephemeralContainers");
     let kept =
