@@ -112,7 +112,7 @@ pub(crate) fn read_all(text: &str, path: &Path) -> (Document, Vec<ConfigError>) 
     }
     let place = |field: &str| Place { path: path.to_owned(), position: position_of(&positions, field) };
     let warn = |field: String, kind| Warning { place: place(&field), field, kind };
-    document.warnings.extend(duplicates.into_iter().map(|field| warn(field, WarningKind::Duplicate)));
+    document.warnings.extend(duplicates.into_iter().map(|found| warn(found.path, WarningKind::Duplicate)));
     let shape = KubeletConfiguration::shape();
     for unknown in drop_unknown(&mut tree, &shape) {
         let near = nearest_field(&unknown, &shape);
@@ -169,7 +169,8 @@ fn unreadable(text: &str, problem: &yaml::Problem) -> String {
 
 /// YAML or JSON as a tree, and the paths of the duplicate keys. A document without content is `null`.
 pub(crate) fn plain_tree(text: &str) -> Result<(Value, Vec<String>), String> {
-    yaml::read_json(text)
+    let read = yaml::read_json(text);
+    read.map(|(tree, duplicates)| (tree, duplicates.into_iter().map(|found| found.path).collect()))
         .map_err(|problem| format!("not valid {}: {}", yaml::format_of(text), problem.with_place()))
 }
 

@@ -89,13 +89,22 @@ pub fn read_one(text: &str) -> Result<Option<Node>, Problem> {
     only(documents(text, DuplicateKeyPolicy::Error)?)
 }
 
-/// Parses the only document of a text as plain JSON, with the paths of duplicate keys, of which the last value counts. Only
-/// comments become `null`.
+/// Parses the only document of a text as plain JSON, with the duplicate keys, of which the last value counts. Only comments
+/// become `null`.
 ///
 /// # Errors
 /// As [`read_one`].
-pub fn read_json(text: &str) -> Result<(serde_json::Value, Vec<String>), Problem> {
+pub fn read_json(text: &str) -> Result<(serde_json::Value, Vec<Duplicate>), Problem> {
     read_located(text).map(|located| (located.json, located.duplicates))
+}
+
+/// A key that its map has already.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Duplicate {
+    /// Such as `spec.containers[0].image`.
+    pub path: String,
+    pub key: String,
+    pub position: Option<Position>,
 }
 
 /// A document as plain JSON, with the position of each value by its path, such as `spec.containers[0].image`.
@@ -104,8 +113,7 @@ pub struct Located {
     /// Of duplicate keys the last value.
     pub json: serde_json::Value,
     pub positions: BTreeMap<String, Position>,
-    /// The paths of duplicate keys.
-    pub duplicates: Vec<String>,
+    pub duplicates: Vec<Duplicate>,
 }
 
 /// Parses the only document of a text as plain JSON with positions. Only comments become `null`.

@@ -80,7 +80,11 @@ fn last_value_of_a_duplicate_key_counts() {
     let text = "a: 1\nb:\n- {c: 1, c: 2}\na: 3\n";
     let (json, duplicates) = read_json(text).expect("a document");
     assert_eq!(json, json!({"a": 3, "b": [{"c": 2}]}));
-    assert_eq!(duplicates, ["b[0].c", "a"]);
+    let found: Vec<_> = duplicates
+        .iter()
+        .map(|found| (found.path.as_str(), found.key.as_str(), found.position.map(|at| at.line)))
+        .collect();
+    assert_eq!(found, [("b[0].c", "c", Some(3)), ("a", "a", Some(4))]);
     let documents = read(text).expect("documents");
     assert_eq!(
         documents.duplicate.and_then(|problem| problem.position),

@@ -7,7 +7,7 @@ use serde::de::{self, Deserialize, Deserializer, Visitor};
 use serde_json::{Map, Value as Json};
 use serde_saphyr::{Location, Spanned};
 
-use crate::{Position, Problem};
+use crate::{Duplicate, Position, Problem};
 
 /// One value with its children.
 #[derive(Clone, Debug)]
@@ -58,12 +58,12 @@ impl Node {
         if let Some(Value::List(items)) = self.field(name) { items } else { &[] }
     }
 
-    /// As JSON, with the position of each value and the paths of duplicate keys, of which the last value counts.
+    /// As JSON, with the position of each value and the duplicate keys, of which the last value counts.
     pub(crate) fn into_json(
         self,
         path: &str,
         positions: &mut BTreeMap<String, Position>,
-        duplicates: &mut Vec<String>,
+        duplicates: &mut Vec<Duplicate>,
     ) -> Json {
         if let Some(position) = self.position {
             positions.insert(path.to_owned(), position);
@@ -84,10 +84,10 @@ impl Node {
             Value::Map(entries) => {
                 let mut fields = Map::new();
                 for (key, node) in entries {
-                    let path = join(path, &key);
+                    let (path, position) = (join(path, &key), node.position);
                     let value = node.into_json(&path, positions, duplicates);
-                    if fields.insert(key, value).is_some() {
-                        duplicates.push(path);
+                    if fields.insert(key.clone(), value).is_some() {
+                        duplicates.push(Duplicate { path, key, position });
                     }
                 }
                 Json::Object(fields)
