@@ -101,7 +101,8 @@ fn not_a_map(patch: &Value) -> PatchError {
     ))
 }
 
-const fn json_type(value: &Value) -> &'static str {
+/// The type of a value in error messages.
+pub(crate) const fn json_type(value: &Value) -> &'static str {
     match value {
         Value::Null => "null",
         Value::Bool(_) => "bool",

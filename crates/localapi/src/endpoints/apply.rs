@@ -3,6 +3,7 @@
 use ::http::{Method, Response};
 use serde_json::{Value, json};
 
+use super::field_validation::Duplicates;
 use super::{Call, authorize, call, create};
 use crate::events;
 use crate::http::Body;
@@ -32,7 +33,8 @@ impl Configuration {
     /// Reads the body, and checks what does not depend on the stored object.
     pub(super) fn of(call: &Call) -> Result<Self, ApiError> {
         let manager = call.applying_manager()?;
-        let mut object = decode(&call.body)?;
+        let (mut object, duplicates) = decode(&call.body)?;
+        call.check_applied(&duplicates)?;
         check_kind(call, &object)?;
         if object.pointer("/metadata/managedFields").is_some_and(|fields| !fields.is_null()) {
             return Err(ApiError::bad_request("metadata.managedFields must be nil"));
@@ -79,17 +81,18 @@ pub(super) fn create(call: &Call, configuration: &Configuration) -> Result<Respo
     create::create_as(call, object, "")
 }
 
-/// JSON, or YAML.
-fn decode(body: &[u8]) -> Result<Value, ApiError> {
+/// JSON, or YAML. Keys that come twice are named as in YAML in both.
+fn decode(body: &[u8]) -> Result<(Value, Duplicates), ApiError> {
     let malformed = |error: String| ApiError::bad_request(format!("error decoding YAML: {error}"));
-    let object = match json::decode(body) {
-        Ok(object) => object,
-        Err(_) => {
-            let text = std::str::from_utf8(body).map_err(|error| malformed(error.to_string()))?;
-            yaml::read_json(text).map_err(|error| malformed(error.with_place()))?.0
-        }
+    let (object, duplicates) = match json::decode_with_duplicates(body) {
+        Ok((object, paths)) if paths.is_empty() => (object, Duplicates::default()),
+        Ok(_) | Err(_) => call::decode_yaml(body).map_err(malformed)?,
     };
-    if object.is_object() { Ok(object) } else { Err(malformed("the body is no map".to_owned())) }
+    if object.is_object() {
+        Ok((object, duplicates))
+    } else {
+        Err(malformed("the body is no map".to_owned()))
+    }
 }
 
 fn check_kind(call: &Call, object: &Value) -> Result<(), ApiError> {
@@ -167,7 +170,8 @@ mod tests {
             "apiVersion: v1\nmetadata:\n  name: a\ndata: {a: '1'}\n",
             "---\n# a comment\napiVersion: v1\nmetadata: {name: a}\ndata:\n  a: \"1\"\n",
         ] {
-            assert_eq!(decode(text.as_bytes()).unwrap(), expected);
+            let (object, duplicates) = decode(text.as_bytes()).unwrap();
+            assert_eq!((object, duplicates.is_empty()), (expected.clone(), true));
         }
         let deep = format!("a: {}1{}", "[".repeat(5_000), "]".repeat(5_000));
         for text in ["", "a: [", "- a\n", "text", "a: 1\n---\nb: 2\n", &deep] {

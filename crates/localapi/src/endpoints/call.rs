@@ -5,9 +5,9 @@ use std::sync::Arc;
 use ::http::Method;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use serde_json::Value;
+use serde_json::{Value, json};
 
-use super::field_validation;
+use super::field_validation::Duplicates;
 use super::negotiation::Media;
 use crate::api::Api;
 use crate::auth::User;
@@ -15,11 +15,14 @@ use crate::auth::attributes::Attributes;
 use crate::http::protobuf::{self, DecodeError};
 use crate::http::{Query, RequestInfo};
 use crate::json;
-use crate::patch::media_type;
+use crate::patch::{json_type, media_type};
 use crate::resources::Resource;
 use crate::selector::FieldSelector;
 use crate::status::ApiError;
 use crate::store::Key;
+
+const JSON: &str = "application/json";
+const YAML: &str = "application/yaml";
 
 #[derive(Debug)]
 pub(crate) struct Call {
@@ -62,29 +65,42 @@ impl Call {
 
     /// The body as JSON, decoded from its content type.
     pub(crate) fn json(&self) -> Result<Value, ApiError> {
-        let media = media_type(&self.content_type);
-        if media == protobuf::MEDIA {
-            return protobuf::decode(&self.body).map_err(|error| match error {
-                DecodeError::Malformed(_) => ApiError::bad_request(error.to_string()),
-                DecodeError::Kind(_) | DecodeError::Field(..) => {
-                    ApiError::unsupported_media_type(error.to_string())
-                }
-            });
-        }
-        if media != "application/json" {
-            let message = format!(
-                "the body of the request was in an unknown format - accepted media types include: application/json, {}; it was {media}",
+        self.decode().map(|(value, _)| value)
+    }
+
+    /// The body as JSON, and its keys that come twice.
+    fn decode(&self) -> Result<(Value, Duplicates), ApiError> {
+        let unrecognized =
+            |error: String| ApiError::bad_request(format!("the object provided is unrecognized: {error}"));
+        match media_type(&self.content_type) {
+            JSON => {
+                let decoded = json::decode_with_duplicates(&self.body);
+                let (value, paths) = decoded.map_err(|error| unrecognized(error.to_string()))?;
+                Ok((value, Duplicates::of_json(&paths)))
+            }
+            YAML => decode_yaml(&self.body).map_err(unrecognized),
+            protobuf::MEDIA => {
+                let decoded = protobuf::decode(&self.body).map_err(|error| match error {
+                    DecodeError::Malformed(_) => ApiError::bad_request(error.to_string()),
+                    DecodeError::Kind(_) | DecodeError::Field(..) => {
+                        ApiError::unsupported_media_type(error.to_string())
+                    }
+                });
+                Ok((decoded?, Duplicates::default()))
+            }
+            other => Err(ApiError::unsupported_media_type(format!(
+                "the body of the request was in an unknown format - accepted media types include: {JSON}, {YAML}, {}; it was {other}",
                 protobuf::MEDIA
-            );
-            return Err(ApiError::unsupported_media_type(message));
+            ))),
         }
-        json::decode(&self.body)
-            .map_err(|error| ApiError::bad_request(format!("the object provided is unrecognized: {error}")))
     }
 
     /// The body as an object of this kind: sets `kind` and `apiVersion` if they are missing, and refuses others.
     pub(crate) fn object(&self, api_version: &str, kind: &str) -> Result<Value, ApiError> {
-        let mut object = self.json()?;
+        let (mut object, duplicates) = self.decode()?;
+        if object.is_null() {
+            object = json!({});
+        }
         let map =
             object.as_object_mut().ok_or_else(|| ApiError::bad_request("the body is not a JSON object"))?;
         for (field, expected) in [("apiVersion", api_version), ("kind", kind)] {
@@ -97,20 +113,27 @@ impl Call {
             }
             map.insert(field.to_owned(), Value::from(expected));
         }
-        self.check_fields(&object, None)?;
+        let version = api_version.rsplit('/').next().unwrap_or_default();
+        let unhandled = |why: String| {
+            let what = format!("{kind} in version {version:?} cannot be handled as a {kind}");
+            ApiError::bad_request(format!("{what}: {why}"))
+        };
+        if let Some(metadata) = map.get("metadata").filter(|field| !field.is_object() && !field.is_null()) {
+            let given = json_type(metadata);
+            return Err(unhandled(format!(
+                "json: cannot unmarshal {given} into Go struct field {kind}.metadata of type v1.ObjectMeta"
+            )));
+        }
+        self.check_fields(&object, None, &duplicates, unhandled)?;
         Ok(object)
     }
+}
 
-    /// Refuses or warns of the fields of an object that its type does not have, as the client wants.
-    pub(crate) fn check_fields(&self, object: &Value, known: Option<&Value>) -> Result<(), ApiError> {
-        self.warnings.lock().extend(field_validation::check(
-            self.options_kind(),
-            &self.query,
-            object,
-            known,
-        )?);
-        Ok(())
-    }
+/// A YAML text as JSON, and its keys that come twice.
+pub(super) fn decode_yaml(text: &[u8]) -> Result<(Value, Duplicates), String> {
+    let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
+    let (value, found) = yaml::read_json(text).map_err(|error| error.with_place())?;
+    Ok((value, Duplicates::of_yaml(&found)))
 }
 
 /// The attributes of this request for authorization.

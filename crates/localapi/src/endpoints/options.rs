@@ -1,8 +1,11 @@
-//! The parameters of a request that are options of its verb (`CreateOptions`, `ListOptions`), and the errors of invalid ones.
+//! The parameters of a request that are options of its verb (`CreateOptions`, `ListOptions`), what they say of the body, and the errors of
+//! invalid ones.
 
 use ::http::Method;
+use serde_json::Value;
 
 use super::Call;
+use super::field_validation::{self, Duplicates, Mode};
 use crate::status::ApiError;
 use crate::store::Revision;
 use crate::validation::{FieldError, Reason};
@@ -32,7 +35,7 @@ impl Call {
     pub(super) fn revision(&self) -> Result<Option<Revision>, ApiError> {
         let Some(text) = self.query.get("resourceVersion") else { return Ok(None) };
         let revision: Revision = text.parse().map_err(|_| {
-            let value = serde_json::Value::from(text);
+            let value = Value::from(text);
             ApiError::without_reason(format!(
                 "resourceVersion: Invalid value: {value}: strconv.ParseUint: parsing {value}: invalid syntax"
             ))
@@ -90,6 +93,49 @@ impl Call {
             errors.push(unknown_match(rule, "\"NotOlderThan\""));
         }
         refuse(errors)
+    }
+}
+
+impl Call {
+    fn field_validation(&self) -> Result<Mode, ApiError> {
+        let text = self.query.get("fieldValidation").unwrap_or_default();
+        field_validation::mode(text).ok_or_else(|| {
+            let supported = "\"\", \"Ignore\", \"Strict\", \"Warn\"";
+            let message = format!("Unsupported value: {text:?}: supported values: {supported}");
+            let field = "fieldValidation".to_owned();
+            let fault = FieldError { field, reason: Reason::NotSupported, message };
+            ApiError::invalid_options(self.options_kind(), &[fault])
+        })
+    }
+
+    /// Checks a decoded body as the client wants. `known` is the stored object, whose fields are not reported again; `refused` makes the
+    /// error of a strict client.
+    pub(super) fn check_fields(
+        &self,
+        object: &Value,
+        known: Option<&Value>,
+        duplicates: &Duplicates,
+        refused: impl FnOnce(String) -> ApiError,
+    ) -> Result<(), ApiError> {
+        let found =
+            field_validation::check(self.field_validation()?, object, known, duplicates).map_err(refused)?;
+        self.warnings.lock().extend(found);
+        Ok(())
+    }
+
+    /// Refuses or warns of the keys that come twice in an applied configuration, whose unknown fields are an error in any case.
+    pub(super) fn check_applied(&self, duplicates: &Duplicates) -> Result<(), ApiError> {
+        match self.field_validation()? {
+            Mode::Ignore => {}
+            Mode::Warn => self.warnings.lock().extend(duplicates.warnings().iter().cloned()),
+            Mode::Strict if duplicates.is_empty() => {}
+            Mode::Strict => {
+                let why = duplicates.error();
+                let message = format!("error strict decoding YAML: error converting YAML to JSON: {why}");
+                return Err(ApiError::bad_request(message));
+            }
+        }
+        Ok(())
     }
 }
 

@@ -3,6 +3,7 @@
 use serde_json::Value;
 
 use super::Call;
+use super::field_validation::Duplicates;
 use crate::events;
 use crate::json;
 use crate::object;
@@ -23,14 +24,22 @@ pub(super) fn kind(call: &Call) -> Result<PatchKind, ApiError> {
 
 /// The stored object with the patch of this call applied.
 pub(super) fn patched(call: &Call, kind: PatchKind, current: &Value) -> Result<Value, ApiError> {
-    let patch: Value = json::decode(&call.body)
+    let (patch, paths) = json::decode_with_duplicates(&call.body)
         .map_err(|error| ApiError::bad_request(format!("the patch is not JSON: {error}")))?;
+    let duplicates = match kind {
+        PatchKind::Json => Duplicates::of_json_patch(&paths),
+        PatchKind::Merge | PatchKind::Strategic => Duplicates::of_json(&paths),
+    };
     let resource = call.resource();
     let in_events_group = resource.group == events::GROUP;
     let converted = if in_events_group { events::to_events_group(current) } else { current.clone() };
     let patched =
         patch::apply(kind, resource.name, &converted, &patch).map_err(|error| refused(call, &error))?;
-    call.check_fields(&patched, Some(&converted))?;
+    call.check_fields(&patched, Some(&converted), &duplicates, |why| {
+        // As the cause of an invalid object, which kubectl shows.
+        let message = format!("Invalid value: {why}");
+        ApiError::invalid_field(resource, call.name(), "patch", Reason::Invalid, message)
+    })?;
     let patched = if in_events_group { events::from_events_group(patched) } else { patched };
     let uid = object::uid(&patched);
     // That of a subresource is a precondition.
