@@ -26,7 +26,7 @@ use parking_lot::Mutex;
 use rustls_pki_types::CertificateDer;
 
 use call::Call;
-use negotiation::Media;
+use negotiation::{Format, Media};
 
 use crate::api::Api;
 use crate::audit;
@@ -100,6 +100,7 @@ async fn handle(
                 None => result.unwrap_or_else(|error| response::failure(&error)),
             };
             field_validation::warn(&mut response, &call.warnings.lock());
+            let response = negotiation::formatted(response, call.format).await?;
             if !accepts_gzip {
                 return Ok(response);
             }
@@ -108,11 +109,12 @@ async fn handle(
         None => {
             let verb = request.method().as_str().to_ascii_lowercase();
             let path = request.uri().path().to_owned();
+            let format = Media::negotiate(accept(&request)).map_or(Format::Json, |(_, format)| format);
             authorize(&api, &user, &Attributes { verb, path: path.clone(), ..Attributes::default() })?;
             if ![Method::GET, Method::HEAD].contains(request.method()) {
                 return Err(ApiError::method_not_allowed());
             }
-            discovery::handle(&path, accept(&request))
+            negotiation::formatted(discovery::handle(&path, accept(&request))?, format).await
         }
     }
 }
@@ -186,7 +188,7 @@ async fn read(
     info: RequestInfo,
     request: Request<Incoming>,
 ) -> Result<Call, ApiError> {
-    let media = Media::negotiate(accept(&request))?;
+    let (media, format) = Media::negotiate(accept(&request))?;
     let content_type = request.headers().get(header::CONTENT_TYPE).and_then(|value| value.to_str().ok());
     let content_type = content_type.unwrap_or("application/json").to_owned();
     let user_agent = request.headers().get(header::USER_AGENT).and_then(|value| value.to_str().ok());
@@ -206,6 +208,7 @@ async fn read(
         query,
         info,
         media,
+        format,
         warnings: Mutex::default(),
         method: head.method,
         content_type,
@@ -225,6 +228,9 @@ fn dispatch(call: &Call) -> Result<Response<Body>, ApiError> {
             Method::POST if name.is_none() => subresource::review(call),
             _ => Err(ApiError::method_not_allowed()),
         };
+    }
+    if call.watches() && call.format != Format::Json {
+        return Err(ApiError::not_acceptable());
     }
     let has_scope = !resource.namespaced || namespace.is_some();
     match (&call.method, name) {

@@ -206,7 +206,7 @@ impl ApiError {
     }
 
     pub(crate) fn not_acceptable() -> Self {
-        let message = "only the following media types are accepted: application/json";
+        let message = "only the following media types are accepted: application/json, application/yaml";
         Self::new(StatusCode::NOT_ACCEPTABLE, "NotAcceptable", message)
     }
 

@@ -8,21 +8,18 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::field_validation::Duplicates;
-use super::negotiation::Media;
+use super::negotiation::{Format, Media};
 use crate::api::Api;
 use crate::auth::User;
 use crate::auth::attributes::Attributes;
 use crate::http::protobuf::{self, DecodeError};
-use crate::http::{Query, RequestInfo};
+use crate::http::{Query, RequestInfo, response, yaml};
 use crate::json;
 use crate::patch::{json_type, media_type};
 use crate::resources::Resource;
 use crate::selector::FieldSelector;
 use crate::status::ApiError;
 use crate::store::Key;
-
-const JSON: &str = "application/json";
-const YAML: &str = "application/yaml";
 
 #[derive(Debug)]
 pub(crate) struct Call {
@@ -33,6 +30,7 @@ pub(crate) struct Call {
     pub(crate) query: Query,
     pub(crate) info: RequestInfo,
     pub(crate) media: Media,
+    pub(crate) format: Format,
     /// What the client is to be warned of.
     pub(crate) warnings: Mutex<Vec<String>>,
     pub(crate) method: Method,
@@ -73,12 +71,12 @@ impl Call {
         let unrecognized =
             |error: String| ApiError::bad_request(format!("the object provided is unrecognized: {error}"));
         match media_type(&self.content_type) {
-            JSON => {
+            response::JSON => {
                 let decoded = json::decode_with_duplicates(&self.body);
                 let (value, paths) = decoded.map_err(|error| unrecognized(error.to_string()))?;
                 Ok((value, Duplicates::of_json(&paths)))
             }
-            YAML => decode_yaml(&self.body).map_err(unrecognized),
+            yaml::MEDIA => decode_yaml(&self.body).map_err(unrecognized),
             protobuf::MEDIA => {
                 let decoded = protobuf::decode(&self.body).map_err(|error| match error {
                     DecodeError::Malformed(_) => ApiError::bad_request(error.to_string()),
@@ -89,7 +87,9 @@ impl Call {
                 Ok((decoded?, Duplicates::default()))
             }
             other => Err(ApiError::unsupported_media_type(format!(
-                "the body of the request was in an unknown format - accepted media types include: {JSON}, {YAML}, {}; it was {other}",
+                "the body of the request was in an unknown format - accepted media types include: {}, {}, {}; it was {other}",
+                response::JSON,
+                yaml::MEDIA,
                 protobuf::MEDIA
             ))),
         }
@@ -132,7 +132,7 @@ impl Call {
 /// A YAML text as JSON, and its keys that come twice.
 pub(super) fn decode_yaml(text: &[u8]) -> Result<(Value, Duplicates), String> {
     let text = std::str::from_utf8(text).map_err(|error| error.to_string())?;
-    let (value, found) = yaml::read_json(text).map_err(|error| error.with_place())?;
+    let (value, found) = ::yaml::read_json(text).map_err(|error| error.with_place())?;
     Ok((value, Duplicates::of_yaml(&found)))
 }
 

@@ -1,13 +1,18 @@
 //! Content negotiation by the Accept header, and the conversion of objects to the result: the object, a table, or only its
-//! metadata. Responses are JSON; a client that prefers protobuf lists JSON as its second choice.
+//! metadata. Responses are JSON or YAML; a client that prefers protobuf lists JSON as its second choice.
 
 use std::borrow::Cow;
 
+use ::http::{HeaderValue, Response, header};
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use crate::encoding::OMITEMPTY_MAPS;
 use crate::events;
+use crate::http::{Body, response, yaml};
+use crate::json;
 use crate::resources::Resource;
 use crate::status::ApiError;
 use crate::table;
@@ -22,21 +27,30 @@ pub(crate) enum Media {
     Metadata(String),
 }
 
+/// How a response is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Format {
+    Json,
+    Yaml,
+}
+
 impl Media {
     /// The first supported entry of the header. Weights are ignored, because clients send entries in order of preference.
-    pub(crate) fn negotiate(accept: &str) -> Result<Self, ApiError> {
+    pub(crate) fn negotiate(accept: &str) -> Result<(Self, Format), ApiError> {
         if accept.trim().is_empty() {
-            return Ok(Self::Object);
+            return Ok((Self::Object, Format::Json));
         }
         accept.split(',').find_map(entry).ok_or_else(ApiError::not_acceptable)
     }
 }
 
-fn entry(entry: &str) -> Option<Media> {
+fn entry(entry: &str) -> Option<(Media, Format)> {
     let mut parts = entry.split(';').map(str::trim);
-    if !["application/json", "application/*", "*/*"].contains(&parts.next()?) {
-        return None;
-    }
+    let format = match parts.next()? {
+        "application/json" | "application/*" | "*/*" => Format::Json,
+        yaml::MEDIA => Format::Yaml,
+        _ => return None,
+    };
     let (mut kind, mut version, mut group) = (None, "v1", "meta.k8s.io");
     for part in parts {
         match part.split_once('=') {
@@ -47,14 +61,29 @@ fn entry(entry: &str) -> Option<Media> {
         }
     }
     let known = group == "meta.k8s.io" && ["v1", "v1beta1"].contains(&version);
-    match kind {
-        None => Some(Media::Object),
-        Some("Table") if known => Some(Media::Table(version.to_owned())),
+    let media = match kind {
+        None => Media::Object,
+        Some("Table") if known => Media::Table(version.to_owned()),
         Some("PartialObjectMetadata" | "PartialObjectMetadataList") if known => {
-            Some(Media::Metadata(version.to_owned()))
+            Media::Metadata(version.to_owned())
         }
-        Some(_) => None,
+        Some(_) => return None,
+    };
+    Some((media, format))
+}
+
+/// The response in this format; one that is no JSON document stays as it is.
+pub(super) async fn formatted(response: Response<Body>, format: Format) -> Result<Response<Body>, ApiError> {
+    let is_json = response.headers().get(header::CONTENT_TYPE).is_some_and(|of| of == response::JSON);
+    if format == Format::Json || !is_json {
+        return Ok(response);
     }
+    let (mut parts, body) = response.into_parts();
+    let text = body.collect().await.map_err(|error| ApiError::internal(error.to_string()))?.to_bytes();
+    let value = json::decode(&text).map_err(|error| ApiError::internal(error.to_string()))?;
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(yaml::MEDIA));
+    let body = Full::new(Bytes::from(yaml::write(&value)));
+    Ok(Response::from_parts(parts, body.map_err(|never| match never {}).boxed_unsync()))
 }
 
 /// What the rows of a table contain of their object (`includeObject`).
@@ -162,13 +191,15 @@ mod tests {
                 Media::Metadata("v1".to_owned()),
             ),
         ] {
-            assert_eq!(Media::negotiate(accept).unwrap(), expected, "{accept}");
+            assert_eq!(Media::negotiate(accept).unwrap(), (expected, Format::Json), "{accept}");
         }
+        let yaml = Media::negotiate("application/xml, application/yaml, application/json").unwrap();
+        assert_eq!(yaml, (Media::Object, Format::Yaml));
     }
 
     #[test]
     fn client_that_does_not_accept_json_is_refused() {
         let refused = Media::negotiate("application/vnd.kubernetes.protobuf").unwrap_err();
-        assert_eq!(refused.code, http::StatusCode::NOT_ACCEPTABLE);
+        assert_eq!(refused.code, ::http::StatusCode::NOT_ACCEPTABLE);
     }
 }

@@ -11,6 +11,7 @@ mod access;
 mod answers;
 mod apply;
 mod collections;
+mod formats;
 mod hostile;
 mod kubectl;
 mod kubelet;
