@@ -1,5 +1,6 @@
 //! What all request handlers share: the store, the clock, the certificate authority, the tokens. It has no logic of its own.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use jiff::Timestamp;
@@ -17,6 +18,8 @@ use crate::store::disk::Durable;
 
 #[derive(Debug)]
 pub(crate) struct Api {
+    /// Where the server listens.
+    pub(crate) address: SocketAddr,
     pub(crate) store: Arc<Store>,
     pub(crate) clock: Clock,
     pub(crate) rng: Rng,

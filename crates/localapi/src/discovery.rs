@@ -1,12 +1,14 @@
 //! Non-resource paths: groups, versions and kinds, the server version, health, and the OpenAPI documents, all derived from
-//! the table of kinds.
+//! the table of kinds; and the documents of OpenID for the tokens of service accounts.
 
 mod aggregated;
 mod openapi;
+mod openid;
 
 use ::http::{Response, StatusCode};
 use serde_json::{Value, json};
 
+use crate::api::Api;
 use crate::http::{Body, response};
 use crate::resources::{self, GroupVersion, RESOURCES, Resource, Subresource};
 use crate::status::ApiError;
@@ -15,7 +17,7 @@ use crate::status::ApiError;
 const VERSION: (&str, &str, &str) = ("1", "36", "v1.36.0");
 
 /// The document at `path`, in the form that `accept` requests.
-pub(crate) fn handle(path: &str, accept: &str) -> Result<Response<Body>, ApiError> {
+pub(crate) fn handle(api: &Api, path: &str, accept: &str) -> Result<Response<Body>, ApiError> {
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let aggregated = || {
         let document = aggregated::document(segments.first() == Some(&"api"), accept)?;
@@ -44,6 +46,8 @@ pub(crate) fn handle(path: &str, accept: &str) -> Result<Response<Body>, ApiErro
             let found = known.find(|found| (found.group, found.version) == (*group, *version));
             resource_list(found.ok_or_else(ApiError::no_such_path)?)
         }
+        [".well-known", "openid-configuration"] => return Ok(openid::configuration(api)),
+        ["openid", "v1", "jwks"] => return Ok(openid::keys(api)),
         ["openapi", ..] => return openapi::handle(&segments[1..], accept),
         _ => return Err(ApiError::no_such_path()),
     };
@@ -71,7 +75,16 @@ fn paths() -> Value {
         paths.push(format!("/apis/{group}"));
         paths.extend(versions.iter().map(|version| format!("/apis/{version}")));
     }
-    let others = ["/healthz", "/livez", "/openapi/v2", "/openapi/v3", "/readyz", "/version"];
+    let others = [
+        "/.well-known/openid-configuration",
+        "/healthz",
+        "/livez",
+        "/openapi/v2",
+        "/openapi/v3",
+        "/openid/v1/jwks",
+        "/readyz",
+        "/version",
+    ];
     paths.extend(others.map(str::to_owned));
     json!({"paths": paths})
 }

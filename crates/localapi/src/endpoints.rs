@@ -114,7 +114,7 @@ async fn handle(
             if ![Method::GET, Method::HEAD].contains(request.method()) {
                 return Err(ApiError::method_not_allowed());
             }
-            negotiation::formatted(discovery::handle(&path, accept(&request))?, format).await
+            negotiation::formatted(discovery::handle(&api, &path, accept(&request))?, format).await
         }
     }
 }

@@ -117,6 +117,7 @@ impl LocalApi {
         let bootstrap_secrets = bootstrap_secrets(&options.bootstrap_tokens)?;
         let closing = CancellationToken::new();
         let api = Arc::new(Api {
+            address,
             store,
             clock: options.clock,
             rng: Rng::new(),

@@ -4,6 +4,7 @@
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use jiff::Timestamp;
+use ring::digest;
 use ring::rand::SystemRandom;
 use ring::signature::{
     ECDSA_P256_SHA256_FIXED, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair, UnparsedPublicKey,
@@ -18,6 +19,12 @@ use crate::store::{Key, Objects};
 pub(crate) const ISSUER: &str = "https://kubernetes.default.svc.cluster.local";
 /// The user of a service account is this, its namespace, a colon and its name.
 const USER_PREFIX: &str = "system:serviceaccount:";
+
+/// What is before the point of a P-256 key in its DER encoding (SubjectPublicKeyInfo): the algorithm, the curve and the length.
+const PUBLIC_KEY_HEAD: &[u8] = &[
+    0x30, 0x59, 0x30, 0x13, 0x06, 0x07, 0x2a, 0x86, 0x48, 0xce, 0x3d, 0x02, 0x01, 0x06, 0x08, 0x2a, 0x86,
+    0x48, 0xce, 0x3d, 0x03, 0x01, 0x07, 0x03, 0x42, 0x00,
+];
 
 /// The key that signs tokens.
 #[derive(Debug)]
@@ -78,8 +85,30 @@ impl Signer {
         &self.pkcs8
     }
 
+    /// As in the real server: the hash of the encoded public key.
+    fn key_id(&self) -> String {
+        let encoded = [PUBLIC_KEY_HEAD, self.key.public_key().as_ref()].concat();
+        URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, &encoded))
+    }
+
+    /// The key that verifies the tokens, as JSON Web Key.
+    pub(crate) fn public_key(&self) -> Value {
+        // One byte for the form, then the two coordinates.
+        let point = self.key.public_key().as_ref().get(1..).unwrap_or_default();
+        let (x, y) = point.split_at(point.len() / 2);
+        json!({
+            "use": "sig",
+            "kty": "EC",
+            "kid": self.key_id(),
+            "crv": "P-256",
+            "alg": "ES256",
+            "x": URL_SAFE_NO_PAD.encode(x),
+            "y": URL_SAFE_NO_PAD.encode(y),
+        })
+    }
+
     pub(crate) fn token(&self, new: &TokenClaims) -> Result<String, SignerError> {
-        let head = json!({"alg": "ES256", "typ": "JWT"});
+        let head = json!({"alg": "ES256", "kid": self.key_id(), "typ": "JWT"});
         let mut own = json!({
             "namespace": new.namespace,
             "serviceaccount": {"name": new.account, "uid": new.account_uid},
@@ -273,6 +302,21 @@ mod tests {
         assert!(why(&store_with_both, "other", 10).contains("audiences"));
         assert!(why(&store("account", "another"), "aud", 10).contains("pods p has another UID"));
         assert!(why(&store("another", "pod"), "aud", 10).contains("serviceaccounts robot"));
+    }
+
+    #[test]
+    fn token_is_verified_with_the_public_key_that_it_names() {
+        let signer = Signer::generate().unwrap();
+        let (key, token) = (signer.public_key(), token(&signer));
+        let parts: Vec<&str> = token.split('.').collect();
+        let decode = |text: &str| URL_SAFE_NO_PAD.decode(text).unwrap();
+        let head: Value = serde_json::from_slice(&decode(parts[0])).unwrap();
+        assert_eq!((&head["alg"], &head["kid"]), (&key["alg"], &key["kid"]));
+        let coordinate = |name: &str| decode(object::text(&key, name));
+        let point = [vec![4], coordinate("/x"), coordinate("/y")].concat();
+        let signed = format!("{}.{}", parts[0], parts[1]);
+        let public = UnparsedPublicKey::new(&ECDSA_P256_SHA256_FIXED, point);
+        public.verify(signed.as_bytes(), &decode(parts[2])).unwrap();
     }
 
     #[test]
