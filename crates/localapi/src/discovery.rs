@@ -2,6 +2,7 @@
 //! the table of kinds; and the documents of OpenID for the tokens of service accounts.
 
 mod aggregated;
+mod health;
 mod openapi;
 mod openid;
 
@@ -9,7 +10,7 @@ use ::http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use crate::api::Api;
-use crate::http::{Body, response};
+use crate::http::{Body, Query, response};
 use crate::resources::{self, GroupVersion, RESOURCES, Resource, Subresource};
 use crate::status::ApiError;
 
@@ -17,16 +18,15 @@ use crate::status::ApiError;
 const VERSION: (&str, &str, &str) = ("1", "36", "v1.36.0");
 
 /// The document at `path`, in the form that `accept` requests.
-pub(crate) fn handle(api: &Api, path: &str, accept: &str) -> Result<Response<Body>, ApiError> {
+pub(crate) fn handle(api: &Api, path: &str, query: &Query, accept: &str) -> Result<Response<Body>, ApiError> {
     let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
     let aggregated = || {
         let document = aggregated::document(segments.first() == Some(&"api"), accept)?;
         Some(response::bytes(StatusCode::OK, document.content_type, document.text))
     };
     let document = match segments.as_slice() {
-        ["healthz" | "livez" | "readyz", ..] => {
-            return Ok(response::bytes(StatusCode::OK, "text/plain; charset=utf-8", "ok"));
-        }
+        [endpoint @ ("healthz" | "livez" | "readyz")] => return Ok(health::all(api, endpoint, query)),
+        [endpoint @ ("healthz" | "livez" | "readyz"), check] => return Ok(health::one(api, endpoint, check)),
         ["version"] => version(),
         [] => paths(),
         ["api" | "apis"] => {

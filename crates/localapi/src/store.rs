@@ -146,6 +146,12 @@ impl Store {
         Self { writer: Mutex::new(disk), state: Mutex::new(state) }
     }
 
+    /// Whether the last change could be stored. During a change this is not known, and true.
+    pub(crate) fn takes_changes(&self) -> bool {
+        let writer = self.writer.try_lock();
+        writer.is_none_or(|writer| writer.as_ref().is_none_or(Disk::is_open))
+    }
+
     pub(crate) fn revision(&self) -> Revision {
         self.state.lock().revision
     }

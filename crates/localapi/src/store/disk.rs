@@ -310,6 +310,11 @@ impl Disk {
         Ok((Self { open, seal, database: Some(database), uncertain: BTreeMap::new() }, saved))
     }
 
+    /// Whether the last write succeeded.
+    pub(super) const fn is_open(&self) -> bool {
+        self.database.is_some()
+    }
+
     /// Returns when the change is on disk.
     pub(super) fn store(&mut self, event: &Event) -> Result<(), NotStored> {
         let name = name_of(&event.key);

@@ -1,5 +1,6 @@
 //! Authentication and authorization of nodes, bootstrap tokens, service accounts and clients without valid credentials.
 
+use crate::hostile::get;
 use crate::server::Server;
 
 const TOKEN: &str = "abcdef.0123456789abcdef";
@@ -134,4 +135,47 @@ fn requests_with_invalid_tokens_are_unauthorized() {
         response["status"]["allowed"].clone()
     };
     assert_eq!((may("root"), may("secret")), (true.into(), false.into()));
+}
+
+#[tokio::test]
+async fn health_needs_no_credentials_and_lists_its_checks() {
+    let server = Server::start(&[]);
+    let bare = server.client(&server.with_credentials(&serde_json::json!({}))).await;
+    let admin = server.client("admin.kubeconfig").await;
+    let ask = async |client: &kube::Client, path: &str| {
+        let answer = get(client, path).await;
+        (answer.code, answer.text().to_owned())
+    };
+    let passed = |text: &str| (200, text.to_owned());
+    for path in ["/healthz", "/livez", "/readyz"] {
+        assert_eq!(ask(&bare, path).await, passed("ok"));
+    }
+    for path in ["/readyz/storage", "/version", "/api", "/api/v1/namespaces"] {
+        assert_eq!(ask(&bare, path).await.0, 401, "{path}");
+    }
+    assert_eq!(ask(&bare, "/livez?verbose").await, passed("[+]ping ok\nlivez check passed\n"));
+    assert_eq!(ask(&admin, "/readyz/storage").await, passed("ok"));
+    assert_eq!(ask(&admin, "/healthz/nothing").await, (404, "404 page not found\n".to_owned()));
+    let excluded = "[+]ping ok\n[+]storage excluded: ok\nwarn: some health checks cannot be excluded: no matches for \"etcd\"\nreadyz check passed\n";
+    assert_eq!(ask(&admin, "/readyz?verbose&exclude=storage&exclude=etcd").await, passed(excluded));
+}
+
+#[tokio::test]
+async fn key_of_the_service_account_issuer_is_published_for_service_accounts() {
+    let server = Server::start(&["--token=plain:user", "--token=account:a:system:serviceaccounts"]);
+    let file = |token: &str| server.with_credentials(&serde_json::json!({"token": token}));
+    let (plain, account) = (server.client(&file("plain")).await, server.client(&file("account")).await);
+    let paths = ["/.well-known/openid-configuration", "/openid/v1/jwks"];
+    for path in paths {
+        assert_eq!(get(&plain, path).await.code, 403, "{path}");
+    }
+    let configuration = get(&account, paths[0]).await.json();
+    let uri = format!("https://127.0.0.1:{}{}", server.port(), paths[1]);
+    assert_eq!(configuration["jwks_uri"], uri);
+    let keys = get(&account, paths[1]).await;
+    assert_eq!(keys.headers["content-type"], "application/jwk-set+json");
+    assert_eq!(
+        (&keys.json()["keys"][0]["kty"], &keys.json()["keys"][0]["alg"]),
+        (&"EC".into(), &"ES256".into())
+    );
 }

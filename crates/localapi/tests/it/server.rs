@@ -71,12 +71,18 @@ impl Server {
 
     /// kubectl with a bearer token.
     pub(crate) fn with_token(&self, token: &str) -> Kubectl {
+        self.kubectl(&self.with_credentials(&serde_json::json!({"token": token})))
+    }
+
+    /// Writes a kubeconfig with these credentials of its user, and returns its name.
+    pub(crate) fn with_credentials(&self, user: &serde_json::Value) -> String {
         let config = std::fs::read(self.file("admin.kubeconfig")).expect("a kubeconfig");
         let mut config: serde_json::Value = serde_json::from_slice(&config).expect("JSON");
-        config["users"][0]["user"] = serde_json::json!({"token": token});
-        let name = format!("{:.8}-{}.kubeconfig", token, token.len());
-        std::fs::write(self.file(&name), config.to_string()).expect("written");
-        self.kubectl(&name)
+        config["users"][0]["user"] = user.clone();
+        let file = tempfile::Builder::new().suffix(".kubeconfig").tempfile_in(self.directory.path());
+        let (_, path) = file.and_then(|file| file.keep().map_err(Into::into)).expect("a file");
+        std::fs::write(&path, config.to_string()).expect("written");
+        path.file_name().and_then(|name| name.to_str()).expect("a name").to_owned()
     }
 
     /// A kube-rs client with one of the kubeconfigs.

@@ -278,8 +278,10 @@ fn full_disk_refuses_changes_with_its_reason_and_takes_them_again_once_it_has_sp
     assert!(error.to_string().starts_with("failed to store the change: "), "{error}");
     assert_eq!(objects(&store), BTreeMap::from([("kept".to_owned(), 1)]));
     assert_eq!((store.revision(), watch.live.try_recv().is_err()), (before, true), "no watch has seen it");
+    assert!(!store.takes_changes());
     disk.fault(Fault::None);
     assert_eq!(write(&store, "new", Some(3)).unwrap(), before + 1);
+    assert!(store.takes_changes());
     assert_eq!(watch.live.try_recv().unwrap().object["number"], 3);
 }
 
