@@ -16,6 +16,7 @@ mod pod_certificates;
 pub(crate) mod pod_status;
 mod pod_update;
 mod rbac;
+pub(crate) mod reviews;
 mod service;
 mod signing;
 mod storage;

@@ -12,14 +12,17 @@ use crate::auth::tokens::Tokens;
 use crate::http::Body;
 use crate::object::{items, text};
 use crate::status::ApiError;
+use crate::validation::reviews;
 
 pub(in crate::endpoints) fn review(call: &Call) -> Result<Response<Body>, ApiError> {
     let resource = call.resource();
     let mut review = call.object(&resource.api_version(), resource.kind)?;
     review["status"] = match resource.name {
+        "tokenreviews" if text(&review, "/spec/token").is_empty() => {
+            return Err(ApiError::bad_request("token is required for TokenReview in authentication"));
+        }
         "tokenreviews" => token(call, &review["spec"]),
         "selfsubjectreviews" => json!({"userInfo": user_info(&call.user)}),
-        "selfsubjectaccessreviews" => access(call, &call.user, &review["spec"]),
         "selfsubjectrulesreviews" => {
             let namespace = text(&review, "/spec/namespace");
             if namespace.is_empty() {
@@ -27,18 +30,16 @@ pub(in crate::endpoints) fn review(call: &Call) -> Result<Response<Body>, ApiErr
             }
             call.api.store.read(|objects| rules::review(&call.user, namespace, objects))
         }
-        _ => {
-            let user = subject(&review["spec"]);
-            if user.name.is_empty() && user.groups.is_empty() {
-                return Err(ApiError::bad_request("spec: at least one of user or groups must be specified"));
+        name => {
+            let errors = reviews::check(name, &review, call.namespace());
+            if !errors.is_empty() {
+                // The real server has no kind here.
+                return Err(ApiError::invalid_of_kind("", resource.group, "", &errors));
             }
-            let namespace = text(&review, "/spec/resourceAttributes/namespace");
-            if resource.namespaced && namespace != call.namespace() {
-                let own = call.namespace();
-                let message = format!("spec.resourceAttributes.namespace must match namespace: {own}");
-                return Err(ApiError::bad_request(message));
+            match name {
+                "selfsubjectaccessreviews" => access(call, &call.user, &review["spec"]),
+                _ => access(call, &subject(&review["spec"]), &review["spec"]),
             }
-            access(call, &user, &review["spec"])
         }
     };
     if review.get("metadata").is_none() {

@@ -11,15 +11,14 @@ use crate::http::Body;
 use crate::object::{self, items, text};
 use crate::status::ApiError;
 use crate::store::{Key, Objects};
-use crate::validation::Reason;
+use crate::validation::{FieldError, Reason, reviews};
 
-/// In seconds; the limits are those of the API.
+/// In seconds.
 const DEFAULT_LIFETIME: i64 = 3600;
-const MIN_LIFETIME: i64 = 600;
-const MAX_LIFETIME: i64 = 1 << 32;
 
 pub(super) fn request(call: &Call) -> Result<Response<Body>, ApiError> {
     let mut request = call.object("authentication.k8s.io/v1", "TokenRequest")?;
+    check(call, &request)?;
     let now = call.api.now();
     let claims = call.api.store.read(|objects| token_claims(call, &request, objects, now))?;
     let token =
@@ -38,6 +37,26 @@ pub(super) fn request(call: &Call) -> Result<Response<Body>, ApiError> {
     Ok(response::json(StatusCode::CREATED, &request))
 }
 
+/// Checks what does not depend on other objects.
+fn check(call: &Call, request: &Value) -> Result<(), ApiError> {
+    let (name, namespace) = (object::name(request), object::namespace(request));
+    if !["", call.namespace()].contains(&namespace) {
+        let message = "the namespace of the provided object does not match the namespace sent on the request";
+        return Err(ApiError::bad_request(message));
+    }
+    if !["", call.name()].contains(&name) {
+        let message = format!("Invalid value: {name:?}: must match the service account name if specified");
+        let fault = FieldError { field: "metadata.name".to_owned(), reason: Reason::Invalid, message };
+        return Err(invalid(call.name(), &[fault]));
+    }
+    let errors = reviews::check_token_request(request);
+    if errors.is_empty() { Ok(()) } else { Err(invalid("", &errors)) }
+}
+
+fn invalid(name: &str, errors: &[FieldError]) -> ApiError {
+    ApiError::invalid_of_kind("TokenRequest", "authentication.k8s.io", name, errors)
+}
+
 fn token_claims(
     call: &Call,
     request: &Value,
@@ -48,12 +67,6 @@ fn token_claims(
         objects.get(&call.key()).ok_or_else(|| ApiError::not_found(call.resource(), call.name()))?;
     let seconds =
         request.pointer("/spec/expirationSeconds").and_then(Value::as_i64).unwrap_or(DEFAULT_LIFETIME);
-    if !(MIN_LIFETIME..=MAX_LIFETIME).contains(&seconds) {
-        let message =
-            format!("Invalid value: {seconds}: may not be less than 10 minutes or more than 2^32 seconds");
-        let field = "spec.expirationSeconds";
-        return Err(ApiError::invalid_field(call.resource(), call.name(), field, Reason::Invalid, message));
-    }
     let mut audiences: Vec<String> =
         items(request, "/spec/audiences").iter().filter_map(Value::as_str).map(str::to_owned).collect();
     if audiences.is_empty() {
