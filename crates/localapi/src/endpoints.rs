@@ -115,7 +115,12 @@ async fn handle(
             let format = Media::negotiate(accept(&request)).map_or(Format::Json, |(_, format)| format);
             authorize(&api, &user, &Attributes { verb, path: path.clone(), ..Attributes::default() })?;
             if ![Method::GET, Method::HEAD].contains(request.method()) {
-                return Err(ApiError::method_not_allowed());
+                let is_of_resource = request_info::is_of_resource(&path);
+                return Err(if is_of_resource {
+                    ApiError::no_such_path()
+                } else {
+                    ApiError::method_not_allowed()
+                });
             }
             negotiation::formatted(discovery::handle(&api, &path, &query, accept(&request))?, format).await
         }

@@ -33,6 +33,17 @@ pub(crate) fn parse(path: &str) -> Option<RequestInfo> {
     }
 }
 
+/// Whether a path has the form of one that names a resource, served or not.
+pub(crate) fn is_of_resource(path: &str) -> bool {
+    let mut segments = path.split('/').filter(|segment| !segment.is_empty());
+    let least = match segments.next() {
+        Some("api") => 2,
+        Some("apis") => 3,
+        Some(_) | None => return false,
+    };
+    segments.count() >= least
+}
+
 fn below(group: &str, version: &str, rest: &[&str]) -> Option<RequestInfo> {
     match rest {
         // `namespaces/x/status` is a subresource; `namespaces/x/pods` is a collection in the namespace.
@@ -88,6 +99,19 @@ mod tests {
             ("/apis/storage.k8s.io/v1/csinodes/n%2Fm", ("csinodes", "- n/m -")),
         ] {
             assert_eq!(read(path), Some((expected.0, expected.1.to_owned())), "{path}");
+        }
+    }
+
+    #[test]
+    fn path_of_a_resource_is_longer_than_that_of_a_version() {
+        for (path, expected) in [
+            ("/api/v1", false),
+            ("/api/v1/things", true),
+            ("/apis/a.example/v1/", false),
+            ("/apis/a.example/v1/namespaces/b/things", true),
+            ("/healthz/a/b/c", false),
+        ] {
+            assert_eq!(is_of_resource(path), expected, "{path}");
         }
     }
 
