@@ -87,12 +87,21 @@ impl Server {
 
     /// A kube-rs client with one of the kubeconfigs.
     pub(crate) async fn client(&self, kubeconfig: &str) -> kube::Client {
-        let kubeconfig = kube::config::Kubeconfig::read_from(self.file(kubeconfig)).expect("a kubeconfig");
-        let config =
-            kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default())
-                .await
-                .expect("a configuration");
+        kube::Client::try_from(self.config(kubeconfig).await).expect("a client")
+    }
+
+    /// A client that returns each answer, also one that asks for another try.
+    pub(crate) async fn client_without_retries(&self, kubeconfig: &str) -> kube::Client {
+        let mut config = self.config(kubeconfig).await;
+        config.default_retry = false;
         kube::Client::try_from(config).expect("a client")
+    }
+
+    async fn config(&self, kubeconfig: &str) -> kube::Config {
+        let kubeconfig = kube::config::Kubeconfig::read_from(self.file(kubeconfig)).expect("a kubeconfig");
+        kube::Config::from_custom_kubeconfig(kubeconfig, &kube::config::KubeConfigOptions::default())
+            .await
+            .expect("a configuration")
     }
 }
 
