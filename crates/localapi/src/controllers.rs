@@ -1,6 +1,7 @@
 //! Controllers: tasks that follow all changes of the store and bring objects to the state that others require. Each step is a function over
 //! one object and all others, and one transaction; a controller has no state of its own, so that a restart loses nothing.
 
+mod attachments;
 mod expiry;
 mod garbage;
 mod quota;
@@ -46,6 +47,7 @@ pub(crate) fn start(api: &Arc<Api>, tasks: &mut JoinSet<()>) {
     tasks.spawn(expiry::run(Arc::clone(api)));
     if api.behaviour.local_volumes.is_some() {
         tasks.spawn(run::<volumes::Volumes>(Arc::clone(api)));
+        tasks.spawn(run::<attachments::Attachments>(Arc::clone(api)));
     }
 }
 

@@ -42,8 +42,8 @@ pub struct Behaviour {
     /// Refuses new Services, and gives that of the API server the address and port on which it listens: this machine has no proxy for other
     /// addresses.
     pub refuse_services: bool,
-    /// Binds claims to volumes, and makes directories below this one for claims of the storage class `local`. `None`: no controller of
-    /// volumes, so that a test can play it.
+    /// Binds claims to volumes, makes directories below this one for claims of the storage class `local`, and creates VolumeAttachments.
+    /// `None`: no controller of volumes, so that a test can play it.
     pub local_volumes: Option<PathBuf>,
     /// Adds fields that no client knows to every object in a response, as a newer server does: clients must ignore them.
     pub unknown_fields: bool,

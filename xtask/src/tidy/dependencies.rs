@@ -153,7 +153,7 @@ const CRATES: &[(&str, &[&str])] = &[
             "yaml",
         ],
     ),
-    ("localapi", &["model", "yaml"]),
+    ("localapi", &["model", "volumes-core", "yaml"]),
     ("model", &[]),
     ("net", &["model", "ports"]),
     ("plugins", &["grpc-api", "model", "ports"]),

@@ -74,15 +74,18 @@ fn claim_of(volume: &Value) -> Option<Key> {
 
 /// The claims that a pod names.
 fn claims_of_pod(pod: &Value) -> impl Iterator<Item = Key> {
+    items(pod, "/spec/volumes").iter().filter_map(|volume| claim_of_pod_volume(pod, volume))
+}
+
+/// The claim of a volume of a pod.
+pub(super) fn claim_of_pod_volume(pod: &Value, volume: &Value) -> Option<Key> {
     let namespace = object::namespace(pod);
-    items(pod, "/spec/volumes").iter().filter_map(move |volume| {
-        let name = text(volume, "/persistentVolumeClaim/claimName");
-        if !name.is_empty() {
-            return Some(claim_key(namespace, name));
-        }
-        volume.get("ephemeral")?;
-        Some(claim_key(namespace, &ephemeral::claim_name(pod, volume)))
-    })
+    let name = text(volume, "/persistentVolumeClaim/claimName");
+    if !name.is_empty() {
+        return Some(claim_key(namespace, name));
+    }
+    volume.get("ephemeral")?;
+    Some(claim_key(namespace, &ephemeral::claim_name(pod, volume)))
 }
 
 fn unbound_claims(objects: &Objects) -> impl Iterator<Item = Key> {
