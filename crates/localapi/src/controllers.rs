@@ -5,6 +5,7 @@ mod attachments;
 mod expiry;
 mod garbage;
 mod quota;
+mod scheduling;
 pub(crate) mod volumes;
 
 use std::collections::BTreeSet;
@@ -45,6 +46,9 @@ pub(crate) fn start(api: &Arc<Api>, tasks: &mut JoinSet<()>) {
     tasks.spawn(run::<garbage::Garbage>(Arc::clone(api)));
     tasks.spawn(run::<quota::Quotas>(Arc::clone(api)));
     tasks.spawn(expiry::run(Arc::clone(api)));
+    if api.behaviour.bind_to.is_some() {
+        tasks.spawn(run::<scheduling::Scheduling>(Arc::clone(api)));
+    }
     if api.behaviour.local_volumes.is_some() {
         tasks.spawn(run::<volumes::Volumes>(Arc::clone(api)));
         tasks.spawn(run::<attachments::Attachments>(Arc::clone(api)));

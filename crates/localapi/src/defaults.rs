@@ -3,6 +3,7 @@
 //! Owns defaults, and the fields that the admission plugins of every cluster add. Never changes or refuses a value that is
 //! set: validation refuses fields of the wrong type. Idempotent.
 
+mod claims;
 mod image;
 mod kinds;
 mod pod;
@@ -35,6 +36,8 @@ pub fn apply(resource: &str, object: &mut Value) {
         "csidrivers" => kinds::csi_driver(object),
         "limitranges" => kinds::limit_range(object),
         "priorityclasses" => tree::set(object, "preemptionPolicy", "PreemptLowerPriority"),
+        "resourceclaims" => claims::claim(object),
+        "resourceclaimtemplates" => claims::template(object),
         "storageclasses" => kinds::storage_class(object),
         "rolebindings" | "clusterrolebindings" => kinds::role_binding(object),
         _ => {}

@@ -37,7 +37,8 @@ pub struct Behaviour {
     /// Creates the default ServiceAccount and `kube-root-ca.crt` of every namespace, and sets the service account and
     /// token volume of every new pod, as the controllers and admission plugins of a real cluster do.
     pub service_accounts: bool,
-    /// The node that pods without one are bound to when they are created: there is no scheduler, and on a machine alone no choice.
+    /// The node that pods without one are bound to: when they are created, or once the devices of their ResourceClaims are allocated. On a
+    /// machine alone there is no other choice.
     pub bind_to: Option<String>,
     /// Refuses new Services, and gives that of the API server the address and port on which it listens: this machine has no proxy for other
     /// addresses.

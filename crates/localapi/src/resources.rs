@@ -319,6 +319,16 @@ pub(crate) const RESOURCES: &[Resource] = &[
     Resource { create_on_update: true, ..kind(RBAC, "rolebindings", "rolebinding", "RoleBinding", true) },
     Resource { create_on_update: true, ..kind(RBAC, "roles", "role", "Role", true) },
     Resource {
+        generation: true,
+        ..kind(
+            GroupVersion::new("resource.k8s.io", "v1"),
+            "deviceclasses",
+            "deviceclass",
+            "DeviceClass",
+            false,
+        )
+    },
+    Resource {
         subresources: &[sub("status", "ResourceClaim", STATUS)],
         ..kind(
             GroupVersion::new("resource.k8s.io", "v1"),
@@ -328,6 +338,13 @@ pub(crate) const RESOURCES: &[Resource] = &[
             true,
         )
     },
+    kind(
+        GroupVersion::new("resource.k8s.io", "v1"),
+        "resourceclaimtemplates",
+        "resourceclaimtemplate",
+        "ResourceClaimTemplate",
+        true,
+    ),
     Resource {
         generation: true,
         ..kind(

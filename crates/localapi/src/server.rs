@@ -7,6 +7,7 @@ mod identity;
 mod initial;
 mod listener;
 mod roles;
+mod unbound;
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};

@@ -51,6 +51,8 @@ fn row(resource: &str, object: &Value, now: Timestamp) -> Value {
         "csinodes" => vec![view.name(), view.count("/spec/drivers").into(), view.age()],
         "volumeattachments" => kinds::volume_attachment(view),
         "limitranges" => vec![view.name(), view.text("/metadata/creationTimestamp").into()],
+        "resourceclaims" => kinds::resource_claim(view),
+        "resourceslices" => kinds::resource_slice(view),
         "resourcequotas" => kinds::resource_quota(view),
         "priorityclasses" => kinds::priority_class(view),
         "storageclasses" => kinds::storage_class(view),

@@ -43,9 +43,11 @@ fn check_runtime_class(context: &Context<'_>, resource: &Resource, pod: &Value) 
     Err(ApiError::forbidden_object(resource, object::name(pod), &why))
 }
 
-/// Pods with scheduling gates wait until those are gone, as they would for a scheduler.
+/// Pods with scheduling gates wait until those are gone, as they would for a scheduler, and pods with ResourceClaims until these are
+/// allocated (`controllers::scheduling`).
 fn bind(pod: &mut Value, node: &str) {
-    if text(pod, "/spec/nodeName").is_empty() && items(pod, "/spec/schedulingGates").is_empty() {
+    let waits = ["/spec/schedulingGates", "/spec/resourceClaims"].iter().any(|at| !items(pod, at).is_empty());
+    if text(pod, "/spec/nodeName").is_empty() && !waits {
         object::map_at(pod, "spec").insert("nodeName".to_owned(), json!(node));
     }
 }

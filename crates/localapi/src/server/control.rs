@@ -1,5 +1,5 @@
-//! The control socket of a server with a database, for the commands on this machine: `GET /backup`, and `POST /restart`, after which the
-//! process that started this one starts it again. It is in the directory of the database, which only root can enter.
+//! The control socket of a server with a database, for the commands on this machine: `GET /backup`, `GET /unbound`, the pods without a node
+//! and why, and `POST /restart`, after which the process that started this one starts it again. It is in the directory of the database, which only root can enter.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -19,7 +19,7 @@ use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use super::backup;
+use super::{backup, unbound};
 use crate::api::Api;
 use crate::files;
 use crate::http::Body;
@@ -75,20 +75,24 @@ async fn connection(stream: UnixStream, api: Arc<Api>) {
 fn respond(api: &Arc<Api>, restarts: &AtomicBool, method: &Method, path: &str) -> Response<Body> {
     match (method, path) {
         (&Method::GET, "/backup") => Response::new(lines(api)),
+        (&Method::GET, "/unbound") => {
+            let found = api.store.read(unbound::explanations);
+            Response::new(text(serde_json::to_string(&found).unwrap_or_default()))
+        }
         (&Method::POST, "/restart") => {
             restarts.store(true, Ordering::Relaxed);
             Response::new(text("restarting\n"))
         }
         _ => {
-            let mut response = Response::new(text("use GET /backup or POST /restart\n"));
+            let mut response = Response::new(text("use GET /backup, GET /unbound or POST /restart\n"));
             *response.status_mut() = StatusCode::NOT_FOUND;
             response
         }
     }
 }
 
-fn text(text: &'static str) -> Body {
-    Full::new(Bytes::from_static(text.as_bytes())).map_err(|never| match never {}).boxed_unsync()
+fn text(text: impl Into<Bytes>) -> Body {
+    Full::new(text.into()).map_err(|never| match never {}).boxed_unsync()
 }
 
 /// The lines of a backup, as they are made. A failure ends them early, which their reader notices.

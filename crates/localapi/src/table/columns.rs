@@ -145,6 +145,8 @@ pub(super) fn of(resource: &str) -> &'static [Column] {
         "persistentvolumeclaims" => PERSISTENT_VOLUME_CLAIMS,
         "certificatesigningrequests" => CERTIFICATE_SIGNING_REQUESTS,
         "volumeattachments" => VOLUME_ATTACHMENTS,
+        "resourceclaims" => const { &[NAME, text("State"), AGE] },
+        "resourceslices" => const { &[NAME, text("Node"), text("Driver"), text("Pool"), AGE] },
         "csidrivers" => CSI_DRIVERS,
         "limitranges" => const { &[NAME, text("Created At")] },
         "resourcequotas" => const { &[NAME, text("Request"), text("Limit"), AGE] },

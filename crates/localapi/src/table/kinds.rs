@@ -232,6 +232,28 @@ pub(super) fn volume_attachment(attachment: View<'_>) -> Vec<Value> {
     ]
 }
 
+pub(super) fn resource_claim(claim: View<'_>) -> Vec<Value> {
+    let is_deleted = !claim.text("/metadata/deletionTimestamp").is_empty();
+    let is_allocated = claim.object.pointer("/status/allocation").is_some_and(|made| !made.is_null());
+    let is_reserved = is_allocated && !claim.list("/status/reservedFor").is_empty();
+    let states = [
+        (is_deleted, "deleted"),
+        (!is_allocated && !is_deleted, "pending"),
+        (is_allocated, "allocated"),
+        (is_reserved, "reserved"),
+    ];
+    let states: Vec<&str> = states.into_iter().filter(|(is_so, _)| *is_so).map(|(_, state)| state).collect();
+    vec![claim.name(), states.join(",").into(), claim.age()]
+}
+
+pub(super) fn resource_slice(slice: View<'_>) -> Vec<Value> {
+    let fields = ["/spec/nodeName", "/spec/driver", "/spec/pool/name"].map(|field| slice.text(field).into());
+    let mut cells = vec![slice.name()];
+    cells.extend(fields);
+    cells.push(slice.age());
+    cells
+}
+
 pub(super) fn csi_driver(driver: View<'_>) -> Vec<Value> {
     let attaches = driver.object.pointer("/spec/attachRequired").and_then(Value::as_bool).unwrap_or(true);
     let modes = driver.list("/spec/volumeLifecycleModes").iter().filter_map(Value::as_str);

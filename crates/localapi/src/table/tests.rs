@@ -408,3 +408,22 @@ fn certificate_signing_request_condition_column() {
         assert_eq!(table["rows"][0]["cells"][5], expected, "{status}");
     }
 }
+
+#[test]
+fn claims_and_slices_of_devices_have_their_state_and_driver() {
+    for (resource, object, expected) in [
+        ("resourceclaims", json!({"spec": {}}), "Name|State|Age\nx|pending|2m30s"),
+        (
+            "resourceclaims",
+            json!({"status": {"allocation": {}, "reservedFor": [{"name": "p"}]}}),
+            "Name|State|Age\nx|allocated,reserved|2m30s",
+        ),
+        (
+            "resourceslices",
+            json!({"spec": {"nodeName": "n", "driver": "d", "pool": {"name": "p"}}}),
+            "Name|Node|Driver|Pool|Age\nx|n|d|p|2m30s",
+        ),
+    ] {
+        assert_eq!(shown(resource, named(object)), expected, "{resource}");
+    }
+}
