@@ -11,12 +11,12 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::{Arg, ArgMatches, Command, value_parser};
+use model::explain::PodExplanations;
 use serde_json::Value;
 
 use crate::client::{Client, ClientError};
-use crate::{ATTENTION, CommandError, Outcome};
+use crate::{ATTENTION, CommandError, Outcome, USUAL_ROOT};
 
-const USUAL_ROOT: &str = "/var/lib/kubelet";
 /// Names in the directory of the database.
 const SOCKET: &str = "control.sock";
 const WAITING: &str = "restore.jsonl";
@@ -58,6 +58,13 @@ pub(crate) fn definition() -> Command {
         .subcommand_required(true)
         .subcommand(backup)
         .subcommand(restore)
+}
+
+/// The pods that the node does not know because they are not bound to it, yet: only its own API server does. None where there is no such
+/// server, or its socket belongs to another user.
+pub(crate) async fn unbound_pods(root_dir: &str) -> PodExplanations {
+    let client = Client::new(Path::new(root_dir).join("single-node").join(SOCKET));
+    client.get("/unbound").await.unwrap_or_default()
 }
 
 pub(crate) async fn run(matches: &ArgMatches) -> Result<Outcome, CommandError> {

@@ -11,7 +11,10 @@ use model::explain::{Explanation, ManifestProblem, PodExplanation, PodExplanatio
 use crate::client::{Client, escaped};
 use crate::get::WATCH;
 use crate::output::{self, Format};
-use crate::{ATTENTION, CommandError, FAILED, Outcome, connection_arguments, print_part, terminal};
+use crate::{
+    ATTENTION, CommandError, FAILED, Outcome, USUAL_ROOT, connection_arguments, print_part, single_node,
+    terminal,
+};
 
 /// The word for the node itself. A pod of that name has a namespace.
 const NODE: &str = "node";
@@ -99,7 +102,12 @@ async fn once(client: &Client, matches: &ArgMatches) -> Result<Outcome, CommandE
         }
         (_, None) => {}
     }
-    let found: PodExplanations = client.get(&format!("/v1/pods?pod={}", escaped(words))).await?;
+    let mut found: PodExplanations = client.get(&format!("/v1/pods?pod={}", escaped(words))).await?;
+    if !matches.contains_id("socket") && (found.pods.is_empty() || words.is_empty()) {
+        let root = matches.get_one::<String>("root-dir").map_or(USUAL_ROOT, String::as_str);
+        let unbound = single_node::unbound_pods(root).await.pods.into_iter();
+        found.pods.extend(unbound.filter(|pod| is_named(pod, words)));
+    }
     let found = if words.is_empty() { not_as_desired(found) } else { found };
     if found.pods.is_empty() && !words.is_empty() {
         return Err(CommandError::NotFound(unknown(words, &found)));
@@ -120,6 +128,11 @@ async fn once(client: &Client, matches: &ArgMatches) -> Result<Outcome, CommandE
         found.pods.iter().map(|pod| pod_text(pod, style(now))).collect::<Vec<_>>().join("\n")
     };
     Ok(Outcome { text, code })
+}
+
+/// By name, namespace/name, or UID or the beginning of it; without words every pod is.
+fn is_named(pod: &PodExplanation, words: &str) -> bool {
+    words == pod.name || words == format!("{}/{}", pod.namespace, pod.name) || pod.uid.starts_with(words)
 }
 
 /// `kubelet why image` and `kubelet why volume`.
@@ -234,6 +247,18 @@ mod tests {
             summary: format!("It is {name}."),
             since: Some(Timestamp::UNIX_EPOCH),
             ..PodExplanation::default()
+        }
+    }
+
+    #[test]
+    fn pod_is_named_by_its_name_with_or_without_namespace_or_the_beginning_of_its_uid() {
+        let mut pod = pod("web", Verdict::Waiting);
+        pod.uid = "4c1d-5".to_owned();
+        for words in ["web", "default/web", "4c1d", "4c1d-5", ""] {
+            assert!(is_named(&pod, words), "{words}");
+        }
+        for words in ["we", "other/web", "c1d"] {
+            assert!(!is_named(&pod, words), "{words}");
         }
     }
 

@@ -1,5 +1,8 @@
 //! `--single-node`: kubectl on a machine without a control plane.
 
+mod attachments;
+mod resource_claims;
+
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Output;
