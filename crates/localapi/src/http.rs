@@ -5,7 +5,6 @@ pub(crate) mod protobuf;
 pub(crate) mod query;
 pub(crate) mod request_info;
 pub(crate) mod response;
-pub(crate) mod yaml;
 
 use std::sync::Arc;
 

@@ -1,4 +1,4 @@
-//! Parses YAML and JSON text into trees whose nodes have their position, and deserializes trees into any type.
+//! Parses YAML and JSON text into trees whose nodes have their position, deserializes trees into any type, and writes YAML.
 //!
 //! The only crate with a YAML parser: manifests, configuration and kubeconfigs are parsed by the same functions, so that they
 //! are interpreted the same way (and the parser is in the binary once). Because parsing has two steps, text to tree and tree
@@ -96,6 +96,14 @@ pub fn read_one(text: &str) -> Result<Option<Node>, Problem> {
 /// As [`read_one`].
 pub fn read_json(text: &str) -> Result<(serde_json::Value, Vec<Duplicate>), Problem> {
     read_located(text).map(|located| (located.json, located.duplicates))
+}
+
+/// The document as YAML.
+///
+/// # Errors
+/// The document has a value that YAML cannot express.
+pub fn write(document: &impl serde::Serialize) -> Result<String, String> {
+    serde_saphyr::to_string(document).map_err(|error| error.to_string())
 }
 
 /// A key that its map has already.

@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 use serde_json::json;
 
-use crate::{Position, Problem, Reading, format_of, read, read_json, read_located, read_one};
+use crate::{Position, Problem, Reading, format_of, read, read_json, read_located, read_one, write};
 
 #[derive(Debug, PartialEq, Eq, Deserialize)]
 struct Ship {
@@ -146,4 +146,19 @@ fn values_have_their_position_by_path() {
         "what contains it"
     );
     assert_eq!(node.position_of("crew[7].name"), located.positions.get("crew").copied());
+}
+
+#[test]
+fn written_values_are_read_again() {
+    for value in [
+        json!({"a": [[1, "2"], {}, [], {"b": [[]]}], "": "", "yes": "no", "2026-11-29T11:43:41Z": "2026-11-29"}),
+        json!({"text": "a\n\"b\" \\ \u{7}\u{7f}\u{85}\u{2028}é: # -", "number": -1.5, "flag": true, "nothing": null}),
+        json!({"key: value": ["- a", "{b}", "~", "0x1", "1e3", "null", ".inf"]}),
+        json!(["a", {"b": 1}]),
+        json!({}),
+        json!("text"),
+    ] {
+        let text = write(&value).unwrap();
+        assert_eq!(read_json(&text).unwrap(), (value, Vec::new()), "{text}");
+    }
 }

@@ -13,7 +13,7 @@ use crate::api::Api;
 use crate::auth::User;
 use crate::auth::attributes::Attributes;
 use crate::http::protobuf::{self, DecodeError};
-use crate::http::{Query, RequestInfo, response, yaml};
+use crate::http::{Query, RequestInfo, response};
 use crate::json;
 use crate::patch::{json_type, media_type};
 use crate::resources::Resource;
@@ -76,7 +76,7 @@ impl Call {
                 let (value, paths) = decoded.map_err(|error| unrecognized(error.to_string()))?;
                 Ok((value, Duplicates::of_json(&paths)))
             }
-            yaml::MEDIA => decode_yaml(&self.body).map_err(unrecognized),
+            response::YAML => decode_yaml(&self.body).map_err(unrecognized),
             protobuf::MEDIA => {
                 let decoded = protobuf::decode(&self.body).map_err(|error| match error {
                     DecodeError::Malformed(_) => ApiError::bad_request(error.to_string()),
@@ -89,7 +89,7 @@ impl Call {
             other => Err(ApiError::unsupported_media_type(format!(
                 "the body of the request was in an unknown format - accepted media types include: {}, {}, {}; it was {other}",
                 response::JSON,
-                yaml::MEDIA,
+                response::YAML,
                 protobuf::MEDIA
             ))),
         }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::encoding::OMITEMPTY_MAPS;
 use crate::events;
-use crate::http::{Body, response, yaml};
+use crate::http::{Body, response};
 use crate::json;
 use crate::resources::Resource;
 use crate::status::ApiError;
@@ -48,7 +48,7 @@ fn entry(entry: &str) -> Option<(Media, Format)> {
     let mut parts = entry.split(';').map(str::trim);
     let format = match parts.next()? {
         "application/json" | "application/*" | "*/*" => Format::Json,
-        yaml::MEDIA => Format::Yaml,
+        response::YAML => Format::Yaml,
         _ => return None,
     };
     let (mut kind, mut version, mut group) = (None, "v1", "meta.k8s.io");
@@ -81,8 +81,8 @@ pub(super) async fn formatted(response: Response<Body>, format: Format) -> Resul
     let (mut parts, body) = response.into_parts();
     let text = body.collect().await.map_err(|error| ApiError::internal(error.to_string()))?.to_bytes();
     let value = json::decode(&text).map_err(|error| ApiError::internal(error.to_string()))?;
-    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(yaml::MEDIA));
-    let body = Full::new(Bytes::from(yaml::write(&value)));
+    parts.headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(response::YAML));
+    let body = Full::new(Bytes::from(yaml::write(&value).map_err(ApiError::internal)?));
     Ok(Response::from_parts(parts, body.map_err(|never| match never {}).boxed_unsync()))
 }
 

@@ -9,6 +9,7 @@ use super::Body;
 use crate::status::ApiError;
 
 pub(crate) const JSON: &str = "application/json";
+pub(crate) const YAML: &str = "application/yaml";
 
 pub(crate) fn bytes(code: StatusCode, content_type: &str, bytes: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Full::new(bytes.into()).map_err(|never| match never {}).boxed_unsync());
