@@ -28,6 +28,18 @@ pub(crate) fn is_terminating(object: &Value) -> bool {
     object.pointer("/metadata/deletionTimestamp").is_some_and(|at| !at.is_null())
 }
 
+/// The owner reference of what a controller makes for this pod.
+pub(crate) fn pod_as_owner(pod: &Value) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "name": name(pod),
+        "uid": uid(pod),
+        "controller": true,
+        "blockOwnerDeletion": true,
+    })
+}
+
 /// Whether all containers of a pod have ended for good: it uses nothing any more.
 pub(crate) fn has_ended(pod: &Value) -> bool {
     ["Succeeded", "Failed"].contains(&text(pod, "/status/phase"))

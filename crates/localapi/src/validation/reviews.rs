@@ -36,11 +36,11 @@ pub(crate) fn check(resource: &str, review: &Value, namespace: &str) -> Vec<Fiel
     let metadata = review.at("metadata");
     let is_local = resource == "localsubjectaccessreviews";
     // Clients write the empty times of an object as null.
-    let is_given = |(field, value): (&str, &Value)| {
+    let is_given = |field: &str, value: &Value| {
         !value.is_null() && field != "managedFields" && !(is_local && field == "namespace")
     };
-    let fields = metadata.value.as_object().into_iter().flatten();
-    if fields.map(|(field, value)| (field.as_str(), value)).any(is_given) {
+    let mut fields = metadata.value.as_object().into_iter().flatten();
+    if fields.any(|(field, value)| is_given(field, value)) {
         let detail = if is_local { "must be empty except for namespace" } else { "must be empty" };
         errors.invalid("metadata", metadata.value.clone(), detail);
     }

@@ -231,9 +231,9 @@ fn network_disks_in_use_are_reported_as_attached_at_once() {
 fn attachments_of_other_nodes_and_other_names_stay() {
     let mut elsewhere = attachment_with(json!({"attached": true}));
     elsewhere["spec"]["nodeName"] = json!("other");
-    let mut by_hand = attachment_with(json!({"attached": true}));
-    by_hand["metadata"]["name"] = json!("by-hand");
-    let objects = [(ATTACHMENTS, &elsewhere), (ATTACHMENTS, &by_hand)];
+    let mut other_name = attachment_with(json!({"attached": true}));
+    other_name["metadata"]["name"] = json!("other");
+    let objects = [(ATTACHMENTS, &elsewhere), (ATTACHMENTS, &other_name)];
     assert_eq!(shown(&planned(&node(&[], &[]), &objects)), "");
 }
 

@@ -128,14 +128,7 @@ fn of_template(pod: &Value, name: &str, template: &Value) -> Value {
     let given = |field: &str| template.pointer(&format!("/spec/metadata/{field}")).cloned();
     let mut annotations = given("annotations").filter(Value::is_object).unwrap_or_else(|| json!({}));
     annotations[POD_CLAIM] = json!(name);
-    let owner = json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": object::name(pod),
-        "uid": object::uid(pod),
-        "controller": true,
-        "blockOwnerDeletion": true,
-    });
+    let owner = object::pod_as_owner(pod);
     let mut metadata = json!({
         "generateName": format!("{}-{name}-", object::name(pod)),
         "annotations": annotations,

@@ -20,14 +20,7 @@ pub(super) fn is_used(pod: &Value) -> bool {
 
 /// The claims that a pod needs.
 pub(super) fn claims(pod: &Value) -> Vec<Value> {
-    let owner = json!({
-        "apiVersion": "v1",
-        "kind": "Pod",
-        "name": object::name(pod),
-        "uid": object::uid(pod),
-        "controller": true,
-        "blockOwnerDeletion": true,
-    });
+    let owner = object::pod_as_owner(pod);
     let volumes = items(pod, "/spec/volumes").iter();
     let claim = |volume: &Value| {
         let template = volume.pointer("/ephemeral/volumeClaimTemplate")?;

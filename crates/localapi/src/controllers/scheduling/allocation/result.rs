@@ -45,11 +45,11 @@ pub(super) fn allocation(
 
 /// The choice of each request that was made.
 fn made<'a>(requests: &'a [Request], chosen: &[Chosen]) -> Vec<&'a Choice> {
-    let of_request = |(at, request): (usize, &'a Request)| {
+    let of_request = |at: usize, request: &'a Request| {
         let made = chosen.iter().find(|chosen| chosen.request == at)?;
         request.choices.get(made.choice)
     };
-    requests.iter().enumerate().filter_map(of_request).collect()
+    requests.iter().enumerate().filter_map(|(at, request)| of_request(at, request)).collect()
 }
 
 /// The configuration of the classes, each once, and then that of the claim. What applies to all requests names none.
