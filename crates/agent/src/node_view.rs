@@ -64,10 +64,10 @@ pub struct OtherProblems {
 }
 
 impl NodeView {
-    /// The prefix of container ids in the API: `containerd`.
+    /// The prefix of container ids in the API: `containerd`, `cri-o`; empty before the runtime has answered for the first time.
     #[must_use]
-    pub fn runtime_name(&self) -> String {
-        if self.version.name.is_empty() { "containerd".to_owned() } else { self.version.name.clone() }
+    pub fn runtime_name(&self) -> &str {
+        &self.version.name
     }
 
     /// A call to the runtime, which was ready, has hung for so long that it counts as down. Such a call has no error yet.

@@ -347,7 +347,7 @@ async fn pod_handles(
         volumes: Volumes::start(ctx, cluster, own_node(), allocatable.clone(), csi),
         objects: cluster_objects(ctx, ports, own_node()),
         pods_in_api: ports.cluster.as_ref().map(|_| stores.pods.subscribe()),
-        pleg: Pleg::start(ctx, cache.clone()),
+        pleg: Pleg::start(ctx, cache.clone(), node.view.clone()),
         cgroups: PodCgroups {
             ctx: ctx.clone(),
             names: node.cgroup_names.clone(),

@@ -68,10 +68,7 @@ impl NodeWatch {
         let now = self.clock.mono();
         self.view.send_modify(|view| {
             match answer {
-                Ok((version, status)) => {
-                    if let Some(version) = version {
-                        view.version = version;
-                    }
+                Ok(status) => {
                     view.error = None;
                     view.has_answered = true;
                     if status.runtime_ready.status {
@@ -91,10 +88,7 @@ impl NodeWatch {
     }
 
     /// The answer of the runtime. While there is none, what the node's readiness is by now is reported all the same.
-    async fn await_runtime(
-        &self,
-        reported: &mut Reported,
-    ) -> RuntimeResult<(Option<RuntimeVersion>, RuntimeStatus)> {
+    async fn await_runtime(&self, reported: &mut Reported) -> RuntimeResult<RuntimeStatus> {
         let mut query = pin!(self.query_runtime());
         loop {
             tokio::select! {
@@ -107,12 +101,15 @@ impl NodeWatch {
         }
     }
 
-    /// The runtime's status, and its version if that is not known yet. A version that cannot be parsed is an error.
-    async fn query_runtime(&self) -> RuntimeResult<(Option<RuntimeVersion>, RuntimeStatus)> {
-        let status = self.runtime.status().await?;
+    /// The runtime's status; before it, its version if that is not known yet, because the PLEG waits for the name. A version that cannot
+    /// be parsed is an error.
+    async fn query_runtime(&self) -> RuntimeResult<RuntimeStatus> {
         let is_unknown = self.view.borrow().version.version.is_empty();
-        let version = if is_unknown { Some(self.runtime.version().await?) } else { None };
-        Ok((version, status))
+        if is_unknown {
+            let version = self.runtime.version().await?;
+            self.view.send_modify(|view| view.version = version);
+        }
+        self.runtime.status().await
     }
 
     fn report(&self, reported: &mut Reported, now: MonoTime) {

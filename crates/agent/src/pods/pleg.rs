@@ -29,11 +29,12 @@ use model::{
 use parking_lot::Mutex;
 use ports::runtime::{ContainerSummary, RuntimeError, RuntimeHint, RuntimeResult, SandboxSummary, Scope};
 use ports::{Clock, Runtime};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::JoinSet;
 
 use super::mounted_images::find_images;
 use crate::metrics::{KubeletMetrics, PlegMetrics, PodMetrics};
+use crate::node_view::NodeView;
 
 /// Requests for an inspection beyond this number wait for the next relist.
 const REQUEST_QUEUE: usize = 200;
@@ -152,7 +153,7 @@ impl std::fmt::Debug for Pleg {
 impl Pleg {
     /// Starts the task.
     #[must_use]
-    pub fn start(ctx: &Context, cache: PodCache) -> PlegHandle {
+    pub fn start(ctx: &Context, cache: PodCache, node: watch::Receiver<NodeView>) -> PlegHandle {
         let (sender, requests) = mpsc::channel(REQUEST_QUEUE);
         let features = ctx.node_facts.features;
         let (health, relist) = (Arc::new(Mutex::new(Health::default())), Arc::new(Notify::new()));
@@ -173,8 +174,16 @@ impl Pleg {
             inspections: JoinSet::new(),
             relisting: JoinSet::new(),
         };
-        ctx.tasks.spawn("PLEG", pleg.run());
+        ctx.tasks.spawn("PLEG", pleg.run_once_named(node));
         PlegHandle { requests: sender, relist, health, features }
+    }
+
+    /// Observes nothing before the runtime has reported its name: the container IDs in the API begin with it.
+    async fn run_once_named(self, mut node: watch::Receiver<NodeView>) {
+        // The sender is dropped when the kubelet ends.
+        if node.wait_for(|view| !view.runtime_name().is_empty()).await.is_ok() {
+            self.run().await;
+        }
     }
 
     /// Runs until dropped. Every select arm is cancel safe: channels and join sets lose nothing, and the listing is

@@ -406,6 +406,23 @@ async fn runtime_with_an_unsupported_version_is_not_ready_with_a_reason() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn container_ids_after_a_restart_begin_with_the_name_of_a_runtime_that_reports_it_late() {
+    let mut world = World::started().await;
+    world.apply(&pod("web", [container("app")]));
+    world.until("the pod is ready", |w| w.is_ready("web")).await;
+    let id = |w: &World| w.container("web", "app").and_then(|status| status.container_id);
+    let before = id(&world).expect("it runs");
+    assert!(before.starts_with("fake://"), "{before}");
+    for late in [Method::Version, Method::Status] {
+        world.crash().await;
+        world.fake.fault(late, Fault::Slow(seconds(2)));
+        world.start().await;
+        world.until("the container is shown", |w| id(w).is_some()).await;
+        assert_eq!(id(&world), Some(before.clone()), "the first time, with a late {late:?}");
+    }
+}
+
+#[tokio::test(start_paused = true)]
 async fn changed_ip_family_of_the_node_is_reported_once() {
     let mut world = World::started().await;
     world.apply(&pod("web", [container("app")]));

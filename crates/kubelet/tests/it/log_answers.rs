@@ -86,8 +86,11 @@ fn runtime_that_is_away_is_logged_at_once_and_then_counted() {
     std::fs::remove_file(node.path("kubelet.log")).expect("an empty log");
     node.spawn_kubelet();
     let began = std::time::Instant::now();
-    logs(&node, &["Relist failed"]);
+    logs(&node, &["Container runtime is not ready"]);
     assert!(began.elapsed() < fixtures::stretched(Duration::from_secs(5)), "said at once");
+    node.resume_runtime();
+    logs(&node, &["Container runtime is ready"]);
+    node.kill_runtime();
     let repeated = logs(&node, &["Relist failed", "repeated="]);
     assert!(repeated.contains("since=\""), "{repeated}");
     assert_eq!(lines(&node, &["Relist failed"]).len(), 2, "{}", node.kubelet_log());

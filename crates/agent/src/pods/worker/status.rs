@@ -120,7 +120,7 @@ impl PodWorker {
     }
 
     pub(super) fn compute(&self, pod: &Pod) -> PodStatus {
-        let runtime_name = self.handles.node.view.borrow().runtime_name();
+        let runtime_name = self.handles.node.view.borrow().runtime_name().to_owned();
         let observed = self.memory.shown_observation(self.observed.latest.as_deref());
         let observed = observed.map(|o| messages::with_messages(o, &self.observed.messages));
         let device_health = self.device_health.as_ref().map(|_| self.current_device_health(pod));
