@@ -222,15 +222,17 @@ fn cgroup_root_that_does_not_exist_ends_the_start_before_the_node_registers() {
 #[test]
 fn kube_api_qps_and_burst_limit_api_calls() {
     let fake = FakeRuntime::with_clock(ports::Clock::system());
-    let rates = json!({"kubeAPIQPS": 20, "kubeAPIBurst": 1, "eventRecordQPS": 2, "eventBurst": 1});
+    let rates = json!({"kubeAPIQPS": 5, "kubeAPIBurst": 1, "eventRecordQPS": 2, "eventBurst": 1});
     let mut cluster = Cluster::with_node(Node::with_fake(&fake, rates));
     cluster.node.start_kubelet();
     let names: Vec<String> = (0..4).map(|n| format!("web-{n}")).collect();
-    for name in &names {
+    let pods = names.iter().map(|name| {
         let mut pod = bound(shell_pod(name, FOREVER));
         pod["spec"]["containers"][0]["imagePullPolicy"] = "IfNotPresent".into();
-        cluster.kubectl.create(&[pod]);
-    }
+        pod
+    });
+    // At once, so that their statuses are due together on a slow machine, too.
+    cluster.kubectl.create(&pods.collect::<Vec<_>>());
     for name in &names {
         cluster.running(name);
     }
@@ -250,9 +252,9 @@ fn kube_api_qps_and_burst_limit_api_calls() {
     let (first, last) = (moments.iter().min().expect("a dozen"), moments.iter().max().expect("a dozen"));
     assert!(last.duration_since(*first).as_secs() >= 4, "{moments:?}");
     let metrics = cluster.node.get("/metrics").expect("metrics");
-    let waited = metrics.lines().filter(|line| {
-        line.starts_with("rest_client_rate_limiter_duration_seconds_sum") && line.contains("verb=\"PATCH\"")
-    });
+    // Which request waits for which depends on their order: the node's own ones come in between.
+    let waited =
+        metrics.lines().filter(|line| line.starts_with("rest_client_rate_limiter_duration_seconds_sum"));
     let waited: f64 = waited.filter_map(|line| line.rsplit(' ').next()?.parse::<f64>().ok()).sum();
-    assert!(waited > 0.04, "pod statuses were delayed by the budget: {waited}");
+    assert!(waited > 0.2, "requests were delayed by the budget: {waited}");
 }
