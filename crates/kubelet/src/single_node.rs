@@ -4,6 +4,7 @@
 
 use std::ffi::OsString;
 use std::fs::DirBuilder;
+use std::net::IpAddr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -80,6 +81,9 @@ fn arguments(resolved: &Resolved, node_name: &str) -> Result<Vec<OsString>, Stri
     arguments.extend(["--port".into(), flags.single_node_port.to_string().into()]);
     arguments.extend(["--node-kubeconfig".into(), format!("{node_name}={}", flags.kubeconfig).into()]);
     arguments.extend(["--admin-kubeconfig".into(), flags.admin_kubeconfig.clone().into()]);
+    if let Some(address) = own_address(&resolved.kubelet.address) {
+        arguments.extend(["--kubelet-address".into(), address.to_string().into()]);
+    }
     if !flags.admin_kubeconfig_group.is_empty() {
         let group = groups::id(&flags.admin_kubeconfig_group, "--admin-kubeconfig-group")?;
         arguments.extend(["--admin-kubeconfig-group".into(), group.to_string().into()]);
@@ -87,6 +91,11 @@ fn arguments(resolved: &Resolved, node_name: &str) -> Result<Vec<OsString>, Stri
     arguments.extend(["--bind-to", node_name, "--history", HISTORY, "--parent", &parent].map(OsString::from));
     arguments.push("--refuse-services".into());
     Ok(arguments)
+}
+
+/// Where the API finds this kubelet if that does not listen at the node's address, such as 127.0.0.1.
+fn own_address(listen: &str) -> Option<IpAddr> {
+    listen.parse().ok().filter(|address: &IpAddr| !address.is_unspecified())
 }
 
 impl ApiServer {

@@ -1,6 +1,6 @@
 //! Options of a server, and the state that a stopped server passes to the next one.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,6 +40,9 @@ pub struct Behaviour {
     /// The node that pods without one are bound to: when they are created, or once the devices of their ResourceClaims are allocated. On a
     /// machine alone there is no other choice.
     pub bind_to: Option<String>,
+    /// Where the kubelet of every node listens if not at the address of its node: on a machine alone, where no other machine may ask it, that is
+    /// a loopback address.
+    pub kubelet_address: Option<IpAddr>,
     /// Refuses new Services, and gives that of the API server the address and port on which it listens: this machine has no proxy for other
     /// addresses.
     pub refuse_services: bool,
@@ -62,6 +65,7 @@ impl Default for Behaviour {
             bookmark_interval: Duration::from_secs(60),
             service_accounts: true,
             bind_to: None,
+            kubelet_address: None,
             refuse_services: false,
             local_volumes: None,
             unknown_fields: false,

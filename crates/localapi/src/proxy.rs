@@ -8,6 +8,7 @@ mod location;
 mod log_options;
 mod verifier;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use ::http::{Method, Request, Response, StatusCode};
@@ -79,6 +80,8 @@ impl Streams {
 pub(crate) struct Proxy {
     pub(crate) backends: Backends,
     pub(crate) streams: Streams,
+    /// Where kubelets listen if not at the addresses of their nodes.
+    pub(crate) kubelet_address: Option<IpAddr>,
 }
 
 /// Whether a kubelet or pod answers this request, and not the store.
@@ -112,7 +115,7 @@ impl Proxy {
         match (info.resource.name, part) {
             (_, "log") => self.log(store, info, query).await,
             ("nodes", _) => {
-                let location = node(store, info, request.uri())?;
+                let location = self.node(store, info, request.uri())?;
                 forward::forward(self, &location, request, Upgrade::Possible).await
             }
             (_, "proxy") => {
@@ -120,7 +123,7 @@ impl Proxy {
                 forward::forward(self, &location, request, Upgrade::Possible).await
             }
             _ => {
-                let location = stream(store, info, query, part)?;
+                let location = self.stream(store, info, query, part)?;
                 forward::forward(self, &location, request, Upgrade::Required).await
             }
         }
@@ -144,44 +147,56 @@ impl Proxy {
         }
         let channel = if options.skip_verification { Channel::KubeletUnverified } else { Channel::Kubelet };
         let path = location::stream_path("containerLogs", &pod, Some(container), &options.query());
-        let location = Location { channel, host_port: kubelet(store, host)?, path_and_query: path };
+        let location = Location { channel, host_port: self.kubelet(store, host)?, path_and_query: path };
         forward::log(self, &location, name).await
     }
-}
 
-/// The location of exec, attach and port-forward of a pod.
-fn stream(store: &Store, info: &RequestInfo, query: &Query, part: &str) -> Result<Location, ApiError> {
-    let name = info.name.as_deref().unwrap_or_default();
-    let pod = pod(store, info, name)?;
-    let is_port_forward = part == "portforward";
-    let container =
-        if is_port_forward { None } else { Some(location::container(&pod, query.get("container"))?) };
-    let host = text(&pod, "/spec/nodeName");
-    if host.is_empty() {
-        return Err(ApiError::bad_request(format!("pod {name} does not have a host assigned")));
+    /// The location of exec, attach and port-forward of a pod.
+    fn stream(
+        &self,
+        store: &Store,
+        info: &RequestInfo,
+        query: &Query,
+        part: &str,
+    ) -> Result<Location, ApiError> {
+        let name = info.name.as_deref().unwrap_or_default();
+        let pod = pod(store, info, name)?;
+        let is_port_forward = part == "portforward";
+        let container =
+            if is_port_forward { None } else { Some(location::container(&pod, query.get("container"))?) };
+        let host = text(&pod, "/spec/nodeName");
+        if host.is_empty() {
+            return Err(ApiError::bad_request(format!("pod {name} does not have a host assigned")));
+        }
+        let path = if is_port_forward { "portForward" } else { part };
+        let query = location::stream_query(part, query)?;
+        let path_and_query = location::stream_path(path, &pod, container, &query);
+        Ok(Location { channel: Channel::Kubelet, host_port: self.kubelet(store, host)?, path_and_query })
     }
-    let path = if is_port_forward { "portForward" } else { part };
-    let query = location::stream_query(part, query)?;
-    let path_and_query = location::stream_path(path, &pod, container, &query);
-    Ok(Location { channel: Channel::Kubelet, host_port: kubelet(store, host)?, path_and_query })
-}
 
-/// The location of `nodes/<scheme:name:port>/proxy`: the kubelet, unless another port is specified.
-fn node(store: &Store, info: &RequestInfo, uri: &::http::Uri) -> Result<Location, ApiError> {
-    let id = info.name.as_deref().unwrap_or_default();
-    let invalid = || ApiError::bad_request(format!("invalid node request {id:?}"));
-    let id_parts = location::SchemeNamePort::parse(id).ok_or_else(invalid)?;
-    let kubelet = kubelet(store, id_parts.name)?;
-    let path_and_query = location::proxied(uri, NODE_PROXY_SEGMENTS);
-    let port = match id_parts.port {
-        "" => kubelet.port,
-        port => port.parse().map_err(|_| invalid())?,
-    };
-    if port == kubelet.port {
-        return Ok(Location { channel: Channel::Kubelet, host_port: kubelet, path_and_query });
+    /// The location of `nodes/<scheme:name:port>/proxy`: the kubelet, unless another port is specified.
+    fn node(&self, store: &Store, info: &RequestInfo, uri: &::http::Uri) -> Result<Location, ApiError> {
+        let id = info.name.as_deref().unwrap_or_default();
+        let invalid = || ApiError::bad_request(format!("invalid node request {id:?}"));
+        let id_parts = location::SchemeNamePort::parse(id).ok_or_else(invalid)?;
+        let kubelet = self.kubelet(store, id_parts.name)?;
+        let path_and_query = location::proxied(uri, NODE_PROXY_SEGMENTS);
+        let port = match id_parts.port {
+            "" => kubelet.port,
+            port => port.parse().map_err(|_| invalid())?,
+        };
+        if port == kubelet.port {
+            return Ok(Location { channel: Channel::Kubelet, host_port: kubelet, path_and_query });
+        }
+        let host = location::kubelet(&*stored_node(store, id_parts.name)?, None)?.host;
+        let host_port = HostPort { host, port };
+        Ok(Location { channel: id_parts.channel(), host_port, path_and_query })
     }
-    let host_port = HostPort { host: kubelet.host, port };
-    Ok(Location { channel: id_parts.channel(), host_port, path_and_query })
+
+    /// Where the kubelet of a node listens.
+    fn kubelet(&self, store: &Store, node: &str) -> Result<HostPort, ApiError> {
+        location::kubelet(&*stored_node(store, node)?, self.kubelet_address)
+    }
 }
 
 /// The location of `pods/<scheme:name:port>/proxy`: the address of the pod.
@@ -205,9 +220,7 @@ fn pod(store: &Store, info: &RequestInfo, name: &str) -> Result<Arc<Value>, ApiE
     found.ok_or_else(|| ApiError::not_found(info.resource, name))
 }
 
-/// The address of the kubelet of a node.
-fn kubelet(store: &Store, node: &str) -> Result<HostPort, ApiError> {
+fn stored_node(store: &Store, name: &str) -> Result<Arc<Value>, ApiError> {
     let nodes = resources::stored("nodes").ok_or_else(ApiError::no_such_path)?;
-    let found = store.get(&Key::new(nodes.name, "", node));
-    location::kubelet(&*found.ok_or_else(|| ApiError::not_found(nodes, node))?)
+    store.get(&Key::new(nodes.name, "", name)).ok_or_else(|| ApiError::not_found(nodes, name))
 }

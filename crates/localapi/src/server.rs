@@ -117,6 +117,8 @@ impl LocalApi {
         let tls = acceptor(&own, &clients, provider)?;
         let bootstrap_secrets = bootstrap_secrets(&options.bootstrap_tokens)?;
         let closing = CancellationToken::new();
+        let streams = Streams::new(closing.clone());
+        let proxy = Proxy { backends, streams, kubelet_address: options.behaviour.kubelet_address };
         let api = Arc::new(Api {
             address,
             store,
@@ -127,7 +129,7 @@ impl LocalApi {
             tokens: Tokens { static_tokens: options.tokens, signer },
             behaviour: options.behaviour,
             audit: options.audit_log.as_deref().map(audit_log).transpose()?,
-            proxy: Proxy { backends, streams: Streams::new(closing.clone()) },
+            proxy,
             closing,
             durable,
         });

@@ -31,8 +31,8 @@ struct SingleNode {
 impl SingleNode {
     fn start() -> Self {
         let mut node = Node::on_containerd(json!({
-            // The API server asks the kubelet at the address of the node.
-            "address": "0.0.0.0",
+            // As in the Debian package.
+            "address": "127.0.0.1",
             "authentication": {"anonymous": {"enabled": false}, "webhook": {"enabled": true}},
             "authorization": {"mode": "Webhook"},
         }));

@@ -12,7 +12,7 @@ use crate::options::{Approval, Options};
 pub(crate) const USAGE: &str = "localapi --dir <directory> [--port <number>] [--listen <address>] [--node <name>]... \
 [--bootstrap-token <id.secret>]... [--token <token:user[:group]>]... [--approve-by-hand] \
 [--certificate-lifetime-seconds <number>] [--history <number>] [--bookmark-seconds <number>] \
-[--audit-log-path <file>] [--database <file>] [--encryption-key <file>] [--bind-to <node>] [--local-volumes <directory>] [--node-kubeconfig <node>=<file>] [--admin-kubeconfig <file>] [--admin-kubeconfig-group <number>] [--parent <pid>] \
+[--audit-log-path <file>] [--database <file>] [--encryption-key <file>] [--bind-to <node>] [--kubelet-address <address>] [--local-volumes <directory>] [--node-kubeconfig <node>=<file>] [--admin-kubeconfig <file>] [--admin-kubeconfig-group <number>] [--parent <pid>] \
 [--unknown-fields] [--managed-fields] [--no-service-accounts] [--refuse-services] [--anonymous] [--compacted] [--verbose]";
 
 #[derive(Debug)]
@@ -117,6 +117,9 @@ impl Arguments {
             }
             "--local-volumes" => behaviour.local_volumes = Some(PathBuf::from(value)),
             "--bind-to" => behaviour.bind_to = Some(value),
+            "--kubelet-address" => {
+                behaviour.kubelet_address = Some(value.parse().map_err(|_| invalid("an IP address"))?);
+            }
             "--admin-kubeconfig" => self.admin_kubeconfig = Some(PathBuf::from(value)),
             "--admin-kubeconfig-group" => {
                 let group = u32::try_from(number()?).map_err(|_| invalid("the number of a group"))?;
@@ -183,6 +186,8 @@ mod tests {
         assert_eq!(parse("--port 1").unwrap_err(), ArgumentError::NoDirectory);
         assert_eq!(parse("--dir").unwrap_err(), ArgumentError::NoValue("--dir".to_owned()));
         assert!(parse("--dir /d --port x").unwrap_err().to_string().contains("is not a port"));
+        let named = parse("--dir /d --kubelet-address localhost").unwrap_err().to_string();
+        assert!(named.contains("--kubelet-address") && named.contains("is not an IP address"), "{named}");
         assert!(parse("--sideways 1").unwrap_err().to_string().contains("unknown argument"));
     }
 }

@@ -2,6 +2,7 @@
 //! functions.
 
 use std::fmt;
+use std::net::IpAddr;
 
 use http::Uri;
 use serde_json::Value;
@@ -58,24 +59,30 @@ impl fmt::Display for Location {
     }
 }
 
-/// The address of the kubelet of this node.
-pub(super) fn kubelet(node: &Value) -> Result<HostPort, ApiError> {
+/// Where the kubelet of this node listens: at `address`, or at the preferred address of the node.
+pub(super) fn kubelet(node: &Value, address: Option<IpAddr>) -> Result<HostPort, ApiError> {
+    let host = address.map_or_else(|| preferred_address(node), |address| Ok(address.to_string()))?;
+    let port = node.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64);
+    let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
+    Ok(HostPort { host, port: port.unwrap_or(KUBELET_PORT) })
+}
+
+fn preferred_address(node: &Value) -> Result<String, ApiError> {
     let addresses = items(node, "/status/addresses");
     let of_kind = |kind: &&str| {
         let found = addresses.iter().find(|address| text(address, "/type") == *kind);
         found.map(|address| text(address, "/address").to_owned()).filter(|address| !address.is_empty())
     };
-    let Some(host) = PREFERRED_ADDRESS_TYPES.iter().find_map(of_kind) else {
+    PREFERRED_ADDRESS_TYPES.iter().find_map(of_kind).ok_or_else(|| {
         let known: Vec<String> = addresses
             .iter()
             .map(|address| format!("{{{} {}}}", text(address, "/type"), text(address, "/address")))
             .collect();
-        let message = format!("no preferred addresses found; known addresses: [{}]", known.join(" "));
-        return Err(ApiError::without_reason(message));
-    };
-    let port = node.pointer("/status/daemonEndpoints/kubeletEndpoint/Port").and_then(Value::as_u64);
-    let port = port.and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0);
-    Ok(HostPort { host, port: port.unwrap_or(KUBELET_PORT) })
+        ApiError::without_reason(format!(
+            "no preferred addresses found; known addresses: [{}]",
+            known.join(" ")
+        ))
+    })
 }
 
 /// The requested container, or the only one of the pod.
@@ -216,14 +223,17 @@ mod tests {
     }
 
     #[test]
-    fn kubelet_address_is_the_preferred_address_of_the_node() {
-        let at = |addresses: &[(&str, &str)], port| kubelet(&node(addresses, port)).unwrap().to_string();
+    fn kubelet_listens_at_the_preferred_address_of_the_node_or_at_the_given_one() {
+        let at =
+            |addresses: &[(&str, &str)], port| kubelet(&node(addresses, port), None).unwrap().to_string();
         assert_eq!(at(&[("Hostname", "n"), ("InternalIP", "10.0.0.1")], 10251), "10.0.0.1:10251");
         assert_eq!(at(&[("Hostname", "n")], 0), "n:10250");
         assert_eq!(at(&[("InternalIP", "fd00::1")], 1), "[fd00::1]:1");
-        let error = kubelet(&node(&[("ExternalDNS", "n.example")], 1)).unwrap_err();
+        let error = kubelet(&node(&[("ExternalDNS", "n.example")], 1), None).unwrap_err();
         let expected = "no preferred addresses found; known addresses: [{ExternalDNS n.example}]";
         assert_eq!((error.code.as_u16(), error.message.as_str()), (500, expected));
+        let given = kubelet(&node(&[("InternalIP", "10.0.0.1")], 10251), Some("::1".parse().unwrap()));
+        assert_eq!(given.unwrap().to_string(), "[::1]:10251");
     }
 
     #[test]
