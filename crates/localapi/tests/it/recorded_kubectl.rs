@@ -65,6 +65,17 @@ fn read(path: &Path) -> String {
     std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }
 
+/// The lines of a table of four columns, without its comments. `columns` names them where a line has others.
+fn rows_of_four(file: &str, columns: &str) -> Vec<[String; 4]> {
+    let text = read(&directory().join(file));
+    let lines = text.lines().filter(|line| !line.starts_with('#'));
+    let row = |line: &str| {
+        let cells: Vec<String> = line.split('\t').map(str::to_owned).collect();
+        cells.try_into().unwrap_or_else(|_| panic!("a line of {file} has {columns}: {line:?}"))
+    };
+    lines.map(row).collect()
+}
+
 fn recorded(topic: &str) -> Vec<Entry> {
     let text = read(&directory().join(format!("{topic}.jsonl")));
     text.lines().map(|line| serde_json::from_str(line).expect("an entry")).collect()

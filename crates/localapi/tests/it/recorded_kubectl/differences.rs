@@ -1,6 +1,6 @@
 //! `different.tsv`: the commands whose answer is not the recorded one.
 
-use super::{directory, read};
+use super::rows_of_four;
 
 #[derive(Clone, Debug)]
 pub(super) struct Difference {
@@ -12,16 +12,9 @@ pub(super) struct Difference {
 }
 
 pub(super) fn all() -> Vec<Difference> {
-    let text = read(&directory().join("different.tsv"));
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines
-        .map(|line| {
-            let [topic, command, shown, reason]: [String; 4] =
-                line.split('\t').map(str::to_owned).collect::<Vec<_>>().try_into().unwrap_or_else(|_| {
-                    panic!("a line of different.tsv has topic, command, part of the output, reason: {line:?}")
-                });
-            Difference { topic, command, shown, reason }
-        })
+    let rows = rows_of_four("different.tsv", "topic, command, part of the output, reason");
+    rows.into_iter()
+        .map(|[topic, command, shown, reason]| Difference { topic, command, shown, reason })
         .collect()
 }
 

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::differences::{self, Difference};
-use super::{Shell, TOPICS, directory, read, recorded};
+use super::{Shell, TOPICS, read, recorded, rows_of_four};
 
 /// Writes the page.
 const RENEW: &str = "UPDATE_EXPECT=1 cargo test -p localapi --test it recorded_kubectl::page";
@@ -33,17 +33,8 @@ struct Row {
 }
 
 fn rows() -> Vec<Row> {
-    let text = read(&directory().join("commands.tsv"));
-    let lines = text.lines().filter(|line| !line.starts_with('#'));
-    lines
-        .map(|line| {
-            let [command, cluster, here, source]: [String; 4] =
-                line.split('\t').map(str::to_owned).collect::<Vec<_>>().try_into().unwrap_or_else(|_| {
-                    panic!("a line of commands.tsv has command, on a cluster, here, source: {line:?}")
-                });
-            Row { command, cluster, here, source }
-        })
-        .collect()
+    let rows = rows_of_four("commands.tsv", "command, on a cluster, here, source");
+    rows.into_iter().map(|[command, cluster, here, source]| Row { command, cluster, here, source }).collect()
 }
 
 /// The command of kubectl in a command line: the last one, if there are several.
