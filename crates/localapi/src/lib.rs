@@ -44,6 +44,7 @@ mod signing;
 mod status;
 mod store;
 pub mod table;
+mod taints;
 pub mod validation;
 
 pub use auth::authority::KeyAndCertificate;

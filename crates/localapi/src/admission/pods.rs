@@ -7,6 +7,7 @@ use crate::object::{self, items, text};
 use crate::resources::Resource;
 use crate::status::ApiError;
 use crate::store::Key;
+use crate::taints;
 
 /// Where the token, the authority's certificate and the namespace are mounted.
 const TOKEN_PATH: &str = "/var/run/secrets/kubernetes.io/serviceaccount";
@@ -20,7 +21,7 @@ pub(super) fn create(context: &Context<'_>, resource: &Resource, pod: &mut Value
     }
     check_runtime_class(context, resource, pod)?;
     if let Some(node) = &context.api.behaviour.bind_to {
-        bind(pod, node);
+        bind(context, pod, node);
     }
     Ok(())
 }
@@ -43,11 +44,13 @@ fn check_runtime_class(context: &Context<'_>, resource: &Resource, pod: &Value) 
     Err(ApiError::forbidden_object(resource, object::name(pod), &why))
 }
 
-/// Pods with scheduling gates wait until those are gone, as they would for a scheduler, and pods with ResourceClaims until these are
-/// allocated (`controllers::scheduling`).
-fn bind(pod: &mut Value, node: &str) {
+/// Pods with scheduling gates wait until those are gone, as they would for a scheduler, pods with ResourceClaims until these are
+/// allocated, and those that the node does not take now until it does (`controllers::scheduling`).
+fn bind(context: &Context<'_>, pod: &mut Value, node: &str) {
     let waits = ["/spec/schedulingGates", "/spec/resourceClaims"].iter().any(|at| !items(pod, at).is_empty());
-    if text(pod, "/spec/nodeName").is_empty() && !waits {
+    let object = context.objects.get(&Key::new("nodes", "", node));
+    let is_refused = object.is_some_and(|object| taints::refusal(object, pod).is_some());
+    if text(pod, "/spec/nodeName").is_empty() && !waits && !is_refused {
         object::map_at(pod, "spec").insert("nodeName".to_owned(), json!(node));
     }
 }

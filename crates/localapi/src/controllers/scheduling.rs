@@ -1,8 +1,9 @@
-//! Binds pods to the node of this machine, once the devices of their ResourceClaims are allocated: what a scheduler and the controller of
-//! resource claims do in a cluster. Pods without claims are bound when they are created (`admission::pods`) and never come here.
+//! Binds pods to the node of this machine, once it takes new pods and the devices of their ResourceClaims are allocated: what a scheduler and
+//! the controller of resource claims do in a cluster. Pods without claims are bound when they are created (`admission::pods`) and never come
+//! here, unless the node is cordoned or tainted then.
 //!
-//! A pod that cannot be bound has the condition `PodScheduled=False` with the reason, and is examined again when a claim, a device, a class
-//! or another pod has changed.
+//! A pod that cannot be bound has the condition `PodScheduled=False` with the reason, and is examined again when a claim, a device, a class,
+//! the node or another pod has changed.
 
 mod allocation;
 mod claim;
@@ -49,7 +50,7 @@ fn is_pending(pod: &Value) -> bool {
         && items(pod, "/spec/schedulingGates").is_empty()
 }
 
-/// The pods that may have a step because of a claim, a device or a class.
+/// The pods that may have a step because of a claim, a device, a class or the node.
 fn waiting_pods(objects: &Objects) -> impl Iterator<Item = Key> {
     objects.of(PODS, None).filter(|(_, pod)| pod::may_have_step(pod)).map(|(key, _)| key.clone())
 }
@@ -75,7 +76,8 @@ impl Controller for Scheduling {
                 "/metadata/deletionTimestamp",
             ],
             CLAIMS => &["/spec", "/status", "/metadata/deletionTimestamp"],
-            NODES | "namespaces" => &["/metadata/labels"],
+            NODES => &["/metadata/labels", "/spec/unschedulable", "/spec/taints"],
+            "namespaces" => &["/metadata/labels"],
             CLASSES | SLICES | TEMPLATES => &["/spec"],
             _ => return Vec::new(),
         };

@@ -76,7 +76,8 @@ fn respond(api: &Arc<Api>, restarts: &AtomicBool, method: &Method, path: &str) -
     match (method, path) {
         (&Method::GET, "/backup") => Response::new(lines(api)),
         (&Method::GET, "/unbound") => {
-            let found = api.store.read(unbound::explanations);
+            let node = api.behaviour.bind_to.as_deref().unwrap_or_default();
+            let found = api.store.read(|objects| unbound::explanations(node, objects));
             Response::new(text(serde_json::to_string(&found).unwrap_or_default()))
         }
         (&Method::POST, "/restart") => {

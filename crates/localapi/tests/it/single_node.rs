@@ -207,3 +207,31 @@ fn claim_is_bound_to_a_volume_of_the_administrator_and_waits_without_one() {
     kubectl.ok(&["delete", "pvc", "data"]);
     kubectl.ok(&["wait", "--for=jsonpath={.status.phase}=Released", "pv/disk", "--timeout=60s"]);
 }
+
+#[test]
+fn cordoned_node_takes_new_pods_after_it_is_uncordoned_and_those_that_tolerate_it_at_once() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let server = start(directory.path());
+    let kubectl = server.admin();
+    let bound_to = |name: &str| text(&kubectl, &["pod", name], ".spec.nodeName");
+    kubectl.feed(&["create", "-f", "-"], "apiVersion: v1\nkind: Node\nmetadata: {name: node}\n");
+    // Its kubelet would become ready.
+    kubectl.ok(&["taint", "node", "node", "node.kubernetes.io/not-ready-"]);
+    kubectl.ok(&["cordon", "node"]);
+    kubectl.feed(&["create", "-f", "-"], &pod("late", "{}"));
+    let condition = || text(&kubectl, &["pod", "late"], ".status.conditions[0].message");
+    eventually("the pod says why it waits", || {
+        (condition() == "0/1 nodes are available: 1 node(s) were unschedulable").then_some(())
+    });
+    assert_eq!(bound_to("late"), "");
+    let tolerating = pod("daemon", "{}").replace("spec:", "spec:\n  tolerations: [{operator: Exists}]");
+    kubectl.feed(&["create", "-f", "-"], &tolerating);
+    assert_eq!(bound_to("daemon"), "node");
+    kubectl.ok(&["uncordon", "node"]);
+    eventually("it is bound", || (bound_to("late") == "node").then_some(()));
+    kubectl.ok(&["taint", "node", "node", "a=b:NoSchedule"]);
+    kubectl.feed(&["create", "-f", "-"], &pod("kept-out", "{}"));
+    assert_eq!(bound_to("kept-out"), "");
+    kubectl.ok(&["taint", "node", "node", "a-"]);
+    eventually("it is bound", || (bound_to("kept-out") == "node").then_some(()));
+}

@@ -3,9 +3,10 @@
 use serde_json::{Value, json};
 
 use super::allocation::allocate;
-use super::{CLAIMS, FINALIZER, POD_CLAIM, TEMPLATES, has_ended, is_pending};
+use super::{CLAIMS, FINALIZER, NODES, POD_CLAIM, TEMPLATES, has_ended, is_pending};
 use crate::object::{self, items, text};
 use crate::store::{Key, Objects};
+use crate::taints;
 
 /// The pods that may use one claim at a time.
 const MAX_USERS: usize = 256;
@@ -66,6 +67,11 @@ pub(super) fn step(pod: &Value, node: &str, objects: &Objects) -> PodStep {
     if let Some(step) = missing_claim(pod, objects) {
         return step;
     }
+    if is_pending(pod)
+        && let Some(why) = refused(pod, node, objects)
+    {
+        return PodStep::Wait(unavailable(&why));
+    }
     let mut found = Vec::new();
     for key in claims(pod).into_iter().flatten() {
         match usable(pod, &key, objects) {
@@ -84,6 +90,11 @@ pub(super) fn step(pod: &Value, node: &str, objects: &Objects) -> PodStep {
         return PodStep::Write(written);
     }
     if is_pending(pod) { PodStep::Bind } else { PodStep::Nothing }
+}
+
+/// Why the node takes no new pod like this one. A Node that does not exist, yet, takes every pod.
+fn refused(pod: &Value, node: &str, objects: &Objects) -> Option<String> {
+    taints::refusal(objects.get(&Key::new(NODES, "", node))?, pod)
 }
 
 /// As a scheduler says it of the one node there is.

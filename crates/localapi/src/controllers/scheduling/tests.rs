@@ -474,6 +474,17 @@ fn pod_waits_with_the_reason() {
     assert_eq!(wait(&gated, &[]), "Nothing");
     let plain = tests::pod("plain", &[]);
     assert_eq!(wait(&plain, &[]), "Bind", "its gates are gone");
+    let node = |spec: Value| [(NODES, json!({"metadata": {"name": "n"}, "spec": spec}))];
+    let cordoned = node(json!({"unschedulable": true}));
+    assert_eq!(wait(&plain, &cordoned), "1 node(s) were unschedulable");
+    let tainted = node(json!({"taints": [{"key": "a", "value": "b", "effect": "NoSchedule"}]}));
+    assert_eq!(wait(&plain, &tainted), "1 node(s) had untolerated taint {a: b}");
+    let mut tolerating = plain.clone();
+    tolerating["spec"]["tolerations"] = json!([{"key": "a", "operator": "Exists"}]);
+    assert_eq!(wait(&tolerating, &tainted), "Bind");
+    let mut bound = plain;
+    bound["spec"]["nodeName"] = json!("n");
+    assert_eq!(wait(&bound, &cordoned), "Nothing");
 }
 
 #[test]
@@ -513,7 +524,7 @@ fn claim_is_released_by_its_last_pod_and_deleted_with_the_pod_it_was_made_for() 
 }
 
 #[test]
-fn freed_claim_and_changed_devices_lead_to_the_pods_that_wait() {
+fn freed_claim_changed_devices_and_uncordoned_node_lead_to_the_pods_that_wait() {
     let (waiting, mut bound) = (pod("waiting", &["c"]), pod("bound", &[]));
     bound["spec"]["nodeName"] = json!("n");
     let store = store(&[(PODS, waiting.clone()), (PODS, bound)]);
@@ -527,6 +538,10 @@ fn freed_claim_and_changed_devices_lead_to_the_pods_that_wait() {
     let (_, slice) = slice(with_memory(&[("d1", "1Gi")]));
     assert_eq!(affected(SLICES, Change::Added, &slice, None), ["waiting"]);
     assert!(affected(SLICES, Change::Modified, &slice, Some(&slice)).is_empty());
+    let node = |spec: Value| json!({"metadata": {"name": "n"}, "spec": spec});
+    let (cordoned, free) = (node(json!({"unschedulable": true})), node(json!({})));
+    assert_eq!(affected(NODES, Change::Modified, &free, Some(&cordoned)), ["waiting"]);
+    assert!(affected(NODES, Change::Modified, &free, Some(&free)).is_empty());
     let claim = claim("c", json!({}));
     assert_eq!(affected(CLAIMS, Change::Deleted, &claim, None), ["c", "waiting"]);
     assert_eq!(affected(PODS, Change::Deleted, &waiting, None), ["waiting", "c"]);

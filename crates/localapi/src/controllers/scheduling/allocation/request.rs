@@ -8,6 +8,7 @@ use super::device::{Device, Inventory, qualified};
 use crate::amounts;
 use crate::object::{self, items, text};
 use crate::store::{Key, Objects};
+use crate::taints;
 
 /// On a namespace whose claims may have admin access.
 const ADMIN_ACCESS: &str = "/metadata/labels/resource.kubernetes.io~1admin-access";
@@ -126,7 +127,10 @@ fn choice(
         let is_selected =
             selects(&format!("class {class}: "), items(found, "/spec/selectors"), device, programs)?
                 && selects("", items(details, "/selectors"), device, programs)?;
-        if is_selected && has_capacity(details, device) && tolerates(&tolerations, device) {
+        if is_selected
+            && has_capacity(details, device)
+            && taints::untolerated(&device.taints, &tolerations).is_none()
+        {
             matching.push(at);
         }
     }
@@ -162,27 +166,5 @@ fn has_capacity(details: &Value, device: &Device) -> bool {
     requests.all(|(name, wanted)| {
         let capacity = device.capacity.get(&qualified(name, &device.id.driver));
         amounts::parse(wanted).is_some_and(|wanted| capacity.is_some_and(|capacity| *capacity >= wanted))
-    })
-}
-
-/// Whether the request tolerates every taint of the device that keeps it from being allocated.
-fn tolerates(tolerations: &[Value], device: &Device) -> bool {
-    let keeps = |taint: &&Value| ["NoSchedule", "NoExecute"].contains(&text(taint, "/effect"));
-    device.taints.iter().filter(keeps).all(|taint| {
-        tolerations.iter().any(|toleration| {
-            let is_or_any = |field: &str| {
-                let given = text(toleration, field);
-                given.is_empty() || given == text(taint, field)
-            };
-            let has_value = match text(toleration, "/operator") {
-                "Exists" => true,
-                "" | "Equal" => {
-                    !text(toleration, "/key").is_empty()
-                        && text(toleration, "/value") == text(taint, "/value")
-                }
-                _ => false,
-            };
-            is_or_any("/key") && is_or_any("/effect") && has_value
-        })
     })
 }
