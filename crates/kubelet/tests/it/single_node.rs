@@ -1,6 +1,7 @@
 //! `--single-node`: kubectl on a machine without a control plane.
 
 mod attachments;
+mod commands;
 mod resource_claims;
 
 use std::os::unix::fs::MetadataExt as _;
