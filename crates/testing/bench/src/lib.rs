@@ -15,7 +15,9 @@ mod member;
 mod recording;
 mod replay;
 mod report;
+mod single_node;
 mod streams;
+mod usage;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -29,6 +31,7 @@ use joining::Joining;
 use latency::Latency;
 use member::Member;
 use report::Report;
+use single_node::SingleNode;
 use streams::Streams;
 
 /// How much is measured.
@@ -104,6 +107,7 @@ enum Part {
     Csi,
     Burst,
     Streams,
+    SingleNode,
 }
 
 #[derive(Debug)]
@@ -160,8 +164,9 @@ impl Part {
             "csi" => Ok(Self::Csi),
             "burst" => Ok(Self::Burst),
             "streams" => Ok(Self::Streams),
+            "single-node" => Ok(Self::SingleNode),
             unknown => {
-                let known = "latency, idle, member, joining, csi, burst or streams";
+                let known = "latency, idle, member, joining, csi, burst, streams or single-node";
                 Err(BenchError(format!("--only takes {known}, not {unknown}")))
             }
         }
@@ -220,7 +225,8 @@ async fn measure(arguments: &Arguments) -> Outcome<Report> {
         true => futures_util::try_join!(members, streams, starts)?,
         false => (members.await?, streams.await?, starts.await?),
     };
-    Ok(Report { effort, latency, idle, members, joining, csi, burst, streams, binary_bytes })
+    let single_node = measure_single_node(arguments, effort).await?;
+    Ok(Report { effort, latency, idle, members, joining, csi, burst, streams, single_node, binary_bytes })
 }
 
 fn binary_bytes(kubelet: &Path) -> Outcome<u64> {
@@ -242,6 +248,15 @@ async fn measure_streams(arguments: &Arguments, effort: Effort) -> Outcome<Optio
     }
     eprintln!("opening {} log followers and {} exec sessions", effort.followers, effort.execs);
     streams::measure(&arguments.kubelet, effort).await.map(Some)
+}
+
+/// A short run measures it only if it is asked for: it takes three minutes, in which nothing else may run.
+async fn measure_single_node(arguments: &Arguments, effort: Effort) -> Outcome<Option<SingleNode>> {
+    if !arguments.wants(Part::SingleNode) || (arguments.is_short && arguments.only.is_none()) {
+        return Ok(None);
+    }
+    eprintln!("starting {} pods on a single node and by manifests", single_node::PODS);
+    single_node::measure(&arguments.kubelet, effort).await.map(Some)
 }
 
 type Starts = (Option<Latency>, Vec<Idle>, Option<Joining>, Option<Csi>, Option<Burst>);

@@ -153,8 +153,8 @@ async fn idle_after(node: &Node, settle: Duration, effort: Effort) -> Outcome<St
     idle(node, effort).await
 }
 
-/// What is used in a window in which nothing changes.
-async fn idle(node: &Node, effort: Effort) -> Outcome<Stage> {
+/// Until the statuses and events of the last change have all been sent.
+pub(crate) async fn until_quiet(node: &Node) -> Outcome<()> {
     let mut known = node.api_requests().await?;
     let (few, pause) = QUIET;
     until(node, "the last request to the API server", Duration::ZERO, async || {
@@ -164,7 +164,12 @@ async fn idle(node: &Node, effort: Effort) -> Outcome<Stage> {
         known = now;
         Ok(is_quiet.then_some(()))
     })
-    .await?;
+    .await
+}
+
+/// What is used in a window in which nothing changes.
+async fn idle(node: &Node, effort: Effort) -> Outcome<Stage> {
+    until_quiet(node).await?;
     tokio::time::sleep(SETTLE).await;
     let (cpu, requests_before) = (node.cpu_seconds()?, node.api_requests().await?);
     tokio::time::sleep(effort.window).await;

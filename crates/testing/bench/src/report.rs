@@ -11,6 +11,7 @@ use crate::idle::Idle;
 use crate::joining::Joining;
 use crate::latency::Latency;
 use crate::member::{Member, Stage};
+use crate::single_node::{PODS, Rest, SingleNode, Use};
 use crate::streams::Streams;
 
 /// A target missed by more than this factor fails a short run: less may come from a busy machine, and from the program of the tests, which is
@@ -40,6 +41,12 @@ const MAX_KEPT: f64 = 2.4;
 /// Megabytes of private memory more than the target before a short run fails: the loader relocates 2.7 MB more of the program of the tests.
 const MORE_PRIVATE: f64 = 4.0;
 
+/// Megabytes of private memory that a node may have more with its API, and kilobytes for each pod.
+const MORE_WITH_API: f64 = 8.0;
+const FOR_EACH_WITH_API: f64 = 20.0;
+/// Milliseconds that a request to the API may take more than a manifest until the container runs.
+const REQUEST_OVER_MANIFEST: f64 = 30.0;
+
 #[derive(Debug)]
 pub(crate) struct Report {
     pub(crate) effort: Effort,
@@ -50,6 +57,7 @@ pub(crate) struct Report {
     pub(crate) csi: Option<Csi>,
     pub(crate) burst: Option<Burst>,
     pub(crate) streams: Option<Streams>,
+    pub(crate) single_node: Option<SingleNode>,
     pub(crate) binary_bytes: u64,
 }
 
@@ -130,9 +138,13 @@ impl Report {
             })
         });
         let burst_samples = self.burst.as_ref().map(burst_samples);
+        let single_node_samples = self.single_node.as_ref().map(
+            |single| json!({"manifestMilliseconds": single.manifest, "requestMilliseconds": single.request}),
+        );
         let window = self.effort.window.as_secs();
         let report = json!({
             "lines": lines, "samples": samples, "csiSamples": csi_samples, "burstSamples": burst_samples,
+            "singleNodeSamples": single_node_samples,
             "idleWindowSeconds": window,
         });
         format!("{report:#}\n")
@@ -151,6 +163,7 @@ impl Report {
         lines.extend(self.csi.iter().flat_map(csi_lines));
         lines.extend(self.burst.iter().flat_map(burst_lines));
         lines.extend(self.streams.iter().flat_map(streams_lines));
+        lines.extend(self.single_node.iter().flat_map(single_node_lines));
         let binary = plain("size of the binary", as_f64(self.binary_bytes) / MEGABYTE, "MB");
         // The size of a program that is not optimised says nothing.
         lines.push(Line { target: Some(14.0), limit: Some(f64::INFINITY), ..binary });
@@ -386,6 +399,56 @@ fn streams_lines(streams: &Streams) -> Vec<Line> {
         previous = after;
     }
     lines
+}
+
+fn single_node_lines(single: &SingleNode) -> Vec<Line> {
+    let SingleNode { empty, full, manifest, request } = single;
+    let mut lines = rest_lines("no pod", empty);
+    let more = more_with_api(empty);
+    lines.push(Line {
+        target: Some(MORE_WITH_API),
+        limit: Some(MORE_WITH_API + MORE_PRIVATE),
+        ..plain("single node, no pod: more than standalone", more / MEGABYTE, "MB")
+    });
+    lines.extend(rest_lines(&format!("{PODS} pods"), full));
+    let for_each = (more_with_api(full) - more) / as_f64(PODS as u64);
+    let what = format!("single node, {PODS} pods: each more than standalone");
+    lines.push(Line { target: Some(FOR_EACH_WITH_API), ..plain(&what, for_each / KILOBYTE, "kB") });
+    let added = single.added();
+    lines.extend([
+        plain("standalone: manifest to container started, median", quantile(manifest, 0.5), "ms"),
+        plain("single node: request to container started, median", quantile(request, 0.5), "ms"),
+        Line {
+            target: Some(REQUEST_OVER_MANIFEST),
+            smallest: quantile(&added, 0.0),
+            ..plain("single node: request over manifest, median of pairs", quantile(&added, 0.5), "ms")
+        },
+    ]);
+    lines
+}
+
+/// Bytes of private memory of kubelet and API server that a standalone kubelet does not have.
+fn more_with_api(rest: &Rest) -> f64 {
+    let Rest { standalone, kubelet, api_server } = rest;
+    as_f64(kubelet.private_bytes) + as_f64(api_server.private_bytes) - as_f64(standalone.private_bytes)
+}
+
+fn rest_lines(pods: &str, rest: &Rest) -> Vec<Line> {
+    let Rest { standalone, kubelet, api_server } = rest;
+    let of = |name: &str, process: &Use| {
+        let line = |what: &str, value: f64, unit| plain(&format!("{name}, {pods}: {what}"), value, unit);
+        [
+            line("private memory", as_f64(process.private_bytes) / MEGABYTE, "MB"),
+            line(
+                "processor time a minute",
+                (process.cpu_seconds_per_minute * 100.0).round() / 100.0,
+                "s/min",
+            ),
+            line("wake-ups a minute", process.wake_ups_per_minute.round(), ""),
+        ]
+    };
+    let all = [("standalone", standalone), ("single node", kubelet), ("its API server", api_server)];
+    all.into_iter().flat_map(|(name, process)| of(name, process)).collect()
 }
 
 /// The value that this share of the samples does not exceed; without samples NaN, which no target allows.

@@ -23,7 +23,12 @@ pub async fn is_ready(admin: &ApiHandle) -> Outcome<Option<()>> {
 
 pub fn administrator(api: &Running) -> Outcome<ApiHandle> {
     let config = api.kubeconfig("admin", Some("system:masters")).map_err(failed("make a kubeconfig"))?;
-    let access = kubeconfig::parse(&config, Path::new("/kubeconfig"), &ProxyEnv::default());
+    administrator_of(&config)
+}
+
+/// With the kubeconfig of any API server.
+pub fn administrator_of(config: &str) -> Outcome<ApiHandle> {
+    let access = kubeconfig::parse(config, Path::new("/kubeconfig"), &ProxyEnv::default());
     let access = access.map_err(failed("read the administrator's kubeconfig"))?;
     let settings = Settings {
         user_agent: "bench".to_owned(),

@@ -52,6 +52,8 @@ pub struct Node {
     pub kubelet: Option<Child>,
     /// A program with arguments that starts the kubelet, and becomes it.
     pub wrapper: Vec<String>,
+    /// Further flags of the kubelet, from the next start on.
+    pub flags: Vec<String>,
 }
 
 impl Node {
@@ -94,6 +96,7 @@ impl Node {
             bootstrap_kubeconfig: None,
             kubelet: None,
             wrapper: Vec::new(),
+            flags: Vec::new(),
         })
     }
 
@@ -126,7 +129,7 @@ impl Node {
         if let Some(kubeconfig) = &self.bootstrap_kubeconfig {
             command.arg("--bootstrap-kubeconfig").arg(kubeconfig);
         }
-        command.args(["--hostname-override", NODE_NAME, "-v", "2"]);
+        command.args(["--hostname-override", NODE_NAME, "-v", "2"]).args(&self.flags);
         command.env("KUBELET_PROC_SYS_DIR", self.dir.join("proc-sys"));
         command.env("KUBELET_CONTAINER_LINKS_DIR", self.dir.join("logs/containers"));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log.map_err(failed("open a log file"))?);
