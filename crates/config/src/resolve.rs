@@ -155,10 +155,9 @@ pub(crate) fn finish(
     warnings: &mut Vec<String>,
 ) -> Result<Resolved, ConfigErrors> {
     let mut kubelet = decode(&merged.tree)?;
-    let client_ca = &mut kubelet.authentication.x509.client_ca_file;
-    if flags.single_node && client_ca.is_empty() {
-        // Its API server reads logs and executes commands with a certificate of its own authority.
-        *client_ca = flags.single_node_dir().join("ca.crt").display().to_string();
+    if flags.single_node {
+        let authority = flags.single_node_dir().join("ca.crt");
+        ask_own_api(&mut kubelet, &authority);
     }
     let (gates, gate_warnings, gate_errors) = FeatureGates::resolve(&kubelet.feature_gates);
     warnings.extend(gate_warnings);
@@ -181,6 +180,18 @@ pub(crate) fn finish(
     let mut not_yet = not_yet_names(&merged.set, &merged.base, parsed);
     not_yet.extend(not_yet::gates(&gates));
     Ok(Resolved { kubelet, flags, gates, credential_providers, warnings: Vec::new(), not_yet })
+}
+
+/// The API of a single node decides who may do what on its kubelet, too: it signs certificates of users with few permissions, whom
+/// `AlwaysAllow`, which a machine without an API has, would let execute commands in every pod.
+fn ask_own_api(kubelet: &mut KubeletConfiguration, authority: &Path) {
+    let client_ca = &mut kubelet.authentication.x509.client_ca_file;
+    if client_ca.is_empty() {
+        // The API server reads logs and executes commands with a certificate of this authority.
+        *client_ca = authority.display().to_string();
+    }
+    kubelet.authentication.webhook.enabled = true;
+    "Webhook".clone_into(&mut kubelet.authorization.mode);
 }
 
 pub(crate) fn node_flags(parsed: &Parsed) -> Result<NodeFlags, ConfigErrors> {

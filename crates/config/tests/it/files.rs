@@ -385,3 +385,18 @@ fn gates_without_effect_are_reported_when_they_differ_from_their_default() {
     assert_eq!(not_yet(of_others), [""; 0]);
     assert_eq!(not_yet("HostnameOverride=false,HPAScaleToZero=true"), [""; 0], "works; is none of ours");
 }
+
+#[test]
+fn api_of_a_single_node_decides_who_may_use_its_kubelet() {
+    let alone = "authentication: {webhook: {enabled: false}}\nauthorization: {mode: AlwaysAllow}\n";
+    let files = Memory::default().with("/k.yaml", alone);
+    let access = |line: &str| {
+        let kubelet = resolve(line, &files).expect("valid").kubelet;
+        let authority = kubelet.authentication.x509.client_ca_file;
+        (authority, kubelet.authentication.webhook.enabled, kubelet.authorization.mode)
+    };
+    let own = "/var/lib/kubelet/single-node/ca.crt".to_owned();
+    assert_eq!(access("--config /k.yaml --single-node"), (own, true, "Webhook".to_owned()));
+    let off = "--config /k.yaml --single-node --single-node=false";
+    assert_eq!(access(off), (String::new(), false, "AlwaysAllow".to_owned()));
+}
