@@ -19,7 +19,7 @@ use tokio::task::JoinSet;
 use crate::api::Api;
 use crate::object;
 use crate::registry::namespaces::ensure;
-use crate::store::{Event, Key, NotStored, Objects};
+use crate::store::{Event, Key, NotStored, Objects, StoredEvent};
 
 /// How long to wait after a change that could not be stored.
 const RETRY: Duration = Duration::from_secs(5);
@@ -67,11 +67,14 @@ async fn run<C: Controller>(api: Arc<Api>) {
                     return;
                 }
             }
-            let Some(event) = live.recv().await else { break };
-            let mut examine = |event: &Event| waiting.extend(api.store.read(|all| C::affected(event, all)));
+            let Some(event) = live.event().await else { break };
+            let mut examine = |event: &StoredEvent| {
+                let event = event.event();
+                waiting.extend(api.store.read(|all| C::affected(&event, all)));
+            };
             examine(&event);
             // What changed meanwhile counts once.
-            while let Ok(event) = live.try_recv() {
+            while let Some(event) = live.try_event() {
                 examine(&event);
             }
         }

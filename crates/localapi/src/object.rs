@@ -64,6 +64,10 @@ pub(crate) fn metadata(object: &mut Value) -> &mut Map<String, Value> {
     map_at(object, "metadata")
 }
 
+pub(crate) fn set_resource_version(object: &mut Value, revision: u64) {
+    metadata(object).insert("resourceVersion".to_owned(), Value::String(revision.to_string()));
+}
+
 /// The map below `key`, created if it was missing or not a map.
 pub(crate) fn map_at<'a>(object: &'a mut Value, key: &str) -> &'a mut Map<String, Value> {
     let child = as_map(object).entry(key).or_insert_with(|| json!({}));

@@ -15,7 +15,7 @@ use crate::auth::authority::Validity;
 use crate::auth::{BOOTSTRAPPERS, NODE_USER_PREFIX, NODES};
 use crate::object::{self, items, text};
 use crate::options::Approval;
-use crate::store::{From, Key, NotStored, Write};
+use crate::store::{From, Item, Key, NotStored, Write};
 
 const CLIENT: &str = "kubernetes.io/kube-apiserver-client";
 const KUBELET_CLIENT: &str = "kubernetes.io/kube-apiserver-client-kubelet";
@@ -182,13 +182,13 @@ fn advance(api: &Api, request: &Value) -> Option<Value> {
 pub(crate) async fn run(api: Arc<Api>) {
     while !api.closing.is_cancelled() {
         let Ok(subscription) = api.store.watch(RESOURCE, None, From::Everything) else { return };
-        for request in &subscription.initial {
-            step(&api, &Key::new(RESOURCE, "", object::name(request)));
-        }
         let mut live = subscription.live;
         // The store closes the queue of a slow watcher: list again.
-        while let Some(event) = live.recv().await {
-            step(&api, &event.key);
+        while let Some(item) = live.recv().await {
+            match item {
+                Item::Existing(object) => step(&api, &Key::new(RESOURCE, "", object::name(object.tree()))),
+                Item::Event(event) => step(&api, &event.key),
+            }
         }
     }
 }

@@ -6,29 +6,59 @@ pub(crate) mod backup;
 pub(crate) mod disk;
 mod history;
 mod objects;
+mod queue;
 pub(crate) mod seal;
 mod snapshot;
+mod stored;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 use serde_json::Value;
-use tokio::sync::mpsc;
 
+use crate::object;
 pub(crate) use disk::NotStored;
 use disk::{Disk, Saved};
 use history::History;
-pub(crate) use history::{Change, Event};
+pub(crate) use history::{Change, Event, StoredEvent};
 pub(crate) use objects::Objects;
+use queue::Sender;
+pub(crate) use queue::{Item, Nothing, Receiver};
+use stored::{Meter, Stored};
 
 /// The number of the last change, over all objects.
 pub(crate) type Revision = u64;
 
-/// Undelivered events of a watcher; a watcher with more is closed and resumes from the history.
-const WATCH_QUEUE: usize = 1024;
+/// The bounds of what the store keeps besides the objects. Bytes are those of JSON texts.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    pub(crate) history_events: usize,
+    pub(crate) history_bytes: usize,
+    /// Events that the client of one watcher has not taken; a watcher with more is closed and resumes from the history.
+    pub(crate) watcher_events: usize,
+    pub(crate) watcher_bytes: usize,
+    /// Versions of objects that only watchers still need, all together; of watchers with more, that with the most is closed.
+    pub(crate) undelivered_bytes: usize,
+}
+
+impl Limits {
+    pub(crate) const fn of_history(history_events: usize) -> Self {
+        Self {
+            history_events,
+            history_bytes: 16 << 20,
+            watcher_events: 1024,
+            watcher_bytes: 16 << 20,
+            undelivered_bytes: 32 << 20,
+        }
+    }
+
+    const fn history(&self, compacted: Revision) -> History {
+        History::new(self.history_events, self.history_bytes, compacted)
+    }
+}
 
 /// The key of an object. `resource` is the plural; `namespace` is empty for cluster-wide kinds.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -81,12 +111,12 @@ pub(crate) struct RevisionExpired {
     pub(crate) oldest: Revision,
 }
 
-/// One watch: first `backlog`, then `live` until it closes.
+/// One watch: what exists or was missed, then what changes, until it closes.
 #[derive(Debug)]
 pub(crate) struct Subscription {
-    pub(crate) initial: Vec<Arc<Value>>,
-    pub(crate) backlog: Vec<Event>,
-    pub(crate) live: mpsc::Receiver<Event>,
+    pub(crate) live: Receiver,
+    /// How many of the first items are existing objects.
+    pub(crate) existing: usize,
     /// The store's revision when the watch began.
     pub(crate) revision: Revision,
 }
@@ -98,25 +128,34 @@ pub(crate) struct Listing {
     pub(crate) objects: Vec<(Key, Arc<Value>)>,
 }
 
+/// What a watcher watches.
 #[derive(Debug)]
-struct Watcher {
+struct Wanted {
     /// `None`: all kinds.
     resource: Option<&'static str>,
     namespace: Option<String>,
-    queue: mpsc::Sender<Event>,
 }
 
-impl Watcher {
-    fn wants(&self, key: &Key) -> bool {
+impl Wanted {
+    fn includes(&self, key: &Key) -> bool {
         self.resource.is_none_or(|wanted| wanted == key.resource)
             && self.namespace.as_ref().is_none_or(|wanted| *wanted == key.namespace)
     }
 }
 
 #[derive(Debug)]
+struct Watcher {
+    wanted: Wanted,
+    queue: Sender,
+}
+
+#[derive(Debug)]
 struct State {
+    limits: Limits,
     revision: Revision,
     objects: Objects,
+    /// Counts the objects, and all older versions of them that the history and watchers hold.
+    meter: Meter,
     history: History,
     watchers: Vec<Watcher>,
 }
@@ -132,17 +171,22 @@ pub(crate) struct Store {
 impl Store {
     /// An empty store that remembers up to `history` changes.
     pub(crate) fn new(history: usize) -> Self {
-        Self::of(None, 1, Objects::default(), history)
+        Self::of(None, Saved { revision: 1, ..Saved::default() }, Limits::of_history(history))
     }
 
     /// The store of a database, which has everything but the history: a watch from before must list again.
     pub(crate) fn on_disk(disk: Disk, saved: Saved, history: usize) -> Self {
-        Self::of(Some(disk), saved.revision, Objects::of_map(saved.objects), history)
+        Self::of(Some(disk), saved, Limits::of_history(history))
     }
 
-    fn of(disk: Option<Disk>, revision: Revision, objects: Objects, history: usize) -> Self {
-        let history = History::new(history, revision);
-        let state = State { revision, objects, history, watchers: Vec::new() };
+    fn of(disk: Option<Disk>, saved: Saved, limits: Limits) -> Self {
+        let Saved { revision, objects: saved, .. } = saved;
+        let (meter, mut objects) = (Meter::default(), Objects::default());
+        for (key, object) in saved {
+            objects.insert(key, Stored::new(object, &meter));
+        }
+        let history = limits.history(revision);
+        let state = State { limits, revision, objects, meter, history, watchers: Vec::new() };
         Self { writer: Mutex::new(disk), state: Mutex::new(state) }
     }
 
@@ -163,7 +207,8 @@ impl Store {
     /// Everything at this moment, with these texts.
     pub(crate) fn saved(&self, identity: BTreeMap<String, Vec<u8>>) -> Saved {
         let state = self.state.lock();
-        let objects = state.objects.all().map(|(key, object)| (key.clone(), Arc::clone(object))).collect();
+        let objects =
+            state.objects.all().map(|(key, object)| (key.clone(), Arc::clone(object.tree()))).collect();
         Saved { revision: state.revision, objects, identity }
     }
 
@@ -201,7 +246,7 @@ impl Store {
                 continue;
             }
             match &event.previous {
-                Some(previous) => drop(objects.insert(event.key.clone(), Arc::clone(previous))),
+                Some(previous) => drop(objects.insert(event.key.clone(), Arc::clone(previous.tree()))),
                 None => drop(objects.remove(&event.key)),
             }
         }
@@ -216,24 +261,29 @@ impl Store {
         decide: impl FnOnce(&Objects, Option<&Arc<Value>>) -> Result<Write, E>,
     ) -> Result<Written, E> {
         let mut disk = self.writer.lock();
-        let (current, decided, revision) = {
+        let (current, decided, revision, meter) = {
             let state = self.state.lock();
-            let current = state.objects.get(key).cloned();
-            let decided = decide(&state.objects, current.as_ref())?;
-            (current, decided, state.revision + 1)
+            let current = state.objects.stored(key).cloned();
+            let decided = decide(&state.objects, current.as_ref().map(|current| current.tree()))?;
+            (current, decided, state.revision + 1, state.meter.clone())
         };
-        let (change, object) = match decided {
-            Write::Keep => return Ok(Written { object: current, removed: false }),
+        let (change, mut object) = match decided {
+            Write::Keep => {
+                let object = current.map(|current| Arc::clone(current.tree()));
+                return Ok(Written { object, removed: false });
+            }
             Write::Put(object) if current.is_some() => (Change::Modified, object),
             Write::Put(object) => (Change::Added, object),
             Write::Remove(object) if current.is_some() => (Change::Deleted, object),
             Write::Remove(_) => return Ok(Written { object: None, removed: false }),
         };
-        let event = Event::new(revision, key, change, object, current);
+        object::set_resource_version(&mut object, revision);
+        let object = Arc::new(object);
+        let stored = Stored::new(Arc::clone(&object), &meter);
+        let event = StoredEvent { revision, key: key.clone(), change, object: stored, previous: current };
         if let Some(disk) = disk.as_mut() {
             disk.store(&event)?;
         }
-        let object = Arc::clone(&event.object);
         self.state.lock().apply(event);
         Ok(Written { object: Some(object), removed: change == Change::Deleted })
     }
@@ -245,29 +295,32 @@ impl Store {
         from: From,
     ) -> Result<Subscription, RevisionExpired> {
         let mut state = self.state.lock();
-        let (queue, live) = mpsc::channel(WATCH_QUEUE);
-        let watcher = Watcher { resource: Some(resource), namespace: namespace.map(str::to_owned), queue };
-        let (mut initial, mut backlog) = (Vec::new(), Vec::new());
+        let wanted = Wanted { resource: Some(resource), namespace: namespace.map(str::to_owned) };
+        let mut items = VecDeque::new();
+        let mut existing = 0;
         match from {
             From::Everything => {
-                initial =
-                    state.objects.of(resource, namespace).map(|(_, object)| Arc::clone(object)).collect();
+                let objects = state.objects.stored_of(resource, namespace);
+                items.extend(objects.map(|(_, object)| Item::Existing(Arc::clone(object))));
+                existing = items.len();
             }
             From::Now => {}
             From::After(revision) => {
                 state.known(revision)?;
-                let missed = state.history.after(revision)?;
-                backlog = missed.filter(|event| watcher.wants(&event.key)).cloned().collect();
+                let missed = state.history.after(revision)?.filter(|event| wanted.includes(&event.key));
+                items.extend(missed.cloned().map(Item::Event));
             }
         }
-        state.watchers.push(watcher);
-        Ok(Subscription { initial, backlog, live, revision: state.revision })
+        let (queue, live) = queue::queue(items);
+        state.watchers.push(Watcher { wanted, queue });
+        Ok(Subscription { live, existing, revision: state.revision })
     }
 
     /// All later changes of all objects.
-    pub(crate) fn watch_everything(&self) -> mpsc::Receiver<Event> {
-        let (queue, live) = mpsc::channel(WATCH_QUEUE);
-        self.state.lock().watchers.push(Watcher { resource: None, namespace: None, queue });
+    pub(crate) fn watch_everything(&self) -> Receiver {
+        let (queue, live) = queue::queue(VecDeque::new());
+        let wanted = Wanted { resource: None, namespace: None };
+        self.state.lock().watchers.push(Watcher { wanted, queue });
         live
     }
 
@@ -295,7 +348,7 @@ impl State {
     }
 
     /// Makes the change visible to readers and watchers.
-    fn apply(&mut self, event: Event) {
+    fn apply(&mut self, event: StoredEvent) {
         self.revision = event.revision;
         match event.change {
             Change::Added | Change::Modified => {
@@ -303,14 +356,29 @@ impl State {
             }
             Change::Deleted => self.objects.remove(&event.key),
         }
-        // A closed or slow watcher is removed; its stream ends after the events that are queued already.
+        let event = Arc::new(event);
+        let limits = self.limits;
+        // A closed or slow watcher is removed.
         self.watchers.retain(|watcher| {
-            if watcher.wants(&event.key) {
-                watcher.queue.try_send(event.clone()).is_ok()
+            if watcher.wanted.includes(&event.key) {
+                watcher.queue.push(&event, limits.watcher_events, limits.watcher_bytes)
             } else {
-                !watcher.queue.is_closed()
+                watcher.queue.is_open()
             }
         });
         self.history.push(event);
+        self.close_slowest();
+    }
+
+    /// Closes the watchers that have taken the least, until what only watchers hold is within its bound.
+    fn close_slowest(&mut self) {
+        let kept = |state: &Self| state.objects.bytes() + state.history.bytes();
+        while self.meter.bytes().saturating_sub(kept(self)) > self.limits.undelivered_bytes {
+            let slowest = self.watchers.iter().enumerate().max_by_key(|(_, watcher)| watcher.queue.bytes());
+            // Without a queue the memory belongs to responses, which end by themselves.
+            let Some((index, _)) = slowest.filter(|(_, watcher)| watcher.queue.bytes() > 0) else { return };
+            tracing::info!("closed a watch whose client is too slow; it resumes from the history");
+            self.watchers.swap_remove(index);
+        }
     }
 }

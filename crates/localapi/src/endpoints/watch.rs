@@ -11,8 +11,6 @@ use futures_util::stream;
 use http_body_util::{BodyExt, StreamBody};
 use hyper::body::Frame;
 use serde_json::{Value, json};
-use tokio::sync::mpsc::Receiver;
-use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::{Instant, Interval};
 
 use super::negotiation::{self, Include, Media};
@@ -24,7 +22,7 @@ use crate::http::Body;
 use crate::object;
 use crate::resources::Resource;
 use crate::status::ApiError;
-use crate::store::{Change, Event, From, Revision, Subscription};
+use crate::store::{Change, From, Item, Nothing, Receiver, Revision, StoredEvent, Subscription};
 
 /// The timeout of a watch that specifies none.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(30 * 60);
@@ -110,20 +108,21 @@ struct View {
 
 impl View {
     /// The event within the selection: an object that leaves the selection is deleted, one that enters it is added.
-    fn select(&self, event: &Event) -> Option<(&'static str, Value)> {
-        let was = event.previous.as_ref().is_some_and(|previous| self.selection.matches(previous));
-        let is = event.change != Change::Deleted && self.selection.matches(&event.object);
+    fn select(&self, event: &StoredEvent) -> Option<(&'static str, Arc<Value>)> {
+        let previous = event.previous.as_ref().map(|previous| Arc::clone(previous.tree()));
+        let was = previous.as_ref().is_some_and(|previous| self.selection.matches(previous));
+        let object = Arc::clone(event.object.tree());
+        let is = event.change != Change::Deleted && self.selection.matches(&object);
         match (was, is) {
             (false, false) => None,
-            (false, true) => Some(("ADDED", (*event.object).clone())),
-            (true, true) => Some(("MODIFIED", (*event.object).clone())),
-            (true, false) if event.change == Change::Deleted => Some(("DELETED", (*event.object).clone())),
+            (false, true) => Some(("ADDED", object)),
+            (true, true) => Some(("MODIFIED", object)),
+            (true, false) if event.change == Change::Deleted => Some(("DELETED", object)),
             (true, false) => {
                 // The last state that matched the selection, with the revision of the change.
-                let mut last = event.previous.as_deref().cloned().unwrap_or_default();
-                object::metadata(&mut last)
-                    .insert("resourceVersion".to_owned(), Value::String(event.revision.to_string()));
-                Some(("DELETED", last))
+                let mut last = previous.as_deref().cloned().unwrap_or_default();
+                object::set_resource_version(&mut last, event.revision);
+                Some(("DELETED", Arc::new(last)))
             }
         }
     }
@@ -170,8 +169,10 @@ fn line(kind: &str, object: &Value) -> Bytes {
 struct WatchStream {
     api: Arc<Api>,
     view: View,
-    live: Option<Receiver<Event>>,
-    /// Lines that are ready to be sent.
+    live: Option<Receiver>,
+    /// Existing objects that are not sent yet, if a bookmark is to come after them.
+    existing: Option<usize>,
+    /// Lines that are ready to be sent: one event with its bookmark at most, because what is sent later stays in the queue of the store.
     ready: VecDeque<Bytes>,
     sent_up_to: Revision,
     deadline: Instant,
@@ -185,6 +186,7 @@ impl WatchStream {
         Self {
             view,
             live: None,
+            existing: None,
             ready: VecDeque::new(),
             sent_up_to: 0,
             deadline: now + lifetime,
@@ -194,27 +196,38 @@ impl WatchStream {
     }
 
     fn begin(&mut self, subscription: Subscription, initial_events_end: bool) {
-        let Subscription { initial, backlog, live, revision } = subscription;
-        for object in initial.iter().filter(|object| self.view.selection.matches(object)).collect::<Vec<_>>()
-        {
-            let line = self.view.write("ADDED", object);
-            self.ready.push_back(line);
-        }
-        for event in &backlog {
-            self.queue(event);
-        }
-        self.sent_up_to = revision;
-        if initial_events_end {
-            self.ready.push_back(self.view.bookmark(revision, true));
-        }
-        self.live = Some(live);
+        self.sent_up_to = subscription.revision;
+        self.existing = initial_events_end.then_some(subscription.existing);
+        self.live = Some(subscription.live);
+        self.end_existing();
     }
 
-    fn queue(&mut self, event: &Event) {
-        self.sent_up_to = self.sent_up_to.max(event.revision);
-        if let Some((kind, object)) = self.view.select(event) {
+    fn queue(&mut self, item: &Item) {
+        let selected = match item {
+            Item::Existing(object) => {
+                let object = Arc::clone(object.tree());
+                self.view.selection.matches(&object).then_some(("ADDED", object))
+            }
+            Item::Event(event) => {
+                self.sent_up_to = self.sent_up_to.max(event.revision);
+                self.view.select(event)
+            }
+        };
+        if let Some((kind, object)) = selected {
             let line = self.view.write(kind, &object);
             self.ready.push_back(line);
+        }
+        if let (Item::Existing(_), Some(left)) = (item, self.existing.as_mut()) {
+            *left = left.saturating_sub(1);
+            self.end_existing();
+        }
+    }
+
+    /// Queues the bookmark after the last existing object.
+    fn end_existing(&mut self) {
+        if self.existing == Some(0) {
+            self.existing = None;
+            self.ready.push_back(self.view.bookmark(self.sent_up_to, true));
         }
     }
 
@@ -229,28 +242,24 @@ impl WatchStream {
                 biased;
                 () = self.api.closing.cancelled() => return None,
                 () = tokio::time::sleep_until(self.deadline) => return None,
-                event = live.recv() => self.queue(&event?),
+                item = live.recv() => self.queue(&item?),
                 () = tick(&mut self.bookmarks) => self.queue_bookmark(),
             }
         }
     }
 
-    /// Queues a bookmark, after all events up to its revision.
+    /// Queues a bookmark of the present revision, if everything up to it is sent: otherwise events come instead.
     fn queue_bookmark(&mut self) {
         let revision = self.api.store.revision();
-        loop {
-            match self.live.as_mut().map(Receiver::try_recv) {
-                Some(Ok(event)) => self.queue(&event),
-                Some(Err(TryRecvError::Empty)) => break,
-                // The store closed a slow watcher: events are missing, so no bookmark may be sent.
-                Some(Err(TryRecvError::Disconnected)) | None => {
-                    self.live = None;
-                    return;
-                }
+        match self.live.as_mut().map(Receiver::try_recv) {
+            Some(Ok(item)) => self.queue(&item),
+            Some(Err(Nothing::Empty)) => {
+                self.sent_up_to = self.sent_up_to.max(revision);
+                self.ready.push_back(self.view.bookmark(self.sent_up_to, false));
             }
+            // The store closed a slow watcher: events are missing, so no bookmark may be sent.
+            Some(Err(Nothing::Closed)) | None => self.live = None,
         }
-        self.sent_up_to = self.sent_up_to.max(revision);
-        self.ready.push_back(self.view.bookmark(self.sent_up_to, false));
     }
 }
 

@@ -19,8 +19,9 @@ use redb::{
 };
 use serde_json::Value;
 
-use super::history::Event;
+use super::history::StoredEvent;
 use super::seal::{self, NotOpened, Seal};
+use super::stored::Stored;
 use super::{Change, Key, Revision};
 use crate::files;
 use crate::json;
@@ -98,7 +99,7 @@ pub(crate) struct Disk {
     /// `None` after a failed write.
     database: Option<Database>,
     /// The objects that failed writes may or may not have changed, as they were before.
-    uncertain: BTreeMap<String, Option<Arc<Value>>>,
+    uncertain: BTreeMap<String, Option<Arc<Stored>>>,
 }
 
 impl fmt::Debug for Disk {
@@ -316,7 +317,7 @@ impl Disk {
     }
 
     /// Returns when the change is on disk.
-    pub(super) fn store(&mut self, event: &Event) -> Result<(), NotStored> {
+    pub(super) fn store(&mut self, event: &StoredEvent) -> Result<(), NotStored> {
         let name = name_of(&event.key);
         let stored = self.commit(&name, event);
         match stored {
@@ -328,7 +329,7 @@ impl Disk {
     }
 
     /// After an error the database is closed.
-    fn commit(&mut self, name: &str, event: &Event) -> Result<(), redb::Error> {
+    fn commit(&mut self, name: &str, event: &StoredEvent) -> Result<(), redb::Error> {
         let database = match self.database.take() {
             Some(database) => database,
             None => (self.open)()?,
@@ -336,9 +337,9 @@ impl Disk {
         let transaction = database.begin_write()?;
         let seal = self.seal.as_deref();
         for (name, object) in &self.uncertain {
-            put(&transaction, name, object.as_deref(), seal)?;
+            put(&transaction, name, object.as_ref().map(|object| &**object.tree()), seal)?;
         }
-        let object = (event.change != Change::Deleted).then_some(&*event.object);
+        let object = (event.change != Change::Deleted).then_some(&**event.object.tree());
         put(&transaction, name, object, seal)?;
         transaction.open_table(NUMBERS)?.insert("revision", event.revision)?;
         transaction.commit()?;

@@ -5,8 +5,9 @@ use std::sync::Arc;
 
 use serde_json::{Value, json};
 
-use super::history::History;
-use super::{Change, Event, Key, Revision, Store};
+use super::history::StoredEvent;
+use super::stored::{Meter, Stored};
+use super::{Change, Key, Limits, Revision, Store};
 use crate::{object, resources};
 
 /// A document that is not a valid snapshot.
@@ -30,9 +31,9 @@ impl Store {
         let objects: Vec<Value> = state
             .objects
             .all()
-            .map(|(key, object)| json!({"resource": key.resource, "object": **object}))
+            .map(|(key, object)| json!({"resource": key.resource, "object": **object.tree()}))
             .collect();
-        let history: Vec<Value> = state.history.all().map(event_to_value).collect();
+        let history: Vec<Value> = state.history.all().map(|event| event_to_value(event)).collect();
         json!({
             "revision": state.revision,
             "compacted": state.history.compacted(),
@@ -45,20 +46,21 @@ impl Store {
     pub(crate) fn restore(snapshot: &Value, limit: usize) -> Result<Self, InvalidSnapshot> {
         let number = |field: &str| snapshot[field].as_u64().ok_or(InvalidSnapshot::Revision);
         let list = |field: &str| snapshot[field].as_array().ok_or(InvalidSnapshot::Lists);
-        let mut history = History::new(limit, number("compacted")?);
-        for (index, entry) in list("history")?.iter().enumerate() {
-            history.push(event_of(entry).ok_or(InvalidSnapshot::Event(index))?);
-        }
         let store = Self::new(limit);
         {
             let mut state = store.state.lock();
+            state.history = Limits::of_history(limit).history(number("compacted")?);
+            for (index, entry) in list("history")?.iter().enumerate() {
+                let event = event_of(entry, &state.meter).ok_or(InvalidSnapshot::Event(index))?;
+                state.history.push(Arc::new(event));
+            }
             for (index, entry) in list("objects")?.iter().enumerate() {
                 let object = &entry["object"];
                 let key = key_of(entry, object).ok_or(InvalidSnapshot::Object(index))?;
-                state.objects.insert(key, Arc::new(object.clone()));
+                let object = Stored::new(Arc::new(object.clone()), &state.meter);
+                state.objects.insert(key, object);
             }
             state.revision = number("revision")?;
-            state.history = history;
         }
         Ok(store)
     }
@@ -70,17 +72,17 @@ fn key_of(entry: &Value, object: &Value) -> Option<Key> {
     (!name.is_empty()).then(|| Key::new(resource.name, object::namespace(object), name))
 }
 
-fn event_to_value(event: &Event) -> Value {
+fn event_to_value(event: &StoredEvent) -> Value {
     json!({
         "revision": event.revision,
         "resource": event.key.resource,
         "deleted": event.change == Change::Deleted,
-        "object": *event.object,
-        "previous": event.previous.as_deref(),
+        "object": **event.object.tree(),
+        "previous": event.previous.as_ref().map(|previous| &**previous.tree()),
     })
 }
 
-fn event_of(entry: &Value) -> Option<Event> {
+fn event_of(entry: &Value, meter: &Meter) -> Option<StoredEvent> {
     let revision: Revision = entry["revision"].as_u64()?;
     let previous = Some(&entry["previous"]).filter(|previous| !previous.is_null());
     let change = match (entry["deleted"].as_bool()?, previous) {
@@ -88,11 +90,12 @@ fn event_of(entry: &Value) -> Option<Event> {
         (false, Some(_)) => Change::Modified,
         (false, None) => Change::Added,
     };
-    Some(Event {
+    let stored = |object: &Value| Stored::new(Arc::new(object.clone()), meter);
+    Some(StoredEvent {
         revision,
         key: key_of(entry, &entry["object"])?,
         change,
-        object: Arc::new(entry["object"].clone()),
-        previous: previous.cloned().map(Arc::new),
+        object: stored(&entry["object"]),
+        previous: previous.map(stored),
     })
 }

@@ -245,7 +245,6 @@ fn only_changes_that_decide_lead_to_a_step() {
     let affected = |resource, before: &Value, after: &Value| {
         let key = Key::new(resource, object::namespace(after), object::name(after));
         let event = Event {
-            revision: 2,
             key,
             change: Change::Modified,
             object: Arc::new(after.clone()),

@@ -113,10 +113,10 @@ fn change_that_concerns_no_owner_needs_no_look() {
     let mut changed = map("d", &[("one", false)]);
     changed["data"] = json!({"a": "b"});
     put(changed);
-    let event = live.try_recv().unwrap();
+    let event = live.try_event().unwrap().event();
     assert_eq!(store.read(|objects| Garbage::affected(&event, objects)), []);
     put(map("d", &[]));
-    let event = live.try_recv().unwrap();
+    let event = live.try_event().unwrap().event();
     assert_eq!(
         store.read(|objects| Garbage::affected(&event, objects)),
         [Key::new("configmaps", "a", "one")]

@@ -531,7 +531,7 @@ fn freed_claim_changed_devices_and_uncordoned_node_lead_to_the_pods_that_wait() 
     let affected = |resource, change, object: &Value, previous: Option<&Value>| {
         let key = Key::new(resource, object::namespace(object), object::name(object));
         let previous = previous.map(|previous| Arc::new(previous.clone()));
-        let event = Event { revision: 2, key, change, object: Arc::new(object.clone()), previous };
+        let event = Event { key, change, object: Arc::new(object.clone()), previous };
         let keys = store.read(|objects| Scheduling::affected(&event, objects));
         keys.into_iter().map(|key| key.name).collect::<Vec<_>>()
     };

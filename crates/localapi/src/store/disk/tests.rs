@@ -282,7 +282,7 @@ fn full_disk_refuses_changes_with_its_reason_and_takes_them_again_once_it_has_sp
     disk.fault(Fault::None);
     assert_eq!(write(&store, "new", Some(3)).unwrap(), before + 1);
     assert!(store.takes_changes());
-    assert_eq!(watch.live.try_recv().unwrap().object["number"], 3);
+    assert_eq!(watch.live.try_event().unwrap().event().object["number"], 3);
 }
 
 #[test]
