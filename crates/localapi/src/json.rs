@@ -15,6 +15,19 @@ const MAX_DUPLICATES: usize = 50;
 /// After this many levels the remaining text gets a deserializer of its own, because one allows 128.
 const LEVELS_OF_ONE_DESERIALIZER: usize = 100;
 
+/// Whether a tree has no more levels than [`decode`] takes.
+pub(crate) fn is_shallow(tree: &Value) -> bool {
+    fn fits(tree: &Value, left: usize) -> bool {
+        match (tree, left.checked_sub(1)) {
+            (Value::Array(items), Some(left)) => items.iter().all(|item| fits(item, left)),
+            (Value::Object(fields), Some(left)) => fields.values().all(|field| fits(field, left)),
+            (Value::Array(_) | Value::Object(_), None) => false,
+            (Value::Null | Value::Bool(_) | Value::Number(_) | Value::String(_), _) => true,
+        }
+    }
+    fits(tree, MAX_DEPTH)
+}
+
 /// Decodes one JSON value of at most [`MAX_DEPTH`] levels.
 pub(crate) fn decode(text: &[u8]) -> Result<Value, Error> {
     // Nearly every text is flat, and this is faster.
@@ -158,8 +171,12 @@ mod tests {
     fn deep_text_round_trips_up_to_the_limit() {
         for levels in [0, 1, 99, 100, 101, 127, 128, 200, 300, MAX_DEPTH - 1] {
             let text = nested(levels);
-            assert_eq!(decode(text.as_bytes()).unwrap().to_string(), text, "{levels} levels");
+            let tree = decode(text.as_bytes()).unwrap();
+            assert_eq!(tree.to_string(), text, "{levels} levels");
+            assert!(is_shallow(&tree), "{levels} levels");
         }
+        let deeper = serde_json::json!({"f:a": decode(nested(MAX_DEPTH - 1).as_bytes()).unwrap()});
+        assert!(!is_shallow(&deeper));
         let error = decode(nested(MAX_DEPTH).as_bytes()).unwrap_err();
         assert!(error.to_string().contains("exceeded max depth of 500"), "{error}");
     }

@@ -186,7 +186,7 @@ pub(crate) async fn run(api: Arc<Api>) {
         // The store closes the queue of a slow watcher: list again.
         while let Some(item) = live.recv().await {
             match item {
-                Item::Existing(object) => step(&api, &Key::new(RESOURCE, "", object::name(object.tree()))),
+                Item::Existing(object) => step(&api, &Key::new(RESOURCE, "", object::name(&object.tree()))),
                 Item::Event(event) => step(&api, &event.key),
             }
         }
@@ -200,7 +200,8 @@ fn step(api: &Api, key: &Key) {
         let Some(seen) = api.store.get(key) else { return };
         let Some(next) = advance(api, &seen) else { return };
         let written: Result<_, NotStored> = api.store.write(key, |_, current| {
-            let same = current.is_some_and(|current| Arc::ptr_eq(current, &seen));
+            let version = object::resource_version(&seen);
+            let same = current.is_some_and(|current| object::resource_version(current) == version);
             Ok(if same { Write::Put(next) } else { Write::Keep })
         });
         if let Err(error) = written {

@@ -1,6 +1,6 @@
 //! The objects, their revision counter, and their watchers, in memory; with [`disk`], each change is on disk before a client sees it.
 //!
-//! It knows keys, JSON trees and revisions; no rules of kinds, no selectors, no HTTP.
+//! It knows keys, JSON and revisions; no rules of kinds, no selectors, no HTTP.
 
 pub(crate) mod backup;
 pub(crate) mod disk;
@@ -27,7 +27,8 @@ pub(crate) use history::{Change, Event, StoredEvent};
 pub(crate) use objects::Objects;
 use queue::Sender;
 pub(crate) use queue::{Item, Nothing, Receiver};
-use stored::{Meter, Stored};
+pub(crate) use stored::Stored;
+use stored::{Meter, Recent};
 
 /// The number of the last change, over all objects.
 pub(crate) type Revision = u64;
@@ -44,11 +45,19 @@ pub(crate) struct Limits {
     pub(crate) undelivered_bytes: usize,
 }
 
+/// What a change in the history may have on average: a pod before and after it.
+const BYTES_OF_CHANGE: usize = 4 << 10;
+const MAX_HISTORY_BYTES: usize = 16 << 20;
+
 impl Limits {
     pub(crate) const fn of_history(history_events: usize) -> Self {
         Self {
             history_events,
-            history_bytes: 16 << 20,
+            history_bytes: if history_events < MAX_HISTORY_BYTES / BYTES_OF_CHANGE {
+                history_events * BYTES_OF_CHANGE
+            } else {
+                MAX_HISTORY_BYTES
+            },
             watcher_events: 1024,
             watcher_bytes: 16 << 20,
             undelivered_bytes: 32 << 20,
@@ -125,7 +134,7 @@ pub(crate) struct Subscription {
 #[derive(Debug)]
 pub(crate) struct Listing {
     pub(crate) revision: Revision,
-    pub(crate) objects: Vec<(Key, Arc<Value>)>,
+    pub(crate) objects: Vec<(Key, Arc<Stored>)>,
 }
 
 /// What a watcher watches.
@@ -156,6 +165,7 @@ struct State {
     objects: Objects,
     /// Counts the objects, and all older versions of them that the history and watchers hold.
     meter: Meter,
+    recent: Recent,
     history: History,
     watchers: Vec<Watcher>,
 }
@@ -183,10 +193,18 @@ impl Store {
         let Saved { revision, objects: saved, .. } = saved;
         let (meter, mut objects) = (Meter::default(), Objects::default());
         for (key, object) in saved {
-            objects.insert(key, Stored::new(object, &meter));
+            objects.insert(key, Stored::of_text(object, &meter));
         }
         let history = limits.history(revision);
-        let state = State { limits, revision, objects, meter, history, watchers: Vec::new() };
+        let state = State {
+            limits,
+            revision,
+            objects,
+            meter,
+            recent: Recent::default(),
+            history,
+            watchers: Vec::new(),
+        };
         Self { writer: Mutex::new(disk), state: Mutex::new(state) }
     }
 
@@ -201,25 +219,33 @@ impl Store {
     }
 
     pub(crate) fn get(&self, key: &Key) -> Option<Arc<Value>> {
-        self.state.lock().objects.get(key).cloned()
+        // Decoded without the lock.
+        self.stored(key).map(|object| object.tree())
+    }
+
+    pub(crate) fn stored(&self, key: &Key) -> Option<Arc<Stored>> {
+        self.state.lock().objects.stored(key).cloned()
     }
 
     /// Everything at this moment, with these texts.
     pub(crate) fn saved(&self, identity: BTreeMap<String, Vec<u8>>) -> Saved {
         let state = self.state.lock();
         let objects =
-            state.objects.all().map(|(key, object)| (key.clone(), Arc::clone(object.tree()))).collect();
+            state.objects.all().map(|(key, object)| (key.clone(), Arc::clone(object.text()))).collect();
         Saved { revision: state.revision, objects, identity }
     }
 
     /// Reads several objects at one revision.
     pub(crate) fn read<T>(&self, read: impl FnOnce(&Objects) -> T) -> T {
-        read(&self.state.lock().objects)
+        let mut state = self.state.lock();
+        let result = read(&state.objects);
+        state.objects.drop_trees();
+        result
     }
 
     pub(crate) fn list(&self, resource: &'static str, namespace: Option<&str>) -> Listing {
         let state = self.state.lock();
-        let objects = state.objects.of(resource, namespace);
+        let objects = state.objects.stored_of(resource, namespace);
         Listing {
             revision: state.revision,
             objects: objects.map(|(key, object)| (key.clone(), Arc::clone(object))).collect(),
@@ -234,9 +260,9 @@ impl Store {
         revision: Revision,
     ) -> Result<Listing, RevisionExpired> {
         let state = self.state.lock();
-        let mut objects: BTreeMap<Key, Arc<Value>> = state
+        let mut objects: BTreeMap<Key, Arc<Stored>> = state
             .objects
-            .of(resource, namespace)
+            .stored_of(resource, namespace)
             .map(|(key, object)| (key.clone(), Arc::clone(object)))
             .collect();
         for event in state.history.back_to(revision)? {
@@ -246,7 +272,7 @@ impl Store {
                 continue;
             }
             match &event.previous {
-                Some(previous) => drop(objects.insert(event.key.clone(), Arc::clone(previous.tree()))),
+                Some(previous) => drop(objects.insert(event.key.clone(), Arc::clone(previous))),
                 None => drop(objects.remove(&event.key)),
             }
         }
@@ -262,15 +288,15 @@ impl Store {
     ) -> Result<Written, E> {
         let mut disk = self.writer.lock();
         let (current, decided, revision, meter) = {
-            let state = self.state.lock();
-            let current = state.objects.stored(key).cloned();
-            let decided = decide(&state.objects, current.as_ref().map(|current| current.tree()))?;
-            (current, decided, state.revision + 1, state.meter.clone())
+            let mut state = self.state.lock();
+            let current = state.objects.stored(key).map(|stored| (stored.tree(), Arc::clone(stored)));
+            let decided = decide(&state.objects, current.as_ref().map(|(tree, _)| tree));
+            state.objects.drop_trees();
+            (current, decided?, state.revision + 1, state.meter.clone())
         };
         let (change, mut object) = match decided {
             Write::Keep => {
-                let object = current.map(|current| Arc::clone(current.tree()));
-                return Ok(Written { object, removed: false });
+                return Ok(Written { object: current.map(|(tree, _)| tree), removed: false });
             }
             Write::Put(object) if current.is_some() => (Change::Modified, object),
             Write::Put(object) => (Change::Added, object),
@@ -279,12 +305,18 @@ impl Store {
         };
         object::set_resource_version(&mut object, revision);
         let object = Arc::new(object);
-        let stored = Stored::new(Arc::clone(&object), &meter);
-        let event = StoredEvent { revision, key: key.clone(), change, object: stored, previous: current };
+        let stored = Stored::of_tree(&object, &meter).map_err(NotStored::new)?;
+        let (before, previous) = current.unzip();
+        let event = StoredEvent { revision, key: key.clone(), change, object: stored, previous };
         if let Some(disk) = disk.as_mut() {
             disk.store(&event)?;
         }
-        self.state.lock().apply(event);
+        let mut state = self.state.lock();
+        if let Some((tree, stored)) = before.zip(event.previous.as_ref()) {
+            state.recent.keep(tree, stored.bytes());
+        }
+        state.recent.keep(Arc::clone(&object), event.object.bytes());
+        state.apply(event);
         Ok(Written { object: Some(object), removed: change == Change::Deleted })
     }
 

@@ -25,13 +25,12 @@ fn last_change(event: &Value) -> Timestamp {
 
 /// The events to remove, at most `max` stay.
 fn expired(objects: &Objects, now: Timestamp, max: usize) -> Vec<Key> {
-    let mut all: Vec<(Timestamp, &Key)> =
-        objects.of(EVENTS, None).map(|(key, event)| (last_change(event), key)).collect();
+    let mut all = objects.map_of(EVENTS, |key, event| (last_change(event), key.clone()));
     all.sort_unstable();
     let too_many = all.len().saturating_sub(max);
     let is_old = |changed: Timestamp| now.duration_since(changed) >= LIFETIME;
     let removed = all.iter().enumerate().filter(|(at, (changed, _))| *at < too_many || is_old(*changed));
-    removed.map(|(_, (_, key))| (*key).clone()).collect()
+    removed.map(|(_, (_, key))| key.clone()).collect()
 }
 
 pub(super) async fn run(api: Arc<Api>) {

@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use super::field_validation::Duplicates;
-use super::negotiation::{Format, Media};
+use super::negotiation::{self, Format, Media};
 use crate::api::Api;
 use crate::auth::User;
 use crate::auth::attributes::Attributes;
@@ -59,6 +59,12 @@ impl Call {
 
     pub(crate) fn watches(&self) -> bool {
         self.query.flag("watch")
+    }
+
+    /// Whether objects are sent as they are stored.
+    pub(crate) fn writes_text(&self) -> bool {
+        self.media == Media::Object
+            && !negotiation::converts(self.resource(), self.api.behaviour.unknown_fields)
     }
 
     /// The body as JSON, decoded from its content type.

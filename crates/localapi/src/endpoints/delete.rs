@@ -30,7 +30,7 @@ pub(super) fn collection(call: &Call) -> Result<Response<Body>, ApiError> {
     let (options, selection, resource) = (options(call)?, Selection::of(call)?, call.resource());
     let listing = call.api.store.list(resource.name, call.info.namespace.as_deref());
     let mut items = Vec::new();
-    for (key, _) in listing.objects.iter().filter(|(_, object)| selection.matches(object)) {
+    for (key, _) in listing.objects.iter().filter(|(_, object)| selection.includes(object)) {
         match registry::delete(&call.api, resource, key, &options) {
             Ok(written) => items.extend(written.object.as_deref().cloned()),
             // Another client deleted it first.

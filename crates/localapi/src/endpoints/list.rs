@@ -1,12 +1,15 @@
 //! GET of a collection: selectors, pages, and the requested revision.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use ::http::{Response, StatusCode};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use serde::ser::Error as _;
 use serde::{Serialize, Serializer};
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 use super::negotiation::{self, Include, Media};
@@ -14,25 +17,38 @@ use super::selection::Selection;
 use super::{Call, response};
 use crate::http::Body;
 use crate::status::ApiError;
-use crate::store::{Key, Listing, Revision};
+use crate::store::{Key, Listing, Revision, Stored};
 
 /// A list that serializes its objects without copying them.
 #[derive(Serialize)]
-struct List<'a> {
+struct List<T> {
     kind: String,
     #[serde(rename = "apiVersion")]
     api_version: String,
     metadata: Value,
-    items: Vec<Item<'a>>,
+    items: Vec<T>,
 }
 
-/// An object without `kind` and `apiVersion`, which only the list has.
+/// The fields of an object that only the list has.
+const LIST_FIELDS: [&str; 2] = ["kind", "apiVersion"];
+
+/// An object without the fields of the list.
 struct Item<'a>(Cow<'a, Value>);
 
 impl Serialize for Item<'_> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let fields = self.0.as_object().into_iter().flatten();
-        serializer.collect_map(fields.filter(|(field, _)| !["kind", "apiVersion"].contains(&field.as_str())))
+        serializer.collect_map(fields.filter(|(field, _)| !LIST_FIELDS.contains(&field.as_str())))
+    }
+}
+
+/// The text of an object, written without the fields of the list.
+struct TextItem<'a>(&'a [u8]);
+
+impl Serialize for TextItem<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let fields: BTreeMap<String, &RawValue> = serde_json::from_slice(self.0).map_err(S::Error::custom)?;
+        serializer.collect_map(fields.iter().filter(|(field, _)| !LIST_FIELDS.contains(&field.as_str())))
     }
 }
 
@@ -41,42 +57,42 @@ pub(super) fn list(call: &Call) -> Result<Response<Body>, ApiError> {
     let selection = Selection::of(call)?;
     let after = call.query.get("continue").map(Continue::decode).transpose()?;
     let listing = at_revision(call, after.as_ref())?;
-    let chosen: Vec<&(Key, Arc<Value>)> = listing
-        .objects
-        .iter()
-        .filter(|(key, _)| {
-            after.as_ref().is_none_or(|after| (&key.namespace, &key.name) > (&after.namespace, &after.name))
-        })
-        .filter(|(_, object)| selection.matches(object))
-        .collect();
+    let first = after.as_ref().map_or(0, |after| {
+        let last = (&after.namespace, &after.name);
+        listing.objects.partition_point(|(key, _)| (&key.namespace, &key.name) <= last)
+    });
+    let mut chosen = listing.objects[first..].iter().filter(|(_, object)| selection.includes(object));
     // Revision 0 is answered from the cache of the real server, which ignores the limit.
     let from_cache = call.query.get("resourceVersion") == Some("0") && after.is_none();
     let limit = call.query.number("limit")?.filter(|limit| *limit > 0 && !from_cache);
     let limit = limit.and_then(|limit| usize::try_from(limit).ok()).unwrap_or(usize::MAX);
-    let page = &chosen[..chosen.len().min(limit)];
+    let page: Vec<&(Key, Arc<Stored>)> = chosen.by_ref().take(limit).collect();
     let mut metadata = json!({"resourceVersion": listing.revision.to_string()});
-    if let (true, Some((last, _))) = (page.len() < chosen.len(), page.last()) {
+    if let (true, Some((last, _))) = (chosen.next().is_some(), page.last()) {
         metadata["continue"] = Value::String(Continue::after(listing.revision, last).encode());
         if selection.is_everything() {
-            metadata["remainingItemCount"] = json!(chosen.len() - page.len());
+            metadata["remainingItemCount"] = json!(listing.objects.len() - first - page.len());
         }
     }
-    write(call, page.iter().map(|(_, object)| &**object), metadata)
+    write(call, page.into_iter().map(|(_, object)| &**object), metadata)
 }
 
 fn write<'a>(
     call: &Call,
-    objects: impl Iterator<Item = &'a Value>,
+    objects: impl Iterator<Item = &'a Stored>,
     metadata: Value,
 ) -> Result<Response<Body>, ApiError> {
     let resource = call.resource();
+    let (kind, api_version) = (format!("{}List", resource.kind), resource.api_version());
+    if call.writes_text() {
+        let items = objects.map(|object| TextItem(object.text())).collect();
+        return Ok(response::json(StatusCode::OK, &List { kind, api_version, metadata, items }));
+    }
+    let trees: Vec<Arc<Value>> = objects.map(Stored::tree).collect();
     let unknown_fields = call.api.behaviour.unknown_fields;
-    let objects = objects.map(|object| negotiation::converted(resource, object, unknown_fields));
-    let (kind, api_version, items) = match &call.media {
-        Media::Object => {
-            let items = objects.map(Item).collect();
-            (format!("{}List", resource.kind), resource.api_version(), items)
-        }
+    let objects = trees.iter().map(|object| negotiation::converted(resource, object, unknown_fields));
+    let items = match &call.media {
+        Media::Object => objects.map(Item).collect(),
         Media::Metadata(version) => {
             // As in the real server, these items have their kind.
             let items = objects.map(|object| negotiation::metadata_only(&object, version)).collect();

@@ -108,6 +108,11 @@ impl Include {
     }
 }
 
+/// Whether [`converted`] changes an object.
+pub(crate) fn converts(resource: &Resource, unknown_fields: bool) -> bool {
+    resource.group == events::GROUP || unknown_fields
+}
+
 /// The object in the version of `resource`. `unknown_fields` adds fields that no client knows.
 pub(crate) fn converted<'a>(resource: &Resource, object: &'a Value, unknown_fields: bool) -> Cow<'a, Value> {
     let mut converted = if resource.group == events::GROUP {

@@ -6,6 +6,7 @@ use super::Call;
 use crate::object;
 use crate::selector::{FieldSelector, LabelSelector};
 use crate::status::ApiError;
+use crate::store::Stored;
 
 /// The selectors of a list, watch or deletecollection.
 #[derive(Debug)]
@@ -31,6 +32,11 @@ impl Selection {
     /// Whether there is no selector.
     pub(super) fn is_everything(&self) -> bool {
         self.labels.is_none() && self.fields.is_none() && self.name.is_none()
+    }
+
+    /// As [`Self::matches`], of an object that is decoded only if a selector looks at it.
+    pub(super) fn includes(&self, object: &Stored) -> bool {
+        self.is_everything() || self.matches(&object.tree())
     }
 
     pub(super) fn matches(&self, object: &Value) -> bool {

@@ -22,7 +22,7 @@ use crate::http::Body;
 use crate::object;
 use crate::resources::Resource;
 use crate::status::ApiError;
-use crate::store::{Change, From, Item, Nothing, Receiver, Revision, StoredEvent, Subscription};
+use crate::store::{Change, From, Item, Nothing, Receiver, Revision, Stored, StoredEvent, Subscription};
 
 /// The timeout of a watch that specifies none.
 const DEFAULT_LIFETIME: Duration = Duration::from_secs(30 * 60);
@@ -47,6 +47,7 @@ pub(super) fn watch(call: &Call) -> Result<Response<Body>, ApiError> {
         include: Include::parse(call.query.get("includeObject"))?,
         selection,
         columns_sent: false,
+        writes_text: call.writes_text(),
         unknown_fields: call.api.behaviour.unknown_fields,
         clock: api.clock.clone(),
     };
@@ -94,6 +95,12 @@ impl Start {
     }
 }
 
+/// The object of an event.
+enum Shown {
+    Stored(Arc<Stored>),
+    Tree(Value),
+}
+
 /// How events are written for this client.
 struct View {
     resource: &'static Resource,
@@ -102,32 +109,42 @@ struct View {
     selection: Selection,
     /// Only the first table of a watch contains the column definitions.
     columns_sent: bool,
+    /// Objects are sent as they are stored.
+    writes_text: bool,
     unknown_fields: bool,
     clock: Clock,
 }
 
 impl View {
     /// The event within the selection: an object that leaves the selection is deleted, one that enters it is added.
-    fn select(&self, event: &StoredEvent) -> Option<(&'static str, Arc<Value>)> {
-        let previous = event.previous.as_ref().map(|previous| Arc::clone(previous.tree()));
-        let was = previous.as_ref().is_some_and(|previous| self.selection.matches(previous));
-        let object = Arc::clone(event.object.tree());
-        let is = event.change != Change::Deleted && self.selection.matches(&object);
+    fn select(&self, event: &StoredEvent) -> Option<(&'static str, Shown)> {
+        let was = event.previous.as_ref().is_some_and(|previous| self.selection.includes(previous));
+        let is = event.change != Change::Deleted && self.selection.includes(&event.object);
+        let object = || Shown::Stored(Arc::clone(&event.object));
         match (was, is) {
             (false, false) => None,
-            (false, true) => Some(("ADDED", object)),
-            (true, true) => Some(("MODIFIED", object)),
-            (true, false) if event.change == Change::Deleted => Some(("DELETED", object)),
+            (false, true) => Some(("ADDED", object())),
+            (true, true) => Some(("MODIFIED", object())),
+            (true, false) if event.change == Change::Deleted => Some(("DELETED", object())),
             (true, false) => {
                 // The last state that matched the selection, with the revision of the change.
+                let previous = event.previous.as_ref().map(|previous| previous.tree());
                 let mut last = previous.as_deref().cloned().unwrap_or_default();
                 object::set_resource_version(&mut last, event.revision);
-                Some(("DELETED", Arc::new(last)))
+                Some(("DELETED", Shown::Tree(last)))
             }
         }
     }
 
-    fn write(&mut self, kind: &str, object: &Value) -> Bytes {
+    fn write(&mut self, kind: &str, object: &Shown) -> Bytes {
+        match object {
+            Shown::Stored(object) if self.writes_text => text_line(kind, object.text()),
+            Shown::Stored(object) => self.write_tree(kind, &object.tree()),
+            Shown::Tree(object) => self.write_tree(kind, object),
+        }
+    }
+
+    fn write_tree(&mut self, kind: &str, object: &Value) -> Bytes {
         let object = negotiation::converted(self.resource, object, self.unknown_fields);
         match &self.media {
             Media::Object => line(kind, &object),
@@ -160,9 +177,12 @@ impl View {
 }
 
 fn line(kind: &str, object: &Value) -> Bytes {
-    let mut text = json!({"type": kind, "object": object}).to_string();
-    text.push('\n');
-    Bytes::from(text)
+    text_line(kind, object.to_string().as_bytes())
+}
+
+/// One event; its type needs no escapes.
+fn text_line(kind: &str, object: &[u8]) -> Bytes {
+    [b"{\"type\":\"", kind.as_bytes(), b"\",\"object\":", object, b"}\n"].concat().into()
 }
 
 /// The state of one running watch.
@@ -205,8 +225,8 @@ impl WatchStream {
     fn queue(&mut self, item: &Item) {
         let selected = match item {
             Item::Existing(object) => {
-                let object = Arc::clone(object.tree());
-                self.view.selection.matches(&object).then_some(("ADDED", object))
+                let is_shown = self.view.selection.includes(object);
+                is_shown.then(|| ("ADDED", Shown::Stored(Arc::clone(object))))
             }
             Item::Event(event) => {
                 self.sent_up_to = self.sent_up_to.max(event.revision);

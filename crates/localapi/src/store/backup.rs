@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::disk::{self, NotStored, Saved};
 use super::seal::{self, NotOpened, Seal};
+use super::stored;
 use crate::json;
 
 /// The format, in the first line.
@@ -53,11 +54,10 @@ pub(crate) fn lines(
     });
     let objects = saved.objects.into_iter().map(move |(key, object)| {
         let name = disk::name_of(&key);
-        let text = disk::text_of(&object)?;
-        let text = disk::encode(&name, text, seal.as_deref())?;
+        let text = disk::encode(&name, object.to_vec(), seal.as_deref())?;
         Ok(match seal::is_sealed(&text) {
             true => json!({"key": name, "sealed": STANDARD.encode(text)}),
-            false => json!({"key": name, "object": *object}),
+            false => json!({"key": name, "object": stored::decode(&object)}),
         })
     });
     let all = std::iter::once(Ok(header)).chain(texts).chain(objects);
@@ -122,6 +122,6 @@ fn take(saved: &mut Saved, line: &Value, seal: Option<&Seal>, number: usize) -> 
         Some(object) => object.clone(),
         None => json::decode(&opened(name, decoded("sealed")?)?).map_err(|_| wrong())?,
     };
-    saved.objects.insert(key, Arc::new(object));
+    saved.objects.insert(key, stored::encode(&object).map_err(|_| wrong())?);
     Ok(())
 }

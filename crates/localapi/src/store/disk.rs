@@ -17,11 +17,10 @@ use redb::{
     Builder, Database, DatabaseError, ReadableDatabase, ReadableTable, StorageError, TableDefinition,
     WriteTransaction,
 };
-use serde_json::Value;
 
 use super::history::StoredEvent;
 use super::seal::{self, NotOpened, Seal};
-use super::stored::Stored;
+use super::stored::{Stored, Text};
 use super::{Change, Key, Revision};
 use crate::files;
 use crate::json;
@@ -42,6 +41,12 @@ const CACHE_BYTES: usize = 1 << 20;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("failed to store the change: {0}")]
 pub(crate) struct NotStored(String);
+
+impl NotStored {
+    pub(super) fn new(why: impl fmt::Display) -> Self {
+        Self(why.to_string())
+    }
+}
 
 /// A database that cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -77,7 +82,7 @@ const SECRETS: &str = "secrets/";
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Saved {
     pub(crate) revision: Revision,
-    pub(crate) objects: BTreeMap<Key, Arc<Value>>,
+    pub(crate) objects: BTreeMap<Key, Text>,
     /// Texts by name; empty in a new database.
     pub(crate) identity: BTreeMap<String, Vec<u8>>,
 }
@@ -201,10 +206,6 @@ pub(super) fn decode(name: &str, text: &[u8], seal: Option<&Seal>) -> Result<Vec
     }
 }
 
-pub(super) fn text_of(object: &Value) -> Result<Vec<u8>, NotStored> {
-    serde_json::to_vec(object).map_err(|error| NotStored(error.to_string()))
-}
-
 /// Why a database cannot be read.
 #[derive(Debug, thiserror::Error)]
 enum ReadError {
@@ -266,8 +267,8 @@ fn saved_in(database: &Database, seal: Option<&Seal>) -> Result<Saved, ReadError
             continue;
         };
         let text = opened(name.value(), text.value(), seal)?;
-        let object = json::decode(&text).map_err(|_| wrong())?;
-        saved.objects.insert(key, Arc::new(object));
+        json::decode(&text).map_err(|_| wrong())?;
+        saved.objects.insert(key, Text::from(text));
     }
     let identity = transaction.open_table(IDENTITY).map_err(redb::Error::from)?;
     for entry in identity.iter().map_err(redb::Error::from)? {
@@ -337,9 +338,9 @@ impl Disk {
         let transaction = database.begin_write()?;
         let seal = self.seal.as_deref();
         for (name, object) in &self.uncertain {
-            put(&transaction, name, object.as_ref().map(|object| &**object.tree()), seal)?;
+            put(&transaction, name, object.as_ref().map(|object| object.text()), seal)?;
         }
-        let object = (event.change != Change::Deleted).then_some(&**event.object.tree());
+        let object = (event.change != Change::Deleted).then_some(event.object.text());
         put(&transaction, name, object, seal)?;
         transaction.open_table(NUMBERS)?.insert("revision", event.revision)?;
         transaction.commit()?;
@@ -351,13 +352,13 @@ impl Disk {
 fn put(
     transaction: &WriteTransaction,
     name: &str,
-    object: Option<&Value>,
+    object: Option<&Text>,
     seal: Option<&Seal>,
 ) -> Result<(), redb::Error> {
     let mut objects = transaction.open_table(OBJECTS)?;
     match object {
         Some(object) => {
-            let text = text_of(object).and_then(|text| encode(name, text, seal)).map_err(corrupted)?;
+            let text = encode(name, object.to_vec(), seal).map_err(corrupted)?;
             objects.insert(name, text.as_slice())?;
         }
         None => drop(objects.remove(name)?),

@@ -42,8 +42,8 @@ impl StoredEvent {
         Event {
             key: self.key.clone(),
             change: self.change,
-            object: Arc::clone(self.object.tree()),
-            previous: self.previous.as_ref().map(|previous| Arc::clone(previous.tree())),
+            object: self.object.tree(),
+            previous: self.previous.as_ref().map(|previous| previous.tree()),
         }
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use super::history::StoredEvent;
-use super::stored::{Meter, Stored};
+use super::stored::{self, Meter, Stored};
 use super::{Change, Key, Limits, Revision, Store};
 use crate::{object, resources};
 
@@ -31,7 +31,7 @@ impl Store {
         let objects: Vec<Value> = state
             .objects
             .all()
-            .map(|(key, object)| json!({"resource": key.resource, "object": **object.tree()}))
+            .map(|(key, object)| json!({"resource": key.resource, "object": *object.tree()}))
             .collect();
         let history: Vec<Value> = state.history.all().map(|event| event_to_value(event)).collect();
         json!({
@@ -57,7 +57,7 @@ impl Store {
             for (index, entry) in list("objects")?.iter().enumerate() {
                 let object = &entry["object"];
                 let key = key_of(entry, object).ok_or(InvalidSnapshot::Object(index))?;
-                let object = Stored::new(Arc::new(object.clone()), &state.meter);
+                let object = version_of(object, &state.meter).ok_or(InvalidSnapshot::Object(index))?;
                 state.objects.insert(key, object);
             }
             state.revision = number("revision")?;
@@ -72,13 +72,17 @@ fn key_of(entry: &Value, object: &Value) -> Option<Key> {
     (!name.is_empty()).then(|| Key::new(resource.name, object::namespace(object), name))
 }
 
+fn version_of(object: &Value, meter: &Meter) -> Option<Arc<Stored>> {
+    Some(Stored::of_text(stored::encode(object).ok()?, meter))
+}
+
 fn event_to_value(event: &StoredEvent) -> Value {
     json!({
         "revision": event.revision,
         "resource": event.key.resource,
         "deleted": event.change == Change::Deleted,
-        "object": **event.object.tree(),
-        "previous": event.previous.as_ref().map(|previous| &**previous.tree()),
+        "object": *event.object.tree(),
+        "previous": event.previous.as_ref().map(|previous| (*previous.tree()).clone()),
     })
 }
 
@@ -90,12 +94,14 @@ fn event_of(entry: &Value, meter: &Meter) -> Option<StoredEvent> {
         (false, Some(_)) => Change::Modified,
         (false, None) => Change::Added,
     };
-    let stored = |object: &Value| Stored::new(Arc::new(object.clone()), meter);
     Some(StoredEvent {
         revision,
         key: key_of(entry, &entry["object"])?,
         change,
-        object: stored(&entry["object"]),
-        previous: previous.map(stored),
+        object: version_of(&entry["object"], meter)?,
+        previous: match previous {
+            Some(previous) => Some(version_of(previous, meter)?),
+            None => None,
+        },
     })
 }

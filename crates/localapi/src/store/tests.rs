@@ -240,12 +240,12 @@ fn list_at_an_earlier_revision_undoes_later_changes() {
     remove(&store, "b");
     put(&store, "c", "red");
     let listing = store.list_at("pods", None, then).unwrap();
-    let colors: Vec<(&str, &str)> = listing
+    let colors: Vec<(&str, Value)> = listing
         .objects
         .iter()
-        .map(|(key, object)| (key.name.as_str(), object["color"].as_str().unwrap()))
+        .map(|(key, object)| (key.name.as_str(), object.tree()["color"].clone()))
         .collect();
-    assert_eq!(colors, [("a", "red"), ("b", "red")]);
+    assert_eq!(colors, [("a", json!("red")), ("b", json!("red"))]);
     assert_eq!(listing.revision, then);
 }
 
@@ -270,4 +270,30 @@ fn invalid_snapshot_is_refused_with_the_index_of_the_entry() {
     let bad = json!({"revision": 3, "compacted": 1, "history": [], "objects": [{"resource": "unicorns"}]});
     assert_eq!(Store::restore(&bad, 10).unwrap_err(), snapshot::InvalidSnapshot::Object(0));
     assert_eq!(Store::restore(&json!({}), 10).unwrap_err(), snapshot::InvalidSnapshot::Revision);
+}
+
+#[test]
+fn tree_is_dropped_after_the_transaction_that_looked_at_it() {
+    let store = Store::new(10);
+    // More than is kept of the last changes.
+    put(&store, "a", &"x".repeat(100_000));
+    let seen = store.read(|objects| Arc::downgrade(objects.get(&key("a")).unwrap()));
+    assert!(seen.upgrade().is_none());
+    let mut seen = None;
+    let kept = store.write(&key("a"), |objects, _| {
+        seen = objects.get(&key("a")).map(Arc::downgrade);
+        Ok::<_, NotStored>(Write::Keep)
+    });
+    drop(kept.unwrap());
+    assert!(seen.unwrap().upgrade().is_none());
+}
+
+#[test]
+fn tree_with_more_levels_than_can_be_decoded_is_refused_and_changes_nothing() {
+    let store = Store::new(10);
+    let before = put(&store, "a", "red");
+    let deep = (0..crate::json::MAX_DEPTH).fold(json!({}), |inner, _| json!({"f:a": inner}));
+    let error = store.write(&key("a"), |_, _| Ok::<_, NotStored>(Write::Put(deep))).unwrap_err();
+    assert!(error.to_string().contains("more than 500 levels"), "{error}");
+    assert_eq!((store.revision(), &store.get(&key("a")).unwrap()["color"]), (before, &json!("red")));
 }

@@ -2,7 +2,9 @@ use super::*;
 use crate::store::Key;
 
 fn saved() -> Saved {
-    let object = |name: &str| Arc::new(json!({"metadata": {"name": name}, "data": {"word": "b3Blbg=="}}));
+    let object = |name: &str| {
+        stored::encode(&json!({"metadata": {"name": name}, "data": {"word": "b3Blbg=="}})).unwrap()
+    };
     Saved {
         revision: 42,
         objects: [("configmaps", "settings"), ("secrets", "login")]
