@@ -20,6 +20,8 @@ pub(crate) struct ApiError {
     pub(crate) reason: &'static str,
     pub(crate) message: String,
     pub(crate) details: Option<Value>,
+    /// For the rest of a list.
+    pub(crate) continue_token: Option<String>,
 }
 
 impl From<NotStored> for ApiError {
@@ -30,7 +32,7 @@ impl From<NotStored> for ApiError {
 
 impl ApiError {
     fn new(code: StatusCode, reason: &'static str, message: impl Into<String>) -> Self {
-        Self { code, reason, message: message.into(), details: None }
+        Self { code, reason, message: message.into(), details: None, continue_token: None }
     }
 
     pub(crate) fn about(mut self, resource: &Resource, name: &str) -> Self {
@@ -179,6 +181,15 @@ impl ApiError {
         Self::new(StatusCode::GONE, "Expired", message)
     }
 
+    /// A page of a list whose revision is gone; `rest` is a token for the rest as it is now.
+    pub(crate) fn expired_page(rest: &str) -> Self {
+        let mut error = Self::expired(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new list without the continue parameter, or use the continue token in this response to retrieve the remainder of the results. Continuing with the provided token results in an inconsistent list - objects that were created, modified, or deleted between the time the first chunk was returned and now may show up in the list.",
+        );
+        error.continue_token = Some(rest.to_owned());
+        error
+    }
+
     pub(crate) fn too_old(requested: u64, oldest: u64) -> Self {
         Self::expired(format!("too old resource version: {requested} ({oldest})"))
     }
@@ -297,6 +308,9 @@ impl ApiError {
         });
         if !self.reason.is_empty() {
             status["reason"] = json!(self.reason);
+        }
+        if let Some(token) = &self.continue_token {
+            status["metadata"]["continue"] = json!(token);
         }
         if let Some(details) = &self.details {
             status["details"] = details.clone();

@@ -45,8 +45,8 @@ pub(crate) struct Limits {
     pub(crate) undelivered_bytes: usize,
 }
 
-/// What a change in the history may have on average: a pod before and after it.
-const BYTES_OF_CHANGE: usize = 4 << 10;
+/// What a change in the history may have on average: most are of Leases, Events and small objects, and count with the version before.
+const BYTES_OF_CHANGE: usize = 2 << 10;
 const MAX_HISTORY_BYTES: usize = 16 << 20;
 
 impl Limits {

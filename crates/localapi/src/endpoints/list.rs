@@ -125,43 +125,50 @@ fn at_revision(call: &Call, after: Option<&Continue>) -> Result<Listing, ApiErro
     let exact = match call.query.get("resourceVersionMatch") {
         // A page of a requested revision is of exactly that revision.
         None if call.query.number("limit")?.is_some_and(|limit| limit > 0) => {
-            after.map(|after| after.revision).or(requested)
+            after.map_or(requested, |after| after.revision)
         }
         Some("Exact") => requested,
-        None | Some(_) => after.map(|after| after.revision),
+        None | Some(_) => after.and_then(|after| after.revision),
     };
     call.refuse_future(requested.or(exact))?;
     match exact {
         None => Ok(store.list(resource, namespace)),
-        Some(revision) => store.list_at(resource, namespace, revision).map_err(|out| match after {
-            Some(_) => ApiError::expired("The provided continue parameter is too old to display a consistent list result. You must start a new list without the continue parameter."),
-            None => ApiError::too_old(out.requested, out.oldest),
+        Some(revision) => store.list_at(resource, namespace, revision).map_err(|_| match after {
+            Some(after) => ApiError::expired_page(&after.of_now().encode()),
+            None => ApiError::expired("The resourceVersion for the provided list is too old."),
         }),
     }
 }
 
 /// A continue token: the last key of the previous page, and the revision of the list.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 struct Continue {
-    revision: Revision,
+    /// `None`: that of each page is its own.
+    revision: Option<Revision>,
     namespace: String,
     name: String,
 }
 
 impl Continue {
     fn after(revision: Revision, last: &Key) -> Self {
-        Self { revision, namespace: last.namespace.clone(), name: last.name.clone() }
+        Self { revision: Some(revision), namespace: last.namespace.clone(), name: last.name.clone() }
+    }
+
+    /// The rest as it is now, for a client that takes an inconsistent list over none.
+    fn of_now(&self) -> Self {
+        Self { revision: None, ..self.clone() }
     }
 
     fn encode(&self) -> String {
-        URL_SAFE_NO_PAD.encode(format!("{}/{}/{}", self.revision, self.namespace, self.name))
+        let revision = self.revision.unwrap_or_default();
+        URL_SAFE_NO_PAD.encode(format!("{revision}/{}/{}", self.namespace, self.name))
     }
 
     fn decode(token: &str) -> Result<Self, ApiError> {
         let read = || {
             let text = String::from_utf8(URL_SAFE_NO_PAD.decode(token).ok()?).ok()?;
             let mut parts = text.splitn(3, '/');
-            let revision = parts.next()?.parse().ok()?;
+            let revision = Some(parts.next()?.parse().ok()?).filter(|revision| *revision > 0);
             let mut part = || parts.next().map(str::to_owned);
             Some(Self { revision, namespace: part()?, name: part()? })
         };
@@ -177,6 +184,7 @@ mod tests {
     fn continue_token_round_trips() {
         let token = Continue::after(7, &Key::new("pods", "a", "b"));
         assert_eq!(Continue::decode(&token.encode()).unwrap(), token);
+        assert_eq!(Continue::decode(&token.of_now().encode()).unwrap(), token.of_now());
         assert!(Continue::decode("x").is_err());
     }
 }

@@ -173,6 +173,35 @@ async fn kube_client_applies_with_force_dry_run_and_preconditions() {
 }
 
 #[tokio::test]
+async fn field_is_removed_by_its_last_owner_and_force_takes_it_from_others() {
+    let server = Server::start(&["--managed-fields"]);
+    let maps: Api<ConfigMap> = Api::default_namespaced(server.client("admin.kubeconfig").await);
+    let apply = async |manager: &str, force: bool, data: Value| {
+        let map = json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "m"}, "data": data});
+        let params = PatchParams { force, ..PatchParams::apply(manager) };
+        let applied = maps.patch("m", &params, &Patch::Apply(map)).await?;
+        Ok::<_, Error>(json!(applied.data.unwrap_or_default()))
+    };
+    assert_eq!(apply("one", false, json!({"a": "1", "b": "1"})).await.expect("created")["a"], "1");
+    // The same value is no conflict: both own it.
+    apply("two", false, json!({"a": "1"})).await.expect("shared");
+    assert_eq!(apply("one", false, json!({"b": "1"})).await.expect("applied"), json!({"a": "1", "b": "1"}));
+    assert_eq!(apply("two", false, json!({})).await.expect("applied"), json!({"b": "1"}));
+    // After it was taken by force, the former owner no longer removes it.
+    assert_eq!(refusal(apply("two", false, json!({"b": "2"})).await).0, 409);
+    assert_eq!(apply("two", true, json!({"b": "2"})).await.expect("forced"), json!({"b": "2"}));
+    assert_eq!(apply("one", false, json!({})).await.expect("applied"), json!({"b": "2"}));
+    let refused = refusal(apply("one", false, json!({"b": "3"})).await);
+    assert!(refused.2.contains("conflict with \"two\""), "{refused:?}");
+    // A change that is no apply takes the field, too.
+    let editor = PatchParams { field_manager: Some("editor".to_owned()), ..PatchParams::default() };
+    maps.patch("m", &editor, &Patch::Merge(json!({"data": {"b": "4"}}))).await.expect("patched");
+    let refused = refusal(apply("two", false, json!({"b": "2"})).await);
+    assert!(refused.2.contains("conflict with \"editor\""), "{refused:?}");
+    assert_eq!(apply("two", false, json!({})).await.expect("applied"), json!({"b": "4"}));
+}
+
+#[tokio::test]
 async fn malformed_configurations_are_refused_as_by_the_real_server() {
     let server = Server::start(&[]);
     let client = server.client("admin.kubeconfig").await;

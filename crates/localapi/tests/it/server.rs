@@ -51,6 +51,27 @@ impl Server {
         kill_process(pid, signal).expect("the server can be signalled");
     }
 
+    /// The bytes of memory that only this process has (`RssAnon`).
+    pub(crate) fn private_memory(&self) -> usize {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id())).expect("a status");
+        let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).expect("a line");
+        let kibibytes: usize = line.trim().trim_end_matches(" kB").parse().expect("a number");
+        kibibytes * 1024
+    }
+
+    /// The processor time that all its threads have used.
+    pub(crate) fn processor_time(&self) -> Duration {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.child.id())).expect("a stat");
+        let (_, fields) = stat.rsplit_once(')').expect("a name in parentheses");
+        let ticks: u64 = fields
+            .split_whitespace()
+            .skip(11)
+            .take(2)
+            .map(|field| field.parse::<u64>().expect("ticks"))
+            .sum();
+        Duration::from_millis(ticks * 1000 / rustix::param::clock_ticks_per_second())
+    }
+
     pub(crate) fn port(&self) -> u16 {
         self.port
     }
