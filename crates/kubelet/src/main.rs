@@ -41,7 +41,8 @@ fn main() -> ExitCode {
     }
     // Started by a kubelet with --single-node.
     if arguments.next_if(|argument| argument == single_node::COMMAND).is_some() {
-        return localapi::command::run(arguments);
+        host::process::share_one_arena();
+        return localapi::command::run(arguments, Some(host::process::release_free_memory));
     }
     let mut arguments: Vec<String> = arguments.collect();
     match arguments.first() {

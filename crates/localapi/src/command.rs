@@ -20,12 +20,14 @@ use arguments::Arguments;
 
 const STATE_FILE: &str = "state.json";
 
-/// Runs until SIGTERM or SIGINT; `arguments` are those behind the name of the program.
-pub fn run(arguments: impl Iterator<Item = String>) -> ExitCode {
-    let arguments = match Arguments::parse(arguments) {
+/// Runs until SIGTERM or SIGINT; `arguments` are those behind the name of the program. `release_memory` gives free memory of the heap back
+/// to the machine.
+pub fn run(arguments: impl Iterator<Item = String>, release_memory: Option<fn()>) -> ExitCode {
+    let mut arguments = match Arguments::parse(arguments) {
         Ok(arguments) => arguments,
         Err(error) => return fail(&error.to_string()),
     };
+    arguments.options.release_memory = release_memory;
     if let Some(parent) = arguments.parent
         && let Err(error) = end_with(parent)
     {

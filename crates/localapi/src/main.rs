@@ -4,5 +4,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    localapi::command::run(std::env::args().skip(1))
+    localapi::command::run(std::env::args().skip(1), None)
 }

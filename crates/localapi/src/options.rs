@@ -93,6 +93,8 @@ pub struct Options {
     pub database: Option<PathBuf>,
     /// The file with the key that encrypts Secrets and keys in the database; made with it. `None`: they are in it as they are.
     pub encryption_key: Option<PathBuf>,
+    /// Gives free memory of the heap back to the machine, after bursts of changes.
+    pub release_memory: Option<fn()>,
     /// The state of a previous server; none to begin with an empty cluster.
     pub state: Option<State>,
 }
@@ -109,6 +111,7 @@ impl Default for Options {
             audit_log: None,
             database: None,
             encryption_key: None,
+            release_memory: None,
             state: None,
         }
     }

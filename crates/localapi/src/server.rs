@@ -3,6 +3,7 @@
 mod backup;
 mod control;
 mod foundation;
+mod free_memory;
 mod identity;
 mod initial;
 mod listener;
@@ -138,6 +139,9 @@ impl LocalApi {
         let mut tasks = JoinSet::new();
         tasks.spawn(signing::run(Arc::clone(&api)));
         controllers::start(&api, &mut tasks);
+        if let Some(release) = options.release_memory {
+            tasks.spawn(free_memory::run(Arc::clone(&api), release));
+        }
         serve_commands(&api, &mut tasks);
         tasks.spawn(listener::serve(listener, tls, Arc::clone(&api)));
         Ok(Running { address, api, tasks })
