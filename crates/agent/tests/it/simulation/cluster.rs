@@ -31,7 +31,7 @@ const NAMES: [&str; 6] = ["web", "job", "slow", "fails", "kept", "restarted"];
 const CHECK_INTERVAL: Duration = Duration::from_millis(200);
 const SETTLE_TIMEOUT: Duration = Duration::from_secs(300);
 /// Runs in addition to those that failed once.
-const SEEDS: u64 = 100;
+const SEEDS: u64 = 50;
 
 #[test]
 fn api_faults_never_keep_pod_status_from_converging() {

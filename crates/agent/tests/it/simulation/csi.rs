@@ -67,7 +67,7 @@ fn csi_driver_faults_never_lose_a_volume_or_leave_one_behind() {
 }
 
 /// Runs in addition to those that failed once.
-const SEEDS: u64 = 25;
+const SEEDS: u64 = 12;
 
 /// Without the data that a kubelet writes before it calls a driver, the next kubelet cannot know of the volume; if that were not
 /// detected, the end of the simulation would be worthless.

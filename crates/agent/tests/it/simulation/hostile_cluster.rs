@@ -33,7 +33,7 @@ const SETTLE_TIMEOUT: Duration = Duration::from_secs(400);
 /// How long a pod that needs no other object may take to start, and to go: longer than the back-off after an outage, twice.
 const PROBE_TIMEOUT: Duration = Duration::from_secs(150);
 /// Runs in addition to those that failed once.
-const SEEDS: u64 = 35;
+const SEEDS: u64 = 18;
 
 #[test]
 fn hostile_objects_slow_links_and_early_runtime_errors_cost_only_what_depends_on_them() {
